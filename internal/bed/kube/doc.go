@@ -1,0 +1,8 @@
+// Command kubebox is the Kubernetes control plane of the test bed: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler and kubectl in one static binary, which runs one of them
+// per process.
+//
+// It is a module of its own, built by `make kubebox` with the version stamped in, because kubectl
+// cannot parse the version of an unstamped kube-apiserver. It must not be imported, must not
+// know anything about liqo-agent, and starts nothing but the program it was asked for.
+package main
