@@ -1,0 +1,400 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"liqo.io/agent/peer"
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(helperSocket); path != "" {
+		helperMain(path)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// memory is a Backend that answers from memory.
+type memory struct {
+	mu     sync.Mutex
+	status Status
+	peers  []Peer
+	events []peer.Event
+	asked  HistoryQuery
+	fail   error
+}
+
+func (m *memory) Status(context.Context) (Status, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status, m.fail
+}
+
+func (m *memory) Peers(context.Context) ([]Peer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.peers), m.fail
+}
+
+func (m *memory) History(_ context.Context, q HistoryQuery) ([]peer.Event, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = q
+	return m.events, m.fail
+}
+
+func (m *memory) SetAlias(_ context.Context, id peer.ClusterID, alias string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.peers {
+		if m.peers[i].ID == string(id) {
+			m.peers[i].Alias = alias
+		}
+	}
+	return m.fail
+}
+
+func (m *memory) Config(context.Context) (Config, error) {
+	return Config{Path: "/etc/x.toml", TOML: "[log]\nlevel = \"info\"\n", Sources: map[string]string{"log.level": "default"}}, m.fail
+}
+
+const (
+	idBarn = "0558de48-097b-4b7d-ba04-6bd2a0f9d24f"
+	idSilo = "0558de49-1111-4b7d-ba04-6bd2a0f9d24f"
+)
+
+func twoPeers() []Peer {
+	return []Peer{
+		{ID: idSilo, Name: "silo", Phase: "Lost", Verified: true, Addresses: []string{}, Links: []string{}, Remembered: true},
+		{ID: idBarn, Name: "barn", Phase: "Present", Verified: true, Addresses: []string{"192.0.2.7:6447"}, Links: []string{"eth0"}},
+	}
+}
+
+// serve runs a server on a socket of its own until the test ends.
+func serve(t *testing.T, b Backend) (*Server, *Client) {
+	t.Helper()
+	s := NewServer(ServerConfig{Path: filepath.Join(t.TempDir(), "run", "agent.sock"), Backend: b,
+		Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
+	if err := s.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c := NewClient(s.cfg.Path)
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if _, err := os.Lstat(s.cfg.Path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is still there after Run: %v", err)
+		}
+	})
+	return s, c
+}
+
+func TestRoundTrip(t *testing.T) {
+	m := &memory{peers: twoPeers(), status: Status{Version: "1", StartedAt: time.Now().Add(-90 * time.Second)},
+		events: []peer.Event{{At: time.Unix(5, 0).UTC(), ID: idBarn, Kind: peer.EventAppeared, Detail: "on eth0"}, {ID: "gone"}}}
+	_, c := serve(t, m)
+	ctx := t.Context()
+
+	st, err := c.Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.LogLevel != "info" || st.UptimeSeconds < 90 || st.Links == nil || st.Problems == nil || st.Peers == nil || st.Drops == nil {
+		t.Errorf("status = %+v", st)
+	}
+
+	present, err := c.Peers(ctx, false)
+	if err != nil || len(present) != 1 || !cmp.Equal(present[0], m.peers[1]) {
+		t.Errorf("Peers = %+v, %v", present, err)
+	}
+	all, err := c.Peers(ctx, true)
+	if err != nil || len(all) != 2 || all[0].Name != "barn" {
+		t.Errorf("Peers(all) = %+v, %v", all, err)
+	}
+
+	if p, err := c.SetAlias(ctx, "silo", "Halle 3 / Süd"); err != nil || p.Alias != "Halle 3 / Süd" {
+		t.Errorf("SetAlias = %+v, %v", p, err)
+	}
+	if p, err := c.Peer(ctx, "Halle 3 / Süd"); err != nil || p.ID != idSilo {
+		t.Errorf("Peer by alias = %+v, %v", p, err)
+	}
+
+	since := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	events, err := c.History(ctx, "barn", since, 7)
+	if err != nil || len(events) != 2 || events[0].Name != "barn" || events[1].Name != "" {
+		t.Errorf("History = %+v, %v", events, err)
+	}
+	if want := (HistoryQuery{ID: idBarn, Since: since, Limit: 7}); m.asked != want {
+		t.Errorf("the backend was asked %+v, want %+v", m.asked, want)
+	}
+	forgotten := "11111111-2222-4333-8444-555555555555"
+	if _, err := c.History(ctx, forgotten, time.Time{}, 0); err != nil || m.asked.ID != peer.ClusterID(forgotten) {
+		t.Errorf("the history of a forgotten peer: %v, asked %+v", err, m.asked)
+	}
+
+	if cfg, err := c.Config(ctx); err != nil || cfg.Sources["log.level"] != "default" {
+		t.Errorf("Config = %+v, %v", cfg, err)
+	}
+	if err := c.SetLogLevel(ctx, "DEBUG"); err != nil {
+		t.Error(err)
+	}
+	if level, err := c.LogLevel(ctx); err != nil || level != "debug" {
+		t.Errorf("LogLevel = %q, %v", level, err)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	m := &memory{peers: twoPeers()}
+	_, c := serve(t, m)
+	ctx := t.Context()
+	for _, tc := range []struct {
+		name string
+		call func() error
+		kind error
+		text string
+		try  string
+	}{
+		{"unknown peer", func() error { _, err := c.Peer(ctx, "shed"); return err }, ErrNotFound,
+			`no peer is called "shed"`, "liqo-agent peers list --all"},
+		{"ambiguous prefix", func() error { _, err := c.Peer(ctx, "0558"); return err }, ErrAmbiguous,
+			`"0558" fits 2 peers: barn (` + idBarn + `), silo (` + idSilo + `)`, "use more of the ID, or name one: liqo-agent peers alias ID NAME"},
+		{"wrong level", func() error { return c.SetLogLevel(ctx, "loud") }, ErrInvalid, `log level "loud": want debug, info, warn or error`, ""},
+		{"alias taken", func() error { _, err := c.SetAlias(ctx, "barn", idSilo); return err }, ErrInvalid,
+			`alias "` + idSilo + `" already names ` + idSilo, "liqo-agent peers alias " + idSilo + " ''"},
+		{"alias like an option", func() error { _, err := c.SetAlias(ctx, "barn", "-o"); return err }, ErrInvalid,
+			`alias "-o" begins with a hyphen, so it would be taken for an option`, ""},
+		{"alias with escape", func() error { _, err := c.SetAlias(ctx, "barn", "\x1b[2J"); return err }, ErrInvalid,
+			`alias "\x1b[2J" contains characters that cannot be printed`, ""},
+		{"nothing named", func() error { _, err := c.Peer(ctx, "%"); return err }, ErrNotFound, `no peer is called "%"`, "liqo-agent peers list --all"},
+	} {
+		err := tc.call()
+		if !errors.Is(err, tc.kind) {
+			t.Errorf("%s: error %v is not %v", tc.name, err, tc.kind)
+			continue
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Error() != tc.text || e.Try() != tc.try {
+			t.Errorf("%s:\n got %q try %q\nwant %q try %q", tc.name, e.Error(), e.Try(), tc.text, tc.try)
+		}
+	}
+
+	m.mu.Lock()
+	m.fail = fmt.Errorf("wrapped: %w", &Error{Message: "the disk is full", Advice: "make room"})
+	m.mu.Unlock()
+	_, err := c.Peers(ctx, false)
+	var e *Error
+	if !errors.As(err, &e) || e.Message != "wrapped: the disk is full" || e.Advice != "make room" || e.Kind != nil {
+		t.Errorf("a backend's error arrives as %#v", err)
+	}
+}
+
+func TestRawRequests(t *testing.T) {
+	_, c := serve(t, &memory{peers: twoPeers()})
+	for _, tc := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"GET", "/v1/peers?all=perhaps", "", 400, `want 1 or 0`},
+		{"GET", "/v1/history?limit=-1", "", 400, `want a number`},
+		{"GET", "/v1/history?since=yesterday", "", 400, `want a time like`},
+		{"PUT", "/v1/log/level", `{"level":"info","more":1}`, 400, `unknown field`},
+		{"PUT", "/v1/log/level", `{"level":"` + strings.Repeat("x", maxBody) + `"}`, 400, `too large`},
+		{"GET", "/v2/peers", "", 404, `does not know GET /v2/peers`},
+		{"DELETE", "/v1/peers", "", 404, `does not know DELETE /v1/peers`},
+		{"GET", "/v1/peers", "", 200, `"addresses":["192.0.2.7:6447"]`},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://x"+tc.path, strings.NewReader(tc.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			t.Errorf("%s %s: %v", tc.method, tc.path, err)
+			continue
+		}
+		raw, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != tc.status || !strings.Contains(string(raw), tc.want) || !json.Valid(raw) {
+			t.Errorf("%s %s: %d %s, want %d with %q", tc.method, tc.path, resp.StatusCode, raw, tc.status, tc.want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	peers := []Peer{
+		{ID: "aaaa-1", Name: "barn", Verified: true},
+		{ID: "aaaa-2", Name: "barn"},
+		{ID: "abcd-3", Name: "silo", Alias: "abcd-9", Verified: true},
+		{ID: "abcd-9", Name: "shed", Verified: true},
+		{ID: "bbbb-1", Name: "twin", Verified: true},
+		{ID: "bbbb-2", Name: "twin", Verified: true},
+	}
+	for _, tc := range []struct {
+		ref, id string
+		kind    error
+	}{
+		{"aaaa-2", "aaaa-2", nil},
+		{"barn", "aaaa-1", nil},   // an impostor's name does not get in the way
+		{"abcd-9", "abcd-9", nil}, // a full ID beats an alias
+		{"silo", "abcd-3", nil},
+		{"abcd-3", "abcd-3", nil},
+		{"bbbb", "", ErrAmbiguous},
+		{"twin", "", ErrAmbiguous},
+		{"nobody", "", ErrNotFound},
+		{"", "", ErrInvalid},
+	} {
+		p, err := Resolve(peers, tc.ref)
+		if p.ID != tc.id || !errors.Is(err, tc.kind) {
+			t.Errorf("Resolve(%q) = %q, %v; want %q, %v", tc.ref, p.ID, err, tc.id, tc.kind)
+		}
+	}
+	many := make([]Peer, 100)
+	for i := range many {
+		many[i] = Peer{ID: fmt.Sprintf("c%03d", i), Name: "same"}
+	}
+	if _, err := Resolve(many, "same"); !strings.HasSuffix(err.Error(), "same (c007) and 92 more") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestNewPeer(t *testing.T) {
+	fp := peer.FingerprintOf([]byte("key"))
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	full := NewPeer(peer.Peer{
+		ID: "id", Name: "barn", Namespace: "liqo", Alias: "b", Fingerprint: fp, Phase: peer.PhasePresent, Source: peer.LAN,
+		URL: "https://192.0.2.7:6447", Version: "1", Links: []string{"eth0"}, Addrs: []netip.AddrPort{netip.MustParseAddrPort("[fe80::1%eth0]:6447")},
+		TTL: 120 * time.Second, Failures: 1, Conflict: &peer.Conflict{Fingerprint: fp, Addr: "192.0.2.9:6447", Since: at}, FirstSeen: at, LastSeen: at,
+	})
+	empty := NewPeer(peer.Peer{ID: "id", Phase: peer.PhaseUnverified})
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	for _, p := range []Peer{full, empty} {
+		if err := enc.Encode(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `{"id":"id","name":"barn","alias":"b","phase":"Present","reason":"","source":"LAN","url":"https://192.0.2.7:6447","addresses":["[fe80::1%eth0]:6447"],"links":["eth0"],"fingerprint":"` + fp.String() + `","namespace":"liqo","version":"1","ttlSeconds":120,"failures":1,"verified":true,"remembered":false,"foreignCluster":"","conflict":{"fingerprint":"` + fp.String() + `","address":"192.0.2.9:6447","since":"2026-11-21T08:00:00Z"},"firstSeen":"2026-11-21T08:00:00Z","lastSeen":"2026-11-21T08:00:00Z"}
+{"id":"id","name":"","alias":"","phase":"Unverified","reason":"","source":"","url":"","addresses":[],"links":[],"fingerprint":"","namespace":"","version":"","ttlSeconds":0,"failures":0,"verified":false,"remembered":false,"foreignCluster":""}
+`
+	if diff := cmp.Diff(want, buf.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestListen(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	listen := func(path string) (*Server, error) {
+		s := NewServer(ServerConfig{Path: path, Backend: &memory{}, Level: new(slog.LevelVar), Logger: log})
+		return s, s.Listen(t.Context())
+	}
+
+	t.Run("mode", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "a", "b", "agent.sock")
+		s, err := listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.sock.Close() }()
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o660 {
+			t.Errorf("socket: %v, %v", info.Mode(), err)
+		}
+		entries, err := os.ReadDir(filepath.Dir(path))
+		if err != nil || len(entries) != 1 {
+			t.Errorf("next to the socket there is %v, %v", entries, err)
+		}
+	})
+	t.Run("stale", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "agent.sock")
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := listen(path)
+		if err != nil {
+			t.Fatalf("a stale socket is not replaced: %v", err)
+		}
+		if err := s.sock.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("in use", func(t *testing.T) {
+		s, c := serve(t, &memory{})
+		if _, err := listen(s.cfg.Path); !errors.Is(err, ErrInUse) {
+			t.Errorf("error = %v, want ErrInUse", err)
+		}
+		if _, err := c.Status(t.Context()); err != nil {
+			t.Errorf("the first agent no longer answers: %v", err)
+		}
+	})
+	t.Run("not a socket", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "agent.sock")
+		if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
+			t.Errorf("error = %v", err)
+		}
+		if raw, err := os.ReadFile(path); err != nil || string(raw) != "precious" {
+			t.Errorf("the file is now %q, %v", raw, err)
+		}
+	})
+	t.Run("long path", func(t *testing.T) {
+		_, err := listen(filepath.Join(t.TempDir(), strings.Repeat("x", 120)))
+		if err == nil || !strings.Contains(err.Error(), "at most 107 work") {
+			t.Errorf("error = %v", err)
+		}
+	})
+	t.Run("replaced", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "agent.sock")
+		s, err := listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.sock.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("a file that is not ours was removed: %v", err)
+		}
+	})
+}

@@ -1,0 +1,288 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// handle is an HTTP handler that returns what to answer with, or an error.
+type handle func(r *http.Request) (any, error)
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handle{
+		"GET /v1/status":            s.status,
+		"GET /v1/peers":             s.peers,
+		"GET /v1/peers/{ref}":       s.peer,
+		"PUT /v1/peers/{ref}/alias": s.setAlias,
+		"GET /v1/history":           s.history,
+		"GET /v1/config":            s.config,
+		"GET /v1/log/level":         s.logLevel,
+		"PUT /v1/log/level":         s.setLogLevel,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			answer, err := h(r)
+			s.answer(w, r, answer, err)
+		})
+	}
+	mux.HandleFunc("GET /v1/watch", s.watch)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.answer(w, r, nil, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("this agent does not know %s %s", r.Method, r.URL.Path),
+			Advice: "compare liqo-agent version with the version in liqo-agent status: restart the agent after an update"})
+	})
+	return mux
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, body any, err error) {
+	status := http.StatusOK
+	if err != nil {
+		var failed errorBody
+		status, failed = bodyOf(err)
+		if status == http.StatusInternalServerError {
+			s.cfg.Logger.Warn("a request on the control socket failed", "request", r.Method+" "+r.URL.Path, "error", err)
+		}
+		body = failed
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(body); err != nil {
+		// The client is gone; there is nobody left to tell.
+		s.cfg.Logger.Debug("could not answer on the control socket", "error", err)
+	}
+}
+
+func (s *Server) status(r *http.Request) (any, error) {
+	st, err := s.cfg.Backend.Status(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if !st.StartedAt.IsZero() {
+		st.UptimeSeconds = int64(s.cfg.Now().Sub(st.StartedAt) / time.Second)
+	}
+	st.LogLevel = levelName(s.cfg.Level.Level())
+	return st.withoutNulls(), nil
+}
+
+// withoutNulls makes arrays and maps empty rather than null in JSON.
+func (st Status) withoutNulls() Status {
+	if st.Links == nil {
+		st.Links = []Link{}
+	}
+	if st.Peers == nil {
+		st.Peers = map[string]int{}
+	}
+	if st.Drops == nil {
+		st.Drops = map[string]uint64{}
+	}
+	if st.Problems == nil {
+		st.Problems = []Problem{}
+	}
+	return st
+}
+
+func (s *Server) peers(r *http.Request) (any, error) {
+	all := false
+	if v := r.URL.Query().Get("all"); v != "" {
+		var err error
+		if all, err = strconv.ParseBool(v); err != nil {
+			return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("all=%q: want 1 or 0", v)}
+		}
+	}
+	return s.list(r.Context(), all)
+}
+
+// list returns the peers in order; those that are merely remembered only when
+// all is set. It is never nil.
+func (s *Server) list(ctx context.Context, all bool) ([]Peer, error) {
+	known, err := s.cfg.Backend.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Peer, 0, len(known))
+	for _, p := range known {
+		if all || p.Here() {
+			out = append(out, p)
+		}
+	}
+	SortPeers(out)
+	return out, nil
+}
+
+func (s *Server) resolve(r *http.Request, ref string) (Peer, []Peer, error) {
+	known, err := s.cfg.Backend.Peers(r.Context())
+	if err != nil {
+		return Peer{}, nil, err
+	}
+	p, err := Resolve(known, ref)
+	return p, known, err
+}
+
+func (s *Server) peer(r *http.Request) (any, error) {
+	p, _, err := s.resolve(r, r.PathValue("ref"))
+	return p, err
+}
+
+func (s *Server) setAlias(r *http.Request) (any, error) {
+	var body Alias
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	p, known, err := s.resolve(r, r.PathValue("ref"))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAlias(body.Alias, p, known); err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Backend.SetAlias(r.Context(), peer.ClusterID(p.ID), body.Alias); err != nil {
+		return nil, err
+	}
+	p.Alias = body.Alias
+	return p, nil
+}
+
+// checkAlias refuses an alias that could not be typed, or that is taken.
+func checkAlias(alias string, p Peer, known []Peer) error {
+	if alias == "" {
+		return nil
+	}
+	if _, err := peer.ParseClusterName(alias); err != nil {
+		return &Error{Kind: ErrInvalid, Cause: err, Message: strings.Replace(err.Error(), "cluster name", "alias", 1)}
+	}
+	if strings.HasPrefix(alias, "-") {
+		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("alias %q begins with a hyphen, so it would be taken for an option", alias)}
+	}
+	for _, other := range known {
+		if other.ID != p.ID && (other.Alias == alias || other.ID == alias) {
+			return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("alias %q already names %s", alias, other.ID),
+				Advice: fmt.Sprintf("liqo-agent peers alias %s ''", other.ID)}
+		}
+	}
+	return nil
+}
+
+func (s *Server) history(r *http.Request) (any, error) {
+	known, err := s.cfg.Backend.Peers(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	q, err := parseHistory(r, known)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.cfg.Backend.History(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	return NameEvents(entries, known), nil
+}
+
+func parseHistory(r *http.Request, known []Peer) (HistoryQuery, error) {
+	var q HistoryQuery
+	values := r.URL.Query()
+	if ref := values.Get("peer"); ref != "" {
+		p, err := Resolve(known, ref)
+		// The history outlives the peer: a full ID is enough.
+		if id, idErr := peer.ParseClusterID(ref); errors.Is(err, ErrNotFound) && idErr == nil && len(id) == uuidLength {
+			p, err = Peer{ID: ref}, nil
+		}
+		if err != nil {
+			return q, err
+		}
+		q.ID = peer.ClusterID(p.ID)
+	}
+	if v := values.Get("since"); v != "" {
+		at, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return q, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("since=%q: want a time like 2026-11-21T08:00:00Z", v)}
+		}
+		q.Since = at
+	}
+	if v := values.Get("limit"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			return q, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("limit=%q: want a number, 0 for no limit", v)}
+		}
+		q.Limit = n
+	}
+	return q, nil
+}
+
+// uuidLength is the length of a cluster ID that was not chosen by a person.
+const uuidLength = 36
+
+// NameEvents translates history entries and adds what each peer is called now.
+// The result is never nil.
+func NameEvents(entries []peer.Event, known []Peer) []Event {
+	names := make(map[string]string, len(known))
+	for _, p := range known {
+		if label := p.Label(); label != p.ID {
+			names[p.ID] = label
+		}
+	}
+	out := make([]Event, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, NewEvent(e, names[string(e.ID)]))
+	}
+	return out
+}
+
+func (s *Server) config(r *http.Request) (any, error) {
+	return s.cfg.Backend.Config(r.Context())
+}
+
+func (s *Server) logLevel(*http.Request) (any, error) {
+	return LogLevel{Level: levelName(s.cfg.Level.Level())}, nil
+}
+
+func (s *Server) setLogLevel(r *http.Request) (any, error) {
+	var body LogLevel
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	level, err := ParseLevel(body.Level)
+	if err != nil {
+		return nil, err
+	}
+	if before := s.cfg.Level.Level(); before != level {
+		// Logged at the higher of the two, so that it is seen whichever way.
+		s.cfg.Level.Set(level)
+		s.cfg.Logger.Log(r.Context(), max(before, level, slog.LevelInfo), "log level changed on the control socket",
+			"from", levelName(before), "to", levelName(level))
+	}
+	return LogLevel{Level: levelName(level)}, nil
+}
+
+// ParseLevel reads debug, info, warn or error, in any case.
+func ParseLevel(s string) (slog.Level, error) {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(s, level.String()) {
+			return level, nil
+		}
+	}
+	return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("log level %q: want debug, info, warn or error", s)}
+}
+
+func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
+
+// decode reads a JSON body, and nothing but the one value it expects.
+func decode(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return &Error{Kind: ErrInvalid, Cause: err, Message: fmt.Sprintf("the request's body: %v", err)}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxCandidates bounds how many peers an ambiguity error lists.
+const maxCandidates = 8
+
+// SortPeers orders peers as every list shows them: by label, then by ID.
+func SortPeers(peers []Peer) {
+	slices.SortFunc(peers, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(a.Label(), b.Label()), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// Resolve finds the peer that ref names: its full ID, its alias, its cluster
+// name, or a prefix of its ID that no other ID has, in this order. Names are
+// whatever a neighbour says of itself, so a verified peer is preferred to
+// unverified ones of the same name. The error is an *Error that wraps
+// ErrNotFound or ErrAmbiguous; the latter lists the candidates.
+func Resolve(peers []Peer, ref string) (Peer, error) {
+	if ref == "" {
+		return Peer{}, &Error{Kind: ErrInvalid, Message: "no peer was named",
+			Advice: "name it by alias, cluster name or the beginning of its ID; liqo-agent peers list shows them"}
+	}
+	for _, fits := range []func(Peer) bool{
+		func(p Peer) bool { return p.ID == ref },
+		func(p Peer) bool { return p.Alias == ref },
+		func(p Peer) bool { return p.Name == ref },
+		func(p Peer) bool { return strings.HasPrefix(p.ID, ref) },
+	} {
+		var all, verified []Peer
+		for _, p := range peers {
+			if !fits(p) {
+				continue
+			}
+			all = append(all, p)
+			if p.Verified {
+				verified = append(verified, p)
+			}
+		}
+		switch {
+		case len(all) == 1:
+			return all[0], nil
+		case len(verified) == 1:
+			return verified[0], nil
+		case len(all) > 1:
+			return Peer{}, ambiguous(ref, all)
+		}
+	}
+	return Peer{}, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("no peer is called %q", ref),
+		Advice: "liqo-agent peers list --all"}
+}
+
+func ambiguous(ref string, candidates []Peer) error {
+	SortPeers(candidates)
+	shown := make([]string, 0, maxCandidates)
+	for _, p := range candidates[:min(len(candidates), maxCandidates)] {
+		shown = append(shown, fmt.Sprintf("%s (%s)", p.Label(), p.ID))
+	}
+	list := strings.Join(shown, ", ")
+	if more := len(candidates) - len(shown); more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d peers: %s", ref, len(candidates), list),
+		Advice: "use more of the ID, or name one: liqo-agent peers alias ID NAME"}
+}

@@ -1,0 +1,240 @@
+package control
+
+import (
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// Peer is one remote cluster as shown to people and scripts. Strings and
+// arrays are always present in JSON (empty when unknown); conflict and times
+// are left out when there are none.
+type Peer struct {
+	ID             string    `json:"id"`
+	Name           string    `json:"name"`
+	Alias          string    `json:"alias"`          // given by the local user
+	Phase          string    `json:"phase"`          // Unverified, Present, Unreachable, Lost
+	Reason         string    `json:"reason"`         // why the phase is not Present, for people
+	Source         string    `json:"source"`         // LAN, WAN, Manual, IncomingPeering
+	URL            string    `json:"url"`            // endpoint at the address that last answered
+	Addresses      []string  `json:"addresses"`      // every candidate, "ip:port", link-local ones with zone
+	Links          []string  `json:"links"`          // network interfaces it is seen on
+	Fingerprint    string    `json:"fingerprint"`    // 64 hexadecimal digits
+	Namespace      string    `json:"namespace"`      // its guest namespace
+	Version        string    `json:"version"`        // protocol version it advertises
+	TTLSeconds     int64     `json:"ttlSeconds"`     // how long its last sighting vouches for it
+	Failures       int       `json:"failures"`       // failed reachability checks in a row
+	Verified       bool      `json:"verified"`       // its endpoint proved ID and key
+	Remembered     bool      `json:"remembered"`     // it is in the agent's database
+	ForeignCluster string    `json:"foreignCluster"` // name of its resource in the local API server
+	Conflict       *Conflict `json:"conflict,omitempty"`
+	FirstSeen      time.Time `json:"firstSeen,omitzero"`
+	LastSeen       time.Time `json:"lastSeen,omitzero"`
+}
+
+// Conflict says that somebody shows this peer's cluster ID with another key.
+type Conflict struct {
+	Fingerprint string    `json:"fingerprint"`
+	Address     string    `json:"address"`
+	Since       time.Time `json:"since,omitzero"`
+}
+
+// Label is what a person would call the peer: its alias, else its cluster
+// name, else its ID.
+func (p Peer) Label() string {
+	switch {
+	case p.Alias != "":
+		return p.Alias
+	case p.Name != "":
+		return p.Name
+	}
+	return p.ID
+}
+
+// Here reports whether the peer is there now, as far as anybody can tell: it
+// is not merely remembered.
+func (p Peer) Here() bool { return p.Phase != string(peer.PhaseLost) }
+
+// NewPeer translates the agent's view of a peer. A peer that was verified
+// once stays so while it is unreachable or lost. Remembered and
+// ForeignCluster are the caller's to fill in.
+func NewPeer(p peer.Peer) Peer {
+	out := Peer{
+		ID:          string(p.ID),
+		Name:        p.Name,
+		Alias:       p.Alias,
+		Phase:       string(p.Phase),
+		Reason:      p.Reason,
+		Source:      string(p.Source),
+		URL:         p.URL,
+		Addresses:   make([]string, 0, len(p.Addrs)),
+		Links:       append(make([]string, 0, len(p.Links)), p.Links...),
+		Fingerprint: p.Fingerprint.String(),
+		Namespace:   p.Namespace,
+		Version:     p.Version,
+		TTLSeconds:  int64(p.TTL / time.Second),
+		Failures:    p.Failures,
+		Verified:    p.Phase != peer.PhaseUnverified && !p.Fingerprint.IsZero(),
+		FirstSeen:   p.FirstSeen,
+		LastSeen:    p.LastSeen,
+	}
+	for _, a := range p.Addrs {
+		out.Addresses = append(out.Addresses, a.String())
+	}
+	if c := p.Conflict; c != nil {
+		out.Conflict = &Conflict{Fingerprint: c.Fingerprint.String(), Address: c.Addr, Since: c.Since}
+	}
+	return out
+}
+
+// Event is one entry of the history.
+type Event struct {
+	At     time.Time `json:"at"`
+	ID     string    `json:"id"`
+	Name   string    `json:"name"` // what the peer is called now; "" when it is no longer known
+	Kind   string    `json:"kind"` // appeared, lost, returned, unreachable, address-changed, ...
+	Detail string    `json:"detail"`
+}
+
+// NewEvent translates a history entry. name is what the peer is called now.
+func NewEvent(e peer.Event, name string) Event {
+	return Event{At: e.At, ID: string(e.ID), Name: name, Kind: string(e.Kind), Detail: e.Detail}
+}
+
+// The kinds of WatchEvent.
+const (
+	// WatchSnapshot: a peer that was known when the stream began.
+	WatchSnapshot = "snapshot"
+	// WatchSynced: the snapshot is complete; what follows are changes. It
+	// carries no peer.
+	WatchSynced = "synced"
+	// WatchFound: a peer that was not there, is.
+	WatchFound = "found"
+	// WatchUpdated: something about the peer changed.
+	WatchUpdated = "updated"
+	// WatchLost: a peer that was there, is not.
+	WatchLost = "lost"
+	// WatchError: the last line of a stream that the agent ends; Error says why.
+	WatchError = "error"
+)
+
+// WatchEvent is one line of the watch stream. Peer is the whole peer after the
+// change, so that a consumer can replace what it had; around the end of the
+// snapshot the same change may be told twice.
+type WatchEvent struct {
+	Event string    `json:"event"`
+	At    time.Time `json:"at,omitzero"`
+	Peer  *Peer     `json:"peer,omitempty"`
+	Error string    `json:"error,omitempty"`
+}
+
+// Status is the state of the agent itself.
+type Status struct {
+	Version       string            `json:"version"`
+	Identity      Identity          `json:"identity"`
+	StartedAt     time.Time         `json:"startedAt"`
+	UptimeSeconds int64             `json:"uptimeSeconds"`
+	Links         []Link            `json:"links"`
+	Discovery     Discovery         `json:"discovery"`
+	Advertisement Advertisement     `json:"advertisement"`
+	Endpoint      Endpoint          `json:"endpoint"`
+	Kubernetes    Kubernetes        `json:"kubernetes"`
+	State         State             `json:"state"`
+	Peers         map[string]int    `json:"peers"` // count by phase
+	Packets       Packets           `json:"packets"`
+	Drops         map[string]uint64 `json:"drops"` // received packets not used, by reason
+	LogLevel      string            `json:"logLevel"`
+	Problems      []Problem         `json:"problems"`
+}
+
+// Identity is who this cluster is.
+type Identity struct {
+	ClusterID   string `json:"clusterId"`
+	Name        string `json:"name"`
+	Namespace   string `json:"namespace"`
+	Fingerprint string `json:"fingerprint"`
+	IDOrigin    string `json:"idOrigin"` // where the cluster ID came from
+}
+
+// Link is a network interface in use for discovery.
+type Link struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+}
+
+// Discovery is the state of looking for others.
+type Discovery struct {
+	Enabled bool   `json:"enabled"`
+	Service string `json:"service"`
+	Domain  string `json:"domain"`
+}
+
+// Advertisement is the state of telling others about ourselves.
+type Advertisement struct {
+	Enabled     bool   `json:"enabled"`
+	Established bool   `json:"established"` // the name is probed and announced
+	Instance    string `json:"instance"`    // the DNS-SD instance name in use
+}
+
+// Endpoint is the state of the HTTPS port that peers connect to.
+type Endpoint struct {
+	Listen      string `json:"listen"`
+	Port        int    `json:"port"`
+	Connections int    `json:"connections"`
+}
+
+// Kubernetes is the state of the connection to the local API server.
+type Kubernetes struct {
+	Connected       bool      `json:"connected"`
+	Disabled        bool      `json:"disabled"` // the configuration says to work without one
+	Server          string    `json:"server"`
+	Kubeconfig      string    `json:"kubeconfig"`
+	LastError       string    `json:"lastError"`
+	ForeignClusters int       `json:"foreignClusters"`
+	Writes          uint64    `json:"writes"`
+	Since           time.Time `json:"since,omitzero"` // of the last change of Connected
+}
+
+// State is the state of the database.
+type State struct {
+	Path      string `json:"path"`
+	Volatile  bool   `json:"volatile"`  // nothing is kept: the database cannot be written
+	Recovered string `json:"recovered"` // where a damaged database was set aside; "" = it was not
+}
+
+// Packets counts mDNS packets since the start.
+type Packets struct {
+	Received    uint64 `json:"received"`
+	Sent        uint64 `json:"sent"`
+	SocketDrops uint64 `json:"socketDrops"` // lost by the kernel because the socket's buffer was full
+}
+
+// Problem is something a person should know and can do something about.
+type Problem struct {
+	Text   string `json:"text"`
+	Remedy string `json:"remedy"`
+}
+
+// Config is the configuration the running agent uses.
+type Config struct {
+	Path    string            `json:"path"` // the file it was read from; "" = none
+	TOML    string            `json:"toml"` // the effective values
+	Sources map[string]string `json:"sources"`
+}
+
+// LogLevel is the body of /v1/log/level: debug, info, warn or error.
+type LogLevel struct {
+	Level string `json:"level"`
+}
+
+// Alias is the body of PUT /v1/peers/{ref}/alias; "" removes the alias.
+type Alias struct {
+	Alias string `json:"alias"`
+}
+
+// HistoryQuery selects entries of the history.
+type HistoryQuery struct {
+	ID    peer.ClusterID // "" = every peer
+	Since time.Time      // zero = from the beginning
+	Limit int            // the newest so many; 0 = all there are
+}

@@ -1,0 +1,132 @@
+package control
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+const (
+	// watchWrite is how long one write to a watcher may take before it is
+	// given up.
+	watchWrite = 10 * time.Second
+	// watchParting is how long the last line may take.
+	watchParting = time.Second
+)
+
+// watch streams a line of JSON per peer there is, one that says that was all,
+// and then one per change, until either side ends it.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+	// Subscribed before the snapshot is taken: a change in between is told
+	// twice rather than never.
+	sub, err := s.hub.subscribe()
+	if err != nil {
+		s.refuseWatch(w, err)
+		return
+	}
+	defer s.hub.unsubscribe(sub)
+	present, err := s.list(r.Context(), false)
+	if err != nil {
+		s.answer(w, r, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	st := newStream(w)
+	err = st.snapshot(present, s.cfg.Now())
+	for err == nil {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-sub.done:
+			s.cfg.Logger.Debug("a watch ended", "reason", sub.why)
+			st.part(WatchEvent{Event: WatchError, At: s.cfg.Now(), Error: sub.why.Error()})
+			return
+		case ev := <-sub.changes:
+			err = st.changes(ev, sub.changes)
+		}
+	}
+	s.cfg.Logger.Debug("a watch ended", "reason", err)
+}
+
+func (s *Server) refuseWatch(w http.ResponseWriter, why error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	// A failing write means the client is gone: nobody is left to tell.
+	_ = json.NewEncoder(w).Encode(errorBody{Error: why.Error(), Reason: "busy"})
+}
+
+// stream writes lines of JSON to one watcher. Only its handler uses it.
+type stream struct {
+	control *http.ResponseController
+	buf     *bufio.Writer
+	enc     *json.Encoder
+}
+
+func newStream(w http.ResponseWriter) *stream {
+	st := &stream{control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 16<<10)}
+	st.enc = json.NewEncoder(st.buf)
+	st.enc.SetEscapeHTML(false)
+	return st
+}
+
+func (st *stream) snapshot(peers []Peer, now time.Time) error {
+	// The server's timeouts are for ordinary requests. Reading on has no
+	// limit here: it is how the end of the client is noticed.
+	if err := st.control.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if err := st.limit(watchWrite); err != nil {
+		return err
+	}
+	for i := range peers {
+		if err := st.enc.Encode(WatchEvent{Event: WatchSnapshot, At: now, Peer: &peers[i]}); err != nil {
+			return err
+		}
+	}
+	if err := st.enc.Encode(WatchEvent{Event: WatchSynced, At: now}); err != nil {
+		return err
+	}
+	return st.flush()
+}
+
+// changes writes ev and whatever else is waiting, and flushes once.
+func (st *stream) changes(ev WatchEvent, more <-chan WatchEvent) error {
+	if err := st.limit(watchWrite); err != nil {
+		return err
+	}
+	for range watchBuffer {
+		if err := st.enc.Encode(ev); err != nil {
+			return err
+		}
+		select {
+		case ev = <-more:
+			continue
+		default:
+		}
+		return st.flush()
+	}
+	if err := st.enc.Encode(ev); err != nil {
+		return err
+	}
+	return st.flush()
+}
+
+// part writes the last line, if the reader still takes it.
+func (st *stream) part(ev WatchEvent) {
+	if st.limit(watchParting) == nil && st.enc.Encode(ev) == nil {
+		// The connection ends next, whether this arrives or not.
+		_ = st.flush()
+	}
+}
+
+func (st *stream) limit(d time.Duration) error {
+	return st.control.SetWriteDeadline(time.Now().Add(d))
+}
+
+func (st *stream) flush() error {
+	if err := st.buf.Flush(); err != nil {
+		return err
+	}
+	return st.control.Flush()
+}
