@@ -1,0 +1,119 @@
+package trust
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net/url"
+	"sync"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+const (
+	// leafLifetime is how long after its issue a leaf is valid.
+	leafLifetime = 24 * time.Hour
+	// leafBackdate is how long before its issue a leaf is valid already, for
+	// those among the peers that do look at dates and whose clock is behind.
+	leafBackdate = 25 * time.Hour
+	// leafRenewal is how far the clock may be from the time of issue, in
+	// either direction, before a new leaf is made.
+	leafRenewal = 16 * time.Hour
+)
+
+// Issuer hands out leaf certificates signed by a cluster key, for TLS servers
+// and clients alike. It makes a new one, with a fresh key of its own, when the
+// current one gets old, when the clock has jumped, and when the cluster ID
+// changes. All methods may be called from any goroutine.
+type Issuer struct {
+	key *Key
+	id  func() peer.ClusterID
+	now func() time.Time
+
+	mu     sync.Mutex
+	leaf   *tls.Certificate
+	leafID peer.ClusterID
+	issued time.Time // wall clock only
+}
+
+// NewIssuer returns an Issuer of leaf certificates for the cluster with key k.
+// id is asked at every handshake and must be quick and safe for concurrent
+// use; a non-empty ID is put into the leaf as the URI "liqo:cluster:<id>".
+func NewIssuer(k *Key, id func() peer.ClusterID) *Issuer {
+	return &Issuer{key: k, id: id, now: time.Now}
+}
+
+// Fingerprint returns the fingerprint of the cluster key behind the leaves.
+func (i *Issuer) Fingerprint() peer.Fingerprint { return i.key.Fingerprint() }
+
+// GetCertificate returns the certificate a server shows. It fits
+// tls.Config.GetCertificate.
+func (i *Issuer) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return i.current()
+}
+
+// GetClientCertificate returns the certificate a client shows. It fits
+// tls.Config.GetClientCertificate.
+func (i *Issuer) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return i.current()
+}
+
+func (i *Issuer) current() (*tls.Certificate, error) {
+	// Round strips the monotonic reading: that one does not see the jump of a
+	// clock that NTP has just set, which is the moment to renew.
+	now, id := i.now().Round(0), i.id()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.leaf != nil && i.leafID == id && now.Sub(i.issued).Abs() < leafRenewal {
+		return i.leaf, nil
+	}
+	leaf, err := i.key.issue(id, now)
+	if err != nil {
+		return nil, err
+	}
+	i.leaf, i.leafID, i.issued = leaf, id, now
+	return leaf, nil
+}
+
+// issue makes a leaf for id, with the CA certificate behind it.
+func (k *Key) issue(id peer.ClusterID, now time.Time) (*tls.Certificate, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate the key of a TLS certificate: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("draw the serial number of a TLS certificate: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: "liqo cluster " + id.Short()},
+		NotBefore:             now.Add(-leafBackdate).UTC(),
+		NotAfter:              now.Add(leafLifetime).UTC(),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if id != "" {
+		template.URIs = []*url.URL{{Scheme: "liqo", Opaque: "cluster:" + string(id)}}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, k.ca, private.Public(), k.private)
+	if err != nil {
+		return nil, fmt.Errorf("issue a TLS certificate: %w", err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("read back a TLS certificate: %w", err)
+	}
+	return &tls.Certificate{
+		Certificate: [][]byte{der, k.ca.Raw},
+		PrivateKey:  private,
+		Leaf:        parsed,
+	}, nil
+}
