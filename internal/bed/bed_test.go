@@ -55,7 +55,7 @@ func greet(t *testing.T, h *Host) (port uint16) {
 
 // greeting returns what a host hears from an address.
 func greeting(ctx context.Context, from *Host, addr string, port uint16) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	conn, err := from.DialContext(ctx, "tcp", net.JoinHostPort(addr, fmt.Sprint(port)))
 	if err != nil {

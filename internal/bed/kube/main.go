@@ -20,7 +20,19 @@ var programs = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllers.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-	"kubectl":                 func() *cobra.Command { return cmd.NewDefaultKubectlCommand() },
+	"kubectl":                 kubectlCommand,
+}
+
+// k3sKubeconfig is what the kubectl of a K3s box uses when nothing else is asked for.
+const k3sKubeconfig = "/etc/rancher/k3s/k3s.yaml"
+
+func kubectlCommand() *cobra.Command {
+	if os.Getenv("KUBECONFIG") == "" {
+		if _, err := os.Stat(k3sKubeconfig); err == nil {
+			os.Setenv("KUBECONFIG", k3sKubeconfig)
+		}
+	}
+	return cmd.NewDefaultKubectlCommand()
 }
 
 const usage = `kubebox is a Kubernetes control plane in one file, for the test bed.

@@ -1,0 +1,84 @@
+//go:build linux
+
+package bed
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestControlPlanes(t *testing.T) {
+	b := New(t)
+	a, c := b.AddHost("a", "10.77.0.1/24"), b.AddHost("c", "10.77.0.2/24")
+	ctx := within(t, 3*time.Minute)
+	kubes := b.StartKubes(ctx, a, c)
+
+	for i, want := range []string{"a control-plane,master 10.77.0.1 10.42.0.0/24", "c control-plane,master 10.77.0.2 10.42.0.0/24"} {
+		out, err := kubes[i].Kubectl(ctx, "get", "nodes", "--no-headers", "-o", `custom-columns=N:.metadata.name,A:.status.addresses[1].address,P:.spec.podCIDR`)
+		fields := strings.Fields(out)
+		if err != nil || len(fields) != 3 || fields[0] != kubes[i].Host.Name || !strings.HasSuffix(want, fields[1]+" "+fields[2]) {
+			t.Errorf("nodes: %q, %v, want %s", out, err, want)
+		}
+		out, err = kubes[i].Kubectl(ctx, "get", "nodes")
+		if err != nil || !strings.Contains(out, "Ready") || !strings.Contains(out, "control-plane,master") {
+			t.Errorf("nodes: %q, %v", out, err)
+		}
+	}
+	// As a person on the box would call it.
+	out, err := a.Run(ctx, "kubectl", "version")
+	if err != nil || !strings.Contains(out, "Server Version: v1.36.3") {
+		t.Errorf("version: %q, %v", out, err)
+	}
+	// Nobody may do anything without credentials, as with K3s.
+	if out, err := a.Run(ctx, "curl", "--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}",
+		"https://127.0.0.1:6443/version"); out != "401" || err != nil {
+		t.Errorf("anonymous: %q, %v", out, err)
+	}
+
+	const object = `{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, namespace: default}, data: {k: v}}`
+	if err := kubes[0].Apply(ctx, object); err != nil {
+		t.Fatal(err)
+	}
+	if err := kubes[0].Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := kubes[0].Request(ctx, http.MethodGet, "/readyz", "", nil); err == nil {
+		t.Error("answers after Stop")
+	}
+	if err := kubes[0].Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := kubes[0].Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := kubes[0].Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubes[0].Kubectl(ctx, "get", "configmap", "kept", "-o", "jsonpath={.data.k}"); out != "v" || err != nil {
+		t.Errorf("after two restarts: %q, %v", out, err)
+	}
+	if out, err := kubes[1].Kubectl(ctx, "get", "configmap", "kept"); err == nil {
+		t.Errorf("the other cluster has it too: %s", out)
+	}
+}
+
+func TestControllers(t *testing.T) {
+	b := New(t)
+	a := b.AddHost("a", "10.77.0.1/24")
+	ctx := within(t, 3*time.Minute)
+	k := a.StartKube(ctx)
+	if err := k.StartControllers(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// The controller manager makes the service account without which there is no pod, and the scheduler binds it.
+	if err := Poll(ctx, func() error {
+		return k.Apply(ctx, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default}, spec: {containers: [{name: c, image: i}]}}`)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Kubectl(ctx, "wait", "pod", "p", "--for=condition=PodScheduled", "--timeout=60s"); err != nil {
+		t.Error(err)
+	}
+}
