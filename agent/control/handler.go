@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -193,15 +192,11 @@ func parseHistory(r *http.Request, known []Peer) (HistoryQuery, error) {
 	var q HistoryQuery
 	values := r.URL.Query()
 	if ref := values.Get("peer"); ref != "" {
-		p, err := Resolve(known, ref)
-		// The history outlives the peer: a full ID is enough.
-		if id, idErr := peer.ParseClusterID(ref); errors.Is(err, ErrNotFound) && idErr == nil && len(id) == uuidLength {
-			p, err = Peer{ID: ref}, nil
-		}
+		id, err := ResolveID(known, ref)
 		if err != nil {
 			return q, err
 		}
-		q.ID = peer.ClusterID(p.ID)
+		q.ID = id
 	}
 	if v := values.Get("since"); v != "" {
 		at, err := time.Parse(time.RFC3339, v)
@@ -219,9 +214,6 @@ func parseHistory(r *http.Request, known []Peer) (HistoryQuery, error) {
 	}
 	return q, nil
 }
-
-// uuidLength is the length of a cluster ID that was not chosen by a person.
-const uuidLength = 36
 
 // NameEvents translates history entries and adds what each peer is called now.
 // The result is never nil.

@@ -2,9 +2,12 @@ package control
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"liqo.io/agent/peer"
 )
 
 // maxCandidates bounds how many peers an ambiguity error lists.
@@ -54,6 +57,19 @@ func Resolve(peers []Peer, ref string) (Peer, error) {
 	}
 	return Peer{}, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("no peer is called %q", ref),
 		Advice: "liqo-agent peers list --all"}
+}
+
+// uuidLength is the length of a cluster ID that was not chosen by a person.
+const uuidLength = 36
+
+// ResolveID is Resolve for questions that also make sense about a peer that
+// is no longer known, such as its history: its full ID is enough.
+func ResolveID(peers []Peer, ref string) (peer.ClusterID, error) {
+	p, err := Resolve(peers, ref)
+	if id, invalid := peer.ParseClusterID(ref); errors.Is(err, ErrNotFound) && invalid == nil && len(id) == uuidLength {
+		return id, nil
+	}
+	return peer.ClusterID(p.ID), err
 }
 
 func ambiguous(ref string, candidates []Peer) error {
