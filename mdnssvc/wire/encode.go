@@ -30,7 +30,7 @@ func Encode(m *dns.Msg) ([]byte, error) {
 		}
 	}
 	if e.off > MaxPacket {
-		return nil, fmt.Errorf("encode mDNS message: %d bytes, at most %d fit one packet", e.off, MaxPacket)
+		return nil, errFull
 	}
 	return e.packet(m.Truncated && !m.Response), nil
 }
@@ -61,6 +61,13 @@ func EncodeAll(m *dns.Msg, max int) ([][]byte, error) {
 	}
 	e := newEncoder(m)
 	var out [][]byte
+	// alone judges the first item of a packet, which cannot move to another one.
+	alone := func(err error) error {
+		if err == nil && e.off > MaxPacket {
+			err = errFull
+		}
+		return err
+	}
 	// add appends one item, in a packet of its own when it does not fit any more.
 	add := func(pack func() error) error {
 		before, counts := e.off, e.counts
@@ -69,21 +76,12 @@ func EncodeAll(m *dns.Msg, max int) ([][]byte, error) {
 			return nil
 		}
 		if before == headerLen {
-			if err == nil && e.off > MaxPacket {
-				err = fmt.Errorf("encode mDNS message: a record of %d bytes, at most %d fit one packet", e.off-headerLen, MaxPacket)
-			}
-			return err
+			return alone(err)
 		}
 		e.off, e.counts = before, counts
 		out = append(out, e.packet(!m.Response))
 		e.reset()
-		if err := pack(); err != nil {
-			return err
-		}
-		if e.off > MaxPacket {
-			return fmt.Errorf("encode mDNS message: a record of %d bytes, at most %d fit one packet", e.off-headerLen, MaxPacket)
-		}
-		return nil
+		return alone(pack())
 	}
 	for _, q := range m.Question {
 		if err := add(func() error { return e.question(q) }); err != nil {
@@ -107,10 +105,18 @@ func EncodeAll(m *dns.Msg, max int) ([][]byte, error) {
 	return append(out, e.packet(m.Truncated && !m.Response)), nil
 }
 
-// slack is how far the encoder may write beyond MaxPacket before it looks at
-// the size: the library's packer of names does not check every bound, so the
-// end of the buffer stays out of its reach.
-const slack = 4 * maxName
+// The library's packer of names does not check every bound, so the end of the
+// buffer stays out of its reach: an item begins within MaxPacket, holds at most
+// two names, and a name in presentation form is at most maxPresentation long.
+const (
+	maxPresentation = 4*maxName + 1
+	slack           = 3 * maxPresentation
+)
+
+var (
+	errFull     = fmt.Errorf("mDNS message exceeds the %d bytes of one packet", MaxPacket)
+	errLongName = fmt.Errorf("domain name exceeds %d bytes", maxName)
+)
 
 type encoder struct {
 	buf    []byte
@@ -158,22 +164,32 @@ func (e *encoder) packet(truncated bool) []byte {
 }
 
 func (e *encoder) question(q dns.Question) error {
+	if e.off > MaxPacket {
+		return errFull
+	}
 	off, err := e.name(q.Name, e.off, true)
 	if err != nil {
 		return fmt.Errorf("encode question %q: %w", q.Name, err)
 	}
 	binary.BigEndian.PutUint16(e.buf[off:], q.Qtype)
 	binary.BigEndian.PutUint16(e.buf[off+2:], q.Qclass)
-	return e.end(off+4, 0)
+	e.off = off + 4
+	e.counts[0]++
+	return nil
 }
 
 func (e *encoder) record(rr dns.RR, section int) error {
+	if e.off > MaxPacket {
+		return errFull
+	}
 	h := rr.Header()
 	off, err := e.rr(rr)
 	if err != nil {
 		return fmt.Errorf("encode record %q %s: %w", h.Name, dns.Type(h.Rrtype), err)
 	}
-	return e.end(off, section)
+	e.off = off
+	e.counts[section]++
+	return nil
 }
 
 func (e *encoder) rr(rr dns.RR) (int, error) {
@@ -197,7 +213,12 @@ func (e *encoder) rr(rr dns.RR) (int, error) {
 			return 0, fmt.Errorf("next domain name %q: %s", target, drop)
 		}
 		after = plain[next:]
+	case *dns.PTR:
+		target = rr.Ptr
 	default:
+		if len(h.Name) > maxPresentation {
+			return 0, errLongName
+		}
 		return dns.PackRR(rr, e.buf, e.off, e.names, true)
 	}
 
@@ -212,7 +233,9 @@ func (e *encoder) rr(rr dns.RR) (int, error) {
 	off += 10
 	start := off
 	off += copy(e.buf[off:], before)
-	if off, err = e.name(target, off, !e.legacy); err != nil {
+	// RFC 1035 allows to compress what a PTR points to, everywhere.
+	compress := !e.legacy || h.Rrtype == dns.TypePTR
+	if off, err = e.name(target, off, compress); err != nil {
 		return 0, err
 	}
 	off += copy(e.buf[off:], after)
@@ -221,18 +244,10 @@ func (e *encoder) rr(rr dns.RR) (int, error) {
 }
 
 func (e *encoder) name(name string, off int, compress bool) (int, error) {
-	return dns.PackDomainName(name, e.buf, off, e.names, compress)
-}
-
-// end accepts the item that was written up to off. What lies beyond MaxPacket
-// is the callers' business, as long as the next item starts within it.
-func (e *encoder) end(off, section int) error {
-	if e.off > MaxPacket {
-		return fmt.Errorf("message exceeds %d bytes", MaxPacket)
+	if len(name) > maxPresentation {
+		return 0, errLongName
 	}
-	e.off = off
-	e.counts[section]++
-	return nil
+	return dns.PackDomainName(name, e.buf, off, e.names, compress)
 }
 
 // RData returns a record's data in wire form without compression, the form
