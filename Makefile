@@ -1,0 +1,89 @@
+# make build   bin/liqo-agent for this machine          make test    everything that must hold
+# make demo    two boxes on one LAN find each other     make bench   the numbers in docs/benchmarks.md
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.DELETE_ON_ERROR:
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+
+# One static binary without symbols and without the paths of the machine that built it.
+export GOTOOLCHAIN ?= local
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
+
+.PHONY: build
+build:
+	$(GO_BUILD) -o bin/liqo-agent .
+
+.PHONY: build-all
+build-all: bin/liqo-agent-linux-amd64 bin/liqo-agent-linux-arm64 bin/liqo-agent-linux-armv7
+
+bin/liqo-agent-linux-amd64: export GOARCH = amd64
+bin/liqo-agent-linux-arm64: export GOARCH = arm64
+bin/liqo-agent-linux-armv7: export GOARCH = arm
+bin/liqo-agent-linux-armv7: export GOARM = 7
+.PHONY: bin/liqo-agent-linux-amd64 bin/liqo-agent-linux-arm64 bin/liqo-agent-linux-armv7
+bin/liqo-agent-linux-%:
+	GOOS=linux $(GO_BUILD) -o $@ .
+
+# The control plane of the test bed: minutes to build at first, so only when its sources have changed. Without its
+# version in it, kubectl cannot talk to it.
+KUBE_DIR     := internal/bed/kube
+KUBE_SOURCES := $(wildcard $(KUBE_DIR)/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum
+KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE_DIR)/go.mod)
+KUBE_PARTS   := $(subst ., ,$(KUBE_VERSION:v%=%))
+KUBE_STAMP   := k8s.io/component-base/version
+KUBE_LDFLAGS := -s -w \
+	-X $(KUBE_STAMP).gitVersion=$(KUBE_VERSION) \
+	-X $(KUBE_STAMP).gitMajor=$(word 1,$(KUBE_PARTS)) \
+	-X $(KUBE_STAMP).gitMinor=$(word 2,$(KUBE_PARTS))
+
+.PHONY: kubebox
+kubebox: bin/kubebox
+bin/kubebox: $(KUBE_SOURCES)
+	@echo "building Kubernetes $(KUBE_VERSION) for the test bed; this takes minutes the first time"
+	cd $(KUBE_DIR) && CGO_ENABLED=0 go build -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
+	cd $(KUBE_DIR) && CGO_ENABLED=0 go vet -trimpath . || { rm $(CURDIR)/$@; exit 1; }
+
+# Debian packages the tests and the demo need.
+.PHONY: setup
+setup:
+	hack/setup.sh
+
+bin/tools/staticcheck bin/tools/govulncheck &: tools/go.mod tools/go.sum
+	cd tools && go build -o $(CURDIR)/bin/tools/ tool
+
+VULNERABILITIES := https://vuln.go.dev
+
+.PHONY: lint
+lint: bin/tools/staticcheck bin/tools/govulncheck
+	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); \
+	if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
+	go vet ./...
+	bin/tools/staticcheck ./...
+	go mod verify
+	go mod tidy -diff
+	@if curl --silent --fail --max-time 10 --output /dev/null $(VULNERABILITIES)/index/db.json; then \
+		bin/tools/govulncheck -db $(VULNERABILITIES) ./...; \
+	else \
+		echo "govulncheck skipped: $(VULNERABILITIES) cannot be reached"; \
+	fi
+
+# Tests that use a bed run control planes and measure time: more than two packages at once would only disturb each other.
+.PHONY: test
+test: setup lint build kubebox
+	go test -race -count=1 -p 2 -timeout 20m ./...
+
+.PHONY: bench
+bench: setup build kubebox
+	go run ./internal/bed/cmd/bench
+
+.PHONY: demo
+demo: setup build kubebox
+	go build -o bin/demo ./internal/bed/cmd/demo
+	bin/demo
+
+.PHONY: clean
+clean:
+	rm -rf bin
