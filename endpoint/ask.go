@@ -1,0 +1,126 @@
+package endpoint
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"liqo.io/agent/peer"
+)
+
+const (
+	// maxAnswer bounds the body of /ids; three names of 63 bytes fit many
+	// times over.
+	maxAnswer = 4 << 10
+	// maxResponse bounds everything that is read for one answer.
+	maxResponse = maxAnswer + 8<<10
+)
+
+var errTooMuch = errors.New("answers with more than an identity takes")
+
+// readers saves most of the garbage of a check. Nothing of a connection stays
+// in a reader that is put back.
+var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+
+// ask sends the one request there is and returns the identity answered. An
+// error is either one of the connection or says what is wrong with the answer.
+func ask(conn io.ReadWriter, host string) (peer.Identity, error) {
+	_, err := io.WriteString(conn, "GET "+PathIDs+" HTTP/1.1\r\nHost: "+host+
+		"\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\nConnection: close\r\n\r\n")
+	if err != nil {
+		return peer.Identity{}, err
+	}
+	r := readers.Get().(*bufio.Reader)
+	limited := &limitedReader{from: conn, left: maxResponse}
+	r.Reset(limited)
+	defer func() {
+		r.Reset(nil)
+		readers.Put(r)
+	}()
+	identity, err := readAnswer(r)
+	if err != nil && limited.left == 0 {
+		// Where the reader gave up does not matter then.
+		return peer.Identity{}, errTooMuch
+	}
+	return identity, err
+}
+
+// readAnswer reads an HTTP response with an identity in it. There are no
+// redirects to follow and nothing to decompress: anything but a plain 200 is an
+// error.
+func readAnswer(r *bufio.Reader) (peer.Identity, error) {
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return peer.Identity{}, answerError(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return peer.Identity{}, fmt.Errorf("answers %s with HTTP status %d", PathIDs, resp.StatusCode)
+	}
+	if resp.ContentLength > maxAnswer {
+		return peer.Identity{}, errTooMuch
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return peer.Identity{}, answerError(err)
+	}
+	if len(body) > maxAnswer {
+		return peer.Identity{}, errTooMuch
+	}
+	return decodeIdentity(body)
+}
+
+// answerError leaves errors of the connection as they are and explains those
+// of the answer.
+func answerError(err error) error {
+	if errors.Is(err, errTooMuch) || lost(err) {
+		return err
+	}
+	return fmt.Errorf("does not answer %s with HTTP: %w", PathIDs, err)
+}
+
+// decodeIdentity reads the body of /ids. All three values must be there, be
+// strings, and keep the rules of package peer; other members are ignored.
+func decodeIdentity(body []byte) (peer.Identity, error) {
+	var raw struct {
+		ID        *string `json:"clusterId"`
+		Name      *string `json:"clusterName"`
+		Namespace *string `json:"guestNamespace"`
+	}
+	if err := json.Unmarshal(body, &raw); err != nil {
+		return peer.Identity{}, fmt.Errorf("answers %s with something else than an identity: %w", PathIDs, err)
+	}
+	if raw.ID == nil || raw.Name == nil || raw.Namespace == nil {
+		return peer.Identity{}, fmt.Errorf("leaves clusterId, clusterName or guestNamespace out of %s", PathIDs)
+	}
+	id, err := peer.ParseClusterID(*raw.ID)
+	if err == nil {
+		_, err = peer.ParseClusterName(*raw.Name)
+	}
+	if err == nil {
+		_, err = peer.ParseNamespace(*raw.Namespace)
+	}
+	if err != nil {
+		return peer.Identity{}, fmt.Errorf("has an unusable identity: %w", err)
+	}
+	return peer.Identity{ClusterID: id, ClusterName: *raw.Name, GuestNamespace: *raw.Namespace}, nil
+}
+
+// limitedReader is io.LimitedReader with an error of its own, so that too much
+// is told apart from a connection that ended early.
+type limitedReader struct {
+	from io.Reader
+	left int
+}
+
+func (l *limitedReader) Read(p []byte) (int, error) {
+	if l.left == 0 {
+		return 0, errTooMuch
+	}
+	n, err := l.from.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}

@@ -1,0 +1,480 @@
+package endpoint
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
+)
+
+func addrs(a ...netip.AddrPort) []netip.AddrPort { return a }
+
+// deadPort is an address where nobody listens.
+func deadPort(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// reasonOf runs Identify, which must fail with an *Error.
+func reasonOf(t *testing.T, c *Client, target Target) *Error {
+	t.Helper()
+	_, err := c.Identify(t.Context(), target)
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("error %v", err)
+	}
+	return e
+}
+
+func TestIdentify(t *testing.T) {
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", nil)
+	addr := at(s, "127.0.0.1")
+	c := NewClient(ClientConfig{SelfFingerprint: newBox(t, idB).key.Fingerprint()})
+	want := Result{Identity: b.identity, Fingerprint: b.key.Fingerprint(), Addr: addr, URL: "https://" + addr.String()}
+	for name, target := range map[string]Target{
+		"learn":         {Addrs: addrs(addr)},
+		"pinned":        {ID: idA, Fingerprint: b.key.Fingerprint(), Addrs: addrs(addr)},
+		"again":         {ID: idA, Fingerprint: b.key.Fingerprint(), Addrs: addrs(addr)},
+		"mapped":        {Addrs: addrs(netip.AddrPortFrom(netip.AddrFrom16(addr.Addr().As16()), addr.Port()))},
+		"URL":           {URL: "https://" + addr.String() + "/"},
+		"dead and then": {Fingerprint: b.key.Fingerprint(), Addrs: addrs(deadPort(t), addr)},
+		"dead then URL": {Fingerprint: b.key.Fingerprint(), Addrs: addrs(deadPort(t)), URL: "https://" + addr.String()},
+	} {
+		got, err := c.Identify(t.Context(), target)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+
+	name := "https://localhost:" + addr.String()[strings.LastIndex(addr.String(), ":")+1:]
+	got, err := c.Identify(t.Context(), Target{URL: name})
+	if err != nil || got.URL != name || got.Fingerprint != b.key.Fingerprint() {
+		t.Errorf("%s: %+v, %v", name, got, err)
+	}
+}
+
+func TestIdentifyFailures(t *testing.T) {
+	self, right, wrong := newBox(t, "self"), newBox(t, idA), newBox(t, idB)
+	selfAddr := at(self.serve(t, "127.0.0.1:0", nil), "127.0.0.1")
+	rightAddr := at(right.serve(t, "127.0.0.2:0", nil), "127.0.0.2")
+	wrongAddr := at(wrong.serve(t, "127.0.0.3:0", nil), "127.0.0.3")
+	dead := deadPort(t)
+	http := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	answers := func(text string) netip.AddrPort { return listenTLS(t, "127.0.0.2", right, answering(text)) }
+
+	plainHTTP := listenRaw(t, "127.0.0.4", func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.0 400 Bad Request\r\n\r\nThis is not HTTPS")
+		silent(c)
+	})
+	ssh := listenRaw(t, "127.0.0.4", func(c net.Conn) {
+		_, _ = io.WriteString(c, "SSH-2.0-OpenSSH_9.2p1\r\n")
+		silent(c)
+	})
+	hangup := listenRaw(t, "127.0.0.4", func(net.Conn) {})
+	mute := listenRaw(t, "127.0.0.4", silent)
+	oldTLS := listenRaw(t, "127.0.0.4", func(c net.Conn) {
+		_ = tls.Server(c, &tls.Config{GetCertificate: right.issuer.GetCertificate, MaxVersion: tls.VersionTLS12}).Handshake()
+	})
+	// A chain that shows the right CA behind a leaf of another.
+	forged := listenRaw(t, "127.0.0.4", func(c net.Conn) {
+		leaf, _ := wrong.issuer.GetCertificate(nil)
+		cert := *leaf
+		cert.Certificate = [][]byte{leaf.Certificate[0], right.key.CA().Raw}
+		_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}}).Handshake()
+	})
+	// The right chain shown by somebody who does not have its key.
+	replayed := listenRaw(t, "127.0.0.4", func(c net.Conn) {
+		cert, _ := right.issuer.GetCertificate(nil)
+		other, _ := wrong.issuer.GetCertificate(nil)
+		_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{{Certificate: cert.Certificate, PrivateKey: other.PrivateKey}}}).Handshake()
+	})
+
+	pin := right.key.Fingerprint()
+	for _, tc := range []struct {
+		name   string
+		target Target
+		want   Reason
+		says   string
+	}{
+		{"no address", Target{}, ReasonUnreachable, "no address"},
+		{"unusable addresses", Target{Addrs: addrs(netip.MustParseAddrPort("[fe80::1]:6447"), netip.AddrPort{}, netip.MustParseAddrPort("224.0.0.251:1"))}, ReasonUnreachable, "without its interface"},
+		{"refused", Target{Addrs: addrs(dead)}, ReasonUnreachable, "connection refused"},
+		{"hangs up", Target{Addrs: addrs(hangup)}, ReasonUnreachable, "did not complete TLS"},
+		{"silent", Target{Addrs: addrs(mute)}, ReasonUnreachable, "no answer in time"},
+		{"HTTP", Target{Addrs: addrs(plainHTTP)}, ReasonNotTLS, "does not speak TLS"},
+		{"SSH", Target{Addrs: addrs(ssh)}, ReasonNotTLS, "does not speak TLS"},
+		{"TLS 1.2", Target{Addrs: addrs(oldTLS)}, ReasonNotTLS, "TLS 1.3"},
+		{"forged chain", Target{Fingerprint: pin, Addrs: addrs(forged)}, ReasonBadAnswer, "not show the certificate"},
+		{"replayed chain", Target{Fingerprint: pin, Addrs: addrs(replayed)}, ReasonNotTLS, "invalid signature"},
+		{"wrong key", Target{Fingerprint: pin, Addrs: addrs(wrongAddr)}, ReasonWrongKey, wrong.key.Fingerprint().String()},
+		{"wrong key and dead", Target{Fingerprint: pin, Addrs: addrs(dead, wrongAddr, plainHTTP)}, ReasonWrongKey, "connection refused"},
+		{"wrong ID", Target{ID: idB, Fingerprint: pin, Addrs: addrs(rightAddr)}, ReasonWrongID, string(idA)},
+		{"wrong ID and wrong key", Target{ID: idB, Fingerprint: pin, Addrs: addrs(wrongAddr, rightAddr)}, ReasonWrongID, string(idA)},
+		{"self", Target{Addrs: addrs(selfAddr)}, ReasonSelf, "itself"},
+		{"self, pinned", Target{Fingerprint: self.key.Fingerprint(), Addrs: addrs(dead)}, ReasonSelf, "own"},
+		{"self and dead, pinned to another", Target{Fingerprint: pin, Addrs: addrs(selfAddr, dead)}, ReasonUnreachable, "itself"},
+		{"self and dead, learning", Target{Addrs: addrs(dead, selfAddr)}, ReasonSelf, "refused"},
+		{"not an agent", Target{Addrs: addrs(answers("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"))}, ReasonBadAnswer, "status 404"},
+		{"redirect", Target{Addrs: addrs(answers("HTTP/1.1 302 Found\r\nLocation: https://" + rightAddr.String() + "/ids\r\n\r\n"))}, ReasonBadAnswer, "status 302"},
+		{"not HTTP", Target{Addrs: addrs(answers("hello\r\n\r\n"))}, ReasonBadAnswer, "HTTP"},
+		{"not JSON", Target{Addrs: addrs(answers(http + "\r\nhello"))}, ReasonBadAnswer, "something else"},
+		{"no answer", Target{Fingerprint: pin, Addrs: addrs(answers(""))}, ReasonUnreachable, "broke"},
+		{"half a header", Target{Fingerprint: pin, Addrs: addrs(answers("HTTP/1.1 200"))}, ReasonUnreachable, "broke"},
+		{"gzip", Target{Addrs: addrs(answers(http + "Content-Encoding: gzip\r\n\r\n\x1f\x8b\x08"))}, ReasonBadAnswer, "something else"},
+		{"announced gigabytes", Target{Addrs: addrs(answers(http + "Content-Length: 10000000000\r\n\r\n"))}, ReasonBadAnswer, "more than"},
+		{"huge header", Target{Addrs: addrs(answers(http + strings.Repeat("X: y\r\n", 10000)))}, ReasonBadAnswer, "more than"},
+		{"huge header line", Target{Addrs: addrs(answers(http + "X: " + strings.Repeat("y", 100000)))}, ReasonBadAnswer, "more than"},
+		{"endless body", Target{Addrs: addrs(listenTLS(t, "127.0.0.2", right, func(c *tls.Conn) {
+			readRequest(c)
+			_, err := io.WriteString(c, http+"\r\n")
+			for err == nil {
+				_, err = io.WriteString(c, strings.Repeat(" ", 1000))
+			}
+		}))}, ReasonBadAnswer, "more than"},
+		{"right key is silent, wrong key elsewhere", Target{Fingerprint: pin, Addrs: addrs(wrongAddr, listenTLS(t, "127.0.0.2", right, func(c *tls.Conn) { silent(c) }))}, ReasonUnreachable, "no answer in time"},
+		{"URL of another kind", Target{URL: "http://127.0.0.1:1"}, ReasonUnreachable, "https://host:port"},
+		{"URL without a port", Target{URL: "https://127.0.0.1:0"}, ReasonUnreachable, "between 1 and 65535"},
+		{"name that does not exist", Target{URL: "https://no-such-host.invalid:6447"}, ReasonUnreachable, "no-such-host.invalid"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			c := NewClient(ClientConfig{SelfFingerprint: self.key.Fingerprint()})
+			c.attemptTimeout = time.Second
+			e := reasonOf(t, c, tc.target)
+			if e.Reason != tc.want {
+				t.Errorf("reason %s (%v), want %s", e.Reason, e, tc.want)
+			}
+			if !strings.Contains(e.Error(), tc.says) {
+				t.Errorf("error %q does not say %q", e, tc.says)
+			}
+			if tc.want == ReasonWrongKey && (e.Got != wrong.key.Fingerprint() || e.Addr != wrongAddr) {
+				t.Errorf("got %v at %v", e.Got, e.Addr)
+			}
+		})
+	}
+}
+
+// An address that another box or we ourselves hold must not keep the peer from
+// being found at its others.
+func TestOtherHoldersOfAnAddressAreStepped(t *testing.T) {
+	self, right, wrong := newBox(t, "self"), newBox(t, idA), newBox(t, idB)
+	list := addrs(
+		at(self.serve(t, "127.0.0.1:0", nil), "127.0.0.1"),
+		at(wrong.serve(t, "127.0.0.3:0", nil), "127.0.0.3"),
+		listenRaw(t, "127.0.0.4", silent),
+		at(right.serve(t, "127.0.0.2:0", nil), "127.0.0.2"),
+	)
+	c := NewClient(ClientConfig{SelfFingerprint: self.key.Fingerprint()})
+	got, err := c.Identify(t.Context(), Target{ID: idA, Fingerprint: right.key.Fingerprint(), Addrs: list})
+	if err != nil || got.Addr != list[3] {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if c.memory.lastGood(right.key.Fingerprint()) != list[3] {
+		t.Error("the good address is not remembered")
+	}
+}
+
+// Nothing of HTTP may reach a holder of the wrong key.
+func TestNothingIsSentToTheWrongKey(t *testing.T) {
+	wrong, right := newBox(t, idB), newBox(t, idA)
+	leaked := make(chan int, 1)
+	cfg := &tls.Config{GetCertificate: wrong.issuer.GetCertificate, MinVersion: tls.VersionTLS13}
+	addr := listenRaw(t, "127.0.0.1", func(raw net.Conn) {
+		c := tls.Server(raw, cfg)
+		n, _ := c.Read(make([]byte, 100))
+		leaked <- n
+	})
+	e := reasonOf(t, NewClient(ClientConfig{}), Target{Fingerprint: right.key.Fingerprint(), Addrs: addrs(addr)})
+	if n := <-leaked; n != 0 || e.Reason != ReasonWrongKey {
+		t.Errorf("%d bytes were sent, %v", n, e)
+	}
+}
+
+// resumed counts which of a server's handshakes were resumptions.
+func countResumed(s *Server) *atomic.Int32 {
+	n := new(atomic.Int32)
+	verify := s.tls.VerifyConnection
+	s.tls.VerifyConnection = func(state tls.ConnectionState) error {
+		if state.DidResume {
+			n.Add(1)
+		}
+		return verify(state)
+	}
+	return n
+}
+
+func TestRepeatedChecksResume(t *testing.T) {
+	b := newBox(t, idA)
+	var resumed *atomic.Int32
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) { resumed = countResumed(s) })
+	c := NewClient(ClientConfig{})
+	target := Target{Addrs: addrs(at(s, "127.0.0.1"))}
+	check := func(wantResumed int32) {
+		t.Helper()
+		got, err := c.Identify(t.Context(), target)
+		if err != nil || got.Fingerprint != b.key.Fingerprint() {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if resumed.Load() != wantResumed {
+			t.Errorf("%d resumed, want %d", resumed.Load(), wantResumed)
+		}
+	}
+	check(0)
+	check(0) // without an expected key there is no session to use
+	target.Fingerprint = b.key.Fingerprint()
+	check(1) // learning left one behind
+	check(2)
+	// The session survives a clock that runs long past every certificate.
+	c.start = c.start.Add(-3 * 24 * time.Hour)
+	check(3)
+	// It does not live for ever.
+	c.start = c.start.Add(-30 * 24 * time.Hour)
+	check(3)
+	check(4)
+	c.Forget(b.key.Fingerprint())
+	check(4)
+}
+
+func TestResumptionKeepsThePin(t *testing.T) {
+	before, after := newBox(t, idA), newBox(t, idA)
+	s := before.serve(t, "127.0.0.1:0", nil)
+	c := NewClient(ClientConfig{})
+	target := Target{ID: idA, Fingerprint: before.key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}
+	for range 2 {
+		if _, err := c.Identify(t.Context(), target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Another key behind the same port, even with the same ticket keys.
+	tickets := [32]byte{1}
+	s.tls.SetSessionTicketKeys([][32]byte{tickets})
+	if _, err := c.Identify(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	other := after.serve(t, "127.0.0.2:0", func(s *Server) { s.tls.SetSessionTicketKeys([][32]byte{{2}}) })
+	target.Addrs = addrs(at(other, "127.0.0.2"))
+	if e := reasonOf(t, c, target); e.Reason != ReasonWrongKey || e.Got != after.key.Fingerprint() {
+		t.Errorf("%v", e)
+	}
+	// The refusal leaves the peer's session alone, and makes none for it out
+	// of the impostor's.
+	target.Addrs = addrs(at(s, "127.0.0.1"))
+	if _, err := c.Identify(t.Context(), target); err != nil {
+		t.Error(err)
+	}
+	// A session that ended up under the wrong key is refused by its certificates.
+	session, ok := c.memory.session(before.key.Fingerprint())
+	if !ok {
+		t.Fatal("no session")
+	}
+	c.memory.keepSession(after.key.Fingerprint(), session)
+	target.Fingerprint = after.key.Fingerprint()
+	if e := reasonOf(t, c, target); e.Reason != ReasonWrongKey || e.Got != before.key.Fingerprint() {
+		t.Errorf("%v", e)
+	}
+}
+
+func TestRenewedCertificateIsTheSamePeer(t *testing.T) {
+	dir := t.TempDir()
+	key, err := trust.LoadOrCreateKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id atomic.Value
+	id.Store(idA)
+	issuer := trust.NewIssuer(key, func() peer.ClusterID { return id.Load().(peer.ClusterID) })
+	b := &box{key: key, issuer: issuer, identity: peer.Identity{ClusterID: idA, ClusterName: "x", GuestNamespace: "liqo"}}
+	s := b.serve(t, "127.0.0.1:0", nil)
+	first, err := issuer.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient(ClientConfig{})
+	target := Target{Fingerprint: key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}
+	for _, step := range []func(){
+		func() {},
+		func() { id.Store(idB) },                       // makes the issuer renew its leaf; the session lives on
+		func() { c.Forget(key.Fingerprint()) },         // a full handshake with the new leaf
+		func() { id.Store(idA); c.start = time.Now() }, // and back
+	} {
+		step()
+		if _, err := c.Identify(t.Context(), target); err != nil {
+			t.Error(err)
+		}
+	}
+	if last, err := issuer.GetCertificate(nil); err != nil || last.Leaf.Equal(first.Leaf) {
+		t.Errorf("the certificate was not renewed: %v", err)
+	}
+}
+
+func TestCancelSaysNothingAboutThePeer(t *testing.T) {
+	connected := make(chan struct{}, 1)
+	addr := listenRaw(t, "127.0.0.1", func(c net.Conn) {
+		connected <- struct{}{}
+		silent(c)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-connected
+		cancel()
+	}()
+	_, err := NewClient(ClientConfig{}).Identify(ctx, Target{Addrs: addrs(addr)})
+	var e *Error
+	if !errors.Is(err, context.Canceled) || errors.As(err, &e) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTimeoutCoversEverything(t *testing.T) {
+	var list []netip.AddrPort
+	for range 10 {
+		list = append(list, listenRaw(t, "127.0.0.1", silent))
+	}
+	c := NewClient(ClientConfig{Timeout: 300 * time.Millisecond})
+	c.headStart = 10 * time.Millisecond
+	e := reasonOf(t, c, Target{Addrs: list})
+	if e.Reason != ReasonUnreachable || len(e.Others) != 9 {
+		t.Errorf("%v, %d others", e, len(e.Others))
+	}
+	untried := 0
+	for _, o := range append(e.Others, e) {
+		if strings.Contains(o.Err.Error(), "no time left") {
+			untried++
+		}
+	}
+	if untried != 10-maxParallel {
+		t.Errorf("%d were not tried, want %d: not more than %d at a time", untried, 10-maxParallel, maxParallel)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	ap := netip.MustParseAddrPort
+	many := make([]netip.AddrPort, 0, 40)
+	for i := range 40 {
+		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 1))
+	}
+	for _, tc := range []struct {
+		name     string
+		in, want []netip.AddrPort
+		lastGood netip.AddrPort
+		failures int
+	}{
+		{"families take turns", addrs(ap("10.0.0.1:1"), ap("10.0.0.2:1"), ap("[fd00::1]:1"), ap("[fd00::2]:1"), ap("[fd00::3]:1")),
+			addrs(ap("10.0.0.1:1"), ap("[fd00::1]:1"), ap("10.0.0.2:1"), ap("[fd00::2]:1"), ap("[fd00::3]:1")), netip.AddrPort{}, 0},
+		{"first family first", addrs(ap("[fd00::1]:1"), ap("[fd00::2]:1"), ap("10.0.0.1:1")),
+			addrs(ap("[fd00::1]:1"), ap("10.0.0.1:1"), ap("[fd00::2]:1")), netip.AddrPort{}, 0},
+		{"link-local last", addrs(ap("[fe80::1%eth0]:1"), ap("169.254.0.1:1"), ap("10.0.0.1:1")),
+			addrs(ap("10.0.0.1:1"), ap("[fe80::1%eth0]:1"), ap("169.254.0.1:1")), netip.AddrPort{}, 0},
+		{"last good first", addrs(ap("10.0.0.1:1"), ap("[fd00::1]:1"), ap("[fe80::1%eth0]:1")),
+			addrs(ap("[fe80::1%eth0]:1"), ap("10.0.0.1:1"), ap("[fd00::1]:1")), ap("[fe80::1%eth0]:1"), 0},
+		{"last good is gone", addrs(ap("10.0.0.1:1")), addrs(ap("10.0.0.1:1")), ap("10.0.0.9:1"), 0},
+		{"twice", addrs(ap("10.0.0.1:1"), ap("[::ffff:10.0.0.1]:1"), ap("10.0.0.1:2")), addrs(ap("10.0.0.1:1"), ap("10.0.0.1:2")), netip.AddrPort{}, 0},
+		{"unusable", addrs(ap("0.0.0.0:1"), ap("10.0.0.1:0"), ap("[fe80::1]:1"), ap("[ff02::fb%eth0]:1"), ap("255.255.255.255:1")), nil, netip.AddrPort{}, 5},
+		{"too many", many, many[:maxCandidates], netip.AddrPort{}, 1},
+	} {
+		got, failures := order(tc.in, tc.lastGood)
+		if len(got) != len(tc.want) || len(failures) != tc.failures {
+			t.Errorf("%s: %v, %v", tc.name, got, failures)
+			continue
+		}
+		for i := range got {
+			if got[i].addr != tc.want[i] {
+				t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+				break
+			}
+		}
+	}
+}
+
+func TestURLOfALinkLocalAddress(t *testing.T) {
+	addr := netip.MustParseAddrPort("[fe80::1%eth0]:6447")
+	if got := endpointURL(addr); got != "https://[fe80::1%25eth0]:6447" {
+		t.Error(got)
+	}
+	if got := hostOf(candidate{addr: addr}); got != "[fe80::1]:6447" {
+		t.Error(got)
+	}
+	back, err := resolve(t.Context(), endpointURL(addr))
+	if err != nil || len(back) != 1 || back[0].addr != addr || back[0].url != endpointURL(addr) {
+		t.Errorf("%v, %v", back, err)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	m := newMemory(3)
+	fp := func(i byte) peer.Fingerprint { return peer.Fingerprint{i} }
+	addr := netip.MustParseAddrPort("10.0.0.1:1")
+	for i := range byte(10) {
+		m.keepAddr(fp(i+1), addr)
+		m.keepAddr(fp(1), addr) // in use all the time
+	}
+	if len(m.byKey) != 3 || m.used.Len() != 3 || m.lastGood(fp(1)) != addr || m.lastGood(fp(2)).IsValid() {
+		t.Errorf("%d entries", len(m.byKey))
+	}
+	m.forget(fp(1))
+	if len(m.byKey) != 2 || m.lastGood(fp(1)).IsValid() {
+		t.Error("not forgotten")
+	}
+	m.forget(fp(77))
+	m.dropSession(fp(77))
+}
+
+// Many neighbours at once, as after a power cut.
+func TestManyAtOnce(t *testing.T) {
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) { s.guard.perSource = 1000 })
+	c := NewClient(ClientConfig{})
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			if _, err := c.Identify(t.Context(), Target{ID: idA, Fingerprint: b.key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzReadAnswer(f *testing.F) {
+	const body = `{"clusterId":"a","clusterName":"b","guestNamespace":"c"}`
+	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 56\r\n\r\n" + body)
+	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n38\r\n" + body + "\r\n0\r\n\r\n")
+	f.Add("HTTP/1.1 200 OK\r\n\r\n" + body)
+	f.Add("HTTP/1.1 100 Continue\r\n\r\n")
+	f.Add("HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n")
+	f.Add("HTTP/1.1 200 OK\r\n\r\n{\"clusterId\":1}")
+	f.Add("HTTP/1.1 200 OK\r\n\r\n{\"clusterId\":null,\"clusterName\":[],\"guestNamespace\":{}}")
+	f.Fuzz(func(t *testing.T, text string) {
+		r := bufio.NewReader(&limitedReader{from: strings.NewReader(text), left: maxResponse})
+		id, err := readAnswer(r)
+		if err != nil {
+			return
+		}
+		if again, err := peer.ParseClusterID(string(id.ClusterID)); err != nil || again != id.ClusterID {
+			t.Errorf("accepted ID %q", id.ClusterID)
+		}
+		if _, err := peer.ParseClusterName(id.ClusterName); err != nil {
+			t.Errorf("accepted name %q", id.ClusterName)
+		}
+		if _, err := peer.ParseNamespace(id.GuestNamespace); err != nil {
+			t.Errorf("accepted namespace %q", id.GuestNamespace)
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Bounds of one race, in the spirit of RFC 8305 section 5 and 8. Addresses
+// come from the network, so their number is bounded too.
+const (
+	// headStart is how long an address is tried alone before the next is tried
+	// as well. A failure ends it early.
+	headStart = 200 * time.Millisecond
+	// attemptTimeout is how long one address may take for everything.
+	attemptTimeout = 3 * time.Second
+	// maxParallel is how many addresses are tried at the same time.
+	maxParallel = 6
+	// maxCandidates is how many addresses are tried at all.
+	maxCandidates = 16
+)
+
+// candidate is one address to try.
+type candidate struct {
+	addr netip.AddrPort
+	name string // the host name it was looked up by, if it was
+	url  string // the URL it came from; "" if it came as an address
+}
+
+// order returns the usable addresses in the order to try them in, and the
+// failures of those that cannot be used. The last good address comes first;
+// then the others, families taking turns beginning with that of the first
+// address given (RFC 8305 section 4), link-local ones last: a peer's URL is
+// shown to people and other hosts, and a link-local one means nothing to them.
+func order(addrs []netip.AddrPort, lastGood netip.AddrPort) ([]candidate, []*Error) {
+	var failures []*Error
+	var families [2][]netip.AddrPort // routable, by family
+	var local []netip.AddrPort
+	first := -1
+	seen := make(map[netip.AddrPort]bool, len(addrs))
+	for _, a := range addrs {
+		a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+		if seen[a] {
+			continue
+		}
+		if len(seen) == maxCandidates {
+			failures = append(failures, &Error{Reason: ReasonUnreachable,
+				Err: fmt.Errorf("only %d addresses of a peer are tried, the rest is left out", maxCandidates)})
+			break
+		}
+		seen[a] = true
+		if err := usable(a); err != nil {
+			failures = append(failures, &Error{Reason: ReasonUnreachable, Addr: a, Err: err})
+			continue
+		}
+		if a.Addr().IsLinkLocalUnicast() {
+			local = append(local, a)
+			continue
+		}
+		family := 0
+		if a.Addr().Is6() {
+			family = 1
+		}
+		if first < 0 {
+			first = family
+		}
+		families[family] = append(families[family], a)
+	}
+	var sorted []netip.AddrPort
+	if first >= 0 {
+		for turn := first; len(families[0])+len(families[1]) > 0; turn = 1 - turn {
+			if f := families[turn]; len(f) > 0 {
+				sorted = append(sorted, f[0])
+				families[turn] = f[1:]
+			}
+		}
+	}
+	sorted = append(sorted, local...)
+	if i := slices.Index(sorted, lastGood); i > 0 {
+		sorted = slices.Insert(slices.Delete(sorted, i, i+1), 0, lastGood)
+	}
+	candidates := make([]candidate, len(sorted))
+	for i, a := range sorted {
+		candidates[i].addr = a
+	}
+	return candidates, failures
+}
+
+func usable(a netip.AddrPort) error {
+	ip := a.Addr()
+	switch {
+	case !ip.IsValid() || a.Port() == 0:
+		return errors.New("the address is incomplete")
+	case ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return errors.New("no host can have this address")
+	case ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "":
+		return errors.New("a link-local address is of no use without its interface")
+	}
+	return nil
+}
+
+// outcome is how one attempt ended: with a failure, or with a result.
+type outcome struct {
+	result  Result
+	failure *Error
+}
+
+// race tries the candidates, each a little later than the one before, until
+// one of them gives a result. It returns after every attempt has ended.
+func (c *Client) race(ctx context.Context, target Target, candidates []candidate) (Result, bool, []*Error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outcomes := make(chan outcome)
+	stagger := time.NewTimer(0)
+	defer stagger.Stop()
+
+	var (
+		failures []*Error
+		won      *Result
+		next     int
+		running  int
+		due      bool
+	)
+	for {
+		if due && next < len(candidates) && running < maxParallel && won == nil && ctx.Err() == nil {
+			cand := candidates[next]
+			next++
+			running++
+			due = false
+			stagger.Reset(c.headStart)
+			go func() {
+				result, failure := c.attempt(ctx, target, cand)
+				outcomes <- outcome{result, failure}
+			}()
+		}
+		done := won != nil || next == len(candidates) || ctx.Err() != nil
+		if running == 0 && done {
+			break
+		}
+		select {
+		case o := <-outcomes:
+			running--
+			due = true
+			switch {
+			case o.failure == nil && won == nil:
+				won = &o.result
+				cancel() // the others have lost
+			case o.failure != nil:
+				failures = append(failures, o.failure)
+			}
+		case <-stagger.C:
+			due = true
+		}
+	}
+	if won != nil {
+		return *won, true, nil
+	}
+	for _, cand := range candidates[next:] {
+		failures = append(failures, &Error{Reason: ReasonUnreachable, Addr: cand.addr, Err: errors.New("there was no time left to try it")})
+	}
+	return Result{}, false, failures
+}
+
+// endpointURL is how addr is written as the base of URLs.
+func endpointURL(addr netip.AddrPort) string {
+	return (&url.URL{Scheme: "https", Host: addr.String()}).String()
+}

@@ -1,0 +1,209 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
+)
+
+const (
+	// DefaultMaxConns is the limit on open connections when ServerConfig sets
+	// none: enough for a thousand neighbours that all see us appear at once.
+	DefaultMaxConns = 1024
+
+	// maxHeader is half of the 8 KiB wanted: net/http adds 4 KiB of its own.
+	maxHeader = 4 << 10
+)
+
+// timeouts are how long things may take: generous for a loaded single-board
+// computer behind bad Wi-Fi, short for somebody who holds connections open on
+// purpose.
+type timeouts struct {
+	header   time.Duration // the TLS handshake, and then the request's header
+	read     time.Duration // the whole request
+	write    time.Duration // the answer
+	idle     time.Duration // until the next request
+	shutdown time.Duration // requests under way when Run has to end
+}
+
+var defaultTimeouts = timeouts{
+	header:   5 * time.Second,
+	read:     10 * time.Second,
+	write:    10 * time.Second,
+	idle:     15 * time.Second,
+	shutdown: time.Second,
+}
+
+// ServerConfig says what a Server serves and where.
+type ServerConfig struct {
+	// Listen is the address to bind, "host:port". An empty host means every
+	// address, IPv4 and IPv6 alike; port 0 picks a free port.
+	Listen string
+	// Issuer provides the server's certificate.
+	Issuer *trust.Issuer
+	// Identity is asked at every request for /ids, so a new name shows at
+	// once. It must be quick and safe for concurrent use.
+	Identity func() peer.Identity
+	// MaxConns is the limit on open connections; 0 means DefaultMaxConns. A
+	// sixteenth of it, but at least 8, may come from one source address.
+	MaxConns int
+	// Logger gets one line when serving starts and when it cannot accept
+	// connections. What strangers do wrong is logged at debug level only, and
+	// never more than a few lines a second.
+	Logger *slog.Logger
+}
+
+// Server is the HTTPS port of this cluster. Listen binds it, Run serves it.
+type Server struct {
+	cfg   ServerConfig
+	times timeouts
+	guard *guard
+	tls   *tls.Config
+
+	mu       sync.Mutex
+	listener net.Listener
+}
+
+// NewServer returns a Server that is not bound yet.
+func NewServer(cfg ServerConfig) *Server {
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = DefaultMaxConns
+	}
+	// One processor stays free for the rest of the agent, if there is one.
+	processors := max(1, runtime.GOMAXPROCS(0)-1)
+	s := &Server{cfg: cfg, times: defaultTimeouts, guard: newGuard(cfg.MaxConns, max(8, cfg.MaxConns/16), processors)}
+	s.tls = &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		GetCertificate:     cfg.Issuer.GetCertificate,
+		GetConfigForClient: s.guard.beforeHandshake,
+		ClientAuth:         tls.RequestClientCert,
+		VerifyConnection:   verifyClient,
+		CurvePreferences:   []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256},
+		NextProtos:         []string{"http/1.1"},
+	}
+	return s
+}
+
+// verifyClient refuses a client certificate that no cluster key can have
+// issued. None at all is fine: /ids is for anyone.
+func verifyClient(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	_, err := trust.VerifyChain(state.PeerCertificates, time.Time{})
+	return err
+}
+
+// Listen binds the address, so that Port is known before Run serves it. Its
+// error says what to do about an address that cannot be had.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		return errors.New("the endpoint is listening already")
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // peers do not use it, and every accepted socket would pay for it
+	l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return listenError(s.cfg.Listen, err)
+	}
+	s.listener = l
+	return nil
+}
+
+func listenError(address string, err error) error {
+	_, port, splitErr := net.SplitHostPort(address)
+	advice := "set endpoint.listen to an address and port of this machine, such as \":6447\""
+	switch {
+	case splitErr != nil:
+	case errors.Is(err, syscall.EADDRINUSE):
+		advice = fmt.Sprintf("another program uses the port (`ss -ltnp 'sport = :%s'` shows which); stop it or set endpoint.listen to another port", port)
+	case errors.Is(err, syscall.EACCES):
+		advice = "ports below 1024 need root or CAP_NET_BIND_SERVICE; set endpoint.listen to a higher port"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		advice = "this machine does not have that address now; set endpoint.listen to one it has, or to \":" + port + "\" for all of them"
+	}
+	return fmt.Errorf("endpoint cannot listen on %q: %w; %s", address, err, advice)
+}
+
+// Port returns the bound TCP port, or 0 while the server does not listen.
+func (s *Server) Port() uint16 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return 0
+	}
+	return s.listener.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+// Run serves until ctx ends, then lets requests under way finish for up to a
+// second, closes everything and returns nil. It binds the address if Listen has
+// not, and leaves it unbound, so Run may be called again after an error.
+func (s *Server) Run(ctx context.Context) error {
+	if s.Port() == 0 {
+		if err := s.Listen(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	raw := s.listener
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.listener = nil
+		s.mu.Unlock()
+	}()
+
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	server := &http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		Protocols:         protocols,
+		ReadHeaderTimeout: s.times.header,
+		ReadTimeout:       s.times.read,
+		WriteTimeout:      s.times.write,
+		IdleTimeout:       s.times.idle,
+		MaxHeaderBytes:    maxHeader,
+		ConnState:         s.guard.observe,
+		ErrorLog:          log.New(&strangers{logger: s.cfg.Logger}, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	served := make(chan error, 1)
+	go func() {
+		served <- server.Serve(&listener{Listener: raw, guard: s.guard, tls: s.tls, logger: s.cfg.Logger})
+	}()
+	s.cfg.Logger.Info("endpoint is serving", "address", raw.Addr().String(), "fingerprint", s.cfg.Issuer.Fingerprint().String())
+
+	select {
+	case err := <-served:
+		s.guard.closeAll()
+		return fmt.Errorf("endpoint stopped accepting on %s: %w", raw.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.guard.closeWaiting()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.times.shutdown)
+	defer cancel()
+	err := server.Shutdown(grace)
+	<-served
+	s.guard.closeAll()
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("close the endpoint: %w", err)
+	}
+	return nil
+}
+
+// Stats returns counters since NewServer. It may be called at any time.
+func (s *Server) Stats() Stats { return s.guard.stats() }

@@ -1,0 +1,486 @@
+package endpoint
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+const idA, idB = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f"), peer.ClusterID("b")
+
+func TestIDsWithCurl(t *testing.T) {
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("curl is not installed")
+	}
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", nil)
+	base := "https://" + at(s, "127.0.0.1").String()
+	const want = `{"clusterId":"0558de48-097b-4b7d-ba04-6bd2a0f9d24f","clusterName":"box <0558de48-097b-4b7d-ba04-6bd2a0f9d24f>","guestNamespace":"liqo"}`
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command(curl, append([]string{"--silent", "--show-error", "--insecure", "--noproxy", "*"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Errorf("curl %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	if got := run(base + "/ids"); got != want {
+		t.Errorf("/ids = %s", got)
+	}
+	head := run("--head", base+"/ids")
+	for _, line := range []string{"HTTP/1.1 200", "Content-Type: application/json\r\n", fmt.Sprintf("Content-Length: %d\r\n", len(want))} {
+		if !strings.Contains(head, line) {
+			t.Errorf("HEAD lacks %q:\n%s", line, head)
+		}
+	}
+	if strings.Contains(head, "Server:") {
+		t.Errorf("a server banner:\n%s", head)
+	}
+	if got := run("--include", "--request", "DELETE", base+"/ids"); !strings.Contains(got, "405") || !strings.Contains(got, "Allow: GET, HEAD\r\n") || !strings.HasSuffix(got, `{"error":"use GET"}`) {
+		t.Errorf("DELETE:\n%s", got)
+	}
+	for _, path := range []string{"/", "/ids/", "//ids", "/ids/../ids%00"} {
+		if got := run("--include", "--path-as-is", base+path); !strings.Contains(got, "404") || !strings.HasSuffix(got, `{"error":"there is nothing at this path"}`) {
+			t.Errorf("%s:\n%s", path, got)
+		}
+	}
+	if got := run("--include", "--request", "GET", "--data", "x", base+"/ids"); !strings.Contains(got, "413") {
+		t.Errorf("GET with a body:\n%s", got)
+	}
+	if out, err := exec.Command(curl, "--silent", "--show-error", "--insecure", "--tls-max", "1.2", base+"/ids").CombinedOutput(); err == nil {
+		t.Errorf("TLS 1.2 is served: %s", out)
+	}
+}
+
+func TestDualStackAndPort(t *testing.T) {
+	b := newBox(t, idA)
+	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.issuer, Identity: func() peer.Identity { return b.identity }, Logger: slog.New(slog.DiscardHandler)})
+	if s.Port() != 0 {
+		t.Error("a port before Listen")
+	}
+	if err := s.Listen(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(context.Background()); err == nil {
+		t.Error("listens twice")
+	}
+	start(t, s)
+	c := NewClient(ClientConfig{})
+	for _, ip := range []string{"127.0.0.1", "127.9.9.9", "::1"} {
+		got, err := c.Identify(t.Context(), Target{Addrs: addrs(at(s, ip))})
+		if err != nil && ip == "::1" && errors.Is(err, syscall.EADDRNOTAVAIL) {
+			t.Skip("no IPv6 here")
+		}
+		if err != nil || got.Identity != b.identity {
+			t.Errorf("%s: %v, %v", ip, got, err)
+		}
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", nil)
+	for _, tc := range []struct{ listen, says string }{
+		{at(s, "127.0.0.1").String(), "ss -ltnp"},
+		{"192.0.2.1:6447", `":6447"`},
+		{"nonsense", "set endpoint.listen"},
+		{":99999", "set endpoint.listen"},
+	} {
+		err := NewServer(ServerConfig{Listen: tc.listen, Issuer: b.issuer}).Listen(t.Context())
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: error %v does not say %q", tc.listen, err, tc.says)
+		}
+	}
+}
+
+func TestNewNameShowsAtOnce(t *testing.T) {
+	b := newBox(t, idA)
+	var name atomic.Value
+	name.Store("before")
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
+		s.cfg.Identity = func() peer.Identity {
+			id := b.identity
+			id.ClusterName = name.Load().(string)
+			return id
+		}
+	})
+	c := NewClient(ClientConfig{})
+	for _, want := range []string{"before", "after"} {
+		name.Store(want)
+		got, err := c.Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))})
+		if err != nil || got.Identity.ClusterName != want {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+}
+
+// dialTLS connects like an arbitrary client.
+func dialTLS(t *testing.T, s *Server, cfg *tls.Config) (*tls.Conn, error) {
+	t.Helper()
+	if cfg == nil {
+		cfg = &tls.Config{}
+	}
+	cfg.InsecureSkipVerify = true
+	c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), cfg)
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	}
+	return c, err
+}
+
+func getIDs(c net.Conn) (*http.Response, error) {
+	if _, err := io.WriteString(c, "GET /ids HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(bufio.NewReader(c), nil)
+}
+
+func TestClientCertificates(t *testing.T) {
+	s := newBox(t, idA).serve(t, "127.0.0.1:0", nil)
+	other := newBox(t, idB)
+	c, err := dialTLS(t, s, &tls.Config{GetClientCertificate: other.issuer.GetClientCertificate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := getIDs(c); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("a peer's certificate: %v, %v", resp, err)
+	}
+
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature}
+	parent := *other.key.CA()
+	parent.PublicKey = nil
+	der, err := x509.CreateCertificate(rand.Reader, template, &parent, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := tls.Certificate{Certificate: [][]byte{der, other.key.CA().Raw}, PrivateKey: key}
+	c, err = dialTLS(t, s, &tls.Config{Certificates: []tls.Certificate{forged}})
+	if err == nil {
+		// With TLS 1.3 the refusal reaches the client with its first read.
+		_, err = getIDs(c)
+	}
+	if err == nil {
+		t.Error("a forged client certificate is accepted")
+	}
+	eventually(t, "count the failed handshake", func() bool { return s.Stats().Refused[RefusedHandshake] == 1 })
+}
+
+func TestOneSourceCannotTakeAll(t *testing.T) {
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) { s.guard.perSource = 5 })
+	var held []net.Conn
+	for range 30 {
+		c, err := net.Dial("tcp", at(s, "127.0.0.1").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		held = append(held, c)
+	}
+	eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[RefusedSource] == 25 })
+	if st := s.Stats(); st.Open != 5 || st.Accepted != 5 {
+		t.Errorf("%+v", st)
+	}
+	// Another source is served meanwhile.
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 77)}}
+	raw, err := d.Dial("tcp", at(s, "127.0.0.1").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+	defer c.Close()
+	if resp, err := getIDs(c); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v", resp, err)
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	c.Close()
+	eventually(t, "give the places back", func() bool {
+		s.guard.mu.Lock()
+		defer s.guard.mu.Unlock()
+		return len(s.guard.conns) == 0 && len(s.guard.sources) == 0 && s.guard.waiting.Len() == 0
+	})
+}
+
+// A flood of connections that never say anything fills the server; then new
+// ones push out those that are stale, and a request is served all the same.
+func TestFloodOfSilentConnections(t *testing.T) {
+	b := newBox(t, idA)
+	var mu sync.Mutex
+	offset := time.Duration(0)
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
+		s.guard.limit, s.guard.perSource = 20, 1000
+		s.guard.now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(offset)
+		}
+	})
+	for range 100 {
+		c, err := net.Dial("tcp", at(s, "127.0.0.1").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[RefusedFull] == 80 })
+	mu.Lock()
+	offset = 2 * staleAfter
+	mu.Unlock()
+	got, err := NewClient(ClientConfig{}).Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))})
+	if err != nil || got.Identity != b.identity {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if st := s.Stats(); st.Refused[RefusedStale] != 1 || st.Open > 20 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestSlowClientsAreCutOff(t *testing.T) {
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
+		s.times = timeouts{header: 100 * time.Millisecond, read: 200 * time.Millisecond, write: 200 * time.Millisecond,
+			idle: 100 * time.Millisecond, shutdown: time.Second}
+	})
+	drip := func(c net.Conn) error {
+		for {
+			if _, err := c.Write([]byte("a")); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Millisecond) // the attack, not a wait
+		}
+	}
+	var wg sync.WaitGroup
+	for name, attack := range map[string]func(raw net.Conn) error{
+		"no handshake": func(raw net.Conn) error { _, err := raw.Read(make([]byte, 1)); return err },
+		"half a handshake": func(raw net.Conn) error {
+			_, _ = raw.Write([]byte{22, 3, 1, 2, 0})
+			return drip(raw)
+		},
+		"no request": func(raw net.Conn) error {
+			_, err := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}).Read(make([]byte, 1))
+			return err
+		},
+		"dripping header": func(raw net.Conn) error {
+			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+			_, _ = io.WriteString(c, "GET /ids HTTP/1.1\r\nX: ")
+			return drip(c)
+		},
+		"idle": func(raw net.Conn) error {
+			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+			if _, err := getIDs(c); err != nil {
+				return fmt.Errorf("not served: %w", err)
+			}
+			_, err := io.Copy(io.Discard, c)
+			return errors.Join(err, io.EOF)
+		},
+	} {
+		raw, err := net.Dial("tcp", at(s, "127.0.0.1").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+		wg.Go(func() {
+			defer raw.Close()
+			if err := attack(raw); err == nil || errors.Is(err, syscall.ETIMEDOUT) || strings.Contains(err.Error(), "i/o timeout") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "close all", func() bool { return s.Stats().Open == 0 })
+	if st := s.Stats(); st.Refused[RefusedHandshake] != 2 || st.Refused[RefusedSilent] == 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestLargeRequests(t *testing.T) {
+	s := newBox(t, idA).serve(t, "127.0.0.1:0", nil)
+	for _, tc := range []struct {
+		name, request string
+		status        int
+	}{
+		{"header of 7 KiB", "GET /ids HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 7<<10) + "\r\n\r\n", 200},
+		{"header of 9 KiB", "GET /ids HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("a", 9<<10) + "\r\n\r\n", 431},
+		{"long path", "GET /" + strings.Repeat("a", 9<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431},
+		{"announced body", "GET /ids HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", 413},
+		{"garbage", "\x00\x01\x02\r\n\r\n", 400},
+	} {
+		c, err := dialTLS(t, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The server may answer and close before it has read everything.
+		_, _ = io.WriteString(c, tc.request)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != tc.status {
+			t.Errorf("%s: %v, %v", tc.name, resp, err)
+		}
+	}
+
+	// An endless body: the connection ends although the client never does.
+	c, err := dialTLS(t, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, "POST /ids HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+	chunk := "1000\r\n" + strings.Repeat("a", 0x1000) + "\r\n"
+	sent := 0
+	for ; err == nil; sent += len(chunk) {
+		_, err = io.WriteString(c, chunk)
+	}
+	if errors.Is(err, syscall.ETIMEDOUT) || sent > 64<<20 {
+		t.Errorf("took %d bytes, %v", sent, err)
+	}
+}
+
+func TestHandshakesGiveTheirProcessorBack(t *testing.T) {
+	b := newBox(t, idA)
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) { s.guard.handshakes = make(chan struct{}, 1) })
+	// Clients that stop after their ClientHello must not hold it.
+	for range 4 {
+		raw, err := net.Dial("tcp", at(s, "127.0.0.1").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		hello := tls.Client(&mute{Conn: raw}, &tls.Config{InsecureSkipVerify: true})
+		if err := hello.Handshake(); err == nil {
+			t.Fatal("the handshake ended")
+		}
+	}
+	for range 3 {
+		if _, err := NewClient(ClientConfig{}).Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.guard.handshakes); n != 0 {
+		t.Errorf("%d still held", n)
+	}
+}
+
+// mute lets a ClientHello out and nothing in.
+type mute struct{ net.Conn }
+
+func (m *mute) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (m *mute) Close() error { return nil }
+
+func TestShutdownIsBounded(t *testing.T) {
+	b := newBox(t, idA)
+	entered, release := make(chan struct{}), make(chan struct{})
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: slog.New(slog.DiscardHandler),
+		Identity: func() peer.Identity {
+			close(entered)
+			<-release
+			return b.identity
+		}})
+	s.times.shutdown = 50 * time.Millisecond
+	if err := s.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop := start(t, s)
+	idle, err := net.Dial("tcp", at(s, "127.0.0.1").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	c, err := dialTLS(t, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := getIDs(c)
+		failed <- err
+	}()
+	<-entered
+	stop() // returns although a request is under way and a connection is silent
+	if err := <-failed; err == nil {
+		t.Error("the request was answered")
+	}
+	if s.Port() != 0 || s.Stats().Open != 0 {
+		t.Errorf("port %d, %+v", s.Port(), s.Stats())
+	}
+	close(release)
+}
+
+func TestRunMayBeCalledAgain(t *testing.T) {
+	b := newBox(t, idA)
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: slog.New(slog.DiscardHandler),
+		Identity: func() peer.Identity { return b.identity }})
+	for range 2 {
+		stop := start(t, s)
+		eventually(t, "listen", func() bool { return s.Port() != 0 })
+		if _, err := NewClient(ClientConfig{}).Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
+			t.Error(err)
+		}
+		stop()
+	}
+}
+
+func TestStrangersAreQuiet(t *testing.T) {
+	var out bytes.Buffer
+	w := &strangers{logger: slog.New(slog.NewTextHandler(&out, nil))}
+	fmt.Fprint(w, "http: TLS handshake error from 10.0.0.1:1: EOF")
+	if out.Len() != 0 {
+		t.Errorf("logged at the default level: %s", &out)
+	}
+	fmt.Fprint(w, "http: panic serving 10.0.0.1:1: oops")
+	if !strings.Contains(out.String(), "level=ERROR") {
+		t.Errorf("a panic is not shown: %s", &out)
+	}
+	out.Reset()
+	w.logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	for range 1000 {
+		fmt.Fprint(w, "http: TLS handshake error from 10.0.0.1:1: EOF")
+	}
+	if n := strings.Count(out.String(), "\n"); n == 0 || n > 100 {
+		t.Errorf("%d lines at debug level", n)
+	}
+}
+
+func TestLimiter(t *testing.T) {
+	var l limiter
+	now := time.Now()
+	got := ""
+	for i := range 12 {
+		if i == 8 {
+			now = now.Add(time.Second)
+		}
+		if n, ok := l.allow(now, 2, time.Second); ok {
+			got += fmt.Sprint(n, " ")
+		}
+	}
+	if got != "0 0 6 0 " {
+		t.Errorf("allowed with %q not shown", got)
+	}
+}
