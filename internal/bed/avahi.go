@@ -4,7 +4,10 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +49,13 @@ func (h *Host) StartAvahi(ctx context.Context) *Process {
 
 func (h *Host) startAvahi(ctx context.Context) (*Process, error) {
 	const busConfigFile = "/run/dbus/bed.conf"
-	if err := h.Do(func() error { return writeFile(busConfigFile, busConfig) }); err != nil {
+	if err := h.Do(func() error {
+		return errors.Join(
+			writeFile(busConfigFile, busConfig),
+			replaceLine("/etc/passwd", "avahi:", "avahi:x:0:0::/run/avahi-daemon:/usr/sbin/nologin"),
+			replaceLine("/etc/group", "avahi:", "avahi:x:0:"),
+		)
+	}); err != nil {
 		return nil, err
 	}
 	bus, err := h.start(Cmd{Args: []string{"dbus-daemon", "--config-file=" + busConfigFile, "--nofork", "--nopidfile", "--print-address"}})
@@ -56,12 +65,32 @@ func (h *Host) startAvahi(ctx context.Context) (*Process, error) {
 	if err := bus.WaitLog(ctx, "unix:path="); err != nil {
 		return nil, err
 	}
-	// The namespaces are the jail, and root in a user namespace cannot become another user.
+	// The namespaces are the jail, and root in a user namespace cannot become another user, nor give files to one.
+	// Therefore the user avahi is root on this host.
 	daemon, err := h.start(Cmd{Args: []string{"avahi-daemon", "--no-drop-root", "--no-chroot", "--no-rlimits"}})
 	if err != nil {
 		return nil, err
 	}
 	return daemon, daemon.WaitLog(ctx, "Server startup complete.")
+}
+
+// replaceLine replaces the line of a file that starts with a prefix, or appends one. It makes a new file, because root in a user namespace
+// may not write to the machine's.
+func replaceLine(path, prefix, line string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+	if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, prefix) }); i >= 0 {
+		lines[i] = line
+	} else {
+		lines = append(lines, line)
+	}
+	if err := writeFile(path+".new", strings.Join(lines, "\n")+"\n"); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // AvahiInstance is one resolved line of avahi-browse.
