@@ -1,0 +1,130 @@
+package api
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ForeignCluster is a remote cluster that this cluster knows of. The agent
+// creates one for every cluster it discovers; create one by hand to reach a
+// cluster that cannot be discovered, and set spec.join to peer with it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=foreignclusters,scope=Cluster,shortName=fc,categories=liqo
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Cluster Name",type=string,JSONPath=`.spec.clusterIdentity.clusterName`
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.status.role`
+// +kubebuilder:printcolumn:name="Outgoing",type=boolean,JSONPath=`.status.outgoing.joined`
+// +kubebuilder:printcolumn:name="Incoming",type=boolean,JSONPath=`.status.incoming.joined`
+// +kubebuilder:printcolumn:name="Discovery",type=string,JSONPath=`.spec.discoveryType`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reachable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
+// +kubebuilder:printcolumn:name="Join",type=boolean,priority=1,JSONPath=`.spec.join`
+// +kubebuilder:printcolumn:name="Trust",type=string,priority=1,JSONPath=`.spec.trustMode`
+// +kubebuilder:printcolumn:name="URL",type=string,priority=1,JSONPath=`.spec.authUrl`
+type ForeignCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says which cluster this is, where it is, and whether to peer with it.
+	Spec ForeignClusterSpec `json:"spec"`
+
+	// Status is what the agent knows about the cluster. Only the agent writes it.
+	//
+	// +kubebuilder:default={}
+	Status ForeignClusterStatus `json:"status,omitzero"`
+}
+
+// ForeignClusterList is a list of ForeignClusters, as the API server returns
+// it.
+type ForeignClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ForeignCluster `json:"items"`
+}
+
+// ForeignClusterSpec says which cluster this is, where it is, and whether to
+// peer with it.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.authUrl) || (has(self.clusterIdentity) && has(self.clusterIdentity.clusterID))",message="set authUrl (where the cluster's endpoint is) or clusterIdentity.clusterID (to wait until it is discovered)"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.clusterIdentity) || !has(oldSelf.clusterIdentity.clusterID) || (has(self.clusterIdentity) && has(self.clusterIdentity.clusterID) && self.clusterIdentity.clusterID == oldSelf.clusterIdentity.clusterID)",message="clusterIdentity.clusterID cannot change: delete this ForeignCluster and create another one"
+type ForeignClusterSpec struct {
+	// ClusterIdentity identifies the remote cluster. Discovery sets it; by hand
+	// it may be left out when authUrl is given.
+	ClusterIdentity *ClusterIdentity `json:"clusterIdentity,omitempty"`
+
+	// Namespace is where Liqo lives in the remote cluster, as that cluster says.
+	// Discovery sets it.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace,omitempty"`
+
+	// Join asks for resources of the remote cluster: true starts a peering, false
+	// ends it. It belongs to the user; the agent never changes it back.
+	//
+	// +kubebuilder:default=false
+	Join bool `json:"join"`
+
+	// DiscoveryType says how the remote cluster was found.
+	//
+	// +kubebuilder:default=Manual
+	DiscoveryType DiscoveryType `json:"discoveryType,omitempty"`
+
+	// AuthURL is the endpoint of the remote cluster: https://ADDRESS:PORT, where
+	// ADDRESS is a host name or an IP address. On a discovered cluster the agent
+	// keeps it at the address that answers.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",message="authUrl must look like https://ADDRESS:PORT"
+	AuthURL string `json:"authUrl,omitempty"`
+
+	// TrustMode says whether the key that status.fingerprint shows is trusted to
+	// belong to this cluster. It belongs to the user.
+	//
+	// +kubebuilder:default=Unknown
+	TrustMode TrustMode `json:"trustMode,omitempty"`
+}
+
+// ClusterIdentity identifies a cluster.
+type ClusterIdentity struct {
+	// ClusterID is the stable identifier of the cluster, unique among all
+	// clusters. It cannot change once it is set.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	ClusterID string `json:"clusterID,omitempty"`
+
+	// ClusterName is the name of the cluster for people. It may change and need
+	// not be unique.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	ClusterName string `json:"clusterName,omitempty"`
+}
+
+// DiscoveryType says how a cluster was found.
+//
+// +kubebuilder:validation:Enum=LAN;WAN;Manual;IncomingPeering
+type DiscoveryType string
+
+// The ways a cluster can be found.
+const (
+	DiscoveryLAN             DiscoveryType = "LAN"
+	DiscoveryWAN             DiscoveryType = "WAN"
+	DiscoveryManual          DiscoveryType = "Manual"
+	DiscoveryIncomingPeering DiscoveryType = "IncomingPeering"
+)
+
+// TrustMode says whether a cluster's key is trusted.
+//
+// +kubebuilder:validation:Enum=Unknown;Trusted;Untrusted
+type TrustMode string
+
+// The trust a cluster's key can have.
+const (
+	TrustUnknown   TrustMode = "Unknown"
+	TrustTrusted   TrustMode = "Trusted"
+	TrustUntrusted TrustMode = "Untrusted"
+)

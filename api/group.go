@@ -1,0 +1,99 @@
+package api
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the API group and version of discovery's resources.
+var GroupVersion = schema.GroupVersion{Group: "discovery.liqo.io", Version: "v1alpha1"}
+
+// The kind and the plural resource name of ForeignCluster.
+const (
+	KindForeignCluster    = "ForeignCluster"
+	PluralForeignClusters = "foreignclusters"
+)
+
+// Labels that the agent puts on the objects it creates. An object that does
+// not carry both is somebody else's: the agent neither deletes it nor corrects
+// its spec. Removing one of them from an object takes it over.
+const (
+	LabelDiscoveryType = "discovery.liqo.io/discovery-type"
+	LabelManagedBy     = "app.kubernetes.io/managed-by"
+
+	// ManagedByAgent is the value of LabelManagedBy.
+	ManagedByAgent = "liqo-agent"
+)
+
+// ClusterID returns the cluster ID the object names, "" when it names none.
+func (fc *ForeignCluster) ClusterID() string {
+	if fc.Spec.ClusterIdentity == nil {
+		return ""
+	}
+	return fc.Spec.ClusterIdentity.ClusterID
+}
+
+// Condition returns the condition of that type, nil when there is none. The
+// pointer is into fc.
+func (fc *ForeignCluster) Condition(conditionType string) *Condition {
+	for i := range fc.Status.Conditions {
+		if fc.Status.Conditions[i].Type == conditionType {
+			return &fc.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// DeepCopyObject implements runtime.Object.
+func (fc *ForeignCluster) DeepCopyObject() runtime.Object { return fc.DeepCopy() }
+
+// DeepCopy returns a copy that shares no memory with fc.
+func (fc *ForeignCluster) DeepCopy() *ForeignCluster {
+	out := *fc
+	fc.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Spec.ClusterIdentity = copyOf(fc.Spec.ClusterIdentity)
+	s := &out.Status
+	s.Outgoing.CADataRef = copyOf(s.Outgoing.CADataRef)
+	s.Outgoing.Advertisement = copyOf(s.Outgoing.Advertisement)
+	s.Incoming.CADataRef = copyOf(s.Incoming.CADataRef)
+	s.Incoming.PeeringRequest = copyOf(s.Incoming.PeeringRequest)
+	s.Conditions = slices.Clone(s.Conditions)
+	for _, m := range []*Module{&s.Modules.Networking, &s.Modules.Authentication, &s.Modules.Offloading} {
+		m.Conditions = slices.Clone(m.Conditions)
+	}
+	return &out
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *ForeignClusterList) DeepCopyObject() runtime.Object {
+	out := *l
+	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	out.Items = slices.Clone(l.Items)
+	for i := range out.Items {
+		out.Items[i] = *l.Items[i].DeepCopy()
+	}
+	return &out
+}
+
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
+// AgentLabels returns the labels of an object that the agent creates for a
+// cluster found that way.
+func AgentLabels(found DiscoveryType) map[string]string {
+	return map[string]string{LabelDiscoveryType: string(found), LabelManagedBy: ManagedByAgent}
+}
+
+// CreatedByAgent reports whether the agent created the object and nobody took
+// it over since.
+func (fc *ForeignCluster) CreatedByAgent() bool {
+	return fc.Labels[LabelManagedBy] == ManagedByAgent && fc.Labels[LabelDiscoveryType] != ""
+}
+
