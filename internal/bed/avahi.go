@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// avahiDeadline is how long avahi-daemon may take to start if the caller sets no deadline. It probes its host
-// name first.
+// avahiDeadline is how long avahi-daemon may take to start if the caller sets no deadline. It probes
+// its host name first.
 const avahiDeadline = 20 * time.Second
 
-// busConfig lets every process of the host talk to every other one. Debian's own configuration would want to switch to a user that a
-// user namespace does not have.
+// busConfig lets every process of the host talk to every other one. Debian's own configuration would
+// want to switch to a user that a user namespace does not have.
 const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -34,8 +34,10 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 </busconfig>
 `
 
-// StartAvahi starts avahi-daemon, and the dbus-daemon it needs, with the configuration that Debian ships, so that it shares port 5353 with other
-// responders; write the host's /etc/avahi/avahi-daemon.conf before to change that. It returns the daemon's process once it is established on the network.
+// StartAvahi starts avahi-daemon, and the dbus-daemon it needs, with the configuration that Debian
+// ships, so that it shares port 5353 with other responders; write the host's
+// /etc/avahi/avahi-daemon.conf before to change that. It returns the daemon's process once it is
+// established on the network.
 func (h *Host) StartAvahi(ctx context.Context) *Process {
 	h.bed.t.Helper()
 	ctx, cancel := deadlineFrom(ctx, avahiDeadline)
@@ -58,15 +60,16 @@ func (h *Host) startAvahi(ctx context.Context) (*Process, error) {
 	}); err != nil {
 		return nil, err
 	}
-	bus, err := h.start(Cmd{Args: []string{"dbus-daemon", "--config-file=" + busConfigFile, "--nofork", "--nopidfile", "--print-address"}})
+	bus, err := h.start(Cmd{Args: []string{"dbus-daemon", "--config-file=" + busConfigFile,
+		"--nofork", "--nopidfile", "--print-address"}})
 	if err != nil {
 		return nil, err
 	}
 	if err := bus.WaitLog(ctx, "unix:path="); err != nil {
 		return nil, err
 	}
-	// The namespaces are the jail, and root in a user namespace cannot become another user, nor give files to one.
-	// Therefore the user avahi is root on this host.
+	// The namespaces are the jail, and root in a user namespace cannot become another user, nor give
+	// files to one. Therefore the user avahi is root on this host.
 	daemon, err := h.start(Cmd{Args: []string{"avahi-daemon", "--no-drop-root", "--no-chroot", "--no-rlimits"}})
 	if err != nil {
 		return nil, err
@@ -74,8 +77,8 @@ func (h *Host) startAvahi(ctx context.Context) (*Process, error) {
 	return daemon, daemon.WaitLog(ctx, "Server startup complete.")
 }
 
-// replaceLine replaces the line of a file that starts with a prefix, or appends one. It makes a new file, because root in a user namespace
-// may not write to the machine's.
+// replaceLine replaces the line of a file that starts with a prefix, or appends one. It makes a new
+// file, because root in a user namespace may not write to the machine's.
 func replaceLine(path, prefix, line string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -104,8 +107,8 @@ type AvahiInstance struct {
 	TXT                []string
 }
 
-// AvahiBrowse returns what avahi-browse on the host finds and resolves of a service type, such as "_liqo._tcp", in about a second. The host
-// must run avahi-daemon.
+// AvahiBrowse returns what avahi-browse on the host finds and resolves of a service type, such as
+// "_liqo._tcp", in about a second. The host must run avahi-daemon.
 func (h *Host) AvahiBrowse(ctx context.Context, service string) ([]AvahiInstance, error) {
 	out, err := h.Run(ctx, "avahi-browse", "--resolve", "--parsable", "--terminate", service)
 	if err != nil {
@@ -114,8 +117,8 @@ func (h *Host) AvahiBrowse(ctx context.Context, service string) ([]AvahiInstance
 	return parseAvahi(out)
 }
 
-// parseAvahi reads the parsable output of avahi-browse: fields separated by semicolons, special characters as
-// a backslash and three decimal digits, TXT strings quoted.
+// parseAvahi reads the parsable output of avahi-browse: fields separated by semicolons, special
+// characters as a backslash and three decimal digits, TXT strings quoted.
 func parseAvahi(out string) ([]AvahiInstance, error) {
 	var found []AvahiInstance
 	for line := range strings.Lines(out) {
@@ -160,8 +163,8 @@ func unescapeAvahi(s string) string {
 	return b.String()
 }
 
-// AvahiPublish announces a service with avahi-publish until the returned process ends, which takes it back with
-// a goodbye if ended by Stop or Kill. It returns when the service is established.
+// AvahiPublish announces a service with avahi-publish until the returned process ends, which takes it
+// back with a goodbye if ended by Stop or Kill. It returns when the service is established.
 func (h *Host) AvahiPublish(ctx context.Context, name, service string, port uint16, txt ...string) (*Process, error) {
 	ctx, cancel := deadlineFrom(ctx, avahiDeadline)
 	defer cancel()

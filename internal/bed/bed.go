@@ -69,7 +69,8 @@ func New(t TB) *Bed {
 	return b
 }
 
-// newNetwork makes a set of namespaces with a network namespace among them, and a netlink handle into that.
+// newNetwork makes a set of namespaces with a network namespace among them, and a netlink handle into
+// that.
 func newNetwork(flags int, prepare func() error) (*namespaces, *netlink.Handle, error) {
 	var handle *netlink.Handle
 	ns, err := newNamespaces(flags, func() error {

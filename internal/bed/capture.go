@@ -36,8 +36,8 @@ type Packet struct {
 	Payload []byte
 }
 
-// Capture collects the mDNS traffic of a LAN: all UDP datagrams from or to port 5353, multicast and unicast. Of a datagram that
-// was sent in fragments it has the first fragment.
+// Capture collects the mDNS traffic of a LAN: all UDP datagrams from or to port 5353, multicast and
+// unicast. Of a datagram that was sent in fragments it has the first fragment.
 type Capture struct {
 	socket *os.File
 	done   chan struct{}
@@ -111,7 +111,8 @@ func configureCapture(fd, ifindex int) error {
 	return nil
 }
 
-// captureFilter passes UDP datagrams with port 5353 on either side; of IPv6 those without extension headers.
+// captureFilter passes UDP datagrams with port 5353 on either side; of IPv6 those without extension
+// headers.
 var captureFilter = []bpf.Instruction{
 	/*  0 */ bpf.LoadAbsolute{Off: 12, Size: 2}, // EtherType
 	/*  1 */ bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipFalse: 9},
@@ -180,7 +181,8 @@ func (c *Capture) Packets() []Packet {
 	return append([]Packet(nil), c.packets...)
 }
 
-// WaitFor waits until a packet is found that matches, and returns the first one; packets collected earlier count.
+// WaitFor waits until a packet is found that matches, and returns the first one; packets collected
+// earlier count.
 func (c *Capture) WaitFor(ctx context.Context, match func(Packet) bool) (Packet, error) {
 	var found Packet
 	seen := 0

@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// StartControllers starts a kube-controller-manager and a kube-scheduler, for tests in which pods, quotas or garbage collection matter, and
-// waits until both are healthy.
+// StartControllers starts a kube-controller-manager and a kube-scheduler, for tests in which pods,
+// quotas or garbage collection matter, and waits until both are healthy.
 func (k *Kube) StartControllers(ctx context.Context) error {
 	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
 	defer cancel()

@@ -29,7 +29,8 @@ const (
 // overlays are the directories of which every host has a copy-on-write view of its own.
 var overlays = []string{"/etc", "/var/lib", "/usr/local"}
 
-// Host is one box. Its methods may be called from any goroutine, except those that end the test when they fail.
+// Host is one box. Its methods may be called from any goroutine, except those that end the test when
+// they fail.
 type Host struct {
 	// Name is the host's name on the bed and its hostname.
 	Name string
@@ -196,7 +197,8 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 	return conn, err
 }
 
-// Path returns a path under which every process of the bed sees the file that the host sees at the given absolute path.
+// Path returns a path under which every process of the bed sees the file that the host sees at the
+// given absolute path.
 func (h *Host) Path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(h.anchor.PID()), "root", path)
 }
@@ -289,7 +291,8 @@ func binaryPath(name string) (string, error) {
 			return filepath.Join(dir, "bin", name), nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod above the working directory: run in the source tree, or set LIQO_BIN to the directory of the programs")
+			return "", errors.New("no go.mod above the working directory: run in the source tree, " +
+				"or set LIQO_BIN to the directory of the programs")
 		}
 	}
 }

@@ -32,12 +32,13 @@ const (
 	serviceIP    = "10.43.0.1" // of the API server, the first of the range
 	podRange     = "10.42.0.0/16"
 
-	// kubeDeadline is how long a control plane may take to become ready if the caller sets no deadline.
+	// kubeDeadline is how long a control plane may take to become ready if the caller sets no
+	// deadline.
 	kubeDeadline = 2 * time.Minute
 )
 
-// Kube is the Kubernetes control plane of a host: an etcd and a kube-apiserver at the host's port 6443, set up
-// as K3s does it: no anonymous requests, RBAC, one Node that is the host.
+// Kube is the Kubernetes control plane of a host: an etcd and a kube-apiserver at the host's port
+// 6443, set up as K3s does it: no anonymous requests, RBAC, one Node that is the host.
 type Kube struct {
 	// Host is where it runs.
 	Host *Host
@@ -175,7 +176,8 @@ func (k *Kube) writeFiles() error {
 		"--anonymous-auth=false",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
-		// It would taint the node as not ready until a controller that most tests do without takes that back.
+		// It would taint the node as not ready until a controller that most tests do without takes
+		// that back.
 		"--disable-admission-plugins=TaintNodesByCondition",
 		"--allow-privileged=true",
 		"--service-cluster-ip-range=" + serviceRange,
@@ -223,7 +225,8 @@ current-context: default
 `
 }
 
-// Start starts the kube-apiserver again after StopAPIServer or KillAPIServer and waits until it is ready.
+// Start starts the kube-apiserver again after StopAPIServer or KillAPIServer and waits until it is
+// ready.
 func (k *Kube) Start(ctx context.Context) error {
 	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
 	defer cancel()
@@ -273,17 +276,19 @@ func (k *Kube) Stop() error { return k.APIServer().Stop() }
 // Kill ends the kube-apiserver as a crash does. What it stored stays, for [Kube.Start].
 func (k *Kube) Kill() error { return k.APIServer().Kill() }
 
-// Freeze makes the kube-apiserver hang: connections are accepted by the kernel and nothing is answered.
+// Freeze makes the kube-apiserver hang: connections are accepted by the kernel and nothing is
+// answered.
 func (k *Kube) Freeze() error { return k.APIServer().Signal(unix.SIGSTOP) }
 
 // Thaw ends a Freeze.
 func (k *Kube) Thaw() error { return k.APIServer().Signal(unix.SIGCONT) }
 
-// RESTConfig returns an administrator's configuration for client-go, which works in the test's own process although that is
-// not on the host.
+// RESTConfig returns an administrator's configuration for client-go, which works in the test's own
+// process although that is not on the host.
 func (k *Kube) RESTConfig() *rest.Config { return rest.CopyConfig(k.config) }
 
-// Request sends one request to the API server as administrator and returns the body of an answer with status 2xx; any other status is an error.
+// Request sends one request to the API server as administrator and returns the body of an answer with
+// status 2xx; any other status is an error.
 func (k *Kube) Request(ctx context.Context, method, path, contentType string, body []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, k.config.Host+path, bytes.NewReader(body))
 	if err != nil {

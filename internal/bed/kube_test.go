@@ -4,6 +4,7 @@ package bed
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,14 +16,16 @@ func TestControlPlanes(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
 	kubes := b.StartKubes(ctx, a, c)
 
-	for i, want := range []string{"a control-plane,master 10.77.0.1 10.42.0.0/24", "c control-plane,master 10.77.0.2 10.42.0.0/24"} {
-		out, err := kubes[i].Kubectl(ctx, "get", "nodes", "--no-headers", "-o", `custom-columns=N:.metadata.name,A:.status.addresses[1].address,P:.spec.podCIDR`)
-		fields := strings.Fields(out)
-		if err != nil || len(fields) != 3 || fields[0] != kubes[i].Host.Name || !strings.HasSuffix(want, fields[1]+" "+fields[2]) {
-			t.Errorf("nodes: %q, %v, want %s", out, err, want)
+	for _, k := range kubes {
+		address, _, _ := strings.Cut(k.Host.Link("eth0").Addresses()[0].String(), "/")
+		out, err := k.Kubectl(ctx, "get", "nodes", "--no-headers", "-o",
+			"custom-columns=N:.metadata.name,A:.status.addresses[1].address,P:.spec.podCIDR")
+		want := []string{k.Host.Name, address, "10.42.0.0/24"}
+		if got := strings.Fields(out); err != nil || !slices.Equal(got, want) {
+			t.Errorf("nodes: %q, %v, want %q", got, err, want)
 		}
-		out, err = kubes[i].Kubectl(ctx, "get", "nodes")
-		if err != nil || !strings.Contains(out, "Ready") || !strings.Contains(out, "control-plane,master") {
+		out, err = k.Kubectl(ctx, "get", "nodes")
+		if err != nil || !strings.Contains(out, " Ready ") || !strings.Contains(out, "control-plane,master") {
 			t.Errorf("nodes: %q, %v", out, err)
 		}
 	}
@@ -72,9 +75,12 @@ func TestControllers(t *testing.T) {
 	if err := k.StartControllers(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// The controller manager makes the service account without which there is no pod, and the scheduler binds it.
+	const pod = `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default},
+		spec: {containers: [{name: c, image: i}]}}`
+	// The controller manager makes the service account without which there is no pod, and the
+	// scheduler binds it.
 	if err := Poll(ctx, func() error {
-		return k.Apply(ctx, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default}, spec: {containers: [{name: c, image: i}]}}`)
+		return k.Apply(ctx, pod)
 	}); err != nil {
 		t.Fatal(err)
 	}

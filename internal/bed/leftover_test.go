@@ -43,8 +43,8 @@ func TestNestedBed(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind runs a bed inside of this one, which is a machine whose processes, mounts and
-// interfaces are all known, and lets it end in every way there is.
+// TestNothingIsLeftBehind runs a bed inside of this one, which is a machine whose processes, mounts
+// and interfaces are all known, and lets it end in every way there is.
 func TestNothingIsLeftBehind(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -93,7 +93,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// leftovers lists the processes, namespaces, mounts, interfaces and files of the machine that this bed is.
+// leftovers lists the processes, namespaces, mounts, interfaces and files of the machine that this bed
+// is.
 func leftovers(t *testing.T) []string {
 	t.Helper()
 	var all []string

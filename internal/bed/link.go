@@ -31,8 +31,9 @@ type Link struct {
 	port netlink.Link // the other end
 }
 
-// AddLink gives the host another interface, brings it up and plugs it into a LAN. The prefix is its IPv4 address,
-// such as "10.78.0.1/24"; empty means none yet. It has an IPv6 link-local address in any case.
+// AddLink gives the host another interface, brings it up and plugs it into a LAN. The prefix is its
+// IPv4 address, such as "10.78.0.1/24"; empty means none yet. It has an IPv6 link-local address in any
+// case.
 func (h *Host) AddLink(lan *LAN, name, prefix string) *Link {
 	h.bed.t.Helper()
 	l, err := h.addLink(lan, name, prefix)
@@ -88,8 +89,8 @@ func (l *Link) Down() {
 	l.check("down", l.inHost(l.host.nl.LinkSetDown))
 }
 
-// Up brings the interface up again and waits until it is usable. IPv6 addresses other than the link-local one do
-// not survive Down, as usual with Linux.
+// Up brings the interface up again and waits until it is usable. IPv6 addresses other than the
+// link-local one do not survive Down, as usual with Linux.
 func (l *Link) Up() {
 	l.host.bed.t.Helper()
 	l.check("up", l.setUp())
@@ -135,7 +136,8 @@ func (l *Link) DelAddress(prefix string) {
 	l.check("remove "+prefix, l.delAddress(prefix))
 }
 
-// SetAddress replaces all IPv4 addresses by one, as a DHCP client with a new lease does: the old ones go first.
+// SetAddress replaces all IPv4 addresses by one, as a DHCP client with a new lease does: the old ones
+// go first.
 func (l *Link) SetAddress(prefix string) {
 	l.host.bed.t.Helper()
 	s, err := l.state()
@@ -179,8 +181,12 @@ func (l *Link) SetLoss(percent int) {
 	port := l.port.Attrs().Name
 	rules := fmt.Sprintf("add table bridge %[1]s\ndelete table bridge %[1]s\n", port)
 	if percent > 0 {
-		rules += fmt.Sprintf("table bridge %s { chain forward { type filter hook forward priority 0; oifname %q numgen random mod 100 < %d drop; }; }\n",
-			port, port, percent)
+		rules += fmt.Sprintf(`table bridge %[1]s {
+			chain forward {
+				type filter hook forward priority 0
+				oifname %[1]s numgen random mod 100 < %[2]d drop
+			}
+		}`, port, percent)
 	}
 	l.check("set loss", l.host.bed.sw.do(func() error {
 		cmd := exec.Command("nft", "-f", "-")

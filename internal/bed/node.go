@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// addresses returns the host's IPv4 addresses as Kubernetes on it knows them: those of its links, or that of the
-// pod network's bridge if it has none.
+// addresses returns the host's IPv4 addresses as Kubernetes on it knows them: those of its links, or
+// that of the pod network's bridge if it has none.
 func (h *Host) addresses() []string {
 	h.bed.mu.Lock()
 	links := make([]*Link, 0, len(h.links))
@@ -40,7 +40,8 @@ func (h *Host) addresses() []string {
 	return addresses
 }
 
-// createNode registers the host as the single node of its cluster, with what the kubelet of a K3s server would report.
+// createNode registers the host as the single node of its cluster, with what the kubelet of a K3s
+// server would report.
 func (k *Kube) createNode(ctx context.Context) error {
 	type object = map[string]any
 	name := k.Host.Name

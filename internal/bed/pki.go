@@ -18,7 +18,8 @@ import (
 // certificateLife is far longer than any bed.
 const certificateLife = 24 * time.Hour
 
-// authority is a certificate authority of one box; a K3s server has one for its servers and another one for their clients.
+// authority is a certificate authority of one box; a K3s server has one for its servers and another
+// one for their clients.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -49,8 +50,8 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{cert: cert, key: key, pem: encode("CERTIFICATE", der)}, nil
 }
 
-// issue makes a certificate for a server that goes by the given names and addresses, or for a client if
-// there are none.
+// issue makes a certificate for a server that goes by the given names and addresses, or for a client
+// if there are none.
 func (a *authority) issue(subject pkix.Name, names []string, ips []net.IP) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +85,8 @@ func certificateTemplate(subject pkix.Name) *x509.Certificate {
 	}
 }
 
-// encodeKey uses the older of the two formats, the only one in which kube-apiserver takes a key for service accounts.
+// encodeKey uses the older of the two formats, the only one in which kube-apiserver takes a key for
+// service accounts.
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

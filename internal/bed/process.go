@@ -124,8 +124,8 @@ func (h *Host) environment() []string {
 
 func (h *Host) home() string { return filepath.Join(h.dir, "home") }
 
-// Run runs a program to its end and returns what it wrote to standard output. The error of a program that failed
-// says what it wrote to standard error. Ending ctx kills it.
+// Run runs a program to its end and returns what it wrote to standard output. The error of a program
+// that failed says what it wrote to standard error. Ending ctx kills it.
 func (h *Host) Run(ctx context.Context, args ...string) (string, error) {
 	return h.RunInput(ctx, "", args...)
 }
@@ -150,7 +150,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end of the process and returns nil if it ended with exit code 0, and how it ended if not.
+// Wait waits for the end of the process and returns nil if it ended with exit code 0, and how it ended
+// if not.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -186,7 +187,8 @@ func (p *Process) Stop() error {
 	return err
 }
 
-// Kill kills the process and its process group with SIGKILL and waits for its end. That it has ended already is no error.
+// Kill kills the process and its process group with SIGKILL and waits for its end. That it has ended
+// already is no error.
 func (p *Process) Kill() error {
 	if err := killGroup(p.PID()); err != nil {
 		return fmt.Errorf("kill %s on %s: %w", p.Name, p.host.Name, err)

@@ -1,0 +1,157 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"liqo.io/agent/internal/bed"
+)
+
+const (
+	// checkInterval replaces the default of 30 s, for which nobody wants to wait in a demo.
+	checkInterval = "2s"
+
+	// How long steps may take before the demo fails. On an idle machine they take a fraction of that.
+	findDeadline = 20 * time.Second
+	moveDeadline = 10 * time.Second
+	loseDeadline = 60 * time.Second
+	byeDeadline  = 10 * time.Second
+)
+
+func main() {
+	bed.Enter()
+	os.Exit(run())
+}
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	keep := os.Getenv("DEMO_KEEP") != "" && os.Getenv("DEMO_KEEP") != "0"
+	// The bed must outlive the interruption, to be taken down in order.
+	err := bed.Script(context.WithoutCancel(ctx), "demo", os.Stdout, func(tb bed.TB) {
+		(&demo{tb: tb, ctx: ctx, keep: keep}).run()
+	})
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Println("\ndemo: interrupted; everything is cleaned up")
+		return 130
+	}
+	fmt.Println("\ndemo: FAILED; everything is cleaned up")
+	return 1
+}
+
+// demo is the plot. The two boxes play the same part until one of them moves.
+type demo struct {
+	tb   bed.TB
+	ctx  context.Context
+	keep bool
+	a, b *box
+}
+
+func (d *demo) run() {
+	bed.Binary(d.tb, "liqo-agent")
+	d.chapter("Two boxes on one LAN, each with a Kubernetes API server of its own")
+	lan := bed.New(d.tb)
+	d.a = &box{host: lan.AddHost("box-a", "192.0.2.11/24"), tb: d.tb, ctx: d.ctx}
+	d.b = &box{host: lan.AddHost("box-b", "192.0.2.12/24"), tb: d.tb, ctx: d.ctx}
+	started := time.Now()
+	kubes := lan.StartKubes(d.ctx, d.a.host, d.b.host)
+	d.a.kube, d.b.kube = kubes[0], kubes[1]
+	d.say("box-a is 192.0.2.11, box-b is 192.0.2.12; both API servers are ready after %s", since(started))
+	d.b.show("kubectl", "get", "nodes", "-o", "wide")
+
+	d.chapter("An agent starts on each box, without a configuration")
+	started = time.Now()
+	d.a.startAgent()
+	d.b.startAgent()
+	d.a.wait(findDeadline, "box-b becomes a ForeignCluster on box-a", d.a.foreign("box-b", ""))
+	d.b.wait(findDeadline, "box-a becomes a ForeignCluster on box-b", d.b.foreign("box-a", ""))
+	d.say("Both are known on each other as ForeignCluster %s after the agents were started", since(started))
+	for _, x := range []*box{d.a, d.b} {
+		x.show("liqo-agent", "peers", "list")
+		x.show("kubectl", "get", "foreignclusters")
+	}
+
+	d.chapter("box-b gets another address from DHCP")
+	started = time.Now()
+	d.b.host.Link("eth0").SetAddress("192.0.2.112/24")
+	d.a.wait(moveDeadline, "box-a learns box-b's new address", d.a.foreign("box-b", "192.0.2.112"))
+	d.say("The same ForeignCluster on box-a has the new address after %s", since(started))
+	d.a.show("liqo-agent", "peers", "list")
+	d.a.show("kubectl", "get", "foreignclusters", "-o", "custom-columns=NAME:.metadata.name,CLUSTER:.spec.clusterIdentity.clusterName,URL:.spec.authUrl")
+
+	d.chapter("Somebody pulls box-b's cable")
+	d.say("(three failed checks in a row mean gone; the demo checks every %s instead of every 30s)", checkInterval)
+	started = time.Now()
+	d.b.host.Link("eth0").Unplug()
+	d.a.wait(loseDeadline, "box-b disappears from box-a", d.a.alone())
+	d.say("Gone after %s, but remembered:", since(started))
+	d.a.show("kubectl", "get", "foreignclusters")
+	d.a.show("liqo-agent", "peers", "list")
+	d.a.show("liqo-agent", "peers", "list", "--all")
+
+	d.chapter("... and plugs it in again")
+	started = time.Now()
+	d.b.host.Link("eth0").Plug()
+	d.a.wait(findDeadline, "box-b comes back", d.a.foreign("box-b", "192.0.2.112"))
+	d.b.wait(findDeadline, "box-a comes back", d.b.foreign("box-a", ""))
+	d.say("Back on both after %s", since(started))
+	d.a.show("liqo-agent", "peers", "list")
+
+	if d.keep {
+		d.stay()
+		return
+	}
+
+	d.chapter("box-b's agent is stopped, and says goodbye")
+	started = time.Now()
+	if err := d.b.agent.Stop(); err != nil {
+		d.tb.Fatalf("%v", err)
+	}
+	d.a.wait(byeDeadline, "box-b disappears from box-a", d.a.alone())
+	d.say("Gone from box-a after %s. What box-a has seen of it:", since(started))
+	d.a.show("liqo-agent", "peers", "history")
+	d.chapter("That is all; cleaning up")
+}
+
+// stay leaves everything running until the demo is interrupted.
+func (d *demo) stay() {
+	d.chapter("The boxes stay until you press Ctrl-C")
+	sudo := "sudo nsenter --all --target"
+	if os.Getenv("SUDO_UID") == "" && !machineRoot() {
+		sudo = "nsenter --user --preserve-credentials --mount --uts --net --pid --ipc --target"
+	}
+	for _, x := range []*box{d.a, d.b} {
+		pid, err := x.host.MachinePID()
+		if err != nil {
+			d.tb.Fatalf("%v", err)
+		}
+		d.say("A shell on %s, in another terminal:\n    %s %d -- bash", x.host.Name, sudo, pid)
+	}
+	d.say(`Try there:
+    liqo-agent peers watch            liqo-agent status          liqo-agent peers history
+    kubectl get foreignclusters       kubectl get fc -o yaml --show-managed-fields
+    ip link set eth0 down             ip address add 192.0.2.99/24 dev eth0`)
+	<-d.ctx.Done()
+	fmt.Println()
+}
+
+// machineRoot reports whether root here is root on the machine, and not an ordinary user in a user
+// namespace.
+func machineRoot() bool {
+	m, err := os.ReadFile("/proc/self/uid_map")
+	var inside, outside, count uint64
+	if err == nil {
+		_, err = fmt.Sscan(string(m), &inside, &outside, &count)
+	}
+	return err == nil && outside == 0
+}
