@@ -10,8 +10,10 @@ declare -A need=(
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
   [curl]=/usr/bin/curl
   [dbus-daemon]=/usr/bin/dbus-daemon
+  [gcc]=/usr/bin/gcc # for the race detector
   [git]=/usr/bin/git
   [iproute2]=/usr/bin/ss
+  [libc6-dev]=/usr/include/stdio.h
   [nftables]=/usr/sbin/nft
 )
 
