@@ -31,7 +31,11 @@ func TestNestedBed(t *testing.T) {
 	if err := p.WaitLog(within(t, 10*time.Second), "up"); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("nested bed is up")
+	pid, err := a.MachinePID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("nested bed is up, host a is process %d\n", pid)
 	switch end {
 	case "return":
 	case "fail":
@@ -61,13 +65,21 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx := within(t, 30*time.Second)
+			var pid int
 			if err := Poll(ctx, func() error {
-				if !strings.Contains(out.String(), "nested bed is up") {
-					return fmt.Errorf("the nested bed does not come up: %s", out.String())
+				_, line, _ := strings.Cut(out.String(), "nested bed is up, ")
+				if _, err := fmt.Sscanf(line, "host a is process %d\n", &pid); err != nil {
+					return fmt.Errorf("the nested bed does not come up: %w: %s", err, out.String())
 				}
 				return nil
 			}); err != nil {
 				t.Fatal(err)
+			}
+			// It may have ended already where it ends by itself.
+			if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(name) != "sleep\n" {
+				t.Errorf("process %d, said to be on host a, is %s", pid, name)
+			} else if err != nil && (end == "terminated" || end == "killed") {
+				t.Errorf("host a: %v", err)
 			}
 			switch end {
 			case "terminated":
