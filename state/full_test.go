@@ -1,0 +1,127 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"liqo.io/agent/peer"
+)
+
+// TestDiskFull fills a tiny file system of its own. The change that does not
+// fit is refused whole, reading goes on, and the same change succeeds once
+// there is space.
+func TestDiskFull(t *testing.T) {
+	for name, flags := range map[string]uintptr{"root": syscall.CLONE_NEWNS, "user": syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER} {
+		if (name == "root") != (os.Getuid() == 0) {
+			continue
+		}
+		cmd := helper(t, "fill-disk", t.TempDir())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+		if name == "user" {
+			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		}
+		out, err := cmd.CombinedOutput()
+		if errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "cannot mount") {
+			t.Skipf("no mount namespace to be had here: %v %s", err, out)
+		}
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+func fillDisk(ctx context.Context, dir string) error {
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err == nil {
+		err = unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m")
+	}
+	if err != nil {
+		return fmt.Errorf("cannot mount: %w", err)
+	}
+	path := filepath.Join(dir, "agent.db")
+	s, err := Open(ctx, path, Options{Limits: Limits{EventsPerPeer: 1 << 20, Events: 1 << 20}})
+	if err != nil {
+		return err
+	}
+	if err := s.SetClusterID(ctx, "me", "test"); err != nil {
+		return err
+	}
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o600); err != nil {
+		return err
+	}
+	stored := 0
+	var refused Change
+	for {
+		refused = killChange(stored + 1)
+		for range 50 {
+			refused.Events = append(refused.Events, peer.Event{At: epoch, ID: "x", Kind: peer.EventLost, Detail: strings.Repeat("x", 400)})
+		}
+		if err = s.Apply(ctx, refused); err != nil {
+			break
+		}
+		if stored++; stored > 10_000 {
+			return errors.New("the disk never got full")
+		}
+	}
+	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "free some") {
+		return fmt.Errorf("the error is %w", err)
+	}
+	if stored == 0 {
+		return errors.New("nothing fitted")
+	}
+	for range 3 {
+		if err := s.Apply(ctx, refused); !errors.Is(err, ErrFull) {
+			return fmt.Errorf("again: %w", err)
+		}
+	}
+	history, err := s.History(ctx, HistoryQuery{})
+	if err != nil || len(history) != stored*51 {
+		return fmt.Errorf("%d events readable on the full disk, want %d: %w", len(history), stored*51, err)
+	}
+	if err := s.SetClusterID(ctx, "another", "test"); err != nil && !errors.Is(err, ErrFull) {
+		return fmt.Errorf("identity: %w", err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		return err
+	}
+	if err := s.Apply(ctx, refused); err != nil {
+		return fmt.Errorf("with space again: %w", err)
+	}
+	if err := errors.Join(s.Check(ctx), s.Close()); err != nil {
+		return err
+	}
+	// An agent that starts on a full disk finds everything, and says what is
+	// wrong when there is nothing to find yet.
+	if err := os.WriteFile(ballast, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("filling the disk up: %w", err)
+	}
+	if s, err = Open(ctx, path, Options{}); err != nil {
+		if !errors.Is(err, ErrFull) {
+			return fmt.Errorf("start on a full disk: %w", err)
+		}
+	} else {
+		if history, err = s.History(ctx, HistoryQuery{}); err != nil || len(history) != (stored+1)*51 {
+			return fmt.Errorf("%d events after the start on a full disk: %w", len(history), err)
+		}
+		if err := s.Close(); err != nil {
+			return err
+		}
+	}
+	_, err = Open(ctx, filepath.Join(dir, "sub", "agent.db"), Options{})
+	if !errors.Is(err, ErrFull) {
+		return fmt.Errorf("first start on a full disk: %w", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "sub", "agent.db*")); len(left) > 1 { // the lock
+		return fmt.Errorf("first start on a full disk left %v", left)
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Options of Open. The zero value is what the agent normally uses.
+type Options struct {
+	Logger *slog.Logger     // default: discard
+	Now    func() time.Time // default: time.Now
+	Limits Limits
+	// Memory opens a database that lives in memory and ends with the process;
+	// the path is ignored. It is the fallback of an agent whose disk cannot be
+	// written, and Volatile tells.
+	Memory bool
+}
+
+// quickCheckLimit is the size in bytes up to which Open checks every page.
+// A larger file is checked by Check, after the start.
+const quickCheckLimit = 1 << 20
+
+// sqliteMagic begins every SQLite 3 file.
+var sqliteMagic = []byte("SQLite format 3\x00")
+
+func suspectName(path string) string { return path + ".suspect" }
+func buildName(path string) string   { return path + ".new" }
+
+// Open opens the database at path for reading and writing, and creates it and
+// its directory when there is none. The caller is then the only writer.
+//
+// The errors to expect wrap ErrLocked, ErrNewerSchema, ErrReadOnly or ErrFull
+// and leave the file as it was. A damaged file is no error: it is set aside
+// under a name of its own, what can be read of it is carried over into a new
+// one, and Recovered tells.
+func Open(ctx context.Context, path string, opts Options) (*Store, error) {
+	s := &Store{now: opts.Now, logger: opts.Logger, limits: opts.Limits.orDefault(), events: -1}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // a start is short, and interrupting one half-way helps nobody
+	all, err := builtinMigrations()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Memory {
+		if s.db, s.conn, err = dialWriter(ctx, ""); err != nil {
+			return nil, err
+		}
+		if err := migrate(ctx, s.conn, "in memory", all); err != nil {
+			return nil, errors.Join(err, hangUp(s.db, s.conn))
+		}
+		return s, nil
+	}
+	if s.path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	if err := makeDir(filepath.Dir(s.path)); err != nil {
+		return nil, explain(err, s.path)
+	}
+	if s.lock, err = lockFile(s.path); err != nil {
+		return nil, explain(err, s.path)
+	}
+	if err := s.open(ctx, all); err != nil {
+		return nil, errors.Join(explain(err, s.path), unlockFile(s.lock))
+	}
+	return s, nil
+}
+
+// open does Open's work under the lock.
+func (s *Store) open(ctx context.Context, all []migration) error {
+	if err := removeAll(buildName(s.path)); err != nil { // of an agent that died while making it
+		return err
+	}
+	found, err := inspect(s.path)
+	if err == nil && !found {
+		return s.create(ctx, all)
+	}
+	if err == nil {
+		s.db, s.conn, err = s.openSound(ctx, all)
+	}
+	if err == nil || !isDamage(err) {
+		return err
+	}
+	return s.replaceDamaged(ctx, all, err)
+}
+
+// inspect looks at the file without SQLite, whose locks must not be disturbed
+// later by opening it again. It returns an error wrapping ErrDamaged when the
+// file cannot be a database. An empty file is damage, too: a new database gets
+// its name when it is complete.
+func inspect(path string) (found bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Lstat(path + "-wal")
+		if err == nil {
+			return true, finding("the file is missing, its write-ahead log is not")
+		}
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !info.Mode().IsRegular() {
+		return true, fmt.Errorf("state database %s is not a file but a %s: set state.dir to another place", path, kindOf(info))
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // SQLite would silently open it read-only
+	if err != nil {
+		return true, err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	head := make([]byte, len(sqliteMagic))
+	if _, err := io.ReadFull(f, head); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return true, err
+	}
+	if !bytes.Equal(head, sqliteMagic) {
+		return true, finding(fmt.Sprintf("its %d bytes do not begin like a database", info.Size()))
+	}
+	return true, nil
+}
+
+func kindOf(info fs.FileInfo) string {
+	if info.IsDir() {
+		return "directory"
+	}
+	return "special file"
+}
+
+// openSound opens the file, checks it, and brings it to the newest schema.
+func (s *Store) openSound(ctx context.Context, all []migration) (*sql.DB, *sql.Conn, error) {
+	db, conn, err := dialWriter(ctx, s.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = s.verify(ctx, conn, all); err == nil {
+		err = migrate(ctx, conn, s.path, all)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, hangUp(db, conn))
+	}
+	return db, conn, nil
+}
+
+func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) error {
+	have, err := userVersion(ctx, conn)
+	if err != nil {
+		return err
+	}
+	app, err := pragmaInt(ctx, conn, "application_id")
+	if err != nil {
+		return err
+	}
+	if app != applicationID {
+		return fmt.Errorf("%s is a database of another program: set state.dir to another place", s.path)
+	}
+	if want := schemaVersion(all); have > want {
+		return newerSchema(s.path, have, want)
+	}
+	_, err = os.Stat(suspectName(s.path))
+	suspect := err == nil
+	if suspect {
+		err = check(ctx, conn, "integrity_check")
+	} else if info, statErr := os.Stat(s.path); statErr == nil && info.Size() <= quickCheckLimit {
+		err = check(ctx, conn, "quick_check")
+	} else {
+		err = statErr
+	}
+	if err != nil {
+		return err
+	}
+	if suspect {
+		return os.Remove(suspectName(s.path))
+	}
+	return nil
+}
+
+// create makes the first database. It gets its name when it is complete.
+func (s *Store) create(ctx context.Context, all []migration) error {
+	db, conn, err := buildFile(ctx, buildName(s.path), all)
+	if err == nil {
+		err = hangUp(db, conn)
+	}
+	if err == nil {
+		err = os.Rename(buildName(s.path), s.path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(s.path))
+	}
+	if err != nil {
+		return errors.Join(err, removeAll(buildName(s.path)))
+	}
+	s.db, s.conn, err = dialWriter(ctx, s.path)
+	return err
+}
+
+// makeDir creates the state directory for us and our group, and leaves an
+// existing one alone.
+func makeDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("state directory %s is not a directory: set state.dir to another place", dir)
+	}
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o750)
+}
+
+// sideFiles are the names SQLite uses beside a database.
+var sideFiles = []string{"", "-wal", "-shm", "-journal"}
+
+func removeAll(path string) error {
+	for _, suffix := range sideFiles {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

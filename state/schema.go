@@ -1,0 +1,96 @@
+package state
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+
+	"liqo.io/agent/migrations"
+)
+
+// applicationID marks a SQLite file as ours (PRAGMA application_id, "LIQO").
+const applicationID = 0x4c49514f
+
+// migration is one step of the schema.
+type migration struct {
+	version int
+	name    string
+	sql     string
+}
+
+// readMigrations returns the migrations of fsys in order. Their versions must
+// be 1, 2, 3 and so on.
+func readMigrations(fsys fs.FS) ([]migration, error) {
+	names, err := fs.Glob(fsys, "[0-9][0-9][0-9][0-9]_*.sql")
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	var all []migration
+	for i, name := range names {
+		version, err := strconv.Atoi(name[:4])
+		if err != nil {
+			return nil, err
+		}
+		if version != i+1 {
+			return nil, fmt.Errorf("migration %s: want number %04d", name, i+1)
+		}
+		text, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, migration{version, name, string(text)})
+	}
+	return all, nil
+}
+
+// schemaVersion returns the version this build works with.
+func schemaVersion(all []migration) int { return len(all) }
+
+// migrate brings the database to the newest version. Each step and the record
+// of it are one transaction, so a kill in between repeats exactly what is
+// missing. It refuses a newer database without touching it.
+func migrate(ctx context.Context, conn *sql.Conn, path string, all []migration) error {
+	have, err := userVersion(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if want := schemaVersion(all); have > want {
+		return newerSchema(path, have, want)
+	}
+	for _, m := range all[have:] {
+		if err := inTransaction(ctx, conn, func() error {
+			if _, err := conn.ExecContext(ctx, m.sql); err != nil {
+				return err
+			}
+			_, err := conn.ExecContext(ctx, "PRAGMA user_version = "+strconv.Itoa(m.version))
+			return err
+		}); err != nil {
+			return fmt.Errorf("migrate %s to schema %d (%s): %w", path, m.version, m.name, err)
+		}
+	}
+	return nil
+}
+
+func newerSchema(path string, have, want int) error {
+	return &fault{kind: ErrNewerSchema, text: fmt.Sprintf(
+		"state database %s has schema %d, this liqo-agent knows schemas up to %d: run the newer liqo-agent that wrote it, or set state.dir to another place",
+		path, have, want)}
+}
+
+func builtinMigrations() ([]migration, error) { return readMigrations(migrations.FS) }
+
+func userVersion(ctx context.Context, conn *sql.Conn) (int, error) {
+	return pragmaInt(ctx, conn, "user_version")
+}
+
+func pragmaInt(ctx context.Context, conn *sql.Conn, name string) (int, error) {
+	var v int
+	if err := conn.QueryRowContext(ctx, "PRAGMA "+name).Scan(&v); err != nil {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
+	return v, nil
+}
