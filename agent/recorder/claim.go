@@ -1,0 +1,238 @@
+package recorder
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+)
+
+// failuresUntilLost is how many checks in a row must fail before a peer that
+// still advertises itself is given up.
+const failuresUntilLost = 3
+
+// maxCandidates bounds the addresses tried in one check. A host with more
+// usable addresses than this on one link is misconfigured or hostile.
+const maxCandidates = 16
+
+// absence is the kind of evidence a source gave when it stopped seeing a peer.
+type absence int
+
+const (
+	// notAbsent: some source sees it.
+	notAbsent absence = iota
+	// absentSaid: the peer said goodbye, or we stopped looking on purpose.
+	absentSaid
+	// absentExpired: its records ended without an answer. One sign; a failed
+	// check makes it two.
+	absentExpired
+	// absentUnknown: we cannot see (our own link went away, a record was
+	// evicted, the agent has just started). No evidence about the peer.
+	absentUnknown
+)
+
+// claim is one key's claim to be one cluster: the sightings that carry it, and
+// what checking it gave. A cluster ID normally has exactly one.
+type claim struct {
+	id        peer.ClusterID
+	key       peer.Fingerprint
+	sightings map[peer.Key]peer.Sighting
+	fresh     []netip.AddrPort // addresses first seen since the last check, newest first
+
+	verified bool // the endpoint proved the claim at least once
+	identity peer.Identity
+	addr     netip.AddrPort // address that last answered
+	url      string
+	failures int
+	failure  string // why the last check failed
+	seenAt   time.Time
+
+	absent       absence
+	absentReason string
+
+	due      time.Time // next check; zero: none
+	checking bool
+	again    bool // something changed while a check was under way
+	heapPos  int
+}
+
+// see folds a sighting in and reports whether it said anything new.
+func (c *claim) see(s peer.Sighting) bool {
+	old, known := c.sightings[s.Key()]
+	if known && old.Equal(s) {
+		return false
+	}
+	for _, a := range slices.Backward(s.Addrs) {
+		if !slices.Contains(old.Addrs, a) && !slices.Contains(c.fresh, a) {
+			c.fresh = slices.Insert(c.fresh, 0, a)
+		}
+	}
+	c.fresh = c.fresh[:min(len(c.fresh), maxCandidates)]
+	phase, reason := c.phase()
+	c.sightings[s.Key()] = s
+	c.absent, c.absentReason = notAbsent, ""
+	if c.verified && phase == peer.PhaseLost && c.failures < failuresUntilLost {
+		// A packet alone brings nobody back: lost until its endpoint answers.
+		c.failures, c.failure = failuresUntilLost, "seen again, not checked yet; it was lost because "+reason
+	}
+	return true
+}
+
+// unsee removes a sighting and reports whether it was there.
+func (c *claim) unsee(k peer.Key, kind absence, reason string) bool {
+	if _, ok := c.sightings[k]; !ok {
+		return false
+	}
+	delete(c.sightings, k)
+	if len(c.sightings) == 0 {
+		c.absent, c.absentReason = kind, reason
+	}
+	return true
+}
+
+// phase decides where the claim stands.
+func (c *claim) phase() (peer.Phase, string) {
+	switch {
+	case !c.verified && len(c.sightings) == 0:
+		return peer.PhaseLost, c.absentReason
+	case !c.verified:
+		return peer.PhaseUnverified, cmp.Or(c.failure, "not checked yet")
+	case len(c.sightings) == 0 && c.absent == absentSaid:
+		return peer.PhaseLost, c.absentReason
+	case len(c.sightings) == 0 && c.absent == absentExpired && c.failures > 0:
+		return peer.PhaseLost, fmt.Sprintf("%s, and its endpoint does not answer: %s", c.absentReason, c.failure)
+	case c.failures >= failuresUntilLost:
+		return peer.PhaseLost, fmt.Sprintf("%d or more checks in a row failed: %s", failuresUntilLost, c.failure)
+	case c.failures > 0:
+		return peer.PhaseUnreachable, c.failure
+	}
+	return peer.PhasePresent, ""
+}
+
+// settle records the outcome of a check.
+func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
+	if err != nil {
+		c.failures++
+		c.failure = err.Error()
+		return
+	}
+	c.verified = true
+	c.failures, c.failure = 0, ""
+	c.identity, c.addr, c.url = res.Identity, res.Addr, res.URL
+	c.seenAt = now
+	c.fresh = nil
+	if len(c.sightings) == 0 && c.absent == absentExpired {
+		// Its records ended, its endpoint answers: multicast is broken
+		// somewhere, the peer is not gone.
+		c.absentReason = "no longer seen on the network, but its endpoint answers"
+	}
+}
+
+// nextCheck says when to check again after an outcome: every interval while
+// the claim stands, and ever more rarely while it does not, so that a dead
+// endpoint behind a living responder costs little. Zero means never.
+func (c *claim) nextCheck(now time.Time, interval time.Duration, jitter float64) time.Time {
+	phase, _ := c.phase()
+	if phase == peer.PhaseLost && len(c.sightings) == 0 {
+		return time.Time{}
+	}
+	wait := interval
+	if phase == peer.PhaseLost || phase == peer.PhaseUnverified {
+		for i := 1; i < c.failures && wait < 10*time.Minute; i++ {
+			wait *= 2
+		}
+	}
+	return now.Add(wait + time.Duration((jitter-0.5)*0.2*float64(wait)))
+}
+
+// target builds what to check. Addresses that are new come first, because a
+// peer that just announced one has most likely left the others; then the one
+// that last answered; then the rest.
+func (c *claim) target() endpoint.Target {
+	t := endpoint.Target{ID: c.id, Fingerprint: c.key}
+	add := func(a netip.AddrPort) {
+		if a.IsValid() && len(t.Addrs) < maxCandidates && !slices.Contains(t.Addrs, a) {
+			t.Addrs = append(t.Addrs, a)
+		}
+	}
+	current := c.addrs()
+	for _, a := range c.fresh {
+		if slices.Contains(current, a) {
+			add(a)
+		}
+	}
+	if len(current) == 0 || slices.Contains(current, c.addr) {
+		add(c.addr)
+	}
+	for _, a := range current {
+		add(a)
+	}
+	for _, s := range c.ordered() {
+		if s.URL != "" {
+			t.URL = s.URL
+			break
+		}
+	}
+	if len(t.Addrs) == 0 && t.URL == "" {
+		t.URL = c.url
+	}
+	return t
+}
+
+// ordered returns the sightings in a stable order.
+func (c *claim) ordered() []peer.Sighting {
+	out := make([]peer.Sighting, 0, len(c.sightings))
+	for _, s := range c.sightings {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b peer.Sighting) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Instance, b.Instance))
+	})
+	return out
+}
+
+// addrs returns every address any source gives now, sorted.
+func (c *claim) addrs() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, s := range c.sightings {
+		out = append(out, s.Addrs...)
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
+}
+
+// fill writes what the claim knows into a peer's view.
+func (c *claim) fill(p *peer.Peer) {
+	p.Phase, p.Reason = c.phase()
+	p.Failures = c.failures
+	sightings := c.ordered()
+	p.Links = nil
+	for _, s := range sightings {
+		if s.Link != "" && !slices.Contains(p.Links, s.Link) {
+			p.Links = append(p.Links, s.Link)
+		}
+	}
+	if len(sightings) > 0 {
+		best := sightings[0]
+		p.Source, p.Version, p.TTL = best.Source, best.Version, best.TTL
+		p.Addrs = c.addrs()
+		if !c.verified {
+			p.Name, p.Namespace = best.ClusterName, best.Namespace
+		}
+	}
+	if c.verified {
+		p.Fingerprint = c.key
+		p.Name, p.Namespace = c.identity.ClusterName, c.identity.GuestNamespace
+		p.URL = c.url
+		if len(p.Addrs) == 0 && c.addr.IsValid() {
+			p.Addrs = []netip.AddrPort{c.addr}
+		}
+	}
+	if c.seenAt.After(p.LastSeen) {
+		p.LastSeen = c.seenAt
+	}
+}
