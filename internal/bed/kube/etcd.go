@@ -55,6 +55,8 @@ func runEtcd(dir, client, peer string) error {
 	cfg.Dir = dir
 	cfg.UnsafeNoFsync = true
 	cfg.LogLevel = "warn"
+	// Only the command-line parser of etcd itself has a default for this; 0 warns about every request.
+	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*clientURL}, []url.URL{*clientURL}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peerURL}, []url.URL{*peerURL}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
