@@ -25,7 +25,7 @@ func writeForever(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if r := s.Recovered(); r != nil {
+	if r := s.Recovery(); r != nil {
 		return fmt.Errorf("recovered: %s", r)
 	}
 	if err := s.SetClusterID(ctx, "me", "test"); err != nil {
@@ -139,7 +139,7 @@ func verifyKilled(t *testing.T, path string, acked int, aliases map[peer.Cluster
 	s, err := Open(t.Context(), path, Options{})
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
-	if r := s.Recovered(); r != nil {
+	if r := s.Recovery(); r != nil {
 		t.Errorf("the database needed repair: %s", r)
 	}
 	must(t, s.Check(t.Context()))

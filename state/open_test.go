@@ -301,11 +301,11 @@ func TestDamage(t *testing.T) {
 			bad := tc.damage(slices.Clone(good))
 			must(t, os.WriteFile(path, bad, 0o640))
 			s := open(t, path, Options{Now: func() time.Time { return epoch }})
-			r := s.Recovered()
+			r := s.Recovery()
 			if r == nil {
 				t.Fatal("the damage was not noticed")
 			}
-			if want := path + ".damaged-20261104T100000Z"; r.Aside != want {
+			if want := path + ".damaged-20261104T100000Z"; r.Aside != want || s.Recovered() != want {
 				t.Errorf("set aside as %s, want %s", r.Aside, want)
 			}
 			aside, err := os.ReadFile(r.Aside)
@@ -328,8 +328,8 @@ func TestDamage(t *testing.T) {
 			must(t, s.Check(t.Context()))
 			must(t, s.Apply(t.Context(), killChange(1)))
 			must(t, s.Close())
-			if again := open(t, path, Options{}); again.Recovered() != nil {
-				t.Errorf("the next start repairs again: %s", again.Recovered())
+			if again := open(t, path, Options{}); again.Recovery() != nil {
+				t.Errorf("the next start repairs again: %s", again.Recovery())
 			}
 			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".salvage-*")); len(left) > 0 {
 				t.Errorf("left over: %v", left)
@@ -355,10 +355,10 @@ func TestLostMainFile(t *testing.T) {
 	kill()
 	must(t, os.Remove(path))
 	s := open(t, path, Options{})
-	if s.Recovered() == nil {
+	if s.Recovery() == nil {
 		t.Fatal("not noticed")
 	}
-	if _, err := os.Stat(s.Recovered().Aside + "-wal"); err != nil {
+	if _, err := os.Stat(s.Recovery().Aside + "-wal"); err != nil {
 		t.Error(err)
 	}
 	if id, err := s.ClusterID(t.Context()); err != nil || id != "holder" {
@@ -389,7 +389,7 @@ func TestDamageWhileRunning(t *testing.T) {
 	must(t, errors.Join(err, f.Close()))
 
 	s = open(t, path, Options{})
-	if s.Recovered() != nil {
+	if s.Recovery() != nil {
 		t.Fatal("found at Open: this test is about what Open does not look at")
 	}
 	if err := s.Check(t.Context()); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "restart the agent") {
@@ -400,13 +400,13 @@ func TestDamageWhileRunning(t *testing.T) {
 	}
 	must(t, s.Close())
 	s = open(t, path, Options{})
-	if r := s.Recovered(); r == nil || !r.Identity() || r.Kept["preferences"] != 10 || r.Kept["peers"] != 500 || r.Kept["events"] != 8500 {
+	if r := s.Recovery(); r == nil || !r.Identity() || r.Kept["preferences"] != 10 || r.Kept["peers"] != 500 || r.Kept["events"] != 8500 {
 		t.Errorf("Recovered = %v", r)
 	}
 	must(t, s.Check(t.Context()))
 	must(t, s.Close())
-	if s := open(t, path, Options{}); s.Recovered() != nil {
-		t.Errorf("repaired again: %v", s.Recovered())
+	if s := open(t, path, Options{}); s.Recovery() != nil {
+		t.Errorf("repaired again: %v", s.Recovery())
 	}
 }
 
@@ -417,8 +417,8 @@ func TestUnfinishedCreation(t *testing.T) {
 	for _, suffix := range sideFiles {
 		must(t, os.WriteFile(buildName(path)+suffix, noise(5000), 0o640))
 	}
-	if s := open(t, path, Options{}); s.Recovered() != nil {
-		t.Errorf("Recovered = %v", s.Recovered())
+	if s := open(t, path, Options{}); s.Recovery() != nil {
+		t.Errorf("Recovered = %v", s.Recovery())
 	}
 	if left, _ := filepath.Glob(buildName(path) + "*"); len(left) > 0 {
 		t.Errorf("left over: %v", left)

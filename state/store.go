@@ -69,9 +69,18 @@ func (s *Store) Path() string { return s.path }
 // with Options.Memory.
 func (s *Store) Volatile() bool { return s.path == "" }
 
-// Recovered returns what was found and saved when Open met a damaged database,
+// Recovered returns the name under which Open set a damaged database aside, or
+// "" when it met none.
+func (s *Store) Recovered() string {
+	if s.recovery == nil {
+		return ""
+	}
+	return s.recovery.Aside
+}
+
+// Recovery returns what was found and saved when Open met a damaged database,
 // and nil when it met none.
-func (s *Store) Recovered() *Recovery { return s.recovery }
+func (s *Store) Recovery() *Recovery { return s.recovery }
 
 // Transactions returns the number of write transactions since Open, including
 // those that failed. Calls that had nothing to change start none.

@@ -256,8 +256,14 @@ func TestSightingsReplace(t *testing.T) {
 	if got := apply(b2, c, a); len(got) != 2 || got[0].Link != "b" || got[1].Link != "c" || len(got[0].Addrs) != 1 {
 		t.Errorf("sightings = %+v", got)
 	}
+	if seen, err := s.Seen(t.Context()); err != nil || len(seen) != 1 || !seen["p1"] {
+		t.Errorf("Seen = %v, %v", seen, err)
+	}
 	if got := apply(); len(got) != 0 {
 		t.Errorf("sightings = %+v", got)
+	}
+	if seen, err := s.Seen(t.Context()); err != nil || len(seen) != 0 {
+		t.Errorf("Seen = %v, %v", seen, err)
 	}
 	if got, err := s.Sightings(t.Context(), "stranger"); err != nil || len(got) != 0 {
 		t.Errorf("sightings of a peer that is not stored = %+v, %v", got, err)
