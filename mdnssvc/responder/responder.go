@@ -195,6 +195,7 @@ func (r *Responder) refresh(now time.Time) error {
 	gone := func(c *conversation) bool { return !slices.Contains(convs, c) }
 	r.truncated = slices.DeleteFunc(r.truncated, func(x *truncatedQuery) bool { return gone(x.conv) })
 	r.unicasts = slices.DeleteFunc(r.unicasts, func(u *unicast) bool { return gone(u.conv) })
+	r.outbox = slices.DeleteFunc(r.outbox, func(p wire.Packet) bool { return r.conversation(p.Link, p.Family) == nil })
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/mdns"
@@ -75,7 +76,7 @@ func recordID(rr dns.RR) string {
 		}
 		data = string(raw)
 	}
-	return fmt.Sprintf("%s\x00%d\x00%s", wire.Key(h.Name), h.Rrtype, data)
+	return wire.Key(h.Name) + "\x00" + strconv.Itoa(int(h.Rrtype)) + "\x00" + data
 }
 
 // newZone builds the records of an announcement for a link with the given
