@@ -20,7 +20,7 @@ type Config struct {
 	Service string     // service type, such as "_liqo._tcp"
 	Domain  string     // such as "local"
 	// MaxInstances bounds the instances kept per link, and with them all memory;
-	// an instance takes about 2 KB, at the very most about 12. 0 means
+	// an instance takes about 2.5 KB, at the very most about 15. 0 means
 	// DefaultMaxInstances.
 	MaxInstances int
 	// Remembered reports whether an instance (its plain label) is one that must
@@ -97,6 +97,8 @@ type Browser struct {
 	order   []*link // by index
 	timers  heap[*timer]
 	now     time.Time // of the latest call
+
+	messages uint64 // received so far
 
 	events  []Event       // not yet returned
 	out     []wire.Packet // not yet returned

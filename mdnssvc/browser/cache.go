@@ -105,16 +105,17 @@ func (r *record) refreshed(now time.Time) {
 }
 
 // known returns the TTL to give the record in the known answers of a query; ok
-// is false when at most half of it is left (RFC 6762 section 7.1).
+// is false when at most half of it is left (RFC 6762 section 7.1), or half of
+// what is believed of it: nobody answers what is known, and then it would end.
 func (r *record) known(now time.Time) (left uint32, ok bool) {
-	if !r.live() || r.ending != 0 || r.expired(now) {
+	if !r.live() || r.ending != 0 {
 		return 0, false
 	}
-	age := uint64(now.Sub(r.received) / time.Second)
-	if age*2 >= uint64(r.ttl) {
+	age := now.Sub(r.received)
+	if age >= min(time.Duration(r.ttl)*time.Second, r.life())/2 {
 		return 0, false
 	}
-	return r.ttl - uint32(age), true
+	return r.ttl - uint32(age/time.Second), true
 }
 
 // reason returns why a record that expires is lost.

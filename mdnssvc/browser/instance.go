@@ -31,6 +31,7 @@ type instance struct {
 	ptr, srv, txt record
 	port          uint16
 	priority      uint16
+	message       uint64 // that brought the SRV record, see Browser.messages
 	text          []string
 	host          *host // SRV target; nil without one
 	hostSlot      int   // place in host.users
@@ -198,12 +199,12 @@ func (i *instance) receiveSRV(now time.Time, rr *dns.SRV) wire.DropReason {
 		}
 		return ""
 	}
-	if !same && i.srv.live() && i.srv.received.Equal(now) && rr.Priority >= i.priority {
+	if !same && i.srv.live() && i.message == i.link.b.messages && rr.Priority >= i.priority {
 		return "" // the lesser of several in one message
 	}
 	i.srv.set(now, rr.Hdr.Ttl, i.link.jitter(now))
 	i.alive()
-	i.port, i.priority = rr.Port, rr.Priority
+	i.port, i.priority, i.message = rr.Port, rr.Priority, i.link.b.messages
 	if i.host == nil || i.host.key != key {
 		i.setHost(i.link.host(now, key, rr.Target, i))
 	}

@@ -17,6 +17,7 @@ import (
 // and still cause events. The browser keeps no part of it but strings.
 func (b *Browser) Receive(now time.Time, in wire.Received) ([]Event, wire.DropReason) {
 	b.now = now
+	b.messages++
 	drop := b.receive(now, in)
 	return b.takeEvents(), drop
 }

@@ -25,23 +25,22 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // neighbour is a simulated responder: it answers as RFC 6762 wants it, after a
 // random delay, once a second per record at most.
 type neighbour struct {
-	name, host   string
-	link         int
-	addrs        [2][]netip.Addr
-	families     [2]bool // which groups it is in
-	port         uint16
-	txt          []string
-	ttlPTR       uint32
-	ttl          uint32 // SRV and addresses
-	additional   bool   // sends additional records
-	nsec         bool
-	dead         bool
-	mute         bool // answers the service question only
-	from         netip.AddrPort
-	lastMulti    map[string]time.Time
-	answers      int
-	askedFor     map[uint16]int
-	bothFamilies bool // tells addresses of both families in each
+	name, host string
+	link       int
+	addrs      [2][]netip.Addr
+	families   [2]bool // which groups it is in
+	port       uint16
+	txt        []string
+	ttlPTR     uint32
+	ttl        uint32 // SRV and addresses
+	additional bool   // sends additional records
+	nsec       bool
+	dead       bool
+	mute       bool // answers the service question only
+	from       netip.AddrPort
+	lastMulti  map[string]time.Time
+	answers    int
+	askedFor   map[uint16]int
 }
 
 func newNeighbour(n int) *neighbour {
@@ -55,7 +54,7 @@ func newNeighbour(n int) *neighbour {
 	}
 }
 
-func (n *neighbour) fqdn() string     { return wire.InstanceName(n.name, service, "local") }
+func (n *neighbour) fqdn() string     { return n.name + "." + serviceFQDN }
 func (n *neighbour) hostFQDN() string { return n.host + ".local." }
 
 func hdr(name string, t, class uint16, ttl uint32) dns.RR_Header {
@@ -108,8 +107,8 @@ func (n *neighbour) goodbye() *dns.Msg {
 	return m
 }
 
-// answer returns the response to a query, nil for none.
-func (n *neighbour) answer(now time.Time, q *dns.Msg, f wire.Family) *dns.Msg {
+// answer returns the response to a query with known answers, nil for none.
+func (n *neighbour) answer(now time.Time, q *dns.Msg, known map[string]uint32, f wire.Family) *dns.Msg {
 	m := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}}
 	once := func(what string) bool {
 		what += f.String()
@@ -123,11 +122,8 @@ func (n *neighbour) answer(now time.Time, q *dns.Msg, f wire.Family) *dns.Msg {
 		key := wire.Key(qu.Name)
 		switch {
 		case key == serviceFQDN && qu.Qtype == dns.TypePTR:
-			known := slices.ContainsFunc(q.Answer, func(rr dns.RR) bool {
-				p, ok := rr.(*dns.PTR)
-				return ok && wire.Key(p.Ptr) == wire.Key(n.fqdn()) && p.Hdr.Ttl*2 >= n.ttlPTR
-			})
-			if known || !once("ptr") {
+			ttl, known := known[n.fqdn()]
+			if known && ttl*2 >= n.ttlPTR || !once("ptr") {
 				continue
 			}
 			m.Answer = append(m.Answer, n.ptr(n.ttlPTR))
@@ -195,21 +191,20 @@ type timedEvent struct {
 // network runs a Browser among simulated neighbours in virtual time, and holds
 // its events against what must always be true of them.
 type network struct {
-	t            testing.TB
-	b            *Browser
-	rng          *rand.Rand
-	now          time.Time
-	queue        deliveries
-	seq          int
-	neighbours   []*neighbour
-	lossQuery    float64
-	lossAnswer   float64
-	sent         []sentPacket
-	events       []timedEvent
-	alive        map[string]Instance
-	drops        map[wire.DropReason]int
-	answers      int
-	stepsChecked int
+	t          testing.TB
+	b          *Browser
+	rng        *rand.Rand
+	now        time.Time
+	queue      deliveries
+	seq        int
+	neighbours []*neighbour
+	lossQuery  float64
+	lossAnswer float64
+	sent       []sentPacket
+	events     []timedEvent
+	alive      map[string]Instance
+	drops      map[wire.DropReason]int
+	answers    int
 }
 
 func newNetwork(t testing.TB, seed uint64, cfg Config) *network {
@@ -282,7 +277,18 @@ func (n *network) send(packets []wire.Packet) {
 			n.t.Fatalf("not a query, or one split by its questions: %v", p.Msg)
 		}
 		n.sent = append(n.sent, sentPacket{n.now, p})
+		asked := map[string]bool{}
+		for _, q := range p.Msg.Question {
+			asked[wire.Key(q.Name)] = true
+		}
+		known := map[string]uint32{}
+		for _, rr := range p.Msg.Answer {
+			known[wire.Key(rr.(*dns.PTR).Ptr)] = rr.Header().Ttl
+		}
 		for _, r := range n.neighbours {
+			if !asked[serviceFQDN] && !asked[r.fqdn()] && !asked[r.hostFQDN()] {
+				continue
+			}
 			if r.dead || r.link != p.Link || !r.families[p.Family] || n.rng.Float64() < n.lossQuery {
 				continue
 			}
@@ -290,7 +296,7 @@ func (n *network) send(packets []wire.Packet) {
 			if p.Msg.Question[0].Qtype == dns.TypePTR {
 				at = n.now.Add(20*time.Millisecond + time.Duration(n.rng.Int64N(int64(100*time.Millisecond))))
 			}
-			if m := r.answer(n.now, p.Msg, p.Family); m != nil {
+			if m := r.answer(n.now, p.Msg, known, p.Family); m != nil {
 				n.answers++
 				n.deliver(at, r, p.Family, m)
 			}
