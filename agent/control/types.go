@@ -200,6 +200,8 @@ type State struct {
 	Path      string `json:"path"`
 	Volatile  bool   `json:"volatile"`  // nothing is kept: the database cannot be written
 	Recovered string `json:"recovered"` // where a damaged database was set aside; "" = it was not
+	// Transactions counts what was written since the start.
+	Transactions uint64 `json:"transactions"`
 }
 
 // Packets counts mDNS packets since the start.
