@@ -96,4 +96,3 @@ func AgentLabels(found DiscoveryType) map[string]string {
 func (fc *ForeignCluster) CreatedByAgent() bool {
 	return fc.Labels[LabelManagedBy] == ManagedByAgent && fc.Labels[LabelDiscoveryType] != ""
 }
-

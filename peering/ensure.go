@@ -1,0 +1,186 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+// The ConfigMap with the cluster ID, as Liqo names it and its key.
+const (
+	ClusterIDConfigMap = "cluster-id"
+	ClusterIDKey       = "CLUSTER_ID"
+)
+
+const (
+	crdPath       = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+	namespacePath = "/api/v1/namespaces/"
+
+	// establishTimeout bounds the time an API server may take to serve a custom
+	// resource it accepted.
+	establishTimeout = 30 * time.Second
+)
+
+// ensureCRDs makes every custom resource exist as this build knows it, and waits
+// until the API server serves them. It writes only what differs.
+func ensureCRDs(ctx context.Context, c *client) error {
+	for _, manifest := range api.CRDs() {
+		var wanted map[string]any
+		if err := yaml.Unmarshal(manifest.YAML, &wanted); err != nil {
+			return fmt.Errorf("manifest of %s: %w", manifest.Name, err)
+		}
+		if err := ensureCRD(ctx, c, manifest.Name, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]any) error {
+	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
+	defer cancel()
+	path := crdPath + name
+	applied := false
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		var found map[string]any
+		err := c.getJSON(ctx, path, nil, &found)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		missing := err != nil
+		switch {
+		case !applied && (missing || !covers(found, wanted)):
+			// A definition that somebody else brought is changed only where nobody else
+			// claims a field; else the error says who does.
+			ours := missing || managedByAgent(found)
+			if err := c.applyJSON(ctx, path, wanted, ManagerCRDs, ours); err != nil {
+				return err
+			}
+			applied = true
+		case missing:
+			return fmt.Errorf("custom resource definition %s was deleted while it was installed", name)
+		default:
+			established, err := isEstablished(found)
+			if established || err != nil {
+				return err
+			}
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return fmt.Errorf("custom resource definition %s is not served after %v: %w", name, establishTimeout, err)
+		}
+	}
+}
+
+func managedByAgent(object map[string]any) bool {
+	metadata, _ := object["metadata"].(map[string]any)
+	labels, _ := metadata["labels"].(map[string]any)
+	return labels[api.LabelManagedBy] == api.ManagedByAgent
+}
+
+// covers reports whether found says everything that wanted does. What the API
+// server fills in on its own does not count, but in lists, which is to say in
+// the versions with their schemas, it fills in nothing, and there found must not
+// say more either: a field that a newer build dropped has to go.
+func covers(found, wanted any) bool {
+	w, isMap := wanted.(map[string]any)
+	if !isMap {
+		return reflect.DeepEqual(found, wanted)
+	}
+	f, _ := found.(map[string]any)
+	for key, value := range w {
+		if !covers(f[key], value) {
+			return false
+		}
+	}
+	return true
+}
+
+func isEstablished(crd map[string]any) (bool, error) {
+	status, _ := crd["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	established := false
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		switch {
+		case condition["type"] == "NamesAccepted" && condition["status"] == "False":
+			return false, fmt.Errorf("the API server does not serve ForeignCluster because another custom resource uses its names: %v", condition["message"])
+		case condition["type"] == "Established":
+			established = condition["status"] == "True"
+		}
+	}
+	return established, nil
+}
+
+// configMap is as much of a ConfigMap as is of interest.
+type configMap struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        appliedMeta       `json:"metadata"`
+	Data            map[string]string `json:"data,omitempty"`
+}
+
+// errBadConfigMap: the ConfigMap's content is no cluster ID.
+var errBadConfigMap = errors.New("not a cluster ID")
+
+// readClusterID returns the cluster ID that the ConfigMap holds, "" when it does
+// not exist or has no such key.
+func readClusterID(ctx context.Context, c *client, namespace string) (peer.ClusterID, error) {
+	var found configMap
+	err := c.getJSON(ctx, configMapPath(namespace), nil, &found)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	text, ok := found.Data[ClusterIDKey]
+	if !ok {
+		return "", nil
+	}
+	id, err := peer.ParseClusterID(text)
+	if err != nil {
+		return "", fmt.Errorf("%w: ConfigMap %s/%s, key %s: %w; correct it or delete the ConfigMap",
+			errBadConfigMap, namespace, ClusterIDConfigMap, ClusterIDKey, err)
+	}
+	return id, nil
+}
+
+func configMapPath(namespace string) string {
+	return namespacePath + namespace + "/configmaps/" + ClusterIDConfigMap
+}
+
+// ensureIdentity publishes the cluster's ID, in a namespace that it creates when
+// there is none. It never overwrites another ID: it returns it.
+func ensureIdentity(ctx context.Context, c *client, namespace string, id peer.ClusterID) (other peer.ClusterID, err error) {
+	found, err := readClusterID(ctx, c, namespace)
+	if err != nil || found == id {
+		return "", err
+	}
+	if found != "" {
+		return found, nil
+	}
+	labels := map[string]string{api.LabelManagedBy: api.ManagedByAgent}
+	err = c.getJSON(ctx, namespacePath+namespace, nil, &struct{}{})
+	if apierrors.IsNotFound(err) {
+		err = c.applyJSON(ctx, namespacePath+namespace, configMap{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			Metadata: appliedMeta{Name: namespace, Labels: labels},
+		}, ManagerIdentity, false)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "", c.applyJSON(ctx, configMapPath(namespace), configMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		Metadata: appliedMeta{Name: ClusterIDConfigMap, Labels: labels},
+		Data:     map[string]string{ClusterIDKey: string(id)},
+	}, ManagerIdentity, false)
+}

@@ -1,0 +1,32 @@
+package peering
+
+import (
+	"context"
+	"log/slog"
+
+	"k8s.io/klog/v2"
+)
+
+// BridgeKlog sends what client-go logs through klog to logger, all of it at
+// debug level: client-go reports each failed attempt, while the Controller
+// reports what becomes of them. klog's logger belongs to the whole process: call
+// this once, before any goroutine uses client-go.
+func BridgeKlog(logger *slog.Logger) {
+	klog.SetSlogLogger(slog.New(quiet{logger.Handler()}).With("component", "client-go"))
+}
+
+// quiet is a slog.Handler that hands every record on at debug level.
+type quiet struct{ next slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
+	return q.next.Enabled(ctx, slog.LevelDebug)
+}
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return q.next.Handle(ctx, r)
+}
+
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.next.WithAttrs(attrs)} }
+
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.next.WithGroup(name)} }

@@ -1,0 +1,195 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// APIStatus says how the Controller gets on with the API server.
+type APIStatus struct {
+	// Connected is true while the API server answers and the ForeignClusters are
+	// known.
+	Connected bool
+	// Server is the URL of the API server; "" while no kubeconfig is known.
+	Server string
+	// Kubeconfig is the file in use; "" while there is none.
+	Kubeconfig string
+	// LastError is why Connected is false, or what failed last; "" when nothing
+	// did since the connection.
+	LastError string
+	// Writes counts the write requests sent since the start.
+	Writes uint64
+	// ForeignClusters is the number of objects in the API server.
+	ForeignClusters int
+	// Since is when Connected last changed.
+	Since time.Time
+}
+
+// patience is how long requests must fail without one success in between until
+// the connection counts as lost. A restart of the API server that is quicker
+// than that is nobody's business.
+const patience = 2 * time.Second
+
+// link watches every request to the API server and knows whether there is a
+// connection. It logs when that changes, and only then.
+type link struct {
+	log    *slog.Logger
+	now    func() time.Time
+	writes atomic.Uint64
+
+	mu           sync.Mutex
+	status       APIStatus
+	failingSince time.Time // zero while the last request succeeded
+	reported     string    // the kind of trouble last logged
+	lost         context.CancelCauseFunc
+}
+
+// errLost: the API server does not answer any more.
+var errLost = errors.New("connection to the API server lost")
+
+// errKubeconfigReplaced: another kubeconfig is to be used.
+var errKubeconfigReplaced = errors.New("the kubeconfig was replaced")
+
+// wrap is a transport.WrapperFunc.
+func (l *link) wrap(next http.RoundTripper) http.RoundTripper { return &observed{link: l, next: next} }
+
+// observed is a transport that tells a link how each request ends.
+type observed struct {
+	link *link
+	next http.RoundTripper
+}
+
+// WrappedRoundTripper lets idle connections be closed through the wrapper.
+func (o *observed) WrappedRoundTripper() http.RoundTripper { return o.next }
+
+// RoundTrip implements http.RoundTripper.
+func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		o.link.writes.Add(1)
+	}
+	resp, err := o.next.RoundTrip(req)
+	switch {
+	case errors.Is(req.Context().Err(), context.Canceled):
+		// We gave up ourselves, which says nothing about the server. Running into the
+		// time limit does.
+	case err != nil:
+		o.link.failed(err)
+	case resp.StatusCode == http.StatusUnauthorized:
+		o.link.failed(errors.New("the API server does not accept the kubeconfig's credentials (401 Unauthorized)"))
+	case resp.StatusCode >= http.StatusInternalServerError:
+		o.link.failed(fmt.Errorf("the API server answers %s", resp.Status))
+	default:
+		o.link.succeeded()
+	}
+	return resp, err
+}
+
+func (l *link) succeeded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failingSince = time.Time{}
+}
+
+func (l *link) failed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	l.status.LastError = err.Error()
+	if l.failingSince.IsZero() {
+		l.failingSince = now
+	}
+	if l.lost != nil && now.Sub(l.failingSince) >= patience {
+		l.lost(errLost)
+	}
+}
+
+// note keeps an error for Status that is not a matter of the connection.
+func (l *link) note(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.LastError = err.Error()
+}
+
+// trying notes which server is tried.
+func (l *link) trying(server, kubeconfig string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.Server, l.status.Kubeconfig = server, kubeconfig
+}
+
+// connected notes that the connection is up. lost is called when it is not any
+// more.
+func (l *link) connected(lost context.CancelCauseFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost, l.failingSince, l.reported = lost, time.Time{}, ""
+	l.status.Connected, l.status.LastError, l.status.Since = true, "", l.now()
+	l.log.Info("connected to the API server", "server", l.status.Server, "kubeconfig", l.status.Kubeconfig)
+}
+
+// disconnected notes the end of a connection.
+func (l *link) disconnected(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = nil
+	if !l.status.Connected {
+		return
+	}
+	l.status.Connected, l.status.Since = false, l.now()
+	switch {
+	case errors.Is(cause, errKubeconfigReplaced):
+		l.log.Info("the kubeconfig was replaced, connecting anew", "server", l.status.Server)
+	case errors.Is(cause, context.Canceled):
+	default:
+		l.log.Warn("lost the connection to the API server, trying again until it answers",
+			"server", l.status.Server, "error", l.status.LastError)
+		l.reported = "unreachable"
+	}
+}
+
+// waiting notes why there is no connection yet.
+func (l *link) waiting(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.LastError = err.Error()
+	kind := "unreachable"
+	switch {
+	case errors.Is(err, ErrSwitchedOff):
+		kind = "off"
+	case errors.Is(err, ErrNoKubeconfig):
+		kind = "none"
+	case l.status.Server == "":
+		kind = err.Error()
+	}
+	if kind == "off" || kind == "none" {
+		l.status.Server, l.status.Kubeconfig = "", ""
+	}
+	if l.reported == kind {
+		return
+	}
+	l.reported = kind
+	switch kind {
+	case "off":
+		l.log.Info("working without an API server", "reason", err)
+	case "none":
+		l.log.Info("no API server is known yet; ForeignClusters appear as soon as there is one", "reason", err)
+	case "unreachable":
+		l.log.Warn("waiting for the API server", "server", l.status.Server, "kubeconfig", l.status.Kubeconfig, "error", err)
+	default:
+		l.log.Warn("the kubeconfig cannot be used; looking at it again when it changes", "error", err)
+	}
+}
+
+func (l *link) snapshot() APIStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	status := l.status
+	status.Writes = l.writes.Load()
+	return status
+}
