@@ -191,6 +191,18 @@ func TestShortTTL(t *testing.T) {
 	if len(n.sent) > 1200 {
 		t.Errorf("%d packets in 30 s", len(n.sent))
 	}
+	// Nor can they make us repeat the list of all others every second.
+	n = newNetwork(t, 47, Config{})
+	n.add(400)
+	for _, r := range n.add(20) {
+		r.ttlPTR = 2
+		n.after(time.Duration(n.rng.Int64N(int64(2*time.Second))), func() { n.announce(r, r.announcement()) })
+	}
+	n.start()
+	n.run(30 * time.Second)
+	if got := len(n.browses(wire.IPv4)); got > 5+30/5 {
+		t.Errorf("%d queries for the service in 30 s", got)
+	}
 }
 
 // TestMemory measures what an instance takes.
