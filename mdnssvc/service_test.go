@@ -162,8 +162,10 @@ func TestSharesThePort(t *testing.T) {
 	lan := bed.New(t)
 	ha := lan.AddHost("a", "10.77.0.1/24")
 	hb := lan.AddHost("b", "10.77.0.2/24")
-	first := startBox(t, ha, Config{})
 	ctx := t.Context()
+	// systemd-resolved only sets SO_REUSEADDR, and avahi runs as another user.
+	resolved := stranger(t, ha, "eth0", "0.0.0.0:5353")
+	first := startBox(t, ha, Config{})
 	ha.StartAvahi(ctx)
 	second := startBox(t, ha, Config{})
 	far := startBox(t, hb, Config{})
@@ -200,6 +202,23 @@ func TestSharesThePort(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Error(err)
+	}
+	// Everybody on the port hears every multicast.
+	if err := resolved.JoinGroup(&net.Interface{Index: ha.Link("eth0").Index()}, &net.UDPAddr{IP: net.IPv4(224, 0, 0, 251)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := resolved.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	first.svc.Advertise(announcement("first", 10))
+	for buf := make([]byte, wire.MaxPacket); ; {
+		n, _, _, err := resolved.ReadFrom(buf)
+		if err != nil {
+			t.Fatalf("the announcement never reached another socket on the port: %v", err)
+		}
+		if m, _ := wire.Decode(buf[:n]); m != nil && m.Response && strings.Contains(m.String(), "first") {
+			break
+		}
 	}
 	for _, b := range []*box{first, second} {
 		if s := b.awaitStats("names won", func(s Stats) bool { return s.Established }); s.Drops[DropOwnEcho] == 0 {
