@@ -111,6 +111,15 @@ func Test8_4_ChangedTXT(t *testing.T) {
 	b.announce(a) // nothing changed
 	b.run(3 * time.Second)
 	b.expectNothing()
+
+	// The old text was flushed by the new one and needs no goodbye.
+	b.announce(nil)
+	b.run(0)
+	want := slices.Clone(allGoodbyes)
+	want[len(want)-1] = "TXT 0 txtvers=1,id=new"
+	if got := b.take(); len(got) != 1 || !slices.Equal(goodbyes(got[0]), want) {
+		t.Errorf("%s", describe(got))
+	}
 }
 
 func Test8_4_ChangedNames(t *testing.T) {

@@ -155,6 +155,23 @@ func Test6_4_Aggregation(t *testing.T) {
 	b.expect([]string{recPTR, recA}, []string{recSRV, recTXT, recHostNSEC})
 }
 
+// An answer that may go along with another one still waits its 20 ms.
+func Test6_SharedAnswersKeepTheirDelay(t *testing.T) {
+	everySeed(t, func(t *testing.T, seed uint64) {
+		b := established(t, seed)
+		asked := b.now
+		b.receive(querier, query(q{name: service, qtype: dns.TypePTR}))
+		b.run(5 * time.Millisecond)
+		b.receive(otherAddr, query(q{name: host, qtype: dns.TypeA}))
+		b.run(time.Second)
+		got := b.take()
+		if len(got) != 2 || !slices.Equal(shorts(got[0].Msg.Answer), []string{recA}) || !slices.Equal(shorts(got[1].Msg.Answer), []string{recPTR}) {
+			t.Fatalf("%s", describe(got))
+		}
+		within(t, "shared answer", got[1].at.Sub(asked), 20*time.Millisecond, 120*time.Millisecond)
+	})
+}
+
 func Test7_1_KnownAnswers(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -322,6 +339,15 @@ func Test7_4_DuplicateAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What comes back to us is not somebody else's answer.
+func Test7_4_OwnAnswersDoNotCount(t *testing.T) {
+	b := established(t, 1)
+	b.receive(querier, query(q{name: meta, qtype: dns.TypePTR}))
+	b.receiveAs(wire.Received{Msg: answers(t, meta+" 4500 IN PTR "+service), Link: 1, From: netip.AddrPortFrom(ourAddr.Addr(), wire.Port), ToMulticast: true, Self: true})
+	b.run(time.Second)
+	b.expect([]string{recMeta}, []string{})
 }
 
 func Test6_6_Rescue(t *testing.T) {
@@ -513,7 +539,7 @@ func Test6_7_Legacy(t *testing.T) {
 			}
 		}
 		b.run(0)
-		if got := len(b.take()); got > maxUnicasts || got+busy != 5000 {
+		if got := len(b.take()); got > unicastBurst || got+busy != 5000 {
 			t.Errorf("%d answered, %d dropped", got, busy)
 		}
 		b.run(time.Second)

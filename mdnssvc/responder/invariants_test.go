@@ -71,7 +71,7 @@ func TestRandomSequences(t *testing.T) {
 			if n := len(b.r.truncated); n > maxTruncated {
 				rt.Fatalf("%d truncated queries", n)
 			}
-			if n := len(b.r.unicasts); n > maxUnicasts {
+			if n := len(b.r.unicasts); n > 2*unicastBurst {
 				rt.Fatalf("%d unicast answers", n)
 			}
 			for _, c := range b.r.convs {

@@ -14,10 +14,9 @@ const (
 	legacySize      = 512 // what a resolver without EDNS takes (RFC 1035 section 4.2.1)
 	legacyQuestions = 4   // more than any resolver asks at once
 
-	// How many unicast answers may wait, and be given a second. Sources of
-	// queries are easily forged, so answers to them are bounded; a thousand
-	// neighbours starting at once fit.
-	maxUnicasts   = 1024
+	// How many unicast answers are given at once and in a second, which also
+	// bounds how many may wait. Sources of queries are easily forged, so answers
+	// to them must be few; a thousand neighbours starting at once fit.
 	unicastBurst  = 1024
 	unicastPerSec = 1024
 )
@@ -63,7 +62,7 @@ func (r *Responder) legacyQuery(now time.Time, c *conversation, in wire.Received
 
 // queueUnicast makes an answer wait for its time.
 func (r *Responder) queueUnicast(now time.Time, u *unicast) wire.DropReason {
-	if len(r.unicasts) == maxUnicasts || !r.allowance.take(now) {
+	if !r.allowance.take(now) {
 		return DropBusy
 	}
 	u.trim()

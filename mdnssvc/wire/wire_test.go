@@ -481,18 +481,37 @@ func plain(m *dns.Msg) string {
 	return fmt.Sprintf("%+v %v", m.MsgHdr, m)
 }
 
-func TestCapturedPacketsDecode(t *testing.T) {
+// Packets of other implementations decode, and survive our own encoding.
+func TestCapturedPackets(t *testing.T) {
 	files, err := filepath.Glob("testdata/packets/*.bin")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captured packets: %v", err)
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, drop := Decode(b); drop != "" {
-			t.Errorf("%s: %s", file, drop)
-		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, drop := Decode(b)
+			if drop != "" {
+				t.Fatal(drop)
+			}
+			m.Authoritative = m.Response
+			out, err := Encode(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(out) > len(b) {
+				t.Errorf("encoded in %d bytes, the original has %d", len(out), len(b))
+			}
+			again, drop := Decode(out)
+			if drop != "" {
+				t.Fatal(drop)
+			}
+			if got, want := plain(again), plain(m); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
 	}
 }
