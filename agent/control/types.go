@@ -180,7 +180,8 @@ type Advertisement struct {
 type Endpoint struct {
 	Listen      string `json:"listen"`
 	Port        int    `json:"port"`
-	Connections int    `json:"connections"`
+	Connections int    `json:"connections"` // open now
+	Requests    uint64 `json:"requests"`    // answered since the start
 }
 
 // Kubernetes is the state of the connection to the local API server.
