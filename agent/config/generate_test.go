@@ -1,0 +1,188 @@
+package config
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the example and the reference anew")
+
+const (
+	examplePath   = "../../liqo-agent.toml.example"
+	referencePath = "../../docs/configuration.md"
+)
+
+// TestGeneratedFiles keeps the example and the reference in step with the
+// table. After a change of the table: go test ./agent/config -update
+func TestGeneratedFiles(t *testing.T) {
+	for path, want := range map[string]string{examplePath: example(), referencePath: reference()} {
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is out of date; run go test ./agent/config -update (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// TestExampleIsTheDefault loads the example as it is and with every line
+// uncommented: both are the defaults, so no value in it is wrong.
+func TestExampleIsTheDefault(t *testing.T) {
+	commented, err := os.ReadFile(examplePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settingsOnly, _, _ := strings.Cut(string(commented), "# "+peerDoc)
+	live := regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(settingsOnly, "$1")
+	if n := strings.Count(live, " = "); n < len(settings) {
+		t.Fatalf("only %d of %d keys are in the example", n, len(settings))
+	}
+	for _, text := range []string{string(commented), live} {
+		l, err := load(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Default(), l.Config); diff != "" {
+			t.Errorf("(-default +example):\n%s", diff)
+		}
+	}
+	all := regexp.MustCompile(`(?m)^#([a-z\[])`).ReplaceAllString(string(commented), "$1")
+	if l, err := load(t, all); err != nil || len(l.Config.Peers) != 1 || len(l.Config.SearchDomains) != 1 {
+		t.Errorf("with everything uncommented: %v", err)
+	}
+}
+
+func example() string {
+	var b strings.Builder
+	b.WriteString(`# Configuration of liqo-agent; the usual place is ` + DefaultPath + `.
+#
+# Every key has a default, which is shown here behind a "#". Remove the "#" to set a value of your own. An empty file,
+# or none, is fine. "liqo-agent config check" finds mistakes, "liqo-agent config show" prints what is in effect.
+# docs/configuration.md describes each key in full.
+`)
+	section := ""
+	for _, s := range settings {
+		name, key, _ := strings.Cut(s.key, ".")
+		if name != section {
+			section = name
+			fmt.Fprintf(&b, "\n[%s]\n", name)
+		} else {
+			b.WriteByte('\n')
+		}
+		writeComment(&b, meaning(s))
+		fmt.Fprintf(&b, "#%s = %s\n", key, toTOML(s.def))
+	}
+	writeExampleElement(&b, peerTable, peerDoc, peerSettings, map[string]any{
+		"id": "0558de48-097b-4b7d-ba04-6bd2a0f9d24f", "url": "https://box.example.com:6447"})
+	writeExampleElement(&b, searchDomainTable, searchDomainDoc, searchDomainSettings, map[string]any{"domain": "example.com"})
+	return b.String()
+}
+
+func writeExampleElement[T any](b *strings.Builder, name, doc string, table []setting[T], values map[string]any) {
+	fmt.Fprintf(b, "\n# %s\n#[[%s]]\n", doc, name)
+	for _, s := range table {
+		v, ok := values[s.key]
+		if !ok {
+			v = s.def
+		}
+		writeComment(b, meaning(s))
+		fmt.Fprintf(b, "#%s = %s\n", s.key, toTOML(v))
+	}
+}
+
+// writeComment wraps text at 120 columns.
+func writeComment(b *strings.Builder, text string) {
+	line := "#"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > 120 {
+			b.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}
+
+func meaning[T any](s setting[T]) string {
+	doc := s.doc
+	if s.rule.allowed != "" {
+		doc += " Allowed: " + s.rule.allowed + "."
+	}
+	if s.later {
+		doc += " (No effect in this version.)"
+	}
+	return doc
+}
+
+func reference() string {
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+<!-- Generated from agent/config/table.go: go test ./agent/config -update -->
+
+liqo-agent reads one TOML file, ` + "`" + DefaultPath + "`" + ` unless ` + "`--config`" + ` names another. The file may be missing or
+empty: every key has a default. ` + "`liqo-agent.toml.example`" + ` is a file to start from.
+
+A value is looked for, in this order, in
+
+1. an option that stands for a key, such as ` + "`--listen`" + `,
+2. ` + "`--set section.key=value`" + `, which can be repeated; a list is separated by commas,
+3. the environment variable ` + "`LIQO_AGENT_SECTION_KEY`" + `, such as ` + "`" + EnvName("log.level") + "`" + `,
+4. the file,
+5. the default.
+
+` + "`liqo-agent config check`" + ` lists every mistake, ` + "`liqo-agent config show`" + ` prints the values in effect and where each comes
+from. On SIGHUP (` + "`systemctl reload liqo-agent`" + `) the agent reads everything again; when something is wrong it says so and
+keeps the old settings. Where *reload* is "no", a change waits for the next start.
+
+Durations are written with a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\"`" + `. Keys marked "not yet" are checked, and have no effect in
+this version.
+`)
+	for _, section := range sections {
+		fmt.Fprintf(&b, "\n## [%s]\n\n%s\n\n| key | default | allowed | reload | meaning |\n| --- | --- | --- | --- | --- |\n", section.name, section.doc)
+		for _, s := range settings {
+			if name, key, _ := strings.Cut(s.key, "."); name == section.name {
+				writeRow(&b, key, s)
+			}
+		}
+	}
+	writeTable(&b, peerTable, peerDoc, peerSettings)
+	writeTable(&b, searchDomainTable, searchDomainDoc, searchDomainSettings)
+	return b.String()
+}
+
+func writeTable[T any](b *strings.Builder, name, doc string, table []setting[T]) {
+	fmt.Fprintf(b, "\n## [[%s]]\n\n%s It can be set in the file only.\n\n| key | default | allowed | reload | meaning |\n| --- | --- | --- | --- | --- |\n", name, doc)
+	for _, s := range table {
+		writeRow(b, s.key, s)
+	}
+}
+
+func writeRow[T any](b *strings.Builder, key string, s setting[T]) {
+	reload := "yes"
+	switch {
+	case s.later:
+		reload = "not yet"
+	case s.restart:
+		reload = "no"
+	}
+	allowed := s.rule.allowed
+	if allowed == "" {
+		var t T
+		allowed = typeName(s.field(&t))
+	}
+	cell := func(text string) string { return strings.NewReplacer("|", `\|`, "*", `\*`).Replace(text) }
+	fmt.Fprintf(b, "| `%s` | `%s` | %s | %s | %s |\n", key, toTOML(s.def), cell(allowed), reload, cell(s.doc))
+}

@@ -1,0 +1,234 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/peer"
+)
+
+// rule says which values of a key's type are allowed. The zero rule allows
+// all.
+type rule struct {
+	allowed string // completes "must be ..."
+	check   func(value any) error
+}
+
+// errNotAllowed is what a check returns when the rule's own words say it all.
+var errNotAllowed = errors.New("is not allowed")
+
+// accepts returns nil, or an error that says what is wrong and what is right.
+func (r rule) accepts(value any) error {
+	if r.check == nil {
+		return nil
+	}
+	err := r.check(value)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNotAllowed):
+		return errors.New("must be " + r.allowed)
+	}
+	return fmt.Errorf("must be %s: %w", r.allowed, err)
+}
+
+// text makes a rule of a check for strings.
+func text(allowed string, check func(string) error) rule {
+	return rule{allowed, func(v any) error { return check(v.(string)) }}
+}
+
+// optional also allows the empty string.
+func optional(r rule) rule {
+	return rule{"empty or " + r.allowed, func(v any) error {
+		if v == "" {
+			return nil
+		}
+		return r.check(v)
+	}}
+}
+
+func oneOf(values ...string) rule {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = strconv.Quote(v)
+	}
+	last := len(names) - 1
+	return text(strings.Join(names[:last], ", ")+" or "+names[last], func(s string) error {
+		for _, v := range values {
+			if s == v {
+				return nil
+			}
+		}
+		return errNotAllowed
+	})
+}
+
+func within(low, high int) rule {
+	return rule{fmt.Sprintf("between %d and %d", low, high), func(v any) error {
+		if n := v.(int); n < low || n > high {
+			return errNotAllowed
+		}
+		return nil
+	}}
+}
+
+func between(low, high time.Duration) rule {
+	return rule{fmt.Sprintf("between %s and %s", formatDuration(low), formatDuration(high)), func(v any) error {
+		if d := v.(time.Duration); d < low || d > high {
+			return errNotAllowed
+		}
+		return nil
+	}}
+}
+
+var (
+	clusterID = text("a cluster ID: lower-case letters, digits and inner hyphens, at most 63", func(s string) error {
+		if _, err := peer.ParseClusterID(s); err != nil {
+			return errNotAllowed
+		}
+		return nil
+	})
+	clusterName = text("1 to 63 bytes of printable text", func(s string) error {
+		_, err := peer.ParseClusterName(s)
+		return err
+	})
+	namespace = text("a Kubernetes namespace: lower-case letters, digits and inner hyphens, at most 63", func(s string) error {
+		if _, err := peer.ParseNamespace(s); err != nil {
+			return errNotAllowed
+		}
+		return nil
+	})
+	fingerprint = text("the 64 hexadecimal digits of a SHA-256", func(s string) error {
+		if _, err := peer.ParseFingerprint(s); err != nil {
+			return errNotAllowed
+		}
+		return nil
+	})
+	anyPath = text("a path", func(s string) error {
+		if strings.ContainsRune(s, 0) {
+			return errors.New("it contains a NUL byte")
+		}
+		return nil
+	})
+	filePath = text("a path", func(s string) error {
+		if s == "" {
+			return errNotAllowed
+		}
+		return anyPath.check(s)
+	})
+	// socketPath: the kernel's sockaddr_un has room for 108 bytes with the
+	// closing NUL.
+	socketPath = text("a path of at most 107 bytes", func(s string) error {
+		if len(s) > 107 {
+			return fmt.Errorf("it has %d", len(s))
+		}
+		return filePath.check(s)
+	})
+	globs = rule{"a list of interface names or globs such as \"eth*\"", func(v any) error {
+		return ifwatch.Filter{Include: v.([]string)}.Validate()
+	}}
+	serviceType   = text("a TCP service type such as \"_liqo._tcp\" (RFC 6763 section 7)", checkServiceType)
+	domainName    = text("a domain name such as \"example.com\"", checkDomain)
+	listenAddress = text("an address and port such as \":6447\" or \"192.0.2.1:6447\"", checkListen)
+	endpointURL   = text("a URL such as \"https://box.example.com:6447\"", checkURL)
+	dnsServer     = text("the address of a DNS server such as \"192.0.2.53\" or \"[2001:db8::53]:53\"", checkServer)
+)
+
+// checkServiceType checks RFC 6763 section 7 with the service names of RFC 6335
+// section 5.1.
+func checkServiceType(s string) error {
+	name, ok := strings.CutSuffix(s, "._tcp")
+	if !ok || !strings.HasPrefix(name, "_") {
+		return errNotAllowed
+	}
+	name = name[1:]
+	switch {
+	case name == "":
+		return errors.New("the name is empty")
+	case len(name) > 15:
+		return fmt.Errorf("the name has %d characters, at most 15 are allowed", len(name))
+	case name[0] == '-' || name[len(name)-1] == '-' || strings.Contains(name, "--"):
+		return errors.New("a hyphen stands at an end of the name or beside another")
+	case !strings.ContainsFunc(name, isLetter):
+		return errors.New("the name has no letter")
+	case strings.ContainsFunc(name, func(r rune) bool { return !isLetter(r) && (r < '0' || r > '9') && r != '-' }):
+		return errors.New("only letters, digits and hyphens are allowed in the name")
+	}
+	return nil
+}
+
+func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
+
+// checkDomain checks a host or domain name: RFC 1123 labels, and underscores,
+// which DNS-SD domains may have.
+func checkDomain(s string) error {
+	if s == "" || len(s) > 253 {
+		return errNotAllowed
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		bad := label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-'
+		if bad || strings.ContainsFunc(label, func(r rune) bool { return !isLetter(r) && (r < '0' || r > '9') && r != '-' && r != '_' }) {
+			return errNotAllowed
+		}
+	}
+	return nil
+}
+
+func checkListen(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errNotAllowed
+	}
+	if _, err := netip.ParseAddr(host); host != "" && err != nil {
+		return fmt.Errorf("%q is not an IP address", host)
+	}
+	return checkPort(port, 0)
+}
+
+func checkPort(s string, low uint64) error {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n < low {
+		return fmt.Errorf("%q is not a port (%d to 65535)", s, low)
+	}
+	return nil
+}
+
+func checkHost(host string) error {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	if checkDomain(host) != nil {
+		return fmt.Errorf("%q is neither an IP address nor a host name", host)
+	}
+	return nil
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return errNotAllowed
+	case u.Scheme != "https":
+		return errors.New("it does not begin with https://")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || path.Clean("/"+u.Path) != "/":
+		return errors.New("it has more than a host and a port")
+	case u.Port() == "":
+		return errors.New("the port is missing")
+	}
+	return errors.Join(checkHost(u.Hostname()), checkPort(u.Port(), 1))
+}
+
+func checkServer(s string) error {
+	if host, port, err := net.SplitHostPort(s); err == nil {
+		return errors.Join(checkHost(host), checkPort(port, 1))
+	}
+	return checkHost(s)
+}

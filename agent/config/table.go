@@ -1,0 +1,153 @@
+package config
+
+import (
+	"time"
+
+	"liqo.io/agent/ifwatch"
+)
+
+// setting is everything there is to say about one key of T.
+type setting[T any] struct {
+	key   string       // "section.name"; in an array of tables just the name
+	field func(*T) any // pointer to the field: *string, *bool, *int, *time.Duration or *[]string
+	def   any          // the value field points to when nothing sets it
+	rule  rule
+	doc   string // what it is for; sentences
+	// restart: a change takes effect with the next start only.
+	restart bool
+	// later: accepted and checked, and without effect in this version.
+	later bool
+}
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+
+	peerTable         = "peer"
+	searchDomainTable = "search_domain"
+)
+
+// sections documents the tables of the file, in their order.
+var sections = []struct{ name, doc string }{
+	{"cluster", "Who we are."},
+	{"state", "Where things are kept."},
+	{"discovery", "Neighbours on the LAN (multicast DNS)."},
+	{"endpoint", "The HTTPS port that other clusters talk to."},
+	{"trust", "Whom to believe."},
+	{"sharing", "What peers may use of this cluster."},
+	{"log", "The agent's own messages."},
+	{"metrics", "Numbers for Prometheus."},
+}
+
+// settings are the keys of the file apart from its arrays of tables.
+var settings = []setting[Config]{
+	{key: "cluster.id", field: func(c *Config) any { return &c.Cluster.ID }, def: "", rule: optional(clusterID), restart: true,
+		doc: "The cluster's ID, for fleets that name their clusters. Empty: the ConfigMap cluster-id in the namespace below, else the one remembered, else the UID of the control-plane node, else a new UUID."},
+	{key: "cluster.name", field: func(c *Config) any { return &c.Cluster.Name }, def: "", rule: optional(clusterName),
+		doc: "The name shown to others. Empty: the host's name."},
+	{key: "cluster.namespace", field: func(c *Config) any { return &c.Cluster.Namespace }, def: "liqo", rule: namespace, restart: true,
+		doc: "The Kubernetes namespace of our own ConfigMap and Secrets, told to others as the guest namespace."},
+	{key: "cluster.kubeconfig", field: func(c *Config) any { return &c.Cluster.Kubeconfig }, def: "", rule: anyPath, restart: true,
+		doc: `The kubeconfig file to reach the local API server with. Empty: $KUBECONFIG, /etc/rancher/k3s/k3s.yaml or ~/.kube/config, whichever exists first. "none": work without an API server.`},
+
+	{key: "state.dir", field: func(c *Config) any { return &c.State.Dir }, def: "/var/lib/liqo-agent", rule: filePath, restart: true,
+		doc: "The directory of the database (agent.db) and of the cluster's key."},
+	{key: "state.socket", field: func(c *Config) any { return &c.State.Socket }, def: "/run/liqo-agent/agent.sock", rule: socketPath, restart: true,
+		doc: "The unix socket that the command line talks to."},
+	{key: "state.history", field: func(c *Config) any { return &c.State.History }, def: 90 * day, rule: between(time.Hour, 10*year),
+		doc: "How long events and forgotten neighbours are remembered."},
+
+	{key: "discovery.service", field: func(c *Config) any { return &c.Discovery.Service }, def: "_liqo._tcp", rule: serviceType, restart: true,
+		doc: "The DNS-SD service type to advertise and to look for."},
+	{key: "discovery.domain", field: func(c *Config) any { return &c.Discovery.Domain }, def: "local", rule: domainName, restart: true,
+		doc: "The domain of multicast DNS names."},
+	{key: "discovery.enable_discovery", field: func(c *Config) any { return &c.Discovery.EnableDiscovery }, def: true,
+		doc: "Look for neighbours."},
+	{key: "discovery.enable_advertisement", field: func(c *Config) any { return &c.Discovery.EnableAdvertisement }, def: true,
+		doc: "Let neighbours find us."},
+	{key: "discovery.autojoin", field: func(c *Config) any { return &c.Discovery.Autojoin }, def: true, later: true,
+		doc: "Join newly found peers that are trusted."},
+	{key: "discovery.autojoin_untrusted", field: func(c *Config) any { return &c.Discovery.AutojoinUntrusted }, def: false, later: true,
+		doc: "Join newly found peers that are not trusted, too."},
+	{key: "discovery.interfaces", field: func(c *Config) any { return &c.Discovery.Interfaces }, def: []string{}, rule: globs,
+		doc: "The network interfaces to use, as names or globs such as eth*. Empty: all except those excluded."},
+	{key: "discovery.exclude_interfaces", field: func(c *Config) any { return &c.Discovery.ExcludeInterfaces }, def: ifwatch.DefaultExclude(), rule: globs,
+		doc: "The network interfaces to leave out. The default leaves out loopback and the plumbing of containers, and does not apply to what interfaces names."},
+	{key: "discovery.check_interval", field: func(c *Config) any { return &c.Discovery.CheckInterval }, def: 30 * time.Second, rule: between(time.Second, time.Hour),
+		doc: "How often each neighbour's endpoint is checked. Three failed checks in a row make it unreachable."},
+	{key: "discovery.lost_after", field: func(c *Config) any { return &c.Discovery.LostAfter }, def: 15 * time.Minute, rule: between(time.Minute, 30*day), later: true,
+		doc: "How long the peering with an unreachable peer is kept. Not shorter than check_interval."},
+	{key: "discovery.max_neighbours", field: func(c *Config) any { return &c.Discovery.MaxNeighbours }, def: 5000, rule: within(1, 100_000), restart: true,
+		doc: "How many neighbours are kept in memory. Beyond it those we know stay and strangers take turns."},
+
+	{key: "endpoint.listen", field: func(c *Config) any { return &c.Endpoint.Listen }, def: ":6447", rule: listenAddress, restart: true,
+		doc: "The address and port to listen on. Without an address: on all of them. Port 0: any free one, which is advertised."},
+	{key: "endpoint.advertise_url", field: func(c *Config) any { return &c.Endpoint.AdvertiseURL }, def: "", rule: optional(endpointURL), restart: true, later: true,
+		doc: "The URL told to others instead of the addresses they see, for a box behind a router."},
+	{key: "endpoint.max_connections", field: func(c *Config) any { return &c.Endpoint.MaxConnections }, def: 256, rule: within(1, 65_536), restart: true,
+		doc: "How many connections are served at once; more wait."},
+
+	{key: "trust.accept", field: func(c *Config) any { return &c.Trust.Accept }, def: "ask", rule: oneOf("ask", "trusted", "all", "none"), later: true,
+		doc: "What happens with a request for peering: a person decides, peers with a trusted key are accepted, everybody is, or nobody is."},
+	{key: "trust.allow_empty_token", field: func(c *Config) any { return &c.Trust.AllowEmptyToken }, def: false, later: true,
+		doc: "Trust anyone. For playgrounds only."},
+	{key: "trust.fleet_ca", field: func(c *Config) any { return &c.Trust.FleetCA }, def: "", rule: anyPath, later: true,
+		doc: "A PEM file with the certificate authority of the fleet: keys that it signed are trusted."},
+
+	{key: "sharing.enable", field: func(c *Config) any { return &c.Sharing.Enable }, def: true, later: true,
+		doc: "Offer resources to peers."},
+	{key: "sharing.percentage", field: func(c *Config) any { return &c.Sharing.Percentage }, def: 50, rule: within(0, 100), later: true,
+		doc: "How much of what is free is offered, in percent."},
+
+	{key: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info", rule: oneOf("debug", "info", "warn", "error"),
+		doc: "The least important messages to log."},
+	{key: "log.format", field: func(c *Config) any { return &c.Log.Format }, def: "auto", rule: oneOf("auto", "text", "json"), restart: true,
+		doc: "The form of log lines. auto: text, without the time where the systemd journal adds it."},
+
+	{key: "metrics.listen", field: func(c *Config) any { return &c.Metrics.Listen }, def: "", rule: optional(listenAddress), restart: true, later: true,
+		doc: "The address and port for Prometheus, such as 127.0.0.1:6448. Empty: none."},
+}
+
+const peerDoc = "What you know about a peer beforehand; repeat it for each peer."
+
+// peerSettings are the keys of [[peer]].
+var peerSettings = []setting[StaticPeer]{
+	{key: "id", field: func(p *StaticPeer) any { return &p.ID }, def: "", rule: clusterID, later: true,
+		doc: "The peer's cluster ID."},
+	{key: "fingerprint", field: func(p *StaticPeer) any { return &p.Fingerprint }, def: "", rule: optional(fingerprint), later: true,
+		doc: "The fingerprint of its key, which is then trusted."},
+	{key: "url", field: func(p *StaticPeer) any { return &p.URL }, def: "", rule: optional(endpointURL), later: true,
+		doc: "Where it is, if it is not to be found on the LAN."},
+	{key: "connect", field: func(p *StaticPeer) any { return &p.Connect }, def: "", rule: oneOf("", "auto", "never"), later: true,
+		doc: "Whether to connect to it when it is there. Empty: as decided with peers connect, else discovery.autojoin."},
+	{key: "accept", field: func(p *StaticPeer) any { return &p.Accept }, def: "", rule: oneOf("", "auto", "never"), later: true,
+		doc: "Whether to accept its requests. Empty: as decided with peers accept, else trust.accept."},
+}
+
+const searchDomainDoc = "A DNS domain to look for clusters in; repeat it for each domain."
+
+// searchDomainSettings are the keys of [[search_domain]].
+var searchDomainSettings = []setting[SearchDomain]{
+	{key: "domain", field: func(d *SearchDomain) any { return &d.Domain }, def: "", rule: domainName, later: true,
+		doc: "The domain."},
+	{key: "autojoin", field: func(d *SearchDomain) any { return &d.Autojoin }, def: true, later: true,
+		doc: "Join the clusters found there that are trusted."},
+	{key: "server", field: func(d *SearchDomain) any { return &d.Server }, def: "", rule: optional(dnsServer), later: true,
+		doc: "The DNS server to ask. Empty: the system's."},
+}
+
+// find returns the setting of a key.
+func find[T any](table []setting[T], key string) (setting[T], bool) {
+	for _, s := range table {
+		if s.key == key {
+			return s, true
+		}
+	}
+	return setting[T]{}, false
+}
+
+func applyDefaults[T any](table []setting[T], c *T) {
+	for _, s := range table {
+		assign(s.field(c), s.def)
+	}
+}
