@@ -2,10 +2,10 @@ package endpoint
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -135,7 +135,7 @@ func BenchmarkCheck(b *testing.B) {
 
 // BenchmarkKeyExchange is what the choice of the key exchange costs.
 func BenchmarkKeyExchange(b *testing.B) {
-	for name, curves := range map[string][]tls.CurveID{"X25519": {tls.X25519}, "X25519MLKEM768": {tls.X25519MLKEM768}, "default": nil} {
+	for name, curves := range map[string][]tls.CurveID{"X25519": {tls.X25519}, "P-256": {tls.CurveP256}, "X25519MLKEM768": {tls.X25519MLKEM768}, "default": nil} {
 		b.Run(name, func(b *testing.B) {
 			s := startBenchServer(b)
 			before := ownCPU(b)
@@ -209,50 +209,40 @@ func BenchmarkIdleConnection(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory is what a Client remembers of one peer, and what that would
-// take if sessions were kept as crypto/tls hands them over.
+// BenchmarkMemory is what a Client remembers of one peer.
 func BenchmarkMemory(b *testing.B) {
-	const n = 300
-	for _, encoded := range []bool{true, false} {
-		b.Run(map[bool]string{true: "encoded", false: "live"}[encoded], func(b *testing.B) {
-			m := newMemory(n)
-			live := tls.NewLRUClientSessionCache(n)
-			before := inUse()
-			for i := range n {
-				peerBox := newSession(b, m, live, encoded)
-				m.keepAddr(peerBox, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(i+1)))
-			}
-			held := inUse() - before
-			for b.Loop() { // memory is measured, not time
-			}
-			b.ReportMetric(float64(held)/n, "B/peer")
-			runtime.KeepAlive(m)
-			runtime.KeepAlive(live)
-		})
-	}
-}
-
-// newSession meets a cluster of its own and remembers the session.
-func newSession(b *testing.B, m *memory, live tls.ClientSessionCache, encoded bool) peer.Fingerprint {
 	cluster := newBox(b, idA)
-	addr := listenTLS(b, "127.0.0.1", cluster, answering("x"))
-	check := &keyCheck{memory: m}
-	cfg := &tls.Config{InsecureSkipVerify: true, ServerName: cluster.key.Fingerprint().String(), ClientSessionCache: live}
-	if encoded {
-		cfg.VerifyConnection, cfg.ClientSessionCache = check.verify, check
-	}
-	c, err := tls.Dial("tcp", addr.String(), cfg)
-	if err != nil {
+	s := cluster.serve(b, "127.0.0.1:0", nil)
+	c := NewClient(ClientConfig{})
+	if _, err := c.Identify(context.Background(), Target{Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close()
-	if _, err := io.WriteString(c, "x"); err != nil {
-		b.Fatal(err)
+	const n = 5000
+	m := newMemory(n)
+	before := inUse()
+	for i := range n {
+		// The ticket must be another one for each peer, hence the decoding.
+		session, ok := c.memory.session(cluster.key.Fingerprint())
+		if !ok {
+			b.Fatal("no session")
+		}
+		ticket, state, err := session.ResumptionState()
+		if err != nil {
+			b.Fatal(err)
+		}
+		session, err = tls.NewResumptionState(bytes.Clone(ticket), state)
+		if err != nil {
+			b.Fatal(err)
+		}
+		fp := peer.Fingerprint{byte(i), byte(i >> 8), 1}
+		m.keepSession(fp, session)
+		m.keepAddr(fp, at(s, "127.0.0.1"))
 	}
-	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-		b.Fatal(err)
+	held := inUse() - before
+	for b.Loop() { // memory is measured, not time
 	}
-	return cluster.key.Fingerprint()
+	b.ReportMetric(float64(held)/n, "B/peer")
+	runtime.KeepAlive(m)
 }
 
 // inUse returns the bytes of heap and stacks in use after a collection.

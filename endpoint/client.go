@@ -18,7 +18,7 @@ const (
 	// nothing.
 	DefaultTimeout = 5 * time.Second
 	// DefaultMaxSessions is how many peers a Client remembers when
-	// ClientConfig sets nothing; each takes about 1.5 KB.
+	// ClientConfig sets nothing; each takes about 1.8 KB.
 	DefaultMaxSessions = 5120
 )
 

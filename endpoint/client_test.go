@@ -155,8 +155,12 @@ func TestIdentifyFailures(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			c := NewClient(ClientConfig{SelfFingerprint: self.key.Fingerprint()})
-			c.attemptTimeout = time.Second
+			// Time is up only where nothing else can end the attempt.
+			c := NewClient(ClientConfig{SelfFingerprint: self.key.Fingerprint(), Timeout: time.Minute})
+			c.attemptTimeout = time.Minute
+			if tc.says == "no answer in time" {
+				c.attemptTimeout = 4 * time.Second
+			}
 			e := reasonOf(t, c, tc.target)
 			if e.Reason != tc.want {
 				t.Errorf("reason %s (%v), want %s", e.Reason, e, tc.want)
@@ -347,8 +351,8 @@ func TestTimeoutCoversEverything(t *testing.T) {
 	for range 10 {
 		list = append(list, listenRaw(t, "127.0.0.1", silent))
 	}
-	c := NewClient(ClientConfig{Timeout: 300 * time.Millisecond})
-	c.headStart = 10 * time.Millisecond
+	c := NewClient(ClientConfig{Timeout: 2 * time.Second})
+	c.headStart = time.Millisecond
 	e := reasonOf(t, c, Target{Addrs: list})
 	if e.Reason != ReasonUnreachable || len(e.Others) != 9 {
 		t.Errorf("%v, %d others", e, len(e.Others))
@@ -439,8 +443,13 @@ func TestMemoryIsBounded(t *testing.T) {
 // Many neighbours at once, as after a power cut.
 func TestManyAtOnce(t *testing.T) {
 	b := newBox(t, idA)
-	s := b.serve(t, "127.0.0.1:0", func(s *Server) { s.guard.perSource = 1000 })
-	c := NewClient(ClientConfig{})
+	// How long it takes is for the benchmarks to say.
+	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
+		s.guard.perSource = 1000
+		s.times.header = time.Minute
+	})
+	c := NewClient(ClientConfig{Timeout: time.Minute})
+	c.attemptTimeout = time.Minute
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {

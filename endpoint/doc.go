@@ -17,18 +17,21 @@
 // are not looked at (package trust says why).
 //
 // The client offers X25519 and not the hybrid X25519MLKEM768, which costs it
-// about a third more CPU for a handshake and more than a kilobyte on the wire: what it fetches is
-// public, so there is nothing to decrypt later. The server takes both, so that
-// traffic worth protecting for decades can be.
+// 45 % and the server 25 % more CPU for a handshake, and more than a kilobyte
+// each way: what the client fetches is public, so there is nothing to decrypt
+// later. (P-256 is 14 % cheaper than X25519 on 64-bit processors and 40 %
+// dearer on the 32-bit ones, which are the slow ones.) The server takes both, so
+// that traffic worth protecting for decades can be.
 //
 // The client keeps no connection between two checks of a peer. An idle
-// connection pins about 40 KB on the two ends together; with thousands of
-// neighbours checked every 30 seconds a resumed TLS session, 1 KB at the client
-// and nothing at the server, is the better trade. It writes its request by hand
-// and reads the answer with http.ReadResponse: a transport per peer, each with
-// a pool and two goroutines per connection, would be there to reuse connections
-// that are never reused. It also makes plain that there is no proxy, no redirect
-// and no decompression.
+// connection pins 37 KB on the two ends together; with thousands of neighbours
+// checked every 30 seconds a resumed TLS session, 1.8 KB at the client and
+// nothing at the server, is the better trade. A check then takes 0.33 ms of CPU
+// on either side instead of 0.5 ms. The client writes its request by hand and
+// reads the answer with http.ReadResponse: a transport per peer, each with a
+// pool and two goroutines per connection, would be there to reuse connections
+// that are never reused. It also makes plain that there is no proxy, no
+// redirect and no decompression.
 //
 // The server speaks HTTP/1.1 only. HTTP/2 would let one connection hold a
 // hundred requests and pay off only for the proxied API server.

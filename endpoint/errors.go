@@ -25,7 +25,8 @@ const (
 	ReasonWrongID Reason = "wrong-id"
 	// ReasonBadAnswer: what answers is not a liqo-agent, or a broken one.
 	ReasonBadAnswer Reason = "bad-answer"
-	// ReasonSelf: it is this cluster itself that answers.
+	// ReasonSelf: it is this cluster itself that answers, and, if another key
+	// was expected, at every address: they are ours here, whoever has them too.
 	ReasonSelf Reason = "self"
 )
 

@@ -43,14 +43,18 @@ func newBox(t testing.TB, id peer.ClusterID) *box {
 	}
 }
 
+func (b *box) identify() peer.Identity { return b.identity }
+
+func (b *box) logger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 // serve runs a server for b until the test ends. change may alter it before it
 // starts.
 func (b *box) serve(t testing.TB, listen string, change func(*Server)) *Server {
 	t.Helper()
 	s := NewServer(ServerConfig{
 		Listen: listen, Issuer: b.issuer,
-		Identity: func() peer.Identity { return b.identity },
-		Logger:   slog.New(slog.DiscardHandler),
+		Identity: b.identify,
+		Logger:   b.logger(),
 	})
 	if change != nil {
 		change(s)

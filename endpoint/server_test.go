@@ -76,7 +76,7 @@ func TestIDsWithCurl(t *testing.T) {
 
 func TestDualStackAndPort(t *testing.T) {
 	b := newBox(t, idA)
-	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.issuer, Identity: func() peer.Identity { return b.identity }, Logger: slog.New(slog.DiscardHandler)})
+	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.issuer, Identity: b.identify, Logger: b.logger()})
 	if s.Port() != 0 {
 		t.Error("a port before Listen")
 	}
@@ -267,8 +267,8 @@ func TestFloodOfSilentConnections(t *testing.T) {
 func TestSlowClientsAreCutOff(t *testing.T) {
 	b := newBox(t, idA)
 	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
-		s.times = timeouts{header: 100 * time.Millisecond, read: 200 * time.Millisecond, write: 200 * time.Millisecond,
-			idle: 100 * time.Millisecond, shutdown: time.Second}
+		s.times = timeouts{header: time.Second, read: 2 * time.Second, write: 2 * time.Second,
+			idle: time.Second, shutdown: time.Second}
 	})
 	drip := func(c net.Conn) error {
 		for {
@@ -397,7 +397,7 @@ func (m *mute) Close() error { return nil }
 func TestShutdownIsBounded(t *testing.T) {
 	b := newBox(t, idA)
 	entered, release := make(chan struct{}), make(chan struct{})
-	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: slog.New(slog.DiscardHandler),
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: b.logger(),
 		Identity: func() peer.Identity {
 			close(entered)
 			<-release
@@ -435,8 +435,8 @@ func TestShutdownIsBounded(t *testing.T) {
 
 func TestRunMayBeCalledAgain(t *testing.T) {
 	b := newBox(t, idA)
-	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: slog.New(slog.DiscardHandler),
-		Identity: func() peer.Identity { return b.identity }})
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: b.logger(),
+		Identity: b.identify})
 	for range 2 {
 		stop := start(t, s)
 		eventually(t, "listen", func() bool { return s.Port() != 0 })

@@ -63,7 +63,7 @@ func loadKey(path string) (*Key, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, lerr := os.Lstat(path); lerr == nil {
+		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 			return nil, fmt.Errorf("%w: %s is a symbolic link to nothing; restore what it points to, or remove the link "+
 				"to start over with a new key, which every peer has to trust again", ErrKeyAccess, path)
 		}
