@@ -39,6 +39,7 @@ type loop struct {
 
 	wanted   ifwatch.Snapshot // as last asked for
 	joined   map[membership]struct{}
+	refused  map[membership]bool // could not be joined, and that was logged
 	rejoinAt time.Time // zero: all groups are joined
 	denied   bool      // a firewall's refusal was logged
 }
@@ -46,7 +47,7 @@ type loop struct {
 // run works until ctx ends, and then returns nil, or until a reader fails, and
 // then returns its error.
 func (l *loop) run(ctx context.Context, failed <-chan error) error {
-	l.joined = make(map[membership]struct{})
+	l.joined, l.refused = make(map[membership]struct{}), make(map[membership]bool)
 	l.resume()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -210,20 +211,24 @@ func (l *loop) join(w ifwatch.Link, family wire.Family) bool {
 	}
 	err := k.join(w.Index)
 	if err != nil && !errors.Is(err, unix.EADDRINUSE) { // EADDRINUSE: a member already
-		level := l.log.Warn
-		if errors.Is(err, unix.ENODEV) {
-			level = l.log.Debug // it vanished meanwhile; the next snapshot says so
+		if !l.refused[m] && !errors.Is(err, unix.ENODEV) { // ENODEV: it vanished; the next snapshot says so
+			l.refused[m] = true
+			l.log.Warn("mDNS cannot join its group on a link and tries again every few seconds",
+				"link", w.Name, "family", family, "error", err, "advice", joinAdvice(err))
 		}
-		advice := ""
-		if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) {
-			advice = "there are more links than the sysctl net.ipv4.igmp_max_memberships allows; raise it or choose fewer interfaces"
-		}
-		level("mDNS cannot join its group on a link", "link", w.Name, "family", family, "error", err, "advice", advice)
 		l.rejoinAt = time.Now().Add(rejoinAfter)
 		return false
 	}
 	l.joined[m] = struct{}{}
+	delete(l.refused, m)
 	return true
+}
+
+func joinAdvice(err error) string {
+	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) {
+		return "there are more links than the sysctl net.ipv4.igmp_max_memberships allows; raise it or choose fewer interfaces"
+	}
+	return "leave the link out with exclude_interfaces if it is not meant to be used"
 }
 
 // goodbye tells the neighbours that we go. The goodbyes wait for a full

@@ -344,3 +344,29 @@ func TestRunContinues(t *testing.T) {
 		t.Errorf("Run at the end = %v", err)
 	}
 }
+
+// TestGroupIsJoinedLater lets the kernel refuse a membership for a while.
+func TestGroupIsJoinedLater(t *testing.T) {
+	lan := bed.New(t)
+	ha, hb := lan.AddHost("a", "10.77.0.1/24"), lan.AddHost("b", "10.77.0.2/24")
+	limit := func(n string) {
+		t.Helper()
+		if err := ha.Do(func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/igmp_max_memberships", []byte(n), 0)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	withoutIPv6(t, ha)
+	limit("0")
+	a, b := startBox(t, ha, Config{}), startBox(t, hb, Config{})
+	b.advertise(2000)
+	b.awaitStats("name won", func(s Stats) bool { return s.Established })
+	a.advertise(1000)
+	if s := a.svc.Stats(); s.Sent != 0 || s.Established {
+		t.Errorf("a link whose group cannot be joined is used: %+v", s)
+	}
+	limit("20")
+	a.awaitInstance("eth0", "b", nil)
+	b.awaitInstance("eth0", "a", nil)
+}
