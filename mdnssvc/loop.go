@@ -40,8 +40,8 @@ type loop struct {
 	wanted   ifwatch.Snapshot // as last asked for
 	joined   map[membership]struct{}
 	refused  map[membership]bool // could not be joined, and that was logged
-	rejoinAt time.Time // zero: all groups are joined
-	denied   bool      // a firewall's refusal was logged
+	rejoinAt time.Time           // zero: all groups are joined
+	denied   bool                // a firewall's refusal was logged
 }
 
 // run works until ctx ends, and then returns nil, or until a reader fails, and
