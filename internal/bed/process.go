@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	logTail      = 200              // lines of a log that a failed test shows
+	logTail      = 60               // lines of a log that a failed test shows
 	pipeDelay    = 5 * time.Second  // how long a killed process's children may keep its output open
 	stopDeadline = 20 * time.Second // what Stop allows a process to end in
+	quitDeadline = 2 * time.Second  // and to write its goroutines down after that
 )
 
 // Cmd describes a process to be started on a host.
@@ -172,8 +173,9 @@ func (p *Process) Signal(s os.Signal) error {
 	return nil
 }
 
-// Stop sends SIGTERM and waits for the end. A process that ends in any other way than with exit code 0
-// is an error; one that does not end in time is killed, which is an error too.
+// Stop sends SIGTERM and waits for the end. A process that ends in any other way than with exit
+// code 0 is an error; one that does not end in time is made to write its goroutines to its log, if
+// it is a Go program, and killed, which is an error too.
 func (p *Process) Stop() error {
 	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err
@@ -181,10 +183,16 @@ func (p *Process) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
 	defer cancel()
 	err := p.Wait(ctx)
-	if ctx.Err() != nil {
-		return errors.Join(err, p.Kill())
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	if quitErr := p.Signal(unix.SIGQUIT); quitErr == nil {
+		select {
+		case <-p.done:
+		case <-time.After(quitDeadline):
+		}
+	}
+	return errors.Join(err, p.Kill())
 }
 
 // Kill kills the process and its process group with SIGKILL and waits for its end. That it has ended

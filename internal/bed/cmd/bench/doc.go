@@ -1,0 +1,5 @@
+// Command bench measures the built liqo-agent on the test bed and prints a
+// table: what was wanted, what was measured, and how. It asserts nothing: the
+// machines it runs on are shared. It measures other implementations beside the
+// agent where that says more than a number alone.
+package main
