@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"liqo.io/agent/agent/control"
+)
+
+// Name is what the program is called.
+const Name = "liqo-agent"
+
+// The exit codes. They are part of the contract in docs/cli.md.
+const (
+	ExitOK         = 0
+	ExitError      = 1
+	ExitUsage      = 2
+	ExitNotRunning = 3
+	ExitNotFound   = 4 // no such peer, or more than one
+)
+
+// Options is the world as the command line sees it.
+type Options struct {
+	Version string
+	Commit  string
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Environ []string // "NAME=value", as os.Environ returns it
+	Color   bool     // whether Stdout takes colour
+	Now     func() time.Time
+}
+
+// App is the command line of one process.
+type App struct {
+	opts Options
+	root *urfave.App
+	// leaves describes the commands that do something, for completion and for
+	// checking arguments.
+	leaves map[*urfave.Command]leaf
+}
+
+// New builds the command tree.
+func New(opts Options) *App {
+	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf)}
+	a.root = &urfave.App{
+		Name:  Name,
+		Usage: "find the clusters around this one, and let them find it",
+		Description: "Runs beside K3s on an edge device, finds other clusters on the same network, and\n" +
+			"makes them known to the local API server as ForeignClusters.\n\n" +
+			"Example:\n\n   sudo liqo-agent run\n   liqo-agent peers list",
+		Version:                   opts.Version,
+		Commands:                  a.tree(),
+		UsageText:                 Name + " COMMAND",
+		Flags:                     []urfave.Flag{urfave.HelpFlag},
+		HideHelpCommand:           true,
+		DisableSliceFlagSeparator: true,
+		Writer:                    opts.Stdout,
+		ErrWriter:                 opts.Stderr,
+		ExitErrHandler:            func(*urfave.Context, error) {},
+		Action:                    a.group,
+	}
+	a.setUsage(Name, a.root.Commands)
+	return a
+}
+
+// Run runs the command that args (with the program's name first) ask for. What
+// it returns is for Report.
+func (a *App) Run(ctx context.Context, args []string) error {
+	if len(args) > 1 && args[1] == completeCommand {
+		return a.complete(ctx, args[2:])
+	}
+	arranged, err := a.arrange(args)
+	if err != nil {
+		return err
+	}
+	return a.root.RunContext(ctx, arranged)
+}
+
+// group is what a command does that only has commands: it shows its help, or
+// says that there is no such command.
+func (a *App) group(c *urfave.Context) error {
+	if !c.Args().Present() {
+		return urfave.ShowSubcommandHelp(c)
+	}
+	return unknownCommand(pathOf(c), c.Args().First(), c.Command.Subcommands)
+}
+
+// pathOf returns the names of the command being run, without the program's.
+func pathOf(c *urfave.Context) string {
+	return strings.TrimPrefix(strings.TrimPrefix(c.Command.HelpName, Name), " ")
+}
+
+// setUsage writes the usage line of every command below path.
+func (a *App) setUsage(path string, commands []*urfave.Command) {
+	for _, c := range commands {
+		full := path + " " + c.Name
+		c.UsageText = strings.TrimSpace(full+" "+a.leaves[c].args) + " [options]"
+		if len(c.Subcommands) > 0 {
+			c.UsageText = full + " COMMAND"
+			a.setUsage(full, c.Subcommands)
+		}
+	}
+}
+
+// usageError is a command line that cannot be run as it is.
+type usageError struct {
+	message string
+	try     string
+}
+
+func (e *usageError) Error() string { return e.message }
+
+// Try returns the command that leads further.
+func (e *usageError) Try() string { return e.try }
+
+// Report writes an error, and what to do about it where that is known, and
+// returns the exit code for it.
+func Report(w io.Writer, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	// There is nowhere left to report to when this fails.
+	_, _ = fmt.Fprintf(w, "%s: %s\n", Name, cleanLines(err.Error()))
+	var advised interface{ Try() string }
+	if errors.As(err, &advised) && advised.Try() != "" {
+		_, _ = fmt.Fprintf(w, "try: %s\n", cleanLines(advised.Try()))
+	}
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage), errors.Is(err, control.ErrInvalid):
+		return ExitUsage
+	case errors.Is(err, control.ErrNotRunning):
+		return ExitNotRunning
+	case errors.Is(err, control.ErrNotFound), errors.Is(err, control.ErrAmbiguous):
+		return ExitNotFound
+	}
+	return ExitError
+}

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	urfave "github.com/urfave/cli/v2"
+)
+
+// arrange puts options in front of arguments, as the library needs it and as
+// nobody types it: "peers show barn -o json". It stops with advice at an
+// option that does not exist or lacks its value.
+func (a *App) arrange(args []string) ([]string, error) {
+	if len(args) == 0 {
+		return []string{Name}, nil
+	}
+	cmd, rest := a.descend(args[1:])
+	names := args[1 : len(args)-len(rest)]
+	path := strings.Join(names, " ")
+	if cmd != nil && len(cmd.Subcommands) == 0 {
+		options, arguments, err := split(path, cmd.Flags, rest)
+		if err != nil {
+			return nil, err
+		}
+		out := append([]string{Name}, names...)
+		out = append(append(out, options...), "--")
+		return append(out, arguments...), nil
+	}
+	// What is left are options of the program or of a group of commands, or
+	// the name of a command that does not exist.
+	commands, flags := a.root.Commands, []urfave.Flag{urfave.VersionFlag}
+	if cmd != nil {
+		commands, flags = cmd.Subcommands, nil
+	}
+	for _, arg := range rest {
+		if !isOption(arg) {
+			return nil, unknownCommand(path, arg, commands)
+		}
+		if findFlag(flags, optionName(arg)) == nil {
+			return nil, unknownOption(path, arg, flags)
+		}
+	}
+	return args, nil
+}
+
+// helpOf is the command that shows the help of the command at path.
+func helpOf(path string) string { return strings.Join(strings.Fields(Name+" "+path+" --help"), " ") }
+
+// descend follows the names of commands and returns the last one, nil for the
+// program itself, and what comes after it.
+func (a *App) descend(args []string) (*urfave.Command, []string) {
+	var cmd *urfave.Command
+	commands := a.root.Commands
+	for len(args) > 0 {
+		next := findCommand(commands, args[0])
+		if next == nil {
+			break
+		}
+		cmd, commands, args = next, next.Subcommands, args[1:]
+	}
+	return cmd, args
+}
+
+func findCommand(commands []*urfave.Command, name string) *urfave.Command {
+	for _, c := range commands {
+		if c.HasName(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+// split separates options with their values from arguments. "-ojson" becomes
+// "-o json"; everything after "--" is an argument.
+func split(path string, flags []urfave.Flag, args []string) (options, arguments []string, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "--":
+			return options, append(arguments, args...), nil
+		case !isOption(arg):
+			arguments = append(arguments, arg)
+			continue
+		}
+		flag := findFlag(flags, optionName(arg))
+		if short := shortWithValue(flags, arg); flag == nil && short != "" {
+			options = append(options, short, arg[len(short):])
+			continue
+		}
+		if flag == nil {
+			return nil, nil, unknownOption(path, arg, flags)
+		}
+		options = append(options, arg)
+		if !takesValue(flag) || strings.Contains(arg, "=") {
+			continue
+		}
+		if len(args) == 0 {
+			return nil, nil, &usageError{message: fmt.Sprintf("%s: option %s needs a value", path, arg), try: helpOf(path)}
+		}
+		options = append(options, args[0])
+		args = args[1:]
+	}
+	return options, arguments, nil
+}
+
+func isOption(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
+
+func optionName(arg string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	return name
+}
+
+// withHelp adds what every command has, unless the library did already.
+func withHelp(flags []urfave.Flag) []urfave.Flag {
+	if slices.Contains(flags, urfave.HelpFlag) {
+		return flags
+	}
+	return append(flags[:len(flags):len(flags)], urfave.HelpFlag)
+}
+
+// findFlag returns the flag of that name; --help is everywhere.
+func findFlag(flags []urfave.Flag, name string) urfave.Flag {
+	for _, f := range withHelp(flags) {
+		for _, n := range f.Names() {
+			if n == name {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+func takesValue(f urfave.Flag) bool {
+	d, ok := f.(urfave.DocGenerationFlag)
+	return ok && d.TakesValue()
+}
+
+// shortWithValue returns "-o" for "-ojson".
+func shortWithValue(flags []urfave.Flag, arg string) string {
+	if len(arg) < 3 || arg[1] == '-' {
+		return ""
+	}
+	if f := findFlag(flags, arg[1:2]); f != nil && takesValue(f) {
+		return arg[:2]
+	}
+	return ""
+}
+
+func unknownOption(path, arg string, flags []urfave.Flag) error {
+	var names []string
+	for _, f := range withHelp(flags) {
+		for _, n := range f.Names() {
+			if len(n) > 1 {
+				names = append(names, n)
+			}
+		}
+	}
+	e := &usageError{message: subject(path) + " has no option " + dashed(optionName(arg)), try: helpOf(path)}
+	if n := nearest(optionName(arg), names); n != "" {
+		e.message += "; did you mean --" + n + "?"
+	}
+	return e
+}
+
+// subject is the command at path as the beginning of a sentence.
+func subject(path string) string {
+	if path == "" {
+		return Name
+	}
+	return path
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+func unknownCommand(path, name string, commands []*urfave.Command) error {
+	var names []string
+	for _, c := range commands {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	full := func(name string) string { return strings.TrimSpace(path + " " + name) }
+	e := &usageError{message: fmt.Sprintf("there is no command %q", full(name)), try: helpOf(path)}
+	if n := nearest(name, names); n != "" {
+		e.message += fmt.Sprintf("; did you mean %q?", full(n))
+		e.try = helpOf(full(n))
+	}
+	return e
+}
+
+// nearest returns the candidate that a person most likely meant, or "" when
+// none is near.
+func nearest(word string, candidates []string) string {
+	best, at := "", max(2, len(word)/2)+1
+	for _, c := range candidates {
+		d := distance(word, c)
+		if len(word) > 1 && (strings.HasPrefix(c, word) || strings.HasPrefix(word, c)) {
+			d = min(d, 1)
+		}
+		if d < at {
+			best, at = c, d
+		}
+	}
+	return best
+}
+
+// distance is the number of insertions, deletions, replacements and swaps of
+// neighbours between two words.
+func distance(a, b string) int {
+	// Words longer than any name are no typing mistakes, and must not cost
+	// their length squared.
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}

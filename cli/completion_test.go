@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestComplete(t *testing.T) {
+	w, none := withAgent(t, farm()), noAgent(t)
+	for _, tc := range []struct {
+		w     *world
+		words []string
+		want  []string
+	}{
+		{w, []string{"pe"}, []string{"peers"}},
+		{w, []string{"--v"}, []string{"--version"}},
+		{w, []string{"peers", "h"}, []string{"history"}},
+		{w, []string{"peers", "show", ""}, []string{"Halle 3", "barn", "shed"}},
+		{w, []string{"peers", "show", "b"}, []string{"barn"}},
+		{w, []string{"peers", "show", "-o", "json", "b"}, []string{"barn"}},
+		{none, []string{"peers", "show", "--socket", w.socket(), "b"}, []string{"barn"}},
+		{none, []string{"peers", "show", "--socket=" + w.socket(), "b"}, []string{"barn"}},
+		{none, []string{"peers", "show", ""}, nil},
+		{w, []string{"peers", "show", "barn", ""}, nil},
+		{w, []string{"peers", "show", "--o"}, []string{"--output"}},
+		{w, []string{"peers", "show", "-o", "j"}, []string{"json"}},
+		{w, []string{"peers", "show", "--output=j"}, []string{"--output=json"}},
+		{w, []string{"peers", "show", "--nosuch=j"}, nil},
+		{w, []string{"nosuch", ""}, nil},
+		{w, []string{"run", "--config", ""}, []string{":files"}},
+		{w, []string{"run", "--log-level", "w"}, []string{"warn"}},
+		{w, []string{"log", "level", "de"}, []string{"debug"}},
+		{w, []string{"completion", "z"}, []string{"zsh"}},
+		{w, []string{"run", "--set", "log.l"}, []string{"log.level="}},
+		{w, nil, []string{"run", "peers", "scan", "status", "log", "config", "crds", "completion", "version", "help"}},
+	} {
+		stdout, stderr, code := tc.w.run(t.Context(), append([]string{completeCommand}, tc.words...)...)
+		var got []string
+		for _, line := range strings.Split(strings.TrimSuffix(stdout, "\n"), "\n") {
+			if value, _, _ := strings.Cut(line, "\t"); value != "" {
+				got = append(got, value)
+			}
+		}
+		if code != ExitOK || stderr != "" || !slices.Equal(got, tc.want) {
+			t.Errorf("%q: %q, exit code %d, %s; want %q", tc.words, got, code, stderr, tc.want)
+		}
+	}
+}
+
+// TestBashCompletion runs the script in a real bash, which calls this test
+// binary as liqo-agent.
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	w := withAgent(t, farm())
+	script := filepath.Join(t.TempDir(), "completion.bash")
+	stdout, _, _ := w.run(t.Context(), "completion", "bash")
+	if err := os.WriteFile(script, []byte(stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := asProgram(t)
+	for _, tc := range []struct {
+		line string // what is typed; words are split as bash would
+		want string
+	}{
+		{"'pe'", "peers"},
+		{"peers 'sh'", "show"},
+		{"peers show ''", `Halle\ 3|barn|shed`},
+		{`peers show 'Halle\ '`, `Halle\ 3`},
+		{"peers list --output '=' 'y'", "yaml"},
+		{"peers list --output '='", "table|wide|json|yaml"},
+		{"peers list -o 'wi'", "wide"},
+		{"run --config ''", "compopt -o default"},
+		{"nosuch ''", ""},
+	} {
+		cmd := exec.CommandContext(t.Context(), bash, "--norc", "-c", `
+			source "$1"
+			compopt() { echo "compopt $*"; }
+			COMP_WORDBREAKS=$' \t\n"\'><=;|&(:'
+			COMP_WORDS=("$2" `+tc.line+`)
+			COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+			_liqo_agent
+			IFS='|'; echo "${COMPREPLY[*]}"; complete -p liqo-agent >&2`, "bash", script, program)
+		cmd.Env = append(append(os.Environ(), w.environ()...), programVariable+"=1")
+		out, err := cmd.Output()
+		if got := strings.TrimSpace(string(out)); err != nil || got != tc.want {
+			t.Errorf("%s: %q, %v; want %q", tc.line, got, err, tc.want)
+		}
+	}
+}
+
+// TestOtherShells has the shells check the scripts they are given, and offer
+// something.
+func TestOtherShells(t *testing.T) {
+	w := withAgent(t, farm())
+	program := asProgram(t)
+	for _, tc := range []struct {
+		shell string
+		args  []string
+		want  string
+	}{
+		{"fish", []string{"--no-config", "-c", `source $argv[1]; complete --do-complete "liqo-agent peers show ba"`}, "barn\tPresent 192.0.2.7:6447"},
+		{"fish", []string{"--no-config", "-c", `source $argv[1]; complete --do-complete "liqo-agent peers sh"`}, "show\tshow everything known about one cluster"},
+		{"zsh", []string{"-f", "-c", `autoload -U compinit; compinit -D -u; source $1
+			_describe() { print -l -- ${(P)2}; }
+			words=(liqo-agent peers show ba); CURRENT=4; _liqo_agent`, "zsh"}, "barn:Present 192.0.2.7:6447"},
+	} {
+		t.Run(tc.shell, func(t *testing.T) {
+			shell, err := exec.LookPath(tc.shell)
+			if err != nil {
+				t.Skipf("%s is not installed", tc.shell)
+			}
+			script := filepath.Join(t.TempDir(), "script")
+			stdout, _, _ := w.run(t.Context(), "completion", tc.shell)
+			if err := os.WriteFile(script, []byte(stdout), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), shell, append(tc.args, script)...)
+			cmd.Env = append(append(os.Environ(), w.environ()...), programVariable+"=1", "HOME="+t.TempDir(),
+				"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != tc.want {
+				t.Errorf("%q, %v; want %q", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// programVariable makes the test binary behave as liqo-agent.
+const programVariable = "LIQO_AGENT_TEST_PROGRAM"
+
+// asProgram returns a file called liqo-agent that is this test binary.
+func asProgram(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), Name)
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func runAsProgram() int {
+	return Report(os.Stderr, New(Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Now: time.Now}).Run(context.Background(), os.Args))
+}

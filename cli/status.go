@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
+)
+
+func (a *App) statusCommand() *urfave.Command {
+	return a.leaf(leaf{
+		name:  "status",
+		usage: "show how the agent is doing",
+		about: "Show who this cluster is, what the agent does, and what is wrong, with what to do about it.",
+		examples: []string{"liqo-agent status", "liqo-agent status -o json | jq .identity.clusterId",
+			"liqo-agent status -o json | jq -e '.problems == []'"},
+		flags:   placeFlags(),
+		formats: []string{formatText, formatJSON, formatYAML},
+		values:  placeValues,
+		run:     showStatus,
+	})
+}
+
+func showStatus(c *call) error {
+	client := c.client()
+	defer client.Close()
+	st, err := client.Status(c.Context.Context)
+	if err != nil {
+		return err
+	}
+	if !c.out.value(st) {
+		c.out.status(st)
+	}
+	return nil
+}
+
+func (p *printer) status(st control.Status) {
+	p.fields("",
+		[2]string{"Cluster", named(st.Identity.Name, st.Identity.ClusterID)},
+		[2]string{"ID from", st.Identity.IDOrigin},
+		[2]string{"Namespace", st.Identity.Namespace},
+		[2]string{"Fingerprint", st.Identity.Fingerprint},
+		[2]string{"Agent", "version " + st.Version + ", running for " + span(time.Duration(st.UptimeSeconds)*time.Second)},
+		[2]string{"Discovery", discoveryText(st)},
+		[2]string{"Advertisement", advertisementText(st.Advertisement)},
+		[2]string{"Endpoint", fmt.Sprintf("%s, port %d, %s", st.Endpoint.Listen, st.Endpoint.Port, count(st.Endpoint.Connections, "connection", "connections"))},
+		[2]string{"Kubernetes", kubernetesText(st.Kubernetes)},
+		[2]string{"Database", stateText(st.State)},
+		[2]string{"Peers", peersText(st.Peers)},
+		[2]string{"Packets", packetsText(st)},
+		[2]string{"Log level", st.LogLevel},
+	)
+	if len(st.Problems) == 0 {
+		p.printf("\nNo problems.\n")
+		return
+	}
+	p.printf("\nProblems:\n")
+	for _, q := range st.Problems {
+		text := clean(q.Text)
+		if p.color {
+			text = colorRed + text + colorReset
+		}
+		p.printf("  - %s\n", text)
+		if q.Remedy != "" {
+			p.printf("    try: %s\n", clean(q.Remedy))
+		}
+	}
+}
+
+func named(name, id string) string {
+	if name == "" {
+		return id
+	}
+	return fmt.Sprintf("%s (%s)", name, id)
+}
+
+func discoveryText(st control.Status) string {
+	if !st.Discovery.Enabled {
+		return "off (discovery.enable_discovery = false)"
+	}
+	names := make([]string, 0, len(st.Links))
+	for _, l := range st.Links {
+		names = append(names, l.Name)
+	}
+	where := "no interface"
+	if len(names) > 0 {
+		where = strings.Join(names, ", ")
+	}
+	return trimService(st.Discovery.Service, st.Discovery.Domain) + " on " + where
+}
+
+func advertisementText(ad control.Advertisement) string {
+	switch {
+	case !ad.Enabled:
+		return "off (discovery.enable_advertisement = false)"
+	case !ad.Established:
+		return "on, not announced yet"
+	}
+	return "on, announced as " + ad.Instance
+}
+
+func kubernetesText(k control.Kubernetes) string {
+	switch {
+	case k.Disabled:
+		return `off (cluster.kubeconfig = "none")`
+	case k.Connected:
+		return fmt.Sprintf("connected to %s, %s, %d written since the start", k.Server,
+			count(k.ForeignClusters, "ForeignCluster", "ForeignClusters"), k.Writes)
+	case k.LastError != "":
+		return "not connected: " + k.LastError
+	}
+	return "not connected: waiting for an API server"
+}
+
+func stateText(s control.State) string {
+	switch {
+	case s.Volatile:
+		return "in memory only: nothing is kept"
+	case s.Recovered != "":
+		return fmt.Sprintf("%s (a damaged one was set aside as %s)", s.Path, s.Recovered)
+	}
+	return s.Path
+}
+
+func peersText(by map[string]int) string {
+	var parts []string
+	for _, phase := range []peer.Phase{peer.PhasePresent, peer.PhaseUnverified, peer.PhaseUnreachable, peer.PhaseLost} {
+		if n := by[string(phase)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func packetsText(st control.Status) string {
+	text := fmt.Sprintf("%d received, %d sent", st.Packets.Received, st.Packets.Sent)
+	if st.Packets.SocketDrops > 0 {
+		text += fmt.Sprintf(", %d lost by the kernel", st.Packets.SocketDrops)
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(st.Drops)) {
+		parts = append(parts, fmt.Sprintf("%s %d", reason, st.Drops[reason]))
+	}
+	if len(parts) > 0 {
+		text += "; not used: " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+func (a *App) logCommand() *urfave.Command {
+	level := a.leaf(leaf{
+		name:  "level",
+		usage: "show or change how much the running agent logs",
+		args:  "[debug|info|warn|error]",
+		about: "Show the level the running agent logs at, or change it. A change lasts until the agent is\n" +
+			"restarted or reads its configuration again.",
+		examples: []string{"liqo-agent log level", "liqo-agent log level debug"},
+		max:      1,
+		flags:    placeFlags(),
+		values:   placeValues,
+		words:    func(context.Context, typed) []candidate { return fixed("debug", "info", "warn", "error") },
+		run: func(c *call) error {
+			if len(c.args) > 0 {
+				if _, err := control.ParseLevel(c.args[0]); err != nil {
+					return err
+				}
+			}
+			client := c.client()
+			defer client.Close()
+			if len(c.args) > 0 {
+				return client.SetLogLevel(c.Context.Context, c.args[0])
+			}
+			now, err := client.LogLevel(c.Context.Context)
+			if err != nil {
+				return err
+			}
+			c.out.printf("%s\n", clean(now))
+			return nil
+		},
+	})
+	return a.branch("log", "control what the running agent logs", "Control what the running agent logs.",
+		[]string{"liqo-agent log level debug"}, level)
+}

@@ -1,0 +1,80 @@
+// Command liqo-agent finds the Liqo clusters around this one and lets them
+// find it. See package cli for its commands.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"liqo.io/agent/cli"
+)
+
+// Set by the linker (-X main.version=... -X main.commit=...).
+var version, commit string
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go stopOnSignal(cancel)
+	v, c := buildInfo(version, commit)
+	err := cli.New(cli.Options{
+		Version: v,
+		Commit:  c,
+		Stdout:  os.Stdout,
+		Stderr:  os.Stderr,
+		Environ: os.Environ(),
+		Color:   takesColor(os.Stdout),
+		Now:     time.Now,
+	}).Run(ctx, os.Args)
+	return cli.Report(os.Stderr, err)
+}
+
+// stopOnSignal has the program stop in an orderly way at the first SIGINT or
+// SIGTERM, and at once at the second.
+func stopOnSignal(stop func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	<-signals
+	stop()
+	if second, ok := (<-signals).(syscall.Signal); ok {
+		os.Exit(128 + int(second))
+	}
+}
+
+// takesColor reports whether f is a terminal on which colour is wanted
+// (https://no-color.org).
+func takesColor(f *os.File) bool {
+	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// buildInfo returns what the linker was told, else what the Go tool recorded.
+func buildInfo(version, commit string) (string, string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	if version == "" {
+		version = info.Main.Version
+	}
+	if version == "" || version == "(devel)" {
+		version = "0.0.0-dev"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && commit == "" {
+			commit = s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return version, commit
+}
