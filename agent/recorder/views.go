@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"liqo.io/agent/peer"
 )
@@ -114,6 +115,10 @@ func (r *Recorder) SelfConflict() *peer.Conflict {
 	defer r.views.mu.RUnlock()
 	return r.views.self
 }
+
+// Settled reports whether discovery has had the time of three checks to see who
+// is there since New.
+func (r *Recorder) Settled() bool { return time.Since(r.start) >= failuresUntilLost*r.cfg.Interval }
 
 // StoreError returns why the last attempt to store changes failed, nil when it
 // worked.

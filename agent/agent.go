@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// Options says how to build an Agent.
+type Options struct {
+	// Load reads the whole configuration: once at start, and again for every
+	// Reload. Its error lists every fault.
+	Load func() (*config.Loaded, error)
+	// Version is shown in status, for people.
+	Version string
+	// Logger receives everything the agent has to say; Level decides how much,
+	// and is set from the configuration and by the control socket.
+	Logger *slog.Logger
+	Level  *slog.LevelVar
+}
+
+// Agent is the daemon. New only reads the configuration; Run does the work.
+type Agent struct {
+	opts    Options
+	logger  *slog.Logger
+	started time.Time
+	current atomic.Pointer[config.Loaded]
+	reload  chan struct{}
+
+	mu       sync.Mutex
+	problems map[string]problem // by what they are about
+}
+
+// problem is something a person should know of and can mend.
+type problem struct{ text, remedy string }
+
+// New reads the configuration. Its error is for the user, and lists every
+// fault found.
+func New(opts Options) (*Agent, error) {
+	a := &Agent{
+		opts:     opts,
+		logger:   opts.Logger,
+		started:  time.Now(),
+		reload:   make(chan struct{}, 1),
+		problems: make(map[string]problem),
+	}
+	loaded, err := opts.Load()
+	if err != nil {
+		return nil, err
+	}
+	a.use(loaded)
+	return a, nil
+}
+
+// Reload has a running agent read its configuration again. It returns at once;
+// the outcome is logged and shown in status. It may be called from any
+// goroutine at any time.
+func (a *Agent) Reload() {
+	select {
+	case a.reload <- struct{}{}:
+	default:
+	}
+}
+
+// Run runs the agent until ctx ends; it says goodbye to the neighbours and
+// stores what it knows before it returns. An error means that it could not
+// start, or could not go on.
+func (a *Agent) Run(ctx context.Context) error {
+	cfg := a.config()
+	peering.BridgeKlog(a.logger)
+	store, err := a.openState(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			a.logger.Warn("the state could not be closed cleanly", "error", err)
+		}
+	}()
+	key, err := trust.LoadOrCreateKey(cfg.State.Dir)
+	if err != nil {
+		return err
+	}
+	for {
+		id, origin, err := clusterID(ctx, a.config(), store, a.logger)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		s := &session{Agent: a, store: store, key: key, id: id, origin: origin}
+		err = s.run(ctx)
+		var changed *identityChanged
+		if !errors.As(err, &changed) {
+			return err
+		}
+		if err := a.adopt(ctx, store, id, changed.id); err != nil {
+			return err
+		}
+	}
+}
+
+// identityChanged ends a session: the API server knows this cluster by another
+// ID.
+type identityChanged struct{ id peer.ClusterID }
+
+// Error implements error.
+func (e *identityChanged) Error() string { return "this cluster's ID is now " + string(e.id) }
+
+// adopt makes id ours from now on.
+func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.ClusterID) error {
+	a.logger.Warn("the API server knows this cluster by another ID; it is used from now on", "old", old, "new", id)
+	if err := store.SetClusterID(ctx, id, "ConfigMap"); err != nil {
+		return fmt.Errorf("store the cluster ID that the API server has for us: %w", err)
+	}
+	event := peer.Event{At: time.Now(), ID: id, Kind: peer.EventIdentityChanged, Detail: fmt.Sprintf("%s -> %s", old, id)}
+	return store.Apply(ctx, state.Change{Events: []peer.Event{event}})
+}
+
+// openState opens the database. A place that cannot be written degrades to a
+// store in memory, so that neighbours are still found, and says so.
+func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store, error) {
+	path := filepath.Join(cfg.State.Dir, "agent.db")
+	store, err := state.Open(ctx, path, state.Options{Logger: a.logger})
+	switch {
+	case err == nil:
+		if r := store.Recovery(); r != nil {
+			a.report("state", r.String(), "keep the file that was set aside until you are sure nothing is missing, and check the disk")
+		}
+		return store, nil
+	case errors.Is(err, state.ErrReadOnly):
+		a.logger.Error("nothing can be stored; working from memory until the next start", "error", err)
+		a.report("state", "nothing is stored: "+err.Error(), "make "+cfg.State.Dir+" writable and restart the agent")
+		return state.Open(ctx, path, state.Options{Logger: a.logger, Memory: true})
+	default:
+		return nil, err
+	}
+}
+
+// config returns the configuration in use. It is never changed in place.
+func (a *Agent) config() config.Config { return a.current.Load().Config }
+
+// use makes a configuration the one in use.
+func (a *Agent) use(l *config.Loaded) {
+	a.current.Store(l)
+	var level slog.Level
+	// The configuration was validated, so its level is one slog knows.
+	if err := level.UnmarshalText([]byte(l.Config.Log.Level)); err == nil {
+		a.opts.Level.Set(level)
+	}
+}
+
+// identity is what we tell others about ourselves.
+func (a *Agent) identity(id peer.ClusterID) peer.Identity {
+	cfg := a.config()
+	return peer.Identity{ClusterID: id, ClusterName: clusterName(cfg.Cluster.Name, id), GuestNamespace: cfg.Cluster.Namespace}
+}
+
+// clusterName is the configured name, else the host's, else one made from the
+// ID.
+func clusterName(configured string, id peer.ClusterID) string {
+	if configured != "" {
+		return configured
+	}
+	if host, err := os.Hostname(); err == nil {
+		if name, err := peer.ParseClusterName(host); err == nil && host != "localhost" {
+			return name
+		}
+	}
+	return "cluster-" + id.Short()
+}
+
+// report tells of a problem in status; an empty text says it is over.
+func (a *Agent) report(about, text, remedy string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if text == "" {
+		delete(a.problems, about)
+		return
+	}
+	a.problems[about] = problem{text: text, remedy: remedy}
+}

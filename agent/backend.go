@@ -1,0 +1,160 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/state"
+)
+
+// backend answers the control socket for a session. All of it may be called
+// from any goroutine.
+type backend session
+
+var _ control.Backend = (*backend)(nil)
+
+// Status implements control.Backend.
+func (b *backend) Status(context.Context) (control.Status, error) {
+	cfg, identity := b.config(), b.identity(b.id)
+	current, _, cancel := b.links.Subscribe()
+	defer cancel()
+	links := make([]control.Link, 0)
+	for _, l := range current().Links {
+		links = append(links, control.Link{Name: l.Name, Addresses: linkAddrs(l)})
+	}
+	mdns, api, served := b.mdns.Stats(), b.peering.Status(), b.server.Stats()
+	drops := make(map[string]uint64, len(mdns.Drops)+len(served.Refused))
+	for reason, n := range mdns.Drops {
+		drops["mdns:"+string(reason)] = n
+	}
+	for reason, n := range served.Refused {
+		drops["endpoint:"+string(reason)] = n
+	}
+	phases := make(map[string]int)
+	for _, p := range b.recorder.Peers() {
+		phases[string(p.Phase)]++
+	}
+	return control.Status{
+		Version: b.opts.Version,
+		Identity: control.Identity{
+			ClusterID: string(b.id), Name: identity.ClusterName, Namespace: identity.GuestNamespace,
+			Fingerprint: b.key.Fingerprint().String(), IDOrigin: b.origin,
+		},
+		StartedAt: b.started,
+		Links:     links,
+		Discovery: control.Discovery{Enabled: cfg.Discovery.EnableDiscovery, Service: cfg.Discovery.Service, Domain: cfg.Discovery.Domain},
+		Advertisement: control.Advertisement{
+			Enabled: cfg.Discovery.EnableAdvertisement, Established: mdns.Established, Instance: mdns.InstanceName,
+		},
+		Endpoint: control.Endpoint{Listen: cfg.Endpoint.Listen, Port: int(b.server.Port()), Connections: served.Open, Requests: served.Requests},
+		Kubernetes: control.Kubernetes{
+			Connected: api.Connected, Disabled: cfg.Cluster.Kubeconfig == "none", Server: api.Server, Kubeconfig: api.Kubeconfig,
+			LastError: api.LastError, ForeignClusters: api.ForeignClusters, Writes: api.Writes, Since: api.Since,
+		},
+		State:    b.state(),
+		Peers:    phases,
+		Packets:  control.Packets{Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops},
+		Drops:    drops,
+		Problems: b.allProblems(links),
+	}, nil
+}
+
+// state describes the database.
+func (b *backend) state() control.State {
+	return control.State{
+		Path: b.store.Path(), Volatile: b.store.Volatile(), Recovered: b.store.Recovered(), Transactions: b.store.Transactions(),
+	}
+}
+
+// allProblems lists what was reported and what can be seen now.
+func (b *backend) allProblems(links []control.Link) []control.Problem {
+	out := make([]control.Problem, 0)
+	b.mu.Lock()
+	for _, about := range slices.Sorted(maps.Keys(b.problems)) {
+		p := b.problems[about]
+		out = append(out, control.Problem{Text: p.text, Remedy: p.remedy})
+	}
+	b.mu.Unlock()
+	if err := b.recorder.StoreError(); err != nil {
+		out = append(out, control.Problem{Text: "changes are not stored: " + err.Error(),
+			Remedy: "free space on the disk, or see what holds the file; it is tried again by itself"})
+	}
+	if c := b.recorder.SelfConflict(); c != nil {
+		out = append(out, control.Problem{
+			Text:   fmt.Sprintf("another live cluster at %s uses our cluster ID with another key: one of the two is a copy", c.Addr),
+			Remedy: "on the copy: stop the agent, delete its state directory and the ConfigMap cluster-id, start it again",
+		})
+	}
+	for _, p := range b.recorder.Peers() {
+		if p.Conflict != nil {
+			out = append(out, control.Problem{
+				Text:   fmt.Sprintf("somebody at %s shows the cluster ID of %s with another key (%s)", p.Conflict.Addr, p.Name, p.Conflict.Fingerprint),
+				Remedy: "find out which of the two is the copy; nothing was changed about the one we know",
+			})
+		}
+	}
+	if len(links) == 0 {
+		out = append(out, control.Problem{Text: "no network interface is in use for discovery",
+			Remedy: "plug a cable in, or see discovery.interfaces and discovery.exclude_interfaces"})
+	}
+	return out
+}
+
+// Peers implements control.Backend.
+func (b *backend) Peers(context.Context) ([]control.Peer, error) {
+	all := b.recorder.Peers()
+	out := make([]control.Peer, 0, len(all))
+	for _, p := range all {
+		out = append(out, b.view(p))
+	}
+	return out, nil
+}
+
+// view is a peer as the control socket shows it.
+func (b *backend) view(p peer.Peer) control.Peer {
+	out := control.NewPeer(p)
+	out.Remembered = !p.Fingerprint.IsZero()
+	out.ForeignCluster = b.peering.ForeignCluster(p.ID)
+	return out
+}
+
+// History implements control.Backend.
+func (b *backend) History(ctx context.Context, q control.HistoryQuery) ([]peer.Event, error) {
+	return b.store.History(ctx, state.HistoryQuery{ID: q.ID, Since: q.Since, Limit: q.Limit})
+}
+
+// SetAlias implements control.Backend.
+func (b *backend) SetAlias(ctx context.Context, id peer.ClusterID, alias string) error {
+	if alias != "" {
+		name, err := peer.ParseClusterName(alias)
+		if err != nil {
+			return &control.Error{Kind: control.ErrInvalid, Message: "alias: " + err.Error(), Cause: err}
+		}
+		for _, p := range b.recorder.Peers() {
+			if p.ID != id && p.Alias == name {
+				return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("alias %q already names peer %s", name, p.ID),
+					Advice: "choose another one, or remove that one first"}
+			}
+		}
+	}
+	if err := b.store.SetAlias(ctx, id, alias); err != nil {
+		return fmt.Errorf("store the alias: %w", err)
+	}
+	_, err := b.recorder.Rename(ctx, id, alias)
+	return err
+}
+
+// Config implements control.Backend.
+func (b *backend) Config(context.Context) (control.Config, error) {
+	loaded := b.current.Load()
+	var text bytes.Buffer
+	if err := loaded.WriteTOML(&text, false); err != nil {
+		return control.Config{}, fmt.Errorf("write the configuration as text: %w", err)
+	}
+	return control.Config{Path: loaded.Path, TOML: text.String(), Sources: loaded.Sources}, nil
+}

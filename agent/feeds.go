@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/recorder"
+	"liqo.io/agent/mdnssvc"
+	"liqo.io/agent/mdnssvc/browser"
+	"liqo.io/agent/peer"
+)
+
+// pruneEvery is how often history older than state.history is dropped.
+const pruneEvery = 24 * time.Hour
+
+// feedLinks hands every snapshot of the links to the mDNS service.
+func (s *session) feedLinks(ctx context.Context) error {
+	current, changed, cancel := s.links.Subscribe()
+	defer cancel()
+	for {
+		s.mdns.SetLinks(current())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// feedSightings turns what discovery sees into sightings for the recorder.
+func (s *session) feedSightings(ctx context.Context) error {
+	for {
+		events, err := s.mdns.Events(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("read discovery events: %w", err)
+		}
+		for _, ev := range events {
+			if err := s.sight(ctx, ev); err != nil {
+				return nil // only ctx ends it
+			}
+		}
+	}
+}
+
+func (s *session) sight(ctx context.Context, ev mdnssvc.Event) error {
+	key := peer.Key{Source: peer.LAN, Link: ev.Link, Instance: ev.Instance.Name}
+	if ev.Kind == browser.Lost {
+		return s.recorder.Unsee(ctx, key, absence(ev.Reason))
+	}
+	sighting, err := mdnssvc.Sighting(ev)
+	if err != nil {
+		s.logger.Debug("an instance on the network is no cluster we understand",
+			"instance", ev.Instance.Name, "link", ev.Link, "error", err)
+		return s.recorder.Unsee(ctx, key, recorder.Absence{Reason: "it no longer describes itself rightly: " + err.Error(), Said: true})
+	}
+	return s.recorder.See(ctx, sighting)
+}
+
+// absence weighs why discovery no longer sees an instance.
+func absence(reason string) recorder.Absence {
+	switch reason {
+	case browser.ReasonGoodbye:
+		return recorder.Absence{Reason: "it said goodbye", Said: true}
+	case browser.ReasonDiscoveryOff:
+		return recorder.Absence{Reason: "discovery was switched off", Said: true}
+	case browser.ReasonExpired, browser.ReasonNoAnswer:
+		return recorder.Absence{Reason: "its records ended and nobody renewed them", Expired: true}
+	default:
+		return recorder.Absence{Reason: "it cannot be seen: " + reason}
+	}
+}
+
+// feedWatchers tells the watchers on the control socket what changed.
+func (s *session) feedWatchers(ctx context.Context) error {
+	sub := s.recorder.Subscribe()
+	defer sub.Close()
+	here := make(map[peer.ClusterID]peer.Peer)
+	for _, p := range s.recorder.Peers() {
+		if p.Phase != peer.PhaseLost {
+			here[p.ID] = p
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sub.Ready():
+		}
+		for _, id := range sub.Take() {
+			before, was := here[id]
+			p, known := s.recorder.Peer(id)
+			is := known && p.Phase != peer.PhaseLost
+			kind := control.WatchUpdated
+			switch {
+			case !was && !is:
+				continue
+			case !was:
+				kind = control.WatchFound
+			case !is:
+				kind = control.WatchLost
+			}
+			if is {
+				here[id] = p
+			} else {
+				delete(here, id)
+			}
+			if !known {
+				p = before.Clone()
+				p.Phase, p.Reason = peer.PhaseLost, "it is no longer seen"
+			}
+			view := (*backend)(s).view(p)
+			s.control.Publish(control.WatchEvent{Event: kind, Peer: &view})
+		}
+	}
+}
+
+// followConfig applies a changed configuration, as far as that works without a
+// restart, and keeps the old one when the new one is bad.
+func (s *session) followConfig(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.reload:
+		}
+		loaded, err := s.opts.Load()
+		if err != nil {
+			s.logger.Error("the configuration was not reloaded, the old one stays in use", "error", err)
+			s.report("configuration", "the configuration on disk is bad, the old one is in use: "+err.Error(),
+				"mend it (liqo-agent config check) and reload again")
+			continue
+		}
+		s.report("configuration", "", "")
+		old := s.config()
+		keys, needRestart := config.Changed(old, loaded.Config)
+		s.use(loaded)
+		if err := s.apply(ctx, loaded.Config); err != nil {
+			return nil // only ctx ends it
+		}
+		s.logger.Info("the configuration was reloaded", "changed", keys)
+		if len(needRestart) > 0 {
+			s.logger.Warn("some changed settings take effect only after a restart", "keys", needRestart)
+			s.report("restart", fmt.Sprintf("changed settings wait for a restart: %v", needRestart), "restart the agent when convenient")
+		}
+	}
+}
+
+// apply brings the running parts in line with cfg.
+func (s *session) apply(ctx context.Context, cfg config.Config) error {
+	s.links.SetFilter(linkFilter(cfg))
+	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
+	s.mdns.Advertise(s.announcement(cfg))
+	return s.recorder.SetInterval(ctx, cfg.Discovery.CheckInterval)
+}
+
+// upkeep drops old history once a day.
+func (s *session) upkeep(ctx context.Context) error {
+	// Not at once: the start belongs to finding the neighbours.
+	timer := time.NewTimer(time.Minute)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if _, err := s.store.Prune(ctx, s.config().State.History); err != nil && ctx.Err() == nil {
+			s.logger.Warn("old history could not be dropped", "error", err)
+		}
+		timer.Reset(pruneEvery)
+	}
+}
