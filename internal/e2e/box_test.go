@@ -1,0 +1,271 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/internal/bed"
+)
+
+func TestMain(m *testing.M) { bed.Main(m) }
+
+const (
+	configPath = "/etc/liqo-agent/liqo-agent.toml"
+	statePath  = "/var/lib/liqo-agent/agent.db"
+	// soon is the deadline for what should take a moment. These machines are
+	// shared: it bounds a hang, it measures nothing.
+	soon = 30 * time.Second
+)
+
+// box is one host of the bed with an agent, and perhaps an API server.
+type box struct {
+	t     *testing.T
+	host  *bed.Host
+	kube  *bed.Kube
+	agent *bed.Process
+	bin   string
+	addr  netip.Addr
+}
+
+// newBoxes makes hosts with addresses 10.77.0.1, .2, ... that are configured
+// for quick checks. Agents are not started.
+func newBoxes(t *testing.T, b *bed.Bed, names ...string) []*box {
+	t.Helper()
+	bin := bed.Binary(t, "liqo-agent")
+	var out []*box
+	for i, name := range names {
+		addr := netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)})
+		x := &box{t: t, host: b.AddHost(name, addr.String()+"/24"), bin: bin, addr: addr}
+		x.configure("")
+		out = append(out, x)
+	}
+	return out
+}
+
+// withKube starts API servers on the boxes.
+func withKube(t *testing.T, b *bed.Bed, boxes ...*box) {
+	t.Helper()
+	var hosts []*bed.Host
+	for _, x := range boxes {
+		hosts = append(hosts, x.host)
+	}
+	for i, k := range b.StartKubes(t.Context(), hosts...) {
+		boxes[i].kube = k
+	}
+}
+
+// configure writes the configuration: quick checks, and more on top.
+func (x *box) configure(more string) {
+	x.t.Helper()
+	text := more
+	if !strings.Contains(more, "check_interval") {
+		text = "[discovery]\ncheck_interval = \"1s\"\n" + strings.TrimPrefix(more, "[discovery]\n")
+	}
+	x.host.WriteFile(configPath, text)
+}
+
+// start starts the agent and waits until its socket answers.
+func (x *box) start(args ...string) {
+	x.t.Helper()
+	x.agent = x.host.Start(bed.Cmd{Name: "liqo-agent", Args: append([]string{x.bin, "run"}, args...)})
+	x.eventually("the agent answers", func() error { _, err := x.status(); return err })
+}
+
+func (x *box) stop() {
+	x.t.Helper()
+	if err := x.agent.Stop(); err != nil {
+		// Its goroutines, in the log that a failed test prints, say why.
+		ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+		defer cancel()
+		dump := errors.Join(x.agent.Signal(syscall.SIGQUIT), x.agent.Wait(ctx))
+		x.t.Fatalf("%s: stop the agent: %v (%v)", x.host.Name, err, dump)
+	}
+}
+
+func (x *box) reload() {
+	x.t.Helper()
+	if err := x.agent.Signal(syscall.SIGHUP); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// cli runs a command of the agent's on the box.
+func (x *box) cli(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	return x.host.Run(ctx, append([]string{x.bin}, args...)...)
+}
+
+func cliJSON[T any](x *box, args ...string) (T, error) {
+	var v T
+	out, err := x.cli(append(args, "-o", "json")...)
+	if err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal([]byte(out), &v)
+}
+
+func (x *box) status() (control.Status, error) { return cliJSON[control.Status](x, "status") }
+
+func (x *box) mustStatus() control.Status {
+	x.t.Helper()
+	st, err := x.status()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return st
+}
+
+func (x *box) id() string {
+	x.t.Helper()
+	return x.mustStatus().Identity.ClusterID
+}
+
+// peer returns the peer with an ID, as `peers list --all` shows it.
+func (x *box) peer(id string) (control.Peer, error) {
+	peers, err := cliJSON[[]control.Peer](x, "peers", "list", "--all")
+	if err != nil {
+		return control.Peer{}, err
+	}
+	i := slices.IndexFunc(peers, func(p control.Peer) bool { return p.ID == id })
+	if i < 0 {
+		return control.Peer{}, fmt.Errorf("%s does not know %s; it knows %d others", x.host.Name, id, len(peers))
+	}
+	return peers[i], nil
+}
+
+// awaitPeer waits until the peer is in the phase, and returns it.
+func (x *box) awaitPeer(id, phase string) control.Peer {
+	x.t.Helper()
+	var p control.Peer
+	x.eventually(fmt.Sprintf("%s sees %s %s", x.host.Name, id, phase), func() error {
+		var err error
+		if p, err = x.peer(id); err != nil {
+			return err
+		}
+		if p.Phase != phase {
+			return fmt.Errorf("phase %s: %s", p.Phase, p.Reason)
+		}
+		return nil
+	})
+	return p
+}
+
+// foreignCluster is as much of the resource as tests look at.
+type foreignCluster struct {
+	Metadata struct {
+		Name            string
+		UID             string
+		ResourceVersion string
+		Generation      int64
+		Labels          map[string]string
+		ManagedFields   []struct {
+			Manager     string
+			Operation   string
+			Subresource string
+			FieldsV1    json.RawMessage
+		}
+	}
+	Spec struct {
+		ClusterIdentity struct{ ClusterID, ClusterName string }
+		Namespace       string
+		Join            bool
+		DiscoveryType   string
+		AuthURL         string
+		TrustMode       string
+	}
+	Status struct {
+		Role        string
+		Fingerprint string
+		TTL         int64
+		Conditions  []struct{ Type, Status, Reason, Message string }
+	}
+}
+
+func (fc foreignCluster) condition(kind string) string {
+	for _, c := range fc.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+const fcPath = "/apis/discovery.liqo.io/v1alpha1/foreignclusters"
+
+var errGone = errors.New("there is no such ForeignCluster")
+
+func (x *box) foreignClusters() ([]foreignCluster, error) {
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	body, err := x.kube.Request(ctx, "GET", fcPath, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Items []foreignCluster }
+	return list.Items, json.Unmarshal(body, &list)
+}
+
+func (x *box) foreignCluster(name string) (foreignCluster, error) {
+	all, err := x.foreignClusters()
+	if err != nil {
+		return foreignCluster{}, err
+	}
+	for _, fc := range all {
+		if fc.Metadata.Name == name {
+			return fc, nil
+		}
+	}
+	return foreignCluster{}, errGone
+}
+
+// awaitFC waits for a ForeignCluster that satisfies want.
+func (x *box) awaitFC(what, name string, want func(foreignCluster) bool) foreignCluster {
+	x.t.Helper()
+	var fc foreignCluster
+	x.eventually(fmt.Sprintf("%s: ForeignCluster %s %s", x.host.Name, name, what), func() error {
+		var err error
+		if fc, err = x.foreignCluster(name); err != nil {
+			return err
+		}
+		if !want(fc) {
+			return fmt.Errorf("it is %+v %+v", fc.Spec, fc.Status)
+		}
+		return nil
+	})
+	return fc
+}
+
+func (x *box) awaitNoFC(name string) {
+	x.t.Helper()
+	x.eventually(fmt.Sprintf("%s: ForeignCluster %s is deleted", x.host.Name, name), func() error {
+		fc, err := x.foreignCluster(name)
+		if errors.Is(err, errGone) {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("it is there: %+v", fc.Status), err)
+	})
+}
+
+// reachable reports whether a ForeignCluster says its cluster answers.
+func reachable(fc foreignCluster) bool { return fc.condition("Reachable") == "True" }
+
+func (x *box) eventually(what string, condition func() error) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	if err := bed.Poll(ctx, condition); err != nil {
+		x.t.Fatalf("%s: %v", what, err)
+	}
+}
