@@ -171,6 +171,9 @@ func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) err
 	if want := schemaVersion(all); have > want {
 		return newerSchema(s.path, have, want)
 	}
+	if have < 1 { // a file gets its name when its schema is complete
+		return finding(fmt.Sprintf("its schema version is %d", have))
+	}
 	_, err = os.Stat(suspectName(s.path))
 	suspect := err == nil
 	if suspect {

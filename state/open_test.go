@@ -279,6 +279,8 @@ func TestDamage(t *testing.T) {
 		{"header zeroed", func(b []byte) []byte { clear(b[:100]); return b }, true},
 		{"first page zeroed", func(b []byte) []byte { clear(b[:pageSize]); return b }, true},
 		{"first page noise", func(b []byte) []byte { return append(noise(pageSize), b[pageSize:]...) }, true},
+		{"schema version negative", func(b []byte) []byte { b[60] = 0xff; return b }, true},
+		{"schema version zero", func(b []byte) []byte { b[63] = 0; return b }, true},
 		{"second half lost", func(b []byte) []byte { return b[:len(b)/2] }, true},
 		{"odd length", func(b []byte) []byte { return b[:len(b)-1234] }, true},
 		{"last pages noise", func(b []byte) []byte { return append(b[:len(b)-20*pageSize], noise(20*pageSize)...) }, true},
@@ -438,6 +440,7 @@ func FuzzOpen(f *testing.F) {
 	must(f, err)
 	f.Add([]byte{0, 0, 0}, uint16(0))
 	f.Add([]byte{0xff, 0xff}, uint16(16))
+	f.Add([]byte{0xff, 0xff}, uint16(60)) // the schema version becomes negative
 	f.Add(noise(300), uint16(100))
 	f.Add(noise(300), uint16(pageSize))
 	f.Add(noise(pageSize), uint16(3*pageSize-8))

@@ -80,6 +80,8 @@ func checkReadable(ctx context.Context, s *Store) error {
 	switch want := schemaVersion(all); {
 	case have > want:
 		return newerSchema(s.path, have, want)
+	case have < 1:
+		return finding(fmt.Sprintf("its schema version is %d", have))
 	case have < want:
 		return &fault{kind: ErrOlderSchema, text: fmt.Sprintf(
 			"state database %s has schema %d, this liqo-agent reads schema %d: start the agent once, it brings the file up to date", s.path, have, want)}
