@@ -131,12 +131,31 @@ func newScan(c *call) (*scanner, error) {
 	s.liqo = service == liqoService
 	if s.liqo && !c.Bool("no-verify") {
 		s.client = endpoint.NewClient(endpoint.ClientConfig{})
+		s.self = c.ownFingerprint()
 	}
 	if watch {
 		s.watcher = ifwatch.New(filter, logger)
 		s.out = c.out
 	}
 	return s, nil
+}
+
+// ownFingerprint asks the agent on this machine, if there is one that answers
+// this user, who it is, so that its own cluster is recognised.
+func (c *call) ownFingerprint() string {
+	at, err := c.app.places("")
+	if err != nil {
+		return "" // then its cluster is listed like any other
+	}
+	ctx, cancel := context.WithTimeout(c.Context.Context, completeTimeout)
+	defer cancel()
+	client := control.NewClient(at.socket)
+	defer client.Close()
+	status, err := client.Status(ctx)
+	if err != nil {
+		return "" // as above
+	}
+	return status.Identity.Fingerprint
 }
 
 // validService reports whether s is a service type (RFC 6763 section 7).

@@ -46,6 +46,7 @@ type Neighbour struct {
 	Fingerprint string            `json:"fingerprint"`
 	URL         string            `json:"url"` // where it proved its identity
 	Verified    bool              `json:"verified"`
+	Self        bool              `json:"self"`   // it is this cluster itself: an agent runs here
 	Reason      string            `json:"reason"` // why it is not verified, or why it was lost
 }
 
@@ -66,6 +67,7 @@ type scanner struct {
 	service string
 	client  *endpoint.Client // nil: nobody is asked to prove anything
 	liqo    bool             // it is Liqo clusters that are looked for
+	self    string           // fingerprint of this cluster, "" when unknown
 	out     *printer         // nil for a single look
 
 	entries map[scanKey]*scanEntry
@@ -229,7 +231,7 @@ func (s *scanner) consider(key scanKey, entry *scanEntry, before Neighbour, e md
 	entry.sighting = sighting
 	n.ID, n.Name, n.Fingerprint = string(sighting.ClusterID), sighting.ClusterName, sighting.Fingerprint.String()
 	if same {
-		n.Verified, n.URL, n.Reason = before.Verified, before.URL, before.Reason
+		n.Verified, n.URL, n.Self, n.Reason = before.Verified, before.URL, before.Self, before.Reason
 		return
 	}
 	if s.client == nil {
@@ -278,10 +280,11 @@ func (s *scanner) judge(v verdict) {
 	}
 	n := &entry.shown
 	if v.err != nil {
-		n.Verified, n.URL, n.Reason = false, "", v.err.Error()
+		n.Verified, n.URL, n.Self, n.Reason = false, "", false, v.err.Error()
 	} else {
 		n.Verified, n.URL, n.Reason = true, v.result.URL, ""
 		n.ID, n.Name, n.Fingerprint = string(v.result.Identity.ClusterID), v.result.Identity.ClusterName, v.result.Fingerprint.String()
+		n.Self = n.Fingerprint == s.self
 	}
 	s.show("updated", *n)
 }

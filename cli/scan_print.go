@@ -110,6 +110,8 @@ func portText(port uint16) string { return strconv.Itoa(int(port)) }
 // verdict says whether it is verified, and why not.
 func (n Neighbour) verdict() string {
 	switch {
+	case n.Self:
+		return "yes (this cluster)"
 	case n.Verified && n.Reason == "":
 		return "yes"
 	case n.Reason == "":

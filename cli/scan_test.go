@@ -111,6 +111,7 @@ func TestScanWatch(t *testing.T) {
 		TXT: []string{"paper=A4"}, Addrs: []netip.Addr{netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("192.0.2.9")}}}
 	mdns.events <- []mdnssvc.Event{good.event(t, browser.Found, good.fp), bad.event(t, browser.Found, other), stranger}
 
+	s.self = good.fp.String()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var told []string
@@ -128,7 +129,7 @@ func TestScanWatch(t *testing.T) {
 			}
 		}
 		if n.Event == "lost" {
-			if !n.Verified || n.Name != "barn" || n.Fingerprint != good.fp.String() {
+			if !n.Verified || !n.Self || n.Name != "barn" || n.Fingerprint != good.fp.String() {
 				t.Errorf("lost: %+v", n)
 			}
 			cancel()
