@@ -63,13 +63,17 @@ func hangUp(db *sql.DB, conn *sql.Conn) error {
 	return errors.Join(conn.Close(), db.Close())
 }
 
+// How the writer opens its file. Normally readers in other processes work
+// beside it. An exclusive writer keeps the index of the write-ahead log in
+// memory instead of in a file, and everybody else out.
+const (
+	shared    = "mode=rw"
+	exclusive = "mode=rw&_pragma=locking_mode(exclusive)"
+)
+
 // dialWriter opens the writing connection of an existing file, or of a
 // database in memory when path is empty.
-func dialWriter(ctx context.Context, path string) (*sql.DB, *sql.Conn, error) {
-	params := "mode=rw"
-	if path == "" {
-		params = ""
-	}
+func dialWriter(ctx context.Context, path, params string) (*sql.DB, *sql.Conn, error) {
 	db, conn, err := dial(ctx, path, params)
 	if err != nil {
 		return nil, nil, err

@@ -59,7 +59,7 @@ func (s *Store) replaceDamaged(ctx context.Context, all []migration, damage erro
 		return err
 	}
 	s.recovery = r
-	s.db, s.conn, err = dialWriter(ctx, s.path)
+	s.db, s.conn, err = dialWriter(ctx, s.path, shared)
 	return err
 }
 
@@ -114,15 +114,21 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.Volatile() {
 		return nil
 	}
+	if s.exclusive {
+		return s.read(ctx, func(ctx context.Context) error { return checkAll(ctx, s.conn) })
+	}
 	db, conn, err := dial(ctx, s.path, "mode=ro")
 	if err != nil {
 		return s.failed(err)
 	}
-	err = check(ctx, conn, "integrity_check")
-	if err == nil {
-		err = checkReferences(ctx, conn)
+	return s.failed(errors.Join(checkAll(ctx, conn), hangUp(db, conn)))
+}
+
+func checkAll(ctx context.Context, conn *sql.Conn) error {
+	if err := check(ctx, conn, "integrity_check"); err != nil {
+		return err
 	}
-	return s.failed(errors.Join(err, hangUp(db, conn)))
+	return checkReferences(ctx, conn)
 }
 
 func checkReferences(ctx context.Context, conn *sql.Conn) error {

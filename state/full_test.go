@@ -105,16 +105,18 @@ func fillDisk(ctx context.Context, dir string) error {
 		return fmt.Errorf("filling the disk up: %w", err)
 	}
 	if s, err = Open(ctx, path, Options{}); err != nil {
-		if !errors.Is(err, ErrFull) {
-			return fmt.Errorf("start on a full disk: %w", err)
+		return fmt.Errorf("start on a full disk: %w", err)
+	}
+	if history, err = s.History(ctx, HistoryQuery{}); err != nil || len(history) != (stored+1)*51 {
+		return fmt.Errorf("%d events after the start on a full disk: %w", len(history), err)
+	}
+	for range 2 {
+		if err = s.SetClusterID(ctx, "another", "test"); !errors.Is(err, ErrFull) {
+			return fmt.Errorf("change after the start on a full disk: %w", err)
 		}
-	} else {
-		if history, err = s.History(ctx, HistoryQuery{}); err != nil || len(history) != (stored+1)*51 {
-			return fmt.Errorf("%d events after the start on a full disk: %w", len(history), err)
-		}
-		if err := s.Close(); err != nil {
-			return err
-		}
+	}
+	if id, err := s.ClusterID(ctx); err != nil || id != "me" {
+		return fmt.Errorf("the cluster ID on the full disk is %q: %w", id, err)
 	}
 	_, err = Open(ctx, filepath.Join(dir, "sub", "agent.db"), Options{})
 	if !errors.Is(err, ErrFull) {
@@ -123,5 +125,12 @@ func fillDisk(ctx context.Context, dir string) error {
 	if left, _ := filepath.Glob(filepath.Join(dir, "sub", "agent.db*")); len(left) > 1 { // the lock
 		return fmt.Errorf("first start on a full disk left %v", left)
 	}
-	return nil
+	// And when somebody cleans up, the running agent can write again.
+	if err := os.Remove(ballast); err != nil {
+		return err
+	}
+	if err := s.SetClusterID(ctx, "another", "test"); err != nil {
+		return fmt.Errorf("after the disk was cleaned up: %w", err)
+	}
+	return errors.Join(s.Check(ctx), s.Close())
 }

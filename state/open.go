@@ -19,9 +19,10 @@ type Options struct {
 	Logger *slog.Logger     // default: discard
 	Now    func() time.Time // default: time.Now
 	Limits Limits
-	// Memory opens a database that lives in memory and ends with the process;
-	// the path is ignored. It is the fallback of an agent whose disk cannot be
-	// written, and Volatile tells.
+	// Memory opens a database that lives in memory and ends with the process.
+	// It begins with what can be read at the path, and never writes there. It
+	// is the fallback of an agent whose disk cannot be written, and Volatile
+	// tells.
 	Memory bool
 }
 
@@ -39,7 +40,9 @@ func buildName(path string) string   { return path + ".new" }
 // its directory when there is none. The caller is then the only writer.
 //
 // The errors to expect wrap ErrLocked, ErrNewerSchema, ErrReadOnly or ErrFull
-// and leave the file as it was. A damaged file is no error: it is set aside
+// and leave the file as it was. A full disk is one at the very first start
+// only: later everything can be read, and each change says ErrFull until there
+// is space. A damaged file is no error: it is set aside
 // under a name of its own, what can be read of it is carried over into a new
 // one, and Recovered tells.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
@@ -59,10 +62,13 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	if opts.Memory {
-		if s.db, s.conn, err = dialWriter(ctx, ""); err != nil {
+		if s.db, s.conn, err = dialWriter(ctx, "", ""); err != nil {
 			return nil, err
 		}
-		if err := migrate(ctx, s.conn, "in memory", all); err != nil {
+		if err = migrate(ctx, s.conn, "in memory", all); err == nil {
+			err = s.remember(ctx, path)
+		}
+		if err != nil {
 			return nil, errors.Join(err, hangUp(s.db, s.conn))
 		}
 		return s, nil
@@ -82,6 +88,18 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// remember fills a store in memory with what can be read at path. That nothing
+// can is no error: memory is where one goes when the disk fails.
+func (s *Store) remember(ctx context.Context, path string) error {
+	from, err := OpenReadOnly(ctx, path)
+	if err != nil {
+		s.logger.Debug("the state in memory begins empty", "error", err)
+		return nil
+	}
+	err = copyTables(ctx, from.conn, s.conn, map[string]int{})
+	return errors.Join(err, from.Close())
+}
+
 // open does Open's work under the lock.
 func (s *Store) open(ctx context.Context, all []migration) error {
 	if err := removeAll(buildName(s.path)); err != nil { // of an agent that died while making it
@@ -92,7 +110,13 @@ func (s *Store) open(ctx context.Context, all []migration) error {
 		return s.create(ctx, all)
 	}
 	if err == nil {
-		s.db, s.conn, err = s.openSound(ctx, all)
+		s.db, s.conn, err = s.openSound(ctx, all, shared)
+	}
+	if err != nil && isFull(err, s.path) {
+		// Not even the small index of the log fits. It can be kept in memory,
+		// at the price of locking other readers out.
+		s.exclusive = true
+		s.db, s.conn, err = s.openSound(ctx, all, exclusive)
 	}
 	if err == nil || !isDamage(err) {
 		return err
@@ -142,8 +166,8 @@ func kindOf(info fs.FileInfo) string {
 }
 
 // openSound opens the file, checks it, and brings it to the newest schema.
-func (s *Store) openSound(ctx context.Context, all []migration) (*sql.DB, *sql.Conn, error) {
-	db, conn, err := dialWriter(ctx, s.path)
+func (s *Store) openSound(ctx context.Context, all []migration, params string) (*sql.DB, *sql.Conn, error) {
+	db, conn, err := dialWriter(ctx, s.path, params)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,7 +231,7 @@ func (s *Store) create(ctx context.Context, all []migration) error {
 	if err != nil {
 		return errors.Join(err, removeAll(buildName(s.path)))
 	}
-	s.db, s.conn, err = dialWriter(ctx, s.path)
+	s.db, s.conn, err = dialWriter(ctx, s.path, shared)
 	return err
 }
 

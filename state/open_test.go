@@ -30,7 +30,7 @@ func TestMigrations(t *testing.T) {
 		t.Error("a gap in the numbers was accepted")
 	}
 	// A step that fails leaves no trace, and the ones before it stay.
-	db, conn, err := dialWriter(t.Context(), "")
+	db, conn, err := dialWriter(t.Context(), "", "")
 	must(t, err)
 	defer func() { must(t, hangUp(db, conn)) }()
 	steps := []migration{{1, "one", "CREATE TABLE a (x)"}, {2, "two", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"}}

@@ -16,9 +16,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// salvaged are the tables worth saving, most precious first, parents before
-// children. Sightings are not among them: they are about now.
-var salvaged = []string{"identity", "preferences", "peers", "endpoints", "events"}
+// salvaged are the tables, most precious first, parents before children.
+var salvaged = []string{"identity", "preferences", "peers", "endpoints", "sightings", "events"}
 
 // salvage carries over into conn, an empty database, every row of the damaged
 // file at path that can be read and that the schema accepts. It reads a copy:
@@ -63,6 +62,11 @@ func salvageFrom(ctx context.Context, file string, to *sql.Conn, kept map[string
 		return nil //nolint:nilerr // nothing to be had this way
 	}
 	defer hangUp(db, from) //nolint:errcheck // a throw-away copy
+	return copyTables(ctx, from, to, kept)
+}
+
+// copyTables adds every readable row of from to to, and counts them in kept.
+func copyTables(ctx context.Context, from, to *sql.Conn, kept map[string]int) error {
 	return inTransaction(ctx, to, func() error {
 		for _, table := range salvaged {
 			n, err := salvageTable(ctx, from, to, table)

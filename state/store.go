@@ -24,6 +24,8 @@ type Store struct {
 	logger   *slog.Logger
 	limits   Limits
 	recovery *Recovery
+	// exclusive: SQLite keeps every other connection out.
+	exclusive bool
 
 	transactions atomic.Uint64
 

@@ -1,10 +1,12 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -450,6 +452,39 @@ func TestMemory(t *testing.T) {
 	must(t, s.Check(t.Context()))
 	if id, err := s.ClusterID(t.Context()); err != nil || id != "me" {
 		t.Errorf("ClusterID = %q, %v", id, err)
+	}
+}
+
+// TestMemoryRemembers: an agent that cannot write its disk still knows who it
+// is, and leaves the disk alone.
+func TestMemoryRemembers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	s := open(t, path, Options{})
+	must(t, s.SetClusterID(t.Context(), "me", "test"))
+	p := testPeer("p1", "192.0.2.1:1")
+	must(t, s.Apply(t.Context(), Change{Peers: []peer.Peer{p}, Sightings: map[peer.ClusterID][]peer.Sighting{"p1": {testSighting(p, "a")}}}))
+	must(t, s.SetAlias(t.Context(), "p1", "x"))
+	must(t, s.Close())
+	before, err := os.ReadFile(path)
+	must(t, err)
+	m := open(t, path, Options{Memory: true})
+	id, err := m.ClusterID(t.Context())
+	must(t, err)
+	peers, err := m.Peers(t.Context())
+	must(t, err)
+	seen, err := m.Seen(t.Context())
+	must(t, err)
+	if id != "me" || len(peers) != 1 || peers[0].Alias != "x" || len(peers[0].Addrs) != 1 || !seen["p1"] {
+		t.Errorf("remembered: %q, %+v, %v", id, peers, seen)
+	}
+	must(t, m.SetClusterID(t.Context(), "other", "test"))
+	after, err := os.ReadFile(path)
+	must(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the file was changed")
+	}
+	if files, err := filepath.Glob(path + "-*"); err != nil || len(files) > 0 {
+		t.Errorf("left %v, %v", files, err)
 	}
 }
 
