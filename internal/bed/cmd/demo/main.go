@@ -102,8 +102,10 @@ func (d *demo) run() {
 	d.chapter("... and plugs it in again")
 	started = time.Now()
 	d.b.host.Link("eth0").Plug()
-	d.a.wait(findDeadline, "box-b comes back", d.a.foreign("box-b", "192.0.2.112"))
+	d.a.wait(findDeadline, "box-b comes back", d.a.foreign("box-b", ""))
 	d.b.wait(findDeadline, "box-a comes back", d.b.foreign("box-a", ""))
+	// They see each other before box-b has claimed its name on the link anew.
+	d.b.wait(findDeadline, "box-b announces itself again", d.b.announced())
 	d.say("Back on both after %s", since(started))
 	d.a.show("liqo-agent", "peers", "list")
 
@@ -119,6 +121,7 @@ func (d *demo) run() {
 	}
 	d.a.wait(byeDeadline, "box-b disappears from box-a", d.a.alone())
 	d.say("Gone from box-a after %s. What box-a has seen of it:", since(started))
+	d.a.wait(byeDeadline, "box-a remembers the goodbye", d.a.remembers("goodbye"))
 	d.a.show("liqo-agent", "peers", "history")
 	d.chapter("That is all; cleaning up")
 }
