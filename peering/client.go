@@ -37,11 +37,11 @@ const (
 	// longer than one.
 	listTimeout = 30 * time.Second
 
-	// A thousand new neighbours are two thousand requests. They go to the box's own
-	// API server, which has its own priority and fairness; the limit here is only
-	// there for a mistake of ours.
-	clientQPS   = 200
-	clientBurst = 400
+	// A thousand new neighbours are two thousand requests, and the number of workers
+	// bounds how many of them there are at a time. The rate is only limited in case
+	// of a mistake of ours.
+	clientQPS   = 500
+	clientBurst = 1000
 )
 
 // client speaks to one API server with small structs of our own.
@@ -161,18 +161,18 @@ type appliedMeta struct {
 }
 
 func (c *client) apply(ctx context.Context, a Action, subresource string, force bool) (*api.ForeignCluster, error) {
-	body := applied{
+	object := applied{
 		TypeMeta: metav1.TypeMeta{APIVersion: api.GroupVersion.String(), Kind: api.KindForeignCluster},
 		Metadata: appliedMeta{Name: a.Name, UID: a.UID},
 		Spec:     a.Spec,
 		Status:   a.Status,
 	}
 	if a.Spec != nil {
-		body.Metadata.Labels = a.Spec.Labels
+		object.Metadata.Labels = a.Spec.Labels
 	}
 	out := &api.ForeignCluster{}
 	request := c.rest.Patch(types.ApplyPatchType).Resource(api.PluralForeignClusters).Name(a.Name).SubResource(subresource)
-	text, err := patch(ctx, request, body, ManagerDiscovery, force)
+	text, err := patch(ctx, request, object, ManagerDiscovery, force)
 	if err == nil {
 		err = json.Unmarshal(text, out)
 	}
@@ -183,8 +183,8 @@ func (c *client) apply(ctx context.Context, a Action, subresource string, force 
 }
 
 // patch sends a server-side apply and returns the object as it is then.
-func patch(ctx context.Context, request *rest.Request, body any, manager string, force bool) ([]byte, error) {
-	text, err := json.Marshal(body)
+func patch(ctx context.Context, request *rest.Request, object any, manager string, force bool) ([]byte, error) {
+	text, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,16 @@ func patch(ctx context.Context, request *rest.Request, body any, manager string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return request.Param("fieldManager", manager).Body(text).MaxRetries(0).DoRaw(ctx)
+	return body(request.Param("fieldManager", manager).Body(text).MaxRetries(0).Do(ctx))
+}
+
+// body returns the body of a successful answer, and the server's own words
+// about one that is not.
+func body(answer rest.Result) ([]byte, error) {
+	if err := answer.Error(); err != nil {
+		return nil, err
+	}
+	return answer.Raw()
 }
 
 // getJSON reads any other resource into a struct of ours.
@@ -204,7 +213,7 @@ func (c *client) getJSON(ctx context.Context, path string, params map[string]str
 	for k, v := range params {
 		request = request.Param(k, v)
 	}
-	text, err := request.DoRaw(ctx)
+	text, err := body(request.Do(ctx))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
@@ -215,9 +224,9 @@ func (c *client) getJSON(ctx context.Context, path string, params map[string]str
 }
 
 // applyJSON applies any other resource.
-func (c *client) applyJSON(ctx context.Context, path string, body any, manager string, force bool) error {
+func (c *client) applyJSON(ctx context.Context, path string, object any, manager string, force bool) error {
 	request := c.rest.Patch(types.ApplyPatchType).AbsPath(path)
-	if _, err := patch(ctx, request, body, manager, force); err != nil {
+	if _, err := patch(ctx, request, object, manager, force); err != nil {
 		return fmt.Errorf("apply %s: %w", path, err)
 	}
 	return nil

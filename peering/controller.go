@@ -102,13 +102,12 @@ func (c *Controller) Status() APIStatus {
 // for an API server as long as it takes, and starts over when one of them is
 // replaced or fails.
 func (c *Controller) Run(ctx context.Context) error {
-	for {
-		found, err := c.await(ctx)
-		if err != nil {
-			return nil
+	for ctx.Err() == nil {
+		if found, err := c.await(ctx); err == nil {
+			c.use(ctx, found)
 		}
-		c.use(ctx, found)
 	}
+	return nil
 }
 
 // use works with one kubeconfig until it is replaced or ctx ends.
@@ -126,9 +125,9 @@ func (c *Controller) use(ctx context.Context, found kubeconfig) {
 		<-ctx.Done()
 		return
 	}
-	defer client.close()
 	for wait := newBackoff(); ; {
 		err := c.connect(ctx, client)
+		client.close()
 		if ctx.Err() != nil {
 			return
 		}

@@ -152,7 +152,7 @@ func (l locator) load(setting string) (kubeconfig, error) {
 func (k kubeconfig) name() string { return strings.Join(k.paths, string(filepath.ListSeparator)) }
 
 // await returns the kubeconfig as soon as there is a usable one, however long
-// that takes. report hears of every reason why there is none yet.
+// that takes. Its error says that ctx ended.
 func (c *Controller) await(ctx context.Context) (kubeconfig, error) {
 	unusable := "" // stamp of files that were read and are of no use
 	for {

@@ -45,8 +45,9 @@ type link struct {
 
 	mu           sync.Mutex
 	status       APIStatus
-	failingSince time.Time // zero while the last request succeeded
-	reported     string    // the kind of trouble last logged
+	failingSince time.Time // zero while the last request to end succeeded
+	succeededAt  time.Time
+	reported     string // the kind of trouble last logged
 	lost         context.CancelCauseFunc
 }
 
@@ -73,17 +74,18 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
 		o.link.writes.Add(1)
 	}
+	begun := o.link.now()
 	resp, err := o.next.RoundTrip(req)
 	switch {
 	case errors.Is(req.Context().Err(), context.Canceled):
 		// We gave up ourselves, which says nothing about the server. Running into the
 		// time limit does.
 	case err != nil:
-		o.link.failed(err)
+		o.link.failed(begun, err)
 	case resp.StatusCode == http.StatusUnauthorized:
-		o.link.failed(errors.New("the API server does not accept the kubeconfig's credentials (401 Unauthorized)"))
+		o.link.failed(begun, errors.New("the API server does not accept the kubeconfig's credentials (401 Unauthorized)"))
 	case resp.StatusCode >= http.StatusInternalServerError:
-		o.link.failed(fmt.Errorf("the API server answers %s", resp.Status))
+		o.link.failed(begun, fmt.Errorf("the API server answers %s", resp.Status))
 	default:
 		o.link.succeeded()
 	}
@@ -93,18 +95,23 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 func (l *link) succeeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failingSince = time.Time{}
+	l.failingSince, l.succeededAt = time.Time{}, l.now()
 }
 
-func (l *link) failed(err error) {
+// failed notes a request that was sent at begun and failed. A server that leaves
+// a request without an answer has failed all the time since then, unless it
+// answered another one.
+func (l *link) failed(begun time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
 	l.status.LastError = err.Error()
 	if l.failingSince.IsZero() {
-		l.failingSince = now
+		l.failingSince = begun
+		if begun.Before(l.succeededAt) {
+			l.failingSince = l.succeededAt
+		}
 	}
-	if l.lost != nil && now.Sub(l.failingSince) >= patience {
+	if l.lost != nil && l.now().Sub(l.failingSince) >= patience {
 		l.lost(errLost)
 	}
 }

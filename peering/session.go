@@ -49,7 +49,12 @@ type session struct {
 
 	mu      sync.Mutex
 	refused map[peer.ClusterID]string // what was logged about a cluster
+	failing map[string]bool           // kinds of failures that were logged
 }
+
+// patientRetries is how often something is tried again until its trouble is worth
+// a line in the log: some ten seconds.
+const patientRetries = 8
 
 // connect installs the custom resources and works until the connection is lost
 // or ctx ends. Every goroutine it starts has ended when it returns.
@@ -64,6 +69,7 @@ func (c *Controller) connect(ctx context.Context, client *client) error {
 		retry:   workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
 		check:   make(chan struct{}, 1),
 		refused: make(map[peer.ClusterID]string),
+		failing: make(map[string]bool),
 	}
 	var running sync.WaitGroup
 	defer func() {
@@ -167,12 +173,16 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 		s.complain(id, nil)
 	case ctx.Err() != nil:
 		// The next connection looks at every cluster.
-	case errors.Is(err, errNameTaken), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
+	case errors.Is(err, errNameTaken), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		s.retry.Forget(id)
 		s.complain(id, err)
 		s.queue.AddAfter(id, jitter(refusedRetry))
 	default:
+		s.link.note(err)
 		s.checkIfMissing(err)
+		if s.retry.NumRequeues(id) == patientRetries {
+			s.complainOnce(string(apierrors.ReasonForError(err)), "ForeignClusters cannot be written, trying again", err)
+		}
 		pause := jitter(s.retry.When(id))
 		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
 			pause += time.Duration(seconds) * time.Second
@@ -195,6 +205,18 @@ func (s *session) complain(id peer.ClusterID, err error) {
 	if s.refused[id] != err.Error() {
 		s.refused[id] = err.Error()
 		s.cfg.Logger.Warn("the cluster's ForeignCluster cannot be written", "cluster", id, "error", err)
+	}
+}
+
+// complainOnce logs a failure that lasts, once for each kind while the connection
+// lasts: the API server may fail in the same way for a thousand clusters.
+func (s *session) complainOnce(kind, message string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link.note(err)
+	if !s.failing[kind] {
+		s.failing[kind] = true
+		s.cfg.Logger.Warn(message, "error", err)
 	}
 }
 
@@ -243,38 +265,27 @@ func (s *session) checkIfMissing(err error) {
 // until ctx ends: at once, then at intervals, and whenever they seem to be gone.
 func (s *session) keep(ctx context.Context, every time.Duration) {
 	var told peer.ClusterID // the other cluster ID that was reported
-	var complaint string
 	retry := newBackoff()
-	for {
-		err := ensureCRDs(ctx, s.client)
-		identity := s.cfg.Identity()
-		if err == nil && identity.ClusterID != "" {
-			var other peer.ClusterID
-			other, err = ensureIdentity(ctx, s.client, s.cfg.Namespace, identity.ClusterID)
-			if other != "" && other != told {
-				s.cfg.OnClusterID(other)
-			}
-			told = other
-		}
-		if ctx.Err() != nil {
+	for failures := 0; ; {
+		err := s.ensure(ctx, &told)
+		switch {
+		case ctx.Err() != nil:
 			return
-		}
-		text := ""
-		if err != nil {
-			text = err.Error()
+		case errors.Is(err, errBadConfigMap):
+			// Only a person can correct it.
+			s.complainOnce("ConfigMap", "the ConfigMap with the cluster ID holds none and is left alone", err)
+		case err != nil:
 			s.link.note(err)
-		}
-		if text != complaint && text != "" {
-			s.cfg.Logger.Warn("cannot put the agent's own objects in place, trying again", "error", err)
-		}
-		complaint = text
-		if err != nil && !errors.Is(err, errBadConfigMap) {
+			s.cfg.Logger.Debug("cannot put the agent's own objects in place, trying again", "error", err)
+			if failures++; failures == patientRetries {
+				s.complainOnce("own objects", "cannot put the agent's own objects in place, trying again", err)
+			}
 			if retry.sleep(ctx) != nil {
 				return
 			}
 			continue
 		}
-		retry = newBackoff()
+		retry, failures = newBackoff(), 0
 		// A burst of failed requests asks for one look, not for one each.
 		if sleep(ctx, backoffFirst) != nil {
 			return
@@ -282,11 +293,30 @@ func (s *session) keep(ctx context.Context, every time.Duration) {
 		timer := time.NewTimer(jitter(every))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return
 		case <-timer.C:
 		case <-s.check:
-			timer.Stop()
 		}
+		timer.Stop()
 	}
+}
+
+// ensure puts in place what the agent needs in the API server. told is the
+// other cluster ID that was reported last.
+func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
+	if err := ensureCRDs(ctx, s.client); err != nil {
+		return err
+	}
+	own := s.cfg.Identity().ClusterID
+	if own == "" {
+		return nil
+	}
+	other, err := ensureIdentity(ctx, s.client, s.cfg.Namespace, own)
+	if err != nil {
+		return err
+	}
+	if other != "" && other != *told {
+		s.cfg.OnClusterID(other)
+	}
+	*told = other
+	return nil
 }

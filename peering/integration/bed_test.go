@@ -1,0 +1,353 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+)
+
+func TestMain(m *testing.M) {
+	peering.BridgeKlog(slog.New(slog.DiscardHandler))
+	bed.Main(m)
+}
+
+const (
+	fcPath   = "/apis/discovery.liqo.io/v1alpha1/foreignclusters"
+	crdPath  = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foreignclusters.discovery.liqo.io"
+	cmPath   = "/api/v1/namespaces/liqo/configmaps/cluster-id"
+	selfID   = peer.ClusterID("11111111-1111-4111-8111-111111111111")
+	barnID   = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
+	jsonMIME = "application/json"
+	merge    = "application/merge-patch+json"
+)
+
+// startKube returns a control plane that is ready.
+func startKube(t *testing.T) *bed.Kube {
+	t.Helper()
+	return bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+}
+
+// registry is a peering.Registry that tests write to.
+type registry struct {
+	mu      sync.Mutex
+	peers   map[peer.ClusterID]peer.Peer
+	settled bool
+}
+
+func newRegistry() *registry {
+	return &registry{peers: make(map[peer.ClusterID]peer.Peer), settled: true}
+}
+
+func (r *registry) Peer(id peer.ClusterID) (peer.Peer, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.peers[id]
+	return p, ok
+}
+
+func (r *registry) IDs() []peer.ClusterID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []peer.ClusterID
+	for id := range r.peers {
+		out = append(out, id)
+	}
+	return out
+}
+
+func (r *registry) Settled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.settled
+}
+
+func (r *registry) settle(settled bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settled = settled
+}
+
+func (r *registry) put(p peer.Peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers[p.ID] = p
+}
+
+func (r *registry) change(id peer.ClusterID, change func(*peer.Peer)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[id].Clone()
+	change(&p)
+	r.peers[id] = p
+}
+
+func neighbour(n int) peer.Peer {
+	id := peer.ClusterID(fmt.Sprintf("%08d-097b-4b7d-ba04-6bd2a0f9d24f", n))
+	return peer.Peer{
+		ID: id, Name: fmt.Sprintf("box-%d", n), Namespace: "liqo", Source: peer.LAN, Phase: peer.PhasePresent,
+		Fingerprint: peer.FingerprintOf([]byte(id)), URL: fmt.Sprintf("https://10.1.%d.%d:6447", n/250, n%250+1), TTL: 2 * time.Minute,
+	}
+}
+
+func barn() peer.Peer {
+	p := neighbour(0)
+	p.ID, p.Name = barnID, "barn"
+	return p
+}
+
+// running is a Controller at work.
+type running struct {
+	*peering.Controller
+	reg        *registry
+	kubeconfig string
+	log        *logBuffer
+	otherIDs   chan peer.ClusterID
+	stop       func()
+}
+
+// run starts a Controller whose kubeconfig is the file at path.
+func run(t *testing.T, path string, reg *registry) *running {
+	t.Helper()
+	r := &running{reg: reg, kubeconfig: path, log: &logBuffer{}, otherIDs: make(chan peer.ClusterID, 10)}
+	r.Controller = peering.New(peering.Config{
+		Kubeconfig: func() string { return path },
+		Registry:   reg,
+		Identity: func() peer.Identity {
+			return peer.Identity{ClusterID: selfID, ClusterName: "self", GuestNamespace: "liqo"}
+		},
+		OnClusterID: func(id peer.ClusterID) { r.otherIDs <- id },
+		Namespace:   "liqo",
+		Logger:      slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("Run does not end")
+			}
+		})
+	}
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() {
+			t.Logf("log of the controller:\n%s", r.log.String())
+		}
+	})
+	return r
+}
+
+// put changes the registry and tells the Controller.
+func (r *running) put(p peer.Peer) {
+	r.reg.put(p)
+	r.Enqueue(p.ID)
+}
+
+func (r *running) change(id peer.ClusterID, change func(*peer.Peer)) {
+	r.reg.change(id, change)
+	r.Enqueue(id)
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// lines returns the log lines above debug level.
+func (b *logBuffer) lines() []string {
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+		if line != "" && !strings.Contains(line, "level=DEBUG") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// within polls condition until it holds, for a generous time.
+func within(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := bed.Poll(ctx, condition); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func get(t *testing.T, k *bed.Kube, name string) (*api.ForeignCluster, error) {
+	t.Helper()
+	text, err := k.Request(t.Context(), "GET", fcPath+"/"+name, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	fc := &api.ForeignCluster{}
+	return fc, json.Unmarshal(text, fc)
+}
+
+func list(t *testing.T, k *bed.Kube) ([]api.ForeignCluster, error) {
+	text, err := k.Request(t.Context(), "GET", fcPath, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	var out api.ForeignClusterList
+	return out.Items, json.Unmarshal(text, &out)
+}
+
+// awaitFC waits until the ForeignCluster is as check wants it.
+func awaitFC(t *testing.T, k *bed.Kube, name string, check func(*api.ForeignCluster) error) *api.ForeignCluster {
+	t.Helper()
+	var fc *api.ForeignCluster
+	within(t, "ForeignCluster "+name, func() (err error) {
+		if fc, err = get(t, k, name); err != nil {
+			return err
+		}
+		return check(fc)
+	})
+	return fc
+}
+
+func awaitGone(t *testing.T, k *bed.Kube, path string) {
+	t.Helper()
+	within(t, path+" to be gone", func() error {
+		_, err := k.Request(t.Context(), "GET", path, "", nil)
+		switch {
+		case err == nil:
+			return errors.New("it is still there")
+		case strings.Contains(err.Error(), "404") || strings.Contains(strings.ToLower(err.Error()), "not found"):
+			return nil
+		}
+		return err
+	})
+}
+
+func hasURL(url string) func(*api.ForeignCluster) error {
+	return func(fc *api.ForeignCluster) error {
+		if fc.Spec.AuthURL != url {
+			return fmt.Errorf("authUrl is %q, want %q", fc.Spec.AuthURL, url)
+		}
+		return nil
+	}
+}
+
+func condition(conditionType string, status api.ConditionStatus) func(*api.ForeignCluster) error {
+	return func(fc *api.ForeignCluster) error {
+		if c := fc.Condition(conditionType); c == nil || c.Status != status {
+			return fmt.Errorf("condition %s is %+v, want %s", conditionType, c, status)
+		}
+		return nil
+	}
+}
+
+func request(t *testing.T, k *bed.Kube, method, path, contentType, body string) {
+	t.Helper()
+	if _, err := k.Request(t.Context(), method, path, contentType, []byte(body)); err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
+
+// direct writes a kubeconfig that leads to the API server through a plain TCP
+// forward, and returns its path.
+func direct(t *testing.T, k *bed.Kube) string {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, path, k.RESTConfig(), "https://"+forward(t, k))
+	return path
+}
+
+func writeKubeconfig(t *testing.T, path string, config *rest.Config, server string) {
+	t.Helper()
+	b64 := base64.StdEncoding.EncodeToString
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: default, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: default, user: {client-certificate-data: %q, client-key-data: %q}}]
+contexts: [{name: default, context: {cluster: default, user: default}}]
+current-context: default
+`, server, b64(config.CAData), b64(config.CertData), b64(config.KeyData))
+	// Renamed into place, as programs that take care do.
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forward listens on a loopback port of the test and hands each connection on
+// to the API server inside its host. It returns the port's address.
+func forward(t *testing.T, k *bed.Kube) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				defer near.Close()
+				far, err := k.Host.DialContext(ctx, "tcp", "127.0.0.1:6443")
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				stop := context.AfterFunc(ctx, func() { near.Close(); far.Close() })
+				defer stop()
+				back := make(chan struct{})
+				go func() {
+					defer close(back)
+					_, _ = io.Copy(near, far)
+					near.Close()
+				}()
+				_, _ = io.Copy(far, near)
+				far.Close()
+				<-back
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); cancel(); open.Wait() })
+	return listener.Addr().String()
+}

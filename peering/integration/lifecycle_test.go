@@ -1,0 +1,333 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+)
+
+// TestLifecycle follows one neighbour from its first sight to its loss, with a
+// user who interferes on the way.
+func TestLifecycle(t *testing.T) {
+	k := startKube(t)
+	path := direct(t, k)
+
+	id, origin, err := peering.ClusterIDFromAPI(t.Context(), path, "liqo")
+	if err != nil || !strings.HasPrefix(origin, "UID of node") {
+		t.Fatalf("ClusterIDFromAPI = %q, %q, %v", id, origin, err)
+	}
+
+	r := run(t, path, newRegistry())
+	r.put(barn())
+	first := awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+
+	t.Run("first sight", func(t *testing.T) {
+		spec := first.Spec
+		if *spec.ClusterIdentity != (api.ClusterIdentity{ClusterID: string(barnID), ClusterName: "barn"}) || spec.Namespace != "liqo" ||
+			spec.AuthURL != barn().URL || spec.DiscoveryType != api.DiscoveryLAN || spec.Join || spec.TrustMode != api.TrustUnknown {
+			t.Errorf("spec = %+v", spec)
+		}
+		s := first.Status
+		if s.Role != api.RoleUnknown || s.AuthStatus != api.AuthPending || s.Fingerprint != barn().Fingerprint.String() || s.TTL != 120 ||
+			s.Outgoing.Joined || s.Modules.Networking.Enabled {
+			t.Errorf("status = %+v", s)
+		}
+		if first.Labels[api.LabelDiscoveryType] != "LAN" || first.Labels[api.LabelManagedBy] != "liqo-agent" {
+			t.Errorf("labels = %v", first.Labels)
+		}
+		for _, want := range []string{"joined:false", "networking:map[enabled:false]", "role:Unknown"} {
+			var raw struct {
+				Status map[string]any `json:"status"`
+			}
+			text, err := k.Request(t.Context(), "GET", fcPath+"/"+string(barnID), "", nil)
+			if err != nil || json.Unmarshal(text, &raw) != nil || !strings.Contains(fmt.Sprint(raw.Status), want) {
+				t.Errorf("status shows %v, want %s (%v)", raw.Status, want, err)
+			}
+		}
+	})
+
+	t.Run("owners of fields", func(t *testing.T) {
+		for _, m := range first.ManagedFields {
+			if m.Manager != peering.ManagerDiscovery || m.Operation != "Apply" {
+				t.Errorf("fields are owned by %s (%s)", m.Manager, m.Operation)
+			}
+			for _, field := range []string{"f:join", "f:trustMode", "f:role", "f:modules"} {
+				if strings.Contains(m.FieldsV1.String(), field) {
+					t.Errorf("discovery owns %s", field)
+				}
+			}
+		}
+	})
+
+	t.Run("kubectl", func(t *testing.T) {
+		var out string
+		within(t, "kubectl get fc", func() (err error) { // discovery lags behind a moment
+			out, err = k.Kubectl(t.Context(), "get", "fc")
+			return err
+		})
+		lines := strings.Split(out, "\n")
+		if got := strings.Join(strings.Fields(lines[0]), " "); got != "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY AGE" {
+			t.Errorf("columns are %q", got)
+		}
+		if got := strings.Fields(lines[1]); !slices.Equal(got[:6], []string{string(barnID), "barn", "Unknown", "false", "false", "LAN"}) {
+			t.Errorf("row is %q", got)
+		}
+		out, err = k.Kubectl(t.Context(), "get", "liqo", "-o", "wide")
+		if err != nil || !strings.Contains(out, barn().URL) {
+			t.Errorf("kubectl get liqo -o wide: %v\n%s", err, out)
+		}
+	})
+
+	t.Run("the agent's own objects", func(t *testing.T) {
+		within(t, "ConfigMap", func() error {
+			id, origin, err := peering.ClusterIDFromAPI(t.Context(), path, "liqo")
+			if err == nil && (id != selfID || origin != "ConfigMap liqo/cluster-id") {
+				err = fmt.Errorf("%s from %s", id, origin)
+			}
+			return err
+		})
+	})
+
+	t.Run("nothing is written without a change", func(t *testing.T) {
+		r.reg.settle(false)
+		defer r.reg.settle(true)
+		writes := r.Status().Writes
+		for range 50 {
+			r.Enqueue(barnID)
+		}
+		// A second controller sees everything for the first time, and has nothing to write either.
+		reg := newRegistry()
+		reg.put(barn())
+		second := run(t, path, reg)
+		within(t, "second controller", func() error {
+			if s := second.Status(); !s.Connected || s.ForeignClusters != 1 {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		})
+		// The queue works in order of arrival: when this peer is there, the ones before it were looked at.
+		second.put(neighbour(1))
+		awaitFC(t, k, string(neighbour(1).ID), condition(api.ConditionReachable, api.ConditionTrue))
+		second.stop()
+		if n := second.Status().Writes; n != 2 {
+			t.Errorf("a new controller sent %d writes, want 2 for the new peer", n)
+		}
+		within(t, "first controller", func() error {
+			if s := r.Status(); s.ForeignClusters != 2 {
+				return fmt.Errorf("%+v", s)
+			}
+			return nil
+		})
+		if n := r.Status().Writes - writes; n != 0 {
+			t.Errorf("%d writes without a change", n)
+		}
+		if fc, err := get(t, k, string(barnID)); err != nil || fc.ResourceVersion != first.ResourceVersion {
+			t.Errorf("the object changed: %v", err)
+		}
+	})
+
+	t.Run("changes in place", func(t *testing.T) {
+		r.change(barnID, func(p *peer.Peer) { p.URL, p.Name = "https://10.9.9.9:7000", "stable" })
+		fc := awaitFC(t, k, string(barnID), hasURL("https://10.9.9.9:7000"))
+		if fc.UID != first.UID || fc.Spec.ClusterIdentity.ClusterName != "stable" {
+			t.Errorf("not changed in place: %+v", fc)
+		}
+		r.change(barnID, func(p *peer.Peer) { p.URL = "https://[fe80::1%25eth0]:6447" })
+		awaitFC(t, k, string(barnID), hasURL("https://[fe80::1%25eth0]:6447"))
+	})
+
+	t.Run("a user edits", func(t *testing.T) {
+		request(t, k, "PATCH", fcPath+"/"+string(barnID), merge,
+			`{"spec":{"join":true,"trustMode":"Trusted","authUrl":"https://wrong:1","discoveryType":"Manual"},"metadata":{"labels":{"mine":"x"},"annotations":{"note":"y"}}}`)
+		fc := awaitFC(t, k, string(barnID), hasURL("https://[fe80::1%25eth0]:6447"))
+		if !fc.Spec.Join || fc.Spec.TrustMode != api.TrustTrusted || fc.Labels["mine"] != "x" || fc.Annotations["note"] != "y" || fc.Spec.DiscoveryType != api.DiscoveryLAN {
+			t.Errorf("after the edit: %+v %+v", fc.ObjectMeta, fc.Spec)
+		}
+		// Nobody but the user owns join, so applying it by another tool conflicts with no manager of the agent.
+		request(t, k, "PATCH", fcPath+"/"+string(neighbour(2).ID)+"?fieldManager=gitops", "application/apply-patch+yaml",
+			`{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"`+string(neighbour(2).ID)+`"},"spec":{"join":true,"clusterIdentity":{"clusterID":"`+string(neighbour(2).ID)+`"}}}`)
+	})
+
+	t.Run("lost while joined", func(t *testing.T) {
+		r.change(barnID, func(p *peer.Peer) { p.Phase, p.Reason = peer.PhaseUnreachable, "three checks failed" })
+		awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionFalse))
+		r.change(barnID, func(p *peer.Peer) { p.Phase = peer.PhaseLost })
+		awaitFC(t, k, string(barnID), func(fc *api.ForeignCluster) error {
+			if c := fc.Condition(api.ConditionReachable); c.Reason != peering.ReasonLost {
+				return fmt.Errorf("%+v", c)
+			}
+			return nil
+		})
+		// Not joined any more, it goes.
+		request(t, k, "PATCH", fcPath+"/"+string(barnID), merge, `{"spec":{"join":false}}`)
+		awaitGone(t, k, fcPath+"/"+string(barnID))
+	})
+
+	t.Run("deleted by a user", func(t *testing.T) {
+		r.change(barnID, func(p *peer.Peer) { p.Phase = peer.PhasePresent })
+		before := awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+		request(t, k, "DELETE", fcPath+"/"+string(barnID), "", "")
+		awaitFC(t, k, string(barnID), func(fc *api.ForeignCluster) error {
+			if fc.UID == before.UID {
+				return errors.New("still the old object")
+			}
+			return condition(api.ConditionReachable, api.ConditionTrue)(fc)
+		})
+	})
+
+	t.Run("written by a user", func(t *testing.T) {
+		p := neighbour(3)
+		request(t, k, "POST", fcPath, jsonMIME, `{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"mine"},"spec":{"clusterIdentity":{"clusterID":"`+string(p.ID)+`"},"authUrl":"https://mine.example:1"}}`)
+		r.put(p)
+		awaitFC(t, k, "mine", condition(api.ConditionReachable, api.ConditionTrue))
+		// If the watch was slower than the test, the agent made one, and takes it back.
+		awaitGone(t, k, fcPath+"/"+string(p.ID))
+		r.change(p.ID, func(p *peer.Peer) { p.Phase = peer.PhaseLost })
+		fc := awaitFC(t, k, "mine", condition(api.ConditionReachable, api.ConditionFalse))
+		if fc.Spec.AuthURL != "https://mine.example:1" {
+			t.Errorf("the user's URL became %s", fc.Spec.AuthURL)
+		}
+		// And when the user has one for a peer that the agent made one for, the agent's makes room.
+		request(t, k, "POST", fcPath, jsonMIME, `{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"my-barn"},"spec":{"clusterIdentity":{"clusterID":"`+string(barnID)+`"}}}`)
+		awaitGone(t, k, fcPath+"/"+string(barnID))
+		request(t, k, "DELETE", fcPath+"/my-barn", "", "")
+		awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+	})
+
+	t.Run("another cluster's object under the name", func(t *testing.T) {
+		p := neighbour(4)
+		request(t, k, "POST", fcPath, jsonMIME, `{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"`+string(p.ID)+`"},"spec":{"authUrl":"https://someone.example:1"}}`)
+		within(t, "the object in the cache", func() error {
+			if items, err := list(t, k); err != nil || r.Status().ForeignClusters != len(items) {
+				return fmt.Errorf("%d of %d: %v", r.Status().ForeignClusters, len(items), err)
+			}
+			return nil
+		})
+		r.put(p)
+		within(t, "the complaint", func() error {
+			if !strings.Contains(r.log.String(), "has its ID as name") {
+				return errors.New("nothing was logged")
+			}
+			return nil
+		})
+		request(t, k, "DELETE", fcPath+"/"+string(p.ID), "", "")
+		awaitFC(t, k, string(p.ID), hasURL(p.URL))
+	})
+
+	t.Run("refused by the API server", func(t *testing.T) {
+		p := neighbour(6)
+		p.URL = "not a URL"
+		r.put(p)
+		within(t, "the complaint", func() error {
+			if !strings.Contains(r.log.String(), "authUrl must look like") {
+				return errors.New("nothing was logged")
+			}
+			return nil
+		})
+		r.put(neighbour(6))
+		awaitFC(t, k, string(p.ID), condition(api.ConditionReachable, api.ConditionTrue))
+		if n := strings.Count(r.log.String(), "authUrl must look like"); n != 1 {
+			t.Errorf("it was logged %d times", n)
+		}
+	})
+
+	t.Run("the custom resource is deleted", func(t *testing.T) {
+		before := awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+		request(t, k, "DELETE", crdPath, "", "")
+		awaitFC(t, k, string(barnID), func(fc *api.ForeignCluster) error {
+			if fc.UID == before.UID {
+				return errors.New("still the old object")
+			}
+			return condition(api.ConditionReachable, api.ConditionTrue)(fc)
+		})
+		if s := r.Status(); !s.Connected {
+			t.Errorf("status = %+v", s)
+		}
+	})
+
+	t.Run("restart", func(t *testing.T) {
+		r.stop()
+		reg := newRegistry()
+		reg.settle(false)
+		again := run(t, path, reg)
+		again.put(neighbour(5))
+		awaitFC(t, k, string(neighbour(5).ID), condition(api.ConditionReachable, api.ConditionTrue))
+		if _, err := get(t, k, string(barnID)); err != nil {
+			t.Errorf("a peer that was not seen yet: %v", err)
+		}
+		reg.settle(true)
+		awaitGone(t, k, fcPath+"/"+string(barnID))
+		if lines := again.log.lines(); len(lines) != 1 {
+			t.Errorf("want one line about the connection, got:\n%s", strings.Join(lines, "\n"))
+		}
+	})
+}
+
+// TestValidation checks that the API server catches mistakes in ForeignClusters.
+func TestValidation(t *testing.T) {
+	k := startKube(t)
+	r := run(t, direct(t, k), newRegistry())
+	r.reg.settle(false)
+	within(t, "connection", func() error {
+		if s := r.Status(); !s.Connected {
+			return errors.New(s.LastError)
+		}
+		return nil
+	})
+	post := func(name, spec string) error {
+		_, err := k.Request(t.Context(), "POST", fcPath, jsonMIME,
+			[]byte(`{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"`+name+`"},"spec":`+spec+`}`))
+		return err
+	}
+	for i, tc := range []struct{ spec, want string }{
+		{`{"authUrl":"https://192.0.2.1:6447"}`, ""},
+		{`{"authUrl":"https://[2001:db8::1]:6447"}`, ""},
+		{`{"authUrl":"https://[fe80::1%25eth0]:6447"}`, ""},
+		{`{"authUrl":"https://farm.example.com"}`, ""},
+		{`{"clusterIdentity":{"clusterID":"a-1"},"join":true}`, ""},
+		{`{}`, "set authUrl"},
+		{`{"clusterIdentity":{"clusterName":"x"}}`, "set authUrl"},
+		{`{"authUrl":"http://192.0.2.1:6447"}`, "must look like https"},
+		{`{"authUrl":"192.0.2.1:6447"}`, "must look like https"},
+		{`{"authUrl":"https://"}`, "must look like https"},
+		{`{"authUrl":"https://:6447"}`, "must look like https"},
+		{`{"authUrl":"https://x","discoveryType":"Wifi"}`, "supported values"},
+		{`{"authUrl":"https://x","trustMode":"yes"}`, "supported values"},
+		{`{"clusterIdentity":{"clusterID":"UPPER"}}`, "should match"},
+		{`{"clusterIdentity":{"clusterID":"` + strings.Repeat("a", 64) + `"}}`, "may not be more than 63"},
+		{`{"clusterIdentity":{"clusterID":"a","clusterName":"` + strings.Repeat("ü", 64) + `"}}`, "may not be more than 63"},
+	} {
+		err := post(fmt.Sprintf("v-%d", i), tc.spec)
+		switch {
+		case tc.want == "" && err != nil:
+			t.Errorf("%s: %v", tc.spec, err)
+		case tc.want != "" && (err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(tc.want))):
+			t.Errorf("%s: error %v, want %q", tc.spec, err, tc.want)
+		}
+	}
+	patch := func(body string) error {
+		_, err := k.Request(t.Context(), "PATCH", fcPath+"/v-4", merge, []byte(body))
+		return err
+	}
+	for _, body := range []string{
+		`{"spec":{"clusterIdentity":{"clusterID":"b"}}}`, `{"spec":{"clusterIdentity":{"clusterID":null},"authUrl":"https://x"}}`, `{"spec":{"clusterIdentity":null,"authUrl":"https://x"}}`,
+	} {
+		if err := patch(body); err == nil || !strings.Contains(err.Error(), "cannot change") {
+			t.Errorf("%s: error %v", body, err)
+		}
+	}
+	if err := patch(`{"spec":{"clusterIdentity":{"clusterName":"other"}}}`); err != nil {
+		t.Errorf("renaming: %v", err)
+	}
+	out, err := k.Kubectl(t.Context(), "explain", "fc.spec.authUrl")
+	if err != nil || !strings.Contains(out, "endpoint of the remote cluster") {
+		t.Errorf("kubectl explain: %v\n%s", err, out)
+	}
+}
