@@ -23,6 +23,10 @@ func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	// klog hands errors over without asking whether they are wanted.
+	if !q.Enabled(ctx, r.Level) {
+		return nil
+	}
 	r.Level = slog.LevelDebug
 	return q.next.Handle(ctx, r)
 }

@@ -1,0 +1,152 @@
+package peering
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"liqo.io/agent/api"
+)
+
+func TestCovers(t *testing.T) {
+	parse := func(text string) (v map[string]any) {
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	const wanted = `{spec: {scope: Cluster, versions: [{name: v1, schema: {properties: {a: {type: string}}}}]}}`
+	for _, tc := range []struct {
+		found string
+		want  bool
+	}{
+		{wanted, true},
+		{`{metadata: {uid: x}, status: {}, spec: {scope: Cluster, conversion: {}, versions: [{name: v1, schema: {properties: {a: {type: string}}}}]}}`, true},
+		{`{spec: {scope: Namespaced, versions: [{name: v1, schema: {properties: {a: {type: string}}}}]}}`, false},
+		{`{spec: {scope: Cluster, versions: [{name: v1, schema: {properties: {a: {type: string}, b: {type: string}}}}]}}`, false},
+		{`{spec: {scope: Cluster, versions: []}}`, false},
+		{`{}`, false},
+	} {
+		if got := covers(parse(tc.found), parse(wanted)); got != tc.want {
+			t.Errorf("covers(%s) = %v", tc.found, got)
+		}
+	}
+}
+
+func TestEstablished(t *testing.T) {
+	for _, tc := range []struct {
+		status string
+		want   bool
+		err    string
+	}{
+		{`{}`, false, ""},
+		{`{"conditions":[{"type":"Established","status":"False"}]}`, false, ""},
+		{`{"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}]}`, true, ""},
+		{`{"conditions":[{"type":"NamesAccepted","status":"False","message":"fc is taken"}]}`, false, "fc is taken"},
+	} {
+		var status map[string]any
+		if err := json.Unmarshal([]byte(tc.status), &status); err != nil {
+			t.Fatal(err)
+		}
+		got, err := isEstablished(map[string]any{"status": status})
+		if got != tc.want || (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("isEstablished(%s) = %v, %v", tc.status, got, err)
+		}
+	}
+}
+
+// TestClusterIDFromAPI asks servers that say all kinds of things.
+func TestClusterIDFromAPI(t *testing.T) {
+	nodes := func(items ...string) string { return `{"items":[` + strings.Join(items, ",") + `]}` }
+	for _, tc := range []struct {
+		name            string
+		configMap       string // "" = 404
+		controlPlane    string
+		master          string
+		id, origin, err string
+		is              error
+	}{
+		{name: "ConfigMap", configMap: `{"data":{"CLUSTER_ID":"abc"}}`, id: "abc", origin: "ConfigMap liqo/cluster-id"},
+		{name: "bad ConfigMap", configMap: `{"data":{"CLUSTER_ID":"A B"}}`, err: "correct it or delete the ConfigMap"},
+		{name: "oldest node", controlPlane: nodes(
+			`{"metadata":{"name":"b","uid":"uid-b","creationTimestamp":"2026-01-02T00:00:00Z"}}`,
+			`{"metadata":{"name":"a","uid":"uid-a","creationTimestamp":"2026-01-01T00:00:00Z"}}`,
+			`{"metadata":{"name":"c","uid":"uid-c","creationTimestamp":"2026-01-03T00:00:00Z"}}`),
+			id: "uid-a", origin: "UID of node a"},
+		{name: "older label", master: nodes(`{"metadata":{"name":"m","uid":"uid-m"}}`), id: "uid-m", origin: "UID of node m"},
+		{name: "ConfigMap without the key", configMap: `{"data":{}}`, master: nodes(`{"metadata":{"name":"m","uid":"uid-m"}}`), id: "uid-m", origin: "UID of node m"},
+		{name: "nothing", err: "knows no ID", is: ErrNoClusterID},
+		{name: "no JSON", configMap: `<html>`, err: "read /api/v1/namespaces/liqo/configmaps/cluster-id"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				var text string
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/configmaps/cluster-id"):
+					text = tc.configMap
+				case strings.Contains(r.URL.Query().Get("labelSelector"), "control-plane"):
+					text = tc.controlPlane + strings.Repeat(`{"items":[]}`, 1-min(1, len(tc.controlPlane)))
+				default:
+					text = tc.master + strings.Repeat(`{"items":[]}`, 1-min(1, len(tc.master)))
+				}
+				if text == "" {
+					w.WriteHeader(http.StatusNotFound)
+					text = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+				}
+				_, _ = w.Write([]byte(text))
+			}))
+			defer server.Close()
+			path := filepath.Join(t.TempDir(), "config")
+			write(t, path, kubeconfigText(server.URL))
+			id, origin, err := ClusterIDFromAPI(t.Context(), path, "liqo")
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) || tc.is != nil && !errors.Is(err, tc.is) {
+					t.Errorf("error %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil || string(id) != tc.id || origin != tc.origin {
+				t.Errorf("got %s, %s, %v", id, origin, err)
+			}
+		})
+	}
+	if _, _, err := ClusterIDFromAPI(t.Context(), KubeconfigNone, "liqo"); !errors.Is(err, ErrSwitchedOff) {
+		t.Errorf("switched off: %v", err)
+	}
+}
+
+// TestManifestsParse makes sure that no manifest is left out for being broken.
+func TestManifestsParse(t *testing.T) {
+	for _, m := range api.CRDs() {
+		var v map[string]any
+		if err := yaml.Unmarshal(m.YAML, &v); err != nil || !managedByAgent(v) {
+			t.Errorf("%s: %v, managed by agent %v", m.Name, err, managedByAgent(v))
+		}
+	}
+}
+
+func TestDependencies(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	// Each of these adds megabytes to the binary.
+	for _, pkg := range strings.Fields(string(out)) {
+		for _, no := range []string{"k8s.io/api/", "k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic", "k8s.io/client-go/informers", "sigs.k8s.io/controller-runtime"} {
+			if strings.HasPrefix(pkg, no) {
+				t.Errorf("imports %s", pkg)
+			}
+		}
+		if own, ok := strings.CutPrefix(pkg, "liqo.io/agent/"); ok && own != "api" && own != "peer" && own != "peering" {
+			t.Errorf("imports %s, which is not below it", pkg)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package peering
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+func versioned(fc *api.ForeignCluster, version int) *api.ForeignCluster {
+	return changed(fc, func(fc *api.ForeignCluster) { fc.ResourceVersion = strconv.Itoa(version) })
+}
+
+func TestStore(t *testing.T) {
+	var told []peer.ClusterID
+	s := newStore(func(id peer.ClusterID) { told = append(told, id) })
+	heard := func(want ...peer.ClusterID) {
+		t.Helper()
+		slices.Sort(told)
+		slices.Sort(want)
+		if !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+		told = nil
+	}
+	version := func(want string) {
+		t.Helper()
+		got := ""
+		if about := s.about(testID); len(about) > 0 {
+			got = about[0].ResourceVersion
+		}
+		if got != want {
+			t.Errorf("the store has version %q, want %q", got, want)
+		}
+	}
+	fc := made(barn())
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	select {
+	case <-s.synced:
+		t.Error("synced before the first list")
+	default:
+	}
+	must(s.Replace(nil, "5"))
+	<-s.synced
+	must(s.Add(versioned(fc, 9)))
+	heard(testID)
+	version("9")
+
+	// The answer to a write of ours comes before its event, which is no news then.
+	s.wrote(versioned(fc, 12))
+	heard()
+	must(s.Update(versioned(fc, 10)))
+	heard()
+	version("12")
+
+	// A list that is older than our write neither reverts nor removes it.
+	must(s.Replace([]any{versioned(fc, 11)}, "11"))
+	version("12")
+	must(s.Replace(nil, "11"))
+	version("12")
+	must(s.Update(versioned(fc, 12)))
+	heard()
+	must(s.Replace(nil, "13"))
+	version("")
+	heard(testID)
+
+	// An older history, after the API server was restored from a backup, counts in full.
+	must(s.Add(versioned(fc, 20)))
+	must(s.Add(versioned(manual("mine", testID), 21)))
+	heard(testID, testID, "mine")
+	must(s.Replace([]any{versioned(fc, 7)}, "8"))
+	version("7")
+	heard(testID, "mine")
+	if s.len() != 1 {
+		t.Errorf("%d objects are left", s.len())
+	}
+
+	// Our own delete; the event for another object of that name does not count.
+	s.deleted(Action{Name: fc.Name, UID: "another"})
+	version("7")
+	s.deleted(Action{Name: fc.Name, UID: fc.UID})
+	version("")
+	heard()
+
+	// An object under a cluster's name concerns both clusters.
+	must(s.Add(versioned(manual(string(testID), "other"), 30)))
+	heard(testID, "other")
+	if n := len(s.about(testID)); n != 1 {
+		t.Errorf("%d objects about the cluster whose name is taken", n)
+	}
+	must(s.Delete(versioned(manual(string(testID), "other"), 31)))
+	heard(testID, "other")
+	if len(s.ids()) != 0 || s.len() != 0 {
+		t.Errorf("left: %v", s.ids())
+	}
+}
+
+// TestStoreConverges delivers random histories of a few objects the way a
+// reflector does, mixed with answers to writes, and compares the outcome.
+func TestStoreConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStore(func(peer.ClusterID) {})
+		truth := map[string]*api.ForeignCluster{}
+		clock := 1
+		var events []func()
+		deliver := func(n int) {
+			for range min(n, len(events)) {
+				events[0]()
+				events = events[1:]
+			}
+		}
+		list := func() {
+			var items []any
+			for _, fc := range truth {
+				items = append(items, fc.DeepCopy())
+			}
+			events = nil
+			_ = s.Replace(items, strconv.Itoa(clock))
+		}
+		list()
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+			clock++
+			switch rapid.SampledFrom([]string{"write", "own-write", "delete", "own-delete", "deliver", "relist"}).Draw(t, "step") {
+			case "write", "own-write":
+				fc := versioned(manual(name, peer.ClusterID("id-"+rapid.SampledFrom([]string{"1", "2"}).Draw(t, "id"))), clock)
+				if old := truth[name]; old != nil {
+					fc.UID, fc.Spec = old.UID, old.Spec
+				}
+				truth[name] = fc
+				events = append(events, func() { _ = s.Update(fc.DeepCopy()) })
+				if rapid.Bool().Draw(t, "ours") {
+					s.wrote(fc.DeepCopy())
+				}
+			case "delete", "own-delete":
+				if fc := truth[name]; fc != nil {
+					delete(truth, name)
+					gone := versioned(fc, clock)
+					events = append(events, func() { _ = s.Delete(gone) })
+					if rapid.Bool().Draw(t, "ours") {
+						s.deleted(Action{Name: name, UID: fc.UID})
+					}
+				}
+			case "deliver":
+				deliver(rapid.IntRange(1, 5).Draw(t, "events"))
+			case "relist":
+				list()
+			}
+		}
+		deliver(len(events))
+		if s.len() != len(truth) {
+			t.Fatalf("%d objects, want %d", s.len(), len(truth))
+		}
+		byID := map[peer.ClusterID]int{}
+		for name, fc := range truth {
+			byID[peer.ClusterID(fc.ClusterID())]++
+			if got := s.objects[name]; got == nil || got.ResourceVersion != fc.ResourceVersion {
+				t.Fatalf("%s is %+v, want version %s", name, got, fc.ResourceVersion)
+			}
+		}
+		for id, n := range byID {
+			if got := len(s.about(id)); got != n {
+				t.Fatalf("%d objects about %s, want %d", got, id, n)
+			}
+		}
+		if len(s.ids()) != len(byID) {
+			t.Fatalf("index has %v, want %v", s.ids(), byID)
+		}
+	})
+}
