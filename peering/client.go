@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -114,8 +115,8 @@ func (c *client) do(ctx context.Context, a Action) (*api.ForeignCluster, error) 
 		}
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		err = c.rest.Delete().Resource(api.PluralForeignClusters).Name(a.Name).Body(options).
-			SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx).Error()
+		_, err = body(c.rest.Delete().Resource(api.PluralForeignClusters).Name(a.Name).Body(options).
+			SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx))
 		if err != nil {
 			return nil, fmt.Errorf("delete ForeignCluster %s: %w", a.Name, err)
 		}
@@ -197,12 +198,22 @@ func patch(ctx context.Context, request *rest.Request, object any, manager strin
 }
 
 // body returns the body of a successful answer, and the server's own words
-// about one that is not.
+// about one that is not, together with the pause that it asks for.
 func body(answer rest.Result) ([]byte, error) {
-	if err := answer.Error(); err != nil {
-		return nil, err
+	text, err := answer.Raw()
+	if err == nil {
+		return text, nil
 	}
-	return answer.Raw()
+	// The first error knows the headers and the second one the body.
+	seconds, asked := apierrors.SuggestsClientDelay(err)
+	err = answer.Error()
+	if status := (*apierrors.StatusError)(nil); asked && errors.As(err, &status) {
+		if status.ErrStatus.Details == nil {
+			status.ErrStatus.Details = &metav1.StatusDetails{}
+		}
+		status.ErrStatus.Details.RetryAfterSeconds = int32(seconds)
+	}
+	return nil, err
 }
 
 // getJSON reads any other resource into a struct of ours.

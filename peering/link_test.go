@@ -79,6 +79,13 @@ func TestLink(t *testing.T) {
 	if lost != nil {
 		t.Fatal("lost by our own doing")
 	}
+	// Nor does a request that took long while others were answered.
+	send(ctx, http.MethodGet, http.StatusOK, nil)
+	l.failed(now.Add(-time.Minute), refused)
+	if lost != nil {
+		t.Fatal("lost while the server answers")
+	}
+	send(ctx, http.MethodGet, http.StatusOK, nil)
 	// One long silence is enough.
 	takes = 10 * time.Second
 	send(ctx, http.MethodGet, 0, context.DeadlineExceeded)

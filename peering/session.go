@@ -31,6 +31,8 @@ const (
 	// refusedRetry is the pause after the API server refused an object as invalid:
 	// only another object can help, and that comes by itself.
 	refusedRetry = 5 * time.Minute
+	// longestWish bounds the pause that the API server may ask for.
+	longestWish = time.Minute
 	// unsettledRetry is the pause before a decision that waits for discovery to
 	// settle is looked at again.
 	unsettledRetry = time.Second
@@ -185,7 +187,7 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 		}
 		pause := jitter(s.retry.When(id))
 		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
-			pause += time.Duration(seconds) * time.Second
+			pause += min(time.Duration(seconds)*time.Second, longestWish)
 		}
 		s.cfg.Logger.Debug("writing a ForeignCluster failed, trying again", "cluster", id, "in", pause, "error", err)
 		s.queue.AddAfter(id, pause)
