@@ -73,8 +73,20 @@ func conflictChecks() []Check {
 			}
 			return l.refuse(at, 900*time.Millisecond, "a reaction", l.reacts)
 		}},
-		{"11", Must, "ignores a response from off the link", func(ctx context.Context, l *Lab) error {
+		// What is sent to the group counts as local wherever it claims to come
+		// from; what is sent to us directly has to come from the link.
+		{"11", Must, "ignores a unicast response from off the link", func(ctx context.Context, l *Lab) error {
 			return l.ignores(ctx, l.conflicting, fromBeyond)
+		}},
+		{"11", Should, "ignores a unicast query from off the link", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			at, err := l.send(query(l.srv.Hdr.Name, dns.TypeSRV), fromBeyond)
+			if err != nil {
+				return err
+			}
+			return l.refuse(at, answerTime, "an answer", func(s seen) bool { return s.msg.Response })
 		}},
 		{"6", Must, "ignores a response from another port than 5353", func(ctx context.Context, l *Lab) error {
 			return l.ignores(ctx, l.conflicting, legacy)

@@ -308,7 +308,7 @@ const (
 	multicast  sending = iota // from port 5353 to the group
 	legacy                    // from another port to the group
 	direct                    // from port 5353 to the subject's own address
-	fromBeyond                // from port 5353 of an off-link address to the group
+	fromBeyond                // from port 5353 of an off-link address to the subject's own address
 )
 
 // send sends a message and returns when it did.
@@ -329,7 +329,7 @@ func (l *Lab) sendRaw(b []byte, how sending) (time.Time, error) {
 	case direct:
 		to = netip.AddrPortFrom(l.subject.Addr, 5353)
 	case fromBeyond:
-		conn = l.away
+		conn, to = l.away, netip.AddrPortFrom(l.subject.Addr, 5353)
 	}
 	at := time.Now()
 	_, err := conn.WriteToUDPAddrPort(b, to)

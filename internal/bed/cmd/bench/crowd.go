@@ -67,7 +67,7 @@ func (r *scenarioRun) scan(b *bed.Bed, x *box, c *crowd.Crowd) scanned {
 	}
 	capture := b.LAN().Capture()
 	at := time.Now()
-	p := x.host.Start(bed.Cmd{Name: "scan", Args: []string{x.bin, "scan", "--watch", "-o", "json", "--no-verify"}})
+	p := x.host.Start(bed.Cmd{Name: "scan", Args: []string{x.bin, "scan", "--watch", "--stats", "-o", "json"}})
 	from := netip.MustParseAddr("10.77.0.1")
 	query := r.packetFrom(capture, from, at, "query", isQuery)
 	ctx, cancel := context.WithDeadline(r.Context(), query.Add(watchTime))
@@ -200,14 +200,13 @@ func measureNeighbours(r *scenarioRun) {
 	b := bed.New(r)
 	x := r.box(b, "a", "10.77.0.1/16")
 	x.kube = b.StartKubes(r.Context(), x.host)[0]
+	// A first start makes the state file, the CRD and the namespace: what is
+	// measured is meeting the neighbours.
 	x.start()
 	r.await(60*time.Second, "connected", func() error { return connected(x) })
-	began := time.Now()
-	r.newCrowd(b, crowd.Options{Size: crowdSize, Endpoints: true})
-	// The agent asked before the crowd was there: somebody new asks at once
-	// when he starts, and so does an agent, so start it now.
 	x.stop()
-	began = x.start()
+	r.newCrowd(b, crowd.Options{Size: crowdSize, Endpoints: true})
+	began := x.start()
 	n := 0
 	done := x.when(120*time.Second, "all neighbours", func(all map[string]foreign) bool {
 		n = 0
