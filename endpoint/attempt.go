@@ -64,7 +64,6 @@ func (c *Client) attempt(ctx context.Context, target Target, cand candidate) (Re
 	if target.ID != "" && identity.ClusterID != target.ID {
 		return fail(ReasonWrongID, fmt.Errorf("says it is cluster %s, not %s", identity.ClusterID, target.ID))
 	}
-	c.memory.keepAddr(check.got, cand.addr)
 	result := Result{Identity: identity, Fingerprint: check.got, Addr: cand.addr, URL: cand.url}
 	if result.URL == "" {
 		result.URL = endpointURL(cand.addr)

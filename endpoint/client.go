@@ -29,9 +29,8 @@ type ClientConfig struct {
 	SelfFingerprint peer.Fingerprint
 	// Timeout limits one Identify as a whole; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// MaxSessions is for how many peers the TLS session and the last good
-	// address are remembered; the least recently seen are forgotten. 0 means
-	// DefaultMaxSessions.
+	// MaxSessions is for how many peers the TLS session is remembered; the least
+	// recently seen are forgotten. 0 means DefaultMaxSessions.
 	MaxSessions int
 }
 
@@ -41,7 +40,8 @@ type Target struct {
 	ID peer.ClusterID
 	// Fingerprint is the expected key; zero accepts any, and learns it.
 	Fingerprint peer.Fingerprint
-	// Addrs are the addresses to try. Link-local IPv6 addresses need a zone.
+	// Addrs are the addresses to try, the most promising first. Link-local IPv6
+	// addresses need a zone, and are tried last.
 	Addrs []netip.AddrPort
 	// URL is https://host[:port], tried after Addrs failed. The host may be a
 	// name; without a port it is 443.
@@ -96,8 +96,8 @@ func (c *Client) clock() time.Time {
 	return time.Unix(0, 0).Add(time.Since(c.start))
 }
 
-// Forget drops what is remembered about the holder of fp: the TLS session and
-// the address. It is never needed for correctness, only to free memory early.
+// Forget drops the TLS session with the holder of fp. It is never needed for
+// correctness, only to free memory early.
 func (c *Client) Forget(fp peer.Fingerprint) { c.memory.forget(fp) }
 
 // Identify connects to the target's addresses, several at a time if they are
@@ -113,7 +113,7 @@ func (c *Client) Identify(ctx context.Context, target Target) (Result, error) {
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 
-	candidates, failures := order(target.Addrs, c.memory.lastGood(target.Fingerprint))
+	candidates, failures := order(target.Addrs)
 	result, ok, failed := c.race(limited, target, candidates)
 	failures = append(failures, failed...)
 	if !ok && target.URL != "" && limited.Err() == nil {
@@ -167,7 +167,7 @@ func resolve(ctx context.Context, raw string) ([]candidate, error) {
 	for _, a := range addrs {
 		ports = append(ports, netip.AddrPortFrom(a, port))
 	}
-	candidates, failures := order(ports, netip.AddrPort{})
+	candidates, failures := order(ports)
 	if len(candidates) == 0 {
 		return nil, fmt.Errorf("endpoint URL %q: %w", raw, mostTelling(failures, false))
 	}

@@ -190,9 +190,6 @@ func TestOtherHoldersOfAnAddressAreStepped(t *testing.T) {
 	if err != nil || got.Addr != list[3] {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if c.memory.lastGood(right.key.Fingerprint()) != list[3] {
-		t.Error("the good address is not remembered")
-	}
 }
 
 // Nothing of HTTP may reach a holder of the wrong key.
@@ -377,23 +374,19 @@ func TestOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		in, want []netip.AddrPort
-		lastGood netip.AddrPort
 		failures int
 	}{
 		{"families take turns", addrs(ap("10.0.0.1:1"), ap("10.0.0.2:1"), ap("[fd00::1]:1"), ap("[fd00::2]:1"), ap("[fd00::3]:1")),
-			addrs(ap("10.0.0.1:1"), ap("[fd00::1]:1"), ap("10.0.0.2:1"), ap("[fd00::2]:1"), ap("[fd00::3]:1")), netip.AddrPort{}, 0},
+			addrs(ap("10.0.0.1:1"), ap("[fd00::1]:1"), ap("10.0.0.2:1"), ap("[fd00::2]:1"), ap("[fd00::3]:1")), 0},
 		{"first family first", addrs(ap("[fd00::1]:1"), ap("[fd00::2]:1"), ap("10.0.0.1:1")),
-			addrs(ap("[fd00::1]:1"), ap("10.0.0.1:1"), ap("[fd00::2]:1")), netip.AddrPort{}, 0},
+			addrs(ap("[fd00::1]:1"), ap("10.0.0.1:1"), ap("[fd00::2]:1")), 0},
 		{"link-local last", addrs(ap("[fe80::1%eth0]:1"), ap("169.254.0.1:1"), ap("10.0.0.1:1")),
-			addrs(ap("10.0.0.1:1"), ap("[fe80::1%eth0]:1"), ap("169.254.0.1:1")), netip.AddrPort{}, 0},
-		{"last good first", addrs(ap("10.0.0.1:1"), ap("[fd00::1]:1"), ap("[fe80::1%eth0]:1")),
-			addrs(ap("[fe80::1%eth0]:1"), ap("10.0.0.1:1"), ap("[fd00::1]:1")), ap("[fe80::1%eth0]:1"), 0},
-		{"last good is gone", addrs(ap("10.0.0.1:1")), addrs(ap("10.0.0.1:1")), ap("10.0.0.9:1"), 0},
-		{"twice", addrs(ap("10.0.0.1:1"), ap("[::ffff:10.0.0.1]:1"), ap("10.0.0.1:2")), addrs(ap("10.0.0.1:1"), ap("10.0.0.1:2")), netip.AddrPort{}, 0},
-		{"unusable", addrs(ap("0.0.0.0:1"), ap("10.0.0.1:0"), ap("[fe80::1]:1"), ap("[ff02::fb%eth0]:1"), ap("255.255.255.255:1")), nil, netip.AddrPort{}, 5},
-		{"too many", many, many[:maxCandidates], netip.AddrPort{}, 1},
+			addrs(ap("10.0.0.1:1"), ap("[fe80::1%eth0]:1"), ap("169.254.0.1:1")), 0},
+		{"twice", addrs(ap("10.0.0.1:1"), ap("[::ffff:10.0.0.1]:1"), ap("10.0.0.1:2")), addrs(ap("10.0.0.1:1"), ap("10.0.0.1:2")), 0},
+		{"unusable", addrs(ap("0.0.0.0:1"), ap("10.0.0.1:0"), ap("[fe80::1]:1"), ap("[ff02::fb%eth0]:1"), ap("255.255.255.255:1")), nil, 5},
+		{"too many", many, many[:maxCandidates], 1},
 	} {
-		got, failures := order(tc.in, tc.lastGood)
+		got, failures := order(tc.in)
 		if len(got) != len(tc.want) || len(failures) != tc.failures {
 			t.Errorf("%s: %v, %v", tc.name, got, failures)
 			continue
@@ -424,16 +417,16 @@ func TestURLOfALinkLocalAddress(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	m := newMemory(3)
 	fp := func(i byte) peer.Fingerprint { return peer.Fingerprint{i} }
-	addr := netip.MustParseAddrPort("10.0.0.1:1")
+	known := func(fp peer.Fingerprint) bool { _, ok := m.byKey[fp]; return ok }
 	for i := range byte(10) {
-		m.keepAddr(fp(i+1), addr)
-		m.keepAddr(fp(1), addr) // in use all the time
+		m.touch(fp(i + 1))
+		m.touch(fp(1)) // in use all the time
 	}
-	if len(m.byKey) != 3 || m.used.Len() != 3 || m.lastGood(fp(1)) != addr || m.lastGood(fp(2)).IsValid() {
+	if len(m.byKey) != 3 || m.used.Len() != 3 || !known(fp(1)) || known(fp(2)) {
 		t.Errorf("%d entries", len(m.byKey))
 	}
 	m.forget(fp(1))
-	if len(m.byKey) != 2 || m.lastGood(fp(1)).IsValid() {
+	if len(m.byKey) != 2 || known(fp(1)) {
 		t.Error("not forgotten")
 	}
 	m.forget(fp(77))

@@ -3,7 +3,6 @@ package endpoint
 import (
 	"container/list"
 	"crypto/tls"
-	"net/netip"
 	"sync"
 
 	"liqo.io/agent/peer"
@@ -29,30 +28,12 @@ type memory struct {
 
 type remembered struct {
 	fp     peer.Fingerprint
-	addr   netip.AddrPort // where it last answered
 	ticket []byte
 	state  []byte // tls.SessionState, encoded; nil if there is no session
 }
 
 func newMemory(limit int) *memory {
 	return &memory{limit: limit, byKey: make(map[peer.Fingerprint]*list.Element)}
-}
-
-// lastGood returns the address where the holder of fp last answered, or zero.
-func (m *memory) lastGood(fp peer.Fingerprint) netip.AddrPort {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e, ok := m.byKey[fp]; ok {
-		return e.Value.(*remembered).addr
-	}
-	return netip.AddrPort{}
-}
-
-// keepAddr remembers where the holder of fp answered.
-func (m *memory) keepAddr(fp peer.Fingerprint, addr netip.AddrPort) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.touch(fp).addr = addr
 }
 
 // session returns a TLS session with the holder of fp, if there is one.

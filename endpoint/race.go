@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 )
 
@@ -32,11 +31,11 @@ type candidate struct {
 }
 
 // order returns the usable addresses in the order to try them in, and the
-// failures of those that cannot be used. The last good address comes first;
-// then the others, families taking turns beginning with that of the first
-// address given (RFC 8305 section 4), link-local ones last: a peer's URL is
-// shown to people and other hosts, and a link-local one means nothing to them.
-func order(addrs []netip.AddrPort, lastGood netip.AddrPort) ([]candidate, []*Error) {
+// failures of those that cannot be used: as given, but with the families taking
+// turns beginning with that of the first address (RFC 8305 section 4), and
+// link-local ones last: a peer's URL is shown to people and other hosts, and a
+// link-local one means nothing to them.
+func order(addrs []netip.AddrPort) ([]candidate, []*Error) {
 	var failures []*Error
 	var families [2][]netip.AddrPort // routable, by family
 	var local []netip.AddrPort
@@ -80,9 +79,6 @@ func order(addrs []netip.AddrPort, lastGood netip.AddrPort) ([]candidate, []*Err
 		}
 	}
 	sorted = append(sorted, local...)
-	if i := slices.Index(sorted, lastGood); i > 0 {
-		sorted = slices.Insert(slices.Delete(sorted, i, i+1), 0, lastGood)
-	}
 	candidates := make([]candidate, len(sorted))
 	for i, a := range sorted {
 		candidates[i].addr = a
