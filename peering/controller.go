@@ -19,7 +19,8 @@ type Registry interface {
 	// IDs returns every cluster of which anything is known.
 	IDs() []peer.ClusterID
 	// Settled reports whether discovery has had the time to see who is there. While
-	// it is false, no ForeignCluster is deleted. It never becomes false again.
+	// it is false, no ForeignCluster of a cluster that Peer knows nothing about is
+	// deleted. It never becomes false again.
 	Settled() bool
 }
 

@@ -19,7 +19,8 @@ type Observed struct {
 	// Peer is what the registry knows about it; nil when it knows nothing.
 	Peer *peer.Peer
 	// Settled is true once discovery has had the time to see who is there. Before
-	// that, a peer that was not seen is unknown, not gone.
+	// that, a cluster of which the registry knows nothing is unknown, not gone. A
+	// peer that the registry calls lost is gone at any time.
 	Settled bool
 	// Objects are the ForeignClusters that name ID in their spec, and the one whose
 	// name is ID, in any order.
@@ -128,7 +129,7 @@ func (obs Observed) present() bool {
 }
 
 // gone reports whether the cluster is known not to be there.
-func (obs Observed) gone() bool { return obs.Settled && obs.unseen() }
+func (obs Observed) gone() bool { return obs.unseen() && (obs.Peer != nil || obs.Settled) }
 
 // unseen reports whether nothing was seen of the cluster, for whatever reason.
 func (obs Observed) unseen() bool { return obs.Peer == nil || obs.Peer.Phase == peer.PhaseLost }

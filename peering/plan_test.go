@@ -125,7 +125,7 @@ func TestPlan(t *testing.T) {
 		{"a conflict", Observed{Peer: with(barn(), func(p *peer.Peer) { p.Conflict = &peer.Conflict{Fingerprint: otherKey, Addr: "192.0.2.7:6447"} }), Objects: []*api.ForeignCluster{made(barn())}}, "update-status ID"},
 		{"lost", Observed{Peer: phase(peer.PhaseLost), Settled: true, Objects: []*api.ForeignCluster{made(barn())}}, "delete ID"},
 		{"lost, joined", Observed{Peer: phase(peer.PhaseLost), Settled: true, Objects: []*api.ForeignCluster{changed(made(barn()), join)}}, "update-status ID"},
-		{"lost, not settled", Observed{Peer: phase(peer.PhaseLost), Objects: []*api.ForeignCluster{made(barn())}}, ""},
+		{"lost, not settled", Observed{Peer: phase(peer.PhaseLost), Objects: []*api.ForeignCluster{made(barn())}}, "delete ID"},
 		{"unknown after a restart", Observed{Objects: []*api.ForeignCluster{made(barn())}}, ""},
 		{"seen again after a restart, not verified", Observed{Peer: phase(peer.PhaseUnverified), Settled: true, Objects: []*api.ForeignCluster{made(barn())}}, ""},
 		{"unknown, settled", Observed{Settled: true, Objects: []*api.ForeignCluster{made(barn())}}, "delete ID"},
@@ -335,7 +335,7 @@ func TestPlanProperties(t *testing.T) {
 					if fc == nil || fc.Spec.Join || !fc.CreatedByAgent() || a.UID == "" {
 						t.Fatalf("deletes %+v", fc)
 					}
-					if !replaced && (!settled || p != nil && p.Phase != peer.PhaseLost) {
+					if !replaced && (p == nil && !settled || p != nil && p.Phase != peer.PhaseLost) {
 						t.Fatalf("deletes without knowing that the peer is gone: settled %v, peer %+v", settled, p)
 					}
 				}
