@@ -159,16 +159,23 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	return s.recorder.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }
 
-// upkeep drops old history once a day.
+// upkeep checks the whole database once, and drops old history once a day.
 func (s *session) upkeep(ctx context.Context) error {
 	// Not at once: the start belongs to finding the neighbours.
 	timer := time.NewTimer(time.Minute)
 	defer timer.Stop()
-	for {
+	for checked := false; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+		}
+		if !checked {
+			checked = true
+			if err := s.store.Check(ctx); err != nil && ctx.Err() == nil {
+				s.logger.Error("the state database is damaged", "error", err)
+				s.report("state", err.Error(), "restart the agent: it saves what can be read into a new database")
+			}
 		}
 		if _, err := s.store.Prune(ctx, s.config().State.History); err != nil && ctx.Err() == nil {
 			s.logger.Warn("old history could not be dropped", "error", err)
