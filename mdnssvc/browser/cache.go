@@ -55,6 +55,16 @@ func (r *record) end(now time.Time, why ending) {
 	}
 }
 
+// resume takes a goodbye back that turned out not to be its owner's.
+func (r *record) resume(now time.Time) {
+	if r.ending != goodbye {
+		return
+	}
+	if at := r.received.Add(min(time.Duration(r.ttl)*time.Second, maxTTL)); at.After(now) {
+		r.ending, r.expires = 0, at
+	}
+}
+
 func (r *record) expired(now time.Time) bool { return due(r.expires, now) }
 
 func (r *record) life() time.Duration { return r.expires.Sub(r.received) }

@@ -262,6 +262,7 @@ func (h *host) receive(now time.Time, addr netip.Addr, hdr *dns.RR_Header) wire.
 	if hdr.Ttl == 0 {
 		if at >= 0 {
 			set[at].end(now, goodbye)
+			h.question(now)
 		}
 		return ""
 	}
@@ -294,6 +295,20 @@ func (h *host) receive(now time.Time, addr netip.Addr, hdr *dns.RR_Header) wire.
 		}
 	}
 	return drop
+}
+
+// question is to a host without an address that stays what link.question is to
+// an instance.
+func (h *host) question(now time.Time) {
+	for f := range h.addrs {
+		if slices.ContainsFunc(h.addrs[f], func(a address) bool { return a.ending == 0 }) {
+			return
+		}
+	}
+	if h.found > 0 && h.check.start.IsZero() {
+		h.check = check{start: now}
+		h.link.enqueue(now, h, h.link.b.between(minFirst, maxFirst))
+	}
 }
 
 // receiveNSEC takes in which address types the host says it does not have. An

@@ -77,7 +77,7 @@ func (i *instance) ask(now time.Time, types []uint16) (_ []uint16, first bool) {
 	checking := due(i.check.next(), now)
 	first = !checking && (!retry || i.resolve.tries == 0)
 	for k, r := range [2]*record{&i.srv, &i.txt} {
-		want := checking && int(i.check.step)%2 == k
+		want := checking && (int(i.check.step)%2 == k || r.ending == goodbye)
 		switch {
 		case !r.live():
 			want = want || retry
@@ -173,6 +173,7 @@ func (i *instance) spare(now time.Time) {
 func (i *instance) receivePTR(now time.Time, ttl uint32) {
 	if ttl == 0 {
 		i.ptr.end(now, goodbye)
+		i.link.question(now, i)
 		return
 	}
 	i.ptr.set(now, ttl, i.link.jitter(now))
@@ -196,6 +197,7 @@ func (i *instance) receiveSRV(now time.Time, rr *dns.SRV) wire.DropReason {
 		// The goodbye for a record that was replaced already means nothing.
 		if same {
 			i.srv.end(now, goodbye)
+			i.link.question(now, i)
 		}
 		return ""
 	}
@@ -203,7 +205,7 @@ func (i *instance) receiveSRV(now time.Time, rr *dns.SRV) wire.DropReason {
 		return "" // the lesser of several in one message
 	}
 	i.srv.set(now, rr.Hdr.Ttl, i.link.jitter(now))
-	i.alive()
+	i.alive(now)
 	i.port, i.priority, i.message = rr.Port, rr.Priority, i.link.b.messages
 	if i.host == nil || i.host.key != key {
 		i.setHost(i.link.host(now, key, rr.Target, i))
@@ -222,11 +224,12 @@ func (i *instance) receiveTXT(now time.Time, rr *dns.TXT) wire.DropReason {
 	if rr.Hdr.Ttl == 0 {
 		if i.txt.live() && slices.Equal(i.text, rr.Txt) {
 			i.txt.end(now, goodbye)
+			i.link.question(now, i)
 		}
 		return ""
 	}
 	i.txt.set(now, rr.Hdr.Ttl, i.link.jitter(now))
-	i.alive()
+	i.alive(now)
 	i.text = rr.Txt
 	return ""
 }
@@ -238,8 +241,12 @@ const (
 	stringOverhead = 16
 )
 
-// alive notes that the instance answered.
-func (i *instance) alive() {
+// alive notes that the instance answered. Whoever says goodbye answers no more,
+// so a goodbye that waits to take effect was not its own.
+func (i *instance) alive(now time.Time) {
+	i.ptr.resume(now)
+	i.srv.resume(now)
+	i.txt.resume(now)
 	i.check = check{}
 	i.poof = poof{}
 }

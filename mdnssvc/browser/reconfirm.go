@@ -100,3 +100,17 @@ func (l *link) reconfirm(now time.Time, i *instance) {
 		h.schedule()
 	}
 }
+
+// question asks for the records of an instance that said goodbye, because
+// anybody on the link can say that for it. Its owner, should it be alive, sees
+// the goodbye too and announces itself again (RFC 6762 section 6.6), but perhaps
+// that packet is lost, or the goodbye was sent to this host alone. The question
+// does not hold up a true goodbye: nobody answers, and the records end when their
+// second is over. Other hosts heard it as well, hence the random delay.
+func (l *link) question(now time.Time, i *instance) {
+	if !i.found || !i.check.start.IsZero() {
+		return
+	}
+	i.check = check{start: now}
+	l.enqueue(now, i, l.b.between(minFirst, maxFirst))
+}
