@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "liqo.io/agent"
+
+// layers say who may import whom: a package may import those of lower layers,
+// its own subpackages, and what sideways lists. Whoever adds a package gives it
+// a place here.
+var layers = map[string]int{
+	".":   4,
+	"cli": 3,
+
+	"agent": 2,
+
+	"peering": 1, "sharing": 1, "endpoint": 1, "mdnssvc": 1, "dnssd": 1, "ifwatch": 1, "trust": 1, "state": 1,
+
+	"api": 0, "peer": 0, "migrations": 0,
+}
+
+// sideways are the imports allowed within one layer.
+var sideways = map[string][]string{
+	"endpoint": {"trust"},
+	"mdnssvc":  {"ifwatch"},
+}
+
+// forbidden are packages that must not get into the binary, each with the reason.
+var forbidden = map[string]string{
+	"k8s.io/api":                               "the typed objects cost 3 MiB; api has the few that are needed",
+	"k8s.io/client-go/kubernetes":              "the typed clientset doubles the binary; use the dynamic client",
+	"k8s.io/client-go/dynamic/dynamicinformer": "it pulls in the typed clientset; build the informer on a ListWatch of our own",
+	"k8s.io/client-go/informers":               "it pulls in the typed clientset",
+	"sigs.k8s.io/controller-runtime":           "more than doubles the binary",
+	"github.com/mattn/go-sqlite3":              "needs cgo; use modernc.org/sqlite",
+	module + "/internal":                       "test beds and simulations are no part of the product",
+	"testing":                                  "belongs into tests",
+}
+
+// goList runs the go command as the build does, without cgo unless said.
+func goList(t *testing.T, cgo string, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+	out, err := cmd.Output()
+	if err != nil {
+		message := ""
+		if exit, ok := err.(*exec.ExitError); ok {
+			message = string(exit.Stderr)
+		}
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, message)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// top is the first element of a package's path within the module: "." for main.
+func top(importPath string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/"), "/")
+	return path.Clean(first)
+}
+
+func inside(importPath, tree string) bool {
+	return importPath == tree || strings.HasPrefix(importPath, tree+"/")
+}
+
+func TestImportsGoDownOnly(t *testing.T) {
+	for _, line := range goList(t, "0", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+		fields := strings.Fields(line)
+		from, imports := fields[0], fields[1:]
+		if inside(from, module+"/internal") {
+			continue // test beds may use what they test
+		}
+		layer, known := layers[top(from)]
+		if !known {
+			t.Errorf("%s has no place among the layers", from)
+			continue
+		}
+		for _, to := range imports {
+			switch {
+			case !inside(to, module):
+				if from == module+"/peer" && strings.Contains(to, ".") {
+					t.Errorf("%s imports %s: it is a leaf of the standard library only", from, to)
+				}
+			case top(to) == top(from):
+				// A parent is built from its parts, never the other way round.
+				if to != from && inside(from, to) {
+					t.Errorf("%s imports %s, which it is a part of", from, to)
+				}
+			case layers[top(to)] > layer, layers[top(to)] == layer && !slices.Contains(sideways[top(from)], top(to)):
+				t.Errorf("%s imports %s, which is not below it", from, to)
+			}
+		}
+	}
+}
+
+func TestWhatTheBinaryIsMadeOf(t *testing.T) {
+	for _, dep := range goList(t, "0", "-deps", ".") {
+		for tree, reason := range forbidden {
+			if inside(dep, tree) {
+				t.Errorf("the binary contains %s: %s", dep, reason)
+			}
+		}
+	}
+}
+
+func TestNoCgo(t *testing.T) {
+	for _, dep := range goList(t, "1", "-deps", "-f", `{{if and .CgoFiles (not .Standard)}}{{.ImportPath}}{{end}}`, ".") {
+		if dep != "" {
+			t.Errorf("%s uses cgo", dep)
+		}
+	}
+}
