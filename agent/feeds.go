@@ -57,7 +57,7 @@ func (s *session) sight(ctx context.Context, ev mdnssvc.Event) error {
 	if err != nil {
 		s.logger.Debug("an instance on the network is no cluster we understand",
 			"instance", ev.Instance.Name, "link", ev.Link, "error", err)
-		return s.recorder.Unsee(ctx, key, recorder.Absence{Reason: "it no longer describes itself rightly: " + err.Error(), Said: true})
+		return s.recorder.Unsee(ctx, key, recorder.Absence{Reason: "it no longer describes itself rightly: " + err.Error(), Expired: true})
 	}
 	return s.recorder.See(ctx, sighting)
 }

@@ -166,12 +166,10 @@ func (s *session) announcement(cfg config.Config) *responder.Announcement {
 }
 
 // remembered reports whether an instance belongs to a peer whose key we know,
-// so that a flood of others cannot push it out.
+// so that a flood of others cannot push it out. Of the names it would take after
+// conflicts only the first counts: anybody can announce any number of them.
 func (s *session) remembered(instance string) bool {
-	id := strings.ToLower(instance)
-	if base, _, renamed := strings.Cut(id, " ("); renamed {
-		id = base
-	}
+	id := strings.TrimSuffix(strings.ToLower(instance), " (2)")
 	p, ok := s.recorder.Peer(peer.ClusterID(id))
 	return ok && !p.Fingerprint.IsZero()
 }

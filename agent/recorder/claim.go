@@ -151,7 +151,8 @@ func (c *claim) nextCheck(now time.Time, interval time.Duration, jitter float64)
 
 // target builds what to check. Addresses that are new come first, because a
 // peer that just announced one has most likely left the others; then the one
-// that last answered; then the rest.
+// that last answered; then the rest. The one that last answered is tried in any
+// case: whoever announces other addresses for a peer need not be that peer.
 func (c *claim) target() endpoint.Target {
 	t := endpoint.Target{ID: c.id, Fingerprint: c.key}
 	add := func(a netip.AddrPort) {
@@ -165,12 +166,16 @@ func (c *claim) target() endpoint.Target {
 			add(a)
 		}
 	}
-	if len(current) == 0 || slices.Contains(current, c.addr) {
+	if slices.Contains(current, c.addr) {
 		add(c.addr)
 	}
 	for _, a := range current {
 		add(a)
 	}
+	if len(t.Addrs) == maxCandidates && !slices.Contains(t.Addrs, c.addr) {
+		t.Addrs = t.Addrs[:maxCandidates-1]
+	}
+	add(c.addr)
 	for _, s := range c.ordered() {
 		if s.URL != "" {
 			t.URL = s.URL

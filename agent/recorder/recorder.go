@@ -210,8 +210,9 @@ func (r *Recorder) see(s peer.Sighting) {
 		return
 	}
 	if old := r.byKey[s.Key()]; old != nil && (old.id != s.ClusterID || old.key != s.Fingerprint) {
-		// The instance now speaks for somebody else.
-		r.unsee(s.Key(), Absence{Reason: "its name is used by another cluster", Said: true})
+		// The instance now speaks for somebody else. Anybody can say so in a
+		// packet: it takes the endpoint's silence as well.
+		r.unsee(s.Key(), Absence{Reason: "its name is used by another cluster", Expired: true})
 	}
 	if r.entries[s.ClusterID] == nil && len(r.entries) >= r.cfg.Limit && !r.evict() {
 		return

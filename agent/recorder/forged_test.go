@@ -1,0 +1,66 @@
+package recorder
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// Whatever is announced in a peer's name, the peer stays while its endpoint
+// answers, and goes when it does not.
+func TestForgedRecordsOfAPeer(t *testing.T) {
+	stranger := netip.MustParseAddrPort("192.0.2.66:6447")
+	many := make([]netip.AddrPort, 0, 2*maxCandidates)
+	for i := range 2 * maxCandidates {
+		many = append(many, netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:6447", 100+i)))
+	}
+	for _, tc := range []struct {
+		name  string
+		forge func(t *testing.T, b *bench)
+	}{
+		{"another address", func(t *testing.T, b *bench) { b.see(t, sightingA(stranger)) }},
+		{"more addresses than are tried", func(t *testing.T, b *bench) { b.see(t, sightingA(many...)) }},
+		{"another key under its instance name", func(t *testing.T, b *bench) {
+			s := sightingA(stranger)
+			s.Fingerprint = keyB
+			b.see(t, s)
+		}},
+		{"another cluster under its instance name", func(t *testing.T, b *bench) {
+			s := sightingA(stranger)
+			s.ClusterID = "b"
+			b.see(t, s)
+		}},
+		{"our own ID under its instance name", func(t *testing.T, b *bench) {
+			s := sightingA(stranger)
+			s.ClusterID, s.Fingerprint = "self", keyB
+			b.see(t, s)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := start(t)
+				b.net.set(addr1, hostA())
+				b.see(t, sightingA(addr1))
+				settle(5 * time.Second)
+				tc.forge(t, b)
+				for range 10 {
+					settle(interval)
+					p := b.phase(t, "a", peer.PhasePresent)
+					if p.URL != "https://192.0.2.1:6447" || p.Conflict != nil || p.Fingerprint != keyA {
+						t.Fatalf("peer = %+v", p)
+					}
+				}
+				if len(b.store.events) != 1 || b.SelfConflict() != nil {
+					t.Errorf("history %+v, own conflict %v", b.store.events, b.SelfConflict())
+				}
+				b.net.set(addr1, nil)
+				settle(4 * interval)
+				b.phase(t, "a", peer.PhaseLost)
+			})
+		})
+	}
+}
