@@ -125,11 +125,6 @@ func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
 	c.identity, c.addr, c.url = res.Identity, res.Addr, res.URL
 	c.seenAt = now
 	c.fresh = nil
-	if len(c.sightings) == 0 && c.absent == absentExpired {
-		// Its records ended, its endpoint answers: multicast is broken
-		// somewhere, the peer is not gone.
-		c.absentReason = "no longer seen on the network, but its endpoint answers"
-	}
 }
 
 // nextCheck says when to check again after an outcome: every interval while

@@ -3,6 +3,8 @@ package recorder
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +58,9 @@ func TestForgedRecordsOfAPeer(t *testing.T) {
 				}
 				if len(b.store.events) != 1 || b.SelfConflict() != nil {
 					t.Errorf("history %+v, own conflict %v", b.store.events, b.SelfConflict())
+				}
+				if takenOver := !strings.Contains(tc.name, "address"); takenOver != slices.Contains(b.reconfirms, "eth0/a") {
+					t.Errorf("the instance's owner was asked for: %v", b.reconfirms)
 				}
 				b.net.set(addr1, nil)
 				settle(4 * interval)

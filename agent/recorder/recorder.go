@@ -250,6 +250,10 @@ func (r *Recorder) unsee(k peer.Key, why Absence) {
 		default:
 			r.schedule.plan(c, time.Now())
 		}
+		if c.verified && c.absent == absentExpired && k.Source == peer.LAN {
+			// If another now speaks under its name, the owner of the name speaks up.
+			r.cfg.Reconfirm(k.Link, k.Instance)
+		}
 	}
 	r.update(r.entries[c.id])
 }
