@@ -183,6 +183,13 @@ func TestChangesAreFollowedInPlace(t *testing.T) {
 	if after.Metadata.UID != before.Metadata.UID {
 		t.Error("the ForeignCluster was made anew for a new address")
 	}
+	barn.eventually("the old address is forgotten", func() error {
+		p, err := barn.peer(millID)
+		if err != nil || slices.Contains(p.Addresses, "10.77.0.2:6447") {
+			return fmt.Errorf("addresses %v, %v", p.Addresses, err)
+		}
+		return nil
+	})
 
 	mill.configure("[cluster]\nname = \"windmill\"\n\n[discovery]\ncheck_interval = \"1s\"\n")
 	mill.reload()

@@ -47,6 +47,7 @@ func scenarios() []scenario {
 		{"meet", measureMeeting},
 		{"crowd", measureCrowd},
 		{"crowd-lossy", measureLossyCrowd},
+		{"crowd-hasty", measureHastyCrowd},
 		{"neighbours", measureNeighbours},
 		{"idle", measureIdle},
 		{"rfc6762", measureRules},
