@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"liqo.io/agent/cli"
+)
+
+// page is one document, taken apart as far as these tests need it.
+type page struct {
+	path    string
+	text    string
+	prose   string   // without code
+	code    []string // lines of code blocks, and code spans
+	anchors []string // of its headings
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	codeSpan = regexp.MustCompile("`[^`]+`")
+	heading  = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+)
+
+func pages(t *testing.T) []page {
+	t.Helper()
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []page
+	for _, file := range append(files, "README.md", "CHANGELOG.md") {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := page{path: file, text: string(b)}
+		p.prose = fence.ReplaceAllStringFunc(p.text, func(block string) string {
+			p.code = append(p.code, strings.Split(block, "\n")...)
+			return ""
+		})
+		for _, h := range heading.FindAllStringSubmatch(p.prose, -1) {
+			p.anchors = append(p.anchors, anchor(h[1]))
+		}
+		p.prose = codeSpan.ReplaceAllStringFunc(p.prose, func(span string) string {
+			p.code = append(p.code, strings.Trim(span, "`"))
+			return ""
+		})
+		out = append(out, p)
+	}
+	return out
+}
+
+// anchor is the fragment by which a heading is linked to.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
+}
+
+func TestDocsLinksResolve(t *testing.T) {
+	all := pages(t)
+	found := 0
+	for _, p := range all {
+		for _, m := range link.FindAllStringSubmatch(p.prose, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			found++
+			file, fragment, _ := strings.Cut(m[1], "#")
+			target := p.path
+			if file != "" {
+				target = path.Join(path.Dir(p.path), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", p.path, m[1], err)
+				continue
+			}
+			if fragment == "" {
+				continue
+			}
+			if i := slices.IndexFunc(all, func(o page) bool { return o.path == target }); i < 0 || !slices.Contains(all[i].anchors, fragment) {
+				t.Errorf("%s links to %s, where no heading is called that", p.path, m[1])
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d links were found: is this test still looking in the right places?", found)
+	}
+}
+
+// shown finds commands of the agent in a line of code: at its start, or where a
+// shell would begin a command.
+var shown = regexp.MustCompile(`(?:^|\$ |\| |&& |; |try: |: )(?:sudo )?(?:[A-Z_]+=\S+ )*liqo-agent((?: +[^\s|;&#]+)+)`)
+
+// help returns what the program prints about a command, and false when there is
+// no such command.
+func help(t *testing.T, words []string) (string, bool) {
+	t.Helper()
+	var out bytes.Buffer
+	app := cli.New(cli.Options{Stdout: &out, Stderr: &out, Now: time.Now})
+	err := app.Run(t.Context(), append([]string{cli.Name, "help"}, words...))
+	return out.String(), err == nil
+}
+
+func TestDocsShowCommandsThatExist(t *testing.T) {
+	var checked []string
+	for _, p := range pages(t) {
+		for _, line := range p.code {
+			for _, m := range shown.FindAllStringSubmatch(line, -1) {
+				words := strings.Fields(m[1])
+				if strings.ToUpper(words[0]) == words[0] {
+					continue // a placeholder
+				}
+				checkCommand(t, p.path, words)
+				checked = append(checked, words[0])
+			}
+		}
+	}
+	for _, want := range []string{"run", "peers", "scan", "status", "log"} {
+		if !slices.Contains(checked, want) {
+			t.Errorf("no %q among %d commands found: is this test still looking in the right places?", want, len(checked))
+		}
+	}
+}
+
+// checkCommand follows words through the command tree, and looks for the
+// options among them in the help of the command they lead to.
+func checkCommand(t *testing.T, where string, words []string) {
+	t.Helper()
+	command, rest := []string(nil), words
+	about, _ := help(t, nil)
+	for len(rest) > 0 && strings.Contains(about, "\nCOMMANDS:") && !strings.HasPrefix(rest[0], "-") {
+		command, rest = append(command, rest[0]), rest[1:]
+		var ok bool
+		if about, ok = help(t, command); !ok {
+			t.Errorf("%s shows liqo-agent %s: there is no such command", where, strings.Join(words, " "))
+			return
+		}
+	}
+	for _, option := range rest {
+		name, _, _ := strings.Cut(option, "=")
+		if name = strings.TrimRight(name, ".,:"); !strings.HasPrefix(name, "-") {
+			continue
+		}
+		if !regexp.MustCompile(`(?m)(^|[\s,])` + regexp.QuoteMeta(name) + `($|[\s,])`).MatchString(about) {
+			t.Errorf("%s shows liqo-agent %s: it has no option %s", where, strings.Join(words, " "), name)
+		}
+	}
+}
+
+func TestDocsNameMakeTargetsThatExist(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?:^|\$ )(?:[A-Z_]+=\S+ )*make((?: [a-z][a-z-]*)+)`)
+	found := 0
+	for _, p := range pages(t) {
+		for _, line := range p.code {
+			m := command.FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			for _, target := range strings.Fields(m[1]) {
+				found++
+				if !bytes.Contains(makefile, []byte("\n.PHONY: "+target+"\n")) {
+					t.Errorf("%s names make %s: there is no such target", p.path, target)
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("only %d targets were found: is this test still looking in the right places?", found)
+	}
+}
+
+// sources parses every Go file of the module below dir for which keep holds.
+func sources(t *testing.T, dir string, keep func(name string) bool, each func(folder string, f *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || !keep(name) {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		each(filepath.ToSlash(filepath.Dir(name)), f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isTest(name string) bool { return strings.HasSuffix(name, "_test.go") }
+
+// What is said to be tested is tested: names such as endpoint.TestOrder.
+func TestDocsNameTestsThatExist(t *testing.T) {
+	exists := make(map[string]bool)
+	sources(t, ".", isTest, func(folder string, f *ast.File) {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				exists[folder+"."+fn.Name.Name] = true
+			}
+		}
+	})
+	// With a folder it is the name of a test of that folder; without one, and in
+	// a command line, of any.
+	name := regexp.MustCompile(`(?:^|[\s/.])((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)`)
+	found := 0
+	for _, p := range pages(t) {
+		for _, line := range p.code {
+			if strings.HasPrefix(line, "func ") {
+				continue // an example
+			}
+			for _, m := range name.FindAllStringSubmatch(line, -1) {
+				found++
+				folder, _, qualified := strings.Cut(line, "."+m[1])
+				switch {
+				case qualified && !strings.Contains(folder, " "):
+					if !exists[folder+"."+m[1]] {
+						t.Errorf("%s names the test %s, which does not exist", p.path, line)
+					}
+				default:
+					if !hasTest(exists, m[1]) {
+						t.Errorf("%s names the test %s, which does not exist", p.path, m[1])
+					}
+				}
+			}
+		}
+	}
+	if found < 40 {
+		t.Errorf("only %d tests were found: is this test still looking in the right places?", found)
+	}
+}
+
+func hasTest(exists map[string]bool, name string) bool {
+	for full := range exists {
+		if strings.HasSuffix(full, "."+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Every reason under which something is dropped or refused is explained.
+func TestDocsExplainEveryReason(t *testing.T) {
+	b, err := os.ReadFile("docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, dir := range []string{"mdnssvc", "endpoint"} {
+		sources(t, dir, func(name string) bool { return !isTest(name) }, func(folder string, f *ast.File) {
+			ast.Inspect(f, func(n ast.Node) bool {
+				spec, ok := n.(*ast.ValueSpec)
+				if !ok || !isReason(spec.Type) {
+					return true
+				}
+				for _, v := range spec.Values {
+					text, ok := v.(*ast.BasicLit)
+					if !ok {
+						continue
+					}
+					reason, err := strconv.Unquote(text.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					found++
+					if !bytes.Contains(b, []byte("`"+reason+"`")) {
+						t.Errorf("docs/troubleshooting.md does not explain %q of package %s", reason, folder)
+					}
+				}
+				return true
+			})
+		})
+	}
+	if found < 40 {
+		t.Errorf("only %d reasons were found: is this test still looking in the right places?", found)
+	}
+}
+
+// isReason reports whether a constant's type is one of those that name reasons.
+func isReason(e ast.Expr) bool {
+	name := ""
+	switch e := e.(type) {
+	case *ast.Ident:
+		name = e.Name
+	case *ast.SelectorExpr:
+		name = e.Sel.Name
+	}
+	return name == "DropReason" || name == "RefusalReason" || name == "Reason"
+}
