@@ -22,8 +22,8 @@ const (
 	RefusedFull RefusalReason = "too-many-connections"
 	// RefusedSource: the source address had its share of connections open.
 	RefusedSource RefusalReason = "too-many-from-source"
-	// RefusedStale: the connection sat without a request for longest while
-	// others wanted in.
+	// RefusedStale: the connection sat without a request for longest, or was one
+	// of many from its source, while others wanted in.
 	RefusedStale RefusalReason = "made-room"
 	// RefusedHandshake: the TLS handshake failed or did not end in time.
 	RefusedHandshake RefusalReason = "handshake-failed"
@@ -104,6 +104,9 @@ func (g *guard) admit(raw net.Conn) (*conn, RefusalReason) {
 		reason = RefusedSource
 	} else if len(g.conns) >= g.limit {
 		if stale = g.stalest(); stale == nil {
+			stale = g.greediest(source)
+		}
+		if stale == nil {
 			reason = RefusedFull
 		}
 	}
@@ -138,6 +141,21 @@ func (g *guard) stalest() *conn {
 		}
 	}
 	return nil
+}
+
+// greediest returns the connection that has been without a request for longest
+// among those of sources that hold more than source would with one more; nil
+// when there is none. Without it, whoever fills the server every second with
+// connections from a few addresses would keep everybody else out.
+func (g *guard) greediest(source netip.Addr) *conn {
+	var found *conn
+	most := g.sources[source] + 1
+	for e := g.waiting.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*conn); g.sources[c.source] > most {
+			found, most = c, g.sources[c.source]
+		}
+	}
+	return found
 }
 
 func (g *guard) startWaiting(c *conn) {
