@@ -56,8 +56,9 @@ type claim struct {
 
 	due      time.Time // next check; zero: none
 	checking bool
-	again    bool // something changed while a check was under way
-	heapPos  int
+	again    bool  // something changed while a check was under way
+	queued   class // where heapPos counts, or whose checker it holds
+	heapPos  int   // -1: not on the schedule
 }
 
 // see folds a sighting in and reports whether it said anything new.

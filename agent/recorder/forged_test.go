@@ -69,3 +69,42 @@ func TestForgedRecordsOfAPeer(t *testing.T) {
 		})
 	}
 }
+
+// Thousands of claims that never answer hold up neither the peers that do nor
+// one that comes after them.
+func TestFloodOfSilentClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.cfg.Limit = 2000
+		b.net.set(addr1, hostA())
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.net.mu.Lock()
+		b.net.silence = 5 * time.Second
+		b.net.mu.Unlock()
+		for i := range 1000 {
+			s := sightingA(addr2)
+			s.ClusterID = peer.ClusterID(fmt.Sprintf("bogus-%d", i))
+			s.Instance = string(s.ClusterID)
+			b.see(t, s)
+		}
+		settle(time.Minute)
+		late := sightingA(addr1)
+		late.ClusterID, late.Instance, late.Fingerprint = "late", "late", keyB
+		lateAddr := netip.MustParseAddrPort("192.0.2.3:6447")
+		late.Addrs = []netip.AddrPort{lateAddr}
+		b.net.set(lateAddr, &host{key: keyB, identity: peer.Identity{ClusterID: "late", ClusterName: "late", GuestNamespace: "liqo"}})
+		b.see(t, late)
+		settle(6 * time.Second) // until a checker is free
+		b.phase(t, "late", peer.PhasePresent)
+
+		b.net.set(addr1, nil)
+		settle(3 * (interval + 6*time.Second))
+		b.phase(t, "a", peer.PhaseLost)
+		b.net.mu.Lock()
+		defer b.net.mu.Unlock()
+		if b.net.most > 4 {
+			t.Errorf("%d checks at once, want at most 4", b.net.most)
+		}
+	})
+}

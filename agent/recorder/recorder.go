@@ -58,7 +58,6 @@ type Recorder struct {
 	byKey    map[peer.Key]*claim
 	schedule schedule
 	outcomes chan outcome
-	running  int
 	interval time.Duration
 	checkers sync.WaitGroup
 }
@@ -93,6 +92,7 @@ func New(cfg Config) *Recorder {
 		byKey:    make(map[peer.Key]*claim),
 		outcomes: make(chan outcome, cfg.Checkers),
 		interval: cfg.Interval,
+		schedule: newSchedule(cfg.Checkers),
 	}
 	for _, p := range cfg.Remembered {
 		if p.ID != cfg.Self && !p.Fingerprint.IsZero() {
@@ -140,7 +140,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		r.dispatch(ctx)
 		wait := time.Hour
-		if due, ok := r.schedule.next(); ok && r.running < r.cfg.Checkers {
+		if due, ok := r.schedule.next(); ok {
 			wait = max(0, time.Until(due))
 		}
 		timer.Reset(wait)
@@ -261,13 +261,12 @@ func (r *Recorder) unsee(k peer.Key, why Absence) {
 // dispatch starts the checks that are due, as far as there are checkers.
 func (r *Recorder) dispatch(ctx context.Context) {
 	now := time.Now()
-	for r.running < r.cfg.Checkers {
-		c := r.schedule.pop(now)
+	for {
+		c := r.schedule.take(now)
 		if c == nil {
 			return
 		}
 		c.checking, c.again = true, false
-		r.running++
 		target := c.target()
 		r.checkers.Go(func() {
 			res, err := r.cfg.Identify(ctx, target)
@@ -278,8 +277,8 @@ func (r *Recorder) dispatch(ctx context.Context) {
 
 // settle takes a check's outcome in.
 func (r *Recorder) settle(out outcome) {
-	r.running--
 	c, now := out.claim, time.Now()
+	r.schedule.done(c)
 	c.checking = false
 	if errors.Is(out.err, context.Canceled) {
 		return

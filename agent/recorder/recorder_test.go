@@ -36,6 +36,10 @@ type network struct {
 	hosts  map[netip.AddrPort]host
 	checks int
 	delay  time.Duration
+	// silence is how long a check takes when nobody answers; 0 means delay.
+	silence time.Duration
+	now     int // checks under way
+	most    int // and the most of them at once
 }
 
 type host struct {
@@ -62,8 +66,18 @@ func (n *network) count() int {
 func (n *network) identify(ctx context.Context, t endpoint.Target) (endpoint.Result, error) {
 	n.mu.Lock()
 	n.checks++
+	n.now++
+	n.most = max(n.most, n.now)
 	delay := n.delay
+	if n.silence > 0 && !slices.ContainsFunc(t.Addrs, func(a netip.AddrPort) bool { _, ok := n.hosts[a]; return ok }) {
+		delay = n.silence
+	}
 	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		n.now--
+		n.mu.Unlock()
+	}()
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():
