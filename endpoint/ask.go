@@ -26,13 +26,17 @@ var errTooMuch = errors.New("answers with more than an identity takes")
 // in a reader that is put back.
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
-// ask sends the one request there is and returns the identity answered. An
-// error is either one of the connection or says what is wrong with the answer.
-func ask(conn io.ReadWriter, host string) (peer.Identity, error) {
-	_, err := io.WriteString(conn, "GET "+PathIDs+" HTTP/1.1\r\nHost: "+host+
-		"\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\nConnection: close\r\n\r\n")
-	if err != nil {
-		return peer.Identity{}, err
+// ask sends the one request there is and returns the identity answered, and
+// whether the connection can carry another request, which it is asked to do if
+// keep is set. An error is either one of the connection or says what is wrong
+// with the answer.
+func ask(conn io.ReadWriter, host string, keep bool) (identity peer.Identity, reusable bool, err error) {
+	request := "GET " + PathIDs + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\n"
+	if !keep {
+		request += "Connection: close\r\n"
+	}
+	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
+		return peer.Identity{}, false, err
 	}
 	r := readers.Get().(*bufio.Reader)
 	limited := &limitedReader{from: conn, left: maxResponse}
@@ -41,36 +45,38 @@ func ask(conn io.ReadWriter, host string) (peer.Identity, error) {
 		r.Reset(nil)
 		readers.Put(r)
 	}()
-	identity, err := readAnswer(r)
+	identity, closing, err := readAnswer(r)
 	if err != nil && limited.left == 0 {
 		// Where the reader gave up does not matter then.
-		return peer.Identity{}, errTooMuch
+		return peer.Identity{}, false, errTooMuch
 	}
-	return identity, err
+	// What came behind the answer was not asked for, and would be lost.
+	return identity, err == nil && keep && !closing && r.Buffered() == 0, err
 }
 
-// readAnswer reads an HTTP response with an identity in it. There are no
-// redirects to follow and nothing to decompress: anything but a plain 200 is an
-// error.
-func readAnswer(r *bufio.Reader) (peer.Identity, error) {
+// readAnswer reads an HTTP response with an identity in it, and whether the
+// other end closes the connection after it. There are no redirects to follow and
+// nothing to decompress: anything but a plain 200 is an error.
+func readAnswer(r *bufio.Reader) (identity peer.Identity, closing bool, err error) {
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil {
-		return peer.Identity{}, answerError(err)
+		return peer.Identity{}, false, answerError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return peer.Identity{}, fmt.Errorf("answers %s with HTTP status %d", PathIDs, resp.StatusCode)
+		return peer.Identity{}, false, fmt.Errorf("answers %s with HTTP status %d", PathIDs, resp.StatusCode)
 	}
 	if resp.ContentLength > maxAnswer {
-		return peer.Identity{}, errTooMuch
+		return peer.Identity{}, false, errTooMuch
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return peer.Identity{}, answerError(err)
+		return peer.Identity{}, false, answerError(err)
 	}
 	if len(body) > maxAnswer {
-		return peer.Identity{}, errTooMuch
+		return peer.Identity{}, false, errTooMuch
 	}
-	return decodeIdentity(body)
+	identity, err = decodeIdentity(body)
+	return identity, resp.Close, err
 }
 
 // answerError leaves errors of the connection as they are and explains those

@@ -25,10 +25,16 @@ func (c *Client) attempt(ctx context.Context, target Target, cand candidate) (Re
 	if err != nil {
 		return Result{}, &Error{Reason: ReasonUnreachable, Addr: cand.addr, Err: fmt.Errorf("cannot connect: %w", plain(err))}
 	}
-	defer tcp.Close()
+	stay := false // the connection is kept
+	defer func() {
+		if !stay {
+			_ = tcp.Close() // an error changes nothing any more
+		}
+	}()
 	// One way to end everything below, at the deadline and when another
 	// address has won. An old deadline makes reads and writes fail at once.
-	defer context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })()
+	halt := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
+	defer halt()
 
 	check := &keyCheck{memory: c.memory, self: c.self, want: target.Fingerprint}
 	conn := tls.Client(tcp, &tls.Config{
@@ -52,7 +58,7 @@ func (c *Client) attempt(ctx context.Context, target Target, cand candidate) (Re
 	fail := func(reason Reason, err error) (Result, *Error) {
 		return Result{}, &Error{Reason: reason, Addr: cand.addr, Got: check.got, Err: err, keyProven: true}
 	}
-	identity, err := ask(conn, hostOf(cand))
+	identity, reusable, err := ask(conn, hostOf(cand), c.kept.room(check.got))
 	if err != nil {
 		reason := ReasonBadAnswer
 		if lost(err) {
@@ -60,15 +66,16 @@ func (c *Client) attempt(ctx context.Context, target Target, cand candidate) (Re
 		}
 		return fail(reason, err)
 	}
-	_ = conn.Close() // the answer is complete; how the connection ends changes nothing
+	if !reusable {
+		_ = conn.Close() // the answer is complete; how the connection ends changes nothing
+	}
 	if target.ID != "" && identity.ClusterID != target.ID {
 		return fail(ReasonWrongID, fmt.Errorf("says it is cluster %s, not %s", identity.ClusterID, target.ID))
 	}
-	result := Result{Identity: identity, Fingerprint: check.got, Addr: cand.addr, URL: cand.url}
-	if result.URL == "" {
-		result.URL = endpointURL(cand.addr)
+	if stay = reusable && halt(); stay {
+		c.kept.put(check.got, &keptConn{tcp: tcp, tls: conn, cand: cand})
 	}
-	return result, nil
+	return resultOf(identity, check.got, cand), nil
 }
 
 // hostOf is what the request's Host header says: RFC 6874 section 4 keeps the

@@ -32,6 +32,9 @@ type ClientConfig struct {
 	// MaxSessions is for how many peers the TLS session is remembered; the least
 	// recently seen are forgotten. 0 means DefaultMaxSessions.
 	MaxSessions int
+	// Keep is how many connections are kept open for the next check of the same
+	// peer. 0 means none.
+	Keep int
 }
 
 // Target is whom to look for, and where.
@@ -57,10 +60,11 @@ type Result struct {
 }
 
 // Client asks peers' endpoints who they are. It may be used by any number of
-// goroutines at once, and needs no closing.
+// goroutines at once. One that keeps connections needs to be closed.
 type Client struct {
 	self    peer.Fingerprint
 	memory  *memory
+	kept    *kept
 	dialer  net.Dialer
 	start   time.Time
 	timeout time.Duration // of one Identify
@@ -80,6 +84,7 @@ func NewClient(cfg ClientConfig) *Client {
 		self:    cfg.SelfFingerprint,
 		timeout: cfg.Timeout,
 		memory:  newMemory(cfg.MaxSessions),
+		kept:    newKept(cfg.Keep),
 		// Connections live for milliseconds, which is no time for keepalives.
 		dialer: net.Dialer{KeepAlive: -1},
 		start:  time.Now(),
@@ -96,15 +101,22 @@ func (c *Client) clock() time.Time {
 	return time.Unix(0, 0).Add(time.Since(c.start))
 }
 
-// Forget drops the TLS session with the holder of fp. It is never needed for
-// correctness, only to free memory early.
-func (c *Client) Forget(fp peer.Fingerprint) { c.memory.forget(fp) }
+// Forget drops the TLS session and closes the kept connection with the holder of
+// fp. It is never needed for correctness, only to free memory early.
+func (c *Client) Forget(fp peer.Fingerprint) {
+	c.memory.forget(fp)
+	c.kept.drop(fp)
+}
+
+// Close closes the kept connections. Later checks work, but keep none.
+func (c *Client) Close() { c.kept.end() }
 
 // Identify connects to the target's addresses, several at a time if they are
 // slow, and returns the first answer that comes from the expected key and says
 // the expected ID. The key is proven before anything is sent. The error is an
 // *Error, except when ctx was canceled: then it wraps context.Canceled and says
-// nothing about the peer. All connections are closed when Identify returns.
+// nothing about the peer. Apart from the one that is kept, if any, all
+// connections are closed when Identify returns.
 func (c *Client) Identify(ctx context.Context, target Target) (Result, error) {
 	pinned := !target.Fingerprint.IsZero()
 	if pinned && target.Fingerprint == c.self {
@@ -114,6 +126,11 @@ func (c *Client) Identify(ctx context.Context, target Target) (Result, error) {
 	defer cancel()
 
 	candidates, failures := order(target.Addrs)
+	if pinned {
+		if result, ok := c.again(limited, target, candidates); ok {
+			return result, nil
+		}
+	}
 	result, ok, failed := c.race(limited, target, candidates)
 	failures = append(failures, failed...)
 	if !ok && target.URL != "" && limited.Err() == nil {

@@ -465,7 +465,7 @@ func FuzzReadAnswer(f *testing.F) {
 	f.Add("HTTP/1.1 200 OK\r\n\r\n{\"clusterId\":null,\"clusterName\":[],\"guestNamespace\":{}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		r := bufio.NewReader(&limitedReader{from: strings.NewReader(text), left: maxResponse})
-		id, err := readAnswer(r)
+		id, _, err := readAnswer(r)
 		if err != nil {
 			return
 		}

@@ -42,7 +42,7 @@ var defaultTimeouts = timeouts{
 	header:   5 * time.Second,
 	read:     10 * time.Second,
 	write:    10 * time.Second,
-	idle:     15 * time.Second,
+	idle:     75 * time.Second,
 	shutdown: time.Second,
 }
 
