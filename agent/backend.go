@@ -86,8 +86,15 @@ func (b *backend) allProblems(links []control.Link) []control.Problem {
 	}
 	if c := b.recorder.SelfConflict(); c != nil {
 		out = append(out, control.Problem{
-			Text:   fmt.Sprintf("another live cluster at %s uses our cluster ID with another key: one of the two is a copy", c.Addr),
-			Remedy: "on the copy: stop the agent, delete its state directory and the ConfigMap cluster-id, start it again",
+			Text: fmt.Sprintf("another live cluster at %s uses our cluster ID with another key: one of the two is a copy", c.Addr),
+			Remedy: "on the copy: stop the agent, delete its state directory, set cluster.id in its configuration (or the ConfigMap cluster-id) " +
+				"to a new UUID, and start it again",
+		})
+	}
+	if name := b.mdns.Stats().InstanceName; name != "" && name != string(b.id) {
+		out = append(out, control.Problem{
+			Text:   fmt.Sprintf("somebody on the network announces our cluster ID already, so we are announced as %q: one of the two may be a complete copy", name),
+			Remedy: "if a disk was copied: on the copy, stop the agent, delete its state directory, set cluster.id to a new UUID, and start it again",
 		})
 	}
 	for _, p := range b.recorder.Peers() {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"liqo.io/agent/agent/config"
@@ -172,6 +173,9 @@ func (s *session) upkeep(ctx context.Context) error {
 		}
 		if !checked {
 			checked = true
+			// The start, with its handshakes and lists, took memory that quiet
+			// operation does not need again.
+			debug.FreeOSMemory()
 			if err := s.store.Check(ctx); err != nil && ctx.Err() == nil {
 				s.logger.Error("the state database is damaged", "error", err)
 				s.report("state", err.Error(), "restart the agent: it saves what can be read into a new database")

@@ -22,8 +22,13 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// maxChecks bounds the peers contacted at once.
-const maxChecks = 32
+const (
+	// maxChecks bounds the peers contacted at once.
+	maxChecks = 32
+	// maxKept bounds the connections kept open for the next check. Each takes
+	// about 20 KB here and as much at the peer.
+	maxKept = 128
+)
 
 // session is the agent under one cluster ID. It ends with the agent, or when
 // the cluster turns out to have another ID.
@@ -37,6 +42,7 @@ type session struct {
 	links    *ifwatch.Watcher
 	mdns     *mdnssvc.Service
 	server   *endpoint.Server
+	client   *endpoint.Client
 	recorder *recorder.Recorder
 	peering  *peering.Controller
 	control  *control.Server
@@ -73,6 +79,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	parts.Wait()
+	s.client.Close()
 	s.logger.Info("liqo-agent has stopped", "id", s.id)
 	var changed *identityChanged
 	if cause := context.Cause(ctx); errors.As(cause, &changed) {
@@ -94,15 +101,17 @@ func (s *session) build(ctx context.Context, end context.CancelCauseFunc) error 
 	if err := s.server.Listen(ctx); err != nil {
 		return err
 	}
-	client := endpoint.NewClient(endpoint.ClientConfig{SelfFingerprint: s.key.Fingerprint(), MaxSessions: cfg.Discovery.MaxNeighbours})
+	s.client = endpoint.NewClient(endpoint.ClientConfig{
+		SelfFingerprint: s.key.Fingerprint(), MaxSessions: cfg.Discovery.MaxNeighbours, Keep: maxKept,
+	})
 	remembered, err := s.rememberedPeers(ctx)
 	if err != nil {
 		return err
 	}
 	s.recorder = recorder.New(recorder.Config{
-		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: client.Identify,
+		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.client.Identify,
 		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
-		Changed:   func(id peer.ClusterID) { s.peering.Enqueue(id) },
+		Changed:   s.changed,
 		Store:     s.store, Remembered: remembered,
 		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Interval: cfg.Discovery.CheckInterval,
 		Logger: s.logger,
@@ -172,6 +181,14 @@ func (s *session) remembered(instance string) bool {
 	id := strings.TrimSuffix(strings.ToLower(instance), " (2)")
 	p, ok := s.recorder.Peer(peer.ClusterID(id))
 	return ok && !p.Fingerprint.IsZero()
+}
+
+// changed is told of every change of a peer's view.
+func (s *session) changed(id peer.ClusterID) {
+	if p, ok := s.recorder.Peer(id); ok && p.Phase == peer.PhaseLost {
+		s.client.Forget(p.Fingerprint)
+	}
+	s.peering.Enqueue(id)
 }
 
 // otherID is told that the API server knows this cluster by another ID.

@@ -9,7 +9,8 @@ import (
 
 // BridgeKlog sends what client-go logs through klog to logger, all of it at
 // debug level: client-go reports each failed attempt, while the Controller
-// reports what becomes of them. klog's logger belongs to the whole process: call
+// reports what becomes of them. Its verbose output, down to the bodies of
+// requests, is left out at any level. klog's logger belongs to the whole process: call
 // this once, before any goroutine uses client-go.
 func BridgeKlog(logger *slog.Logger) {
 	klog.SetSlogLogger(slog.New(quiet{logger.Handler()}).With("component", "client-go"))
@@ -18,8 +19,8 @@ func BridgeKlog(logger *slog.Logger) {
 // quiet is a slog.Handler that hands every record on at debug level.
 type quiet struct{ next slog.Handler }
 
-func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return q.next.Enabled(ctx, slog.LevelDebug)
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo && q.next.Enabled(ctx, slog.LevelDebug)
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
