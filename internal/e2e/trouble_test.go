@@ -3,12 +3,13 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
@@ -330,16 +331,28 @@ func TestAvahiIsANeighbour(t *testing.T) {
 	})
 }
 
-// A second signal ends the agent at once, whatever it is doing.
-func TestSecondSignalExitsAtOnce(t *testing.T) {
+// One signal is an orderly stop, a second one ends the program at once, whatever
+// it is doing.
+func TestSignals(t *testing.T) {
 	b := bed.New(t)
 	barn := newBoxes(t, b, "barn")[0]
 	barn.start("--kubeconfig", "none")
-	started := time.Now()
-	barn.reload()
 	barn.stop()
-	t.Logf("an orderly stop took %v", time.Since(started))
 	if _, err := barn.cli("status"); err == nil || !strings.Contains(err.Error(), "not running") {
 		t.Errorf("status of a stopped agent: %v", err)
 	}
+	barn.start("--kubeconfig", "none")
+	// Both wait for it, so that it sees the second before it is done with the first.
+	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCONT} {
+		if err := barn.agent.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if code := exitCode(barn.agent.Wait(ctx)); code != 128+int(syscall.SIGINT) && code != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d after two signals\n%s", code, barn.agent.Log())
+	}
+	// What it left behind does not keep the next one from starting.
+	barn.start("--kubeconfig", "none")
 }
