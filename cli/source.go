@@ -117,6 +117,9 @@ func unreadable(notRunning, dbErr error) error {
 		return notRunning
 	}
 	out := &control.Error{Kind: control.ErrNotRunning, Cause: dbErr, Message: "the agent is not running, and its database cannot be read: " + dbErr.Error()}
+	if errors.Is(dbErr, state.ErrNewerSchema) {
+		return out // it says what to do; this program's agent could not start either
+	}
 	var advised interface{ Try() string }
 	if errors.As(notRunning, &advised) {
 		out.Advice = advised.Try()
