@@ -35,6 +35,9 @@ func (b *backend) Status(context.Context) (control.Status, error) {
 	for reason, n := range served.Refused {
 		drops["endpoint:"+string(reason)] = n
 	}
+	if n := b.recorder.Refused(); n > 0 {
+		drops["peers:full"] = n
+	}
 	phases := make(map[string]int)
 	for _, p := range b.recorder.Peers() {
 		phases[string(p.Phase)]++

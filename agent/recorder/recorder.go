@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"liqo.io/agent/endpoint"
@@ -52,6 +53,8 @@ type Recorder struct {
 	views  *views
 	calls  chan func()
 	start  time.Time
+	// refused counts sightings for which there was no room.
+	refused atomic.Uint64
 
 	// Everything below belongs to the goroutine in Run.
 	entries  map[peer.ClusterID]*entry
@@ -215,6 +218,7 @@ func (r *Recorder) see(s peer.Sighting) {
 		r.unsee(s.Key(), Absence{Reason: "its name is used by another cluster", Expired: true})
 	}
 	if r.entries[s.ClusterID] == nil && len(r.entries) >= r.cfg.Limit && !r.evict() {
+		r.refused.Add(1)
 		return
 	}
 	e := r.entry(s.ClusterID)

@@ -540,6 +540,9 @@ func TestLimitNeverForgetsWhoIsThere(t *testing.T) {
 		if got := len(b.Peers()); got != 8 {
 			t.Errorf("%d peers in memory, the limit is 8", got)
 		}
+		if b.Refused() == 0 {
+			t.Error("nobody was told that there was no room")
+		}
 		b.phase(t, "a", peer.PhasePresent)
 		if _, ok := b.Peer("old-0"); !ok {
 			t.Error("a peer with an alias was forgotten")

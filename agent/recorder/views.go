@@ -120,6 +120,10 @@ func (r *Recorder) SelfConflict() *peer.Conflict {
 // is there since New.
 func (r *Recorder) Settled() bool { return time.Since(r.start) >= failuresUntilLost*r.cfg.Interval }
 
+// Refused returns how many sightings of unknown clusters were dropped because
+// Config.Limit peers were there.
+func (r *Recorder) Refused() uint64 { return r.refused.Load() }
+
 // StoreError returns why the last attempt to store changes failed, nil when it
 // worked.
 func (r *Recorder) StoreError() error { return r.writer.err() }
