@@ -295,6 +295,51 @@ func TestGoodbyeStorm(t *testing.T) {
 	}
 }
 
+// Somebody contests every name that mill takes. When it ends, mill is announced
+// under one that nobody contests, and was there all the time.
+func TestContestedNames(t *testing.T) {
+	b := bed.New(t)
+	boxes := newBoxes(t, b, "barn", "mill")
+	barn, mill := boxes[0], boxes[1]
+	eve := newAttacker(t, b, "eve", netip.MustParseAddr("10.77.0.66"))
+	barn.start("--kubeconfig", "none")
+	mill.start("--kubeconfig", "none")
+	millID := mill.id()
+	barn.awaitPeer(millID, "Present")
+	for range 50 {
+		for n := 1; n <= 5; n++ {
+			c := claimFor(millID, peer.FingerprintOf([]byte("eve")), eve.addr)
+			if n > 1 {
+				c.instance, c.host = fmt.Sprintf("%s (%d)", millID, n), fmt.Sprintf("%s-%d", millID, n)
+			}
+			c.ttl = 10
+			eve.say(c.srv(), c.txt(), c.a())
+		}
+		if p, err := barn.peer(millID); err != nil || p.Phase == "Lost" || p.Conflict != nil {
+			t.Fatalf("mill is %s (%s), conflict %v: %v", p.Phase, p.Reason, p.Conflict, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	started := time.Now()
+	mill.eventually("mill is announced", func() error {
+		if ad := mill.mustStatus().Advertisement; !ad.Established {
+			return fmt.Errorf("%+v", ad)
+		}
+		return nil
+	})
+	barn.eventually("barn sees it again", func() error {
+		if p, err := barn.peer(millID); err != nil || p.Phase != "Present" || len(p.Links) == 0 {
+			return fmt.Errorf("%s (%s), links %v: %w", p.Phase, p.Reason, p.Links, err)
+		}
+		return nil
+	})
+	t.Logf("%v later it is announced as %s", time.Since(started), mill.mustStatus().Advertisement.Instance)
+	if n := strings.Count(mill.agent.Log(), "\n"); n > 40 {
+		t.Errorf("%d lines in mill's log", n)
+	}
+	calms(t, mill.agent)
+}
+
 // What does not come from the link is not listened to, and counted.
 func TestOffLinkAnswers(t *testing.T) {
 	b := bed.New(t)
