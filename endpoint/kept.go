@@ -41,7 +41,9 @@ type keptConn struct {
 // close ends the connection. It was not in use: how it ends changes nothing.
 func (k *keptConn) close() { _ = k.tls.Close() }
 
-func newKept(limit int) *kept { return &kept{limit: limit, byKey: make(map[peer.Fingerprint]*keptConn)} }
+func newKept(limit int) *kept {
+	return &kept{limit: limit, byKey: make(map[peer.Fingerprint]*keptConn)}
+}
 
 // take hands out the connection with the holder of fp, nil when there is none.
 func (k *kept) take(fp peer.Fingerprint) *keptConn {
