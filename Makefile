@@ -16,15 +16,17 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(V
 build:
 	$(GO_BUILD) -o bin/liqo-agent .
 
-.PHONY: build-all
-build-all: bin/liqo-agent-linux-amd64 bin/liqo-agent-linux-arm64 bin/liqo-agent-linux-armv7
+PLATFORMS := amd64 arm64 armv7
+
+.PHONY: build-all $(PLATFORMS:%=bin/liqo-agent-linux-%)
+build-all: $(PLATFORMS:%=bin/liqo-agent-linux-%)
 
 bin/liqo-agent-linux-amd64: export GOARCH = amd64
 bin/liqo-agent-linux-arm64: export GOARCH = arm64
 bin/liqo-agent-linux-armv7: export GOARCH = arm
 bin/liqo-agent-linux-armv7: export GOARM = 7
-.PHONY: bin/liqo-agent-linux-amd64 bin/liqo-agent-linux-arm64 bin/liqo-agent-linux-armv7
-bin/liqo-agent-linux-%:
+# Static pattern: targets that are always made again do not match ordinary ones.
+$(PLATFORMS:%=bin/liqo-agent-linux-%): bin/liqo-agent-linux-%:
 	GOOS=linux $(GO_BUILD) -o $@ .
 
 # The control plane of the test bed: minutes to build at first, so only when its sources have changed. Without its
