@@ -18,7 +18,7 @@ build:
 
 PLATFORMS := amd64 arm64 armv7
 
-.PHONY: build-all $(PLATFORMS:%=bin/liqo-agent-linux-%)
+.PHONY: build-all
 build-all: $(PLATFORMS:%=bin/liqo-agent-linux-%)
 
 bin/liqo-agent-linux-amd64: export GOARCH = amd64
@@ -26,6 +26,7 @@ bin/liqo-agent-linux-arm64: export GOARCH = arm64
 bin/liqo-agent-linux-armv7: export GOARCH = arm
 bin/liqo-agent-linux-armv7: export GOARM = 7
 # Static pattern: targets that are always made again do not match ordinary ones.
+.PHONY: $(PLATFORMS:%=bin/liqo-agent-linux-%)
 $(PLATFORMS:%=bin/liqo-agent-linux-%): bin/liqo-agent-linux-%:
 	GOOS=linux $(GO_BUILD) -o $@ .
 
