@@ -210,7 +210,11 @@ func (s *session) partFailed(name string, err error) {
 		s.report("part "+name, "", "")
 		return
 	}
-	s.report("part "+name, fmt.Sprintf("%s: %v", name, err), "it is started again by itself; see the log if this stays")
+	text := err.Error()
+	if !strings.HasPrefix(text, name) {
+		text = name + ": " + text
+	}
+	s.report("part "+name, text, "it is started again by itself; see the log if this stays")
 }
 
 // linkFilter is the choice of interfaces under a configuration.

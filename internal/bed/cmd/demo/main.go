@@ -90,7 +90,7 @@ func (d *demo) run() {
 	d.a.show("kubectl", "get", "foreignclusters", "-o", "custom-columns=NAME:.metadata.name,CLUSTER:.spec.clusterIdentity.clusterName,URL:.spec.authUrl")
 
 	d.chapter("Somebody pulls box-b's cable")
-	d.say("(three failed checks in a row mean gone; the demo checks every %s instead of every 30s)", checkInterval)
+	d.say("(gone is who neither renews his records nor answers, or fails three checks in a row; the demo checks every %s instead of every 30s)", checkInterval)
 	started = time.Now()
 	d.b.host.Link("eth0").Unplug()
 	d.a.wait(loseDeadline, "box-b disappears from box-a", d.a.alone())
