@@ -58,13 +58,18 @@ func (k *kept) take(fp peer.Fingerprint) *keptConn {
 func (k *kept) room(fp peer.Fingerprint) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.roomLocked(fp)
+}
+
+// roomLocked is room with k.mu held.
+func (k *kept) roomLocked(fp peer.Fingerprint) bool {
 	return !k.closed && k.byKey[fp] == nil && len(k.byKey) < k.limit
 }
 
 // put keeps a connection, or closes it when there is no room.
 func (k *kept) put(fp peer.Fingerprint, conn *keptConn) {
 	k.mu.Lock()
-	room := !k.closed && k.byKey[fp] == nil && len(k.byKey) < k.limit
+	room := k.roomLocked(fp)
 	if room {
 		k.byKey[fp] = conn
 	}
