@@ -29,6 +29,7 @@ var layers = map[string]int{
 var sideways = map[string][]string{
 	"endpoint": {"trust"},
 	"mdnssvc":  {"ifwatch"},
+	"peering":  {"endpoint", "trust"},
 }
 
 // forbidden are packages that must not get into the binary, each with the reason.

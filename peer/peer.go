@@ -137,6 +137,27 @@ const (
 	EventConflict        EventKind = "conflict"
 	EventConflictGone    EventKind = "conflict-gone"
 	EventIdentityChanged EventKind = "identity-changed"
+
+	// Trust and peering. The detail says who did it, from which side, and why.
+	EventTrusted       EventKind = "trusted"
+	EventDistrusted    EventKind = "distrusted"
+	EventKeyRotated    EventKind = "key-rotated"
+	EventKeyRefused    EventKind = "key-refused"
+	EventConnect       EventKind = "connect"    // we are to consume the peer's resources
+	EventDisconnect    EventKind = "disconnect" // we are no longer to
+	EventJoined        EventKind = "joined"
+	EventUnjoined      EventKind = "unjoined"
+	EventRequested     EventKind = "requested" // the peer asked for our resources
+	EventAccepted      EventKind = "accepted"  // its request was accepted
+	EventRejected      EventKind = "rejected"
+	EventServed        EventKind = "served"   // the peer is joined to us
+	EventUnserved      EventKind = "unserved" // it no longer is
+	EventBlocked       EventKind = "blocked"
+	EventUnblocked     EventKind = "unblocked"
+	EventForgotten     EventKind = "forgotten"
+	EventPreference    EventKind = "preference"
+	EventInviteCreated EventKind = "invite-created"
+	EventInviteUsed    EventKind = "invite-used"
 )
 
 // Event is one entry of a peer's history.

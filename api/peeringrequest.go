@@ -1,0 +1,96 @@
+package api
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PeeringRequest asks this cluster for a share of its resources. The agent of
+// the consumer creates one, named after the consumer's cluster ID, through this
+// cluster's endpoint. Deleting it ends the peering.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=peeringrequests,scope=Cluster,shortName=pr,categories=liqo
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Cluster Name",type=string,JSONPath=`.spec.clusterIdentity.clusterName`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Advertisement",type=string,JSONPath=`.status.advertisementStatus`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterIdentity.clusterID",message="a PeeringRequest is named after the cluster ID that it is from"
+type PeeringRequest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says who asks.
+	Spec PeeringRequestSpec `json:"spec"`
+
+	// Status is what this cluster decided. Only the agent writes it.
+	//
+	// +kubebuilder:default={}
+	Status PeeringRequestStatus `json:"status,omitzero"`
+}
+
+// PeeringRequestList is a list of PeeringRequests, as the API server returns
+// it.
+type PeeringRequestList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []PeeringRequest `json:"items"`
+}
+
+// PeeringRequestSpec says who asks for a peering.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.clusterIdentity.clusterID)",message="clusterIdentity.clusterID is required"
+type PeeringRequestSpec struct {
+	// ClusterIdentity is the consumer.
+	ClusterIdentity ClusterIdentity `json:"clusterIdentity"`
+
+	// Namespace is where Liqo lives in the consumer.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace,omitempty"`
+
+	// AuthURL is the endpoint of the consumer; empty when the consumer leaves it
+	// to the provider to find it.
+	//
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self == '' || (isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != '')",message="authUrl must look like https://ADDRESS:PORT"
+	AuthURL string `json:"authUrl,omitempty"`
+}
+
+// PeeringRequestStatus is what the provider decided about a request.
+type PeeringRequestStatus struct {
+	// Phase is the decision.
+	//
+	// +kubebuilder:default=Pending
+	Phase RequestPhase `json:"phase,omitempty"`
+
+	// Reason is why, in one word for programs.
+	//
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+
+	// Message is why, in a sentence for people.
+	//
+	// +kubebuilder:validation:MaxLength=32768
+	Message string `json:"message,omitempty"`
+
+	// AdvertisementStatus is what the consumer decided about our offer; empty
+	// while there is none.
+	AdvertisementStatus AdvertisementStatus `json:"advertisementStatus,omitempty"`
+}
+
+// RequestPhase is the decision about a PeeringRequest.
+//
+// +kubebuilder:validation:Enum=Pending;Accepted;Refused
+type RequestPhase string
+
+// The decisions about a PeeringRequest.
+const (
+	RequestPending  RequestPhase = "Pending"
+	RequestAccepted RequestPhase = "Accepted"
+	RequestRefused  RequestPhase = "Refused"
+)

@@ -1,0 +1,148 @@
+package endpoint
+
+import (
+	"net/netip"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
+)
+
+// The paths of the endpoint. PathIDs is for anyone and PathAsk for anyone with a
+// cluster key; the others are for callers whose key is trusted to be that of
+// the cluster ID in their certificate.
+const (
+	// PathAsk asks to be trusted and let in (POST, Ask -> Answer).
+	PathAsk = "/peering/ask"
+	// PathState asks what there is between the two clusters (POST, Greeting ->
+	// State).
+	PathState = "/peering/state"
+	// PathWithdraw says that the caller gives up its part of a peering (POST,
+	// Withdrawal).
+	PathWithdraw = "/peering/withdraw"
+	// PathNotice says that something changed at the caller's: "ask me for my
+	// state" (POST, no body).
+	PathNotice = "/peering/notice"
+	// PathGateway is the beginning of the paths that lead to the API server.
+	PathGateway = "/kube/"
+)
+
+// Greeting is what a cluster says about itself in its calls.
+type Greeting struct {
+	Identity peer.Identity `json:"identity"`
+	// Port is where the caller's own endpoint listens, at the address the call
+	// comes from.
+	Port uint16 `json:"port,omitempty"`
+	// URL is where the caller wants to be called instead, https://host:port.
+	URL string `json:"url,omitempty"`
+}
+
+// Ask asks for being trusted, and is the first step of a peering.
+type Ask struct {
+	Greeting
+	// Token is the secret part of an invite, "" when there is none. It is only
+	// ever sent to the key that the invite names.
+	Token string `json:"token,omitempty"`
+	// Fresh: the caller begins a new peering, and does not merely look after one
+	// that it has. A peering that the provider ended earlier may then be asked
+	// for again.
+	Fresh bool `json:"fresh,omitempty"`
+}
+
+// Answer is the answer to an Ask.
+type Answer struct {
+	Auth    api.AuthStatus `json:"auth"`
+	Reason  string         `json:"reason"`  // one word for programs
+	Message string         `json:"message"` // a sentence for people
+}
+
+// The reasons of an Answer, and of refused calls.
+const (
+	ReasonTrusted      = "Trusted"
+	ReasonAsksPerson   = "WaitsForPerson" // Pending: somebody has to accept at the provider
+	ReasonBusy         = "TooManyRequests"
+	ReasonBlocked      = "Blocked"
+	ReasonPolicyNone   = "AcceptsNobody"
+	ReasonNotTrusted   = "NotTrusted"
+	ReasonBadToken     = "BadToken"
+	ReasonOtherKey     = "OtherKey" // this cluster ID is known with another key
+	ReasonNoAPIServer  = "NoAPIServer"
+	ReasonNotPermitted = "NotPermitted"
+)
+
+// State is what the answering cluster knows about the peerings between it and
+// the caller. "You" is the caller, "I" is the one who answers.
+type State struct {
+	Identity peer.Identity `json:"identity"`
+	// Kubernetes: my API server answers. While it does not, everything below is
+	// unknown and left out.
+	Kubernetes bool `json:"kubernetes"`
+	// Request is your PeeringRequest at mine, nil when there is none.
+	Request *RequestState `json:"request,omitempty"`
+	// Ended is why a request of yours, which there was, is gone by my side's
+	// doing: a sentence for people. "" when there was none, or you deleted it, or
+	// I lost it. Do not ask again unless a person wants to.
+	Ended string `json:"ended,omitempty"`
+	// Consumes: I want to consume your resources; a PeeringRequest of mine at
+	// yours is meant to be there.
+	Consumes bool `json:"consumes"`
+	// Advertisement is your offer at mine, nil when there is none.
+	Advertisement *OfferState `json:"advertisement,omitempty"`
+	// AdvertisementWelcome: I consume your resources, and would take an offer.
+	AdvertisementWelcome bool `json:"advertisementWelcome"`
+}
+
+// RequestState is a PeeringRequest as its provider sees it.
+type RequestState struct {
+	UID     string                 `json:"uid"`
+	Phase   api.RequestPhase       `json:"phase"`
+	Reason  string                 `json:"reason,omitempty"`
+	Message string                 `json:"message,omitempty"`
+	Spec    api.PeeringRequestSpec `json:"spec"`
+}
+
+// OfferState is an Advertisement as its consumer sees it.
+type OfferState struct {
+	UID     string                  `json:"uid"`
+	Status  api.AdvertisementStatus `json:"status"`
+	Message string                  `json:"message,omitempty"`
+	Spec    api.AdvertisementSpec   `json:"spec"`
+}
+
+// Withdrawal says what a cluster gives up. It is for when the gateway cannot be
+// used, because the API server behind it is down.
+type Withdrawal struct {
+	// Request: my PeeringRequest at yours is void.
+	Request bool `json:"request"`
+	// Advertisement: my offer at yours is void.
+	Advertisement bool   `json:"advertisement"`
+	Reason        string `json:"reason"` // a sentence for people
+}
+
+// Refusal is the body of every answer that is not a success.
+type Refusal struct {
+	Error  string `json:"error"`            // a sentence for people
+	Reason string `json:"reason,omitempty"` // one word for programs
+}
+
+// Standing is how far a caller may go.
+type Standing int
+
+// The standings of callers.
+const (
+	// Stranger: may ask.
+	Stranger Standing = iota
+	// Known: its key is trusted to be its cluster's.
+	Known
+	// Shut: blocked; may do nothing.
+	Shut
+)
+
+// Caller is the cluster at the other end of a connection. Its key is proven;
+// whether the key belongs to the ID is what Standing says.
+type Caller struct {
+	ID       peer.ClusterID
+	Source   netip.Addr
+	Shown    trust.Shown // what its certificates prove
+	Standing Standing
+}

@@ -1,0 +1,2 @@
+// Package remote keeps our objects at the peers as they are to be.
+package remote
