@@ -2,6 +2,7 @@ package control
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 )
 
@@ -20,6 +21,14 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrInUse: another agent answers on the socket already.
 	ErrInUse = errors.New("another agent is running")
+	// ErrNotTrusted: a person has to confirm a key first. An *Error of this kind
+	// has Shown set.
+	ErrNotTrusted = errors.New("the key is not trusted")
+	// ErrRefused: the other cluster, or a decision made here earlier, says no.
+	ErrRefused = errors.New("refused")
+	// ErrUnavailable: something that is needed does not answer now; the same may
+	// work later.
+	ErrUnavailable = errors.New("not available now")
 )
 
 // Error is an error with advice: what happened, and a command or an action
@@ -30,6 +39,25 @@ type Error struct {
 	Advice  string // "" when there is none
 	Kind    error
 	Cause   error
+	Shown   *Shown // what is to be confirmed, with ErrNotTrusted
+}
+
+// NotTrusted returns the error that asks for a person's decision about a
+// cluster's key. Repeating the call with Shown's fingerprint is the decision.
+func NotTrusted(shown Shown) error {
+	who := shown.Name
+	if who == "" {
+		who = shown.ID
+	}
+	e := &Error{Kind: ErrNotTrusted, Shown: &shown,
+		Message: fmt.Sprintf("the key of %s is not trusted yet; its verification code is %s", who, shown.Code),
+		Advice:  "compare the code with what liqo-agent shows there, then repeat the command with --fingerprint " + shown.Fingerprint}
+	if shown.Pinned != "" {
+		e.Message = fmt.Sprintf("%s shows another key than the trusted one; the verification code of the new key is %s", who, shown.Code)
+		e.Advice = "find out why its key changed; if it is meant to be so, compare the code with what liqo-agent shows there, then: " +
+			fmt.Sprintf("liqo-agent peers trust %s --fingerprint %s", shown.ID, shown.Fingerprint)
+	}
+	return e
 }
 
 // Error returns what happened, in one line.
@@ -54,6 +82,7 @@ type errorBody struct {
 	Error  string `json:"error"`
 	Try    string `json:"try,omitempty"`
 	Reason string `json:"reason"`
+	Shown  *Shown `json:"shown,omitempty"`
 }
 
 // reasons maps kinds of errors to what stands for them on the wire.
@@ -65,6 +94,9 @@ var reasons = []struct {
 	{ErrNotFound, "notFound", http.StatusNotFound},
 	{ErrAmbiguous, "ambiguous", http.StatusConflict},
 	{ErrInvalid, "invalid", http.StatusBadRequest},
+	{ErrNotTrusted, "notTrusted", http.StatusConflict},
+	{ErrRefused, "refused", http.StatusForbidden},
+	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable},
 }
 
 const reasonInternal = "internal"
@@ -74,6 +106,10 @@ func bodyOf(err error) (int, errorBody) {
 	var advised interface{ Try() string }
 	if errors.As(err, &advised) {
 		body.Try = advised.Try()
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		body.Shown = e.Shown
 	}
 	for _, r := range reasons {
 		if errors.Is(err, r.kind) {
@@ -85,7 +121,7 @@ func bodyOf(err error) (int, errorBody) {
 }
 
 func (b errorBody) err() error {
-	e := &Error{Message: b.Error, Advice: b.Try}
+	e := &Error{Message: b.Error, Advice: b.Try, Shown: b.Shown}
 	for _, r := range reasons {
 		if b.Reason == r.reason {
 			e.Kind = r.kind

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
-
-	"liqo.io/agent/peer"
 )
 
 const (
@@ -25,24 +23,6 @@ const (
 	idleTimeout    = time.Minute
 	stopTimeout    = 2 * time.Second
 )
-
-// Backend is what the server asks. All methods may be called from many
-// goroutines at once and must be quick; what they return is not changed
-// afterwards by either side. An error with a method Try() string passes its
-// advice on to the user.
-type Backend interface {
-	// Status returns the agent's own state. LogLevel and UptimeSeconds are
-	// filled in by the server.
-	Status(ctx context.Context) (Status, error)
-	// Peers returns everything known: present, unverified and remembered.
-	Peers(ctx context.Context) ([]Peer, error)
-	// History returns entries of the history, oldest first.
-	History(ctx context.Context, q HistoryQuery) ([]peer.Event, error)
-	// SetAlias names a peer; "" removes the name.
-	SetAlias(ctx context.Context, id peer.ClusterID, alias string) error
-	// Config returns the configuration in use.
-	Config(ctx context.Context) (Config, error)
-}
 
 // ServerConfig says where and how to serve.
 type ServerConfig struct {

@@ -30,6 +30,14 @@ type Peer struct {
 	Conflict       *Conflict `json:"conflict,omitempty"`
 	FirstSeen      time.Time `json:"firstSeen,omitzero"`
 	LastSeen       time.Time `json:"lastSeen,omitzero"`
+
+	Code        string      `json:"code"` // verification code of its key and ours; "" while its key is not known
+	Trust       Trust       `json:"trust"`
+	Role        string      `json:"role"`     // what it is for us: Consumer, Provider, ConsumerAndProvider, Unknown
+	Outgoing    Direction   `json:"outgoing"` // we consume its resources
+	Incoming    Direction   `json:"incoming"` // it consumes ours
+	Preferences Preferences `json:"preferences"`
+	Request     *Request    `json:"request,omitempty"` // waits for a person here, or was refused by one
 }
 
 // Conflict says that somebody shows this peer's cluster ID with another key.
@@ -56,8 +64,9 @@ func (p Peer) Label() string {
 func (p Peer) Here() bool { return p.Phase != string(peer.PhaseLost) }
 
 // NewPeer translates the agent's view of a peer. A peer that was verified
-// once stays so while it is unreachable or lost. Remembered and
-// ForeignCluster are the caller's to fill in.
+// once stays so while it is unreachable or lost. Remembered, ForeignCluster and
+// everything about trust and peering are the caller's to fill in; until then
+// they say that nothing is known and nothing was decided.
 func NewPeer(p peer.Peer) Peer {
 	out := Peer{
 		ID:          string(p.ID),
@@ -77,7 +86,7 @@ func NewPeer(p peer.Peer) Peer {
 		Verified:    p.Phase != peer.PhaseUnverified && !p.Fingerprint.IsZero(),
 		FirstSeen:   p.FirstSeen,
 		LastSeen:    p.LastSeen,
-	}
+	}.withoutNulls()
 	for _, a := range p.Addrs {
 		out.Addresses = append(out.Addresses, a.String())
 	}
@@ -86,6 +95,35 @@ func NewPeer(p peer.Peer) Peer {
 	}
 	return out
 }
+
+// withoutNulls gives what nobody filled in the value that says so.
+func (p Peer) withoutNulls() Peer {
+	for _, list := range []*[]string{&p.Addresses, &p.Links} {
+		if *list == nil {
+			*list = []string{}
+		}
+	}
+	for _, d := range []*Direction{&p.Outgoing, &p.Incoming} {
+		if d.Steps == nil {
+			d.Steps = []Step{}
+		}
+	}
+	for _, c := range []*Choice{&p.Preferences.AutoConnect, &p.Preferences.AutoAccept} {
+		if *c == "" {
+			*c = Undecided
+		}
+	}
+	if p.Trust.Mode == "" {
+		p.Trust.Mode = UnknownTrust
+	}
+	if p.Role == "" {
+		p.Role = unknownRole
+	}
+	return p
+}
+
+// unknownRole is the role of a peer with which there is no peering.
+const unknownRole = "Unknown"
 
 // Event is one entry of the history.
 type Event struct {
@@ -141,6 +179,8 @@ type Status struct {
 	Kubernetes    Kubernetes        `json:"kubernetes"`
 	State         State             `json:"state"`
 	Peers         map[string]int    `json:"peers"` // count by phase
+	Peering       PeeringStatus     `json:"peering"`
+	Trust         TrustStatus       `json:"trust"`
 	Packets       Packets           `json:"packets"`
 	Drops         map[string]uint64 `json:"drops"` // received packets not used, by reason
 	LogLevel      string            `json:"logLevel"`

@@ -1,0 +1,246 @@
+package control
+
+import (
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// The modes of Trust.
+const (
+	// Trusted: a key is pinned for the peer's ID.
+	Trusted = "Trusted"
+	// Untrusted: a person said that the peer's key is not to be trusted.
+	Untrusted = "Untrusted"
+	// UnknownTrust: nothing was decided about the peer's key.
+	UnknownTrust = "Unknown"
+)
+
+// Trust says whether a key is trusted to be a peer's, and why.
+type Trust struct {
+	Mode        string    `json:"mode"`        // Trusted, Untrusted, Unknown
+	Method      string    `json:"method"`      // how the key came to be trusted (peer.TrustMethod); "" when it is not
+	By          string    `json:"by"`          // who decided, for people
+	At          time.Time `json:"at,omitzero"` // when
+	Detail      string    `json:"detail"`      // one line for people
+	Fingerprint string    `json:"fingerprint"` // of the trusted key, 64 hexadecimal digits; "" when there is none
+}
+
+// NewTrust translates a pin; nil is for no pinned key.
+func NewTrust(pin *peer.Pin, distrusted bool) Trust {
+	switch {
+	case pin != nil:
+		return Trust{Mode: Trusted, Method: string(pin.Method), By: pin.By, At: pin.At, Detail: pin.Detail, Fingerprint: pin.Fingerprint.String()}
+	case distrusted:
+		return Trust{Mode: Untrusted}
+	}
+	return Trust{Mode: UnknownTrust}
+}
+
+// The reasons of a Direction that the command line acts on. Others are possible
+// and only shown; those of the ForeignCluster's conditions are used where there
+// is one.
+const (
+	// ReasonAwaitingTrust: somebody has to say that the peer's key is trusted.
+	ReasonAwaitingTrust = "AwaitingTrust"
+	// ReasonAwaitingAcceptance: somebody has to accept at the provider.
+	ReasonAwaitingAcceptance = "AwaitingAcceptance"
+	// ReasonRefused: the provider refused; Message holds its words.
+	ReasonRefused = "Refused"
+	// ReasonEndedByProvider: the provider ended the peering; Message holds its
+	// words.
+	ReasonEndedByProvider = "EndedByProvider"
+	// ReasonBlocked: the peer is blocked here.
+	ReasonBlocked = "Blocked"
+)
+
+// Direction is one of the two peerings that there can be between us and a peer.
+type Direction struct {
+	// Wanted: outgoing, the peering is to be (spec.join); incoming, the peer asks
+	// for it or we serve it.
+	Wanted  bool      `json:"wanted"`
+	Joined  bool      `json:"joined"`         // it is established
+	Reason  string    `json:"reason"`         // one word for programs; "" when there is nothing to say
+	Message string    `json:"message"`        // what is the matter or what it waits for, a sentence for people
+	Try     string    `json:"try"`            // what a person can do about it, a command or a sentence; "" for nothing
+	Since   time.Time `json:"since,omitzero"` // of the last change of Joined or Reason
+	Steps   []Step    `json:"steps"`          // in order; empty when it is not wanted
+}
+
+// The names of steps, in the order in which they are taken. An outgoing peering
+// has all of them; an incoming one those from StepRequested on.
+const (
+	// StepTrusted: the peer's key is trusted.
+	StepTrusted = "trusted"
+	// StepContacted: the peer answered, and its identity and CA are stored.
+	StepContacted = "contacted"
+	// StepLetIn: the peer lets us in.
+	StepLetIn = "let-in"
+	// StepRequested: the PeeringRequest is in the provider's API server.
+	StepRequested = "requested"
+	// StepAccepted: the provider accepted the request.
+	StepAccepted = "accepted"
+	// StepAdvertised: the Advertisement is in the consumer's API server.
+	StepAdvertised = "advertised"
+	// StepJoined: the consumer accepted the Advertisement. It is the last step.
+	StepJoined = "joined"
+)
+
+// The sides of a Step.
+const (
+	Local  = "local"
+	Remote = "remote"
+)
+
+// Step is one step towards a peering.
+type Step struct {
+	Name string `json:"name"`
+	Side string `json:"side"` // who takes it: local or remote
+	// Text says, when the step is done, what was achieved ("the key of barn is
+	// trusted"), else what is being waited for ("the key of barn to be trusted").
+	Text string `json:"text"`
+	Done bool   `json:"done"`
+}
+
+// Choice is what is remembered about a question.
+type Choice string
+
+// The choices.
+const (
+	Yes       Choice = "yes"
+	No        Choice = "no"
+	Undecided Choice = "undecided"
+)
+
+// Preferences are what is remembered about a peer until it is forgotten.
+type Preferences struct {
+	AutoConnect Choice `json:"autoConnect"` // connect to it when it is there
+	AutoAccept  Choice `json:"autoAccept"`  // let it in when it asks
+	Blocked     bool   `json:"blocked"`
+	Note        string `json:"note"`
+	URL         string `json:"url"` // where it is looked for besides where it is seen; "" for nowhere
+}
+
+// PreferencesPatch changes preferences. What is nil stays as it is. Package
+// control has checked the values.
+type PreferencesPatch struct {
+	AutoConnect *Choice `json:"autoConnect,omitempty"`
+	AutoAccept  *Choice `json:"autoAccept,omitempty"`
+	Note        *string `json:"note,omitempty"` // "" removes it
+	URL         *string `json:"url,omitempty"`  // "" removes it
+}
+
+// The kinds of Request.
+const (
+	// KindAsk: a cluster whose key is not trusted asks to be let in.
+	KindAsk = "ask"
+	// KindRequest: a PeeringRequest is in our API server.
+	KindRequest = "request"
+)
+
+// Request is a cluster that wants to consume our resources and waits for a
+// person to decide, or was refused.
+type Request struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Kind        string    `json:"kind"`           // ask or request
+	State       string    `json:"state"`          // Pending or Refused
+	Since       time.Time `json:"since,omitzero"` // when it came
+	Code        string    `json:"code"`           // verification code of our key and that which it showed
+	Fingerprint string    `json:"fingerprint"`    // of the key which it showed
+	Address     string    `json:"address"`        // where it came from
+	Message     string    `json:"message"`        // anything to know about it, a sentence for people: another key is known for its ID, ...
+}
+
+// Shown is a cluster that a person has to decide about: who it says it is, and
+// the key that it proved to hold.
+type Shown struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Address     string `json:"address"`
+	Fingerprint string `json:"fingerprint"`
+	Code        string `json:"code"`
+	// Pinned is the fingerprint of another key that is trusted for this ID until
+	// now; "" when there is none.
+	Pinned string `json:"pinned,omitempty"`
+}
+
+// ConnectOptions say what to connect to. At least one of ID, URL and Token is
+// set; when several are, they have to be about the same cluster.
+type ConnectOptions struct {
+	ID    peer.ClusterID
+	URL   string // of its endpoint, https://host[:port]
+	Token string // an invite of it
+	// Fingerprint is the key that the person confirmed; zero when nobody did.
+	Fingerprint peer.Fingerprint
+	// Once: join now, and do not remember it.
+	Once bool
+	By   string // who wants it, for people
+}
+
+// InviteOptions say what invite to make.
+type InviteOptions struct {
+	TTL  time.Duration // how long it is valid
+	Note string        // for the one who lists them
+	URL  string        // where the bearer finds us, part of the token; "" when it finds us by itself
+	By   string        // who makes it, for people
+}
+
+// The states of an Invite.
+const (
+	InviteOpen    = "open"
+	InviteUsed    = "used"
+	InviteExpired = "expired"
+	InviteRevoked = "revoked"
+)
+
+// Invite is a token that lets one cluster in.
+type Invite struct {
+	ID        string    `json:"id"`
+	Token     string    `json:"token,omitempty"` // only in the answer that made it: it is not kept
+	State     string    `json:"state"`           // open, used, expired, revoked
+	Note      string    `json:"note"`
+	URL       string    `json:"url"`
+	CreatedAt time.Time `json:"createdAt,omitzero"`
+	CreatedBy string    `json:"createdBy"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
+	UsedAt    time.Time `json:"usedAt,omitzero"`
+	UsedBy    string    `json:"usedBy"` // the cluster ID of its bearer; "" while nobody used it
+}
+
+// Key is the key of this cluster.
+type Key struct {
+	Fingerprint string `json:"fingerprint"`
+	PublicKey   string `json:"publicKey"` // PEM (PKIX)
+	// Successions counts the earlier keys from which peers follow to this one.
+	Successions int       `json:"successions"`
+	CreatedAt   time.Time `json:"createdAt,omitzero"`
+}
+
+// PeeringStatus sums up what there is between this cluster and others.
+type PeeringStatus struct {
+	Wanted   int `json:"wanted"`   // peers whose resources we want to consume
+	Joined   int `json:"joined"`   // of which we do
+	Serving  int `json:"serving"`  // peers that consume ours
+	Requests int `json:"requests"` // that wait for a person
+	Invites  int `json:"invites"`  // that can be used
+}
+
+// TrustStatus is how this cluster comes to trust others.
+type TrustStatus struct {
+	Accept string `json:"accept"` // trust.accept: ask, trusted, all, none
+	// Open says why anybody is let in or connected to without a decision, naming
+	// the settings; "" when nobody is.
+	Open    string   `json:"open"`
+	FleetCA *FleetCA `json:"fleetCA,omitempty"`
+}
+
+// FleetCA is the authority whose certified keys are trusted.
+type FleetCA struct {
+	Name        string    `json:"name"`
+	Fingerprint string    `json:"fingerprint"`
+	Path        string    `json:"path"`
+	NotAfter    time.Time `json:"notAfter,omitzero"`
+	// Certified: our own key is certified by it.
+	Certified bool `json:"certified"`
+}
