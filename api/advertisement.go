@@ -15,13 +15,14 @@ var SharingGroupVersion = schema.GroupVersion{Group: "sharing.liqo.io", Version:
 // anything.
 //
 // +kubebuilder:object:root=true
+// +groupName=sharing.liqo.io
 // +kubebuilder:resource:path=advertisements,scope=Cluster,shortName=adv,categories=liqo
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.advertisementStatus`
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resourceQuota.hard.cpu`
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resourceQuota.hard.memory`
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.resourceQuota.hard.pods`
-// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.spec.timeToLive`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.timeToLive`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterId",message="an Advertisement is named after the cluster ID that it is from"
 type Advertisement struct {
@@ -62,6 +63,7 @@ type AdvertisementSpec struct {
 	// Labels describe what is offered, as those of a node do.
 	//
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:items:MaxLength=63
 	Labels map[string]string `json:"labels,omitempty"`
 
 	// Images are container images that are present at the provider.
@@ -73,13 +75,15 @@ type AdvertisementSpec struct {
 	// Prices are what the provider asks for a resource or an image, by its name.
 	//
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:items:MaxLength=63
 	Prices map[string]string `json:"prices,omitempty"`
 
 	// Timestamp is when the offer was made.
 	Timestamp metav1.Time `json:"timestamp"`
 
 	// TimeToLive is until when the offer stands unless it is renewed, by the
-	// provider's clock.
+	// provider's clock. It is shown, and nothing is undone because of it: an edge
+	// device's clock may be wrong.
 	TimeToLive metav1.Time `json:"timeToLive"`
 }
 
@@ -88,6 +92,8 @@ type ResourceQuota struct {
 	// Hard maps a resource (cpu, memory, pods, ...) to a Kubernetes quantity.
 	//
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:items:MaxLength=32
+	// +kubebuilder:validation:items:Pattern=`^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$`
 	Hard map[string]string `json:"hard,omitempty"`
 }
 
@@ -96,6 +102,7 @@ type ContainerImage struct {
 	// Names by which the image is known.
 	//
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
 	// +listType=atomic
 	Names []string `json:"names,omitempty"`
 

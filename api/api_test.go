@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"flag"
+	"go/ast"
 	"os"
 	"os/exec"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 )
@@ -51,40 +53,93 @@ func TestManifestsMatchTypes(t *testing.T) {
 			t.Errorf("%s differs from the Go types; run go test ./api -update\n%s", name, diff)
 		}
 	}
-	if !*update && len(CRDs()) != len(crds) {
+	if !*update && (len(CRDs()) != len(crds) || len(crds) != len(kinds)) {
 		t.Errorf("%d manifests are embedded for %d kinds; remove the others", len(CRDs()), len(crds))
 	}
 }
 
-// TestSchemaCoversEveryField compares the manifest with what the Go types
+// kinds are all root types, by the name of their manifests.
+var kinds = map[string]func() runtime.Object{
+	"advertisements.sharing.liqo.io":    func() runtime.Object { return &Advertisement{} },
+	"foreignclusters.discovery.liqo.io": func() runtime.Object { return &ForeignCluster{} },
+	"peeringrequests.discovery.liqo.io": func() runtime.Object { return &PeeringRequest{} },
+}
+
+// TestSchemaCoversEveryField compares the manifests with what the Go types
 // really marshal to, independently of the generator.
 func TestSchemaCoversEveryField(t *testing.T) {
-	var crd struct {
-		Spec struct {
-			Versions []struct {
-				Schema struct {
-					OpenAPIV3Schema map[string]any `json:"openAPIV3Schema"`
-				} `json:"schema"`
-			} `json:"versions"`
-		} `json:"spec"`
+	for _, manifest := range CRDs() {
+		t.Run(manifest.Name, func(t *testing.T) {
+			var crd struct {
+				Spec struct {
+					Versions []struct {
+						Schema struct {
+							OpenAPIV3Schema map[string]any `json:"openAPIV3Schema"`
+						} `json:"schema"`
+					} `json:"versions"`
+				} `json:"spec"`
+			}
+			if err := yaml.Unmarshal(manifest.YAML, &crd); err != nil {
+				t.Fatal(err)
+			}
+			full := kinds[manifest.Name]()
+			fill(reflect.ValueOf(full).Elem())
+			text, err := json.Marshal(full)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var value map[string]any
+			if err := json.Unmarshal(text, &value); err != nil {
+				t.Fatal(err)
+			}
+			delete(value, "metadata")
+			props := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)
+			for _, part := range []string{"spec", "status"} {
+				compare(t, part, props[part].(map[string]any), value[part])
+			}
+		})
 	}
-	if err := yaml.Unmarshal(CRDs()[0].YAML, &crd); err != nil {
-		t.Fatal(err)
+}
+
+// TestBounds: an API server takes rules of CEL only over strings, lists and maps
+// whose size is limited, and what peers write must be limited anyway.
+func TestBounds(t *testing.T) {
+	var walk func(t *testing.T, path string, schema map[string]any)
+	walk = func(t *testing.T, path string, schema map[string]any) {
+		switch schema["type"] {
+		case "string":
+			if schema["maxLength"] == nil && schema["enum"] == nil && schema["format"] == nil {
+				t.Errorf("%s: a string of any length", path)
+			}
+		case "array":
+			// Only the agent writes conditions, and they are as many as types.
+			if schema["maxItems"] == nil && schema["x-kubernetes-list-type"] != "map" {
+				t.Errorf("%s: a list of any length", path)
+			}
+			walk(t, path+"[]", schema["items"].(map[string]any))
+		case "object":
+			if values, ok := schema["additionalProperties"].(map[string]any); ok {
+				if schema["maxProperties"] == nil {
+					t.Errorf("%s: a map of any size", path)
+				}
+				walk(t, path+"{}", values)
+			}
+			props, _ := schema["properties"].(map[string]any)
+			for name, sub := range props {
+				walk(t, path+"."+name, sub.(map[string]any))
+			}
+		}
 	}
-	var full ForeignCluster
-	fill(reflect.ValueOf(&full).Elem())
-	text, err := json.Marshal(full)
+	g, err := newGenerator(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var value map[string]any
-	if err := json.Unmarshal(text, &value); err != nil {
-		t.Fatal(err)
-	}
-	delete(value, "metadata")
-	props := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)
-	for _, part := range []string{"spec", "status"} {
-		compare(t, part, props[part].(map[string]any), value[part])
+	for _, kind := range []string{"ForeignCluster", "PeeringRequest", "Advertisement"} {
+		schema, err := g.schemaOf(ast.NewIdent(kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		walk(t, kind, schema)
 	}
 }
 
@@ -94,6 +149,10 @@ func compare(t *testing.T, path string, schema map[string]any, value any) {
 	t.Helper()
 	switch v := value.(type) {
 	case map[string]any:
+		if values, ok := schema["additionalProperties"].(map[string]any); ok {
+			compare(t, path+"{}", values, v["x"])
+			return
+		}
 		props, _ := schema["properties"].(map[string]any)
 		for name := range props {
 			if _, ok := v[name]; !ok {
@@ -140,6 +199,8 @@ func fill(v reflect.Value) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"x": "x"}))
 	case reflect.String:
 		v.SetString("x")
 	case reflect.Bool:
@@ -150,13 +211,17 @@ func fill(v reflect.Value) {
 }
 
 func TestEnumsListEveryConstant(t *testing.T) {
-	text := string(CRDs()[0].YAML)
+	var text string
+	for _, manifest := range CRDs() {
+		text += string(manifest.YAML)
+	}
 	for _, value := range []string{
 		string(DiscoveryLAN), string(DiscoveryWAN), string(DiscoveryManual), string(DiscoveryIncomingPeering),
 		string(TrustUnknown), string(TrustTrusted), string(TrustUntrusted),
 		string(RoleUnknown), string(RoleConsumer), string(RoleProvider), string(RoleConsumerAndProvider),
 		string(AuthPending), string(AuthAccepted), string(AuthRefused), string(AuthEmptyRefused),
 		string(AdvertisementAccepted), string(AdvertisementRefused),
+		string(RequestPending), string(RequestAccepted), string(RequestRefused),
 	} {
 		if !strings.Contains(text, "- "+value+"\n") {
 			t.Errorf("no enum of the manifest lists %s", value)
@@ -165,31 +230,49 @@ func TestEnumsListEveryConstant(t *testing.T) {
 }
 
 func TestDeepCopySharesNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var fc ForeignCluster
-		fill(reflect.ValueOf(&fc).Elem())
-		fc.Labels = map[string]string{"a": rapid.String().Draw(t, "label")}
-		before, err := json.Marshal(fc)
-		if err != nil {
-			t.Fatal(err)
+	list := func(o runtime.Object) runtime.Object {
+		switch o := o.(type) {
+		case *ForeignCluster:
+			return &ForeignClusterList{Items: []ForeignCluster{*o}}
+		case *PeeringRequest:
+			return &PeeringRequestList{Items: []PeeringRequest{*o}}
+		case *Advertisement:
+			return &AdvertisementList{Items: []Advertisement{*o}}
 		}
-		list := &ForeignClusterList{Items: []ForeignCluster{fc}}
-		for _, c := range []*ForeignCluster{fc.DeepCopy(), &list.DeepCopyObject().(*ForeignClusterList).Items[0]} {
-			if diff := cmp.Diff(&fc, c); diff != "" {
-				t.Fatalf("the copy differs:\n%s", diff)
-			}
-			c.Labels["a"] += "x"
-			scribble(reflect.ValueOf(&c.Spec).Elem())
-			scribble(reflect.ValueOf(&c.Status).Elem())
-			after, err := json.Marshal(fc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(before) != string(after) {
-				t.Fatalf("changing the copy changed the original:\n%s\n%s", before, after)
-			}
-		}
-	})
+		t.Fatalf("no list of %T", o)
+		return nil
+	}
+	for name, empty := range kinds {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				original := empty()
+				v := reflect.ValueOf(original).Elem()
+				fill(v)
+				original.(metav1.Object).SetLabels(map[string]string{"a": rapid.String().Draw(t, "label")})
+				before, err := json.Marshal(original)
+				if err != nil {
+					t.Fatal(err)
+				}
+				copied := original.DeepCopyObject()
+				item := reflect.ValueOf(list(original).DeepCopyObject()).Elem().FieldByName("Items").Index(0).Addr().Interface()
+				for _, c := range []runtime.Object{copied, item.(runtime.Object)} {
+					if diff := cmp.Diff(original, c); diff != "" {
+						t.Fatalf("the copy differs:\n%s", diff)
+					}
+					c.(metav1.Object).GetLabels()["a"] += "x"
+					scribble(reflect.ValueOf(c).Elem().FieldByName("Spec"))
+					scribble(reflect.ValueOf(c).Elem().FieldByName("Status"))
+					after, err := json.Marshal(original)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if string(before) != string(after) {
+						t.Fatalf("changing the copy changed the original:\n%s\n%s", before, after)
+					}
+				}
+			})
+		})
+	}
 }
 
 // scribble overwrites what v points to, in place.
@@ -208,6 +291,10 @@ func scribble(v reflect.Value) {
 	case reflect.Slice:
 		for i := range v.Len() {
 			scribble(v.Index(i))
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			v.SetMapIndex(key, reflect.ValueOf("scribbled"))
 		}
 	case reflect.String:
 		v.SetString("scribbled")

@@ -89,6 +89,10 @@ func (g *generator) crd(kind string, decl typeDecl, m markers) (object, string, 
 	props["metadata"] = object{"type": "object"}
 	schema["description"], _ = splitDoc(decl.doc)
 
+	group := m.get("groupName")
+	if group == "" {
+		group = GroupVersion.Group
+	}
 	version := object{
 		"name": GroupVersion.Version, "served": true, "storage": true,
 		"schema": object{"openAPIV3Schema": schema},
@@ -122,13 +126,13 @@ func (g *generator) crd(kind string, decl typeDecl, m markers) (object, string, 
 		"kind": kind, "listKind": kind + "List", "singular": strings.ToLower(kind), "plural": resource["path"],
 		"shortNames": []any{resource["shortName"]}, "categories": []any{resource["categories"]},
 	}
-	name := resource["path"] + "." + GroupVersion.Group
+	name := resource["path"] + "." + group
 	return object{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
 		"metadata":   object{"name": name, "labels": object{LabelManagedBy: ManagedByAgent}},
 		"spec": object{
-			"group": GroupVersion.Group, "scope": resource["scope"], "names": names, "versions": []any{version},
+			"group": group, "scope": resource["scope"], "names": names, "versions": []any{version},
 		},
 	}, name, nil
 }
@@ -142,6 +146,12 @@ func (g *generator) schemaOf(expr ast.Expr) (object, error) {
 	case *ast.ArrayType:
 		items, err := g.schemaOf(t.Elt)
 		return object{"type": "array", "items": items}, err
+	case *ast.MapType:
+		if key, ok := t.Key.(*ast.Ident); !ok || key.Name != "string" {
+			return nil, fmt.Errorf("a map with keys of the Go type %v", t.Key)
+		}
+		values, err := g.schemaOf(t.Value)
+		return object{"type": "object", "additionalProperties": values}, err
 	case *ast.StructType:
 		return g.structSchema(t)
 	case *ast.SelectorExpr:
@@ -228,12 +238,17 @@ func (m markers) get(name string) string {
 }
 
 // validate writes the markers that concern a schema into it, and refuses one it
-// does not know, so that no typing mistake turns a check off.
+// does not know, so that no typing mistake turns a check off. Markers named
+// "items:..." are about the elements of a list or the values of a map.
 func (m markers) validate(schema object) error {
+	items := markers{}
 	for name, values := range m {
 		value := values[0]
 		rest, isValidation := strings.CutPrefix(name, "kubebuilder:validation:")
+		inner, isItem := strings.CutPrefix(rest, "items:")
 		switch {
+		case isItem:
+			items["kubebuilder:validation:"+inner] = values
 		case rest == "Enum":
 			enum := []any{}
 			for _, v := range strings.Split(value, ";") {
@@ -242,7 +257,7 @@ func (m markers) validate(schema object) error {
 			schema["enum"] = enum
 		case rest == "Pattern":
 			schema["pattern"] = strings.Trim(value, "`")
-		case rest == "MinLength", rest == "MaxLength", rest == "Minimum":
+		case rest == "MinLength", rest == "MaxLength", rest == "Minimum", rest == "MaxItems", rest == "MaxProperties":
 			n, err := strconv.Atoi(value)
 			if err != nil {
 				return err
@@ -261,11 +276,20 @@ func (m markers) validate(schema object) error {
 			schema["x-kubernetes-list-type"] = value
 		case name == "listMapKey":
 			schema["x-kubernetes-list-map-keys"] = []any{value}
+		case name == "groupName": // of a root type
 		case isValidation || !strings.HasPrefix(name, "kubebuilder:"):
 			return fmt.Errorf("unknown marker +%s", name)
 		}
 	}
-	return nil
+	if len(items) == 0 {
+		return nil
+	}
+	for _, key := range []string{"items", "additionalProperties"} {
+		if element, ok := schema[key].(object); ok {
+			return items.validate(element)
+		}
+	}
+	return fmt.Errorf("markers about elements of a %s", schema["type"])
 }
 
 func defaultValue(text string) any {

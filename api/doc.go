@@ -3,7 +3,8 @@
 //
 // The manifests under crds are generated from the types: field names and types
 // come from the structs, descriptions from the doc comments, and validation
-// from "+kubebuilder:" marker lines in the syntax that controller-gen reads.
+// from "+kubebuilder:" marker lines in the syntax that controller-gen reads (but
+// "items:" is also about the values of a map, and "groupName" is about one type).
 // "go test ./api -update" writes them, and the plain test fails while they
 // differ from the types.
 //

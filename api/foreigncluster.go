@@ -61,7 +61,11 @@ type ForeignClusterSpec struct {
 	Namespace string `json:"namespace,omitempty"`
 
 	// Join asks for resources of the remote cluster: true starts a peering, false
-	// ends it. It belongs to the user; the agent never changes it back.
+	// ends it. It belongs to the user. The agent sets it to true when it was told
+	// to connect, on the command line or by its configuration, and to false when
+	// the provider ends the peering and when the user says so on the command
+	// line; what is set with kubectl is remembered like what the command line
+	// says. The peering starts once the cluster is trusted.
 	//
 	// +kubebuilder:default=false
 	Join bool `json:"join"`
@@ -81,7 +85,11 @@ type ForeignClusterSpec struct {
 	AuthURL string `json:"authUrl,omitempty"`
 
 	// TrustMode says whether the key that status.fingerprint shows is trusted to
-	// belong to this cluster. It belongs to the user.
+	// belong to this cluster. Setting it to Trusted pins that key: compare the
+	// verification code of the Trusted condition with the one that the other side
+	// shows first. Setting it to Untrusted takes the trust back. The agent keeps
+	// it in step with trust that was given in another way; the Trusted condition
+	// says in which.
 	//
 	// +kubebuilder:default=Unknown
 	TrustMode TrustMode `json:"trustMode,omitempty"`

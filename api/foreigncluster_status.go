@@ -45,8 +45,10 @@ type ForeignClusterStatus struct {
 	Modules Modules `json:"modules,omitzero"`
 
 	// Conditions are the agent's observations: Reachable (the endpoint answers),
-	// Verified (it proved to hold the key that fingerprint shows), and Conflict
-	// (another key claims the same cluster ID; absent otherwise).
+	// Verified (it proved to hold the key that fingerprint shows), Trusted (that
+	// key is trusted to be the cluster's), OutgoingPeering and IncomingPeering
+	// (what became of each direction), and Conflict (another key claims the same
+	// cluster ID; absent otherwise).
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -248,4 +250,14 @@ const (
 	ConditionVerified = "Verified"
 	// ConditionConflict: another key claims the same cluster ID.
 	ConditionConflict = "Conflict"
+	// ConditionTrusted: the key shown is trusted to be the cluster's. The reason
+	// says in which way it came to be, the message by whom and when; or the
+	// message says how to trust it.
+	ConditionTrusted = "Trusted"
+	// ConditionOutgoingPeering: we consume the cluster's resources. While that is
+	// wanted and not so, it says what is waited for.
+	ConditionOutgoingPeering = "OutgoingPeering"
+	// ConditionIncomingPeering: the cluster consumes our resources. While it asks
+	// for them and does not have them, it says what is waited for.
+	ConditionIncomingPeering = "IncomingPeering"
 )

@@ -7,14 +7,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the API group and version of discovery's resources.
+// GroupVersion is the API group and version of the resources about discovery and
+// peering.
 var GroupVersion = schema.GroupVersion{Group: "discovery.liqo.io", Version: "v1alpha1"}
 
-// The kind and the plural resource name of ForeignCluster.
+// The kinds and the plural names of the resources. Advertisement is in
+// SharingGroupVersion, the others are in GroupVersion.
 const (
 	KindForeignCluster    = "ForeignCluster"
 	PluralForeignClusters = "foreignclusters"
+
+	KindPeeringRequest    = "PeeringRequest"
+	PluralPeeringRequests = "peeringrequests"
+
+	KindAdvertisement    = "Advertisement"
+	PluralAdvertisements = "advertisements"
 )
+
+// FinalizerPeering is on a ForeignCluster from when the agent begins to consume
+// the cluster's resources until that is undone on both sides, so that deleting
+// the object ends the peering first.
+const FinalizerPeering = "discovery.liqo.io/peering"
+
+// LabelClusterID is on the objects that the agent keeps for one peer: its value
+// is the peer's cluster ID.
+const LabelClusterID = "discovery.liqo.io/cluster-id"
 
 // Labels that the agent puts on the objects it creates. An object that does
 // not carry both is somebody else's: the agent neither deletes it nor corrects

@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Advertisement",type=string,JSONPath=`.status.advertisementStatus`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterIdentity.clusterID",message="a PeeringRequest is named after the cluster ID that it is from"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.clusterIdentity.clusterID) || self.metadata.name == self.spec.clusterIdentity.clusterID",message="a PeeringRequest is named after the cluster ID that it is from"
 type PeeringRequest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -1,0 +1,31 @@
+package api
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ClusterID returns the cluster ID of the consumer that asks.
+func (r *PeeringRequest) ClusterID() string { return r.Spec.ClusterIdentity.ClusterID }
+
+// DeepCopyObject implements runtime.Object.
+func (r *PeeringRequest) DeepCopyObject() runtime.Object { return r.DeepCopy() }
+
+// DeepCopy returns a copy that shares no memory with r.
+func (r *PeeringRequest) DeepCopy() *PeeringRequest {
+	out := *r
+	r.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *PeeringRequestList) DeepCopyObject() runtime.Object {
+	out := *l
+	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	out.Items = slices.Clone(l.Items)
+	for i := range out.Items {
+		out.Items[i] = *l.Items[i].DeepCopy()
+	}
+	return &out
+}
