@@ -28,6 +28,8 @@ type Cluster struct {
 	Name       string // "": the host's name
 	Namespace  string
 	Kubeconfig string // "": the usual places; "none": no API server
+	// AdmissionListen is where the webhook for PeeringRequests listens, host:port.
+	AdmissionListen string
 }
 
 // State says where things are kept, and for how long.
@@ -56,6 +58,7 @@ type Discovery struct {
 type Endpoint struct {
 	Listen         string // host:port, host may be empty
 	AdvertiseURL   string // https://host:port, or ""
+	Certificate    string // PEM file of a public certificate over the cluster key, or ""
 	MaxConnections int
 }
 
@@ -64,6 +67,8 @@ type Trust struct {
 	Accept          string // ask, trusted, all, none
 	AllowEmptyToken bool
 	FleetCA         string // PEM file, or ""
+	// FleetCertificate is a PEM file, or "" for fleet.crt in the state directory.
+	FleetCertificate string
 }
 
 // Sharing says what peers may use.

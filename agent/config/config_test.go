@@ -150,6 +150,8 @@ func TestFaults(t *testing.T) {
 		{"[discovery]\ndomain = \"local.\"", `line 2: discovery.domain = "local.": must be a domain name such as "example.com"`},
 		{"[cluster]\nid = \"Barn\"", `line 2: cluster.id = "Barn": must be empty or a cluster ID: lower-case letters, digits and inner hyphens, at most 63`},
 		{"[cluster]\nname = \"\\u001b[31m\"", "contains characters that cannot be printed"},
+		{"[cluster]\nadmission_listen = \"0.0.0.0:6446\"", "others than this machine could reach it"},
+		{"[cluster]\nadmission_listen = \":6446\"", `must be a loopback address and port such as "127.0.0.1:6446"`},
 		{"[cluster]\nnamespace = \"\"", "must be a Kubernetes namespace"},
 		{"[state]\nsocket = \"/" + strings.Repeat("x", 107) + "\"", "must be a path of at most 107 bytes: it has 108"},
 		{"[state]\ndir = \"\"", `line 2: state.dir = "": must be a path`},

@@ -138,6 +138,7 @@ var (
 	serviceType   = text("a TCP service type such as \"_liqo._tcp\" (RFC 6763 section 7)", checkServiceType)
 	domainName    = text("a domain name such as \"example.com\"", checkDomain)
 	listenAddress = text("an address and port such as \":6447\" or \"192.0.2.1:6447\"", checkListen)
+	loopbackPort  = text("a loopback address and port such as \"127.0.0.1:6446\" or \"[::1]:6446\"", checkLoopback)
 	endpointURL   = text("a URL such as \"https://box.example.com:6447\"", checkURL)
 	dnsServer     = text("the address of a DNS server such as \"192.0.2.53\" or \"[2001:db8::53]:53\"", checkServer)
 )
@@ -207,6 +208,18 @@ func checkHost(host string) error {
 	}
 	if checkDomain(host) != nil {
 		return fmt.Errorf("%q is neither an IP address nor a host name", host)
+	}
+	return nil
+}
+
+// checkLoopback checks an address that nobody but this machine can reach.
+func checkLoopback(s string) error {
+	addr, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return errNotAllowed
+	}
+	if !addr.Addr().IsLoopback() {
+		return errors.New("others than this machine could reach it")
 	}
 	return nil
 }
