@@ -6,58 +6,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
-
-// Observed is everything that the decision about one cluster depends on.
-type Observed struct {
-	// ID is the cluster that is looked at.
-	ID peer.ClusterID
-	// Peer is what the registry knows about it; nil when it knows nothing.
-	Peer *peer.Peer
-	// Settled is true once discovery has had the time to see who is there. Before
-	// that, a cluster of which the registry knows nothing is unknown, not gone. A
-	// peer that the registry calls lost is gone at any time.
-	Settled bool
-	// Objects are the ForeignClusters that name ID in their spec, and the one whose
-	// name is ID, in any order.
-	Objects []*api.ForeignCluster
-}
-
-// ActionKind says what an Action does.
-type ActionKind string
-
-// The kinds of actions.
-const (
-	// Create makes the ForeignCluster of a discovered peer.
-	Create ActionKind = "create"
-	// UpdateSpec sets the discovered fields of the spec.
-	UpdateSpec ActionKind = "update-spec"
-	// UpdateStatus sets the discovered fields of the status.
-	UpdateStatus ActionKind = "update-status"
-	// Delete removes a ForeignCluster that the agent created.
-	Delete ActionKind = "delete"
-)
-
-// Action is one request to the API server. It is idempotent, and refused by the
-// API server when the object is no longer the one that was looked at.
-type Action struct {
-	Kind ActionKind
-	// Name of the ForeignCluster.
-	Name string
-	// UID of the object looked at; "" when it does not exist yet.
-	UID types.UID
-	// ResourceVersion of the object looked at; set for Delete only, so that an
-	// object somebody joins at the same moment stays.
-	ResourceVersion string
-	// Spec is set for Create and UpdateSpec.
-	Spec *DiscoveredSpec
-	// Status is set for UpdateStatus.
-	Status *DiscoveredStatus
-}
 
 // DiscoveredSpec are the fields of a ForeignCluster's spec, and its labels,
 // that discovery owns.
@@ -94,7 +46,7 @@ const (
 // A cluster that is present has exactly one ForeignCluster: the one that a user
 // wrote for its ID, or else one that the agent creates under the name of the ID.
 // Only the latter is ever deleted, and not while its spec.join is true.
-func Plan(obs Observed, now time.Time) []Action {
+func Plan(obs Observed, now time.Time) Decision {
 	own, others := obs.sort()
 	var plan []Action
 	for _, fc := range others {
@@ -121,7 +73,7 @@ func Plan(obs Observed, now time.Time) []Action {
 		}
 		plan = append(plan, statusActions(obs, own, now)...)
 	}
-	return plan
+	return Decision{Actions: plan}
 }
 
 func (obs Observed) present() bool {

@@ -79,7 +79,7 @@ func applyTo(objects map[string]*api.ForeignCluster, plan []Action, uid func() t
 // object returns the ForeignCluster that the agent makes for p.
 func made(p *peer.Peer) *api.ForeignCluster {
 	objects := map[string]*api.ForeignCluster{}
-	applyTo(objects, Plan(Observed{ID: p.ID, Peer: p}, t0), func() types.UID { return "uid-made" })
+	applyTo(objects, Plan(Observed{ID: p.ID, Peer: p}, t0).Actions, func() types.UID { return "uid-made" })
 	return objects[string(p.ID)]
 }
 
@@ -157,7 +157,7 @@ func TestPlan(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.obs.ID = testID
 			var got []string
-			for _, a := range Plan(tc.obs, t0.Add(time.Hour)) {
+			for _, a := range Plan(tc.obs, t0.Add(time.Hour)).Actions {
 				got = append(got, string(a.Kind)+" "+strings.ReplaceAll(a.Name, string(testID), "ID"))
 			}
 			if diff := cmp.Diff(tc.want, strings.Join(got, ", ")); diff != "" {
@@ -192,7 +192,7 @@ func TestConditionsMoveOnlyOnChange(t *testing.T) {
 	fc := made(barn())
 	objects := map[string]*api.ForeignCluster{fc.Name: fc}
 	step := func(p *peer.Peer, now time.Time) []Action {
-		plan := Plan(Observed{ID: testID, Peer: p, Settled: true, Objects: []*api.ForeignCluster{objects[fc.Name]}}, now)
+		plan := Plan(Observed{ID: testID, Peer: p, Settled: true, Objects: []*api.ForeignCluster{objects[fc.Name]}}, now).Actions
 		applyTo(objects, plan, nil)
 		return plan
 	}
@@ -318,7 +318,7 @@ func TestPlanProperties(t *testing.T) {
 				return obs
 			}
 			obs := observe()
-			plan := Plan(obs, now)
+			plan := Plan(obs, now).Actions
 			if diff := cmp.Diff(observe(), obs, cmp.Transformer("set", func(l []*api.ForeignCluster) map[string]*api.ForeignCluster {
 				m := map[string]*api.ForeignCluster{}
 				for _, fc := range l {
@@ -362,7 +362,7 @@ func TestPlanProperties(t *testing.T) {
 			if p != nil && p.Phase == peer.PhasePresent && len(objects) == 0 {
 				t.Fatal("a present peer has no ForeignCluster")
 			}
-			if again := Plan(observe(), now.Add(time.Hour)); len(again) != 0 {
+			if again := Plan(observe(), now.Add(time.Hour)).Actions; len(again) != 0 {
 				t.Fatalf("the plan is not empty after it was applied: %+v", again)
 			}
 		}
