@@ -118,7 +118,17 @@ func (c *Client) SetLogLevel(ctx context.Context, level string) error {
 // Watch calls each for every line of the watch stream, until ctx ends (nil), each
 // fails (its error), or the agent ends the stream (an error that says why).
 func (c *Client) Watch(ctx context.Context, each func(WatchEvent) error) error {
-	resp, err := c.send(ctx, http.MethodGet, "/v1/watch", nil)
+	return c.watch(ctx, "/v1/watch", each)
+}
+
+// Follow is Watch for the one peer that ref names: how it is, at once, and how it
+// is whenever that changes.
+func (c *Client) Follow(ctx context.Context, ref string, each func(WatchEvent) error) error {
+	return c.watch(ctx, "/v1/watch?peer="+url.QueryEscape(ref), each)
+}
+
+func (c *Client) watch(ctx context.Context, path string, each func(WatchEvent) error) error {
+	resp, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return orEnded(ctx, err)
 	}

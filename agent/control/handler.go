@@ -3,8 +3,11 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,7 +21,7 @@ type handle func(r *http.Request) (any, error)
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]handle{
+	handlers := map[string]handle{
 		"GET /v1/status":            s.status,
 		"GET /v1/peers":             s.peers,
 		"GET /v1/peers/{ref}":       s.peer,
@@ -27,7 +30,9 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/config":            s.config,
 		"GET /v1/log/level":         s.logLevel,
 		"PUT /v1/log/level":         s.setLogLevel,
-	} {
+	}
+	maps.Copy(handlers, s.decisions())
+	for pattern, h := range handlers {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 			answer, err := h(r)
@@ -112,7 +117,7 @@ func (s *Server) list(ctx context.Context, all bool) ([]Peer, error) {
 	out := make([]Peer, 0, len(known))
 	for _, p := range known {
 		if all || p.Here() {
-			out = append(out, p)
+			out = append(out, p.withoutNulls())
 		}
 	}
 	SortPeers(out)
@@ -129,8 +134,8 @@ func (s *Server) resolve(r *http.Request, ref string) (Peer, []Peer, error) {
 }
 
 func (s *Server) peer(r *http.Request) (any, error) {
-	p, _, err := s.resolve(r, r.PathValue("ref"))
-	return p, err
+	p, err := s.find(r, r.PathValue("ref"), verified)
+	return p.withoutNulls(), err
 }
 
 func (s *Server) setAlias(r *http.Request) (any, error) {
@@ -273,8 +278,23 @@ func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
 func decode(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	err := dec.Decode(into)
+	if err == nil {
+		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is more than one value")
+		}
+	}
+	if err != nil {
 		return &Error{Kind: ErrInvalid, Cause: err, Message: fmt.Sprintf("the request's body: %v", err)}
 	}
 	return nil
+}
+
+// decodeOptional is decode for requests that may come without a body.
+func decodeOptional(r *http.Request, into any) error {
+	err := decode(r, into)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }

@@ -24,7 +24,7 @@ func newLevel() *slog.LevelVar { return new(slog.LevelVar) }
 func discard() *slog.Logger    { return slog.New(slog.DiscardHandler) }
 
 func helperMain(path string) {
-	_, err := NewClient(path).Status(context.Background())
+	_, err := NewClient(path).RotateKey(context.Background())
 	var e *Error
 	switch {
 	case err == nil:
@@ -58,7 +58,8 @@ func TestPermission(t *testing.T) {
 	}
 	helper := copyOfTestBinary(t, dir)
 	path := filepath.Join(dir, "agent.sock")
-	s := NewServer(ServerConfig{Path: path, Group: "nogroup", Backend: &memory{}, Level: newLevel(), Logger: discard()})
+	m := &memory{}
+	s := NewServer(ServerConfig{Path: path, Group: "nogroup", Backend: m, Level: newLevel(), Logger: discard()})
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -73,19 +74,25 @@ func TestPermission(t *testing.T) {
 	}()
 
 	for _, tc := range []struct {
-		name string
-		gid  uint32
-		want string
+		name     string
+		uid, gid uint32
+		want     string
+		by       string
 	}{
-		{"member", uint32(gid), "allowed"},
-		{"stranger", 54321, "true|no permission to use " + path + "|sudo usermod -aG nogroup $USER, then log in again; or use sudo"},
+		// Who it was is found out from the kernel, by name where there is one.
+		{"root", 0, 0, "allowed", "rotate user root (command line)"},
+		{"member", 54321, uint32(gid), "allowed", "rotate user number 54321 (command line)"},
+		{"stranger", 54321, 54321, "true|no permission to use " + path + "|sudo usermod -aG nogroup $USER, then log in again; or use sudo", ""},
 	} {
 		cmd := exec.CommandContext(t.Context(), helper)
 		cmd.Env = append(os.Environ(), helperSocket+"="+path)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: tc.gid}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tc.uid, Gid: tc.gid}}
 		out, err := cmd.CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != tc.want {
 			t.Errorf("%s: %q, %v; want %q", tc.name, got, err, tc.want)
+		}
+		if heard := strings.Join(m.heard(), ", "); heard != tc.by {
+			t.Errorf("%s: the backend heard %q, want %q", tc.name, heard, tc.by)
 		}
 	}
 }

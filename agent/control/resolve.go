@@ -25,7 +25,39 @@ func SortPeers(peers []Peer) {
 // whatever a neighbour says of itself, so a verified peer is preferred to
 // unverified ones of the same name. The error is an *Error that wraps
 // ErrNotFound or ErrAmbiguous; the latter lists the candidates.
-func Resolve(peers []Peer, ref string) (Peer, error) {
+func Resolve(peers []Peer, ref string) (Peer, error) { return resolve(peers, ref, verified) }
+
+// verified prefers those who proved their identity.
+func verified(p Peer) bool { return p.Verified }
+
+// decidable prefers those whose key is proven, be it by asking us. It is for
+// decisions about keys and requests, where somebody who merely uses the name of
+// another must neither be taken for it nor hide behind it: both are listed.
+func decidable(p Peer) bool { return p.Verified || p.Request != nil }
+
+// withAskers adds those to the peers who only asked us for something.
+func withAskers(peers []Peer, asked []Request) []Peer {
+	known := make(map[string]bool, len(peers))
+	for _, p := range peers {
+		known[p.ID] = true
+	}
+	out := slices.Clone(peers)
+	for _, r := range asked {
+		if known[r.ID] {
+			continue
+		}
+		known[r.ID] = true
+		p := Peer{ID: r.ID, Name: r.Name, Phase: string(peer.PhaseUnverified), Reason: "it only asked to be let in",
+			Source: string(peer.IncomingPeering), Fingerprint: r.Fingerprint, Code: r.Code, Request: &r}
+		if r.Address != "" {
+			p.Addresses = []string{r.Address}
+		}
+		out = append(out, p.withoutNulls())
+	}
+	return out
+}
+
+func resolve(peers []Peer, ref string, prefer func(Peer) bool) (Peer, error) {
 	if ref == "" {
 		return Peer{}, &Error{Kind: ErrInvalid, Message: "no peer was named",
 			Advice: "name it by alias, cluster name or the beginning of its ID; liqo-agent peers list shows them"}
@@ -36,21 +68,21 @@ func Resolve(peers []Peer, ref string) (Peer, error) {
 		func(p Peer) bool { return p.Name == ref },
 		func(p Peer) bool { return strings.HasPrefix(p.ID, ref) },
 	} {
-		var all, verified []Peer
+		var all, preferred []Peer
 		for _, p := range peers {
 			if !fits(p) {
 				continue
 			}
 			all = append(all, p)
-			if p.Verified {
-				verified = append(verified, p)
+			if prefer(p) {
+				preferred = append(preferred, p)
 			}
 		}
 		switch {
 		case len(all) == 1:
 			return all[0], nil
-		case len(verified) == 1:
-			return verified[0], nil
+		case len(preferred) == 1:
+			return preferred[0], nil
 		case len(all) > 1:
 			return Peer{}, ambiguous(ref, all)
 		}
@@ -84,4 +116,25 @@ func ambiguous(ref string, candidates []Peer) error {
 	}
 	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d peers: %s", ref, len(candidates), list),
 		Advice: "use more of the ID, or name one: liqo-agent peers alias ID NAME"}
+}
+
+// resolveInvite finds the open invite whose ID is ref or begins so.
+func resolveInvite(made []Invite, ref string) (string, error) {
+	var fits []string
+	for _, i := range made {
+		if i.ID == ref {
+			return ref, nil
+		}
+		if ref != "" && i.State == InviteOpen && strings.HasPrefix(i.ID, ref) {
+			fits = append(fits, i.ID)
+		}
+	}
+	switch len(fits) {
+	case 1:
+		return fits[0], nil
+	case 0:
+		return "", &Error{Kind: ErrNotFound, Message: fmt.Sprintf("there is no open invite %q", shorten(ref)), Advice: "liqo-agent invite list"}
+	}
+	return "", &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d invites: %s", shorten(ref), len(fits), strings.Join(fits[:min(len(fits), maxCandidates)], ", ")),
+		Advice: "use more of the ID"}
 }

@@ -17,7 +17,14 @@ const (
 
 // watch streams a line of JSON per peer there is, one that says that was all,
 // and then one per change, until either side ends it.
+//
+// With ?peer= it is about that one alone: how it is, and how it is whenever that
+// is different.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+	if ref := r.URL.Query().Get("peer"); ref != "" {
+		s.follow(w, r, ref)
+		return
+	}
 	// Subscribed before the snapshot is taken: a change in between is told
 	// twice rather than never.
 	sub, err := s.hub.subscribe()

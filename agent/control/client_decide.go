@@ -1,0 +1,115 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// Connect wants the resources of a peer consumed and returns the peer as it is
+// then; the peering is only beginning. ref names a peer as Resolve understands
+// it; it may be "" when opts has a URL or a token. opts.ID and opts.By are not
+// sent. An error that wraps ErrNotTrusted says in its Shown what has to be
+// confirmed: by the same call with that fingerprint.
+func (c *Client) Connect(ctx context.Context, ref string, opts ConnectOptions) (Peer, error) {
+	var out Peer
+	return out, c.call(ctx, http.MethodPost, "/v1/connect",
+		connectBody{Peer: ref, URL: opts.URL, Token: opts.Token, Fingerprint: opts.Fingerprint.String(), Once: opts.Once}, &out)
+}
+
+// Disconnect ends our consuming the resources of the peer that ref names, or with
+// incoming the peer's consuming ours.
+func (c *Client) Disconnect(ctx context.Context, ref string, incoming bool) (Peer, error) {
+	return c.decide(ctx, http.MethodPost, ref, "/disconnect", disconnectBody{Incoming: incoming})
+}
+
+// Accept lets a peer in. A zero fingerprint is as with Connect.
+func (c *Client) Accept(ctx context.Context, ref string, fingerprint peer.Fingerprint) (Peer, error) {
+	return c.decide(ctx, http.MethodPost, ref, "/accept", confirmBody{Fingerprint: fingerprint.String()})
+}
+
+// Reject refuses what waits from a peer.
+func (c *Client) Reject(ctx context.Context, ref string) (Peer, error) {
+	return c.decide(ctx, http.MethodPost, ref, "/reject", nil)
+}
+
+// Block ends everything with a peer.
+func (c *Client) Block(ctx context.Context, ref string) (Peer, error) {
+	return c.decide(ctx, http.MethodPost, ref, "/block", nil)
+}
+
+// Unblock undoes Block.
+func (c *Client) Unblock(ctx context.Context, ref string) (Peer, error) {
+	return c.decide(ctx, http.MethodPost, ref, "/unblock", nil)
+}
+
+// Trust pins the key of a peer. A zero fingerprint is as with Connect.
+func (c *Client) Trust(ctx context.Context, ref string, fingerprint peer.Fingerprint) (Peer, error) {
+	return c.decide(ctx, http.MethodPut, ref, "/trust", confirmBody{Fingerprint: fingerprint.String()})
+}
+
+// Distrust says that the key of a peer is not to be trusted.
+func (c *Client) Distrust(ctx context.Context, ref string) (Peer, error) {
+	return c.decide(ctx, http.MethodDelete, ref, "/trust", nil)
+}
+
+// Set changes what is remembered about a peer.
+func (c *Client) Set(ctx context.Context, ref string, patch PreferencesPatch) (Peer, error) {
+	return c.decide(ctx, http.MethodPatch, ref, "/preferences", patch)
+}
+
+// Forget drops everything that is remembered about a peer, and returns what is
+// left of it.
+func (c *Client) Forget(ctx context.Context, ref string) (Peer, error) {
+	return c.decide(ctx, http.MethodDelete, ref, "", nil)
+}
+
+func (c *Client) decide(ctx context.Context, method, ref, verb string, body any) (Peer, error) {
+	var out Peer
+	return out, c.call(ctx, method, "/v1/peers/"+url.PathEscape(ref)+verb, body, &out)
+}
+
+// Requests returns what waits for a person, and what was refused.
+func (c *Client) Requests(ctx context.Context) ([]Request, error) {
+	var out []Request
+	return out, c.call(ctx, http.MethodGet, "/v1/requests", nil, &out)
+}
+
+// Invite makes an invite. opts.By is not sent.
+func (c *Client) Invite(ctx context.Context, opts InviteOptions) (Invite, error) {
+	var out Invite
+	return out, c.call(ctx, http.MethodPost, "/v1/invites", inviteBody{TTLSeconds: int64(opts.TTL / time.Second), Note: opts.Note, URL: opts.URL}, &out)
+}
+
+// Invites returns the invites, newest first.
+func (c *Client) Invites(ctx context.Context) ([]Invite, error) {
+	var out []Invite
+	return out, c.call(ctx, http.MethodGet, "/v1/invites", nil, &out)
+}
+
+// RevokeInvite makes an invite useless. id may be the beginning of one that no
+// other invite has.
+func (c *Client) RevokeInvite(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/invites/"+url.PathEscape(id), nil, nil)
+}
+
+// Key returns the key of this cluster.
+func (c *Client) Key(ctx context.Context) (Key, error) {
+	var out Key
+	return out, c.call(ctx, http.MethodGet, "/v1/key", nil, &out)
+}
+
+// RotateKey makes a new key for this cluster.
+func (c *Client) RotateKey(ctx context.Context) (Key, error) {
+	var out Key
+	return out, c.call(ctx, http.MethodPost, "/v1/key/rotate", nil, &out)
+}
+
+// CSR returns a certificate signing request of the cluster key for names.
+func (c *Client) CSR(ctx context.Context, names []string) (string, error) {
+	var out csrAnswer
+	return out.CSR, c.call(ctx, http.MethodPost, "/v1/key/csr", csrBody{Names: names}, &out)
+}

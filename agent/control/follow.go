@@ -1,0 +1,100 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// followInterval is how often a followed peer is looked at though nobody said
+// that it changed.
+const followInterval = time.Second
+
+// follow streams one peer: how it is, and how it is whenever that is different.
+// Published changes only say when to look.
+func (s *Server) follow(w http.ResponseWriter, r *http.Request, ref string) {
+	// Subscribed before the first look: a change after it is not missed.
+	sub, err := s.hub.subscribe()
+	if err != nil {
+		s.refuseWatch(w, err)
+		return
+	}
+	defer s.hub.unsubscribe(sub)
+	p, err := s.find(r, ref, verified)
+	if err != nil {
+		s.answer(w, r, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	f := follower{server: s, st: newStream(w), id: peer.ClusterID(p.ID), last: p}
+	if err := f.st.snapshot([]Peer{p.withoutNulls()}, s.cfg.Now()); err != nil {
+		s.cfg.Logger.Debug("a watch ended", "reason", err)
+		return
+	}
+	tick := time.NewTicker(followInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-sub.done:
+			s.cfg.Logger.Debug("a watch ended", "reason", sub.why)
+			f.st.part(WatchEvent{Event: WatchError, At: s.cfg.Now(), Error: sub.why.Error()})
+			return
+		case ev := <-sub.changes:
+			if ev.Peer != nil && ev.Peer.ID != p.ID {
+				continue
+			}
+		case <-tick.C:
+		}
+		if err := f.look(r.Context()); err != nil {
+			s.cfg.Logger.Debug("a watch ended", "reason", err)
+			f.st.part(WatchEvent{Event: WatchError, At: s.cfg.Now(), Error: err.Error()})
+			return
+		}
+	}
+}
+
+// follower is one stream of one peer.
+type follower struct {
+	server *Server
+	st     *stream
+	id     peer.ClusterID
+	last   Peer
+	gone   bool
+}
+
+// look tells the watcher about the peer if it changed since the last time.
+func (f *follower) look(ctx context.Context) error {
+	p, err := f.server.cfg.Backend.Peer(ctx, f.id)
+	if errors.Is(err, ErrNotFound) {
+		if f.gone {
+			return nil
+		}
+		f.gone = true
+		return f.tell(WatchLost, f.last)
+	}
+	if err != nil {
+		return err
+	}
+	if !f.gone && same(f.last, p) {
+		return nil
+	}
+	f.gone, f.last = false, p.withoutNulls()
+	return f.tell(WatchUpdated, f.last)
+}
+
+func (f *follower) tell(event string, p Peer) error {
+	return f.st.changes(WatchEvent{Event: event, At: f.server.cfg.Now(), Peer: &p}, nil)
+}
+
+// same reports whether a watcher of one peer learns nothing from b after a. That
+// it is still there is nothing to learn.
+func same(a, b Peer) bool {
+	a.LastSeen, b.LastSeen = time.Time{}, time.Time{}
+	return reflect.DeepEqual(a.withoutNulls(), b.withoutNulls())
+}

@@ -1,0 +1,90 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A followed peer is told about when it is different, whether or not anybody
+// published that, and nothing is told about others.
+func TestFollow(t *testing.T) {
+	m := &memory{peers: twoPeers()}
+	s, c := serve(t, m)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	reason := func(text string) {
+		m.change(func() { m.peers[1].Outgoing.Reason, m.peers[1].LastSeen = text, time.Now() })
+	}
+	enough := errors.New("enough")
+	var seen []string
+	err := c.Follow(ctx, "barn", func(ev WatchEvent) error {
+		if ev.Event == WatchSynced {
+			// Neither another peer nor being seen again is anything to tell.
+			m.change(func() { m.peers[1].LastSeen = time.Now() })
+			s.Publish(WatchEvent{Event: WatchUpdated, Peer: &Peer{ID: idSilo}})
+			s.Publish(WatchEvent{Event: WatchUpdated, Peer: &Peer{ID: idBarn}})
+			reason("Published")
+			s.Publish(WatchEvent{Event: WatchUpdated, Peer: &Peer{ID: idBarn, Name: "what is published does not count"}})
+			return nil
+		}
+		if ev.Peer.ID != idBarn || ev.Peer.Name != "barn" {
+			t.Errorf("%s is about %+v", ev.Event, ev.Peer)
+		}
+		seen = append(seen, strings.TrimSpace(ev.Event+" "+ev.Peer.Outgoing.Reason))
+		switch {
+		case ev.Peer.Outgoing.Reason == "Published":
+			reason("Silent")
+		case ev.Event == WatchLost:
+			m.change(func() { m.peers = append(m.peers, twoPeers()[1]) })
+		case ev.Peer.Outgoing.Reason == "Silent":
+			m.change(func() { m.peers = m.peers[:1] })
+		case len(seen) > 3:
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Fatalf("Follow = %v", err)
+	}
+	if got, want := strings.Join(seen, ", "), "snapshot, updated Published, updated Silent, lost Silent, updated"; got != want {
+		t.Errorf("seen %s, want %s", got, want)
+	}
+}
+
+func TestFollowUnknown(t *testing.T) {
+	_, c := serve(t, &memory{peers: twoPeers()})
+	err := c.Follow(t.Context(), "cellar", func(WatchEvent) error { return nil })
+	if !errors.Is(err, ErrNotFound) {
+		t.Errorf("Follow = %v", err)
+	}
+}
+
+func TestFollowEnds(t *testing.T) {
+	m := &memory{peers: twoPeers()}
+	s, c := serve(t, m)
+	err := c.Follow(t.Context(), "barn", func(ev WatchEvent) error {
+		if ev.Event == WatchSynced {
+			s.hub.close()
+		}
+		return nil
+	})
+	if err == nil || err.Error() != "the watch ended: the agent is stopping" {
+		t.Errorf("Follow = %v when the agent stops", err)
+	}
+}
+
+// What goes wrong while following is told to the follower.
+func TestFollowFails(t *testing.T) {
+	m := &memory{peers: twoPeers()}
+	_, c := serve(t, m)
+	err := c.Follow(t.Context(), "barn", func(ev WatchEvent) error {
+		m.change(func() { m.fail = errors.New("the disk is full") })
+		return nil
+	})
+	if err == nil || err.Error() != "the watch ended: the disk is full" {
+		t.Errorf("Follow = %v", err)
+	}
+}

@@ -1,0 +1,180 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"liqo.io/agent/peer"
+)
+
+// memory is a Backend that answers from memory and writes down what it is told.
+type memory struct {
+	mu       sync.Mutex
+	status   Status
+	peers    []Peer
+	requests []Request
+	made     []Invite
+	events   []peer.Event
+	asked    HistoryQuery
+	told     []string
+	connects ConnectOptions
+	fail     error
+}
+
+func (m *memory) Status(context.Context) (Status, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status, m.fail
+}
+
+func (m *memory) Peers(context.Context) ([]Peer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.peers), m.fail
+}
+
+func (m *memory) Peer(_ context.Context, id peer.ClusterID) (Peer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.peers {
+		if p.ID == string(id) {
+			return p, m.fail
+		}
+	}
+	return Peer{}, fmt.Errorf("peer %s: %w", id, ErrNotFound)
+}
+
+func (m *memory) Requests(context.Context) ([]Request, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.requests), nil
+}
+
+func (m *memory) History(_ context.Context, q HistoryQuery) ([]peer.Event, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = q
+	return m.events, m.fail
+}
+
+func (m *memory) Config(context.Context) (Config, error) {
+	return Config{Path: "/etc/x.toml", TOML: "[log]\nlevel = \"info\"\n", Sources: map[string]string{"log.level": "default"}}, m.fail
+}
+
+// change applies what a test wants to be different.
+func (m *memory) change(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
+// tell writes down a call.
+func (m *memory) tell(format string, args ...any) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.told = append(m.told, fmt.Sprintf(format, args...))
+	return m.fail
+}
+
+// heard returns the calls since the last time.
+func (m *memory) heard() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.told
+	m.told = nil
+	return out
+}
+
+func (m *memory) SetAlias(_ context.Context, id peer.ClusterID, alias string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.peers {
+		if m.peers[i].ID == string(id) {
+			m.peers[i].Alias = alias
+		}
+	}
+	return m.fail
+}
+
+func (m *memory) Connect(_ context.Context, opts ConnectOptions) (peer.ClusterID, error) {
+	m.change(func() { m.connects = opts })
+	id := opts.ID
+	if id == "" {
+		id = idSilo
+	}
+	return id, m.tell("connect %s", id)
+}
+
+func (m *memory) Disconnect(_ context.Context, id peer.ClusterID, incoming bool, by string) error {
+	return m.tell("disconnect %s %t %s", id, incoming, by)
+}
+
+func (m *memory) Accept(_ context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
+	return m.tell("accept %s %s %s", id, fp, by)
+}
+
+func (m *memory) Reject(_ context.Context, id peer.ClusterID, by string) error {
+	return m.tell("reject %s %s", id, by)
+}
+
+func (m *memory) Block(_ context.Context, id peer.ClusterID, by string) error {
+	return m.tell("block %s %s", id, by)
+}
+
+func (m *memory) Unblock(_ context.Context, id peer.ClusterID, by string) error {
+	return m.tell("unblock %s %s", id, by)
+}
+
+func (m *memory) Trust(_ context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
+	return m.tell("trust %s %s %s", id, fp, by)
+}
+
+func (m *memory) Distrust(_ context.Context, id peer.ClusterID, by string) error {
+	return m.tell("distrust %s %s", id, by)
+}
+
+func (m *memory) Set(_ context.Context, id peer.ClusterID, patch PreferencesPatch, by string) error {
+	text := func(s *string) string {
+		if s == nil {
+			return "nil"
+		}
+		return fmt.Sprintf("%q", *s)
+	}
+	return m.tell("set %s connect=%s accept=%s note=%s url=%s %s", id, text((*string)(patch.AutoConnect)), text((*string)(patch.AutoAccept)),
+		text(patch.Note), text(patch.URL), by)
+}
+
+func (m *memory) Forget(_ context.Context, id peer.ClusterID, by string) error {
+	m.mu.Lock()
+	m.peers = slices.DeleteFunc(m.peers, func(p Peer) bool { return p.ID == string(id) })
+	m.mu.Unlock()
+	return m.tell("forget %s %s", id, by)
+}
+
+func (m *memory) Invite(_ context.Context, opts InviteOptions) (Invite, error) {
+	return Invite{ID: "00ff", Token: "liqo1-secret", State: InviteOpen, Note: opts.Note, URL: opts.URL}, m.tell("invite %+v", opts)
+}
+
+func (m *memory) Invites(context.Context) ([]Invite, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.made, m.fail
+}
+
+func (m *memory) RevokeInvite(_ context.Context, id, by string) error {
+	return m.tell("revoke %s %s", id, by)
+}
+
+func (m *memory) Key(context.Context) (Key, error) {
+	return Key{Fingerprint: "f0", PublicKey: "PEM", Successions: 1}, m.tell("key")
+}
+
+func (m *memory) RotateKey(_ context.Context, by string) (Key, error) {
+	return Key{Fingerprint: "f1", PublicKey: "PEM", Successions: 2}, m.tell("rotate %s", by)
+}
+
+func (m *memory) CSR(_ context.Context, names []string) (string, error) {
+	return "CSR", m.tell("csr %v", names)
+}
