@@ -204,8 +204,13 @@ func TestAttacksOnTheChain(t *testing.T) {
 		{"victim's CA behind a leaf of another CA", []*x509.Certificate{attackerChain[0], victim.CA()}, time.Time{}, "another issuer"},
 		{"leaf that names the victim's CA, signed by another key",
 			[]*x509.Certificate{forge(t, attacker.private, &namesake, nil), victim.CA()}, time.Time{}, "not signed by"},
-		{"victim's chain with the attacker's CA behind", append(slices.Clone(victimChain), attacker.CA()), time.Time{}, "at most 2"},
-		{"huge chain", slices.Repeat(victimChain, 500), time.Time{}, "at most 2"},
+		{"huge chain", slices.Repeat(victimChain, 500), time.Time{}, "at most 11"},
+		{"more successions than make sense", append(slices.Clone(victimChain), slices.Repeat([]*x509.Certificate{attacker.CA()}, 9)...), time.Time{}, "at most 8"},
+		{"two fleet certificates", append(slices.Clone(victimChain), notCA, notCA), time.Time{}, "at most 1"},
+		{"RSA behind a good chain", append(slices.Clone(victimChain), parse(t, rsaDER)...), time.Time{}, "its key is RSA"},
+		{"large certificate behind a good chain", append(slices.Clone(victimChain), own(func(c *x509.Certificate) {
+			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Value: make([]byte, maxCertificate)}}
+		})), time.Time{}, "at most 8192"},
 		{"leaf that is a CA", []*x509.Certificate{own(func(c *x509.Certificate) {
 			c.IsCA, c.KeyUsage = true, c.KeyUsage|x509.KeyUsageCertSign
 		}), victim.CA()}, time.Time{}, "itself a CA"},
@@ -248,8 +253,8 @@ func TestAttacksOnTheChain(t *testing.T) {
 	}
 }
 
-// Whatever is shown, the result is an error or the fingerprint of the last
-// certificate's key.
+// Whatever is shown, the result is an error or the fingerprint of the key of the
+// first or second certificate, and the extras lead to no key but that one.
 func FuzzVerifyChain(f *testing.F) {
 	key := mustKey(f)
 	chain := chainOf(f, NewIssuer(key, fixedID("a")))
@@ -269,9 +274,9 @@ func FuzzVerifyChain(f *testing.F) {
 			}
 			return
 		}
-		holder := certs[len(certs)-1]
+		holder := certs[min(2, len(certs))-1]
 		if fp != peer.FingerprintOf(holder.RawSubjectPublicKeyInfo) {
-			t.Error("the fingerprint is not that of the last certificate")
+			t.Error("the fingerprint is not that of the chain")
 		}
 		if len(certs) > 1 && certs[0].CheckSignatureFrom(holder) != nil {
 			t.Error("the leaf is not signed by the certificate behind it")

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net/url"
 	"sync"
 	"time"
@@ -30,16 +29,20 @@ const (
 // Issuer hands out leaf certificates signed by a cluster key, for TLS servers
 // and clients alike. It makes a new one, with a fresh key of its own, when the
 // current one gets old, when the clock has jumped, and when the cluster ID
-// changes. All methods may be called from any goroutine.
+// changes. Behind the leaf it shows the CA certificate, the succession
+// certificates of the key, and the fleet certificate if there is one. All
+// methods may be called from any goroutine.
 type Issuer struct {
 	key *Key
 	id  func() peer.ClusterID
 	now func() time.Time
 
 	mu     sync.Mutex
-	leaf   *tls.Certificate
+	leaf   *tls.Certificate // nil: to be made
 	leafID peer.ClusterID
-	issued time.Time // wall clock only
+	issued time.Time         // wall clock only
+	fleet  *x509.Certificate // nil: none
+	named  *tls.Certificate  // nil: none
 }
 
 // NewIssuer returns an Issuer of leaf certificates for the cluster with key k.
@@ -52,9 +55,35 @@ func NewIssuer(k *Key, id func() peer.ClusterID) *Issuer {
 // Fingerprint returns the fingerprint of the cluster key behind the leaves.
 func (i *Issuer) Fingerprint() peer.Fingerprint { return i.key.Fingerprint() }
 
-// GetCertificate returns the certificate a server shows. It fits
-// tls.Config.GetCertificate.
-func (i *Issuer) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// SetFleetCertificate has cert shown from the next handshake on, as
+// LoadFleetCertificate returned it; nil has none shown.
+func (i *Issuer) SetFleetCertificate(cert *x509.Certificate) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.fleet, i.leaf = cert, nil
+}
+
+// SetNamed has cert, which LoadNamed returned, shown to clients that call the
+// endpoint by one of its host names, from the next handshake on and while it is
+// valid by this machine's clock; nil has none shown. All others, and those who
+// come when it has expired, are shown the cluster's own chain.
+func (i *Issuer) SetNamed(cert *tls.Certificate) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.named = cert
+}
+
+// GetCertificate returns the certificate a server shows to the client that says
+// hello, which may be nil. It fits tls.Config.GetCertificate.
+func (i *Issuer) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if hello != nil && hello.ServerName != "" {
+		i.mu.Lock()
+		named := i.named
+		i.mu.Unlock()
+		if named != nil && named.Leaf != nil && named.Leaf.VerifyHostname(hello.ServerName) == nil && checkDates(named.Leaf, i.now()) == nil {
+			return named, nil
+		}
+	}
 	return i.current()
 }
 
@@ -77,6 +106,12 @@ func (i *Issuer) current() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, cert := range i.key.successions {
+		leaf.Certificate = append(leaf.Certificate, cert.Raw)
+	}
+	if i.fleet != nil {
+		leaf.Certificate = append(leaf.Certificate, i.fleet.Raw)
+	}
 	i.leaf, i.leafID, i.issued = leaf, id, now
 	return leaf, nil
 }
@@ -87,9 +122,9 @@ func (k *Key) issue(id peer.ClusterID, now time.Time) (*tls.Certificate, error) 
 	if err != nil {
 		return nil, fmt.Errorf("generate the key of a TLS certificate: %w", err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	serial, err := newSerial()
 	if err != nil {
-		return nil, fmt.Errorf("draw the serial number of a TLS certificate: %w", err)
+		return nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
@@ -101,7 +136,7 @@ func (k *Key) issue(id peer.ClusterID, now time.Time) (*tls.Certificate, error) 
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	if id != "" {
-		template.URIs = []*url.URL{{Scheme: "liqo", Opaque: "cluster:" + string(id)}}
+		template.URIs = []*url.URL{clusterURL(id)}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, k.ca, private.Public(), k.private)
 	if err != nil {

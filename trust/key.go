@@ -7,9 +7,12 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"math/big"
+	"slices"
 	"time"
 
 	"liqo.io/agent/peer"
@@ -21,6 +24,9 @@ type Key struct {
 	private     *ecdsa.PrivateKey
 	fingerprint peer.Fingerprint
 	ca          *x509.Certificate
+
+	successions  []*x509.Certificate // newest first
+	chainProblem error
 }
 
 // Fingerprint returns the SHA-256 of the public key, by which peers know this
@@ -31,6 +37,23 @@ func (k *Key) Fingerprint() peer.Fingerprint { return k.fingerprint }
 // stored: the same key gives the same certificate, byte for byte, at every
 // start. The caller must not change it.
 func (k *Key) CA() *x509.Certificate { return k.ca }
+
+// Successions returns the certificates by which earlier keys of the cluster
+// handed over, newest first: the first is over this key, signed by the one
+// before it, and so on; at most 8. The caller must not change them.
+func (k *Key) Successions() []*x509.Certificate { return slices.Clone(k.successions) }
+
+// ChainProblem returns what was wrong with the file of the succession
+// certificates (ChainFile) when the key was loaded, or nil. The key is good all
+// the same: those of the certificates that could be read are in use. Peers that
+// know the cluster by a key from before a lost one will not follow.
+func (k *Key) ChainProblem() error { return k.chainProblem }
+
+// PublicPEM returns the public half of the key as a PEM block "PUBLIC KEY", for
+// SignFleet.
+func (k *Key) PublicPEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: publicBlock, Bytes: k.ca.RawSubjectPublicKeyInfo})
+}
 
 // generateKey makes a new cluster key in memory.
 func generateKey() (*Key, error) {
@@ -52,7 +75,7 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 		// Everything is a function of the key, so that the certificate is too.
 		// The subject says no name and no ID: both may change, the key stays.
 		SerialNumber: new(big.Int).SetBytes(append([]byte{1}, fp[:15]...)),
-		Subject:      pkix.Name{CommonName: "liqo cluster key " + fp.String()[:16]},
+		Subject:      keyName(fp),
 		// The validity is the longest there is: from before any clock can
 		// stand to the value RFC 5280 section 4.1.2.5 gives to certificates
 		// that do not expire. A CA date would only ever lock a box out.
@@ -73,6 +96,23 @@ func newKey(private *ecdsa.PrivateKey) (*Key, error) {
 		return nil, fmt.Errorf("read back the CA certificate of the cluster key: %w", err)
 	}
 	return &Key{private: private, fingerprint: fp, ca: ca}, nil
+}
+
+// keyName is the subject of the CA certificate over the key with fingerprint fp.
+func keyName(fp peer.Fingerprint) pkix.Name {
+	return pkix.Name{CommonName: "liqo cluster key " + fp.String()[:16]}
+}
+
+// rawKeyName is keyName as it stands in a certificate, nil for the unknown key.
+func rawKeyName(fp peer.Fingerprint) []byte {
+	if fp.IsZero() {
+		return nil
+	}
+	raw, err := asn1.Marshal(keyName(fp).ToRDNSequence())
+	if err != nil {
+		return nil // no certificate has an empty name in this place
+	}
+	return raw
 }
 
 // rfc6979 makes ECDSA signatures a function of key and message (RFC 6979),

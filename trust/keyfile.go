@@ -42,17 +42,24 @@ var (
 // returned, and processes that race to create it all get the same one. A file
 // that is there but cannot be used is an error (ErrKeyDamaged, ErrKeyExposed,
 // ErrKeyAccess) and is left untouched.
+//
+// The certificates by which earlier keys handed over to this one are read from
+// ChainFile. What is wrong with that file is no error: see Key.ChainProblem.
 func LoadOrCreateKey(dir string) (*Key, error) {
 	path := filepath.Join(dir, KeyFile)
 	key, err := loadKey(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return key, err
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := createKeyFile(dir, path); err != nil {
+			return nil, err
+		}
+		// Reading back what is on disk also covers having lost the race.
+		key, err = loadKey(path)
 	}
-	if err := createKeyFile(dir, path); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	// Reading back what is on disk also covers having lost the race.
-	return loadKey(path)
+	key.loadChain(dir)
+	return key, nil
 }
 
 // loadKey reads and checks the key at path. Its error wraps fs.ErrNotExist

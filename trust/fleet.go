@@ -1,0 +1,187 @@
+package trust
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"liqo.io/agent/peer"
+)
+
+// Errors of Shown.Certified and of what else depends on dates, for errors.Is.
+var (
+	// ErrNoFleetCertificate: the peer shows none, or no fleet CA is configured.
+	// Nothing is wrong with that.
+	ErrNoFleetCertificate = errors.New("no fleet certificate")
+	// ErrClock: the clock of this machine is not set, so nobody can tell what has
+	// expired. It may be different in a minute.
+	ErrClock = errors.New("the clock of this machine is not set")
+)
+
+// clockEpoch is before this program was written: a clock that stands earlier is
+// wrong.
+var clockEpoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// maxFleetCAs is how many CA certificates a fleet CA file may hold: more than
+// one while a CA is replaced, or where fleets meet.
+const maxFleetCAs = 64
+
+// checkClock refuses to judge dates by a clock that is not set.
+func checkClock(now time.Time) error {
+	if now.Before(clockEpoch) {
+		return fmt.Errorf("%w: it says %s, so whether a certificate has expired cannot be told; "+
+			"wait until the time is synchronised (timedatectl shows it), or set the clock", ErrClock, now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Certified reports whether a fleet certificate was shown by which one of the
+// CAs in fleet says, at now, that exactly the key shown belongs to exactly the
+// cluster id. by names that CA for people. Otherwise err says what is missing:
+// ErrNoFleetCertificate if there is none to look at, ErrClock if now cannot be
+// the time, and anything else if the certificate shown is no good.
+func (s Shown) Certified(fleet []*x509.Certificate, id peer.ClusterID, now time.Time) (by string, err error) {
+	if len(fleet) == 0 {
+		return "", fmt.Errorf("%w: no fleet CA is configured here", ErrNoFleetCertificate)
+	}
+	var cert *x509.Certificate
+	for _, extra := range s.extras {
+		if !extra.IsCA {
+			cert = extra // split let one through at most
+		}
+	}
+	if cert == nil {
+		return "", fmt.Errorf("%w is shown", ErrNoFleetCertificate)
+	}
+	if err := checkFleetCertificate(cert, s.Fingerprint, id); err != nil {
+		return "", fmt.Errorf("the fleet certificate shown is no good: %w", err)
+	}
+	if err := checkClock(now); err != nil {
+		return "", err
+	}
+	ca, err := fleetIssuer(cert, fleet, now)
+	if err != nil {
+		return "", fmt.Errorf("the fleet certificate shown is no good: %w", err)
+	}
+	return "fleet CA " + nameOf(ca) + " " + peer.FingerprintOf(ca.RawSubjectPublicKeyInfo).String()[:8], nil
+}
+
+// checkFleetCertificate checks all of a fleet certificate that needs no CA and
+// no clock.
+func checkFleetCertificate(cert *x509.Certificate, fp peer.Fingerprint, id peer.ClusterID) error {
+	certified := clusterIDOf(cert)
+	switch got := peer.FingerprintOf(cert.RawSubjectPublicKeyInfo); {
+	case fp.IsZero() || got != fp:
+		return fmt.Errorf("it is over the key %s, not over the cluster key %s", got, fp)
+	case cert.IsCA:
+		return errors.New("it is a CA certificate")
+	case certified == "":
+		return fmt.Errorf("it does not name one cluster, as the URI %s<id>", clusterURI)
+	case certified != id:
+		return fmt.Errorf("it is for cluster %s, not for %s", certified, id)
+	}
+	return checkCertificate(cert, time.Time{})
+}
+
+// fleetIssuer returns the CA in fleet that signed cert, if both are valid at now.
+func fleetIssuer(cert *x509.Certificate, fleet []*x509.Certificate, now time.Time) (*x509.Certificate, error) {
+	if err := checkDates(cert, now); err != nil {
+		return nil, err
+	}
+	err := fmt.Errorf("none of the configured fleet CAs (%s) signed it, %s did", namesOf(fleet), clip(printable(cert.Issuer.String())))
+	for _, ca := range fleet {
+		if cert.CheckSignatureFrom(ca) != nil {
+			continue
+		}
+		// What else there is to check, such as name constraints and path
+		// lengths, the standard verifier does.
+		roots := x509.NewCertPool()
+		roots.AddCert(ca)
+		var verr error
+		if verr = checkDates(ca, now); verr == nil {
+			_, verr = cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		}
+		if verr == nil {
+			return ca, nil
+		}
+		err = fmt.Errorf("the fleet CA %s: %w", nameOf(ca), verr)
+	}
+	return nil, err
+}
+
+// LoadFleetCA reads the CA certificates of a fleet from a PEM file: one or more,
+// each of which may certify keys directly. Dates are not looked at.
+func LoadFleetCA(file string) ([]*x509.Certificate, error) {
+	certs, err := readCertificates(file, maxFleetCAs)
+	if err != nil {
+		return nil, err
+	}
+	for _, cert := range certs {
+		if err := checkAuthority(cert); err != nil {
+			return nil, fmt.Errorf("%s: the certificate %s cannot be a fleet CA: %w", file, nameOf(cert), err)
+		}
+	}
+	return certs, nil
+}
+
+func checkAuthority(cert *x509.Certificate) error {
+	switch {
+	case !cert.BasicConstraintsValid || !cert.IsCA:
+		return errors.New("it is not a CA certificate (CA:TRUE is missing)")
+	case cert.KeyUsage != 0 && cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return errors.New("its key may not sign certificates (keyUsage lacks keyCertSign)")
+	case len(cert.UnhandledCriticalExtensions) != 0:
+		return fmt.Errorf("it has the critical extension %v, which is not understood", cert.UnhandledCriticalExtensions[0])
+	}
+	return nil
+}
+
+// LoadFleetCertificate reads the certificate by which a fleet CA says that k is
+// the key of cluster id, as SignFleet makes it. Dates are not looked at, and
+// neither is who signed it: peers do that.
+func LoadFleetCertificate(file string, k *Key, id peer.ClusterID) (*x509.Certificate, error) {
+	certs, err := readCertificates(file, 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFleetCertificate(certs[0], k.fingerprint, id); err != nil {
+		return nil, fmt.Errorf("%s: peers would not accept the fleet certificate: %w; sign one for this cluster and its present key", file, err)
+	}
+	return certs[0], nil
+}
+
+// nameOf names the holder of a certificate for people.
+func nameOf(cert *x509.Certificate) string {
+	name := cert.Subject.CommonName
+	if name == "" {
+		name = cert.Subject.String()
+	}
+	if name == "" {
+		return "without a name"
+	}
+	return printable(name)
+}
+
+func namesOf(certs []*x509.Certificate) string {
+	var names []string
+	for _, cert := range certs {
+		names = append(names, nameOf(cert))
+	}
+	if len(names) > 3 {
+		names = append(names[:3], "...")
+	}
+	return strings.Join(names, ", ")
+}
+
+// printable makes a name from a certificate fit for a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return '?'
+	}, s)
+}
