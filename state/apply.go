@@ -17,7 +17,8 @@ import (
 // none. The parts are applied in the order of the fields.
 type Change struct {
 	// Forget drops everything about these peers: what was seen, what happened
-	// and what was decided.
+	// and what was decided, trust in their keys included. It is on the disk when
+	// the call returns.
 	Forget []peer.ClusterID
 	// Peers are stored as last seen. An empty field or list never erases a
 	// known one, so that a peer that is gone keeps the addresses it had.
@@ -40,7 +41,11 @@ type Change struct {
 //
 // When the error wraps ErrFull the same change may be applied again later.
 func (s *Store) Apply(ctx context.Context, c Change) error {
-	return s.change(ctx, buffered, func(ctx context.Context) ([]op, error) {
+	durable := buffered
+	if len(c.Forget) > 0 {
+		durable = onDisk // a person's decision
+	}
+	return s.change(ctx, durable, func(ctx context.Context) ([]op, error) {
 		var ops []op
 		for _, id := range c.Forget {
 			forget, err := s.forgetOps(ctx, id)
@@ -98,16 +103,17 @@ func (s *Store) exists(ctx context.Context, text string, args ...any) (bool, err
 }
 
 func (s *Store) forgetOps(ctx context.Context, id peer.ClusterID) ([]op, error) {
-	known, err := s.exists(ctx, `SELECT 1 FROM peers WHERE cluster_id = ?1
-		UNION ALL SELECT 1 FROM preferences WHERE cluster_id = ?1 UNION ALL SELECT 1 FROM events WHERE cluster_id = ?1 LIMIT 1`, string(id))
-	if err != nil || !known {
-		return nil, err
+	var ops []op
+	for _, table := range []string{"peers", "preferences", "trust", "peerings", "events"} { // endpoints and sightings go along with peers
+		known, err := s.exists(ctx, "SELECT 1 FROM "+table+" WHERE cluster_id = ? LIMIT 1", string(id))
+		if err != nil {
+			return nil, err
+		}
+		if known {
+			ops = append(ops, op{"DELETE FROM " + table + " WHERE cluster_id = ?", []any{string(id)}})
+		}
 	}
-	return []op{
-		{"DELETE FROM peers WHERE cluster_id = ?", []any{string(id)}}, // endpoints and sightings go along
-		{"DELETE FROM preferences WHERE cluster_id = ?", []any{string(id)}},
-		{"DELETE FROM events WHERE cluster_id = ?", []any{string(id)}},
-	}, nil
+	return ops, nil
 }
 
 // stored is what a Change is compared with.

@@ -88,35 +88,41 @@ func (s *Store) boundPeersOps(ctx context.Context, storing []peer.Peer, fresh ma
 			ops = append(ops, op{"DELETE FROM peers WHERE cluster_id = ?", []any{string(id)}})
 		}
 		return nil
-	}, `SELECT cluster_id FROM peers WHERE cluster_id NOT IN (SELECT cluster_id FROM preferences)
+	}, `SELECT cluster_id FROM peers WHERE `+undecided+`
 		ORDER BY fingerprint IS NOT NULL, last_seen LIMIT ?`, int64(excess+len(storing)))
 	return ops, err
 }
 
+// undecided selects the peers that nobody decided anything about.
+const undecided = `cluster_id NOT IN
+	(SELECT cluster_id FROM preferences UNION SELECT cluster_id FROM trust UNION SELECT cluster_id FROM peerings)`
+
 // Prune drops what is older than olderThan: history, addresses a peer no
-// longer has, and peers not seen since that nobody decided anything about. It
-// returns the number of history entries and peers dropped. Flush LastSeen
+// longer has, invites that can no longer be used, and peers not seen since that
+// nobody decided anything about. It returns the number of history entries and peers dropped. Flush LastSeen
 // through Apply first: a peer that was there all the time is known by it.
 func (s *Store) Prune(ctx context.Context, olderThan time.Duration) (int, error) {
 	before := millis(s.now().Add(-olderThan))
 	const (
 		oldEvents    = "FROM events WHERE at < ?1"
-		oldPeers     = "FROM peers WHERE last_seen < ?1 AND cluster_id NOT IN (SELECT cluster_id FROM preferences)"
+		oldPeers     = "FROM peers WHERE last_seen < ?1 AND " + undecided
 		oldEndpoints = "FROM endpoints WHERE gone_at < ?1"
+		oldInvites   = "FROM invites WHERE min(expires_at, iif(used_at = 0, expires_at, used_at), iif(revoked_at = 0, expires_at, revoked_at)) < ?1"
 	)
 	var dropped int
 	err := s.change(ctx, buffered, func(ctx context.Context) ([]op, error) {
-		var events, peers, endpoints int
-		row := s.conn.QueryRowContext(ctx, "SELECT (SELECT count(*) "+oldEvents+"), (SELECT count(*) "+oldPeers+"), (SELECT count(*) "+oldEndpoints+")", before)
-		if err := row.Scan(&events, &peers, &endpoints); err != nil {
+		var events, peers, endpoints, invites int
+		row := s.conn.QueryRowContext(ctx, "SELECT (SELECT count(*) "+oldEvents+"), (SELECT count(*) "+oldPeers+"), (SELECT count(*) "+oldEndpoints+"), (SELECT count(*) "+oldInvites+")", before)
+		if err := row.Scan(&events, &peers, &endpoints, &invites); err != nil {
 			return nil, err
 		}
-		if events+peers+endpoints == 0 {
+		if events+peers+endpoints+invites == 0 {
 			return nil, nil
 		}
 		dropped = events + peers
 		s.events = -1
-		return []op{{"DELETE " + oldEvents, []any{before}}, {"DELETE " + oldPeers, []any{before}}, {"DELETE " + oldEndpoints, []any{before}}}, nil
+		return []op{{"DELETE " + oldEvents, []any{before}}, {"DELETE " + oldPeers, []any{before}}, {"DELETE " + oldEndpoints, []any{before}},
+			{"DELETE " + oldInvites, []any{before}}}, nil
 	})
 	if err != nil {
 		return 0, err

@@ -29,8 +29,8 @@ func (r *Recovery) String() string {
 	if r.Identity() {
 		id = "the cluster ID was kept"
 	}
-	return fmt.Sprintf("the state database was damaged (%s) and is now %s; %s, with %d preferences, %d peers and %d events",
-		r.Damage, r.Aside, id, r.Kept["preferences"], r.Kept["peers"], r.Kept["events"])
+	return fmt.Sprintf("the state database was damaged (%s) and is now %s; %s, with %d decisions about keys, %d preferences, %d peers and %d events",
+		r.Damage, r.Aside, id, r.Kept["trust"], r.Kept["preferences"], r.Kept["peers"], r.Kept["events"])
 }
 
 // replaceDamaged replaces a damaged database. The new one is complete, with what

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"liqo.io/agent/peer"
 )
@@ -108,10 +109,15 @@ type Preferences struct {
 	Blocked     Decision // refuse it in both directions
 	Alias       string   // a name for it on this box; no two peers share one
 	Note        string   // free text, one line
+	URL         string   // where a person said that it is, https://host:port
 }
 
-// maxNoteLength bounds a note, in bytes.
-const maxNoteLength = 500
+const (
+	// maxNoteLength bounds a note, in bytes.
+	maxNoteLength = 500
+	// maxURLLength bounds a URL, in bytes.
+	maxURLLength = 1024
+)
 
 // Preferences returns what was decided about a peer; the zero value when
 // nothing was.
@@ -126,15 +132,8 @@ func (s *Store) Preferences(ctx context.Context, id peer.ClusterID) (Preferences
 
 func (s *Store) preferences(ctx context.Context, id peer.ClusterID) (Preferences, error) {
 	var p Preferences
-	err := query(ctx, s.conn, func(scan func(...any) error) error {
-		var connect, accept, blocked sql.NullInt64
-		var alias, note sql.NullString
-		if err := scan(&connect, &accept, &blocked, &alias, &note); err != nil {
-			return err
-		}
-		p = Preferences{decision(connect), decision(accept), decision(blocked), alias.String, note.String}
-		return nil
-	}, "SELECT auto_connect, auto_accept, blocked, alias, note FROM preferences WHERE cluster_id = ?", string(id))
+	err := query(ctx, s.conn, func(scan func(...any) error) error { return scanPreferences(scan, &id, &p) },
+		preferencesColumns+" WHERE cluster_id = ?", string(id))
 	return p, err
 }
 
@@ -158,27 +157,36 @@ func (s *Store) UpdatePreferences(ctx context.Context, id peer.ClusterID, edit f
 			return nil, err
 		}
 		want := have
-		if edit(&want); want == have {
-			return nil, nil
-		}
-		if err := s.validPreferences(ctx, id, want); err != nil {
-			return nil, err
-		}
-		if want == (Preferences{}) {
-			return []op{{"DELETE FROM preferences WHERE cluster_id = ?", []any{string(id)}}}, nil
-		}
-		return []op{{`INSERT INTO preferences (cluster_id, auto_connect, auto_accept, blocked, alias, note, changed_at)
-			VALUES (?, ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), ?)
-			ON CONFLICT (cluster_id) DO UPDATE SET auto_connect = excluded.auto_connect, auto_accept = excluded.auto_accept,
-			blocked = excluded.blocked, alias = excluded.alias, note = excluded.note, changed_at = excluded.changed_at`,
-			[]any{string(id), want.AutoConnect.column(), want.AutoAccept.column(), want.Blocked.column(),
-				want.Alias, want.Note, millis(s.now())}}}, nil
+		edit(&want)
+		return s.preferencesOps(ctx, id, have, want)
 	})
+}
+
+// preferencesOps makes want of have.
+func (s *Store) preferencesOps(ctx context.Context, id peer.ClusterID, have, want Preferences) ([]op, error) {
+	if want == have {
+		return nil, nil
+	}
+	if err := s.validPreferences(ctx, id, want); err != nil {
+		return nil, err
+	}
+	if want == (Preferences{}) {
+		return []op{{"DELETE FROM preferences WHERE cluster_id = ?", []any{string(id)}}}, nil
+	}
+	return []op{{`INSERT INTO preferences (cluster_id, auto_connect, auto_accept, blocked, alias, note, url, changed_at)
+		VALUES (?, ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), ?)
+		ON CONFLICT (cluster_id) DO UPDATE SET auto_connect = excluded.auto_connect, auto_accept = excluded.auto_accept,
+		blocked = excluded.blocked, alias = excluded.alias, note = excluded.note, url = excluded.url, changed_at = excluded.changed_at`,
+		[]any{string(id), want.AutoConnect.column(), want.AutoAccept.column(), want.Blocked.column(),
+			want.Alias, want.Note, want.URL, millis(s.now())}}}, nil
 }
 
 func (s *Store) validPreferences(ctx context.Context, id peer.ClusterID, p Preferences) error {
 	if len(p.Note) > maxNoteLength {
 		return fmt.Errorf("note is %d bytes long, at most %d are allowed", len(p.Note), maxNoteLength)
+	}
+	if err := validURL(p.URL); err != nil {
+		return err
 	}
 	if p.Alias == "" {
 		return nil
@@ -194,4 +202,19 @@ func (s *Store) validPreferences(ctx context.Context, id peer.ClusterID, p Prefe
 		return &fault{kind: ErrAliasTaken, text: fmt.Sprintf(
 			"alias %q already belongs to peer %s: choose another, or take it away from that peer first", p.Alias, owner)}
 	}, "SELECT cluster_id FROM preferences WHERE alias = ? AND cluster_id <> ?", p.Alias, string(id))
+}
+
+// validURL refuses what cannot be the URL of an endpoint; "" is none.
+func validURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	if len(text) > maxURLLength {
+		return fmt.Errorf("URL is %d bytes long, at most %d are allowed", len(text), maxURLLength)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" {
+		return fmt.Errorf("URL %q must look like https://host:port", text)
+	}
+	return nil
 }

@@ -60,7 +60,7 @@ func TestNewerSchema(t *testing.T) {
 	_, writerErr := Open(t.Context(), path, Options{})
 	_, readerErr := OpenReadOnly(t.Context(), path)
 	for _, err := range []error{writerErr, readerErr} {
-		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 99") || !strings.Contains(err.Error(), "up to 1") {
+		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 99") || !strings.Contains(err.Error(), "up to 2") {
 			t.Errorf("error = %v", err)
 		}
 	}
