@@ -46,6 +46,7 @@ func serveForBenchmark() bool {
 				return peer.Identity{ClusterID: idA, ClusterName: "bench", GuestNamespace: "liqo"}
 			},
 		})
+		withoutRates(s)
 		if err := s.Listen(ctx); err != nil {
 			return err
 		}

@@ -3,7 +3,9 @@ package endpoint
 import (
 	"container/list"
 	"crypto/tls"
+	"errors"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"liqo.io/agent/peer"
 )
 
 // RefusalReason names why the server did not serve a connection.
@@ -37,6 +41,7 @@ const (
 // Stats counts what a Server did.
 type Stats struct {
 	Open     int    // connections now
+	Known    int    // of these, those of known clusters
 	Accepted uint64 // connections let in
 	Requests uint64 // requests answered, whatever the answer
 	Refused  map[RefusalReason]uint64
@@ -47,10 +52,20 @@ type Stats struct {
 // much less, so it does not push itself out.
 const staleAfter = time.Second
 
+// connsPerPeer is how many connections of one known cluster are better than
+// those of a stranger. It needs one or two.
+const connsPerPeer = 8
+
+// handshakeBytes is what may come in before the first request is there: a
+// handshake with as many certificates as anybody has, several times over, and
+// no more of them than it is cheap to look at.
+const handshakeBytes = 48 << 10
+
 // guard decides which connections are let in and keeps track of them. Its
 // methods may be called from any goroutine.
 type guard struct {
 	limit, perSource int
+	reserved         int // of limit, the places that only known clusters can have
 	now              func() time.Time
 	handshakes       chan struct{} // one token per processor that handshakes may use
 	requests         atomic.Uint64
@@ -58,8 +73,11 @@ type guard struct {
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
-	sources  map[netip.Addr]int
-	waiting  list.List // of *conn without a request, longest first
+	sources  map[netip.Addr]int     // connections of those who are not known
+	peers    map[peer.ClusterID]int // connections of those who are
+	known    int                    // the sum over peers
+	waiting  list.List              // of *conn without a request, longest first
+	kept     list.List              // the same, those of known clusters
 	accepted uint64
 	refused  map[RefusalReason]uint64
 }
@@ -72,6 +90,7 @@ func newGuard(limit, perSource, processors int) *guard {
 		handshakes: make(chan struct{}, processors),
 		conns:      make(map[*conn]struct{}),
 		sources:    make(map[netip.Addr]int),
+		peers:      make(map[peer.ClusterID]int),
 		refused:    make(map[RefusalReason]uint64),
 	}
 }
@@ -82,12 +101,19 @@ type conn struct {
 	guard  *guard
 	source netip.Addr
 
-	handshaking atomic.Bool // holds a token of guard.handshakes
+	handshaking atomic.Bool  // holds a token of guard.handshakes
+	early       atomic.Int64 // how many bytes may still come before the first request
 
-	// Guarded by guard.mu.
-	active  bool          // has sent a request
-	waiting *list.Element // its place in guard.waiting, if it has one
-	since   time.Time     // when it began to wait
+	// Used by the goroutine that serves the connection only.
+	requests int    // so far
+	proof    *proof // who is at the other end, nil until that matters
+
+	// Guarded by guard.mu; peer is only changed by the goroutine that serves the
+	// connection, which may read it without.
+	peer    peer.ClusterID // the known cluster it belongs to, "" when it is a stranger's
+	active  bool           // has sent a request
+	waiting *list.Element  // its place in guard.waiting or guard.kept, if it has one
+	since   time.Time      // when it began to wait
 }
 
 // admit takes raw in, or returns the reason to close it. Sources are single
@@ -102,9 +128,12 @@ func (g *guard) admit(raw net.Conn) (*conn, RefusalReason) {
 	reason := RefusalReason("")
 	if g.sources[source] >= g.perSource {
 		reason = RefusedSource
-	} else if len(g.conns) >= g.limit {
+	} else if g.full() {
 		if stale = g.stalest(); stale == nil {
 			stale = g.greediest(source)
+		}
+		if stale == nil {
+			stale = g.leastMissed()
 		}
 		if stale == nil {
 			reason = RefusedFull
@@ -116,9 +145,10 @@ func (g *guard) admit(raw net.Conn) (*conn, RefusalReason) {
 		return nil, reason
 	}
 	c := &conn{Conn: raw, guard: g, source: source}
+	c.early.Store(handshakeBytes)
 	g.open.Add(1)
 	g.conns[c] = struct{}{}
-	g.sources[source]++
+	g.enter(c)
 	g.accepted++
 	g.startWaiting(c)
 	if stale != nil {
@@ -131,6 +161,25 @@ func (g *guard) admit(raw net.Conn) (*conn, RefusalReason) {
 		_ = stale.Close() // whoever serves it sees the error
 	}
 	return c, ""
+}
+
+// full reports whether somebody has to make room for a newcomer. Nobody is known
+// before the first request, so a newcomer needs one of the places for all.
+func (g *guard) full() bool {
+	return len(g.conns) >= g.limit || len(g.conns)-g.known >= g.limit-g.reserved
+}
+
+// leastMissed returns the connection of a known cluster that was not used for
+// longest, if such connections have left strangers, among them known clusters
+// that come back, less than an eighth of all places.
+func (g *guard) leastMissed() *conn {
+	if len(g.conns)-g.known >= g.limit/8 {
+		return nil
+	}
+	if front := g.kept.Front(); front != nil {
+		return front.Value.(*conn)
+	}
+	return nil
 }
 
 // stalest returns the connection that has to make room, if there is one.
@@ -160,13 +209,76 @@ func (g *guard) greediest(source netip.Addr) *conn {
 
 func (g *guard) startWaiting(c *conn) {
 	c.since = g.now()
-	c.waiting = g.waiting.PushBack(c)
+	if c.peer != "" {
+		c.waiting = g.kept.PushBack(c)
+	} else {
+		c.waiting = g.waiting.PushBack(c)
+	}
 }
 
 func (g *guard) stopWaiting(c *conn) {
 	if c.waiting != nil {
-		g.waiting.Remove(c.waiting)
+		g.waiting.Remove(c.waiting) // one of the two has it
+		g.kept.Remove(c.waiting)
 		c.waiting = nil
+	}
+}
+
+// rank says whose connection c is: that of a known cluster, or, with "", that of
+// a stranger. The places of known clusters are safe from strangers, and so few
+// of them have many that a known cluster gains nothing by opening more. It is
+// called by the goroutine that serves c, while it does.
+func (g *guard) rank(c *conn, id peer.ClusterID) {
+	if c.peer == id {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, open := g.conns[c]; !open {
+		return
+	}
+	if g.peers[id] >= connsPerPeer {
+		id = ""
+	}
+	g.leave(c)
+	c.peer = id
+	g.enter(c)
+}
+
+// enter counts c in.
+func (g *guard) enter(c *conn) {
+	if c.peer != "" {
+		g.peers[c.peer]++
+		g.known++
+	} else {
+		g.sources[c.source]++
+	}
+}
+
+// leave undoes enter.
+func (g *guard) leave(c *conn) {
+	if c.peer != "" {
+		g.known--
+		if g.peers[c.peer]--; g.peers[c.peer] == 0 {
+			delete(g.peers, c.peer)
+		}
+	} else if g.sources[c.source]--; g.sources[c.source] == 0 {
+		delete(g.sources, c.source)
+	}
+}
+
+// reading says that c waits for the rest of a request, like one that sent
+// nothing yet: it may have to make room. done is to be called afterwards.
+func (g *guard) reading(c *conn) (done func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, open := g.conns[c]; open {
+		g.startWaiting(c)
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.stopWaiting(c)
 	}
 }
 
@@ -185,6 +297,7 @@ func (g *guard) observe(nc net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateActive, http.StateHijacked:
 		c.active = true
+		c.early.Store(math.MaxInt64)
 		g.stopWaiting(c)
 	case http.StateIdle:
 		if _, open := g.conns[c]; open {
@@ -227,6 +340,18 @@ func (c *conn) handshakeDone() {
 	}
 }
 
+// errEarly ends a handshake that is too large.
+var errEarly = errors.New("more came in before the first request than a handshake takes")
+
+// Read is net.Conn.Read.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.early.Add(-int64(n)) < 0 {
+		return 0, errEarly
+	}
+	return n, err
+}
+
 // Write is net.Conn.Write.
 func (c *conn) Write(b []byte) (int, error) {
 	c.handshakeDone()
@@ -242,9 +367,7 @@ func (c *conn) Close() error {
 	if first {
 		delete(g.conns, c)
 		g.stopWaiting(c)
-		if g.sources[c.source]--; g.sources[c.source] == 0 {
-			delete(g.sources, c.source)
-		}
+		g.leave(c)
 	}
 	g.mu.Unlock()
 	err := c.Conn.Close()
@@ -258,8 +381,10 @@ func (c *conn) Close() error {
 func (g *guard) closeWaiting() {
 	g.mu.Lock()
 	var all []*conn
-	for e := g.waiting.Front(); e != nil; e = e.Next() {
-		all = append(all, e.Value.(*conn))
+	for _, waiting := range []*list.List{&g.waiting, &g.kept} {
+		for e := waiting.Front(); e != nil; e = e.Next() {
+			all = append(all, e.Value.(*conn))
+		}
 	}
 	g.mu.Unlock()
 	for _, c := range all {
@@ -290,5 +415,5 @@ func (g *guard) count(reason RefusalReason) {
 func (g *guard) stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Stats{Open: len(g.conns), Accepted: g.accepted, Requests: g.requests.Load(), Refused: maps.Clone(g.refused)}
+	return Stats{Open: len(g.conns), Known: g.known, Accepted: g.accepted, Requests: g.requests.Load(), Refused: maps.Clone(g.refused)}
 }

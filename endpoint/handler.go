@@ -3,49 +3,167 @@ package endpoint
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // PathIDs is where a cluster says who it is.
 const PathIDs = "/ids"
 
-// serve routes by the exact path. There is no http.ServeMux in between because
-// that answers some paths by itself, with redirects and HTML.
+// The reasons that Stats counts for requests that were refused on a connection
+// that was let in.
+const (
+	// RefusedPath: there is nothing at the path, spelled exactly like that.
+	RefusedPath RefusalReason = "no-such-path"
+	// RefusedMethod: the path has no such method.
+	RefusedMethod RefusalReason = "method-not-allowed"
+	// RefusedNoCertificate: no client certificate, or none that names a cluster
+	// ID, where one is needed.
+	RefusedNoCertificate RefusalReason = "no-certificate"
+	// RefusedNotTrusted: the caller's key is not trusted to be its cluster's.
+	RefusedNotTrusted RefusalReason = "not-trusted"
+	// RefusedBlocked: the caller is blocked.
+	RefusedBlocked RefusalReason = "blocked"
+	// RefusedIdentity: the caller says another cluster ID than its certificate.
+	RefusedIdentity RefusalReason = "other-identity"
+	// RefusedRate: the caller or its address sent too many requests lately.
+	RefusedRate RefusalReason = "rate-limited"
+	// RefusedBusy: too many requests of the caller, or of all, are under way.
+	RefusedBusy RefusalReason = "too-many-at-a-time"
+	// RefusedBody: the body has the wrong type or form, or should not be there.
+	RefusedBody RefusalReason = "bad-body"
+	// RefusedLarge: the body is larger than any that makes sense.
+	RefusedLarge RefusalReason = "too-large"
+	// RefusedSlow: the body did not come in time.
+	RefusedSlow RefusalReason = "too-slow"
+	// RefusedGateway: a request to the API server that no peer may send.
+	RefusedGateway RefusalReason = "gateway-not-permitted"
+	// RefusedNoAPIServer: the API server could not be reached, or did not answer
+	// in time.
+	RefusedNoAPIServer RefusalReason = "no-api-server"
+	// RefusedUpstream: the API server answered something that is not passed on.
+	RefusedUpstream RefusalReason = "bad-upstream-answer"
+	// RefusedFailed: the agent could not do what was asked.
+	RefusedFailed RefusalReason = "failed"
+)
+
+// Further reasons of a Refusal, for programs.
+const (
+	ReasonNoSuchPath    = "NoSuchPath"
+	ReasonBadRequest    = "BadRequest" // sending the same again is of no use
+	ReasonNoCertificate = "NoCertificate"
+	ReasonOtherIdentity = "OtherIdentity" // the body says another cluster ID than the certificate
+	ReasonFailed        = "Failed"        // trying again later may help
+)
+
+// refusal is why a request is not served.
+type refusal struct {
+	status  int
+	counted RefusalReason
+	reason  string        // for the caller's program
+	text    string        // for people: what happened, and what to do
+	retry   time.Duration // when trying again makes sense; 0: unsaid
+	allow   string        // the methods that there are, with status 405
+}
+
+// serve answers one request. There is no http.ServeMux in between because that
+// answers some paths by itself, with redirects and HTML.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.guard.countRequest()
-	switch r.URL.Path {
-	case PathIDs:
-		s.serveIDs(w, r)
-	default:
-		refuse(w, http.StatusNotFound, "there is nothing at this path")
+	connOf(r).requests++
+	if no := s.route(w, r); no != nil {
+		s.refuse(w, r, no)
 	}
 }
 
-func (s *Server) serveIDs(w http.ResponseWriter, r *http.Request) {
+// route finds out who serves r, by the exact path. For everything but /ids that
+// is the path as it was sent, before any decoding: only one spelling exists.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal {
+	c := connOf(r)
+	if r.URL.Path == PathIDs {
+		return s.serveIDs(w, r, c)
+	}
+	if s.cfg.Peers == nil {
+		return noSuchPath()
+	}
+	caller, no := s.admit(r, c)
+	if no != nil {
+		return no
+	}
+	switch path := r.RequestURI; {
+	case strings.HasPrefix(path, PathGateway):
+		if no := needsKnown(caller); no != nil {
+			return no
+		}
+		return s.serveGateway(w, r, c, caller)
+	case path == PathAsk, path == PathState, path == PathWithdraw, path == PathNotice:
+		return s.serveCall(w, r, c, caller)
+	default:
+		return noSuchPath()
+	}
+}
+
+func noSuchPath() *refusal {
+	return &refusal{
+		status: http.StatusNotFound, counted: RefusedPath, reason: ReasonNoSuchPath,
+		text: "there is nothing at this path; a cluster says who it is at " + PathIDs,
+	}
+}
+
+func notAllowed(methods string) *refusal {
+	return &refusal{
+		status: http.StatusMethodNotAllowed, counted: RefusedMethod, reason: ReasonBadRequest, allow: methods,
+		text: "use " + strings.ReplaceAll(methods, ", ", " or "),
+	}
+}
+
+func (s *Server) serveIDs(w http.ResponseWriter, r *http.Request, c *conn) *refusal {
+	if no := s.admitAnyone(r, c); no != nil {
+		return no
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, "use GET")
-		return
+		return notAllowed("GET, HEAD")
 	}
 	if r.ContentLength != 0 {
-		refuse(w, http.StatusRequestEntityTooLarge, "a request for "+PathIDs+" has no body")
-		return
+		return &refusal{
+			status: http.StatusRequestEntityTooLarge, counted: RefusedBody, reason: ReasonBadRequest,
+			text: "a request for " + PathIDs + " has no body; leave it out",
+		}
 	}
 	body, err := encode(s.cfg.Identity())
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, "the identity cannot be encoded")
-		return
+		return internalError("the identity cannot be encoded")
 	}
 	answer(w, http.StatusOK, body)
+	return nil
 }
 
-// refuse answers with an error in JSON and closes the connection, so that
-// nothing of an unwanted body is read. The problem is plain text without
-// quotes.
-func refuse(w http.ResponseWriter, status int, problem string) {
-	w.Header().Set("Connection", "close")
-	answer(w, status, []byte(`{"error":"`+problem+`"}`))
+func internalError(text string) *refusal {
+	return &refusal{status: http.StatusInternalServerError, counted: RefusedFailed, reason: ReasonFailed, text: text}
+}
+
+// refuse counts no and answers with it. It closes the connection, so that nothing
+// of an unwanted body is read, unless a known caller can go on using it.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
+	s.guard.count(no.counted)
+	h := w.Header()
+	if connOf(r).peer == "" || r.ContentLength < 0 || r.ContentLength > maxGatewayBody {
+		h.Set("Connection", "close")
+	}
+	if no.allow != "" {
+		h.Set("Allow", no.allow)
+	}
+	if no.retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(no.retry.Seconds()))))
+	}
+	body, err := encode(Refusal{Error: no.text, Reason: no.reason})
+	if err != nil {
+		body = []byte("{}") // two strings can always be encoded
+	}
+	answer(w, no.status, body)
 }
 
 func answer(w http.ResponseWriter, status int, body []byte) {

@@ -56,6 +56,7 @@ func (b *box) serve(t testing.TB, listen string, change func(*Server)) *Server {
 		Identity: b.identify,
 		Logger:   b.logger(),
 	})
+	withoutRates(s) // everybody has one address here
 	if change != nil {
 		change(s)
 	}

@@ -33,6 +33,9 @@ const (
 type timeouts struct {
 	header   time.Duration // the TLS handshake, and then the request's header
 	read     time.Duration // the whole request
+	body     time.Duration // the body of a call, once its header is there
+	call     time.Duration // what the agent does about a call
+	gateway  time.Duration // what the API server does about a request
 	write    time.Duration // the answer
 	idle     time.Duration // until the next request
 	shutdown time.Duration // requests under way when Run has to end
@@ -41,6 +44,9 @@ type timeouts struct {
 var defaultTimeouts = timeouts{
 	header:   5 * time.Second,
 	read:     10 * time.Second,
+	body:     5 * time.Second,
+	call:     6 * time.Second,
+	gateway:  10 * time.Second,
 	write:    10 * time.Second,
 	idle:     75 * time.Second,
 	shutdown: time.Second,
@@ -59,18 +65,47 @@ type ServerConfig struct {
 	// MaxConns is the limit on open connections; 0 means DefaultMaxConns. A
 	// sixteenth of it, but at least 8, may come from one source address.
 	MaxConns int
+	// Peers decides about callers and answers their calls. Without it the server
+	// answers /ids only.
+	Peers Peers
+	// Gateway leads known callers to the API server; nil when there is none to
+	// lead to. It needs Peers.
+	Gateway *Gateway
 	// Logger gets one line when serving starts and when it cannot accept
-	// connections. What strangers do wrong is logged at debug level only, and
+	// connections, and a few a minute about what known peers may not do or the
+	// agent failed to. What strangers do wrong is logged at debug level only, and
 	// never more than a few lines a second.
 	Logger *slog.Logger
 }
 
+// Peers decides about callers and answers their calls. The server calls its
+// methods from many goroutines. The context of a call ends after a few seconds
+// and when the caller goes away.
+type Peers interface {
+	// Admit says how far the holder of the key that was shown may go as cluster
+	// id. It is asked again for every request, so that a decision takes effect at
+	// once, on open connections too. It must be quick: no I/O.
+	Admit(id peer.ClusterID, shown trust.Shown) Standing
+	// Ask answers a caller that is known or a stranger. The identity in a is
+	// well-formed and has the ID of the caller's certificate.
+	Ask(ctx context.Context, c Caller, a Ask) Answer
+	// State answers a known caller, whose greeting is as in Ask.
+	State(ctx context.Context, c Caller, g Greeting) State
+	// Withdraw takes note of what a known caller gives up. After an error the
+	// caller is told to try again, and the server logs it.
+	Withdraw(ctx context.Context, c Caller, w Withdrawal) error
+	// Notice is told that something changed at a known caller. It must be quick.
+	Notice(c Caller)
+}
+
 // Server is the HTTPS port of this cluster. Listen binds it, Run serves it.
 type Server struct {
-	cfg   ServerConfig
-	times timeouts
-	guard *guard
-	tls   *tls.Config
+	cfg    ServerConfig
+	times  timeouts
+	guard  *guard
+	limits *limits
+	tls    *tls.Config
+	warn   limiter // for what known peers and the agent do wrong
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -83,27 +118,23 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	// One processor stays free for the rest of the agent, if there is one.
 	processors := max(1, runtime.GOMAXPROCS(0)-1)
-	s := &Server{cfg: cfg, times: defaultTimeouts, guard: newGuard(cfg.MaxConns, max(8, cfg.MaxConns/16), processors)}
+	s := &Server{
+		cfg: cfg, times: defaultTimeouts, limits: newLimits(),
+		guard: newGuard(cfg.MaxConns, max(8, cfg.MaxConns/16), processors),
+	}
+	if cfg.Peers != nil {
+		s.guard.reserved = cfg.MaxConns / 4
+	}
 	s.tls = &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		GetCertificate:     cfg.Issuer.GetCertificate,
 		GetConfigForClient: s.guard.beforeHandshake,
 		ClientAuth:         tls.RequestClientCert,
-		VerifyConnection:   verifyClient,
+		VerifyConnection:   s.verifyClient,
 		CurvePreferences:   []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256},
 		NextProtos:         []string{"http/1.1"},
 	}
 	return s
-}
-
-// verifyClient refuses a client certificate that no cluster key can have
-// issued. None at all is fine: /ids is for anyone.
-func verifyClient(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 {
-		return nil
-	}
-	_, err := trust.VerifyChain(state.PeerCertificates, time.Time{})
-	return err
 }
 
 // Listen binds the address, so that Port is known before Run serves it. Its
@@ -180,6 +211,9 @@ func (s *Server) Run(ctx context.Context) error {
 		ConnState:         s.guard.observe,
 		ErrorLog:          log.New(&strangers{logger: s.cfg.Logger}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withConn,
+
+		DisableGeneralOptionsHandler: true,
 	}
 	served := make(chan error, 1)
 	go func() {

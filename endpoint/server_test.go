@@ -58,11 +58,11 @@ func TestIDsWithCurl(t *testing.T) {
 	if strings.Contains(head, "Server:") {
 		t.Errorf("a server banner:\n%s", head)
 	}
-	if got := run("--include", "--request", "DELETE", base+"/ids"); !strings.Contains(got, "405") || !strings.Contains(got, "Allow: GET, HEAD\r\n") || !strings.HasSuffix(got, `{"error":"use GET"}`) {
+	if got := run("--include", "--request", "DELETE", base+"/ids"); !strings.Contains(got, "405") || !strings.Contains(got, "Allow: GET, HEAD\r\n") || !strings.HasSuffix(got, `{"error":"use GET or HEAD","reason":"BadRequest"}`) {
 		t.Errorf("DELETE:\n%s", got)
 	}
 	for _, path := range []string{"/", "/ids/", "//ids", "/ids/../ids%00"} {
-		if got := run("--include", "--path-as-is", base+path); !strings.Contains(got, "404") || !strings.HasSuffix(got, `{"error":"there is nothing at this path"}`) {
+		if got := run("--include", "--path-as-is", base+path); !strings.Contains(got, "404") || !strings.HasSuffix(got, `"reason":"NoSuchPath"}`) {
 			t.Errorf("%s:\n%s", path, got)
 		}
 	}

@@ -1,0 +1,160 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
+)
+
+// connKey is where the context of a request has its *conn.
+type connKey struct{}
+
+// withConn is http.Server.ConnContext.
+func withConn(ctx context.Context, nc net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, nc.(*tls.Conn).NetConn().(*conn))
+}
+
+// connOf returns the connection that r came on.
+func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
+
+// verifyClient refuses a client certificate that no cluster key can have
+// issued. None at all is fine: /ids is for anyone. It is
+// tls.Config.VerifyConnection.
+func (s *Server) verifyClient(state tls.ConnectionState) error {
+	// The certificates of a resumed session were verified when it began: the
+	// server itself has sealed them into the ticket then.
+	if len(state.PeerCertificates) == 0 || state.DidResume {
+		return nil
+	}
+	// Nobody who has a processor waits for the network, so there will be one.
+	s.guard.handshakes <- struct{}{}
+	defer func() { <-s.guard.handshakes }()
+	_, err := trust.Verify(state.PeerCertificates, time.Time{})
+	return err
+}
+
+// proof is what the client certificates of a connection prove. It is found out
+// when it first matters and is the same as long as the connection lives.
+type proof struct {
+	id      peer.ClusterID
+	shown   trust.Shown
+	problem string // why the certificates name nobody; "" when they do
+}
+
+func (s *Server) proofOf(r *http.Request, c *conn) *proof {
+	if c.proof == nil {
+		c.proof = newProof(r.TLS)
+	}
+	return c.proof
+}
+
+func newProof(state *tls.ConnectionState) *proof {
+	const advice = "; show the client certificate that the cluster key issued"
+	if len(state.PeerCertificates) == 0 {
+		return &proof{problem: "this needs a client certificate" + advice}
+	}
+	shown, err := trust.Verify(state.PeerCertificates, time.Time{})
+	if err != nil {
+		return &proof{problem: fmt.Sprintf("the client certificate cannot be used: %v%s", err, advice)}
+	}
+	// The ID ends up in paths and in the name of the user that the API server
+	// sees, so its form is checked here whoever else does.
+	id, err := peer.ParseClusterID(string(shown.ID))
+	if err != nil {
+		return &proof{problem: "the client certificate names no cluster ID (a URI liqo:cluster:<id>)" + advice}
+	}
+	return &proof{id: id, shown: shown}
+}
+
+// admit finds out who sent r and whether it may send anything now. A caller that
+// it returns without a refusal is known or a stranger.
+func (s *Server) admit(r *http.Request, c *conn) (Caller, *refusal) {
+	p := s.proofOf(r, c)
+	if p.problem != "" {
+		if wait := s.limits.call(c.source); wait > 0 {
+			return Caller{}, tooMany(wait, "from your address")
+		}
+		return Caller{}, &refusal{
+			status: http.StatusUnauthorized, counted: RefusedNoCertificate, reason: ReasonNoCertificate, text: p.problem,
+		}
+	}
+	caller := s.rate(c, p)
+	if caller.Standing == Known {
+		if wait := s.limits.known(caller.ID); wait > 0 {
+			return Caller{}, tooMany(wait, "from your cluster")
+		}
+		return caller, nil
+	}
+	if wait := s.limits.call(c.source); wait > 0 {
+		return Caller{}, tooMany(wait, "from your address")
+	}
+	if caller.Standing != Stranger {
+		return Caller{}, &refusal{
+			status: http.StatusForbidden, counted: RefusedBlocked, reason: ReasonBlocked,
+			text: "this cluster has blocked yours; only a person there can change that, with `liqo-agent peers unblock`",
+		}
+	}
+	return caller, nil
+}
+
+// rate asks how far the caller may go, and gives its connection the rank that
+// goes with that.
+func (s *Server) rate(c *conn, p *proof) Caller {
+	caller := Caller{ID: p.id, Source: c.source, Shown: p.shown, Standing: s.cfg.Peers.Admit(p.id, p.shown)}
+	if caller.Standing == Known {
+		s.guard.rank(c, p.id)
+	} else {
+		s.guard.rank(c, "")
+	}
+	return caller
+}
+
+// admitAnyone limits requests for what is for anyone. Who only comes once is not
+// looked at; the connection of a known caller that keeps it, as one for regular
+// checks, gets its rank.
+func (s *Server) admitAnyone(r *http.Request, c *conn) *refusal {
+	if s.cfg.Peers != nil && c.requests > 1 && len(r.TLS.PeerCertificates) > 0 {
+		if p := s.proofOf(r, c); p.problem == "" && s.rate(c, p).Standing == Known {
+			if wait := s.limits.known(p.id); wait > 0 {
+				return tooMany(wait, "from your cluster")
+			}
+			return nil
+		}
+	}
+	if wait := s.limits.request(c.source); wait > 0 {
+		return tooMany(wait, "from your address")
+	}
+	return nil
+}
+
+// needsKnown refuses a caller that is not known.
+func needsKnown(caller Caller) *refusal {
+	if caller.Standing == Known {
+		return nil
+	}
+	return &refusal{
+		status: http.StatusForbidden, counted: RefusedNotTrusted, reason: ReasonNotTrusted,
+		text: "this cluster does not trust your key yet; ask to be let in (" + PathAsk +
+			"), and have somebody there run `liqo-agent peers accept " + string(caller.ID) + "`",
+	}
+}
+
+func tooMany(wait time.Duration, who string) *refusal {
+	return &refusal{
+		status: http.StatusTooManyRequests, counted: RefusedRate, reason: ReasonBusy, retry: wait,
+		text: "too many requests came " + who + "; wait as long as Retry-After says",
+	}
+}
+
+func busy(what string) *refusal {
+	return &refusal{
+		status: http.StatusTooManyRequests, counted: RefusedBusy, reason: ReasonBusy, retry: time.Second,
+		text: "too many " + what + " are under way; wait for their answers, then try again",
+	}
+}

@@ -1,0 +1,209 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+const (
+	// maxGatewayAnswer bounds what is read of an answer of the API server.
+	maxGatewayAnswer = 1 << 20
+	// maxPassedRetry bounds the advice that is passed on, in seconds.
+	maxPassedRetry = 3600
+	// userPrefix and peersGroup are who a peer is to the API server.
+	userPrefix = "liqo:cluster:"
+	peersGroup = "liqo:peers"
+)
+
+// Upstream is the way to the local API server.
+type Upstream struct {
+	// Base is where its paths begin, https://host:port, perhaps with a path.
+	Base *url.URL
+	// Transport carries the agent's own credentials, which must be allowed to
+	// impersonate users and groups.
+	Transport http.RoundTripper
+}
+
+// GatewayConfig says where a Gateway leads.
+type GatewayConfig struct {
+	// Upstream returns the way to the API server; false while there is none.
+	// It must be quick and safe for concurrent use.
+	Upstream func() (Upstream, bool)
+	// DeletedByPeer, if not nil, is called before a peer's DELETE is forwarded,
+	// with the plural name of the resource. It must be quick and safe for
+	// concurrent use.
+	DeletedByPeer func(id peer.ClusterID, resource string)
+	// Logger is told, a few lines a minute, what known peers try that they may
+	// not do.
+	Logger *slog.Logger
+}
+
+// Gateway leads known callers to the local API server, as the user
+// "liqo:cluster:<id>" in group "liqo:peers", so that RBAC decides what they may
+// do there. Before that an allow-list decides what is sent at all: see
+// gatewayRoutes. Nothing of a caller's request is passed on but what was checked,
+// and nothing of the API server's answer but status, JSON body and Retry-After.
+//
+// It sends requests of its own with RoundTrip and is no httputil.ReverseProxy,
+// which passes on everything that one does not remember to take away, and is
+// made for upgrades and streams, of which there are none here.
+type Gateway struct {
+	cfg  GatewayConfig
+	warn limiter
+}
+
+// NewGateway returns a Gateway. It starts nothing.
+func NewGateway(cfg GatewayConfig) *Gateway { return &Gateway{cfg: cfg} }
+
+// serveGateway answers a request to the API server.
+func (s *Server) serveGateway(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal {
+	g := s.cfg.Gateway
+	if g == nil {
+		return noAPIServer(http.StatusServiceUnavailable, "this cluster works without an API server")
+	}
+	action, no := findAction(caller.ID, r.Method, r.RequestURI)
+	if no == nil && (r.Header.Get("Upgrade") != "" || strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")) {
+		no = notPermitted("the connection cannot be upgraded; send a plain request")
+	}
+	if no != nil {
+		g.complain(caller.ID, r, no)
+		return no
+	}
+	var body []byte
+	if action.takesBody() {
+		if body, no = s.readBody(w, r, c, action.takes, maxGatewayBody); no != nil {
+			return no
+		}
+	} else if r.ContentLength != 0 {
+		return badBody("a " + r.Method + " has no body; leave it out")
+	}
+	out, no := action.forward(caller.ID, body)
+	if no != nil {
+		g.complain(caller.ID, r, no)
+		return no
+	}
+	if !s.limits.gateway.take(caller.ID) {
+		return busy("requests to the API server")
+	}
+	defer s.limits.gateway.release(caller.ID)
+	ctx, cancel := s.allow(w, r, s.times.gateway)
+	defer cancel()
+	return g.send(ctx, w, caller.ID, out)
+}
+
+// complain logs what a known peer tries that it may not do: it is trusted, so
+// this is a bug in some version of the agent, or worse.
+func (g *Gateway) complain(id peer.ClusterID, r *http.Request, no *refusal) {
+	if n, ok := g.warn.allow(time.Now(), 5, time.Minute); ok {
+		g.cfg.Logger.Warn("endpoint refused what a peer sent for the API server", "peer", id, "method", sentence(r.Method),
+			"path", sentence(r.RequestURI), "error", no.text, "not_shown", n)
+	}
+}
+
+// send sends out to the API server and answers w with what comes back.
+func (g *Gateway) send(ctx context.Context, w http.ResponseWriter, id peer.ClusterID, out forward) *refusal {
+	up, ok := g.cfg.Upstream()
+	if !ok {
+		return noAPIServer(http.StatusServiceUnavailable, "this cluster's API server cannot be reached now")
+	}
+	if out.method == http.MethodDelete && g.cfg.DeletedByPeer != nil {
+		g.cfg.DeletedByPeer(id, out.resource)
+	}
+	req, err := request(ctx, up.Base, id, out)
+	if err != nil {
+		return internalError("the request for the API server cannot be made; please report this")
+	}
+	resp, err := up.Transport.RoundTrip(req)
+	if err != nil {
+		return lostUpstream(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // everything that matters was read
+	return pass(w, resp)
+}
+
+// request makes the request for the API server, of which every part is ours.
+func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward) (*http.Request, error) {
+	target := *base
+	target.Path = strings.TrimSuffix(base.Path, "/") + out.path
+	target.RawPath, target.RawQuery, target.Fragment = "", out.query, ""
+	var body io.Reader
+	if out.body != nil {
+		body = bytes.NewReader(out.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, out.method, target.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = http.Header{
+		"Accept":            {"application/json"},
+		"User-Agent":        {"liqo-agent-gateway"},
+		"Impersonate-User":  {userPrefix + string(id)},
+		"Impersonate-Group": {peersGroup},
+	}
+	if out.contentType != "" {
+		req.Header.Set("Content-Type", out.contentType)
+	}
+	return req, nil
+}
+
+// pass answers w with resp, as far as that makes sense to a peer.
+func pass(w http.ResponseWriter, resp *http.Response) *refusal {
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		// It is the agent that was not let in; the peer has proven who it is.
+		return noAPIServer(http.StatusServiceUnavailable, "this cluster's API server does not let its agent in")
+	case resp.StatusCode < 200, 300 <= resp.StatusCode && resp.StatusCode < 400, resp.StatusCode > 599:
+		return badUpstream(fmt.Sprintf("status %d", resp.StatusCode))
+	case resp.ContentLength > maxGatewayAnswer:
+		return badUpstream("an answer that is too large")
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxGatewayAnswer+1))
+	if err != nil {
+		return lostUpstream(err)
+	}
+	if len(body) > maxGatewayAnswer {
+		return badUpstream("an answer that is too large")
+	}
+	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		// Not an answer about objects: the API server is starting, lacks the
+		// resource's definition, or something stands in front of it.
+		return badUpstream(fmt.Sprintf("status %d without JSON", resp.StatusCode))
+	}
+	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 && n <= maxPassedRetry {
+		w.Header().Set("Retry-After", strconv.Itoa(n))
+	}
+	answer(w, resp.StatusCode, body)
+	return nil
+}
+
+func noAPIServer(status int, text string) *refusal {
+	return &refusal{
+		status: status, counted: RefusedNoAPIServer, reason: ReasonNoAPIServer, retry: 5 * time.Second, text: text + "; try again later",
+	}
+}
+
+func lostUpstream(err error) *refusal {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return noAPIServer(http.StatusGatewayTimeout, "this cluster's API server did not answer in time")
+	}
+	return noAPIServer(http.StatusServiceUnavailable, "this cluster's API server did not answer")
+}
+
+func badUpstream(what string) *refusal {
+	return &refusal{
+		status: http.StatusBadGateway, counted: RefusedUpstream, reason: ReasonNoAPIServer, retry: 5 * time.Second,
+		text: "this cluster's API server answered with " + what + ", which is not passed on; try again later",
+	}
+}
