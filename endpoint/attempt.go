@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,66 +17,138 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// attempt tries one address from connect to answer. Exactly one of the results
-// counts: Result if the error is nil.
-func (c *Client) attempt(ctx context.Context, target Target, cand candidate) (Result, *Error) {
-	ctx, cancel := context.WithTimeout(ctx, c.attemptTimeout)
-	defer cancel()
+// quest is what a connection is made for.
+type quest struct {
+	target Target
+	// cert is shown if the other end asks; nil for nothing.
+	cert *tls.Certificate
+	// epoch is that of cert; 0 for a check, which shows nothing.
+	epoch epoch
+}
+
+// curves are what the client offers for the key exchange; see the package
+// comment.
+func (q *quest) curves() []tls.CurveID {
+	if q.epoch == 0 {
+		return checkCurves
+	}
+	return callCurves
+}
+
+var (
+	checkCurves = []tls.CurveID{tls.X25519, tls.CurveP256}
+	callCurves  = []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256}
+)
+
+// dialed is a connection to an endpoint that has proven its key. It belongs to
+// whoever made it or took it.
+type dialed struct {
+	tcp   *net.TCPConn
+	tls   *tls.Conn
+	cand  candidate
+	shown trust.Shown
+	epoch epoch            // of what we showed on it
+	addrs []netip.AddrPort // the target's, when it was made
+	url   string           // likewise
+}
+
+// close ends the connection. It was not in use: how it ends changes nothing.
+func (k *dialed) close() { _ = k.tls.Close() }
+
+// halting makes every read and write on the connection fail at once, from the
+// moment ctx ends: an old deadline does that. stop reports false if it came to
+// that.
+func halting(ctx context.Context, tcp *net.TCPConn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
+}
+
+// open connects to one address and proves the key behind it. ctx bounds that, and
+// not what becomes of the connection.
+func (c *Client) open(ctx context.Context, q quest, cand candidate) (*dialed, *Error) {
 	tcp, err := c.dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, cand.addr)
 	if err != nil {
-		return Result{}, &Error{Reason: ReasonUnreachable, Addr: cand.addr, Err: fmt.Errorf("cannot connect: %w", plain(err))}
+		return nil, &Error{Reason: ReasonUnreachable, Addr: cand.addr, Err: fmt.Errorf("cannot connect: %w", plain(err))}
 	}
-	stay := false // the connection is kept
-	defer func() {
-		if !stay {
-			_ = tcp.Close() // an error changes nothing any more
-		}
-	}()
-	// One way to end everything below, at the deadline and when another
-	// address has won. An old deadline makes reads and writes fail at once.
-	halt := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
-	defer halt()
-
-	check := &keyCheck{memory: c.memory, self: c.self, want: target.Fingerprint}
-	conn := tls.Client(tcp, &tls.Config{
-		MinVersion:         tls.VersionTLS13,
-		CurvePreferences:   []tls.CurveID{tls.X25519, tls.CurveP256}, // see the package comment
-		InsecureSkipVerify: true,                                     // names and dates: check.verify looks at the key instead
-		VerifyConnection:   check.verify,
-		ServerName:         cand.name,
-		ClientSessionCache: check,
-		Time:               c.clock,
+	stop := halting(ctx, tcp)
+	check := &keyCheck{client: c, quest: &q, name: cand.name}
+	k := &dialed{tcp: tcp, cand: cand, epoch: q.epoch, addrs: q.target.Addrs, url: q.target.URL}
+	k.tls = tls.Client(tcp, &tls.Config{
+		MinVersion:           tls.VersionTLS13,
+		CurvePreferences:     q.curves(),
+		InsecureSkipVerify:   true, // names and dates: check.verify looks at the key instead
+		VerifyConnection:     check.verify,
+		GetClientCertificate: check.certificate,
+		ServerName:           cand.name,
+		ClientSessionCache:   check,
+		Time:                 c.clock,
 	})
-	if err := conn.Handshake(); err != nil {
+	err = k.tls.Handshake()
+	if !stop() && err == nil {
+		err = os.ErrDeadlineExceeded
+	}
+	if err != nil {
+		_ = tcp.Close() // an error changes nothing any more
 		failure := check.failure
 		if failure == nil {
 			failure = handshakeFailure(err)
 		}
 		failure.Addr = cand.addr
-		return Result{}, failure
+		return nil, failure
 	}
 	// Only now is it certain that the other end holds the key it showed.
-	fail := func(reason Reason, err error) (Result, *Error) {
-		return Result{}, &Error{Reason: reason, Addr: cand.addr, Got: check.got, Err: err, keyProven: true}
+	k.shown = check.shown
+	if q.epoch == 0 && check.resumed {
+		k.epoch = check.offered.epoch
 	}
-	identity, reusable, err := ask(conn, hostOf(cand), c.kept.room(check.got))
+	return k, nil
+}
+
+// identifyAt tries one address from connect to answer. Exactly one of the results
+// counts: Result if the error is nil.
+func (c *Client) identifyAt(ctx context.Context, target Target, cand candidate) (Result, *Error) {
+	ctx, cancel := context.WithTimeout(ctx, c.attemptTimeout)
+	defer cancel()
+	k, failure := c.open(ctx, quest{target: target}, cand)
+	if failure != nil {
+		return Result{}, failure
+	}
+	stop := halting(ctx, k.tcp)
+	identity, reusable, err := ask(k.tls, hostOf(cand), c.kept.room(k.shown.Fingerprint, k.epoch))
+	reusable = stop() && reusable
+	if err == nil && target.ID != "" && identity.ClusterID != target.ID {
+		k.close()
+		return Result{}, k.failure(ReasonWrongID, fmt.Errorf("says it is cluster %s, not %s", identity.ClusterID, target.ID))
+	}
 	if err != nil {
-		reason := ReasonBadAnswer
-		if lost(err) {
-			reason, err = ReasonUnreachable, fmt.Errorf("the connection broke before the answer was there: %w", plain(err))
-		}
-		return fail(reason, err)
+		k.close()
+		return Result{}, k.broken(err)
 	}
-	if !reusable {
-		_ = conn.Close() // the answer is complete; how the connection ends changes nothing
+	result := k.result()
+	result.Identity = identity
+	c.kept.putIf(reusable, k)
+	return result, nil
+}
+
+// failure is what went wrong after the key was proven.
+func (k *dialed) failure(reason Reason, err error) *Error {
+	return &Error{Reason: reason, Addr: k.cand.addr, Got: k.shown.Fingerprint, Err: err, keyProven: true}
+}
+
+// broken is a failure of a request: the connection's, or the answer's.
+func (k *dialed) broken(err error) *Error {
+	if lost(err) {
+		return k.failure(ReasonUnreachable, fmt.Errorf("the connection broke before the answer was there: %w", plain(err)))
 	}
-	if target.ID != "" && identity.ClusterID != target.ID {
-		return fail(ReasonWrongID, fmt.Errorf("says it is cluster %s, not %s", identity.ClusterID, target.ID))
+	return k.failure(ReasonBadAnswer, err)
+}
+
+// result says who is at the other end, as far as the handshake does.
+func (k *dialed) result() Result {
+	result := Result{Fingerprint: k.shown.Fingerprint, Shown: k.shown, Addr: k.cand.addr, URL: k.cand.url}
+	if result.URL == "" {
+		result.URL = endpointURL(k.cand.addr)
 	}
-	if stay = reusable && halt(); stay {
-		c.kept.put(check.got, &keptConn{tcp: tcp, tls: conn, cand: cand})
-	}
-	return resultOf(identity, check.got, cand), nil
+	return result
 }
 
 // hostOf is what the request's Host header says: RFC 6874 section 4 keeps the
@@ -90,58 +163,100 @@ func hostOf(cand candidate) string {
 // keyCheck looks at the key of one connection and finds the TLS session for
 // it. It is used by that connection's goroutine only.
 type keyCheck struct {
-	memory  *memory
-	self    peer.Fingerprint
-	want    peer.Fingerprint // zero: any
-	got     peer.Fingerprint
-	failure *Error // why verify refused, without the address
+	client  *Client
+	quest   *quest
+	name    string      // the host name that was connected to; "" for an address
+	offered session     // what was offered to be resumed
+	resumed bool        // the other end took it
+	shown   trust.Shown // what the other end proved, once the handshake is over
+	failure *Error      // why verify refused, without the address
 }
 
 // verify is tls.Config.VerifyConnection, which unlike VerifyPeerCertificate
 // runs on resumed connections too.
 func (k *keyCheck) verify(state tls.ConnectionState) error {
-	certs := state.PeerCertificates
-	if state.DidResume && len(certs) > 0 {
-		// The certificates are those of the first handshake, remembered with
-		// the session after they had been verified. That the session belongs
-		// to the expected key is checked again, its signatures are not.
-		k.got = peer.FingerprintOf(certs[len(certs)-1].RawSubjectPublicKeyInfo)
-	} else {
-		fp, err := trust.VerifyChain(certs, time.Time{})
-		if err != nil {
-			return k.refuse(ReasonBadAnswer, fmt.Errorf("does not show the certificate of a liqo-agent: %w", err))
-		}
-		k.got = fp
+	k.resumed = state.DidResume
+	var err error
+	k.shown, err = k.prove(state.PeerCertificates)
+	if err != nil {
+		return k.refuse(ReasonBadAnswer, fmt.Errorf("does not show the certificate of a liqo-agent: %w", err))
 	}
+	want, got := k.quest.target, k.shown.Fingerprint
 	switch {
-	case k.got == k.self:
+	case got == k.client.own.fingerprint():
 		return k.refuse(ReasonSelf, errors.New("is this cluster itself"))
-	case !k.want.IsZero() && k.got != k.want:
+	case !want.Fingerprint.IsZero() && got != want.Fingerprint && !k.shown.Succeeds(want.Fingerprint):
 		return k.refuse(ReasonWrongKey, fmt.Errorf("holds key %s, not %s: another cluster has this address, or the peer has a new key",
-			k.got, k.want))
+			got, want.Fingerprint))
+	case k.quest.epoch > 0 && want.ID != "" && k.shown.ID != "" && k.shown.ID != want.ID:
+		// Identify leaves this to the answer, which may be newer.
+		k.client.memory.dropSession(want.Fingerprint)
+		return k.refuse(ReasonWrongID, fmt.Errorf("shows a certificate of cluster %s, not %s", k.shown.ID, want.ID))
 	}
 	return nil
 }
 
+// prove returns what the certificates of the other end prove. Those of a resumed
+// session are from its first handshake, remembered after they had been verified:
+// which of them holds the expected key is looked at again, the signature is not.
+// Where there are more of them than that takes, they may prove more.
+func (k *keyCheck) prove(certs []*x509.Certificate) (trust.Shown, error) {
+	want := k.quest.target.Fingerprint
+	if k.resumed && k.name == "" && len(certs) <= 2 {
+		for _, cert := range certs {
+			if peer.FingerprintOf(cert.RawSubjectPublicKeyInfo) == want {
+				return trust.Shown{Fingerprint: want, ID: k.offered.id, CA: cert}, nil
+			}
+		}
+	}
+	if k.name == "" {
+		return trust.Verify(certs, time.Time{})
+	}
+	shown, err := trust.VerifyNamed(certs, k.name, k.client.roots, time.Now())
+	if err != nil && len(certs) > 0 && peer.FingerprintOf(certs[0].RawSubjectPublicKeyInfo) == want {
+		// It is the expected key all the same. That nobody vouches for the name any
+		// more, or that our clock is wrong, must not cut off a peer that is known.
+		return trust.Shown{Fingerprint: want}, nil
+	}
+	return shown, err
+}
+
 func (k *keyCheck) refuse(reason Reason, err error) error {
-	k.failure = &Error{Reason: reason, Got: k.got, Err: err}
+	k.failure = &Error{Reason: reason, Got: k.shown.Fingerprint, Err: err}
 	return err
+}
+
+// certificate is tls.Config.GetClientCertificate; none is an empty one.
+func (k *keyCheck) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if k.quest.cert == nil {
+		return new(tls.Certificate), nil
+	}
+	return k.quest.cert, nil
 }
 
 // Get is tls.ClientSessionCache.Get. The key crypto/tls makes up from name and
 // address is not used: sessions belong to keys.
 func (k *keyCheck) Get(string) (*tls.ClientSessionState, bool) {
-	return k.memory.session(k.want)
+	var ok bool
+	k.offered, ok = k.client.memory.session(k.quest.target.Fingerprint, k.quest.epoch)
+	return k.offered.state, ok
 }
 
 // Put is tls.ClientSessionCache.Put. crypto/tls calls it after the handshake,
-// so k.got is proven, except to drop a session that has expired.
+// so the key is proven, except to drop a session that has expired.
 func (k *keyCheck) Put(_ string, state *tls.ClientSessionState) {
+	want := k.quest.target.Fingerprint
 	if state == nil {
-		k.memory.dropSession(k.want)
+		k.client.memory.dropSession(want)
 		return
 	}
-	k.memory.keepSession(k.got, state)
+	epoch := k.quest.epoch
+	if k.resumed {
+		epoch = max(epoch, k.offered.epoch)
+	} else if k.offered.state != nil {
+		k.client.memory.dropSession(want) // it was declined: the other end has forgotten it
+	}
+	k.client.memory.keepSession(k.shown.Fingerprint, session{state: state, epoch: epoch, id: k.shown.ID})
 }
 
 // handshakeFailure tells what answers but does not speak as agents do from

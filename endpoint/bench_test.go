@@ -223,15 +223,15 @@ func BenchmarkMemory(b *testing.B) {
 	before := inUse()
 	for i := range n {
 		// The ticket must be another one for each peer, hence the decoding.
-		session, ok := c.memory.session(cluster.key.Fingerprint())
+		session, ok := c.memory.session(cluster.key.Fingerprint(), 0)
 		if !ok {
 			b.Fatal("no session")
 		}
-		ticket, state, err := session.ResumptionState()
+		ticket, state, err := session.state.ResumptionState()
 		if err != nil {
 			b.Fatal(err)
 		}
-		session, err = tls.NewResumptionState(bytes.Clone(ticket), state)
+		session.state, err = tls.NewResumptionState(bytes.Clone(ticket), state)
 		if err != nil {
 			b.Fatal(err)
 		}

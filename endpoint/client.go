@@ -2,15 +2,15 @@ package endpoint
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
-	"strconv"
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
 )
 
 const (
@@ -20,20 +20,33 @@ const (
 	// DefaultMaxSessions is how many peers a Client remembers when
 	// ClientConfig sets nothing; each takes about 1.8 KB.
 	DefaultMaxSessions = 5120
+	// exchangeTimeout is how long one Exchange may take as a whole. The gateway
+	// behind the peer's endpoint waits for an API server, which may sit on an SD
+	// card and ask a webhook before it answers.
+	exchangeTimeout = 15 * time.Second
 )
 
 // ClientConfig says how a Client works. The zero value is usable.
 type ClientConfig struct {
 	// SelfFingerprint is this cluster's own key: whoever answers with it is no
-	// peer. Zero when this process has none, as in a one-shot scan.
+	// peer. Zero when this process has none, as in a one-shot scan. With an Issuer
+	// it is not needed.
 	SelfFingerprint peer.Fingerprint
+	// Issuer makes the certificate that Exchange shows to whoever asks for one.
+	// Identify shows none: what it fetches is for anyone. nil: none is shown, and
+	// peers take every Exchange for a stranger's.
+	Issuer *trust.Issuer
+	// Roots are the certificate authorities that may vouch for the host name of a
+	// URL; nil means the system's.
+	Roots *x509.CertPool
 	// Timeout limits one Identify as a whole; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// MaxSessions is for how many peers the TLS session is remembered; the least
-	// recently seen are forgotten. 0 means DefaultMaxSessions.
+	// MaxSessions is for how many peers the TLS session is remembered, in 2 KiB for
+	// each on average; the least recently seen are forgotten. 0 means
+	// DefaultMaxSessions.
 	MaxSessions int
-	// Keep is how many connections are kept open for the next check of the same
-	// peer. 0 means none.
+	// Keep is how many connections are kept open for the next check of, or call to,
+	// the same peer. Those that carried calls come first. 0 means none.
 	Keep int
 }
 
@@ -41,10 +54,12 @@ type ClientConfig struct {
 type Target struct {
 	// ID is the expected cluster ID; "" accepts any.
 	ID peer.ClusterID
-	// Fingerprint is the expected key; zero accepts any, and learns it.
+	// Fingerprint is the expected key; zero accepts any, and learns it. A key that
+	// shows to have succeeded the expected one is accepted in its place.
 	Fingerprint peer.Fingerprint
 	// Addrs are the addresses to try, the most promising first. Link-local IPv6
-	// addresses need a zone, and are tried last.
+	// addresses need a zone, and are tried last. The slice is not changed, and must
+	// not be by others.
 	Addrs []netip.AddrPort
 	// URL is https://host[:port], tried after Addrs failed. The host may be a
 	// name; without a port it is 443.
@@ -53,16 +68,21 @@ type Target struct {
 
 // Result is who answered.
 type Result struct {
-	Identity    peer.Identity    // validated by package peer's rules
-	Fingerprint peer.Fingerprint // the key it proved to hold
-	Addr        netip.AddrPort   // where it answered
-	URL         string           // the same as https://host:port; the target's URL if that was used
+	Identity peer.Identity // validated by package peer's rules; empty after an Exchange
+	// Fingerprint is the key it proved to hold. It differs from an expected one
+	// when it succeeds that.
+	Fingerprint peer.Fingerprint
+	Shown       trust.Shown    // what the handshake proved; see package trust on resumed ones
+	Addr        netip.AddrPort // where it answered
+	URL         string         // the same as https://host:port; the target's URL if that was used
 }
 
-// Client asks peers' endpoints who they are. It may be used by any number of
-// goroutines at once. One that keeps connections needs to be closed.
+// Client asks peers' endpoints who they are, and calls those that are trusted. It
+// may be used by any number of goroutines at once. One that keeps connections
+// needs to be closed.
 type Client struct {
-	self    peer.Fingerprint
+	own     own
+	roots   *x509.CertPool
 	memory  *memory
 	kept    *kept
 	dialer  net.Dialer
@@ -70,6 +90,8 @@ type Client struct {
 	timeout time.Duration // of one Identify
 
 	headStart, attemptTimeout time.Duration // of one address
+	exchangeTimeout           time.Duration // of one Exchange
+	keptSilence               time.Duration // of a kept connection that does not even acknowledge
 }
 
 // NewClient returns a Client.
@@ -81,7 +103,8 @@ func NewClient(cfg ClientConfig) *Client {
 		cfg.MaxSessions = DefaultMaxSessions
 	}
 	return &Client{
-		self:    cfg.SelfFingerprint,
+		own:     own{issuer: cfg.Issuer, key: cfg.SelfFingerprint},
+		roots:   cfg.Roots,
 		timeout: cfg.Timeout,
 		memory:  newMemory(cfg.MaxSessions),
 		kept:    newKept(cfg.Keep),
@@ -89,8 +112,10 @@ func NewClient(cfg ClientConfig) *Client {
 		dialer: net.Dialer{KeepAlive: -1},
 		start:  time.Now(),
 
-		headStart:      headStart,
-		attemptTimeout: attemptTimeout,
+		headStart:       headStart,
+		attemptTimeout:  attemptTimeout,
+		exchangeTimeout: exchangeTimeout,
+		keptSilence:     keptTimeout,
 	}
 }
 
@@ -112,84 +137,64 @@ func (c *Client) Forget(fp peer.Fingerprint) {
 func (c *Client) Close() { c.kept.end() }
 
 // Identify connects to the target's addresses, several at a time if they are
-// slow, and returns the first answer that comes from the expected key and says
-// the expected ID. The key is proven before anything is sent. The error is an
-// *Error, except when ctx was canceled: then it wraps context.Canceled and says
-// nothing about the peer. Apart from the one that is kept, if any, all
-// connections are closed when Identify returns.
+// slow, and returns the first answer that comes from the expected key, or from
+// one that succeeded it, and says the expected ID. The key is proven before
+// anything is sent. The error is an *Error, except when ctx was canceled: then it
+// wraps context.Canceled and says nothing about the peer. Apart from the one that
+// is kept, if any, all connections are closed when Identify returns.
 func (c *Client) Identify(ctx context.Context, target Target) (Result, error) {
-	pinned := !target.Fingerprint.IsZero()
-	if pinned && target.Fingerprint == c.self {
-		return Result{}, &Error{Reason: ReasonSelf, Got: c.self, Err: errors.New("the key looked for is this cluster's own")}
+	if err := c.notSelf(target); err != nil {
+		return Result{}, err
 	}
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-
 	candidates, failures := order(target.Addrs)
-	if pinned {
+	if !target.Fingerprint.IsZero() {
 		if result, ok := c.again(limited, target, candidates); ok {
 			return result, nil
 		}
 	}
-	result, ok, failed := c.race(limited, target, candidates)
-	failures = append(failures, failed...)
-	if !ok && target.URL != "" && limited.Err() == nil {
-		candidates, err := resolve(limited, target.URL)
-		if err != nil {
-			failures = append(failures, &Error{Reason: ReasonUnreachable, Err: err})
-		}
-		result, ok, failed = c.race(limited, target, candidates)
-		failures = append(failures, failed...)
+	result, ok, failures := find(limited, c, target, candidates, failures, func(ctx context.Context, cand candidate) (Result, *Error) {
+		return c.identifyAt(ctx, target, cand)
+	}, func(Result) {})
+	if !ok {
+		return Result{}, failed(ctx, "identify peer", target, failures)
 	}
-	switch {
-	case ok:
-		return result, nil
-	case errors.Is(ctx.Err(), context.Canceled):
-		return Result{}, fmt.Errorf("identify peer: %w", ctx.Err())
-	case len(failures) == 0:
-		return Result{}, &Error{Reason: ReasonUnreachable, Err: errors.New("no address of the peer is known")}
-	}
-	return Result{}, mostTelling(failures, pinned)
+	return result, nil
 }
 
-// resolve returns the addresses behind a target's URL.
-func resolve(ctx context.Context, raw string) ([]candidate, error) {
-	u, err := url.Parse(raw)
+// notSelf refuses a target that is this cluster.
+func (c *Client) notSelf(target Target) error {
+	if !target.Fingerprint.IsZero() && target.Fingerprint == c.own.fingerprint() {
+		return &Error{Reason: ReasonSelf, Got: target.Fingerprint, Err: errors.New("the key looked for is this cluster's own")}
+	}
+	return nil
+}
+
+// find tries the target's addresses, which candidates are, and then its URL.
+// Without a result it returns all failures, those given among them.
+func find[T any](ctx context.Context, c *Client, target Target, candidates []candidate, failures []*Error,
+	try func(context.Context, candidate) (T, *Error), discard func(T)) (T, bool, []*Error) {
+	result, ok, more := race(ctx, c.headStart, candidates, try, discard)
+	failures = append(failures, more...)
+	if ok || target.URL == "" || ctx.Err() != nil {
+		return result, ok, failures
+	}
+	candidates, err := resolve(ctx, target.URL)
+	if err != nil {
+		failures = append(failures, &Error{Reason: ReasonUnreachable, Err: err})
+	}
+	result, ok, more = race(ctx, c.headStart, candidates, try, discard)
+	return result, ok, append(failures, more...)
+}
+
+// failed is the error of a call that came to no result.
+func failed(ctx context.Context, what string, target Target, failures []*Error) error {
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("endpoint URL: %w", err)
-	case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Path != "" && u.Path != "/"):
-		return nil, fmt.Errorf("endpoint URL %q is not of the form https://host:port", raw)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	case len(failures) == 0:
+		return &Error{Reason: ReasonUnreachable, Err: errors.New("no address of the peer is known")}
 	}
-	port := uint16(443)
-	if p := u.Port(); p != "" {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil || n == 0 {
-			return nil, fmt.Errorf("endpoint URL %q: port %q is not between 1 and 65535", raw, p)
-		}
-		port = uint16(n)
-	}
-	host := u.Hostname()
-	var addrs []netip.Addr
-	name := ""
-	if literal, err := netip.ParseAddr(host); err == nil {
-		addrs = []netip.Addr{literal}
-	} else {
-		name = host
-		if addrs, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
-			return nil, fmt.Errorf("look up %q: %w", host, err)
-		}
-	}
-	ports := make([]netip.AddrPort, 0, len(addrs))
-	for _, a := range addrs {
-		ports = append(ports, netip.AddrPortFrom(a, port))
-	}
-	candidates, failures := order(ports)
-	if len(candidates) == 0 {
-		return nil, fmt.Errorf("endpoint URL %q: %w", raw, mostTelling(failures, false))
-	}
-	for i := range candidates {
-		candidates[i].name, candidates[i].url = name, (&url.URL{Scheme: "https", Host: u.Host}).String()
-	}
-	return candidates, nil
+	return mostTelling(failures, !target.Fingerprint.IsZero())
 }

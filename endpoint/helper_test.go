@@ -164,3 +164,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// same reports whether two results say the same, apart from what was shown.
+func same(a, b Result) bool {
+	return a.Identity == b.Identity && a.Fingerprint == b.Fingerprint && a.Addr == b.Addr && a.URL == b.URL
+}

@@ -2,9 +2,8 @@ package endpoint
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,35 +17,27 @@ const keptTimeout = time.Second
 
 var errOtherID = errors.New("says it is another cluster")
 
-// kept holds connections on which checks went well, for the next check: asking
-// again on one costs a fifth of a resumed handshake, and it can only be answered
-// by the holder of the key that opened it. One per key, and no more than limit:
-// with more peers than that the others are connected to anew each time, because
-// an idle connection costs both ends memory. Its methods may be called from any
-// goroutine; a connection belongs to whoever took it.
+// kept holds connections on which checks and calls went well, for the next ones
+// to the same peer: asking again on one costs a fifth of a resumed handshake, and
+// it can only be answered by the holder of the key that opened it. One per key,
+// and no more than limit: with more peers than that the others are connected to
+// anew each time, because an idle connection costs both ends memory. One that can
+// carry calls takes the place of one that cannot. Its methods may be called from
+// any goroutine; a connection belongs to whoever took it.
 type kept struct {
 	limit int
 
 	mu     sync.Mutex
-	byKey  map[peer.Fingerprint]*keptConn
+	byKey  map[peer.Fingerprint]*dialed
 	closed bool
 }
 
-type keptConn struct {
-	tcp  *net.TCPConn
-	tls  *tls.Conn
-	cand candidate
-}
-
-// close ends the connection. It was not in use: how it ends changes nothing.
-func (k *keptConn) close() { _ = k.tls.Close() }
-
 func newKept(limit int) *kept {
-	return &kept{limit: limit, byKey: make(map[peer.Fingerprint]*keptConn)}
+	return &kept{limit: limit, byKey: make(map[peer.Fingerprint]*dialed)}
 }
 
 // take hands out the connection with the holder of fp, nil when there is none.
-func (k *kept) take(fp peer.Fingerprint) *keptConn {
+func (k *kept) take(fp peer.Fingerprint) *dialed {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	conn := k.byKey[fp]
@@ -55,27 +46,54 @@ func (k *kept) take(fp peer.Fingerprint) *keptConn {
 }
 
 // room reports whether a connection with the holder of fp would be kept.
-func (k *kept) room(fp peer.Fingerprint) bool {
+func (k *kept) room(fp peer.Fingerprint, e epoch) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.roomLocked(fp)
+	room, _ := k.place(fp, e)
+	return room
 }
 
-// roomLocked is room with k.mu held.
-func (k *kept) roomLocked(fp peer.Fingerprint) bool {
-	return !k.closed && k.byKey[fp] == nil && len(k.byKey) < k.limit
+// place says whether a connection of epoch e with the holder of fp is to be kept,
+// and whose has to go for it, fp's own if it has one. k.mu is held.
+func (k *kept) place(fp peer.Fingerprint, e epoch) (room bool, instead peer.Fingerprint) {
+	switch old := k.byKey[fp]; {
+	case k.closed:
+		return false, fp
+	case old != nil:
+		return old.epoch < e, fp
+	case len(k.byKey) < k.limit:
+		return true, fp
+	}
+	for other, old := range k.byKey {
+		if old.epoch < e {
+			return true, other
+		}
+	}
+	return false, fp
 }
 
 // put keeps a connection, or closes it when there is no room.
-func (k *kept) put(fp peer.Fingerprint, conn *keptConn) {
+func (k *kept) put(c *dialed) {
+	fp := c.shown.Fingerprint
 	k.mu.Lock()
-	room := k.roomLocked(fp)
-	if room {
-		k.byKey[fp] = conn
+	loser := c
+	if room, instead := k.place(fp, c.epoch); room {
+		loser = k.byKey[instead]
+		delete(k.byKey, instead)
+		k.byKey[fp] = c
 	}
 	k.mu.Unlock()
-	if !room {
-		conn.close()
+	if loser != nil {
+		loser.close()
+	}
+}
+
+// putIf is put if the connection can be used again, and closes it otherwise.
+func (k *kept) putIf(reusable bool, c *dialed) {
+	if reusable {
+		k.put(c)
+	} else {
+		c.close()
 	}
 }
 
@@ -97,44 +115,47 @@ func (k *kept) end() {
 	}
 }
 
+// leadsTo reports whether the connection goes to the target's address that is the
+// most promising now.
+func (k *dialed) leadsTo(target Target, candidates []candidate) bool {
+	if len(candidates) == 0 {
+		return k.cand.url != "" && k.url == target.URL
+	}
+	return candidates[0] == k.cand
+}
+
+// ledFrom reports whether the same addresses led to the connection when it was
+// made. What comes before it in them did not answer then.
+func (k *dialed) ledFrom(target Target) bool {
+	return k.url == target.URL && slices.Equal(k.addrs, target.Addrs)
+}
+
 // again asks on a kept connection, if that leads to the address which is the
 // most promising now. It reports false, with the connection closed, when a new
 // one has to be made to know more.
 func (c *Client) again(ctx context.Context, target Target, candidates []candidate) (Result, bool) {
-	conn := c.kept.take(target.Fingerprint)
-	if conn == nil {
+	k := c.kept.take(target.Fingerprint)
+	if k == nil {
 		return Result{}, false
 	}
-	if len(candidates) == 0 || candidates[0] != conn.cand {
-		conn.close()
+	if !k.leadsTo(target, candidates) {
+		k.close()
 		return Result{}, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, keptTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = conn.tcp.SetDeadline(time.Unix(1, 0)) })
-	identity, reusable, err := ask(conn.tls, hostOf(conn.cand), true)
-	stopped := stop()
+	stop := halting(ctx, k.tcp)
+	identity, reusable, err := ask(k.tls, hostOf(k.cand), true)
+	reusable = stop() && reusable
 	if err == nil && target.ID != "" && identity.ClusterID != target.ID {
 		err = errOtherID
 	}
 	if err != nil {
-		conn.close()
+		k.close()
 		return Result{}, false
 	}
-	result := resultOf(identity, target.Fingerprint, conn.cand)
-	if reusable && stopped {
-		c.kept.put(target.Fingerprint, conn)
-	} else {
-		conn.close()
-	}
+	result := k.result()
+	result.Identity = identity
+	c.kept.putIf(reusable, k)
 	return result, true
-}
-
-// resultOf is what an answer from a candidate amounts to.
-func resultOf(identity peer.Identity, key peer.Fingerprint, cand candidate) Result {
-	result := Result{Identity: identity, Fingerprint: key, Addr: cand.addr, URL: cand.url}
-	if result.URL == "" {
-		result.URL = endpointURL(cand.addr)
-	}
-	return result
 }

@@ -29,7 +29,7 @@ func TestNextCheckUsesTheKeptConnection(t *testing.T) {
 	target := Target{ID: idA, Fingerprint: b.key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}
 	first := mustIdentify(t, c, target)
 	for range 5 {
-		if again := mustIdentify(t, c, target); again != first {
+		if again := mustIdentify(t, c, target); !same(again, first) {
 			t.Errorf("%+v, then %+v", first, again)
 		}
 	}
@@ -145,11 +145,11 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 
 func TestKept(t *testing.T) {
 	k := newKept(1)
-	if k.take(peer.Fingerprint{1}) != nil || !k.room(peer.Fingerprint{1}) {
+	if k.take(peer.Fingerprint{1}) != nil || !k.room(peer.Fingerprint{1}, 0) {
 		t.Error("an empty set holds something")
 	}
 	k.end()
-	if k.room(peer.Fingerprint{1}) {
+	if k.room(peer.Fingerprint{1}, 1) {
 		t.Error("room after the end")
 	}
 }

@@ -8,13 +8,19 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// maxSession is the largest TLS session that is remembered, in bytes. Ticket
-// and certificates are whatever the other end sends; an agent's take about 1.2
-// KB together.
-const maxSession = 4 << 10
+const (
+	// maxSession is the largest TLS session that is remembered, in bytes. Ticket
+	// and certificates are whatever the other end sends. An agent's take about 1.2
+	// KB together, 1 KB more if the ticket holds our certificates as well, and 0.5
+	// KB for each succession and fleet certificate on either side.
+	maxSession = 16 << 10
+	// meanSession times the number of peers is what all of them may take.
+	meanSession = 2 << 10
+)
 
 // memory is what a Client remembers about the keys it met, for a bounded
-// number of them. Its methods may be called from any goroutine.
+// number of them and in a bounded number of bytes. Its methods may be called from
+// any goroutine.
 //
 // Sessions are kept encoded: a live one, with its parsed certificates, takes 8
 // KB more, and decoding costs little next to the handshake it replaces.
@@ -22,6 +28,7 @@ type memory struct {
 	limit int
 
 	mu    sync.Mutex
+	bytes int // of all sessions
 	byKey map[peer.Fingerprint]*list.Element
 	used  list.List // of *remembered, most recently used first
 }
@@ -30,36 +37,49 @@ type remembered struct {
 	fp     peer.Fingerprint
 	ticket []byte
 	state  []byte // tls.SessionState, encoded; nil if there is no session
+	epoch  epoch
+	id     peer.ClusterID
+}
+
+// session is a TLS session with what there is to know about it.
+type session struct {
+	state *tls.ClientSessionState
+	epoch epoch          // of what we showed when it began: the other end remembers it
+	id    peer.ClusterID // that its certificates name
 }
 
 func newMemory(limit int) *memory {
 	return &memory{limit: limit, byKey: make(map[peer.Fingerprint]*list.Element)}
 }
 
-// session returns a TLS session with the holder of fp, if there is one.
-func (m *memory) session(fp peer.Fingerprint) (*tls.ClientSessionState, bool) {
+// session returns a TLS session with the holder of fp, if there is one in which
+// we showed what belongs to the epoch e. With 0, any will do.
+func (m *memory) session(fp peer.Fingerprint, e epoch) (session, bool) {
+	var found remembered
 	m.mu.Lock()
-	var ticket, encoded []byte
-	if e, ok := m.byKey[fp]; ok {
-		r := e.Value.(*remembered)
-		ticket, encoded = r.ticket, r.state
+	if element, ok := m.byKey[fp]; ok {
+		found = *element.Value.(*remembered)
 	}
 	m.mu.Unlock()
-	if encoded == nil {
-		return nil, false
+	if found.state == nil || e != 0 && found.epoch != e {
+		return session{}, false
 	}
-	state, err := tls.ParseSessionState(encoded)
+	state, err := tls.ParseSessionState(found.state)
 	if err != nil {
-		return nil, false
+		return session{}, false
 	}
-	session, err := tls.NewResumptionState(ticket, state)
-	return session, err == nil
+	resumable, err := tls.NewResumptionState(found.ticket, state)
+	if err != nil {
+		return session{}, false
+	}
+	return session{resumable, found.epoch, found.id}, true
 }
 
-// keepSession remembers a TLS session with the holder of fp. One that is too
-// large is not: the next check is then a full handshake.
-func (m *memory) keepSession(fp peer.Fingerprint, session *tls.ClientSessionState) {
-	ticket, state, err := session.ResumptionState()
+// keepSession remembers a TLS session with the holder of fp, unless the one that
+// is remembered is of a later epoch. One that is too large is not kept: the next
+// check is then a full handshake.
+func (m *memory) keepSession(fp peer.Fingerprint, s session) {
+	ticket, state, err := s.state.ResumptionState()
 	if err != nil || state == nil {
 		return
 	}
@@ -70,8 +90,17 @@ func (m *memory) keepSession(fp peer.Fingerprint, session *tls.ClientSessionStat
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.touch(fp)
-	r.ticket, r.state = ticket, encoded
+	if r.state != nil && r.epoch > s.epoch {
+		return
+	}
+	m.bytes += len(encoded) + len(ticket) - r.size()
+	r.ticket, r.state, r.epoch, r.id = ticket, encoded, s.epoch, s.id
+	for m.bytes > max(m.limit*meanSession, maxSession) {
+		m.remove(m.used.Back()) // it is not r's: that is in front, and fits
+	}
 }
+
+func (r *remembered) size() int { return len(r.ticket) + len(r.state) }
 
 // dropSession forgets the TLS session with the holder of fp.
 func (m *memory) dropSession(fp peer.Fingerprint) {
@@ -79,6 +108,7 @@ func (m *memory) dropSession(fp peer.Fingerprint) {
 	defer m.mu.Unlock()
 	if e, ok := m.byKey[fp]; ok {
 		r := e.Value.(*remembered)
+		m.bytes -= r.size()
 		r.ticket, r.state = nil, nil
 	}
 }
@@ -88,9 +118,15 @@ func (m *memory) forget(fp peer.Fingerprint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.byKey[fp]; ok {
-		m.used.Remove(e)
-		delete(m.byKey, fp)
+		m.remove(e)
 	}
+}
+
+// remove drops an entry. m.mu is held.
+func (m *memory) remove(e *list.Element) {
+	r := m.used.Remove(e).(*remembered)
+	m.bytes -= r.size()
+	delete(m.byKey, r.fp)
 }
 
 // touch returns the entry of fp, made if need be at the cost of the least
@@ -101,9 +137,7 @@ func (m *memory) touch(fp peer.Fingerprint) *remembered {
 		return e.Value.(*remembered)
 	}
 	if m.used.Len() >= m.limit {
-		oldest := m.used.Back()
-		delete(m.byKey, oldest.Value.(*remembered).fp)
-		m.used.Remove(oldest)
+		m.remove(m.used.Back())
 	}
 	r := &remembered{fp: fp}
 	m.byKey[fp] = m.used.PushFront(r)

@@ -100,40 +100,40 @@ func usable(a netip.AddrPort) error {
 }
 
 // outcome is how one attempt ended: with a failure, or with a result.
-type outcome struct {
-	result  Result
+type outcome[T any] struct {
+	result  T
 	failure *Error
 }
 
-// race tries the candidates, each a little later than the one before, until
-// one of them gives a result. It returns after every attempt has ended.
-func (c *Client) race(ctx context.Context, target Target, candidates []candidate) (Result, bool, []*Error) {
+// race tries the candidates, each a head start later than the one before, until
+// one of them gives a result. It returns after every attempt has ended. Results
+// that came too late go to discard.
+func race[T any](ctx context.Context, headStart time.Duration, candidates []candidate,
+	try func(context.Context, candidate) (T, *Error), discard func(T)) (result T, ok bool, failures []*Error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	outcomes := make(chan outcome)
+	outcomes := make(chan outcome[T])
 	stagger := time.NewTimer(0)
 	defer stagger.Stop()
 
 	var (
-		failures []*Error
-		won      *Result
-		next     int
-		running  int
-		due      bool
+		next    int
+		running int
+		due     bool
 	)
 	for {
-		if due && next < len(candidates) && running < maxParallel && won == nil && ctx.Err() == nil {
+		if due && next < len(candidates) && running < maxParallel && !ok && ctx.Err() == nil {
 			cand := candidates[next]
 			next++
 			running++
 			due = false
-			stagger.Reset(c.headStart)
+			stagger.Reset(headStart)
 			go func() {
-				result, failure := c.attempt(ctx, target, cand)
-				outcomes <- outcome{result, failure}
+				result, failure := try(ctx, cand)
+				outcomes <- outcome[T]{result, failure}
 			}()
 		}
-		done := won != nil || next == len(candidates) || ctx.Err() != nil
+		done := ok || next == len(candidates) || ctx.Err() != nil
 		if running == 0 && done {
 			break
 		}
@@ -142,23 +142,25 @@ func (c *Client) race(ctx context.Context, target Target, candidates []candidate
 			running--
 			due = true
 			switch {
-			case o.failure == nil && won == nil:
-				won = &o.result
-				cancel() // the others have lost
 			case o.failure != nil:
 				failures = append(failures, o.failure)
+			case ok:
+				discard(o.result)
+			default:
+				result, ok = o.result, true
+				cancel() // the others have lost
 			}
 		case <-stagger.C:
 			due = true
 		}
 	}
-	if won != nil {
-		return *won, true, nil
+	if ok {
+		return result, true, nil
 	}
 	for _, cand := range candidates[next:] {
 		failures = append(failures, &Error{Reason: ReasonUnreachable, Addr: cand.addr, Err: errors.New("there was no time left to try it")})
 	}
-	return Result{}, false, failures
+	return result, false, failures
 }
 
 // endpointURL is how addr is written as the base of URLs.
