@@ -47,6 +47,7 @@ type claim struct {
 	identity peer.Identity
 	addr     netip.AddrPort // address that last answered
 	url      string
+	held     bool // somebody depends on the peer, see Recorder.Hold
 	failures int
 	failure  string // why the last check failed
 	seenAt   time.Time
@@ -68,6 +69,11 @@ func (c *claim) see(s peer.Sighting) bool {
 		return false
 	}
 	for _, a := range slices.Backward(s.Addrs) {
+		if s.Source == peer.IncomingPeering && c.addr.IsValid() {
+			// That the peer calls from an address does not mean that it left the one
+			// where it answers.
+			break
+		}
 		if !slices.Contains(old.Addrs, a) && !slices.Contains(c.fresh, a) {
 			c.fresh = slices.Insert(c.fresh, 0, a)
 		}
@@ -126,6 +132,10 @@ func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
 	c.identity, c.addr, c.url = res.Identity, res.Addr, res.URL
 	c.seenAt = now
 	c.fresh = nil
+	if c.held && len(c.sightings) == 0 {
+		// It need not announce itself to those who depend on it.
+		c.absent, c.absentReason = absentUnknown, ""
+	}
 }
 
 // nextCheck says when to check again after an outcome: every interval while
@@ -133,11 +143,11 @@ func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
 // endpoint behind a living responder costs little. Zero means never.
 func (c *claim) nextCheck(now time.Time, interval time.Duration, jitter float64) time.Time {
 	phase, _ := c.phase()
-	if phase == peer.PhaseLost && len(c.sightings) == 0 {
+	if phase == peer.PhaseLost && len(c.sightings) == 0 && !c.held {
 		return time.Time{}
 	}
 	wait := interval
-	if phase == peer.PhaseLost || phase == peer.PhaseUnverified {
+	if (phase == peer.PhaseLost || phase == peer.PhaseUnverified) && !c.held {
 		for i := 1; i < c.failures && wait < 10*time.Minute; i++ {
 			wait *= 2
 		}
@@ -184,14 +194,21 @@ func (c *claim) target() endpoint.Target {
 	return t
 }
 
-// ordered returns the sightings in a stable order.
+// rank orders sources by how much their word counts: who sees the peer itself
+// before who was told about it, and last the peer that merely called.
+func rank(s peer.Source) int {
+	return slices.Index([]peer.Source{peer.LAN, peer.WAN, peer.Manual, peer.IncomingPeering}, s)
+}
+
+// ordered returns the sightings, those of the best source first, in a stable
+// order.
 func (c *claim) ordered() []peer.Sighting {
 	out := make([]peer.Sighting, 0, len(c.sightings))
 	for _, s := range c.sightings {
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b peer.Sighting) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Instance, b.Instance))
+		return cmp.Or(cmp.Compare(rank(a.Source), rank(b.Source)), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Instance, b.Instance))
 	})
 	return out
 }

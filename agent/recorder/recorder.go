@@ -17,8 +17,8 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Config is everything a Recorder needs. All fields but Remembered are
-// required.
+// Config is everything a Recorder needs. Remembered, Proved, Pinned and Succeeds
+// may be left out.
 type Config struct {
 	// Self is our own cluster ID, SelfKey our own key.
 	Self    peer.ClusterID
@@ -31,6 +31,15 @@ type Config struct {
 	Reconfirm func(link, instance string)
 	// Changed is told of every change of a peer's view. It must not block.
 	Changed func(peer.ClusterID)
+	// Proved is told of every check that proved the key a cluster is known by. It
+	// must not block; nil: nobody is told.
+	Proved func(id peer.ClusterID, res endpoint.Result)
+	// Pinned returns the key that is trusted to be a cluster's, zero for none: no
+	// other becomes the known one. It must be quick; nil: none is.
+	Pinned func(id peer.ClusterID) peer.Fingerprint
+	// Succeeds reports whether a check showed that the key old was replaced by the
+	// one that was proved. nil: what the certificates say.
+	Succeeds func(res endpoint.Result, old peer.Fingerprint) bool
 	// Store keeps what must survive.
 	Store Store
 	// Remembered are the peers known from earlier runs. Those that are not in
@@ -51,6 +60,7 @@ type Recorder struct {
 	cfg    Config
 	writer *writer
 	views  *views
+	holds  *holds
 	calls  chan func()
 	start  time.Time
 	// refused counts sightings for which there was no room.
@@ -59,6 +69,7 @@ type Recorder struct {
 	// Everything below belongs to the goroutine in Run.
 	entries  map[peer.ClusterID]*entry
 	byKey    map[peer.Key]*claim
+	held     map[peer.ClusterID]bool
 	schedule schedule
 	outcomes chan outcome
 	interval time.Duration
@@ -89,6 +100,8 @@ func New(cfg Config) *Recorder {
 		cfg:      cfg,
 		writer:   newWriter(cfg.Store, cfg.Logger),
 		views:    newViews(),
+		holds:    newHolds(),
+		held:     make(map[peer.ClusterID]bool),
 		calls:    make(chan func()),
 		start:    time.Now(),
 		entries:  make(map[peer.ClusterID]*entry),
@@ -108,11 +121,11 @@ func New(cfg Config) *Recorder {
 // remember restores a peer from an earlier run.
 func (r *Recorder) remember(p peer.Peer) {
 	e := r.entry(p.ID)
-	c := r.claim(e, p.Fingerprint)
+	c := r.claim(e, cmp.Or(e.known, p.Fingerprint))
 	c.verified = true
 	c.identity = peer.Identity{ClusterID: p.ID, ClusterName: p.Name, GuestNamespace: p.Namespace}
 	c.url, c.addr, c.seenAt = p.URL, addrOf(p.URL), p.LastSeen
-	e.known, e.first = p.Fingerprint, false
+	e.known, e.first = c.key, false
 	switch p.Phase {
 	case peer.PhasePresent:
 		// It keeps the phase it had until a check says otherwise, so that a
@@ -153,6 +166,10 @@ func (r *Recorder) Run(ctx context.Context) error {
 			call()
 		case out := <-r.outcomes:
 			r.settle(out)
+		case <-r.holds.ready:
+			for id, hold := range r.holds.take() {
+				r.hold(id, hold)
+			}
 		case <-timer.C:
 		}
 	}
@@ -245,6 +262,11 @@ func (r *Recorder) unsee(k peer.Key, why Absence) {
 		return
 	}
 	if len(c.sightings) == 0 {
+		if c.held && c.absent == absentSaid {
+			// It said goodbye to those who look around. Whether it is there for those
+			// who depend on it, its endpoint knows.
+			c.absent = absentExpired
+		}
 		switch {
 		case c.absent == absentSaid || !c.verified:
 			c.again = false
@@ -284,11 +306,14 @@ func (r *Recorder) settle(out outcome) {
 	c, now := out.claim, time.Now()
 	r.schedule.done(c)
 	c.checking = false
-	if errors.Is(out.err, context.Canceled) {
+	if errors.Is(out.err, context.Canceled) || !r.owns(c) {
 		return
 	}
-	c.settle(out.result, out.err, now)
 	e := r.entries[c.id]
+	if out.err == nil && out.result.Fingerprint != c.key {
+		c = r.follow(e, c, out.result.Fingerprint)
+	}
+	c.settle(out.result, out.err, now)
 	switch {
 	case out.err != nil:
 		for _, s := range c.sightings {
@@ -298,14 +323,24 @@ func (r *Recorder) settle(out outcome) {
 		}
 	case e.known.IsZero():
 		e.known = c.key
+	case e.known != c.key && r.succession(out.result, e.known):
+		r.succeed(e, c)
 	case e.known != c.key && e.conflicts[c.key] == nil:
 		e.conflicts[c.key] = &peer.Conflict{Fingerprint: c.key, Addr: out.result.Addr.String(), Since: now.Truncate(time.Second)}
+	}
+	if c.key == e.known {
+		c.held = r.held[c.id]
+		if out.err == nil && r.cfg.Proved != nil && c.id != r.cfg.Self {
+			r.cfg.Proved(c.id, out.result)
+		}
 	}
 	next := c.nextCheck(now, r.interval, rand.Float64())
 	if c.again {
 		next = now
 	}
-	r.schedule.plan(c, next)
+	if !c.checking {
+		r.schedule.plan(c, next)
+	}
 	r.update(e)
 }
 
@@ -381,7 +416,7 @@ func (r *Recorder) remove(e *entry) {
 func (r *Recorder) evict() bool {
 	var oldest *entry
 	for _, e := range r.entries {
-		if e.view.Phase != peer.PhaseLost || e.view.Alias != "" || e.busy() {
+		if e.view.Phase != peer.PhaseLost || e.view.Alias != "" || r.held[e.id] || e.busy() {
 			continue
 		}
 		if oldest == nil || e.view.LastSeen.Before(oldest.view.LastSeen) {
@@ -415,10 +450,16 @@ func (r *Recorder) entry(id peer.ClusterID) *entry {
 			conflicts: make(map[peer.Fingerprint]*peer.Conflict),
 			first:     true,
 		}
-		if id == r.cfg.Self {
-			e.known = r.cfg.SelfKey
-		}
 		r.entries[id] = e
+		switch {
+		case id == r.cfg.Self:
+			e.known = r.cfg.SelfKey
+		case r.cfg.Pinned != nil:
+			if pin := r.cfg.Pinned(id); !pin.IsZero() {
+				e.known = pin
+				r.claim(e, pin)
+			}
+		}
 	}
 	return e
 }
@@ -426,7 +467,7 @@ func (r *Recorder) entry(id peer.ClusterID) *entry {
 func (r *Recorder) claim(e *entry, key peer.Fingerprint) *claim {
 	c := e.claims[key]
 	if c == nil {
-		c = &claim{id: e.id, key: key, sightings: make(map[peer.Key]peer.Sighting), heapPos: -1}
+		c = &claim{id: e.id, key: key, sightings: make(map[peer.Key]peer.Sighting), heapPos: -1, held: key == e.known && r.held[e.id]}
 		e.claims[key] = c
 	}
 	return c

@@ -36,6 +36,8 @@ type network struct {
 	hosts  map[netip.AddrPort]host
 	checks int
 	delay  time.Duration
+	// signed maps keys to those that replaced them, signed by the old one.
+	signed map[peer.Fingerprint]peer.Fingerprint
 	// silence is how long a check takes when nobody answers; 0 means delay.
 	silence time.Duration
 	now     int // checks under way
@@ -86,7 +88,7 @@ func (n *network) identify(ctx context.Context, t endpoint.Target) (endpoint.Res
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, a := range t.Addrs {
-		if h, ok := n.hosts[a]; ok && h.key == t.Fingerprint && h.identity.ClusterID == t.ID {
+		if h, ok := n.hosts[a]; ok && (h.key == t.Fingerprint || h.key == n.signed[t.Fingerprint]) && h.identity.ClusterID == t.ID {
 			return endpoint.Result{Identity: h.identity, Fingerprint: h.key, Addr: a, URL: "https://" + a.String()}, nil
 		}
 	}
@@ -126,6 +128,13 @@ func (m *memory) kinds() []peer.EventKind {
 	return out
 }
 
+// succeeds is Config.Succeeds.
+func (n *network) succeeds(res endpoint.Result, old peer.Fingerprint) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.signed[old] == res.Fingerprint && !res.Fingerprint.IsZero()
+}
+
 type bench struct {
 	*Recorder
 	net        *network
@@ -133,16 +142,30 @@ type bench struct {
 	mu         sync.Mutex
 	changed    int
 	reconfirms []string
+	proved     []peer.Fingerprint
+	pins       map[peer.ClusterID]peer.Fingerprint
 }
 
 // start runs a recorder inside a synctest bubble.
 func start(t *testing.T, remembered ...peer.Peer) *bench {
 	t.Helper()
 	b := &bench{
-		net:   &network{hosts: make(map[netip.AddrPort]host), delay: time.Millisecond},
+		net:   &network{hosts: make(map[netip.AddrPort]host), delay: time.Millisecond, signed: make(map[peer.Fingerprint]peer.Fingerprint)},
 		store: &memory{peers: make(map[peer.ClusterID]peer.Peer)},
+		pins:  make(map[peer.ClusterID]peer.Fingerprint),
 	}
 	b.Recorder = New(Config{
+		Proved: func(_ peer.ClusterID, res endpoint.Result) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.proved = append(b.proved, res.Fingerprint)
+		},
+		Pinned: func(id peer.ClusterID) peer.Fingerprint {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.pins[id]
+		},
+		Succeeds: b.net.succeeds,
 		Self:     "self",
 		SelfKey:  selfKey,
 		Identify: b.net.identify,

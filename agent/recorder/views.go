@@ -75,7 +75,8 @@ func (v *views) all() map[peer.ClusterID]peer.Peer {
 	return maps.Clone(v.peers)
 }
 
-// tell marks id as changed for every subscriber; v.mu is held.
+// tell marks id as changed for every subscriber; v.mu is held, for reading at
+// least.
 func (v *views) tell(id peer.ClusterID) {
 	for s := range v.subscribers {
 		s.mark(id)
@@ -127,6 +128,14 @@ func (r *Recorder) Refused() uint64 { return r.refused.Load() }
 // StoreError returns why the last attempt to store changes failed, nil when it
 // worked.
 func (r *Recorder) StoreError() error { return r.writer.err() }
+
+// Touch tells the subscribers that something which belongs to a peer's view, and
+// is kept elsewhere, has changed.
+func (r *Recorder) Touch(id peer.ClusterID) {
+	r.views.mu.RLock()
+	defer r.views.mu.RUnlock()
+	r.views.tell(id)
+}
 
 // Subscription hears which peers changed. A slow subscriber costs one map
 // entry per changed peer and never holds up the recorder.

@@ -1,0 +1,101 @@
+package recorder
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// A peer that somebody depends on stays while its endpoint answers, whatever
+// happens to its announcements.
+func TestHeldPeerNeedsNoAnnouncement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(addr1, hostA())
+		b.Hold("a", true)
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.unsee(t, sightingA(addr1), Absence{Reason: "it said goodbye", Said: true})
+		settle(5 * interval)
+		b.phase(t, "a", peer.PhasePresent)
+
+		b.net.set(addr1, nil)
+		settle(10 * interval)
+		b.phase(t, "a", peer.PhaseLost)
+		before := b.net.count()
+		settle(20 * interval)
+		if n := b.net.count() - before; n < 10 || n > 30 {
+			t.Errorf("%d checks of a held peer that does not answer, in 20 intervals", n)
+		}
+		// It is back at its address, and nothing announces it.
+		b.net.set(addr1, hostA())
+		settle(2 * interval)
+		b.phase(t, "a", peer.PhasePresent)
+
+		b.Hold("a", false)
+		settle(time.Second)
+		b.phase(t, "a", peer.PhaseLost)
+		before = b.net.count()
+		settle(20 * interval)
+		if n := b.net.count() - before; n > 0 {
+			t.Errorf("%d checks of a lost peer that nobody depends on", n)
+		}
+	})
+}
+
+// A goodbye of a held peer is believed once its endpoint is silent, too.
+func TestGoodbyeOfAHeldPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(addr1, hostA())
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.Hold("a", true)
+		settle(time.Second)
+		b.net.set(addr1, nil)
+		b.unsee(t, sightingA(addr1), Absence{Reason: "it said goodbye", Said: true})
+		settle(time.Second)
+		b.phase(t, "a", peer.PhaseLost)
+	})
+}
+
+// A peer of an earlier run that was lost then is looked for as soon as it is
+// held.
+func TestHeldPeerOfAnEarlierRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhaseLost,
+			URL: "https://" + addr1.String(), LastSeen: time.Now()})
+		b.net.set(addr1, hostA())
+		settle(2 * interval)
+		b.phase(t, "a", peer.PhaseLost)
+		b.Hold("a", true)
+		settle(time.Second)
+		b.phase(t, "a", peer.PhasePresent)
+	})
+}
+
+// The best source is the one that sees the peer, not the one that was called.
+func TestBestSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(addr1, hostA())
+		called := peer.Sighting{Source: peer.IncomingPeering, Instance: "a", ClusterID: "a", Fingerprint: keyA, Addrs: sightingA(addr1).Addrs}
+		b.see(t, called)
+		settle(time.Second)
+		if p := b.phase(t, "a", peer.PhasePresent); p.Source != peer.IncomingPeering {
+			t.Errorf("source %s", p.Source)
+		}
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		if p := b.phase(t, "a", peer.PhasePresent); p.Source != peer.LAN {
+			t.Errorf("source %s", p.Source)
+		}
+		b.unsee(t, sightingA(addr1), Absence{Reason: "goodbye", Said: true})
+		settle(time.Second)
+		if p := b.phase(t, "a", peer.PhasePresent); p.Source != peer.IncomingPeering {
+			t.Errorf("source %s", p.Source)
+		}
+	})
+}
