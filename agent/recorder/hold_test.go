@@ -99,3 +99,25 @@ func TestBestSource(t *testing.T) {
 		}
 	})
 }
+
+// A call from one more address of a peer's does not move it there; when it has
+// left the address it had, it is found at the one it called from.
+func TestCallsAreHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(addr1, hostA())
+		b.net.set(addr2, hostA())
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.see(t, peer.Sighting{Source: peer.IncomingPeering, Instance: "a", ClusterID: "a", Fingerprint: keyA, Addrs: sightingA(addr2).Addrs})
+		settle(2 * interval)
+		if p := b.phase(t, "a", peer.PhasePresent); p.URL != "https://"+addr1.String() {
+			t.Errorf("moved to %s", p.URL)
+		}
+		b.net.set(addr1, nil)
+		settle(2 * interval)
+		if p := b.phase(t, "a", peer.PhasePresent); p.URL != "https://"+addr2.String() {
+			t.Errorf("stayed at %s", p.URL)
+		}
+	})
+}

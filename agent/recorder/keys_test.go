@@ -178,3 +178,49 @@ func TestForgetDuringACheck(t *testing.T) {
 		}
 	})
 }
+
+// A box that replaced its key while we were away is followed when it is back,
+// also where only the announcement leads to it.
+func TestRotatedKeyIsFollowedAfterAnAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhaseLost,
+			URL: "https://" + addr2.String(), LastSeen: time.Now()})
+		b.net.mu.Lock()
+		b.net.signed[keyA] = keyB
+		b.net.mu.Unlock()
+		b.net.set(addr1, hostB())
+		b.see(t, sightingB())
+		settle(time.Second)
+		if p := b.phase(t, "a", peer.PhasePresent); p.Fingerprint != keyB || p.Conflict != nil {
+			t.Errorf("key %v, conflict %v", p.Fingerprint, p.Conflict)
+		}
+	})
+}
+
+// News of a new key on one link does not lose the sightings on another one.
+func TestRotatedKeyOnTwoLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(addr1, hostA())
+		other := sightingA(addr1)
+		other.Link = "eth1"
+		b.see(t, sightingA(addr1))
+		b.see(t, other)
+		settle(time.Second)
+		b.net.mu.Lock()
+		b.net.signed[keyA] = keyB
+		b.net.mu.Unlock()
+		b.net.set(addr1, hostB())
+		b.see(t, sightingB())
+		settle(2 * interval)
+		if p := b.phase(t, "a", peer.PhasePresent); p.Fingerprint != keyB || len(p.Links) != 2 {
+			t.Errorf("key %v, links %v", p.Fingerprint, p.Links)
+		}
+		b.unsee(t, sightingB(), Absence{Reason: "goodbye", Said: true})
+		settle(time.Second)
+		b.phase(t, "a", peer.PhasePresent)
+		b.unsee(t, other, Absence{Reason: "goodbye", Said: true})
+		settle(time.Second)
+		b.phase(t, "a", peer.PhaseLost)
+	})
+}
