@@ -1,0 +1,299 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// DefaultListen is where the webhook listens when nothing else is said.
+const DefaultListen = "127.0.0.1:6446"
+
+const (
+	maxConns = 64
+	// maxHeader is half of the 8 KiB wanted: net/http adds 4 KiB of its own.
+	maxHeader = 4 << 10
+	// maxBody: an object and its predecessor with all the annotations that an API
+	// server takes, 256 KiB each, and the rest.
+	maxBody = 1 << 20
+	// maxDecoding bounds the reviews that are taken apart at the same time, which
+	// takes several times their size.
+	maxDecoding = 4
+)
+
+// How long things may take. All of it happens within one machine, and the API
+// server gives up after timeoutSeconds. Its idle connections end after 90
+// seconds: ours later, so that no request is sent into a connection that is
+// being closed.
+const (
+	headerTimeout   = 2 * time.Second // the handshake, and then the header
+	readTimeout     = 5 * time.Second
+	writeTimeout    = 10 * time.Second
+	idleTimeout     = 3 * time.Minute
+	shutdownTimeout = time.Second
+)
+
+// Config says where a Server listens and whom it asks.
+type Config struct {
+	// Listen is the address to bind, a literal loopback address and a port; ""
+	// means DefaultListen. When another program has the port, a free one is taken.
+	Listen string
+	// Dir is the state directory, where KeyFile is kept. It is made if needed.
+	Dir string
+	// Standing returns what is decided about a cluster, known or not. It is called
+	// on several goroutines and must be quick.
+	Standing func(peer.ClusterID) Standing
+	// Logger gets a line when serving starts, and what is refused: at most a few
+	// lines a minute.
+	Logger *slog.Logger
+}
+
+// Server is the port at which the API server asks about PeeringRequests. Its
+// methods may be called from any goroutine.
+type Server struct {
+	cfg      Config
+	listen   netip.AddrPort
+	identity *identity
+	refused  limiter
+	decoding chan struct{}
+
+	mu       sync.Mutex
+	listener net.Listener
+}
+
+// NewServer returns a Server that is not bound yet. It reads the key, and makes
+// one at the first time.
+func NewServer(cfg Config) (*Server, error) {
+	if cfg.Listen == "" {
+		cfg.Listen = DefaultListen
+	}
+	address, err := netip.ParseAddrPort(cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("the admission webhook cannot listen on %q: %w; an address looks like %q", cfg.Listen, err, DefaultListen)
+	}
+	// Its certificate is for these two.
+	if a := address.Addr(); a != netip.AddrFrom4([4]byte{127, 0, 0, 1}) && a != netip.IPv6Loopback() {
+		return nil, fmt.Errorf("the admission webhook cannot listen on %q: it is for the API server of this machine only; use 127.0.0.1 or [::1]", cfg.Listen)
+	}
+	identity, err := loadIdentity(cfg.Dir, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: cfg, listen: address, identity: identity, decoding: make(chan struct{}, maxDecoding)}, nil
+}
+
+// Listen binds the address, or a free port of it when the port is taken, so that
+// Port and Webhook are known before Run serves it.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		return errors.New("the admission webhook is listening already")
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // every accepted socket would pay for it
+	l, err := lc.Listen(ctx, "tcp", s.listen.String())
+	if errors.Is(err, syscall.EADDRINUSE) {
+		s.cfg.Logger.Warn("the port of the admission webhook is taken by another program; it uses a free one", "address", s.listen.String())
+		l, err = lc.Listen(ctx, "tcp", netip.AddrPortFrom(s.listen.Addr(), 0).String())
+	}
+	if err != nil {
+		return fmt.Errorf("the admission webhook cannot listen on %s: %w; the machine needs its loopback interface (`ip link set lo up`), and a port below 1024 needs root", s.listen, err)
+	}
+	s.listener = l
+	return nil
+}
+
+// Port returns the bound TCP port, or 0 while the server does not listen.
+func (s *Server) Port() uint16 {
+	address, _ := s.address()
+	return address.Port()
+}
+
+func (s *Server) address() (netip.AddrPort, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return netip.AddrPort{}, false
+	}
+	return s.listener.Addr().(*net.TCPAddr).AddrPort(), true
+}
+
+// Run serves until ctx ends, then lets requests under way finish for up to a
+// second, closes everything and returns nil. It binds the address if Listen has
+// not, and leaves it unbound, so Run may be called again after an error; the
+// port may then be another one, and Webhook with it.
+func (s *Server) Run(ctx context.Context) error {
+	if s.Port() == 0 {
+		if err := s.Listen(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	raw := s.listener
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.listener = nil
+		s.mu.Unlock()
+	}()
+
+	limited := newConns(raw, maxConns)
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+admitPath, s.admit)
+	server := &http.Server{
+		Handler:           mux,
+		Protocols:         protocols,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ConnState:         limited.observe,
+		ErrorLog:          log.New(&connectionLog{logger: s.cfg.Logger}, "", 0),
+	}
+	secured := tls.NewListener(limited, &tls.Config{
+		MinVersion:   tls.VersionTLS12, // API servers of any age
+		Certificates: []tls.Certificate{s.identity.certificate},
+		NextProtos:   []string{"http/1.1"},
+	})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(secured) }()
+	s.cfg.Logger.Info("admission webhook is serving", "address", raw.Addr().String())
+
+	select {
+	case err := <-served:
+		return errors.Join(fmt.Errorf("the admission webhook stopped accepting on %s: %w", raw.Addr(), err), server.Close())
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	err := server.Shutdown(grace)
+	<-served
+	if err != nil {
+		// Whoever is not done by now is cut off.
+		err = server.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("close the admission webhook: %w", err)
+	}
+	return nil
+}
+
+// admit answers one AdmissionReview.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		s.reject(w, http.StatusUnsupportedMediaType, errors.New("an AdmissionReview is sent as application/json"))
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		s.reject(w, http.StatusRequestEntityTooLarge, fmt.Errorf("an AdmissionReview has at most %d bytes", tooLarge.Limit))
+		return
+	}
+	if err != nil {
+		s.reject(w, http.StatusBadRequest, fmt.Errorf("read an AdmissionReview: %w", err))
+		return
+	}
+	select {
+	case s.decoding <- struct{}{}:
+		defer func() { <-s.decoding }()
+	case <-r.Context().Done():
+		return // nobody waits for the answer any more
+	}
+	request, err := decode(body)
+	if err != nil {
+		s.reject(w, http.StatusBadRequest, err)
+		return
+	}
+	text, err := encode(request.UID, s.decide(request))
+	if err != nil {
+		s.reject(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = w.Write(text) // whoever asked is gone if this fails
+}
+
+func (s *Server) decide(request *reviewRequest) Verdict {
+	q, decided := request.question()
+	if decided == nil {
+		v := Decide(q, s.cfg.Standing(q.Subject()))
+		decided = &v
+	}
+	if !decided.Allowed {
+		if n, ok := s.refused.allow(time.Now()); ok {
+			s.cfg.Logger.Info("a PeeringRequest was refused", "name", clip(request.Name), "operation", clip(request.Operation),
+				"user", clip(request.UserInfo.Username), "cause", decided.Cause, "message", decided.Message, "not_shown", n)
+		}
+	}
+	return *decided
+}
+
+// reject answers what is no review. The API server then refuses what it asked
+// about.
+func (s *Server) reject(w http.ResponseWriter, code int, err error) {
+	if n, ok := s.refused.allow(time.Now()); ok {
+		s.cfg.Logger.Warn("the admission webhook was asked something it does not understand", "error", err, "not_shown", n)
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// connectionLog takes the lines that net/http logs about connections, which any
+// program of this machine can cause: they go to the debug level. A handler that
+// panics is our fault and always shown.
+type connectionLog struct{ logger *slog.Logger }
+
+func (l *connectionLog) Write(line []byte) (int, error) {
+	text := string(bytes.TrimSpace(line))
+	if bytes.Contains(line, []byte("panic serving")) {
+		l.logger.Error("admission webhook: a request made the agent panic; please report this", "detail", text)
+	} else {
+		l.logger.Debug("admission webhook: " + text)
+	}
+	return len(line), nil
+}
+
+// limiter lets a few things happen a minute.
+type limiter struct {
+	mu         sync.Mutex
+	start      time.Time
+	used       int
+	suppressed int
+}
+
+// allow reports whether one more may happen at now, and if so how many were not
+// allowed since the last that was.
+func (l *limiter) allow(now time.Time) (suppressed int, ok bool) {
+	const burst, span = 10, time.Minute
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.start) >= span {
+		l.start, l.used = now, 0
+	}
+	if l.used >= burst {
+		l.suppressed++
+		return 0, false
+	}
+	l.used++
+	suppressed, l.suppressed = l.suppressed, 0
+	return suppressed, true
+}

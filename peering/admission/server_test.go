@@ -1,0 +1,359 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serving is a Server at work and a client that trusts it as an API server does.
+type serving struct {
+	*Server
+	log    *logBuffer
+	client *http.Client
+	url    string
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// serve runs a Server on a port of its own until the test ends.
+func serve(t *testing.T, standing func(peer.ClusterID) Standing) *serving {
+	t.Helper()
+	log := &logBuffer{}
+	s, err := NewServer(Config{
+		Listen: "127.0.0.1:0", Dir: t.TempDir(), Standing: standing,
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := &serving{Server: s, log: log}
+	r.url, r.client = dial(t, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return r
+}
+
+// dial takes what an API server needs out of the configuration.
+func dial(t *testing.T, s *Server) (url string, client *http.Client) {
+	t.Helper()
+	config := s.Webhook()["webhooks"].([]any)[0].(map[string]any)["clientConfig"].(map[string]any)
+	bundle, err := base64.StdEncoding.DecodeString(config["caBundle"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		t.Fatal("no certificate in the bundle")
+	}
+	return config["url"].(string), &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, MaxIdleConnsPerHost: 2 * maxConns},
+		Timeout:   20 * time.Second,
+	}
+}
+
+// post returns the status and the body of the answer.
+func (r *serving) post(t *testing.T, contentType, body string) (int, string) {
+	t.Helper()
+	answer, err := r.client.Post(r.url, contentType, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func trusting(peer.ClusterID) Standing { return Standing{Pinned: true, Accept: api.RequestAccepted} }
+
+func TestServer(t *testing.T) {
+	r := serve(t, func(id peer.ClusterID) Standing {
+		return Standing{Pinned: id == barn, Accept: api.RequestPending}
+	})
+	create := reviewText("CREATE", PeerUserPrefix+barn, PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
+	t.Run("answers", func(t *testing.T) {
+		for _, tc := range []struct {
+			name, review string
+			allowed      bool
+			want         string
+		}{
+			{"held", create, true, `"warnings":["the request waits`},
+			{"other peer", strings.Replace(create, PeerUserPrefix+barn, PeerUserPrefix+"mallory", 1), false, `"code":403`},
+			{"unknown", strings.ReplaceAll(create, barn, "shed"), false, `{"reason":"NotTrusted"`},
+			{"bad object", reviewText("CREATE", "a", "b", "7", "null"), false, `"code":400`},
+		} {
+			code, body := r.post(t, "application/json; charset=utf-8", tc.review)
+			var a answer
+			if err := json.Unmarshal([]byte(body), &a); err != nil || code != http.StatusOK {
+				t.Fatalf("%s: %d %v %s", tc.name, code, err, body)
+			}
+			if a.Response.UID != "705ab4f5-6393-11e8-b7cc-42010a800002" || a.APIVersion != reviewVersion || a.Kind != reviewKind ||
+				a.Response.Allowed != tc.allowed || !strings.Contains(body, tc.want) {
+				t.Errorf("%s: %s", tc.name, body)
+			}
+		}
+	})
+	t.Run("no review", func(t *testing.T) {
+		for _, tc := range []struct {
+			name, contentType, body string
+			code                    int
+			want                    string
+		}{
+			{"no JSON", "application/json", "hello", http.StatusBadRequest, "no AdmissionReview"},
+			{"empty", "application/json", "", http.StatusBadRequest, "no AdmissionReview"},
+			{"no request", "application/json", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, http.StatusBadRequest, "without a request"},
+			{"no uid", "application/json", strings.Replace(create, "705ab4f5-6393-11e8-b7cc-42010a800002", "", 1), http.StatusBadRequest, "without a usable uid"},
+			{"YAML", "application/yaml", create, http.StatusUnsupportedMediaType, "application/json"},
+			{"nothing", "", create, http.StatusUnsupportedMediaType, ""},
+			{"too large", "application/json", strings.Repeat(" ", maxBody) + create, http.StatusRequestEntityTooLarge, fmt.Sprint(maxBody)},
+		} {
+			if code, body := r.post(t, tc.contentType, tc.body); code != tc.code || !strings.Contains(body, tc.want) {
+				t.Errorf("%s: %d %s", tc.name, code, body)
+			}
+		}
+		// Exactly as large as allowed is not too large.
+		if code, body := r.post(t, "application/json", create+strings.Repeat(" ", maxBody-len(create))); code != http.StatusOK {
+			t.Errorf("%d %s", code, body)
+		}
+	})
+	t.Run("elsewhere", func(t *testing.T) {
+		base := strings.TrimSuffix(r.url, admitPath)
+		for request, want := range map[string]int{
+			"GET " + admitPath: http.StatusMethodNotAllowed, "PUT " + admitPath: http.StatusMethodNotAllowed,
+			"POST /": http.StatusNotFound, "POST " + admitPath + "/x": http.StatusNotFound, "GET /metrics": http.StatusNotFound,
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			q, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(create))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Header.Set("Content-Type", "application/json")
+			answer, err := r.client.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != want {
+				t.Errorf("%s: %d", request, answer.StatusCode)
+			}
+		}
+	})
+	t.Run("log", func(t *testing.T) {
+		for range 50 {
+			r.post(t, "application/json", "hello")
+		}
+		log := r.log.String()
+		if n := strings.Count(log, "level=WARN") + strings.Count(log, "was refused"); n == 0 || n > 10 {
+			t.Errorf("%d lines about refusals:\n%s", n, log)
+		}
+		if !strings.Contains(log, "cause=NotTrusted") || !strings.Contains(log, "cause=OtherName") {
+			t.Errorf("the log does not say why:\n%s", log)
+		}
+	})
+}
+
+func TestListen(t *testing.T) {
+	logger := slog.New(slog.DiscardHandler)
+	for _, listen := range []string{":6446", "0.0.0.0:6446", "10.0.0.1:6446", "127.0.0.2:6446", "localhost:6446", "127.0.0.1", "[::]:6446", "[::1%lo]:6446", "x"} {
+		if _, err := NewServer(Config{Listen: listen, Dir: t.TempDir(), Logger: logger}); err == nil || !strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+	t.Run("default", func(t *testing.T) {
+		s, err := NewServer(Config{Dir: t.TempDir(), Logger: logger})
+		if err != nil || s.listen.String() != "127.0.0.1:6446" || s.Port() != 0 || s.Webhook() != nil {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+	t.Run("taken port", func(t *testing.T) {
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+		log := &logBuffer{}
+		s, err := NewServer(Config{Listen: taken.Addr().String(), Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(log, nil)), Standing: trusting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Listen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer s.listener.Close()
+		if port := s.Port(); port == 0 || strings.HasSuffix(taken.Addr().String(), fmt.Sprint(":", port)) {
+			t.Errorf("port %d", port)
+		}
+		if url, _ := dial(t, s); url != fmt.Sprintf("https://127.0.0.1:%d%s", s.Port(), admitPath) {
+			t.Errorf("url %s", url)
+		}
+		if !strings.Contains(log.String(), "is taken") {
+			t.Errorf("log: %s", log)
+		}
+		if err := s.Listen(t.Context()); err == nil {
+			t.Error("it listens twice")
+		}
+	})
+	t.Run("IPv6", func(t *testing.T) {
+		s, err := NewServer(Config{Listen: "[::1]:0", Dir: t.TempDir(), Logger: logger, Standing: trusting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := s.Listen(ctx); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		url, client := dial(t, s)
+		answer, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		client.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil || s.Port() != 0 {
+			t.Errorf("%v, port %d", err, s.Port())
+		}
+	})
+}
+
+// TestConfigurationIsStable: the same after a restart, and as JSON would be.
+func TestConfigurationIsStable(t *testing.T) {
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	var texts []string
+	listen := "127.0.0.1:0"
+	for range 2 {
+		s, err := NewServer(Config{Listen: listen, Dir: dir, Logger: log, Standing: trusting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := s.Listen(ctx); err != nil {
+			t.Fatal(err)
+		}
+		listen = fmt.Sprintf("127.0.0.1:%d", s.Port())
+		text, err := json.Marshal(s.Webhook())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back any
+		if err := json.Unmarshal(text, &back); err != nil || fmt.Sprint(back) != fmt.Sprint(any(s.Webhook())) {
+			t.Errorf("%v: as JSON it is %v", err, back)
+		}
+		texts = append(texts, string(text))
+		cancel()
+		if err := s.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("it changed:\n%s\n%s", texts[0], texts[1])
+	}
+}
+
+// TestFlood: the API server gets its answers, in turn, whatever comes at once, and
+// whoever holds connections open without a word loses them.
+func TestFlood(t *testing.T) {
+	r := serve(t, trusting)
+	create := reviewText("CREATE", PeerUserPrefix+barn, PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
+
+	// A burst of more requests at once than there are connections: all are answered.
+	var group sync.WaitGroup
+	failed := make(chan error, 3*maxConns)
+	for range 3 * maxConns {
+		group.Go(func() {
+			answer, err := r.client.Post(r.url, "application/json", strings.NewReader(create))
+			if err == nil {
+				answer.Body.Close()
+				if answer.StatusCode != http.StatusOK {
+					err = errors.New(answer.Status)
+				}
+			}
+			failed <- err
+		})
+	}
+	group.Wait()
+	close(failed)
+	for err := range failed {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	r.client.CloseIdleConnections()
+
+	// Connections that say nothing, or half of something, end by themselves.
+	var open []net.Conn
+	address, _ := r.address()
+	for i := range 2 * maxConns {
+		c, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 {
+			_, _ = c.Write([]byte{22, 3, 1})
+		}
+		open = append(open, c)
+	}
+	code, body := r.post(t, "application/json", create)
+	if code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+	for _, c := range open {
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("a connection is held open for good")
+		}
+	}
+}
