@@ -21,11 +21,7 @@ func (r *Recorder) follow(e *entry, c *claim, key peer.Fingerprint) *claim {
 		c.key = key
 		e.claims[key] = c
 	} else {
-		r.schedule.plan(c, time.Time{})
-		for k, s := range c.sightings {
-			next.sightings[k] = s
-			r.byKey[k] = next
-		}
+		r.merge(c, next)
 	}
 	if e.known == old {
 		e.known = key
@@ -41,9 +37,22 @@ func (r *Recorder) succeed(e *entry, c *claim) {
 	e.known = c.key
 	delete(e.conflicts, c.key)
 	if before := e.claims[old]; before != nil {
-		r.drop(e, before)
+		r.merge(before, c)
+		delete(e.claims, old)
 	}
 	r.rotated(e, old, c.key)
+}
+
+// merge gives the sightings of a claim to the one that takes its place, unless
+// that one was seen by the same source since.
+func (r *Recorder) merge(from, into *claim) {
+	r.schedule.plan(from, time.Time{})
+	for k, s := range from.sightings {
+		if _, newer := into.sightings[k]; !newer {
+			into.sightings[k] = s
+			r.byKey[k] = into
+		}
+	}
 }
 
 func (r *Recorder) rotated(e *entry, old, key peer.Fingerprint) {
