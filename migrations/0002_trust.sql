@@ -7,8 +7,8 @@ ALTER TABLE preferences ADD COLUMN url TEXT CHECK (url <> '');
 
 -- What was decided about the key of a cluster: trusted (1), or a person said no
 -- (0, fingerprint is the key that was shown then, NULL for none). basis is what
--- the decision stands on, and falls with: the key that the configuration names,
--- or the key of the fleet's authority.
+-- the decision named: the key before any rotation, or that of the fleet's
+-- authority.
 CREATE TABLE trust (
   cluster_id  TEXT    PRIMARY KEY CHECK (cluster_id <> ''),
   trusted     INTEGER NOT NULL CHECK (trusted IN (0, 1)),

@@ -23,9 +23,8 @@ type Ruling struct {
 // Pin is a trusted key and what the decision stands on.
 type Pin struct {
 	peer.Pin
-	// Basis is the key that the configuration names for the peer, or that of the
-	// fleet's authority: without it the pin is void. Zero for a pin that stands
-	// by itself.
+	// Basis is the key that the decision named, before any rotation; of a pin by
+	// the fleet's authority, that authority's key.
 	Basis peer.Fingerprint
 }
 

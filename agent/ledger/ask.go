@@ -1,0 +1,300 @@
+package ledger
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// Ask answers a cluster that asks to be trusted and let in. The caller has
+// proved to hold its key; what it says about itself is its own word.
+func (l *Ledger) Ask(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+	if c.ID == "" || c.Shown.Fingerprint.IsZero() || a.Identity.ClusterID != c.ID {
+		return refused(endpoint.ReasonNotPermitted, "A cluster asks for itself, in the name that its certificate has.")
+	}
+	if c.ID == l.cfg.Self() {
+		return refused(endpoint.ReasonOtherKey, "The provider has the same cluster ID. One of the two is a copy of the other and needs an ID of its own.")
+	}
+	answer := l.answer(ctx, c, a)
+	if answer.Reason != endpoint.ReasonAsksPerson && l.leaveQueue(c.ID, c.Shown.Fingerprint) {
+		l.cfg.Changed(c.ID)
+	}
+	return answer
+}
+
+func (l *Ledger) answer(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+	switch l.Admit(c.ID, c.Shown) {
+	case endpoint.Known:
+		return l.askedByKnown(ctx, c, a)
+	case endpoint.Shut:
+		return blockedAnswer
+	}
+	r := l.record(c.ID)
+	switch {
+	case r.pinned():
+		l.refuseKey(ctx, c)
+		return otherKeyAnswer
+	case r.distrusted():
+		return refused(endpoint.ReasonNotTrusted, "Somebody at the provider said that the key of this cluster is not to be trusted.")
+	}
+	p := l.currentPolicy()
+	// A caller's host name proves nothing about the caller: nobody called it there.
+	shown := c.Shown
+	shown.Name = ""
+	if pin, vouched := l.vouched(c.ID, shown, p); vouched {
+		return l.pinAndAdmit(ctx, c, a, pin)
+	}
+	switch fixed := p.static[c.ID]; {
+	case !fixed.fingerprint.IsZero(): // and it is another
+		return otherKeyAnswer
+	case fixed.accept == "never":
+		return refused(ReasonStatic, `The configuration of the provider says accept = "never" for this cluster.`)
+	}
+	if a.Token != "" {
+		return l.askedByBearer(ctx, c, a)
+	}
+	if setting := p.opens(); setting != "" {
+		if seen, known := l.cfg.Peer(c.ID); known && !seen.Fingerprint.IsZero() && seen.Fingerprint != c.Shown.Fingerprint && !c.Shown.Succeeds(seen.Fingerprint) {
+			return otherKeyAnswer
+		}
+		if !l.room(peer.TrustOpen) {
+			return busy("The provider trusts as many unknown clusters as it can remember.")
+		}
+		return l.pinAndAdmit(ctx, c, a, l.open(c.ID, c.Shown, setting))
+	}
+	switch {
+	case r.Peering.Rejected == c.Shown.Fingerprint || c.Shown.Succeeds(r.Peering.Rejected):
+		return refused(ReasonRejected, "Somebody at the provider rejected it.")
+	case p.Accept == "none":
+		return refused(endpoint.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).")
+	case p.Accept == "trusted":
+		return endpoint.Answer{Auth: api.AuthEmptyRefused, Reason: endpoint.ReasonNotTrusted,
+			Message: "The provider accepts only clusters whose key it trusts (trust.accept is trusted). Ask there for an invite, or to be trusted."}
+	}
+	return l.enqueue(ctx, c, a)
+}
+
+// opens returns the setting that trusts whoever asks, "" when there is none.
+func (p policy) opens() string {
+	switch {
+	case p.AllowEmptyToken:
+		return "trust.allow_empty_token"
+	case p.Accept == "all":
+		return `trust.accept = "all"`
+	}
+	return ""
+}
+
+var (
+	blockedAnswer  = refused(endpoint.ReasonBlocked, "The provider has blocked this cluster.")
+	otherKeyAnswer = refused(endpoint.ReasonOtherKey, "The provider knows this cluster ID with another key. If this cluster was set up anew, somebody there has to trust its new key: liqo-agent peers trust")
+	storeAnswer    = busy("The provider cannot write down anything at the moment.")
+	spentAnswer    = badToken("The invite was used already. Ask at the provider for another one.")
+)
+
+func refused(reason, message string) endpoint.Answer {
+	return endpoint.Answer{Auth: api.AuthRefused, Reason: reason, Message: message}
+}
+
+func badToken(message string) endpoint.Answer { return refused(endpoint.ReasonBadToken, message) }
+
+// busy is no decision: the same ask may be answered another time.
+func busy(message string) endpoint.Answer {
+	return endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonBusy, Message: message + " It is tried again later."}
+}
+
+// pinAndAdmit trusts a key that asks, and answers it.
+func (l *Ledger) pinAndAdmit(ctx context.Context, c endpoint.Caller, a endpoint.Ask, pin state.Pin) endpoint.Answer {
+	if err := l.rule(ctx, c.ID, l.trustUnlessDecided(pin)); err != nil {
+		l.cfg.Logger.Warn("a peer is to be trusted, but that cannot be stored", "peer", c.ID, "error", err)
+		return storeAnswer
+	}
+	switch l.Admit(c.ID, c.Shown) {
+	case endpoint.Known:
+		return l.askedByKnown(ctx, c, a)
+	case endpoint.Shut:
+		return blockedAnswer
+	}
+	return otherKeyAnswer // somebody decided meanwhile
+}
+
+// askedByKnown answers a caller whose key is trusted.
+func (l *Ledger) askedByKnown(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+	if a.Token != "" {
+		// It is trusted with or without. A valid token lets it in, too; one that
+		// is not may be its own, used by an ask whose answer was lost.
+		l.askedByBearer(ctx, c, a)
+	}
+	var verdict endpoint.Answer
+	err := l.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
+		accept := acceptOf(id, *r, l.currentPolicy(), string(id))
+		if accept.Phase == api.RequestRefused {
+			r.asked = time.Time{}
+			verdict = refused(accept.Reason, accept.Message)
+			return decision{}, nil
+		}
+		if r.asked = l.cfg.Now(); a.Fresh {
+			r.Peering.Ended, r.Peering.Request = "", ""
+		}
+		verdict = endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "The provider trusts the key of this cluster. " + accept.Message}
+		return decision{}, nil
+	})
+	if err != nil {
+		l.cfg.Logger.Warn("a peer asks to begin anew, but that cannot be stored", "peer", c.ID, "error", err)
+		return storeAnswer
+	}
+	return verdict
+}
+
+// askedByBearer answers a caller with a token.
+func (l *Ledger) askedByBearer(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+	now := l.cfg.Now()
+	l.mu.RLock()
+	resting := l.guesses.resting(now)
+	l.mu.RUnlock()
+	if resting {
+		return busy("Too many wrong tokens were tried at the provider, so no invite is looked at for a minute.")
+	}
+	wrong := func() endpoint.Answer {
+		l.mu.Lock()
+		l.guesses.wrong(now)
+		rests := l.guesses.resting(now)
+		l.mu.Unlock()
+		if rests {
+			l.cfg.Logger.Warn("too many wrong tokens were tried; no invite is looked at for a minute", "source", c.Source, "peer", c.ID)
+		}
+		return badToken("The provider does not know this token. Ask there for an invite.")
+	}
+	id, hash, err := trust.ParseWire(a.Token)
+	if err != nil {
+		return wrong()
+	}
+	invite, found, err := l.cfg.Store.Invite(ctx, id)
+	if err != nil {
+		l.cfg.Logger.Warn("an invite cannot be read", "invite", id, "error", err)
+		return storeAnswer
+	}
+	if same := subtle.ConstantTimeCompare(invite.SecretHash[:], hash[:]) == 1; !found || !same {
+		return wrong()
+	}
+	switch {
+	case !invite.RevokedAt.IsZero():
+		return badToken("The invite was revoked. Ask at the provider for another one.")
+	case !invite.UsedAt.IsZero():
+		return spentAnswer
+	case !invite.Live(now):
+		return badToken("The invite has expired. Ask at the provider for another one.")
+	}
+	return l.useInvite(ctx, c, invite)
+}
+
+// errDecided: somebody decided about the peer while it was about to be let in.
+var errDecided = errors.New("somebody decided about the peer meanwhile")
+
+// useInvite lets the bearer of an invite in.
+func (l *Ledger) useInvite(ctx context.Context, c endpoint.Caller, invite state.Invite) endpoint.Answer {
+	err := l.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
+		d := decision{invite: invite.ID}
+		switch {
+		case r.blocked() || r.distrusted() || r.pinned() && r.Pin.Fingerprint != c.Shown.Fingerprint:
+			return decision{}, errDecided
+		case !r.pinned():
+			d.events = append(d.events, l.trust(r, state.Pin{Pin: peer.Pin{ID: id, Fingerprint: c.Shown.Fingerprint,
+				Method: peer.TrustInvite, By: invite.CreatedBy, At: l.now(), Detail: "it showed invite " + invite.ID}}))
+		}
+		l.letIn(r)
+		r.asked = l.cfg.Now()
+		d.events = append(d.events,
+			l.event(id, peer.EventInviteUsed, "invite %s of %s, from %s", invite.ID, invite.CreatedBy, c.Source),
+			l.event(id, peer.EventAccepted, "by invite %s: its requests are accepted from now on", invite.ID))
+		return d, nil
+	})
+	switch {
+	case errors.Is(err, state.ErrInviteVoid):
+		return spentAnswer
+	case errors.Is(err, errDecided):
+		return otherKeyAnswer
+	case err != nil:
+		l.cfg.Logger.Warn("the use of an invite cannot be stored", "invite", invite.ID, "error", err)
+		return storeAnswer
+	}
+	return endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "The provider trusts the key of this cluster, by invite."}
+}
+
+// letIn makes a peer's requests accepted.
+func (l *Ledger) letIn(r *record) {
+	r.Preferences.AutoAccept = state.Yes
+	r.Peering.Rejected, r.Peering.Ended = peer.Fingerprint{}, ""
+}
+
+// enqueue has an ask wait for a person.
+func (l *Ledger) enqueue(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+	w := waiting{fingerprint: c.Shown.Fingerprint, address: c.Source, url: claimedURL(c.Source, a.Greeting)}
+	if name, err := peer.ParseClusterName(a.Identity.ClusterName); err == nil {
+		w.name = name
+	}
+	if namespace, err := peer.ParseNamespace(a.Identity.GuestNamespace); err == nil {
+		w.namespace = namespace
+	}
+	now := l.cfg.Now()
+	l.mu.Lock()
+	outcome := l.queue.put(c.ID, c.Shown, w, now)
+	note := outcome == queuedNew && l.noise.worthNoting(now)
+	l.mu.Unlock()
+	switch outcome {
+	case queuedFull:
+		return busy("Too many clusters wait for a decision at the provider.")
+	case queuedOther:
+		return refused(endpoint.ReasonOtherKey, "Another key asks in the name of this cluster ID at the provider; somebody there has to decide about that one first: liqo-agent peers requests")
+	case queuedNew:
+		l.cfg.Logger.Info("a cluster asks to be let in", "peer", c.ID, "name", w.name, "key", w.fingerprint, "source", c.Source)
+		l.cfg.Changed(c.ID)
+	}
+	if note {
+		l.note(ctx, c.ID, l.event(c.ID, peer.EventRequested, "asks to be let in, from %s, with key %s", c.Source, w.fingerprint))
+	}
+	return endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson,
+		Message: "Somebody at the provider has to decide: liqo-agent peers accept " + reference(c.ID, record{}, w.name)}
+}
+
+// note adds to the history what is no decision. That it cannot be stored hurts
+// nobody.
+func (l *Ledger) note(ctx context.Context, id peer.ClusterID, e peer.Event) {
+	err := l.rule(ctx, id, func(peer.ClusterID, *record) (decision, error) {
+		return decision{events: []peer.Event{e}}, nil
+	})
+	if err != nil {
+		l.cfg.Logger.Debug("the history cannot be written", "peer", id, "error", err)
+	}
+}
+
+// claimedURL is where a caller says that it can be called.
+func claimedURL(source netip.Addr, g endpoint.Greeting) string {
+	if u, err := url.Parse(g.URL); err == nil && len(g.URL) <= 512 && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && plainURL(g.URL) {
+		return g.URL
+	}
+	if g.Port != 0 && source.IsValid() {
+		return fmt.Sprintf("https://%s", netip.AddrPortFrom(source.Unmap().WithZone(""), g.Port))
+	}
+	return ""
+}
+
+func plainURL(s string) bool { return s == line(s) && strconv.Quote(s) == `"`+s+`"` }
+
+// leaveQueue takes a key's ask off the queue.
+func (l *Ledger) leaveQueue(id peer.ClusterID, fp peer.Fingerprint) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.asks[id].fingerprint == fp && l.queue.drop(id)
+}

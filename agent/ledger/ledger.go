@@ -1,0 +1,266 @@
+package ledger
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
+)
+
+// Store keeps decisions. A method returns after the change is on the disk, or
+// with an error and without effect.
+type Store interface {
+	Rulings(ctx context.Context) (map[peer.ClusterID]state.Ruling, error)
+	SetRuling(ctx context.Context, id peer.ClusterID, r state.Ruling, events ...peer.Event) error
+	UseInvite(ctx context.Context, invite string, at time.Time, id peer.ClusterID, r state.Ruling, events ...peer.Event) error
+	AddInvite(ctx context.Context, i state.Invite, events ...peer.Event) error
+	Invite(ctx context.Context, id string) (i state.Invite, found bool, err error)
+	Invites(ctx context.Context) ([]state.Invite, error)
+	RevokeInvite(ctx context.Context, prefix string, at time.Time, note func(state.Invite) []peer.Event) error
+	Apply(ctx context.Context, c state.Change) error
+}
+
+// Config is what a Ledger needs. All fields but Logger and Now are required.
+type Config struct {
+	Store Store
+	// Self and SelfKey are this cluster. They must be quick.
+	Self    func() peer.ClusterID
+	SelfKey func() peer.Fingerprint
+	// Peer returns what is seen of a peer now. It must be quick.
+	Peer   func(id peer.ClusterID) (peer.Peer, bool)
+	Policy Policy
+	// Changed is told of every peer whose Standing, or whose waiting ask, changed.
+	// It must not block, and may be called by several goroutines at once. It is
+	// called without locks held.
+	Changed func(id peer.ClusterID)
+	Logger  *slog.Logger     // default: discard
+	Now     func() time.Time // default: time.Now
+}
+
+// Policy is what the configuration says about peers.
+type Policy struct {
+	Accept            string // trust.accept: ask, trusted, all or none
+	AllowEmptyToken   bool
+	Autojoin          bool
+	AutojoinUntrusted bool
+	Static            []config.StaticPeer
+	Fleet             []*x509.Certificate // the fleet's authorities
+}
+
+// Ledger decides about peers. Make one with Open.
+type Ledger struct {
+	cfg Config
+
+	// deciding is held from before a decision is thought about until it is
+	// published. It comes before mu.
+	deciding sync.Mutex
+
+	mu      sync.RWMutex
+	policy  policy
+	records map[peer.ClusterID]record
+	queue   queue
+	guesses guesses
+	noise   noise
+}
+
+var _ peering.Ledger = (*Ledger)(nil)
+
+// record is everything about one peer. It is replaced, never changed.
+type record struct {
+	state.Ruling // on the disk
+
+	anew    uint64
+	token   string           // the secret of an invite of its, not used yet
+	asked   time.Time        // when it last asked, and may
+	refused peer.Fingerprint // the last key that was refused in its name
+	at      time.Time        // when that was written down
+}
+
+// askedFor is how long after its last ask a peer's PeeringRequest is expected.
+const askedFor = 10 * time.Minute
+
+func (r record) pinned() bool     { return r.Pin.ID != "" }
+func (r record) distrusted() bool { return r.Distrust.By != "" }
+func (r record) blocked() bool    { return r.Preferences.Blocked == state.Yes }
+func (r record) expects(now time.Time) bool {
+	return !r.asked.IsZero() && now.Sub(r.asked) < askedFor
+}
+
+// standsAs reports whether the two lead to the same Standing.
+func (r record) standsAs(o record, now time.Time) bool {
+	return r.Ruling == o.Ruling && r.anew == o.anew && r.token == o.token && r.expects(now) == o.expects(now)
+}
+
+// policy is a Policy with its static peers by ID.
+type policy struct {
+	Policy
+	static map[peer.ClusterID]static
+}
+
+type static struct {
+	fingerprint     peer.Fingerprint // zero when the configuration names none
+	connect, accept string
+	url             string
+}
+
+func compile(p Policy) (policy, error) {
+	c := policy{Policy: p, static: make(map[peer.ClusterID]static, len(p.Static))}
+	for _, s := range p.Static {
+		id, err := peer.ParseClusterID(s.ID)
+		if err != nil {
+			return policy{}, fmt.Errorf("[[peer]]: %w", err)
+		}
+		one := static{connect: s.Connect, accept: s.Accept, url: s.URL}
+		if s.Fingerprint != "" {
+			if one.fingerprint, err = peer.ParseFingerprint(s.Fingerprint); err != nil {
+				return policy{}, fmt.Errorf("[[peer]] %s: %w", id, err)
+			}
+		}
+		c.static[id] = one
+	}
+	return c, nil
+}
+
+// Open reads what was decided before, and applies the policy to it.
+func Open(ctx context.Context, cfg Config) (*Ledger, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	rulings, err := cfg.Store.Rulings(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read what was decided about peers: %w", err)
+	}
+	l := &Ledger{cfg: cfg, records: make(map[peer.ClusterID]record, len(rulings)), queue: newQueue(), noise: newNoise()}
+	for id, r := range rulings {
+		l.records[id] = record{Ruling: r}
+	}
+	return l, l.SetPolicy(ctx, cfg.Policy)
+}
+
+// SetPolicy puts a new configuration into effect: keys that it names are
+// trusted, those that it no longer vouches for are not. On an error, which is
+// the database's, the policy is in effect but some pins are as they were; call
+// it again.
+func (l *Ledger) SetPolicy(ctx context.Context, p Policy) error {
+	compiled, err := compile(p)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	old := l.policy
+	l.policy = compiled
+	affected := maps.Clone(l.records)
+	l.mu.Unlock()
+	for id := range old.static {
+		affected[id] = l.record(id)
+	}
+	for id := range compiled.static {
+		affected[id] = l.record(id)
+	}
+	var failure error
+	for _, id := range slices.Sorted(maps.Keys(affected)) {
+		if err := l.rule(ctx, id, l.byPolicy); err != nil && failure == nil {
+			failure = err
+		}
+		if r := l.record(id); differently(id, r, old, compiled) {
+			l.cfg.Changed(id)
+		}
+	}
+	return failure
+}
+
+// differently reports whether two policies treat a peer differently.
+func differently(id peer.ClusterID, r record, a, b policy) bool {
+	wishA, whyA := connectOf(id, r, a)
+	wishB, whyB := connectOf(id, r, b)
+	return wishA != wishB || whyA != whyB || acceptOf(id, r, a, "") != acceptOf(id, r, b, "")
+}
+
+// decision is what comes of a change to a record.
+type decision struct {
+	events []peer.Event
+	invite string // the invite that it uses up, "" for none
+}
+
+// rule lets plan change what is known about one peer, keeps the outcome on the
+// disk, and puts it into effect. plan sees what all earlier decisions came to,
+// and must neither block nor call the Ledger's methods. When it or the disk
+// fails, nothing changes.
+func (l *Ledger) rule(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) error {
+	changed, err := l.ruled(ctx, id, plan, false)
+	if changed {
+		l.cfg.Changed(id)
+	}
+	return err
+}
+
+// follow is rule for what is so whether the disk takes it or not: it comes into
+// effect, and the database learns of it with the next decision about the peer.
+func (l *Ledger) follow(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) {
+	changed, err := l.ruled(ctx, id, plan, true)
+	if err != nil {
+		l.cfg.Logger.Warn("what happened with a peer cannot be stored and is kept in memory", "peer", id, "error", err)
+	}
+	if changed {
+		l.cfg.Changed(id)
+	}
+}
+
+func (l *Ledger) ruled(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error), regardless bool) (changed bool, err error) {
+	l.deciding.Lock()
+	defer l.deciding.Unlock()
+	have := l.record(id)
+	want := have
+	d, err := plan(id, &want)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case d.invite != "":
+		err = l.cfg.Store.UseInvite(ctx, d.invite, l.cfg.Now(), id, want.Ruling, d.events...)
+	case want.Ruling != have.Ruling || len(d.events) > 0:
+		err = l.cfg.Store.SetRuling(ctx, id, want.Ruling, d.events...)
+	}
+	if err != nil && !regardless {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if want == (record{}) {
+		delete(l.records, id)
+	} else {
+		l.records[id] = want
+	}
+	return !want.standsAs(have, l.cfg.Now()), err
+}
+
+func (l *Ledger) record(id peer.ClusterID) record {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.records[id]
+}
+
+// now is the time as it is stored.
+func (l *Ledger) now() time.Time { return l.cfg.Now().UTC().Truncate(time.Second) }
+
+func (l *Ledger) event(id peer.ClusterID, kind peer.EventKind, format string, args ...any) peer.Event {
+	return peer.Event{At: l.cfg.Now(), ID: id, Kind: kind, Detail: line(fmt.Sprintf(format, args...))}
+}
+
+func (l *Ledger) currentPolicy() policy {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.policy
+}

@@ -1,0 +1,153 @@
+package ledger
+
+import (
+	"context"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/state"
+)
+
+// JoinEdited implements peering.Ledger. It is remembered like a decision on the
+// command line. What a block or the configuration forbids is taken in, too, and
+// comes to nothing.
+func (l *Ledger) JoinEdited(ctx context.Context, id peer.ClusterID, join bool, by, stamp string) error {
+	ref := l.reference(id)
+	by = or(by, "kubectl")
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.JoinStamp == stamp {
+			return decision{}, nil
+		}
+		var d decision
+		if !join {
+			d = l.disconnect(id, r, by)
+		} else if err := l.mayConnect(id, r, ref); err != nil {
+			d.events = append(d.events, l.event(id, peer.EventDisconnect, "%s set join = true, which is undone: %v", by, err))
+		} else {
+			d = l.connect(id, r, false, by)
+		}
+		r.Peering.JoinStamp = stamp
+		return d, nil
+	})
+}
+
+// TrustEdited implements peering.Ledger. To trust a peer whose status shows no
+// key comes to nothing: nobody can have compared it.
+func (l *Ledger) TrustEdited(ctx context.Context, id peer.ClusterID, mode api.TrustMode, shown peer.Fingerprint, by, stamp string) error {
+	by = or(by, "kubectl")
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.TrustStamp == stamp {
+			return decision{}, nil
+		}
+		r.Peering.TrustStamp = stamp
+		switch {
+		case mode == api.TrustUntrusted:
+			return l.distrust(r, id, shown, by), nil
+		case mode == api.TrustTrusted && shown.IsZero():
+			return decision{events: []peer.Event{l.event(id, peer.EventDistrusted, "%s set trustMode = Trusted, which is undone: the status shows no key yet", by)}}, nil
+		case mode == api.TrustTrusted:
+			events, err := l.trustByPerson(r, id, shown, peer.TrustPerson, by, "")
+			if err != nil {
+				events = []peer.Event{l.event(id, peer.EventDistrusted, "%s set trustMode = Trusted, which is undone: %v", by, err)}
+			}
+			return decision{events: events}, nil
+		}
+		return l.undecideTrust(r, id, by), nil
+	})
+}
+
+// undecideTrust takes back what a person decided about a key.
+func (l *Ledger) undecideTrust(r *record, id peer.ClusterID, by string) decision {
+	if !r.pinned() && !r.distrusted() {
+		return decision{}
+	}
+	fp := r.Pin.Fingerprint
+	if r.distrusted() {
+		fp = r.Distrust.Fingerprint
+	}
+	r.Pin, r.Distrust, r.token = state.Pin{}, state.Distrust{}, ""
+	d := decision{events: []peer.Event{l.event(id, peer.EventDistrusted, "by %s: nothing is decided about key %s any more", by, orNone(fp))}}
+	more, _ := l.byPolicy(id, r)
+	d.events = append(d.events, more.events...)
+	return d
+}
+
+// HungUp implements peering.Ledger.
+func (l *Ledger) HungUp(ctx context.Context, id peer.ClusterID, by string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.HungUp {
+			return decision{}, nil
+		}
+		r.Peering.HungUp, r.Peering.Once, r.token = true, false, ""
+		return decision{events: []peer.Event{l.event(id, peer.EventDisconnect, "by %s, who deleted its ForeignCluster", or(by, "a person"))}}, nil
+	})
+}
+
+// EndedByProvider implements peering.Ledger.
+func (l *Ledger) EndedByProvider(ctx context.Context, id peer.ClusterID, reason string) error {
+	reason = or(reason, "it gave no reason")
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.EndedByPeer != "" {
+			return decision{}, nil
+		}
+		r.Peering.EndedByPeer, r.Peering.Once, r.token = reason, false, ""
+		return decision{events: []peer.Event{l.event(id, peer.EventDisconnect, "by its side: %s", reason)}}, nil
+	})
+}
+
+// EndedHere implements peering.Ledger.
+func (l *Ledger) EndedHere(ctx context.Context, id peer.ClusterID, reason string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		return l.endServing(id, r, or(reason, "Somebody at the provider ended it."), "with kubectl"), nil
+	})
+}
+
+// Joined implements peering.Ledger.
+func (l *Ledger) Joined(ctx context.Context, id peer.ClusterID, joined bool, why string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.Joined == joined {
+			return decision{}, nil
+		}
+		kind := peer.EventJoined
+		if r.Peering.Joined = joined; !joined {
+			kind, r.Peering.Once = peer.EventUnjoined, false
+		}
+		return decision{events: []peer.Event{l.event(id, kind, "%s", why)}}, nil
+	})
+}
+
+// Served implements peering.Ledger.
+func (l *Ledger) Served(ctx context.Context, id peer.ClusterID, served bool, why string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.Served == served {
+			return decision{}, nil
+		}
+		kind := peer.EventServed
+		if r.Peering.Served = served; served {
+			r.Peering.Ended = ""
+		} else {
+			kind, r.Peering.Request = peer.EventUnserved, ""
+		}
+		return decision{events: []peer.Event{l.event(id, kind, "%s", why)}}, nil
+	})
+}
+
+// Requested implements peering.Ledger.
+func (l *Ledger) Requested(ctx context.Context, id peer.ClusterID, phase api.RequestPhase, reason string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if r.Peering.Request == string(phase) {
+			return decision{}, nil
+		}
+		var d decision
+		if r.Peering.Request == "" {
+			d.events = append(d.events, l.event(id, peer.EventRequested, "its PeeringRequest is here"))
+		}
+		switch r.Peering.Request = string(phase); phase {
+		case api.RequestAccepted:
+			d.events = append(d.events, l.event(id, peer.EventAccepted, "its PeeringRequest: %s", reason))
+		case api.RequestRefused:
+			d.events = append(d.events, l.event(id, peer.EventRejected, "its PeeringRequest: %s", reason))
+		}
+		return d, nil
+	})
+}

@@ -1,0 +1,419 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// The decisions of people. by says who decides, for people: "user alice",
+// "kubectl". Each returns after it is on the disk; when it returns an error,
+// nothing has changed. Errors are for the person who decides.
+
+// Trust pins a key as that of a peer. A zero fp means the key that the peer
+// shows; it is an error when it shows none, or several are shown in its name.
+// A key that is given explicitly is pinned whether or not it is shown now, so
+// that a peer can be trusted before it is there.
+func (l *Ledger) Trust(ctx context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
+	fp, err := l.keyFor(id, fp, "trust")
+	if err != nil {
+		return err
+	}
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		e, err := l.trustByPerson(r, id, fp, peer.TrustPerson, by, "")
+		return decision{events: e}, err
+	})
+}
+
+// trustByPerson pins a key by a person's decision. There is no event when a
+// person pinned it before.
+func (l *Ledger) trustByPerson(r *record, id peer.ClusterID, fp peer.Fingerprint, m peer.TrustMethod, by, detail string) ([]peer.Event, error) {
+	unchanged := r.Pin.Fingerprint == fp
+	if fixed := l.currentPolicy().static[id].fingerprint; !fixed.IsZero() && fixed != fp && !(unchanged && r.Pin.Basis == fixed) {
+		return nil, fmt.Errorf("the configuration names another key for %s: put fingerprint = %q into its [[peer]] entry, or take the one there out, and reload", id, fp)
+	}
+	if id == l.cfg.Self() {
+		return nil, fmt.Errorf("%s is this cluster itself", id)
+	}
+	if unchanged && (r.Pin.Method == peer.TrustPerson || r.Pin.Method == peer.TrustInvite) {
+		return nil, nil
+	}
+	if old := r.Pin.Fingerprint; r.pinned() && !unchanged {
+		detail = "in place of " + old.String()
+	}
+	pin := state.Pin{Pin: peer.Pin{ID: id, Fingerprint: fp, Method: m, By: or(by, "a person"), At: l.now(), Detail: detail}}
+	if unchanged && r.Pin.Method != peer.TrustFleet {
+		pin.Basis = r.Pin.Basis
+	}
+	return []peer.Event{l.trust(r, pin)}, nil
+}
+
+// keyFor returns the key that a person means who names none.
+func (l *Ledger) keyFor(id peer.ClusterID, given peer.Fingerprint, verb string) (peer.Fingerprint, error) {
+	if !given.IsZero() {
+		return given, nil
+	}
+	shown := l.shownKeys(id)
+	ref := l.reference(id)
+	switch len(shown) {
+	case 0:
+		return peer.Fingerprint{}, fmt.Errorf("no key of %s is known yet: wait until it is seen, or name the key with --fingerprint", ref)
+	case 1:
+		return shown[0], nil
+	}
+	var list []string
+	for _, fp := range shown {
+		list = append(list, fmt.Sprintf("%s (code %s)", fp, trust.Code(l.cfg.SelfKey(), fp)))
+	}
+	return peer.Fingerprint{}, fmt.Errorf("%d keys are shown in the name of %s: %s: compare the codes with the one that its side shows, then say which with: liqo-agent peers %s %s --fingerprint KEY",
+		len(shown), ref, strings.Join(list, ", "), verb, ref)
+}
+
+// shownKeys returns the keys that are shown in the name of a peer now: by its
+// endpoint, by others that claim to be it, by who asks.
+func (l *Ledger) shownKeys(id peer.ClusterID) []peer.Fingerprint {
+	seen, _ := l.cfg.Peer(id)
+	now := l.cfg.Now()
+	l.mu.RLock()
+	w, waits := l.queue.get(id, now)
+	keys := []peer.Fingerprint{seen.Fingerprint, l.records[id].refused}
+	l.mu.RUnlock()
+	if seen.Conflict != nil {
+		keys = append(keys, seen.Conflict.Fingerprint)
+	}
+	if waits {
+		keys = append(keys, w.fingerprint)
+	}
+	var distinct []peer.Fingerprint
+	for _, k := range keys {
+		if !k.IsZero() && !slices.Contains(distinct, k) {
+			distinct = append(distinct, k)
+		}
+	}
+	return distinct
+}
+
+// Distrust says that the key of a peer is not to be trusted, whatever the
+// configuration says about it, until a person trusts one.
+func (l *Ledger) Distrust(ctx context.Context, id peer.ClusterID, by string) error {
+	seen, _ := l.cfg.Peer(id)
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		return l.distrust(r, id, seen.Fingerprint, by), nil
+	})
+}
+
+func (l *Ledger) distrust(r *record, id peer.ClusterID, shown peer.Fingerprint, by string) decision {
+	if r.distrusted() {
+		return decision{}
+	}
+	fp := r.Pin.Fingerprint
+	if !r.pinned() {
+		fp = shown
+	}
+	r.Pin, r.token = state.Pin{}, ""
+	r.Distrust = state.Distrust{Fingerprint: fp, By: or(by, "a person"), At: l.now()}
+	return decision{events: []peer.Event{l.event(id, peer.EventDistrusted, "key %s, by %s", orNone(fp), by)}}
+}
+
+func orNone(fp peer.Fingerprint) string { return or(fp.String(), "unknown") }
+
+// Connect makes us consume a peer's resources. It is remembered unless once:
+// then it ends with this peering. Whatever ended an earlier one is over. It is
+// an error when the peer is blocked or the configuration forbids it.
+func (l *Ledger) Connect(ctx context.Context, id peer.ClusterID, once bool, by string) error {
+	ref := l.reference(id)
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if err := l.mayConnect(id, r, ref); err != nil {
+			return decision{}, err
+		}
+		return l.connect(id, r, once, by), nil
+	})
+}
+
+func (l *Ledger) mayConnect(id peer.ClusterID, r *record, ref string) error {
+	switch {
+	case id == l.cfg.Self():
+		return fmt.Errorf("%s is this cluster itself", id)
+	case r.blocked():
+		return fmt.Errorf("%s is blocked: unblock it first with: liqo-agent peers unblock %s", ref, ref)
+	case l.currentPolicy().static[id].connect == "never":
+		return fmt.Errorf(`the configuration says connect = "never" for %s: change its [[peer]] entry and reload, then connect`, ref)
+	}
+	return nil
+}
+
+func (l *Ledger) connect(id peer.ClusterID, r *record, once bool, by string) decision {
+	r.anew++
+	r.Peering.HungUp, r.Peering.EndedByPeer = false, ""
+	how := ""
+	if r.Peering.Once = once; once {
+		how = ", once"
+	} else {
+		r.Preferences.AutoConnect = state.Yes
+	}
+	return decision{events: []peer.Event{l.event(id, peer.EventConnect, "by %s%s", by, how)}}
+}
+
+// Disconnect makes us stop consuming a peer's resources, and remembers that.
+func (l *Ledger) Disconnect(ctx context.Context, id peer.ClusterID, by string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.disconnect(id, r, by), nil })
+}
+
+func (l *Ledger) disconnect(id peer.ClusterID, r *record, by string) decision {
+	was := *r
+	r.Preferences.AutoConnect, r.token = state.No, ""
+	r.Peering.Once, r.Peering.HungUp, r.Peering.EndedByPeer = false, false, ""
+	if *r == was {
+		return decision{}
+	}
+	return decision{events: []peer.Event{l.event(id, peer.EventDisconnect, "by %s", by)}}
+}
+
+// DisconnectIncoming ends the peer's consuming our resources. Its next request
+// waits for a person. reason is a sentence that the peer's side is shown; "" is
+// a general one.
+func (l *Ledger) DisconnectIncoming(ctx context.Context, id peer.ClusterID, by, reason string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		return l.endServing(id, r, or(reason, "Somebody at the provider ended it."), "by "+or(by, "a person")), nil
+	})
+}
+
+func (l *Ledger) endServing(id peer.ClusterID, r *record, reason, detail string) decision {
+	was := r.Ruling
+	r.Preferences.AutoAccept = state.No
+	r.Peering.Ended, r.Peering.Request, r.asked = line(reason), "", time.Time{}
+	if r.Ruling == was {
+		return decision{}
+	}
+	return decision{events: []peer.Event{l.event(id, peer.EventRejected, "%s: its peering was ended: %s", detail, reason)}}
+}
+
+// Accept lets a peer in, now and from now on, also before it has asked: its key
+// is trusted and its requests are accepted. A zero fp means the trusted key, or
+// the one that asks or is shown.
+func (l *Ledger) Accept(ctx context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
+	given := !fp.IsZero()
+	if !given && !l.record(id).pinned() {
+		var err error
+		if fp, err = l.keyFor(id, fp, "accept"); err != nil {
+			return err
+		}
+	}
+	now, ref := l.cfg.Now(), l.reference(id)
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		switch {
+		case r.blocked():
+			return decision{}, fmt.Errorf("%s is blocked: unblock it first with: liqo-agent peers unblock %s", ref, ref)
+		case l.currentPolicy().static[id].accept == "never":
+			return decision{}, fmt.Errorf(`the configuration says accept = "never" for %s: change its [[peer]] entry and reload, then accept`, ref)
+		}
+		var d decision
+		switch {
+		case r.Pin.Fingerprint == fp || !given && r.pinned():
+		case fp.IsZero():
+			return decision{}, fmt.Errorf("the key of %s was just now found not to be trusted: try again", ref)
+		default:
+			var err error
+			if d.events, err = l.trustByPerson(r, id, fp, peer.TrustPerson, by, ""); err != nil {
+				return decision{}, err
+			}
+		}
+		was := r.Ruling
+		l.mu.RLock()
+		w, waits := l.queue.get(id, now)
+		l.mu.RUnlock()
+		if waits && w.fingerprint == r.Pin.Fingerprint {
+			r.asked = now // it did, and its PeeringRequest is next
+		}
+		if l.letIn(r); r.Ruling != was {
+			d.events = append(d.events, l.event(id, peer.EventAccepted, "by %s: its requests are accepted from now on", or(by, "a person")))
+		}
+		return d, nil
+	})
+	if err == nil {
+		l.leave(id)
+	}
+	return err
+}
+
+// leave takes the ask of a cluster off the queue.
+func (l *Ledger) leave(id peer.ClusterID) {
+	l.mu.Lock()
+	left := l.queue.drop(id)
+	l.mu.Unlock()
+	if left {
+		l.cfg.Changed(id)
+	}
+}
+
+// Reject refuses the ask of a stranger that waits, or the requests of a trusted
+// peer, until somebody accepts. It is an error when there is neither.
+func (l *Ledger) Reject(ctx context.Context, id peer.ClusterID, by string) error {
+	now, ref := l.cfg.Now(), l.reference(id)
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		l.mu.RLock()
+		w, waits := l.queue.get(id, now)
+		l.mu.RUnlock()
+		fp := r.Pin.Fingerprint
+		if !r.pinned() {
+			if fp = w.fingerprint; !waits {
+				return decision{}, fmt.Errorf("nothing of %s waits for a decision: to keep it out for good, use: liqo-agent peers block %s", ref, ref)
+			}
+		}
+		was := r.Ruling
+		r.Peering.Rejected, r.asked = fp, time.Time{}
+		if r.Preferences.AutoAccept == state.Yes {
+			r.Preferences.AutoAccept = state.No
+		}
+		if r.Ruling == was {
+			return decision{}, nil
+		}
+		return decision{events: []peer.Event{l.event(id, peer.EventRejected, "by %s: requests with key %s are refused", or(by, "a person"), fp)}}, nil
+	})
+	if err == nil {
+		l.leave(id)
+	}
+	return err
+}
+
+// Block refuses a peer in both directions until it is unblocked.
+func (l *Ledger) Block(ctx context.Context, id peer.ClusterID, by string) error {
+	if id == l.cfg.Self() {
+		return fmt.Errorf("%s is this cluster itself", id)
+	}
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.block(id, r, by), nil })
+	if err == nil {
+		l.leave(id)
+	}
+	return err
+}
+
+func (l *Ledger) block(id peer.ClusterID, r *record, by string) decision {
+	if r.blocked() {
+		return decision{}
+	}
+	r.Preferences.Blocked, r.token = state.Yes, ""
+	r.Peering.Once, r.asked = false, time.Time{}
+	return decision{events: []peer.Event{l.event(id, peer.EventBlocked, "by %s", or(by, "a person"))}}
+}
+
+// Unblock ends a block. What was decided about the peer before holds again.
+func (l *Ledger) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, by), nil })
+}
+
+func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
+	if !r.blocked() {
+		return decision{}
+	}
+	r.Preferences.Blocked = state.Undecided
+	return decision{events: []peer.Event{l.event(id, peer.EventUnblocked, "by %s", or(by, "a person"))}}
+}
+
+// Set lets edit change what is remembered about a peer. To change whether it is
+// connected, accepted or blocked is the same as to decide so. The errors to
+// expect are those of state.Store.UpdatePreferences. edit must not call the
+// Ledger.
+func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Preferences), by string) error {
+	ref := l.reference(id)
+	blocked := false
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		want := r.Preferences
+		if edit(&want); want == r.Preferences {
+			return decision{}, nil
+		}
+		var d decision
+		add := func(more decision) { d.events = append(d.events, more.events...) }
+		if want.Blocked != r.Preferences.Blocked && (want.Blocked == state.Yes || r.blocked()) {
+			if blocked = want.Blocked == state.Yes; blocked {
+				add(l.block(id, r, by))
+			} else {
+				add(l.unblock(id, r, by))
+			}
+		}
+		if want.AutoConnect != r.Preferences.AutoConnect {
+			switch want.AutoConnect {
+			case state.Yes:
+				if err := l.mayConnect(id, r, ref); err != nil {
+					return decision{}, err
+				}
+				add(l.connect(id, r, false, by))
+			case state.No:
+				add(l.disconnect(id, r, by))
+			}
+		}
+		if want.AutoAccept != r.Preferences.AutoAccept && want.AutoAccept != state.No {
+			r.Peering.Rejected, r.Peering.Ended = peer.Fingerprint{}, ""
+		}
+		if changes := differences(r.Preferences, want); changes != "" {
+			d.events = append(d.events, l.event(id, peer.EventPreference, "by %s: %s", or(by, "a person"), changes))
+		}
+		r.Preferences = want
+		return d, nil
+	})
+	if err == nil && blocked {
+		l.leave(id)
+	}
+	return err
+}
+
+// differences says in which preferences two differ, but for those that have
+// events of their own.
+func differences(a, b state.Preferences) string {
+	var list []string
+	text := func(name, from, to string) {
+		switch {
+		case from == to:
+		case to == "":
+			list = append(list, name+" removed")
+		default:
+			list = append(list, fmt.Sprintf("%s is %s", name, to))
+		}
+	}
+	text("auto-connect", a.AutoConnect.String(), b.AutoConnect.String())
+	text("auto-accept", a.AutoAccept.String(), b.AutoAccept.String())
+	text("alias", a.Alias, b.Alias)
+	text("note", a.Note, b.Note)
+	text("URL", a.URL, b.URL)
+	return strings.Join(list, ", ")
+}
+
+// Forget drops everything that is remembered about a peer, its history
+// included. What the configuration says about it holds again at once. Whoever
+// calls this ends the peering first.
+func (l *Ledger) Forget(ctx context.Context, id peer.ClusterID, by string) error {
+	if _, err := peer.ParseClusterID(string(id)); err != nil {
+		return err
+	}
+	err := func() error {
+		l.deciding.Lock()
+		defer l.deciding.Unlock()
+		if err := l.cfg.Store.Apply(ctx, state.Change{
+			Forget: []peer.ClusterID{id},
+			Events: []peer.Event{l.event(id, peer.EventForgotten, "by %s", or(by, "a person"))},
+		}); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.records, id)
+		l.queue.drop(id)
+		return nil
+	}()
+	if err != nil {
+		return err
+	}
+	err = l.rule(ctx, id, l.byPolicy)
+	l.cfg.Changed(id)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s is forgotten, but what the configuration says about it could not be stored: reload it", id), err)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// Admit says how far a caller may go. shown is what its certificates prove. A
+// key that proves to have taken the place of the trusted one is followed.
+func (l *Ledger) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
+	r := l.record(id)
+	switch {
+	case r.blocked():
+		return endpoint.Shut
+	case !r.pinned() || shown.Fingerprint.IsZero():
+		return endpoint.Stranger
+	case r.Pin.Fingerprint == shown.Fingerprint:
+		return endpoint.Known
+	case shown.Succeeds(r.Pin.Fingerprint):
+		l.rotated(id, shown)
+		if l.record(id).Pin.Fingerprint == shown.Fingerprint {
+			return endpoint.Known
+		}
+	}
+	return endpoint.Stranger
+}
+
+// rotated moves the pin of a peer to a key that proves to have taken its place.
+func (l *Ledger) rotated(id peer.ClusterID, shown trust.Shown) {
+	l.follow(context.Background(), id, func(id peer.ClusterID, r *record) (decision, error) {
+		old := r.Pin.Fingerprint
+		if !r.pinned() || !shown.Succeeds(old) {
+			return decision{}, nil
+		}
+		r.Pin.Fingerprint = shown.Fingerprint
+		r.Pin.Detail = "followed the key's rotation from " + old.String()
+		if r.Peering.Rejected == old {
+			r.Peering.Rejected = shown.Fingerprint
+		}
+		return decision{events: []peer.Event{l.event(id, peer.EventKeyRotated, "%s -> %s: the old key certified the new one", old, shown.Fingerprint)}}, nil
+	})
+}
+
+// Proved is told that the endpoint of a peer proved at a check to hold a key.
+// If the configuration vouches for the key, it is trusted from now on; if it
+// took the place of the trusted one, it is followed; else nothing happens.
+func (l *Ledger) Proved(ctx context.Context, id peer.ClusterID, shown trust.Shown) {
+	r := l.record(id)
+	switch {
+	case shown.Fingerprint.IsZero() || id == l.cfg.Self():
+		return
+	case r.pinned():
+		if r.Pin.Fingerprint != shown.Fingerprint && shown.Succeeds(r.Pin.Fingerprint) {
+			l.rotated(id, shown)
+		}
+		return
+	case r.blocked() || r.distrusted():
+		return
+	}
+	p := l.currentPolicy()
+	pin, vouched := l.vouched(id, shown, p)
+	if !vouched && p.AutojoinUntrusted {
+		pin, vouched = l.open(id, shown, "discovery.autojoin_untrusted"), true
+	}
+	if !vouched || !l.room(pin.Method) {
+		return
+	}
+	if err := l.rule(ctx, id, l.trustUnlessDecided(pin)); err != nil {
+		l.cfg.Logger.Warn("the configuration vouches for the key of a peer, but that cannot be stored; it is tried again at the next check", "peer", id, "error", err)
+	}
+}
+
+// vouched returns the pin that the configuration, or the system's authorities,
+// give to a key.
+func (l *Ledger) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.Pin, bool) {
+	if fixed := p.static[id].fingerprint; !fixed.IsZero() {
+		// The configuration names the key. No other way to trust applies but the
+		// key's own succession.
+		if fixed != shown.Fingerprint && !shown.Succeeds(fixed) {
+			return state.Pin{}, false
+		}
+		pin := l.staticPin(id, fixed)
+		if fixed != shown.Fingerprint {
+			pin.Fingerprint, pin.Detail = shown.Fingerprint, "followed the key's rotation from "+fixed.String()
+		}
+		return pin, true
+	}
+	for i, authority := range p.Fleet {
+		if by, err := shown.Certified(p.Fleet[i:i+1], id, l.cfg.Now()); err == nil && by != "" {
+			return state.Pin{
+				Pin:   peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustFleet, By: line(by), At: l.now()},
+				Basis: peer.FingerprintOf(authority.RawSubjectPublicKeyInfo),
+			}, true
+		}
+	}
+	if shown.Name != "" {
+		return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustRoots,
+			By: "system roots", At: l.now(), Detail: line("the public certificate of " + shown.Name)}}, true
+	}
+	return state.Pin{}, false
+}
+
+func (l *Ledger) staticPin(id peer.ClusterID, fp peer.Fingerprint) state.Pin {
+	return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: fp, Method: peer.TrustStatic, By: "configuration", At: l.now()}, Basis: fp}
+}
+
+// open is the pin of whoever comes first; setting is the one that allows it.
+func (l *Ledger) open(id peer.ClusterID, shown trust.Shown, setting string) state.Pin {
+	return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustOpen,
+		By: "configuration", At: l.now(), Detail: setting + ": the first key is trusted"}}
+}
+
+// room reports whether another key may be trusted in that way.
+func (l *Ledger) room(m peer.TrustMethod) bool {
+	return m != peer.TrustOpen && m != peer.TrustRoots || l.unvouched() < maxUnvouched
+}
+
+// trustUnlessDecided pins a key if the peer has none, and nobody said no.
+func (l *Ledger) trustUnlessDecided(pin state.Pin) func(peer.ClusterID, *record) (decision, error) {
+	return func(id peer.ClusterID, r *record) (decision, error) {
+		if r.pinned() || r.distrusted() || r.blocked() {
+			return decision{}, nil
+		}
+		return decision{events: []peer.Event{l.trust(r, pin)}}, nil
+	}
+}
+
+// trust pins a key and returns what the history says about it.
+func (l *Ledger) trust(r *record, pin state.Pin) peer.Event {
+	if pin.Basis.IsZero() {
+		pin.Basis = pin.Fingerprint
+	}
+	r.Pin, r.Distrust, r.refused = pin, state.Distrust{}, peer.Fingerprint{}
+	why := ""
+	if pin.Detail != "" {
+		why = ": " + pin.Detail
+	}
+	return l.event(pin.ID, peer.EventTrusted, "key %s, %s, by %s%s", pin.Fingerprint, pin.Method, pin.By, why)
+}
+
+// byPolicy brings the pin of a peer in line with the configuration.
+func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
+	p := l.currentPolicy()
+	fixed := p.static[id].fingerprint
+	var d decision
+	void := func(why string) {
+		d.events = append(d.events, l.event(id, peer.EventDistrusted, "key %s, by configuration: %s", r.Pin.Fingerprint, why))
+		r.Pin = state.Pin{}
+	}
+	switch {
+	case r.Pin.Method == peer.TrustStatic && fixed.IsZero():
+		void("it does not name the key any more")
+	case r.Pin.Method == peer.TrustFleet && !p.knowsAuthority(r.Pin.Basis):
+		void("trust.fleet_ca no longer has the authority that certified it")
+	}
+	stands := r.Pin.Fingerprint == fixed || r.Pin.Basis == fixed
+	if !fixed.IsZero() && !stands && !r.distrusted() {
+		if r.pinned() {
+			void("it names another key")
+		}
+		d.events = append(d.events, l.trust(r, l.staticPin(id, fixed)))
+	}
+	return d, nil
+}
+
+func (p policy) knowsAuthority(key peer.Fingerprint) bool {
+	for _, authority := range p.Fleet {
+		if peer.FingerprintOf(authority.RawSubjectPublicKeyInfo) == key {
+			return true
+		}
+	}
+	return false
+}
+
+// Returned is told that a peer came back after an absence. That somebody
+// deleted its ForeignCluster before no longer counts.
+func (l *Ledger) Returned(id peer.ClusterID) {
+	if !l.record(id).Peering.HungUp {
+		return
+	}
+	l.follow(context.Background(), id, func(id peer.ClusterID, r *record) (decision, error) {
+		if !r.Peering.HungUp {
+			return decision{}, nil
+		}
+		r.Peering.HungUp = false
+		var d decision
+		if wish, why := connectOf(id, *r, l.currentPolicy()); wish == peering.WishYes {
+			d.events = append(d.events, l.event(id, peer.EventConnect, "it returned, and %s", why))
+		}
+		return d, nil
+	})
+}
+
+// RefusedKey returns the last key that was refused because somebody showed it
+// in the name of a peer that is trusted with another; zero for none.
+func (l *Ledger) RefusedKey(id peer.ClusterID) peer.Fingerprint { return l.record(id).refused }
+
+// refuseKey remembers that somebody showed another key in the name of a trusted
+// peer.
+func (l *Ledger) refuseKey(ctx context.Context, c endpoint.Caller) {
+	now := l.cfg.Now()
+	err := l.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
+		if !r.pinned() || r.refused == c.Shown.Fingerprint && now.Sub(r.at) < noteAgain || !l.noting(now) {
+			return decision{}, nil
+		}
+		r.refused, r.at = c.Shown.Fingerprint, now
+		detail := fmt.Sprintf("key %s, shown by %s, is not the trusted one, %s", c.Shown.Fingerprint, c.Source, r.Pin.Fingerprint)
+		l.cfg.Logger.Warn("somebody uses the name of a trusted peer with another key; if the peer was set up anew, trust its key with: liqo-agent peers trust "+string(id),
+			"peer", id, "key", c.Shown.Fingerprint, "trusted", r.Pin.Fingerprint, "source", c.Source)
+		return decision{events: []peer.Event{l.event(id, peer.EventKeyRefused, "%s", detail)}}, nil
+	})
+	if err != nil {
+		l.cfg.Logger.Debug("a refused key cannot be written down", "peer", c.ID, "error", err)
+	}
+}
+
+// noting reports whether what a stranger does gets into the history.
+func (l *Ledger) noting(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.noise.worthNoting(now)
+}

@@ -1,0 +1,184 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// The reasons of decisions about requests that are not those of an
+// endpoint.Answer.
+const (
+	// ReasonRejected: a person rejected it.
+	ReasonRejected = "RejectedByPerson"
+	// ReasonAccepted: a person accepted it.
+	ReasonAccepted = "AcceptedByPerson"
+	// ReasonStatic: a [[peer]] entry accepts it, or never does.
+	ReasonStatic = "StaticPeer"
+	// ReasonPolicy: trust.accept accepts it.
+	ReasonPolicy = "Policy"
+)
+
+// Standing implements peering.Ledger.
+func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
+	seen, _ := l.cfg.Peer(id)
+	now := l.cfg.Now()
+	l.mu.RLock()
+	r, p := l.records[id], l.policy
+	ask, waits := l.queue.get(id, now)
+	l.mu.RUnlock()
+
+	key := r.Pin.Fingerprint
+	if !r.pinned() {
+		if key = seen.Fingerprint; key.IsZero() && waits {
+			key = ask.fingerprint
+		}
+	}
+	s := peering.Standing{
+		Distrusted: r.distrusted(),
+		Blocked:    r.blocked(),
+		Anew:       r.anew,
+		Accept:     acceptOf(id, r, p, reference(id, r, seen.Name)),
+		Token:      r.token,
+		Asked:      r.pinned() && !r.blocked() && r.expects(now),
+		Ended:      r.Peering.Ended,
+		Code:       trust.Code(l.cfg.SelfKey(), key),
+		LastServed: r.Peering.Served,
+		LastJoined: r.Peering.Joined,
+		JoinStamp:  r.Peering.JoinStamp,
+		TrustStamp: r.Peering.TrustStamp,
+	}
+	if r.pinned() {
+		pin := r.Pin.Pin
+		s.Pin = &pin
+	}
+	s.Connect, s.ConnectReason = connectOf(id, r, p)
+	return s
+}
+
+// connectOf decides whether to consume a peer's resources, and why.
+func connectOf(id peer.ClusterID, r record, p policy) (peering.Wish, string) {
+	fixed := p.static[id]
+	switch {
+	case r.blocked():
+		return peering.WishNo, "it is blocked"
+	case fixed.connect == "never":
+		return peering.WishNo, `the configuration says connect = "never" for it`
+	case r.Peering.HungUp:
+		return peering.WishNo, "its ForeignCluster was deleted; that holds until it was away and returned, or somebody connects again"
+	case r.Peering.EndedByPeer != "":
+		return peering.WishNo, "its side ended it: " + r.Peering.EndedByPeer
+	case r.Peering.Once:
+		return peering.WishYes, "somebody connected it once"
+	case r.Preferences.AutoConnect == state.Yes:
+		return peering.WishYes, "auto-connect is remembered"
+	case r.Preferences.AutoConnect == state.No:
+		return peering.WishNo, "that it was disconnected is remembered"
+	case fixed.connect == "auto":
+		return peering.WishYes, `the configuration says connect = "auto" for it`
+	}
+	switch r.Pin.Method {
+	case peer.TrustFleet, peer.TrustStatic, peer.TrustRoots:
+		if p.Autojoin {
+			return peering.WishYes, "discovery.autojoin is on, and the configuration trusts it (" + string(r.Pin.Method) + ")"
+		}
+	case peer.TrustOpen:
+		if p.AutojoinUntrusted {
+			return peering.WishYes, "discovery.autojoin_untrusted is on"
+		}
+		if p.Autojoin {
+			return peering.WishYes, "discovery.autojoin is on, and the configuration trusts whoever comes first"
+		}
+	}
+	return peering.WishNone, ""
+}
+
+// acceptOf decides about a peer's requests. Both sides read the message, so it
+// says provider and consumer. ref is how a person at ours names the peer.
+func acceptOf(id peer.ClusterID, r record, p policy, ref string) peering.AcceptDecision {
+	fixed := p.static[id]
+	accepted := func(reason, message string) peering.AcceptDecision {
+		return peering.AcceptDecision{Phase: api.RequestAccepted, Reason: reason, Message: message}
+	}
+	pending := func(reason, message string) peering.AcceptDecision {
+		return peering.AcceptDecision{Phase: api.RequestPending, Reason: reason, Message: message}
+	}
+	refused := func(reason, message string) peering.AcceptDecision {
+		return peering.AcceptDecision{Phase: api.RequestRefused, Reason: reason, Message: message}
+	}
+	switch {
+	case r.blocked():
+		return refused(endpoint.ReasonBlocked, "The provider has blocked this cluster. It is let in again there with: liqo-agent peers unblock "+ref)
+	case r.distrusted():
+		return refused(endpoint.ReasonNotTrusted, "Somebody at the provider said that the key of this cluster is not to be trusted. That ends there with: liqo-agent peers trust "+ref)
+	case !r.pinned():
+		return refused(endpoint.ReasonNotTrusted, "The provider does not trust the key of this cluster. Somebody trusts it there with: liqo-agent peers accept "+ref)
+	case fixed.accept == "never":
+		return refused(ReasonStatic, `The configuration of the provider says accept = "never" for this cluster.`)
+	case r.Peering.Rejected == r.Pin.Fingerprint:
+		return refused(ReasonRejected, "Somebody at the provider rejected it. It is accepted there with: liqo-agent peers accept "+ref)
+	case r.Preferences.AutoAccept == state.No:
+		return pending(endpoint.ReasonAsksPerson, "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept "+ref)
+	case r.Preferences.AutoAccept == state.Yes:
+		return accepted(ReasonAccepted, "Somebody at the provider accepted this cluster.")
+	case fixed.accept == "auto":
+		return accepted(ReasonStatic, "The configuration of the provider accepts this cluster.")
+	}
+	switch p.Accept {
+	case "all", "trusted":
+		return accepted(ReasonPolicy, "The provider accepts every cluster whose key it trusts.")
+	case "none":
+		return refused(endpoint.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).")
+	}
+	return pending(endpoint.ReasonAsksPerson, "Somebody at the provider has to decide: liqo-agent peers accept "+ref)
+}
+
+// Preferences returns what people decided about a peer.
+func (l *Ledger) Preferences(id peer.ClusterID) state.Preferences { return l.record(id).Preferences }
+
+// Pin returns the key that is trusted to be a peer's, nil for none.
+func (l *Ledger) Pin(id peer.ClusterID) *peer.Pin {
+	r := l.record(id)
+	if !r.pinned() {
+		return nil
+	}
+	return &r.Pin.Pin
+}
+
+// Pins returns all trusted keys, sorted by cluster ID.
+func (l *Ledger) Pins() []peer.Pin {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var pins []peer.Pin
+	for _, id := range slices.Sorted(maps.Keys(l.records)) {
+		if r := l.records[id]; r.pinned() {
+			pins = append(pins, r.Pin.Pin)
+		}
+	}
+	return pins
+}
+
+// Wanted returns the peers that must be looked after even when nothing is seen
+// of them, sorted: those trusted, wished for, joined or served.
+func (l *Ledger) Wanted() []peer.ClusterID {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	wanted := make(map[peer.ClusterID]struct{}, len(l.records))
+	for id, r := range l.records {
+		if wish, _ := connectOf(id, r, l.policy); r.pinned() || wish == peering.WishYes || r.Peering.Joined || r.Peering.Served || r.Preferences.URL != "" {
+			wanted[id] = struct{}{}
+		}
+	}
+	for id, fixed := range l.policy.static {
+		if wish, _ := connectOf(id, l.records[id], l.policy); wish == peering.WishYes || fixed.url != "" {
+			wanted[id] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(wanted))
+}
