@@ -89,9 +89,10 @@ type forward struct {
 // findAction returns what the method and target of a request, as it was sent,
 // stand for on the allow-list, or why there is no such thing.
 func findAction(id peer.ClusterID, method, target string) (matched, *refusal) {
-	path := strings.TrimPrefix(target, strings.TrimSuffix(PathGateway, "/"))
+	root := strings.TrimSuffix(PathGateway, "/")
 	for _, r := range gatewayRoutes {
-		if path != strings.ReplaceAll(r.path, ownID, string(id)) {
+		path := strings.ReplaceAll(r.path, ownID, string(id))
+		if target != root+path {
 			continue
 		}
 		var methods []string
