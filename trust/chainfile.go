@@ -45,6 +45,9 @@ func (k *Key) loadChain(dir string) {
 // key restored from a backup.
 func parseChain(data []byte, fp peer.Fingerprint) ([]*x509.Certificate, error) {
 	certs, err := parseCertificates(data, maxChainFileCertificates)
+	if err == nil && len(certs) == 0 {
+		err = errors.New("it holds no certificate, which no rotation leaves behind")
+	}
 	var chain []*x509.Certificate
 	seen := map[peer.Fingerprint]bool{fp: true}
 	for _, cert := range certs {

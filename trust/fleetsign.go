@@ -100,9 +100,8 @@ func SignFleet(caCertPEM, caKeyPEM []byte, id peer.ClusterID, publicPEM []byte, 
 	if err := checkDates(ca, now); err != nil {
 		return nil, fmt.Errorf("certificate of the fleet CA: %w", err)
 	}
-	left := int(ca.NotAfter.Sub(now) / (24 * time.Hour))
-	if days < 1 || days > left {
-		return nil, fmt.Errorf("a fleet certificate for %d days: want 1 to %d, when the fleet CA itself expires", days, left)
+	if left := int(ca.NotAfter.Sub(now) / (24 * time.Hour)); days < 1 || days > left {
+		return nil, fmt.Errorf("a fleet certificate for %d days: want at least 1, and at most the %d that the fleet CA itself is valid", days, left)
 	}
 	serial, err := newSerial()
 	if err != nil {
@@ -110,7 +109,7 @@ func SignFleet(caCertPEM, caKeyPEM []byte, id peer.ClusterID, publicPEM []byte, 
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: "liqo cluster " + string(id)[:min(len(id), 50)]},
+		Subject:               pkix.Name{CommonName: "liqo cluster " + id.Short()},
 		NotBefore:             now.Add(-signBackdate).UTC(),
 		NotAfter:              now.Add(time.Duration(days) * 24 * time.Hour).UTC(),
 		BasicConstraintsValid: true,

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -14,11 +15,14 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// maxNamedChain is the longest chain from a public CA that is looked at: a leaf
-// and more intermediates than any of them uses.
-const maxNamedChain = 8
-
 const (
+	// maxNamedChain is the longest chain from a public CA that is looked at: a
+	// leaf and more intermediates than any of them uses.
+	maxNamedChain = 8
+	// maxRSA is the largest RSA key of a public CA that is used, in bits. A
+	// stranger must not choose how long a signature check takes; crypto/tls has
+	// the same limit.
+	maxRSA = 8192
 	// maxNames is how many host names a request may have.
 	maxNames = 20
 	// maxCommonName is the longest common name there is (RFC 5280 appendix A.1).
@@ -72,6 +76,9 @@ func vouched(certs []*x509.Certificate, name string, roots *x509.CertPool, now t
 	for _, cert := range certs[1:] {
 		if len(cert.Raw) > maxCertificate {
 			return "", fmt.Errorf("a certificate has %d bytes, at most %d are allowed", len(cert.Raw), maxCertificate)
+		}
+		if key, ok := cert.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSA {
+			return "", fmt.Errorf("an RSA key has %d bits, at most %d are allowed", key.N.BitLen(), maxRSA)
 		}
 		behind.AddCert(cert)
 	}

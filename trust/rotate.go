@@ -14,7 +14,8 @@ import (
 // Rotate replaces the cluster key old, which must be the one kept in dir, with a
 // new one and returns that. The old key signs the new one; the certificate is put
 // in front of the earlier ones in ChainFile, of which the newest 8 are kept. The
-// old private key is gone afterwards.
+// old private key is gone afterwards. Certificates that could not be read when
+// old was loaded (Key.ChainProblem) are not in the new file.
 //
 // A crash or power cut at any point leaves either the old key or the new one,
 // complete and with the certificates that lead to it. After an error it is the
@@ -66,11 +67,12 @@ func rotate(dir string, old *Key, done func(op, path string)) (*Key, error) {
 	}
 	// The chain first: a key without the certificates that lead to it would cut
 	// the cluster off from its peers, certificates without their key do nothing.
-	if err = removeLeftovers(filepath.Dir(path)); err == nil {
-		err = replaceFile(filepath.Join(dir, ChainFile), path, encodeCertificates(next.successions...), done)
+	err = removeLeftovers(dir, filepath.Dir(path))
+	if err == nil {
+		err = replaceFile(ChainFile, filepath.Join(dir, ChainFile), encodeCertificates(next.successions...), done)
 	}
 	if err == nil {
-		err = replaceFile(path, path, key, done)
+		err = replaceFile(KeyFile, path, key, done)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: rotate the cluster key: %w; user id %d must be able to write there", ErrKeyAccess, err, os.Geteuid())
@@ -95,18 +97,20 @@ func lockDir(dir string) (unlock func(), err error) {
 }
 
 // removeLeftovers removes what a crash while the key was created or rotated left
-// in dir: files that may hold the key that is about to go.
-func removeLeftovers(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "."+KeyFile+".") && !strings.HasPrefix(e.Name(), "."+ChainFile+".") {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// behind: files that may hold the key that is about to go.
+func removeLeftovers(dirs ...string) error {
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
 			return err
+		}
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), "."+KeyFile+".") && !strings.HasPrefix(e.Name(), "."+ChainFile+".") {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	return nil
@@ -114,11 +118,11 @@ func removeLeftovers(dir string) error {
 
 // replaceFile puts data in the place of the file at path: after a crash at any
 // point the file is the old one or the new one, whole, and when replaceFile
-// returns nil it is the new one for good. The file belongs to whom the file like
-// belongs, for rotations run by root for an agent that is not.
-func replaceFile(path, like string, data []byte, done func(op, path string)) (err error) {
-	dir, base := filepath.Split(path)
-	temp, err := os.CreateTemp(dir, "."+base+".*") // mode 0600
+// returns nil it is the new one for good. Until then name is in the name of a
+// temporary file, for removeLeftovers.
+func replaceFile(name, path string, data []byte, done func(op, path string)) error {
+	dir := filepath.Dir(path)
+	temp, err := os.CreateTemp(dir, "."+name+".*") // mode 0600
 	if err != nil {
 		return err
 	}
@@ -129,7 +133,7 @@ func replaceFile(path, like string, data []byte, done func(op, path string)) (er
 			_ = os.Remove(temp.Name()) // the error that already is, is the one to tell
 		}
 	}()
-	if err := errors.Join(chownLike(temp, like), writeAndClose(temp, data)); err != nil {
+	if err := writeAndClose(temp, data); err != nil {
 		return err
 	}
 	done("sync", temp.Name())
@@ -143,16 +147,4 @@ func replaceFile(path, like string, data []byte, done func(op, path string)) (er
 	}
 	done("syncdir", dir)
 	return nil
-}
-
-func chownLike(f *os.File, like string) error {
-	info, err := os.Stat(like)
-	if err != nil {
-		return err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(st.Uid) == os.Geteuid() {
-		return nil
-	}
-	return f.Chown(int(st.Uid), int(st.Gid))
 }
