@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"liqo.io/agent/peer"
 )
 
 // sourced is a connection from an address.
@@ -54,5 +56,134 @@ func TestFullServerIsShared(t *testing.T) {
 	}
 	if st := g.stats(); st.Open != 12 || st.Refused[RefusedStale] != 3 || st.Refused[RefusedFull] != 2 {
 		t.Errorf("stats = %+v", st)
+	}
+}
+
+// idle says that c has sent a request and waits for its next.
+func (g *guard) idle(c *conn, id peer.ClusterID) {
+	g.mu.Lock()
+	c.active = true
+	g.stopWaiting(c)
+	g.mu.Unlock()
+	g.rank(c, id)
+	g.mu.Lock()
+	g.startWaiting(c)
+	g.mu.Unlock()
+}
+
+// Who is known keeps its idle connections, whatever strangers do; but they cannot
+// have all places.
+func TestKnownPeersGiveWayLast(t *testing.T) {
+	g := newGuard(16, 100, 1)
+	g.reserved = 4
+	now := time.Now()
+	g.now = func() time.Time { return now }
+	admit := func(last byte) (*conn, RefusalReason) {
+		here, there := net.Pipe()
+		t.Cleanup(func() { here.Close(); there.Close() })
+		return g.admit(sourced{here, netip.AddrFrom4([4]byte{192, 0, 2, last})})
+	}
+	flood := func() {
+		for i := range 1000 {
+			now = now.Add(10 * time.Millisecond)
+			admit(byte(100 + i%100))
+		}
+	}
+	known := make(map[peer.ClusterID]*conn)
+	come := func(id peer.ClusterID) {
+		t.Helper()
+		now = now.Add(staleAfter)
+		c, reason := admit(id[0])
+		if reason != "" {
+			t.Fatalf("%s is not let in: %s", id, reason)
+		}
+		g.idle(c, id)
+		known[id] = c
+	}
+	count := func() (here int) {
+		for id, c := range known {
+			if _, ok := g.conns[c]; ok {
+				here++
+			} else {
+				delete(known, id)
+			}
+		}
+		return here
+	}
+	flood()
+	if st := g.stats(); st.Open != 12 || st.Known != 0 {
+		t.Errorf("strangers: %+v", st)
+	}
+	for i, id := range []peer.ClusterID{"a", "b", "c", "d", "e", "f"} {
+		come(id)
+		now = now.Add(time.Hour)
+		flood()
+		if n := count(); n != i+1 {
+			t.Fatalf("%d of %d known peers are left", n, i+1)
+		}
+	}
+	if st := g.stats(); st.Open != 16 || st.Known != 6 {
+		t.Errorf("%+v", st)
+	}
+	// They take all that strangers do not use; but when those use less than an
+	// eighth, the one that was idle for longest goes.
+	for id := byte('g'); id <= 'z'; id++ {
+		come(peer.ClusterID(id))
+	}
+	if n := count(); n != 16 {
+		t.Errorf("%d known peers", n)
+	}
+	flood()
+	if n := count(); n != 14 {
+		t.Errorf("%d known peers are left", n)
+	}
+	if _, ok := known["z"]; !ok {
+		t.Error("the last one went first")
+	}
+	for _, c := range known {
+		c.Close()
+	}
+	if g.known != 0 || len(g.peers) != 0 || g.kept.Len() != 0 || len(g.conns) != g.waiting.Len() {
+		t.Errorf("%d known, %v, %d kept, %d conns", g.known, g.peers, g.kept.Len(), len(g.conns))
+	}
+}
+
+// A known cluster gains nothing by opening many connections.
+func TestOnePeerHasFewGoodPlaces(t *testing.T) {
+	g := newGuard(100, 100, 1)
+	g.reserved = 50
+	var conns []*conn
+	for range 20 {
+		here, there := net.Pipe()
+		t.Cleanup(func() { here.Close(); there.Close() })
+		c, reason := g.admit(sourced{here, netip.AddrFrom4([4]byte{192, 0, 2, 1})})
+		if reason != "" {
+			t.Fatal(reason)
+		}
+		g.idle(c, "a")
+		conns = append(conns, c)
+	}
+	if g.known != connsPerPeer || g.kept.Len() != connsPerPeer || g.waiting.Len() != 20-connsPerPeer {
+		t.Errorf("%d known, %d kept, %d waiting", g.known, g.kept.Len(), g.waiting.Len())
+	}
+	// A place that is free again goes to the next that asks.
+	conns[0].Close()
+	g.idle(conns[19], "a")
+	if g.known != connsPerPeer || conns[19].peer != "a" {
+		t.Errorf("%d known", g.known)
+	}
+	g.idle(conns[19], "")
+	if g.known != connsPerPeer-1 || g.kept.Len() != connsPerPeer-1 {
+		t.Errorf("%d known, %d kept", g.known, g.kept.Len())
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	if g.known != 0 || len(g.peers) != 0 || len(g.sources) != 0 || len(g.conns) != 0 {
+		t.Errorf("left: %d, %v, %v, %d", g.known, g.peers, g.sources, len(g.conns))
+	}
+	g.rank(conns[1], "a") // too late
+	if g.known != 0 {
+		t.Error("a closed connection counts")
 	}
 }
