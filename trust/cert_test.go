@@ -253,33 +253,67 @@ func TestAttacksOnTheChain(t *testing.T) {
 	}
 }
 
-// Whatever is shown, the result is an error or the fingerprint of the key of the
-// first or second certificate, and the extras lead to no key but that one.
+// Whatever is shown, alone or behind a good chain, the result is an error or the
+// fingerprint of the key of the first or second certificate, and no key but those
+// that the seeds' old key signed succeeds it, and none but the one that the
+// seeds' fleet CA certified is certified.
 func FuzzVerifyChain(f *testing.F) {
-	key := mustKey(f)
-	chain := chainOf(f, NewIssuer(key, fixedID("a")))
-	f.Add(slices.Concat(chain[0].Raw, chain[1].Raw))
-	f.Add(slices.Clone(chain[1].Raw))
-	f.Add(slices.Concat(chain[1].Raw, chain[1].Raw))
-	f.Add(slices.Concat(forge(f, key.private, key.CA(), nil).Raw, key.CA().Raw))
-	f.Fuzz(func(t *testing.T, der []byte) {
+	keys := lineage(f, 3)
+	old, key := keys[0], keys[2]
+	fleet := newTestFleet(f, "Fleet")
+	certified := fleetCertificate(f, fleet, key, "a", nil)
+	chain := chainOf(f, NewIssuer(bare(key), fixedID("a")))
+	strangers := chainOf(f, NewIssuer(mustKey(f), fixedID("a")))
+	add := func(certs ...*x509.Certificate) {
+		var der []byte
+		for _, cert := range certs {
+			der = append(der, cert.Raw...)
+		}
+		f.Add(der, false)
+		f.Add(der, true)
+	}
+	add(chain...)
+	add(chain[1])
+	add(chain[1], chain[1])
+	add(forge(f, key.private, key.CA(), nil), key.CA())
+	add(append(slices.Clone(chain), key.Successions()...)...)
+	add(key.Successions()...)
+	add(append(key.Successions(), certified)...)
+	add(slices.Concat(chain, key.Successions(), []*x509.Certificate{certified})...)
+	add(strangers...)
+	f.Fuzz(func(t *testing.T, der []byte, behind bool) {
 		certs, err := x509.ParseCertificates(der)
 		if err != nil {
 			return
 		}
-		fp, err := VerifyChain(certs, time.Time{})
+		if behind {
+			certs = append(slices.Clone(strangers), certs...)
+		}
+		shown, err := Verify(certs, time.Time{})
+		if fp, err2 := VerifyChain(certs, time.Time{}); fp != shown.Fingerprint || (err == nil) != (err2 == nil) {
+			t.Error("Verify and VerifyChain disagree")
+		}
 		if err != nil {
-			if !fp.IsZero() {
-				t.Error("an error comes with a fingerprint")
+			if !shown.Fingerprint.IsZero() || shown.CA != nil || shown.extras != nil {
+				t.Error("an error comes with a result")
 			}
 			return
 		}
 		holder := certs[min(2, len(certs))-1]
-		if fp != peer.FingerprintOf(holder.RawSubjectPublicKeyInfo) {
+		if shown.Fingerprint != peer.FingerprintOf(holder.RawSubjectPublicKeyInfo) {
 			t.Error("the fingerprint is not that of the chain")
 		}
 		if len(certs) > 1 && certs[0].CheckSignatureFrom(holder) != nil {
 			t.Error("the leaf is not signed by the certificate behind it")
+		}
+		if shown.Succeeds(old.Fingerprint()) && shown.Fingerprint != key.Fingerprint() && shown.Fingerprint != keys[1].Fingerprint() {
+			t.Error("a stranger's key succeeds")
+		}
+		if _, err := shown.Certified([]*x509.Certificate{fleet.cert}, "a", certified.NotBefore); err == nil && shown.Fingerprint != key.Fingerprint() {
+			t.Error("a stranger's key is certified")
+		}
+		if _, err := VerifyNamed(certs, "edge.example.com", x509.NewCertPool(), certified.NotBefore); err == nil && !isClusterCA(holder) {
+			t.Error("nobody vouches for the name, but it is accepted")
 		}
 	})
 }
