@@ -1,255 +1,165 @@
 package peering
 
 import (
-	"cmp"
-	"strings"
+	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"liqo.io/agent/api"
-	"liqo.io/agent/peer"
+	"liqo.io/agent/endpoint"
 )
 
-// DiscoveredSpec are the fields of a ForeignCluster's spec, and its labels,
-// that discovery owns.
-type DiscoveredSpec struct {
-	Labels          map[string]string   `json:"-"`
-	ClusterIdentity api.ClusterIdentity `json:"clusterIdentity"`
-	Namespace       string              `json:"namespace,omitempty"`
-	DiscoveryType   api.DiscoveryType   `json:"discoveryType"`
-	AuthURL         string              `json:"authUrl,omitempty"`
-}
-
-// DiscoveredStatus are the fields of a ForeignCluster's status that discovery
-// owns.
-type DiscoveredStatus struct {
-	Fingerprint string          `json:"fingerprint,omitempty"`
-	TTL         int64           `json:"ttl,omitempty"`
-	Conditions  []api.Condition `json:"conditions,omitempty"`
-}
-
-// The reasons that discovered conditions carry.
-const (
-	ReasonAnswers      = "EndpointAnswers"
-	ReasonChecksFailed = "ChecksFailed"
-	ReasonLost         = "Lost"
-	ReasonKeyProven    = "KeyProven"
-	ReasonOtherKey     = "OtherKeySeen"
-)
-
-// Plan returns the actions that make the ForeignClusters of one cluster say what
-// is known about it, in the order in which they are to be done; none when they
-// already do. It is a pure function: the same arguments give the same plan, and
-// applying a plan leaves an empty one.
+// Plan decides what is to be done about one cluster so that its objects say what
+// is known, and the peering with it is as is wanted. It is a pure function: the
+// same arguments give the same decision. Applying a decision leaves one without
+// actions; after one that says Replan it takes a second one.
 //
 // A cluster that is present has exactly one ForeignCluster: the one that a user
 // wrote for its ID, or else one that the agent creates under the name of the ID.
-// Only the latter is ever deleted, and not while its spec.join is true.
+// Only the latter is ever deleted, and only when nobody wants to join it, or the
+// peer has been away for so long that its peering was undone.
+//
+// Actions come in this order: what the ledger must know first; what discovery
+// found; what is wanted; what grants something to the peer; decisions about what
+// it asks and offers; what shows all that; what takes away. So nothing is shown
+// that is not so yet, and nothing is taken away while it is still shown.
 func Plan(obs Observed, now time.Time) Decision {
-	own, others := obs.sort()
-	var plan []Action
-	for _, fc := range others {
-		plan = append(plan, statusActions(obs, fc, now)...)
+	f := weigh(obs, now)
+	d := Decision{Actions: f.actions(), Replan: f.intent.replan || f.incoming.endedHere, Hold: f.holds()}
+	if f.RequestsKnown {
+		f.remoteOutgoing(&d.Remote)
+		f.remoteIncoming(&d.Remote)
+		d.TearingDown = f.finalizers() && !f.outgoing.keep && !f.undone()
 	}
-	switch {
-	case own == nil:
-		if len(others) == 0 && !obs.nameTaken() && obs.present() {
-			spec := discoveredSpec(obs.Peer, &api.ForeignCluster{})
-			status, _ := discoveredStatus(obs, &api.ForeignCluster{}, now)
-			plan = append(plan,
-				Action{Kind: Create, Name: string(obs.ID), Spec: &spec},
-				Action{Kind: UpdateStatus, Name: string(obs.ID), Status: &status})
-		}
-	case own.DeletionTimestamp != nil:
-		// Somebody deletes it; once it is gone, it is created again if need be.
-	case !own.Spec.Join && (obs.gone() || len(others) > 0):
-		plan = append(plan, Action{Kind: Delete, Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion})
-	default:
-		if obs.present() {
-			if spec := discoveredSpec(obs.Peer, own); !spec.shownBy(own) {
-				plan = append(plan, Action{Kind: UpdateSpec, Name: own.Name, UID: own.UID, Spec: &spec})
+	if d.Remote.Contact {
+		d.Remote.Target = f.target()
+	}
+	d.Again = f.again(d.TearingDown)
+	return d
+}
+
+func (f *facts) actions() []Action {
+	plan := append(f.intent.tells, f.endActions()...)
+	plan = append(plan, f.discoveryActions()...)
+	if f.RequestsKnown {
+		plan = append(plan, f.intentActions()...)
+		plan = append(plan, f.grantActions()...)
+		plan = append(plan, f.consumeActions()...)
+		plan = append(plan, f.serveActions()...)
+		for _, fc := range f.live() {
+			if !f.goes(fc) {
+				plan = append(plan, f.showActions(fc)...)
 			}
 		}
-		plan = append(plan, statusActions(obs, own, now)...)
+		plan = append(plan, f.unconsumeActions()...)
+		plan = append(plan, f.unserveActions()...)
+		plan = append(plan, f.revokeActions()...)
 	}
-	return Decision{Actions: plan}
+	return append(plan, f.removeActions()...)
 }
 
-func (obs Observed) present() bool {
-	return obs.Peer != nil && obs.Peer.Phase == peer.PhasePresent
-}
-
-// gone reports whether the cluster is known not to be there.
-func (obs Observed) gone() bool { return obs.unseen() && (obs.Peer != nil || obs.Settled) }
-
-// unseen reports whether nothing was seen of the cluster, for whatever reason.
-func (obs Observed) unseen() bool { return obs.Peer == nil || obs.Peer.Phase == peer.PhaseLost }
-
-// sort returns the object that the agent created for the cluster, nil when there
-// is none, and the objects that others wrote for it and do not delete.
-func (obs Observed) sort() (own *api.ForeignCluster, others []*api.ForeignCluster) {
-	for _, fc := range obs.Objects {
+// discoveryActions returns what makes the objects show what was discovered.
+func (f *facts) discoveryActions() []Action {
+	var plan []Action
+	for _, fc := range f.live() {
 		switch {
-		case fc.ClusterID() != string(obs.ID):
-		case fc.Name == string(obs.ID) && fc.CreatedByAgent():
-			own = fc
-		case fc.DeletionTimestamp == nil:
-			others = append(others, fc)
+		case fc == f.own && f.creating:
+			spec := discoveredSpec(f.Peer, &api.ForeignCluster{})
+			status, _ := discoveredStatus(f.Observed, &api.ForeignCluster{}, f.now)
+			plan = append(plan, Action{Kind: Create, Name: fc.Name, Spec: &spec}, Action{Kind: UpdateStatus, Name: fc.Name, Status: &status})
+			continue
+		case f.goes(fc):
+			continue
+		case fc == f.own && f.present():
+			if spec := discoveredSpec(f.Peer, fc); !spec.shownBy(fc) {
+				plan = append(plan, Action{Kind: UpdateSpec, Name: fc.Name, UID: fc.UID, Spec: &spec})
+			}
+		}
+		plan = append(plan, statusActions(f.Observed, fc, f.now)...)
+	}
+	return plan
+}
+
+// grantActions returns what the peer needs here.
+func (f *facts) grantActions() []Action {
+	var plan []Action
+	if want, have := f.secret, f.Secret; want != nil && want != have {
+		plan = append(plan, Action{Kind: ApplySecret, Name: SecretName(f.ID), Secret: want})
+	}
+	if want, have := f.access, f.Access; want != nil && (have == nil || *want != *have) {
+		plan = append(plan, Action{Kind: ApplyAccess, Name: string(f.ID), Access: want})
+	}
+	return plan
+}
+
+// revokeActions takes from the peer what it needs no longer.
+func (f *facts) revokeActions() []Action {
+	var plan []Action
+	if f.secret == nil && f.Secret != nil {
+		plan = append(plan, Action{Kind: DeleteSecret, Name: SecretName(f.ID)})
+	}
+	if f.access == nil && f.Access != nil {
+		plan = append(plan, Action{Kind: DeleteAccess, Name: string(f.ID)})
+	}
+	return plan
+}
+
+// removeActions lets objects go: those that somebody deletes, and those that the
+// agent made for a cluster that is not there any more.
+func (f *facts) removeActions() []Action {
+	var plan []Action
+	for _, fc := range append(f.live(), f.leaving...) {
+		goes := f.goes(fc)
+		version := ""
+		if goes {
+			version = fc.ResourceVersion
+		}
+		if f.releases(fc) {
+			plan = append(plan, Action{Kind: RemoveFinalizer, Name: fc.Name, UID: fc.UID, ResourceVersion: version})
+		}
+		if goes {
+			plan = append(plan, Action{Kind: Delete, Name: fc.Name, UID: fc.UID, ResourceVersion: version})
 		}
 	}
-	return own, others
+	return plan
 }
 
-// nameTaken reports whether a ForeignCluster that is not about this cluster, or
-// is being deleted, has its ID as name, so that none can be created for it.
-func (obs Observed) nameTaken() bool {
-	for _, fc := range obs.Objects {
-		if fc.Name == string(obs.ID) && (fc.ClusterID() != string(obs.ID) || fc.DeletionTimestamp != nil) {
-			return true
-		}
-	}
-	return false
-}
-
-// blocked reports whether the cluster ought to have a ForeignCluster and cannot
-// have one before a person makes room for it.
-func (obs Observed) blocked() bool {
-	own, others := obs.sort()
-	if own != nil || len(others) > 0 || !obs.present() || !obs.nameTaken() {
-		return false
-	}
-	for _, fc := range obs.Objects {
-		if fc.DeletionTimestamp != nil {
-			return false // it makes room by itself
-		}
-	}
-	return true
-}
-
-// discoveredSpec returns what fc's spec is to show. What the peer does not say
-// stays as it is.
-func discoveredSpec(p *peer.Peer, fc *api.ForeignCluster) DiscoveredSpec {
-	var name string
-	if fc.Spec.ClusterIdentity != nil {
-		name = fc.Spec.ClusterIdentity.ClusterName
-	}
-	found := cmp.Or(api.DiscoveryType(p.Source), api.DiscoveryLAN)
-	return DiscoveredSpec{
-		Labels:          api.AgentLabels(found),
-		ClusterIdentity: api.ClusterIdentity{ClusterID: string(p.ID), ClusterName: cmp.Or(p.Name, name)},
-		Namespace:       cmp.Or(p.Namespace, fc.Spec.Namespace),
-		DiscoveryType:   found,
-		AuthURL:         cmp.Or(p.URL, fc.Spec.AuthURL),
-	}
-}
-
-func (s DiscoveredSpec) shownBy(fc *api.ForeignCluster) bool {
-	for key, value := range s.Labels {
-		if fc.Labels[key] != value {
-			return false
-		}
-	}
-	return fc.Spec.ClusterIdentity != nil && *fc.Spec.ClusterIdentity == s.ClusterIdentity &&
-		fc.Spec.Namespace == s.Namespace && fc.Spec.DiscoveryType == s.DiscoveryType && fc.Spec.AuthURL == s.AuthURL
-}
-
-func statusActions(obs Observed, fc *api.ForeignCluster, now time.Time) []Action {
-	status, known := discoveredStatus(obs, fc, now)
-	if !known || status.shownBy(fc) {
-		return nil
-	}
-	return []Action{{Kind: UpdateStatus, Name: fc.Name, UID: fc.UID, Status: &status}}
-}
-
-// discoveredStatus returns what fc's status is to show, and false when nothing
-// is known that it could show.
-func discoveredStatus(obs Observed, fc *api.ForeignCluster, now time.Time) (DiscoveredStatus, bool) {
-	status := DiscoveredStatus{Fingerprint: fc.Status.Fingerprint, TTL: fc.Status.TTL}
-	if p := obs.Peer; p != nil {
-		status.Fingerprint = cmp.Or(p.Fingerprint.String(), status.Fingerprint)
-		status.TTL = cmp.Or(int64(p.TTL/time.Second), status.TTL)
-	}
-	reachable := api.Condition{Type: api.ConditionReachable}
+// holds reports whether there is a peering that needs the peer to be checked even
+// when discovery lost it.
+func (f *facts) holds() bool {
 	switch {
-	case obs.gone():
-		// An object by hand for a cluster that nobody has ever seen is not lost.
-		if obs.Peer == nil && fc.Condition(api.ConditionReachable) == nil {
-			return DiscoveredStatus{}, false
-		}
-		reachable.Status, reachable.Reason, reachable.Message = api.ConditionFalse, ReasonLost, "The cluster is not seen any more."
-	case obs.unseen() || obs.Peer.Phase == peer.PhaseUnverified:
-		return DiscoveredStatus{}, false
-	case obs.present():
-		reachable.Status, reachable.Reason, reachable.Message = api.ConditionTrue, ReasonAnswers, "The endpoint answers."
-	default:
-		reachable.Status, reachable.Reason = api.ConditionFalse, ReasonChecksFailed
-		reachable.Message = cmp.Or(obs.Peer.Reason, "The endpoint does not answer.")
-	}
-	wanted := []api.Condition{reachable}
-	if status.Fingerprint != "" {
-		wanted = append(wanted, api.Condition{
-			Type: api.ConditionVerified, Status: api.ConditionTrue, Reason: ReasonKeyProven,
-			Message: "The endpoint proved to hold the key with this fingerprint.",
-		})
-	}
-	if obs.Peer != nil && obs.Peer.Conflict != nil {
-		c := obs.Peer.Conflict
-		wanted = append(wanted, api.Condition{
-			Type: api.ConditionConflict, Status: api.ConditionTrue, Reason: ReasonOtherKey,
-			Message: "Another key claims this cluster ID: " + c.Fingerprint.String() + " at " + c.Addr +
-				". Two clusters were cloned from one disk, or one pretends to be the other.",
-		})
-	}
-	for _, c := range wanted {
-		status.Conditions = append(status.Conditions, carryOver(c, fc.Condition(c.Type), now))
-	}
-	return status, true
-}
-
-// carryOver returns the condition to show, given the one shown until now. The
-// transition time moves only with the status, and an observation whose wording
-// alone differs (one check failed with a timeout, the next one with a refusal)
-// is the same observation.
-func carryOver(next api.Condition, shown *api.Condition, now time.Time) api.Condition {
-	if shown == nil || shown.Status != next.Status {
-		next.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-		return next
-	}
-	next.LastTransitionTime = shown.LastTransitionTime
-	if shown.Reason == next.Reason && (next.Type != api.ConditionConflict || sameKey(next.Message, shown.Message)) {
-		next.Message = shown.Message
-	}
-	return next
-}
-
-// sameKey reports whether two messages of a conflict name the same key.
-func sameKey(a, b string) bool {
-	a, _, _ = strings.Cut(a, " at ")
-	b, _, _ = strings.Cut(b, " at ")
-	return a == b
-}
-
-func (s DiscoveredStatus) shownBy(fc *api.ForeignCluster) bool {
-	if fc.Status.Fingerprint != s.Fingerprint || fc.Status.TTL != s.TTL {
+	case f.lost:
 		return false
+	case !f.RequestsKnown:
+		return f.trusted && (f.intent.wanted || f.Standing.LastJoined || f.Standing.LastServed)
 	}
-	for _, c := range s.Conditions {
-		shown := fc.Condition(c.Type)
-		if shown == nil || shown.Status != c.Status || shown.Reason != c.Reason || shown.Message != c.Message {
-			return false
-		}
-	}
-	return len(s.Conditions) == discoveredConditions(fc)
+	return f.outgoing.keep || f.outgoing.undo || f.trusted && (f.incoming.stays || f.incoming.missing)
 }
 
-// discoveredConditions counts the conditions of fc that discovery owns.
-func discoveredConditions(fc *api.ForeignCluster) int {
-	n := 0
-	for _, t := range []string{api.ConditionReachable, api.ConditionVerified, api.ConditionConflict} {
-		if fc.Condition(t) != nil {
-			n++
+// target is where the peer is and the key that it must hold.
+func (f *facts) target() endpoint.Target {
+	t := endpoint.Target{ID: f.ID}
+	if f.Standing.Pin != nil {
+		t.Fingerprint = f.Standing.Pin.Fingerprint
+	}
+	if f.Peer != nil {
+		t.Addrs, t.URL = slices.Clone(f.Peer.Addrs), f.Peer.URL
+	}
+	if t.URL == "" && f.decider != nil {
+		t.URL = f.decider.Spec.AuthURL
+	}
+	return t
+}
+
+// again returns after how long time alone changes the decision, 0 for never.
+func (f *facts) again(tearingDown bool) time.Duration {
+	var again time.Duration
+	if tearingDown {
+		again = max(undoFor-f.TearingDown, time.Millisecond)
+	}
+	if !f.lost && !f.Reachable() && f.LostAfter > 0 && f.holds() {
+		if left := max(f.LostAfter-f.Away, time.Millisecond); again == 0 || left < again {
+			again = left
 		}
 	}
-	return n
+	return again
 }

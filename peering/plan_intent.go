@@ -1,0 +1,199 @@
+package peering
+
+import (
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+// intent is what is wanted of the peer, and by whom.
+type intent struct {
+	// wanted: we are to consume the peer's resources.
+	wanted bool
+	// join is what spec.join of the decider is to be. It differs from wanted while
+	// the peer is blocked, or while there is no object.
+	join bool
+	// trustMode is what spec.trustMode is to be.
+	trustMode api.TrustMode
+	// connect is Standing.Connect, or what it will be once the ledger was told.
+	connect Wish
+	// tells are what the ledger is to be told first.
+	tells []Action
+	// replan: what the ledger makes of it is not known beforehand.
+	replan bool
+	// trustEdited: what spec.trustMode is to be depends on the ledger's answer.
+	trustEdited bool
+	// hangUp: somebody deleted the object of a peering, and meant it.
+	hangUp bool
+	// ended is why the provider ended our consuming its resources just now, "" when
+	// it did not.
+	ended string
+}
+
+// edited reports whether a person set the field since the ledger was told of an
+// edit the last time.
+func (o Owner) edited(stamp string) bool {
+	return o.Manager != "" && o.Manager != ManagerIntent && o.Stamp != stamp
+}
+
+// intend finds out what is wanted. People's edits of the object that counts go
+// before what the ledger remembers, once each.
+func (f *facts) intend() intent {
+	in := intent{connect: f.Standing.Connect, trustMode: trustModeOf(f.Standing)}
+	if !f.RequestsKnown {
+		in.join = in.connect == WishYes || in.connect == WishNone && f.decider != nil && f.decider.Spec.Join
+		in.wanted = in.join && !f.Standing.Blocked
+		return in
+	}
+	joinEdited := false
+	if fc := f.decider; fc != nil && !f.creating {
+		owners := f.Owners[fc.Name]
+		if o := owners.TrustMode; o.edited(f.Standing.TrustStamp) {
+			// A fingerprint that cannot be read is none: then nothing can be trusted.
+			shown, _ := peer.ParseFingerprint(fc.Status.Fingerprint)
+			in.tells = append(in.tells, f.tell(TellTrustEdited, Tell{Mode: fc.Spec.TrustMode, Shown: shown, By: o.Manager, Stamp: o.Stamp}))
+			in.trustEdited, in.replan = true, true
+		}
+		if o := owners.Join; o.edited(f.Standing.JoinStamp) {
+			in.tells = append(in.tells, f.tell(TellJoinEdited, Tell{On: fc.Spec.Join, By: o.Manager, Stamp: o.Stamp}))
+			joinEdited, in.replan, in.connect = true, true, WishNo
+			if fc.Spec.Join {
+				in.connect = WishYes
+			}
+		}
+	}
+	for _, fc := range f.leaving {
+		if fc.Spec.Join && (f.decider == nil || !f.decider.Spec.Join) {
+			in.hangUp = true
+			if in.connect != WishNo {
+				in.tells = append(in.tells, f.tell(TellHungUp, Tell{By: "whoever deleted ForeignCluster " + fc.Name}))
+				in.connect = WishNo
+			}
+		}
+	}
+	in.settle(f)
+	if reason := f.endedByProvider(); in.wanted && f.trusted && !joinEdited && reason != "" {
+		in.tells = append(in.tells, f.tell(TellEndedByProvider, Tell{Reason: reason}))
+		in.ended, in.connect = reason, WishNo
+		in.settle(f)
+	}
+	return in
+}
+
+// settle derives what is wanted from the wish.
+func (in *intent) settle(f *facts) {
+	switch in.connect {
+	case WishYes:
+		// While an object that somebody deleted is on its way out, it is too late.
+		in.join = f.decider != nil || len(f.leaving) == 0
+	case WishNo:
+		in.join = false
+	case WishNone:
+		in.join = f.decider != nil && f.decider.Spec.Join
+	}
+	in.wanted = in.join && !f.Standing.Blocked
+}
+
+// endedByProvider says why the provider ended the peering that we have or ask
+// for; "" when it did not, or when a person asked again since.
+func (f *facts) endedByProvider() string {
+	if f.decider == nil || f.Standing.Anew > f.Begun {
+		return ""
+	}
+	shown, heard := f.shown.Status.Outgoing, f.heard()
+	// Only a request that was seen there can have been ended: what the provider
+	// says about the one before is from the time before.
+	if heard != nil && heard.Request == nil && heard.Ended != "" && shown.RemotePeeringRequestName != "" {
+		return sentence(heard.Ended)
+	}
+	if shown.Joined && f.Advertisement == nil && f.OfferDeleted == DeletedByPeer {
+		if heard != nil && heard.Request != nil && heard.Request.Phase == api.RequestRefused && heard.Request.Message != "" {
+			return sentence(heard.Request.Message)
+		}
+		return "The provider withdrew its offer."
+	}
+	return ""
+}
+
+// trustModeOf is the decision about a key as spec.trustMode says it.
+func trustModeOf(s Standing) api.TrustMode {
+	switch {
+	case s.Distrusted:
+		return api.TrustUntrusted
+	case s.Pin != nil:
+		return api.TrustTrusted
+	}
+	return api.TrustUnknown
+}
+
+// intentActions returns what makes the objects say what is wanted.
+func (f *facts) intentActions() []Action {
+	var plan []Action
+	for _, fc := range f.leaving {
+		// Once it says so, nobody is told a second time.
+		if f.intent.hangUp && fc.Spec.Join {
+			plan = append(plan, f.applyIntent(fc, false, fc.Spec.TrustMode))
+		}
+	}
+	for _, fc := range f.live() {
+		if f.goes(fc) {
+			continue
+		}
+		join, trustMode := fc.Spec.Join, f.intent.trustMode
+		if fc == f.decider {
+			join = f.intent.join
+		}
+		if f.intent.trustEdited || trustMode == api.TrustUnknown && fc.Spec.TrustMode == "" {
+			trustMode = fc.Spec.TrustMode
+		}
+		if join != fc.Spec.Join || trustMode != fc.Spec.TrustMode {
+			plan = append(plan, f.applyIntent(fc, join, trustMode))
+		}
+	}
+	return plan
+}
+
+// applyIntent sets the two fields as given. What is as it should be, and is not
+// ours, stays whoever's it is.
+func (f *facts) applyIntent(fc *api.ForeignCluster, join bool, trustMode api.TrustMode) Action {
+	var in Intent
+	owners := f.Owners[fc.Name]
+	if join != fc.Spec.Join || owners.Join.Manager == ManagerIntent {
+		in.Join = &join
+	}
+	if trustMode != fc.Spec.TrustMode || owners.TrustMode.Manager == ManagerIntent {
+		in.TrustMode = &trustMode
+	}
+	return Action{Kind: ApplyIntent, Name: fc.Name, UID: fc.UID, Intent: &in}
+}
+
+// doomed reports whether fc, which the agent made, is to go: the peer is not
+// there any more, or somebody has an object of their own for it.
+func (f *facts) doomed(fc *api.ForeignCluster) bool {
+	if fc != f.own || f.creating || fc.DeletionTimestamp != nil {
+		return false
+	}
+	if !f.RequestsKnown {
+		return !fc.Spec.Join && !hasFinalizer(fc) && (f.gone() || len(f.others) > 0)
+	}
+	join := fc.Spec.Join
+	if fc == f.decider {
+		join = f.intent.join
+	}
+	switch {
+	case !join:
+		return f.gone() || len(f.others) > 0
+	case fc != f.decider:
+		return !f.intent.join
+	}
+	// It comes back with the peer, if that is remembered.
+	return f.lost && !f.present() && (hasFinalizer(fc) || f.intent.connect == WishYes)
+}
+
+// goes reports whether this plan deletes fc: not before its peering is undone.
+func (f *facts) goes(fc *api.ForeignCluster) bool {
+	return f.doomed(fc) && (!hasFinalizer(fc) || f.releases(fc))
+}
+
+func (f *facts) tell(kind ActionKind, t Tell) Action {
+	return Action{Kind: kind, Name: string(f.ID), Tell: &t}
+}

@@ -1,0 +1,119 @@
+package peering
+
+// The types of the conditions on a ForeignCluster that tell how peering stands.
+const (
+	// ConditionTrusted: the key that the cluster holds is trusted to be its own.
+	ConditionTrusted = "Trusted"
+	// ConditionOutgoingPeering: we consume the cluster's resources. It is absent as
+	// long as nobody ever wanted to.
+	ConditionOutgoingPeering = "OutgoingPeering"
+	// ConditionIncomingPeering: the cluster consumes ours. It is absent as long as it
+	// never asked to.
+	ConditionIncomingPeering = "IncomingPeering"
+)
+
+// The reasons of the condition Trusted.
+const (
+	// ReasonPersonDecided: a person compared the verification code, or said so.
+	ReasonPersonDecided = "PersonDecided"
+	// ReasonInvited: a one-time invite named the key, or its bearer held it.
+	ReasonInvited = "Invited"
+	// ReasonFleetCertified: the configured fleet CA certified the key.
+	ReasonFleetCertified = "FleetCertified"
+	// ReasonConfigured: a [[peer]] entry of the configuration names the key.
+	ReasonConfigured = "Configured"
+	// ReasonSystemRoots: the system's certificate authorities vouch for the name at
+	// which the key was found.
+	ReasonSystemRoots = "SystemRoots"
+	// ReasonOpenPolicy: the configuration trusts whoever comes first.
+	ReasonOpenPolicy = "OpenPolicy"
+	// ReasonNotDecided: nobody decided yet.
+	ReasonNotDecided = "NotDecided"
+	// ReasonDistrusted: a person said that the key is not to be trusted.
+	ReasonDistrusted = "Distrusted"
+	// ReasonAnotherKey: the cluster's ID is shown with a key that is not the trusted
+	// one.
+	ReasonAnotherKey = "OtherKey"
+)
+
+// The reasons of the conditions OutgoingPeering and IncomingPeering that both
+// have. The condition is True only with ReasonJoined, and while something fails
+// that the peering survives.
+const (
+	// ReasonJoined: the request is accepted, and so is the offer.
+	ReasonJoined = "Joined"
+	// ReasonRefused: the provider refused the request.
+	ReasonRefused = "Refused"
+	// ReasonBlocked: a person blocked the cluster here.
+	ReasonBlocked = "Blocked"
+	// ReasonUnknown: this cluster's API server does not answer, so that nothing is
+	// known. It is never shown on an object.
+	ReasonUnknown = "Unknown"
+
+	// ReasonLost, of the discovered conditions, is used as well: the cluster was
+	// away for longer than discovery.lost_after, and what belonged to the peering was
+	// removed here.
+)
+
+// The other reasons of the condition OutgoingPeering.
+const (
+	// ReasonAwaitingTrust: the cluster is to be joined, and its key is not trusted.
+	// Nothing is sent before it is.
+	ReasonAwaitingTrust = "AwaitingTrust"
+	// ReasonAwaitingPeer: the cluster does not answer.
+	ReasonAwaitingPeer = "AwaitingPeer"
+	// ReasonAsking: the cluster is being asked.
+	ReasonAsking = "Asking"
+	// ReasonAwaitingAcceptance: a person has to accept us at the provider.
+	ReasonAwaitingAcceptance = "AwaitingAcceptance"
+	// ReasonAwaitingOffer: the provider accepted us, and has not offered anything yet.
+	ReasonAwaitingOffer = "AwaitingOffer"
+	// ReasonOffered: there is an offer that cannot be accepted.
+	ReasonOffered = "Offered"
+	// ReasonDisconnected: we do not want to consume the cluster's resources (any
+	// more).
+	ReasonDisconnected = "Disconnected"
+	// ReasonEndedByProvider: the provider ended it. A person has to connect again.
+	ReasonEndedByProvider = "EndedByProvider"
+	// ReasonProviderDown: the provider's agent answers, and its API server does not.
+	ReasonProviderDown = "ProviderDown"
+)
+
+// The other reasons of the condition IncomingPeering.
+const (
+	// ReasonAwaitingDecision: a person has to accept the request here.
+	ReasonAwaitingDecision = "AwaitingDecision"
+	// ReasonAwaitingConsumer: the request is accepted, and the consumer has not
+	// accepted our offer yet.
+	ReasonAwaitingConsumer = "AwaitingConsumer"
+	// ReasonNothingToOffer: the request is accepted, and what this cluster has to
+	// offer is not known yet.
+	ReasonNothingToOffer = "NothingToOffer"
+	// ReasonConsumerAway: the request is accepted, and the consumer does not answer.
+	ReasonConsumerAway = "ConsumerAway"
+	// ReasonConsumerDown: the consumer's agent answers, and its API server does not.
+	ReasonConsumerDown = "ConsumerDown"
+	// ReasonRequestMissing: the request that was accepted is not there, and it is not
+	// known yet who took it away.
+	ReasonRequestMissing = "RequestMissing"
+	// ReasonEnded: the peering was ended on this side.
+	ReasonEnded = "Ended"
+	// ReasonWithdrawn: the consumer withdrew its request.
+	ReasonWithdrawn = "Withdrawn"
+)
+
+// The conditions of the modules in a ForeignCluster's status.
+const (
+	// ConditionIdentityStored, of module authentication: the cluster's key is trusted
+	// and its certificate is kept in a Secret.
+	ConditionIdentityStored = "IdentityStored"
+	// ConditionAvailable, of modules networking and offloading: this version of the
+	// agent can do it.
+	ConditionAvailable = "Available"
+	// ReasonStored: the identity is in the Secret that caDataRef names.
+	ReasonStored = "Stored"
+	// ReasonNotStored: the certificate of the cluster was not seen yet.
+	ReasonNotStored = "NotStored"
+	// ReasonNotInThisVersion: a later version of the agent does it.
+	ReasonNotInThisVersion = "NotInThisVersion"
+)

@@ -1,0 +1,82 @@
+package peering
+
+import (
+	"cmp"
+
+	"liqo.io/agent/api"
+)
+
+// incomingVerdict says how the peer's consuming our resources stands.
+func (f *facts) incomingVerdict(in incoming) *verdict {
+	switch {
+	case in.drop != "":
+		return no(in.dropReason, in.drop)
+	case in.endedHere:
+		return no(ReasonEnded, "Somebody deleted its PeeringRequest at the provider.")
+	case in.missing:
+		return no(ReasonRequestMissing, "The request that was accepted is not there. What the consumer says about it is awaited.")
+	case in.serves:
+		return f.servingVerdict(in)
+	case in.decision != nil && in.decision.Phase == api.RequestRefused:
+		return no(ReasonRefused, cmp.Or(in.decision.Message, "The request is refused."))
+	case in.stays:
+		message := "Somebody has to decide about its request: liqo-agent peers accept " + f.called()
+		if f.Standing.Code != "" && !f.trusted {
+			message += ". Both sides show the code " + f.Standing.Code
+		}
+		return no(ReasonAwaitingDecision, message)
+	}
+	return f.endedIncomingVerdict()
+}
+
+// servingVerdict is for a request that is accepted.
+func (f *facts) servingVerdict(in incoming) *verdict {
+	heard := f.heard()
+	down := f.Remote.State != nil && heard == nil
+	switch {
+	case in.joined && !f.Reachable():
+		message := "The peering is established, but the cluster does not answer at the moment."
+		if f.LostAfter > 0 {
+			message += " It is kept for " + f.LostAfter.String() + "."
+		}
+		return yes(ReasonConsumerAway, message)
+	case in.joined && down:
+		return yes(ReasonConsumerDown, "The peering is established, but the API server of the consumer does not answer at the moment.")
+	case in.joined:
+		return yes(ReasonJoined, "The request is accepted, and the consumer accepted our offer.")
+	case !f.Reachable():
+		return no(ReasonConsumerAway, "The request is accepted, but the cluster does not answer.")
+	case f.denied():
+		return no(ReasonAwaitingConsumer, "The request is accepted, but the consumer does not let this cluster in at the moment.")
+	case down:
+		return no(ReasonConsumerDown, "The request is accepted, but the API server of the consumer does not answer.")
+	case f.Offer == nil:
+		return no(ReasonNothingToOffer, "The request is accepted. What this cluster has to offer is not known yet.")
+	case heard != nil && heard.Advertisement != nil && heard.Advertisement.Status == api.AdvertisementRefused:
+		return no(ReasonAwaitingConsumer, "The consumer did not accept our offer: "+cmp.Or(sentence(heard.Advertisement.Message), "it did not say why."))
+	}
+	return no(ReasonAwaitingConsumer, "The request is accepted, and the consumer has not accepted our offer yet.")
+}
+
+// endedIncomingVerdict is for when there is no request; nil when there never was
+// one.
+func (f *facts) endedIncomingVerdict() *verdict {
+	shown := f.shown.Condition(ConditionIncomingPeering)
+	if shown == nil && !f.Standing.LastServed {
+		return nil
+	}
+	heard := f.heard()
+	switch {
+	case f.Standing.Blocked:
+		return no(ReasonBlocked, "The consumer is blocked here.")
+	case f.Standing.Ended != "":
+		return no(ReasonEnded, sentence(f.Standing.Ended))
+	case shown != nil && (shown.Reason == ReasonEnded || shown.Reason == ReasonWithdrawn || shown.Reason == ReasonLost):
+		return no(shown.Reason, shown.Message)
+	case f.lost && f.RequestDeleted != DeletedByPeer:
+		return no(ReasonLost, "The consumer has been away for longer than "+f.LostAfter.String()+".")
+	case f.RequestDeleted == DeletedByPeer, heard != nil && !heard.Consumes:
+		return no(ReasonWithdrawn, "The consumer does not want it any more.")
+	}
+	return no(ReasonEnded, "There is no request any more.")
+}
