@@ -102,17 +102,11 @@ func decodeIdentity(body []byte) (peer.Identity, error) {
 	if raw.ID == nil || raw.Name == nil || raw.Namespace == nil {
 		return peer.Identity{}, fmt.Errorf("leaves clusterId, clusterName or guestNamespace out of %s", PathIDs)
 	}
-	id, err := peer.ParseClusterID(*raw.ID)
-	if err == nil {
-		_, err = peer.ParseClusterName(*raw.Name)
+	identity := peer.Identity{ClusterID: peer.ClusterID(*raw.ID), ClusterName: *raw.Name, GuestNamespace: *raw.Namespace}
+	if err := checkIdentity(identity); err != nil {
+		return peer.Identity{}, err
 	}
-	if err == nil {
-		_, err = peer.ParseNamespace(*raw.Namespace)
-	}
-	if err != nil {
-		return peer.Identity{}, fmt.Errorf("has an unusable identity: %w", err)
-	}
-	return peer.Identity{ClusterID: id, ClusterName: *raw.Name, GuestNamespace: *raw.Namespace}, nil
+	return identity, nil
 }
 
 // limitedReader is io.LimitedReader with an error of its own, so that too much

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +27,8 @@ const (
 	maxInterim = 4
 	// maxRetryAfter is the longest wait that an answer can ask for.
 	maxRetryAfter = time.Hour
-	// maxRefusal bounds the sentence of a Refusal in characters.
-	maxRefusal = 1024
+	// maxSaid bounds a sentence that a peer says, in characters.
+	maxSaid = 1024
 )
 
 // Request is a call to a peer's endpoint. All that this package knows may be
@@ -275,38 +274,12 @@ func (r Response) Refusal() Refusal {
 	}
 	// A body that is something else leaves the fields empty, or some of them.
 	_ = json.Unmarshal(r.Body, &said)
-	refusal := Refusal{Error: readable(said.Error)}
+	refusal := Refusal{Error: readable(said.Error), Reason: word(said.Reason)}
 	if refusal.Error == "" {
 		refusal.Error = readable(said.Message)
 	}
 	if refusal.Error == "" {
 		refusal.Error = strings.TrimSpace(fmt.Sprintf("the peer answers with HTTP status %d %s", r.Status, http.StatusText(r.Status)))
 	}
-	if len(said.Reason) <= 64 && !strings.ContainsFunc(said.Reason, func(c rune) bool { return c > unicode.MaxASCII || !unicode.IsLetter(c) }) {
-		refusal.Reason = said.Reason
-	}
 	return refusal
-}
-
-// readable makes words from the network fit for a terminal and a log line.
-func readable(s string) string {
-	var b strings.Builder
-	n, gap := 0, false
-	for _, c := range s {
-		if unicode.IsSpace(c) || !unicode.IsPrint(c) {
-			gap = n > 0
-			continue
-		}
-		if n == maxRefusal {
-			b.WriteString("...")
-			break
-		}
-		if gap {
-			b.WriteByte(' ')
-			gap = false
-		}
-		b.WriteRune(c)
-		n++
-	}
-	return b.String()
 }

@@ -355,7 +355,7 @@ func TestSlowIsNotDead(t *testing.T) {
 	cfg := &tls.Config{GetCertificate: b.issuer.GetCertificate, MinVersion: tls.VersionTLS13}
 	var conns atomic.Int32
 	addr := listenRaw(t, "127.0.0.1", func(raw net.Conn) {
-		_ = raw.(*net.TCPConn).SetReadBuffer(2048)
+		_ = raw.(*net.TCPConn).SetReadBuffer(16384)
 		c := tls.Server(raw, cfg)
 		first := conns.Add(1) == 1
 		r := bufio.NewReader(c)
@@ -526,7 +526,7 @@ func TestRefusal(t *testing.T) {
 		{500, `{"error":7,"message":"so"}`, Refusal{Error: "so"}},
 		{500, `[]`, Refusal{Error: "the peer answers with HTTP status 500 Internal Server Error"}},
 		{400, `{"error":"a\u001b[31m b\n\n c\u202e  ","reason":"rm -rf"}`, Refusal{Error: "a [31m b c"}},
-		{400, `{"error":"` + strings.Repeat("ä", 5000) + `"}`, Refusal{Error: strings.Repeat("ä", maxRefusal) + "..."}},
+		{400, `{"error":"` + strings.Repeat("ä", 5000) + `"}`, Refusal{Error: strings.Repeat("ä", maxSaid) + "..."}},
 	} {
 		if got := (Response{Status: tc.status, Body: []byte(tc.body)}).Refusal(); got != tc.want {
 			t.Errorf("%d %.50s: %+v", tc.status, tc.body, got)

@@ -1,0 +1,92 @@
+package endpoint
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+
+	"liqo.io/agent/api"
+)
+
+const stateText = `{"identity":{"clusterId":"a","clusterName":"b","guestNamespace":"liqo"},"kubernetes":true,` +
+	`"request":{"uid":"u","phase":"Accepted","message":"fine","spec":{"clusterIdentity":{"clusterID":"b","clusterName":"B"}}},` +
+	`"ended":"","consumes":true,"advertisement":{"uid":"v","status":"","spec":{"clusterId":"b","timestamp":"2026-01-01T00:00:00Z","timeToLive":"2026-01-01T06:00:00Z"}},"advertisementWelcome":true}`
+
+func TestAnswer(t *testing.T) {
+	for _, tc := range []struct {
+		body string
+		want Answer // zero: an error
+	}{
+		{`{"auth":"Accepted","reason":"Trusted","message":"come in"}`, Answer{api.AuthAccepted, ReasonTrusted, "come in"}},
+		{`{"auth":"Pending","reason":"two words","message":"a\nb\u001b"}`, Answer{api.AuthPending, "", "a b"}},
+		{`{"auth":"EmptyRefused"}`, Answer{Auth: api.AuthEmptyRefused}},
+		{`{"auth":"Refused"}`, Answer{Auth: api.AuthRefused}},
+		{`{"auth":"accepted?"}`, Answer{}},
+		{`{}`, Answer{}},
+		{`[]`, Answer{}},
+		{``, Answer{}},
+		{`{"auth":"Accepted","x":"` + strings.Repeat("x", maxAnswerBody) + `"}`, Answer{}},
+	} {
+		got, err := Response{Status: 200, Body: []byte(tc.body)}.Answer()
+		if got != tc.want || (err != nil) != (tc.want == Answer{}) {
+			t.Errorf("%.60s: %+v, %v", tc.body, got, err)
+		}
+	}
+}
+
+func TestState(t *testing.T) {
+	s, err := Response{Body: []byte(stateText)}.State()
+	if err != nil || s.Request.Phase != api.RequestAccepted || s.Request.Spec.ClusterIdentity.ClusterName != "B" || !s.Consumes ||
+		!s.AdvertisementWelcome || s.Advertisement.Spec.TimeToLive.Hour() != s.Advertisement.Spec.Timestamp.Add(6*3600e9).Hour() {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	s, err = Response{Body: []byte(strings.Replace(stateText, `"kubernetes":true`, `"kubernetes":false`, 1))}.State()
+	if err != nil || s.Identity.ClusterID != "a" || s.Request != nil || s.Advertisement != nil || s.Consumes || s.AdvertisementWelcome {
+		t.Errorf("unknown, but believed: %+v, %v", s, err)
+	}
+	if s, err := (Response{Body: []byte(strings.Replace(stateText, `"Accepted"`, `""`, 1))}).State(); err != nil || s.Request.Phase != api.RequestPending {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, bad := range []string{
+		"", "{}", "[]", strings.Replace(stateText, `"Accepted"`, `"Perhaps"`, 1), strings.Replace(stateText, `"status":""`, `"status":"Perhaps"`, 1),
+		strings.Replace(stateText, `"a"`, `"../a"`, 1), strings.Replace(stateText, `"b"`, `"\u001b"`, 1), strings.Replace(stateText, `"liqo"`, `""`, 1),
+		strings.Replace(stateText, "fine", strings.Repeat("x", maxState), 1),
+	} {
+		if s, err := (Response{Body: []byte(bad)}).State(); err == nil {
+			t.Errorf("%.80s: %+v", bad, s)
+		}
+	}
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte(stateText))
+	f.Add([]byte(`{"auth":"Pending","reason":"R","message":"m"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		said := []string{}
+		if s, err := (Response{Body: body}).State(); err == nil {
+			said = append(said, s.Ended, s.Identity.ClusterName)
+			if s.Request != nil {
+				said = append(said, s.Request.Reason, s.Request.Message, s.Request.UID)
+			}
+			if s.Advertisement != nil {
+				said = append(said, s.Advertisement.Message, s.Advertisement.UID)
+			}
+			again, err := json.Marshal(s)
+			if err != nil {
+				t.Skip("a time that cannot be written")
+			}
+			if _, err := (Response{Body: again}).State(); err != nil && len(again) <= maxState {
+				t.Errorf("not read again: %v", err)
+			}
+		}
+		if a, err := (Response{Body: body}).Answer(); err == nil {
+			said = append(said, a.Reason, a.Message)
+		}
+		for _, text := range said {
+			if len(text) > 4*maxSaid+3 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+				t.Errorf("not for people: %q", text)
+			}
+		}
+	})
+}
