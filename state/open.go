@@ -35,14 +35,15 @@ var sqliteMagic = []byte("SQLite format 3\x00")
 
 func suspectName(path string) string { return path + ".suspect" }
 func buildName(path string) string   { return path + ".new" }
+func upgradeName(path string) string { return path + ".upgrade" }
 
 // Open opens the database at path for reading and writing, and creates it and
 // its directory when there is none. The caller is then the only writer.
 //
 // The errors to expect wrap ErrLocked, ErrNewerSchema, ErrReadOnly or ErrFull
-// and leave the file as it was. A full disk is one at the very first start
-// only: later everything can be read, and each change says ErrFull until there
-// is space. A damaged file is no error: it is set aside
+// and leave the file as it was. A full disk is one at the very first start, and
+// at the first start of an agent with a newer schema, only: later everything
+// can be read, and each change says ErrFull until there is space. A damaged file is no error: it is set aside
 // under a name of its own, what can be read of it is carried over into a new
 // one, and Recovered tells.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
@@ -91,7 +92,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 // remember fills a store in memory with what can be read at path. That nothing
 // can is no error: memory is where one goes when the disk fails.
 func (s *Store) remember(ctx context.Context, path string) error {
-	from, err := OpenReadOnly(ctx, path)
+	from, err := openReadOnly(ctx, path, true) // to migrate it takes a disk
 	if err != nil {
 		s.logger.Debug("the state in memory begins empty", "error", err)
 		return nil
@@ -102,8 +103,10 @@ func (s *Store) remember(ctx context.Context, path string) error {
 
 // open does Open's work under the lock.
 func (s *Store) open(ctx context.Context, all []migration) error {
-	if err := removeAll(buildName(s.path)); err != nil { // of an agent that died while making it
-		return err
+	for _, name := range []string{buildName(s.path), upgradeName(s.path)} { // of an agent that died while making them
+		if err := removeAll(name); err != nil {
+			return err
+		}
 	}
 	found, err := inspect(s.path)
 	if err == nil && !found {
@@ -171,32 +174,42 @@ func (s *Store) openSound(ctx context.Context, all []migration, params string) (
 	if err != nil {
 		return nil, nil, err
 	}
-	if err = s.verify(ctx, conn, all); err == nil {
-		err = migrate(ctx, conn, s.path, all)
-	}
+	have, err := s.verify(ctx, conn, all)
 	if err != nil {
 		return nil, nil, errors.Join(err, hangUp(db, conn))
 	}
-	return db, conn, nil
+	if have == schemaVersion(all) {
+		return db, conn, nil
+	}
+	// The log of the old file must never meet the new one.
+	_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err = errors.Join(err, hangUp(db, conn)); err == nil {
+		err = s.upgrade(ctx, all)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return dialWriter(ctx, s.path, params)
 }
 
-func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) error {
-	have, err := userVersion(ctx, conn)
-	if err != nil {
-		return err
+// verify checks that the file is a sound database of ours and returns its
+// schema version.
+func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) (have int, err error) {
+	if have, err = userVersion(ctx, conn); err != nil {
+		return 0, err
 	}
 	app, err := pragmaInt(ctx, conn, "application_id")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if app != applicationID {
-		return fmt.Errorf("%s is a database of another program: set state.dir to another place", s.path)
+		return 0, fmt.Errorf("%s is a database of another program: set state.dir to another place", s.path)
 	}
 	if want := schemaVersion(all); have > want {
-		return newerSchema(s.path, have, want)
+		return 0, newerSchema(s.path, have, want)
 	}
 	if have < 1 { // a file gets its name when its schema is complete
-		return finding(fmt.Sprintf("its schema version is %d", have))
+		return 0, finding(fmt.Sprintf("its schema version is %d", have))
 	}
 	_, err = os.Stat(suspectName(s.path))
 	suspect := err == nil
@@ -207,13 +220,10 @@ func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) err
 	} else {
 		err = statErr
 	}
-	if err != nil {
-		return err
+	if err == nil && suspect {
+		err = os.Remove(suspectName(s.path))
 	}
-	if suspect {
-		return os.Remove(suspectName(s.path))
-	}
-	return nil
+	return have, err
 }
 
 // create makes the first database. It gets its name when it is complete.

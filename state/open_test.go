@@ -257,7 +257,9 @@ func fill(t testing.TB, path string) {
 	}
 	must(t, s.Apply(t.Context(), c))
 	for i := range 10 {
-		must(t, s.UpdatePreferences(t.Context(), peer.ClusterID(fmt.Sprintf("peer-%04d", i)), func(p *Preferences) { p.Blocked, p.Alias = Yes, fmt.Sprint("alias ", i) }))
+		id := peer.ClusterID(fmt.Sprintf("peer-%04d", i))
+		must(t, s.SetRuling(t.Context(), id, testRuling(id)))
+		must(t, s.AddInvite(t.Context(), testInvite(i)))
 	}
 	must(t, s.Close())
 }
@@ -320,9 +322,12 @@ func TestDamage(t *testing.T) {
 					t.Errorf("ClusterID = %q, %v", id, err)
 				}
 				for i := range 10 {
-					p, err := s.Preferences(t.Context(), peer.ClusterID(fmt.Sprintf("peer-%04d", i)))
-					if want := (Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i)}); err != nil || p != want {
-						t.Errorf("preferences %d = %+v, %v", i, p, err)
+					id := peer.ClusterID(fmt.Sprintf("peer-%04d", i))
+					if r, err := s.Ruling(t.Context(), id); err != nil || r != testRuling(id) {
+						t.Errorf("ruling %d = %+v, %v", i, r, err)
+					}
+					if invite, found, err := s.Invite(t.Context(), testInvite(i).ID); err != nil || !found || invite != testInvite(i) {
+						t.Errorf("invite %d = %+v, %v", i, invite, err)
 					}
 				}
 			}
@@ -434,7 +439,8 @@ func FuzzOpen(f *testing.F) {
 	s := open(f, sound, Options{})
 	must(f, s.SetClusterID(f.Context(), "me", "test"))
 	must(f, s.Apply(f.Context(), killChange(1)))
-	must(f, s.SetAlias(f.Context(), killPeer(1), "x"))
+	must(f, s.SetRuling(f.Context(), killPeer(1), testRuling(killPeer(1))))
+	must(f, s.AddInvite(f.Context(), testInvite(1)))
 	must(f, s.Close())
 	good, err := os.ReadFile(sound)
 	must(f, err)
@@ -456,7 +462,13 @@ func FuzzOpen(f *testing.F) {
 		_, _ = s.Peers(t.Context())
 		_, _ = s.Sightings(t.Context(), killPeer(1))
 		_, _ = s.History(t.Context(), HistoryQuery{})
-		_, _ = s.Preferences(t.Context(), killPeer(1))
+		rulings, _ := s.Rulings(t.Context())
+		for id, r := range rulings {
+			if want := testRuling(killPeer(1)).Pin; r.Pin.ID != "" && r.Pin.ID != id {
+				t.Errorf("%s has the pin of %s, want at most %s", id, r.Pin.ID, want.ID)
+			}
+		}
+		_, _ = s.Invites(t.Context())
 		_ = s.Apply(t.Context(), killChange(2))
 		_, _ = s.Prune(t.Context(), 0)
 		_ = s.Close()

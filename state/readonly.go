@@ -24,15 +24,20 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
+	return openReadOnly(ctx, path, false)
+}
+
+// openReadOnly is OpenReadOnly, of files of an older schema, too, if asked.
+func openReadOnly(ctx context.Context, path string, older bool) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	s, err := openReader(ctx, path)
+	s, err := openReader(ctx, path, older)
 	if code(err) == sqlite3.SQLITE_CANTOPEN {
 		// An agent that stops takes its write-ahead log along, perhaps just
 		// between our look at it and SQLite's.
-		s, err = openReader(ctx, path)
+		s, err = openReader(ctx, path, older)
 	}
 	if err != nil {
 		return nil, explainReader(err, path)
@@ -40,7 +45,7 @@ func OpenReadOnly(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
-func openReader(ctx context.Context, path string) (*Store, error) {
+func openReader(ctx context.Context, path string, older bool) (*Store, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
@@ -57,7 +62,7 @@ func openReader(ctx context.Context, path string) (*Store, error) {
 	}
 	s := &Store{path: path, readOnly: true, now: time.Now, logger: slog.New(slog.DiscardHandler), lock: lock}
 	if s.db, s.conn, err = dial(ctx, path, params); err == nil {
-		if err = checkReadable(ctx, s); err == nil {
+		if err = checkReadable(ctx, s, older); err == nil {
 			return s, nil
 		}
 		err = errors.Join(err, hangUp(s.db, s.conn))
@@ -68,7 +73,7 @@ func openReader(ctx context.Context, path string) (*Store, error) {
 	return nil, err
 }
 
-func checkReadable(ctx context.Context, s *Store) error {
+func checkReadable(ctx context.Context, s *Store, older bool) error {
 	all, err := builtinMigrations()
 	if err != nil {
 		return err
@@ -82,7 +87,7 @@ func checkReadable(ctx context.Context, s *Store) error {
 		return newerSchema(s.path, have, want)
 	case have < 1:
 		return finding(fmt.Sprintf("its schema version is %d", have))
-	case have < want:
+	case have < want && !older:
 		return &fault{kind: ErrOlderSchema, text: fmt.Sprintf(
 			"state database %s has schema %d, this liqo-agent reads schema %d: start the agent once, it brings the file up to date", s.path, have, want)}
 	}

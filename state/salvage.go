@@ -3,12 +3,14 @@ package state
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"liqo.io/agent/peer"
@@ -16,7 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// salvaged are the tables, most precious first, parents before children.
+// salvaged are all tables, most precious first, parents before children.
 var salvaged = []string{"identity", "trust", "preferences", "invites", "peerings", "peers", "endpoints", "sightings", "events"}
 
 // salvage carries over into conn, an empty database, every row of the damaged
@@ -29,31 +31,48 @@ func salvage(ctx context.Context, path string, conn *sql.Conn) (map[string]int, 
 	}
 	kept := map[string]int{}
 	err = func() error {
-		// A file that fails as it is may still be readable with a sound first
-		// page: that page holds the header and the list of tables, and is the
-		// same in every database of one schema.
-		for _, transplant := range []bool{false, true} {
-			file := filepath.Join(dir, fmt.Sprintf("copy-%t", transplant))
-			for _, suffix := range []string{"", "-wal"} { // -shm is rebuilt from -wal
-				if err := copyFile(path+suffix, file+suffix); err != nil {
-					return err
-				}
-			}
-			if transplant {
-				if err := transplantFirstPage(ctx, file); err != nil {
-					return err
-				}
-			}
-			if err := salvageFrom(ctx, file, conn, kept); err != nil {
+		if err := attempt(ctx, path, filepath.Join(dir, "copy"), nil, conn, kept); err != nil || kept["identity"] > 0 {
+			return err
+		}
+		// A file that fails as it is may still be readable with a sound list of
+		// tables. That list is the same in every database of one schema, and
+		// which schema it was, the lost pages knew.
+		all, err := builtinMigrations()
+		if err != nil {
+			return err
+		}
+		for v := len(all); v > 0; v-- {
+			if err := attempt(ctx, path, filepath.Join(dir, fmt.Sprintf("copy-%d", v)), all[:v], conn, kept); err != nil {
 				return err
-			}
-			if kept["identity"] > 0 {
-				return nil
 			}
 		}
 		return nil
 	}()
 	return kept, errors.Join(err, os.RemoveAll(dir))
+}
+
+// attempt salvages what it can from a copy of the file at path, with the list of
+// tables that schema makes, if it is not nil.
+func attempt(ctx context.Context, path, file string, schema []migration, conn *sql.Conn, kept map[string]int) error {
+	if err := copyDatabase(path, file); err != nil {
+		return err
+	}
+	if schema != nil {
+		if err := transplantSchema(ctx, file, schema); err != nil {
+			return err
+		}
+	}
+	return salvageFrom(ctx, file, conn, kept)
+}
+
+// copyDatabase copies a database that nobody writes.
+func copyDatabase(from, to string) error {
+	for _, suffix := range []string{"", "-wal"} { // -shm is rebuilt from -wal
+		if err := copyFile(from+suffix, to+suffix); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func salvageFrom(ctx context.Context, file string, to *sql.Conn, kept map[string]int) error {
@@ -85,6 +104,12 @@ func salvageTable(ctx context.Context, from, to *sql.Conn, table string) (int, e
 	columns, err := tableColumns(ctx, to, table)
 	if err != nil {
 		return 0, err
+	}
+	if have, err := tableColumns(ctx, from, table); err == nil { // an older schema has fewer, or not even the table
+		columns = slices.DeleteFunc(columns, func(c string) bool { return !slices.Contains(have, c) })
+	}
+	if len(columns) == 0 {
+		return 0, nil
 	}
 	list := strings.Join(columns, ", ")
 	insert := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (%s)", table, list, strings.TrimSuffix(strings.Repeat("?, ", len(columns)), ", "))
@@ -151,40 +176,59 @@ func tableColumns(ctx context.Context, conn *sql.Conn, table string) ([]string, 
 	return columns, err
 }
 
-// transplantFirstPage overwrites the first page of file with that of an empty
-// database of our schema.
-func transplantFirstPage(ctx context.Context, file string) error {
+// transplantSchema overwrites the list of tables in file with that of an empty
+// database of the given schema. Where the tables begin agrees, because Open
+// builds every database by the same steps, upgraded ones included.
+func transplantSchema(ctx context.Context, file string, schema []migration) error {
 	donor := file + ".donor"
-	all, err := builtinMigrations()
-	if err != nil {
-		return err
-	}
-	db, built, err := buildFile(ctx, donor, all)
+	db, built, err := buildFile(ctx, donor, schema)
 	if err != nil {
 		return err
 	}
 	if err := hangUp(db, built); err != nil {
 		return err
 	}
-	page := make([]byte, pageSize)
-	d, err := os.Open(donor)
+	pages, err := os.ReadFile(donor)
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // only read
-	if _, err := io.ReadFull(d, page); err != nil {
-		return err
-	}
-	// The page count of the donor is not that of the patient. SQLite takes it
-	// from the file's size when the counters at 24 and 92 differ.
-	copy(page[24:28], []byte{0, 0, 0, 1})
-	copy(page[92:96], []byte{0, 0, 0, 0})
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(page, 0)
-	return errors.Join(err, f.Close())
+	for _, n := range schemaPages(pages) {
+		page := pages[(n-1)*pageSize : n*pageSize]
+		if n == 1 {
+			// The page count of the donor is not that of the patient. SQLite takes
+			// it from the file's size when the counters at 24 and 92 differ.
+			copy(page[24:28], []byte{0, 0, 0, 1})
+			copy(page[92:96], []byte{0, 0, 0, 0})
+		}
+		if _, err := f.WriteAt(page, int64(n-1)*pageSize); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	return f.Close()
+}
+
+// schemaPages returns the numbers of the pages of a sound database that hold
+// its list of tables: page 1 and, when the list is long, those that it points
+// to (SQLite's file format, section 1.6).
+func schemaPages(database []byte) []int {
+	const (
+		header       = 100 // of the database, before that of page 1
+		interiorTree = 0x05
+	)
+	numbers := []int{1}
+	if database[header] != interiorTree {
+		return numbers
+	}
+	cells := int(binary.BigEndian.Uint16(database[header+3:]))
+	for i := range cells {
+		cell := binary.BigEndian.Uint16(database[header+12+2*i:])
+		numbers = append(numbers, int(binary.BigEndian.Uint32(database[cell:])))
+	}
+	return append(numbers, int(binary.BigEndian.Uint32(database[header+8:])))
 }
 
 // copyFile copies a file; a missing one is left missing.
