@@ -204,6 +204,13 @@ func TestDamagedOlder(t *testing.T) {
 // TestDamagedAfterUpgrade: where the tables of an upgraded file begin is known.
 func TestDamagedAfterUpgrade(t *testing.T) {
 	path := schema1(t)
+	db, conn, err := dialWriter(t.Context(), path, shared)
+	must(t, err)
+	for range 200 { // so that there are pages behind those that tables begin at
+		_, err := conn.ExecContext(t.Context(), "INSERT INTO events (at, cluster_id, kind, detail) VALUES (1, 'p', 'lost', ?)", strings.Repeat("x", 200))
+		must(t, err)
+	}
+	must(t, hangUp(db, conn))
 	s := open(t, path, Options{})
 	want := testRuling("peer-0003")
 	must(t, s.SetRuling(t.Context(), "peer-0003", want))
