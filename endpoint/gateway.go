@@ -3,6 +3,7 @@ package endpoint
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -130,14 +131,13 @@ func (g *Gateway) send(ctx context.Context, w http.ResponseWriter, id peer.Clust
 		return lostUpstream(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	return pass(w, resp)
+	return pass(ctx, w, resp)
 }
 
 // request makes the request for the API server, of which every part is ours.
 func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward) (*http.Request, error) {
-	target := *base
-	target.Path = strings.TrimSuffix(base.Path, "/") + out.path
-	target.RawPath, target.RawQuery, target.Fragment = "", out.query, ""
+	target := base.JoinPath(out.path)
+	target.RawQuery, target.Fragment = out.query, ""
 	var body io.Reader
 	if out.body != nil {
 		body = bytes.NewReader(out.body)
@@ -158,8 +158,9 @@ func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward)
 	return req, nil
 }
 
-// pass answers w with resp, as far as that makes sense to a peer.
-func pass(w http.ResponseWriter, resp *http.Response) *refusal {
+// pass answers w with resp, as far as that makes sense to a peer. ctx is that of
+// the request.
+func pass(ctx context.Context, w http.ResponseWriter, resp *http.Response) *refusal {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
 		// It is the agent that was not let in; the peer has proven who it is.
@@ -170,13 +171,18 @@ func pass(w http.ResponseWriter, resp *http.Response) *refusal {
 		return badUpstream("an answer that is too large")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxGatewayAnswer+1))
+	if err == nil {
+		// When ctx ends, the other side may end its answer in good order, but early,
+		// before the connection is closed here.
+		err = ctx.Err()
+	}
 	if err != nil {
 		return lostUpstream(err)
 	}
 	if len(body) > maxGatewayAnswer {
 		return badUpstream("an answer that is too large")
 	}
-	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "application/json" || !json.Valid(body) {
 		// Not an answer about objects: the API server is starting, lacks the
 		// resource's definition, or something stands in front of it.
 		return badUpstream(fmt.Sprintf("status %d without JSON", resp.StatusCode))

@@ -1,0 +1,469 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// apiServer records what reaches it and answers as it is told.
+type apiServer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	seen    []string // everything of every request, in a fixed form
+	deleted []string
+	down    bool
+	answer  http.HandlerFunc
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	a := &apiServer{}
+	a.answer = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"x"}`)
+	}
+	a.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("upstream: %v", err)
+		}
+		var header bytes.Buffer
+		_ = r.Header.WriteSubset(&header, map[string]bool{"Accept-Encoding": true, "Content-Length": true}) // sorted
+		a.mu.Lock()
+		a.seen = append(a.seen, fmt.Sprintf("%s %s\n%s\n%s", r.Method, r.RequestURI, strings.ReplaceAll(header.String(), "\r\n", "\n"), body))
+		answer := a.answer
+		a.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *apiServer) gateway(t *testing.T, path string) *Gateway {
+	base, err := url.Parse(a.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewGateway(GatewayConfig{
+		Upstream: func() (Upstream, bool) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return Upstream{Base: base, Transport: a.Client().Transport}, !a.down
+		},
+		DeletedByPeer: func(id peer.ClusterID, resource string) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.deleted = append(a.deleted, fmt.Sprintf("%s %s before %d", id, resource, len(a.seen)))
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+func (a *apiServer) answering(f http.HandlerFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answer = f
+}
+
+func (a *apiServer) taken() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	seen := a.seen
+	a.seen = nil
+	return seen
+}
+
+const whoAsks = "Impersonate-Group: liqo:peers\nImpersonate-User: liqo:cluster:b\nUser-Agent: liqo-agent-gateway\n"
+
+func patch(path, body, header string) string {
+	return fmt.Sprintf("PATCH %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/apply-patch+yaml\r\nContent-Length: %d\r\n%s\r\n%s", path, len(body), header, body)
+}
+
+// What a peer may send arrives as it has to, and nothing of its header does.
+func TestGatewayForwards(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s := home.servePeers(t, pin(other), a.gateway(t, ""), nil)
+	const hostile = "Impersonate-User: system:admin\r\nImpersonate-Group: system:masters\r\nimpersonate-uid: 0\r\nImpersonate-Extra-scopes: x\r\n" +
+		"X-Remote-User: admin\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-x: y\r\nAuthorization: Bearer x\r\nCookie: a=b\r\n" +
+		"X-Forwarded-For: 127.0.0.1\r\nForwarded: for=1\r\nX-Real-Ip: 1\r\nVia: x\r\nConnection: Impersonate-User, X-Remote-User\r\n" +
+		"Accept: application/vnd.kubernetes.protobuf\r\nAccept-Encoding: br\r\nX-HTTP-Method-Override: DELETE\r\nX-Original-Url: /metrics\r\n" +
+		"Range: bytes=0-1\r\nIf-Match: x\r\nUser-Agent: kube-controller-manager\r\nTe: trailers\r\nKubectl-Command: x\r\nAudit-Id: x\r\nOrigin: x\r\n"
+	with := func(request, header string) string {
+		return strings.Replace(request, "Host: x\r\n", "Host: kubernetes.default\r\n"+header, 1)
+	}
+	options := `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`
+	for name, tc := range map[string]struct{ request, want string }{
+		"get":    {get(ownRequest), "GET /apis/discovery.liqo.io/v1alpha1/peeringrequests/b\nAccept: application/json\n" + whoAsks + "\n"},
+		"delete": {strings.Replace(get(ownAdvert), "GET", "DELETE", 1), "DELETE /apis/sharing.liqo.io/v1alpha1/advertisements/b\nAccept: application/json\nContent-Type: application/json\n" + whoAsks + "\n" + options},
+		"patch":  {patch(ownRequest, requestBody, ""), "PATCH /apis/discovery.liqo.io/v1alpha1/peeringrequests/b?fieldManager=liqo-peer&force=true\nAccept: application/json\nContent-Type: application/apply-patch+yaml\n" + whoAsks + "\n" + requestBody},
+	} {
+		for kind, request := range map[string]string{"plain": tc.request, "hostile": with(tc.request, hostile)} {
+			got := visit(t, s, other).send(request)
+			if got.status != http.StatusOK || got.body != `{"kind":"x"}` {
+				t.Errorf("%s %s: %+v", kind, name, got)
+			}
+			if seen := a.taken(); !slices.Equal(seen, []string{tc.want}) {
+				t.Errorf("%s %s arrived as\n%s\nnot\n%s", kind, name, strings.Join(seen, "\n---\n"), tc.want)
+			}
+		}
+	}
+	// The server asks for a body that is announced.
+	v := visit(t, s, other)
+	head, body, _ := strings.Cut(patch(ownRequest, requestBody, "Expect: 100-continue\r\n"), "\r\n\r\n")
+	if got := v.send(head + "\r\n\r\n"); got.status != http.StatusContinue {
+		t.Errorf("%+v", got)
+	}
+	if got := v.send(body); got.status != http.StatusOK || len(a.taken()) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestGatewayBasePath(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s := home.servePeers(t, pin(other), a.gateway(t, "/k8s/clusters/c%2Fx/?x=y"), nil)
+	visit(t, s, other).send(get(ownRequest))
+	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "GET /k8s/clusters/c%2Fx/apis/discovery.liqo.io/v1alpha1/peeringrequests/b\n") {
+		t.Errorf("%q", seen)
+	}
+}
+
+// What a peer may not send never arrives. The bodies and paths of
+// TestAllowListBodies and TestAllowListPaths need no connection; these do.
+func TestGatewayRefuses(t *testing.T) {
+	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	thief := newBox(t, idB)
+	a := newAPIServer(t)
+	l := pin(other, third)
+	s := home.servePeers(t, l, a.gateway(t, ""), nil)
+	big := strings.Replace(requestBody, "mill", strings.Repeat("m", maxGatewayBody), 1)
+	raw := func(method, path, header, body string) string {
+		return method + " " + path + " HTTP/1.1\r\nHost: x\r\n" + header + "\r\n" + body
+	}
+	const apply = "Content-Type: application/apply-patch+yaml\r\n"
+	chunks := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(requestBody), requestBody)
+	for _, tc := range []struct {
+		name    string
+		from    *box
+		request string
+		status  int // 0: the connection just ends
+		reason  string
+	}{
+		{"another's request", third, get(ownRequest), 403, ReasonNotPermitted},
+		{"another's advertisement", third, strings.Replace(get(ownAdvert), "GET", "DELETE", 1), 403, ReasonNotPermitted},
+		{"a stolen ID", thief, get(ownRequest), 403, ReasonNotTrusted},
+		{"no certificate", nil, get(ownRequest), 401, ReasonNoCertificate},
+		{"a list", other, get("/kube/apis/discovery.liqo.io/v1alpha1/peeringrequests"), 403, ReasonNotPermitted},
+		{"a watch", other, get(ownRequest + "?watch=true"), 403, ReasonNotPermitted},
+		{"secrets", other, get("/kube/api/v1/secrets"), 403, ReasonNotPermitted},
+		{"dots", other, get("/kube/apis/discovery.liqo.io/v1alpha1/peeringrequests/b/../c"), 403, ReasonNotPermitted},
+		{"escapes", other, get("/kube/apis/discovery.liqo.io/v1alpha1/peeringrequests/%62"), 403, ReasonNotPermitted},
+		{"dots before", other, get("/x/../kube/api"), 404, ReasonNoSuchPath},
+		{"to a proxy", other, get("https://127.0.0.1:6443/api"), 404, ReasonNoSuchPath},
+		{"to a proxy, and a known path", other, get("https://127.0.0.1:6443" + ownRequest), 404, ReasonNoSuchPath},
+		{"bad escapes", other, get("/kube/%zz"), 400, ""},
+		{"space in the path", other, "GET /kube/a b HTTP/1.1\r\nHost: x\r\n\r\n", 400, ""},
+		{"a port", other, "CONNECT 127.0.0.1:6443 HTTP/1.1\r\nHost: x\r\n\r\n", 404, ReasonNoSuchPath},
+		{"POST", other, raw("POST", ownRequest, apply+"Content-Length: 0\r\n", ""), 405, ReasonBadRequest},
+		{"PUT", other, raw("PUT", ownRequest, apply+"Content-Length: 0\r\n", ""), 405, ReasonBadRequest},
+		{"upgrade", other, raw("GET", ownRequest, "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n", ""), 403, ReasonNotPermitted},
+		{"websocket", other, raw("GET", ownRequest, "Connection: keep-alive, upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n", ""), 403, ReasonNotPermitted},
+		{"upgrade to HTTP/2", other, raw("GET", ownRequest, "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n", ""), 403, ReasonNotPermitted},
+		{"HTTP/2", other, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 404, ReasonNoSuchPath},
+		{"strategic merge patch", other, strings.Replace(patch(ownRequest, requestBody, ""), "apply-patch+yaml", "strategic-merge-patch+json", 1), 415, ReasonBadRequest},
+		{"JSON patch", other, strings.Replace(patch(ownRequest, "[]", ""), "apply-patch+yaml", "json-patch+json", 1), 415, ReasonBadRequest},
+		{"two types", other, patch(ownRequest, requestBody, "Content-Type: application/json-patch+json\r\n"), 415, ReasonBadRequest},
+		{"finalizers", other, patch(ownRequest, strings.Replace(requestBody, `"name":"b"`, `"name":"b","finalizers":["x"]`, 1), ""), 403, ReasonNotPermitted},
+		{"too large", other, patch(ownRequest, big, ""), 413, ReasonBadRequest},
+		{"no length", other, raw("PATCH", ownRequest, apply+"Transfer-Encoding: chunked\r\n", chunks), 411, ReasonBadRequest},
+		{"length and chunks", other, raw("PATCH", ownRequest, apply+"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", chunks), 411, ReasonBadRequest},
+		{"chunks twice", other, raw("PATCH", ownRequest, apply+"Transfer-Encoding: chunked, chunked\r\n", chunks), 501, ""},
+		{"chunks in disguise", other, raw("PATCH", ownRequest, apply+"Content-Length: 4\r\nTransfer-Encoding: xchunked\r\n", chunks), 501, ""},
+		{"two lengths", other, raw("PATCH", ownRequest, apply+"Content-Length: 4\r\nContent-Length: 5\r\n", "xxxxx"), 400, ""},
+		{"negative length", other, raw("PATCH", ownRequest, apply+"Content-Length: -1\r\n", ""), 400, ""},
+		{"GET with a body", other, raw("GET", ownRequest, "Content-Length: 2\r\n", "{}"), 400, ReasonBadRequest},
+		{"DELETE with options", other, raw("DELETE", ownRequest, "Content-Type: application/json\r\nContent-Length: 2\r\n", "{}"), 400, ReasonBadRequest},
+		{"DELETE with chunks", other, raw("DELETE", ownRequest, "Transfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400, ReasonBadRequest},
+		{"unfinished body", other, raw("PATCH", ownRequest, apply+"Content-Length: 5000\r\n", requestBody), 408, ReasonFailed},
+	} {
+		v := visit(t, s, tc.from)
+		if tc.status == http.StatusRequestTimeout {
+			_, _ = io.WriteString(v, tc.request)
+			_ = v.CloseWrite()
+			tc.request = ""
+		}
+		got := v.send(tc.request)
+		if got.status != tc.status || got.Reason != tc.reason {
+			t.Errorf("%s: %d %s %v", tc.name, got.status, got.body, got.err)
+		}
+		if tc.reason != "" && (len(got.Error) < 8 || got.header.Get("Content-Type") != "application/json") {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+	}
+	// A second request in the body of the first is none.
+	v := visit(t, s, other)
+	got := v.send(raw("DELETE", ownRequest, fmt.Sprintf("Content-Length: %d\r\n", len(get(ownAdvert))), get(ownAdvert)))
+	if got.status != http.StatusBadRequest {
+		t.Errorf("%+v", got)
+	}
+	if got := v.send(""); got.err == nil {
+		t.Errorf("a second answer: %+v", got)
+	}
+	if seen := a.taken(); len(seen) != 0 {
+		t.Errorf("arrived:\n%s", strings.Join(seen, "\n---\n"))
+	}
+	if n := s.Stats().Refused[RefusedGateway]; n < 9 {
+		t.Errorf("%d were counted", n)
+	}
+	if len(a.deleted) != 0 {
+		t.Errorf("told of %q", a.deleted)
+	}
+}
+
+// The hook knows of a peer's deletion before the API server does.
+func TestGatewayTellsOfDeletions(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s := home.servePeers(t, pin(other), a.gateway(t, ""), nil)
+	v := visit(t, s, other)
+	for _, path := range []string{ownRequest, ownAdvert} {
+		v.send(get(path))
+		v.send(strings.Replace(get(path), "GET", "DELETE", 1))
+	}
+	if want := []string{"b peeringrequests before 1", "b advertisements before 3"}; !slices.Equal(a.deleted, want) {
+		t.Errorf("told of %q", a.deleted)
+	}
+}
+
+// What comes back of what the API server answers.
+func TestGatewayAnswers(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s := home.servePeers(t, pin(other), a.gateway(t, ""), nil)
+	v := visit(t, s, other)
+	status := func(code int, header ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			for i := 0; i < len(header); i += 2 {
+				w.Header().Set(header[i], header[i+1])
+			}
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"code":1}`)
+		}
+	}
+	large := func(n int, chunked bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if !chunked {
+				w.Header().Set("Content-Length", fmt.Sprint(n))
+			}
+			for range n / 1024 {
+				if _, err := io.WriteString(w, strings.Repeat("1", 1024)); err != nil {
+					return
+				}
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		answer http.HandlerFunc
+		status int
+		reason string // "": passed on
+		header string // what is passed on with it
+	}{
+		{"created", status(201), 201, "", ""},
+		{"not found", status(404), 404, "", ""},
+		{"forbidden", status(403), 403, "", ""},
+		{"conflict", status(409), 409, "", ""},
+		{"a warning", status(200, "Warning", `299 - "old"`, "Audit-Id", "x", "Set-Cookie", "a=b", "X-Kubernetes-Pf-Flowschema-Uid", "x", "Location", "/x"), 200, "", ""},
+		{"too many", status(429, "Retry-After", "7"), 429, "", "Retry-After: 7"},
+		{"strange advice", status(429, "Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT"), 429, "", ""},
+		{"long advice", status(503, "Retry-After", "999999999"), 503, "", ""},
+		{"charset", status(200, "Content-Type", "application/json; charset=utf-8"), 200, "", ""},
+		{"a megabyte", large(1<<20, true), 200, "", ""},
+
+		{"a redirect", status(307, "Location", "https://127.0.0.1:1/"), 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"not modified", status(304), 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"the agent is not let in", status(401), 503, ReasonNoAPIServer, "Retry-After: 5"},
+		{"no JSON", status(404, "Content-Type", "text/plain"), 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"a page", status(200, "Content-Type", "text/html"), 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"half a value", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"a":`)
+		}, 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"too large", large(1<<20+1024, true), 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"too large beforehand", large(1<<20+1024, false), 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"half an answer", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"a":`)
+		}, 503, ReasonNoAPIServer, "Retry-After: 5"},
+		{"upgraded", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "SPDY/3.1")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}, 502, ReasonNoAPIServer, "Retry-After: 5"},
+		{"breaks off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 503, ReasonNoAPIServer, "Retry-After: 5"},
+	} {
+		a.answering(tc.answer)
+		got := v.send(get(ownRequest))
+		if got.status != tc.status || got.Reason != tc.reason || got.err != nil {
+			t.Errorf("%s: %d %s, %.200s, %v", tc.name, got.status, got.Reason, got.body, got.err)
+		}
+		var header []string
+		for name, values := range got.header {
+			switch name {
+			case "Content-Length", "Date":
+			case "Content-Type":
+				if !slices.Equal(values, []string{"application/json"}) {
+					t.Errorf("%s: as %s", tc.name, values)
+				}
+			default:
+				header = append(header, name+": "+strings.Join(values, ","))
+			}
+		}
+		if strings.Join(header, ";") != tc.header {
+			t.Errorf("%s: header %q, not %q", tc.name, header, tc.header)
+		}
+	}
+	if n := len(a.taken()); n < 20 {
+		t.Errorf("%d requests arrived", n)
+	}
+	if refused := s.Stats().Refused; refused[RefusedUpstream] != 8 || refused[RefusedNoAPIServer] != 3 {
+		t.Errorf("%v", refused)
+	}
+}
+
+func TestGatewayWithoutAPIServer(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s := home.servePeers(t, pin(other), a.gateway(t, ""), func(s *Server) { s.times.gateway = 200 * time.Millisecond })
+	v := visit(t, s, other)
+	check := func(name string, status int, says string) {
+		t.Helper()
+		got := v.send(strings.Replace(get(ownRequest), "GET", "DELETE", 1))
+		if got.status != status || got.Reason != ReasonNoAPIServer || !strings.Contains(got.Error, says) || got.header.Get("Retry-After") != "5" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	a.mu.Lock()
+	a.down = true
+	a.mu.Unlock()
+	check("none", 503, "cannot be reached")
+	if len(a.deleted) != 0 {
+		t.Errorf("told of %q, which was not even sent", a.deleted)
+	}
+	a.mu.Lock()
+	a.down = false
+	a.mu.Unlock()
+	gone := make(chan struct{})
+	a.answering(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(gone)
+	})
+	check("too slow", 504, "in time")
+	<-gone // the request there is canceled
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	check("half and then too slow", 504, "in time")
+	a.Server.Close()
+	check("down", 503, "did not answer")
+	if n := len(s.limits.gateway.now()); n != 0 {
+		t.Errorf("%d are still under way", n)
+	}
+}
+
+// A peer with many requests under way does not keep the others out.
+func TestGatewayIsShared(t *testing.T) {
+	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	a := newAPIServer(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	a.answering(func(w http.ResponseWriter, _ *http.Request) {
+		entered <- struct{}{}
+		<-release
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{}")
+	})
+	s := home.servePeers(t, pin(other, third), a.gateway(t, ""), func(s *Server) {
+		s.limits.gateway = newSlots[peer.ClusterID](gatewayPerPeer, gatewayPerPeer+1)
+	})
+	answered := make(chan reaction)
+	begin := func(b *box) {
+		v := visit(t, s, b)
+		path := strings.Replace(ownRequest, "/b", "/"+string(b.identity.ClusterID), 1)
+		go func() { answered <- v.send(get(path)) }()
+		<-entered
+	}
+	for range gatewayPerPeer {
+		begin(other)
+	}
+	refused := func(b *box, path string) {
+		t.Helper()
+		got := visit(t, s, b).send(get(path))
+		if got.status != http.StatusTooManyRequests || got.Reason != ReasonBusy || got.header.Get("Retry-After") != "1" {
+			t.Errorf("%+v", got)
+		}
+	}
+	refused(other, ownRequest)
+	begin(third)
+	refused(third, strings.Replace(ownRequest, "/b", "/c", 1))
+	close(release)
+	for range gatewayPerPeer + 1 {
+		if got := <-answered; got.status != http.StatusOK {
+			t.Errorf("%+v", got)
+		}
+	}
+	if n := s.Stats().Refused[RefusedBusy]; n != 2 {
+		t.Errorf("%d were counted", n)
+	}
+}
+
+// A peer that goes away takes its request with it.
+func TestGatewayFollowsTheCaller(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	entered, ended := make(chan struct{}), make(chan struct{})
+	a.answering(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(ended)
+	})
+	s := home.servePeers(t, pin(other), a.gateway(t, ""), func(s *Server) { s.times.gateway = time.Hour })
+	v := visit(t, s, other)
+	if _, err := io.WriteString(v, get(ownRequest)); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	v.Close()
+	<-ended
+}
+
+// What a trusted peer should not even try is told to the log, a little of it.
+func TestGatewayTellsTheLog(t *testing.T) {
+	var out bytes.Buffer
+	g := NewGateway(GatewayConfig{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	r := httptest.NewRequestWithContext(context.Background(), "GET", "/kube/api/v1/secrets", nil)
+	r.RequestURI = "/kube/\x1b[2J" + strings.Repeat("x", 5000)
+	for range 100 {
+		g.complain(idB, r, notPermitted("no"))
+	}
+	if n := strings.Count(out.String(), "\n"); n != 5 || out.Len() > 5000 || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%d lines, %d bytes:\n%.2000s", n, out.Len(), &out)
+	}
+}
