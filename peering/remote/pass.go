@@ -1,0 +1,375 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+)
+
+// errInterrupted: something else is wanted now, or the end has come. It says
+// nothing about the peer.
+var errInterrupted = errors.New("interrupted")
+
+// memo is what one look at a peer leaves to the next.
+type memo struct {
+	asked     uint64            // the terms.ask that were answered
+	fresh     uint64            // the terms.fresh that were used up
+	token     [sha256.Size]byte // hash of the one that was answered for good
+	waits     int               // looks in a row that ended in having to wait
+	quick     bool              // the last failure was tried again quickly
+	stateSum  [sha256.Size]byte // of the body that Observed.State was read from
+	withdrawn Desired           // what the peer's agent was told to be gone
+	// The last State in which these were looked for did not have them, and nothing
+	// was written since.
+	requestGone, advertisementGone bool
+	// Objects that are not as they were written, although the peer's API server
+	// took them.
+	request *settled[api.PeeringRequestSpec]
+	offer   *settled[api.AdvertisementSpec]
+}
+
+// settled is what became of a spec that was written.
+type settled[T any] struct{ written, found T }
+
+// pass is one look at one peer. It belongs to one goroutine; seen and memo are
+// copies that become the entry's afterwards.
+type pass struct {
+	s       *Syncer
+	e       *entry
+	ctx     context.Context
+	version uint64
+	want    Desired
+	terms   terms
+	owes    bool // deletions are to be tried
+	seen    Observed
+	memo    memo
+
+	result       *endpoint.Result // of the last call that was answered
+	tokenUsed    bool
+	wroteRequest bool
+	wroteOffer   bool
+	waiting      time.Duration // the longest pause if the peer is waited for, 0 if it is not
+}
+
+// look does what is to be done with the peer now.
+func (p *pass) look() error {
+	if p.want.Ask && (p.memo.asked != p.terms.ask || p.seen.Asked == nil || p.seen.Asked.Auth != api.AuthAccepted) {
+		if err := p.ask(); err != nil {
+			return err
+		}
+		if p.seen.Asked.Auth != api.AuthAccepted {
+			if p.seen.Asked.Auth == api.AuthPending {
+				p.waiting = maxPersonPause
+			}
+			return nil
+		}
+	}
+	state, err := p.state()
+	if err != nil {
+		return err
+	}
+	if !state.Kubernetes {
+		if p.want.Request != nil || p.want.Advertisement != nil || p.owes {
+			p.waiting = maxPause
+		}
+		return p.withdraw()
+	}
+	changed, err := p.apply(state)
+	if changed {
+		// Also what was done before something failed is worth knowing.
+		again, stateErr := p.state()
+		if err == nil {
+			err = stateErr
+		}
+		if stateErr == nil && again.Kubernetes {
+			p.compare(again)
+		}
+	}
+	return err
+}
+
+// call sends one request, unless something else is wanted by now.
+func (p *pass) call(r endpoint.Request) (endpoint.Response, error) {
+	p.s.mu.Lock()
+	outdated := p.e.version != p.version
+	p.s.mu.Unlock()
+	if outdated || p.ctx.Err() != nil {
+		return endpoint.Response{}, errInterrupted
+	}
+	resp, err := p.s.cfg.Peers.Exchange(p.ctx, p.want.Target, r)
+	if err != nil {
+		if p.ctx.Err() != nil {
+			return endpoint.Response{}, errInterrupted
+		}
+		return endpoint.Response{}, err
+	}
+	p.result = &resp.Result
+	if ca := resp.Result.Shown.CA; ca != nil && !bytes.Equal(ca.Raw, p.seen.CA) {
+		p.seen.CA = bytes.Clone(ca.Raw)
+	}
+	return resp, nil
+}
+
+// ask asks to be let in.
+func (p *pass) ask() error {
+	ask := endpoint.Ask{Greeting: p.s.cfg.Greeting(), Fresh: p.want.Fresh}
+	if p.want.Token != "" && sha256.Sum256([]byte(p.want.Token)) != p.memo.token {
+		ask.Token = p.want.Token
+	}
+	r, err := post(endpoint.PathAsk, ask)
+	if err != nil {
+		return err
+	}
+	resp, err := p.call(r)
+	if err != nil {
+		return err
+	}
+	if no := refused(resp, "let us in"); no != nil {
+		// A peer that repeats the secret must not have us log it.
+		no.said.Error = cut(no.said.Error, ask.Token)
+		return no
+	}
+	answer, err := resp.Answer()
+	if err != nil {
+		return errors.New(cut("the peer "+err.Error(), ask.Token))
+	}
+	answer.Message = cut(answer.Message, ask.Token)
+	if ask.Token != "" && (answer.Auth == api.AuthAccepted || answer.Reason == endpoint.ReasonBadToken) {
+		p.memo.token = sha256.Sum256([]byte(ask.Token))
+		p.tokenUsed = true
+	}
+	p.seen.Asked = &answer
+	p.memo.asked = p.terms.ask
+	return nil
+}
+
+// state asks the peer what there is.
+func (p *pass) state() (*endpoint.State, error) {
+	r, err := post(endpoint.PathState, p.s.cfg.Greeting())
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.call(r)
+	if err != nil {
+		return nil, err
+	}
+	if no := refused(resp, "say what is between us"); no != nil {
+		return nil, no
+	}
+	// Most of the time it says what it said before.
+	if sum := sha256.Sum256(resp.Body); p.seen.State == nil || sum != p.memo.stateSum {
+		state, err := resp.State()
+		if err != nil {
+			return nil, fmt.Errorf("the peer %w", err)
+		}
+		if id := state.Identity.ClusterID; id != p.e.id {
+			return nil, fmt.Errorf("the peer says it is cluster %s, not %s", id, p.e.id)
+		}
+		p.seen.State, p.memo.stateSum = &state, sum
+	}
+	p.seen.At = time.Now()
+	state := p.seen.State
+	if state.Kubernetes {
+		p.memo.requestGone = p.want.RequestGone && state.Request == nil
+		p.memo.advertisementGone = p.want.AdvertisementGone && state.Advertisement == nil
+		p.memo.withdrawn = Desired{}
+	}
+	return state, nil
+}
+
+// withdraw says to the peer's agent what is owed, while its API server is down.
+func (p *pass) withdraw() error {
+	left := p.want.leftover(p.memo)
+	if !p.owes || left.equal(p.memo.withdrawn) {
+		return nil
+	}
+	r, err := post(endpoint.PathWithdraw, endpoint.Withdrawal{Request: left.RequestGone, Advertisement: left.AdvertisementGone, Reason: left.Reason})
+	if err != nil {
+		return err
+	}
+	resp, err := p.call(r)
+	if err != nil {
+		return err
+	}
+	if no := refused(resp, "take note of what we give up"); no != nil {
+		return no
+	}
+	p.memo.withdrawn = left
+	return nil
+}
+
+// apply makes our objects at the peer what they are to be, and reports whether it
+// wrote something. What fails with one does not keep the other from being tried.
+func (p *pass) apply(state *endpoint.State) (changed bool, err error) {
+	request, requestErr := p.applyRequest(state)
+	if errors.Is(requestErr, errInterrupted) {
+		return request, requestErr
+	}
+	offer, offerErr := p.applyOffer(state)
+	switch {
+	case requestErr == nil || errors.Is(offerErr, errInterrupted):
+		err = offerErr
+	case offerErr == nil:
+		err = requestErr
+	default:
+		err = fmt.Errorf("%w; and %w", requestErr, offerErr)
+	}
+	return request || offer, err
+}
+
+func (p *pass) applyRequest(state *endpoint.State) (changed bool, err error) {
+	switch want, there := p.want.Request, state.Request; {
+	case want != nil && there == nil:
+		if state.Ended != "" && !(p.want.Fresh && p.memo.fresh != p.terms.fresh) {
+			return false, nil // a person has to want it again
+		}
+	case want != nil:
+		if p.want.Fresh {
+			p.memo.fresh = p.terms.fresh
+		}
+		if sameRequest(*want, there.Spec) || p.memo.request.isSo(*want, there.Spec, sameRequest) {
+			return false, nil
+		}
+	case p.want.RequestGone && there != nil:
+		return p.remove(requests)
+	default:
+		return false, nil
+	}
+	p.memo.requestGone = false
+	if err := p.write(requests, p.want.Request); err != nil {
+		return false, err
+	}
+	p.wroteRequest = true
+	if p.want.Fresh {
+		p.memo.fresh = p.terms.fresh
+	}
+	return true, nil
+}
+
+func (p *pass) applyOffer(state *endpoint.State) (changed bool, err error) {
+	switch want, there := p.want.Advertisement, state.Advertisement; {
+	case want != nil && !state.AdvertisementWelcome:
+		return false, nil
+	case want != nil:
+		if there != nil && (sameOffer(*want, there.Spec) || p.memo.offer.isSo(*want, there.Spec, sameOffer)) {
+			return false, nil
+		}
+	case p.want.AdvertisementGone && there != nil:
+		return p.remove(offers)
+	default:
+		return false, nil
+	}
+	p.memo.advertisementGone = false
+	if err := p.write(offers, p.want.Advertisement); err != nil {
+		return false, err
+	}
+	p.wroteOffer = true
+	return true, nil
+}
+
+// write applies one of our objects.
+func (p *pass) write(k kind, spec any) error {
+	name, err := p.ourName()
+	if err != nil {
+		return err
+	}
+	r, err := k.apply(name, spec)
+	if err != nil {
+		return err
+	}
+	resp, err := p.call(r)
+	if err != nil {
+		return err
+	}
+	if no := refused(resp, "take our "+k.name); no != nil {
+		return no
+	}
+	p.e.logger.Info("wrote our "+k.name+" at a peer", "created", resp.Status == http.StatusCreated)
+	return nil
+}
+
+// remove deletes one of our objects. That it is gone, the next State says.
+func (p *pass) remove(k kind) (changed bool, err error) {
+	name, err := p.ourName()
+	if err != nil {
+		return false, err
+	}
+	resp, err := p.call(k.remove(name))
+	if err != nil {
+		return false, err
+	}
+	if no := refused(resp, "delete our "+k.name); no != nil && no.status != http.StatusNotFound {
+		return false, no
+	}
+	p.e.logger.Info("deleted our "+k.name+" at a peer", "reason", p.want.Reason)
+	return true, nil
+}
+
+// ourName is what our objects are called at every peer.
+func (p *pass) ourName() (peer.ClusterID, error) {
+	name := p.s.cfg.Greeting().Identity.ClusterID
+	if name == "" {
+		return "", errors.New("our own cluster ID is not known yet")
+	}
+	return name, nil
+}
+
+// compare remembers which objects are not what was just written: somebody there
+// insists on something else, and writing it again would not change that.
+func (p *pass) compare(state *endpoint.State) {
+	if want, there := p.want.Request, state.Request; p.wroteRequest && there != nil && !sameRequest(*want, there.Spec) {
+		p.memo.request = &settled[api.PeeringRequestSpec]{*want, there.Spec}
+		p.e.logger.Info("somebody at a peer insists on another PeeringRequest than ours")
+	}
+	if want, there := p.want.Advertisement, state.Advertisement; p.wroteOffer && there != nil && !sameOffer(*want, there.Spec) {
+		p.memo.offer = &settled[api.AdvertisementSpec]{*want, there.Spec}
+		p.e.logger.Info("somebody at a peer insists on another Advertisement than ours")
+	}
+}
+
+// isSo reports whether writing want led to found before.
+func (s *settled[T]) isSo(want, found T, same func(a, b T) bool) bool {
+	return s != nil && same(s.written, want) && same(s.found, found)
+}
+
+// settle turns the outcome of a look into what is seen, and says how long to wait
+// for the next one.
+func (p *pass) settle(err error) (wait time.Duration) {
+	if errors.Is(err, errInterrupted) {
+		return 0
+	}
+	p.seen.Err, p.seen.Denied = err, ""
+	if err == nil {
+		p.seen.Failures, p.memo.quick = 0, false
+		if p.waiting > 0 {
+			p.memo.waits++
+			return pause(p.memo.waits, p.waiting)
+		}
+		p.memo.waits = 0
+		return jitter(p.s.cfg.Interval)
+	}
+	p.memo.waits = 0
+	p.seen.Failures++
+	var no *refusal
+	if !errors.As(err, &no) {
+		p.memo.quick = false
+		return pause(p.seen.Failures, maxPause)
+	}
+	if no.denies() {
+		p.seen.Denied, p.seen.Asked = no.said.Reason, nil
+	}
+	wait = pause(p.seen.Failures, maxPause)
+	if no.passes() && !p.memo.quick {
+		p.memo.quick = true
+		wait = quickly()
+	}
+	return max(wait, min(no.after, maxRetryAfter))
+}
