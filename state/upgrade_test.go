@@ -222,7 +222,7 @@ func TestDamagedAfterUpgrade(t *testing.T) {
 	}
 	must(t, os.WriteFile(path, content, 0o640))
 	s = open(t, path, Options{})
-	if got, err := s.Ruling(t.Context(), "peer-0003"); err != nil || got != want || s.Recovery() == nil {
+	if got, err := s.Ruling(t.Context(), "peer-0003"); err != nil || got != want || s.Recovery() == nil || s.Recovery().Kept["events"] != 220 {
 		t.Errorf("%+v, %v; %v", got, err, s.Recovery())
 	}
 }
