@@ -83,12 +83,10 @@ type Verdict struct {
 	Reason  metav1.StatusReason
 	Message string
 	Cause   Cause
-	// Warnings are shown to whoever does it, at most 256 characters each.
+	// Warnings are shown to whoever does it. They are no longer than what API
+	// servers pass on, 256 characters each.
 	Warnings []string
 }
-
-// maxWarning is how long a warning may be before API servers cut it off.
-const maxWarning = 256
 
 func forbidden(cause Cause, format string, args ...any) Verdict {
 	return Verdict{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Cause: cause, Message: fmt.Sprintf(format, args...)}
@@ -239,9 +237,9 @@ func decideStanding(id string, s Standing) Verdict {
 	switch s.Accept {
 	case api.RequestAccepted:
 	case api.RequestRefused:
-		v.Warnings = []string{warning("the request is stored as refused%s; on the provider, `liqo-agent peers accept %s` lets it in after all", because(s.Message), id)}
+		v.Warnings = []string{fmt.Sprintf("the request is stored as refused%s; on the provider, `liqo-agent peers accept %s` lets it in after all", because(s.Message), id)}
 	default:
-		v.Warnings = []string{warning("the request waits until a person on the provider decides: `liqo-agent peers accept %s`, or `reject`", id)}
+		v.Warnings = []string{fmt.Sprintf("the request waits until a person on the provider decides: `liqo-agent peers accept %s`, or `reject`", id)}
 	}
 	return v
 }
@@ -252,14 +250,6 @@ func because(sentence string) string {
 		return ": " + clip(sentence)
 	}
 	return ""
-}
-
-func warning(format string, args ...any) string {
-	text := fmt.Sprintf(format, args...)
-	if runes := []rune(text); len(runes) > maxWarning {
-		text = string(runes[:maxWarning-3]) + "..."
-	}
-	return text
 }
 
 // clip shortens what others wrote before it is quoted.

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
 )
 
 const barn = "0558de48-097b-4b7d-ba04-6bd2a0f9d24f"
@@ -224,11 +225,16 @@ func TestDecideNeverLetsIn(t *testing.T) {
 	})
 }
 
+// maxWarning is how long a warning may be before API servers cut it off.
+const maxWarning = 256
+
 func TestWarningsAreShort(t *testing.T) {
-	s := Standing{Pinned: true, Accept: api.RequestRefused, Message: strings.Repeat("é", 1000)}
-	id := strings.Repeat("a", 63)
-	v := decideStanding(id, s)
-	if w := v.Warnings[0]; utf8.RuneCountInString(w) > maxWarning || !utf8.ValidString(w) || !strings.Contains(w, fmt.Sprintf("`liqo-agent peers accept %s`", id)) {
-		t.Errorf("%q", w)
+	id := strings.Repeat("a", peer.MaxClusterIDLength)
+	for _, accept := range []api.RequestPhase{api.RequestPending, api.RequestRefused} {
+		v := decideStanding(id, Standing{Pinned: true, Accept: accept, Message: strings.Repeat("é", 1000)})
+		w := v.Warnings[0]
+		if utf8.RuneCountInString(w) > maxWarning || !utf8.ValidString(w) || !strings.Contains(w, fmt.Sprintf("`liqo-agent peers accept %s`", id)) {
+			t.Errorf("%d: %q", utf8.RuneCountInString(w), w)
+		}
 	}
 }

@@ -88,7 +88,15 @@ func TestUnusableKeyIsReplaced(t *testing.T) {
 			if err := os.Remove(path); err != nil {
 				return err
 			}
-			return syscall.Mkfifo(path, 0o600)
+			if err := syscall.Mkfifo(path, 0o600); err != nil {
+				return err
+			}
+			// With somebody who could write, reading it would wait.
+			writer, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err == nil {
+				t.Cleanup(func() { writer.Close() })
+			}
+			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
