@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,12 +18,30 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
 )
 
 // The field managers the agent applies with: one per owner of fields.
 const (
 	// ManagerDiscovery owns the discovered fields of ForeignClusters.
 	ManagerDiscovery = "liqo-agent-discovery"
+	// ManagerIntent owns spec.join and spec.trustMode where the agent set them for
+	// a person or the configuration.
+	ManagerIntent = "liqo-agent-intent"
+	// ManagerForeignCluster owns the finalizer of ForeignClusters, and in their
+	// status what became of the peering, but for the two references below.
+	ManagerForeignCluster = "liqo-agent-foreigncluster"
+	// ManagerPeeringRequest owns the status of PeeringRequests and, in that of
+	// ForeignClusters, incoming.peeringRequest.
+	ManagerPeeringRequest = "liqo-agent-peeringrequest"
+	// ManagerAdvertisement owns the status of Advertisements and, in that of
+	// ForeignClusters, outgoing.advertisement.
+	ManagerAdvertisement = "liqo-agent-advertisement"
+	// ManagerAccess owns the roles that let peers reach their own objects, and the
+	// Secrets with their certificates.
+	ManagerAccess = "liqo-agent-access"
+	// ManagerWebhook owns the configuration of the admission webhook.
+	ManagerWebhook = "liqo-agent-webhook"
 	// ManagerCRDs owns the custom resource definitions.
 	ManagerCRDs = "liqo-agent-crds"
 	// ManagerIdentity owns the namespace and the ConfigMap with the cluster ID.
@@ -52,14 +69,10 @@ type client struct {
 }
 
 func newClient(config *rest.Config, link *link) (*client, error) {
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(api.GroupVersion, &api.ForeignCluster{}, &api.ForeignClusterList{})
-	metav1.AddToGroupVersion(scheme, api.GroupVersion)
-
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
 	config.GroupVersion = &api.GroupVersion
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
 	config.ContentType = runtime.ContentTypeJSON
 	config.QPS, config.Burst = clientQPS, clientBurst
 	config.UserAgent = api.ManagedByAgent
@@ -80,107 +93,114 @@ func newClient(config *rest.Config, link *link) (*client, error) {
 	return &client{rest: restClient, transport: httpClient.Transport}, nil
 }
 
+// newUpstream is the way to the API server for requests that are not the agent's
+// own. They do not tell link how the connection is, for a peer may send what the
+// API server takes long to answer.
+func newUpstream(config *rest.Config, link *link) (endpoint.Upstream, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 0 // the gateway sets one per request
+	config.DisableCompression = true
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{link: link, next: next} })
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return endpoint.Upstream{}, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+	base, _, err := rest.DefaultServerURL(config.Host, "", api.GroupVersion, true)
+	if err != nil {
+		return endpoint.Upstream{}, fmt.Errorf("address of the API server: %w", err)
+	}
+	return endpoint.Upstream{Base: base, Transport: transport}, nil
+}
+
 // close closes the connections that are not in use.
 func (c *client) close() { utilnet.CloseIdleConnectionsFor(c.transport) }
 
-// list is a cache.ListWithContextFunc.
-func (c *client) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+// listKind lists the objects of a kind.
+func listKind[T object](ctx context.Context, c *client, k kind[T], opts metav1.ListOptions) (*list[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	out := &api.ForeignClusterList{}
-	err := c.rest.Get().Resource(api.PluralForeignClusters).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(0).Do(ctx).Into(out)
-	return out, err
-}
-
-// watch is a cache.WatchFuncWithContext.
-func (c *client) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	opts.Watch = true
-	return c.rest.Get().Resource(api.PluralForeignClusters).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
-}
-
-// do carries out an action and returns the object as it is then; nil after a
-// Delete.
-func (c *client) do(ctx context.Context, a Action) (*api.ForeignCluster, error) {
-	switch a.Kind {
-	case Create:
-		return c.create(ctx, a)
-	case UpdateSpec:
-		return c.apply(ctx, a, "", true)
-	case UpdateStatus:
-		return c.apply(ctx, a, "status", true)
-	case Delete:
-		options, err := json.Marshal(metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}})
-		if err != nil {
-			return nil, fmt.Errorf("delete ForeignCluster %s: %w", a.Name, err)
-		}
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		_, err = body(c.rest.Delete().Resource(api.PluralForeignClusters).Name(a.Name).Body(options).
-			SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx))
-		if err != nil {
-			return nil, fmt.Errorf("delete ForeignCluster %s: %w", a.Name, err)
-		}
-		return nil, nil
-	}
-	return nil, errors.New("unknown kind of action: " + string(a.Kind))
-}
-
-// errMadeByOthers: the object came into being while the agent was about to
-// create it.
-var errMadeByOthers = errors.New("somebody else created it at the same moment")
-
-// create applies an object that does not exist yet. Server-side apply would
-// merge into one that somebody else made a moment ago; such an object keeps what
-// its author wrote, and what was merged into it is taken back.
-func (c *client) create(ctx context.Context, a Action) (*api.ForeignCluster, error) {
-	made, err := c.apply(ctx, a, "", false)
-	if err != nil || !slices.ContainsFunc(made.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
-		return m.Manager != ManagerDiscovery
-	}) {
-		return made, err
-	}
-	if _, err := c.apply(ctx, Action{Kind: a.Kind, Name: a.Name, UID: made.UID}, "", true); err != nil {
-		return nil, err
-	}
-	return nil, fmt.Errorf("create ForeignCluster %s: %w", a.Name, errMadeByOthers)
-}
-
-// applied is the body of a server-side apply of the discovered fields.
-type applied struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        appliedMeta       `json:"metadata"`
-	Spec            *DiscoveredSpec   `json:"spec,omitempty"`
-	Status          *DiscoveredStatus `json:"status,omitempty"`
-}
-
-// appliedMeta holds the fields of metadata that the agent applies. A UID makes
-// the API server refuse to apply to another object than the one meant.
-type appliedMeta struct {
-	Name   string            `json:"name"`
-	UID    types.UID         `json:"uid,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"`
-}
-
-func (c *client) apply(ctx context.Context, a Action, subresource string, force bool) (*api.ForeignCluster, error) {
-	object := applied{
-		TypeMeta: metav1.TypeMeta{APIVersion: api.GroupVersion.String(), Kind: api.KindForeignCluster},
-		Metadata: appliedMeta{Name: a.Name, UID: a.UID},
-		Spec:     a.Spec,
-		Status:   a.Status,
-	}
-	if a.Spec != nil {
-		object.Metadata.Labels = a.Spec.Labels
-	}
-	out := &api.ForeignCluster{}
-	request := c.rest.Patch(types.ApplyPatchType).Resource(api.PluralForeignClusters).Name(a.Name).SubResource(subresource)
-	text, err := patch(ctx, request, object, ManagerDiscovery, force)
+	opts.LabelSelector = k.selector
+	out := &list[T]{}
+	text, err := body(c.rest.Get().AbsPath(k.path).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(0).Do(ctx))
 	if err == nil {
 		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s ForeignCluster %s: %w", a.Kind, a.Name, err)
+		return nil, fmt.Errorf("list %ss: %w", k.gvk.Kind, err)
 	}
 	return out, nil
+}
+
+// watchKind watches the objects of a kind.
+func watchKind[T object](ctx context.Context, c *client, k kind[T], opts metav1.ListOptions) (watch.Interface, error) {
+	opts.Watch, opts.LabelSelector = true, k.selector
+	return c.rest.Get().AbsPath(k.path).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
+}
+
+// appliedMeta holds the fields of metadata that the agent applies. A UID makes
+// the API server refuse to apply to another object than the one meant, and a
+// resource version to another state of it.
+type appliedMeta struct {
+	Name            string            `json:"name"`
+	UID             types.UID         `json:"uid,omitempty"`
+	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Finalizers      []string          `json:"finalizers,omitempty"`
+}
+
+// applied is the body of a server-side apply: its fields, and no others, are to
+// be as it says and to belong to the manager who applies it.
+type applied struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        appliedMeta `json:"metadata"`
+	Spec            any         `json:"spec,omitempty"`
+	Status          any         `json:"status,omitempty"`
+}
+
+// applyKind applies an object of a kind, or its subresource, and returns it as
+// it is then.
+func applyKind[T object](ctx context.Context, c *client, k kind[T], subresource string, object applied, manager string, force bool) (T, error) {
+	object.APIVersion, object.Kind = k.gvk.GroupVersion().String(), k.gvk.Kind
+	return applyAs(ctx, c, k, object.Metadata.Name, subresource, object, manager, force)
+}
+
+// applyAs is applyKind for an object with a form of its own.
+func applyAs[T object](ctx context.Context, c *client, k kind[T], name, subresource string, object any, manager string, force bool) (T, error) {
+	out := k.fresh()
+	path := []string{k.object(name)}
+	if subresource != "" {
+		path = append(path, subresource)
+	}
+	text, err := patch(ctx, c.rest.Patch(types.ApplyPatchType).AbsPath(path...), object, manager, force)
+	if err == nil {
+		err = json.Unmarshal(text, out)
+	}
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("apply %s %s: %w", k.gvk.Kind, name, err)
+	}
+	return out, nil
+}
+
+// remove deletes the object with that UID, and if a resource version is given
+// only in that version. An object that is gone already is no error.
+func remove[T object](ctx context.Context, c *client, k kind[T], name string, uid types.UID, version string) error {
+	preconditions := &metav1.Preconditions{UID: &uid}
+	if version != "" {
+		preconditions.ResourceVersion = &version
+	}
+	options, err := json.Marshal(metav1.DeleteOptions{Preconditions: preconditions})
+	if err != nil {
+		return fmt.Errorf("delete %s %s: %w", k.gvk.Kind, name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = body(c.rest.Delete().AbsPath(k.object(name)).Body(options).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s: %w", k.gvk.Kind, name, err)
+	}
+	return nil
 }
 
 // patch sends a server-side apply and returns the object as it is then.

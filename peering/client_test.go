@@ -64,14 +64,14 @@ func TestCreateRespectsOthers(t *testing.T) {
 		return strings.Replace(string(text), `"metadata":{`, `"metadata":{"managedFields":[`+strings.Join(fields, ",")+`],`, 1)
 	}
 	c, sent := apiServer(t, http.StatusCreated, fc(ManagerDiscovery))
-	if got, err := c.do(t.Context(), create); err != nil || got.UID != "uid-made" || len(*sent) != 1 {
+	if got, err := c.write(t.Context(), create, nil); err != nil || got.UID != "uid-made" || len(*sent) != 1 {
 		t.Errorf("do = %+v, %v after %q", got, err, *sent)
 	}
 	if strings.Contains((*sent)[0], "force") || strings.Contains((*sent)[0], "join") {
 		t.Errorf("sent %s", (*sent)[0])
 	}
 	c, sent = apiServer(t, http.StatusOK, fc(ManagerDiscovery, "kubectl-create"))
-	if _, err := c.do(t.Context(), create); !errors.Is(err, errMadeByOthers) {
+	if _, err := c.write(t.Context(), create, nil); !errors.Is(err, errMadeByOthers) {
 		t.Errorf("error %v", err)
 	}
 	if len(*sent) != 2 || !strings.Contains((*sent)[1], `"uid":"uid-made"`) || strings.Contains((*sent)[1], "spec") || strings.Contains((*sent)[1], "labels") {
@@ -83,7 +83,7 @@ func TestCreateRespectsOthers(t *testing.T) {
 // itself: the queue does, without holding a worker.
 func TestErrorsKeepTheServersWords(t *testing.T) {
 	c, sent := apiServer(t, http.StatusTooManyRequests, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"go slow","code":429}`)
-	_, err := c.do(t.Context(), Action{Kind: Delete, Name: "x", UID: "u", ResourceVersion: "3"})
+	err := remove(t.Context(), c, foreignClusterKind(), "x", "u", "3")
 	seconds, asked := apierrors.SuggestsClientDelay(err)
 	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "go slow") || !asked || seconds != 7 {
 		t.Errorf("error %v, delay %d %v", err, seconds, asked)

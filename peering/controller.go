@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/remote"
 )
 
 // Registry is what the Controller asks about peers. Its methods are called on
@@ -22,9 +24,13 @@ type Registry interface {
 	// it is false, no ForeignCluster of a cluster that Peer knows nothing about is
 	// deleted. It never becomes false again.
 	Settled() bool
+	// Hold says whether a peer is to be checked even when discovery lost it, because
+	// there is a peering with it. It must not block.
+	Hold(id peer.ClusterID, hold bool)
 }
 
-// Config is what a Controller needs. All fields but Now are required.
+// Config is what a Controller needs. All fields are required but those that say
+// otherwise. Its functions are called on several goroutines.
 type Config struct {
 	// Kubeconfig returns the setting: a path, "" for the usual places ($KUBECONFIG,
 	// K3s's own, ~/.kube/config), or KubeconfigNone. It is asked again and again,
@@ -39,26 +45,54 @@ type Config struct {
 	// Identity returns; nothing is overwritten. It is called once per such ID and
 	// connection, on a goroutine of the Controller that waits for it.
 	OnClusterID func(id peer.ClusterID)
-	// Namespace is where the ConfigMap with the cluster ID lives. It is created
-	// when it does not exist.
+	// Namespace is where the ConfigMap with the cluster ID and the Secrets with the
+	// peers' identities live. It is created when it does not exist.
 	Namespace string
+
+	// Ledger keeps the decisions.
+	Ledger Ledger
+	// Peers calls the peers' endpoints.
+	Peers remote.Caller
+	// Greeting returns what is said about this cluster in those calls.
+	Greeting func() endpoint.Greeting
+	// LostAfter returns how long a peering outlives the absence of its peer; 0 is
+	// for as long as it takes.
+	LostAfter func() time.Duration
+	// Webhook returns the manifest of the admission webhook's configuration, nil
+	// while there is none. The field may be nil.
+	Webhook func() map[string]any
+	// Interval is the time between two looks at the state of a peer that there is
+	// a peering with; 0 means 30 seconds.
+	Interval time.Duration
+	// Viewed is told that the View of a peer may have changed. It must not block.
+	// The field may be nil.
+	Viewed func(id peer.ClusterID)
+	// Reached is told where a peer answered a call. It must not block. The field may
+	// be nil.
+	Reached func(id peer.ClusterID, at endpoint.Result)
+	// TokenUsed is told that a peer took the invite token it was asked with. The
+	// field may be nil.
+	TokenUsed func(id peer.ClusterID)
+
 	// Logger receives one line per change of the connection.
 	Logger *slog.Logger
-	// Now is the clock; nil means time.Now.
+	// Now is the clock; nil means time.Now. It must have a monotonic part.
 	Now func() time.Time
 }
 
-// Controller keeps the ForeignClusters of the local API server equal to what
-// the registry knows. See the package's documentation.
+// Controller keeps the objects about peers in the local API server equal to what
+// the registry knows and the ledger says, and ours at the peers. See the
+// package's documentation.
 type Controller struct {
-	cfg       Config
+	sight
 	locator   locator
 	link      *link
 	pollEvery time.Duration // how often the kubeconfig's files are looked at
 	checkEach time.Duration // how often what ensure made is looked at
 
-	mu      sync.Mutex
-	session *session // nil while there is no connection
+	mu       sync.Mutex
+	session  *session          // nil while there is no connection
+	upstream endpoint.Upstream // of the session
 }
 
 // New returns a Controller that does nothing until Run is called.
@@ -66,13 +100,30 @@ func New(cfg Config) *Controller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Controller{
-		cfg:       cfg,
+	if cfg.Webhook == nil {
+		cfg.Webhook = func() map[string]any { return nil }
+	}
+	if cfg.Viewed == nil {
+		cfg.Viewed = func(peer.ClusterID) {}
+	}
+	if cfg.Reached == nil {
+		cfg.Reached = func(peer.ClusterID, endpoint.Result) {}
+	}
+	if cfg.TokenUsed == nil {
+		cfg.TokenUsed = func(peer.ClusterID) {}
+	}
+	c := &Controller{
+		sight:     sight{cfg: &cfg, memory: newMemory(), capacity: newCapacity()},
 		locator:   newLocator(),
 		link:      &link{log: cfg.Logger, now: cfg.Now, status: APIStatus{Since: cfg.Now()}},
 		pollEvery: 3 * time.Second,
 		checkEach: time.Minute,
 	}
+	c.remote = remote.New(remote.Config{
+		Peers: cfg.Peers, Greeting: cfg.Greeting, Changed: c.answered, Reached: cfg.Reached, TokenUsed: cfg.TokenUsed,
+		Interval: cfg.Interval, Logger: cfg.Logger,
+	})
+	return c
 }
 
 // Enqueue says that something about a cluster may have changed. It never blocks
@@ -87,14 +138,25 @@ func (c *Controller) Enqueue(id peer.ClusterID) {
 	}
 }
 
+// answered takes in that something is known about a peer's side that was not.
+func (c *Controller) answered(id peer.ClusterID) {
+	c.Enqueue(id)
+	c.cfg.Viewed(id)
+}
+
+// current returns the session, nil while there is no connection.
+func (c *Controller) current() *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
+
 // Status says how the Controller gets on with the API server. Any goroutine may
 // call it at any time.
 func (c *Controller) Status() APIStatus {
 	status := c.link.snapshot()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.session != nil {
-		status.ForeignClusters = c.session.store.len()
+	if s := c.current(); s != nil {
+		status.ForeignClusters = s.foreign.len()
 	}
 	return status
 }
@@ -102,13 +164,22 @@ func (c *Controller) Status() APIStatus {
 // Run works until ctx ends, and returns nil then. It waits for a kubeconfig and
 // for an API server as long as it takes, and starts over when one of them is
 // replaced or fails.
+//
+// The peers are asked and told all the time, also while there is no API server.
 func (c *Controller) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	asked := make(chan error, 1)
+	go func() {
+		defer cancel()
+		asked <- c.remote.Run(ctx)
+	}()
 	for ctx.Err() == nil {
 		if found, err := c.await(ctx); err == nil {
 			c.use(ctx, found)
 		}
 	}
-	return nil
+	cancel()
+	return <-asked
 }
 
 // use works with one kubeconfig until it is replaced or ctx ends.
@@ -120,14 +191,19 @@ func (c *Controller) use(ctx context.Context, found kubeconfig) {
 	watching.Go(func() { cancel(c.replaced(ctx, found)) })
 
 	c.link.trying(found.config.Host, found.name())
+	c.memory.anotherServer()
 	client, err := newClient(found.config, c.link)
+	var upstream endpoint.Upstream
+	if err == nil {
+		upstream, err = newUpstream(found.config, c.link)
+	}
 	if err != nil {
 		c.link.waiting(err)
 		<-ctx.Done()
 		return
 	}
 	for wait := newBackoff(); ; {
-		err := c.connect(ctx, client)
+		err := c.connect(ctx, client, upstream)
 		client.close()
 		if ctx.Err() != nil {
 			return

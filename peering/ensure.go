@@ -1,10 +1,14 @@
 package peering
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +27,7 @@ const (
 
 const (
 	crdPath       = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+	webhookPath   = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"
 	namespacePath = "/api/v1/namespaces/"
 
 	// establishTimeout bounds the time an API server may take to serve a custom
@@ -33,16 +38,21 @@ const (
 // ensureCRDs makes every custom resource exist as this build knows it, and waits
 // until the API server serves them. It writes only what differs.
 func ensureCRDs(ctx context.Context, c *client) error {
-	for _, manifest := range api.CRDs() {
-		var wanted map[string]any
-		if err := yaml.Unmarshal(manifest.YAML, &wanted); err != nil {
-			return fmt.Errorf("manifest of %s: %w", manifest.Name, err)
-		}
-		if err := ensureCRD(ctx, c, manifest.Name, wanted); err != nil {
-			return err
-		}
+	manifests := api.CRDs()
+	errs := make([]error, len(manifests))
+	var group sync.WaitGroup
+	for i, manifest := range manifests {
+		group.Go(func() {
+			var wanted map[string]any
+			if err := yaml.Unmarshal(manifest.YAML, &wanted); err != nil {
+				errs[i] = fmt.Errorf("manifest of %s: %w", manifest.Name, err)
+				return
+			}
+			errs[i] = ensureCRD(ctx, c, manifest.Name, wanted)
+		})
 	}
-	return nil
+	group.Wait()
+	return cmp.Or(errs...) // what one meets, the others mostly meet as well
 }
 
 func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]any) error {
@@ -80,6 +90,73 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 	}
 }
 
+// ensureWebhook makes the configuration of the admission webhook exist as
+// wanted, which is a whole manifest. It writes only when something differs. What
+// the API server filled in, and webhooks that others added, do not count.
+func ensureWebhook(ctx context.Context, c *client, manifest map[string]any) error {
+	// As the API server's answers are decoded, so that the two can be compared.
+	text, err := json.Marshal(manifest)
+	if err != nil {
+		return fmt.Errorf("manifest of the admission webhook: %w", err)
+	}
+	var wanted map[string]any
+	if err := json.Unmarshal(text, &wanted); err != nil {
+		return fmt.Errorf("manifest of the admission webhook: %w", err)
+	}
+	metadata, _ := wanted["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	path := webhookPath + name
+	var found map[string]any
+	err = c.getJSON(ctx, path, nil, &found)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err == nil && shows(found, wanted) {
+		return nil
+	}
+	return c.applyJSON(ctx, path, wanted, ManagerWebhook, err != nil || managedByAgent(found))
+}
+
+// shows is covers for objects in whose lists the API server does fill in
+// fields: the elements of a list that have names are compared by name, and
+// others in order.
+func shows(found, wanted any) bool {
+	switch w := wanted.(type) {
+	case map[string]any:
+		f, _ := found.(map[string]any)
+		for key, value := range w {
+			if !shows(f[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		f, _ := found.([]any)
+		for i, element := range w {
+			if name := nameOf(element); name != nil {
+				at := slices.IndexFunc(f, func(other any) bool { return nameOf(other) == name })
+				if at < 0 || !shows(f[at], element) {
+					return false
+				}
+			} else if len(f) != len(w) || !shows(f[i], element) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(found, wanted)
+}
+
+// nameOf returns the name of an element of a list, nil when it has none.
+func nameOf(element any) any {
+	m, _ := element.(map[string]any)
+	name, _ := m["name"].(string)
+	if name == "" {
+		return nil
+	}
+	return name
+}
+
 func managedByAgent(object map[string]any) bool {
 	metadata, _ := object["metadata"].(map[string]any)
 	labels, _ := metadata["labels"].(map[string]any)
@@ -105,6 +182,8 @@ func covers(found, wanted any) bool {
 }
 
 func isEstablished(crd map[string]any) (bool, error) {
+	spec, _ := crd["spec"].(map[string]any)
+	names, _ := spec["names"].(map[string]any)
 	status, _ := crd["status"].(map[string]any)
 	conditions, _ := status["conditions"].([]any)
 	established := false
@@ -112,7 +191,7 @@ func isEstablished(crd map[string]any) (bool, error) {
 		condition, _ := c.(map[string]any)
 		switch {
 		case condition["type"] == "NamesAccepted" && condition["status"] == "False":
-			return false, fmt.Errorf("the API server does not serve ForeignCluster because another custom resource uses its names: %v", condition["message"])
+			return false, fmt.Errorf("the API server does not serve %v of group %v because another custom resource uses its names: %v", names["kind"], spec["group"], condition["message"])
 		case condition["type"] == "Established":
 			established = condition["status"] == "True"
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,7 +146,7 @@ func TestDependencies(t *testing.T) {
 				t.Errorf("imports %s", pkg)
 			}
 		}
-		if own, ok := strings.CutPrefix(pkg, "liqo.io/agent/"); ok && own != "api" && own != "peer" && own != "peering" {
+		if own, ok := strings.CutPrefix(pkg, "liqo.io/agent/"); ok && !slices.Contains([]string{"api", "peer", "trust", "endpoint", "peering", "peering/remote"}, own) {
 			t.Errorf("imports %s, which is not below it", pkg)
 		}
 	}

@@ -23,8 +23,11 @@ type APIStatus struct {
 	// LastError is why Connected is false, or what failed last; "" when nothing
 	// did since the connection.
 	LastError string
-	// Writes counts the write requests sent since the start.
+	// Writes counts the agent's own write requests sent since the start.
 	Writes uint64
+	// PeerWrites counts the write requests of peers that the gateway passed on since
+	// the start.
+	PeerWrites uint64
 	// ForeignClusters is the number of objects in the API server.
 	ForeignClusters int
 	// Since is when Connected last changed.
@@ -42,6 +45,7 @@ type link struct {
 	log    *slog.Logger
 	now    func() time.Time
 	writes atomic.Uint64
+	passed atomic.Uint64 // writes of peers
 
 	mu           sync.Mutex
 	status       APIStatus
@@ -90,6 +94,23 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 		o.link.succeeded()
 	}
 	return resp, err
+}
+
+// counted is a transport that counts the writes of peers.
+type counted struct {
+	link *link
+	next http.RoundTripper
+}
+
+// WrappedRoundTripper lets idle connections be closed through the wrapper.
+func (c *counted) WrappedRoundTripper() http.RoundTripper { return c.next }
+
+// RoundTrip implements http.RoundTripper.
+func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		c.link.passed.Add(1)
+	}
+	return c.next.RoundTrip(req)
 }
 
 func (l *link) succeeded() {
@@ -197,6 +218,6 @@ func (l *link) snapshot() APIStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.status
-	status.Writes = l.writes.Load()
+	status.Writes, status.PeerWrites = l.writes.Load(), l.passed.Load()
 	return status
 }

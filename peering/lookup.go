@@ -6,15 +6,15 @@ import "liqo.io/agent/peer"
 // cluster in the local API server, and "" when there is none or no connection.
 // Any goroutine may call it at any time.
 func (c *Controller) ForeignCluster(id peer.ClusterID) string {
-	c.mu.Lock()
-	s := c.session
-	c.mu.Unlock()
+	s := c.current()
 	if s == nil {
 		return ""
 	}
-	objects := s.store.about(id)
-	if len(objects) == 0 {
-		return ""
+	name := ""
+	for _, fc := range s.foreign.about(id) {
+		if name == "" || fc.ClusterID() == string(id) {
+			name = fc.Name
+		}
 	}
-	return objects[0].Name
+	return name
 }

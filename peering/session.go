@@ -3,7 +3,9 @@ package peering
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 )
 
@@ -38,16 +41,25 @@ const (
 	unsettledRetry = time.Second
 )
 
-// session is one connection to an API server: from the first complete list of
-// ForeignClusters until the connection is lost.
+// session is one connection to an API server: from the first complete lists until
+// the connection is lost.
 type session struct {
-	cfg    *Config
+	*sight
 	link   *link
 	client *client
-	store  *store
-	queue  workqueue.TypedDelayingInterface[peer.ClusterID]
-	retry  workqueue.TypedRateLimiter[peer.ClusterID]
-	check  chan struct{} // what ensure made may be gone; capacity 1
+
+	foreign  *store[*foreignCluster]
+	requests *store[*api.PeeringRequest]
+	offers   *store[*api.Advertisement]
+	secrets  *store[*secret]
+	roles    *store[*clusterRole]
+	bindings *store[*clusterRoleBinding]
+	nodes    *store[*node]
+
+	queue workqueue.TypedDelayingInterface[peer.ClusterID]
+	retry workqueue.TypedRateLimiter[peer.ClusterID]
+	check chan struct{} // what ensure made may be gone; capacity 1
+	count chan struct{} // nodes changed; capacity 1
 
 	mu      sync.Mutex
 	refused map[peer.ClusterID]string // what was logged about a cluster
@@ -58,36 +70,102 @@ type session struct {
 // a line in the log: some ten seconds.
 const patientRetries = 8
 
+func (c *Controller) newSession(client *client) *session {
+	s := &session{
+		sight: &c.sight, link: c.link, client: client,
+		queue:   workqueue.NewTypedDelayingQueue[peer.ClusterID](),
+		retry:   workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
+		check:   make(chan struct{}, 1),
+		count:   make(chan struct{}, 1),
+		refused: make(map[peer.ClusterID]string),
+		failing: make(map[string]bool),
+	}
+	s.foreign = newStore(foreignClusterKind(), enqueuing(s, foreignClusterKind().about))
+	s.secrets = newStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").about))
+	s.roles = newStore(roleKind(), enqueuing(s, roleKind().about))
+	s.bindings = newStore(bindingKind(), enqueuing(s, bindingKind().about))
+	s.requests = newStore(requestKind(), tracking(s, requestKind().about, func(m *memo) *trail { return &m.request }))
+	s.offers = newStore(advertisementKind(), tracking(s, advertisementKind().about, func(m *memo) *trail { return &m.offer }))
+	s.nodes = newStore(nodeKind(), func(_, _ *node, _ bool) { wake(s.count) })
+	return s
+}
+
+// enqueuing has the clusters looked at that a changed object is or was about.
+func enqueuing[T object](s *session, about func(T) []peer.ClusterID) func(before, after T, restored bool) {
+	var none T
+	return func(before, after T, _ bool) {
+		var ids []peer.ClusterID
+		for _, o := range []T{before, after} {
+			if o != none {
+				ids = append(ids, about(o)...)
+			}
+		}
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			s.queue.Add(id)
+		}
+	}
+}
+
+// tracking is enqueuing for objects of which it matters who deleted them.
+func tracking[T object](s *session, about func(T) []peer.ClusterID, trailOf func(*memo) *trail) func(before, after T, restored bool) {
+	var none T
+	enqueue := enqueuing(s, about)
+	return func(before, after T, restored bool) {
+		if after != none {
+			for _, id := range about(after) {
+				s.memory.with(id, func(m *memo) { trailOf(m).saw(after.GetUID(), s.cfg.Now()) })
+			}
+		} else {
+			for _, id := range about(before) {
+				s.memory.with(id, func(m *memo) { trailOf(m).gone(before.GetUID(), restored) })
+			}
+		}
+		enqueue(before, after, restored)
+	}
+}
+
+// wake sends to a channel of capacity 1, unless it was done before.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // connect installs the custom resources and works until the connection is lost
 // or ctx ends. Every goroutine it starts has ended when it returns.
-func (c *Controller) connect(ctx context.Context, client *client) error {
+func (c *Controller) connect(ctx context.Context, client *client, upstream endpoint.Upstream) error {
 	if err := ensureCRDs(ctx, client); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	queue := workqueue.NewTypedDelayingQueue[peer.ClusterID]()
-	s := &session{
-		cfg: &c.cfg, link: c.link, client: client, queue: queue, store: newStore(queue.Add),
-		retry:   workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
-		check:   make(chan struct{}, 1),
-		refused: make(map[peer.ClusterID]string),
-		failing: make(map[string]bool),
-	}
+	s := c.newSession(client)
 	var running sync.WaitGroup
 	defer func() {
 		cancel(nil)
-		queue.ShutDown()
+		s.queue.ShutDown()
 		running.Wait()
 	}()
-	running.Go(func() { s.reflect(ctx) })
+	running.Go(func() { follow(ctx, s, s.foreign) })
+	running.Go(func() { follow(ctx, s, s.requests) })
+	running.Go(func() { follow(ctx, s, s.offers) })
+	running.Go(func() { follow(ctx, s, s.secrets) })
+	running.Go(func() { follow(ctx, s, s.roles) })
+	running.Go(func() { follow(ctx, s, s.bindings) })
+	running.Go(func() { follow(ctx, s, s.nodes) })
 	if err := s.sync(ctx); err != nil {
 		return err
 	}
+	s.memory.resume(s.requests, s.offers)
+	defer func() { s.memory.leave(s.requests, s.offers) }()
+	s.capacity.look(s.nodes.all(), false)
+	wake(s.count)
 
 	// From here on Enqueue reaches the queue. What it missed before is added right
 	// after: no change can fall between.
-	c.attach(s)
-	defer c.attach(nil)
+	c.attach(s, upstream)
+	defer c.attach(nil, endpoint.Upstream{})
 	c.link.connected(cancel)
 	defer func() { c.link.disconnected(context.Cause(ctx)) }()
 	s.enqueueAll()
@@ -95,32 +173,36 @@ func (c *Controller) connect(ctx context.Context, client *client) error {
 		running.Go(func() { s.work(ctx) })
 	}
 	running.Go(func() { s.keep(ctx, c.checkEach) })
+	running.Go(func() { s.followCapacity(ctx) })
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
-func (c *Controller) attach(s *session) {
+func (c *Controller) attach(s *session, upstream endpoint.Upstream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.session = s
+	c.session, c.upstream = s, upstream
 }
 
-// reflect keeps the store up to date until ctx ends.
-func (s *session) reflect(ctx context.Context) {
+// follow keeps a store up to date until ctx ends.
+func follow[T object](ctx context.Context, s *session, st *store[T]) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			list, err := s.client.list(ctx, opts)
-			s.checkIfMissing(err)
-			return list, err
+			list, err := listKind(ctx, s.client, st.kind, opts)
+			if err != nil {
+				s.checkIfMissing(err)
+				return nil, err
+			}
+			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.client.watch(ctx, opts)
+			w, err := watchKind(ctx, s.client, st.kind, opts)
 			s.checkIfMissing(err)
 			return w, err
 		},
 	}
-	r := cache.NewReflectorWithOptions(lw, &api.ForeignCluster{}, s.store, cache.ReflectorOptions{
-		Name: "foreignclusters",
+	r := cache.NewReflectorWithOptions(lw, st.kind.fresh(), st, cache.ReflectorOptions{
+		Name: st.kind.gvk.Kind,
 		Backoff: &wait.Backoff{
 			Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Cap: backoffMax, Steps: math.MaxInt32,
 		},
@@ -128,27 +210,69 @@ func (s *session) reflect(ctx context.Context) {
 	r.RunWithContext(ctx)
 }
 
-// sync waits for the first complete list.
+// sync waits for the first complete list of every kind.
 func (s *session) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	select {
-	case <-s.store.synced:
-		return nil
-	case <-ctx.Done():
-		if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
-			return cause
+	for _, first := range []struct {
+		kind   string
+		synced chan struct{}
+	}{
+		{"ForeignClusters", s.foreign.synced},
+		{"PeeringRequests", s.requests.synced},
+		{"Advertisements", s.offers.synced},
+		{"Secrets in namespace " + s.cfg.Namespace, s.secrets.synced},
+		{"ClusterRoles", s.roles.synced},
+		{"ClusterRoleBindings", s.bindings.synced},
+		{"Nodes", s.nodes.synced},
+	} {
+		select {
+		case <-first.synced:
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+				return cause
+			}
+			return fmt.Errorf("the API server does not list %s: %s", first.kind, s.link.snapshot().LastError)
 		}
-		return errors.New("the API server does not list ForeignClusters: " + s.link.snapshot().LastError)
 	}
+	return nil
 }
 
 func (s *session) enqueueAll() {
-	for _, id := range s.cfg.Registry.IDs() {
-		s.queue.Add(id)
+	for _, ids := range [][]peer.ClusterID{
+		s.cfg.Registry.IDs(), s.foreign.ids(), s.requests.ids(), s.offers.ids(), s.secrets.ids(), s.roles.ids(), s.bindings.ids(),
+	} {
+		for _, id := range ids {
+			s.queue.Add(id)
+		}
 	}
-	for _, id := range s.store.ids() {
-		s.queue.Add(id)
+}
+
+// followCapacity keeps what is offered equal to what the nodes can run, until ctx
+// ends.
+func (s *session) followCapacity(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for {
+		settled := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.count:
+		case <-timer.C:
+			settled = true
+		}
+		changed, again := s.capacity.look(s.nodes.all(), settled)
+		if changed {
+			for _, id := range s.requests.ids() {
+				s.queue.Add(id)
+			}
+		}
+		timer.Stop()
+		if again > 0 {
+			timer.Reset(again)
+		}
 	}
 }
 
@@ -163,12 +287,10 @@ func (s *session) work(ctx context.Context) {
 	}
 }
 
-// errNameTaken: no ForeignCluster can be created for a cluster.
-var errNameTaken = errors.New("a ForeignCluster that is not about this cluster has its ID as name; delete it or give it another name")
-
 // process reconciles one cluster and decides when to look at it again.
 func (s *session) process(ctx context.Context, id peer.ClusterID) {
 	err := s.reconcile(ctx, id)
+	s.cfg.Viewed(id)
 	switch {
 	case err == nil:
 		s.retry.Forget(id)
@@ -179,17 +301,22 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 		s.retry.Forget(id)
 		s.complain(id, err)
 		s.queue.AddAfter(id, jitter(refusedRetry))
+	case apierrors.IsConflict(err), errors.Is(err, errReplaced), errors.Is(err, errMadeByOthers):
+		// Something changed meanwhile: what it is now is about to be known.
+		pause := jitter(s.retry.When(id))
+		s.cfg.Logger.Debug("an object changed meanwhile, looking again", "cluster", id, "in", pause, "error", err)
+		s.queue.AddAfter(id, pause)
 	default:
 		s.link.note(err)
 		s.checkIfMissing(err)
 		if s.retry.NumRequeues(id) == patientRetries {
-			s.complainOnce(string(apierrors.ReasonForError(err)), "ForeignClusters cannot be written, trying again", err)
+			s.complainOnce(string(apierrors.ReasonForError(err)), "what was decided about peers cannot be carried out, trying again", err)
 		}
 		pause := jitter(s.retry.When(id))
 		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
 			pause += min(time.Duration(seconds)*time.Second, longestWish)
 		}
-		s.cfg.Logger.Debug("writing a ForeignCluster failed, trying again", "cluster", id, "in", pause, "error", err)
+		s.cfg.Logger.Debug("carrying out a decision failed, trying again", "cluster", id, "in", pause, "error", err)
 		s.queue.AddAfter(id, pause)
 	}
 }
@@ -206,7 +333,7 @@ func (s *session) complain(id peer.ClusterID, err error) {
 	s.link.note(err)
 	if s.refused[id] != err.Error() {
 		s.refused[id] = err.Error()
-		s.cfg.Logger.Warn("the cluster's ForeignCluster cannot be written", "cluster", id, "error", err)
+		s.cfg.Logger.Warn("an object about the cluster cannot be written", "cluster", id, "error", err)
 	}
 }
 
@@ -222,44 +349,11 @@ func (s *session) complainOnce(kind, message string, err error) {
 	}
 }
 
-// reconcile takes the next steps for one cluster.
-func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
-	obs := Observed{ID: id, Settled: s.cfg.Registry.Settled(), Objects: s.store.about(id)}
-	if p, known := s.cfg.Registry.Peer(id); known {
-		obs.Peer = &p
-	}
-	if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {
-		s.queue.AddAfter(id, unsettledRetry)
-	}
-	if obs.blocked() {
-		return errNameTaken
-	}
-	for _, action := range Plan(obs, s.cfg.Now()) {
-		if action.UID == "" && action.Kind == UpdateStatus {
-			action.UID = s.store.uid(action.Name) // of what the Create before it made
-		}
-		written, err := s.client.do(ctx, action)
-		switch {
-		case action.Kind == Delete && (err == nil || apierrors.IsNotFound(err)):
-			s.store.deleted(action)
-		case err != nil:
-			return err
-		default:
-			s.store.wrote(written)
-		}
-		s.cfg.Logger.Debug("wrote a ForeignCluster", "action", action.Kind, "name", action.Name)
-	}
-	return nil
-}
-
 // checkIfMissing has the custom resources looked at when err says that the API
 // server does not serve what was asked for.
 func (s *session) checkIfMissing(err error) {
 	if apierrors.IsNotFound(err) {
-		select {
-		case s.check <- struct{}{}:
-		default:
-		}
+		wake(s.check)
 	}
 }
 
@@ -307,6 +401,11 @@ func (s *session) keep(ctx context.Context, every time.Duration) {
 func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
 	if err := ensureCRDs(ctx, s.client); err != nil {
 		return err
+	}
+	if webhook := s.cfg.Webhook(); webhook != nil {
+		if err := ensureWebhook(ctx, s.client, webhook); err != nil {
+			return err
+		}
 	}
 	own := s.cfg.Identity().ClusterID
 	if own == "" {

@@ -4,67 +4,100 @@ import (
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
-	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
 
-// store is the cache of all ForeignClusters: a reflector feeds it, and the
+// object is what a store holds: a pointer to one of the kinds in kinds.go.
+type object interface {
+	comparable
+	runtime.Object
+	metav1.Object
+}
+
+// store is the cache of all objects of one kind: a reflector feeds it, and the
 // answers to our own writes do, so that a reconcile never acts on something
 // older than what the one before it wrote. Objects in it are never changed.
 //
 // It implements cache.ReflectorStore. All methods are safe for concurrent use.
-type store struct {
-	changed func(peer.ClusterID) // a cluster is to be looked at
+type store[T object] struct {
+	kind kind[T]
+	// changed is told of every object that is not what it was: as it was and as it
+	// is, either of which may be nil, and whether that is because the server's store
+	// was restored from a backup. The reflector calls it, without a lock.
+	changed func(before, after T, restored bool)
 
 	synced    chan struct{} // closed after the first list
 	firstList sync.Once
 
 	mu      sync.Mutex
-	objects map[string]*api.ForeignCluster // by name
-	byID    map[peer.ClusterID][]string    // names of the objects about a cluster
-	seen    string                         // newest resource version the reflector delivered
+	objects map[string]T                // by name
+	byID    map[peer.ClusterID][]string // names of the objects about a cluster
+	seen    string                      // newest resource version the reflector delivered
 }
 
-func newStore(changed func(peer.ClusterID)) *store {
-	return &store{
+func newStore[T object](kind kind[T], changed func(before, after T, restored bool)) *store[T] {
+	return &store[T]{
+		kind:    kind,
 		changed: changed,
-		objects: make(map[string]*api.ForeignCluster),
+		objects: make(map[string]T),
 		byID:    make(map[peer.ClusterID][]string),
 		synced:  make(chan struct{}),
 	}
 }
 
-// about returns the objects that name id in their spec, and the one whose name
-// is id.
-func (s *store) about(id peer.ClusterID) []*api.ForeignCluster {
+// get returns the object with that name, nil when there is none.
+func (s *store[T]) get(name string) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []*api.ForeignCluster
+	return s.objects[name]
+}
+
+// about returns the objects about a cluster.
+func (s *store[T]) about(id peer.ClusterID) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []T
 	for _, name := range s.byID[id] {
 		out = append(out, s.objects[name])
 	}
-	if fc := s.objects[string(id)]; fc != nil && fc.ClusterID() != string(id) {
-		out = append(out, fc)
+	return out
+}
+
+// all returns every object.
+func (s *store[T]) all() []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]T, 0, len(s.objects))
+	for _, o := range s.objects {
+		out = append(out, o)
 	}
 	return out
 }
 
 // uid returns the UID of the object with that name, "" when there is none.
-func (s *store) uid(name string) types.UID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if fc := s.objects[name]; fc != nil {
-		return fc.UID
+func (s *store[T]) uid(name string) types.UID {
+	var none T
+	if o := s.get(name); o != none {
+		return o.GetUID()
 	}
 	return ""
 }
 
+// version returns the newest resource version that the reflector delivered.
+func (s *store[T]) version() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
 // ids returns every cluster that some object is about.
-func (s *store) ids() []peer.ClusterID {
+func (s *store[T]) ids() []peer.ClusterID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]peer.ClusterID, 0, len(s.byID))
@@ -74,148 +107,145 @@ func (s *store) ids() []peer.ClusterID {
 	return out
 }
 
-func (s *store) len() int {
+func (s *store[T]) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.objects)
 }
 
 // wrote takes in the API server's answer to a write of ours.
-func (s *store) wrote(fc *api.ForeignCluster) {
+func (s *store[T]) wrote(o T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(fc)
+	s.put(o)
 }
 
 // deleted takes in that the API server deleted an object for us.
-func (s *store) deleted(a Action) {
+func (s *store[T]) deleted(name string, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if fc := s.objects[a.Name]; fc != nil && fc.UID == a.UID && len(fc.Finalizers) == 0 {
-		s.drop(fc)
+	if o, there := s.objects[name]; there && o.GetUID() == uid && len(o.GetFinalizers()) == 0 {
+		s.drop(o)
+	}
+}
+
+// Transformer implements cache.TransformingStore: what nobody reads is dropped
+// before a first list is held in memory as a whole.
+func (s *store[T]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if o, ok := obj.(T); ok {
+			s.kind.trim(o)
+		}
+		return obj, nil
 	}
 }
 
 // Add takes in an object that the reflector delivers.
-func (s *store) Add(obj any) error { return s.Update(obj) }
+func (s *store[T]) Add(obj any) error { return s.Update(obj) }
 
 // Update takes in an object that the reflector delivers.
-func (s *store) Update(obj any) error {
-	fc, ok := obj.(*api.ForeignCluster)
+func (s *store[T]) Update(obj any) error {
+	o, ok := obj.(T)
 	if !ok {
 		return nil
 	}
 	s.mu.Lock()
-	s.seen = newer(s.seen, fc.ResourceVersion)
-	before := s.objects[fc.Name]
-	changed := s.put(fc)
+	s.seen = newer(s.seen, o.GetResourceVersion())
+	before := s.objects[o.GetName()]
+	changed := s.put(o)
 	s.mu.Unlock()
 	if changed {
-		s.notify(before, fc)
+		s.changed(before, o, false)
 	}
 	return nil
 }
 
 // Delete takes in that an object is gone.
-func (s *store) Delete(obj any) error {
-	fc, ok := obj.(*api.ForeignCluster)
+func (s *store[T]) Delete(obj any) error {
+	o, ok := obj.(T)
 	if !ok {
 		return nil
 	}
 	s.mu.Lock()
-	s.seen = newer(s.seen, fc.ResourceVersion)
-	before := s.objects[fc.Name]
-	if before != nil && before.UID == fc.UID {
+	s.seen = newer(s.seen, o.GetResourceVersion())
+	if before, there := s.objects[o.GetName()]; there && before.GetUID() == o.GetUID() {
 		s.drop(before)
 	}
 	s.mu.Unlock()
-	s.notify(fc)
+	var none T
+	s.changed(o, none, false)
 	return nil
 }
 
 // Replace takes in a complete list.
-func (s *store) Replace(list []any, version string) error {
+func (s *store[T]) Replace(list []any, version string) error {
+	type change struct{ before, after T }
+	var none T
 	s.mu.Lock()
 	// The history went back: the server's store was restored from a backup. What
 	// is known from the lost future is worth nothing.
 	restored := older(version, s.seen)
 	s.seen = version
 	listed := make(map[string]struct{}, len(list))
-	var touched []*api.ForeignCluster
+	var changes []change
 	for _, obj := range list {
-		fc, ok := obj.(*api.ForeignCluster)
+		o, ok := obj.(T)
 		if !ok {
 			continue
 		}
-		listed[fc.Name] = struct{}{}
-		before := s.objects[fc.Name]
-		if before != nil && restored {
+		listed[o.GetName()] = struct{}{}
+		before, there := s.objects[o.GetName()]
+		if there && restored {
 			s.drop(before)
 		}
-		if s.put(fc) {
-			touched = append(touched, before, fc)
+		if s.put(o) {
+			changes = append(changes, change{before, o})
 		}
 	}
-	for name, fc := range s.objects {
+	for name, o := range s.objects {
 		_, there := listed[name]
 		// An object that we wrote after the list was made is not in it, and yet not
 		// gone: the watch that follows will tell.
-		if !there && (restored || !older(version, fc.ResourceVersion)) {
-			s.drop(fc)
-			touched = append(touched, fc)
+		if !there && (restored || !older(version, o.GetResourceVersion())) {
+			s.drop(o)
+			changes = append(changes, change{o, none})
 		}
 	}
 	s.mu.Unlock()
 	s.firstList.Do(func() { close(s.synced) })
-	s.notify(touched...)
+	for _, c := range changes {
+		s.changed(c.before, c.after, restored)
+	}
 	return nil
 }
 
 // Resync does nothing: there is no other cache to compare with.
-func (s *store) Resync() error { return nil }
+func (s *store[T]) Resync() error { return nil }
 
-// put stores fc unless the same or a newer version of it is there already.
-func (s *store) put(fc *api.ForeignCluster) bool {
-	if before := s.objects[fc.Name]; before != nil {
-		if !older(before.ResourceVersion, fc.ResourceVersion) {
+// put stores o unless the same or a newer version of it is there already.
+func (s *store[T]) put(o T) bool {
+	if before, there := s.objects[o.GetName()]; there {
+		if !older(before.GetResourceVersion(), o.GetResourceVersion()) {
 			return false
 		}
 		s.drop(before)
 	}
-	// Nobody here reads them, and they are most of the object.
-	fc.ManagedFields = nil
-	s.objects[fc.Name] = fc
-	if id := peer.ClusterID(fc.ClusterID()); id != "" {
-		s.byID[id] = append(s.byID[id], fc.Name)
+	s.kind.trim(o)
+	s.objects[o.GetName()] = o
+	for _, id := range s.kind.about(o) {
+		s.byID[id] = append(s.byID[id], o.GetName())
 	}
 	return true
 }
 
-func (s *store) drop(fc *api.ForeignCluster) {
-	delete(s.objects, fc.Name)
-	id := peer.ClusterID(fc.ClusterID())
-	names := slices.DeleteFunc(s.byID[id], func(name string) bool { return name == fc.Name })
-	if len(names) == 0 {
-		delete(s.byID, id)
-	} else {
-		s.byID[id] = names
-	}
-}
-
-// notify reports the clusters that objects are about: by their spec, and by
-// their name, which keeps that name from being used for another one.
-func (s *store) notify(objects ...*api.ForeignCluster) {
-	told := make(map[peer.ClusterID]struct{}, 2)
-	for _, fc := range objects {
-		if fc == nil {
-			continue
-		}
-		for _, id := range []string{fc.ClusterID(), fc.Name} {
-			id, err := peer.ParseClusterID(id)
-			if _, done := told[id]; err == nil && !done {
-				told[id] = struct{}{}
-				s.changed(id)
-			}
+func (s *store[T]) drop(o T) {
+	delete(s.objects, o.GetName())
+	for _, id := range s.kind.about(o) {
+		names := slices.DeleteFunc(s.byID[id], func(name string) bool { return name == o.GetName() })
+		if len(names) == 0 {
+			delete(s.byID, id)
+		} else {
+			s.byID[id] = names
 		}
 	}
 }
@@ -236,5 +266,3 @@ func newer(a, b string) string {
 	}
 	return a
 }
-
-var _ cache.ReflectorStore = (*store)(nil)

@@ -11,13 +11,31 @@ import (
 	"liqo.io/agent/peer"
 )
 
-func versioned(fc *api.ForeignCluster, version int) *api.ForeignCluster {
-	return changed(fc, func(fc *api.ForeignCluster) { fc.ResourceVersion = strconv.Itoa(version) })
+func versioned(fc *api.ForeignCluster, version int) *foreignCluster {
+	return &foreignCluster{ForeignCluster: *changed(fc, func(fc *api.ForeignCluster) { fc.ResourceVersion = strconv.Itoa(version) })}
+}
+
+// fcStore is a store of ForeignClusters that tells of every cluster that a change
+// is about.
+func fcStore(tell func(peer.ClusterID)) *store[*foreignCluster] {
+	kind := foreignClusterKind()
+	return newStore(kind, func(before, after *foreignCluster, _ bool) {
+		var ids []peer.ClusterID
+		for _, fc := range []*foreignCluster{before, after} {
+			if fc != nil {
+				ids = append(ids, kind.about(fc)...)
+			}
+		}
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			tell(id)
+		}
+	})
 }
 
 func TestStore(t *testing.T) {
 	var told []peer.ClusterID
-	s := newStore(func(id peer.ClusterID) { told = append(told, id) })
+	s := fcStore(func(id peer.ClusterID) { told = append(told, id) })
 	heard := func(want ...peer.ClusterID) {
 		t.Helper()
 		slices.Sort(told)
@@ -80,15 +98,15 @@ func TestStore(t *testing.T) {
 	heard(testID, testID, "mine")
 	must(s.Replace([]any{versioned(fc, 7)}, "8"))
 	version("7")
-	heard(testID, "mine")
+	heard(testID, testID, "mine")
 	if s.len() != 1 {
 		t.Errorf("%d objects are left", s.len())
 	}
 
 	// Our own delete; the event for another object of that name does not count.
-	s.deleted(Action{Name: fc.Name, UID: "another"})
+	s.deleted(fc.Name, "another")
 	version("7")
-	s.deleted(Action{Name: fc.Name, UID: fc.UID})
+	s.deleted(fc.Name, fc.UID)
 	version("")
 	heard()
 
@@ -109,8 +127,8 @@ func TestStore(t *testing.T) {
 // reflector does, mixed with answers to writes, and compares the outcome.
 func TestStoreConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newStore(func(peer.ClusterID) {})
-		truth := map[string]*api.ForeignCluster{}
+		s := fcStore(func(peer.ClusterID) {})
+		truth := map[string]*foreignCluster{}
 		clock := 1
 		var events []func()
 		deliver := func(n int) {
@@ -122,7 +140,7 @@ func TestStoreConverges(t *testing.T) {
 		list := func() {
 			var items []any
 			for _, fc := range truth {
-				items = append(items, fc.DeepCopy())
+				items = append(items, fc.DeepCopyObject())
 			}
 			events = nil
 			_ = s.Replace(items, strconv.Itoa(clock))
@@ -138,17 +156,17 @@ func TestStoreConverges(t *testing.T) {
 					fc.UID, fc.Spec = old.UID, old.Spec
 				}
 				truth[name] = fc
-				events = append(events, func() { _ = s.Update(fc.DeepCopy()) })
+				events = append(events, func() { _ = s.Update(fc.DeepCopyObject()) })
 				if rapid.Bool().Draw(t, "ours") {
-					s.wrote(fc.DeepCopy())
+					s.wrote(fc.DeepCopyObject().(*foreignCluster))
 				}
 			case "delete", "own-delete":
 				if fc := truth[name]; fc != nil {
 					delete(truth, name)
-					gone := versioned(fc, clock)
+					gone := versioned(&fc.ForeignCluster, clock)
 					events = append(events, func() { _ = s.Delete(gone) })
 					if rapid.Bool().Draw(t, "ours") {
-						s.deleted(Action{Name: name, UID: fc.UID})
+						s.deleted(name, fc.UID)
 					}
 				}
 			case "deliver":
@@ -164,6 +182,7 @@ func TestStoreConverges(t *testing.T) {
 		byID := map[peer.ClusterID]int{}
 		for name, fc := range truth {
 			byID[peer.ClusterID(fc.ClusterID())]++
+			byID[peer.ClusterID(name)]++
 			if got := s.objects[name]; got == nil || got.ResourceVersion != fc.ResourceVersion {
 				t.Fatalf("%s is %+v, want version %s", name, got, fc.ResourceVersion)
 			}

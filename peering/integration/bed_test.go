@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
@@ -50,11 +51,18 @@ func startKube(t *testing.T) *bed.Kube {
 type registry struct {
 	mu      sync.Mutex
 	peers   map[peer.ClusterID]peer.Peer
+	held    map[peer.ClusterID]bool
 	settled bool
 }
 
 func newRegistry() *registry {
-	return &registry{peers: make(map[peer.ClusterID]peer.Peer), settled: true}
+	return &registry{peers: make(map[peer.ClusterID]peer.Peer), held: make(map[peer.ClusterID]bool), settled: true}
+}
+
+func (r *registry) Hold(id peer.ClusterID, hold bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[id] = hold
 }
 
 func (r *registry) Peer(id peer.ClusterID) (peer.Peer, bool) {
@@ -118,6 +126,7 @@ func barn() peer.Peer {
 type running struct {
 	*peering.Controller
 	reg        *registry
+	ledger     *ledger
 	kubeconfig string
 	log        *logBuffer
 	otherIDs   chan peer.ClusterID
@@ -127,7 +136,13 @@ type running struct {
 // run starts a Controller whose kubeconfig is the file at path.
 func run(t *testing.T, path string, reg *registry) *running {
 	t.Helper()
-	r := &running{reg: reg, kubeconfig: path, log: &logBuffer{}, otherIDs: make(chan peer.ClusterID, 10)}
+	return start(t, path, reg, newLedger())
+}
+
+// start is run with a ledger, which outlives the Controller.
+func start(t *testing.T, path string, reg *registry, ledger *ledger) *running {
+	t.Helper()
+	r := &running{reg: reg, ledger: ledger, kubeconfig: path, log: &logBuffer{}, otherIDs: make(chan peer.ClusterID, 10)}
 	r.Controller = peering.New(peering.Config{
 		Kubeconfig: func() string { return path },
 		Registry:   reg,
@@ -136,8 +151,15 @@ func run(t *testing.T, path string, reg *registry) *running {
 		},
 		OnClusterID: func(id peer.ClusterID) { r.otherIDs <- id },
 		Namespace:   "liqo",
-		Logger:      slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Ledger:      ledger,
+		Peers:       nobody{},
+		Greeting: func() endpoint.Greeting {
+			return endpoint.Greeting{Identity: peer.Identity{ClusterID: selfID, ClusterName: "self", GuestNamespace: "liqo"}}
+		},
+		LostAfter: func() time.Duration { return 15 * time.Minute },
+		Logger:    slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
+	ledger.tells(r.Enqueue)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -162,6 +184,13 @@ func run(t *testing.T, path string, reg *registry) *running {
 		}
 	})
 	return r
+}
+
+// nobody is a remote.Caller that reaches no peer.
+type nobody struct{}
+
+func (nobody) Exchange(context.Context, endpoint.Target, endpoint.Request) (endpoint.Response, error) {
+	return endpoint.Response{}, &endpoint.Error{Reason: endpoint.ReasonUnreachable, Err: errors.New("no peer can be reached in this test")}
 }
 
 // put changes the registry and tells the Controller.

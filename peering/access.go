@@ -1,0 +1,210 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+const (
+	// PeerGroup is the group that every peer is in when the gateway impersonates
+	// it. Nothing is granted to it.
+	PeerGroup = "liqo:peers"
+
+	userPrefix   = "liqo:cluster:"
+	accessPrefix = "liqo:peer:"
+
+	// accessTimeout bounds the time from the writing of a role until the API
+	// server goes by it, which it does a moment later.
+	accessTimeout = 2 * time.Second
+)
+
+// PeerUser is the name of the user as whom a peer reaches the local API server.
+func PeerUser(id peer.ClusterID) string { return userPrefix + string(id) }
+
+// peerVerbs are what a peer does with an object of its own. Server-side apply,
+// which creates and changes, is a patch; where the object does not exist it is
+// asked whether the user may create one of that name.
+var peerVerbs = []string{"get", "create", "patch", "delete"}
+
+// accessRules are the rules for a peer that may reach its PeeringRequest, its
+// Advertisement, or both.
+func accessRules(id peer.ClusterID, request, advertisement bool) []policyRule {
+	var rules []policyRule
+	own := func(group, plural string) {
+		rules = append(rules, policyRule{
+			APIGroups: []string{group}, Resources: []string{plural}, ResourceNames: []string{string(id)}, Verbs: peerVerbs,
+		})
+	}
+	if request {
+		own(api.GroupVersion.Group, api.PluralPeeringRequests)
+	}
+	if advertisement {
+		own(api.SharingGroupVersion.Group, api.PluralAdvertisements)
+	}
+	return rules
+}
+
+// wantedRole is the role of a peer.
+func wantedRole(id peer.ClusterID, request, advertisement bool) *clusterRole {
+	return &clusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: gvkRole.GroupVersion().String(), Kind: gvkRole.Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: accessPrefix + string(id), Labels: peerLabels(id)},
+		Rules:      accessRules(id, request, advertisement),
+	}
+}
+
+// wantedBinding gives a peer its role.
+func wantedBinding(id peer.ClusterID) *clusterRoleBinding {
+	return &clusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: gvkBinding.GroupVersion().String(), Kind: gvkBinding.Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: accessPrefix + string(id), Labels: peerLabels(id)},
+		RoleRef:    roleRef{APIGroup: rbacGroup, Kind: gvkRole.Kind, Name: accessPrefix + string(id)},
+		Subjects:   []subject{{APIGroup: rbacGroup, Kind: "User", Name: PeerUser(id)}},
+	}
+}
+
+// peerLabels are the labels of the objects that the agent keeps for a peer.
+func peerLabels(id peer.ClusterID) map[string]string {
+	return map[string]string{api.LabelManagedBy: api.ManagedByAgent, api.LabelClusterID: string(id)}
+}
+
+func hasLabels(o metav1.Object, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if o.GetLabels()[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// grants reports whether r gives exactly what wanted does.
+func (r *clusterRole) grants(wanted *clusterRole) bool {
+	return hasLabels(r, wanted.Labels) && len(r.AggregationRule) == 0 && slices.EqualFunc(r.Rules, wanted.Rules, policyRule.equal)
+}
+
+func (r policyRule) equal(o policyRule) bool {
+	return slices.Equal(r.APIGroups, o.APIGroups) && slices.Equal(r.Resources, o.Resources) && slices.Equal(r.ResourceNames, o.ResourceNames) &&
+		slices.Equal(r.Verbs, o.Verbs) && slices.Equal(r.NonResourceURLs, o.NonResourceURLs)
+}
+
+// gives reports whether b gives exactly the role that wanted does to whom wanted
+// does.
+func (b *clusterRoleBinding) gives(wanted *clusterRoleBinding) bool {
+	return hasLabels(b, wanted.Labels) && b.RoleRef == wanted.RoleRef && slices.Equal(b.Subjects, wanted.Subjects)
+}
+
+// readAccess returns what a peer may do according to the RBAC objects found.
+func readAccess(id peer.ClusterID, role *clusterRole, binding *clusterRoleBinding) *Access {
+	if role == nil && binding == nil {
+		return nil
+	}
+	out := &Access{}
+	if role != nil {
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				out.Request = out.Request || resource == api.PluralPeeringRequests
+				out.Advertisement = out.Advertisement || resource == api.PluralAdvertisements
+			}
+		}
+		out.Intact = binding != nil && (out.Request || out.Advertisement) &&
+			role.grants(wantedRole(id, out.Request, out.Advertisement)) && binding.gives(wantedBinding(id))
+	}
+	return out
+}
+
+// errReplaced: an object could not be corrected and was deleted, to be made
+// anew at the next look.
+var errReplaced = errors.New("somebody changed it in a way that cannot be corrected; it was deleted and is made anew")
+
+// writeAccess makes the role and the binding of a peer as they are to be.
+func (s *session) writeAccess(ctx context.Context, id peer.ClusterID, request, advertisement bool) error {
+	if !request && !advertisement {
+		return s.removeAccess(ctx, id)
+	}
+	role := wantedRole(id, request, advertisement)
+	if found := s.roles.get(role.Name); found == nil || !found.grants(role) {
+		if err := putOwn(ctx, s.client, s.roles, role, func(r *clusterRole) bool { return r.grants(role) }); err != nil {
+			return err
+		}
+	}
+	binding := wantedBinding(id)
+	if found := s.bindings.get(binding.Name); found != nil && found.gives(binding) {
+		return nil
+	}
+	return putOwn(ctx, s.client, s.bindings, binding, func(b *clusterRoleBinding) bool { return b.gives(binding) })
+}
+
+// removeAccess takes everything from a peer, the binding first.
+func (s *session) removeAccess(ctx context.Context, id peer.ClusterID) error {
+	name := accessPrefix + string(id)
+	if err := removeOwn(ctx, s.client, s.bindings, name); err != nil {
+		return err
+	}
+	return removeOwn(ctx, s.client, s.roles, name)
+}
+
+// putOwn applies an object that nobody but the agent is to write. What others
+// wrote to it where server-side apply leaves it alone, or where nothing can be
+// changed any more, cannot be taken back by applying: then the object is deleted,
+// and errReplaced returned.
+func putOwn[T object](ctx context.Context, c *client, st *store[T], wanted T, right func(T) bool) error {
+	name := wanted.GetName()
+	found, err := applyAs(ctx, c, st.kind, name, "", wanted, ManagerAccess, true)
+	switch {
+	case err == nil && right(found):
+		st.wrote(found)
+		return nil
+	case apierrors.IsInvalid(err):
+		// It may be there without the labels by which it would be watched.
+		found = st.kind.fresh()
+		if missing := c.getJSON(ctx, st.kind.object(name), nil, found); missing != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	uid := found.GetUID()
+	if err := remove(ctx, c, st.kind, name, uid, ""); err != nil {
+		return err
+	}
+	st.deleted(name, uid)
+	return fmt.Errorf("%s %s: %w", st.kind.gvk.Kind, name, errReplaced)
+}
+
+// removeOwn deletes the object of that name, if there is one.
+func removeOwn[T object](ctx context.Context, c *client, st *store[T], name string) error {
+	uid := st.uid(name)
+	if uid == "" {
+		return nil
+	}
+	if err := remove(ctx, c, st.kind, name, uid, ""); err != nil {
+		return err
+	}
+	st.deleted(name, uid)
+	return nil
+}
+
+// mayReach asks the API server, as the peer, for its PeeringRequest, and reports
+// whether that is allowed, whether or not there is one.
+func (c *client) mayReach(ctx context.Context, id peer.ClusterID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := body(c.rest.Get().AbsPath(requestKind().object(string(id))).
+		SetHeader("Impersonate-User", PeerUser(id)).SetHeader("Impersonate-Group", PeerGroup).MaxRetries(0).Do(ctx))
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		return true, nil
+	case apierrors.IsForbidden(err):
+		return false, nil
+	}
+	return false, fmt.Errorf("ask the API server as %s: %w", PeerUser(id), err)
+}

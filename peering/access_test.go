@@ -1,0 +1,110 @@
+package peering
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"math/big"
+	"testing"
+
+	"liqo.io/agent/peer"
+)
+
+func TestReadAccess(t *testing.T) {
+	role := func(request, advertisement bool, change ...func(*clusterRole)) *clusterRole {
+		r := wantedRole(testID, request, advertisement).DeepCopyObject().(*clusterRole)
+		for _, c := range change {
+			c(r)
+		}
+		return r
+	}
+	binding := func(change ...func(*clusterRoleBinding)) *clusterRoleBinding {
+		b := wantedBinding(testID).DeepCopyObject().(*clusterRoleBinding)
+		for _, c := range change {
+			c(b)
+		}
+		return b
+	}
+	for _, tc := range []struct {
+		name    string
+		role    *clusterRole
+		binding *clusterRoleBinding
+		want    *Access
+	}{
+		{"nothing", nil, nil, nil},
+		{"request", role(true, false), binding(), &Access{Request: true, Intact: true}},
+		{"advertisement", role(false, true), binding(), &Access{Advertisement: true, Intact: true}},
+		{"both", role(true, true), binding(), &Access{Request: true, Advertisement: true, Intact: true}},
+		{"no binding", role(true, true), nil, &Access{Request: true, Advertisement: true}},
+		{"no role", nil, binding(), &Access{}},
+		{"no rule", role(false, false), binding(), &Access{}},
+		{"another rule", role(true, false, func(r *clusterRole) {
+			r.Rules = append(r.Rules, policyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
+		}), binding(), &Access{Request: true}},
+		{"more verbs", role(true, false, func(r *clusterRole) { r.Rules[0].Verbs = append(r.Rules[0].Verbs, "list") }), binding(), &Access{Request: true}},
+		{"every name", role(true, false, func(r *clusterRole) { r.Rules[0].ResourceNames = nil }), binding(), &Access{Request: true}},
+		{"a URL", role(true, false, func(r *clusterRole) { r.Rules[0].NonResourceURLs = []string{"/metrics"} }), binding(), &Access{Request: true}},
+		{"aggregated", role(true, false, func(r *clusterRole) { r.AggregationRule = json.RawMessage(`{}`) }), binding(), &Access{Request: true}},
+		{"not labelled", role(true, false, func(r *clusterRole) { r.Labels = nil }), binding(), &Access{Request: true}},
+		{"another user as well", role(true, false), binding(func(b *clusterRoleBinding) {
+			b.Subjects = append(b.Subjects, subject{APIGroup: rbacGroup, Kind: "User", Name: "eve"})
+		}), &Access{Request: true}},
+		{"another role", role(true, false), binding(func(b *clusterRoleBinding) { b.RoleRef.Name = "cluster-admin" }), &Access{Request: true}},
+	} {
+		got := readAccess(testID, tc.role, tc.binding)
+		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestReadSecret(t *testing.T) {
+	ca, fp := certificate(t)
+	_, other := certificate(t)
+	stored := Secret{Fingerprint: fp, CA: ca, Namespace: "liqo"}
+	for _, tc := range []struct {
+		name   string
+		change func(*secret)
+		want   Secret
+	}{
+		{"as written", func(*secret) {}, Secret{fp, ca, "liqo", true}},
+		{"more data", func(s *secret) { s.Data["note"] = []byte("mine") }, Secret{fp, ca, "liqo", true}},
+		{"without CA", func(s *secret) { delete(s.Data, secretCA) }, Secret{fp, nil, "liqo", true}},
+		{"other type", func(s *secret) { s.Type = "x" }, Secret{fp, ca, "liqo", false}},
+		{"no labels", func(s *secret) { s.Labels = nil }, Secret{fp, ca, "liqo", false}},
+		{"other cluster", func(s *secret) { s.Data[secretClusterID] = []byte("x") }, Secret{fp, ca, "liqo", false}},
+		{"no fingerprint", func(s *secret) { delete(s.Data, secretFingerprint) }, Secret{Namespace: "liqo"}},
+		{"other key", func(s *secret) { s.Data[secretFingerprint] = []byte(other.String()) }, Secret{Fingerprint: other, Namespace: "liqo"}},
+		{"no PEM", func(s *secret) { s.Data[secretCA] = []byte("x") }, Secret{Fingerprint: fp, Namespace: "liqo"}},
+		{"more PEM", func(s *secret) { s.Data[secretCA] = append(s.Data[secretCA], s.Data[secretCA]...) }, Secret{fp, ca, "liqo", false}},
+	} {
+		s := wantedSecret(testID, "liqo", stored)
+		tc.change(s)
+		got := readSecret(testID, s)
+		if got.Fingerprint != tc.want.Fingerprint || string(got.CA) != string(tc.want.CA) || got.Namespace != tc.want.Namespace || got.Intact != tc.want.Intact {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// certificate returns a certificate in DER and the fingerprint of its key.
+func certificate(t *testing.T) ([]byte, peer.Fingerprint) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x"}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der, peer.FingerprintOf(parsed.RawSubjectPublicKeyInfo)
+}

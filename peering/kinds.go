@@ -1,0 +1,364 @@
+package peering
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+// kind is what has to be known about one kind of objects to watch it.
+type kind[T object] struct {
+	gvk schema.GroupVersionKind
+	// path is that of the collection.
+	path string
+	// selector chooses objects by their labels; "" for all.
+	selector string
+	// fresh returns an empty object.
+	fresh func() T
+	// about returns the clusters that an object is about.
+	about func(T) []peer.ClusterID
+	// trim drops what nobody reads. It may be called again with its own result.
+	trim func(T)
+}
+
+// object returns the path of one object.
+func (k kind[T]) object(name string) string { return k.path + "/" + name }
+
+// ownObjects selects what the agent made.
+const ownObjects = api.LabelManagedBy + "=" + api.ManagedByAgent
+
+var (
+	gvkSecret  = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+	gvkNode    = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
+	gvkRole    = schema.GroupVersionKind{Group: rbacGroup, Version: "v1", Kind: "ClusterRole"}
+	gvkBinding = schema.GroupVersionKind{Group: rbacGroup, Version: "v1", Kind: "ClusterRoleBinding"}
+)
+
+const rbacGroup = "rbac.authorization.k8s.io"
+
+// newScheme knows the kinds that are watched: their events name them.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for gvk, object := range map[schema.GroupVersionKind]runtime.Object{
+		foreignClusterKind().gvk: &foreignCluster{},
+		requestKind().gvk:        &api.PeeringRequest{},
+		advertisementKind().gvk:  &api.Advertisement{},
+		gvkSecret:                &secret{},
+		gvkNode:                  &node{},
+		gvkRole:                  &clusterRole{},
+		gvkBinding:               &clusterRoleBinding{},
+	} {
+		scheme.AddKnownTypeWithName(gvk, object)
+	}
+	metav1.AddToGroupVersion(scheme, api.GroupVersion)
+	return scheme
+}
+
+func foreignClusterKind() kind[*foreignCluster] {
+	return kind[*foreignCluster]{
+		gvk:   api.GroupVersion.WithKind(api.KindForeignCluster),
+		path:  collection(api.GroupVersion, api.PluralForeignClusters),
+		fresh: func() *foreignCluster { return &foreignCluster{} },
+		// By their spec, and by their name, which keeps that name from being used for
+		// another one.
+		about: func(fc *foreignCluster) []peer.ClusterID { return clusterIDs(fc.ClusterID(), fc.Name) },
+		trim:  (*foreignCluster).trim,
+	}
+}
+
+func requestKind() kind[*api.PeeringRequest] {
+	return kind[*api.PeeringRequest]{
+		gvk:   api.GroupVersion.WithKind(api.KindPeeringRequest),
+		path:  collection(api.GroupVersion, api.PluralPeeringRequests),
+		fresh: func() *api.PeeringRequest { return &api.PeeringRequest{} },
+		about: func(r *api.PeeringRequest) []peer.ClusterID { return clusterIDs(r.Name) },
+		trim:  func(r *api.PeeringRequest) { r.ManagedFields = nil },
+	}
+}
+
+func advertisementKind() kind[*api.Advertisement] {
+	return kind[*api.Advertisement]{
+		gvk:   api.SharingGroupVersion.WithKind(api.KindAdvertisement),
+		path:  collection(api.SharingGroupVersion, api.PluralAdvertisements),
+		fresh: func() *api.Advertisement { return &api.Advertisement{} },
+		about: func(a *api.Advertisement) []peer.ClusterID { return clusterIDs(a.Name) },
+		trim:  func(a *api.Advertisement) { a.ManagedFields = nil },
+	}
+}
+
+func secretKind(namespace string) kind[*secret] {
+	return kind[*secret]{
+		gvk: gvkSecret, path: namespacePath + namespace + "/secrets", selector: ownObjects,
+		fresh: func() *secret { return &secret{} },
+		about: func(s *secret) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(s.Name, SecretName(""))) },
+		trim:  func(s *secret) { s.ManagedFields, s.Annotations = nil, nil },
+	}
+}
+
+func roleKind() kind[*clusterRole] {
+	return kind[*clusterRole]{
+		gvk: gvkRole, path: "/apis/" + rbacGroup + "/v1/clusterroles", selector: ownObjects,
+		fresh: func() *clusterRole { return &clusterRole{} },
+		about: func(r *clusterRole) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(r.Name, accessPrefix)) },
+		trim:  func(r *clusterRole) { r.ManagedFields, r.Annotations = nil, nil },
+	}
+}
+
+func bindingKind() kind[*clusterRoleBinding] {
+	return kind[*clusterRoleBinding]{
+		gvk: gvkBinding, path: "/apis/" + rbacGroup + "/v1/clusterrolebindings", selector: ownObjects,
+		fresh: func() *clusterRoleBinding { return &clusterRoleBinding{} },
+		about: func(b *clusterRoleBinding) []peer.ClusterID {
+			return clusterIDs(strings.TrimPrefix(b.Name, accessPrefix))
+		},
+		trim: func(b *clusterRoleBinding) { b.ManagedFields, b.Annotations = nil, nil },
+	}
+}
+
+func nodeKind() kind[*node] {
+	return kind[*node]{
+		gvk: gvkNode, path: "/api/v1/nodes",
+		fresh: func() *node { return &node{} },
+		about: func(*node) []peer.ClusterID { return nil },
+		trim: func(n *node) {
+			n.ManagedFields, n.Annotations = nil, nil
+			n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type != nodeReady })
+		},
+	}
+}
+
+func collection(gv schema.GroupVersion, plural string) string {
+	return "/apis/" + gv.String() + "/" + plural
+}
+
+// clusterIDs returns the valid cluster IDs among names, each once.
+func clusterIDs(names ...string) []peer.ClusterID {
+	var out []peer.ClusterID
+	for _, name := range names {
+		if id, err := peer.ParseClusterID(name); err == nil && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// foreignCluster is a ForeignCluster together with who set the two fields of its
+// spec that a person may set as well as the agent.
+type foreignCluster struct {
+	api.ForeignCluster `json:",inline"`
+
+	owners Owners
+}
+
+// DeepCopyObject implements runtime.Object.
+func (fc *foreignCluster) DeepCopyObject() runtime.Object {
+	return &foreignCluster{ForeignCluster: *fc.DeepCopy(), owners: fc.owners}
+}
+
+// trim keeps of the list of field managers, which is most of the object, only
+// who owns the two fields.
+func (fc *foreignCluster) trim() {
+	if fc.ManagedFields == nil {
+		return
+	}
+	fc.owners = Owners{
+		Join:      fc.owner("f:join", strconv.FormatBool(fc.Spec.Join), !fc.Spec.Join),
+		TrustMode: fc.owner("f:trustMode", string(fc.Spec.TrustMode), fc.Spec.TrustMode == api.TrustUnknown),
+	}
+	fc.ManagedFields = nil
+}
+
+// owner returns who owns a field of the spec, which has that value. Where several
+// do, it is one that is not the agent, for a person's edit counts even if it says
+// the same; and among several others the latest.
+//
+// The API server fills in a default as if the creator had written it. So a
+// default that is as old as the object is nobody's, unless the creator applied
+// it, which names each field.
+func (fc *foreignCluster) owner(field, value string, isDefault bool) Owner {
+	var owner *metav1.ManagedFieldsEntry
+	for i := range fc.ManagedFields {
+		m := &fc.ManagedFields[i]
+		if m.Subresource != "" || !owns(m.FieldsV1, field) {
+			continue
+		}
+		if isDefault && m.Operation != metav1.ManagedFieldsOperationApply && (m.Time == nil || !fc.CreationTimestamp.Before(m.Time)) {
+			continue
+		}
+		if owner == nil || owner.Manager == ManagerIntent || m.Manager != ManagerIntent && later(m.Time, owner.Time) {
+			owner = m
+		}
+	}
+	if owner == nil {
+		return Owner{}
+	}
+	var at string
+	if owner.Time != nil {
+		at = owner.Time.UTC().Format(time.RFC3339)
+	}
+	return Owner{Manager: owner.Manager, Stamp: strings.Join([]string{string(fc.UID), owner.Manager, at, value}, " ")}
+}
+
+func later(a, b *metav1.Time) bool { return b == nil || a != nil && b.Before(a) }
+
+// owns reports whether a set of managed fields holds a field of the spec.
+func owns(fields *metav1.FieldsV1, field string) bool {
+	if fields == nil {
+		return false
+	}
+	var set struct {
+		Spec map[string]json.RawMessage `json:"f:spec"`
+	}
+	if err := json.Unmarshal(fields.GetRawBytes(), &set); err != nil {
+		return false
+	}
+	_, ok := set.Spec[field]
+	return ok
+}
+
+// list is a list of objects as the API server returns it.
+type list[T object] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []T `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (l *list[T]) DeepCopyObject() runtime.Object {
+	out := &list[T]{TypeMeta: l.TypeMeta}
+	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	for _, item := range l.Items {
+		out.Items = append(out.Items, item.DeepCopyObject().(T))
+	}
+	return out
+}
+
+// secret is as much of a Secret as is of interest.
+type secret struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Type string            `json:"type,omitempty"`
+	Data map[string][]byte `json:"data,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (s *secret) DeepCopyObject() runtime.Object {
+	out := *s
+	s.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Data = make(map[string][]byte, len(s.Data))
+	for key, value := range s.Data {
+		out.Data[key] = slices.Clone(value)
+	}
+	return &out
+}
+
+// clusterRole is a ClusterRole.
+type clusterRole struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Rules []policyRule `json:"rules"`
+	// AggregationRule, when somebody sets it, has a controller overwrite Rules.
+	AggregationRule json.RawMessage `json:"aggregationRule,omitempty"`
+}
+
+// policyRule is one rule of a ClusterRole.
+type policyRule struct {
+	APIGroups       []string `json:"apiGroups,omitempty"`
+	Resources       []string `json:"resources,omitempty"`
+	ResourceNames   []string `json:"resourceNames,omitempty"`
+	Verbs           []string `json:"verbs"`
+	NonResourceURLs []string `json:"nonResourceURLs,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (r *clusterRole) DeepCopyObject() runtime.Object {
+	out := *r
+	r.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Rules = slices.Clone(r.Rules)
+	for i, rule := range out.Rules {
+		out.Rules[i] = policyRule{
+			APIGroups: slices.Clone(rule.APIGroups), Resources: slices.Clone(rule.Resources), ResourceNames: slices.Clone(rule.ResourceNames),
+			Verbs: slices.Clone(rule.Verbs), NonResourceURLs: slices.Clone(rule.NonResourceURLs),
+		}
+	}
+	out.AggregationRule = slices.Clone(r.AggregationRule)
+	return &out
+}
+
+// clusterRoleBinding is a ClusterRoleBinding.
+type clusterRoleBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	RoleRef  roleRef   `json:"roleRef"`
+	Subjects []subject `json:"subjects"`
+}
+
+// roleRef names a role. It cannot change once it is set.
+type roleRef struct {
+	APIGroup string `json:"apiGroup"`
+	Kind     string `json:"kind"`
+	Name     string `json:"name"`
+}
+
+// subject is somebody whom a role is given to.
+type subject struct {
+	APIGroup  string `json:"apiGroup,omitempty"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (b *clusterRoleBinding) DeepCopyObject() runtime.Object {
+	out := *b
+	b.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Subjects = slices.Clone(b.Subjects)
+	return &out
+}
+
+// node is as much of a Node as its capacity depends on.
+type node struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Unschedulable bool `json:"unschedulable,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Allocatable map[string]string `json:"allocatable,omitempty"`
+		Conditions  []nodeCondition   `json:"conditions,omitempty"`
+	} `json:"status"`
+}
+
+// nodeReady is the condition of a node that can run pods.
+const nodeReady = "Ready"
+
+type nodeCondition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (n *node) DeepCopyObject() runtime.Object {
+	out := *n
+	n.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Status.Conditions = slices.Clone(n.Status.Conditions)
+	out.Status.Allocatable = make(map[string]string, len(n.Status.Allocatable))
+	for key, value := range n.Status.Allocatable {
+		out.Status.Allocatable[key] = value
+	}
+	return &out
+}

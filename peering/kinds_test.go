@@ -1,0 +1,96 @@
+package peering
+
+import (
+	"encoding/json"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/api"
+)
+
+func TestOwners(t *testing.T) {
+	const created = "2026-11-01T10:00:00Z"
+	object := func(join bool, managers string) *foreignCluster {
+		fc := &foreignCluster{}
+		text := `{"metadata":{"name":"x","uid":"u","creationTimestamp":"` + created + `","managedFields":[` + managers + `]},"spec":{"join":` +
+			map[bool]string{true: "true", false: "false"}[join] + `,"trustMode":"Unknown"}}`
+		if err := json.Unmarshal([]byte(text), fc); err != nil {
+			t.Fatal(err)
+		}
+		return fc
+	}
+	entry := func(manager, operation, at, fields string) string {
+		return `{"manager":"` + manager + `","operation":"` + operation + `","apiVersion":"v1","time":"` + at + `","fieldsType":"FieldsV1","fieldsV1":` + fields + `}`
+	}
+	const (
+		join   = `{"f:spec":{"f:join":{}}}`
+		both   = `{"f:spec":{"f:join":{},"f:trustMode":{},"f:authUrl":{}}}`
+		trust  = `{"f:spec":{"f:trustMode":{}}}`
+		status = `{"f:status":{"f:join":{}}}`
+		later  = "2026-11-01T11:00:00Z"
+		latest = "2026-11-01T12:00:00Z"
+	)
+	for _, tc := range []struct {
+		name     string
+		fc       *foreignCluster
+		join     Owner
+		trusting Owner
+	}{
+		{"nobody", object(false, entry(ManagerDiscovery, "Apply", created, `{"f:spec":{"f:authUrl":{}}}`)), Owner{}, Owner{}},
+		{"somebody", object(true, entry("kubectl-patch", "Update", later, join)), Owner{"kubectl-patch", "u kubectl-patch " + later + " true"}, Owner{}},
+		{"the default of who created it", object(false, entry("kubectl-create", "Update", created, both)), Owner{}, Owner{}},
+		{"joined by who created it", object(true, entry("kubectl-create", "Update", created, both)), Owner{"kubectl-create", "u kubectl-create " + created + " true"}, Owner{}},
+		{"said no by who created it", object(false, entry("gitops", "Apply", created, join)), Owner{"gitops", "u gitops " + created + " false"}, Owner{}},
+		{"changed by who created it", object(false, entry("kubectl-edit", "Update", later, both)),
+			Owner{"kubectl-edit", "u kubectl-edit " + later + " false"}, Owner{"kubectl-edit", "u kubectl-edit " + later + " Unknown"}},
+		{"the agent", object(true, entry(ManagerIntent, "Apply", later, join)), Owner{ManagerIntent, "u " + ManagerIntent + " " + later + " true"}, Owner{}},
+		{"a person and the agent", object(true, entry("k", "Apply", later, join)+","+entry(ManagerIntent, "Apply", latest, join)), Owner{"k", "u k " + later + " true"}, Owner{}},
+		{"the agent and a person", object(true, entry(ManagerIntent, "Apply", latest, join)+","+entry("k", "Apply", later, join)), Owner{"k", "u k " + later + " true"}, Owner{}},
+		{"two people", object(true, entry("a", "Apply", latest, join)+","+entry("b", "Apply", later, join)), Owner{"a", "u a " + latest + " true"}, Owner{}},
+		{"one for each", object(true, entry("a", "Apply", later, join)+","+entry("b", "Apply", latest, trust)),
+			Owner{"a", "u a " + later + " true"}, Owner{"b", "u b " + latest + " Unknown"}},
+		{"of the status", object(true, entry("a", "Update", later, status)), Owner{}, Owner{}},
+		{"damaged", object(true, entry("a", "Update", later, `{"f:spec":7}`)), Owner{}, Owner{}},
+	} {
+		tc.fc.trim()
+		tc.fc.trim()
+		if tc.fc.owners.Join != tc.join || tc.fc.owners.TrustMode != tc.trusting {
+			t.Errorf("%s: %+v", tc.name, tc.fc.owners)
+		}
+		if tc.fc.ManagedFields != nil {
+			t.Errorf("%s: managedFields are kept", tc.name)
+		}
+		if copied := tc.fc.DeepCopyObject().(*foreignCluster); copied.owners != tc.fc.owners {
+			t.Errorf("%s: a copy has owners %+v", tc.name, copied.owners)
+		}
+	}
+	sub := metav1.ManagedFieldsEntry{Manager: "a", Subresource: "status", FieldsV1: metav1.NewFieldsV1(join)}
+	fc := &foreignCluster{ForeignCluster: api.ForeignCluster{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{sub}}}}
+	if fc.trim(); fc.owners != (Owners{}) {
+		t.Errorf("a subresource's manager counts: %+v", fc.owners)
+	}
+}
+
+// TestDecodeDropsTheRest reads a Node and a ClusterRole as the API server writes
+// them, and checks what is kept.
+func TestDecodeDropsTheRest(t *testing.T) {
+	n := &node{}
+	if err := json.Unmarshal([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7","annotations":{"x":"y"},
+		"managedFields":[{"manager":"k3s"}],"labels":{"l":"m"}},"spec":{"podCIDR":"10.42.0.0/24","unschedulable":true},"status":{
+		"capacity":{"cpu":"9"},"allocatable":{"cpu":"4","memory":"1Gi"},"images":[{"names":["a"]}],
+		"conditions":[{"type":"DiskPressure","status":"False"},{"type":"Ready","status":"True","message":"fine"}]}}`), n); err != nil {
+		t.Fatal(err)
+	}
+	nodeKind().trim(n)
+	want := machine(map[string]string{"cpu": "4", "memory": "1Gi"})
+	if n.Name != "a" || n.ResourceVersion != "7" || n.Labels["l"] != "m" || n.Annotations != nil || n.ManagedFields != nil || !n.Spec.Unschedulable ||
+		len(n.Status.Conditions) != 1 || n.Status.Conditions[0] != want.Status.Conditions[0] || n.Status.Allocatable["cpu"] != "4" {
+		t.Errorf("%+v", n)
+	}
+	c := n.DeepCopyObject().(*node)
+	c.Status.Allocatable["cpu"], c.Labels["l"], c.Status.Conditions[0].Status = "x", "x", "x"
+	if n.Status.Allocatable["cpu"] != "4" || n.Labels["l"] != "m" || n.Status.Conditions[0].Status != "True" {
+		t.Error("a copy shares memory")
+	}
+}

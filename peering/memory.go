@@ -1,0 +1,141 @@
+package peering
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+)
+
+// memory is what this process saw of the peers and no object tells: since when
+// one is away, who deleted its request. It outlives connections to the API
+// server. There is an entry for each cluster that was looked at and is not
+// forgotten. All methods are safe for concurrent use.
+type memory struct {
+	mu    sync.Mutex
+	peers map[peer.ClusterID]*memo
+	// requests and offers are the newest resource versions that were seen, to tell
+	// an object that was deleted from one that a restored backup does not have.
+	requests, offers string
+}
+
+// memo is what is kept about one peer.
+type memo struct {
+	away      time.Time // since when it is not reachable; zero while it is
+	anew      uint64
+	anewSince time.Time
+	begun     uint64
+	tearing   time.Time // since when our consuming its resources is being undone
+
+	request trail
+	offer   trail
+
+	withdrawal   endpoint.Withdrawal // what it gave up and is still here
+	withdrawalAt time.Time
+
+	held bool     // as the registry was told
+	told *tidings // what it was told to ask for; nil before the first look
+}
+
+// trail is the history of one object that has the same name whenever it exists.
+type trail struct {
+	uid  types.UID // of the one seen last
+	seen time.Time // when it was first seen
+	by   Deleter   // who deletes or deleted it
+	at   time.Time // when that was noted
+}
+
+// unseenNote is how long a note about an object that was not seen yet is taken to
+// be about the next one that is: the time by which the watch may lag behind.
+const unseenNote = 10 * time.Second
+
+// saw notes that there is an object with that UID.
+func (t *trail) saw(uid types.UID, now time.Time) {
+	if t.uid == uid {
+		return
+	}
+	next := trail{uid: uid, seen: now}
+	if t.uid == "" && t.by != DeletedUnseen && now.Sub(t.at) < unseenNote {
+		next.by, next.at = t.by, t.at
+	}
+	*t = next
+}
+
+// deleting notes who is about to delete the object.
+func (t *trail) deleting(by Deleter, now time.Time) { t.by, t.at = by, now }
+
+// gone notes that the object is not there any more.
+func (t *trail) gone(uid types.UID, restored bool) {
+	switch {
+	case t.uid != uid || t.by != DeletedUnseen:
+	case restored:
+		*t = trail{}
+	default:
+		t.by = DeletedByPerson
+	}
+}
+
+func newMemory() *memory { return &memory{peers: make(map[peer.ClusterID]*memo)} }
+
+// with runs f with the memo of a peer. f must be quick.
+func (m *memory) with(id peer.ClusterID, f func(*memo)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.peers[id]
+	if p == nil {
+		p = &memo{}
+		m.peers[id] = p
+	}
+	f(p)
+}
+
+// forget drops the memo of a peer.
+func (m *memory) forget(id peer.ClusterID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.peers, id)
+}
+
+// anotherServer forgets what was seen in an API server, because it may be a
+// different one from now on.
+func (m *memory) anotherServer() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests, m.offers = "", ""
+	for _, p := range m.peers {
+		p.request, p.offer = trail{}, trail{}
+	}
+}
+
+// resume compares what was seen on earlier connections with the first lists of a
+// new one.
+func (m *memory) resume(requests, offers listing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	requestsRestored, offersRestored := older(requests.version(), m.requests), older(offers.version(), m.offers)
+	for id, p := range m.peers {
+		if uid := requests.uid(string(id)); uid != p.request.uid && p.request.uid != "" {
+			p.request.gone(p.request.uid, requestsRestored)
+		}
+		if uid := offers.uid(string(id)); uid != p.offer.uid && p.offer.uid != "" {
+			p.offer.gone(p.offer.uid, offersRestored)
+		}
+	}
+	m.requests, m.offers = requests.version(), offers.version()
+}
+
+// leave keeps how far a connection that ends has come.
+func (m *memory) leave(requests, offers listing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests, m.offers = newer(m.requests, requests.version()), newer(m.offers, offers.version())
+}
+
+// listing is a store as resume reads it.
+type listing interface {
+	uid(name string) types.UID
+	version() string
+}

@@ -1,0 +1,90 @@
+package peering
+
+import (
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+// sight is what it takes to look at a cluster, with or without an API server.
+type sight struct {
+	cfg      *Config
+	memory   *memory
+	capacity *capacity
+	remote   syncer
+}
+
+// observe gathers everything that the decision about one cluster depends on; s is
+// nil while there is no connection to the API server.
+func (v *sight) observe(s *session, id peer.ClusterID) Observed {
+	now := v.cfg.Now()
+	obs := Observed{
+		ID: id, Settled: v.cfg.Registry.Settled(), LostAfter: v.cfg.LostAfter(),
+		Self: v.cfg.Greeting(), Standing: v.cfg.Ledger.Standing(id), Namespace: v.cfg.Namespace,
+		Remote: v.remote.Get(id),
+	}
+	if p, known := v.cfg.Registry.Peer(id); known {
+		obs.Peer = &p
+	}
+	obs.Offer = v.capacity.offer(obs.Self.Identity.ClusterID, obs.Standing, obs.Remote, id, now)
+	if s != nil {
+		s.objects(&obs)
+	}
+	v.memory.with(id, func(m *memo) { m.fill(&obs, now) })
+	return obs
+}
+
+// objects adds what the API server has.
+func (s *session) objects(obs *Observed) {
+	obs.RequestsKnown = true // a session begins after the first list of every kind
+	name := string(obs.ID)
+	obs.Request, obs.Advertisement = s.requests.get(name), s.offers.get(name)
+	for _, fc := range s.foreign.about(obs.ID) {
+		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
+		if fc.owners != (Owners{}) {
+			if obs.Owners == nil {
+				obs.Owners = make(map[string]Owners)
+			}
+			obs.Owners[fc.Name] = fc.owners
+		}
+	}
+	if found := s.secrets.get(SecretName(obs.ID)); found != nil {
+		obs.Secret = readSecret(obs.ID, found)
+	}
+	obs.Access = readAccess(obs.ID, s.roles.get(accessPrefix+name), s.bindings.get(accessPrefix+name))
+}
+
+// fill adds what only the memory of this process knows, and keeps what it is to
+// know from now on.
+func (m *memo) fill(obs *Observed, now time.Time) {
+	if obs.Reachable() {
+		m.away = time.Time{}
+	} else if m.away.IsZero() {
+		m.away = now
+	}
+	obs.Away = since(m.away, now)
+	obs.TearingDown = since(m.tearing, now)
+	if obs.Standing.Anew != m.anew {
+		m.anew, m.anewSince = obs.Standing.Anew, now
+	}
+	obs.AnewSince, obs.Begun = m.anewSince, m.begun
+	if obs.Request == nil {
+		obs.RequestDeleted = m.request.by
+	} else {
+		m.request.saw(obs.Request.UID, now) // the watch may not have told yet
+		obs.RequestSeen = m.request.seen
+	}
+	if obs.Advertisement == nil {
+		obs.OfferDeleted = m.offer.by
+	} else {
+		m.offer.saw(obs.Advertisement.UID, now)
+	}
+}
+
+// since is the time that passed, at least a nanosecond unless t is zero.
+func since(t, now time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(now.Sub(t), 1)
+}

@@ -1,0 +1,171 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/remote"
+)
+
+// syncer is the part of remote.Syncer that is used here.
+type syncer interface {
+	Run(ctx context.Context) error
+	Set(id peer.ClusterID, desired remote.Desired)
+	Get(id peer.ClusterID) remote.Observed
+	Check(id peer.ClusterID)
+	Notify(id peer.ClusterID)
+}
+
+// maxReplans bounds how often one look at a cluster decides anew because the
+// ledger was told something. Two are enough for every case there is.
+const maxReplans = 5
+
+// errNameTaken: no ForeignCluster can be created for a cluster.
+var errNameTaken = errors.New("a ForeignCluster that is not about this cluster has its ID as name; delete it or give it another name")
+
+// reconcile takes the next steps for one cluster.
+func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
+	if err := s.withdraw(ctx, id); err != nil {
+		return err
+	}
+	for range maxReplans {
+		obs := s.observe(s, id)
+		if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {
+			s.queue.AddAfter(id, unsettledRetry)
+		}
+		decision := Plan(obs, s.cfg.Now())
+		s.note(id, decision)
+		if err := s.act(ctx, id, decision.Actions); err != nil {
+			return err
+		}
+		switch {
+		case decision.Replan:
+			continue
+		case obs.blocked():
+			return errNameTaken
+		}
+		s.settle(id, decision)
+		return nil
+	}
+	s.queue.Add(id)
+	return nil
+}
+
+// note takes in what a decision says besides its actions. What is to be so at the
+// peer is set before the actions, so that both sides are worked on at the same
+// time.
+func (s *session) note(id peer.ClusterID, d Decision) {
+	now := s.cfg.Now()
+	s.remote.Set(id, d.Remote)
+	var hold bool
+	s.memory.with(id, func(m *memo) {
+		switch {
+		case !d.TearingDown:
+			m.tearing = time.Time{}
+		case m.tearing.IsZero():
+			m.tearing = now
+		}
+		hold, m.held = m.held != d.Hold, d.Hold
+	})
+	if hold {
+		s.cfg.Registry.Hold(id, d.Hold)
+	}
+	if d.Again > 0 {
+		s.queue.AddAfter(id, d.Again)
+	}
+	if d.Remote.Advertisement != nil {
+		s.queue.AddAfter(id, s.capacity.due(id, now))
+	}
+}
+
+// tidings are what a peer waits for: when they change, it is told to ask for our
+// state.
+type tidings struct {
+	request  api.PeeringRequestStatus
+	requests bool
+	offer    api.AdvertisementStatus
+	offers   bool
+	consumes bool
+	welcome  bool
+	ended    string
+}
+
+// settle ends a look at a cluster: the peer is told when there is something new
+// for it, and what is no longer needed is forgotten.
+func (s *session) settle(id peer.ClusterID, d Decision) {
+	obs := s.observe(s, id) // the actions have changed it
+	state := obs.Answer()
+	news := tidings{consumes: state.Consumes, welcome: state.AdvertisementWelcome, ended: state.Ended}
+	if r := state.Request; r != nil {
+		news.requests, news.request = true, api.PeeringRequestStatus{Phase: r.Phase, Reason: r.Reason, Message: r.Message}
+	}
+	if a := state.Advertisement; a != nil {
+		news.offers, news.offer = true, a.Status
+	}
+	var changed bool
+	s.memory.with(id, func(m *memo) {
+		changed = m.told != nil && *m.told != news
+		m.told = &news
+	})
+	if changed {
+		s.remote.Notify(id)
+	}
+	if obs.Peer == nil && len(obs.Objects) == 0 && obs.Request == nil && obs.Advertisement == nil && obs.Secret == nil && obs.Access == nil &&
+		obs.Standing.Pin == nil && d.Remote.Target.Fingerprint.IsZero() {
+		s.capacity.forget(id)
+		s.memory.forget(id)
+	}
+}
+
+// withdraw deletes what a peer said it gives up, which it says when the API
+// server is away.
+func (s *session) withdraw(ctx context.Context, id peer.ClusterID) error {
+	var m memo
+	s.memory.with(id, func(kept *memo) { m = *kept })
+	if m.withdrawalAt.IsZero() {
+		return nil
+	}
+	// It may have changed its mind since.
+	if seen := s.remote.Get(id); seen.State != nil && seen.State.Consumes && seen.At.After(m.withdrawalAt) {
+		m.withdrawal.Request = false
+	}
+	if r := s.requests.get(string(id)); r != nil && m.withdrawal.Request {
+		if err := tellUnserved(ctx, s.cfg.Ledger, id, m.withdrawal.Reason); err != nil {
+			return err
+		}
+		if err := s.deleteRequest(ctx, id, r.UID, "", DeletedByPeer); err != nil {
+			return err
+		}
+	}
+	if a := s.offers.get(string(id)); a != nil && m.withdrawal.Advertisement {
+		if err := s.deleteOffer(ctx, id, a.UID, "", DeletedByPeer); err != nil {
+			return err
+		}
+	}
+	s.memory.with(id, func(kept *memo) {
+		if kept.withdrawalAt.Equal(m.withdrawalAt) {
+			kept.withdrawal, kept.withdrawalAt = endpoint.Withdrawal{}, time.Time{}
+		}
+	})
+	return nil
+}
+
+// tellUnserved tells the ledger that the peer's consuming ours ended, if that is
+// not what it says. It is told before the request is deleted: else a crash in
+// between would leave a request that is gone and that nobody deleted but a person.
+func tellUnserved(ctx context.Context, ledger Ledger, id peer.ClusterID, why string) error {
+	if !ledger.Standing(id).LastServed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	if err := ledger.Served(ctx, id, false, why); err != nil {
+		return fmt.Errorf("note that cluster %s gave up its request: %w", id, err)
+	}
+	return nil
+}
