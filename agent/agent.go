@@ -100,6 +100,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := key.ChainProblem(); err != nil {
+		a.logger.Error("peers that knew an earlier key of this cluster may not follow to the present one", "error", err)
+		a.report("key", err.Error(), "restore cluster.chain from a backup, or have people trust the key at the peers: liqo-agent peers trust")
+	}
 	for {
 		id, origin, err := clusterID(ctx, a.config(), store, a.logger)
 		if err != nil {
@@ -111,10 +115,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		s := &session{Agent: a, store: store, key: key, id: id, origin: origin}
 		err = s.run(ctx)
 		var changed *identityChanged
-		if !errors.As(err, &changed) {
-			return err
-		}
-		if err := a.adopt(ctx, store, id, changed.id); err != nil {
+		var replaced *keyReplaced
+		switch {
+		case errors.As(err, &changed):
+			if err := a.adopt(ctx, store, id, changed.id); err != nil {
+				return err
+			}
+		case errors.As(err, &replaced):
+			key = replaced.key
+		default:
 			return err
 		}
 	}
@@ -126,6 +135,14 @@ type identityChanged struct{ id peer.ClusterID }
 
 // Error implements error.
 func (e *identityChanged) Error() string { return "this cluster's ID is now " + string(e.id) }
+
+// keyReplaced ends a session: this cluster has another key.
+type keyReplaced struct{ key *trust.Key }
+
+// Error implements error.
+func (e *keyReplaced) Error() string {
+	return "this cluster's key is now " + e.key.Fingerprint().String()
+}
 
 // adopt makes id ours from now on.
 func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.ClusterID) error {
@@ -156,6 +173,9 @@ func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store,
 		return nil, err
 	}
 }
+
+// now is the time of what people and the history are told.
+func (a *Agent) now() time.Time { return time.Now() }
 
 // config returns the configuration in use. It is never changed in place.
 func (a *Agent) config() config.Config { return a.current.Load().Config }

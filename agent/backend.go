@@ -7,7 +7,9 @@ import (
 	"maps"
 	"slices"
 
+	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 )
@@ -19,7 +21,7 @@ type backend session
 var _ control.Backend = (*backend)(nil)
 
 // Status implements control.Backend.
-func (b *backend) Status(context.Context) (control.Status, error) {
+func (b *backend) Status(ctx context.Context) (control.Status, error) {
 	cfg, identity := b.config(), b.identity(b.id)
 	current, _, cancel := b.links.Subscribe()
 	defer cancel()
@@ -61,10 +63,55 @@ func (b *backend) Status(context.Context) (control.Status, error) {
 		},
 		State:    b.state(),
 		Peers:    phases,
+		Peering:  b.peeringStatus(ctx),
+		Trust:    b.trustStatus(cfg),
 		Packets:  control.Packets{Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops},
 		Drops:    drops,
 		Problems: b.allProblems(links),
 	}, nil
+}
+
+// peeringStatus sums up the peerings.
+func (b *backend) peeringStatus(ctx context.Context) control.PeeringStatus {
+	var out control.PeeringStatus
+	for _, id := range b.ledger.Wanted() {
+		view := b.peering.View(id)
+		if view.Outgoing.Wanted {
+			out.Wanted++
+		}
+		if view.Outgoing.Joined {
+			out.Joined++
+		}
+		if view.Incoming.Joined {
+			out.Serving++
+		}
+	}
+	for _, r := range b.requests() {
+		if r.State == string(api.RequestPending) {
+			out.Requests++
+		}
+	}
+	// Without the database there are no invites to be used either.
+	invites, _ := b.ledger.Invites(ctx)
+	for _, i := range invites {
+		if i.Live(b.now()) {
+			out.Invites++
+		}
+	}
+	return out
+}
+
+// trustStatus says how this cluster comes to trust others.
+func (b *backend) trustStatus(cfg config.Config) control.TrustStatus {
+	out := control.TrustStatus{Accept: cfg.Trust.Accept, Open: openness(cfg)}
+	if fleet := b.fleet.Load(); fleet != nil && len(*fleet) > 0 {
+		ca := (*fleet)[0]
+		out.FleetCA = &control.FleetCA{
+			Name: ca.Subject.CommonName, Fingerprint: peer.FingerprintOf(ca.RawSubjectPublicKeyInfo).String(),
+			Path: cfg.Trust.FleetCA, NotAfter: ca.NotAfter, Certified: b.certified.Load(),
+		}
+	}
+	return out
 }
 
 // state describes the database.
@@ -108,28 +155,14 @@ func (b *backend) allProblems(links []control.Link) []control.Problem {
 			})
 		}
 	}
+	if why := openness(b.config()); why != "" {
+		out = append(out, control.Problem{Text: "anybody who can reach this agent is trusted: " + why,
+			Remedy: "fine in a playground; elsewhere, take the setting back"})
+	}
 	if len(links) == 0 {
 		out = append(out, control.Problem{Text: "no network interface is in use for discovery",
 			Remedy: "plug a cable in, or see discovery.interfaces and discovery.exclude_interfaces"})
 	}
-	return out
-}
-
-// Peers implements control.Backend.
-func (b *backend) Peers(context.Context) ([]control.Peer, error) {
-	all := b.recorder.Peers()
-	out := make([]control.Peer, 0, len(all))
-	for _, p := range all {
-		out = append(out, b.view(p))
-	}
-	return out, nil
-}
-
-// view is a peer as the control socket shows it.
-func (b *backend) view(p peer.Peer) control.Peer {
-	out := control.NewPeer(p)
-	out.Remembered = !p.Fingerprint.IsZero()
-	out.ForeignCluster = b.peering.ForeignCluster(p.ID)
 	return out
 }
 

@@ -115,7 +115,7 @@ func (s *session) feedWatchers(ctx context.Context) error {
 				p = before.Clone()
 				p.Phase, p.Reason = peer.PhaseLost, "it is no longer seen"
 			}
-			view := (*backend)(s).view(p)
+			view := (*backend)(s).view(p, (*backend)(s).requests())
 			s.control.Publish(control.WatchEvent{Event: kind, Peer: &view})
 		}
 	}
@@ -154,6 +154,11 @@ func (s *session) followConfig(ctx context.Context) error {
 
 // apply brings the running parts in line with cfg.
 func (s *session) apply(ctx context.Context, cfg config.Config) error {
+	s.showCertificates(cfg)
+	if err := s.ledger.SetPolicy(ctx, s.policy(cfg)); err != nil {
+		s.logger.Error("what the new configuration says about trust is not stored", "error", err)
+	}
+	s.lookManually()
 	s.links.SetFilter(linkFilter(cfg))
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))

@@ -2,22 +2,28 @@ package agent
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/ledger"
 	"liqo.io/agent/agent/recorder"
+	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/responder"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/admission"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
@@ -39,13 +45,30 @@ type session struct {
 	id     peer.ClusterID
 	origin string
 
-	links    *ifwatch.Watcher
-	mdns     *mdnssvc.Service
-	server   *endpoint.Server
-	client   *endpoint.Client
-	recorder *recorder.Recorder
-	peering  *peering.Controller
-	control  *control.Server
+	links     *ifwatch.Watcher
+	mdns      *mdnssvc.Service
+	issuer    *trust.Issuer
+	server    *endpoint.Server
+	client    *endpoint.Client
+	recorder  *recorder.Recorder
+	ledger    *ledger.Ledger
+	peering   *peering.Controller
+	admission *admission.Server
+	control   *control.Server
+
+	end      context.CancelCauseFunc // ends the session
+	proofs   *proofs
+	absences absences
+	calls    calls
+	manual   chan struct{} // a URL was given or taken back; capacity 1
+	// callbacks are clusters to be told that they were let in.
+	callbacks chan ledger.Request
+
+	fleet     atomic.Pointer[[]*x509.Certificate] // whose certificates make keys trusted
+	certified atomic.Bool                         // our own key has such a certificate
+
+	rotating sync.Mutex
+	rotated  bool // the session is about to end because of a new key
 }
 
 // run builds the parts, runs them until ctx ends or the identity changes, and
@@ -53,7 +76,8 @@ type session struct {
 func (s *session) run(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if err := s.build(ctx, end); err != nil {
+	s.end = end
+	if err := s.build(ctx); err != nil {
 		return err
 	}
 	s.logger.Info("liqo-agent is up", "cluster", s.identity(s.id).ClusterName, "id", s.id, "id-from", s.origin,
@@ -68,10 +92,15 @@ func (s *session) run(ctx context.Context) error {
 		{"endpoint", s.server.Run},
 		{"recorder", s.recorder.Run},
 		{"kubernetes", s.peering.Run},
+		{"admission", s.admission.Run},
 		{"control socket", s.control.Run},
 		{"link feed", s.feedLinks},
 		{"sightings", s.feedSightings},
 		{"watchers", s.feedWatchers},
+		{"proofs", s.feedProofs},
+		{"calls", s.expireCalls},
+		{"answers", s.callBack},
+		{"given URLs", s.feedManual},
 		{"configuration", s.followConfig},
 		{"upkeep", s.upkeep},
 	} {
@@ -82,7 +111,8 @@ func (s *session) run(ctx context.Context) error {
 	s.client.Close()
 	s.logger.Info("liqo-agent has stopped", "id", s.id)
 	var changed *identityChanged
-	if cause := context.Cause(ctx); errors.As(cause, &changed) {
+	var replaced *keyReplaced
+	if cause := context.Cause(ctx); errors.As(cause, &changed) || errors.As(cause, &replaced) {
 		return cause
 	}
 	return nil
@@ -90,37 +120,27 @@ func (s *session) run(ctx context.Context) error {
 
 // build makes every part and binds what can be taken by somebody else, so that
 // a port or socket in use is an error of the start.
-func (s *session) build(ctx context.Context, end context.CancelCauseFunc) error {
+func (s *session) build(ctx context.Context) error {
 	cfg := s.config()
-	self := func() peer.Identity { return s.identity(s.id) }
-	issuer := trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
-	s.server = endpoint.NewServer(endpoint.ServerConfig{
-		Listen: cfg.Endpoint.Listen, Issuer: issuer, Identity: self,
-		MaxConns: cfg.Endpoint.MaxConnections, Logger: s.logger,
-	})
-	if err := s.server.Listen(ctx); err != nil {
+	s.proofs, s.manual, s.callbacks = newProofs(), make(chan struct{}, 1), make(chan ledger.Request, 16)
+	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
+	s.showCertificates(cfg)
+	if err := s.buildEndpoint(ctx, cfg); err != nil {
 		return err
 	}
-	s.client = endpoint.NewClient(endpoint.ClientConfig{
-		SelfFingerprint: s.key.Fingerprint(), MaxSessions: cfg.Discovery.MaxNeighbours, Keep: maxKept,
+	if err := s.buildPeers(ctx, cfg); err != nil {
+		return err
+	}
+	var err error
+	s.admission, err = admission.NewServer(admission.Config{
+		Listen: cfg.Cluster.AdmissionListen, Dir: cfg.State.Dir, Standing: s.admissionStanding, Logger: s.logger,
 	})
-	remembered, err := s.rememberedPeers(ctx)
 	if err != nil {
 		return err
 	}
-	s.recorder = recorder.New(recorder.Config{
-		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.client.Identify,
-		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
-		Changed:   s.changed,
-		Store:     s.store, Remembered: remembered,
-		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Interval: cfg.Discovery.CheckInterval,
-		Logger: s.logger,
-	})
-	s.peering = peering.New(peering.Config{
-		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
-		Registry:   s.recorder, Identity: self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
-		OnClusterID: func(id peer.ClusterID) { s.otherID(id, end) },
-	})
+	if err := s.admission.Listen(ctx); err != nil {
+		return err
+	}
 	s.mdns, err = mdnssvc.New(mdnssvc.Config{
 		Service: cfg.Discovery.Service, Domain: cfg.Discovery.Domain, MaxInstances: cfg.Discovery.MaxNeighbours,
 		Remembered: s.remembered, Logger: s.logger,
@@ -136,6 +156,98 @@ func (s *session) build(ctx context.Context, end context.CancelCauseFunc) error 
 		Path: cfg.State.Socket, Backend: (*backend)(s), Level: s.opts.Level, Logger: s.logger,
 	})
 	return s.control.Listen(ctx)
+}
+
+// self is who we say that we are.
+func (s *session) self() peer.Identity { return s.identity(s.id) }
+
+// greeting is what we say about ourselves when we call a peer.
+func (s *session) greeting() endpoint.Greeting {
+	return endpoint.Greeting{Identity: s.self(), Port: s.server.Port(), URL: s.config().Endpoint.AdvertiseURL}
+}
+
+// buildEndpoint makes our HTTPS port and the client for those of the peers.
+func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
+	s.server = endpoint.NewServer(endpoint.ServerConfig{
+		Listen: cfg.Endpoint.Listen, Issuer: s.issuer, Identity: s.self,
+		Peers: (*callers)(s),
+		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
+			Upstream:      func() (endpoint.Upstream, bool) { return s.peering.Upstream() },
+			DeletedByPeer: func(id peer.ClusterID, resource string) { s.peering.DeletedByPeer(id, resource) },
+			Logger:        s.logger,
+		}),
+		MaxConns: cfg.Endpoint.MaxConnections, Logger: s.logger,
+	})
+	s.client = endpoint.NewClient(endpoint.ClientConfig{
+		SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer, MaxSessions: cfg.Discovery.MaxNeighbours, Keep: maxKept,
+	})
+	return s.server.Listen(ctx)
+}
+
+// buildPeers makes the parts that know the peers: who is there, what was decided
+// about them, and what is to be done.
+func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
+	remembered, err := s.rememberedPeers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range remembered {
+		s.absences.note(p.ID, p.Phase)
+	}
+	s.ledger, err = ledger.Open(ctx, ledger.Config{
+		Store: s.store, Self: func() peer.ClusterID { return s.id }, SelfKey: s.key.Fingerprint,
+		Peer:   func(id peer.ClusterID) (peer.Peer, bool) { return s.recorder.Peer(id) },
+		Policy: s.policy(cfg), Changed: s.decided, Logger: s.logger, Now: s.now,
+	})
+	if err != nil {
+		return err
+	}
+	s.recorder = recorder.New(recorder.Config{
+		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.client.Identify,
+		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
+		Changed:   s.changed,
+		Proved:    s.proofs.put,
+		Pinned:    s.pinned,
+		Store:     s.store, Remembered: remembered,
+		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Interval: cfg.Discovery.CheckInterval,
+		Logger: s.logger,
+	})
+	s.peering = peering.New(peering.Config{
+		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
+		Registry:   s.recorder, Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
+		OnClusterID: s.otherID,
+		Ledger:      s.ledger, Peers: s.client, Greeting: s.greeting, TokenUsed: s.ledger.TokenUsed, Reached: s.reached,
+		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
+		Webhook:   func() map[string]any { return s.admission.Webhook() },
+		Viewed:    s.recorder.Touch, Interval: cfg.Discovery.CheckInterval,
+	})
+	return nil
+}
+
+// pinned is the key that is trusted to be a cluster's, zero for none.
+func (s *session) pinned(id peer.ClusterID) peer.Fingerprint {
+	if pin := s.ledger.Pin(id); pin != nil {
+		return pin.Fingerprint
+	}
+	return peer.Fingerprint{}
+}
+
+// admissionStanding is what the admission of PeeringRequests has to know about a
+// peer.
+func (s *session) admissionStanding(id peer.ClusterID) admission.Standing {
+	standing := s.ledger.Standing(id)
+	return admission.Standing{
+		Pinned: standing.Pin != nil, Blocked: standing.Blocked,
+		// What a person rejected is stored all the same: a person can still accept it.
+		Never:  standing.Accept.Phase == api.RequestRefused && standing.Accept.Reason != ledger.ReasonRejected,
+		Accept: standing.Accept.Phase, Message: standing.Accept.Message,
+	}
+}
+
+// decided is told that something was decided about a peer.
+func (s *session) decided(id peer.ClusterID) {
+	s.peering.Enqueue(id)
+	s.recorder.Touch(id)
 }
 
 // rememberedPeers returns the stored peers; those that were there when the last
@@ -185,14 +297,19 @@ func (s *session) remembered(instance string) bool {
 
 // changed is told of every change of a peer's view.
 func (s *session) changed(id peer.ClusterID) {
-	if p, ok := s.recorder.Peer(id); ok && p.Phase == peer.PhaseLost {
-		s.client.Forget(p.Fingerprint)
+	if p, ok := s.recorder.Peer(id); ok {
+		if p.Phase == peer.PhaseLost {
+			s.client.Forget(p.Fingerprint)
+		}
+		if s.absences.note(id, p.Phase) {
+			s.ledger.Returned(id)
+		}
 	}
 	s.peering.Enqueue(id)
 }
 
 // otherID is told that the API server knows this cluster by another ID.
-func (s *session) otherID(id peer.ClusterID, end context.CancelCauseFunc) {
+func (s *session) otherID(id peer.ClusterID) {
 	switch {
 	case id == s.id:
 		s.report("cluster ID", "", "")
@@ -200,7 +317,7 @@ func (s *session) otherID(id peer.ClusterID, end context.CancelCauseFunc) {
 		s.report("cluster ID", fmt.Sprintf("cluster.id is %s, but ConfigMap cluster-id in namespace %s says %s",
 			s.id, s.config().Cluster.Namespace, id), "make both the same, or remove cluster.id from the configuration")
 	default:
-		end(&identityChanged{id: id})
+		s.end(&identityChanged{id: id})
 	}
 }
 

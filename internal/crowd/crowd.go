@@ -21,8 +21,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
-	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
 )
 
 var group = &net.UDPAddr{IP: net.IPv4(224, 0, 0, 251), Port: 5353}
@@ -50,6 +50,16 @@ type Options struct {
 	// Endpoints has every box serve GET /ids on Port.
 	Endpoints bool
 	Port      uint16
+	// Providers has every box share its capacity with the first cluster that
+	// asks, over a real endpoint. It implies Endpoints and needs the crowd to run
+	// in a process on the host itself: see the program neighbours.
+	Providers bool
+}
+
+// Namespace is where the crowd's sockets are opened: a *bed.Host, or the process
+// itself.
+type Namespace interface {
+	Do(fn func() error) error
 }
 
 // Box is one simulated neighbour.
@@ -59,8 +69,9 @@ type Box struct {
 	Addr netip.Addr
 
 	instance, host string
-	key            *boxKey // nil without endpoints
-	answer         []byte  // PTR with SRV, TXT and A as additional records
+	key            *boxKey    // nil without simple endpoints
+	cluster        *trust.Key // nil unless it is a provider
+	answer         []byte     // PTR with SRV, TXT and A as additional records
 	records        []dns.RR
 	silent         atomic.Bool
 }
@@ -70,7 +81,7 @@ type Crowd struct {
 	Boxes []*Box
 
 	opts    Options
-	host    *bed.Host
+	host    Namespace
 	conn    *ipv4.PacketConn
 	raw     net.PacketConn
 	ifindex int
@@ -100,7 +111,7 @@ type dueAnswer struct {
 }
 
 // New gives the host's eth0 an address per box and opens the crowd's socket.
-func New(host *bed.Host, opts Options) (*Crowd, error) {
+func New(host Namespace, opts Options) (*Crowd, error) {
 	c := &Crowd{opts: opts, host: host, byName: make(map[string]*Box), wake: make(chan struct{}, 1)}
 	addr := opts.First
 	for i := range opts.Size {
@@ -125,7 +136,14 @@ func newBox(i int, addr netip.Addr, opts Options) (*Box, error) {
 	b.instance = string(b.ID) + "." + opts.Service
 	b.host = string(b.ID) + ".local."
 	fingerprint := peer.FingerprintOf([]byte(b.ID))
-	if opts.Endpoints {
+	switch {
+	case opts.Providers:
+		key, err := newKey()
+		if err != nil {
+			return nil, err
+		}
+		b.cluster, fingerprint = key, key.Fingerprint()
+	case opts.Endpoints:
 		key, err := newBoxKey(b.ID)
 		if err != nil {
 			return nil, err
@@ -226,7 +244,10 @@ func (c *Crowd) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	failed := make(chan error, 2)
 	all.Go(func() { failed <- c.answerDue(ctx) })
-	if c.opts.Endpoints {
+	switch {
+	case c.opts.Providers:
+		all.Go(func() { failed <- c.provide(ctx) })
+	case c.opts.Endpoints:
 		all.Go(func() { failed <- c.serve(ctx) })
 	}
 	stop := context.AfterFunc(ctx, func() { c.raw.Close() })

@@ -36,6 +36,7 @@ type box struct {
 	agent *bed.Process
 	bin   string
 	addr  netip.Addr
+	env   []string // of the agent, on top of the host's
 }
 
 // newBoxes makes hosts with addresses 10.77.0.1, .2, ... that are configured
@@ -78,7 +79,7 @@ func (x *box) configure(more string) {
 // start starts the agent and waits until its socket answers.
 func (x *box) start(args ...string) {
 	x.t.Helper()
-	x.agent = x.host.Start(bed.Cmd{Name: "liqo-agent", Args: append([]string{x.bin, "run"}, args...)})
+	x.agent = x.host.Start(bed.Cmd{Name: "liqo-agent", Args: append([]string{x.bin, "run"}, args...), Env: x.env})
 	x.eventually("the agent answers", func() error { _, err := x.status(); return err })
 }
 

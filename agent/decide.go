@@ -1,0 +1,394 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/ledger"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// Connect implements control.Backend.
+func (b *backend) Connect(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
+	switch {
+	case opts.Token != "":
+		return b.connectInvited(ctx, opts)
+	case opts.URL != "":
+		return b.connectURL(ctx, opts)
+	}
+	p, known := b.recorder.Peer(opts.ID)
+	pin := b.ledger.Pin(opts.ID)
+	if !known && pin == nil {
+		return "", notFound(opts.ID)
+	}
+	if err := b.confirm(ctx, shownPeer(opts.ID, p), pin, opts.Fingerprint, opts.By); err != nil {
+		return "", err
+	}
+	return opts.ID, b.ledger.Connect(ctx, opts.ID, opts.Once, opts.By)
+}
+
+// connectInvited connects to the issuer of an invite. The issuer's key is in it:
+// nobody has to confirm anything.
+func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
+	token, at, _ := strings.Cut(strings.TrimSpace(opts.Token), tokenURL)
+	invite, err := trust.ParseInvite(token)
+	switch {
+	case err != nil:
+		return "", &control.Error{Kind: control.ErrInvalid, Message: "the token cannot be used: " + err.Error(), Cause: err}
+	case invite.Issuer == b.id:
+		return "", &control.Error{Kind: control.ErrInvalid, Message: "this token was made here: it is for another cluster to use"}
+	case opts.ID != "" && opts.ID != invite.Issuer:
+		return "", &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("the token is from cluster %s, not from %s", invite.Issuer, opts.ID)}
+	}
+	where := opts.URL
+	if where == "" && at != "" {
+		where = "https://" + at
+	}
+	if where != "" {
+		if _, err := b.asSession().identify(ctx, endpoint.Target{ID: invite.Issuer, Fingerprint: invite.Fingerprint, URL: where}); err != nil {
+			return "", &control.Error{Kind: control.ErrUnavailable, Cause: err,
+				Message: fmt.Sprintf("the issuer of the token does not answer at %s: %v", where, err),
+				Advice:  "check the address; nothing was sent, so the token can still be used"}
+		}
+	} else if p, known := b.recorder.Peer(invite.Issuer); !known || p.Phase == peer.PhaseLost {
+		return "", &control.Error{Kind: control.ErrUnavailable,
+			Message: fmt.Sprintf("the issuer of the token, cluster %s, is not seen from here", invite.Issuer),
+			Advice:  "say where it is: liqo-agent peers connect --token TOKEN https://ADDRESS:6447"}
+	}
+	if err := b.ledger.UseInvite(ctx, invite, opts.By); err != nil {
+		return "", err
+	}
+	if err := b.adopt(ctx, invite.Issuer, invite.Fingerprint); err != nil {
+		return "", err
+	}
+	return invite.Issuer, b.remember(ctx, invite.Issuer, where, opts.By)
+}
+
+// connectURL connects to whoever answers at a URL.
+func (b *backend) connectURL(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
+	res, err := b.asSession().identify(ctx, endpoint.Target{ID: opts.ID, Fingerprint: opts.Fingerprint, URL: opts.URL})
+	if err != nil {
+		return "", &control.Error{Kind: control.ErrUnavailable, Cause: err, Message: fmt.Sprintf("no cluster can be reached at %s: %v", opts.URL, err),
+			Advice: "check the address; a liqo-agent listens on port 6447 unless it was told otherwise"}
+	}
+	id := res.Identity.ClusterID
+	b.ledger.Proved(ctx, id, res.Shown)
+	shown := control.Shown{ID: string(id), Name: res.Identity.ClusterName, Address: opts.URL, Fingerprint: res.Fingerprint.String()}
+	if err := b.confirm(ctx, shown, b.ledger.Pin(id), opts.Fingerprint, opts.By); err != nil {
+		return "", err
+	}
+	if err := b.remember(ctx, id, opts.URL, opts.By); err != nil {
+		return "", err
+	}
+	return id, b.ledger.Connect(ctx, id, opts.Once, opts.By)
+}
+
+// remember keeps where a person said that a peer is, and has it looked for
+// there.
+func (b *backend) remember(ctx context.Context, id peer.ClusterID, where, by string) error {
+	if where == "" {
+		return nil
+	}
+	if err := b.ledger.Set(ctx, id, func(p *state.Preferences) { p.URL = where }, by); err != nil {
+		return err
+	}
+	b.asSession().lookManually()
+	return nil
+}
+
+// confirm trusts the key that a peer shows if a person confirmed it, and does
+// nothing if it is trusted already.
+func (b *backend) confirm(ctx context.Context, shown control.Shown, pin *peer.Pin, confirmed peer.Fingerprint, by string) error {
+	id := peer.ClusterID(shown.ID)
+	switch {
+	case pin != nil && (shown.Fingerprint == "" || shown.Fingerprint == pin.Fingerprint.String()):
+		return nil
+	case pin != nil:
+		shown.Pinned = pin.Fingerprint.String()
+	case shown.Fingerprint == "":
+		return &control.Error{Kind: control.ErrUnavailable, Message: fmt.Sprintf("the key of %s is not known yet, because its endpoint has not answered", nameOf(shown)),
+			Advice: "liqo-agent peers show " + shown.ID}
+	}
+	if confirmed.IsZero() || pin != nil {
+		return b.notTrusted(shown)
+	}
+	if confirmed.String() != shown.Fingerprint {
+		return &control.Error{Kind: control.ErrRefused,
+			Message: fmt.Sprintf("%s shows the key %s, not %s: nothing was done", nameOf(shown), shown.Fingerprint, confirmed),
+			Advice:  "find out which of the two is right before you go on"}
+	}
+	return b.trustKey(ctx, id, confirmed, by)
+}
+
+// trustKey pins a key and makes it the one that the peer is known by.
+func (b *backend) trustKey(ctx context.Context, id peer.ClusterID, key peer.Fingerprint, by string) error {
+	if err := b.ledger.Trust(ctx, id, key, by); err != nil {
+		return err
+	}
+	return b.adopt(ctx, id, key)
+}
+
+func (b *backend) adopt(ctx context.Context, id peer.ClusterID, key peer.Fingerprint) error {
+	_, err := b.recorder.Adopt(ctx, id, key)
+	return err
+}
+
+func (b *backend) notTrusted(shown control.Shown) error {
+	if key, err := peer.ParseFingerprint(shown.Fingerprint); err == nil {
+		shown.Code = trust.Code(b.key.Fingerprint(), key)
+	}
+	return control.NotTrusted(shown)
+}
+
+func nameOf(shown control.Shown) string {
+	if shown.Name != "" {
+		return shown.Name
+	}
+	return shown.ID
+}
+
+// shownPeer is a peer as a person has to decide about it.
+func shownPeer(id peer.ClusterID, p peer.Peer) control.Shown {
+	return control.Shown{ID: string(id), Name: p.Name, Address: p.URL, Fingerprint: p.Fingerprint.String()}
+}
+
+func notFound(id peer.ClusterID) error {
+	return &control.Error{Kind: control.ErrNotFound, Message: fmt.Sprintf("no cluster %s is known here", id), Advice: "liqo-agent peers list --all"}
+}
+
+// Disconnect implements control.Backend.
+func (b *backend) Disconnect(ctx context.Context, id peer.ClusterID, incoming bool, by string) error {
+	if incoming {
+		return b.ledger.DisconnectIncoming(ctx, id, by, "")
+	}
+	return b.ledger.Disconnect(ctx, id, by)
+}
+
+// Accept implements control.Backend.
+func (b *backend) Accept(ctx context.Context, id peer.ClusterID, fingerprint peer.Fingerprint, by string) error {
+	shown, found := b.shown(id)
+	pin := b.ledger.Pin(id)
+	if !found && pin == nil {
+		return notFound(id)
+	}
+	if pin == nil || shown.Fingerprint != "" && shown.Fingerprint != pin.Fingerprint.String() {
+		if err := b.confirm(ctx, shown, pin, fingerprint, by); err != nil {
+			return err
+		}
+		pin = b.ledger.Pin(id)
+	}
+	if pin != nil {
+		fingerprint = pin.Fingerprint
+	}
+	ask, asked := b.ask(id)
+	asked = asked && !ask.Trusted
+	if err := b.ledger.Accept(ctx, id, fingerprint, by); err != nil {
+		return err
+	}
+	if asked {
+		b.asSession().letIn(ask)
+	}
+	return nil
+}
+
+// shown is what a peer shows: the key of its waiting question if there is one,
+// else the one that its endpoint proved.
+func (b *backend) shown(id peer.ClusterID) (control.Shown, bool) {
+	if ask, ok := b.ask(id); ok {
+		return control.Shown{ID: string(id), Name: ask.Name, Address: address(ask), Fingerprint: ask.Fingerprint.String()}, true
+	}
+	p, ok := b.recorder.Peer(id)
+	return shownPeer(id, p), ok
+}
+
+// address is where a question came from, "" when it is a request in the API
+// server.
+func address(r ledger.Request) string {
+	if !r.Source.IsValid() {
+		return ""
+	}
+	return r.Source.String()
+}
+
+// ask returns the question of a peer's that waits for a person.
+func (b *backend) ask(id peer.ClusterID) (ledger.Request, bool) {
+	for _, r := range b.ledger.Requests() {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return ledger.Request{}, false
+}
+
+// Reject implements control.Backend.
+func (b *backend) Reject(ctx context.Context, id peer.ClusterID, by string) error {
+	return b.ledger.Reject(ctx, id, by)
+}
+
+// Block implements control.Backend.
+func (b *backend) Block(ctx context.Context, id peer.ClusterID, by string) error {
+	return b.ledger.Block(ctx, id, by)
+}
+
+// Unblock implements control.Backend.
+func (b *backend) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
+	return b.ledger.Unblock(ctx, id, by)
+}
+
+// Trust implements control.Backend.
+func (b *backend) Trust(ctx context.Context, id peer.ClusterID, fingerprint peer.Fingerprint, by string) error {
+	if !fingerprint.IsZero() {
+		return b.trustKey(ctx, id, fingerprint, by)
+	}
+	pin := b.ledger.Pin(id)
+	shown, found := b.shown(id)
+	if p, ok := b.recorder.Peer(id); ok && p.Conflict != nil {
+		// What there is to decide is whether the other key is right.
+		shown.Fingerprint, shown.Address = p.Conflict.Fingerprint.String(), p.Conflict.Addr
+	}
+	if !found && pin == nil {
+		return notFound(id)
+	}
+	return b.confirm(ctx, shown, pin, fingerprint, by)
+}
+
+// Distrust implements control.Backend.
+func (b *backend) Distrust(ctx context.Context, id peer.ClusterID, by string) error {
+	return b.ledger.Distrust(ctx, id, by)
+}
+
+// Set implements control.Backend.
+func (b *backend) Set(ctx context.Context, id peer.ClusterID, patch control.PreferencesPatch, by string) error {
+	err := b.ledger.Set(ctx, id, func(p *state.Preferences) {
+		if patch.AutoConnect != nil {
+			p.AutoConnect = decision(*patch.AutoConnect)
+		}
+		if patch.AutoAccept != nil {
+			p.AutoAccept = decision(*patch.AutoAccept)
+		}
+		if patch.Note != nil {
+			p.Note = *patch.Note
+		}
+		if patch.URL != nil {
+			p.URL = *patch.URL
+		}
+	}, by)
+	if err == nil && patch.URL != nil {
+		b.asSession().lookManually()
+	}
+	return err
+}
+
+func decision(c control.Choice) state.Decision {
+	switch c {
+	case control.Yes:
+		return state.Yes
+	case control.No:
+		return state.No
+	}
+	return state.Undecided
+}
+
+func choice(d state.Decision) control.Choice {
+	switch d {
+	case state.Yes:
+		return control.Yes
+	case state.No:
+		return control.No
+	}
+	return control.Undecided
+}
+
+// forgetPatience is how long the peerings with a peer may take to end before it
+// is forgotten without its having been told. It finds out by itself.
+const forgetPatience = 5 * time.Second
+
+// Forget implements control.Backend.
+func (b *backend) Forget(ctx context.Context, id peer.ClusterID, by string) error {
+	if err := b.part(ctx, id, by); err != nil {
+		return err
+	}
+	if err := b.ledger.Forget(ctx, id, by); err != nil {
+		return err
+	}
+	b.asSession().lookManually()
+	return b.recorder.Forget(ctx, id)
+}
+
+// part ends what there is between us and a peer, and waits a moment for that:
+// once its key is forgotten, nothing can be said to it any more.
+func (b *backend) part(ctx context.Context, id peer.ClusterID, by string) error {
+	view := b.peering.View(id)
+	if !view.Outgoing.Wanted && !view.Incoming.Wanted {
+		return nil
+	}
+	sub := b.recorder.Subscribe()
+	defer sub.Close()
+	if err := b.ledger.Block(ctx, id, by); err != nil {
+		return err
+	}
+	patience := time.NewTimer(forgetPatience)
+	defer patience.Stop()
+	for {
+		if view := b.peering.View(id); !view.Outgoing.Wanted && !view.Outgoing.Joined && !view.Incoming.Wanted && !view.Incoming.Joined {
+			return nil
+		}
+		select {
+		case <-sub.Ready():
+			sub.Take()
+		case <-patience.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tokenURL separates an invite's token from where its issuer is.
+const tokenURL = "@"
+
+// Invite implements control.Backend.
+func (b *backend) Invite(ctx context.Context, opts control.InviteOptions) (control.Invite, error) {
+	invite, kept, err := b.ledger.Invite(ctx, opts.TTL, opts.Note, opts.By)
+	if err != nil {
+		return control.Invite{}, err
+	}
+	out := b.inviteView(kept)
+	out.Token = invite.Token()
+	if opts.URL != "" {
+		u, err := url.Parse(opts.URL)
+		if err != nil {
+			return control.Invite{}, &control.Error{Kind: control.ErrInvalid, Message: "the URL: " + err.Error(), Cause: err}
+		}
+		out.Token += tokenURL + u.Host
+		out.URL = opts.URL
+	}
+	return out, nil
+}
+
+// Invites implements control.Backend.
+func (b *backend) Invites(ctx context.Context) ([]control.Invite, error) {
+	kept, err := b.ledger.Invites(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]control.Invite, 0, len(kept))
+	for _, i := range kept {
+		out = append(out, b.inviteView(i))
+	}
+	return out, nil
+}
+
+// RevokeInvite implements control.Backend.
+func (b *backend) RevokeInvite(ctx context.Context, id, by string) error {
+	return b.ledger.RevokeInvite(ctx, id, by)
+}
+
+func (b *backend) asSession() *session { return (*session)(b) }

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/ledger"
+	"liqo.io/agent/trust"
+)
+
+// fleetCertificate is where our own fleet certificate is looked for when the
+// configuration does not say.
+const fleetCertificate = "fleet.crt"
+
+// policy is what a configuration says about trust. A fleet CA that cannot be read
+// is reported, and nobody is trusted because of it.
+func (s *session) policy(cfg config.Config) ledger.Policy {
+	p := ledger.Policy{
+		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken,
+		Autojoin: cfg.Discovery.Autojoin, AutojoinUntrusted: cfg.Discovery.AutojoinUntrusted,
+		Static: cfg.Peers,
+	}
+	s.report("fleet CA", "", "")
+	if cfg.Trust.FleetCA != "" {
+		fleet, err := trust.LoadFleetCA(cfg.Trust.FleetCA)
+		if err != nil {
+			s.logger.Error("the fleet's certificate authority cannot be used", "error", err)
+			s.report("fleet CA", err.Error(), "mend trust.fleet_ca and reload the configuration")
+		}
+		p.Fleet = fleet
+	}
+	s.fleet.Store(&p.Fleet)
+	if open := openness(cfg); open != "" {
+		s.logger.Warn("anybody who can reach this agent is trusted", "because", open)
+	}
+	return p
+}
+
+// openness says which settings let anybody in, "" for none.
+func openness(cfg config.Config) string {
+	switch {
+	case cfg.Trust.AllowEmptyToken:
+		return "trust.allow_empty_token is on"
+	case cfg.Trust.Accept == "all":
+		return `trust.accept is "all"`
+	case cfg.Discovery.AutojoinUntrusted:
+		return "discovery.autojoin_untrusted is on"
+	}
+	return ""
+}
+
+// showCertificates has the issuer show what the configuration names besides the
+// cluster's own certificates. What cannot be used is reported and left out.
+func (s *session) showCertificates(cfg config.Config) {
+	s.report("fleet certificate", "", "")
+	cert, err := s.fleetCertificate(cfg)
+	if err != nil {
+		s.logger.Error("our fleet certificate cannot be used", "error", err)
+		s.report("fleet certificate", err.Error(), "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem")
+	}
+	s.issuer.SetFleetCertificate(cert)
+	s.certified.Store(cert != nil)
+
+	s.report("certificate", "", "")
+	if cfg.Endpoint.Certificate == "" {
+		s.issuer.SetNamed(nil)
+		return
+	}
+	named, err := trust.LoadNamed(s.key, cfg.Endpoint.Certificate)
+	if err != nil {
+		s.logger.Error("the public certificate cannot be used", "error", err)
+		s.report("certificate", err.Error(), "get one with the request that liqo-agent key csr prints")
+	}
+	s.issuer.SetNamed(named)
+}
+
+func (s *session) fleetCertificate(cfg config.Config) (*x509.Certificate, error) {
+	path := cfg.Trust.FleetCertificate
+	named := path != ""
+	if !named {
+		path = filepath.Join(cfg.State.Dir, fleetCertificate)
+	}
+	cert, err := trust.LoadFleetCertificate(path, s.key, s.id)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fleet certificate: %w", err)
+	}
+	return cert, nil
+}

@@ -1,0 +1,339 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
+)
+
+// A joined pair stays joined through everything that happens to boxes, and no
+// object is made anew.
+func TestPeeringSurvives(t *testing.T) {
+	p := newPair(t, "")
+	p.join()
+	p.works()
+	// Both directions, so that each box is consumer and provider at once.
+	p.a.mustCLI("peers", "accept", p.bID)
+	p.b.mustCLI("peers", "connect", p.aID, "--timeout", "30s")
+	before := p.objects()
+
+	for _, x := range []*box{p.a, p.b} {
+		t.Run("the address of "+x.host.Name+" changes", func(t *testing.T) {
+			x.move(t)
+			p.works()
+			p.same(before)
+		})
+	}
+	t.Run("both addresses change at once", func(t *testing.T) {
+		p.a.move(t)
+		p.b.move(t)
+		p.works()
+		p.same(before)
+	})
+	t.Run("the port changes", func(t *testing.T) {
+		p.b.stop()
+		p.b.configure("[endpoint]\nlisten = \":7447\"\n")
+		p.b.start()
+		p.works()
+		p.same(before)
+		if url := p.a.peerJSON(p.bID).URL; !strings.HasSuffix(url, ":7447") {
+			t.Errorf("the consumer calls %s", url)
+		}
+	})
+	t.Run("a key rotates", func(t *testing.T) {
+		for _, x := range []*box{p.a, p.b} {
+			other := p.a
+			if x == p.a {
+				other = p.b
+			}
+			old := x.mustStatus().Identity.Fingerprint
+			x.mustCLI("key", "rotate", "--yes")
+			x.eventually("the new key is in use", func() error {
+				st, err := x.status()
+				if err == nil && st.Identity.Fingerprint == old {
+					err = errors.New("the old key is")
+				}
+				return err
+			})
+			now := x.mustStatus().Identity.Fingerprint
+			other.eventually("the peer follows", func() error {
+				if got := other.peerJSON(x.id()); got.Trust.Fingerprint != now || got.Fingerprint != now {
+					return fmt.Errorf("trusts %s, sees %s, the new key is %s", got.Trust.Fingerprint, got.Fingerprint, now)
+				}
+				return nil
+			})
+			p.works()
+			p.same(before)
+		}
+	})
+	t.Run("a key rotates while the peer is away", func(t *testing.T) {
+		p.a.stop()
+		for range 2 {
+			old := p.b.mustStatus().Identity.Fingerprint
+			p.b.mustCLI("key", "rotate", "--yes")
+			p.b.eventually("the new key is in use", func() error {
+				st, err := p.b.status()
+				if err == nil && st.Identity.Fingerprint == old {
+					err = errors.New("the old key is")
+				}
+				return err
+			})
+		}
+		p.a.start()
+		p.works()
+		p.same(before)
+	})
+	t.Run("agents restart", func(t *testing.T) {
+		for _, x := range []*box{p.a, p.b} {
+			x.stop()
+			x.start()
+			p.works()
+		}
+		p.a.stop()
+		p.b.stop()
+		p.a.start()
+		p.b.start()
+		p.works()
+		p.same(before)
+	})
+	t.Run("API servers restart", func(t *testing.T) {
+		for _, x := range []*box{p.a, p.b} {
+			if err := x.kube.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			x.eventually("the agent notices", func() error {
+				if x.mustStatus().Kubernetes.Connected {
+					return errors.New("it says connected")
+				}
+				return nil
+			})
+			if err := x.kube.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.works()
+			p.same(before)
+		}
+	})
+	t.Run("the link is cut for a while", func(t *testing.T) {
+		p.b.host.Link("eth0").Unplug()
+		p.a.awaitStatus("notices that the peer is away, and stays joined", p.bID, func(fc *api.ForeignCluster) error {
+			return errors.Join(outgoing(true)(fc), condition(fc, api.ConditionReachable, api.ConditionFalse, ""))
+		})
+		p.b.host.Link("eth0").Plug()
+		p.works()
+		p.same(before)
+	})
+	t.Run("killed at any moment", func(t *testing.T) {
+		for i := range 12 {
+			x := []*box{p.a, p.b}[i%2]
+			// What is under way when the kill comes: everything is looked after again.
+			if i%3 == 0 {
+				p.a.kubectl("delete", "adv", p.bID, "--wait=false")
+				delete(before, "the Advertisement")
+			}
+			timer := time.NewTimer(rand.N(300 * time.Millisecond))
+			<-timer.C
+			if err := x.agent.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			x.start()
+		}
+		p.works()
+		now := p.objects()
+		for name, uid := range before {
+			if now[name] != uid {
+				t.Errorf("%s is not the one that it was", name)
+			}
+		}
+	})
+	t.Run("a remembered peer comes back by itself", func(t *testing.T) {
+		// Its ForeignCluster was deleted while nobody was looking.
+		p.a.stop()
+		p.b.stop()
+		p.a.kubectl("patch", "fc", p.bID, "--type", "json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
+		p.a.kubectl("delete", "fc", p.bID)
+		p.a.start()
+		p.b.start()
+		p.works()
+	})
+}
+
+// move gives the box another address on its link, and waits for nothing.
+func (x *box) move(t *testing.T) {
+	t.Helper()
+	next := x.addr.As4()
+	next[3] += 50
+	x.addr = netip.AddrFrom4(next)
+	x.host.Link("eth0").SetAddress(x.addr.String() + "/24")
+}
+
+// A peer that is away for longer than lost_after is parted from, on both sides,
+// and reconnected when it comes back.
+func TestLostAfter(t *testing.T) {
+	p := newPair(t, "[discovery]\ncheck_interval = \"1s\"\nlost_after = \"5s\"\n")
+	p.join()
+	link := p.b.host.Link("eth0")
+	link.Unplug()
+	p.a.gone(advPath + "/" + p.bID)
+	p.a.awaitNoFC(p.bID)
+	p.b.gone(prPath + "/" + p.aID)
+	link.Plug()
+	p.works()
+}
+
+// One box is set up from scratch. The other ends up clean.
+func TestFactoryReset(t *testing.T) {
+	for _, who := range []string{"consumer", "provider"} {
+		t.Run(who, func(t *testing.T) {
+			p := newPair(t, "[discovery]\ncheck_interval = \"1s\"\nlost_after = \"5s\"\n")
+			p.join()
+			reset, other, id := p.a, p.b, p.aID
+			if who == "provider" {
+				reset, other, id = p.b, p.a, p.bID
+			}
+			// Its key and everything that it remembers are gone. Its ID, which its API
+			// server has, is the same.
+			if err := reset.agent.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := reset.host.Run(t.Context(), "rm", "-rf", "/var/lib/liqo-agent"); err != nil {
+				t.Fatal(err)
+			}
+			reset.start()
+			other.eventually("the other key is refused and shown", func() error {
+				if q, err := other.peer(id); err != nil || q.Conflict == nil {
+					return fmt.Errorf("no conflict: %+v %v", q, err)
+				}
+				return nil
+			})
+			if who == "consumer" {
+				other.gone(prPath + "/" + id)
+			} else {
+				other.gone(advPath + "/" + id)
+			}
+			reset.eventually("the reset box has nothing left of the peering", func() error {
+				otherID := other.id()
+				for _, path := range []string{prPath + "/" + otherID, advPath + "/" + otherID} {
+					if _, found, err := get[map[string]any](reset, path); found || err != nil {
+						return fmt.Errorf("%s is there: %v", path, err)
+					}
+				}
+				return nil
+			})
+			// A person at the other box says that the new key is right, and both start
+			// over.
+			other.mustCLI("peers", "trust", id, "--yes")
+			reset.mustCLI("peers", "trust", other.id(), "--yes")
+			p.a.mustCLI("peers", "connect", p.bID, "--no-wait")
+			p.b.mustCLI("peers", "accept", p.aID)
+			p.works()
+		})
+	}
+}
+
+// Both join each other at the same moment.
+func TestBothJoinAtOnce(t *testing.T) {
+	p := newPair(t, "")
+	p.trust()
+	results := make(chan error, 2)
+	for _, x := range []struct {
+		box *box
+		id  string
+	}{{p.a, p.bID}, {p.b, p.aID}} {
+		go func() {
+			_, err := x.box.cli("peers", "accept", x.id)
+			if err == nil {
+				_, err = x.box.cli("peers", "connect", x.id, "--timeout", "30s")
+			}
+			results <- err
+		}()
+	}
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, x := range []struct {
+		box *box
+		id  string
+	}{{p.a, p.bID}, {p.b, p.aID}} {
+		x.box.awaitStatus("is joined both ways", x.id, func(fc *api.ForeignCluster) error {
+			if fc.Status.Role != api.RoleConsumerAndProvider {
+				return fmt.Errorf("role %s", fc.Status.Role)
+			}
+			return errors.Join(outgoing(true)(fc), incoming(true)(fc))
+		})
+	}
+}
+
+// With the same addresses on cni0 and the same pod network, as every two K3s
+// boxes have, boxes peer all the same. And when nothing changes nothing is
+// written.
+func TestJoinedPairIsQuiet(t *testing.T) {
+	p := newPair(t, "")
+	for _, x := range []*box{p.a, p.b} {
+		addresses, err := x.host.Run(t.Context(), "ip", "-o", "-4", "addr", "show", "cni0")
+		if err != nil || !strings.Contains(addresses, "10.42.0.1/24") {
+			t.Fatalf("the bed's cni0: %s %v", addresses, err)
+		}
+	}
+	p.join()
+	p.works()
+	for _, x := range []*box{p.a, p.b} {
+		var writes, transactions uint64
+		x.eventually("writing settles", func() error {
+			st := x.mustStatus()
+			same := st.Kubernetes.Writes == writes && st.State.Transactions == transactions
+			writes, transactions = st.Kubernetes.Writes, st.State.Transactions
+			if !same {
+				return fmt.Errorf("%d writes, %d transactions", writes, transactions)
+			}
+			return nil
+		})
+		from := x.mustStatus().Endpoint.Requests
+		x.eventually("twenty calls of the peer", func() error {
+			if n := x.mustStatus().Endpoint.Requests - from; n < 20 {
+				return fmt.Errorf("%d calls", n)
+			}
+			return nil
+		})
+		if st := x.mustStatus(); st.Kubernetes.Writes != writes || st.State.Transactions != transactions {
+			t.Errorf("%s: %d writes and %d transactions while nothing changed", x.host.Name, st.Kubernetes.Writes-writes, st.State.Transactions-transactions)
+		}
+	}
+}
+
+// A command that is interrupted leaves things as they are: it goes on.
+func TestInterruptedConnect(t *testing.T) {
+	p := newPair(t, "")
+	connect := p.a.host.Start(bed.Cmd{Name: "connect", Args: []string{p.a.bin, "peers", "connect", p.bID, "--yes"}})
+	p.a.awaitStatus("waits for a person", p.bID, func(fc *api.ForeignCluster) error {
+		return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
+	})
+	if err := connect.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	err := connect.Wait(ctx)
+	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(130)) {
+		t.Errorf("it ended with %v", err)
+	}
+	if log := connect.Log(); !strings.Contains(log, "peers disconnect") {
+		t.Errorf("it does not say how to undo it:\n%s", log)
+	}
+	p.b.mustCLI("peers", "accept", p.aID, "--yes")
+	p.works()
+}

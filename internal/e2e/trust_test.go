@@ -1,0 +1,271 @@
+//go:build linux
+
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/trust"
+)
+
+// An invite lets its bearer in, once, and nobody has to compare anything.
+func TestInvite(t *testing.T) {
+	b := bed.New(t)
+	boxes := newBoxes(t, b, "alder", "birch", "cedar")
+	withKube(t, b, boxes[0], boxes[1])
+	for _, x := range boxes {
+		if x.kube == nil {
+			x.start("--kubeconfig", "none")
+		} else {
+			x.start()
+		}
+	}
+	p := &pair{a: boxes[0], b: boxes[1], aID: boxes[0].id(), bID: boxes[1].id()}
+	c := boxes[2]
+	p.a.awaitFC("appears", p.bID, reachable)
+	c.awaitPeer(p.bID, "Present")
+	c.awaitPeer(p.aID, "Present")
+
+	made, err := cliJSON[control.Invite](p.b, "invite", "create", "--ttl", "10m", "--note", "for alder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	invite, err := trust.ParseInvite(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	database, err := os.ReadFile(p.b.host.Path(statePath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wal, err := os.ReadFile(p.b.host.Path(statePath + "-wal")); err == nil {
+		database = append(database, wal...)
+	}
+	if strings.Contains(string(database), string(invite.Secret[:])) || strings.Contains(string(database), made.Token) {
+		t.Error("the issuer keeps the secret")
+	}
+	if strings.Contains(p.b.agent.Log(), made.Token) {
+		t.Error("the token is in the log")
+	}
+
+	// At another cluster than its issuer, it is not even tried.
+	if out, err := c.cli("peers", "connect", "--token", made.Token, "https://"+p.a.addr.String()+":6447"); err == nil {
+		t.Errorf("a token was used at another cluster:\n%s", out)
+	}
+	p.a.mustCLI("peers", "connect", "--token", made.Token, "--timeout", "30s")
+	p.works()
+	for x, id := range map[*box]string{p.a: p.bID, p.b: p.aID} {
+		if got := x.peerJSON(id).Trust; got.Mode != control.Trusted || got.Method != "Invite" || got.By == "" || got.At.IsZero() {
+			t.Errorf("%s: trust %+v", x.host.Name, got)
+		}
+	}
+	listed, err := cliJSON[[]control.Invite](p.b, "invite", "list")
+	if err != nil || len(listed) != 1 || listed[0].State != control.InviteUsed || listed[0].UsedBy != p.aID || listed[0].Token != "" {
+		t.Errorf("the list: %+v %v", listed, err)
+	}
+
+	// Somebody who got hold of the token afterwards.
+	c.mustCLI("peers", "connect", "--token", made.Token, "--no-wait")
+	p.b.eventually("the replay is refused", func() error {
+		if log, err := p.b.cli("peers", "history"); err != nil || !strings.Contains(log, c.id()) {
+			return fmt.Errorf("nothing about it in the history: %v", err)
+		}
+		return nil
+	})
+	if got := p.b.peerJSON(c.id()).Trust.Mode; got == control.Trusted {
+		t.Error("the second bearer is trusted")
+	}
+
+	revoked, err := cliJSON[control.Invite](p.b, "invite", "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.b.mustCLI("invite", "revoke", revoked.ID)
+	listed, err = cliJSON[[]control.Invite](p.b, "invite", "list")
+	if err != nil || !slices.ContainsFunc(listed, func(i control.Invite) bool { return i.ID == revoked.ID && i.State == control.InviteRevoked }) {
+		t.Errorf("the list: %+v %v", listed, err)
+	}
+	c.mustCLI("peers", "forget", p.bID, "--yes")
+	c.awaitPeer(p.bID, "Present")
+	c.mustCLI("peers", "connect", "--token", revoked.Token, "--no-wait")
+	if got := p.b.peerJSON(c.id()).Trust.Mode; got == control.Trusted {
+		t.Error("the bearer of a revoked invite is trusted")
+	}
+}
+
+// Boxes whose keys the fleet's authority certified peer by themselves.
+func TestFleet(t *testing.T) {
+	b := bed.New(t)
+	boxes := newBoxes(t, b, "alder", "birch")
+	withKube(t, b, boxes...)
+	p := &pair{a: boxes[0], b: boxes[1]}
+	office := p.a.host // any machine will do: no agent is asked
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := office.Run(t.Context(), append([]string{p.a.bin}, args...)...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return out
+	}
+	run("fleet", "init", "--name", "orchard", "--cert", "/etc/liqo-agent/fleet-ca.pem", "--key", "/etc/liqo-agent/fleet-ca.key")
+	ca, err := os.ReadFile(office.Path("/etc/liqo-agent/fleet-ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const fleet = "[trust]\nfleet_ca = \"/etc/liqo-agent/fleet-ca.pem\"\naccept = \"trusted\"\n"
+	for _, x := range boxes {
+		x.host.WriteFile("/etc/liqo-agent/fleet-ca.pem", string(ca))
+		x.start()
+		public := x.mustCLI("key", "show", "--pem")
+		office.WriteFile("/etc/liqo-agent/public.pem", public)
+		run("fleet", "sign", "--ca", "/etc/liqo-agent/fleet-ca.pem", "--ca-key", "/etc/liqo-agent/fleet-ca.key",
+			"--id", x.id(), "--public-key", "/etc/liqo-agent/public.pem", "-o", "/etc/liqo-agent/signed.pem")
+		signed, err := os.ReadFile(office.Path("/etc/liqo-agent/signed.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.host.WriteFile("/var/lib/liqo-agent/fleet.crt", string(signed))
+		x.configure(fleet)
+		x.reload()
+	}
+	p.aID, p.bID = p.a.id(), p.b.id()
+	p.works()
+	p.a.awaitStatus("is joined both ways", p.bID, func(fc *api.ForeignCluster) error {
+		return errors.Join(outgoing(true)(fc), incoming(true)(fc), condition(fc, "Trusted", api.ConditionTrue, "FleetCertified"))
+	})
+
+	// Without the authority in the configuration, its word counts no more.
+	p.a.configure("[discovery]\nlost_after = \"15m\"\n")
+	p.a.reload()
+	p.a.eventually("the trust is void", func() error {
+		if got := p.a.peerJSON(p.bID).Trust.Mode; got != control.UnknownTrust {
+			return fmt.Errorf("trust %s", got)
+		}
+		return nil
+	})
+}
+
+// A peer that the configuration names is joined without multicast and without a
+// person.
+func TestStaticPeers(t *testing.T) {
+	b := bed.New(t)
+	boxes := newBoxes(t, b, "alder", "birch")
+	withKube(t, b, boxes...)
+	p := &pair{a: boxes[0], b: boxes[1]}
+	const dark = "[discovery]\nenable_discovery = false\nenable_advertisement = false\n"
+	for _, x := range boxes {
+		x.configure(dark)
+		x.start()
+	}
+	p.aID, p.bID = p.a.id(), p.b.id()
+	for x, other := range map[*box]*box{p.a: p.b, p.b: p.a} {
+		st := other.mustStatus()
+		text := dark + fmt.Sprintf("[[peer]]\nid = %q\nfingerprint = %q\nurl = \"https://%s:6447\"\naccept = \"auto\"\n",
+			st.Identity.ClusterID, st.Identity.Fingerprint, other.addr)
+		if x == p.a {
+			text += "connect = \"auto\"\n"
+		}
+		x.configure(text)
+		x.reload()
+	}
+	p.works()
+	fc, err := p.a.full(p.bID)
+	if err != nil || fc.Spec.DiscoveryType != api.DiscoveryManual || condition(fc, "Trusted", api.ConditionTrue, "Configured") != nil {
+		t.Errorf("%+v %+v %v", fc.Spec, fc.Status, err)
+	}
+}
+
+// A host name with a public certificate needs no code to be compared.
+func TestSystemRoots(t *testing.T) {
+	b := bed.New(t)
+	boxes := newBoxes(t, b, "alder", "birch")
+	withKube(t, b, boxes...)
+	p := &pair{a: boxes[0], b: boxes[1]}
+	const dark = "[discovery]\nenable_discovery = false\nenable_advertisement = false\n"
+	ca, caKey := publicCA(t)
+	p.a.host.WriteFile("/etc/public-ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
+	p.a.host.WriteFile("/etc/hosts", "127.0.0.1 localhost\n"+boxes[1].addr.String()+" birch.example.com\n")
+	p.a.configure(dark)
+	p.a.env = []string{"SSL_CERT_FILE=/etc/public-ca.pem"}
+	p.a.start()
+	p.b.configure(dark)
+	p.b.start()
+	p.aID, p.bID = p.a.id(), p.b.id()
+
+	block, _ := pem.Decode([]byte(p.b.mustCLI("key", "csr", "--name", "birch.example.com")))
+	if block == nil {
+		t.Fatal("key csr prints no PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: request.Subject, DNSNames: request.DNSNames,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, request.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without the certificate a person has to confirm the key.
+	if _, err := p.a.cli("peers", "connect", "https://birch.example.com:6447", "--no-wait"); err == nil {
+		t.Error("the name alone was trusted")
+	}
+	p.b.stop()
+	p.b.host.WriteFile("/etc/liqo-agent/public.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	p.b.configure(dark + "[endpoint]\ncertificate = \"/etc/liqo-agent/public.pem\"\n")
+	p.b.start()
+	p.a.mustCLI("peers", "connect", "https://birch.example.com:6447", "--no-wait")
+	p.b.eventually("the question is seen", func() error {
+		requests, err := cliJSON[[]control.Request](p.b, "peers", "requests")
+		if err == nil && len(requests) == 0 {
+			err = errors.New("no requests")
+		}
+		return err
+	})
+	p.b.mustCLI("peers", "accept", p.aID, "--yes")
+	p.works()
+	if got := p.a.peerJSON(p.bID).Trust; got.Method != "SystemRoots" {
+		t.Errorf("trust %+v", got)
+	}
+}
+
+func publicCA(t *testing.T) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a public authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca, key
+}
