@@ -23,17 +23,25 @@ const (
 	ExitUsage      = 2
 	ExitNotRunning = 3
 	ExitNotFound   = 4 // no such peer, or more than one
+	ExitNotTrusted = 5 // somebody has to confirm a key first
+	ExitRefused    = 6 // the other cluster, or an earlier decision, says no
+	ExitTimeout    = 7 // it goes on, but nobody waits for it any longer
+	// ExitInterrupted is for SIGINT while waiting, as shells do it.
+	ExitInterrupted = 130
 )
 
 // Options is the world as the command line sees it.
 type Options struct {
 	Version string
 	Commit  string
+	Stdin   io.Reader // nil = nothing can be read
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Environ []string // "NAME=value", as os.Environ returns it
 	Color   bool     // whether Stdout takes colour
-	Now     func() time.Time
+	// Interactive: somebody at a terminal reads Stderr and answers on Stdin.
+	Interactive bool
+	Now         func() time.Time
 }
 
 // App is the command line of one process.
@@ -43,11 +51,15 @@ type App struct {
 	// leaves describes the commands that do something, for completion and for
 	// checking arguments.
 	leaves map[*urfave.Command]leaf
+	// defaults are the commands that a group of commands stands for when none of
+	// its own is named.
+	defaults map[*urfave.Command]string
+	pace     pace
 }
 
 // New builds the command tree.
 func New(opts Options) *App {
-	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf)}
+	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace}
 	a.root = &urfave.App{
 		Name:  Name,
 		Usage: "find the clusters around this one, and let them find it",
@@ -75,7 +87,7 @@ func (a *App) Run(ctx context.Context, args []string) error {
 	if len(args) > 1 && args[1] == completeCommand {
 		return a.complete(ctx, args[2:])
 	}
-	arranged, err := a.arrange(args)
+	arranged, err := a.arrange(a.complement(args))
 	if err != nil {
 		return err
 	}
@@ -119,6 +131,21 @@ func (e *usageError) Error() string { return e.message }
 // Try returns the command that leads further.
 func (e *usageError) Try() string { return e.try }
 
+// outcome is an error with an exit code of its own.
+type outcome struct {
+	message string
+	try     string
+	code    int
+}
+
+func (e *outcome) Error() string { return e.message }
+
+// Try returns what leads further.
+func (e *outcome) Try() string { return e.try }
+
+// ExitCode returns the exit code.
+func (e *outcome) ExitCode() int { return e.code }
+
 // Report writes an error, and what to do about it where that is known, and
 // returns the exit code for it.
 func Report(w io.Writer, err error) int {
@@ -132,13 +159,20 @@ func Report(w io.Writer, err error) int {
 		_, _ = fmt.Fprintf(w, "try: %s\n", cleanLines(advised.Try()))
 	}
 	var usage *usageError
+	var coded interface{ ExitCode() int }
 	switch {
+	case errors.As(err, &coded):
+		return coded.ExitCode()
 	case errors.As(err, &usage), errors.Is(err, control.ErrInvalid):
 		return ExitUsage
 	case errors.Is(err, control.ErrNotRunning):
 		return ExitNotRunning
 	case errors.Is(err, control.ErrNotFound), errors.Is(err, control.ErrAmbiguous):
 		return ExitNotFound
+	case errors.Is(err, control.ErrNotTrusted):
+		return ExitNotTrusted
+	case errors.Is(err, control.ErrRefused):
+		return ExitRefused
 	}
 	return ExitError
 }

@@ -44,6 +44,27 @@ func (a *App) arrange(args []string) ([]string, error) {
 	return args, nil
 }
 
+// complement adds the command that a group of commands stands for: "invite --ttl
+// 1h" is "invite create --ttl 1h".
+func (a *App) complement(args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	group, rest := a.descend(args[1:])
+	name := a.defaults[group]
+	if name == "" {
+		return args
+	}
+	if len(rest) > 0 {
+		meant := findFlag(findCommand(group.Subcommands, name).Flags, optionName(rest[0]))
+		if !isOption(rest[0]) || meant == nil || meant == urfave.HelpFlag {
+			return args
+		}
+	}
+	at := len(args) - len(rest)
+	return slices.Concat(args[:at], []string{name}, rest)
+}
+
 // helpOf is the command that shows the help of the command at path.
 func helpOf(path string) string { return strings.Join(strings.Fields(Name+" "+path+" --help"), " ") }
 

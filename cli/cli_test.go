@@ -5,12 +5,11 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,25 +40,42 @@ func TestMain(m *testing.M) {
 type world struct {
 	dir    string
 	server *control.Server
+	stop   func() // ends the agent
 	color  bool
+
+	terminal bool      // somebody can be asked
+	stdin    io.Reader // what is typed
+	env      []string
+	pace     pace
 }
 
 func (w *world) socket() string { return filepath.Join(w.dir, "agent.sock") }
 
 func (w *world) environ() []string {
-	return []string{"LIQO_AGENT_STATE_SOCKET=" + w.socket(), "LIQO_AGENT_STATE_DIR=" + w.dir}
+	return append([]string{"LIQO_AGENT_STATE_SOCKET=" + w.socket(), "LIQO_AGENT_STATE_DIR=" + w.dir}, w.env...)
 }
 
 // run runs a command line and returns what it wrote and its exit code. The
 // directory of the world reads $DIR in all output.
 func (w *world) run(ctx context.Context, args ...string) (stdout, stderr string, code int) {
-	var out, errs bytes.Buffer
-	app := New(Options{Version: "1.2.3", Commit: "abcdef", Stdout: &out, Stderr: &errs, Environ: w.environ(), Color: w.color,
-		Now: func() time.Time { return now }})
-	code = Report(&errs, app.Run(ctx, append([]string{Name}, args...)))
-	place := func(s string) string { return strings.ReplaceAll(s, w.dir, "$DIR") }
-	return place(out.String()), place(errs.String()), code
+	var out bytes.Buffer
+	stderr, code = w.runTo(ctx, &out, args...)
+	return w.place(out.String()), stderr, code
 }
+
+// runTo is run with an output that can be looked at meanwhile.
+func (w *world) runTo(ctx context.Context, stdout io.Writer, args ...string) (stderr string, code int) {
+	var errs bytes.Buffer
+	app := New(Options{Version: "1.2.3", Commit: "abcdef", Stdin: w.stdin, Stdout: stdout, Stderr: &errs, Environ: w.environ(), Color: w.color,
+		Interactive: w.terminal, Now: func() time.Time { return now }})
+	if w.pace != (pace{}) {
+		app.pace = w.pace
+	}
+	code = Report(&errs, app.Run(ctx, append([]string{Name}, args...)))
+	return w.place(errs.String()), code
+}
+
+func (w *world) place(s string) string { return strings.ReplaceAll(s, w.dir, "$DIR") }
 
 // noAgent is a machine on which no agent runs or ever ran.
 func noAgent(t *testing.T) *world { return &world{dir: t.TempDir()} }
@@ -68,12 +84,18 @@ func noAgent(t *testing.T) *world { return &world{dir: t.TempDir()} }
 func withAgent(t *testing.T, b control.Backend) *world {
 	t.Helper()
 	w := noAgent(t)
+	if m, ok := b.(*memory); ok {
+		m.publish = func(id string) {
+			w.server.Publish(control.WatchEvent{Event: control.WatchUpdated, Peer: &control.Peer{ID: id}})
+		}
+	}
 	w.server = control.NewServer(control.ServerConfig{Path: w.socket(), Backend: b, Level: new(slog.LevelVar),
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	if err := w.server.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
 	done := make(chan error, 1)
 	go func() { done <- w.server.Run(ctx) }()
 	t.Cleanup(func() {
@@ -85,56 +107,31 @@ func withAgent(t *testing.T, b control.Backend) *world {
 	return w
 }
 
-// memory is a control.Backend that answers from memory.
-type memory struct {
-	mu     sync.Mutex
-	status control.Status
-	peers  []control.Peer
-	events []peer.Event
-}
-
-func (m *memory) Status(context.Context) (control.Status, error) { return m.status, nil }
-
-func (m *memory) Peers(context.Context) ([]control.Peer, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.peers), nil
-}
-
-func (m *memory) History(_ context.Context, q control.HistoryQuery) ([]peer.Event, error) {
-	var out []peer.Event
-	for _, e := range m.events {
-		if (q.ID == "" || e.ID == q.ID) && !e.At.Before(q.Since) {
-			out = append(out, e)
-		}
-	}
-	if q.Limit > 0 && len(out) > q.Limit {
-		out = out[len(out)-q.Limit:]
-	}
-	return out, nil
-}
-
-func (m *memory) SetAlias(_ context.Context, id peer.ClusterID, alias string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.peers {
-		if m.peers[i].ID == string(id) {
-			m.peers[i].Alias = alias
-		}
-	}
-	return nil
-}
-
-func (m *memory) Config(context.Context) (control.Config, error) {
-	return control.Config{Path: "/etc/x.toml", TOML: "[log]\nlevel = \"warn\"\n", Sources: map[string]string{"log.level": "file /etc/x.toml:2"}}, nil
-}
-
 const (
 	idBarn = "0558de48-097b-4b7d-ba04-6bd2a0f9d24f"
 	idSilo = "0558de48-1111-4b7d-ba04-6bd2a0f9d24f"
 	idShed = "9c1b7c1e-5f0a-4f7e-8d0a-2b1f0c3d4e5f"
 	idVan  = "d00dfeed-0000-4000-8000-000000000001"
+
+	idTractor = "7ac70000-5f0a-4f7e-8d0a-2b1f0c3d4e5f"
 )
+
+// allSteps are the steps of connecting to a peer, of which so many are done.
+func allSteps(done int) []control.Step {
+	steps := []control.Step{
+		{Name: "reachable", Text: "(remote) the cluster answers"},
+		{Name: "trusted", Text: "(local) its key is trusted"},
+		{Name: "let-in", Text: "(remote) this cluster is let in"},
+		{Name: control.StepRequested, Text: "(remote) the PeeringRequest is there"},
+		{Name: "accepted", Text: "(remote) the PeeringRequest is accepted"},
+		{Name: control.StepOffered, Text: "(local) its Advertisement is there"},
+		{Name: "offer-accepted", Text: "(local) its Advertisement is accepted"},
+	}
+	for i := range steps {
+		steps[i].Done = i < done
+	}
+	return steps
+}
 
 var fpBarn = strings.Repeat("ab", 32)
 
@@ -143,13 +140,24 @@ func farm() *memory {
 		peers: []control.Peer{
 			{ID: idBarn, Name: "barn", Phase: "Present", Source: "LAN", URL: "https://192.0.2.7:6447", Addresses: []string{"192.0.2.7:6447", "[fe80::7%eth0]:6447"},
 				Links: []string{"eth0", "eth1"}, Fingerprint: fpBarn, Namespace: "liqo", Version: "1", TTLSeconds: 120, Verified: true, Remembered: true,
-				ForeignCluster: idBarn, FirstSeen: now.Add(-72 * time.Hour), LastSeen: now.Add(-12 * time.Second)},
+				ForeignCluster: idBarn, FirstSeen: now.Add(-72 * time.Hour), LastSeen: now.Add(-12 * time.Second),
+				Code: "aaaaa-bbbbb-ccccc-ddddd-eeeee-fffff-ggggg-hhhhh", Role: "ConsumerAndProvider",
+				Trust: control.Trust{Mode: control.Trusted, Method: string(peer.TrustPerson), By: "user alice (command line)", At: now.Add(-71 * time.Hour),
+					Detail: "followed the key's rotation from 1234", Fingerprint: fpBarn},
+				Outgoing:    control.Direction{Wanted: true, Joined: true, Reason: "Joined", Message: "Its offer is accepted.", Since: now.Add(-70 * time.Hour), Steps: allSteps(7)},
+				Incoming:    control.Direction{Wanted: true, Joined: true, Since: now.Add(-time.Hour)},
+				Preferences: control.Preferences{AutoConnect: control.Yes, AutoAccept: control.Yes, Note: "leaking roof", URL: "https://barn.example:6447"}},
 			{ID: idSilo, Name: "silo", Alias: "Halle 3", Phase: "Unreachable", Reason: "connect to 192.0.2.8:6447: connection refused", Source: "LAN",
 				URL: "https://192.0.2.8:6447", Addresses: []string{"192.0.2.8:6447"}, Links: []string{"eth0"}, Fingerprint: strings.Repeat("cd", 32),
 				Namespace: "liqo", Version: "1", TTLSeconds: 120, Failures: 2, Verified: true, Remembered: true, FirstSeen: now.Add(-time.Hour), LastSeen: now.Add(-5 * time.Minute),
-				Conflict: &control.Conflict{Fingerprint: strings.Repeat("ef", 32), Address: "192.0.2.66:6447", Since: now.Add(-time.Minute)}},
+				Conflict: &control.Conflict{Fingerprint: strings.Repeat("ef", 32), Address: "192.0.2.66:6447", Since: now.Add(-time.Minute)},
+				Trust:    control.Trust{Mode: control.Trusted, Method: string(peer.TrustFleet), By: "fleet CA Acme", At: now.Add(-time.Hour), Fingerprint: strings.Repeat("ce", 32)},
+				Outgoing: control.Direction{Wanted: true, Reason: control.ReasonAwaitingAcceptance, Message: "The provider has not decided yet.",
+					Since: now.Add(-time.Minute), Steps: allSteps(4)},
+				Request: &control.Request{ID: idSilo, Name: "silo", Kind: control.KindRequest, State: "Pending", Since: now.Add(-2 * time.Minute), Address: "192.0.2.8"}},
 			{ID: idShed, Name: "shed", Phase: "Lost", Reason: "goodbye", Source: "LAN", Addresses: []string{}, Links: []string{}, Fingerprint: strings.Repeat("12", 32),
-				Verified: true, Remembered: true, FirstSeen: now.Add(-240 * time.Hour), LastSeen: now.Add(-49 * time.Hour)},
+				Verified: true, Remembered: true, FirstSeen: now.Add(-240 * time.Hour), LastSeen: now.Add(-49 * time.Hour),
+				Trust: control.Trust{Mode: control.Untrusted}, Preferences: control.Preferences{AutoConnect: control.No, AutoAccept: control.No, Blocked: true}},
 			// What a hostile neighbour would like to send to a terminal.
 			{ID: idVan, Name: "van\x1b[31m\u202e", Phase: "Unverified", Reason: "not\nasked yet", Source: "LAN", Addresses: []string{"192.0.2.9:6447"}, Links: []string{"eth0"}},
 		},
@@ -157,7 +165,21 @@ func farm() *memory {
 			{At: now.Add(-73 * time.Hour), ID: "11111111-2222-4333-8444-555555555555", Kind: peer.EventLost, Detail: "expired"},
 			{At: now.Add(-72 * time.Hour), ID: idBarn, Kind: peer.EventAppeared, Detail: "on eth0 at 192.0.2.5:6447"},
 			{At: now.Add(-2 * time.Hour), ID: idBarn, Kind: peer.EventAddressChanged, Detail: "192.0.2.5:6447 -> 192.0.2.7:6447"},
+			{At: now.Add(-time.Hour), ID: idBarn, Kind: peer.EventTrusted, Detail: "by user alice (command line), who confirmed the code"},
+			{At: now.Add(-59 * time.Minute), ID: idBarn, Kind: peer.EventJoined, Detail: "barn accepted"},
+			{At: now.Add(-50 * time.Minute), ID: idShed, Kind: peer.EventBlocked, Detail: "by user alice (command line)"},
+			{At: now.Add(-40 * time.Minute), Kind: peer.EventInviteCreated, Detail: "0a1b2c3d4e5f6071 for 1h by user alice (command line)"},
+			{At: now.Add(-30 * time.Minute), ID: idSilo, Kind: peer.EventKeyRefused, Detail: "192.0.2.66:6447 shows another key"},
 			{At: now.Add(-time.Minute), ID: idSilo, Kind: peer.EventConflict, Detail: "another key at 192.0.2.66:6447"},
+		},
+		requests: []control.Request{
+			{ID: idSilo, Name: "silo", Kind: control.KindRequest, State: "Pending", Since: now.Add(-2 * time.Minute), Address: "192.0.2.8"},
+			{ID: idTractor, Name: "tractor\x1b[2J", Kind: control.KindAsk, State: "Refused", Since: now.Add(-3 * time.Hour), Code: "zzzzz-yyyyy", Fingerprint: strings.Repeat("34", 32),
+				Address: "192.0.2.11", Message: "its key was not there before"},
+		},
+		invites: []control.Invite{
+			{ID: "0a1b2c3d4e5f6071", State: control.InviteOpen, Note: "for the van", CreatedAt: now.Add(-10 * time.Minute), CreatedBy: "user alice (command line)", ExpiresAt: now.Add(50 * time.Minute)},
+			{ID: "0f0f0f0f0f0f0f0f", State: control.InviteUsed, CreatedAt: now.Add(-time.Hour), CreatedBy: "user root (command line)", ExpiresAt: now, UsedAt: now.Add(-30 * time.Minute), UsedBy: idBarn},
 		},
 		status: control.Status{
 			Version:   "1.2.3",
@@ -172,9 +194,12 @@ func farm() *memory {
 			Kubernetes: control.Kubernetes{Server: "https://127.0.0.1:6443", LastError: "connection refused", Kubeconfig: "/etc/rancher/k3s/k3s.yaml"},
 			State:      control.State{Path: "/var/lib/liqo-agent/agent.db"},
 			Peers:      map[string]int{"Present": 1, "Unverified": 1, "Unreachable": 1, "Lost": 1},
-			Packets:    control.Packets{Received: 1200, Sent: 34},
-			Drops:      map[string]uint64{"mdns:malformed": 2, "mdns:off-link": 5},
-			Problems:   []control.Problem{{Text: "somebody at 192.0.2.66 shows the cluster ID of silo with another key", Remedy: "find out which of the two is the copy"}},
+			Peering:    control.PeeringStatus{Wanted: 2, Joined: 1, Serving: 1, Requests: 2, Invites: 1},
+			Trust: control.TrustStatus{Accept: "all", Open: "trust.accept = \"all\"", FleetCA: &control.FleetCA{Name: "Acme", Path: "/etc/liqo-agent/fleet.pem",
+				Fingerprint: strings.Repeat("fa", 32), NotAfter: now.Add(24 * time.Hour)}},
+			Packets:  control.Packets{Received: 1200, Sent: 34},
+			Drops:    map[string]uint64{"mdns:malformed": 2, "mdns:off-link": 5},
+			Problems: []control.Problem{{Text: "somebody at 192.0.2.66 shows the cluster ID of silo with another key", Remedy: "find out which of the two is the copy"}},
 		},
 	}
 }
@@ -206,6 +231,24 @@ func TestGolden(t *testing.T) {
 		{"show-json", full, "peers show barn -o json", 0},
 		{"show-ambiguous", full, "peers show 0558", ExitNotFound},
 		{"show-unknown", full, "peers show cellar", ExitNotFound},
+		{"requests", full, "peers requests", 0},
+		{"requests-json", full, "peers requests -o json", 0},
+		{"requests-empty", empty, "peers requests", 0},
+		{"invite-list", full, "invite list", 0},
+		{"invite-list-json", full, "invite list -o json", 0},
+		{"invite-list-empty", empty, "invite list", 0},
+		{"info", full, "info", 0},
+		{"info-color", colored, "info", 0},
+		{"info-json", full, "info -o json", 0},
+		{"info-empty", empty, "info", 0},
+		{"info-peers", full, "info barn 0558de48-1", 0},
+		{"info-peer-json", full, "info barn -o json", 0},
+		{"info-unknown", full, "info barn cellar", ExitNotFound},
+		{"key-show", full, "key show", 0},
+		{"key-show-json", full, "key show -o json", 0},
+		{"key-show-pem", full, "key show --pem", 0},
+		{"key-csr", full, "key csr --name a.example --name b.example", 0},
+		{"key-csr-none", full, "key csr", ExitUsage},
 		{"history", full, "peers history", 0},
 		{"history-one", full, "peers history barn --since 1d", 0},
 		{"history-json", full, "peers history --limit 1 -o json", 0},
@@ -269,12 +312,27 @@ func TestNothingControlsTheTerminal(t *testing.T) {
 		m.peers[i].Name = "a\x1b]0;x\x07\u009b2J\x7f\r\n\u202eb\xff"
 		m.peers[i].Reason = m.peers[i].Name
 		m.peers[i].Links = []string{m.peers[i].Name}
+		bad := m.peers[i].Name
+		m.peers[i].Trust.By, m.peers[i].Trust.Detail, m.peers[i].Code, m.peers[i].Role = bad, bad, bad, bad
+		m.peers[i].Preferences.Note, m.peers[i].Preferences.URL = bad, bad
+		d := control.Direction{Wanted: true, Reason: bad, Message: bad, Steps: []control.Step{{Name: bad, Text: bad}}}
+		m.peers[i].Outgoing, m.peers[i].Incoming = d, d
+		m.peers[i].Request = &control.Request{State: bad, Address: bad, Message: bad}
 	}
+	for i := range m.requests {
+		r := &m.requests[i]
+		r.Name, r.State, r.Code, r.Address, r.Message = m.peers[0].Name, m.peers[0].Name, m.peers[0].Name, m.peers[0].Name, m.peers[0].Name
+	}
+	m.invites[0].Note, m.invites[0].CreatedBy, m.invites[1].UsedBy = m.peers[0].Name, m.peers[0].Name, m.peers[0].Name
+	m.status.Trust.Open, m.status.Trust.FleetCA.Name = m.peers[0].Name, m.peers[0].Name
 	m.events[1].Detail = m.peers[0].Name
 	m.status.Problems[0].Text = m.peers[0].Name
 	w := withAgent(t, m)
 	for _, args := range []string{"peers list -a", "peers list -a -o wide", "peers list -a -o json", "peers list -a -o yaml", "peers show 9c1b",
-		"peers show 9c1b -o json", "peers show 0558", "peers history", "peers history -o json", "status", "status -o json"} {
+		"peers show 9c1b -o json", "peers show 0558", "peers history", "peers history -o json", "status", "status -o json",
+		"peers requests", "peers requests -o json", "peers requests -o yaml", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
+		"info 9c1b --get outgoing", "info 9c1b 9c1b --get outgoing.message", "peers accept 0558de48-1", "peers accept 9c1b --yes", "peers connect 9c1b --no-wait --yes",
+		"peers connect 9c1b --timeout 1ms --yes", "peers reject 9c1b", "peers forget 9c1b --yes", "peers disconnect 9c1b --no-wait", "peers set 9c1b --note x"} {
 		stdout, stderr, _ := w.run(t.Context(), strings.Fields(args)...)
 		for _, bad := range []string{"\x1b", "\x07", "\u009b", "\x7f", "\r"} {
 			if strings.Contains(stdout+stderr, bad) {

@@ -202,12 +202,9 @@ func commandCandidates(commands []*urfave.Command) []candidate {
 	return out
 }
 
-// peerNames offers the peers that the running agent knows, by what they are
-// called; those whose name another one shares, by ID.
-func (a *App) peerNames(ctx context.Context, t typed) []candidate {
-	if t.arguments > 0 {
-		return nil
-	}
+// asked returns a client of the agent that a command line, as far as it is typed,
+// is about; nil when there is no telling.
+func (a *App) asked(t typed) *control.Client {
 	socket := t.options[socketFlag]
 	if socket == "" {
 		at, err := a.places(t.options[configFlag])
@@ -216,23 +213,88 @@ func (a *App) peerNames(ctx context.Context, t typed) []candidate {
 		}
 		socket = at.socket
 	}
-	client := control.NewClient(socket)
+	return control.NewClient(socket)
+}
+
+// peerNames offers the peers that the running agent knows, by what they are
+// called; those whose name another one shares, by ID.
+func (a *App) peerNames(ctx context.Context, t typed) []candidate {
+	if t.arguments > 0 {
+		return nil
+	}
+	return a.names(ctx, t, false)
+}
+
+// morePeerNames is peerNames for commands that take any number of peers.
+func (a *App) morePeerNames(ctx context.Context, t typed) []candidate { return a.names(ctx, t, false) }
+
+// askerNames is peerNames with those who only asked to be let in.
+func (a *App) askerNames(ctx context.Context, t typed) []candidate {
+	if t.arguments > 0 {
+		return nil
+	}
+	return a.names(ctx, t, true)
+}
+
+func (a *App) names(ctx context.Context, t typed, askers bool) []candidate {
+	client := a.asked(t)
+	if client == nil {
+		return nil
+	}
 	defer client.Close()
 	peers, err := client.Peers(ctx, true)
 	if err != nil {
 		return nil // as above
 	}
-	called := make(map[string]int, len(peers))
+	type offer struct{ label, id, text string }
+	var offers []offer
+	known := make(map[string]bool, len(peers))
 	for _, p := range peers {
-		called[p.Label()]++
+		known[p.ID] = true
+		offers = append(offers, offer{p.Label(), p.ID, strings.TrimSpace(p.Phase + " " + addressOf(p))})
 	}
-	out := make([]candidate, 0, len(peers))
-	for _, p := range peers {
-		name := p.Label()
-		if called[name] > 1 {
-			name = p.ID
+	if askers {
+		requests, err := client.Requests(ctx)
+		if err != nil {
+			return nil // as above
 		}
-		out = append(out, candidate{value: name, text: strings.TrimSpace(p.Phase + " " + addressOf(p))})
+		for _, r := range requests {
+			if !known[r.ID] {
+				offers = append(offers, offer{nameOf(r.Name, r.ID), r.ID, "asks to be let in"})
+			}
+		}
+	}
+	called := make(map[string]int, len(offers))
+	for _, o := range offers {
+		called[o.label]++
+	}
+	out := make([]candidate, 0, len(offers))
+	for _, o := range offers {
+		name := o.label
+		if called[name] > 1 {
+			name = o.id
+		}
+		out = append(out, candidate{value: name, text: o.text})
+	}
+	return out
+}
+
+// inviteIDs offers the invites that can be used.
+func (a *App) inviteIDs(ctx context.Context, t typed) []candidate {
+	client := a.asked(t)
+	if client == nil || t.arguments > 0 {
+		return nil
+	}
+	defer client.Close()
+	made, err := client.Invites(ctx)
+	if err != nil {
+		return nil // as above
+	}
+	var out []candidate
+	for _, i := range made {
+		if i.State == control.InviteOpen {
+			out = append(out, candidate{value: i.ID, text: i.Note})
+		}
 	}
 	return out
 }

@@ -9,10 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"liqo.io/agent/agent/control"
 )
 
 func TestComplete(t *testing.T) {
 	w, none := withAgent(t, farm()), noAgent(t)
+	asking := &memory{requests: []control.Request{{ID: idTractor, Name: "tractor"}}}
 	for _, tc := range []struct {
 		w     *world
 		words []string
@@ -28,6 +31,16 @@ func TestComplete(t *testing.T) {
 		{none, []string{"peers", "show", "--socket=" + w.socket(), "b"}, []string{"barn"}},
 		{none, []string{"peers", "show", ""}, nil},
 		{w, []string{"peers", "show", "barn", ""}, nil},
+		{w, []string{"peers", "connect", "b"}, []string{"barn"}},
+		// Names that could control a terminal are not offered.
+		{w, []string{"peers", "accept", ""}, []string{"Halle 3", "barn", "shed"}},
+		{withAgent(t, asking), []string{"peers", "accept", ""}, []string{"tractor"}},
+		{withAgent(t, asking), []string{"peers", "show", ""}, nil},
+		{w, []string{"peers", "set", "barn", "--auto-connect", ""}, []string{"yes", "no", "default"}},
+		{w, []string{"info", "barn", "Halle 3", "s"}, []string{"shed"}},
+		{w, []string{"invite", ""}, []string{"create", "list", "revoke"}},
+		{w, []string{"invite", "revoke", ""}, []string{"0a1b2c3d4e5f6071"}},
+		{w, []string{"fleet", "sign", "--ca", ""}, []string{":files"}},
 		{w, []string{"peers", "show", "--o"}, []string{"--output"}},
 		{w, []string{"peers", "show", "-o", "j"}, []string{"json"}},
 		{w, []string{"peers", "show", "--output=j"}, []string{"--output=json"}},
@@ -38,7 +51,7 @@ func TestComplete(t *testing.T) {
 		{w, []string{"log", "level", "de"}, []string{"debug"}},
 		{w, []string{"completion", "z"}, []string{"zsh"}},
 		{w, []string{"run", "--set", "log.l"}, []string{"log.level="}},
-		{w, nil, []string{"run", "peers", "scan", "status", "log", "config", "crds", "completion", "version", "help"}},
+		{w, nil, []string{"run", "peers", "invite", "info", "scan", "status", "key", "fleet", "log", "config", "crds", "completion", "version", "help"}},
 	} {
 		stdout, stderr, code := tc.w.run(t.Context(), append([]string{completeCommand}, tc.words...)...)
 		var got []string

@@ -16,8 +16,8 @@ func (a *App) peersHistoryCommand() *urfave.Command {
 		name:  "history",
 		usage: "show what happened to the clusters",
 		args:  "[PEER]",
-		about: "Show what happened to all clusters or to one, oldest first: appeared, lost, returned,\n" +
-			"address-changed and so on. " + peerArgument +
+		about: "Show what happened to all clusters or to one, oldest first: appeared, trusted, joined, lost,\n" +
+			"returned and so on, with who did it and why. " + peerArgument +
 			"\nWhen the agent is not running, its database is read.",
 		examples: []string{"liqo-agent peers history", "liqo-agent peers history barn --since 7d", "liqo-agent peers history --since 2026-11-20 --limit 0 -o json"},
 		max:      1,
@@ -74,9 +74,9 @@ func showHistory(c *call) error {
 
 func kindColor(kind string) string {
 	switch peer.EventKind(kind) {
-	case peer.EventConflict, peer.EventIdentityChanged:
+	case peer.EventConflict, peer.EventIdentityChanged, peer.EventKeyRefused:
 		return colorRed
-	case peer.EventLost, peer.EventUnreachable:
+	case peer.EventLost, peer.EventUnreachable, peer.EventUnjoined, peer.EventUnserved, peer.EventRejected, peer.EventDistrusted, peer.EventBlocked:
 		return colorYellow
 	}
 	return ""

@@ -14,8 +14,12 @@ func (a *App) tree() []*urfave.Command {
 	return []*urfave.Command{
 		a.runCommand(),
 		a.peersCommand(),
+		a.inviteCommand(),
+		a.infoCommand(),
 		a.scanCommand(),
 		a.statusCommand(),
+		a.keyCommand(),
+		a.fleetCommand(),
 		a.logCommand(),
 		a.configCommand(),
 		a.crdsCommand(),

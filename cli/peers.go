@@ -16,10 +16,14 @@ import (
 const peerArgument = "Name a peer by its alias, its cluster name or the beginning of its ID."
 
 func (a *App) peersCommand() *urfave.Command {
-	return a.branch("peers", "show the clusters that were found",
-		"Show the clusters that were found, and what happened to them.\n"+peerArgument,
-		[]string{"liqo-agent peers list", "liqo-agent peers show barn", "liqo-agent peers watch"},
-		a.peersListCommand(), a.peersShowCommand(), a.peersWatchCommand(), a.peersHistoryCommand(), a.peersAliasCommand())
+	return a.branch("peers", "show other clusters, connect to them, let them in",
+		"Show the clusters that were found and what happened to them, use the resources of others, and\n"+
+			"decide who may use ours. "+peerArgument,
+		[]string{"liqo-agent peers list", "liqo-agent peers connect barn", "liqo-agent peers requests", "liqo-agent peers accept silo"},
+		a.peersListCommand(), a.peersShowCommand(), a.peersWatchCommand(), a.peersHistoryCommand(),
+		a.peersConnectCommand(), a.peersDisconnectCommand(),
+		a.peersRequestsCommand(), a.peersAcceptCommand(), a.peersRejectCommand(), a.peersBlockCommand(), a.peersUnblockCommand(),
+		a.peersTrustCommand(), a.peersSetCommand(), a.peersAliasCommand(), a.peersForgetCommand())
 }
 
 func (a *App) peersListCommand() *urfave.Command {
@@ -77,20 +81,22 @@ func count(n int, one, more string) string {
 }
 
 func (p *printer) peers(peers []control.Peer, wide bool) {
-	header := []string{"NAME", "ID", "PHASE", "SOURCE", "ADDRESS", "LAST SEEN"}
+	header := []string{"NAME", "ID", "PHASE", "TRUST", "OUTGOING", "INCOMING", "ADDRESS", "LAST SEEN"}
 	if wide {
-		header = []string{"NAME", "CLUSTER NAME", "ID", "PHASE", "SOURCE", "ENDPOINT", "LINKS", "NAMESPACE", "FINGERPRINT",
-			"FOREIGNCLUSTER", "KNOWN FOR", "LAST SEEN", "REASON"}
+		header = []string{"NAME", "CLUSTER NAME", "ID", "PHASE", "TRUST", "OUTGOING", "INCOMING", "SOURCE", "ENDPOINT", "LINKS", "NAMESPACE",
+			"FINGERPRINT", "CODE", "FOREIGNCLUSTER", "NOTE", "KNOWN FOR", "LAST SEEN", "REASON"}
 	}
 	short := idPrefix(peers)
 	rows := make([]row, 0, len(peers))
 	for _, q := range peers {
 		r := row{color: phaseColor(q)}
 		if wide {
-			r.cells = []string{q.Label(), q.Name, q.ID, phaseText(q), q.Source, endpointOf(q), strings.Join(q.Links, ","), q.Namespace,
-				q.Fingerprint, q.ForeignCluster, p.since(q.FirstSeen), p.ago(q.LastSeen), q.Reason}
+			r.cells = []string{q.Label(), q.Name, q.ID, phaseText(q), trustWord(q), outgoingWord(q), incomingWord(q), q.Source, endpointOf(q),
+				strings.Join(q.Links, ","), q.Namespace, q.Fingerprint, q.Code, q.ForeignCluster, q.Preferences.Note, p.since(q.FirstSeen),
+				p.ago(q.LastSeen), q.Reason}
 		} else {
-			r.cells = []string{q.Label(), q.ID[:min(short, len(q.ID))], phaseText(q), q.Source, addressOf(q), p.ago(q.LastSeen)}
+			r.cells = []string{q.Label(), q.ID[:min(short, len(q.ID))], phaseText(q), trustWord(q), outgoingWord(q), incomingWord(q), addressOf(q),
+				p.ago(q.LastSeen)}
 		}
 		rows = append(rows, r)
 	}
@@ -184,17 +190,7 @@ func showPeer(c *call) error {
 	if c.out.value(p) {
 		return nil
 	}
-	pairs := [][2]string{
-		{"Name", p.Name}, {"Alias", p.Alias}, {"ID", p.ID}, {"Phase", p.Phase}, {"Reason", p.Reason},
-		{"Verified", yesNo(p.Verified)}, {"Fingerprint", p.Fingerprint}, {"Source", p.Source}, {"Endpoint", p.URL},
-		{"Addresses", strings.Join(p.Addresses, ", ")}, {"Links", strings.Join(p.Links, ", ")}, {"Namespace", p.Namespace},
-		{"Protocol", p.Version}, {"TTL", ttlText(p.TTLSeconds)}, {"Failed checks", failuresText(p.Failures)},
-		{"ForeignCluster", p.ForeignCluster}, {"First seen", c.out.when(p.FirstSeen)}, {"Last seen", c.out.when(p.LastSeen)},
-	}
-	if k := p.Conflict; k != nil {
-		pairs = append(pairs, [2]string{"Conflict", fmt.Sprintf("somebody at %s shows this ID with another key, %s, since %s", k.Address, k.Fingerprint, c.out.when(k.Since))})
-	}
-	c.out.fields("", pairs...)
+	c.out.peer(p)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"strings"
 	"time"
@@ -44,6 +45,24 @@ func placeFlags() []urfave.Flag {
 // placeValues completes placeFlags.
 var placeValues = map[string]func(context.Context) []candidate{
 	configFlag: files, socketFlag: files, stateDirFlag: files,
+}
+
+// withPlaces adds choices of other options to placeValues.
+func withPlaces(choices map[string][]string) map[string]func(context.Context) []candidate {
+	out := maps.Clone(placeValues)
+	for name, values := range choices {
+		out[name] = func(context.Context) []candidate { return fixed(values...) }
+	}
+	return out
+}
+
+// fileValues completes options that name files.
+func fileValues(names ...string) map[string]func(context.Context) []candidate {
+	out := make(map[string]func(context.Context) []candidate, len(names))
+	for _, name := range names {
+		out[name] = files
+	}
+	return out
 }
 
 // places finds the agent as the agent's own configuration says, whose file is

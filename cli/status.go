@@ -54,24 +54,71 @@ func (p *printer) status(st control.Status) {
 		[2]string{"Kubernetes", kubernetesText(st.Kubernetes)},
 		[2]string{"Database", stateText(st.State)},
 		[2]string{"Peers", peersText(st.Peers)},
+		[2]string{"Peering", peeringText(st.Peering)},
+		[2]string{"Trust", trustText(st.Trust, p.now)},
 		[2]string{"Packets", packetsText(st)},
 		[2]string{"Log level", st.LogLevel},
 	)
+	if st.Trust.Open != "" {
+		p.printf("\n%s\n", p.red(openText(st.Trust)))
+	}
 	if len(st.Problems) == 0 {
 		p.printf("\nNo problems.\n")
 		return
 	}
 	p.printf("\nProblems:\n")
 	for _, q := range st.Problems {
-		text := clean(q.Text)
-		if p.color {
-			text = colorRed + text + colorReset
-		}
-		p.printf("  - %s\n", text)
+		p.printf("  - %s\n", p.red(q.Text))
 		if q.Remedy != "" {
 			p.printf("    try: %s\n", clean(q.Remedy))
 		}
 	}
+}
+
+// red returns s cleaned and, where there is colour, in red.
+func (p *printer) red(s string) string {
+	if p.color {
+		return colorRed + clean(s) + colorReset
+	}
+	return clean(s)
+}
+
+// openText warns of a cluster that anybody may use.
+func openText(t control.TrustStatus) string { return "Warning: open to anybody: " + t.Open }
+
+func peeringText(s control.PeeringStatus) string {
+	if s == (control.PeeringStatus{}) {
+		return "none"
+	}
+	parts := []string{fmt.Sprintf("uses %d of %s", s.Joined, count(s.Wanted, "wanted cluster", "wanted clusters")),
+		"used by " + count(s.Serving, "cluster", "clusters")}
+	if s.Requests > 0 {
+		parts = append(parts, count(s.Requests, "waits for a decision (liqo-agent peers requests)", "wait for a decision (liqo-agent peers requests)"))
+	}
+	if s.Invites > 0 {
+		parts = append(parts, count(s.Invites, "open invite", "open invites"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func trustText(t control.TrustStatus, now time.Time) string {
+	text := ""
+	if t.Accept != "" {
+		text = fmt.Sprintf("requests: %s (trust.accept)", t.Accept)
+	}
+	if ca := t.FleetCA; ca != nil {
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf("fleet CA %s (%s)", ca.Name, ca.Path)
+		switch {
+		case !ca.NotAfter.IsZero() && ca.NotAfter.Before(now):
+			text += ", which has expired"
+		case !ca.Certified:
+			text += ", which did not certify this cluster"
+		}
+	}
+	return text
 }
 
 func named(name, id string) string {

@@ -91,7 +91,9 @@ func TestEveryCommand(t *testing.T) {
 			}
 		})
 	})
-	for _, name := range []string{"run", "peers list", "peers show", "peers watch", "peers history", "peers alias", "scan", "status",
+	for _, name := range []string{"run", "peers list", "peers show", "peers watch", "peers history", "peers alias", "peers connect", "peers disconnect",
+		"peers requests", "peers accept", "peers reject", "peers block", "peers unblock", "peers trust", "peers set", "peers forget", "invite", "invite create",
+		"invite list", "invite revoke", "info", "key show", "key rotate", "key csr", "fleet init", "fleet sign", "scan", "status",
 		"log level", "config check", "config show", "crds", "completion", "version", "help"} {
 		if !seen[name] {
 			t.Errorf("there is no command %q", name)
@@ -103,6 +105,21 @@ func TestEveryCommand(t *testing.T) {
 func (a *App) leafAt(path []string) leaf {
 	cmd, _ := a.descend(path)
 	return a.leaves[cmd]
+}
+
+// A group of commands may stand for one of its own.
+func TestComplement(t *testing.T) {
+	a := New(Options{})
+	for in, want := range map[string]string{
+		"invite": "invite create", "invite --ttl 1h": "invite create --ttl 1h", "invite -o json": "invite create -o json", "invite list": "invite list",
+		"invite --help": "invite --help", "invite -h": "invite -h", "invite --tll 1h": "invite --tll 1h", "invite lsit": "invite lsit",
+		"peers": "peers", "invite list --ttl": "invite list --ttl", "": "",
+	} {
+		got := a.complement(append([]string{Name}, strings.Fields(in)...))
+		if strings.Join(got[1:], " ") != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
 }
 
 func TestArrange(t *testing.T) {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"liqo.io/agent/peer"
@@ -61,44 +62,31 @@ type Direction struct {
 	Wanted  bool      `json:"wanted"`
 	Joined  bool      `json:"joined"`         // it is established
 	Reason  string    `json:"reason"`         // one word for programs; "" when there is nothing to say
-	Message string    `json:"message"`        // what is the matter or what it waits for, a sentence for people
-	Try     string    `json:"try"`            // what a person can do about it, a command or a sentence; "" for nothing
-	Since   time.Time `json:"since,omitzero"` // of the last change of Joined or Reason
-	Steps   []Step    `json:"steps"`          // in order; empty when it is not wanted
+	Message string    `json:"message"`        // what is the matter, what it waits for and what a person can do, for people
+	Since   time.Time `json:"since,omitzero"` // of the last change of Joined
+	Steps   []Step    `json:"steps"`          // what it takes, in order
 }
 
-// The names of steps, in the order in which they are taken. An outgoing peering
-// has all of them; an incoming one those from StepRequested on.
+// The names of the steps that leave something behind. There are others.
 const (
-	// StepTrusted: the peer's key is trusted.
-	StepTrusted = "trusted"
-	// StepContacted: the peer answered, and its identity and CA are stored.
-	StepContacted = "contacted"
-	// StepLetIn: the peer lets us in.
-	StepLetIn = "let-in"
 	// StepRequested: the PeeringRequest is in the provider's API server.
 	StepRequested = "requested"
-	// StepAccepted: the provider accepted the request.
-	StepAccepted = "accepted"
-	// StepAdvertised: the Advertisement is in the consumer's API server.
-	StepAdvertised = "advertised"
-	// StepJoined: the consumer accepted the Advertisement. It is the last step.
-	StepJoined = "joined"
+	// StepOffered: the Advertisement is in the consumer's API server.
+	StepOffered = "offered"
 )
 
-// The sides of a Step.
-const (
-	Local  = "local"
-	Remote = "remote"
-)
+// Over reports whether nothing is left of a peering that is not wanted.
+func (d Direction) Over() bool {
+	return !d.Wanted && !d.Joined && !slices.ContainsFunc(d.Steps, func(s Step) bool {
+		return s.Done && (s.Name == StepRequested || s.Name == StepOffered)
+	})
+}
 
-// Step is one step towards a peering.
+// Step is one step towards a peering. Text begins with who takes it: "(local) its
+// key is trusted", "(remote) the PeeringRequest is accepted".
 type Step struct {
-	Name string `json:"name"`
-	Side string `json:"side"` // who takes it: local or remote
-	// Text says, when the step is done, what was achieved ("the key of barn is
-	// trusted"), else what is being waited for ("the key of barn to be trusted").
-	Text string `json:"text"`
+	Name string `json:"name"` // one word for programs
+	Text string `json:"text"` // what happened, or is to happen
 	Done bool   `json:"done"`
 }
 

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
+)
+
+const (
+	tokenFlag   = "token"
+	timeoutFlag = "timeout"
+	noWaitFlag  = "no-wait"
+	// tokenVariable keeps a token out of the list of processes.
+	tokenVariable = "LIQO_AGENT_TOKEN"
+)
+
+// waitFlags are the options of commands that wait for what they began.
+func waitFlags(timeout time.Duration) []urfave.Flag {
+	return []urfave.Flag{
+		&urfave.DurationFlag{Name: timeoutFlag, Value: timeout, Usage: "how long to wait, as `DURATION`; 0 = as long as it takes"},
+		&urfave.BoolFlag{Name: noWaitFlag, Usage: "do not wait: it goes on in the background"},
+	}
+}
+
+func (a *App) peersConnectCommand() *urfave.Command {
+	return a.leaf(leaf{
+		name:  "connect",
+		usage: "use the resources of a cluster, now and whenever it is there",
+		args:  "PEER|URL",
+		about: "Use the resources of a cluster, now and, unless --once is given, whenever it is there. If its\n" +
+			"key is not trusted yet, compare the code that is shown with the one shown there. Then wait until\n" +
+			"it is connected, and say what is being waited for; with Ctrl-C it goes on in the background.\n" +
+			"A URL names a cluster that does not show up by itself. With a token, made there by liqo-agent\n" +
+			"invite, nothing has to be compared; '-' reads it from standard input, and the environment\n" +
+			"variable " + tokenVariable + " may hold it. " + peerArgument,
+		examples: []string{"liqo-agent peers connect barn", "liqo-agent peers connect https://barn.example.com:6447 --timeout 5m",
+			"liqo-agent peers connect barn --fingerprint 0a1b... --no-wait", "liqo-agent peers connect --token - < token.txt"},
+		max: 1,
+		flags: append(append(append(placeFlags(),
+			&urfave.StringFlag{Name: tokenFlag, Usage: "a `TOKEN` made there by liqo-agent invite; - reads it from standard input"},
+			&urfave.BoolFlag{Name: "once", Usage: "only now: do not remember it"}),
+			confirmFlags()...), waitFlags(time.Minute)...),
+		formats: []string{formatText, formatJSON, formatYAML},
+		words:   a.peerNames,
+		values:  placeValues,
+		run:     connectPeer,
+	})
+}
+
+func connectPeer(c *call) error {
+	opts, ref, err := c.connectOptions()
+	if err != nil {
+		return err
+	}
+	client := c.client()
+	defer client.Close()
+	var before *control.Peer
+	if ref != "" {
+		// How it was is only needed to tell old news from new.
+		if p, err := client.Peer(c.Context.Context, ref); err == nil {
+			before = &p
+		}
+	}
+	p, err := c.confirming(client, false, func(fp peer.Fingerprint) (control.Peer, error) {
+		opts.Fingerprint = fp
+		return client.Connect(c.Context.Context, ref, opts)
+	})
+	if err != nil {
+		return err
+	}
+	if c.Bool(noWaitFlag) {
+		if !c.out.value(p) {
+			c.out.printf("Connecting to %s goes on in the background. See how far it is: %s info %s\n", clean(p.Label()), Name, quoted(p.Label()))
+		}
+		return nil
+	}
+	w := &waiter{call: c, client: client, peer: p, goal: connecting, before: before}
+	return w.wait()
+}
+
+// connectOptions reads the command line of connect. ref is the peer it names, ""
+// for none.
+func (c *call) connectOptions() (opts control.ConnectOptions, ref string, err error) {
+	if err := c.checkTimeout(); err != nil {
+		return opts, "", err
+	}
+	opts = control.ConnectOptions{Once: c.Bool("once")}
+	if len(c.args) > 0 {
+		ref = c.args[0]
+	}
+	if strings.Contains(ref, "://") {
+		opts.URL, err = control.CheckURL(ref)
+		if err != nil {
+			return opts, "", err
+		}
+		ref = ""
+	}
+	if opts.Token, err = c.token(); err != nil {
+		return opts, "", err
+	}
+	if ref == "" && opts.URL == "" && opts.Token == "" {
+		return opts, "", &usageError{message: "peers connect needs PEER, a URL or --token", try: helpOf("peers connect")}
+	}
+	return opts, ref, nil
+}
+
+// token returns the token that was given in one of three ways, or "".
+func (c *call) token() (string, error) {
+	switch given := c.String(tokenFlag); given {
+	case "":
+	case "-":
+		line, err := c.readLine(c.Context.Context)
+		if errors.Is(err, errNothing) || err == nil && line == "" {
+			return "", &usageError{message: "--token -: there is no token on standard input", try: "liqo-agent peers connect --token - < FILE"}
+		}
+		return line, c.interrupted(err)
+	default:
+		return strings.TrimSpace(given), nil
+	}
+	for _, pair := range c.app.opts.Environ {
+		if value, ok := strings.CutPrefix(pair, tokenVariable+"="); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", nil
+}
+
+func (c *call) checkTimeout() error {
+	if d := c.Duration(timeoutFlag); d < 0 {
+		return &usageError{message: fmt.Sprintf("--%s %s: want a duration, 0 for no limit", timeoutFlag, d), try: c.Command.HelpName + " --timeout 5m"}
+	}
+	return nil
+}
+
+func (a *App) peersDisconnectCommand() *urfave.Command {
+	return a.leaf(leaf{
+		name:  "disconnect",
+		usage: "stop using the resources of a cluster, or with --incoming end its using ours",
+		args:  "PEER",
+		about: "Stop using the resources of a cluster and remember that, so that it is not connected again by\n" +
+			"itself. With --incoming end that it uses ours: its next request waits for a person. The two are\n" +
+			"independent. " + peerArgument,
+		examples: []string{"liqo-agent peers disconnect barn", "liqo-agent peers disconnect --incoming silo"},
+		min:      1, max: 1,
+		flags: append(append(placeFlags(),
+			&urfave.BoolFlag{Name: "incoming", Usage: "end that the cluster uses our resources, rather than that we use its"}),
+			waitFlags(30*time.Second)...),
+		formats: []string{formatText, formatJSON, formatYAML},
+		words:   a.peerNames,
+		values:  placeValues,
+		run:     disconnectPeer,
+	})
+}
+
+func disconnectPeer(c *call) error {
+	if err := c.checkTimeout(); err != nil {
+		return err
+	}
+	client := c.client()
+	defer client.Close()
+	incoming := c.Bool("incoming")
+	p, err := client.Disconnect(c.Context.Context, c.args[0], incoming)
+	if err != nil {
+		return c.interrupted(err)
+	}
+	goal := disconnecting
+	if incoming {
+		goal = evicting
+	}
+	if c.Bool(noWaitFlag) {
+		if !c.out.value(p) {
+			c.out.printf("Disconnecting from %s goes on in the background. See how far it is: %s info %s\n", clean(p.Label()), Name, quoted(p.Label()))
+		}
+		return nil
+	}
+	w := &waiter{call: c, client: client, peer: p, goal: goal}
+	return w.wait()
+}

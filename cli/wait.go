@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"liqo.io/agent/agent/control"
+)
+
+// pace is how long a waiter waits before it says something.
+type pace struct {
+	// settle is how long a step has to take before it is said that it is being
+	// waited for: most take no time.
+	settle time.Duration
+	// believe is how long a bad outcome, which was there before anything was
+	// asked for, is taken for an old one.
+	believe time.Duration
+}
+
+var usualPace = pace{settle: 700 * time.Millisecond, believe: 5 * time.Second}
+
+// goal is what a waiter waits for.
+type goal int
+
+const (
+	connecting    goal = iota // we consume the peer's resources
+	disconnecting             // we no longer do
+	evicting                  // the peer no longer consumes ours
+)
+
+func (g goal) direction(p control.Peer) control.Direction {
+	if g == evicting {
+		return p.Incoming
+	}
+	return p.Outgoing
+}
+
+// waiter follows one peer until the goal is reached, and tells about each step.
+type waiter struct {
+	*call
+	client *control.Client
+	peer   control.Peer // as it is now
+	goal   goal
+	before *control.Peer // as it was before the goal was set; nil = not known
+
+	begun  time.Time
+	wanted bool            // it was seen to be wanted
+	done   map[string]bool // the steps that were told
+	said   string          // what was told last to be waited for
+}
+
+// wait returns when the goal is reached, cannot be reached, or nobody waits any
+// longer.
+func (w *waiter) wait() error {
+	w.begun, w.done, w.wanted = time.Now(), make(map[string]bool), w.goal.direction(w.peer).Wanted
+	parent := w.Context.Context
+	ctx, stop := context.WithCancel(parent)
+	updates := make(chan control.WatchEvent)
+	var lost error // why there are no more updates
+	go func() {
+		defer close(updates)
+		lost = w.client.Follow(ctx, w.peer.ID, func(ev control.WatchEvent) error {
+			select {
+			case updates <- ev:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	}()
+	defer func() {
+		stop()
+		for range updates { // until the goroutine is gone
+		}
+	}()
+
+	var deadline <-chan time.Time
+	if limit := w.Duration(timeoutFlag); limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		deadline = t.C
+	}
+	settle := time.NewTimer(w.app.pace.settle)
+	defer settle.Stop()
+	believe := time.NewTimer(w.app.pace.believe)
+	defer believe.Stop()
+	w.tellDone()
+	for {
+		select {
+		case <-parent.Done():
+			return w.leave()
+		case <-deadline:
+			return w.late()
+		case <-settle.C:
+			w.tellWaiting()
+		case <-believe.C:
+			if over, err := w.judge(); over {
+				return err
+			}
+		case ev, ok := <-updates:
+			switch {
+			case !ok && parent.Err() != nil:
+				return w.leave()
+			case !ok:
+				return w.alone(lost)
+			case ev.Event == control.WatchLost:
+				return &outcome{message: w.label() + " is no longer known: somebody made the agent forget it", try: Name + " peers history", code: ExitError}
+			case ev.Peer == nil:
+				continue
+			}
+			w.peer = *ev.Peer
+			w.tellDone()
+			if over, err := w.judge(); over {
+				return err
+			}
+			settle.Reset(w.app.pace.settle)
+		}
+		if err := w.out.flush(); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *waiter) label() string { return clean(w.peer.Label()) }
+
+// text reports whether people read the output.
+func (w *waiter) text() bool { return w.format == formatText }
+
+// tellDone tells about the steps that were taken since it was called last.
+func (w *waiter) tellDone() {
+	if w.goal != connecting {
+		return
+	}
+	for _, s := range w.peer.Outgoing.Steps {
+		if s.Done && !w.done[s.Name] && w.text() {
+			w.out.printf("INFO %s\n", clean(s.Text))
+		}
+		// A step that is undone, as when the peer goes away, is told again.
+		w.done[s.Name] = s.Done
+	}
+}
+
+// tellWaiting tells what it waits for and what a person can do, if that was not
+// told yet.
+func (w *waiter) tellWaiting() {
+	d := w.goal.direction(w.peer)
+	what := "WAIT " + w.waitingFor(d)
+	if w.goal == connecting && d.Message != "" {
+		what += "\n     " + clean(d.Message)
+	}
+	if w.goal == connecting && d.Reason == control.ReasonAwaitingAcceptance {
+		what += fmt.Sprintf("\n     somebody at %s has to run: %s peers accept %s", w.label(), Name, quoted(w.ownName(w.client)))
+		if !strings.Contains(d.Message, w.peer.Code) {
+			what += fmt.Sprintf(" (code %s)", clean(w.peer.Code))
+		}
+	}
+	if what == w.said || !w.text() {
+		return
+	}
+	w.said = what
+	w.out.printf("%s\n", what)
+}
+
+// waitingFor is the first step that is not done.
+func (w *waiter) waitingFor(d control.Direction) string {
+	if w.goal != connecting {
+		return "(local) both sides are cleaned up"
+	}
+	for _, s := range d.Steps {
+		if !s.Done {
+			return clean(s.Text)
+		}
+	}
+	return "(local) the agent begins"
+}
+
+// judge reports whether there is nothing more to wait for, and writes the end of
+// the output.
+func (w *waiter) judge() (over bool, err error) {
+	d := w.goal.direction(w.peer)
+	if w.goal != connecting {
+		if !d.Over() {
+			return false, nil
+		}
+		return true, w.finish()
+	}
+	if d.Joined {
+		return true, w.finish()
+	}
+	old := w.wanted
+	w.wanted = w.wanted || d.Wanted
+	if w.stale(d) {
+		return false, nil
+	}
+	switch d.Reason {
+	case control.ReasonRefused:
+		return true, w.refused("it refuses", d)
+	case control.ReasonEndedByProvider:
+		return true, w.refused("it ended the peering", d)
+	case control.ReasonBlocked:
+		return true, w.refused("it is blocked here", d)
+	}
+	if old && !d.Wanted {
+		return true, &outcome{message: w.notConnected("somebody disconnected from it meanwhile", d),
+			try: Name + " peers history " + quoted(w.peer.Label()), code: ExitError}
+	}
+	return false, nil
+}
+
+// stale reports whether a direction looks as it did before anything was asked
+// for, and may not have caught up yet.
+func (w *waiter) stale(d control.Direction) bool {
+	if w.before == nil || time.Since(w.begun) >= w.app.pace.believe {
+		return false
+	}
+	b := w.goal.direction(*w.before)
+	return d.Reason == b.Reason && d.Message == b.Message && d.Since.Equal(b.Since)
+}
+
+func (w *waiter) refused(why string, d control.Direction) error {
+	return &outcome{message: w.notConnected(why, d), try: fmt.Sprintf("%s info %s", Name, quoted(w.peer.Label())), code: ExitRefused}
+}
+
+// notConnected says why it is not connected: in the words that the agent has for
+// it, or as why says.
+func (w *waiter) notConnected(why string, d control.Direction) string {
+	if d.Message != "" {
+		why = d.Message
+	}
+	return fmt.Sprintf("%s is not connected: %s", w.label(), why)
+}
+
+func (w *waiter) finish() error {
+	if w.out.value(w.peer) {
+		return nil
+	}
+	name := quoted(w.peer.Label())
+	switch w.goal {
+	case connecting:
+		w.out.printf("Connected to %s.\n", w.label())
+	case disconnecting:
+		w.out.printf("Disconnected from %s. It stays so until: %s peers connect %s\n", w.label(), Name, name)
+	case evicting:
+		w.out.printf("%s does not use this cluster any more. Its next request waits for: %s peers accept %s\n", w.label(), Name, name)
+	}
+	return nil
+}
+
+// doing is what goes on in the background, and how to undo it.
+func (w *waiter) doing() (what, undo string) {
+	name := quoted(w.peer.Label())
+	switch w.goal {
+	case disconnecting:
+		return "disconnecting from " + w.label(), Name + " peers connect " + name
+	case evicting:
+		return "ending that " + w.label() + " uses this cluster", Name + " peers accept " + name
+	}
+	return "connecting to " + w.label(), Name + " peers disconnect " + name
+}
+
+// leave is for a person who does not want to wait any longer.
+func (w *waiter) leave() error {
+	what, undo := w.doing()
+	return &outcome{message: what + " goes on in the background", try: fmt.Sprintf("%s info %s; to undo it: %s", Name, quoted(w.peer.Label()), undo), code: ExitInterrupted}
+}
+
+// late is for when the time is up.
+func (w *waiter) late() error {
+	d := w.goal.direction(w.peer)
+	what, undo := w.doing()
+	message := fmt.Sprintf("%s takes longer than %s and goes on in the background; what is missing: %s", what, w.Duration(timeoutFlag), w.waitingFor(d))
+	if w.goal == connecting && d.Message != "" {
+		message += ". " + d.Message
+	}
+	return &outcome{message: message, try: fmt.Sprintf("%s info %s; to undo it: %s", Name, quoted(w.peer.Label()), undo), code: ExitTimeout}
+}
+
+// alone is for when the agent does not answer any more.
+func (w *waiter) alone(why error) error {
+	what, _ := w.doing()
+	return &control.Error{Kind: control.ErrNotRunning, Cause: why, Message: fmt.Sprintf("the agent went away while %s: %v", what, why),
+		Advice: fmt.Sprintf("start it again: it goes on where it was. Then: %s info %s", Name, quoted(w.peer.Label()))}
+}
