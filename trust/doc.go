@@ -1,6 +1,7 @@
 // Package trust holds the cluster key and everything that follows from it: the
-// key's file, the certificates it issues, and the check of the certificates
-// that others issue with theirs.
+// key's file and its rotation, the certificates it issues, the check of the
+// certificates that others show, verification codes, invites, and the CA of a
+// fleet.
 //
 // A cluster has one long-lived ECDSA P-256 key. Its fingerprint (SHA-256 of the
 // SubjectPublicKeyInfo) is what a peer remembers about the cluster. TLS
@@ -19,11 +20,32 @@
 // its fingerprint, never by a date. Callers whose trust does rest on dates, such
 // as a fleet CA, pass the current time and get the dates checked.
 //
+// A fleet CA and the public CAs say what is so until a date, so there the dates
+// count, and a clock that has not been set is an error of its own (ErrClock).
+//
+// # What a handshake proves
+//
+// Verify turns the certificates shown in a handshake into a Shown: the cluster
+// key behind them, and on request whether that key succeeds another one
+// (Shown.Succeeds) and whether a fleet CA certified it for a cluster ID
+// (Shown.Certified). The chain is [leaf, CA, successions..., fleet certificate].
+// VerifyNamed takes a public certificate over the cluster key as well, where a
+// host name was called. Code is what people compare, and an Invite carries what
+// they would compare, with a secret that lets its bearer in.
+//
+// Three kinds of certificate are over a cluster key. They are told apart by
+// what is under their signature, so that none passes for another:
+//
+//	                  signed by      CA   URI
+//	CA certificate    the key itself yes  none; its subject is made of the key
+//	succession        an earlier key yes  liqo:succeeds:<the earlier public key>
+//	fleet certificate a fleet CA     no   liqo:cluster:<cluster ID>
+//
 // # What this package must not do
 //
-// It opens no connection, keeps no list of trusted peers and decides about
-// nobody. It never replaces a key file it cannot use: the file is the cluster's
-// identity, and only a person can decide to give that up.
+// It opens no connection, keeps no list of trusted peers and of invites, and
+// decides about nobody. It never replaces a key file it cannot use: the file is
+// the cluster's identity, and only a person can decide to give that up.
 //
 // It starts no goroutine. Key is immutable; Issuer may be used by any number of
 // goroutines at once.

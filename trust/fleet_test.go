@@ -115,6 +115,12 @@ func TestSignedDeviceIsCertified(t *testing.T) {
 	if _, err := LoadFleetCertificate(certFile, mustKey(t), "edge-1"); err == nil || !strings.Contains(err.Error(), "not over the cluster key") {
 		t.Errorf("loaded for another key: %v", err)
 	}
+	critical := fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
+		c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
+	})
+	if _, err := LoadFleetCertificate(writeFile(t, "critical.pem", encodeCertificates(critical)), key, "edge-1"); err == nil {
+		t.Error("a certificate that peers would not accept is loaded")
+	}
 	if _, err := LoadFleetCertificate(caFile, key, "edge-1"); err == nil {
 		t.Error("a file of CA certificates is loaded as a device's")
 	}
@@ -335,10 +341,27 @@ func TestFleetCAFromOpenSSL(t *testing.T) {
 func TestLoadFleetCARefuses(t *testing.T) {
 	fleet := newTestFleet(t, "Fleet")
 	dir := t.TempDir()
+	authority := func(edit func(*x509.Certificate)) []byte {
+		t.Helper()
+		template := *fleet.cert
+		edit(&template)
+		der, err := x509.CreateCertificate(rand.Reader, &template, &template, fleet.private.Public(), fleet.private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return encodeCertificates(parse(t, der)...)
+	}
 	for name, tc := range map[string]struct {
 		content []byte
 		says    string
 	}{
+		"not for signing": {authority(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }), "keyCertSign"},
+		"critical": {authority(func(c *x509.Certificate) {
+			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
+		}), "critical extension"},
+		"no CA, no name": {authority(func(c *x509.Certificate) {
+			c.IsCA, c.MaxPathLenZero, c.MaxPathLen, c.KeyUsage, c.Subject, c.RawSubject = false, false, 0, 0, pkix.Name{}, nil
+		}), "without a name cannot be a fleet CA: it is not a CA certificate"},
 		"empty":       {nil, `no PEM block "CERTIFICATE"`},
 		"text":        {[]byte("fleet"), `no PEM block "CERTIFICATE"`},
 		"key":         {fleet.keyPEM, `"PRIVATE KEY"`},

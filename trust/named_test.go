@@ -207,6 +207,7 @@ func TestVerifyNamedRefuses(t *testing.T) {
 		{"expired", []*x509.Certificate{ca.issue(t, request, func(c *x509.Certificate) {
 			c.NotAfter = now.Add(-time.Minute)
 		}), ca.issuing}, "edge.example.com", now, "expired"},
+		{"expired by then", []*x509.Certificate{good, ca.issuing}, "edge.example.com", good.NotAfter.Add(time.Second), "expired"},
 		{"clock not set", []*x509.Certificate{good, ca.issuing}, "edge.example.com", time.Unix(0, 0), "clock"},
 		{"no time", []*x509.Certificate{good, ca.issuing}, "edge.example.com", time.Time{}, "clock"},
 		{"not for servers", []*x509.Certificate{ca.issue(t, request, func(c *x509.Certificate) {
@@ -272,6 +273,31 @@ func TestPublicCAIsNoClusterKey(t *testing.T) {
 		if _, err := Verify([]*x509.Certificate{leaf, company.issuing}, time.Time{}); (err == nil) != want {
 			t.Errorf("a CA called %q: %v", name, err)
 		}
+	}
+}
+
+// Only the certificate by which a key calls itself a cluster key makes it one.
+func TestClusterCAIsSelfIssued(t *testing.T) {
+	key, other := mustKey(t), mustKey(t)
+	chain := chainOf(t, NewIssuer(key, fixedID("a")))
+	between := func(subject pkix.Name, parent *Key, over *Key) *x509.Certificate {
+		t.Helper()
+		template := *over.CA()
+		template.Subject, template.RawSubject, template.PublicKey = subject, nil, nil
+		der, err := x509.CreateCertificate(rand.Reader, &template, parent.CA(), over.private.Public(), parent.private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parse(t, der)[0]
+	}
+	issued := between(keyName(key.Fingerprint()), other, key)
+	if _, err := Verify([]*x509.Certificate{chain[0], issued}, time.Time{}); err == nil {
+		t.Error("a CA certificate that another key issued is taken for the key's own")
+	}
+	renamed := between(pkix.Name{CommonName: "Company root"}, key, key)
+	leaf := forge(t, key.private, renamed, nil)
+	if _, err := Verify([]*x509.Certificate{leaf, renamed}, time.Time{}); err == nil {
+		t.Error("a CA certificate of another name is taken for the key's own")
 	}
 }
 

@@ -360,6 +360,19 @@ func TestRotateRefuses(t *testing.T) {
 			t.Errorf("%v, %v", again, err)
 		}
 	})
+	t.Run("another process is at it", func(t *testing.T) {
+		dir := t.TempDir()
+		key := mustLoad(t, dir)
+		unlock, err := lockDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Rotate(dir, key); !errors.Is(err, ErrKeyAccess) || !strings.Contains(err.Error(), "another process") {
+			t.Errorf("error %v", err)
+		}
+		unlock()
+		mustRotate(t, dir, key)
+	})
 	t.Run("many at once", func(t *testing.T) {
 		dir := t.TempDir()
 		key := mustLoad(t, dir)
@@ -428,6 +441,7 @@ func TestDamagedChainFile(t *testing.T) {
 	flipped := bytes.Clone(good)
 	flipped[first+200] ^= 1
 	foreign := encodeCertificates(mustKey(t).CA(), handover(t, mustKey(t), mustKey(t)))
+	forged := encodeCertificates(forgeSuccession(t, keys[2], mustKey(t), last, nil))
 	loop := encodeCertificates(handover(t, last, last), handover(t, keys[2], last), handover(t, last, keys[2]), handover(t, keys[1], keys[2]))
 	for _, tc := range []struct {
 		name    string
@@ -444,6 +458,7 @@ func TestDamagedChainFile(t *testing.T) {
 		{"flipped bit in the second", flipped, 1, ""},
 		{"of other keys", foreign, 0, ""},
 		{"of other keys first", append(bytes.Clone(foreign), good...), 3, ""},
+		{"a forged one first", append(bytes.Clone(forged), good...), 3, ""},
 		{"with loops", loop, 2, ""},
 		{"zeros", make([]byte, 100), 0, "no certificate"},
 		{"a key", pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: []byte{1}}), 0, `"PRIVATE KEY"`},
@@ -461,6 +476,9 @@ func TestDamagedChainFile(t *testing.T) {
 			if len(key.Successions()) != tc.leads {
 				t.Errorf("%d certificates, want %d", len(key.Successions()), tc.leads)
 			}
+			if shown := shownBy(t, key); tc.leads > 0 && !shown.Succeeds(keys[3-tc.leads].Fingerprint()) {
+				t.Error("the certificates do not lead to the key")
+			}
 			switch problem := key.ChainProblem(); {
 			case tc.name == "flipped bit in the second":
 				// The bit may hit the encoding or the signature.
@@ -470,6 +488,18 @@ func TestDamagedChainFile(t *testing.T) {
 				t.Errorf("problem %q does not say %q and where", problem, tc.says)
 			}
 		})
+	}
+}
+
+func TestChainFileOfManyRotations(t *testing.T) {
+	last, certs := mustKey(t), []*x509.Certificate(nil)
+	for key := last; len(certs) < maxSuccessions+2; {
+		old := mustKey(t)
+		certs, key = append(certs, handover(t, old, key)), old
+	}
+	chain, err := parseChain(encodeCertificates(certs...), last.Fingerprint())
+	if err != nil || !slices.EqualFunc(chain, certs[:maxSuccessions], (*x509.Certificate).Equal) {
+		t.Errorf("%d certificates, %v", len(chain), err)
 	}
 }
 

@@ -134,6 +134,10 @@ func TestAttacksOnSuccession(t *testing.T) {
 		{"no CA certificate", last, []*x509.Certificate{forgeSuccession(t, first, first, last, func(c *x509.Certificate) {
 			c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature
 		})}},
+		{"no CA certificate that may sign", last, []*x509.Certificate{forgeSuccession(t, first, first, last, func(c *x509.Certificate) { c.IsCA = false })}},
+		{"another hash", last, []*x509.Certificate{forgeSuccession(t, first, first, last, func(c *x509.Certificate) {
+			c.SignatureAlgorithm = x509.ECDSAWithSHA384
+		})}},
 		{"not for signing certificates", last, []*x509.Certificate{forgeSuccession(t, first, first, last, func(c *x509.Certificate) {
 			c.KeyUsage = x509.KeyUsageDigitalSignature
 		})}},
