@@ -100,7 +100,7 @@ func (f *facts) live() []*api.ForeignCluster {
 // which nobody did waits until the agent's is not joined.
 func (f *facts) choose() *api.ForeignCluster {
 	for _, fc := range f.others {
-		if o := f.Owners[fc.Name]; fc.Spec.Join || o.Join.Manager != "" || o.TrustMode.Manager != "" {
+		if o := f.Owners[fc.Name]; fc.Spec.Join || o.Join.byPerson() || o.TrustMode.byPerson() {
 			return fc
 		}
 	}
@@ -130,9 +130,9 @@ func (f *facts) before() *api.ForeignCluster {
 }
 
 // heard returns what the peer said last, nil while nothing is known: it said
-// nothing yet, or its API server is down.
+// nothing yet, its API server is down, or it does not talk to us any more.
 func (f *facts) heard() *endpoint.State {
-	if s := f.Remote.State; s != nil && s.Kubernetes {
+	if s := f.Remote.State; s != nil && s.Kubernetes && !f.denied() {
 		return s
 	}
 	return nil

@@ -152,8 +152,9 @@ type Decision struct {
 	Hold bool
 	// TearingDown: our consuming its resources is being undone.
 	TearingDown bool
-	// Replan: the ledger is told something that changes what is to be done. Once
-	// all actions are done, everything is gathered and decided again at once.
+	// Replan: the actions change what is to be done: the ledger is told something, or
+	// a name becomes free. Once all of them are done, everything is gathered and
+	// decided again at once.
 	Replan bool
 	// Again is after how long the cluster is to be looked at even if nothing
 	// changes; 0 for never.

@@ -24,7 +24,7 @@ import (
 // that is not so yet, and nothing is taken away while it is still shown.
 func Plan(obs Observed, now time.Time) Decision {
 	f := weigh(obs, now)
-	d := Decision{Actions: f.actions(), Replan: f.intent.replan || f.incoming.endedHere, Hold: f.holds()}
+	d := Decision{Actions: f.actions(), Replan: f.intent.replan || f.incoming.endedHere || f.makesRoom(), Hold: f.holds()}
 	if f.RequestsKnown {
 		f.remoteOutgoing(&d.Remote)
 		f.remoteIncoming(&d.Remote)

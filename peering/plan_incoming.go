@@ -15,8 +15,7 @@ type incoming struct {
 	decision *api.PeeringRequestStatus
 	// serves: the request is accepted.
 	serves bool
-	// missing: an accepted request is gone, and it is not known yet who took it
-	// away.
+	// missing: an accepted request is gone, and nobody took it away on purpose.
 	missing bool
 	// keep: what belongs to it stays.
 	keep bool
@@ -79,22 +78,16 @@ func (f *facts) serveNothing(in *incoming) {
 		return
 	}
 	heard := f.heard()
+	gaveUp := heard != nil && !heard.Consumes
 	switch f.RequestDeleted {
 	case DeletedByPerson:
-		in.endedHere = heard == nil || heard.Consumes
+		in.endedHere = !gaveUp
 	case DeletedUnseen:
-		switch {
-		case heard == nil:
-			in.missing = true
-		case !heard.Consumes:
-		case f.Secret != nil || f.Access != nil:
-			// What we made for it is there, so somebody deleted the request alone, while
-			// nobody looked.
-			in.endedHere = true
-		default:
-			// This is another API server, or an earlier state of it. The peer asks again.
-			in.missing = true
-		}
+		// The ledger is told before the peer deletes its request, and before we do. So
+		// if it is shown, somebody deleted it while nobody looked. Else this is another
+		// API server, or an earlier state of it, and the peer asks again.
+		shows := f.shown.Status.Incoming.RemotePeeringRequestName != ""
+		in.endedHere, in.missing = shows && !gaveUp, !shows && !gaveUp
 	}
 }
 

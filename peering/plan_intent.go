@@ -29,11 +29,12 @@ type intent struct {
 	ended string
 }
 
+// byPerson reports whether somebody but the agent set the field.
+func (o Owner) byPerson() bool { return o.Manager != "" && o.Manager != ManagerIntent }
+
 // edited reports whether a person set the field since the ledger was told of an
 // edit the last time.
-func (o Owner) edited(stamp string) bool {
-	return o.Manager != "" && o.Manager != ManagerIntent && o.Stamp != stamp
-}
+func (o Owner) edited(stamp string) bool { return o.byPerson() && o.Stamp != stamp }
 
 // intend finds out what is wanted. People's edits of the object that counts go
 // before what the ledger remembers, once each.
@@ -185,13 +186,25 @@ func (f *facts) doomed(fc *api.ForeignCluster) bool {
 	case fc != f.decider:
 		return !f.intent.join
 	}
-	// It comes back with the peer, if that is remembered.
-	return f.lost && !f.present() && (hasFinalizer(fc) || f.intent.connect == WishYes)
+	// It comes back with the peer, if that is remembered. While another key is shown
+	// for it, it stays and tells.
+	return f.lost && !f.present() && (f.Peer == nil || f.Peer.Conflict == nil) && (hasFinalizer(fc) || f.intent.connect == WishYes)
 }
 
 // goes reports whether this plan deletes fc: not before its peering is undone.
 func (f *facts) goes(fc *api.ForeignCluster) bool {
 	return f.doomed(fc) && (!hasFinalizer(fc) || f.releases(fc))
+}
+
+// makesRoom reports whether this plan removes an object whose name may be needed
+// for another one.
+func (f *facts) makesRoom() bool {
+	for _, fc := range f.leaving {
+		if f.releases(fc) && len(fc.Finalizers) == 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *facts) tell(kind ActionKind, t Tell) Action {

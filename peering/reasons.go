@@ -93,8 +93,8 @@ const (
 	ReasonConsumerAway = "ConsumerAway"
 	// ReasonConsumerDown: the consumer's agent answers, and its API server does not.
 	ReasonConsumerDown = "ConsumerDown"
-	// ReasonRequestMissing: the request that was accepted is not there, and it is not
-	// known yet who took it away.
+	// ReasonRequestMissing: the request that was accepted is not there, and nobody
+	// took it away on purpose: the API server lost it.
 	ReasonRequestMissing = "RequestMissing"
 	// ReasonEnded: the peering was ended on this side.
 	ReasonEnded = "Ended"

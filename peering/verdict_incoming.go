@@ -14,7 +14,7 @@ func (f *facts) incomingVerdict(in incoming) *verdict {
 	case in.endedHere:
 		return no(ReasonEnded, "Somebody deleted its PeeringRequest at the provider.")
 	case in.missing:
-		return no(ReasonRequestMissing, "The request that was accepted is not there. What the consumer says about it is awaited.")
+		return no(ReasonRequestMissing, "The request that was accepted is not there. The consumer makes it again if it still wants it.")
 	case in.serves:
 		return f.servingVerdict(in)
 	case in.decision != nil && in.decision.Phase == api.RequestRefused:
@@ -69,9 +69,11 @@ func (f *facts) endedIncomingVerdict() *verdict {
 	switch {
 	case f.Standing.Blocked:
 		return no(ReasonBlocked, "The consumer is blocked here.")
+	case shown != nil && (shown.Reason == ReasonWithdrawn || shown.Reason == ReasonLost):
+		return no(shown.Reason, shown.Message)
 	case f.Standing.Ended != "":
 		return no(ReasonEnded, sentence(f.Standing.Ended))
-	case shown != nil && (shown.Reason == ReasonEnded || shown.Reason == ReasonWithdrawn || shown.Reason == ReasonLost):
+	case shown != nil && shown.Reason == ReasonEnded:
 		return no(shown.Reason, shown.Message)
 	case f.lost && f.RequestDeleted != DeletedByPeer:
 		return no(ReasonLost, "The consumer has been away for longer than "+f.LostAfter.String()+".")

@@ -1,0 +1,731 @@
+package peering
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/remote"
+)
+
+// This file holds a model of two boxes, each with an API server, a ledger and the
+// memory of a process, and of the network between them. Plan is the real one.
+
+const (
+	idA = peer.ClusterID("aaaaaaaa-0000-4000-8000-000000000001")
+	idB = peer.ClusterID("bbbbbbbb-0000-4000-8000-000000000002")
+
+	modelLostAfter = 15 * time.Minute
+)
+
+// identityOf is a cluster key with its certificate.
+type identityOf struct {
+	fingerprint peer.Fingerprint
+	ca          []byte
+}
+
+func newIdentity() identityOf {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: t0, NotAfter: t0.AddDate(10, 0, 0),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	if err != nil {
+		panic(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return identityOf{fingerprint: peer.FingerprintOf(cert.RawSubjectPublicKeyInfo), ca: der}
+}
+
+// modelKeys are made once: making keys is slow.
+var modelKeys = []identityOf{newIdentity(), newIdentity(), newIdentity(), newIdentity()}
+
+// book is a model of a ledger about one peer.
+type book struct {
+	Pin                     *peer.Pin
+	Distrusted, Blocked     bool
+	Wish                    Wish
+	HungUp                  bool
+	EndedByPeer, Ended      string
+	Anew                    uint64
+	Accept                  api.RequestPhase
+	LastServed, LastJoined  bool
+	JoinStamp, TrustStamp   string
+	AskedAt                 time.Time `json:"-"`
+	JoinedEvents, EndEvents int
+}
+
+func (b *book) standing(now time.Time) Standing {
+	s := Standing{
+		Distrusted: b.Distrusted, Blocked: b.Blocked, Connect: b.Wish, Anew: b.Anew, Asked: now.Sub(b.AskedAt) < 10*time.Second && b.Pin != nil && !b.Blocked,
+		Ended: b.Ended, LastServed: b.LastServed, LastJoined: b.LastJoined, JoinStamp: b.JoinStamp, TrustStamp: b.TrustStamp,
+		Code:   "aaaaa-bbbbb-ccccc-ddddd-eeeee-fffff-ggggg-hhhhh",
+		Accept: AcceptDecision{Phase: b.Accept, Reason: "Because" + string(b.Accept), Message: "It is " + string(b.Accept) + "."},
+	}
+	if b.Pin != nil {
+		pin := *b.Pin
+		s.Pin = &pin
+	} else {
+		s.Accept = AcceptDecision{Phase: api.RequestRefused, Reason: endpoint.ReasonNotTrusted, Message: "Not trusted."}
+	}
+	if b.Blocked {
+		s.Accept = AcceptDecision{Phase: api.RequestRefused, Reason: endpoint.ReasonBlocked, Message: "Blocked."}
+	}
+	if b.Blocked || b.HungUp || b.EndedByPeer != "" {
+		s.Connect, s.ConnectReason = WishNo, "something ended it"
+	}
+	return s
+}
+
+func (b *book) connect() {
+	b.Wish, b.HungUp, b.EndedByPeer = WishYes, false, ""
+	b.Anew++
+}
+
+func (b *book) disconnect() { b.Wish, b.HungUp, b.EndedByPeer = WishNo, false, "" }
+
+func (b *book) accept() { b.Accept, b.Ended = api.RequestAccepted, "" }
+
+// kube is a model of an API server: the objects about one peer.
+type kube struct {
+	FCs           map[string]*api.ForeignCluster
+	Owners        map[string]Owners
+	Request       *api.PeeringRequest
+	Advertisement *api.Advertisement
+	Secret        *Secret
+	Access        *Access
+}
+
+// box is a model of one cluster and its agent.
+type box struct {
+	id    peer.ClusterID
+	key   identityOf
+	other *box
+	w     *world
+
+	kube  kube
+	book  book
+	apiUp bool
+
+	// The memory of the process.
+	remote         remote.Observed
+	desired        remote.Desired
+	requestDeleted Deleter
+	offerDeleted   Deleter
+	requestSeen    time.Time
+	requestUID     types.UID
+	away, tearing  time.Time
+	anew, begun    uint64
+	anewSince      time.Time
+
+	// What the registry knows.
+	phase    peer.Phase
+	knows    identityOf
+	conflict bool
+
+	done []ActionKind // every action that was carried out
+}
+
+// world is two boxes and the network between them.
+type world struct {
+	now  time.Time
+	link bool
+	a, b *box
+	uids int
+	rvs  int
+}
+
+func newWorld() *world {
+	w := &world{now: t0, link: true}
+	w.a = &box{id: idA, key: modelKeys[0], w: w}
+	w.b = &box{id: idB, key: modelKeys[1], w: w}
+	w.a.other, w.b.other = w.b, w.a
+	for _, s := range w.boxes() {
+		s.apiUp, s.phase, s.knows = true, peer.PhasePresent, s.other.key
+		s.kube = kube{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
+		s.book.Accept = api.RequestAccepted
+	}
+	return w
+}
+
+func (w *world) boxes() []*box { return []*box{w.a, w.b} }
+
+func (w *world) uid() types.UID {
+	w.uids++
+	return types.UID(fmt.Sprintf("uid-%d", w.uids))
+}
+
+// pin has a box trust the key that the other one holds now.
+func (s *box) pin() {
+	s.book.Pin = &peer.Pin{ID: s.other.id, Fingerprint: s.other.key.fingerprint, Method: peer.TrustPerson, By: "user alice", At: t0}
+	s.book.Distrusted = false
+	s.knows, s.conflict = s.other.key, false
+}
+
+// see has the registry of a box look at the other one.
+func (s *box) see() {
+	s.conflict = s.w.link && s.knows.fingerprint != s.other.key.fingerprint
+	switch {
+	case s.w.link && !s.conflict:
+		s.phase = peer.PhasePresent
+	case s.phase == peer.PhasePresent:
+		s.phase = peer.PhaseUnreachable
+	}
+	if s.phase == peer.PhasePresent && s.book.HungUp && !s.away.IsZero() && s.w.now.Sub(s.away) > time.Minute {
+		s.book.HungUp = false // it was away and returned
+	}
+	s.watchAway()
+}
+
+// watchAway measures how long the other box has been away.
+func (s *box) watchAway() {
+	pinned := s.book.Pin == nil || s.book.Pin.Fingerprint == s.knows.fingerprint
+	switch {
+	case s.phase == peer.PhasePresent && pinned:
+		s.away = time.Time{}
+	case s.away.IsZero():
+		s.away = s.w.now
+	}
+}
+
+// observe gathers what the planner of a box sees.
+func (s *box) observe() Observed {
+	other := s.other
+	p := &peer.Peer{
+		ID: other.id, Name: "box", Namespace: "liqo", Fingerprint: s.knows.fingerprint, Phase: s.phase, Source: peer.LAN,
+		URL: "https://192.0.2.1:6447", TTL: time.Minute,
+	}
+	if s.conflict {
+		p.Conflict = &peer.Conflict{Fingerprint: other.key.fingerprint, Addr: "192.0.2.1:6447"}
+	}
+	obs := Observed{
+		ID: other.id, Peer: p, Settled: true, LostAfter: modelLostAfter,
+		Self:     endpoint.Greeting{Identity: peer.Identity{ClusterID: s.id, ClusterName: "box-" + string(s.id[:1]), GuestNamespace: "liqo"}, Port: 6447},
+		Standing: s.book.standing(s.w.now), RequestsKnown: s.apiUp, Namespace: "liqo", Remote: s.remote,
+	}
+	s.watchAway()
+	if !s.away.IsZero() {
+		obs.Away = s.w.now.Sub(s.away)
+	}
+	if !s.tearing.IsZero() {
+		obs.TearingDown = max(s.w.now.Sub(s.tearing), 1)
+	}
+	if s.book.Anew != s.anew {
+		s.anew, s.anewSince = s.book.Anew, s.w.now
+	}
+	obs.AnewSince, obs.Begun = s.anewSince, s.begun
+	if !s.apiUp {
+		return obs
+	}
+	obs.Owners = s.kube.Owners
+	for _, fc := range s.kube.FCs {
+		obs.Objects = append(obs.Objects, fc)
+	}
+	obs.Request, obs.Advertisement, obs.Secret, obs.Access = s.kube.Request, s.kube.Advertisement, s.kube.Secret, s.kube.Access
+	if obs.Request == nil {
+		obs.RequestDeleted = s.requestDeleted
+	} else {
+		if obs.Request.UID != s.requestUID {
+			s.requestUID, s.requestSeen, s.requestDeleted = obs.Request.UID, s.w.now, DeletedUnseen
+		}
+		obs.RequestSeen = s.requestSeen
+	}
+	if obs.Advertisement == nil {
+		obs.OfferDeleted = s.offerDeleted
+	} else {
+		s.offerDeleted = DeletedUnseen
+	}
+	obs.Offer = &api.AdvertisementSpec{ClusterID: string(s.id), ResourceQuota: api.ResourceQuota{Hard: map[string]string{"cpu": "4"}}}
+	return obs
+}
+
+// apply carries out one action, and reports whether it changed anything.
+func (s *box) apply(a Action) bool {
+	s.done = append(s.done, a.Kind)
+	before := s.dump()
+	k, b := &s.kube, &s.book
+	var fc *api.ForeignCluster
+	switch a.Kind {
+	case Create, UpdateSpec, UpdateStatus, UpdatePeering, ApplyIntent, AddFinalizer, RemoveFinalizer, RequestRef, AdvertisementRef, Delete:
+		if fc = k.FCs[a.Name]; fc != nil {
+			if a.UID != "" && a.UID != fc.UID {
+				panic(fmt.Sprintf("%s on another object", a.Kind))
+			}
+			fc = fc.DeepCopy()
+		}
+	case SetRequestStatus, DeleteRequest:
+		if k.Request == nil || k.Request.UID != a.UID {
+			panic(fmt.Sprintf("%s on another object", a.Kind))
+		}
+	case SetAdvertisementStatus, DeleteAdvertisement:
+		if k.Advertisement == nil || k.Advertisement.UID != a.UID {
+			panic(fmt.Sprintf("%s on another object", a.Kind))
+		}
+	}
+	put := func() {
+		s.w.rvs++
+		fc.ResourceVersion = fmt.Sprint(s.w.rvs)
+		k.FCs[a.Name] = fc
+		if fc.DeletionTimestamp != nil && len(fc.Finalizers) == 0 {
+			delete(k.FCs, a.Name)
+			delete(k.Owners, a.Name)
+		}
+	}
+	switch a.Kind {
+	case Create:
+		if fc != nil {
+			panic("creates what is there")
+		}
+		fc = &api.ForeignCluster{}
+		fc.Name, fc.UID, fc.Labels = a.Name, s.w.uid(), a.Spec.Labels
+		fc.Spec.TrustMode = api.TrustUnknown
+		fallthrough
+	case UpdateSpec:
+		identity := a.Spec.ClusterIdentity
+		fc.Spec.ClusterIdentity, fc.Spec.Namespace = &identity, a.Spec.Namespace
+		fc.Spec.DiscoveryType, fc.Spec.AuthURL = a.Spec.DiscoveryType, a.Spec.AuthURL
+		put()
+	case UpdateStatus:
+		fc.Status.Fingerprint, fc.Status.TTL = a.Status.Fingerprint, a.Status.TTL
+		setConditions(fc, a.Status.Conditions, api.ConditionReachable, api.ConditionVerified, api.ConditionConflict)
+		put()
+	case UpdatePeering:
+		p := a.Peering
+		fc.Status.Role, fc.Status.AuthStatus, fc.Status.Modules = p.Role, p.AuthStatus, p.Modules
+		fc.Status.Outgoing.PeeringState, fc.Status.Incoming.PeeringState = p.Outgoing, p.Incoming
+		setConditions(fc, p.Conditions, ConditionTrusted, ConditionOutgoingPeering, ConditionIncomingPeering)
+		put()
+	case ApplyIntent:
+		owners := k.Owners[a.Name]
+		if a.Intent.Join != nil {
+			fc.Spec.Join, owners.Join = *a.Intent.Join, Owner{Manager: ManagerIntent}
+		}
+		if a.Intent.TrustMode != nil {
+			fc.Spec.TrustMode, owners.TrustMode = *a.Intent.TrustMode, Owner{Manager: ManagerIntent}
+		}
+		k.Owners[a.Name] = owners
+		put()
+	case AddFinalizer:
+		fc.Finalizers = append(fc.Finalizers, Finalizer)
+		put()
+	case RemoveFinalizer:
+		fc.Finalizers = slices.DeleteFunc(fc.Finalizers, func(f string) bool { return f == Finalizer })
+		put()
+	case RequestRef:
+		fc.Status.Incoming.PeeringRequest = a.Ref
+		put()
+	case AdvertisementRef:
+		fc.Status.Outgoing.Advertisement = a.Ref
+		put()
+	case Delete:
+		if hasFinalizer(fc) || !fc.CreatedByAgent() {
+			panic("deletes what it must not")
+		}
+		delete(k.FCs, a.Name)
+		delete(k.Owners, a.Name)
+	case SetRequestStatus:
+		k.Request = k.Request.DeepCopy()
+		k.Request.Status = *a.Request
+	case DeleteRequest:
+		k.Request, s.requestDeleted = nil, DeletedByUs
+	case SetAdvertisementStatus:
+		k.Advertisement = k.Advertisement.DeepCopy()
+		k.Advertisement.Status = *a.Advertisement
+	case DeleteAdvertisement:
+		k.Advertisement, s.offerDeleted = nil, DeletedByUs
+	case ApplySecret:
+		secret := *a.Secret
+		secret.Intact, k.Secret = true, &secret
+	case DeleteSecret:
+		k.Secret = nil
+	case ApplyAccess:
+		access := *a.Access
+		access.Intact, k.Access = true, &access
+	case DeleteAccess:
+		k.Access = nil
+	case TellJoinEdited:
+		b.JoinStamp = a.Tell.Stamp
+		if a.Tell.On {
+			b.connect()
+		} else {
+			b.disconnect()
+		}
+	case TellTrustEdited:
+		b.TrustStamp = a.Tell.Stamp
+		switch {
+		case a.Tell.Mode == api.TrustTrusted && !a.Tell.Shown.IsZero():
+			b.Pin = &peer.Pin{ID: s.other.id, Fingerprint: a.Tell.Shown, Method: peer.TrustPerson, By: a.Tell.By, At: t0}
+			b.Distrusted = false
+		case a.Tell.Mode == api.TrustUntrusted:
+			b.Pin, b.Distrusted = nil, true
+		}
+	case TellHungUp:
+		b.HungUp = true
+	case TellEndedByProvider:
+		b.EndedByPeer = a.Tell.Reason
+		b.EndEvents++
+	case TellEndedHere:
+		b.Ended, b.Accept = a.Tell.Reason, api.RequestPending
+	case TellJoined:
+		b.LastJoined = a.Tell.On
+		b.JoinedEvents++
+	case TellServed:
+		b.LastServed = a.Tell.On
+	case TellRequested:
+		return true // history only
+	case Begin:
+		s.begun = a.Anew
+	default:
+		panic("unknown action " + a.Kind)
+	}
+	return before != s.dump()
+}
+
+func setConditions(fc *api.ForeignCluster, conditions []api.Condition, owned ...string) {
+	kept := slices.DeleteFunc(slices.Clone(fc.Status.Conditions), func(c api.Condition) bool { return slices.Contains(owned, c.Type) })
+	fc.Status.Conditions = append(kept, conditions...)
+}
+
+// dump writes down everything that actions can change.
+func (s *box) dump() string {
+	for _, fc := range s.kube.FCs {
+		slices.SortFunc(fc.Status.Conditions, func(a, b api.Condition) int { return len(a.Type) - len(b.Type) })
+	}
+	text, err := json.Marshal([]any{s.kube, s.book, s.begun})
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// plan decides, and takes in what the decision says besides its actions.
+func (s *box) plan() Decision {
+	s.w.now = s.w.now.Add(time.Millisecond)
+	obs := s.observe()
+	d := Plan(obs, s.w.now)
+	if again := Plan(obs, s.w.now); !reflect.DeepEqual(d, again) {
+		panic("the same facts give another plan")
+	}
+	s.desired = d.Remote
+	if !d.TearingDown {
+		s.tearing = time.Time{}
+	} else if s.tearing.IsZero() {
+		s.tearing = s.w.now
+	}
+	return d
+}
+
+// reconcile plans and acts until there is nothing to do, and says what is wrong
+// with how that went; "" when nothing is.
+func (s *box) reconcile() string {
+	for range 4 {
+		d := s.plan()
+		for _, a := range d.Actions {
+			if !s.apply(a) {
+				return fmt.Sprintf("%s %s changes nothing: %+v", a.Kind, a.Name, a)
+			}
+		}
+		if d.Replan {
+			continue
+		}
+		if left := s.plan().Actions; len(left) != 0 {
+			return fmt.Sprintf("after the plan %v there is another one: %v", kinds(d.Actions), kinds(left))
+		}
+		return ""
+	}
+	return "it never ends"
+}
+
+func kinds(actions []Action) []ActionKind {
+	var out []ActionKind
+	for _, a := range actions {
+		out = append(out, a.Kind)
+	}
+	return out
+}
+
+// sync does at the other box what a box desires, as far as it can.
+func (s *box) sync() {
+	d, o := s.desired, s.other
+	if reflect.DeepEqual(d, remote.Desired{}) {
+		return
+	}
+	if !s.w.link || d.Target.Fingerprint != o.key.fingerprint {
+		s.remote.Err = fmt.Errorf("no answer")
+		s.remote.Failures++
+		return
+	}
+	s.remote.Err, s.remote.Failures, s.remote.CA = nil, 0, o.key.ca
+	known := o.book.Pin != nil && o.book.Pin.Fingerprint == s.key.fingerprint
+	if d.Ask && (s.remote.Asked == nil || s.remote.Asked.Auth != api.AuthAccepted || d.Fresh) {
+		answer := endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson, Message: "Somebody has to decide."}
+		switch {
+		case o.book.Blocked:
+			answer = endpoint.Answer{Auth: api.AuthEmptyRefused, Reason: endpoint.ReasonBlocked, Message: "Blocked."}
+		case known:
+			answer = endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "Welcome."}
+			o.book.AskedAt = o.w.now
+			if o.apiUp {
+				if problem := o.reconcile(); problem != "" {
+					panic(problem)
+				}
+			}
+		}
+		s.remote.Asked = &answer
+	}
+	s.remote.Denied = ""
+	if o.book.Blocked {
+		s.remote.Denied = endpoint.ReasonBlocked
+	} else if !known {
+		s.remote.Denied = endpoint.ReasonNotTrusted
+		if s.remote.Asked != nil && s.remote.Asked.Auth == api.AuthAccepted {
+			s.remote.Asked = nil
+		}
+	}
+	if s.remote.Denied != "" {
+		return
+	}
+	s.ask()
+	if !o.apiUp {
+		return
+	}
+	k := &o.kube
+	if mine := k.Access; mine != nil && mine.Request {
+		switch {
+		case d.Request != nil && (k.Request == nil || k.Request.Spec != *d.Request):
+			if k.Request == nil {
+				k.Request = &api.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: string(s.id), UID: s.w.uid()}}
+				k.Request.Status.Phase = api.RequestPending
+				o.book.AskedAt = time.Time{}
+			}
+			k.Request = k.Request.DeepCopy()
+			k.Request.Spec = *d.Request
+		case d.Request == nil && d.RequestGone && k.Request != nil:
+			o.requestDeleted, o.book.LastServed = DeletedByPeer, false
+			k.Request = nil
+		}
+	}
+	if mine := k.Access; mine != nil && mine.Advertisement {
+		switch {
+		case d.Advertisement != nil && (k.Advertisement == nil || !reflect.DeepEqual(k.Advertisement.Spec, *d.Advertisement)):
+			if k.Advertisement == nil {
+				k.Advertisement = &api.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: string(s.id), UID: s.w.uid()}}
+			}
+			k.Advertisement = k.Advertisement.DeepCopy()
+			k.Advertisement.Spec = *d.Advertisement
+		case d.Advertisement == nil && d.AdvertisementGone && k.Advertisement != nil:
+			o.offerDeleted = DeletedByPeer
+			k.Advertisement = nil
+		}
+	}
+	s.ask()
+}
+
+// ask takes in the other box's state.
+func (s *box) ask() {
+	state := s.other.observe().Answer()
+	s.remote.State, s.remote.At = &state, s.w.now
+}
+
+// restart has the process of a box start anew.
+func (s *box) restart() {
+	s.remote, s.desired = remote.Observed{}, remote.Desired{}
+	s.requestDeleted, s.offerDeleted, s.requestUID, s.requestSeen = DeletedUnseen, DeletedUnseen, "", time.Time{}
+	s.away, s.tearing, s.anewSince, s.anew, s.begun = time.Time{}, time.Time{}, time.Time{}, 0, 0
+	s.book.Anew = 0
+}
+
+// wipe has the API server of a box start empty.
+func (s *box) wipe() {
+	s.kube = kube{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
+	s.requestDeleted, s.offerDeleted = DeletedUnseen, DeletedUnseen
+}
+
+// reset is a factory reset: another key, and nothing is known.
+func (s *box) reset(key identityOf) {
+	s.restart()
+	s.wipe()
+	s.key, s.book = key, book{Accept: api.RequestAccepted}
+	s.knows, s.conflict, s.phase = s.other.key, false, peer.PhasePresent
+}
+
+// edit is a person with kubectl.
+func (s *box) edit(change func(fc *api.ForeignCluster, owners *Owners)) {
+	for name, fc := range s.kube.FCs {
+		if fc.DeletionTimestamp != nil {
+			continue
+		}
+		fc, owners := fc.DeepCopy(), s.kube.Owners[name]
+		change(fc, &owners)
+		s.kube.FCs[name], s.kube.Owners[name] = fc, owners
+	}
+}
+
+func (s *box) kubectlJoin(join bool) {
+	s.edit(func(fc *api.ForeignCluster, owners *Owners) {
+		if fc.Spec.Join != join {
+			fc.Spec.Join = join
+			owners.Join = Owner{Manager: "kubectl-patch", Stamp: string(s.w.uid())}
+		}
+	})
+}
+
+func (s *box) kubectlTrust(mode api.TrustMode) {
+	s.edit(func(fc *api.ForeignCluster, owners *Owners) {
+		if fc.Spec.TrustMode != mode {
+			fc.Spec.TrustMode = mode
+			owners.TrustMode = Owner{Manager: "kubectl-patch", Stamp: string(s.w.uid())}
+		}
+	})
+}
+
+func (s *box) kubectlDelete() {
+	for name, fc := range s.kube.FCs {
+		if len(fc.Finalizers) == 0 {
+			delete(s.kube.FCs, name)
+			delete(s.kube.Owners, name)
+			continue
+		}
+		fc = fc.DeepCopy()
+		fc.DeletionTimestamp = &metav1.Time{Time: s.w.now}
+		s.kube.FCs[name] = fc
+	}
+}
+
+func (s *box) deleteRequest() {
+	if s.kube.Request != nil {
+		s.observe() // the watch saw it
+		s.kube.Request, s.requestDeleted = nil, DeletedByPerson
+	}
+}
+
+func (s *box) deleteOffer() {
+	if s.kube.Advertisement != nil {
+		s.observe()
+		s.kube.Advertisement, s.offerDeleted = nil, DeletedByPerson
+	}
+}
+
+// pass lets time pass; everybody looks around.
+func (w *world) pass(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, s := range w.boxes() {
+		s.see()
+	}
+}
+
+// round has both boxes plan and talk once.
+func (w *world) round(d time.Duration) string {
+	w.pass(d)
+	for _, s := range w.boxes() {
+		if !s.apiUp {
+			continue // there is no session that plans
+		}
+		if problem := s.reconcile(); problem != "" {
+			return string(s.id[:1]) + ": " + problem
+		}
+	}
+	for _, s := range w.boxes() {
+		s.sync()
+	}
+	return ""
+}
+
+// rest runs rounds until nothing changes any more, and says what is wrong when it
+// does not come to rest.
+func (w *world) rest() string {
+	for range 40 {
+		before := w.a.dump() + w.b.dump()
+		quiet := true
+		for range 4 {
+			if problem := w.round(5 * time.Second); problem != "" {
+				return problem
+			}
+			if after := w.a.dump() + w.b.dump(); after != before {
+				quiet = false
+				break
+			}
+		}
+		if quiet {
+			return ""
+		}
+	}
+	return "it does not come to rest"
+}
+
+// own returns the ForeignCluster of the other box, nil for none.
+func (s *box) own() *api.ForeignCluster { return s.kube.FCs[string(s.other.id)] }
+
+// joined reports whether a box shows that it consumes the other one's resources,
+// and serves whether it shows the other direction.
+func (s *box) joined() bool { fc := s.own(); return fc != nil && fc.Status.Outgoing.Joined }
+func (s *box) serves() bool { fc := s.own(); return fc != nil && fc.Status.Incoming.Joined }
+
+// reason returns the reason of a condition that a box shows, "" for none.
+func (s *box) reason(condition string) string {
+	fc := s.own()
+	if fc == nil || fc.Condition(condition) == nil {
+		return ""
+	}
+	return fc.Condition(condition).Reason
+}
+
+// GoString is for failures of tests.
+func (s *box) GoString() string { return s.String() }
+
+// String says how a box stands, in a few lines.
+func (s *box) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: phase %s, conflict %v, API server %v", s.id[:1], s.phase, s.conflict, s.apiUp)
+	for _, fc := range s.kube.FCs {
+		fmt.Fprintf(&out, "\n  ForeignCluster %.8s join %v trust %s finalizers %v deleted %v; out %v %q; in %v;", fc.Name, fc.Spec.Join, fc.Spec.TrustMode,
+			len(fc.Finalizers), fc.DeletionTimestamp != nil, fc.Status.Outgoing.Joined, fc.Status.Outgoing.RemotePeeringRequestName, fc.Status.Incoming.Joined)
+		for _, c := range fc.Status.Conditions {
+			fmt.Fprintf(&out, " %s=%s/%s", c.Type, c.Status, c.Reason)
+		}
+		fmt.Fprintf(&out, " %+v", s.kube.Owners[fc.Name])
+	}
+	if s.kube.Request != nil {
+		fmt.Fprintf(&out, "\n  request %+v", s.kube.Request.Status)
+	}
+	if s.kube.Advertisement != nil {
+		fmt.Fprintf(&out, "\n  advertisement %+v", s.kube.Advertisement.Status)
+	}
+	b := s.book
+	pin := "none"
+	if b.Pin != nil {
+		pin = b.Pin.Fingerprint.String()[:8]
+	}
+	b.Pin = nil
+	fmt.Fprintf(&out, "\n  secret %v access %+v deleted %v %v", s.kube.Secret != nil, s.kube.Access, s.requestDeleted, s.offerDeleted)
+	fmt.Fprintf(&out, "\n  key %.8s pin %s %+v begun %d", s.key.fingerprint, pin, b, s.begun)
+	d := s.desired
+	fmt.Fprintf(&out, "\n  desires contact %v ask %v fresh %v request %v/%v offer %v/%v", d.Contact, d.Ask, d.Fresh, d.Request != nil, d.RequestGone,
+		d.Advertisement != nil, d.AdvertisementGone)
+	fmt.Fprintf(&out, "\n  asked %+v denied %q", s.remote.Asked, s.remote.Denied)
+	if st := s.remote.State; st != nil {
+		fmt.Fprintf(&out, " state: kube %v request %v ended %q consumes %v offer %v", st.Kubernetes, st.Request != nil, st.Ended, st.Consumes, st.Advertisement != nil)
+	}
+	return out.String()
+}

@@ -1,0 +1,144 @@
+package peering
+
+import (
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+)
+
+// View is how the peering with one cluster stands, for people.
+type View struct {
+	// Role is what the cluster is to us.
+	Role api.Role
+	// Outgoing is our consuming its resources, Incoming its consuming ours.
+	Outgoing, Incoming Direction
+}
+
+// Direction is how the peering stands in one direction.
+type Direction struct {
+	// Wanted: the consumer wants it, as far as is known.
+	Wanted bool
+	// Joined: it is established.
+	Joined bool
+	// Reason and Message are those of the condition OutgoingPeering or
+	// IncomingPeering, or ReasonUnknown; "" when there never was anything.
+	Reason, Message string
+	// Since is when the condition last changed between true and false; zero while it
+	// is not shown.
+	Since time.Time
+	// Steps are what it takes, in order.
+	Steps []Step
+}
+
+// Step is one step of a peering.
+type Step struct {
+	// Name is one word for programs. It never changes.
+	Name string
+	// Text is what happened, or is to happen, in a few words.
+	Text string
+	// Done: it happened.
+	Done bool
+}
+
+// The names of steps.
+const (
+	StepReachable      = "reachable"
+	StepTrusted        = "trusted"
+	StepLetIn          = "let-in"
+	StepIdentity       = "identity"
+	StepRequested      = "requested"
+	StepAccepted       = "accepted"
+	StepOffered        = "offered"
+	StepOfferAccepted  = "offer-accepted"
+	messageNoAPIServer = "The API server of this cluster does not answer, or there is none: a peering needs one."
+)
+
+// View tells how the peering stands. It says the same as the conditions that Plan
+// shows.
+func (obs Observed) View() View {
+	f := weigh(obs, time.Time{})
+	v := View{Role: f.role()}
+	v.Outgoing = f.direction(ConditionOutgoingPeering, f.outgoing.verdict, f.outgoing.joined)
+	v.Outgoing.Wanted = f.intent.wanted
+	v.Outgoing.Steps = f.outgoingSteps()
+	v.Incoming = f.direction(ConditionIncomingPeering, f.incoming.verdict, f.incoming.joined)
+	v.Incoming.Wanted = f.incoming.stays || f.incoming.missing
+	v.Incoming.Steps = f.incomingSteps()
+	return v
+}
+
+func (f *facts) direction(condition string, v *verdict, joined bool) Direction {
+	d := Direction{Joined: joined}
+	switch {
+	case !f.RequestsKnown:
+		d.Reason, d.Message = ReasonUnknown, messageNoAPIServer
+	case v != nil:
+		d.Reason, d.Message = v.reason, v.message
+		if c := f.shown.Condition(condition); c != nil && c.Status == v.status {
+			d.Since = c.LastTransitionTime.Time
+		}
+	}
+	return d
+}
+
+// outgoingSteps are the steps of our consuming the peer's resources.
+func (f *facts) outgoingSteps() []Step {
+	out, active := f.outgoing, f.outgoing.active
+	return []Step{
+		{StepReachable, "(remote) the cluster answers", f.Reachable()},
+		{StepTrusted, "(local) its key is trusted", f.trusted},
+		{StepLetIn, "(remote) this cluster is let in", out.letIn},
+		{StepIdentity, "(local) its identity is stored", active && f.stored()},
+		{StepRequested, "(remote) the PeeringRequest is there", out.requested},
+		{StepAccepted, "(remote) the PeeringRequest is accepted", out.accepted},
+		{StepOffered, "(local) its Advertisement is there", out.offer != nil},
+		{StepOfferAccepted, "(local) its Advertisement is accepted", out.offer != nil && out.offer.AdvertisementStatus == api.AdvertisementAccepted},
+	}
+}
+
+// incomingSteps are the steps of the peer's consuming ours.
+func (f *facts) incomingSteps() []Step {
+	in, heard := f.incoming, f.heard()
+	serves := in.keep && in.serves
+	offered := in.joined
+	if serves && heard != nil && !f.denied() {
+		offered = heard.Advertisement != nil
+	}
+	return []Step{
+		{StepReachable, "(remote) the cluster answers", f.Reachable()},
+		{StepTrusted, "(local) its key is trusted", f.trusted},
+		{StepRequested, "(local) its PeeringRequest is there", in.stays},
+		{StepAccepted, "(local) its PeeringRequest is accepted", in.serves},
+		{StepIdentity, "(local) its identity is stored", serves && f.stored()},
+		{StepOffered, "(remote) our Advertisement is there", offered},
+		{StepOfferAccepted, "(remote) our Advertisement is accepted", in.joined},
+	}
+}
+
+// Answer is what we tell the peer when it asks for the state of what is between
+// us.
+func (obs Observed) Answer() endpoint.State {
+	state := endpoint.State{Identity: obs.Self.Identity, Kubernetes: obs.RequestsKnown}
+	if !obs.RequestsKnown {
+		return state
+	}
+	f := weigh(obs, time.Time{})
+	if req := obs.Request; req != nil {
+		state.Request = &endpoint.RequestState{
+			UID: string(req.UID), Phase: req.Status.Phase, Reason: req.Status.Reason, Message: req.Status.Message, Spec: req.Spec,
+		}
+	} else {
+		state.Ended = obs.Standing.Ended
+	}
+	if adv := obs.Advertisement; adv != nil {
+		state.Advertisement = &endpoint.OfferState{
+			UID: string(adv.UID), Status: adv.Status.AdvertisementStatus, Message: adv.Status.Message, Spec: adv.Spec,
+		}
+	}
+	// Even without an object that shows it, and while the peer seems lost: the wish
+	// is there, and a request of ours at the peer's is right.
+	state.Consumes = f.intent.wanted && f.trusted
+	state.AdvertisementWelcome = f.outgoing.keep
+	return state
+}

@@ -1,0 +1,665 @@
+package peering
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/remote"
+)
+
+// mustRest fails the test unless the world comes to rest.
+func mustRest(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, w *world) {
+	t.Helper()
+	if problem := w.rest(); problem != "" {
+		t.Fatalf("%s\n%s\n%s", problem, w.a, w.b)
+	}
+}
+
+// peered returns a world in which both trust each other and A is joined to B.
+func peered(t *testing.T) *world {
+	t.Helper()
+	w := newWorld()
+	w.a.pin()
+	w.b.pin()
+	mustRest(t, w)
+	w.a.book.connect()
+	mustRest(t, w)
+	if !w.a.joined() || !w.b.serves() || w.b.joined() || w.a.serves() {
+		t.Fatalf("not joined\n%s\n%s", w.a, w.b)
+	}
+	return w
+}
+
+// leftovers lists what is left of peerings in a box.
+func (s *box) leftovers() []string {
+	var out []string
+	if s.kube.Request != nil {
+		out = append(out, "request")
+	}
+	if s.kube.Advertisement != nil {
+		out = append(out, "advertisement")
+	}
+	if s.kube.Secret != nil {
+		out = append(out, "secret")
+	}
+	if s.kube.Access != nil {
+		out = append(out, "access")
+	}
+	for _, fc := range s.kube.FCs {
+		if hasFinalizer(fc) {
+			out = append(out, "finalizer")
+		}
+		if fc.Status.Outgoing.Joined || fc.Status.Incoming.Joined || fc.Status.Outgoing.RemotePeeringRequestName != "" {
+			out = append(out, "status")
+		}
+	}
+	if s.book.LastJoined || s.book.LastServed {
+		out = append(out, "ledger")
+	}
+	return out
+}
+
+func (w *world) wantClean(t *testing.T) {
+	t.Helper()
+	for _, s := range w.boxes() {
+		if left := s.leftovers(); len(left) != 0 {
+			t.Errorf("%s has left: %v\n%s", s.id[:1], left, s)
+		}
+	}
+}
+
+func TestWorld(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, w *world){
+		"join and leave": func(t *testing.T, w *world) {
+			for range 3 {
+				w.a.book.disconnect()
+				mustRest(t, w)
+				w.wantClean(t)
+				if got := w.a.reason(ConditionOutgoingPeering); got != ReasonDisconnected {
+					t.Errorf("A shows %q", got)
+				}
+				if got := w.b.reason(ConditionIncomingPeering); got != ReasonWithdrawn {
+					t.Errorf("B shows %q", got)
+				}
+				w.a.book.connect()
+				mustRest(t, w)
+				if !w.a.joined() || !w.b.serves() {
+					t.Fatal("not joined again")
+				}
+			}
+		},
+		"leave and join with kubectl": func(t *testing.T, w *world) {
+			w.a.kubectlJoin(false)
+			mustRest(t, w)
+			w.wantClean(t)
+			if w.a.book.Wish != WishNo {
+				t.Error("the edit is not remembered")
+			}
+			w.a.kubectlJoin(true)
+			mustRest(t, w)
+			if !w.a.joined() || w.a.book.Wish != WishYes {
+				t.Error("not joined again")
+			}
+		},
+		"leave and join at once": func(t *testing.T, w *world) {
+			w.a.book.disconnect()
+			w.round(time.Millisecond)
+			w.a.book.connect()
+			mustRest(t, w)
+			if !w.a.joined() || !w.b.serves() || w.a.book.EndEvents != 0 {
+				t.Errorf("not joined again\n%s\n%s", w.a, w.b)
+			}
+		},
+		"the other direction as well": func(t *testing.T, w *world) {
+			w.b.book.connect()
+			mustRest(t, w)
+			if !w.a.joined() || !w.a.serves() || !w.b.joined() || !w.b.serves() || w.a.own().Status.Role != api.RoleConsumerAndProvider {
+				t.Fatalf("not joined both ways\n%s", w.a)
+			}
+			w.a.book.disconnect()
+			mustRest(t, w)
+			if w.a.joined() || !w.a.serves() || !w.b.joined() || w.b.serves() || w.a.own().Status.Role != api.RoleConsumer {
+				t.Fatalf("the other direction is touched\n%s", w.a)
+			}
+			if w.a.kube.Secret == nil || hasFinalizer(w.a.own()) {
+				t.Error("A needs the Secret for serving B, and no finalizer")
+			}
+		},
+		"a person hangs up": func(t *testing.T, w *world) {
+			old := w.a.own().UID
+			w.a.kubectlDelete()
+			mustRest(t, w)
+			w.wantClean(t)
+			if fc := w.a.own(); fc == nil || fc.UID == old || fc.Spec.Join {
+				t.Fatalf("not made again, not joined: %s", w.a)
+			}
+			// Until the peer was away and returned.
+			w.link = false
+			w.round(time.Second)
+			w.round(5 * time.Minute)
+			w.link = true
+			mustRest(t, w)
+			if !w.a.joined() {
+				t.Errorf("not joined after the peer returned: %s", w.a)
+			}
+		},
+		"a person hangs up while the peer is away": func(t *testing.T, w *world) {
+			w.link = false
+			w.round(time.Second)
+			w.a.kubectlDelete()
+			w.round(time.Second)
+			if w.a.own() != nil {
+				t.Errorf("the deletion waits for a peer that is away: %s", w.a)
+			}
+		},
+		"the provider deletes the request": func(t *testing.T, w *world) {
+			w.b.deleteRequest()
+			mustRest(t, w)
+			w.wantClean(t)
+			fc := w.a.own()
+			if fc.Spec.Join || w.a.reason(ConditionOutgoingPeering) != ReasonEndedByProvider || w.b.reason(ConditionIncomingPeering) != ReasonEnded {
+				t.Fatalf("%s\n%s", w.a, w.b)
+			}
+			for range 5 {
+				w.a.restart()
+				mustRest(t, w)
+				w.link = false
+				w.round(time.Second)
+				w.round(time.Hour)
+				w.link = true
+				mustRest(t, w)
+			}
+			if w.a.joined() || w.a.kube.Advertisement != nil || w.b.kube.Request != nil {
+				t.Fatal("the consumer came back by itself")
+			}
+			// A person at A asks again, and waits for one at B.
+			w.a.book.connect()
+			mustRest(t, w)
+			if w.a.reason(ConditionOutgoingPeering) != ReasonAwaitingAcceptance || w.b.reason(ConditionIncomingPeering) != ReasonAwaitingDecision {
+				t.Fatalf("%s\n%s", w.a, w.b)
+			}
+			w.b.book.accept()
+			mustRest(t, w)
+			if !w.a.joined() || !w.b.serves() {
+				t.Fatal("not joined again")
+			}
+		},
+		"the provider deletes the request while its agent is down": func(t *testing.T, w *world) {
+			w.b.kube.Request = nil
+			w.b.restart()
+			mustRest(t, w)
+			if w.b.book.Ended == "" || w.a.own().Spec.Join {
+				t.Errorf("it is not honoured\n%s\n%s", w.a, w.b)
+			}
+		},
+		"the provider disconnects the consumer": func(t *testing.T, w *world) {
+			w.b.book.Ended, w.b.book.Accept = "alice had enough.", api.RequestPending
+			mustRest(t, w)
+			w.wantClean(t)
+			c := w.a.own().Condition(ConditionOutgoingPeering)
+			if c.Reason != ReasonEndedByProvider || !strings.Contains(c.Message, "alice had enough.") {
+				t.Errorf("A shows %+v", c)
+			}
+			if c := w.b.own().Condition(ConditionIncomingPeering); c.Reason != ReasonEnded || c.Message != "alice had enough." {
+				t.Errorf("B shows %+v", c)
+			}
+		},
+		"the provider rejects what it accepted": func(t *testing.T, w *world) {
+			w.b.book.Accept = api.RequestRefused
+			mustRest(t, w)
+			if w.a.joined() || w.b.serves() || w.a.kube.Advertisement != nil {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+		},
+		"the consumer's Advertisement is deleted by somebody": func(t *testing.T, w *world) {
+			w.a.deleteOffer()
+			mustRest(t, w)
+			if !w.a.joined() || w.a.book.EndEvents != 0 {
+				t.Errorf("it did not come back: %s", w.a)
+			}
+		},
+		"Secret, access and finalizer are deleted by somebody": func(t *testing.T, w *world) {
+			for _, s := range w.boxes() {
+				s.kube.Secret, s.kube.Access = nil, nil
+			}
+			w.a.edit(func(fc *api.ForeignCluster, _ *Owners) { fc.Finalizers = nil })
+			mustRest(t, w)
+			if !w.a.joined() || w.a.kube.Secret == nil || w.b.kube.Secret == nil || w.a.kube.Access == nil || w.b.kube.Access == nil || !hasFinalizer(w.a.own()) {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+		},
+		"blocked by the consumer": func(t *testing.T, w *world) {
+			w.a.book.Blocked = true
+			mustRest(t, w)
+			w.wantClean(t)
+			if w.a.reason(ConditionOutgoingPeering) != ReasonBlocked {
+				t.Errorf("%s", w.a)
+			}
+			w.a.book.Blocked = false
+			mustRest(t, w)
+			if !w.a.joined() {
+				t.Errorf("not joined after the block: %s\n%s", w.a, w.b)
+			}
+		},
+		"blocked by the provider": func(t *testing.T, w *world) {
+			w.b.book.Blocked = true
+			mustRest(t, w)
+			if left := w.b.leftovers(); len(left) != 0 {
+				t.Errorf("B has left %v: %s", left, w.b)
+			}
+			if w.a.joined() || w.a.reason(ConditionOutgoingPeering) != ReasonEndedByProvider || w.a.own().Spec.Join {
+				t.Errorf("%s", w.a)
+			}
+			w.a.book.connect()
+			mustRest(t, w)
+			if w.a.joined() || w.a.reason(ConditionOutgoingPeering) != ReasonRefused || !w.a.own().Spec.Join {
+				t.Errorf("%s", w.a)
+			}
+			w.b.book.Blocked = false
+			mustRest(t, w)
+			if !w.a.joined() {
+				t.Errorf("not joined after the block: %s\n%s", w.a, w.b)
+			}
+		},
+		"away for a while": func(t *testing.T, w *world) {
+			w.a.done, w.b.done = nil, nil
+			w.link = false
+			for range 14 {
+				w.round(time.Minute)
+			}
+			if !w.a.joined() || !w.b.serves() || w.a.reason(ConditionOutgoingPeering) != ReasonAwaitingPeer || w.b.reason(ConditionIncomingPeering) != ReasonConsumerAway {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+			w.link = true
+			mustRest(t, w)
+			for _, s := range w.boxes() {
+				if i := slices.IndexFunc(s.done, destructive); i >= 0 || !w.a.joined() {
+					t.Errorf("%s did %v", s.id[:1], s.done)
+				}
+			}
+		},
+		"away for too long": func(t *testing.T, w *world) {
+			w.link = false
+			w.round(time.Second)
+			w.round(modelLostAfter + time.Second)
+			w.wantClean(t)
+			if w.a.own() != nil {
+				t.Errorf("A's object is not deleted: %s", w.a)
+			}
+			if got := w.b.reason(ConditionIncomingPeering); got != ReasonLost {
+				t.Errorf("B shows %q", got)
+			}
+			w.link = true
+			mustRest(t, w)
+			if !w.a.joined() || !w.b.serves() {
+				t.Errorf("not joined after its return\n%s\n%s", w.a, w.b)
+			}
+		},
+		"the consumer is reset": func(t *testing.T, w *world) { resets(t, w, w.a) },
+		"the provider is reset": func(t *testing.T, w *world) { resets(t, w, w.b) },
+		"the consumer's API server is wiped": func(t *testing.T, w *world) {
+			w.a.wipe()
+			w.a.restart()
+			mustRest(t, w)
+			if !w.a.joined() || !w.b.serves() {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+		},
+		"the provider's API server is wiped": func(t *testing.T, w *world) {
+			w.b.wipe()
+			w.b.restart()
+			mustRest(t, w)
+			if !w.a.joined() || !w.b.serves() || w.b.book.Ended != "" {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+		},
+		"distrusted with kubectl": func(t *testing.T, w *world) {
+			w.a.kubectlTrust(api.TrustUntrusted)
+			mustRest(t, w)
+			if left := w.a.leftovers(); len(left) != 0 || w.a.reason(ConditionTrusted) != ReasonDistrusted || w.a.reason(ConditionOutgoingPeering) != ReasonAwaitingTrust {
+				t.Errorf("A has left %v: %s", left, w.a)
+			}
+			w.a.kubectlTrust(api.TrustTrusted)
+			mustRest(t, w)
+			if !w.a.joined() || w.a.reason(ConditionTrusted) != ReasonPersonDecided {
+				t.Errorf("not joined again: %s", w.a)
+			}
+		},
+		"somebody makes an object of their own": func(t *testing.T, w *world) {
+			w.a.done = nil
+			fc := manual("my-box", idB)
+			w.a.kube.FCs[fc.Name] = fc
+			mustRest(t, w)
+			if own := w.a.own(); own == nil || !own.Status.Outgoing.Joined || !w.a.kube.FCs["my-box"].Status.Outgoing.Joined {
+				t.Fatalf("both are to show it: %s", w.a)
+			}
+			// Once somebody says in it what is wanted, it counts, and ours goes.
+			w.a.kube.FCs["my-box"] = changed(w.a.kube.FCs["my-box"], func(fc *api.ForeignCluster) { fc.Spec.Join = true })
+			w.a.kube.Owners["my-box"] = Owners{Join: Owner{Manager: "kubectl", Stamp: "mine"}}
+			mustRest(t, w)
+			if slices.ContainsFunc(w.a.done, func(k ActionKind) bool { return k == DeleteAdvertisement || k == TellHungUp }) {
+				t.Errorf("the peering was disturbed: %v", w.a.done)
+			}
+			mine := w.a.kube.FCs["my-box"]
+			if !hasFinalizer(mine) || !mine.Status.Outgoing.Joined || !w.b.serves() || w.a.own() != nil && hasFinalizer(w.a.own()) {
+				t.Errorf("%s", w.a)
+			}
+			w.a.kube.FCs["my-box"] = changed(mine, func(fc *api.ForeignCluster) { fc.Spec.Join = false })
+			w.a.kube.Owners["my-box"] = Owners{Join: Owner{Manager: "kubectl", Stamp: "mine too"}}
+			mustRest(t, w)
+			w.wantClean(t)
+			if w.a.own() != nil {
+				t.Errorf("ours is still there: %s", w.a)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { run(t, peered(t)) })
+	}
+}
+
+// resets checks that the other box is clean once a box was reset, and that both
+// can be peered again.
+func resets(t *testing.T, w *world, s *box) {
+	s.reset(modelKeys[2])
+	w.round(time.Second)
+	w.round(modelLostAfter + time.Second)
+	mustRest(t, w)
+	w.wantClean(t)
+	if got := s.other.reason(ConditionTrusted); got != ReasonAnotherKey {
+		t.Errorf("the other one shows %q: %s", got, s.other)
+	}
+	w.a.pin()
+	w.b.pin()
+	w.a.book.connect()
+	mustRest(t, w)
+	if !w.a.joined() || !w.b.serves() {
+		t.Errorf("not joined after the reset\n%s\n%s", w.a, w.b)
+	}
+}
+
+// destructive reports whether an action takes something away.
+func destructive(k ActionKind) bool {
+	switch k {
+	case Delete, RemoveFinalizer, DeleteRequest, DeleteAdvertisement, DeleteSecret, DeleteAccess, TellEndedByProvider, TellEndedHere, TellHungUp,
+		TellJoined, TellServed, ApplyIntent:
+		return true
+	}
+	return false
+}
+
+// TestFaultsAreSurvived lets everything fail that may fail while two boxes are
+// peered both ways: nothing is taken away on any side, and both are joined in the
+// end.
+func TestFaultsAreSurvived(t *testing.T) {
+	both := peered(t)
+	both.b.book.connect()
+	mustRest(t, both)
+	rapid.Check(t, func(t *rapid.T) {
+		w := both.clone()
+		cut := time.Duration(0)
+		for _, s := range w.boxes() {
+			s.done = nil
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			s := w.boxes()[rapid.IntRange(0, 1).Draw(t, "box")]
+			step := rapid.SampledFrom([]time.Duration{0, time.Second, 31 * time.Second, 4 * time.Minute}).Draw(t, "time")
+			switch rapid.SampledFrom([]string{"link", "restart", "api", "silence", "unseen", "impostor", "plan", "sync", "crash"}).Draw(t, "event") {
+			case "link":
+				w.link = !w.link
+			case "restart":
+				s.restart()
+			case "api":
+				s.apiUp = !s.apiUp
+			case "silence":
+				s.remote.State, s.remote.Asked = nil, nil
+			case "unseen":
+				s.phase = rapid.SampledFrom([]peer.Phase{peer.PhaseUnverified, peer.PhaseUnreachable, peer.PhaseLost}).Draw(t, "phase")
+			case "impostor":
+				s.conflict = true
+			case "plan":
+				if s.apiUp {
+					s.plan()
+				}
+			case "crash":
+				s.crash(t)
+				s.restart()
+			case "sync":
+				s.sync()
+			}
+			if !w.link {
+				if cut += step; cut >= modelLostAfter-time.Minute {
+					w.link, cut = true, 0
+				}
+			} else {
+				cut = 0
+			}
+			if problem := w.round(step); problem != "" {
+				t.Fatal(problem)
+			}
+			for _, s := range w.boxes() {
+				if i := slices.IndexFunc(s.done, destructive); i >= 0 {
+					t.Fatalf("%s did %s: %v\n%s\n%s", s.id[:1], s.done[i], s.done, w.a, w.b)
+				}
+			}
+		}
+		for _, s := range w.boxes() {
+			s.apiUp = true
+		}
+		w.link = true
+		mustRest(t, w)
+		for _, s := range w.boxes() {
+			if i := slices.IndexFunc(s.done, destructive); i >= 0 {
+				t.Fatalf("%s did %s: %v\n%s\n%s", s.id[:1], s.done[i], s.done, w.a, w.b)
+			}
+			if !s.joined() || !s.serves() {
+				t.Fatalf("not joined: %s", s)
+			}
+		}
+	})
+}
+
+// crash carries out only the beginning of a plan.
+func (s *box) crash(t *rapid.T) {
+	if !s.apiUp {
+		return
+	}
+	d := s.plan()
+	if len(d.Actions) > 0 {
+		for _, a := range d.Actions[:rapid.IntRange(0, len(d.Actions)).Draw(t, "actions")] {
+			s.apply(a)
+		}
+	}
+}
+
+// clone returns a copy that shares nothing that changes.
+func (w *world) clone() *world {
+	out := *w
+	copyBox := func(s *box) *box {
+		c := *s
+		c.kube.FCs, c.kube.Owners = map[string]*api.ForeignCluster{}, map[string]Owners{}
+		for name, fc := range s.kube.FCs {
+			c.kube.FCs[name], c.kube.Owners[name] = fc, s.kube.Owners[name]
+		}
+		c.w, c.done = &out, slices.Clone(s.done)
+		return &c
+	}
+	out.a, out.b = copyBox(w.a), copyBox(w.b)
+	out.a.other, out.b.other = out.b, out.a
+	return &out
+}
+
+// TestAnythingConverges does everything that people, the network and the
+// processes can do, in any order, and then lets the world come to rest: what is
+// there then is what is wanted, on both sides, and nothing else.
+func TestAnythingConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		if rapid.Bool().Draw(t, "trusted") {
+			w.a.pin()
+			w.b.pin()
+		}
+		keys := 2
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			s := w.boxes()[rapid.IntRange(0, 1).Draw(t, "box")]
+			switch rapid.SampledFrom([]string{
+				"connect", "connect", "disconnect", "kubectl-join", "kubectl-leave", "kubectl-trust", "kubectl-distrust", "kubectl-delete",
+				"accept", "ask-me", "reject", "disconnect-incoming", "block", "unblock", "delete-request", "delete-offer", "delete-secret",
+				"delete-access", "link", "restart", "api", "wipe", "reset", "pin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
+			}).Draw(t, "event") {
+			case "connect":
+				s.book.connect()
+			case "disconnect":
+				s.book.disconnect()
+			case "kubectl-join":
+				s.kubectlJoin(true)
+			case "kubectl-leave":
+				s.kubectlJoin(false)
+			case "kubectl-trust":
+				s.kubectlTrust(api.TrustTrusted)
+			case "kubectl-distrust":
+				s.kubectlTrust(api.TrustUntrusted)
+			case "kubectl-delete":
+				s.kubectlDelete()
+			case "accept":
+				s.book.accept()
+			case "ask-me":
+				s.book.Accept = api.RequestPending
+			case "reject":
+				s.book.Accept = api.RequestRefused
+			case "disconnect-incoming":
+				s.book.Accept = api.RequestPending
+				if s.kube.Request != nil {
+					s.book.Ended = "Enough."
+				}
+			case "block":
+				s.book.Blocked = true
+			case "unblock":
+				s.book.Blocked = false
+			case "delete-request":
+				s.deleteRequest()
+			case "delete-offer":
+				s.deleteOffer()
+			case "delete-secret":
+				s.kube.Secret = nil
+			case "delete-access":
+				s.kube.Access = nil
+			case "link":
+				w.link = !w.link
+			case "restart":
+				s.restart()
+			case "api":
+				s.apiUp = !s.apiUp
+			case "wipe":
+				s.wipe()
+			case "reset":
+				if keys < len(modelKeys) {
+					s.reset(modelKeys[keys])
+					keys++
+				}
+			case "pin":
+				s.pin()
+			case "forget":
+				s.book.Pin = nil
+			case "plan":
+				if s.apiUp {
+					s.plan()
+				}
+			case "sync":
+				s.sync()
+			case "crash":
+				s.crash(t)
+			case "round":
+				if problem := w.round(time.Second); problem != "" {
+					t.Fatal(problem)
+				}
+			case "long":
+				w.pass(rapid.SampledFrom([]time.Duration{time.Minute, modelLostAfter, 2 * modelLostAfter}).Draw(t, "time"))
+			}
+		}
+		// People go home, everything works.
+		w.link = true
+		for _, s := range w.boxes() {
+			s.apiUp = true
+		}
+		w.round(time.Second)
+		w.pass(modelLostAfter + time.Second)
+		mustRest(t, w)
+		for _, s := range w.boxes() {
+			if problem := s.wrong(); problem != "" {
+				t.Fatalf("%s: %s\n%s\n%s", s.id[:1], problem, w.a, w.b)
+			}
+		}
+	})
+}
+
+// wrong says what is not as it should be in a world at rest, about the direction
+// in which s consumes.
+func (s *box) wrong() string {
+	o := s.other
+	trusts := func(x *box) bool {
+		return x.book.Pin != nil && x.book.Pin.Fingerprint == x.other.key.fingerprint && x.knows.fingerprint == x.other.key.fingerprint &&
+			!x.book.Distrusted && !x.book.Blocked
+	}
+	standing, own := s.book.standing(s.w.now), s.own()
+	if own == nil {
+		if s.knows.fingerprint == o.key.fingerprint {
+			return "a present peer has no object"
+		}
+		return ""
+	}
+	wants := standing.Connect == WishYes || standing.Connect == WishNone && own.Spec.Join
+	if own.Spec.Join != wants {
+		return "spec.join does not say what is wanted"
+	}
+	joined := wants && trusts(s) && trusts(o) && o.book.standing(s.w.now).Accept.Phase == api.RequestAccepted
+	switch {
+	case s.joined() != joined:
+		return "joined is not what is wanted"
+	// A provider that does not trust us can neither renew its offer nor take it back;
+	// it stays until we are let in again or give up.
+	case joined != (s.kube.Advertisement != nil) && (trusts(o) || !wants):
+		return "the Advertisement is not where it belongs"
+	case s.book.LastJoined != joined:
+		return "the ledger does not know"
+	case o.own() != nil && trusts(o) && trusts(s) && o.serves() != joined:
+		return "the provider shows something else"
+	case joined && (o.kube.Request == nil || s.kube.Secret == nil || o.kube.Secret == nil || s.kube.Access == nil || o.kube.Access == nil):
+		return "something is missing"
+	case hasFinalizer(own) != (wants && trusts(s)):
+		return "the finalizer is not where it belongs"
+	case !(wants && trusts(s)) && own.Status.Outgoing.RemotePeeringRequestName != "":
+		return "a request is shown that nobody wants"
+	case !wants && trusts(s) && trusts(o) && o.kube.Request != nil:
+		return "a request is left at the provider"
+	case own.Status.Outgoing.Joined != (s.reason(ConditionOutgoingPeering) == ReasonJoined):
+		return "condition and status disagree"
+	case s.kube.Secret != nil && !(wants && trusts(s)) && !(s.kube.Request != nil && trusts(s)):
+		return "a Secret is left"
+	case s.desired.Request != nil && s.desired.RequestGone || s.desired.Advertisement != nil && s.desired.AdvertisementGone:
+		return "it wants two things at the peer"
+	}
+	return ""
+}
+
+// TestNothingIsSentToStrangers: whatever else is so, nothing is to be done at a
+// peer whose key is not trusted.
+func TestNothingIsSentToStrangers(t *testing.T) {
+	w := peered(t)
+	for _, s := range w.boxes() {
+		obs := s.observe()
+		obs.Standing.Pin = nil
+		if d := Plan(obs, w.now); !reflect.DeepEqual(d.Remote, remote.Desired{}) {
+			t.Errorf("%+v", d.Remote)
+		}
+	}
+}
