@@ -379,8 +379,8 @@ func TestConnectTellsAgainWhatIsUndone(t *testing.T) {
 	w.pace = quick
 	m.decided = func(string) { outgoing(m, idBarn, 4, "", "")() }
 	stdout, _, code := act(t, w, map[string]func(){
-		"to be accepted":     outgoing(m, idBarn, 1, "Unreachable", "barn does not answer"),
-		"     barn does not": outgoing(m, idBarn, 7, "", ""),
+		"WAIT (remote) the PeeringRequest is accepted": outgoing(m, idBarn, 1, "Unreachable", "barn does not answer"),
+		"     barn does not":                           outgoing(m, idBarn, 7, "", ""),
 	}, "peers", "connect", "barn")
 	if code != ExitOK || strings.Count(stdout, "INFO (remote) the cluster answers") != 1 || strings.Count(stdout, "INFO (remote) this cluster is let in") != 2 {
 		t.Errorf("exit code %d, output:\n%s", code, stdout)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -301,7 +300,7 @@ func forgetPeer(c *call) error {
 	if err != nil {
 		return c.interrupted(err)
 	}
-	if err := c.sure(fmt.Sprintf("Forget everything about %s%s?", clean(named(p.Label(), p.ID)), losing(p))); err != nil {
+	if err := c.sure(fmt.Sprintf("Forget everything about %s?%s", clean(named(p.Label(), p.ID)), losing(p))); err != nil {
 		return err
 	}
 	// By its ID: it is the one that was asked about.
@@ -314,15 +313,12 @@ func forgetPeer(c *call) error {
 
 // losing says what ends when a peer is forgotten.
 func losing(p control.Peer) string {
-	var parts []string
+	text := ""
 	if p.Outgoing.Wanted || p.Outgoing.Joined {
-		parts = append(parts, "this cluster uses its resources")
+		text += " This cluster stops using its resources."
 	}
 	if p.Incoming.Joined {
-		parts = append(parts, "it uses ours")
+		text += " It stops using ours."
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (that " + strings.Join(parts, " and ") + " ends)"
+	return text
 }

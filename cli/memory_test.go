@@ -236,7 +236,7 @@ func (m *memory) Forget(_ context.Context, id peer.ClusterID, _ string) error {
 
 func (m *memory) Invite(_ context.Context, opts control.InviteOptions) (control.Invite, error) {
 	made := control.Invite{ID: "0a1b2c3d4e5f6071", Token: "liqo1-0123456789abcdef", State: control.InviteOpen, Note: opts.Note, URL: opts.URL,
-		CreatedAt: now, CreatedBy: opts.By, ExpiresAt: now.Add(opts.TTL)}
+		CreatedAt: now, CreatedBy: "user alice (command line)", ExpiresAt: now.Add(opts.TTL)}
 	return made, m.decide("", func(*control.Peer) error { return nil }, "invite ttl=%s note=%s url=%s", opts.TTL, opts.Note, opts.URL)
 }
 
