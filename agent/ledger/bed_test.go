@@ -156,7 +156,8 @@ func (b *bed) config(p Policy) Config {
 		Policy: p,
 		Changed: func(id peer.ClusterID) {
 			if b.Ledger != nil {
-				b.Standing(id) // no lock is held, or this would hang
+				b.Standing(id)
+				b.Requests() // no lock is held, or this would hang
 			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
