@@ -354,9 +354,15 @@ func TestWithoutAgentTheDatabaseIsRead(t *testing.T) {
 	}
 	err = store.Apply(t.Context(), state.Change{
 		Peers: []peer.Peer{{ID: idBarn, Name: "barn", Namespace: "liqo", Fingerprint: fp, Phase: peer.PhasePresent, Source: peer.LAN,
-			URL: "https://192.0.2.7:6447", Version: "1", FirstSeen: now.Add(-time.Hour), LastSeen: now.Add(-time.Minute)}},
+			URL: "https://192.0.2.7:6447", Version: "1", FirstSeen: now.Add(-time.Hour), LastSeen: now.Add(-time.Minute)},
+			{ID: idShed, Name: "shed", Fingerprint: fp, Phase: peer.PhaseLost, Source: peer.LAN, FirstSeen: now.Add(-time.Hour), LastSeen: now.Add(-time.Minute)}},
 		Events: []peer.Event{{At: now.Add(-time.Hour), ID: idBarn, Kind: peer.EventAppeared, Detail: "on eth0"}},
 	})
+	err = errors.Join(err, store.SetRuling(t.Context(), idBarn, state.Ruling{
+		Pin:         state.Pin{Pin: peer.Pin{ID: idBarn, Fingerprint: fp, Method: peer.TrustInvite, By: "user alice (command line)", At: now.Add(-time.Hour)}, Basis: fp},
+		Preferences: state.Preferences{AutoConnect: state.Yes, AutoAccept: state.No, Note: "roof"},
+	}), store.SetRuling(t.Context(), idShed, state.Ruling{Distrust: state.Distrust{Fingerprint: fp, By: "kubectl", At: now.Add(-time.Hour)},
+		Preferences: state.Preferences{Blocked: state.Yes}}))
 	if err := errors.Join(err, store.SetAlias(t.Context(), idBarn, "b"), store.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -366,6 +372,7 @@ func TestWithoutAgentTheDatabaseIsRead(t *testing.T) {
 	}{
 		"offline-list":    {"peers list", 0},
 		"offline-show":    {"peers show b", 0},
+		"offline-shut":    {"peers show shed", 0},
 		"offline-unknown": {"peers show cellar", ExitNotFound},
 		"offline-history": {"peers history barn", 0},
 		"offline-alias":   {"peers alias barn c", ExitNotRunning},

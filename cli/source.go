@@ -166,15 +166,36 @@ func (s *source) peers(ctx context.Context) ([]control.Peer, error) {
 	if err != nil {
 		return nil, err
 	}
+	rulings, err := s.store.Rulings(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]control.Peer, 0, len(stored))
 	for _, p := range stored {
 		q := control.NewPeer(p)
+		decided(&q, rulings[p.ID])
 		q.Remembered = true
 		q.Phase, q.Reason = string(peer.PhaseLost), "not looked for: the agent is not running"
 		out = append(out, q)
 	}
 	control.SortPeers(out)
 	return out, nil
+}
+
+// decided adds what was decided about a peer.
+func decided(p *control.Peer, r state.Ruling) {
+	var pin *peer.Pin
+	if !r.Pin.Fingerprint.IsZero() {
+		pin = &r.Pin.Pin
+	}
+	p.Trust = control.NewTrust(pin, r.Distrust.By != "")
+	if p.Trust.Mode == control.Untrusted {
+		p.Trust.By, p.Trust.At = r.Distrust.By, r.Distrust.At
+	}
+	p.Preferences = control.Preferences{
+		AutoConnect: control.Choice(r.Preferences.AutoConnect.String()), AutoAccept: control.Choice(r.Preferences.AutoAccept.String()),
+		Blocked: r.Preferences.Blocked == state.Yes, Note: r.Preferences.Note, URL: r.Preferences.URL,
+	}
 }
 
 func (s *source) peer(ctx context.Context, ref string) (control.Peer, error) {
