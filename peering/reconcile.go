@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
@@ -83,16 +85,21 @@ func (s *session) note(id peer.ClusterID, d Decision) {
 	}
 }
 
-// tidings are what a peer waits for: when they change, it is told to ask for our
-// state.
+// tidings are what a peer waits for, or has to put right: when they change, it is
+// told to ask for our state.
 type tidings struct {
-	request  api.PeeringRequestStatus
-	requests bool
-	offer    api.AdvertisementStatus
-	offers   bool
-	consumes bool
-	welcome  bool
-	ended    string
+	request, offer    objectNews
+	phase             api.RequestPhase
+	reason, message   string
+	offerStatus       api.AdvertisementStatus
+	consumes, welcome bool
+	ended             string
+}
+
+// objectNews tells states of an object's spec apart.
+type objectNews struct {
+	uid        types.UID
+	generation int64
 }
 
 // settle ends a look at a cluster: the peer is told when there is something new
@@ -101,11 +108,12 @@ func (s *session) settle(id peer.ClusterID, d Decision) {
 	obs := s.observe(s, id) // the actions have changed it
 	state := obs.Answer()
 	news := tidings{consumes: state.Consumes, welcome: state.AdvertisementWelcome, ended: state.Ended}
-	if r := state.Request; r != nil {
-		news.requests, news.request = true, api.PeeringRequestStatus{Phase: r.Phase, Reason: r.Reason, Message: r.Message}
+	if r := obs.Request; r != nil {
+		news.request = objectNews{r.UID, r.Generation}
+		news.phase, news.reason, news.message = r.Status.Phase, r.Status.Reason, r.Status.Message
 	}
-	if a := state.Advertisement; a != nil {
-		news.offers, news.offer = true, a.Status
+	if a := obs.Advertisement; a != nil {
+		news.offer, news.offerStatus = objectNews{a.UID, a.Generation}, a.Status.AdvertisementStatus
 	}
 	var changed bool
 	s.memory.with(id, func(m *memo) {

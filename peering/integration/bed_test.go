@@ -142,8 +142,14 @@ func run(t *testing.T, path string, reg *registry) *running {
 // start is run with a ledger, which outlives the Controller.
 func start(t *testing.T, path string, reg *registry, ledger *ledger) *running {
 	t.Helper()
+	return startWith(t, path, reg, ledger, func(*peering.Config) {})
+}
+
+// startWith is start with other settings.
+func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change func(*peering.Config)) *running {
+	t.Helper()
 	r := &running{reg: reg, ledger: ledger, kubeconfig: path, log: &logBuffer{}, otherIDs: make(chan peer.ClusterID, 10)}
-	r.Controller = peering.New(peering.Config{
+	config := peering.Config{
 		Kubeconfig: func() string { return path },
 		Registry:   reg,
 		Identity: func() peer.Identity {
@@ -158,7 +164,9 @@ func start(t *testing.T, path string, reg *registry, ledger *ledger) *running {
 		},
 		LostAfter: func() time.Duration { return 15 * time.Minute },
 		Logger:    slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	change(&config)
+	r.Controller = peering.New(config)
 	ledger.tells(r.Enqueue)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

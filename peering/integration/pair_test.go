@@ -1,0 +1,594 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/trust"
+)
+
+// site is one cluster: a real API server, a real endpoint, a real Controller, and
+// a ledger in memory that stands for its people. Another site finds it by way of
+// the registry, which tests write to.
+type site struct {
+	t      *testing.T
+	name   string
+	id     peer.ClusterID
+	kube   *bed.Kube
+	path   string // of the kubeconfig
+	key    *trust.Key
+	issuer *trust.Issuer
+	reg    *registry
+	ledger *ledger
+	server *endpoint.Server
+	client *endpoint.Client
+	looks  atomic.Int64 // how often it was asked for its state
+
+	*running                         // for the test
+	live     atomic.Pointer[running] // the same, for the endpoint
+}
+
+// callers is the endpoint's side of a site.
+type callers struct{ site *site }
+
+func (c callers) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
+	return c.site.ledger.admit(id, shown)
+}
+
+func (c callers) Ask(ctx context.Context, caller endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+	if caller.Standing != endpoint.Known {
+		return endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson, Message: "A person has to accept this cluster."}
+	}
+	c.site.ledger.change(caller.ID, func(s *peering.Standing) {
+		s.Asked = true
+		if a.Fresh {
+			s.Ended = ""
+		}
+	})
+	if err := c.site.live.Load().EnsureAccess(ctx, caller.ID); err != nil {
+		return endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonNoAPIServer, Message: err.Error()}
+	}
+	return endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "The key is trusted."}
+}
+
+func (c callers) State(_ context.Context, caller endpoint.Caller, _ endpoint.Greeting) endpoint.State {
+	c.site.looks.Add(1)
+	return c.site.live.Load().State(caller.ID)
+}
+
+func (c callers) Withdraw(_ context.Context, caller endpoint.Caller, w endpoint.Withdrawal) error {
+	c.site.live.Load().Withdrawn(caller.ID, w)
+	return nil
+}
+
+func (c callers) Notice(caller endpoint.Caller) { c.site.live.Load().Noticed(caller.ID) }
+
+// pair starts two sites that found each other.
+func pair(t *testing.T) (a, b *site) {
+	t.Helper()
+	test := bed.New(t)
+	hosts := []*bed.Host{test.AddHost("consumer", "10.77.0.1/24"), test.AddHost("provider", "10.77.0.2/24")}
+	kubes := test.StartKubes(t.Context(), hosts...)
+	a = newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0])
+	b = newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1])
+	a.find(b)
+	b.find(a)
+	a.begin()
+	b.begin()
+	return a, b
+}
+
+func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube) *site {
+	t.Helper()
+	key, err := trust.LoadOrCreateKey(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, name: name, id: id, kube: k, path: direct(t, k), key: key, reg: newRegistry(), ledger: newLedger()}
+	s.issuer = trust.NewIssuer(key, func() peer.ClusterID { return id })
+	s.client = endpoint.NewClient(endpoint.ClientConfig{Issuer: s.issuer, Keep: 8})
+	t.Cleanup(s.client.Close)
+	logger := slog.New(slog.DiscardHandler)
+	s.server = endpoint.NewServer(endpoint.ServerConfig{
+		Listen: "127.0.0.1:0", Issuer: s.issuer, Identity: s.identity, Peers: callers{s}, Logger: logger,
+		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
+			Upstream:      func() (endpoint.Upstream, bool) { return s.live.Load().Upstream() },
+			DeletedByPeer: func(id peer.ClusterID, resource string) { s.live.Load().DeletedByPeer(id, resource) },
+			Logger:        logger,
+		}),
+	})
+	if err := s.server.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *site) identity() peer.Identity {
+	return peer.Identity{ClusterID: s.id, ClusterName: s.name, GuestNamespace: "liqo"}
+}
+
+// find has a site know another one as its neighbour.
+func (s *site) find(other *site) {
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), other.server.Port())
+	s.reg.put(peer.Peer{
+		ID: other.id, Name: other.name, Namespace: "liqo", Source: peer.LAN, Phase: peer.PhasePresent, Fingerprint: other.key.Fingerprint(),
+		Addrs: []netip.AddrPort{addr}, URL: "https://" + addr.String(), TTL: 2 * time.Minute,
+	})
+}
+
+// begin starts the Controller, and the endpoint with the first one.
+func (s *site) begin() {
+	s.t.Helper()
+	first := s.running == nil
+	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
+		c.Peers, c.Identity = s.client, s.identity
+		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
+	})
+	s.live.Store(s.running)
+	if !first {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.server.Run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("endpoint of %s: %v", s.name, err)
+		}
+	})
+}
+
+// trusts is what a person says about the other side's key.
+func (s *site) trusts(other *site, f func(*peering.Standing)) {
+	s.ledger.change(other.id, func(st *peering.Standing) {
+		st.Pin = pinOf(other.id, other.key.Fingerprint(), "test")
+		if f != nil {
+			f(st)
+		}
+	})
+}
+
+// object reads an object of the site's API server.
+func object[T any](s *site, path string) (*T, error) {
+	text, err := s.kube.Request(s.t.Context(), "GET", path, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	return out, json.Unmarshal(text, out)
+}
+
+func (s *site) foreign(other *site) (*api.ForeignCluster, error) {
+	return object[api.ForeignCluster](s, fcPath+"/"+string(other.id))
+}
+
+func (s *site) request(other *site) (*api.PeeringRequest, error) {
+	return object[api.PeeringRequest](s, prPath+"/"+string(other.id))
+}
+
+func (s *site) offer(other *site) (*api.Advertisement, error) {
+	return object[api.Advertisement](s, advPath+"/"+string(other.id))
+}
+
+func (s *site) secretPath(other *site) string {
+	return "/api/v1/namespaces/liqo/secrets/" + peering.SecretName(other.id)
+}
+
+func (s *site) do(method, path, contentType, body string) {
+	s.t.Helper()
+	request(s.t, s.kube, method, path, contentType, body)
+}
+
+// join sets spec.join as a person does with kubectl.
+func (s *site) join(other *site, join bool) {
+	s.t.Helper()
+	s.do("PATCH", fcPath+"/"+string(other.id), merge, fmt.Sprintf(`{"spec":{"join":%v}}`, join))
+}
+
+// joined reports what is missing until a consumes b's resources on both sides.
+func joined(a, b *site) error {
+	fc, err := a.foreign(b)
+	if err != nil {
+		return err
+	}
+	out := fc.Status.Outgoing
+	c := fc.Condition(api.ConditionOutgoingPeering)
+	switch {
+	case !out.Joined || c == nil || c.Status != api.ConditionTrue:
+		return fmt.Errorf("%s is not joined: %+v, %+v", a.name, out, c)
+	case out.CADataRef == nil || out.Advertisement == nil || out.RemotePeeringRequestName != string(a.id):
+		return fmt.Errorf("%s shows %+v", a.name, out)
+	}
+	adv, err := a.offer(b)
+	if err != nil {
+		return err
+	}
+	if adv.Status.AdvertisementStatus != api.AdvertisementAccepted || adv.Spec.ResourceQuota.Hard["cpu"] != "4" || string(adv.UID) != out.Advertisement.UID {
+		return fmt.Errorf("%s has %+v", a.name, adv)
+	}
+	req, err := b.request(a)
+	if err != nil {
+		return err
+	}
+	if req.Status.Phase != api.RequestAccepted {
+		return fmt.Errorf("%s has %+v", b.name, req)
+	}
+	back, err := b.foreign(a)
+	if err != nil {
+		return err
+	}
+	in := back.Status.Incoming
+	if c := back.Condition(api.ConditionIncomingPeering); !in.Joined || in.CADataRef == nil || in.PeeringRequest == nil || in.PeeringRequest.UID != string(req.UID) ||
+		c == nil || c.Status != api.ConditionTrue {
+		return fmt.Errorf("%s shows %+v, %+v", b.name, in, c)
+	}
+	for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
+		secret, err := object[struct {
+			Data map[string][]byte `json:"data"`
+		}](s.at, s.at.secretPath(s.of))
+		if err != nil {
+			return err
+		}
+		if string(secret.Data["fingerprint"]) != s.of.key.Fingerprint().String() || len(secret.Data["ca.crt"]) == 0 || string(secret.Data["clusterID"]) != string(s.of.id) {
+			return fmt.Errorf("%s keeps %q", s.at.name, secret.Data)
+		}
+	}
+	return nil
+}
+
+// missing reports an object that is still there.
+func (s *site) missing(paths ...string) error {
+	for _, path := range paths {
+		_, err := s.kube.Request(s.t.Context(), "GET", path, "", nil)
+		switch {
+		case err == nil:
+			return fmt.Errorf("%s is still there at %s", path, s.name)
+		case !strings.Contains(err.Error(), "404"):
+			return err
+		}
+	}
+	return nil
+}
+
+// parted reports what is left of a's consuming b's resources.
+func parted(a, b *site) error {
+	role := "/liqo:peer:"
+	if err := errors.Join(
+		a.missing(advPath+"/"+string(b.id), a.secretPath(b), rolePath+role+string(b.id), bindingPath+role+string(b.id)),
+		b.missing(prPath+"/"+string(a.id), b.secretPath(a)),
+	); err != nil {
+		return err
+	}
+	fc, err := a.foreign(b)
+	if err != nil {
+		return err
+	}
+	if out := fc.Status.Outgoing; fc.Spec.Join || out.Joined || out.Advertisement != nil || out.CADataRef != nil || len(fc.Finalizers) > 0 {
+		return fmt.Errorf("%s shows %v, %+v, %v", a.name, fc.Spec.Join, out, fc.Finalizers)
+	}
+	back, err := b.foreign(a)
+	if err != nil {
+		return err
+	}
+	if in := back.Status.Incoming; in.Joined || in.PeeringRequest != nil || in.CADataRef != nil {
+		return fmt.Errorf("%s shows %+v", b.name, in)
+	}
+	return nil
+}
+
+// looked waits until both sides have looked at each other again.
+func looked(t *testing.T, a, b *site) {
+	t.Helper()
+	la, lb := a.looks.Load(), b.looks.Load()
+	a.Noticed(b.id)
+	b.Noticed(a.id)
+	within(t, "both to look", func() error {
+		if a.looks.Load() == la || b.looks.Load() == lb {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// versions are those of all objects of a peering.
+func versions(t *testing.T, a, b *site) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for _, s := range []struct {
+		at    *site
+		paths []string
+	}{
+		{a, []string{fcPath + "/" + string(b.id), advPath + "/" + string(b.id), a.secretPath(b)}},
+		{b, []string{fcPath + "/" + string(a.id), prPath + "/" + string(a.id), b.secretPath(a)}},
+	} {
+		for _, path := range s.paths {
+			o, err := object[api.ForeignCluster](s.at, path) // for its metadata
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[s.at.name+path] = string(o.UID) + " " + o.ResourceVersion
+		}
+	}
+	return out
+}
+
+// TestPair follows two clusters from strangers to a peering and back, with people
+// who interfere at every object of it.
+func TestPair(t *testing.T) {
+	a, b := pair(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("story of the consumer: %q\nstory of the provider: %q", a.ledger.story(), b.ledger.story())
+		}
+	})
+	for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
+		within(t, "first sight", func() error {
+			fc, err := s.at.foreign(s.of)
+			if err != nil {
+				return err
+			}
+			return condition(api.ConditionReachable, api.ConditionTrue)(fc)
+		})
+	}
+	is := func(reason string) func() error {
+		return func() error {
+			fc, err := a.foreign(b)
+			if err != nil {
+				return err
+			}
+			if c := fc.Condition(api.ConditionOutgoingPeering); c == nil || c.Status != api.ConditionFalse || c.Reason != reason {
+				return fmt.Errorf("%+v, want %s", c, reason)
+			}
+			return nil
+		}
+	}
+
+	t.Run("step by step", func(t *testing.T) {
+		a.join(b, true)
+		within(t, "trust", is(peering.ReasonAwaitingTrust))
+		a.do("PATCH", fcPath+"/"+string(b.id), merge, `{"spec":{"trustMode":"Trusted"}}`)
+		within(t, "acceptance", is(peering.ReasonAwaitingAcceptance))
+		if a.ledger.Standing(b.id).Pin == nil {
+			t.Error("spec.trustMode did not reach the ledger")
+		}
+		b.trusts(a, nil)
+		within(t, "the request", func() error {
+			req, err := b.request(a)
+			if err == nil && req.Status.Phase != api.RequestPending {
+				err = fmt.Errorf("%+v", req.Status)
+			}
+			return err
+		})
+		begun := time.Now()
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = accepted })
+		within(t, "joined", func() error { return joined(a, b) })
+		t.Logf("accepted to joined: %v", time.Since(begun))
+		if a.ledger.heard(b.id, "joined true") != 1 || b.ledger.heard(a.id, "served true") != 1 {
+			t.Errorf("the ledgers heard %q and %q", a.ledger.story(), b.ledger.story())
+		}
+	})
+
+	t.Run("nothing is written without a change", func(t *testing.T) {
+		// The conditions settle a moment after both sides are joined.
+		var before map[string]string
+		within(t, "calm", func() error {
+			before = versions(t, a, b)
+			looked(t, a, b)
+			if after := versions(t, a, b); fmt.Sprint(after) != fmt.Sprint(before) {
+				return errors.New("still writing")
+			}
+			return nil
+		})
+		wa, wb := a.Status(), b.Status()
+		for range 5 {
+			a.Enqueue(b.id)
+			b.Enqueue(a.id)
+			looked(t, a, b)
+		}
+		if na, nb := a.Status(), b.Status(); na.Writes != wa.Writes || nb.Writes != wb.Writes || na.PeerWrites != wa.PeerWrites || nb.PeerWrites != wb.PeerWrites {
+			t.Errorf("writes went from %+v and %+v to %+v and %+v", wa, wb, na, nb)
+		}
+		if after := versions(t, a, b); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("objects went from\n%v to\n%v", before, after)
+		}
+	})
+
+	t.Run("repaired", func(t *testing.T) {
+		for _, tc := range []struct {
+			name                      string
+			at                        *site
+			method, path, mime, patch string
+			check                     func() error // that the damage is undone, besides being joined
+		}{
+			{"deleted offer", a, "DELETE", advPath + "/" + string(b.id), "", "", nil},
+			{"edited offer", a, "PATCH", advPath + "/" + string(b.id), merge, `{"spec":{"resourceQuota":{"hard":{"cpu":"400"}}}}`, nil},
+			{"edited decision about the offer", a, "PATCH", advPath + "/" + string(b.id) + "/status", merge, `{"status":{"advertisementStatus":"Refused"}}`, nil},
+			{"edited request", b, "PATCH", prPath + "/" + string(a.id), merge, `{"spec":{"clusterIdentity":{"clusterName":"eve"}}}`, func() error {
+				req, err := b.request(a)
+				if err == nil && req.Spec.ClusterIdentity.ClusterName != a.name {
+					err = fmt.Errorf("%+v", req.Spec)
+				}
+				return err
+			}},
+			{"edited decision about the request", b, "PATCH", prPath + "/" + string(a.id) + "/status", merge, `{"status":{"phase":"Refused","reason":"x"}}`, nil},
+			{"deleted Secret of the consumer", a, "DELETE", a.secretPath(b), "", "", nil},
+			{"edited Secret of the consumer", a, "PATCH", a.secretPath(b), merge, `{"data":{"fingerprint":"eA=="}}`, nil},
+			{"deleted Secret of the provider", b, "DELETE", b.secretPath(a), "", "", nil},
+			{"Secret of the consumer that cannot be changed", a, "PATCH", a.secretPath(b), merge, `{"immutable":true,"metadata":{"labels":null},"data":{"ca.crt":null}}`, nil},
+			{"edited status of the consumer", a, "PATCH", fcPath + "/" + string(b.id) + "/status", merge, `{"status":{"outgoing":{"joined":false,"caDataRef":null,"advertisement":null}}}`, nil},
+			{"edited status of the provider", b, "PATCH", fcPath + "/" + string(a.id) + "/status", merge, `{"status":{"incoming":{"joined":false,"peeringRequest":null}}}`, nil},
+			{"deleted roles of the consumer", a, "DELETE", rolePath + "/liqo:peer:" + string(b.id), "", "", func() error {
+				_, err := a.kube.Request(t.Context(), "GET", rolePath+"/liqo:peer:"+string(b.id), "", nil)
+				return err
+			}},
+			{"deleted binding of the provider", b, "DELETE", bindingPath + "/liqo:peer:" + string(a.id), "", "", func() error {
+				_, err := b.kube.Request(t.Context(), "GET", bindingPath+"/liqo:peer:"+string(a.id), "", nil)
+				return err
+			}},
+			{"deleted ForeignCluster of the provider", b, "DELETE", fcPath + "/" + string(a.id), "", "", nil},
+		} {
+			tc.at.do(tc.method, tc.path, tc.mime, tc.patch)
+			within(t, tc.name, func() error {
+				if tc.check != nil {
+					if err := tc.check(); err != nil {
+						return err
+					}
+				}
+				return joined(a, b)
+			})
+		}
+	})
+
+	t.Run("restarts", func(t *testing.T) {
+		identity := func() string {
+			req, err1 := b.request(a)
+			adv, err2 := a.offer(b)
+			if err1 != nil || err2 != nil {
+				t.Fatal(err1, err2)
+			}
+			return string(req.UID) + string(adv.UID) + adv.Spec.Timestamp.String()
+		}
+		before := identity()
+		for _, s := range []*site{a, b} {
+			if err := s.kube.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			within(t, "the loss", func() error {
+				if s.Status().Connected {
+					return errors.New("connected")
+				}
+				return nil
+			})
+			if s.Controller.State(a.id).Kubernetes || s.Controller.State(a.id).Identity != s.identity() {
+				t.Errorf("without an API server %s says %+v", s.name, s.Controller.State(a.id))
+			}
+			looked(t, a, b)
+			if err := s.kube.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			within(t, "connection", func() error {
+				if st := s.Status(); !st.Connected {
+					return errors.New(st.LastError)
+				}
+				return nil
+			})
+			looked(t, a, b)
+			within(t, "joined", func() error { return joined(a, b) })
+		}
+		for _, s := range []*site{a, b} {
+			s.stop()
+			s.begin()
+			within(t, "connection", func() error {
+				if st := s.Status(); !st.Connected {
+					return errors.New(st.LastError)
+				}
+				return nil
+			})
+			looked(t, a, b)
+			within(t, "joined", func() error { return joined(a, b) })
+			if n := s.Status().Writes; n > 0 {
+				t.Errorf("%s wrote %d times after its start:\n%s", s.name, n, s.log.String())
+			}
+		}
+		if after := identity(); after != before {
+			t.Errorf("objects went from %s to %s", before, after)
+		}
+	})
+
+	t.Run("disjoin", func(t *testing.T) {
+		a.join(b, false)
+		within(t, "parted", func() error { return parted(a, b) })
+		if s := b.ledger.Standing(a.id); s.LastServed || s.Ended != "" || s.Accept != accepted {
+			t.Errorf("the provider remembers %+v", s)
+		}
+	})
+
+	t.Run("again", func(t *testing.T) {
+		for range 3 {
+			a.join(b, true)
+			within(t, "joined", func() error { return joined(a, b) })
+			a.join(b, false)
+			within(t, "parted", func() error { return parted(a, b) })
+		}
+	})
+
+	t.Run("ended by the provider", func(t *testing.T) {
+		a.join(b, true)
+		within(t, "joined", func() error { return joined(a, b) })
+		b.do("DELETE", prPath+"/"+string(a.id), "", "")
+		within(t, "parted", func() error { return parted(a, b) })
+		within(t, "the reason", is(peering.ReasonEndedByProvider))
+		if b.ledger.heard(a.id, "ended here") != 1 || a.ledger.heard(b.id, "ended by provider") != 1 {
+			t.Errorf("the ledgers heard %q and %q", a.ledger.story(), b.ledger.story())
+		}
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = accepted })
+	})
+
+	t.Run("deleted ForeignCluster", func(t *testing.T) {
+		a.join(b, true)
+		within(t, "joined", func() error { return joined(a, b) })
+		before, err := a.foreign(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.do("DELETE", fcPath+"/"+string(b.id), "", "")
+		within(t, "another one", func() error {
+			fc, err := a.foreign(b)
+			if err == nil && fc.UID == before.UID {
+				err = fmt.Errorf("%+v", fc.ObjectMeta)
+			}
+			if err != nil {
+				return err
+			}
+			return parted(a, b)
+		})
+		if a.ledger.heard(b.id, "hung up") != 1 {
+			t.Errorf("the ledger heard %q", a.ledger.story())
+		}
+	})
+
+	t.Run("both directions", func(t *testing.T) {
+		a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
+		a.join(b, true)
+		b.join(a, true)
+		within(t, "joined", func() error { return errors.Join(joined(a, b), joined(b, a)) })
+		b.join(a, false)
+		within(t, "one direction", func() error {
+			if err := b.missing(advPath + "/" + string(a.id)); err != nil {
+				return err
+			}
+			if err := a.missing(prPath + "/" + string(b.id)); err != nil {
+				return err
+			}
+			return joined(a, b)
+		})
+	})
+
+	t.Run("blocked", func(t *testing.T) {
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true })
+		within(t, "the end at the provider", func() error {
+			return b.missing(prPath+"/"+string(a.id), b.secretPath(a), rolePath+"/liqo:peer:"+string(a.id))
+		})
+		within(t, "the end at the consumer", func() error {
+			fc, err := a.foreign(b)
+			if err == nil && fc.Status.Outgoing.Joined {
+				err = fmt.Errorf("%+v", fc.Status)
+			}
+			return err
+		})
+	})
+}
