@@ -222,39 +222,46 @@ func reserved(key string) bool {
 	})
 }
 
-// decideStanding decides about a request that is in order.
+// decideStanding decides about a request that is in order. People on both sides
+// read what it says, so it says "the provider" and not "this cluster".
 func decideStanding(id string, s Standing) Verdict {
 	switch {
 	case s.Blocked:
-		return forbidden(CauseBlocked, "cluster %s is blocked here; `liqo-agent peers unblock %s` on this cluster lets it ask again", id, id)
+		return forbidden(CauseBlocked, "the provider has blocked cluster %s; `liqo-agent peers unblock %s` there lets it ask again", id, id)
 	case !s.Pinned:
-		return forbidden(CauseNotTrusted, "no key is trusted here to be that of cluster %s; `liqo-agent peers accept %s` on this cluster trusts it and lets it in, "+
+		return forbidden(CauseNotTrusted, "the provider trusts no key to be that of cluster %s; `liqo-agent peers accept %s` there trusts its key and lets it in, "+
 			"once it has asked and the verification codes that both sides show are the same", id, id)
 	case s.Never:
-		return forbidden(CauseNever, "cluster %s is not let in here%s; the configuration of this cluster says so, with trust.accept = \"none\" or accept = \"never\" in a [[peer]] entry", id, because(s.Message))
+		return forbidden(CauseNever, "the provider does not let cluster %s in: %s", id,
+			orElse(s.Message, `its configuration has trust.accept = "none", or accept = "never" in the [[peer]] entry of that cluster`))
 	}
 	v := Verdict{Allowed: true}
 	switch s.Accept {
 	case api.RequestAccepted:
 	case api.RequestRefused:
-		v.Warnings = []string{fmt.Sprintf("the request is stored as refused%s; on the provider, `liqo-agent peers accept %s` lets it in after all", because(s.Message), id)}
+		v.Warnings = []string{"the request is stored as refused: " + orElse(s.Message, "`liqo-agent peers accept "+id+"` on the provider lets it in after all")}
 	default:
-		v.Warnings = []string{fmt.Sprintf("the request waits until a person on the provider decides: `liqo-agent peers accept %s`, or `reject`", id)}
+		v.Warnings = []string{"the request waits for a person: " + orElse(s.Message, "`liqo-agent peers accept "+id+"` on the provider lets it in")}
 	}
 	return v
 }
 
-// because returns a sentence as the reason for what was said before it.
-func because(sentence string) string {
-	if sentence = strings.TrimRight(sentence, ". "); sentence != "" {
-		return ": " + clip(sentence)
+// maxMessage is how much of a Standing's message is passed on, in bytes: few
+// enough for a warning, with what is put before it.
+const maxMessage = 200
+
+// orElse returns the message of a Standing, or another if that has none.
+func orElse(message, otherwise string) string {
+	if message == "" {
+		return otherwise
 	}
-	return ""
+	return clipTo(message, maxMessage)
 }
 
 // clip shortens what others wrote before it is quoted.
-func clip(s string) string {
-	const most = 100
+func clip(s string) string { return clipTo(s, 100) }
+
+func clipTo(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -80,13 +80,15 @@ func TestDecide(t *testing.T) {
 	}{
 		// What is decided about the cluster.
 		{"peer, let in", byPeer("CREATE", asked(), nil), in, "", ""},
-		{"peer, held", byPeer("CREATE", asked(), nil), held, "", "waits until a person on the provider decides: `liqo-agent peers accept " + barn + "`, or `reject`"},
-		{"peer, nothing said", byPeer("CREATE", asked(), nil), Standing{Pinned: true}, "", "waits until a person"},
-		{"peer, rejected by a person", byPeer("CREATE", asked(), nil), rejected, "", "stored as refused: Anna rejected it; on the provider, `liqo-agent peers accept " + barn},
-		{"peer, never", byPeer("CREATE", asked(), nil), never, CauseNever, `is not let in here; the configuration of this cluster says so`},
-		{"peer, never, told why", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Never: true, Message: "Nobody is let in."}, CauseNever, `not let in here: Nobody is let in; the`},
+		{"peer, held", byPeer("CREATE", asked(), nil), held, "", "the request waits for a person: `liqo-agent peers accept " + barn + "` on the provider lets it in"},
+		{"peer, nothing said", byPeer("CREATE", asked(), nil), Standing{Pinned: true}, "", "waits for a person"},
+		{"peer, rejected by a person", byPeer("CREATE", asked(), nil), rejected, "", "the request is stored as refused: Anna rejected it."},
+		{"peer, rejected without a word", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Accept: api.RequestRefused}, "", "refused: `liqo-agent peers accept " + barn + "` on the provider lets it in"},
+		{"peer, held, told why", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Message: "Ask Anna."}, "", "the request waits for a person: Ask Anna."},
+		{"peer, never", byPeer("CREATE", asked(), nil), never, CauseNever, `does not let cluster ` + barn + ` in: its configuration has trust.accept = "none"`},
+		{"peer, never, told why", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Never: true, Message: "Nobody is let in."}, CauseNever, `in: Nobody is let in.`},
 		{"peer, blocked", byPeer("CREATE", asked(), nil), blocked, CauseBlocked, "`liqo-agent peers unblock " + barn + "`"},
-		{"peer, blocked and unknown", byPeer("CREATE", asked(), nil), Standing{Blocked: true}, CauseBlocked, "blocked here"},
+		{"peer, blocked and unknown", byPeer("CREATE", asked(), nil), Standing{Blocked: true}, CauseBlocked, "has blocked cluster"},
 		{"peer, unknown key", byPeer("CREATE", asked(), nil), unknown, CauseNotTrusted, "`liqo-agent peers accept " + barn + "`"},
 		{"peer moves", byPeer("UPDATE", asked(moved), asked()), in, "", ""},
 		{"peer moves, held", byPeer("UPDATE", asked(moved), asked()), held, "", "waits"},
@@ -96,7 +98,7 @@ func TestDecide(t *testing.T) {
 		{"peer changes nothing, never", byPeer("UPDATE", asked(), asked()), never, CauseNever, ""},
 		{"admin, let in", byAdmin("CREATE", asked(), nil), in, "", ""},
 		{"admin, held", byAdmin("CREATE", asked(), nil), held, "", "waits"},
-		{"admin, unknown key", byAdmin("CREATE", asked(), nil), unknown, CauseNotTrusted, "no key is trusted"},
+		{"admin, unknown key", byAdmin("CREATE", asked(), nil), unknown, CauseNotTrusted, "trusts no key"},
 		{"admin, blocked", byAdmin("CREATE", asked(), nil), blocked, CauseBlocked, ""},
 		{"admin, never", byAdmin("CREATE", asked(), nil), never, CauseNever, ""},
 		{"admin changes it, unknown key", byAdmin("UPDATE", asked(moved), asked()), unknown, CauseNotTrusted, ""},
@@ -231,10 +233,12 @@ const maxWarning = 256
 func TestWarningsAreShort(t *testing.T) {
 	id := strings.Repeat("a", peer.MaxClusterIDLength)
 	for _, accept := range []api.RequestPhase{api.RequestPending, api.RequestRefused} {
-		v := decideStanding(id, Standing{Pinned: true, Accept: accept, Message: strings.Repeat("é", 1000)})
-		w := v.Warnings[0]
-		if utf8.RuneCountInString(w) > maxWarning || !utf8.ValidString(w) || !strings.Contains(w, fmt.Sprintf("`liqo-agent peers accept %s`", id)) {
-			t.Errorf("%d: %q", utf8.RuneCountInString(w), w)
+		for _, message := range []string{"", strings.Repeat("é", 1000), strings.Repeat("x", 1000)} {
+			v := decideStanding(id, Standing{Pinned: true, Accept: accept, Message: message})
+			w := v.Warnings[0]
+			if utf8.RuneCountInString(w) > maxWarning || !utf8.ValidString(w) || message == "" && !strings.Contains(w, fmt.Sprintf("`liqo-agent peers accept %s`", id)) {
+				t.Errorf("%d: %q", utf8.RuneCountInString(w), w)
+			}
 		}
 	}
 }

@@ -36,17 +36,25 @@ const (
 	maxDecoding = 4
 )
 
-// How long things may take. All of it happens within one machine, and the API
-// server gives up after timeoutSeconds. Its idle connections end after 90
-// seconds: ours later, so that no request is sent into a connection that is
-// being closed.
-const (
-	headerTimeout   = 2 * time.Second // the handshake, and then the header
-	readTimeout     = 5 * time.Second
-	writeTimeout    = 10 * time.Second
-	idleTimeout     = 3 * time.Minute
-	shutdownTimeout = time.Second
-)
+// timeouts are how long things may take. All of it happens within one machine,
+// and the API server gives up after timeoutSeconds. Its own idle connections end
+// after 90 seconds: ours later, so that no request is sent into a connection that
+// is being closed.
+type timeouts struct {
+	header   time.Duration // the TLS handshake, and then the request's header
+	read     time.Duration // the whole request
+	write    time.Duration // the answer
+	idle     time.Duration // until the next request
+	shutdown time.Duration // requests under way when Run has to end
+}
+
+var defaultTimeouts = timeouts{
+	header:   timeoutSeconds * time.Second,
+	read:     timeoutSeconds * time.Second,
+	write:    2 * timeoutSeconds * time.Second,
+	idle:     3 * time.Minute,
+	shutdown: time.Second,
+}
 
 // Config says where a Server listens and whom it asks.
 type Config struct {
@@ -68,6 +76,7 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	listen   netip.AddrPort
+	times    timeouts
 	identity *identity
 	refused  limiter
 	decoding chan struct{}
@@ -94,7 +103,7 @@ func NewServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{cfg: cfg, listen: address, identity: identity, decoding: make(chan struct{}, maxDecoding)}, nil
+	return &Server{cfg: cfg, listen: address, times: defaultTimeouts, identity: identity, decoding: make(chan struct{}, maxDecoding)}, nil
 }
 
 // Listen binds the address, or a free port of it when the port is taken, so that
@@ -159,14 +168,13 @@ func (s *Server) Run(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+admitPath, s.admit)
 	server := &http.Server{
-		Handler:           mux,
+		Handler:           limited.yielding(mux),
 		Protocols:         protocols,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
+		ReadHeaderTimeout: s.times.header,
+		ReadTimeout:       s.times.read,
+		WriteTimeout:      s.times.write,
+		IdleTimeout:       s.times.idle,
 		MaxHeaderBytes:    maxHeader,
-		ConnState:         limited.observe,
 		ErrorLog:          log.New(&connectionLog{logger: s.cfg.Logger}, "", 0),
 	}
 	secured := tls.NewListener(limited, &tls.Config{
@@ -183,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("the admission webhook stopped accepting on %s: %w", raw.Addr(), err), server.Close())
 	case <-ctx.Done():
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.times.shutdown)
 	defer cancel()
 	err := server.Shutdown(grace)
 	<-served

@@ -209,10 +209,10 @@ func TestWebhook(t *testing.T) {
 		want     []string // in what kubectl says
 	}{
 		{"peer without a trusted key", admission.Standing{}, as(barn, serverSide()...), moved(), true,
-			[]string{"Error from server (Forbidden)", `admission webhook "peeringrequests.discovery.liqo.io" denied the request: no key is trusted here`, "liqo-agent peers accept " + string(barn)}},
-		{"blocked peer", blocked, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", "is blocked here", "liqo-agent peers unblock " + string(barn)}},
-		{"policy none", never, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", `is not let in here: trust.accept is "none"`}},
-		{"administrator, unknown key", admission.Standing{}, []string{"create", "-f", "-"}, moved(), true, []string{"(Forbidden)", "no key is trusted here"}},
+			[]string{"Error from server (Forbidden)", `admission webhook "peeringrequests.discovery.liqo.io" denied the request: the provider trusts no key`, "liqo-agent peers accept " + string(barn)}},
+		{"blocked peer", blocked, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", "has blocked cluster", "liqo-agent peers unblock " + string(barn)}},
+		{"policy none", never, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", `in: trust.accept is "none"`}},
+		{"administrator, unknown key", admission.Standing{}, []string{"create", "-f", "-"}, moved(), true, []string{"(Forbidden)", "the provider trusts no key"}},
 		{"administrator, other's ID", in, []string{"create", "-f", "-"}, request(barn, shed, ""), true, []string{"named after the cluster ID"}},
 		{"peer under another's name", in, as(shed, serverSide()...), moved(), true, []string{"(Forbidden)", "cluster " + string(shed) + " may write the PeeringRequest that has its ID as name"}},
 		{"peer with a finalizer", in, as(barn, serverSide()...), kind(moved(), `"metadata":{`, `"metadata":{"finalizers":["example.com/x"],`), true, []string{"(Forbidden)", "finalizers"}},
@@ -221,11 +221,11 @@ func TestWebhook(t *testing.T) {
 		{"nothing of that was stored", in, []string{"get", "pr"}, "", false, []string{"No resources found"}},
 
 		{"dry run", in, as(barn, serverSide("--dry-run=server")...), moved(), false, []string{"serverside-applied (server dry run)"}},
-		{"held peer", held, as(barn, serverSide()...), moved(), false, []string{"Warning: the request waits until a person on the provider decides", "serverside-applied"}},
+		{"held peer", held, as(barn, serverSide()...), moved(), false, []string{"Warning: the request waits for a person", "serverside-applied"}},
 		{"held peer again", held, as(barn, serverSide()...), request(barn, barn, url(step)), false, []string{"Warning:", "serverside-applied"}},
 		{"peer that is let in", in, as(barn, serverSide()...), moved(), false, []string{"serverside-applied"}},
-		{"it moves while blocked", blocked, as(barn, serverSide()...), moved(), true, []string{"is blocked here"}},
-		{"administrator changes it while blocked", blocked, []string{"patch", "pr", string(barn), "--type=merge", "-p", `{"spec":{"namespace":"x"}}`}, "", true, []string{"(Forbidden)", "is blocked here"}},
+		{"it moves while blocked", blocked, as(barn, serverSide()...), moved(), true, []string{"has blocked cluster"}},
+		{"administrator changes it while blocked", blocked, []string{"patch", "pr", string(barn), "--type=merge", "-p", `{"spec":{"namespace":"x"}}`}, "", true, []string{"(Forbidden)", "has blocked cluster"}},
 		{"administrator labels it while blocked", blocked, []string{"label", "pr", string(barn), "mine=x"}, "", false, []string{"labeled"}},
 		{"administrator finalizes it while blocked", blocked, []string{"patch", "pr", string(barn), "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/x"]}}`}, "", false, []string{"patched"}},
 		{"the status is not asked about", blocked, []string{"patch", "pr", string(barn), "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Refused","reason":"Blocked","message":"It is."}}`}, "", false, []string{"patched"}},
@@ -293,7 +293,7 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		w.decide(barn, blocked)
-		if out, err := w.kubectl(moved(), as(barn, serverSide()...)...); err == nil || !strings.Contains(out, "is blocked here") {
+		if out, err := w.kubectl(moved(), as(barn, serverSide()...)...); err == nil || !strings.Contains(out, "has blocked cluster") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
