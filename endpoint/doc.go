@@ -4,8 +4,18 @@
 // Server answers GET /ids with the cluster's identity, for anyone. It speaks
 // TLS 1.3 and HTTP/1.1, shows a certificate issued by the cluster key, and asks
 // for a client certificate without requiring one; one that is shown must verify.
+// Everything else needs one, and a Peers that says how far its holder may go:
+// a stranger may ask to be let in, a known peer may call and reach its own
+// objects at the API server through the Gateway. What the certificates prove is
+// found out once for a connection; what that is worth is asked for every request,
+// so that a decision takes effect at once.
+//
 // Everything a stranger can use up is bounded: connections in total and per
-// source address, processors busy with handshakes, time, header and body sizes.
+// source address, the bytes of a handshake, processors busy with handshakes,
+// time, header and body sizes, requests a second. A quarter of all places is kept
+// for the connections of known peers, which give way last. Known peers are
+// bounded too, each for itself. Whatever is refused is counted under a reason,
+// and answered with a Refusal that says what to do.
 //
 // Client.Identify connects to every address a peer may have, checks the key
 // behind the TLS connection before it sends anything, and returns what the
@@ -37,6 +47,20 @@
 // The server speaks HTTP/1.1 only. HTTP/2 would let one connection hold a
 // hundred requests and pay off only for the proxied API server.
 //
+// # The gateway
+//
+// A request to the API server is decided on by its method and its path as it was
+// sent, byte for byte: there is one spelling of each path, so there is nothing to
+// normalise. What is then sent is made from the table of routes alone: the path,
+// query and header are ours, and a body is decoded, checked and encoded anew, so
+// that a reader with other rules for names that occur twice, or for YAML, sees
+// what was checked. The API server's answer gives its status, Retry-After and its
+// JSON. An answer that is no statement about an object (a redirect, a page, a
+// refusal of the agent's own credentials) becomes a Refusal: "unreachable" must not
+// look like "gone".
+//
+// Later resources are further rows of the table in allowlist.go.
+//
 // # What this package must not do
 //
 // It trusts nobody: which fingerprint belongs to a peer is decided elsewhere,
@@ -45,6 +69,6 @@
 // # Goroutines
 //
 // Server.Run owns one goroutine that accepts and one per connection, all ended
-// when Run returns. Client has none of its own: Identify starts one per address
+// when Run returns; a connection's goroutine calls Peers and Gateway. Client has none of its own: Identify starts one per address
 // it tries at the same time and returns after the last of them has ended.
 package endpoint
