@@ -113,6 +113,7 @@ const (
 	idShed = "9c1b7c1e-5f0a-4f7e-8d0a-2b1f0c3d4e5f"
 	idVan  = "d00dfeed-0000-4000-8000-000000000001"
 
+	idFarm    = "fa120000-5f0a-4f7e-8d0a-2b1f0c3d4e5f"
 	idTractor = "7ac70000-5f0a-4f7e-8d0a-2b1f0c3d4e5f"
 )
 
@@ -157,6 +158,7 @@ func farm() *memory {
 				Request: &control.Request{ID: idSilo, Name: "silo", Kind: control.KindRequest, State: "Pending", Since: now.Add(-2 * time.Minute), Address: "192.0.2.8"}},
 			{ID: idShed, Name: "shed", Phase: "Lost", Reason: "goodbye", Source: "LAN", Addresses: []string{}, Links: []string{}, Fingerprint: strings.Repeat("12", 32),
 				Verified: true, Remembered: true, FirstSeen: now.Add(-240 * time.Hour), LastSeen: now.Add(-49 * time.Hour),
+				Outgoing: control.Direction{Reason: "Disconnected", Message: "The cluster is not to be joined.", Steps: allSteps(2)}, Incoming: control.Direction{Reason: "Unknown", Message: "no API server"},
 				Trust: control.Trust{Mode: control.Untrusted}, Preferences: control.Preferences{AutoConnect: control.No, AutoAccept: control.No, Blocked: true}},
 			// What a hostile neighbour would like to send to a terminal.
 			{ID: idVan, Name: "van\x1b[31m\u202e", Phase: "Unverified", Reason: "not\nasked yet", Source: "LAN", Addresses: []string{"192.0.2.9:6447"}, Links: []string{"eth0"}},
@@ -168,7 +170,7 @@ func farm() *memory {
 			{At: now.Add(-time.Hour), ID: idBarn, Kind: peer.EventTrusted, Detail: "by user alice (command line), who confirmed the code"},
 			{At: now.Add(-59 * time.Minute), ID: idBarn, Kind: peer.EventJoined, Detail: "barn accepted"},
 			{At: now.Add(-50 * time.Minute), ID: idShed, Kind: peer.EventBlocked, Detail: "by user alice (command line)"},
-			{At: now.Add(-40 * time.Minute), Kind: peer.EventInviteCreated, Detail: "0a1b2c3d4e5f6071 for 1h by user alice (command line)"},
+			{At: now.Add(-40 * time.Minute), ID: idFarm, Kind: peer.EventInviteCreated, Detail: "0a1b2c3d4e5f6071 for 1h by user alice (command line)"},
 			{At: now.Add(-30 * time.Minute), ID: idSilo, Kind: peer.EventKeyRefused, Detail: "192.0.2.66:6447 shows another key"},
 			{At: now.Add(-time.Minute), ID: idSilo, Kind: peer.EventConflict, Detail: "another key at 192.0.2.66:6447"},
 		},
@@ -183,12 +185,12 @@ func farm() *memory {
 		},
 		status: control.Status{
 			Version:   "1.2.3",
-			Identity:  control.Identity{ClusterID: idVan, Name: "farm", Namespace: "liqo", Fingerprint: strings.Repeat("77", 32), IDOrigin: "ConfigMap"},
+			Identity:  control.Identity{ClusterID: idFarm, Name: "farm", Namespace: "liqo", Fingerprint: strings.Repeat("77", 32), IDOrigin: "ConfigMap"},
 			StartedAt: now.Add(-3 * time.Hour),
 			Links:     []control.Link{{Name: "eth0", Addresses: []string{"192.0.2.1/24"}}, {Name: "eth1", Addresses: []string{}}},
 			Discovery: control.Discovery{Enabled: true, Service: "_liqo._tcp", Domain: "local"},
 			Advertisement: control.Advertisement{
-				Enabled: true, Established: true, Instance: idVan,
+				Enabled: true, Established: true, Instance: idFarm,
 			},
 			Endpoint:   control.Endpoint{Listen: ":6447", Port: 6447, Connections: 1},
 			Kubernetes: control.Kubernetes{Server: "https://127.0.0.1:6443", LastError: "connection refused", Kubeconfig: "/etc/rancher/k3s/k3s.yaml"},
@@ -227,6 +229,7 @@ func TestGolden(t *testing.T) {
 		{"list-none", none, "peers list", ExitNotRunning},
 		{"show", full, "peers show barn", 0},
 		{"show-conflict", full, "peers show 0558de48-1", 0},
+		{"show-blocked", full, "peers show shed", 0},
 		{"show-hostile", full, "peers show d00d", 0},
 		{"show-json", full, "peers show barn -o json", 0},
 		{"show-ambiguous", full, "peers show 0558", ExitNotFound},

@@ -35,7 +35,7 @@ func TestInfoGet(t *testing.T) {
 		{"barn --get conflict -o json", "null\n", 0},
 		{"barn --get links -o yaml", "- eth0\n- eth1\n", 0},
 		{"d00d --get name", `van\x1b[31m\u202e` + "\n", 0},
-		{"--get cluster.clusterId", idVan + "\n", 0},
+		{"--get cluster.clusterId", idFarm + "\n", 0},
 		{"--get peering.joined", "1\n", 0},
 		{"--get trust.fleetCA.name", "Acme\n", 0},
 		{"--get peers.0.name", "silo\n", 0},

@@ -51,6 +51,9 @@ func directionWord(d control.Direction) string {
 // joinedWord is what a joined direction is called, and may give as its reason.
 const joinedWord = "Joined"
 
+// unknownReason is that of a direction while no API server answers.
+const unknownReason = "Unknown"
+
 // peer writes everything known about one peer.
 func (p *printer) peer(q control.Peer) {
 	conflict := ""
@@ -111,8 +114,8 @@ func roleText(role string) string {
 
 func (p *printer) direction(d control.Direction) string {
 	word := directionWord(d)
-	if word == "" && d.Message == "" {
-		return ""
+	if word == "" && (d.Message == "" || d.Reason == unknownReason) {
+		return "" // there is none, or nobody can tell, and nobody wants it
 	}
 	if word == "" {
 		word = "no"

@@ -69,8 +69,8 @@ func serve(t *testing.T, b Backend) (*Server, *Client) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	m := &memory{peers: twoPeers(), status: Status{Version: "1", StartedAt: time.Now().Add(-90 * time.Second)},
-		events: []peer.Event{{At: time.Unix(5, 0).UTC(), ID: idBarn, Kind: peer.EventAppeared, Detail: "on eth0"}, {ID: "gone"}}}
+	m := &memory{peers: twoPeers(), status: Status{Version: "1", Identity: Identity{ClusterID: "own", Name: "farm"}, StartedAt: time.Now().Add(-90 * time.Second)},
+		events: []peer.Event{{At: time.Unix(5, 0).UTC(), ID: idBarn, Kind: peer.EventAppeared, Detail: "on eth0"}, {ID: "gone"}, {ID: "own"}}}
 	_, c := serve(t, m)
 	ctx := t.Context()
 
@@ -100,7 +100,7 @@ func TestRoundTrip(t *testing.T) {
 
 	since := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	events, err := c.History(ctx, "barn", since, 7)
-	if err != nil || len(events) != 2 || events[0].Name != "barn" || events[1].Name != "" {
+	if err != nil || len(events) != 3 || events[0].Name != "barn" || events[1].Name != "" || events[2].Name != "farm" {
 		t.Errorf("History = %+v, %v", events, err)
 	}
 	if want := (HistoryQuery{ID: idBarn, Since: since, Limit: 7}); m.asked != want {

@@ -190,6 +190,12 @@ func (s *Server) history(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	st, err := s.cfg.Backend.Status(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	// Some of it is about this cluster itself, such as its invites.
+	known = append(known, Peer{ID: st.Identity.ClusterID, Name: st.Identity.Name})
 	return NameEvents(entries, known), nil
 }
 
