@@ -189,7 +189,7 @@ func TestSlowAnswers(t *testing.T) {
 	l := pin(other)
 	l.entered, l.release = make(chan struct{}), make(chan struct{})
 	s := home.servePeers(t, l, nil, func(s *Server) {
-		s.times.read, s.times.write, s.times.call = 200*time.Millisecond, 200*time.Millisecond, time.Minute
+		s.times.read, s.times.body, s.times.write, s.times.call = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond, time.Minute
 	})
 	answered := make(chan reaction, 1)
 	v := visit(t, s, other)
