@@ -28,6 +28,9 @@ type kind[T object] struct {
 	about func(T) []peer.ClusterID
 	// trim drops what nobody reads. It may be called again with its own result.
 	trim func(T)
+	// inherit, if not nil, takes over from an older version of the same object what
+	// only that tells.
+	inherit func(older, newer T)
 }
 
 // object returns the path of one object.
@@ -72,6 +75,12 @@ func foreignClusterKind() kind[*foreignCluster] {
 		// another one.
 		about: func(fc *foreignCluster) []peer.ClusterID { return clusterIDs(fc.ClusterID(), fc.Name) },
 		trim:  (*foreignCluster).trim,
+		inherit: func(older, newer *foreignCluster) {
+			if older.UID == newer.UID {
+				newer.owners.Join, newer.past.Join = follows(older.owners.Join, older.past.Join, newer.owners.Join)
+				newer.owners.TrustMode, newer.past.TrustMode = follows(older.owners.TrustMode, older.past.TrustMode, newer.owners.TrustMode)
+			}
+		},
 	}
 }
 
@@ -157,11 +166,12 @@ type foreignCluster struct {
 	api.ForeignCluster `json:",inline"`
 
 	owners Owners
+	past   Owners // the people whom the agent took a field from
 }
 
 // DeepCopyObject implements runtime.Object.
 func (fc *foreignCluster) DeepCopyObject() runtime.Object {
-	return &foreignCluster{ForeignCluster: *fc.DeepCopy(), owners: fc.owners}
+	return &foreignCluster{ForeignCluster: *fc.DeepCopy(), owners: fc.owners, past: fc.past}
 }
 
 // trim keeps of the list of field managers, which is most of the object, only
@@ -207,6 +217,33 @@ func (fc *foreignCluster) owner(field, value string, isDefault bool) Owner {
 	}
 	return Owner{Manager: owner.Manager, Stamp: strings.Join([]string{string(fc.UID), owner.Manager, at, value}, " ")}
 }
+
+// follows returns who owns a field, given who did before, and whom the agent took
+// it from last. The time of an edit is only known to the second: one that follows
+// within the same second, after the agent set the field in between, gets a stamp
+// of its own.
+func follows(before, past, now Owner) (owner, taken Owner) {
+	person := func(o Owner) bool { return o.Manager != "" && o.Manager != ManagerIntent }
+	switch {
+	case !person(now) && person(before):
+		return now, before
+	case !person(now):
+		return now, past
+	case person(before):
+		if baseStamp(before.Stamp) == now.Stamp {
+			now.Stamp = before.Stamp
+		}
+	case baseStamp(past.Stamp) == now.Stamp:
+		now.Stamp = past.Stamp + againMark
+	}
+	return now, Owner{}
+}
+
+// againMark is at the end of a stamp, once for each time that the same stamp was
+// there before.
+const againMark = "+"
+
+func baseStamp(stamp string) string { return strings.TrimRight(stamp, againMark) }
 
 func later(a, b *metav1.Time) bool { return b == nil || a != nil && b.Before(a) }
 

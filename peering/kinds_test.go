@@ -94,3 +94,36 @@ func TestDecodeDropsTheRest(t *testing.T) {
 		t.Error("a copy shares memory")
 	}
 }
+
+// TestFollows has a person and the agent take a field from each other.
+func TestFollows(t *testing.T) {
+	agent := Owner{ManagerIntent, "u agent 9"}
+	at := func(manager, stamp string) Owner { return Owner{manager, stamp} }
+	for _, tc := range []struct {
+		name string
+		seen []Owner
+		want string
+	}{
+		{"one edit", []Owner{at("k", "10 true")}, "10 true"},
+		{"seen twice", []Owner{at("k", "10 true"), at("k", "10 true")}, "10 true"},
+		{"a later one", []Owner{at("k", "10 true"), agent, at("k", "11 true")}, "11 true"},
+		{"in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true")}, "10 true+"},
+		{"seen twice in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true"), at("k", "10 true")}, "10 true+"},
+		{"three in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true"), agent, agent, at("k", "10 true")}, "10 true++"},
+		{"another value", []Owner{at("k", "10 true"), agent, at("k", "10 false")}, "10 false"},
+		{"another person", []Owner{at("k", "10 true"), at("l", "10 true l")}, "10 true l"},
+		{"given up", []Owner{at("k", "10 true"), {}, at("k", "10 true")}, "10 true+"},
+	} {
+		var owner, past Owner
+		for i, now := range tc.seen {
+			if i == 0 {
+				owner = now
+				continue
+			}
+			owner, past = follows(owner, past, now)
+		}
+		if owner.Stamp != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, owner.Stamp, tc.want)
+		}
+	}
+}

@@ -41,11 +41,18 @@ func (s *session) objects(obs *Observed) {
 	obs.Request, obs.Advertisement = s.requests.get(name), s.offers.get(name)
 	for _, fc := range s.foreign.about(obs.ID) {
 		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
-		if fc.owners != (Owners{}) {
+		if owners := fc.owners; owners != (Owners{}) {
 			if obs.Owners == nil {
 				obs.Owners = make(map[string]Owners)
 			}
-			obs.Owners[fc.Name] = fc.owners
+			// What an earlier run or connection told the ledger is the same edit.
+			if baseStamp(obs.Standing.JoinStamp) == owners.Join.Stamp {
+				owners.Join.Stamp = obs.Standing.JoinStamp
+			}
+			if baseStamp(obs.Standing.TrustStamp) == owners.TrustMode.Stamp {
+				owners.TrustMode.Stamp = obs.Standing.TrustStamp
+			}
+			obs.Owners[fc.Name] = owners
 		}
 	}
 	if found := s.secrets.get(SecretName(obs.ID)); found != nil {

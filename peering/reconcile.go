@@ -35,6 +35,10 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 	if err := s.withdraw(ctx, id); err != nil {
 		return err
 	}
+	if s.beingDeleted(id) {
+		s.queue.AddAfter(id, deletionPause)
+		return nil
+	}
 	for range maxReplans {
 		obs := s.observe(s, id)
 		if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {
@@ -56,6 +60,25 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 	}
 	s.queue.Add(id)
 	return nil
+}
+
+const (
+	// deletionPause and deletionPatience are for a request whose deletion by the peer
+	// is under way.
+	deletionPause    = 100 * time.Millisecond
+	deletionPatience = 2 * time.Second
+)
+
+// beingDeleted reports whether the peer is deleting its request right now: the
+// ledger knows already, and it would only be confused by a decision about a
+// request that is as good as gone.
+func (s *session) beingDeleted(id peer.ClusterID) bool {
+	uid, now := s.requests.uid(string(id)), s.cfg.Now()
+	deleting := false
+	s.memory.with(id, func(m *memo) {
+		deleting = uid != "" && m.request.uid == uid && m.request.by == DeletedByPeer && now.Sub(m.request.at) < deletionPatience
+	})
+	return deleting
 }
 
 // note takes in what a decision says besides its actions. What is to be so at the

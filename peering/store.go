@@ -224,13 +224,16 @@ func (s *store[T]) Resync() error { return nil }
 
 // put stores o unless the same or a newer version of it is there already.
 func (s *store[T]) put(o T) bool {
+	s.kind.trim(o)
 	if before, there := s.objects[o.GetName()]; there {
 		if !older(before.GetResourceVersion(), o.GetResourceVersion()) {
 			return false
 		}
 		s.drop(before)
+		if s.kind.inherit != nil {
+			s.kind.inherit(before, o)
+		}
 	}
-	s.kind.trim(o)
 	s.objects[o.GetName()] = o
 	for _, id := range s.kind.about(o) {
 		s.byID[id] = append(s.byID[id], o.GetName())
