@@ -32,12 +32,19 @@ type memo struct {
 	requestGone, advertisementGone bool
 	// Objects that are not as they were written, although the peer's API server
 	// took them.
-	request *settled[api.PeeringRequestSpec]
-	offer   *settled[api.AdvertisementSpec]
+	request *insisted[api.PeeringRequestSpec]
+	offer   *insisted[api.AdvertisementSpec]
 }
 
-// settled is what became of a spec that was written.
-type settled[T any] struct{ written, found T }
+// insisted is what became of a spec that was written, and how often in a row.
+type insisted[T any] struct {
+	written, found T
+	times          int
+}
+
+// maxInVain is how often the same is written although somebody there insists on
+// something else. Once may be an edit that came right behind it.
+const maxInVain = 2
 
 // pass is one look at one peer. It belongs to one goroutine; seen and memo are
 // copies that become the entry's afterwards.
@@ -134,14 +141,14 @@ func (p *pass) ask() error {
 	}
 	if no := refused(resp, "let us in"); no != nil {
 		// A peer that repeats the secret must not have us log it.
-		no.said.Error = cut(no.said.Error, ask.Token)
+		no.said.Error = cut(no.said.Error, p.want.Token)
 		return no
 	}
 	answer, err := resp.Answer()
 	if err != nil {
-		return errors.New(cut("the peer "+err.Error(), ask.Token))
+		return errors.New(cut("the peer "+err.Error(), p.want.Token))
 	}
-	answer.Message = cut(answer.Message, ask.Token)
+	answer.Message = cut(answer.Message, p.want.Token)
 	if ask.Token != "" && (answer.Auth == api.AuthAccepted || answer.Reason == endpoint.ReasonBadToken) {
 		p.memo.token = sha256.Sum256([]byte(ask.Token))
 		p.tokenUsed = true
@@ -207,10 +214,12 @@ func (p *pass) withdraw() error {
 }
 
 // apply makes our objects at the peer what they are to be, and reports whether it
-// wrote something. What fails with one does not keep the other from being tried.
+// wrote something. That one of them is refused does not keep the other from being
+// tried; that nobody answers, or wants to know us, does.
 func (p *pass) apply(state *endpoint.State) (changed bool, err error) {
 	request, requestErr := p.applyRequest(state)
-	if errors.Is(requestErr, errInterrupted) {
+	var no *refusal
+	if requestErr != nil && (!errors.As(requestErr, &no) || no.denies()) {
 		return request, requestErr
 	}
 	offer, offerErr := p.applyOffer(state)
@@ -235,7 +244,7 @@ func (p *pass) applyRequest(state *endpoint.State) (changed bool, err error) {
 		if p.want.Fresh {
 			p.memo.fresh = p.terms.fresh
 		}
-		if sameRequest(*want, there.Spec) || p.memo.request.isSo(*want, there.Spec, sameRequest) {
+		if sameRequest(*want, there.Spec) || p.memo.request.holds(*want, there.Spec, sameRequest) {
 			return false, nil
 		}
 	case p.want.RequestGone && there != nil:
@@ -259,7 +268,7 @@ func (p *pass) applyOffer(state *endpoint.State) (changed bool, err error) {
 	case want != nil && !state.AdvertisementWelcome:
 		return false, nil
 	case want != nil:
-		if there != nil && (sameOffer(*want, there.Spec) || p.memo.offer.isSo(*want, there.Spec, sameOffer)) {
+		if there != nil && (sameOffer(*want, there.Spec) || p.memo.offer.holds(*want, there.Spec, sameOffer)) {
 			return false, nil
 		}
 	case p.want.AdvertisementGone && there != nil:
@@ -322,22 +331,39 @@ func (p *pass) ourName() (peer.ClusterID, error) {
 	return name, nil
 }
 
-// compare remembers which objects are not what was just written: somebody there
-// insists on something else, and writing it again would not change that.
+// compare remembers which objects are not what was just written: if somebody
+// there insists on something else, writing it again does not change that.
 func (p *pass) compare(state *endpoint.State) {
-	if want, there := p.want.Request, state.Request; p.wroteRequest && there != nil && !sameRequest(*want, there.Spec) {
-		p.memo.request = &settled[api.PeeringRequestSpec]{*want, there.Spec}
-		p.e.logger.Info("somebody at a peer insists on another PeeringRequest than ours")
+	if want, there := p.want.Request, state.Request; p.wroteRequest && there != nil {
+		p.memo.request = p.memo.request.after(*want, there.Spec, sameRequest)
+		p.report(requests, p.memo.request.holds(*want, there.Spec, sameRequest))
 	}
-	if want, there := p.want.Advertisement, state.Advertisement; p.wroteOffer && there != nil && !sameOffer(*want, there.Spec) {
-		p.memo.offer = &settled[api.AdvertisementSpec]{*want, there.Spec}
-		p.e.logger.Info("somebody at a peer insists on another Advertisement than ours")
+	if want, there := p.want.Advertisement, state.Advertisement; p.wroteOffer && there != nil {
+		p.memo.offer = p.memo.offer.after(*want, there.Spec, sameOffer)
+		p.report(offers, p.memo.offer.holds(*want, there.Spec, sameOffer))
 	}
 }
 
-// isSo reports whether writing want led to found before.
-func (s *settled[T]) isSo(want, found T, same func(a, b T) bool) bool {
-	return s != nil && same(s.written, want) && same(s.found, found)
+func (p *pass) report(k kind, insisted bool) {
+	if insisted {
+		p.e.logger.Warn("somebody at a peer insists on another " + k.name + " than ours; it stays as it is there until one of the two changes")
+	}
+}
+
+// after is what there is to remember after want was written and found was there.
+func (i *insisted[T]) after(want, found T, same func(a, b T) bool) *insisted[T] {
+	switch {
+	case same(want, found):
+		return nil
+	case i != nil && same(i.written, want) && same(i.found, found):
+		return &insisted[T]{want, found, i.times + 1}
+	}
+	return &insisted[T]{want, found, 1}
+}
+
+// holds reports whether writing want over found is in vain.
+func (i *insisted[T]) holds(want, found T, same func(a, b T) bool) bool {
+	return i != nil && i.times >= maxInVain && same(i.written, want) && same(i.found, found)
 }
 
 // settle turns the outcome of a look into what is seen, and says how long to wait

@@ -346,7 +346,7 @@ func (s *Syncer) tidy(e *entry) bool {
 		return true
 	}
 	s.remove(&e.look)
-	if !e.owed.IsZero() && time.Since(e.owed) >= owedFor && e.want.leftover(e.memo).deletes() {
+	if !e.want.Target.Fingerprint.IsZero() && !e.owed.IsZero() && time.Since(e.owed) >= owedFor && e.want.leftover(e.memo).deletes() {
 		e.logger.Warn("gave up deleting our objects at a peer; it removes them itself once it sees that they are of no use", "tried_for", owedFor)
 		e.owed = time.Time{}
 	}

@@ -1,0 +1,739 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+)
+
+// within reports whether each duration is between those two.
+func within(ds []time.Duration, least, most time.Duration) bool {
+	return !slices.ContainsFunc(ds, func(d time.Duration) bool { return d < least || d > most })
+}
+
+func TestConnectAndStay(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := Desired{Target: b.target(), Contact: true, Ask: true, Fresh: true, Request: request(), Reason: "test"}
+		b.Set(them, want)
+		after(100 * time.Millisecond)
+		got := b.Get(them)
+		if got.Asked == nil || got.Asked.Auth != api.AuthAccepted || got.State == nil || got.State.Request == nil || got.Err != nil || len(got.CA) == 0 {
+			t.Fatalf("%+v", got)
+		}
+		if got.State.Request.Spec != *request() || !b.asks[0].Fresh || b.asks[0].Identity.ClusterID != us || b.asks[0].Port != 6447 {
+			t.Errorf("%+v, asked with %+v", got.State.Request, b.asks)
+		}
+		if b.count("") != 4 || b.changed != 1 || len(b.reached) != 1 {
+			t.Errorf("%v; %d changes, %d reached", b.calls, b.changed, len(b.reached))
+		}
+		// Somebody says the same again: nothing happens.
+		want.Request = request()
+		b.Set(them, want)
+		after(time.Second)
+		if b.count("") != 4 {
+			t.Errorf("%v", b.calls)
+		}
+		// From here on, one small call every 30 s.
+		before := b.calls["POST "+endpoint.PathState]
+		after(time.Hour)
+		if n := b.calls["POST "+endpoint.PathState] - before; n < 110 || n > 130 || b.count("") != n+4 || b.changed != 1 {
+			t.Errorf("%d looks, %d changes: %v", n, b.changed, b.calls)
+		}
+		if gaps := b.gaps("POST " + endpoint.PathState)[1:]; !within(gaps, 27*time.Second, 33*time.Second+10*time.Millisecond) || slices.Max(gaps)-slices.Min(gaps) < time.Second {
+			t.Errorf("no jitter, or too much: %v to %v", slices.Min(gaps), slices.Max(gaps))
+		}
+		if at := b.Get(them).At; time.Since(at) > 33*time.Second {
+			t.Errorf("the last look was at %v", at)
+		}
+	})
+}
+
+func TestPendingIsAskedAgain(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) {
+			x.trusts, x.lets = false, true
+			x.answer = endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson, Message: "wait"}
+		})
+		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request()})
+		after(2 * time.Minute)
+		gaps := b.gaps("POST " + endpoint.PathAsk)
+		for i, base := range []time.Duration{1, 2, 4, 8, 10, 10, 10} {
+			if base *= time.Second; !within(gaps[i:i+1], base*3/4, base*5/4+5*time.Millisecond) {
+				t.Errorf("pause %d is %v, want about %v", i, gaps[i], base)
+			}
+		}
+		if b.count("") != b.count("ask") || b.Get(them).Err != nil || b.changed != 1 {
+			t.Errorf("%v, %v, %d changes", b.calls, b.Get(them).Err, b.changed)
+		}
+		// A person accepts, and the peer tells us.
+		b.change(func(x *box) { x.answer.Auth = api.AuthAccepted })
+		b.Check(them)
+		after(100 * time.Millisecond)
+		if got := b.Get(them); got.State == nil || got.State.Request == nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestRefusedIsNotAnError(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) {
+			x.trusts, x.answer = false, endpoint.Answer{Auth: api.AuthRefused, Reason: endpoint.ReasonPolicyNone}
+		})
+		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request()})
+		after(10 * time.Minute)
+		if n := b.count("ask"); n < 17 || n > 23 || b.count("") != n || b.Get(them).Err != nil || b.Get(them).Failures != 0 {
+			t.Errorf("%v, %+v", b.calls, b.Get(them))
+		}
+	})
+}
+
+// The peer was reset, or forgot us: it is asked again, and says no for now.
+func TestDeniedAsksAgain(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request()})
+		after(time.Second)
+		b.change(func(x *box) {
+			x.trusts, x.state.Request = false, nil
+			x.answer = endpoint.Answer{Auth: api.AuthPending}
+		})
+		b.Check(them)
+		after(10 * time.Millisecond)
+		if got := b.Get(them); got.Denied != endpoint.ReasonNotTrusted || got.Asked != nil || got.Failures != 1 || got.Err == nil || got.State == nil {
+			t.Errorf("%+v", got)
+		}
+		after(5 * time.Second)
+		if got := b.Get(them); got.Denied != "" || got.Asked == nil || got.Asked.Auth != api.AuthPending || got.Err != nil {
+			t.Errorf("%+v", got)
+		}
+		b.change(func(x *box) { x.lets, x.answer.Auth = true, api.AuthAccepted })
+		after(15 * time.Second)
+		if got := b.Get(them); got.State.Request == nil || got.Asked.Auth != api.AuthAccepted {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := Desired{Target: b.target(), Contact: true, Ask: true, Fresh: true, Request: request()}
+		b.change(func(x *box) { x.state.Ended, x.freshly = "a person here ended it", true })
+		b.Set(them, want)
+		after(time.Second)
+		if b.Get(them).State.Request == nil {
+			t.Fatal("a fresh one was not begun")
+		}
+		end := func() { b.change(func(x *box) { x.state.Request, x.state.Ended = nil, "ended again" }) }
+		// Fresh is said still, but it was for the one that is over.
+		end()
+		after(5 * time.Minute)
+		want.Fresh = false
+		b.Set(them, want)
+		after(5 * time.Minute)
+		if got := b.Get(them); got.State.Request != nil || got.State.Ended == "" || b.count("PATCH") != 1 {
+			t.Errorf("%+v, %v", got.State, b.calls)
+		}
+		// A person wants it again.
+		b.change(func(x *box) { x.freshly = true })
+		want.Fresh = true
+		b.Set(them, want)
+		after(time.Second)
+		if b.Get(them).State.Request == nil || !b.asks[len(b.asks)-1].Fresh || len(b.asks) != 2 {
+			t.Errorf("%+v", b.asks)
+		}
+		// Lost, not ended: it comes back by itself.
+		b.change(func(x *box) { x.state.Request = nil })
+		after(time.Minute)
+		if b.Get(them).State.Request == nil {
+			t.Error("what was lost is not made again")
+		}
+	})
+}
+
+func TestEditsAreRepaired(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.state.AdvertisementWelcome = true })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), Advertisement: offer("4")})
+		after(time.Second)
+		b.change(func(x *box) {
+			x.state.Request.Spec.AuthURL = "https://elsewhere"
+			x.state.Advertisement.Spec.ResourceQuota.Hard = map[string]string{"cpu": "1000"}
+		})
+		after(time.Minute)
+		if s := b.Get(them).State; s.Request.Spec != *request() || !sameOffer(s.Advertisement.Spec, *offer("4")) {
+			t.Errorf("%+v %+v", s.Request, s.Advertisement)
+		}
+		// What was refused is tried again, what was not welcome is not.
+		b.change(func(x *box) { x.state.AdvertisementWelcome, x.state.Advertisement = false, nil })
+		n := b.count("PATCH")
+		after(10 * time.Minute)
+		if b.count("PATCH") != n {
+			t.Error("an unwelcome offer is made")
+		}
+		b.change(func(x *box) { x.state.AdvertisementWelcome = true })
+		after(time.Minute)
+		if b.Get(them).State.Advertisement == nil {
+			t.Error("a welcome offer is not made")
+		}
+	})
+}
+
+// What the other side does not take over is not written for ever.
+func TestNothingIsWrittenInVain(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) {
+			x.state.AdvertisementWelcome = true
+			x.stubborn = func(spec []byte) []byte {
+				return []byte(strings.Replace(string(spec), `"cpu":"4"`, `"cpu":"4000m"`, 1))
+			}
+		})
+		want := Desired{Target: b.target(), Contact: true, Advertisement: offer("4")}
+		b.Set(them, want)
+		after(10 * time.Minute)
+		if n := b.count("PATCH"); n != maxInVain {
+			t.Errorf("written %d times", n)
+		}
+		if !strings.Contains(b.log.String(), "insists on another Advertisement") {
+			t.Error("nobody is told")
+		}
+		want.Advertisement = offer("8")
+		b.Set(them, want)
+		after(time.Minute)
+		if n := b.count("PATCH"); n != maxInVain+1 || b.Get(them).State.Advertisement.Spec.ResourceQuota.Hard["cpu"] != "8" {
+			t.Errorf("written %d times", n)
+		}
+		b.change(func(x *box) { x.state.Advertisement.Spec.Labels = map[string]string{"a": "b"} })
+		after(time.Minute)
+		if n := b.count("PATCH"); n != maxInVain+2 {
+			t.Errorf("written %d times", n)
+		}
+	})
+}
+
+func TestUnknownIsNeverGone(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.apiDown, x.state.AdvertisementWelcome = true, true })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), Advertisement: offer("4")})
+		after(10 * time.Minute)
+		if n := b.count(""); n != b.count("state") || n < 20 || n > 35 || b.Get(them).Err != nil {
+			t.Errorf("%v", b.calls)
+		}
+		if gaps := b.gaps("POST " + endpoint.PathState); !within(gaps[:1], 0, 1300*time.Millisecond) {
+			t.Errorf("the peer's API server is not waited for: %v", gaps[:4])
+		}
+		b.change(func(x *box) { x.apiDown = false })
+		after(time.Minute)
+		if s := b.Get(them).State; s.Request == nil || s.Advertisement == nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestDeletionIsConfirmed(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := Desired{Target: b.target(), Contact: true, Request: request()}
+		b.Set(them, want)
+		after(time.Second)
+		b.Set(them, Desired{Target: b.target(), Contact: true, RequestGone: true, Reason: "over"})
+		after(100 * time.Millisecond)
+		if s := b.Get(them).State; s.Request != nil || b.count("DELETE") != 1 {
+			t.Errorf("%+v, %v", s, b.calls)
+		}
+		b.Set(them, Desired{})
+		n := b.count("")
+		after(2 * time.Hour)
+		if b.count("") != n || len(b.peers) != 0 || !b.Get(them).same(Observed{}) {
+			t.Errorf("something goes on: %v", b.calls)
+		}
+	})
+}
+
+// Desired becomes nothing while the deletion is owed: that is still tried.
+func TestDeletionIsOwed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hide, show func(*box)
+		within     time.Duration
+	}{
+		"unreachable":     {func(x *box) { x.dead = true }, func(x *box) { x.dead = false }, 40 * time.Second},
+		"API server down": {func(x *box) { x.apiDown = true }, func(x *box) { x.apiDown = false }, 40 * time.Second},
+		"may not yet":     {func(x *box) { x.rbac = false }, func(x *box) { x.rbac = true }, 40 * time.Second},
+		"denied":          {func(x *box) { x.trusts = false }, func(x *box) { x.trusts = true }, 40 * time.Second},
+		"too busy":        {func(x *box) { x.too = time.Hour }, func(x *box) { x.too = 0 }, 70 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lay(t, func(b *bed) {
+				want := Desired{Target: b.target(), Contact: true, Ask: true, Request: request(), Advertisement: offer("4")}
+				b.change(func(x *box) { x.state.AdvertisementWelcome = true })
+				b.Set(them, want)
+				after(time.Second)
+				b.change(tc.hide)
+				b.Set(them, Desired{Target: b.target(), Contact: true, RequestGone: true, AdvertisementGone: true, Reason: "over"})
+				after(10 * time.Second)
+				b.Set(them, Desired{})
+				b.Set(them, Desired{})
+				after(10 * time.Minute)
+				if b.state.Request == nil || b.state.Advertisement == nil {
+					t.Fatal("already?")
+				}
+				if name == "API server down" {
+					w := endpoint.Withdrawal{Request: true, Advertisement: true, Reason: "over"}
+					if len(b.withdrew) != 1 || b.withdrew[0] != w {
+						t.Errorf("withdrew %+v", b.withdrew)
+					}
+				} else if len(b.withdrew) != 0 {
+					t.Errorf("withdrew %+v", b.withdrew)
+				}
+				if n := b.count(""); n > 100 {
+					t.Errorf("%d calls in vain in ten minutes", n)
+				}
+				b.change(tc.show)
+				after(tc.within)
+				if b.state.Request != nil || b.state.Advertisement != nil {
+					t.Errorf("still there: %+v, %v", b.state, b.Get(them))
+				}
+				if len(b.peers) != 0 {
+					t.Error("the peer is not forgotten")
+				}
+			})
+		})
+	}
+}
+
+func TestOwedIsGivenUp(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request()})
+		after(time.Second)
+		b.change(func(x *box) { x.dead = true })
+		b.Set(them, Desired{Target: b.target(), RequestGone: true})
+		after(30 * time.Minute)
+		b.Set(them, Desired{})
+		after(29 * time.Minute)
+		n := b.count("")
+		after(40 * time.Second)
+		if b.count("") == n || len(b.peers) != 1 {
+			t.Error("given up before the hour is over")
+		}
+		after(time.Minute)
+		n = b.count("")
+		after(2 * time.Hour)
+		if b.count("") != n || len(b.peers) != 0 || !strings.Contains(b.log.String(), "gave up deleting") {
+			t.Errorf("%d calls after the hour, %d peers", b.count("")-n, len(b.peers))
+		}
+	})
+}
+
+// A later word than "gone" counts.
+func TestOwedIsTakenBack(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := Desired{Target: b.target(), Contact: true, Request: request()}
+		b.Set(them, want)
+		after(time.Second)
+		b.change(func(x *box) { x.dead = true })
+		b.Set(them, Desired{Target: b.target(), RequestGone: true})
+		after(time.Minute)
+		b.Set(them, Desired{})
+		after(time.Minute)
+		b.Set(them, want)
+		b.change(func(x *box) { x.dead = false })
+		after(time.Minute)
+		if b.count("DELETE") != 0 || b.state.Request == nil {
+			t.Error("deleted although it is wanted again")
+		}
+	})
+}
+
+func TestForgetEndsEverythingAtOnce(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.deaf = true })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), AdvertisementGone: true})
+		b.Notify(them)
+		after(time.Second)
+		if b.busy != 2 {
+			t.Fatalf("%d calls under way", b.busy)
+		}
+		b.Forget(them)
+		synctest.Wait()
+		n := b.count("")
+		if b.busy != 0 || len(b.peers) != 0 {
+			t.Errorf("%d calls still under way", b.busy)
+		}
+		b.Check(them)
+		b.Notify(them)
+		after(time.Hour)
+		if b.count("") != n || b.changed != 0 {
+			t.Errorf("%d more calls, %d changes", b.count("")-n, b.changed)
+		}
+		b.Forget(them)
+		// It may begin again.
+		b.change(func(x *box) { x.deaf = false })
+		b.Set(them, Desired{Target: b.target(), Contact: true})
+		after(time.Second)
+		if b.Get(them).State == nil {
+			t.Error("not begun again")
+		}
+	})
+}
+
+func TestToken(t *testing.T) {
+	const token = "0123456789abcdef.c2VjcmV0LXNlY3JldA"
+	for reason, answer := range map[string]endpoint.Answer{
+		endpoint.ReasonTrusted:  {Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "welcome, " + token},
+		endpoint.ReasonBadToken: {Auth: api.AuthRefused, Reason: endpoint.ReasonBadToken, Message: "used: " + token},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			lay(t, func(b *bed) {
+				b.change(func(x *box) { x.answer, x.dead = answer, true })
+				want := Desired{Target: b.target(), Contact: true, Ask: true, Token: token}
+				b.Set(them, want)
+				after(10 * time.Second)
+				b.change(func(x *box) { x.dead, x.too = false, time.Second })
+				after(30 * time.Second)
+				if b.tokens != 0 {
+					t.Error("used, although nobody answered")
+				}
+				b.change(func(x *box) { x.too = 0 })
+				after(40 * time.Second)
+				if b.tokens != 1 || b.asks[0].Token != token {
+					t.Fatalf("used %d times, asked with %+v", b.tokens, b.asks)
+				}
+				// Until the token is taken back, and the peer denies us again.
+				b.change(func(x *box) { x.trusts = false })
+				after(5 * time.Minute)
+				for _, ask := range b.asks[1:] {
+					if ask.Token != "" {
+						t.Error("sent again")
+					}
+				}
+				if len(b.asks) < 3 || b.tokens != 1 {
+					t.Errorf("%d asks, used %d times", len(b.asks), b.tokens)
+				}
+				if got := fmt.Sprintf("%+v %+v", b.Get(them), b.Get(them).Asked) + b.log.String(); strings.Contains(got, "c2VjcmV0") || strings.Contains(got, "0123456789abcdef") {
+					t.Errorf("the secret is told: %s", got)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusalThatRepeatsTheSecret(t *testing.T) {
+	const token = "0123456789abcdef.c2VjcmV0LXNlY3JldA"
+	no := refused(endpoint.Response{Status: 403, Body: []byte(`{"error":"bad ` + token + `"}`)}, "let us in")
+	if got := cut(no.Error(), token); strings.Contains(got, "c2Vj") || !strings.Contains(got, "bad (secret).(secret)") {
+		t.Error(got)
+	}
+	if got := cut("an apple", ".a."); got != "an apple" {
+		t.Error(got)
+	}
+}
+
+func TestQuickSecondTry(t *testing.T) {
+	for name, change := range map[string]func(x *box, yes bool){
+		"RBAC": func(x *box, yes bool) { x.rbac = yes },
+		"too many": func(x *box, yes bool) {
+			if x.too = 1; yes {
+				x.too = 0
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lay(t, func(b *bed) {
+				b.change(func(x *box) { change(x, false) })
+				b.Set(them, Desired{Target: b.target(), Contact: true, Request: request()})
+				after(10 * time.Millisecond)
+				if got := b.Get(them); got.Failures != 1 || got.Denied != "" || !strings.Contains(got.Err.Error(), "the peer does not ") {
+					t.Errorf("%+v", got)
+				}
+				b.change(func(x *box) { change(x, true) })
+				after(250 * time.Millisecond)
+				if got := b.Get(them); got.State == nil || got.State.Request == nil || got.Err != nil || got.Failures != 0 {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*box)
+		call   string
+		want   []time.Duration // about
+	}{
+		"unreachable":     {func(x *box) { x.dead = true }, "POST " + endpoint.PathState, seconds(1, 2, 4, 8, 16, 30, 30)},
+		"RBAC":            {func(x *box) { x.rbac = false }, "PATCH /kube/apis/discovery.liqo.io/v1alpha1/peeringrequests/consumer", seconds(.125, 2, 4, 8, 16, 30, 30)},
+		"asks to wait":    {func(x *box) { x.too = 5 * time.Second }, "POST " + endpoint.PathState, seconds(5, 5, 5, 8, 16, 30, 30)},
+		"asks for a year": {func(x *box) { x.too = 365 * 24 * time.Hour }, "POST " + endpoint.PathState, seconds(60, 60, 60)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lay(t, func(b *bed) {
+				b.change(tc.change)
+				b.Set(them, Desired{Target: b.target(), Contact: true, Request: request()})
+				after(10 * time.Minute)
+				gaps := b.gaps(tc.call)
+				for i, want := range tc.want {
+					if !within(gaps[i:i+1], want*3/4-30*time.Millisecond, want*5/4+80*time.Millisecond) {
+						t.Errorf("pause %d is %v, want about %v", i, gaps[i], want)
+					}
+				}
+				if b.Get(them).Failures < 3 || b.Get(them).Err == nil {
+					t.Errorf("%+v", b.Get(them))
+				}
+			})
+		})
+	}
+}
+
+func seconds(s ...float64) (ds []time.Duration) {
+	for _, x := range s {
+		ds = append(ds, time.Duration(x*float64(time.Second)))
+	}
+	return ds
+}
+
+func TestNotify(t *testing.T) {
+	const notice = "POST " + endpoint.PathNotice
+	lay(t, func(b *bed) {
+		b.Notify(them) // nobody
+		b.Set(them, Desired{Target: b.target(), Contact: true})
+		after(time.Second)
+		for range 10 {
+			b.Notify(them)
+		}
+		after(time.Second)
+		if n := b.calls[notice]; n != 1 {
+			t.Errorf("%d notices", n)
+		}
+		// One that comes while another is on its way is sent as well: the peer may
+		// have looked already.
+		b.Notify(them)
+		after(time.Millisecond)
+		b.Notify(them)
+		after(time.Second)
+		if n := b.calls[notice]; n != 3 {
+			t.Errorf("%d notices", n)
+		}
+		b.change(func(x *box) { x.dead = true })
+		b.Notify(them)
+		after(time.Minute)
+		if n := b.calls[notice]; n != 5 {
+			t.Errorf("%d notices: tried %d times", n, n-3)
+		}
+		// The last word gets out even if there is nothing else to say.
+		b.change(func(x *box) { x.dead = false })
+		b.Notify(them)
+		b.Set(them, Desired{})
+		after(time.Second)
+		if n := b.calls[notice]; n != 6 || len(b.peers) != 0 {
+			t.Errorf("%d notices, %d peers", n, len(b.peers))
+		}
+	})
+}
+
+func TestChecksAreOneLook(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Check(them) // nobody
+		b.Set(them, Desired{Target: b.target(), Contact: true})
+		after(time.Second)
+		n := b.count("state")
+		for range 100 {
+			b.Check(them)
+		}
+		after(20 * time.Millisecond)
+		if got := b.count("state") - n; got != 1 {
+			t.Errorf("%d looks", got)
+		}
+		// Notices at any rate.
+		n = b.count("state")
+		for range 1000 {
+			b.Check(them)
+			after(time.Millisecond)
+		}
+		if got := b.count("state") - n; got < 15 || got > 21 {
+			t.Errorf("%d looks in a second", got)
+		}
+		// A check does not put off what is due anyway.
+		after(time.Minute)
+		n = b.count("state")
+		after(time.Minute)
+		if got := b.count("state") - n; got < 1 || got > 3 {
+			t.Errorf("%d looks in a minute", got)
+		}
+	})
+}
+
+// A new address must not wait for what hangs at the old one.
+func TestNewTargetInterrupts(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := Desired{Target: b.target(), Contact: true, Request: request()}
+		b.change(func(x *box) { x.deaf = true })
+		b.Set(them, want)
+		b.Notify(them)
+		after(time.Second)
+		b.change(func(x *box) { x.deaf = false })
+		want.Target.URL = "https://moved:6447"
+		b.Set(them, want)
+		after(20 * time.Millisecond)
+		if got := b.Get(them); got.State == nil || got.State.Request == nil || got.Failures != 0 {
+			t.Errorf("%+v", got)
+		}
+		if n := b.calls["POST "+endpoint.PathNotice]; n != 2 || b.reached[len(b.reached)-1].URL != want.Target.URL {
+			t.Errorf("%d notices, reached %+v", n, b.reached)
+		}
+	})
+}
+
+// What is wanted changes while a look is under way.
+func TestChangeOfMindWithinALook(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := Desired{Target: b.target(), Contact: true, Request: request()}
+		b.Set(them, want)
+		after(time.Millisecond) // the state is on its way
+		b.Set(them, Desired{Target: b.target(), Contact: true, RequestGone: true})
+		after(time.Second)
+		if b.count("PATCH") != 0 || b.count("DELETE") != 0 {
+			t.Errorf("%v", b.calls)
+		}
+	})
+}
+
+func TestSucceedingKeyIsReported(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Set(them, Desired{Target: b.target(), Contact: true})
+		after(time.Second)
+		b.change(func(x *box) { x.rotated = peer.Fingerprint{2} })
+		after(time.Minute)
+		if last := b.reached[len(b.reached)-1]; last.Fingerprint != (peer.Fingerprint{2}) || b.changed != 2 || b.Get(them).CA[0] != 2 {
+			t.Errorf("%+v, %d changes", last, b.changed)
+		}
+	})
+}
+
+func TestAnotherClusterAnswers(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.state.Identity.ClusterID = "somebody" })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), AdvertisementGone: true})
+		after(time.Minute)
+		if got := b.Get(them); got.State != nil || got.Err == nil || b.count("") != b.count("state") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestNothingWithoutAKey(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Set(them, Desired{Target: endpoint.Target{ID: them, URL: "https://x"}, Contact: true, Ask: true, Token: "x", Request: request(), AdvertisementGone: true})
+		b.Check(them)
+		b.Notify(them)
+		after(time.Hour)
+		b.Set(them, Desired{})
+		after(2 * time.Hour)
+		if b.count("") != 0 || len(b.peers) != 0 || b.log.Len() != 0 {
+			t.Errorf("%v\n%s", b.calls, b.log.String())
+		}
+	})
+}
+
+// Many peers share the workers, and none has a goroutine while nothing goes on.
+func TestManyPeers(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.delay = 5 * time.Second })
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			b.Set(peer.ClusterID(fmt.Sprintf("p%d", i)), Desired{Target: b.target(), Contact: true})
+		}
+		for i := range 5000 {
+			b.Set(peer.ClusterID(fmt.Sprintf("s%d", i)), Desired{Target: b.target()})
+		}
+		after(8 * time.Second)
+		if b.busiest != DefaultWorkers {
+			t.Errorf("%d at a time", b.busiest)
+		}
+		b.change(func(x *box) { x.delay = time.Millisecond })
+		after(time.Minute)
+		if n := runtime.NumGoroutine() - before; n > 2 {
+			t.Errorf("%d goroutines for nothing", n)
+		}
+		n := b.count("")
+		after(10 * time.Minute)
+		if got := b.count("") - n; got < 1900 || got > 2700 { // these all answer as another cluster: failures
+			t.Errorf("%d calls in ten minutes", got)
+		}
+	})
+}
+
+// Run ends in the middle of things, and another goes on.
+func TestRunAgain(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.deaf = true })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request()})
+		after(time.Second)
+		b.stop()
+		if b.busy != 0 || b.Get(them).Failures != 0 {
+			t.Errorf("%d calls go on, %+v", b.busy, b.Get(them))
+		}
+		b.change(func(x *box) { x.deaf = false })
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() { done <- b.Run(ctx) }()
+		b.stop = func() {
+			cancel()
+			<-done
+		}
+		after(time.Second)
+		if b.Get(them).State == nil {
+			t.Error("not gone on with")
+		}
+	})
+}
+
+func TestDesiredEqual(t *testing.T) {
+	target := endpoint.Target{ID: them, Fingerprint: peer.Fingerprint{1}}
+	base := func() Desired {
+		return Desired{Target: target, Request: request(), Advertisement: offer("4")}
+	}
+	if !base().equal(base()) {
+		t.Error("not equal to itself")
+	}
+	later := offer("4")
+	later.Timestamp.Time = later.Timestamp.Add(500 * time.Millisecond)
+	if d := base(); !d.equal(Desired{Target: target, Request: request(), Advertisement: later}) {
+		t.Error("less than a second counts")
+	}
+	encoded, _ := json.Marshal(offer("4"))
+	var read api.AdvertisementSpec
+	if err := json.Unmarshal(encoded, &read); err != nil || !sameOffer(read, *offer("4")) {
+		t.Error("what was written and read is not the same")
+	}
+	for i, change := range []func(*Desired){
+		func(d *Desired) { d.Target.URL = "x" },
+		func(d *Desired) { d.Contact = true },
+		func(d *Desired) { d.Ask = true },
+		func(d *Desired) { d.Fresh = true },
+		func(d *Desired) { d.Token = "x" },
+		func(d *Desired) { d.Request = nil },
+		func(d *Desired) { d.Request.Namespace = "x" },
+		func(d *Desired) { d.RequestGone = true },
+		func(d *Desired) { d.Advertisement = nil },
+		func(d *Desired) { d.Advertisement.TimeToLive.Time = d.Advertisement.TimeToLive.Add(time.Second) },
+		func(d *Desired) { d.Advertisement.Labels = map[string]string{"a": "b"} },
+		func(d *Desired) { d.Advertisement.Images = []api.ContainerImage{{SizeBytes: 1}} },
+		func(d *Desired) { d.AdvertisementGone = true },
+		func(d *Desired) { d.Reason = "x" },
+	} {
+		d := base()
+		change(&d)
+		if d.equal(base()) || base().equal(d) {
+			t.Errorf("change %d is not seen", i)
+		}
+	}
+}
