@@ -72,7 +72,7 @@ type Result struct {
 	// Fingerprint is the key it proved to hold. It differs from an expected one
 	// when it succeeds that.
 	Fingerprint peer.Fingerprint
-	Shown       trust.Shown    // what the handshake proved; see package trust on resumed ones
+	Shown       trust.Shown    // what the handshake proved
 	Addr        netip.AddrPort // where it answered
 	URL         string         // the same as https://host:port; the target's URL if that was used
 }
