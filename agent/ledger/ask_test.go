@@ -514,3 +514,49 @@ func TestHostileGreeting(t *testing.T) {
 		}
 	}
 }
+
+// TestVoidInvites: who holds the right secret is told what is wrong.
+func TestVoidInvites(t *testing.T) {
+	for says, void := range map[string]func(b *bed, i state.Invite){
+		"was revoked":   func(b *bed, i state.Invite) { must(b.t, b.RevokeInvite(b.t.Context(), i.ID, "x")) },
+		"has expired":   func(b *bed, _ state.Invite) { b.pass(time.Hour) },
+		"does not know": func(b *bed, _ state.Invite) { b.restartEmpty() },
+	} {
+		b, x := newBed(t, asks()), newBox(t, barn)
+		a := x.ask()
+		_, invite := invited(t, b, &a)
+		void(b, invite)
+		if got := b.Ask(t.Context(), x.caller("192.0.2.7"), a); got.Reason != endpoint.ReasonBadToken || !strings.Contains(got.Message, says) {
+			t.Errorf("%+v, want it to say %q", got, says)
+		}
+	}
+}
+
+// TestDecidedMeanwhile: a person's decision that comes while an ask is looked at
+// wins.
+func TestDecidedMeanwhile(t *testing.T) {
+	ctx := t.Context()
+	for name, decide := range map[string]func(b *bed) error{
+		"distrusted":             func(b *bed) error { return b.Distrust(ctx, barn, "alice") },
+		"blocked":                func(b *bed) error { return b.Block(ctx, barn, "alice") },
+		"another key is trusted": func(b *bed) error { return b.Trust(ctx, barn, peer.Fingerprint{1}, "alice") },
+	} {
+		b, x := newBed(t, asks()), newBox(t, barn)
+		a := x.ask()
+		_, invite := invited(t, b, &a)
+		must(t, decide(b))
+		pin := b.Pin(barn)
+		if got := b.useInvite(ctx, x.caller("192.0.2.7"), invite); got.Auth != api.AuthRefused {
+			t.Errorf("%s, with an invite: %+v", name, got)
+		}
+		if got := b.pinAndAdmit(ctx, x.caller("192.0.2.7"), a, b.open(barn, x.shown(), "x")); got.Auth != api.AuthRefused {
+			t.Errorf("%s, open: %+v", name, got)
+		}
+		if now := b.Pin(barn); (now == nil) != (pin == nil) || now != nil && *now != *pin {
+			t.Errorf("%s: pin %+v", name, now)
+		}
+		if all, err := b.Invites(ctx); err != nil || !all[0].Live(b.clock()) {
+			t.Errorf("%s: the invite is used up: %+v, %v", name, all, err)
+		}
+	}
+}

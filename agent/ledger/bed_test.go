@@ -142,6 +142,16 @@ func (b *bed) restart(p Policy) {
 	b.Ledger = l
 }
 
+// restartEmpty is a restart after which nothing is remembered.
+func (b *bed) restartEmpty() {
+	b.t.Helper()
+	store, err := state.Open(context.Background(), "/nonexistent", state.Options{Memory: true, Now: b.clock})
+	must(b.t, err)
+	b.t.Cleanup(func() { must(b.t, store.Close()) })
+	b.store = store
+	b.restart(asks())
+}
+
 func (b *bed) config(p Policy) Config {
 	return Config{
 		Store:   b.store,

@@ -31,7 +31,6 @@ func (g *guesses) wrong(now time.Time) {
 	g.next = (g.next + 1) % maxBadTokens
 	if oldest := g.times[g.next]; !oldest.IsZero() && now.Sub(oldest) < guessWindow {
 		g.restUntil = now.Add(guessWindow)
-		g.times = [maxBadTokens]time.Time{}
 	}
 }
 

@@ -460,6 +460,21 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+// TestNextRequest: each request has its own history, though nobody says when one
+// is gone.
+func TestNextRequest(t *testing.T) {
+	b := newBed(t, asks())
+	for range 2 {
+		must(t, b.Requested(t.Context(), barn, api.RequestPending, ""))
+		must(t, b.Requested(t.Context(), barn, api.RequestAccepted, ""))
+		must(t, b.Served(t.Context(), barn, true, ""))
+		must(t, b.Served(t.Context(), barn, false, ""))
+	}
+	if want := strings.Repeat(" requested accepted served unserved", 2)[1:]; b.history(barn) != want {
+		t.Errorf("history %s, want %s", b.history(barn), want)
+	}
+}
+
 // TestOnce ends with the peering.
 func TestOnce(t *testing.T) {
 	ctx := t.Context()
