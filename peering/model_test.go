@@ -131,6 +131,8 @@ type box struct {
 	// The memory of the process.
 	remote         remote.Observed
 	desired        remote.Desired
+	askAgain       bool // Ask or Fresh became true and was not passed on yet
+	freshUsed      bool // a request was written with it
 	requestDeleted Deleter
 	offerDeleted   Deleter
 	requestSeen    time.Time
@@ -427,6 +429,12 @@ func (s *box) plan() Decision {
 	if again := Plan(obs, s.w.now); !reflect.DeepEqual(d, again) {
 		panic("the same facts give another plan")
 	}
+	if d.Remote.Fresh && !s.desired.Fresh {
+		s.freshUsed = false
+	}
+	if d.Remote.Ask && (!s.desired.Ask || d.Remote.Fresh && !s.desired.Fresh) {
+		s.askAgain = true
+	}
 	s.desired = d.Remote
 	if !d.TearingDown {
 		s.tearing = time.Time{}
@@ -478,12 +486,18 @@ func (s *box) sync() {
 	}
 	s.remote.Err, s.remote.Failures, s.remote.CA = nil, 0, o.key.ca
 	known := o.book.Pin != nil && o.book.Pin.Fingerprint == s.key.fingerprint
-	if d.Ask && (s.remote.Asked == nil || s.remote.Asked.Auth != api.AuthAccepted || d.Fresh) {
+	if d.Ask && (s.remote.Asked == nil || s.remote.Asked.Auth != api.AuthAccepted || s.askAgain) {
+		s.askAgain = false
 		answer := endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson, Message: "Somebody has to decide."}
 		switch {
 		case o.book.Blocked:
 			answer = endpoint.Answer{Auth: api.AuthEmptyRefused, Reason: endpoint.ReasonBlocked, Message: "Blocked."}
+		case known && o.book.Accept == api.RequestRefused:
+			answer = endpoint.Answer{Auth: api.AuthRefused, Reason: "Rejected", Message: "Somebody rejected it."}
 		case known:
+			if d.Fresh {
+				o.book.Ended = ""
+			}
 			answer = endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "Welcome."}
 			o.book.AskedAt = o.w.now
 			if o.apiUp {
@@ -493,6 +507,9 @@ func (s *box) sync() {
 			}
 		}
 		s.remote.Asked = &answer
+		if answer.Auth != api.AuthAccepted {
+			d.Request = nil
+		}
 	}
 	s.remote.Denied = ""
 	if o.book.Blocked {
@@ -513,7 +530,10 @@ func (s *box) sync() {
 	k := &o.kube
 	if mine := k.Access; mine != nil && mine.Request {
 		switch {
+		case d.Request != nil && k.Request == nil && o.book.Ended != "" && (!d.Fresh || s.freshUsed):
+			// A person has to want it again.
 		case d.Request != nil && (k.Request == nil || k.Request.Spec != *d.Request):
+			s.freshUsed = d.Fresh
 			if k.Request == nil {
 				k.Request = &api.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: string(s.id), UID: s.w.uid()}}
 				k.Request.Status.Phase = api.RequestPending
@@ -525,6 +545,8 @@ func (s *box) sync() {
 			o.requestDeleted, o.book.LastServed = DeletedByPeer, false
 			k.Request = nil
 		}
+	} else if d.Request != nil && k.Request == nil {
+		s.remote.Asked = nil // the API server forbids it: it is time to ask again
 	}
 	if mine := k.Access; mine != nil && mine.Advertisement {
 		switch {
@@ -550,7 +572,7 @@ func (s *box) ask() {
 
 // restart has the process of a box start anew.
 func (s *box) restart() {
-	s.remote, s.desired = remote.Observed{}, remote.Desired{}
+	s.remote, s.desired, s.askAgain, s.freshUsed = remote.Observed{}, remote.Desired{}, false, false
 	s.requestDeleted, s.offerDeleted, s.requestUID, s.requestSeen = DeletedUnseen, DeletedUnseen, "", time.Time{}
 	s.away, s.tearing, s.anewSince, s.anew, s.begun = time.Time{}, time.Time{}, time.Time{}, 0, 0
 	s.book.Anew = 0

@@ -78,14 +78,14 @@ func (f *facts) serveNothing(in *incoming) {
 		return
 	}
 	heard := f.heard()
-	gaveUp := heard != nil && !heard.Consumes
 	switch f.RequestDeleted {
 	case DeletedByPerson:
-		in.endedHere = !gaveUp
+		in.endedHere = heard == nil || heard.Consumes
 	case DeletedUnseen:
 		// The ledger is told before the peer deletes its request, and before we do. So
 		// if it is shown, somebody deleted it while nobody looked. Else this is another
 		// API server, or an earlier state of it, and the peer asks again.
+		gaveUp := f.denied() || heard != nil && !heard.Consumes
 		shows := f.shown.Status.Incoming.RemotePeeringRequestName != ""
 		in.endedHere, in.missing = shows && !gaveUp, !shows && !gaveUp
 	}

@@ -1,6 +1,8 @@
 package peering
 
 import (
+	"time"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
@@ -94,19 +96,29 @@ func (in *intent) settle(f *facts) {
 	in.wanted = in.join && !f.Standing.Blocked
 }
 
+// freshFor is how long after a person asked to be connected anew what the provider
+// says may still be about the time before. Each look at a provider begins with
+// asking anew, which clears what it ended before.
+const freshFor = 20 * time.Second
+
 // endedByProvider says why the provider ended the peering that we have or ask
 // for; "" when it did not, or when a person asked again since.
 func (f *facts) endedByProvider() string {
-	if f.decider == nil || f.Standing.Anew > f.Begun {
+	shown, heard, asked := f.shown.Status.Outgoing, f.heard(), f.Remote.Asked
+	if f.decider == nil {
 		return ""
 	}
-	shown, heard := f.shown.Status.Outgoing, f.heard()
-	// Only a request that was seen there can have been ended: what the provider
-	// says about the one before is from the time before.
-	if heard != nil && heard.Request == nil && heard.Ended != "" && shown.RemotePeeringRequestName != "" {
-		return sentence(heard.Ended)
+	anew := f.Standing.Anew > f.Begun
+	if heard != nil && heard.Request == nil && heard.Ended != "" {
+		// A request that was seen there was ended; or the asking was answered, and yet
+		// there is an end, which is newer than that.
+		seen := shown.RemotePeeringRequestName != "" && !anew
+		answered := asked != nil && asked.Auth == api.AuthAccepted && f.Remote.At.After(f.AnewSince.Add(freshFor))
+		if seen || answered {
+			return sentence(heard.Ended)
+		}
 	}
-	if shown.Joined && f.Advertisement == nil && f.OfferDeleted == DeletedByPeer {
+	if shown.Joined && !anew && f.Advertisement == nil && f.OfferDeleted == DeletedByPeer {
 		if heard != nil && heard.Request != nil && heard.Request.Phase == api.RequestRefused && heard.Request.Message != "" {
 			return sentence(heard.Request.Message)
 		}

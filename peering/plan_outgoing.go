@@ -116,10 +116,16 @@ func (f *facts) remoteOutgoing(d *remote.Desired) {
 	out := f.outgoing
 	switch {
 	case out.active:
-		d.Contact, d.Ask, d.Token = true, true, f.Standing.Token
+		d.Contact, d.Token = true, f.Standing.Token
+		// Once our request is there, there is nothing to ask for; when it vanished, the
+		// provider has to be asked before it takes another one.
+		heard := f.heard()
+		d.Ask = heard == nil || heard.Request == nil
 		d.Fresh = f.shown.Status.Outgoing.RemotePeeringRequestName == "" || f.Standing.Anew > f.Begun
+		// A peering that begins is asked for and requested in one go. One that was
+		// there is not requested before it is known that the provider did not end it.
 		refused := f.Remote.Asked != nil && f.Remote.Asked.Auth != api.AuthAccepted
-		if out.letIn && !refused {
+		if (f.Remote.State != nil || d.Fresh) && !f.denied() && !refused {
 			d.Request = f.request()
 		}
 	case out.undo:
