@@ -389,6 +389,32 @@ func TestGatewayWithoutAPIServer(t *testing.T) {
 	}
 }
 
+// tardy answers with a body that ends in good order when the request is canceled,
+// as a server that sees the connection close may do.
+type tardy struct{ ctx context.Context }
+
+func (tardy) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: -1,
+		Body: io.NopCloser(io.MultiReader(strings.NewReader("{}"), tardy{r.Context()})),
+	}, nil
+}
+
+func (b tardy) Read([]byte) (int, error) {
+	<-b.ctx.Done()
+	return 0, io.EOF
+}
+
+func TestGatewayTakesNoHalfAnswer(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	base := &url.URL{Scheme: "https", Host: "127.0.0.1:1"}
+	g := NewGateway(GatewayConfig{Logger: home.logger(), Upstream: func() (Upstream, bool) { return Upstream{base, tardy{}}, true }})
+	s := home.servePeers(t, pin(other), g, func(s *Server) { s.times.gateway = 50 * time.Millisecond })
+	if got := visit(t, s, other).send(get(ownRequest)); got.status != http.StatusGatewayTimeout || got.Reason != ReasonNoAPIServer {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A peer with many requests under way does not keep the others out.
 func TestGatewayIsShared(t *testing.T) {
 	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)

@@ -1,6 +1,8 @@
 package endpoint
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -186,4 +188,27 @@ func TestOnePeerHasFewGoodPlaces(t *testing.T) {
 	if g.known != 0 {
 		t.Error("a closed connection counts")
 	}
+}
+
+// Before the first request, only so much is read.
+func TestHandshakeBytes(t *testing.T) {
+	g := newGuard(1, 1, 1)
+	here, there := net.Pipe()
+	defer there.Close()
+	c, reason := g.admit(sourced{here, netip.AddrFrom4([4]byte{192, 0, 2, 1})})
+	if reason != "" {
+		t.Fatal(reason)
+	}
+	go func() {
+		for {
+			if _, err := there.Write(make([]byte, 1000)); err != nil {
+				return
+			}
+		}
+	}()
+	n, err := io.Copy(io.Discard, c)
+	if !errors.Is(err, errEarly) || n > handshakeBytes || n < handshakeBytes/2 {
+		t.Errorf("read %d bytes, then %v", n, err)
+	}
+	c.Close()
 }
