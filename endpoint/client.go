@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"liqo.io/agent/peer"
@@ -185,7 +186,27 @@ func find[T any](ctx context.Context, c *Client, target Target, candidates []can
 		failures = append(failures, &Error{Reason: ReasonUnreachable, Err: err})
 	}
 	result, ok, more = race(ctx, c.headStart, candidates, try, discard)
-	return result, ok, append(failures, more...)
+	failures = append(failures, more...)
+	if !ok && anonymous(candidates, more) {
+		result, ok, more = race(ctx, c.headStart, candidates, try, discard)
+		failures = append(failures, more...)
+	}
+	return result, ok, failures
+}
+
+// anonymous takes the host name from candidates if a holder of another key than
+// the expected one answered to it, and reports whether it did. The certificate
+// that a peer shows to those who call it by name is from a public authority, and
+// says nothing about the key before.
+func anonymous(candidates []candidate, failures []*Error) bool {
+	other := slices.ContainsFunc(failures, func(e *Error) bool { return e.Reason == ReasonWrongKey })
+	if !other || len(candidates) == 0 || candidates[0].name == "" {
+		return false
+	}
+	for i := range candidates {
+		candidates[i].name = ""
+	}
+	return true
 }
 
 // failed is the error of a call that came to no result.
