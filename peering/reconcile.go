@@ -27,6 +27,10 @@ type syncer interface {
 // ledger was told something. Two are enough for every case there is.
 const maxReplans = 5
 
+// soonest is the shortest pause until a cluster is looked at again although
+// nothing changed.
+const soonest = 50 * time.Millisecond
+
 // errNameTaken: no ForeignCluster can be created for a cluster.
 var errNameTaken = errors.New("a ForeignCluster that is not about this cluster has its ID as name; delete it or give it another name")
 
@@ -101,7 +105,7 @@ func (s *session) note(id peer.ClusterID, d Decision) {
 		s.cfg.Registry.Hold(id, d.Hold)
 	}
 	if d.Again > 0 {
-		s.queue.AddAfter(id, d.Again)
+		s.queue.AddAfter(id, max(d.Again, soonest))
 	}
 	if d.Remote.Advertisement != nil {
 		s.queue.AddAfter(id, s.capacity.due(id, now))

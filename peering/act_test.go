@@ -1,0 +1,396 @@
+package peering
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/remote"
+)
+
+// diary is a Ledger that notes what it is told, and fails when it is to.
+type diary struct {
+	mu       sync.Mutex
+	standing Standing
+	told     []string
+	fails    error
+}
+
+func (d *diary) Standing(peer.ClusterID) Standing {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.standing
+}
+
+func (d *diary) note(format string, args ...any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = append(d.told, fmt.Sprintf(format, args...))
+	return d.fails
+}
+
+func (d *diary) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	told := d.told
+	d.told = nil
+	return told
+}
+
+func (d *diary) JoinEdited(_ context.Context, _ peer.ClusterID, join bool, by, stamp string) error {
+	return d.note("join %v %s %s", join, by, stamp)
+}
+
+func (d *diary) TrustEdited(_ context.Context, _ peer.ClusterID, mode api.TrustMode, shown peer.Fingerprint, by, stamp string) error {
+	return d.note("trust %s %s %s %s", mode, shown, by, stamp)
+}
+
+func (d *diary) HungUp(_ context.Context, _ peer.ClusterID, by string) error {
+	return d.note("hung up %s", by)
+}
+
+func (d *diary) EndedByProvider(_ context.Context, _ peer.ClusterID, reason string) error {
+	return d.note("ended by provider %s", reason)
+}
+
+func (d *diary) EndedHere(_ context.Context, _ peer.ClusterID, reason string) error {
+	return d.note("ended here %s", reason)
+}
+
+func (d *diary) Joined(_ context.Context, _ peer.ClusterID, joined bool, why string) error {
+	return d.note("joined %v %s", joined, why)
+}
+
+func (d *diary) Served(_ context.Context, _ peer.ClusterID, served bool, why string) error {
+	return d.note("served %v %s", served, why)
+}
+
+func (d *diary) Requested(_ context.Context, _ peer.ClusterID, phase api.RequestPhase, reason string) error {
+	return d.note("requested %s %s", phase, reason)
+}
+
+// neighbours is a Registry of one peer.
+type neighbours struct{ known *peer.Peer }
+
+func (n neighbours) Peer(peer.ClusterID) (peer.Peer, bool) {
+	if n.known == nil {
+		return peer.Peer{}, false
+	}
+	return *n.known, true
+}
+func (n neighbours) IDs() []peer.ClusterID     { return nil }
+func (n neighbours) Settled() bool             { return true }
+func (n neighbours) Hold(peer.ClusterID, bool) {}
+
+// silence is a remote.Caller that reaches nobody.
+type silence struct{}
+
+func (silence) Exchange(context.Context, endpoint.Target, endpoint.Request) (endpoint.Response, error) {
+	return endpoint.Response{}, errors.New("nobody is there")
+}
+
+var _ remote.Caller = silence{}
+
+// server is an API server that says what a test wants.
+type server struct {
+	mu     sync.Mutex
+	answer func(r *http.Request, body string) (int, string)
+	sent   []string
+}
+
+// take returns what was sent since the last time.
+func (s *server) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := s.sent
+	s.sent = nil
+	return sent
+}
+
+// connected returns a Controller with a session, without anything running, for an
+// API server that answers as said.
+func connected(t *testing.T, ledger Ledger, answer func(r *http.Request, body string) (int, string)) (*Controller, *session, *server) {
+	t.Helper()
+	fake := &server{answer: answer}
+	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		fake.mu.Lock()
+		fake.sent = append(fake.sent, r.Method+" "+r.URL.RequestURI()+" "+string(text))
+		status, body := fake.answer(r, string(text))
+		fake.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(listener.Close)
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, kubeconfigText(listener.URL))
+	found, err := newLocator().load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity := peer.Identity{ClusterID: "self", ClusterName: "self", GuestNamespace: "liqo"}
+	c := New(Config{
+		Kubeconfig: func() string { return path }, Registry: neighbours{barn()}, Identity: func() peer.Identity { return identity },
+		OnClusterID: func(peer.ClusterID) {}, Namespace: "liqo", Ledger: ledger, Peers: silence{},
+		Greeting:  func() endpoint.Greeting { return endpoint.Greeting{Identity: identity} },
+		LostAfter: func() time.Duration { return time.Minute }, Logger: slog.New(slog.DiscardHandler),
+	})
+	client, err := newClient(found.config, c.link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.close)
+	s := c.newSession(client)
+	t.Cleanup(s.queue.ShutDown)
+	c.attach(s, endpoint.Upstream{})
+	return c, s, fake
+}
+
+// failure is the body of a refusal.
+func failure(status int, reason metav1.StatusReason) (int, string) {
+	return status, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":"said the test","code":%d}`, reason, status)
+}
+
+// TestEachAction checks what each kind of action sends, and to whom.
+func TestEachAction(t *testing.T) {
+	yes, trusted := true, api.TrustTrusted
+	fp := peer.FingerprintOf([]byte("key"))
+	ref := &api.ObjectReference{Kind: api.KindPeeringRequest, Name: string(testID), UID: "u"}
+	const (
+		fcs  = "/apis/discovery.liqo.io/v1alpha1/foreignclusters/fc"
+		own  = "?fieldManager=" + ManagerForeignCluster + "&force=true "
+		kind = `{"kind":"ForeignCluster","apiVersion":"discovery.liqo.io/v1alpha1","metadata":{"name":"fc","uid":"u1"`
+		req  = "/apis/discovery.liqo.io/v1alpha1/peeringrequests/" + string(testID)
+		adv  = "/apis/sharing.liqo.io/v1alpha1/advertisements/" + string(testID)
+	)
+	for _, tc := range []struct {
+		name string
+		a    Action
+		sent string // what is to be sent, or begin so
+		told string
+	}{
+		{"intent", Action{Kind: ApplyIntent, Intent: &Intent{Join: &yes, TrustMode: &trusted}},
+			"PATCH " + fcs + "?fieldManager=" + ManagerIntent + "&force=true " + kind + `},"spec":{"join":true,"trustMode":"Trusted"}}`, ""},
+		{"intent given up", Action{Kind: ApplyIntent, Intent: &Intent{}}, "PATCH " + fcs + "?fieldManager=" + ManagerIntent + "&force=true " + kind + `},"spec":{}}`, ""},
+		{"add finalizer", Action{Kind: AddFinalizer}, "PATCH " + fcs + own + kind + `,"finalizers":["discovery.liqo.io/peering"]}}`, ""},
+		{"remove finalizer", Action{Kind: RemoveFinalizer},
+			"PATCH " + fcs + "?fieldManager=" + ManagerForeignCluster + ` {"metadata":{"finalizers":["other"],"resourceVersion":"5","uid":"u1"}}`, ""},
+		{"status", Action{Kind: UpdatePeering, Peering: &PeeringStatus{Role: api.RoleProvider}}, "PATCH " + fcs + "/status" + own + kind + `},"status":{"role":"Provider",`, ""},
+		{"request ref", Action{Kind: RequestRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + ManagerPeeringRequest + "&force=true " + kind +
+			`},"status":{"incoming":{"peeringRequest":{"kind":"PeeringRequest","name":"` + string(testID) + `","uid":"u"}}}}`, ""},
+		{"no request ref", Action{Kind: RequestRef}, "PATCH " + fcs + "/status?fieldManager=" + ManagerPeeringRequest + "&force=true " + kind + `}}`, ""},
+		{"advertisement ref", Action{Kind: AdvertisementRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + ManagerAdvertisement + "&force=true " + kind +
+			`},"status":{"outgoing":{"advertisement":{`, ""},
+		{"versioned", Action{Kind: UpdatePeering, ResourceVersion: "5", Peering: &PeeringStatus{}}, "PATCH " + fcs + "/status" + own + kind + `,"resourceVersion":"5"}`, ""},
+		{"request status", Action{Kind: SetRequestStatus, UID: "r1", Request: &api.PeeringRequestStatus{Phase: api.RequestAccepted, Reason: "r", Message: "m"}},
+			"PATCH " + req + "/status?fieldManager=" + ManagerPeeringRequest + "&force=true " +
+				`{"kind":"PeeringRequest","apiVersion":"discovery.liqo.io/v1alpha1","metadata":{"name":"` + string(testID) + `","uid":"r1"},"status":{"phase":"Accepted","reason":"r","message":"m"}}`, ""},
+		{"advertisement status", Action{Kind: SetAdvertisementStatus, UID: "a1", Advertisement: &api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted}},
+			"PATCH " + adv + "/status?fieldManager=" + ManagerAdvertisement + "&force=true " +
+				`{"kind":"Advertisement","apiVersion":"sharing.liqo.io/v1alpha1","metadata":{"name":"` + string(testID) + `","uid":"a1"},"status":{"advertisementStatus":"Accepted"}}`, ""},
+		{"delete request", Action{Kind: DeleteRequest, UID: "r1"}, "DELETE " + req + ` {"preconditions":{"uid":"r1"}}`, ""},
+		{"delete advertisement", Action{Kind: DeleteAdvertisement, UID: "a1", ResourceVersion: "9"}, "DELETE " + adv + ` {"preconditions":{"uid":"a1","resourceVersion":"9"}}`, ""},
+		{"delete", Action{Kind: Delete, ResourceVersion: "5"}, "DELETE " + fcs + ` {"preconditions":{"uid":"u1","resourceVersion":"5"}}`, ""},
+		{"delete what is not there", Action{Kind: DeleteSecret}, "", ""},
+		{"delete no access", Action{Kind: DeleteAccess}, "", ""},
+		{"begin", Action{Kind: Begin, Anew: 7}, "", ""},
+
+		{"join edited", Action{Kind: TellJoinEdited, Tell: &Tell{On: true, By: "kubectl", Stamp: "s"}}, "", "join true kubectl s"},
+		{"trust edited", Action{Kind: TellTrustEdited, Tell: &Tell{Mode: trusted, Shown: fp, By: "kubectl", Stamp: "s"}}, "", "trust Trusted " + fp.String() + " kubectl s"},
+		{"hung up", Action{Kind: TellHungUp, Tell: &Tell{By: "kubectl"}}, "", "hung up kubectl"},
+		{"ended by provider", Action{Kind: TellEndedByProvider, Tell: &Tell{Reason: "r"}}, "", "ended by provider r"},
+		{"ended here", Action{Kind: TellEndedHere, Tell: &Tell{Reason: "r"}}, "", "ended here r"},
+		{"joined", Action{Kind: TellJoined, Tell: &Tell{On: true, Reason: "r"}}, "", "joined true r"},
+		{"served", Action{Kind: TellServed, Tell: &Tell{Reason: "r"}}, "", "served false r"},
+		{"requested", Action{Kind: TellRequested, Tell: &Tell{Phase: api.RequestPending, Reason: "r"}}, "", "requested Pending r"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ledger := &diary{}
+			_, s, fake := connected(t, ledger, func(r *http.Request, _ string) (int, string) {
+				return http.StatusOK, `{"metadata":{"name":"fc","uid":"u1","resourceVersion":"6"}}`
+			})
+			fc := &foreignCluster{}
+			fc.Name, fc.UID, fc.ResourceVersion, fc.Finalizers = "fc", "u1", "5", []string{Finalizer, "other"}
+			s.foreign.wrote(fc)
+			if tc.a.UID == "" {
+				tc.a.UID = "u1"
+			}
+			if tc.a.Name = "fc"; tc.a.Kind == Delete {
+				fc.Finalizers = nil
+			}
+			if err := s.act(t.Context(), testID, []Action{tc.a}); err != nil {
+				t.Fatal(err)
+			}
+			sent := fake.take()
+			if want := min(1, len(tc.sent)); len(sent) != want || want > 0 && !strings.HasPrefix(sent[0], tc.sent) {
+				t.Errorf("sent\n%q, want\n%q", sent, tc.sent)
+			}
+			if told := strings.Join(ledger.take(), "\n"); told != tc.told {
+				t.Errorf("told %q, want %q", told, tc.told)
+			}
+			if tc.a.Kind == Delete && s.foreign.len() != 0 {
+				t.Error("it is still in the store")
+			}
+		})
+	}
+}
+
+// TestActionsInOrder: each action sees what the ones before it made, and none is
+// done after one that failed.
+func TestActionsInOrder(t *testing.T) {
+	ledger := &diary{}
+	version := 10
+	_, s, fake := connected(t, ledger, func(r *http.Request, _ string) (int, string) {
+		version++
+		return http.StatusOK, fmt.Sprintf(`{"metadata":{"name":"fc","uid":"made","resourceVersion":"%d"}}`, version)
+	})
+	spec := discoveredSpec(barn(), &api.ForeignCluster{})
+	plan := []Action{
+		{Kind: Create, Name: "fc", Spec: &spec},
+		{Kind: UpdateStatus, Name: "fc", Status: &DiscoveredStatus{}},
+		{Kind: TellJoined, Tell: &Tell{}},
+		{Kind: Delete, Name: "fc", UID: "made", ResourceVersion: "3"},
+	}
+	if err := s.act(t.Context(), testID, plan); err != nil {
+		t.Fatal(err)
+	}
+	sent := fake.take()
+	if len(sent) != 3 || !strings.Contains(sent[1], `"uid":"made"`) || !strings.Contains(sent[2], `"resourceVersion":"12"`) {
+		t.Errorf("sent %q", sent)
+	}
+
+	ledger.fails = errors.New("the disk is full")
+	if err := s.act(t.Context(), testID, plan); !errors.Is(err, ledger.fails) {
+		t.Errorf("error %v", err)
+	}
+	if sent := fake.take(); len(sent) != 2 {
+		t.Errorf("after a failure it sent %q", sent)
+	}
+	ledger.fails = nil
+	fake.answer = func(*http.Request, string) (int, string) {
+		return failure(http.StatusConflict, metav1.StatusReasonConflict)
+	}
+	ledger.take()
+	if err := s.act(t.Context(), testID, plan); !apierrors.IsConflict(err) || len(fake.take()) != 1 || len(ledger.take()) != 0 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestDeletionsAreNoted: whoever deletes something is known before it is gone, and
+// who did not manage to is not blamed.
+func TestDeletionsAreNoted(t *testing.T) {
+	status := http.StatusOK
+	var atDelete Deleter
+	var c *Controller
+	c, s, _ := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
+		c.memory.with(testID, func(m *memo) { atDelete = m.request.by })
+		if status == http.StatusOK {
+			return status, `{}`
+		}
+		return failure(status, metav1.StatusReasonConflict)
+	})
+	put := func(uid types.UID) {
+		r := &api.PeeringRequest{}
+		r.Name, r.UID, r.ResourceVersion = string(testID), uid, "1"
+		if err := s.requests.Replace([]any{r}, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("1")
+	status = http.StatusConflict
+	if err := s.act(t.Context(), testID, []Action{{Kind: DeleteRequest, UID: "1"}}); err == nil || atDelete != DeletedByUs {
+		t.Errorf("error %v, deleted by %v", err, atDelete)
+	}
+	// A person was quicker with another object of that name, and then deletes that.
+	if err := s.requests.Delete(s.requests.get(string(testID))); err != nil {
+		t.Fatal(err)
+	}
+	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != DeletedByPerson {
+		t.Errorf("deleted by %v", obs.RequestDeleted)
+	}
+	put("2")
+	status = http.StatusOK
+	if err := s.act(t.Context(), testID, []Action{{Kind: DeleteRequest, UID: "2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != DeletedByUs {
+		t.Errorf("deleted by %v", obs.RequestDeleted)
+	}
+}
+
+// TestPutOwn writes an object that others changed in every way.
+func TestPutOwn(t *testing.T) {
+	wanted := wantedSecret(testID, "liqo", Secret{Fingerprint: peer.FingerprintOf([]byte("k"))})
+	show := func(change func(*secret)) string {
+		s := wanted.DeepCopyObject().(*secret)
+		s.UID, s.ResourceVersion = "made", "9"
+		change(s)
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, tc := range []struct {
+		name    string
+		patched func() (int, string)
+		there   string // what GET says; "" for nothing
+		want    func(error) bool
+		methods []string
+	}{
+		{"as wanted", func() (int, string) { return 200, show(func(*secret) {}) }, "", func(err error) bool { return err == nil }, []string{"PATCH"}},
+		{"not as wanted", func() (int, string) { return 200, show(func(s *secret) { s.Type = "x" }) }, "",
+			func(err error) bool { return errors.Is(err, errReplaced) }, []string{"PATCH", "DELETE"}},
+		{"immutable", func() (int, string) { return failure(422, metav1.StatusReasonInvalid) }, show(func(*secret) {}),
+			func(err error) bool { return errors.Is(err, errReplaced) }, []string{"PATCH", "GET", "DELETE"}},
+		{"our mistake", func() (int, string) { return failure(422, metav1.StatusReasonInvalid) }, "",
+			apierrors.IsInvalid, []string{"PATCH", "GET"}},
+		{"forbidden", func() (int, string) { return failure(403, metav1.StatusReasonForbidden) }, "", apierrors.IsForbidden, []string{"PATCH"}},
+	} {
+		_, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
+			switch {
+			case r.Method == http.MethodPatch:
+				return tc.patched()
+			case r.Method == http.MethodGet && tc.there != "":
+				return 200, tc.there
+			case r.Method == http.MethodDelete:
+				return 200, `{}`
+			}
+			return failure(404, metav1.StatusReasonNotFound)
+		})
+		err := putOwn(t.Context(), s.client, s.secrets, wanted, func(found *secret) bool { return found.shows(wanted) })
+		var methods []string
+		for _, sent := range fake.take() {
+			method, _, _ := strings.Cut(sent, " ")
+			methods = append(methods, method)
+		}
+		if !tc.want(err) || !slices.Equal(methods, tc.methods) {
+			t.Errorf("%s: error %v after %v", tc.name, err, methods)
+		}
+		if kept := s.secrets.len() == 1; kept != (err == nil) {
+			t.Errorf("%s: in the store: %v", tc.name, kept)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+)
+
+func TestEnsureAccess(t *testing.T) {
+	refusals := 0
+	status, reason := http.StatusForbidden, metav1.StatusReasonForbidden
+	c, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
+		if r.Header.Get("Impersonate-User") != "liqo:cluster:"+string(testID) || r.Header.Get("Impersonate-Group") != "liqo:peers" || r.Method != http.MethodGet {
+			t.Errorf("%s as %q, %q", r.Method, r.Header.Get("Impersonate-User"), r.Header.Get("Impersonate-Group"))
+		}
+		if refusals--; refusals < 0 {
+			return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+		}
+		return failure(status, reason)
+	})
+	for _, n := range []int{0, 1, 4} {
+		refusals = n
+		if err := c.EnsureAccess(t.Context(), testID); err != nil || len(fake.take()) != n+1 {
+			t.Errorf("after %d refusals: %v", n, err)
+		}
+	}
+	if s.queue.Len() != 1 {
+		t.Error("the cluster is not looked at")
+	}
+	refusals = 1 << 30
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := c.EnsureAccess(short, testID); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("refused for ever: %v", err)
+	}
+	status, reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+	fake.take()
+	if err := c.EnsureAccess(t.Context(), testID); err == nil || len(fake.take()) != 1 {
+		t.Errorf("a server that fails: %v", err)
+	}
+	c.attach(nil, endpoint.Upstream{})
+	if err := c.EnsureAccess(t.Context(), testID); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("without a connection: %v", err)
+	}
+}
+
+func TestDeletedByPeer(t *testing.T) {
+	ledger := &diary{standing: Standing{LastServed: true}}
+	c, s, _ := connected(t, ledger, nil)
+	c.DeletedByPeer(testID, api.PluralPeeringRequests)
+	if told := ledger.take(); len(told) != 1 || told[0] != "served false the peer took its request back" {
+		t.Errorf("told %q", told)
+	}
+	if obs := c.observe(s, testID); obs.RequestDeleted != DeletedByPeer || obs.OfferDeleted != DeletedUnseen {
+		t.Errorf("deleted by %v and %v", obs.RequestDeleted, obs.OfferDeleted)
+	}
+	ledger.standing.LastServed = false
+	c.DeletedByPeer(testID, api.PluralPeeringRequests)
+	c.DeletedByPeer(testID, api.PluralAdvertisements)
+	if told := ledger.take(); len(told) != 0 {
+		t.Errorf("told %q", told)
+	}
+	if obs := c.observe(s, testID); obs.OfferDeleted != DeletedByPeer {
+		t.Errorf("deleted by %v", obs.OfferDeleted)
+	}
+}
+
+// TestWithdrawn has a peer give up while the API server is away, and change its
+// mind.
+func TestWithdrawn(t *testing.T) {
+	ledger := &diary{standing: Standing{LastServed: true}}
+	c, s, fake := connected(t, ledger, func(*http.Request, string) (int, string) { return http.StatusOK, `{}` })
+	r := &api.PeeringRequest{}
+	r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
+	a := &api.Advertisement{}
+	a.Name, a.UID, a.ResourceVersion = string(testID), "a1", "1"
+	s.requests.wrote(r)
+	s.offers.wrote(a)
+
+	c.attach(nil, endpoint.Upstream{})
+	c.Withdrawn(testID, endpoint.Withdrawal{Request: true, Reason: "no need"})
+	c.Withdrawn(testID, endpoint.Withdrawal{Advertisement: true, Reason: "no more"})
+	c.attach(s, endpoint.Upstream{})
+	if err := s.withdraw(t.Context(), testID); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"DELETE " + requestKind().object(string(testID)) + ` {"preconditions":{"uid":"r1"}}`,
+		"DELETE " + advertisementKind().object(string(testID)) + ` {"preconditions":{"uid":"a1"}}`,
+	}
+	if sent := fake.take(); !slices.Equal(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
+	}
+	if told := ledger.take(); len(told) != 1 || told[0] != "served false no more" {
+		t.Errorf("told %q", told)
+	}
+	if obs := c.observe(s, testID); obs.RequestDeleted != DeletedByPeer || obs.OfferDeleted != DeletedByPeer {
+		t.Errorf("deleted by %v and %v", obs.RequestDeleted, obs.OfferDeleted)
+	}
+	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+		t.Errorf("it is done twice: %v", err)
+	}
+
+	// Whoever asks again has not given up.
+	s.requests.wrote(r)
+	c.Withdrawn(testID, endpoint.Withdrawal{Request: true})
+	fake.answer = func(*http.Request, string) (int, string) {
+		return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+	if err := c.EnsureAccess(t.Context(), testID); err != nil {
+		t.Fatal(err)
+	}
+	fake.take()
+	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+		t.Errorf("a request that was asked for again is deleted: %v", err)
+	}
+}
+
+func TestWithoutConnection(t *testing.T) {
+	c, _, _ := connected(t, &diary{}, nil)
+	if s := c.State(testID); !s.Kubernetes || s.Identity.ClusterID != "self" {
+		t.Errorf("state %+v", s)
+	}
+	if _, ok := c.Upstream(); !ok {
+		t.Error("no way to the API server")
+	}
+	c.attach(nil, endpoint.Upstream{})
+	if s := c.State(testID); s.Kubernetes || s.Identity.ClusterID != "self" || s.Request != nil {
+		t.Errorf("state %+v", s)
+	}
+	if v := c.View(testID); v.Outgoing.Reason != ReasonUnknown {
+		t.Errorf("view %+v", v)
+	}
+	if _, ok := c.Upstream(); ok {
+		t.Error("there is a way to an API server that is away")
+	}
+	c.Noticed(testID)
+	c.Enqueue(testID)
+	if name := c.ForeignCluster(testID); name != "" {
+		t.Errorf("ForeignCluster %q", name)
+	}
+}
