@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -92,19 +93,35 @@ func (l *Ledger) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.
 		}
 		return pin, true
 	}
-	for i, authority := range p.Fleet {
-		if by, err := shown.Certified(p.Fleet[i:i+1], id, l.cfg.Now()); err == nil && by != "" {
-			return state.Pin{
-				Pin:   peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustFleet, By: line(by), At: l.now()},
-				Basis: peer.FingerprintOf(authority.RawSubjectPublicKeyInfo),
-			}, true
-		}
+	if by, basis := l.certified(id, shown, p); by != "" {
+		return state.Pin{
+			Pin:   peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustFleet, By: line(by), At: l.now()},
+			Basis: basis,
+		}, true
 	}
 	if shown.Name != "" {
 		return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustRoots,
 			By: "system roots", At: l.now(), Detail: line("the public certificate of " + shown.Name)}}, true
 	}
 	return state.Pin{}, false
+}
+
+// certified returns which authority of the fleet certified a key, for people,
+// and that authority's key; "" when none did.
+func (l *Ledger) certified(id peer.ClusterID, shown trust.Shown, p policy) (by string, authority peer.Fingerprint) {
+	now := l.cfg.Now()
+	if _, err := shown.Certified(p.Fleet, id, now); err != nil {
+		if !errors.Is(err, trust.ErrNoFleetCertificate) && l.noting(now) {
+			l.cfg.Logger.Warn("a peer is not trusted although it shows a certificate of a fleet", "peer", id, "key", shown.Fingerprint, "error", err)
+		}
+		return "", peer.Fingerprint{}
+	}
+	for i, ca := range p.Fleet {
+		if by, err := shown.Certified(p.Fleet[i:i+1], id, now); err == nil {
+			return by, peer.FingerprintOf(ca.RawSubjectPublicKeyInfo)
+		}
+	}
+	return "", peer.Fingerprint{}
 }
 
 func (l *Ledger) staticPin(id peer.ClusterID, fp peer.Fingerprint) state.Pin {
