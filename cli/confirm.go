@@ -67,6 +67,7 @@ func (c *call) ask(ctx context.Context, question string) error {
 	answer, err := c.readLine(ctx)
 	switch {
 	case ctx.Err() != nil:
+		c.newLine()
 		return &outcome{message: "interrupted; nothing was changed", code: ExitInterrupted}
 	case err != nil && !errors.Is(err, errNothing):
 		return fmt.Errorf("read the answer: %w", err)
@@ -76,6 +77,13 @@ func (c *call) ask(ctx context.Context, question string) error {
 		return nil
 	}
 	return &outcome{message: "not confirmed; nothing was changed", code: ExitNotTrusted}
+}
+
+// newLine keeps what comes next apart from the "^C" that the terminal shows.
+func (c *call) newLine() {
+	if c.app.opts.Interactive {
+		_, _ = fmt.Fprintln(c.app.opts.Stderr) // it is only for the looks
+	}
 }
 
 // sure asks before something that cannot be undone. Where nobody can be asked,

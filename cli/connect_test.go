@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
 )
 
 // fpSilo is the key of a peer that is not trusted.
@@ -197,6 +198,54 @@ func TestConnectDoesNotBelieveOldNews(t *testing.T) {
 	if _, stderr, code = act(t, w, nil, "peers", "connect", "barn"); code != ExitRefused || !strings.Contains(stderr, "a new refusal") {
 		t.Errorf("a new refusal: exit code %d, %s", code, stderr)
 	}
+}
+
+// Nothing but the peer is printed as JSON, also when it takes long.
+func TestConnectAsJSONIsSilent(t *testing.T) {
+	m := neighbours(t)
+	w := withAgent(t, m)
+	w.pace = quick
+	m.decided = func(string) { outgoing(m, idBarn, 3, control.ReasonAwaitingAcceptance, "x")() }
+	stdout, stderr, code := w.run(t.Context(), "peers", "connect", "barn", "-o", "json", "--timeout", "200ms")
+	if code != ExitTimeout || stdout != "" || !strings.HasPrefix(stderr, "liqo-agent: connecting to barn takes longer than 200ms") {
+		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+	}
+}
+
+// Who names a key gets that one or none, whatever the agent offers instead.
+func TestNamedKeyIsNotExchanged(t *testing.T) {
+	for _, args := range []string{"peers connect silo", "peers accept silo", "peers trust silo"} {
+		m := neighbours(t)
+		m.fail = control.NotTrusted(control.Shown{ID: idSilo, Name: "silo", Fingerprint: fpSilo, Code: "code"})
+		calls := 0
+		w := withAgent(t, &countingTrust{memory: m, calls: &calls})
+		w.terminal, w.stdin = true, strings.NewReader("y\n")
+		_, _, code := w.run(t.Context(), append(strings.Fields(args), "--yes", "--fingerprint", fpBarn)...)
+		if code != ExitNotTrusted || calls != 1 {
+			t.Errorf("%s: exit code %d after %d calls", args, code, calls)
+		}
+	}
+}
+
+// countingTrust is a Backend that counts the decisions about keys.
+type countingTrust struct {
+	*memory
+	calls *int
+}
+
+func (c *countingTrust) Connect(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
+	*c.calls++
+	return c.memory.Connect(ctx, opts)
+}
+
+func (c *countingTrust) Accept(ctx context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
+	*c.calls++
+	return c.memory.Accept(ctx, id, fp, by)
+}
+
+func (c *countingTrust) Trust(ctx context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
+	*c.calls++
+	return c.memory.Trust(ctx, id, fp, by)
 }
 
 func TestConnectNoWait(t *testing.T) {

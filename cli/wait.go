@@ -261,6 +261,7 @@ func (w *waiter) doing() (what, undo string) {
 
 // leave is for a person who does not want to wait any longer.
 func (w *waiter) leave() error {
+	w.newLine()
 	what, undo := w.doing()
 	return &outcome{message: what + " goes on in the background", try: fmt.Sprintf("%s info %s; to undo it: %s", Name, quoted(w.peer.Label()), undo), code: ExitInterrupted}
 }

@@ -286,8 +286,10 @@ func TestDecisionsAboutNamesakes(t *testing.T) {
 		if err := call("barn"); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), idShed) || !strings.Contains(err.Error(), idBarn) {
 			t.Errorf("%s barn: %v", verb, err)
 		}
-		if err := call("9c1b"); err != nil {
-			t.Errorf("%s by ID: %v", verb, err)
+		for _, ref := range []string{"9c1b", idBarn, "0558de48-0"} {
+			if err := call(ref); err != nil {
+				t.Errorf("%s %s: %v", verb, ref, err)
+			}
 		}
 	}
 	m.heard()

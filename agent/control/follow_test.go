@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"liqo.io/agent/peer"
 )
 
 // A followed peer is told about when it is different, whether or not anybody
@@ -52,6 +55,57 @@ func TestFollow(t *testing.T) {
 	if got, want := strings.Join(seen, ", "), "snapshot, updated Published, updated Silent, lost Silent, updated"; got != want {
 		t.Errorf("seen %s, want %s", got, want)
 	}
+}
+
+func TestSame(t *testing.T) {
+	a := twoPeers()[1]
+	b := a
+	b.LastSeen, b.Outgoing.Steps = time.Now(), []Step{}
+	if !same(a, b) {
+		t.Error("being seen again is told")
+	}
+	for name, f := range map[string]func(*Peer){
+		"phase": func(p *Peer) { p.Phase = "Lost" }, "a step": func(p *Peer) { p.Outgoing.Steps = []Step{{Done: true}} },
+		"trust": func(p *Peer) { p.Trust.Mode = Trusted }, "a request": func(p *Peer) { p.Request = &Request{} },
+	} {
+		b := a
+		f(&b)
+		if same(a, b) {
+			t.Errorf("%s is not told", name)
+		}
+	}
+}
+
+// Changes of other peers cost the follower of one nothing.
+func TestFollowIgnoresOthers(t *testing.T) {
+	m := &countingLooks{memory: &memory{peers: twoPeers()}}
+	s, c := serve(t, m)
+	enough := errors.New("enough")
+	err := c.Follow(t.Context(), "barn", func(ev WatchEvent) error {
+		if ev.Event == WatchUpdated {
+			return enough
+		}
+		for range 100 {
+			s.Publish(WatchEvent{Event: WatchUpdated, Peer: &Peer{ID: idSilo}})
+		}
+		m.change(func() { m.peers[1].Reason = "changed" })
+		s.Publish(WatchEvent{Event: WatchUpdated, Peer: &Peer{ID: idBarn}})
+		return nil
+	})
+	if looks := m.looks.Load(); !errors.Is(err, enough) || looks == 0 || looks > 50 {
+		t.Errorf("Follow = %v after %d looks", err, looks)
+	}
+}
+
+// countingLooks is a Backend that counts how often one peer is looked at.
+type countingLooks struct {
+	*memory
+	looks atomic.Int32
+}
+
+func (c *countingLooks) Peer(ctx context.Context, id peer.ClusterID) (Peer, error) {
+	c.looks.Add(1)
+	return c.memory.Peer(ctx, id)
 }
 
 func TestFollowUnknown(t *testing.T) {
