@@ -11,8 +11,8 @@ import (
 )
 
 // followInterval is how often a followed peer is looked at though nobody said
-// that it changed.
-const followInterval = time.Second
+// that it changed. Somebody waits in front of it, and rarely for long.
+const followInterval = 250 * time.Millisecond
 
 // follow streams one peer: how it is, and how it is whenever that is different.
 // Published changes only say when to look.
