@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -272,14 +273,94 @@ func (b *box) gaps(name string) (gaps []time.Duration) {
 	return gaps
 }
 
+// there returns what is there now.
+func (b *box) there() endpoint.State { return read(b, func() endpoint.State { return b.state }) }
+
+func (b *box) asked() []endpoint.Ask {
+	return read(b, func() []endpoint.Ask { return slices.Clone(b.asks) })
+}
+
+func (b *box) withdrawn() []endpoint.Withdrawal {
+	return read(b, func() []endpoint.Withdrawal { return slices.Clone(b.withdrew) })
+}
+
+func (b *box) all() map[string]int {
+	return read(b, func() map[string]int { return maps.Clone(b.calls) })
+}
+
+func (b *box) times(call string) int { return b.all()[call] }
+
+func (b *box) underWay() int { return read(b, func() int { return b.busy }) }
+
+func (b *box) most() int { return read(b, func() int { return b.busiest }) }
+
+func read[T any](b *box, get func() T) T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return get()
+}
+
 // bed is a Syncer that runs, and the boxes it talks to.
 type bed struct {
 	*Syncer
 	*box
+	stop func()
+
+	hearing sync.Mutex
+	ears    ears
+	log     bytes.Buffer
+}
+
+// ears are what the Syncer's user is told.
+type ears struct {
 	changed, tokens int
 	reached         []endpoint.Result
-	log             bytes.Buffer
-	stop            func()
+}
+
+func (b *bed) note(f func(*ears)) {
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
+	f(&b.ears)
+}
+
+func (b *bed) heard() (e ears) {
+	b.note(func(now *ears) { e = *now })
+	return e
+}
+
+// Write takes the log.
+func (b *bed) Write(line []byte) (int, error) {
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
+	return b.log.Write(line)
+}
+
+func (b *bed) logged() string {
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
+	return b.log.String()
+}
+
+// left returns how many peers the Syncer knows.
+func (b *bed) left() int {
+	b.Syncer.mu.Lock()
+	defer b.Syncer.mu.Unlock()
+	return len(b.peers)
+}
+
+func (b *bed) queued() int {
+	b.Syncer.mu.Lock()
+	defer b.Syncer.mu.Unlock()
+	return len(b.queue)
+}
+
+// wishes reports whether there is a wish to begin anew that has not been served
+// yet.
+func (b *bed) wishes() bool {
+	b.Syncer.mu.Lock()
+	defer b.Syncer.mu.Unlock()
+	e := b.peers[them]
+	return e != nil && e.want.Fresh && e.memo.fresh != e.terms.fresh
 }
 
 // lay runs test with a Syncer in a bubble of its own time. Counters of the bed are
@@ -294,18 +375,12 @@ func lay(t *testing.T, test func(b *bed)) {
 
 func newBed(t testing.TB) *bed {
 	b := &bed{box: newBox(t)}
-	var mu sync.Mutex
-	note := func(f func()) {
-		mu.Lock()
-		defer mu.Unlock()
-		f()
-	}
 	b.Syncer = New(Config{
 		Peers: b.box, Greeting: greeting,
-		Changed:   func(peer.ClusterID) { note(func() { b.changed++ }) },
-		Reached:   func(_ peer.ClusterID, r endpoint.Result) { note(func() { b.reached = append(b.reached, r) }) },
-		TokenUsed: func(peer.ClusterID) { note(func() { b.tokens++ }) },
-		Logger:    slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Changed:   func(peer.ClusterID) { b.note(func(e *ears) { e.changed++ }) },
+		Reached:   func(_ peer.ClusterID, r endpoint.Result) { b.note(func(e *ears) { e.reached = append(e.reached, r) }) },
+		TokenUsed: func(peer.ClusterID) { b.note(func(e *ears) { e.tokens++ }) },
+		Logger:    slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

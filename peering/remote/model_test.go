@@ -48,9 +48,7 @@ func whatever(st *testing.T, t *rapid.T) {
 			b.change(func(x *box) {
 				if x.state.Request != nil {
 					x.state.Request, x.state.Ended = nil, "ended"
-					// A wish to begin anew that has not been served yet stands.
-					e := b.peers[them]
-					x.freshly = e != nil && e.want.Fresh && e.memo.fresh != e.terms.fresh
+					x.freshly = b.wishes()
 				}
 			})
 		case "lose":
@@ -100,32 +98,30 @@ func whatever(st *testing.T, t *rapid.T) {
 		x.dead, x.apiDown, x.trusts, x.rbac, x.too, x.lets = false, false, true, true, 0, true
 		x.answer.Auth = api.AuthAccepted
 	})
-	before := b.state
+	before := b.there()
 	after(2 * time.Minute)
 
 	agree(t, b, want, before)
-	calls, looks, changed := b.count(""), b.count("state"), b.changed
+	calls, looks, changed := b.count(""), b.count("state"), b.heard().changed
 	after(30 * time.Minute)
 	calls, looks = b.count("")-calls, b.count("state")-looks
 	switch {
-	case calls != looks || b.changed != changed:
-		t.Errorf("not quiet: %d calls and %d changes, and nothing happened: %v", calls, b.changed-changed, b.calls)
+	case calls != looks || b.heard().changed != changed:
+		t.Errorf("not quiet: %d calls and %d changes, and nothing happened: %v", calls, b.heard().changed-changed, b.all())
 	case want.contact() && (looks < 50 || looks > 70), !want.contact() && looks != 0:
 		t.Errorf("%d looks in half an hour", looks)
 	}
 	agree(t, b, want, before)
 	b.Set(them, Desired{})
 	after(2 * time.Minute)
-	if len(b.peers) != 0 || len(b.queue) != 0 {
-		t.Errorf("%d peers and %d tasks are left", len(b.peers), len(b.queue))
+	if b.left() != 0 || b.queued() != 0 {
+		t.Errorf("%d peers and %d tasks are left", b.left(), b.queued())
 	}
 }
 
 // agree checks that all is as it is to be, as far as that is our business.
 func agree(t *rapid.T, b *bed, want Desired, before endpoint.State) {
-	b.box.mu.Lock()
-	s := b.state
-	b.box.mu.Unlock()
+	s := b.there()
 	switch {
 	case want.Request != nil && s.Request == nil && s.Ended == "":
 		t.Errorf("there is no request, and nobody ended it")

@@ -30,24 +30,24 @@ func TestConnectAndStay(t *testing.T) {
 		if got.Asked == nil || got.Asked.Auth != api.AuthAccepted || got.State == nil || got.State.Request == nil || got.Err != nil || len(got.CA) == 0 {
 			t.Fatalf("%+v", got)
 		}
-		if got.State.Request.Spec != *request() || !b.asks[0].Fresh || b.asks[0].Identity.ClusterID != us || b.asks[0].Port != 6447 {
-			t.Errorf("%+v, asked with %+v", got.State.Request, b.asks)
+		if got.State.Request.Spec != *request() || !b.asked()[0].Fresh || b.asked()[0].Identity.ClusterID != us || b.asked()[0].Port != 6447 {
+			t.Errorf("%+v, asked with %+v", got.State.Request, b.asked())
 		}
-		if b.count("") != 4 || b.changed != 1 || len(b.reached) != 1 {
-			t.Errorf("%v; %d changes, %d reached", b.calls, b.changed, len(b.reached))
+		if b.count("") != 4 || b.heard().changed != 1 || len(b.heard().reached) != 1 {
+			t.Errorf("%v; %d changes, %d reached", b.all(), b.heard().changed, len(b.heard().reached))
 		}
 		// Somebody says the same again: nothing happens.
 		want.Request = request()
 		b.Set(them, want)
 		after(time.Second)
 		if b.count("") != 4 {
-			t.Errorf("%v", b.calls)
+			t.Errorf("%v", b.all())
 		}
 		// From here on, one small call every 30 s.
-		before := b.calls["POST "+endpoint.PathState]
+		before := b.times("POST " + endpoint.PathState)
 		after(time.Hour)
-		if n := b.calls["POST "+endpoint.PathState] - before; n < 110 || n > 130 || b.count("") != n+4 || b.changed != 1 {
-			t.Errorf("%d looks, %d changes: %v", n, b.changed, b.calls)
+		if n := b.times("POST "+endpoint.PathState) - before; n < 110 || n > 130 || b.count("") != n+4 || b.heard().changed != 1 {
+			t.Errorf("%d looks, %d changes: %v", n, b.heard().changed, b.all())
 		}
 		if gaps := b.gaps("POST " + endpoint.PathState)[1:]; !within(gaps, 27*time.Second, 33*time.Second+10*time.Millisecond) || slices.Max(gaps)-slices.Min(gaps) < time.Second {
 			t.Errorf("no jitter, or too much: %v to %v", slices.Min(gaps), slices.Max(gaps))
@@ -72,8 +72,8 @@ func TestPendingIsAskedAgain(t *testing.T) {
 				t.Errorf("pause %d is %v, want about %v", i, gaps[i], base)
 			}
 		}
-		if b.count("") != b.count("ask") || b.Get(them).Err != nil || b.changed != 1 {
-			t.Errorf("%v, %v, %d changes", b.calls, b.Get(them).Err, b.changed)
+		if b.count("") != b.count("ask") || b.Get(them).Err != nil || b.heard().changed != 1 {
+			t.Errorf("%v, %v, %d changes", b.all(), b.Get(them).Err, b.heard().changed)
 		}
 		// A person accepts, and the peer tells us.
 		b.change(func(x *box) { x.answer.Auth = api.AuthAccepted })
@@ -93,7 +93,7 @@ func TestRefusedIsNotAnError(t *testing.T) {
 		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request()})
 		after(10 * time.Minute)
 		if n := b.count("ask"); n < 17 || n > 23 || b.count("") != n || b.Get(them).Err != nil || b.Get(them).Failures != 0 {
-			t.Errorf("%v, %+v", b.calls, b.Get(them))
+			t.Errorf("%v, %+v", b.all(), b.Get(them))
 		}
 	})
 }
@@ -141,15 +141,15 @@ func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
 		b.Set(them, want)
 		after(5 * time.Minute)
 		if got := b.Get(them); got.State.Request != nil || got.State.Ended == "" || b.count("PATCH") != 1 {
-			t.Errorf("%+v, %v", got.State, b.calls)
+			t.Errorf("%+v, %v", got.State, b.all())
 		}
 		// A person wants it again.
 		b.change(func(x *box) { x.freshly = true })
 		want.Fresh = true
 		b.Set(them, want)
 		after(time.Second)
-		if b.Get(them).State.Request == nil || !b.asks[len(b.asks)-1].Fresh || len(b.asks) != 2 {
-			t.Errorf("%+v", b.asks)
+		if b.Get(them).State.Request == nil || !b.asked()[len(b.asked())-1].Fresh || len(b.asked()) != 2 {
+			t.Errorf("%+v", b.asked())
 		}
 		// Lost, not ended: it comes back by itself.
 		b.change(func(x *box) { x.state.Request = nil })
@@ -203,7 +203,7 @@ func TestNothingIsWrittenInVain(t *testing.T) {
 		if n := b.count("PATCH"); n != maxInVain {
 			t.Errorf("written %d times", n)
 		}
-		if !strings.Contains(b.log.String(), "insists on another Advertisement") {
+		if !strings.Contains(b.logged(), "insists on another Advertisement") {
 			t.Error("nobody is told")
 		}
 		want.Advertisement = offer("8")
@@ -226,7 +226,7 @@ func TestUnknownIsNeverGone(t *testing.T) {
 		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), Advertisement: offer("4")})
 		after(10 * time.Minute)
 		if n := b.count(""); n != b.count("state") || n < 20 || n > 35 || b.Get(them).Err != nil {
-			t.Errorf("%v", b.calls)
+			t.Errorf("%v", b.all())
 		}
 		if gaps := b.gaps("POST " + endpoint.PathState); !within(gaps[:1], 0, 1300*time.Millisecond) {
 			t.Errorf("the peer's API server is not waited for: %v", gaps[:4])
@@ -247,13 +247,13 @@ func TestDeletionIsConfirmed(t *testing.T) {
 		b.Set(them, Desired{Target: b.target(), Contact: true, RequestGone: true, Reason: "over"})
 		after(100 * time.Millisecond)
 		if s := b.Get(them).State; s.Request != nil || b.count("DELETE") != 1 {
-			t.Errorf("%+v, %v", s, b.calls)
+			t.Errorf("%+v, %v", s, b.all())
 		}
 		b.Set(them, Desired{})
 		n := b.count("")
 		after(2 * time.Hour)
-		if b.count("") != n || len(b.peers) != 0 || !b.Get(them).same(Observed{}) {
-			t.Errorf("something goes on: %v", b.calls)
+		if b.count("") != n || b.left() != 0 || !b.Get(them).same(Observed{}) {
+			t.Errorf("something goes on: %v", b.all())
 		}
 	})
 }
@@ -282,26 +282,26 @@ func TestDeletionIsOwed(t *testing.T) {
 				b.Set(them, Desired{})
 				b.Set(them, Desired{})
 				after(10 * time.Minute)
-				if b.state.Request == nil || b.state.Advertisement == nil {
+				if b.there().Request == nil || b.there().Advertisement == nil {
 					t.Fatal("already?")
 				}
 				if name == "API server down" {
 					w := endpoint.Withdrawal{Request: true, Advertisement: true, Reason: "over"}
-					if len(b.withdrew) != 1 || b.withdrew[0] != w {
-						t.Errorf("withdrew %+v", b.withdrew)
+					if len(b.withdrawn()) != 1 || b.withdrawn()[0] != w {
+						t.Errorf("withdrew %+v", b.withdrawn())
 					}
-				} else if len(b.withdrew) != 0 {
-					t.Errorf("withdrew %+v", b.withdrew)
+				} else if len(b.withdrawn()) != 0 {
+					t.Errorf("withdrew %+v", b.withdrawn())
 				}
 				if n := b.count(""); n > 100 {
 					t.Errorf("%d calls in vain in ten minutes", n)
 				}
 				b.change(tc.show)
 				after(tc.within)
-				if b.state.Request != nil || b.state.Advertisement != nil {
-					t.Errorf("still there: %+v, %v", b.state, b.Get(them))
+				if b.there().Request != nil || b.there().Advertisement != nil {
+					t.Errorf("still there: %+v, %v", b.there(), b.Get(them))
 				}
-				if len(b.peers) != 0 {
+				if b.left() != 0 {
 					t.Error("the peer is not forgotten")
 				}
 			})
@@ -320,14 +320,14 @@ func TestOwedIsGivenUp(t *testing.T) {
 		after(29 * time.Minute)
 		n := b.count("")
 		after(40 * time.Second)
-		if b.count("") == n || len(b.peers) != 1 {
+		if b.count("") == n || b.left() != 1 {
 			t.Error("given up before the hour is over")
 		}
 		after(time.Minute)
 		n = b.count("")
 		after(2 * time.Hour)
-		if b.count("") != n || len(b.peers) != 0 || !strings.Contains(b.log.String(), "gave up deleting") {
-			t.Errorf("%d calls after the hour, %d peers", b.count("")-n, len(b.peers))
+		if b.count("") != n || b.left() != 0 || !strings.Contains(b.logged(), "gave up deleting") {
+			t.Errorf("%d calls after the hour, %d peers", b.count("")-n, b.left())
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestOwedIsTakenBack(t *testing.T) {
 		b.Set(them, want)
 		b.change(func(x *box) { x.dead = false })
 		after(time.Minute)
-		if b.count("DELETE") != 0 || b.state.Request == nil {
+		if b.count("DELETE") != 0 || b.there().Request == nil {
 			t.Error("deleted although it is wanted again")
 		}
 	})
@@ -358,20 +358,20 @@ func TestForgetEndsEverythingAtOnce(t *testing.T) {
 		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), AdvertisementGone: true})
 		b.Notify(them)
 		after(time.Second)
-		if b.busy != 2 {
-			t.Fatalf("%d calls under way", b.busy)
+		if b.underWay() != 2 {
+			t.Fatalf("%d calls under way", b.underWay())
 		}
 		b.Forget(them)
 		synctest.Wait()
 		n := b.count("")
-		if b.busy != 0 || len(b.peers) != 0 {
-			t.Errorf("%d calls still under way", b.busy)
+		if b.underWay() != 0 || b.left() != 0 {
+			t.Errorf("%d calls still under way", b.underWay())
 		}
 		b.Check(them)
 		b.Notify(them)
 		after(time.Hour)
-		if b.count("") != n || b.changed != 0 {
-			t.Errorf("%d more calls, %d changes", b.count("")-n, b.changed)
+		if b.count("") != n || b.heard().changed != 0 {
+			t.Errorf("%d more calls, %d changes", b.count("")-n, b.heard().changed)
 		}
 		b.Forget(them)
 		// It may begin again.
@@ -398,26 +398,26 @@ func TestToken(t *testing.T) {
 				after(10 * time.Second)
 				b.change(func(x *box) { x.dead, x.too = false, time.Second })
 				after(30 * time.Second)
-				if b.tokens != 0 {
+				if b.heard().tokens != 0 {
 					t.Error("used, although nobody answered")
 				}
 				b.change(func(x *box) { x.too = 0 })
 				after(40 * time.Second)
-				if b.tokens != 1 || b.asks[0].Token != token {
-					t.Fatalf("used %d times, asked with %+v", b.tokens, b.asks)
+				if b.heard().tokens != 1 || b.asked()[0].Token != token {
+					t.Fatalf("used %d times, asked with %+v", b.heard().tokens, b.asked())
 				}
 				// Until the token is taken back, and the peer denies us again.
 				b.change(func(x *box) { x.trusts = false })
 				after(5 * time.Minute)
-				for _, ask := range b.asks[1:] {
+				for _, ask := range b.asked()[1:] {
 					if ask.Token != "" {
 						t.Error("sent again")
 					}
 				}
-				if len(b.asks) < 3 || b.tokens != 1 {
-					t.Errorf("%d asks, used %d times", len(b.asks), b.tokens)
+				if len(b.asked()) < 3 || b.heard().tokens != 1 {
+					t.Errorf("%d asks, used %d times", len(b.asked()), b.heard().tokens)
 				}
-				if got := fmt.Sprintf("%+v %+v", b.Get(them), b.Get(them).Asked) + b.log.String(); strings.Contains(got, "c2VjcmV0") || strings.Contains(got, "0123456789abcdef") {
+				if got := fmt.Sprintf("%+v %+v", b.Get(them), b.Get(them).Asked) + b.logged(); strings.Contains(got, "c2VjcmV0") || strings.Contains(got, "0123456789abcdef") {
 					t.Errorf("the secret is told: %s", got)
 				}
 			})
@@ -510,7 +510,7 @@ func TestNotify(t *testing.T) {
 			b.Notify(them)
 		}
 		after(time.Second)
-		if n := b.calls[notice]; n != 1 {
+		if n := b.times(notice); n != 1 {
 			t.Errorf("%d notices", n)
 		}
 		// One that comes while another is on its way is sent as well: the peer may
@@ -519,13 +519,13 @@ func TestNotify(t *testing.T) {
 		after(time.Millisecond)
 		b.Notify(them)
 		after(time.Second)
-		if n := b.calls[notice]; n != 3 {
+		if n := b.times(notice); n != 3 {
 			t.Errorf("%d notices", n)
 		}
 		b.change(func(x *box) { x.dead = true })
 		b.Notify(them)
 		after(time.Minute)
-		if n := b.calls[notice]; n != 5 {
+		if n := b.times(notice); n != 5 {
 			t.Errorf("%d notices: tried %d times", n, n-3)
 		}
 		// The last word gets out even if there is nothing else to say.
@@ -533,8 +533,8 @@ func TestNotify(t *testing.T) {
 		b.Notify(them)
 		b.Set(them, Desired{})
 		after(time.Second)
-		if n := b.calls[notice]; n != 6 || len(b.peers) != 0 {
-			t.Errorf("%d notices, %d peers", n, len(b.peers))
+		if n := b.times(notice); n != 6 || b.left() != 0 {
+			t.Errorf("%d notices, %d peers", n, b.left())
 		}
 	})
 }
@@ -586,8 +586,8 @@ func TestNewTargetInterrupts(t *testing.T) {
 		if got := b.Get(them); got.State == nil || got.State.Request == nil || got.Failures != 0 {
 			t.Errorf("%+v", got)
 		}
-		if n := b.calls["POST "+endpoint.PathNotice]; n != 2 || b.reached[len(b.reached)-1].URL != want.Target.URL {
-			t.Errorf("%d notices, reached %+v", n, b.reached)
+		if n := b.times("POST " + endpoint.PathNotice); n != 2 || b.heard().reached[len(b.heard().reached)-1].URL != want.Target.URL {
+			t.Errorf("%d notices, reached %+v", n, b.heard().reached)
 		}
 	})
 }
@@ -601,7 +601,7 @@ func TestChangeOfMindWithinALook(t *testing.T) {
 		b.Set(them, Desired{Target: b.target(), Contact: true, RequestGone: true})
 		after(time.Second)
 		if b.count("PATCH") != 0 || b.count("DELETE") != 0 {
-			t.Errorf("%v", b.calls)
+			t.Errorf("%v", b.all())
 		}
 	})
 }
@@ -612,8 +612,8 @@ func TestSucceedingKeyIsReported(t *testing.T) {
 		after(time.Second)
 		b.change(func(x *box) { x.rotated = peer.Fingerprint{2} })
 		after(time.Minute)
-		if last := b.reached[len(b.reached)-1]; last.Fingerprint != (peer.Fingerprint{2}) || b.changed != 2 || b.Get(them).CA[0] != 2 {
-			t.Errorf("%+v, %d changes", last, b.changed)
+		if last := b.heard().reached[len(b.heard().reached)-1]; last.Fingerprint != (peer.Fingerprint{2}) || b.heard().changed != 2 || b.Get(them).CA[0] != 2 {
+			t.Errorf("%+v, %d changes", last, b.heard().changed)
 		}
 	})
 }
@@ -637,8 +637,8 @@ func TestNothingWithoutAKey(t *testing.T) {
 		after(time.Hour)
 		b.Set(them, Desired{})
 		after(2 * time.Hour)
-		if b.count("") != 0 || len(b.peers) != 0 || b.log.Len() != 0 {
-			t.Errorf("%v\n%s", b.calls, b.log.String())
+		if b.count("") != 0 || b.left() != 0 || b.logged() != "" {
+			t.Errorf("%v\n%s", b.all(), b.logged())
 		}
 	})
 }
@@ -655,8 +655,8 @@ func TestManyPeers(t *testing.T) {
 			b.Set(peer.ClusterID(fmt.Sprintf("s%d", i)), Desired{Target: b.target()})
 		}
 		after(8 * time.Second)
-		if b.busiest != DefaultWorkers {
-			t.Errorf("%d at a time", b.busiest)
+		if b.most() != DefaultWorkers {
+			t.Errorf("%d at a time", b.most())
 		}
 		b.change(func(x *box) { x.delay = time.Millisecond })
 		after(time.Minute)
@@ -678,8 +678,8 @@ func TestRunAgain(t *testing.T) {
 		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request()})
 		after(time.Second)
 		b.stop()
-		if b.busy != 0 || b.Get(them).Failures != 0 {
-			t.Errorf("%d calls go on, %+v", b.busy, b.Get(them))
+		if b.underWay() != 0 || b.Get(them).Failures != 0 {
+			t.Errorf("%d calls go on, %+v", b.underWay(), b.Get(them))
 		}
 		b.change(func(x *box) { x.deaf = false })
 		ctx, cancel := context.WithCancel(context.Background())
