@@ -103,6 +103,10 @@ func fillDisk(ctx context.Context, dir string) error {
 	if err := errors.Join(s.Check(ctx), s.Close()); err != nil {
 		return err
 	}
+	old, err := olderDatabase(ctx, filepath.Join(dir, "old"))
+	if err != nil {
+		return err
+	}
 	// An agent that starts on a full disk finds everything, and says what is
 	// wrong when there is nothing to find yet.
 	if err := os.WriteFile(ballast, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -129,12 +133,46 @@ func fillDisk(ctx context.Context, dir string) error {
 	if left, _ := filepath.Glob(filepath.Join(dir, "sub", "agent.db*")); len(left) > 1 { // the lock
 		return fmt.Errorf("first start on a full disk left %v", left)
 	}
+	if _, err := Open(ctx, old, Options{}); !errors.Is(err, ErrFull) {
+		return fmt.Errorf("upgrade on a full disk: %w", err)
+	}
+	for _, name := range []string{buildName(old), upgradeName(old)} {
+		if left, _ := filepath.Glob(name + "*"); len(left) > 0 {
+			return fmt.Errorf("upgrade on a full disk left %v", left)
+		}
+	}
 	// And when somebody cleans up, the running agent can write again.
 	if err := os.Remove(ballast); err != nil {
 		return err
+	}
+	upgraded, err := Open(ctx, old, Options{})
+	if err != nil {
+		return fmt.Errorf("upgrade with space again: %w", err)
+	}
+	id, err := upgraded.ClusterID(ctx)
+	if err = errors.Join(err, upgraded.Close()); err != nil || id != "old" || upgraded.Recovery() != nil {
+		return fmt.Errorf("upgraded: %q, %v: %w", id, upgraded.Recovery(), err)
 	}
 	if err := s.SetClusterID(ctx, "another", "test"); err != nil {
 		return fmt.Errorf("after the disk was cleaned up: %w", err)
 	}
 	return errors.Join(s.Check(ctx), s.Close())
+}
+
+// olderDatabase makes a database of schema 1.
+func olderDatabase(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "agent.db")
+	all, err := builtinMigrations()
+	if err == nil {
+		err = makeDir(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	db, conn, err := buildFile(ctx, path, all[:1])
+	if err != nil {
+		return "", err
+	}
+	_, err = conn.ExecContext(ctx, "INSERT INTO identity VALUES (1, 'old', 'test', 0)")
+	return path, errors.Join(err, hangUp(db, conn))
 }
