@@ -77,6 +77,7 @@ test: setup lint build kubebox
 
 .PHONY: bench
 bench: setup build kubebox
+	go build -o bin/neighbours ./internal/bed/cmd/neighbours
 	go run ./internal/bed/cmd/bench
 
 .PHONY: demo

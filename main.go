@@ -28,11 +28,14 @@ func run() int {
 	err := cli.New(cli.Options{
 		Version: v,
 		Commit:  c,
+		Stdin:   os.Stdin,
 		Stdout:  os.Stdout,
 		Stderr:  os.Stderr,
 		Environ: os.Environ(),
 		Color:   takesColor(os.Stdout),
 		Now:     time.Now,
+		// Questions are written to standard error, so that output can be redirected.
+		Interactive: isTerminal(os.Stdin) && isTerminal(os.Stderr),
 	}).Run(ctx, os.Args)
 	return cli.Report(os.Stderr, err)
 }
@@ -55,6 +58,10 @@ func takesColor(f *os.File) bool {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "" {
 		return false
 	}
+	return isTerminal(f)
+}
+
+func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
 }

@@ -3,6 +3,9 @@ package agent
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"time"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/peer"
@@ -11,7 +14,14 @@ import (
 )
 
 // Key implements control.Backend.
-func (b *backend) Key(context.Context) (control.Key, error) { return keyView(b.key), nil }
+func (b *backend) Key(context.Context) (control.Key, error) {
+	view := keyView(b.key)
+	// The key does not say how old it is; its file was written when it was made.
+	if info, err := os.Stat(filepath.Join(b.config().State.Dir, trust.KeyFile)); err == nil {
+		view.CreatedAt = info.ModTime().UTC().Truncate(time.Second)
+	}
+	return view, nil
+}
 
 func keyView(k *trust.Key) control.Key {
 	return control.Key{Fingerprint: k.Fingerprint().String(), PublicKey: string(k.PublicPEM()), Successions: len(k.Successions())}

@@ -237,6 +237,10 @@ func TestImpostorAtThePeersAddress(t *testing.T) {
 	})
 	// The impostor is a whole agent of the same ID and name, at the same address.
 	impostor := newImpostor(t, p)
+	// Who takes over an address announces it on the link (RFC 5227 section 2.3).
+	if _, err := p.a.host.Run(t.Context(), "ip", "neigh", "flush", "dev", "eth0"); err != nil {
+		t.Fatal(err)
+	}
 	p.a.eventually("the other key is seen and refused", func() error {
 		if q, err := p.a.peer(p.bID); err != nil || q.Conflict == nil {
 			return fmt.Errorf("no conflict: %+v %v", q, err)

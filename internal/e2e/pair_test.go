@@ -236,25 +236,33 @@ func (p *pair) works() {
 	}
 }
 
-// wire has the offer deleted behind B's back: it comes back only if the calls of
-// both boxes get through.
+// wire has both objects edited behind their owners' backs: they are put right
+// only if the calls of both boxes get through.
 func (p *pair) wire() error {
 	ctx, cancel := context.WithTimeout(p.a.t.Context(), soon)
 	defer cancel()
-	path := advPath + "/" + p.bID
-	object, found, err := get[api.Advertisement](p.a, path)
+	offerPath, requestPath := advPath+"/"+p.bID, prPath+"/"+p.aID
+	offer, found, err := get[api.Advertisement](p.a, offerPath)
 	if err != nil || !found {
 		return errors.Join(errors.New("there is no offer"), err)
 	}
-	cpu := object.Spec.ResourceQuota.Hard["cpu"]
-	if _, err := p.a.kube.Request(ctx, "PATCH", path, "application/merge-patch+json", []byte(`{"spec":{"resourceQuota":{"hard":{"cpu":"1m"}}}}`)); err != nil {
+	cpu := offer.Spec.ResourceQuota.Hard["cpu"]
+	const merge = "application/merge-patch+json"
+	if _, err := p.a.kube.Request(ctx, "PATCH", offerPath, merge, []byte(`{"spec":{"resourceQuota":{"hard":{"cpu":"1m"}}}}`)); err != nil {
+		return err
+	}
+	if _, err := p.b.kube.Request(ctx, "PATCH", requestPath, merge, []byte(`{"spec":{"namespace":"elsewhere"}}`)); err != nil {
 		return err
 	}
 	return bed.Poll(ctx, func() error {
-		object, _, err := get[api.Advertisement](p.a, path)
-		if err == nil && object.Spec.ResourceQuota.Hard["cpu"] != cpu {
-			err = fmt.Errorf("the offer is not put right: %v", object.Spec.ResourceQuota.Hard)
+		offer, _, err := get[api.Advertisement](p.a, offerPath)
+		if err == nil && offer.Spec.ResourceQuota.Hard["cpu"] != cpu {
+			err = fmt.Errorf("the offer is not put right: %v", offer.Spec.ResourceQuota.Hard)
 		}
-		return err
+		request, _, err2 := get[api.PeeringRequest](p.b, requestPath)
+		if err2 == nil && request.Spec.Namespace != "liqo" {
+			err2 = fmt.Errorf("the request is not put right: namespace %s", request.Spec.Namespace)
+		}
+		return errors.Join(err, err2)
 	})
 }

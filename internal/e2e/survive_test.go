@@ -48,9 +48,12 @@ func TestPeeringSurvives(t *testing.T) {
 		p.b.start()
 		p.works()
 		p.same(before)
-		if url := p.a.peerJSON(p.bID).URL; !strings.HasSuffix(url, ":7447") {
-			t.Errorf("the consumer calls %s", url)
-		}
+		p.a.eventually("the consumer calls the new port", func() error {
+			if url := p.a.peerJSON(p.bID).URL; !strings.HasSuffix(url, ":7447") {
+				return fmt.Errorf("it calls %s", url)
+			}
+			return nil
+		})
 	})
 	t.Run("a key rotates", func(t *testing.T) {
 		for _, x := range []*box{p.a, p.b} {
@@ -223,12 +226,16 @@ func TestFactoryReset(t *testing.T) {
 			} else {
 				other.gone(advPath + "/" + id)
 			}
-			reset.eventually("the reset box has nothing left of the peering", func() error {
+			reset.eventually("the reset box neither consumes nor serves", func() error {
 				otherID := other.id()
-				for _, path := range []string{prPath + "/" + otherID, advPath + "/" + otherID} {
-					if _, found, err := get[map[string]any](reset, path); found || err != nil {
-						return fmt.Errorf("%s is there: %v", path, err)
-					}
+				if _, found, err := get[map[string]any](reset, advPath+"/"+otherID); found || err != nil {
+					return fmt.Errorf("the offer is there: %v", err)
+				}
+				if pr, found, err := get[api.PeeringRequest](reset, prPath+"/"+otherID); err != nil || found && pr.Status.Phase == api.RequestAccepted {
+					return fmt.Errorf("the request is accepted: %v", err)
+				}
+				if fc, err := reset.full(otherID); err != nil || fc.Status.Outgoing.Joined || fc.Status.Incoming.Joined {
+					return fmt.Errorf("it is joined: %+v %v", fc.Status, err)
 				}
 				return nil
 			})

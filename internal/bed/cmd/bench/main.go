@@ -50,6 +50,8 @@ func scenarios() []scenario {
 		{"crowd-hasty", measureHastyCrowd},
 		{"neighbours", measureNeighbours},
 		{"idle", measureIdle},
+		{"peering", measurePeering},
+		{"joined", measureJoined},
 		{"rfc6762", measureRules},
 	}
 }
