@@ -92,7 +92,11 @@ func TestBestSource(t *testing.T) {
 		if p := b.phase(t, "a", peer.PhasePresent); p.Source != peer.LAN {
 			t.Errorf("source %s", p.Source)
 		}
+		// That it called once does not keep it when it says goodbye, and that it
+		// calls again brings it back.
 		b.unsee(t, sightingA(addr1), Absence{Reason: "goodbye", Said: true})
+		b.phase(t, "a", peer.PhaseLost)
+		b.see(t, called)
 		settle(time.Second)
 		if p := b.phase(t, "a", peer.PhasePresent); p.Source != peer.IncomingPeering {
 			t.Errorf("source %s", p.Source)

@@ -261,6 +261,7 @@ func (r *Recorder) unsee(k peer.Key, why Absence) {
 	if !c.unsee(k, why.kind(), why.Reason) {
 		return
 	}
+	r.forgetCalls(c, why)
 	if len(c.sightings) == 0 {
 		if c.held && c.absent == absentSaid {
 			// It said goodbye to those who look around. Whether it is there for those
@@ -282,6 +283,21 @@ func (r *Recorder) unsee(k peer.Key, why Absence) {
 		}
 	}
 	r.update(r.entries[c.id])
+}
+
+// forgetCalls takes back that a peer called us once nothing else sees it: where
+// it called from says nothing about whether it is still there. If it is, it calls
+// again.
+func (r *Recorder) forgetCalls(c *claim, why Absence) {
+	for _, s := range c.sightings {
+		if s.Source != peer.IncomingPeering {
+			return
+		}
+	}
+	for k := range c.sightings {
+		delete(r.byKey, k)
+		c.unsee(k, why.kind(), why.Reason)
+	}
 }
 
 // dispatch starts the checks that are due, as far as there are checkers.

@@ -44,6 +44,24 @@ type foreignCluster struct {
 		} `json:"clusterIdentity"`
 		AuthURL string `json:"authUrl"`
 	} `json:"spec"`
+	Status struct {
+		Outgoing struct {
+			Joined bool `json:"joined"`
+		} `json:"outgoing"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+func (fc foreignCluster) reachable() bool {
+	for _, c := range fc.Status.Conditions {
+		if c.Type == "Reachable" {
+			return c.Status == "True"
+		}
+	}
+	return false
 }
 
 func (x *box) foreignClusters(ctx context.Context) ([]foreignCluster, error) {
@@ -70,6 +88,73 @@ func (x *box) foreign(name, address string) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// joined is the condition that the box consumes the resources of the cluster of that name, which
+// answers at that address.
+func (x *box) joined(name, address string) func(context.Context) error {
+	foreign := x.foreign(name, address)
+	return func(ctx context.Context) error {
+		if err := foreign(ctx); err != nil {
+			return err
+		}
+		list, err := x.foreignClusters(ctx)
+		if err == nil && (len(list) != 1 || !list[0].Status.Outgoing.Joined || !list[0].reachable()) {
+			err = fmt.Errorf("its ForeignClusters are %+v", list)
+		}
+		return err
+	}
+}
+
+// misses is the condition that the cluster of that name does not answer, and is not given up.
+func (x *box) misses(name string) func(context.Context) error {
+	foreign := x.foreign(name, "")
+	return func(ctx context.Context) error {
+		if err := foreign(ctx); err != nil {
+			return err
+		}
+		list, err := x.foreignClusters(ctx)
+		if err == nil && (len(list) != 1 || !list[0].Status.Outgoing.Joined || list[0].reachable()) {
+			err = fmt.Errorf("its ForeignClusters are %+v", list)
+		}
+		return err
+	}
+}
+
+// asked is the condition that somebody waits to be let in.
+func (x *box) asked() func(context.Context) error {
+	return func(ctx context.Context) error {
+		out, err := x.host.Run(ctx, "liqo-agent", "peers", "requests", "-o", "json")
+		var requests []struct{}
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &requests)
+		}
+		if err == nil && len(requests) == 0 {
+			err = errors.New("nobody asks")
+		}
+		return err
+	}
+}
+
+// offer is the UID of the one Advertisement on the box.
+func (x *box) offer() string {
+	ctx, cancel := context.WithTimeout(x.ctx, findDeadline)
+	defer cancel()
+	body, err := x.kube.Request(ctx, http.MethodGet, "/apis/sharing.liqo.io/v1alpha1/advertisements", "", nil)
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				UID string `json:"uid"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &list)
+	}
+	if err != nil || len(list.Items) != 1 {
+		x.tb.Fatalf("%s: its Advertisements: %s %v", x.host.Name, body, err)
+	}
+	return list.Items[0].Metadata.UID
 }
 
 // alone is the condition that the box has no ForeignCluster.
