@@ -217,6 +217,11 @@ func TestConditions(t *testing.T) {
 		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Standing.Ended = "Enough." }), ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "Enough."},
 		{"blocked", blocked, ConditionIncomingPeering, api.ConditionFalse, ReasonBlocked, ""},
 		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), ConditionIncomingPeering, api.ConditionFalse, ReasonLost, ""},
+		{"withdrawn, and ended before that", both(ask, func(obs *Observed) {
+			obs.Standing.LastServed, obs.Standing.Ended = false, "Long ago."
+			obs.Objects[0].Condition(ConditionIncomingPeering).Status = api.ConditionFalse
+			obs.Objects[0].Condition(ConditionIncomingPeering).Reason = ReasonWithdrawn
+		}), ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
 		{"never asked", both(ask, func(obs *Observed) {
 			obs.Standing.LastServed, obs.Objects[0].Status = false, api.ForeignClusterStatus{}
 		}), ConditionIncomingPeering, "", "", ""},
@@ -338,6 +343,24 @@ func TestActions(t *testing.T) {
 		{"withdrawn, as said before the request", both(theirs(func(s *endpoint.State) { s.Consumes = false }), func(obs *Observed) { obs.RequestSeen = obs.Remote.At }), ""},
 		{"withdrawn, away", both(unreachable, theirs(func(s *endpoint.State) { s.Consumes = false })), "update-status update-peering"},
 		{"rejected", accepts(api.RequestRefused), "tell-requested set-request-status update-peering tell-served"},
+		{"one of two objects deleted, the other one joined", func(obs *Observed) {
+			mine := obs.Objects[0].DeepCopy()
+			mine.Name, mine.UID, mine.Labels = "mine", "uid-mine", nil
+			obs.Objects[0].DeletionTimestamp = &metav1.Time{Time: t0}
+			obs.Objects = append(obs.Objects, mine)
+		}, "remove-finalizer"},
+		{"another object in which somebody decides about trust", func(obs *Observed) {
+			mine := manual("mine", idB)
+			mine.Spec.TrustMode = api.TrustTrusted
+			obs.Objects = append(obs.Objects, mine)
+			obs.Owners["mine"] = Owners{TrustMode: Owner{"kubectl", "told"}}
+			obs.Standing.TrustStamp = "told"
+		}, "update-status apply-intent add-finalizer request-ref advertisement-ref update-peering remove-finalizer"},
+		{"lost, an offer that others hold", both(lost, func(obs *Observed) { obs.Advertisement.Finalizers = []string{"theirs"} }), "update-status request-ref advertisement-ref update-peering delete-advertisement tell-joined tell-served delete-request delete-secret delete-access"},
+		{"present, whatever the clock says", func(obs *Observed) { obs.Away = time.Hour }, ""},
+		{"missing, and the peer wants nothing to do with us", both(ask, denied(endpoint.ReasonNotTrusted), func(obs *Observed) {
+			obs.Objects[0].Status.Incoming = api.IncomingPeering{}
+		}), "apply-access update-peering tell-joined tell-served"},
 		{"nothing decided", func(obs *Observed) { obs.Standing.Accept = AcceptDecision{}; obs.Standing.LastServed = false }, "update-peering"},
 		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Standing.Ended = "Enough." }), "request-ref update-peering tell-served delete-request"},
 		{"asks again after it was ended", both(accepts(api.RequestPending), func(obs *Observed) {
