@@ -89,10 +89,11 @@ func TestStories(t *testing.T) {
 	ids := []peer.ClusterID{barn, silo}
 	keys := []peer.Fingerprint{{1}, {2}, {3}}
 	boxes := map[peer.ClusterID]*box{barn: newBox(t, barn), silo: newBox(t, silo)}
+	b := newBed(t, asks())
 	rapid.Check(t, func(r *rapid.T) {
-		b := newBed(t, asks())
-		defer func() { must(t, b.store.Close()) }()
 		policy := asks()
+		must(t, b.store.Apply(ctx, state.Change{Forget: ids}))
+		b.restart(policy)
 		stories := map[peer.ClusterID]*story{barn: {}, silo: {}}
 		stamp := 0
 		anID := rapid.SampledFrom(ids)
