@@ -1,36 +1,61 @@
-// Package peering keeps the ForeignClusters of the local API server equal to
-// what the registry of peers knows.
+// Package peering is the operator: it keeps the objects about peers in the local
+// API server equal to what the registry of peers knows and the ledger of
+// decisions says, and has package remote keep ours at the peers.
 //
 // A [Controller] waits for an API server as long as it takes, installs the
 // custom resources, publishes the cluster's ID, and then runs one reconcile per
 // cluster ID: gather an [Observed] value, ask the pure function [Plan] what to
-// do, do it. Everything is level-triggered: a call of Enqueue, a watch event or
-// a timer says only "look at this cluster again".
+// do, do it. Everything is level-triggered: a call of Enqueue, a watch event, an
+// answer of a peer or a timer says only "look at this cluster again".
 //
 // # Who owns which field
 //
-// Discovered fields (spec.clusterIdentity, namespace, authUrl, discoveryType,
-// status.fingerprint, status.ttl and the conditions Reachable, Verified and
-// Conflict) are written by server-side apply as [ManagerDiscovery]. On an object
-// that the agent created they follow what the peer proves, so an edit by hand is
-// put right; whoever wants to keep an edit takes the object over by removing one
-// of the agent's two labels (see api.LabelManagedBy). On every other object only
-// the status is written. spec.join, spec.trustMode and all other labels and
-// annotations belong to the user and are never written. What the agent has
-// nothing to say about yet (role, modules, authStatus) comes from the defaults in
-// the schema and costs no write.
+// Everything is written by server-side apply, with one field manager per owner
+// of fields, so that "kubectl get -o yaml --show-managed-fields" tells who set
+// what. On ForeignClusters:
+//
+//   - [ManagerDiscovery]: what was discovered (spec.clusterIdentity, namespace,
+//     authUrl, discoveryType, status.fingerprint, status.ttl and the conditions
+//     Reachable, Verified and Conflict). On an object that the agent created they
+//     follow what the peer proves; whoever wants to keep an edit takes the object
+//     over by removing one of the agent's two labels (see api.LabelManagedBy). On
+//     every other object only the status is written.
+//   - [ManagerIntent]: spec.join and spec.trustMode, where the agent set them
+//     because of the command line, the configuration or the provider. A person who
+//     sets them owns them from then on, and the ledger is told.
+//   - [ManagerForeignCluster]: the finalizer, and in the status everything about
+//     the peering but the next two.
+//   - [ManagerPeeringRequest]: status.incoming.peeringRequest, and the status of
+//     PeeringRequests.
+//   - [ManagerAdvertisement]: status.outgoing.advertisement, and the status of
+//     Advertisements.
+//
+// [ManagerAccess] owns the Secrets with the peers' identities and the roles that
+// let each peer reach its own PeeringRequest and Advertisement. Nobody else is
+// to write those: an edit is put right, and an object that cannot be is replaced.
+//
+// # Who deleted it
+//
+// An object that is gone does not say who deleted it, and that matters: a person
+// who deletes a peer's PeeringRequest ends the peering for good, the peer itself
+// does not. Deletions of our own and those that come through the gateway are noted
+// before they are carried out (see [Deleter]); what is left is a person's.
+// managedFields tell in the same way who set spec.join.
 //
 // # What it must not do
 //
-// It never takes "cannot read" for "gone": an object is deleted only when the
-// registry is settled and says that the peer is lost, when the agent created it,
-// and when nobody asked to join it. It never writes what is there already. It
-// does not decide whether a peer is present; the registry does.
+// It never takes "cannot read" for "gone": nothing is deleted because it could not
+// be listed, because the API server was restored from a backup, or because a peer
+// does not answer. It never writes what is there already; in steady state nothing
+// is sent but one look at what it installed per minute. It does not decide whether
+// a peer is present, trusted or welcome: the registry and the ledger do.
 //
 // # Goroutines
 //
-// Run starts all of them and waits for them: while there is a connection, one
-// that feeds the cache (list and watch), a few workers, one that keeps the
-// custom resources and the ConfigMap in place, and one that looks for a changed
-// kubeconfig. Enqueue and Status may be called from any goroutine at any time.
+// Run starts all of them and waits for them: the one that talks to the peers; and
+// while there is a connection to the API server one for each kind of object that
+// feeds its cache (list and watch), a few workers, one that keeps the custom
+// resources, the webhook's configuration and the ConfigMap in place, one that
+// follows the capacity of the nodes, and one that looks for a changed kubeconfig.
+// The exported methods may be called from any goroutine at any time.
 package peering

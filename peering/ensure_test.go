@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/api"
@@ -50,15 +51,78 @@ func TestEstablished(t *testing.T) {
 		{`{}`, false, ""},
 		{`{"conditions":[{"type":"Established","status":"False"}]}`, false, ""},
 		{`{"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}]}`, true, ""},
-		{`{"conditions":[{"type":"NamesAccepted","status":"False","message":"fc is taken"}]}`, false, "fc is taken"},
+		{`{"conditions":[{"type":"NamesAccepted","status":"False","message":"adv is taken"}]}`, false, "does not serve Advertisement of group sharing.liqo.io because another custom resource uses its names: adv is taken"},
 	} {
 		var status map[string]any
 		if err := json.Unmarshal([]byte(tc.status), &status); err != nil {
 			t.Fatal(err)
 		}
-		got, err := isEstablished(map[string]any{"status": status})
+		got, err := isEstablished(map[string]any{
+			"spec": map[string]any{"group": "sharing.liqo.io", "names": map[string]any{"kind": "Advertisement"}}, "status": status,
+		})
 		if got != tc.want || (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("isEstablished(%s) = %v, %v", tc.status, got, err)
+		}
+	}
+}
+
+func TestShows(t *testing.T) {
+	const wanted = `{webhooks: [{name: a, clientConfig: {url: x}, rules: [{operations: [CREATE, UPDATE]}]}]}`
+	for _, tc := range []struct {
+		found string
+		want  bool
+	}{
+		{wanted, true},
+		{`{metadata: {uid: x}, webhooks: [{name: a, clientConfig: {url: x}, timeoutSeconds: 10, rules: [{operations: [CREATE, UPDATE], scope: "*"}]}]}`, true},
+		{`{webhooks: [{name: b}, {name: a, clientConfig: {url: x}, rules: [{operations: [CREATE, UPDATE]}]}]}`, true},
+		{`{webhooks: [{name: a, clientConfig: {url: y}, rules: [{operations: [CREATE, UPDATE]}]}]}`, false},
+		{`{webhooks: [{name: a, clientConfig: {url: x}, rules: [{operations: [CREATE]}]}]}`, false},
+		{`{webhooks: [{name: a, clientConfig: {url: x}, rules: [{operations: [CREATE, UPDATE]}, {operations: [DELETE]}]}]}`, false},
+		{`{webhooks: [{name: b, clientConfig: {url: x}, rules: [{operations: [CREATE, UPDATE]}]}]}`, false},
+		{`{webhooks: []}`, false},
+		{`{webhooks: 7}`, false},
+		{`{}`, false},
+	} {
+		var f, w map[string]any
+		if err := errors.Join(yaml.Unmarshal([]byte(tc.found), &f), yaml.Unmarshal([]byte(wanted), &w)); err != nil {
+			t.Fatal(err)
+		}
+		if got := shows(f, w); got != tc.want {
+			t.Errorf("shows(%s) = %v", tc.found, got)
+		}
+	}
+}
+
+func TestEnsureWebhook(t *testing.T) {
+	manifest := map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+		"metadata": map[string]any{"name": "liqo-agent", "labels": map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
+		"webhooks": []map[string]any{{"name": "a", "timeoutSeconds": 5}}, // not as JSON decodes it
+	}
+	const path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/liqo-agent"
+	for _, tc := range []struct {
+		name, found string
+		sent        string // the second request, or its beginning; "" for none
+	}{
+		{"missing", "", "PATCH " + path + "?fieldManager=liqo-agent-webhook&force=true {"},
+		{"there", `{"metadata":{"name":"liqo-agent","uid":"u","labels":{"app.kubernetes.io/managed-by":"liqo-agent"}},"apiVersion":"admissionregistration.k8s.io/v1",
+			"kind":"ValidatingWebhookConfiguration","webhooks":[{"name":"a","timeoutSeconds":5,"matchPolicy":"Equivalent"}]}`, ""},
+		{"edited", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"liqo-agent"}},"webhooks":[{"name":"a","timeoutSeconds":9}]}`,
+			"PATCH " + path + "?fieldManager=liqo-agent-webhook&force=true {"},
+		{"somebody else's", `{"webhooks":[]}`, "PATCH " + path + "?fieldManager=liqo-agent-webhook {"},
+	} {
+		_, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
+			if r.Method == http.MethodGet && tc.found == "" {
+				return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+			}
+			return http.StatusOK, tc.found
+		})
+		if err := ensureWebhook(t.Context(), s.client, manifest); err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		sent := fake.take()
+		if sent[0] != "GET "+path+" " || tc.sent == "" && len(sent) > 1 || tc.sent != "" && (len(sent) != 2 || !strings.HasPrefix(sent[1], tc.sent)) {
+			t.Errorf("%s: sent %q", tc.name, sent)
 		}
 	}
 }

@@ -192,8 +192,8 @@ func (fc *foreignCluster) trim() {
 // the same; and among several others the latest.
 //
 // The API server fills in a default as if the creator had written it. So a
-// default that is as old as the object is nobody's, unless the creator applied
-// it, which names each field.
+// default that is as old as the object is nobody's, if it came with a field that
+// only the creator sets. (Whoever applies an object owns what they name only.)
 func (fc *foreignCluster) owner(field, value string, isDefault bool) Owner {
 	var owner *metav1.ManagedFieldsEntry
 	for i := range fc.ManagedFields {
@@ -201,7 +201,8 @@ func (fc *foreignCluster) owner(field, value string, isDefault bool) Owner {
 		if m.Subresource != "" || !owns(m.FieldsV1, field) {
 			continue
 		}
-		if isDefault && m.Operation != metav1.ManagedFieldsOperationApply && (m.Time == nil || !fc.CreationTimestamp.Before(m.Time)) {
+		if isDefault && m.Operation != metav1.ManagedFieldsOperationApply && (m.Time == nil || !fc.CreationTimestamp.Before(m.Time)) &&
+			(owns(m.FieldsV1, "f:authUrl") || owns(m.FieldsV1, "f:clusterIdentity")) {
 			continue
 		}
 		if owner == nil || owner.Manager == ManagerIntent || m.Manager != ManagerIntent && later(m.Time, owner.Time) {

@@ -42,6 +42,7 @@ func TestOwners(t *testing.T) {
 		{"the default of who created it", object(false, entry("kubectl-create", "Update", created, both)), Owner{}, Owner{}},
 		{"joined by who created it", object(true, entry("kubectl-create", "Update", created, both)), Owner{"kubectl-create", "u kubectl-create " + created + " true"}, Owner{}},
 		{"said no by who created it", object(false, entry("gitops", "Apply", created, join)), Owner{"gitops", "u gitops " + created + " false"}, Owner{}},
+		{"said no at once", object(false, entry("kubectl-patch", "Update", created, join)), Owner{"kubectl-patch", "u kubectl-patch " + created + " false"}, Owner{}},
 		{"changed by who created it", object(false, entry("kubectl-edit", "Update", later, both)),
 			Owner{"kubectl-edit", "u kubectl-edit " + later + " false"}, Owner{"kubectl-edit", "u kubectl-edit " + later + " Unknown"}},
 		{"the agent", object(true, entry(ManagerIntent, "Apply", later, join)), Owner{ManagerIntent, "u " + ManagerIntent + " " + later + " true"}, Owner{}},

@@ -204,6 +204,7 @@ func TestAccess(t *testing.T) {
 	})
 
 	t.Run("edited and deleted by others", func(t *testing.T) {
+		r.ledger.change(barnID, func(s *peering.Standing) { s.Asked = true }) // once more: it deleted what it asked with
 		role, binding := rolePath+"/liqo:peer:"+string(barnID), bindingPath+"/liqo:peer:"+string(barnID)
 		text := func(path string) string {
 			out, err := k.Request(t.Context(), "GET", path, "", nil)

@@ -148,7 +148,7 @@ func (l *ledger) Served(_ context.Context, id peer.ClusterID, served bool, why s
 }
 
 func (l *ledger) Requested(_ context.Context, id peer.ClusterID, phase api.RequestPhase, reason string) error {
-	return l.note(id, fmt.Sprintf("requested %s: %s", phase, reason), func(*peering.Standing) {})
+	return l.note(id, fmt.Sprintf("requested %s: %s", phase, reason), func(s *peering.Standing) { s.Asked = false })
 }
 
 // admit is endpoint.Peers.Admit.

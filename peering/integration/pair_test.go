@@ -79,11 +79,17 @@ func (c callers) Notice(caller endpoint.Caller) { c.site.live.Load().Noticed(cal
 // pair starts two sites that found each other.
 func pair(t *testing.T) (a, b *site) {
 	t.Helper()
+	return pairBy(t, func(k *bed.Kube) string { return direct(t, k) })
+}
+
+// pairBy is pair with kubeconfigs that lead to the API servers in another way.
+func pairBy(t *testing.T, kubeconfig func(*bed.Kube) string) (a, b *site) {
+	t.Helper()
 	test := bed.New(t)
 	hosts := []*bed.Host{test.AddHost("consumer", "10.77.0.1/24"), test.AddHost("provider", "10.77.0.2/24")}
 	kubes := test.StartKubes(t.Context(), hosts...)
-	a = newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0])
-	b = newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1])
+	a = newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0], kubeconfig(kubes[0]))
+	b = newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1], kubeconfig(kubes[1]))
 	a.find(b)
 	b.find(a)
 	a.begin()
@@ -91,13 +97,13 @@ func pair(t *testing.T) (a, b *site) {
 	return a, b
 }
 
-func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube) *site {
+func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube, path string) *site {
 	t.Helper()
 	key, err := trust.LoadOrCreateKey(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, name: name, id: id, kube: k, path: direct(t, k), key: key, reg: newRegistry(), ledger: newLedger()}
+	s := &site{t: t, name: name, id: id, kube: k, path: path, key: key, reg: newRegistry(), ledger: newLedger()}
 	s.issuer = trust.NewIssuer(key, func() peer.ClusterID { return id })
 	s.client = endpoint.NewClient(endpoint.ClientConfig{Issuer: s.issuer, Keep: 8})
 	t.Cleanup(s.client.Close)
@@ -134,7 +140,7 @@ func (s *site) begin() {
 	s.t.Helper()
 	first := s.running == nil
 	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
-		c.Peers, c.Identity = s.client, s.identity
+		c.Peers, c.Identity, c.Webhook = s.client, s.identity, webhook("nothing")
 		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	s.live.Store(s.running)
