@@ -266,9 +266,6 @@ func (s *Syncer) looked(p *pass, err error) {
 	wait := p.settle(err)
 	changed := !p.seen.same(e.seen)
 	e.seen, e.memo = p.seen, p.memo
-	if e.version != p.version {
-		wait = 0
-	}
 	if s.tidy(e) && e.active() {
 		s.sooner(&e.look, time.Now().Add(wait))
 	}

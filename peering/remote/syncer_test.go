@@ -124,6 +124,28 @@ func TestDeniedAsksAgain(t *testing.T) {
 	})
 }
 
+// What is said in the middle of a look counts for the rest of it.
+func TestDeniedWithinALook(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.state.AdvertisementWelcome = true })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), Advertisement: offer("4")})
+		after(3 * time.Millisecond) // the request is on its way
+		b.change(func(x *box) { x.trusts = false })
+		after(500 * time.Millisecond)
+		if b.count("peeringrequests") != 1 || b.count("advertisements") != 0 || b.Get(them).Denied == "" {
+			t.Errorf("%v, %+v", b.all(), b.Get(them))
+		}
+	})
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.state.AdvertisementWelcome, x.rbac = true, false })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), Advertisement: offer("4")})
+		after(10 * time.Millisecond)
+		if err := b.Get(them).Err; b.count("advertisements") != 1 || strings.Count(err.Error(), "forbidden") != 2 {
+			t.Errorf("one that is refused keeps the other from being tried: %v", err)
+		}
+	})
+}
+
 func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
 	lay(t, func(b *bed) {
 		want := Desired{Target: b.target(), Contact: true, Ask: true, Fresh: true, Request: request()}
@@ -136,6 +158,9 @@ func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
 		end := func() { b.change(func(x *box) { x.state.Request, x.state.Ended = nil, "ended again" }) }
 		// Fresh is said still, but it was for the one that is over.
 		end()
+		after(5 * time.Minute)
+		want.Reason = "another, which begins nothing"
+		b.Set(them, want)
 		after(5 * time.Minute)
 		want.Fresh = false
 		b.Set(them, want)
@@ -550,6 +575,17 @@ func TestChecksAreOneLook(t *testing.T) {
 		}
 		after(20 * time.Millisecond)
 		if got := b.count("state") - n; got != 1 {
+			t.Errorf("%d looks", got)
+		}
+		// One that comes while a look is under way, which may have seen what was
+		// before, is another look.
+		after(time.Second)
+		n = b.count("state")
+		b.Check(them)
+		after(time.Millisecond)
+		b.Check(them)
+		after(100 * time.Millisecond)
+		if got := b.count("state") - n; got != 2 {
 			t.Errorf("%d looks", got)
 		}
 		// Notices at any rate.
