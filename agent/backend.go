@@ -185,7 +185,8 @@ func (b *backend) SetAlias(ctx context.Context, id peer.ClusterID, alias string)
 			}
 		}
 	}
-	if err := b.store.SetAlias(ctx, id, alias); err != nil {
+	// The ledger keeps all preferences; it is no decision that anybody has to be named for.
+	if err := b.ledger.Set(ctx, id, func(p *state.Preferences) { p.Alias = alias }, ""); err != nil {
 		return fmt.Errorf("store the alias: %w", err)
 	}
 	_, err := b.recorder.Rename(ctx, id, alias)
