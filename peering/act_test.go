@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"k8s.io/client-go/rest"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
@@ -393,4 +395,23 @@ func TestPutOwn(t *testing.T) {
 			t.Errorf("%s: in the store: %v", tc.name, kept)
 		}
 	}
+}
+
+func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// refusingClient is a client whose every request is refused, without a network.
+func refusingClient(t *testing.T, status int, reason metav1.StatusReason) *client {
+	t.Helper()
+	config := &rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+		_, body := failure(status, reason)
+		return &http.Response{
+			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(body)),
+		}, nil
+	})}
+	c, err := newClient(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

@@ -67,7 +67,7 @@ func (l *ledger) change(id peer.ClusterID, f func(*peering.Standing)) {
 func (l *ledger) note(id peer.ClusterID, text string, f func(*peering.Standing)) error {
 	l.mu.Lock()
 	f(l.of(id))
-	l.told = append(l.told, string(id[:8])+" "+text)
+	l.told = append(l.told, id.Short()+" "+text)
 	changed := l.changed
 	l.mu.Unlock()
 	changed(id)
@@ -80,7 +80,7 @@ func (l *ledger) heard(id peer.ClusterID, text string) int {
 	defer l.mu.Unlock()
 	n := 0
 	for _, t := range l.told {
-		if strings.HasPrefix(t, string(id[:8])+" "+text) {
+		if strings.HasPrefix(t, id.Short()+" "+text) {
 			n++
 		}
 	}
