@@ -377,7 +377,7 @@ func TestSlowIsNotDead(t *testing.T) {
 		}
 	})
 	c := caller(t, us)
-	c.keptSilence = 50 * time.Millisecond
+	c.keptSilence, c.attemptTimeout = 50*time.Millisecond, time.Minute
 	body := []byte(strings.Repeat("x", MaxRequestBody))
 	r := Request{Method: "POST", Path: "/", Body: body}
 	mustExchange(t, c, targetOf(b, addr), r)
@@ -421,6 +421,13 @@ func TestKeptConnectionServesUntilTheTargetChanges(t *testing.T) {
 		}
 	}
 	c := caller(t, us)
+	before := p.conns.Load()
+	for range 3 {
+		mustIdentify(t, c, Target{ID: idA, Fingerprint: b.key.Fingerprint(), URL: "https://" + p.addr.String()})
+	}
+	if n := p.conns.Load() - before; n != 1 {
+		t.Errorf("%d connections for checks at a URL", n)
+	}
 	mustExchange(t, c, targetOf(b, p.addr), get)
 	if got := mustExchange(t, c, targetOf(b, moved.addr, p.addr), get).Result.Addr; got != moved.addr {
 		t.Errorf("called at %v", got)
@@ -577,6 +584,76 @@ func TestInterimAnswers(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("%d: %v", n, err)
 		}
+	}
+}
+
+// A body that is said to be too large is not waited for.
+func TestAnnouncedGigabytes(t *testing.T) {
+	b, us := newBox(t, idA), newBox(t, idB)
+	addr := listenTLS(t, "127.0.0.1", b, func(c *tls.Conn) {
+		readRequest(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
+		silent(c)
+	})
+	_, err := caller(t, us).Exchange(t.Context(), targetOf(b, addr), Request{Method: "GET", Path: "/"})
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != ReasonBadAnswer {
+		t.Errorf("%v", err)
+	}
+}
+
+// What calls need is not lost to a check that comes in between.
+func TestChecksDoNotSpoilCalls(t *testing.T) {
+	b, us := newBox(t, idA), newBox(t, idB)
+	waiting, release := make(chan struct{}), make(chan struct{})
+	p := servePeer(t, b, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			waiting <- struct{}{}
+			<-release
+		}
+		echo(w, r)
+	})
+	get := Request{Method: "GET", Path: "/"}
+	target := targetOf(b, p.addr)
+
+	// The connection: a check while it is busy leaves another one behind.
+	c := caller(t, us)
+	mustIdentify(t, c, target)
+	done := make(chan error)
+	go func() {
+		_, err := c.Exchange(t.Context(), target, Request{Method: "GET", Path: "/wait"})
+		done <- err
+	}()
+	<-waiting
+	c.memory.forget(b.key.Fingerprint())
+	mustIdentify(t, c, target)
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	before := p.conns.Load()
+	mustExchange(t, c, target, get)
+	if n := p.conns.Load() - before; n != 0 {
+		t.Errorf("%d more connections", n)
+	}
+
+	// The session: a check that knows no key leaves another one behind.
+	c = NewClient(ClientConfig{Issuer: us.issuer})
+	mustExchange(t, c, target, get)
+	mustIdentify(t, c, Target{Addrs: addrs(p.addr)})
+	resumed := p.resumed.Load()
+	mustExchange(t, c, target, get)
+	if p.resumed.Load() != resumed+1 {
+		t.Error("the session for calls is gone")
+	}
+
+	// But one that the peer has forgotten makes way.
+	restarted := servePeer(t, b, "127.0.0.2:0", echo)
+	for range 2 {
+		mustIdentify(t, c, targetOf(b, restarted.addr))
+	}
+	if restarted.resumed.Load() != 1 {
+		t.Error("a dead session is kept")
 	}
 }
 
