@@ -24,7 +24,7 @@ type memo struct {
 	fresh     uint64            // the terms.fresh that were used up
 	token     [sha256.Size]byte // hash of the one that was answered for good
 	waits     int               // looks in a row that ended in having to wait
-	quick     bool              // the last failure was tried again quickly
+	passing   int               // failures in a row that may be over in a moment
 	stateSum  [sha256.Size]byte // of the body that Observed.State was read from
 	withdrawn Desired           // what the peer's agent was told to be gone
 	// The last State in which these were looked for did not have them, and nothing
@@ -374,10 +374,10 @@ func (p *pass) settle(err error) (wait time.Duration) {
 	}
 	p.seen.Err, p.seen.Denied = err, ""
 	if err == nil {
-		p.seen.Failures, p.memo.quick = 0, false
+		p.seen.Failures, p.memo.passing = 0, 0
 		if p.waiting > 0 {
 			p.memo.waits++
-			return pause(p.memo.waits, p.waiting)
+			return pause(p.memo.waits, time.Second, p.waiting)
 		}
 		p.memo.waits = 0
 		return jitter(p.s.cfg.Interval)
@@ -386,16 +386,18 @@ func (p *pass) settle(err error) (wait time.Duration) {
 	p.seen.Failures++
 	var no *refusal
 	if !errors.As(err, &no) {
-		p.memo.quick = false
-		return pause(p.seen.Failures, maxPause)
+		p.memo.passing = 0
+		return pause(p.seen.Failures, time.Second, maxPause)
 	}
 	if no.denies() {
 		p.seen.Denied, p.seen.Asked = no.said.Reason, nil
 	}
-	wait = pause(p.seen.Failures, maxPause)
-	if no.passes() && !p.memo.quick {
-		p.memo.quick = true
-		wait = quickly()
+	if no.passes() {
+		p.memo.passing++
+		wait = pause(p.memo.passing, firstQuick, maxPause)
+	} else {
+		p.memo.passing = 0
+		wait = pause(p.seen.Failures, time.Second, maxPause)
 	}
 	return max(wait, min(no.after, maxRetryAfter))
 }

@@ -14,6 +14,9 @@ import (
 )
 
 const (
+	// firstQuick is the first pause before something is tried again that may work in
+	// a moment.
+	firstQuick = 125 * time.Millisecond
 	// maxPause is the longest pause between two tries of something that fails.
 	maxPause = 30 * time.Second
 	// maxPersonPause is the longest pause between two looks at whether a person has
@@ -121,10 +124,10 @@ func cut(text, token string) string {
 	return text
 }
 
-// pause is how long to wait before try number n+1: a second first, twice as long
-// each time, at most longest, a quarter more or less.
-func pause(n int, longest time.Duration) time.Duration {
-	d := time.Second
+// pause is how long to wait before try number n+1: twice as long each time, at
+// most longest, a quarter more or less.
+func pause(n int, shortest, longest time.Duration) time.Duration {
+	d := shortest
 	for range n - 1 {
 		if d *= 2; d >= longest {
 			d = longest
@@ -133,10 +136,6 @@ func pause(n int, longest time.Duration) time.Duration {
 	}
 	return d*3/4 + rand.N(d/2)
 }
-
-// quickly is the pause before the second try of something that may work in a
-// moment.
-func quickly() time.Duration { return 50*time.Millisecond + rand.N(150*time.Millisecond) }
 
 // jitter returns d, 10 % more or less.
 func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5) }

@@ -495,8 +495,8 @@ func TestBackoff(t *testing.T) {
 		want   []time.Duration // about
 	}{
 		"unreachable":     {func(x *box) { x.dead = true }, "POST " + endpoint.PathState, seconds(1, 2, 4, 8, 16, 30, 30)},
-		"RBAC":            {func(x *box) { x.rbac = false }, "PATCH /kube/apis/discovery.liqo.io/v1alpha1/peeringrequests/consumer", seconds(.125, 2, 4, 8, 16, 30, 30)},
-		"asks to wait":    {func(x *box) { x.too = 5 * time.Second }, "POST " + endpoint.PathState, seconds(5, 5, 5, 8, 16, 30, 30)},
+		"RBAC":            {func(x *box) { x.rbac = false }, "PATCH /kube/apis/discovery.liqo.io/v1alpha1/peeringrequests/consumer", seconds(.125, .25, .5, 1, 2, 4, 8, 16, 30, 30)},
+		"asks to wait":    {func(x *box) { x.too = 5 * time.Second }, "POST " + endpoint.PathState, seconds(5, 5, 5, 5, 5, 5, 8, 16, 30)},
 		"asks for a year": {func(x *box) { x.too = 365 * 24 * time.Hour }, "POST " + endpoint.PathState, seconds(60, 60, 60)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -506,7 +506,7 @@ func TestBackoff(t *testing.T) {
 				after(10 * time.Minute)
 				gaps := b.gaps(tc.call)
 				for i, want := range tc.want {
-					if !within(gaps[i:i+1], want*3/4-30*time.Millisecond, want*5/4+80*time.Millisecond) {
+					if !within(gaps[i:i+1], want*3/4, want*5/4+5*time.Millisecond) {
 						t.Errorf("pause %d is %v, want about %v", i, gaps[i], want)
 					}
 				}
