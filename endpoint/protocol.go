@@ -94,7 +94,11 @@ type State struct {
 
 // RequestState is a PeeringRequest as its provider sees it.
 type RequestState struct {
-	UID     string                 `json:"uid"`
+	UID string `json:"uid"`
+	// Generation is the object's metadata.generation: whoever wrote a later one
+	// knows that this is what was there before.
+	Generation int64 `json:"generation,omitempty"`
+
 	Phase   api.RequestPhase       `json:"phase"`
 	Reason  string                 `json:"reason,omitempty"`
 	Message string                 `json:"message,omitempty"`
@@ -103,7 +107,10 @@ type RequestState struct {
 
 // OfferState is an Advertisement as its consumer sees it.
 type OfferState struct {
-	UID     string                  `json:"uid"`
+	UID string `json:"uid"`
+	// Generation is as in RequestState.
+	Generation int64 `json:"generation,omitempty"`
+
 	Status  api.AdvertisementStatus `json:"status"`
 	Message string                  `json:"message,omitempty"`
 	Spec    api.AdvertisementSpec   `json:"spec"`

@@ -126,14 +126,14 @@ func (obs Observed) Answer() endpoint.State {
 	f := weigh(obs, time.Time{})
 	if req := obs.Request; req != nil {
 		state.Request = &endpoint.RequestState{
-			UID: string(req.UID), Phase: req.Status.Phase, Reason: req.Status.Reason, Message: req.Status.Message, Spec: req.Spec,
+			UID: string(req.UID), Generation: req.Generation, Phase: req.Status.Phase, Reason: req.Status.Reason, Message: req.Status.Message, Spec: req.Spec,
 		}
 	} else {
 		state.Ended = obs.Standing.Ended
 	}
 	if adv := obs.Advertisement; adv != nil {
 		state.Advertisement = &endpoint.OfferState{
-			UID: string(adv.UID), Status: adv.Status.AdvertisementStatus, Message: adv.Status.Message, Spec: adv.Spec,
+			UID: string(adv.UID), Generation: adv.Generation, Status: adv.Status.AdvertisementStatus, Message: adv.Status.Message, Spec: adv.Spec,
 		}
 	}
 	// Even without an object that shows it, and while the peer seems lost: the wish

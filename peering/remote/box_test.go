@@ -52,6 +52,8 @@ type box struct {
 	stubborn func(spec []byte) []byte
 	state    endpoint.State
 	told     *endpoint.State // what it said last; nil when that was nothing of use
+	lags     bool            // its agent hears of a write only after the next question
+	before   *endpoint.State // what it says to the next question instead of state
 	uid      int
 	freshly  bool // an ended request may be made again
 	calls    map[string]int
@@ -204,6 +206,9 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 		return refuse(403, endpoint.ReasonNotTrusted)
 	case r.Path == endpoint.PathState:
 		said := b.state
+		if b.before != nil {
+			said, b.before = *b.before, nil
+		}
 		if b.apiDown {
 			said = endpoint.State{Identity: b.state.Identity}
 		}
@@ -228,6 +233,10 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 		r.Body = b.stubborn(r.Body)
 	}
 	b.uid++
+	if b.lags {
+		b.before = copyState(b.t, b.state)
+	}
+	written := map[string]any{}
 	switch {
 	case r.Method == "DELETE" && isRequest:
 		b.state.Request = nil
@@ -240,13 +249,30 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 			b.state.Ended, b.freshly = "", false
 		}
 		b.state.Request.Spec = specOf[api.PeeringRequestSpec](b.t, r)
+		b.state.Request.Generation++
+		written["uid"], written["generation"] = b.state.Request.UID, b.state.Request.Generation
 	default:
 		if b.state.Advertisement == nil {
 			b.state.Advertisement = &endpoint.OfferState{UID: fmt.Sprint(b.uid)}
 		}
 		b.state.Advertisement.Spec = specOf[api.AdvertisementSpec](b.t, r)
+		b.state.Advertisement.Generation++
+		written["uid"], written["generation"] = b.state.Advertisement.UID, b.state.Advertisement.Generation
 	}
-	return 200, map[string]string{"kind": "whatever"}
+	return 200, map[string]any{"kind": "whatever", "metadata": written}
+}
+
+// copyState returns a state that shares nothing with s.
+func copyState(t testing.TB, s endpoint.State) *endpoint.State {
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		t.Error(err)
+	}
+	out := new(endpoint.State)
+	if err := json.Unmarshal(encoded, out); err != nil {
+		t.Error(err)
+	}
+	return out
 }
 
 // count returns how many calls were made whose method and path contain that.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -61,13 +62,14 @@ type pass struct {
 
 	result       *endpoint.Result // of the last call that was answered
 	tokenUsed    bool
-	wroteRequest bool
-	wroteOffer   bool
+	wroteRequest *written // nil: not in this look
+	wroteOffer   *written
 	waiting      time.Duration // the longest pause if the peer is waited for, 0 if it is not
 }
 
 // look does what is to be done with the peer now.
 func (p *pass) look() error {
+	outside := false // it does not let us in
 	if p.want.Ask && (p.memo.asked != p.terms.ask || p.seen.Asked == nil || p.seen.Asked.Auth != api.AuthAccepted) {
 		if err := p.ask(); err != nil {
 			return err
@@ -76,10 +78,19 @@ func (p *pass) look() error {
 			if p.seen.Asked.Auth == api.AuthPending {
 				p.waiting = maxPersonPause
 			}
-			return nil
+			if p.want.Advertisement == nil && !p.want.AdvertisementGone {
+				return nil
+			}
+			// Whether it lets us in has nothing to do with what it gets from us.
+			p.want.Request, p.want.RequestGone = nil, false
+			outside = true
 		}
 	}
 	state, err := p.state()
+	var no *refusal
+	if outside && errors.As(err, &no) && no.denies() {
+		return nil // it does not know us at all, and its answer says more about that
+	}
 	if err != nil {
 		return err
 	}
@@ -244,7 +255,11 @@ func (p *pass) applyRequest(state *endpoint.State) (changed bool, err error) {
 		if p.want.Fresh {
 			p.memo.fresh = p.terms.fresh
 		}
-		if sameRequest(*want, there.Spec) || p.memo.request.holds(*want, there.Spec, sameRequest) {
+		if sameRequest(*want, there.Spec) {
+			p.memo.request = nil // nobody insists on anything else any more
+			return false, nil
+		}
+		if p.memo.request.holds(*want, there.Spec, sameRequest) {
 			return false, nil
 		}
 	case p.want.RequestGone && there != nil:
@@ -253,10 +268,9 @@ func (p *pass) applyRequest(state *endpoint.State) (changed bool, err error) {
 		return false, nil
 	}
 	p.memo.requestGone = false
-	if err := p.write(requests, p.want.Request); err != nil {
+	if p.wroteRequest, err = p.write(requests, p.want.Request); err != nil {
 		return false, err
 	}
-	p.wroteRequest = true
 	if p.want.Fresh {
 		p.memo.fresh = p.terms.fresh
 	}
@@ -267,8 +281,11 @@ func (p *pass) applyOffer(state *endpoint.State) (changed bool, err error) {
 	switch want, there := p.want.Advertisement, state.Advertisement; {
 	case want != nil && !state.AdvertisementWelcome:
 		return false, nil
+	case want != nil && there != nil && sameOffer(*want, there.Spec):
+		p.memo.offer = nil // nobody insists on anything else any more
+		return false, nil
 	case want != nil:
-		if there != nil && (sameOffer(*want, there.Spec) || p.memo.offer.holds(*want, there.Spec, sameOffer)) {
+		if there != nil && p.memo.offer.holds(*want, there.Spec, sameOffer) {
 			return false, nil
 		}
 	case p.want.AdvertisementGone && there != nil:
@@ -277,32 +294,57 @@ func (p *pass) applyOffer(state *endpoint.State) (changed bool, err error) {
 		return false, nil
 	}
 	p.memo.advertisementGone = false
-	if err := p.write(offers, p.want.Advertisement); err != nil {
+	if p.wroteOffer, err = p.write(offers, p.want.Advertisement); err != nil {
 		return false, err
 	}
-	p.wroteOffer = true
 	return true, nil
 }
 
-// write applies one of our objects.
-func (p *pass) write(k kind, spec any) error {
+// written is one state of an object that we wrote.
+type written struct {
+	uid        string
+	generation int64
+}
+
+// before reports whether a state of the object is from before it was written: the
+// peer's agent hears of what its gateway passed on a moment later.
+func (w *written) before(uid string, generation int64) bool {
+	return uid == w.uid && generation < w.generation
+}
+
+// write applies one of our objects, and returns what it is then.
+func (p *pass) write(k kind, spec any) (*written, error) {
 	name, err := p.ourName()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, err := k.apply(name, spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	resp, err := p.call(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if no := refused(resp, "take our "+k.name); no != nil {
-		return no
+		if no.status == http.StatusForbidden {
+			// It let us in once, and has taken back what came with that: asking again
+			// is how to get it.
+			p.seen.Asked = nil
+		}
+		return nil, no
 	}
 	p.e.logger.Info("wrote our "+k.name+" at a peer", "created", resp.Status == http.StatusCreated)
-	return nil
+	var object struct {
+		Metadata struct {
+			UID        string `json:"uid"`
+			Generation int64  `json:"generation"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(resp.Body, &object); err != nil {
+		return nil, fmt.Errorf("the peer's answer to our %s is no object: %w", k.name, err)
+	}
+	return &written{object.Metadata.UID, object.Metadata.Generation}, nil
 }
 
 // remove deletes one of our objects. That it is gone, the next State says.
@@ -334,11 +376,11 @@ func (p *pass) ourName() (peer.ClusterID, error) {
 // compare remembers which objects are not what was just written: if somebody
 // there insists on something else, writing it again does not change that.
 func (p *pass) compare(state *endpoint.State) {
-	if want, there := p.want.Request, state.Request; p.wroteRequest && there != nil {
+	if want, there := p.want.Request, state.Request; p.wroteRequest != nil && there != nil && !p.wroteRequest.before(there.UID, there.Generation) {
 		p.memo.request = p.memo.request.after(*want, there.Spec, sameRequest)
 		p.report(requests, p.memo.request.holds(*want, there.Spec, sameRequest))
 	}
-	if want, there := p.want.Advertisement, state.Advertisement; p.wroteOffer && there != nil {
+	if want, there := p.want.Advertisement, state.Advertisement; p.wroteOffer != nil && there != nil && !p.wroteOffer.before(there.UID, there.Generation) {
 		p.memo.offer = p.memo.offer.after(*want, there.Spec, sameOffer)
 		p.report(offers, p.memo.offer.holds(*want, there.Spec, sameOffer))
 	}

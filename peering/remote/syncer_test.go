@@ -245,6 +245,72 @@ func TestNothingIsWrittenInVain(t *testing.T) {
 	})
 }
 
+// The same edit made again and again is put right each time, also where the
+// peer's agent hears of what was written a moment later.
+func TestRepeatedEditsAreRepaired(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.state.AdvertisementWelcome, x.lags = true, true })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Request: request(), Advertisement: offer("4")})
+		for i := range 5 {
+			after(time.Minute)
+			if s := b.there(); s.Request.Spec != *request() || !sameOffer(s.Advertisement.Spec, *offer("4")) {
+				t.Fatalf("after edit %d: %+v %+v", i, s.Request, s.Advertisement)
+			}
+			b.change(func(x *box) {
+				x.state.Request.Spec.Namespace = "elsewhere"
+				x.state.Request.Generation++
+				x.state.Advertisement.Spec.ResourceQuota.Hard = map[string]string{"cpu": "1m"}
+				x.state.Advertisement.Generation++
+			})
+		}
+		if strings.Contains(b.logged(), "insists") {
+			t.Error("somebody is said to insist")
+		}
+	})
+}
+
+// That a peer does not let us in has nothing to do with what it gets from us.
+func TestOfferToAPeerThatDoesNotLetUsIn(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) {
+			x.state.AdvertisementWelcome = true
+			x.answer = endpoint.Answer{Auth: api.AuthRefused, Reason: endpoint.ReasonPolicyNone, Message: "nobody"}
+		})
+		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request(), Advertisement: offer("4")})
+		after(time.Minute)
+		if s := b.there(); s.Advertisement == nil || s.Request != nil {
+			t.Errorf("%+v", s)
+		}
+		if got := b.Get(them); got.Asked == nil || got.Asked.Auth != api.AuthRefused || got.Err != nil {
+			t.Errorf("%+v", got)
+		}
+		// Who does not know us at all is not offered anything, and its answer stands.
+		b.change(func(x *box) { x.trusts = false })
+		after(time.Minute)
+		if got := b.Get(them); got.Asked == nil || got.Asked.Reason != endpoint.ReasonPolicyNone || got.Err != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A peer that let us in long ago may have taken back our rights since: we ask
+// again and get them.
+func TestForbiddenAsksAgain(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.rbac = false })
+		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request()})
+		after(time.Minute)
+		if n := len(b.asked()); n < 3 {
+			t.Errorf("asked %d times", n)
+		}
+		b.change(func(x *box) { x.rbac = true })
+		after(time.Minute)
+		if b.there().Request == nil {
+			t.Error("the request is not there")
+		}
+	})
+}
+
 func TestUnknownIsNeverGone(t *testing.T) {
 	lay(t, func(b *bed) {
 		b.change(func(x *box) { x.apiDown, x.state.AdvertisementWelcome = true, true })
