@@ -143,7 +143,22 @@ func TestWithoutConnection(t *testing.T) {
 		t.Error("there is a way to an API server that is away")
 	}
 	c.Noticed(testID)
+	// A peer that is back while the API server is away is not lost when that returns.
+	away := func() (t time.Time) {
+		c.memory.with(testID, func(m *memo) { t = m.away })
+		return t
+	}
+	c.memory.with(testID, func(m *memo) { m.away = time.Now().Add(-time.Hour) })
+	c.cfg.Registry = neighbours{}
 	c.Enqueue(testID)
+	if away().IsZero() {
+		t.Error("a peer of which nothing is known has returned")
+	}
+	c.cfg.Registry = neighbours{barn()}
+	c.Enqueue(testID)
+	if !away().IsZero() {
+		t.Error("the absence of a peer that is there goes on")
+	}
 	if name := c.ForeignCluster(testID); name != "" {
 		t.Errorf("ForeignCluster %q", name)
 	}

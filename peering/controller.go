@@ -126,16 +126,16 @@ func New(cfg Config) *Controller {
 	return c
 }
 
-// Enqueue says that something about a cluster may have changed. It never blocks
-// and keeps nothing: without a connection it does nothing, because the next
-// connection begins with looking at every cluster. Any goroutine may call it at
-// any time.
+// Enqueue says that something about a cluster may have changed. It never blocks.
+// Without a connection nothing is done about it, because the next connection
+// begins with looking at every cluster; only that a peer is back is kept, so that
+// an absence that ended does not count. Any goroutine may call it at any time.
 func (c *Controller) Enqueue(id peer.ClusterID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.session != nil {
-		c.session.queue.Add(id)
+	if s := c.current(); s != nil {
+		s.queue.Add(id)
+		return
 	}
+	c.sight.noteReturn(id)
 }
 
 // answered takes in that something is known about a peer's side that was not.

@@ -92,6 +92,15 @@ func (m *memory) with(id peer.ClusterID, f func(*memo)) {
 	f(p)
 }
 
+// returned ends the absence of a peer.
+func (m *memory) returned(id peer.ClusterID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.peers[id]; p != nil {
+		p.away = time.Time{}
+	}
+}
+
 // forget drops the memo of a peer.
 func (m *memory) forget(id peer.ClusterID) {
 	m.mu.Lock()

@@ -34,6 +34,14 @@ func (v *sight) observe(s *session, id peer.ClusterID) Observed {
 	return obs
 }
 
+// noteReturn ends the absence of a peer that is there.
+func (v *sight) noteReturn(id peer.ClusterID) {
+	p, known := v.cfg.Registry.Peer(id)
+	if obs := (Observed{ID: id, Peer: &p, Standing: v.cfg.Ledger.Standing(id)}); known && obs.Reachable() {
+		v.memory.returned(id)
+	}
+}
+
 // objects adds what the API server has.
 func (s *session) objects(obs *Observed) {
 	obs.RequestsKnown = true // a session begins after the first list of every kind
