@@ -148,6 +148,7 @@ func TestSwitchedOff(t *testing.T) {
 		log := &strings.Builder{}
 		c := New(Config{
 			Kubeconfig: func() string { return KubeconfigNone },
+			Registry:   neighbours{}, Ledger: &diary{},
 			Logger:     slog.New(slog.NewTextHandler(log, nil)),
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
