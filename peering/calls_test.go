@@ -12,6 +12,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peering/remote"
 )
 
 func TestEnsureAccess(t *testing.T) {
@@ -109,7 +110,15 @@ func TestWithdrawn(t *testing.T) {
 		t.Errorf("it is done twice: %v", err)
 	}
 
-	// Whoever asks again has not given up.
+	// Whoever says that it wants it after all has not given up.
+	s.requests.wrote(r)
+	c.Withdrawn(testID, endpoint.Withdrawal{Request: true})
+	c.remote = &outbox{seen: remote.Observed{At: time.Now().Add(time.Second), State: &endpoint.State{Kubernetes: true, Consumes: true}}}
+	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+		t.Errorf("a request that is wanted again is deleted: %v", err)
+	}
+
+	// Nor has who asks again.
 	s.requests.wrote(r)
 	c.Withdrawn(testID, endpoint.Withdrawal{Request: true})
 	fake.answer = func(*http.Request, string) (int, string) {

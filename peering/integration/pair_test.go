@@ -37,6 +37,8 @@ type site struct {
 	client *endpoint.Client
 	looks  atomic.Int64 // how often it was asked for its state
 
+	lostAfter time.Duration
+
 	*running                         // for the test
 	live     atomic.Pointer[running] // the same, for the endpoint
 }
@@ -103,7 +105,7 @@ func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube, path str
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, name: name, id: id, kube: k, path: path, key: key, reg: newRegistry(), ledger: newLedger()}
+	s := &site{t: t, name: name, id: id, kube: k, path: path, key: key, reg: newRegistry(), ledger: newLedger(), lostAfter: 15 * time.Minute}
 	s.issuer = trust.NewIssuer(key, func() peer.ClusterID { return id })
 	s.client = endpoint.NewClient(endpoint.ClientConfig{Issuer: s.issuer, Keep: 8})
 	t.Cleanup(s.client.Close)
@@ -141,6 +143,7 @@ func (s *site) begin() {
 	first := s.running == nil
 	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
 		c.Peers, c.Identity, c.Webhook = s.client, s.identity, webhook("nothing")
+		c.LostAfter = func() time.Duration { return s.lostAfter }
 		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	s.live.Store(s.running)

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 )
 
@@ -47,6 +49,117 @@ func TestPairFaults(t *testing.T) {
 			t.Errorf("%s takes a fault for somebody's decision: %q", s.at.name, s.at.ledger.story())
 		}
 	}
+}
+
+// TestAway parts two clusters while one API server or the whole of one cluster is
+// away, and has both come back.
+func TestAway(t *testing.T) {
+	a, b := pair(t)
+	for _, s := range []*site{a, b} {
+		// Long enough for a restart, short enough to wait for.
+		s.stop()
+		s.lostAfter = 3 * time.Second
+		s.begin()
+	}
+	a.trusts(b, nil)
+	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
+	a.join(b, true)
+	within(t, "joined", func() error { return joined(a, b) })
+
+	down := func(t *testing.T, s *site) {
+		t.Helper()
+		if err := s.kube.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the loss", func() error {
+			if s.Status().Connected {
+				return errors.New("connected")
+			}
+			return nil
+		})
+	}
+	up := func(t *testing.T, s *site) {
+		t.Helper()
+		if err := s.kube.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("disconnected while the provider's API server is away", func(t *testing.T) {
+		down(t, b)
+		a.join(b, false)
+		within(t, "the end at the consumer", func() error { return a.missing(advPath+"/"+string(b.id), a.secretPath(b)) })
+		up(t, b)
+		within(t, "parted", func() error { return parted(a, b) })
+		if b.ledger.heard(a.id, "ended here") > 0 {
+			t.Errorf("the peer's doing is taken for a person's: %q", b.ledger.story())
+		}
+		a.join(b, true)
+		within(t, "joined again", func() error { return joined(a, b) })
+	})
+	t.Run("deleted by a person while the provider's agent is away", func(t *testing.T) {
+		b.stop()
+		b.do("DELETE", prPath+"/"+string(a.id), "", "")
+		b.begin()
+		within(t, "parted or joined", func() error {
+			// It was not seen who did it, so that either is right, but nothing in between.
+			if err := parted(a, b); err != nil {
+				return joined(a, b)
+			}
+			return nil
+		})
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = accepted })
+		a.join(b, false)
+		within(t, "parted", func() error { return parted(a, b) })
+		a.join(b, true)
+		within(t, "joined again", func() error { return joined(a, b) })
+	})
+	t.Run("blocked while the consumer's API server is away", func(t *testing.T) {
+		down(t, a)
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true })
+		within(t, "the end at the provider", func() error { return b.missing(prPath+"/"+string(a.id), b.secretPath(a)) })
+		up(t, a)
+		within(t, "the end at the consumer", func() error {
+			fc, err := a.foreign(b)
+			if err == nil && fc.Status.Outgoing.Joined {
+				err = fmt.Errorf("%+v", fc.Status.Outgoing)
+			}
+			return err
+		})
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = false })
+		a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishYes; s.Anew++ })
+		within(t, "joined again", func() error { return joined(a, b) })
+	})
+	t.Run("lost and back", func(t *testing.T) {
+		phase := func(phase peer.Phase) {
+			for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
+				s.at.change(s.of.id, func(p *peer.Peer) { p.Phase = phase })
+			}
+		}
+		before, err := a.offer(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		phase(peer.PhaseUnreachable)
+		within(t, "unreachable", func() error {
+			fc, err := a.foreign(b)
+			if err != nil {
+				return err
+			}
+			return condition(api.ConditionReachable, api.ConditionFalse)(fc)
+		})
+		phase(peer.PhasePresent)
+		within(t, "joined all the time", func() error { return joined(a, b) })
+		if after, err := a.offer(b); err != nil || after.UID != before.UID {
+			t.Errorf("a short absence cost the Advertisement: %v", err)
+		}
+		phase(peer.PhaseLost)
+		within(t, "the end on both sides", func() error {
+			return errors.Join(a.missing(advPath+"/"+string(b.id), a.secretPath(b), fcPath+"/"+string(b.id)), b.missing(prPath+"/"+string(a.id), b.secretPath(a)))
+		})
+		phase(peer.PhasePresent)
+		within(t, "joined again", func() error { return joined(a, b) })
+	})
 }
 
 // privileges are the rules of RBAC that the agent needs, besides those in its own
