@@ -34,6 +34,9 @@ type facts struct {
 	trusted bool
 	// lost: the peer has been away for too long.
 	lost bool
+	// expectant: the peer's answer to what a person asked anew is about to come; what
+	// it refused before is none.
+	expectant bool
 
 	shown    *api.ForeignCluster // see before
 	intent   intent
@@ -45,10 +48,19 @@ type facts struct {
 	access *Access
 }
 
+// expects reports whether the peer refused before a person asked anew, and has not
+// answered to that yet.
+func (f *facts) expects() bool {
+	r := f.Remote
+	no := r.Denied != "" || r.Asked != nil && r.Asked.Auth != api.AuthAccepted
+	return no && !r.Tried.IsZero() && f.AnewSince.After(r.Tried)
+}
+
 // weigh derives everything that can be said about a cluster before single
 // objects are looked at.
 func weigh(obs Observed, now time.Time) *facts {
 	f := &facts{Observed: obs, now: now}
+	f.expectant = f.expects()
 	f.own, f.others = obs.sort()
 	slices.SortFunc(f.others, func(a, b *api.ForeignCluster) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))

@@ -149,7 +149,7 @@ func TestSwitchedOff(t *testing.T) {
 		c := New(Config{
 			Kubeconfig: func() string { return KubeconfigNone },
 			Registry:   neighbours{}, Ledger: &diary{},
-			Logger:     slog.New(slog.NewTextHandler(log, nil)),
+			Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

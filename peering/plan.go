@@ -161,5 +161,12 @@ func (f *facts) again(tearingDown bool) time.Duration {
 			again = left
 		}
 	}
+	if f.expectant && (again == 0 || answerWithin < again) {
+		// That the peer says the same as before is told to nobody.
+		again = answerWithin
+	}
 	return again
 }
+
+// answerWithin is the time between two looks at whether a peer has answered.
+const answerWithin = 500 * time.Millisecond

@@ -189,6 +189,12 @@ func TestConditions(t *testing.T) {
 		{"new, let in", both(fresh, silent, answered(api.AuthAccepted, "")), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "lets this cluster in"},
 		{"new, its API server down", both(fresh, down), ConditionOutgoingPeering, api.ConditionFalse, ReasonProviderDown, "API server"},
 		{"new, accepted", fresh, ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"refused before a person asked anew", both(fresh, noRequest, func(obs *Observed) {
+			obs.Remote.Denied, obs.Remote.Tried, obs.AnewSince = endpoint.ReasonBlocked, t0, t0.Add(time.Second)
+		}), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "again"},
+		{"refused after a person asked anew", both(fresh, noRequest, func(obs *Observed) {
+			obs.Remote.Denied, obs.Remote.Tried, obs.AnewSince = endpoint.ReasonBlocked, t0.Add(time.Second), t0
+		}), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
 		{"new, ended before", both(fresh, noRequest, theirs(func(s *endpoint.State) { s.Ended = "Long ago." }), func(obs *Observed) { obs.AnewSince = obs.Remote.At }), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
 		{"new, ended after it was asked for", both(fresh, noRequest, theirs(func(s *endpoint.State) { s.Ended = "Just now." }), func(obs *Observed) { obs.AnewSince = obs.Remote.At.Add(-time.Minute) }), ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Just now."},
 		{"never anything", both(fresh, silent, func(obs *Observed) {

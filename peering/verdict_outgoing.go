@@ -2,6 +2,7 @@ package peering
 
 import (
 	"cmp"
+	"strings"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
@@ -91,6 +92,8 @@ func (f *facts) joinedVerdict() *verdict {
 func (f *facts) askingVerdict(out outgoing) *verdict {
 	heard, asked := f.heard(), f.Remote.Asked
 	switch {
+	case f.expectant:
+		return no(ReasonAsking, "The provider is being asked again.")
 	case f.Remote.Denied == endpoint.ReasonBlocked:
 		return no(ReasonRefused, "The provider has blocked this cluster.")
 	case f.Remote.Denied == endpoint.ReasonOtherKey:
@@ -132,7 +135,7 @@ func (f *facts) requestedVerdict(out outgoing, phase api.RequestPhase, message s
 func (f *facts) pendingMessage(message string) string {
 	text := "The provider has not decided yet."
 	if message = sentence(message); message != "" {
-		text = "The provider has not decided yet: " + message
+		text = "The provider has not decided yet: " + strings.TrimSuffix(message, ".") + "."
 	}
 	if f.Standing.Code != "" {
 		text += " Both sides show the code " + f.Standing.Code + "."

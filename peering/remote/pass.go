@@ -414,7 +414,7 @@ func (p *pass) settle(err error) (wait time.Duration) {
 	if errors.Is(err, errInterrupted) {
 		return 0
 	}
-	p.seen.Err, p.seen.Denied = err, ""
+	p.seen.Err, p.seen.Denied, p.seen.Tried = err, "", time.Now()
 	if err == nil {
 		p.seen.Failures, p.memo.passing = 0, 0
 		if p.waiting > 0 {

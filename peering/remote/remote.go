@@ -43,6 +43,8 @@ type Observed struct {
 	// At, and may be older than a failure.
 	State *endpoint.State
 	At    time.Time
+	// Tried is when the last attempt ended, whatever came of it.
+	Tried time.Time
 	// Err is why the last attempt failed, nil when it did not; Failures counts
 	// those in a row.
 	Err      error
