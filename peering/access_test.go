@@ -108,3 +108,23 @@ func certificate(t *testing.T) ([]byte, peer.Fingerprint) {
 	}
 	return der, peer.FingerprintOf(parsed.RawSubjectPublicKeyInfo)
 }
+
+// FuzzReadSecret: whatever a Secret says, what counts as intact is what would be
+// written.
+func FuzzReadSecret(f *testing.F) {
+	fp := peer.FingerprintOf([]byte("key"))
+	good := wantedSecret(testID, "liqo", Secret{Fingerprint: fp, Namespace: "liqo"})
+	f.Add(good.Data[secretCA], good.Data[secretFingerprint], good.Data[secretClusterID], good.Data[secretNamespace])
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []byte(fp.String()), []byte(testID), []byte(""))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte("x"), []byte(nil), []byte("\xff"))
+	f.Fuzz(func(t *testing.T, ca, fingerprint, id, namespace []byte) {
+		s := good.DeepCopyObject().(*secret)
+		s.Data = map[string][]byte{secretCA: ca, secretFingerprint: fingerprint, secretClusterID: id, secretNamespace: namespace}
+		if len(ca) == 0 {
+			delete(s.Data, secretCA)
+		}
+		if got := readSecret(testID, s); got.Intact && !s.shows(wantedSecret(testID, "liqo", *got)) {
+			t.Errorf("%+v is intact, and is not what is written", got)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +166,12 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	// From here on Enqueue reaches the queue. What it missed before is added right
 	// after: no change can fall between.
 	c.attach(s, upstream)
-	defer c.attach(nil, endpoint.Upstream{})
+	defer func() {
+		c.attach(nil, endpoint.Upstream{})
+		for _, id := range c.cfg.Registry.IDs() {
+			c.cfg.Viewed(id)
+		}
+	}()
 	c.link.connected(cancel)
 	defer func() { c.link.disconnected(context.Cause(ctx)) }()
 	s.enqueueAll()
@@ -402,11 +408,15 @@ func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
 	if err := ensureCRDs(ctx, s.client); err != nil {
 		return err
 	}
+	var hook error
 	if webhook := s.cfg.Webhook(); webhook != nil {
-		if err := ensureWebhook(ctx, s.client, webhook); err != nil {
-			return err
-		}
+		hook = ensureWebhook(ctx, s.client, webhook)
 	}
+	return cmp.Or(hook, s.publish(ctx, told))
+}
+
+// publish has the ConfigMap say which cluster this is.
+func (s *session) publish(ctx context.Context, told *peer.ClusterID) error {
 	own := s.cfg.Identity().ClusterID
 	if own == "" {
 		return nil

@@ -16,7 +16,8 @@ import (
 	"liqo.io/agent/peering"
 )
 
-// TestPairFaults peers and parts two clusters while a quarter of all requests to
+// TestPairFaults peers two clusters, checks that this costs no requests as long as
+// nothing happens, and then peers and parts them while a quarter of all requests to
 // either API server fail in every way there is, those of the other side included.
 func TestPairFaults(t *testing.T) {
 	var proxies []*faultyProxy
@@ -30,6 +31,25 @@ func TestPairFaults(t *testing.T) {
 	for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
 		within(t, "first sight", func() error { _, err := s.at.foreign(s.of); return err })
 	}
+	a.join(b, true)
+	b.join(a, true)
+	within(t, "joined", func() error { return errors.Join(joined(a, b), joined(b, a)) })
+	within(t, "calm", func() error {
+		before := []int64{proxies[0].requests.Load(), proxies[1].requests.Load()}
+		for range 10 {
+			looked(t, a, b)
+		}
+		// The check of once a minute, which may be due, takes five.
+		for i, p := range proxies {
+			if n := p.requests.Load() - before[i]; n > 5 {
+				return fmt.Errorf("%d requests to an API server while nothing happens", n)
+			}
+		}
+		return nil
+	})
+	a.join(b, false)
+	b.join(a, false)
+	within(t, "parted", func() error { return errors.Join(parted(a, b), parted(b, a)) })
 	for _, p := range proxies {
 		p.percent.Store(25)
 	}
