@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -34,6 +33,7 @@ func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask endpoint.
 		return answer
 	}
 	c.heard(ctx, caller, ask.Greeting)
+	c.calls.letIn(caller.ID)
 	if err := c.peering.EnsureAccess(ctx, caller.ID); err != nil {
 		// It is let in all the same; its next step will tell it what is missing.
 		c.logger.Debug("a peer that was let in cannot use the API server yet", "peer", caller.ID, "error", err)
@@ -79,10 +79,44 @@ const (
 	callsLast = 2 * time.Minute
 )
 
-// calls knows when each peer called last. Only peers with a trusted key get in.
+// askLasts is after how long it is looked at whether who was let in still needs
+// what that brought with it: a little longer than the ledger counts on a request.
+const askLasts = 11 * time.Minute
+
+// calls knows when each peer called last, and when it was let in. Only peers with
+// a trusted key get here.
 type calls struct {
-	mu   sync.Mutex
-	last map[peer.ClusterID]time.Time
+	mu    sync.Mutex
+	last  map[peer.ClusterID]time.Time
+	asked map[peer.ClusterID]time.Time
+}
+
+func (c *calls) letIn(id peer.ClusterID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == nil {
+		c.asked = make(map[peer.ClusterID]time.Time)
+	}
+	c.asked[id] = time.Now()
+}
+
+// lapsed returns, and forgets, who was let in before a moment.
+func (c *calls) lapsed(before time.Time) []peer.ClusterID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return expire(c.asked, before)
+}
+
+// expire takes what is from before a moment out of m.
+func expire(m map[peer.ClusterID]time.Time, before time.Time) []peer.ClusterID {
+	var out []peer.ClusterID
+	for id, at := range m {
+		if at.Before(before) {
+			delete(m, id)
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 func (c *calls) note(id peer.ClusterID) {
@@ -98,14 +132,7 @@ func (c *calls) note(id peer.ClusterID) {
 func (c *calls) silent(since time.Time) []peer.ClusterID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []peer.ClusterID
-	for id, at := range maps.Clone(c.last) {
-		if at.Before(since) {
-			delete(c.last, id)
-			out = append(out, id)
-		}
-	}
-	return out
+	return expire(c.last, since)
 }
 
 // expireCalls takes back the sightings of peers that stopped calling.
@@ -117,6 +144,9 @@ func (s *session) expireCalls(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		for _, id := range s.calls.lapsed(time.Now().Add(-askLasts)) {
+			s.decided(id)
 		}
 		for _, id := range s.calls.silent(time.Now().Add(-callsLast)) {
 			key := peer.Key{Source: peer.IncomingPeering, Instance: string(id)}

@@ -4,11 +4,14 @@ package crowd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -68,13 +71,46 @@ func newProvider(ctx context.Context, b *Box, key *trust.Key, port uint16) (*pro
 		}),
 		Logger: logger,
 	})
-	client := endpoint.NewClient(endpoint.ClientConfig{SelfFingerprint: key.Fingerprint(), Issuer: p.issuer, Keep: 1})
 	p.syncer = remote.New(remote.Config{
-		Peers:    client,
+		Peers:    newCaller(b.Addr, p.issuer),
 		Greeting: func() endpoint.Greeting { return endpoint.Greeting{Identity: p.identity(), Port: port} },
 		Changed:  func(peer.ClusterID) {}, Interval: lookEvery, Workers: 1, Logger: logger,
 	})
 	return p, p.server.Listen(ctx)
+}
+
+// caller makes a box's calls from the box's own address, on one connection that it
+// keeps. It looks at nobody's key: what is measured is the other end.
+type caller struct{ client *http.Client }
+
+func newCaller(from netip.Addr, issuer *trust.Issuer) *caller {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
+	return &caller{&http.Client{Transport: &http.Transport{
+		DialContext:     dialer.DialContext,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, GetClientCertificate: issuer.GetClientCertificate},
+		MaxConnsPerHost: 1,
+	}}}
+}
+
+// Exchange implements remote.Caller.
+func (c *caller) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.Method, "https://"+t.Addrs[0].String()+r.Path, bytes.NewReader(r.Body))
+	if err != nil {
+		return endpoint.Response{}, err
+	}
+	if len(r.Body) == 0 {
+		req.Body = http.NoBody
+	}
+	req.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return endpoint.Response{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	out := endpoint.Response{Status: resp.StatusCode, Body: body}
+	out.Result.Fingerprint = t.Fingerprint
+	return out, err
 }
 
 // provide runs the providers of all boxes until ctx ends.
