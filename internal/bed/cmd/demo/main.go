@@ -104,7 +104,6 @@ func (d *demo) run() {
 	d.same(offer)
 
 	d.chapter("box-b is rebooted")
-	started = time.Now()
 	if err := d.b.agent.Kill(); err != nil {
 		d.tb.Fatalf("%v", err)
 	}
