@@ -64,6 +64,7 @@ type session struct {
 	// callbacks are clusters to be told that they were let in.
 	callbacks chan ledger.Request
 
+	built     atomic.Bool                         // all parts that know peers are there
 	fleet     atomic.Pointer[[]*x509.Certificate] // whose certificates make keys trusted
 	certified atomic.Bool                         // our own key has such a certificate
 
@@ -196,7 +197,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 	}
 	s.ledger, err = ledger.Open(ctx, ledger.Config{
 		Store: s.store, Self: func() peer.ClusterID { return s.id }, SelfKey: s.key.Fingerprint,
-		Peer:   func(id peer.ClusterID) (peer.Peer, bool) { return s.recorder.Peer(id) },
+		Peer:   s.seen,
 		Policy: s.policy(cfg), Changed: s.decided, Logger: s.logger, Now: s.now,
 	})
 	if err != nil {
@@ -221,6 +222,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.recorder.Touch, Interval: cfg.Discovery.CheckInterval,
 	})
+	s.built.Store(true)
 	return nil
 }
 
@@ -244,8 +246,20 @@ func (s *session) admissionStanding(id peer.ClusterID) admission.Standing {
 	}
 }
 
-// decided is told that something was decided about a peer.
+// seen is what is known about a peer now; nothing before the recorder is there.
+func (s *session) seen(id peer.ClusterID) (peer.Peer, bool) {
+	if !s.built.Load() {
+		return peer.Peer{}, false
+	}
+	return s.recorder.Peer(id)
+}
+
+// decided is told that something was decided about a peer. What the configuration
+// decides while the parts are being made, they find when they start.
 func (s *session) decided(id peer.ClusterID) {
+	if !s.built.Load() {
+		return
+	}
 	s.peering.Enqueue(id)
 	s.recorder.Touch(id)
 }

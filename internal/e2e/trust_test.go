@@ -180,13 +180,32 @@ func TestStaticPeers(t *testing.T) {
 			text += "connect = \"auto\"\n"
 		}
 		x.configure(text)
-		x.reload()
+		if x == p.a {
+			x.reload()
+		} else {
+			x.stop()
+			x.start()
+		}
 	}
+	p.works()
+	p.a.stop()
+	p.a.start()
 	p.works()
 	fc, err := p.a.full(p.bID)
 	if err != nil || fc.Spec.DiscoveryType != api.DiscoveryManual || condition(fc, "Trusted", api.ConditionTrue, "Configured") != nil {
 		t.Errorf("%+v %+v %v", fc.Spec, fc.Status, err)
 	}
+
+	// An agent that starts without the entry does not know its own any more.
+	p.a.stop()
+	p.a.configure(dark)
+	p.a.start()
+	p.a.eventually("the trust is void", func() error {
+		if got := p.a.peerJSON(p.bID).Trust.Mode; got != control.UnknownTrust {
+			return fmt.Errorf("trust %s", got)
+		}
+		return nil
+	})
 }
 
 // A host name with a public certificate needs no code to be compared.
