@@ -47,6 +47,7 @@ type claim struct {
 	identity peer.Identity
 	addr     netip.AddrPort // address that last answered
 	url      string
+	detours  int  // checks in a row that ended at a link-local address, see detour
 	held     bool // somebody depends on the peer, see Recorder.Hold
 	failures int
 	failure  string // why the last check failed
@@ -155,6 +156,27 @@ func (c *claim) nextCheck(now time.Time, interval time.Duration, jitter float64)
 	return now.Add(wait + time.Duration((jitter-0.5)*0.2*float64(wait)))
 }
 
+// maxDetours is how often in a row a peer that answered at a link-local address is
+// looked for at its others a moment later.
+const maxDetours = 3
+
+// detourPause is that moment: the time that a host takes to get going at a new
+// address.
+const detourPause = time.Second
+
+// detour reports whether the last check ended at a link-local address although
+// the peer has others, as happens right after one of them changed. A link-local
+// address works, but means nothing to people and other hosts.
+func (c *claim) detour() bool {
+	if c.failures > 0 || !c.addr.IsValid() || !c.addr.Addr().IsLinkLocalUnicast() ||
+		!slices.ContainsFunc(c.addrs(), func(a netip.AddrPort) bool { return !a.Addr().IsLinkLocalUnicast() }) {
+		c.detours = 0
+		return false
+	}
+	c.detours++
+	return c.detours <= maxDetours
+}
+
 // target builds what to check. Addresses that are new come first, because a
 // peer that just announced one has most likely left the others; then the one
 // that last answered; then the rest. The one that last answered is tried in any
@@ -172,7 +194,7 @@ func (c *claim) target() endpoint.Target {
 			add(a)
 		}
 	}
-	if slices.Contains(current, c.addr) {
+	if slices.Contains(current, c.addr) && !c.addr.Addr().IsLinkLocalUnicast() {
 		add(c.addr)
 	}
 	for _, a := range current {

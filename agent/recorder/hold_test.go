@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +123,33 @@ func TestCallsAreHints(t *testing.T) {
 		settle(2 * interval)
 		if p := b.phase(t, "a", peer.PhasePresent); p.URL != "https://"+addr2.String() {
 			t.Errorf("stayed at %s", p.URL)
+		}
+	})
+}
+
+// A peer that answers at its link-local address, because it has only just got
+// another one, is looked for there a moment later, and not for ever.
+func TestLinkLocalIsADetour(t *testing.T) {
+	local := netip.MustParseAddrPort("[fe80::1%eth0]:6447")
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(local, hostA())
+		b.see(t, sightingA(addr1, local))
+		settle(500 * time.Millisecond)
+		if p := b.phase(t, "a", peer.PhasePresent); p.URL != "https://"+local.String() {
+			t.Fatalf("at %s", p.URL)
+		}
+		b.net.set(addr1, hostA())
+		settle(1500 * time.Millisecond)
+		if p := b.phase(t, "a", peer.PhasePresent); p.URL != "https://"+addr1.String() {
+			t.Errorf("still at %s", p.URL)
+		}
+		b.net.set(addr1, nil)
+		settle(2 * interval)
+		before := b.net.count()
+		settle(10 * interval)
+		if n := b.net.count() - before; n > 12 {
+			t.Errorf("%d checks in 10 intervals", n)
 		}
 	})
 }

@@ -351,8 +351,11 @@ func (r *Recorder) settle(out outcome) {
 		}
 	}
 	next := c.nextCheck(now, r.interval, rand.Float64())
-	if c.again {
+	switch {
+	case c.again:
 		next = now
+	case c.detour():
+		next = now.Add(detourPause)
 	}
 	if !c.checking {
 		r.schedule.plan(c, next)
