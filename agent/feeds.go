@@ -162,6 +162,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.links.SetFilter(linkFilter(cfg))
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
+	s.peering.SetInterval(cfg.Discovery.CheckInterval)
 	return s.recorder.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }
 

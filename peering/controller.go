@@ -126,6 +126,10 @@ func New(cfg Config) *Controller {
 	return c
 }
 
+// SetInterval changes Config.Interval, for looks planned from now on. Any
+// goroutine may call it at any time.
+func (c *Controller) SetInterval(d time.Duration) { c.remote.SetInterval(d) }
+
 // Enqueue says that something about a cluster may have changed. It never blocks.
 // Without a connection nothing is done about it, because the next connection
 // begins with looking at every cluster; only that a peer is back is kept, so that

@@ -16,11 +16,13 @@ import (
 
 // syncer is the part of remote.Syncer that is used here.
 type syncer interface {
+	SetInterval(d time.Duration)
 	Run(ctx context.Context) error
 	Set(id peer.ClusterID, desired remote.Desired)
 	Get(id peer.ClusterID) remote.Observed
 	Check(id peer.ClusterID)
 	Notify(id peer.ClusterID)
+	Forget(id peer.ClusterID)
 }
 
 // maxReplans bounds how often one look at a cluster decides anew because the
@@ -90,7 +92,12 @@ func (s *session) beingDeleted(id peer.ClusterID) bool {
 // time.
 func (s *session) note(id peer.ClusterID, d Decision) {
 	now := s.cfg.Now()
-	s.remote.Set(id, d.Remote)
+	if s.cfg.Ledger.Standing(id).Pin == nil {
+		// Nothing is said to a key that is not trusted, not even what is owed to it.
+		s.remote.Forget(id)
+	} else {
+		s.remote.Set(id, d.Remote)
+	}
 	var hold bool
 	s.memory.with(id, func(m *memo) {
 		switch {

@@ -26,6 +26,13 @@ type outbox struct {
 	seen     remote.Observed
 	desired  remote.Desired
 	notified int
+	forgot   int
+}
+
+func (o *outbox) Forget(peer.ClusterID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.desired, o.forgot = remote.Desired{}, o.forgot+1
 }
 
 func (o *outbox) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -42,6 +49,8 @@ func (o *outbox) Get(peer.ClusterID) remote.Observed {
 	defer o.mu.Unlock()
 	return o.seen
 }
+
+func (*outbox) SetInterval(time.Duration) {}
 
 func (o *outbox) Notify(peer.ClusterID) {
 	o.mu.Lock()
@@ -261,5 +270,27 @@ func TestInheritance(t *testing.T) {
 	put("1", 4, ManagerIntent)
 	if other := put("2", 5, "kubectl"); baseStamp(other.Stamp) != other.Stamp {
 		t.Errorf("another object's edit is %q", other.Stamp)
+	}
+}
+
+// A key that is not trusted any more is not even sent what was owed to its
+// holder.
+func TestNothingIsOwedToStrangers(t *testing.T) {
+	ledger := &diary{}
+	ledger.standing.Pin = &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}
+	c, s, _ := connected(t, ledger, nil)
+	sent := &outbox{}
+	c.remote = sent
+	s.remote = sent
+	s.note(testID, Decision{Remote: remote.Desired{Contact: true}})
+	if !sent.desired.Contact || sent.forgot != 0 {
+		t.Errorf("%+v", sent)
+	}
+	ledger.mu.Lock()
+	ledger.standing.Pin = nil
+	ledger.mu.Unlock()
+	s.note(testID, Decision{})
+	if sent.forgot != 1 {
+		t.Errorf("%+v", sent)
 	}
 }

@@ -76,7 +76,7 @@ var settings = []setting[Config]{
 	{key: "discovery.exclude_interfaces", field: func(c *Config) any { return &c.Discovery.ExcludeInterfaces }, def: ifwatch.DefaultExclude(), rule: globs,
 		doc: "The network interfaces to leave out. The default leaves out loopback and the plumbing of containers, and does not apply to what interfaces names."},
 	{key: "discovery.check_interval", field: func(c *Config) any { return &c.Discovery.CheckInterval }, def: 30 * time.Second, rule: between(time.Second, time.Hour),
-		doc: "How often each neighbour's endpoint is checked. Three failed checks in a row make it unreachable."},
+		doc: "How often each neighbour's endpoint is checked, and each peer that there is a peering with is asked for its state. Three failed checks in a row make it unreachable."},
 	{key: "discovery.lost_after", field: func(c *Config) any { return &c.Discovery.LostAfter }, def: 15 * time.Minute, rule: between(time.Second, 30*day),
 		doc: "How long the peering with an unreachable peer is kept before it is undone here. It is taken up again when the peer returns. Not shorter than check_interval."},
 	{key: "discovery.max_neighbours", field: func(c *Config) any { return &c.Discovery.MaxNeighbours }, def: 5000, rule: within(1, 100_000), restart: true,

@@ -422,7 +422,7 @@ func (p *pass) settle(err error) (wait time.Duration) {
 			return pause(p.memo.waits, time.Second, p.waiting)
 		}
 		p.memo.waits = 0
-		return jitter(p.s.cfg.Interval)
+		return jitter(p.s.interval())
 	}
 	p.memo.waits = 0
 	p.seen.Failures++

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"liqo.io/agent/api"
@@ -64,6 +65,8 @@ type Config struct {
 type Syncer struct {
 	cfg  Config
 	wake chan struct{} // has something in it when the queue has changed
+	// every is the time between two looks at a peer in contact, in nanoseconds.
+	every atomic.Int64
 
 	mu      sync.Mutex
 	peers   map[peer.ClusterID]*entry
@@ -108,9 +111,10 @@ func (t terms) next(old, d Desired) terms {
 
 // New returns a Syncer that does nothing until Run.
 func New(cfg Config) *Syncer {
-	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
 	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
-	return &Syncer{cfg: cfg, wake: make(chan struct{}, 1), peers: make(map[peer.ClusterID]*entry)}
+	s := &Syncer{cfg: cfg, wake: make(chan struct{}, 1), peers: make(map[peer.ClusterID]*entry)}
+	s.SetInterval(cfg.Interval)
+	return s
 }
 
 // Set says what is to be so at one peer from now on. A difference to what was set
@@ -153,6 +157,13 @@ func (s *Syncer) Set(id peer.ClusterID, d Desired) {
 		s.schedule(&e.look, time.Now())
 	}
 }
+
+// SetInterval changes the time between two looks at a peer in contact, for looks
+// planned from now on; 0 means DefaultInterval. Any goroutine may call it at any
+// time.
+func (s *Syncer) SetInterval(d time.Duration) { s.every.Store(int64(cmp.Or(d, DefaultInterval))) }
+
+func (s *Syncer) interval() time.Duration { return time.Duration(s.every.Load()) }
 
 // Get returns what is known about one peer's side: nothing, if nothing was set.
 // What it points to is never changed.

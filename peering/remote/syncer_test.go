@@ -839,3 +839,24 @@ func TestDesiredEqual(t *testing.T) {
 		}
 	}
 }
+
+func TestSetInterval(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Set(them, Desired{Target: b.target(), Contact: true})
+		after(time.Minute)
+		b.SetInterval(time.Second)
+		after(time.Minute) // the look that was planned before
+		n := b.count("state")
+		after(time.Minute)
+		if n = b.count("state") - n; n < 50 || n > 70 {
+			t.Errorf("%d looks a minute", n)
+		}
+		b.SetInterval(0)
+		after(time.Minute)
+		n = b.count("state")
+		after(5 * time.Minute)
+		if n = b.count("state") - n; n < 8 || n > 12 {
+			t.Errorf("%d looks in five minutes at the default interval", n)
+		}
+	})
+}
