@@ -168,6 +168,28 @@ func (x *box) alone() func(context.Context) error {
 	}
 }
 
+// announced is the condition that the box's agent has announced itself on its links.
+func (x *box) announced() func(context.Context) error {
+	return func(ctx context.Context) error {
+		out, err := x.host.Run(ctx, "liqo-agent", "status", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Advertisement struct {
+				Established bool `json:"established"`
+			} `json:"advertisement"`
+		}
+		if err := json.Unmarshal([]byte(out), &status); err != nil {
+			return err
+		}
+		if !status.Advertisement.Established {
+			return fmt.Errorf("its status is\n%s", out)
+		}
+		return nil
+	}
+}
+
 // remembers is the condition that the box's history of its peers tells of something.
 func (x *box) remembers(what string) func(context.Context) error {
 	return func(ctx context.Context) error {

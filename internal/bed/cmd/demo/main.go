@@ -122,6 +122,9 @@ func (d *demo) run() {
 	d.say("box-b is back, and joined, %s after its agent was started. Nobody had to do anything, and the offer is the same object.", since(started))
 	d.same(offer)
 	d.a.show("liqo-agent", "info")
+	// The peering is back before box-b has claimed its name on the link anew, and who
+	// has not announced himself says no goodbye.
+	d.b.wait(findDeadline, "box-b announces itself again", d.b.announced())
 
 	if d.keep {
 		d.stay()
