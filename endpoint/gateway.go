@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
 
@@ -23,9 +24,6 @@ const (
 	maxGatewayAnswer = 1 << 20
 	// maxPassedRetry bounds the advice that is passed on, in seconds.
 	maxPassedRetry = 3600
-	// userPrefix and peersGroup are who a peer is to the API server.
-	userPrefix = "liqo:cluster:"
-	peersGroup = "liqo:peers"
 )
 
 // Upstream is the way to the local API server.
@@ -149,8 +147,8 @@ func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward)
 	req.Header = http.Header{
 		"Accept":            {"application/json"},
 		"User-Agent":        {"liqo-agent-gateway"},
-		"Impersonate-User":  {userPrefix + string(id)},
-		"Impersonate-Group": {peersGroup},
+		"Impersonate-User":  {api.PeerUser(string(id))},
+		"Impersonate-Group": {api.PeerGroup},
 	}
 	if out.contentType != "" {
 		req.Header.Set("Content-Type", out.contentType)

@@ -15,20 +15,12 @@ import (
 )
 
 const (
-	// PeerGroup is the group that every peer is in when the gateway impersonates
-	// it. Nothing is granted to it.
-	PeerGroup = "liqo:peers"
-
-	userPrefix   = "liqo:cluster:"
 	accessPrefix = "liqo:peer:"
 
 	// accessTimeout bounds the time from the writing of a role until the API
 	// server goes by it, which it does a moment later.
 	accessTimeout = 2 * time.Second
 )
-
-// PeerUser is the name of the user as whom a peer reaches the local API server.
-func PeerUser(id peer.ClusterID) string { return userPrefix + string(id) }
 
 // peerVerbs are what a peer does with an object of its own. Server-side apply,
 // which creates and changes, is a patch; where the object does not exist it is
@@ -68,7 +60,7 @@ func wantedBinding(id peer.ClusterID) *clusterRoleBinding {
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvkBinding.GroupVersion().String(), Kind: gvkBinding.Kind},
 		ObjectMeta: metav1.ObjectMeta{Name: accessPrefix + string(id), Labels: peerLabels(id)},
 		RoleRef:    roleRef{APIGroup: rbacGroup, Kind: gvkRole.Kind, Name: accessPrefix + string(id)},
-		Subjects:   []subject{{APIGroup: rbacGroup, Kind: "User", Name: PeerUser(id)}},
+		Subjects:   []subject{{APIGroup: rbacGroup, Kind: "User", Name: api.PeerUser(string(id))}},
 	}
 }
 
@@ -199,12 +191,12 @@ func (c *client) mayReach(ctx context.Context, id peer.ClusterID) (bool, error) 
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := body(c.rest.Get().AbsPath(requestKind().object(string(id))).
-		SetHeader("Impersonate-User", PeerUser(id)).SetHeader("Impersonate-Group", PeerGroup).MaxRetries(0).Do(ctx))
+		SetHeader("Impersonate-User", api.PeerUser(string(id))).SetHeader("Impersonate-Group", api.PeerGroup).MaxRetries(0).Do(ctx))
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
 		return true, nil
 	case apierrors.IsForbidden(err):
 		return false, nil
 	}
-	return false, fmt.Errorf("ask the API server as %s: %w", PeerUser(id), err)
+	return false, fmt.Errorf("ask the API server as %s: %w", api.PeerUser(string(id)), err)
 }

@@ -89,7 +89,7 @@ func (c *client) write(ctx context.Context, a Action, found *foreignCluster) (*f
 	case ApplyIntent:
 		manager, object.Spec = ManagerIntent, a.Intent
 	case AddFinalizer:
-		manager, object.Metadata.Finalizers = ManagerForeignCluster, []string{Finalizer}
+		manager, object.Metadata.Finalizers = ManagerForeignCluster, []string{api.FinalizerPeering}
 	case RemoveFinalizer:
 		return c.removeFinalizer(ctx, found, a)
 	case UpdatePeering:
@@ -139,7 +139,7 @@ func (c *client) removeFinalizer(ctx context.Context, found *foreignCluster, a A
 	if found == nil || found.UID != a.UID {
 		return nil, conflict(a.Name, errors.New("the object was replaced"))
 	}
-	rest := slices.DeleteFunc(slices.Clone(found.Finalizers), func(f string) bool { return f == Finalizer })
+	rest := slices.DeleteFunc(slices.Clone(found.Finalizers), func(f string) bool { return f == api.FinalizerPeering })
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": found.UID, "resourceVersion": found.ResourceVersion, "finalizers": append([]string{}, rest...),
 	}})

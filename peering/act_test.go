@@ -234,7 +234,7 @@ func TestEachAction(t *testing.T) {
 				return http.StatusOK, `{"metadata":{"name":"fc","uid":"u1","resourceVersion":"6"}}`
 			})
 			fc := &foreignCluster{}
-			fc.Name, fc.UID, fc.ResourceVersion, fc.Finalizers = "fc", "u1", "5", []string{Finalizer, "other"}
+			fc.Name, fc.UID, fc.ResourceVersion, fc.Finalizers = "fc", "u1", "5", []string{api.FinalizerPeering, "other"}
 			s.foreign.wrote(fc)
 			if tc.a.UID == "" {
 				tc.a.UID = "u1"

@@ -7,10 +7,6 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Finalizer keeps a ForeignCluster until the peering that it stands for is
-// undone.
-const Finalizer = "discovery.liqo.io/peering"
-
 // ActionKind says what an Action does.
 type ActionKind string
 
@@ -27,9 +23,9 @@ const (
 	Delete ActionKind = "delete"
 	// ApplyIntent sets spec.join and spec.trustMode, as Intent says.
 	ApplyIntent ActionKind = "apply-intent"
-	// AddFinalizer puts Finalizer on it.
+	// AddFinalizer puts api.FinalizerPeering on it.
 	AddFinalizer ActionKind = "add-finalizer"
-	// RemoveFinalizer takes Finalizer from it. It is gone then if somebody deleted
+	// RemoveFinalizer takes api.FinalizerPeering from it. It is gone then if somebody deleted
 	// it.
 	RemoveFinalizer ActionKind = "remove-finalizer"
 	// UpdatePeering sets what Peering holds in its status.

@@ -134,7 +134,7 @@ func (f *facts) before() *api.ForeignCluster {
 		candidates = append([]*api.ForeignCluster{f.decider}, candidates...)
 	}
 	for _, fc := range candidates {
-		if fc.Condition(ConditionOutgoingPeering) != nil || fc.Condition(ConditionIncomingPeering) != nil {
+		if fc.Condition(api.ConditionOutgoingPeering) != nil || fc.Condition(api.ConditionIncomingPeering) != nil {
 			return fc
 		}
 	}
@@ -215,4 +215,6 @@ func (f *facts) permit() *Access {
 }
 
 // hasFinalizer reports whether fc waits for its peering to be undone.
-func hasFinalizer(fc *api.ForeignCluster) bool { return slices.Contains(fc.Finalizers, Finalizer) }
+func hasFinalizer(fc *api.ForeignCluster) bool {
+	return slices.Contains(fc.Finalizers, api.FinalizerPeering)
+}

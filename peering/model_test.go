@@ -316,7 +316,7 @@ func (s *box) apply(a Action) bool {
 		p := a.Peering
 		fc.Status.Role, fc.Status.AuthStatus, fc.Status.Modules = p.Role, p.AuthStatus, p.Modules
 		fc.Status.Outgoing.PeeringState, fc.Status.Incoming.PeeringState = p.Outgoing, p.Incoming
-		setConditions(fc, p.Conditions, ConditionTrusted, ConditionOutgoingPeering, ConditionIncomingPeering)
+		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering)
 		put()
 	case ApplyIntent:
 		owners := k.Owners[a.Name]
@@ -329,10 +329,10 @@ func (s *box) apply(a Action) bool {
 		k.Owners[a.Name] = owners
 		put()
 	case AddFinalizer:
-		fc.Finalizers = append(fc.Finalizers, Finalizer)
+		fc.Finalizers = append(fc.Finalizers, api.FinalizerPeering)
 		put()
 	case RemoveFinalizer:
-		fc.Finalizers = slices.DeleteFunc(fc.Finalizers, func(f string) bool { return f == Finalizer })
+		fc.Finalizers = slices.DeleteFunc(fc.Finalizers, func(f string) bool { return f == api.FinalizerPeering })
 		put()
 	case RequestRef:
 		fc.Status.Incoming.PeeringRequest = a.Ref

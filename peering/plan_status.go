@@ -42,7 +42,7 @@ func (f *facts) otherKeySeen() string {
 }
 
 func (f *facts) shownTrusted() bool {
-	return slices.ContainsFunc(f.live(), func(fc *api.ForeignCluster) bool { return fc.Condition(ConditionTrusted) != nil })
+	return slices.ContainsFunc(f.live(), func(fc *api.ForeignCluster) bool { return fc.Condition(api.ConditionTrusted) != nil })
 }
 
 // trustAdvice says what a person does to trust the peer.
@@ -119,9 +119,9 @@ func (f *facts) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 		kind    string
 		verdict *verdict
 	}{
-		{ConditionTrusted, f.trustedVerdict()},
-		{ConditionOutgoingPeering, out.verdict},
-		{ConditionIncomingPeering, in.verdict},
+		{api.ConditionTrusted, f.trustedVerdict()},
+		{api.ConditionOutgoingPeering, out.verdict},
+		{api.ConditionIncomingPeering, in.verdict},
 	} {
 		if c.verdict != nil {
 			status.Conditions = append(status.Conditions, c.verdict.condition(c.kind, fc.Status.Conditions, f.now))
@@ -249,7 +249,7 @@ func (s PeeringStatus) shownBy(fc *api.ForeignCluster) bool {
 		auth = api.AuthPending
 	}
 	own := slices.DeleteFunc(slices.Clone(shown.Conditions), func(c api.Condition) bool {
-		return c.Type != ConditionTrusted && c.Type != ConditionOutgoingPeering && c.Type != ConditionIncomingPeering
+		return c.Type != api.ConditionTrusted && c.Type != api.ConditionOutgoingPeering && c.Type != api.ConditionIncomingPeering
 	})
 	return s.Role == role && s.AuthStatus == auth &&
 		samePeering(s.Outgoing, shown.Outgoing.PeeringState) && samePeering(s.Incoming, shown.Incoming.PeeringState) &&

@@ -1,17 +1,5 @@
 package peering
 
-// The types of the conditions on a ForeignCluster that tell how peering stands.
-const (
-	// ConditionTrusted: the key that the cluster holds is trusted to be its own.
-	ConditionTrusted = "Trusted"
-	// ConditionOutgoingPeering: we consume the cluster's resources. It is absent as
-	// long as nobody ever wanted to.
-	ConditionOutgoingPeering = "OutgoingPeering"
-	// ConditionIncomingPeering: the cluster consumes ours. It is absent as long as it
-	// never asked to.
-	ConditionIncomingPeering = "IncomingPeering"
-)
-
 // The reasons of the condition Trusted.
 const (
 	// ReasonPersonDecided: a person compared the verification code, or said so.

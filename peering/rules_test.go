@@ -144,93 +144,93 @@ func TestConditions(t *testing.T) {
 		reason    string
 		text      string
 	}{
-		{"pinned by a person", method(peer.TrustPerson), ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, "by user alice since 2027-01-15 08:00:00 UTC"},
-		{"pinned by an invite", method(peer.TrustInvite), ConditionTrusted, api.ConditionTrue, ReasonInvited, ""},
-		{"pinned by the fleet CA", method(peer.TrustFleet), ConditionTrusted, api.ConditionTrue, ReasonFleetCertified, ""},
-		{"pinned by the configuration", method(peer.TrustStatic), ConditionTrusted, api.ConditionTrue, ReasonConfigured, ""},
-		{"pinned by the system roots", method(peer.TrustRoots), ConditionTrusted, api.ConditionTrue, ReasonSystemRoots, ""},
-		{"pinned by an open policy", method(peer.TrustOpen), ConditionTrusted, api.ConditionTrue, ReasonOpenPolicy, ""},
-		{"not pinned", unpinned, ConditionTrusted, api.ConditionFalse, ReasonNotDecided, "aaaaa-bbbbb"},
-		{"distrusted", distrusted, ConditionTrusted, api.ConditionFalse, ReasonDistrusted, "peers trust"},
-		{"another key at the endpoint", otherOne, ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
-		{"another key instead of it", both(unreachable, func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }), ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
-		{"another key beside it", func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }, ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
+		{"pinned by a person", method(peer.TrustPerson), api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, "by user alice since 2027-01-15 08:00:00 UTC"},
+		{"pinned by an invite", method(peer.TrustInvite), api.ConditionTrusted, api.ConditionTrue, ReasonInvited, ""},
+		{"pinned by the fleet CA", method(peer.TrustFleet), api.ConditionTrusted, api.ConditionTrue, ReasonFleetCertified, ""},
+		{"pinned by the configuration", method(peer.TrustStatic), api.ConditionTrusted, api.ConditionTrue, ReasonConfigured, ""},
+		{"pinned by the system roots", method(peer.TrustRoots), api.ConditionTrusted, api.ConditionTrue, ReasonSystemRoots, ""},
+		{"pinned by an open policy", method(peer.TrustOpen), api.ConditionTrusted, api.ConditionTrue, ReasonOpenPolicy, ""},
+		{"not pinned", unpinned, api.ConditionTrusted, api.ConditionFalse, ReasonNotDecided, "aaaaa-bbbbb"},
+		{"distrusted", distrusted, api.ConditionTrusted, api.ConditionFalse, ReasonDistrusted, "peers trust"},
+		{"another key at the endpoint", otherOne, api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
+		{"another key instead of it", both(unreachable, func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }), api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
+		{"another key beside it", func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
 
-		{"joined", func(*Observed) {}, ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, "accepted"},
-		{"joined, away", unreachable, ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, "15m0s"},
-		{"joined, other key seen", otherOne, ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, ""},
-		{"joined, its API server down", down, ConditionOutgoingPeering, api.ConditionTrue, ReasonProviderDown, "API server"},
-		{"joined, nothing heard since the start", silent, ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"joined, denied", denied(endpoint.ReasonNotTrusted), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"joined, blocked there", denied(endpoint.ReasonBlocked), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
-		{"joined, our key changed", denied(endpoint.ReasonOtherKey), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "another key"},
-		{"joined, the request is gone", noRequest, ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"joined, the offer is gone", offer, ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
-		{"ended there", both(noRequest, theirs(func(s *endpoint.State) { s.Ended = "Bob\nended\x1b it." })), ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob ended it."},
-		{"offer withdrawn", both(offer, func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "withdrew"},
-		{"offer withdrawn, refused", both(offer, phase(api.RequestRefused, "Bob rejected it."), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob rejected it."},
-		{"offer deleted by a person", both(offer, func(obs *Observed) { obs.OfferDeleted = DeletedByPerson }), ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
-		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), ConditionOutgoingPeering, api.ConditionFalse, ReasonLost, "15m0s"},
-		{"unwished", unwished, ConditionOutgoingPeering, api.ConditionFalse, ReasonDisconnected, "alice said so"},
-		{"blocked", blocked, ConditionOutgoingPeering, api.ConditionFalse, ReasonBlocked, "peers unblock"},
-		{"trust withdrawn", unpinned, ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingTrust, `{"spec":{"trustMode":"Trusted"}}`},
-		{"distrusted", distrusted, ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingTrust, "not to be trusted"},
-		{"a bad offer", func(obs *Observed) { obs.Advertisement.Spec.ResourceQuota.Hard = map[string]string{"cpu": "-1"} }, ConditionOutgoingPeering, api.ConditionFalse, ReasonOffered, "cpu"},
-		{"refused there", phase(api.RequestRefused, "No."), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "No."},
-		{"refused there without a word", phase(api.RequestRefused, ""), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "did not say why"},
-		{"pending there", phase(api.RequestPending, "Bob has to decide."), ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, "Bob has to decide. Both sides show the code aaaaa-"},
-		{"a phase that is none", phase("Whatever", ""), ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, ""},
+		{"joined", func(*Observed) {}, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, "accepted"},
+		{"joined, away", unreachable, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, "15m0s"},
+		{"joined, other key seen", otherOne, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, ""},
+		{"joined, its API server down", down, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonProviderDown, "API server"},
+		{"joined, nothing heard since the start", silent, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, ""},
+		{"joined, denied", denied(endpoint.ReasonNotTrusted), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
+		{"joined, blocked there", denied(endpoint.ReasonBlocked), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
+		{"joined, our key changed", denied(endpoint.ReasonOtherKey), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "another key"},
+		{"joined, the request is gone", noRequest, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
+		{"joined, the offer is gone", offer, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"ended there", both(noRequest, theirs(func(s *endpoint.State) { s.Ended = "Bob\nended\x1b it." })), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob ended it."},
+		{"offer withdrawn", both(offer, func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "withdrew"},
+		{"offer withdrawn, refused", both(offer, phase(api.RequestRefused, "Bob rejected it."), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob rejected it."},
+		{"offer deleted by a person", both(offer, func(obs *Observed) { obs.OfferDeleted = DeletedByPerson }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonLost, "15m0s"},
+		{"unwished", unwished, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonDisconnected, "alice said so"},
+		{"blocked", blocked, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonBlocked, "peers unblock"},
+		{"trust withdrawn", unpinned, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingTrust, `{"spec":{"trustMode":"Trusted"}}`},
+		{"distrusted", distrusted, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingTrust, "not to be trusted"},
+		{"a bad offer", func(obs *Observed) { obs.Advertisement.Spec.ResourceQuota.Hard = map[string]string{"cpu": "-1"} }, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonOffered, "cpu"},
+		{"refused there", phase(api.RequestRefused, "No."), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "No."},
+		{"refused there without a word", phase(api.RequestRefused, ""), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "did not say why"},
+		{"pending there", phase(api.RequestPending, "Bob has to decide."), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, "Bob has to decide. Both sides show the code aaaaa-"},
+		{"a phase that is none", phase("Whatever", ""), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, ""},
 
-		{"new, nothing heard", both(fresh, silent), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "to let this cluster in"},
-		{"new, away", both(fresh, silent, unreachable), ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingPeer, "does not answer"},
-		{"new, asked and pending", both(fresh, silent, answered(api.AuthPending, "Bob has to decide.")), ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, "Bob has to decide."},
-		{"new, asked and refused", both(fresh, silent, answered(api.AuthRefused, "Never.")), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "Never."},
-		{"new, asked without a token", both(fresh, silent, answered(api.AuthEmptyRefused, "")), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "did not say why"},
-		{"new, let in", both(fresh, silent, answered(api.AuthAccepted, "")), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "lets this cluster in"},
-		{"new, its API server down", both(fresh, down), ConditionOutgoingPeering, api.ConditionFalse, ReasonProviderDown, "API server"},
-		{"new, accepted", fresh, ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"new, nothing heard", both(fresh, silent), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "to let this cluster in"},
+		{"new, away", both(fresh, silent, unreachable), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingPeer, "does not answer"},
+		{"new, asked and pending", both(fresh, silent, answered(api.AuthPending, "Bob has to decide.")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, "Bob has to decide."},
+		{"new, asked and refused", both(fresh, silent, answered(api.AuthRefused, "Never.")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "Never."},
+		{"new, asked without a token", both(fresh, silent, answered(api.AuthEmptyRefused, "")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "did not say why"},
+		{"new, let in", both(fresh, silent, answered(api.AuthAccepted, "")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "lets this cluster in"},
+		{"new, its API server down", both(fresh, down), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonProviderDown, "API server"},
+		{"new, accepted", fresh, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
 		{"refused before a person asked anew", both(fresh, noRequest, func(obs *Observed) {
 			obs.Remote.Denied, obs.Remote.Tried, obs.AnewSince = endpoint.ReasonBlocked, t0, t0.Add(time.Second)
-		}), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "again"},
+		}), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "again"},
 		{"refused after a person asked anew", both(fresh, noRequest, func(obs *Observed) {
 			obs.Remote.Denied, obs.Remote.Tried, obs.AnewSince = endpoint.ReasonBlocked, t0.Add(time.Second), t0
-		}), ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
-		{"new, ended before", both(fresh, noRequest, theirs(func(s *endpoint.State) { s.Ended = "Long ago." }), func(obs *Observed) { obs.AnewSince = obs.Remote.At }), ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"new, ended after it was asked for", both(fresh, noRequest, theirs(func(s *endpoint.State) { s.Ended = "Just now." }), func(obs *Observed) { obs.AnewSince = obs.Remote.At.Add(-time.Minute) }), ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Just now."},
+		}), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
+		{"new, ended before", both(fresh, noRequest, theirs(func(s *endpoint.State) { s.Ended = "Long ago." }), func(obs *Observed) { obs.AnewSince = obs.Remote.At }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
+		{"new, ended after it was asked for", both(fresh, noRequest, theirs(func(s *endpoint.State) { s.Ended = "Just now." }), func(obs *Observed) { obs.AnewSince = obs.Remote.At.Add(-time.Minute) }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Just now."},
 		{"never anything", both(fresh, silent, func(obs *Observed) {
 			obs.Standing.Connect, obs.Standing.LastJoined, obs.Objects[0].Finalizers = WishNo, false, nil
-		}), ConditionOutgoingPeering, "", "", ""},
+		}), api.ConditionOutgoingPeering, "", "", ""},
 
-		{"serving", func(*Observed) {}, ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"serving, away", unreachable, ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerAway, "15m0s"},
-		{"serving, its API server down", down, ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerDown, ""},
-		{"serving, nothing heard since the start", silent, ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"serving, denied", denied(endpoint.ReasonNotTrusted), ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},
-		{"serving, offer gone there", theirs(func(s *endpoint.State) { s.Advertisement = nil }), ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},
+		{"serving", func(*Observed) {}, api.ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
+		{"serving, away", unreachable, api.ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerAway, "15m0s"},
+		{"serving, its API server down", down, api.ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerDown, ""},
+		{"serving, nothing heard since the start", silent, api.ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
+		{"serving, denied", denied(endpoint.ReasonNotTrusted), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},
+		{"serving, offer gone there", theirs(func(s *endpoint.State) { s.Advertisement = nil }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},
 		{"serving, offer refused there", theirs(func(s *endpoint.State) {
 			s.Advertisement.Status, s.Advertisement.Message = api.AdvertisementRefused, "Too little."
-		}), ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, "Too little."},
-		{"nothing to offer", both(theirs(func(s *endpoint.State) { s.Advertisement = nil }), func(obs *Observed) { obs.Offer = nil }), ConditionIncomingPeering, api.ConditionFalse, ReasonNothingToOffer, ""},
-		{"a request waits", accepts(api.RequestPending), ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, "peers accept box"},
-		{"a request waits, not trusted", both(accepts(api.RequestPending), unpinned), ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, "code aaaaa-"},
-		{"accepted, not trusted", unpinned, ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, ""},
-		{"rejected", accepts(api.RequestRefused), ConditionIncomingPeering, api.ConditionFalse, ReasonRefused, ""},
-		{"withdrawn", theirs(func(s *endpoint.State) { s.Consumes = false }), ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
-		{"deleted by the peer", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Standing.LastServed = false }), ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
-		{"deleted by a person", both(ask, deleted(DeletedByPerson)), ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "deleted its PeeringRequest"},
-		{"deleted while nobody looked", both(ask, silent), ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "deleted its PeeringRequest"},
-		{"missing", both(ask, func(obs *Observed) { obs.Objects[0].Status.Incoming = api.IncomingPeering{} }), ConditionIncomingPeering, api.ConditionFalse, ReasonRequestMissing, ""},
-		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Standing.Ended = "Enough." }), ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "Enough."},
-		{"blocked", blocked, ConditionIncomingPeering, api.ConditionFalse, ReasonBlocked, ""},
-		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), ConditionIncomingPeering, api.ConditionFalse, ReasonLost, ""},
+		}), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, "Too little."},
+		{"nothing to offer", both(theirs(func(s *endpoint.State) { s.Advertisement = nil }), func(obs *Observed) { obs.Offer = nil }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonNothingToOffer, ""},
+		{"a request waits", accepts(api.RequestPending), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, "peers accept box"},
+		{"a request waits, not trusted", both(accepts(api.RequestPending), unpinned), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, "code aaaaa-"},
+		{"accepted, not trusted", unpinned, api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, ""},
+		{"rejected", accepts(api.RequestRefused), api.ConditionIncomingPeering, api.ConditionFalse, ReasonRefused, ""},
+		{"withdrawn", theirs(func(s *endpoint.State) { s.Consumes = false }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
+		{"deleted by the peer", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Standing.LastServed = false }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
+		{"deleted by a person", both(ask, deleted(DeletedByPerson)), api.ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "deleted its PeeringRequest"},
+		{"deleted while nobody looked", both(ask, silent), api.ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "deleted its PeeringRequest"},
+		{"missing", both(ask, func(obs *Observed) { obs.Objects[0].Status.Incoming = api.IncomingPeering{} }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonRequestMissing, ""},
+		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Standing.Ended = "Enough." }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "Enough."},
+		{"blocked", blocked, api.ConditionIncomingPeering, api.ConditionFalse, ReasonBlocked, ""},
+		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonLost, ""},
 		{"withdrawn, and ended before that", both(ask, func(obs *Observed) {
 			obs.Standing.LastServed, obs.Standing.Ended = false, "Long ago."
-			obs.Objects[0].Condition(ConditionIncomingPeering).Status = api.ConditionFalse
-			obs.Objects[0].Condition(ConditionIncomingPeering).Reason = ReasonWithdrawn
-		}), ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
+			obs.Objects[0].Condition(api.ConditionIncomingPeering).Status = api.ConditionFalse
+			obs.Objects[0].Condition(api.ConditionIncomingPeering).Reason = ReasonWithdrawn
+		}), api.ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
 		{"never asked", both(ask, func(obs *Observed) {
 			obs.Standing.LastServed, obs.Objects[0].Status = false, api.ForeignClusterStatus{}
-		}), ConditionIncomingPeering, "", "", ""},
+		}), api.ConditionIncomingPeering, "", "", ""},
 	} {
 		t.Run(tc.condition+" "+tc.name, func(t *testing.T) {
 			obs := obs.change(tc.change)
@@ -258,10 +258,10 @@ func TestConditions(t *testing.T) {
 			// What a person sees on the command line is the same.
 			view := obs.View()
 			direction := view.Outgoing
-			if tc.condition == ConditionIncomingPeering {
+			if tc.condition == api.ConditionIncomingPeering {
 				direction = view.Incoming
 			}
-			if tc.condition != ConditionTrusted && (direction.Reason != got.Reason || direction.Message != got.Message || direction.Joined != (got.Status == api.ConditionTrue)) {
+			if tc.condition != api.ConditionTrusted && (direction.Reason != got.Reason || direction.Message != got.Message || direction.Joined != (got.Status == api.ConditionTrue)) {
 				t.Errorf("the view says %+v", direction)
 			}
 		})

@@ -61,7 +61,7 @@ func (f *facts) servingVerdict(in incoming) *verdict {
 // endedIncomingVerdict is for when there is no request; nil when there never was
 // one.
 func (f *facts) endedIncomingVerdict() *verdict {
-	shown := f.shown.Condition(ConditionIncomingPeering)
+	shown := f.shown.Condition(api.ConditionIncomingPeering)
 	if shown == nil && !f.Standing.LastServed {
 		return nil
 	}

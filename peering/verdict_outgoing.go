@@ -25,7 +25,7 @@ func no(reason, message string) *verdict {
 
 // outgoingVerdict says how our consuming the peer's resources stands.
 func (f *facts) outgoingVerdict(out outgoing) *verdict {
-	shown := f.shown.Condition(ConditionOutgoingPeering)
+	shown := f.shown.Condition(api.ConditionOutgoingPeering)
 	past := shown != nil || f.Standing.LastJoined || out.undo
 	switch {
 	case f.intent.ended != "":

@@ -59,10 +59,10 @@ const (
 func (obs Observed) View() View {
 	f := weigh(obs, time.Time{})
 	v := View{Role: f.role()}
-	v.Outgoing = f.direction(ConditionOutgoingPeering, f.outgoing.verdict, f.outgoing.joined)
+	v.Outgoing = f.direction(api.ConditionOutgoingPeering, f.outgoing.verdict, f.outgoing.joined)
 	v.Outgoing.Wanted = f.intent.wanted
 	v.Outgoing.Steps = f.outgoingSteps()
-	v.Incoming = f.direction(ConditionIncomingPeering, f.incoming.verdict, f.incoming.joined)
+	v.Incoming = f.direction(api.ConditionIncomingPeering, f.incoming.verdict, f.incoming.joined)
 	v.Incoming.Wanted = f.incoming.stays || f.incoming.missing
 	v.Incoming.Steps = f.incomingSteps()
 	return v

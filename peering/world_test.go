@@ -85,10 +85,10 @@ func TestWorld(t *testing.T) {
 				w.a.book.disconnect()
 				mustRest(t, w)
 				w.wantClean(t)
-				if got := w.a.reason(ConditionOutgoingPeering); got != ReasonDisconnected {
+				if got := w.a.reason(api.ConditionOutgoingPeering); got != ReasonDisconnected {
 					t.Errorf("A shows %q", got)
 				}
-				if got := w.b.reason(ConditionIncomingPeering); got != ReasonWithdrawn {
+				if got := w.b.reason(api.ConditionIncomingPeering); got != ReasonWithdrawn {
 					t.Errorf("B shows %q", got)
 				}
 				w.a.book.connect()
@@ -167,7 +167,7 @@ func TestWorld(t *testing.T) {
 			mustRest(t, w)
 			w.wantClean(t)
 			fc := w.a.own()
-			if fc.Spec.Join || w.a.reason(ConditionOutgoingPeering) != ReasonEndedByProvider || w.b.reason(ConditionIncomingPeering) != ReasonEnded {
+			if fc.Spec.Join || w.a.reason(api.ConditionOutgoingPeering) != ReasonEndedByProvider || w.b.reason(api.ConditionIncomingPeering) != ReasonEnded {
 				t.Fatalf("%s\n%s", w.a, w.b)
 			}
 			for range 5 {
@@ -185,7 +185,7 @@ func TestWorld(t *testing.T) {
 			// A person at A asks again, and waits for one at B.
 			w.a.book.connect()
 			mustRest(t, w)
-			if w.a.reason(ConditionOutgoingPeering) != ReasonAwaitingAcceptance || w.b.reason(ConditionIncomingPeering) != ReasonAwaitingDecision {
+			if w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingAcceptance || w.b.reason(api.ConditionIncomingPeering) != ReasonAwaitingDecision {
 				t.Fatalf("%s\n%s", w.a, w.b)
 			}
 			w.b.book.accept()
@@ -206,11 +206,11 @@ func TestWorld(t *testing.T) {
 			w.b.book.Ended, w.b.book.Accept = "alice had enough.", api.RequestPending
 			mustRest(t, w)
 			w.wantClean(t)
-			c := w.a.own().Condition(ConditionOutgoingPeering)
+			c := w.a.own().Condition(api.ConditionOutgoingPeering)
 			if c.Reason != ReasonEndedByProvider || !strings.Contains(c.Message, "alice had enough.") {
 				t.Errorf("A shows %+v", c)
 			}
-			if c := w.b.own().Condition(ConditionIncomingPeering); c.Reason != ReasonEnded || c.Message != "alice had enough." {
+			if c := w.b.own().Condition(api.ConditionIncomingPeering); c.Reason != ReasonEnded || c.Message != "alice had enough." {
 				t.Errorf("B shows %+v", c)
 			}
 		},
@@ -242,7 +242,7 @@ func TestWorld(t *testing.T) {
 			w.a.book.Blocked = true
 			mustRest(t, w)
 			w.wantClean(t)
-			if w.a.reason(ConditionOutgoingPeering) != ReasonBlocked {
+			if w.a.reason(api.ConditionOutgoingPeering) != ReasonBlocked {
 				t.Errorf("%s", w.a)
 			}
 			w.a.book.Blocked = false
@@ -257,12 +257,12 @@ func TestWorld(t *testing.T) {
 			if left := w.b.leftovers(); len(left) != 0 {
 				t.Errorf("B has left %v: %s", left, w.b)
 			}
-			if w.a.joined() || w.a.reason(ConditionOutgoingPeering) != ReasonEndedByProvider || w.a.own().Spec.Join {
+			if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != ReasonEndedByProvider || w.a.own().Spec.Join {
 				t.Errorf("%s", w.a)
 			}
 			w.a.book.connect()
 			mustRest(t, w)
-			if w.a.joined() || w.a.reason(ConditionOutgoingPeering) != ReasonRefused || !w.a.own().Spec.Join {
+			if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != ReasonRefused || !w.a.own().Spec.Join {
 				t.Errorf("%s", w.a)
 			}
 			w.b.book.Blocked = false
@@ -277,7 +277,7 @@ func TestWorld(t *testing.T) {
 			for range 14 {
 				w.round(time.Minute)
 			}
-			if !w.a.joined() || !w.b.serves() || w.a.reason(ConditionOutgoingPeering) != ReasonAwaitingPeer || w.b.reason(ConditionIncomingPeering) != ReasonConsumerAway {
+			if !w.a.joined() || !w.b.serves() || w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingPeer || w.b.reason(api.ConditionIncomingPeering) != ReasonConsumerAway {
 				t.Errorf("%s\n%s", w.a, w.b)
 			}
 			w.link = true
@@ -296,7 +296,7 @@ func TestWorld(t *testing.T) {
 			if w.a.own() != nil {
 				t.Errorf("A's object is not deleted: %s", w.a)
 			}
-			if got := w.b.reason(ConditionIncomingPeering); got != ReasonLost {
+			if got := w.b.reason(api.ConditionIncomingPeering); got != ReasonLost {
 				t.Errorf("B shows %q", got)
 			}
 			w.link = true
@@ -326,12 +326,12 @@ func TestWorld(t *testing.T) {
 		"distrusted with kubectl": func(t *testing.T, w *world) {
 			w.a.kubectlTrust(api.TrustUntrusted)
 			mustRest(t, w)
-			if left := w.a.leftovers(); len(left) != 0 || w.a.reason(ConditionTrusted) != ReasonDistrusted || w.a.reason(ConditionOutgoingPeering) != ReasonAwaitingTrust {
+			if left := w.a.leftovers(); len(left) != 0 || w.a.reason(api.ConditionTrusted) != ReasonDistrusted || w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingTrust {
 				t.Errorf("A has left %v: %s", left, w.a)
 			}
 			w.a.kubectlTrust(api.TrustTrusted)
 			mustRest(t, w)
-			if !w.a.joined() || w.a.reason(ConditionTrusted) != ReasonPersonDecided {
+			if !w.a.joined() || w.a.reason(api.ConditionTrusted) != ReasonPersonDecided {
 				t.Errorf("not joined again: %s", w.a)
 			}
 		},
@@ -375,7 +375,7 @@ func resets(t *testing.T, w *world, s *box) {
 	w.round(modelLostAfter + time.Second)
 	mustRest(t, w)
 	w.wantClean(t)
-	if got := s.other.reason(ConditionTrusted); got != ReasonAnotherKey {
+	if got := s.other.reason(api.ConditionTrusted); got != ReasonAnotherKey {
 		t.Errorf("the other one shows %q: %s", got, s.other)
 	}
 	w.a.pin()
@@ -641,7 +641,7 @@ func (s *box) wrong() string {
 		return "a request is shown that nobody wants"
 	case !wants && trusts(s) && trusts(o) && o.kube.Request != nil:
 		return "a request is left at the provider"
-	case own.Status.Outgoing.Joined != (s.reason(ConditionOutgoingPeering) == ReasonJoined):
+	case own.Status.Outgoing.Joined != (s.reason(api.ConditionOutgoingPeering) == ReasonJoined):
 		return "condition and status disagree"
 	case s.kube.Secret != nil && !(wants && trusts(s)) && !(s.kube.Request != nil && trusts(s)):
 		return "a Secret is left"

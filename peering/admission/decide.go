@@ -13,13 +13,6 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// How the gateway of the endpoint introduces peers to the API server: a user
-// "liqo:cluster:<cluster ID>" in the group PeerGroup.
-const (
-	PeerUserPrefix = "liqo:cluster:"
-	PeerGroup      = "liqo:peers"
-)
-
 // The operations that are decided about. Deleting is a matter of RBAC alone: a
 // request must be able to go whatever its cluster's standing is.
 const (
@@ -130,9 +123,9 @@ func (q Question) Subject() peer.ClusterID { return peer.ClusterID(q.Name) }
 // peer returns the cluster ID of the peer that asks, and whether it is one. A
 // peer that is not named as the gateway does it has the ID "".
 func (q Question) peer() (peer.ClusterID, bool) {
-	text, named := strings.CutPrefix(q.User, PeerUserPrefix)
+	text, named := strings.CutPrefix(q.User, api.PeerUserPrefix)
 	if !named {
-		return "", slices.Contains(q.Groups, PeerGroup)
+		return "", slices.Contains(q.Groups, api.PeerGroup)
 	}
 	id, err := peer.ParseClusterID(text)
 	if err != nil {
@@ -161,7 +154,7 @@ func check(q Question) (Verdict, bool) {
 // checkPeer refuses what a peer may not write, whatever its standing.
 func checkPeer(q Question, id peer.ClusterID) (Verdict, bool) {
 	if id == "" {
-		return forbidden(CauseBadUser, "the user %q is in the group %s but is no peer: peers are named %s followed by their cluster ID", clip(q.User), PeerGroup, PeerUserPrefix), false
+		return forbidden(CauseBadUser, "the user %q is in the group %s but is no peer: peers are named %s followed by their cluster ID", clip(q.User), api.PeerGroup, api.PeerUserPrefix), false
 	}
 	if q.Name != string(id) {
 		return forbidden(CauseOtherName, "cluster %s may write the PeeringRequest that has its ID as name, and not %q", id, clip(q.Name)), false

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
@@ -35,7 +36,7 @@ type impersonator struct {
 func impersonate(t *testing.T, k *bed.Kube, id peer.ClusterID) *impersonator {
 	t.Helper()
 	config := k.RESTConfig()
-	config.Impersonate = rest.ImpersonationConfig{UserName: peering.PeerUser(id), Groups: []string{peering.PeerGroup}}
+	config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUser(string(id)), Groups: []string{api.PeerGroup}}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
