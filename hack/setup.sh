@@ -7,6 +7,8 @@ set -euo pipefail
 declare -A need=(
   [avahi-daemon]=/usr/sbin/avahi-daemon
   [avahi-utils]=/usr/bin/avahi-browse
+  [bind9]=/usr/sbin/named
+  [bind9-dnsutils]=/usr/bin/nsupdate # and dig
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
   [curl]=/usr/bin/curl
   [dbus-daemon]=/usr/bin/dbus-daemon
@@ -54,6 +56,7 @@ if command -v systemctl >/dev/null; then
   for package in "${missing[@]}"; do
     case $package in
       avahi-daemon) systemctl --quiet disable avahi-daemon.service avahi-daemon.socket ;;
+      bind9) systemctl --quiet disable named.service ;;
       nftables) systemctl --quiet disable nftables.service ;;
     esac
   done
