@@ -61,8 +61,10 @@ func TestManifestsMatchTypes(t *testing.T) {
 // kinds are all root types, by the name of their manifests.
 var kinds = map[string]func() runtime.Object{
 	"advertisements.sharing.liqo.io":    func() runtime.Object { return &Advertisement{} },
+	"clusterconfigs.config.liqo.io":     func() runtime.Object { return &ClusterConfig{} },
 	"foreignclusters.discovery.liqo.io": func() runtime.Object { return &ForeignCluster{} },
 	"peeringrequests.discovery.liqo.io": func() runtime.Object { return &PeeringRequest{} },
+	"searchdomains.discovery.liqo.io":   func() runtime.Object { return &SearchDomain{} },
 }
 
 // TestSchemaCoversEveryField compares the manifests with what the Go types
@@ -95,7 +97,12 @@ func TestSchemaCoversEveryField(t *testing.T) {
 			delete(value, "metadata")
 			props := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)
 			for _, part := range []string{"spec", "status"} {
-				compare(t, part, props[part].(map[string]any), value[part])
+				schema, there := props[part].(map[string]any)
+				if _, has := value[part]; has != there {
+					t.Errorf("%s: in the Go type %v, in the manifest %v", part, has, there)
+				} else if there {
+					compare(t, part, schema, value[part])
+				}
 			}
 		})
 	}
@@ -134,7 +141,7 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"ForeignCluster", "PeeringRequest", "Advertisement"} {
+	for _, kind := range []string{"ForeignCluster", "PeeringRequest", "Advertisement", "SearchDomain", "ClusterConfig"} {
 		schema, err := g.schemaOf(ast.NewIdent(kind))
 		if err != nil {
 			t.Fatal(err)
@@ -222,6 +229,7 @@ func TestEnumsListEveryConstant(t *testing.T) {
 		string(AuthPending), string(AuthAccepted), string(AuthRefused), string(AuthEmptyRefused),
 		string(AdvertisementAccepted), string(AdvertisementRefused),
 		string(RequestPending), string(RequestAccepted), string(RequestRefused),
+		string(AcceptAutoMax), string(AcceptManual),
 	} {
 		if !strings.Contains(text, "- "+value+"\n") {
 			t.Errorf("no enum of the manifest lists %s", value)
@@ -238,6 +246,10 @@ func TestDeepCopySharesNothing(t *testing.T) {
 			return &PeeringRequestList{Items: []PeeringRequest{*o}}
 		case *Advertisement:
 			return &AdvertisementList{Items: []Advertisement{*o}}
+		case *SearchDomain:
+			return &SearchDomainList{Items: []SearchDomain{*o}}
+		case *ClusterConfig:
+			return &ClusterConfigList{Items: []ClusterConfig{*o}}
 		}
 		t.Fatalf("no list of %T", o)
 		return nil
@@ -261,7 +273,9 @@ func TestDeepCopySharesNothing(t *testing.T) {
 					}
 					c.(metav1.Object).GetLabels()["a"] += "x"
 					scribble(reflect.ValueOf(c).Elem().FieldByName("Spec"))
-					scribble(reflect.ValueOf(c).Elem().FieldByName("Status"))
+					if status := reflect.ValueOf(c).Elem().FieldByName("Status"); status.IsValid() {
+						scribble(status)
+					}
 					after, err := json.Marshal(original)
 					if err != nil {
 						t.Fatal(err)

@@ -257,7 +257,7 @@ func (m markers) validate(schema object) error {
 			schema["enum"] = enum
 		case rest == "Pattern":
 			schema["pattern"] = strings.Trim(value, "`")
-		case rest == "MinLength", rest == "MaxLength", rest == "Minimum", rest == "MaxItems", rest == "MaxProperties":
+		case rest == "MinLength", rest == "MaxLength", rest == "Minimum", rest == "Maximum", rest == "MaxItems", rest == "MaxProperties":
 			n, err := strconv.Atoi(value)
 			if err != nil {
 				return err
@@ -269,7 +269,8 @@ func (m markers) validate(schema object) error {
 				a := arguments(v)
 				rules = append(rules, object{"rule": a["rule"], "message": a["message"]})
 			}
-			schema["x-kubernetes-validations"] = rules
+			inherited, _ := schema["x-kubernetes-validations"].([]any) // of the field's type
+			schema["x-kubernetes-validations"] = append(inherited, rules...)
 		case name == "kubebuilder:default":
 			schema["default"] = defaultValue(value)
 		case name == "listType":

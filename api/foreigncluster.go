@@ -79,10 +79,8 @@ type ForeignClusterSpec struct {
 	// ADDRESS is a host name or an IP address. On a discovered cluster the agent
 	// keeps it at the address that answers.
 	//
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",message="authUrl must look like https://ADDRESS:PORT"
-	AuthURL string `json:"authUrl,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self != ''",message="authUrl must not be empty: write https://ADDRESS:PORT, or leave it out"
+	AuthURL EndpointURL `json:"authUrl,omitempty"`
 
 	// TrustMode says whether the key that status.fingerprint shows is trusted to
 	// belong to this cluster. Setting it to Trusted pins that key: compare the
@@ -94,6 +92,22 @@ type ForeignClusterSpec struct {
 	// +kubebuilder:default=Unknown
 	TrustMode TrustMode `json:"trustMode,omitempty"`
 }
+
+// EndpointURL is where the endpoint of a cluster is: https://ADDRESS:PORT, where
+// ADDRESS is a host name or an IP address, IPv6 in brackets. Without a port it is
+// 443. The empty string is valid as well.
+//
+// The rules use no function that API servers of 2022 do not have.
+//
+// +kubebuilder:validation:MaxLength=1024
+// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.lowerAscii().startsWith('https://')",message="authUrl must begin with https://, as in https://192.0.2.1:6447"
+// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('https://') || isURL(self) || self.matches(r'^[A-Za-z]+://[^/?#@\[\]]*:[^/?#@\[\]]*:')",message="authUrl is no URL: write https://ADDRESS:PORT, where ADDRESS is a host name or an IP address and PORT a number"
+// +kubebuilder:validation:XValidation:rule="!self.matches(r'^[A-Za-z]+://[^/?#@\[\]]*:[^/?#@\[\]]*:')",message="authUrl must have an IPv6 address in brackets, as in https://[2001:db8::1]:6447"
+// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('https://') || !isURL(self) || size(url(self).getHostname()) > 0",message="authUrl has no host: write a host name or an IP address after https://"
+// +kubebuilder:validation:XValidation:rule="!isURL(self) || (!url(self).getHost().endsWith(':') && (size(url(self).getPort()) == 0 || (size(url(self).getPort()) <= 5 && int(url(self).getPort()) >= 1 && int(url(self).getPort()) <= 65535)))",message="authUrl must have a port between 1 and 65535, or none, which means 443"
+// +kubebuilder:validation:XValidation:rule="!self.contains('@')",message="authUrl must not hold a user name or password: clusters know each other by their keys"
+// +kubebuilder:validation:XValidation:rule="!self.contains('?') && !self.contains('#') && (!self.lowerAscii().startsWith('https://') || !isURL(self) || size(url(self).getEscapedPath()) == 0 || url(self).getEscapedPath() == '/')",message="authUrl must end after the port: leave out the path, query or fragment"
+type EndpointURL = string
 
 // ClusterIdentity identifies a cluster.
 type ClusterIdentity struct {

@@ -47,8 +47,9 @@ type ForeignClusterStatus struct {
 	// Conditions are the agent's observations: Reachable (the endpoint answers),
 	// Verified (it proved to hold the key that fingerprint shows), Trusted (that
 	// key is trusted to be the cluster's), OutgoingPeering and IncomingPeering
-	// (what became of each direction), and Conflict (another key claims the same
-	// cluster ID; absent otherwise).
+	// (what became of each direction), AuthURL (who answers at spec.authUrl; on
+	// objects that people wrote), and Conflict (another key claims the same cluster
+	// ID; absent otherwise).
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -250,6 +251,10 @@ const (
 	ConditionVerified = "Verified"
 	// ConditionConflict: another key claims the same cluster ID.
 	ConditionConflict = "Conflict"
+	// ConditionAuthURL: the cluster that the object is about answers at spec.authUrl.
+	// It is shown on the objects that people wrote; while it is false, the message
+	// says what is wrong with the URL and what to do.
+	ConditionAuthURL = "AuthURL"
 	// ConditionTrusted: the key shown is trusted to be the cluster's. The reason
 	// says in which way it came to be, the message by whom and when; or the
 	// message says how to trust it.

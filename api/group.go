@@ -12,7 +12,8 @@ import (
 var GroupVersion = schema.GroupVersion{Group: "discovery.liqo.io", Version: "v1alpha1"}
 
 // The kinds and the plural names of the resources. Advertisement is in
-// SharingGroupVersion, the others are in GroupVersion.
+// SharingGroupVersion, ClusterConfig is in ConfigGroupVersion, and the others are
+// in GroupVersion.
 const (
 	KindForeignCluster    = "ForeignCluster"
 	PluralForeignClusters = "foreignclusters"
@@ -22,6 +23,12 @@ const (
 
 	KindAdvertisement    = "Advertisement"
 	PluralAdvertisements = "advertisements"
+
+	KindSearchDomain    = "SearchDomain"
+	PluralSearchDomains = "searchdomains"
+
+	KindClusterConfig    = "ClusterConfig"
+	PluralClusterConfigs = "clusterconfigs"
 )
 
 // A peer reaches the local API server as the user PeerUser(its cluster ID) in the

@@ -55,10 +55,7 @@ type PeeringRequestSpec struct {
 
 	// AuthURL is the endpoint of the consumer; empty when the consumer leaves it
 	// to the provider to find it.
-	//
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self == '' || (isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != '')",message="authUrl must look like https://ADDRESS:PORT"
-	AuthURL string `json:"authUrl,omitempty"`
+	AuthURL EndpointURL `json:"authUrl,omitempty"`
 }
 
 // PeeringRequestStatus is what the provider decided about a request.

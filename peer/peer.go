@@ -35,7 +35,8 @@ const (
 type Sighting struct {
 	Source      Source
 	Link        string // network interface name; "" when the source has none
-	Instance    string // DNS-SD instance name as advertised; may differ from ClusterID after a name conflict
+	Domain      string // the search domain that led to it, for WAN; "" for other sources
+	Instance    string // what the source calls it: for LAN the DNS-SD instance name, for WAN the owner of the SRV records
 	ClusterID   ClusterID
 	ClusterName string
 	Namespace   string
@@ -51,11 +52,14 @@ type Sighting struct {
 type Key struct {
 	Source   Source
 	Link     string
+	Domain   string
 	Instance string
 }
 
 // Key returns the sighting's identity among all sightings.
-func (s Sighting) Key() Key { return Key{Source: s.Source, Link: s.Link, Instance: s.Instance} }
+func (s Sighting) Key() Key {
+	return Key{Source: s.Source, Link: s.Link, Domain: s.Domain, Instance: s.Instance}
+}
 
 // Equal reports whether s and o say the same about the same peer. TTL counts:
 // it is part of what a ForeignCluster shows.
@@ -99,12 +103,14 @@ type Peer struct {
 	Alias       string      // given by the local user; "" when none
 	Fingerprint Fingerprint // the key its endpoint proved to hold
 	Phase       Phase
-	Reason      string // why the phase is not Present, for people; "" otherwise
-	Source      Source // the best source that sees it now
-	URL         string // endpoint URL at the address that last answered
+	Reason      string   // why the phase is not Present, for people; "" otherwise
+	Source      Source   // the best source that sees it now
+	Sources     []Source // every source that sees it now, the best first; not remembered by the store
+	Domains     []string // the search domains it is seen in now, sorted; not remembered by the store
+	URL         string   // endpoint URL at the address that last answered
 	Version     string
 	Links       []string         // network interfaces it is seen on, sorted
-	Addrs       []netip.AddrPort // every candidate address, sorted
+	Addrs       []netip.AddrPort // every candidate address, those of the best source first
 	TTL         time.Duration
 	Failures    int // failed reachability checks in a row
 	Conflict    *Conflict
@@ -115,6 +121,8 @@ type Peer struct {
 // Clone returns a copy that shares no memory with p.
 func (p Peer) Clone() Peer {
 	p.Links = slices.Clone(p.Links)
+	p.Sources = slices.Clone(p.Sources)
+	p.Domains = slices.Clone(p.Domains)
 	p.Addrs = slices.Clone(p.Addrs)
 	if p.Conflict != nil {
 		c := *p.Conflict
@@ -155,9 +163,14 @@ const (
 	EventBlocked       EventKind = "blocked"
 	EventUnblocked     EventKind = "unblocked"
 	EventForgotten     EventKind = "forgotten"
+	EventReplaced      EventKind = "replaced" // the agent's ForeignCluster, by a person's
 	EventPreference    EventKind = "preference"
 	EventInviteCreated EventKind = "invite-created"
 	EventInviteUsed    EventKind = "invite-used"
+
+	// Search domains, added and removed on the command line.
+	EventDomainAdded   EventKind = "domain-added"
+	EventDomainRemoved EventKind = "domain-removed"
 )
 
 // Event is one entry of a peer's history.

@@ -275,8 +275,8 @@ func (s *Store) sightingOps(id peer.ClusterID, seen, have []peer.Sighting) []op 
 		if now, there := want[old.Key()]; there && now.Equal(old) {
 			delete(want, old.Key())
 		} else if !there {
-			ops = append(ops, op{"DELETE FROM sightings WHERE cluster_id = ? AND source = ? AND link = ? AND instance = ?",
-				[]any{string(id), string(old.Source), old.Link, old.Instance}})
+			ops = append(ops, op{"DELETE FROM sightings WHERE cluster_id = ? AND source = ? AND link = ? AND domain = ? AND instance = ?",
+				[]any{string(id), string(old.Source), old.Link, old.Domain, old.Instance}})
 		}
 	}
 	for _, sighting := range seen { // in their order, for the same result every time
@@ -286,9 +286,9 @@ func (s *Store) sightingOps(id peer.ClusterID, seen, have []peer.Sighting) []op 
 		}
 		delete(want, sighting.Key())
 		ops = append(ops, op{`INSERT OR REPLACE INTO sightings
-			(cluster_id, source, link, instance, cluster_name, namespace, fingerprint, version, addrs, url, ttl, changed_at)
-			SELECT cluster_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM peers WHERE cluster_id = ?`,
-			[]any{string(w.Source), w.Link, w.Instance, w.ClusterName, w.Namespace, fingerprintColumn(w.Fingerprint), w.Version,
+			(cluster_id, source, link, domain, instance, cluster_name, namespace, fingerprint, version, addrs, url, ttl, changed_at)
+			SELECT cluster_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM peers WHERE cluster_id = ?`,
+			[]any{string(w.Source), w.Link, w.Domain, w.Instance, w.ClusterName, w.Namespace, fingerprintColumn(w.Fingerprint), w.Version,
 				encodeAddrs(w.Addrs), w.URL, w.TTL.Milliseconds(), millis(s.now()), string(id)}})
 	}
 	return ops

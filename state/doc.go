@@ -1,6 +1,6 @@
 // Package state remembers what must outlive the process: who we are, which
-// peers we met and where, what happened, and what a person decided about them.
-// It is one SQLite file with one writer.
+// peers we met and where, what happened, what a person decided about them, and
+// where else to look. It is one SQLite file with one writer.
 //
 // It stores what it is given and decides nothing: what a sighting means, when
 // a peer counts as gone and whether a key is trusted are questions for others.

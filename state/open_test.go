@@ -17,6 +17,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"liqo.io/agent/peer"
 )
 
@@ -60,7 +62,7 @@ func TestNewerSchema(t *testing.T) {
 	_, writerErr := Open(t.Context(), path, Options{})
 	_, readerErr := OpenReadOnly(t.Context(), path)
 	for _, err := range []error{writerErr, readerErr} {
-		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 99") || !strings.Contains(err.Error(), "up to 2") {
+		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 99") || !strings.Contains(err.Error(), "up to 3") {
 			t.Errorf("error = %v", err)
 		}
 	}
@@ -260,7 +262,9 @@ func fill(t testing.TB, path string) {
 		id := peer.ClusterID(fmt.Sprintf("peer-%04d", i))
 		must(t, s.SetRuling(t.Context(), id, testRuling(id)))
 		must(t, s.AddInvite(t.Context(), testInvite(i)))
+		must(t, s.SetSearchDomain(t.Context(), testDomain(fmt.Sprintf("d%d.example", i))))
 	}
+	must(t, s.RememberConfig(t.Context(), []byte(`{"x":1}`)))
 	must(t, s.Close())
 }
 
@@ -321,7 +325,17 @@ func TestDamage(t *testing.T) {
 				if id, err := s.ClusterID(t.Context()); err != nil || id != "me" || !r.Identity() {
 					t.Errorf("ClusterID = %q, %v", id, err)
 				}
-				for i := range 10 {
+				domains, err := s.SearchDomains(t.Context())
+				must(t, err)
+				content, _, err := s.RememberedConfig(t.Context())
+				must(t, err)
+				if len(domains) != 10 || string(content) != `{"x":1}` {
+					t.Errorf("%d search domains, ClusterConfig %s", len(domains), content)
+				}
+				for i := range min(10, len(domains)) {
+					if want := testDomain(fmt.Sprintf("d%d.example", i)); !cmp.Equal(domains[i], want) {
+						t.Errorf("search domain %d = %+v", i, domains[i])
+					}
 					id := peer.ClusterID(fmt.Sprintf("peer-%04d", i))
 					if r, err := s.Ruling(t.Context(), id); err != nil || r != testRuling(id) {
 						t.Errorf("ruling %d = %+v, %v", i, r, err)

@@ -140,7 +140,7 @@ func (s *Store) sightings(ctx context.Context, id peer.ClusterID) ([]peer.Sighti
 		var fingerprint []byte
 		var addrs string
 		var ttl int64
-		if err := scan(&seen.ClusterID, &seen.Source, &seen.Link, &seen.Instance, &seen.ClusterName, &seen.Namespace, &fingerprint, &seen.Version, &addrs, &seen.URL, &ttl); err != nil {
+		if err := scan(&seen.ClusterID, &seen.Source, &seen.Link, &seen.Domain, &seen.Instance, &seen.ClusterName, &seen.Namespace, &fingerprint, &seen.Version, &addrs, &seen.URL, &ttl); err != nil {
 			return err
 		}
 		seen.Addrs = decodeAddrs(addrs)
@@ -148,8 +148,8 @@ func (s *Store) sightings(ctx context.Context, id peer.ClusterID) ([]peer.Sighti
 		seen.TTL = time.Duration(ttl) * time.Millisecond
 		sightings = append(sightings, seen)
 		return nil
-	}, `SELECT cluster_id, source, link, instance, cluster_name, namespace, fingerprint, version, addrs, url, ttl
-		FROM sightings`+where+" ORDER BY cluster_id, source, link, instance", args...)
+	}, `SELECT cluster_id, source, link, domain, instance, cluster_name, namespace, fingerprint, version, addrs, url, ttl
+		FROM sightings`+where+" ORDER BY cluster_id, source, link, domain, instance", args...)
 	return sightings, err
 }
 

@@ -9,27 +9,32 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"liqo.io/agent/peer"
 )
 
-// schema1 copies a database that an agent with schema 1 wrote to a new place.
-func schema1(t testing.TB) string {
+// olderSchemas are those that there is a database of in testdata.
+var olderSchemas = []int{1, 2}
+
+// older copies a database that an agent of that schema wrote to a new place.
+func older(t testing.TB, schema int) string {
 	t.Helper()
-	content, err := os.ReadFile("testdata/schema1.db")
+	content, err := os.ReadFile(fmt.Sprintf("testdata/schema%d.db", schema))
 	must(t, err)
 	path := filepath.Join(t.TempDir(), "agent.db")
 	must(t, os.WriteFile(path, content, 0o640))
 	return path
 }
 
-// checkSchema1 compares with what that agent stored.
-func checkSchema1(t *testing.T, s *Store) {
+// checkOlder compares with what that agent stored.
+func checkOlder(t *testing.T, s *Store, schema int) {
 	t.Helper()
 	ctx := t.Context()
 	if id, err := s.ClusterID(ctx); err != nil || id != "me" {
 		t.Errorf("ClusterID = %q, %v", id, err)
 	}
-	if origin, err := s.ClusterIDOrigin(ctx); err != nil || origin != "schema 1" {
+	if origin, err := s.ClusterIDOrigin(ctx); err != nil || origin != fmt.Sprint("schema ", schema) {
 		t.Errorf("origin = %q, %v", origin, err)
 	}
 	peers, err := s.Peers(ctx)
@@ -47,36 +52,61 @@ func checkSchema1(t *testing.T, s *Store) {
 		if p.ID != id || p.Fingerprint != peer.FingerprintOf([]byte(id)) || len(p.Addrs) != 1 || p.Addrs[0].String() != addr || !p.FirstSeen.Equal(epoch) {
 			t.Errorf("peer = %+v", p)
 		}
-		if sightings, err := s.Sightings(ctx, id); err != nil || len(sightings) != 1 || sightings[0].Link != "eth0" {
-			t.Errorf("sightings = %+v, %v", sightings, err)
+		sightings, err := s.Sightings(ctx, id)
+		must(t, err)
+		if len(sightings) != 1 || sightings[0].Link != "eth0" || sightings[0].Domain != "" ||
+			schema > 1 && !sightings[0].Equal(testSighting(testPeer(string(id), addr), "eth0")) {
+			t.Errorf("sightings = %+v", sightings)
 		}
-		want := Ruling{}
-		if i < 10 {
-			want.Preferences = Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i), Note: "note"}
-		}
+		want := olderRuling(id, i, schema)
 		if r, err := s.Ruling(ctx, id); err != nil || r != want {
 			t.Errorf("%s: %+v, %v, want %+v", id, r, err, want)
 		}
 	}
 }
 
+// olderRuling is what was decided about the i-th peer of an older database.
+func olderRuling(id peer.ClusterID, i, schema int) Ruling {
+	switch {
+	case i >= 10:
+		return Ruling{}
+	case schema == 1:
+		return Ruling{Preferences: Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i), Note: "note"}}
+	}
+	return testRuling(id)
+}
+
 func TestUpgrade(t *testing.T) {
-	path := schema1(t)
+	for _, schema := range olderSchemas {
+		t.Run(fmt.Sprint("schema ", schema), func(t *testing.T) { testUpgrade(t, schema) })
+	}
+}
+
+func testUpgrade(t *testing.T, schema int) {
+	path := older(t, schema)
 	s := open(t, path, Options{})
 	if s.Recovery() != nil {
 		t.Fatalf("taken for damaged: %v", s.Recovery())
 	}
-	checkSchema1(t, s)
+	checkOlder(t, s, schema)
 	must(t, s.Check(t.Context()))
 	want := testRuling("peer-0003")
 	want.Preferences.Alias = "alias 3"
 	must(t, s.SetRuling(t.Context(), "peer-0003", want))
+	domain := testDomain("example.com")
+	must(t, s.SetSearchDomain(t.Context(), domain))
 	must(t, s.Close())
 	r, err := OpenReadOnly(t.Context(), path)
 	must(t, err)
 	got, err := r.Ruling(t.Context(), "peer-0003")
 	if must(t, err); got != want {
 		t.Errorf("after the upgrade: %+v, want %+v", got, want)
+	}
+	if domains, err := r.SearchDomains(t.Context()); err != nil || len(domains) != 1 || !cmp.Equal(domains[0], domain) {
+		t.Errorf("search domains after the upgrade: %+v, %v", domains, err)
+	}
+	if invites, err := r.Invites(t.Context()); err != nil || len(invites) != schema-1 {
+		t.Errorf("invites after the upgrade: %+v, %v", invites, err)
 	}
 	must(t, r.Close())
 	if left, _ := filepath.Glob(path + "*"); len(left) != 2 { // and the lock
@@ -113,16 +143,16 @@ func TestUpgradeFromLog(t *testing.T) {
 // TestUpgradeInterrupted: an agent that died while upgrading leaves the old file
 // and scraps that mean nothing; one that fails leaves the old file.
 func TestUpgradeInterrupted(t *testing.T) {
-	path := schema1(t)
+	path := older(t, 2)
 	for _, name := range []string{buildName(path), upgradeName(path)} {
 		for _, suffix := range sideFiles {
 			must(t, os.WriteFile(name+suffix, noise(5000), 0o640))
 		}
 	}
 	s := open(t, path, Options{})
-	checkSchema1(t, s)
+	checkOlder(t, s, 2)
 
-	path = schema1(t)
+	path = older(t, 1)
 	before, err := os.ReadFile(path)
 	must(t, err)
 	all, err := builtinMigrations()
@@ -143,14 +173,16 @@ func TestUpgradeInterrupted(t *testing.T) {
 // TestMemoryRemembersOlder: an agent that cannot write its disk cannot upgrade
 // the file, and knows what is in it all the same.
 func TestMemoryRemembersOlder(t *testing.T) {
-	path := schema1(t)
-	before, err := os.ReadFile(path)
-	must(t, err)
-	checkSchema1(t, open(t, path, Options{Memory: true}))
-	after, err := os.ReadFile(path)
-	must(t, err)
-	if !bytes.Equal(before, after) {
-		t.Error("the file was changed")
+	for _, schema := range olderSchemas {
+		path := older(t, schema)
+		before, err := os.ReadFile(path)
+		must(t, err)
+		checkOlder(t, open(t, path, Options{Memory: true}), schema)
+		after, err := os.ReadFile(path)
+		must(t, err)
+		if !bytes.Equal(before, after) {
+			t.Errorf("schema %d: the file was changed", schema)
+		}
 	}
 }
 
@@ -173,37 +205,54 @@ func TestSalvageKnowsAllTables(t *testing.T) {
 func TestDamagedOlder(t *testing.T) {
 	for name, damage := range map[string]func([]byte){
 		"first page lost":  func(b []byte) { clear(b[:pageSize]) },
-		"last page noise":  func(b []byte) { copy(b[len(b)-pageSize:], noise(pageSize)) }, // the index of aliases
+		"last page noise":  func(b []byte) { copy(b[len(b)-pageSize:], noise(pageSize)) },
 		"events page lost": func(b []byte) { clear(b[6*pageSize : 7*pageSize]) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			path := schema1(t)
-			content, err := os.ReadFile(path)
-			must(t, err)
-			damage(content)
-			must(t, os.WriteFile(path, content, 0o640))
-			s := open(t, path, Options{})
-			if s.Recovery() == nil || !s.Recovery().Identity() {
-				t.Fatalf("Recovery = %v", s.Recovery())
-			}
-			must(t, s.Check(t.Context()))
-			if strings.HasPrefix(name, "events") {
+		for _, schema := range olderSchemas {
+			t.Run(fmt.Sprintf("schema %d, %s", schema, name), func(t *testing.T) {
+				path := older(t, schema)
+				content, err := os.ReadFile(path)
+				must(t, err)
+				damage(content)
+				must(t, os.WriteFile(path, content, 0o640))
+				s := open(t, path, Options{})
+				if s.Recovery() == nil || !s.Recovery().Identity() {
+					t.Fatalf("Recovery = %v", s.Recovery())
+				}
+				must(t, s.Check(t.Context()))
+				// No page of the old file is taken for one of a table that it did not have.
+				if domains, err := s.SearchDomains(t.Context()); err != nil || len(domains) > 0 {
+					t.Errorf("search domains = %+v, %v", domains, err)
+				}
+				if _, found, err := s.RememberedConfig(t.Context()); err != nil || found {
+					t.Errorf("a ClusterConfig was found: %t, %v", found, err)
+				}
+				if name == "first page lost" || schema == 1 && name == "last page noise" { // there it is the index of aliases
+					checkOlder(t, s, schema)
+					return
+				}
 				for i := range 10 {
-					p, err := s.Preferences(t.Context(), peer.ClusterID(fmt.Sprintf("peer-%04d", i)))
-					if want := (Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i), Note: "note"}); err != nil || p != want {
-						t.Errorf("preferences %d = %+v, %v", i, p, err)
+					id := peer.ClusterID(fmt.Sprintf("peer-%04d", i))
+					r, err := s.Ruling(t.Context(), id)
+					must(t, err)
+					if want := olderRuling(id, i, schema); r.Preferences != want.Preferences || r.Pin != want.Pin {
+						t.Errorf("ruling %d = %+v, want %+v", i, r, want)
 					}
 				}
-				return
-			}
-			checkSchema1(t, s)
-		})
+			})
+		}
 	}
 }
 
 // TestDamagedAfterUpgrade: where the tables of an upgraded file begin is known.
 func TestDamagedAfterUpgrade(t *testing.T) {
-	path := schema1(t)
+	for _, schema := range olderSchemas {
+		t.Run(fmt.Sprint("schema ", schema), func(t *testing.T) { testDamagedAfterUpgrade(t, schema) })
+	}
+}
+
+func testDamagedAfterUpgrade(t *testing.T, schema int) {
+	path := older(t, schema)
 	db, conn, err := dialWriter(t.Context(), path, shared)
 	must(t, err)
 	for range 200 { // so that there are pages behind those that tables begin at
@@ -214,6 +263,9 @@ func TestDamagedAfterUpgrade(t *testing.T) {
 	s := open(t, path, Options{})
 	want := testRuling("peer-0003")
 	must(t, s.SetRuling(t.Context(), "peer-0003", want))
+	domain := testDomain("example.com")
+	must(t, s.SetSearchDomain(t.Context(), domain))
+	must(t, s.RememberConfig(t.Context(), []byte(`{"x":1}`)))
 	must(t, s.Close())
 	content, err := os.ReadFile(path)
 	must(t, err)
@@ -225,4 +277,67 @@ func TestDamagedAfterUpgrade(t *testing.T) {
 	if got, err := s.Ruling(t.Context(), "peer-0003"); err != nil || got != want || s.Recovery() == nil || s.Recovery().Kept["events"] != 220 {
 		t.Errorf("%+v, %v; %v", got, err, s.Recovery())
 	}
+	if domains, err := s.SearchDomains(t.Context()); err != nil || len(domains) != 1 || !cmp.Equal(domains[0], domain) {
+		t.Errorf("search domains = %+v, %v", domains, err)
+	}
+	if content, found, err := s.RememberedConfig(t.Context()); err != nil || !found || string(content) != `{"x":1}` {
+		t.Errorf("ClusterConfig = %s, %v", content, err)
+	}
+	if sightings, err := s.Sightings(t.Context(), "peer-0007"); err != nil || len(sightings) != 1 {
+		t.Errorf("sightings = %+v, %v", sightings, err)
+	}
+}
+
+// TestDamagedOlderLarge: at the pages where new tables begin, a larger file of the
+// schema before has rows of others. They are not taken for those of new tables.
+func TestDamagedOlderLarge(t *testing.T) {
+	path := older(t, 2)
+	db, conn, err := dialWriter(t.Context(), path, shared)
+	must(t, err)
+	must(t, inTransaction(t.Context(), conn, func() error {
+		for i := range 400 {
+			id := fmt.Sprintf("extra-%04d", i)
+			for _, one := range []op{
+				{"INSERT INTO peers VALUES (?, 'n', 'liqo', NULL, 'LAN', '', '1', 'eth0', 1, 1, 1)", []any{id}},
+				{"INSERT INTO sightings VALUES (?, 'LAN', 'eth0', ?, '1', '2', NULL, '3', '', '', 5, 6)", []any{id, id}},
+				{"INSERT INTO preferences (cluster_id, auto_connect, auto_accept, blocked, alias, changed_at) VALUES (?, 1, 1, 1, ?, 9)", []any{id, fmt.Sprint(i)}},
+				{"INSERT INTO events (at, cluster_id, kind, detail) VALUES (1, ?, 'lost', 'x')", []any{id}},
+			} {
+				if _, err := conn.ExecContext(t.Context(), one.query, one.args...); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	must(t, hangUp(db, conn))
+	content, err := os.ReadFile(path)
+	must(t, err)
+	if len(content) < 40*pageSize {
+		t.Fatalf("this test wants a larger file than %d pages", len(content)/pageSize)
+	}
+	clear(content[:pageSize])
+	must(t, os.WriteFile(path, content, 0o640))
+	s := open(t, path, Options{})
+	domains, err := s.SearchDomains(t.Context())
+	must(t, err)
+	_, found, err := s.RememberedConfig(t.Context())
+	must(t, err)
+	if len(domains) > 0 || found {
+		t.Errorf("found in the rows of others: search domains %+v, a ClusterConfig %t", domains, found)
+	}
+	rulings, err := s.Rulings(t.Context())
+	must(t, err)
+	if len(rulings) != 410 || rulings["peer-0003"] != testRuling("peer-0003") {
+		t.Errorf("%d rulings, %+v", len(rulings), rulings["peer-0003"])
+	}
+	for i := range 400 {
+		id := peer.ClusterID(fmt.Sprintf("extra-%04d", i))
+		seen, err := s.Sightings(t.Context(), id)
+		must(t, err)
+		if len(seen) != 1 || seen[0].Instance != string(id) || seen[0].Domain != "" || seen[0].ClusterName != "1" {
+			t.Fatalf("sightings of %s: %+v", id, seen)
+		}
+	}
+	must(t, s.Check(t.Context()))
 }
