@@ -12,10 +12,18 @@
 // unless the user names them, tunnels and container plumbing: every K3s box
 // has the same 10.42.0.1 on cni0, so such an address must never be announced.
 //
+// On request (FollowGateways) links also tell the routers of their default routes
+// and these routers' hardware addresses, by which networks with the same
+// addresses can be told apart. What the kernel knew of a neighbour before a link
+// lost its carrier is not believed afterwards. Messages about other neighbours
+// and routes, which come often, are passed over without a look.
+//
 // The package must not configure anything, and it holds no opinion about what
-// a link is used for.
+// a link is used for. It sends nothing, except an empty datagram now and then to
+// a router whose hardware address is wanted and not known.
 //
 // Goroutines: Run is the only writer of the published snapshot; it starts one
-// helper, which blocks on the netlink socket, and waits for it before it
-// returns. Every other method may be called from any goroutine.
+// helper, which blocks on the netlink socket, and another one while gateways are
+// followed, and waits for both before it returns. Every other method may be
+// called from any goroutine.
 package ifwatch

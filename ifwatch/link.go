@@ -23,13 +23,20 @@ type Link struct {
 	// temporary (privacy) ones, which would change every day. IPv6 link-local
 	// addresses have no zone here: the zone is this link.
 	Addrs []netip.Prefix
+	// Gateways are the routers of the default routes of the main table that lead
+	// through the link, sorted by address, each once. They are only read while
+	// somebody follows them (Watcher.FollowGateways): GatewaysKnown tells a link
+	// without a default route from one nobody looked at.
+	Gateways      []Gateway
+	GatewaysKnown bool
 }
 
 // Equal reports whether l and o say the same.
 func (l Link) Equal(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && l.MTU == o.MTU && l.Up == o.Up &&
 		l.Multicast == o.Multicast && l.Loopback == o.Loopback && l.PointToPoint == o.PointToPoint &&
-		bytes.Equal(l.HardwareAddr, o.HardwareAddr) && slices.Equal(l.Addrs, o.Addrs)
+		bytes.Equal(l.HardwareAddr, o.HardwareAddr) && slices.Equal(l.Addrs, o.Addrs) &&
+		l.GatewaysKnown == o.GatewaysKnown && slices.EqualFunc(l.Gateways, o.Gateways, Gateway.Equal)
 }
 
 // Snapshot is the set of links that may be used at one moment, sorted by
@@ -39,7 +46,8 @@ type Snapshot struct {
 	Links []Link
 }
 
-// Equal reports whether s and o hold the same links with the same addresses.
+// Equal reports whether s and o hold the same links with the same addresses and
+// gateways.
 func (s Snapshot) Equal(o Snapshot) bool {
 	return slices.EqualFunc(s.Links, o.Links, Link.Equal)
 }

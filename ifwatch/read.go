@@ -28,7 +28,7 @@ func Read(filter Filter) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("reading network links: opening a netlink socket: %w", err)
 	}
 	defer h.Close()
-	snapshot, _, err := read(h, filter)
+	snapshot, _, _, err := read(h, filter)
 	return snapshot, err
 }
 
@@ -45,25 +45,26 @@ type omission struct {
 	name, reason string
 }
 
-// read reads the whole state and applies the filter.
-func read(h *netlink.Handle, filter Filter) (Snapshot, []omission, error) {
+// read reads the whole state, gateways apart, and applies the filter. carrier
+// tells for every link of the machine whether it is up.
+func read(h *netlink.Handle, filter Filter) (snapshot Snapshot, left []omission, carrier map[int]bool, err error) {
 	links, err := dump(h.LinkList)
 	if err != nil {
-		return Snapshot{}, nil, fmt.Errorf("reading network links: %w", err)
+		return Snapshot{}, nil, nil, fmt.Errorf("reading network links: %w", err)
 	}
 	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return Snapshot{}, nil, fmt.Errorf("reading network addresses: %w", err)
+		return Snapshot{}, nil, nil, fmt.Errorf("reading network addresses: %w", err)
 	}
 	usable := usableAddrs(addrs)
 	kinds := make(map[int]string, len(links))
 	for _, l := range links {
 		kinds[l.Attrs().Index] = l.Type()
 	}
-	var snapshot Snapshot
-	var left []omission
+	carrier = make(map[int]bool, len(links))
 	for _, l := range links {
 		c := newCandidate(l, kinds)
+		carrier[c.Index] = c.Up
 		if reason := omit(c, filter); reason != "" {
 			left = append(left, omission{name: c.Name, reason: reason})
 			continue
@@ -72,7 +73,7 @@ func read(h *netlink.Handle, filter Filter) (Snapshot, []omission, error) {
 		snapshot.Links = append(snapshot.Links, c.Link)
 	}
 	slices.SortFunc(snapshot.Links, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
-	return snapshot, left, nil
+	return snapshot, left, carrier, nil
 }
 
 // dump repeats a netlink dump that changes made inconsistent.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -34,9 +35,12 @@ type Watcher struct {
 
 	mu          sync.Mutex
 	filter      Filter
+	follow      bool // gateways
 	snapshot    Snapshot
 	known       bool // a first snapshot was read
 	subscribers map[chan struct{}]struct{}
+	lapsed      map[int]struct{} // links that were down since the last look
+	lapsedAll   bool             // any link may have been
 }
 
 // New returns a watcher that does nothing until Run. The filter must be valid;
@@ -47,6 +51,7 @@ func New(filter Filter, logger *slog.Logger) *Watcher {
 		kick:        make(chan struct{}, 1),
 		filter:      filter.clone(),
 		subscribers: make(map[chan struct{}]struct{}),
+		lapsed:      make(map[int]struct{}),
 	}
 }
 
@@ -56,6 +61,25 @@ func (w *Watcher) SetFilter(filter Filter) {
 	w.mu.Lock()
 	same := w.filter.equal(filter)
 	w.filter = filter.clone()
+	w.mu.Unlock()
+	if !same {
+		w.lookAgain()
+	}
+}
+
+// FollowGateways switches on or off that links tell their gateways and these
+// gateways' hardware addresses. Most boxes do not need it, and then nothing is
+// read or listened to for it. Run applies it at once; before Run it is merely
+// kept. Any goroutine may call it.
+//
+// While the hardware address of a gateway is not known, a datagram is sent to
+// it now and then (an empty one, to the discard port, no further than the link)
+// to make the kernel ask for it: every second while its route is new, for five
+// seconds, and then every minute.
+func (w *Watcher) FollowGateways(on bool) {
+	w.mu.Lock()
+	same := w.follow == on
+	w.follow = on
 	w.mu.Unlock()
 	if !same {
 		w.lookAgain()
@@ -118,32 +142,42 @@ func (w *Watcher) Run(ctx context.Context) error {
 		}
 	}()
 
-	if err := w.update(h); err != nil {
+	r := &reading{Watcher: w, handle: h}
+	defer r.unfollow()
+	if err := r.update(); err != nil {
 		return err
 	}
 	last := time.Now()
-	timer := time.NewTimer(time.Hour)
+	timer, revisit := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	timer.Stop()
+	defer timer.Stop()
+	defer revisit.Stop()
 	pending := false
 	for {
+		r.setRevisit(revisit)
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-noticeErr:
 			running = false
 			return fmt.Errorf("watching network links: receiving netlink messages: %w", err)
+		case err := <-r.failed():
+			r.ended = true
+			return fmt.Errorf("following gateways: receiving netlink messages: %w", err)
 		case <-w.kick:
 			if !pending {
 				pending = true
 				timer.Reset(max(settle, spacing-time.Since(last)))
 			}
+			continue
 		case <-timer.C:
 			pending = false
-			if err := w.update(h); err != nil {
-				return err
-			}
-			last = time.Now()
+		case <-revisit.C:
 		}
+		if err := r.update(); err != nil {
+			return err
+		}
+		last = time.Now()
 	}
 }
 
@@ -151,12 +185,29 @@ func (w *Watcher) Run(ctx context.Context) error {
 // fails.
 func (w *Watcher) notices(sock *nl.NetlinkSocket) error {
 	for {
-		_, _, err := sock.Receive()
+		messages, _, err := sock.Receive()
 		// ENOBUFS: the kernel dropped messages, so something changed.
 		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
+		w.noteLapses(messages, errors.Is(err, unix.ENOBUFS))
 		w.lookAgain()
+	}
+}
+
+// noteLapses remembers which links were down, perhaps for so short a time that
+// the next look finds them up: what was known of their neighbours is void.
+func (w *Watcher) noteLapses(messages []syscall.NetlinkMessage, lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lapsedAll = w.lapsedAll || lost
+	for _, m := range messages {
+		if m.Header.Type != unix.RTM_NEWLINK {
+			continue
+		}
+		if index, up := parseLink(m.Data); !up {
+			w.lapsed[index] = struct{}{}
+		}
 	}
 }
 
@@ -167,32 +218,6 @@ func (w *Watcher) lookAgain() {
 	}
 }
 
-// update reads the state and publishes it when it differs. Only Run calls it.
-func (w *Watcher) update(h *netlink.Handle) error {
-	w.mu.Lock()
-	filter, before, known := w.filter, w.snapshot, w.known
-	w.mu.Unlock()
-
-	snapshot, left, err := read(h, filter)
-	if err != nil {
-		return err
-	}
-	if known && snapshot.Equal(before) {
-		return nil
-	}
-	w.mu.Lock()
-	w.snapshot, w.known = snapshot, true
-	for ch := range w.subscribers {
-		select {
-		case ch <- struct{}{}:
-		default: // told already, and it will read the latest
-		}
-	}
-	w.mu.Unlock()
-	w.log(before, snapshot, left)
-	return nil
-}
-
 // log tells people which links came and went. Pods come and go all the time,
 // but their links are left out, so these lines are rare.
 func (w *Watcher) log(before, after Snapshot, left []omission) {
@@ -201,6 +226,9 @@ func (w *Watcher) log(before, after Snapshot, left []omission) {
 			w.logger.Info("network link is used", "link", l.Name, "addresses", l.Addrs, "mtu", l.MTU)
 		} else if !slices.Equal(old.Addrs, l.Addrs) {
 			w.logger.Info("network link changed its addresses", "link", l.Name, "addresses", l.Addrs)
+		}
+		if old, _ := before.ByName(l.Name); !slices.EqualFunc(old.Gateways, l.Gateways, Gateway.Equal) {
+			w.logger.Info("network link changed its gateways", "link", l.Name, "gateways", l.Gateways)
 		}
 	}
 	for _, l := range before.Links {
