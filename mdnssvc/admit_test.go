@@ -12,6 +12,9 @@ import (
 )
 
 // testCore returns a core with eth0 (index 2) and eth1 (index 3) in use.
+// everything is what a link is used for unless somebody says otherwise.
+var everything = Use{Advertise: true, Browse: true}
+
 func testCore(t *testing.T) *core {
 	t.Helper()
 	svc, err := New(Config{Service: "_liqo._tcp"})
@@ -26,8 +29,8 @@ func testCore(t *testing.T) *core {
 		return out
 	}
 	svc.core.links = map[int]*link{
-		2: {Link: ifwatch.Link{Index: 2, Name: "eth0", MTU: 1500, Addrs: prefixes("10.77.0.1/24", "fe80::1/64", "2001:db8::1/64")}, families: both},
-		3: {Link: ifwatch.Link{Index: 3, Name: "eth1", MTU: 1500, Addrs: prefixes("10.78.0.1/31")}, families: [2]bool{true, false}},
+		2: {wantedLink: wantedLink{use: everything, Link: ifwatch.Link{Index: 2, Name: "eth0", MTU: 1500, Addrs: prefixes("10.77.0.1/24", "fe80::1/64", "2001:db8::1/64")}}, families: both},
+		3: {wantedLink: wantedLink{use: everything, Link: ifwatch.Link{Index: 3, Name: "eth1", MTU: 1500, Addrs: prefixes("10.78.0.1/31")}}, families: [2]bool{true, false}},
 	}
 	return svc.core
 }
@@ -159,7 +162,7 @@ func TestOwnEchoes(t *testing.T) {
 
 func TestPayload(t *testing.T) {
 	for mtu, want := range map[int]int{1500: 1452, 1280: 1232, 9000: 1452, 65536: 1452, 68: 512, 0: 512} {
-		if got := (&link{Link: ifwatch.Link{MTU: mtu}}).payload(); got != want {
+		if got := (&link{wantedLink: wantedLink{Link: ifwatch.Link{MTU: mtu}}}).payload(); got != want {
 			t.Errorf("payload at MTU %d = %d, want %d", mtu, got, want)
 		}
 	}

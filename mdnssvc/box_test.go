@@ -35,6 +35,8 @@ type box struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change
+	current func() ifwatch.Snapshot
+	use     func(ifwatch.Link) Use
 	live    map[instanceKey]Event
 	lost    map[instanceKey]string // latest reason
 	count   int                    // events so far
@@ -42,6 +44,13 @@ type box struct {
 
 // startBox runs a Service on a host until the test ends or stop is called.
 func startBox(t *testing.T, h *bed.Host, cfg Config) *box {
+	t.Helper()
+	return startBoxWith(t, h, cfg, nil)
+}
+
+// startBoxWith starts a box that uses its links, by name, for something else than
+// everything.
+func startBoxWith(t *testing.T, h *bed.Host, cfg Config, uses map[string]Use) *box {
 	t.Helper()
 	if cfg.Service == "" {
 		cfg.Service = "_liqo._tcp"
@@ -55,8 +64,8 @@ func startBox(t *testing.T, h *bed.Host, cfg Config) *box {
 	b := &box{
 		t: t, host: h, svc: svc, cancel: cancel, done: make(chan struct{}),
 		watcher: ifwatch.New(ifwatch.Filter{Exclude: ifwatch.DefaultExclude()}, cfg.Logger),
-		changed: make(chan struct{}),
-		live:    make(map[instanceKey]Event), lost: make(map[instanceKey]string),
+		changed: make(chan struct{}), use: useOf(uses),
+		live: make(map[instanceKey]Event), lost: make(map[instanceKey]string),
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.Do(func() error { return b.watcher.Run(gctx) }) })
@@ -87,7 +96,11 @@ func (b *box) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			b.svc.SetLinks(current())
+			b.mu.Lock()
+			b.current = current
+			use := b.use
+			b.mu.Unlock()
+			b.svc.SetLinksFor(current(), use)
 		}
 	}
 }
@@ -117,6 +130,24 @@ func (b *box) collect(ctx context.Context) {
 		b.changed = make(chan struct{})
 		b.mu.Unlock()
 	}
+}
+
+// useOf returns what each link is used for: everything unless uses says otherwise.
+func useOf(uses map[string]Use) func(ifwatch.Link) Use {
+	return func(l ifwatch.Link) Use {
+		if use, ok := uses[l.Name]; ok {
+			return use
+		}
+		return everything
+	}
+}
+
+// uses changes what the box uses its links for.
+func (b *box) uses(uses map[string]Use) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.use = useOf(uses)
+	b.svc.SetLinksFor(b.current(), b.use)
 }
 
 // await waits until what the box knows satisfies ok.
@@ -160,6 +191,13 @@ func (b *box) awaitLost(link, name, reason string) {
 		_, known := live[key]
 		return !known && lost[key] == reason
 	})
+}
+
+// lostBy returns why an instance on a link was lost last, "" when it never was.
+func (b *box) lostBy(link, name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lost[instanceKey{link, name}]
 }
 
 // awaitStats waits until the statistics satisfy ok.

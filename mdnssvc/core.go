@@ -42,8 +42,12 @@ func (c *core) setLinks(now time.Time, links map[int]*link) {
 	var forBrowser []browser.LinkFamilies
 	for _, index := range slices.Sorted(maps.Keys(links)) {
 		l := links[index]
-		forResponder = append(forResponder, responder.LinkAddrs{Index: index, Addrs: l.Addrs, Families: l.families})
-		forBrowser = append(forBrowser, browser.LinkFamilies{Index: index, Families: l.families})
+		addrs := l.Addrs
+		if !l.use.Advertise {
+			addrs = nil // the responder says goodbye where it has no addresses, and then nothing
+		}
+		forResponder = append(forResponder, responder.LinkAddrs{Index: index, Addrs: addrs, Families: l.families})
+		forBrowser = append(forBrowser, browser.LinkFamilies{Index: index, Families: l.families, Off: !l.use.Browse})
 	}
 	if c.responder != nil {
 		if err := c.responder.SetLinks(now, forResponder); err != nil {
@@ -83,11 +87,13 @@ func (c *core) receive(now time.Time, d datagram) {
 		c.count.drop(drop)
 		return
 	}
-	if c.responder != nil {
+	// What nobody wants to know is no fault of the packet.
+	use := c.links[in.Link].use
+	if c.responder != nil && use.Advertise {
 		c.count.drop(c.responder.Receive(now, in))
 	}
-	if !c.browsing {
-		return // nobody wants to know, which is no fault of the packet
+	if !c.browsing || !use.Browse {
+		return
 	}
 	events, drop := c.browser.Receive(now, in)
 	c.emit(events)

@@ -9,6 +9,9 @@
 // on, whether it came from there (RFC 6762 section 11), and whether it is one
 // of our own, looped back. Everything ignored is counted under a name.
 //
+// Each link may be used for announcing, for browsing, for both or for neither
+// (SetLinksFor); on a link used for neither no packet is sent.
+//
 // The package must not know what peers, trust or Kubernetes are. The only
 // exception is Sighting and TXT, the meaning of Liqo's own TXT record.
 //

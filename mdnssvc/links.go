@@ -19,9 +19,15 @@ const (
 	minPayload = 512
 )
 
-// link is a link in use.
-type link struct {
+// wantedLink is a link of the last snapshot and what it is to be used for.
+type wantedLink struct {
 	ifwatch.Link
+	use Use
+}
+
+// link is a link in use, for one thing at least.
+type link struct {
+	wantedLink
 	families [2]bool // usable and joined, indexed by wire.Family
 }
 

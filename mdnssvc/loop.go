@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,7 @@ type loop struct {
 	queue   *queue
 	inbox   *inbox
 
-	wanted   ifwatch.Snapshot // as last asked for
+	wanted   []wantedLink // as last asked for
 	joined   map[membership]struct{}
 	refused  map[membership]bool // could not be joined, and that was logged
 	rejoinAt time.Time           // zero: all groups are joined
@@ -89,12 +90,12 @@ func (l *loop) schedule(timer *time.Timer) {
 
 // resume takes over the links of the Run before, whose sockets are gone.
 func (l *loop) resume() {
-	var s ifwatch.Snapshot
+	var wanted []wantedLink
 	for _, old := range l.links {
-		s.Links = append(s.Links, old.Link)
+		wanted = append(wanted, old.wantedLink)
 	}
-	if len(s.Links) > 0 {
-		l.setWanted(s)
+	if len(wanted) > 0 {
+		l.setWanted(wanted)
 	}
 }
 
@@ -105,8 +106,8 @@ func (l *loop) obey(r requests) {
 		l.browsing = *r.browse
 		l.browser.SetEnabled(now, *r.browse)
 	}
-	if r.links != nil {
-		l.setWanted(*r.links)
+	if r.setLinks {
+		l.setWanted(r.links)
 	}
 	if r.announce {
 		l.advertise(now, r)
@@ -143,18 +144,21 @@ func (l *loop) receiveAll(packets []datagram) {
 	}
 }
 
-// setWanted makes the links in use those of the snapshot, as far as their
-// groups can be joined, and tells the machines.
-func (l *loop) setWanted(s ifwatch.Snapshot) {
-	l.wanted, l.rejoinAt = s, time.Time{}
-	next := make(map[int]*link, len(s.Links))
-	for _, w := range s.Links {
-		families := has(w)
+// setWanted makes the links in use those that are wanted for something, as far
+// as their groups can be joined, and tells the machines.
+func (l *loop) setWanted(wanted []wantedLink) {
+	l.wanted, l.rejoinAt = wanted, time.Time{}
+	next := make(map[int]*link, len(wanted))
+	for _, w := range wanted {
+		if w.use == (Use{}) {
+			continue
+		}
+		families := has(w.Link)
 		for f := range families {
-			families[f] = families[f] && l.join(w, wire.Family(f))
+			families[f] = families[f] && l.join(w.Link, wire.Family(f))
 		}
 		if families != [2]bool{} {
-			next[w.Index] = &link{Link: w, families: families}
+			next[w.Index] = &link{wantedLink: w, families: families}
 		}
 	}
 	l.abandon(next)
@@ -172,31 +176,47 @@ func (l *loop) setWanted(s ifwatch.Snapshot) {
 	l.setLinks(time.Now(), next)
 }
 
-// abandon takes the links that do not continue out of the machines' hands while
-// their names are still known. Where they still work, neighbours get a goodbye.
+// abandon takes the links that do not continue, or not for everything, out of
+// the machines' hands while their names are still known. Where they still work,
+// neighbours get a goodbye.
 func (l *loop) abandon(next map[int]*link) {
 	all := l.links
-	mute, stay := make(map[int]*link, len(all)), make(map[int]*link, len(all))
+	less, stay := make(map[int]*link, len(all)), make(map[int]*link, len(all))
+	reduced := false
 	for index, old := range all {
+		rest := *old
+		less[index] = &rest
 		if n := next[index]; n != nil && n.Name == old.Name {
-			mute[index], stay[index] = old, old
-			continue
+			rest.use = Use{Advertise: old.use.Advertise && n.use.Advertise, Browse: old.use.Browse && n.use.Browse}
+			stay[index] = &rest
+		} else {
+			l.log.Debug("mDNS left a link", "link", old.Name)
+			// On a link that is gone browsing goes on until the link is taken away,
+			// because that is why its instances are lost.
+			rest.use = Use{Browse: old.use.Browse && !l.silenced(old)}
 		}
-		l.log.Debug("mDNS left a link", "link", old.Name)
-		silent := *old
-		silent.Addrs = nil // the responder says goodbye where it has no addresses
-		mute[index] = &silent
+		reduced = reduced || stay[index] == nil || rest.use != old.use
 	}
-	if len(stay) == len(all) {
+	if !reduced {
 		return
 	}
 	now := time.Now()
-	l.setLinks(now, mute)
+	l.setLinks(now, less)
 	l.sendAll(l.due(now), false)
+	if len(stay) == len(all) {
+		return
+	}
 	l.setLinks(now, stay)
 	l.links = all // until the browser has told what was lost with them
 	l.sendAll(l.due(now), false)
 	l.links = stay
+}
+
+// silenced reports whether a link is still there but wanted for nothing.
+func (l *loop) silenced(old *link) bool {
+	return slices.ContainsFunc(l.wanted, func(w wantedLink) bool {
+		return w.Index == old.Index && w.Name == old.Name && w.use == (Use{})
+	})
 }
 
 // join makes sure that a group is joined, and reports whether it is.

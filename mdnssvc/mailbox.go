@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc/browser"
 	"liqo.io/agent/mdnssvc/responder"
 )
@@ -22,7 +21,8 @@ type instanceKey struct {
 // requests is what was asked for since the loop last looked: the latest of each
 // kind.
 type requests struct {
-	links        *ifwatch.Snapshot
+	setLinks     bool // links is to be taken, also when empty
+	links        []wantedLink
 	announce     bool // announcement is to be taken, also when nil
 	announcement *responder.Announcement
 	browse       *bool

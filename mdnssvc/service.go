@@ -92,11 +92,37 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
+// Use says what a link is used for. What Browse and Advertise switch off stays
+// off.
+type Use struct {
+	Advertise bool // announce ourselves there, and answer
+	Browse    bool // look for others there
+}
+
 // SetLinks replaces the links in use. A link that is left out is abandoned: if
 // it still works, neighbours there are told goodbye. Several calls before Run
 // looks count as the last one.
-func (s *Service) SetLinks(snapshot ifwatch.Snapshot) {
-	s.inbox.put(func(r *requests) { r.links = &snapshot })
+func (s *Service) SetLinks(snapshot ifwatch.Snapshot) { s.SetLinksFor(snapshot, nil) }
+
+// SetLinksFor is SetLinks with a say in what each link is used for; use, which
+// is called before SetLinksFor returns, may be nil for everything.
+//
+// Where we are not to advertise, neighbours are told goodbye (RFC 6762 section
+// 10.1), and then nothing is said about us, neither announced, nor probed for,
+// nor answered. Where we are not to browse, nothing is asked or taken in, and
+// what was found there is lost with browser.ReasonDiscoveryOff. Once both are
+// off no packet is sent on the link, and its groups are left. Other links are
+// not affected, and what is switched on again starts at once, as on a new link.
+func (s *Service) SetLinksFor(snapshot ifwatch.Snapshot, use func(ifwatch.Link) Use) {
+	wanted := make([]wantedLink, 0, len(snapshot.Links))
+	for _, l := range snapshot.Links {
+		w := wantedLink{Link: l, use: Use{Advertise: true, Browse: true}}
+		if use != nil {
+			w.use = use(l)
+		}
+		wanted = append(wanted, w)
+	}
+	s.inbox.put(func(r *requests) { r.links, r.setLinks = wanted, true })
 }
 
 // Advertise replaces what is announced; nil withdraws it with a goodbye. An

@@ -140,7 +140,7 @@ func FuzzSighting(f *testing.F) {
 		}
 		// What was accepted survives being announced again.
 		again, err := wire.EncodeTXT(append(TXT(peer.Identity{ClusterID: s.ClusterID, ClusterName: s.ClusterName, GuestNamespace: s.Namespace}, s.Fingerprint)[:5],
-			[2]string{keyProtocol, s.Version}))
+			[2]string{peer.TXTProtocolKey, s.Version}))
 		if err != nil {
 			t.Fatalf("%+v: %v", s, err)
 		}

@@ -28,7 +28,7 @@ func BenchmarkThousand(b *testing.B) {
 	for b.Loop() {
 		br := New(Config{Rand: rand.New(rand.NewPCG(1, 1)), Service: service, Domain: "local"})
 		now := epoch
-		br.SetLinks(now, []LinkFamilies{{1, [2]bool{true, false}}})
+		br.SetLinks(now, []LinkFamilies{{Index: 1, Families: [2]bool{true, false}}})
 		br.SetEnabled(now, true)
 		found, queries := 0, 0
 		for end := now.Add(30 * time.Second); ; {
@@ -66,7 +66,7 @@ func BenchmarkReceive(b *testing.B) {
 	}{{"10", 10}, {"5000", 5000}} {
 		b.Run(c.name, func(b *testing.B) {
 			br := New(Config{Rand: rand.New(rand.NewPCG(1, 1)), Service: service, Domain: "local"})
-			br.SetLinks(epoch, []LinkFamilies{{1, [2]bool{true, false}}})
+			br.SetLinks(epoch, []LinkFamilies{{Index: 1, Families: [2]bool{true, false}}})
 			br.SetEnabled(epoch, true)
 			in := make([]wire.Received, c.count)
 			for k := range in {

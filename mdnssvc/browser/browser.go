@@ -80,6 +80,7 @@ type Event struct {
 type LinkFamilies struct {
 	Index    int     // interface index
 	Families [2]bool // which of wire.IPv4 and wire.IPv6 to use on it
+	Off      bool    // as SetEnabled(false), on this link alone
 }
 
 // lateAfter is how late a timer may be before it is taken as a sign that nobody
@@ -120,14 +121,15 @@ func New(cfg Config) *Browser {
 }
 
 // SetLinks sets the links to browse on, all of them. On a new link, or one that
-// gained a family, queries start from the beginning; everything seen on a link
-// that is no longer in use is lost, which the next Due or Receive tells.
+// gained a family or is no longer off, queries start from the beginning;
+// everything seen on a link that is no longer in use, or off, is lost, which the
+// next Due or Receive tells.
 func (b *Browser) SetLinks(now time.Time, links []LinkFamilies) {
 	b.now = now
-	want := make(map[int][2]bool, len(links))
+	want := make(map[int]LinkFamilies, len(links))
 	for _, l := range links {
 		if l.Families != [2]bool{} {
-			want[l.Index] = l.Families
+			want[l.Index] = l
 		}
 	}
 	for _, l := range slices.Clone(b.order) {
@@ -138,16 +140,20 @@ func (b *Browser) SetLinks(now time.Time, links []LinkFamilies) {
 			b.order = slices.DeleteFunc(b.order, func(x *link) bool { return x == l })
 		}
 	}
-	for index, families := range want {
+	for index, w := range want {
 		l := b.links[index]
 		if l == nil {
 			l = newLink(b, index)
 			b.links[index] = l
 			b.order = append(b.order, l)
 		}
-		gained := families[0] && !l.families[0] || families[1] && !l.families[1]
-		l.families = families
-		if gained && b.enabled {
+		gained := w.Families[0] && !l.families[0] || w.Families[1] && !l.families[1] || l.off
+		silenced := w.Off && !l.off
+		l.families, l.off = w.Families, w.Off
+		switch {
+		case silenced:
+			l.silence()
+		case gained && b.browses(l):
 			l.start(now)
 		}
 	}
@@ -163,14 +169,17 @@ func (b *Browser) SetEnabled(now time.Time, on bool) {
 	}
 	b.enabled = on
 	for _, l := range b.order {
-		if on {
+		switch {
+		case !on:
+			l.silence()
+		case b.browses(l):
 			l.start(now)
-		} else {
-			l.clear(ReasonDiscoveryOff)
-			l.stop()
 		}
 	}
 }
+
+// browses reports whether browsing is switched on, here and everywhere.
+func (b *Browser) browses(l *link) bool { return b.enabled && !l.off }
 
 // Next returns when Due wants to be called; zero means not before something else
 // happens. Any call but Instances may change it.

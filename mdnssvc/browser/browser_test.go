@@ -205,12 +205,12 @@ func TestLinksAndSwitch(t *testing.T) {
 	other.link, other.lastMulti = 2, map[string]time.Time{}
 	n.neighbours = append(n.neighbours, &other)
 	v4 := [2]bool{true, false}
-	n.start(LinkFamilies{1, v4}, LinkFamilies{2, v4})
+	n.start(LinkFamilies{Index: 1, Families: v4}, LinkFamilies{Index: 2, Families: v4})
 	n.run(5 * time.Second)
 	if len(n.b.Instances()) != 2 {
 		t.Fatalf("instances: %+v", n.b.Instances())
 	}
-	n.b.SetLinks(n.now, []LinkFamilies{{2, v4}})
+	n.b.SetLinks(n.now, []LinkFamilies{{Index: 2, Families: v4}})
 	if n.b.Next().After(n.now) {
 		t.Error("what happened is not told at once")
 	}
@@ -235,7 +235,7 @@ func TestLinksAndSwitch(t *testing.T) {
 		t.Error("still busy while switched off")
 	}
 	n.b.SetEnabled(n.now, true)
-	n.b.SetLinks(n.now, []LinkFamilies{{1, v4}, {2, v4}})
+	n.b.SetLinks(n.now, []LinkFamilies{{Index: 1, Families: v4}, {Index: 2, Families: v4}})
 	n.run(5 * time.Second)
 	if len(n.b.Instances()) != 2 {
 		t.Errorf("after switching on again: %+v", n.b.Instances())
@@ -253,7 +253,7 @@ func TestDualStack(t *testing.T) {
 			r.families = [2]bool{false, true}
 		}
 	}
-	n.start(LinkFamilies{1, [2]bool{true, true}})
+	n.start(LinkFamilies{Index: 1, Families: [2]bool{true, true}})
 	n.run(30 * time.Second)
 	if len(n.count(Found, "")) != 30 || len(n.events) != 30 {
 		t.Fatalf("%d found, %d events", len(n.count(Found, "")), len(n.events))

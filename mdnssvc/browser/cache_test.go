@@ -183,7 +183,7 @@ func TestNSEC(t *testing.T) {
 			n := newNetwork(t, 18, Config{})
 			r := n.add(1)[0]
 			r.nsec = nsec
-			n.start(LinkFamilies{1, [2]bool{true, true}})
+			n.start(LinkFamilies{Index: 1, Families: [2]bool{true, true}})
 			n.run(5 * time.Second)
 			return n, r
 		}()

@@ -208,7 +208,7 @@ func TestShortTTL(t *testing.T) {
 // TestMemory measures what an instance takes.
 func TestMemory(t *testing.T) {
 	n := newNetwork(t, 46, Config{})
-	n.start(LinkFamilies{1, [2]bool{true, true}})
+	n.start(LinkFamilies{Index: 1, Families: [2]bool{true, true}})
 	const count = 2000
 	heapSize := func() uint64 {
 		var m runtime.MemStats

@@ -154,7 +154,7 @@ func lifeOf(t *testing.T, data []byte) {
 		}
 	}
 	both, one := [2]bool{true, true}, [2]bool{true, false}
-	s.b.SetLinks(s.now, []LinkFamilies{{1, both}, {2, one}})
+	s.b.SetLinks(s.now, []LinkFamilies{{Index: 1, Families: both}, {Index: 2, Families: one}})
 	s.b.SetEnabled(s.now, true)
 	for len(s.data) > 0 {
 		switch op := s.byte(); {
@@ -172,10 +172,21 @@ func lifeOf(t *testing.T, data []byte) {
 			s.now = s.now.Add(fuzzSteps[s.byte()%len(fuzzSteps)]) // nobody calls Due for a while
 		case op < 248:
 			s.b.Reconfirm(s.now, 1+op%2, fmt.Sprintf("I%d", s.byte()%12))
-		case op < 252:
-			s.b.SetLinks(s.now, [][]LinkFamilies{{{1, both}}, {{1, one}, {2, both}}, nil, {{2, one}, {2, [2]bool{}}}}[op-248])
-		case op == 252:
+		case op < 253:
+			s.b.SetLinks(s.now, [][]LinkFamilies{
+				{{Index: 1, Families: both}},
+				{{Index: 1, Families: one}, {Index: 2, Families: both}},
+				nil,
+				{{Index: 2, Families: one}, {Index: 2}},
+				{{Index: 1, Families: both, Off: true}, {Index: 2, Families: both}},
+			}[op-248])
+		case op == 253:
 			s.b.SetEnabled(s.now, s.byte()%4 != 0)
+		}
+		for _, i := range alive {
+			if l := s.b.links[i.Link]; l != nil && l.off && len(s.b.events) == 0 {
+				t.Fatalf("%s is found on a link that is off", i.Name)
+			}
 		}
 		if !s.b.enabled && len(s.b.events) == 0 && len(alive) > 0 {
 			t.Fatal("switched off and nothing lost")

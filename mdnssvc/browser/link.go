@@ -78,6 +78,7 @@ type link struct {
 	index     int
 	zone      string
 	families  [2]bool
+	off       bool // as LinkFamilies says
 	instances map[string]*instance
 	all       []*instance // the same; link.drop keeps their index
 	hosts     map[string]*host
@@ -133,6 +134,13 @@ func (l *link) stop() {
 	l.next, l.refresh, l.second = time.Time{}, time.Time{}, time.Time{}
 	l.covered = [2]bool{}
 	l.schedule()
+}
+
+// silence loses every instance because browsing is switched off, and ends all
+// queries.
+func (l *link) silence() {
+	l.clear(ReasonDiscoveryOff)
+	l.stop()
 }
 
 // clear loses every instance.

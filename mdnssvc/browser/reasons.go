@@ -6,7 +6,7 @@ import "liqo.io/agent/mdnssvc/wire"
 // ForeignName are everyday life on a link with other services; the rest is a
 // broken or hostile sender, or a limit reached.
 const (
-	DropDisabled        wire.DropReason = "discovery-off"    // browsing is switched off
+	DropDisabled        wire.DropReason = "discovery-off"    // browsing is switched off, everywhere or on the link
 	DropUnknownLink     wire.DropReason = "unknown-link"     // not one of the links given to SetLinks
 	DropSourcePort      wire.DropReason = "source-port"      // a response that is not from port 5353 (RFC 6762 section 6)
 	DropUnicast         wire.DropReason = "unicast-response" // we ask for multicast answers only, so it answers nothing of ours (section 6)
@@ -27,5 +27,5 @@ const (
 	ReasonNoAnswer     = "no answer"     // it was asked for again because it seemed gone, and did not answer (10.4)
 	ReasonEvicted      = "evicted"       // it had to make room
 	ReasonLinkGone     = "link gone"     // the link it was seen on is no longer in use
-	ReasonDiscoveryOff = "discovery off" // browsing was switched off
+	ReasonDiscoveryOff = "discovery off" // browsing was switched off, everywhere or on the link
 )

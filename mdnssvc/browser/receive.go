@@ -26,7 +26,7 @@ func (b *Browser) receive(now time.Time, in wire.Received) wire.DropReason {
 	l := b.links[in.Link]
 	switch {
 	case !in.Msg.Response:
-		if b.enabled && l != nil {
+		if l != nil && b.browses(l) {
 			l.observe(now, in)
 		}
 		return ""
@@ -34,6 +34,8 @@ func (b *Browser) receive(now time.Time, in wire.Received) wire.DropReason {
 		return DropDisabled
 	case l == nil:
 		return DropUnknownLink
+	case l.off:
+		return DropDisabled
 	case in.From.Port() != wire.Port:
 		return DropSourcePort
 	case !in.ToMulticast:

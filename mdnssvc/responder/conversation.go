@@ -197,8 +197,13 @@ func (c *conversation) publish(rec *record) {
 
 // forget drops history that no rule looks at any more.
 func (c *conversation) forget(now time.Time) {
+	ttl := time.Duration(otherTTL) * time.Second
+	if c.zone != nil {
+		ttl = time.Duration(c.zone.ttl) * time.Second
+	}
+	keep := max(multicastInterval, ttl/4)
 	maps.DeleteFunc(c.history, func(_ string, last time.Time) bool {
-		return now.Sub(last) > otherTTL*time.Second/4
+		return now.Sub(last) > keep
 	})
 }
 

@@ -169,6 +169,7 @@ func TestRandomSequences(t *testing.T) {
 			"announce": func(rt *rapid.T) {
 				a := announcementForTest()
 				a.Port = uint16(rapid.IntRange(6447, 6448).Draw(rt, "port"))
+				a.TTL = rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 5 * time.Hour}).Draw(rt, "TTL")
 				if rapid.Bool().Draw(rt, "subtype") {
 					a.Subtypes = []string{"_edge"}
 				}

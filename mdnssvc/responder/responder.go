@@ -25,6 +25,11 @@ type Announcement struct {
 	Port     uint16      // not 0
 	TXT      [][2]string // keys and values (RFC 6763 section 6)
 	Subtypes []string    // plain text of each subtype's label (RFC 6763 section 7.1)
+	// TTL is how long others may keep the records that neither hold nor name a
+	// host (PTR, TXT and the NSEC record beside it), a whole number of seconds; 0
+	// is the 75 minutes of RFC 6762 section 10. The others (SRV, A, AAAA, the
+	// host's NSEC) have the 120 s of that section, or this when it is less.
+	TTL time.Duration
 }
 
 // Validate returns an error that says what about a cannot be announced.
@@ -41,6 +46,9 @@ func (a *Announcement) Validate() error {
 	}
 	if a.Port == 0 {
 		errs = append(errs, errors.New("port is 0; announce the port the service listens on"))
+	}
+	if a.TTL != a.TTL.Truncate(time.Second) || a.TTL < 0 || a.TTL > maxTTL {
+		errs = append(errs, fmt.Errorf("TTL %s: want whole seconds, at most %s", a.TTL, maxTTL))
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)

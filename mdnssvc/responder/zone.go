@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/mdns"
 	"github.com/miekg/dns"
@@ -13,12 +14,16 @@ import (
 	"liqo.io/agent/mdnssvc/wire"
 )
 
-// TTLs of RFC 6762 section 10: short for records that hold or name a host,
-// because a host's addresses move; long for all others.
+// TTLs of RFC 6762 section 10 in seconds: short for records that hold or name a
+// host, because a host's addresses move; long for all others, unless the
+// announcement says otherwise.
 const (
 	hostTTL  = 120
 	otherTTL = 4500
 )
+
+// maxTTL is the largest TTL there is (RFC 2181 section 8).
+const maxTTL = (1<<31 - 1) * time.Second
 
 // claim is one of the two names a responder wants for itself alone.
 type claim uint8
@@ -50,6 +55,18 @@ type zone struct {
 	srv     *record
 	txt     *record
 	a, aaaa []*record
+	ttl     uint32 // seconds, of the records that live longest
+}
+
+// ttls returns the TTLs, in seconds, of records that hold or name a host, and of
+// all others. The first are never the longer ones: who has forgotten the service
+// needs no host.
+func (a *Announcement) ttls() (short, long uint32) {
+	if a.TTL == 0 {
+		return hostTTL, otherTTL
+	}
+	long = uint32(a.TTL / time.Second)
+	return min(hostTTL, long), long
 }
 
 // recordID identifies name, type and data of a record, with names folded as RFC
@@ -144,21 +161,23 @@ func newZone(a *Announcement, host, instance string, addrs []netip.Prefix) (*zon
 		return set
 	}
 
+	short, long := a.ttls()
+	z.ttl = long
 	inst, hostName := z.names[instanceClaim], z.names[hostClaim]
-	add(ask(service, dns.TypePTR), otherTTL, instanceClaim, false)
+	add(ask(service, dns.TypePTR), long, instanceClaim, false)
 	for _, sub := range a.Subtypes {
-		add([]dns.RR{pointer(wire.SubtypeName(sub, a.Service, domain), inst)}, otherTTL, instanceClaim, false)
+		add([]dns.RR{pointer(wire.SubtypeName(sub, a.Service, domain), inst)}, long, instanceClaim, false)
 	}
 	srv := ask(inst, dns.TypeSRV)
 	for _, rr := range srv {
 		// There is one target, so nothing to weigh it against.
 		rr.(*dns.SRV).Priority, rr.(*dns.SRV).Weight = 0, 0
 	}
-	z.srv = add(srv, hostTTL, instanceClaim, true)[0]
-	z.txt = add(ask(inst, dns.TypeTXT), otherTTL, instanceClaim, true)[0]
-	z.a = add(ask(hostName, dns.TypeA), hostTTL, hostClaim, true)
-	z.aaaa = add(ask(hostName, dns.TypeAAAA), hostTTL, hostClaim, true)
-	add(ask(wire.ServiceName(wire.ServiceEnumeration, domain), dns.TypePTR), otherTTL, instanceClaim, false)
+	z.srv = add(srv, short, instanceClaim, true)[0]
+	z.txt = add(ask(inst, dns.TypeTXT), long, instanceClaim, true)[0]
+	z.a = add(ask(hostName, dns.TypeA), short, hostClaim, true)
+	z.aaaa = add(ask(hostName, dns.TypeAAAA), short, hostClaim, true)
+	add(ask(wire.ServiceName(wire.ServiceEnumeration, domain), dns.TypePTR), long, instanceClaim, false)
 
 	var addressTypes []uint16
 	if len(z.a) > 0 {
@@ -167,8 +186,8 @@ func newZone(a *Announcement, host, instance string, addrs []netip.Prefix) (*zon
 	if len(z.aaaa) > 0 {
 		addressTypes = append(addressTypes, dns.TypeAAAA)
 	}
-	z.nsec[hostClaim] = add([]dns.RR{nsec(hostName, addressTypes)}, hostTTL, hostClaim, true)[0]
-	z.nsec[instanceClaim] = add([]dns.RR{nsec(inst, []uint16{dns.TypeTXT, dns.TypeSRV})}, otherTTL, instanceClaim, true)[0]
+	z.nsec[hostClaim] = add([]dns.RR{nsec(hostName, addressTypes)}, short, hostClaim, true)[0]
+	z.nsec[instanceClaim] = add([]dns.RR{nsec(inst, []uint16{dns.TypeTXT, dns.TypeSRV})}, long, instanceClaim, true)[0]
 	return z, nil
 }
 
@@ -245,13 +264,13 @@ func (z *zone) claimOf(name string) (claim, bool) {
 	return 0, false
 }
 
-// sameAs reports whether two zones say the same.
+// sameAs reports whether two zones say the same, for the same time.
 func (z *zone) sameAs(o *zone) bool {
 	if len(z.byID) != len(o.byID) {
 		return false
 	}
-	for id := range z.byID {
-		if o.byID[id] == nil {
+	for id, rec := range z.byID {
+		if old := o.byID[id]; old == nil || old.rr.Header().Ttl != rec.rr.Header().Ttl {
 			return false
 		}
 	}
