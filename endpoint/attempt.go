@@ -47,9 +47,11 @@ type dialed struct {
 	tls   *tls.Conn
 	cand  candidate
 	shown trust.Shown
-	epoch epoch            // of what we showed on it
-	addrs []netip.AddrPort // the target's, when it was made
-	url   string           // likewise
+	epoch epoch // of what we showed on it
+	// What follows are the target's, when it was made.
+	places []Place
+	addrs  []netip.AddrPort
+	url    string
 }
 
 // close ends the connection. It was not in use: how it ends changes nothing.
@@ -71,7 +73,7 @@ func (c *Client) open(ctx context.Context, q quest, cand candidate) (*dialed, *E
 	}
 	stop := halting(ctx, tcp)
 	check := &keyCheck{client: c, quest: &q, name: cand.name}
-	k := &dialed{tcp: tcp, cand: cand, epoch: q.epoch, addrs: q.target.Addrs, url: q.target.URL}
+	k := &dialed{tcp: tcp, cand: cand, epoch: q.epoch, places: q.target.Places, addrs: q.target.Addrs, url: q.target.URL}
 	k.tls = tls.Client(tcp, &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		CurvePreferences:     q.curves(),

@@ -58,14 +58,29 @@ type Target struct {
 	// Fingerprint is the expected key; zero accepts any, and learns it. A key that
 	// shows to have succeeded the expected one is accepted in its place.
 	Fingerprint peer.Fingerprint
+	// Places are tried first, in this order. Neither they nor Addrs may be changed
+	// by others.
+	Places []Place
 	// Addrs are the addresses to try, the most promising first. Link-local IPv6
 	// addresses need a zone, and are tried last. The slice is not changed, and must
 	// not be by others.
 	Addrs []netip.AddrPort
-	// URL is https://host[:port], tried after Addrs failed. The host may be a
+	// URL is https://host[:port], tried after all else failed. The host may be a
 	// name; without a port it is 443.
 	URL string
 }
+
+// Place is where a peer is said to be by somebody who knows the name of its host:
+// its URL, and the addresses of that host if they are known; else the host is
+// looked up. Who answers there is called by that name, so that a public
+// certificate counts.
+type Place struct {
+	URL   string
+	Addrs []netip.AddrPort
+}
+
+// Equal reports whether p and o are the same place.
+func (p Place) Equal(o Place) bool { return p.URL == o.URL && slices.Equal(p.Addrs, o.Addrs) }
 
 // Result is who answered.
 type Result struct {
@@ -149,7 +164,7 @@ func (c *Client) Identify(ctx context.Context, target Target) (Result, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	candidates, failures := order(target.Addrs)
+	candidates, failures := target.candidates()
 	if !target.Fingerprint.IsZero() {
 		if result, ok := c.again(limited, target, candidates); ok {
 			return result, nil
@@ -172,41 +187,55 @@ func (c *Client) notSelf(target Target) error {
 	return nil
 }
 
-// find tries the target's addresses, which candidates are, and then its URL.
-// Without a result it returns all failures, those given among them.
+// find tries the target's places and addresses, which candidates are, and then its
+// URL. Without a result it returns all failures, those given among them.
 func find[T any](ctx context.Context, c *Client, target Target, candidates []candidate, failures []*Error,
 	try func(context.Context, candidate) (T, *Error), discard func(T)) (T, bool, []*Error) {
+	try = lookingUp(c, anonymously(try), discard)
 	result, ok, more := race(ctx, c.headStart, candidates, try, discard)
 	failures = append(failures, more...)
 	if ok || target.URL == "" || ctx.Err() != nil {
 		return result, ok, failures
 	}
-	candidates, err := resolve(ctx, target.URL)
-	if err != nil {
-		failures = append(failures, &Error{Reason: ReasonUnreachable, Err: err})
+	result, failure := try(ctx, candidate{lookup: target.URL})
+	if failure != nil {
+		return result, false, append(failures, failure)
 	}
-	result, ok, more = race(ctx, c.headStart, candidates, try, discard)
-	failures = append(failures, more...)
-	if !ok && anonymous(candidates, more) {
-		result, ok, more = race(ctx, c.headStart, candidates, try, discard)
-		failures = append(failures, more...)
-	}
-	return result, ok, failures
+	return result, true, failures
 }
 
-// anonymous takes the host name from candidates if a holder of another key than
-// the expected one answered to it, and reports whether it did. The certificate
-// that a peer shows to those who call it by name is from a public authority, and
-// says nothing about the key before.
-func anonymous(candidates []candidate, failures []*Error) bool {
-	other := slices.ContainsFunc(failures, func(e *Error) bool { return e.Reason == ReasonWrongKey })
-	if !other || len(candidates) == 0 || candidates[0].name == "" {
-		return false
+// lookingUp makes an attempt of a host name one of all its addresses.
+func lookingUp[T any](c *Client, try func(context.Context, candidate) (T, *Error), discard func(T)) func(context.Context, candidate) (T, *Error) {
+	return func(ctx context.Context, cand candidate) (T, *Error) {
+		if cand.lookup == "" {
+			return try(ctx, cand)
+		}
+		var none T
+		candidates, err := resolve(ctx, cand.lookup)
+		if err != nil {
+			return none, &Error{Reason: ReasonUnreachable, Err: err}
+		}
+		result, ok, failures := race(ctx, c.headStart, candidates, try, discard)
+		if !ok {
+			return none, mostTelling(failures, false)
+		}
+		return result, nil
 	}
-	for i := range candidates {
-		candidates[i].name = ""
+}
+
+// anonymously calls a host a second time without its name if a holder of another
+// key than the expected one answered to it. The certificate that a peer shows to
+// those who call it by name is from a public authority, and says nothing about
+// the key before.
+func anonymously[T any](try func(context.Context, candidate) (T, *Error)) func(context.Context, candidate) (T, *Error) {
+	return func(ctx context.Context, cand candidate) (T, *Error) {
+		result, failure := try(ctx, cand)
+		if failure != nil && failure.Reason == ReasonWrongKey && cand.name != "" {
+			cand.name = ""
+			return try(ctx, cand)
+		}
+		return result, failure
 	}
-	return true
 }
 
 // failed is the error of a call that came to no result.

@@ -75,7 +75,7 @@ func (c *Client) Exchange(ctx context.Context, target Target, r Request) (Respon
 	}
 	limited, cancel := context.WithTimeout(ctx, c.exchangeTimeout)
 	defer cancel()
-	candidates, failures := order(target.Addrs)
+	candidates, failures := target.candidates()
 
 	if k := c.kept.take(target.Fingerprint); k != nil {
 		if k.epoch == epoch && (k.leadsTo(target, candidates) || k.ledFrom(target)) {

@@ -121,13 +121,16 @@ func (k *dialed) leadsTo(target Target, candidates []candidate) bool {
 	if len(candidates) == 0 {
 		return k.cand.url != "" && k.url == target.URL
 	}
-	return candidates[0] == k.cand
+	if candidates[0].lookup != "" {
+		return k.cand.url != "" && k.cand.url == candidates[0].lookup
+	}
+	return candidates[0].same(k.cand)
 }
 
 // ledFrom reports whether the same addresses led to the connection when it was
 // made. What comes before it in them did not answer then.
 func (k *dialed) ledFrom(target Target) bool {
-	return k.url == target.URL && slices.Equal(k.addrs, target.Addrs)
+	return k.url == target.URL && slices.Equal(k.addrs, target.Addrs) && slices.EqualFunc(k.places, target.Places, Place.Equal)
 }
 
 // again asks on a kept connection, if that leads to the address which is the

@@ -28,7 +28,35 @@ type candidate struct {
 	addr netip.AddrPort
 	name string // the host name it was looked up by, if it was
 	url  string // the URL it came from; "" if it came as an address
+	// lookup is a URL whose host is still to be looked up; the rest is empty then.
+	lookup string
 }
+
+// candidates returns what to try before the target's URL, and the failures of
+// what cannot be used.
+func (t Target) candidates() ([]candidate, []*Error) {
+	var all []candidate
+	var failures []*Error
+	for _, p := range t.Places {
+		host, err := parseURL(p.URL)
+		if err != nil {
+			failures = append(failures, &Error{Reason: ReasonUnreachable, Err: err})
+			continue
+		}
+		if len(p.Addrs) == 0 {
+			all = append(all, candidate{lookup: host.url})
+			continue
+		}
+		found, unusable := order(p.Addrs)
+		failures = append(failures, unusable...)
+		all = append(all, host.named(found)...)
+	}
+	found, unusable := order(t.Addrs)
+	return append(all, found...), append(failures, unusable...)
+}
+
+// same reports whether two candidates are the same way to a host.
+func (c candidate) same(o candidate) bool { return c.addr == o.addr && c.url == o.url }
 
 // order returns the usable addresses in the order to try them in, and the
 // failures of those that cannot be used: as given, but with the families taking
