@@ -30,7 +30,7 @@ func (s *session) act(ctx context.Context, id peer.ClusterID, actions []Action) 
 	for _, a := range actions {
 		var err error
 		switch a.Kind {
-		case Create, UpdateSpec, UpdateStatus, ApplyIntent, AddFinalizer, RemoveFinalizer, UpdatePeering, RequestRef, AdvertisementRef, Delete:
+		case Create, UpdateSpec, Identify, UpdateStatus, ApplyIntent, AddFinalizer, RemoveFinalizer, UpdatePeering, RequestRef, AdvertisementRef, Delete:
 			err = s.writeForeign(ctx, a, written)
 		case TellJoinEdited, TellTrustEdited, TellHungUp, TellEndedByProvider, TellEndedHere, TellJoined, TellServed, TellRequested:
 			err = s.tell(ctx, id, a)
@@ -60,6 +60,13 @@ func (s *session) writeForeign(ctx context.Context, a Action, written map[string
 			return err
 		}
 		s.foreign.deleted(a.Name, a.UID)
+		if a.Heir != "" {
+			s.cfg.Logger.Info("somebody wrote a ForeignCluster for a cluster that had one of the agent's own; theirs counts now, and the agent's is deleted",
+				"cluster", a.Name, "foreigncluster", a.Heir)
+			if err := s.cfg.Ledger.Replaced(ctx, peer.ClusterID(a.Name), a.Heir); err != nil {
+				s.cfg.Logger.Warn("that a ForeignCluster was replaced is missing in the history", "cluster", a.Name, "error", err)
+			}
+		}
 		return nil
 	}
 	fc, err := s.client.write(ctx, a, s.foreign.get(a.Name))
@@ -78,12 +85,15 @@ func (s *session) writeForeign(ctx context.Context, a Action, written map[string
 // object as it is then. found is the object as it is known.
 func (c *client) write(ctx context.Context, a Action, found *foreignCluster) (*foreignCluster, error) {
 	object := applied{Metadata: appliedMeta{Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion}}
-	subresource, manager := "", ManagerDiscovery
+	subresource, manager, force := "", ManagerDiscovery, true
 	switch a.Kind {
 	case Create:
 		return c.create(ctx, a)
 	case UpdateSpec:
 		object.Metadata.Labels, object.Spec = a.Spec.Labels, a.Spec
+	case Identify:
+		// What somebody sets at the same moment stays theirs.
+		object.Spec, force = a.Identity, false
 	case UpdateStatus:
 		subresource, object.Status = "status", a.Status
 	case ApplyIntent:
@@ -107,7 +117,7 @@ func (c *client) write(ctx context.Context, a Action, found *foreignCluster) (*f
 	default:
 		return nil, fmt.Errorf("unknown kind of action %q on ForeignCluster %s", a.Kind, a.Name)
 	}
-	fc, err := applyKind(ctx, c, foreignClusterKind(), subresource, object, manager, true)
+	fc, err := applyKind(ctx, c, foreignClusterKind(), subresource, object, manager, force)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Kind, err)
 	}

@@ -77,6 +77,10 @@ func (d *diary) EndedHere(_ context.Context, _ peer.ClusterID, reason string) er
 	return d.note("ended here %s", reason)
 }
 
+func (d *diary) Replaced(_ context.Context, _ peer.ClusterID, object string) error {
+	return d.note("replaced by %s", object)
+}
+
 func (d *diary) Joined(_ context.Context, _ peer.ClusterID, joined bool, why string) error {
 	return d.note("joined %v %s", joined, why)
 }
@@ -166,6 +170,7 @@ func connected(t *testing.T, ledger Ledger, answer func(r *http.Request, body st
 	t.Cleanup(client.close)
 	s := c.newSession(client)
 	t.Cleanup(s.queue.ShutDown)
+	t.Cleanup(s.named.ShutDown)
 	c.attach(s, endpoint.Upstream{})
 	return c, s, fake
 }

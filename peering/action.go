@@ -17,9 +17,13 @@ const (
 	Create ActionKind = "create"
 	// UpdateSpec sets the discovered fields of the spec.
 	UpdateSpec ActionKind = "update-spec"
+	// Identify fills in which cluster a ForeignCluster that a person wrote is about,
+	// as Identity says, and nothing that somebody else set.
+	Identify ActionKind = "identify"
 	// UpdateStatus sets the discovered fields of the status.
 	UpdateStatus ActionKind = "update-status"
-	// Delete removes a ForeignCluster that the agent created.
+	// Delete removes a ForeignCluster that the agent created. When Heir is set, that
+	// is said in the log.
 	Delete ActionKind = "delete"
 	// ApplyIntent sets spec.join and spec.trustMode, as Intent says.
 	ApplyIntent ActionKind = "apply-intent"
@@ -98,6 +102,7 @@ type Action struct {
 	ResourceVersion string
 
 	Spec          *DiscoveredSpec           // Create, UpdateSpec
+	Identity      *IdentitySpec             // Identify
 	Status        *DiscoveredStatus         // UpdateStatus
 	Intent        *Intent                   // ApplyIntent
 	Peering       *PeeringStatus            // UpdatePeering
@@ -108,6 +113,9 @@ type Action struct {
 	Access        *Access                   // ApplyAccess
 	Tell          *Tell                     // Tell...
 	Anew          uint64                    // Begin
+	// Heir is the ForeignCluster of a person's that takes the place of the one to be
+	// deleted; "" for none.
+	Heir string
 }
 
 // Intent is everything that ManagerIntent is to own in a ForeignCluster's spec;

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/remote"
@@ -74,6 +75,31 @@ type Config struct {
 	// field may be nil.
 	TokenUsed func(id peer.ClusterID)
 
+	// Places asks the URLs that people wrote into ForeignClusters who is there. The
+	// field may be nil: then nobody is asked.
+	Places Places
+
+	// SearchDomains is told the SearchDomains, the oldest first and without those
+	// that are being deleted: once they are known (nil when there are none), and
+	// whenever one is made, one goes or the spec of one changes. Each connection
+	// begins with telling them again. It is called on one goroutine at a time, keeps
+	// what it is given and must not block. The field may be nil.
+	SearchDomains func([]api.SearchDomain)
+	// SearchDomainStatus returns what the status of the SearchDomain with that name
+	// is to say; false leaves it as it is. It is asked about an object only after
+	// SearchDomains was told of it as it is: what is known of another one that had
+	// the name before is not to be returned. Times of what did not change are carried
+	// over, so they may be those of the call. It must not block. The field may be nil:
+	// then no status is written.
+	SearchDomainStatus func(name string) (api.SearchDomainStatus, bool)
+	// ClusterConfig is told the spec of the ClusterConfig that counts (see
+	// api.ClusterConfigName): once it is known, and whenever it changes; nil when
+	// there is none, or when it is being deleted. Each connection begins with telling
+	// it again; while there is no connection, nothing is told. It is called on one
+	// goroutine at a time, keeps what it is given and must not block. The field may be
+	// nil: then no ClusterConfig is made.
+	ClusterConfig func(*api.ClusterConfigSpec)
+
 	// Logger receives one line per change of the connection.
 	Logger *slog.Logger
 	// Now is the clock; nil means time.Now. It must have a monotonic part.
@@ -113,7 +139,7 @@ func New(cfg Config) *Controller {
 		cfg.TokenUsed = func(peer.ClusterID) {}
 	}
 	c := &Controller{
-		sight:     sight{cfg: &cfg, memory: newMemory(), capacity: newCapacity()},
+		sight:     sight{cfg: &cfg, memory: newMemory(), capacity: newCapacity(), places: newPlaces(cfg.Places)},
 		locator:   newLocator(),
 		link:      &link{log: cfg.Logger, now: cfg.Now, status: APIStatus{Since: cfg.Now()}},
 		pollEvery: 3 * time.Second,

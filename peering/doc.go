@@ -16,10 +16,12 @@
 //
 //   - [ManagerDiscovery]: what was discovered (spec.clusterIdentity, namespace,
 //     authUrl, discoveryType, status.fingerprint, status.ttl and the conditions
-//     Reachable, Verified and Conflict). On an object that the agent created they
-//     follow what the peer proves; whoever wants to keep an edit takes the object
-//     over by removing one of the agent's two labels (see api.LabelManagedBy). On
-//     every other object only the status is written.
+//     Reachable, Verified, Conflict and AuthURL). On an object that the agent
+//     created they follow what the peer proves; whoever wants to keep an edit takes
+//     the object over by removing one of the agent's two labels (see
+//     api.LabelManagedBy). On every other object only the status is written, and
+//     what its author left out of clusterIdentity and namespace when only its
+//     authUrl says which cluster it is about.
 //   - [ManagerIntent]: spec.join and spec.trustMode, where the agent set them
 //     because of the command line, the configuration or the provider. A person who
 //     sets them owns them from then on, and the ledger is told.
@@ -33,6 +35,25 @@
 // [ManagerAccess] owns the Secrets with the peers' identities and the roles that
 // let each peer reach its own PeeringRequest and Advertisement. Nobody else is
 // to write those: an edit is put right, and an object that cannot be is replaced.
+//
+// SearchDomains and the ClusterConfig are people's: what they say is told to those
+// who look at domains and who follow the settings, in whole and again with each
+// connection. [ManagerSearchDomain] owns the status of SearchDomains, and nothing
+// else of them. [ManagerConfig] creates the ClusterConfig when there is none, and
+// never writes to one that is there: it sets no value. It is the one thing that is
+// created instead of applied, because an apply would write into the object of
+// somebody who was quicker. An API server that does not serve these two kinds, or
+// does not let us read them, is no reason not to peer.
+//
+// # Objects that people write
+//
+// One that says only where a cluster is has no cluster ID by which it could be
+// reconciled. Its URL is handed to [Places], and when somebody answers there the ID
+// is filled in; until then a queue of its own, by name, looks at it. As soon as a
+// person's object is about a cluster, it counts: what was wanted and what was shown
+// moves to it from the agent's own, and that one goes. Of several the oldest counts,
+// and the others say so. A default that the API server filled in is no decision of
+// anybody's, although it belongs to whoever created the object.
 //
 // # Who deleted it
 //
@@ -54,8 +75,11 @@
 //
 // Run starts all of them and waits for them: the one that talks to the peers; and
 // while there is a connection to the API server one for each kind of object that
-// feeds its cache (list and watch), a few workers, one that keeps the custom
+// feeds its cache (list and watch), a few workers, one that looks at the objects
+// that people wrote, one that keeps the custom
 // resources, the webhook's configuration and the ConfigMap in place, one that
-// follows the capacity of the nodes, and one that looks for a changed kubeconfig.
+// follows the capacity of the nodes, one that tells about SearchDomains and writes
+// their status, one that tells about the ClusterConfig and creates it, and one that
+// looks for a changed kubeconfig.
 // The exported methods may be called from any goroutine at any time.
 package peering

@@ -107,23 +107,36 @@ func (f *facts) live() []*api.ForeignCluster {
 	return out
 }
 
-// choose returns the object whose spec.join and spec.trustMode count. Somebody's
-// own object in which somebody set one of them goes before the agent's; one in
-// which nobody did waits until the agent's is not joined.
+// choose returns the object whose spec.join and spec.trustMode count: the oldest of
+// people's, and without any the agent's.
 func (f *facts) choose() *api.ForeignCluster {
-	for _, fc := range f.others {
-		if o := f.Owners[fc.Name]; fc.Spec.Join || o.Join.byPerson() || o.TrustMode.byPerson() {
-			return fc
+	if live := f.live(); len(live) > 0 {
+		return live[0]
+	}
+	return nil
+}
+
+// replaced reports whether a person's object takes the place of the agent's.
+func (f *facts) replaced() bool {
+	return len(f.others) > 0 && f.own != nil && f.own.DeletionTimestamp == nil
+}
+
+// spare reports whether fc is a person's object beside another one that counts.
+func (f *facts) spare(fc *api.ForeignCluster) bool {
+	return fc != f.decider && fc != f.own && f.decider != nil
+}
+
+// voice returns the object that says what a person wants of a field, and who set
+// it: the one that counts, unless nobody did there, and somebody did in the one
+// whose place it takes.
+func (f *facts) voice(field func(Owners) Owner) (*api.ForeignCluster, Owner) {
+	owner := field(f.Owners[f.decider.Name])
+	if f.replaced() && !owner.byPerson() {
+		if own := field(f.Owners[f.own.Name]); own.byPerson() {
+			return f.own, own
 		}
 	}
-	live := f.live()
-	switch {
-	case len(live) == 0:
-		return nil
-	case f.own != nil && f.own.DeletionTimestamp == nil && f.own.Spec.Join:
-		return f.own
-	}
-	return live[0]
+	return f.decider, owner
 }
 
 // before returns what was shown about the peering until now: an object of which
@@ -133,10 +146,18 @@ func (f *facts) before() *api.ForeignCluster {
 	if f.decider != nil {
 		candidates = append([]*api.ForeignCluster{f.decider}, candidates...)
 	}
+	var part *api.ForeignCluster // one that shows only how we are consumed
 	for _, fc := range candidates {
-		if fc.Condition(api.ConditionOutgoingPeering) != nil || fc.Condition(api.ConditionIncomingPeering) != nil {
+		out, in := fc.Condition(api.ConditionOutgoingPeering), fc.Condition(api.ConditionIncomingPeering)
+		switch {
+		case out != nil && out.Reason != ReasonAwaitingContact && out.Reason != ReasonAnotherObject, out == nil && in != nil:
 			return fc
+		case in != nil && part == nil:
+			part = fc
 		}
+	}
+	if part != nil {
+		return part
 	}
 	return &api.ForeignCluster{}
 }

@@ -53,6 +53,8 @@ func newScheme() *runtime.Scheme {
 		foreignClusterKind().gvk: &foreignCluster{},
 		requestKind().gvk:        &api.PeeringRequest{},
 		advertisementKind().gvk:  &api.Advertisement{},
+		searchDomainKind().gvk:   &api.SearchDomain{},
+		clusterConfigKind().gvk:  &api.ClusterConfig{},
 		gvkSecret:                &secret{},
 		gvkNode:                  &node{},
 		gvkRole:                  &clusterRole{},

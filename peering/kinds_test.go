@@ -24,13 +24,24 @@ func TestOwners(t *testing.T) {
 		return `{"manager":"` + manager + `","operation":"` + operation + `","apiVersion":"v1","time":"` + at + `","fieldsType":"FieldsV1","fieldsV1":` + fields + `}`
 	}
 	const (
-		join   = `{"f:spec":{"f:join":{}}}`
-		both   = `{"f:spec":{"f:join":{},"f:trustMode":{},"f:authUrl":{}}}`
+		join = `{"f:spec":{"f:join":{}}}`
+		both = `{"f:spec":{"f:join":{},"f:trustMode":{},"f:authUrl":{}}}`
+		// What is left of the creator's when somebody else set the URL since.
+		creators = `{"f:spec":{".":{},"f:join":{},"f:trustMode":{},"f:discoveryType":{}}}`
+
 		trust  = `{"f:spec":{"f:trustMode":{}}}`
 		status = `{"f:status":{"f:join":{}}}`
 		later  = "2026-11-01T11:00:00Z"
 		latest = "2026-11-01T12:00:00Z"
 	)
+	annotated := func(fc *foreignCluster, text string) *foreignCluster {
+		fc.Annotations = map[string]string{lastApplied: text}
+		return fc
+	}
+	showing := func(fc *foreignCluster, condition, reason string) *foreignCluster {
+		fc.Status.Conditions = []api.Condition{{Type: condition, Reason: reason}}
+		return fc
+	}
 	for _, tc := range []struct {
 		name     string
 		fc       *foreignCluster
@@ -51,6 +62,17 @@ func TestOwners(t *testing.T) {
 		{"two people", object(true, entry("a", "Apply", latest, join)+","+entry("b", "Apply", later, join)), Owner{"a", "u a " + latest + " true"}, Owner{}},
 		{"one for each", object(true, entry("a", "Apply", later, join)+","+entry("b", "Apply", latest, trust)),
 			Owner{"a", "u a " + later + " true"}, Owner{"b", "u b " + latest + " Unknown"}},
+		{"the default of who created it, without the URL that somebody corrected", object(false, entry("kubectl-create", "Update", created, creators)), Owner{}, Owner{}},
+		{"the default of who applied it again", object(false, entry("kubectl-client-side-apply", "Update", later, creators)), Owner{}, Owner{}},
+		{"the default that kubectl took along to the server", object(false, entry("kubectl", "Apply", later, creators)), Owner{}, Owner{}},
+		{"joined by who applied it again", object(true, entry("k", "Update", later, creators)), Owner{"k", "u k " + later + " true"}, Owner{}},
+		{"said no by who applied it", annotated(object(false, entry("k", "Update", created, both)), `{"spec":{"join":false}}`), Owner{"k", "u k " + created + " false"}, Owner{}},
+		{"said nothing by who applied it", annotated(object(false, entry("k", "Update", created, both)), `{"spec":{"authUrl":"x"}}`), Owner{}, Owner{}},
+		{"a damaged annotation", annotated(object(false, entry("k", "Update", created, both)), `{"spec":7}`), Owner{}, Owner{}},
+		{"removed from what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionOutgoingPeering, ReasonJoined), Owner{"k", "u k " + later + " false"}, Owner{}},
+		{"never in what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionOutgoingPeering, ReasonAnotherObject), Owner{}, Owner{}},
+		{"trust removed from what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionTrusted, ReasonPersonDecided), Owner{}, Owner{"k", "u k " + later + " Unknown"}},
+		{"trust never decided", showing(object(false, entry("k", "Update", later, creators)), api.ConditionTrusted, ReasonNotDecided), Owner{}, Owner{}},
 		{"of the status", object(true, entry("a", "Update", later, status)), Owner{}, Owner{}},
 		{"damaged", object(true, entry("a", "Update", later, `{"f:spec":7}`)), Owner{}, Owner{}},
 	} {
@@ -70,6 +92,39 @@ func TestOwners(t *testing.T) {
 	fc := &foreignCluster{ForeignCluster: api.ForeignCluster{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{sub}}}}
 	if fc.trim(); fc.owners != (Owners{}) {
 		t.Errorf("a subresource's manager counts: %+v", fc.owners)
+	}
+}
+
+// TestIdentityOwners: the agent follows a cluster's name only in an object of which
+// it owns nothing else.
+func TestIdentityOwners(t *testing.T) {
+	entry := func(manager, subresource, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	const filled = `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{},"f:clusterName":{}},"f:namespace":{}}}`
+	for _, tc := range []struct {
+		name    string
+		managed []metav1.ManagedFieldsEntry
+		want    IdentityOwners
+	}{
+		{"nobody", nil, IdentityOwners{}},
+		{"a person's URL", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:authUrl":{}}}`)}, IdentityOwners{}},
+		{"a person's name", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:clusterIdentity":{"f:clusterName":{}}}}`)}, IdentityOwners{Name: true}},
+		{"a person's namespace", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:namespace":{}}}`)}, IdentityOwners{Namespace: true}},
+		{"filled in", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", filled), entry(ManagerDiscovery, "status", `{"f:status":{}}`)}, IdentityOwners{Filled: true}},
+		{"filled in, and named since", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", filled), entry("k", "", `{"f:spec":{"f:clusterIdentity":{"f:clusterName":{}}}}`)}, IdentityOwners{Filled: true, Name: true}},
+		{"in a status", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "status", filled), entry("k", "status", filled)}, IdentityOwners{}},
+		{"made by the agent", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:metadata":{"f:labels":{}},"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{},"f:discoveryType":{}}}`)}, IdentityOwners{}},
+		{"taken over, URL left", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{}}}`)}, IdentityOwners{}},
+		{"taken over, type left", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:discoveryType":{}}}`)}, IdentityOwners{}},
+		{"taken over, a label left", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:metadata":{"f:labels":{"f:x":{}}},"f:spec":{"f:clusterIdentity":{"f:clusterID":{}}}}`)}, IdentityOwners{}},
+		{"damaged", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:clusterIdentity":3,"f:namespace":{}}}`), entry("k", "", "")}, IdentityOwners{}},
+	} {
+		fc := &foreignCluster{}
+		fc.ManagedFields = tc.managed
+		if fc.trim(); fc.owners.Identity != tc.want {
+			t.Errorf("%s: %+v", tc.name, fc.owners.Identity)
+		}
 	}
 }
 
@@ -113,7 +168,13 @@ func TestFollows(t *testing.T) {
 		{"three in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true"), agent, agent, at("k", "10 true")}, "10 true++"},
 		{"another value", []Owner{at("k", "10 true"), agent, at("k", "10 false")}, "10 false"},
 		{"another person", []Owner{at("k", "10 true"), at("l", "10 true l")}, "10 true l"},
-		{"given up", []Owner{at("k", "10 true"), {}, at("k", "10 true")}, "10 true+"},
+		{"removed", []Owner{at("k", "10 true"), {}}, "10 true removed"},
+		{"removed, and seen twice", []Owner{at("k", "10 true"), {}, {}}, "10 true removed"},
+		{"removed, and the agent set it", []Owner{at("k", "10 true"), {}, agent}, agent.Stamp},
+		{"never set", []Owner{{}, {}}, ""},
+		{"given up by the agent", []Owner{agent, {}}, ""},
+		{"removed, and set again", []Owner{at("k", "10 true"), {}, at("k", "10 true")}, "10 true+"},
+		{"the same, seen twice", []Owner{at("k", "10 true"), {}, at("k", "10 true"), at("k", "10 true")}, "10 true+"},
 	} {
 		var owner, past Owner
 		for i, now := range tc.seen {

@@ -36,6 +36,8 @@ type memo struct {
 	withdrawal   endpoint.Withdrawal // what it gave up and is still here
 	withdrawalAt time.Time
 
+	parted time.Time // when a person's object about it was seen to be gone
+
 	held bool     // as the registry was told
 	told *tidings // what it was told to ask for; nil before the first look
 }

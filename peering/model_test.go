@@ -141,6 +141,10 @@ type box struct {
 	anew, begun    uint64
 	anewSince      time.Time
 
+	asks int // for a peering
+	// places is what is known about the URLs in people's objects.
+	places map[string]Place
+
 	// What the registry knows.
 	phase    peer.Phase
 	knows    identityOf
@@ -240,9 +244,11 @@ func (s *box) observe() Observed {
 	if !s.apiUp {
 		return obs
 	}
-	obs.Owners = s.kube.Owners
-	for _, fc := range s.kube.FCs {
-		obs.Objects = append(obs.Objects, fc)
+	obs.Owners, obs.Places = s.kube.Owners, s.places
+	for name, fc := range s.kube.FCs {
+		if fc.ClusterID() == string(other.id) || name == string(other.id) {
+			obs.Objects = append(obs.Objects, fc)
+		}
 	}
 	obs.Request, obs.Advertisement, obs.Secret, obs.Access = s.kube.Request, s.kube.Advertisement, s.kube.Secret, s.kube.Access
 	if obs.Request == nil {
@@ -269,12 +275,15 @@ func (s *box) apply(a Action) bool {
 	k, b := &s.kube, &s.book
 	var fc *api.ForeignCluster
 	switch a.Kind {
-	case Create, UpdateSpec, UpdateStatus, UpdatePeering, ApplyIntent, AddFinalizer, RemoveFinalizer, RequestRef, AdvertisementRef, Delete:
+	case Create, UpdateSpec, Identify, UpdateStatus, UpdatePeering, ApplyIntent, AddFinalizer, RemoveFinalizer, RequestRef, AdvertisementRef, Delete:
 		if fc = k.FCs[a.Name]; fc != nil {
 			if a.UID != "" && a.UID != fc.UID {
 				panic(fmt.Sprintf("%s on another object", a.Kind))
 			}
 			fc = fc.DeepCopy()
+		}
+		if a.Kind != Create && fc == nil {
+			panic(fmt.Sprintf("%s on an object that is not there", a.Kind))
 		}
 	case SetRequestStatus, DeleteRequest:
 		if k.Request == nil || k.Request.UID != a.UID {
@@ -308,9 +317,23 @@ func (s *box) apply(a Action) bool {
 		fc.Spec.ClusterIdentity, fc.Spec.Namespace = &identity, a.Spec.Namespace
 		fc.Spec.DiscoveryType, fc.Spec.AuthURL = a.Spec.DiscoveryType, a.Spec.AuthURL
 		put()
+	case Identify:
+		owners := k.Owners[a.Name]
+		identity := a.Identity.ClusterIdentity
+		if fc.CreatedByAgent() || fc.ClusterID() != "" && fc.ClusterID() != identity.ClusterID || owners.Identity.Name && identity.ClusterName != "" ||
+			a.ResourceVersion != fc.ResourceVersion {
+			panic("identifies what it must not")
+		}
+		if owners.Identity.Name {
+			identity.ClusterName = fc.Spec.ClusterIdentity.ClusterName
+		}
+		fc.Spec.ClusterIdentity, fc.Spec.Namespace = &identity, a.Identity.Namespace
+		owners.Identity.Filled = true
+		k.Owners[a.Name] = owners
+		put()
 	case UpdateStatus:
 		fc.Status.Fingerprint, fc.Status.TTL = a.Status.Fingerprint, a.Status.TTL
-		setConditions(fc, a.Status.Conditions, api.ConditionReachable, api.ConditionVerified, api.ConditionConflict)
+		setConditions(fc, a.Status.Conditions, api.ConditionReachable, api.ConditionVerified, api.ConditionConflict, api.ConditionAuthURL)
 		put()
 	case UpdatePeering:
 		p := a.Peering
@@ -447,6 +470,9 @@ func (s *box) plan() Decision {
 // reconcile plans and acts until there is nothing to do, and says what is wrong
 // with how that went; "" when nothing is.
 func (s *box) reconcile() string {
+	if problem := s.identify(); problem != "" {
+		return problem
+	}
 	for range 4 {
 		d := s.plan()
 		for _, a := range d.Actions {
@@ -488,6 +514,7 @@ func (s *box) sync() {
 	known := o.book.Pin != nil && o.book.Pin.Fingerprint == s.key.fingerprint
 	if d.Ask && (s.remote.Asked == nil || s.remote.Asked.Auth != api.AuthAccepted || s.askAgain) {
 		s.askAgain = false
+		s.asks++
 		answer := endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson, Message: "Somebody has to decide."}
 		switch {
 		case o.book.Blocked:
@@ -576,6 +603,7 @@ func (s *box) restart() {
 	s.requestDeleted, s.offerDeleted, s.requestUID, s.requestSeen = DeletedUnseen, DeletedUnseen, "", time.Time{}
 	s.away, s.tearing, s.anewSince, s.anew, s.begun = time.Time{}, time.Time{}, time.Time{}, 0, 0
 	s.book.Anew = 0
+	s.places = nil
 }
 
 // wipe has the API server of a box start empty.
@@ -696,17 +724,26 @@ func (w *world) rest() string {
 	return "it does not come to rest"
 }
 
-// own returns the ForeignCluster of the other box, nil for none.
+// own returns the ForeignCluster that the agent of a box made for the other one,
+// nil for none.
 func (s *box) own() *api.ForeignCluster { return s.kube.FCs[string(s.other.id)] }
+
+// shown returns the ForeignCluster that counts for the other box, nil for none.
+func (s *box) shown() *api.ForeignCluster {
+	if mine := s.mine(); len(mine) > 0 {
+		return mine[0]
+	}
+	return s.own()
+}
 
 // joined reports whether a box shows that it consumes the other one's resources,
 // and serves whether it shows the other direction.
-func (s *box) joined() bool { fc := s.own(); return fc != nil && fc.Status.Outgoing.Joined }
-func (s *box) serves() bool { fc := s.own(); return fc != nil && fc.Status.Incoming.Joined }
+func (s *box) joined() bool { fc := s.shown(); return fc != nil && fc.Status.Outgoing.Joined }
+func (s *box) serves() bool { fc := s.shown(); return fc != nil && fc.Status.Incoming.Joined }
 
 // reason returns the reason of a condition that a box shows, "" for none.
 func (s *box) reason(condition string) string {
-	fc := s.own()
+	fc := s.shown()
 	if fc == nil || fc.Condition(condition) == nil {
 		return ""
 	}

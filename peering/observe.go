@@ -12,6 +12,7 @@ type sight struct {
 	memory   *memory
 	capacity *capacity
 	remote   syncer
+	places   *places
 }
 
 // observe gathers everything that the decision about one cluster depends on; s is
@@ -49,6 +50,12 @@ func (s *session) objects(obs *Observed) {
 	obs.Request, obs.Advertisement = s.requests.get(name), s.offers.get(name)
 	for _, fc := range s.foreign.about(obs.ID) {
 		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
+		if place, asked := s.places.at(&fc.ForeignCluster, s.cfg.Now()); asked {
+			if obs.Places == nil {
+				obs.Places = make(map[string]Place)
+			}
+			obs.Places[fc.Name] = place
+		}
 		if owners := fc.owners; owners != (Owners{}) {
 			if obs.Owners == nil {
 				obs.Owners = make(map[string]Owners)

@@ -35,6 +35,10 @@ type Observed struct {
 	// What is missing was set by nobody.
 	Owners map[string]Owners
 
+	// Places says, by the name of a ForeignCluster that a person wrote, what is known
+	// about its URL. What is missing is not asked about.
+	Places map[string]Place
+
 	// Self is what this cluster says about itself: its identity, and the port and
 	// URL of its endpoint. Without a cluster ID nothing is asked of anyone.
 	Self endpoint.Greeting
@@ -104,6 +108,16 @@ const (
 // Owners says who set the fields of a ForeignCluster that belong to people.
 type Owners struct {
 	Join, TrustMode Owner
+	Identity        IdentityOwners
+}
+
+// IdentityOwners says whose spec.clusterIdentity and spec.namespace are.
+type IdentityOwners struct {
+	// Filled: the agent wrote the cluster's ID into an object that is somebody
+	// else's, and nothing but that cluster's name and namespace besides.
+	Filled bool
+	// Name and Namespace: somebody else set clusterName, or the namespace.
+	Name, Namespace bool
 }
 
 // Owner is who set a field, as metadata.managedFields tells.

@@ -88,6 +88,10 @@ type Ledger interface {
 	// EndedHere is told that a person at our side ended the peer's consuming ours,
 	// by deleting its PeeringRequest. Its next request waits for a person.
 	EndedHere(ctx context.Context, id peer.ClusterID, reason string) error
+	// Replaced is told that the agent's own ForeignCluster of the peer was deleted,
+	// because somebody wrote one for it, which is called object. It is a matter of the
+	// history only.
+	Replaced(ctx context.Context, id peer.ClusterID, object string) error
 	// Joined is told when our consuming the peer's resources begins and ends.
 	Joined(ctx context.Context, id peer.ClusterID, joined bool, why string) error
 	// Served is told when the peer's consuming ours begins and ends.

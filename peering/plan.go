@@ -6,6 +6,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
 )
 
 // Plan decides what is to be done about one cluster so that its objects say what
@@ -15,8 +16,10 @@ import (
 //
 // A cluster that is present has exactly one ForeignCluster: the one that a user
 // wrote for its ID, or else one that the agent creates under the name of the ID.
-// Only the latter is ever deleted, and only when nobody wants to join it, or the
-// peer has been away for so long that its peering was undone.
+// Only the latter is ever deleted: when nobody wants to join it and the peer is
+// gone, when the peer has been away for so long that its peering was undone, or when
+// a user's takes its place. That one takes over what was wanted, unless its author
+// says otherwise, and what was there, so that the peering does not notice.
 //
 // Actions come in this order: what the ledger must know first; what discovery
 // found; what is wanted; what grants something to the peer; decisions about what
@@ -69,6 +72,8 @@ func (f *facts) discoveryActions() []Action {
 			continue
 		case f.goes(fc):
 			continue
+		case fc != f.own:
+			plan = append(plan, f.identityActions(fc)...)
 		case fc == f.own && f.present():
 			if spec := discoveredSpec(f.Peer, fc); !spec.shownBy(fc) {
 				plan = append(plan, Action{Kind: UpdateSpec, Name: fc.Name, UID: fc.UID, Spec: &spec})
@@ -109,15 +114,18 @@ func (f *facts) removeActions() []Action {
 	var plan []Action
 	for _, fc := range append(f.live(), f.leaving...) {
 		goes := f.goes(fc)
-		version := ""
+		version, heir := "", ""
 		if goes {
 			version = fc.ResourceVersion
+			if f.replaced() {
+				heir = f.decider.Name
+			}
 		}
 		if f.releases(fc) {
 			plan = append(plan, Action{Kind: RemoveFinalizer, Name: fc.Name, UID: fc.UID, ResourceVersion: version})
 		}
 		if goes {
-			plan = append(plan, Action{Kind: Delete, Name: fc.Name, UID: fc.UID, ResourceVersion: version})
+			plan = append(plan, Action{Kind: Delete, Name: fc.Name, UID: fc.UID, ResourceVersion: version, Heir: heir})
 		}
 	}
 	return plan
@@ -141,8 +149,19 @@ func (f *facts) target() endpoint.Target {
 	if f.Standing.Pin != nil {
 		t.Fingerprint = f.Standing.Pin.Fingerprint
 	}
-	if f.Peer != nil {
-		t.Addrs, t.URL = slices.Clone(f.Peer.Addrs), f.Peer.URL
+	if p := f.Peer; p != nil {
+		t.Addrs, t.URL = slices.Clone(p.Addrs), p.URL
+		// Who was found by a name is called by it, so that calls go where checks go and
+		// share their connection.
+		switch p.Source {
+		case peer.WAN:
+			t.Places = []endpoint.Place{{URL: p.URL, Addrs: t.Addrs}}
+		case peer.Manual:
+			t.Places = []endpoint.Place{{URL: p.URL}}
+		}
+		if p.URL == "" {
+			t.Places = nil
+		}
 	}
 	if t.URL == "" && f.decider != nil {
 		t.URL = f.decider.Spec.AuthURL

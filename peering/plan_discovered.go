@@ -63,6 +63,16 @@ func (obs Observed) sort() (own *api.ForeignCluster, others []*api.ForeignCluste
 	return own, others
 }
 
+// place returns what is known about fc's URL, and false when nobody is asked about
+// it.
+func (obs Observed) place(fc *api.ForeignCluster) (Place, bool) {
+	place, asked := obs.Places[fc.Name]
+	if !asked || !asksAround(fc) {
+		return Place{}, false
+	}
+	return place.judged(fc, obs.Self.Identity.ClusterID), true
+}
+
 // nameTaken reports whether a ForeignCluster that is not about this cluster, or
 // is being deleted, has its ID as name, so that none can be created for it.
 func (obs Observed) nameTaken() bool {
@@ -118,7 +128,13 @@ func (s DiscoveredSpec) shownBy(fc *api.ForeignCluster) bool {
 
 func statusActions(obs Observed, fc *api.ForeignCluster, now time.Time) []Action {
 	status, known := discoveredStatus(obs, fc, now)
-	if !known || status.shownBy(fc) {
+	if !known {
+		status = shownStatus(fc)
+	}
+	if place, asked := obs.place(fc); asked {
+		status = status.withURL(fc, place, now)
+	}
+	if status.shownBy(fc) {
 		return nil
 	}
 	return []Action{{Kind: UpdateStatus, Name: fc.Name, UID: fc.UID, Status: &status}}
@@ -133,7 +149,14 @@ func discoveredStatus(obs Observed, fc *api.ForeignCluster, now time.Time) (Disc
 		status.TTL = cmp.Or(int64(p.TTL/time.Second), status.TTL)
 	}
 	reachable := api.Condition{Type: api.ConditionReachable}
+	place, asked := obs.place(fc)
 	switch {
+	case obs.Peer == nil && asked && place.fails():
+		reachable = place.unmetReachable()
+	case obs.Peer == nil && asked:
+		// What was shown holds until it is known who answers; and who answers is about
+		// to be seen.
+		return DiscoveredStatus{}, false
 	case obs.gone():
 		// An object by hand for a cluster that nobody has ever seen is not lost.
 		if obs.Peer == nil && fc.Condition(api.ConditionReachable) == nil {
@@ -179,7 +202,14 @@ func carryOver(next api.Condition, shown *api.Condition, now time.Time) api.Cond
 		return next
 	}
 	next.LastTransitionTime = shown.LastTransitionTime
-	if shown.Reason == next.Reason && (next.Type != api.ConditionConflict || sameKey(next.Message, shown.Message)) {
+	same := shown.Reason == next.Reason
+	switch next.Type {
+	case api.ConditionConflict:
+		same = same && sameKey(next.Message, shown.Message)
+	case api.ConditionAuthURL:
+		same = same && aboutURL(next.Message) == aboutURL(shown.Message)
+	}
+	if same {
 		next.Message = shown.Message
 	}
 	return next
@@ -208,7 +238,7 @@ func (s DiscoveredStatus) shownBy(fc *api.ForeignCluster) bool {
 // discoveredConditions counts the conditions of fc that discovery owns.
 func discoveredConditions(fc *api.ForeignCluster) int {
 	n := 0
-	for _, t := range []string{api.ConditionReachable, api.ConditionVerified, api.ConditionConflict} {
+	for _, t := range []string{api.ConditionReachable, api.ConditionVerified, api.ConditionConflict, api.ConditionAuthURL} {
 		if fc.Condition(t) != nil {
 			n++
 		}

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"time"
 
 	"liqo.io/agent/api"
@@ -48,15 +49,14 @@ func (f *facts) intend() intent {
 		return in
 	}
 	joinEdited := false
-	if fc := f.decider; fc != nil && !f.creating {
-		owners := f.Owners[fc.Name]
-		if o := owners.TrustMode; o.edited(f.Standing.TrustStamp) {
+	if f.decider != nil && !f.creating {
+		if fc, o := f.voice(func(o Owners) Owner { return o.TrustMode }); o.edited(f.Standing.TrustStamp) {
 			// A fingerprint that cannot be read is none: then nothing can be trusted.
 			shown, _ := peer.ParseFingerprint(fc.Status.Fingerprint)
 			in.tells = append(in.tells, f.tell(TellTrustEdited, Tell{Mode: fc.Spec.TrustMode, Shown: shown, By: o.Manager, Stamp: o.Stamp}))
 			in.trustEdited, in.replan = true, true
 		}
-		if o := owners.Join; o.edited(f.Standing.JoinStamp) {
+		if fc, o := f.voice(func(o Owners) Owner { return o.Join }); o.edited(f.Standing.JoinStamp) {
 			in.tells = append(in.tells, f.tell(TellJoinEdited, Tell{On: fc.Spec.Join, By: o.Manager, Stamp: o.Stamp}))
 			joinEdited, in.replan, in.connect = true, true, WishNo
 			if fc.Spec.Join {
@@ -64,12 +64,14 @@ func (f *facts) intend() intent {
 			}
 		}
 	}
+	in.settle(f)
+	stays := f.decider != nil && f.decider.Spec.Join && in.join // in another object
 	for _, fc := range f.leaving {
-		if fc.Spec.Join && (f.decider == nil || !f.decider.Spec.Join) {
+		if fc.Spec.Join && !stays {
 			in.hangUp = true
 			if in.connect != WishNo {
 				in.tells = append(in.tells, f.tell(TellHungUp, Tell{By: "whoever deleted ForeignCluster " + fc.Name}))
-				in.connect = WishNo
+				in.connect, in.replan = WishNo, in.replan || f.decider != nil // which is to show it
 			}
 		}
 	}
@@ -91,9 +93,18 @@ func (in *intent) settle(f *facts) {
 	case WishNo:
 		in.join = false
 	case WishNone:
-		in.join = f.decider != nil && f.decider.Spec.Join
+		in.join = f.decider != nil && (f.decider.Spec.Join || f.inherits())
 	}
 	in.wanted = in.join && !f.Standing.Blocked
+}
+
+// inherits reports whether the object that counts takes the place of one that is
+// joined, and nobody says that it is not to be. Only what the agent itself joined
+// is followed from one person's object to another's.
+func (f *facts) inherits() bool {
+	return !f.Owners[f.decider.Name].Join.byPerson() && slices.ContainsFunc(f.live(), func(fc *api.ForeignCluster) bool {
+		return fc.Spec.Join && (fc == f.own || f.Owners[fc.Name].Join.Manager == ManagerIntent)
+	})
 }
 
 // freshFor is how long after a person asked to be connected anew what the provider
@@ -147,13 +158,28 @@ func (f *facts) intentActions() []Action {
 			plan = append(plan, f.applyIntent(fc, false, fc.Spec.TrustMode))
 		}
 	}
-	for _, fc := range f.live() {
+	// The one that counts comes first, so that nothing gets lost in between.
+	first := func(a, b *api.ForeignCluster) int {
+		switch f.decider {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return 0
+	}
+	for _, fc := range slices.SortedStableFunc(slices.Values(f.live()), first) {
 		if f.goes(fc) {
 			continue
 		}
 		join, trustMode := fc.Spec.Join, f.intent.trustMode
-		if fc == f.decider {
+		switch {
+		case fc == f.decider:
 			join = f.intent.join
+		case fc == f.own:
+			join = join && f.intent.join
+		case f.Owners[fc.Name].Join.Manager == ManagerIntent:
+			join = false // only one says what we want
 		}
 		if f.intent.trustEdited || trustMode == api.TrustUnknown && fc.Spec.TrustMode == "" {
 			trustMode = fc.Spec.TrustMode
@@ -188,15 +214,11 @@ func (f *facts) doomed(fc *api.ForeignCluster) bool {
 	if !f.RequestsKnown {
 		return !fc.Spec.Join && !hasFinalizer(fc) && (f.gone() || len(f.others) > 0)
 	}
-	join := fc.Spec.Join
-	if fc == f.decider {
-		join = f.intent.join
-	}
 	switch {
-	case !join:
-		return f.gone() || len(f.others) > 0
-	case fc != f.decider:
-		return !f.intent.join
+	case f.replaced():
+		return true
+	case !f.intent.join:
+		return f.gone()
 	}
 	// It comes back with the peer, if that is remembered. While another key is shown
 	// for it, it stays and tells.

@@ -96,7 +96,7 @@ func (f *facts) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 	in, out, shown := f.incoming, f.outgoing, f.shown.Status
 	status := PeeringStatus{Role: f.role(), AuthStatus: f.authStatus(), Modules: f.modules(fc)}
 	ref := f.secretRef()
-	if out.active {
+	if out.active && !f.spare(fc) {
 		status.Outgoing = api.PeeringState{Joined: out.joined, CADataRef: ref, AvailableIdentity: out.letIn}
 		switch heard := f.heard(); {
 		case heard != nil && heard.Request != nil:
@@ -120,7 +120,7 @@ func (f *facts) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 		verdict *verdict
 	}{
 		{api.ConditionTrusted, f.trustedVerdict()},
-		{api.ConditionOutgoingPeering, out.verdict},
+		{api.ConditionOutgoingPeering, f.outgoingShown(fc)},
 		{api.ConditionIncomingPeering, in.verdict},
 	} {
 		if c.verdict != nil {
@@ -221,7 +221,7 @@ func (f *facts) showActions(fc *api.ForeignCluster) []Action {
 			APIVersion: api.GroupVersion.String(), Kind: api.KindPeeringRequest, Name: req.Name, UID: string(req.UID),
 		}
 	}
-	if adv := f.Advertisement; adv != nil && !f.dropsOffer() {
+	if adv := f.Advertisement; adv != nil && !f.dropsOffer() && !f.spare(fc) {
 		offer = &api.ObjectReference{
 			APIVersion: api.SharingGroupVersion.String(), Kind: api.KindAdvertisement, Name: adv.Name, UID: string(adv.UID),
 		}

@@ -68,7 +68,7 @@ func applyTo(objects map[string]*api.ForeignCluster, plan []Action, uid func() t
 			fc.Status.Fingerprint, fc.Status.TTL = s.Fingerprint, s.TTL
 			// A list map: what other managers own stays.
 			kept := slices.DeleteFunc(slices.Clone(fc.Status.Conditions), func(c api.Condition) bool {
-				return c.Type == api.ConditionReachable || c.Type == api.ConditionVerified || c.Type == api.ConditionConflict
+				return c.Type == api.ConditionReachable || c.Type == api.ConditionVerified || c.Type == api.ConditionConflict || c.Type == api.ConditionAuthURL
 			})
 			fc.Status.Conditions = append(kept, s.Conditions...)
 		}

@@ -45,6 +45,12 @@ const (
 
 // The other reasons of the condition OutgoingPeering.
 const (
+	// ReasonAwaitingContact: the object names a URL at which nobody has answered yet
+	// who could be joined.
+	ReasonAwaitingContact = "AwaitingContact"
+	// ReasonAnotherObject: an older ForeignCluster is about the same cluster, and that
+	// one counts.
+	ReasonAnotherObject = "AnotherObject"
 	// ReasonAwaitingTrust: the cluster is to be joined, and its key is not trusted.
 	// Nothing is sent before it is.
 	ReasonAwaitingTrust = "AwaitingTrust"
@@ -88,6 +94,28 @@ const (
 	ReasonEnded = "Ended"
 	// ReasonWithdrawn: the consumer withdrew its request.
 	ReasonWithdrawn = "Withdrawn"
+)
+
+// The reasons of the condition AuthURL. Those but the first two are also reasons of
+// the condition Reachable while nothing else was ever seen of the cluster, and what
+// Found.Reason holds. Others that Found.Reason holds are shown as they are.
+const (
+	// ReasonAnswering: the cluster that the object is about answers at the URL.
+	ReasonAnswering = "Answers"
+	// ReasonOtherCluster: a cluster answers that is not the one that the object is
+	// about.
+	ReasonOtherCluster = "OtherCluster"
+	// ReasonNotAskedYet: nobody was asked yet.
+	ReasonNotAskedYet = "NotAskedYet"
+	// ReasonUnreachable: nothing answers.
+	ReasonUnreachable = "Unreachable"
+	// ReasonNotACluster: something answers that is no cluster.
+	ReasonNotACluster = "NotACluster"
+	// ReasonThisCluster: the URL leads back to this cluster.
+	ReasonThisCluster = "ThisCluster"
+
+	// ReasonAnotherKey, of the condition Trusted, is used as well: who answers does
+	// not hold the key that is expected.
 )
 
 // The conditions of the modules in a ForeignCluster's status.

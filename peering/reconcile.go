@@ -45,6 +45,10 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 		s.queue.AddAfter(id, deletionPause)
 		return nil
 	}
+	if pause := s.parting(id); pause > 0 {
+		s.queue.AddAfter(id, pause)
+		return nil
+	}
 	for range maxReplans {
 		obs := s.observe(s, id)
 		if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {

@@ -237,6 +237,7 @@ func TestProcess(t *testing.T) {
 				})
 				s := c.newSession(refusingClient(t, tc.status, tc.reason))
 				defer s.queue.ShutDown()
+				defer s.named.ShutDown()
 				begun := time.Now()
 				s.process(t.Context(), testID)
 				id, _ := s.queue.Get()

@@ -361,7 +361,7 @@ func TestActions(t *testing.T) {
 			obs.Objects = append(obs.Objects, mine)
 			obs.Owners["mine"] = Owners{TrustMode: Owner{"kubectl", "told"}}
 			obs.Standing.TrustStamp = "told"
-		}, "update-status apply-intent add-finalizer request-ref advertisement-ref update-peering remove-finalizer"},
+		}, "update-status apply-intent add-finalizer request-ref advertisement-ref update-peering remove-finalizer delete"},
 		{"lost, an offer that others hold", both(lost, func(obs *Observed) { obs.Advertisement.Finalizers = []string{"theirs"} }), "update-status request-ref advertisement-ref update-peering delete-advertisement tell-joined tell-served delete-request delete-secret delete-access"},
 		{"present, whatever the clock says", func(obs *Observed) { obs.Away = time.Hour }, ""},
 		{"missing, and the peer wants nothing to do with us", both(ask, denied(endpoint.ReasonNotTrusted), func(obs *Observed) {

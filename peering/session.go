@@ -56,6 +56,12 @@ type session struct {
 	bindings *store[*clusterRoleBinding]
 	nodes    *store[*node]
 
+	domains  *domains
+	settings *runtimeConfig
+
+	named      workqueue.TypedDelayingInterface[string] // ForeignClusters that people wrote, by name
+	namedRetry workqueue.TypedRateLimiter[string]
+
 	queue workqueue.TypedDelayingInterface[peer.ClusterID]
 	retry workqueue.TypedRateLimiter[peer.ClusterID]
 	check chan struct{} // what ensure made may be gone; capacity 1
@@ -73,20 +79,23 @@ const patientRetries = 8
 func (c *Controller) newSession(client *client) *session {
 	s := &session{
 		sight: &c.sight, link: c.link, client: client,
-		queue:   workqueue.NewTypedDelayingQueue[peer.ClusterID](),
-		retry:   workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
-		check:   make(chan struct{}, 1),
-		count:   make(chan struct{}, 1),
-		refused: make(map[peer.ClusterID]string),
-		failing: make(map[string]bool),
+		named:      workqueue.NewTypedDelayingQueue[string](),
+		namedRetry: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
+		queue:      workqueue.NewTypedDelayingQueue[peer.ClusterID](),
+		retry:      workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
+		check:      make(chan struct{}, 1),
+		count:      make(chan struct{}, 1),
+		refused:    make(map[peer.ClusterID]string),
+		failing:    make(map[string]bool),
 	}
-	s.foreign = newStore(foreignClusterKind(), enqueuing(s, foreignClusterKind().about))
+	s.foreign = newStore(foreignClusterKind(), s.foreignChanged())
 	s.secrets = newStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").about))
 	s.roles = newStore(roleKind(), enqueuing(s, roleKind().about))
 	s.bindings = newStore(bindingKind(), enqueuing(s, bindingKind().about))
 	s.requests = newStore(requestKind(), tracking(s, requestKind().about, func(m *memo) *trail { return &m.request }))
 	s.offers = newStore(advertisementKind(), tracking(s, advertisementKind().about, func(m *memo) *trail { return &m.offer }))
 	s.nodes = newStore(nodeKind(), func(_, _ *node, _ bool) { wake(s.count) })
+	s.domains, s.settings = newDomains(s), newRuntimeConfig(s)
 	return s
 }
 
@@ -144,6 +153,7 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	var running sync.WaitGroup
 	defer func() {
 		cancel(nil)
+		s.named.ShutDown()
 		s.queue.ShutDown()
 		running.Wait()
 	}()
@@ -154,6 +164,7 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	running.Go(func() { follow(ctx, s, s.roles) })
 	running.Go(func() { follow(ctx, s, s.bindings) })
 	running.Go(func() { follow(ctx, s, s.nodes) })
+	running.Go(func() { s.settings.run(ctx) })
 	if err := s.sync(ctx); err != nil {
 		return err
 	}
@@ -177,7 +188,9 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	for range workers {
 		running.Go(func() { s.work(ctx) })
 	}
+	running.Go(func() { s.followNamed(ctx) })
 	running.Go(func() { s.keep(ctx, c.checkEach) })
+	running.Go(func() { s.domains.run(ctx) })
 	running.Go(func() { s.followCapacity(ctx) })
 	<-ctx.Done()
 	return context.Cause(ctx)

@@ -117,6 +117,12 @@ func (s *store[T]) len() int {
 func (s *store[T]) wrote(o T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The reflector delivers in order. If it has come to a later version than this
+	// one already, and the object is not there, then it told that the object was
+	// deleted, and it will not tell again.
+	if _, there := s.objects[o.GetName()]; !there && s.seen != "" && !older(s.seen, o.GetResourceVersion()) {
+		return
+	}
 	s.put(o)
 }
 

@@ -197,3 +197,33 @@ func TestStoreConverges(t *testing.T) {
 		}
 	})
 }
+
+// TestLateAnswer: an answer that arrives after the watch told that the object was
+// deleted does not bring it back.
+func TestLateAnswer(t *testing.T) {
+	s := fcStore(func(peer.ClusterID) {})
+	object := func(name string, version int) *foreignCluster { return versioned(manual(name, testID), version) }
+	if err := s.Replace([]any{object("a", 1)}, "5"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(object("a", 8)); err != nil {
+		t.Fatal(err)
+	}
+	s.wrote(object("a", 7))
+	if s.len() != 0 {
+		t.Errorf("%+v is back", s.get("a"))
+	}
+	// What the watch has not come to yet counts.
+	s.wrote(object("b", 10))
+	s.wrote(object("a", 9))
+	if s.len() != 2 || len(s.about(testID)) != 2 {
+		t.Errorf("%d objects, want two", s.len())
+	}
+	if err := s.Update(object("b", 11)); err != nil {
+		t.Fatal(err)
+	}
+	s.wrote(object("b", 10))
+	if got := s.get("b"); got == nil || got.ResourceVersion != "11" {
+		t.Errorf("an older answer counts: %+v", got)
+	}
+}

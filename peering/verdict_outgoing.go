@@ -36,6 +36,8 @@ func (f *facts) outgoingVerdict(out outgoing) *verdict {
 		return nil
 	case !f.intent.wanted:
 		return f.disconnectedVerdict(shown)
+	case !f.trusted && f.unmet():
+		return awaitingContact()
 	case !f.trusted:
 		return no(ReasonAwaitingTrust, "It is to be joined, and nothing is sent to it before its key is trusted. "+f.trustAdvice())
 	case f.lost:
@@ -49,6 +51,25 @@ func (f *facts) outgoingVerdict(out outgoing) *verdict {
 		return no(ReasonAsking, "The cluster is about to be asked.")
 	}
 	return f.askingVerdict(out)
+}
+
+// outgoingShown is what fc says about our consuming the peer's resources: only one
+// object does, when people wrote several.
+func (f *facts) outgoingShown(fc *api.ForeignCluster) *verdict {
+	if f.spare(fc) {
+		return no(ReasonAnotherObject, "ForeignCluster "+f.decider.Name+" is about the same cluster and is older: that one counts, and what is set in this one has no effect. Delete one of the two.")
+	}
+	return f.outgoing.verdict
+}
+
+// unmet reports whether nothing was ever seen of the cluster, and a person said
+// where it is to be found: there is no key yet that could be trusted.
+func (f *facts) unmet() bool {
+	if f.Peer != nil || f.Standing.Pin != nil || f.Standing.Distrusted || f.decider == nil || f.decider.Status.Fingerprint != "" {
+		return false
+	}
+	_, asked := f.place(f.decider)
+	return asked
 }
 
 // endedVerdict is for a peering that the provider ended.

@@ -336,30 +336,31 @@ func TestWorld(t *testing.T) {
 			}
 		},
 		"somebody makes an object of their own": func(t *testing.T, w *world) {
-			w.a.done = nil
-			fc := manual("my-box", idB)
-			w.a.kube.FCs[fc.Name] = fc
+			// It takes over what is wanted and what is there, and ours goes.
+			undisturbed := w.watch()
+			w.a.kubectlCreate("my-box")
 			mustRest(t, w)
-			if own := w.a.own(); own == nil || !own.Status.Outgoing.Joined || !w.a.kube.FCs["my-box"].Status.Outgoing.Joined {
-				t.Fatalf("both are to show it: %s", w.a)
-			}
-			// Once somebody says in it what is wanted, it counts, and ours goes.
-			w.a.kube.FCs["my-box"] = changed(w.a.kube.FCs["my-box"], func(fc *api.ForeignCluster) { fc.Spec.Join = true })
-			w.a.kube.Owners["my-box"] = Owners{Join: Owner{Manager: "kubectl", Stamp: "mine"}}
-			mustRest(t, w)
-			if slices.ContainsFunc(w.a.done, func(k ActionKind) bool { return k == DeleteAdvertisement || k == TellHungUp }) {
-				t.Errorf("the peering was disturbed: %v", w.a.done)
-			}
+			undisturbed(t)
 			mine := w.a.kube.FCs["my-box"]
-			if !hasFinalizer(mine) || !mine.Status.Outgoing.Joined || !w.b.serves() || w.a.own() != nil && hasFinalizer(w.a.own()) {
-				t.Errorf("%s", w.a)
+			if w.a.own() != nil || !mine.Spec.Join || !hasFinalizer(mine) || !mine.Status.Outgoing.Joined {
+				t.Fatalf("%s", w.a)
 			}
-			w.a.kube.FCs["my-box"] = changed(mine, func(fc *api.ForeignCluster) { fc.Spec.Join = false })
-			w.a.kube.Owners["my-box"] = Owners{Join: Owner{Manager: "kubectl", Stamp: "mine too"}}
+			// Somebody says in it that it is wanted, which it is.
+			w.a.kubectlJoin(false)
+			w.a.kubectlJoin(true)
+			mustRest(t, w)
+			undisturbed(t)
+			w.a.kubectlJoin(false)
 			mustRest(t, w)
 			w.wantClean(t)
 			if w.a.own() != nil {
-				t.Errorf("ours is still there: %s", w.a)
+				t.Errorf("ours is back: %s", w.a)
+			}
+			// An object that is not joined, and whose author deletes it, makes room for ours.
+			w.a.kubectlDelete()
+			mustRest(t, w)
+			if own := w.a.own(); own == nil || own.Spec.Join || !own.CreatedByAgent() {
+				t.Errorf("%s", w.a)
 			}
 		},
 	} {
@@ -514,7 +515,7 @@ func TestAnythingConverges(t *testing.T) {
 			switch rapid.SampledFrom([]string{
 				"connect", "connect", "disconnect", "kubectl-join", "kubectl-leave", "kubectl-trust", "kubectl-distrust", "kubectl-delete",
 				"accept", "ask-me", "reject", "disconnect-incoming", "block", "unblock", "delete-request", "delete-offer", "delete-secret",
-				"delete-access", "link", "restart", "api", "wipe", "reset", "pin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
+				"delete-access", "create", "create", "create-joined", "create-unjoined", "create-named", "create-wrong", "delete-mine", "correct-url", "link", "restart", "api", "wipe", "reset", "pin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
 			}).Draw(t, "event") {
 			case "connect":
 				s.book.connect()
@@ -553,6 +554,24 @@ func TestAnythingConverges(t *testing.T) {
 				s.kube.Secret = nil
 			case "delete-access":
 				s.kube.Access = nil
+			case "create":
+				s.kubectlCreate(mineName(t))
+			case "create-joined":
+				s.kubectlCreate(mineName(t), s.saysJoin(true))
+			case "create-unjoined":
+				s.kubectlCreate(mineName(t), s.saysJoin(false))
+			case "create-named":
+				s.kubectlCreate(mineName(t), s.saysID())
+			case "create-wrong":
+				s.kubectlCreate(mineName(t), s.saysURL(rapid.SampledFrom([]string{urlNobody, urlSelf}).Draw(t, "url")))
+			case "correct-url":
+				s.edit(func(fc *api.ForeignCluster, _ *Owners) {
+					if !fc.CreatedByAgent() {
+						fc.Spec.AuthURL = urlOther
+					}
+				})
+			case "delete-mine":
+				s.kubectlDeleteNamed(mineName(t))
 			case "link":
 				w.link = !w.link
 			case "restart":
@@ -610,7 +629,10 @@ func (s *box) wrong() string {
 		return x.book.Pin != nil && x.book.Pin.Fingerprint == x.other.key.fingerprint && x.knows.fingerprint == x.other.key.fingerprint &&
 			!x.book.Distrusted && !x.book.Blocked
 	}
-	standing, own := s.book.standing(s.w.now), s.own()
+	if problem := s.wrongObjects(); problem != "" {
+		return problem
+	}
+	standing, own := s.book.standing(s.w.now), s.shown()
 	if own == nil {
 		if s.knows.fingerprint == o.key.fingerprint {
 			return "a present peer has no object"
@@ -631,7 +653,7 @@ func (s *box) wrong() string {
 		return "the Advertisement is not where it belongs"
 	case s.book.LastJoined != joined:
 		return "the ledger does not know"
-	case o.own() != nil && trusts(o) && trusts(s) && o.serves() != joined:
+	case o.shown() != nil && trusts(o) && trusts(s) && o.serves() != joined:
 		return "the provider shows something else"
 	case joined && (o.kube.Request == nil || s.kube.Secret == nil || o.kube.Secret == nil || s.kube.Access == nil || o.kube.Access == nil):
 		return "something is missing"

@@ -15,6 +15,8 @@ import (
 const (
 	prPath  = "/apis/discovery.liqo.io/v1alpha1/peeringrequests"
 	advPath = "/apis/sharing.liqo.io/v1alpha1/advertisements"
+	sdPath  = "/apis/discovery.liqo.io/v1alpha1/searchdomains"
+	ccPath  = "/apis/config.liqo.io/v1alpha1/clusterconfigs"
 )
 
 // installCRDs applies the manifests without an agent, and waits until they are
@@ -51,7 +53,7 @@ func installCRDs(t *testing.T, k *bed.Kube) {
 			return nil
 		})
 	}
-	for _, path := range []string{fcPath, prPath, advPath} {
+	for _, path := range []string{fcPath, prPath, advPath, sdPath, ccPath} {
 		within(t, path, func() error {
 			_, err := k.Request(t.Context(), "GET", path, "", nil)
 			return err
@@ -92,9 +94,9 @@ func TestPeeringResources(t *testing.T) {
 		{"PeeringRequest", `{"clusterIdentity":{}}`, "clusterIdentity.clusterID is required"},
 		{"PeeringRequest", `{}`, "spec.clusterIdentity: Required value"},
 		{"PeeringRequest", `null`, "spec"},
-		{"PeeringRequest", pr(`,"authUrl":"http://192.0.2.1:6447"`), "must look like https"},
-		{"PeeringRequest", pr(`,"authUrl":"https://"`), "must look like https"},
-		{"PeeringRequest", pr(`,"authUrl":"file:///etc/passwd"`), "must look like https"},
+		{"PeeringRequest", pr(`,"authUrl":"http://192.0.2.1:6447"`), sayScheme},
+		{"PeeringRequest", pr(`,"authUrl":"https://"`), sayNoHost},
+		{"PeeringRequest", pr(`,"authUrl":"file:///etc/passwd"`), sayScheme},
 		{"PeeringRequest", pr(`,"authUrl":"https://` + long + `"`), "may not be more than 1024"},
 		{"PeeringRequest", pr(`,"namespace":"Not Good"`), "should match"},
 		{"PeeringRequest", `{"clusterIdentity":{"clusterID":"NAME","clusterName":"` + long + `"}}`, "may not be more than 63"},

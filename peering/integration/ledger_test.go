@@ -22,6 +22,7 @@ type ledger struct {
 	changed   func(peer.ClusterID)
 	standings map[peer.ClusterID]*peering.Standing
 	told      []string // everything it was told
+	replaced  []string // but this, which is a matter of the history only
 }
 
 func newLedger() *ledger {
@@ -132,6 +133,22 @@ func (l *ledger) EndedByProvider(_ context.Context, id peer.ClusterID, reason st
 
 func (l *ledger) EndedHere(_ context.Context, id peer.ClusterID, reason string) error {
 	return l.note(id, "ended here: "+reason, func(s *peering.Standing) { s.Ended, s.Accept, s.LastServed = reason, pending, false })
+}
+
+func (l *ledger) Replaced(_ context.Context, _ peer.ClusterID, object string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replaced = append(l.replaced, object)
+	return nil
+}
+
+// history returns, and forgets, the objects that took the place of the agent's.
+func (l *ledger) history() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	replaced := l.replaced
+	l.replaced = nil
+	return replaced
 }
 
 func (l *ledger) Joined(_ context.Context, id peer.ClusterID, joined bool, why string) error {

@@ -144,6 +144,8 @@ func (s *site) begin() {
 	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
 		c.Peers, c.Identity, c.Webhook = s.client, s.identity, webhook("nothing")
 		c.LostAfter = func() time.Duration { return s.lostAfter }
+		c.SearchDomains, c.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}
+		c.SearchDomainStatus = func(string) (api.SearchDomainStatus, bool) { return api.SearchDomainStatus{Clusters: 1}, true }
 		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	s.live.Store(s.running)

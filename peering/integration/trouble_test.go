@@ -187,7 +187,7 @@ func TestAway(t *testing.T) {
 const privileges = `
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  resourceNames: [foreignclusters.discovery.liqo.io, peeringrequests.discovery.liqo.io, advertisements.sharing.liqo.io]
+  resourceNames: [foreignclusters.discovery.liqo.io, peeringrequests.discovery.liqo.io, searchdomains.discovery.liqo.io, advertisements.sharing.liqo.io, clusterconfigs.config.liqo.io]
   verbs: [get, create, patch]
 - {apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], resourceNames: [liqo-agent], verbs: [get, create, patch]}
 - {apiGroups: [""], resources: [nodes], verbs: [list, watch]}
@@ -195,7 +195,9 @@ const privileges = `
 - {apiGroups: [discovery.liqo.io], resources: [foreignclusters], verbs: [list, watch, create, patch, delete]}
 - {apiGroups: [discovery.liqo.io], resources: [peeringrequests], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [sharing.liqo.io], resources: [advertisements], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [discovery.liqo.io], resources: [foreignclusters/status, peeringrequests/status], verbs: [patch]}
+- {apiGroups: [discovery.liqo.io], resources: [foreignclusters/status, peeringrequests/status, searchdomains/status], verbs: [patch]}
+- {apiGroups: [discovery.liqo.io], resources: [searchdomains], verbs: [list, watch]}
+- {apiGroups: [config.liqo.io], resources: [clusterconfigs], verbs: [list, watch, create]}
 - {apiGroups: [sharing.liqo.io], resources: [advertisements/status], verbs: [patch]}
 - {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [users], verbs: [impersonate]}
@@ -227,7 +229,21 @@ func TestPrivileges(t *testing.T) {
 	within(t, "the end at the provider", func() error {
 		return b.missing(prPath+"/"+string(a.id), b.secretPath(a), rolePath+"/liqo:peer:"+string(a.id))
 	})
+	domains := "/apis/discovery.liqo.io/v1alpha1/searchdomains"
 	for _, s := range []*site{a, b} {
+		if err := s.kube.Apply(t.Context(), "{apiVersion: discovery.liqo.io/v1alpha1, kind: SearchDomain, metadata: {name: x}, spec: {domain: example.com}}"); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the status of a SearchDomain, and a ClusterConfig", func() error {
+			body, err := s.kube.Request(t.Context(), "GET", domains+"/x", "", nil)
+			if err == nil && !strings.Contains(string(body), `"clusters":1`) {
+				err = fmt.Errorf("it is %s", body)
+			}
+			if err == nil {
+				_, err = s.kube.Request(t.Context(), "GET", "/apis/config.liqo.io/v1alpha1/clusterconfigs/liqo-configuration", "", nil)
+			}
+			return err
+		})
 		within(t, "the webhook", func() error {
 			_, err := s.kube.Request(t.Context(), "GET", webhookPath, "", nil)
 			return err

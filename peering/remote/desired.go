@@ -41,7 +41,8 @@ func (d Desired) leftover(m memo) Desired {
 }
 
 func sameTarget(a, b endpoint.Target) bool {
-	return a.ID == b.ID && a.Fingerprint == b.Fingerprint && a.URL == b.URL && slices.Equal(a.Addrs, b.Addrs)
+	return a.ID == b.ID && a.Fingerprint == b.Fingerprint && a.URL == b.URL && slices.Equal(a.Addrs, b.Addrs) &&
+		slices.EqualFunc(a.Places, b.Places, endpoint.Place.Equal)
 }
 
 // sameRequest reports whether two requests say the same.

@@ -1,0 +1,395 @@
+package integration
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peering"
+)
+
+const (
+	configPath    = ccPath + "/" + api.ClusterConfigName
+	configCRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterconfigs.config.liqo.io"
+)
+
+// The lines that users know, as they know them.
+const (
+	enableLine = `kubectl patch clusterconfigs liqo-configuration \
+--patch '{"spec":{"discoveryConfig":{"enableDiscovery": true, "enableAdvertisement": true}}}' \
+--type 'merge'`
+	disableLine = `kubectl patch clusterconfigs liqo-configuration \
+--patch '{"spec":{"discoveryConfig":{"enableDiscovery": false, "enableAdvertisement": false}}}' \
+--type 'merge'`
+	autojoinLine = `kubectl patch clusterconfigs liqo-configuration \
+--patch '{"spec":{"discoveryConfig":{"autojoin": false}}}' \
+--type 'merge'`
+)
+
+// settings notes what Config.ClusterConfig is told: as JSON, "null" for none.
+type settings struct {
+	mu   sync.Mutex
+	told []string
+	at   time.Time // of the last one
+}
+
+func (s *settings) tell(spec *api.ClusterConfigSpec) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told, s.at = append(s.told, string(text)), time.Now()
+}
+
+// last returns what was told last and when, and how much was told.
+func (s *settings) last() (string, time.Time, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.told) == 0 {
+		return "", time.Time{}, 0
+	}
+	return s.told[len(s.told)-1], s.at, len(s.told)
+}
+
+// await waits until that was told last.
+func (s *settings) await(t *testing.T, want string) {
+	t.Helper()
+	within(t, "the ClusterConfig is told", func() error {
+		if got, _, _ := s.last(); got != want {
+			return fmt.Errorf("told %s, want %s", got, want)
+		}
+		return nil
+	})
+}
+
+func getConfig(t *testing.T, k *bed.Kube) (*api.ClusterConfig, error) {
+	t.Helper()
+	text, err := k.Request(t.Context(), "GET", configPath, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &api.ClusterConfig{}
+	return c, json.Unmarshal(text, c)
+}
+
+// awaitConfig waits until there is an empty ClusterConfig, that is not the one
+// with the UID given.
+func awaitConfig(t *testing.T, k *bed.Kube, other string) *api.ClusterConfig {
+	t.Helper()
+	var c *api.ClusterConfig
+	within(t, "an empty ClusterConfig", func() (err error) {
+		if c, err = getConfig(t, k); err == nil && (string(c.UID) == other || !cmp.Equal(c.Spec, api.ClusterConfigSpec{})) {
+			err = fmt.Errorf("it is %s with %+v", c.UID, c.Spec)
+		}
+		return err
+	})
+	return c
+}
+
+// TestClusterConfig follows the settings through everything that a person may do
+// with them.
+func TestClusterConfig(t *testing.T) {
+	k := startKube(t)
+	var heard settings
+	r := startWith(t, direct(t, k), newRegistry(), newLedger(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
+
+	first := awaitConfig(t, k, "")
+	heard.await(t, `{}`)
+	if first.Labels[api.LabelManagedBy] != api.ManagedByAgent {
+		t.Errorf("labels %v", first.Labels)
+	}
+	for _, m := range first.ManagedFields {
+		if m.Manager != peering.ManagerConfig {
+			t.Errorf("%s owns %s", m.Manager, m.FieldsV1)
+		}
+	}
+	// What the agent writes from here on is not about this object.
+	unwritten := func(t *testing.T) {
+		t.Helper()
+		c, err := getConfig(t, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range c.ManagedFields {
+			if m.Manager == peering.ManagerConfig && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.String(), "Config") {
+				t.Errorf("the agent owns %s", m.FieldsV1)
+			}
+		}
+	}
+
+	t.Run("the lines that users know", func(t *testing.T) {
+		const on = `{"discoveryConfig":{"enableDiscovery":true,"enableAdvertisement":true}}`
+		const off = `{"discoveryConfig":{"enableDiscovery":false,"enableAdvertisement":false}}`
+		writes := r.Status().Writes
+		// One of them has to be quick enough: the machine may be busy with something else
+		// during any other.
+		quickest := time.Hour
+		for range 3 {
+			for _, tc := range []struct{ line, want string }{{disableLine, off}, {enableLine, on}} {
+				if out, err := shell(t, k, tc.line); err != nil || out != "clusterconfig.config.liqo.io/liqo-configuration patched\n" {
+					t.Fatalf("%s: %v\n%s", tc.line, err, out)
+				}
+				answered := time.Now()
+				heard.await(t, tc.want)
+				_, at, _ := heard.last()
+				quickest = min(quickest, at.Sub(answered))
+			}
+		}
+		t.Logf("told %v after kubectl had its answer", quickest)
+		if quickest > time.Second {
+			t.Errorf("the quickest took %v", quickest)
+		}
+		if out, err := shell(t, k, autojoinLine); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		var c *api.ClusterConfig
+		within(t, "autojoin", func() (err error) {
+			got, _, _ := heard.last()
+			if !strings.Contains(got, `"autojoin":false`) || !strings.Contains(got, `"enableDiscovery":`) {
+				return fmt.Errorf("told %s", got)
+			}
+			c, err = getConfig(t, k)
+			return err
+		})
+		if n := r.Status().Writes - writes; n != 0 {
+			t.Errorf("the agent wrote %d times", n)
+		}
+		if c.UID != first.UID {
+			t.Error("it is another object")
+		}
+		unwritten(t)
+		out, err := k.Kubectl(t.Context(), "get", "clusterconfigs")
+		if err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), "NAME DISCOVERY ADVERTISEMENT AUTOJOIN AGE liqo-configuration") {
+			t.Errorf("kubectl get: %v\n%s", err, out)
+		}
+	})
+
+	t.Run("what is refused is not told", func(t *testing.T) {
+		_, _, before := heard.last()
+		for patch, want := range map[string]string{
+			`{"spec":{"discoveryConfig":{"ttl": 5}}}`:                                                        "should be greater than or equal to 10",
+			`{"spec":{"discoveryConfig":{"enableDiscovery": "no"}}}`:                                         "must be of type boolean",
+			`{"spec":{"discoveryConfig":{"service": "liqo"}}}`:                                               "service must be a DNS-SD service over TCP",
+			`{"spec":{"advertisementConfig":{"outgoingConfig":{"resourceSharingPercentage": 150}}}}`:         "should be less than or equal to 100",
+			`{"spec":{"advertisementConfig":{"ingoingConfig":{"acceptPolicy": "AutoAcceptWithinMaximum"}}}}`: `supported values: "AutoAcceptMax", "Manual"`,
+		} {
+			out, err := shell(t, k, "kubectl patch clusterconfigs liqo-configuration --type merge --patch '"+patch+"' 2>&1")
+			if err == nil || !strings.Contains(err.Error()+out, want) {
+				t.Errorf("%s: %v\n%s", patch, err, out)
+			}
+		}
+		if got, _, after := heard.last(); after != before {
+			t.Errorf("told %s", got)
+		}
+	})
+
+	t.Run("unset", func(t *testing.T) {
+		if out, err := shell(t, k, `kubectl patch clusterconfigs liqo-configuration --type merge --patch '{"spec":{"discoveryConfig":null}}'`); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		heard.await(t, `{}`)
+	})
+
+	t.Run("applied", func(t *testing.T) {
+		// Nothing that the agent wrote is in the way of somebody who applies a file.
+		for _, tc := range []struct{ how, spec, told string }{
+			{"--server-side", "{discoveryConfig: {ttl: 41}}", `{"discoveryConfig":{"ttl":41}}`},
+			{"", "{discoveryConfig: {ttl: 42}}", `{"discoveryConfig":{"ttl":42}}`},
+		} {
+			manifest := "apiVersion: config.liqo.io/v1alpha1\nkind: ClusterConfig\nmetadata: {name: liqo-configuration}\nspec: " + tc.spec + "\n"
+			if out, err := k.Host.RunInput(t.Context(), manifest, "sh", "-c", "kubectl apply "+tc.how+" -f - 2>&1"); err != nil {
+				t.Fatalf("kubectl apply %s: %v\n%s", tc.how, err, out)
+			}
+			heard.await(t, tc.told)
+		}
+		unwritten(t)
+	})
+
+	t.Run("deleted", func(t *testing.T) {
+		_, _, before := heard.last()
+		if out, err := k.Kubectl(t.Context(), "delete", "clusterconfigs", api.ClusterConfigName); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		heard.await(t, `{}`)
+		heard.mu.Lock()
+		if got := heard.told[before:]; !cmp.Equal(got, []string{"null", "{}"}) {
+			t.Errorf("told %s", got)
+		}
+		heard.mu.Unlock()
+		if c := awaitConfig(t, k, string(first.UID)); c.Labels[api.LabelManagedBy] != api.ManagedByAgent {
+			t.Errorf("labels %v", c.Labels)
+		}
+	})
+
+	t.Run("replaced", func(t *testing.T) {
+		for i := range 5 {
+			manifest := fmt.Sprintf("apiVersion: config.liqo.io/v1alpha1\nkind: ClusterConfig\nmetadata: {name: liqo-configuration}\nspec: {discoveryConfig: {ttl: %d}}\n", 100+i)
+			if out, err := k.Host.RunInput(t.Context(), manifest, "sh", "-c", "kubectl replace --force -f - 2>&1"); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		heard.await(t, `{"discoveryConfig":{"ttl":104}}`)
+		for i := range 50 {
+			request(t, k, "DELETE", configPath, "", "")
+			request(t, k, "POST", ccPath, jsonMIME,
+				fmt.Sprintf(`{"apiVersion":"config.liqo.io/v1alpha1","kind":"ClusterConfig","metadata":{"name":"liqo-configuration"},"spec":{"discoveryConfig":{"ttl":%d}}}`, 200+i))
+		}
+		heard.await(t, `{"discoveryConfig":{"ttl":249}}`)
+	})
+
+	t.Run("a new connection tells it again, and touches nothing", func(t *testing.T) {
+		before, err := getConfig(t, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, n := heard.last()
+		if err := k.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the loss is noticed", func() error {
+			if r.Status().Connected {
+				return errors.New("connected")
+			}
+			return nil
+		})
+		if _, _, now := heard.last(); now != n {
+			t.Error("told something without a connection")
+		}
+		if err := k.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "told again", func() error {
+			if got, _, now := heard.last(); now != n+1 || got != `{"discoveryConfig":{"ttl":249}}` {
+				return fmt.Errorf("told %d times, %s", now-n, got)
+			}
+			return nil
+		})
+		within(t, "the connection", func() error {
+			if !r.Status().Connected {
+				return errors.New("not connected")
+			}
+			return nil
+		})
+		after, err := getConfig(t, k)
+		if err != nil || after.ResourceVersion != before.ResourceVersion {
+			t.Errorf("%v: %+v", err, after)
+		}
+	})
+
+	t.Run("the kind is deleted", func(t *testing.T) {
+		request(t, k, "DELETE", configCRDPath, "", "")
+		heard.await(t, `{}`)
+		awaitConfig(t, k, "")
+		if out, err := shell(t, k, disableLine); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		heard.await(t, `{"discoveryConfig":{"enableDiscovery":false,"enableAdvertisement":false}}`)
+	})
+}
+
+// TestClusterConfigOfAPerson: what is there when the agent comes is theirs, as it is.
+func TestClusterConfigOfAPerson(t *testing.T) {
+	k := startKube(t)
+	installCRDs(t, k)
+	request(t, k, "POST", ccPath, jsonMIME,
+		`{"apiVersion":"config.liqo.io/v1alpha1","kind":"ClusterConfig","metadata":{"name":"liqo-configuration"},"spec":{"discoveryConfig":{"enableAdvertisement":false}}}`)
+	before, err := getConfig(t, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var heard settings
+	r := startWith(t, direct(t, k), newRegistry(), newLedger(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
+	heard.await(t, `{"discoveryConfig":{"enableAdvertisement":false}}`)
+	r.put(barn())
+	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+	after, err := getConfig(t, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("it is touched:\n%s", diff)
+	}
+	if _, _, n := heard.last(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	// Without anybody who wants to know, nothing is made.
+	r.stop()
+	request(t, k, "DELETE", configPath, "", "")
+	run(t, r.kubeconfig, r.reg).put(neighbour(1))
+	awaitFC(t, k, string(neighbour(1).ID), condition(api.ConditionReachable, api.ConditionTrue))
+	if c, err := getConfig(t, k); err == nil {
+		t.Errorf("somebody made %+v", c)
+	}
+}
+
+// TestPeersWithoutSettings: an API server that does not let the agent read
+// SearchDomains and the ClusterConfig is no reason to do nothing else.
+func TestPeersWithoutSettings(t *testing.T) {
+	k := startKube(t)
+	through := newFaultyProxy(t, k)
+	var closed atomic.Bool
+	closed.Store(true)
+	path := inFrontOf(t, through, func(w http.ResponseWriter, r *http.Request) bool {
+		refused := closed.Load() && (strings.HasPrefix(r.URL.Path, sdPath) || strings.HasPrefix(r.URL.Path, ccPath))
+		if refused {
+			w.Header().Set("Content-Type", jsonMIME)
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not for you","reason":"Forbidden","code":403}`)
+		}
+		return refused
+	})
+	l := newLookout()
+	var heard settings
+	r := startWith(t, path, newRegistry(), newLedger(), func(c *peering.Config) {
+		l.into(c)
+		c.ClusterConfig = heard.tell
+	})
+	r.put(barn())
+	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+	if s := r.Status(); !s.Connected {
+		t.Errorf("%+v", s)
+	}
+	l.mu.Lock()
+	if _, _, n := heard.last(); n != 0 || l.known {
+		t.Errorf("told what nobody could read: %d, %v", n, l.known)
+	}
+	l.mu.Unlock()
+	closed.Store(false)
+	heard.await(t, `{}`)
+	createDomain(t, k, "example.com", "example.com")
+	awaitNames(t, l, "example.com=example.com")
+}
+
+// inFrontOf starts a server that passes to p what hook does not answer, and
+// returns the path of a kubeconfig that leads there.
+func inFrontOf(t *testing.T, p *faultyProxy, hook func(http.ResponseWriter, *http.Request) bool) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !hook(w, r) {
+			p.server.Config.Handler.ServeHTTP(w, r)
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	writeKubeconfig(t, path, &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, server.URL)
+	return path
+}
