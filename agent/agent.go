@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
@@ -37,8 +38,13 @@ type Agent struct {
 	opts    Options
 	logger  *slog.Logger
 	started time.Time
-	current atomic.Pointer[config.Loaded]
+	current atomic.Pointer[config.Loaded] // in use
 	reload  chan struct{}
+
+	// What current is made of belongs to Run, and to the session's part that follows
+	// the configuration.
+	file *config.Loaded         // as it was read
+	spec *api.ClusterConfigSpec // what the ClusterConfig sets on top; nil: nothing
 
 	mu       sync.Mutex
 	problems map[string]problem // by what they are about
@@ -61,6 +67,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.file = loaded
 	a.use(loaded)
 	return a, nil
 }
@@ -68,12 +75,7 @@ func New(opts Options) (*Agent, error) {
 // Reload has a running agent read its configuration again. It returns at once;
 // the outcome is logged and shown in status. It may be called from any
 // goroutine at any time.
-func (a *Agent) Reload() {
-	select {
-	case a.reload <- struct{}{}:
-	default:
-	}
-}
+func (a *Agent) Reload() { wake(a.reload) }
 
 // Run runs the agent until ctx ends; it says goodbye to the neighbours and
 // stores what it knows before it returns. An error means that it could not
@@ -96,6 +98,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.logger.Warn("the state could not be closed cleanly", "error", err)
 		}
 	}()
+	a.recall(ctx, store)
 	key, err := trust.LoadOrCreateKey(cfg.State.Dir)
 	if err != nil {
 		return err
@@ -116,7 +119,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = s.run(ctx)
 		var changed *identityChanged
 		var replaced *keyReplaced
+		var settings *settingsChanged
 		switch {
+		case errors.As(err, &settings):
 		case errors.As(err, &changed):
 			if err := a.adopt(ctx, store, id, changed.id); err != nil {
 				return err

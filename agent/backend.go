@@ -22,7 +22,8 @@ var _ control.Backend = (*backend)(nil)
 
 // Status implements control.Backend.
 func (b *backend) Status(ctx context.Context) (control.Status, error) {
-	cfg, identity := b.config(), b.identity(b.id)
+	loaded, identity := b.current.Load(), b.identity(b.id)
+	cfg, sources := loaded.Config, loaded.Sources
 	current, _, cancel := b.links.Subscribe()
 	defer cancel()
 	links := make([]control.Link, 0)
@@ -52,10 +53,19 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		},
 		StartedAt: b.started,
 		Links:     links,
-		Discovery: control.Discovery{Enabled: cfg.Discovery.EnableDiscovery, Service: cfg.Discovery.Service, Domain: cfg.Discovery.Domain},
+		Discovery: control.Discovery{
+			Enabled: cfg.Discovery.EnableDiscovery, Service: cfg.Discovery.Service, Domain: cfg.Discovery.Domain,
+			Source: sources["discovery.enable_discovery"],
+		},
 		Advertisement: control.Advertisement{
 			Enabled: cfg.Discovery.EnableAdvertisement, Established: mdns.Established, Instance: mdns.InstanceName,
+			Source: sources["discovery.enable_advertisement"],
 		},
+		Autojoin: control.Autojoin{
+			Enabled: cfg.Discovery.Autojoin, Untrusted: cfg.Discovery.AutojoinUntrusted, Source: sources["discovery.autojoin"],
+		},
+		Domains:  b.domainsStatus(),
+		Networks: b.networksStatus(cfg, links),
 		Endpoint: control.Endpoint{Listen: cfg.Endpoint.Listen, Port: int(b.server.Port()), Connections: served.Open, Requests: served.Requests},
 		Kubernetes: control.Kubernetes{
 			Connected: api.Connected, Disabled: cfg.Cluster.Kubeconfig == "none", Server: api.Server, Kubeconfig: api.Kubeconfig,
@@ -155,6 +165,7 @@ func (b *backend) allProblems(links []control.Link) []control.Problem {
 			})
 		}
 	}
+	out = append(out, b.placeProblems()...)
 	if why := openness(b.config()); why != "" {
 		out = append(out, control.Problem{Text: "anybody who can reach this agent is trusted: " + why,
 			Remedy: "fine in a playground; elsewhere, take the setting back"})

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +45,9 @@ func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask endpoint.
 
 // State implements endpoint.Peers.
 func (c *callers) State(ctx context.Context, caller endpoint.Caller, g endpoint.Greeting) endpoint.State {
-	c.heard(ctx, caller, g)
+	if (*session)(c).business(caller.ID) {
+		c.heard(ctx, caller, g)
+	}
 	return c.peering.State(caller.ID)
 }
 
@@ -83,12 +87,61 @@ const (
 // what that brought with it: a little longer than the ledger counts on a request.
 const askLasts = 11 * time.Minute
 
+// business reports whether there is, or is about to be, a peering with a cluster.
+// That somebody calls to end one does not make it one that is there.
+func (s *session) business(id peer.ClusterID) bool {
+	view := s.peering.View(id)
+	return view.Outgoing.Wanted || view.Outgoing.Joined || view.Incoming.Wanted || view.Incoming.Joined || s.ledger.Standing(id).Asked
+}
+
+// viewed is told of every peer whose peering may be another.
+func (s *session) viewed(id peer.ClusterID) {
+	s.recorder.Touch(id)
+	if s.calls.look(id) {
+		wake(s.parted)
+	}
+}
+
 // calls knows when each peer called last, and when it was let in. Only peers with
 // a trusted key get here.
 type calls struct {
 	mu    sync.Mutex
 	last  map[peer.ClusterID]time.Time
 	asked map[peer.ClusterID]time.Time
+	looks map[peer.ClusterID]struct{} // callers whose peering may have ended
+}
+
+// look notes that the peering with a cluster may have ended, and reports whether
+// it called lately.
+func (c *calls) look(id peer.ClusterID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, called := c.last[id]; !called {
+		return false
+	}
+	if c.looks == nil {
+		c.looks = make(map[peer.ClusterID]struct{})
+	}
+	c.looks[id] = struct{}{}
+	return true
+}
+
+// toLook returns, and forgets, whose peering may have ended.
+func (c *calls) toLook() []peer.ClusterID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := slices.Collect(maps.Keys(c.looks))
+	clear(c.looks)
+	return out
+}
+
+// forget takes back that a cluster called, and reports whether it did.
+func (c *calls) forget(id peer.ClusterID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, called := c.last[id]
+	delete(c.last, id)
+	return called
 }
 
 func (c *calls) letIn(id peer.ClusterID) {
@@ -135,22 +188,32 @@ func (c *calls) silent(since time.Time) []peer.ClusterID {
 	return expire(c.last, since)
 }
 
-// expireCalls takes back the sightings of peers that stopped calling.
+// expireCalls takes back the sightings of peers that stopped calling, and of those
+// with which there is no peering any more.
 func (s *session) expireCalls(ctx context.Context) error {
 	ticker := time.NewTicker(callsEvery)
 	defer ticker.Stop()
 	for {
+		var gone []peer.ClusterID
+		why := recorder.Absence{Reason: "it has stopped calling", Expired: true}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.parted:
+			why.Reason = "there is no peering with it any more, and nothing else sees it"
+			for _, id := range s.calls.toLook() {
+				if !s.business(id) && s.calls.forget(id) {
+					gone = append(gone, id)
+				}
+			}
 		case <-ticker.C:
+			for _, id := range s.calls.lapsed(time.Now().Add(-askLasts)) {
+				s.decided(id)
+			}
+			gone = s.calls.silent(time.Now().Add(-callsLast))
 		}
-		for _, id := range s.calls.lapsed(time.Now().Add(-askLasts)) {
-			s.decided(id)
-		}
-		for _, id := range s.calls.silent(time.Now().Add(-callsLast)) {
-			key := peer.Key{Source: peer.IncomingPeering, Instance: string(id)}
-			if err := s.recorder.Unsee(ctx, key, recorder.Absence{Reason: "it has stopped calling", Expired: true}); err != nil {
+		for _, id := range gone {
+			if err := s.recorder.Unsee(ctx, peer.Key{Source: peer.IncomingPeering, Instance: string(id)}, why); err != nil {
 				return nil // only ctx ends it
 			}
 		}

@@ -34,6 +34,33 @@ func TestCallsExpire(t *testing.T) {
 	}
 }
 
+// Who called and has nothing to do with us any more is looked at once.
+func TestCallersPart(t *testing.T) {
+	var c calls
+	if c.look("a") || c.toLook() != nil {
+		t.Error("a never called, and is looked at")
+	}
+	c.note("a")
+	c.note("b")
+	for range 2 {
+		if !c.look("a") {
+			t.Error("a is not looked at")
+		}
+	}
+	if got := c.toLook(); !slices.Equal(got, []peer.ClusterID{"a"}) {
+		t.Errorf("to look at: %v", got)
+	}
+	if c.toLook() != nil {
+		t.Error("looked at twice")
+	}
+	if !c.forget("a") || c.forget("a") || c.look("a") {
+		t.Error("a was not forgotten once")
+	}
+	if got := c.silent(time.Now().Add(time.Second)); !slices.Equal(got, []peer.ClusterID{"b"}) {
+		t.Errorf("silent: %v", got)
+	}
+}
+
 func TestReturns(t *testing.T) {
 	var a absences
 	for i, step := range []struct {

@@ -17,20 +17,6 @@ import (
 // pruneEvery is how often history older than state.history is dropped.
 const pruneEvery = 24 * time.Hour
 
-// feedLinks hands every snapshot of the links to the mDNS service.
-func (s *session) feedLinks(ctx context.Context) error {
-	current, changed, cancel := s.links.Subscribe()
-	defer cancel()
-	for {
-		s.mdns.SetLinks(current())
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
-	}
-}
-
 // feedSightings turns what discovery sees into sightings for the recorder.
 func (s *session) feedSightings(ctx context.Context) error {
 	for {
@@ -121,45 +107,15 @@ func (s *session) feedWatchers(ctx context.Context) error {
 	}
 }
 
-// followConfig applies a changed configuration, as far as that works without a
-// restart, and keeps the old one when the new one is bad.
-func (s *session) followConfig(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.reload:
-		}
-		loaded, err := s.opts.Load()
-		if err != nil {
-			s.logger.Error("the configuration was not reloaded, the old one stays in use", "error", err)
-			s.report("configuration", "the configuration on disk is bad, the old one is in use: "+err.Error(),
-				"mend it (liqo-agent config check) and reload again")
-			continue
-		}
-		s.report("configuration", "", "")
-		old := s.config()
-		keys, needRestart := config.Changed(old, loaded.Config)
-		s.use(loaded)
-		if err := s.apply(ctx, loaded.Config); err != nil {
-			return nil // only ctx ends it
-		}
-		s.logger.Info("the configuration was reloaded", "changed", keys)
-		if len(needRestart) > 0 {
-			s.logger.Warn("some changed settings take effect only after a restart", "keys", needRestart)
-			s.report("restart", fmt.Sprintf("changed settings wait for a restart: %v", needRestart), "restart the agent when convenient")
-		}
-	}
-}
-
 // apply brings the running parts in line with cfg.
 func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.showCertificates(cfg)
-	if err := s.ledger.SetPolicy(ctx, s.policy(cfg)); err != nil {
-		s.logger.Error("what the new configuration says about trust is not stored", "error", err)
-	}
+	s.trusting(cfg)
+	s.setPolicy(ctx)
 	s.lookManually()
+	wake(s.domains.again)
 	s.links.SetFilter(linkFilter(cfg))
+	wake(s.networks.again)
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)

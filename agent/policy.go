@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -16,9 +17,9 @@ import (
 // configuration does not say.
 const fleetCertificate = "fleet.crt"
 
-// policy is what a configuration says about trust. A fleet CA that cannot be read
-// is reported, and nobody is trusted because of it.
-func (s *session) policy(cfg config.Config) ledger.Policy {
+// trusting takes in what a configuration says about trust. A fleet CA that cannot
+// be read is reported, and nobody is trusted because of it.
+func (s *session) trusting(cfg config.Config) {
 	p := ledger.Policy{
 		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken,
 		Autojoin: cfg.Discovery.Autojoin, AutojoinUntrusted: cfg.Discovery.AutojoinUntrusted,
@@ -37,7 +38,29 @@ func (s *session) policy(cfg config.Config) ledger.Policy {
 	if open := openness(cfg); open != "" {
 		s.logger.Warn("anybody who can reach this agent is trusted", "because", open)
 	}
+	s.policies.Lock()
+	s.trusted = p
+	s.policies.Unlock()
+}
+
+// policy is what decides about peers: the configuration, the search domains and
+// where the box is.
+func (s *session) policy() ledger.Policy {
+	s.policies.Lock()
+	defer s.policies.Unlock()
+	p := s.trusted
+	p.Domains, p.Strange = s.domains.autojoins(), s.networks.strange()
 	return p
+}
+
+// setPolicy has the ledger decide by what is so now.
+func (s *session) setPolicy(ctx context.Context) {
+	// One at a time: else the older one of two might come last.
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	if err := s.ledger.SetPolicy(ctx, s.policy()); err != nil && ctx.Err() == nil {
+		s.logger.Error("what the configuration says about trust is not stored", "error", err)
+	}
 }
 
 // openness says which settings let anybody in, "" for none.

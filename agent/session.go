@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/contact"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/ledger"
 	"liqo.io/agent/agent/recorder"
 	"liqo.io/agent/api"
+	"liqo.io/agent/dnssd"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc"
@@ -51,6 +53,9 @@ type session struct {
 	server    *endpoint.Server
 	client    *endpoint.Client
 	recorder  *recorder.Recorder
+	asker     *endpoint.Client // keeps no connections, so that a name is looked up each time
+	contacts  *contact.Contacts
+	poller    *dnssd.Poller
 	ledger    *ledger.Ledger
 	peering   *peering.Controller
 	admission *admission.Server
@@ -61,8 +66,21 @@ type session struct {
 	absences absences
 	calls    calls
 	manual   chan struct{} // a URL was given or taken back; capacity 1
+	parted   chan struct{} // a peering with a caller may have ended; capacity 1
+	// spoken is what the ClusterConfig said last; switching has an element when that
+	// is new.
+	spoken    atomic.Pointer[*api.ClusterConfigSpec]
+	switching chan struct{}
 	// callbacks are clusters to be told that they were let in.
 	callbacks chan ledger.Request
+
+	domains  *searchDomains
+	networks *networks
+	places   *places
+
+	policies sync.Mutex
+	trusted  ledger.Policy // of the configuration
+	deciding sync.Mutex    // while the ledger takes a policy in
 
 	built     atomic.Bool                         // all parts that know peers are there
 	fleet     atomic.Pointer[[]*x509.Certificate] // whose certificates make keys trusted
@@ -102,6 +120,9 @@ func (s *session) run(ctx context.Context) error {
 		{"calls", s.expireCalls},
 		{"answers", s.callBack},
 		{"given URLs", s.feedManual},
+		{"contacts", s.contacts.Run},
+		{"DNS", s.poller.Run},
+		{"search domains", s.followDomains},
 		{"configuration", s.followConfig},
 		{"upkeep", s.upkeep},
 	} {
@@ -110,10 +131,12 @@ func (s *session) run(ctx context.Context) error {
 	<-ctx.Done()
 	parts.Wait()
 	s.client.Close()
+	s.asker.Close()
 	s.logger.Info("liqo-agent has stopped", "id", s.id)
 	var changed *identityChanged
 	var replaced *keyReplaced
-	if cause := context.Cause(ctx); errors.As(cause, &changed) || errors.As(cause, &replaced) {
+	var settings *settingsChanged
+	if cause := context.Cause(ctx); errors.As(cause, &changed) || errors.As(cause, &replaced) || errors.As(cause, &settings) {
 		return cause
 	}
 	return nil
@@ -124,8 +147,11 @@ func (s *session) run(ctx context.Context) error {
 func (s *session) build(ctx context.Context) error {
 	cfg := s.config()
 	s.proofs, s.manual, s.callbacks = newProofs(), make(chan struct{}, 1), make(chan ledger.Request, 16)
+	s.switching, s.parted = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
+	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()
 	s.showCertificates(cfg)
+	s.trusting(cfg)
 	if err := s.buildEndpoint(ctx, cfg); err != nil {
 		return err
 	}
@@ -182,6 +208,7 @@ func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
 	s.client = endpoint.NewClient(endpoint.ClientConfig{
 		SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer, MaxSessions: cfg.Discovery.MaxNeighbours, Keep: maxKept,
 	})
+	s.asker = endpoint.NewClient(endpoint.ClientConfig{SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer})
 	return s.server.Listen(ctx)
 }
 
@@ -198,7 +225,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 	s.ledger, err = ledger.Open(ctx, ledger.Config{
 		Store: s.store, Self: func() peer.ClusterID { return s.id }, SelfKey: s.key.Fingerprint,
 		Peer:   s.seen,
-		Policy: s.policy(cfg), Changed: s.decided, Logger: s.logger, Now: s.now,
+		Policy: s.policy(), Changed: s.decided, Logger: s.logger, Now: s.now,
 	})
 	if err != nil {
 		return err
@@ -220,7 +247,15 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Ledger:      s.ledger, Peers: s.client, Greeting: s.greeting, TokenUsed: s.ledger.TokenUsed, Reached: s.reached,
 		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
-		Viewed:    s.recorder.Touch, Interval: cfg.Discovery.CheckInterval,
+		Viewed:    s.viewed, Interval: cfg.Discovery.CheckInterval,
+		Places: (*askedPlaces)(s), SearchDomains: s.domains.tell, SearchDomainStatus: s.searchDomainStatus, ClusterConfig: s.clusterConfig,
+	})
+	s.contacts = contact.New(contact.Config{
+		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.asker.Identify, Recorder: s.recorder, Known: s.recorder.Peer,
+		Changed: s.contacted, Limit: 2 * cfg.Discovery.MaxNeighbours, Logger: s.logger,
+	})
+	s.poller = dnssd.New(dnssd.Config{
+		Service: cfg.Discovery.Service, Report: s.looked, MaxInstances: cfg.Discovery.MaxNeighbours, Logger: s.logger,
 	})
 	s.built.Store(true)
 	return nil
@@ -297,6 +332,7 @@ func (s *session) announcement(cfg config.Config) *responder.Announcement {
 		Host: string(s.id),
 		Port: s.server.Port(),
 		TXT:  mdnssvc.TXT(s.identity(s.id), s.key.Fingerprint()),
+		TTL:  cfg.Discovery.TTL,
 	}
 }
 
@@ -320,6 +356,7 @@ func (s *session) changed(id peer.ClusterID) {
 		}
 	}
 	s.peering.Enqueue(id)
+	s.contacts.Touch(id)
 }
 
 // otherID is told that the API server knows this cluster by another ID.

@@ -20,6 +20,7 @@ type Config struct {
 	Metrics       Metrics
 	Peers         []StaticPeer
 	SearchDomains []SearchDomain
+	Networks      []Network
 }
 
 // Cluster says who we are.
@@ -52,6 +53,9 @@ type Discovery struct {
 	CheckInterval       time.Duration
 	LostAfter           time.Duration
 	MaxNeighbours       int
+	// TTL is how long neighbours may keep our announcement without hearing it
+	// again (the records of RFC 6762 section 10 that do not hold addresses).
+	TTL time.Duration
 }
 
 // Endpoint is the HTTPS port for other clusters.
@@ -99,9 +103,25 @@ type StaticPeer struct {
 
 // SearchDomain is a DNS domain to look for clusters in.
 type SearchDomain struct {
-	Domain   string
+	Domain   string // without a trailing dot
 	Autojoin bool
-	Server   string // host or host:port of a DNS server, or "" for the system's
+	// Server is a DNS server, host[:port], or tls://host[:port] for DNS over TLS (RFC
+	// 7858); "" for those of the system.
+	Server string
+	// MinInterval and MaxInterval bound the time between two looks, which follows
+	// the TTL of what was found.
+	MinInterval, MaxInterval time.Duration
+}
+
+// Network says what the agent does where the box is. Conditions that are empty
+// hold everywhere; all that are given must hold.
+type Network struct {
+	Name       string // for people
+	Interface  string // glob
+	Subnet     string // a prefix that one of the interface's addresses is in
+	GatewayMAC string // of a default route's gateway on the interface
+
+	Advertise, Discover, Autojoin bool
 }
 
 // Default returns the configuration of an empty file.
@@ -121,15 +141,19 @@ func Keys() []string {
 	return keys
 }
 
-// Changed compares two valid configurations. It returns the keys that differ,
-// and those among them that only a restart of the agent puts into effect.
-func Changed(old, now Config) (keys, needRestart []string) {
+// Changed compares two valid configurations. It returns the keys that differ, and
+// among them those that take effect when parts of the agent are made anew, and
+// those that wait for a restart of the agent.
+func Changed(old, now Config) (keys, rebuild, needRestart []string) {
 	for _, s := range settings {
 		if reflect.DeepEqual(s.field(&old), s.field(&now)) {
 			continue
 		}
 		keys = append(keys, s.key)
-		if s.restart {
+		switch {
+		case s.rebuild:
+			rebuild = append(rebuild, s.key)
+		case s.restart:
 			needRestart = append(needRestart, s.key)
 		}
 	}
@@ -139,5 +163,8 @@ func Changed(old, now Config) (keys, needRestart []string) {
 	if !reflect.DeepEqual(old.SearchDomains, now.SearchDomains) {
 		keys = append(keys, searchDomainTable)
 	}
-	return keys, needRestart
+	if !reflect.DeepEqual(old.Networks, now.Networks) {
+		keys = append(keys, networkTable)
+	}
+	return keys, rebuild, needRestart
 }

@@ -113,7 +113,7 @@ func TestArrays(t *testing.T) {
 	if diff := cmp.Diff([]StaticPeer{{ID: "a", URL: "https://[2001:db8::1]:6447", Connect: "auto"}, {ID: "b", Fingerprint: "sha256:" + strings.Repeat("ab", 32)}}, l.Config.Peers); diff != "" {
 		t.Errorf("peers (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]SearchDomain{{Domain: "example.com", Autojoin: true, Server: "192.0.2.53"}}, l.Config.SearchDomains); diff != "" {
+	if diff := cmp.Diff([]SearchDomain{{Domain: "example.com", Autojoin: true, Server: "192.0.2.53", MinInterval: 30 * time.Second, MaxInterval: time.Hour}}, l.Config.SearchDomains); diff != "" {
 		t.Errorf("search domains (-want +got):\n%s", diff)
 	}
 	if got, want := l.Sources["peer[1]"], "file "+path+" line 9"; got != want {
@@ -147,7 +147,7 @@ func TestFaults(t *testing.T) {
 		{"[discovery]\ninterfaces = [\"eth[\"]", `line 2: discovery.interfaces = ["eth["]: must be a list of interface names or globs such as "eth*": interface pattern "eth[" is not a glob`},
 		{"[discovery]\nservice = \"liqo\"", `line 2: discovery.service = "liqo": must be a TCP service type such as "_liqo._tcp" (RFC 6763 section 7)`},
 		{"[discovery]\nservice = \"_sixteen-letters1._tcp\"", "the name has 16 characters, at most 15 are allowed"},
-		{"[discovery]\ndomain = \"local.\"", `line 2: discovery.domain = "local.": must be a domain name such as "example.com"`},
+		{"[discovery]\ndomain = \"local..\"", `line 2: discovery.domain = "local..": must be a domain name such as "example.com"`},
 		{"[cluster]\nid = \"Barn\"", `line 2: cluster.id = "Barn": must be empty or a cluster ID: lower-case letters, digits and inner hyphens, at most 63`},
 		{"[cluster]\nname = \"\\u001b[31m\"", "contains characters that cannot be printed"},
 		{"[cluster]\nadmission_listen = \"0.0.0.0:6446\"", "others than this machine could reach it"},
@@ -168,7 +168,33 @@ func TestFaults(t *testing.T) {
 		{"[[peer]]\nid = \"a\"\nconnect = \"yes\"", `line 3: peer[0].connect = "yes": must be "", "auto" or "never"`},
 		{"[[peer]]\nid = \"a\"\nfingerprint = \"12\"", "must be empty or the 64 hexadecimal digits of a SHA-256"},
 		{"[[search_domain]]\ndomain = \"-x\"", `line 2: search_domain[0].domain = "-x": must be a domain name`},
-		{"[[search_domain]]\ndomain = \"x.org\"\nserver = \"a b\"", "must be empty or the address of a DNS server"},
+		{"[[search_domain]]\ndomain = \"x.org\"\nserver = \"a b\"", "must be empty or a DNS server such as"},
+		{"[[search_domain]]\ndomain = \"x.org\"\nserver = \"tls://\"", `search_domain[0].server = "tls://": must be empty or a DNS server such as`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nserver = \"https://192.0.2.53\"", `must be empty or a DNS server such as`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nserver = \"192.0.2.53:0\"", `"0" is not a port (1 to 65535)`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nserver = \"fe80::1%" + strings.Repeat("x", 300) + "\"", `must be empty or a DNS server such as`},
+		{"[[search_domain]]\nserver = \"192.0.2.53\"", "line 1: search_domain[0].domain is missing"},
+		{"[[search_domain]]\ndomain = \"Example.org\"\n[[search_domain]]\ndomain = \"example.ORG.\"", `line 4: search_domain[1].domain = "example.org": is that of search_domain[0], too; merge the two`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nmin_interval = \"500ms\"", `line 3: search_domain[0].min_interval = "500ms": must be between 1s and 1d`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nmax_interval = \"25h\"", `line 3: search_domain[0].max_interval = "25h": must be between 1s and 1d`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nmin_interval = \"2h\"", `line 3: search_domain[0].min_interval = "2h": must not be longer than max_interval, which is 1h`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nmax_interval = \"29s\"", `line 3: search_domain[0].max_interval = "29s": must not be shorter than min_interval, which is 30s`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nmin_interval = \"20s\"\nmax_interval = \"10s\"", `line 4: search_domain[0].max_interval = "10s": must not be shorter than min_interval, which is 20s`},
+		{"[[search_domain]]\ndomain = \"x.org\"\nmin_interval = \"x\"\nmax_interval = \"10s\"", `line 3: search_domain[0].min_interval = "x": must be a duration`},
+		{"[discovery]\nttl = \"9s\"", `line 2: discovery.ttl = "9s": must be between 10s and 1d`},
+		{"[discovery]\nttl = \"25h\"", `line 2: discovery.ttl = "25h": must be between 10s and 1d`},
+		{"[[network]]\nadvertise = false", "line 1: network[0].name is missing"},
+		{"[[network]]\nname = \"\"", "network[0].name = \"\": must be 1 to 63 bytes of printable text"},
+		{"[[network]]\nname = \"home\"\n[[network]]\nname = \"home\"", `line 4: network[1].name = "home": is that of network[0], too; merge the two`},
+		{"[[network]]\nname = \"home\"\ninterface = \"eth[\"", `network[0].interface = "eth[": must be empty or the name of an interface or a glob such as "wlan*"`},
+		{"[[network]]\nname = \"home\"\nsubnet = \"192.168.7.0\"", `network[0].subnet = "192.168.7.0": must be empty or a network such as`},
+		{"[[network]]\nname = \"home\"\nsubnet = \"192.168.7.1/24\"", `an address in it is given; the network is 192.168.7.0/24`},
+		{"[[network]]\nname = \"home\"\ngateway_mac = \"00:00:5e:00:53\"", `network[0].gateway_mac = "00:00:5e:00:53": must be empty or the hardware address of a router`},
+		{"[[network]]\nname = \"home\"\ngateway_mac = \"01:00:5e:00:53:01\"", "it is one of a group, which no router has"},
+		{"[[network]]\nname = \"home\"\ngateway_mac = \"00:00:5e:00:53:01:02:03\"", "must be empty or the hardware address of a router"},
+		{"[[network]]\nname = \"home\"\nautojoin = 1", "line 3: network[0].autojoin = 1: must be true or false"},
+		{"[network]\nname = \"home\"", "line 1: network must be a list of tables: write [[network]] on a line of its own, and its keys below"},
+		{"[netwrok]\nname = \"home\"", "line 1: [netwrok] is no key that liqo-agent knows; did you mean network?"},
 		{"[log]\nlevel = \"info\"\n[log]\n", "line 3: not TOML: "},
 		{"\n\nlevel = ", "line 3: not TOML: "},
 		{"[log]\nlevel = \"a\xff\"", "line 2: byte 0xff is not UTF-8 text; save the file as UTF-8"},
@@ -187,7 +213,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	path := write(t, "[log]\nlevel = \"loud\"\n\n[discovery]\nautojoin = 1\nservcie = \"x\"\n\n[[peer]]\nid = \"X\"\n")
 	_, err := Load(Options{Path: path, PathExplicit: true,
 		Env: []string{"LIQO_AGENT_LOG_LEVL=x", "LIQO_AGENT_SHARING_PERCENTAGE=half"},
-		Set: []string{"metrics.listen", "peer.id=x", "log.fromat=json", "discovery.autojoin=maybe"}, Flags: map[string]string{"log.format": "xml"}})
+		Set: []string{"metrics.listen", "network.name=x", "peer.id=x", "log.fromat=json", "discovery.autojoin=maybe"}, Flags: map[string]string{"log.format": "xml"}})
 	want := "bad configuration, with 10 faults:" +
 		"\n  file " + path + ` line 2: log.level = "loud": must be "debug", "info", "warn" or "error"` +
 		"\n  file " + path + " line 5: discovery.autojoin = 1: must be true or false" +
@@ -196,11 +222,12 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		"\n  environment LIQO_AGENT_SHARING_PERCENTAGE: sharing.percentage = \"half\": must be a whole number" +
 		"\n  environment LIQO_AGENT_LOG_LEVL: log.levl is no key that liqo-agent knows; did you mean log.level?" +
 		"\n  --set: \"metrics.listen\" is not of the form section.key=value" +
+		"\n  --set: network.name can be set in the file only" +
 		"\n  --set: peer.id can be set in the file only" +
 		"\n  --set: log.fromat is no key that liqo-agent knows; did you mean log.format?" +
 		"\n  --set: discovery.autojoin = \"maybe\": must be true or false" +
 		"\n  flag: log.format = \"xml\": must be \"auto\", \"text\" or \"json\""
-	want = strings.Replace(want, "10 faults", "11 faults", 1)
+	want = strings.Replace(want, "10 faults", "12 faults", 1)
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}
@@ -266,14 +293,19 @@ func TestDurations(t *testing.T) {
 
 func TestChanged(t *testing.T) {
 	a, b := Default(), Default()
-	if keys, restart := Changed(a, b); len(keys)+len(restart) > 0 {
-		t.Errorf("Changed = %v, %v between equals", keys, restart)
+	if keys, rebuild, restart := Changed(a, b); len(keys)+len(rebuild)+len(restart) > 0 {
+		t.Errorf("Changed = %v, %v, %v between equals", keys, rebuild, restart)
 	}
 	b.Log.Level, b.Endpoint.Listen, b.Discovery.Interfaces = "debug", ":1", []string{"eth0"}
 	b.Peers = []StaticPeer{{ID: "a"}}
 	b.SearchDomains = []SearchDomain{{Domain: "example.com"}}
-	keys, restart := Changed(a, b)
-	if want := []string{"discovery.interfaces", "endpoint.listen", "log.level", "peer", "search_domain"}; !slices.Equal(keys, want) {
+	b.Networks = []Network{{Name: "home"}}
+	b.Discovery.Service, b.Discovery.Domain = "_other._tcp", "lan"
+	keys, rebuild, restart := Changed(a, b)
+	if want := []string{"discovery.service", "discovery.domain"}; !slices.Equal(rebuild, want) {
+		t.Errorf("need new parts: %v, want %v", rebuild, want)
+	}
+	if want := []string{"discovery.service", "discovery.domain", "discovery.interfaces", "endpoint.listen", "log.level", "peer", "search_domain", "network"}; !slices.Equal(keys, want) {
 		t.Errorf("changed: %v, want %v", keys, want)
 	}
 	if want := []string{"endpoint.listen"}; !slices.Equal(restart, want) {
@@ -283,7 +315,7 @@ func TestChanged(t *testing.T) {
 
 // TestWriteTOML: what is printed loads as what it was printed from.
 func TestWriteTOML(t *testing.T) {
-	path := write(t, "[cluster]\nname = \"Halle 3 \\\"Süd\\\" \\\\\"\n[[peer]]\nid = \"a\"\n[[search_domain]]\ndomain = \"example.com\"\nautojoin = false\n")
+	path := write(t, "[cluster]\nname = \"Halle 3 \\\"Süd\\\" \\\\\"\n[[peer]]\nid = \"a\"\n[[search_domain]]\ndomain = \"example.com\"\nautojoin = false\n[[network]]\nname = \"at home\"\ndiscover = false\n")
 	l, err := Load(Options{Path: path, Set: []string{"discovery.interfaces=a,b"}, Env: []string{"LIQO_AGENT_STATE_DIR=/tmp/\x01\n\"x\""}})
 	if err != nil {
 		t.Fatal(err)
@@ -300,7 +332,7 @@ func TestWriteTOML(t *testing.T) {
 		if diff := cmp.Diff(l.Config, again.Config); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
-		for _, comment := range []string{"  # default\n", "  # --set\n", "  # environment LIQO_AGENT_STATE_DIR\n", fmt.Sprintf("[[peer]]  # file %s line 3\n", path)} {
+		for _, comment := range []string{"  # default\n", "  # --set\n", "  # environment LIQO_AGENT_STATE_DIR\n", fmt.Sprintf("[[peer]]  # file %s line 3\n", path), fmt.Sprintf("[[network]]  # file %s line 8\n", path)} {
 			if strings.Contains(b.String(), comment) != withSources {
 				t.Errorf("%q in the output with sources=%v:\n%s", comment, withSources, &b)
 			}
@@ -311,6 +343,7 @@ func TestWriteTOML(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(example()))
 	f.Add([]byte("[log]\nlevel = \"loud\"\n[[peer]]\nid='a'\n[[peer]]\n[discovery]\ninterfaces=[\"\"\"x\n\"\"\", 'y#']\n"))
+	f.Add([]byte("[[search_domain]]\ndomain = \"Example.COM.\"\nmin_interval = \"2h\"\nmax_interval = \"3h\"\n[[network]]\nname = \"h\"\nsubnet = \"::/0\"\ngateway_mac = \"00-00-5E-00-53-01\"\n"))
 	f.Add([]byte("a.b.c = {x = [1, {y = '''\n'''}]}\n[log]\n\"level\" = 'info'\n"))
 	f.Add([]byte("\ufeff[[peer.x]]\n[peer]\n"))
 	f.Add([]byte("log = [[1],[2]]\nx = 1979-05-27T07:32:00Z\ny = nan\n"))

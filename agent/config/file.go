@@ -107,9 +107,11 @@ func (l *loader) parse(source, text string) {
 	for _, name := range slices.Sorted(maps.Keys(tree)) {
 		switch name {
 		case peerTable:
-			l.Config.Peers = elements(l, where, name, tree[name], peerSettings, func(p StaticPeer) string { return p.ID })
+			l.Config.Peers = elements(l, where, name, tree[name], peerSettings, nil)
 		case searchDomainTable:
-			l.Config.SearchDomains = elements(l, where, name, tree[name], searchDomainSettings, func(d SearchDomain) string { return strings.ToLower(d.Domain) })
+			l.Config.SearchDomains = elements(l, where, name, tree[name], searchDomainSettings, intervals)
+		case networkTable:
+			l.Config.Networks = elements(l, where, name, tree[name], networkSettings, nil)
 		default:
 			l.section(where, name, tree[name])
 		}
@@ -153,12 +155,17 @@ func sectionNames() []string {
 	for _, s := range sections {
 		names = append(names, s.name)
 	}
-	return append(names, peerTable, searchDomainTable)
+	return append(names, arrays...)
 }
 
+// arrays are the names of the arrays of tables.
+var arrays = []string{peerTable, searchDomainTable, networkTable}
+
 // elements takes over an array of tables. No two elements may have the same
-// identity, which is their first key and has to be there.
-func elements[T any](l *loader, where func(string) string, name string, raw any, table []setting[T], identity func(T) string) []T {
+// identity, which is their first key and has to be there. whole, if it is not
+// nil, checks what concerns several keys of one that are right by themselves: it
+// returns what is wrong with which key, of those that given says are there.
+func elements[T any](l *loader, where func(string) string, name string, raw any, table []setting[T], whole func(T, func(string) bool) (string, error)) []T {
 	list, ok := raw.([]map[string]any)
 	if !ok {
 		l.fault(where(name), name, fmt.Errorf("must be a list of tables: write [[%s]] on a line of its own, and its keys below", name))
@@ -173,7 +180,7 @@ func elements[T any](l *loader, where func(string) string, name string, raw any,
 	for i, given := range list {
 		var element T
 		applyDefaults(table, &element)
-		prefix := fmt.Sprintf("%s[%d]", name, i)
+		prefix, before := fmt.Sprintf("%s[%d]", name, i), len(l.faults)
 		for _, part := range slices.Sorted(maps.Keys(given)) {
 			key := prefix + "." + part
 			s, ok := find(table, part)
@@ -183,6 +190,7 @@ func elements[T any](l *loader, where func(string) string, name string, raw any,
 			}
 			v, err := fromTOML(s.field(&element), given[part])
 			if err == nil {
+				v = s.rule.normalise(v)
 				err = s.rule.accepts(v)
 			}
 			if err != nil {
@@ -194,11 +202,17 @@ func elements[T any](l *loader, where func(string) string, name string, raw any,
 		first := prefix + "." + table[0].key
 		if _, given := given[table[0].key]; !given {
 			l.fault(where(prefix), first, errors.New("is missing"))
-		} else if id := identity(element); id != "" {
+		} else if id := *table[0].field(&element).(*string); id != "" {
 			if other, double := index[id]; double {
 				l.fault(where(first), first, badValue(id, fmt.Errorf("is that of %s[%d], too; merge the two", name, other)))
 			}
 			index[id] = i
+		}
+		if whole != nil && len(l.faults) == before {
+			part, err := whole(element, func(part string) bool { _, there := given[part]; return there })
+			if err != nil {
+				l.fault(where(prefix+"."+part), prefix+"."+part, err)
+			}
 		}
 		l.Sources[prefix] = where(prefix)
 		all = append(all, element)

@@ -59,7 +59,7 @@ func TestExampleIsTheDefault(t *testing.T) {
 		}
 	}
 	all := regexp.MustCompile(`(?m)^#([a-z\[])`).ReplaceAllString(string(commented), "$1")
-	if l, err := load(t, all); err != nil || len(l.Config.Peers) != 1 || len(l.Config.SearchDomains) != 1 {
+	if l, err := load(t, all); err != nil || len(l.Config.Peers) != 1 || len(l.Config.SearchDomains) != 1 || len(l.Config.Networks) != 1 {
 		t.Errorf("with everything uncommented: %v", err)
 	}
 }
@@ -87,6 +87,7 @@ func example() string {
 	writeExampleElement(&b, peerTable, peerDoc, peerSettings, map[string]any{
 		"id": "0558de48-097b-4b7d-ba04-6bd2a0f9d24f", "url": "https://box.example.com:6447"})
 	writeExampleElement(&b, searchDomainTable, searchDomainDoc, searchDomainSettings, map[string]any{"domain": "example.com"})
+	writeExampleElement(&b, networkTable, networkDoc, networkSettings, map[string]any{"name": "home", "subnet": "192.168.7.0/24"})
 	return b.String()
 }
 
@@ -137,15 +138,17 @@ empty: every key has a default. ` + "`liqo-agent.toml.example`" + ` is a file to
 
 A value is looked for, in this order, in
 
-1. an option that stands for a key, such as ` + "`--listen`" + `,
-2. ` + "`--set section.key=value`" + `, which can be repeated; a list is separated by commas,
-3. the environment variable ` + "`LIQO_AGENT_SECTION_KEY`" + `, such as ` + "`" + EnvName("log.level") + "`" + `,
-4. the file,
-5. the default.
+1. the ClusterConfig ` + "`liqo-configuration`" + ` in the cluster, for the keys that it has; see [below](#at-runtime),
+2. an option that stands for a key, such as ` + "`--listen`" + `,
+3. ` + "`--set section.key=value`" + `, which can be repeated; a list is separated by commas,
+4. the environment variable ` + "`LIQO_AGENT_SECTION_KEY`" + `, such as ` + "`" + EnvName("log.level") + "`" + `,
+5. the file,
+6. the default.
 
 ` + "`liqo-agent config check`" + ` lists every mistake, ` + "`liqo-agent config show`" + ` prints the values in effect and where each comes
 from. On SIGHUP (` + "`systemctl reload liqo-agent`" + `) the agent reads everything again; when something is wrong it says so and
-keeps the old settings. Where *reload* is "no", a change waits for the next start.
+keeps the old settings. Where *reload* is "no", a change waits for the next start. "restart of discovery" takes effect at once, and
+what was seen on the LAN is looked for anew.
 
 Durations are written with a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\"`" + `. Keys marked "not yet" are checked, and have no effect in
 this version.
@@ -160,7 +163,90 @@ this version.
 	}
 	writeTable(&b, peerTable, peerDoc, peerSettings)
 	writeTable(&b, searchDomainTable, searchDomainDoc, searchDomainSettings)
+	b.WriteString(`
+Search domains also come from SearchDomain objects in the cluster (` + "`kubectl get searchdomains`" + `) and from ` + "`liqo-agent domains add`" + `, which
+works without an API server. A domain that is named in several of these places is looked at once, as the first says: the SearchDomain
+objects, the oldest first, then the file, then the command line. ` + "`liqo-agent domains list -o wide`" + ` shows what is without effect.
+`)
+	writeTable(&b, networkTable, networkDoc, networkSettings)
+	fmt.Fprintf(&b, `
+At home everything, elsewhere silent, as with a phone:
+
+%s%s%s
+
+The first rule holds where an interface has an address in that network and its default route leads to that router. The second has no
+condition, so it holds for everything else; without it, [discovery] alone would count there. Conditions are about one interface: a
+box with a leg in two networks can be known in one and silent in the other. As long as the router's hardware address is not known yet
+the interface is silent, for at most five seconds; then the condition does not hold. `+"`liqo-agent status`"+` says which rule holds where, and why.
+A joined peer stays joined wherever the box is, as long as it can be reached.
+`, "```toml\n", networkExample, "```")
+	b.WriteString(`
+## At runtime
+
+These keys can also be set in the cluster, in the ClusterConfig ` + "`liqo-configuration`" + `, which the agent creates empty. What is set there
+goes before everything else and takes effect at once; what is not set there follows the rest; deleting the object unsets all of it.
+
+    kubectl patch clusterconfigs liqo-configuration --patch '{"spec":{"discoveryConfig":{"enableAdvertisement": false}}}' --type 'merge'
+
+| field of ` + "`spec`" + ` | key |
+| --- | --- |
+`)
+	for _, one := range runtimeKeys {
+		fmt.Fprintf(&b, "| `%s` | `%s` |\n", one.field, one.key)
+	}
+	b.WriteString(`
+The other fields are accepted and have no effect in this version. ` + "`liqo-agent config show`" + ` and ` + "`liqo-agent status`" + ` name
+` + "`ClusterConfig liqo-configuration`" + ` as where such a value comes from. What it said last is remembered in the database, so that a box that
+was told to be silent is so from its start, before its API server answers. ` + "`cluster.kubeconfig = \"none\"`" + ` leaves it out.
+`)
 	return b.String()
+}
+
+// networkExample is in the reference.
+const networkExample = `[[network]]
+name = "home"
+subnet = "192.168.7.0/24"
+gateway_mac = "00:00:5e:00:53:01"
+
+[[network]]
+name = "elsewhere"
+advertise = false
+discover = false
+autojoin = false
+`
+
+// runtimeKeys are the fields of a ClusterConfig that stand for a key.
+var runtimeKeys = []struct{ field, key string }{
+	{"discoveryConfig.clusterName", "cluster.name"},
+	{"discoveryConfig.enableDiscovery", "discovery.enable_discovery"},
+	{"discoveryConfig.enableAdvertisement", "discovery.enable_advertisement"},
+	{"discoveryConfig.autojoin", "discovery.autojoin"},
+	{"discoveryConfig.autojoinUntrusted", "discovery.autojoin_untrusted"},
+	{"discoveryConfig.ttl (seconds)", "discovery.ttl"},
+	{"discoveryConfig.domain", "discovery.domain"},
+	{"discoveryConfig.service", "discovery.service"},
+	{"authConfig.allowEmptyToken", "trust.allow_empty_token"},
+	{"advertisementConfig.outgoingConfig.enableBroadcaster", "sharing.enable"},
+	{"advertisementConfig.outgoingConfig.resourceSharingPercentage", "sharing.percentage"},
+}
+
+// TestReferenceIsRight: the example loads as what is said about it, and what can be
+// set at runtime needs no restart.
+func TestReferenceIsRight(t *testing.T) {
+	l, err := load(t, networkExample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Network{{Name: "home", Subnet: "192.168.7.0/24", GatewayMAC: "00:00:5e:00:53:01", Advertise: true, Discover: true, Autojoin: true},
+		{Name: "elsewhere"}}, l.Config.Networks); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, one := range runtimeKeys {
+		s, ok := find(settings, one.key)
+		if !ok || s.restart {
+			t.Errorf("%s: there %t, needs a restart %t", one.key, ok, s.restart)
+		}
+	}
 }
 
 func writeTable[T any](b *strings.Builder, name, doc string, table []setting[T]) {
@@ -175,6 +261,8 @@ func writeRow[T any](b *strings.Builder, key string, s setting[T]) {
 	switch {
 	case s.later:
 		reload = "not yet"
+	case s.rebuild:
+		reload = "restart of discovery"
 	case s.restart:
 		reload = "no"
 	}

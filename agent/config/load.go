@@ -79,6 +79,7 @@ func (l *loader) fault(source, key string, err error) {
 
 // set stores a value if the rule allows it.
 func (l *loader) set(source string, s setting[Config], v any) {
+	v = s.rule.normalise(v)
 	if err := s.rule.accepts(v); err != nil {
 		l.fault(source, s.key, badValue(v, err))
 		return
@@ -91,7 +92,7 @@ func (l *loader) set(source string, s setting[Config], v any) {
 func (l *loader) text(source, key, text string) {
 	s, ok := find(settings, key)
 	if !ok {
-		if name, _, _ := strings.Cut(key, "."); name == peerTable || name == searchDomainTable {
+		if name, _, _ := strings.Cut(key, "."); slices.Contains(arrays, name) {
 			l.fault(source, key, errors.New("can be set in the file only"))
 			return
 		}
@@ -152,9 +153,23 @@ func (l *loader) environment(env []string) {
 
 // together checks what concerns several keys.
 func (l *loader) together() {
-	d := l.Config.Discovery
-	if d.LostAfter < d.CheckInterval {
-		l.fault(l.Sources["discovery.lost_after"], "discovery.lost_after", badValue(d.LostAfter,
-			fmt.Errorf("must not be shorter than discovery.check_interval, which is %s", formatDuration(d.CheckInterval))))
+	for _, one := range together(l.Config) {
+		l.fault(l.Sources[one.key], one.key, one.err)
 	}
+}
+
+// discord is what is wrong with several keys at once.
+type discord struct {
+	key  string   // that is named as wrong
+	with []string // the others that it depends on
+	err  error
+}
+
+func together(c Config) []discord {
+	d := c.Discovery
+	if d.LostAfter < d.CheckInterval {
+		return []discord{{"discovery.lost_after", []string{"discovery.check_interval"}, badValue(d.LostAfter,
+			fmt.Errorf("must not be shorter than discovery.check_interval, which is %s", formatDuration(d.CheckInterval)))}}
+	}
+	return nil
 }

@@ -20,10 +20,26 @@ import (
 type rule struct {
 	allowed string // completes "must be ..."
 	check   func(value any) error
+	// normal brings what people write differently into one form, before the check;
+	// nil leaves it as it is. What the check refuses it returns unchanged, for the
+	// message.
+	normal func(string) string
 }
+
+// maxServerLength bounds the address of a DNS server, in bytes: a name of 253 and
+// what may stand around it.
+const maxServerLength = 270
 
 // errNotAllowed is what a check returns when the rule's own words say it all.
 var errNotAllowed = errors.New("is not allowed")
+
+// normalise returns the value in the form that is kept.
+func (r rule) normalise(value any) any {
+	if s, ok := value.(string); ok && r.normal != nil {
+		return r.normal(s)
+	}
+	return value
+}
 
 // accepts returns nil, or an error that says what is wrong and what is right.
 func (r rule) accepts(value any) error {
@@ -42,17 +58,26 @@ func (r rule) accepts(value any) error {
 
 // text makes a rule of a check for strings.
 func text(allowed string, check func(string) error) rule {
-	return rule{allowed, func(v any) error { return check(v.(string)) }}
+	return rule{allowed: allowed, check: func(v any) error { return check(v.(string)) }}
 }
 
 // optional also allows the empty string.
 func optional(r rule) rule {
-	return rule{"empty or " + r.allowed, func(v any) error {
+	check := r.check
+	r.allowed = "empty or " + r.allowed
+	r.check = func(v any) error {
 		if v == "" {
 			return nil
 		}
-		return r.check(v)
-	}}
+		return check(v)
+	}
+	return r
+}
+
+// written is r with its values brought into one form first.
+func written(normal func(string) string, r rule) rule {
+	r.normal = normal
+	return r
 }
 
 func oneOf(values ...string) rule {
@@ -72,7 +97,7 @@ func oneOf(values ...string) rule {
 }
 
 func within(low, high int) rule {
-	return rule{fmt.Sprintf("between %d and %d", low, high), func(v any) error {
+	return rule{allowed: fmt.Sprintf("between %d and %d", low, high), check: func(v any) error {
 		if n := v.(int); n < low || n > high {
 			return errNotAllowed
 		}
@@ -81,7 +106,7 @@ func within(low, high int) rule {
 }
 
 func between(low, high time.Duration) rule {
-	return rule{fmt.Sprintf("between %s and %s", formatDuration(low), formatDuration(high)), func(v any) error {
+	return rule{allowed: fmt.Sprintf("between %s and %s", formatDuration(low), formatDuration(high)), check: func(v any) error {
 		if d := v.(time.Duration); d < low || d > high {
 			return errNotAllowed
 		}
@@ -132,15 +157,20 @@ var (
 		}
 		return filePath.check(s)
 	})
-	globs = rule{"a list of interface names or globs such as \"eth*\"", func(v any) error {
+	globs = rule{allowed: "a list of interface names or globs such as \"eth*\"", check: func(v any) error {
 		return ifwatch.Filter{Include: v.([]string)}.Validate()
 	}}
+	glob = text("the name of an interface or a glob such as \"wlan*\"", func(s string) error {
+		return ifwatch.Filter{Include: []string{s}}.Validate()
+	})
 	serviceType   = text("a TCP service type such as \"_liqo._tcp\" (RFC 6763 section 7)", checkServiceType)
-	domainName    = text("a domain name such as \"example.com\"", checkDomain)
+	domainName    = written(normalDomain, text("a domain name such as \"example.com\"", checkDomain))
 	listenAddress = text("an address and port such as \":6447\" or \"192.0.2.1:6447\"", checkListen)
 	loopbackPort  = text("a loopback address and port such as \"127.0.0.1:6446\" or \"[::1]:6446\"", checkLoopback)
 	endpointURL   = text("a URL such as \"https://box.example.com:6447\"", checkURL)
-	dnsServer     = text("the address of a DNS server such as \"192.0.2.53\" or \"[2001:db8::53]:53\"", checkServer)
+	dnsServer     = text("a DNS server such as \"192.0.2.53\", \"[2001:db8::53]:53\" or \"tls://dns.example.com\"", checkServer)
+	subnet        = text("a network such as \"192.168.7.0/24\" or \"2001:db8:7::/64\"", checkSubnet)
+	gatewayMAC    = written(normalMAC, text("the hardware address of a router such as \"00:00:5e:00:53:01\"", checkMAC))
 )
 
 // checkServiceType checks RFC 6763 section 7 with the service names of RFC 6335
@@ -167,6 +197,15 @@ func checkServiceType(s string) error {
 }
 
 func isLetter(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' }
+
+// normalDomain returns the form that tells domains apart: lower case, without the
+// dot of the root.
+func normalDomain(s string) string {
+	if trimmed := strings.TrimSuffix(s, "."); checkDomain(trimmed) == nil {
+		return strings.ToLower(trimmed)
+	}
+	return s
+}
 
 // checkDomain checks a host or domain name: RFC 1123 labels, and underscores,
 // which DNS-SD domains may have.
@@ -240,8 +279,44 @@ func checkURL(s string) error {
 }
 
 func checkServer(s string) error {
+	if len(s) > maxServerLength {
+		return errNotAllowed
+	}
+	s = strings.TrimPrefix(s, "tls://")
 	if host, port, err := net.SplitHostPort(s); err == nil {
 		return errors.Join(checkHost(host), checkPort(port, 1))
 	}
 	return checkHost(s)
+}
+
+// checkSubnet refuses bits behind the prefix: it is unclear what they are meant to
+// say.
+func checkSubnet(s string) error {
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return errNotAllowed
+	case p != p.Masked():
+		return fmt.Errorf("an address in it is given; the network is %s", p.Masked())
+	}
+	return nil
+}
+
+// normalMAC writes a hardware address as the kernel's tools do.
+func normalMAC(s string) string {
+	if mac, err := net.ParseMAC(s); err == nil && len(mac) == 6 {
+		return mac.String()
+	}
+	return s
+}
+
+func checkMAC(s string) error {
+	mac, err := net.ParseMAC(s)
+	switch {
+	case err != nil || len(mac) != 6:
+		return errNotAllowed
+	case mac[0]&1 != 0:
+		return errors.New("it is one of a group, which no router has")
+	}
+	return nil
 }

@@ -15,6 +15,8 @@ type setting[T any] struct {
 	doc   string // what it is for; sentences
 	// restart: a change takes effect with the next start only.
 	restart bool
+	// rebuild: a change takes effect by making parts of the agent anew.
+	rebuild bool
 	// later: accepted and checked, and without effect in this version.
 	later bool
 }
@@ -25,6 +27,7 @@ const (
 
 	peerTable         = "peer"
 	searchDomainTable = "search_domain"
+	networkTable      = "network"
 )
 
 // sections documents the tables of the file, in their order.
@@ -59,14 +62,16 @@ var settings = []setting[Config]{
 	{key: "state.history", field: func(c *Config) any { return &c.State.History }, def: 90 * day, rule: between(time.Hour, 10*year),
 		doc: "How long events and forgotten neighbours are remembered."},
 
-	{key: "discovery.service", field: func(c *Config) any { return &c.Discovery.Service }, def: "_liqo._tcp", rule: serviceType, restart: true,
-		doc: "The DNS-SD service type to advertise and to look for."},
-	{key: "discovery.domain", field: func(c *Config) any { return &c.Discovery.Domain }, def: "local", rule: domainName, restart: true,
+	{key: "discovery.service", field: func(c *Config) any { return &c.Discovery.Service }, def: "_liqo._tcp", rule: serviceType, rebuild: true,
+		doc: "The DNS-SD service type to advertise and to look for, on the LAN and in search domains."},
+	{key: "discovery.domain", field: func(c *Config) any { return &c.Discovery.Domain }, def: "local", rule: domainName, rebuild: true,
 		doc: "The domain of multicast DNS names."},
 	{key: "discovery.enable_discovery", field: func(c *Config) any { return &c.Discovery.EnableDiscovery }, def: true,
 		doc: "Look for neighbours."},
 	{key: "discovery.enable_advertisement", field: func(c *Config) any { return &c.Discovery.EnableAdvertisement }, def: true,
 		doc: "Let neighbours find us."},
+	{key: "discovery.ttl", field: func(c *Config) any { return &c.Discovery.TTL }, def: 75 * time.Minute, rule: between(10*time.Second, day),
+		doc: "How long neighbours may keep our announcement without hearing it again: the TTL of those of its records that hold no address. They ask again well before it ends."},
 	{key: "discovery.autojoin", field: func(c *Config) any { return &c.Discovery.Autojoin }, def: true,
 		doc: "Join newly found peers whose key this configuration trusts: by trust.fleet_ca, a [[peer]] entry, or the system's certificate authorities. Whom a person trusted is joined when that person says so."},
 	{key: "discovery.autojoin_untrusted", field: func(c *Config) any { return &c.Discovery.AutojoinUntrusted }, def: false,
@@ -132,14 +137,46 @@ var peerSettings = []setting[StaticPeer]{
 
 const searchDomainDoc = "A DNS domain to look for clusters in; repeat it for each domain."
 
+// The bounds and defaults of the time between two looks at a search domain.
+const (
+	shortestInterval   = time.Second
+	longestInterval    = day
+	defaultMinInterval = 30 * time.Second
+	defaultMaxInterval = time.Hour
+)
+
 // searchDomainSettings are the keys of [[search_domain]].
 var searchDomainSettings = []setting[SearchDomain]{
-	{key: "domain", field: func(d *SearchDomain) any { return &d.Domain }, def: "", rule: domainName, later: true,
+	{key: "domain", field: func(d *SearchDomain) any { return &d.Domain }, def: "", rule: domainName,
 		doc: "The domain."},
-	{key: "autojoin", field: func(d *SearchDomain) any { return &d.Autojoin }, def: true, later: true,
-		doc: "Join the clusters found there that are trusted."},
-	{key: "server", field: func(d *SearchDomain) any { return &d.Server }, def: "", rule: optional(dnsServer), later: true,
-		doc: "The DNS server to ask. Empty: the system's."},
+	{key: "autojoin", field: func(d *SearchDomain) any { return &d.Autojoin }, def: true,
+		doc: "Join the clusters found there that are trusted. It goes before discovery.autojoin."},
+	{key: "server", field: func(d *SearchDomain) any { return &d.Server }, def: "", rule: optional(dnsServer),
+		doc: "The DNS server to ask; tls:// in front asks it over TLS (RFC 7858). Empty: the system's."},
+	{key: "min_interval", field: func(d *SearchDomain) any { return &d.MinInterval }, def: defaultMinInterval, rule: between(shortestInterval, longestInterval),
+		doc: "The shortest time between two looks at the domain, which follow the TTL of what was found."},
+	{key: "max_interval", field: func(d *SearchDomain) any { return &d.MaxInterval }, def: defaultMaxInterval, rule: between(shortestInterval, longestInterval),
+		doc: "The longest time between two looks. Not shorter than min_interval."},
+}
+
+const networkDoc = "What the agent does where the box is, as with Wi-Fi; repeat it for each network. For each network interface the first rule counts whose conditions all hold, and it can only take away from what [discovery] allows. Where none holds, [discovery] alone counts."
+
+// networkSettings are the keys of [[network]].
+var networkSettings = []setting[Network]{
+	{key: "name", field: func(n *Network) any { return &n.Name }, def: "", rule: clusterName,
+		doc: "What the place is called, in status and in the log."},
+	{key: "interface", field: func(n *Network) any { return &n.Interface }, def: "", rule: optional(glob),
+		doc: "Condition: the interface has this name, or fits this glob. Empty: any."},
+	{key: "subnet", field: func(n *Network) any { return &n.Subnet }, def: "", rule: optional(subnet),
+		doc: "Condition: one of the interface's addresses is in this network. Empty: any."},
+	{key: "gateway_mac", field: func(n *Network) any { return &n.GatewayMAC }, def: "", rule: optional(gatewayMAC),
+		doc: "Condition: a default route through the interface leads to the router with this hardware address (see ip neigh). It tells two places apart that use the same addresses. Empty: any."},
+	{key: "advertise", field: func(n *Network) any { return &n.Advertise }, def: true,
+		doc: "Let neighbours there find us, if discovery.enable_advertisement does."},
+	{key: "discover", field: func(n *Network) any { return &n.Discover }, def: true,
+		doc: "Look for neighbours there, if discovery.enable_discovery does."},
+	{key: "autojoin", field: func(n *Network) any { return &n.Autojoin }, def: true,
+		doc: "Join peers that are seen only there, if discovery.autojoin does."},
 }
 
 // find returns the setting of a key.

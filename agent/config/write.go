@@ -32,6 +32,7 @@ func (l *Loaded) WriteTOML(w io.Writer, withSources bool) error {
 	}
 	writeElements(b, peerTable, config.Peers, peerSettings, comment)
 	writeElements(b, searchDomainTable, config.SearchDomains, searchDomainSettings, comment)
+	writeElements(b, networkTable, config.Networks, networkSettings, comment)
 	return b.Flush()
 }
 

@@ -17,6 +17,7 @@ type Backend interface {
 	Viewer
 	Decider
 	Keeper
+	Domains
 }
 
 // Viewer tells what there is. Its methods are quick: they touch no network.

@@ -78,7 +78,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.LogLevel != "info" || st.UptimeSeconds < 90 || st.Links == nil || st.Problems == nil || st.Peers == nil || st.Drops == nil {
+	if st.LogLevel != "info" || st.UptimeSeconds < 90 || st.Links == nil || st.Problems == nil || st.Peers == nil || st.Drops == nil || st.Domains == nil || st.Networks == nil {
 		t.Errorf("status = %+v", st)
 	}
 
@@ -182,6 +182,7 @@ func TestRawRequests(t *testing.T) {
 		{"GET", "/v2/peers", "", 404, `does not know GET /v2/peers`},
 		{"DELETE", "/v1/peers", "", 404, `does not know DELETE /v1/peers`},
 		{"GET", "/v1/peers", "", 200, `"addresses":["192.0.2.7:6447"]`},
+		{"GET", "/v1/peers", "", 200, `"sources":[],"domains":[]`},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://x"+tc.path, strings.NewReader(tc.body))
 		if err != nil {
@@ -245,7 +246,7 @@ func TestNewPeer(t *testing.T) {
 	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	full := NewPeer(peer.Peer{
 		ID: "id", Name: "barn", Namespace: "liqo", Alias: "b", Fingerprint: fp, Phase: peer.PhasePresent, Source: peer.LAN,
-		URL: "https://192.0.2.7:6447", Version: "1", Links: []string{"eth0"}, Addrs: []netip.AddrPort{netip.MustParseAddrPort("[fe80::1%eth0]:6447")},
+		Sources: []peer.Source{peer.LAN, peer.WAN}, Domains: []string{"example.com"}, URL: "https://192.0.2.7:6447", Version: "1", Links: []string{"eth0"}, Addrs: []netip.AddrPort{netip.MustParseAddrPort("[fe80::1%eth0]:6447")},
 		TTL: 120 * time.Second, Failures: 1, Conflict: &peer.Conflict{Fingerprint: fp, Addr: "192.0.2.9:6447", Since: at}, FirstSeen: at, LastSeen: at,
 	})
 	empty := NewPeer(peer.Peer{ID: "id", Phase: peer.PhaseUnverified})
@@ -256,8 +257,8 @@ func TestNewPeer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := `{"id":"id","name":"barn","alias":"b","phase":"Present","reason":"","source":"LAN","url":"https://192.0.2.7:6447","addresses":["[fe80::1%eth0]:6447"],"links":["eth0"],"fingerprint":"` + fp.String() + `","namespace":"liqo","version":"1","ttlSeconds":120,"failures":1,"verified":true,"remembered":false,"foreignCluster":"","conflict":{"fingerprint":"` + fp.String() + `","address":"192.0.2.9:6447","since":"2026-11-21T08:00:00Z"},"firstSeen":"2026-11-21T08:00:00Z","lastSeen":"2026-11-21T08:00:00Z","code":"","trust":{"mode":"Unknown","method":"","by":"","detail":"","fingerprint":""},"role":"Unknown","outgoing":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"incoming":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"preferences":{"autoConnect":"undecided","autoAccept":"undecided","blocked":false,"note":"","url":""}}
-{"id":"id","name":"","alias":"","phase":"Unverified","reason":"","source":"","url":"","addresses":[],"links":[],"fingerprint":"","namespace":"","version":"","ttlSeconds":0,"failures":0,"verified":false,"remembered":false,"foreignCluster":"","code":"","trust":{"mode":"Unknown","method":"","by":"","detail":"","fingerprint":""},"role":"Unknown","outgoing":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"incoming":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"preferences":{"autoConnect":"undecided","autoAccept":"undecided","blocked":false,"note":"","url":""}}
+	want := `{"id":"id","name":"barn","alias":"b","phase":"Present","reason":"","source":"LAN","sources":["LAN","WAN"],"domains":["example.com"],"url":"https://192.0.2.7:6447","addresses":["[fe80::1%eth0]:6447"],"links":["eth0"],"fingerprint":"` + fp.String() + `","namespace":"liqo","version":"1","ttlSeconds":120,"failures":1,"verified":true,"remembered":false,"foreignCluster":"","conflict":{"fingerprint":"` + fp.String() + `","address":"192.0.2.9:6447","since":"2026-11-21T08:00:00Z"},"firstSeen":"2026-11-21T08:00:00Z","lastSeen":"2026-11-21T08:00:00Z","code":"","trust":{"mode":"Unknown","method":"","by":"","detail":"","fingerprint":""},"role":"Unknown","outgoing":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"incoming":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"preferences":{"autoConnect":"undecided","autoAccept":"undecided","blocked":false,"note":"","url":""}}
+{"id":"id","name":"","alias":"","phase":"Unverified","reason":"","source":"","sources":[],"domains":[],"url":"","addresses":[],"links":[],"fingerprint":"","namespace":"","version":"","ttlSeconds":0,"failures":0,"verified":false,"remembered":false,"foreignCluster":"","code":"","trust":{"mode":"Unknown","method":"","by":"","detail":"","fingerprint":""},"role":"Unknown","outgoing":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"incoming":{"wanted":false,"joined":false,"reason":"","message":"","steps":[]},"preferences":{"autoConnect":"undecided","autoAccept":"undecided","blocked":false,"note":"","url":""}}
 `
 	if diff := cmp.Diff(want, buf.String()); diff != "" {
 		t.Error(diff)

@@ -337,10 +337,12 @@ func FuzzBodies(f *testing.F) {
 	routes := []struct{ method, path string }{
 		{"POST", "/v1/connect"}, {"POST", "/v1/peers/barn/disconnect"}, {"POST", "/v1/peers/barn/accept"}, {"PUT", "/v1/peers/barn/trust"},
 		{"PATCH", "/v1/peers/barn/preferences"}, {"POST", "/v1/invites"}, {"POST", "/v1/key/csr"}, {"PUT", "/v1/peers/barn/alias"}, {"PUT", "/v1/log/level"},
+		{"PUT", "/v1/domains/example.com"}, {"DELETE", "/v1/domains/example.net"}, {"POST", "/v1/domains/example.net/ask"},
 	}
 	for i, body := range []string{`{"peer":"barn","url":"https://h:1","token":"t","fingerprint":"` + strings.Repeat("ab", 32) + `","once":true}`, `{"incoming":true}`,
 		`{"fingerprint":"` + strings.Repeat("AB:", 31) + `AB"}`, `{}`, `{"autoConnect":"yes","autoAccept":null,"note":"n","url":""}`,
-		`{"ttlSeconds":60}`, `{"names":["a","b"]}`, `{"alias":"b"}`, `{"level":"info"}`, ``, `{`, `[]`, `{"x":1}`, `null`, "{\"note\":\"\xff\"}"} {
+		`{"ttlSeconds":60}`, `{"names":["a","b"]}`, `{"alias":"b"}`, `{"level":"info"}`, ``, `{`, `[]`, `{"x":1}`, `null`, "{\"note\":\"\xff\"}",
+		`{"domain":"example.com","autojoin":false,"server":"tls://192.0.2.53","minIntervalSeconds":5,"maxIntervalSeconds":60}`, `{"minIntervalSeconds":-1}`} {
 		f.Add(uint8(i), []byte(body))
 	}
 	m := &memory{peers: twoPeers()}
@@ -357,7 +359,7 @@ func FuzzBodies(f *testing.F) {
 		switch heard := m.heard(); {
 		case w.Code == 200:
 		case w.Code == 400 && len(heard) == 0:
-		case w.Code == 404 && len(heard) == 0: // no such peer
+		case w.Code == 404 && len(heard) == 0: // no such peer or domain
 		case w.Code == 409 && len(heard) == 0: // more than one
 		default:
 			t.Fatalf("%s %s answers %d %s, and the backend heard %q", r.method, r.path, w.Code, w.Body, heard)

@@ -13,7 +13,7 @@ var (
 	ErrNotRunning = errors.New("the agent is not running")
 	// ErrPermission: the socket is there, but this user may not use it.
 	ErrPermission = errors.New("permission denied")
-	// ErrNotFound: there is no such peer.
+	// ErrNotFound: there is no such peer, invite or search domain.
 	ErrNotFound = errors.New("not found")
 	// ErrAmbiguous: more than one peer fits.
 	ErrAmbiguous = errors.New("ambiguous")

@@ -32,6 +32,7 @@ func (s *Server) handler() http.Handler {
 		"PUT /v1/log/level":         s.setLogLevel,
 	}
 	maps.Copy(handlers, s.decisions())
+	maps.Copy(handlers, s.searching())
 	for pattern, h := range handlers {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -92,6 +93,12 @@ func (st Status) withoutNulls() Status {
 	}
 	if st.Problems == nil {
 		st.Problems = []Problem{}
+	}
+	if st.Domains == nil {
+		st.Domains = []DomainSummary{}
+	}
+	if st.Networks == nil {
+		st.Networks = []LinkNetwork{}
 	}
 	return st
 }

@@ -16,6 +16,7 @@ type memory struct {
 	peers    []Peer
 	requests []Request
 	made     []Invite
+	domains  []Domain
 	events   []peer.Event
 	asked    HistoryQuery
 	told     []string
@@ -178,3 +179,28 @@ func (m *memory) RotateKey(_ context.Context, by string) (Key, error) {
 func (m *memory) CSR(_ context.Context, names []string) (string, error) {
 	return "CSR", m.tell("csr %v", names)
 }
+
+func (m *memory) Domains(context.Context) ([]Domain, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.domains), m.fail
+}
+
+func (m *memory) AddDomain(_ context.Context, opts DomainOptions) error {
+	autojoin := "nil"
+	if opts.Autojoin != nil {
+		autojoin = fmt.Sprint(*opts.Autojoin)
+	}
+	m.change(func() {
+		m.domains = slices.DeleteFunc(m.domains, func(d Domain) bool { return d.Name == opts.Name })
+		m.domains = append(m.domains, Domain{Name: opts.Name, Autojoin: opts.Autojoin, Server: opts.Server, Source: opts.By})
+	})
+	return m.tell("add %s autojoin=%s server=%s %s %s %s", opts.Name, autojoin, opts.Server, opts.MinInterval, opts.MaxInterval, opts.By)
+}
+
+func (m *memory) RemoveDomain(_ context.Context, name, by string) error {
+	m.change(func() { m.domains = slices.DeleteFunc(m.domains, func(d Domain) bool { return d.Name == name }) })
+	return m.tell("remove %s %s", name, by)
+}
+
+func (m *memory) AskDomain(_ context.Context, name string) error { return m.tell("ask %s", name) }

@@ -15,7 +15,9 @@ type Peer struct {
 	Alias          string    `json:"alias"`          // given by the local user
 	Phase          string    `json:"phase"`          // Unverified, Present, Unreachable, Lost
 	Reason         string    `json:"reason"`         // why the phase is not Present, for people
-	Source         string    `json:"source"`         // LAN, WAN, Manual, IncomingPeering
+	Source         string    `json:"source"`         // LAN, WAN, Manual, IncomingPeering: the best that sees it now, or saw it last
+	Sources        []string  `json:"sources"`        // every source that sees it now, the best first
+	Domains        []string  `json:"domains"`        // search domains it is seen in now
 	URL            string    `json:"url"`            // endpoint at the address that last answered
 	Addresses      []string  `json:"addresses"`      // every candidate, "ip:port", link-local ones with zone
 	Links          []string  `json:"links"`          // network interfaces it is seen on
@@ -75,6 +77,8 @@ func NewPeer(p peer.Peer) Peer {
 		Phase:       string(p.Phase),
 		Reason:      p.Reason,
 		Source:      string(p.Source),
+		Sources:     make([]string, 0, len(p.Sources)),
+		Domains:     append(make([]string, 0, len(p.Domains)), p.Domains...),
 		URL:         p.URL,
 		Addresses:   make([]string, 0, len(p.Addrs)),
 		Links:       append(make([]string, 0, len(p.Links)), p.Links...),
@@ -87,6 +91,9 @@ func NewPeer(p peer.Peer) Peer {
 		FirstSeen:   p.FirstSeen,
 		LastSeen:    p.LastSeen,
 	}.withoutNulls()
+	for _, source := range p.Sources {
+		out.Sources = append(out.Sources, string(source))
+	}
 	for _, a := range p.Addrs {
 		out.Addresses = append(out.Addresses, a.String())
 	}
@@ -98,7 +105,7 @@ func NewPeer(p peer.Peer) Peer {
 
 // withoutNulls gives what nobody filled in the value that says so.
 func (p Peer) withoutNulls() Peer {
-	for _, list := range []*[]string{&p.Addresses, &p.Links} {
+	for _, list := range []*[]string{&p.Addresses, &p.Links, &p.Sources, &p.Domains} {
 		if *list == nil {
 			*list = []string{}
 		}
@@ -175,6 +182,9 @@ type Status struct {
 	Links         []Link            `json:"links"`
 	Discovery     Discovery         `json:"discovery"`
 	Advertisement Advertisement     `json:"advertisement"`
+	Autojoin      Autojoin          `json:"autojoin"`
+	Domains       []DomainSummary   `json:"domains"`  // search domains, by name
+	Networks      []LinkNetwork     `json:"networks"` // what counts on each link in use, by name; empty without [[network]] rules
 	Endpoint      Endpoint          `json:"endpoint"`
 	Kubernetes    Kubernetes        `json:"kubernetes"`
 	State         State             `json:"state"`
@@ -207,6 +217,7 @@ type Discovery struct {
 	Enabled bool   `json:"enabled"`
 	Service string `json:"service"`
 	Domain  string `json:"domain"`
+	Source  string `json:"source"` // where Enabled comes from: "default", "file PATH line N", "ClusterConfig liqo-configuration", ...
 }
 
 // Advertisement is the state of telling others about ourselves.
@@ -214,6 +225,33 @@ type Advertisement struct {
 	Enabled     bool   `json:"enabled"`
 	Established bool   `json:"established"` // the name is probed and announced
 	Instance    string `json:"instance"`    // the DNS-SD instance name in use
+	Source      string `json:"source"`      // where Enabled comes from
+}
+
+// Autojoin says which newly found peers are joined without a person.
+type Autojoin struct {
+	Enabled   bool   `json:"enabled"`   // those that the configuration trusts
+	Untrusted bool   `json:"untrusted"` // the others, too
+	Source    string `json:"source"`    // where Enabled comes from
+}
+
+// DomainSummary is a search domain in a word. GET /v1/domains tells all.
+type DomainSummary struct {
+	Domain   string `json:"domain"`
+	Outcome  string `json:"outcome"`  // of the last look; "" before the first one
+	Clusters int    `json:"clusters"` // that were found there and answer
+	Message  string `json:"message"`  // what is the matter, for people; "" when nothing is
+	Source   string `json:"source"`   // where the domain comes from
+}
+
+// LinkNetwork says what counts on a link, by the rules for networks.
+type LinkNetwork struct {
+	Link      string `json:"link"`
+	Rule      string `json:"rule"` // the name of the rule that fits; "" = none does
+	Advertise bool   `json:"advertise"`
+	Discover  bool   `json:"discover"`
+	Autojoin  bool   `json:"autojoin"`
+	Why       string `json:"why"` // what made the rule fit, or what is not known yet; for people
 }
 
 // Endpoint is the state of the HTTPS port that peers connect to.

@@ -52,8 +52,13 @@ type Policy struct {
 	AllowEmptyToken   bool
 	Autojoin          bool
 	AutojoinUntrusted bool
-	Static            []config.StaticPeer
-	Fleet             []*x509.Certificate // the fleet's authorities
+	// Domains says for search domains with a setting of their own whether clusters
+	// found there are joined. Strange are the links that are in networks where
+	// nobody is.
+	Domains map[string]bool
+	Strange map[string]bool
+	Static  []config.StaticPeer
+	Fleet   []*x509.Certificate // the fleet's authorities
 }
 
 // Ledger decides about peers. Make one with Open.
@@ -174,7 +179,8 @@ func (l *Ledger) SetPolicy(ctx context.Context, p Policy) error {
 		if err := l.rule(ctx, id, l.byPolicy); err != nil && failure == nil {
 			failure = err
 		}
-		if r := l.record(id); differently(id, r, old, compiled) {
+		seen, _ := l.cfg.Peer(id)
+		if r := l.record(id); differently(id, r, seen, old, compiled) {
 			l.cfg.Changed(id)
 		}
 	}
@@ -182,9 +188,9 @@ func (l *Ledger) SetPolicy(ctx context.Context, p Policy) error {
 }
 
 // differently reports whether two policies treat a peer differently.
-func differently(id peer.ClusterID, r record, a, b policy) bool {
-	wishA, whyA := connectOf(id, r, a)
-	wishB, whyB := connectOf(id, r, b)
+func differently(id peer.ClusterID, r record, seen peer.Peer, a, b policy) bool {
+	wishA, whyA := connectOf(id, r, a, seen)
+	wishB, whyB := connectOf(id, r, b, seen)
 	return wishA != wishB || whyA != whyB || acceptOf(id, r, a, "") != acceptOf(id, r, b, "")
 }
 

@@ -102,6 +102,13 @@ func (l *Ledger) EndedHere(ctx context.Context, id peer.ClusterID, reason string
 	})
 }
 
+// Replaced implements peering.Ledger.
+func (l *Ledger) Replaced(ctx context.Context, id peer.ClusterID, object string) error {
+	return l.rule(ctx, id, func(id peer.ClusterID, _ *record) (decision, error) {
+		return decision{events: []peer.Event{l.event(id, peer.EventReplaced, "somebody wrote ForeignCluster %s for it; the agent's own is deleted", object)}}, nil
+	})
+}
+
 // Joined implements peering.Ledger.
 func (l *Ledger) Joined(ctx context.Context, id peer.ClusterID, joined bool, why string) error {
 	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {

@@ -202,13 +202,14 @@ func (l *Ledger) Returned(id peer.ClusterID) {
 	if !l.record(id).Peering.HungUp {
 		return
 	}
+	seen, _ := l.cfg.Peer(id)
 	l.follow(context.Background(), id, func(id peer.ClusterID, r *record) (decision, error) {
 		if !r.Peering.HungUp {
 			return decision{}, nil
 		}
 		r.Peering.HungUp = false
 		var d decision
-		if wish, why := connectOf(id, *r, l.currentPolicy()); wish == peering.WishYes {
+		if wish, why := connectOf(id, *r, l.currentPolicy(), seen); wish == peering.WishYes {
 			d.events = append(d.events, l.event(id, peer.EventConnect, "it returned, and %s", why))
 		}
 		return d, nil

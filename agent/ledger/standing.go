@@ -58,12 +58,13 @@ func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
 		pin := r.Pin.Pin
 		s.Pin = &pin
 	}
-	s.Connect, s.ConnectReason = connectOf(id, r, p)
+	s.Connect, s.ConnectReason = connectOf(id, r, p, seen)
 	return s
 }
 
-// connectOf decides whether to consume a peer's resources, and why.
-func connectOf(id peer.ClusterID, r record, p policy) (peering.Wish, string) {
+// connectOf decides whether to consume a peer's resources, and why. seen is what is
+// seen of it now.
+func connectOf(id peer.ClusterID, r record, p policy, seen peer.Peer) (peering.Wish, string) {
 	fixed := p.static[id]
 	switch {
 	case r.blocked():
@@ -85,18 +86,53 @@ func connectOf(id peer.ClusterID, r record, p policy) (peering.Wish, string) {
 	}
 	switch r.Pin.Method {
 	case peer.TrustFleet, peer.TrustStatic, peer.TrustRoots:
-		if p.Autojoin {
-			return peering.WishYes, "discovery.autojoin is on, and the configuration trusts it (" + string(r.Pin.Method) + ")"
+		if yes, why := p.joins(seen, p.Autojoin, "discovery.autojoin"); yes {
+			return peering.WishYes, why + ", and the configuration trusts it (" + string(r.Pin.Method) + ")"
 		}
 	case peer.TrustOpen:
 		if p.AutojoinUntrusted {
-			return peering.WishYes, "discovery.autojoin_untrusted is on"
-		}
-		if p.Autojoin {
-			return peering.WishYes, "discovery.autojoin is on, and the configuration trusts whoever comes first"
+			if yes, why := p.joins(seen, true, "discovery.autojoin_untrusted"); yes {
+				return peering.WishYes, why
+			}
+		} else if yes, why := p.joins(seen, p.Autojoin, "discovery.autojoin"); yes {
+			return peering.WishYes, why + ", and the configuration trusts whoever comes first"
 		}
 	}
 	return peering.WishNone, ""
+}
+
+// joins reports whether a peer that may be is joined by itself, and why: one source
+// that sees it has to say so. general is the setting called name, for all sources
+// that have none of their own.
+func (p policy) joins(seen peer.Peer, general bool, name string) (bool, string) {
+	if seen.Source == "" {
+		// Nothing was ever seen of it, so nothing stands against it. Who was seen and is
+		// not now stays as it is until a source says where it is.
+		return general, name + " is on"
+	}
+	for _, source := range seen.Sources {
+		switch source {
+		case peer.WAN:
+			for _, domain := range seen.Domains {
+				if own, set := p.Domains[domain]; set && own {
+					return true, "autojoin is on for the search domain " + domain
+				} else if !set && general {
+					return true, name + " is on"
+				}
+			}
+		case peer.LAN:
+			for _, link := range seen.Links {
+				if general && !p.Strange[link] {
+					return true, name + " is on"
+				}
+			}
+		default:
+			if general {
+				return true, name + " is on"
+			}
+		}
+	}
+	return false, ""
 }
 
 // acceptOf decides about a peer's requests. Both sides read the message, so it
@@ -171,12 +207,12 @@ func (l *Ledger) Wanted() []peer.ClusterID {
 	defer l.mu.RUnlock()
 	wanted := make(map[peer.ClusterID]struct{}, len(l.records))
 	for id, r := range l.records {
-		if wish, _ := connectOf(id, r, l.policy); r.pinned() || wish == peering.WishYes || r.Peering.Joined || r.Peering.Served || r.Preferences.URL != "" {
+		if wish, _ := connectOf(id, r, l.policy, peer.Peer{}); r.pinned() || wish == peering.WishYes || r.Peering.Joined || r.Peering.Served || r.Preferences.URL != "" {
 			wanted[id] = struct{}{}
 		}
 	}
 	for id, fixed := range l.policy.static {
-		if wish, _ := connectOf(id, l.records[id], l.policy); wish == peering.WishYes || fixed.url != "" {
+		if wish, _ := connectOf(id, l.records[id], l.policy, peer.Peer{}); wish == peering.WishYes || fixed.url != "" {
 			wanted[id] = struct{}{}
 		}
 	}

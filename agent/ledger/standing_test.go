@@ -87,12 +87,12 @@ func TestConnect(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := compile(tc.policy)
 			must(t, err)
-			wish, why := connectOf(barn, tc.record, p)
+			wish, why := connectOf(barn, tc.record, p, peer.Peer{})
 			if wish != tc.want || (why == "") != (wish == peering.WishNone) || !strings.Contains(why, tc.why) {
 				t.Errorf("%v because %q, want %v because of %q", wish, why, tc.want, tc.why)
 			}
 			// What is said about another peer does not matter.
-			if wish, _ := connectOf(silo, record{}, p); wish != peering.WishNone {
+			if wish, _ := connectOf(silo, record{}, p, peer.Peer{}); wish != peering.WishNone {
 				t.Errorf("another peer: %v", wish)
 			}
 		})
@@ -376,6 +376,7 @@ func TestStoreFails(t *testing.T) {
 		"hung up":    func() error { return b.HungUp(ctx, barn, "k") },
 		"ended":      func() error { return b.EndedByProvider(ctx, barn, "r") },
 		"ended here": func() error { return b.EndedHere(ctx, barn, "r") },
+		"replaced":   func() error { return b.Replaced(ctx, barn, "r") },
 		"joined":     func() error { return b.Joined(ctx, barn, false, "r") },
 		"served":     func() error { return b.Served(ctx, barn, true, "r") },
 		"requested":  func() error { return b.Requested(ctx, barn, api.RequestPending, "r") },

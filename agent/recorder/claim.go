@@ -41,7 +41,8 @@ type claim struct {
 	id        peer.ClusterID
 	key       peer.Fingerprint
 	sightings map[peer.Key]peer.Sighting
-	fresh     []netip.AddrPort // addresses first seen since the last check, newest first
+	fresh     []netip.AddrPort // addresses first announced on a link since the last check began, newest first
+	looked    []netip.AddrPort // those that the check under way knows of
 
 	verified bool // the endpoint proved the claim at least once
 	identity peer.Identity
@@ -50,7 +51,9 @@ type claim struct {
 	detours  int  // checks in a row that ended at a link-local address, see detour
 	held     bool // somebody depends on the peer, see Recorder.Hold
 	failures int
-	failure  string // why the last check failed
+	second   bool      // the next check only looks at the last failure a second time
+	failedAt time.Time // the last failure that counted
+	failure  string    // why the last check failed
 	seenAt   time.Time
 
 	absent       absence
@@ -70,9 +73,9 @@ func (c *claim) see(s peer.Sighting) bool {
 		return false
 	}
 	for _, a := range slices.Backward(s.Addrs) {
-		if s.Source == peer.IncomingPeering && c.addr.IsValid() {
-			// That the peer calls from an address does not mean that it left the one
-			// where it answers.
+		if s.Source != peer.LAN {
+			// Only who announces itself on a link knows which of its addresses is new. That
+			// a peer calls from one does not mean that it left the one where it answers.
 			break
 		}
 		if !slices.Contains(old.Addrs, a) && !slices.Contains(c.fresh, a) {
@@ -124,15 +127,22 @@ func (c *claim) phase() (peer.Phase, string) {
 // settle records the outcome of a check.
 func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
 	if err != nil {
-		c.failures++
 		c.failure = err.Error()
+		if c.second {
+			// The same silence, looked at twice.
+			c.second = false
+			return
+		}
+		c.failures++
+		c.failedAt = now
+		c.second = c.verified && c.failures == 1
 		return
 	}
-	c.verified = true
+	c.verified, c.second = true, false
 	c.failures, c.failure = 0, ""
 	c.identity, c.addr, c.url = res.Identity, res.Addr, res.URL
 	c.seenAt = now
-	c.fresh = nil
+	c.fresh = slices.DeleteFunc(c.fresh, func(a netip.AddrPort) bool { return slices.Contains(c.looked, a) })
 	if c.held && len(c.sightings) == 0 {
 		// It need not announce itself to those who depend on it.
 		c.absent, c.absentReason = absentUnknown, ""
@@ -141,28 +151,44 @@ func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
 
 // nextCheck says when to check again after an outcome: every interval while
 // the claim stands, and ever more rarely while it does not, so that a dead
-// endpoint behind a living responder costs little. Zero means never.
+// endpoint behind a living responder costs little. Who answered before and does
+// not now is looked at once more in a moment, and a stranger, too: hosts get going
+// at a new address, and many at once keep each other waiting. Zero means never.
 func (c *claim) nextCheck(now time.Time, interval time.Duration, jitter float64) time.Time {
 	phase, _ := c.phase()
 	if phase == peer.PhaseLost && len(c.sightings) == 0 && !c.held {
 		return time.Time{}
 	}
 	wait := interval
-	if (phase == peer.PhaseLost || phase == peer.PhaseUnverified) && !c.held {
+	switch {
+	case c.second:
+		wait = min(interval, secondLook)
+	case phase == peer.PhaseUnverified:
+		wait = secondLook
+		for i := 1; i < c.failures && wait < 10*time.Minute; i++ {
+			wait *= 2
+		}
+	case phase == peer.PhaseLost && !c.held:
 		for i := 1; i < c.failures && wait < 10*time.Minute; i++ {
 			wait *= 2
 		}
 	}
-	return now.Add(wait + time.Duration((jitter-0.5)*0.2*float64(wait)))
+	from := now
+	if c.failures > 0 {
+		// A second look does not put off the next check.
+		from = c.failedAt
+	}
+	return from.Add(wait + time.Duration((jitter-0.5)*0.2*float64(wait)))
 }
+
+// secondLook is how long after a check that failed, or ended at an address that is
+// only good enough, there is another: the time that a host takes to get going at a
+// new address.
+const secondLook = time.Second
 
 // maxDetours is how often in a row a peer that answered at a link-local address is
 // looked for at its others a moment later.
 const maxDetours = 3
-
-// detourPause is that moment: the time that a host takes to get going at a new
-// address.
-const detourPause = time.Second
 
 // detour reports whether the last check ended at a link-local address although
 // the peer has others, as happens right after one of them changed. A link-local
@@ -177,10 +203,11 @@ func (c *claim) detour() bool {
 	return c.detours <= maxDetours
 }
 
-// target builds what to check. Addresses that are new come first, because a
-// peer that just announced one has most likely left the others; then the one
-// that last answered; then the rest. The one that last answered is tried in any
-// case: whoever announces other addresses for a peer need not be that peer.
+// target builds what to check: the sources in the order of their rank. Within
+// one, addresses that are new come first, because a peer that just announced one
+// has most likely left the others; then the one that last answered; then the
+// rest. The one that last answered is tried in any case: whoever announces other
+// addresses for a peer need not be that peer.
 func (c *claim) target() endpoint.Target {
 	t := endpoint.Target{ID: c.id, Fingerprint: c.key}
 	add := func(a netip.AddrPort) {
@@ -188,39 +215,44 @@ func (c *claim) target() endpoint.Target {
 			t.Addrs = append(t.Addrs, a)
 		}
 	}
-	current := c.addrs()
-	for _, a := range c.fresh {
-		if slices.Contains(current, a) {
+	sightings := c.ordered()
+	for _, s := range sightings {
+		switch named := s.URL != "" && s.Source != peer.IncomingPeering; {
+		case named && len(t.Addrs) == 0 && len(t.Places) < maxCandidates:
+			t.Places = append(t.Places, endpoint.Place{URL: s.URL, Addrs: s.Addrs})
+			continue
+		case s.URL != "" && t.URL == "":
+			t.URL = s.URL
+		}
+		group := c.addrsOf(s.Source)
+		for _, a := range c.fresh {
+			if slices.Contains(group, a) {
+				add(a)
+			}
+		}
+		if slices.Contains(group, c.addr) && !c.addr.Addr().IsLinkLocalUnicast() {
+			add(c.addr)
+		}
+		for _, a := range group {
 			add(a)
 		}
-	}
-	if slices.Contains(current, c.addr) && !c.addr.Addr().IsLinkLocalUnicast() {
-		add(c.addr)
-	}
-	for _, a := range current {
-		add(a)
 	}
 	if len(t.Addrs) == maxCandidates && !slices.Contains(t.Addrs, c.addr) {
 		t.Addrs = t.Addrs[:maxCandidates-1]
 	}
 	add(c.addr)
-	for _, s := range c.ordered() {
-		if s.URL != "" {
-			t.URL = s.URL
-			break
-		}
-	}
-	if len(t.Addrs) == 0 && t.URL == "" {
+	if len(t.Addrs) == 0 && t.URL == "" && len(t.Places) == 0 {
 		t.URL = c.url
 	}
 	return t
 }
 
-// rank orders sources by how much their word counts: who sees the peer itself
-// before who was told about it, and last the peer that merely called.
-func rank(s peer.Source) int {
-	return slices.Index([]peer.Source{peer.LAN, peer.WAN, peer.Manual, peer.IncomingPeering}, s)
-}
+// ranking orders sources by how much their word counts: a person's goes before
+// what is seen, what a peer says of itself on a link before what a domain says of
+// it, and last comes that it called.
+var ranking = [...]peer.Source{peer.Manual, peer.LAN, peer.WAN, peer.IncomingPeering}
+
+func rank(s peer.Source) int { return slices.Index(ranking[:], s) }
 
 // ordered returns the sightings, those of the best source first, in a stable
 // order.
@@ -230,16 +262,33 @@ func (c *claim) ordered() []peer.Sighting {
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b peer.Sighting) int {
-		return cmp.Or(cmp.Compare(rank(a.Source), rank(b.Source)), cmp.Compare(a.Link, b.Link), cmp.Compare(a.Instance, b.Instance))
+		return cmp.Or(cmp.Compare(rank(a.Source), rank(b.Source)), cmp.Compare(a.Link, b.Link),
+			cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Instance, b.Instance))
 	})
 	return out
 }
 
-// addrs returns every address any source gives now, sorted.
+// addrs returns every address any source gives now, those of the best source
+// first, sorted.
 func (c *claim) addrs() []netip.AddrPort {
 	var out []netip.AddrPort
+	for _, source := range ranking {
+		for _, a := range c.addrsOf(source) {
+			if !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// addrsOf returns every address that a source gives now, sorted.
+func (c *claim) addrsOf(source peer.Source) []netip.AddrPort {
+	var out []netip.AddrPort
 	for _, s := range c.sightings {
-		out = append(out, s.Addrs...)
+		if s.Source == source {
+			out = append(out, s.Addrs...)
+		}
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return slices.Compact(out)
@@ -250,15 +299,19 @@ func (c *claim) fill(p *peer.Peer) {
 	p.Phase, p.Reason = c.phase()
 	p.Failures = c.failures
 	sightings := c.ordered()
-	p.Links = nil
+	p.Links, p.Sources, p.Domains = nil, nil, nil
 	for _, s := range sightings {
-		if s.Link != "" && !slices.Contains(p.Links, s.Link) {
-			p.Links = append(p.Links, s.Link)
-		}
+		note(&p.Links, s.Link)
+		note(&p.Sources, s.Source)
+		note(&p.Domains, s.Domain)
 	}
+	slices.Sort(p.Domains)
 	if len(sightings) > 0 {
 		best := sightings[0]
-		p.Source, p.Version, p.TTL = best.Source, best.Version, best.TTL
+		p.Source, p.Version, p.TTL = best.Source, "", 0
+		for _, s := range sightings {
+			p.Version, p.TTL = cmp.Or(p.Version, s.Version), cmp.Or(p.TTL, s.TTL)
+		}
 		p.Addrs = c.addrs()
 		if !c.verified {
 			p.Name, p.Namespace = best.ClusterName, best.Namespace
@@ -274,5 +327,13 @@ func (c *claim) fill(p *peer.Peer) {
 	}
 	if c.seenAt.After(p.LastSeen) {
 		p.LastSeen = c.seenAt
+	}
+}
+
+// note adds a value to a list unless it is zero or there already.
+func note[T comparable](list *[]T, value T) {
+	var zero T
+	if value != zero && !slices.Contains(*list, value) {
+		*list = append(*list, value)
 	}
 }

@@ -309,6 +309,7 @@ func (r *Recorder) dispatch(ctx context.Context) {
 			return
 		}
 		c.checking, c.again = true, false
+		c.looked = slices.Clone(c.fresh)
 		target := c.target()
 		r.checkers.Go(func() {
 			res, err := r.cfg.Identify(ctx, target)
@@ -355,7 +356,7 @@ func (r *Recorder) settle(out outcome) {
 	case c.again:
 		next = now
 	case c.detour():
-		next = now.Add(detourPause)
+		next = now.Add(secondLook)
 	}
 	if !c.checking {
 		r.schedule.plan(c, next)

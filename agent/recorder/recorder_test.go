@@ -71,7 +71,8 @@ func (n *network) identify(ctx context.Context, t endpoint.Target) (endpoint.Res
 	n.now++
 	n.most = max(n.most, n.now)
 	delay := n.delay
-	if n.silence > 0 && !slices.ContainsFunc(t.Addrs, func(a netip.AddrPort) bool { _, ok := n.hosts[a]; return ok }) {
+	addrs, urls := waysOf(t)
+	if n.silence > 0 && !slices.ContainsFunc(addrs, func(a netip.AddrPort) bool { _, ok := n.hosts[a]; return ok }) {
 		delay = n.silence
 	}
 	n.mu.Unlock()
@@ -87,12 +88,32 @@ func (n *network) identify(ctx context.Context, t endpoint.Target) (endpoint.Res
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, a := range t.Addrs {
+	for i, a := range addrs {
 		if h, ok := n.hosts[a]; ok && (h.key == t.Fingerprint || h.key == n.signed[t.Fingerprint]) && h.identity.ClusterID == t.ID {
-			return endpoint.Result{Identity: h.identity, Fingerprint: h.key, Addr: a, URL: "https://" + a.String()}, nil
+			return endpoint.Result{Identity: h.identity, Fingerprint: h.key, Addr: a, URL: urls[i]}, nil
 		}
 	}
 	return endpoint.Result{}, errors.New("nobody answers")
+}
+
+// waysOf lists where a check looks, in its order, and what each way is called.
+func waysOf(t endpoint.Target) (addrs []netip.AddrPort, urls []string) {
+	for _, p := range t.Places {
+		list := p.Addrs
+		if len(list) == 0 {
+			list = []netip.AddrPort{addrOf(p.URL)}
+		}
+		for _, a := range list {
+			addrs, urls = append(addrs, a), append(urls, p.URL)
+		}
+	}
+	for _, a := range t.Addrs {
+		addrs, urls = append(addrs, a), append(urls, "https://"+a.String())
+	}
+	if a := addrOf(t.URL); a.IsValid() {
+		addrs, urls = append(addrs, a), append(urls, t.URL)
+	}
+	return addrs, urls
 }
 
 // memory is a store that remembers what it was asked to keep.

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/network"
+	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/mdnssvc"
+)
+
+// networks are what each link in use is used for, by the name of the link.
+type networks struct {
+	mu   sync.Mutex
+	uses map[string]network.Use
+
+	again chan struct{} // the rules changed; capacity 1
+}
+
+func newNetworks() *networks { return &networks{again: make(chan struct{}, 1)} }
+
+// set replaces the uses, and reports whether another set of links says no to
+// joining.
+func (n *networks) set(uses map[string]network.Use) bool {
+	before := n.strange()
+	n.mu.Lock()
+	n.uses = uses
+	n.mu.Unlock()
+	return !maps.Equal(before, n.strange())
+}
+
+// of returns what a link is used for.
+func (n *networks) of(link string) (network.Use, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	use, ok := n.uses[link]
+	return use, ok
+}
+
+// strange returns the links in networks where nobody is joined without being
+// asked.
+func (n *networks) strange() map[string]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make(map[string]bool)
+	for link, use := range n.uses {
+		if !use.Autojoin {
+			out[link] = true
+		}
+	}
+	return out
+}
+
+// rules compiles the networks of the configuration, and has gateways followed if
+// they ask for them. Its validation lets nothing
+// through that cannot be compiled; should it, the box is silent rather than
+// talking where it must not.
+func (s *session) rules() network.Rules {
+	rules, err := network.Compile(s.config().Networks)
+	if err != nil {
+		s.logger.Error("the networks of the configuration cannot be used, so nothing is said on any", "error", err)
+		s.report("networks", err.Error(), "mend [[network]] and reload the configuration")
+		rules, _ = network.Compile([]config.Network{{}})
+	} else {
+		s.report("networks", "", "")
+	}
+	s.links.FollowGateways(rules.NeedGateways())
+	return rules
+}
+
+// feedLinks hands every snapshot of the links to the mDNS service, and what they
+// are used for.
+func (s *session) feedLinks(ctx context.Context) error {
+	current, changed, cancel := s.links.Subscribe()
+	defer cancel()
+	chooser := network.NewChooser(s.rules())
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		snapshot := current()
+		uses, next := chooser.Choose(snapshot, time.Now())
+		s.logUses(uses)
+		if s.networks.set(uses) {
+			s.setPolicy(ctx)
+		}
+		s.mdns.SetLinksFor(snapshot, func(l ifwatch.Link) mdnssvc.Use {
+			use, known := uses[l.Name]
+			return mdnssvc.Use{Advertise: !known || use.Advertise, Browse: !known || use.Discover}
+		})
+		wait := time.Hour
+		if !next.IsZero() {
+			wait = max(0, time.Until(next))
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			s.poller.Hurry()
+		case <-s.networks.again:
+			chooser.SetRules(s.rules())
+		case <-timer.C:
+		}
+	}
+}
+
+// logUses says what changed about what links are used for.
+func (s *session) logUses(uses map[string]network.Use) {
+	for link, use := range uses {
+		before, known := s.networks.of(link)
+		if use.Undecided || use.Rule < 0 && (!known || before.Rule < 0) || known && before == use {
+			continue
+		}
+		s.logger.Info("what a link is used for has changed", "link", link, "network", use.Name, "because", use.Why,
+			"advertise", use.Advertise, "discover", use.Discover, "autojoin", use.Autojoin)
+	}
+}

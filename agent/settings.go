@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/api"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
+)
+
+// switchesSource is where a value comes from that the ClusterConfig sets.
+const switchesSource = "ClusterConfig " + api.ClusterConfigName
+
+// settingsChanged ends a session: what changed takes effect when its parts are
+// made anew.
+type settingsChanged struct{ keys []string }
+
+// Error implements error.
+func (e *settingsChanged) Error() string {
+	return fmt.Sprintf("changed settings need parts to be made anew: %v", e.keys)
+}
+
+// switches are what a ClusterConfig sets, by the keys of the configuration.
+func switches(spec *api.ClusterConfigSpec) map[string]any {
+	values := make(map[string]any)
+	if spec == nil {
+		return values
+	}
+	if d := spec.DiscoveryConfig; d != nil {
+		put(values, "cluster.name", d.ClusterName)
+		put(values, "discovery.enable_discovery", d.EnableDiscovery)
+		put(values, "discovery.enable_advertisement", d.EnableAdvertisement)
+		put(values, "discovery.autojoin", d.Autojoin)
+		put(values, "discovery.autojoin_untrusted", d.AutojoinUntrusted)
+		put(values, "discovery.domain", d.Domain)
+		put(values, "discovery.service", d.Service)
+		if d.TTL != nil {
+			values["discovery.ttl"] = time.Duration(*d.TTL) * time.Second
+		}
+	}
+	if a := spec.AuthConfig; a != nil {
+		put(values, "trust.allow_empty_token", a.AllowEmptyToken)
+	}
+	if a := spec.AdvertisementConfig; a != nil && a.OutgoingConfig != nil {
+		put(values, "sharing.enable", a.OutgoingConfig.EnableBroadcaster)
+		if p := a.OutgoingConfig.ResourceSharingPercentage; p != nil {
+			values["sharing.percentage"] = int(*p)
+		}
+	}
+	return values
+}
+
+func put[T any](values map[string]any, key string, value *T) {
+	if value != nil {
+		values[key] = *value
+	}
+}
+
+// effective is the file's configuration with what the ClusterConfig sets on top.
+// What cannot be is reported, and left as the file has it.
+func (a *Agent) effective() *config.Loaded {
+	if a.spec == nil || a.file.Config.Cluster.Kubeconfig == peering.KubeconfigNone {
+		a.report("ClusterConfig", "", "")
+		return a.file
+	}
+	loaded, faults := a.file.Override(switchesSource, switches(a.spec))
+	if len(faults) > 0 {
+		a.logger.Error("the ClusterConfig sets what cannot be; the configuration file counts there", "error", faults)
+		a.report("ClusterConfig", "what it sets cannot be used: "+faults.Error(), "kubectl edit clusterconfigs "+api.ClusterConfigName)
+	} else {
+		a.report("ClusterConfig", "", "")
+	}
+	return loaded
+}
+
+// recall takes up what the ClusterConfig said when an API server was last seen, so
+// that a box that was told to be silent is so from its first packet on.
+func (a *Agent) recall(ctx context.Context, store *state.Store) {
+	text, found, err := store.RememberedConfig(ctx)
+	if err == nil && found {
+		var spec api.ClusterConfigSpec
+		if err = json.Unmarshal(text, &spec); err == nil {
+			a.spec = &spec
+		}
+	}
+	if err != nil {
+		a.logger.Warn("what the ClusterConfig said last cannot be read; the configuration file counts until an API server is there", "error", err)
+	}
+	a.use(a.effective())
+}
+
+// switched takes in what the ClusterConfig says, nil for nothing, and keeps it for
+// the next start.
+func (s *session) switched(ctx context.Context, spec *api.ClusterConfigSpec) {
+	s.spec = spec
+	var text []byte
+	if len(switches(spec)) > 0 {
+		var err error
+		if text, err = json.Marshal(spec); err != nil {
+			s.logger.Error("what the ClusterConfig says cannot be written as JSON", "error", err)
+		}
+	}
+	if err := s.store.RememberConfig(ctx, text); err != nil && ctx.Err() == nil {
+		s.logger.Warn("what the ClusterConfig says is not stored; the next start knows it only when the API server is there", "error", err)
+	}
+}
+
+// clusterConfig is told what the ClusterConfig says. It does not block.
+func (s *session) clusterConfig(spec *api.ClusterConfigSpec) {
+	s.spoken.Store(&spec)
+	wake(s.switching)
+}
+
+// wake sends to a channel of capacity 1, unless it was done before.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// followConfig applies a changed configuration, of the file or of the
+// ClusterConfig. A bad file leaves the one from before in use.
+func (s *session) followConfig(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.reload:
+			loaded, err := s.opts.Load()
+			if err != nil {
+				s.logger.Error("the configuration was not reloaded, the old one stays in use", "error", err)
+				s.report("configuration", "the configuration on disk is bad, the old one is in use: "+err.Error(),
+					"mend it (liqo-agent config check) and reload again")
+				continue
+			}
+			s.report("configuration", "", "")
+			s.file = loaded
+			s.logger.Info("the configuration was reloaded", "path", loaded.Path)
+			if s.change(ctx) != nil {
+				return nil // only ctx ends it
+			}
+		case <-s.switching:
+			s.switched(ctx, *s.spoken.Load())
+			if s.change(ctx) != nil {
+				return nil // only ctx ends it
+			}
+		}
+	}
+}
+
+// change puts the configuration into effect as it is now.
+func (s *session) change(ctx context.Context) error {
+	old, loaded := s.config(), s.effective()
+	keys, rebuild, needRestart := config.Changed(old, loaded.Config)
+	s.use(loaded)
+	if len(keys) > 0 {
+		s.logger.Info("settings changed", "keys", keys)
+	}
+	if len(needRestart) > 0 {
+		s.logger.Warn("some changed settings take effect only after a restart", "keys", needRestart)
+		s.report("restart", fmt.Sprintf("changed settings wait for a restart: %v", needRestart), "restart the agent when convenient")
+	}
+	if len(rebuild) > 0 {
+		s.end(&settingsChanged{keys: rebuild})
+		return nil
+	}
+	return s.apply(ctx, loaded.Config)
+}
