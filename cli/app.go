@@ -22,7 +22,7 @@ const (
 	ExitError      = 1
 	ExitUsage      = 2
 	ExitNotRunning = 3
-	ExitNotFound   = 4 // no such peer, or more than one
+	ExitNotFound   = 4 // no such peer or search domain, or more than one
 	ExitNotTrusted = 5 // somebody has to confirm a key first
 	ExitRefused    = 6 // the other cluster, or an earlier decision, says no
 	ExitTimeout    = 7 // it goes on, but nobody waits for it any longer

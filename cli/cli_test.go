@@ -140,7 +140,7 @@ func farm() *memory {
 	return &memory{
 		peers: []control.Peer{
 			{ID: idBarn, Name: "barn", Phase: "Present", Source: "LAN", URL: "https://192.0.2.7:6447", Addresses: []string{"192.0.2.7:6447", "[fe80::7%eth0]:6447"},
-				Links: []string{"eth0", "eth1"}, Fingerprint: fpBarn, Namespace: "liqo", Version: "1", TTLSeconds: 120, Verified: true, Remembered: true,
+				Sources: []string{"LAN", "WAN"}, Domains: []string{"example.com", "lab.example.com"}, Links: []string{"eth0", "eth1"}, Fingerprint: fpBarn, Namespace: "liqo", Version: "1", TTLSeconds: 120, Verified: true, Remembered: true,
 				ForeignCluster: idBarn, FirstSeen: now.Add(-72 * time.Hour), LastSeen: now.Add(-12 * time.Second),
 				Code: "aaaaa-bbbbb-ccccc-ddddd-eeeee-fffff-ggggg-hhhhh", Role: "ConsumerAndProvider",
 				Trust: control.Trust{Mode: control.Trusted, Method: string(peer.TrustPerson), By: "user alice (command line)", At: now.Add(-71 * time.Hour),
@@ -183,6 +183,25 @@ func farm() *memory {
 			{ID: "0a1b2c3d4e5f6071", State: control.InviteOpen, Note: "for the van", CreatedAt: now.Add(-10 * time.Minute), CreatedBy: "user alice (command line)", ExpiresAt: now.Add(50 * time.Minute)},
 			{ID: "0f0f0f0f0f0f0f0f", State: control.InviteUsed, CreatedAt: now.Add(-time.Hour), CreatedBy: "user root (command line)", ExpiresAt: now, UsedAt: now.Add(-30 * time.Minute), UsedBy: idBarn},
 		},
+		domains: []control.Domain{
+			{Name: "example.com", Source: "file /etc/liqo-agent/liqo-agent.toml line 7", Autojoin: new(bool), MinIntervalSeconds: 30, MaxIntervalSeconds: 3600,
+				Ignored: []string{"command line (user alice)"}, LastQuery: now.Add(-time.Minute), NextQuery: now.Add(5 * time.Minute), Outcome: "Found", Message: "5 entries",
+				AnsweredBy: "192.0.2.53:53", Authenticated: true, Browsed: []string{"lab.example.com", "van.example.com"},
+				Entries: []control.DomainEntry{
+					{Name: "barn.example.com", URL: "https://barn.example.com:6447", ClusterID: idBarn, Cluster: "barn"},
+					{Name: "barn2.example.com", URL: "https://barn.example.com:6448", ClusterID: idBarn, Cluster: "barn"},
+					{Name: "farm.example.com", URL: "https://farm.example.com:6447", ClusterID: idFarm, Cluster: "farm", Reason: "ThisCluster", Message: "it is this cluster"},
+					{Name: "new.example.com", URL: "https://new.example.com:6447", Reason: "NotAskedYet"},
+					{Name: "old.example.com", Reason: "NoSRV", Message: "the name has no SRV record"},
+					{Name: "older.example.com", Reason: "NoSRV", Message: "the name has no SRV record"},
+					{Name: "van\x1b[2J.example.com", URL: "https://van.example.com:6447", Reason: "Unreachable", Message: "connect: connection \u202erefused"},
+				}},
+			{Name: "example.net", Source: "SearchDomain other", Server: "tls://192.0.2.54", MinIntervalSeconds: 30, MaxIntervalSeconds: 3600, LastQuery: now.Add(-2 * time.Hour),
+				NextQuery: now, Outcome: "Timeout", Message: "192.0.2.54:853 did not answer within 5s"},
+			{Name: "example.org", Source: "command line (user alice)", MinIntervalSeconds: 5, MaxIntervalSeconds: 60, LastQuery: now.Add(-time.Second),
+				NextQuery: now.Add(time.Minute), Outcome: "NoName", Message: "192.0.2.53:53 knows no such name", AnsweredBy: "192.0.2.53:53"},
+			{Name: "lab.example.com", Source: "command line (user alice)", MinIntervalSeconds: 30, MaxIntervalSeconds: 3600},
+		},
 		status: control.Status{
 			Version:   "1.2.3",
 			Identity:  control.Identity{ClusterID: idFarm, Name: "farm", Namespace: "liqo", Fingerprint: strings.Repeat("77", 32), IDOrigin: "ConfigMap"},
@@ -190,8 +209,13 @@ func farm() *memory {
 			Links:     []control.Link{{Name: "eth0", Addresses: []string{"192.0.2.1/24"}}, {Name: "eth1", Addresses: []string{}}},
 			Discovery: control.Discovery{Enabled: true, Service: "_liqo._tcp", Domain: "local"},
 			Advertisement: control.Advertisement{
-				Enabled: true, Established: true, Instance: idFarm,
+				Enabled: true, Established: true, Instance: idFarm, Source: "default",
 			},
+			Autojoin: control.Autojoin{Source: "ClusterConfig liqo-configuration"},
+			Domains: []control.DomainSummary{{Domain: "example.com", Outcome: "Found", Clusters: 1, Source: "file x"}, {Domain: "example.net", Outcome: "Timeout", Message: "192.0.2.54 did not answer"},
+				{Domain: "lab.example.com"}},
+			Networks: []control.LinkNetwork{{Link: "eth0", Rule: "home", Advertise: true, Discover: true, Autojoin: true, Why: "192.0.2.1 is in 192.0.2.0/24"},
+				{Link: "eth1", Rule: "elsewhere"}},
 			Endpoint:   control.Endpoint{Listen: ":6447", Port: 6447, Connections: 1},
 			Kubernetes: control.Kubernetes{Server: "https://127.0.0.1:6443", LastError: "connection refused", Kubeconfig: "/etc/rancher/k3s/k3s.yaml"},
 			State:      control.State{Path: "/var/lib/liqo-agent/agent.db"},
@@ -247,6 +271,27 @@ func TestGolden(t *testing.T) {
 		{"info-peers", full, "info barn 0558de48-1", 0},
 		{"info-peer-json", full, "info barn -o json", 0},
 		{"info-unknown", full, "info barn cellar", ExitNotFound},
+		{"domains-list", full, "domains list", 0},
+		{"domains-list-wide", full, "domains list -o wide", 0},
+		{"domains-list-json", full, "domains list -o json", 0},
+		{"domains-list-color", colored, "domains list", 0},
+		{"domains-list-empty", empty, "domains list", 0},
+		{"domains-list-empty-json", empty, "domains list -o json", 0},
+		{"domains-list-none", none, "domains list", 0},
+		{"domains-show", full, "domains show Example.COM.", 0},
+		{"domains-show-timeout", full, "domains show example.net", 0},
+		{"domains-show-no-name", full, "domains show example.org", 0},
+		{"domains-show-new", full, "domains show lab.example.com", 0},
+		{"domains-show-json", full, "domains show example.org -o json", 0},
+		{"domains-show-unknown", full, "domains show example.info", ExitNotFound},
+		{"domains-add-none", none, "domains add example.com", ExitNotRunning},
+		{"domains-add-both", full, "domains add example.com --autojoin --no-autojoin", ExitUsage},
+		{"domains-add-interval", full, "domains add example.com --min-interval 500ms", ExitUsage},
+		{"domains-add-bad", full, "domains add https://example.com", ExitUsage},
+		{"domains-add-bad-server", full, "domains add example.com --server https://192.0.2.53", ExitUsage},
+		{"domains-add-bad-timeout", full, "domains add example.com --timeout -1s", ExitUsage},
+		{"domains-remove-unknown", full, "domains remove example.info", ExitNotFound},
+		{"domains-refresh-unknown", full, "domains refresh example.info", ExitNotFound},
 		{"key-show", full, "key show", 0},
 		{"key-show-json", full, "key show -o json", 0},
 		{"key-show-pem", full, "key show --pem", 0},
@@ -271,6 +316,7 @@ func TestGolden(t *testing.T) {
 		{"log-level-changed", full, "log level", 0},
 		{"log-level-wrong", full, "log level loud", ExitUsage},
 		{"config-running", full, "config show --running -o json", 0},
+		{"config-running-text", full, "config show --running", 0},
 		{"watch-none", none, "peers watch", ExitNotRunning},
 		{"unknown-command", none, "peers lsit", ExitUsage},
 		{"unknown-option", none, "peers list --al", ExitUsage},
@@ -329,11 +375,19 @@ func TestNothingControlsTheTerminal(t *testing.T) {
 	m.invites[0].Note, m.invites[0].CreatedBy, m.invites[1].UsedBy = m.peers[0].Name, m.peers[0].Name, m.peers[0].Name
 	m.status.Trust.Open, m.status.Trust.FleetCA.Name = m.peers[0].Name, m.peers[0].Name
 	m.events[1].Detail = m.peers[0].Name
-	m.status.Problems[0].Text = m.peers[0].Name
+	bad := m.peers[0].Name
+	m.status.Problems[0].Text = bad
+	m.peers[0].Sources, m.peers[0].Domains = []string{bad}, []string{bad}
+	m.status.Discovery.Source, m.status.Advertisement.Source, m.status.Autojoin.Source = bad, bad, bad
+	m.status.Domains[0] = control.DomainSummary{Domain: bad, Outcome: bad, Message: bad, Source: bad}
+	m.status.Networks[0] = control.LinkNetwork{Link: bad, Rule: bad, Why: bad}
+	m.domains[0] = control.Domain{Name: "example.com", Server: bad, Source: bad, Ignored: []string{bad}, Outcome: bad, Message: bad, AnsweredBy: bad, Browsed: []string{bad},
+		LastQuery: now, Entries: []control.DomainEntry{{Name: bad, URL: bad, ClusterID: bad, Cluster: bad, Message: bad}, {Name: bad, Reason: bad, Message: bad}}}
 	w := withAgent(t, m)
 	for _, args := range []string{"peers list -a", "peers list -a -o wide", "peers list -a -o json", "peers list -a -o yaml", "peers show 9c1b",
 		"peers show 9c1b -o json", "peers show 0558", "peers history", "peers history -o json", "status", "status -o json",
-		"peers requests", "peers requests -o json", "peers requests -o yaml", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
+		"domains list", "domains list -o wide", "domains list -o json", "domains show example.com", "domains show example.com -o yaml", "domains add example.com --no-wait",
+		"domains refresh example.com --timeout 1ms", "peers requests", "peers requests -o json", "peers requests -o yaml", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
 		"info 9c1b --get outgoing", "info 9c1b 9c1b --get outgoing.message", "peers accept 0558de48-1", "peers accept 9c1b --yes", "peers connect 9c1b --no-wait --yes",
 		"peers connect 9c1b --timeout 1ms --yes", "peers reject 9c1b", "peers forget 9c1b --yes", "peers disconnect 9c1b --no-wait", "peers set 9c1b --note x"} {
 		stdout, stderr, _ := w.run(t.Context(), strings.Fields(args)...)

@@ -40,6 +40,13 @@ func TestComplete(t *testing.T) {
 		{w, []string{"info", "barn", "Halle 3", "s"}, []string{"shed"}},
 		{w, []string{"invite", ""}, []string{"create", "list", "revoke"}},
 		{w, []string{"invite", "revoke", ""}, []string{"0a1b2c3d4e5f6071"}},
+		{w, []string{"domains", ""}, []string{"list", "show", "add", "remove", "refresh"}},
+		{w, []string{"domains", "show", ""}, []string{"example.com", "example.net", "example.org", "lab.example.com"}},
+		{w, []string{"domains", "remove", "l"}, []string{"lab.example.com"}},
+		{w, []string{"domains", "refresh", "example.com", ""}, nil},
+		{w, []string{"domains", "add", ""}, nil},
+		{w, []string{"domains", "add", "--no"}, []string{"--no-autojoin", "--no-wait"}},
+		{none, []string{"domains", "show", ""}, nil},
 		{w, []string{"fleet", "sign", "--ca", ""}, []string{":files"}},
 		{w, []string{"peers", "show", "--o"}, []string{"--output"}},
 		{w, []string{"peers", "show", "-o", "j"}, []string{"json"}},
@@ -51,7 +58,7 @@ func TestComplete(t *testing.T) {
 		{w, []string{"log", "level", "de"}, []string{"debug"}},
 		{w, []string{"completion", "z"}, []string{"zsh"}},
 		{w, []string{"run", "--set", "log.l"}, []string{"log.level="}},
-		{w, nil, []string{"run", "peers", "invite", "info", "scan", "status", "key", "fleet", "log", "config", "crds", "completion", "version", "help"}},
+		{w, nil, []string{"run", "peers", "invite", "info", "domains", "scan", "status", "key", "fleet", "log", "config", "crds", "completion", "version", "help"}},
 	} {
 		stdout, stderr, code := tc.w.run(t.Context(), append([]string{completeCommand}, tc.words...)...)
 		var got []string

@@ -3,12 +3,15 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/control"
 )
 
 const setFlag = "set"
@@ -84,7 +87,8 @@ func (a *App) configCommand() *urfave.Command {
 		name:  "show",
 		usage: "show the configuration, and where each value comes from",
 		about: "Show every value that liqo-agent run would use with the same options, and where it comes\n" +
-			"from. With --running, show what the running agent uses.",
+			"from: also what the ClusterConfig of the cluster sets, if an agent runs that can tell. With\n" +
+			"--running, show what the running agent uses.",
 		examples: []string{"liqo-agent config show", "liqo-agent config show --running", "liqo-agent config show -o json | jq .sources"},
 		flags: append(settingFlags(),
 			&urfave.BoolFlag{Name: "running", Usage: "ask the running agent"}),
@@ -147,13 +151,78 @@ func (c *call) effective() (shownConfig, string, error) {
 		client := c.client()
 		defer client.Close()
 		running, err := client.Config(c.Context.Context)
-		return shownConfig{Path: running.Path, Sources: running.Sources}, running.TOML, err
+		return shownConfig{Path: running.Path, Sources: running.Sources}, withSources(running), err
 	}
 	loaded, err := c.load()
 	if err != nil {
 		return shownConfig{}, "", err
 	}
+	loaded = c.withRuntime(loaded)
 	var text bytes.Buffer
 	err = loaded.WriteTOML(&text, true)
 	return shownConfig{Path: loaded.Path, Sources: loaded.Sources}, text.String(), err
+}
+
+// runtimeSource begins the source of what can be changed while the agent runs.
+const runtimeSource = "ClusterConfig "
+
+// withRuntime returns the configuration with what the agent that runs at its
+// socket knows from the ClusterConfig, which goes before everything else.
+func (c *call) withRuntime(loaded *config.Loaded) *config.Loaded {
+	client := control.NewClient(loaded.Config.State.Socket)
+	defer client.Close()
+	running, err := client.Config(c.Context.Context)
+	if errors.Is(err, control.ErrNotRunning) {
+		return loaded
+	}
+	var tables map[string]any
+	if err == nil {
+		_, err = toml.Decode(running.TOML, &tables)
+	}
+	if err != nil {
+		c.note("what a ClusterConfig sets is not shown: %v", err)
+		return loaded
+	}
+	values := make(map[string]any)
+	source := ""
+	for key, from := range running.Sources {
+		section, name, _ := strings.Cut(key, ".")
+		if table, ok := tables[section].(map[string]any); ok && strings.HasPrefix(from, runtimeSource) {
+			values[key], source = table[name], from
+		}
+	}
+	merged, faults := loaded.Override(source, values)
+	if len(faults) > 0 {
+		c.note("not all that the ClusterConfig sets is shown: %v", faults)
+	}
+	return merged
+}
+
+// withSources writes behind each line of the running agent's configuration where
+// it comes from.
+func withSources(running control.Config) string {
+	var out strings.Builder
+	section, counts := "", make(map[string]int)
+	for line := range strings.Lines(running.TOML) {
+		line = strings.TrimSuffix(line, "\n")
+		key := ""
+		switch {
+		case strings.HasPrefix(line, "[["):
+			name := strings.Trim(line, "[]")
+			key = fmt.Sprintf("%s[%d]", name, counts[name])
+			section = key
+			counts[name]++
+		case strings.HasPrefix(line, "["):
+			section = strings.Trim(line, "[]")
+		default:
+			name, _, _ := strings.Cut(line, " = ")
+			key = section + "." + name
+		}
+		out.WriteString(line)
+		if source := running.Sources[key]; source != "" {
+			out.WriteString("  # " + clean(source))
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
 }

@@ -43,6 +43,16 @@ func TestConfigCommands(t *testing.T) {
 		})
 	}
 
+	// What the agent at the socket of that configuration has from the ClusterConfig
+	// goes before everything else; nothing else of the agent's does.
+	running := withAgent(t, farm())
+	text, stderr, code := running.run(t.Context(), "config", "show", "--config", good, "--set", "discovery.ttl=20m")
+	for _, want := range []string{"\nautojoin = false  # ClusterConfig liqo-configuration\n", "\nttl = \"10m\"  # ClusterConfig liqo-configuration\n",
+		"\nlevel = \"info\"  # default\n", "\nname = \"barn\"  # file "} {
+		if code != ExitOK || stderr != "" || !strings.Contains(text, want) {
+			t.Errorf("exit code %d, %s; want %q in\n%s", code, stderr, want, text)
+		}
+	}
 	stdout, stderr, code := w.run(t.Context(), "config", "show", "-o", "json", "--config", good)
 	var shown shownConfig
 	if err := json.Unmarshal([]byte(stdout), &shown); err != nil || code != ExitOK {

@@ -24,6 +24,7 @@ type memory struct {
 	events   []peer.Event
 	requests []control.Request
 	invites  []control.Invite
+	domains  []control.Domain
 	told     []string // decisions, in order
 	fail     error    // of every decision
 	// decided is called after a decision, with what it was.
@@ -78,7 +79,9 @@ func (m *memory) History(_ context.Context, q control.HistoryQuery) ([]peer.Even
 }
 
 func (m *memory) Config(context.Context) (control.Config, error) {
-	return control.Config{Path: "/etc/x.toml", TOML: "[log]\nlevel = \"warn\"\n", Sources: map[string]string{"log.level": "file /etc/x.toml:2"}}, nil
+	return control.Config{Path: "/etc/x.toml", TOML: "[discovery]\nautojoin = false\nttl = \"10m\"\n\n[log]\nlevel = \"warn\"\n\n[[peer]]\nid = \"a\"\n\n[[peer]]\nid = \"b\"\n",
+		Sources: map[string]string{"log.level": "file /etc/x.toml line 2", "discovery.autojoin": "ClusterConfig liqo-configuration",
+			"discovery.ttl": "ClusterConfig liqo-configuration", "peer[0]": "file /etc/x.toml line 4", "peer[1]": "file /etc/x.toml line 6"}}, nil
 }
 
 // change changes a peer.
@@ -275,3 +278,45 @@ func codeOf(t *testing.T, fingerprint string) string {
 }
 
 func peerID(s string) peer.ClusterID { return peer.ClusterID(s) }
+
+func (m *memory) Domains(context.Context) ([]control.Domain, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.domains), nil
+}
+
+// domain changes the domain of that name, or adds it.
+func (m *memory) domain(name string, f func(*control.Domain)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.domains, func(d control.Domain) bool { return d.Name == name })
+	if i < 0 {
+		i = len(m.domains)
+		m.domains = append(m.domains, control.Domain{Name: name})
+	}
+	f(&m.domains[i])
+}
+
+func (m *memory) AddDomain(_ context.Context, opts control.DomainOptions) error {
+	autojoin := "default"
+	if opts.Autojoin != nil {
+		autojoin = fmt.Sprint(*opts.Autojoin)
+	}
+	if m.fail == nil {
+		m.domain(opts.Name, func(d *control.Domain) {
+			d.Server, d.Autojoin, d.Source = opts.Server, opts.Autojoin, "command line (user alice)"
+		})
+	}
+	return m.decide("", func(*control.Peer) error { return nil }, "add-domain %s server=%s autojoin=%s %s..%s", opts.Name, opts.Server, autojoin, opts.MinInterval, opts.MaxInterval)
+}
+
+func (m *memory) RemoveDomain(_ context.Context, name, _ string) error {
+	return m.decide("", func(*control.Peer) error {
+		m.domains = slices.DeleteFunc(m.domains, func(d control.Domain) bool { return d.Name == name })
+		return nil
+	}, "remove-domain %s", name)
+}
+
+func (m *memory) AskDomain(_ context.Context, name string) error {
+	return m.decide("", func(*control.Peer) error { return nil }, "ask-domain %s", name)
+}

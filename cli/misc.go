@@ -16,6 +16,7 @@ func (a *App) tree() []*urfave.Command {
 		a.peersCommand(),
 		a.inviteCommand(),
 		a.infoCommand(),
+		a.domainsCommand(),
 		a.scanCommand(),
 		a.statusCommand(),
 		a.keyCommand(),

@@ -66,7 +66,7 @@ func (p *printer) peer(q control.Peer) {
 		[2]string{"Fingerprint", q.Fingerprint}, [2]string{"Code", q.Code}, [2]string{"Trust", p.trust(q.Trust)}, [2]string{"Trusted key", otherKey(q)},
 		[2]string{"Role", roleText(q.Role)}, [2]string{"Outgoing", p.direction(q.Outgoing)}, [2]string{"Incoming", p.direction(q.Incoming)},
 		[2]string{"Request", p.request(q.Request)}, [2]string{"Remembered", remembered(q.Preferences)},
-		[2]string{"Source", q.Source}, [2]string{"Endpoint", q.URL}, [2]string{"Looked for at", q.Preferences.URL},
+		[2]string{"Source", sourcesText(q)}, [2]string{"Endpoint", q.URL}, [2]string{"Looked for at", q.Preferences.URL},
 		[2]string{"Addresses", strings.Join(q.Addresses, ", ")}, [2]string{"Links", strings.Join(q.Links, ", ")}, [2]string{"Namespace", q.Namespace},
 		[2]string{"Protocol", q.Version}, [2]string{"TTL", ttlText(q.TTLSeconds)}, [2]string{"Failed checks", failuresText(q.Failures)},
 		[2]string{"ForeignCluster", q.ForeignCluster}, [2]string{"First seen", p.when(q.FirstSeen)}, [2]string{"Last seen", p.when(q.LastSeen)},
@@ -74,6 +74,18 @@ func (p *printer) peer(q control.Peer) {
 	)
 	p.steps("Outgoing", q.Outgoing)
 	p.steps("Incoming", q.Incoming)
+}
+
+// sourcesText says by which sources a peer is seen, or was seen last.
+func sourcesText(q control.Peer) string {
+	if len(q.Sources) == 0 {
+		return q.Source
+	}
+	text := strings.Join(q.Sources, ", ")
+	if len(q.Domains) > 0 {
+		text += " (in " + strings.Join(q.Domains, ", ") + ")"
+	}
+	return text
 }
 
 // trust says whether a key is trusted, how that came, and by whom and when.

@@ -50,6 +50,9 @@ func (p *printer) status(st control.Status) {
 		[2]string{"Agent", "version " + st.Version + ", running for " + span(time.Duration(st.UptimeSeconds)*time.Second)},
 		[2]string{"Discovery", discoveryText(st)},
 		[2]string{"Advertisement", advertisementText(st.Advertisement)},
+		[2]string{"Autojoin", autojoinText(st.Autojoin)},
+		[2]string{"Networks", networksText(st.Networks)},
+		[2]string{"Search domains", searchDomainsText(st.Domains)},
 		[2]string{"Endpoint", fmt.Sprintf("%s, port %d, %s", st.Endpoint.Listen, st.Endpoint.Port, count(st.Endpoint.Connections, "connection", "connections"))},
 		[2]string{"Kubernetes", kubernetesText(st.Kubernetes)},
 		[2]string{"Database", stateText(st.State)},
@@ -130,7 +133,7 @@ func named(name, id string) string {
 
 func discoveryText(st control.Status) string {
 	if !st.Discovery.Enabled {
-		return "off (discovery.enable_discovery = false)"
+		return off("discovery.enable_discovery", st.Discovery.Source)
 	}
 	names := make([]string, 0, len(st.Links))
 	for _, l := range st.Links {
@@ -140,17 +143,17 @@ func discoveryText(st control.Status) string {
 	if len(names) > 0 {
 		where = strings.Join(names, ", ")
 	}
-	return trimService(st.Discovery.Service, st.Discovery.Domain) + " on " + where
+	return trimService(st.Discovery.Service, st.Discovery.Domain) + " on " + where + setBy(st.Discovery.Source)
 }
 
 func advertisementText(ad control.Advertisement) string {
 	switch {
 	case !ad.Enabled:
-		return "off (discovery.enable_advertisement = false)"
+		return off("discovery.enable_advertisement", ad.Source)
 	case !ad.Established:
-		return "on, not announced yet"
+		return "on, not announced yet" + setBy(ad.Source)
 	}
-	return "on, announced as " + ad.Instance
+	return "on, announced as " + ad.Instance + setBy(ad.Source)
 }
 
 func kubernetesText(k control.Kubernetes) string {
