@@ -69,9 +69,9 @@ type Box struct {
 	Addr netip.Addr
 
 	instance, host string
-	key            *boxKey    // nil without simple endpoints
-	cluster        *trust.Key // nil unless it is a provider
-	answer         []byte     // PTR with SRV, TXT and A as additional records
+	cluster        *trust.Key // nil without an endpoint
+	issuer         *trust.Issuer
+	answer         []byte // PTR with SRV, TXT and A as additional records
 	records        []dns.RR
 	silent         atomic.Bool
 }
@@ -136,19 +136,13 @@ func newBox(i int, addr netip.Addr, opts Options) (*Box, error) {
 	b.instance = string(b.ID) + "." + opts.Service
 	b.host = string(b.ID) + ".local."
 	fingerprint := peer.FingerprintOf([]byte(b.ID))
-	switch {
-	case opts.Providers:
+	if opts.Providers || opts.Endpoints {
 		key, err := newKey()
 		if err != nil {
 			return nil, err
 		}
 		b.cluster, fingerprint = key, key.Fingerprint()
-	case opts.Endpoints:
-		key, err := newBoxKey(b.ID)
-		if err != nil {
-			return nil, err
-		}
-		b.key, fingerprint = key, key.fingerprint
+		b.issuer = trust.NewIssuer(key, func() peer.ClusterID { return b.ID })
 	}
 	hdr := func(name string, t uint16, ttl uint32, class uint16) dns.RR_Header {
 		return dns.RR_Header{Name: name, Rrtype: t, Class: class, Ttl: ttl}

@@ -4,18 +4,12 @@ package crowd
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,39 +18,12 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// boxKey is a box's cluster key with a certificate of its own.
-type boxKey struct {
-	cert        tls.Certificate
-	fingerprint peer.Fingerprint
-}
-
-func newBoxKey(id peer.ClusterID) (*boxKey, error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
+// Fingerprint is the key that the box's endpoint holds; zero without one.
+func (b *Box) Fingerprint() peer.Fingerprint {
+	if b.cluster == nil {
+		return peer.Fingerprint{}
 	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: string(id)},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(24 * time.Hour),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, err
-	}
-	return &boxKey{
-		cert:        tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf},
-		fingerprint: peer.FingerprintOf(leaf.RawSubjectPublicKeyInfo),
-	}, nil
+	return b.cluster.Fingerprint()
 }
 
 // serve serves GET /ids of every box at its own address until ctx ends.
@@ -101,7 +68,7 @@ func (c *Crowd) serve(ctx context.Context) error {
 				if err != nil {
 					return nil, err
 				}
-				return &b.key.cert, nil
+				return b.issuer.GetCertificate(h)
 			},
 		},
 	}

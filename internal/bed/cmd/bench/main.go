@@ -52,6 +52,7 @@ func scenarios() []scenario {
 		{"idle", measureIdle},
 		{"peering", measurePeering},
 		{"joined", measureJoined},
+		{"domains", measureDomains},
 		{"rfc6762", measureRules},
 	}
 }

@@ -118,9 +118,9 @@ func measurePeering(r *scenarioRun) {
 	var moved spread
 	for i := range rounds {
 		next := netip.AddrFrom4([4]byte{10, 77, 0, byte(30 + i)})
-		// No record is multicast more than once a second (RFC 6762 section 6), and
-		// no DHCP server is that quick either.
-		r.pause(3 * time.Second)
+		// Records are not changed more than ten times in a minute (RFC 6762 section
+		// 8.4): the next change would not be announced before the minute is over.
+		r.pause(6500 * time.Millisecond)
 		at := time.Now()
 		y.host.Link("eth0").SetAddress(next.String() + "/24")
 		there := x.since("the new address", yID, func(fc api.ForeignCluster, offer api.Advertisement) bool {

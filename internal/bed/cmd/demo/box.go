@@ -157,6 +157,23 @@ func (x *box) offer() string {
 	return list.Items[0].Metadata.UID
 }
 
+// serves is the condition that so many PeeringRequests are on the box.
+func (x *box) serves(want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		body, err := x.kube.Request(ctx, http.MethodGet, "/apis/discovery.liqo.io/v1alpha1/peeringrequests", "", nil)
+		var list struct {
+			Items []struct{} `json:"items"`
+		}
+		if err == nil {
+			err = json.Unmarshal(body, &list)
+		}
+		if err == nil && len(list.Items) != want {
+			err = fmt.Errorf("there are %d PeeringRequests", len(list.Items))
+		}
+		return err
+	}
+}
+
 // alone is the condition that the box has no ForeignCluster.
 func (x *box) alone() func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -248,7 +265,22 @@ func (d *demo) chapter(title string) {
 func (d *demo) say(format string, args ...any) { fmt.Printf(format+"\n\n", args...) }
 
 func prompt(host string, args ...string) string {
-	return bold(host + "$ " + strings.Join(args, " "))
+	line := host + "$"
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " {}\"") {
+			arg = "'" + arg + "'"
+		}
+		line += " " + arg
+	}
+	return bold(line)
+}
+
+// says is the condition that a text has a line with something in it.
+func says(text, what string) error {
+	if !strings.Contains(text, what) {
+		return fmt.Errorf("%q is not in\n%s", what, text)
+	}
+	return nil
 }
 
 // bold emphasizes a text on a terminal.

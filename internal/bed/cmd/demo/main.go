@@ -131,13 +131,16 @@ func (d *demo) run() {
 		return
 	}
 
+	d.quiet(offer)
 	d.chapter("Enough of it: box-a disconnects")
 	started = time.Now()
 	d.a.show("liqo-agent", "peers", "disconnect", "box-b")
+	d.b.wait(byeDeadline, "box-b no longer serves box-a", d.b.serves(0))
 	d.say("Both boxes are clean after %s:", since(started))
 	d.a.show("kubectl", "get", "foreignclusters,advertisements")
 	d.b.show("kubectl", "get", "foreignclusters,peeringrequests")
 
+	d.beyond(lan)
 	d.chapter("box-b's agent is stopped, and says goodbye")
 	started = time.Now()
 	if err := d.b.agent.Stop(); err != nil {
@@ -175,6 +178,7 @@ func (d *demo) stay() {
     liqo-agent peers watch            liqo-agent status          liqo-agent peers history
     liqo-agent invite                 liqo-agent key rotate      liqo-agent peers disconnect box-b
     kubectl get foreignclusters       kubectl get fc -o yaml --show-managed-fields
+    kubectl edit clusterconfigs       liqo-agent config show
     ip link set eth0 down             ip address add 192.0.2.99/24 dev eth0`)
 	<-d.ctx.Done()
 	fmt.Println()
