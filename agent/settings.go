@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"liqo.io/agent/agent/config"
@@ -45,13 +46,34 @@ func switches(spec *api.ClusterConfigSpec) map[string]any {
 	if a := spec.AuthConfig; a != nil {
 		put(values, "trust.allow_empty_token", a.AllowEmptyToken)
 	}
-	if a := spec.AdvertisementConfig; a != nil && a.OutgoingConfig != nil {
-		put(values, "sharing.enable", a.OutgoingConfig.EnableBroadcaster)
-		if p := a.OutgoingConfig.ResourceSharingPercentage; p != nil {
+	if a := spec.AdvertisementConfig; a != nil {
+		shared(values, a)
+	}
+	return values
+}
+
+// shared adds what is set about sharing.
+func shared(values map[string]any, a *api.AdvertisementConfig) {
+	if out := a.OutgoingConfig; out != nil {
+		put(values, "sharing.enable", out.EnableBroadcaster)
+		if p := out.ResourceSharingPercentage; p != nil {
 			values["sharing.percentage"] = int(*p)
 		}
 	}
-	return values
+	if in := a.IngoingConfig; in != nil {
+		if policy := in.AcceptPolicy; policy != nil {
+			values["sharing.accept_policy"] = map[api.AcceptPolicy]string{api.AcceptAutoMax: "auto", api.AcceptManual: "manual"}[*policy]
+		}
+		if most := in.MaxAcceptableAdvertisement; most != nil {
+			values["sharing.max_accepted"] = int(min(*most, math.MaxInt32))
+		}
+	}
+	if n := a.KeepaliveThreshold; n != nil {
+		values["sharing.keepalive_threshold"] = int(min(*n, math.MaxInt32))
+	}
+	if seconds := a.KeepaliveRetryTime; seconds != nil {
+		values["sharing.keepalive_retry"] = time.Duration(*seconds) * time.Second
+	}
 }
 
 func put[T any](values map[string]any, key string, value *T) {

@@ -100,6 +100,13 @@ type Config struct {
 	// nil: then no ClusterConfig is made.
 	ClusterConfig func(*api.ClusterConfigSpec)
 
+	// Sharing turns peerings into capacity. The field may be nil: then there are
+	// peerings, and nothing else comes of them.
+	Sharing Sharing
+	// While runs beside the Controller while there is a connection. The field may be
+	// nil.
+	While While
+
 	// Logger receives one line per change of the connection.
 	Logger *slog.Logger
 	// Now is the clock; nil means time.Now. It must have a monotonic part.
@@ -233,7 +240,7 @@ func (c *Controller) use(ctx context.Context, found kubeconfig) {
 		return
 	}
 	for wait := newBackoff(); ; {
-		err := c.connect(ctx, client, upstream)
+		err := c.connect(ctx, client, upstream, found.config)
 		client.close()
 		if ctx.Err() != nil {
 			return

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -144,7 +145,7 @@ func wake(c chan struct{}) {
 
 // connect installs the custom resources and works until the connection is lost
 // or ctx ends. Every goroutine it starts has ended when it returns.
-func (c *Controller) connect(ctx context.Context, client *client, upstream endpoint.Upstream) error {
+func (c *Controller) connect(ctx context.Context, client *client, upstream endpoint.Upstream, config *rest.Config) error {
 	if err := ensureCRDs(ctx, client); err != nil {
 		return err
 	}
@@ -192,8 +193,27 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	running.Go(func() { s.keep(ctx, c.checkEach) })
 	running.Go(func() { s.domains.run(ctx) })
 	running.Go(func() { s.followCapacity(ctx) })
+	running.Go(func() { s.runWhile(ctx, config) })
 	<-ctx.Done()
 	return context.Cause(ctx)
+}
+
+// runWhile runs what goes along with the connection, until ctx ends.
+func (s *session) runWhile(ctx context.Context, config *rest.Config) {
+	if s.cfg.While == nil {
+		return
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(s.link.wrap)
+	for wait := newBackoff(); ; {
+		if err := s.cfg.While(ctx, config); err != nil && ctx.Err() == nil {
+			s.link.note(err)
+			s.complainOnce("while", "sharing with peers failed, trying again", err)
+		}
+		if wait.sleep(ctx) != nil {
+			return
+		}
+	}
 }
 
 func (c *Controller) attach(s *session, upstream endpoint.Upstream) {

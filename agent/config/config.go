@@ -75,10 +75,26 @@ type Trust struct {
 	FleetCertificate string
 }
 
-// Sharing says what peers may use.
+// Sharing says what peers may use, and what is used of theirs.
 type Sharing struct {
-	Enable     bool
-	Percentage int // 0 to 100
+	Enable          bool
+	Percentage      int      // of what is free, 0 to 100
+	Overcommit      int      // percent of that for all peers together, at least 100
+	Hysteresis      int      // percent
+	Labels          []string // names or globs
+	PodSecurity     string   // baseline, restricted
+	Enforce         string   // requests, limits
+	MaxNamespaces   int      // of one peer
+	NamespacePrefix string
+
+	Use                bool
+	AcceptPolicy       string // auto, manual
+	MaxAccepted        int
+	KeepaliveThreshold int
+	KeepaliveRetry     time.Duration
+	Heartbeat          time.Duration
+	DrainTimeout       time.Duration
+	KubeletListen      string // host:port, or "" for automatic
 }
 
 // Log is about the agent's own messages.

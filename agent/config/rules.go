@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -95,6 +96,16 @@ func oneOf(values ...string) rule {
 		return errNotAllowed
 	})
 }
+
+// namePrefix is what names of Kubernetes objects can begin with.
+var namePrefix = text("up to 20 lower-case letters, digits and hyphens, beginning with a letter", func(s string) error {
+	if !prefixForm.MatchString(s) {
+		return errNotAllowed
+	}
+	return nil
+})
+
+var prefixForm = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$`)
 
 func within(low, high int) rule {
 	return rule{allowed: fmt.Sprintf("between %d and %d", low, high), check: func(v any) error {

@@ -1,0 +1,179 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// requestTimeout bounds every request but lists and watches.
+	requestTimeout = 10 * time.Second
+	// listTimeout bounds a list; some thousand objects from a slow machine take
+	// longer than one.
+	listTimeout = 30 * time.Second
+
+	// maxAnswer and maxList bound answers in bytes. An object is at most 1.5 MiB in
+	// etcd.
+	maxAnswer = 4 << 20
+	maxList   = 128 << 20
+
+	// The rate is only limited in case of a mistake of ours.
+	clientQPS   = 500
+	clientBurst = 1000
+)
+
+// Client speaks to one API server. It may be used by any number of goroutines.
+// Its paths are absolute, such as "/api/v1/namespaces/shop/pods/web"; into is a
+// pointer that the answer is decoded into, or nil. Errors are those of
+// k8s.io/apimachinery/pkg/api/errors where the API server gave one, with its own
+// words, and name method and path. It never tries again by itself.
+type Client struct {
+	rest      *rest.RESTClient
+	transport http.RoundTripper
+}
+
+// New returns a client for an API server. config is not changed.
+func New(config *rest.Config) (*Client, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath = "/api"
+	config.GroupVersion = &schema.GroupVersion{Version: "v1"}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(statusScheme()).WithoutConversion()
+	config.ContentType = runtime.ContentTypeJSON
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	config.QPS, config.Burst = clientQPS, clientBurst
+	config.Timeout = 0 // set per request: a watch has none
+	config.DisableCompression = true
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	if config.UserAgent == "" {
+		config.UserAgent = "liqo-agent"
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+	client, err := rest.RESTClientForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
+	}
+	return &Client{rest: client, transport: httpClient.Transport}, nil
+}
+
+// statusScheme knows what errors are made of; everything else is decoded here.
+func statusScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return scheme
+}
+
+// Close closes the connections that are not in use.
+func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.transport) }
+
+// Get reads what is at a path.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	return c.do(ctx, "GET", path, c.rest.Get(), into)
+}
+
+// Create creates an object in the collection at a path, which may be a
+// subresource such as pods/web/eviction.
+func (c *Client) Create(ctx context.Context, path string, object, into any) error {
+	return c.send(ctx, "POST", path, c.rest.Post(), object, into)
+}
+
+// Update replaces the object at a path.
+func (c *Client) Update(ctx context.Context, path string, object, into any) error {
+	return c.send(ctx, "PUT", path, c.rest.Put(), object, into)
+}
+
+// Apply applies an object by server-side apply as a field manager. force takes
+// fields that belong to others.
+func (c *Client) Apply(ctx context.Context, path, manager string, force bool, object, into any) error {
+	request := c.rest.Patch(types.ApplyPatchType).Param("fieldManager", manager)
+	if force {
+		request = request.Param("force", "true")
+	}
+	return c.send(ctx, "PATCH", path, request, object, into)
+}
+
+// Patch changes the object at a path. manager is the field manager, "" for none.
+func (c *Client) Patch(ctx context.Context, path, manager string, kind types.PatchType, patch []byte, into any) error {
+	request := c.rest.Patch(kind).Body(patch)
+	if manager != "" {
+		request = request.Param("fieldManager", manager)
+	}
+	return c.do(ctx, "PATCH", path, request, into)
+}
+
+// Delete deletes the object at a path. That there is none is an error for which
+// apierrors.IsNotFound holds.
+func (c *Client) Delete(ctx context.Context, path string, options metav1.DeleteOptions) error {
+	return c.send(ctx, "DELETE", path, c.rest.Delete(), options, nil)
+}
+
+func (c *Client) send(ctx context.Context, method, path string, request *rest.Request, object, into any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if method != http.MethodPatch { // a patch has a type of its own already
+		request = request.SetHeader("Content-Type", runtime.ContentTypeJSON)
+	}
+	return c.do(ctx, method, path, request.Body(text), into)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, request *rest.Request, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	text, err := read(ctx, request.AbsPath(path), maxAnswer)
+	if err == nil && into != nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// errTooLarge: an answer has more bytes than any sensible one.
+var errTooLarge = errors.New("the answer is too large")
+
+// read sends a request and returns the body of a successful answer, and otherwise
+// the API server's own words together with the pause that it asks for.
+func read(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
+	body, err := request.MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }() // everything that matters was read
+	text, err := io.ReadAll(io.LimitReader(body, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > most {
+		return nil, errTooLarge
+	}
+	return text, nil
+}
+
+// Retry returns the pause that the API server asked for with an error, 0 when it
+// asked for none, and a minute at most.
+func Retry(err error) time.Duration {
+	seconds, asked := apierrors.SuggestsClientDelay(err)
+	if !asked {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, time.Minute)
+}
