@@ -103,6 +103,10 @@ type Config struct {
 	// Sharing turns peerings into capacity. The field may be nil: then there are
 	// peerings, and nothing else comes of them.
 	Sharing Sharing
+	// SharingSettings returns the settings of [sharing]. It is asked again and again;
+	// SharingChanged says that the answer is another. The field may be nil: then all
+	// that is free is offered, and every offer accepted.
+	SharingSettings func() SharingSettings
 	// While runs beside the Controller while there is a connection. The field may be
 	// nil.
 	While While
@@ -141,6 +145,9 @@ func New(cfg Config) *Controller {
 	}
 	if cfg.Reached == nil {
 		cfg.Reached = func(peer.ClusterID, endpoint.Result) {}
+	}
+	if cfg.SharingSettings == nil {
+		cfg.SharingSettings = func() SharingSettings { return defaultSharing }
 	}
 	if cfg.TokenUsed == nil {
 		cfg.TokenUsed = func(peer.ClusterID) {}
