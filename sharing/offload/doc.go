@@ -1,0 +1,23 @@
+// Package offload runs the pods that are bound to virtual nodes: it has them
+// created at the providers that the nodes stand for, together with the ConfigMaps
+// and Secrets that they name, and brings their state and events back.
+//
+// What a pod becomes at the provider and what of it comes back is decided by
+// sharing/workload; this package compares and acts. Everything is level-triggered:
+// a watch event says which pod to look at, plan, which is pure, says what is to be
+// done with all that is known about it.
+//
+// A pod at the provider stands for one of ours if and only if it carries its UID.
+// It is deleted only when ours is being deleted, or is known not to exist, from a
+// complete list of this connection to the local API server. Ours is given up only
+// when the provider, in a complete list of the namespace, does not have what was
+// seen there before, or was created there by us.
+//
+// It must not talk to a provider but through its Remote, and it knows nothing about
+// peerings, offers and nodes beyond what a Provider says.
+//
+// Goroutines: all of them are started by Run and end with it. For each provider
+// there are eight workers, a reflector for the pods of its node, and two for each
+// of the remote namespaces in use (pods and events); for each local namespace with
+// pods that name ConfigMaps or Secrets up to two more.
+package offload

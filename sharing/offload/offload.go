@@ -1,0 +1,120 @@
+package offload
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/peer"
+)
+
+// Remote is the way to one provider. Requests for its API server have a path as
+// at an API server, and any host. It is used by many goroutines.
+type Remote interface {
+	http.RoundTripper
+	// Namespace returns the provider's namespace for one of this cluster's, which
+	// the provider makes if need be.
+	Namespace(ctx context.Context, origin string) (string, error)
+	// Release gives the provider's namespace for one of this cluster's back, with
+	// all that is in it. That there is none is no error.
+	Release(ctx context.Context, origin string) error
+}
+
+// Provider is one whose node may have pods.
+type Provider struct {
+	ID   peer.ClusterID
+	Node string // the virtual node
+	// Remote is the way there. It is compared with ==: another one is used for what
+	// comes after, and what was known about the provider's pods is listed again.
+	Remote Remote
+	// Address is the one that the virtual node has in this cluster; pods have it as
+	// their host's. It may be the zero Addr.
+	Address netip.Addr
+	// Offer is any text that changes when the provider's offer does. Pods that were
+	// refused are tried again then.
+	Offer string
+	// Reachable is whether the provider answers. While it does not, pods stay as they
+	// are; when it does again they are looked at.
+	Reachable bool
+	// Gone: the provider is given up. Nobody there is asked any more, and pods that
+	// are being deleted here end at once.
+	Gone bool
+}
+
+// Config is what an Offload works with.
+type Config struct {
+	// Self returns this cluster's ID.
+	Self func() peer.ClusterID
+	// Changed is told that the Counts of a provider may have changed. It must not
+	// block, nor call the Offload. It may be nil.
+	Changed func(peer.ClusterID)
+	Logger  *slog.Logger
+	Now     func() time.Time // time.Now if nil
+}
+
+// Counts is how many pods are bound to a provider's node, and how they fare.
+type Counts struct {
+	Bound   int
+	Running int // phase Running
+	Pending int // phase Pending, the refused ones among them
+	Refused int // never sent, or not let in by the provider
+	Ending  int // being deleted
+}
+
+// Place is where a pod of this cluster runs.
+type Place struct {
+	ID        peer.ClusterID // of the provider
+	Remote    Remote
+	Namespace string    // there
+	Name      string    // there
+	UID       types.UID // there; "" when the provider's list was not read yet
+	// Reachable is whether the provider answers.
+	Reachable bool
+}
+
+// Offload keeps the pods of all virtual nodes. Its methods may be called from any
+// goroutine, and do not block.
+type Offload struct {
+	cfg Config
+}
+
+// New returns an Offload that does nothing until Run.
+func New(cfg Config) *Offload {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Offload{cfg: cfg}
+}
+
+// Run works with the local API server until ctx ends or the work cannot be begun.
+// It may run again afterwards, but once at a time.
+func (o *Offload) Run(ctx context.Context, local *rest.Config) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// Set says how a provider stands. It may be called again and again; only changes
+// have an effect.
+func (o *Offload) Set(p Provider) {}
+
+// Remove forgets a provider: its pods, wherever they are, are left as they are. It
+// is for a node that has no pods any more, or does not exist.
+func (o *Offload) Remove(id peer.ClusterID) {}
+
+// Count returns how many pods a provider's node has, as far as known.
+func (o *Offload) Count(id peer.ClusterID) Counts { return Counts{} }
+
+// Find says where a pod of this cluster runs; false when it is on no virtual node
+// or was not created at the provider yet.
+func (o *Offload) Find(namespace, pod string) (Place, bool) { return Place{}, false }
+
+// Pods returns the pods that are bound to a node, as this cluster has them, sorted
+// by namespace and name. They are shared and must not be changed; managed fields
+// are left out.
+func (o *Offload) Pods(node string) []*corev1.Pod { return nil }
