@@ -33,6 +33,10 @@ type Upstream struct {
 	// Transport carries the agent's own credentials, which must be allowed to
 	// impersonate users and groups.
 	Transport http.RoundTripper
+	// Upgrade is Transport for requests whose connection is to change its protocol:
+	// it speaks HTTP/1.1 only, and the body of an answer 101 is an io.ReadWriteCloser.
+	// nil: there are no such requests.
+	Upgrade http.RoundTripper
 }
 
 // GatewayConfig says where a Gateway leads.
@@ -44,6 +48,9 @@ type GatewayConfig struct {
 	// with the plural name of the resource. It must be quick and safe for
 	// concurrent use.
 	DeletedByPeer func(id peer.ClusterID, resource string)
+	// Guests decides what peers may do with the namespaces they have here; nil: they
+	// have none, and there are no paths for that.
+	Guests Guests
 	// Logger is told, a few lines a minute, what known peers try that they may
 	// not do.
 	Logger *slog.Logger

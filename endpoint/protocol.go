@@ -23,6 +23,14 @@ const (
 	// PathNotice says that something changed at the caller's: "ask me for my
 	// state" (POST, no body).
 	PathNotice = "/peering/notice"
+	// PathNamespaces asks for the namespace that stands for one of the caller's
+	// (POST, NamespaceCall -> NamespaceAnswer).
+	PathNamespaces = "/peering/namespaces"
+	// PathRelease gives such a namespace back (POST, NamespaceCall).
+	PathRelease = "/peering/namespaces/release"
+	// PathTunnel makes the connection one of HTTP/2 with prior knowledge (GET, with
+	// "Upgrade: liqo-tunnel"), on which the caller sends its other requests.
+	PathTunnel = "/peering/tunnel"
 	// PathGateway is the beginning of the paths that lead to the API server.
 	PathGateway = "/kube/"
 )
@@ -124,6 +132,16 @@ type Withdrawal struct {
 	// Advertisement: my offer at yours is void.
 	Advertisement bool   `json:"advertisement"`
 	Reason        string `json:"reason"` // a sentence for people
+}
+
+// NamespaceCall names a namespace of the caller.
+type NamespaceCall struct {
+	Name string `json:"name"`
+}
+
+// NamespaceAnswer names the namespace here that stands for it.
+type NamespaceAnswer struct {
+	Namespace string `json:"namespace"`
 }
 
 // Refusal is the body of every answer that is not a success.

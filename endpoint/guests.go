@@ -1,0 +1,46 @@
+package endpoint
+
+import (
+	"context"
+
+	"liqo.io/agent/peer"
+)
+
+// Guests decides what a peer may do with the namespaces that it has here. Its
+// methods are called from many goroutines; those without a context must be quick.
+// An error that is a *Refused says no, and its words reach the peer. Any other is
+// logged here, and the peer is told to try again.
+type Guests interface {
+	// Namespace returns the namespace here that stands for the peer's namespace
+	// origin, which is made if there is none.
+	Namespace(ctx context.Context, id peer.ClusterID, origin string) (name string, err error)
+	// Release gives that namespace back, with everything in it. That there is none
+	// is no error.
+	Release(ctx context.Context, id peer.ClusterID, origin string) error
+	// Owns reports whether the namespace is the peer's. It is asked for every
+	// request, and again and again while one of a stream lasts.
+	Owns(id peer.ClusterID, namespace string) bool
+	// Pod checks a pod, as JSON, that the peer wants to create in a namespace of its
+	// own, and returns what is sent to the API server instead. done, which is never
+	// nil without an error, is called exactly once when it is known what became of
+	// it: with the pod as the API server answered, or with nil if that refused, or
+	// its answer is not known.
+	Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error)
+	// PodPatch checks a patch of a pod, in JSON as of RFC 7386 or a strategic merge
+	// patch of Kubernetes, and returns the one that is sent instead, with its media
+	// type.
+	PodPatch(id peer.ClusterID, namespace, name string, body []byte) (clean []byte, contentType string, err error)
+	// Object checks an object that the peer applies, and returns the one that is
+	// applied instead, as JSON. resource is "configmaps" or "secrets".
+	Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error)
+}
+
+// Refused is the error of what a cluster does not let a peer do: from Guests, and
+// at the other end from a Link.
+type Refused struct {
+	Reason  string // one word for programs
+	Message string // a sentence for people
+}
+
+// Error returns the sentence.
+func (r *Refused) Error() string { return r.Message }
