@@ -1,0 +1,113 @@
+package vnode
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+// Provider is how the node of a provider is to stand.
+type Provider struct {
+	ID   peer.ClusterID
+	Name string // of the cluster, for people; may be empty
+	// Wanted: there is to be a node for Offer; without an Offer, one that is there
+	// stays, and takes no pods. Not wanted: the node is to be drained and removed.
+	Wanted bool
+	Offer  *api.AdvertisementSpec // accepted; shared, not to be changed
+	// Gone: the provider is given up and nobody there can be asked any more, so that
+	// its node goes without waiting for pods to end in good order.
+	Gone bool
+	// Reachable is whether the provider answers. Why says why not, in a sentence.
+	Reachable bool
+	Why       string
+}
+
+// State is how the node of a provider stands.
+type State struct {
+	// Node is the name of the node, "" while there is none of ours.
+	Node string
+	// Busy: there is a node or may be one, so the peering is still needed.
+	Busy bool
+	// Ready is whether the node is; Reason (one of the Reason constants) and Message
+	// say why not, or how far its removal is.
+	Ready           bool
+	Reason, Message string
+	// Pods is how many pods are bound to the node.
+	Pods int
+}
+
+// Why a node is not there, not ready, or going. Those which a node's Ready
+// condition may show are part of the agent's interface.
+const (
+	// ReasonReady: all is well.
+	ReasonReady = "ProviderReady"
+	// ReasonUnreachable: the provider does not answer.
+	ReasonUnreachable = "ProviderUnreachable"
+	// ReasonExpired: the provider does not answer, and its offer ended meanwhile.
+	ReasonExpired = "OfferExpired"
+	// ReasonNoOffer: the provider offers nothing at present.
+	ReasonNoOffer = "NoOffer"
+	// ReasonGone: the provider is given up.
+	ReasonGone = "ProviderGone"
+
+	// ReasonPending: the node is not made yet, or not known to be there.
+	ReasonPending = "NodePending"
+	// ReasonNameTaken: a node of that name is not the agent's.
+	ReasonNameTaken = "NameTaken"
+	// ReasonFailed: the API server refuses what the agent wants of it.
+	ReasonFailed = "NodeFailed"
+	// ReasonDraining: the node goes, and pods are left on it.
+	ReasonDraining = "Draining"
+	// ReasonRemoving: the node goes, and no pod is left on it.
+	ReasonRemoving = "Removing"
+)
+
+// Kubelet is where the kubelet API of all virtual nodes is; zero while it is not
+// known.
+type Kubelet struct {
+	Address netip.Addr
+	Port    uint16
+}
+
+// Settings are what people may configure.
+type Settings struct {
+	// Heartbeat is how often the Lease of a node is renewed (sharing.heartbeat).
+	Heartbeat time.Duration
+	// DrainTimeout is how long PodDisruptionBudgets may keep pods on a node that is
+	// to go (sharing.drain_timeout). After it they are deleted.
+	DrainTimeout time.Duration
+}
+
+// Config is what Nodes needs. Its functions are called on several goroutines and
+// must be quick.
+type Config struct {
+	// Settings returns the settings that hold now.
+	Settings func() Settings
+	// Kubelet returns where the kubelet API is now.
+	Kubelet func() Kubelet
+	// Changed is called when what Set returned about a provider has changed. No lock
+	// is held.
+	Changed func(peer.ClusterID)
+	// Webhook returns the MutatingWebhookConfiguration, as JSON decodes it, that is
+	// installed where the API server has no MutatingAdmissionPolicies; nil while there
+	// is none. It is (*admission.Server).MutatingWebhook of peering/admission.
+	Webhook func() map[string]any
+	Logger  *slog.Logger
+	// Now is the clock, time.Now if nil. Only differences count.
+	Now func() time.Time
+}
+
+// Node is a virtual node that exists.
+type Node struct {
+	Name string
+	ID   peer.ClusterID
+	UID  types.UID
+	// Accepting: pods that are bound to it are to run at the provider. False while it
+	// is drained.
+	Accepting bool
+}
