@@ -48,6 +48,10 @@ bin/kubebox: $(KUBE_SOURCES)
 	@echo "building Kubernetes $(KUBE_VERSION) for the test bed; this takes minutes the first time"
 	cd $(KUBE_DIR) && CGO_ENABLED=0 go build -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
 
+# The kubelet of the test bed that runs pods without containers.
+bin/kwok: internal/bed/kwok/go.mod internal/bed/kwok/go.sum
+	cd internal/bed/kwok && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
+
 # Debian packages the tests and the demo need.
 .PHONY: setup
 setup:
@@ -72,16 +76,16 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 
 # Tests that use a bed run control planes and measure time: more than two packages at once would only disturb each other.
 .PHONY: test
-test: setup lint build kubebox
+test: setup lint build kubebox bin/kwok
 	go test -race -count=1 -p 2 -timeout 20m ./...
 
 .PHONY: bench
-bench: setup build kubebox
+bench: setup build kubebox bin/kwok
 	go build -o bin/neighbours ./internal/bed/cmd/neighbours
 	go run ./internal/bed/cmd/bench
 
 .PHONY: demo
-demo: setup build kubebox
+demo: setup build kubebox bin/kwok
 	go build -o bin/demo ./internal/bed/cmd/demo
 	bin/demo
 

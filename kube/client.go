@@ -61,6 +61,7 @@ func New(config *rest.Config) (*Client, error) {
 	if config.UserAgent == "" {
 		config.UserAgent = "liqo-agent"
 	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
@@ -150,22 +151,58 @@ func (c *Client) do(ctx context.Context, method, path string, request *rest.Requ
 // errTooLarge: an answer has more bytes than any sensible one.
 var errTooLarge = errors.New("the answer is too large")
 
+// limitKey is the key of the limit of a request's answer in its context.
+type limitKey struct{}
+
+// bounded is a transport whose answers end with errTooLarge where the limit of
+// their request is.
+type bounded struct{ next http.RoundTripper }
+
+// WrappedRoundTripper lets idle connections be closed through the wrapper.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(r)
+	if most, ok := r.Context().Value(limitKey{}).(int64); ok && err == nil {
+		resp.Body = &boundedBody{ReadCloser: resp.Body, left: most}
+	}
+	return resp, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
 // read sends a request and returns the body of a successful answer, and otherwise
 // the API server's own words together with the pause that it asks for.
 func read(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
-	body, err := request.MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
-	if err != nil {
-		return nil, err
+	answer := request.MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Do(context.WithValue(ctx, limitKey{}, most))
+	text, err := answer.Raw()
+	if err == nil {
+		return text, nil
 	}
-	defer func() { _ = body.Close() }() // everything that matters was read
-	text, err := io.ReadAll(io.LimitReader(body, most+1))
-	if err != nil {
-		return nil, err
+	// The first error knows the headers and the second one the body.
+	seconds, asked := apierrors.SuggestsClientDelay(err)
+	err = answer.Error()
+	if status := (*apierrors.StatusError)(nil); asked && errors.As(err, &status) {
+		if status.ErrStatus.Details == nil {
+			status.ErrStatus.Details = &metav1.StatusDetails{}
+		}
+		status.ErrStatus.Details.RetryAfterSeconds = int32(seconds)
 	}
-	if int64(len(text)) > most {
-		return nil, errTooLarge
-	}
-	return text, nil
+	return nil, err
 }
 
 // Retry returns the pause that the API server asked for with an error, 0 when it
