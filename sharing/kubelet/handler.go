@@ -1,0 +1,155 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"liqo.io/agent/peer"
+)
+
+const (
+	// answerIn bounds everything before a stream begins, and answers that are none.
+	answerIn = 30 * time.Second
+	// idleFor is how long a stream may be silent, as with a kubelet.
+	idleFor = 4 * time.Hour
+	// lingerFor is how long the other direction of a connection may be silent after
+	// one has ended.
+	lingerFor = 10 * time.Second
+	// maxStreams is how many logs, execs, attaches and port-forwards there may be at
+	// the same time.
+	maxStreams = 64
+)
+
+// handler answers the calls of one run.
+type handler struct {
+	ctx    context.Context // of the run: no stream outlives it
+	find   func(namespace, pod string) (Place, bool)
+	gate   *gate
+	logger *slog.Logger
+	// proven is called with every caller who showed a good certificate.
+	proven func()
+
+	streams chan struct{} // a place for each
+	mu      sync.Mutex
+	calls   sync.WaitGroup
+	closed  bool
+}
+
+// enter counts a call, unless the run is at its end.
+func (h *handler) enter() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.calls.Add(1)
+	return true
+}
+
+// wait returns when the last call has ended; there are no further ones.
+func (h *handler) wait() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.calls.Wait()
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !h.enter() {
+		say(w, http.StatusServiceUnavailable, "the agent stops")
+		return
+	}
+	defer h.calls.Done()
+	if err := h.serve(w, r); err != nil {
+		r := &refusal{status: http.StatusInternalServerError, text: err.Error()}
+		_ = errors.As(err, &r)
+		say(w, r.status, r.text)
+	}
+}
+
+// say answers with a sentence. Kubelets answer in plain text, and that is what the
+// API server repeats.
+func say(w http.ResponseWriter, status int, text string) {
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // who is gone needs no answer
+}
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), answerIn)
+	defer cancel()
+	who, err := h.gate.caller(ctx, r.TLS, r.Header)
+	if err != nil {
+		return err
+	}
+	h.proven()
+	path := r.URL.EscapedPath()
+	asked, malformed := parse(r.Method, path, r.URL.RawQuery)
+	var place Place
+	found := malformed == nil && asked.ofPod()
+	if found {
+		place, found = h.find(asked.namespace, asked.pod)
+	}
+	// Whoever may not call learns nothing, not even which pods there are.
+	p := needed(r.Method, path, asked)
+	p.node = string(place.ID)
+	switch err := h.gate.permit(ctx, who, p); {
+	case err != nil:
+		return err
+	case malformed != nil:
+		return malformed
+	case asked.ofPod() && !found:
+		return refuse(http.StatusNotFound, "pod %q in namespace %q is not at any provider (any more, or yet)", asked.pod, asked.namespace)
+	case !asked.ofPod():
+		return answerForNode(w, asked.kind)
+	}
+	select {
+	case h.streams <- struct{}{}:
+		defer func() { <-h.streams }()
+	default:
+		return refuse(http.StatusTooManyRequests, "%d logs, execs and port-forwards are open already", maxStreams)
+	}
+	h.logger.Debug("A call to a pod at a provider.", "caller", who.Name, "call", asked.subresource(),
+		"namespace", asked.namespace, "pod", asked.pod, "provider", place.ID)
+	if asked.kind == containerLogs {
+		return h.logs(w, r, asked, place)
+	}
+	return h.stream(w, r, asked, place)
+}
+
+// answerForNode answers what is asked about the node itself. What pods use is
+// measured at the provider and not told here, so there are no numbers, and no
+// error either: a scraper is to go on with the other nodes.
+func answerForNode(w http.ResponseWriter, kind kind) error {
+	contentType, text := "text/plain; version=0.0.4; charset=utf-8", ""
+	switch kind {
+	case health:
+		contentType, text = "text/plain; charset=utf-8", "ok"
+	case resourceMetrics:
+		text = "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise\n" +
+			"# TYPE resource_scrape_error gauge\nresource_scrape_error 0\n"
+	case statsSummary:
+		contentType, text = "application/json", `{"node":{"nodeName":"","startTime":null},"pods":[]}`
+	}
+	w.Header().Set("Content-Type", contentType)
+	_, _ = io.WriteString(w, text) // who is gone needs no answer
+	return nil
+}
+
+// unreachable is the answer when the provider gave none.
+func unreachable(provider peer.ClusterID, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return refuse(http.StatusGatewayTimeout, "provider %s did not answer in time: %v", provider, err)
+	}
+	return refuse(http.StatusBadGateway, "provider %s cannot be reached: %v", provider, err)
+}
