@@ -25,6 +25,7 @@ type memory struct {
 	requests []control.Request
 	invites  []control.Invite
 	domains  []control.Domain
+	adverts  []control.Advert
 	told     []string // decisions, in order
 	fail     error    // of every decision
 	// decided is called after a decision, with what it was.
@@ -319,4 +320,24 @@ func (m *memory) RemoveDomain(_ context.Context, name, _ string) error {
 
 func (m *memory) AskDomain(_ context.Context, name string) error {
 	return m.decide("", func(*control.Peer) error { return nil }, "ask-domain %s", name)
+}
+
+func (m *memory) Adverts(context.Context) ([]control.Advert, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.adverts), nil
+}
+
+func (m *memory) DecideAdvert(_ context.Context, id peer.ClusterID, accept bool, by string) error {
+	return m.decide(id, func(*control.Peer) error {
+		for i := range m.adverts {
+			if m.adverts[i].ID == string(id) {
+				m.adverts[i].Status, m.adverts[i].Reason, m.adverts[i].DecidedBy = control.AdvertRefused, "RefusedByPerson", "liqo-agent-intent"
+				if accept {
+					m.adverts[i].Status, m.adverts[i].Reason = control.AdvertAccepted, "AcceptedByPerson"
+				}
+			}
+		}
+		return nil
+	}, "decide-advert %s accept=%t", id, accept)
 }

@@ -18,6 +18,7 @@ type Backend interface {
 	Decider
 	Keeper
 	Domains
+	Adverts
 }
 
 // Viewer tells what there is. Its methods are quick: they touch no network.

@@ -33,6 +33,7 @@ func (s *Server) handler() http.Handler {
 	}
 	maps.Copy(handlers, s.decisions())
 	maps.Copy(handlers, s.searching())
+	maps.Copy(handlers, s.sharing())
 	for pattern, h := range handlers {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -100,6 +101,7 @@ func (st Status) withoutNulls() Status {
 	if st.Networks == nil {
 		st.Networks = []LinkNetwork{}
 	}
+	st.Sharing = st.Sharing.withoutNulls()
 	return st
 }
 

@@ -17,6 +17,7 @@ type memory struct {
 	requests []Request
 	made     []Invite
 	domains  []Domain
+	adverts  []Advert
 	events   []peer.Event
 	asked    HistoryQuery
 	told     []string
@@ -204,3 +205,20 @@ func (m *memory) RemoveDomain(_ context.Context, name, by string) error {
 }
 
 func (m *memory) AskDomain(_ context.Context, name string) error { return m.tell("ask %s", name) }
+
+func (m *memory) Adverts(context.Context) ([]Advert, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.adverts), m.fail
+}
+
+func (m *memory) DecideAdvert(_ context.Context, id peer.ClusterID, accept bool, by string) error {
+	m.change(func() {
+		for i := range m.adverts {
+			if m.adverts[i].ID == string(id) {
+				m.adverts[i].Status = map[bool]string{true: AdvertAccepted, false: AdvertRefused}[accept]
+			}
+		}
+	})
+	return m.tell("decide-advert %s accept=%t %s", id, accept, by)
+}

@@ -40,6 +40,7 @@ type Peer struct {
 	Incoming    Direction   `json:"incoming"` // it consumes ours
 	Preferences Preferences `json:"preferences"`
 	Request     *Request    `json:"request,omitempty"` // waits for a person here, or was refused by one
+	Sharing     PeerSharing `json:"sharing"`
 }
 
 // Conflict says that somebody shows this peer's cluster ID with another key.
@@ -126,6 +127,7 @@ func (p Peer) withoutNulls() Peer {
 	if p.Role == "" {
 		p.Role = unknownRole
 	}
+	p.Sharing = p.Sharing.withoutNulls()
 	return p
 }
 
@@ -190,6 +192,7 @@ type Status struct {
 	State         State             `json:"state"`
 	Peers         map[string]int    `json:"peers"` // count by phase
 	Peering       PeeringStatus     `json:"peering"`
+	Sharing       Sharing           `json:"sharing"`
 	Trust         TrustStatus       `json:"trust"`
 	Packets       Packets           `json:"packets"`
 	Drops         map[string]uint64 `json:"drops"` // received packets not used, by reason

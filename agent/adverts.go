@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+)
+
+const (
+	labelArch = "kubernetes.io/arch"
+	labelOS   = "kubernetes.io/os"
+)
+
+// Adverts implements control.Backend.
+func (b *backend) Adverts(context.Context) ([]control.Advert, error) {
+	offers, err := b.peering.Offers()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	out := make([]control.Advert, 0, len(offers))
+	for _, o := range offers {
+		out = append(out, b.advert(o))
+	}
+	return out, nil
+}
+
+// advert is an offer as the control socket shows it.
+func (b *backend) advert(o peering.Offer) control.Advert {
+	out := control.Advert{
+		ID: string(o.ID), Name: b.label(o.ID), Status: string(o.State.AdvertisementStatus), Reason: o.State.Reason, Message: o.State.Message,
+		DecidedBy: o.By, Expired: o.Expired, Resources: o.Spec.ResourceQuota.Hard, Labels: o.Spec.Labels,
+		Arch: o.Spec.Labels[labelArch], OS: o.Spec.Labels[labelOS], Images: make([]string, 0, len(o.Spec.Images)),
+		OfferedAt: o.Spec.Timestamp.UTC(), ExpiresAt: o.Spec.TimeToLive.UTC(), CreatedAt: o.Created.UTC(),
+		Node: o.Use.Node, NodeReady: o.Use.Ready, NodeReason: o.Use.Reason, NodeMessage: o.Use.Message, Pods: o.Use.Pods,
+	}
+	if out.Status == "" {
+		out.Status = control.AdvertPending
+	}
+	for _, image := range o.Spec.Images {
+		if len(image.Names) > 0 {
+			out.Images = append(out.Images, image.Names[0])
+		}
+	}
+	return out
+}
+
+// label is what people call a cluster.
+func (b *backend) label(id peer.ClusterID) string {
+	p, known := b.recorder.Peer(id)
+	if !known {
+		p = b.unseen(id)
+	}
+	return control.NewPeer(p).Label()
+}
+
+// DecideAdvert implements control.Backend.
+func (b *backend) DecideAdvert(ctx context.Context, id peer.ClusterID, accept bool, by string) error {
+	err := b.peering.DecideOffer(ctx, id, accept, by)
+	switch {
+	case errors.Is(err, peering.ErrNotConnected):
+		return unavailable(err)
+	case errors.Is(err, peering.ErrNoOffer):
+		return &control.Error{Kind: control.ErrNotFound, Message: fmt.Sprintf("%s offers nothing to this cluster", b.label(id)),
+			Advice: "liqo-agent adverts list", Cause: err}
+	}
+	return err
+}
+
+// unavailable is what people are told while there is no API server: offers are
+// kept nowhere else.
+func unavailable(err error) error {
+	return &control.Error{Kind: control.ErrUnavailable, Message: "what other clusters offer is not known: " + err.Error(),
+		Advice: "liqo-agent status says why", Cause: err}
+}
