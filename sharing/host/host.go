@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/client-go/rest"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/peer"
 )
@@ -51,6 +54,7 @@ type Tenancy struct {
 	Admitted bool
 	// Offer is what it was offered, as Kubernetes quantities by resource; nil while
 	// that is nothing yet: what it has stays as it is then, and nothing is added.
+	// Without "pods" it has as many as a node has by default, 110.
 	Offer map[string]string
 	// Arch is the architecture that the offer is of, which pods are held to; "" for
 	// any.
@@ -69,42 +73,13 @@ type Tenant struct {
 	Used map[string]string
 }
 
-// Reasons of a Refused, besides those of package workload.
-const (
-	ReasonNotAdmitted       = "NotAdmitted"       // not, or not any more
-	ReasonNothingOffered    = "NothingOffered"    // admitted, but there is no offer yet
-	ReasonNotReady          = "NotReady"          // we do not know enough yet; try again
-	ReasonTerminating       = "Terminating"       // the namespace is being deleted; try again
-	ReasonBadName           = "BadName"           // no name that Kubernetes would take
-	ReasonNotYours          = "NotYours"          // no namespace of this consumer
-	ReasonTooManyNamespaces = "TooManyNamespaces" // more than Settings.MaxNamespaces
-	ReasonOfferUsedUp       = "OfferUsedUp"       // what is left of the offer is too little
-	ReasonNotOffered        = "NotOffered"        // a resource that is not part of the offer
-	ReasonLimitsMissing     = "LimitsMissing"     // a container without limits, which Settings.Enforce asks for
-	ReasonTooManyPods       = "TooManyPods"       // too many objects, most of which have ended
-	ReasonTooManyObjects    = "TooManyObjects"    // too many or too large ConfigMaps and Secrets
-)
-
-// Refused is why a consumer may not do something. All errors that a Host returns to
-// the gateway are of this type, unless ctx ended or the API server failed.
-type Refused struct {
-	Reason  string // one word for programs
-	Message string // a sentence for people
-	// Retry is when it makes sense to try again, 0 if not by itself.
-	Retry time.Duration
+func (t Tenant) equal(o Tenant) bool {
+	return t.Busy == o.Busy && t.Namespaces == o.Namespaces && t.Pods == o.Pods && maps.Equal(t.Used, o.Used)
 }
 
-func (r *Refused) Error() string { return r.Message }
-
-// refuse returns a Refused.
-func refuse(reason, format string, args ...any) *Refused {
-	return &Refused{Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
-// after says when to try again.
-func (r *Refused) after(d time.Duration) *Refused {
-	r.Retry = d
-	return r
+func (t Tenant) clone() Tenant {
+	t.Used = maps.Clone(t.Used)
+	return t
 }
 
 // Host keeps what consumers have in this cluster. Its methods may be called from any
@@ -112,7 +87,34 @@ func (r *Refused) after(d time.Duration) *Refused {
 type Host struct {
 	cfg Config
 
-	mu sync.Mutex
+	mu      sync.Mutex
+	tenants map[peer.ClusterID]*tenant
+	// session is the last one of which all caches were filled, nil before the first.
+	// What it knows stays known after it ended.
+	session *session
+}
+
+// tenant is a consumer that somebody spoke of, or that has something here.
+type tenant struct {
+	id peer.ClusterID
+	// busy is held by whoever makes or unmakes namespaces: capacity 1.
+	busy    chan struct{}
+	account *account
+
+	// What follows is guarded by Host.mu.
+
+	said     bool // Set was called
+	name     string
+	admitted bool
+	offer    corev1.ResourceList // never changed, only replaced; nil: none yet
+	arch     string
+	settings Settings // when Set was called last
+	told     *Tenant  // what Set returned last
+	found    bool     // Changed was called before Set
+	reported time.Time
+	evicted  time.Time // when its eviction began, zero if it did not
+	stuck    bool      // that it takes long was logged
+	trouble  string    // what was logged last
 }
 
 // New returns a Host. It starts nothing.
@@ -120,60 +122,197 @@ func New(cfg Config) *Host {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Host{cfg: cfg}
-}
-
-// Run keeps guest namespaces as they are to be until ctx ends, and then returns nil.
-// It is to run while there is a connection to the local API server, once at a time,
-// and may be called again after it returned. An error means that there is no client
-// for local.
-func (h *Host) Run(ctx context.Context, local *rest.Config) error {
-	<-ctx.Done()
-	return nil
+	return &Host{cfg: cfg, tenants: make(map[peer.ClusterID]*tenant)}
 }
 
 // Set tells how a consumer's use of this cluster is to stand, and returns how it
 // stands. It is to be called again and again with what is so then; it is quick, the
 // work happens in Run. Without a connection the answer is the last that was known.
-func (h *Host) Set(t Tenancy) Tenant { return Tenant{Busy: true} }
+func (h *Host) Set(t Tenancy) Tenant {
+	offer, settings := quantities(t.Offer), h.cfg.Settings()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.tenants[t.ID]
+	if n == nil {
+		if !t.Admitted && h.session != nil {
+			return Tenant{} // who has something here is in the map
+		}
+		n = h.tenantLocked(t.ID)
+	}
+	changed := !n.said || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
+	if t.Admitted {
+		n.evicted, n.stuck = time.Time{}, false
+	}
+	n.said, n.name, n.admitted, n.offer, n.arch, n.settings = true, t.Name, t.Admitted, offer, t.Arch, settings
+	if changed && h.session != nil {
+		h.session.queue.Add(t.ID)
+		h.session.wake()
+	}
+	now := h.standsLocked(n)
+	n.told = &now
+	return now.clone()
+}
+
+// quantities returns an offer. What is no amount, which no API server took, is an
+// offer of nothing.
+func quantities(offer map[string]string) corev1.ResourceList {
+	if offer == nil {
+		return nil
+	}
+	out := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(defaultPods, resource.DecimalSI)}
+	for name, text := range offer {
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Sign() < 0 {
+			q = resource.Quantity{}
+		}
+		out[corev1.ResourceName(name)] = q
+	}
+	return out
+}
 
 // Tenants returns everyone who has a namespace here, from what the API server said
 // last, in order. Nobody is known before the first connection.
-func (h *Host) Tenants() []peer.ClusterID { return nil }
-
-// Namespace returns the guest namespace that stands for the namespace origin of a
-// consumer, after it was made if needed. It returns when pods can be created there,
-// at most after some seconds.
-func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
-	return "", refuse(ReasonNotReady, "not yet")
+func (h *Host) Tenants() []peer.ClusterID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.session == nil {
+		return nil
+	}
+	var out []peer.ClusterID
+	for _, ns := range h.session.namespaces.All() {
+		if id := owner(ns); id != "" && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
-
-// Release gives back the guest namespace that stands for origin, with everything in
-// it. That there is none is no error; that it is gone when Release returns is not
-// promised.
-func (h *Host) Release(ctx context.Context, id peer.ClusterID, origin string) error { return nil }
 
 // Owns is whether a namespace is one of an admitted consumer's. It may be being
 // deleted.
-func (h *Host) Owns(id peer.ClusterID, namespace string) bool { return false }
-
-// Pod takes what a consumer wants to create in one of its namespaces, and returns
-// what may be created. Room in the offer is reserved for it until it is seen, for 30 s
-// at most. done must be called once, with what the API server answered: nil when it
-// certainly did not create the pod, the pod when it did, and anything else when that
-// is not known.
-func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error) {
-	return nil, nil, refuse(ReasonNotReady, "not yet")
+func (h *Host) Owns(id peer.ClusterID, namespace string) bool {
+	_, err := h.place(id, namespace)
+	return err == nil
 }
 
-// PodPatch takes a consumer's patch of one of its pods, and returns the patch that
-// may be sent, with its media type.
-func (h *Host) PodPatch(id peer.ClusterID, namespace, name string, body []byte) (clean []byte, contentType string, err error) {
-	return nil, "", refuse(ReasonNotReady, "not yet")
+// tenantLocked returns the tenant of that ID, a new one if needed.
+func (h *Host) tenantLocked(id peer.ClusterID) *tenant {
+	n := h.tenants[id]
+	if n == nil {
+		n = &tenant{id: id, busy: make(chan struct{}, 1), account: newAccount(h.cfg.Now)}
+		h.tenants[id] = n
+	}
+	return n
 }
 
-// Object takes a ConfigMap or Secret, by the plural name of its resource, that a
-// consumer wants to apply in one of its namespaces, and returns what may be applied.
-func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error) {
-	return nil, refuse(ReasonNotReady, "not yet")
+// standsLocked returns how the use of a consumer stands.
+func (h *Host) standsLocked(n *tenant) Tenant {
+	if h.session == nil {
+		return Tenant{Busy: true}
+	}
+	namespaces := len(h.session.guests(n.id))
+	pods, used := n.account.totals()
+	out := Tenant{Busy: namespaces > 0, Namespaces: namespaces, Pods: pods}
+	for name, q := range used {
+		if !q.IsZero() {
+			if out.Used == nil {
+				out.Used = make(map[string]string)
+			}
+			out.Used[string(name)] = q.String()
+		}
+	}
+	return out
+}
+
+// take waits until nobody else works on the namespaces of a consumer, and returns
+// what ends that.
+func (h *Host) take(ctx context.Context, id peer.ClusterID) (*tenant, func(), error) {
+	for {
+		h.mu.Lock()
+		n := h.tenants[id]
+		h.mu.Unlock()
+		if n == nil {
+			return nil, nil, unknown(id)
+		}
+		select {
+		case n.busy <- struct{}{}:
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("wait for other work on the namespaces of %s: %w", id, ctx.Err())
+		}
+		h.mu.Lock()
+		current := h.tenants[id] == n
+		h.mu.Unlock()
+		if current {
+			return n, func() { <-n.busy }, nil
+		}
+		<-n.busy // it was forgotten, and perhaps there is another one by now
+	}
+}
+
+// forget drops a consumer that has nothing and may do nothing here. The caller has
+// taken it.
+func (h *Host) forget(n *tenant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n.said && !n.admitted && n.account.empty() {
+		delete(h.tenants, n.id)
+	}
+}
+
+// standing is what is known of a consumer when it asks for something.
+type standing struct {
+	session  *session
+	tenant   *tenant
+	name     string
+	offer    corev1.ResourceList
+	arch     string
+	settings Settings
+	guest    *corev1.Namespace // where, if it asked for something in a namespace
+}
+
+// admitted returns how an admitted consumer stands, or why it is refused. offer may
+// be nil.
+func (h *Host) admitted(id peer.ClusterID) (standing, error) {
+	settings := h.cfg.Settings()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch n := h.tenants[id]; {
+	case h.session == nil || h.session.ended:
+		return standing{}, refuse(ReasonNotReady, "this cluster's API server cannot be reached now; try again later").after(retryNotReady)
+	case n == nil || !n.said:
+		return standing{}, unknown(id)
+	case !n.admitted:
+		return standing{}, refuse(ReasonNotAdmitted, "this cluster does not let %s run pods (any more)", id)
+	default:
+		return standing{session: h.session, tenant: n, name: n.name, offer: n.offer, arch: n.arch, settings: settings}, nil
+	}
+}
+
+// place returns how a consumer stands that asks for something in a namespace, or why
+// it is refused.
+func (h *Host) place(id peer.ClusterID, namespace string) (standing, error) {
+	st, err := h.admitted(id)
+	if err != nil {
+		return st, err
+	}
+	st.guest = st.session.namespaces.Get("", namespace)
+	if st.guest == nil || owner(st.guest) != id {
+		return standing{}, refuse(ReasonNotYours, "%q is no namespace of %s here; ask for one", clip(namespace), id)
+	}
+	return st, nil
+}
+
+// room is place for what is to be added there: it also takes an offer, and a
+// namespace that stays.
+func (h *Host) room(id peer.ClusterID, namespace string) (standing, error) {
+	st, err := h.place(id, namespace)
+	switch {
+	case err != nil:
+		return st, err
+	case st.offer == nil:
+		return standing{}, nothingOffered(id)
+	case st.guest.DeletionTimestamp != nil:
+		return standing{}, terminating(namespace)
+	}
+	return st, nil
 }

@@ -1,0 +1,153 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+// rootCA is the ConfigMap that Kubernetes keeps in every namespace.
+const rootCA = "kube-root-ca.crt"
+
+// Pod takes what a consumer wants to create in one of its namespaces, and returns
+// what may be created. Room in the offer is reserved for it until it is seen, for 30 s
+// at most. done must be called once, with what the API server answered: nil when it
+// certainly did not create the pod, the pod when it did, and anything else when that
+// is not known.
+func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	st, err := h.room(id, namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, pod, no := workload.Admit(body, st.in(namespace))
+	if no != nil {
+		return nil, nil, refusedBy(no)
+	}
+	if err := st.session.pods.Failure(); err != nil {
+		return nil, nil, refuse(ReasonNotReady, "this cluster cannot tell now what %s uses already; try again later", id).after(retryNotReady)
+	}
+	sayRequests(pod)
+	if clean, err = json.Marshal(pod); err != nil {
+		return nil, nil, fmt.Errorf("pod %s/%s: %w", namespace, pod.Name, err)
+	}
+	key, more, offer := keyOf(namespace, pod.Name), amountsOf(pod), st.offer
+	if st.settings.Enforce == enforceLimits {
+		offer = withLimits(offer)
+	} else {
+		delete(more, limitsCPU)
+		delete(more, limitsMemory)
+	}
+	room, refused := st.tenant.account.reserve(key, more, offer)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	var once sync.Once
+	return clean, func(created []byte) {
+		once.Do(func() { st.tenant.account.answered(key, room, created) })
+	}, nil
+}
+
+// answered ends a reservation with the API server's answer.
+func (a *account) answered(key string, r *reserved, answer []byte) {
+	if answer == nil {
+		a.settle(key, r, nil)
+		return
+	}
+	var pod guestPod
+	if err := json.Unmarshal(answer, &pod); err != nil || pod.UID == "" {
+		return // nobody knows: it counts until its time is over
+	}
+	pod.weigh()
+	a.settle(key, r, &pod)
+}
+
+// in is the place of a consumer, as package workload wants to know it.
+func (st standing) in(namespace string) workload.Guest {
+	return workload.Guest{Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce}
+}
+
+// sayRequests says of each container that asks for no cpu or memory that it asks
+// for none: a ResourceQuota refuses containers that say nothing. It makes no
+// difference to the quality of service of the pod.
+func sayRequests(pod *corev1.Pod) {
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				if _, said := r.Requests[name]; said {
+					continue
+				}
+				if _, limited := r.Limits[name]; limited {
+					continue // that counts as the request
+				}
+				if r.Requests == nil {
+					r.Requests = corev1.ResourceList{}
+				}
+				r.Requests[name] = resource.Quantity{Format: resource.DecimalSI}
+			}
+		}
+	}
+}
+
+// withLimits is an offer that holds limits too.
+func withLimits(offer corev1.ResourceList) corev1.ResourceList {
+	out := offer.DeepCopy()
+	for name, as := range map[corev1.ResourceName]corev1.ResourceName{corev1.ResourceCPU: limitsCPU, corev1.ResourceMemory: limitsMemory} {
+		if q, offered := offer[name]; offered {
+			out[as] = q
+		}
+	}
+	return out
+}
+
+// PodPatch takes a consumer's patch of one of its pods, and returns the patch that
+// may be sent, with its media type.
+func (h *Host) PodPatch(id peer.ClusterID, namespace, _ string, body []byte) (clean []byte, contentType string, err error) {
+	st, err := h.place(id, namespace)
+	if err != nil {
+		return nil, "", err
+	}
+	clean, no := workload.AdmitPatch(body, st.in(namespace))
+	if no != nil {
+		return nil, "", refusedBy(no)
+	}
+	return clean, string(workload.PatchType), nil
+}
+
+// Object takes a ConfigMap or Secret, by the plural name of its resource, that a
+// consumer wants to apply in one of its namespaces, and returns what may be applied.
+func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error) {
+	st, err := h.room(id, namespace)
+	if err != nil {
+		return nil, err
+	}
+	kind, known := map[string]string{resourceConfigMaps: "ConfigMap", resourceSecrets: "Secret"}[resource]
+	switch {
+	case !known:
+		return nil, refuse(ReasonBadName, "%q are not taken here, only configmaps and secrets", clip(resource))
+	case resource == resourceConfigMaps && name == rootCA:
+		return nil, refuse(ReasonBadName, "%s is this cluster's own", rootCA)
+	}
+	clean, no := workload.AdmitObject(body, kind, name, st.in(namespace))
+	if no != nil {
+		return nil, refusedBy(no)
+	}
+	size, err := weighObject(clean)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, err)
+	}
+	if refused := st.tenant.account.reserveObject(keyOf(resource, namespace, name), size); refused != nil {
+		return nil, refused
+	}
+	return clean, nil
+}

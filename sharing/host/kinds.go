@@ -1,0 +1,157 @@
+package host
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+const (
+	// labelManagedBy is on everything that the agent makes for consumers.
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedBy      = "liqo-agent"
+
+	// selector is what all of it has.
+	selector = labelManagedBy + "=" + managedBy + "," + workload.LabelOriginCluster
+)
+
+// owner returns whose namespace, quota, role or role binding o is, "" if the agent
+// did not make it for anybody.
+func owner(o metav1.Object) peer.ClusterID {
+	if o.GetLabels()[labelManagedBy] != managedBy {
+		return ""
+	}
+	return origin(o)
+}
+
+// origin returns the consumer that o says it is for, "" for none.
+func origin(o metav1.Object) peer.ClusterID {
+	id, err := peer.ParseClusterID(o.GetLabels()[workload.LabelOriginCluster])
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// guestPod is what matters of a pod. It is decoded from a whole one.
+type guestPod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   *corev1.PodSpec `json:"spec,omitempty"` // nil once weighed
+	Status struct {
+		Phase corev1.PodPhase `json:"phase,omitempty"`
+	} `json:"status,omitempty"`
+
+	amounts corev1.ResourceList
+	grace   int64 // in seconds
+}
+
+// DeepCopyObject implements runtime.Object.
+func (p *guestPod) DeepCopyObject() runtime.Object {
+	out := *p
+	out.ObjectMeta = *p.ObjectMeta.DeepCopy()
+	out.Spec, out.amounts = p.Spec.DeepCopy(), p.amounts.DeepCopy()
+	return &out
+}
+
+// ended is whether the pod uses nothing any more.
+func (p *guestPod) ended() bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// weigh takes down what the pod counts for, and drops everything else.
+func (p *guestPod) weigh() {
+	if p.Spec != nil {
+		p.amounts = amountsOf(&corev1.Pod{Spec: *p.Spec})
+		p.grace = corev1.DefaultTerminationGracePeriodSeconds
+		if p.Spec.TerminationGracePeriodSeconds != nil {
+			p.grace = *p.Spec.TerminationGracePeriodSeconds
+		}
+		p.Spec = nil
+	}
+	p.ObjectMeta = metav1.ObjectMeta{
+		Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,
+		DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
+		Labels: map[string]string{workload.LabelOriginCluster: p.Labels[workload.LabelOriginCluster]},
+	}
+}
+
+// guestObject is what matters of a ConfigMap or Secret.
+type guestObject struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Data       map[string]string `json:"data,omitempty"`
+	BinaryData map[string]string `json:"binaryData,omitempty"`
+
+	size int64 // in bytes
+}
+
+// DeepCopyObject implements runtime.Object.
+func (o *guestObject) DeepCopyObject() runtime.Object {
+	out := *o
+	out.ObjectMeta = *o.ObjectMeta.DeepCopy()
+	out.Data, out.BinaryData = nil, nil
+	return &out
+}
+
+// weigh takes down how large the object is, and drops everything else.
+func (o *guestObject) weigh() {
+	o.size = 0
+	for _, part := range []map[string]string{o.Data, o.BinaryData, o.Labels, o.Annotations} {
+		for key, value := range part {
+			o.size += int64(len(key) + len(value))
+		}
+	}
+	o.Data, o.BinaryData = nil, nil
+	o.ObjectMeta = metav1.ObjectMeta{
+		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Labels: map[string]string{workload.LabelOriginCluster: o.Labels[workload.LabelOriginCluster]},
+	}
+}
+
+// weighObject returns how large the object in a document is, in bytes.
+func weighObject(text []byte) (int64, error) {
+	var o guestObject
+	if err := json.Unmarshal(text, &o); err != nil {
+		return 0, err
+	}
+	o.weigh()
+	return o.size, nil
+}
+
+// slim drops what the API server notes for itself.
+func slim(o metav1.Object) { o.SetManagedFields(nil) }
+
+func (s *session) makeCaches() {
+	s.namespaces = kube.NewCache(kube.Kind[*corev1.Namespace]{
+		Fresh: func() *corev1.Namespace { return new(corev1.Namespace) }, Trim: func(o *corev1.Namespace) { slim(o) }, Changed: tell[*corev1.Namespace](s),
+	})
+	s.quotas = kube.NewCache(kube.Kind[*corev1.ResourceQuota]{
+		Fresh: func() *corev1.ResourceQuota { return new(corev1.ResourceQuota) }, Trim: func(o *corev1.ResourceQuota) { slim(o) }, Changed: tell[*corev1.ResourceQuota](s),
+	})
+	s.roles = kube.NewCache(kube.Kind[*rbacv1.Role]{
+		Fresh: func() *rbacv1.Role { return new(rbacv1.Role) }, Trim: func(o *rbacv1.Role) { slim(o) }, Changed: tell[*rbacv1.Role](s),
+	})
+	s.bindings = kube.NewCache(kube.Kind[*rbacv1.RoleBinding]{
+		Fresh: func() *rbacv1.RoleBinding { return new(rbacv1.RoleBinding) }, Trim: func(o *rbacv1.RoleBinding) { slim(o) }, Changed: tell[*rbacv1.RoleBinding](s),
+	})
+	s.pods = kube.NewCache(kube.Kind[*guestPod]{
+		Fresh: func() *guestPod { return new(guestPod) }, Trim: (*guestPod).weigh, Changed: s.countPod,
+	})
+	object := func(resource string) *kube.Cache[*guestObject] {
+		return kube.NewCache(kube.Kind[*guestObject]{
+			Fresh: func() *guestObject { return new(guestObject) }, Trim: (*guestObject).weigh,
+			Changed: func(before, after *guestObject) { s.countObject(resource, before, after) },
+		})
+	}
+	s.configMaps, s.secrets = object(resourceConfigMaps), object(resourceSecrets)
+}

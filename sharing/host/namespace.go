@@ -1,0 +1,236 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+// otherNames is how many names are tried where the obvious one is somebody else's.
+const otherNames = 3
+
+// Namespace returns the guest namespace that stands for the namespace origin of a
+// consumer, after it was made if needed. It returns when pods can be created there,
+// at most after some seconds.
+func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
+	if wrong := validation.IsDNS1123Label(origin); len(wrong) > 0 {
+		return "", refuse(ReasonBadName, "%q is no name of a namespace: %s", clip(origin), wrong[0])
+	}
+	if _, err := h.admitted(id); err != nil {
+		return "", err
+	}
+	_, release, err := h.take(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	st, err := h.admitted(id)
+	switch {
+	case err != nil:
+		return "", err
+	case st.offer == nil:
+		return "", nothingOffered(id)
+	}
+	s := st.session
+	guests := s.guests(id)
+	guest, leaving := standIn(guests, origin)
+	if guest == nil {
+		if leaving != nil {
+			return "", terminating(leaving.Name)
+		}
+		if len(guests) >= st.settings.MaxNamespaces {
+			return "", refuse(ReasonTooManyNamespaces, "%s has %d namespaces here, and may have %d; free one first", id, len(guests), st.settings.MaxNamespaces).after(retryUsedUp)
+		}
+		if guest, err = s.make(ctx, st, origin); err != nil {
+			return "", err
+		}
+		h.cfg.Logger.Info("made a namespace for a consumer", "peer", id, "name", st.name, "namespace", guest.Name, "stands-for", origin)
+	}
+	if err := s.complete(ctx, st, guest); err != nil {
+		return "", err
+	}
+	return guest.Name, nil
+}
+
+// standIn returns the namespace that stands for origin, or one that did and is
+// being deleted.
+func standIn(guests []*corev1.Namespace, origin string) (guest, leaving *corev1.Namespace) {
+	for _, ns := range guests {
+		switch {
+		case ns.Labels[workload.LabelOriginNamespace] != origin:
+		case ns.DeletionTimestamp != nil:
+			leaving = ns
+		default:
+			return ns, nil
+		}
+	}
+	return nil, leaving
+}
+
+// make makes the namespace that is to stand for origin. Where the name is taken by
+// somebody else it takes another one.
+func (s *session) make(ctx context.Context, st standing, origin string) (*corev1.Namespace, error) {
+	id := st.tenant.id
+	name := workload.Namespace(st.settings.Prefix, id, origin)
+	for i := range otherNames + 1 {
+		if i > 0 {
+			name = workload.Hashed(workload.Namespace(st.settings.Prefix, id, origin), fmt.Sprintf("%s/%s/%d", id, origin, i))
+		}
+		var made corev1.Namespace
+		// Not applied: that would take over what is there.
+		err := s.client.Create(ctx, "/api/v1/namespaces", namespaceFor(name, id, origin, st.settings), &made)
+		if apierrors.IsAlreadyExists(err) {
+			made = corev1.Namespace{}
+			if err = s.client.Get(ctx, namespacesPath+name, &made); apierrors.IsNotFound(err) {
+				return nil, terminating(name)
+			}
+			if err == nil && (owner(&made) != id || made.Labels[workload.LabelOriginNamespace] != origin) {
+				continue
+			}
+			if err == nil && made.DeletionTimestamp != nil {
+				return nil, terminating(name)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		var guest *corev1.Namespace
+		err = s.await(ctx, func() bool {
+			guest = s.namespaces.Get("", name)
+			return guest != nil && guest.UID == made.UID
+		})
+		if err != nil {
+			return nil, slow(name, err)
+		}
+		return guest, nil
+	}
+	return nil, refuse(ReasonBadName, "all names for the namespace %q are taken here", origin)
+}
+
+// complete furnishes a namespace and waits until pods can be created there.
+func (s *session) complete(ctx context.Context, st standing, guest *corev1.Namespace) error {
+	for {
+		wait, err := s.furnish(ctx, st, guest)
+		if err != nil {
+			if s.leaving(guest) {
+				return terminating(guest.Name)
+			}
+			return slow(guest.Name, err)
+		}
+		if wait == 0 {
+			break
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	ready := s.ready[guest.UID]
+	s.mu.Unlock()
+	if ready {
+		return nil
+	}
+	// Until the quota was counted, and the default ServiceAccount made, the API server
+	// refuses every pod.
+	err := s.await(ctx, func() bool {
+		quota := s.quotas.Get(guest.Name, QuotaName)
+		return quota != nil && counted(quota) || s.leaving(guest) || !s.host.Owns(st.tenant.id, guest.Name)
+	})
+	if err == nil {
+		err = s.awaitServiceAccount(ctx, guest.Name)
+	}
+	switch {
+	case s.leaving(guest):
+		return terminating(guest.Name)
+	case err != nil:
+		return slow(guest.Name, err)
+	}
+	if _, err := s.host.place(st.tenant.id, guest.Name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid := range s.ready {
+		if len(s.ready) > maxReady {
+			delete(s.ready, uid) // it is only asked once more
+		}
+	}
+	s.ready[guest.UID] = true
+	return nil
+}
+
+// maxReady bounds what is remembered of namespaces that are ready.
+const maxReady = 10_000
+
+// awaitServiceAccount waits until a namespace has its default ServiceAccount.
+func (s *session) awaitServiceAccount(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, showTimeout)
+	defer cancel()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		err := s.client.Get(ctx, namespacesPath+namespace+"/serviceaccounts/default", nil)
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if pause(ctx, wait) != nil {
+			return err
+		}
+	}
+}
+
+// slow is err, or a Refused if that says that the API server takes its time.
+func slow(name string, err error) error {
+	if errors.Is(err, errSlow) || apierrors.IsNotFound(err) {
+		return refuse(ReasonNotReady, "namespace %s is not ready yet (%v); try again", name, err).after(retryNotReady)
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Release gives back the guest namespace that stands for origin, with everything in
+// it. That there is none is no error; that it is gone when Release returns is not
+// promised.
+func (h *Host) Release(ctx context.Context, id peer.ClusterID, origin string) error {
+	if _, err := h.admitted(id); err != nil {
+		return err
+	}
+	_, release, err := h.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	st, err := h.admitted(id)
+	if err != nil {
+		return err
+	}
+	for _, guest := range st.session.guests(id) {
+		if guest.Labels[workload.LabelOriginNamespace] != origin || guest.DeletionTimestamp != nil {
+			continue
+		}
+		if err := st.session.deleteNamespace(ctx, guest); err != nil {
+			return slow(guest.Name, err)
+		}
+		h.cfg.Logger.Info("a consumer gave a namespace back", "peer", id, "name", st.name, "namespace", guest.Name, "stands-for", origin)
+	}
+	return nil
+}

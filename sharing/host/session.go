@@ -1,0 +1,390 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+const (
+	workers = 4
+	// retryFirst and retryMax bound the pause after something failed.
+	retryFirst = 100 * time.Millisecond
+	retryMax   = 30 * time.Second
+	// tellPause is the least time between two calls of Changed because of pods.
+	tellPause = time.Second
+	// listPatience is how long the first lists may take until that is logged.
+	listPatience = 15 * time.Second
+
+	resourceConfigMaps = "configmaps"
+	resourceSecrets    = "secrets"
+)
+
+// session is one connection to the API server.
+type session struct {
+	host   *Host
+	client *kube.Client
+	ended  bool // guarded by Host.mu
+
+	namespaces *kube.Cache[*corev1.Namespace]
+	quotas     *kube.Cache[*corev1.ResourceQuota]
+	roles      *kube.Cache[*rbacv1.Role]
+	bindings   *kube.Cache[*rbacv1.RoleBinding]
+	pods       *kube.Cache[*guestPod]
+	configMaps *kube.Cache[*guestObject]
+	secrets    *kube.Cache[*guestObject]
+
+	queue workqueue.TypedDelayingInterface[peer.ClusterID]
+	retry workqueue.TypedRateLimiter[peer.ClusterID]
+
+	mu       sync.Mutex
+	woken    chan struct{}        // closed, and replaced, when something may be other than it was
+	repaired map[string]time.Time // when an object was written last, by path
+	ready    map[types.UID]bool   // namespaces in which pods can be created
+}
+
+// Run keeps guest namespaces as they are to be until ctx ends, and then returns nil.
+// It is to run while there is a connection to the local API server, once at a time,
+// and may be called again after it returned. An error means that there is no client
+// for local.
+func (h *Host) Run(ctx context.Context, local *rest.Config) error {
+	client, err := kube.New(local)
+	if err != nil {
+		return fmt.Errorf("namespaces of consumers: %w", err)
+	}
+	defer client.Close()
+	s := &session{
+		host: h, client: client,
+		queue:    workqueue.NewTypedDelayingQueue[peer.ClusterID](),
+		retry:    workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
+		woken:    make(chan struct{}),
+		repaired: make(map[string]time.Time), ready: make(map[types.UID]bool),
+	}
+	s.makeCaches()
+
+	var group sync.WaitGroup
+	s.follow(ctx, &group)
+	if s.filled(ctx) {
+		h.adopt(s)
+		for range workers {
+			group.Go(func() { s.work(ctx) })
+		}
+		<-ctx.Done()
+		h.mu.Lock()
+		s.ended = true
+		h.mu.Unlock()
+	}
+	s.queue.ShutDown()
+	group.Wait()
+	return nil
+}
+
+// follow fills the caches until ctx ends.
+func (s *session) follow(ctx context.Context, group *sync.WaitGroup) {
+	guests := workload.LabelOriginCluster
+	group.Go(func() {
+		s.namespaces.Follow(ctx, s.client, kube.Query{Path: "/api/v1/namespaces", Labels: selector})
+	})
+	group.Go(func() {
+		s.quotas.Follow(ctx, s.client, kube.Query{Path: "/api/v1/resourcequotas", Labels: selector})
+	})
+	group.Go(func() {
+		s.roles.Follow(ctx, s.client, kube.Query{Path: rbacPath + "roles", Labels: selector})
+	})
+	group.Go(func() {
+		s.bindings.Follow(ctx, s.client, kube.Query{Path: rbacPath + "rolebindings", Labels: selector})
+	})
+	group.Go(func() { s.pods.Follow(ctx, s.client, kube.Query{Path: "/api/v1/pods", Labels: guests}) })
+	group.Go(func() {
+		s.configMaps.Follow(ctx, s.client, kube.Query{Path: "/api/v1/" + resourceConfigMaps, Labels: guests})
+	})
+	group.Go(func() {
+		s.secrets.Follow(ctx, s.client, kube.Query{Path: "/api/v1/" + resourceSecrets, Labels: guests})
+	})
+}
+
+// filled waits until all caches are filled, and is false when ctx ended before.
+func (s *session) filled(ctx context.Context) bool {
+	patience := time.NewTimer(listPatience)
+	defer patience.Stop()
+	for _, synced := range []<-chan struct{}{
+		s.namespaces.Synced(), s.quotas.Synced(), s.roles.Synced(), s.bindings.Synced(),
+		s.pods.Synced(), s.configMaps.Synced(), s.secrets.Synced(),
+	} {
+		for waiting := true; waiting; {
+			select {
+			case <-synced:
+				waiting = false
+			case <-patience.C:
+				s.host.cfg.Logger.Warn("what consumers have in this cluster cannot be read yet, so they cannot be served; it is tried again", "error", s.failure())
+			case <-ctx.Done():
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// failure returns why what is known may be old, nil if it is not.
+func (s *session) failure() error {
+	return cmp.Or(s.namespaces.Failure(), s.pods.Failure(), s.quotas.Failure(), s.roles.Failure(), s.bindings.Failure(), s.configMaps.Failure(), s.secrets.Failure())
+}
+
+// adopt makes a session with filled caches the one that counts.
+func (h *Host) adopt(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.session = s
+	pods := make(map[peer.ClusterID][]*guestPod)
+	for _, pod := range s.pods.All() {
+		pods[origin(pod)] = append(pods[origin(pod)], pod)
+	}
+	objects := make(map[peer.ClusterID]map[string]int64)
+	for resource, all := range map[string][]*guestObject{resourceConfigMaps: s.configMaps.All(), resourceSecrets: s.secrets.All()} {
+		for _, o := range all {
+			if objects[origin(o)] == nil {
+				objects[origin(o)] = make(map[string]int64)
+			}
+			objects[origin(o)][keyOf(resource, o.Namespace, o.Name)] = o.size
+		}
+	}
+	for id := range pods {
+		h.spoken(id)
+	}
+	for id := range objects {
+		h.spoken(id)
+	}
+	for _, ns := range s.namespaces.All() {
+		h.spoken(owner(ns))
+	}
+	for id, n := range h.tenants {
+		n.account.replace(pods[id], objects[id])
+		s.queue.Add(id)
+	}
+}
+
+// spoken notes that a consumer, if it is one, has something here. The caller holds
+// the lock.
+func (h *Host) spoken(id peer.ClusterID) {
+	if id != "" {
+		h.tenantLocked(id)
+	}
+}
+
+// guests returns the namespaces of a consumer, oldest first.
+func (s *session) guests(id peer.ClusterID) []*corev1.Namespace {
+	var out []*corev1.Namespace
+	for _, ns := range s.namespaces.All() {
+		if owner(ns) == id {
+			out = append(out, ns)
+		}
+	}
+	slices.SortFunc(out, func(a, b *corev1.Namespace) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// tell returns what a cache calls with every change of something that the agent made
+// for consumers.
+func tell[T kube.Object](s *session) func(before, after T) {
+	return func(before, after T) {
+		var none T
+		s.wake()
+		for _, o := range []T{before, after} {
+			if o == none {
+				continue
+			}
+			if id := owner(o); id != "" {
+				s.host.look(s, id, 0)
+			}
+		}
+	}
+}
+
+// look has a worker look at a consumer, if s is the session that counts.
+func (h *Host) look(s *session, id peer.ClusterID, after time.Duration) *account {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.session != s {
+		return nil
+	}
+	n := h.tenantLocked(id)
+	s.queue.AddAfter(id, after)
+	return n.account
+}
+
+// countPod takes in a pod that changed.
+func (s *session) countPod(before, after *guestPod) {
+	if before != nil && (after == nil || after.UID != before.UID || origin(after) != origin(before)) {
+		if id := origin(before); id != "" {
+			if a := s.host.look(s, id, tellPause); a != nil {
+				a.drop(before)
+			}
+		}
+	}
+	if after != nil {
+		if id := origin(after); id != "" {
+			if a := s.host.look(s, id, tellPause); a != nil {
+				a.put(after)
+			}
+		}
+	}
+}
+
+// countObject takes in a ConfigMap or Secret that changed.
+func (s *session) countObject(resource string, before, after *guestObject) {
+	if before != nil && (after == nil || origin(after) != origin(before)) {
+		if id := origin(before); id != "" {
+			if a := s.host.look(s, id, tellPause); a != nil {
+				a.dropObject(keyOf(resource, before.Namespace, before.Name))
+			}
+		}
+	}
+	if after != nil {
+		if id := origin(after); id != "" {
+			if a := s.host.look(s, id, tellPause); a != nil {
+				a.putObject(keyOf(resource, after.Namespace, after.Name), after.size)
+			}
+		}
+	}
+}
+
+// wake lets everyone look again who waits in await.
+func (s *session) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.woken)
+	s.woken = make(chan struct{})
+}
+
+// errSlow: the API server took something, but what depends on it does not happen.
+var errSlow = errors.New("the API server does not show it in time")
+
+// await waits until a condition on the caches holds, for some seconds.
+func (s *session) await(ctx context.Context, condition func() bool) error {
+	timer := time.NewTimer(showTimeout)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		woken := s.woken
+		s.mu.Unlock()
+		if condition() {
+			return nil
+		}
+		select {
+		case <-woken:
+		case <-timer.C:
+			return errSlow
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// work looks at consumers until the queue ends.
+func (s *session) work(ctx context.Context) {
+	for {
+		id, ended := s.queue.Get()
+		if ended {
+			return
+		}
+		again, err := s.reconcile(ctx, id)
+		if ctx.Err() == nil {
+			if err != nil {
+				again = s.retry.When(id)
+			} else {
+				s.retry.Forget(id)
+			}
+			s.host.complain(id, err, again)
+			if again > 0 {
+				s.queue.AddAfter(id, again)
+			}
+		}
+		s.queue.Done(id)
+	}
+}
+
+// complain logs what is wrong with a consumer's namespaces, when that is something
+// else than last time.
+func (h *Host) complain(id peer.ClusterID, err error, again time.Duration) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	h.mu.Lock()
+	n := h.tenants[id]
+	known := n == nil || n.trouble == text
+	if n != nil {
+		n.trouble = text
+	}
+	h.mu.Unlock()
+	if err != nil && !known {
+		h.cfg.Logger.Warn("the namespaces of a consumer are not as they are to be; it is tried again", "peer", id, "error", err, "in", again)
+	}
+}
+
+// reconcile brings what a consumer has nearer to how it is to stand, and returns
+// when to look again if nothing happens before.
+func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.Duration, err error) {
+	n, release, err := s.host.take(ctx, id)
+	if err != nil {
+		return 0, nil // it was forgotten, or everything ends
+	}
+	defer release()
+	h, settings := s.host, s.host.cfg.Settings()
+	h.mu.Lock()
+	st := standing{session: s, tenant: n, name: n.name, offer: n.offer, arch: n.arch, settings: settings}
+	said, admitted := n.said, n.admitted
+	h.mu.Unlock()
+	switch {
+	case !said: // unknown is not evicted
+	case !admitted:
+		again, err = s.evict(ctx, st)
+	case st.offer != nil:
+		again, err = s.keep(ctx, st)
+	}
+	if later := h.report(n); later > 0 && (again == 0 || later < again) {
+		again = later
+	}
+	if said && !admitted && len(s.guests(id)) == 0 {
+		h.forget(n)
+	}
+	return again, err
+}
+
+// report calls Changed if that has something new to tell, and returns how long that
+// is to wait otherwise.
+func (h *Host) report(n *tenant) time.Duration {
+	h.mu.Lock()
+	now := h.standsLocked(n)
+	var wait time.Duration
+	switch since := h.cfg.Now().Sub(n.reported); {
+	case n.told == nil && (n.found || !now.Busy), n.told != nil && now.equal(*n.told):
+		h.mu.Unlock()
+		return 0
+	case n.told != nil && now.Busy == n.told.Busy && now.Namespaces == n.told.Namespaces && since >= 0 && since < tellPause:
+		wait = tellPause - since
+	default:
+		n.found, n.reported = true, h.cfg.Now()
+	}
+	h.mu.Unlock()
+	if wait == 0 {
+		h.cfg.Changed(n.id)
+	}
+	return wait
+}
