@@ -1,11 +1,17 @@
 package vnode
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
 
@@ -13,33 +19,217 @@ import (
 // goroutine.
 type Nodes struct {
 	cfg Config
-	mu  sync.Mutex
+
+	mu      sync.Mutex
+	records map[peer.ClusterID]*record
+	told    map[peer.ClusterID]answer // what Set and Nodes say, unless it is nothing
+	settled bool
+	session *session // the last one, nil before the first
+}
+
+// record is what is known about a provider, or a node that nobody wants.
+type record struct {
+	want Provider
+	// said: Set was called. Else want is that of a node that nobody wants.
+	said bool
+	// offered is since when the offer is as it is.
+	offered time.Time
+	drain   drain
+	failure string // of the last attempt to do something about the node
+}
+
+// answer is all that callers learn about a node.
+type answer struct {
+	State
+	uid       types.UID
+	accepting bool
 }
 
 // New returns Nodes that do nothing before Run.
-func New(cfg Config) *Nodes { return &Nodes{cfg: cfg} }
+func New(cfg Config) *Nodes {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Nodes{cfg: cfg, records: make(map[peer.ClusterID]*record), told: make(map[peer.ClusterID]answer)}
+}
 
 // Run makes, keeps and removes nodes in the API server of local until ctx ends,
 // when it returns nil, or until it cannot go on. It may be called again, but not
 // twice at a time.
-func (n *Nodes) Run(ctx context.Context, local *rest.Config) error { return nil }
+func (n *Nodes) Run(ctx context.Context, local *rest.Config) error {
+	client, err := kube.New(local)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return newSession(n, client).run(ctx)
+}
 
 // Set tells how the node of a provider is to stand, and returns how it stands. It
 // is quick: what is to be done is done by Run, and Changed called when the answer is
 // another.
-func (n *Nodes) Set(p Provider) State { return State{} }
+func (n *Nodes) Set(p Provider) State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := n.records[p.ID]
+	if r == nil && !p.Wanted && n.session.looked() && n.session.ours(p.ID) == nil {
+		return n.tell(p.ID).State // nothing to remember
+	}
+	if r == nil {
+		r = &record{}
+		n.records[p.ID] = r
+	}
+	changed := !r.said || !sameProvider(r.want, p)
+	if p.Offer != nil && (r.want.Offer == nil || !r.want.Offer.Timestamp.Equal(&p.Offer.Timestamp) || !r.want.Offer.TimeToLive.Equal(&p.Offer.TimeToLive)) {
+		r.offered = n.cfg.Now()
+	}
+	if p.Wanted || !r.said || r.want.Wanted || r.want.Gone != p.Gone {
+		r.drain = drain{}
+	}
+	r.want, r.said = p, true
+	if changed {
+		n.session.look(p.ID)
+	}
+	return n.tell(p.ID).State
+}
+
+// sameProvider reports whether two say the same. Offers are never changed in
+// place.
+func sameProvider(a, b Provider) bool { return a == b }
 
 // Settled says that Set was called for every provider that is known. From then on,
 // nodes of other providers are removed as those of one that is Gone.
-func (n *Nodes) Settled() {}
+func (n *Nodes) Settled() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.settled {
+		return
+	}
+	n.settled = true
+	n.session.lookAtAll()
+}
 
 // Touch has all nodes looked at again: Settings or Kubelet changed.
-func (n *Nodes) Touch() {}
+func (n *Nodes) Touch() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.session.lookAtAll()
+}
 
 // Nodes returns the virtual nodes that exist and are the agent's, ordered by name,
-// those which are being drained too; and nil while that is not known.
-func (n *Nodes) Nodes() []Node { return nil }
+// those which are being drained too; and nil while that is not known. Changed is
+// called for those whose entry changes.
+func (n *Nodes) Nodes() []Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.session.looked() {
+		return nil
+	}
+	out := []Node{}
+	for _, node := range n.session.nodes.All() {
+		if ours(node) {
+			id := peer.ClusterID(node.Name)
+			out = append(out, Node{Name: node.Name, ID: id, UID: node.UID, Accepting: n.accepting(id, node)})
+		}
+	}
+	slices.SortFunc(out, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
 
-// Forget drops what was said about a provider of which nothing is left. A node of
-// it that turns up is one that nobody wants.
-func (n *Nodes) Forget(id peer.ClusterID) {}
+// accepting reports whether pods of a node are to run at the provider. n.mu is
+// held.
+func (n *Nodes) accepting(id peer.ClusterID, node *corev1.Node) bool {
+	if node.DeletionTimestamp != nil {
+		return false
+	}
+	if r := n.records[id]; r != nil {
+		return r.want.Wanted
+	}
+	return !n.settled
+}
+
+// tell returns what callers are to learn about a node now, and remembers that
+// they did. n.mu is held.
+func (n *Nodes) tell(id peer.ClusterID) answer {
+	a := n.answer(id)
+	if a == (answer{}) {
+		delete(n.told, id)
+	} else {
+		n.told[id] = a
+	}
+	return a
+}
+
+// news has callers ask again about a node, if the answer changed.
+func (n *Nodes) news(id peer.ClusterID) {
+	n.mu.Lock()
+	before := n.told[id]
+	changed := n.tell(id) != before
+	n.mu.Unlock()
+	if changed {
+		n.cfg.Changed(id)
+	}
+}
+
+// answer works out how a node stands. n.mu is held.
+func (n *Nodes) answer(id peer.ClusterID) answer {
+	r := n.records[id]
+	if !n.session.looked() {
+		if r == nil {
+			return answer{}
+		}
+		return answer{State: State{Busy: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
+	}
+	node := n.session.nodes.Get("", string(id))
+	if node != nil && !ours(node) {
+		if r == nil || !r.want.Wanted {
+			return answer{}
+		}
+		return answer{State: State{Reason: ReasonNameTaken, Message: "there is a node " + string(id) + " that the agent did not make; it is left alone: delete it, if it is of no use, and it is made anew for the provider"}}
+	}
+	var s State
+	if node != nil {
+		s = State{Node: node.Name, Busy: true, Pods: len(n.session.bound(node.Name))}
+	}
+	switch {
+	case r == nil:
+		s.Reason, s.Message = ReasonPending, "nothing is known about its provider yet"
+		if node == nil {
+			s = State{}
+		}
+	case !r.want.Wanted && node == nil:
+	case !r.want.Wanted:
+		s.Reason, s.Message = r.drain.describe(s.Pods)
+	case node == nil:
+		s.Busy, s.Reason, s.Message = true, ReasonPending, "the node is being made"
+	default:
+		j := judge(r.want, r.expired(n.cfg.Now()))
+		s.Reason, s.Message = j.reason, j.message
+		now := condition(node, corev1.NodeReady)
+		s.Ready = j.ready && now != nil && now.Status == corev1.ConditionTrue && node.DeletionTimestamp == nil
+		if j.ready && !s.Ready {
+			s.Reason, s.Message = ReasonPending, "the node is not said to be ready yet"
+		}
+	}
+	if r != nil && r.failure != "" && !s.Ready && (node != nil || r.want.Wanted) {
+		s.Reason, s.Message = ReasonFailed, r.failure
+	}
+	a := answer{State: s}
+	if node != nil {
+		a.uid, a.accepting = node.UID, n.accepting(id, node)
+	}
+	return a
+}
+
+// expired reports whether the offer ended while the provider did not answer. Its
+// life is measured from when it changed last, on our own clock.
+func (r *record) expired(now time.Time) bool {
+	return r.expiresIn(now) <= 0 && !r.want.Reachable && r.want.Offer != nil
+}
+
+func (r *record) expiresIn(now time.Time) time.Duration {
+	if r.want.Offer == nil {
+		return 0
+	}
+	return r.want.Offer.TimeToLive.Sub(r.want.Offer.Timestamp.Time) - now.Sub(r.offered)
+}

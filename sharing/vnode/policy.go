@@ -1,0 +1,241 @@
+package vnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/workload"
+)
+
+// errNoWebhook: there is nothing that could give pods their toleration.
+var errNoWebhook = errors.New("the API server has no MutatingAdmissionPolicies (Kubernetes 1.36 has), and the agent's webhook does not listen: " +
+	"pods run on virtual nodes only if they tolerate the taint " + workload.TaintNotAllowed + " by themselves")
+
+// keeping is one object that policy keeps.
+type keeping struct {
+	path  string // of the collection
+	cache *kube.Cache[*manifest]
+	want  func() *manifest // nil while nobody knows
+}
+
+func (k keeping) object() string { return k.path + "/" + OffloadingName }
+
+// policy keeps what gives pods the toleration, as long as there are nodes or are
+// to be. Its goroutine is that of run.
+type policy struct {
+	*session
+	again chan struct{} // capacity 1
+
+	done    chan struct{} // closed after the first attempt
+	attempt sync.Once
+	failing string // what was logged; of run alone
+}
+
+func newPolicy(s *session) *policy {
+	return &policy{session: s, again: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// wake has the objects looked at again.
+func (p *policy) wake() { wake(p.again) }
+
+// tried reports whether it was tried to have the objects, so that the first pods
+// that see a node may be let on it.
+func (p *policy) tried() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run keeps the objects until ctx ends.
+func (p *policy) run(ctx context.Context) {
+	var following sync.WaitGroup
+	defer following.Wait()
+	var kept []keeping
+	pause := retryFirst
+	for ctx.Err() == nil {
+		err := error(nil)
+		if kept == nil {
+			if kept, err = p.choose(ctx); err == nil {
+				p.follow(ctx, &following, kept)
+			}
+		}
+		wanted, unwanted := p.needed()
+		if err == nil {
+			err = p.keep(ctx, kept, wanted, unwanted)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if wanted && !errors.Is(err, errUnknown) {
+			p.attempt.Do(func() {
+				close(p.done)
+				p.Nodes.mu.Lock()
+				p.lookAtAll()
+				p.Nodes.mu.Unlock()
+			})
+		}
+		var retry <-chan time.Time
+		if p.report(err); err != nil {
+			retry = time.After(max(pause, kube.Retry(err)))
+			pause = min(2*pause, retryMax)
+		} else {
+			pause = retryFirst
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.again:
+		case <-retry:
+		}
+	}
+}
+
+// report logs what goes wrong, once.
+func (p *policy) report(err error) {
+	text := ""
+	if err != nil && !errors.Is(err, errUnknown) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		text = err.Error()
+		if text != p.failing {
+			p.cfg.Logger.Warn("pods of enabled namespaces are not let on virtual nodes at present; the agent goes on trying", "error", err)
+		}
+	}
+	p.failing = text
+}
+
+// needed reports whether the objects are to be there, or to go. While not everybody
+// was heard it may be neither.
+func (p *policy) needed() (wanted, unwanted bool) {
+	p.Nodes.mu.Lock()
+	defer p.Nodes.mu.Unlock()
+	for _, r := range p.records {
+		if r.want.Wanted && r.want.Offer != nil {
+			return true, false
+		}
+	}
+	return slices.ContainsFunc(p.nodes.All(), ours), p.settled
+}
+
+// choose finds out what the API server has, and takes away what an older one
+// needed.
+func (p *policy) choose(ctx context.Context) ([]keeping, error) {
+	for _, version := range []string{"v1", "v1beta1"} {
+		var served metav1.APIResourceList
+		err := p.client.Get(ctx, admissionPath+version, &served)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == pluralPolicies }) {
+			continue
+		}
+		if err := p.remove(ctx, admissionPath+"v1/"+pluralWebhooks+"/"+OffloadingName); err != nil {
+			return nil, err
+		}
+		return []keeping{
+			p.keeping(version, pluralPolicies, func() *manifest { return policyManifest(version) }),
+			p.keeping(version, pluralBindings, func() *manifest { return bindingManifest(version) }),
+		}, nil
+	}
+	return []keeping{p.keeping("v1", pluralWebhooks, func() *manifest {
+		if p.cfg.Webhook == nil {
+			return nil
+		}
+		return webhookManifest(p.cfg.Webhook())
+	})}, nil
+}
+
+func (p *policy) keeping(version, plural string, want func() *manifest) keeping {
+	return keeping{
+		path: admissionPath + version + "/" + plural,
+		want: want,
+		cache: kube.NewCache(kube.Kind[*manifest]{
+			Fresh:   func() *manifest { return &manifest{} },
+			Trim:    func(m *manifest) { m.ManagedFields = nil },
+			Changed: func(_, _ *manifest) { p.wake() },
+		}),
+	}
+}
+
+// follow follows the objects, and wakes once they are known.
+func (p *policy) follow(ctx context.Context, following *sync.WaitGroup, kept []keeping) {
+	for _, k := range kept {
+		following.Go(func() {
+			k.cache.Follow(ctx, p.client, kube.Query{Path: k.path, Fields: "metadata.name=" + OffloadingName})
+		})
+		following.Go(func() {
+			if await(ctx, k.cache.Synced()) {
+				p.wake()
+			}
+		})
+	}
+}
+
+// errUnknown: it is not known yet whether an object is there.
+var errUnknown = errors.New("the API server has not said yet what is there")
+
+// keep has the objects as they are to be. It writes only what differs.
+func (p *policy) keep(ctx context.Context, kept []keeping, wanted, unwanted bool) error {
+	var errs []error
+	for _, k := range kept {
+		select {
+		case <-k.cache.Synced():
+		default:
+			if wanted {
+				return errUnknown
+			}
+			return nil
+		}
+		found := k.cache.Get("", OffloadingName)
+		switch {
+		case wanted:
+			errs = append(errs, p.ensure(ctx, k, found))
+		case unwanted && found != nil && found.Labels[api.LabelManagedBy] == api.ManagedByAgent:
+			errs = append(errs, ignoreGone(p.client.Delete(ctx, k.object(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *policy) ensure(ctx context.Context, k keeping, found *manifest) error {
+	want := k.want()
+	if want == nil {
+		return errNoWebhook
+	}
+	if found == nil {
+		return p.client.Create(ctx, k.path, want, nil)
+	}
+	if found.shows(want) {
+		return nil
+	}
+	var got manifest
+	if err := p.client.Update(ctx, k.object(), want.over(found), &got); err != nil {
+		return err
+	}
+	if !got.shows(want) {
+		return fmt.Errorf("%s: %w", k.object(), errUnchanged)
+	}
+	return nil
+}
+
+// remove removes what the agent made at a path.
+func (p *policy) remove(ctx context.Context, path string) error {
+	var found manifest
+	err := p.client.Get(ctx, path, &found)
+	if err == nil && found.Labels[api.LabelManagedBy] == api.ManagedByAgent {
+		err = p.client.Delete(ctx, path, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
+	}
+	return ignoreGone(err)
+}

@@ -1,0 +1,405 @@
+package vnode
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+)
+
+const (
+	nodesPath = "/api/v1/nodes"
+	podsPath  = "/api/v1/pods"
+	leasePath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+	// workers is how many nodes are worked on at the same time.
+	workers = 4
+	// retryFirst and retryMax bound the pause before a node is tried again with which
+	// something failed.
+	retryFirst = 50 * time.Millisecond
+	retryMax   = 30 * time.Second
+	// gather is how long changes of pods are collected until their node is looked at.
+	gather = 100 * time.Millisecond
+	// maxExcluded bounds the nodes whose pods the API server is asked to leave out.
+	maxExcluded = 64
+)
+
+// pod is as much of a pod as matters here.
+type pod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		NodeName string `json:"nodeName"`
+	} `json:"spec"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (p *pod) DeepCopyObject() runtime.Object {
+	out := *p
+	p.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// mirrorAnnotation marks the pods that stand for files of a kubelet.
+const mirrorAnnotation = corev1.MirrorPodAnnotationKey
+
+// stays reports whether a pod is none that could go elsewhere: it belongs to the
+// node, and others like it come as long as there is the node.
+func (p *pod) stays() bool {
+	if _, mirror := p.Annotations[mirrorAnnotation]; mirror {
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(p)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+func trimPod(p *pod) {
+	stays := p.stays()
+	p.ObjectMeta = metav1.ObjectMeta{
+		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, DeletionTimestamp: p.DeletionTimestamp,
+	}
+	if stays {
+		p.Annotations = map[string]string{mirrorAnnotation: ""}
+	}
+}
+
+// session is one connection to the API server.
+type session struct {
+	*Nodes
+	client *kube.Client
+	nodes  *kube.Cache[*corev1.Node]
+	pods   *kube.Cache[*pod]
+	queue  workqueue.TypedDelayingInterface[peer.ClusterID]
+	retry  workqueue.TypedRateLimiter[peer.ClusterID]
+	beats  chan struct{} // the set of nodes changed; capacity 1
+	real   chan struct{} // the set of other nodes changed; capacity 1
+	policy *policy
+
+	synced chan struct{} // closed when both caches are
+
+	mu sync.Mutex
+	// byNode are the pods that are bound to each node.
+	byNode map[string]map[types.UID]*pod
+	// fresh are nodes as the API server returned them after a write, until the cache
+	// has them.
+	fresh map[string]written
+}
+
+func newSession(n *Nodes, client *kube.Client) *session {
+	s := &session{
+		Nodes: n, client: client,
+		queue:  workqueue.NewTypedDelayingQueue[peer.ClusterID](),
+		retry:  workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
+		beats:  make(chan struct{}, 1),
+		real:   make(chan struct{}, 1),
+		synced: make(chan struct{}),
+		byNode: make(map[string]map[types.UID]*pod),
+		fresh:  make(map[string]written),
+	}
+	s.nodes = kube.NewCache(kube.Kind[*corev1.Node]{Fresh: func() *corev1.Node { return &corev1.Node{} }, Trim: trimNode, Changed: s.nodeChanged})
+	s.pods = kube.NewCache(kube.Kind[*pod]{Fresh: func() *pod { return &pod{} }, Trim: trimPod, Changed: s.podChanged})
+	s.policy = newPolicy(s)
+	return s
+}
+
+// run works until ctx ends. Every goroutine it starts has ended when it returns.
+func (s *session) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer func() {
+		cancel()
+		s.queue.ShutDown()
+		running.Wait()
+	}()
+	running.Go(func() { s.nodes.Follow(ctx, s.client, kube.Query{Path: nodesPath}) })
+	if !await(ctx, s.nodes.Synced()) {
+		return nil
+	}
+	running.Go(func() { s.followPods(ctx) })
+	if !await(ctx, s.pods.Synced()) {
+		return nil
+	}
+	close(s.synced)
+	// From here on Set reaches the queue. What it missed before is added right after.
+	s.Nodes.mu.Lock()
+	s.session = s
+	s.lookAtAll()
+	s.Nodes.mu.Unlock()
+	for range workers {
+		running.Go(func() { s.work(ctx) })
+	}
+	running.Go(func() { s.beat(ctx) })
+	running.Go(func() { s.policy.run(ctx) })
+	<-ctx.Done()
+	return nil
+}
+
+func await(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// followPods follows the pods of all nodes but the real ones: on most boxes, those
+// of virtual nodes only.
+func (s *session) followPods(ctx context.Context) {
+	for ctx.Err() == nil {
+		fields := s.podFields()
+		following, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.pods.Follow(following, s.client, kube.Query{Path: podsPath, Fields: fields})
+		}()
+		for ctx.Err() == nil && s.podFields() == fields {
+			await(ctx, s.real)
+		}
+		stop()
+		<-done
+	}
+}
+
+// podFields selects the pods that are bound, and not to nodes of others.
+func (s *session) podFields() string {
+	fields := "spec.nodeName!="
+	var others []string
+	for _, n := range s.nodes.All() {
+		if !ours(n) {
+			others = append(others, n.Name)
+		}
+	}
+	slices.Sort(others)
+	for _, name := range others[:min(len(others), maxExcluded)] {
+		fields += ",spec.nodeName!=" + name
+	}
+	return fields
+}
+
+func (s *session) nodeChanged(before, after *corev1.Node) {
+	mine := before != nil && ours(before) || after != nil && ours(after)
+	if !mine && (before == nil || after == nil) || before != nil && after != nil && ours(before) != ours(after) {
+		wake(s.real)
+	}
+	name := cmp.Or(before, after).Name
+	if mine {
+		if after == nil {
+			s.drop(name)
+		}
+		if before == nil || after == nil || before.UID != after.UID {
+			wake(s.beats)
+			s.policy.wake()
+		}
+	}
+	// Another node matters when it takes the name of ours.
+	if mine || before == nil || after == nil {
+		s.queue.Add(peer.ClusterID(name))
+	}
+}
+
+func (s *session) podChanged(before, after *pod) {
+	s.mu.Lock()
+	for _, p := range []*pod{before, after} {
+		if p == nil || p.Spec.NodeName == "" {
+			continue
+		}
+		on := s.byNode[p.Spec.NodeName]
+		if p == after {
+			if on == nil {
+				on = make(map[types.UID]*pod)
+				s.byNode[p.Spec.NodeName] = on
+			}
+			on[p.UID] = p
+		} else if delete(on, p.UID); len(on) == 0 {
+			delete(s.byNode, p.Spec.NodeName)
+		}
+	}
+	s.mu.Unlock()
+	s.queue.AddAfter(peer.ClusterID(cmp.Or(before, after).Spec.NodeName), gather)
+}
+
+// wake sends to a channel of capacity 1, unless it was done before.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// looked reports whether it is known which nodes there are.
+func (s *session) looked() bool {
+	if s == nil {
+		return false
+	}
+	select {
+	case <-s.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// look has a node looked at.
+func (s *session) look(id peer.ClusterID) {
+	if s != nil {
+		s.queue.Add(id)
+		s.policy.wake()
+	}
+}
+
+// lookAtAll has every node looked at that there is or is to be. Nodes.mu is held.
+func (s *session) lookAtAll() {
+	if s == nil {
+		return
+	}
+	for id := range s.records {
+		s.queue.Add(id)
+	}
+	for _, n := range s.nodes.All() {
+		if ours(n) {
+			s.queue.Add(peer.ClusterID(n.Name))
+		}
+	}
+	wake(s.beats)
+	s.policy.wake()
+}
+
+// ours returns the node of a provider, nil when there is none.
+func (s *session) ours(id peer.ClusterID) *corev1.Node {
+	if n := s.nodes.Get("", string(id)); n != nil && ours(n) {
+		return n
+	}
+	return nil
+}
+
+// bound returns the pods on a node.
+func (s *session) bound(node string) []*pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*pod, 0, len(s.byNode[node]))
+	for _, p := range s.byNode[node] {
+		out = append(out, p)
+	}
+	return out
+}
+
+// work looks at nodes until the queue shuts down.
+func (s *session) work(ctx context.Context) {
+	for {
+		id, shutdown := s.queue.Get()
+		if shutdown {
+			return
+		}
+		again, err := s.reconcile(ctx, id)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.fail(id, err)
+			pause := max(s.retry.When(id), kube.Retry(err))
+			s.queue.AddAfter(id, pause)
+		default:
+			s.retry.Forget(id)
+			s.fail(id, nil)
+			if again > 0 {
+				s.queue.AddAfter(id, again)
+			}
+		}
+		s.queue.Done(id)
+		s.news(id)
+	}
+}
+
+// patientRetries is how often something is tried again until its trouble is worth
+// telling: some seconds.
+const patientRetries = 6
+
+// fail remembers what went wrong with a node, nil for nothing, and logs it once.
+// What just happens when several write at a time is no failure until it lasts.
+func (s *session) fail(id peer.ClusterID, err error) {
+	text := ""
+	if err != nil {
+		passing := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.DeadlineExceeded) ||
+			apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
+		if passing && s.retry.NumRequeues(id) < patientRetries {
+			return
+		}
+		text = clip(err.Error(), maxMessage)
+	}
+	s.Nodes.mu.Lock()
+	r := s.records[id]
+	fresh := r != nil && r.failure != text
+	if fresh {
+		r.failure = text
+	}
+	s.Nodes.mu.Unlock()
+	if fresh && err != nil {
+		s.cfg.Logger.Warn("the node of a provider is not as it is to be; the agent goes on trying", "node", string(id), "error", err)
+	}
+}
+
+// written is a node as a write returned it.
+type written struct {
+	*corev1.Node
+	at time.Time
+}
+
+// freshFor is how long a written node may be missing in the cache.
+const freshFor = 10 * time.Second
+
+// put keeps a node as the API server returned it.
+func (s *session) put(n *corev1.Node) {
+	trimNode(n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fresh[n.Name] = written{n, s.cfg.Now()}
+}
+
+// drop forgets a node that a write returned.
+func (s *session) drop(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.fresh, name)
+}
+
+// latest returns the newest that is known of a node: what the last write returned
+// until the cache has it.
+func (s *session) latest(name string) *corev1.Node {
+	cached := s.nodes.Get("", name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.fresh[name]
+	switch {
+	case !ok:
+		return cached
+	case cached == nil && s.cfg.Now().Sub(f.at) < freshFor, cached != nil && older(cached, f.Node):
+		return f.Node
+	}
+	delete(s.fresh, name)
+	return cached
+}
+
+// older reports whether a is older than b. Resource versions of one kind are
+// numbers that grow, as Kubernetes 1.35 promises and etcd and kine always did.
+func older(a, b *corev1.Node) bool {
+	va, errA := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	vb, errB := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return errA == nil && errB == nil && va < vb
+}
+
+func nodePath(id peer.ClusterID) string { return nodesPath + "/" + string(id) }

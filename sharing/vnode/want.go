@@ -1,0 +1,250 @@
+package vnode
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+// Labels of virtual nodes.
+const (
+	labelClusterID   = "liqo.io/cluster-id"
+	labelClusterName = "liqo.io/cluster-name"
+	labelRole        = "node-role.kubernetes.io/agent"
+
+	// labelVersion in an offer is the Kubernetes version of the provider.
+	labelVersion = "liqo.io/provider-version"
+)
+
+const (
+	// maxImages and maxImageNames bound what is said about the provider's images: as
+	// much as a kubelet says.
+	maxImages     = 50
+	maxImageNames = 5
+	maxImageName  = 256
+
+	maxLabels = 64
+)
+
+// providerID is the spec.providerID of a virtual node. It cannot be changed once it
+// is set, so it tells whose a node is.
+func providerID(id peer.ClusterID) string { return "liqo://" + string(id) }
+
+// taint keeps pods away that are not meant for providers.
+var taint = corev1.Taint{Key: workload.TaintNotAllowed, Value: "true", Effect: corev1.TaintEffectNoExecute}
+
+// firmLabels say whose a node is. It has them from its creation on.
+func firmLabels(id peer.ClusterID) map[string]string {
+	return map[string]string{
+		workload.LabelType: workload.VirtualNode,
+		labelClusterID:     string(id),
+		api.LabelManagedBy: api.ManagedByAgent,
+	}
+}
+
+// want is what a node of ours is to be.
+type want struct {
+	labels map[string]string
+	cordon bool
+	status corev1.NodeStatus // of the conditions only type, status, reason and message
+}
+
+// judgement is what a node is to say about its provider.
+type judgement struct {
+	ready           bool
+	reason, message string
+	cordon          bool
+}
+
+// judge says how the node of a provider stands. expired: the offer ended while
+// the provider did not answer.
+func judge(p Provider, expired bool) judgement {
+	why := clip(p.Why, maxMessage)
+	if why == "" {
+		why = "the provider does not answer"
+	}
+	switch {
+	case !p.Wanted && p.Gone:
+		return judgement{reason: ReasonGone, message: "the provider is given up; the node is removed", cordon: true}
+	case p.Wanted && p.Offer == nil:
+		return judgement{reason: ReasonNoOffer, message: "the provider offers nothing at present", cordon: true}
+	case expired:
+		return judgement{reason: ReasonExpired, message: "the offer ended while the provider could not be asked for another: " + why, cordon: true}
+	case !p.Reachable:
+		return judgement{reason: ReasonUnreachable, message: why, cordon: !p.Wanted}
+	}
+	return judgement{ready: true, reason: ReasonReady, message: "the provider answers", cordon: !p.Wanted}
+}
+
+// wanted returns what the node of a provider is to be. What an offer that is not
+// there would say stays as it is in now, which may be nil.
+func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
+	w := want{labels: firmLabels(p.ID), cordon: j.cordon}
+	w.labels[labelRole] = ""
+	w.labels[corev1.LabelHostname] = string(p.ID)
+	if p.Name != "" && len(validation.IsValidLabelValue(p.Name)) == 0 {
+		w.labels[labelClusterName] = p.Name
+	}
+	switch {
+	case p.Offer != nil:
+		addOffered(w.labels, p.Offer.Labels)
+		w.status.Capacity = amounts(p.Offer.ResourceQuota.Hard)
+		w.status.NodeInfo = nodeInfo(p.Offer.Labels)
+		w.status.Images = images(p.Offer.Images)
+	case now != nil:
+		for key := range ownFields(now, "").at("f:metadata", "f:labels") {
+			key = strings.TrimPrefix(key, "f:")
+			if _, firm := w.labels[key]; !firm {
+				w.labels[key] = now.Labels[key]
+			}
+		}
+		w.status.Capacity = now.Status.Capacity
+		w.status.NodeInfo = now.Status.NodeInfo
+		w.status.Images = now.Status.Images
+	}
+	w.status.Allocatable = w.status.Capacity
+	ready := corev1.ConditionFalse
+	if j.ready {
+		ready = corev1.ConditionTrue
+	}
+	w.status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: j.reason, Message: j.message}}
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
+		w.status.Conditions = append(w.status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: corev1.ConditionFalse, Reason: "VirtualNode", Message: "the provider's nodes see to that",
+		})
+	}
+	if kubelet.Address.IsValid() && kubelet.Port != 0 {
+		// An IP address only: API servers prefer a host name, and nothing resolves this one.
+		w.status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: kubelet.Address.Unmap().WithZone("").String()}}
+		w.status.DaemonEndpoints.KubeletEndpoint.Port = int32(kubelet.Port)
+	}
+	return w
+}
+
+// platform is an operating system or an architecture as Go names it.
+var platform = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+
+// version is one of Kubernetes.
+var version = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){1,2}([-+._][0-9A-Za-z.+_-]*)?$`)
+
+// addOffered adds the labels of an offer that a node may have, and those about the
+// platform.
+func addOffered(labels, offered map[string]string) {
+	info := nodeInfo(offered)
+	labels[corev1.LabelOSStable] = info.OperatingSystem
+	if info.Architecture != "" {
+		labels[corev1.LabelArchStable] = info.Architecture
+	}
+	n := 0
+	// In an order, in case there are too many.
+	for _, key := range sortedKeys(offered) {
+		if _, ours := labels[key]; ours || !mayOffer(key) || len(validation.IsValidLabelValue(offered[key])) > 0 {
+			continue
+		}
+		if n++; n > maxLabels {
+			return
+		}
+		labels[key] = offered[key]
+	}
+}
+
+// guardedDomains are those whose labels something in the cluster acts upon. What
+// a provider says in them could draw pods or load balancers of this cluster to
+// itself.
+var guardedDomains = []string{"kubernetes.io", "k8s.io", "liqo.io", "k3s.io", "cattle.io"}
+
+// mayOffer reports whether a provider may set a label on its node.
+func mayOffer(key string) bool {
+	if len(validation.IsQualifiedName(key)) > 0 {
+		return false
+	}
+	domain, _, prefixed := strings.Cut(key, "/")
+	if !prefixed || domain == "topology.kubernetes.io" || key == corev1.LabelInstanceTypeStable {
+		return true
+	}
+	return !inDomains(domain, guardedDomains)
+}
+
+func inDomains(domain string, domains []string) bool {
+	for _, d := range domains {
+		if domain == d || strings.HasSuffix(domain, "."+d) {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeInfo is what the labels of an offer say about the provider's machines.
+func nodeInfo(offered map[string]string) corev1.NodeSystemInfo {
+	info := corev1.NodeSystemInfo{OperatingSystem: "linux", ContainerRuntimeVersion: "liqo://provider"}
+	if os := offered[corev1.LabelOSStable]; platform.MatchString(os) {
+		info.OperatingSystem = os
+	}
+	if arch := offered[corev1.LabelArchStable]; platform.MatchString(arch) {
+		info.Architecture = arch
+	}
+	if v := offered[labelVersion]; len(v) <= validation.LabelValueMaxLength && version.MatchString(v) {
+		info.KubeletVersion = v
+	}
+	return info
+}
+
+// images are those of an offer that are worth saying, in its order, the largest
+// first.
+func images(offered []api.ContainerImage) []corev1.ContainerImage {
+	var out []corev1.ContainerImage
+	for _, image := range offered {
+		var names []string
+		for _, name := range image.Names {
+			if len(names) < maxImageNames && name != "" && len(name) <= maxImageName && plain(name) {
+				names = append(names, name)
+			}
+		}
+		if len(names) == 0 || image.SizeBytes < 0 {
+			continue
+		}
+		if out = append(out, corev1.ContainerImage{Names: names, SizeBytes: image.SizeBytes}); len(out) == maxImages {
+			break
+		}
+	}
+	return out
+}
+
+// plain reports whether a text is printable ASCII without spaces.
+func plain(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII })
+}
+
+// maxMessage bounds what others said in a message, in bytes.
+const maxMessage = 512
+
+// clip shortens what others said, and makes it one printable line.
+func clip(s string, most int) string {
+	cut := len(s) > most
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if cut {
+		s += "..."
+	}
+	return s
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
