@@ -140,7 +140,7 @@ func (a Amounts) differs(told Amounts, percent int) bool {
 		if !there || (amount == 0) != (was == 0) {
 			return true
 		}
-		if change := amount - was; max(change, -change) > share(was, percent, 100) {
+		if change := amount - was; max(change, -change) > share(was, min(percent, 100), 100) {
 			return true
 		}
 	}

@@ -92,11 +92,21 @@ func (b *Book) Consumers() int {
 }
 
 // Unknown says that it is not known what there is to offer, and why, in a sentence.
-// Offers stay as they are, and none is made.
-func (b *Book) Unknown(why string) {
+// Offers stay as they are, and none is made. It reports whether that is news.
+func (b *Book) Unknown(why string) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	changed = b.pool != nil || b.why != why
 	b.pool, b.why, b.bare = nil, why, time.Time{}
+	return changed
+}
+
+// Why returns why it is not known what there is to offer, in a sentence; "" when it
+// is known, or about to be.
+func (b *Book) Why() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.why
 }
 
 // Measure takes in what there is to offer now, and on which terms. It returns the

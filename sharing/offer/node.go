@@ -123,7 +123,9 @@ func (n *Node) system() string {
 	return cmp.Or(n.Labels[labelOS], n.Status.NodeInfo.OperatingSystem, linux)
 }
 
-func (n *Node) architecture() string { return cmp.Or(n.Labels[labelArch], n.Status.NodeInfo.Architecture) }
+func (n *Node) architecture() string {
+	return cmp.Or(n.Labels[labelArch], n.Status.NodeInfo.Architecture)
+}
 
 // DeepCopyObject implements runtime.Object.
 func (n *Node) DeepCopyObject() runtime.Object {
