@@ -1,16 +1,21 @@
 package offload
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
 
@@ -82,6 +87,10 @@ type Place struct {
 // goroutine, and do not block.
 type Offload struct {
 	cfg Config
+
+	mu        sync.Mutex
+	providers map[peer.ClusterID]Provider
+	session   *session // nil while Run does not run
 }
 
 // New returns an Offload that does nothing until Run.
@@ -89,32 +98,119 @@ func New(cfg Config) *Offload {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Offload{cfg: cfg}
+	if cfg.Changed == nil {
+		cfg.Changed = func(peer.ClusterID) {}
+	}
+	return &Offload{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
 }
 
 // Run works with the local API server until ctx ends or the work cannot be begun.
 // It may run again afterwards, but once at a time.
 func (o *Offload) Run(ctx context.Context, local *rest.Config) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
+	client, err := kube.New(local)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return newSession(o, client).run(ctx)
 }
 
 // Set says how a provider stands. It may be called again and again; only changes
 // have an effect.
-func (o *Offload) Set(p Provider) {}
+func (o *Offload) Set(p Provider) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before, there := o.providers[p.ID]; there && before == p {
+		return
+	}
+	o.providers[p.ID] = p
+	o.wake()
+}
 
 // Remove forgets a provider: its pods, wherever they are, are left as they are. It
 // is for a node that has no pods any more, or does not exist.
-func (o *Offload) Remove(id peer.ClusterID) {}
+func (o *Offload) Remove(id peer.ClusterID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, there := o.providers[id]; there {
+		delete(o.providers, id)
+		o.wake()
+	}
+}
 
-// Count returns how many pods a provider's node has, as far as known.
-func (o *Offload) Count(id peer.ClusterID) Counts { return Counts{} }
+// wake has the session look at the providers.
+func (o *Offload) wake() {
+	if o.session != nil {
+		select {
+		case o.session.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// attach makes s the session that the methods are about.
+func (o *Offload) attach(s *session) {
+	o.mu.Lock()
+	o.session = s
+	ids := slices.Collect(maps.Keys(o.providers))
+	o.mu.Unlock()
+	for _, id := range ids {
+		o.cfg.Changed(id)
+	}
+}
+
+// snapshot returns the providers.
+func (o *Offload) snapshot() map[peer.ClusterID]Provider {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.providers)
+}
+
+// lines returns the lines of the session that runs.
+func (o *Offload) lines() []*line {
+	o.mu.Lock()
+	s := o.session
+	o.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return s.all()
+}
+
+// Count returns how many pods a provider's node has. While Run does not run, that
+// is not known, and all is zero.
+func (o *Offload) Count(id peer.ClusterID) Counts {
+	for _, l := range o.lines() {
+		if l.id == id {
+			return l.count()
+		}
+	}
+	return Counts{}
+}
 
 // Find says where a pod of this cluster runs; false when it is on no virtual node
 // or was not created at the provider yet.
-func (o *Offload) Find(namespace, pod string) (Place, bool) { return Place{}, false }
+func (o *Offload) Find(namespace, pod string) (Place, bool) {
+	for _, l := range o.lines() {
+		if place, ok := l.find(namespace, pod); ok {
+			return place, true
+		}
+	}
+	return Place{}, false
+}
 
 // Pods returns the pods that are bound to a node, as this cluster has them, sorted
 // by namespace and name. They are shared and must not be changed; managed fields
 // are left out.
-func (o *Offload) Pods(node string) []*corev1.Pod { return nil }
+func (o *Offload) Pods(node string) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, l := range o.lines() {
+		if l.node == node {
+			out = append(out, l.pods.All()...)
+		}
+	}
+	slices.SortFunc(out, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}

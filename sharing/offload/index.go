@@ -1,0 +1,140 @@
+package offload
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/sharing/workload"
+)
+
+// kind is what a key is about.
+type kind string
+
+const (
+	aPod       kind = "pod"
+	aNamespace kind = "namespace" // name is empty
+	aSweep     kind = "sweep"     // of a namespace: what earlier runs left there; name is empty
+	aConfigMap kind = "configmaps"
+	aSecret    kind = "secrets"
+	anEvent    kind = "event" // name is the provider's, namespace ours
+)
+
+// key names something to look at, by this cluster's names.
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+// index knows the pods of a node by namespace, and by what they name. It follows
+// the cache of pods event by event and may be used by any number of goroutines.
+type index struct {
+	mu    sync.Mutex
+	pods  map[string]map[key]bool // by namespace
+	users map[key]map[key]bool    // by ConfigMap or Secret
+}
+
+func newIndex() *index {
+	return &index{pods: make(map[string]map[key]bool), users: make(map[key]map[key]bool)}
+}
+
+// references returns the keys of what a pod names; true: it can do without.
+func references(pod *corev1.Pod) map[key]bool {
+	out := make(map[key]bool)
+	configMaps, secrets := workload.References(pod)
+	for _, r := range configMaps {
+		out[key{aConfigMap, pod.Namespace, r.Name}] = r.Optional
+	}
+	for _, r := range secrets {
+		out[key{aSecret, pod.Namespace, r.Name}] = r.Optional
+	}
+	return out
+}
+
+func podKey(pod *corev1.Pod) key { return key{aPod, pod.Namespace, pod.Name} }
+
+// change takes in that a pod is another, and returns what nobody names any more.
+func (x *index) change(before, after *corev1.Pod) (unused []key) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if before != nil {
+		k := podKey(before)
+		drop(x.pods, k.namespace, k)
+		for ref := range references(before) {
+			drop(x.users, ref, k)
+			unused = append(unused, ref)
+		}
+	}
+	if after != nil {
+		k := podKey(after)
+		put(x.pods, k.namespace, k)
+		for ref := range references(after) {
+			put(x.users, ref, k)
+		}
+	}
+	left := unused[:0]
+	for _, ref := range unused {
+		if len(x.users[ref]) == 0 {
+			left = append(left, ref)
+		}
+	}
+	return left
+}
+
+func put[K comparable](in map[K]map[key]bool, where K, k key) {
+	if in[where] == nil {
+		in[where] = make(map[key]bool)
+	}
+	in[where][k] = true
+}
+
+func drop[K comparable](in map[K]map[key]bool, where K, k key) {
+	delete(in[where], k)
+	if len(in[where]) == 0 {
+		delete(in, where)
+	}
+}
+
+// count returns how many pods of a namespace there are.
+func (x *index) count(namespace string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.pods[namespace])
+}
+
+// in returns the pods of a namespace; "" for all.
+func (x *index) in(namespace string) []key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var out []key
+	for ns, pods := range x.pods {
+		if namespace == "" || ns == namespace {
+			for k := range pods {
+				out = append(out, k)
+			}
+		}
+	}
+	return out
+}
+
+// namespaces returns those with pods.
+func (x *index) namespaces() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var out []string
+	for ns := range x.pods {
+		out = append(out, ns)
+	}
+	return out
+}
+
+// using returns the pods that name a ConfigMap or Secret.
+func (x *index) using(ref key) []key {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var out []key
+	for k := range x.users[ref] {
+		out = append(out, k)
+	}
+	return out
+}

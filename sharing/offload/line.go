@@ -1,0 +1,305 @@
+package offload
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+// workers is how many pods of one provider are worked on at the same time. Most of
+// the time of each is spent waiting for an API server.
+const workers = 8
+
+// patience is how often something fails until it is worth a line in the log.
+const patience = 6
+
+// line is the work for one provider while there is a connection to the local API
+// server.
+type line struct {
+	s      *session
+	id     peer.ClusterID
+	node   string
+	remote Remote
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	provider atomic.Pointer[Provider]
+	pods     *kube.Cache[*corev1.Pod] // bound to the node
+	index    *index
+	queue    workqueue.TypedDelayingInterface[key]
+	events   workqueue.TypedDelayingInterface[key] // which must not keep pods waiting
+	retry    backoff
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	spaces  map[string]*space // by namespace here
+	memos   map[key]memo
+	refused map[key]refused
+	denied  map[string]*workload.Refusal // why there is no space, by namespace here
+}
+
+// refused is how a pod fares that the provider does not let in.
+type refused struct {
+	times int
+	until time.Time // no attempt before
+}
+
+func newLine(s *session, p Provider) *line {
+	l := &line{
+		s: s, id: p.ID, node: p.Node, remote: p.Remote,
+		done:    make(chan struct{}),
+		index:   newIndex(),
+		queue:   workqueue.NewTypedDelayingQueue[key](),
+		events:  workqueue.NewTypedDelayingQueue[key](),
+		spaces:  make(map[string]*space),
+		memos:   make(map[key]memo),
+		refused: make(map[key]refused),
+		denied:  make(map[string]*workload.Refusal),
+	}
+	l.provider.Store(&p)
+	l.pods = kube.NewCache(kube.Kind[*corev1.Pod]{
+		Fresh:   func() *corev1.Pod { return &corev1.Pod{} },
+		Trim:    func(pod *corev1.Pod) { pod.ManagedFields = nil },
+		Changed: l.podChanged,
+	})
+	return l
+}
+
+// run works until ctx ends.
+func (l *line) run(ctx context.Context) {
+	defer l.s.release(l, "")
+	defer l.running.Wait()
+	defer l.events.ShutDown()
+	defer l.queue.ShutDown()
+	l.running.Go(func() {
+		l.pods.Follow(ctx, l.s.local, kube.Query{Path: "/api/v1/pods", Fields: "spec.nodeName=" + l.node})
+	})
+	select {
+	case <-ctx.Done():
+		return
+	case <-l.pods.Synced():
+	}
+	l.enqueueAll()
+	for range workers {
+		l.running.Go(func() { l.work(ctx, l.queue) })
+	}
+	l.running.Go(func() { l.work(ctx, l.events) })
+	<-ctx.Done()
+}
+
+// set takes in how the provider stands.
+func (l *line) set(p Provider) {
+	if *l.provider.Load() == p {
+		return
+	}
+	l.provider.Store(&p)
+	l.retry.reset()
+	l.mu.Lock()
+	clear(l.refused)
+	l.mu.Unlock()
+	l.enqueueAll()
+}
+
+// enqueueAll has everything looked at.
+func (l *line) enqueueAll() {
+	for _, k := range l.index.in("") {
+		l.queue.Add(k)
+	}
+	for _, ns := range l.index.namespaces() {
+		l.queue.Add(key{kind: aNamespace, namespace: ns})
+	}
+	for _, ns := range l.s.namespaces.All() {
+		if l.record(ns) != "" {
+			l.queue.Add(key{kind: aNamespace, namespace: ns.Name})
+		}
+	}
+	for _, sp := range l.allSpaces() {
+		l.queue.Add(key{kind: aNamespace, namespace: sp.origin})
+		for _, theirs := range sp.pods.All() {
+			l.queue.Add(key{aPod, sp.origin, theirs.Name})
+		}
+	}
+}
+
+// podChanged takes in a change of a pod here.
+func (l *line) podChanged(before, after *corev1.Pod) {
+	for _, ref := range l.index.change(before, after) {
+		l.queue.Add(ref)
+	}
+	pod := after
+	if pod == nil {
+		pod = before
+		l.queue.Add(key{kind: aNamespace, namespace: pod.Namespace})
+	}
+	l.queue.Add(podKey(pod))
+	if before == nil || after == nil || before.Status.Phase != after.Status.Phase || isRefused(before) != isRefused(after) ||
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) {
+		l.s.o.cfg.Changed(l.id)
+	}
+}
+
+// remoteChanged takes in a change of a pod at the provider.
+func (l *line) remoteChanged(origin string, before, after *corev1.Pod) {
+	pod := after
+	if pod == nil {
+		pod = before
+	}
+	l.queue.Add(key{aPod, origin, pod.Name})
+	if after == nil || before != nil && !terminal(before) && terminal(after) {
+		l.tryRefused()
+	}
+}
+
+// tryRefused has some of the refused pods tried again: there is room for a few.
+func (l *line) tryRefused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	some := 0
+	for k, r := range l.refused {
+		if some++; some > 4 {
+			return
+		}
+		r.until = time.Time{}
+		l.refused[k] = r
+		l.queue.Add(k)
+	}
+}
+
+func (l *line) work(ctx context.Context, queue workqueue.TypedDelayingInterface[key]) {
+	for {
+		k, down := queue.Get()
+		if down {
+			return
+		}
+		if ctx.Err() == nil {
+			l.process(ctx, queue, k)
+		}
+		queue.Done(k)
+	}
+}
+
+// process looks at what a key names and decides when to look again.
+func (l *line) process(ctx context.Context, queue workqueue.TypedDelayingInterface[key], k key) {
+	again, err := l.look(ctx, k)
+	if err == nil {
+		l.retry.forget(k)
+		if again > 0 {
+			queue.AddAfter(k, again)
+		}
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	pause := max(l.retry.next(k, retryFirst, retryMax), kube.Retry(err))
+	log := l.s.o.cfg.Logger.Debug
+	if l.retry.count(k) == patience {
+		log = l.s.o.cfg.Logger.Warn
+	}
+	log("offloading does not get on, trying again", "cluster", l.id, "what", k.kind, "namespace", k.namespace, "name", k.name,
+		"in", pause.Round(time.Millisecond), "error", err)
+	queue.AddAfter(k, pause)
+}
+
+func (l *line) look(ctx context.Context, k key) (again time.Duration, err error) {
+	switch k.kind {
+	case aPod:
+		return l.pod(ctx, k)
+	case aNamespace:
+		return l.tend(ctx, k.namespace)
+	case aSweep:
+		return 0, l.sweep(ctx, k.namespace)
+	case anEvent:
+		return l.event(ctx, k)
+	default:
+		return 0, l.reference(ctx, k)
+	}
+}
+
+// space returns what the provider has for a namespace of ours; nil while it is not
+// open.
+func (l *line) space(origin string) *space {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spaces[origin]
+}
+
+func (l *line) allSpaces() []*space {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*space
+	for _, sp := range l.spaces {
+		out = append(out, sp)
+	}
+	return out
+}
+
+// remember changes the memo of a pod. An empty one is forgotten.
+func (l *line) remember(k key, change func(*memo)) memo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.memos[k]
+	change(&m)
+	l.memos[k] = m
+	if m.mine == "" && m.removing == "" {
+		delete(l.memos, k)
+	}
+	return m
+}
+
+// count returns the counts of the node.
+func (l *line) count() Counts {
+	var c Counts
+	for _, pod := range l.pods.All() {
+		c.Bound++
+		switch pod.Status.Phase {
+		case corev1.PodRunning:
+			c.Running++
+		case corev1.PodPending, "":
+			c.Pending++
+		}
+		if isRefused(pod) {
+			c.Refused++
+		}
+		if pod.DeletionTimestamp != nil {
+			c.Ending++
+		}
+	}
+	return c
+}
+
+// isRefused reports whether a pod shows that it is not to run at the provider.
+func isRefused(pod *corev1.Pod) bool {
+	for i := range pod.Status.ContainerStatuses {
+		if w := pod.Status.ContainerStatuses[i].State.Waiting; w != nil {
+			return w.Reason == workload.ReasonNotOffloadable || w.Reason == workload.ReasonRefusedByProvider
+		}
+	}
+	return false
+}
+
+// find says where a pod runs.
+func (l *line) find(namespace, name string) (Place, bool) {
+	mine, sp := l.pods.Get(namespace, name), l.space(namespace)
+	if mine == nil || sp == nil {
+		return Place{}, false
+	}
+	place := Place{ID: l.id, Remote: l.remote, Namespace: sp.name, Name: name, Reachable: l.provider.Load().Reachable}
+	if !sp.known() {
+		return place, ran(&mine.Status)
+	}
+	theirs := sp.pods.Get(sp.name, name)
+	if theirs == nil || !workload.IsCopy(mine, theirs) {
+		return Place{}, false
+	}
+	place.UID = theirs.UID
+	return place, true
+}

@@ -1,0 +1,305 @@
+package offload
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/sharing/workload"
+)
+
+// view is all that is known about a pod when it is looked at.
+type view struct {
+	mine   *corev1.Pod // here; nil: it does not exist here
+	theirs *corev1.Pod // what has its name at the provider; nil: nothing
+	// known: theirs comes from a complete list of this connection. Without, it is nil
+	// and says nothing.
+	known bool
+	// never: nothing was ever created in the provider's namespace for mine's.
+	never bool
+	memo  memo
+	// refusal is why mine cannot be sent, missing why not yet, and denied why there
+	// is no place for it.
+	refusal, missing, denied *workload.Refusal
+	ready                    bool // missing is known
+
+	reachable, gone bool // the provider
+	origin          workload.Origin
+	now             time.Time
+}
+
+// memo is what this process remembers about a pod. Everything goes on without it,
+// at the cost of asking once more.
+type memo struct {
+	mine types.UID // the pod that the rest is about
+
+	made  types.UID   // its copy, as created by us or seen
+	seen  bool        // made was in the list of the provider's pods
+	last  *corev1.Pod // the copy as it was there last
+	ended bool        // the provider said that made is not there
+
+	removing types.UID // deleted at the provider by us
+	grace    int64     // with this grace period; negative: its own
+
+	wrote   string // resource version of mine after we wrote its status
+	status  *corev1.PodStatus
+	warned  string // reason of the last warning
+	refused bool   // by the provider, at the last attempt
+}
+
+// about returns the memo for what the view shows, with what can be learnt from
+// that.
+func (m memo) about(mine, theirs *corev1.Pod) memo {
+	if mine == nil {
+		return memo{removing: m.removing, grace: m.grace}
+	}
+	if m.mine != mine.UID {
+		m = memo{mine: mine.UID, removing: m.removing, grace: m.grace}
+	}
+	if theirs != nil && workload.IsCopy(mine, theirs) {
+		m.made, m.seen, m.last, m.ended, m.refused = theirs.UID, true, theirs, false, false
+	}
+	return m
+}
+
+// removed reports whether the deletion of a copy was asked for with that grace
+// period or a shorter one.
+func (m memo) removed(uid types.UID, grace int64) bool {
+	return m.removing == uid && (m.grace == grace || grace < 0 || m.grace >= 0 && m.grace < grace)
+}
+
+// verb is what is to be done about a pod.
+type verb string
+
+const (
+	wait    verb = ""        // nothing, until something changes
+	create  verb = "create"  // have the provider create its copy
+	change  verb = "change"  // patch the copy
+	confirm verb = "confirm" // ask the provider whether the copy is really gone
+	remove  verb = "remove"  // delete what has its name at the provider
+	finish  verb = "finish"  // delete mine at once, which is being deleted
+)
+
+// ownGrace as a grace period is that of the pod.
+const ownGrace int64 = -1
+
+// step is one step towards what is to be.
+type step struct {
+	verb  verb
+	uid   types.UID // remove
+	grace int64     // remove, in seconds; or ownGrace
+	patch []byte    // change
+
+	status *corev1.PodStatus // that mine is to have; nil: the one it has
+	warn   *workload.Refusal // what people are to be told in an event
+}
+
+// plan says what to do next about a pod. A step that leaves wait and no status is
+// the end: all is as it should be, or has to wait for somebody else.
+func plan(v view) step {
+	switch {
+	case v.mine == nil:
+		return v.orphan()
+	case v.mine.DeletionTimestamp != nil:
+		return v.ending()
+	case v.gone:
+		return step{}
+	case terminal(v.mine):
+		if c := v.copy(); v.asked() && c != nil && c.DeletionTimestamp == nil && !terminal(c) {
+			return v.remove(c.UID, ownGrace)
+		}
+		return step{}
+	}
+	return v.living()
+}
+
+// asked reports whether the provider can be asked, and what it has is known.
+func (v view) asked() bool { return v.reachable && !v.gone && v.known }
+
+// copy returns what stands for mine at the provider.
+func (v view) copy() *corev1.Pod {
+	if v.theirs != nil && workload.IsCopy(v.mine, v.theirs) {
+		return v.theirs
+	}
+	return nil
+}
+
+// remove deletes what is at the provider, unless that was asked for before.
+func (v view) remove(uid types.UID, grace int64) step {
+	if v.memo.removed(uid, grace) {
+		return step{}
+	}
+	return step{verb: remove, uid: uid, grace: grace}
+}
+
+// ours reports whether a pod at the provider was created by a consumer.
+func ours(theirs *corev1.Pod) bool { return theirs.Annotations[workload.AnnotationOriginUID] != "" }
+
+// orphan is for what the provider has and we do not.
+func (v view) orphan() step {
+	if !v.asked() || v.theirs == nil || !ours(v.theirs) || v.theirs.DeletionTimestamp != nil {
+		return step{}
+	}
+	return v.remove(v.theirs.UID, ownGrace)
+}
+
+// ending is for a pod that is being deleted here.
+func (v view) ending() step {
+	over := v.mine.DeletionGracePeriodSeconds != nil && *v.mine.DeletionGracePeriodSeconds == 0
+	last := step{verb: finish}
+	if over { // what is left are the finalizers of others
+		last.verb = wait
+	}
+	if v.gone {
+		return last
+	}
+	if !v.asked() {
+		if v.never || v.refusal != nil && !v.been() {
+			return last
+		}
+		return step{}
+	}
+	grace := remaining(v.mine, v.now)
+	if c := v.copy(); c != nil {
+		s := step{}
+		if c.DeletionTimestamp == nil || c.DeletionGracePeriodSeconds != nil && *c.DeletionGracePeriodSeconds > own(v.mine) {
+			s = v.remove(c.UID, grace)
+		}
+		s.status = v.mirror(c)
+		return s
+	}
+	if v.memo.made != "" && !v.memo.seen && !v.memo.ended {
+		// Created, but not in the list yet.
+		return v.remove(v.memo.made, grace)
+	}
+	last.status = v.lastStatus()
+	return last
+}
+
+// lastStatus is what a pod ends with whose copy has ended as was wanted.
+func (v view) lastStatus() *corev1.PodStatus {
+	if terminal(v.mine) {
+		return nil
+	}
+	if v.memo.last != nil {
+		s := workload.Mirror(v.mine, v.memo.last, v.origin, v.now)
+		if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
+			return v.unlessSame(s)
+		}
+	}
+	if len(v.mine.Finalizers) == 0 {
+		return nil // nobody would see it
+	}
+	// Whoever holds it, such as a Job, waits for a last word.
+	s := *v.mine.Status.DeepCopy()
+	s.Phase = corev1.PodFailed
+	return v.unlessSame(s)
+}
+
+// living is for a pod that is to run.
+func (v view) living() step {
+	c := v.copy()
+	if c == nil && v.refusal != nil && !v.been() {
+		return v.waiting(v.refusal)
+	}
+	if !v.asked() {
+		if v.denied != nil && v.reachable && !v.been() {
+			return v.waiting(v.denied)
+		}
+		return step{}
+	}
+	switch {
+	case c != nil && c.DeletionTimestamp != nil:
+		// The provider ends it. How it ends counts for nothing: it was not asked to.
+		s := workload.Mirror(v.mine, c, v.origin, v.now)
+		if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
+			return step{}
+		}
+		return step{status: v.unlessSame(s)}
+	case c != nil:
+		s := step{status: v.mirror(c)}
+		if patch, ok := workload.Change(v.mine, c, v.origin); ok && !terminal(c) {
+			s.verb, s.patch = change, patch
+		}
+		return s
+	case v.theirs != nil && !ours(v.theirs):
+		return v.waiting(&workload.Refusal{
+			Reason:  workload.ReasonRefusedByProvider,
+			Message: "The provider has a pod of this name in namespace " + v.theirs.Namespace + " that the agent did not make. Give the pod another name.",
+		})
+	case v.theirs != nil: // an earlier pod's, which does not exist any more
+		return v.remove(v.theirs.UID, 0)
+	case v.been() && v.memo.ended:
+		s := workload.DeletedByProvider(v.mine, v.memo.last, v.origin, v.now)
+		return step{status: v.unlessSame(s), warn: &workload.Refusal{Reason: s.Reason, Message: s.Message}}
+	case v.been():
+		return step{verb: confirm}
+	case !v.ready:
+		return step{}
+	case v.missing != nil:
+		return v.waiting(v.missing)
+	}
+	return step{verb: create}
+}
+
+// been reports whether the provider had a copy.
+func (v view) been() bool { return v.memo.made != "" || ran(&v.mine.Status) }
+
+// ran reports whether a status shows that a kubelet had the pod.
+func ran(s *corev1.PodStatus) bool {
+	if s.StartTime != nil || s.Phase == corev1.PodRunning {
+		return true
+	}
+	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil || list[i].State.Terminated != nil || list[i].ContainerID != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// waiting has mine show why it does not run.
+func (v view) waiting(why *workload.Refusal) step {
+	return step{status: v.unlessSame(workload.Waiting(v.mine, why, v.origin, v.now)), warn: why}
+}
+
+func (v view) mirror(c *corev1.Pod) *corev1.PodStatus {
+	if terminal(v.mine) {
+		return nil
+	}
+	return v.unlessSame(workload.Mirror(v.mine, c, v.origin, v.now))
+}
+
+func (v view) unlessSame(s corev1.PodStatus) *corev1.PodStatus {
+	if workload.SameStatus(&v.mine.Status, &s) {
+		return nil
+	}
+	return &s
+}
+
+func terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// own returns the grace period that mine is deleted with, in seconds.
+func own(mine *corev1.Pod) int64 {
+	if g := mine.DeletionGracePeriodSeconds; g != nil {
+		return max(*g, 0)
+	}
+	return 0
+}
+
+// remaining returns how much of the grace period of mine, which is being deleted,
+// is left, in seconds. It is 0 only if mine was deleted so; else at least one, so
+// that processes are asked to end before they are made to.
+func remaining(mine *corev1.Pod, now time.Time) int64 {
+	whole := own(mine)
+	if whole == 0 {
+		return 0
+	}
+	left := int64(mine.DeletionTimestamp.Sub(now).Round(time.Second) / time.Second)
+	return min(max(left, 1), whole)
+}

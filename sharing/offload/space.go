@@ -1,0 +1,338 @@
+package offload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/workload"
+)
+
+// keepSpace is how long a provider's namespace is kept without pods in it.
+const keepSpace = time.Minute
+
+// recordPrefix is that of the annotations of namespaces here which say where their
+// pods are: "offload.liqo.io/<provider's ID>: <the namespace there>". One is written
+// before the first pod is sent there, and taken away after the provider's namespace
+// was given back, so that nothing is forgotten there by an agent that was killed.
+const recordPrefix = "offload.liqo.io/"
+
+func isRecord(annotation string) bool { return strings.HasPrefix(annotation, recordPrefix) }
+
+// record returns the provider's namespace for one of ours that was recorded.
+func (l *line) record(ns *metadata) string {
+	if ns == nil {
+		return ""
+	}
+	return ns.Annotations[recordPrefix+string(l.id)]
+}
+
+// space is a provider's namespace that stands for one of ours.
+type space struct {
+	origin, name string
+	client       *kube.Client
+	pods         *kube.Cache[*corev1.Pod]
+	events       *kube.Cache[*corev1.Event]
+	stop         context.CancelFunc
+
+	mu      sync.Mutex
+	busy    int       // pods being created
+	leaving bool      // it is being given back
+	doubted bool      // it may not be there, or not ours, any more
+	idle    time.Time // since when nothing here needs it
+	copies  map[key]*copied
+	posted  map[string]*posted // pods with events
+}
+
+// known reports whether the list of its pods was complete once.
+func (sp *space) known() bool {
+	select {
+	case <-sp.pods.Synced():
+		return true
+	default:
+		return false
+	}
+}
+
+// enter begins the creation of a pod, which keeps the space until leave. It is
+// false when the space is being given back.
+func (sp *space) enter() bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.leaving {
+		return false
+	}
+	sp.busy++
+	return true
+}
+
+func (sp *space) leave() {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.busy--
+}
+
+// doubt has the provider asked for the space again.
+func (l *line) doubt(sp *space) {
+	sp.mu.Lock()
+	sp.doubted = true
+	sp.mu.Unlock()
+	l.queue.Add(key{kind: aNamespace, namespace: sp.origin})
+}
+
+// namespaceChanged takes in a change of a namespace here.
+func (l *line) namespaceChanged(before, after *metadata) {
+	ns := after
+	if ns == nil {
+		ns = before
+	}
+	if l.space(ns.Name) != nil || l.record(ns) != "" {
+		l.queue.Add(key{kind: aNamespace, namespace: ns.Name})
+	}
+}
+
+// tend opens the provider's namespace for one of ours when there are pods for it,
+// and gives it back when there are none.
+func (l *line) tend(ctx context.Context, origin string) (again time.Duration, err error) {
+	p := l.provider.Load()
+	if p.Gone || !p.Reachable {
+		return 0, nil // it is looked at again when that changes
+	}
+	sp, local := l.space(origin), l.s.namespaces.Get("", origin)
+	record, needed := l.record(local), l.index.count(origin) > 0
+	switch {
+	case sp == nil && needed:
+		return 0, l.claim(ctx, origin, record, nil)
+	case sp == nil && record != "":
+		return keepSpace, l.open(ctx, origin, record)
+	case sp == nil:
+		return 0, nil
+	case needed:
+		sp.mu.Lock()
+		sp.idle = time.Time{}
+		doubted := sp.doubted
+		sp.mu.Unlock()
+		if doubted {
+			return 0, l.claim(ctx, origin, record, sp)
+		}
+		return 0, nil
+	}
+	return l.giveBack(ctx, sp, local)
+}
+
+// claim asks the provider for its namespace and opens it, in place of one that is
+// doubted, if any.
+func (l *line) claim(ctx context.Context, origin, record string, old *space) error {
+	name, err := l.remote.Namespace(ctx, origin)
+	if err != nil {
+		err = fmt.Errorf("ask %s for a namespace for %s: %w", l.id, origin, err)
+		l.deny(origin, err)
+		return err
+	}
+	l.deny(origin, nil)
+	if name == "" || strings.ContainsAny(name, "/?#%") {
+		return fmt.Errorf("%s names %q as its namespace for %s", l.id, name, origin)
+	}
+	if name != record {
+		if err := l.writeRecord(ctx, origin, &name); err != nil {
+			return err
+		}
+	}
+	if old == nil {
+		return l.open(ctx, origin, name)
+	}
+	old.mu.Lock()
+	old.doubted = false
+	clear(old.copies) // they went with a namespace that was there before
+	old.mu.Unlock()
+	if old.name != name {
+		l.shut(old)
+		return l.open(ctx, origin, name)
+	}
+	for _, k := range l.index.in(origin) {
+		l.queue.Add(k)
+	}
+	return nil
+}
+
+// deny has the pods of a namespace show why the provider has no place for them; nil:
+// it has. A single failure is not worth that.
+func (l *line) deny(origin string, err error) {
+	var why *workload.Refusal
+	if err != nil {
+		if l.retry.count(key{kind: aNamespace, namespace: origin}) < 2 {
+			return
+		}
+		why = &workload.Refusal{Reason: workload.ReasonRefusedByProvider, Message: "The provider gives no namespace to the pod: " + words(err)}
+	}
+	l.mu.Lock()
+	before := l.denied[origin]
+	l.denied[origin] = why
+	if why == nil {
+		delete(l.denied, origin)
+	}
+	l.mu.Unlock()
+	if (before == nil) != (why == nil) {
+		for _, k := range l.index.in(origin) {
+			l.queue.Add(k)
+		}
+	}
+}
+
+// writeRecord notes where the pods of a namespace here are; nil: nowhere.
+func (l *line) writeRecord(ctx context.Context, origin string, name *string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{recordPrefix + string(l.id): name}}})
+	if err != nil {
+		return err
+	}
+	return l.s.local.Patch(ctx, "/api/v1/namespaces/"+origin, manager, types.MergePatchType, patch, nil)
+}
+
+// open begins to follow a namespace of the provider.
+func (l *line) open(ctx context.Context, origin, name string) error {
+	sp := &space{origin: origin, name: name, copies: make(map[key]*copied), posted: make(map[string]*posted)}
+	client, err := kube.New(&rest.Config{Host: "https://provider", Transport: &gate{next: l.remote, denied: func() { l.doubt(sp) }}})
+	if err != nil {
+		return err
+	}
+	sp.client = client
+	sp.pods = kube.NewCache(kube.Kind[*corev1.Pod]{
+		Fresh:   func() *corev1.Pod { return &corev1.Pod{} },
+		Trim:    trimTheirs,
+		Changed: func(before, after *corev1.Pod) { l.remoteChanged(origin, before, after) },
+	})
+	sp.events = kube.NewCache(kube.Kind[*corev1.Event]{
+		Fresh: func() *corev1.Event { return &corev1.Event{} },
+		Trim:  func(e *corev1.Event) { e.ManagedFields, e.Labels, e.Annotations = nil, nil, nil },
+		Changed: func(_, after *corev1.Event) {
+			if after != nil && after.InvolvedObject.Kind == "Pod" {
+				l.events.Add(key{anEvent, origin, after.Name})
+			}
+		},
+	})
+	path := "/api/v1/namespaces/" + name
+	ctx, sp.stop = context.WithCancel(ctx)
+	l.mu.Lock()
+	l.spaces[origin] = sp
+	l.mu.Unlock()
+	l.running.Go(func() { sp.pods.Follow(ctx, client, kube.Query{Path: path + "/pods"}) })
+	l.running.Go(func() { sp.events.Follow(ctx, client, kube.Query{Path: path + "/events"}) })
+	l.running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-sp.pods.Synced():
+			for _, k := range l.index.in(origin) {
+				l.queue.Add(k)
+			}
+			l.queue.Add(key{kind: aSweep, namespace: origin})
+			l.queue.Add(key{kind: aNamespace, namespace: origin})
+		}
+	})
+	return nil
+}
+
+// trimTheirs leaves what is compared and mirrored of a pod at a provider.
+func trimTheirs(pod *corev1.Pod) {
+	pod.ManagedFields, pod.OwnerReferences = nil, nil
+	spec := corev1.PodSpec{
+		NodeName: pod.Spec.NodeName, ActiveDeadlineSeconds: pod.Spec.ActiveDeadlineSeconds,
+		TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
+	}
+	for _, c := range pod.Spec.InitContainers {
+		spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	for _, c := range pod.Spec.Containers {
+		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	pod.Spec = spec
+}
+
+// shut ends following a namespace.
+func (l *line) shut(sp *space) {
+	sp.stop()
+	l.mu.Lock()
+	delete(l.spaces, sp.origin)
+	l.mu.Unlock()
+	l.s.release(l, sp.origin)
+}
+
+// giveBack gives a namespace back to the provider once nothing here has needed it
+// for a while, or at once when ours does not exist any more.
+func (l *line) giveBack(ctx context.Context, sp *space, local *metadata) (again time.Duration, err error) {
+	now := l.s.o.cfg.Now()
+	sp.mu.Lock()
+	if sp.idle.IsZero() {
+		sp.idle = now
+	}
+	rest := keepSpace - now.Sub(sp.idle)
+	if local == nil || local.DeletionTimestamp != nil {
+		rest = 0
+	}
+	busy := sp.busy > 0
+	sp.leaving = rest <= 0 && !busy
+	sp.mu.Unlock()
+	switch {
+	case rest > 0:
+		return rest, nil
+	case busy:
+		return time.Second, nil
+	}
+	stay := func() {
+		sp.mu.Lock()
+		defer sp.mu.Unlock()
+		sp.leaving = false
+	}
+	// From here on no pod is created in it; one that came just before counts.
+	if l.index.count(sp.origin) > 0 {
+		stay()
+		return time.Nanosecond, nil
+	}
+	if err := l.remote.Release(ctx, sp.origin); err != nil {
+		stay()
+		return 0, fmt.Errorf("give namespace %s back to %s: %w", sp.name, l.id, err)
+	}
+	l.shut(sp)
+	if l.record(local) != "" {
+		if err := l.writeRecord(ctx, sp.origin, nil); err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+	}
+	if l.index.count(sp.origin) > 0 {
+		return time.Nanosecond, nil
+	}
+	return 0, nil
+}
+
+// gate watches what the provider answers.
+type gate struct {
+	next   http.RoundTripper
+	denied func() // pods are not to be listed
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := g.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods") &&
+		(answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusNotFound) {
+		g.denied()
+	}
+	return answer, err
+}
+
+// metadataList is a list of objects of which only the metadata matters.
+type metadataList struct {
+	metav1.ListMeta `json:"metadata"`
+
+	Items []metadata `json:"items"`
+}
