@@ -1,9 +1,14 @@
 package workload
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // IsCopy reports whether theirs stands for mine and not for an earlier pod of the
@@ -16,32 +21,217 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 // provider shows it. Nothing of theirs is believed to be well-formed: what the API
 // server would refuse is left out, lengths are bounded and control characters
 // removed. Times of conditions are of this cluster's clock: now where the condition
-// changed. The result shares nothing with the arguments.
+// changed. The result shares nothing with the arguments, and is to be written as a
+// whole (an update of pods/status, with the resourceVersion of mine).
+//
+// Of the fields of a PodStatus:
+//   - phase, reason, message, initContainerStatuses and containerStatuses are the
+//     provider's. A phase or container that came to its end stays there.
+//   - conditions that a kubelet sets are the provider's, with readiness gates looked
+//     up here; all others, PodScheduled among them, are this cluster's. DisruptionTarget
+//     is taken from either.
+//   - podIP, podIPs are as at the provider; hostIP, hostIPs are those of the virtual node.
+//   - startTime is the provider's, but not outside the life of mine, and never changes.
+//   - observedGeneration is that of mine once the copy has what is in it.
+//   - qosClass, nominatedNodeName and the states of resource claims are this cluster's.
+//   - resize is answered with Infeasible, also by the condition PodResizePending.
+//   - resources, allocatedResources, and of containers also user, volumeMounts,
+//     stopSignal and allocatedResourcesStatus are empty: they are about the provider's
+//     node, and some of them would move this cluster's scheduler.
+//   - ephemeralContainerStatuses say that these containers do not run.
 func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
-	return *mine.Status.DeepCopy()
+	if c := condition(theirs.Status.Conditions, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && theirs.Spec.NodeName == "" && !ended(mine.Status.Phase) && theirs.Status.Phase != corev1.PodFailed {
+		return Waiting(mine, unschedulable(c), in, now)
+	}
+	out := base(mine)
+	if !ended(mine.Status.Phase) {
+		switch theirs.Status.Phase {
+		case corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed:
+			out.Phase = theirs.Status.Phase
+		}
+		out.Reason = text(theirs.Status.Reason, maxReason)
+		out.Message = lines(theirs.Status.Message, maxMessage)
+	}
+	if addrs := addresses(in.Addresses); len(addrs) > 0 {
+		out.HostIP, out.HostIPs = addrs[0], nil
+		for _, ip := range addrs {
+			out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	out.PodIP, out.PodIPs = "", nil
+	for i, ip := range addresses(podIPs(&theirs.Status)) {
+		if i == 0 {
+			out.PodIP = ip
+		}
+		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: ip})
+	}
+	if out.StartTime == nil && theirs.Status.StartTime != nil {
+		out.StartTime = &metav1.Time{Time: within(theirs.Status.StartTime.Time, mine.CreationTimestamp.Time, now)}
+	}
+	_, behind := Change(mine, theirs, in)
+	if seen := theirs.Status.ObservedGeneration; !behind && (seen == 0 || seen >= theirs.Generation) {
+		out.ObservedGeneration = max(mine.Generation, out.ObservedGeneration)
+	}
+
+	size := budget(len(mine.Spec.InitContainers) + len(mine.Spec.Containers))
+	unseen := corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+	if len(mine.Spec.InitContainers) > 0 {
+		unseen.Reason = "PodInitializing"
+	}
+	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, theirs.Status.InitContainerStatuses, unseen, size)
+	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, theirs.Status.ContainerStatuses, unseen, size)
+
+	set := setter{out: &out, before: mine.Status.Conditions, now: now}
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady} {
+		if c := condition(theirs.Status.Conditions, kind); c != nil {
+			set.as(kind, c)
+		}
+	}
+	if c := condition(theirs.Status.Conditions, corev1.PodReady); c != nil {
+		set.as(corev1.PodReady, ready(c, mine))
+	}
+	if c := condition(theirs.Status.Conditions, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
+		set.as(corev1.DisruptionTarget, c)
+	}
+	if resized(mine, theirs, in) {
+		set.as(corev1.PodResizePending, &corev1.PodCondition{
+			Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "Pods on a virtual node cannot be resized: make a new pod with the other resources.",
+		})
+	}
+	return out
 }
 
-// Waiting returns the status of mine while no copy of it can run at the provider:
-// Pending, all containers waiting with the reason and message of why.
-func Waiting(mine *corev1.Pod, why *Refusal, in Origin, now time.Time) corev1.PodStatus {
-	return *mine.Status.DeepCopy()
+// podIPs are all addresses that a status names, the primary one first.
+func podIPs(s *corev1.PodStatus) []string {
+	out := []string{s.PodIP}
+	for _, ip := range s.PodIPs[:min(len(s.PodIPs), 8)] {
+		out = append(out, ip.IP)
+	}
+	return out
+}
+
+// within is t as other clocks tell it, but not before or after what is possible.
+func within(t, earliest, latest time.Time) time.Time {
+	if t.Before(earliest) {
+		t = earliest
+	}
+	if t.After(latest) {
+		t = latest
+	}
+	return t.UTC().Truncate(time.Second)
+}
+
+// base is the part of the status of mine that does not depend on the provider.
+func base(mine *corev1.Pod) corev1.PodStatus {
+	s := mine.Status.DeepCopy()
+	out := corev1.PodStatus{
+		ObservedGeneration: s.ObservedGeneration, Phase: s.Phase, Reason: s.Reason, Message: s.Message,
+		NominatedNodeName: s.NominatedNodeName, HostIP: s.HostIP, HostIPs: s.HostIPs, PodIP: s.PodIP, PodIPs: s.PodIPs,
+		StartTime: s.StartTime, QOSClass: s.QOSClass,
+		ResourceClaimStatuses: s.ResourceClaimStatuses, ExtendedResourceClaimStatus: s.ExtendedResourceClaimStatus,
+		NodeAllocatableResourceClaimStatuses: s.NodeAllocatableResourceClaimStatuses,
+	}
+	if out.Phase == "" || out.Phase == corev1.PodUnknown {
+		out.Phase = corev1.PodPending
+	}
+	if s.Resize != "" {
+		out.Resize = corev1.PodResizeStatusInfeasible
+	}
+	known := make(map[corev1.PodConditionType]bool)
+	for _, c := range s.Conditions {
+		if known[c.Type] || c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+			continue
+		}
+		known[c.Type] = true
+		out.Conditions = append(out.Conditions, c)
+	}
+	for i := range mine.Spec.EphemeralContainers {
+		name := mine.Spec.EphemeralContainers[i].Name
+		at := slices.IndexFunc(s.EphemeralContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == name })
+		if at >= 0 && s.EphemeralContainerStatuses[at].State.Terminated != nil {
+			out.EphemeralContainerStatuses = append(out.EphemeralContainerStatuses, s.EphemeralContainerStatuses[at])
+			continue
+		}
+		out.EphemeralContainerStatuses = append(out.EphemeralContainerStatuses, corev1.ContainerStatus{
+			Name: name, Image: mine.Spec.EphemeralContainers[i].Image,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: ReasonNotOffloadable, Message: "Containers cannot be added to a pod on a virtual node: use kubectl exec, or a copy of the pod (kubectl debug --copy-to).",
+			}},
+		})
+	}
+	return out
+}
+
+func ended(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
+// unschedulable is why the provider's scheduler found no node.
+func unschedulable(c *corev1.PodCondition) *Refusal {
+	message := "The provider has no node for the pod"
+	if said := strings.TrimRight(lines(c.Message, maxMessage-200), ". "); said != "" {
+		message += ": " + said
+	}
+	return &Refusal{ReasonRemoteUnschedulable, message + "."}
+}
+
+// resized reports whether mine asks for other resources than its copy has, which
+// only a resize in place can bring about.
+func resized(mine, theirs *corev1.Pod, in Origin) bool {
+	for i := range mine.Spec.Containers {
+		want := &mine.Spec.Containers[i]
+		at := slices.IndexFunc(theirs.Spec.Containers, func(c corev1.Container) bool { return c.Name == want.Name })
+		if at < 0 {
+			continue
+		}
+		have := &theirs.Spec.Containers[at].Resources
+		if differ(want.Resources.Requests, have.Requests) || differ(want.Resources.Limits, have.Limits) {
+			return true
+		}
+	}
+	return false
+}
+
+// differ looks at what can be resized.
+func differ(want, have corev1.ResourceList) bool {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		w, wanted := want[name]
+		h, has := have[name]
+		if wanted && has && w.Cmp(h) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Missing says that pods wait for ConfigMaps and Secrets of these names, at least
 // one of which is given. The result is for [Waiting].
 func Missing(configMaps, secrets []string) *Refusal {
-	return &Refusal{Reason: ReasonMissingReference}
+	var what []string
+	for kind, names := range map[string][]string{"ConfigMap": configMaps, "Secret": secrets} {
+		for _, name := range names {
+			what = append(what, fmt.Sprintf("%s %q", kind, text(name, 253)))
+		}
+	}
+	slices.Sort(what)
+	more := ""
+	if n := len(what) - 8; n > 0 {
+		what, more = what[:8], fmt.Sprintf(" and %d more", n)
+	}
+	return &Refusal{ReasonMissingReference, "The pod needs what is not there: " + strings.Join(what, ", ") + more + ". It starts once that is created."}
 }
 
-// DeletedByProvider returns the status of mine after the provider ended its copy
-// unasked: Failed, which makes its controller replace it. last is the copy as it was
-// seen last, or nil. A copy that had finished by itself leaves what it ended with.
-func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
-	return *mine.Status.DeepCopy()
-}
-
-// SameStatus reports whether writing b where a is changes anything. Empty and nil
-// lists are the same, and so are the same quantities and times written differently.
+// SameStatus reports whether writing b where a is changes nothing. Empty and nil
+// lists are the same, and so are the same quantities and times written differently,
+// and the same conditions in another order.
 func SameStatus(a, b *corev1.PodStatus) bool {
-	return false
+	x, y := *a, *b
+	x.Conditions, y.Conditions = sorted(a.Conditions), sorted(b.Conditions)
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+func sorted(conditions []corev1.PodCondition) []corev1.PodCondition {
+	out := slices.Clone(conditions)
+	slices.SortStableFunc(out, func(a, b corev1.PodCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+	return out
 }

@@ -1,6 +1,15 @@
 package workload
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// RootCA is the ConfigMap that every cluster keeps in every namespace, with its own
+// CA. It is never copied: pods that name it get the provider's.
+const RootCA = "kube-root-ca.crt"
 
 // Reference is the name of a ConfigMap or Secret in the namespace of the pod that
 // names it.
@@ -12,7 +21,74 @@ type Reference struct {
 
 // References returns the ConfigMaps and Secrets that pod names in environment,
 // volumes and image pull secrets, each once, ordered by name. Image pull secrets
-// count as optional, as they do for a kubelet.
+// count as optional, as they do for a kubelet. [RootCA] is left out.
 func References(pod *corev1.Pod) (configMaps, secrets []Reference) {
-	return nil, nil
+	c, s := make(found), make(found)
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, from := range list[i].EnvFrom {
+				if r := from.ConfigMapRef; r != nil {
+					c.add(r.Name, r.Optional)
+				}
+				if r := from.SecretRef; r != nil {
+					s.add(r.Name, r.Optional)
+				}
+			}
+			for _, v := range list[i].Env {
+				if v.ValueFrom == nil {
+					continue
+				}
+				if r := v.ValueFrom.ConfigMapKeyRef; r != nil {
+					c.add(r.Name, r.Optional)
+				}
+				if r := v.ValueFrom.SecretKeyRef; r != nil {
+					s.add(r.Name, r.Optional)
+				}
+			}
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		if r := v.ConfigMap; r != nil {
+			c.add(r.Name, r.Optional)
+		}
+		if r := v.Secret; r != nil {
+			s.add(r.SecretName, r.Optional)
+		}
+		if v.Projected == nil || tokenVolume(&v) {
+			continue
+		}
+		for _, p := range v.Projected.Sources {
+			if p.ConfigMap != nil {
+				c.add(p.ConfigMap.Name, p.ConfigMap.Optional)
+			}
+			if p.Secret != nil {
+				s.add(p.Secret.Name, p.Secret.Optional)
+			}
+		}
+	}
+	yes := true
+	for _, r := range pod.Spec.ImagePullSecrets {
+		s.add(r.Name, &yes)
+	}
+	delete(c, RootCA)
+	return c.list(), s.list()
+}
+
+// found is whether references are optional, by name.
+type found map[string]bool
+
+func (f found) add(name string, optional *bool) {
+	if name == "" {
+		return
+	}
+	before, known := f[name]
+	f[name] = optional != nil && *optional && (before || !known)
+}
+
+func (f found) list() []Reference {
+	var out []Reference
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		out = append(out, Reference{Name: name, Optional: f[name]})
+	}
+	return out
 }

@@ -1,34 +1,67 @@
 package workload
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+)
 
 // Requests returns what pod counts for: what the scheduler would reserve for it
 // (init and sidecar containers, pod-level resources and overhead as in
 // k8s.io/component-helpers/resource), and pods: 1.
 func Requests(pod *corev1.Pod) corev1.ResourceList {
-	return corev1.ResourceList{}
+	out := helper.PodRequests(pod, helper.PodResourcesOptions{})
+	out[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return out
 }
 
 // Limits returns the sum of the limits of pod, by the same rules. Resources without
 // a limit are absent.
 func Limits(pod *corev1.Pod) corev1.ResourceList {
-	return corev1.ResourceList{}
+	return helper.PodLimits(pod, helper.PodResourcesOptions{})
 }
 
 // Add adds more to sum.
 func Add(sum, more corev1.ResourceList) {
 	for name, q := range more {
-		have := sum[name]
+		have := sum[name].DeepCopy()
 		have.Add(q)
 		sum[name] = have
 	}
 }
 
 // Sub takes less away from sum. Nothing goes below zero, and what becomes zero stays.
-func Sub(sum, less corev1.ResourceList) {}
+func Sub(sum, less corev1.ResourceList) {
+	for name, q := range less {
+		have, ok := sum[name]
+		if !ok {
+			continue
+		}
+		have = have.DeepCopy()
+		have.Sub(q)
+		if have.Sign() < 0 {
+			have = *resource.NewQuantity(0, q.Format)
+		}
+		sum[name] = have
+	}
+}
 
 // Exceeded returns the resources, by name, of which used and more together are more
 // than hard, and more is not zero. What hard does not name is not to be had.
 func Exceeded(used, more, hard corev1.ResourceList) []corev1.ResourceName {
-	return nil
+	var out []corev1.ResourceName
+	for name, q := range more {
+		if q.IsZero() {
+			continue
+		}
+		sum := used[name].DeepCopy()
+		sum.Add(q)
+		if sum.Cmp(hard[name]) > 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

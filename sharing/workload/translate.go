@@ -1,7 +1,12 @@
 package workload
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
 )
@@ -22,15 +27,167 @@ type Origin struct {
 // in.Node, or why it cannot run there. The result shares nothing with pod, which
 // is not changed, and is the same for the same arguments.
 func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
-	out := pod.DeepCopy()
-	out.Namespace = in.Namespace
+	for _, owner := range pod.OwnerReferences {
+		if owner.Kind == "DaemonSet" {
+			return nil, notOffloadable("The pod belongs to a DaemonSet, whose pods are for the nodes of their own cluster: " +
+				"take the toleration of " + TaintNotAllowed + " out of the DaemonSet, or give it a node affinity for " + LabelType + " NotIn " + VirtualNode + ".")
+		}
+	}
+	if in.Cluster == "" || in.Namespace == "" || pod.Name == "" || pod.UID == "" {
+		return nil, &Refusal{ReasonInvalid, "The pod cannot be sent before it has a name and a UID and the provider has a namespace for it: nothing needs to be done."}
+	}
+	mine := pod.DeepCopy()
+	removeToken(&mine.Spec)
+	if s := unportable(&mine.Spec); s != "" {
+		return nil, notOffloadable(s)
+	}
+	for _, list := range [][]corev1.Container{mine.Spec.InitContainers, mine.Spec.Containers} {
+		for i := range list {
+			resolveEnv(list[i].Env, mine)
+		}
+	}
+	renameFields(mine.Spec.Volumes)
+
+	out := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: mine.Name, Namespace: in.Namespace,
+			Labels: carriedLabels(mine.Labels), Annotations: carriedAnnotations(mine.Annotations),
+		},
+		Spec: portable(&mine.Spec),
+	}
+	record, err := json.Marshal(appliedOf(out))
+	if err != nil {
+		return nil, &Refusal{ReasonInvalid, "The pod cannot be written down: " + err.Error() + "."}
+	}
+	out.Labels[LabelOriginCluster] = string(in.Cluster)
+	out.Annotations[AnnotationOriginUID] = string(mine.UID)
+	out.Annotations[AnnotationOriginNamespace] = mine.Namespace
+	out.Annotations[AnnotationApplied] = string(record)
+	switch raw, err := json.Marshal(out); {
+	case err != nil:
+		return nil, &Refusal{ReasonInvalid, "The pod cannot be written down: " + err.Error() + "."}
+	case len(raw) > MaxPod:
+		return nil, notOffloadable(fmt.Sprintf("The pod is %d KiB long, and providers take %d KiB: move long texts into ConfigMaps.", len(raw)>>10, MaxPod>>10))
+	}
 	return out, nil
 }
 
-// Change returns what to send to the provider so that theirs, its copy of mine,
-// follows what may change in a pod: labels, annotations, images and
-// activeDeadlineSeconds. The patch is of type [PatchType] and holds the UID of
-// theirs as a precondition. ok is false if there is nothing to send.
-func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
-	return nil, false
+func notOffloadable(message string) *Refusal {
+	return &Refusal{Reason: ReasonNotOffloadable, Message: message}
+}
+
+// tokenPrefix is how the volume is called that admission gives pods for the token of
+// their service account.
+const tokenPrefix = "kube-api-access-"
+
+// tokenVolume reports whether v is that volume, rather than one that the pod's
+// author asked for.
+func tokenVolume(v *corev1.Volume) bool {
+	if !strings.HasPrefix(v.Name, tokenPrefix) || v.Projected == nil {
+		return false
+	}
+	token := false
+	for _, p := range v.Projected.Sources {
+		switch {
+		case p.ServiceAccountToken != nil:
+			token = true
+		case p.ConfigMap != nil && p.ConfigMap.Name == RootCA, p.DownwardAPI != nil:
+		default:
+			return false
+		}
+	}
+	return token
+}
+
+// removeToken takes the volume with the token of the service account away: it would
+// be of no use elsewhere, and is nobody's business there.
+func removeToken(spec *corev1.PodSpec) {
+	removed := make(map[string]bool)
+	var kept []corev1.Volume
+	for _, v := range spec.Volumes {
+		if tokenVolume(&v) {
+			removed[v.Name] = true
+			continue
+		}
+		kept = append(kept, v)
+	}
+	spec.Volumes = kept
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			var mounts []corev1.VolumeMount
+			for _, m := range list[i].VolumeMounts {
+				if !removed[m.Name] {
+					mounts = append(mounts, m)
+				}
+			}
+			list[i].VolumeMounts = mounts
+		}
+	}
+}
+
+// resolveEnv replaces references to fields whose value is another one at the
+// provider by the value here.
+func resolveEnv(env []corev1.EnvVar, pod *corev1.Pod) {
+	for i := range env {
+		from := env[i].ValueFrom
+		if from == nil || from.FieldRef == nil {
+			continue
+		}
+		if value, ok := fieldHere(from.FieldRef.FieldPath, pod); ok {
+			// A kubelet expands $(NAME) in values, and not in fields.
+			env[i].Value, env[i].ValueFrom = strings.ReplaceAll(value, "$", "$$"), nil
+		}
+	}
+}
+
+// fieldHere returns the value of a field, if it has to be that of the consumer.
+func fieldHere(path string, pod *corev1.Pod) (string, bool) {
+	switch path {
+	case "metadata.namespace":
+		return pod.Namespace, true
+	case "metadata.uid":
+		return string(pod.UID), true
+	case "spec.nodeName":
+		return pod.Spec.NodeName, true
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, true
+	}
+	for field, values := range map[string]map[string]string{"metadata.labels": pod.Labels, "metadata.annotations": pod.Annotations} {
+		if quoted, ok := strings.CutPrefix(path, field+"['"); ok {
+			key := strings.TrimSuffix(quoted, "']")
+			return values[key], !carries(key)
+		}
+	}
+	return "", false
+}
+
+// renameFields lets files with fields whose value is another one at the provider
+// have the value here, out of annotations.
+func renameFields(volumes []corev1.Volume) {
+	rename := func(items []corev1.DownwardAPIVolumeFile) {
+		for i := range items {
+			if items[i].FieldRef == nil {
+				continue
+			}
+			switch items[i].FieldRef.FieldPath {
+			case "metadata.namespace":
+				items[i].FieldRef.FieldPath = "metadata.annotations['" + AnnotationOriginNamespace + "']"
+			case "metadata.uid":
+				items[i].FieldRef.FieldPath = "metadata.annotations['" + AnnotationOriginUID + "']"
+			}
+		}
+	}
+	for _, v := range volumes {
+		if v.DownwardAPI != nil {
+			rename(v.DownwardAPI.Items)
+		}
+		if v.Projected != nil {
+			for _, p := range v.Projected.Sources {
+				if p.DownwardAPI != nil {
+					rename(p.DownwardAPI.Items)
+				}
+			}
+		}
+	}
 }

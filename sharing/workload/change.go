@@ -1,0 +1,111 @@
+package workload
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// podPatch is what consumers may change in their pods at a provider, and the form of
+// all patches between them.
+type podPatch struct {
+	Metadata patchMeta  `json:"metadata"`
+	Spec     *patchSpec `json:"spec,omitempty"`
+}
+
+type patchMeta struct {
+	UID         types.UID          `json:"uid,omitempty"` // a precondition
+	Labels      map[string]*string `json:"labels,omitempty"`
+	Annotations map[string]*string `json:"annotations,omitempty"`
+}
+
+type patchSpec struct {
+	ActiveDeadlineSeconds *int64       `json:"activeDeadlineSeconds,omitempty"`
+	InitContainers        []patchImage `json:"initContainers,omitempty"`
+	Containers            []patchImage `json:"containers,omitempty"`
+}
+
+type patchImage struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
+}
+
+// Change returns what to send to the provider so that theirs, its copy of mine,
+// follows what may change in a pod: labels, annotations, images and
+// activeDeadlineSeconds. The patch is of type [PatchType] and holds the UID of
+// theirs as a precondition. ok is false if there is nothing to send.
+//
+// Labels and annotations that the provider added stay, and so does an image that it
+// replaced by its own.
+func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
+	if !IsCopy(mine, theirs) {
+		return nil, false
+	}
+	want, refused := Translate(mine, in)
+	if refused != nil {
+		return nil, false
+	}
+	var before applied
+	if err := json.Unmarshal([]byte(theirs.Annotations[AnnotationApplied]), &before); err != nil {
+		before = applied{} // the provider's doing: then only what is wanted counts
+	}
+	p := podPatch{Metadata: patchMeta{
+		UID:         theirs.UID,
+		Labels:      changedKeys(want.Labels, theirs.Labels, before.Labels),
+		Annotations: changedKeys(want.Annotations, theirs.Annotations, before.Annotations),
+	}}
+	spec := patchSpec{
+		InitContainers: changedImages(want.Spec.InitContainers, theirs.Spec.InitContainers, before.Images),
+		Containers:     changedImages(want.Spec.Containers, theirs.Spec.Containers, before.Images),
+	}
+	// API servers let a deadline only be set or come closer.
+	if now, then := want.Spec.ActiveDeadlineSeconds, theirs.Spec.ActiveDeadlineSeconds; now != nil && (then == nil || *now < *then) {
+		spec.ActiveDeadlineSeconds = now
+	}
+	if spec.InitContainers != nil || spec.Containers != nil || spec.ActiveDeadlineSeconds != nil {
+		p.Spec = &spec
+	}
+	if p.Spec == nil && p.Metadata.Labels == nil && p.Metadata.Annotations == nil {
+		return nil, false
+	}
+	patch, err := json.Marshal(p)
+	return patch, err == nil
+}
+
+func changedKeys(want, have map[string]string, before []string) map[string]*string {
+	out := make(map[string]*string)
+	for key, value := range want {
+		if now, ok := have[key]; !ok || now != value {
+			out[key] = &value
+		}
+	}
+	for _, key := range before {
+		_, wanted := want[key]
+		if _, ok := have[key]; ok && !wanted && carries(key) {
+			out[key] = nil
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func changedImages(want, have []corev1.Container, before map[string]string) []patchImage {
+	var out []patchImage
+	for i := range want {
+		name, image := want[i].Name, want[i].Image
+		at := slices.IndexFunc(have, func(c corev1.Container) bool { return c.Name == name })
+		if at < 0 || have[at].Image == image {
+			continue
+		}
+		// An image that was sent as it is and is another one there is the provider's choice.
+		if sent, ok := before[name]; ok && sent == image {
+			continue
+		}
+		out = append(out, patchImage{Name: name, Image: image})
+	}
+	return out
+}

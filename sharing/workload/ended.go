@@ -1,0 +1,91 @@
+package workload
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Waiting returns the status of mine while no copy of it can run at the provider:
+// Pending, all containers waiting with the reason and message of why. A pod that
+// has ended stays so.
+func Waiting(mine *corev1.Pod, why *Refusal, in Origin, now time.Time) corev1.PodStatus {
+	out := base(mine)
+	reason, message := text(why.Reason, maxReason), lines(why.Message, maxMessage)
+	if !ended(out.Phase) {
+		out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
+	}
+	out.PodIP, out.PodIPs = "", nil
+	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: lines(message, budget(len(mine.Spec.InitContainers)+len(mine.Spec.Containers)))}
+	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, nil, unseen, maxMessage)
+	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, nil, unseen, maxMessage)
+	setter{out: &out, before: mine.Status.Conditions, now: now}.unready(reason, message)
+	return out
+}
+
+// DeletedByProvider returns the status of mine after the provider ended its copy
+// unasked: Failed, which makes its controller replace it. last is the copy as it was
+// seen last, or nil. A copy that had finished by itself leaves what it ended with.
+func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
+	out := base(mine)
+	var seenInit, seen []corev1.ContainerStatus
+	if last != nil {
+		out = Mirror(mine, last, in, now)
+		seenInit, seen = last.Status.InitContainerStatuses, last.Status.ContainerStatuses
+	}
+	if ended(out.Phase) {
+		return out
+	}
+	why := &Refusal{ReasonDeletedByProvider, "The provider deleted the pod."}
+	if last != nil {
+		why = endedBecause(last)
+	}
+	out.Phase, out.Reason, out.Message = corev1.PodFailed, why.Reason, why.Message
+
+	size := budget(len(mine.Spec.InitContainers) + len(mine.Spec.Containers))
+	out.InitContainerStatuses = lost(containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, seenInit, corev1.ContainerStateWaiting{}, size), now)
+	out.ContainerStatuses = lost(containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, seen, corev1.ContainerStateWaiting{}, size), now)
+	set := setter{out: &out, before: mine.Status.Conditions, now: now}
+	set.unready("PodFailed", "")
+	set.as(corev1.DisruptionTarget, &corev1.PodCondition{Status: corev1.ConditionTrue, Reason: why.Reason, Message: why.Message})
+	return out
+}
+
+// endedBecause is what a copy told before it went.
+func endedBecause(last *corev1.Pod) *Refusal {
+	reason, message := last.Status.Reason, last.Status.Message
+	if c := condition(last.Status.Conditions, corev1.DisruptionTarget); reason == "" && c != nil && c.Status == corev1.ConditionTrue {
+		reason, message = c.Reason, c.Message
+	}
+	if reason = text(reason, maxReason); reason == "" {
+		return &Refusal{ReasonDeletedByProvider, "The provider deleted the pod."}
+	}
+	said := "The provider ended the pod: " + reason
+	if message = lines(message, maxMessage-256); message != "" {
+		said += ": " + message
+	}
+	return &Refusal{ReasonEvictedByProvider, said}
+}
+
+// lost ends the containers whose end nobody saw, the way a kubelet does for those
+// that it cannot find any more.
+func lost(list []corev1.ContainerStatus, now time.Time) []corev1.ContainerStatus {
+	for i := range list {
+		s := &list[i]
+		s.Ready = false
+		if s.State.Terminated != nil {
+			continue
+		}
+		end := &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The provider ended the pod before it told how the container ended.",
+			FinishedAt: moment(metav1.Time{Time: now}), ContainerID: s.ContainerID,
+		}
+		if s.State.Running != nil {
+			end.StartedAt = s.State.Running.StartedAt
+		}
+		no := false
+		s.State, s.Started = corev1.ContainerState{Terminated: end}, &no
+	}
+	return list
+}

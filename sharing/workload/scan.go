@@ -1,0 +1,194 @@
+package workload
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+const (
+	// maxDepth is how deeply a document may be nested; a pod needs some 15 levels.
+	maxDepth = 50
+	// maxQuantity is the longest quantity, in bytes, and maxExponent the most digits
+	// that its decimal exponent has. Reading 1e-999999999 takes a processor for ever:
+	// resource.Quantity writes it out.
+	maxQuantity = 64
+	maxExponent = 2
+)
+
+// shape is what of a type must be looked at before it is decoded.
+type shape struct {
+	quantity bool
+	fields   map[string]*shape // of a struct, by its name in JSON
+	each     *shape            // elements of a list or a map
+}
+
+var podShape = shapeOf(reflect.TypeFor[corev1.Pod](), map[reflect.Type]*shape{})
+
+// shapeOf returns the shape of a type, nil if it has no quantities anywhere. Types
+// of Kubernetes' API that contain themselves do not occur in pods.
+func shapeOf(t reflect.Type, known map[reflect.Type]*shape) *shape {
+	if t == reflect.TypeFor[resource.Quantity]() {
+		return &shape{quantity: true}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return shapeOf(t.Elem(), known)
+	case reflect.Slice, reflect.Array, reflect.Map:
+		if each := shapeOf(t.Elem(), known); each != nil {
+			return &shape{each: each}
+		}
+	case reflect.Struct:
+		if s, ok := known[t]; ok {
+			return s
+		}
+		known[t] = nil
+		s := &shape{fields: make(map[string]*shape)}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			of := shapeOf(f.Type, known)
+			if of == nil {
+				continue
+			}
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+				s.fields[name] = of
+			} else {
+				for name, inlined := range of.fields {
+					s.fields[name] = inlined
+				}
+			}
+		}
+		if len(s.fields) > 0 {
+			known[t] = s
+			return s
+		}
+	}
+	return nil
+}
+
+// field is what is at a name of s, by the rules of encoding/json, which does not
+// look at case.
+func (s *shape) field(name string) *shape {
+	switch {
+	case s == nil:
+		return nil
+	case s.each != nil:
+		return s.each
+	}
+	if f, ok := s.fields[name]; ok {
+		return f
+	}
+	for known, f := range s.fields {
+		if strings.EqualFold(known, name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// scan reports whether raw is one JSON document which can be decoded into a type of
+// the given shape at a cost in proportion to its length.
+func scan(raw []byte, of *shape) error {
+	type level struct {
+		of     *shape
+		object bool
+		name   bool // the next token is a name
+		next   *shape
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	stack := []level{{of: &shape{each: of}, next: of}}
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) && len(stack) == 1 && decoder.InputOffset() > 0 {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("is no JSON: %w", err)
+		}
+		top := &stack[len(stack)-1]
+		if delim, ok := token.(json.Delim); ok && (delim == '}' || delim == ']') {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		if top.name {
+			top.next, top.name = top.of.field(token.(string)), false
+			continue
+		}
+		at := top.next
+		if !top.object {
+			at = top.of.field("")
+		}
+		top.name = top.object
+		switch value := token.(type) {
+		case json.Delim:
+			if len(stack) > maxDepth {
+				return fmt.Errorf("is nested more than %d levels deep", maxDepth)
+			}
+			stack = append(stack, level{of: at, object: value == '{', name: value == '{'})
+		case string:
+			err = at.checkQuantity(value)
+		case json.Number:
+			err = at.checkQuantity(value.String())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// checkQuantity looks at a value where a quantity may be expected.
+func (s *shape) checkQuantity(value string) error {
+	if s == nil || !s.quantity {
+		return nil
+	}
+	if len(value) > maxQuantity {
+		return fmt.Errorf("has a quantity of %d characters, where %d are plenty", len(value), maxQuantity)
+	}
+	if i := strings.IndexAny(value, "eE"); i >= 0 && len(strings.TrimLeft(value[i+1:], "+-")) > maxExponent {
+		return fmt.Errorf("has the quantity %q, which is out of range", value)
+	}
+	return nil
+}
+
+// decodePod decodes a pod that comes from somewhere else. Names are case-sensitive,
+// as they are for an API server.
+func decodePod(raw []byte) (*corev1.Pod, error) {
+	if err := scan(raw, podShape); err != nil {
+		return nil, err
+	}
+	pod := new(corev1.Pod)
+	if err := utiljson.Unmarshal(raw, pod); err != nil {
+		return nil, fmt.Errorf("is no pod: %w", err)
+	}
+	return pod, nil
+}
+
+// Copy is a pod as another cluster's API server tells it. Decoding one costs no more
+// than its length allows, which decoding a corev1.Pod does not ensure: read what a
+// peer sends into this type.
+type Copy struct {
+	corev1.Pod
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *Copy) UnmarshalJSON(raw []byte) error {
+	pod, err := decodePod(raw)
+	if err != nil {
+		return fmt.Errorf("the document %w", err)
+	}
+	c.Pod = *pod
+	return nil
+}
+
+// DeepCopyObject implements runtime.Object.
+func (c *Copy) DeepCopyObject() runtime.Object { return &Copy{Pod: *c.DeepCopy()} }

@@ -1,0 +1,208 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Limits of what is repeated of a provider, in bytes. A kubelet keeps to 4096 for
+// the message of one container and 12 KiB for all of them together.
+const (
+	maxReason   = 128
+	maxMessage  = 4096
+	maxImage    = 512
+	maxID       = 256
+	allMessages = 24 << 10
+)
+
+// budget is how long a message of each of n containers may be.
+func budget(n int) int { return min(max(allMessages/max(n, 1), 128), maxMessage) }
+
+func condition(list []corev1.PodCondition, kind corev1.PodConditionType) *corev1.PodCondition {
+	if i := slices.IndexFunc(list, func(c corev1.PodCondition) bool { return c.Type == kind }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+// setter sets conditions of a status, whose generation is already set.
+type setter struct {
+	out    *corev1.PodStatus
+	before []corev1.PodCondition
+	now    time.Time
+}
+
+// as sets a condition to what a provider says, or what is put like that.
+func (s setter) as(kind corev1.PodConditionType, c *corev1.PodCondition) {
+	status := c.Status
+	if status != corev1.ConditionTrue && status != corev1.ConditionFalse {
+		status = corev1.ConditionUnknown
+	}
+	set := corev1.PodCondition{
+		Type: kind, Status: status, ObservedGeneration: s.out.ObservedGeneration,
+		Reason: text(c.Reason, maxReason), Message: lines(c.Message, maxMessage),
+		LastTransitionTime: moment(metav1.Time{Time: s.now}),
+	}
+	if before := condition(s.before, kind); before != nil {
+		if before.Status == status && !before.LastTransitionTime.IsZero() {
+			set.LastTransitionTime = before.LastTransitionTime
+		}
+		set.ObservedGeneration = max(set.ObservedGeneration, before.ObservedGeneration)
+	}
+	if at := condition(s.out.Conditions, kind); at != nil {
+		*at = set
+		return
+	}
+	s.out.Conditions = append(s.out.Conditions, set)
+}
+
+// unready sets what says that a pod does not serve.
+func (s setter) unready(reason, message string) {
+	c := &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: reason, Message: message}
+	s.as(corev1.ContainersReady, c)
+	s.as(corev1.PodReady, c)
+}
+
+// ready is the condition Ready of mine, given that of its copy: readiness gates are
+// not known to the provider, and are opened here (KEP-580).
+func ready(c *corev1.PodCondition, mine *corev1.Pod) *corev1.PodCondition {
+	if c.Status != corev1.ConditionTrue {
+		return c
+	}
+	var shut []string
+	for _, gate := range mine.Spec.ReadinessGates {
+		if own := condition(mine.Status.Conditions, gate.ConditionType); own == nil || own.Status != corev1.ConditionTrue {
+			shut = append(shut, fmt.Sprintf("the readiness gate %q is not open", gate.ConditionType))
+		}
+	}
+	if shut == nil {
+		return c
+	}
+	return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady", Message: strings.Join(shut, ", ")}
+}
+
+// containerStatuses returns one status for each container of mine: what the provider
+// says, or unseen.
+func containerStatuses(of []corev1.Container, mine *corev1.Pod, before, theirs []corev1.ContainerStatus, unseen corev1.ContainerStateWaiting, size int) []corev1.ContainerStatus {
+	index := make(map[string]*corev1.ContainerStatus, len(of))
+	for i := range theirs {
+		if _, known := index[theirs[i].Name]; !known {
+			index[theirs[i].Name] = &theirs[i]
+		}
+	}
+	out := make([]corev1.ContainerStatus, 0, len(of))
+	for i := range of {
+		s := corev1.ContainerStatus{
+			Name: of[i].Name, Image: of[i].Image,
+			State: corev1.ContainerState{Waiting: &unseen},
+		}
+		if t := index[of[i].Name]; t != nil {
+			s = containerStatus(t, unseen, size)
+		}
+		if kept := final(&of[i], mine, before, &s); kept != nil {
+			s = *kept
+		}
+		if s.State.Waiting == &unseen {
+			s.State.Waiting = unseen.DeepCopy()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// final returns the status that a container of mine has already and keeps, because
+// it ended and is not to start again: an API server refuses a status without that.
+func final(c *corev1.Container, mine *corev1.Pod, before []corev1.ContainerStatus, after *corev1.ContainerStatus) *corev1.ContainerStatus {
+	if after.State.Terminated != nil {
+		return nil
+	}
+	at := slices.IndexFunc(before, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+	if at < 0 || before[at].State.Terminated == nil || restarts(c, &mine.Spec, before[at].State.Terminated.ExitCode) {
+		return nil
+	}
+	kept := containerStatus(&before[at], corev1.ContainerStateWaiting{}, maxMessage)
+	return &kept
+}
+
+// restarts reports whether a container may start after it ended with a code, as API
+// servers see it (KEP-5307).
+func restarts(c *corev1.Container, spec *corev1.PodSpec, code int32) bool {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for _, rule := range list[i].RestartPolicyRules {
+				if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	if c.RestartPolicy != nil {
+		for _, rule := range c.RestartPolicyRules {
+			if codes := rule.ExitCodes; codes != nil && rule.Action == corev1.ContainerRestartRuleActionRestart {
+				in := slices.Contains(codes.Values, code)
+				if in == (codes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+					return true
+				}
+			}
+		}
+		switch *c.RestartPolicy {
+		case corev1.ContainerRestartPolicyAlways:
+			return true
+		case corev1.ContainerRestartPolicyOnFailure:
+			return code != 0
+		case corev1.ContainerRestartPolicyNever:
+			return false
+		}
+	}
+	switch spec.RestartPolicy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return code != 0
+	}
+	return true
+}
+
+// containerStatus is what is repeated of a container's status.
+func containerStatus(t *corev1.ContainerStatus, unseen corev1.ContainerStateWaiting, size int) corev1.ContainerStatus {
+	s := corev1.ContainerStatus{
+		Name: t.Name, RestartCount: max(t.RestartCount, 0),
+		Image: text(t.Image, maxImage), ImageID: text(t.ImageID, maxImage), ContainerID: text(t.ContainerID, maxID),
+		Ready: t.Ready,
+	}
+	if t.Started != nil {
+		started := *t.Started
+		s.Started = &started
+	}
+	switch state := t.State; {
+	case state.Terminated != nil:
+		s.State.Terminated = terminated(state.Terminated, size)
+	case state.Running != nil:
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: moment(state.Running.StartedAt)}
+	case state.Waiting != nil:
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: text(state.Waiting.Reason, maxReason), Message: lines(state.Waiting.Message, size)}
+	default:
+		s.State.Waiting = unseen.DeepCopy()
+	}
+	if s.State.Waiting != nil {
+		s.Ready = false
+	}
+	if last := t.LastTerminationState.Terminated; last != nil {
+		s.LastTerminationState.Terminated = terminated(last, size)
+	}
+	return s
+}
+
+func terminated(t *corev1.ContainerStateTerminated, size int) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{
+		ExitCode: t.ExitCode, Signal: max(t.Signal, 0),
+		Reason: text(t.Reason, maxReason), Message: lines(t.Message, size),
+		StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt),
+		ContainerID: text(t.ContainerID, maxID),
+	}
+}

@@ -1,0 +1,180 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// stay is what to do with a pod that cannot go.
+const stay = "keep the pod on nodes of its own cluster, with a node affinity for " + LabelType + " NotIn " + VirtualNode
+
+// The lists of what Pod Security's level baseline allows
+// (https://kubernetes.io/docs/concepts/security/pod-security-standards/).
+var (
+	capabilities = []corev1.Capability{
+		"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP",
+		"SETUID", "SYS_CHROOT",
+	}
+	seLinuxTypes = []string{"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
+	sysctls      = []string{
+		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+		"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
+		"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+	}
+)
+
+// unportable returns a sentence about the first thing of a pod that no cluster can
+// do for another one, or that none does for a guest; "" if there is nothing.
+func unportable(spec *corev1.PodSpec) string {
+	switch {
+	case spec.HostNetwork, spec.HostPID, spec.HostIPC:
+		return "hostNetwork, hostPID and hostIPC are about the host, which is another cluster's on a virtual node: do without them, or " + stay + "."
+	case spec.OS != nil && spec.OS.Name != corev1.Linux:
+		return fmt.Sprintf("The pod is for the operating system %s, virtual nodes are linux: %s.", text(string(spec.OS.Name), 32), stay)
+	case len(spec.ResourceClaims) > 0:
+		return "resourceClaims are about devices that were allocated in the pod's own cluster: use extended resources of the virtual node, or " + stay + "."
+	}
+	for i := range spec.Volumes {
+		if s := unportableVolume(&spec.Volumes[i]); s != "" {
+			return s
+		}
+	}
+	if s := unportablePodSecurity(spec.SecurityContext); s != "" {
+		return s
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			if s := unportableContainer(&list[i]); s != "" {
+				return s
+			}
+		}
+	}
+	return ""
+}
+
+func unportableVolume(v *corev1.Volume) string {
+	name, s := text(v.Name, 63), &v.VolumeSource
+	instead := "use emptyDir, configMap, secret, downwardAPI, projected or image volumes, or " + stay + "."
+	switch {
+	case s.HostPath != nil:
+		return fmt.Sprintf("Volume %q is a hostPath, and the host is another cluster's on a virtual node: %s", name, instead)
+	case s.PersistentVolumeClaim != nil:
+		return fmt.Sprintf("Volume %q is a persistentVolumeClaim, whose data is in the pod's own cluster only: %s", name, instead)
+	case s.Ephemeral != nil:
+		return fmt.Sprintf("Volume %q is a generic ephemeral volume, whose claim is in the pod's own cluster only: %s", name, instead)
+	case s.CSI != nil:
+		return fmt.Sprintf("Volume %q is an inline csi volume, whose driver belongs to the pod's own cluster: %s", name, instead)
+	case s.EmptyDir != nil:
+		if m := s.EmptyDir.Medium; m != corev1.StorageMediumDefault && m != corev1.StorageMediumMemory {
+			return fmt.Sprintf("Volume %q is an emptyDir of medium %s, which virtual nodes do not have: use medium Memory or none, or %s.", name, text(string(m), 32), stay)
+		}
+		return ""
+	case s.Projected != nil:
+		for _, p := range s.Projected.Sources {
+			if p.ServiceAccountToken != nil || p.ClusterTrustBundle != nil || p.PodCertificate != nil {
+				return fmt.Sprintf("Volume %q has a service account token, trust bundle or pod certificate, which only count in the pod's own cluster: "+
+					"put what the pod needs into a Secret, or %s.", name, stay)
+			}
+		}
+		return ""
+	case s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.Image != nil:
+		return ""
+	}
+	return fmt.Sprintf("Volume %q is of a type that virtual nodes do not have: %s", name, instead)
+}
+
+func unportablePodSecurity(c *corev1.PodSecurityContext) string {
+	if c == nil {
+		return ""
+	}
+	for _, s := range c.Sysctls {
+		if !slices.Contains(sysctls, s.Name) {
+			return fmt.Sprintf("The pod sets the sysctl %s, which guests of a cluster may not: leave it out, or %s.", text(s.Name, 128), stay)
+		}
+	}
+	return unportableSecurity("The pod", c.WindowsOptions, c.SELinuxOptions, c.SeccompProfile, c.AppArmorProfile)
+}
+
+// unportableSecurity looks at what pods and containers have in common.
+func unportableSecurity(who string, w *corev1.WindowsSecurityContextOptions, se *corev1.SELinuxOptions, sc *corev1.SeccompProfile, aa *corev1.AppArmorProfile) string {
+	switch {
+	case w != nil:
+		return who + " has windowsOptions, and virtual nodes are linux: leave them out, or " + stay + "."
+	case se != nil && (se.User != "" || se.Role != "" || !slices.Contains(seLinuxTypes, se.Type)):
+		return who + " sets an SELinux user, role or type that guests of a cluster may not: use a type such as container_t, or " + stay + "."
+	case sc != nil && sc.Type != corev1.SeccompProfileTypeRuntimeDefault && sc.Type != corev1.SeccompProfileTypeLocalhost:
+		return who + " switches seccomp off, which guests of a cluster may not: use the seccompProfile RuntimeDefault, or " + stay + "."
+	case aa != nil && aa.Type != corev1.AppArmorProfileTypeRuntimeDefault && aa.Type != corev1.AppArmorProfileTypeLocalhost:
+		return who + " switches AppArmor off, which guests of a cluster may not: use the appArmorProfile RuntimeDefault, or " + stay + "."
+	}
+	return ""
+}
+
+func unportableContainer(c *corev1.Container) string {
+	who := fmt.Sprintf("Container %q", text(c.Name, 63))
+	for _, p := range c.Ports {
+		if p.HostPort != 0 {
+			return fmt.Sprintf("%s has hostPort %d, and the host is another cluster's on a virtual node: leave hostPort out, or %s.", who, p.HostPort, stay)
+		}
+	}
+	for _, m := range c.VolumeMounts {
+		if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional {
+			return fmt.Sprintf("%s mounts %q with propagation to the host, which guests of a cluster may not: use HostToContainer or None, or %s.", who, text(m.Name, 63), stay)
+		}
+	}
+	switch {
+	case len(c.VolumeDevices) > 0:
+		return fmt.Sprintf("%s uses block devices, which virtual nodes do not have: %s.", who, stay)
+	case len(c.Resources.Claims) > 0:
+		return fmt.Sprintf("%s claims resources that were allocated in the pod's own cluster: use extended resources of the virtual node, or %s.", who, stay)
+	}
+	for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+		for name := range list {
+			if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+				return fmt.Sprintf("%s asks for huge pages, which virtual nodes do not have: leave them out, or %s.", who, stay)
+			}
+		}
+	}
+	if probesHost(c) {
+		return fmt.Sprintf("%s names a host in a probe or lifecycle hook, which would be called from the provider's host: leave host out, so that the pod itself is asked, or %s.", who, stay)
+	}
+	s := c.SecurityContext
+	switch {
+	case s == nil:
+		return ""
+	case s.Privileged != nil && *s.Privileged:
+		return fmt.Sprintf("%s is privileged, which guests of a cluster may not be: set privileged: false, or %s.", who, stay)
+	case s.ProcMount != nil && *s.ProcMount != corev1.DefaultProcMount:
+		return fmt.Sprintf("%s asks for another procMount than Default, which guests of a cluster may not have: leave procMount out, or %s.", who, stay)
+	case s.Capabilities != nil:
+		for _, added := range s.Capabilities.Add {
+			if !slices.Contains(capabilities, added) {
+				return fmt.Sprintf("%s adds the capability %s, which guests of a cluster may not have: leave it out, or %s.", who, text(string(added), 64), stay)
+			}
+		}
+	}
+	return unportableSecurity(who, s.WindowsOptions, s.SELinuxOptions, s.SeccompProfile, s.AppArmorProfile)
+}
+
+func probesHost(c *corev1.Container) bool {
+	named := func(http *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) bool {
+		return http != nil && http.Host != "" || tcp != nil && tcp.Host != ""
+	}
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p != nil && named(p.HTTPGet, p.TCPSocket) {
+			return true
+		}
+	}
+	if c.Lifecycle == nil {
+		return false
+	}
+	for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+		if h != nil && named(h.HTTPGet, h.TCPSocket) {
+			return true
+		}
+	}
+	return false
+}
