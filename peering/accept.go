@@ -217,7 +217,7 @@ func (r *ration) room(all []*api.Advertisement, id peer.ClusterID, most int) boo
 	}
 	own := there[id]
 	if own == nil {
-		return false
+		return used < most // it is on its way out
 	}
 	if own.Status.AdvertisementStatus == api.AdvertisementAccepted || r.taken[id] == own.UID {
 		return true

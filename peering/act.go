@@ -190,13 +190,7 @@ func (s *session) writeOwn(ctx context.Context, id peer.ClusterID, a Action) err
 		s.requests.wrote(written)
 		return nil
 	case SetAdvertisementStatus:
-		object.Status = a.Advertisement
-		written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, ManagerAdvertisement, true)
-		if err != nil {
-			return err
-		}
-		s.offers.wrote(written)
-		return nil
+		return s.writeOffer(ctx, id, object, a)
 	case DeleteRequest:
 		return s.deleteRequest(ctx, id, a.UID, a.ResourceVersion, DeletedByUs)
 	case DeleteAdvertisement:

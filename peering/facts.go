@@ -184,7 +184,7 @@ func (f *facts) denied() bool {
 // identity returns the Secret that is to be there. One that cannot be made better
 // stays.
 func (f *facts) identity() *Secret {
-	if !f.RequestsKnown || !f.outgoing.keep && !f.incoming.keep {
+	if !f.RequestsKnown || !f.outgoing.keep && !f.outgoing.draining && !f.incoming.keep {
 		return nil
 	}
 	have := f.Secret
@@ -224,7 +224,7 @@ func (f *facts) permit() *Access {
 	if !f.RequestsKnown {
 		return f.Access
 	}
-	want := Access{Advertisement: f.outgoing.keep, Intact: true}
+	want := Access{Advertisement: f.outgoing.keep || f.outgoing.draining, Intact: true}
 	if f.trusted {
 		heard := f.heard()
 		want.Request = f.Standing.Asked || !f.lost && (f.incoming.stays || f.incoming.missing || heard != nil && heard.Consumes)

@@ -11,6 +11,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/offer"
 )
 
 // kind is what has to be known about one kind of objects to watch it.
@@ -56,7 +57,7 @@ func newScheme() *runtime.Scheme {
 		searchDomainKind().gvk:   &api.SearchDomain{},
 		clusterConfigKind().gvk:  &api.ClusterConfig{},
 		gvkSecret:                &secret{},
-		gvkNode:                  &node{},
+		gvkNode:                  &offer.Node{},
 		gvkRole:                  &clusterRole{},
 		gvkBinding:               &clusterRoleBinding{},
 	} {
@@ -100,7 +101,7 @@ func advertisementKind() kind[*api.Advertisement] {
 		path:  collection(api.SharingGroupVersion, api.PluralAdvertisements),
 		fresh: func() *api.Advertisement { return &api.Advertisement{} },
 		about: func(a *api.Advertisement) []peer.ClusterID { return clusterIDs(a.Name) },
-		trim:  func(a *api.Advertisement) { a.ManagedFields = nil },
+		trim:  trimAdvertisement,
 	}
 }
 
@@ -133,15 +134,12 @@ func bindingKind() kind[*clusterRoleBinding] {
 	}
 }
 
-func nodeKind() kind[*node] {
-	return kind[*node]{
+func nodeKind() kind[*offer.Node] {
+	return kind[*offer.Node]{
 		gvk: gvkNode, path: "/api/v1/nodes",
-		fresh: func() *node { return &node{} },
-		about: func(*node) []peer.ClusterID { return nil },
-		trim: func(n *node) {
-			n.ManagedFields, n.Annotations = nil, nil
-			n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type != nodeReady })
-		},
+		fresh: func() *offer.Node { return &offer.Node{} },
+		about: func(*offer.Node) []peer.ClusterID { return nil },
+		trim:  (*offer.Node).Trim,
 	}
 }
 
@@ -275,39 +273,5 @@ func (b *clusterRoleBinding) DeepCopyObject() runtime.Object {
 	out := *b
 	b.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	out.Subjects = slices.Clone(b.Subjects)
-	return &out
-}
-
-// node is as much of a Node as its capacity depends on.
-type node struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Spec struct {
-		Unschedulable bool `json:"unschedulable,omitempty"`
-	} `json:"spec"`
-	Status struct {
-		Allocatable map[string]string `json:"allocatable,omitempty"`
-		Conditions  []nodeCondition   `json:"conditions,omitempty"`
-	} `json:"status"`
-}
-
-// nodeReady is the condition of a node that can run pods.
-const nodeReady = "Ready"
-
-type nodeCondition struct {
-	Type   string `json:"type"`
-	Status string `json:"status"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (n *node) DeepCopyObject() runtime.Object {
-	out := *n
-	n.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	out.Status.Conditions = slices.Clone(n.Status.Conditions)
-	out.Status.Allocatable = make(map[string]string, len(n.Status.Allocatable))
-	for key, value := range n.Status.Allocatable {
-		out.Status.Allocatable[key] = value
-	}
 	return &out
 }

@@ -29,6 +29,11 @@ type memo struct {
 	anewSince time.Time
 	begun     uint64
 	tearing   time.Time // since when our consuming its resources is being undone
+	draining  time.Time // since when its node is not wanted any more and not gone
+	lease     lease     // of its offer
+	quiet     time.Time // since when it does not answer; zero while it does
+	use       Use       // how our use of it stands
+	useKnown  bool
 
 	request trail
 	offer   trail
@@ -38,8 +43,9 @@ type memo struct {
 
 	parted time.Time // when a person's object about it was seen to be gone
 
-	held bool     // as the registry was told
-	told *tidings // what it was told to ask for; nil before the first look
+	held    bool     // as the registry was told
+	hosting bool     // something of what it ran here is left
+	told    *tidings // what it was told to ask for; nil before the first look
 }
 
 // trail is the history of one object that has the same name whenever it exists.

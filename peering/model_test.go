@@ -107,8 +107,8 @@ func (b *book) disconnect() { b.Wish, b.HungUp, b.EndedByPeer = WishNo, false, "
 
 func (b *book) accept() { b.Accept, b.Ended = api.RequestAccepted, "" }
 
-// kube is a model of an API server: the objects about one peer.
-type kube struct {
+// objects is a model of an API server: the objects about one peer.
+type objects struct {
 	FCs           map[string]*api.ForeignCluster
 	Owners        map[string]Owners
 	Request       *api.PeeringRequest
@@ -124,7 +124,7 @@ type box struct {
 	other *box
 	w     *world
 
-	kube  kube
+	kube  objects
 	book  book
 	apiUp bool
 
@@ -138,6 +138,7 @@ type box struct {
 	requestSeen    time.Time
 	requestUID     types.UID
 	away, tearing  time.Time
+	draining       time.Time
 	anew, begun    uint64
 	anewSince      time.Time
 
@@ -149,6 +150,12 @@ type box struct {
 	phase    peer.Phase
 	knows    identityOf
 	conflict bool
+
+	// What comes of consuming the other box.
+	use     Use
+	pods    bool // some run there, and take their time to leave
+	sharing SharingSettings
+	quietly bool // nothing is offered
 
 	done []ActionKind // every action that was carried out
 }
@@ -169,8 +176,9 @@ func newWorld() *world {
 	w.a.other, w.b.other = w.b, w.a
 	for _, s := range w.boxes() {
 		s.apiUp, s.phase, s.knows = true, peer.PhasePresent, s.other.key
-		s.kube = kube{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
+		s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
 		s.book.Accept = api.RequestAccepted
+		s.sharing = defaultSharing
 	}
 	return w
 }
@@ -241,6 +249,11 @@ func (s *box) observe() Observed {
 		s.anew, s.anewSince = s.book.Anew, s.w.now
 	}
 	obs.AnewSince, obs.Begun = s.anewSince, s.begun
+	obs.NotSharing = s.quietly
+	obs.Sharing, obs.Use, obs.UseKnown, obs.OfferFits = s.sharing, s.use, true, true
+	if !s.draining.IsZero() {
+		obs.Draining = max(s.w.now.Sub(s.draining), 1)
+	}
 	if !s.apiUp {
 		return obs
 	}
@@ -376,7 +389,11 @@ func (s *box) apply(a Action) bool {
 		k.Request, s.requestDeleted = nil, DeletedByUs
 	case SetAdvertisementStatus:
 		k.Advertisement = k.Advertisement.DeepCopy()
-		k.Advertisement.Status = *a.Advertisement
+		status := *a.Advertisement
+		if decisionOf(k.Advertisement).manager != "" {
+			status.AdvertisementStatus = k.Advertisement.Status.AdvertisementStatus
+		}
+		k.Advertisement.Status = status
 	case DeleteAdvertisement:
 		k.Advertisement, s.offerDeleted = nil, DeletedByUs
 	case ApplySecret:
@@ -437,7 +454,7 @@ func (s *box) dump() string {
 	for _, fc := range s.kube.FCs {
 		slices.SortFunc(fc.Status.Conditions, func(a, b api.Condition) int { return len(a.Type) - len(b.Type) })
 	}
-	text, err := json.Marshal([]any{s.kube, s.book, s.begun})
+	text, err := json.Marshal([]any{s.kube, s.book, s.begun, s.use})
 	if err != nil {
 		panic(err)
 	}
@@ -448,6 +465,7 @@ func (s *box) dump() string {
 func (s *box) plan() Decision {
 	s.w.now = s.w.now.Add(time.Millisecond)
 	obs := s.observe()
+	s.provide(&obs)
 	d := Plan(obs, s.w.now)
 	if again := Plan(obs, s.w.now); !reflect.DeepEqual(d, again) {
 		panic("the same facts give another plan")
@@ -464,7 +482,33 @@ func (s *box) plan() Decision {
 	} else if s.tearing.IsZero() {
 		s.tearing = s.w.now
 	}
+	if !d.Draining {
+		s.draining = time.Time{}
+	} else if s.draining.IsZero() {
+		s.draining = s.w.now
+	}
 	return d
+}
+
+// drainNode is noted among the actions when a node is not wanted any more.
+const drainNode ActionKind = "drain-node"
+
+// provide is a model of what turns peerings into nodes. It is as quick as can be,
+// but for pods that take their time.
+func (s *box) provide(obs *Observed) {
+	switch p := weigh(*obs, s.w.now).provision(); {
+	case !s.apiUp:
+	case p.Wanted && p.Offer != nil:
+		s.use = Use{Node: string(s.other.id), Busy: true, Ready: p.Reachable, Reason: "Ready"}
+	case p.Wanted, s.use.Node == "":
+	case p.Gone, !s.pods:
+		s.done = append(s.done, drainNode)
+		s.use, s.pods = Use{}, false
+	default:
+		s.done = append(s.done, drainNode)
+		s.use.Ready, s.use.Reason, s.use.Message = false, "Draining", "1 pod is left."
+	}
+	obs.Use = s.use
 }
 
 // reconcile plans and acts until there is nothing to do, and says what is wrong
@@ -569,6 +613,9 @@ func (s *box) sync() {
 			k.Request = k.Request.DeepCopy()
 			k.Request.Spec = *d.Request
 		case d.Request == nil && d.RequestGone && k.Request != nil:
+			if s.use.Busy {
+				panic("the request is taken back while pods are there")
+			}
 			o.requestDeleted, o.book.LastServed = DeletedByPeer, false
 			k.Request = nil
 		}
@@ -601,6 +648,7 @@ func (s *box) ask() {
 func (s *box) restart() {
 	s.remote, s.desired, s.askAgain, s.freshUsed = remote.Observed{}, remote.Desired{}, false, false
 	s.requestDeleted, s.offerDeleted, s.requestUID, s.requestSeen = DeletedUnseen, DeletedUnseen, "", time.Time{}
+	s.draining = time.Time{}
 	s.away, s.tearing, s.anewSince, s.anew, s.begun = time.Time{}, time.Time{}, time.Time{}, 0, 0
 	s.book.Anew = 0
 	s.places = nil
@@ -608,8 +656,9 @@ func (s *box) restart() {
 
 // wipe has the API server of a box start empty.
 func (s *box) wipe() {
-	s.kube = kube{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
+	s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
 	s.requestDeleted, s.offerDeleted = DeletedUnseen, DeletedUnseen
+	s.use, s.pods = Use{}, false
 }
 
 // reset is a factory reset: another key, and nothing is known.
@@ -782,6 +831,7 @@ func (s *box) String() string {
 	d := s.desired
 	fmt.Fprintf(&out, "\n  desires contact %v ask %v fresh %v request %v/%v offer %v/%v", d.Contact, d.Ask, d.Fresh, d.Request != nil, d.RequestGone,
 		d.Advertisement != nil, d.AdvertisementGone)
+	fmt.Fprintf(&out, "\n  use %+v pods %v", s.use, s.pods)
 	fmt.Fprintf(&out, "\n  asked %+v denied %q", s.remote.Asked, s.remote.Denied)
 	if st := s.remote.State; st != nil {
 		fmt.Fprintf(&out, " state: kube %v request %v ended %q consumes %v offer %v", st.Kubernetes, st.Request != nil, st.Ended, st.Consumes, st.Advertisement != nil)

@@ -3,16 +3,18 @@ package peering
 import (
 	"time"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/offer"
 )
 
 // sight is what it takes to look at a cluster, with or without an API server.
 type sight struct {
-	cfg      *Config
-	memory   *memory
-	capacity *capacity
-	remote   syncer
-	places   *places
+	cfg    *Config
+	memory *memory
+	book   *offer.Book
+	remote syncer
+	places *places
 }
 
 // observe gathers everything that the decision about one cluster depends on; s is
@@ -27,12 +29,27 @@ func (v *sight) observe(s *session, id peer.ClusterID) Observed {
 	if p, known := v.cfg.Registry.Peer(id); known {
 		obs.Peer = &p
 	}
-	obs.Offer = v.capacity.offer(obs.Self.Identity.ClusterID, obs.Standing, obs.Remote, id, now)
+	obs.Sharing, obs.UseKnown = v.cfg.SharingSettings(), v.cfg.Sharing == nil
 	if s != nil {
 		s.objects(&obs)
 	}
+	v.offers(&obs, now)
 	v.memory.with(id, func(m *memo) { m.fill(&obs, now) })
 	return obs
+}
+
+// offers adds what is offered to a cluster that we may let in as a consumer.
+func (v *sight) offers(obs *Observed, now time.Time) {
+	obs.NotSharing = !obs.Sharing.Enable
+	if obs.NotSharing || obs.Request == nil || obs.Standing.Accept.Phase != api.RequestAccepted {
+		return
+	}
+	prior := offer.Prior{Unknown: obs.Standing.LastServed && obs.Remote.State == nil}
+	if state := obs.Remote.State; state != nil && state.Advertisement != nil {
+		spec := state.Advertisement.Spec
+		prior.Spec = &spec
+	}
+	obs.Offer, obs.WhyNoOffer = v.book.Offer(obs.Self.Identity.ClusterID, obs.ID, prior, now), v.book.Why()
 }
 
 // noteReturn ends the absence of a peer that is there.
@@ -48,6 +65,9 @@ func (s *session) objects(obs *Observed) {
 	obs.RequestsKnown = true // a session begins after the first list of every kind
 	name := string(obs.ID)
 	obs.Request, obs.Advertisement = s.requests.get(name), s.offers.get(name)
+	if obs.Advertisement != nil {
+		obs.OfferFits = s.ration.fits(s.offers.all(), obs.ID, obs.Sharing.MaxAccepted)
+	}
 	for _, fc := range s.foreign.about(obs.ID) {
 		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
 		if place, asked := s.places.at(&fc.ForeignCluster, s.cfg.Now()); asked {
@@ -85,7 +105,8 @@ func (m *memo) fill(obs *Observed, now time.Time) {
 		m.away = now
 	}
 	obs.Away = since(m.away, now)
-	obs.TearingDown = since(m.tearing, now)
+	m.share(obs, now)
+	obs.TearingDown, obs.Hosting = since(m.tearing, now), m.hosting
 	if obs.Standing.Anew != m.anew {
 		m.anew, m.anewSince = obs.Standing.Anew, now
 	}

@@ -66,6 +66,26 @@ type Observed struct {
 	Advertisement *api.Advertisement
 	// OfferDeleted is who deleted the last offer, while Advertisement is nil.
 	OfferDeleted Deleter
+	// OfferFits: there is room for one more offer that is accepted by policy, or it is
+	// accepted already.
+	OfferFits bool
+	// OfferExpired: the offer ended without having been renewed, by our monotonic
+	// clock since it last changed. Else OfferLeft is how long it stands; 0 for
+	// always.
+	OfferExpired bool
+	OfferLeft    time.Duration
+	// Sharing holds the settings that the use of offers depends on.
+	Sharing SharingSettings
+	// Use is how our use of the peer stands. While UseKnown is false, nobody was asked
+	// yet in this run, and something may be left.
+	Use      Use
+	UseKnown bool
+	// Draining is how long Decision.Draining has been true without a break, by the
+	// monotonic clock; 0 while it was not.
+	Draining time.Duration
+	// Quiet is how long the peer, or its API server, has not answered, since the first
+	// check that failed after the last answer; 0 while it answers.
+	Quiet time.Duration
 	// Secret is the peer's identity as it is stored in this cluster; nil for none.
 	Secret *Secret
 	// Access is what the peer may do in this cluster; nil when there are no RBAC
@@ -77,6 +97,12 @@ type Observed struct {
 	// Offer is what we would offer to the peer now; nil while that is not known. It
 	// changes only when it is to be sent again: the times in it are stable.
 	Offer *api.AdvertisementSpec
+	// WhyNoOffer is why that is not known, in a sentence; may be empty.
+	WhyNoOffer string
+	// NotSharing: nothing is offered to anybody, and nobody runs anything here.
+	NotSharing bool
+	// Hosting: something of what the peer ran here is left, or still running.
+	Hosting bool
 	// Remote is what is known about the peer's side.
 	Remote remote.Observed
 	// TearingDown is how long Decision.TearingDown has been true without a break, by
@@ -161,11 +187,18 @@ type Decision struct {
 	Actions []Action
 	// Remote is what is to be so at the peer.
 	Remote remote.Desired
+	// Tenancy is how the peer's use of this cluster is to stand; nil when that is not
+	// known, and it is to stay as it is.
+	Tenancy *Tenancy
 	// Hold: the peer is to be checked even when discovery lost it, because there is
 	// a peering with it.
 	Hold bool
 	// TearingDown: our consuming its resources is being undone.
 	TearingDown bool
+	// Draining: its node is not wanted any more, and not gone yet.
+	Draining bool
+	// Check: the peer is to be asked now whether it is there.
+	Check bool
 	// Replan: the actions change what is to be done: the ledger is told something, or
 	// a name becomes free. Once all of them are done, everything is gathered and
 	// decided again at once.

@@ -31,12 +31,25 @@ func Plan(obs Observed, now time.Time) Decision {
 	if f.RequestsKnown {
 		f.remoteOutgoing(&d.Remote)
 		f.remoteIncoming(&d.Remote)
-		d.TearingDown = f.finalizers() && !f.outgoing.keep && !f.undone()
+		d.Tenancy = f.tenancy()
+		d.TearingDown = f.finalizers() && !f.outgoing.keep && !f.outgoing.draining && !f.undone()
+		d.Draining = !f.usesNode() && f.Use.Busy
 	}
 	if d.Remote.Contact {
 		d.Remote.Target = f.target()
 	}
 	d.Again = f.again(d.TearingDown)
+	if f.RequestsKnown {
+		var soon time.Duration
+		d.Check, soon = f.keepalive()
+		d.Again = sooner(d.Again, soon)
+		if d.Draining {
+			d.Again = sooner(d.Again, f.Sharing.DrainTimeout+drainSlack-f.Draining)
+		}
+		if !f.OfferExpired {
+			d.Again = sooner(d.Again, f.OfferLeft)
+		}
+	}
 	return d
 }
 
@@ -50,6 +63,12 @@ func (f *facts) actions() []Action {
 		plan = append(plan, f.serveActions()...)
 		for _, fc := range f.live() {
 			if !f.goes(fc) {
+				plan = append(plan, f.showActions(fc)...)
+			}
+		}
+		if f.outgoing.draining {
+			// Whoever deleted them sees what is waited for.
+			for _, fc := range f.leaving {
 				plan = append(plan, f.showActions(fc)...)
 			}
 		}
@@ -140,7 +159,7 @@ func (f *facts) holds() bool {
 	case !f.RequestsKnown:
 		return f.trusted && (f.intent.wanted || f.Standing.LastJoined || f.Standing.LastServed)
 	}
-	return f.outgoing.keep || f.outgoing.undo || f.trusted && (f.incoming.stays || f.incoming.missing)
+	return f.outgoing.keep || f.outgoing.draining || f.outgoing.undo || f.trusted && (f.incoming.stays || f.incoming.missing)
 }
 
 // target is where the peer is and the key that it must hold.
@@ -185,6 +204,15 @@ func (f *facts) again(tearingDown bool) time.Duration {
 		again = answerWithin
 	}
 	return again
+}
+
+// sooner is the shorter of two pauses, of which those that are not positive are
+// none.
+func sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return max(b, 0)
+	}
+	return a
 }
 
 // answerWithin is the time between two looks at whether a peer has answered.

@@ -129,13 +129,26 @@ func (f *facts) endedByProvider() string {
 			return sentence(heard.Ended)
 		}
 	}
-	if shown.Joined && !anew && f.Advertisement == nil && f.OfferDeleted == DeletedByPeer {
-		if heard != nil && heard.Request != nil && heard.Request.Phase == api.RequestRefused && heard.Request.Message != "" {
-			return sentence(heard.Request.Message)
-		}
-		return "The provider withdrew its offer."
+	if anew || f.Advertisement != nil || f.OfferDeleted != DeletedByPeer || !shown.Joined && !f.awaitsOffer() {
+		return ""
 	}
-	return ""
+	// That it offers nothing at present is no end. It is one when the provider says
+	// no to the request as well.
+	switch {
+	case f.denied():
+	case heard == nil, heard.Request == nil, heard.Request.Phase == api.RequestAccepted:
+		return ""
+	case heard.Request.Phase == api.RequestRefused && heard.Request.Message != "":
+		return sentence(heard.Request.Message)
+	}
+	return "The provider withdrew its offer."
+}
+
+// awaitsOffer reports whether the last that was shown is that the provider offers
+// nothing at present.
+func (f *facts) awaitsOffer() bool {
+	c := f.shown.Condition(api.ConditionOutgoingPeering)
+	return c != nil && c.Reason == ReasonAwaitingOffer
 }
 
 // trustModeOf is the decision about a key as spec.trustMode says it.

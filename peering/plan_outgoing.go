@@ -1,10 +1,7 @@
 package peering
 
 import (
-	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
@@ -31,6 +28,10 @@ type outgoing struct {
 	offer *api.AdvertisementState
 	// joined: the request is accepted there and the offer here.
 	joined bool
+	// givenUp: the provider is asked nothing any more, whatever is left there.
+	givenUp bool
+	// draining: nobody wants it any more, and it stays until our pods have left.
+	draining bool
 	// undo: something of it is left at the provider and is to go.
 	undo bool
 	// confirmed: the provider says that nothing is left, or nobody is there to ask.
@@ -65,13 +66,15 @@ func (f *facts) consume() outgoing {
 			out.letIn = out.letIn || asked == nil && shown.Outgoing.AvailableIdentity
 		}
 		if adv := f.Advertisement; adv != nil && adv.DeletionTimestamp == nil {
-			out.offer = decideOffer(adv)
-			out.joined = out.accepted && out.offer.AdvertisementStatus == api.AdvertisementAccepted
+			out.offer = f.decideOffer()
+			out.joined = out.accepted && usable(out.offer)
 		}
 	}
 
+	out.givenUp = f.gaveUp(out.keep)
+	out.draining = f.drains(out)
 	reachable := f.Standing.Pin != nil && !f.Standing.Distrusted && !f.lost
-	out.undo = !out.keep && reachable && (f.finalizers() || shown.Outgoing.RemotePeeringRequestName != "" || f.Standing.LastJoined ||
+	out.undo = !out.keep && !out.draining && reachable && (f.finalizers() || shown.Outgoing.RemotePeeringRequestName != "" || f.Standing.LastJoined ||
 		heard != nil && heard.Request != nil)
 	asOf := f.now.Add(-f.TearingDown)
 	out.confirmed = !reachable || !f.present() || f.TearingDown >= undoFor ||
@@ -91,26 +94,6 @@ func (f *facts) finalizers() bool {
 	return false
 }
 
-// decideOffer accepts an offer that says amounts of resources.
-func decideOffer(adv *api.Advertisement) *api.AdvertisementState {
-	state := &api.AdvertisementState{
-		AdvertisementStatus: api.AdvertisementAccepted,
-		Reason:              ReasonJoined,
-		Message:             "The offer is accepted.",
-		VnodeReference:      adv.Status.VnodeReference,
-	}
-	for name, amount := range adv.Spec.ResourceQuota.Hard {
-		if quantity, err := resource.ParseQuantity(amount); len(amount) > 64 || err != nil || quantity.Sign() < 0 {
-			state.AdvertisementStatus, state.Reason = api.AdvertisementRefused, "BadAmount"
-			state.Message = "The offer says no amount of " + sentence(clipTo(name, 64)) + "."
-			break
-		}
-	}
-	return state
-}
-
-func clipTo(text string, n int) string { return strings.ToValidUTF8(text[:min(len(text), n)], "") }
-
 // remoteOutgoing adds what our consuming the peer's resources needs at its side.
 func (f *facts) remoteOutgoing(d *remote.Desired) {
 	out := f.outgoing
@@ -126,6 +109,12 @@ func (f *facts) remoteOutgoing(d *remote.Desired) {
 		// there is not requested before it is known that the provider did not end it.
 		refused := f.Remote.Asked != nil && f.Remote.Asked.Auth != api.AuthAccepted
 		if (f.Remote.State != nil || d.Fresh) && !f.denied() && !refused {
+			d.Request = f.request()
+		}
+	case out.draining:
+		// It stays, and is not made anew if somebody there took it away.
+		d.Contact = true
+		if heard := f.heard(); heard != nil && heard.Request != nil {
 			d.Request = f.request()
 		}
 	case out.undo:
@@ -166,7 +155,9 @@ func (f *facts) consumeActions() []Action {
 		plan = append(plan, Action{Kind: Begin, Name: string(f.ID), Anew: f.Standing.Anew})
 	}
 	if adv := f.Advertisement; out.offer != nil && !sameOfferState(adv.Status, *out.offer) {
-		plan = append(plan, Action{Kind: SetAdvertisementStatus, Name: adv.Name, UID: adv.UID, Advertisement: out.offer})
+		plan = append(plan, Action{
+			Kind: SetAdvertisementStatus, Name: adv.Name, UID: adv.UID, ResourceVersion: adv.ResourceVersion, Advertisement: f.appliedOffer(*out.offer),
+		})
 	}
 	if out.joined && !f.Standing.LastJoined {
 		plan = append(plan, f.tell(TellJoined, Tell{On: true, Reason: out.verdict.message}))
@@ -195,14 +186,14 @@ func (f *facts) unconsumeActions() []Action {
 // dropsOffer reports whether there is an Advertisement that is to go: it is from
 // a cluster that we do not consume or do not trust.
 func (f *facts) dropsOffer() bool {
-	return f.RequestsKnown && f.Advertisement != nil && !f.outgoing.keep
+	return f.RequestsKnown && f.Advertisement != nil && !f.outgoing.keep && !f.outgoing.draining
 }
 
 // undone reports whether nothing of our consuming the peer's resources is left,
 // once this plan is done.
 func (f *facts) undone() bool {
 	adv := f.Advertisement
-	return f.RequestsKnown && !f.outgoing.keep && f.outgoing.confirmed && (adv == nil || f.dropsOffer() && len(adv.Finalizers) == 0)
+	return f.RequestsKnown && !f.outgoing.keep && !f.outgoing.draining && f.outgoing.confirmed && (adv == nil || f.dropsOffer() && len(adv.Finalizers) == 0)
 }
 
 // releases reports whether the finalizer is to be taken from fc.
@@ -214,8 +205,4 @@ func (f *facts) releases(fc *api.ForeignCluster) bool {
 		return f.outgoing.active && fc != f.decider
 	}
 	return f.undone()
-}
-
-func sameOfferState(a, b api.AdvertisementState) bool {
-	return a.AdvertisementStatus == b.AdvertisementStatus && a.Reason == b.Reason && a.Message == b.Message
 }

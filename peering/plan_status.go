@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -96,8 +97,11 @@ func (f *facts) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 	in, out, shown := f.incoming, f.outgoing, f.shown.Status
 	status := PeeringStatus{Role: f.role(), AuthStatus: f.authStatus(), Modules: f.modules(fc)}
 	ref := f.secretRef()
-	if out.active && !f.spare(fc) {
+	if (out.active || out.draining) && !f.spare(fc) {
 		status.Outgoing = api.PeeringState{Joined: out.joined, CADataRef: ref, AvailableIdentity: out.letIn}
+		if out.draining {
+			status.Outgoing.AvailableIdentity, status.Outgoing.AdvertisementStatus = shown.Outgoing.AvailableIdentity, shown.Outgoing.AdvertisementStatus
+		}
 		switch heard := f.heard(); {
 		case heard != nil && heard.Request != nil:
 			status.Outgoing.RemotePeeringRequestName = string(f.Self.Identity.ClusterID)
@@ -160,6 +164,8 @@ func (f *facts) role() api.Role {
 // authStatus is how the peer answered our asking to be let in.
 func (f *facts) authStatus() api.AuthStatus {
 	switch asked := f.Remote.Asked; {
+	case f.outgoing.draining:
+		return cmp.Or(f.shown.Status.AuthStatus, api.AuthPending)
 	case !f.outgoing.active:
 		return api.AuthPending
 	case asked != nil:
@@ -194,7 +200,7 @@ func (f *facts) secretRef() *api.ObjectReference {
 // there is nothing to say.
 func (f *facts) modules(fc *api.ForeignCluster) api.Modules {
 	var m api.Modules
-	if !f.outgoing.active && !f.incoming.keep {
+	if !f.outgoing.active && !f.outgoing.draining && !f.incoming.keep {
 		return m
 	}
 	identity := no(ReasonNotStored, "The certificate of the cluster has not been seen yet.")
@@ -202,13 +208,12 @@ func (f *facts) modules(fc *api.ForeignCluster) api.Modules {
 		identity = yes(ReasonStored, "The key of the cluster is trusted, and its certificate is kept in Secret "+SecretName(f.ID)+".")
 	}
 	networking := no(ReasonNotInThisVersion, "This version of liqo-agent does not connect the networks of the two clusters.")
-	offloading := no(ReasonNotInThisVersion, "This version of liqo-agent does not run pods in the other cluster.")
 	shown := fc.Status.Modules
 	m.Authentication = api.Module{
 		Enabled: f.stored(), Conditions: []api.Condition{identity.condition(ConditionIdentityStored, shown.Authentication.Conditions, f.now)},
 	}
 	m.Networking.Conditions = []api.Condition{networking.condition(ConditionAvailable, shown.Networking.Conditions, f.now)}
-	m.Offloading.Conditions = []api.Condition{offloading.condition(ConditionAvailable, shown.Offloading.Conditions, f.now)}
+	m.Offloading = f.offloading(shown.Offloading)
 	return m
 }
 

@@ -18,6 +18,9 @@ func (f *facts) provision() Provision {
 	if f.Peer != nil {
 		p.Name = f.Peer.Name
 	}
+	if f.Standing.Pin != nil && !f.Standing.Distrusted {
+		p.Target = f.target()
+	}
 	if p.Wanted = f.usesNode(); p.Wanted && !f.OfferExpired {
 		p.Offer = &f.Advertisement.Spec
 	}
@@ -61,6 +64,12 @@ func (f *facts) gaveUp(keep bool) bool {
 		return true
 	}
 	return f.overdue()
+}
+
+// requestEnded reports whether the provider says that it has no request of ours.
+func (f *facts) requestEnded() bool {
+	heard := f.heard()
+	return heard != nil && heard.Request == nil
 }
 
 // overdue reports whether the node has been drained for longer than that may take.

@@ -71,6 +71,27 @@ const (
 	ReasonEndedByProvider = "EndedByProvider"
 	// ReasonProviderDown: the provider's agent answers, and its API server does not.
 	ReasonProviderDown = "ProviderDown"
+	// ReasonDraining: it is to end, and pods of ours still leave the provider. The
+	// request stays there until they have.
+	ReasonDraining = "Draining"
+
+	// ReasonAwaitingDecision, of the condition IncomingPeering, is used as well: a
+	// person has to accept the provider's offer here.
+)
+
+// The reasons in the status of an Advertisement. It is Accepted for ReasonJoined
+// too, and ReasonAwaitingDecision says that nobody decided yet.
+const (
+	// ReasonAcceptedByPerson and ReasonRefusedByPerson: somebody decided, with
+	// "liqo-agent adverts" or by writing the status.
+	ReasonAcceptedByPerson = "AcceptedByPerson"
+	ReasonRefusedByPerson  = "RefusedByPerson"
+	// ReasonTooMany: as many offers are accepted as sharing.max_accepted allows.
+	ReasonTooMany = "TooMany"
+	// ReasonExpired: the offer ended, and the provider did not renew it.
+	ReasonExpired = "Expired"
+	// ReasonBadAmount: the offer says something that is no amount of a resource.
+	ReasonBadAmount = "BadAmount"
 )
 
 // The other reasons of the condition IncomingPeering.
@@ -83,6 +104,9 @@ const (
 	// ReasonNothingToOffer: the request is accepted, and what this cluster has to
 	// offer is not known yet.
 	ReasonNothingToOffer = "NothingToOffer"
+	// ReasonNotSharing: the request is accepted, and this cluster shares nothing with
+	// anybody.
+	ReasonNotSharing = "NotSharing"
 	// ReasonConsumerAway: the request is accepted, and the consumer does not answer.
 	ReasonConsumerAway = "ConsumerAway"
 	// ReasonConsumerDown: the consumer's agent answers, and its API server does not.
@@ -123,9 +147,19 @@ const (
 	// ConditionIdentityStored, of module authentication: the cluster's key is trusted
 	// and its certificate is kept in a Secret.
 	ConditionIdentityStored = "IdentityStored"
-	// ConditionAvailable, of modules networking and offloading: this version of the
-	// agent can do it.
+	// ConditionAvailable, of module networking: this version of the agent can do it.
 	ConditionAvailable = "Available"
+	// ConditionVirtualNode, of module offloading: there is a node for the cluster, and
+	// it is ready. Its other reasons are those of the node.
+	ConditionVirtualNode = "VirtualNode"
+	// ReasonNodeReady: the node is ready.
+	ReasonNodeReady = "NodeReady"
+	// ReasonNodePending: the node is about to be made.
+	ReasonNodePending = "NodePending"
+	// ReasonNoNode: there is none, and none is wanted.
+	ReasonNoNode = "NoNode"
+	// ReasonSwitchedOff: sharing.use is off.
+	ReasonSwitchedOff = "SwitchedOff"
 	// ReasonStored: the identity is in the Secret that caDataRef names.
 	ReasonStored = "Stored"
 	// ReasonNotStored: the certificate of the cluster was not seen yet.

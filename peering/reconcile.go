@@ -54,8 +54,12 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 		if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {
 			s.queue.AddAfter(id, unsettledRetry)
 		}
+		s.provide(&obs)
 		decision := Plan(obs, s.cfg.Now())
 		s.note(id, decision)
+		if s.host(decision) {
+			continue
+		}
 		if err := s.act(ctx, id, decision.Actions); err != nil {
 			return err
 		}
@@ -110,8 +114,17 @@ func (s *session) note(id peer.ClusterID, d Decision) {
 		case m.tearing.IsZero():
 			m.tearing = now
 		}
+		switch {
+		case !d.Draining:
+			m.draining = time.Time{}
+		case m.draining.IsZero():
+			m.draining = now
+		}
 		hold, m.held = m.held != d.Hold, d.Hold
 	})
+	if d.Check {
+		s.remote.Check(id)
+	}
 	if hold {
 		s.cfg.Registry.Hold(id, d.Hold)
 	}
@@ -119,7 +132,7 @@ func (s *session) note(id peer.ClusterID, d Decision) {
 		s.queue.AddAfter(id, max(d.Again, soonest))
 	}
 	if d.Remote.Advertisement != nil {
-		s.queue.AddAfter(id, s.capacity.due(id, now))
+		s.queue.AddAfter(id, s.book.Due(id, now))
 	}
 }
 
@@ -162,8 +175,8 @@ func (s *session) settle(id peer.ClusterID, d Decision) {
 		s.remote.Notify(id)
 	}
 	if obs.Peer == nil && len(obs.Objects) == 0 && obs.Request == nil && obs.Advertisement == nil && obs.Secret == nil && obs.Access == nil &&
-		obs.Standing.Pin == nil && d.Remote.Target.Fingerprint.IsZero() {
-		s.capacity.forget(id)
+		obs.Standing.Pin == nil && d.Remote.Target.Fingerprint.IsZero() && !obs.Use.Busy {
+		s.book.Admit(id, false)
 		s.memory.forget(id)
 	}
 }

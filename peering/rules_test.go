@@ -19,10 +19,12 @@ import (
 // which is joined to B and serves it.
 type seen = func(obs *Observed)
 
-// bothWays returns what A observes while it is peered with B in both directions.
+// bothWays returns what A observes while it is peered with B in both directions,
+// and makes no node of it.
 func bothWays(t *testing.T) Observed {
 	t.Helper()
 	w := peered(t)
+	w.a.sharing.Use = false
 	w.b.book.connect()
 	mustRest(t, w)
 	obs := w.a.observe()
@@ -104,7 +106,7 @@ var (
 		return func(obs *Observed) { obs.Remote.Asked = &endpoint.Answer{Auth: auth, Message: message} }
 	}
 	denied   = func(reason string) seen { return func(obs *Observed) { obs.Remote.Denied = reason } }
-	offer    = func(obs *Observed) { obs.Advertisement = nil }
+	noOffer  = func(obs *Observed) { obs.Advertisement = nil }
 	ask      = func(obs *Observed) { obs.Request = nil }
 	deleted  = func(d Deleter) seen { return func(obs *Observed) { obs.RequestDeleted = d } }
 	accepts  = func(p api.RequestPhase) seen { return func(obs *Observed) { obs.Standing.Accept.Phase = p } }
@@ -165,11 +167,12 @@ func TestConditions(t *testing.T) {
 		{"joined, blocked there", denied(endpoint.ReasonBlocked), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
 		{"joined, our key changed", denied(endpoint.ReasonOtherKey), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "another key"},
 		{"joined, the request is gone", noRequest, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"joined, the offer is gone", offer, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"joined, the offer is gone", noOffer, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
 		{"ended there", both(noRequest, theirs(func(s *endpoint.State) { s.Ended = "Bob\nended\x1b it." })), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob ended it."},
-		{"offer withdrawn", both(offer, func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "withdrew"},
-		{"offer withdrawn, refused", both(offer, phase(api.RequestRefused, "Bob rejected it."), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob rejected it."},
-		{"offer deleted by a person", both(offer, func(obs *Observed) { obs.OfferDeleted = DeletedByPerson }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"offer withdrawn", both(noOffer, func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, "offers nothing"},
+		{"offer withdrawn, held back", both(noOffer, phase(api.RequestPending, ""), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "withdrew"},
+		{"offer withdrawn, refused", both(noOffer, phase(api.RequestRefused, "Bob rejected it."), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob rejected it."},
+		{"offer deleted by a person", both(noOffer, func(obs *Observed) { obs.OfferDeleted = DeletedByPerson }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
 		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonLost, "15m0s"},
 		{"unwished", unwished, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonDisconnected, "alice said so"},
 		{"blocked", blocked, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonBlocked, "peers unblock"},

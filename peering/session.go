@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/offer"
 )
 
 const (
@@ -55,7 +56,9 @@ type session struct {
 	secrets  *store[*secret]
 	roles    *store[*clusterRole]
 	bindings *store[*clusterRoleBinding]
-	nodes    *store[*node]
+	nodes    *store[*offer.Node]
+
+	ration *ration
 
 	domains  *domains
 	settings *runtimeConfig
@@ -66,7 +69,7 @@ type session struct {
 	queue workqueue.TypedDelayingInterface[peer.ClusterID]
 	retry workqueue.TypedRateLimiter[peer.ClusterID]
 	check chan struct{} // what ensure made may be gone; capacity 1
-	count chan struct{} // nodes changed; capacity 1
+	count chan struct{} // what there is to offer may have changed, or to whom; capacity 1
 
 	mu      sync.Mutex
 	refused map[peer.ClusterID]string // what was logged about a cluster
@@ -89,13 +92,14 @@ func (c *Controller) newSession(client *client) *session {
 		refused:    make(map[peer.ClusterID]string),
 		failing:    make(map[string]bool),
 	}
+	s.ration = newRation()
 	s.foreign = newStore(foreignClusterKind(), s.foreignChanged())
 	s.secrets = newStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").about))
 	s.roles = newStore(roleKind(), enqueuing(s, roleKind().about))
 	s.bindings = newStore(bindingKind(), enqueuing(s, bindingKind().about))
 	s.requests = newStore(requestKind(), tracking(s, requestKind().about, func(m *memo) *trail { return &m.request }))
-	s.offers = newStore(advertisementKind(), tracking(s, advertisementKind().about, func(m *memo) *trail { return &m.offer }))
-	s.nodes = newStore(nodeKind(), func(_, _ *node, _ bool) { wake(s.count) })
+	s.offers = newStore(advertisementKind(), s.offerChanged())
+	s.nodes = newStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) })
 	s.domains, s.settings = newDomains(s), newRuntimeConfig(s)
 	return s
 }
@@ -170,9 +174,9 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 		return err
 	}
 	s.memory.resume(s.requests, s.offers)
+	s.memory.reconnected(s.cfg.Now())
 	defer func() { s.memory.leave(s.requests, s.offers) }()
-	s.capacity.look(s.nodes.all(), false)
-	wake(s.count)
+	s.countConsumers()
 
 	// From here on Enqueue reaches the queue. What it missed before is added right
 	// after: no change can fall between.
@@ -192,7 +196,7 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	running.Go(func() { s.followNamed(ctx) })
 	running.Go(func() { s.keep(ctx, c.checkEach) })
 	running.Go(func() { s.domains.run(ctx) })
-	running.Go(func() { s.followCapacity(ctx) })
+	running.Go(func() { s.followCapacity(ctx, s.observed(config)) })
 	running.Go(func() { s.runWhile(ctx, config) })
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -203,8 +207,7 @@ func (s *session) runWhile(ctx context.Context, config *rest.Config) {
 	if s.cfg.While == nil {
 		return
 	}
-	config = rest.CopyConfig(config)
-	config.Wrap(s.link.wrap)
+	config = s.observed(config)
 	for wait := newBackoff(); ; {
 		if err := s.cfg.While(ctx, config); err != nil && ctx.Err() == nil {
 			s.link.note(err)
@@ -214,6 +217,14 @@ func (s *session) runWhile(ctx context.Context, config *rest.Config) {
 			return
 		}
 	}
+}
+
+// observed returns the configuration of a client whose requests tell how the
+// connection is.
+func (s *session) observed(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(s.link.wrap)
+	return config
 }
 
 func (c *Controller) attach(s *session, upstream endpoint.Upstream) {
@@ -286,34 +297,6 @@ func (s *session) enqueueAll() {
 	}
 }
 
-// followCapacity keeps what is offered equal to what the nodes can run, until ctx
-// ends.
-func (s *session) followCapacity(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	<-timer.C
-	for {
-		settled := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.count:
-		case <-timer.C:
-			settled = true
-		}
-		changed, again := s.capacity.look(s.nodes.all(), settled)
-		if changed {
-			for _, id := range s.requests.ids() {
-				s.queue.Add(id)
-			}
-		}
-		timer.Stop()
-		if again > 0 {
-			timer.Reset(again)
-		}
-	}
-}
-
 func (s *session) work(ctx context.Context) {
 	for {
 		id, down := s.queue.Get()
@@ -339,7 +322,7 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 		s.retry.Forget(id)
 		s.complain(id, err)
 		s.queue.AddAfter(id, jitter(refusedRetry))
-	case apierrors.IsConflict(err), errors.Is(err, errReplaced), errors.Is(err, errMadeByOthers):
+	case apierrors.IsConflict(err), errors.Is(err, errReplaced), errors.Is(err, errMadeByOthers), errors.Is(err, errNoRoom):
 		// Something changed meanwhile: what it is now is about to be known.
 		pause := jitter(s.retry.When(id))
 		s.cfg.Logger.Debug("an object changed meanwhile, looking again", "cluster", id, "in", pause, "error", err)

@@ -6,6 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 )
 
@@ -26,8 +27,10 @@ type Sharing interface {
 type Provision struct {
 	ID   peer.ClusterID
 	Name string // of the cluster, for people; may be empty
-	// Wanted: there is to be a node for Offer. Else the node, if there is one, is to
-	// be drained and removed; Offer is nil then.
+	// Wanted: there is to be a node for Offer; without an Offer, which has ended while
+	// the provider is away, one that is there stays and takes no more pods. Not
+	// wanted: the node, if there is one, is to be drained and removed; Offer is nil
+	// then.
 	Wanted bool
 	Offer  *api.AdvertisementSpec // accepted; shared, not to be changed
 	// Gone: the provider is given up and nobody there can be asked any more, so that
@@ -36,13 +39,18 @@ type Provision struct {
 	// Reachable is whether the provider answers. Why says why not, in a sentence.
 	Reachable bool
 	Why       string
+	// Target is where the provider is and the key it is trusted by; without a
+	// fingerprint nothing can be asked of it.
+	Target endpoint.Target
 }
 
 // Use is how our use of a provider stands.
 type Use struct {
 	// Node is the name of its node, "" while there is none.
 	Node string
-	// Busy: something of it is left here or there, and it still needs the peering.
+	// Busy: something of it is left here or there, or may be, for nobody had the time
+	// to look yet, and it still needs the peering. Until it is false, but not for longer
+	// than sharing.drain_timeout and a minute, our request stays at the provider.
 	Busy bool
 	// Ready is whether the node is; Reason and Message say why not, or how far its
 	// removal is.

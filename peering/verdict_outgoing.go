@@ -30,6 +30,8 @@ func (f *facts) outgoingVerdict(out outgoing) *verdict {
 	switch {
 	case f.intent.ended != "":
 		return f.endedVerdict(f.intent.ended)
+	case out.draining && !f.endedBefore(shown):
+		return f.drainingVerdict()
 	case f.Standing.Blocked && (past || f.intent.join):
 		return no(ReasonBlocked, "The cluster is blocked here. That ends with: liqo-agent peers unblock "+f.called())
 	case !f.intent.wanted && !past:
@@ -72,9 +74,48 @@ func (f *facts) unmet() bool {
 	return asked
 }
 
+// drainingVerdict is for a peering that is to end once our pods have left.
+func (f *facts) drainingVerdict() *verdict {
+	message := "The pods that run there are leaving; then the request is taken back."
+	if left := sentence(f.Use.Message); left != "" {
+		message += " " + left
+	}
+	return no(ReasonDraining, message)
+}
+
+// endedBefore reports whether it is the provider who ended it: then that says more
+// than what is left of it here.
+func (f *facts) endedBefore(shown *api.Condition) bool {
+	heard := f.heard()
+	return shown != nil && shown.Reason == ReasonEndedByProvider || heard != nil && heard.Request == nil && heard.Ended != ""
+}
+
 // endedVerdict is for a peering that the provider ended.
 func (f *facts) endedVerdict(why string) *verdict {
 	return no(ReasonEndedByProvider, "The provider ended it: "+why+" Ask again with: liqo-agent peers connect "+f.called())
+}
+
+// andDrains adds how far the removal of the node is, while there is one that is not
+// wanted.
+func (f *facts) andDrains(message string) string {
+	if left := sentence(f.Use.Message); left != "" && f.Use.Busy && !f.usesNode() {
+		message += " " + left
+	}
+	return message
+}
+
+// amounts lists the resources of an offer that people look at first.
+func amounts(hard map[string]string) string {
+	var parts []string
+	for _, name := range []string{"cpu", "memory", "pods"} {
+		if amount := hard[name]; amount != "" {
+			parts = append(parts, name+" "+sentence(clipTo(amount, 64)))
+		}
+	}
+	if len(parts) == 0 {
+		return "resources"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // disconnectedVerdict is for when nobody wants it any more.
@@ -106,7 +147,11 @@ func (f *facts) joinedVerdict() *verdict {
 	case f.Remote.State != nil && f.heard() == nil:
 		return yes(ReasonProviderDown, "The peering is established, but the API server of the provider does not answer at the moment.")
 	}
-	return yes(ReasonJoined, "The provider accepted our request, and its offer is accepted.")
+	message := "The provider accepted our request, and its offer is accepted."
+	if !f.Sharing.Use {
+		message += " It is not used: sharing.use is off."
+	}
+	return yes(ReasonJoined, f.andDrains(message))
 }
 
 // askingVerdict is for a peering that is on its way.
@@ -141,10 +186,14 @@ func (f *facts) askingVerdict(out outgoing) *verdict {
 func (f *facts) requestedVerdict(out outgoing, phase api.RequestPhase, message string) *verdict {
 	switch phase {
 	case api.RequestAccepted:
-		if out.offer == nil {
-			return no(ReasonAwaitingOffer, "The provider accepted our request, and its offer has not come yet.")
+		switch {
+		case out.offer == nil:
+			return no(ReasonAwaitingOffer, f.andDrains("The provider accepted our request, and offers nothing now."))
+		case out.offer.AdvertisementStatus == "":
+			return no(ReasonAwaitingDecision, "The provider offers "+amounts(f.Advertisement.Spec.ResourceQuota.Hard)+". To use that: liqo-agent adverts accept "+f.called()+
+				". Not to: liqo-agent adverts refuse "+f.called())
 		}
-		return no(ReasonOffered, "The provider's offer is not accepted: "+out.offer.Message)
+		return no(ReasonOffered, f.andDrains("The provider's offer is not accepted: "+out.offer.Message))
 	case api.RequestRefused:
 		return no(ReasonRefused, "The provider refused our request: "+cmp.Or(sentence(message), "it did not say why."))
 	}

@@ -138,7 +138,7 @@ func (obs Observed) Answer() endpoint.State {
 	}
 	// Even without an object that shows it, and while the peer seems lost: the wish
 	// is there, and a request of ours at the peer's is right.
-	state.Consumes = f.intent.wanted && f.trusted
-	state.AdvertisementWelcome = f.outgoing.keep
+	state.Consumes = f.intent.wanted && f.trusted || f.outgoing.draining && !f.requestEnded()
+	state.AdvertisementWelcome = f.outgoing.keep || f.outgoing.draining
 	return state
 }

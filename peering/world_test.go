@@ -66,6 +66,9 @@ func (s *box) leftovers() []string {
 	if s.book.LastJoined || s.book.LastServed {
 		out = append(out, "ledger")
 	}
+	if s.use != (Use{}) {
+		out = append(out, "node")
+	}
 	return out
 }
 
@@ -392,7 +395,7 @@ func resets(t *testing.T, w *world, s *box) {
 func destructive(k ActionKind) bool {
 	switch k {
 	case Delete, RemoveFinalizer, DeleteRequest, DeleteAdvertisement, DeleteSecret, DeleteAccess, TellEndedByProvider, TellEndedHere, TellHungUp,
-		TellJoined, TellServed, ApplyIntent:
+		TellJoined, TellServed, ApplyIntent, drainNode:
 		return true
 	}
 	return false
@@ -512,11 +515,13 @@ func TestAnythingConverges(t *testing.T) {
 		keys := 2
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			s := w.boxes()[rapid.IntRange(0, 1).Draw(t, "box")]
-			switch rapid.SampledFrom([]string{
+			event := rapid.SampledFrom([]string{
 				"connect", "connect", "disconnect", "kubectl-join", "kubectl-leave", "kubectl-trust", "kubectl-distrust", "kubectl-delete",
 				"accept", "ask-me", "reject", "disconnect-incoming", "block", "unblock", "delete-request", "delete-offer", "delete-secret",
 				"delete-access", "create", "create", "create-joined", "create-unjoined", "create-named", "create-wrong", "delete-mine", "correct-url", "link", "restart", "api", "wipe", "reset", "pin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
-			}).Draw(t, "event") {
+				"pods", "pods", "left", "use", "no-use", "refuse-offer", "accept-offer",
+			}).Draw(t, "event")
+			switch event {
 			case "connect":
 				s.book.connect()
 			case "disconnect":
@@ -531,6 +536,16 @@ func TestAnythingConverges(t *testing.T) {
 				s.kubectlTrust(api.TrustUntrusted)
 			case "kubectl-delete":
 				s.kubectlDelete()
+			case "pods":
+				s.pods = s.use.Node != ""
+			case "left":
+				s.pods = false
+			case "use", "no-use":
+				s.sharing.Use = event == "use"
+			case "refuse-offer":
+				s.decideOffer(api.AdvertisementRefused)
+			case "accept-offer":
+				s.decideOffer(api.AdvertisementAccepted)
 			case "accept":
 				s.book.accept()
 			case "ask-me":
@@ -608,7 +623,8 @@ func TestAnythingConverges(t *testing.T) {
 		// People go home, everything works.
 		w.link = true
 		for _, s := range w.boxes() {
-			s.apiUp = true
+			s.apiUp, s.pods = true, false
+			s.decideOffer(api.AdvertisementAccepted)
 		}
 		w.round(time.Second)
 		w.pass(modelLostAfter + time.Second)
@@ -651,6 +667,8 @@ func (s *box) wrong() string {
 	// it stays until we are let in again or give up.
 	case joined != (s.kube.Advertisement != nil) && (trusts(o) || !wants):
 		return "the Advertisement is not where it belongs"
+	case (s.use.Node != "") != (joined && s.sharing.Use):
+		return "the node is not where it belongs"
 	case s.book.LastJoined != joined:
 		return "the ledger does not know"
 	case o.shown() != nil && trusts(o) && trusts(s) && o.serves() != joined:
