@@ -82,8 +82,10 @@ type matched struct {
 // forward is a request for the API server.
 type forward struct {
 	method, path, query, resource string
+	accept                        string // the media types wanted; "" for JSON
 	contentType                   string // of body
 	body                          []byte // nil: none
+	guest                         bool   // it is about a namespace that the caller has here
 }
 
 // findAction returns what the method and target of a request, as it was sent,

@@ -73,7 +73,8 @@ func newProof(state *tls.ConnectionState) *proof {
 }
 
 // admit finds out who sent r and whether it may send anything now. A caller that
-// it returns without a refusal is known or a stranger.
+// it returns without a refusal is known or a stranger. What a known caller asks
+// about its namespaces here is limited elsewhere.
 func (s *Server) admit(r *http.Request, c *conn) (Caller, *refusal) {
 	p := s.proofOf(r, c)
 	if p.problem != "" {
@@ -86,6 +87,9 @@ func (s *Server) admit(r *http.Request, c *conn) (Caller, *refusal) {
 	}
 	caller := s.rate(c, p)
 	if caller.Standing == Known {
+		if s.isForGuests(r) {
+			return caller, nil
+		}
 		if wait := s.limits.known(caller.ID); wait > 0 {
 			return Caller{}, tooMany(wait, "from your cluster")
 		}
@@ -119,7 +123,7 @@ func (s *Server) rate(c *conn, p *proof) Caller {
 // looked at; the connection of a known caller that keeps it, as one for regular
 // checks, gets its rank.
 func (s *Server) admitAnyone(r *http.Request, c *conn) *refusal {
-	if s.cfg.Peers != nil && c.requests > 1 && len(r.TLS.PeerCertificates) > 0 {
+	if s.cfg.Peers != nil && c.requests.Load() > 1 && len(r.TLS.PeerCertificates) > 0 {
 		if p := s.proofOf(r, c); p.problem == "" && s.rate(c, p).Standing == Known {
 			if wait := s.limits.known(p.id); wait > 0 {
 				return tooMany(wait, "from your cluster")

@@ -142,7 +142,9 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, c *conn, media
 		}
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.times.body))
-	defer s.guard.reading(c)()
+	if r.ProtoMajor == 1 { // a tunnel does not wait for one request
+		defer s.guard.reading(c)()
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, &refusal{

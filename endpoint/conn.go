@@ -25,12 +25,14 @@ type conn struct {
 	handshaking atomic.Bool  // holds a token of guard.handshakes
 	early       atomic.Int64 // how many bytes may still come before the first request
 
-	// Used by the goroutine that serves the connection only.
-	requests int    // so far
-	proof    *proof // who is at the other end, nil until that matters
+	requests atomic.Int64 // so far
 
-	// Guarded by guard.mu; peer is only changed by the goroutine that serves the
-	// connection, which may read it without.
+	// proof is who is at the other end, nil until that matters. It is set by the
+	// goroutine that serves the connection, before there can be others that read it:
+	// those of the requests in a tunnel.
+	proof *proof
+
+	// Guarded by guard.mu.
 	peer    peer.ClusterID // the known cluster it belongs to, "" when it is a stranger's
 	active  bool           // has sent a request
 	waiting *list.Element  // its place in guard.waiting or guard.kept, if it has one

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"liqo.io/agent/api"
@@ -59,12 +58,12 @@ type GatewayConfig struct {
 // Gateway leads known callers to the local API server, as the user
 // "liqo:cluster:<id>" in group "liqo:peers", so that RBAC decides what they may
 // do there. Before that an allow-list decides what is sent at all: see
-// gatewayRoutes. Nothing of a caller's request is passed on but what was checked,
-// and nothing of the API server's answer but status, JSON body and Retry-After.
+// gatewayRoutes and guestRoutes. Nothing of a caller's request is passed on but
+// what was checked, and nothing of the API server's answer but status, body,
+// Retry-After and what an upgrade is about.
 //
 // It sends requests of its own with RoundTrip and is no httputil.ReverseProxy,
-// which passes on everything that one does not remember to take away, and is
-// made for upgrades and streams, of which there are none here.
+// which passes on everything that one does not remember to take away.
 type Gateway struct {
 	cfg  GatewayConfig
 	warn limiter
@@ -80,7 +79,7 @@ func (s *Server) serveGateway(w http.ResponseWriter, r *http.Request, c *conn, c
 		return noAPIServer(http.StatusServiceUnavailable, "this cluster works without an API server")
 	}
 	action, no := findAction(caller.ID, r.Method, r.RequestURI)
-	if no == nil && (r.Header.Get("Upgrade") != "" || strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")) {
+	if no == nil && wantsUpgrade(r) {
 		no = notPermitted("the connection cannot be upgraded; send a plain request")
 	}
 	if no != nil {
@@ -120,23 +119,41 @@ func (g *Gateway) complain(id peer.ClusterID, r *http.Request, no *refusal) {
 
 // send sends out to the API server and answers w with what comes back.
 func (g *Gateway) send(ctx context.Context, w http.ResponseWriter, id peer.ClusterID, out forward) *refusal {
+	resp, no := g.ask(ctx, id, out)
+	if no != nil {
+		return no
+	}
+	defer func() { _ = resp.Body.Close() }() // everything that matters was read
+	body, no := read(ctx, resp, maxGatewayAnswer)
+	if no != nil {
+		return no
+	}
+	pass(w, resp, body)
+	return nil
+}
+
+// ask sends out to the API server and returns the answer, whose body is to be
+// closed.
+func (g *Gateway) ask(ctx context.Context, id peer.ClusterID, out forward) (*http.Response, *refusal) {
 	up, ok := g.cfg.Upstream()
 	if !ok {
-		return noAPIServer(http.StatusServiceUnavailable, "this cluster's API server cannot be reached now")
+		return nil, noAPIServer(http.StatusServiceUnavailable, "this cluster's API server cannot be reached now")
 	}
-	if out.method == http.MethodDelete && g.cfg.DeletedByPeer != nil {
+	if out.method == http.MethodDelete && !out.guest && g.cfg.DeletedByPeer != nil {
 		g.cfg.DeletedByPeer(id, out.resource)
 	}
 	req, err := request(ctx, up.Base, id, out)
 	if err != nil {
-		return internalError("the request for the API server cannot be made; please report this")
+		return nil, internalError("the request for the API server cannot be made; please report this")
 	}
 	resp, err := up.Transport.RoundTrip(req)
 	if err != nil {
-		return lostUpstream(err)
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, lostUpstream(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	return pass(ctx, w, resp)
+	return resp, nil
 }
 
 // request makes the request for the API server, of which every part is ours.
@@ -151,8 +168,12 @@ func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward)
 	if err != nil {
 		return nil, err
 	}
+	accept := "application/json"
+	if out.accept != "" {
+		accept = out.accept
+	}
 	req.Header = http.Header{
-		"Accept":            {"application/json"},
+		"Accept":            {accept},
 		"User-Agent":        {"liqo-agent-gateway"},
 		"Impersonate-User":  {api.PeerUser(string(id))},
 		"Impersonate-Group": {api.PeerGroup},
@@ -163,40 +184,45 @@ func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward)
 	return req, nil
 }
 
-// pass answers w with resp, as far as that makes sense to a peer. ctx is that of
-// the request.
-func pass(ctx context.Context, w http.ResponseWriter, resp *http.Response) *refusal {
+// read reads an answer of at most that many bytes, if it makes sense to a peer. ctx
+// is that of the request.
+func read(ctx context.Context, resp *http.Response, limit int64) ([]byte, *refusal) {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
 		// It is the agent that was not let in; the peer has proven who it is.
-		return noAPIServer(http.StatusServiceUnavailable, "this cluster's API server does not let its agent in")
+		return nil, noAPIServer(http.StatusServiceUnavailable, "this cluster's API server does not let its agent in")
 	case resp.StatusCode < 200, 300 <= resp.StatusCode && resp.StatusCode < 400, resp.StatusCode > 599:
-		return badUpstream(fmt.Sprintf("status %d", resp.StatusCode))
-	case resp.ContentLength > maxGatewayAnswer:
-		return badUpstream("an answer that is too large")
+		return nil, badUpstream(fmt.Sprintf("status %d", resp.StatusCode))
+	case resp.ContentLength > limit:
+		return nil, badUpstream("an answer that is too large")
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxGatewayAnswer+1))
-	if err == nil {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if cause := context.Cause(ctx); cause != nil {
 		// When ctx ends, the other side may end its answer in good order, but early,
 		// before the connection is closed here.
-		err = ctx.Err()
+		err = cause
 	}
 	if err != nil {
-		return lostUpstream(err)
+		return nil, lostUpstream(err)
 	}
-	if len(body) > maxGatewayAnswer {
-		return badUpstream("an answer that is too large")
+	if int64(len(body)) > limit {
+		return nil, badUpstream("an answer that is too large")
 	}
 	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "application/json" || !json.Valid(body) {
 		// Not an answer about objects: the API server is starting, lacks the
 		// resource's definition, or something stands in front of it.
-		return badUpstream(fmt.Sprintf("status %d without JSON", resp.StatusCode))
+		return nil, badUpstream(fmt.Sprintf("status %d without JSON", resp.StatusCode))
 	}
+	return body, nil
+}
+
+// pass answers w with the status of resp, of which body was read, and how long to
+// wait if that says so.
+func pass(w http.ResponseWriter, resp *http.Response, body []byte) {
 	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 && n <= maxPassedRetry {
 		w.Header().Set("Retry-After", strconv.Itoa(n))
 	}
 	answer(w, resp.StatusCode, body)
-	return nil
 }
 
 func noAPIServer(status int, text string) *refusal {

@@ -408,7 +408,7 @@ func (b tardy) Read([]byte) (int, error) {
 func TestGatewayTakesNoHalfAnswer(t *testing.T) {
 	home, other := newBox(t, idA), newBox(t, idB)
 	base := &url.URL{Scheme: "https", Host: "127.0.0.1:1"}
-	g := NewGateway(GatewayConfig{Logger: home.logger(), Upstream: func() (Upstream, bool) { return Upstream{base, tardy{}}, true }})
+	g := NewGateway(GatewayConfig{Logger: home.logger(), Upstream: func() (Upstream, bool) { return Upstream{Base: base, Transport: tardy{}}, true }})
 	s := home.servePeers(t, pin(other), g, func(s *Server) { s.times.gateway = 50 * time.Millisecond })
 	if got := visit(t, s, other).send(get(ownRequest)); got.status != http.StatusGatewayTimeout || got.Reason != ReasonNoAPIServer {
 		t.Errorf("%+v", got)

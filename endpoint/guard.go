@@ -200,14 +200,11 @@ func (g *guard) stopWaiting(c *conn) {
 // rank says whose connection c is: that of a known cluster, or, with "", that of
 // a stranger. The places of known clusters are safe from strangers, and so few
 // of them have many that a known cluster gains nothing by opening more. It is
-// called by the goroutine that serves c, while it does.
+// called while c is served.
 func (g *guard) rank(c *conn, id peer.ClusterID) {
-	if c.peer == id {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, open := g.conns[c]; !open {
+	if _, open := g.conns[c]; !open || c.peer == id {
 		return
 	}
 	if g.peers[id] >= connsPerPeer {
@@ -216,6 +213,13 @@ func (g *guard) rank(c *conn, id peer.ClusterID) {
 	g.leave(c)
 	c.peer = id
 	g.enter(c)
+}
+
+// isKnown reports whether c has the rank of a known cluster's.
+func (g *guard) isKnown(c *conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.peer != ""
 }
 
 // enter counts c in.

@@ -73,7 +73,7 @@ type refusal struct {
 // answers some paths by itself, with redirects and HTML.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.guard.countRequest()
-	connOf(r).requests++
+	connOf(r).requests.Add(1)
 	if no := s.route(w, r); no != nil {
 		s.refuse(w, r, no)
 	}
@@ -94,6 +94,16 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal {
 		return no
 	}
 	switch path := r.RequestURI; {
+	case s.isForGuests(r):
+		if no := needsKnown(caller); no != nil {
+			return no
+		}
+		return s.serveGuests(w, r, c, caller)
+	case path == PathTunnel && s.guests() != nil:
+		if no := needsKnown(caller); no != nil {
+			return no
+		}
+		return s.serveTunnel(w, r, c, caller)
 	case strings.HasPrefix(path, PathGateway):
 		if no := needsKnown(caller); no != nil {
 			return no
@@ -150,8 +160,8 @@ func internalError(text string) *refusal {
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	s.guard.count(no.counted)
 	h := w.Header()
-	if connOf(r).peer == "" || r.ContentLength < 0 || r.ContentLength > maxGatewayBody {
-		h.Set("Connection", "close")
+	if !s.guard.isKnown(connOf(r)) || r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > maxGatewayBody) {
+		h.Set("Connection", "close") // a tunnel ends with that, too
 	}
 	if no.allow != "" {
 		h.Set("Allow", no.allow)
@@ -159,9 +169,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal) {
 	if no.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(no.retry.Seconds()))))
 	}
-	body, err := encode(Refusal{Error: no.text, Reason: no.reason})
+	body, err := encode(s.refusalBody(r, no))
 	if err != nil {
-		body = []byte("{}") // two strings can always be encoded
+		body = []byte("{}") // strings and numbers can always be encoded
 	}
 	answer(w, no.status, body)
 }

@@ -24,6 +24,15 @@ const (
 	gatewayPerPeer, gatewayInAll = 4, 64
 	callsPerPeer, callsInAll     = 8, 256
 	asksPerSource, asksInAll     = 4, 32 // calls of those who are not known
+
+	// Requests about the namespaces that a peer has here. A deployment that is scaled
+	// up is a burst of some hundred pods.
+	guestRate, guestBurst          = 200, 600
+	guestsPerPeer, guestsInAll     = 32, 256 // that end by themselves
+	streamsPerPeer, streamsInAll   = 64, 512 // watches and followed logs
+	largePerPeer, largeInAll       = 2, 8    // with a body of more than maxPodBody
+	upgradesPerPeer, upgradesInAll = 16, 64
+	tunnelsPerPeer, tunnelsInAll   = 4, 256
 )
 
 // limits is what callers may use up. It is safe for concurrent use.
@@ -35,6 +44,13 @@ type limits struct {
 	asking   *slots[netip.Addr]
 	calling  *slots[peer.ClusterID]
 	gateway  *slots[peer.ClusterID]
+
+	guestRate *buckets[peer.ClusterID]
+	guests    *lanes
+	streams   *lanes
+	large     *lanes
+	upgrades  *slots[peer.ClusterID]
+	tunnels   *slots[peer.ClusterID]
 }
 
 func newLimits() *limits {
@@ -46,6 +62,13 @@ func newLimits() *limits {
 		asking:   newSlots[netip.Addr](asksPerSource, asksInAll),
 		calling:  newSlots[peer.ClusterID](callsPerPeer, callsInAll),
 		gateway:  newSlots[peer.ClusterID](gatewayPerPeer, gatewayInAll),
+
+		guestRate: newBuckets[peer.ClusterID](guestRate, guestBurst, maxPeers),
+		guests:    newLanes(guestsPerPeer, guestsInAll),
+		streams:   newLanes(streamsPerPeer, streamsInAll),
+		large:     newLanes(largePerPeer, largeInAll),
+		upgrades:  newSlots[peer.ClusterID](upgradesPerPeer, upgradesInAll),
+		tunnels:   newSlots[peer.ClusterID](tunnelsPerPeer+1, tunnelsInAll), // one while another ends
 	}
 }
 
@@ -91,6 +114,28 @@ func newBuckets[K comparable](perSecond rate.Limit, burst, most int) *buckets[K]
 func (b *buckets[K]) take(key K, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	limiter := b.limiter(key, now)
+	if limiter.AllowN(now, 1) {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration((1-limiter.TokensAt(now))/float64(b.rate)*float64(time.Second)))
+}
+
+// reserve takes a token that will be there after wait, unless that is longer than
+// most: then it takes none.
+func (b *buckets[K]) reserve(key K, now time.Time, most time.Duration) (wait time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.limiter(key, now).ReserveN(now, 1)
+	if wait = r.DelayFrom(now); wait > most {
+		r.CancelAt(now)
+		return wait, false
+	}
+	return wait, true
+}
+
+// limiter returns key's bucket. b.mu is held.
+func (b *buckets[K]) limiter(key K, now time.Time) *rate.Limiter {
 	e, ok := b.keys[key]
 	if ok {
 		b.used.MoveToBack(e)
@@ -99,11 +144,7 @@ func (b *buckets[K]) take(key K, now time.Time) time.Duration {
 		e = b.used.PushBack(&bucket[K]{key, rate.NewLimiter(b.rate, b.burst)})
 		b.keys[key] = e
 	}
-	limiter := e.Value.(*bucket[K]).limiter
-	if limiter.AllowN(now, 1) {
-		return 0
-	}
-	return max(time.Millisecond, time.Duration((1-limiter.TokensAt(now))/float64(b.rate)*float64(time.Second)))
+	return e.Value.(*bucket[K]).limiter
 }
 
 // makeRoom forgets up to two buckets that are full again, so that their number

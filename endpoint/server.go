@@ -38,6 +38,12 @@ type timeouts struct {
 	gateway  time.Duration // what the API server does about a request
 	write    time.Duration // the answer
 	idle     time.Duration // until the next request
+	turn     time.Duration // until a request about a namespace of a peer has its turn
+	list     time.Duration // until the API server begins to answer with a list, a log or a stream
+	upgrade  time.Duration // until it begins an upgraded connection
+	stall    time.Duration // the other end of a stream does not read, or the API server goes on with a list
+	quiet    time.Duration // nothing comes on a stream or an upgraded connection
+	recheck  time.Duration // between two looks at what lasts
 	shutdown time.Duration // requests under way when Run has to end
 }
 
@@ -49,6 +55,12 @@ var defaultTimeouts = timeouts{
 	gateway:  10 * time.Second,
 	write:    10 * time.Second,
 	idle:     75 * time.Second,
+	turn:     5 * time.Second,
+	list:     30 * time.Second,
+	upgrade:  30 * time.Second,
+	stall:    time.Minute,
+	quiet:    4 * time.Hour,
+	recheck:  30 * time.Second,
 	shutdown: time.Second,
 }
 
@@ -104,6 +116,7 @@ type Server struct {
 	times  timeouts
 	guard  *guard
 	limits *limits
+	held   held
 	tls    *tls.Config
 	warn   limiter // for what known peers and the agent do wrong
 
@@ -180,8 +193,8 @@ func (s *Server) Port() uint16 {
 	return s.listener.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
-// Run serves until ctx ends, then lets requests under way finish for up to a
-// second, closes everything and returns nil. It binds the address if Listen has
+// Run serves until ctx ends, then ends tunnels and streams, lets other requests
+// under way finish for up to a second, closes everything and returns nil. It binds the address if Listen has
 // not, and leaves it unbound, so Run may be called again after an error.
 func (s *Server) Run(ctx context.Context) error {
 	if s.Port() == 0 {
@@ -197,6 +210,13 @@ func (s *Server) Run(ctx context.Context) error {
 		s.listener = nil
 		s.mu.Unlock()
 	}()
+
+	s.held.open()
+	rechecking, endRechecks := context.WithCancel(ctx)
+	var rechecks sync.WaitGroup
+	rechecks.Go(func() { s.recheckAll(rechecking) })
+	defer rechecks.Wait()
+	defer endRechecks()
 
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -223,25 +243,25 @@ func (s *Server) Run(ctx context.Context) error {
 
 	select {
 	case err := <-served:
+		wait := s.held.shut()
 		s.guard.closeAll()
+		wait()
 		return fmt.Errorf("endpoint stopped accepting on %s: %w", raw.Addr(), err)
 	case <-ctx.Done():
 	}
 	s.guard.closeWaiting()
+	wait := s.held.shut()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.times.shutdown)
 	defer cancel()
 	err := server.Shutdown(grace)
 	<-served
 	s.guard.closeAll()
+	wait()
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("close the endpoint: %w", err)
 	}
 	return nil
 }
-
-// Recheck asks Peers and Guests whether what a peer has open here may go on, and
-// ends what may not. Without it, that is done every 30 seconds.
-func (s *Server) Recheck(id peer.ClusterID) {}
 
 // Stats returns counters since NewServer. It may be called at any time.
 func (s *Server) Stats() Stats { return s.guard.stats() }

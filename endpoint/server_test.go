@@ -267,7 +267,7 @@ func TestFloodOfSilentConnections(t *testing.T) {
 func TestSlowClientsAreCutOff(t *testing.T) {
 	b := newBox(t, idA)
 	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
-		s.times = timeouts{header: time.Second, read: 2 * time.Second, write: 2 * time.Second,
+		s.times = timeouts{recheck: time.Minute, header: time.Second, read: 2 * time.Second, write: 2 * time.Second,
 			idle: time.Second, shutdown: time.Second}
 	})
 	drip := func(c net.Conn) error {

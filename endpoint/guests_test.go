@@ -1,0 +1,504 @@
+package endpoint
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/peer"
+)
+
+// inn is Guests for tests: namespaces are called after the peer, and what a pod or
+// an object may be depends on the words in it.
+type inn struct {
+	mu     sync.Mutex
+	gone   map[string]bool // namespaces that were taken back
+	calls  []string
+	done   []string
+	broken bool
+}
+
+func (i *inn) note(format string, args ...any) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.calls = append(i.calls, fmt.Sprintf(format, args...))
+}
+
+func (i *inn) taken() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	calls := append(i.calls, i.done...)
+	i.calls, i.done = nil, nil
+	return calls
+}
+
+func (i *inn) Namespace(_ context.Context, id peer.ClusterID, origin string) (string, error) {
+	i.note("namespace %s %s", id, origin)
+	switch {
+	case i.broken:
+		return "", errors.New("the disk is full at /secret/place")
+	case origin == "kube-system":
+		return "", &Refused{Reason: "NoSystem", Message: "nobody may have kube-system"}
+	}
+	return string(id) + "-" + origin, nil
+}
+
+func (i *inn) Release(_ context.Context, id peer.ClusterID, origin string) error {
+	i.note("release %s %s", id, origin)
+	return nil
+}
+
+func (i *inn) Owns(id peer.ClusterID, namespace string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return strings.HasPrefix(namespace, string(id)+"-") && !i.gone[namespace]
+}
+
+func (i *inn) evict(namespace string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.gone == nil {
+		i.gone = map[string]bool{}
+	}
+	i.gone[namespace] = true
+}
+
+func (i *inn) decide(body []byte) error {
+	switch {
+	case strings.Contains(string(body), "hostNetwork"):
+		return &Refused{Reason: "UsedUp", Message: "the offer is used up: cpu"}
+	case strings.Contains(string(body), "broken"):
+		return errors.New("no cache at /secret/place")
+	}
+	return nil
+}
+
+func (i *inn) Pod(_ context.Context, id peer.ClusterID, ns string, body []byte) ([]byte, func([]byte), error) {
+	if err := i.decide(body); err != nil {
+		return nil, nil, err
+	}
+	return []byte(`{"clean":"pod"}`), func(created []byte) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.done = append(i.done, fmt.Sprintf("done %s %s %s", id, ns, created))
+	}, nil
+}
+
+func (i *inn) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, string, error) {
+	if strings.Contains(string(body), "jsonpatch") {
+		return []byte(`[]`), "application/json-patch+json", nil
+	}
+	return []byte(`{"clean":"patch"}`), strategicPatch, i.decide(body)
+}
+
+func (i *inn) Object(_ peer.ClusterID, _, resource, name string, body []byte) ([]byte, error) {
+	return []byte(`{"clean":"` + resource + " " + name + `"}`), i.decide(body)
+}
+
+// hosting returns a server for home which lets guests in.
+func (a *apiServer) hosting(t *testing.T, home *box, l *ledger, change func(*Server)) (*Server, *inn) {
+	t.Helper()
+	guests := &inn{}
+	g := a.gateway(t, "")
+	g.cfg.Guests = guests
+	upstream := g.cfg.Upstream
+	plain := &http.Transport{TLSClientConfig: a.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
+	plain.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	t.Cleanup(plain.CloseIdleConnections)
+	g.cfg.Upstream = func() (Upstream, bool) {
+		up, ok := upstream()
+		up.Upgrade = plain
+		return up, ok
+	}
+	return home.servePeers(t, l, g, change), guests
+}
+
+// link returns a Link of b to s that ends with the test.
+func (b *box) link(t testing.TB, s *Server, home *box) *Link {
+	t.Helper()
+	c := NewClient(ClientConfig{Issuer: b.issuer})
+	l := c.NewLink(LinkConfig{Target: func() (Target, bool) {
+		return Target{ID: home.identity.ClusterID, Fingerprint: home.key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}, true
+	}})
+	t.Cleanup(func() {
+		l.Close()
+		c.Close()
+	})
+	return l
+}
+
+// through sends a request through a link and reads the answer.
+func through(t testing.TB, l *Link, method, target, mediaType, body string) (int, string, http.Header) {
+	t.Helper()
+	var from io.Reader
+	if body != "" {
+		from = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://x"+target, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mediaType != "" {
+		r.Header.Set("Content-Type", mediaType)
+	}
+	for _, name := range []string{"Impersonate-User", "Authorization", "X-Remote-User", "Accept-Encoding"} {
+		r.Header.Set(name, "system:admin")
+	}
+	resp, err := l.RoundTrip(r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, target, err)
+	}
+	return resp.StatusCode, string(text), resp.Header
+}
+
+const podsOfB = "/api/v1/namespaces/b-shop/pods"
+
+// What a guest sends arrives as it was checked, whichever way it comes.
+func TestGuestCallsArrive(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, guests := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	const objects = "/api/v1/namespaces/b-shop/"
+	head := "Accept: application/json\n"
+	typed := func(mediaType string) string { return head + "Content-Type: " + mediaType + "\n" + whoAsks }
+	for _, tc := range []struct{ method, target, mediaType, body, want, told string }{
+		{"GET", podsOfB + "?limit=500&resourceVersion=0", "", "", "GET " + podsOfB + "?limit=500&resourceVersion=0\n" + head + whoAsks + "\n", ""},
+		{"GET", podsOfB + "/web", "", "", "GET " + podsOfB + "/web\n" + head + whoAsks + "\n", ""},
+		{"GET", objects + "events?fieldSelector=metadata.name%3Dx", "", "", "GET " + objects + "events?fieldSelector=metadata.name%3Dx\n" + head + whoAsks + "\n", ""},
+		{"POST", podsOfB + "?fieldManager=evil", "application/json", `{"evil":1}`, "POST " + podsOfB + "?fieldManager=liqo-peer\n" + typed("application/json") + "\n" + `{"clean":"pod"}`,
+			`done b b-shop {"kind":"x"}`},
+		{"PATCH", podsOfB + "/web", mergePatch, `{}`, "PATCH " + podsOfB + "/web?fieldManager=liqo-peer\n" + typed(strategicPatch) + "\n" + `{"clean":"patch"}`, ""},
+		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", applyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(applyPatch) + "\n" + `{"clean":"secrets s"}`, ""},
+		{"DELETE", podsOfB + "/web", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Orphan"}`,
+			"DELETE " + podsOfB + "/web\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}`, ""},
+		{"DELETE", objects + "configmaps/c", "", "", "DELETE " + objects + "configmaps/c\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`, ""},
+	} {
+		status, body, _ := through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
+		if status != http.StatusOK || body != `{"kind":"x"}` {
+			t.Errorf("%s %s: %d %s", tc.method, tc.target, status, body)
+		}
+		if seen := a.taken(); !slices.Equal(seen, []string{tc.want}) {
+			t.Errorf("%s %s arrived as\n%q\nnot\n%q", tc.method, tc.target, seen, tc.want)
+		}
+		if told := strings.Join(guests.taken(), ";"); told != tc.told {
+			t.Errorf("%s %s told %s", tc.method, tc.target, told)
+		}
+	}
+	if st := s.Stats(); st.Open != 1 || st.Accepted != 1 {
+		t.Errorf("%+v: all of that takes one connection", st)
+	}
+	// Without a tunnel it is the same.
+	if got := visit(t, s, other).send(get("/kube" + podsOfB)); got.status != http.StatusOK {
+		t.Errorf("%+v", got)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.deleted) != 0 {
+		t.Errorf("told of %v", a.deleted)
+	}
+}
+
+// What guests may not is refused in the words of an API server, and never arrives.
+func TestGuestCallsRefused(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	big := `{"x":"` + strings.Repeat("x", maxPodBody) + `"}`
+	for _, tc := range []struct {
+		method, target, mediaType, body string
+		status                          int
+		reason                          metav1.StatusReason
+		says                            string
+	}{
+		{"GET", "/api/v1/namespaces/c-shop/pods", "", "", 403, "Forbidden", "none of yours"},
+		{"GET", "/api/v1/pods", "", "", 403, "Forbidden", "namespaces that it was given"},
+		{"GET", "/api/v1/namespaces/b-shop/serviceaccounts", "", "", 403, "Forbidden", "correct the path"},
+		{"GET", podsOfB + "?labelSelector=a", "", "", 400, "BadRequest", "not known here"},
+		{"PUT", podsOfB + "/web", "application/json", "{}", 405, "MethodNotAllowed", "use GET"},
+		{"GET", podsOfB, "", "{}", 400, "BadRequest", "leave it out"},
+		{"POST", podsOfB, "application/json", `{"hostNetwork":true}`, 403, "Forbidden", "the offer is used up: cpu"},
+		{"POST", podsOfB, "application/json", `{"broken":true}`, 503, "ServiceUnavailable", "try again"},
+		{"POST", podsOfB, "application/yaml", `{}`, 415, "UnsupportedMediaType", "application/json"},
+		{"POST", podsOfB, "application/json", big, 413, "RequestEntityTooLarge", "at most"},
+		{"PATCH", podsOfB + "/web", "application/json-patch+json", `[]`, 415, "UnsupportedMediaType", mergePatch},
+		{"PATCH", podsOfB + "/web", mergePatch, `{"jsonpatch":1}`, 500, "InternalError", "report"},
+		{"PATCH", "/api/v1/namespaces/b-shop/secrets/s", mergePatch, `{}`, 415, "UnsupportedMediaType", applyPatch},
+		{"DELETE", podsOfB + "/web", "application/json", `{"dryRun":["All"]}`, 400, "BadRequest", "dryRun"},
+		{"DELETE", podsOfB + "/web", "application/json", `{"gracePeriodSeconds":-1}`, 400, "BadRequest", "grace"},
+		{"DELETE", podsOfB + "/web", "application/json", `{"uid":1,"uid":2}`, 400, "BadRequest", "twice"},
+		{"GET", podsOfB + "/web/exec?command=x", "", "", 403, "Forbidden", "connection of its own"},
+	} {
+		status, body, _ := through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
+		var said metav1.Status
+		if err := json.Unmarshal([]byte(body), &said); err != nil {
+			t.Errorf("%s %s: %v in %s", tc.method, tc.target, err, body)
+			continue
+		}
+		if status != tc.status || said.Kind != "Status" || said.APIVersion != "v1" || said.Reason != tc.reason || int(said.Code) != status || !strings.Contains(said.Message, tc.says) || said.Status != "Failure" {
+			t.Errorf("%s %s: %d %s", tc.method, tc.target, status, body)
+		}
+		if strings.Contains(body, "/secret/place") {
+			t.Errorf("%s %s tells too much: %s", tc.method, tc.target, body)
+		}
+	}
+	if seen := a.taken(); len(seen) != 0 {
+		t.Errorf("arrived: %q", seen)
+	}
+	// A tunnel takes no header that is larger than that of any request.
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB+"/web/log?container="+strings.Repeat("x", 2*maxHeader), nil)
+	if resp, err := l.RoundTrip(r); err == nil && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a large header: %v", resp.Status)
+	}
+}
+
+func TestNamespacesOfGuests(t *testing.T) {
+	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	a := newAPIServer(t)
+	s, guests := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	name, err := l.Namespace(t.Context(), "shop")
+	if err != nil || name != "b-shop" {
+		t.Errorf("%s, %v", name, err)
+	}
+	if err := l.Release(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(guests.taken(), ";"); got != "namespace b shop;release b shop" {
+		t.Error(got)
+	}
+	var refused *Refused
+	if _, err := l.Namespace(t.Context(), "kube-system"); !errors.As(err, &refused) || refused.Reason != "NoSystem" || !strings.Contains(err.Error(), string(idA)) {
+		t.Errorf("%v", err)
+	}
+	for _, bad := range []string{"", "a.b", "A", "../x", strings.Repeat("a", 64)} {
+		if _, err := l.Namespace(t.Context(), bad); err == nil {
+			t.Errorf("%q is a namespace", bad)
+		}
+	}
+	guests.broken = true
+	if _, err := l.Namespace(t.Context(), "shop"); err == nil || errors.As(err, &refused) && refused.Reason != "NoSystem" || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v", err)
+	}
+	// Who is not known gets no tunnel.
+	if _, err := third.link(t, s, home).Namespace(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "does not trust your key") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Without Guests there are none of these paths.
+func TestNoGuests(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s := home.servePeers(t, pin(other), a.gateway(t, ""), nil)
+	for path, reason := range map[string]string{
+		PathNamespaces: ReasonNoSuchPath, PathRelease: ReasonNoSuchPath, PathTunnel: ReasonNoSuchPath, "/kube" + podsOfB: ReasonNotPermitted,
+	} {
+		if got := visit(t, s, other).send(get(path)); got.Reason != reason {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	if _, err := other.link(t, s, home).Namespace(t.Context(), "shop"); err == nil {
+		t.Error("a tunnel to nowhere")
+	}
+}
+
+// watchable makes a answer with events until release is closed.
+func (a *apiServer) watchable(t *testing.T) (event chan string) {
+	event = make(chan string)
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "/log") {
+			w.Header().Set("Content-Type", "text/plain")
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		for {
+			select {
+			case e, ok := <-event:
+				if !ok {
+					return
+				}
+				_, _ = io.WriteString(w, e+"\n")
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	return event
+}
+
+// watch opens a watch through l.
+func watch(t *testing.T, l *Link, target string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := l.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// Events come one by one, as they happen, until the API server ends them.
+func TestGuestWatch(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	event := a.watchable(t)
+	// A watch is not bound by how long other requests may take.
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.gateway, s.times.write = 50*time.Millisecond, 50*time.Millisecond })
+	l := other.link(t, s, home)
+	resp := watch(t, l, podsOfB+"?watch=true&allowWatchBookmarks=true")
+	lines := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		event <- fmt.Sprintf("event %d", i)
+		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("event %d\n", i) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		time.Sleep(60 * time.Millisecond) // longer than an answer may take
+	}
+	close(event)
+	if rest, err := io.ReadAll(lines); len(rest) != 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "GET "+podsOfB+"?allowWatchBookmarks=true&watch=true\n") {
+		t.Errorf("%q", seen)
+	}
+}
+
+// Whoever is not let in any more sees that on what is open: at once when somebody
+// says so, and otherwise soon. An end that came early never looks like one that was
+// meant.
+func TestGuestsLoseWhatIsOpen(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.watchable(t)
+	ledger := pin(other)
+	s, guests := a.hosting(t, home, ledger, func(s *Server) { s.times.recheck = 20 * time.Millisecond })
+	l := other.link(t, s, home)
+
+	kept := watch(t, l, podsOfB+"?watch=true")
+	lost := watch(t, l, "/api/v1/namespaces/b-farm/pods/web/log?follow=true")
+	_ = lost
+	guests.evict("b-farm")
+	if _, err := io.ReadAll(lost.Body); err == nil {
+		t.Error("the log of a namespace that is gone ends in good order")
+	}
+	ledger.block(idB, true)
+	if _, err := io.ReadAll(kept.Body); err == nil {
+		t.Error("a watch of a blocked peer ends in good order")
+	}
+	eventually(t, "close the tunnel", func() bool { return s.Stats().Open == 0 })
+	ledger.block(idB, false)
+	if status, _, _ := through2(t, l, podsOfB+"/web"); status != http.StatusOK {
+		t.Errorf("%d after the peer was let in again", status)
+	}
+
+	// The same when told.
+	s2, _ := a.hosting(t, home, ledger, nil)
+	l2 := other.link(t, s2, home)
+	kept = watch(t, l2, podsOfB+"?watch=true")
+	ledger.block(idB, true)
+	s2.Recheck(idC)
+	s2.Recheck(idB)
+	if _, err := io.ReadAll(kept.Body); err == nil {
+		t.Error("a watch of a blocked peer ends in good order")
+	}
+}
+
+// through2 is through for a GET of which only the header is read.
+func through2(t *testing.T, l *Link, target string) (int, string, http.Header) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", "https://x"+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := l.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode, "", resp.Header
+}
+
+// An answer that breaks off, or is larger than any, does not look complete.
+func TestGuestListBreaksOff(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	chunk := strings.Repeat("x", 1<<20)
+	for name, answer := range map[string]http.HandlerFunc{
+		"breaks off": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"items":[`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"too large": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			for range 65 {
+				if _, err := io.WriteString(w, chunk); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		a.answering(answer)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := l.RoundTrip(r)
+		if err != nil {
+			continue // it broke off before much was there
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err == nil || n > maxListAnswer {
+			t.Errorf("%s: %d bytes, and it looks complete", name, n)
+		}
+	}
+	// What is no JSON, or a redirect, is not passed on at all.
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page":                     func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"a redirect":                 func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"not found without a status": func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
+		"unauthorized":               func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+	} {
+		a.answering(answer)
+		status, body, _ := through(t, l, "GET", podsOfB, "", "")
+		if status < 502 || !strings.Contains(body, `"ServiceUnavailable"`) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	a.mu.Lock()
+	a.down = true
+	a.mu.Unlock()
+	if status, body, header := through(t, l, "GET", podsOfB, "", ""); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", status, body)
+	}
+}

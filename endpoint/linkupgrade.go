@@ -1,0 +1,86 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+)
+
+// upgradeUnheard is how long what was sent on an upgraded connection may go
+// unacknowledged.
+const upgradeUnheard = 30 * time.Second
+
+// Upgrade sends a request whose answer is to be 101 Switching Protocols, on a
+// connection of its own, and returns that. Nothing that came behind the answer's
+// header is lost. Of the request's header only what the upgrade is about is sent,
+// and no body. The connection has a CloseWrite, and belongs to the caller; Close of
+// the Link ends it too. If the peer answers anything else, the connection is nil and
+// the answer's body, of at most 64 KiB, is read already. ctx bounds the wait for the
+// answer only.
+func (l *Link) Upgrade(ctx context.Context, r *http.Request) (net.Conn, *http.Response, error) {
+	conn, resp, err := l.upgrade(ctx, r)
+	switch {
+	case err != nil:
+		return nil, nil, l.named(err)
+	case conn == nil:
+		return nil, resp, nil
+	}
+	return conn, resp, nil
+}
+
+func (l *Link) upgrade(ctx context.Context, r *http.Request) (*switched, *http.Response, error) {
+	target, ok := l.cfg.Target()
+	if !ok || target.Fingerprint.IsZero() {
+		return nil, nil, errors.New("it is not known where the peer is, or by which key to know it")
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		return nil, nil, errors.New("an upgrade is asked for with GET or POST")
+	}
+	cert, epoch, err := l.client.own.certificate()
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
+	k, err := l.client.reach(ctx, quest{target: target, cert: cert, epoch: epoch})
+	if err != nil {
+		return nil, nil, err
+	}
+	// Nothing may be sent on it for hours, and the other end may vanish meanwhile.
+	if err := k.tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}); err != nil {
+		k.close()
+		return nil, nil, err
+	}
+	k.silence(upgradeUnheard)
+	header := subset(r.Header, "Connection", "Upgrade", "X-Stream-Protocol-Version",
+		"Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol")
+	header.Del("User-Agent") // it is there already
+	conn, resp, err := k.switchTo(ctx, r.Method, gatewayURL(r.URL).RequestURI(), header)
+	if err != nil {
+		k.close()
+		return nil, nil, k.broken(err)
+	}
+	if conn == nil {
+		k.close()
+		return nil, resp, nil
+	}
+	conn.ended = func() { l.forget(conn) }
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		k.close()
+		return nil, nil, errClosed
+	}
+	l.own[conn] = struct{}{}
+	return conn, resp, nil
+}
+
+// forget is told that an upgraded connection was closed.
+func (l *Link) forget(c *switched) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.own, c) // nil after Close, which is fine
+}

@@ -1,0 +1,97 @@
+package endpoint
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Bounds of a tunnel at the server.
+const (
+	// tunnelProtocol is what a connection is upgraded to.
+	tunnelProtocol = "liqo-tunnel"
+
+	tunnelRequests = 250       // of which most wait or last, see guestsPerPeer and streamsPerPeer
+	tunnelFrame    = 16 << 10  // bytes of a frame, the least that HTTP/2 allows
+	tunnelUpload   = 1 << 20   // bytes of bodies that are not read yet
+	requestUpload  = 256 << 10 // of these, of one request
+
+	// The client checks more often than this whether the other end is there, so the
+	// server does only if the client is not.
+	tunnelSilence = 30 * time.Second
+	tunnelPing    = 15 * time.Second
+	tunnelIdle    = 5 * time.Minute // without any request
+)
+
+// serveTunnel makes the connection of r one of HTTP/2, on which the caller sends
+// further requests. Each of them goes the same way as if it came on a connection of
+// its own: it is admitted anew and limited as any other.
+func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal {
+	switch {
+	case r.Method != http.MethodGet:
+		return notAllowed(http.MethodGet)
+	case r.ProtoMajor != 1 || r.ContentLength != 0 || r.Header.Get("Upgrade") != tunnelProtocol || len(r.Header.Values("Upgrade")) != 1:
+		return badBody(`a tunnel begins with a GET of HTTP/1.1 without a body, with "Upgrade: ` + tunnelProtocol + `"`)
+	}
+	// Who opens one too many has probably lost the others without our noticing.
+	s.held.crowd(caller.ID, tunnelsPerPeer)
+	if !s.limits.tunnels.take(caller.ID) {
+		return busy("tunnels")
+	}
+	defer s.limits.tunnels.release(caller.ID)
+	if !s.held.enter() {
+		return noAPIServer(http.StatusServiceUnavailable, "this cluster's agent is about to stop")
+	}
+	defer s.held.leave()
+
+	secure, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return internalError("the connection cannot be upgraded; please report this")
+	}
+	defer func() { _ = secure.Close() }() // it has ended
+	// Without the farewell of TLS, which may have to wait.
+	defer s.held.add(&entry{id: caller.ID, shown: caller.Shown, end: func() { _ = c.Close() }})()
+	if buffered.Reader.Buffered() > 0 {
+		return nil // it did not wait for the answer, so it is no HTTP/2 that follows
+	}
+	_ = secure.SetWriteDeadline(time.Now().Add(s.times.write))
+	if _, err := io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+tunnelProtocol+"\r\n\r\n"); err != nil {
+		return nil
+	}
+	_ = secure.SetWriteDeadline(time.Time{})
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	server := &http2.Server{
+		MaxConcurrentStreams: tunnelRequests,
+		MaxReadFrameSize:     tunnelFrame,
+		IdleTimeout:          tunnelIdle,
+		ReadIdleTimeout:      tunnelSilence,
+		PingTimeout:          tunnelPing,
+		WriteByteTimeout:     s.times.stall,
+
+		MaxUploadBufferPerConnection: tunnelUpload,
+		MaxUploadBufferPerStream:     requestUpload,
+	}
+	server.ServeConn(secure, &http2.ServeConnOpts{
+		Context: ctx,
+		Handler: http.HandlerFunc(s.serveInTunnel),
+		BaseConfig: &http.Server{
+			ReadTimeout: s.times.read, WriteTimeout: s.times.write, MaxHeaderBytes: maxHeader,
+			ErrorLog: log.New(&strangers{logger: s.cfg.Logger}, "", 0),
+		},
+	})
+	return nil
+}
+
+// serveInTunnel is serve for a request in a tunnel, whose end nobody else waits for.
+func (s *Server) serveInTunnel(w http.ResponseWriter, r *http.Request) {
+	if !s.held.enter() {
+		panic(http.ErrAbortHandler) // the connection ends with the server
+	}
+	defer s.held.leave()
+	s.serve(w, r)
+}
