@@ -14,6 +14,10 @@
 // can be deleted, but neither created nor changed. Nothing else waits for the
 // agent.
 //
+// Where the API server has no MutatingAdmissionPolicies, it asks here about new pods
+// of enabled namespaces too, and is told to add the toleration that lets them onto
+// virtual nodes. That one fails open: pods are created with or without the agent.
+//
 // # Certificate
 //
 // The port has a key of its own, in the state directory, and a CA and a leaf that

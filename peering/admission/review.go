@@ -68,6 +68,9 @@ type reviewResponse struct {
 	Allowed  bool           `json:"allowed"`
 	Status   *metav1.Status `json:"status,omitempty"`
 	Warnings []string       `json:"warnings,omitempty"`
+
+	PatchType string `json:"patchType,omitempty"`
+	Patch     patch  `json:"patch,omitempty"`
 }
 
 // decode reads a review. An error means that there is nobody to answer to.
@@ -121,18 +124,23 @@ func (r *reviewRequest) question() (Question, *Verdict) {
 	return q, nil
 }
 
-// encode makes the answer to the review with that uid.
-func encode(uid string, v Verdict) ([]byte, error) {
-	a := answer{APIVersion: reviewVersion, Kind: reviewKind, Response: reviewResponse{UID: uid, Allowed: v.Allowed, Warnings: v.Warnings}}
-	if !v.Allowed {
-		a.Response.Status = &metav1.Status{
-			Status: metav1.StatusFailure, Code: v.Code, Reason: v.Reason, Message: v.Message,
-			Details: &metav1.StatusDetails{Group: ours.Group, Kind: ours.Resource, Causes: []metav1.StatusCause{{Type: metav1.CauseType(v.Cause), Message: v.Message}}},
-		}
-	}
-	text, err := json.Marshal(a)
+// encode makes the answer of what is in it.
+func encode(response reviewResponse) ([]byte, error) {
+	text, err := json.Marshal(answer{APIVersion: reviewVersion, Kind: reviewKind, Response: response})
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer to an AdmissionReview: %w", err)
 	}
 	return text, nil
+}
+
+// answerTo is the answer to the review with that uid.
+func answerTo(uid string, v Verdict) reviewResponse {
+	out := reviewResponse{UID: uid, Allowed: v.Allowed, Warnings: v.Warnings}
+	if !v.Allowed {
+		out.Status = &metav1.Status{
+			Status: metav1.StatusFailure, Code: v.Code, Reason: v.Reason, Message: v.Message,
+			Details: &metav1.StatusDetails{Group: ours.Group, Kind: ours.Resource, Causes: []metav1.StatusCause{{Type: metav1.CauseType(v.Cause), Message: v.Message}}},
+		}
+	}
+	return out
 }

@@ -118,7 +118,7 @@ func FuzzReview(f *testing.F) {
 				t.Fatalf("let in: %s", body)
 			}
 		}
-		text, err := encode(r.UID, *decided)
+		text, err := encode(answerTo(r.UID, *decided))
 		if err != nil {
 			t.Fatal(err)
 		}

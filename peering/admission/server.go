@@ -71,7 +71,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Server is the port at which the API server asks about PeeringRequests. Its
+// Server is the port at which the API server asks about PeeringRequests and, where
+// MutatingWebhook is installed, about pods. Its
 // methods may be called from any goroutine.
 type Server struct {
 	cfg      Config
@@ -166,7 +167,8 @@ func (s *Server) Run(ctx context.Context) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+admitPath, s.admit)
+	mux.HandleFunc("POST "+admitPath, s.answering(s.decide))
+	mux.HandleFunc("POST "+toleratePath, s.answering(tolerate))
 	server := &http.Server{
 		Handler:           limited.yielding(mux),
 		Protocols:         protocols,
@@ -205,8 +207,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// answering answers AdmissionReviews.
+func (s *Server) answering(answer func(*reviewRequest) reviewResponse) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { s.admit(w, r, answer) }
+}
+
 // admit answers one AdmissionReview.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, answer func(*reviewRequest) reviewResponse) {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		s.reject(w, http.StatusUnsupportedMediaType, errors.New("an AdmissionReview is sent as application/json"))
 		return
@@ -231,7 +238,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 		s.reject(w, http.StatusBadRequest, err)
 		return
 	}
-	text, err := encode(request.UID, s.decide(request))
+	text, err := encode(answer(request))
 	if err != nil {
 		s.reject(w, http.StatusInternalServerError, err)
 		return
@@ -241,7 +248,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // whoever asked is gone if this fails
 }
 
-func (s *Server) decide(request *reviewRequest) Verdict {
+func (s *Server) decide(request *reviewRequest) reviewResponse {
 	q, decided := request.question()
 	if decided == nil {
 		v := Decide(q, s.cfg.Standing(q.Subject()))
@@ -253,11 +260,11 @@ func (s *Server) decide(request *reviewRequest) Verdict {
 				"user", clip(request.UserInfo.Username), "cause", decided.Cause, "message", decided.Message, "not_shown", n)
 		}
 	}
-	return *decided
+	return answerTo(request.UID, *decided)
 }
 
 // reject answers what is no review. The API server then refuses what it asked
-// about.
+// about, unless that is a pod.
 func (s *Server) reject(w http.ResponseWriter, code int, err error) {
 	if n, ok := s.refused.allow(time.Now()); ok {
 		s.cfg.Logger.Warn("the admission webhook was asked something it does not understand", "error", err, "not_shown", n)
