@@ -1,192 +1,185 @@
 package peering
 
 import (
-	"cmp"
-	"hash/fnv"
-	"maps"
-	"slices"
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
-	"liqo.io/agent/api"
-	"liqo.io/agent/peer"
-	"liqo.io/agent/peering/remote"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/offer"
 )
 
 const (
-	// offerLife is how long an offer stands.
-	offerLife = 6 * time.Hour
-	// offerRenewal is when it is made anew: two hours before its end, and as much
-	// as offerSpread earlier, so that the offers to a hundred peers are not written
-	// in one minute.
-	offerRenewal = offerLife - 2*time.Hour
-	offerSpread  = 30 * time.Minute
-	// offerShared is how old an offer may be to be sent to another peer as well.
-	offerShared = offerSpread / 2
-
-	// capacitySettles is how long another capacity must last to be offered: a node
-	// that is not ready for the time its kubelet restarts is no news to anyone.
-	capacitySettles = 10 * time.Second
-
-	// maxResources is how many resources an offer may name.
-	maxResources = 64
-
-	labelNodeType   = "liqo.io/type"
-	virtualNodeType = "virtual-node"
+	// measureEach is the shortest time between two looks at what there is to offer:
+	// hundreds of pods may start at once.
+	measureEach = 250 * time.Millisecond
+	// podsRetry is the time between two looks at why the pods are not listed.
+	podsRetry = time.Second
 )
 
-// hardOf returns what can run on the nodes altogether: the sum of what is
-// allocatable on those that are ready, take pods, and are not a peer's.
-func hardOf(nodes []*node) map[string]string {
-	sums := make(map[string]resource.Quantity)
-	for _, n := range nodes {
-		ready := slices.Contains(n.Status.Conditions, nodeCondition{Type: nodeReady, Status: "True"})
-		if !ready || n.Spec.Unschedulable || n.Labels[labelNodeType] == virtualNodeType || n.DeletionTimestamp != nil {
+// terms are the settings that offers depend on.
+func (s SharingSettings) terms() offer.Terms {
+	return offer.Terms{Percentage: s.Percentage, Overcommit: s.Overcommit, Hysteresis: s.Hysteresis}
+}
+
+// podFollower keeps the pods of the whole cluster while somebody is offered what
+// they leave.
+type podFollower struct {
+	cache *kube.Cache[*offer.Pod]
+	stop  func() // ends it, and waits for that
+}
+
+// followPods begins to follow the pods of the cluster, and wakes up count when
+// what they ask for changes.
+func (s *session) followPods(ctx context.Context, client *kube.Client) *podFollower {
+	pods := kube.NewCache(kube.Kind[*offer.Pod]{
+		Fresh: func() *offer.Pod { return &offer.Pod{} },
+		Changed: func(before, after *offer.Pod) {
+			if !before.Same(after) {
+				wake(s.count)
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { pods.Follow(ctx, client, kube.Query{Path: "/api/v1/pods"}) })
+	running.Go(func() {
+		select {
+		case <-pods.Synced():
+			wake(s.count)
+		case <-ctx.Done():
+		}
+	})
+	return &podFollower{cache: pods, stop: func() { cancel(); running.Wait() }}
+}
+
+// list returns the pods, or why they are not known.
+func (f *podFollower) list() ([]*offer.Pod, error) {
+	select {
+	case <-f.cache.Synced():
+		return f.cache.All(), nil
+	default:
+		return nil, f.cache.Failure()
+	}
+}
+
+// followCapacity keeps what is offered in step with what the nodes can run and the
+// pods leave of it, until ctx ends. Without consumers it follows no pods.
+func (s *session) followCapacity(ctx context.Context, config *rest.Config) {
+	client, err := kube.New(config)
+	if err != nil {
+		s.complainOnce("capacity", "what this cluster can offer cannot be found out", err)
+		return
+	}
+	defer client.Close()
+	var pods *podFollower
+	defer func() {
+		if pods != nil {
+			pods.stop()
+		}
+	}()
+	var last time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.count:
+		case <-timer.C:
+		}
+		switch consumers := s.book.Consumers(); {
+		case consumers == 0 && pods != nil:
+			pods.stop()
+			pods = nil
+			s.book.Unknown("")
+			continue
+		case consumers == 0:
+			continue
+		case pods == nil:
+			pods = s.followPods(ctx, client)
+		}
+		timer.Stop()
+		if early := measureEach - time.Since(last); early > 0 {
+			timer.Reset(early)
 			continue
 		}
-		for name, text := range n.Status.Allocatable {
-			quantity, err := resource.ParseQuantity(text)
-			if err != nil || quantity.Sign() <= 0 {
-				continue
+		known, again := s.measure(pods)
+		if known {
+			last = time.Now()
+		}
+		if again > 0 {
+			timer.Reset(again)
+		}
+	}
+}
+
+// measure finds out what there is to offer, and has the clusters looked at that
+// have to be told. It reports whether that is known, and after how long it is to
+// be called again; 0 for not before something changes.
+func (s *session) measure(pods *podFollower) (known bool, again time.Duration) {
+	list, err := pods.list()
+	if list == nil {
+		if err != nil {
+			s.complainOnce("pods", "the pods of this cluster cannot be listed, so nothing new is offered to other clusters", err)
+			if s.book.Unknown(unlisted(err)) {
+				s.enqueueConsumers()
 			}
-			sum := sums[name]
-			sum.Add(quantity)
-			sums[name] = sum
+		}
+		return false, podsRetry
+	}
+	settings := s.cfg.SharingSettings()
+	changed, again := s.book.Measure(offer.Count(s.nodes.all(), list, settings.Labels), settings.terms(), s.cfg.Now())
+	for _, id := range changed {
+		s.queue.Add(id)
+	}
+	return true, again
+}
+
+// unlisted says why the pods are not known, in a sentence that does not change
+// from one attempt to the next.
+func unlisted(err error) string {
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return fmt.Sprintf("The agent may not list the pods of this cluster (%s).", apierrors.ReasonForError(err))
+	}
+	return "The pods of this cluster cannot be listed at the moment."
+}
+
+// enqueueConsumers has all consumers looked at.
+func (s *session) enqueueConsumers() {
+	for id := range s.book.Summary().Offers {
+		s.queue.Add(id)
+	}
+}
+
+// countConsumers finds out who the consumers are before the first of them is told
+// anything: each of many is not to be promised everything first.
+func (s *session) countConsumers() {
+	for _, id := range s.requests.ids() {
+		if tenancy := weigh(s.observe(s, id), s.cfg.Now()).tenancy(); tenancy != nil {
+			s.book.Admit(id, tenancy.Admitted)
 		}
 	}
-	// The resources of every node first, in case there are too many.
-	names := slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
-		return cmp.Or(cmp.Compare(resourceRank(a), resourceRank(b)), cmp.Compare(a, b))
-	})
-	hard := make(map[string]string, len(names))
-	for _, name := range names[:min(len(names), maxResources)] {
-		sum := sums[name]
-		hard[name] = sum.String()
-	}
-	return hard
 }
 
-func resourceRank(name string) int {
-	if slices.Contains([]string{"cpu", "memory", "pods", "ephemeral-storage"}, name) {
-		return 0
+// host tells how the use of this cluster by one that may be a consumer is to
+// stand. It reports whether how it stands is not what the decision was made for.
+func (s *session) host(d Decision) (news bool) {
+	t := d.Tenancy
+	if d.Replan || t == nil {
+		return false
 	}
-	return 1
-}
-
-// capacity knows what this cluster can offer, and which offer each peer has. It
-// outlives connections to the API server. All methods are safe for concurrent
-// use.
-type capacity struct {
-	mu      sync.Mutex
-	hard    map[string]string // nil while it is not known
-	next    map[string]string // what hard becomes when it lasts; nil for nothing
-	newest  *base
-	offered map[peer.ClusterID]*base
-}
-
-// base is an offer that peers share, without the name of who makes it.
-type base struct {
-	hard       map[string]string
-	made, ends metav1.Time
-	renewed    time.Time // by the monotonic clock: when made was, or would have been
-}
-
-func newCapacity() *capacity { return &capacity{offered: make(map[peer.ClusterID]*base)} }
-
-// look takes in the nodes that there are. It reports whether what is offered
-// changed, and after how long it wants to be called again; 0 for not at all.
-// settled says that this is that time.
-func (c *capacity) look(nodes []*node, settled bool) (changed bool, again time.Duration) {
-	hard := hardOf(nodes)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.hard != nil && maps.Equal(hard, c.hard):
-		c.next = nil
-		return false, 0
-	case len(c.hard) == 0 && len(hard) > 0, settled && c.next != nil && maps.Equal(hard, c.next):
-		c.hard, c.next = hard, nil
-		return true, 0
+	if s.book.Admit(t.ID, t.Admitted) {
+		wake(s.count)
 	}
-	c.next = hard
-	return false, capacitySettles
-}
-
-// offer returns what we, who go by the ID self, offer to a peer now. Its times
-// are stable until it is to be sent again. It is nil while the capacity is not
-// known, and while an offer that an earlier run of the agent made may be at the
-// peer's: if that one is good still, it stays.
-func (c *capacity) offer(self peer.ClusterID, standing Standing, seen remote.Observed, id peer.ClusterID, now time.Time) *api.AdvertisementSpec {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.hard == nil || self == "" {
-		return nil
+	if s.cfg.Sharing == nil {
+		return false
 	}
-	b := c.offered[id]
-	if b == nil {
-		if standing.LastServed && seen.State == nil {
-			return nil
-		}
-		b = c.adopt(self, seen, now)
-	}
-	if b == nil || !maps.Equal(b.hard, c.hard) || now.Sub(b.renewed) >= renewalOf(id) {
-		b = c.recent(now)
-	}
-	c.offered[id] = b
-	return &api.AdvertisementSpec{
-		ClusterID: string(self), ResourceQuota: api.ResourceQuota{Hard: b.hard}, Timestamp: b.made, TimeToLive: b.ends,
-	}
-}
-
-// recent returns an offer made a moment ago.
-func (c *capacity) recent(now time.Time) *base {
-	if c.newest == nil || !maps.Equal(c.newest.hard, c.hard) || now.Sub(c.newest.renewed) >= offerShared {
-		made := now.UTC().Truncate(time.Second)
-		c.newest = &base{hard: c.hard, made: metav1.NewTime(made), ends: metav1.NewTime(made.Add(offerLife)), renewed: now}
-	}
-	return c.newest
-}
-
-// adopt returns the offer that the peer has from an earlier run, nil when there
-// is none or it is not good any more.
-func (c *capacity) adopt(self peer.ClusterID, seen remote.Observed, now time.Time) *base {
-	if seen.State == nil || seen.State.Advertisement == nil {
-		return nil
-	}
-	spec := seen.State.Advertisement.Spec
-	age := now.Sub(spec.Timestamp.Time)
-	if spec.ClusterID != string(self) || !maps.Equal(spec.ResourceQuota.Hard, c.hard) || age < 0 || age >= offerRenewal ||
-		spec.TimeToLive.Sub(spec.Timestamp.Time) != offerLife {
-		return nil
-	}
-	return &base{hard: c.hard, made: spec.Timestamp, ends: spec.TimeToLive, renewed: now.Add(-age)}
-}
-
-// due returns after how long the offer to a peer is to be made anew, 0 when there
-// is none.
-func (c *capacity) due(id peer.ClusterID, now time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	b := c.offered[id]
-	if b == nil {
-		return 0
-	}
-	return max(b.renewed.Add(renewalOf(id)).Sub(now), time.Second)
-}
-
-// forget drops the offer to a peer.
-func (c *capacity) forget(id peer.ClusterID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.offered, id)
-}
-
-// renewalOf spreads the renewal of offers over the peers.
-func renewalOf(id peer.ClusterID) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id)) // never fails
-	return offerRenewal - time.Duration(h.Sum32()%uint32(offerSpread/time.Second))*time.Second
+	busy := s.cfg.Sharing.Host(*t).Busy
+	s.memory.with(t.ID, func(m *memo) { news, m.hosting = m.hosting != busy, busy })
+	return news
 }

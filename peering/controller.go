@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/remote"
+	"liqo.io/agent/sharing/offer"
 )
 
 // Registry is what the Controller asks about peers. Its methods are called on
@@ -153,7 +154,7 @@ func New(cfg Config) *Controller {
 		cfg.TokenUsed = func(peer.ClusterID) {}
 	}
 	c := &Controller{
-		sight:     sight{cfg: &cfg, memory: newMemory(), capacity: newCapacity(), places: newPlaces(cfg.Places)},
+		sight:     sight{cfg: &cfg, memory: newMemory(), book: offer.NewBook(), places: newPlaces(cfg.Places)},
 		locator:   newLocator(),
 		link:      &link{log: cfg.Logger, now: cfg.Now, status: APIStatus{Since: cfg.Now()}},
 		pollEvery: 3 * time.Second,

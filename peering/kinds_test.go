@@ -128,29 +128,6 @@ func TestIdentityOwners(t *testing.T) {
 	}
 }
 
-// TestDecodeDropsTheRest reads a Node and a ClusterRole as the API server writes
-// them, and checks what is kept.
-func TestDecodeDropsTheRest(t *testing.T) {
-	n := &node{}
-	if err := json.Unmarshal([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7","annotations":{"x":"y"},
-		"managedFields":[{"manager":"k3s"}],"labels":{"l":"m"}},"spec":{"podCIDR":"10.42.0.0/24","unschedulable":true},"status":{
-		"capacity":{"cpu":"9"},"allocatable":{"cpu":"4","memory":"1Gi"},"images":[{"names":["a"]}],
-		"conditions":[{"type":"DiskPressure","status":"False"},{"type":"Ready","status":"True","message":"fine"}]}}`), n); err != nil {
-		t.Fatal(err)
-	}
-	nodeKind().trim(n)
-	want := machine(map[string]string{"cpu": "4", "memory": "1Gi"})
-	if n.Name != "a" || n.ResourceVersion != "7" || n.Labels["l"] != "m" || n.Annotations != nil || n.ManagedFields != nil || !n.Spec.Unschedulable ||
-		len(n.Status.Conditions) != 1 || n.Status.Conditions[0] != want.Status.Conditions[0] || n.Status.Allocatable["cpu"] != "4" {
-		t.Errorf("%+v", n)
-	}
-	c := n.DeepCopyObject().(*node)
-	c.Status.Allocatable["cpu"], c.Labels["l"], c.Status.Conditions[0].Status = "x", "x", "x"
-	if n.Status.Allocatable["cpu"] != "4" || n.Labels["l"] != "m" || n.Status.Conditions[0].Status != "True" {
-		t.Error("a copy shares memory")
-	}
-}
-
 // TestFollows has a person and the agent take a field from each other.
 func TestFollows(t *testing.T) {
 	agent := Owner{ManagerIntent, "u agent 9"}

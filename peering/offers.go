@@ -1,6 +1,13 @@
 package peering
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
 
 // SharingSettings are the settings of [sharing] that peerings depend on. See
 // docs/configuration.md for what each of them is for.
@@ -51,4 +58,63 @@ func (c *Controller) SharingChanged() {
 		wake(s.count)
 		s.enqueueAll()
 	}
+}
+
+// Offered is what this cluster offers to its consumers, for people.
+type Offered struct {
+	// Nodes is how many nodes take part, and Free what their own cluster leaves of
+	// them, by resource; nil while that is not known, and while there is no consumer.
+	Nodes int
+	Free  map[string]string
+	// Percentage of it is offered, and Overcommit percent of that promised.
+	Percentage, Overcommit int
+	// Why is why nothing is offered, or nothing anew, in a sentence; else "".
+	Why string
+	// Promises are what each consumer is offered, by cluster ID.
+	Promises []Promise
+}
+
+// Promise is what one consumer is offered.
+type Promise struct {
+	ID peer.ClusterID
+	// Offer is shared and not to be changed; nil while nothing is offered yet.
+	Offer *api.AdvertisementSpec
+}
+
+// Offered returns what this cluster offers. Any goroutine may call it at any time.
+func (c *Controller) Offered() Offered {
+	summary, settings := c.book.Summary(), c.cfg.SharingSettings()
+	out := Offered{Percentage: settings.Percentage, Overcommit: settings.Overcommit}
+	for id, spec := range summary.Offers {
+		out.Promises = append(out.Promises, Promise{ID: id, Offer: spec})
+	}
+	slices.SortFunc(out.Promises, func(a, b Promise) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	if summary.Pool != nil {
+		out.Nodes, out.Free = summary.Pool.Nodes, summary.Pool.Free.Texts()
+	}
+	usedUp := func(resource string) bool {
+		amount, there := summary.Pool.Free[resource]
+		return there && amount == 0
+	}
+	switch {
+	case !settings.Enable:
+		out.Why = "Nothing is shared (sharing.enable)."
+	case len(out.Promises) == 0:
+		out.Why = "There is no consumer."
+	case c.current() == nil:
+		out.Why = messageNoAPIServer
+	case summary.Pool == nil && summary.Why == "":
+		out.Why = "What there is to offer is being found out."
+	case summary.Pool == nil:
+		out.Why = summary.Why
+	case settings.Percentage == 0:
+		out.Why = "Nothing of what is free is offered (sharing.percentage is 0)."
+	case summary.Pool.Nodes == 0:
+		out.Why = "No node of this cluster takes pods of others: it has to be ready, schedulable, run Linux, and have no taint."
+	case usedUp("cpu"):
+		out.Why = "The pods of this cluster ask for all of its cpu."
+	case usedUp("memory"):
+		out.Why = "The pods of this cluster ask for all of its memory."
+	}
+	return out
 }

@@ -1,6 +1,8 @@
 package peering
 
 import (
+	"strings"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peering/remote"
@@ -57,7 +59,7 @@ func (f *facts) serve() incoming {
 		in.decision.AdvertisementStatus = req.Status.AdvertisementStatus
 		in.joined = f.shown.Status.Incoming.Joined
 		switch {
-		case f.denied():
+		case f.NotSharing, f.denied():
 			in.decision.AdvertisementStatus, in.joined = "", false
 		case heard != nil:
 			in.decision.AdvertisementStatus = ""
@@ -69,7 +71,27 @@ func (f *facts) serve() incoming {
 	}
 	in.keep = f.trusted && !f.lost && (in.serves || in.missing)
 	in.verdict = f.incomingVerdict(in)
+	if f.Hosting && (in.serves && f.NotSharing || !in.stays && !in.missing) {
+		in.verdict = leaving(in.verdict)
+	}
 	return in
+}
+
+// tenancy says how the peer's use of this cluster is to stand, nil while that is
+// not known: a request that got lost ends nothing.
+func (f *facts) tenancy() *Tenancy {
+	in := f.incoming
+	if !f.RequestsKnown || in.missing && in.keep && !f.NotSharing {
+		return nil
+	}
+	t := &Tenancy{ID: f.ID, Admitted: in.serves && in.keep && !f.NotSharing}
+	if t.Admitted {
+		t.Name, t.Offer = f.Request.Spec.ClusterIdentity.ClusterName, f.Offer
+	}
+	if f.Peer != nil && f.Peer.Name != "" {
+		t.Name = f.Peer.Name
+	}
+	return t
 }
 
 // serveNothing finds out what it means that there is no request.
@@ -140,15 +162,15 @@ func (f *facts) remoteIncoming(d *remote.Desired) {
 	}
 	heard := f.heard()
 	switch {
-	case in.keep && in.serves:
+	case in.keep && in.serves && !f.NotSharing:
 		d.Contact = true
 		if heard == nil || heard.AdvertisementWelcome {
 			d.Advertisement = f.Offer
 		}
-	case in.missing:
+	case in.missing && !f.NotSharing:
 		d.Contact = true
 	default:
-		d.Contact = d.Contact || in.stays
+		d.Contact = d.Contact || in.stays || in.missing
 		if heard != nil && heard.Advertisement != nil || heard == nil && f.showsServed() {
 			d.Contact, d.AdvertisementGone = true, true
 			if d.Reason == "" {
@@ -166,7 +188,7 @@ func (f *facts) showsServed() bool {
 // why is a sentence about the end of it.
 func (in incoming) why() string {
 	if in.verdict != nil {
-		return in.verdict.message
+		return strings.TrimSuffix(in.verdict.message, leftovers)
 	}
 	return "The provider does not offer anything any more."
 }

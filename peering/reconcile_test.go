@@ -18,6 +18,7 @@ import (
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/remote"
+	"liqo.io/agent/sharing/offer"
 )
 
 // outbox is a syncer that notes what it is to do.
@@ -169,19 +170,22 @@ func TestNote(t *testing.T) {
 // TestForgotten: what nothing is known about any more takes no memory.
 func TestForgotten(t *testing.T) {
 	c, s, _ := connected(t, &diary{}, nil)
-	c.capacity.look([]*node{machine(map[string]string{"cpu": "1"})}, false)
+	pool := offer.Pool{Nodes: 1, Free: offer.Amounts{"cpu": 1000}}
 	for known, want := range map[bool]int{true: 1, false: 0} {
 		registry := neighbours{}
 		if known {
 			registry.known = barn()
 		}
 		c.cfg.Registry = registry
+		c.book.Admit(testID, true)
+		c.book.Measure(pool, offer.Terms{Percentage: 100}, t0)
+		c.book.Offer("self", testID, offer.Prior{}, t0)
 		s.settle(testID, Decision{})
-		if len(c.memory.peers) != want || len(c.capacity.offered) != want {
-			t.Errorf("known %v: %d and %d are kept", known, len(c.memory.peers), len(c.capacity.offered))
+		if offered := c.book.Due(testID, t0) > 0; len(c.memory.peers) != want || c.book.Consumers() != want || offered != known {
+			t.Errorf("known %v: %d and %d are kept, offered %v", known, len(c.memory.peers), c.book.Consumers(), offered)
 		}
 		c.memory.forget(testID)
-		c.capacity.forget(testID)
+		c.book.Admit(testID, false)
 	}
 }
 

@@ -2,6 +2,7 @@ package peering
 
 import (
 	"cmp"
+	"strings"
 
 	"liqo.io/agent/api"
 )
@@ -29,11 +30,25 @@ func (f *facts) incomingVerdict(in incoming) *verdict {
 	return f.endedIncomingVerdict()
 }
 
+// leftovers is added to how it ended as long as something is left of what the
+// consumer ran here.
+const leftovers = " Its namespaces here are being removed."
+
+// leaving returns a verdict about a peering that ended, and that says so.
+func leaving(v *verdict) *verdict {
+	if v == nil {
+		v = no(ReasonEnded, "There is no request any more.")
+	}
+	return no(v.reason, v.message+leftovers)
+}
+
 // servingVerdict is for a request that is accepted.
 func (f *facts) servingVerdict(in incoming) *verdict {
 	heard := f.heard()
 	down := f.Remote.State != nil && heard == nil
 	switch {
+	case f.NotSharing:
+		return no(ReasonNotSharing, "The request is accepted, but this cluster shares nothing at the moment (sharing.enable).")
 	case in.joined && !f.Reachable():
 		message := "The peering is established, but the cluster does not answer at the moment."
 		if f.LostAfter > 0 {
@@ -51,7 +66,7 @@ func (f *facts) servingVerdict(in incoming) *verdict {
 	case down:
 		return no(ReasonConsumerDown, "The request is accepted, but the API server of the consumer does not answer.")
 	case f.Offer == nil:
-		return no(ReasonNothingToOffer, "The request is accepted. What this cluster has to offer is not known yet.")
+		return no(ReasonNothingToOffer, "The request is accepted. "+cmp.Or(f.WhyNoOffer, "What this cluster has to offer is not known yet."))
 	case heard != nil && heard.Advertisement != nil && heard.Advertisement.Status == api.AdvertisementRefused:
 		return no(ReasonAwaitingConsumer, "The consumer did not accept our offer: "+cmp.Or(sentence(heard.Advertisement.Message), "it did not say why."))
 	}
@@ -70,11 +85,11 @@ func (f *facts) endedIncomingVerdict() *verdict {
 	case f.Standing.Blocked:
 		return no(ReasonBlocked, "The consumer is blocked here.")
 	case shown != nil && (shown.Reason == ReasonWithdrawn || shown.Reason == ReasonLost):
-		return no(shown.Reason, shown.Message)
+		return no(shown.Reason, strings.TrimSuffix(shown.Message, leftovers))
 	case f.Standing.Ended != "":
 		return no(ReasonEnded, sentence(f.Standing.Ended))
 	case shown != nil && shown.Reason == ReasonEnded:
-		return no(shown.Reason, shown.Message)
+		return no(shown.Reason, strings.TrimSuffix(shown.Message, leftovers))
 	case f.lost && f.RequestDeleted != DeletedByPeer:
 		return no(ReasonLost, "The consumer has been away for longer than "+f.LostAfter.String()+".")
 	case f.RequestDeleted == DeletedByPeer, heard != nil && !heard.Consumes:
