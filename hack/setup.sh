@@ -9,7 +9,10 @@ declare -A need=(
   [avahi-utils]=/usr/bin/avahi-browse
   [bind9]=/usr/sbin/named
   [bind9-dnsutils]=/usr/bin/nsupdate # and dig
+  [busybox-static]=/bin/busybox
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
+  [containerd]=/usr/bin/containerd
+  [containernetworking-plugins]=/usr/lib/cni/bridge
   [curl]=/usr/bin/curl
   [dbus-daemon]=/usr/bin/dbus-daemon
   [gcc]=/usr/bin/gcc # for the race detector
@@ -17,6 +20,7 @@ declare -A need=(
   [iproute2]=/usr/bin/ss
   [libc6-dev]=/usr/include/stdio.h
   [nftables]=/usr/sbin/nft
+  [runc]=/usr/sbin/runc
 )
 
 missing=()
@@ -57,6 +61,7 @@ if command -v systemctl >/dev/null; then
     case $package in
       avahi-daemon) systemctl --quiet disable avahi-daemon.service avahi-daemon.socket ;;
       bind9) systemctl --quiet disable named.service ;;
+      containerd) systemctl --quiet disable containerd.service ;;
       nftables) systemctl --quiet disable nftables.service ;;
     esac
   done

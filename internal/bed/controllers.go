@@ -7,30 +7,58 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"time"
 )
 
+// ControllerConfig says what the controllers of a control plane do.
+type ControllerConfig struct {
+	// NodeLifecycle has nodes of which nobody renews the Lease taken for dead. The host's own node is
+	// one of them: it has no kubelet.
+	NodeLifecycle bool
+	// GracePeriod is after how long, the controller's own default if zero.
+	GracePeriod time.Duration
+}
+
 // StartControllers starts a kube-controller-manager and a kube-scheduler, for tests in which pods,
-// quotas or garbage collection matter, and waits until both are healthy.
+// quotas or garbage collection matter, and waits until both are healthy. Nodes are never taken for
+// dead.
 func (k *Kube) StartControllers(ctx context.Context) error {
+	return k.StartControllersWith(ctx, ControllerConfig{})
+}
+
+// StartControllersWith is StartControllers with other settings.
+func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig) error {
 	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
 	defer cancel()
 	tlsDir := kubeDir + "/tls"
+	// Without a kubelet that renews its node's lease, that node must not be taken for dead.
+	lifecycle := []string{"--controllers=*,-node-lifecycle-controller"}
+	if config.NodeLifecycle {
+		lifecycle = nil
+	}
+	if config.NodeLifecycle && config.GracePeriod != 0 {
+		lifecycle = []string{"--node-monitor-period=1s",
+			"--node-monitor-grace-period=" + config.GracePeriod.String(), "--node-startup-grace-period=" + config.GracePeriod.String()}
+	}
 	programs := []struct {
 		cmd  Cmd
 		port string
 	}{
-		{k.program("kube-controller-manager",
-			"--kubeconfig="+Kubeconfig,
-			"--authentication-kubeconfig="+Kubeconfig, "--authorization-kubeconfig="+Kubeconfig,
+		{k.program("kube-controller-manager", append([]string{
+			"--kubeconfig=" + Kubeconfig,
+			"--authentication-kubeconfig=" + Kubeconfig, "--authorization-kubeconfig=" + Kubeconfig,
 			"--leader-elect=false",
 			"--use-service-account-credentials=true",
-			"--service-account-private-key-file="+tlsDir+"/service.key",
-			"--root-ca-file="+tlsDir+"/server-ca.crt",
-			"--cluster-signing-cert-file="+tlsDir+"/client-ca.crt", "--cluster-signing-key-file="+tlsDir+"/client-ca.key",
-			"--allocate-node-cidrs=true", "--cluster-cidr="+podRange, "--service-cluster-ip-range="+serviceRange,
+			"--service-account-private-key-file=" + tlsDir + "/service.key",
+			"--root-ca-file=" + tlsDir + "/server-ca.crt",
+			// As K3s has it: servers of kubelets by one authority, clients by the other.
+			"--cluster-signing-kubelet-serving-cert-file=" + tlsDir + "/server-ca.crt", "--cluster-signing-kubelet-serving-key-file=" + tlsDir + "/server-ca.key",
+			"--cluster-signing-kubelet-client-cert-file=" + tlsDir + "/client-ca.crt", "--cluster-signing-kubelet-client-key-file=" + tlsDir + "/client-ca.key",
+			"--cluster-signing-kube-apiserver-client-cert-file=" + tlsDir + "/client-ca.crt", "--cluster-signing-kube-apiserver-client-key-file=" + tlsDir + "/client-ca.key",
+			"--cluster-signing-legacy-unknown-cert-file=" + tlsDir + "/server-ca.crt", "--cluster-signing-legacy-unknown-key-file=" + tlsDir + "/server-ca.key",
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + podRange, "--service-cluster-ip-range=" + serviceRange,
 			"--bind-address=127.0.0.1",
-			// No kubelet renews the node's lease, so the node must not be taken for dead.
-			"--controllers=*,-node-lifecycle-controller"), "10257"},
+		}, lifecycle...)...), "10257"},
 		{k.program("kube-scheduler",
 			"--kubeconfig="+Kubeconfig,
 			"--authentication-kubeconfig="+Kubeconfig, "--authorization-kubeconfig="+Kubeconfig,

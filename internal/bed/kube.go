@@ -135,6 +135,19 @@ func (k *Kube) writeFiles() error {
 	if err != nil {
 		return err
 	}
+	kubelet, err := serverCA.issue(pkix.Name{CommonName: "system:node:" + k.Host.Name, Organization: []string{"system:nodes"}},
+		[]string{"localhost", k.Host.Name}, ips)
+	if err != nil {
+		return err
+	}
+	kubeletClient, err := clientCA.issue(pkix.Name{CommonName: "system:apiserver", Organization: []string{"system:masters"}}, nil, nil)
+	if err != nil {
+		return err
+	}
+	serverCAKey, err := encodeKey(serverCA.key)
+	if err != nil {
+		return err
+	}
 	serviceAccounts, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -151,6 +164,11 @@ func (k *Kube) writeFiles() error {
 	if err := k.Host.Do(func() error {
 		return errors.Join(
 			writeFile(tlsDir+"/server-ca.crt", string(serverCA.pem)),
+			writeFile(tlsDir+"/server-ca.key", string(serverCAKey)),
+			writeFile(tlsDir+"/serving-kubelet.crt", string(kubelet.cert)),
+			writeFile(tlsDir+"/serving-kubelet.key", string(kubelet.key)),
+			writeFile(tlsDir+"/client-kube-apiserver.crt", string(kubeletClient.cert)),
+			writeFile(tlsDir+"/client-kube-apiserver.key", string(kubeletClient.key)),
 			writeFile(tlsDir+"/client-ca.crt", string(clientCA.pem)),
 			writeFile(tlsDir+"/client-ca.key", string(clientCAKey)),
 			writeFile(tlsDir+"/request-header-ca.crt", string(proxyCA.pem)),
@@ -196,6 +214,10 @@ func (k *Kube) writeFiles() error {
 		"--service-account-signing-key-file=" + tlsDir + "/service.key",
 		"--service-account-lookup=true",
 		"--api-audiences=https://kubernetes.default.svc.cluster.local,k3s",
+		"--kubelet-certificate-authority=" + tlsDir + "/server-ca.crt",
+		"--kubelet-client-certificate=" + tlsDir + "/client-kube-apiserver.crt",
+		"--kubelet-client-key=" + tlsDir + "/client-kube-apiserver.key",
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--profiling=false",
 	}
 	return nil
