@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
 )
 
 // The field managers the agent applies with: one per owner of fields.
@@ -91,25 +90,6 @@ func newClient(config *rest.Config, link *link) (*client, error) {
 		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
 	}
 	return &client{rest: restClient, transport: httpClient.Transport}, nil
-}
-
-// newUpstream is the way to the API server for requests that are not the agent's
-// own. They do not tell link how the connection is, for a peer may send what the
-// API server takes long to answer.
-func newUpstream(config *rest.Config, link *link) (endpoint.Upstream, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = 0 // the gateway sets one per request
-	config.DisableCompression = true
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{link: link, next: next} })
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return endpoint.Upstream{}, fmt.Errorf("client for %s: %w", config.Host, err)
-	}
-	base, _, err := rest.DefaultServerURL(config.Host, "", api.GroupVersion, true)
-	if err != nil {
-		return endpoint.Upstream{}, fmt.Errorf("address of the API server: %w", err)
-	}
-	return endpoint.Upstream{Base: base, Transport: transport}, nil
 }
 
 // close closes the connections that are not in use.

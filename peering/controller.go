@@ -250,6 +250,7 @@ func (c *Controller) use(ctx context.Context, found kubeconfig) {
 	for wait := newBackoff(); ; {
 		err := c.connect(ctx, client, upstream, found.config)
 		client.close()
+		closeUpstream(upstream)
 		if ctx.Err() != nil {
 			return
 		}
