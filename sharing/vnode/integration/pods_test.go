@@ -1,0 +1,235 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/sharing/vnode"
+)
+
+const podsPath = "/api/v1/namespaces/%s/pods/%s"
+
+// grace is after how long the node lifecycle controller takes a node for dead.
+const grace = 8 * time.Second
+
+// kubelet does what sharing/offload does for the pods on the virtual node: it says
+// that they run, and deletes those that are to end. It keeps the host's own node
+// alive, too.
+func kubelet(t *testing.T, k *bed.Kube) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	do := func(method, path, contentType, body string) error {
+		_, err := k.Request(ctx, method, path, contentType, []byte(body))
+		return err
+	}
+	every := func(span time.Duration, do func()) {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				do()
+				select {
+				case <-ctx.Done():
+				case <-time.After(span):
+				}
+			}
+		})
+	}
+	every(2*time.Second, func() {
+		now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")
+		if do("PATCH", leasesPath+"box", merge, `{"spec":{"renewTime":"`+now+`"}}`) != nil {
+			_ = do("POST", strings.TrimSuffix(leasesPath, "/"), jsonMIME, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"box"},"spec":{"holderIdentity":"box","leaseDurationSeconds":40}}`)
+		}
+	})
+	every(200*time.Millisecond, func() {
+		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+string(barnID))
+		if err != nil {
+			return // the test is over, or the API server is not there at the moment
+		}
+		for _, p := range pods.Items {
+			path := fmt.Sprintf(podsPath, p.Namespace, p.Name)
+			switch {
+			case p.DeletionTimestamp != nil:
+				_ = do("DELETE", path, jsonMIME, `{"gracePeriodSeconds":0,"preconditions":{"uid":"`+string(p.UID)+`"}}`)
+			case p.Status.Phase != corev1.PodRunning:
+				_ = do("PATCH", path+"/status", strategic, `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+			}
+		}
+	})
+}
+
+// workloads are a namespace that is enabled, one that is not, and a budget for what
+// runs in the former.
+const workloads = `
+{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {liqo.io/enabled: "true"}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: plain}}
+---
+{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: one, namespace: shop}, spec: {minAvailable: 1, selector: {matchLabels: {app: one}}}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: daemon, namespace: shop}
+spec:
+  selector: {matchLabels: {app: daemon}}
+  template: {metadata: {labels: {app: daemon}}, spec: {containers: [{name: c, image: i}]}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: everywhere, namespace: shop}
+spec:
+  selector: {matchLabels: {app: everywhere}}
+  template: {metadata: {labels: {app: everywhere}}, spec: {tolerations: [{operator: Exists}], containers: [{name: c, image: i}]}}
+`
+
+func podText(namespace, name string) string {
+	return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"` + namespace + `","labels":{"app":"` + name + `"}},
+		"spec":{"nodeSelector":{"liqo.io/type":"virtual-node"},"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1"}}}]}}`
+}
+
+// TestPods: which pods get onto the node, how long it counts as alive, and how it is
+// drained.
+func TestPods(t *testing.T) {
+	k := bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	if err := k.StartControllersWith(t.Context(), bed.ControllerConfig{NodeLifecycle: true, GracePeriod: grace}); err != nil {
+		t.Fatal(err)
+	}
+	kubelet(t, k)
+	r := run(t, k, nil)
+	p := provider(barnID)
+	first := r.ready(t, k, p)
+	began := time.Now()
+
+	within(t, 10*time.Second, "workloads", func() error { return k.Apply(t.Context(), workloads) })
+	// The API server acts upon a new policy after a moment.
+	within(t, 15*time.Second, "policy", func() error {
+		out, err := k.Request(t.Context(), "POST", "/api/v1/namespaces/shop/pods?dryRun=All", jsonMIME, []byte(podText("shop", "try")))
+		if err == nil && !strings.Contains(string(out), "virtual-node.liqo.io/not-allowed") {
+			err = errors.New("no toleration")
+		}
+		return err
+	})
+	t.Logf("the policy is in force after %v", time.Since(began))
+	for _, pod := range [][2]string{{"shop", "one"}, {"shop", "two"}, {"plain", "one"}} {
+		request(t, k, "POST", fmt.Sprintf("/api/v1/namespaces/%s/pods", pod[0]), jsonMIME, podText(pod[0], pod[1]))
+	}
+	pod := func(namespace, name string) (*corev1.Pod, error) {
+		return get[corev1.Pod](t, k, fmt.Sprintf(podsPath, namespace, name))
+	}
+	for _, name := range []string{"one", "two"} {
+		within(t, 15*time.Second, "pod of the enabled namespace", func() error {
+			p, err := pod("shop", name)
+			if err == nil && (p.Spec.NodeName != string(barnID) || p.Status.Phase != corev1.PodRunning) {
+				err = fmt.Errorf("it is on %q: %+v", p.Spec.NodeName, p.Status)
+			}
+			return err
+		})
+	}
+	within(t, 15*time.Second, "pod of the other namespace", func() error {
+		p, err := pod("plain", "one")
+		if err == nil && (p.Spec.NodeName != "" || !strings.Contains(fmt.Sprint(p.Status.Conditions), "untolerated taint")) {
+			err = fmt.Errorf("%+v", p.Status)
+		}
+		return err
+	})
+	// A DaemonSet that tolerates everything has its pod there; any other has none.
+	within(t, 15*time.Second, "DaemonSets", func() error {
+		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+string(barnID))
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, p := range pods.Items {
+			names = append(names, p.Labels["app"])
+		}
+		if got := strings.Join(names, " "); !strings.Contains(got, "everywhere") || len(names) != 3 {
+			return errors.New(got)
+		}
+		return nil
+	})
+	within(t, 5*time.Second, "count of pods", func() error {
+		if s := r.Set(p); s.Pods != 3 || !s.Ready {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+
+	// The Lease alone keeps the node alive.
+	time.Sleep(time.Until(began.Add(grace + grace/2)))
+	n, err := getNode(t, k, barnID)
+	if err != nil || status(n) != corev1.ConditionTrue {
+		t.Errorf("after the grace period: %v %+v", err, n)
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && !c.LastTransitionTime.Equal(&first.Status.Conditions[0].LastTransitionTime) {
+			t.Errorf("it was not ready in between: %+v", c)
+		}
+	}
+	// Without an agent it is dead, and with one again alive.
+	r.stop()
+	within(t, 3*grace, "dead node", func() error {
+		n, err := getNode(t, k, barnID)
+		if err == nil && status(n) != corev1.ConditionUnknown {
+			err = errors.New(string(status(n)))
+		}
+		return err
+	})
+	r = run(t, k, nil)
+	r.ready(t, k, p)
+
+	// A budget holds the drain up, also over a restart of the agent, and for as long as
+	// it may.
+	drain := p
+	drain.Wanted, drain.Offer = false, nil
+	held := func() error {
+		s := r.Set(drain)
+		if !s.Busy || s.Reason != vnode.ReasonDraining || !strings.Contains(s.Message, "shop/one") || !strings.Contains(s.Message, "disruption budget one") {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	}
+	within(t, 15*time.Second, "budget", held)
+	within(t, 5*time.Second, "eviction of the other", func() error { return gone(t, k, fmt.Sprintf(podsPath, "shop", "two")) })
+	if n, err := getNode(t, k, barnID); err != nil || !n.Spec.Unschedulable {
+		t.Errorf("%v %+v", err, n)
+	}
+	if nodes := r.Nodes.Nodes(); len(nodes) != 1 || nodes[0].Accepting {
+		t.Errorf("%+v", nodes)
+	}
+	r.stop()
+	timeout := time.Minute
+	var mu sync.Mutex
+	r = run(t, k, func(c *vnode.Config) {
+		c.Settings = func() vnode.Settings {
+			mu.Lock()
+			defer mu.Unlock()
+			return vnode.Settings{Heartbeat: 5 * time.Second, DrainTimeout: timeout}
+		}
+	})
+	within(t, 15*time.Second, "budget after a restart", held)
+	if one, err := pod("shop", "one"); err != nil || one.DeletionTimestamp != nil {
+		t.Errorf("the budget was passed over: %v %+v", err, one)
+	}
+	mu.Lock()
+	timeout = 0
+	mu.Unlock()
+	r.Touch()
+	within(t, 15*time.Second, "removal", func() error { return gone(t, k, nodesPath+string(barnID)) })
+	within(t, 5*time.Second, "nothing left", func() error {
+		if s := r.Set(drain); s != (vnode.State{}) {
+			return fmt.Errorf("%+v", s)
+		}
+		return gone(t, k, fmt.Sprintf(podsPath, "shop", "one"))
+	})
+}

@@ -1,0 +1,188 @@
+package vnode
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+const barn = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
+
+func TestAmounts(t *testing.T) {
+	for _, tc := range []struct {
+		name, amount, want string // "" = left out
+	}{
+		{"cpu", "4", "4"}, {"cpu", "1500m", "1500m"}, {"cpu", "1.0005", "1"}, {"cpu", "1n", "0"}, {"cpu", "9E", "1M"}, {"cpu", "9e99", "1M"}, {"cpu", "0", "0"},
+		{"memory", "8Gi", "8Gi"}, {"memory", "1500m", "1"}, {"memory", "1.5", "1"}, {"memory", "9Ei", "8Pi"}, {"memory", "9223372036854775807", "9007199254740992"}, {"memory", "-1", ""},
+		{"memory", "", ""}, {"memory", "lots", ""}, {"memory", "NaN", ""}, {"memory", strings.Repeat("9", 32), "9007199254740992"},
+		{"ephemeral-storage", "20G", "20G"},
+		{"pods", "50", "50"}, {"pods", "0", "0"}, {"pods", "1.9", "1"}, {"pods", "9e18", "100k"}, {"pods", "x", "110"},
+		{"example.com/gpu", "2", "2"}, {"example.com/gpu", "2500m", "2"},
+		{"gpu", "2", ""}, {"hugepages-2Mi", "1Gi", ""}, {"kubernetes.io/batch-cpu", "1", ""}, {"node.kubernetes.io/x", "1", ""}, {"requests.example.com/gpu", "1", ""},
+		{"attachable-volumes-aws-ebs", "1", ""}, {"bad name/x", "1", ""}, {"/x", "1", ""}, {"", "1", ""}, {strings.Repeat("a", 300) + ".com/x", "1", ""},
+	} {
+		got := amounts(map[string]string{tc.name: tc.amount})
+		q, there := got[corev1.ResourceName(tc.name)]
+		if there != (tc.want != "") || there && q.String() != tc.want {
+			t.Errorf("%s %q: %q (%v), want %q", tc.name, tc.amount, q.String(), there, tc.want)
+		}
+		if n := got.Pods().Value(); tc.name != "pods" && n != 110 {
+			t.Errorf("%s: %d pods", tc.name, n)
+		}
+	}
+	many := map[string]string{"cpu": "1"}
+	for i := range 10_000 {
+		many[fmt.Sprintf("example.com/device-%d", i)] = "1"
+	}
+	if got := amounts(many); len(got) != maxResources+2 {
+		t.Errorf("%d resources", len(got))
+	}
+}
+
+func TestLabels(t *testing.T) {
+	offered := map[string]string{
+		"color": "red", "example.com/rack": "7", "topology.kubernetes.io/zone": "barn", "topology.kubernetes.io/region": "", "node.kubernetes.io/instance-type": "big",
+		"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux",
+	}
+	want := maps.Clone(offered)
+	maps.Copy(want, firmLabels(barn))
+	want["node-role.kubernetes.io/agent"], want["kubernetes.io/hostname"], want["liqo.io/cluster-name"] = "", string(barn), "barn"
+	for _, hostile := range []string{
+		"node-role.kubernetes.io/control-plane", "node-restriction.kubernetes.io/x", "liqo.io/type", "liqo.io/cluster-id", "x.liqo.io/y", "kubernetes.io/hostname",
+		"kubernetes.io/x", "beta.kubernetes.io/arch", "node.kubernetes.io/exclude-from-external-load-balancers", "k8s.io/x", "app.kubernetes.io/managed-by",
+		"svccontroller.k3s.cattle.io/enablelb", "k3s.io/x", "zone.topology.kubernetes.io/x", "", "/", "a b", "-x", "x/y/z", strings.Repeat("a", 64), "Ä",
+	} {
+		offered[hostile] = "evil"
+	}
+	offered["value"], offered["long"] = "a b", strings.Repeat("a", 64)
+	p := Provider{ID: barn, Name: "barn", Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{Labels: offered}}
+	if diff := cmp.Diff(want, wanted(p, judge(p, false), Kubelet{}, nil).labels); diff != "" {
+		t.Error(diff)
+	}
+	for i := range 10_000 {
+		offered[fmt.Sprintf("label-%d", i)] = "x"
+	}
+	for _, name := range []string{"", "a b", strings.Repeat("a", 64), "\x00"} {
+		p.Name = name
+		got := wanted(p, judge(p, false), Kubelet{}, nil).labels
+		if _, there := got["liqo.io/cluster-name"]; there || len(got) > maxLabels+20 {
+			t.Errorf("%q: %d labels", name, len(got))
+		}
+		for key, value := range got {
+			if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
+				t.Errorf("label %q=%q", key, value)
+			}
+		}
+	}
+}
+
+func TestNodeInfo(t *testing.T) {
+	for _, tc := range []struct{ os, arch, version, want string }{
+		{"linux", "arm64", "v1.36.3+k3s1", "linux arm64 v1.36.3+k3s1"}, {"", "", "", "linux  "}, {"windows", "amd64", "1.30", "windows amd64 1.30"},
+		{"../etc", "a b", "v1.36.3 \x1b[31m", "linux  "}, {"Linux", strings.Repeat("a", 33), "latest", "linux  "},
+		{"linux", "amd64", "v1.36.3" + strings.Repeat("-a", 40), "linux amd64 "},
+	} {
+		i := nodeInfo(map[string]string{"kubernetes.io/os": tc.os, "kubernetes.io/arch": tc.arch, "liqo.io/provider-version": tc.version})
+		if got := i.OperatingSystem + " " + i.Architecture + " " + i.KubeletVersion; got != tc.want {
+			t.Errorf("%+v: %q", tc, got)
+		}
+	}
+}
+
+func TestImages(t *testing.T) {
+	var offered []api.ContainerImage
+	for i := range 10_000 {
+		image := api.ContainerImage{SizeBytes: int64(20_000 - i)}
+		for n := range 16 {
+			image.Names = append(image.Names, fmt.Sprintf("example.com/%d/%d", i, n))
+		}
+		offered = append(offered, image)
+	}
+	offered[0].SizeBytes = -1
+	offered[1].Names = []string{"", "a b", "\x1b[31m", strings.Repeat("a", 10_000), "ä"}
+	offered[2].Names = nil
+	got := images(offered)
+	if len(got) != maxImages || got[0].Names[0] != "example.com/3/0" || len(got[0].Names) != maxImageNames {
+		t.Errorf("%d %+v", len(got), got[0])
+	}
+	text, err := json.Marshal(got)
+	if err != nil || len(text) > 64<<10 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	offer := &api.AdvertisementSpec{}
+	for _, tc := range []struct {
+		name    string
+		p       Provider
+		expired bool
+		ready   bool
+		reason  string
+		cordon  bool
+	}{
+		{"ready", Provider{Wanted: true, Offer: offer, Reachable: true}, false, true, ReasonReady, false},
+		{"unreachable", Provider{Wanted: true, Offer: offer}, false, false, ReasonUnreachable, false},
+		{"expired", Provider{Wanted: true, Offer: offer}, true, false, ReasonExpired, true},
+		{"no offer", Provider{Wanted: true, Reachable: true}, false, false, ReasonNoOffer, true},
+		{"drained", Provider{Reachable: true}, false, true, ReasonReady, true},
+		{"drained and unreachable", Provider{}, false, false, ReasonUnreachable, true},
+		{"gone", Provider{Gone: true, Reachable: true}, false, false, ReasonGone, true},
+	} {
+		j := judge(tc.p, tc.expired)
+		if j.ready != tc.ready || j.reason != tc.reason || j.cordon != tc.cordon || j.message == "" {
+			t.Errorf("%s: %+v", tc.name, j)
+		}
+	}
+	if j := judge(Provider{Wanted: true, Offer: offer, Why: "\x1b[31m" + strings.Repeat("a", 10_000)}, false); len(j.message) > maxMessage+3 || strings.ContainsRune(j.message, '\x1b') {
+		t.Errorf("%q", j.message)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	p := Provider{ID: barn, Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{}}
+	for address, want := range map[string]string{"10.77.0.1": "10.77.0.1", "::ffff:10.77.0.1": "10.77.0.1", "fd00::1": "fd00::1", "fe80::1%eth0": "fe80::1"} {
+		w := wanted(p, judge(p, false), Kubelet{Address: netip.MustParseAddr(address), Port: 10350}, nil)
+		if len(w.status.Addresses) != 1 || w.status.Addresses[0].Address != want || w.status.DaemonEndpoints.KubeletEndpoint.Port != 10350 {
+			t.Errorf("%s: %+v", address, w.status)
+		}
+	}
+	if w := wanted(p, judge(p, false), Kubelet{}, nil); len(w.status.Addresses) != 0 || w.status.DaemonEndpoints.KubeletEndpoint.Port != 0 {
+		t.Errorf("%+v", w.status)
+	}
+}
+
+func TestOurs(t *testing.T) {
+	node := func(providerID string, labels map[string]string) *corev1.Node {
+		n := &corev1.Node{}
+		n.Name, n.Labels, n.Spec.ProviderID = string(barn), labels, providerID
+		return n
+	}
+	for _, tc := range []struct {
+		name string
+		node *corev1.Node
+		want bool
+	}{
+		{"ours", node(providerID(barn), firmLabels(barn)), true},
+		{"labels removed", node(providerID(barn), nil), true},
+		{"labels only", node("", firmLabels(barn)), true},
+		{"a real one", node("", map[string]string{"kubernetes.io/hostname": string(barn)}), false},
+		{"a real one of a cloud, labelled", node("aws:///x", firmLabels(barn)), false},
+		{"another one's", node("", firmLabels("other")), false},
+		{"of another virtual kubelet", node("", map[string]string{"liqo.io/type": "virtual-node"}), false},
+	} {
+		if ours(tc.node) != tc.want {
+			t.Errorf("%s: %v", tc.name, !tc.want)
+		}
+	}
+}
