@@ -119,6 +119,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)
+	s.sharing.changed()
 	return s.recorder.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }
 

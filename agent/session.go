@@ -60,6 +60,7 @@ type session struct {
 	peering   *peering.Controller
 	admission *admission.Server
 	control   *control.Server
+	sharing   *sharing
 
 	end      context.CancelCauseFunc // ends the session
 	proofs   *proofs
@@ -130,6 +131,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	parts.Wait()
+	s.sharing.close()
 	s.client.Close()
 	s.asker.Close()
 	s.logger.Info("liqo-agent has stopped", "id", s.id)
@@ -152,6 +154,7 @@ func (s *session) build(ctx context.Context) error {
 	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()
 	s.showCertificates(cfg)
 	s.trusting(cfg)
+	s.sharing = newSharing(s)
 	if err := s.buildEndpoint(ctx, cfg); err != nil {
 		return err
 	}
@@ -201,6 +204,7 @@ func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
 			Upstream:      func() (endpoint.Upstream, bool) { return s.peering.Upstream() },
 			DeletedByPeer: func(id peer.ClusterID, resource string) { s.peering.DeletedByPeer(id, resource) },
+			Guests:        s.sharing,
 			Logger:        s.logger,
 		}),
 		MaxConns: cfg.Endpoint.MaxConnections, Logger: s.logger,
@@ -249,6 +253,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.viewed, Interval: cfg.Discovery.CheckInterval,
 		Places: (*askedPlaces)(s), SearchDomains: s.domains.tell, SearchDomainStatus: s.searchDomainStatus, ClusterConfig: s.clusterConfig,
+		Sharing: s.sharing, While: s.sharing.run, SharingSettings: func() peering.SharingSettings { return sharingSettings(s.config()) },
 	})
 	s.contacts = contact.New(contact.Config{
 		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.asker.Identify, Recorder: s.recorder, Known: s.recorder.Peer,

@@ -1,0 +1,312 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/kubelet"
+	"liqo.io/agent/sharing/offload"
+	"liqo.io/agent/sharing/vnode"
+)
+
+const (
+	// settleAfter is how long after the connection to the API server it counts as
+	// known which providers there are, so that nodes of others are left over.
+	settleAfter = time.Minute
+	// archLabel is how an offer says what its pods have to be built for.
+	archLabel = "kubernetes.io/arch"
+)
+
+// sharing turns peerings into capacity: it has the parts about it, and the ways to
+// the providers. All of it may be called from any goroutine.
+type sharing struct {
+	*session
+
+	hosts   *host.Host
+	nodes   *vnode.Nodes
+	pods    *offload.Offload
+	kubelet *kubelet.Server
+	needed  chan struct{} // closed when the kubelet API is needed
+	need    sync.Once
+
+	mu        sync.Mutex
+	providers map[peer.ClusterID]*provider
+}
+
+// provider is one that has, or is to have, a node here.
+type provider struct {
+	link   *endpoint.Link
+	target endpoint.Target
+}
+
+var (
+	_ peering.Sharing = (*sharing)(nil)
+	_ endpoint.Guests = (*sharing)(nil)
+)
+
+func newSharing(s *session) *sharing {
+	sh := &sharing{session: s, needed: make(chan struct{}), providers: make(map[peer.ClusterID]*provider)}
+	sh.hosts = host.New(host.Config{
+		Settings: func() host.Settings { return hostSettings(s.config()) },
+		User:     func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
+		Changed:  s.looksAgain, Logger: s.logger, Now: s.now,
+	})
+	sh.nodes = vnode.New(vnode.Config{
+		Settings: func() vnode.Settings {
+			shared := s.config().Sharing
+			return vnode.Settings{Heartbeat: shared.Heartbeat, DrainTimeout: shared.DrainTimeout}
+		},
+		Kubelet: sh.where, Changed: s.looksAgain,
+		Webhook: func() map[string]any { return s.admission.MutatingWebhook() },
+		Logger:  s.logger, Now: s.now,
+	})
+	sh.pods = offload.New(offload.Config{Self: func() peer.ClusterID { return s.id }, Logger: s.logger, Now: s.now})
+	sh.kubelet = kubelet.New(kubelet.Config{
+		Listen: func() string { return s.config().Sharing.KubeletListen },
+		Find:   sh.find, Dir: filepath.Join(s.config().State.Dir, "kubelet"), Self: func() peer.ClusterID { return s.id },
+		Logger: s.logger, Changed: sh.kubeletChanged,
+	})
+	return sh
+}
+
+// looksAgain has a peer looked at by the operator.
+func (s *session) looksAgain(id peer.ClusterID) {
+	if s.built.Load() {
+		s.peering.Enqueue(id)
+	}
+}
+
+func hostSettings(cfg config.Config) host.Settings {
+	shared := cfg.Sharing
+	return host.Settings{
+		Prefix: shared.NamespacePrefix, PodSecurity: shared.PodSecurity, Enforce: shared.Enforce, MaxNamespaces: shared.MaxNamespaces,
+	}
+}
+
+// sharingSettings are those that peerings depend on.
+func sharingSettings(cfg config.Config) peering.SharingSettings {
+	shared := cfg.Sharing
+	return peering.SharingSettings{
+		Enable: shared.Enable, Percentage: shared.Percentage, Overcommit: shared.Overcommit, Hysteresis: shared.Hysteresis,
+		Labels: shared.Labels, Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
+		KeepaliveThreshold: shared.KeepaliveThreshold, KeepaliveRetry: shared.KeepaliveRetry, DrainTimeout: shared.DrainTimeout,
+	}
+}
+
+// changed takes in other settings.
+func (sh *sharing) changed() {
+	sh.nodes.Touch()
+	sh.peering.SharingChanged()
+}
+
+// run is what goes along with a connection to the API server.
+func (sh *sharing) run(ctx context.Context, local *rest.Config) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	for _, p := range []part{
+		{"consumers", func(ctx context.Context) error { return sh.hosts.Run(ctx, local) }},
+		{"virtual nodes", func(ctx context.Context) error { return sh.nodes.Run(ctx, local) }},
+		{"pods", func(ctx context.Context) error { return sh.pods.Run(ctx, local) }},
+		{"kubelet API", func(ctx context.Context) error {
+			// It has a certificate made, which boxes without a provider do not need.
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-sh.needed:
+			}
+			return sh.kubelet.Run(ctx, local)
+		}},
+		{"leftovers", sh.settle},
+	} {
+		parts.Go(func() { supervise(ctx, sh.logger, p, sh.partFailed) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// settle says that all providers are known once they must be.
+func (sh *sharing) settle(ctx context.Context) error {
+	timer := time.NewTimer(settleAfter)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		sh.nodes.Settled()
+	}
+	return nil
+}
+
+// Provide implements peering.Sharing.
+func (sh *sharing) Provide(p peering.Provision) peering.Use {
+	if p.Wanted {
+		sh.need.Do(func() { close(sh.needed) })
+	}
+	state := sh.nodes.Set(vnode.Provider{
+		ID: p.ID, Name: p.Name, Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why,
+	})
+	if p.Wanted || state.Busy {
+		sh.pods.Set(offload.Provider{
+			ID: p.ID, Node: cmp.Or(state.Node, string(p.ID)), Remote: sh.lead(p), Address: sh.where().Address,
+			Offer: describe(p.Offer), Reachable: p.Reachable, Gone: p.Gone,
+		})
+	} else {
+		sh.leave(p.ID)
+	}
+	return peering.Use{
+		Node: state.Node, Busy: state.Busy, Ready: state.Ready, Reason: state.Reason, Message: state.Message, Pods: state.Pods,
+	}
+}
+
+// describe is a text that changes when an offer's amounts do.
+func describe(offer *api.AdvertisementSpec) string {
+	if offer == nil {
+		return ""
+	}
+	return fmt.Sprint(offer.ResourceQuota.Hard) // maps are printed in order
+}
+
+// lead returns the way to a provider, which is the same one as long as there is
+// something of it here.
+func (sh *sharing) lead(p peering.Provision) *endpoint.Link {
+	sh.mu.Lock()
+	known := sh.providers[p.ID]
+	if known == nil {
+		known = &provider{}
+		known.link = sh.client.NewLink(endpoint.LinkConfig{Target: func() (endpoint.Target, bool) { return sh.target(p.ID) }, Logger: sh.logger})
+		sh.providers[p.ID] = known
+	}
+	moved := !reflect.DeepEqual(known.target, p.Target)
+	known.target = p.Target
+	sh.mu.Unlock()
+	if moved {
+		known.link.Moved() // which asks for the target
+	}
+	return known.link
+}
+
+func (sh *sharing) target(id peer.ClusterID) (endpoint.Target, bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	known := sh.providers[id]
+	if known == nil || known.target.Fingerprint.IsZero() {
+		return endpoint.Target{}, false
+	}
+	return known.target, true
+}
+
+// leave ends what leads to a provider of which nothing is left.
+func (sh *sharing) leave(id peer.ClusterID) {
+	sh.mu.Lock()
+	known := sh.providers[id]
+	delete(sh.providers, id)
+	sh.mu.Unlock()
+	if known == nil {
+		return
+	}
+	sh.pods.Remove(id)
+	go known.link.Close() // it waits for what is under way
+}
+
+// close ends the ways to all providers, when nothing uses them any more.
+func (sh *sharing) close() {
+	sh.mu.Lock()
+	providers := sh.providers
+	sh.providers = make(map[peer.ClusterID]*provider)
+	sh.mu.Unlock()
+	for _, known := range providers {
+		known.link.Close()
+	}
+}
+
+// where is the address of the kubelet API.
+func (sh *sharing) where() vnode.Kubelet {
+	addr, port, _ := sh.kubelet.Where()
+	return vnode.Kubelet{Address: addr, Port: port}
+}
+
+// kubeletChanged is told that the kubelet API stands another way.
+func (sh *sharing) kubeletChanged() {
+	state := sh.kubelet.State()
+	sh.report("kubelet API", state.Problem, state.Remedy)
+	sh.nodes.Touch()
+}
+
+// find says where a pod of this cluster runs.
+func (sh *sharing) find(namespace, pod string) (kubelet.Place, bool) {
+	place, ok := sh.pods.Find(namespace, pod)
+	if !ok {
+		return kubelet.Place{}, false
+	}
+	link, ok := place.Remote.(*endpoint.Link)
+	return kubelet.Place{ID: place.ID, Namespace: place.Namespace, Name: place.Name, Upstream: link}, ok
+}
+
+// Host implements peering.Sharing.
+func (sh *sharing) Host(t peering.Tenancy) peering.Tenant {
+	tenancy := host.Tenancy{ID: t.ID, Name: t.Name, Admitted: t.Admitted}
+	if t.Offer != nil {
+		tenancy.Offer, tenancy.Arch = t.Offer.ResourceQuota.Hard, t.Offer.Labels[archLabel]
+	}
+	tenant := sh.hosts.Set(tenancy)
+	if !t.Admitted {
+		sh.server.Recheck(t.ID)
+	}
+	return peering.Tenant{Busy: tenant.Busy, Namespaces: tenant.Namespaces, Pods: tenant.Pods, Used: tenant.Used}
+}
+
+// Namespace implements endpoint.Guests.
+func (sh *sharing) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
+	name, err := sh.hosts.Namespace(ctx, id, origin)
+	return name, refused(err)
+}
+
+// Release implements endpoint.Guests.
+func (sh *sharing) Release(ctx context.Context, id peer.ClusterID, origin string) error {
+	return refused(sh.hosts.Release(ctx, id, origin))
+}
+
+// Owns implements endpoint.Guests.
+func (sh *sharing) Owns(id peer.ClusterID, namespace string) bool {
+	return sh.hosts.Owns(id, namespace)
+}
+
+// Pod implements endpoint.Guests.
+func (sh *sharing) Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) ([]byte, func([]byte), error) {
+	clean, done, err := sh.hosts.Pod(ctx, id, namespace, body)
+	return clean, done, refused(err)
+}
+
+// PodPatch implements endpoint.Guests.
+func (sh *sharing) PodPatch(id peer.ClusterID, namespace, name string, body []byte) ([]byte, string, error) {
+	clean, contentType, err := sh.hosts.PodPatch(id, namespace, name, body)
+	return clean, contentType, refused(err)
+}
+
+// Object implements endpoint.Guests.
+func (sh *sharing) Object(id peer.ClusterID, namespace, resource, name string, body []byte) ([]byte, error) {
+	clean, err := sh.hosts.Object(id, namespace, resource, name, body)
+	return clean, refused(err)
+}
+
+// refused is an error of package host as one of package endpoint.
+func refused(err error) error {
+	var no *host.Refused
+	if errors.As(err, &no) {
+		return &endpoint.Refused{Reason: no.Reason, Message: no.Message}
+	}
+	return err
+}
