@@ -42,10 +42,9 @@ type memo struct {
 	removing types.UID // deleted at the provider by us
 	grace    int64     // with this grace period; negative: its own
 
-	wrote   string // resource version of mine after we wrote its status
-	status  *corev1.PodStatus
-	warned  string // reason of the last warning
-	refused bool   // by the provider, at the last attempt
+	wrote  string // resource version of mine after we wrote its status
+	status *corev1.PodStatus
+	warned string // reason of the last warning
 }
 
 // about returns the memo for what the view shows, with what can be learnt from
@@ -58,7 +57,11 @@ func (m memo) about(mine, theirs *corev1.Pod) memo {
 		m = memo{mine: mine.UID, removing: m.removing, grace: m.grace}
 	}
 	if theirs != nil && workload.IsCopy(mine, theirs) {
-		m.made, m.seen, m.last, m.ended, m.refused = theirs.UID, true, theirs, false, false
+		m.made, m.seen, m.ended = theirs.UID, true, false
+		// How a copy ends that the provider ends unasked counts for nothing.
+		if m.last == nil || !terminal(theirs) || theirs.DeletionTimestamp == nil || mine.DeletionTimestamp != nil {
+			m.last = theirs
+		}
 	}
 	return m
 }
@@ -211,7 +214,7 @@ func (v view) living() step {
 	}
 	switch {
 	case c != nil && c.DeletionTimestamp != nil:
-		// The provider ends it. How it ends counts for nothing: it was not asked to.
+		// The provider ends it: see memo.about.
 		s := workload.Mirror(v.mine, c, v.origin, v.now)
 		if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
 			return step{}

@@ -88,7 +88,11 @@ func (l *line) gather(k key) (view, *space) {
 		v.mine = &written
 	}
 	if v.copy() == nil {
-		_, v.refusal = workload.Translate(v.mine, v.origin)
+		in := v.origin
+		if in.Namespace == "" {
+			in.Namespace = k.namespace // whatever it will be
+		}
+		_, v.refusal = workload.Translate(v.mine, in)
 		v.missing, v.ready = l.missing(v.mine)
 	}
 	return v, sp

@@ -253,7 +253,7 @@ func trimTheirs(pod *corev1.Pod) {
 		spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Image: c.Image})
 	}
 	for _, c := range pod.Spec.Containers {
-		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources})
 	}
 	pod.Spec = spec
 }

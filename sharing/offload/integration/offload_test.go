@@ -1,0 +1,518 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/workload"
+)
+
+func quantity(s string) resource.Quantity { return resource.MustParse(s) }
+
+// TestOffload goes through the life of pods on one pair of clusters: those take
+// longer to start than the tests.
+func TestOffload(t *testing.T) {
+	p := start(t)
+	t.Run("by hand", func(t *testing.T) { byHand(p.sub(t, "shop")) })
+	t.Run("refused", func(t *testing.T) { refusedPods(p.sub(t, "misfits")) })
+	p.kubelet()
+	t.Run("deployment", func(t *testing.T) { deployment(p.sub(t, "web")) })
+	t.Run("burst", func(t *testing.T) { burst(p.sub(t, "crowd")) })
+	t.Run("leftovers", func(t *testing.T) { leftovers(p.sub(t, "past")) })
+	t.Run("away", func(t *testing.T) { away(p.sub(t, "island")) })
+}
+
+// byHand follows one pod whose kubelet is the test.
+func byHand(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	a := p.run()
+	ns, guest := "shop", guestNamespace("shop")
+	core := "/api/v1/namespaces/" + ns
+	p.must(p.a.Create(ctx, core+"/configmaps", &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "red"},
+	}, nil))
+	p.must(p.a.Create(ctx, core+"/secrets", &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "token"}, StringData: map[string]string{"token": "abc"},
+	}, nil))
+	mine := p.create(pod(ns, "web", func(pod *corev1.Pod) {
+		grace := int64(20)
+		pod.Spec.TerminationGracePeriodSeconds = &grace
+		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "token"}}},
+		}
+	}))
+	theirs := await(t, p.b, guest, "web", there)
+	if theirs.Annotations[workload.AnnotationOriginUID] != string(mine.UID) {
+		t.Fatalf("the copy has annotations %v, want the UID %s", theirs.Annotations, mine.UID)
+	}
+	var cm corev1.ConfigMap
+	var secret corev1.Secret
+	p.must(p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", &cm))
+	p.must(p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/secrets/token", &secret))
+	if cm.Data["color"] != "red" || string(secret.Data["token"]) != "abc" {
+		t.Fatalf("the copies hold %v and %q", cm.Data, secret.Data)
+	}
+	p.must(p.a.Patch(ctx, core+"/configmaps/settings", "", types.MergePatchType, []byte(`{"data":{"color":"blue"}}`), nil))
+	p.must(p.a.Patch(ctx, core+"/secrets/token", "", types.MergePatchType, []byte(`{"stringData":{"token":"xyz"}}`), nil))
+	within(t, "changes of ConfigMap and Secret", func() error {
+		p.must(p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", &cm))
+		p.must(p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/secrets/token", &secret))
+		if cm.Data["color"] != "blue" || string(secret.Data["token"]) != "xyz" {
+			return fmt.Errorf("the copies hold %v and %q", cm.Data, secret.Data)
+		}
+		return nil
+	})
+
+	p.setStatus(guest, "web", running(theirs))
+	mine = await(t, p.a, ns, "web", phase(corev1.PodRunning))
+	if mine.Status.PodIP != "10.42.0.7" || mine.Status.HostIP != "10.77.0.1" || len(mine.Status.PodIPs) != 1 || !mine.Status.ContainerStatuses[0].Ready {
+		t.Errorf("the status is %+v", mine.Status)
+	}
+	within(t, "Find", func() error {
+		place, ok := a.Find(ns, "web")
+		if !ok || place.ID != provider || place.Namespace != guest || place.Name != "web" || place.UID != theirs.UID {
+			return fmt.Errorf("it says %+v, %t", place, ok)
+		}
+		return nil
+	})
+	if c := a.Count(provider); c.Bound != 1 {
+		t.Errorf("Count says %+v", c)
+	}
+	if pods := a.Pods(string(provider)); len(pods) != 1 || pods[0].UID != mine.UID {
+		t.Errorf("Pods says %v", pods)
+	}
+
+	now := metav1.Now()
+	p.must(p.b.Create(ctx, "/api/v1/namespaces/"+guest+"/events", &corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}, ObjectMeta: metav1.ObjectMeta{Namespace: guest, Name: "web.1"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: guest, Name: "web", UID: theirs.UID},
+		Type:           corev1.EventTypeWarning, Reason: "BackOff", Message: "it does not start", Count: 3, FirstTimestamp: now, LastTimestamp: now,
+		Source: corev1.EventSource{Component: "kubelet"},
+	}, nil))
+	awaitEvent(p, ns, "web", "BackOff")
+
+	// What may change is carried over.
+	p.must(p.a.Patch(ctx, podPath(ns, "web"), "", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"tier":"front"}},"spec":{"containers":[{"name":"main","image":"registry.test/web:2"}]}}`), nil))
+	await(t, p.b, guest, "web", func(pod *corev1.Pod) error {
+		if pod.Labels["tier"] != "front" || pod.Spec.Containers[0].Image != "registry.test/web:2" {
+			return fmt.Errorf("labels %v, image %s", pod.Labels, pod.Spec.Containers[0].Image)
+		}
+		return nil
+	})
+
+	// Nothing is written without a change.
+	before := resourceVersions(p, ns, guest, "web")
+	a.stop()
+	a = p.run()
+	within(t, "the new agent to know the pod", func() error {
+		if place, ok := a.Find(ns, "web"); !ok || place.UID != theirs.UID {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	if after := resourceVersions(p, ns, guest, "web"); after != before {
+		t.Errorf("a restart changed resource versions from %s to %s", before, after)
+	}
+
+	p.must(p.a.Delete(ctx, podPath(ns, "web"), metav1.DeleteOptions{}))
+	theirs = await(t, p.b, guest, "web", func(pod *corev1.Pod) error {
+		if pod.DeletionTimestamp == nil {
+			return errors.New("it is not being deleted")
+		}
+		return nil
+	})
+	if g := *theirs.DeletionGracePeriodSeconds; g < 15 || g > 20 {
+		t.Errorf("the copy is deleted with a grace period of %d seconds, want 20", g)
+	}
+	if err := p.a.Get(ctx, podPath(ns, "web"), nil); err != nil {
+		t.Errorf("ours went first: %v", err)
+	}
+	zero := int64(0)
+	p.must(p.b.Delete(ctx, podPath(guest, "web"), metav1.DeleteOptions{GracePeriodSeconds: &zero}))
+	gone(t, p.a, podPath(ns, "web"))
+	gone(t, p.b, "/api/v1/namespaces/"+guest+"/configmaps/settings")
+	gone(t, p.b, "/api/v1/namespaces/"+guest+"/secrets/token")
+
+	// The provider's namespace goes with ours.
+	p.must(p.a.Delete(ctx, core, metav1.DeleteOptions{}))
+	gone(t, p.b, "/api/v1/namespaces/"+guest)
+	gone(t, p.a, core)
+}
+
+func resourceVersions(p *pair, ns, guest, name string) string {
+	p.t.Helper()
+	var mine, theirs, cm metav1.PartialObjectMetadata
+	p.must(p.a.Get(p.t.Context(), podPath(ns, name), &mine))
+	p.must(p.b.Get(p.t.Context(), podPath(guest, name), &theirs))
+	p.must(p.b.Get(p.t.Context(), "/api/v1/namespaces/"+guest+"/configmaps/settings", &cm))
+	return mine.ResourceVersion + " " + theirs.ResourceVersion + " " + cm.ResourceVersion
+}
+
+func awaitEvent(p *pair, ns, name, reason string) {
+	p.t.Helper()
+	within(p.t, "event "+reason, func() error {
+		var events corev1.EventList
+		p.must(p.a.Get(p.t.Context(), "/api/v1/namespaces/"+ns+"/events", &events))
+		for _, e := range events.Items {
+			if e.InvolvedObject.Name == name && e.Reason == reason && e.Message != "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d others", len(events.Items))
+	})
+}
+
+// refusedPods is about pods that cannot run there, or not yet.
+func refusedPods(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	a := p.run()
+	ns, guest := "misfits", guestNamespace("misfits")
+	p.create(pod(ns, "host", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
+	await(t, p.a, ns, "host", waiting(workload.ReasonNotOffloadable))
+	awaitEvent(p, ns, "host", workload.ReasonNotOffloadable)
+	p.must(p.a.Delete(ctx, podPath(ns, "host"), metav1.DeleteOptions{}))
+	gone(t, p.a, podPath(ns, "host"))
+
+	p.create(pod(ns, "early", func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}}
+	}))
+	await(t, p.a, ns, "early", waiting(workload.ReasonMissingReference))
+	p.must(p.a.Create(ctx, "/api/v1/namespaces/"+ns+"/configmaps", &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "late"},
+	}, nil))
+	await(t, p.b, guest, "early", there)
+
+	quota := "/api/v1/namespaces/" + guest + "/resourcequotas"
+	p.must(p.b.Create(ctx, quota, &corev1.ResourceQuota{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: metav1.ObjectMeta{Name: "liqo-offer"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("1")}},
+	}, nil))
+	within(t, "the quota to be in force", func() error {
+		var q corev1.ResourceQuota
+		if err := p.b.Get(ctx, quota+"/liqo-offer", &q); err != nil || len(q.Status.Used) == 0 {
+			return fmt.Errorf("used %v, %v", q.Status.Used, err)
+		}
+		return nil
+	})
+	p.create(pod(ns, "toomany"))
+	await(t, p.a, ns, "toomany", waiting(workload.ReasonRefusedByProvider))
+	awaitEvent(p, ns, "toomany", workload.ReasonRefusedByProvider)
+	within(t, "Count", func() error {
+		if c := a.Count(provider); c.Refused != 1 || c.Bound != 2 {
+			return fmt.Errorf("it says %+v", c)
+		}
+		return nil
+	})
+	p.must(p.b.Delete(ctx, quota+"/liqo-offer", metav1.DeleteOptions{}))
+	larger := p.provider()
+	larger.Offer = "2"
+	a.Set(larger)
+	await(t, p.b, guest, "toomany", there)
+	a.stop()
+	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest, metav1.DeleteOptions{}))
+	for _, name := range []string{"early", "toomany"} {
+		p.remove(ns, name)
+	}
+}
+
+// remove removes a pod of ours at once.
+func (p *pair) remove(ns, name string) {
+	p.t.Helper()
+	zero := int64(0)
+	p.must(p.a.Delete(p.t.Context(), podPath(ns, name), metav1.DeleteOptions{GracePeriodSeconds: &zero}))
+}
+
+// deployment has the provider delete pods of a Deployment.
+func deployment(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	p.run()
+	ns, guest := "web", guestNamespace("web")
+	deployments := "/apis/apps/v1/namespaces/" + ns + "/deployments"
+	p.must(p.a.Create(ctx, deployments, map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web"},
+		"spec": map[string]any{
+			"replicas": 3, "selector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"app": "web"}},
+				"spec": map[string]any{
+					"nodeSelector": map[string]any{workload.LabelType: workload.VirtualNode},
+					"containers":   []any{map[string]any{"name": "main", "image": "registry.test/web:1"}},
+				},
+			},
+		},
+	}, nil))
+	available := func(want int) error {
+		var d struct {
+			Status struct {
+				AvailableReplicas, Replicas int
+			}
+		}
+		p.must(p.a.Get(ctx, deployments+"/web", &d))
+		if d.Status.AvailableReplicas != want || d.Status.Replicas != want {
+			return fmt.Errorf("%d of %d are available, want %d", d.Status.AvailableReplicas, d.Status.Replicas, want)
+		}
+		return nil
+	}
+	within(t, "the Deployment", func() error { return available(3) })
+	before := make(map[types.UID]bool)
+	for _, theirs := range p.list(p.b, guest) {
+		before[theirs.UID] = true
+		p.must(p.b.Delete(ctx, podPath(guest, theirs.Name), metav1.DeleteOptions{}))
+	}
+	within(t, "the Deployment after the provider deleted its pods", func() error {
+		fresh, failed := 0, 0
+		for _, theirs := range p.list(p.b, guest) {
+			if !before[theirs.UID] && theirs.Status.Phase == corev1.PodRunning {
+				fresh++
+			}
+		}
+		for _, mine := range p.list(p.a, ns) {
+			if mine.Status.Phase == corev1.PodFailed && mine.Status.Reason == workload.ReasonDeletedByProvider {
+				failed++
+			}
+		}
+		if fresh != 3 || failed != 3 {
+			return fmt.Errorf("%d new ones run, %d are reported as deleted", fresh, failed)
+		}
+		return available(3)
+	})
+	p.must(p.a.Delete(ctx, deployments+"/web", metav1.DeleteOptions{PropagationPolicy: background()}))
+	within(t, "the end of the pods", func() error {
+		if a, b := p.list(p.a, ns), p.list(p.b, guest); len(a)+len(b) > 0 {
+			return fmt.Errorf("%d here and %d there are left", len(a), len(b))
+		}
+		return nil
+	})
+}
+
+func background() *metav1.DeletionPropagation {
+	p := metav1.DeletePropagationBackground
+	return &p
+}
+
+// burst creates many pods at once and restarts the agent in the middle.
+func burst(p *pair) {
+	const many = 300
+	t, ctx := p.t, p.t.Context()
+	ns, guest := "crowd", guestNamespace("crowd")
+	agent := p.run()
+
+	// When what happened, by name, as watches tell.
+	var mu sync.Mutex
+	bound, created, ran, mirrored := map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
+	first := func(in map[string]time.Time, name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if in[name].IsZero() {
+			in[name] = time.Now()
+		}
+	}
+	copies := map[string]map[types.UID]bool{}
+	watch := func(changed func(before, after *corev1.Pod)) *kube.Cache[*corev1.Pod] {
+		return kube.NewCache(kube.Kind[*corev1.Pod]{Fresh: func() *corev1.Pod { return &corev1.Pod{} }, Changed: changed})
+	}
+	here := watch(func(_, pod *corev1.Pod) {
+		if pod != nil && pod.Namespace == ns {
+			first(bound, pod.Name)
+			if pod.Status.Phase == corev1.PodRunning {
+				first(mirrored, pod.Name)
+			}
+		}
+	})
+	beyond := watch(func(_, pod *corev1.Pod) {
+		if pod != nil && pod.Namespace == guest {
+			first(created, pod.Name)
+			if pod.Status.Phase == corev1.PodRunning {
+				first(ran, pod.Name)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if copies[pod.Name] == nil {
+				copies[pod.Name] = map[types.UID]bool{}
+			}
+			copies[pod.Name][pod.UID] = true
+		}
+	})
+	watching, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { here.Follow(watching, p.a, kube.Query{Path: "/api/v1/pods"}) })
+	group.Go(func() { beyond.Follow(watching, p.b, kube.Query{Path: "/api/v1/pods"}) })
+	defer group.Wait()
+	defer cancel()
+	<-here.Synced()
+	<-beyond.Synced()
+
+	// One after the other, for the medians of a cluster that is not overrun.
+	for i := range 20 {
+		name := fmt.Sprintf("calm-%d", i)
+		p.create(pod(ns, name))
+		await(t, p.a, ns, name, phase(corev1.PodRunning))
+	}
+	times := func(from, to map[string]time.Time, prefix string) []time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		var out []time.Duration
+		for name, at := range to {
+			if strings.HasPrefix(name, prefix) && !from[name].IsZero() {
+				out = append(out, at.Sub(from[name]))
+			}
+		}
+		return out
+	}
+	t.Logf("one at a time: bound to created %v, status mirrored %v (medians of %d)",
+		median(times(bound, created, "calm")), median(times(ran, mirrored, "calm")), len(times(bound, created, "calm")))
+
+	began := time.Now()
+	var creators sync.WaitGroup
+	for w := range 10 {
+		creators.Go(func() {
+			for i := w; i < many; i += 10 {
+				if err := p.a.Create(ctx, "/api/v1/namespaces/"+ns+"/pods", pod(ns, fmt.Sprintf("burst-%d", i)), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	within(t, "a third of the copies", func() error {
+		if n := len(p.list(p.b, guest)); n < many/3 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	agent.stop()
+	p.run()
+	creators.Wait()
+	within(t, "all pods to run", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		n := 0
+		for name := range mirrored {
+			if strings.HasPrefix(name, "burst") {
+				n++
+			}
+		}
+		if n != many {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+	t.Logf("%d pods with a restart in between: all run after %v", many, time.Since(began).Round(time.Millisecond))
+	if here, there := len(p.list(p.a, ns)), len(p.list(p.b, guest)); here != many+20 || there != many+20 {
+		t.Errorf("%d pods here and %d there, want %d", here, there, many+20)
+	}
+	mu.Lock()
+	for name, uids := range copies {
+		if len(uids) != 1 {
+			t.Errorf("pod %s had %d copies", name, len(uids))
+		}
+	}
+	mu.Unlock()
+
+	began = time.Now()
+	p.must(deleteAll(ctx, p.a, ns))
+	within(t, "the end of the pods", func() error {
+		if a, b := p.list(p.a, ns), p.list(p.b, guest); len(a)+len(b) > 0 {
+			return fmt.Errorf("%d here and %d there are left", len(a), len(b))
+		}
+		return nil
+	})
+	t.Logf("%d pods deleted after %v", many+20, time.Since(began).Round(time.Millisecond))
+}
+
+func deleteAll(ctx context.Context, c *kube.Client, ns string) error {
+	return c.Delete(ctx, "/api/v1/namespaces/"+ns+"/pods", metav1.DeleteOptions{})
+}
+
+// leftovers is about what a pod left at the provider that was removed here while no
+// agent ran.
+func leftovers(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	ns, guest := "past", guestNamespace("past")
+	a := p.run()
+	p.create(pod(ns, "old"))
+	stays := p.create(pod(ns, "stays"))
+	await(t, p.a, ns, "old", phase(corev1.PodRunning))
+	await(t, p.a, ns, "stays", phase(corev1.PodRunning))
+	staysThere := await(t, p.b, guest, "stays", there)
+	a.stop()
+	p.remove(ns, "old")
+	p.remove(ns, "stays")
+	fresh := p.create(pod(ns, "stays")) // the same name
+	p.run()
+	gone(t, p.b, podPath(guest, "old"))
+	theirs := await(t, p.b, guest, "stays", func(pod *corev1.Pod) error {
+		if pod.UID == staysThere.UID {
+			return errors.New("it is that of the earlier pod")
+		}
+		return nil
+	})
+	if theirs.Annotations[workload.AnnotationOriginUID] != string(fresh.UID) || fresh.UID == stays.UID {
+		t.Errorf("the copy stands for %s, want %s", theirs.Annotations[workload.AnnotationOriginUID], fresh.UID)
+	}
+	// What the provider removes altogether is made anew, and its pods have failed.
+	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest, metav1.DeleteOptions{}))
+	await(t, p.a, ns, "stays", phase(corev1.PodFailed))
+	p.remove(ns, "stays")
+	p.create(pod(ns, "next"))
+	await(t, p.a, ns, "next", phase(corev1.PodRunning))
+}
+
+// away is about a provider that is away for a while.
+func away(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	a := p.run()
+	ns, guest := "island", guestNamespace("island")
+	for _, name := range []string{"stays", "goes"} {
+		p.create(pod(ns, name))
+		await(t, p.a, ns, name, phase(corev1.PodRunning))
+	}
+	before := await(t, p.b, guest, "stays", there)
+	p.must(p.kubeB.Kill())
+	off := p.provider()
+	off.Reachable = false
+	a.Set(off)
+	p.must(p.a.Delete(ctx, podPath(ns, "goes"), metav1.DeleteOptions{}))
+	p.create(pod(ns, "comes"))
+	// As the node lifecycle controller does.
+	notReady := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	p.must(p.a.Patch(ctx, podPath(ns, "stays")+"/status", "", types.StrategicMergePatchType, notReady, nil))
+	p.must(p.kubeB.Start(ctx))
+	if mine := await(t, p.a, ns, "goes", there); mine.DeletionTimestamp == nil {
+		t.Error("the pod that was deleted while the provider was away is not being deleted")
+	}
+	a.Set(p.provider())
+	gone(t, p.a, podPath(ns, "goes"))
+	gone(t, p.b, podPath(guest, "goes"))
+	await(t, p.a, ns, "comes", phase(corev1.PodRunning))
+	await(t, p.a, ns, "stays", func(pod *corev1.Pod) error {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New("it is not ready")
+	})
+	if after := await(t, p.b, guest, "stays", there); after.UID != before.UID {
+		t.Error("the pod that stayed was made anew")
+	}
+	// Given up, nobody there is asked.
+	off.Gone = true
+	p.remote.away.Store(true)
+	defer p.remote.away.Store(false)
+	a.Set(off)
+	p.must(p.a.Delete(ctx, podPath(ns, "stays"), metav1.DeleteOptions{}))
+	gone(t, p.a, podPath(ns, "stays"))
+}
