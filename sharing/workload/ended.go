@@ -10,7 +10,7 @@ import (
 // Waiting returns the status of mine while no copy of it can run at the provider:
 // Pending, all containers waiting with the reason and message of why. A pod that
 // has ended stays so.
-func Waiting(mine *corev1.Pod, why *Refusal, in Origin, now time.Time) corev1.PodStatus {
+func Waiting(mine *corev1.Pod, why *Refusal, _ Origin, now time.Time) corev1.PodStatus {
 	out := base(mine)
 	reason, message := text(why.Reason, maxReason), lines(why.Message, maxMessage)
 	if !ended(out.Phase) {

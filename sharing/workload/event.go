@@ -1,11 +1,65 @@
 package workload
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// EventSource is the component that repeated events, and our own, come from.
+	EventSource = "liqo-agent"
+
+	// maxEventMessage is what API servers allow for the message of an event.
+	maxEventMessage = 1024
+	maxEventName    = 253
+)
+
+// fieldPath is where an event says that it is about a container.
+var fieldPath = regexp.MustCompile(`^spec\.(containers|initContainers|ephemeralContainers)\{[a-z0-9-]{1,63}\}$`)
 
 // Event returns what the provider's event about the copy of mine is in the
-// consumer, or false if it is not to be repeated. The name is the same for the same
+// consumer, or false if it is not to be repeated. That theirs is about that copy
+// (involvedObject.uid) is for the caller to know. The name is the same for the same
 // event, so that a later count is an update; the result is good for a server-side
-// apply or create as it is.
+// apply or create as it is. Its times are of the provider's clock.
 func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
-	return nil, false
+	about := theirs.InvolvedObject
+	reason := text(theirs.Reason, maxReason)
+	if about.Kind != "Pod" || about.Name != mine.Name || theirs.UID == "" || reason == "" ||
+		theirs.Type != corev1.EventTypeNormal && theirs.Type != corev1.EventTypeWarning {
+		return nil, false
+	}
+	first, last, count := theirs.FirstTimestamp, theirs.LastTimestamp, theirs.Count
+	if first.IsZero() { // events.k8s.io/v1 has these elsewhere
+		first = metav1.Time{Time: theirs.EventTime.Time}
+	}
+	if s := theirs.Series; s != nil {
+		last, count = metav1.Time{Time: s.LastObservedTime.Time}, s.Count
+	}
+	if last.IsZero() {
+		last = first
+	}
+	where := ""
+	if fieldPath.MatchString(about.FieldPath) {
+		where = about.FieldPath
+	}
+	sum := sha256.Sum256([]byte(string(mine.UID) + "/" + string(theirs.UID)))
+	suffix := "." + hex.EncodeToString(sum[:8])
+	name := strings.TrimRight(mine.Name[:min(len(mine.Name), maxEventName-len(suffix))], "-.") + suffix
+	return &corev1.Event{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: mine.Namespace},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: mine.Namespace, Name: mine.Name, UID: mine.UID, FieldPath: where,
+		},
+		Type: theirs.Type, Reason: reason, Message: lines(theirs.Message, maxEventMessage),
+		Source:         corev1.EventSource{Component: EventSource, Host: mine.Spec.NodeName},
+		FirstTimestamp: moment(first), LastTimestamp: moment(last), Count: max(count, 1),
+		ReportingController: EventSource, ReportingInstance: mine.Spec.NodeName,
+	}, true
 }

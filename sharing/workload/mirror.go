@@ -40,7 +40,10 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 //     node, and some of them would move this cluster's scheduler.
 //   - ephemeralContainerStatuses say that these containers do not run.
 func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
-	if c := condition(theirs.Status.Conditions, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && theirs.Spec.NodeName == "" && !ended(mine.Status.Phase) && theirs.Status.Phase != corev1.PodFailed {
+	switch c := condition(theirs.Status.Conditions, corev1.PodScheduled); {
+	case ended(mine.Status.Phase) && !ended(theirs.Status.Phase):
+		return *mine.Status.DeepCopy() // a late word of before the end
+	case c != nil && c.Status == corev1.ConditionFalse && theirs.Spec.NodeName == "" && !ended(theirs.Status.Phase):
 		return Waiting(mine, unschedulable(c), in, now)
 	}
 	out := base(mine)
@@ -68,9 +71,10 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	if out.StartTime == nil && theirs.Status.StartTime != nil {
 		out.StartTime = &metav1.Time{Time: within(theirs.Status.StartTime.Time, mine.CreationTimestamp.Time, now)}
 	}
-	_, behind := Change(mine, theirs, in)
-	if seen := theirs.Status.ObservedGeneration; !behind && (seen == 0 || seen >= theirs.Generation) {
-		out.ObservedGeneration = max(mine.Generation, out.ObservedGeneration)
+	if seen := theirs.Status.ObservedGeneration; mine.Generation > out.ObservedGeneration && (seen == 0 || seen >= theirs.Generation) {
+		if _, behind := Change(mine, theirs, in); !behind {
+			out.ObservedGeneration = mine.Generation
+		}
 	}
 
 	size := budget(len(mine.Spec.InitContainers) + len(mine.Spec.Containers))
@@ -88,12 +92,12 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 		}
 	}
 	if c := condition(theirs.Status.Conditions, corev1.PodReady); c != nil {
-		set.as(corev1.PodReady, ready(c, mine))
+		set.as(corev1.PodReady, ready(c, mine, out.Phase))
 	}
 	if c := condition(theirs.Status.Conditions, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		set.as(corev1.DisruptionTarget, c)
 	}
-	if resized(mine, theirs, in) {
+	if resized(mine, theirs) {
 		set.as(corev1.PodResizePending, &corev1.PodCondition{
 			Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "Pods on a virtual node cannot be resized: make a new pod with the other resources.",
 		})
@@ -177,7 +181,7 @@ func unschedulable(c *corev1.PodCondition) *Refusal {
 
 // resized reports whether mine asks for other resources than its copy has, which
 // only a resize in place can bring about.
-func resized(mine, theirs *corev1.Pod, in Origin) bool {
+func resized(mine, theirs *corev1.Pod) bool {
 	for i := range mine.Spec.Containers {
 		want := &mine.Spec.Containers[i]
 		at := slices.IndexFunc(theirs.Spec.Containers, func(c corev1.Container) bool { return c.Name == want.Name })

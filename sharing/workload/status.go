@@ -70,9 +70,12 @@ func (s setter) unready(reason, message string) {
 
 // ready is the condition Ready of mine, given that of its copy: readiness gates are
 // not known to the provider, and are opened here (KEP-580).
-func ready(c *corev1.PodCondition, mine *corev1.Pod) *corev1.PodCondition {
+func ready(c *corev1.PodCondition, mine *corev1.Pod, phase corev1.PodPhase) *corev1.PodCondition {
 	if c.Status != corev1.ConditionTrue {
 		return c
+	}
+	if ended(phase) {
+		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
 	}
 	var shut []string
 	for _, gate := range mine.Spec.ReadinessGates {

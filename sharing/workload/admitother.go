@@ -1,0 +1,216 @@
+package workload
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// maxDeadline is the largest activeDeadlineSeconds that API servers take.
+const maxDeadline = 1<<31 - 1
+
+// AdmitPatch checks a patch of type [PatchType] of a pod, and returns the one that
+// may be applied instead, or why there is none. Labels, annotations, images and
+// activeDeadlineSeconds can be changed, and a UID can be given as a precondition.
+// What else there is in it is refused, so that nobody believes it to be done.
+func AdmitPatch(raw []byte, _ Guest) (clean []byte, r *Refusal) {
+	if len(raw) > MaxPatch {
+		return nil, invalid("The patch is more than %d KiB long: send less at once.", MaxPatch>>10)
+	}
+	if err := scan(raw, nil); err != nil {
+		return nil, invalid("The patch %s: send a JSON object.", text(err.Error(), 200))
+	}
+	var p podPatch
+	if r := strictly(raw, &p); r != nil {
+		return nil, r
+	}
+	if p.Metadata.UID != "" && !uidPattern.MatchString(string(p.Metadata.UID)) {
+		return nil, invalid("The patch is for a UID that is none: give that of the pod here, or leave it out.")
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Labels)) {
+		if r := admitKey("label", key, false); r != nil {
+			return nil, r
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Annotations)) {
+		if r := admitKey("annotation", key, ownAnnotation(key)); r != nil {
+			return nil, r
+		}
+	}
+	if ns := p.Metadata.Annotations[AnnotationOriginNamespace]; ns != nil && len(validation.IsDNS1123Label(*ns)) > 0 {
+		return nil, invalid("The annotation %s has to be the name of a namespace: set it to that of the origin pod.", AnnotationOriginNamespace)
+	}
+	if p.Spec != nil {
+		if d := p.Spec.ActiveDeadlineSeconds; d != nil && (*d < 0 || *d > maxDeadline) {
+			return nil, invalid("activeDeadlineSeconds is %d, which is out of range: give 0 to %d.", *d, maxDeadline)
+		}
+		for _, image := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+			if image.Image == "" || len(validation.IsDNS1123Label(image.Name)) > 0 {
+				return nil, invalid("The patch names a container without name or image: give both.")
+			}
+		}
+	}
+	clean, err := json.Marshal(p)
+	if err != nil {
+		return nil, invalid("The patch cannot be written down: %s.", text(err.Error(), 200))
+	}
+	return clean, nil
+}
+
+// strictly decodes a document that has nothing but what into has.
+func strictly(raw []byte, into *podPatch) *Refusal {
+	var all map[string]any
+	if err := utiljson.Unmarshal(raw, &all); err != nil {
+		return invalid("The patch is no JSON object: %s.", text(err.Error(), 200))
+	}
+	allowed := map[string][]string{
+		"":         {"metadata", "spec"},
+		"metadata": {"uid", "labels", "annotations"},
+		"spec":     {"activeDeadlineSeconds", "initContainers", "containers"},
+	}
+	check := func(where string, m map[string]any, keys []string) *Refusal {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !slices.Contains(keys, key) {
+				return forbidden("The patch changes %q, which is not for guests: change labels, annotations, images or activeDeadlineSeconds.", text(where+key, 128))
+			}
+		}
+		return nil
+	}
+	if r := check("", all, allowed[""]); r != nil {
+		return r
+	}
+	for _, part := range []string{"metadata", "spec"} {
+		m, _ := all[part].(map[string]any)
+		if r := check(part+".", m, allowed[part]); r != nil {
+			return r
+		}
+		for _, list := range []string{"initContainers", "containers"} {
+			items, _ := m[list].([]any)
+			for _, item := range items {
+				c, _ := item.(map[string]any)
+				if r := check(part+"."+list+".", c, []string{"name", "image"}); r != nil {
+					return r
+				}
+			}
+		}
+	}
+	if err := utiljson.Unmarshal(raw, into); err != nil {
+		return invalid("The patch is not one of a pod: %s.", text(err.Error(), 200))
+	}
+	return nil
+}
+
+// AdmitObject checks the body of a server-side apply of a ConfigMap or Secret, as
+// kind says, called name, and returns the body (JSON) that may be applied instead,
+// or why there is none.
+func AdmitObject(raw []byte, kind, name string, in Guest) (clean []byte, r *Refusal) {
+	if len(raw) > MaxObject {
+		return nil, invalid("The %s is more than %d KiB long: split it.", text(kind, 32), MaxObject>>10)
+	}
+	if err := scan(raw, nil); err != nil {
+		return nil, invalid("The %s %s: send what an API server takes, as JSON.", text(kind, 32), text(err.Error(), 200))
+	}
+	var out any
+	switch kind {
+	case "ConfigMap":
+		var cm corev1.ConfigMap
+		if err := utiljson.Unmarshal(raw, &cm); err != nil {
+			return nil, invalid("The document is no ConfigMap: %s.", text(err.Error(), 200))
+		}
+		meta, r := admitObjectMeta(cm.TypeMeta, &cm.ObjectMeta, kind, name, in)
+		if r != nil {
+			return nil, r
+		}
+		if name == RootCA {
+			return nil, forbidden("The ConfigMap %s is this cluster's own: leave it as it is.", RootCA)
+		}
+		out = &configBody{body: body{TypeMeta: typeMeta(kind), Metadata: *meta, Immutable: cm.Immutable}, Data: cm.Data, BinaryData: cm.BinaryData}
+	case "Secret":
+		var s corev1.Secret
+		if err := utiljson.Unmarshal(raw, &s); err != nil {
+			return nil, invalid("The document is no Secret: %s.", text(err.Error(), 200))
+		}
+		meta, r := admitObjectMeta(s.TypeMeta, &s.ObjectMeta, kind, name, in)
+		if r != nil {
+			return nil, r
+		}
+		if credential(s.Type) {
+			return nil, forbidden("Secrets of type %s are credentials of an API server, and not for guests: leave it out.", text(string(s.Type), 253))
+		}
+		data := s.Data
+		for key, value := range s.StringData {
+			if data == nil {
+				data = make(map[string][]byte)
+			}
+			data[key] = []byte(value)
+		}
+		out = &secretBody{body: body{TypeMeta: typeMeta(kind), Metadata: *meta, Immutable: s.Immutable}, Type: s.Type, Data: data}
+	default:
+		return nil, forbidden("Guests cannot have objects of kind %q: only ConfigMaps and Secrets.", text(kind, 63))
+	}
+	clean, err := json.Marshal(out)
+	if err != nil {
+		return nil, invalid("The %s cannot be written down: %s.", kind, text(err.Error(), 200))
+	}
+	return clean, nil
+}
+
+func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
+
+func admitObjectMeta(t metav1.TypeMeta, sent *metav1.ObjectMeta, kind, name string, in Guest) (*bodyMeta, *Refusal) {
+	if t != typeMeta(kind) {
+		return nil, invalid("The document is of another kind than a v1 %s: send it where its kind goes.", kind)
+	}
+	meta, r := admitMeta(sent, name, in)
+	if r != nil {
+		return nil, r
+	}
+	for _, keys := range []struct {
+		what          string
+		sent, allowed map[string]string
+	}{{"label", sent.Labels, meta.Labels}, {"annotation", sent.Annotations, meta.Annotations}} {
+		for _, key := range slices.Sorted(maps.Keys(keys.sent)) {
+			if _, known := keys.allowed[key]; !known {
+				return nil, forbidden("The %s has the %s %q, which pods have no use for: leave it out.", kind, keys.what, text(key, 317))
+			}
+		}
+	}
+	return &bodyMeta{Name: meta.Name, Namespace: meta.Namespace, Labels: meta.Labels, Annotations: meta.Annotations}, nil
+}
+
+// credential reports whether secrets of a type are credentials of an API server.
+func credential(t corev1.SecretType) bool {
+	return t == corev1.SecretTypeServiceAccountToken || t == corev1.SecretTypeBootstrapToken
+}
+
+// body is what ConfigMaps and Secrets have in common as the body of an apply: it
+// names what the applier owns, so that it must not have empty fields.
+type body struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        bodyMeta `json:"metadata"`
+	Immutable       *bool    `json:"immutable,omitempty"`
+}
+
+type bodyMeta struct {
+	Name        string            `json:"name"`
+	Namespace   string            `json:"namespace"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+type configBody struct {
+	body
+	Data       map[string]string `json:"data,omitempty"`
+	BinaryData map[string][]byte `json:"binaryData,omitempty"`
+}
+
+type secretBody struct {
+	body
+	Type corev1.SecretType `json:"type,omitempty"`
+	Data map[string][]byte `json:"data,omitempty"`
+}
