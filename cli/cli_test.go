@@ -145,8 +145,10 @@ func farm() *memory {
 				Code: "aaaaa-bbbbb-ccccc-ddddd-eeeee-fffff-ggggg-hhhhh", Role: "ConsumerAndProvider",
 				Trust: control.Trust{Mode: control.Trusted, Method: string(peer.TrustPerson), By: "user alice (command line)", At: now.Add(-71 * time.Hour),
 					Detail: "followed the key's rotation from 1234", Fingerprint: fpBarn},
-				Outgoing:    control.Direction{Wanted: true, Joined: true, Reason: "Joined", Message: "Its offer is accepted.", Since: now.Add(-70 * time.Hour), Steps: allSteps(7)},
-				Incoming:    control.Direction{Wanted: true, Joined: true, Since: now.Add(-time.Hour)},
+				Outgoing: control.Direction{Wanted: true, Joined: true, Reason: "Joined", Message: "Its offer is accepted.", Since: now.Add(-70 * time.Hour), Steps: allSteps(7)},
+				Incoming: control.Direction{Wanted: true, Joined: true, Since: now.Add(-time.Hour)},
+				Sharing: control.PeerSharing{Provider: &control.Provider{ID: idBarn, Name: "barn", Node: idBarn, Ready: true, Offered: map[string]string{"cpu": "3500m", "memory": "6Gi"}, Pods: 3},
+					Consumer: &control.Consumer{ID: idBarn, Name: "barn", Promised: map[string]string{"cpu": "1"}, Used: map[string]string{"cpu": "500m"}, Pods: 2, Namespaces: 1}},
 				Preferences: control.Preferences{AutoConnect: control.Yes, AutoAccept: control.Yes, Note: "leaking roof", URL: "https://barn.example:6447"}},
 			{ID: idSilo, Name: "silo", Alias: "Halle 3", Phase: "Unreachable", Reason: "connect to 192.0.2.8:6447: connection refused", Source: "LAN",
 				URL: "https://192.0.2.8:6447", Addresses: []string{"192.0.2.8:6447"}, Links: []string{"eth0"}, Fingerprint: strings.Repeat("cd", 32),
@@ -202,6 +204,17 @@ func farm() *memory {
 				NextQuery: now.Add(time.Minute), Outcome: "NoName", Message: "192.0.2.53:53 knows no such name", AnsweredBy: "192.0.2.53:53"},
 			{Name: "lab.example.com", Source: "command line (user alice)", MinIntervalSeconds: 30, MaxIntervalSeconds: 3600},
 		},
+		adverts: []control.Advert{
+			{ID: idBarn, Name: "barn", Status: control.AdvertAccepted, Reason: "Joined", Message: "The offer is accepted.",
+				Resources: map[string]string{"cpu": "3500m", "memory": "6Gi", "pods": "90", "example.com/gpu": "1", "ephemeral-storage": "40Gi"},
+				Labels:    map[string]string{"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a"}, Arch: "arm64", OS: "linux",
+				Images: []string{"a:1", "b:1", "c:1", "d:1", "e:1", "f:1", "g:1"}, OfferedAt: now.Add(-time.Hour), ExpiresAt: now.Add(5 * time.Hour), CreatedAt: now.Add(-70 * time.Hour),
+				Node: idBarn, NodeReady: true, NodeReason: "ProviderReady", NodeMessage: "the kubelet is posting ready status", Pods: 3},
+			{ID: idSilo, Name: "Halle 3", Status: control.AdvertPending, Reason: "AwaitingDecision", Message: "Somebody has to decide.",
+				Resources: map[string]string{"cpu": "1", "memory": "512Mi"}, Arch: "amd64", CreatedAt: now.Add(-time.Minute), OfferedAt: now.AddDate(-20, 0, 0), ExpiresAt: now.AddDate(-20, 0, 1)},
+			{ID: idShed, Name: "shed\x1b[2J", Status: control.AdvertRefused, Reason: "RefusedByPerson", Message: "Refused by user alice (command line).", DecidedBy: "liqo-agent-intent",
+				Expired: true, ExpiresAt: now.Add(-time.Hour), CreatedAt: now.Add(-49 * time.Hour), Node: idShed, NodeReason: "Draining", NodeMessage: "2 pods are left.", Pods: 2},
+		},
 		status: control.Status{
 			Version:   "1.2.3",
 			Identity:  control.Identity{ClusterID: idFarm, Name: "farm", Namespace: "liqo", Fingerprint: strings.Repeat("77", 32), IDOrigin: "ConfigMap"},
@@ -220,7 +233,15 @@ func farm() *memory {
 			Kubernetes: control.Kubernetes{Server: "https://127.0.0.1:6443", LastError: "connection refused", Kubeconfig: "/etc/rancher/k3s/k3s.yaml"},
 			State:      control.State{Path: "/var/lib/liqo-agent/agent.db"},
 			Peers:      map[string]int{"Present": 1, "Unverified": 1, "Unreachable": 1, "Lost": 1},
-			Peering:    control.PeeringStatus{Wanted: 2, Joined: 1, Serving: 1, Requests: 2, Invites: 1},
+			Sharing: control.Sharing{
+				Offering: control.Offering{Enabled: true, Percentage: 50, Overcommit: 150, Source: "default", Pool: map[string]string{"cpu": "2", "memory": "3Gi", "pods": "50"},
+					Consumers: []control.Consumer{{ID: idBarn, Name: "barn", Promised: map[string]string{"cpu": "1", "memory": "1Gi"}, Used: map[string]string{"cpu": "500m"}, Pods: 2, Namespaces: 1},
+						{ID: idVan, Name: "van\u202e", Ending: true}}},
+				Using: control.Using{Enabled: true, Policy: "auto", MaxAccepted: 128, Source: "ClusterConfig liqo-configuration", Accepted: 1, Pending: 1, Refused: 1,
+					Providers: []control.Provider{{ID: idBarn, Name: "barn", Node: idBarn, Ready: true, Offered: map[string]string{"cpu": "3500m", "memory": "6Gi"}, Pods: 3},
+						{ID: idShed, Name: "shed", Node: idShed, Reason: "Draining", Message: "2 pods are left.", Pods: 2}}},
+			},
+			Peering: control.PeeringStatus{Wanted: 2, Joined: 1, Serving: 1, Requests: 2, Invites: 1},
 			Trust: control.TrustStatus{Accept: "all", Open: "trust.accept = \"all\"", FleetCA: &control.FleetCA{Name: "Acme", Path: "/etc/liqo-agent/fleet.pem",
 				Fingerprint: strings.Repeat("fa", 32), NotAfter: now.Add(24 * time.Hour)}},
 			Packets:  control.Packets{Received: 1200, Sent: 34},
@@ -292,6 +313,20 @@ func TestGolden(t *testing.T) {
 		{"domains-add-bad-timeout", full, "domains add example.com --timeout -1s", ExitUsage},
 		{"domains-remove-unknown", full, "domains remove example.info", ExitNotFound},
 		{"domains-refresh-unknown", full, "domains refresh example.info", ExitNotFound},
+		{"adverts-list", full, "adverts list", 0},
+		{"adverts-list-color", colored, "adverts list", 0},
+		{"adverts-list-json", full, "adverts list -o json", 0},
+		{"adverts-list-yaml", empty, "adverts list -o yaml", 0},
+		{"adverts-list-empty", empty, "adverts list", 0},
+		{"adverts-list-none", none, "adverts list", ExitNotRunning},
+		{"adverts-show", full, "adverts show barn", 0},
+		{"adverts-show-pending", full, "adverts show 0558de48-1", 0},
+		{"adverts-show-refused", full, "adverts show shed", 0},
+		{"adverts-show-json", full, "adverts show barn -o json", 0},
+		{"adverts-show-unknown", full, "adverts show cellar", ExitNotFound},
+		{"adverts-show-nothing", full, "adverts show d00d", ExitNotFound},
+		{"adverts-accept-none", none, "adverts accept barn", ExitNotRunning},
+		{"adverts-accept-ambiguous", full, "adverts accept 0558", ExitNotFound},
 		{"key-show", full, "key show", 0},
 		{"key-show-json", full, "key show -o json", 0},
 		{"key-show-pem", full, "key show --pem", 0},
@@ -383,11 +418,17 @@ func TestNothingControlsTheTerminal(t *testing.T) {
 	m.status.Networks[0] = control.LinkNetwork{Link: bad, Rule: bad, Why: bad}
 	m.domains[0] = control.Domain{Name: "example.com", Server: bad, Source: bad, Ignored: []string{bad}, Outcome: bad, Message: bad, AnsweredBy: bad, Browsed: []string{bad},
 		LastQuery: now, Entries: []control.DomainEntry{{Name: bad, URL: bad, ClusterID: bad, Cluster: bad, Message: bad}, {Name: bad, Reason: bad, Message: bad}}}
+	m.adverts[0].Name, m.adverts[0].Reason, m.adverts[0].Message, m.adverts[0].NodeMessage, m.adverts[0].Arch, m.adverts[0].DecidedBy = bad, bad, bad, bad, bad, bad
+	m.adverts[0].Resources, m.adverts[0].Labels, m.adverts[0].Images, m.adverts[0].NodeReady = map[string]string{bad: bad, "cpu": bad}, map[string]string{bad: bad}, []string{bad}, false
+	m.status.Sharing.Using.Providers[0] = control.Provider{Name: bad, Node: bad, Reason: bad, Message: bad, Offered: map[string]string{bad: bad}}
+	m.status.Sharing.Offering.Consumers[0] = control.Consumer{Name: bad, Used: map[string]string{bad: bad}, Promised: map[string]string{bad: bad}}
+	m.status.Sharing.Offering.Message = bad
+	m.peers[0].Sharing = control.PeerSharing{Provider: &m.status.Sharing.Using.Providers[0], Consumer: &m.status.Sharing.Offering.Consumers[0]}
 	w := withAgent(t, m)
 	for _, args := range []string{"peers list -a", "peers list -a -o wide", "peers list -a -o json", "peers list -a -o yaml", "peers show 9c1b",
 		"peers show 9c1b -o json", "peers show 0558", "peers history", "peers history -o json", "status", "status -o json",
 		"domains list", "domains list -o wide", "domains list -o json", "domains show example.com", "domains show example.com -o yaml", "domains add example.com --no-wait",
-		"domains refresh example.com --timeout 1ms", "peers requests", "peers requests -o json", "peers requests -o yaml", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
+		"domains refresh example.com --timeout 1ms", "peers requests", "peers requests -o json", "peers requests -o yaml", "adverts list", "adverts list -o json", "adverts show 0558de48-0", "adverts show 0558de48-0 -o yaml", "adverts accept 0558de48-0", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
 		"info 9c1b --get outgoing", "info 9c1b 9c1b --get outgoing.message", "peers accept 0558de48-1", "peers accept 9c1b --yes", "peers connect 9c1b --no-wait --yes",
 		"peers connect 9c1b --timeout 1ms --yes", "peers reject 9c1b", "peers forget 9c1b --yes", "peers disconnect 9c1b --no-wait", "peers set 9c1b --note x"} {
 		stdout, stderr, _ := w.run(t.Context(), strings.Fields(args)...)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -33,6 +34,7 @@ func (a *App) infoCommand() *urfave.Command {
 type overview struct {
 	Cluster  control.Identity      `json:"cluster"`
 	Peering  control.PeeringStatus `json:"peering"`
+	Sharing  control.Sharing       `json:"sharing"`
 	Trust    control.TrustStatus   `json:"trust"`
 	Problems []control.Problem     `json:"problems"`
 	Peers    []control.Peer        `json:"peers"` // with which there is a peering, or is to be one
@@ -94,12 +96,13 @@ func (c *call) overview(client *control.Client) (overview, error) {
 	active := slices.DeleteFunc(known, func(p control.Peer) bool {
 		return p.Outgoing.Over() && p.Incoming.Over() && p.Request == nil
 	})
-	return overview{Cluster: st.Identity, Peering: st.Peering, Trust: st.Trust, Problems: st.Problems, Peers: active}, nil
+	return overview{Cluster: st.Identity, Peering: st.Peering, Sharing: st.Sharing, Trust: st.Trust, Problems: st.Problems, Peers: active}, nil
 }
 
 func (p *printer) overview(v overview) {
 	p.fields("", [2]string{"Cluster", named(v.Cluster.Name, v.Cluster.ClusterID)}, [2]string{"Namespace", v.Cluster.Namespace},
-		[2]string{"Fingerprint", v.Cluster.Fingerprint}, [2]string{"Peering", peeringText(v.Peering)}, [2]string{"Trust", trustText(v.Trust, p.now)})
+		[2]string{"Fingerprint", v.Cluster.Fingerprint}, [2]string{"Peering", peeringText(v.Peering)},
+		[2]string{"Offers", offeringText(v.Sharing.Offering)}, [2]string{"Uses", usingText(v.Sharing.Using)}, [2]string{"Trust", trustText(v.Trust, p.now)})
 	if v.Trust.Open != "" {
 		p.printf("\n%s\n", p.red(openText(v.Trust)))
 	}
@@ -114,6 +117,7 @@ func (p *printer) overview(v overview) {
 		}
 		p.table([]string{"NAME", "ROLE", "OUTGOING", "INCOMING", "TRUST", "HEALTH"}, rows)
 	}
+	p.sharing(v.Sharing)
 	if len(v.Problems) > 0 {
 		p.printf("\n%s: liqo-agent status\n", count(len(v.Problems), "problem", "problems"))
 	}
@@ -137,6 +141,9 @@ func healthOf(p control.Peer) (text, color string) {
 		if d.Message != "" && !d.Over() && d.Reason != joinedWord {
 			parts = append(parts, d.Message)
 		}
+	}
+	if one := p.Sharing.Provider; one != nil && one.Node != "" && !one.Ready && p.Outgoing.Joined {
+		parts = append(parts, "its node is not ready: "+cmp.Or(one.Message, one.Reason))
 	}
 	if p.Request != nil && p.Request.State == requestPending && p.Incoming.Message == "" {
 		parts = append(parts, "waits for a decision here: liqo-agent peers requests")

@@ -16,7 +16,7 @@ func (a *App) tree() []*urfave.Command {
 		a.peersCommand(),
 		a.inviteCommand(),
 		a.infoCommand(),
-		a.domainsCommand(),
+		a.domainsCommand(), a.advertsCommand(),
 		a.scanCommand(),
 		a.statusCommand(),
 		a.keyCommand(),

@@ -65,6 +65,7 @@ func (p *printer) peer(q control.Peer) {
 		[2]string{"Phase", q.Phase}, [2]string{"Reason", q.Reason}, [2]string{"Verified", yesNo(q.Verified)},
 		[2]string{"Fingerprint", q.Fingerprint}, [2]string{"Code", q.Code}, [2]string{"Trust", p.trust(q.Trust)}, [2]string{"Trusted key", otherKey(q)},
 		[2]string{"Role", roleText(q.Role)}, [2]string{"Outgoing", p.direction(q.Outgoing)}, [2]string{"Incoming", p.direction(q.Incoming)},
+		[2]string{"Used of it", providerText(q.Sharing.Provider)}, [2]string{"Used by it", consumerText(q.Sharing.Consumer)},
 		[2]string{"Request", p.request(q.Request)}, [2]string{"Remembered", remembered(q.Preferences)},
 		[2]string{"Source", sourcesText(q)}, [2]string{"Endpoint", q.URL}, [2]string{"Looked for at", q.Preferences.URL},
 		[2]string{"Addresses", strings.Join(q.Addresses, ", ")}, [2]string{"Links", strings.Join(q.Links, ", ")}, [2]string{"Namespace", q.Namespace},

@@ -58,10 +58,13 @@ func (p *printer) status(st control.Status) {
 		[2]string{"Database", stateText(st.State)},
 		[2]string{"Peers", peersText(st.Peers)},
 		[2]string{"Peering", peeringText(st.Peering)},
+		[2]string{"Offers", offeringText(st.Sharing.Offering)},
+		[2]string{"Uses", usingText(st.Sharing.Using)},
 		[2]string{"Trust", trustText(st.Trust, p.now)},
 		[2]string{"Packets", packetsText(st)},
 		[2]string{"Log level", st.LogLevel},
 	)
+	p.sharing(st.Sharing)
 	if st.Trust.Open != "" {
 		p.printf("\n%s\n", p.red(openText(st.Trust)))
 	}
