@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -162,6 +163,9 @@ func ownAnnotation(key string) bool {
 }
 
 func admitKey(what, key string, known bool) *Refusal {
+	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 { // $patch too, which is a directive
+		return invalid("%q cannot be the key of a %s: give one like example.com/name.", text(key, 317), what)
+	}
 	if known || carries(key) {
 		return nil
 	}
