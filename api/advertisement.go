@@ -22,6 +22,9 @@ var SharingGroupVersion = schema.GroupVersion{Group: "sharing.liqo.io", Version:
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resourceQuota.hard.cpu`
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resourceQuota.hard.memory`
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.resourceQuota.hard.pods`
+// +kubebuilder:printcolumn:name="Arch",type=string,JSONPath=`.spec.labels.kubernetes\.io/arch`,priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.vnodeReference.name`,priority=1
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.timeToLive`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterId",message="an Advertisement is named after the cluster ID that it is from"
@@ -32,7 +35,8 @@ type Advertisement struct {
 	// Spec is the offer.
 	Spec AdvertisementSpec `json:"spec"`
 
-	// Status is what this cluster decided about it. Only the agent writes it.
+	// Status is what this cluster decided about it. The agent writes it; a person may
+	// set advertisementStatus, and is followed then.
 	//
 	// +kubebuilder:default={}
 	Status AdvertisementState `json:"status,omitzero"`
@@ -82,8 +86,9 @@ type AdvertisementSpec struct {
 	Timestamp metav1.Time `json:"timestamp"`
 
 	// TimeToLive is until when the offer stands unless it is renewed, by the
-	// provider's clock. It is shown, and nothing is undone because of it: an edge
-	// device's clock may be wrong.
+	// provider's clock. An edge device's clock may be wrong: what counts for the
+	// consumer is only how long after timestamp this is, measured with its own clock
+	// from when the offer arrived or was renewed.
 	TimeToLive metav1.Time `json:"timeToLive"`
 }
 
@@ -114,10 +119,13 @@ type ContainerImage struct {
 
 // AdvertisementState is what the consumer decided about an offer.
 type AdvertisementState struct {
-	// AdvertisementStatus is the decision; empty while there is none.
+	// AdvertisementStatus is the decision; empty while there is none. A person who
+	// sets it with kubectl (--subresource=status) owns the decision from then on, and
+	// sharing.accept_policy has no say in it; setting it to null gives it back.
 	AdvertisementStatus AdvertisementStatus `json:"advertisementStatus,omitempty"`
 
-	// Reason is why, in one word for programs.
+	// Reason is why, in one word for programs: Joined, AcceptedByPerson,
+	// RefusedByPerson, AwaitingDecision, TooMany, Expired, BadAmount.
 	//
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
@@ -127,6 +135,7 @@ type AdvertisementState struct {
 	// +kubebuilder:validation:MaxLength=32768
 	Message string `json:"message,omitempty"`
 
-	// VnodeReference is the virtual node that stands for the offer.
+	// VnodeReference is the virtual node that stands for the offer; absent while there
+	// is none.
 	VnodeReference *ObjectReference `json:"vnodeReference,omitempty"`
 }

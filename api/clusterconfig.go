@@ -115,15 +115,15 @@ type AdvertisementConfig struct {
 	// IngoingConfig is about what other clusters offer.
 	IngoingConfig *IngoingConfig `json:"ingoingConfig,omitempty"`
 
-	// KeepaliveThreshold is how many checks of a provider may fail in a row. It has
-	// no effect in this version.
+	// KeepaliveThreshold is after how many failed checks in a row a provider's node is
+	// not ready (sharing.keepalive_threshold).
 	//
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	KeepaliveThreshold *int64 `json:"keepaliveThreshold,omitempty"`
 
-	// KeepaliveRetryTime is the time between two of them, in seconds. It has no
-	// effect in this version.
+	// KeepaliveRetryTime is the time between two checks of a provider of which the
+	// last one failed, in seconds (sharing.keepalive_retry).
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
@@ -132,12 +132,12 @@ type AdvertisementConfig struct {
 
 // OutgoingConfig is about what this cluster offers.
 type OutgoingConfig struct {
-	// EnableBroadcaster: offer resources to clusters that ask (sharing.enable). It
-	// has no effect in this version.
+	// EnableBroadcaster: offer resources to clusters that ask (sharing.enable).
+	// Switched off, offers are withdrawn, and what others run here ends.
 	EnableBroadcaster *bool `json:"enableBroadcaster,omitempty"`
 
 	// ResourceSharingPercentage is how much of what is free is offered
-	// (sharing.percentage). It has no effect in this version.
+	// (sharing.percentage).
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
@@ -146,14 +146,15 @@ type OutgoingConfig struct {
 
 // IngoingConfig is about what other clusters offer.
 type IngoingConfig struct {
-	// AcceptPolicy decides about Advertisements. It has no effect in this version.
+	// AcceptPolicy decides about Advertisements (sharing.accept_policy), as long as
+	// nobody decided about one.
 	AcceptPolicy *AcceptPolicy `json:"acceptPolicy,omitempty"`
 
-	// MaxAcceptableAdvertisement is how many are accepted at most. It has no effect in
-	// this version.
+	// MaxAcceptableAdvertisement is how many AutoAcceptMax accepts at most
+	// (sharing.max_accepted). Those that are accepted stay when it is lowered.
 	//
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=1000000
+	// +kubebuilder:validation:Maximum=10000
 	MaxAcceptableAdvertisement *int64 `json:"maxAcceptableAdvertisement,omitempty"`
 }
 

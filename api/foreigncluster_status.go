@@ -140,7 +140,9 @@ type Modules struct {
 	// +kubebuilder:default={}
 	Authentication Module `json:"authentication,omitzero"`
 
-	// Offloading runs pods of the consumer in the provider.
+	// Offloading runs pods of the consumer in the provider. It is enabled while there
+	// is a virtual node here; the condition VirtualNode says whether it is ready, and
+	// if not why, or how far its removal is.
 	//
 	// +kubebuilder:default={}
 	Offloading Module `json:"offloading,omitzero"`
