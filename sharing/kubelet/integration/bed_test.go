@@ -1,0 +1,272 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/kubelet"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	bed.Main(m)
+}
+
+const (
+	providerID = "0558de48-097b-4b7d-ba04-6bd2a0f9d24f"
+	consumerID = "11111111-1111-4111-8111-111111111111"
+	guest      = "liqo-11111111-shop" // the namespace of the provider that stands for shop
+	tlsDir     = "/var/lib/rancher/k3s/server/tls"
+	logFile    = "/var/lib/web.log" // of the provider's host
+	plain      = "application/json"
+)
+
+// kwokConfig says what kwok's kubelet does about every pod.
+const kwokConfig = `apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: run}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: '.status.phase', operator: In, values: [Pending]}
+  next:
+    statusTemplate: "phase: Running"
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterLogs
+metadata: {name: all}
+spec: {logs: [{containers: [main], logsFile: ` + logFile + `, follow: true}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterExec
+metadata: {name: all}
+spec: {execs: [{containers: [main], local: {workDir: /}}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterAttach
+metadata: {name: all}
+spec: {attaches: [{containers: [main], logsFile: ` + logFile + `}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata: {name: all}
+spec: {forwards: [{ports: [80], command: [cat]}]}
+`
+
+// clusters are a consumer with the server under test and a provider.
+type clusters struct {
+	consumer, provider *bed.Kube
+	server             *kubelet.Server
+	dir                string
+	stop               func() // ends the run of the server and waits for it
+}
+
+// start starts both clusters. The consumer has a virtual node with pod web in
+// namespace shop, which is pod web-there at the provider.
+func start(t *testing.T, controllers bool) *clusters {
+	t.Helper()
+	b := bed.New(t)
+	a, p := b.AddHost("consumer", "10.77.0.1/24"), b.AddHost("provider", "10.77.0.2/24")
+	kubes := b.StartKubes(t.Context(), a, p)
+	c := &clusters{consumer: kubes[0], provider: kubes[1], dir: t.TempDir()}
+	if controllers {
+		if err := c.consumer.StartControllers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.WriteFile("/var/lib/kwok.yaml", kwokConfig)
+	p.WriteFile(logFile, "")
+	// kwok writes what containers say as containerd does.
+	p.Start(bed.Cmd{Name: "kwok", Args: []string{bed.Binary(t, "kwok"), "--kubeconfig=" + bed.Kubeconfig, "--config=/var/lib/kwok.yaml",
+		"--manage-single-node=provider", "--server-address=0.0.0.0:10250", "--node-ip=10.77.0.2",
+		"--tls-cert-file=" + tlsDir + "/serving-kubelet.crt", "--tls-private-key-file=" + tlsDir + "/serving-kubelet.key"}})
+	c.must(t, c.provider, http.MethodPatch, "/api/v1/nodes/provider/status", "application/merge-patch+json",
+		`{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`)
+	c.pod(t, c.provider, guest, "web-there", "provider")
+	c.serve(t, "")
+	c.node(t)
+	c.pod(t, c.consumer, "shop", "web", providerID)
+	c.must(t, c.consumer, http.MethodPatch, "/api/v1/namespaces/shop/pods/web/status", "application/merge-patch+json",
+		`{"status":{"phase":"Running","containerStatuses":[{"name":"main","ready":true,"restartCount":0,"image":"example.com/web","imageID":"","state":{"running":{}}}]}}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := bed.Poll(ctx, func() error {
+		_, err := c.provider.Kubectl(ctx, "-n", guest, "exec", "web-there", "--", "true")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// must sends a request as administrator.
+func (c *clusters) must(t *testing.T, k *bed.Kube, method, path, contentType, body string) {
+	t.Helper()
+	if _, err := k.Request(t.Context(), method, path, contentType, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pod makes a pod with all that it needs.
+func (c *clusters) pod(t *testing.T, k *bed.Kube, namespace, name, node string) {
+	t.Helper()
+	c.must(t, k, http.MethodPost, "/api/v1/namespaces", plain, `{"metadata":{"name":"`+namespace+`"}}`)
+	account := "/api/v1/namespaces/" + namespace + "/serviceaccounts"
+	_, err := k.Request(t.Context(), http.MethodPost, account, plain, []byte(`{"metadata":{"name":"default"}}`))
+	if err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
+		t.Fatal(err)
+	}
+	c.must(t, k, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", plain, `{"metadata":{"name":"`+name+`"},"spec":{"nodeName":"`+node+
+		`","automountServiceAccountToken":false,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"main","image":"example.com/web"}]}}`)
+}
+
+// serve runs the server under test on the consumer's host.
+func (c *clusters) serve(t *testing.T, listen string) {
+	t.Helper()
+	up := newUpstream(t, c.provider)
+	c.server = kubelet.New(kubelet.Config{
+		Listen: func() string { return listen },
+		Find: func(namespace, pod string) (kubelet.Place, bool) {
+			return kubelet.Place{ID: providerID, Namespace: guest, Name: pod + "-there", Upstream: up}, namespace == "shop"
+		},
+		Dir: c.dir, Self: func() peer.ClusterID { return consumerID },
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := c.consumer.Host.Do(func() error { return c.server.Run(ctx, c.consumer.RESTConfig()) })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the server ended: %v", err)
+		}
+	}()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(c.stop)
+	c.wait(t, func(s kubelet.State) error {
+		if !s.Address.IsValid() || s.NotAfter.IsZero() {
+			return fmt.Errorf("it is not ready: %+v", s)
+		}
+		return nil
+	})
+}
+
+// wait waits for a state of the server.
+func (c *clusters) wait(t *testing.T, good func(kubelet.State) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := bed.Poll(ctx, func() error { return good(c.server.State()) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node makes the virtual node with the address and the port of the server.
+func (c *clusters) node(t *testing.T) {
+	t.Helper()
+	addr, port, ok := c.server.Where()
+	if !ok || addr != netip.MustParseAddr("127.0.0.1") {
+		t.Fatalf("the server is at %v, %t", addr, ok)
+	}
+	c.must(t, c.consumer, http.MethodPost, "/api/v1/nodes", plain, `{"metadata":{"name":"`+providerID+`"}}`)
+	status, err := json.Marshal(map[string]any{"status": map[string]any{
+		"addresses":       []map[string]string{{"type": "Hostname", "address": addr.String()}},
+		"daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": port}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(t, c.consumer, http.MethodPatch, "/api/v1/nodes/"+providerID+"/status", "application/merge-patch+json", string(status))
+}
+
+// kubectl runs kubectl on the consumer with something on standard input.
+func (c *clusters) kubectl(t *testing.T, input string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return c.consumer.Host.RunInput(ctx, input, append([]string{"env"}, args...)...)
+}
+
+// upstream leads straight to the provider's API server.
+type upstream struct {
+	http.RoundTripper
+	kube   *bed.Kube
+	config *tls.Config
+}
+
+func newUpstream(t *testing.T, k *bed.Kube) *upstream {
+	t.Helper()
+	config := k.RESTConfig()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.ServerName, settings.NextProtos = "127.0.0.1", []string{"http/1.1"}
+	return &upstream{RoundTripper: client.Transport, kube: k, config: settings}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Host, r.Host = "127.0.0.1:6443", ""
+	return u.RoundTripper.RoundTrip(r)
+}
+
+// Upgrade implements kubelet.Upstream.
+func (u *upstream) Upgrade(ctx context.Context, r *http.Request) (net.Conn, *http.Response, error) {
+	raw, err := u.kube.Host.DialContext(ctx, "tcp", "127.0.0.1:6443")
+	if err != nil {
+		return nil, nil, err
+	}
+	conn := tls.Client(raw, u.config)
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	if err := r.Write(conn); err != nil {
+		stop()
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	reader := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(reader, r)
+	if err != nil {
+		stop()
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	stop()
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		return nil, answer, nil
+	}
+	return &begun{Conn: conn, reader: reader}, answer, nil
+}
+
+// begun is a connection whose first bytes are in a reader.
+type begun struct {
+	*tls.Conn
+	reader *bufio.Reader
+}
+
+func (r *begun) Read(p []byte) (int, error) { return r.reader.Read(p) }
