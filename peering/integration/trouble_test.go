@@ -190,7 +190,7 @@ const privileges = `
   resourceNames: [foreignclusters.discovery.liqo.io, peeringrequests.discovery.liqo.io, searchdomains.discovery.liqo.io, advertisements.sharing.liqo.io, clusterconfigs.config.liqo.io]
   verbs: [get, create, patch]
 - {apiGroups: [admissionregistration.k8s.io], resources: [validatingwebhookconfigurations], resourceNames: [liqo-agent], verbs: [get, create, patch]}
-- {apiGroups: [""], resources: [nodes], verbs: [list, watch]}
+- {apiGroups: [""], resources: [nodes, pods], verbs: [list, watch]}
 - {apiGroups: [""], resources: [namespaces], resourceNames: [liqo], verbs: [get, create, patch]}
 - {apiGroups: [discovery.liqo.io], resources: [foreignclusters], verbs: [list, watch, create, patch, delete]}
 - {apiGroups: [discovery.liqo.io], resources: [peeringrequests], verbs: [get, list, watch, create, patch, delete]}

@@ -33,6 +33,9 @@ type podDocument struct {
 		UID             string            `json:"uid"`
 		ResourceVersion string            `json:"resourceVersion"`
 		Labels          map[string]string `json:"labels"`
+		Annotations     struct {
+			ListEnds string `json:"k8s.io/initial-events-end"`
+		} `json:"annotations"`
 	} `json:"metadata"`
 	Spec   podSpec `json:"spec"`
 	Status struct {
@@ -66,6 +69,10 @@ func (p *Pod) UnmarshalJSON(text []byte) error {
 	}
 	m := d.Metadata
 	*p = Pod{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: types.UID(m.UID), ResourceVersion: m.ResourceVersion}}
+	if m.Annotations.ListEnds != "" {
+		// A list that comes as a watch ends with this (KEP-3157).
+		p.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: m.Annotations.ListEnds}
+	}
 	_, guest := m.Labels[workload.LabelOriginCluster]
 	ended := d.Status.Phase == "Succeeded" || d.Status.Phase == "Failed"
 	if d.Spec.NodeName != "" && !guest && !ended {

@@ -65,6 +65,9 @@ func TestPod(t *testing.T) {
 	if guest.Requests != nil {
 		t.Errorf("a consumer's pod counts with %v", guest.Requests)
 	}
+	if end := read(t, `{"kind":"Pod","metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}`); end.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+		t.Errorf("the end of a list is lost: %+v", end)
+	}
 	var none *Pod
 	if !none.Same(guest) || none.Same(read(t, `{"spec":{"nodeName":"n"}}`)) || !none.Same(nil) {
 		t.Error("pods that make no difference are told from those that do")
