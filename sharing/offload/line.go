@@ -199,7 +199,11 @@ func (l *line) process(ctx context.Context, queue workqueue.TypedDelayingInterfa
 	if ctx.Err() != nil {
 		return
 	}
-	pause := max(l.retry.next(k, retryFirst, retryMax), kube.Retry(err))
+	most := retryMax
+	if k.kind == aNamespace {
+		most = maxAsk
+	}
+	pause := max(l.retry.next(k, retryFirst, most), kube.Retry(err))
 	log := l.s.o.cfg.Logger.Debug
 	if l.retry.count(k) == patience {
 		log = l.s.o.cfg.Logger.Warn

@@ -29,49 +29,6 @@ type view struct {
 	now             time.Time
 }
 
-// memo is what this process remembers about a pod. Everything goes on without it,
-// at the cost of asking once more.
-type memo struct {
-	mine types.UID // the pod that the rest is about
-
-	made  types.UID   // its copy, as created by us or seen
-	seen  bool        // made was in the list of the provider's pods
-	last  *corev1.Pod // the copy as it was there last
-	ended bool        // the provider said that made is not there
-
-	removing types.UID // deleted at the provider by us
-	grace    int64     // with this grace period; negative: its own
-
-	wrote  string // resource version of mine after we wrote its status
-	status *corev1.PodStatus
-	warned string // reason of the last warning
-}
-
-// about returns the memo for what the view shows, with what can be learnt from
-// that.
-func (m memo) about(mine, theirs *corev1.Pod) memo {
-	if mine == nil {
-		return memo{removing: m.removing, grace: m.grace}
-	}
-	if m.mine != mine.UID {
-		m = memo{mine: mine.UID, removing: m.removing, grace: m.grace}
-	}
-	if theirs != nil && workload.IsCopy(mine, theirs) {
-		m.made, m.seen, m.ended = theirs.UID, true, false
-		// How a copy ends that the provider ends unasked counts for nothing.
-		if m.last == nil || !terminal(theirs) || theirs.DeletionTimestamp == nil || mine.DeletionTimestamp != nil {
-			m.last = theirs
-		}
-	}
-	return m
-}
-
-// removed reports whether the deletion of a copy was asked for with that grace
-// period or a shorter one.
-func (m memo) removed(uid types.UID, grace int64) bool {
-	return m.removing == uid && (m.grace == grace || grace < 0 || m.grace >= 0 && m.grace < grace)
-}
-
 // verb is what is to be done about a pod.
 type verb string
 
@@ -222,7 +179,7 @@ func (v view) living() step {
 		return step{status: v.unlessSame(s)}
 	case c != nil:
 		s := step{status: v.mirror(c)}
-		if patch, ok := workload.Change(v.mine, c, v.origin); ok && !terminal(c) {
+		if patch, ok := workload.Change(v.mine, c, v.origin); ok && !terminal(c) && v.memo.patched != c.ResourceVersion+string(patch) {
 			s.verb, s.patch = change, patch
 		}
 		return s

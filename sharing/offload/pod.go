@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"liqo.io/agent/sharing/workload"
 )
@@ -82,11 +81,7 @@ func (l *line) gather(k key) (view, *space) {
 	if fresh {
 		l.eventsOf(sp, v.theirs)
 	}
-	if v.memo.status != nil && older(v.mine.ResourceVersion, v.memo.wrote) {
-		written := *v.mine
-		written.Status = *v.memo.status
-		v.mine = &written
-	}
+	v.mine = v.memo.stands(v.mine)
 	if v.copy() == nil {
 		in := v.origin
 		if in.Namespace == "" {
@@ -96,13 +91,6 @@ func (l *line) gather(k key) (view, *space) {
 		v.missing, v.ready = l.missing(v.mine)
 	}
 	return v, sp
-}
-
-// older reports whether a resource version is from before another one of the same
-// object.
-func older(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }
 
 // do takes a step.
@@ -122,6 +110,9 @@ func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again 
 		again, failed = l.create(ctx, k, v, sp)
 	case change:
 		failed = sp.client.Patch(ctx, podPath(sp.name, k.name), "", workload.PatchType, s.patch, nil)
+		if failed == nil {
+			l.remember(k, func(m *memo) { m.patched = v.theirs.ResourceVersion + string(s.patch) })
+		}
 		if apierrors.IsNotFound(failed) || apierrors.IsConflict(failed) {
 			failed = nil // the list tells soon
 		}
@@ -154,11 +145,7 @@ func (l *line) write(ctx context.Context, k key, mine *corev1.Pod, status *corev
 	case err != nil:
 		return err
 	}
-	l.remember(k, func(m *memo) {
-		if m.mine == mine.UID {
-			m.wrote, m.status = written.ResourceVersion, status
-		}
-	})
+	l.remember(k, func(m *memo) { m.written(mine.UID, written.ResourceVersion, status) })
 	return nil
 }
 
@@ -193,11 +180,7 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 	case err == nil && made.UID == "":
 		return 0, fmt.Errorf("create pod %s/%s at %s: the answer has no UID", sp.name, k.name, l.id)
 	case err == nil:
-		l.remember(k, func(m *memo) {
-			if m.mine == v.mine.UID && !m.seen {
-				m.made, m.ended = made.UID, false
-			}
-		})
+		l.remember(k, func(m *memo) { m.created(v.mine.UID, made.UID) })
 		l.admitted(k)
 		return unseen, nil
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -283,14 +266,15 @@ func (l *line) confirm(ctx context.Context, k key, v view, sp *space) (again tim
 	theirs := &corev1.Pod{}
 	err = sp.client.Get(ctx, podPath(sp.name, k.name), theirs)
 	switch {
-	case err == nil && workload.IsCopy(v.mine, theirs):
-		l.remember(k, func(m *memo) { m.made = theirs.UID })
-		return unseen, nil // the list tells before
-	case err == nil, apierrors.IsNotFound(err):
-		l.remember(k, func(m *memo) { m.ended = m.mine == v.mine.UID })
+	case apierrors.IsNotFound(err):
+		theirs = nil
+	case err != nil:
+		return 0, err
+	}
+	if l.remember(k, func(m *memo) { m.confirmed(v.mine, theirs) }).ended {
 		return time.Nanosecond, nil
 	}
-	return 0, err
+	return unseen, nil // the list tells before
 }
 
 // remove deletes what has the pod's name at the provider.
@@ -309,12 +293,7 @@ func (l *line) remove(ctx context.Context, k key, v view, sp *space, s step) (ag
 	if err != nil && !notThere {
 		return 0, err
 	}
-	l.remember(k, func(m *memo) {
-		m.removing, m.grace = s.uid, s.grace
-		if notThere && m.made == s.uid {
-			m.ended = true
-		}
-	})
+	l.remember(k, func(m *memo) { m.deleted(s.uid, s.grace, notThere) })
 	if notThere {
 		return retryFirst, nil
 	}

@@ -19,8 +19,16 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// keepSpace is how long a provider's namespace is kept without pods in it.
-const keepSpace = time.Minute
+const (
+	// keepSpace is how long a provider's namespace is kept without pods in it.
+	keepSpace = time.Minute
+	// trustSpace is how long a provider is not asked again for a namespace that it
+	// has just named.
+	trustSpace = 2 * time.Second
+	// maxAsk bounds the pause before it is asked again after it gave none: one that
+	// is just going is there again some seconds later.
+	maxAsk = 5 * time.Second
+)
 
 // recordPrefix is that of the annotations of namespaces here which say where their
 // pods are: "offload.liqo.io/<provider's ID>: <the namespace there>". One is written
@@ -45,6 +53,7 @@ type space struct {
 	pods         *kube.Cache[*corev1.Pod]
 	events       *kube.Cache[*corev1.Event]
 	stop         context.CancelFunc
+	opened       time.Time
 
 	mu      sync.Mutex
 	busy    int       // pods being created
@@ -123,10 +132,13 @@ func (l *line) tend(ctx context.Context, origin string) (again time.Duration, er
 		sp.idle = time.Time{}
 		doubted := sp.doubted
 		sp.mu.Unlock()
-		if doubted {
-			return 0, l.claim(ctx, origin, record, sp)
+		if !doubted {
+			return 0, nil
 		}
-		return 0, nil
+		if rest := trustSpace - l.s.o.cfg.Now().Sub(sp.opened); rest > 0 {
+			return rest, nil
+		}
+		return 0, l.claim(ctx, origin, record, sp)
 	}
 	return l.giveBack(ctx, sp, local)
 }
@@ -149,21 +161,11 @@ func (l *line) claim(ctx context.Context, origin, record string, old *space) err
 			return err
 		}
 	}
-	if old == nil {
-		return l.open(ctx, origin, name)
-	}
-	old.mu.Lock()
-	old.doubted = false
-	clear(old.copies) // they went with a namespace that was there before
-	old.mu.Unlock()
-	if old.name != name {
+	if old != nil {
+		// It may be another one of the same name, without anything that we sent.
 		l.shut(old)
-		return l.open(ctx, origin, name)
 	}
-	for _, k := range l.index.in(origin) {
-		l.queue.Add(k)
-	}
-	return nil
+	return l.open(ctx, origin, name)
 }
 
 // deny has the pods of a namespace show why the provider has no place for them; nil:
@@ -201,7 +203,7 @@ func (l *line) writeRecord(ctx context.Context, origin string, name *string) err
 
 // open begins to follow a namespace of the provider.
 func (l *line) open(ctx context.Context, origin, name string) error {
-	sp := &space{origin: origin, name: name, copies: make(map[key]*copied), posted: make(map[string]*posted)}
+	sp := &space{origin: origin, name: name, opened: l.s.o.cfg.Now(), copies: make(map[key]*copied), posted: make(map[string]*posted)}
 	client, err := kube.New(&rest.Config{Host: "https://provider", Transport: &gate{next: l.remote, denied: func() { l.doubt(sp) }}})
 	if err != nil {
 		return err
