@@ -16,8 +16,8 @@ func FuzzAdmit(f *testing.F) {
 	}
 	f.Add(encode(f, sent))
 	f.Add([]byte(document(`"namespace":"kube-system"`, `"nodeName":"n"`)))
-	for _, tc := range unportables {
-		pod := podOf(f, tc.spec)
+	for _, tc := range unportables(f) {
+		pod := podWith(f, tc.Spec)
 		pod.APIVersion, pod.Kind, pod.Annotations = "v1", "Pod", map[string]string{AnnotationOriginUID: "u"}
 		pod.Namespace = guest.Namespace
 		f.Add(encode(f, pod))

@@ -31,12 +31,18 @@ var (
 // podOf returns a pod as the consumer's API server has it, with a spec in YAML.
 func podOf(t testing.TB, spec string) *corev1.Pod {
 	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: "web", Namespace: "shop", UID: "6f2b1c1e-2a52-4b0c-9a55-0d6f0a3c9b11", CreationTimestamp: metav1.Time{Time: now.Add(-time.Hour)}, Generation: 1,
-	}}
-	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(spec, "\t", "  ")), &pod.Spec); err != nil {
+	var s corev1.PodSpec
+	if err := yaml.UnmarshalStrict([]byte(spec), &s); err != nil {
 		t.Fatal(err)
 	}
+	return podWith(t, s)
+}
+
+func podWith(t testing.TB, spec corev1.PodSpec) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{Spec: spec, ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "shop", UID: "6f2b1c1e-2a52-4b0c-9a55-0d6f0a3c9b11", CreationTimestamp: metav1.Time{Time: now.Add(-time.Hour)}, Generation: 1,
+	}}
 	if len(pod.Spec.Containers) == 0 {
 		pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "registry/app:1"}}
 	}

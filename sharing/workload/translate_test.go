@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bytes"
+	_ "embed"
 	"strings"
 	"testing"
 
@@ -9,75 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
 )
 
-// everything is a pod that uses all that goes along, and all that silently does not.
-const everything = `
-activeDeadlineSeconds: 600
-affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: liqo.io/type, operator: Exists}]}]}}}
-containers:
-- name: app
-  image: registry/app:1
-  command: [run]
-  args: [--fast]
-  workingDir: /srv
-  ports: [{name: http, containerPort: 8080, protocol: TCP}]
-  envFrom: [{prefix: P_, configMapRef: {name: env}}, {secretRef: {name: env, optional: true}}]
-  env:
-  - {name: NS, valueFrom: {fieldRef: {fieldPath: metadata.namespace, apiVersion: v1}}}
-  - {name: UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
-  - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-  - {name: SA, valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}}
-  - {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-  - {name: DROPPED, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['kubernetes.io/secret-sauce']"}}}
-  - {name: KEPT, valueFrom: {fieldRef: {fieldPath: "metadata.labels['tier']"}}}
-  - {name: CPU, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: "1"}}}
-  - {name: KEY, valueFrom: {configMapKeyRef: {name: conf, key: k}}}
-  - {name: PW, valueFrom: {secretKeyRef: {name: pw, key: k}}}
-  resources: {limits: {cpu: "1", memory: 64Mi}, requests: {cpu: 100m}}
-  volumeMounts:
-  - {name: kube-api-access-x7x2p, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
-  - {name: tmp, mountPath: /tmp}
-  - {name: conf, mountPath: /conf, subPath: k}
-  livenessProbe: {httpGet: {path: /, port: http}, terminationGracePeriodSeconds: 7200}
-  readinessProbe: {tcpSocket: {port: 8080}}
-  startupProbe: {exec: {command: [ok]}}
-  lifecycle: {preStop: {sleep: {seconds: 1}}, stopSignal: SIGTERM}
-  securityContext: {runAsUser: 1000, capabilities: {drop: [ALL], add: [CHOWN]}, seccompProfile: {type: RuntimeDefault}}
-  tty: true
-initContainers:
-- name: sidecar
-  image: registry/sidecar:1
-  restartPolicy: Always
-  env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
-dnsPolicy: ClusterFirst
-hostAliases: [{ip: 10.0.0.1, hostnames: [db]}]
-imagePullSecrets: [{name: regcred}]
-nodeName: barn
-nodeSelector: {disk: ssd}
-os: {name: linux}
-priority: 100
-priorityClassName: high
-readinessGates: [{conditionType: example.com/gate}]
-restartPolicy: Always
-runtimeClassName: gvisor
-schedulerName: default-scheduler
-securityContext: {fsGroup: 1000, sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}
-serviceAccountName: robot
-terminationGracePeriodSeconds: 7200
-tolerations: [{operator: Exists}]
-topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]
-volumes:
-- name: kube-api-access-x7x2p
-  projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3607}}, {configMap: {name: kube-root-ca.crt}}, {downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}]}
-- {name: tmp, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
-- {name: conf, configMap: {name: conf, optional: true}}
-- {name: tls, secret: {secretName: tls}}
-- name: both
-  projected: {sources: [{configMap: {name: other}}, {secret: {name: other}}, {downwardAPI: {items: [{path: uid, fieldRef: {fieldPath: metadata.uid}}]}}]}
-- name: info
-  downwardAPI: {items: [{path: ns, fieldRef: {fieldPath: metadata.namespace}}, {path: labels, fieldRef: {fieldPath: metadata.labels}}]}
-`
+// everything is the spec of a pod that uses all that goes along, and all that
+// silently does not.
+//
+//go:embed testdata/everything.yaml
+var everything string
 
 func full(t testing.TB) *corev1.Pod {
 	pod := podOf(t, everything)
@@ -171,64 +111,40 @@ volumes:
 	}
 }
 
+//go:embed testdata/unportable.yaml
+var unportableYAML []byte
+
 // unportables are specs that neither side lets through, with a word of the refusal.
-// baseline marks those that Pod Security's level baseline refuses too.
-var unportables = []struct {
-	spec, word string
-	baseline   bool
-}{
-	{"hostNetwork: true", "hostNetwork", true},
-	{"hostPID: true", "hostPID", true},
-	{"hostIPC: true", "hostIPC", true},
-	{"os: {name: windows}", "windows", false},
-	{"resourceClaims: [{name: gpu, resourceClaimName: gpu}]", "resourceClaims", false},
-	{"volumes: [{name: v, hostPath: {path: /}}]", "hostPath", true},
-	{"volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", "persistentVolumeClaim", false},
-	{"volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]", "ephemeral", false},
-	{"volumes: [{name: v, csi: {driver: d}}]", "csi", false},
-	{"volumes: [{name: v, nfs: {server: s, path: /}}]", "of a type", false},
-	{"volumes: [{name: v, emptyDir: {medium: HugePages}}]", "HugePages", false},
-	{"volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]", "token", false},
-	{"volumes: [{name: kube-api-access-mine, projected: {sources: [{serviceAccountToken: {path: t}}, {secret: {name: s}}]}}]", "token", false},
-	{"volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: b, path: t}}]}}]", "trust bundle", false},
-	{"securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}", "kernel.msgmax", true},
-	{"securityContext: {windowsOptions: {hostProcess: true}}", "windowsOptions", true},
-	{"securityContext: {seLinuxOptions: {type: spc_t}}", "SELinux", true},
-	{"securityContext: {seLinuxOptions: {user: u}}", "SELinux", true},
-	{"securityContext: {seccompProfile: {type: Unconfined}}", "seccomp", true},
-	{"securityContext: {appArmorProfile: {type: Unconfined}}", "AppArmor", true},
-	{"containers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 1}]}]", "hostPort", true},
-	{"initContainers: [{name: a, image: i, ports: [{containerPort: 1, hostPort: 1}]}]", "hostPort", true},
-	{"containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]}]", "propagation", false},
-	{"containers: [{name: a, image: i, volumeDevices: [{name: v, devicePath: /v}]}]", "block devices", false},
-	{"containers: [{name: a, image: i, resources: {claims: [{name: gpu}]}}]", "claims", false},
-	{"containers: [{name: a, image: i, resources: {limits: {hugepages-2Mi: 2Mi}}}]", "huge pages", false},
-	{"containers: [{name: a, image: i, livenessProbe: {httpGet: {host: 10.0.0.1, port: 80}}}]", "host", true},
-	{"containers: [{name: a, image: i, readinessProbe: {tcpSocket: {host: 10.0.0.1, port: 80}}}]", "host", true},
-	{"containers: [{name: a, image: i, lifecycle: {preStop: {httpGet: {host: 10.0.0.1, port: 80}}}}]", "host", true},
-	{"containers: [{name: a, image: i, securityContext: {privileged: true}}]", "privileged", true},
-	{"initContainers: [{name: a, image: i, securityContext: {privileged: true}}]", "privileged", true},
-	{"containers: [{name: a, image: i, securityContext: {procMount: Unmasked}}]", "procMount", true},
-	{"containers: [{name: a, image: i, securityContext: {capabilities: {add: [NET_RAW]}}}]", "NET_RAW", true},
-	{"containers: [{name: a, image: i, securityContext: {capabilities: {add: [ALL]}}}]", "ALL", true},
-	{"containers: [{name: a, image: i, securityContext: {seccompProfile: {type: Unconfined}}}]", "seccomp", true},
-	{"containers: [{name: a, image: i, securityContext: {appArmorProfile: {type: Unconfined}}}]", "AppArmor", true},
-	{"containers: [{name: a, image: i, securityContext: {seLinuxOptions: {role: r}}}]", "SELinux", true},
-	{"containers: [{name: a, image: i, securityContext: {windowsOptions: {hostProcess: true}}}]", "windowsOptions", true},
+func unportables(t testing.TB) []struct {
+	Word string         `json:"word"`
+	Spec corev1.PodSpec `json:"spec"`
+} {
+	t.Helper()
+	var out []struct {
+		Word string         `json:"word"`
+		Spec corev1.PodSpec `json:"spec"`
+	}
+	if err := yaml.Unmarshal(unportableYAML, &out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 30 {
+		t.Fatalf("only %d specs", len(out))
+	}
+	return out
 }
 
 func TestUnportable(t *testing.T) {
-	for _, tc := range unportables {
-		pod := podOf(t, tc.spec)
+	for _, tc := range unportables(t) {
+		pod := podWith(t, tc.Spec)
 		_, r := Translate(pod, origin)
-		if r == nil || r.Reason != ReasonNotOffloadable || !strings.Contains(r.Message, tc.word) || sentence(r) != "" {
-			t.Errorf("Translate(%s) refuses with %v", tc.spec, r)
+		if r == nil || r.Reason != ReasonNotOffloadable || !strings.Contains(r.Message, tc.Word) || sentence(r) != "" {
+			t.Errorf("Translate(%+v) refuses with %v", tc.Spec, r)
 		}
 		pod.TypeMeta, pod.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ""
 		pod.Annotations = map[string]string{AnnotationOriginUID: "u"}
 		_, _, r = Admit(encode(t, pod), guest)
-		if r == nil || r.Reason != ReasonForbidden || !strings.Contains(r.Message, tc.word) || sentence(r) != "" {
-			t.Errorf("Admit(%s) refuses with %v", tc.spec, r)
+		if r == nil || r.Reason != ReasonForbidden || !strings.Contains(r.Message, tc.Word) || sentence(r) != "" {
+			t.Errorf("Admit(%+v) refuses with %v", tc.Spec, r)
 		}
 	}
 	pod := podOf(t, "{}")
