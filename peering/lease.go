@@ -90,7 +90,8 @@ func (m *memo) listen(obs *Observed, now time.Time) (returned bool) {
 	case m.quiet.IsZero():
 		m.quiet = now
 	case answered && seen.Err == nil:
-		return false // whatever the checks say
+		obs.Quiet = 0 // whatever the checks say
+		return false
 	case answered:
 		m.quiet = seen.Tried // it answered meanwhile, and does not any more
 	}

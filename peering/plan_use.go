@@ -93,7 +93,7 @@ func (f *facts) patience() time.Duration {
 
 // worries reports whether a check of a peer failed whose node is ready still.
 func (f *facts) worries() bool {
-	return f.Quiet > 0 && !f.silent() && (f.outgoing.joined || f.Use.Node != "")
+	return f.Quiet > 0 && !f.silent() && (f.usesNode() || f.Use.Node != "")
 }
 
 // keepalive returns whether the peer is to be asked now, and after how long it is
