@@ -104,7 +104,7 @@ func (k *Kube) StartKwok(ctx context.Context) error {
 	}
 	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
 	defer cancel()
-	if err := process.WaitLog(ctx, "Watch pods"); err != nil {
+	if err := process.WaitLog(ctx, "Watch single node"); err != nil {
 		return fmt.Errorf("kwok on %s: %w", k.Host.Name, err)
 	}
 	return nil
