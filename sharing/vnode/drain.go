@@ -131,16 +131,12 @@ func (s *session) remove(ctx context.Context, p Provider, node *corev1.Node) (ti
 	return 0, s.deleteNode(ctx, node)
 }
 
-// deleteNode deletes the Lease and the node.
+// deleteNode deletes a node. Its Lease goes after it: see session.beat.
 func (s *session) deleteNode(ctx context.Context, node *corev1.Node) error {
-	if err := s.client.Delete(ctx, leasePath+"/"+node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
 	if node.DeletionTimestamp != nil {
 		return nil // somebody's finalizer holds it
 	}
-	uid := node.UID
-	err := s.client.Delete(ctx, nodesPath+"/"+node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := s.client.Delete(ctx, nodesPath+"/"+node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &node.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}

@@ -54,6 +54,7 @@ type beat struct {
 	uid      types.UID
 	due      time.Time
 	busy     bool
+	gone     bool // there is no such node any more, and its Lease is to go
 	settled  bool // its place among the others is found
 	failures int
 	// renewed is the time that the Lease shows, nil while that is not known. It must
@@ -111,26 +112,31 @@ func (s *session) beat(ctx context.Context) {
 		case r := <-results:
 			running--
 			r.busy = false
-			s.after(r)
+			if r.gone && r.err == nil {
+				delete(beats, r.node)
+			} else {
+				s.after(r)
+			}
 		}
 	}
 }
 
-// muster has a beat for each node of ours.
+// muster has a beat for each node of ours. That of a node that is not there any more
+// stays until its Lease is deleted: only who renews a Lease can delete it for good.
 func (s *session) muster(beats map[string]*beat) {
 	there := make(map[string]bool)
 	for _, n := range s.nodes.All() {
-		if !ours(n) || n.DeletionTimestamp != nil {
+		if !ours(n) {
 			continue
 		}
 		there[n.Name] = true
-		if b := beats[n.Name]; b == nil || b.uid != n.UID && !b.busy {
+		if b := beats[n.Name]; b == nil || !b.busy && (b.uid != n.UID || b.gone) {
 			beats[n.Name] = &beat{node: n.Name, uid: n.UID}
 		}
 	}
 	for name, b := range beats {
-		if !there[name] && !b.busy {
-			delete(beats, name)
+		if !there[name] && !b.gone && !b.busy {
+			b.gone, b.due = true, time.Time{}
 		}
 	}
 }
@@ -167,11 +173,18 @@ func share(name string, span time.Duration) time.Duration {
 	return time.Duration(int64(span) / 1024 * int64(h.Sum32()%1024))
 }
 
-// renew renews a Lease, and makes it if there is none.
+// renew renews a Lease, and makes it if there is none; or deletes it.
 func (s *session) renew(ctx context.Context, b *beat) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	path := leasePath + "/" + b.node
+	if b.gone {
+		err := s.client.Delete(ctx, path, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return err
+	}
 	if b.renewed == nil {
 		var found lease
 		err := s.client.Get(ctx, path, &found)

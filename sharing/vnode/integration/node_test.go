@@ -97,7 +97,9 @@ func TestNode(t *testing.T) {
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":true}}`)
 	p.Reachable, p.Why = false, "no route to host"
 	r.Set(p)
-	n = until("unreachable", func(n *corev1.Node) bool { return status(n) == corev1.ConditionFalse && reason(n) == vnode.ReasonUnreachable })
+	n = until("unreachable", func(n *corev1.Node) bool {
+		return status(n) == corev1.ConditionFalse && reason(n) == vnode.ReasonUnreachable
+	})
 	if s := r.Set(p); s.Ready || s.Reason != vnode.ReasonUnreachable || s.Message != "no route to host" || !s.Busy {
 		t.Errorf("%+v", s)
 	}
