@@ -7,14 +7,10 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
-
-// rootCA is the ConfigMap that Kubernetes keeps in every namespace.
-const rootCA = "kube-root-ca.crt"
 
 // Pod takes what a consumer wants to create in one of its namespaces, and returns
 // what may be created. Room in the offer is reserved for it until it is seen, for 30 s
@@ -29,16 +25,12 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 	if err != nil {
 		return nil, nil, err
 	}
-	_, pod, no := workload.Admit(body, st.in(namespace))
+	clean, pod, no := workload.Admit(body, st.in(namespace))
 	if no != nil {
 		return nil, nil, refusedBy(no)
 	}
 	if err := st.session.pods.Failure(); err != nil {
 		return nil, nil, refuse(ReasonNotReady, "this cluster cannot tell now what %s uses already; try again later", id).after(retryNotReady)
-	}
-	sayRequests(pod)
-	if clean, err = json.Marshal(pod); err != nil {
-		return nil, nil, fmt.Errorf("pod %s/%s: %w", namespace, pod.Name, err)
 	}
 	key, more, offer := keyOf(namespace, pod.Name), amountsOf(pod), st.offer
 	if st.settings.Enforce == enforceLimits {
@@ -63,40 +55,17 @@ func (a *account) answered(key string, r *reserved, answer []byte) {
 		a.settle(key, r, nil)
 		return
 	}
-	var pod guestPod
-	if err := json.Unmarshal(answer, &pod); err != nil || pod.UID == "" {
-		return // nobody knows: it counts until its time is over
+	pod := &guestPod{}
+	if err := json.Unmarshal(answer, pod); err != nil {
+		pod = &guestPod{}
 	}
 	pod.weigh()
-	a.settle(key, r, &pod)
+	a.settle(key, r, pod)
 }
 
 // in is the place of a consumer, as package workload wants to know it.
 func (st standing) in(namespace string) workload.Guest {
 	return workload.Guest{Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce}
-}
-
-// sayRequests says of each container that asks for no cpu or memory that it asks
-// for none: a ResourceQuota refuses containers that say nothing. It makes no
-// difference to the quality of service of the pod.
-func sayRequests(pod *corev1.Pod) {
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			r := &containers[i].Resources
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				if _, said := r.Requests[name]; said {
-					continue
-				}
-				if _, limited := r.Limits[name]; limited {
-					continue // that counts as the request
-				}
-				if r.Requests == nil {
-					r.Requests = corev1.ResourceList{}
-				}
-				r.Requests[name] = resource.Quantity{Format: resource.DecimalSI}
-			}
-		}
-	}
 }
 
 // withLimits is an offer that holds limits too.
@@ -135,8 +104,8 @@ func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body 
 	switch {
 	case !known:
 		return nil, refuse(ReasonBadName, "%q are not taken here, only configmaps and secrets", clip(resource))
-	case resource == resourceConfigMaps && name == rootCA:
-		return nil, refuse(ReasonBadName, "%s is this cluster's own", rootCA)
+	case resource == resourceConfigMaps && name == workload.RootCA:
+		return nil, refuse(ReasonBadName, "%s is this cluster's own", workload.RootCA)
 	}
 	clean, no := workload.AdmitObject(body, kind, name, st.in(namespace))
 	if no != nil {

@@ -87,8 +87,8 @@ func (s *session) deleteNamespace(ctx context.Context, guest *corev1.Namespace) 
 	}
 }
 
-// endPods sees to it that pods take no longer than maxGrace to end, or are gone now
-// with force.
+// endPods sees to it that pods begin to end, which those of a namespace do only
+// seconds after it, and take no longer than maxGrace; or are gone now with force.
 func (s *session) endPods(ctx context.Context, guests []*corev1.Namespace, force bool) error {
 	names := make(map[string]bool, len(guests))
 	for _, guest := range guests {
@@ -99,19 +99,15 @@ func (s *session) endPods(ctx context.Context, guests []*corev1.Namespace, force
 		if !names[pod.Namespace] {
 			continue
 		}
-		grace := pod.grace
-		if pod.DeletionGracePeriodSeconds != nil {
-			grace = *pod.DeletionGracePeriodSeconds
+		grace := min(pod.grace, maxGrace)
+		if force {
+			grace = 0
 		}
-		seconds := int64(maxGrace)
-		switch {
-		case force:
-			seconds = 0
-		case grace <= maxGrace:
-			continue // goes with the namespace
+		if pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds <= grace && !force {
+			continue
 		}
 		errs = append(errs, ifThere(s.client.Delete(ctx, podPath(pod), metav1.DeleteOptions{
-			GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &pod.UID},
+			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})))
 	}
 	return errors.Join(errs...)

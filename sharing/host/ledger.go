@@ -37,6 +37,15 @@ const (
 
 // amountsOf returns what a pod counts for: what it asks for, pods, and its limits.
 func amountsOf(pod *corev1.Pod) corev1.ResourceList {
+	pod = pod.DeepCopy()
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			askForLimits(&containers[i].Resources)
+		}
+	}
+	if pod.Spec.Resources != nil {
+		askForLimits(pod.Spec.Resources)
+	}
 	out, limits := workload.Requests(pod), workload.Limits(pod)
 	for name, as := range map[corev1.ResourceName]corev1.ResourceName{corev1.ResourceCPU: limitsCPU, corev1.ResourceMemory: limitsMemory} {
 		if q, limited := limits[name]; limited {
@@ -44,6 +53,20 @@ func amountsOf(pod *corev1.Pod) corev1.ResourceList {
 		}
 	}
 	return out
+}
+
+// askForLimits does what the API server will do: who has a limit and does not say
+// how much is asked for asks for that.
+func askForLimits(r *corev1.ResourceRequirements) {
+	for name, q := range r.Limits {
+		if _, said := r.Requests[name]; said {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[name] = q
+	}
 }
 
 // account counts what one consumer has in all its namespaces. Its methods may be
@@ -203,19 +226,28 @@ func usedUp(exceeded []corev1.ResourceName, used, more, offer corev1.ResourceLis
 	return refuse(ReasonOfferUsedUp, "the offer is used up: %s", strings.Join(short, ", ")).after(retryUsedUp)
 }
 
-// settle ends a reservation with the answer of the API server: the pod that was
-// created, or nil when there is none for certain.
+// settle takes in the answer of the API server: the pod that was created, without a
+// UID if that is not known, or nil when there is none for certain. A reservation for
+// a pod that was not seen yet lasts from then.
 func (a *account) settle(key string, r *reserved, created *guestPod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.slots[key]
 	if s == nil {
-		return // it took too long
+		s = &slot{}
 	}
-	known := created == nil || slices.Contains(r.seen, created.UID) || s.pod != nil && s.pod.UID == created.UID
-	if known {
+	over := created == nil || slices.Contains(r.seen, created.UID) || s.pod != nil && s.pod.UID == created.UID
+	if over {
 		s.reserved = slices.DeleteFunc(s.reserved, func(other *reserved) bool { return other == r })
 		a.tidy(key, s)
+		return
+	}
+	r.until = a.now().Add(reservation)
+	if !slices.Contains(s.reserved, r) { // the answer took longer than that
+		s.reserved = append(s.reserved, r)
+		a.slots[key] = s
+	}
+	if created.UID == "" {
 		return
 	}
 	r.uid, r.seen = created.UID, nil

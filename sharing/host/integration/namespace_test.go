@@ -1,0 +1,270 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/host"
+)
+
+const (
+	namespaces = "/api/v1/namespaces/"
+	rbac       = "/apis/rbac.authorization.k8s.io/v1/namespaces/"
+)
+
+func TestHost(t *testing.T) {
+	k := startKube(t)
+	root := admin(t, k)
+	// No kubelet runs: a pod that was bound would never end.
+	must(t, root.Patch(t.Context(), "/api/v1/nodes/"+node, "", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), nil))
+
+	t.Run("namespaces", func(t *testing.T) {
+		r := start(t, k)
+		if err := refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonNotReady); err != nil {
+			t.Errorf("somebody whom nobody spoke of: %v", err)
+		}
+		r.Set(tenancy(barn, some()))
+		r.Set(tenancy(cellar, some()))
+		// The obvious name of one of them is somebody else's.
+		taken := object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "liqo-0558de48-taken"}}
+		must(t, root.Create(t.Context(), "/api/v1/namespaces", taken, nil))
+
+		began := time.Now()
+		shop := r.namespace(t, barn, "shop")
+		t.Logf("a namespace took %v", time.Since(began))
+		if shop != "liqo-0558de48-shop" {
+			t.Errorf("it is called %s", shop)
+		}
+		began = time.Now()
+		other := r.namespace(t, cellar, "shop")
+		t.Logf("another took %v", time.Since(began))
+		if other == shop {
+			t.Error("two consumers have the same namespace")
+		}
+		if name := r.namespace(t, barn, "taken"); name == "liqo-0558de48-taken" {
+			t.Error("somebody's namespace was taken over")
+		}
+		if r.Owns(barn, other) || r.Owns(cellar, shop) || r.Owns(barn, "liqo-0558de48-taken") || r.Owns(barn, "kube-system") || r.Owns(nobody, shop) || !r.Owns(barn, shop) {
+			t.Error("it is not clear who owns what")
+		}
+		// A pod can be created at once.
+		must(t, as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", pod(shop, "web", object{"cpu": "100m", "memory": "1Mi"}), nil))
+		if err := as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", object{
+			"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "root"},
+			"spec": object{"hostNetwork": true, "containers": []any{object{"name": "main", "image": "example.com/main:1", "resources": object{"requests": object{"cpu": "1m", "memory": "1Mi"}}}}},
+		}, nil); err == nil {
+			t.Error("a pod on the network of its node was let in")
+		}
+		within(t, "everything is settled", func() error {
+			if stands := r.Set(tenancy(barn, some())); stands.Namespaces != 2 || !stands.Busy {
+				return fmt.Errorf("it stands %+v", stands)
+			}
+			return nil
+		})
+
+		// Nothing is written again.
+		r.taken()
+		r.Set(tenancy(barn, some()))
+		if again := r.namespace(t, barn, "shop"); again != shop {
+			t.Errorf("it is called %s now", again)
+		}
+		r.Set(tenancy(barn, map[string]string{"cpu": "2000m", "memory": "2048Mi", "pods": "10"}))
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				if name, err := r.Namespace(t.Context(), barn, "shop"); name != shop || err != nil {
+					t.Errorf("at the same time: %q, %v", name, err)
+				}
+			})
+		}
+		group.Wait()
+		if writes := r.taken(); len(writes) > 0 {
+			t.Errorf("written without a change: %q", writes)
+		}
+		// Nor by one that was started again.
+		r.stop()
+		again := start(t, k)
+		if stands := again.Set(tenancy(barn, some())); !stands.Busy {
+			t.Errorf("before anything is known it stands %+v", stands)
+		}
+		again.Set(tenancy(cellar, some()))
+		if name := again.namespace(t, barn, "shop"); name != shop {
+			t.Errorf("after a restart it is called %s", name)
+		}
+		again.namespace(t, cellar, "shop")
+		if ids := again.Tenants(); !slices.Equal(ids, []peer.ClusterID{barn, cellar}) {
+			t.Errorf("consumers are %q", ids)
+		}
+		if writes := again.taken(); len(writes) > 0 {
+			t.Errorf("written after a restart: %q", writes)
+		}
+		t.Run("repaired", func(t *testing.T) { repaired(t, again, root, shop) })
+		t.Run("limits", func(t *testing.T) {
+			for _, origin := range []string{"", "Shop", "../kube-system", "a.b", "kube-system/", string(make([]byte, 64))} {
+				if err := refusedWith(second(again.Namespace(t.Context(), barn, origin)), host.ReasonBadName); err != nil {
+					t.Errorf("%q: %v", origin, err)
+				}
+			}
+			again.set(func(s *host.Settings) { s.MaxNamespaces = 3 })
+			again.namespace(t, barn, "kube-system")
+			if err := refusedWith(second(again.Namespace(t.Context(), barn, "fourth")), host.ReasonTooManyNamespaces); err != nil {
+				t.Error(err)
+			}
+			again.set(func(s *host.Settings) { s.MaxNamespaces = 8 })
+			again.Set(host.Tenancy{ID: nobody, Admitted: true})
+			if err := refusedWith(second(again.Namespace(t.Context(), nobody, "shop")), host.ReasonNothingOffered); err != nil {
+				t.Error(err)
+			}
+			again.Set(host.Tenancy{ID: nobody})
+			if err := refusedWith(second(again.Namespace(t.Context(), nobody, "shop")), host.ReasonNotAdmitted); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run("deleted", func(t *testing.T) { deleted(t, again, root, shop) })
+		if troubles := again.log.troubles(); len(troubles) > 0 {
+			t.Errorf("logged: %q", troubles)
+		}
+		again.stop()
+	})
+	t.Run("isolation", func(t *testing.T) { isolation(t, k) })
+	t.Run("quota", func(t *testing.T) { quota(t, k) })
+	t.Run("eviction", func(t *testing.T) { eviction(t, k) })
+}
+
+func second(_ string, err error) error { return err }
+
+// repaired has people change what is not theirs.
+func repaired(t *testing.T, r *running, root *kube.Client, shop string) {
+	quota, role, binding := namespaces+shop+"/resourcequotas/"+host.QuotaName, rbac+shop+"/roles/"+host.RoleName, rbac+shop+"/rolebindings/"+host.RoleName
+	merge := func(path, patch string) func() error {
+		return func() error {
+			return root.Patch(t.Context(), path, "somebody", types.MergePatchType, []byte(patch), nil)
+		}
+	}
+	remove := func(path string) func() error {
+		return func() error { return root.Delete(t.Context(), path, metav1.DeleteOptions{}) }
+	}
+	for _, test := range []struct {
+		name   string
+		break_ func() error
+		path   string
+		fields []string
+		want   string
+	}{
+		{"quota deleted", remove(quota), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
+		{"quota raised", merge(quota, `{"spec":{"hard":{"requests.cpu":"200"}}}`), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
+		{"limit taken away", merge(quota, `{"spec":{"hard":{"services":null}}}`), quota, []string{"spec", "hard", "services"}, "0"},
+		{"label of the quota", merge(quota, `{"metadata":{"labels":null}}`), quota, []string{"metadata", "labels", "liqo.io/origin-cluster-id"}, string(barn)},
+		{"role deleted", remove(role), role, []string{"metadata", "name"}, host.RoleName},
+		{"rights added", merge(role, `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`), role, []string{"rules"}, "pods/log"},
+		{"binding deleted", remove(binding), binding, []string{"roleRef", "name"}, host.RoleName},
+		{"rights given away", merge(binding, `{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"somebody"}]}`), binding, []string{"subjects"}, "liqo:cluster:" + string(barn)},
+		{"other rights", func() error {
+			if err := root.Delete(t.Context(), binding, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			return root.Create(t.Context(), rbac+shop+"/rolebindings", object{
+				"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": object{"name": host.RoleName},
+				"roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+			}, nil)
+		}, binding, []string{"roleRef", "name"}, host.RoleName},
+		{"pod security", merge(namespaces+shop, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`), namespaces + shop, []string{"metadata", "labels", "pod-security.kubernetes.io/enforce"}, "baseline"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.break_()
+			if err != nil && test.name != "other rights" { // it may be repaired before
+				t.Fatal(err)
+			}
+			within(t, test.path, func() error {
+				found := object{}
+				if err := root.Get(t.Context(), test.path, &found); err != nil {
+					return err
+				}
+				if got := fmt.Sprint(pick(found, test.fields...)); !strings.Contains(got, test.want) {
+					return fmt.Errorf("%v is %s, want %s", test.fields, got, test.want)
+				}
+				return nil
+			})
+		})
+	}
+	t.Run("offer and settings", func(t *testing.T) {
+		r.set(func(s *host.Settings) { s.Enforce, s.PodSecurity = "limits", "restricted" })
+		r.Set(tenancy(barn, map[string]string{"cpu": "1500m", "memory": "1Gi", "pods": "5", "nvidia.com/gpu": "1"}))
+		hard := func(want object, labels string) {
+			t.Helper()
+			within(t, quota, func() error {
+				found := object{}
+				if err := root.Get(t.Context(), quota, &found); err != nil {
+					return err
+				}
+				for name, value := range want {
+					if got := pick(found, "status", "hard", name); got != value {
+						return fmt.Errorf("%s is %v, want %v", name, got, value)
+					}
+				}
+				if err := root.Get(t.Context(), namespaces+shop, &found); err != nil {
+					return err
+				}
+				if got := pick(found, "metadata", "labels", "pod-security.kubernetes.io/enforce"); got != labels {
+					return fmt.Errorf("pod security is %v, want %s", got, labels)
+				}
+				return nil
+			})
+		}
+		hard(object{"requests.cpu": "1500m", "limits.cpu": "1500m", "limits.memory": "1Gi", "pods": "5", "count/pods": "25", "requests.nvidia.com/gpu": "1"}, "restricted")
+		must(t, merge(quota, `{"spec":{"hard":{"count/cronjobs.batch":"0"}}}`)())
+		r.set(func(s *host.Settings) { s.Enforce, s.PodSecurity = "requests", "baseline" })
+		r.Set(tenancy(barn, some()))
+		hard(object{"requests.cpu": "2", "limits.cpu": nil, "pods": "10", "requests.nvidia.com/gpu": nil, "count/cronjobs.batch": "0"}, "baseline")
+	})
+}
+
+// deleted has a namespace deleted by people, and by its consumer.
+func deleted(t *testing.T, r *running, root *kube.Client, shop string) {
+	before := object{}
+	must(t, root.Get(t.Context(), namespaces+shop, &before))
+	must(t, root.Patch(t.Context(), namespaces+shop, "", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`), nil))
+	must(t, root.Delete(t.Context(), namespaces+shop, metav1.DeleteOptions{}))
+	within(t, "it is known that the namespace is going", func() error {
+		return refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonTerminating)
+	})
+	if _, _, err := r.Pod(t.Context(), barn, shop, text(t, pod(shop, "late", nil))); refusedWith(err, host.ReasonTerminating) != nil {
+		t.Errorf("a pod where everything goes: %v", err)
+	}
+	must(t, root.Patch(t.Context(), namespaces+shop, "", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), nil))
+	within(t, "the namespace is made anew", func() error {
+		name, err := r.Namespace(t.Context(), barn, "shop")
+		if err == nil && name != shop {
+			err = fmt.Errorf("it is called %s", name)
+		}
+		return err
+	})
+	after := object{}
+	must(t, root.Get(t.Context(), namespaces+shop, &after))
+	if pick(after, "metadata", "uid") == pick(before, "metadata", "uid") {
+		t.Error("the old namespace came back")
+	}
+	must(t, r.Release(t.Context(), barn, "never-seen"))
+	must(t, r.Release(t.Context(), barn, "shop"))
+	must(t, r.Release(t.Context(), barn, "shop"))
+	within(t, "the namespace is gone", func() error {
+		found := object{}
+		if err := root.Get(t.Context(), namespaces+shop, &found); err == nil {
+			return fmt.Errorf("it is %v", pick(found, "status"))
+		}
+		return nil
+	})
+	if r.Owns(cellar, "liqo-0558de48-taken") {
+		t.Error("a namespace without labels belongs to somebody")
+	}
+	must(t, root.Get(t.Context(), namespaces+"liqo-0558de48-taken", nil))
+}

@@ -1,0 +1,160 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/host"
+)
+
+// guest is a document of a pod as a consumer's agent sends it.
+func guest(namespace, name string, requests object) object {
+	p := pod(namespace, name, requests)
+	p["metadata"].(object)["annotations"] = object{"liqo.io/origin-uid": "uid-of-" + name}
+	return p
+}
+
+// there returns how many pods are in a namespace.
+func there(t *testing.T, root *kube.Client, namespace string) (n int) {
+	t.Helper()
+	var list struct{ Items []json.RawMessage }
+	must(t, root.Get(t.Context(), namespaces+namespace+"/pods", &list))
+	return len(list.Items)
+}
+
+// send lets a pod through as the gateway does.
+func (r *running) send(t *testing.T, me *kube.Client, namespace, name string, requests object) error {
+	clean, done, err := r.Pod(t.Context(), barn, namespace, text(t, guest(namespace, name, requests)))
+	if err != nil {
+		return err
+	}
+	var created json.RawMessage
+	if err := me.Create(t.Context(), namespaces+namespace+"/pods", json.RawMessage(clean), &created); err != nil {
+		done(nil)
+		return err
+	}
+	done(created)
+	return nil
+}
+
+// quota throws pods at the provider.
+func quota(t *testing.T, k *bed.Kube) {
+	root, me := admin(t, k), as(t, k, barn)
+	r := start(t, k)
+	r.Set(tenancy(barn, some()))
+	one, two := r.namespace(t, barn, "one"), r.namespace(t, barn, "two")
+	asked := object{"cpu": "300m", "memory": "1Mi"} // 6 of them fit
+
+	// Past the endpoint the ResourceQuota holds.
+	flood := func(do func(i int) error) (let int) {
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		began := time.Now()
+		for i := range 200 {
+			group.Go(func() {
+				if do(i) == nil {
+					mu.Lock()
+					let++
+					mu.Unlock()
+				}
+			})
+		}
+		group.Wait()
+		t.Logf("%d of 200 pods were let in within %v", let, time.Since(began))
+		return let
+	}
+	let := flood(func(i int) error {
+		return me.Create(t.Context(), namespaces+one+"/pods", pod(one, fmt.Sprint("direct-", i), asked), nil)
+	})
+	if n := there(t, root, one); let != n || n > 6 || n == 0 {
+		t.Errorf("%d pods were let in by the quota, %d are there", let, n)
+	}
+	must(t, root.Create(t.Context(), namespaces+two+"/pods", pod(two, "local", object{"cpu": "0", "memory": "0"}), nil))
+	if err := root.Delete(t.Context(), namespaces+one+"/pods", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the pods are gone", func() error {
+		if n := there(t, root, one); n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+
+	// Through the endpoint, over both namespaces together.
+	var reasons sync.Map
+	let = flood(func(i int) error {
+		err := r.send(t, me, []string{one, two}[i%2], fmt.Sprint("pod-", i), asked)
+		var refused *host.Refused
+		if errors.As(err, &refused) {
+			reasons.Store(refused.Reason, refused.Message)
+		} else if err != nil {
+			reasons.Store(err.Error(), err.Error())
+		}
+		return err
+	})
+	if n := there(t, root, one) + there(t, root, two) - 1; let != n || n != 6 {
+		t.Errorf("%d pods were let in, %d are there, want 6", let, n)
+	}
+	reasons.Range(func(reason, message any) bool {
+		if reason != host.ReasonOfferUsedUp {
+			t.Errorf("refused because of %s: %s", reason, message)
+		}
+		return true
+	})
+	within(t, "they are counted", func() error {
+		if stands := r.Set(tenancy(barn, some())); stands.Pods != 6 || stands.Used["cpu"] != "1800m" {
+			return fmt.Errorf("it stands %+v", stands)
+		}
+		return nil
+	})
+	// One that ended makes room, and so does one that is deleted.
+	var list struct {
+		Items []struct{ Metadata metav1.ObjectMeta }
+	}
+	must(t, root.Get(t.Context(), namespaces+one+"/pods", &list))
+	if len(list.Items) == 0 {
+		t.Fatal("all pods are in one namespace")
+	}
+	first := list.Items[0].Metadata.Name
+	if err := refusedWith(r.send(t, me, two, "more", asked), host.ReasonOfferUsedUp); err != nil {
+		t.Error(err)
+	}
+	if err := r.send(t, me, one, first, asked); err == nil || refusedWith(err, host.ReasonOfferUsedUp) == nil {
+		t.Errorf("a pod that is there already: %v", orNil(err))
+	}
+	if err := refusedWith(r.send(t, me, two, "gpu", object{"cpu": "1m", "memory": "1Mi", "nvidia.com/gpu": "1"}), host.ReasonNotOffered); err != nil {
+		t.Error(err)
+	}
+	must(t, me.Delete(t.Context(), namespaces+one+"/pods/"+first, metav1.DeleteOptions{}))
+	within(t, "there is room again", func() error { return r.send(t, me, two, "more", asked) })
+
+	// Objects.
+	secret := object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "web", "annotations": object{"liqo.io/origin-uid": "uid"}}, "data": object{"a": "Yg=="}}
+	clean, err := r.Object(barn, one, "secrets", "web", text(t, secret))
+	must(t, err)
+	must(t, me.Apply(t.Context(), namespaces+one+"/secrets/web", "liqo-agent", true, json.RawMessage(clean), nil))
+	if kind, err := read(t, root, namespaces+one+"/secrets/web"); err != nil || pick(kind, "metadata", "labels", "liqo.io/origin-cluster-id") != string(barn) {
+		t.Errorf("the secret is %v, %v", kind, err)
+	}
+	if _, kind, err := r.PodPatch(barn, two, "more", []byte(`{"metadata":{"labels":{"a":"b"}}}`)); err != nil || kind == "" {
+		t.Errorf("a patch: %q, %v", kind, err)
+	}
+	r.Set(host.Tenancy{ID: barn})
+	within(t, "everything is gone", func() error {
+		if stands := r.Set(host.Tenancy{ID: barn}); stands.Busy || stands.Pods > 0 {
+			return fmt.Errorf("it stands %+v", stands)
+		}
+		return nil
+	})
+	if troubles := r.log.troubles(); len(troubles) > 0 {
+		t.Errorf("logged: %q", troubles)
+	}
+}
