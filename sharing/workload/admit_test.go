@@ -56,6 +56,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{document("", "") + "x", ReasonInvalid, "JSON"},
 		{document("", "") + long, ReasonInvalid, "256 KiB"},
 		{strings.Repeat("[", 1000), ReasonInvalid, "deep"},
+		{document("", `"initContainers":[`+strings.Repeat("{},", maxNested)+`{}]`), ReasonInvalid, "too many"},
 		{strings.Replace(document("", ""), `"Pod"`, `"Node"`, 1), ReasonInvalid, "kind"},
 		{strings.Replace(document("", ""), `"web"`, `"../x"`, 1), ReasonInvalid, "name"},
 		{strings.Replace(document("", ""), `"web"`, `""`, 1), ReasonInvalid, "name"},

@@ -22,7 +22,7 @@ func AdmitPatch(raw []byte, _ Guest) (clean []byte, r *Refusal) {
 	if len(raw) > MaxPatch {
 		return nil, invalid("The patch is more than %d KiB long: send less at once.", MaxPatch>>10)
 	}
-	if err := scan(raw, nil); err != nil {
+	if err := scan(raw, nil, maxNested); err != nil {
 		return nil, invalid("The patch %s: send a JSON object.", text(err.Error(), 200))
 	}
 	var p podPatch
@@ -112,7 +112,7 @@ func AdmitObject(raw []byte, kind, name string, in Guest) (clean []byte, r *Refu
 	if len(raw) > MaxObject {
 		return nil, invalid("The %s is more than %d KiB long: split it.", text(kind, 32), MaxObject>>10)
 	}
-	if err := scan(raw, nil); err != nil {
+	if err := scan(raw, nil, maxNested); err != nil {
 		return nil, invalid("The %s %s: send what an API server takes, as JSON.", text(kind, 32), text(err.Error(), 200))
 	}
 	var out any

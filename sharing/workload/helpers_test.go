@@ -184,7 +184,7 @@ func randomPod(seed int64, nilOdds float64) *corev1.Pod {
 var hostile = []string{
 	"init-0", "app-0", "app-1", "\x1b[2J\x1b[31mroot\u202e", "Running", "True", "False", "Pending", "Failed", "Succeeded", "999.1.1.1", "10.42.0.7",
 	"::ffff:1.2.3.4", "fe80::1%eth0", "127.0.0.1", "fd00::7", "Ready", "ContainersReady", "PodScheduled", "Initialized", "Unschedulable", "\xff\xfe",
-	strings.Repeat("long\n", 4000), "DisruptionTarget", "bad type!",
+	strings.Repeat("long\n", 1000), "DisruptionTarget", "bad type!",
 }
 
 // randomStatus returns what a provider may say that means ill.

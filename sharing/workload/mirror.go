@@ -86,13 +86,20 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, theirs.Status.ContainerStatuses, unseen, size)
 
 	set := setter{out: &out, before: mine.Status.Conditions, now: now}
-	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady} {
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized} {
 		if c := condition(theirs.Status.Conditions, kind); c != nil {
 			set.as(kind, c)
 		}
 	}
-	if c := condition(theirs.Status.Conditions, corev1.PodReady); c != nil {
-		set.as(corev1.PodReady, ready(c, mine, out.Phase))
+	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		c := condition(theirs.Status.Conditions, kind)
+		if c == nil {
+			c = &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "The provider says nothing of it yet."}
+		}
+		if c.Status == corev1.ConditionTrue {
+			c = ready(kind, c, mine, out.Phase)
+		}
+		set.as(kind, c)
 	}
 	if c := condition(theirs.Status.Conditions, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		set.as(corev1.DisruptionTarget, c)

@@ -120,6 +120,22 @@ func TestMirrorDetails(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+	t.Run("not told yet", func(t *testing.T) {
+		mine := podOf(t, "{}")
+		mine.Status = Waiting(mine, &Refusal{Reason: ReasonRemoteUnschedulable, Message: "no node"}, origin, now)
+		got := Mirror(mine, copyOf(t, mine), origin, now)
+		if c := kind(got, corev1.PodReady); c.Reason != "ContainersNotReady" || got.Reason != "" || got.Message != "" || got.ContainerStatuses[0].State.Waiting.Reason != "ContainerCreating" {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("completed", func(t *testing.T) {
+		mine := podOf(t, "{}")
+		theirs := running(t, mine)
+		theirs.Status.Phase = corev1.PodSucceeded
+		if c := kind(Mirror(mine, theirs, origin, now), corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != "PodCompleted" {
+			t.Errorf("%v", c)
+		}
+	})
 	t.Run("behind", func(t *testing.T) {
 		mine := podOf(t, "{}")
 		theirs := running(t, mine)

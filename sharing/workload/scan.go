@@ -18,6 +18,11 @@ import (
 const (
 	// maxDepth is how deeply a document may be nested; a pod needs some 15 levels.
 	maxDepth = 50
+	// maxNested is how many objects and lists a document of a consumer may have, and
+	// maxNestedCopy one that a provider has made longer: an empty one of two bytes can
+	// be a container of a thousand.
+	maxNested     = 10_000
+	maxNestedCopy = 50_000
 	// maxQuantity is the longest quantity, in bytes, and maxExponent the most digits
 	// that its decimal exponent has. Reading 1e-999999999 takes a processor for ever:
 	// resource.Quantity writes it out.
@@ -95,9 +100,10 @@ func (s *shape) field(name string) *shape {
 	return nil
 }
 
-// scan reports whether raw is one JSON document which can be decoded into a type of
-// the given shape at a cost in proportion to its length.
-func scan(raw []byte, of *shape) error {
+// scan reports whether raw is a JSON document, with at most so many objects and
+// lists, which can be decoded into a type of the given shape at a cost in proportion
+// to its length.
+func scan(raw []byte, of *shape, most int) error {
 	type level struct {
 		of     *shape
 		object bool
@@ -134,6 +140,9 @@ func scan(raw []byte, of *shape) error {
 			if len(stack) > maxDepth {
 				return fmt.Errorf("is nested more than %d levels deep", maxDepth)
 			}
+			if most--; most < 0 {
+				return errors.New("has too many objects and lists")
+			}
 			stack = append(stack, level{of: at, object: value == '{', name: value == '{'})
 		case string:
 			err = at.checkQuantity(value)
@@ -162,8 +171,8 @@ func (s *shape) checkQuantity(value string) error {
 
 // decodePod decodes a pod that comes from somewhere else. Names are case-sensitive,
 // as they are for an API server.
-func decodePod(raw []byte) (*corev1.Pod, error) {
-	if err := scan(raw, podShape); err != nil {
+func decodePod(raw []byte, most int) (*corev1.Pod, error) {
+	if err := scan(raw, podShape, most); err != nil {
 		return nil, err
 	}
 	pod := new(corev1.Pod)
@@ -182,7 +191,7 @@ type Copy struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *Copy) UnmarshalJSON(raw []byte) error {
-	pod, err := decodePod(raw)
+	pod, err := decodePod(raw, maxNestedCopy)
 	if err != nil {
 		return fmt.Errorf("the document %w", err)
 	}

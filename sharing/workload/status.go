@@ -68,12 +68,9 @@ func (s setter) unready(reason, message string) {
 	s.as(corev1.PodReady, c)
 }
 
-// ready is the condition Ready of mine, given that of its copy: readiness gates are
-// not known to the provider, and are opened here (KEP-580).
-func ready(c *corev1.PodCondition, mine *corev1.Pod, phase corev1.PodPhase) *corev1.PodCondition {
-	if c.Status != corev1.ConditionTrue {
-		return c
-	}
+// ready is a condition of mine, Ready or ContainersReady, whose copy says that it is
+// true: readiness gates are not known to the provider, and are opened here (KEP-580).
+func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Pod, phase corev1.PodPhase) *corev1.PodCondition {
 	if ended(phase) {
 		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
 	}
@@ -83,7 +80,7 @@ func ready(c *corev1.PodCondition, mine *corev1.Pod, phase corev1.PodPhase) *cor
 			shut = append(shut, fmt.Sprintf("the readiness gate %q is not open", gate.ConditionType))
 		}
 	}
-	if shut == nil {
+	if kind != corev1.PodReady || shut == nil {
 		return c
 	}
 	return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady", Message: strings.Join(shut, ", ")}
