@@ -33,8 +33,12 @@ const (
 	barn   = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
 	cellar = peer.ClusterID("0558de48-1111-4b7d-ba04-6bd2a0f9d24f") // begins like barn
 	node   = "provider"
-	nobody = peer.ClusterID("99999999-1111-4b7d-ba04-6bd2a0f9d24f")
 )
+
+// consumer is another one.
+func consumer(n int) peer.ClusterID {
+	return peer.ClusterID(fmt.Sprintf("%08d-097b-4b7d-ba04-6bd2a0f9d24f", n))
+}
 
 // startKube returns a control plane with controllers that is ready.
 func startKube(t *testing.T) *bed.Kube {

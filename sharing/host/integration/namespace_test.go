@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/kube"
-	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
 )
 
@@ -26,118 +26,126 @@ func TestHost(t *testing.T) {
 	root := admin(t, k)
 	// No kubelet runs: a pod that was bound would never end.
 	must(t, root.Patch(t.Context(), "/api/v1/nodes/"+node, "", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), nil))
-
-	t.Run("namespaces", func(t *testing.T) {
-		r := start(t, k)
-		if err := refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonNotReady); err != nil {
-			t.Errorf("somebody whom nobody spoke of: %v", err)
-		}
-		r.Set(tenancy(barn, some()))
-		r.Set(tenancy(cellar, some()))
-		// The obvious name of one of them is somebody else's.
-		taken := object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "liqo-0558de48-taken"}}
-		must(t, root.Create(t.Context(), "/api/v1/namespaces", taken, nil))
-
-		began := time.Now()
-		shop := r.namespace(t, barn, "shop")
-		t.Logf("a namespace took %v", time.Since(began))
-		if shop != "liqo-0558de48-shop" {
-			t.Errorf("it is called %s", shop)
-		}
-		began = time.Now()
-		other := r.namespace(t, cellar, "shop")
-		t.Logf("another took %v", time.Since(began))
-		if other == shop {
-			t.Error("two consumers have the same namespace")
-		}
-		if name := r.namespace(t, barn, "taken"); name == "liqo-0558de48-taken" {
-			t.Error("somebody's namespace was taken over")
-		}
-		if r.Owns(barn, other) || r.Owns(cellar, shop) || r.Owns(barn, "liqo-0558de48-taken") || r.Owns(barn, "kube-system") || r.Owns(nobody, shop) || !r.Owns(barn, shop) {
-			t.Error("it is not clear who owns what")
-		}
-		// A pod can be created at once.
-		must(t, as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", pod(shop, "web", object{"cpu": "100m", "memory": "1Mi"}), nil))
-		if err := as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", object{
-			"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "root"},
-			"spec": object{"hostNetwork": true, "containers": []any{object{"name": "main", "image": "example.com/main:1", "resources": object{"requests": object{"cpu": "1m", "memory": "1Mi"}}}}},
-		}, nil); err == nil {
-			t.Error("a pod on the network of its node was let in")
-		}
-		within(t, "everything is settled", func() error {
-			if stands := r.Set(tenancy(barn, some())); stands.Namespaces != 2 || !stands.Busy {
-				return fmt.Errorf("it stands %+v", stands)
-			}
-			return nil
+	// Each has a Host of its own, which is told nothing of the others' consumers.
+	for name, test := range map[string]func(*testing.T, *bed.Kube){
+		"namespaces": guests, "isolation": isolation, "quota": quota, "eviction": eviction,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k)
 		})
+	}
+}
 
-		// Nothing is written again.
-		r.taken()
-		r.Set(tenancy(barn, some()))
-		if again := r.namespace(t, barn, "shop"); again != shop {
-			t.Errorf("it is called %s now", again)
+// guests has namespaces made, kept and given back.
+func guests(t *testing.T, k *bed.Kube) {
+	root := admin(t, k)
+	r := start(t, k)
+	if err := refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonNotReady); err != nil {
+		t.Errorf("somebody whom consumer(1) spoke of: %v", err)
+	}
+	r.Set(tenancy(barn, some()))
+	r.Set(tenancy(cellar, some()))
+	// The obvious name of one of them is somebody else's.
+	taken := object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "liqo-0558de48-taken"}}
+	must(t, root.Create(t.Context(), "/api/v1/namespaces", taken, nil))
+
+	began := time.Now()
+	shop := r.namespace(t, barn, "shop")
+	t.Logf("a namespace took %v", time.Since(began))
+	if shop != "liqo-0558de48-shop" {
+		t.Errorf("it is called %s", shop)
+	}
+	began = time.Now()
+	other := r.namespace(t, cellar, "shop")
+	t.Logf("another took %v", time.Since(began))
+	if other == shop {
+		t.Error("two consumers have the same namespace")
+	}
+	if name := r.namespace(t, barn, "taken"); name == "liqo-0558de48-taken" {
+		t.Error("somebody's namespace was taken over")
+	}
+	if r.Owns(barn, other) || r.Owns(cellar, shop) || r.Owns(barn, "liqo-0558de48-taken") || r.Owns(barn, "kube-system") || r.Owns(consumer(9), shop) || !r.Owns(barn, shop) {
+		t.Error("it is not clear who owns what")
+	}
+	// A pod can be created at once.
+	must(t, as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", pod(shop, "web", object{"cpu": "100m", "memory": "1Mi"}), nil))
+	if err := as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "root"},
+		"spec": object{"hostNetwork": true, "containers": []any{object{"name": "main", "image": "example.com/main:1", "resources": object{"requests": object{"cpu": "1m", "memory": "1Mi"}}}}},
+	}, nil); err == nil {
+		t.Error("a pod on the network of its node was let in")
+	}
+	within(t, "everything is settled", func() error {
+		if stands := r.Set(tenancy(barn, some())); stands.Namespaces != 2 || !stands.Busy {
+			return fmt.Errorf("it stands %+v", stands)
 		}
-		r.Set(tenancy(barn, map[string]string{"cpu": "2000m", "memory": "2048Mi", "pods": "10"}))
-		var group sync.WaitGroup
-		for range 8 {
-			group.Go(func() {
-				if name, err := r.Namespace(t.Context(), barn, "shop"); name != shop || err != nil {
-					t.Errorf("at the same time: %q, %v", name, err)
-				}
-			})
-		}
-		group.Wait()
-		if writes := r.taken(); len(writes) > 0 {
-			t.Errorf("written without a change: %q", writes)
-		}
-		// Nor by one that was started again.
-		r.stop()
-		again := start(t, k)
-		if stands := again.Set(tenancy(barn, some())); !stands.Busy {
-			t.Errorf("before anything is known it stands %+v", stands)
-		}
-		again.Set(tenancy(cellar, some()))
-		if name := again.namespace(t, barn, "shop"); name != shop {
-			t.Errorf("after a restart it is called %s", name)
-		}
-		again.namespace(t, cellar, "shop")
-		if ids := again.Tenants(); !slices.Equal(ids, []peer.ClusterID{barn, cellar}) {
-			t.Errorf("consumers are %q", ids)
-		}
-		if writes := again.taken(); len(writes) > 0 {
-			t.Errorf("written after a restart: %q", writes)
-		}
-		t.Run("repaired", func(t *testing.T) { repaired(t, again, root, shop) })
-		t.Run("limits", func(t *testing.T) {
-			for _, origin := range []string{"", "Shop", "../kube-system", "a.b", "kube-system/", string(make([]byte, 64))} {
-				if err := refusedWith(second(again.Namespace(t.Context(), barn, origin)), host.ReasonBadName); err != nil {
-					t.Errorf("%q: %v", origin, err)
-				}
-			}
-			again.set(func(s *host.Settings) { s.MaxNamespaces = 3 })
-			again.namespace(t, barn, "kube-system")
-			if err := refusedWith(second(again.Namespace(t.Context(), barn, "fourth")), host.ReasonTooManyNamespaces); err != nil {
-				t.Error(err)
-			}
-			again.set(func(s *host.Settings) { s.MaxNamespaces = 8 })
-			again.Set(host.Tenancy{ID: nobody, Admitted: true})
-			if err := refusedWith(second(again.Namespace(t.Context(), nobody, "shop")), host.ReasonNothingOffered); err != nil {
-				t.Error(err)
-			}
-			again.Set(host.Tenancy{ID: nobody})
-			if err := refusedWith(second(again.Namespace(t.Context(), nobody, "shop")), host.ReasonNotAdmitted); err != nil {
-				t.Error(err)
-			}
-		})
-		t.Run("deleted", func(t *testing.T) { deleted(t, again, root, shop) })
-		if troubles := again.log.troubles(); len(troubles) > 0 {
-			t.Errorf("logged: %q", troubles)
-		}
-		again.stop()
+		return nil
 	})
-	t.Run("isolation", func(t *testing.T) { isolation(t, k) })
-	t.Run("quota", func(t *testing.T) { quota(t, k) })
-	t.Run("eviction", func(t *testing.T) { eviction(t, k) })
+
+	// Nothing is written again.
+	r.taken()
+	r.Set(tenancy(barn, some()))
+	if again := r.namespace(t, barn, "shop"); again != shop {
+		t.Errorf("it is called %s now", again)
+	}
+	r.Set(tenancy(barn, map[string]string{"cpu": "2000m", "memory": "2048Mi", "pods": "10"}))
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if name, err := r.Namespace(t.Context(), barn, "shop"); name != shop || err != nil {
+				t.Errorf("at the same time: %q, %v", name, err)
+			}
+		})
+	}
+	group.Wait()
+	if writes := r.taken(); len(writes) > 0 {
+		t.Errorf("written without a change: %q", writes)
+	}
+	// Nor by one that was started again.
+	r.stop()
+	again := start(t, k)
+	if stands := again.Set(tenancy(barn, some())); !stands.Busy {
+		t.Errorf("before anything is known it stands %+v", stands)
+	}
+	again.Set(tenancy(cellar, some()))
+	if name := again.namespace(t, barn, "shop"); name != shop {
+		t.Errorf("after a restart it is called %s", name)
+	}
+	again.namespace(t, cellar, "shop")
+	if ids := again.Tenants(); !slices.Contains(ids, barn) || !slices.Contains(ids, cellar) || !slices.IsSorted(ids) {
+		t.Errorf("consumers are %q", ids)
+	}
+	if writes := again.taken(); len(writes) > 0 {
+		t.Errorf("written after a restart: %q", writes)
+	}
+	t.Run("repaired", func(t *testing.T) { repaired(t, again, root, shop) })
+	t.Run("limits", func(t *testing.T) {
+		for _, origin := range []string{"", "Shop", "../kube-system", "a.b", "kube-system/", string(make([]byte, 64))} {
+			if err := refusedWith(second(again.Namespace(t.Context(), barn, origin)), host.ReasonBadName); err != nil {
+				t.Errorf("%q: %v", origin, err)
+			}
+		}
+		again.set(func(s *host.Settings) { s.MaxNamespaces = 3 })
+		again.namespace(t, barn, "kube-system")
+		if err := refusedWith(second(again.Namespace(t.Context(), barn, "fourth")), host.ReasonTooManyNamespaces); err != nil {
+			t.Error(err)
+		}
+		again.set(func(s *host.Settings) { s.MaxNamespaces = 8 })
+		again.Set(host.Tenancy{ID: consumer(1), Admitted: true})
+		if err := refusedWith(second(again.Namespace(t.Context(), consumer(1), "shop")), host.ReasonNothingOffered); err != nil {
+			t.Error(err)
+		}
+		again.Set(host.Tenancy{ID: consumer(1)})
+		if err := refusedWith(second(again.Namespace(t.Context(), consumer(1), "shop")), host.ReasonNotAdmitted); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("deleted", func(t *testing.T) { deleted(t, again, root, shop) })
+	if troubles := again.log.troubles(); len(troubles) > 0 {
+		t.Errorf("logged: %q", troubles)
+	}
+	again.stop()
 }
 
 func second(_ string, err error) error { return err }

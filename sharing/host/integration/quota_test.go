@@ -12,6 +12,7 @@ import (
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
 )
 
@@ -31,8 +32,8 @@ func there(t *testing.T, root *kube.Client, namespace string) (n int) {
 }
 
 // send lets a pod through as the gateway does.
-func (r *running) send(t *testing.T, me *kube.Client, namespace, name string, requests object) error {
-	clean, done, err := r.Pod(t.Context(), barn, namespace, text(t, guest(namespace, name, requests)))
+func (r *running) send(t *testing.T, me *kube.Client, id peer.ClusterID, namespace, name string, requests object) error {
+	clean, done, err := r.Pod(t.Context(), id, namespace, text(t, guest(namespace, name, requests)))
 	if err != nil {
 		return err
 	}
@@ -47,6 +48,7 @@ func (r *running) send(t *testing.T, me *kube.Client, namespace, name string, re
 
 // quota throws pods at the provider.
 func quota(t *testing.T, k *bed.Kube) {
+	barn := consumer(4)
 	root, me := admin(t, k), as(t, k, barn)
 	r := start(t, k)
 	r.Set(tenancy(barn, some()))
@@ -91,7 +93,7 @@ func quota(t *testing.T, k *bed.Kube) {
 	// Through the endpoint, over both namespaces together.
 	var reasons sync.Map
 	let = flood(func(i int) error {
-		err := r.send(t, me, []string{one, two}[i%2], fmt.Sprint("pod-", i), asked)
+		err := r.send(t, me, barn, []string{one, two}[i%2], fmt.Sprint("pod-", i), asked)
 		var refused *host.Refused
 		if errors.As(err, &refused) {
 			reasons.Store(refused.Reason, refused.Message)
@@ -124,17 +126,17 @@ func quota(t *testing.T, k *bed.Kube) {
 		t.Fatal("all pods are in one namespace")
 	}
 	first := list.Items[0].Metadata.Name
-	if err := refusedWith(r.send(t, me, two, "more", asked), host.ReasonOfferUsedUp); err != nil {
+	if err := refusedWith(r.send(t, me, barn, two, "more", asked), host.ReasonOfferUsedUp); err != nil {
 		t.Error(err)
 	}
-	if err := r.send(t, me, one, first, asked); err == nil || refusedWith(err, host.ReasonOfferUsedUp) == nil {
+	if err := r.send(t, me, barn, one, first, asked); err == nil || refusedWith(err, host.ReasonOfferUsedUp) == nil {
 		t.Errorf("a pod that is there already: %v", orNil(err))
 	}
-	if err := refusedWith(r.send(t, me, two, "gpu", object{"cpu": "1m", "memory": "1Mi", "nvidia.com/gpu": "1"}), host.ReasonNotOffered); err != nil {
+	if err := refusedWith(r.send(t, me, barn, two, "gpu", object{"cpu": "1m", "memory": "1Mi", "nvidia.com/gpu": "1"}), host.ReasonNotOffered); err != nil {
 		t.Error(err)
 	}
 	must(t, me.Delete(t.Context(), namespaces+one+"/pods/"+first, metav1.DeleteOptions{}))
-	within(t, "there is room again", func() error { return r.send(t, me, two, "more", asked) })
+	within(t, "there is room again", func() error { return r.send(t, me, barn, two, "more", asked) })
 
 	// Objects.
 	secret := object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "web", "annotations": object{"liqo.io/origin-uid": "uid"}}, "data": object{"a": "Yg=="}}
