@@ -13,6 +13,15 @@
 // when the provider, in a complete list of the namespace, does not have what was
 // seen there before, or was created there by us.
 //
+// What was sent where is written down before anything is: an annotation of the
+// namespace here names the provider's namespace for it ("offload.liqo.io/ID"). After a
+// restart, what such a namespace has without an original here is removed; it is
+// given back when it was not needed for a minute. Namespaces know better than the
+// virtual node would: people delete nodes, and pods of a node go with it.
+//
+// Pods show what keeps them from running: as reason and message of the status and of
+// containers that wait, and in one Warning event.
+//
 // It must not talk to a provider but through its Remote, and it knows nothing about
 // peerings, offers and nodes beyond what a Provider says.
 //

@@ -97,10 +97,16 @@ func (l *line) run(ctx context.Context) {
 
 // set takes in how the provider stands.
 func (l *line) set(p Provider) {
-	if *l.provider.Load() == p {
+	before := *l.provider.Load()
+	if before == p {
 		return
 	}
 	l.provider.Store(&p)
+	if p.Reachable && !before.Reachable {
+		for _, sp := range l.allSpaces() {
+			sp.renew()
+		}
+	}
 	l.retry.reset()
 	l.mu.Lock()
 	clear(l.refused)

@@ -1,6 +1,8 @@
 package offload
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -21,7 +23,8 @@ type memo struct {
 	removing types.UID // deleted at the provider by us
 	grace    int64     // with this grace period; negative: its own
 
-	patched string // resource version of the copy when it was patched, and the patch
+	fed     time.Time // when ConfigMaps and Secrets were sent once more
+	patched string    // resource version of the copy when it was patched, and the patch
 
 	wrote  string // resource version of mine after we wrote its status
 	status *corev1.PodStatus

@@ -212,7 +212,7 @@ func (w *world) remote(name string, v view, s step, m *memo) {
 	case confirm:
 		m.confirmed(v.mine, at)
 	case remove:
-		if mine := w.a.pods[name]; v.theirs != nil && (v.mine == nil || v.copy() == nil) && mine != nil && workload.IsCopy(mine, v.theirs) {
+		if mine := w.a.pods[name]; v.theirs != nil && v.copy() == nil && mine != nil && workload.IsCopy(mine, v.theirs) {
 			return // ours lives
 		}
 		if at == nil || at.UID != s.uid {

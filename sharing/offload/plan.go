@@ -79,7 +79,7 @@ func (v view) asked() bool { return v.reachable && !v.gone && v.known }
 
 // copy returns what stands for mine at the provider.
 func (v view) copy() *corev1.Pod {
-	if v.theirs != nil && workload.IsCopy(v.mine, v.theirs) {
+	if v.mine != nil && v.theirs != nil && workload.IsCopy(v.mine, v.theirs) {
 		return v.theirs
 	}
 	return nil

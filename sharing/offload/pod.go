@@ -24,6 +24,9 @@ const (
 	// unseen is after which time a copy that was created and does not appear in the
 	// list of the provider's pods is asked for.
 	unseen = 15 * time.Second
+	// feedEvery is how often ConfigMaps and Secrets are sent again for a pod that does
+	// not find them.
+	feedEvery = 30 * time.Second
 	// maxWords bounds what a provider's refusal may say, in bytes.
 	maxWords = 1000
 )
@@ -35,7 +38,43 @@ func podPath(namespace, name string) string {
 // pod looks at one pod.
 func (l *line) pod(ctx context.Context, k key) (again time.Duration, err error) {
 	v, sp := l.gather(k)
+	if c := v.copy(); c != nil && starved(c) {
+		l.feed(k, v, sp)
+	}
 	return l.do(ctx, k, v, sp, plan(v))
+}
+
+// starved reports whether a copy cannot start because the provider has no ConfigMap
+// or Secret that it names.
+func starved(theirs *corev1.Pod) bool {
+	for _, list := range [][]corev1.ContainerStatus{theirs.Status.InitContainerStatuses, theirs.Status.ContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// feed has what a pod names sent once more: somebody removed it at the provider.
+func (l *line) feed(k key, v view, sp *space) {
+	fed := false
+	l.remember(k, func(m *memo) {
+		if fed = v.now.Sub(m.fed) >= feedEvery; fed {
+			m.fed = v.now
+		}
+	})
+	if !fed || !v.asked() {
+		return
+	}
+	for ref := range references(v.mine) {
+		c := sp.copied(ref)
+		c.mu.Lock()
+		c.version = ""
+		c.mu.Unlock()
+		l.queue.Add(ref)
+	}
 }
 
 // gather collects what is known about a pod.
@@ -279,7 +318,7 @@ func (l *line) confirm(ctx context.Context, k key, v view, sp *space) (again tim
 
 // remove deletes what has the pod's name at the provider.
 func (l *line) remove(ctx context.Context, k key, v view, sp *space, s step) (again time.Duration, err error) {
-	if v.theirs != nil && (v.mine == nil || v.copy() == nil) {
+	if v.theirs != nil && v.copy() == nil {
 		if lives, err := l.lives(ctx, k, v.theirs); err != nil || lives {
 			return unseen, err
 		}

@@ -91,8 +91,12 @@ func (s *session) run(ctx context.Context) error {
 func (s *session) adjust(ctx context.Context) {
 	providers := s.o.snapshot()
 	for _, l := range s.all() {
-		if p, there := providers[l.id]; !there || p.Node != l.node || p.Remote != l.remote {
+		p, there := providers[l.id]
+		if !there || p.Node != l.node || p.Remote != l.remote {
 			s.end(l)
+		}
+		if !there {
+			l.dropRecords(ctx)
 		}
 	}
 	for id, p := range providers {

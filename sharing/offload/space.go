@@ -25,8 +25,7 @@ const (
 	// trustSpace is how long a provider is not asked again for a namespace that it
 	// has just named.
 	trustSpace = 2 * time.Second
-	// maxAsk bounds the pause before it is asked again after it gave none: one that
-	// is just going is there again some seconds later.
+	// maxAsk bounds the pause before it is asked again after it gave none.
 	maxAsk = 5 * time.Second
 )
 
@@ -59,6 +58,7 @@ type space struct {
 	busy    int       // pods being created
 	leaving bool      // it is being given back
 	doubted bool      // it may not be there, or not ours, any more
+	stale   bool      // it is to be listed afresh
 	idle    time.Time // since when nothing here needs it
 	copies  map[key]*copied
 	posted  map[string]*posted // pods with events
@@ -100,6 +100,20 @@ func (l *line) doubt(sp *space) {
 	l.queue.Add(key{kind: aNamespace, namespace: sp.origin})
 }
 
+// renew has the pods of a space listed afresh at once: a reflector that was cut off
+// tries again only now and then.
+func (sp *space) renew() {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.stale = true
+}
+
+func (sp *space) isStale() bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.stale
+}
+
 // namespaceChanged takes in a change of a namespace here.
 func (l *line) namespaceChanged(before, after *metadata) {
 	ns := after
@@ -119,6 +133,13 @@ func (l *line) tend(ctx context.Context, origin string) (again time.Duration, er
 		return 0, nil // it is looked at again when that changes
 	}
 	sp, local := l.space(origin), l.s.namespaces.Get("", origin)
+	if sp != nil && sp.isStale() {
+		l.shut(sp)
+		if err := l.open(ctx, origin, sp.name); err != nil {
+			return 0, err
+		}
+		sp = l.space(origin)
+	}
 	record, needed := l.record(local), l.index.count(origin) > 0
 	switch {
 	case sp == nil && needed:
@@ -169,11 +190,12 @@ func (l *line) claim(ctx context.Context, origin, record string, old *space) err
 }
 
 // deny has the pods of a namespace show why the provider has no place for them; nil:
-// it has. A single failure is not worth that.
+// it has. Some failures are not worth that: one that is just going is there again
+// some seconds later.
 func (l *line) deny(origin string, err error) {
 	var why *workload.Refusal
 	if err != nil {
-		if l.retry.count(key{kind: aNamespace, namespace: origin}) < 2 {
+		if l.retry.count(key{kind: aNamespace, namespace: origin}) < patience {
 			return
 		}
 		why = &workload.Refusal{Reason: workload.ReasonRefusedByProvider, Message: "The provider gives no namespace to the pod: " + words(err)}
@@ -199,6 +221,18 @@ func (l *line) writeRecord(ctx context.Context, origin string, name *string) err
 		return err
 	}
 	return l.s.local.Patch(ctx, "/api/v1/namespaces/"+origin, manager, types.MergePatchType, patch, nil)
+}
+
+// dropRecords takes the records of a provider away that is forgotten.
+func (l *line) dropRecords(ctx context.Context) {
+	for _, ns := range l.s.namespaces.All() {
+		if l.record(ns) == "" || l.index.count(ns.Name) > 0 {
+			continue
+		}
+		if err := l.writeRecord(ctx, ns.Name, nil); err != nil && ctx.Err() == nil {
+			l.s.o.cfg.Logger.Debug("a namespace still names a provider that is forgotten", "namespace", ns.Name, "cluster", l.id, "error", err)
+		}
+	}
 }
 
 // open begins to follow a namespace of the provider.

@@ -105,6 +105,12 @@ func byHand(p *pair) {
 
 	// What may change is carried over.
 	p.must(p.a.Patch(ctx, podPath(ns, "web"), "", types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"tier":"front"}},"spec":{"containers":[{"name":"main","image":"registry.test/web:2"}]}}`), nil))
+	await(t, p.a, ns, "web", func(pod *corev1.Pod) error {
+		if pod.Status.ObservedGeneration != pod.Generation {
+			return fmt.Errorf("generation %d is not shown to be carried over", pod.Generation)
+		}
+		return nil
+	})
 	await(t, p.b, guest, "web", func(pod *corev1.Pod) error {
 		if pod.Labels["tier"] != "front" || pod.Spec.Containers[0].Image != "registry.test/web:2" {
 			return fmt.Errorf("labels %v, image %s", pod.Labels, pod.Spec.Containers[0].Image)
@@ -125,6 +131,15 @@ func byHand(p *pair) {
 	if after := resourceVersions(p, ns, guest, "web"); after != before {
 		t.Errorf("a restart changed resource versions from %s to %s", before, after)
 	}
+
+	// What somebody removed there is sent again.
+	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", metav1.DeleteOptions{}))
+	starved := running(theirs)
+	starved.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError"}}
+	p.setStatus(guest, "web", starved)
+	within(t, "the ConfigMap to be sent again", func() error {
+		return p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", nil)
+	})
 
 	p.must(p.a.Delete(ctx, podPath(ns, "web"), metav1.DeleteOptions{}))
 	theirs = await(t, p.b, guest, "web", func(pod *corev1.Pod) error {
