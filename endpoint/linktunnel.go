@@ -133,7 +133,9 @@ func (l *Link) tunnel() (*http2.ClientConn, *dialing, error) {
 		l.look(t, epoch)
 	}
 	if t := l.current; t != nil {
-		if t.conn.ReserveNewRequest() {
+		// A reservation would count against the peer's limit while it waits for its
+		// turn: with more of them than the peer allows, none would ever have it.
+		if t.conn.CanTakeNewRequest() {
 			return t.conn, nil, nil
 		}
 		l.retire("it takes no more requests")
