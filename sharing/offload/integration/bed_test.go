@@ -199,6 +199,24 @@ func (r *remote) Release(ctx context.Context, origin string) error {
 	return err
 }
 
+// hanging is a remote that never answers.
+type hanging struct{}
+
+func (hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func (hanging) Namespace(ctx context.Context, _ string) (string, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+func (hanging) Release(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // agent is an Offload at work.
 type agent struct {
 	*offload.Offload

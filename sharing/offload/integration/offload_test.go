@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/offload"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -194,6 +195,18 @@ func refusedPods(p *pair) {
 	t, ctx := p.t, p.t.Context()
 	a := p.run()
 	ns, guest := "misfits", guestNamespace("misfits")
+	// Beside a provider that does not answer at all.
+	stuck := offload.Provider{ID: "stuck", Node: "stuck", Remote: hanging{}, Reachable: true}
+	a.Set(stuck)
+	for i := range 20 {
+		p.create(pod(ns, fmt.Sprintf("stuck-%d", i), func(pod *corev1.Pod) { pod.Spec.NodeName = stuck.Node }))
+	}
+	within(t, "the pods of the provider that hangs", func() error {
+		if c := a.Count(stuck.ID); c.Bound != 20 || c.Pending != 20 {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 	p.create(pod(ns, "host", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
 	await(t, p.a, ns, "host", waiting(workload.ReasonNotOffloadable))
 	awaitEvent(p, ns, "host", workload.ReasonNotOffloadable)
@@ -236,7 +249,17 @@ func refusedPods(p *pair) {
 	larger.Offer = "2"
 	a.Set(larger)
 	await(t, p.b, guest, "toomany", there)
+	a.Remove(stuck.ID)
+	within(t, "the end of its line", func() error {
+		if c := a.Count(stuck.ID); c != (offload.Counts{}) {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 	a.stop()
+	for i := range 20 {
+		p.remove(ns, fmt.Sprintf("stuck-%d", i))
+	}
 	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest, metav1.DeleteOptions{}))
 	for _, name := range []string{"early", "toomany"} {
 		p.remove(ns, name)
@@ -462,12 +485,17 @@ func leftovers(p *pair) {
 	await(t, p.a, ns, "old", phase(corev1.PodRunning))
 	await(t, p.a, ns, "stays", phase(corev1.PodRunning))
 	staysThere := await(t, p.b, guest, "stays", there)
+	ghost := p.sub(t, "ghost") // of which nothing but the namespace is left
+	ghost.create(pod("ghost", "alone"))
+	await(t, p.a, "ghost", "alone", phase(corev1.PodRunning))
 	a.stop()
+	ghost.remove("ghost", "alone")
 	p.remove(ns, "old")
 	p.remove(ns, "stays")
 	fresh := p.create(pod(ns, "stays")) // the same name
 	p.run()
 	gone(t, p.b, podPath(guest, "old"))
+	gone(t, p.b, podPath(guestNamespace("ghost"), "alone"))
 	theirs := await(t, p.b, guest, "stays", func(pod *corev1.Pod) error {
 		if pod.UID == staysThere.UID {
 			return errors.New("it is that of the earlier pod")
