@@ -39,7 +39,7 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 		delete(more, limitsCPU)
 		delete(more, limitsMemory)
 	}
-	room, refused := st.tenant.account.reserve(key, more, offer)
+	room, refused := st.tenant.account.reserve(key, more, offer, int64(len(clean)))
 	if refused != nil {
 		return nil, nil, refused
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -45,12 +46,13 @@ type guestPod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   *corev1.PodSpec `json:"spec,omitempty"` // nil once weighed
+	Spec   json.RawMessage `json:"spec,omitempty"` // nil once weighed
 	Status struct {
 		Phase corev1.PodPhase `json:"phase,omitempty"`
 	} `json:"status,omitempty"`
 
 	amounts corev1.ResourceList
+	size    int64 // of the document, without what this cluster notes in it, in bytes
 	grace   int64 // in seconds
 }
 
@@ -58,7 +60,7 @@ type guestPod struct {
 func (p *guestPod) DeepCopyObject() runtime.Object {
 	out := *p
 	out.ObjectMeta = *p.ObjectMeta.DeepCopy()
-	out.Spec, out.amounts = p.Spec.DeepCopy(), p.amounts.DeepCopy()
+	out.Spec, out.amounts = slices.Clone(p.Spec), p.amounts.DeepCopy()
 	return &out
 }
 
@@ -69,14 +71,16 @@ func (p *guestPod) ended() bool {
 
 // weigh takes down what the pod counts for, and drops everything else.
 func (p *guestPod) weigh() {
-	if p.Spec != nil {
-		p.amounts = amountsOf(&corev1.Pod{Spec: *p.Spec})
+	var pod corev1.Pod
+	if p.Spec != nil && json.Unmarshal(p.Spec, &pod.Spec) == nil { // it is an API server's
+		p.amounts = amountsOf(&pod)
 		p.grace = corev1.DefaultTerminationGracePeriodSeconds
-		if p.Spec.TerminationGracePeriodSeconds != nil {
-			p.grace = *p.Spec.TerminationGracePeriodSeconds
+		if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
+			p.grace = *grace
 		}
-		p.Spec = nil
+		p.size = int64(len(p.Spec)) + length(p.Labels) + length(p.Annotations)
 	}
+	p.Spec = nil
 	p.ObjectMeta = metav1.ObjectMeta{
 		Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,
 		DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
@@ -107,15 +111,21 @@ func (o *guestObject) DeepCopyObject() runtime.Object {
 func (o *guestObject) weigh() {
 	o.size = 0
 	for _, part := range []map[string]string{o.Data, o.BinaryData, o.Labels, o.Annotations} {
-		for key, value := range part {
-			o.size += int64(len(key) + len(value))
-		}
+		o.size += length(part)
 	}
 	o.Data, o.BinaryData = nil, nil
 	o.ObjectMeta = metav1.ObjectMeta{
 		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
 		Labels: map[string]string{workload.LabelOriginCluster: o.Labels[workload.LabelOriginCluster]},
 	}
+}
+
+// length is how long keys and values are, in bytes.
+func length(m map[string]string) (n int64) {
+	for key, value := range m {
+		n += int64(len(key) + len(value))
+	}
+	return n
 }
 
 // weighObject returns how large the object in a document is, in bytes.

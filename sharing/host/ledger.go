@@ -19,9 +19,13 @@ const (
 	// podsPerSlot is how many pods a consumer may have here for each that it was
 	// offered: those that have ended are still kept by the API server.
 	podsPerSlot = 5
-	// maxObjects and maxObjectBytes bound the ConfigMaps and Secrets of a consumer.
+	// bytesPerPod is how long the documents of these pods may be on average. We list
+	// all of them when we start.
+	bytesPerPod = 16 << 10
+	// maxObjects and maxObjectBytes bound the ConfigMaps and Secrets of a consumer, all
+	// of which we list too.
 	maxObjects     = 500
-	maxObjectBytes = 32 << 20
+	maxObjectBytes = 8 << 20
 	// reservation is how long something counts that was let through and not seen.
 	reservation = 30 * time.Second
 	// maxSeen bounds what is remembered of pods that come and go while one of the
@@ -92,6 +96,7 @@ type slot struct {
 // reserved is room for a pod that was let through.
 type reserved struct {
 	amounts corev1.ResourceList
+	size    int64 // in bytes
 	until   time.Time
 	uid     types.UID   // "" while it is not known
 	seen    []types.UID // of pods of that name that came or went meanwhile
@@ -124,6 +129,17 @@ func (s *slot) amounts() corev1.ResourceList {
 		most(out, r.amounts)
 	}
 	return out
+}
+
+// size returns the most bytes that the name may stand for.
+func (s *slot) size() (size int64) {
+	if s.pod != nil {
+		size = s.pod.size
+	}
+	for _, r := range s.reserved {
+		size = max(size, r.size)
+	}
+	return size
 }
 
 // most raises amounts to those of other, where they are more.
@@ -168,9 +184,9 @@ func (a *account) tidy(key string, s *slot) {
 	}
 }
 
-// reserve makes room for a pod in an offer, or says why there is none. Only the
-// resources of more are looked at.
-func (a *account) reserve(key string, more, offer corev1.ResourceList) (*reserved, *Refused) {
+// reserve makes room for a pod of so many bytes in an offer, or says why there is
+// none. Only the resources of more are looked at.
+func (a *account) reserve(key string, more, offer corev1.ResourceList, size int64) (*reserved, *Refused) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
@@ -179,8 +195,10 @@ func (a *account) reserve(key string, more, offer corev1.ResourceList) (*reserve
 		mine = &slot{}
 	}
 	used := corev1.ResourceList{}
+	var bytes int64
 	for _, s := range a.slots {
 		workload.Add(used, s.amounts())
+		bytes += s.size()
 	}
 	before := mine.amounts()
 	added := corev1.ResourceList{} // what the name may stand for now and did not
@@ -194,10 +212,14 @@ func (a *account) reserve(key string, more, offer corev1.ResourceList) (*reserve
 	if exceeded := workload.Exceeded(used, added, offer); len(exceeded) > 0 {
 		return nil, usedUp(exceeded, used, more, offer)
 	}
-	if limit := podsPerSlot * offer.Pods().Value(); a.slots[key] == nil && int64(len(a.slots)) >= limit {
+	limit := podsPerSlot * offer.Pods().Value()
+	if a.slots[key] == nil && int64(len(a.slots)) >= limit {
 		return nil, refuse(ReasonTooManyPods, "there are %d pods of this consumer here, counting those that have ended, and %d may be; delete some", len(a.slots), limit).after(retryUsedUp)
 	}
-	r := &reserved{amounts: more, until: a.now().Add(reservation)}
+	if grows := max(size-mine.size(), 0); grows > 0 && bytes+grows > bytesPerPod*limit {
+		return nil, refuse(ReasonTooManyPods, "the pods of this consumer, counting those that have ended, have documents of %d bytes here, and %d more are too many: %d may be; delete some, or move long texts into ConfigMaps", bytes, grows, bytesPerPod*limit).after(retryUsedUp)
+	}
+	r := &reserved{amounts: more, size: size, until: a.now().Add(reservation)}
 	mine.reserved = append(mine.reserved, r)
 	a.slots[key] = mine
 	return r, nil

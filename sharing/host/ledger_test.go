@@ -65,7 +65,7 @@ func TestReserve(t *testing.T) {
 			for _, p := range here {
 				a.put(p)
 			}
-			_, refused := a.reserve("ns/"+test.pod, amounts(test.more), amounts(offer))
+			_, refused := a.reserve("ns/"+test.pod, amounts(test.more), amounts(offer), 1)
 			switch {
 			case test.reason == "" && refused != nil:
 				t.Errorf("refused: %v", refused)
@@ -85,20 +85,20 @@ func TestEndedPodsAreBoundedToo(t *testing.T) {
 	a := newAccount(time.Now)
 	offer := amounts("pods=2")
 	for i := range 2 * podsPerSlot {
-		if _, refused := a.reserve(fmt.Sprintf("ns/p%d", i), amounts("pods=1"), offer); refused != nil {
+		if _, refused := a.reserve(fmt.Sprintf("ns/p%d", i), amounts("pods=1"), offer, 1); refused != nil {
 			t.Fatalf("pod %d: %v", i, refused)
 		}
 		a.put(podOf(fmt.Sprintf("p%d", i), fmt.Sprint(i), "Succeeded", "pods=1"))
 		a.settle(fmt.Sprintf("ns/p%d", i), a.slots[fmt.Sprintf("ns/p%d", i)].reserved[0], podOf("", fmt.Sprint(i), "", ""))
 	}
-	if _, refused := a.reserve("ns/more", amounts("pods=1"), offer); refused == nil || refused.Reason != ReasonTooManyPods {
+	if _, refused := a.reserve("ns/more", amounts("pods=1"), offer, 1); refused == nil || refused.Reason != ReasonTooManyPods {
 		t.Errorf("one more pod: %v, want %s", refused, ReasonTooManyPods)
 	}
-	if _, refused := a.reserve("ns/p1", amounts("pods=1"), offer); refused != nil {
+	if _, refused := a.reserve("ns/p1", amounts("pods=1"), offer, 1); refused != nil {
 		t.Errorf("a name that is there: %v", refused)
 	}
 	a.drop(podOf("p0", "0", "", ""))
-	if _, refused := a.reserve("ns/more", amounts("pods=1"), offer); refused != nil {
+	if _, refused := a.reserve("ns/more", amounts("pods=1"), offer, 1); refused != nil {
 		t.Errorf("after one was deleted: %v", refused)
 	}
 }
@@ -106,7 +106,7 @@ func TestEndedPodsAreBoundedToo(t *testing.T) {
 func TestReservationsEnd(t *testing.T) {
 	offer, one := amounts("cpu=1 pods=9"), amounts("cpu=1 pods=1")
 	full := func(a *account) bool {
-		r, refused := a.reserve("ns/other", one, offer)
+		r, refused := a.reserve("ns/other", one, offer, 1)
 		if refused == nil {
 			a.settle("ns/other", r, nil)
 		}
@@ -155,7 +155,7 @@ func TestReservationsEnd(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := newAccount(time.Now)
-				r, refused := a.reserve("ns/web", one, offer)
+				r, refused := a.reserve("ns/web", one, offer, 1)
 				if refused != nil {
 					t.Fatal(refused)
 				}
@@ -185,7 +185,7 @@ func TestParallelReservations(t *testing.T) {
 	for i := range 200 {
 		group.Go(func() {
 			key := fmt.Sprintf("p%d", i)
-			r, refused := a.reserve("ns/"+key, amounts("cpu=300m pods=1"), offer)
+			r, refused := a.reserve("ns/"+key, amounts("cpu=300m pods=1"), offer, 1)
 			if refused != nil {
 				return
 			}
@@ -210,7 +210,7 @@ func TestParallelReservations(t *testing.T) {
 func TestObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAccount(time.Now)
-		for i := range 32 {
+		for i := range maxObjectBytes >> 20 {
 			if refused := a.reserveObject(fmt.Sprint("secrets/ns/", i), 1<<20); refused != nil {
 				t.Fatalf("object %d: %v", i, refused)
 			}
@@ -288,7 +288,7 @@ func TestOfferHolds(t *testing.T) {
 			"ask": func(t *rapid.T) {
 				name := names.Draw(t, "name")
 				more := corev1.ResourceList{"cpu": *resource.NewQuantity(rapid.Int64Range(0, 5).Draw(t, "cpu"), resource.DecimalSI), "pods": resource.MustParse("1")}
-				if r, refused := a.reserve("ns/"+name, more, offer); refused == nil {
+				if r, refused := a.reserve("ns/"+name, more, offer, 1); refused == nil {
 					calls = append(calls, call{name, more, r, now.Add(reservation)})
 				}
 			},
@@ -385,4 +385,22 @@ func TestOfferHolds(t *testing.T) {
 			t.Fatalf("%d pods with %s cpu are counted, there are %d with %s", pods, used.Cpu(), alive, want.Cpu())
 		}
 	})
+}
+
+func TestLongPodsAreBounded(t *testing.T) {
+	a := newAccount(time.Now)
+	offer := amounts("pods=4") // 20 names, 320 KiB
+	if _, refused := a.reserve("ns/a", amounts("pods=1"), offer, 256<<10); refused != nil {
+		t.Fatal(refused)
+	}
+	ended := podOf("a", "a", "Succeeded", "pods=1")
+	ended.size = 256 << 10
+	a.put(ended)
+	a.settle("ns/a", a.slots["ns/a"].reserved[0], ended)
+	if _, refused := a.reserve("ns/b", amounts("pods=1"), offer, 64<<10+1); refused == nil || refused.Reason != ReasonTooManyPods {
+		t.Errorf("a byte too many: %v", refused)
+	}
+	if _, refused := a.reserve("ns/a", amounts("pods=1"), offer, 320<<10); refused != nil {
+		t.Errorf("the same name: %v", refused)
+	}
 }

@@ -67,15 +67,7 @@ func (h *Host) Run(ctx context.Context, local *rest.Config) error {
 		return fmt.Errorf("namespaces of consumers: %w", err)
 	}
 	defer client.Close()
-	s := &session{
-		host: h, client: client,
-		queue:    workqueue.NewTypedDelayingQueue[peer.ClusterID](),
-		retry:    workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
-		woken:    make(chan struct{}),
-		repaired: make(map[string]time.Time), ready: make(map[types.UID]bool),
-	}
-	s.makeCaches()
-
+	s := newSession(h, client)
 	var group sync.WaitGroup
 	s.follow(ctx, &group)
 	if s.filled(ctx) {
@@ -91,6 +83,18 @@ func (h *Host) Run(ctx context.Context, local *rest.Config) error {
 	s.queue.ShutDown()
 	group.Wait()
 	return nil
+}
+
+func newSession(h *Host, client *kube.Client) *session {
+	s := &session{
+		host: h, client: client,
+		queue:    workqueue.NewTypedDelayingQueue[peer.ClusterID](),
+		retry:    workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
+		woken:    make(chan struct{}),
+		repaired: make(map[string]time.Time), ready: make(map[types.UID]bool),
+	}
+	s.makeCaches()
+	return s
 }
 
 // follow fills the caches until ctx ends.

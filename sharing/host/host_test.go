@@ -1,0 +1,152 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+// told counts calls of Changed.
+type told struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *told) add() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+}
+
+func (c *told) take() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.n
+	c.n = 0
+	return n
+}
+
+// connected has a Host work on caches that nobody fills but test.
+func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
+	synctest.Test(t, func(t *testing.T) {
+		changed := &told{}
+		h := New(Config{
+			Settings: func() Settings {
+				return Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 1}
+			},
+			User:    func(id peer.ClusterID) string { return string(id) },
+			Changed: func(peer.ClusterID) { changed.add() },
+			Logger:  slog.New(slog.DiscardHandler),
+		})
+		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); !stands.Busy {
+			t.Errorf("before anything is known it stands %+v", stands)
+		}
+		s := newSession(h, nil)
+		h.adopt(s)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { s.work(ctx) })
+		synctest.Wait()
+		if changed.take() != 1 {
+			t.Error("that nothing is here was not told")
+		}
+		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Busy {
+			t.Errorf("it stands %+v", stands)
+		}
+		test(h, s, changed)
+		cancel()
+		s.queue.ShutDown()
+		group.Wait()
+	})
+}
+
+func newPod(i int) *guestPod {
+	p := podOf(fmt.Sprint("pod-", i), fmt.Sprint("uid-", i), "Running", "cpu=100m memory=1Gi pods=1")
+	p.Labels = map[string]string{workload.LabelOriginCluster: string(barn)}
+	return p
+}
+
+// TestBurstIsToldOnce: many pods within a moment are one change.
+func TestBurstIsToldOnce(t *testing.T) {
+	connected(t, func(h *Host, s *session, changed *told) {
+		for i := range 200 {
+			s.countPod(nil, newPod(i))
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		if n := changed.take(); n == 0 || n > 5 {
+			t.Errorf("200 pods were told %d times", n)
+		}
+		stands := h.Set(Tenancy{ID: barn, Admitted: true})
+		if stands.Pods != 200 || stands.Used["cpu"] != "20" || stands.Used["pods"] != "200" || stands.Used["limits.cpu"] != "" {
+			t.Errorf("it stands %+v", stands)
+		}
+		time.Sleep(time.Minute)
+		if n := changed.take(); n != 0 {
+			t.Errorf("told %d times although nothing changed", n)
+		}
+		ended := newPod(0)
+		ended.Status.Phase = "Failed"
+		s.countPod(newPod(0), ended)
+		s.countPod(newPod(1), nil)
+		time.Sleep(5 * time.Second)
+		if n := changed.take(); n == 0 {
+			t.Error("the end of pods was not told")
+		}
+		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Pods != 198 {
+			t.Errorf("it stands %+v", stands)
+		}
+	})
+}
+
+// TestOldSessionIsNotHeard: what an ended connection still tells does not count.
+func TestOldSessionIsNotHeard(t *testing.T) {
+	connected(t, func(h *Host, s *session, _ *told) {
+		s.countPod(nil, newPod(1))
+		s.countObject(resourceSecrets, nil, &guestObject{size: 7, ObjectMeta: newPod(1).ObjectMeta})
+		next := newSession(h, nil)
+		defer next.queue.ShutDown()
+		next.countPod(nil, newPod(2)) // it is not filled yet
+		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Pods != 1 {
+			t.Errorf("it stands %+v", stands)
+		}
+		h.adopt(next)
+		s.countPod(nil, newPod(3))
+		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Pods != 0 {
+			t.Errorf("it stands %+v", stands)
+		}
+		if !h.tenants[barn].account.empty() {
+			t.Error("an object of the old connection still counts")
+		}
+	})
+}
+
+// TestForgotten: who has nothing and may do nothing is not remembered.
+func TestForgotten(t *testing.T) {
+	connected(t, func(h *Host, s *session, _ *told) {
+		s.countPod(nil, newPod(1))
+		h.Set(Tenancy{ID: barn})
+		synctest.Wait()
+		if len(h.tenants) != 1 {
+			t.Error("a consumer with a pod is forgotten")
+		}
+		s.countPod(newPod(1), nil)
+		time.Sleep(5 * time.Second)
+		h.mu.Lock()
+		n := len(h.tenants)
+		h.mu.Unlock()
+		if n != 0 {
+			t.Error("a consumer without anything is remembered")
+		}
+		if stands := h.Set(Tenancy{ID: barn}); stands.Busy || len(h.tenants) != 0 {
+			t.Errorf("it stands %+v", stands)
+		}
+	})
+}
