@@ -96,7 +96,7 @@ func start(t *testing.T, controllers bool) *clusters {
 	p.WriteFile(logFile, "")
 	// kwok does not pass on the end of the input, which tar waits for: the archive of
 	// a small file has four blocks.
-	p.WriteFile("/usr/local/bin/tar", "#!/bin/sh\ncase $1 in x*) head -c 2048 | /usr/bin/tar \"$@\" ;; *) exec /usr/bin/tar \"$@\" ;; esac\n")
+	p.WriteFile("/usr/local/bin/tar", "#!/bin/sh\ncase $1 in -x*) head -c 2048 | /usr/bin/tar \"$@\" ;; *) exec /usr/bin/tar \"$@\" ;; esac\n")
 	if _, err := p.Run(t.Context(), "chmod", "755", "/usr/local/bin/tar"); err != nil {
 		t.Fatal(err)
 	}
