@@ -9,7 +9,7 @@ import (
 )
 
 // kwokStages tell kwok what becomes of pods: they run at once and for ever, but those of Jobs end, and one
-// that is deleted is gone.
+// that is deleted is gone. Without a stage for nodes kwok takes charge of none; the one here fits none.
 const kwokStages = `apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
 metadata: {name: run}
@@ -87,6 +87,15 @@ spec:
     matchExpressions:
     - {key: '.metadata.deletionTimestamp', operator: Exists}
   next: {delete: true}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: node}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchLabels: {bed.invalid/never: "true"}
+  next: {}
 `
 
 // StartKwok starts kwok as the kubelet of the host's node: pods that are bound to it run without containers.
