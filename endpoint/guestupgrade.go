@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -177,8 +178,14 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, c *conn, c
 		return nil
 	}
 	_ = downstream.SetDeadline(time.Time{})
+	// What net/http has read is taken from it. It is not to read the rest: it takes
+	// the end of what the caller sends for the end of the caller.
+	ahead, err := buffered.Reader.Peek(buffered.Reader.Buffered())
+	if err != nil {
+		return nil
+	}
 	joint{
-		read: buffered.Reader, downstream: downstream, raw: c, upstream: upstream,
+		read: io.MultiReader(bytes.NewReader(ahead), downstream), downstream: downstream, raw: c, upstream: upstream,
 		alive: func() { dog.Reset(s.times.quiet) }, linger: s.times.stall,
 	}.run(ctx)
 	return nil

@@ -1,0 +1,218 @@
+package endpoint
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const socketKey = "dGhlIHNhbXBsZSBub25jZQ=="
+
+// shout answers an upgrade as the API server does, and sends back what it reads,
+// each line in capital letters, until its reader ends.
+func shout(w http.ResponseWriter, r *http.Request) {
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	head := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + r.Header.Get("Upgrade") + "\r\nSet-Cookie: a=b\r\n"
+	if p := r.Header.Get("X-Stream-Protocol-Version"); p != "" {
+		head += "X-Stream-Protocol-Version: " + p + "\r\n"
+	} else {
+		head += "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"
+	}
+	// The first of it comes with the header.
+	fmt.Fprint(rw, head+"\r\nhello\n")
+	rw.Flush()
+	lines := bufio.NewReader(rw)
+	for {
+		line, err := lines.ReadString('\n')
+		fmt.Fprint(rw, strings.ToUpper(line))
+		rw.Flush()
+		if err != nil {
+			fmt.Fprint(rw, "bye\n")
+			rw.Flush()
+			return
+		}
+	}
+}
+
+func upgradeRequest(t *testing.T, method, target string, header ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://x"+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Authorization", "Bearer secret")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return r
+}
+
+// Bytes go both ways as they are, each way until it ends.
+func TestUpgrade(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.answering(shout)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	for name, tc := range map[string]struct {
+		r    *http.Request
+		sent string
+	}{
+		"SPDY": {
+			upgradeRequest(t, "POST", podsOfB+"/web/exec?command=sh&command=a+b&stdin=true", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v5.evil", "X-Stream-Protocol-Version", "v4.channel.k8s.io", "X-Stream-Protocol-Version", "channel.k8s.io"),
+			"POST " + podsOfB + "/web/exec?command=sh&command=a+b&stdin=true\nAccept: application/json\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: liqo:cluster:b\nUpgrade: SPDY/3.1\nUser-Agent: liqo-agent-gateway\nX-Stream-Protocol-Version: v4.channel.k8s.io\nX-Stream-Protocol-Version: channel.k8s.io\n\n",
+		},
+		"WebSocket": {
+			upgradeRequest(t, "GET", podsOfB+"/web/attach?stdout=true", "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io, evil"),
+			"GET " + podsOfB + "/web/attach?stdout=true\nAccept: application/json\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: liqo:cluster:b\nSec-Websocket-Key: " + socketKey + "\nSec-Websocket-Protocol: v5.channel.k8s.io\nSec-Websocket-Version: 13\nUpgrade: websocket\nUser-Agent: liqo-agent-gateway\n\n",
+		},
+	} {
+		conn, resp, err := l.Upgrade(t.Context(), tc.r)
+		if err != nil || conn == nil || resp.Header.Get("Set-Cookie") != "" {
+			t.Fatalf("%s: %v, %v, %v", name, conn, resp, err)
+		}
+		if seen := a.taken(); len(seen) != 1 || seen[0] != tc.sent {
+			t.Errorf("%s arrived as %q", name, seen)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		lines := bufio.NewReader(conn)
+		for _, line := range []string{"", "one\n", "two\n"} {
+			fmt.Fprint(conn, line)
+			want := strings.ToUpper(line)
+			if line == "" {
+				want = "hello\n"
+			}
+			if got, err := lines.ReadString('\n'); err != nil || got != want {
+				t.Fatalf("%s: %q, %v", name, got, err)
+			}
+		}
+		if err := conn.(closeWriter).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		if rest, err := io.ReadAll(lines); err != nil || string(rest) != "bye\n" {
+			t.Errorf("%s: %q, %v", name, rest, err)
+		}
+		conn.Close()
+	}
+	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
+}
+
+func TestUpgradeRefused(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.answering(shout)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	const exec = podsOfB + "/web/exec?command=sh"
+	for name, r := range map[string]*http.Request{
+		"no upgrade":         upgradeRequest(t, "GET", exec),
+		"HTTP/2":             upgradeRequest(t, "GET", exec, "Upgrade", "h2c"),
+		"no protocol":        upgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1"),
+		"another's protocol": upgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "portforward.k8s.io"),
+		"POST of WebSocket":  upgradeRequest(t, "POST", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"no key":             upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"short key":          upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", "eA==", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"old version":        upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "8", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"two upgrades":       upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"two connections":    upgradeRequest(t, "POST", exec, "Connection", "Authorization", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"another's":          upgradeRequest(t, "POST", "/api/v1/namespaces/c-shop/pods/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"no such thing":      upgradeRequest(t, "GET", podsOfB+"/web/log", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+	} {
+		conn, resp, err := l.Upgrade(t.Context(), r)
+		if err != nil || conn != nil || resp.StatusCode != 400 && resp.StatusCode != 403 {
+			t.Errorf("%s: %v, %v, %v", name, conn, resp, err)
+			continue
+		}
+		if body, _ := io.ReadAll(resp.Body); !strings.Contains(string(body), `"kind":"Status"`) {
+			t.Errorf("%s: %s", name, body)
+		}
+	}
+	if seen := a.taken(); len(seen) != 0 {
+		t.Errorf("arrived: %q", seen)
+	}
+	good := func() *http.Request {
+		return upgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io")
+	}
+	// The API server's own words are passed on; an upgrade to something else is not.
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","reason":"NotFound"}`)
+	})
+	if conn, resp, err := l.Upgrade(t.Context(), good()); err != nil || conn != nil || resp.StatusCode != http.StatusNotFound {
+		t.Errorf("%v, %v, %v", conn, resp, err)
+	}
+	for _, head := range []string{"Upgrade: h2c\r\n", "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: a b\r\n"} {
+		a.answering(func(w http.ResponseWriter, r *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer c.Close()
+			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+head+"\r\n")
+		})
+		if conn, resp, err := l.Upgrade(t.Context(), good()); err != nil || conn != nil || resp.StatusCode != http.StatusBadGateway {
+			t.Errorf("%q: %v, %v, %v", head, conn, resp, err)
+		}
+	}
+}
+
+// Upgraded connections are bounded, and end when the peer may not any more, when
+// the link is closed and when the server stops.
+func TestUpgradeEnds(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.answering(shout)
+	ledger := pin(other)
+	s, guests := a.hosting(t, home, ledger, nil)
+	l := other.link(t, s, home)
+	open := func(namespace string) (net.Conn, *http.Response) {
+		conn, resp, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", "/api/v1/namespaces/"+namespace+"/pods/web/exec?command=sh",
+			"Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if conn != nil {
+			t.Cleanup(func() { conn.Close() })
+			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		}
+		return conn, resp
+	}
+	farm, _ := open("b-farm")
+	for range upgradesPerPeer - 1 {
+		if conn, resp := open("b-shop"); conn == nil {
+			t.Fatalf("%v", resp)
+		}
+	}
+	if conn, resp := open("b-shop"); conn != nil || resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("%v", resp)
+	}
+	guests.evict("b-farm")
+	s.Recheck(idB)
+	_, _ = io.Copy(io.Discard, farm)
+	eventually(t, "end one", func() bool { return s.Stats().Open == upgradesPerPeer-1 })
+	ledger.block(idB, true)
+	s.Recheck(idB)
+	eventually(t, "end all", func() bool { return s.Stats().Open == 0 })
+	ledger.block(idB, false)
+	var conn net.Conn
+	eventually(t, "give the places back", func() bool {
+		conn, _ = open("b-shop")
+		return conn != nil
+	})
+	l.Close()
+	if _, err := io.ReadAll(conn); err == nil {
+		t.Error("it ends in good order")
+	}
+	eventually(t, "end the last", func() bool { return s.Stats().Open == 0 })
+}

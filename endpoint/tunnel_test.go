@@ -1,0 +1,226 @@
+package endpoint
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// rawTunnel opens a tunnel by hand.
+func rawTunnel(t *testing.T, s *Server, b *box) (*tls.Conn, *http2.Framer) {
+	t.Helper()
+	v := visit(t, s, b)
+	_, _ = io.WriteString(v, "GET "+PathTunnel+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n")
+	resp, err := http.ReadResponse(v.r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "liqo-tunnel" {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	_ = v.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(v, http2.ClientPreface)
+	f := http2.NewFramer(v, v.r)
+	_ = f.WriteSettings()
+	return v.Conn, f
+}
+
+func headerBlock(fields ...string) []byte {
+	var buf bytes.Buffer
+	e := hpack.NewEncoder(&buf)
+	for i := 0; i < len(fields); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return buf.Bytes()
+}
+
+func requestBlock(path string, more ...string) []byte {
+	return headerBlock(append([]string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", path}, more...)...)
+}
+
+// ends reads until the server closes the connection, and returns the code of its
+// farewell, if there was one.
+func ends(t *testing.T, name string, f *http2.Framer) (code http2.ErrCode) {
+	t.Helper()
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			if ne, ok := err.(interface{ Timeout() bool }); ok && ne.Timeout() {
+				t.Errorf("%s: the connection stays open", name)
+			}
+			return code
+		}
+		if away, ok := frame.(*http2.GoAwayFrame); ok {
+			code = away.ErrCode
+		}
+	}
+}
+
+// Whatever a peer does to its tunnel, the server ends that and goes on.
+func TestTunnelAbuse(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	for name, abuse := range map[string]func(c *tls.Conn, f *http2.Framer){
+		"no HTTP/2": func(c *tls.Conn, f *http2.Framer) {
+			_, _ = io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\n\r\n", 100))
+		},
+		"a huge frame": func(c *tls.Conn, f *http2.Framer) {
+			_ = f.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, tunnelFrame+1))
+		},
+		"endless headers": func(c *tls.Conn, f *http2.Framer) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: requestBlock("/ids")})
+			for range 2000 {
+				if f.WriteContinuation(1, false, headerBlock("x", strings.Repeat("x", 8<<10))) != nil {
+					return
+				}
+			}
+		},
+		"resets": func(c *tls.Conn, f *http2.Framer) {
+			for id := uint32(1); id < 60_000; id += 2 {
+				if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + podsOfB), EndStream: true, EndHeaders: true}) != nil ||
+					f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
+					return
+				}
+			}
+		},
+		"streams backwards": func(c *tls.Conn, f *http2.Framer) {
+			for _, id := range []uint32{9, 7} {
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/ids"), EndStream: true, EndHeaders: true})
+			}
+		},
+		"more than the window": func(c *tls.Conn, f *http2.Framer) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: requestBlock("/kube" + podsOfB), EndHeaders: true})
+			for range 2 * tunnelUpload / tunnelFrame {
+				if f.WriteData(1, false, make([]byte, tunnelFrame)) != nil {
+					return
+				}
+			}
+			_ = f.WriteGoAway(0, http2.ErrCodeNo, nil) // if there still is somebody
+		},
+	} {
+		c, f := rawTunnel(t, s, other)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			abuse(c, f)
+			_ = c.CloseWrite()
+		}()
+		ends(t, name, f)
+		c.Close()
+		<-done
+		mustGet(t, l)
+	}
+	eventually(t, "close the tunnels", func() bool { return s.Stats().Open == 1 })
+	if n := s.Stats().Refused[RefusedFailed]; n != 0 {
+		t.Errorf("%d failures", n)
+	}
+}
+
+// More streams than allowed are refused without a handler, and slow readers hold
+// back nobody but themselves.
+func TestTunnelFloods(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.watchable(t)
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.turn, s.times.stall = 200*time.Millisecond, 200*time.Millisecond })
+	c, f := rawTunnel(t, s, other)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	const streams = 2 * tunnelRequests
+	go func() {
+		for id := uint32(1); id < 2*streams; id += 2 {
+			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + podsOfB + "?watch=true"), EndStream: true, EndHeaders: true}) != nil {
+				return
+			}
+		}
+	}()
+	reset, answered := 0, map[string]int{}
+	for reset+answered["200"]+answered["429"] < streams {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("%d reset, %v: %v", reset, answered, err)
+		}
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			answered[frame.PseudoValue("status")]++
+		case *http2.RSTStreamFrame:
+			reset++
+		}
+	}
+	if answered["200"] != streamsPerPeer || reset == 0 {
+		t.Errorf("%d reset, %v", reset, answered)
+	}
+	c.Close()
+
+	// A list that nobody reads.
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		chunk := make([]byte, 1<<20)
+		for range 32 {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	l := other.link(t, s, home)
+	eventually(t, "have places again", func() bool {
+		status, _, _ := through(t, l, "GET", podsOfB+"/x?bad", "", "")
+		return status == http.StatusBadRequest
+	})
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB, nil)
+	resp, err := l.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	time.Sleep(s.times.stall)
+	if _, err := l.Namespace(t.Context(), "shop"); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "give up", func() bool {
+		s.limits.guests.mu.Lock()
+		defer s.limits.guests.mu.Unlock()
+		return s.limits.guests.sum == 0
+	})
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("what was not read in time looks complete")
+	}
+}
+
+// A tunnel is for those who are known, begins in one way, and there are few of them.
+func TestTunnelBegins(t *testing.T) {
+	home, other, stranger := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	const good = "GET " + PathTunnel + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n"
+	for _, tc := range []struct {
+		from    *box
+		request string
+		status  int
+	}{
+		{nil, good, 401},
+		{stranger, good, 403},
+		{other, strings.Replace(good, "GET", "POST", 1), 405},
+		{other, strings.Replace(good, "liqo-tunnel", "h2c", 1), 400},
+		{other, strings.Replace(good, "Upgrade: liqo-tunnel", "Upgrade: liqo-tunnel\r\nUpgrade: liqo-tunnel", 1), 400},
+		{other, strings.Replace(good, "\r\n\r\n", "\r\nContent-Length: 2\r\n\r\n{}", 1), 400},
+		{other, strings.Replace(good, PathTunnel, PathTunnel+"?x", 1), 404},
+	} {
+		if got := visit(t, s, tc.from).send(tc.request); got.status != tc.status {
+			t.Errorf("%q: %+v", tc.request, got)
+		}
+	}
+	// The oldest makes room.
+	_, first := rawTunnel(t, s, other)
+	for range tunnelsPerPeer {
+		rawTunnel(t, s, other)
+	}
+	ends(t, "the oldest", first)
+	// Nothing of a tunnel outlives the server: TestMain looks for that.
+	eventually(t, "count", func() bool { return s.Stats().Known >= tunnelsPerPeer })
+}
