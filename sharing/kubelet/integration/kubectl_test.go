@@ -46,6 +46,7 @@ func TestKubectl(t *testing.T) {
 		t.Run("attach over "+name, func(t *testing.T) { testAttach(t, c, env) })
 		t.Run("port-forward over "+name, func(t *testing.T) { testPortForward(t, c, env) })
 	}
+	t.Run("exec over an old WebSocket", func(t *testing.T) { testOldWebSocket(t, c) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 }
