@@ -79,6 +79,19 @@ func (c *cluster) set(change func()) {
 	c.news = make(chan struct{})
 }
 
+// made returns how many requests there were, and left how many there are.
+func (c *cluster) made() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.created
+}
+
+func (c *cluster) left() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.requests)
+}
+
 // sign does what the controller-manager does, under the lock.
 func (c *cluster) sign(csr *certificatesv1.CertificateSigningRequest) {
 	if c.silent || len(csr.Status.Conditions) == 0 || len(csr.Status.Certificate) > 0 {
@@ -222,8 +235,8 @@ func TestSignedKeptRenewed(t *testing.T) {
 		if _, err := first.Leaf.Verify(x509.VerifyOptions{Roots: roots(c), DNSName: "127.0.0.1", CurrentTime: time.Now()}); err != nil {
 			t.Error(err)
 		}
-		if len(c.requests) != 0 || c.created != 1 {
-			t.Errorf("%d requests are left of %d", len(c.requests), c.created)
+		if c.left() != 0 || c.made() != 1 {
+			t.Errorf("%d requests are left of %d", c.left(), c.made())
 		}
 		if info, err := os.Stat(filepath.Join(dir, "kubelet.pem")); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the file: %v, %v", info, err)
@@ -235,23 +248,23 @@ func TestSignedKeptRenewed(t *testing.T) {
 		}
 		time.Sleep(c.life*2/10 + 2*time.Minute)
 		second, _ := k.Certificate()
-		if second == first || c.created != 2 || changes.Load() != 2 {
-			t.Errorf("it was not renewed: %d requests, %d changes", c.created, changes.Load())
+		if second == first || c.made() != 2 || changes.Load() != 2 {
+			t.Errorf("it was not renewed: %d requests, %d changes", c.made(), changes.Load())
 		}
 		stop()
 		// After a restart it is used again, for the same address only.
 		k, _, stop = run(t, c, dir, box)
 		time.Sleep(time.Second)
-		if again, err := k.Certificate(); err != nil || !again.Leaf.Equal(second.Leaf) || c.created != 2 || !k.State().Signed {
-			t.Errorf("after a restart: %v, %d requests", err, c.created)
+		if again, err := k.Certificate(); err != nil || !again.Leaf.Equal(second.Leaf) || c.made() != 2 || !k.State().Signed {
+			t.Errorf("after a restart: %v, %d requests", err, c.made())
 		}
 		stop()
 		moved := box
 		moved.Address = netip.MustParseAddr("fd00::7")
 		k, _, stop = run(t, c, dir, moved)
 		time.Sleep(time.Second)
-		if third, err := k.Certificate(); err != nil || third.Leaf.VerifyHostname("fd00::7") != nil || c.created != 3 {
-			t.Errorf("for another address: %v, %d requests", err, c.created)
+		if third, err := k.Certificate(); err != nil || third.Leaf.VerifyHostname("fd00::7") != nil || c.made() != 3 {
+			t.Errorf("for another address: %v, %d requests", err, c.made())
 		}
 		stop()
 		// A file that is of no use does no harm.
@@ -260,8 +273,8 @@ func TestSignedKeptRenewed(t *testing.T) {
 		}
 		k, _, stop = run(t, c, dir, moved)
 		time.Sleep(time.Second)
-		if !k.State().Signed || c.created != 4 {
-			t.Errorf("after a damaged file: %+v, %d requests", k.State(), c.created)
+		if !k.State().Signed || c.made() != 4 {
+			t.Errorf("after a damaged file: %+v, %d requests", k.State(), c.made())
 		}
 		stop()
 	})
@@ -277,7 +290,7 @@ func TestNobodySigns(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.silent = true
+		c.set(func() { c.silent = true })
 		k, _, stop := run(t, c, dir, box)
 		defer stop()
 		time.Sleep(patience - time.Second)
@@ -291,12 +304,12 @@ func TestNobodySigns(t *testing.T) {
 		}
 		// The request waits as long as need be, without another.
 		time.Sleep(24 * time.Hour)
-		if now, _ := k.Certificate(); now != own || c.created != 1 {
-			t.Errorf("%d requests", c.created)
+		if now, _ := k.Certificate(); now != own || c.made() != 1 {
+			t.Errorf("%d requests", c.made())
 		}
 		c.set(func() { c.silent = false })
 		time.Sleep(time.Second)
-		if !k.State().Signed || k.State().Problem != "" || len(c.requests) != 0 {
+		if !k.State().Signed || k.State().Problem != "" || c.left() != 0 {
 			t.Errorf("after the signer came: %+v", k.State())
 		}
 		if _, err := os.Stat(filepath.Join(dir, "kubelet.pem")); err != nil {
@@ -309,7 +322,7 @@ func TestRefusedAndUnreachable(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.denies = true
+		c.set(func() { c.denies = true })
 		k, _, stop := run(t, c, dir, box)
 		defer stop()
 		time.Sleep(time.Second)
@@ -318,8 +331,8 @@ func TestRefusedAndUnreachable(t *testing.T) {
 		}
 		// It asks again, more and more rarely, and leaves one request at most.
 		time.Sleep(7 * 24 * time.Hour)
-		if c.created < 10 || c.created > 60 || len(c.requests) != 1 {
-			t.Errorf("%d requests in a week, %d are left", c.created, len(c.requests))
+		if c.made() < 10 || c.made() > 60 || c.left() != 1 {
+			t.Errorf("%d requests in a week, %d are left", c.made(), c.left())
 		}
 		c.set(func() { c.denies = false; c.broken = true })
 		time.Sleep(lastPause + time.Minute)
