@@ -58,10 +58,9 @@ func TestModel(t *testing.T) {
 
 // world is what happened, and what is to come of it.
 type world struct {
-	f       *fake
-	a       *agent
-	said    map[peer.ClusterID]Provider
-	settled bool
+	f    *fake
+	a    *agent
+	said map[peer.ClusterID]Provider
 	// cordoned are the nodes that a person cordoned, by UID.
 	cordoned map[string]bool
 }
@@ -250,9 +249,16 @@ func (w *world) check() error {
 		p.ID = id
 		object := f.objects[nodePath(id)]
 		f.mu.Unlock()
-		state := w.a.Set(p)
+		state, failure := w.a.Set(p), ""
+		w.a.Nodes.mu.Lock()
+		if r := w.a.records[id]; r != nil {
+			failure = r.failure
+		}
+		w.a.Nodes.mu.Unlock()
 		f.mu.Lock()
 		switch {
+		case failure != "":
+			return fmt.Errorf("%s fails: %s", id, failure)
 		case !p.Wanted && (object != nil || f.objects[leasePath+"/"+string(id)] != nil):
 			return fmt.Errorf("%s is left: %+v", id, state)
 		case !p.Wanted && state != (State{}), p.Wanted && object != nil && state.Ready != (p.Offer != nil):

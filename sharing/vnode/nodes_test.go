@@ -258,6 +258,16 @@ func TestExpiry(t *testing.T) {
 		if s := a.Set(p); s.Ready || s.Reason != ReasonUnreachable || s.Message != p.Why || cordoned() {
 			t.Errorf("%+v", s)
 		}
+		// The same in other words is no write.
+		f.take()
+		p.Why = "connection refused"
+		if s := a.Set(p); s.Message != p.Why {
+			t.Errorf("%+v", s)
+		}
+		wait(time.Second)
+		if writes := unleased(f.take()); len(writes) > 0 {
+			t.Errorf("written for nothing: %v", writes)
+		}
 		before := a.news(barn)
 		wait(time.Hour)
 		if s := a.Set(p); s.Reason != ReasonExpired || !cordoned() || a.news(barn) == before {

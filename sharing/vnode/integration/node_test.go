@@ -97,16 +97,12 @@ func TestNode(t *testing.T) {
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":true}}`)
 	p.Reachable, p.Why = false, "no route to host"
 	r.Set(p)
-	n = until("unreachable", func(n *corev1.Node) bool {
+	until("unreachable", func(n *corev1.Node) bool {
 		return status(n) == corev1.ConditionFalse && reason(n) == vnode.ReasonUnreachable
 	})
 	if s := r.Set(p); s.Ready || s.Reason != vnode.ReasonUnreachable || s.Message != "no route to host" || !s.Busy {
 		t.Errorf("%+v", s)
 	}
-	// Another reason in other words is no write.
-	version := n.ResourceVersion
-	p.Why = "connection refused"
-	r.Set(p)
 	p.Reachable, p.Why, p.Offer = true, "", offer("2", 0)
 	delete(p.Offer.ResourceQuota.Hard, "example.com/gpu")
 	delete(p.Offer.Labels, "color")
@@ -122,7 +118,7 @@ func TestNode(t *testing.T) {
 	}
 
 	// An agent that starts finds all as it is to be, and writes nothing but the lease.
-	version = n.ResourceVersion
+	version := n.ResourceVersion
 	lease := func() string { return request(t, k, "GET", leasesPath+string(barnID), "", "") }
 	before := lease()
 	r.stop()

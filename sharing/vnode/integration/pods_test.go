@@ -165,7 +165,8 @@ func TestPods(t *testing.T) {
 		return nil
 	})
 
-	// The Lease alone keeps the node alive.
+	// The Lease alone keeps the node alive: nothing happens for longer than the grace
+	// period.
 	time.Sleep(time.Until(began.Add(grace + grace/2)))
 	n, err := getNode(t, k, barnID)
 	if err != nil || status(n) != corev1.ConditionTrue {
