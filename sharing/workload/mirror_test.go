@@ -394,3 +394,21 @@ func TestMirrorOfAnything(t *testing.T) {
 		}
 	})
 }
+
+func TestMirrorOfDoubles(t *testing.T) {
+	mine := podOf(t, "{}")
+	mine.Status.Conditions = []corev1.PodCondition{
+		{Type: "a", Status: corev1.ConditionTrue}, {Type: "a", Status: corev1.ConditionFalse}, {Type: corev1.PodResizePending, Status: corev1.ConditionTrue},
+	}
+	theirs := running(t, mine)
+	theirs.Status.ContainerStatuses = append(theirs.Status.ContainerStatuses, corev1.ContainerStatus{Name: "app", RestartCount: 99})
+	got := Mirror(mine, theirs, origin, now)
+	if s := checkStatus(mine, &got); s != "" || got.ContainerStatuses[0].RestartCount != 2 || condition(got.Conditions, corev1.PodResizePending) != nil {
+		t.Errorf("%s: %+v", s, got)
+	}
+	other := *got.DeepCopy()
+	slices.Reverse(other.Conditions)
+	if !SameStatus(&got, &other) {
+		t.Error("conditions in another order are another status")
+	}
+}

@@ -270,3 +270,23 @@ func TestAdmitsWhatIsTranslated(t *testing.T) {
 		t.Errorf("only %d pods got as far", passed)
 	}
 }
+
+func TestChangeLeavesAlone(t *testing.T) {
+	mine := podOf(t, "activeDeadlineSeconds: 600")
+	theirs := copyOf(t, mine)
+	less := int64(60)
+	theirs.Spec.ActiveDeadlineSeconds = &less
+	theirs.Labels["kubernetes.io/x"] = "y"
+	theirs.Annotations[AnnotationApplied] = `{"labels":["kubernetes.io/x"],"images":{"app":"registry/app:1"}}`
+	patch, _ := Change(mine, theirs, origin)
+	if strings.Contains(string(patch), "activeDeadlineSeconds") || strings.Contains(string(patch), "kubernetes.io/x") {
+		t.Errorf("%s", patch)
+	}
+}
+
+func TestReferencesWithoutRootCA(t *testing.T) {
+	pod := podOf(t, "volumes: [{name: ca, configMap: {name: kube-root-ca.crt}}]")
+	if configs, _ := References(pod); configs != nil {
+		t.Errorf("%v", configs)
+	}
+}
