@@ -16,7 +16,7 @@ const (
 	maxListAnswer   = 64 << 20 // of a list, and of a log that is not followed
 
 	listChunk   = 32 << 10
-	streamChunk = 4 << 10 // what lasts long has little to say at a time
+	streamChunk = 4 << 10 // an object is small, and what lasts long has little to say at a time
 )
 
 // errQuiet: nothing came for too long.
@@ -66,9 +66,12 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, caller Caller, c
 // copyAnswer copies an answer as it comes.
 func (s *Server) copyAnswer(ctx context.Context, w http.ResponseWriter, from io.Reader, call guestCall, dog *time.Timer) error {
 	control := http.NewResponseController(w)
-	quiet, stall, size := s.times.stall, s.times.stall, listChunk
+	quiet, stall, size := s.times.stall, s.times.stall, streamChunk
+	if call.answer == listAnswer || call.answer == textAnswer {
+		size = listChunk
+	}
 	if call.lasts() {
-		quiet, size = s.times.quiet, streamChunk
+		quiet = s.times.quiet
 		if call.answer == following {
 			stall = s.times.quiet // a person may stop to read
 		}

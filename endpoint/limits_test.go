@@ -17,6 +17,7 @@ func withoutRates(s *Server) {
 	s.limits.requests.rate = rate.Inf
 	s.limits.calls.rate = rate.Inf
 	s.limits.peers.rate = rate.Inf
+	s.limits.guestRate.rate = rate.Inf
 }
 
 func TestBuckets(t *testing.T) {
