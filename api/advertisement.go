@@ -22,11 +22,11 @@ var SharingGroupVersion = schema.GroupVersion{Group: "sharing.liqo.io", Version:
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resourceQuota.hard.cpu`
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resourceQuota.hard.memory`
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.resourceQuota.hard.pods`
-// +kubebuilder:printcolumn:name="Arch",type=string,JSONPath=`.spec.labels.kubernetes\.io/arch`,priority=1
-// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.vnodeReference.name`,priority=1
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.timeToLive`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Arch",type=string,JSONPath=`.spec.labels.kubernetes\.io/arch`,priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.vnodeReference.name`,priority=1
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterId",message="an Advertisement is named after the cluster ID that it is from"
 type Advertisement struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -188,6 +188,7 @@ func TestPeeringResources(t *testing.T) {
 			{[]string{"get", "pr", "c-1"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT AGE", "Refused"},
 			{[]string{"get", "pr", "c-1", "-o", "wide"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT AGE MESSAGE", "It is."},
 			{[]string{"get", "adv", "c-17"}, "NAME STATUS CPU MEMORY PODS EXPIRES AGE", "3900m 7.5Gi 110 2026-11-01T06:00:00Z"},
+			{[]string{"get", "adv", "c-17", "-o", "wide"}, "NAME STATUS CPU MEMORY PODS EXPIRES AGE ARCH NODE REASON", ""},
 			{[]string{"get", "fc"}, "", ""},
 		} {
 			var out string

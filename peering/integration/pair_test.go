@@ -430,7 +430,13 @@ func TestPair(t *testing.T) {
 		}{
 			{"deleted offer", a, "DELETE", advPath + "/" + string(b.id), "", "", nil},
 			{"edited offer", a, "PATCH", advPath + "/" + string(b.id), merge, `{"spec":{"resourceQuota":{"hard":{"cpu":"400"}}}}`, nil},
-			{"edited decision about the offer", a, "PATCH", advPath + "/" + string(b.id) + "/status", merge, `{"status":{"advertisementStatus":"Refused"}}`, nil},
+			{"edited words about the offer", a, "PATCH", advPath + "/" + string(b.id) + "/status", merge, `{"status":{"reason":"x","message":"y"}}`, func() error {
+				adv, err := a.offer(b)
+				if err == nil && adv.Status.Reason != peering.ReasonJoined {
+					err = fmt.Errorf("%+v", adv.Status)
+				}
+				return err
+			}},
 			{"edited request", b, "PATCH", prPath + "/" + string(a.id), merge, `{"spec":{"clusterIdentity":{"clusterName":"eve"}}}`, func() error {
 				req, err := b.request(a)
 				if err == nil && req.Spec.ClusterIdentity.ClusterName != a.name {
