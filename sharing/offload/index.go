@@ -29,13 +29,15 @@ type key struct {
 // index knows the pods of a node by namespace, and by what they name. It follows
 // the cache of pods event by event and may be used by any number of goroutines.
 type index struct {
+	sendable func(*corev1.Pod) bool // whether a pod can be sent to a provider
+
 	mu    sync.Mutex
-	pods  map[string]map[key]bool // by namespace
+	pods  map[string]map[key]bool // by namespace; true: sendable, or sent already
 	users map[key]map[key]bool    // by ConfigMap or Secret
 }
 
-func newIndex() *index {
-	return &index{pods: make(map[string]map[key]bool), users: make(map[key]map[key]bool)}
+func newIndex(sendable func(*corev1.Pod) bool) *index {
+	return &index{sendable: sendable, pods: make(map[string]map[key]bool), users: make(map[key]map[key]bool)}
 }
 
 // references returns the keys of what a pod names; true: it can do without.
@@ -57,8 +59,10 @@ func podKey(pod *corev1.Pod) key { return key{aPod, pod.Namespace, pod.Name} }
 func (x *index) change(before, after *corev1.Pod) (unused []key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	sendable := false
 	if before != nil {
 		k := podKey(before)
+		sendable = x.pods[k.namespace][k]
 		drop(x.pods, k.namespace, k)
 		for ref := range references(before) {
 			drop(x.users, ref, k)
@@ -67,9 +71,12 @@ func (x *index) change(before, after *corev1.Pod) (unused []key) {
 	}
 	if after != nil {
 		k := podKey(after)
-		put(x.pods, k.namespace, k)
+		if before == nil || before.UID != after.UID {
+			sendable = x.sendable(after)
+		}
+		put(x.pods, k.namespace, k, sendable || ran(&after.Status))
 		for ref := range references(after) {
-			put(x.users, ref, k)
+			put(x.users, ref, k, true)
 		}
 	}
 	left := unused[:0]
@@ -81,11 +88,11 @@ func (x *index) change(before, after *corev1.Pod) (unused []key) {
 	return left
 }
 
-func put[K comparable](in map[K]map[key]bool, where K, k key) {
+func put[K comparable](in map[K]map[key]bool, where K, k key, value bool) {
 	if in[where] == nil {
 		in[where] = make(map[key]bool)
 	}
-	in[where][k] = true
+	in[where][k] = value
 }
 
 func drop[K comparable](in map[K]map[key]bool, where K, k key) {
@@ -95,11 +102,17 @@ func drop[K comparable](in map[K]map[key]bool, where K, k key) {
 	}
 }
 
-// count returns how many pods of a namespace there are.
-func (x *index) count(namespace string) int {
+// needs reports whether a namespace has pods that are for the provider. Those of
+// DaemonSets, which are on every node, are not.
+func (x *index) needs(namespace string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(x.pods[namespace])
+	for _, sendable := range x.pods[namespace] {
+		if sendable {
+			return true
+		}
+	}
+	return false
 }
 
 // in returns the pods of a namespace; "" for all.

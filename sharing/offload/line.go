@@ -53,10 +53,11 @@ type refused struct {
 }
 
 func newLine(s *session, p Provider) *line {
-	l := &line{
+	var l *line
+	l = &line{
 		s: s, id: p.ID, node: p.Node, remote: p.Remote,
 		done:    make(chan struct{}),
-		index:   newIndex(),
+		index:   newIndex(func(pod *corev1.Pod) bool { return l.refusal(pod, "") == nil }),
 		queue:   workqueue.NewTypedDelayingQueue[key](),
 		events:  workqueue.NewTypedDelayingQueue[key](),
 		spaces:  make(map[string]*space),

@@ -393,7 +393,7 @@ func TestStories(t *testing.T) {
 }
 
 func TestIndex(t *testing.T) {
-	x := newIndex()
+	x := newIndex(func(pod *corev1.Pod) bool { return pod.Name != "daemon" })
 	uses := func(name string, configMaps ...string) *corev1.Pod {
 		return mine(func(pod *corev1.Pod) {
 			pod.Name = name
@@ -406,8 +406,8 @@ func TestIndex(t *testing.T) {
 	ref := key{aConfigMap, "shop", "shared"}
 	x.change(nil, uses("one", "shared", "own"))
 	x.change(nil, uses("two", "shared"))
-	if n := len(x.using(ref)); n != 2 || x.count("shop") != 2 || len(x.in("")) != 2 || !slices.Equal(x.namespaces(), []string{"shop"}) {
-		t.Errorf("%d pods use it, %d are there", n, x.count("shop"))
+	if n := len(x.using(ref)); n != 2 || !x.needs("shop") || len(x.in("")) != 2 || !slices.Equal(x.namespaces(), []string{"shop"}) {
+		t.Errorf("%d pods use it, %v are there", n, x.in(""))
 	}
 	if unused := x.change(uses("one", "shared", "own"), nil); !slices.Equal(unused, []key{{aConfigMap, "shop", "own"}}) {
 		t.Errorf("unused are %v", unused)
@@ -415,7 +415,15 @@ func TestIndex(t *testing.T) {
 	if unused := x.change(uses("two", "shared"), uses("two", "shared")); len(unused) != 0 {
 		t.Errorf("unused are %v although a pod uses them", unused)
 	}
-	if unused := x.change(uses("two", "shared"), nil); !slices.Equal(unused, []key{ref}) || x.count("shop") != 0 || len(x.namespaces()) != 0 {
-		t.Errorf("unused are %v, %d pods are there", unused, x.count("shop"))
+	if unused := x.change(uses("two", "shared"), nil); !slices.Equal(unused, []key{ref}) || x.needs("shop") || len(x.namespaces()) != 0 {
+		t.Errorf("unused are %v, %v are there", unused, x.in(""))
+	}
+	x.change(nil, uses("daemon"))
+	if x.needs("shop") || len(x.in("shop")) != 1 {
+		t.Error("a pod that is not for the provider needs a namespace there")
+	}
+	x.change(uses("daemon"), mine(started, func(pod *corev1.Pod) { pod.Name = "daemon" }))
+	if !x.needs("shop") {
+		t.Error("a pod that was sent once needs no namespace there")
 	}
 }

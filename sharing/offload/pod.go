@@ -99,10 +99,6 @@ func (l *line) gather(k key) (view, *space) {
 		}
 	} else {
 		v.never = l.record(l.s.namespaces.Get("", k.namespace)) == ""
-		ns := key{kind: aNamespace, namespace: k.namespace}
-		if v.mine != nil && v.mine.DeletionTimestamp == nil && l.retry.count(ns) == 0 { // else it is tried again anyway
-			l.queue.Add(ns)
-		}
 	}
 	fresh := false
 	v.memo = l.remember(k, func(m *memo) {
@@ -122,14 +118,22 @@ func (l *line) gather(k key) (view, *space) {
 	}
 	v.mine = v.memo.stands(v.mine)
 	if v.copy() == nil {
-		in := v.origin
-		if in.Namespace == "" {
-			in.Namespace = k.namespace // whatever it will be
-		}
-		_, v.refusal = workload.Translate(v.mine, in)
+		v.refusal = l.refusal(v.mine, v.origin.Namespace)
 		v.missing, v.ready = l.missing(v.mine)
 	}
+	if ns := (key{kind: aNamespace, namespace: k.namespace}); sp == nil && v.refusal == nil && v.mine.DeletionTimestamp == nil && l.retry.count(ns) == 0 {
+		l.queue.Add(ns) // else it is tried again anyway
+	}
 	return v, sp
+}
+
+// refusal returns why a pod of ours cannot be sent to the provider.
+func (l *line) refusal(mine *corev1.Pod, namespace string) *workload.Refusal {
+	if namespace == "" {
+		namespace = mine.Namespace // whatever it will be
+	}
+	_, why := workload.Translate(mine, workload.Origin{Cluster: l.s.o.cfg.Self(), Namespace: namespace, Node: l.node})
+	return why
 }
 
 // do takes a step.

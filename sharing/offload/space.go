@@ -140,7 +140,7 @@ func (l *line) tend(ctx context.Context, origin string) (again time.Duration, er
 		}
 		sp = l.space(origin)
 	}
-	record, needed := l.record(local), l.index.count(origin) > 0
+	record, needed := l.record(local), l.index.needs(origin)
 	switch {
 	case sp == nil && needed:
 		return 0, l.claim(ctx, origin, record, nil)
@@ -226,7 +226,7 @@ func (l *line) writeRecord(ctx context.Context, origin string, name *string) err
 // dropRecords takes the records of a provider away that is forgotten.
 func (l *line) dropRecords(ctx context.Context) {
 	for _, ns := range l.s.namespaces.All() {
-		if l.record(ns) == "" || l.index.count(ns.Name) > 0 {
+		if l.record(ns) == "" || l.index.needs(ns.Name) {
 			continue
 		}
 		if err := l.writeRecord(ctx, ns.Name, nil); err != nil && ctx.Err() == nil {
@@ -330,7 +330,7 @@ func (l *line) giveBack(ctx context.Context, sp *space, local *metadata) (again 
 		sp.leaving = false
 	}
 	// From here on no pod is created in it; one that came just before counts.
-	if l.index.count(sp.origin) > 0 {
+	if l.index.needs(sp.origin) {
 		stay()
 		return time.Nanosecond, nil
 	}
@@ -344,7 +344,7 @@ func (l *line) giveBack(ctx context.Context, sp *space, local *metadata) (again 
 			return 0, err
 		}
 	}
-	if l.index.count(sp.origin) > 0 {
+	if l.index.needs(sp.origin) {
 		return time.Nanosecond, nil
 	}
 	return 0, nil

@@ -210,6 +210,9 @@ func refusedPods(p *pair) {
 	p.create(pod(ns, "host", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
 	await(t, p.a, ns, "host", waiting(workload.ReasonNotOffloadable))
 	awaitEvent(p, ns, "host", workload.ReasonNotOffloadable)
+	if err := p.b.Get(ctx, "/api/v1/namespaces/"+guest, nil); err == nil {
+		t.Error("the provider has a namespace for nothing")
+	}
 	p.must(p.a.Delete(ctx, podPath(ns, "host"), metav1.DeleteOptions{}))
 	gone(t, p.a, podPath(ns, "host"))
 
