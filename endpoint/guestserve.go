@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -247,31 +248,33 @@ func (s *Server) readGuestBody(w http.ResponseWriter, r *http.Request, c *conn, 
 	return s.readBody(w, r, c, mergePatch, maxPodBody)
 }
 
+// deletion is what a peer may say about a deletion, of metav1.DeleteOptions. How
+// what depends on the object goes is not its choice.
+type deletion struct {
+	metav1.TypeMeta    `json:",inline"`
+	GracePeriodSeconds *int64                `json:"gracePeriodSeconds,omitempty"`
+	Preconditions      *metav1.Preconditions `json:"preconditions,omitempty"`
+	PropagationPolicy  string                `json:"propagationPolicy,omitempty"`
+}
+
 // deleteOptions checks the options of a deletion and writes them anew.
 func deleteOptions(body []byte) ([]byte, error) {
-	var given metav1.DeleteOptions
+	var out deletion
 	if body != nil {
 		if err := checkJSON(body); err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(body, &given); err != nil {
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&out); err != nil {
 			return nil, err
 		}
 	}
-	if g := given.GracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt32) {
+	if g := out.GracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt32) {
 		return nil, errors.New("the grace period makes no sense")
 	}
-	if len(given.DryRun) > 0 || given.OrphanDependents != nil {
-		return nil, errors.New("dryRun and orphanDependents are not known here")
-	}
-	background := metav1.DeletePropagationBackground
-	out := metav1.DeleteOptions{
-		TypeMeta:           metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		GracePeriodSeconds: given.GracePeriodSeconds, PropagationPolicy: &background,
-	}
-	if p := given.Preconditions; p != nil {
-		out.Preconditions = &metav1.Preconditions{UID: p.UID, ResourceVersion: p.ResourceVersion}
-	}
+	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
+	out.PropagationPolicy = string(metav1.DeletePropagationBackground)
 	return encode(out)
 }
 
