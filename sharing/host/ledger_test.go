@@ -404,3 +404,28 @@ func TestLongPodsAreBounded(t *testing.T) {
 		t.Errorf("the same name: %v", refused)
 	}
 }
+
+func TestLimitsCount(t *testing.T) {
+	a := newAccount(time.Now)
+	offer := withLimits(amounts("cpu=2 memory=1Gi pods=9"))
+	if _, refused := a.reserve("ns/a", amounts("cpu=0 limits.cpu=2 limits.memory=512Mi pods=1"), offer, 1); refused != nil {
+		t.Fatal(refused)
+	}
+	_, refused := a.reserve("ns/b", amounts("cpu=0 limits.cpu=1 limits.memory=512Mi pods=1"), offer, 1)
+	if refused == nil || refused.Reason != ReasonOfferUsedUp || !strings.Contains(refused.Message, "cpu (limits)") {
+		t.Errorf("limits of more than the offer: %v", refused)
+	}
+}
+
+func TestOldNewsChangesNothing(t *testing.T) {
+	a := newAccount(time.Now)
+	a.put(podOf("web", "u2", "Running", "cpu=1 pods=1"))
+	a.drop(podOf("web", "u1", "Running", "cpu=1 pods=1"))
+	if pods, _ := a.totals(); pods != 1 {
+		t.Error("the end of an earlier pod ended the one that is there")
+	}
+	// The offer shrank below what is used: who repeats a request, for less, adds nothing.
+	if _, refused := a.reserve("ns/web", amounts("cpu=500m pods=1"), amounts("cpu=100m pods=1"), 1); refused != nil {
+		t.Errorf("refused: %v", refused)
+	}
+}

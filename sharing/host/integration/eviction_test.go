@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +98,12 @@ func eviction(t *testing.T, k *bed.Kube) {
 		return nil
 	})
 	t.Logf("the rights ended after %v", time.Since(began))
+	// They did not just go with the namespaces.
+	for i, write := range r.taken() {
+		if wanted := i < len(mine); wanted != strings.Contains(write, "/rolebindings/") {
+			t.Errorf("write %d is %s", i, write)
+		}
+	}
 	within(t, "pods get no more time than any", func() error {
 		for _, at := range []string{mine[0] + "/pods/quick", mine[0] + "/pods/slow", mine[1] + "/pods/slower"} {
 			found, err := read(t, root, namespaces+at)
