@@ -25,8 +25,9 @@
 // It must not talk to a provider but through its Remote, and it knows nothing about
 // peerings, offers and nodes beyond what a Provider says.
 //
-// Goroutines: all of them are started by Run and end with it. For each provider
-// there are eight workers, a reflector for the pods of its node, and two for each
-// of the remote namespaces in use (pods and events); for each local namespace with
-// pods that name ConfigMaps or Secrets up to two more.
+// Goroutines: all of them are started by Run and end with it. One looks after the
+// set of providers, and one reflector follows the namespaces here. For each provider
+// there are eight workers, one more for events, a reflector for the pods of its node,
+// and two for each of its namespaces in use (pods and events); for each namespace
+// here with pods that name ConfigMaps or Secrets up to two more.
 package offload

@@ -35,7 +35,7 @@ type Remote interface {
 type Provider struct {
 	ID   peer.ClusterID
 	Node string // the virtual node
-	// Remote is the way there. It is compared with ==: another one is used for what
+	// Remote is the way there, a pointer: it is compared with ==. Another one is used for what
 	// comes after, and what was known about the provider's pods is listed again.
 	Remote Remote
 	// Address is the one that the virtual node has in this cluster; pods have it as

@@ -1,0 +1,236 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/workload"
+)
+
+// burst creates many pods at once and restarts the agent in the middle.
+func burst(p *pair) {
+	const many = 300
+	t, ctx := p.t, p.t.Context()
+	ns, guest := "crowd", guestNamespace("crowd")
+	agent := p.run()
+
+	// When what happened, by name, as watches tell.
+	var mu sync.Mutex
+	bound, created, ran, mirrored := map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
+	first := func(in map[string]time.Time, name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if in[name].IsZero() {
+			in[name] = time.Now()
+		}
+	}
+	copies := map[string]map[types.UID]bool{}
+	watch := func(changed func(before, after *corev1.Pod)) *kube.Cache[*corev1.Pod] {
+		return kube.NewCache(kube.Kind[*corev1.Pod]{Fresh: func() *corev1.Pod { return &corev1.Pod{} }, Changed: changed})
+	}
+	here := watch(func(_, pod *corev1.Pod) {
+		if pod != nil && pod.Namespace == ns {
+			first(bound, pod.Name)
+			if pod.Status.Phase == corev1.PodRunning {
+				first(mirrored, pod.Name)
+			}
+		}
+	})
+	beyond := watch(func(_, pod *corev1.Pod) {
+		if pod != nil && pod.Namespace == guest {
+			first(created, pod.Name)
+			if pod.Status.Phase == corev1.PodRunning {
+				first(ran, pod.Name)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if copies[pod.Name] == nil {
+				copies[pod.Name] = map[types.UID]bool{}
+			}
+			copies[pod.Name][pod.UID] = true
+		}
+	})
+	watching, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { here.Follow(watching, p.a, kube.Query{Path: "/api/v1/pods"}) })
+	group.Go(func() { beyond.Follow(watching, p.b, kube.Query{Path: "/api/v1/pods"}) })
+	defer group.Wait()
+	defer cancel()
+	<-here.Synced()
+	<-beyond.Synced()
+
+	// One after the other, for the medians of a cluster that is not overrun.
+	for i := range 20 {
+		name := fmt.Sprintf("calm-%d", i)
+		p.create(pod(ns, name))
+		await(t, p.a, ns, name, phase(corev1.PodRunning))
+	}
+	times := func(from, to map[string]time.Time, prefix string) []time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		var out []time.Duration
+		for name, at := range to {
+			if strings.HasPrefix(name, prefix) && !from[name].IsZero() {
+				out = append(out, at.Sub(from[name]))
+			}
+		}
+		return out
+	}
+	t.Logf("one at a time: bound to created %v, status mirrored %v (medians of %d)",
+		median(times(bound, created, "calm")), median(times(ran, mirrored, "calm")), len(times(bound, created, "calm")))
+
+	began := time.Now()
+	var creators sync.WaitGroup
+	for w := range 10 {
+		creators.Go(func() {
+			for i := w; i < many; i += 10 {
+				if err := p.a.Create(ctx, "/api/v1/namespaces/"+ns+"/pods", pod(ns, fmt.Sprintf("burst-%d", i)), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	within(t, "a third of the copies", func() error {
+		if n := len(p.list(p.b, guest)); n < many/3 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	agent.stop()
+	p.run()
+	creators.Wait()
+	within(t, "all pods to run", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		n := 0
+		for name := range mirrored {
+			if strings.HasPrefix(name, "burst") {
+				n++
+			}
+		}
+		if n != many {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+	t.Logf("%d pods with a restart in between: all run after %v", many, time.Since(began).Round(time.Millisecond))
+	if here, there := len(p.list(p.a, ns)), len(p.list(p.b, guest)); here != many+20 || there != many+20 {
+		t.Errorf("%d pods here and %d there, want %d", here, there, many+20)
+	}
+	mu.Lock()
+	for name, uids := range copies {
+		if len(uids) != 1 {
+			t.Errorf("pod %s had %d copies", name, len(uids))
+		}
+	}
+	mu.Unlock()
+
+	began = time.Now()
+	p.must(deleteAll(ctx, p.a, ns))
+	within(t, "the end of the pods", func() error {
+		if a, b := p.list(p.a, ns), p.list(p.b, guest); len(a)+len(b) > 0 {
+			return fmt.Errorf("%d here and %d there are left", len(a), len(b))
+		}
+		return nil
+	})
+	t.Logf("%d pods deleted after %v", many+20, time.Since(began).Round(time.Millisecond))
+}
+
+func deleteAll(ctx context.Context, c *kube.Client, ns string) error {
+	return c.Delete(ctx, "/api/v1/namespaces/"+ns+"/pods", metav1.DeleteOptions{})
+}
+
+// leftovers is about what a pod left at the provider that was removed here while no
+// agent ran.
+func leftovers(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	ns, guest := "past", guestNamespace("past")
+	a := p.run()
+	p.create(pod(ns, "old"))
+	stays := p.create(pod(ns, "stays"))
+	await(t, p.a, ns, "old", phase(corev1.PodRunning))
+	await(t, p.a, ns, "stays", phase(corev1.PodRunning))
+	staysThere := await(t, p.b, guest, "stays", there)
+	ghost := p.sub(t, "ghost") // of which nothing but the namespace is left
+	ghost.create(pod("ghost", "alone"))
+	await(t, p.a, "ghost", "alone", phase(corev1.PodRunning))
+	a.stop()
+	ghost.remove("ghost", "alone")
+	p.remove(ns, "old")
+	p.remove(ns, "stays")
+	fresh := p.create(pod(ns, "stays")) // the same name
+	p.run()
+	gone(t, p.b, podPath(guest, "old"))
+	gone(t, p.b, podPath(guestNamespace("ghost"), "alone"))
+	theirs := await(t, p.b, guest, "stays", func(pod *corev1.Pod) error {
+		if pod.UID == staysThere.UID {
+			return errors.New("it is that of the earlier pod")
+		}
+		return nil
+	})
+	if theirs.Annotations[workload.AnnotationOriginUID] != string(fresh.UID) || fresh.UID == stays.UID {
+		t.Errorf("the copy stands for %s, want %s", theirs.Annotations[workload.AnnotationOriginUID], fresh.UID)
+	}
+	// What the provider removes altogether is made anew, and its pods have failed.
+	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest, metav1.DeleteOptions{}))
+	await(t, p.a, ns, "stays", phase(corev1.PodFailed))
+	p.remove(ns, "stays")
+	p.create(pod(ns, "next"))
+	await(t, p.a, ns, "next", phase(corev1.PodRunning))
+}
+
+// away is about a provider that is away for a while.
+func away(p *pair) {
+	t, ctx := p.t, p.t.Context()
+	a := p.run()
+	ns, guest := "island", guestNamespace("island")
+	for _, name := range []string{"stays", "goes"} {
+		p.create(pod(ns, name))
+		await(t, p.a, ns, name, phase(corev1.PodRunning))
+	}
+	before := await(t, p.b, guest, "stays", there)
+	p.must(p.kubeB.Kill())
+	off := p.provider()
+	off.Reachable = false
+	a.Set(off)
+	p.must(p.a.Delete(ctx, podPath(ns, "goes"), metav1.DeleteOptions{}))
+	p.create(pod(ns, "comes"))
+	// As the node lifecycle controller does.
+	notReady := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	p.must(p.a.Patch(ctx, podPath(ns, "stays")+"/status", "", types.StrategicMergePatchType, notReady, nil))
+	p.must(p.kubeB.Start(ctx))
+	if mine := await(t, p.a, ns, "goes", there); mine.DeletionTimestamp == nil {
+		t.Error("the pod that was deleted while the provider was away is not being deleted")
+	}
+	a.Set(p.provider())
+	gone(t, p.a, podPath(ns, "goes"))
+	gone(t, p.b, podPath(guest, "goes"))
+	await(t, p.a, ns, "comes", phase(corev1.PodRunning))
+	await(t, p.a, ns, "stays", func(pod *corev1.Pod) error {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New("it is not ready")
+	})
+	if after := await(t, p.b, guest, "stays", there); after.UID != before.UID {
+		t.Error("the pod that stayed was made anew")
+	}
+	// Given up, nobody there is asked.
+	off.Gone = true
+	p.remote.away.Store(true)
+	defer p.remote.away.Store(false)
+	a.Set(off)
+	p.must(p.a.Delete(ctx, podPath(ns, "stays"), metav1.DeleteOptions{}))
+	gone(t, p.a, podPath(ns, "stays"))
+}
