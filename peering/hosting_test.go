@@ -50,6 +50,7 @@ func TestTenancy(t *testing.T) {
 		{"lost", lost, ended, ReasonLost, ""},
 		{"withdrawn", theirs(func(s *endpoint.State) { s.Consumes = false }), ended, ReasonWithdrawn, "gone"},
 		{"withdrawn before", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Standing.LastServed = false }), ended, ReasonWithdrawn, "gone"},
+		{"deleted by a person, who is noted first", both(ask, deleted(DeletedByPerson)), ended, ReasonEnded, ""},
 		{"blocked", blocked, ended, ReasonBlocked, "gone"},
 		{"not trusted", unpinned, ended, ReasonAwaitingDecision, ""},
 		{"distrusted", distrusted, ended, ReasonAwaitingDecision, ""},

@@ -167,10 +167,11 @@ func (f *facts) remoteIncoming(d *remote.Desired) {
 		if heard == nil || heard.AdvertisementWelcome {
 			d.Advertisement = f.Offer
 		}
-	case in.missing && !f.NotSharing:
+	case in.missing && !f.NotSharing, in.endedHere:
+		// The consumer is not to see its offer go before it can be told why.
 		d.Contact = true
 	default:
-		d.Contact = d.Contact || in.stays || in.missing
+		d.Contact = d.Contact || in.stays || in.missing || in.drop != ""
 		if heard != nil && heard.Advertisement != nil || heard == nil && f.showsServed() {
 			d.Contact, d.AdvertisementGone = true, true
 			if d.Reason == "" {

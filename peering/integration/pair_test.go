@@ -549,9 +549,13 @@ func TestPair(t *testing.T) {
 	t.Run("ended by the provider", func(t *testing.T) {
 		a.join(b, true)
 		within(t, "joined", func() error { return joined(a, b) })
+		begun := time.Now()
 		b.do("DELETE", prPath+"/"+string(a.id), "", "")
 		within(t, "parted", func() error { return parted(a, b) })
 		within(t, "the reason", is(peering.ReasonEndedByProvider))
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("the consumer knows after %v", took)
+		}
 		if b.ledger.heard(a.id, "ended here") != 1 || a.ledger.heard(b.id, "ended by provider") != 1 {
 			t.Errorf("the ledgers heard %q and %q", a.ledger.story(), b.ledger.story())
 		}
