@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -243,6 +245,12 @@ func (sh *sharing) kubeletChanged() {
 	state := sh.kubelet.State()
 	sh.report("kubelet API", state.Problem, state.Remedy)
 	sh.nodes.Touch()
+	sh.mu.Lock()
+	ids := slices.Collect(maps.Keys(sh.providers))
+	sh.mu.Unlock()
+	for _, id := range ids {
+		sh.looksAgain(id) // its pods show the address
+	}
 }
 
 // find says where a pod of this cluster runs.

@@ -133,10 +133,14 @@ func (g guestCall) mediaType() string {
 	return "application/json"
 }
 
+// acceptsAny is for what is no object: what an API server says to a media type that it
+// cannot make is that it is not acceptable.
+const acceptsAny = "application/json, */*"
+
 // accepts is what the API server is told to answer with.
 func (g guestCall) accepts() string {
 	if g.answer == textAnswer || g.answer == following {
-		return "application/json, */*" // what it says to a type that it cannot make is: not acceptable
+		return acceptsAny
 	}
 	return "application/json"
 }

@@ -398,7 +398,7 @@ spec:
 				case pod.Status.Phase == corev1.PodRunning:
 					running++
 				case len(pod.Status.ContainerStatuses) == 1 && pod.Status.ContainerStatuses[0].State.Waiting != nil &&
-					pod.Status.ContainerStatuses[0].State.Waiting.Reason == "ProviderRefused":
+					pod.Status.ContainerStatuses[0].State.Waiting.Reason == workload.ReasonRefusedByProvider:
 					refused++
 				}
 			}

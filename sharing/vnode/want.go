@@ -122,8 +122,10 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 		})
 	}
 	if kubelet.Address.IsValid() && kubelet.Port != 0 {
-		// An IP address only: API servers prefer a host name, and nothing resolves this one.
-		w.status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: kubelet.Address.Unmap().WithZone("").String()}}
+		// An IP address by the type of a host name, which every API server takes and nobody has
+		// to resolve. A node with an address that is called internal is one with an agent of
+		// K3s on it, to K3s, which then reaches it through that agent's tunnel or not at all.
+		w.status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: kubelet.Address.Unmap().WithZone("").String()}}
 		w.status.DaemonEndpoints.KubeletEndpoint.Port = int32(kubelet.Port)
 	}
 	return w
