@@ -30,7 +30,10 @@
 //   - [ManagerPeeringRequest]: status.incoming.peeringRequest, and the status of
 //     PeeringRequests.
 //   - [ManagerAdvertisement]: status.outgoing.advertisement, and the status of
-//     Advertisements.
+//     Advertisements, but for status.advertisementStatus once a person decided:
+//     that is theirs who set it, and [ManagerIntent]'s after a command. Such a
+//     decision goes before sharing.accept_policy, belongs to that Advertisement and
+//     ends with it.
 //
 // [ManagerAccess] owns the Secrets with the peers' identities and the roles that
 // let each peer reach its own PeeringRequest and Advertisement. Nobody else is
@@ -62,6 +65,15 @@
 // does not. Deletions of our own and those that come through the gateway are noted
 // before they are carried out (see [Deleter]); what is left is a person's.
 // managedFields tell in the same way who set spec.join.
+//
+// # Pods at a provider
+//
+// [Sharing] makes a node of each provider that is used. A peering that ends on our
+// side is undone in order: the node is drained while our request, the offer and
+// everything else stay, and only then the provider is asked to let go. That is
+// bounded by sharing.drain_timeout and a minute, and nobody waits for a provider
+// that is given up. What the provider does not say is not so: a node stays while it
+// is merely unknown whether the provider still serves us.
 //
 // # What it must not do
 //
