@@ -90,7 +90,8 @@
 // feeds its cache (list and watch), a few workers, one that looks at the objects
 // that people wrote, one that keeps the custom
 // resources, the webhook's configuration and the ConfigMap in place, one that
-// follows the capacity of the nodes, one that tells about SearchDomains and writes
+// works out what there is to offer, and, while there is a consumer, two that follow
+// the pods of the cluster for it; one that tells about SearchDomains and writes
 // their status, one that tells about the ClusterConfig and creates it, and one that
 // looks for a changed kubeconfig.
 // The exported methods may be called from any goroutine at any time.

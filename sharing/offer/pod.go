@@ -95,10 +95,9 @@ func (s podSpec) requests() Amounts {
 		if c.RestartPolicy == "Always" {
 			total.add(needs)
 			sidecars.add(needs)
-			needs = sidecars
-		} else {
-			needs.add(sidecars)
+			continue
 		}
+		needs.add(sidecars)
 		start.raise(needs)
 	}
 	total.raise(start)
