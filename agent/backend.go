@@ -74,6 +74,7 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		State:    b.state(),
 		Peers:    phases,
 		Peering:  b.peeringStatus(ctx),
+		Sharing:  b.sharingStatus(cfg, sources),
 		Trust:    b.trustStatus(cfg),
 		Packets:  control.Packets{Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops},
 		Drops:    drops,

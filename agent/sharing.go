@@ -47,12 +47,22 @@ type sharing struct {
 
 	mu        sync.Mutex
 	providers map[peer.ClusterID]*provider
+	consumers map[peer.ClusterID]consumer
 }
 
 // provider is one that has, or is to have, a node here.
 type provider struct {
 	link   *endpoint.Link
 	target endpoint.Target
+
+	provision peering.Provision
+	use       peering.Use
+}
+
+// consumer is one that has, or may have, something here.
+type consumer struct {
+	tenancy peering.Tenancy
+	tenant  peering.Tenant
 }
 
 var (
@@ -61,7 +71,8 @@ var (
 )
 
 func newSharing(s *session) *sharing {
-	sh := &sharing{session: s, needed: make(chan struct{}), providers: make(map[peer.ClusterID]*provider)}
+	sh := &sharing{session: s, needed: make(chan struct{}), providers: make(map[peer.ClusterID]*provider),
+		consumers: make(map[peer.ClusterID]consumer)}
 	sh.hosts = host.New(host.Config{
 		Settings: func() host.Settings { return hostSettings(s.config()) },
 		User:     func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
@@ -168,9 +179,15 @@ func (sh *sharing) Provide(p peering.Provision) peering.Use {
 	} else {
 		sh.leave(p.ID)
 	}
-	return peering.Use{
+	use := peering.Use{
 		Node: state.Node, Busy: state.Busy, Ready: state.Ready, Reason: state.Reason, Message: state.Message, Pods: state.Pods,
 	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if known := sh.providers[p.ID]; known != nil {
+		known.provision, known.use = p, use
+	}
+	return use
 }
 
 // describe is a text that changes when an offer's amounts do.
@@ -273,7 +290,15 @@ func (sh *sharing) Host(t peering.Tenancy) peering.Tenant {
 	if !t.Admitted {
 		sh.server.Recheck(t.ID)
 	}
-	return peering.Tenant{Busy: tenant.Busy, Namespaces: tenant.Namespaces, Pods: tenant.Pods, Used: tenant.Used}
+	out := peering.Tenant{Busy: tenant.Busy, Namespaces: tenant.Namespaces, Pods: tenant.Pods, Used: tenant.Used}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if t.Admitted || tenant.Namespaces > 0 {
+		sh.consumers[t.ID] = consumer{tenancy: t, tenant: out}
+	} else {
+		delete(sh.consumers, t.ID)
+	}
+	return out
 }
 
 // Namespace implements endpoint.Guests.

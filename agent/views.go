@@ -118,6 +118,7 @@ func (b *backend) view(p peer.Peer, requests map[peer.ClusterID]control.Request)
 	out.Role = string(cmp.Or(there.Role, api.RoleUnknown))
 	out.Outgoing = direction(there.Outgoing)
 	out.Incoming = direction(there.Incoming)
+	out.Sharing = b.peerSharing(p.ID)
 	if out.Outgoing.Reason == "" && standing.Connect == peering.WishYes {
 		out.Outgoing.Wanted = true
 		out.Outgoing.Message = "It is connected as soon as an API server is there."

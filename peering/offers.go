@@ -7,6 +7,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/offer"
 )
 
 // SharingSettings are the settings of [sharing] that peerings depend on. See
@@ -66,6 +67,8 @@ type Offered struct {
 	// them, by resource; nil while that is not known, and while there is no consumer.
 	Nodes int
 	Free  map[string]string
+	// Pool is what of Free is offered, to all consumers together.
+	Pool map[string]string
 	// Percentage of it is offered, and Overcommit percent of that promised.
 	Percentage, Overcommit int
 	// Why is why nothing is offered, or nothing anew, in a sentence; else "".
@@ -91,6 +94,7 @@ func (c *Controller) Offered() Offered {
 	slices.SortFunc(out.Promises, func(a, b Promise) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	if summary.Pool != nil {
 		out.Nodes, out.Free = summary.Pool.Nodes, summary.Pool.Free.Texts()
+		out.Pool = offer.Split{Percentage: settings.Percentage}.Of(summary.Pool.Free).Texts()
 	}
 	usedUp := func(resource string) bool {
 		amount, there := summary.Pool.Free[resource]
