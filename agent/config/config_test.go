@@ -144,6 +144,7 @@ func TestFaults(t *testing.T) {
 		{"[discovery]\nmax_neighbours = 99999999999", "line 2: discovery.max_neighbours = 99999999999: must be a whole number"},
 		{"[discovery]\ninterfaces = \"eth0\"", `line 2: discovery.interfaces = "eth0": must be a list of strings such as ["eth*"]`},
 		{"[discovery]\ninterfaces = [1]", `line 2: discovery.interfaces = [1]: must be a list of strings such as ["eth*"]`},
+		{"[sharing]\nlabels = [\"zone[\"]", `line 2: sharing.labels = ["zone["]: must be a list of label names or globs such as "topology.kubernetes.io/*": "zone[" is neither`},
 		{"[discovery]\ninterfaces = [\"eth[\"]", `line 2: discovery.interfaces = ["eth["]: must be a list of interface names or globs such as "eth*": interface pattern "eth[" is not a glob`},
 		{"[discovery]\nservice = \"liqo\"", `line 2: discovery.service = "liqo": must be a TCP service type such as "_liqo._tcp" (RFC 6763 section 7)`},
 		{"[discovery]\nservice = \"_sixteen-letters1._tcp\"", "the name has 16 characters, at most 15 are allowed"},

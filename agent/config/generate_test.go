@@ -195,7 +195,7 @@ goes before everything else and takes effect at once; what is not set there foll
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", one.field, one.key)
 	}
 	b.WriteString(`
-The other fields are accepted and have no effect in this version. ` + "`liqo-agent config show`" + ` and ` + "`liqo-agent status`" + ` name
+` + "`acceptPolicy` is `AutoAcceptMax` there for `auto`, and `Manual` for `manual`. `liqo-agent config show` and `liqo-agent status`" + ` name
 ` + "`ClusterConfig liqo-configuration`" + ` as where such a value comes from. What it said last is remembered in the database, so that a box that
 was told to be silent is so from its start, before its API server answers. ` + "`cluster.kubeconfig = \"none\"`" + ` leaves it out.
 `)
@@ -228,6 +228,10 @@ var runtimeKeys = []struct{ field, key string }{
 	{"authConfig.allowEmptyToken", "trust.allow_empty_token"},
 	{"advertisementConfig.outgoingConfig.enableBroadcaster", "sharing.enable"},
 	{"advertisementConfig.outgoingConfig.resourceSharingPercentage", "sharing.percentage"},
+	{"advertisementConfig.ingoingConfig.acceptPolicy", "sharing.accept_policy"},
+	{"advertisementConfig.ingoingConfig.maxAcceptableAdvertisement", "sharing.max_accepted"},
+	{"advertisementConfig.keepaliveThreshold", "sharing.keepalive_threshold"},
+	{"advertisementConfig.keepaliveRetryTime (seconds)", "sharing.keepalive_retry"},
 }
 
 // TestReferenceIsRight: the example loads as what is said about it, and what can be

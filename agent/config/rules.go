@@ -171,6 +171,15 @@ var (
 	globs = rule{allowed: "a list of interface names or globs such as \"eth*\"", check: func(v any) error {
 		return ifwatch.Filter{Include: v.([]string)}.Validate()
 	}}
+	// labelGlobs are matched by path.Match, as sharing/offer does.
+	labelGlobs = rule{allowed: "a list of label names or globs such as \"topology.kubernetes.io/*\"", check: func(v any) error {
+		for _, p := range v.([]string) {
+			if _, err := path.Match(p, ""); p == "" || err != nil {
+				return fmt.Errorf("%q is neither a label's name nor a glob (names with *, ? and [a-z])", p)
+			}
+		}
+		return nil
+	}}
 	glob = text("the name of an interface or a glob such as \"wlan*\"", func(s string) error {
 		return ifwatch.Filter{Include: []string{s}}.Validate()
 	})
