@@ -52,6 +52,10 @@ func scenarios() []scenario {
 		{"idle", measureIdle},
 		{"peering", measurePeering},
 		{"joined", measureJoined},
+		{"joined-nodes", measureJoinedNodes},
+		{"sharing", measureSharing},
+		{"sharing-burst", measureBurst},
+		{"sharing-peers", measureSharingPeers},
 		{"domains", measureDomains},
 		{"rfc6762", measureRules},
 	}
@@ -119,6 +123,15 @@ func (s spread) String() string {
 	}
 	sorted := slices.Sorted(slices.Values(s))
 	return fmt.Sprintf("%s [%s..%s]", short(sorted[len(sorted)/2]), short(sorted[0]), short(sorted[len(sorted)-1]))
+}
+
+// tail gives the median, the 95th percentile and the largest.
+func (s spread) tail() string {
+	if len(s) == 0 {
+		return "never"
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return fmt.Sprintf("%s, 95 %% within %s, all within %s", short(sorted[len(sorted)/2]), short(sorted[len(sorted)*95/100]), short(sorted[len(sorted)-1]))
 }
 
 func short(d time.Duration) string {

@@ -132,25 +132,42 @@ func measurePeering(r *scenarioRun) {
 }
 
 // measureJoined measures an agent that is joined with a hundred neighbours and
-// has nothing to do.
+// has nothing to do: first without their capacity, then with a node for each.
 func measureJoined(r *scenarioRun) {
+	r.joined("joined, sharing.use = false", "[sharing]\nuse = false\n", false)
+}
+
+func measureJoinedNodes(r *scenarioRun) { r.joined("joined, a node for each", "", true) }
+
+func (r *scenarioRun) joined(name, settings string, nodes bool) {
 	const size, window = 100, 3 * time.Minute
 	b := bed.New(r)
 	x := r.box(b, "a", "10.77.0.1/16")
 	x.kube = b.StartKubes(r.Context(), x.host)[0]
+	if nodes {
+		// They sign the certificate of the kubelet API, which nodes have to have.
+		if err := x.kube.StartControllers(r.Context()); err != nil {
+			r.Fatalf("%v", err)
+		}
+	}
 	// Nobody is there to compare a hundred codes.
-	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\nautojoin_untrusted = true\n")
+	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\nautojoin_untrusted = true\n"+settings)
 	x.start()
-	crowd := b.AddHost("crowd", "10.77.15.1/16")
 	began := time.Now()
-	crowd.Start(bed.Cmd{Name: "neighbours", Args: []string{bed.Binary(r, "neighbours"), "-size", fmt.Sprint(size), "-first", "10.77.16.1"}})
+	b.AddHost("crowd", "10.77.15.1/16").Start(neighbours(r, size))
 	r.await(120*time.Second, "all neighbours are joined", func() error {
 		if st := x.mustStatus(); st.Peering.Joined != size {
 			return fmt.Errorf("%d are", st.Peering.Joined)
 		}
 		return nil
 	})
-	r.add("100 neighbours appear and are joined", "", short(time.Since(began)), "simulated boxes with real endpoints, a real API server here")
+	r.add(name+": 100 neighbours appear and are joined", "", short(time.Since(began)), "simulated boxes with real endpoints, a real API server here")
+	writes, memory := "0", "at most 48 MB"
+	if nodes {
+		r.await(120*time.Second, "all nodes are ready", func() error { return x.virtualNodes(size) })
+		r.add(name+": all nodes ready", "", short(time.Since(began)), "from the start of the neighbours")
+		writes, memory = "a lease each: 2.4 a minute", ""
+	}
 	// Let the start's work end.
 	r.pause(90 * time.Second)
 	look := func() (usage, uint64, uint64) {
@@ -165,8 +182,13 @@ func measureJoined(r *scenarioRun) {
 	r.pause(window)
 	u1, w1, t1 := look()
 	how := fmt.Sprintf("%d joined neighbours with real endpoints, default intervals, %v", size, window)
-	r.add("joined: API writes", "0", fmt.Sprint(w1-w0), how)
-	r.add("joined: SQLite transactions", "0", fmt.Sprint(t1-t0), how)
-	r.add("joined: CPU", "at most 1 % of one core", fmt.Sprintf("%.2f %%", 100*float64(u1.cpu-u0.cpu)/float64(window)), how)
-	r.add("joined: memory", "at most 48 MB", mib(u1.rss), how+"; RSS")
+	r.add(name+": API writes", writes, fmt.Sprint(w1-w0), how)
+	r.add(name+": SQLite transactions", "0", fmt.Sprint(t1-t0), how)
+	r.add(name+": CPU", "at most 1 % of one core", fmt.Sprintf("%.2f %%", 100*float64(u1.cpu-u0.cpu)/float64(window)), how)
+	r.add(name+": memory", memory, mib(u1.rss), how+"; RSS")
+}
+
+// neighbours is a crowd of simulated providers.
+func neighbours(r *scenarioRun, size int) bed.Cmd {
+	return bed.Cmd{Name: "neighbours", Args: []string{bed.Binary(r, "neighbours"), "-size", fmt.Sprint(size), "-first", "10.77.16.1"}}
 }
