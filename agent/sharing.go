@@ -339,7 +339,7 @@ func (sh *sharing) Object(id peer.ClusterID, namespace, resource, name string, b
 func refused(err error) error {
 	var no *host.Refused
 	if errors.As(err, &no) {
-		return &endpoint.Refused{Reason: no.Reason, Message: no.Message}
+		return &endpoint.Refused{Reason: no.Reason, Message: no.Message, Retry: no.Retry}
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"time"
 
 	"liqo.io/agent/peer"
 )
@@ -40,7 +41,27 @@ type Guests interface {
 type Refused struct {
 	Reason  string // one word for programs
 	Message string // a sentence for people
+	// Retry, if not 0, is after how long it is to be asked again: it is not refused for
+	// good.
+	Retry time.Duration
 }
 
 // Error returns the sentence.
 func (r *Refused) Error() string { return r.Message }
+
+// ReasonNotAdmitted is the Reason of a Refused when the caller may have nothing here,
+// or not any more.
+const ReasonNotAdmitted = "NotAdmitted"
+
+// NotAdmitted reports whether the caller may have nothing here, or not any more.
+func (r *Refused) NotAdmitted() bool { return r.Reason == ReasonNotAdmitted }
+
+// outcast is the error of a call to a cluster that does not know the caller any more,
+// or has blocked it.
+type outcast struct{ error }
+
+// NotAdmitted is true.
+func (outcast) NotAdmitted() bool { return true }
+
+// Unwrap returns what the cluster said.
+func (o outcast) Unwrap() error { return o.error }

@@ -155,6 +155,11 @@ func (s *Server) guestsRefuse(r *http.Request, caller Caller, err error) *refusa
 		if reason == "" {
 			reason = ReasonNotPermitted
 		}
+		if refused.Retry > 0 {
+			return &refusal{
+				status: http.StatusServiceUnavailable, counted: RefusedFailed, reason: reason, text: sentence(refused.Message), retry: refused.Retry,
+			}
+		}
 		return &refusal{status: http.StatusForbidden, counted: RefusedGateway, reason: reason, text: sentence(refused.Message)}
 	}
 	if r.Context().Err() == nil {

@@ -196,10 +196,14 @@ func readSmall(resp *http.Response) (Response, error) {
 // not want what was asked for, and will not the next time.
 func (r Response) refused() error {
 	said := r.Refusal()
-	if r.Status == http.StatusForbidden && said.Reason != ReasonNotTrusted && said.Reason != ReasonBlocked {
-		return &Refused{Reason: said.Reason, Message: said.Error}
+	err := fmt.Errorf("%s (HTTP status %d)", said.Error, r.Status)
+	switch {
+	case r.Status != http.StatusForbidden:
+		return err
+	case said.Reason == ReasonNotTrusted, said.Reason == ReasonBlocked:
+		return outcast{err}
 	}
-	return fmt.Errorf("%s (HTTP status %d)", said.Error, r.Status)
+	return &Refused{Reason: said.Reason, Message: said.Error}
 }
 
 // Moved says that the target may be another. If it is, the next request makes a

@@ -38,6 +38,8 @@ type line struct {
 	events   workqueue.TypedDelayingInterface[key] // which must not keep pods waiting
 	retry    backoff
 	running  sync.WaitGroup
+	// expelled: the provider said last that it does not let this cluster in any more.
+	expelled atomic.Bool
 
 	mu      sync.Mutex
 	spaces  map[string]*space // by namespace here
@@ -307,7 +309,7 @@ func (l *line) find(namespace, name string) (Place, bool) {
 	if !sp.known() {
 		return place, ran(&mine.Status)
 	}
-	theirs := sp.pods.Get(sp.name, name)
+	theirs := sp.pod(name)
 	if theirs == nil || !workload.IsCopy(mine, theirs) {
 		return Place{}, false
 	}

@@ -25,8 +25,11 @@ type view struct {
 	ready                    bool // missing is known
 
 	reachable, gone bool // the provider
-	origin          workload.Origin
-	now             time.Time
+	// expelled: the provider does not let this cluster in any more. Nothing of it is left
+	// there for long, and nothing of it can be asked for.
+	expelled bool
+	origin   workload.Origin
+	now      time.Time
 }
 
 // verb is what is to be done about a pod.
@@ -111,7 +114,7 @@ func (v view) ending() step {
 	if over { // what is left are the finalizers of others
 		last.verb = wait
 	}
-	if v.gone {
+	if v.gone || v.expelled {
 		return last
 	}
 	if !v.asked() {

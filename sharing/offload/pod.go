@@ -82,7 +82,7 @@ func (l *line) gather(k key) (view, *space) {
 	p, sp := l.provider.Load(), l.space(k.namespace)
 	v := view{
 		mine:      l.pods.Get(k.namespace, k.name),
-		reachable: p.Reachable, gone: p.Gone,
+		reachable: p.Reachable, gone: p.Gone, expelled: l.expelled.Load(),
 		origin: workload.Origin{Cluster: l.s.o.cfg.Self(), Node: l.node},
 		now:    l.s.o.cfg.Now(),
 	}
@@ -95,7 +95,7 @@ func (l *line) gather(k key) (view, *space) {
 	if sp != nil {
 		v.origin.Namespace = sp.name
 		if v.known = sp.known(); v.known {
-			v.theirs = sp.pods.Get(sp.name, k.name)
+			v.theirs = sp.pod(k.name)
 		}
 	} else {
 		v.never = l.record(l.s.namespaces.Get("", k.namespace)) == ""
@@ -306,14 +306,15 @@ func (l *line) show(ctx context.Context, k key, v view, why *workload.Refusal) e
 
 // confirm asks the provider whether the copy is really gone.
 func (l *line) confirm(ctx context.Context, k key, v view, sp *space) (again time.Duration, err error) {
-	theirs := &corev1.Pod{}
-	err = sp.client.Get(ctx, podPath(sp.name, k.name), theirs)
+	found := &workload.Copy{}
+	err = sp.client.Get(ctx, podPath(sp.name, k.name), found)
 	switch {
 	case apierrors.IsNotFound(err):
-		theirs = nil
+		found = nil
 	case err != nil:
 		return 0, err
 	}
+	theirs := podOf(found)
 	if l.remember(k, func(m *memo) { m.confirmed(v.mine, theirs) }).ended {
 		return time.Nanosecond, nil
 	}

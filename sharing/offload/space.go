@@ -3,6 +3,7 @@ package offload
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -49,7 +50,7 @@ func (l *line) record(ns *metadata) string {
 type space struct {
 	origin, name string
 	client       *kube.Client
-	pods         *kube.Cache[*corev1.Pod]
+	pods         *kube.Cache[*workload.Copy]
 	events       *kube.Cache[*corev1.Event]
 	stop         context.CancelFunc
 	opened       time.Time
@@ -169,10 +170,12 @@ func (l *line) tend(ctx context.Context, origin string) (again time.Duration, er
 func (l *line) claim(ctx context.Context, origin, record string, old *space) error {
 	name, err := l.remote.Namespace(ctx, origin)
 	if err != nil {
+		l.expelled.Store(expels(err))
 		err = fmt.Errorf("ask %s for a namespace for %s: %w", l.id, origin, err)
 		l.deny(origin, err)
 		return err
 	}
+	l.expelled.Store(false)
 	l.deny(origin, nil)
 	if name == "" || strings.ContainsAny(name, "/?#%") {
 		return fmt.Errorf("%s names %q as its namespace for %s", l.id, name, origin)
@@ -189,6 +192,13 @@ func (l *line) claim(ctx context.Context, origin, record string, old *space) err
 	return l.open(ctx, origin, name)
 }
 
+// expels reports whether an error says that the provider does not let this cluster in
+// any more, and so that it has taken back what there was.
+func expels(err error) bool {
+	var said interface{ NotAdmitted() bool }
+	return errors.As(err, &said) && said.NotAdmitted()
+}
+
 // deny has the pods of a namespace show why the provider has no place for them; nil:
 // it has. Some failures are not worth that: one that is just going is there again
 // some seconds later.
@@ -199,6 +209,11 @@ func (l *line) deny(origin string, err error) {
 			return
 		}
 		why = &workload.Refusal{Reason: workload.ReasonRefusedByProvider, Message: "The provider gives no namespace to the pod: " + words(err)}
+	}
+	if expels(err) {
+		for _, k := range l.index.in(origin) {
+			l.queue.Add(k)
+		}
 	}
 	l.mu.Lock()
 	before := l.denied[origin]
@@ -243,10 +258,10 @@ func (l *line) open(ctx context.Context, origin, name string) error {
 		return err
 	}
 	sp.client = client
-	sp.pods = kube.NewCache(kube.Kind[*corev1.Pod]{
-		Fresh:   func() *corev1.Pod { return &corev1.Pod{} },
-		Trim:    trimTheirs,
-		Changed: func(before, after *corev1.Pod) { l.remoteChanged(origin, before, after) },
+	sp.pods = kube.NewCache(kube.Kind[*workload.Copy]{
+		Fresh:   func() *workload.Copy { return &workload.Copy{} },
+		Trim:    func(c *workload.Copy) { trimTheirs(&c.Pod) },
+		Changed: func(before, after *workload.Copy) { l.remoteChanged(origin, podOf(before), podOf(after)) },
 	})
 	sp.events = kube.NewCache(kube.Kind[*corev1.Event]{
 		Fresh: func() *corev1.Event { return &corev1.Event{} },
@@ -276,6 +291,16 @@ func (l *line) open(ctx context.Context, origin, name string) error {
 		}
 	})
 	return nil
+}
+
+// pod returns a pod of the space, nil when there is none of that name.
+func (sp *space) pod(name string) *corev1.Pod { return podOf(sp.pods.Get(sp.name, name)) }
+
+func podOf(c *workload.Copy) *corev1.Pod {
+	if c == nil {
+		return nil
+	}
+	return &c.Pod
 }
 
 // trimTheirs leaves what is compared and mirrored of a pod at a provider.
