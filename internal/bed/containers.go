@@ -34,11 +34,14 @@ const (
 // busyboxPrograms are the ones that tests use.
 var busyboxPrograms = []string{"sh", "cat", "echo", "sleep", "tar", "httpd", "hostname", "env", "id", "ls", "true", "false", "wget", "test", "mkdir"}
 
-// RealRoot is whether the bed is root on the machine, and not only in a user namespace of its own.
+// RealRoot reports whether root here is root on the machine, and not an ordinary user in a user namespace.
 func RealRoot() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
-	fields := strings.Fields(string(text))
-	return err == nil && len(fields) == 3 && fields[1] == "0" && fields[2] != "1"
+	m, err := os.ReadFile("/proc/self/uid_map")
+	var inside, outside, count uint64
+	if err == nil {
+		_, err = fmt.Sscan(string(m), &inside, &outside, &count)
+	}
+	return err == nil && outside == 0
 }
 
 // StartKubelet starts containerd and a real kubelet as the host's node, and waits until the node is ready.

@@ -77,6 +77,7 @@ func newSharingPair(t *testing.T, more string) *pair {
 	t.Helper()
 	p := newPair(t, more)
 	staff(t, p.a, p.b)
+	p.dump()
 	p.join()
 	p.a.awaitNode(p.bID, true)
 	p.a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
@@ -487,7 +488,7 @@ func TestSharingEnds(t *testing.T) {
 // Agents are killed, cables pulled and addresses changed: running pods stay what
 // they are, and what was under way is done in the end, once.
 func TestSharingSurvives(t *testing.T) {
-	p := newSharingPair(t, "")
+	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n")
 	a, b := p.a, p.b
 	a.apply(deployment("web", 50, p.bID, ""))
 	p.settled(50)
@@ -725,5 +726,17 @@ kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --tim
 	t.Run("deleted within its grace period", func(t *testing.T) {
 		a.kubectl("delete", "pod", "-n", "shop", "--all", "--timeout=25s")
 		p.settled(0)
+	})
+}
+
+// dump shows what a failed test left behind.
+func (p *pair) dump() {
+	p.a.t.Cleanup(func() {
+		if p.a.t.Failed() {
+			out, _ := p.a.tryShell("kubectl get nodes,fc -o wide; kubectl get pods -n shop -o wide | grep -v ' Running ' | head -20; n=$(kubectl get pods -n shop | grep Term | head -1 | cut -d' ' -f1); kubectl get pod -n shop $n -o yaml")
+			p.a.t.Logf("consumer:\n%s", out)
+			out, _ = p.b.tryShell("kubectl get fc -o wide; kubectl get pods -A -o wide | head -20; kubectl get ns; kubectl get quota -A")
+			p.a.t.Logf("provider:\n%s", out)
+		}
 	})
 }

@@ -4,7 +4,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -34,6 +36,8 @@ type sighting struct {
 // podWatch sees all pods of an API server from when it is made, those included that
 // are gone.
 type podWatch struct {
+	version string // up to which events came; of the goroutine that takes them
+
 	mu    sync.Mutex
 	pods  map[string]sighting // by UID
 	ended error
@@ -45,31 +49,39 @@ func (r *scenarioRun) watchPods(k *bed.Kube, query string) *podWatch {
 	if err != nil {
 		r.Fatalf("%v", err)
 	}
-	request, err := http.NewRequestWithContext(r.Context(), "GET", k.RESTConfig().Host+"/api/v1/pods?watch=true&timeoutSeconds=3600&"+query, nil)
-	if err != nil {
-		r.Fatalf("%v", err)
+	base := k.RESTConfig().Host + "/api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=3600&" + query + "&resourceVersion="
+	w := &podWatch{pods: make(map[string]sighting), version: "0"}
+	open := func() (*json.Decoder, io.Closer, error) {
+		request, err := http.NewRequestWithContext(r.Context(), "GET", base+w.version, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			return nil, nil, err
+		}
+		if answer.StatusCode != http.StatusOK {
+			answer.Body.Close()
+			return nil, nil, errors.New(answer.Status)
+		}
+		return json.NewDecoder(answer.Body), answer.Body, nil
 	}
-	answer, err := client.Do(request)
+	events, body, err := open()
 	if err != nil {
 		r.Fatalf("%s: watching pods: %v", k.Host.Name, err)
 	}
-	if answer.StatusCode != http.StatusOK {
-		answer.Body.Close()
-		r.Fatalf("%s: watching pods: %s", k.Host.Name, answer.Status)
-	}
-	w := &podWatch{pods: make(map[string]sighting)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer answer.Body.Close()
-		for events := json.NewDecoder(answer.Body); ; {
-			var event struct {
-				Type   string
-				Object corev1.Pod
+		for {
+			err := w.follow(events)
+			body.Close()
+			// An API server ends a watch when it likes: it goes on from there.
+			if errors.Is(err, io.EOF) {
+				events, body, err = open()
 			}
-			err := events.Decode(&event)
-			w.take(event.Type, &event.Object, err)
 			if err != nil {
+				w.end(fmt.Errorf("%s: watching pods: %w", k.Host.Name, err))
 				return
 			}
 		}
@@ -79,17 +91,36 @@ func (r *scenarioRun) watchPods(k *bed.Kube, query string) *podWatch {
 	return w
 }
 
-func (w *podWatch) take(kind string, pod *corev1.Pod, err error) {
+// follow takes in events until they end.
+func (w *podWatch) follow(events *json.Decoder) error {
+	for {
+		var event struct {
+			Type   string
+			Object corev1.Pod
+		}
+		if err := events.Decode(&event); err != nil {
+			return err
+		}
+		if event.Type == "ERROR" {
+			return errors.New("the API server does not go on")
+		}
+		w.version = event.Object.ResourceVersion
+		if event.Type != "BOOKMARK" {
+			w.take(event.Type == "DELETED", &event.Object)
+		}
+	}
+}
+
+func (w *podWatch) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = err
+}
+
+func (w *podWatch) take(deleted bool, pod *corev1.Pod) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil && kind == "ERROR" {
-		err = fmt.Errorf("the API server ended it")
-	}
-	if err != nil {
-		w.ended = fmt.Errorf("watching pods: %w", err)
-		return
-	}
 	uid := string(pod.UID)
 	s, known := w.pods[uid]
 	if !known {
@@ -107,7 +138,7 @@ func (w *podWatch) take(kind string, pod *corev1.Pod, err error) {
 	if _, ok := s.said[pod.Status.Message]; !ok {
 		s.said[pod.Status.Message] = now
 	}
-	if kind == "DELETED" {
+	if deleted {
 		s.gone = now
 	}
 	w.pods[uid] = s

@@ -150,6 +150,10 @@ func (d *demo) run() {
 	d.say("Gone from box-a after %s. What box-a has seen of it:", since(started))
 	d.a.wait(byeDeadline, "box-a remembers the goodbye", d.a.remembers("goodbye"))
 	d.a.show("liqo-agent", "peers", "history")
+
+	d.b.startAgent()
+	d.a.wait(findDeadline, "box-a finds box-b again", d.a.foreign("box-b", "192.0.2.112"))
+	d.share()
 	d.chapter("That is all; cleaning up")
 }
 
@@ -164,7 +168,7 @@ func (d *demo) same(offer string) {
 func (d *demo) stay() {
 	d.chapter("The boxes stay until you press Ctrl-C")
 	sudo := "sudo nsenter --all --target"
-	if os.Getenv("SUDO_UID") == "" && !machineRoot() {
+	if os.Getenv("SUDO_UID") == "" && !bed.RealRoot() {
 		sudo = "nsenter --user --preserve-credentials --mount --uts --net --pid --ipc --target"
 	}
 	for _, x := range []*box{d.a, d.b} {
@@ -182,15 +186,4 @@ func (d *demo) stay() {
     ip link set eth0 down             ip address add 192.0.2.99/24 dev eth0`)
 	<-d.ctx.Done()
 	fmt.Println()
-}
-
-// machineRoot reports whether root here is root on the machine, and not an ordinary user in a user
-// namespace.
-func machineRoot() bool {
-	m, err := os.ReadFile("/proc/self/uid_map")
-	var inside, outside, count uint64
-	if err == nil {
-		_, err = fmt.Sscan(string(m), &inside, &outside, &count)
-	}
-	return err == nil && outside == 0
 }

@@ -1,0 +1,153 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// share shows what all of it is for: pods of one box that run on the other.
+func (d *demo) share() {
+	d.chapter("What it is for: box-a's pods run on box-b")
+	d.say("Both boxes get the rest of a cluster: kube-scheduler, kube-controller-manager, and kwok, which plays a kubelet without containers.")
+	started := time.Now()
+	var group sync.WaitGroup
+	for _, x := range []*box{d.a, d.b} {
+		group.Go(func() {
+			if err := x.kube.StartKwok(d.ctx); err != nil {
+				d.tb.Errorf("%v", err)
+			}
+			if err := x.kube.StartControllers(d.ctx); err != nil {
+				d.tb.Errorf("%v", err)
+			}
+		})
+	}
+	group.Wait()
+	d.say("They are there after %s.", since(started))
+	started = time.Now()
+	d.a.show("liqo-agent", "peers", "connect", "box-b")
+	d.a.wait(joinDeadline, "box-b is a node of box-a", d.a.nodes(2))
+	d.say("box-b is a node of box-a %s after the first key press, with half of what it has to spare (sharing.percentage):", since(started))
+	d.a.show("kubectl", "get", "nodes")
+	d.a.show("liqo-agent", "adverts", "list")
+	d.a.show("kubectl", "create", "namespace", "shop")
+	d.a.show("kubectl", "label", "namespace", "shop", "liqo.io/enabled=true")
+	d.a.host.WriteFile("/root/web.yaml", deployment)
+	d.a.show("cat", "/root/web.yaml")
+	started = time.Now()
+	d.a.show("kubectl", "apply", "-f", "/root/web.yaml")
+	d.a.wait(joinDeadline, "the Deployment is ready", d.a.ready(6))
+	d.say("Six pods are ready %s later, on both boxes:", since(started))
+	d.a.show("kubectl", "get", "pods", "-n", "shop", "-o", "wide")
+	d.say("What box-b sees: a namespace for box-a's, with a quota.")
+	d.b.show("kubectl", "get", "pods,quota", "-A", "-l", "liqo.io/origin-cluster-id")
+	d.b.show("liqo-agent", "peers", "show", "box-a")
+
+	d.chapter("box-a disconnects: its pods come home first")
+	started = time.Now()
+	d.a.show("liqo-agent", "peers", "disconnect", "box-b")
+	d.a.wait(loseDeadline, "box-b's node is gone", d.a.nodes(1))
+	d.a.wait(loseDeadline, "the Deployment is ready again", d.a.ready(6))
+	d.say("Drained, removed and ready again at home after %s:", since(started))
+	d.a.show("kubectl", "get", "pods", "-n", "shop", "-o", "wide")
+
+	d.chapter("... and connects again, to leave the Deployment running on its neighbour")
+	d.a.show("liqo-agent", "peers", "connect", "box-b")
+	d.a.wait(joinDeadline, "box-b is a node of box-a again", d.a.nodes(2))
+	d.a.show("kubectl", "rollout", "restart", "-n", "shop", "deployment/web")
+	d.b.wait(joinDeadline, "pods of box-a run on box-b", d.b.hosts(3))
+	d.b.show("kubectl", "get", "pods", "-A", "-l", "liqo.io/origin-cluster-id")
+}
+
+// deployment spreads over all nodes that there are.
+const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}, matchLabelKeys: [pod-template-hash]}
+      containers:
+      - {name: web, image: example.com/web:1, resources: {requests: {cpu: 100m, memory: 32Mi}}}
+`
+
+// read reads an object of the box's API server.
+func (x *box) read(ctx context.Context, path string, into any) error {
+	body, err := x.kube.Request(ctx, http.MethodGet, path, "", nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}
+
+// nodes is the condition that the box's cluster has so many nodes, all of them ready.
+func (x *box) nodes(want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var list struct {
+			Items []struct {
+				Status struct {
+					Conditions []struct{ Type, Status string }
+				}
+			}
+		}
+		err := x.read(ctx, "/api/v1/nodes", &list)
+		ready := 0
+		for _, node := range list.Items {
+			for _, c := range node.Status.Conditions {
+				if c.Type == "Ready" && c.Status == "True" {
+					ready++
+				}
+			}
+		}
+		if err == nil && (len(list.Items) != want || ready != want) {
+			err = fmt.Errorf("of %d nodes %d are ready", len(list.Items), ready)
+		}
+		return err
+	}
+}
+
+// ready is the condition that so many pods of the Deployment are ready, and no others left.
+func (x *box) ready(want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var web struct {
+			Status struct{ Replicas, ReadyReplicas, UpdatedReplicas int }
+		}
+		err := x.read(ctx, "/apis/apps/v1/namespaces/shop/deployments/web", &web)
+		if s := web.Status; err == nil && (s.Replicas != want || s.ReadyReplicas != want || s.UpdatedReplicas != want) {
+			err = fmt.Errorf("it is %+v", s)
+		}
+		return err
+	}
+}
+
+// hosts is the condition that so many pods of other clusters run on the box.
+func (x *box) hosts(want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var list struct {
+			Items []struct {
+				Status struct{ Phase string }
+			}
+		}
+		err := x.read(ctx, "/api/v1/pods?labelSelector=liqo.io/origin-cluster-id", &list)
+		running := 0
+		for _, pod := range list.Items {
+			if pod.Status.Phase == "Running" {
+				running++
+			}
+		}
+		if err == nil && (running != want || len(list.Items) != want) {
+			err = fmt.Errorf("of %d pods %d run", len(list.Items), running)
+		}
+		return err
+	}
+}
