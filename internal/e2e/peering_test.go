@@ -106,7 +106,7 @@ func TestPeering(t *testing.T) {
 			t.Errorf("the offer: %+v %v %v", offer, found, err)
 		}
 		cpu := strings.TrimSpace(b.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}"))
-		if cpu == "" || offer.Spec.ResourceQuota.Hard["cpu"] != cpu {
+		if cpu != "4" || offer.Spec.ResourceQuota.Hard["cpu"] != "2" { // sharing.percentage is 50
 			t.Errorf("the offer is of %v, the provider's node has cpu %s", offer.Spec.ResourceQuota.Hard, cpu)
 		}
 		columns := a.kubectl("get", "foreignclusters")
