@@ -338,8 +338,12 @@ func (sh *sharing) Object(id peer.ClusterID, namespace, resource, name string, b
 // refused is an error of package host as one of package endpoint.
 func refused(err error) error {
 	var no *host.Refused
-	if errors.As(err, &no) {
-		return &endpoint.Refused{Reason: no.Reason, Message: no.Message, Retry: no.Retry}
+	if !errors.As(err, &no) {
+		return err
 	}
-	return err
+	out := &endpoint.Refused{Reason: no.Reason, Message: no.Message}
+	if no.Reason == host.ReasonNotReady || no.Reason == host.ReasonTerminating {
+		out.Retry = no.Retry // it is not that we do not want to
+	}
+	return out
 }

@@ -241,7 +241,7 @@ func (p *pair) untouched(before map[string]string) {
 
 // A provider becomes a node, and what is scheduled there runs at the neighbour.
 func TestSharing(t *testing.T) {
-	p := newSharingPair(t, "[sharing]\npercentage = 50\n")
+	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n[sharing]\npercentage = 50\n")
 	a, b := p.a, p.b
 
 	t.Run("the node", func(t *testing.T) {
@@ -729,14 +729,21 @@ kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --tim
 	})
 }
 
-// dump shows what a failed test left behind.
+// dump shows what a failed test leaves behind.
 func (p *pair) dump() {
 	p.a.t.Cleanup(func() {
-		if p.a.t.Failed() {
-			out, _ := p.a.tryShell("kubectl get nodes,fc -o wide; kubectl get pods -n shop -o wide | grep -v ' Running ' | head -20; n=$(kubectl get pods -n shop | grep Term | head -1 | cut -d' ' -f1); kubectl get pod -n shop $n -o yaml")
-			p.a.t.Logf("consumer:\n%s", out)
-			out, _ = p.b.tryShell("kubectl get fc -o wide; kubectl get pods -A -o wide | head -20; kubectl get ns; kubectl get quota -A")
-			p.a.t.Logf("provider:\n%s", out)
+		if !p.a.t.Failed() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		for _, x := range []*box{p.a, p.b} {
+			for _, args := range [][]string{
+				{"get", "nodes,fc", "-o", "wide"}, {"get", "pods", "-A", "-o", "wide"}, {"get", "pods", "-A", "-o", "yaml", "--field-selector=status.phase!=Running"}, {"get", "events", "-A"},
+			} {
+				out, err := x.kube.Kubectl(ctx, args...)
+				p.a.t.Logf("%s: kubectl %s: %v\n%.20000s", x.host.Name, strings.Join(args, " "), err, out)
+			}
 		}
 	})
 }
