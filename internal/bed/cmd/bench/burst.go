@@ -137,7 +137,7 @@ func measureSharingPeers(r *scenarioRun) {
 var requestCount = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
 
 // writeRequests returns how many write requests the box's API server has answered,
-// by verb and resource: its own count.
+// by verb, resource and, where it refused, status: its own count.
 func (x *box) writeRequests() map[string]int {
 	out := make(map[string]int)
 	for lines := bufio.NewScanner(bytes.NewReader(x.request("GET", "/metrics", ""))); lines.Scan(); {
@@ -162,6 +162,9 @@ func (x *box) writeRequests() map[string]int {
 		key := label("verb") + " " + label("resource")
 		if sub := label("subresource"); sub != "" {
 			key += "/" + sub
+		}
+		if code := label("code"); !strings.HasPrefix(code, "2") {
+			key += " (" + code + ")"
 		}
 		out[key] += int(n)
 	}

@@ -53,6 +53,7 @@ func scenarios() []scenario {
 		{"peering", measurePeering},
 		{"joined", measureJoined},
 		{"joined-nodes", measureJoinedNodes},
+		{"sharing-idle", measureUnused},
 		{"sharing", measureSharing},
 		{"sharing-burst", measureBurst},
 		{"sharing-peers", measureSharingPeers},

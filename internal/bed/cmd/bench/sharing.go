@@ -176,13 +176,14 @@ type counted struct {
 	sqlite   [2]uint64
 	used     [2]usage
 	requests [2]map[string]int // writes to each API server by anybody
+	calls    [2]uint64         // that each agent's endpoint got
 }
 
 func (p *pair) count() counted {
 	var c counted
 	for i, o := range []*box{p.x, p.y} {
 		st := o.mustStatus()
-		c.own[i], c.sqlite[i] = st.Kubernetes.Writes, st.State.Transactions
+		c.own[i], c.sqlite[i], c.calls[i] = st.Kubernetes.Writes, st.State.Transactions, st.Endpoint.Requests
 		used, err := usageOf(o.agent.PID())
 		if err != nil {
 			p.Fatalf("%v", err)
@@ -197,33 +198,12 @@ func (p *pair) count() counted {
 func measureSharing(r *scenarioRun) {
 	p := r.newPair("")
 	p.share()
-	p.idle()
 	// The first pod of a namespace has one made for it at the provider.
 	first := p.create("first", p.onProvider())
 	began := p.mine.awaitUID(r, "the first pod runs", first, isReady).bound
 	r.add("first pod of a namespace: bound to created at the provider", "", short(p.theirs.byOrigin(r)[first][0].created.Sub(began)), "its namespace, quota and role are made; "+twoKube)
 	p.hundred()
 	p.calm()
-}
-
-// idle measures what a provider costs that is not used.
-func (p *pair) idle() {
-	const window = 3 * time.Minute
-	p.pause(45 * time.Second)
-	before := p.count()
-	p.pause(window)
-	after := p.count()
-	how := fmt.Sprintf("one joined provider, no pods, default configuration, %v", window)
-	for i, side := range []string{"consumer", "provider"} {
-		wanted := "0"
-		if i == 0 {
-			wanted = "the lease only: 2.4 a minute"
-		}
-		p.add("sharing, idle, "+side+": API writes", wanted, fmt.Sprintf("%.1f a minute", float64(after.own[i]-before.own[i])/window.Minutes()), how+"; the lease is renewed every 25 s")
-		p.add("sharing, idle, "+side+": SQLite transactions", "0", fmt.Sprint(after.sqlite[i]-before.sqlite[i]), how)
-		p.add("sharing, idle, "+side+": CPU", "", fmt.Sprintf("%.2f %%", 100*float64(after.used[i].cpu-before.used[i].cpu)/float64(window)), how+"; of one core")
-		p.add("sharing, idle, "+side+": memory", "", mib(after.used[i].rss), how+"; RSS")
-	}
 }
 
 // hundred measures what a hundred pods cost: memory while they run, writes over
@@ -248,7 +228,7 @@ func (p *pair) hundred() {
 	gateway := y["POST pods"] + y["PATCH pods"] + y["DELETE pods"] - size
 	p.add("API writes of a pod's life: consumer's agent at the provider's API server", "", perPod(uint64(gateway), size),
 		how+"its requests for pods, by the API server's metrics, less kwok's; all requests there: "+list(y))
-	p.add("API writes of a pod's life: provider's agent", "", perPod(after.own[1]-before.own[1], size), how+"by its own count")
+	p.add("API writes of a pod's life: provider's agent", "", perPod(after.own[1]-before.own[1], size), how+"by its own count; its endpoint answered "+fmt.Sprint(after.calls[1]-before.calls[1])+" requests")
 	for i, side := range []string{"consumer", "provider"} {
 		p.add("memory of 100 offloaded pods, "+side, "", fmt.Sprintf("%s more: %s after %s", mib(running.used[i].rss-before.used[i].rss), mib(running.used[i].rss), mib(before.used[i].rss)), "RSS, 20 s after the last one runs")
 	}
@@ -287,4 +267,26 @@ func (p *pair) calm() {
 		changed = append(changed, to.said[text].Sub(from.said[text]))
 	}
 	p.add("status changes at the provider -> seen at the consumer", "median at most 150 ms", changed.tail(), fmt.Sprintf("%d changes, one after another; as above", len(uids)))
+}
+
+// measureUnused measures what a provider costs that is not used.
+func measureUnused(r *scenarioRun) {
+	p := r.newPair("")
+	p.share()
+	const window = 3 * time.Minute
+	p.pause(45 * time.Second)
+	before := p.count()
+	p.pause(window)
+	after := p.count()
+	how := fmt.Sprintf("one joined provider, no pods, default configuration, %v", window)
+	for i, side := range []string{"consumer", "provider"} {
+		wanted := "0"
+		if i == 0 {
+			wanted = "the lease only: 2.4 a minute"
+		}
+		p.add("sharing, idle, "+side+": API writes", wanted, fmt.Sprintf("%.1f a minute", float64(after.own[i]-before.own[i])/window.Minutes()), how+"; the lease is renewed every 25 s")
+		p.add("sharing, idle, "+side+": SQLite transactions", "0", fmt.Sprint(after.sqlite[i]-before.sqlite[i]), how)
+		p.add("sharing, idle, "+side+": CPU", "", fmt.Sprintf("%.2f %%", 100*float64(after.used[i].cpu-before.used[i].cpu)/float64(window)), how+"; of one core")
+		p.add("sharing, idle, "+side+": memory", "", mib(after.used[i].rss), how+"; RSS")
+	}
 }
