@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -102,10 +103,10 @@ func (w *waiter) wait() error {
 			switch {
 			case !ok && parent.Err() != nil:
 				return w.leave()
+			case !ok && errors.Is(lost, control.ErrNotFound), ok && ev.Event == control.WatchLost:
+				return &outcome{message: w.label() + " is no longer known: somebody made the agent forget it", try: Name + " peers history", code: ExitError}
 			case !ok:
 				return w.alone(lost)
-			case ev.Event == control.WatchLost:
-				return &outcome{message: w.label() + " is no longer known: somebody made the agent forget it", try: Name + " peers history", code: ExitError}
 			case ev.Peer == nil:
 				continue
 			}
