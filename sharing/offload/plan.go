@@ -111,7 +111,9 @@ func (v view) orphan() step {
 func (v view) ending() step {
 	over := v.mine.DeletionGracePeriodSeconds != nil && *v.mine.DeletionGracePeriodSeconds == 0
 	last := step{verb: finish}
-	if over { // what is left are the finalizers of others
+	if over && len(v.mine.Finalizers) > 0 {
+		// They are what is left, and others'. Without any, the API server was cut off
+		// between marking the pod and deleting it, when our request was.
 		last.verb = wait
 	}
 	if v.gone || v.expelled {

@@ -139,7 +139,10 @@ func TestPlan(t *testing.T) {
 			want: want{verb: finish, phase: corev1.PodSucceeded}},
 		{name: "deleted, held by a Job", view: view{mine: mine(started, deleting(30), func(p *corev1.Pod) { p.Finalizers = []string{"batch.kubernetes.io/job-tracking"} })},
 			want: want{verb: finish, phase: corev1.PodFailed}},
-		{name: "deleted for good, held by others", view: view{mine: mine(in(corev1.PodFailed), deleting(0))}},
+		{name: "deleted for good, held by others", view: view{mine: mine(in(corev1.PodFailed), deleting(0), func(p *corev1.Pod) { p.Finalizers = []string{"example.com/others"} })}},
+		{name: "deleted for good, and the API server was cut off", view: view{mine: mine(deleting(0))}, want: want{verb: finish}},
+		{name: "deleted, and not let in any more", view: view{mine: mine(started, deleting(30)), expelled: true}, away: true, want: want{verb: finish}},
+		{name: "not let in any more", view: view{mine: mine(started), expelled: true}, away: true},
 		{name: "deleted, provider given up", view: view{mine: mine(started, deleting(30)), theirs: theirs(mine(), "copy-1", started), gone: true}, want: want{verb: finish}},
 		{name: "provider given up", view: view{mine: mine(started), gone: true}},
 
