@@ -241,6 +241,7 @@ func (p *pair) untouched(before map[string]string) {
 
 // A provider becomes a node, and what is scheduled there runs at the neighbour.
 func TestSharing(t *testing.T) {
+	t.Parallel() // waiting for controllers is most of it
 	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n[sharing]\npercentage = 50\n")
 	a, b := p.a, p.b
 
@@ -449,6 +450,7 @@ spec:
 
 // The consumer parts: its pods leave in order, and nothing is left at the provider.
 func TestSharingEnds(t *testing.T) {
+	t.Parallel() // waiting for controllers is most of it
 	p := newSharingPair(t, "")
 	a, b := p.a, p.b
 	a.apply(deployment("web", 6, "", ""))
@@ -488,6 +490,7 @@ func TestSharingEnds(t *testing.T) {
 // Agents are killed, cables pulled and addresses changed: running pods stay what
 // they are, and what was under way is done in the end, once.
 func TestSharingSurvives(t *testing.T) {
+	t.Parallel() // waiting for controllers is most of it
 	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n")
 	a, b := p.a, p.b
 	a.apply(deployment("web", 50, p.bID, ""))
@@ -553,6 +556,7 @@ func TestSharingSurvives(t *testing.T) {
 
 // Two consumers share one provider, and a provider is a consumer as well.
 func TestSharingAmongThree(t *testing.T) {
+	t.Parallel() // waiting for controllers is most of it
 	bd := bed.New(t)
 	boxes := newBoxes(t, bd, "alder", "birch", "cedar")
 	withKube(t, bd, boxes...)
@@ -622,6 +626,7 @@ func TestSharingAmongThree(t *testing.T) {
 // A provider with real containers: what kubectl does to a pod, it does to one that
 // runs at the neighbour.
 func TestSharingWithContainers(t *testing.T) {
+	t.Parallel() // waiting for controllers is most of it
 	if !bed.RealRoot() {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
