@@ -81,6 +81,7 @@ func newSharingPair(t *testing.T, more string) *pair {
 	p.join()
 	p.a.awaitNode(p.bID, true)
 	p.a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
+	p.a.tolerates()
 	return p
 }
 

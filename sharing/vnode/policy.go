@@ -38,7 +38,12 @@ type policy struct {
 	done    chan struct{} // closed after the first attempt
 	attempt sync.Once
 	failing string // what was logged; of run alone
+	made    bool   // something was written just now; of run alone
 }
+
+// takenUp is how long API servers may take until they go by a policy that is new:
+// they look every second. A pod that comes before that is never let on a node.
+const takenUp = 2 * time.Second
 
 func newPolicy(s *session) *policy {
 	return &policy{session: s, again: make(chan struct{}, 1), done: make(chan struct{})}
@@ -78,7 +83,12 @@ func (p *policy) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if wanted && !errors.Is(err, errUnknown) {
+		var retry <-chan time.Time
+		switch {
+		case !wanted || errors.Is(err, errUnknown):
+		case p.made && !p.tried():
+			retry = time.After(takenUp)
+		default:
 			p.attempt.Do(func() {
 				close(p.done)
 				p.Nodes.mu.Lock()
@@ -86,7 +96,7 @@ func (p *policy) run(ctx context.Context) {
 				p.Nodes.mu.Unlock()
 			})
 		}
-		var retry <-chan time.Time
+		p.made = false
 		if p.report(err); err != nil {
 			retry = time.After(max(pause, kube.Retry(err)))
 			pause = min(2*pause, retryMax)
@@ -215,11 +225,13 @@ func (p *policy) ensure(ctx context.Context, k keeping, found *manifest) error {
 		return errNoWebhook
 	}
 	if found == nil {
+		p.made = true
 		return p.client.Create(ctx, k.path, want, nil)
 	}
 	if found.shows(want) {
 		return nil
 	}
+	p.made = true
 	var got manifest
 	if err := p.client.Update(ctx, k.object(), want.over(found), &got); err != nil {
 		return err
