@@ -37,8 +37,8 @@ type policy struct {
 
 	done    chan struct{} // closed after the first attempt
 	attempt sync.Once
-	failing string // what was logged; of run alone
-	made    bool   // something was written just now; of run alone
+	failing string    // what was logged; of run alone
+	written time.Time // when something was last; of run alone
 }
 
 // takenUp is how long API servers may take until they go by a policy that is new:
@@ -84,10 +84,11 @@ func (p *policy) run(ctx context.Context) {
 			return
 		}
 		var retry <-chan time.Time
+		fresh := takenUp - p.cfg.Now().Sub(p.written)
 		switch {
 		case !wanted || errors.Is(err, errUnknown):
-		case p.made && !p.tried():
-			retry = time.After(takenUp)
+		case !p.written.IsZero() && fresh > 0 && !p.tried():
+			retry = time.After(fresh)
 		default:
 			p.attempt.Do(func() {
 				close(p.done)
@@ -96,7 +97,6 @@ func (p *policy) run(ctx context.Context) {
 				p.Nodes.mu.Unlock()
 			})
 		}
-		p.made = false
 		if p.report(err); err != nil {
 			retry = time.After(max(pause, kube.Retry(err)))
 			pause = min(2*pause, retryMax)
@@ -225,13 +225,13 @@ func (p *policy) ensure(ctx context.Context, k keeping, found *manifest) error {
 		return errNoWebhook
 	}
 	if found == nil {
-		p.made = true
+		p.written = p.cfg.Now()
 		return p.client.Create(ctx, k.path, want, nil)
 	}
 	if found.shows(want) {
 		return nil
 	}
-	p.made = true
+	p.written = p.cfg.Now()
 	var got manifest
 	if err := p.client.Update(ctx, k.object(), want.over(found), &got); err != nil {
 		return err
