@@ -24,8 +24,8 @@ type Guests interface {
 	// Pod checks a pod, as JSON, that the peer wants to create in a namespace of its
 	// own, and returns what is sent to the API server instead. done, which is never
 	// nil without an error, is called exactly once when it is known what became of
-	// it: with the pod as the API server answered, or with nil if that refused, or
-	// its answer is not known.
+	// it: with the pod as the API server answered, with nil if that refused, and with
+	// nothing in it if its answer is not known.
 	Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error)
 	// PodPatch checks a patch of a pod, in JSON as of RFC 7386 or a strategic merge
 	// patch of Kubernetes, and returns the one that is sent instead, with its media

@@ -91,7 +91,14 @@ func (i *inn) Pod(_ context.Context, id peer.ClusterID, ns string, body []byte) 
 	return []byte(`{"clean":"pod"}`), func(created []byte) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.done = append(i.done, fmt.Sprintf("done %s %s %s", id, ns, created))
+		what := string(created)
+		switch {
+		case created == nil:
+			what = "refused"
+		case what == "":
+			what = "unknown"
+		}
+		i.done = append(i.done, fmt.Sprintf("done %s %s %s", id, ns, what))
 	}, nil
 }
 
@@ -168,6 +175,37 @@ func through(t testing.TB, l *Link, method, target, mediaType, body string) (int
 }
 
 const podsOfB = "/api/v1/namespaces/b-shop/pods"
+
+// What became of a pod is told as far as it is known: what may have been created counts.
+func TestGuestPodsAreAccountedFor(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, guests := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(`{"kind":"Status"}`))
+		}
+	}
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		told   string
+	}{
+		"created":   {status(http.StatusCreated), `{"kind":"Status"}`},
+		"forbidden": {status(http.StatusForbidden), "refused"},
+		"conflict":  {status(http.StatusConflict), "refused"},
+		"timed out": {status(http.StatusGatewayTimeout), "unknown"},
+		"cut off":   {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "unknown"},
+	} {
+		a.answering(tc.answer)
+		through(t, l, "POST", podsOfB, "application/json", `{}`)
+		if told := strings.Join(guests.taken(), ";"); told != "done b b-shop "+tc.told {
+			t.Errorf("%s told %s", name, told)
+		}
+	}
+}
 
 // What a guest sends arrives as it was checked, whichever way it comes.
 func TestGuestCallsArrive(t *testing.T) {

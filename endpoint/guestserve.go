@@ -219,6 +219,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	if call.method == http.MethodPatch && call.resource == "pods" && out.contentType != mergePatch && out.contentType != strategicPatch {
 		return internalError("the patch has an unknown type; please report this")
 	}
+	created = []byte{} // it is not known until there is an answer
 	resp, no := g.ask(ctx, caller.ID, out)
 	if no != nil {
 		return no
@@ -228,8 +229,11 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	if no != nil {
 		return no
 	}
-	if resp.StatusCode < 300 {
+	switch {
+	case resp.StatusCode < 300:
 		created = text
+	case resp.StatusCode < 500:
+		created = nil
 	}
 	tell() // it counts before the peer can send the next
 	pass(w, resp, text)
