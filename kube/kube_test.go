@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -257,4 +259,31 @@ func TestEndlessEvent(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("nothing came of it")
 	}
+}
+
+// Whatever a watch says, it is an event, an error, or the end.
+func FuzzWatch(f *testing.F) {
+	for _, seed := range []string{
+		event("ADDED", pod("a", "1")), `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}`,
+		`{"type":"ERROR","object":{"kind":"Status","code":410}}`, `{"type":"ADDED"}`, `{"type":"ADDED","object":null}`, "\n\n{}", `[`, "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		lines := bufio.NewScanner(bytes.NewReader(text))
+		lines.Buffer(nil, 1<<16)
+		e := &events[*metav1.PartialObjectMetadata]{
+			body: io.NopCloser(nil), lines: lines, fresh: func() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} },
+		}
+		for range 1 + bytes.Count(text, []byte("\n")) + 1 {
+			kind, object, err := e.Decode()
+			if err != nil {
+				return
+			}
+			if kind == "" || object == nil {
+				t.Fatalf("an event without type or object: %q %v", kind, object)
+			}
+		}
+		t.Fatal("there are more events than lines")
+	})
 }
