@@ -107,6 +107,7 @@ func (x *box) useServer(server *bed.Host, addr string) {
 // A domain that the documentation describes leads to peers, with kubectl and without, and who
 // leaves it is forgotten; a DNS server that fails changes nothing.
 func TestSearchDomain(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch", "cedar")
 	alder, birch, cedar := boxes[0], boxes[1], boxes[2]
@@ -219,6 +220,7 @@ update add example.com 2 PTR broken.example.com.`); err != nil {
 
 // Domains in the style of RFC 6763, and peers that are joined by one.
 func TestServiceDomain(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
@@ -276,6 +278,7 @@ gone                      A     10.77.0.99
 // Alder knows the same birch from its LAN, a domain, a person and its calls; as they go, the
 // next one takes over and the peering stays.
 func TestSourcesAreOnePeer(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
@@ -351,6 +354,7 @@ const (
 )
 
 func TestRuntimeSwitches(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch", "cedar")
 	p, c := &pair{bed: b, a: boxes[0], b: boxes[1]}, boxes[2]
@@ -466,6 +470,7 @@ func TestRuntimeSwitches(t *testing.T) {
 
 // A person's ForeignCluster needs a URL and nothing else.
 func TestManualForeignCluster(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
@@ -603,6 +608,7 @@ EOF`, p.b.addr))
 
 // Where the box is decides what it does, as with Wi-Fi.
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	cafe := b.AddLAN("cafe")
 	boxes := newBoxes(t, b, "alder", "birch", "cedar")

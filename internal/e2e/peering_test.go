@@ -16,6 +16,7 @@ import (
 // Two strangers become peers: each person compares the code once, and from then
 // on everything follows by itself.
 func TestPeering(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	a, b := p.a, p.b
 

@@ -98,6 +98,7 @@ func (x *box) allowed() {
 // Two boxes share what they have, from the first contact to the end, with agents that
 // may do what docs/security.md lists, and no more.
 func TestSharingWithLeastPrivilege(t *testing.T) {
+	t.Parallel()
 	bd := bed.New(t)
 	boxes := newBoxes(t, bd, "alder", "birch")
 	a, b := boxes[0], boxes[1]

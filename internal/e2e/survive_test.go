@@ -21,6 +21,7 @@ import (
 // A joined pair stays joined through everything that happens to boxes, and no
 // object is made anew.
 func TestPeeringSurvives(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	p.works()
@@ -185,6 +186,7 @@ func (x *box) move(t *testing.T) {
 // A peer that is away for longer than lost_after is parted from, on both sides,
 // and reconnected when it comes back.
 func TestLostAfter(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "[discovery]\ncheck_interval = \"1s\"\nlost_after = \"5s\"\n")
 	p.join()
 	link := p.b.host.Link("eth0")
@@ -198,6 +200,7 @@ func TestLostAfter(t *testing.T) {
 
 // One box is set up from scratch. The other ends up clean.
 func TestFactoryReset(t *testing.T) {
+	t.Parallel()
 	for _, who := range []string{"consumer", "provider"} {
 		t.Run(who, func(t *testing.T) {
 			p := newPair(t, "[discovery]\ncheck_interval = \"1s\"\nlost_after = \"5s\"\n")
@@ -252,6 +255,7 @@ func TestFactoryReset(t *testing.T) {
 
 // Both join each other at the same moment.
 func TestBothJoinAtOnce(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.trust()
 	results := make(chan error, 2)
@@ -289,7 +293,9 @@ func TestBothJoinAtOnce(t *testing.T) {
 // boxes have, boxes peer all the same. And when nothing changes nothing is
 // written.
 func TestJoinedPairIsQuiet(t *testing.T) {
-	p := newPair(t, "")
+	t.Parallel()
+	// Without the node of the provider, whose lease is written all the time.
+	p := newPair(t, "[sharing]\nuse = false\n")
 	for _, x := range []*box{p.a, p.b} {
 		addresses, err := x.host.Run(t.Context(), "ip", "-o", "-4", "addr", "show", "cni0")
 		if err != nil || !strings.Contains(addresses, "10.42.0.1/24") {
@@ -324,6 +330,7 @@ func TestJoinedPairIsQuiet(t *testing.T) {
 
 // A command that is interrupted leaves things as they are: it goes on.
 func TestInterruptedConnect(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	connect := p.a.host.Start(bed.Cmd{Name: "connect", Args: []string{p.a.bin, "peers", "connect", p.bID, "--yes"}})
 	p.a.awaitStatus("waits for a person", p.bID, func(fc *api.ForeignCluster) error {

@@ -26,6 +26,7 @@ import (
 
 // An invite lets its bearer in, once, and nobody has to compare anything.
 func TestInvite(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch", "cedar")
 	withKube(t, b, boxes...)
@@ -108,6 +109,7 @@ func TestInvite(t *testing.T) {
 
 // Boxes whose keys the fleet's authority certified peer by themselves.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch")
 	withKube(t, b, boxes...)
@@ -162,6 +164,7 @@ func TestFleet(t *testing.T) {
 // A peer that the configuration names is joined without multicast and without a
 // person.
 func TestStaticPeers(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch")
 	withKube(t, b, boxes...)
@@ -210,6 +213,7 @@ func TestStaticPeers(t *testing.T) {
 
 // A host name with a public certificate needs no code to be compared.
 func TestSystemRoots(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "alder", "birch")
 	withKube(t, b, boxes...)

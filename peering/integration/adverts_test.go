@@ -60,6 +60,7 @@ func TestConsumer(t *testing.T) {
 		Enable: true, Percentage: 100, Overcommit: 100, Hysteresis: 10, Use: true, AcceptManually: true, MaxAccepted: 10,
 		KeepaliveThreshold: 3, KeepaliveRetry: time.Second, DrainTimeout: time.Hour,
 	})
+	t.Parallel()
 	test := bed.New(t)
 	hosts := []*bed.Host{test.AddHost("consumer", "10.77.0.1/24"), test.AddHost("provider", "10.77.0.2/24")}
 	kubes := test.StartKubes(t.Context(), hosts...)

@@ -41,9 +41,10 @@ const (
 	merge    = "application/merge-patch+json"
 )
 
-// startKube returns a control plane that is ready.
+// startKube returns a control plane that is ready. The test runs beside others: most of its time is waiting.
 func startKube(t *testing.T) *bed.Kube {
 	t.Helper()
+	t.Parallel()
 	return bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
 }
 

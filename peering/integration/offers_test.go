@@ -70,6 +70,7 @@ func TestOffers(t *testing.T) {
 		Use: true, MaxAccepted: 10, KeepaliveThreshold: 3, KeepaliveRetry: 5 * time.Second, DrainTimeout: time.Minute,
 	}
 	settings.Store(&usual)
+	t.Parallel()
 	test := bed.New(t)
 	hosts := []*bed.Host{test.AddHost("consumer", "10.77.0.1/24"), test.AddHost("provider", "10.77.0.2/24")}
 	kubes := test.StartKubes(t.Context(), hosts...)

@@ -89,6 +89,7 @@ func pair(t *testing.T) (a, b *site) {
 // pairBy is pair with kubeconfigs that lead to the API servers in another way.
 func pairBy(t *testing.T, kubeconfig func(*bed.Kube) string) (a, b *site) {
 	t.Helper()
+	t.Parallel()
 	test := bed.New(t)
 	hosts := []*bed.Host{test.AddHost("consumer", "10.77.0.1/24"), test.AddHost("provider", "10.77.0.2/24")}
 	kubes := test.StartKubes(t.Context(), hosts...)
