@@ -135,7 +135,11 @@ func (v view) ending() step {
 		return s
 	}
 	if v.memo.made != "" && !v.memo.seen && !v.memo.ended {
-		// Created, but not in the list yet.
+		// Created, but not in the list yet, or never, when it is gone before the provider
+		// was listed again: then only asking tells that it is.
+		if v.memo.removed(v.memo.made, grace) {
+			return step{verb: confirm}
+		}
 		return v.remove(v.memo.made, grace)
 	}
 	last.status = v.lastStatus()

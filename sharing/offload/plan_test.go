@@ -132,6 +132,8 @@ func TestPlan(t *testing.T) {
 			want: want{phase: corev1.PodRunning}},
 		{name: "deleted with less time than before", view: view{mine: mine(deleting(5)), theirs: theirs(mine(), "copy-1", deleting(30)), memo: memo{removing: "copy-1", grace: 30}},
 			want: want{verb: remove, uid: "copy-1", grace: 5, phase: corev1.PodPending}},
+		{name: "deleted there and here, and never in the list", view: view{mine: mine(deleting(30)), memo: memo{mine: "mine-1", made: "copy-1", removing: "copy-1", grace: 0}},
+			want: want{verb: confirm}},
 		{name: "deleted, created but not in the list yet", view: view{mine: mine(deleting(30)), memo: memo{mine: "mine-1", made: "copy-1"}},
 			want: want{verb: remove, uid: "copy-1", grace: 30}},
 		{name: "deleted, and not there after all", view: view{mine: mine(deleting(30)), memo: memo{mine: "mine-1", made: "copy-1", ended: true}}, want: want{verb: finish}},
