@@ -185,10 +185,14 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read sends a request and returns the body of a successful answer, and otherwise
-// the API server's own words together with the pause that it asks for.
+// read sends a request and returns what Body does.
 func read(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
-	answer := request.MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Do(context.WithValue(ctx, limitKey{}, most))
+	return Body(request.MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Do(context.WithValue(ctx, limitKey{}, most)))
+}
+
+// Body returns the body of a successful answer, and otherwise the API server's own
+// words together with the pause that it asks for.
+func Body(answer rest.Result) ([]byte, error) {
 	text, err := answer.Raw()
 	if err == nil {
 		return text, nil

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
 
@@ -190,7 +191,7 @@ func removeOwn[T object](ctx context.Context, c *client, st *store[T], name stri
 func (c *client) mayReach(ctx context.Context, id peer.ClusterID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := body(c.rest.Get().AbsPath(requestKind().object(string(id))).
+	_, err := kube.Body(c.rest.Get().AbsPath(requestKind().object(string(id))).
 		SetHeader("Impersonate-User", api.PeerUser(string(id))).SetHeader("Impersonate-Group", api.PeerGroup).MaxRetries(0).Do(ctx))
 	switch {
 	case err == nil || apierrors.IsNotFound(err):

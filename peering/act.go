@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
 
@@ -158,7 +159,7 @@ func (c *client) removeFinalizer(ctx context.Context, found *foreignCluster, a A
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	text, err = body(c.rest.Patch(types.MergePatchType).AbsPath(foreignClusterKind().object(a.Name)).
+	text, err = kube.Body(c.rest.Patch(types.MergePatchType).AbsPath(foreignClusterKind().object(a.Name)).
 		Param("fieldManager", ManagerForeignCluster).Body(text).MaxRetries(0).Do(ctx))
 	out := &foreignCluster{}
 	if err == nil {

@@ -3,7 +3,6 @@ package peering
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 )
 
 // The field managers the agent applies with: one per owner of fields.
@@ -101,7 +101,7 @@ func listKind[T object](ctx context.Context, c *client, k kind[T], opts metav1.L
 	defer cancel()
 	opts.LabelSelector = k.selector
 	out := &list[T]{}
-	text, err := body(c.rest.Get().AbsPath(k.path).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(0).Do(ctx))
+	text, err := kube.Body(c.rest.Get().AbsPath(k.path).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(0).Do(ctx))
 	if err == nil {
 		err = json.Unmarshal(text, out)
 	}
@@ -175,7 +175,7 @@ func remove[T object](ctx context.Context, c *client, k kind[T], name string, ui
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err = body(c.rest.Delete().AbsPath(k.object(name)).Body(options).
+	_, err = kube.Body(c.rest.Delete().AbsPath(k.object(name)).Body(options).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %s: %w", k.gvk.Kind, name, err)
@@ -194,26 +194,7 @@ func patch(ctx context.Context, request *rest.Request, object any, manager strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return body(request.Param("fieldManager", manager).Body(text).MaxRetries(0).Do(ctx))
-}
-
-// body returns the body of a successful answer, and the server's own words
-// about one that is not, together with the pause that it asks for.
-func body(answer rest.Result) ([]byte, error) {
-	text, err := answer.Raw()
-	if err == nil {
-		return text, nil
-	}
-	// The first error knows the headers and the second one the body.
-	seconds, asked := apierrors.SuggestsClientDelay(err)
-	err = answer.Error()
-	if status := (*apierrors.StatusError)(nil); asked && errors.As(err, &status) {
-		if status.ErrStatus.Details == nil {
-			status.ErrStatus.Details = &metav1.StatusDetails{}
-		}
-		status.ErrStatus.Details.RetryAfterSeconds = int32(seconds)
-	}
-	return nil, err
+	return kube.Body(request.Param("fieldManager", manager).Body(text).MaxRetries(0).Do(ctx))
 }
 
 // getJSON reads any other resource into a struct of ours.
@@ -224,7 +205,7 @@ func (c *client) getJSON(ctx context.Context, path string, params map[string]str
 	for k, v := range params {
 		request = request.Param(k, v)
 	}
-	text, err := body(request.Do(ctx))
+	text, err := kube.Body(request.Do(ctx))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}

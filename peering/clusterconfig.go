@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
 
@@ -149,7 +150,7 @@ func createClusterConfig(ctx context.Context, c *client) (*api.ClusterConfig, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	text, err = body(c.rest.Post().AbsPath(k.path).Param("fieldManager", ManagerConfig).Body(text).
+	text, err = kube.Body(c.rest.Post().AbsPath(k.path).Param("fieldManager", ManagerConfig).Body(text).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx))
 	made := k.fresh()
 	if err == nil {
