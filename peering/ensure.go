@@ -33,6 +33,10 @@ const (
 	// establishTimeout bounds the time an API server may take to serve a custom
 	// resource it accepted.
 	establishTimeout = 30 * time.Second
+	// establishTries is how often one is asked about in a row when the server says
+	// that it cannot answer now. All of them have to succeed before there is a
+	// connection, so one answer that fails must not spoil the others.
+	establishTries = 5
 )
 
 // ensureCRDs makes every custom resource exist as this build knows it, and waits
@@ -59,11 +63,14 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
 	path := crdPath + name
-	applied := false
+	applied, failures := false, 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var found map[string]any
 		err := c.getJSON(ctx, path, nil, &found)
 		if err != nil && !apierrors.IsNotFound(err) {
+			if failures++; failures < establishTries && passing(err) && sleep(ctx, pause) == nil {
+				continue
+			}
 			return err
 		}
 		missing := err != nil
@@ -72,10 +79,13 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 			// A definition that somebody else brought is changed only where nobody else
 			// claims a field; else the error says who does.
 			ours := missing || managedByAgent(found)
-			if err := c.applyJSON(ctx, path, wanted, ManagerCRDs, ours); err != nil {
-				return err
+			err := c.applyJSON(ctx, path, wanted, ManagerCRDs, ours)
+			if err != nil {
+				if failures++; failures == establishTries || !passing(err) {
+					return err
+				}
 			}
-			applied = true
+			applied = err == nil
 		case missing:
 			return fmt.Errorf("custom resource definition %s was deleted while it was installed", name)
 		default:
@@ -88,6 +98,14 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 			return fmt.Errorf("custom resource definition %s is not served after %v: %w", name, establishTimeout, err)
 		}
 	}
+}
+
+// passing reports whether an API server that answers with err may answer
+// otherwise in a moment. One that does not answer at all is left to the caller,
+// who tells people about it.
+func passing(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServerTimeout(err)
 }
 
 // ensureWebhook makes the configuration of the admission webhook exist as
