@@ -295,8 +295,11 @@ type Packets struct {
 
 // Problem is something a person should know and can do something about.
 type Problem struct {
-	Text   string `json:"text"`
-	Remedy string `json:"remedy"`
+	Code     string    `json:"code"`     // what kind of problem it is, such as "disk-full"; stable, see docs/health.md
+	Severity string    `json:"severity"` // error: something does not work; warning: it may not tomorrow, or not as safely as it should
+	Text     string    `json:"text"`
+	Remedy   string    `json:"remedy"`
+	Since    time.Time `json:"since,omitzero"`
 }
 
 // Config is the configuration the running agent uses.
