@@ -109,6 +109,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal {
 			return no
 		}
 		return s.serveGateway(w, r, c, caller)
+	case path == PathReach && s.cfg.Reach != nil:
+		return s.serveReach(w, r, c, caller)
 	case path == PathAsk, path == PathState, path == PathWithdraw, path == PathNotice:
 		return s.serveCall(w, r, c, caller)
 	default:

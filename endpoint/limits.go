@@ -45,6 +45,9 @@ type limits struct {
 	calling  *slots[peer.ClusterID]
 	gateway  *slots[peer.ClusterID]
 
+	reachRate *buckets[peer.ClusterID]
+	reach     *slots[peer.ClusterID]
+
 	guestRate *buckets[peer.ClusterID]
 	guests    *lanes
 	streams   *lanes
@@ -62,6 +65,9 @@ func newLimits() *limits {
 		asking:   newSlots[netip.Addr](asksPerSource, asksInAll),
 		calling:  newSlots[peer.ClusterID](callsPerPeer, callsInAll),
 		gateway:  newSlots[peer.ClusterID](gatewayPerPeer, gatewayInAll),
+
+		reachRate: newBuckets[peer.ClusterID](reachRate, reachBurst, maxPeers),
+		reach:     newSlots[peer.ClusterID](reachPerPeer, reachInAll),
 
 		guestRate: newBuckets[peer.ClusterID](guestRate, guestBurst, maxPeers),
 		guests:    newLanes(guestsPerPeer, guestsInAll),

@@ -23,6 +23,10 @@ const (
 	// PathNotice says that something changed at the caller's: "ask me for my
 	// state" (POST, no body).
 	PathNotice = "/peering/notice"
+	// PathReach asks to be called back: can the caller's endpoint be reached from
+	// here (POST, Greeting -> Reached)? Only the port that it greets with is tried,
+	// at the address that the call comes from, and nothing is sent there.
+	PathReach = "/peering/reach"
 	// PathNamespaces asks for the namespace that stands for one of the caller's
 	// (POST, NamespaceCall -> NamespaceAnswer).
 	PathNamespaces = "/peering/namespaces"

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"sync"
 	"syscall"
@@ -80,6 +81,10 @@ type ServerConfig struct {
 	// Peers decides about callers and answers their calls. Without it the server
 	// answers /ids only.
 	Peers Peers
+	// Reach calls back a known caller that asks for it, at the one address that it
+	// can ask for; nil: callers are told that there is no such call. Its context ends
+	// as that of a call of Peers.
+	Reach func(ctx context.Context, c Caller, at netip.AddrPort) Reached
 	// Gateway leads known callers to the API server; nil when there is none to
 	// lead to. It needs Peers.
 	Gateway *Gateway
