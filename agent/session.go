@@ -200,7 +200,7 @@ func (s *session) greeting() endpoint.Greeting {
 func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
 	s.server = endpoint.NewServer(endpoint.ServerConfig{
 		Listen: cfg.Endpoint.Listen, Issuer: s.issuer, Identity: s.self,
-		Peers: (*callers)(s),
+		Peers: (*callers)(s), Reach: s.callBackTo,
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
 			Upstream:      func() (endpoint.Upstream, bool) { return s.peering.Upstream() },
 			DeletedByPeer: func(id peer.ClusterID, resource string) { s.peering.DeletedByPeer(id, resource) },

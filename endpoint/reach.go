@@ -96,10 +96,12 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request, c *conn, cal
 // CallBack finds out whether the holder of a key, or of one that succeeded it, can
 // be reached at an address. It connects, has the key proven and hangs up; nothing is
 // sent. It takes at most four seconds.
-func (c *Client) CallBack(ctx context.Context, key peer.Fingerprint, at netip.AddrPort) Reached {
+func (c *Client) CallBack(ctx context.Context, key peer.Fingerprint, at netip.AddrPort) (out Reached) {
 	limited, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	out := Reached{Address: at.String(), Time: time.Now().UTC()}
+	out.Address = at.String()
+	// As late as can be: the caller compares it with its own clock.
+	defer func() { out.Time = time.Now().UTC() }()
 	if err := usable(at); err != nil {
 		out.Outcome, out.Detail = ReachUnreachable, err.Error()
 		return out

@@ -19,6 +19,7 @@ type Backend interface {
 	Keeper
 	Domains
 	Adverts
+	Diagnoser
 }
 
 // Viewer tells what there is. Its methods are quick: they touch no network.

@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+)
+
+// callBackTo answers a peer that asks whether its endpoint can be reached from
+// here. The client that is used keeps no connection, so that each look is a new one.
+func (s *session) callBackTo(ctx context.Context, caller endpoint.Caller, at netip.AddrPort) endpoint.Reached {
+	return s.asker.CallBack(ctx, caller.Shown.Fingerprint, at)
+}
+
+// Reach implements control.Diagnoser.
+func (b *backend) Reach(ctx context.Context) ([]control.Reach, error) {
+	var asked []peer.Peer
+	for _, p := range b.recorder.Peers() {
+		if p.Phase == peer.PhasePresent && b.ledger.Standing(p.ID).Pin != nil {
+			asked = append(asked, p)
+		}
+	}
+	// Those with whom there is a peering come first: they are the ones that have to
+	// get through.
+	slices.SortStableFunc(asked, func(x, y peer.Peer) int {
+		return cmp.Compare(b.closeness(y.ID), b.closeness(x.ID))
+	})
+	asked = asked[:min(len(asked), control.MaxReach)]
+	out := make([]control.Reach, len(asked))
+	var asking sync.WaitGroup
+	for i, p := range asked {
+		asking.Go(func() { out[i] = b.reachFrom(ctx, p) })
+	}
+	asking.Wait()
+	slices.SortFunc(out, func(x, y control.Reach) int { return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.ID, y.ID)) })
+	return out, nil
+}
+
+// closeness is how much there is between a peer and us.
+func (b *backend) closeness(id peer.ClusterID) int {
+	view, n := b.peering.View(id), 0
+	for _, is := range []bool{view.Outgoing.Wanted, view.Outgoing.Joined, view.Incoming.Wanted, view.Incoming.Joined} {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// reachFrom asks one peer to call us back.
+func (b *backend) reachFrom(ctx context.Context, p peer.Peer) control.Reach {
+	out := control.Reach{ID: string(p.ID), Name: cmp.Or(p.Alias, p.Name)}
+	target := endpoint.Target{ID: p.ID, Fingerprint: p.Fingerprint, Addrs: p.Addrs, URL: p.URL}
+	reached, err := b.client.Reach(ctx, target, b.asSession().greeting())
+	if err != nil {
+		out.Error, out.Unsupported = err.Error(), errors.Is(err, endpoint.ErrNoReach)
+		return out
+	}
+	out.Outcome, out.Address, out.Detail = string(reached.Outcome), reached.Address, reached.Detail
+	if !reached.Time.IsZero() {
+		skew := time.Until(reached.Time).Seconds()
+		out.SkewSeconds = &skew
+	}
+	return out
+}
