@@ -1,18 +1,261 @@
 package rbac
 
-// Name is the name of the ServiceAccount and of everything that gives it its rights.
-const Name = "liqo-agent"
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 
-// DefaultNamespace is where the agent's ServiceAccount is unless said otherwise; the
-// default of the setting cluster.namespace, too.
-const DefaultNamespace = "liqo"
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+const (
+	// Name is the name of the ServiceAccount, and of the roles and bindings that give
+	// it its rights.
+	Name = "liqo-agent"
+	// TokenName is the name of the Secret that holds its token.
+	TokenName = "liqo-agent-token"
+	// DefaultNamespace is where the ServiceAccount is unless said otherwise: the
+	// default of the setting cluster.namespace.
+	DefaultNamespace = "liqo"
+
+	// Manager is the field manager of the objects.
+	Manager = "liqo-agent-rbac"
+	// managedBy is the value of api.LabelManagedBy on them. It is not the agent's: what
+	// has that, the agent takes for an object that it keeps for a peer.
+	managedBy = "liqo-agent-rbac"
+)
+
+// ServiceAccount returns the name by which the API server knows the agent's user.
+func ServiceAccount(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + Name
+}
 
 // Manifest returns everything that makes a user of the agent, as YAML with a comment
 // on each rule: the namespace, a ServiceAccount in it with a Secret that gets its
-// token, a ClusterRole and Roles with [Rules], and their bindings. The same arguments
-// give the same bytes. The error says that namespace is no name of a namespace.
-func Manifest(namespace string) ([]byte, error) { return nil, nil }
+// token, a ClusterRole and Roles with [Rules], and their bindings. The same namespace
+// gives the same bytes. The error says that namespace is no name of one.
+func Manifest(namespace string) ([]byte, error) { return manifest(namespace, true) }
 
 // ManifestInCluster is [Manifest] without the Secret, for an agent that runs as a pod
-// with the ServiceAccount: its token is mounted into it, and ends with it.
-func ManifestInCluster(namespace string) ([]byte, error) { return nil, nil }
+// of the ServiceAccount: its token is mounted into it, and ends with it.
+func ManifestInCluster(namespace string) ([]byte, error) { return manifest(namespace, false) }
+
+// ManifestJSON is [Manifest] as a List in JSON, without comments.
+func ManifestJSON(namespace string) ([]byte, error) {
+	if err := checkNamespace(namespace); err != nil {
+		return nil, err
+	}
+	var items []map[string]any
+	for _, o := range objects(namespace, true) {
+		items = append(items, o.body())
+	}
+	text, err := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "items": items}, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// RolesText is the part of [Manifest] with the roles, and the rest left out: what
+// documents show.
+func RolesText() []byte {
+	var out strings.Builder
+	for _, o := range objects(DefaultNamespace, false) {
+		if o.rules != nil {
+			o.text(&out)
+		}
+	}
+	return []byte(strings.TrimPrefix(out.String(), "---\n"))
+}
+
+func checkNamespace(namespace string) error {
+	if _, err := peer.ParseClusterID(namespace); err != nil { // the same rules, RFC 1123
+		return fmt.Errorf("namespace %q: lower-case letters, digits and inner hyphens are wanted, at most 63", namespace)
+	}
+	return nil
+}
+
+func manifest(namespace string, token bool) ([]byte, error) {
+	if err := checkNamespace(namespace); err != nil {
+		return nil, err
+	}
+	var out strings.Builder
+	out.WriteString(`# What liqo-agent may do in the API server of its own cluster: what it uses, and no more.
+# Printed by "liqo-agent rbac"; "liqo-agent rbac --apply" installs it, and writes a kubeconfig.
+`)
+	for _, o := range objects(namespace, token) {
+		o.text(&out)
+	}
+	return []byte(out.String()), nil
+}
+
+// object is one object of the manifest.
+type object struct {
+	apiVersion, kind, plural string
+	namespace, name          string
+	comment                  string
+	annotations              map[string]string
+	bare                     bool   // without our label: it is not ours alone
+	secretType               string // of a Secret
+	rules                    []Rule // of a role
+	role                     string // what a binding gives: the kind of the role
+	subject                  string // the namespace of the ServiceAccount a binding gives it to
+}
+
+// objects returns the objects of the manifest, in the order in which they are made.
+func objects(namespace string, token bool) []object {
+	const rbacVersion = groupRBAC + "/v1"
+	out := []object{{
+		apiVersion: "v1", kind: "Namespace", plural: "namespaces", name: namespace, bare: true,
+	}, {
+		apiVersion: "v1", kind: "ServiceAccount", plural: "serviceaccounts", namespace: namespace, name: Name,
+		comment: "The agent's user.",
+	}}
+	if token {
+		out = append(out, object{
+			apiVersion: "v1", kind: "Secret", plural: "secrets", namespace: namespace, name: TokenName,
+			comment:     "The cluster fills in its token, which is valid for as long as this Secret exists.",
+			annotations: map[string]string{"kubernetes.io/service-account.name": Name}, secretType: "kubernetes.io/service-account-token",
+		})
+	}
+	everywhere, byNamespace := split(Rules())
+	out = append(out, object{
+		apiVersion: rbacVersion, kind: "ClusterRole", plural: "clusterroles", name: Name, rules: everywhere,
+	})
+	for _, rules := range byNamespace {
+		out = append(out, object{
+			apiVersion: rbacVersion, kind: "Role", plural: "roles", namespace: rules[0].Namespace, name: Name, rules: rules,
+		})
+	}
+	out = append(out, object{
+		apiVersion: rbacVersion, kind: "ClusterRoleBinding", plural: "clusterrolebindings", name: Name, role: "ClusterRole", subject: namespace,
+	})
+	for _, rules := range byNamespace {
+		out = append(out, object{
+			apiVersion: rbacVersion, kind: "RoleBinding", plural: "rolebindings", namespace: rules[0].Namespace, name: Name, role: "Role", subject: namespace,
+		})
+	}
+	return out
+}
+
+// split parts the rules for the whole cluster from those for single namespaces.
+func split(rules []Rule) (everywhere []Rule, byNamespace [][]Rule) {
+	for _, r := range rules {
+		if r.Namespace == "" {
+			everywhere = append(everywhere, r)
+			continue
+		}
+		i := slices.IndexFunc(byNamespace, func(have []Rule) bool { return have[0].Namespace == r.Namespace })
+		if i < 0 {
+			byNamespace = append(byNamespace, []Rule{r})
+		} else {
+			byNamespace[i] = append(byNamespace[i], r)
+		}
+	}
+	return everywhere, byNamespace
+}
+
+// collection is the path of the objects of its kind.
+func (o object) collection() string {
+	path := "/apis/" + o.apiVersion
+	if o.apiVersion == "v1" {
+		path = "/api/v1"
+	}
+	if o.namespace != "" {
+		path += "/namespaces/" + o.namespace
+	}
+	return path + "/" + o.plural
+}
+
+func (o object) path() string { return o.collection() + "/" + o.name }
+
+// body is the object as it is applied.
+func (o object) body() map[string]any {
+	metadata := map[string]any{"name": o.name}
+	if o.namespace != "" {
+		metadata["namespace"] = o.namespace
+	}
+	if !o.bare {
+		metadata["labels"] = map[string]any{api.LabelManagedBy: managedBy}
+	}
+	if len(o.annotations) > 0 {
+		metadata["annotations"] = o.annotations
+	}
+	body := map[string]any{"apiVersion": o.apiVersion, "kind": o.kind, "metadata": metadata}
+	if o.secretType != "" {
+		body["type"] = o.secretType
+	}
+	if o.rules != nil {
+		var rules []any
+		for _, r := range o.rules {
+			rule := map[string]any{"apiGroups": []string{r.Group}, "resources": r.Resources, "verbs": r.Verbs}
+			if len(r.Names) > 0 {
+				rule["resourceNames"] = r.Names
+			}
+			rules = append(rules, rule)
+		}
+		body["rules"] = rules
+	}
+	if o.role != "" {
+		body["roleRef"] = map[string]any{"apiGroup": groupRBAC, "kind": o.role, "name": Name}
+		body["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": Name, "namespace": o.subject}}
+	}
+	return body
+}
+
+// text writes the object as YAML for people.
+func (o object) text(out *strings.Builder) {
+	line := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	line("---")
+	if o.comment != "" {
+		line("# %s", o.comment)
+	}
+	line("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s", o.apiVersion, o.kind, o.name)
+	if o.namespace != "" {
+		line("  namespace: %s", o.namespace)
+	}
+	if !o.bare {
+		line("  labels: {%s: %s}", api.LabelManagedBy, managedBy)
+	}
+	for key, value := range o.annotations { // there is one at most
+		line("  annotations: {%s: %s}", key, value)
+	}
+	if o.secretType != "" {
+		line("type: %s", o.secretType)
+	}
+	if o.role != "" {
+		line("roleRef: {apiGroup: %s, kind: %s, name: %s}", groupRBAC, o.role, Name)
+		line("subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]", Name, o.subject)
+	}
+	if o.rules == nil {
+		return
+	}
+	line("rules:")
+	part := Part("")
+	for _, r := range o.rules {
+		if r.Part != part {
+			part = r.Part
+			line("# %s", part)
+		}
+		line("- apiGroups: [%s]   # %s", quoted(r.Group), r.Reason)
+		line("  resources: [%s]", strings.Join(r.Resources, ", "))
+		if len(r.Names) > 0 {
+			var names []string
+			for _, name := range r.Names {
+				names = append(names, quoted(name))
+			}
+			line("  resourceNames: [%s]", strings.Join(names, ", "))
+		}
+		line("  verbs: [%s]", strings.Join(r.Verbs, ", "))
+	}
+}
+
+// quoted puts into quotation marks what YAML might take for something else.
+func quoted(s string) string {
+	if s == "" || strings.ContainsAny(s, ":#") {
+		return `"` + s + `"`
+	}
+	return s
+}

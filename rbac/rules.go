@@ -1,14 +1,16 @@
 package rbac
 
-import "slices"
+import (
+	"liqo.io/agent/api"
+)
 
-// Part is what a rule serves. The parts are sections of the manifest.
+// Part is what a rule serves. The parts are the sections of the manifest.
 type Part string
 
 // The parts, in the order of [Rules].
 const (
-	PartSelf     Part = "The agent itself: its identity, its custom resources, its settings"
-	PartPeerings Part = "Peerings: one ForeignCluster for each neighbour, and what peers write here"
+	PartSelf     Part = "The agent itself: its identity, its custom resources and its settings"
+	PartPeerings Part = "Peerings: a ForeignCluster for each neighbour, and what peers write here"
 	PartHosting  Part = "What others run here"
 	PartBorrowed Part = "What runs elsewhere: virtual nodes and their pods"
 )
@@ -21,27 +23,171 @@ type Rule struct {
 	Group string
 	// Resources are plural names, with a subresource after a slash.
 	Resources []string
-	// Names limits the rule to objects of these names; none means all. Never set
-	// together with a plain create, of which the API server does not know the name: an
-	// object that is created by server-side apply is asked for by its name.
+	// Names limits the rule to objects of these names; none means all. It is never
+	// together with the creation by POST, of which the API server does not know the
+	// name. Server-side apply that creates is asked for by name.
 	Names []string
 	// Verbs are those of requests, and impersonate and approve.
 	Verbs []string
 	// Namespace is the only namespace that it is needed in; "" for the whole cluster.
 	Namespace string
-	// Granted are those of Verbs that the agent has to have because it passes them on:
-	// nobody can write a role with rights that they lack themselves. Requests of this
+	// Granted are those of Verbs that the agent itself has no use for, and passes on:
+	// nobody may write a role with rights that they lack themselves. Requests of that
 	// kind come from peers, through the gateway, under a name of their own.
 	Granted []string
-	// Reason says what the agent does with it: half a sentence, for people.
+	// Reason says what the agent does with it: part of a sentence, for people.
 	Reason string
 }
 
-// equal reports whether two rules are the same.
-func (r Rule) equal(o Rule) bool {
-	return r.Part == o.Part && r.Group == o.Group && r.Namespace == o.Namespace && r.Reason == o.Reason &&
-		slices.Equal(r.Resources, o.Resources) && slices.Equal(r.Names, o.Names) && slices.Equal(r.Verbs, o.Verbs) && slices.Equal(r.Granted, o.Granted)
-}
+const (
+	groupCore      = ""
+	groupRBAC      = "rbac.authorization.k8s.io"
+	groupAdmission = "admissionregistration.k8s.io"
+	groupCSR       = "certificates.k8s.io"
+)
 
-// Rules returns everything the agent needs. Callers may change what they get.
-func Rules() []Rule { return nil }
+// Rules returns everything that the agent needs in its own cluster, by parts. Callers
+// may change what they get.
+//
+// Nothing more is to be had by names: those of peers, of guest namespaces and of what
+// offloaded pods name are not known beforehand, and RBAC knows no patterns.
+func Rules() []Rule {
+	discovery, sharing, config := api.GroupVersion.Group, api.SharingGroupVersion.Group, api.ConfigGroupVersion.Group
+	var crds []string
+	for _, m := range api.CRDs() {
+		crds = append(crds, m.Name)
+	}
+	return []Rule{
+		{
+			Part: PartSelf, Group: "apiextensions.k8s.io", Resources: []string{"customresourcedefinitions"}, Names: crds,
+			Verbs: []string{"get", "create", "patch"}, Reason: "installs its own definitions, and brings them up to date",
+		}, {
+			Part: PartSelf, Group: groupAdmission, Resources: []string{"validatingwebhookconfigurations"}, Names: []string{"liqo-agent"},
+			Verbs: []string{"get", "create", "patch"}, Reason: "has the API server ask it about PeeringRequests",
+		}, {
+			Part: PartSelf, Group: config, Resources: []string{api.PluralClusterConfigs},
+			Verbs: []string{"list", "watch", "create"}, Reason: "follows the settings, and makes an object that sets nothing",
+		}, {
+			Part: PartSelf, Group: discovery, Resources: []string{api.PluralSearchDomains},
+			Verbs: []string{"list", "watch"}, Reason: "follows the domains to look in",
+		}, {
+			Part: PartSelf, Group: discovery, Resources: []string{api.PluralSearchDomains + "/status"},
+			Verbs: []string{"patch"}, Reason: "says what was found in a domain",
+		},
+
+		{
+			Part: PartPeerings, Group: discovery, Resources: []string{api.PluralForeignClusters},
+			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "keeps one for each neighbour",
+		}, {
+			Part: PartPeerings, Group: discovery, Resources: []string{api.PluralForeignClusters + "/status"},
+			Verbs: []string{"patch"}, Reason: "says how each neighbour stands",
+		}, {
+			Part: PartPeerings, Group: discovery, Resources: []string{api.PluralPeeringRequests},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"get", "create", "patch"}, Reason: "follows and ends requests; a peer has the rest for its own",
+		}, {
+			Part: PartPeerings, Group: sharing, Resources: []string{api.PluralAdvertisements},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"get", "create", "patch"}, Reason: "follows and ends offers; a peer has the rest for its own",
+		}, {
+			Part: PartPeerings, Group: discovery, Resources: []string{api.PluralPeeringRequests + "/status"},
+			Verbs: []string{"patch"}, Reason: "says what became of a request",
+		}, {
+			Part: PartPeerings, Group: sharing, Resources: []string{api.PluralAdvertisements + "/status"},
+			Verbs: []string{"patch"}, Reason: "says what became of an offer",
+		}, {
+			Part: PartPeerings, Group: groupRBAC, Resources: []string{"clusterroles", "clusterrolebindings"},
+			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "keeps liqo:peer:<ID>, which lets a peer reach its own two objects",
+		}, {
+			Part: PartPeerings, Group: groupCore, Resources: []string{"users"},
+			Verbs: []string{"impersonate"}, Reason: "passes the calls of peers on as liqo:cluster:<ID>",
+		}, {
+			Part: PartPeerings, Group: groupCore, Resources: []string{"groups"}, Names: []string{api.PeerGroup},
+			Verbs: []string{"impersonate"}, Reason: "in the group of all peers",
+		},
+
+		{
+			Part: PartHosting, Group: groupCore, Resources: []string{"namespaces"},
+			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "makes its own and those of guests, and follows where pods may leave from",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"nodes"},
+			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
+			Reason: "counts what is there to be offered, takes the first ID from one, and keeps one for each provider",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"pods"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"create", "patch"}, Reason: "counts what is used, ends those of guests and those that came back; guests make their own",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"configmaps"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"delete"}, Reason: "keeps cluster-id in its own namespace, and sends along what offloaded pods name; guests keep theirs",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"secrets"},
+			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
+			Reason: "keeps liqo-peer-<ID> in its own namespace, and sends along what offloaded pods name; guests keep theirs",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"pods/log"},
+			Verbs: []string{"get"}, Granted: []string{"get"}, Reason: "guests read what their pods say",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"},
+			Verbs: []string{"get", "create"}, Granted: []string{"get", "create"}, Reason: "guests reach into their pods, over WebSockets and over SPDY",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"events"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch"},
+			Granted: []string{"get", "list", "watch"}, Reason: "tells about neighbours and offloaded pods; guests read those of theirs",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"resourcequotas"},
+			Verbs: []string{"list", "watch"}, Reason: "follows what guests are held to",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"resourcequotas"}, Names: []string{"liqo-offer"},
+			Verbs: []string{"create", "patch"}, Reason: "holds guests to what they were offered",
+		}, {
+			Part: PartHosting, Group: groupRBAC, Resources: []string{"roles", "rolebindings"},
+			Verbs: []string{"list", "watch"}, Reason: "follows what guests may do",
+		}, {
+			Part: PartHosting, Group: groupRBAC, Resources: []string{"roles", "rolebindings"}, Names: []string{"liqo-consumer"},
+			Verbs: []string{"create", "patch"}, Reason: "lets guests into their own namespaces",
+		}, {
+			Part: PartHosting, Group: groupRBAC, Resources: []string{"rolebindings"}, Names: []string{"liqo-consumer"},
+			Verbs: []string{"get", "delete"}, Reason: "and out again",
+		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"serviceaccounts"}, Names: []string{"default"},
+			Verbs: []string{"get"}, Reason: "waits for the one that pods need in a new namespace",
+		},
+
+		{
+			Part: PartBorrowed, Group: groupCore, Resources: []string{"nodes/status", "pods/status"},
+			Verbs: []string{"patch"}, Reason: "tells how things stand at the provider",
+		}, {
+			Part: PartBorrowed, Group: groupCore, Resources: []string{"pods/eviction"},
+			Verbs: []string{"create"}, Reason: "drains a virtual node before it goes",
+		}, {
+			Part: PartBorrowed, Group: "coordination.k8s.io", Resources: []string{"leases"}, Namespace: "kube-node-lease",
+			Verbs: []string{"get", "create", "patch", "delete"}, Reason: "keeps virtual nodes alive",
+		}, {
+			Part: PartBorrowed, Group: groupAdmission,
+			Resources: []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations"},
+			Verbs:     []string{"create"}, Reason: "lets pods tolerate virtual nodes where a namespace says so",
+		}, {
+			Part: PartBorrowed, Group: groupAdmission,
+			Resources: []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations"},
+			Names:     []string{"liqo-agent-offloading"},
+			Verbs:     []string{"get", "list", "watch", "update", "delete"}, Reason: "and keeps that as it is to be",
+		}, {
+			Part: PartBorrowed, Group: groupCSR, Resources: []string{"certificatesigningrequests"},
+			Verbs: []string{"get", "list", "watch", "create", "delete"}, Reason: "asks for the certificate of the kubelet API, for kubectl logs and exec",
+		}, {
+			Part: PartBorrowed, Group: groupCSR, Resources: []string{"certificatesigningrequests/approval"},
+			Verbs: []string{"update"}, Reason: "approves that request, as nobody else would",
+		}, {
+			Part: PartBorrowed, Group: groupCSR, Resources: []string{"signers"}, Names: []string{"kubernetes.io/kubelet-serving"},
+			Verbs: []string{"approve"}, Reason: "for this signer only",
+		}, {
+			Part: PartBorrowed, Group: "authentication.k8s.io", Resources: []string{"tokenreviews"},
+			Verbs: []string{"create"}, Reason: "asks who calls the kubelet API",
+		}, {
+			Part: PartBorrowed, Group: "authorization.k8s.io", Resources: []string{"subjectaccessreviews"},
+			Verbs: []string{"create"}, Reason: "and whether they may",
+		},
+	}
+}
