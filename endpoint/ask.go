@@ -26,17 +26,23 @@ var errTooMuch = errors.New("answers with more than an identity takes")
 // in a reader that is put back.
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
-// ask sends the one request there is and returns the identity answered, and
+// introduction is what a cluster says about itself to anyone.
+type introduction struct {
+	identity peer.Identity
+	protocol peer.Protocol
+}
+
+// ask sends the one request there is and returns what is answered, and
 // whether the connection can carry another request, which it is asked to do if
 // keep is set. An error is either one of the connection or says what is wrong
 // with the answer.
-func ask(conn io.ReadWriter, host string, keep bool) (identity peer.Identity, reusable bool, err error) {
-	request := "GET " + PathIDs + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\n"
+func ask(conn io.ReadWriter, host string, keep bool) (said introduction, reusable bool, err error) {
+	request := "GET " + PathIDs + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\n" + protocolLine()
 	if !keep {
 		request += "Connection: close\r\n"
 	}
 	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
-		return peer.Identity{}, false, err
+		return introduction{}, false, err
 	}
 	r := readers.Get().(*bufio.Reader)
 	limited := &limitedReader{from: conn, left: maxResponse}
@@ -45,38 +51,39 @@ func ask(conn io.ReadWriter, host string, keep bool) (identity peer.Identity, re
 		r.Reset(nil)
 		readers.Put(r)
 	}()
-	identity, closing, err := readAnswer(r)
+	said, closing, err := readAnswer(r)
 	if err != nil && limited.left == 0 {
 		// Where the reader gave up does not matter then.
-		return peer.Identity{}, false, errTooMuch
+		return introduction{}, false, errTooMuch
 	}
 	// What came behind the answer was not asked for, and would be lost.
-	return identity, err == nil && keep && !closing && r.Buffered() == 0, err
+	return said, err == nil && keep && !closing && r.Buffered() == 0, err
 }
 
-// readAnswer reads an HTTP response with an identity in it, and whether the
+// readAnswer reads an HTTP response with an introduction in it, and whether the
 // other end closes the connection after it. There are no redirects to follow and
 // nothing to decompress: anything but a plain 200 is an error.
-func readAnswer(r *bufio.Reader) (identity peer.Identity, closing bool, err error) {
+func readAnswer(r *bufio.Reader) (said introduction, closing bool, err error) {
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil {
-		return peer.Identity{}, false, answerError(err)
+		return introduction{}, false, answerError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return peer.Identity{}, false, fmt.Errorf("answers %s with HTTP status %d", PathIDs, resp.StatusCode)
+		return introduction{}, false, fmt.Errorf("answers %s with HTTP status %d", PathIDs, resp.StatusCode)
 	}
 	if resp.ContentLength > maxAnswer {
-		return peer.Identity{}, false, errTooMuch
+		return introduction{}, false, errTooMuch
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return peer.Identity{}, false, answerError(err)
+		return introduction{}, false, answerError(err)
 	}
 	if len(body) > maxAnswer {
-		return peer.Identity{}, false, errTooMuch
+		return introduction{}, false, errTooMuch
 	}
-	identity, err = decodeIdentity(body)
-	return identity, resp.Close, err
+	said.protocol = protocolOf(resp.Header)
+	said.identity, err = decodeIdentity(body)
+	return said, resp.Close, err
 }
 
 // answerError leaves errors of the connection as they are and explains those

@@ -115,18 +115,18 @@ func (c *Client) identifyAt(ctx context.Context, target Target, cand candidate) 
 		return Result{}, failure
 	}
 	stop := halting(ctx, k.tcp)
-	identity, reusable, err := ask(k.tls, hostOf(cand), c.kept.room(k.shown.Fingerprint, k.epoch))
+	said, reusable, err := ask(k.tls, hostOf(cand), c.kept.room(k.shown.Fingerprint, k.epoch))
 	reusable = stop() && reusable
-	if err == nil && target.ID != "" && identity.ClusterID != target.ID {
+	if err == nil && target.ID != "" && said.identity.ClusterID != target.ID {
 		k.close()
-		return Result{}, k.failure(ReasonWrongID, fmt.Errorf("says it is cluster %s, not %s", identity.ClusterID, target.ID))
+		return Result{}, k.failure(ReasonWrongID, fmt.Errorf("says it is cluster %s, not %s", said.identity.ClusterID, target.ID))
 	}
 	if err != nil {
 		k.close()
 		return Result{}, k.broken(err)
 	}
 	result := k.result()
-	result.Identity = identity
+	result.Identity, result.Protocol = said.identity, said.protocol
 	c.kept.putIf(reusable, k)
 	return result, nil
 }

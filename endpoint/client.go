@@ -85,6 +85,7 @@ func (p Place) Equal(o Place) bool { return p.URL == o.URL && slices.Equal(p.Add
 // Result is who answered.
 type Result struct {
 	Identity peer.Identity // validated by package peer's rules; empty after an Exchange
+	Protocol peer.Protocol // what it speaks
 	// Fingerprint is the key it proved to hold. It differs from an expected one
 	// when it succeeds that.
 	Fingerprint peer.Fingerprint

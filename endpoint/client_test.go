@@ -459,15 +459,21 @@ func FuzzReadAnswer(f *testing.F) {
 	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 56\r\n\r\n" + body)
 	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n38\r\n" + body + "\r\n0\r\n\r\n")
 	f.Add("HTTP/1.1 200 OK\r\n\r\n" + body)
+	f.Add("HTTP/1.1 200 OK\r\nLiqo-Protocol: 2-3\r\n\r\n" + body)
+	f.Add("HTTP/1.1 200 OK\r\nLiqo-Protocol: 3-2\r\n\r\n" + body)
 	f.Add("HTTP/1.1 100 Continue\r\n\r\n")
 	f.Add("HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n")
 	f.Add("HTTP/1.1 200 OK\r\n\r\n{\"clusterId\":1}")
 	f.Add("HTTP/1.1 200 OK\r\n\r\n{\"clusterId\":null,\"clusterName\":[],\"guestNamespace\":{}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		r := bufio.NewReader(&limitedReader{from: strings.NewReader(text), left: maxResponse})
-		id, _, err := readAnswer(r)
+		said, _, err := readAnswer(r)
 		if err != nil {
 			return
+		}
+		id := said.identity
+		if p := said.protocol; p.Oldest < 1 || p.Newest < p.Oldest {
+			t.Errorf("accepted protocol %+v", p)
 		}
 		if again, err := peer.ParseClusterID(string(id.ClusterID)); err != nil || again != id.ClusterID {
 			t.Errorf("accepted ID %q", id.ClusterID)

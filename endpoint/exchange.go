@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"liqo.io/agent/peer"
 )
 
 const (
@@ -148,7 +150,9 @@ func (c *Client) roundTrip(ctx context.Context, k *dialed, r Request) (Response,
 	resp, reusable, err := exchange(k.tls, hostOf(k.cand), r, keep)
 	reusable = stop() && reusable
 	c.kept.putIf(reusable, k)
+	protocol := resp.Result.Protocol
 	resp.Result = k.result()
+	resp.Result.Protocol = protocol
 	return resp, err
 }
 
@@ -185,9 +189,28 @@ func exchange(conn io.ReadWriter, host string, r Request, keep bool) (resp Respo
 	return resp, keep && !closing && reader.Buffered() == 0, nil
 }
 
+// protocolLine is the line of a request's header that tells what we speak.
+func protocolLine() string { return ProtocolHeader + ": " + peer.Spoken().String() + "\r\n" }
+
+// protocolOf returns what the sender of an answer speaks. One that says nonsense
+// about it is taken to speak the first version.
+func protocolOf(h http.Header) peer.Protocol {
+	p, err := peer.ParseProtocol(h.Get(ProtocolHeader))
+	if err != nil {
+		p, _ = peer.ParseProtocol("") // that is always one
+	}
+	return p
+}
+
+// speak reports whether there is a version that we speak with who speaks theirs.
+func speak(theirs peer.Protocol) bool {
+	_, ok := peer.Spoken().Common(theirs)
+	return ok
+}
+
 // write puts the request together.
 func (r Request) write(b *bytes.Buffer, host string, keep bool) {
-	b.WriteString(r.Method + " " + r.Path + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\n")
+	b.WriteString(r.Method + " " + r.Path + " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: liqo-agent\r\nAccept: application/json\r\n" + protocolLine())
 	if r.Body != nil {
 		contentType := r.ContentType
 		if contentType == "" {
@@ -238,7 +261,7 @@ func readResponse(r *bufio.Reader) (out Response, closing bool, err error) {
 	if len(out.Body) > MaxResponseBody {
 		return Response{}, false, errTooMuchBody
 	}
-	out.Status = resp.StatusCode
+	out.Status, out.Result.Protocol = resp.StatusCode, protocolOf(resp.Header)
 	out.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
 	return out, resp.Close, nil
 }

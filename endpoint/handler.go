@@ -3,11 +3,14 @@ package endpoint
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"liqo.io/agent/peer"
 )
 
 // PathIDs is where a cluster says who it is.
@@ -29,6 +32,8 @@ const (
 	RefusedBlocked RefusalReason = "blocked"
 	// RefusedIdentity: the caller says another cluster ID than its certificate.
 	RefusedIdentity RefusalReason = "other-identity"
+	// RefusedProtocol: the caller speaks no version of the protocol that we do.
+	RefusedProtocol RefusalReason = "protocol-version"
 	// RefusedRate: the caller or its address sent too many requests lately.
 	RefusedRate RefusalReason = "rate-limited"
 	// RefusedBusy: too many requests of the caller, or of all, are under way.
@@ -74,6 +79,7 @@ type refusal struct {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.guard.countRequest()
 	connOf(r).requests.Add(1)
+	w.Header().Set(ProtocolHeader, peer.Spoken().String())
 	if no := s.route(w, r); no != nil {
 		s.refuse(w, r, no)
 	}
@@ -91,6 +97,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	caller, no := s.admit(r, c)
 	if no != nil {
+		return no
+	}
+	if no := checkProtocol(r.Header.Get(ProtocolHeader), caller); no != nil {
 		return no
 	}
 	switch path := r.RequestURI; {
@@ -115,6 +124,27 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal {
 		return s.serveCall(w, r, c, caller)
 	default:
 		return noSuchPath()
+	}
+}
+
+// checkProtocol refuses a caller with whom nothing can be spoken. One that says
+// nonsense about it is taken to speak the first version.
+func checkProtocol(header string, caller Caller) *refusal {
+	theirs, err := peer.ParseProtocol(header)
+	if err != nil {
+		theirs, _ = peer.ParseProtocol("") // that is always one
+	}
+	if speak(theirs) {
+		return nil
+	}
+	ours := peer.Spoken()
+	update := "update liqo-agent here at the peer"
+	if theirs.Newest < ours.Oldest {
+		update = "update liqo-agent at " + string(caller.ID)
+	}
+	return &refusal{
+		status: http.StatusBadRequest, counted: RefusedProtocol, reason: ReasonProtocol,
+		text: fmt.Sprintf("this cluster speaks version %s of the protocol, and you version %s: %s", ours, theirs, update),
 	}
 }
 

@@ -148,9 +148,9 @@ func (c *Client) again(ctx context.Context, target Target, candidates []candidat
 	ctx, cancel := context.WithTimeout(ctx, keptTimeout)
 	defer cancel()
 	stop := halting(ctx, k.tcp)
-	identity, reusable, err := ask(k.tls, hostOf(k.cand), true)
+	said, reusable, err := ask(k.tls, hostOf(k.cand), true)
 	reusable = stop() && reusable
-	if err == nil && target.ID != "" && identity.ClusterID != target.ID {
+	if err == nil && target.ID != "" && said.identity.ClusterID != target.ID {
 		err = errOtherID
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Client) again(ctx context.Context, target Target, candidates []candidat
 		return Result{}, false
 	}
 	result := k.result()
-	result.Identity = identity
+	result.Identity, result.Protocol = said.identity, said.protocol
 	c.kept.putIf(reusable, k)
 	return result, true
 }

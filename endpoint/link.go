@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"liqo.io/agent/peer"
 )
 
 // LinkConfig says where a Link leads.
@@ -87,7 +89,7 @@ func gatewayURL(u *url.URL) *url.URL {
 
 // subset returns the header with these names, and who we are.
 func subset(h http.Header, names ...string) http.Header {
-	out := http.Header{"User-Agent": {"liqo-agent"}}
+	out := http.Header{"User-Agent": {"liqo-agent"}, ProtocolHeader: {peer.Spoken().String()}}
 	for _, name := range names {
 		if values := h.Values(name); len(values) > 0 {
 			out[http.CanonicalHeaderKey(name)] = values
@@ -161,7 +163,7 @@ func (l *Link) call(ctx context.Context, path string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"liqo-agent"}}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"liqo-agent"}, ProtocolHeader: {peer.Spoken().String()}}
 	resp, err := l.http2.RoundTrip(r)
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"liqo.io/agent/peer"
 )
 
 // Bounds of a tunnel at the client.
@@ -255,6 +257,10 @@ func (l *Link) dial(q quest) (*tunnel, error) {
 		}
 		return nil, fmt.Errorf("does not open a tunnel: %w", answered.refused())
 	}
+	if theirs := protocolOf(resp.Header); !speak(theirs) {
+		k.close()
+		return nil, fmt.Errorf("speaks version %s of the protocol and this cluster version %s: the older of the two has to be updated", theirs, peer.Spoken())
+	}
 	h2, err := l.http2.NewClientConn(conn)
 	if err != nil {
 		k.close()
@@ -285,7 +291,7 @@ func (c *Client) reach(ctx context.Context, q quest) (*dialed, error) {
 func (k *dialed) switchTo(ctx context.Context, method, target string, header http.Header) (*switched, *http.Response, error) {
 	stop := halting(ctx, k.tcp)
 	var b strings.Builder
-	b.WriteString(method + " " + target + " HTTP/1.1\r\nHost: " + hostOf(k.cand) + "\r\nUser-Agent: liqo-agent\r\n")
+	b.WriteString(method + " " + target + " HTTP/1.1\r\nHost: " + hostOf(k.cand) + "\r\nUser-Agent: liqo-agent\r\n" + protocolLine())
 	if method == http.MethodPost {
 		b.WriteString("Content-Length: 0\r\n")
 	}

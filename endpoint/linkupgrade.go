@@ -57,7 +57,8 @@ func (l *Link) upgrade(ctx context.Context, r *http.Request) (*switched, *http.R
 	k.silence(upgradeUnheard)
 	header := subset(r.Header, "Connection", "Upgrade", "X-Stream-Protocol-Version",
 		"Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol")
-	header.Del("User-Agent") // it is there already
+	header.Del("User-Agent") // these two are there already
+	header.Del(ProtocolHeader)
 	conn, resp, err := k.switchTo(ctx, r.Method, gatewayURL(r.URL).RequestURI(), header)
 	if err != nil {
 		k.close()

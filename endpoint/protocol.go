@@ -39,6 +39,11 @@ const (
 	PathGateway = "/kube/"
 )
 
+// ProtocolHeader tells in each request and answer which versions of the protocol
+// are spoken, as peer.Protocol writes them. Who does not send it speaks the first
+// one. What is at PathIDs is the same in every version.
+const ProtocolHeader = "Liqo-Protocol"
+
 // Greeting is what a cluster says about itself in its calls.
 type Greeting struct {
 	Identity peer.Identity `json:"identity"`
@@ -80,6 +85,7 @@ const (
 	ReasonOtherKey     = "OtherKey" // this cluster ID is known with another key
 	ReasonNoAPIServer  = "NoAPIServer"
 	ReasonNotPermitted = "NotPermitted"
+	ReasonProtocol     = "ProtocolVersion" // the two have no version of the protocol in common
 )
 
 // State is what the answering cluster knows about the peerings between it and

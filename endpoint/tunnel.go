@@ -59,7 +59,7 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, ca
 		return nil // it did not wait for the answer, so it is no HTTP/2 that follows
 	}
 	_ = secure.SetWriteDeadline(time.Now().Add(s.times.write))
-	if _, err := io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+tunnelProtocol+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+tunnelProtocol+"\r\n"+protocolLine()+"\r\n"); err != nil {
 		return nil
 	}
 	_ = secure.SetWriteDeadline(time.Time{})

@@ -3,6 +3,7 @@ package mdnssvc
 import (
 	"errors"
 	"net/netip"
+	"strconv"
 
 	"liqo.io/agent/mdnssvc/wire"
 	"liqo.io/agent/peer"
@@ -17,7 +18,7 @@ func TXT(id peer.Identity, fp peer.Fingerprint) [][2]string {
 		{peer.TXTNameKey, id.ClusterName},
 		{peer.TXTNamespaceKey, id.GuestNamespace},
 		{peer.TXTFingerprintKey, fp.String()},
-		{peer.TXTProtocolKey, peer.ProtocolVersion},
+		{peer.TXTProtocolKey, strconv.Itoa(peer.Spoken().Newest)},
 	}
 }
 

@@ -36,7 +36,7 @@ func TestSightingOfOurOwnTXT(t *testing.T) {
 	}
 	want := peer.Sighting{
 		Source: peer.LAN, Link: "eth0", Instance: testID, ClusterID: testID, ClusterName: "Halle 3 / Süd",
-		Namespace: "liqo-guests", Fingerprint: fingerprint, Version: peer.ProtocolVersion, TTL: 2 * time.Minute,
+		Namespace: "liqo-guests", Fingerprint: fingerprint, Version: "1", TTL: 2 * time.Minute,
 		Addrs: []netip.AddrPort{netip.MustParseAddrPort("10.77.0.2:6447"), netip.MustParseAddrPort("[fe80::2%eth0]:6447")},
 	}
 	if !s.Equal(want) {

@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// ProtocolVersion is the version of the wire protocol this build speaks,
-// advertised as TXT key "v".
-const ProtocolVersion = "1"
-
 // Identity is what a cluster tells anyone who asks its endpoint: the body of
 // GET /ids. The JSON names are those of the Liqo authentication service.
 type Identity struct {

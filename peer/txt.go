@@ -41,7 +41,7 @@ type Announced struct {
 // "liqo" and "1". One that is there and wrong is always an error, which says which
 // key it is. Keys that are not known are ignored, for those who come after us.
 func ParseTXT(txt map[string]string, required ...string) (Announced, error) {
-	a := Announced{Namespace: defaultNamespace, Version: ProtocolVersion}
+	a := Announced{Namespace: defaultNamespace, Version: firstProtocol.String()}
 	if v, ok := txt[TXTVersionKey]; ok && v != TXTVersion {
 		return Announced{}, fmt.Errorf("TXT key %q is %q: only version %s of the record is known", TXTVersionKey, clipVersion(v), TXTVersion)
 	}

@@ -181,6 +181,18 @@ func (f *facts) denied() bool {
 	return false
 }
 
+// incompatible says that the peer and we cannot talk to each other, and what to do
+// about it; "" when we can.
+func (f *facts) incompatible() string {
+	if f.Remote.Denied != endpoint.ReasonProtocol {
+		return ""
+	}
+	if f.Remote.Err == nil {
+		return "The two agents speak no version of the protocol in common."
+	}
+	return "The two agents cannot talk: " + sentence(f.Remote.Err.Error()) + "."
+}
+
 // identity returns the Secret that is to be there. One that cannot be made better
 // stays.
 func (f *facts) identity() *Secret {

@@ -34,6 +34,9 @@ const (
 	ReasonRefused = "Refused"
 	// ReasonBlocked: a person blocked the cluster here.
 	ReasonBlocked = "Blocked"
+	// ReasonIncompatible: the agents of the two clusters speak no version of the
+	// protocol in common. What there is between them stays as it is.
+	ReasonIncompatible = "Incompatible"
 	// ReasonUnknown: this cluster's API server does not answer, so that nothing is
 	// known. It is never shown on an object.
 	ReasonUnknown = "Unknown"

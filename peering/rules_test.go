@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +163,9 @@ func TestConditions(t *testing.T) {
 		{"joined, away", unreachable, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, "15m0s"},
 		{"joined, other key seen", otherOne, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, ""},
 		{"joined, its API server down", down, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonProviderDown, "API server"},
+		{"joined, other versions", denied(endpoint.ReasonProtocol), api.ConditionOutgoingPeering, api.ConditionTrue, ReasonIncompatible, "established"},
+		{"new, other versions", both(fresh, silent, denied(endpoint.ReasonProtocol), func(obs *Observed) { obs.Remote.Err = errors.New("it speaks version 2") }),
+			api.ConditionOutgoingPeering, api.ConditionFalse, ReasonIncompatible, "it speaks version 2"},
 		{"joined, nothing heard since the start", silent, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, ""},
 		{"joined, denied", denied(endpoint.ReasonNotTrusted), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
 		{"joined, blocked there", denied(endpoint.ReasonBlocked), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
@@ -206,6 +210,7 @@ func TestConditions(t *testing.T) {
 
 		{"serving", func(*Observed) {}, api.ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
 		{"serving, away", unreachable, api.ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerAway, "15m0s"},
+		{"serving, other versions", denied(endpoint.ReasonProtocol), api.ConditionIncomingPeering, api.ConditionTrue, ReasonIncompatible, "established"},
 		{"serving, its API server down", down, api.ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerDown, ""},
 		{"serving, nothing heard since the start", silent, api.ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
 		{"serving, denied", denied(endpoint.ReasonNotTrusted), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},

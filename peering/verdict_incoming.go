@@ -55,12 +55,16 @@ func (f *facts) servingVerdict(in incoming) *verdict {
 			message += " It is kept for " + f.LostAfter.String() + "."
 		}
 		return yes(ReasonConsumerAway, message)
+	case in.joined && f.incompatible() != "":
+		return yes(ReasonIncompatible, "The peering is established. "+f.incompatible())
 	case in.joined && down:
 		return yes(ReasonConsumerDown, "The peering is established, but the API server of the consumer does not answer at the moment.")
 	case in.joined:
 		return yes(ReasonJoined, "The request is accepted, and the consumer accepted our offer.")
 	case !f.Reachable():
 		return no(ReasonConsumerAway, "The request is accepted, but the cluster does not answer.")
+	case f.incompatible() != "":
+		return no(ReasonIncompatible, "The request is accepted. "+f.incompatible())
 	case f.denied():
 		return no(ReasonAwaitingConsumer, "The request is accepted, but the consumer does not let this cluster in at the moment.")
 	case down:

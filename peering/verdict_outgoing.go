@@ -144,6 +144,8 @@ func (f *facts) joinedVerdict() *verdict {
 			message += " It is kept for " + f.LostAfter.String() + "."
 		}
 		return yes(ReasonAwaitingPeer, message)
+	case f.incompatible() != "":
+		return yes(ReasonIncompatible, "The peering is established. "+f.incompatible())
 	case f.Remote.State != nil && f.heard() == nil:
 		return yes(ReasonProviderDown, "The peering is established, but the API server of the provider does not answer at the moment.")
 	}
@@ -158,6 +160,8 @@ func (f *facts) joinedVerdict() *verdict {
 func (f *facts) askingVerdict(out outgoing) *verdict {
 	heard, asked := f.heard(), f.Remote.Asked
 	switch {
+	case f.incompatible() != "":
+		return no(ReasonIncompatible, f.incompatible())
 	case f.expectant:
 		return no(ReasonAsking, "The provider is being asked again.")
 	case f.Remote.Denied == endpoint.ReasonBlocked:

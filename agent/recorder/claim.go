@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"liqo.io/agent/endpoint"
@@ -46,6 +47,7 @@ type claim struct {
 
 	verified bool // the endpoint proved the claim at least once
 	identity peer.Identity
+	protocol peer.Protocol  // what the endpoint speaks; zero before it answered
 	addr     netip.AddrPort // address that last answered
 	url      string
 	detours  int  // checks in a row that ended at a link-local address, see detour
@@ -140,7 +142,7 @@ func (c *claim) settle(res endpoint.Result, err error, now time.Time) {
 	}
 	c.verified, c.second = true, false
 	c.failures, c.failure = 0, ""
-	c.identity, c.addr, c.url = res.Identity, res.Addr, res.URL
+	c.identity, c.protocol, c.addr, c.url = res.Identity, res.Protocol, res.Addr, res.URL
 	c.seenAt = now
 	c.fresh = slices.DeleteFunc(c.fresh, func(a netip.AddrPort) bool { return slices.Contains(c.looked, a) })
 	if c.held && len(c.sightings) == 0 {
@@ -321,6 +323,9 @@ func (c *claim) fill(p *peer.Peer) {
 		p.Fingerprint = c.key
 		p.Name, p.Namespace = c.identity.ClusterName, c.identity.GuestNamespace
 		p.URL = c.url
+		if c.protocol.Newest > 0 {
+			p.Version = strconv.Itoa(c.protocol.Newest)
+		}
 		if len(p.Addrs) == 0 && c.addr.IsValid() {
 			p.Addrs = []netip.AddrPort{c.addr}
 		}

@@ -43,6 +43,7 @@ type box struct {
 	deaf     bool          // answers when the caller has given up
 	key      peer.Fingerprint
 	rotated  peer.Fingerprint // the key that succeeded key
+	speaks   peer.Protocol    // zero: it does not say
 	trusts   bool
 	answer   endpoint.Answer // to asks
 	lets     bool            // an ask makes it trust
@@ -120,7 +121,7 @@ func (b *box) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Reques
 	if err != nil {
 		b.t.Error(err)
 	}
-	resp := endpoint.Response{Status: status, Body: encoded, Result: endpoint.Result{Fingerprint: b.key, URL: t.URL}}
+	resp := endpoint.Response{Status: status, Body: encoded, Result: endpoint.Result{Fingerprint: b.key, URL: t.URL, Protocol: b.speaks}}
 	if !b.rotated.IsZero() {
 		resp.Result.Fingerprint = b.rotated
 	}

@@ -133,6 +133,9 @@ func (p *pass) call(r endpoint.Request) (endpoint.Response, error) {
 	if ca := resp.Result.Shown.CA; ca != nil && !bytes.Equal(ca.Raw, p.seen.CA) {
 		p.seen.CA = bytes.Clone(ca.Raw)
 	}
+	if no := unspeakable(resp.Result.Protocol); no != nil {
+		return endpoint.Response{}, no
+	}
 	return resp, nil
 }
 

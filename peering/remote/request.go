@@ -93,8 +93,28 @@ func refused(resp endpoint.Response, what string) *refusal {
 	return &refusal{what, resp.Status, resp.Refusal(), resp.RetryAfter}
 }
 
+// unspeakable returns a refusal in our words when the peer speaks no version of
+// the protocol that we do, nil when it does or did not say.
+func unspeakable(theirs peer.Protocol) *refusal {
+	ours := peer.Spoken()
+	if _, ok := ours.Common(theirs); ok || theirs == (peer.Protocol{}) {
+		return nil
+	}
+	older := "here"
+	if theirs.Newest < ours.Oldest {
+		older = "there"
+	}
+	return &refusal{what: "speak with this cluster", said: endpoint.Refusal{
+		Reason: endpoint.ReasonProtocol,
+		Error:  fmt.Sprintf("it speaks version %s of the protocol and this cluster version %s; update liqo-agent %s", theirs, ours, older),
+	}}
+}
+
 // denies reports whether the peer's agent does not want to know us.
 func (r *refusal) denies() bool {
+	if r.said.Reason == endpoint.ReasonProtocol {
+		return true
+	}
 	if r.status != http.StatusForbidden && r.status != http.StatusUnauthorized {
 		return false
 	}

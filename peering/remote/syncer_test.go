@@ -124,6 +124,31 @@ func TestDeniedAsksAgain(t *testing.T) {
 	})
 }
 
+// With a peer that speaks other versions nothing is done, and nothing is lost.
+func TestPeerOfAnotherVersion(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.Set(them, Desired{Target: b.target(), Contact: true, Ask: true, Request: request()})
+		after(time.Second)
+		for speaks, word := range map[peer.Protocol]string{{Oldest: 2, Newest: 3}: "update liqo-agent here", {Oldest: 1, Newest: 2}: ""} {
+			b.change(func(x *box) { x.speaks = speaks })
+			before := b.count("peeringrequests")
+			b.Check(them)
+			after(time.Minute)
+			got := b.Get(them)
+			if (got.Denied == endpoint.ReasonProtocol) != (word != "") || got.State == nil || got.State.Request == nil || b.count("peeringrequests") != before ||
+				(word != "" && (got.Err == nil || !strings.Contains(got.Err.Error(), word) || !strings.Contains(got.Err.Error(), "2-3"))) {
+				t.Errorf("%v: %+v", speaks, got)
+			}
+			b.change(func(x *box) { x.speaks = peer.Protocol{} })
+			b.Check(them)
+			after(time.Minute)
+			if got := b.Get(them); got.Denied != "" || got.Err != nil || got.Asked == nil {
+				t.Errorf("after %v: %+v", speaks, got)
+			}
+		}
+	})
+}
+
 // What is said in the middle of a look counts for the rest of it.
 func TestDeniedWithinALook(t *testing.T) {
 	lay(t, func(b *bed) {
