@@ -15,7 +15,7 @@ const ClusterConfigName = "liqo-configuration"
 // ClusterConfig sets what may be changed while the agent runs. A field that is
 // set here wins over the configuration file and takes effect at once; one that is
 // not set follows the file. The agent creates the object, empty, and never writes
-// a value into it.
+// a value into its spec. Its status says how the agent is.
 //
 // +kubebuilder:object:root=true
 // +groupName=config.liqo.io
@@ -23,7 +23,10 @@ const ClusterConfigName = "liqo-configuration"
 // +kubebuilder:printcolumn:name="Discovery",type=boolean,JSONPath=`.spec.discoveryConfig.enableDiscovery`
 // +kubebuilder:printcolumn:name="Advertisement",type=boolean,JSONPath=`.spec.discoveryConfig.enableAdvertisement`
 // +kubebuilder:printcolumn:name="Autojoin",type=boolean,JSONPath=`.spec.discoveryConfig.autojoin`
+// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name="Problem",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'liqo-configuration'",message="the agent reads the ClusterConfig named liqo-configuration only"
 type ClusterConfig struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -33,7 +36,24 @@ type ClusterConfig struct {
 	//
 	// +kubebuilder:default={}
 	Spec ClusterConfigSpec `json:"spec,omitzero"`
+
+	// Status says how the agent is. It is the agent's alone.
+	Status ClusterConfigStatus `json:"status,omitzero"`
 }
+
+// ClusterConfigStatus says how the agent is.
+type ClusterConfigStatus struct {
+	// Conditions are the agent's observations of itself: Healthy.
+	//
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// ConditionHealthy is the type of the one condition of a ClusterConfig: nothing is
+// the matter with the agent that a person should know of. While it is False, the
+// reason names the worst problem, and the message what to do about it.
+const ConditionHealthy = "Healthy"
 
 // ClusterConfigList is a list of ClusterConfigs, as the API server returns it.
 type ClusterConfigList struct {

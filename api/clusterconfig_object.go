@@ -14,7 +14,19 @@ func (c *ClusterConfig) DeepCopy() *ClusterConfig {
 	out := *c
 	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	out.Spec = c.Spec.DeepCopy()
+	out.Status.Conditions = slices.Clone(c.Status.Conditions)
 	return &out
+}
+
+// Condition returns the condition of that type, nil when there is none. The
+// pointer is into s.
+func (s *ClusterConfigStatus) Condition(conditionType string) *Condition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == conditionType {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
 }
 
 // DeepCopy returns a copy that shares no memory with s.
