@@ -43,6 +43,7 @@ func (s *Server) handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("GET /v1/watch", s.watch)
+	s.observing(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, nil, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("this agent does not know %s %s", r.Method, r.URL.Path),
 			Advice: "compare liqo-agent version with the version in liqo-agent status: restart the agent after an update"})

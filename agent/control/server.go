@@ -30,6 +30,7 @@ type ServerConfig struct {
 	Group   string // that may use it; "" = DefaultGroup
 	Backend Backend
 	Level   *slog.LevelVar // changed by PUT /v1/log/level
+	Metrics http.Handler   // answers GET /metrics; nil = nobody does
 	Logger  *slog.Logger
 	Now     func() time.Time // nil = time.Now
 }

@@ -1,0 +1,144 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"runtime/pprof"
+	"runtime/trace"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A recording takes thirty seconds unless the request says otherwise, and a minute
+// at most: it slows the agent down.
+const (
+	defaultRecording = 30 * time.Second
+	maxRecording     = time.Minute
+)
+
+// observing adds what measures the agent: its metrics, and profiles in the form
+// of go tool pprof. They are not made with net/http/pprof, whose import puts them
+// on the default mux of net/http for whoever serves that.
+func (s *Server) observing(mux *http.ServeMux) {
+	if s.cfg.Metrics != nil {
+		mux.Handle("GET /metrics", s.cfg.Metrics)
+	}
+	for pattern, profile := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /debug/pprof/{$}":     listProfiles,
+		"GET /debug/pprof/profile": recordCPU,
+		"GET /debug/pprof/trace":   recordTrace,
+		"GET /debug/pprof/{name}":  writeProfile,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := profile(w, r); err != nil {
+				s.answer(w, r, nil, err)
+			}
+		})
+	}
+}
+
+// listProfiles says which profiles there are, one a line.
+func listProfiles(w http.ResponseWriter, _ *http.Request) error {
+	lines := []string{"profile", "trace"}
+	for _, p := range pprof.Profiles() {
+		lines = append(lines, p.Name())
+	}
+	slices.Sort(lines)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // the client's loss
+	return nil
+}
+
+// writeProfile answers with one profile as it is now: with debug=1 or 2 as text,
+// else for go tool pprof. gc=1 collects garbage first.
+func writeProfile(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	p := pprof.Lookup(name)
+	if p == nil {
+		return &Error{Kind: ErrNotFound, Message: fmt.Sprintf("there is no profile %q", name), Advice: "GET /debug/pprof/ lists them"}
+	}
+	debug, err := number(r, "debug", 0, 2)
+	if err != nil {
+		return err
+	}
+	gc, err := number(r, "gc", 0, 1)
+	if err != nil {
+		return err
+	}
+	if gc == 1 {
+		runtime.GC()
+	}
+	attach(w, name, debug > 0)
+	_ = p.WriteTo(w, debug) // the client's loss
+	return nil
+}
+
+// recordCPU answers with what the processors did in the next seconds.
+func recordCPU(w http.ResponseWriter, r *http.Request) error {
+	return record(w, r, "profile", func() error { return pprof.StartCPUProfile(w) }, pprof.StopCPUProfile)
+}
+
+// recordTrace answers with an execution trace of the next seconds, for go tool
+// trace.
+func recordTrace(w http.ResponseWriter, r *http.Request) error {
+	return record(w, r, "trace", func() error { return trace.Start(w) }, trace.Stop)
+}
+
+// record records for as long as the request says, or until it ends.
+func record(w http.ResponseWriter, r *http.Request, name string, start func() error, stop func()) error {
+	seconds, err := number(r, "seconds", 1, int(maxRecording/time.Second))
+	if err != nil {
+		return err
+	}
+	length := time.Duration(seconds) * time.Second
+	if length == 0 {
+		length = defaultRecording
+	}
+	// The limit of every other request is too short for it.
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(length + requestTimeout)); err != nil {
+		return fmt.Errorf("allow time for a recording: %w", err)
+	}
+	attach(w, name, false)
+	if err := start(); err != nil {
+		w.Header().Del("Content-Disposition")
+		return &Error{Kind: ErrUnavailable, Message: "another recording is under way: " + err.Error(), Cause: err, Advice: "wait for it to end"}
+	}
+	defer stop()
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+	return nil
+}
+
+// attach says what the answer is.
+func attach(w http.ResponseWriter, name string, text bool) {
+	if text {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
+}
+
+// number reads a parameter of a request; 0 when it is not there.
+func number(r *http.Request, name string, least, most int) (int, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err == nil && (n < least || n > most) {
+		err = errors.New("out of range")
+	}
+	if err != nil {
+		return 0, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("%s=%q: want a number from %d to %d", name, text, least, most), Cause: err}
+	}
+	return n, nil
+}

@@ -1,0 +1,55 @@
+package tally
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// bounds are the upper bounds of a Histogram's buckets.
+var bounds = [...]time.Duration{
+	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second,
+}
+
+// Histogram counts durations, from milliseconds to half a minute. The zero value
+// is ready for use, by any number of goroutines; it must not be copied.
+type Histogram struct {
+	counts [len(bounds) + 1]atomic.Uint64 // the last one is for what took longer
+	sum    atomic.Int64                   // nanoseconds
+}
+
+// Observe counts one duration.
+func (h *Histogram) Observe(d time.Duration) {
+	i := 0
+	for i < len(bounds) && d > bounds[i] {
+		i++
+	}
+	h.counts[i].Add(1)
+	h.sum.Add(int64(max(d, 0)))
+}
+
+// Distribution is what a Histogram counted.
+type Distribution struct {
+	Count   uint64
+	Seconds float64            // the sum of all durations
+	Buckets map[float64]uint64 // how many took at most so many seconds; nil while Count is 0
+}
+
+// Distribution returns what was counted.
+func (h *Histogram) Distribution() Distribution {
+	var d Distribution
+	buckets := make(map[float64]uint64, len(bounds))
+	for i, bound := range bounds {
+		d.Count += h.counts[i].Load()
+		buckets[bound.Seconds()] = d.Count
+	}
+	d.Count += h.counts[len(bounds)].Load()
+	if d.Count > 0 {
+		d.Seconds, d.Buckets = time.Duration(h.sum.Load()).Seconds(), buckets
+	}
+	return d
+}
+
+func isCancelled(err error) bool { return errors.Is(err, context.Canceled) }
