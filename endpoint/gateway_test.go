@@ -326,7 +326,7 @@ func TestGatewayAnswers(t *testing.T) {
 		var header []string
 		for name, values := range got.header {
 			switch name {
-			case "Content-Length", "Date":
+			case "Content-Length", "Date", ProtocolHeader:
 			case "Content-Type":
 				if !slices.Equal(values, []string{"application/json"}) {
 					t.Errorf("%s: as %s", tc.name, values)
