@@ -16,7 +16,8 @@
 // Files beside the database: FILE.lock is held by the one agent that writes
 // and names its process; FILE.suspect marks a database in which damage was
 // found while running, so that the next start looks closely;
-// FILE.damaged-TIME is a damaged database that was set aside; FILE.new and
+// FILE.damaged-TIME is a damaged database that was set aside; FILE.schemaN is the
+// database as an older agent left it before the last upgrade; FILE.new and
 // FILE.upgrade are databases in the making, and void when no agent runs.
 //
 // A Store has one connection behind one mutex and starts no goroutine of its

@@ -184,7 +184,7 @@ func (s *Store) openSound(ctx context.Context, all []migration, params string) (
 	// The log of the old file must never meet the new one.
 	_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	if err = errors.Join(err, hangUp(db, conn)); err == nil {
-		err = s.upgrade(ctx, all)
+		err = s.upgrade(ctx, have, all)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -206,7 +206,7 @@ func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) (ha
 		return 0, fmt.Errorf("%s is a database of another program: set state.dir to another place", s.path)
 	}
 	if want := schemaVersion(all); have > want {
-		return 0, newerSchema(s.path, have, want)
+		return 0, newerSchema(s.path, have, want, writtenBy(ctx, conn))
 	}
 	if have < 1 { // a file gets its name when its schema is complete
 		return 0, finding(fmt.Sprintf("its schema version is %d", have))

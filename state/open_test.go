@@ -54,6 +54,7 @@ func TestNewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
 	s := open(t, path, Options{})
 	must(t, s.SetClusterID(t.Context(), "me", "test"))
+	must(t, s.SetWriter(t.Context(), "9.9.9"))
 	_, err := s.conn.ExecContext(t.Context(), "PRAGMA user_version = 99")
 	must(t, err)
 	must(t, s.Close())
@@ -62,7 +63,8 @@ func TestNewerSchema(t *testing.T) {
 	_, writerErr := Open(t.Context(), path, Options{})
 	_, readerErr := OpenReadOnly(t.Context(), path)
 	for _, err := range []error{writerErr, readerErr} {
-		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 99") || !strings.Contains(err.Error(), "up to 3") {
+		if !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "schema 99") || !strings.Contains(err.Error(), fmt.Sprintf("up to %d", SchemaVersion())) ||
+			!strings.Contains(err.Error(), "install liqo-agent 9.9.9, which wrote it, restore a backup") {
 			t.Errorf("error = %v", err)
 		}
 	}

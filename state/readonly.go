@@ -84,7 +84,7 @@ func checkReadable(ctx context.Context, s *Store, older bool) error {
 	}
 	switch want := schemaVersion(all); {
 	case have > want:
-		return newerSchema(s.path, have, want)
+		return newerSchema(s.path, have, want, writtenBy(ctx, s.conn))
 	case have < 1:
 		return finding(fmt.Sprintf("its schema version is %d", have))
 	case have < want && !older:

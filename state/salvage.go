@@ -19,7 +19,7 @@ import (
 )
 
 // salvaged are all tables, most precious first, parents before children.
-var salvaged = []string{"identity", "trust", "preferences", "invites", "peerings", "search_domains", "cluster_config", "peers", "endpoints", "sightings", "events"}
+var salvaged = []string{"identity", "trust", "preferences", "invites", "peerings", "search_domains", "cluster_config", "writer", "peers", "endpoints", "sightings", "events"}
 
 // salvage carries over into conn, an empty database, every row of the damaged
 // file at path that can be read and that the schema accepts. It reads a copy:

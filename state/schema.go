@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 
@@ -59,7 +60,7 @@ func migrate(ctx context.Context, conn *sql.Conn, path string, all []migration) 
 		return err
 	}
 	if want := schemaVersion(all); have > want {
-		return newerSchema(path, have, want)
+		return newerSchema(path, have, want, writtenBy(ctx, conn))
 	}
 	for _, m := range all[have:] {
 		if err := inTransaction(ctx, conn, func() error {
@@ -75,10 +76,24 @@ func migrate(ctx context.Context, conn *sql.Conn, path string, all []migration) 
 	return nil
 }
 
-func newerSchema(path string, have, want int) error {
+// newerSchema says that a newer agent, whose version is writer if it said so, wrote
+// the file, and what can be done.
+func newerSchema(path string, have, want int, writer string) error {
+	who := "the newer liqo-agent that wrote it"
+	if writer != "" {
+		who = "liqo-agent " + writer + ", which wrote it"
+	}
+	advice := "restore a backup of this version (liqo-agent state restore), or start over (liqo-agent reset)"
+	if kept := keptName(path, want); isFile(kept) {
+		advice = fmt.Sprintf("or go back to what this version left behind: mv %s %s", kept, path)
+	}
 	return &fault{kind: ErrNewerSchema, text: fmt.Sprintf(
-		"state database %s has schema %d, this liqo-agent knows schemas up to %d: run the newer liqo-agent that wrote it, or set state.dir to another place",
-		path, have, want)}
+		"state database %s has schema %d, this liqo-agent knows schemas up to %d: install %s, %s", path, have, want, who, advice)}
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func builtinMigrations() ([]migration, error) { return readMigrations(migrations.FS) }

@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// upgrade brings the file, which is sound and closed, to the newest schema. A
+// upgrade brings the file, which is sound, closed and of the schema have, to the
+// newest one. A
 // copy of it is migrated, and what comes of that is carried over into a
 // new file, so that where each table begins depends on the schema alone:
 // salvage counts on it. The new file takes the name of the old one when it is
 // complete; so a failure or a kill on the way leaves the old one as it was.
-func (s *Store) upgrade(ctx context.Context, all []migration) error {
+func (s *Store) upgrade(ctx context.Context, have int, all []migration) error {
 	if info, err := os.Stat(s.path + "-wal"); err == nil && info.Size() > 0 {
 		return fmt.Errorf("state database %s is being read by another program, and cannot be upgraded: start the agent again", s.path)
 	}
@@ -28,6 +29,7 @@ func (s *Store) upgrade(ctx context.Context, all []migration) error {
 		}
 	}
 	if err == nil {
+		s.keepOld(have)
 		err = os.Rename(buildName(s.path), s.path)
 	}
 	if err == nil {

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,7 @@ import (
 )
 
 // olderSchemas are those that there is a database of in testdata.
-var olderSchemas = []int{1, 2}
+var olderSchemas = []int{1, 2, 3}
 
 // older copies a database that an agent of that schema wrote to a new place.
 func older(t testing.TB, schema int) string {
@@ -105,11 +106,11 @@ func testUpgrade(t *testing.T, schema int) {
 	if domains, err := r.SearchDomains(t.Context()); err != nil || len(domains) != 1 || !cmp.Equal(domains[0], domain) {
 		t.Errorf("search domains after the upgrade: %+v, %v", domains, err)
 	}
-	if invites, err := r.Invites(t.Context()); err != nil || len(invites) != schema-1 {
+	if invites, err := r.Invites(t.Context()); err != nil || len(invites) != min(schema, 3)-1 {
 		t.Errorf("invites after the upgrade: %+v, %v", invites, err)
 	}
 	must(t, r.Close())
-	if left, _ := filepath.Glob(path + "*"); len(left) != 2 { // and the lock
+	if left, _ := filepath.Glob(path + "*"); len(left) != 3 { // and the lock, and the file as it was
 		t.Errorf("left %v", left)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
@@ -159,8 +160,8 @@ func TestUpgradeInterrupted(t *testing.T) {
 	must(t, err)
 	broken := slices.Clone(all)
 	broken[len(broken)-1].sql += "; INSERT INTO nowhere VALUES (1)"
-	old := &Store{path: path}
-	if err := old.upgrade(t.Context(), broken); err == nil || !strings.Contains(err.Error(), "nowhere") {
+	old := &Store{path: path, logger: slog.New(slog.DiscardHandler)}
+	if err := old.upgrade(t.Context(), 1, broken); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("broken upgrade: %v", err)
 	}
 	after, err := os.ReadFile(path)
@@ -221,11 +222,14 @@ func TestDamagedOlder(t *testing.T) {
 				}
 				must(t, s.Check(t.Context()))
 				// No page of the old file is taken for one of a table that it did not have.
-				if domains, err := s.SearchDomains(t.Context()); err != nil || len(domains) > 0 {
+				if domains, err := s.SearchDomains(t.Context()); err != nil || schema < 3 && len(domains) > 0 {
 					t.Errorf("search domains = %+v, %v", domains, err)
 				}
-				if _, found, err := s.RememberedConfig(t.Context()); err != nil || found {
+				if _, found, err := s.RememberedConfig(t.Context()); err != nil || schema < 3 && found {
 					t.Errorf("a ClusterConfig was found: %t, %v", found, err)
+				}
+				if version, _, err := s.Writer(t.Context()); err != nil || version != "" {
+					t.Errorf("a writer was found: %q, %v", version, err)
 				}
 				if name == "first page lost" || schema == 1 && name == "last page noise" { // there it is the index of aliases
 					checkOlder(t, s, schema)
