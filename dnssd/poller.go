@@ -45,6 +45,7 @@ type Poller struct {
 	seed   uint64
 	random func() float64 // in [0, 1), for the jitter
 	ready  chan struct{}  // capacity 1: there are requests
+	asked  tallies
 
 	mu       sync.Mutex // guards all below
 	requests requests

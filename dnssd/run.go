@@ -190,7 +190,7 @@ func (l *loop) start(ctx context.Context, w *watch, now time.Time) {
 	whole, cancel := context.WithCancel(ctx)
 	w.cancel = cancel
 	look := look{
-		asker:   asker{domain: w.domain, resolver: who, gate: l.gate, start: now, whole: whole, memory: w.memory},
+		asker:   asker{domain: w.domain, resolver: counting{who, &l.asked}, gate: l.gate, start: now, whole: whole, memory: w.memory},
 		service: w.service, limit: l.cfg.MaxInstances, seed: l.seed,
 	}
 	l.looks.Go(func() {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"liqo.io/agent/kube/tally"
 )
 
 // APIStatus says how the Controller gets on with the API server.
@@ -32,6 +34,19 @@ type APIStatus struct {
 	ForeignClusters int
 	// Since is when Connected last changed.
 	Since time.Time
+	// Trouble says in a word why Connected is false.
+	Trouble Trouble
+	// Version is that of the API server; "" before it told.
+	Version string
+	// Forbidden are the permissions that the agent lacked when it last needed them, as
+	// the API server says it, sorted.
+	Forbidden []string
+	// WebhookError is why the configuration of the admission webhook cannot be put in
+	// place, and ObjectsError why the agent's other objects cannot; "" when they are.
+	WebhookError, ObjectsError string
+	// ClockOffset is by how much the clock of the API server is ahead of ours, as far
+	// as it was seen to differ at all.
+	ClockOffset time.Duration
 }
 
 // patience is how long requests must fail without one success in between until
@@ -46,12 +61,23 @@ type link struct {
 	now    func() time.Time
 	writes atomic.Uint64
 	passed atomic.Uint64 // writes of peers
+	tell   func()        // that the status is another one; must not block
+	clock  clock
+
+	deniedSome atomic.Bool // there are denials
+
+	requests     tally.Requests // of the agent
+	peerRequests tally.Requests // of peers, passed on
+	connections  atomic.Uint64
+	looks        looks
 
 	mu           sync.Mutex
 	status       APIStatus
 	failingSince time.Time // zero while the last request to end succeeded
 	succeededAt  time.Time
 	reported     string // the kind of trouble last logged
+	unauthorized bool   // the last request to end was not accepted
+	denials      []denial
 	lost         context.CancelCauseFunc
 }
 
@@ -80,6 +106,7 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	begun := o.link.now()
 	resp, err := o.next.RoundTrip(req)
+	o.link.requests.Answered(req, resp, o.link.now().Sub(begun))
 	switch {
 	case errors.Is(req.Context().Err(), context.Canceled):
 		// We gave up ourselves, which says nothing about the server. Running into the
@@ -87,10 +114,17 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err != nil:
 		o.link.failed(begun, err)
 	case resp.StatusCode == http.StatusUnauthorized:
+		o.link.unaccepted()
 		o.link.failed(begun, errors.New("the API server does not accept the kubeconfig's credentials (401 Unauthorized)"))
 	case resp.StatusCode >= http.StatusInternalServerError:
 		o.link.failed(begun, fmt.Errorf("the API server answers %s", resp.Status))
 	default:
+		o.link.clock.look(resp.Header, begun, o.link.now())
+		if resp.StatusCode == http.StatusForbidden {
+			o.link.denied(req, resp)
+		} else {
+			o.link.allowed(req)
+		}
 		o.link.succeeded()
 	}
 	return resp, err
@@ -110,13 +144,23 @@ func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
 		c.link.passed.Add(1)
 	}
-	return c.next.RoundTrip(req)
+	begun := c.link.now()
+	resp, err := c.next.RoundTrip(req)
+	c.link.peerRequests.Answered(req, resp, c.link.now().Sub(begun))
+	return resp, err
 }
 
 func (l *link) succeeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failingSince, l.succeededAt = time.Time{}, l.now()
+	l.failingSince, l.succeededAt, l.unauthorized = time.Time{}, l.now(), false
+}
+
+// unaccepted notes that the server does not accept the credentials.
+func (l *link) unaccepted() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unauthorized = true
 }
 
 // failed notes a request that was sent at begun and failed. A server that leaves
@@ -149,6 +193,10 @@ func (l *link) trying(server, kubeconfig string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.status.Server, l.status.Kubeconfig = server, kubeconfig
+	// What was missing there need not be missing here.
+	l.denials = nil
+	l.deniedSome.Store(false)
+	l.status.Version, l.status.WebhookError, l.status.ObjectsError = "", "", ""
 }
 
 // connected notes that the connection is up. lost is called when it is not any
@@ -156,8 +204,10 @@ func (l *link) trying(server, kubeconfig string) {
 func (l *link) connected(lost context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.connections.Add(1)
 	l.lost, l.failingSince, l.reported = lost, time.Time{}, ""
-	l.status.Connected, l.status.LastError, l.status.Since = true, "", l.now()
+	l.status.Connected, l.status.LastError, l.status.Since, l.status.Trouble = true, "", l.now(), TroubleNone
+	l.tell()
 	l.log.Info("connected to the API server", "server", l.status.Server, "kubeconfig", l.status.Kubeconfig)
 }
 
@@ -169,7 +219,8 @@ func (l *link) disconnected(cause error) {
 	if !l.status.Connected {
 		return
 	}
-	l.status.Connected, l.status.Since = false, l.now()
+	l.status.Connected, l.status.Since, l.status.Trouble = false, l.now(), l.trouble()
+	l.tell()
 	switch {
 	case errors.Is(cause, errKubeconfigReplaced):
 		l.log.Info("the kubeconfig was replaced, connecting anew", "server", l.status.Server)
@@ -198,6 +249,14 @@ func (l *link) waiting(err error) {
 	if kind == "off" || kind == "none" {
 		l.status.Server, l.status.Kubeconfig = "", ""
 	}
+	trouble := map[string]Trouble{"off": TroubleOff, "none": TroubleNoKubeconfig, "unreachable": l.trouble()}[kind]
+	if trouble == TroubleNone {
+		trouble = TroubleKubeconfig
+	}
+	if l.status.Trouble != trouble {
+		l.status.Trouble = trouble
+		l.tell()
+	}
 	if l.reported == kind {
 		return
 	}
@@ -214,10 +273,22 @@ func (l *link) waiting(err error) {
 	}
 }
 
+// trouble says what is the matter with a server that is known.
+func (l *link) trouble() Trouble {
+	switch {
+	case l.unauthorized:
+		return TroubleCredentials
+	case l.failingSince.IsZero() && !l.succeededAt.IsZero():
+		return TroubleSetup
+	}
+	return TroubleUnreachable
+}
+
 func (l *link) snapshot() APIStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	status := l.status
+	status.Forbidden, status.ClockOffset = l.forbidden(), time.Duration(l.clock.offset.Load())
 	status.Writes, status.PeerWrites = l.writes.Load(), l.passed.Load()
 	return status
 }

@@ -198,6 +198,7 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	running.Go(func() { s.domains.run(ctx) })
 	running.Go(func() { s.followCapacity(ctx, s.observed(config)) })
 	running.Go(func() { s.runWhile(ctx, config) })
+	running.Go(func() { s.askVersion(ctx) })
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -314,20 +315,24 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 	s.cfg.Viewed(id)
 	switch {
 	case err == nil:
+		s.link.looks.reconciled.Add(1)
 		s.retry.Forget(id)
 		s.complain(id, nil)
 	case ctx.Err() != nil:
 		// The next connection looks at every cluster.
 	case errors.Is(err, errNameTaken), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		s.link.looks.rejected.Add(1)
 		s.retry.Forget(id)
 		s.complain(id, err)
 		s.queue.AddAfter(id, jitter(refusedRetry))
 	case apierrors.IsConflict(err), errors.Is(err, errReplaced), errors.Is(err, errMadeByOthers), errors.Is(err, errNoRoom):
 		// Something changed meanwhile: what it is now is about to be known.
+		s.link.looks.retried.Add(1)
 		pause := jitter(s.retry.When(id))
 		s.cfg.Logger.Debug("an object changed meanwhile, looking again", "cluster", id, "in", pause, "error", err)
 		s.queue.AddAfter(id, pause)
 	default:
+		s.link.looks.retried.Add(1)
 		s.link.note(err)
 		s.checkIfMissing(err)
 		if s.retry.NumRequeues(id) == patientRetries {

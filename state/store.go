@@ -28,6 +28,7 @@ type Store struct {
 	exclusive bool
 
 	transactions atomic.Uint64
+	failures     atomic.Uint64 // of those
 
 	mu     sync.Mutex
 	db     *sql.DB
@@ -148,14 +149,18 @@ func (s *Store) change(ctx context.Context, d durability, plan func(context.Cont
 		return s.failed(err)
 	}
 	s.transactions.Add(1)
-	return s.failed(inTransaction(ctx, s.conn, func() error {
+	err = inTransaction(ctx, s.conn, func() error {
 		for _, o := range ops {
 			if _, err := s.conn.ExecContext(ctx, o.query, o.args...); err != nil {
 				return err
 			}
 		}
 		return nil
-	}))
+	})
+	if err != nil {
+		s.failures.Add(1)
+	}
+	return s.failed(err)
 }
 
 // read runs fn with the connection to itself.

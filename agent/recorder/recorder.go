@@ -66,6 +66,8 @@ type Recorder struct {
 	// refused counts sightings for which there was no room.
 	refused atomic.Uint64
 
+	sightings, checksAnswered, checksFailed atomic.Uint64
+
 	// Everything below belongs to the goroutine in Run.
 	entries  map[peer.ClusterID]*entry
 	byKey    map[peer.Key]*claim
@@ -229,6 +231,7 @@ func (r *Recorder) see(s peer.Sighting) {
 	if s.ClusterID == r.cfg.Self && s.Fingerprint == r.cfg.SelfKey {
 		return
 	}
+	r.sightings.Add(1)
 	if old := r.byKey[s.Key()]; old != nil && (old.id != s.ClusterID || old.key != s.Fingerprint) {
 		// The instance now speaks for somebody else. Anybody can say so in a
 		// packet: it takes the endpoint's silence as well.
@@ -323,6 +326,7 @@ func (r *Recorder) settle(out outcome) {
 	c, now := out.claim, time.Now()
 	r.schedule.done(c)
 	c.checking = false
+	r.countCheck(out.err)
 	if errors.Is(out.err, context.Canceled) || !r.owns(c) {
 		return
 	}

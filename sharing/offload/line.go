@@ -212,6 +212,7 @@ func (l *line) process(ctx context.Context, queue workqueue.TypedDelayingInterfa
 	if k.kind == aNamespace {
 		most = maxAsk
 	}
+	l.s.o.retries.Add(1)
 	pause := max(l.retry.next(k, retryFirst, most), kube.Retry(err))
 	log := l.s.o.cfg.Logger.Debug
 	if l.retry.count(k) == patience {

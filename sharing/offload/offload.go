@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/tally"
 	"liqo.io/agent/peer"
 )
 
@@ -72,6 +74,19 @@ type Counts struct {
 	Ending  int // being deleted
 }
 
+// Stats are what an Offload did since New.
+type Stats struct {
+	// Created is how long the requests took that created a pod at a provider.
+	Created tally.Distribution
+	// Retries counts work that failed and is tried again.
+	Retries uint64
+}
+
+// Stats returns the counts.
+func (o *Offload) Stats() Stats {
+	return Stats{Created: o.created.Distribution(), Retries: o.retries.Load()}
+}
+
 // Place is where a pod of this cluster runs.
 type Place struct {
 	ID        peer.ClusterID // of the provider
@@ -87,6 +102,9 @@ type Place struct {
 // goroutine, and do not block.
 type Offload struct {
 	cfg Config
+
+	created tally.Histogram // how long it took to create a pod at a provider
+	retries atomic.Uint64
 
 	mu        sync.Mutex
 	providers map[peer.ClusterID]Provider

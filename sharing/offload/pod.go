@@ -218,7 +218,11 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 		return 0, l.show(ctx, k, v, why)
 	}
 	var made metadata
+	begun := l.s.o.cfg.Now()
 	err = sp.client.Create(ctx, "/api/v1/namespaces/"+sp.name+"/pods", pod, &made)
+	if err == nil {
+		l.s.o.created.Observe(l.s.o.cfg.Now().Sub(begun))
+	}
 	switch {
 	case err == nil && made.UID == "":
 		return 0, fmt.Errorf("create pod %s/%s at %s: the answer has no UID", sp.name, k.name, l.id)

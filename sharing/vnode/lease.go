@@ -146,6 +146,7 @@ func (s *session) after(r renewal) {
 	heartbeat := s.cfg.Settings().Heartbeat
 	now := s.cfg.Now()
 	if r.err != nil {
+		s.leaseFailures.Add(1)
 		pause := min(leaseFirst<<min(r.failures, 10), leaseMax, heartbeat)
 		r.failures++
 		r.due = now.Add(max(pause, min(kube.Retry(r.err), heartbeat/2)))
@@ -157,6 +158,7 @@ func (s *session) after(r renewal) {
 	if r.failures >= patientRetries {
 		s.cfg.Logger.Info("the lease of a virtual node is renewed again", "node", r.node)
 	}
+	s.leases.Add(1)
 	r.failures = 0
 	r.due = now.Add(heartbeat)
 	if !r.settled {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ import (
 // goroutine.
 type Nodes struct {
 	cfg Config
+
+	leases, leaseFailures atomic.Uint64
 
 	mu      sync.Mutex
 	records map[peer.ClusterID]*record
@@ -63,6 +66,12 @@ func (n *Nodes) Run(ctx context.Context, local *rest.Config) error {
 	}
 	defer client.Close()
 	return newSession(n, client).run(ctx)
+}
+
+// Leases returns how many leases of nodes were renewed since New, and how many
+// renewals failed.
+func (n *Nodes) Leases() (renewed, failed uint64) {
+	return n.leases.Load(), n.leaseFailures.Load()
 }
 
 // Set tells how the node of a provider is to stand, and returns how it stands. It
