@@ -30,9 +30,11 @@ type ServerConfig struct {
 	Group   string // that may use it; "" = DefaultGroup
 	Backend Backend
 	Level   *slog.LevelVar // changed by PUT /v1/log/level
-	Metrics http.Handler   // answers GET /metrics; nil = nobody does
-	Logger  *slog.Logger
-	Now     func() time.Time // nil = time.Now
+	// Reloader reads the configuration again; nil: this server cannot.
+	Reloader Reloader
+	Metrics  http.Handler // answers GET /metrics; nil = nobody does
+	Logger   *slog.Logger
+	Now      func() time.Time // nil = time.Now
 }
 
 // Server serves the control socket.

@@ -1,0 +1,44 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// SelfCheck answers one GET /v1/status within the process, by the handlers that the socket has, and returns it. That it
+// comes back shows that whatever the status is gathered from answers. It may be called from any goroutine.
+func (s *Server) SelfCheck(ctx context.Context) (Status, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://liqo-agent/v1/status", nil)
+	if err != nil {
+		return Status{}, err
+	}
+	answer := recorded{header: make(http.Header), code: http.StatusOK}
+	s.handler().ServeHTTP(&answer, req)
+	if answer.code != http.StatusOK {
+		return Status{}, fmt.Errorf("the control socket answers its own status with %d: %s", answer.code, bytes.TrimSpace(answer.body.Bytes()))
+	}
+	var out Status
+	if err := json.Unmarshal(answer.body.Bytes(), &out); err != nil {
+		return Status{}, fmt.Errorf("read our own status: %w", err)
+	}
+	return out, nil
+}
+
+// recorded is an answer that is kept.
+type recorded struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (r *recorded) Header() http.Header { return r.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *recorded) WriteHeader(code int) { r.code = code }
+
+// Write implements http.ResponseWriter.
+func (r *recorded) Write(p []byte) (int, error) { return r.body.Write(p) }
