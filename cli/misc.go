@@ -24,6 +24,7 @@ func (a *App) tree() []*urfave.Command {
 		a.logCommand(),
 		a.configCommand(),
 		a.crdsCommand(),
+		a.rbacCommand(),
 		a.completionCommand(),
 		a.versionCommand(),
 		a.helpCommand(),

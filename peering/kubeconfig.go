@@ -18,8 +18,13 @@ import (
 // KubeconfigNone is the setting that says to work without an API server.
 const KubeconfigNone = "none"
 
-// K3sKubeconfig is where K3s writes the administrator's kubeconfig.
-const K3sKubeconfig = "/etc/rancher/k3s/k3s.yaml"
+const (
+	// AgentKubeconfig is where the kubeconfig of the agent's own user is, which
+	// "liqo-agent rbac --apply" writes.
+	AgentKubeconfig = "/etc/liqo-agent/kubeconfig"
+	// K3sKubeconfig is where K3s writes the administrator's kubeconfig.
+	K3sKubeconfig = "/etc/rancher/k3s/k3s.yaml"
+)
 
 var (
 	// ErrNoKubeconfig: no kubeconfig exists at any of the places looked at.
@@ -31,10 +36,13 @@ var (
 // locator finds the kubeconfig in use.
 type locator struct {
 	getenv func(string) string
+	own    string // path of AgentKubeconfig
 	k3s    string // path of K3sKubeconfig
 }
 
-func newLocator() locator { return locator{getenv: os.Getenv, k3s: K3sKubeconfig} }
+func newLocator() locator {
+	return locator{getenv: os.Getenv, own: AgentKubeconfig, k3s: K3sKubeconfig}
+}
 
 // kubeconfig is one state of the files that say how to reach the API server.
 type kubeconfig struct {
@@ -47,7 +55,8 @@ type kubeconfig struct {
 // find returns the files in use, without reading them, and a stamp that changes
 // when one of them may have: size, time and inode. A setting or $KUBECONFIG
 // stands for itself, also while its file does not exist; else the first of the
-// usual places that exists is taken. It costs a stat per place.
+// usual places that exists is taken, the one of the agent's own user before those
+// of administrators. It costs a stat per place.
 func (l locator) find(setting string) (kubeconfig, error) {
 	switch setting {
 	case KubeconfigNone:
@@ -65,7 +74,7 @@ func (l locator) find(setting string) (kubeconfig, error) {
 		}
 		return statAll(paths)
 	}
-	places := []string{l.k3s}
+	places := []string{l.own, l.k3s}
 	if home := l.getenv("HOME"); home != "" {
 		places = append(places, filepath.Join(home, ".kube", "config"))
 	}
@@ -146,6 +155,17 @@ func (l locator) load(setting string) (kubeconfig, error) {
 		return kubeconfig{}, err
 	}
 	return found.read()
+}
+
+// LoadKubeconfig finds and reads the kubeconfig that an agent with this setting, as in
+// Config.Kubeconfig, uses in this environment, and returns its place or places, too.
+// The error wraps ErrNoKubeconfig or ErrSwitchedOff where that is why there is none.
+func LoadKubeconfig(setting string) (config *rest.Config, place string, err error) {
+	found, err := newLocator().load(setting)
+	if err != nil {
+		return nil, found.name(), err
+	}
+	return found.config, found.name(), nil
 }
 
 // name is the kubeconfig's place, for people.

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,14 +39,15 @@ func TestLocate(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	write(t, at("flag"), kubeconfigText("https://flag"))
 	write(t, at("env"), kubeconfigText("https://env"))
+	write(t, at("own"), kubeconfigText("https://own"))
 	write(t, at("k3s.yaml"), kubeconfigText("https://k3s"))
 	write(t, at("home/.kube/config"), kubeconfigText("https://home"))
 	write(t, at("broken"), "{")
 	write(t, at("no-context"), strings.Replace(kubeconfigText("https://x"), "current-context: d", "", 1))
 	for _, tc := range []struct {
-		name, setting, env, k3s, home string
-		want                          string // server, or part of the error
-		is                            error
+		name, setting, env, own, k3s, home string
+		want                               string // server, or part of the error
+		is                                 error
 	}{
 		{name: "nothing anywhere", k3s: "absent", home: "absent", want: "neither $KUBECONFIG nor", is: ErrNoKubeconfig},
 		{name: "switched off", setting: KubeconfigNone, env: "env", k3s: "k3s.yaml", want: "none", is: ErrSwitchedOff},
@@ -54,6 +56,9 @@ func TestLocate(t *testing.T) {
 		{name: "then the environment", env: "env", k3s: "k3s.yaml", home: "home", want: "https://env"},
 		{name: "the environment is waited for", env: "absent", k3s: "k3s.yaml", want: "absent does not exist", is: ErrNoKubeconfig},
 		{name: "a list in the environment", env: "absent:env", want: "https://env"},
+		{name: "the environment before the agent's own", env: "env", own: "own", k3s: "k3s.yaml", want: "https://env"},
+		{name: "then the agent's own", own: "own", k3s: "k3s.yaml", home: "home", want: "https://own"},
+		{name: "a broken one of its own is not passed over", own: "broken", k3s: "k3s.yaml", want: "broken"},
 		{name: "then K3s", k3s: "k3s.yaml", home: "home", want: "https://k3s"},
 		{name: "then the home directory", k3s: "absent", home: "home", want: "https://home"},
 		{name: "no home directory", k3s: "absent", want: "no kubeconfig found", is: ErrNoKubeconfig},
@@ -77,7 +82,7 @@ func TestLocate(t *testing.T) {
 			if setting != "" && setting != KubeconfigNone {
 				setting = at(setting)
 			}
-			found, err := locator{getenv: func(k string) string { return env[k] }, k3s: at(tc.k3s)}.load(setting)
+			found, err := locator{getenv: func(k string) string { return env[k] }, own: at(cmp.Or(tc.own, "absent")), k3s: at(tc.k3s)}.load(setting)
 			switch {
 			case strings.HasPrefix(tc.want, "https://"):
 				if err != nil || found.config.Host != tc.want {

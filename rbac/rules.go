@@ -11,6 +11,7 @@ type Part string
 const (
 	PartSelf     Part = "The agent itself: its identity, its custom resources and its settings"
 	PartPeerings Part = "Peerings: a ForeignCluster for each neighbour, and what peers write here"
+	PartShared   Part = "What several of the other parts need"
 	PartHosting  Part = "What others run here"
 	PartBorrowed Part = "What runs elsewhere: virtual nodes and their pods"
 )
@@ -97,7 +98,7 @@ func Rules() []Rule {
 			Verbs: []string{"patch"}, Reason: "says what became of an offer",
 		}, {
 			Part: PartPeerings, Group: groupRBAC, Resources: []string{"clusterroles", "clusterrolebindings"},
-			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "keeps liqo:peer:<ID>, which lets a peer reach its own two objects",
+			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "keeps liqo:peer:<ID>, which lets a peer reach its own two objects",
 		}, {
 			Part: PartPeerings, Group: groupCore, Resources: []string{"users"},
 			Verbs: []string{"impersonate"}, Reason: "passes the calls of peers on as liqo:cluster:<ID>",
@@ -107,34 +108,36 @@ func Rules() []Rule {
 		},
 
 		{
-			Part: PartHosting, Group: groupCore, Resources: []string{"namespaces"},
+			Part: PartShared, Group: groupCore, Resources: []string{"namespaces"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "makes its own and those of guests, and follows where pods may leave from",
 		}, {
-			Part: PartHosting, Group: groupCore, Resources: []string{"nodes"},
+			Part: PartShared, Group: groupCore, Resources: []string{"nodes"},
 			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
 			Reason: "counts what is there to be offered, takes the first ID from one, and keeps one for each provider",
 		}, {
-			Part: PartHosting, Group: groupCore, Resources: []string{"pods"},
+			Part: PartShared, Group: groupCore, Resources: []string{"pods"},
 			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
 			Granted: []string{"create", "patch"}, Reason: "counts what is used, ends those of guests and those that came back; guests make their own",
 		}, {
-			Part: PartHosting, Group: groupCore, Resources: []string{"configmaps"},
+			Part: PartShared, Group: groupCore, Resources: []string{"configmaps"},
 			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
 			Granted: []string{"delete"}, Reason: "keeps cluster-id in its own namespace, and sends along what offloaded pods name; guests keep theirs",
 		}, {
-			Part: PartHosting, Group: groupCore, Resources: []string{"secrets"},
+			Part: PartShared, Group: groupCore, Resources: []string{"secrets"},
 			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
 			Reason: "keeps liqo-peer-<ID> in its own namespace, and sends along what offloaded pods name; guests keep theirs",
 		}, {
+			Part: PartShared, Group: groupCore, Resources: []string{"events"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch"},
+			Granted: []string{"get", "list", "watch"}, Reason: "tells about neighbours and offloaded pods; guests read those of theirs",
+		},
+
+		{
 			Part: PartHosting, Group: groupCore, Resources: []string{"pods/log"},
 			Verbs: []string{"get"}, Granted: []string{"get"}, Reason: "guests read what their pods say",
 		}, {
 			Part: PartHosting, Group: groupCore, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"},
 			Verbs: []string{"get", "create"}, Granted: []string{"get", "create"}, Reason: "guests reach into their pods, over WebSockets and over SPDY",
-		}, {
-			Part: PartHosting, Group: groupCore, Resources: []string{"events"},
-			Verbs:   []string{"get", "list", "watch", "create", "patch"},
-			Granted: []string{"get", "list", "watch"}, Reason: "tells about neighbours and offloaded pods; guests read those of theirs",
 		}, {
 			Part: PartHosting, Group: groupCore, Resources: []string{"resourcequotas"},
 			Verbs: []string{"list", "watch"}, Reason: "follows what guests are held to",

@@ -53,7 +53,7 @@ var settings = []setting[Config]{
 	{key: "cluster.admission_listen", field: func(c *Config) any { return &c.Cluster.AdmissionListen }, def: "127.0.0.1:6446", rule: loopbackPort, restart: true,
 		doc: "Where the local API server asks the agent about PeeringRequests: a loopback address and port. If the port is taken, another one is used."},
 	{key: "cluster.kubeconfig", field: func(c *Config) any { return &c.Cluster.Kubeconfig }, def: "", rule: anyPath, restart: true,
-		doc: `The kubeconfig file to reach the local API server with. Empty: $KUBECONFIG, /etc/rancher/k3s/k3s.yaml or ~/.kube/config, whichever exists first. "none": work without an API server.`},
+		doc: `The kubeconfig file to reach the local API server with. Empty: $KUBECONFIG, /etc/liqo-agent/kubeconfig (see liqo-agent rbac), /etc/rancher/k3s/k3s.yaml or ~/.kube/config, whichever exists first. "none": work without an API server.`},
 
 	{key: "state.dir", field: func(c *Config) any { return &c.State.Dir }, def: "/var/lib/liqo-agent", rule: filePath, restart: true,
 		doc: "The directory of the database (agent.db) and of the cluster's key."},
