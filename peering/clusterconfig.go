@@ -36,17 +36,19 @@ func clusterConfigKind() kind[*api.ClusterConfig] {
 }
 
 // runtimeConfig is the part of a session that is about the ClusterConfig: it tells
-// what it says, and makes an empty one when there is none. One goroutine runs it.
+// what it says, makes an empty one when there is none, and has it show how the agent
+// is. One goroutine runs it.
 type runtimeConfig struct {
 	*session
 	store   *store[*api.ClusterConfig]
 	changes chan struct{} // capacity 1
+	unwell  chan struct{} // how the agent is has changed; capacity 1
 	retry   workqueue.TypedRateLimiter[string]
 }
 
 func newRuntimeConfig(s *session) *runtimeConfig {
 	r := &runtimeConfig{
-		session: s, changes: make(chan struct{}, 1),
+		session: s, changes: make(chan struct{}, 1), unwell: make(chan struct{}, 1),
 		retry: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
 	}
 	r.store = newStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { wake(r.changes) })
@@ -73,11 +75,20 @@ func (r *runtimeConfig) work(ctx context.Context) {
 	r.cfg.ClusterConfig(copied(told))
 	timer := time.NewTimer(0) // It is created at once if it never was there.
 	defer timer.Stop()
+	showing := time.NewTimer(0)
+	defer showing.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-r.unwell:
+			showing.Reset(0)
+		case <-showing.C:
+			if again := r.show(ctx); again > 0 {
+				showing.Reset(again)
+			}
 		case <-r.changes:
+			showing.Reset(0)
 			if r.store.get(api.ClusterConfigName) == nil {
 				timer.Reset(recreatePause)
 			}
@@ -85,6 +96,7 @@ func (r *runtimeConfig) work(ctx context.Context) {
 			if again := r.ensure(ctx); again > 0 {
 				timer.Reset(again)
 			}
+			showing.Reset(0)
 		}
 		if now := r.spec(); !reflect.DeepEqual(told, now) {
 			told = now

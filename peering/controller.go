@@ -101,6 +101,14 @@ type Config struct {
 	// nil: then no ClusterConfig is made.
 	ClusterConfig func(*api.ClusterConfigSpec)
 
+	// Health returns what the condition Healthy of the ClusterConfig is to say; false
+	// leaves it as it is. HealthChanged says that the answer is another. It must not
+	// block. The field may be nil: then no condition is written.
+	Health func() (Health, bool)
+	// StatusChanged is told that Status answers otherwise than before in more than its
+	// counters. It must neither block nor call Status. The field may be nil.
+	StatusChanged func()
+
 	// Sharing turns peerings into capacity. The field may be nil: then there are
 	// peerings, and nothing else comes of them.
 	Sharing Sharing
@@ -156,7 +164,7 @@ func New(cfg Config) *Controller {
 	c := &Controller{
 		sight:     sight{cfg: &cfg, memory: newMemory(), book: offer.NewBook(), places: newPlaces(cfg.Places)},
 		locator:   newLocator(),
-		link:      &link{log: cfg.Logger, now: cfg.Now, status: APIStatus{Since: cfg.Now()}},
+		link:      &link{log: cfg.Logger, now: cfg.Now, hear: cfg.StatusChanged, status: APIStatus{Since: cfg.Now()}},
 		pollEvery: 3 * time.Second,
 		checkEach: time.Minute,
 	}

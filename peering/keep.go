@@ -62,13 +62,20 @@ func (s *session) keep(ctx context.Context, every time.Duration) {
 // other cluster ID that was reported last.
 func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
 	if err := ensureCRDs(ctx, s.client); err != nil {
+		if ctx.Err() == nil {
+			s.link.placed(nil, err)
+		}
 		return err
 	}
 	var hook error
 	if webhook := s.cfg.Webhook(); webhook != nil {
 		hook = ensureWebhook(ctx, s.client, webhook)
 	}
-	return cmp.Or(hook, s.publish(ctx, told))
+	others := s.publish(ctx, told)
+	if ctx.Err() == nil {
+		s.link.placed(hook, others)
+	}
+	return cmp.Or(hook, others)
 }
 
 // publish has the ConfigMap say which cluster this is.

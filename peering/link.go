@@ -61,7 +61,7 @@ type link struct {
 	now    func() time.Time
 	writes atomic.Uint64
 	passed atomic.Uint64 // writes of peers
-	tell   func()        // that the status is another one; must not block
+	hear   func()        // hears that the status is another one; nil for nobody
 	clock  clock
 
 	deniedSome atomic.Bool // there are denials
@@ -229,6 +229,13 @@ func (l *link) disconnected(cause error) {
 		l.log.Warn("lost the connection to the API server, trying again until it answers",
 			"server", l.status.Server, "error", l.status.LastError)
 		l.reported = "unreachable"
+	}
+}
+
+// tell says that the status is another one.
+func (l *link) tell() {
+	if l.hear != nil {
+		l.hear()
 	}
 }
 
