@@ -19,7 +19,7 @@ type Key struct {
 	Allowed string // completes "must be ..."
 	Env     string // the environment variable that sets it; "" is none
 	// Reload says when a change takes effect: "yes" is at the next reload, "restart of
-	// discovery" likewise, "no" is the next start, "not yet" never.
+	// discovery" likewise, "no" is the next start.
 	Reload string
 }
 
@@ -55,8 +55,6 @@ func describeTable[T any](name, doc string, table []setting[T]) Section {
 func describeKey[T any](name string, s setting[T]) Key {
 	k := Key{Name: name, Doc: s.doc, Default: toTOML(s.def), Allowed: s.rule.allowed, Reload: "yes"}
 	switch {
-	case s.later:
-		k.Reload = "not yet"
 	case s.rebuild:
 		k.Reload = "restart of discovery"
 	case s.restart:

@@ -121,9 +121,6 @@ func meaning[T any](s setting[T]) string {
 	if s.rule.allowed != "" {
 		doc += " Allowed: " + s.rule.allowed + "."
 	}
-	if s.later {
-		doc += " (No effect in this version.)"
-	}
 	return doc
 }
 
@@ -150,8 +147,7 @@ from. On SIGHUP (` + "`systemctl reload liqo-agent`" + `) the agent reads everyt
 keeps the old settings. Where *reload* is "no", a change waits for the next start. "restart of discovery" takes effect at once, and
 what was seen on the LAN is looked for anew.
 
-Durations are written with a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\"`" + `. Keys marked "not yet" are checked, and have no effect in
-this version.
+Durations are written with a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\"`" + `.
 `)
 	for _, section := range sections {
 		fmt.Fprintf(&b, "\n## [%s]\n\n%s\n\n| key | default | allowed | reload | meaning |\n| --- | --- | --- | --- | --- |\n", section.name, section.doc)
@@ -263,8 +259,6 @@ func writeTable[T any](b *strings.Builder, name, doc string, table []setting[T])
 func writeRow[T any](b *strings.Builder, key string, s setting[T]) {
 	reload := "yes"
 	switch {
-	case s.later:
-		reload = "not yet"
 	case s.rebuild:
 		reload = "restart of discovery"
 	case s.restart:

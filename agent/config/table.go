@@ -17,8 +17,6 @@ type setting[T any] struct {
 	restart bool
 	// rebuild: a change takes effect by making parts of the agent anew.
 	rebuild bool
-	// later: accepted and checked, and without effect in this version.
-	later bool
 }
 
 const (
@@ -145,8 +143,8 @@ var settings = []setting[Config]{
 	{key: "log.format", field: func(c *Config) any { return &c.Log.Format }, def: "auto", rule: oneOf("auto", "text", "json"), restart: true,
 		doc: "The form of log lines. auto: text, without the time where the systemd journal adds it."},
 
-	{key: "metrics.listen", field: func(c *Config) any { return &c.Metrics.Listen }, def: "", rule: optional(listenAddress), restart: true, later: true,
-		doc: "The address and port for Prometheus, such as 127.0.0.1:6448. Empty: none."},
+	{key: "metrics.listen", field: func(c *Config) any { return &c.Metrics.Listen }, def: "", rule: optional(listenAddress),
+		doc: "The address and port for Prometheus, such as 127.0.0.1:6448, in plain HTTP and for whoever can reach it. Empty: none; the control socket has the metrics in any case."},
 }
 
 const peerDoc = "What you know about a peer beforehand; repeat it for each peer."
