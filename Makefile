@@ -1,5 +1,6 @@
 # make build   bin/liqo-agent for this machine          make test    everything that must hold
 # make demo    two boxes on one LAN find each other     make bench   the numbers in docs/benchmarks.md
+# make package dist/: .deb and .rpm for each platform
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
@@ -16,6 +17,16 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(V
 build:
 	$(GO_BUILD) -o bin/liqo-agent .
 
+# Agents of another age, for the test of what happens when two versions meet: they speak these versions of the protocol.
+SPEAKING := 1-2 2
+
+.PHONY: versions
+versions: $(SPEAKING:%=bin/liqo-agent-speaks-%)
+
+.PHONY: $(SPEAKING:%=bin/liqo-agent-speaks-%)
+$(SPEAKING:%=bin/liqo-agent-speaks-%): bin/liqo-agent-speaks-%:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=v0.0.0-speaks-$* -X liqo.io/agent/peer.spoken=$*' -o $@ .
+
 PLATFORMS := amd64 arm64 armv7
 
 .PHONY: build-all
@@ -29,6 +40,25 @@ bin/liqo-agent-linux-armv7: export GOARM = 7
 .PHONY: $(PLATFORMS:%=bin/liqo-agent-linux-%)
 $(PLATFORMS:%=bin/liqo-agent-linux-%): bin/liqo-agent-linux-%:
 	GOOS=linux $(GO_BUILD) -o $@ .
+
+# Packages, plain binaries, their SBOMs, install.sh and SHA256SUMS. A commit gives the same bytes wherever it is built.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+MAINTAINER ?= liqo-agent maintainers <maintainers@liqo-agent.invalid>
+
+.PHONY: package
+package: build build-all bin/packager man
+	bin/packager -version '$(VERSION)' -maintainer '$(MAINTAINER)' -out dist $(foreach p,$(PLATFORMS),$(p)=bin/liqo-agent-linux-$(p))
+	@ls -l dist
+
+# A module of its own, built as the agent is: it shares the compiled standard library.
+bin/packager: $(wildcard packaging/build/*.go) packaging/build/go.mod packaging/build/go.sum
+	cd packaging/build && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
+
+# The manual pages, from the command tree and the table of settings.
+.PHONY: man
+man:
+	rm -rf bin/man && mkdir -p bin/man
+	CGO_ENABLED=0 go run -trimpath ./internal/reference/cmd/man bin/man
 
 # The control plane of the test bed: minutes to build at first, so only when its sources have changed. Without its
 # version in it, kubectl cannot talk to it.
@@ -66,6 +96,7 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 	if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
 	go vet ./...
 	bin/tools/staticcheck ./...
+	cd packaging/build && go vet . && $(CURDIR)/bin/tools/staticcheck .
 	go mod verify
 	go mod tidy -diff
 	@if ! found=$$(bin/tools/govulncheck ./... 2>&1); then \
@@ -76,7 +107,7 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 
 # Tests that use a bed run control planes and measure time: more than two packages at once would only disturb each other.
 .PHONY: test
-test: setup lint build kubebox bin/kwok
+test: setup lint build versions kubebox bin/kwok
 	go test -race -count=1 -p 2 -timeout 20m ./...
 
 .PHONY: bench
@@ -91,4 +122,4 @@ demo: setup build kubebox bin/kwok
 
 .PHONY: clean
 clean:
-	rm -rf bin
+	rm -rf bin dist

@@ -20,6 +20,7 @@ declare -A need=(
   [iproute2]=/usr/bin/ss
   [libc6-dev]=/usr/include/stdio.h
   [nftables]=/usr/sbin/nft
+  [rpm]=/usr/bin/rpm # the .rpm is installed with it, into a throw-away root
   [runc]=/usr/sbin/runc
 )
 
