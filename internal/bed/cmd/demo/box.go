@@ -249,7 +249,7 @@ func (x *box) show(args ...string) {
 		x.tb.Fatalf("%v\n%s", err, out)
 	}
 	for line := range strings.Lines(out) {
-		fmt.Print("    ", line)
+		fmt.Println(fit("    " + strings.TrimSuffix(line, "\n")))
 	}
 	fmt.Println()
 }
@@ -262,7 +262,12 @@ func (d *demo) chapter(title string) {
 	fmt.Println()
 }
 
-func (d *demo) say(format string, args ...any) { fmt.Printf(format+"\n\n", args...) }
+func (d *demo) say(format string, args ...any) {
+	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+		fmt.Println(wrap(line))
+	}
+	fmt.Println()
+}
 
 func prompt(host string, args ...string) string {
 	line := host + "$"
@@ -285,10 +290,54 @@ func says(text, what string) error {
 
 // bold emphasizes a text on a terminal.
 func bold(s string) string {
-	if _, err := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS); err != nil || os.Getenv("NO_COLOR") != "" {
+	if terminalWidth() == 0 || os.Getenv("NO_COLOR") != "" {
 		return s
 	}
 	return "\x1b[1m" + s + "\x1b[0m"
+}
+
+// terminalWidth is how many columns the terminal has that this is printed on, and 0
+// when it is none.
+func terminalWidth() int {
+	size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
+}
+
+// fit cuts a line of a table that the terminal is too narrow for: tables that are
+// broken cannot be read.
+func fit(line string) string {
+	width, text := terminalWidth(), []rune(line)
+	if width == 0 || len(text) <= width {
+		return line
+	}
+	return string(text[:width-1]) + "…"
+}
+
+// wrap breaks a line between words where the terminal ends.
+func wrap(line string) string {
+	width := terminalWidth()
+	if width == 0 || len(line) <= width {
+		return line
+	}
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Split(line, " ") {
+		switch {
+		case i == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
 }
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }

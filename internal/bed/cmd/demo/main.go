@@ -100,6 +100,7 @@ func (d *demo) run() {
 	d.b.host.Link("eth0").SetAddress("192.0.2.112/24")
 	d.a.wait(moveDeadline, "box-a learns box-b's new address", d.a.joined("box-b", "192.0.2.112"))
 	d.say("The same peering, at the new address, after %s. Nothing was torn down:", since(started))
+	d.a.show("liqo-agent", "peers", "list")
 	d.a.show("kubectl", "get", "foreignclusters", "-o", "wide")
 	d.same(offer)
 
