@@ -107,7 +107,8 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 
 # Tests that use a bed run control planes and measure time: more than two packages at once would only disturb each other.
 .PHONY: test
-test: setup lint build versions kubebox bin/kwok
+test: setup lint build versions kubebox bin/kwok bin/packager man
+	cd packaging/build && go test -count=1 ./...
 	go test -race -count=1 -p 2 -timeout 20m ./...
 
 .PHONY: bench
