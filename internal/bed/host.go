@@ -267,9 +267,9 @@ func Binary(t TB, name string) string {
 		t.Fatalf("bed: %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		target := "build"
-		if name == "kubebox" {
-			target = name
+		target := "bin/" + name
+		if name == "liqo-agent" {
+			target = "build"
 		}
 		t.Fatalf("bed: %v: run `make %s`", err, target)
 	}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
+)
+
+// One of two peers is updated to a version that speaks a newer protocol, and then
+// to one that does not speak the old one any more; at last it goes back.
+func TestVersionsMeet(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "")
+	p.join()
+	p.works()
+	before := p.objects()
+	present := p.b.bin
+	speaks := func(x *box, id, version string) {
+		t.Helper()
+		if got := x.peerJSON(id).Version; got != version {
+			t.Errorf("%s says that the other one speaks version %s, not %s", x.host.Name, got, version)
+		}
+	}
+	speaks(p.a, p.bID, "1")
+
+	p.b.stop()
+	p.b.bin = bed.Binary(t, "liqo-agent-speaks-1-2")
+	p.b.start()
+	p.works()
+	speaks(p.a, p.bID, "2")
+	speaks(p.b, p.aID, "1")
+
+	p.b.stop()
+	p.b.bin = bed.Binary(t, "liqo-agent-speaks-2")
+	p.b.start()
+	says := func(x *box, id, kind, older string) {
+		t.Helper()
+		x.awaitStatus("says that the two cannot talk", id, func(fc *api.ForeignCluster) error {
+			return condition(fc, kind, api.ConditionTrue, "Incompatible")
+		})
+		fc, err := x.full(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if message := fc.Condition(kind).Message; !strings.Contains(message, "update liqo-agent "+older) || !strings.Contains(message, "version 2") {
+			t.Errorf("%s: %s", x.host.Name, message)
+		}
+		if out := x.mustCLI("peers", "show", id); !strings.Contains(out, "update liqo-agent "+older) {
+			t.Errorf("%s: peers show does not say so:\n%s", x.host.Name, out)
+		}
+	}
+	says(p.a, p.bID, api.ConditionOutgoingPeering, "here")
+	says(p.b, p.aID, api.ConditionIncomingPeering, "there")
+	p.same(before)
+
+	p.b.stop()
+	p.b.bin = present
+	p.b.start()
+	p.works()
+	p.same(before)
+}
