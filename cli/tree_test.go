@@ -94,7 +94,7 @@ func TestEveryCommand(t *testing.T) {
 	for _, name := range []string{"run", "peers list", "peers show", "peers watch", "peers history", "peers alias", "peers connect", "peers disconnect",
 		"peers requests", "peers accept", "peers reject", "peers block", "peers unblock", "peers trust", "peers set", "peers forget", "invite", "invite create",
 		"invite list", "invite revoke", "domains list", "domains show", "domains add", "domains remove", "domains refresh", "info", "key show", "key rotate", "key csr", "fleet init", "fleet sign", "scan", "status",
-		"log level", "config check", "config show", "crds", "completion", "version", "help"} {
+		"log level", "config check", "config show", "crds", "rbac", "completion", "version", "help"} {
 		if !seen[name] {
 			t.Errorf("there is no command %q", name)
 		}
