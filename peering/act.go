@@ -70,9 +70,13 @@ func (s *session) writeForeign(ctx context.Context, a Action, written map[string
 		}
 		return nil
 	}
-	fc, err := s.client.write(ctx, a, s.foreign.get(a.Name))
+	before := s.foreign.get(a.Name)
+	fc, err := s.client.write(ctx, a, before)
 	if err != nil {
 		return err
+	}
+	if a.Kind == UpdateStatus || a.Kind == UpdatePeering {
+		s.events.announce(before, fc)
 	}
 	written[a.Name] = fc.ResourceVersion
 	s.foreign.wrote(fc)

@@ -62,6 +62,7 @@ type session struct {
 
 	domains  *domains
 	settings *runtimeConfig
+	events   *announcer
 
 	named      workqueue.TypedDelayingInterface[string] // ForeignClusters that people wrote, by name
 	namedRetry workqueue.TypedRateLimiter[string]
@@ -101,6 +102,7 @@ func (c *Controller) newSession(client *client) *session {
 	s.offers = newStore(advertisementKind(), s.offerChanged())
 	s.nodes = newStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) })
 	s.domains, s.settings = newDomains(s), newRuntimeConfig(s)
+	s.events = newAnnouncer(s)
 	return s
 }
 
@@ -199,6 +201,7 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	running.Go(func() { s.followCapacity(ctx, s.observed(config)) })
 	running.Go(func() { s.runWhile(ctx, config) })
 	running.Go(func() { s.askVersion(ctx) })
+	running.Go(func() { s.events.run(ctx) })
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
