@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/service/notify"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	// and is set from the configuration and by the control socket.
 	Logger *slog.Logger
 	Level  *slog.LevelVar
+	// Notify tells the service manager how the agent is; nil: there is none.
+	Notify *notify.Notifier
 }
 
 // Agent is the daemon. New only reads the configuration; Run does the work.
@@ -41,10 +44,17 @@ type Agent struct {
 	current atomic.Pointer[config.Loaded] // in use
 	reload  chan struct{}
 
+	stands     atomic.Pointer[standing] // what runs now
+	generation atomic.Int64             // how often the parts were made
+	told       chan struct{}            // something changed that the service manager shows; capacity 1
+	first      config.Config            // with which this process began
+
 	// What current is made of belongs to Run, and to the session's part that follows
 	// the configuration.
 	file *config.Loaded         // as it was read
 	spec *api.ClusterConfigSpec // what the ClusterConfig sets on top; nil: nothing
+
+	measures measures
 
 	mu       sync.Mutex
 	problems map[string]problem // by what they are about
@@ -61,13 +71,15 @@ func New(opts Options) (*Agent, error) {
 		logger:   opts.Logger,
 		started:  time.Now(),
 		reload:   make(chan struct{}, 1),
+		told:     make(chan struct{}, 1),
 		problems: make(map[string]problem),
 	}
 	loaded, err := opts.Load()
 	if err != nil {
 		return nil, err
 	}
-	a.file = loaded
+	a.file, a.first = loaded, loaded.Config
+	a.down()
 	a.use(loaded)
 	return a, nil
 }
@@ -82,6 +94,7 @@ func (a *Agent) Reload() { wake(a.reload) }
 // start, or could not go on.
 func (a *Agent) Run(ctx context.Context) error {
 	cfg := a.config()
+	defer a.tell(ctx)()
 	peering.BridgeKlog(a.logger)
 	if os.Getenv("GOGC") == "" {
 		// The live heap is a few megabytes and little garbage is made: half of
@@ -219,6 +232,7 @@ func clusterName(configured string, id peer.ClusterID) string {
 func (a *Agent) report(about, text, remedy string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	wake(a.told)
 	if text == "" {
 		delete(a.problems, about)
 		return

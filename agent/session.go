@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/agent/contact"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/ledger"
+	"liqo.io/agent/agent/metrics"
 	"liqo.io/agent/agent/recorder"
 	"liqo.io/agent/api"
 	"liqo.io/agent/dnssd"
@@ -60,6 +61,8 @@ type session struct {
 	peering   *peering.Controller
 	admission *admission.Server
 	control   *control.Server
+	metrics   *metrics.Metrics
+	scrapes   *metrics.Listener
 	sharing   *sharing
 
 	end      context.CancelCauseFunc // ends the session
@@ -72,6 +75,10 @@ type session struct {
 	// is new.
 	spoken    atomic.Pointer[*api.ClusterConfigSpec]
 	switching chan struct{}
+	// reloads are those who wait for the outcome of one, pings for any sign of life.
+	reloads chan reloadAsk
+	pings   chan struct{}
+	made    config.Config // what the parts were made with
 	// callbacks are clusters to be told that they were let in.
 	callbacks chan ledger.Request
 
@@ -126,10 +133,13 @@ func (s *session) run(ctx context.Context) error {
 		{"search domains", s.followDomains},
 		{"configuration", s.followConfig},
 		{"upkeep", s.upkeep},
+		{"metrics", s.scrapes.Run},
 	} {
 		parts.Go(func() { supervise(ctx, s.logger, p, s.partFailed) })
 	}
+	s.up(s)
 	<-ctx.Done()
+	s.down()
 	parts.Wait()
 	s.sharing.close()
 	s.client.Close()
@@ -150,6 +160,10 @@ func (s *session) build(ctx context.Context) error {
 	cfg := s.config()
 	s.proofs, s.manual, s.callbacks = newProofs(), make(chan struct{}, 1), make(chan ledger.Request, 16)
 	s.switching, s.parted = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.reloads, s.pings = make(chan reloadAsk), make(chan struct{})
+	s.made = cfg
+	// These two were used before there was a session.
+	s.made.State.Dir, s.made.Log.Format = s.first.State.Dir, s.first.Log.Format
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
 	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()
 	s.showCertificates(cfg)
@@ -182,8 +196,12 @@ func (s *session) build(ctx context.Context) error {
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
 
+	if err := s.buildMetrics(ctx, cfg); err != nil {
+		return err
+	}
 	s.control = control.NewServer(control.ServerConfig{
-		Path: cfg.State.Socket, Backend: (*backend)(s), Level: s.opts.Level, Logger: s.logger,
+		Path: cfg.State.Socket, Backend: (*backend)(s), Reloader: (*backend)(s), Level: s.opts.Level, Logger: s.logger,
+		Metrics: s.metrics.Handler(),
 	})
 	return s.control.Listen(ctx)
 }
@@ -362,6 +380,7 @@ func (s *session) changed(id peer.ClusterID) {
 	}
 	s.peering.Enqueue(id)
 	s.contacts.Touch(id)
+	wake(s.told)
 }
 
 // otherID is told that the API server knows this cluster by another ID.
@@ -379,6 +398,7 @@ func (s *session) otherID(id peer.ClusterID) {
 
 // partFailed keeps the state of the parts for status.
 func (s *session) partFailed(name string, err error) {
+	s.measures.failed(name, err)
 	if err == nil {
 		s.report("part "+name, "", "")
 		return

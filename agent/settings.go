@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
@@ -152,33 +153,54 @@ func (s *session) followConfig(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.pings:
+			// Somebody wants to know whether this goroutine is alive.
 		case <-s.reload:
-			loaded, err := s.opts.Load()
-			if err != nil {
-				s.logger.Error("the configuration was not reloaded, the old one stays in use", "error", err)
-				s.report("configuration", "the configuration on disk is bad, the old one is in use: "+err.Error(),
-					"mend it (liqo-agent config check) and reload again")
-				continue
-			}
-			s.report("configuration", "", "")
-			s.file = loaded
-			s.logger.Info("the configuration was reloaded", "path", loaded.Path)
-			if s.change(ctx) != nil {
-				return nil // only ctx ends it
-			}
+			// Its outcome was logged and reported.
+			_, _ = s.reread(ctx)
+		case ask := <-s.reloads:
+			done, err := s.reread(ctx)
+			ask <- reloadOutcome{done, err}
 		case <-s.switching:
 			s.switched(ctx, *s.spoken.Load())
-			if s.change(ctx) != nil {
+			if _, err := s.change(ctx); err != nil {
 				return nil // only ctx ends it
 			}
 		}
 	}
 }
 
-// change puts the configuration into effect as it is now.
-func (s *session) change(ctx context.Context) error {
+// reread reads the configuration file again and puts it into effect. The error lists
+// the faults of a bad file.
+func (s *session) reread(ctx context.Context) (control.Reload, error) {
+	s.opts.Notify.Reloading()
+	loaded, err := s.opts.Load()
+	s.measures.reloaded(s.now(), err)
+	if err != nil {
+		s.logger.Error("the configuration was not reloaded, the old one stays in use", "error", err)
+		s.report("configuration", "the configuration on disk is bad, the old one is in use: "+err.Error(),
+			"mend it (liqo-agent config check) and reload again")
+		s.opts.Notify.Ready()
+		return control.Reload{}, &control.Error{Kind: control.ErrInvalid, Cause: err,
+			Message: "the old settings stay in use: " + err.Error(), Advice: "mend the file (liqo-agent config check), then: liqo-agent config reload"}
+	}
+	s.report("configuration", "", "")
+	s.file = loaded
+	s.logger.Info("the configuration was reloaded", "path", loaded.Path)
+	done, err := s.change(ctx)
+	if !done.Rebuilding {
+		s.opts.Notify.Ready()
+	}
+	return done, err
+}
+
+// change puts the configuration into effect as it is now. Only the end of ctx keeps
+// it from doing so.
+func (s *session) change(ctx context.Context) (control.Reload, error) {
 	old, loaded := s.config(), s.effective()
-	keys, rebuild, needRestart := config.Changed(old, loaded.Config)
+	keys, rebuild, _ := config.Changed(old, loaded.Config)
+	_, _, needRestart := config.Changed(s.made, loaded.Config)
+	done := control.Reload{Path: loaded.Path, Changed: keys, Restart: needRestart, Generation: s.generation.Load()}
 	s.use(loaded)
 	if len(keys) > 0 {
 		s.logger.Info("settings changed", "keys", keys)
@@ -186,10 +208,13 @@ func (s *session) change(ctx context.Context) error {
 	if len(needRestart) > 0 {
 		s.logger.Warn("some changed settings take effect only after a restart", "keys", needRestart)
 		s.report("restart", fmt.Sprintf("changed settings wait for a restart: %v", needRestart), "restart the agent when convenient")
+	} else {
+		s.report("restart", "", "")
 	}
 	if len(rebuild) > 0 {
+		done.Rebuilding = true
 		s.end(&settingsChanged{keys: rebuild})
-		return nil
+		return done, nil
 	}
-	return s.apply(ctx, loaded.Config)
+	return done, s.apply(ctx, loaded.Config)
 }

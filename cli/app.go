@@ -55,11 +55,12 @@ type App struct {
 	// its own is named.
 	defaults map[*urfave.Command]string
 	pace     pace
+	services func() (services, error) // of this machine
 }
 
 // New builds the command tree.
 func New(opts Options) *App {
-	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace}
+	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace, services: systemd}
 	a.root = &urfave.App{
 		Name:  Name,
 		Usage: "find the clusters around this one, and let them find it",

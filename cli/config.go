@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -96,8 +97,59 @@ func (a *App) configCommand() *urfave.Command {
 		values:  settingValues,
 		run:     showConfig,
 	})
-	return a.branch("config", "check or show the configuration", "Check or show the configuration.",
-		[]string{"liqo-agent config check", "liqo-agent config show"}, check, show)
+	reload := a.leaf(leaf{
+		name:  "reload",
+		usage: "have the running agent read its configuration again",
+		about: "Have the running agent read its configuration file again, and wait until the new settings are in\n" +
+			"effect. Says which settings changed, and which wait for a restart of the agent. When the file is bad\n" +
+			"every fault is listed, the old settings stay, and the exit code is 1. systemctl reload liqo-agent does this.",
+		examples: []string{"sudo liqo-agent config reload", "liqo-agent config check && liqo-agent config reload"},
+		flags:    placeFlags(),
+		values:   placeValues,
+		formats:  []string{formatText, formatJSON, formatYAML},
+		run:      reloadConfig,
+	})
+	return a.branch("config", "check, show or reload the configuration", "Check or show the configuration, or have the running agent read it again.",
+		[]string{"liqo-agent config check", "liqo-agent config show"}, check, show, reload)
+}
+
+func reloadConfig(c *call) error {
+	client := c.client()
+	defer client.Close()
+	done, err := client.Reload(c.Context.Context)
+	var bad *control.Error
+	if errors.As(err, &bad) && errors.Is(err, control.ErrInvalid) {
+		// The command line was fine; it is the file that is not.
+		return &outcome{message: bad.Message, try: bad.Advice, code: ExitError}
+	}
+	if err != nil {
+		return err
+	}
+	if c.out.value(done) {
+		return nil
+	}
+	now := without(done.Changed, done.Restart)
+	switch {
+	case len(now) > 0:
+		c.out.printf("Changed, and in effect: %s\n", clean(strings.Join(now, ", ")))
+	case len(done.Restart) == 0:
+		c.out.printf("No setting has changed.\n")
+	}
+	if len(done.Restart) > 0 {
+		c.out.printf("Waits for a restart of the agent: %s\n", clean(strings.Join(done.Restart, ", ")))
+	}
+	return nil
+}
+
+// without returns those that are not among others.
+func without(all, others []string) []string {
+	out := make([]string, 0, len(all))
+	for _, one := range all {
+		if !slices.Contains(others, one) {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 func checkConfig(c *call) error {

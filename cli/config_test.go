@@ -95,18 +95,20 @@ func TestPlaces(t *testing.T) {
 func TestLogHandler(t *testing.T) {
 	for _, tc := range []struct {
 		format  string
-		environ []string
+		journal bool
 		want    string // how a line begins
 	}{
-		{"auto", nil, "time="},
-		{"auto", []string{"JOURNAL_STREAM=8:1"}, "level=INFO"},
-		{"text", []string{"JOURNAL_STREAM=8:1"}, "time="},
-		{"json", nil, `{"time":`},
+		{"auto", false, "time="},
+		{"auto", true, "<4>msg=hello time="},
+		{"text", false, "time="},
+		{"text", true, "<4>time="},
+		{"json", false, `{"time":`},
+		{"json", true, `<4>{"time":`},
 	} {
 		var out bytes.Buffer
-		slog.New(logHandler(&out, tc.environ, tc.format, slog.LevelInfo)).Info("hello", "time", "not the time")
-		if !strings.HasPrefix(out.String(), tc.want) || !strings.Contains(out.String(), "not the time") {
-			t.Errorf("%s %v: %s", tc.format, tc.environ, out.String())
+		slog.New(logHandler(&out, tc.journal, tc.format, slog.LevelInfo)).Warn("hello", "time", "not the time", "level", "not the level")
+		if !strings.HasPrefix(out.String(), tc.want) || !strings.Contains(out.String(), "not the time") || !strings.Contains(out.String(), "not the level") {
+			t.Errorf("%s %v: %s", tc.format, tc.journal, out.String())
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // tree is every command there is.
 func (a *App) tree() []*urfave.Command {
 	return []*urfave.Command{
-		a.runCommand(),
+		a.runCommand(), a.serviceCommand(),
 		a.peersCommand(),
 		a.inviteCommand(),
 		a.infoCommand(),

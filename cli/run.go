@@ -5,13 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/service/journal"
+	"liqo.io/agent/service/notify"
 )
 
 func (a *App) runCommand() *urfave.Command {
@@ -20,7 +21,7 @@ func (a *App) runCommand() *urfave.Command {
 		usage: "run the agent",
 		about: "Run the agent until it is interrupted: find other clusters, be found by them, and keep the\n" +
 			"local API server's ForeignClusters up to date. Works without a configuration file and without\n" +
-			"an API server. SIGHUP reads the configuration again; a second SIGINT or SIGTERM exits at once.\n" +
+			"an API server. SIGHUP reads the configuration again, as liqo-agent config reload does; a second SIGINT or SIGTERM exits at once.\n" +
 			"Every key can also be set by an environment variable, such as LIQO_AGENT_LOG_LEVEL.",
 		examples: []string{"sudo liqo-agent run", "sudo liqo-agent run --config ./liqo-agent.toml --log-level debug",
 			"sudo liqo-agent run --set discovery.interfaces=eth0 --set endpoint.listen=:7000"},
@@ -41,8 +42,10 @@ func runAgent(c *call) error {
 		return err
 	}
 	level.Set(parsed)
-	logger := slog.New(logHandler(c.app.opts.Stderr, c.app.opts.Environ, loaded.Config.Log.Format, level))
-	daemon, err := agent.New(agent.Options{Load: c.load, Version: c.app.opts.Version, Logger: logger, Level: level})
+	stderr, ok := c.app.opts.Stderr.(*os.File)
+	toJournal := ok && journal.Connected(c.app.opts.Environ, stderr)
+	logger := slog.New(logHandler(c.app.opts.Stderr, toJournal, loaded.Config.Log.Format, level))
+	daemon, err := agent.New(agent.Options{Load: c.load, Version: c.app.opts.Version, Logger: logger, Level: level, Notify: notify.New(logger)})
 	if err != nil {
 		return err
 	}
@@ -62,29 +65,35 @@ func runAgent(c *call) error {
 	}
 }
 
-// logHandler writes the log as the format says. "auto" is text, without the
-// time under systemd, whose journal has its own.
-func logHandler(w io.Writer, environ []string, format string, level slog.Leveler) slog.Handler {
+// logHandler writes the log as the format says. In the journal each record has its
+// level as sd-daemon(3) has it, and "auto" is text without time and level, of which
+// the journal has its own.
+func logHandler(w io.Writer, toJournal bool, format string, level slog.Leveler) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level}
+	if toJournal && format == "auto" {
+		opts.ReplaceAttr = withoutTimeAndLevel
+	}
+	formatter := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, opts) }
 	if format == "json" {
-		return slog.NewJSONHandler(w, opts)
+		formatter = func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, opts) }
 	}
-	if format == "auto" && hasVariable(environ, "JOURNAL_STREAM") {
-		opts.ReplaceAttr = func(groups []string, attr slog.Attr) slog.Attr {
-			if len(groups) == 0 && attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime {
-				return slog.Attr{}
-			}
-			return attr
-		}
+	if !toJournal {
+		return formatter(w)
 	}
-	return slog.NewTextHandler(w, opts)
+	return journal.NewHandler(w, formatter)
 }
 
-func hasVariable(environ []string, name string) bool {
-	for _, pair := range environ {
-		if value, ok := strings.CutPrefix(pair, name+"="); ok && value != "" {
-			return true
-		}
+// withoutTimeAndLevel drops a record's own time and level, and no attribute that
+// happens to be called so.
+func withoutTimeAndLevel(groups []string, attr slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return attr
 	}
-	return false
+	if attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime {
+		return slog.Attr{}
+	}
+	if _, ok := attr.Value.Any().(slog.Level); ok && attr.Key == slog.LevelKey {
+		return slog.Attr{}
+	}
+	return attr
 }

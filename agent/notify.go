@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
+)
+
+const (
+	// rebuildLimit is how long the agent may be without its parts, while they are made anew, and count as alive.
+	rebuildLimit = 90 * time.Second
+	// linePause is the least time between two lines for the service manager.
+	linePause = 5 * time.Second
+)
+
+// standing is which session runs; nil while there is none.
+type standing struct {
+	session *session
+	since   time.Time
+}
+
+// tell keeps the service manager, if there is one, informed of how the agent is, until the function that it returns
+// is called.
+func (a *Agent) tell(ctx context.Context) (stop func()) {
+	if !a.opts.Notify.On() {
+		return func() {}
+	}
+	forget := context.AfterFunc(ctx, a.opts.Notify.Stopping)
+	ctx, cancel := context.WithCancel(ctx)
+	var parts sync.WaitGroup
+	parts.Go(func() { a.opts.Notify.Watch(ctx, a.alive) })
+	parts.Go(func() { a.feedStatus(ctx) })
+	return func() {
+		forget()
+		cancel()
+		parts.Wait()
+	}
+}
+
+// up says that a session's parts run.
+func (a *Agent) up(s *session) {
+	a.generation.Add(1)
+	a.stands.Store(&standing{session: s, since: time.Now()})
+	a.opts.Notify.Ready()
+	wake(a.told)
+}
+
+// down says that they do not, for now or for good.
+func (a *Agent) down() { a.stands.Store(&standing{since: time.Now()}) }
+
+// alive returns an error that says what hangs, when something does: it asks every part that owns what the rest
+// depends on. It does not return before all have answered, or ctx ended.
+func (a *Agent) alive(ctx context.Context) error {
+	now := a.stands.Load()
+	if now.session == nil {
+		if gone := time.Since(now.since); gone > rebuildLimit {
+			return fmt.Errorf("the agent's parts are being made for %s already", gone.Round(time.Second))
+		}
+		return nil
+	}
+	status, err := now.session.answers(ctx)
+	if a.stands.Load() != now {
+		return nil // it ended meanwhile, and what did not answer is gone
+	}
+	if err == nil {
+		a.opts.Notify.Status(summary(status))
+	}
+	return err
+}
+
+// answers asks the session's owners. One that hangs is left behind; the service manager will end it.
+func (s *session) answers(ctx context.Context) (control.Status, error) {
+	var status control.Status
+	probes := []struct {
+		owner string
+		ask   func() error
+	}{
+		// There is no such peer: nothing changes, but its owner has to say so.
+		{"peers (recorder)", func() error { _, err := s.recorder.Rename(ctx, "", ""); return err }},
+		{"decisions (ledger)", func() error { s.ledger.Standing(peer.ClusterID("")); return nil }},
+		{"configuration", func() error { return s.configured(ctx) }},
+		{"status (control socket)", func() (err error) { status, err = s.control.SelfCheck(ctx); return err }},
+	}
+	type answer struct {
+		owner string
+		err   error
+	}
+	answers := make(chan answer, len(probes))
+	waiting := make([]string, 0, len(probes))
+	for _, p := range probes {
+		waiting = append(waiting, p.owner)
+		go func() { answers <- answer{p.owner, p.ask()} }()
+	}
+	var failed []error
+	for len(waiting) > 0 {
+		select {
+		case got := <-answers:
+			waiting = slices.DeleteFunc(waiting, func(owner string) bool { return owner == got.owner })
+			if got.err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", got.owner, got.err))
+			}
+		case <-ctx.Done():
+			return control.Status{}, errors.Join(fmt.Errorf("no answer from %s", strings.Join(waiting, ", ")), errors.Join(failed...))
+		}
+	}
+	return status, errors.Join(failed...)
+}
+
+// configured returns when the goroutine that owns the configuration has answered.
+func (s *session) configured(ctx context.Context) error {
+	select {
+	case s.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// feedStatus shows the service manager what changed, a few seconds later at most.
+func (a *Agent) feedStatus(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.told:
+		}
+		if now := a.stands.Load(); now.session != nil {
+			// A check that fails is the watchdog's to tell of.
+			if status, err := now.session.control.SelfCheck(ctx); err == nil {
+				a.opts.Notify.Status(summary(status))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(linePause):
+		}
+	}
+}
+
+// summary is a status in one line.
+func summary(st control.Status) string {
+	here := st.Peers[string(peer.PhasePresent)]
+	text := fmt.Sprintf("%s: %s", st.Identity.Name, count(here, "peer"))
+	if n := st.Peers[string(peer.PhaseUnreachable)]; n > 0 {
+		text += fmt.Sprintf(", %d more unreachable", n)
+	}
+	switch n := len(st.Problems); n {
+	case 0:
+		return text
+	case 1:
+		return text + "; 1 problem: " + st.Problems[0].Text
+	default:
+		return text + fmt.Sprintf("; %d problems, one of them: %s", n, st.Problems[0].Text)
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// reloadAsk is somebody who waits for the outcome of a reload.
+type reloadAsk chan<- reloadOutcome
+
+type reloadOutcome struct {
+	done control.Reload
+	err  error
+}
+
+var _ control.Reloader = (*backend)(nil)
+
+// Reload implements control.Reloader.
+func (b *backend) Reload(ctx context.Context) (control.Reload, error) {
+	answer := make(chan reloadOutcome, 1)
+	select {
+	case b.reloads <- answer:
+	case <-ctx.Done():
+		return control.Reload{}, fmt.Errorf("reload the configuration: %w", ctx.Err())
+	}
+	select {
+	case out := <-answer:
+		return out.done, out.err
+	case <-ctx.Done():
+		return control.Reload{}, fmt.Errorf("reload the configuration: %w", ctx.Err())
+	}
+}
+
+// Generation implements control.Reloader.
+func (b *backend) Generation() int64 { return b.generation.Load() }
