@@ -120,6 +120,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.mdns.Advertise(s.announcement(cfg))
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)
 	s.sharing.changed()
+	s.listenForMetrics(ctx, cfg)
 	return s.recorder.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }
 

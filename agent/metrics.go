@@ -1,0 +1,347 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/metrics"
+	"liqo.io/agent/api"
+	"liqo.io/agent/health"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
+	"liqo.io/agent/trust"
+)
+
+// measures are what nobody but the agent knows about its parts. The zero value is
+// that of an agent that has just read its configuration and made no part.
+type measures struct {
+	mu       sync.Mutex
+	restarts map[string]uint64 // by part
+	failing  map[string]bool   // parts that failed lately
+	badRead  bool              // the last reading of the configuration found faults
+	read     time.Time         // when one did not, last; zero: at the start only
+
+	disk sync.Mutex // held by who asks the disk, which may take long
+	kept onDisk     // what it said last; mu guards it
+}
+
+// onDisk is what only the disk knows.
+type onDisk struct {
+	state   metrics.State
+	keyMade time.Time
+	invites []state.Invite
+}
+
+// failed takes in that a part failed, or, without an error, that it runs steadily.
+func (m *measures) failed(part string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.failing, part)
+		return
+	}
+	if m.failing == nil {
+		m.failing, m.restarts = make(map[string]bool), make(map[string]uint64)
+	}
+	m.failing[part] = true
+	m.restarts[part]++
+}
+
+// anew says that all parts are new ones.
+func (m *measures) anew() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.failing)
+}
+
+// reloaded takes in how reading the configuration once more went.
+func (m *measures) reloaded(now time.Time, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.badRead = err != nil; err == nil {
+		m.read = now
+	}
+}
+
+// buildMetrics makes what serves the metrics. A port that is taken is an error of
+// the first start only: it must not end an agent that has been working.
+func (s *session) buildMetrics(ctx context.Context, cfg config.Config) error {
+	s.measures.anew()
+	s.metrics = metrics.New(s.snapshot, s.logger)
+	s.scrapes = metrics.NewListener(s.metrics.Handler(), s.logger)
+	if s.generation.Load() == 0 {
+		return s.scrapes.Listen(ctx, cfg.Metrics.Listen)
+	}
+	s.listenForMetrics(ctx, cfg)
+	return nil
+}
+
+// listenForMetrics has the metrics served where the configuration says.
+func (s *session) listenForMetrics(ctx context.Context, cfg config.Config) {
+	err := s.scrapes.Listen(ctx, cfg.Metrics.Listen)
+	if err == nil {
+		s.report("metrics", "", "")
+		return
+	}
+	s.logger.Error("metrics are not served where they are to be", "error", err)
+	s.report("metrics", err.Error(), "free the port or set another one (metrics.listen), and reload the configuration")
+}
+
+// snapshot is what package metrics shows. It is called for each scrape, on any
+// goroutine, and asks no network.
+func (s *session) snapshot() metrics.Snapshot {
+	b, cfg, disk := (*backend)(s), s.config(), s.askDisk()
+	out := metrics.Snapshot{
+		Agent: s.agentMetrics(), Discovery: s.discoveryMetrics(cfg), Endpoint: s.endpointMetrics(), APIServer: s.apiServerMetrics(cfg),
+		Offer: b.offerMetrics(), Trust: s.trustMetrics(disk), State: disk.state, Problems: b.problemMetrics(),
+	}
+	b.peeringMetrics(&out)
+	for _, r := range b.requests() {
+		if r.State == string(api.RequestPending) {
+			out.Peerings.Requests++
+		}
+	}
+	for _, i := range disk.invites {
+		if i.Live(s.now()) {
+			out.Peerings.Invites++
+			if ends := out.Peerings.InviteEnds; ends.IsZero() || i.ExpiresAt.Before(ends) {
+				out.Peerings.InviteEnds = i.ExpiresAt
+			}
+		}
+	}
+	return out
+}
+
+// askDisk asks the disk, unless another one waits for its answer: then what it said
+// last has to do. A disk that hangs must not keep the metrics back.
+func (s *session) askDisk() onDisk {
+	if s.measures.disk.TryLock() {
+		defer s.measures.disk.Unlock()
+		fresh := onDisk{}
+		fresh.state = s.stateMetrics()
+		// Without the database there are no invites to be used either.
+		fresh.invites, _ = s.ledger.Invites(context.Background())
+		if info, err := os.Stat(filepath.Join(s.config().State.Dir, trust.KeyFile)); err == nil {
+			fresh.keyMade = info.ModTime()
+		}
+		s.measures.mu.Lock()
+		defer s.measures.mu.Unlock()
+		s.measures.kept = fresh
+		return fresh
+	}
+	s.measures.mu.Lock()
+	defer s.measures.mu.Unlock()
+	return s.measures.kept
+}
+
+func (s *session) stateMetrics() metrics.State {
+	stats := s.store.Stats()
+	out := metrics.State{Transactions: stats.Transactions, Errors: stats.Failures, DatabaseBytes: stats.Bytes, Volatile: s.store.Volatile()}
+	var st unix.Statfs_t
+	if unix.Statfs(s.config().State.Dir, &st) == nil {
+		block := uint64(st.Bsize)
+		out.FreeBytes, out.SizeBytes, out.SpaceKnown = st.Bavail*block, st.Blocks*block, true
+	}
+	return out
+}
+
+func (s *session) agentMetrics() metrics.Agent {
+	identity := s.self()
+	m := &s.measures
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	read := m.read
+	if read.IsZero() {
+		read = s.started
+	}
+	return metrics.Agent{
+		Version: s.opts.Version, ClusterID: string(s.id), ClusterName: identity.ClusterName, Fingerprint: s.key.Fingerprint().String(),
+		Ready: s.built.Load() && len(m.failing) == 0, Restarts: maps.Clone(m.restarts), Sessions: uint64(s.generation.Load()),
+		ReloadOK: !m.badRead, Reloaded: read,
+	}
+}
+
+func (s *session) discoveryMetrics(cfg config.Config) metrics.Discovery {
+	current, _, cancel := s.links.Subscribe()
+	defer cancel()
+	mdns, seen := s.mdns.Stats(), s.recorder.Stats()
+	out := metrics.Discovery{
+		Links: len(current().Links), Phases: named(seen.Phases), Conflicts: seen.Conflicts, SelfConflict: s.recorder.SelfConflict() != nil,
+		Refused: seen.Refused, Sightings: seen.Sightings, ChecksOK: seen.ChecksAnswered, ChecksFailed: seen.ChecksFailed,
+		Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops, Dropped: named(mdns.Drops), Instances: mdns.Instances,
+		Announced: mdns.Established, AdvertisementOff: !cfg.Discovery.EnableAdvertisement,
+		Domains: make(map[string]int), Lookups: named(s.poller.Lookups()),
+	}
+	for _, phase := range []peer.Phase{peer.PhasePresent, peer.PhaseUnreachable, peer.PhaseUnverified, peer.PhaseLost} {
+		out.Phases[string(phase)] += 0 // so that there is a series from the start
+	}
+	for _, one := range s.domains.all() {
+		outcome := ""
+		if r, found := s.poller.Last(one.Domain); found {
+			outcome = string(r.Outcome)
+		}
+		out.Domains[outcome]++
+	}
+	return out
+}
+
+// named is a map with plain texts as its keys.
+func named[K ~string, N any](of map[K]N) map[string]N {
+	out := make(map[string]N, len(of))
+	for k, n := range of {
+		out[string(k)] = n
+	}
+	return out
+}
+
+func (s *session) endpointMetrics() metrics.Endpoint {
+	served, passed := s.server.Stats(), s.peering.Stats()
+	return metrics.Endpoint{
+		PeerConnections: served.Known, StrangerConnections: served.Open - served.Known,
+		Accepted: served.Accepted, Requests: served.Requests, Refused: named(served.Refused),
+		Gateway: passed.PeerRequests, GatewayTook: passed.PeerTook,
+	}
+}
+
+func (s *session) apiServerMetrics(cfg config.Config) metrics.APIServer {
+	status, stats := s.peering.Status(), s.peering.Stats()
+	return metrics.APIServer{
+		Enabled: cfg.Cluster.Kubeconfig != peering.KubeconfigNone, Connected: status.Connected, Connections: stats.Connections,
+		Requests: stats.Requests, Took: stats.Took, Writes: status.Writes, PeerWrites: status.PeerWrites,
+		ForeignClusters: status.ForeignClusters, Reconciled: stats.Reconciled, Retried: stats.Retried, Rejected: stats.Rejected,
+	}
+}
+
+func (s *session) trustMetrics(disk onDisk) metrics.Trust {
+	out := metrics.Trust{Certificates: make(map[string]time.Time), KeyMade: disk.keyMade, Successions: len(s.key.Successions())}
+	out.Certificates["fleet"], out.Certificates["endpoint"] = s.issuer.Ends()
+	out.Certificates["kubelet"] = s.sharing.kubelet.State().NotAfter
+	if fleet := s.fleet.Load(); fleet != nil {
+		for _, ca := range *fleet {
+			if ends := out.Certificates["fleet-ca"]; ends.IsZero() || ca.NotAfter.Before(ends) {
+				out.Certificates["fleet-ca"] = ca.NotAfter
+			}
+		}
+	}
+	return out
+}
+
+// problemMetrics are all kinds of problems, those that are there now as active.
+func (b *backend) problemMetrics() []metrics.Problem {
+	current, _, cancel := b.links.Subscribe()
+	defer cancel()
+	links := make([]control.Link, len(current().Links))
+	var out []metrics.Problem
+	for _, k := range health.All() {
+		out = append(out, metrics.Problem{Code: k.Code, Severity: string(k.Severity)})
+	}
+	for _, p := range b.allProblems(links) {
+		if p.Code != "" {
+			out = append(out, metrics.Problem{Code: p.Code, Severity: p.Severity, Active: true})
+		}
+	}
+	return out
+}
+
+func (b *backend) offerMetrics() metrics.Offer {
+	pods := b.sharing.pods.Stats()
+	out := metrics.Offer{Pool: amounts(b.peering.Offered().Pool), PodCreation: pods.Created, PodRetries: pods.Retries}
+	out.LeasesRenewed, out.LeasesFailed = b.sharing.nodes.Leases()
+	// Without an API server it is not known what others offer.
+	offers, _ := b.peering.Offers()
+	for _, o := range offers {
+		switch b.advert(o).Status {
+		case control.AdvertAccepted:
+			out.Accepted++
+		case control.AdvertRefused:
+			out.Refused++
+		default:
+			out.Pending++
+		}
+	}
+	return out
+}
+
+// peeringMetrics adds what there is between this cluster and others.
+func (b *backend) peeringMetrics(out *metrics.Snapshot) {
+	ids := make(map[peer.ClusterID]bool)
+	for _, id := range b.ledger.Wanted() {
+		ids[id] = true
+	}
+	for _, id := range b.sharing.known() {
+		ids[id] = true
+	}
+	for id := range ids {
+		p := b.peerMetrics(id)
+		if p.OutgoingWanted {
+			out.Peerings.OutgoingWanted++
+		}
+		if p.OutgoingJoined {
+			out.Peerings.OutgoingJoined++
+		}
+		if p.IncomingWanted {
+			out.Peerings.IncomingWanted++
+		}
+		if p.IncomingJoined {
+			out.Peerings.IncomingJoined++
+		}
+		if p.OutgoingWanted || p.IncomingWanted || p.Provider != nil || p.Consumer != nil {
+			out.Peers = append(out.Peers, p)
+		}
+	}
+}
+
+func (b *backend) peerMetrics(id peer.ClusterID) metrics.Peer {
+	there := b.peering.View(id)
+	p := metrics.Peer{
+		ID: string(id), OutgoingJoined: there.Outgoing.Joined, IncomingJoined: there.Incoming.Joined,
+		OutgoingWanted: there.Outgoing.Wanted || there.Outgoing.Joined, IncomingWanted: there.Incoming.Wanted || there.Incoming.Joined,
+	}
+	if seen, known := b.recorder.Peer(id); known {
+		p.Name, p.Reachable = cmp.Or(seen.Alias, seen.Name), seen.Phase == peer.PhasePresent
+		p.LastSeen, p.Failures = seen.LastSeen, seen.Failures
+	}
+	uses, provides, used, consumes := b.sharing.with(id)
+	if provides {
+		pods := b.sharing.pods.Count(id)
+		p.Provider = &metrics.Provider{
+			HasNode: uses.use.Node != "", Ready: uses.use.Ready,
+			Bound: pods.Bound, Running: pods.Running, Pending: pods.Pending, Refused: pods.Refused, Ending: pods.Ending,
+		}
+		if offer := uses.provision.Offer; offer != nil {
+			p.Provider.Offered = amounts(offer.ResourceQuota.Hard)
+		}
+	}
+	if consumes {
+		p.Consumer = &metrics.Consumer{Used: amounts(used.tenant.Used), Namespaces: used.tenant.Namespaces, Pods: used.tenant.Pods}
+		if offer := used.tenancy.Offer; offer != nil {
+			p.Consumer.Promised = amounts(offer.ResourceQuota.Hard)
+		}
+	}
+	return p
+}
+
+// amounts are quantities in base units. What is no quantity is left out.
+func amounts(texts map[string]string) metrics.Amounts {
+	if texts == nil {
+		return nil
+	}
+	out := make(metrics.Amounts)
+	for _, name := range metrics.Resources() {
+		if q, err := resource.ParseQuantity(texts[name]); err == nil {
+			out[name] = q.AsApproximateFloat64()
+		}
+	}
+	return out
+}
