@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/xml"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -334,4 +337,54 @@ func isReason(e ast.Expr) bool {
 		name = e.Sel.Name
 	}
 	return name == "DropReason" || name == "RefusalReason" || name == "Reason"
+}
+
+// The picture of the demo is of the demo that there is: it has all of its chapters.
+func TestPictureIsOfTheDemo(t *testing.T) {
+	b, err := os.ReadFile("docs/demo.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > 200_000 {
+		t.Errorf("docs/demo.svg has %d bytes", len(b))
+	}
+	var lines []string // the text of its elements
+	for d := xml.NewDecoder(bytes.NewReader(b)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, ok := token.(xml.CharData); ok {
+			lines = append(lines, string(text))
+		}
+	}
+	found := 0
+	sources(t, "internal/bed/cmd/demo", func(string) bool { return true }, func(_ string, f *ast.File) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				return n.Name.Name != "stay" // for people who look around by themselves
+			case *ast.CallExpr:
+				called, ok := n.Fun.(*ast.SelectorExpr)
+				if !ok || called.Sel.Name != "chapter" || len(n.Args) != 1 {
+					return true
+				}
+				title, err := strconv.Unquote(n.Args[0].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found++
+				if !slices.Contains(lines, "== "+title) {
+					t.Errorf("docs/demo.svg does not show %q: run make record", title)
+				}
+			}
+			return true
+		})
+	})
+	if found < 10 {
+		t.Errorf("only %d chapters were found: is this test still looking in the right places?", found)
+	}
 }

@@ -74,7 +74,7 @@ func draw(c cast, still string) []byte {
 	lines := s.lines[:s.height()]
 
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="t d" xml:space="preserve">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<title id="t">%s</title>`+"\n", escape(c.Title))
 	fmt.Fprintf(&b, `<desc id="d">%s</desc>`+"\n", escape(strings.Join(chapters(lines), "; ")))
 	b.WriteString("<style>\n")
