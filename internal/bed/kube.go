@@ -48,6 +48,9 @@ type Kube struct {
 	client  *http.Client
 	flags   []string // of the kube-apiserver
 
+	serverCA   []byte            // in PEM
+	accountKey *ecdsa.PrivateKey // signs the tokens of service accounts
+
 	mu        sync.Mutex
 	apiserver *Process
 }
@@ -178,11 +181,13 @@ func (k *Kube) writeFiles() error {
 			writeFile(tlsDir+"/server.crt", string(server.cert)),
 			writeFile(tlsDir+"/server.key", string(server.key)),
 			writeFile(tlsDir+"/service.key", string(serviceAccountKey)),
+			writeFile(auditPolicyPath, auditPolicy),
 			writeFile(Kubeconfig, kubeconfig(serverCA.pem, admin)),
 		)
 	}); err != nil {
 		return err
 	}
+	k.serverCA, k.accountKey = serverCA.pem, serviceAccounts
 	k.config = &rest.Config{
 		Host:            "https://127.0.0.1:" + kubePort,
 		TLSClientConfig: rest.TLSClientConfig{CAData: serverCA.pem, CertData: admin.cert, KeyData: admin.key},
@@ -219,6 +224,8 @@ func (k *Kube) writeFiles() error {
 		"--kubelet-client-certificate=" + tlsDir + "/client-kube-apiserver.crt",
 		"--kubelet-client-key=" + tlsDir + "/client-kube-apiserver.key",
 		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--audit-policy-file=" + auditPolicyPath,
+		"--audit-log-path=" + auditLogPath,
 		"--profiling=false",
 	}
 	return nil

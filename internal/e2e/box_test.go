@@ -18,7 +18,7 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
-func TestMain(m *testing.M) { bed.Main(m) }
+func TestMain(m *testing.M) { bed.Main(complete{m}) }
 
 const (
 	configPath = "/etc/liqo-agent/liqo-agent.toml"
@@ -54,7 +54,9 @@ func newBoxes(t *testing.T, b *bed.Bed, names ...string) []*box {
 	return out
 }
 
-// withKube starts API servers on the boxes.
+// withKube starts API servers on the boxes, and gives each box's agent the user that
+// "liqo-agent rbac --apply" makes: from then on it may do what package rbac lists, and
+// the test fails if that is not enough.
 func withKube(t *testing.T, b *bed.Bed, boxes ...*box) {
 	t.Helper()
 	var hosts []*bed.Host
@@ -64,6 +66,7 @@ func withKube(t *testing.T, b *bed.Bed, boxes ...*box) {
 	for i, k := range b.StartKubes(t.Context(), hosts...) {
 		boxes[i].kube = k
 	}
+	limit(t, boxes...)
 }
 
 // configure writes the configuration: quick checks, and more on top.

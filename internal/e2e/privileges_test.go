@@ -3,100 +3,90 @@
 package e2e
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/rbac"
 	"liqo.io/agent/sharing/workload"
 )
 
-// limitedConfig is where a box has the kubeconfig of a user with the privileges that
-// the documentation lists.
-const limitedConfig = "/etc/liqo-agent/kubeconfig"
-
-// documentedRole is the ClusterRole in docs/security.md, as it stands there.
-func documentedRole(t *testing.T) string {
+// limit gives the agents of boxes the user of their own, and has the test fail if it is
+// refused anything.
+func limit(t *testing.T, boxes ...*box) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
+	errs := make([]error, len(boxes))
+	var group sync.WaitGroup
+	for i, x := range boxes {
+		group.Go(func() { errs[i] = x.limit(t.Context()) })
+		t.Cleanup(x.audit)
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?ms)^```yaml\n(apiVersion: rbac.*?)^```").FindAllSubmatch(text, -1)
-	if len(blocks) != 1 {
-		t.Fatalf("docs/security.md has %d blocks of RBAC rules", len(blocks))
-	}
-	return string(blocks[0][1])
 }
 
-// limit gives the box's agent a user that has the privileges that are documented, and
-// no others.
-func (x *box) limit() {
-	t := x.t
-	t.Helper()
-	x.apply(`apiVersion: v1
-kind: Namespace
-metadata: {name: liqo}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: liqo-agent, namespace: liqo}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: liqo-agent}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: liqo-agent}
-subjects: [{kind: ServiceAccount, name: liqo-agent, namespace: liqo}]
----
-` + documentedRole(t))
-	text, err := x.kube.Request(t.Context(), "POST", "/api/v1/namespaces/liqo/serviceaccounts/liqo-agent/token", "application/json",
-		[]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`))
-	var token struct{ Status struct{ Token string } }
-	if err := errors.Join(err, json.Unmarshal(text, &token)); err != nil || token.Status.Token == "" {
-		t.Fatalf("no token: %v", err)
+func (x *box) limit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	issued := make(chan error, 1) // there are no controllers yet, and mostly never
+	go func() { issued <- x.kube.IssueToken(ctx, rbac.DefaultNamespace, rbac.TokenName) }()
+	if _, err := x.host.Run(ctx, x.bin, "rbac", "--apply"); err != nil {
+		return fmt.Errorf("%s: %w", x.host.Name, err)
 	}
-	admin, err := os.ReadFile(x.host.Path(bed.Kubeconfig))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var config map[string]any
-	if err := yaml.Unmarshal(admin, &config); err != nil {
-		t.Fatal(err)
-	}
-	config["users"] = []any{map[string]any{"name": "default", "user": map[string]any{"token": token.Status.Token}}}
-	limited, err := yaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.host.WriteFile(limitedConfig, string(limited))
+	return <-issued
 }
 
-// forbidden finds what an API server says to whom it does not let do something.
-var forbidden = regexp.MustCompile(`.*(?i:is forbidden: user|cannot (get|list|watch|create|update|patch|delete|impersonate|approve) resource|not permitted to|attempting to grant RBAC).*`)
-
-// allowed fails the test if the box's agent was refused anything for lack of
-// privileges.
-func (x *box) allowed() {
-	x.t.Helper()
-	for i, line := range forbidden.FindAllString(x.agent.Log(), -1) {
-		if i < 10 {
-			x.t.Errorf("%s lacks privileges: %.500s", x.host.Name, line)
+// audit fails the test if the box's API server refused its agent anything for lack of
+// privileges, and notes what privileges it used.
+func (x *box) audit() {
+	events, err := x.kube.Audit()
+	if err != nil {
+		x.t.Error(err)
+	}
+	if len(events) == 0 {
+		x.t.Errorf("%s: the API server never heard of %s", x.host.Name, bed.AuditedUser)
+	}
+	said := make(map[string]bool)
+	for _, event := range events {
+		if why := refused(event); why != "" && !said[why] {
+			said[why] = true
+			x.t.Errorf("%s lacks privileges: %s", x.host.Name, why)
 		}
 	}
+	used.add(events)
 }
 
-// Two boxes share what they have, from the first contact to the end, with agents that
-// may do what docs/security.md lists, and no more.
+// refused says what the API server refused an agent for lack of privileges, "" for
+// nothing. What a peer may not do is another thing.
+func refused(event bed.AuditEvent) string {
+	switch {
+	case event.ResponseStatus.Code != http.StatusForbidden || event.ImpersonatedUser != nil:
+		return ""
+	case otherwiseForbidden.MatchString(event.ResponseStatus.Message):
+		return ""
+	}
+	return fmt.Sprintf("%s %s: %s", event.Verb, event.RequestURI, event.ResponseStatus.Message)
+}
+
+// otherwiseForbidden is what an API server forbids whoever asks.
+var otherwiseForbidden = regexp.MustCompile(`because it is being terminated$`)
+
+// Two boxes share what they have, from the first contact to the end, which takes most
+// of the privileges that there are.
 func TestSharingWithLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	bd := bed.New(t)
@@ -105,14 +95,11 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 	withKube(t, bd, boxes...)
 	staff(t, boxes...)
 	for _, x := range boxes {
-		x.limit()
-		x.configure("[log]\nlevel = \"debug\"\n") // some of what fails is tried again without a word
-		x.start("--kubeconfig", limitedConfig)
+		x.start()
+		if used := x.mustStatus().Kubernetes.Kubeconfig; used != peering.AgentKubeconfig {
+			t.Errorf("%s uses %s", x.host.Name, used)
+		}
 	}
-	t.Cleanup(func() { // a deadline that was missed has its cause here
-		a.allowed()
-		b.allowed()
-	})
 	p := &pair{bed: bd, a: a, b: b, aID: a.id(), bID: b.id()}
 	a.awaitFC("appears", p.bID, reachable)
 	b.awaitFC("appears", p.aID, reachable)

@@ -1,0 +1,64 @@
+//go:build linux
+
+package bed
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// AuditedUser is the user whose requests an API server writes down: the agent, when it
+// has the user of its own.
+const AuditedUser = "system:serviceaccount:liqo:liqo-agent"
+
+const (
+	auditPolicyPath = kubeDir + "/audit-policy.yaml"
+	auditLogPath    = kubeDir + "/audit.log"
+
+	// A watch has a response that starts, and one that is complete when it ends.
+	auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, users: ["` + AuditedUser + `"]}
+- {level: None}
+`
+)
+
+// AuditEvent is one answer of an API server to AuditedUser, as audit.k8s.io/v1 has it. A
+// watch has two.
+type AuditEvent struct {
+	Verb             string
+	RequestURI       string
+	ImpersonatedUser *struct{ Username string } // nil when the user asked for itself
+	ObjectRef        struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+	ResponseStatus   struct {
+		Code    int
+		Message string
+	}
+}
+
+// Audit returns what the API server has answered to AuditedUser since it was started
+// for the first time.
+func (k *Kube) Audit() ([]AuditEvent, error) {
+	text, err := os.ReadFile(k.Host.Path(auditLogPath))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host %s: audit log: %w", k.Host.Name, err)
+	}
+	var events []AuditEvent
+	for line := range bytes.Lines(text) {
+		var event AuditEvent
+		if json.Unmarshal(line, &event) != nil {
+			continue // cut off, when the API server was killed
+		}
+		events = append(events, event)
+	}
+	return events, nil
+}
