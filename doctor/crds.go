@@ -1,0 +1,226 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/yaml"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peering"
+)
+
+const (
+	crdPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	ourSite = ".liqo.io"
+)
+
+func checkCRDs(ctx context.Context, b *Box) []Finding {
+	there, err := b.kubernetes(ctx)
+	if f, none := without(there, err); none {
+		return []Finding{f}
+	}
+	found, err := readCRDs(ctx, there.client)
+	switch {
+	case apierrors.IsForbidden(err):
+		return []Finding{skipped("the user in %s may not read them: %v", there.place, err)}
+	case err != nil:
+		return []Finding{skipped("they cannot be read: %v", err)}
+	}
+	_, running := b.agentSays(ctx)
+	return judgeCRDs(found, running == nil)
+}
+
+// readCRDs returns what there is of our definitions; a missing one is nil.
+func readCRDs(ctx context.Context, client *kube.Client) (map[string]map[string]any, error) {
+	out := make(map[string]map[string]any)
+	for _, m := range api.CRDs() {
+		var object map[string]any
+		err := client.Get(ctx, crdPath+"/"+m.Name, &object)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		if err == nil {
+			out[m.Name] = object
+		}
+	}
+	return out, nil
+}
+
+// judgeCRDs compares the definitions in the API server with those of this build.
+func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
+	var missing, other, pending []string
+	owners := make(map[string][]string)
+	for _, m := range api.CRDs() {
+		object, is := found[m.Name]
+		if !is {
+			missing = append(missing, m.Name)
+			continue
+		}
+		var wanted map[string]any
+		if err := yaml.Unmarshal(m.YAML, &wanted); err != nil {
+			return []Finding{skipped("the definition of %s in this program: %v", m.Name, err)}
+		}
+		if !covers(object["spec"], wanted["spec"]) {
+			other = append(other, m.Name)
+			for _, owner := range managers(object) {
+				owners[owner] = append(owners[owner], m.Name)
+			}
+		}
+		if !established(object) {
+			pending = append(pending, m.Name)
+		}
+	}
+	var out []Finding
+	if len(missing) > 0 {
+		f := Finding{Code: "crds-missing", Status: Error, What: "not there: " + strings.Join(missing, ", "),
+			Why: "what these describe cannot be stored: no ForeignClusters, no peerings", Do: []string{"liqo-agent crds | kubectl apply --server-side -f -"}}
+		if agentRuns {
+			f.Do = append([]string{"the agent makes them when it connects to the API server: see what keeps it from that in liqo-agent status, or restart it"}, f.Do...)
+		} else {
+			f.Do = append([]string{"start the agent, which makes them"}, f.Do...)
+		}
+		out = append(out, f)
+	}
+	if len(other) > 0 {
+		f := Finding{Code: "crds-other-version", Status: Error,
+			What: "not as this version of liqo-agent has them: " + strings.Join(other, ", "),
+			Why:  "fields that this version writes may be dropped by the API server, or refused",
+			Do:   []string{"bring them up to date: liqo-agent crds | kubectl apply --server-side --force-conflicts -f -"}}
+		if len(owners) > 0 {
+			f.What += "; others have written to them: " + strings.Join(slices.Sorted(keysOf(owners)), ", ")
+			f.Do = append(f.Do, "have whoever manages them (GitOps, another version of Liqo) use those of this version, which liqo-agent crds prints")
+		}
+		out = append(out, f)
+	}
+	if len(pending) > 0 {
+		out = append(out, Finding{Code: "crds-not-served", Status: Error, What: "not served by the API server: " + strings.Join(pending, ", "),
+			Why: "another definition has the same names, or the API server has trouble", Do: []string{"see its conditions: kubectl describe crd " + pending[0]}})
+	}
+	if len(out) == 0 {
+		out = append(out, fine("all %d are there, and are those of this version", len(found)))
+	}
+	return out
+}
+
+// managers returns who else has written to an object's spec.
+func managers(object map[string]any) []string {
+	metadata, _ := object["metadata"].(map[string]any)
+	entries, _ := metadata["managedFields"].([]any)
+	var out []string
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		name, _ := entry["manager"].(string)
+		if entry["subresource"] == "status" || name == "" || name == peering.ManagerCRDs || name == "kube-apiserver" || slices.Contains(out, name) {
+			continue
+		}
+		if fields, _ := entry["fieldsV1"].(map[string]any); fields["f:spec"] != nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func established(object map[string]any) bool {
+	status, _ := object["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Established" && condition["status"] == "True"
+	})
+}
+
+// covers reports whether found says everything that wanted does. What the API server
+// fills in does not count, but in lists, that is in the versions with their schemas,
+// it fills in nothing, and found must not say more there.
+func covers(found, wanted any) bool {
+	w, isMap := wanted.(map[string]any)
+	if !isMap {
+		return reflect.DeepEqual(found, wanted)
+	}
+	f, _ := found.(map[string]any)
+	for key, value := range w {
+		if !covers(f[key], value) {
+			return false
+		}
+	}
+	return true
+}
+
+func checkForeignLiqo(ctx context.Context, b *Box) []Finding {
+	there, err := b.kubernetes(ctx)
+	if f, none := without(there, err); none {
+		return []Finding{f}
+	}
+	served, err := servedResources(ctx, there.client)
+	if err != nil {
+		return []Finding{skipped("the API server does not say what it serves: %v", err)}
+	}
+	return judgeForeign(served)
+}
+
+// servedResources returns the resources of groups that end in liqo.io, as
+// plural.group, by version. Every authenticated user may ask for them.
+func servedResources(ctx context.Context, client *kube.Client) (map[string][]string, error) {
+	var groups struct {
+		Groups []struct {
+			Name     string
+			Versions []struct{ GroupVersion, Version string }
+		}
+	}
+	if err := client.Get(ctx, "/apis", &groups); err != nil {
+		return nil, err
+	}
+	out := make(map[string][]string)
+	for _, g := range groups.Groups {
+		if !strings.HasSuffix(g.Name, ourSite) {
+			continue
+		}
+		for _, v := range g.Versions {
+			var list struct{ Resources []struct{ Name string } }
+			if err := client.Get(ctx, "/apis/"+v.GroupVersion, &list); err != nil {
+				return nil, errors.Join(fmt.Errorf("resources of %s", v.GroupVersion), err)
+			}
+			for _, r := range list.Resources {
+				if !strings.Contains(r.Name, "/") {
+					name := r.Name + "." + g.Name
+					out[name] = append(out[name], v.Version)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// judgeForeign says what resources of Liqo that are not ours mean.
+func judgeForeign(served map[string][]string) []Finding {
+	ours := make(map[string]bool)
+	for _, m := range api.CRDs() {
+		ours[m.Name] = true
+	}
+	var foreign []string
+	for _, name := range slices.Sorted(keysOf(served)) {
+		if !ours[name] {
+			foreign = append(foreign, name)
+		}
+	}
+	if len(foreign) == 0 {
+		return []Finding{fine("none is installed in this cluster")}
+	}
+	shown := foreign[:min(len(foreign), 4)]
+	what := "another version of Liqo is installed in this cluster: it has " + strings.Join(shown, ", ")
+	if n := len(foreign) - len(shown); n > 0 {
+		what += fmt.Sprintf(" and %d more", n)
+	}
+	f := Finding{Code: "foreign-liqo", Status: Warning, What: what,
+		Why: "the two do not know of each other: `kubectl get foreignclusters` may show either's, each has its own peerings and virtual nodes, and both may offer the same resources to others",
+		Do: []string{"name the group when you look: kubectl get foreignclusters.discovery.liqo.io",
+			"use one of the two: remove the other as its own documentation says (liqoctl uninstall), or this agent"}}
+	return []Finding{f}
+}

@@ -1,0 +1,260 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Status is how something stands.
+type Status string
+
+// The statuses.
+const (
+	// OK: it is as it should be.
+	OK Status = "ok"
+	// Info: worth knowing; nothing has to be done.
+	Info Status = "info"
+	// Warning: it may not work tomorrow, or not as well or as safely as it should.
+	Warning Status = "warning"
+	// Error: something does not work.
+	Error Status = "error"
+	// Skipped: it could not be looked at.
+	Skipped Status = "skipped"
+)
+
+// weight orders statuses, the worst last. That something was skipped says less than
+// that the rest is fine.
+func (s Status) weight() int {
+	return slices.Index([]Status{Skipped, OK, Info, Warning, Error}, s)
+}
+
+// Finding is one thing that a check found out.
+type Finding struct {
+	// Code names what is the matter, in lower case with hyphens: stable, and that of the
+	// agent's own problems (docs/health.md) where it is the same matter. "" when nothing
+	// is.
+	Code   string `json:"code"`
+	Status Status `json:"status"`
+	// What is found, why it matters and what to do, for people. Why and Do are empty
+	// where there is nothing to do.
+	What string   `json:"what"`
+	Why  string   `json:"why"`
+	Do   []string `json:"do"`
+}
+
+// Result is what a check found: at least one finding.
+type Result struct {
+	Check    string    `json:"check"` // its ID
+	Group    string    `json:"group"`
+	Title    string    `json:"title"`
+	Status   Status    `json:"status"` // the worst of the findings
+	Millis   int64     `json:"millis"` // how long it took
+	Findings []Finding `json:"findings"`
+}
+
+// Summary counts checks by their status.
+type Summary struct {
+	OK       int `json:"ok"`
+	Info     int `json:"info"`
+	Warnings int `json:"warnings"`
+	Errors   int `json:"errors"`
+	Skipped  int `json:"skipped"`
+}
+
+// Report is what the doctor says. It is the JSON of `liqo-agent doctor -o json`.
+type Report struct {
+	Version string    `json:"version"` // of this program
+	At      time.Time `json:"at"`
+	Status  Status    `json:"status"` // the worst of the checks: ok, info, warning, error
+	Summary Summary   `json:"summary"`
+	Checks  []Result  `json:"checks"` // in the order of Checks
+}
+
+// Check is something that the doctor looks at.
+type Check struct {
+	// ID names the check: lower case with hyphens, stable.
+	ID string
+	// Group is the heading under which it is shown.
+	Group string
+	// Title says what it is about, in a few words.
+	Title string
+	// Looks says what it looks at, for the documentation.
+	Looks string
+	// Limit is how long it may take.
+	Limit time.Duration
+	run   func(ctx context.Context, b *Box) []Finding
+}
+
+// The groups, in order.
+const (
+	groupNetwork    = "Network"
+	groupCluster    = "Cluster"
+	groupKubernetes = "Kubernetes"
+	groupBox        = "This box"
+	groupAgent      = "Agent"
+	groupPeers      = "Peers"
+)
+
+const (
+	usual    = 5 * time.Second
+	networks = 8 * time.Second
+	asking   = 20 * time.Second
+)
+
+// Checks returns everything that the doctor looks at, from the outside in.
+func Checks() []Check {
+	return []Check{
+		{"links", groupNetwork, "Network interfaces", "Which interfaces are used, which are left out and why, and whether an address collides with those of containers.", usual, checkLinks},
+		{"mdns-port", groupNetwork, "UDP port 5353", "Who has the port of multicast DNS, and whether it is shared.", usual, checkMDNSPort},
+		{"multicast", groupNetwork, "Multicast", "Whether questions to the group come back, are answered, and find those who are known to be there. Firewall rules, if they may be read.", networks, checkMulticast},
+		{"endpoint", groupNetwork, "Endpoint port", "Whether the port for other clusters listens, and whether trusted peers can connect to it.", asking, checkEndpoint},
+		{"cluster-id", groupCluster, "Cluster ID", "Whether another cluster shows the same ID.", networks, checkClusterID},
+		{"clock", groupCluster, "Clock", "Whether the clock can be right, is kept right, and agrees with those of the API server and of the peers.", asking, checkClock},
+		{"api-server", groupKubernetes, "API server", "Which kubeconfig is used, and whether the API server answers, takes the credentials and how fast.", asking, checkAPIServer},
+		{"crds", groupKubernetes, "Custom resources", "Whether the definitions are there, and are those of this version.", asking, checkCRDs},
+		{"rbac", groupKubernetes, "Permissions", "Whether the agent may do what it has to.", asking, checkRBAC},
+		{"foreign-liqo", groupKubernetes, "Other Liqo", "Whether another version of Liqo is installed in the same cluster.", asking, checkForeignLiqo},
+		{"state", groupBox, "State directory", "Whether the directory, the database and the key are there, sound, and readable by nobody else.", usual, checkState},
+		{"disk", groupBox, "Disk", "How much is free, and how long it takes to write.", networks, checkDisk},
+		{"resources", groupBox, "Memory and limits", "How much memory and how many files the agent may use, and whether packets were lost.", usual, checkResources},
+		{"agent", groupAgent, "Agent", "Whether the agent runs, in which version, and what it says is the matter.", usual, checkAgent},
+		{"service", groupAgent, "Service", "Whether systemd starts the agent, and had to start it again.", usual, checkService},
+		{"config", groupAgent, "Configuration", "Whether the file is valid and in use, and which dangerous switches are on.", usual, checkConfig},
+		{"trust", groupAgent, "Keys and certificates", "Whether certificates of the fleet are about to end.", usual, checkTrust},
+		{"peers", groupPeers, "Joined peers", "Whether those with whom there is a peering are there, and speak our protocol.", usual, checkPeers},
+	}
+}
+
+// Run looks at everything and returns the report. It takes as long as the slowest
+// check may; when ctx ends earlier, what is not finished is skipped.
+func Run(ctx context.Context, b *Box) Report {
+	return run(ctx, b, Checks())
+}
+
+func run(ctx context.Context, b *Box, checks []Check) Report {
+	report := Report{Version: b.opts.Version, At: b.now().UTC(), Status: OK, Checks: make([]Result, len(checks))}
+	var group sync.WaitGroup
+	for i, c := range checks {
+		group.Go(func() { report.Checks[i] = c.result(ctx, b) })
+	}
+	group.Wait()
+	once(report.Checks)
+	for _, r := range report.Checks {
+		switch r.Status {
+		case OK:
+			report.Summary.OK++
+		case Info:
+			report.Summary.Info++
+		case Warning:
+			report.Summary.Warnings++
+		case Error:
+			report.Summary.Errors++
+		case Skipped:
+			report.Summary.Skipped++
+		}
+		if r.Status.weight() > report.Status.weight() {
+			report.Status = r.Status
+		}
+	}
+	return report
+}
+
+// result runs one check. One that does not keep its limit is left behind: what hangs
+// in it, such as a file system, would have us all hang.
+func (c Check) result(ctx context.Context, b *Box) Result {
+	ctx, cancel := context.WithTimeout(ctx, c.Limit)
+	defer cancel()
+	began := time.Now()
+	done := make(chan []Finding, 1)
+	go func() { done <- c.run(ctx, b) }()
+	out := Result{Check: c.ID, Group: c.Group, Title: c.Title}
+	select {
+	case out.Findings = <-done:
+	case <-ctx.Done():
+		select {
+		case out.Findings = <-done: // it keeps its limit, and says what it has
+		case <-time.After(graceTime):
+			out.Findings = []Finding{skipped("it could not be looked at within %s", c.Limit)}
+		}
+	}
+	out.Millis = time.Since(began).Milliseconds()
+	out.settle()
+	return out
+}
+
+// graceTime is how long a check that is over its limit may take to say what it has.
+const graceTime = 500 * time.Millisecond
+
+// settle fills in what follows from the findings.
+func (r *Result) settle() {
+	r.Status = Skipped
+	for i, f := range r.Findings {
+		if f.Do == nil {
+			r.Findings[i].Do = []string{}
+		}
+		if f.Status.weight() > r.Status.weight() {
+			r.Status = f.Status
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(b.Status.weight(), a.Status.weight()) })
+}
+
+// once leaves out what the agent reports of itself where a check found the same.
+func once(results []Result) {
+	found := make(map[string]bool)
+	for _, r := range results {
+		for _, f := range r.Findings {
+			if r.Check != agentCheck && f.Code != "" {
+				found[f.Code] = true
+				for _, same := range sameMatter[f.Code] {
+					found[same] = true
+				}
+			}
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		if r.Check != agentCheck {
+			continue
+		}
+		r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Code != "" && found[f.Code] })
+		if len(r.Findings) == 0 {
+			r.Findings = []Finding{{Status: OK, What: "it runs; what is the matter with it is said above"}}
+		}
+		r.settle()
+	}
+}
+
+// agentCheck is the check that repeats what the agent says.
+const agentCheck = "agent"
+
+// sameMatter are the codes of the agent's problems that a finding explains.
+var sameMatter = map[string][]string{
+	"disk-full":       {"state-write", "state-volatile", "disk-low"},
+	"disk-low":        {"disk-full"},
+	"disk-read-only":  {"state-write", "state-volatile"},
+	"api-unreachable": {"objects-missing", "webhook-missing"},
+	"rbac-gaps":       {"api-forbidden"},
+	"id-conflict":     {"instance-renamed"},
+	"id-clone":        {"instance-renamed", "id-conflict"},
+	"no-links":        {"networks-unusable"},
+}
+
+// fine is a finding that there is nothing to do about.
+func fine(format string, args ...any) Finding {
+	return Finding{Status: OK, What: fmt.Sprintf(format, args...)}
+}
+
+// skipped says why something was not looked at.
+func skipped(format string, args ...any) Finding {
+	return Finding{Status: Skipped, What: fmt.Sprintf(format, args...)}
+}
+
+// info is worth knowing.
+func info(code, format string, args ...any) Finding {
+	return Finding{Code: code, Status: Info, What: fmt.Sprintf(format, args...)}
+}
