@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,6 +66,9 @@ const (
 type client struct {
 	rest      *rest.RESTClient
 	transport http.RoundTripper
+	// newerCRDs is the generation of the custom resource definitions if it is above
+	// ours, else 0.
+	newerCRDs atomic.Int64
 }
 
 func newClient(config *rest.Config, link *link) (*client, error) {

@@ -63,6 +63,7 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
 	path := crdPath + name
+	stampGeneration(wanted)
 	applied, failures := false, 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var found map[string]any
@@ -75,6 +76,14 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 		}
 		missing := err != nil
 		switch {
+		case !missing && generationOf(found) > crdGeneration:
+			// A newer agent brought it, and objects may have fields that we do not know: it
+			// serves us as it is, because no newer build takes anything away.
+			c.newerCRDs.Store(generationOf(found))
+			established, err := isEstablished(found)
+			if established || err != nil {
+				return err
+			}
 		case !applied && (missing || !covers(found, wanted)):
 			// A definition that somebody else brought is changed only where nobody else
 			// claims a field; else the error says who does.
