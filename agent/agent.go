@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
+	"liqo.io/agent/health"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/service/notify"
@@ -56,24 +56,22 @@ type Agent struct {
 
 	measures measures
 
-	mu       sync.Mutex
-	problems map[string]problem // by what they are about
+	health     health.Tracker // what is the matter
+	warned     lastErrors     // what was logged last
+	unrecorded *slog.Logger   // for what status shows anyhow
 }
-
-// problem is something a person should know of and can mend.
-type problem struct{ text, remedy string }
 
 // New reads the configuration. Its error is for the user, and lists every
 // fault found.
 func New(opts Options) (*Agent, error) {
 	a := &Agent{
-		opts:     opts,
-		logger:   opts.Logger,
-		started:  time.Now(),
-		reload:   make(chan struct{}, 1),
-		told:     make(chan struct{}, 1),
-		problems: make(map[string]problem),
+		opts:       opts,
+		unrecorded: opts.Logger,
+		started:    time.Now(),
+		reload:     make(chan struct{}, 1),
+		told:       make(chan struct{}, 1),
 	}
+	a.logger = a.warned.recording(opts.Logger)
 	loaded, err := opts.Load()
 	if err != nil {
 		return nil, err
@@ -117,8 +115,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	if err := key.ChainProblem(); err != nil {
-		a.logger.Error("peers that knew an earlier key of this cluster may not follow to the present one", "error", err)
-		a.report("key", err.Error(), "restore cluster.chain from a backup, or have people trust the key at the peers: liqo-agent peers trust")
+		a.health.Report(health.KeyChain, err)
 	}
 	for {
 		id, origin, err := clusterID(ctx, a.config(), store, a.logger)
@@ -180,12 +177,11 @@ func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store,
 	switch {
 	case err == nil:
 		if r := store.Recovery(); r != nil {
-			a.report("state", r.String(), "keep the file that was set aside until you are sure nothing is missing, and check the disk")
+			a.health.Set(health.StateRecovered, health.Finding{Args: health.Args{"recovery": r.String(), "file": store.Recovered()}})
 		}
 		return store, nil
 	case errors.Is(err, state.ErrReadOnly):
-		a.logger.Error("nothing can be stored; working from memory until the next start", "error", err)
-		a.report("state", "nothing is stored: "+err.Error(), "make "+cfg.State.Dir+" writable and restart the agent")
+		a.health.Set(health.StateVolatile, health.Finding{Args: health.Args{"error": err.Error(), "dir": cfg.State.Dir}})
 		return state.Open(ctx, path, state.Options{Logger: a.logger, Memory: true})
 	default:
 		return nil, err
@@ -226,16 +222,4 @@ func clusterName(configured string, id peer.ClusterID) string {
 		}
 	}
 	return "cluster-" + id.Short()
-}
-
-// report tells of a problem in status; an empty text says it is over.
-func (a *Agent) report(about, text, remedy string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	wake(a.told)
-	if text == "" {
-		delete(a.problems, about)
-		return
-	}
-	a.problems[about] = problem{text: text, remedy: remedy}
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
@@ -78,7 +76,7 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		Trust:    b.trustStatus(cfg),
 		Packets:  control.Packets{Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops},
 		Drops:    drops,
-		Problems: b.allProblems(links),
+		Problems: b.allProblems(), LastErrors: b.warned.list(),
 	}, nil
 }
 
@@ -130,52 +128,6 @@ func (b *backend) state() control.State {
 	return control.State{
 		Path: b.store.Path(), Volatile: b.store.Volatile(), Recovered: b.store.Recovered(), Transactions: b.store.Transactions(),
 	}
-}
-
-// allProblems lists what was reported and what can be seen now.
-func (b *backend) allProblems(links []control.Link) []control.Problem {
-	out := make([]control.Problem, 0)
-	b.mu.Lock()
-	for _, about := range slices.Sorted(maps.Keys(b.problems)) {
-		p := b.problems[about]
-		out = append(out, control.Problem{Text: p.text, Remedy: p.remedy})
-	}
-	b.mu.Unlock()
-	if err := b.recorder.StoreError(); err != nil {
-		out = append(out, control.Problem{Text: "changes are not stored: " + err.Error(),
-			Remedy: "free space on the disk, or see what holds the file; it is tried again by itself"})
-	}
-	if c := b.recorder.SelfConflict(); c != nil {
-		out = append(out, control.Problem{
-			Text: fmt.Sprintf("another live cluster at %s uses our cluster ID with another key: one of the two is a copy", c.Addr),
-			Remedy: "on the copy: stop the agent, delete its state directory, set cluster.id in its configuration (or the ConfigMap cluster-id) " +
-				"to a new UUID, and start it again",
-		})
-	}
-	if name := b.mdns.Stats().InstanceName; name != "" && name != string(b.id) {
-		out = append(out, control.Problem{
-			Text:   fmt.Sprintf("somebody on the network announces our cluster ID already, so we are announced as %q: one of the two may be a complete copy", name),
-			Remedy: "if a disk was copied: on the copy, stop the agent, delete its state directory, set cluster.id to a new UUID, and start it again",
-		})
-	}
-	for _, p := range b.recorder.Peers() {
-		if p.Conflict != nil {
-			out = append(out, control.Problem{
-				Text:   fmt.Sprintf("somebody at %s shows the cluster ID of %s with another key (%s)", p.Conflict.Addr, p.Name, p.Conflict.Fingerprint),
-				Remedy: "find out which of the two is the copy; nothing was changed about the one we know",
-			})
-		}
-	}
-	out = append(out, b.placeProblems()...)
-	if why := openness(b.config()); why != "" {
-		out = append(out, control.Problem{Text: "anybody who can reach this agent is trusted: " + why,
-			Remedy: "fine in a playground; elsewhere, take the setting back"})
-	}
-	if len(links) == 0 {
-		out = append(out, control.Problem{Text: "no network interface is in use for discovery",
-			Remedy: "plug a cable in, or see discovery.interfaces and discovery.exclude_interfaces"})
-	}
-	return out
 }
 
 // History implements control.Backend.

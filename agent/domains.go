@@ -3,11 +3,9 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/contact"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/dnssd/resolver"
@@ -165,27 +163,6 @@ func (b *backend) networksStatus(cfg config.Config, links []control.Link) []cont
 			Link: l.Name, Rule: use.Name, Why: use.Why,
 			Advertise: use.Advertise && d.EnableAdvertisement, Discover: use.Discover && d.EnableDiscovery, Autojoin: use.Autojoin && d.Autojoin,
 		})
-	}
-	return out
-}
-
-// placeProblems lists the search domains of which nothing can be learned, and the
-// URLs of peers that lead somewhere else.
-func (b *backend) placeProblems() []control.Problem {
-	var out []control.Problem
-	for _, one := range b.domains.all() {
-		if r, found := b.poller.Last(one.Domain); found && !r.Outcome.Conclusive() {
-			out = append(out, control.Problem{Text: fmt.Sprintf("the search domain %s cannot be looked in: %s", one.Domain, r.Message),
-				Remedy: "clusters known from it stay; see liqo-agent domains show " + one.Domain})
-		}
-	}
-	for _, state := range b.contacts.States(func(k peer.Key) bool { return k.Source == peer.Manual && strings.HasPrefix(k.Instance, givenFor) }) {
-		switch state.Reason {
-		case contact.OtherCluster, contact.OtherKey, contact.NoCluster, contact.Ourselves:
-			id := strings.TrimPrefix(state.Lead.Key.Instance, givenFor)
-			out = append(out, control.Problem{Text: fmt.Sprintf("the URL given for %s is wrong: %s", id, state.Message),
-				Remedy: "correct url of its [[peer]] entry, or liqo-agent peers set " + id + " --url URL"})
-		}
 	}
 	return out
 }

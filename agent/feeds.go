@@ -9,6 +9,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/recorder"
+	"liqo.io/agent/health"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/browser"
 	"liqo.io/agent/peer"
@@ -111,6 +112,7 @@ func (s *session) feedWatchers(ctx context.Context) error {
 func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.showCertificates(cfg)
 	s.trusting(cfg)
+	wake(s.ills.again)
 	s.setPolicy(ctx)
 	s.lookManually()
 	wake(s.domains.again)
@@ -141,8 +143,7 @@ func (s *session) upkeep(ctx context.Context) error {
 			// operation does not need again.
 			debug.FreeOSMemory()
 			if err := s.store.Check(ctx); err != nil && ctx.Err() == nil {
-				s.logger.Error("the state database is damaged", "error", err)
-				s.report("state", err.Error(), "restart the agent: it saves what can be read into a new database")
+				s.health.Report(health.StateDamaged, err)
 			}
 		}
 		if _, err := s.store.Prune(ctx, s.config().State.History); err != nil && ctx.Err() == nil {

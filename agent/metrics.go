@@ -89,13 +89,7 @@ func (s *session) buildMetrics(ctx context.Context, cfg config.Config) error {
 
 // listenForMetrics has the metrics served where the configuration says.
 func (s *session) listenForMetrics(ctx context.Context, cfg config.Config) {
-	err := s.scrapes.Listen(ctx, cfg.Metrics.Listen)
-	if err == nil {
-		s.report("metrics", "", "")
-		return
-	}
-	s.logger.Error("metrics are not served where they are to be", "error", err)
-	s.report("metrics", err.Error(), "free the port or set another one (metrics.listen), and reload the configuration")
+	s.health.Report(health.MetricsListen, s.scrapes.Listen(ctx, cfg.Metrics.Listen))
 }
 
 // snapshot is what package metrics shows. It is called for each scrape, on any
@@ -239,17 +233,12 @@ func (s *session) trustMetrics(disk onDisk) metrics.Trust {
 
 // problemMetrics are all kinds of problems, those that are there now as active.
 func (b *backend) problemMetrics() []metrics.Problem {
-	current, _, cancel := b.links.Subscribe()
-	defer cancel()
-	links := make([]control.Link, len(current().Links))
 	var out []metrics.Problem
 	for _, k := range health.All() {
 		out = append(out, metrics.Problem{Code: k.Code, Severity: string(k.Severity)})
 	}
-	for _, p := range b.allProblems(links) {
-		if p.Code != "" {
-			out = append(out, metrics.Problem{Code: p.Code, Severity: p.Severity, Active: true})
-		}
+	for _, p := range b.allProblems() {
+		out = append(out, metrics.Problem{Code: p.Code, Severity: p.Severity, Active: true})
 	}
 	return out
 }

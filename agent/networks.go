@@ -8,6 +8,7 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/network"
+	"liqo.io/agent/health"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc"
 )
@@ -61,12 +62,9 @@ func (n *networks) strange() map[string]bool {
 func (s *session) rules() network.Rules {
 	rules, err := network.Compile(s.config().Networks)
 	if err != nil {
-		s.logger.Error("the networks of the configuration cannot be used, so nothing is said on any", "error", err)
-		s.report("networks", err.Error(), "mend [[network]] and reload the configuration")
 		rules, _ = network.Compile([]config.Network{{}})
-	} else {
-		s.report("networks", "", "")
 	}
+	s.health.Report(health.NetworksUnusable, err)
 	s.links.FollowGateways(rules.NeedGateways())
 	return rules
 }
@@ -83,6 +81,7 @@ func (s *session) feedLinks(ctx context.Context) error {
 		snapshot := current()
 		uses, next := chooser.Choose(snapshot, time.Now())
 		s.logUses(uses)
+		wake(s.ills.again)
 		if s.networks.set(uses) {
 			s.setPolicy(ctx)
 		}

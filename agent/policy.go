@@ -10,6 +10,7 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/ledger"
+	"liqo.io/agent/health"
 	"liqo.io/agent/trust"
 )
 
@@ -25,19 +26,14 @@ func (s *session) trusting(cfg config.Config) {
 		Autojoin: cfg.Discovery.Autojoin, AutojoinUntrusted: cfg.Discovery.AutojoinUntrusted,
 		Static: cfg.Peers,
 	}
-	s.report("fleet CA", "", "")
+	s.health.Clear(health.FleetCAUnusable, "")
 	if cfg.Trust.FleetCA != "" {
 		fleet, err := trust.LoadFleetCA(cfg.Trust.FleetCA)
-		if err != nil {
-			s.logger.Error("the fleet's certificate authority cannot be used", "error", err)
-			s.report("fleet CA", err.Error(), "mend trust.fleet_ca and reload the configuration")
-		}
+		s.health.Report(health.FleetCAUnusable, err)
 		p.Fleet = fleet
 	}
 	s.fleet.Store(&p.Fleet)
-	if open := openness(cfg); open != "" {
-		s.logger.Warn("anybody who can reach this agent is trusted", "because", open)
-	}
+	s.opened(cfg)
 	s.policies.Lock()
 	s.trusted = p
 	s.policies.Unlock()
@@ -79,24 +75,22 @@ func openness(cfg config.Config) string {
 // showCertificates has the issuer show what the configuration names besides the
 // cluster's own certificates. What cannot be used is reported and left out.
 func (s *session) showCertificates(cfg config.Config) {
-	s.report("fleet certificate", "", "")
 	cert, err := s.fleetCertificate(cfg)
-	if err != nil {
-		s.logger.Error("our fleet certificate cannot be used", "error", err)
-		s.report("fleet certificate", err.Error(), "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem")
-	}
+	s.health.Report(health.FleetCertificateUnusable, err)
 	s.issuer.SetFleetCertificate(cert)
 	s.certified.Store(cert != nil)
+	s.fleetCert.Store(cert)
 
-	s.report("certificate", "", "")
+	s.health.Clear(health.CertificateUnusable, "")
+	s.namedCert.Store(nil)
 	if cfg.Endpoint.Certificate == "" {
 		s.issuer.SetNamed(nil)
 		return
 	}
 	named, err := trust.LoadNamed(s.key, cfg.Endpoint.Certificate)
-	if err != nil {
-		s.logger.Error("the public certificate cannot be used", "error", err)
-		s.report("certificate", err.Error(), "get one with the request that liqo-agent key csr prints")
+	s.health.Report(health.CertificateUnusable, err)
+	if named != nil {
+		s.namedCert.Store(named.Leaf)
 	}
 	s.issuer.SetNamed(named)
 }

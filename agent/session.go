@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/health"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/responder"
@@ -86,6 +87,13 @@ type session struct {
 	networks *networks
 	places   *places
 
+	ills        ills
+	looking     sync.Mutex // while is looked what is the matter
+	lookedOnce  atomic.Bool
+	shownHealth sync.Mutex                       // guards ills.shown and ills.message
+	fleetCert   atomic.Pointer[x509.Certificate] // our own, nil for none
+	namedCert   atomic.Pointer[x509.Certificate] // of the host name, nil for none
+
 	policies sync.Mutex
 	trusted  ledger.Policy // of the configuration
 	deciding sync.Mutex    // while the ledger takes a policy in
@@ -97,6 +105,9 @@ type session struct {
 	rotating sync.Mutex
 	rotated  bool // the session is about to end because of a new key
 }
+
+// partMDNS is the name of the part that holds port 5353.
+const partMDNS = "mDNS"
 
 // run builds the parts, runs them until ctx ends or the identity changes, and
 // waits for all of them.
@@ -110,12 +121,15 @@ func (s *session) run(ctx context.Context) error {
 	s.logger.Info("liqo-agent is up", "cluster", s.identity(s.id).ClusterName, "id", s.id, "id-from", s.origin,
 		"fingerprint", s.key.Fingerprint(), "port", s.server.Port(), "version", s.opts.Version)
 
+	s.health.Replace(health.PartFailing) // of those before
+	s.health.Clear(health.MDNSPort, "")
+
 	// The responder outlives the rest by a moment: its goodbyes are the last
 	// thing the neighbours hear, and nothing may announce us after them.
 	var parts sync.WaitGroup
 	for _, p := range []part{
 		{"links", s.links.Run},
-		{"mDNS", s.mdns.Run},
+		{partMDNS, s.mdns.Run},
 		{"endpoint", s.server.Run},
 		{"recorder", s.recorder.Run},
 		{"kubernetes", s.peering.Run},
@@ -133,6 +147,7 @@ func (s *session) run(ctx context.Context) error {
 		{"search domains", s.followDomains},
 		{"configuration", s.followConfig},
 		{"upkeep", s.upkeep},
+		{"health", s.followHealth},
 		{"metrics", s.scrapes.Run},
 	} {
 		parts.Go(func() { supervise(ctx, s.logger, p, s.partFailed) })
@@ -165,6 +180,7 @@ func (s *session) build(ctx context.Context) error {
 	// These two were used before there was a session.
 	s.made.State.Dir, s.made.Log.Format = s.first.State.Dir, s.first.Log.Format
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
+	s.ills.again = make(chan struct{}, 1)
 	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()
 	s.showCertificates(cfg)
 	s.trusting(cfg)
@@ -271,6 +287,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.viewed, Interval: cfg.Discovery.CheckInterval,
 		Places: (*askedPlaces)(s), SearchDomains: s.domains.tell, SearchDomainStatus: s.searchDomainStatus, ClusterConfig: s.clusterConfig,
+		Health: s.healthShown, StatusChanged: func() { wake(s.ills.again) },
 		Sharing: s.sharing, While: s.sharing.run, SharingSettings: func() peering.SharingSettings { return sharingSettings(s.config()) },
 	})
 	s.contacts = contact.New(contact.Config{
@@ -380,6 +397,7 @@ func (s *session) changed(id peer.ClusterID) {
 	}
 	s.peering.Enqueue(id)
 	s.contacts.Touch(id)
+	wake(s.ills.again)
 	wake(s.told)
 }
 
@@ -387,27 +405,14 @@ func (s *session) changed(id peer.ClusterID) {
 func (s *session) otherID(id peer.ClusterID) {
 	switch {
 	case id == s.id:
-		s.report("cluster ID", "", "")
+		s.health.Clear(health.ClusterIDDiffers, "")
 	case s.config().Cluster.ID != "":
-		s.report("cluster ID", fmt.Sprintf("cluster.id is %s, but ConfigMap cluster-id in namespace %s says %s",
-			s.id, s.config().Cluster.Namespace, id), "make both the same, or remove cluster.id from the configuration")
+		s.health.Set(health.ClusterIDDiffers, health.Finding{Args: health.Args{
+			"ours": string(s.id), "namespace": s.config().Cluster.Namespace, "theirs": string(id),
+		}})
 	default:
 		s.end(&identityChanged{id: id})
 	}
-}
-
-// partFailed keeps the state of the parts for status.
-func (s *session) partFailed(name string, err error) {
-	s.measures.failed(name, err)
-	if err == nil {
-		s.report("part "+name, "", "")
-		return
-	}
-	text := err.Error()
-	if !strings.HasPrefix(text, name) {
-		text = name + ": " + text
-	}
-	s.report("part "+name, text, "it is started again by itself; see the log if this stays")
 }
 
 // linkFilter is the choice of interfaces under a configuration.

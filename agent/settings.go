@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
+	"liqo.io/agent/health"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
 )
@@ -87,16 +89,11 @@ func put[T any](values map[string]any, key string, value *T) {
 // What cannot be is reported, and left as the file has it.
 func (a *Agent) effective() *config.Loaded {
 	if a.spec == nil || a.file.Config.Cluster.Kubeconfig == peering.KubeconfigNone {
-		a.report("ClusterConfig", "", "")
+		a.health.Clear(health.ClusterConfigBad, "")
 		return a.file
 	}
 	loaded, faults := a.file.Override(switchesSource, switches(a.spec))
-	if len(faults) > 0 {
-		a.logger.Error("the ClusterConfig sets what cannot be; the configuration file counts there", "error", faults)
-		a.report("ClusterConfig", "what it sets cannot be used: "+faults.Error(), "kubectl edit clusterconfigs "+api.ClusterConfigName)
-	} else {
-		a.report("ClusterConfig", "", "")
-	}
+	a.say(health.ClusterConfigBad, len(faults) > 0, health.Args{"error": faults.Error()})
 	return loaded
 }
 
@@ -177,14 +174,12 @@ func (s *session) reread(ctx context.Context) (control.Reload, error) {
 	loaded, err := s.opts.Load()
 	s.measures.reloaded(s.now(), err)
 	if err != nil {
-		s.logger.Error("the configuration was not reloaded, the old one stays in use", "error", err)
-		s.report("configuration", "the configuration on disk is bad, the old one is in use: "+err.Error(),
-			"mend it (liqo-agent config check) and reload again")
+		s.health.Report(health.ConfigBad, err)
 		s.opts.Notify.Ready()
 		return control.Reload{}, &control.Error{Kind: control.ErrInvalid, Cause: err,
 			Message: "the old settings stay in use: " + err.Error(), Advice: "mend the file (liqo-agent config check), then: liqo-agent config reload"}
 	}
-	s.report("configuration", "", "")
+	s.health.Clear(health.ConfigBad, "")
 	s.file = loaded
 	s.logger.Info("the configuration was reloaded", "path", loaded.Path)
 	done, err := s.change(ctx)
@@ -205,12 +200,7 @@ func (s *session) change(ctx context.Context) (control.Reload, error) {
 	if len(keys) > 0 {
 		s.logger.Info("settings changed", "keys", keys)
 	}
-	if len(needRestart) > 0 {
-		s.logger.Warn("some changed settings take effect only after a restart", "keys", needRestart)
-		s.report("restart", fmt.Sprintf("changed settings wait for a restart: %v", needRestart), "restart the agent when convenient")
-	} else {
-		s.report("restart", "", "")
-	}
+	s.say(health.RestartNeeded, len(needRestart) > 0, health.Args{"keys": strings.Join(needRestart, ", ")})
 	if len(rebuild) > 0 {
 		done.Rebuilding = true
 		s.end(&settingsChanged{keys: rebuild})

@@ -17,6 +17,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/health"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/sharing/host"
@@ -260,7 +261,7 @@ func (sh *sharing) where() vnode.Kubelet {
 // kubeletChanged is told that the kubelet API stands another way.
 func (sh *sharing) kubeletChanged() {
 	state := sh.kubelet.State()
-	sh.report("kubelet API", state.Problem, state.Remedy)
+	sh.say(health.KubeletAPI, state.Problem != "", health.Args{"problem": state.Problem, "remedy": state.Remedy})
 	sh.nodes.Touch()
 	sh.mu.Lock()
 	ids := slices.Collect(maps.Keys(sh.providers))

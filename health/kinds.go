@@ -259,6 +259,14 @@ var (
 		Remedy: "restart the agent when convenient",
 		Doc:    "Few settings cannot change while the agent runs. Until the restart their old values are in use.",
 	}
+	// MetricsListen: metrics are not served. Arguments: error.
+	MetricsListen = &Kind{
+		Code: "metrics-listen", Severity: Warning,
+		Title:  "metrics are not served",
+		Text:   "metrics are not served where they are to be: {error}",
+		Remedy: "free the port or set another one (metrics.listen), and reload the configuration",
+		Doc:    "Prometheus gets nothing from this box by TCP. GET /metrics on the control socket answers all the same.",
+	}
 	// PartFailing: a part of the agent fails. Arguments: part, error.
 	PartFailing = &Kind{
 		Code: "part-failing", Severity: Error,
@@ -287,22 +295,6 @@ var (
 		Remedy: "mend trust.fleet_ca and reload the configuration",
 		Doc:    "Nobody is trusted because of the fleet CA. Keys that were trusted because of it before stay so.",
 	}
-	// FleetCAExpired: a fleet CA has expired. Arguments: name, at.
-	FleetCAExpired = &Kind{
-		Code: "fleet-ca-expired", Severity: Error,
-		Title:  "fleet CA expired",
-		Text:   "the fleet CA {name} expired on {at}",
-		Remedy: "make a new one (liqo-agent fleet init), add it to trust.fleet_ca everywhere and certify the clusters again",
-		Doc:    "No new cluster is trusted because of it. Keys that were trusted because of it before stay so.",
-	}
-	// FleetCAExpiring: a fleet CA expires soon. Arguments: name, at.
-	FleetCAExpiring = &Kind{
-		Code: "fleet-ca-expiring", Severity: Warning,
-		Title:  "fleet CA expires soon",
-		Text:   "the fleet CA {name} expires on {at}",
-		Remedy: "make a new one (liqo-agent fleet init) and add it to trust.fleet_ca everywhere before",
-		Doc:    "Shown for 30 days before. trust.fleet_ca may name a file with both, so that the new one can be spread in time.",
-	}
 	// FleetCertificateUnusable: our fleet certificate cannot be used. Arguments: error.
 	FleetCertificateUnusable = &Kind{
 		Code: "fleet-certificate-unusable", Severity: Error,
@@ -311,21 +303,22 @@ var (
 		Remedy: "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem",
 		Doc:    "Other clusters of the fleet do not trust this one because of it.",
 	}
-	// FleetCertificateExpired: our fleet certificate has expired. Arguments: at.
-	FleetCertificateExpired = &Kind{
-		Code: "fleet-certificate-expired", Severity: Error,
-		Title:  "fleet certificate expired",
-		Text:   "our fleet certificate expired on {at}",
-		Remedy: "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem",
-		Doc:    "Clusters that meet this one now do not trust it because of the fleet. Those that did before still do.",
+	// CertificateExpired: a certificate has expired. Arguments: what, at, remedy.
+	CertificateExpired = &Kind{
+		Code: "certificate-expired", Severity: Error,
+		Title:  "certificate expired",
+		Text:   "{what} expired on {at}",
+		Remedy: "{remedy}",
+		Doc: "A fleet CA, this cluster's fleet certificate or its public certificate. Nobody new is trusted because of it; " +
+			"keys that were trusted because of it before stay so.",
 	}
-	// FleetCertificateExpiring: our fleet certificate expires soon. Arguments: at.
-	FleetCertificateExpiring = &Kind{
-		Code: "fleet-certificate-expiring", Severity: Warning,
-		Title:  "fleet certificate expires soon",
-		Text:   "our fleet certificate expires on {at}",
-		Remedy: "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem",
-		Doc:    "Shown for 30 days before.",
+	// CertificateExpiring: a certificate expires soon. Arguments: what, at, remedy.
+	CertificateExpiring = &Kind{
+		Code: "certificate-expiring", Severity: Warning,
+		Title:  "certificate expires soon",
+		Text:   "{what} expires on {at}",
+		Remedy: "{remedy}",
+		Doc:    "Shown for the last fifth of its time, and for 30 days at most. trust.fleet_ca may name a file with the old CA and the new one.",
 	}
 	// CertificateUnusable: the public certificate cannot be used. Arguments: error.
 	CertificateUnusable = &Kind{
@@ -371,12 +364,12 @@ var all = []*Kind{
 	MDNSPort, NoLinks, PartFailing,
 	APIUnreachable, APICredentials, KubeconfigUnusable, APIForbidden, ObjectsMissing,
 	ConfigBad, ClusterConfigBad, NetworksUnusable,
-	FleetCAUnusable, FleetCAExpired, FleetCertificateUnusable, FleetCertificateExpired, CertificateUnusable,
+	FleetCAUnusable, FleetCertificateUnusable, CertificateUnusable, CertificateExpired,
 	PeerConflict,
 	Open, InstanceRenamed, ClusterIDDiffers, KeyChain,
 	KubeconfigMissing, WebhookMissing, KubeletAPI, ClockOff,
-	StateRecovered, DiskLow, RestartNeeded,
-	FleetCAExpiring, FleetCertificateExpiring,
+	StateRecovered, DiskLow, RestartNeeded, MetricsListen,
+	CertificateExpiring,
 	PeerUnreachable, RequestWaiting, GivenURL, SearchDomain,
 	SocketDrops, TooManyPeers,
 }

@@ -102,6 +102,16 @@ func (t *Tracker) clear(k *Kind, about string) {
 	t.wake()
 }
 
+// Report says that there is a problem because of an error, the only argument of its
+// kind; nil says that there is none.
+func (t *Tracker) Report(k *Kind, err error) {
+	if err == nil {
+		t.Clear(k, "")
+		return
+	}
+	t.Set(k, Finding{Args: Args{"error": err.Error()}})
+}
+
 // Replace says that these problems of a kind are there, and no others.
 func (t *Tracker) Replace(k *Kind, findings ...Finding) {
 	t.mu.Lock()
@@ -150,6 +160,16 @@ func (t *Tracker) current(now time.Time) (out []Problem, next time.Time) {
 			cmp.Compare(a.About, b.About))
 	})
 	return out, next
+}
+
+// Pending reports whether something is the matter that is not shown yet and will be
+// within d if it lasts.
+func (t *Tracker) Pending(d time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	_, next := t.current(now)
+	return !next.IsZero() && next.Before(now.Add(d))
 }
 
 // Update returns which problems are shown since the last call and which are not any

@@ -98,6 +98,9 @@ func (st Status) withoutNulls() Status {
 	if st.Problems == nil {
 		st.Problems = []Problem{}
 	}
+	if st.LastErrors == nil {
+		st.LastErrors = []LogEntry{}
+	}
 	if st.Domains == nil {
 		st.Domains = []DomainSummary{}
 	}

@@ -197,7 +197,16 @@ type Status struct {
 	Packets       Packets           `json:"packets"`
 	Drops         map[string]uint64 `json:"drops"` // received packets not used, by reason
 	LogLevel      string            `json:"logLevel"`
-	Problems      []Problem         `json:"problems"`
+	Problems      []Problem         `json:"problems"`   // what is the matter, the worst first
+	LastErrors    []LogEntry        `json:"lastErrors"` // the newest warnings and errors of the log, the newest first
+}
+
+// LogEntry is a warning or an error that the agent logged.
+type LogEntry struct {
+	At    time.Time `json:"at"`    // the last time
+	Level string    `json:"level"` // warn or error
+	Text  string    `json:"text"`
+	Count int       `json:"count"` // how often it was logged in a row or among others that are kept
 }
 
 // Identity is who this cluster is.
