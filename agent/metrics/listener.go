@@ -31,6 +31,7 @@ type Listener struct {
 	handler http.Handler
 	logger  *slog.Logger
 	again   chan struct{} // bound is another; capacity 1
+	patient time.Duration // with a request that does not come
 
 	mu      sync.Mutex
 	address string       // as it is to be; "" for none
@@ -45,7 +46,7 @@ func NewListener(metrics http.Handler, logger *slog.Logger) *Listener {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, "ok\n") // the client's loss
 	})
-	return &Listener{handler: mux, logger: logger, again: make(chan struct{}, 1)}
+	return &Listener{handler: mux, logger: logger, again: make(chan struct{}, 1), patient: requestTimeout}
 }
 
 // Listen binds another port, host:port, and gives the one before back; "" is for
@@ -150,8 +151,8 @@ func (l *Listener) release() {
 func (l *Listener) serve(ctx context.Context, bound net.Listener) error {
 	srv := &http.Server{
 		Handler:           l.handler,
-		ReadHeaderTimeout: requestTimeout,
-		ReadTimeout:       requestTimeout,
+		ReadHeaderTimeout: l.patient,
+		ReadTimeout:       l.patient,
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,

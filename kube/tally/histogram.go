@@ -1,8 +1,6 @@
 package tally
 
 import (
-	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -34,22 +32,18 @@ func (h *Histogram) Observe(d time.Duration) {
 type Distribution struct {
 	Count   uint64
 	Seconds float64            // the sum of all durations
-	Buckets map[float64]uint64 // how many took at most so many seconds; nil while Count is 0
+	Buckets map[float64]uint64 // how many took at most so many seconds
 }
 
-// Distribution returns what was counted.
+// Distribution returns what was counted. What is counted meanwhile may be in Seconds
+// and not in Count.
 func (h *Histogram) Distribution() Distribution {
-	var d Distribution
-	buckets := make(map[float64]uint64, len(bounds))
+	d := Distribution{Buckets: make(map[float64]uint64, len(bounds))}
 	for i, bound := range bounds {
 		d.Count += h.counts[i].Load()
-		buckets[bound.Seconds()] = d.Count
+		d.Buckets[bound.Seconds()] = d.Count
 	}
 	d.Count += h.counts[len(bounds)].Load()
-	if d.Count > 0 {
-		d.Seconds, d.Buckets = time.Duration(h.sum.Load()).Seconds(), buckets
-	}
+	d.Seconds = time.Duration(h.sum.Load()).Seconds()
 	return d
 }
-
-func isCancelled(err error) bool { return errors.Is(err, context.Canceled) }

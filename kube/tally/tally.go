@@ -1,7 +1,10 @@
 package tally
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -61,8 +64,8 @@ type Requests struct {
 // that was cancelled.
 func (r *Requests) Answered(req *http.Request, resp *http.Response, took time.Duration) {
 	verb, result := verbOf(req), resultOf(req, resp)
-	r.counts[verb][result].Add(1)
-	if verbs[verb] != Watch && results[result] != Cancelled {
+	r.counts[slices.Index(verbs[:], verb)][slices.Index(results[:], result)].Add(1)
+	if verb != Watch && result != Cancelled {
 		r.took.Observe(took)
 	}
 }
@@ -84,43 +87,43 @@ func (r *Requests) Counts() []Count {
 // Took returns how long the requests took.
 func (r *Requests) Took() Distribution { return r.took.Distribution() }
 
-func verbOf(req *http.Request) int {
+func verbOf(req *http.Request) Verb {
 	switch req.Method {
 	case http.MethodPost:
-		return 2
+		return Create
 	case http.MethodPut:
-		return 3
+		return Update
 	case http.MethodPatch:
-		return 4
+		return Patch
 	case http.MethodDelete:
-		return 5
+		return Delete
 	}
-	if req.URL != nil && (strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1")) {
-		return 1
+	if strings.Contains(req.URL.RawQuery, "watch=true") || strings.Contains(req.URL.RawQuery, "watch=1") {
+		return Watch
 	}
-	return 0
+	return Get
 }
 
-func resultOf(req *http.Request, resp *http.Response) int {
+func resultOf(req *http.Request, resp *http.Response) Result {
 	if resp == nil {
-		if err := req.Context().Err(); err != nil && isCancelled(err) {
-			return 8
+		if errors.Is(req.Context().Err(), context.Canceled) {
+			return Cancelled
 		}
-		return 7
+		return NoAnswer
 	}
 	switch status := resp.StatusCode; {
 	case status < 400:
-		return 0
+		return OK
 	case status == http.StatusNotFound, status == http.StatusGone:
-		return 1
+		return NotFound
 	case status == http.StatusConflict:
-		return 2
+		return Conflict
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return 3
+		return Forbidden
 	case status == http.StatusTooManyRequests:
-		return 4
+		return TooMany
 	case status < 500:
-		return 5
+		return Invalid
 	}
-	return 6
+	return ServerError
 }
