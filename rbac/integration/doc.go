@@ -1,0 +1,2 @@
+// Package integration tests what package rbac does to a real API server.
+package integration

@@ -1,0 +1,91 @@
+package rbac
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write what is generated")
+
+// What people read says the same as what is applied.
+func TestManifest(t *testing.T) {
+	text, err := Manifest("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []any
+	for _, document := range strings.Split(string(text), "\n---\n")[1:] {
+		var one any
+		if err := yaml.UnmarshalStrict([]byte(document), &one); err != nil {
+			t.Fatalf("%v:\n%s", err, document)
+		}
+		shown = append(shown, one)
+	}
+	listed, err := ManifestJSON("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list struct{ Items []any }
+	if err := json.Unmarshal(listed, &list); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(shown, list.Items) {
+		t.Errorf("the manifests differ:\n%s\n%s", text, listed)
+	}
+	for _, r := range Rules() {
+		if !bytes.Contains(text, []byte("# "+r.Reason+"\n")) || !bytes.Contains(text, []byte("# "+string(r.Part)+"\n")) {
+			t.Errorf("the manifest does not say %q", r.Reason)
+		}
+	}
+	if again, err := Manifest("edge"); err != nil || !bytes.Equal(again, text) {
+		t.Errorf("the same arguments give something else: %v", err)
+	}
+	inCluster, err := ManifestInCluster("edge")
+	if err != nil || bytes.Contains(inCluster, []byte("kind: Secret")) || !bytes.Contains(inCluster, []byte("kind: ServiceAccount\n")) {
+		t.Errorf("for a pod: %v\n%s", err, inCluster)
+	}
+}
+
+func TestManifestWantsANamespace(t *testing.T) {
+	for _, namespace := range []string{"", "Liqo", "a b", "-", "x\nkind: Secret", strings.Repeat("x", 64)} {
+		for _, make := range []func(string) ([]byte, error){Manifest, ManifestInCluster, ManifestJSON} {
+			if text, err := make(namespace); err == nil || !strings.Contains(err.Error(), "namespace") {
+				t.Errorf("%q: %v\n%s", namespace, err, text)
+			}
+		}
+	}
+}
+
+// The documentation shows the rules as they are; -update writes them there.
+func TestDocumented(t *testing.T) {
+	const path = "../docs/security.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := regexp.MustCompile("(?s)(<!-- rbac.Rules; go test ./rbac -update -->\n```yaml\n).*?(```\n)")
+	if len(place.FindAll(text, -1)) != 1 {
+		t.Fatalf("%s has not one place for the rules", path)
+	}
+	wanted := place.ReplaceAllFunc(text, func(found []byte) []byte {
+		parts := place.FindSubmatch(found)
+		return bytes.Join([][]byte{parts[1], RolesText(), parts[2]}, nil)
+	})
+	if bytes.Equal(text, wanted) {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s shows other rules; go test ./rbac -update writes them", path)
+	}
+	if err := os.WriteFile(path, wanted, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
