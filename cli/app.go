@@ -26,6 +26,7 @@ const (
 	ExitNotTrusted = 5 // somebody has to confirm a key first
 	ExitRefused    = 6 // the other cluster, or an earlier decision, says no
 	ExitTimeout    = 7 // it goes on, but nobody waits for it any longer
+	ExitWarnings   = 8 // doctor found nothing worse than warnings
 	// ExitInterrupted is for SIGINT while waiting, as shells do it.
 	ExitInterrupted = 130
 )
@@ -56,11 +57,13 @@ type App struct {
 	defaults map[*urfave.Command]string
 	pace     pace
 	services func() (services, error) // of this machine
+
+	examiner examiner // looks at this machine for the doctor
 }
 
 // New builds the command tree.
 func New(opts Options) *App {
-	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace, services: systemd}
+	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace, services: systemd, examiner: thisBox{}}
 	a.root = &urfave.App{
 		Name:  Name,
 		Usage: "find the clusters around this one, and let them find it",

@@ -19,6 +19,7 @@ func (a *App) tree() []*urfave.Command {
 		a.domainsCommand(), a.advertsCommand(),
 		a.scanCommand(),
 		a.statusCommand(),
+		a.doctorCommand(),
 		a.keyCommand(),
 		a.fleetCommand(),
 		a.logCommand(),
