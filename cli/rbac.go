@@ -62,6 +62,9 @@ func runRBAC(c *call) error {
 	case c.Bool(applyFlag):
 		return c.installRBAC(namespace, rbac.Install)
 	case c.Bool(deleteFlag):
+		if !c.Bool(yesFlag) && !c.app.opts.Interactive {
+			return &usageError{message: "rbac --delete: there is no terminal to ask on whether you are sure", try: Name + " rbac --delete --yes"}
+		}
 		if err := c.sure("Take the agent's user away? An agent that runs looks for another kubeconfig."); err != nil {
 			return err
 		}
@@ -106,14 +109,14 @@ func (c *call) installRBAC(namespace string, do func(context.Context, rbac.Optio
 	}
 	admin, err := rbac.AdminKubeconfig(c.String(kubeconfigFlag), c.app.variable, places...)
 	if err != nil {
-		return adviseRBAC(err)
+		return c.adviseRBAC(err)
 	}
 	done, err := do(c.Context.Context, rbac.Options{Admin: admin, Namespace: namespace, Out: c.String(outFlag), Force: c.Bool(forceFlag)})
 	if err != nil {
 		if c.format == formatText {
 			c.out.changes(done)
 		}
-		return errors.Join(adviseRBAC(err), c.out.flush())
+		return errors.Join(c.adviseRBAC(err), c.out.flush())
 	}
 	if !c.out.value(done) {
 		c.out.changes(done)
@@ -132,15 +135,18 @@ func (p *printer) changes(done []rbac.Change) {
 }
 
 // adviseRBAC adds what to try.
-func adviseRBAC(err error) error {
-	try := ""
+func (c *call) adviseRBAC(err error) error {
+	try := Name + " rbac --" + applyFlag
+	if c.Bool(deleteFlag) {
+		try = Name + " rbac --" + deleteFlag
+	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		try = "sudo liqo-agent rbac --apply"
+		try = "sudo " + try
 	case errors.Is(err, rbac.ErrNoKubeconfig):
-		try = "liqo-agent rbac --apply --kubeconfig FILE"
+		try += " --" + kubeconfigFlag + " FILE"
 	case errors.Is(err, rbac.ErrForeign), errors.Is(err, rbac.ErrConflict):
-		try = "liqo-agent rbac --apply --force"
+		try += " --" + forceFlag
 	default:
 		return err
 	}
