@@ -134,7 +134,7 @@ func Token(ctx context.Context, client *kube.Client, namespace string) (string, 
 		err := client.Get(ctx, path, &found)
 		if token := string(found.Data["token"]); err == nil && token != "" {
 			if owner(token) != ServiceAccount(namespace) {
-				return "", fmt.Errorf("Secret %s/%s holds the token of another user; delete it, and try again", namespace, TokenName)
+				return "", fmt.Errorf("the Secret %s/%s holds the token of another user; delete it, and try again", namespace, TokenName)
 			}
 			return token, nil
 		}

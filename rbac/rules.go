@@ -64,10 +64,16 @@ func Rules() []Rule {
 			Verbs: []string{"get", "create", "patch"}, Reason: "installs its own definitions, and brings them up to date",
 		}, {
 			Part: PartSelf, Group: groupAdmission, Resources: []string{"validatingwebhookconfigurations"}, Names: []string{"liqo-agent"},
-			Verbs: []string{"get", "create", "patch"}, Reason: "has the API server ask it about PeeringRequests",
+			Verbs: []string{"get", "create", "patch", "delete"}, Reason: "has the API server ask it about PeeringRequests, until liqo-agent reset",
 		}, {
 			Part: PartSelf, Group: config, Resources: []string{api.PluralClusterConfigs},
 			Verbs: []string{"list", "watch", "create"}, Reason: "follows the settings, and makes an object that sets nothing",
+		}, {
+			Part: PartSelf, Group: config, Resources: []string{api.PluralClusterConfigs}, Names: []string{api.ClusterConfigName},
+			Verbs: []string{"get", "delete"}, Reason: "takes that object away again in liqo-agent reset",
+		}, {
+			Part: PartSelf, Group: config, Resources: []string{api.PluralClusterConfigs + "/status"}, Names: []string{api.ClusterConfigName},
+			Verbs: []string{"patch"}, Reason: "says how the agent is",
 		}, {
 			Part: PartSelf, Group: discovery, Resources: []string{api.PluralSearchDomains},
 			Verbs: []string{"list", "watch"}, Reason: "follows the domains to look in",
