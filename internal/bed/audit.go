@@ -30,7 +30,7 @@ rules:
 )
 
 // AuditEvent is one answer of an API server to AuditedUser, as audit.k8s.io/v1 has it. A
-// watch has two.
+// watch has two, as has everything that may go on for long.
 type AuditEvent struct {
 	Verb             string
 	RequestURI       string

@@ -85,6 +85,31 @@ func refused(event bed.AuditEvent) string {
 // otherwiseForbidden is what an API server forbids whoever asks.
 var otherwiseForbidden = regexp.MustCompile(`because it is being terminated$`)
 
+// An agent that began with the administrator's kubeconfig, as it does without any setup,
+// changes over to its own when it gets one, and back again.
+func TestOwnUserComesAndGoes(t *testing.T) {
+	t.Parallel()
+	bd := bed.New(t)
+	x := newBoxes(t, bd, "alder")[0]
+	x.kube = x.host.StartKube(t.Context())
+	x.start()
+	uses := func(path string) {
+		t.Helper()
+		x.eventually("the agent uses "+path, func() error {
+			st, err := x.status()
+			if err == nil && (st.Kubernetes.Kubeconfig != path || !st.Kubernetes.Connected) {
+				err = fmt.Errorf("it uses %s, connected: %t, %s", st.Kubernetes.Kubeconfig, st.Kubernetes.Connected, st.Kubernetes.LastError)
+			}
+			return err
+		})
+	}
+	uses(bed.Kubeconfig)
+	limit(t, x)
+	uses(peering.AgentKubeconfig)
+	x.mustCLI("rbac", "--delete", "--yes")
+	uses(bed.Kubeconfig)
+}
+
 // Two boxes share what they have, from the first contact to the end, which takes most
 // of the privileges that there are.
 func TestSharingWithLeastPrivilege(t *testing.T) {
