@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/health"
 	"liqo.io/agent/peer"
@@ -56,6 +57,8 @@ type Agent struct {
 
 	measures measures
 
+	lastReset atomic.Pointer[control.Reset] // how far the last reset is that has told its peers
+
 	health     health.Tracker // what is the matter
 	warned     lastErrors     // what was logged last
 	unrecorded *slog.Logger   // for what status shows anyhow
@@ -91,7 +94,6 @@ func (a *Agent) Reload() { wake(a.reload) }
 // stores what it knows before it returns. An error means that it could not
 // start, or could not go on.
 func (a *Agent) Run(ctx context.Context) error {
-	cfg := a.config()
 	defer a.tell(ctx)()
 	peering.BridgeKlog(a.logger)
 	if os.Getenv("GOGC") == "" {
@@ -100,6 +102,23 @@ func (a *Agent) Run(ctx context.Context) error {
 		// that small boxes need.
 		debug.SetGCPercent(50)
 	}
+	for {
+		stop, err := a.prepare(ctx)
+		if stop || err != nil {
+			return err
+		}
+		err = a.live(ctx)
+		var due *resetDue
+		if !errors.As(err, &due) {
+			return err
+		}
+	}
+}
+
+// live runs the agent on the state that there is, until ctx ends or that state is to
+// be reset.
+func (a *Agent) live(ctx context.Context) error {
+	cfg := a.config()
 	store, err := a.openState(ctx, cfg)
 	if err != nil {
 		return err
@@ -110,6 +129,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}()
 	a.recall(ctx, store)
+	a.sign(ctx, store)
 	key, err := trust.LoadOrCreateKey(cfg.State.Dir)
 	if err != nil {
 		return err

@@ -102,6 +102,10 @@ type session struct {
 	fleet     atomic.Pointer[[]*x509.Certificate] // whose certificates make keys trusted
 	certified atomic.Bool                         // our own key has such a certificate
 
+	resets   chan struct{} // a reset was asked for; capacity 1
+	resetter resetter
+	claimed  chan struct{} // the API server has another ID than this cluster claims; capacity 1
+
 	rotating sync.Mutex
 	rotated  bool // the session is about to end because of a new key
 }
@@ -147,6 +151,7 @@ func (s *session) run(ctx context.Context) error {
 		{"search domains", s.followDomains},
 		{"configuration", s.followConfig},
 		{"upkeep", s.upkeep},
+		{"reset", s.followReset}, {"identity", s.claimIdentity},
 		{"health", s.followHealth},
 		{"metrics", s.scrapes.Run},
 	} {
@@ -163,7 +168,8 @@ func (s *session) run(ctx context.Context) error {
 	var changed *identityChanged
 	var replaced *keyReplaced
 	var settings *settingsChanged
-	if cause := context.Cause(ctx); errors.As(cause, &changed) || errors.As(cause, &replaced) || errors.As(cause, &settings) {
+	var due *resetDue
+	if cause := context.Cause(ctx); errors.As(cause, &changed) || errors.As(cause, &replaced) || errors.As(cause, &settings) || errors.As(cause, &due) {
 		return cause
 	}
 	return nil
@@ -175,6 +181,7 @@ func (s *session) build(ctx context.Context) error {
 	cfg := s.config()
 	s.proofs, s.manual, s.callbacks = newProofs(), make(chan struct{}, 1), make(chan ledger.Request, 16)
 	s.switching, s.parted = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.resets, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.reloads, s.pings = make(chan reloadAsk), make(chan struct{})
 	s.made = cfg
 	// These two were used before there was a session.
@@ -410,6 +417,8 @@ func (s *session) otherID(id peer.ClusterID) {
 		s.health.Set(health.ClusterIDDiffers, health.Finding{Args: health.Args{
 			"ours": string(s.id), "namespace": s.config().Cluster.Namespace, "theirs": string(id),
 		}})
+	case s.claims():
+		wake(s.claimed) // the API server is to follow us
 	default:
 		s.end(&identityChanged{id: id})
 	}

@@ -29,8 +29,10 @@ type memory struct {
 	told     []string // decisions, in order
 	fail     error    // of every decision
 	// decided is called after a decision, with what it was.
-	decided func(verb string)
-	publish func(id string) // tells watchers
+	decided   func(verb string)
+	resetPlan control.ResetPlan
+	resets    []control.Reset // how a reset goes on, from one question to the next
+	publish   func(id string) // tells watchers
 }
 
 func (m *memory) Status(context.Context) (control.Status, error) { return m.status, nil }

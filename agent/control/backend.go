@@ -19,6 +19,7 @@ type Backend interface {
 	Keeper
 	Domains
 	Adverts
+	Resetter
 	Diagnoser
 }
 

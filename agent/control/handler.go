@@ -34,6 +34,7 @@ func (s *Server) handler() http.Handler {
 	maps.Copy(handlers, s.decisions())
 	maps.Copy(handlers, s.searching())
 	maps.Copy(handlers, s.sharing())
+	maps.Copy(handlers, s.resetting())
 	maps.Copy(handlers, s.reloading())
 	maps.Copy(handlers, s.diagnosing())
 	for pattern, h := range handlers {

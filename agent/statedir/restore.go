@@ -240,3 +240,16 @@ func carryOut(dir string, c commit) error {
 	}
 	return syncPath(dir)
 }
+
+// Resume is Finish for whoever is about to open the state: it keeps agents out
+// meanwhile, and does nothing where nothing was cut off.
+func Resume(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, restoreDir)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	release, err := hold(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(Finish(dir), release())
+}
