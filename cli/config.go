@@ -114,7 +114,13 @@ func (a *App) configCommand() *urfave.Command {
 }
 
 func reloadConfig(c *call) error {
-	client := c.client()
+	socket := c.String(socketFlag)
+	if socket == "" {
+		// What is wrong with the file, the agent tells; the usual socket is tried then.
+		at, _ := c.app.places(c.String(configFlag))
+		socket = at.socket
+	}
+	client := control.NewClient(socket)
 	defer client.Close()
 	done, err := client.Reload(c.Context.Context)
 	var bad *control.Error

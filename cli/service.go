@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -144,11 +145,12 @@ func (a *App) serviceStatusCommand() *urfave.Command {
 			if c.out.value(st) && st.Running {
 				return nil
 			}
+			message := "the" + strings.TrimSuffix(strings.TrimPrefix(st.String(), "The"), ".")
 			switch {
 			case !st.Installed:
-				return &outcome{message: st.String(), try: "sudo liqo-agent service install --start", code: ExitNotFound}
+				return &outcome{message: message, try: "sudo liqo-agent service install --start", code: ExitNotFound}
 			case !st.Running:
-				return &outcome{message: st.String(), try: "sudo liqo-agent service start, or journalctl -u liqo-agent -n 50 --no-pager", code: ExitNotRunning}
+				return &outcome{message: message, try: "sudo liqo-agent service start, or journalctl -u liqo-agent -n 50 --no-pager", code: ExitNotRunning}
 			}
 			c.out.printf("%s\n", cleanLines(st.String()))
 			return nil
