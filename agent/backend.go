@@ -44,7 +44,7 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		phases[string(p.Phase)]++
 	}
 	return control.Status{
-		Version: b.opts.Version,
+		Version: b.opts.Version, Protocol: peer.Spoken().String(),
 		Identity: control.Identity{
 			ClusterID: string(b.id), Name: identity.ClusterName, Namespace: identity.GuestNamespace,
 			Fingerprint: b.key.Fingerprint().String(), IDOrigin: b.origin,
@@ -66,7 +66,7 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		Networks: b.networksStatus(cfg, links),
 		Endpoint: control.Endpoint{Listen: cfg.Endpoint.Listen, Port: int(b.server.Port()), Connections: served.Open, Requests: served.Requests},
 		Kubernetes: control.Kubernetes{
-			Connected: api.Connected, Disabled: cfg.Cluster.Kubeconfig == "none", Server: api.Server, Kubeconfig: api.Kubeconfig,
+			Connected: api.Connected, Disabled: cfg.Cluster.Kubeconfig == "none", Server: api.Server, Version: api.Version, Kubeconfig: api.Kubeconfig,
 			LastError: api.LastError, ForeignClusters: api.ForeignClusters, Writes: api.Writes, Since: api.Since,
 		},
 		State:    b.state(),

@@ -216,7 +216,7 @@ func farm() *memory {
 				Expired: true, ExpiresAt: now.Add(-time.Hour), CreatedAt: now.Add(-49 * time.Hour), Node: idShed, NodeReason: "Draining", NodeMessage: "2 pods are left.", Pods: 2},
 		},
 		status: control.Status{
-			Version:   "1.2.3",
+			Version: "1.2.3", Protocol: "1-2",
 			Identity:  control.Identity{ClusterID: idFarm, Name: "farm", Namespace: "liqo", Fingerprint: strings.Repeat("77", 32), IDOrigin: "ConfigMap"},
 			StartedAt: now.Add(-3 * time.Hour),
 			Links:     []control.Link{{Name: "eth0", Addresses: []string{"192.0.2.1/24"}}, {Name: "eth1", Addresses: []string{}}},
@@ -244,9 +244,12 @@ func farm() *memory {
 			Peering: control.PeeringStatus{Wanted: 2, Joined: 1, Serving: 1, Requests: 2, Invites: 1},
 			Trust: control.TrustStatus{Accept: "all", Open: "trust.accept = \"all\"", FleetCA: &control.FleetCA{Name: "Acme", Path: "/etc/liqo-agent/fleet.pem",
 				Fingerprint: strings.Repeat("fa", 32), NotAfter: now.Add(24 * time.Hour)}},
-			Packets:  control.Packets{Received: 1200, Sent: 34},
-			Drops:    map[string]uint64{"mdns:malformed": 2, "mdns:off-link": 5},
-			Problems: []control.Problem{{Text: "somebody at 192.0.2.66 shows the cluster ID of silo with another key", Remedy: "find out which of the two is the copy"}},
+			Packets: control.Packets{Received: 1200, Sent: 34},
+			Drops:   map[string]uint64{"mdns:malformed": 2, "mdns:off-link": 5},
+			Problems: []control.Problem{
+				{Code: "peer-conflict", Severity: "error", Text: "somebody at 192.0.2.66 shows the cluster ID of silo with another key", Remedy: "find out which of the two is the copy", Since: now.Add(-12 * time.Minute)},
+				{Code: "open-to-anybody", Severity: "warning", Text: "anybody who can reach this agent is trusted: trust.accept is \"all\"", Remedy: "fine in a playground; elsewhere, take the setting back", Since: now.Add(-3 * time.Hour)}},
+			LastErrors: []control.LogEntry{{At: now.Add(-2 * time.Minute), Level: "error", Text: "carrying out a decision failed:\x1b[2J no", Count: 3}, {At: now.Add(-2 * time.Hour), Level: "warn", Text: "old", Count: 1}},
 		},
 	}
 }

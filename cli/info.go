@@ -117,7 +117,7 @@ func (p *printer) overview(v overview) {
 		}
 		p.table([]string{"NAME", "ROLE", "OUTGOING", "INCOMING", "TRUST", "HEALTH"}, rows)
 	}
-	p.sharing(v.Sharing)
+	p.sharing(v.Sharing, 0)
 	if len(v.Problems) > 0 {
 		p.printf("\n%s: liqo-agent status\n", count(len(v.Problems), "problem", "problems"))
 	}

@@ -122,12 +122,18 @@ func usingText(u control.Using) string {
 	return text + ": " + strings.Join(parts, ", ")
 }
 
-// sharing lists what is used of others, and what others use here.
-func (p *printer) sharing(s control.Sharing) {
+// fewShared is how many clusters of each kind status lists.
+const fewShared = 6
+
+// sharing lists what is used of others, and what others use here: at most so many of
+// each, or all for 0.
+func (p *printer) sharing(s control.Sharing, most int) {
+	providers, moreProviders := first(s.Using.Providers, most, func(one control.Provider) bool { return !one.Ready })
+	consumers, moreConsumers := first(s.Offering.Consumers, most, func(one control.Consumer) bool { return one.Ending })
 	if len(s.Using.Providers) > 0 {
 		p.printf("\nUsed of others:\n")
-		rows := make([]row, 0, len(s.Using.Providers))
-		for _, one := range s.Using.Providers {
+		rows := make([]row, 0, len(providers))
+		for _, one := range providers {
 			r := row{cells: []string{one.Name, cmp.Or(one.Node, "none"), readyWord(one), fmt.Sprint(one.Pods), amountsText(one.Offered), one.Message}}
 			if !one.Ready {
 				r.color = colorYellow
@@ -135,11 +141,12 @@ func (p *printer) sharing(s control.Sharing) {
 			rows = append(rows, r)
 		}
 		p.table([]string{"PEER", "NODE", "READY", "PODS", "OFFERED", "MESSAGE"}, rows)
+		p.more(moreProviders)
 	}
 	if len(s.Offering.Consumers) > 0 {
 		p.printf("\nUsed by others:\n")
-		rows := make([]row, 0, len(s.Offering.Consumers))
-		for _, one := range s.Offering.Consumers {
+		rows := make([]row, 0, len(consumers))
+		for _, one := range consumers {
 			r := row{cells: []string{one.Name, fmt.Sprint(one.Pods), fmt.Sprint(one.Namespaces), amountsText(one.Used), amountsText(one.Promised)}}
 			if one.Ending {
 				r.cells[0] += " (ending)"
@@ -148,6 +155,32 @@ func (p *printer) sharing(s control.Sharing) {
 			rows = append(rows, r)
 		}
 		p.table([]string{"PEER", "PODS", "NAMESPACES", "USED", "PROMISED"}, rows)
+		p.more(moreConsumers)
+	}
+}
+
+// first returns at most so many of all, or all for 0, and how many are left out.
+// Those of which something is the matter come first then.
+func first[T any](all []T, most int, wrong func(T) bool) ([]T, int) {
+	if most == 0 || len(all) <= most {
+		return all, 0
+	}
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b T) int {
+		switch {
+		case wrong(a) == wrong(b):
+			return 0
+		case wrong(a):
+			return -1
+		}
+		return 1
+	})
+	return sorted[:most], len(all) - most
+}
+
+func (p *printer) more(n int) {
+	if n > 0 {
+		p.printf("and %d more: liqo-agent info\n", n)
 	}
 }
 

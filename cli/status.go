@@ -18,9 +18,10 @@ func (a *App) statusCommand() *urfave.Command {
 	return a.leaf(leaf{
 		name:  "status",
 		usage: "show how the agent is doing",
-		about: "Show who this cluster is, what the agent does, and what is wrong, with what to do about it.",
+		about: "Show who this cluster is, what the agent does, what it logged last, and what is wrong, the worst\n" +
+			"first, with what to do about it. The exit code is 0 whatever is wrong: scripts look at .problems.",
 		examples: []string{"liqo-agent status", "liqo-agent status -o json | jq .identity.clusterId",
-			"liqo-agent status -o json | jq -e '.problems == []'"},
+			"liqo-agent status -o json | jq -e '.problems == []'", "liqo-agent status -o json | jq -r '.problems[].code'"},
 		flags:   placeFlags(),
 		formats: []string{formatText, formatJSON, formatYAML},
 		values:  placeValues,
@@ -42,43 +43,49 @@ func showStatus(c *call) error {
 }
 
 func (p *printer) status(st control.Status) {
-	p.fields("",
-		[2]string{"Cluster", named(st.Identity.Name, st.Identity.ClusterID)},
-		[2]string{"ID from", st.Identity.IDOrigin},
-		[2]string{"Namespace", st.Identity.Namespace},
-		[2]string{"Fingerprint", st.Identity.Fingerprint},
-		[2]string{"Agent", "version " + st.Version + ", running for " + span(time.Duration(st.UptimeSeconds)*time.Second)},
-		[2]string{"Discovery", discoveryText(st)},
-		[2]string{"Advertisement", advertisementText(st.Advertisement)},
-		[2]string{"Autojoin", autojoinText(st.Autojoin)},
-		[2]string{"Networks", networksText(st.Networks)},
-		[2]string{"Search domains", searchDomainsText(st.Domains)},
-		[2]string{"Endpoint", fmt.Sprintf("%s, port %d, %s", st.Endpoint.Listen, st.Endpoint.Port, count(st.Endpoint.Connections, "connection", "connections"))},
-		[2]string{"Kubernetes", kubernetesText(st.Kubernetes)},
-		[2]string{"Database", stateText(st.State)},
-		[2]string{"Peers", peersText(st.Peers)},
-		[2]string{"Peering", peeringText(st.Peering)},
-		[2]string{"Offers", offeringText(st.Sharing.Offering)},
-		[2]string{"Uses", usingText(st.Sharing.Using)},
-		[2]string{"Trust", trustText(st.Trust, p.now)},
-		[2]string{"Packets", packetsText(st)},
-		[2]string{"Log level", st.LogLevel},
-	)
-	p.sharing(st.Sharing)
-	if st.Trust.Open != "" {
+	p.groups([][2]string{
+		{"Cluster", named(st.Identity.Name, st.Identity.ClusterID)},
+		{"ID from", st.Identity.IDOrigin},
+		{"Namespace", st.Identity.Namespace},
+		{"Fingerprint", st.Identity.Fingerprint},
+		{"Agent", agentText(st)},
+	}, [][2]string{
+		{"Discovery", discoveryText(st)},
+		{"Advertisement", advertisementText(st.Advertisement)},
+		{"Autojoin", autojoinText(st.Autojoin)},
+		{"Networks", networksText(st.Networks)},
+		{"Search domains", searchDomainsText(st.Domains)},
+		{"Endpoint", fmt.Sprintf("%s, port %d, %s", st.Endpoint.Listen, st.Endpoint.Port, count(st.Endpoint.Connections, "connection", "connections"))},
+		{"Packets", packetsText(st)},
+	}, [][2]string{
+		{"Kubernetes", kubernetesText(st.Kubernetes, p)},
+		{"Database", stateText(st.State)},
+	}, [][2]string{
+		{"Peers", peersText(st.Peers)},
+		{"Peering", peeringText(st.Peering)},
+		{"Offers", offeringText(st.Sharing.Offering)},
+		{"Uses", usingText(st.Sharing.Using)},
+		{"Trust", trustText(st.Trust, p.now)},
+	})
+	p.sharing(st.Sharing, fewShared)
+	if st.Trust.Open != "" && !hasProblem(st.Problems, "open-to-anybody") {
 		p.printf("\n%s\n", p.red(openText(st.Trust)))
 	}
-	if len(st.Problems) == 0 {
-		p.printf("\nNo problems.\n")
-		return
+	p.lastErrors(st.LastErrors)
+	p.problems(st.Problems)
+}
+
+// agentText is about the program and how long it has been running.
+func agentText(st control.Status) string {
+	text := "version " + st.Version
+	if st.Protocol != "" {
+		text += ", protocol " + st.Protocol
 	}
-	p.printf("\nProblems:\n")
-	for _, q := range st.Problems {
-		p.printf("  - %s\n", p.red(q.Text))
-		if q.Remedy != "" {
-			p.printf("    try: %s\n", clean(q.Remedy))
-		}
+	text += ", up " + span(time.Duration(st.UptimeSeconds)*time.Second)
+	if !st.StartedAt.IsZero() {
+		text += " since " + stamp(st.StartedAt)
 	}
+	return text + ", log level " + st.LogLevel
 }
 
 // red returns s cleaned and, where there is colour, in red.
@@ -159,17 +166,29 @@ func advertisementText(ad control.Advertisement) string {
 	return "on, announced as " + ad.Instance + setBy(ad.Source)
 }
 
-func kubernetesText(k control.Kubernetes) string {
+func kubernetesText(k control.Kubernetes, p *printer) string {
 	switch {
 	case k.Disabled:
 		return `off (cluster.kubeconfig = "none")`
 	case k.Connected:
-		return fmt.Sprintf("connected to %s, %s, %d written since the start", k.Server,
+		server := k.Server
+		if k.Version != "" {
+			server += " (" + k.Version + ")"
+		}
+		return fmt.Sprintf("connected to %s%s, %s, %d written since the start", server, lasting(p.since(k.Since)),
 			count(k.ForeignClusters, "ForeignCluster", "ForeignClusters"), k.Writes)
 	case k.LastError != "":
-		return "not connected: " + k.LastError
+		return "not connected" + lasting(p.since(k.Since)) + ": " + k.LastError
 	}
 	return "not connected: waiting for an API server"
+}
+
+// lasting says for how long, when that is known.
+func lasting(since string) string {
+	if since == "" {
+		return ""
+	}
+	return " for " + since
 }
 
 func stateText(s control.State) string {

@@ -178,6 +178,7 @@ type WatchEvent struct {
 // Status is the state of the agent itself.
 type Status struct {
 	Version       string            `json:"version"`
+	Protocol      string            `json:"protocol"` // versions of the wire protocol that it speaks: "1", or "1-3"
 	Identity      Identity          `json:"identity"`
 	StartedAt     time.Time         `json:"startedAt"`
 	UptimeSeconds int64             `json:"uptimeSeconds"`
@@ -279,6 +280,7 @@ type Kubernetes struct {
 	Connected       bool      `json:"connected"`
 	Disabled        bool      `json:"disabled"` // the configuration says to work without one
 	Server          string    `json:"server"`
+	Version         string    `json:"version"` // of the API server; "" before it told
 	Kubeconfig      string    `json:"kubeconfig"`
 	LastError       string    `json:"lastError"`
 	ForeignClusters int       `json:"foreignClusters"`
