@@ -137,3 +137,10 @@ func idAfterReset(ctx context.Context, dir string, fresh bool) (peer.ClusterID, 
 	}
 	return found.ClusterID, err
 }
+
+// ResetPending reports whether a reset was begun in a state directory that has not
+// ended.
+func ResetPending(dir string) (bool, error) {
+	_, found, err := statedir.PendingReset(dir)
+	return found, err
+}

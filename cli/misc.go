@@ -23,7 +23,7 @@ func (a *App) tree() []*urfave.Command {
 		a.keyCommand(),
 		a.fleetCommand(),
 		a.logCommand(),
-		a.configCommand(),
+		a.configCommand(), a.stateCommand(), a.resetCommand(),
 		a.crdsCommand(),
 		a.rbacCommand(),
 		a.completionCommand(),
