@@ -9,7 +9,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
-# One static binary without symbols and without the paths of the machine that built it.
+# One static binary without symbols, and without anything of the place where it is built: a commit gives the same bytes.
 export GOTOOLCHAIN ?= local
 # Without the part of the command line's library that writes documents: what it needs would be a hundredth of the binary.
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
@@ -42,7 +42,7 @@ bin/liqo-agent-linux-armv7: export GOARM = 7
 $(PLATFORMS:%=bin/liqo-agent-linux-%): bin/liqo-agent-linux-%:
 	GOOS=linux $(GO_BUILD) -o $@ .
 
-# Packages, plain binaries, their SBOMs, install.sh and SHA256SUMS. A commit gives the same bytes wherever it is built.
+# Packages, plain binaries, their SBOMs, install.sh and SHA256SUMS: the same bytes again for a commit and a version of Go.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MAINTAINER ?= liqo-agent maintainers <maintainers@liqo-agent.invalid>
 
@@ -51,9 +51,10 @@ package: build build-all bin/packager man
 	bin/packager -version '$(VERSION)' -maintainer '$(MAINTAINER)' -out dist $(foreach p,$(PLATFORMS),$(p)=bin/liqo-agent-linux-$(p))
 	@ls -l dist
 
-# A module of its own, built as the agent is: it shares the compiled standard library.
+# A module of its own. Built, checked and tested as the agent is built, so that everything is compiled once.
+PACKAGER_ENV := CGO_ENABLED=0 GOFLAGS='$(strip $(shell go env GOFLAGS) -trimpath)'
 bin/packager: $(wildcard packaging/build/*.go) packaging/build/go.mod packaging/build/go.sum
-	cd packaging/build && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ .
+	cd packaging/build && $(PACKAGER_ENV) go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 
 # The manual pages, from the command tree and the table of settings.
 .PHONY: man
@@ -97,7 +98,7 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 	if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
 	go vet ./...
 	bin/tools/staticcheck ./...
-	cd packaging/build && go vet . && $(CURDIR)/bin/tools/staticcheck .
+	cd packaging/build && export $(PACKAGER_ENV) && go vet . && $(CURDIR)/bin/tools/staticcheck .
 	go mod verify
 	go mod tidy -diff
 	@if ! found=$$(bin/tools/govulncheck ./... 2>&1); then \
@@ -109,7 +110,7 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 # Tests that use a bed run control planes and measure time: more than two packages at once would only disturb each other.
 .PHONY: test
 test: setup lint build versions kubebox bin/kwok bin/packager man
-	cd packaging/build && go test -count=1 ./...
+	cd packaging/build && $(PACKAGER_ENV) go test -count=1 ./...
 	go test -race -count=1 -p 2 -timeout 20m ./...
 
 .PHONY: bench
