@@ -12,7 +12,7 @@ COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # One static binary without symbols, and without anything of the place where it is built: a commit gives the same bytes.
 export GOTOOLCHAIN ?= local
 # Without the part of the command line's library that writes documents: what it needs would be a hundredth of the binary.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
 
 .PHONY: build
 build:
