@@ -282,7 +282,7 @@ const reasonProtocol = "ProtocolVersion"
 // judgePeers says how those stand with whom there is, or should be, a peering.
 func judgePeers(peers []control.Peer, now time.Time) []Finding {
 	var out []Finding
-	there := 0
+	var there []string
 	for _, p := range peers {
 		if !p.Outgoing.Wanted && !p.Outgoing.Joined && !p.Incoming.Joined {
 			continue
@@ -293,7 +293,7 @@ func judgePeers(peers []control.Peer, now time.Time) []Finding {
 			continue
 		}
 		if p.Phase == string(peer.PhasePresent) {
-			there++
+			there = append(there, p.Label())
 			continue
 		}
 		what := fmt.Sprintf("%s is not reachable", p.Label())
@@ -309,10 +309,10 @@ func judgePeers(peers []control.Peer, now time.Time) []Finding {
 				"if it is gone for good: liqo-agent peers disconnect " + p.ID}})
 	}
 	if len(out) == 0 {
-		if there == 0 {
+		if len(there) == 0 {
 			return []Finding{fine("there is no peering with anybody")}
 		}
-		out = append(out, fine("%d %s there", there, plural(there, "is", "are all")))
+		out = append(out, fine("%s: %s", plural(len(there), "it is there", "they are all there"), strings.Join(there, ", ")))
 	}
 	return out
 }

@@ -95,7 +95,7 @@ func judgeReach(calls []control.Reach, port int, advertised string, fire look.Fi
 		What: fmt.Sprintf("port %d listens, but cannot be reached by %s", port, strings.Join(failed, ", ")),
 		Why:  "a peer that cannot connect to this cluster does not verify it, cannot be told of changes, and cannot use its resources",
 	}
-	drops := fire.Drops("tcp", uint16(port))
+	drops := fire.Drops(look.Incoming, "tcp", uint16(port))
 	switch {
 	case first.Outcome == string(endpoint.ReachOtherKey), first.Outcome == string(endpoint.ReachNotTLS):
 		f.What += ": something else answers there"

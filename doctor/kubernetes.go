@@ -41,9 +41,18 @@ func (b *Box) kubernetes(ctx context.Context) (found, error) {
 		there = &says.status.Kubernetes
 	}
 	return b.api.get(ctx, usual+5*time.Second, func(ctx context.Context) (found, error) {
+		switch {
+		case there != nil && there.Disabled:
+			return found{}, peering.ErrSwitchedOff
+		case b.loadError != nil && (there == nil || there.Kubeconfig == ""):
+			return found{}, errNoConfig
+		}
 		return b.ask.kube(ctx, b.config().Cluster.Kubeconfig, there, b.opts.Environ)
 	})
 }
+
+// errNoConfig: the configuration, which may name a kubeconfig, cannot be read.
+var errNoConfig = errors.New("the configuration cannot be used, which may say where the kubeconfig is")
 
 // findAPI reads the kubeconfig that the agent uses, or would, and asks its API server
 // for its version.
@@ -134,6 +143,8 @@ func judgeAPIServer(api found, err error, running *control.Kubernetes, root bool
 	switch {
 	case errors.Is(err, peering.ErrSwitchedOff):
 		return skipped(`the agent works without an API server (cluster.kubeconfig = "none")`)
+	case errors.Is(err, errNoConfig):
+		return skipped("%v", err)
 	case errors.Is(err, fs.ErrPermission) && !root:
 		if running != nil && running.Connected {
 			return fine("the agent is connected to %s; its kubeconfig may not be read by this user", running.Server)

@@ -76,8 +76,8 @@ func noLinks(all []look.Link, filter ifwatch.Filter) Finding {
 		text  string
 		names []string
 	}{
-		{"%s has no link (cable out, or switched off)", down}, {"%s cannot multicast, or is part of a bridge or bond", other},
-		{"%s is left out by discovery.interfaces and discovery.exclude_interfaces", excluded},
+		{"without a link (cable out, or switched off): %s", down}, {"unable to multicast, or part of a bridge or bond: %s", other},
+		{"left out by discovery.interfaces and discovery.exclude_interfaces: %s", excluded},
 	} {
 		if len(part.names) > 0 {
 			what += "; " + fmt.Sprintf(part.text, strings.Join(part.names, ", "))

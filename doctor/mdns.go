@@ -112,13 +112,13 @@ func judgeMulticast(found heard, peers []control.Peer, self string, fire look.Fi
 		names = append(names, l.Name)
 	}
 	where := strings.Join(names, ", ")
-	drops := fire.Drops("udp", mdnsPort)
+	drops := fire.Drops(look.Incoming, "udp", mdnsPort)
 	switch {
 	case found.Sent == 0:
 		return []Finding{withRules(Finding{Code: "multicast-unsent", Status: Error,
 			What: fmt.Sprintf("the kernel does not let questions to the mDNS group out on %s", where),
 			Why:  "no cluster on the local network can be asked, and none hears of this one",
-			Do:   firewallHelp(fire, "udp", mdnsPort, "the mDNS groups 224.0.0.251 and ff02::fb")}, drops)}
+			Do:   firewallHelp(fire, "udp", mdnsPort, "the mDNS groups 224.0.0.251 and ff02::fb")}, fire.Drops(look.Outgoing, "udp", mdnsPort))}
 	case found.Echoes == 0:
 		return []Finding{withRules(Finding{Code: "multicast-blocked", Status: Error,
 			What: fmt.Sprintf("questions to the mDNS group on %s do not even come back to this box", where),

@@ -116,8 +116,8 @@ func checkDisk(ctx context.Context, b *Box) []Finding {
 		return []Finding{skipped("%v", err)}
 	}
 	out := judgeSpace(disk, b.stateDir)
-	if disk.ReadOnly || disk.FreeBytes < 1<<16 {
-		return out
+	if len(out) > 0 && out[0].Status == Error {
+		return out // writing would only say the same
 	}
 	took, err := b.ask.syncTimes(ctx, b.stateDir, syncs)
 	f := judgeSync(took, err, disk, b.stateDir, b.opts.Root)
@@ -161,7 +161,7 @@ func judgeSync(took []time.Duration, err error, d look.Disk, dir string, root bo
 		return skipped("%s free; it was not finished in time to say how fast it writes", size(d.FreeBytes))
 	}
 	median, worst := took[len(took)/2], took[len(took)-1]
-	text := fmt.Sprintf("a small file in %s took %s to be on the disk, %s at worst", dir, median.Round(100*time.Microsecond), worst.Round(100*time.Microsecond))
+	text := fmt.Sprintf("a small file in %s took %s to be on the disk, %s at worst", dir, round(median), round(worst))
 	if median < slowSync {
 		return fine("%s free; %s", size(d.FreeBytes), text)
 	}
@@ -175,6 +175,14 @@ func judgeSync(took []time.Duration, err error, d look.Disk, dir string, root bo
 		f.Do = append(f.Do, "it is an SD card or eMMC ("+d.Device+"): one of class A2, or a USB SSD for /var/lib, is many times faster; a card that became slow is often worn out")
 	}
 	return f
+}
+
+// round leaves of a time what matters.
+func round(d time.Duration) time.Duration {
+	if d < 10*time.Millisecond {
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Millisecond)
 }
 
 func size(bytes uint64) string {

@@ -79,16 +79,27 @@ func ParseNFT(text string) []string {
 // verdict finds what a rule does with what it matches.
 var verdict = regexp.MustCompile(`(?:^|\s)(?:(drop|reject)\b|-j (DROP|REJECT)\b)`)
 
-// Drops returns the rules that drop or reject what is sent to a port of this machine.
-// Rules without the port, such as a policy, are not among them.
-func (f Firewall) Drops(protocol string, port uint16) []string {
+// Direction is which way a packet goes.
+type Direction bool
+
+// The directions.
+const (
+	Incoming Direction = false
+	Outgoing Direction = true
+)
+
+// Drops returns the rules that drop or reject what is sent to a port: of this machine,
+// or, outgoing, of others. Rules without the port, such as a policy, are not among
+// them.
+func (f Firewall) Drops(way Direction, protocol string, port uint16) []string {
 	number := strconv.Itoa(int(port))
 	at := regexp.MustCompile(`(?:dport|--dports?)\s+(?:\S+,|\{[^}]*[ ,])?` + number + `(?:\D|$)`)
 	named := port == 5353 && protocol == "udp"
 	mdns := regexp.MustCompile(`dport\s+(?:\{[^}]*[ ,])?"?mdns"?(?:\W|$)`)
 	var out []string
 	for _, rule := range f.Rules {
-		if !verdict.MatchString(rule) || strings.Contains(strings.ToLower(rule), " output ") || strings.Contains(rule, "-A OUTPUT") {
+		output := strings.Contains(strings.ToLower(rule), " output ") || strings.Contains(rule, "-A OUTPUT")
+		if !verdict.MatchString(rule) || output != bool(way) {
 			continue
 		}
 		if strings.Contains(rule, protocol) && at.MatchString(rule) || named && mdns.MatchString(rule) {

@@ -1,0 +1,84 @@
+//go:build linux
+
+package integration
+
+import (
+	"context"
+	"testing"
+
+	"liqo.io/agent/internal/bed"
+)
+
+// foreign is what another version of Liqo brings.
+const foreign = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foreignclusters.core.liqo.io}
+spec:
+  group: core.liqo.io
+  scope: Cluster
+  names: {plural: foreignclusters, singular: foreigncluster, kind: ForeignCluster}
+  versions:
+  - {name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`
+
+func TestKubernetes(t *testing.T) {
+	t.Parallel()
+	x := newBox(t, bed.New(t), "alder", "10.77.0.1", "[discovery]\ncheck_interval = \"1s\"\n")
+	finds(t, x.report(), "agent-stopped", "kubeconfig-missing")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	kube := x.host.StartKube(ctx)
+	finds(t, x.report(), "agent-stopped", "crds-missing")
+
+	if err := kube.Apply(ctx, x.must("crds")); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, x.report(), "agent-stopped")
+
+	kubectl := func(args ...string) {
+		t.Helper()
+		if out, err := kube.Kubectl(ctx, args...); err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
+	// Another version of one definition, one that is gone, and another Liqo.
+	kubectl("patch", "crd", "foreignclusters.discovery.liqo.io", "--type=json",
+		`-p=[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status"}]`)
+	kubectl("delete", "crd", "advertisements.sharing.liqo.io")
+	if err := kube.Apply(ctx, foreign); err != nil {
+		t.Fatal(err)
+	}
+	x.eventually("the foreign definition is served", func() error {
+		_, err := kube.Kubectl(ctx, "get", "foreignclusters.core.liqo.io")
+		return err
+	})
+	r := x.report()
+	finds(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo")
+	says(t, r, "crds", "others have written to them: kubectl")
+	says(t, r, "foreign-liqo", "foreignclusters.core.liqo.io")
+
+	// A user that may do nothing.
+	kubectl("create", "serviceaccount", "nobody")
+	token, err := kube.Kubectl(ctx, "create", "token", "nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.host.WriteFile("/etc/nobody.yaml", `apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "https://127.0.0.1:6443", insecure-skip-tls-verify: true}}]
+users: [{name: x, user: {token: "`+token+`"}}]
+`)
+	x.host.WriteFile(configPath, "[cluster]\nkubeconfig = \"/etc/nobody.yaml\"\n")
+	r = x.report()
+	finds(t, r, "agent-stopped", "foreign-liqo", "rbac-gaps")
+
+	x.host.WriteFile(configPath, "")
+	if err := kube.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r = x.report()
+	finds(t, r, "agent-stopped", "api-unreachable")
+	says(t, r, "api-server", "nothing listens at https://127.0.0.1:6443")
+}

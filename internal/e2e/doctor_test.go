@@ -1,0 +1,85 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"liqo.io/agent/doctor"
+)
+
+// doctor runs the doctor on the box and returns its report.
+func (x *box) doctor(args ...string) doctor.Report {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), 2*soon)
+	defer cancel()
+	// Its exit code says what it found, and so does the report.
+	out, err := x.host.Run(ctx, append([]string{x.bin, "doctor", "-o", "json"}, args...)...)
+	var report doctor.Report
+	if json.Unmarshal([]byte(out), &report) != nil {
+		x.t.Fatalf("%s: doctor: %v\n%s", x.host.Name, err, out)
+	}
+	return report
+}
+
+// findings are what a report has that a person should do something about.
+func findings(r doctor.Report) map[string]string {
+	out := make(map[string]string)
+	for _, c := range r.Checks {
+		for _, f := range c.Findings {
+			if f.Status == doctor.Warning || f.Status == doctor.Error {
+				out[f.Code] = fmt.Sprintf("%s %s: %s", c.Check, f.Status, f.What)
+			}
+		}
+	}
+	return out
+}
+
+// diagnosed fails the test unless the doctor finds exactly what codes name.
+func (x *box) diagnosed(what string, codes ...string) doctor.Report {
+	x.t.Helper()
+	r := x.doctor()
+	found := findings(r)
+	for _, code := range codes {
+		if found[code] == "" {
+			x.t.Errorf("%s: %s is not found", what, code)
+		}
+		delete(found, code)
+	}
+	for code, text := range found {
+		x.t.Errorf("%s: found %s as well: %s", what, code, text)
+	}
+	if x.t.Failed() {
+		text, _ := json.MarshalIndent(r, "", " ")
+		x.t.Fatalf("%s", text)
+	}
+	return r
+}
+
+// said returns what a check found.
+func said(r doctor.Report, check string) string {
+	i := slices.IndexFunc(r.Checks, func(c doctor.Result) bool { return c.Check == check })
+	var out []string
+	for _, f := range r.Checks[i].Findings {
+		out = append(out, f.What)
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestDoctor(t *testing.T) {
+	p := newPair(t, "")
+	p.join()
+	r := p.a.diagnosed("a healthy box")
+	for check, want := range map[string]string{
+		"endpoint": "birch can connect to it", "multicast": "1 other cluster answers", "peers": "it is there: birch", "crds": "all", "mdns-port": "the agent has it",
+	} {
+		if got := said(r, check); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", check, got, want)
+		}
+	}
+}
