@@ -19,6 +19,9 @@ const unitName = Name + ".service"
 // installedPath is where the unit is written: the place of the administrator.
 const installedPath = "/etc/systemd/system/" + unitName
 
+// configDir is where the configuration belongs.
+const configDir = "/etc/" + Name
+
 // packagedPaths are where packages put theirs.
 var packagedPaths = []string{"/usr/lib/systemd/system/" + unitName, "/lib/systemd/system/" + unitName}
 
@@ -154,6 +157,10 @@ func (m *Manager) Install(ctx context.Context, start bool) (Installed, error) {
 	}
 	if err := m.usable(); err != nil {
 		return out, err
+	}
+	// systemd would make it, too, but for the service's user: what the agent obeys is root's to write.
+	if err := os.MkdirAll(m.root+configDir, 0o755); err != nil {
+		return out, fmt.Errorf("make the directory for the configuration: %w", err)
 	}
 	var err error
 	if out.Account, err = m.account(ctx); err != nil {

@@ -205,9 +205,10 @@ func testInstall(t *testing.T, m *machine) {
 	for path, want := range map[string]string{
 		"/var/lib/liqo-agent": "liqo-agent:liqo-agent 750", "/run/liqo-agent": "liqo-agent:liqo-agent 755",
 		"/run/liqo-agent/agent.sock": "liqo-agent:liqo-agent 660", "/var/lib/liqo-agent/agent.db": "liqo-agent:liqo-agent 640",
+		"/var/lib/liqo-agent/agent.db-wal": "liqo-agent:liqo-agent 640", "/var/lib/liqo-agent/cluster.key": "liqo-agent:liqo-agent 600",
 		"/etc/liqo-agent": "root:root 755",
 	} {
-		if got := strings.TrimSpace(m.must("stat", "-c", "%U:%G %a", path)); got != want && path != "/etc/liqo-agent" {
+		if got := strings.TrimSpace(m.must("stat", "-c", "%U:%G %a", path)); got != want {
 			t.Errorf("%s is of %s, want %s", path, got, want)
 		}
 	}
