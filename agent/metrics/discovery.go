@@ -9,7 +9,7 @@ var discoveryFamilies = []family{
 	{name: "peer_conflicts", kind: gauge, help: "Known clusters whose ID somebody else shows with another key.",
 		collect: number(func(s *Snapshot) int { return s.Discovery.Conflicts })},
 	{name: "identity_conflict", kind: gauge, help: "1 while another live cluster uses the ID of this one.",
-		collect: flag(func(s *Snapshot) bool { return s.Discovery.SelfConflict })},
+		collect: yes(func(s *Snapshot) bool { return s.Discovery.SelfConflict })},
 	{name: "sightings_total", kind: counter, help: "What discovery said about clusters that it sees, repetitions included.",
 		collect: number(func(s *Snapshot) uint64 { return s.Discovery.Sightings })},
 	{name: "sightings_refused_total", kind: counter, help: "Sightings of unknown clusters for which there was no room (discovery.max_neighbours).",

@@ -68,8 +68,8 @@ func number[N int | int64 | uint64 | float64](value func(*Snapshot) N) func(*Sna
 	return func(s *Snapshot, add add) { one(float64(value(s)), add) }
 }
 
-// flag is a family's collect for a single 0 or 1.
-func flag(value func(*Snapshot) bool) func(*Snapshot, add) {
+// yes is a family's collect for a single 0 or 1.
+func yes(value func(*Snapshot) bool) func(*Snapshot, add) {
 	return func(s *Snapshot, add add) { add(truth(value(s))) }
 }
 

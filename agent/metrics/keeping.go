@@ -20,7 +20,7 @@ var keepingFamilies = []family{
 	{name: "state_errors_total", kind: counter, help: "Write transactions of the database that failed.",
 		collect: number(func(s *Snapshot) uint64 { return s.State.Errors })},
 	{name: "state_volatile", kind: gauge, help: "1 while nothing is kept because the state directory cannot be written.",
-		collect: flag(func(s *Snapshot) bool { return s.State.Volatile })},
+		collect: yes(func(s *Snapshot) bool { return s.State.Volatile })},
 	{name: "state_database_bytes", kind: gauge, help: "The size of the database with its log.",
 		collect: func(s *Snapshot, add add) {
 			if s.State.DatabaseBytes >= 0 {

@@ -24,9 +24,9 @@ var endpointFamilies = []family{
 // apiServerFamilies are about the local API server.
 var apiServerFamilies = []family{
 	{name: "apiserver_enabled", kind: gauge, help: "0 when the agent is to work without an API server (cluster.kubeconfig), else 1.",
-		collect: flag(func(s *Snapshot) bool { return s.APIServer.Enabled })},
+		collect: yes(func(s *Snapshot) bool { return s.APIServer.Enabled })},
 	{name: "apiserver_connected", kind: gauge, help: "1 while the API server answers and what the agent needs of it is known.",
-		collect: flag(func(s *Snapshot) bool { return s.APIServer.Connected })},
+		collect: yes(func(s *Snapshot) bool { return s.APIServer.Connected })},
 	{name: "apiserver_connections_total", kind: counter, help: "How often a connection to the API server came about. More than one means that it was lost in between.",
 		collect: number(func(s *Snapshot) uint64 { return s.APIServer.Connections })},
 	{name: "apiserver_requests_total", kind: counter, labels: []string{"verb", "result"},
