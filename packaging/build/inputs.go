@@ -91,7 +91,7 @@ func (o options) changelogs(dir, version string) ([]entry, error) {
 		return nil, err
 	}
 	var debian bytes.Buffer
-	fmt.Fprintf(&debian, "liqo-agent (%s-1) unstable; urgency=medium\n\n  * Built from commit time %s. changelog.gz says what is new.\n\n -- %s  %s\n",
+	fmt.Fprintf(&debian, "liqo-agent (%s-1) unstable; urgency=medium\n\n  * Built from the commit of %s.\n    What is new: changelog.gz.\n\n -- %s  %s\n",
 		version, o.time.Format("2006-01-02 15:04:05 UTC"), o.maintainer, o.time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 	plain, packaged := filepath.Join(dir, "changelog.gz"), filepath.Join(dir, "changelog.Debian.gz")
 	if err := writeGzip(plain, own); err != nil {

@@ -10,7 +10,7 @@ if ! getent passwd liqo-agent >/dev/null; then
 fi
 if ! { command -v systemd-tmpfiles >/dev/null && systemd-tmpfiles --create liqo-agent.conf; }; then
 	mkdir -p /var/lib/liqo-agent || :
-	chown -R -h liqo-agent:liqo-agent /var/lib/liqo-agent || :
+	chown liqo-agent:liqo-agent /var/lib/liqo-agent || :
 	chmod 0750 /var/lib/liqo-agent || :
 fi
 if command -v systemctl >/dev/null; then
