@@ -14,9 +14,11 @@ export GOTOOLCHAIN ?= local
 # Without the part of the command line's library that writes documents: what it needs would be a hundredth of the binary.
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
 
+AGENT ?= bin/liqo-agent
+
 .PHONY: build
 build:
-	$(GO_BUILD) -o bin/liqo-agent .
+	$(GO_BUILD) -o $(AGENT) .
 
 # Agents of another age, for the test of what happens when two versions meet: they speak these versions of the protocol.
 SPEAKING := 1-2 2
