@@ -219,7 +219,10 @@ func (l *link) disconnected(cause error) {
 	if !l.status.Connected {
 		return
 	}
-	l.status.Connected, l.status.Since, l.status.Trouble = false, l.now(), l.trouble()
+	l.status.Connected, l.status.Since, l.status.Trouble = false, l.now(), TroubleNone
+	if errors.Is(cause, errLost) {
+		l.status.Trouble = l.trouble()
+	}
 	l.tell()
 	switch {
 	case errors.Is(cause, errKubeconfigReplaced):
