@@ -106,7 +106,10 @@ func (s Status) String() string {
 	} else {
 		b.WriteString(", and does not start at boot.")
 	}
-	if s.Restarts > 0 {
+	switch {
+	case s.Restarts == 1:
+		b.WriteString(" systemd had to start it again once.")
+	case s.Restarts > 1:
 		fmt.Fprintf(&b, " systemd had to start it again %d times.", s.Restarts)
 	}
 	if s.Text != "" {

@@ -406,7 +406,7 @@ func testCrash(t *testing.T, m *machine) {
 		t.Errorf("%s restarts", n)
 	}
 	out, code := m.run(agent, "service", "status")
-	expect(t, out, code, 0, "systemd had to start it again 1 time")
+	expect(t, out, code, 0, "systemd had to start it again once.")
 }
 
 // testWatchdog looks at whether an agent that works is left alone, and one that hangs is not.

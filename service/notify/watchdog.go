@@ -11,9 +11,9 @@ import (
 func (n *Notifier) Watched() bool { return n != nil && n.watchdog > 0 }
 
 // Watch tells the service manager that the agent is alive (WATCHDOG=1), at half of the time that it grants, until
-// ctx ends. Each time it calls check first, and says nothing before check has returned nil: a check that hangs, or
-// goes on failing, has the service manager end the process. Of checks there is one at a time. When nobody waits
-// for signs of life, Watch returns at once.
+// ctx ends. Each time it calls check first, with a quarter of that time to answer in, and says nothing before check has
+// returned nil: a check that hangs, or goes on failing, has the service manager end the process. Of checks there is one
+// at a time, and Watch does not wait for the last one. When nobody waits for signs of life, Watch returns at once.
 func (n *Notifier) Watch(ctx context.Context, check func(context.Context) error) {
 	if !n.Watched() {
 		return
@@ -35,7 +35,11 @@ func (n *Notifier) Watch(ctx context.Context, check func(context.Context) error)
 				continue
 			}
 			begun = time.Now()
-			go func() { results <- check(ctx) }()
+			go func() {
+				ctx, cancel := context.WithTimeout(ctx, n.watchdog/4)
+				defer cancel()
+				results <- check(ctx)
+			}()
 			timer.Reset(period)
 		case err := <-results:
 			took := time.Since(begun)
