@@ -22,14 +22,14 @@ var patterns = []*regexp.Regexp{
 	// goes to the end of its base64.
 	regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s]|\\[nr])*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?`),
 	// Invites.
-	regexp.MustCompile(`(?i)()\bliqo1-[0-9a-z-]{16,}(?:@[^\s"']+)?`),
+	regexp.MustCompile(`(?i)()\bliqo1-[0-9a-z-]{16,}(?:@[^\s"'\\]+)?`),
 	// Tokens of K3s, kubeadm and JSON Web Tokens.
-	regexp.MustCompile(`()\bK10[0-9a-f]{32,}::\S+`),
+	regexp.MustCompile(`()\bK10[0-9a-f]{32,}::[^\s"'\\]+`),
 	regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`),
 	regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
 	// Credentials in headers and URLs.
 	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}`),
-	regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@"']+@`),
+	regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@"'\\]+@`),
 	// Values behind names that say what they are, in YAML, JSON, TOML and logs.
 	regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|private[_-]?key|client-key-data|credential)\\*"?\s*[:=]\s*)` +
 		`(?:"(?:[^"\\]|\\.)*"|\\+"[^"\\]*\\+"|'[^']*'|[^\s,;{}\[\]"'\\]+)`),
@@ -41,6 +41,9 @@ var patterns = []*regexp.Regexp{
 
 // harmless are values that the patterns of names may meet and that say something.
 var harmless = regexp.MustCompile(`^[\s:="']*(?:true|false|null|0|none|""|''|\(removed\))["']?$`)
+
+// jsonName finds a name that is in quotes, so that its value is one of JSON's.
+var jsonName = regexp.MustCompile(`[^\\]"\s*:\s*$`)
 
 // Scrubber takes secrets out of text, and, if wanted, names and addresses. It may be
 // used by any number of goroutines.
@@ -93,7 +96,7 @@ func (s *Scrubber) Scrub(text []byte) []byte {
 			}
 			rest := found[len(kept):]
 			switch { // what is JSON stays JSON
-			case len(kept) > 0 && bytes.HasPrefix(rest, []byte(`"`)):
+			case len(kept) > 0 && (bytes.HasPrefix(rest, []byte(`"`)) || jsonName.Match(kept)):
 				return append(slices.Clone(kept), `"`+removed+`"`...)
 			case len(kept) > 0 && bytes.HasPrefix(rest, []byte(`\"`)):
 				return append(slices.Clone(kept), `\"`+removed+`\"`...)
