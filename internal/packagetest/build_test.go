@@ -2,6 +2,7 @@ package packagetest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/internal/bed"
 )
@@ -34,6 +37,14 @@ const (
 	epoch      = "1763790000"
 )
 
+// binDir is where make puts programs, or LIQO_BIN.
+func binDir() (string, error) {
+	if dir := os.Getenv("LIQO_BIN"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	return filepath.Abs(filepath.Join(repository, "bin"))
+}
+
 // tool runs a program of the machine that builds packages.
 func tool(dir string, env []string, args ...string) error {
 	cmd := exec.Command("/usr/bin/env", args...) // which looks in the PATH that it is given
@@ -55,7 +66,7 @@ var packages = sync.OnceValues(func() (made, error) {
 		return made{}, err
 	}
 	m := made{old: filepath.Join(dir, "old"), new: filepath.Join(dir, "new")}
-	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
+	bin, err := binDir()
 	if err != nil {
 		return m, err
 	}
@@ -87,7 +98,7 @@ var packages = sync.OnceValues(func() (made, error) {
 
 // pack makes packages.
 func pack(out, version, root string, binaries ...string) error {
-	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
+	bin, err := binDir()
 	if err != nil {
 		return err
 	}
@@ -126,9 +137,13 @@ const newDefault = "# new in this version\n"
 
 func built(t *testing.T) made {
 	t.Helper()
-	for _, name := range []string{"packager", "man"} {
-		if _, err := os.Stat(filepath.Join(repository, "bin", name)); err != nil {
-			t.Fatalf("%v: run make bin/packager man", err)
+	bin, err := binDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"liqo-agent", "packager", "man"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			t.Fatalf("%v: run make build bin/packager man", err)
 		}
 	}
 	m, err := packages()
@@ -148,7 +163,7 @@ func TestPackagesAreReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := filepath.Join(dir, "dist")
-	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
+	bin, err := binDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,5 +188,55 @@ func TestPackagesAreReproducible(t *testing.T) {
 	}
 	if err := tool(second, nil, "sha256sum", "--check", "--strict", "SHA256SUMS"); err != nil {
 		t.Error(err)
+	}
+}
+
+// The binary does not say where it was built: from two folders, it has the same bytes.
+func TestBinaryIsReproducible(t *testing.T) {
+	source, err := filepath.Abs(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "build-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	var group sync.WaitGroup
+	var sums [2][32]byte
+	var errs [2]error
+	for i, name := range []string{"one", "quite/another"} {
+		folder, binary := filepath.Join(dir, name), filepath.Join(dir, fmt.Sprint("binary", i))
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount(source, folder, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		group.Go(func() {
+			if errs[i] = tool(folder, []string{"CGO_ENABLED=0"}, "make", "--silent", "AGENT="+binary, "VERSION=v0.2.0", "COMMIT=none", "build"); errs[i] != nil {
+				return
+			}
+			var b []byte
+			if b, errs[i] = os.ReadFile(binary); errs[i] == nil {
+				sums[i] = sha256.Sum256(b)
+			}
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("%x and %x", sums[0], sums[1])
 	}
 }
