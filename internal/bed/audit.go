@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 )
 
 // AuditedUser is the user whose requests an API server writes down: the agent, when it
@@ -40,6 +41,10 @@ type AuditEvent struct {
 		Code    int
 		Message string
 	}
+	RequestReceivedTimestamp time.Time
+	// Starting: the API server had not said yet that it was ready. Until then it knows
+	// no roles, and forbids everything.
+	Starting bool `json:"-"`
 }
 
 // Audit returns what the API server has answered to AuditedUser since it was started
@@ -58,6 +63,7 @@ func (k *Kube) Audit() ([]AuditEvent, error) {
 		if json.Unmarshal(line, &event) != nil {
 			continue // cut off, when the API server was killed
 		}
+		event.Starting = k.starting(event.RequestReceivedTimestamp)
 		events = append(events, event)
 	}
 	return events, nil

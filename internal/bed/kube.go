@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,7 +54,11 @@ type Kube struct {
 
 	mu        sync.Mutex
 	apiserver *Process
+	starts    []start
 }
+
+// start is one start of an API server. It answers some requests before it is ready.
+type start struct{ begin, ready time.Time }
 
 // StartKube starts the host's control plane and waits until it is ready. Without a deadline in ctx, it
 // may take two minutes.
@@ -65,13 +70,19 @@ func (h *Host) StartKube(ctx context.Context) *Kube {
 // StartKubes is [Host.StartKube] for several hosts at the same time.
 func (b *Bed) StartKubes(ctx context.Context, hosts ...*Host) []*Kube {
 	b.t.Helper()
+	return b.StartKubesWith(ctx, nil, hosts...)
+}
+
+// StartKubesWith is StartKubes with further options of the kube-apiserver.
+func (b *Bed) StartKubesWith(ctx context.Context, flags []string, hosts ...*Host) []*Kube {
+	b.t.Helper()
 	kubebox := Binary(b.t, "kubebox")
 	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
 	defer cancel()
 	kubes, errs := make([]*Kube, len(hosts)), make([]error, len(hosts))
 	var group sync.WaitGroup
 	for i, h := range hosts {
-		group.Go(func() { kubes[i], errs[i] = h.startKube(ctx, kubebox) })
+		group.Go(func() { kubes[i], errs[i] = h.startKube(ctx, kubebox, flags) })
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -80,11 +91,12 @@ func (b *Bed) StartKubes(ctx context.Context, hosts ...*Host) []*Kube {
 	return kubes
 }
 
-func (h *Host) startKube(ctx context.Context, kubebox string) (*Kube, error) {
+func (h *Host) startKube(ctx context.Context, kubebox string, flags []string) (*Kube, error) {
 	k := &Kube{Host: h, kubebox: kubebox}
 	if err := k.writeFiles(); err != nil {
 		return nil, fmt.Errorf("host %s: control plane: %w", h.Name, err)
 	}
+	k.flags = append(k.flags, flags...)
 	var err error
 	if k.client, err = rest.HTTPClientFor(k.config); err != nil {
 		return nil, fmt.Errorf("host %s: client: %w", h.Name, err)
@@ -264,6 +276,7 @@ func (k *Kube) Start(ctx context.Context) error {
 }
 
 func (k *Kube) start(ctx context.Context) error {
+	begin := time.Now()
 	p, err := k.Host.start(k.program("kube-apiserver", k.flags...))
 	if err != nil {
 		return err
@@ -271,7 +284,20 @@ func (k *Kube) start(ctx context.Context) error {
 	k.mu.Lock()
 	k.apiserver = p
 	k.mu.Unlock()
-	return k.WaitReady(ctx)
+	if err := k.WaitReady(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.starts = append(k.starts, start{begin: begin, ready: time.Now()})
+	return nil
+}
+
+// starting reports whether the API server was not ready yet at a time.
+func (k *Kube) starting(at time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.starts, func(s start) bool { return at.After(s.begin) && at.Before(s.ready) })
 }
 
 // WaitReady waits until the API server reports that it is ready.

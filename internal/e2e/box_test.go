@@ -59,11 +59,17 @@ func newBoxes(t *testing.T, b *bed.Bed, names ...string) []*box {
 // the test fails if that is not enough.
 func withKube(t *testing.T, b *bed.Bed, boxes ...*box) {
 	t.Helper()
+	withKubes(t, b, nil, boxes...)
+}
+
+// withKubes is withKube with further options of the API servers.
+func withKubes(t *testing.T, b *bed.Bed, flags []string, boxes ...*box) {
+	t.Helper()
 	var hosts []*bed.Host
 	for _, x := range boxes {
 		hosts = append(hosts, x.host)
 	}
-	for i, k := range b.StartKubes(t.Context(), hosts...) {
+	for i, k := range b.StartKubesWith(t.Context(), flags, hosts...) {
 		boxes[i].kube = k
 	}
 	limit(t, boxes...)
