@@ -102,9 +102,10 @@ const (
 	slowSync     = 250 * time.Millisecond
 	verySlowSync = 2 * time.Second
 
-	fullBytes, fullInodes = 8 << 20, 64
-	lowBytes              = 100 << 20
-	lowShare              = 50 // a fiftieth of what there is
+	// In bytes these are the limits at which the agent itself reports a full disk.
+	fullBytes, lowBytes = 8 << 20, 64 << 20
+	fullInodes          = 64
+	lowShare            = 50 // a fiftieth of what there is
 )
 
 func checkDisk(ctx context.Context, b *Box) []Finding {
@@ -136,12 +137,12 @@ func judgeSpace(d look.Disk, dir string) []Finding {
 	case d.ReadOnly:
 		return []Finding{{Code: "disk-read-only", Status: Error, What: fmt.Sprintf("%s is on a file system that is mounted read-only", dir), Why: why,
 			Do: []string{"a file system with errors is mounted like that: sudo dmesg | grep -i -e ext4 -e mmc -e i/o", "or put the state elsewhere: [state] dir"}}}
-	case d.FreeBytes < fullBytes && d.FreeBytes < d.Bytes/4:
+	case d.FreeBytes < fullBytes:
 		return []Finding{{Code: "disk-full", Status: Error, What: fmt.Sprintf("the disk of %s is full: %s of %s are free", dir, size(d.FreeBytes), size(d.Bytes)), Why: why, Do: free}}
 	case counted && d.FreeInodes < fullInodes:
 		return []Finding{{Code: "disk-full", Status: Error, What: fmt.Sprintf("the disk of %s can hold no more files: %d of %d inodes are free", dir, d.FreeInodes, d.Inodes), Why: why,
 			Do: []string{"see where there are many small files: sudo du --inodes -x / | sort -n | tail -30"}}}
-	case d.FreeBytes < lowBytes && d.FreeBytes < d.Bytes/lowShare:
+	case d.FreeBytes < lowBytes:
 		return []Finding{{Code: "disk-low", Status: Warning, What: fmt.Sprintf("the disk of %s is almost full: %s of %s are free", dir, size(d.FreeBytes), size(d.Bytes)), Why: "when it is full, " + why, Do: free}}
 	case counted && d.FreeInodes < d.Inodes/lowShare && d.FreeInodes < 10_000:
 		return []Finding{{Code: "disk-low", Status: Warning, What: fmt.Sprintf("the disk of %s can hold few more files: %d of %d inodes are free", dir, d.FreeInodes, d.Inodes), Why: "when it is full, " + why, Do: free}}

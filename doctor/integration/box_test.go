@@ -37,7 +37,7 @@ func TestDisk(t *testing.T) {
 	t.Parallel()
 	x := newBox(t, bed.New(t), "alder", "10.77.0.1", quiet)
 	x.shell("mkdir", "-m", "0750", "-p", stateDir)
-	x.shell("mount", "-t", "tmpfs", "-o", "size=4m,mode=0750", "tmpfs", stateDir)
+	x.shell("mount", "-t", "tmpfs", "-o", "size=100m,mode=0750", "tmpfs", stateDir)
 	x.start()
 	r := x.report()
 	finds(t, r)
