@@ -47,6 +47,7 @@ type world struct {
 	stdin    io.Reader // what is typed
 	env      []string
 	pace     pace
+	examiner examiner // nil = the real one
 }
 
 func (w *world) socket() string { return filepath.Join(w.dir, "agent.sock") }
@@ -70,6 +71,9 @@ func (w *world) runTo(ctx context.Context, stdout io.Writer, args ...string) (st
 		Interactive: w.terminal, Now: func() time.Time { return now }})
 	if w.pace != (pace{}) {
 		app.pace = w.pace
+	}
+	if w.examiner != nil {
+		app.examiner = w.examiner
 	}
 	code = Report(&errs, app.Run(ctx, append([]string{Name}, args...)))
 	return w.place(errs.String()), code

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,10 +64,8 @@ func seeDoctor(c *call) error {
 	if report.Checks != nil && !c.out.value(report) {
 		c.out.report(report)
 	}
-	if err != nil {
-		return err
-	}
-	if err := c.out.flush(); err != nil {
+	// What was found is shown also when the archive could not be written.
+	if err := errors.Join(c.out.flush(), err); err != nil {
 		return err
 	}
 	if manifest != nil {

@@ -2,9 +2,126 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/doctor"
+	"liqo.io/agent/doctor/bundle"
 )
 
 // Reach implements control.Diagnoser: nobody is there to be asked.
 func (m *memory) Reach(context.Context) ([]control.Reach, error) { return []control.Reach{}, nil }
+
+// practice is an examiner that knows what it will find.
+type practice struct {
+	report doctor.Report
+	err    error
+	opts   doctor.Options
+	redact bool
+}
+
+func (p *practice) examine(_ context.Context, opts doctor.Options, archive string, redact bool) (doctor.Report, *bundle.Manifest, error) {
+	p.opts, p.redact = opts, redact
+	if archive == "" || p.err != nil {
+		return p.report, nil, p.err
+	}
+	return p.report, &bundle.Manifest{Files: make([]bundle.File, 3), LeftOut: make([]bundle.LeftOut, 1)}, nil
+}
+
+// seen is a report with one finding of each kind.
+func seen(errors, warnings int) doctor.Report {
+	return doctor.Report{
+		Version: "1.2.3", At: now, Status: doctor.Error, Summary: doctor.Summary{OK: 1, Info: 1, Skipped: 1, Errors: errors, Warnings: warnings},
+		Checks: []doctor.Result{
+			{Check: "links", Group: "Network", Title: "Network interfaces", Status: doctor.OK, Findings: []doctor.Finding{{Status: doctor.OK, What: "eth0 (10.0.0.1/24)", Do: []string{}}}},
+			{Check: "multicast", Group: "Network", Title: "Multicast", Status: doctor.Warning, Findings: []doctor.Finding{
+				{Code: "multicast-isolated", Status: doctor.Warning, What: "barn\x1b[2J answers, but is not heard", Why: strings.Repeat("a switch keeps multicast from getting through ", 4), Do: []string{"do this", "or that"}},
+				{Code: "multicast-rule", Status: doctor.Info, What: "a rule", Do: []string{}}}},
+			{Check: "state", Group: "This box", Title: "State directory", Status: doctor.Skipped, Findings: []doctor.Finding{{Status: doctor.Skipped, What: "use sudo", Do: []string{}}}},
+			{Check: "disk", Group: "This box", Title: "Disk", Status: doctor.Error, Findings: []doctor.Finding{
+				{Code: "disk-full", Status: doctor.Error, What: "the disk is full", Why: "nothing is stored", Do: []string{"see what takes the space: sudo du -xh / | sort -h | tail -30"}}}},
+		},
+	}
+}
+
+const seenText = `Network
+  ok       Network interfaces  eth0 (10.0.0.1/24)
+  WARNING  Multicast           multicast-isolated
+           barn\x1b[2J answers, but is not heard
+           why: a switch keeps multicast from getting through a switch keeps multicast from getting
+                through a switch keeps multicast from getting through a switch keeps multicast from
+                getting through
+           try: do this
+           try: or that
+  info                         a rule
+
+This box
+  -        State directory     use sudo
+  ERROR    Disk                disk-full
+           the disk is full
+           why: nothing is stored
+           try: see what takes the space: sudo du -xh / | sort -h | tail -30
+
+4 checks: 1 ok, 1 for your information, 1 with warnings, 1 with errors, 1 skipped
+`
+
+// diagnose runs the doctor with an examiner in place of the real one.
+func (w *world) diagnose(t *testing.T, p *practice, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	w.examiner = p
+	return w.run(t.Context(), append([]string{"doctor"}, args...)...)
+}
+
+func TestDoctor(t *testing.T) {
+	w := noAgent(t)
+	stdout, stderr, code := w.diagnose(t, &practice{report: seen(1, 1)})
+	if stdout != seenText || stderr != "liqo-agent: 1 check ended with errors and 1 with warnings\n" || code != ExitError {
+		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, stdout)
+	}
+	w.color = true
+	stdout, _, _ = w.diagnose(t, &practice{report: seen(1, 1)})
+	for _, want := range []string{colorYellow + "  WARNING  Multicast", colorRed + "  ERROR    Disk", colorDim + "  -        State"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in colour:\n%q", want, stdout)
+		}
+	}
+	for _, tc := range []struct {
+		errors, warnings, code int
+		stderr                 string
+	}{
+		{0, 0, ExitOK, ""},
+		{0, 2, ExitWarnings, "liqo-agent: 2 checks ended with warnings\n"},
+		{3, 0, ExitError, "liqo-agent: 3 checks ended with errors\n"},
+	} {
+		stdout, stderr, code := w.diagnose(t, &practice{report: seen(tc.errors, tc.warnings)}, "-o", "json")
+		if code != tc.code || stderr != tc.stderr || !strings.Contains(stdout, `"what": "barn\u001b[2J answers`) {
+			t.Errorf("%d errors, %d warnings: exit code %d, stderr %q\n%s", tc.errors, tc.warnings, code, stderr, stdout)
+		}
+	}
+}
+
+func TestDoctorBundle(t *testing.T) {
+	w := noAgent(t)
+	p := &practice{report: seen(0, 0)}
+	_, stderr, code := w.diagnose(t, p, "--bundle", w.dir+"/x.tar.gz", "--redact", "--socket", "/s", "--state-dir", "/d")
+	if want := "liqo-agent: wrote $DIR/x.tar.gz: 3 files, 1 file left out (manifest.json says which); look through it before you hand it on\n"; code != ExitOK || stderr != want {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	if !p.redact || p.opts.Socket != "/s" || p.opts.StateDir != "/d" || p.opts.Version != "1.2.3" {
+		t.Errorf("the doctor was told %+v", p.opts)
+	}
+	p.err = errors.New("there is no space left")
+	stdout, stderr, code := w.diagnose(t, p, "--bundle", w.dir+"/x.tar.gz")
+	if code != ExitError || !strings.HasSuffix(stderr, "there is no space left\n") || !strings.HasPrefix(stdout, "Network") {
+		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, stdout)
+	}
+	if _, stderr, code := w.diagnose(t, &practice{}, "--redact"); code != ExitUsage || !strings.Contains(stderr, "--redact is about the archive") {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	if !built.Before(time.Now()) {
+		t.Error("this program is older than itself")
+	}
+}
