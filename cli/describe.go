@@ -64,6 +64,7 @@ func ExitCodes() []ExitCode {
 		{ExitNotTrusted, "a key has to be confirmed first, or was not confirmed: nothing was changed"},
 		{ExitRefused, "refused: by the other cluster, or by what was decided here earlier"},
 		{ExitTimeout, "--timeout is over: what was begun goes on in the background"},
+		{ExitWarnings, "doctor found warnings, and nothing worse"},
 		{ExitInterrupted, "Ctrl-C while waiting: likewise; or at a question: nothing was changed"},
 	}
 }
