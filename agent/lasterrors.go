@@ -63,6 +63,12 @@ type keeping struct {
 	kept *lastErrors
 }
 
+// Enabled implements slog.Handler: warnings and errors are kept even where they are
+// not logged.
+func (k *keeping) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn || k.Handler.Enabled(ctx, level)
+}
+
 // Handle implements slog.Handler.
 func (k *keeping) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
@@ -74,6 +80,9 @@ func (k *keeping) Handle(ctx context.Context, r slog.Record) error {
 			return true
 		})
 		k.kept.add(r.Time, r.Level, text)
+	}
+	if !k.Handler.Enabled(ctx, r.Level) {
+		return nil
 	}
 	return k.Handler.Handle(ctx, r)
 }

@@ -40,6 +40,7 @@ type site struct {
 	lostAfter time.Duration
 	settings  func() peering.SharingSettings // nil for the usual ones
 	sharing   peering.Sharing                // may be nil
+	health    func() (peering.Health, bool)  // may be nil
 
 	*running                         // for the test
 	live     atomic.Pointer[running] // the same, for the endpoint
@@ -147,7 +148,7 @@ func (s *site) begin() {
 	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
 		c.Peers, c.Identity, c.Webhook = s.client, s.identity, webhook("nothing")
 		c.LostAfter = func() time.Duration { return s.lostAfter }
-		c.SharingSettings, c.Sharing = s.settings, s.sharing
+		c.SharingSettings, c.Sharing, c.Health = s.settings, s.sharing, s.health
 		c.SearchDomains, c.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}
 		c.SearchDomainStatus = func(string) (api.SearchDomainStatus, bool) { return api.SearchDomainStatus{Clusters: 1}, true }
 		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
