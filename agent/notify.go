@@ -78,16 +78,28 @@ func (a *Agent) alive(ctx context.Context) error {
 // answers asks the session's owners. One that hangs is left behind; the service manager will end it.
 func (s *session) answers(ctx context.Context) (control.Status, error) {
 	var status control.Status
-	probes := []struct {
-		owner string
-		ask   func() error
-	}{
+	err := askAll(ctx, []probe{
 		// There is no such peer: nothing changes, but its owner has to say so.
 		{"peers (recorder)", func() error { _, err := s.recorder.Rename(ctx, "", ""); return err }},
 		{"decisions (ledger)", func() error { s.ledger.Standing(peer.ClusterID("")); return nil }},
 		{"configuration", func() error { return s.configured(ctx) }},
 		{"status (control socket)", func() (err error) { status, err = s.control.SelfCheck(ctx); return err }},
+	})
+	if err != nil {
+		return control.Status{}, err
 	}
+	return status, nil
+}
+
+// probe asks one owner, and returns when that has answered.
+type probe struct {
+	owner string
+	ask   func() error
+}
+
+// askAll asks all of them at once. The error names those that did not answer before ctx ended, which are not waited for
+// any longer, and those that did with an error.
+func askAll(ctx context.Context, probes []probe) error {
 	type answer struct {
 		owner string
 		err   error
@@ -107,10 +119,10 @@ func (s *session) answers(ctx context.Context) (control.Status, error) {
 				failed = append(failed, fmt.Errorf("%s: %w", got.owner, got.err))
 			}
 		case <-ctx.Done():
-			return control.Status{}, errors.Join(fmt.Errorf("no answer from %s", strings.Join(waiting, ", ")), errors.Join(failed...))
+			return errors.Join(fmt.Errorf("no answer from %s", strings.Join(waiting, ", ")), errors.Join(failed...))
 		}
 	}
-	return status, errors.Join(failed...)
+	return errors.Join(failed...)
 }
 
 // configured returns when the goroutine that owns the configuration has answered.

@@ -1,8 +1,10 @@
 package notify
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -13,17 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxStatus bounds the bytes of a status: it is one line on somebody's screen.
-const maxStatus = 512
+const (
+	// maxStatus bounds the bytes of a status: it is one line on somebody's screen.
+	maxStatus = 512
+	// sendTimeout bounds how long a message waits for a service manager that does not read: a few of them fit into
+	// its socket, and then senders block (unix(7)).
+	sendTimeout = time.Second
+)
 
-// Notifier tells the service manager how the agent is. Its methods may be called from any goroutine, do
-// not block for long, and do nothing on a nil Notifier. What cannot be sent is logged once.
+// Notifier tells the service manager how the agent is. Its methods may be called from any goroutine, block for a second
+// or two at most, and do nothing on a nil Notifier. What cannot be sent is logged once; the last of Ready, Reloading and
+// Stopping is sent again before the next message of any kind.
 type Notifier struct {
 	logger   *slog.Logger
+	socket   string
 	watchdog time.Duration
 
 	mu     sync.Mutex
 	phase  phase
+	owed   string // the message about the phase that could not be sent
 	status string // the last one sent
 	failed bool   // the last message could not be sent
 }
@@ -41,14 +51,15 @@ const (
 // New returns the Notifier of this process, or nil when no service manager asked to be told: the
 // environment has no NOTIFY_SOCKET.
 func New(logger *slog.Logger) *Notifier {
-	if os.Getenv("NOTIFY_SOCKET") == "" {
+	socket := os.Getenv("NOTIFY_SOCKET")
+	if socket == "" {
 		return nil
 	}
 	watchdog, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		logger.Warn("the watchdog of the service manager is not served", "error", err)
 	}
-	return &Notifier{logger: logger, watchdog: watchdog}
+	return &Notifier{logger: logger, socket: socket, watchdog: watchdog}
 }
 
 // On reports whether there is anybody to tell.
@@ -81,7 +92,7 @@ func (n *Notifier) Status(text string) {
 	if text == n.status {
 		return
 	}
-	if n.send("STATUS=" + text) {
+	if n.settle() && n.send("STATUS="+text) {
 		n.status = text
 	}
 }
@@ -92,20 +103,44 @@ func (n *Notifier) to(next phase, from func(now phase) bool, message string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if from(n.phase) && n.send(message) {
-		n.phase = next
+	if !from(n.phase) {
+		return
 	}
+	n.phase, n.owed = next, message
+	n.settle()
+}
+
+// settle sends what the service manager does not know yet about the phase, and reports whether it knows now.
+func (n *Notifier) settle() bool {
+	if n.owed != "" && n.send(n.owed) {
+		n.owed = ""
+	}
+	return n.owed == ""
 }
 
 // send sends a message and reports whether it is on its way. The lock is held, so that messages arrive in the
 // order of what they say.
 func (n *Notifier) send(message string) bool {
-	_, err := daemon.SdNotify(false, message)
+	err := write(n.socket, message)
 	if err != nil && !n.failed {
 		n.logger.Warn("the service manager could not be told how the agent is", "error", err)
 	}
 	n.failed = err != nil
 	return err == nil
+}
+
+// write sends a message to the socket. It is daemon.SdNotify with a deadline: that one waits for ever, and whoever calls
+// it, for a service manager that is stopped or busy.
+func write(socket, message string) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	err = conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err == nil {
+		_, err = conn.Write([]byte(message))
+	}
+	return errors.Join(err, conn.Close())
 }
 
 // line makes one line of a text, of bytes that every terminal and log can take.

@@ -146,16 +146,39 @@ func TestManagerGone(t *testing.T) {
 	m := newManager(t)
 	var log bytes.Buffer
 	n := New(slog.New(slog.NewTextHandler(&log, nil)))
-	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nothing"))
+	path := n.socket
+	n.socket = filepath.Join(t.TempDir(), "nothing")
 	n.Ready()
 	n.Status("fine")
 	if got := strings.Count(log.String(), "could not be told"); got != 1 {
 		t.Errorf("logged %d times:\n%s", got, log.String())
 	}
-	t.Setenv("NOTIFY_SOCKET", m.conn.LocalAddr().String())
-	n.Ready()
+	n.socket = path
 	n.Status("fine")
 	if got := m.all(); !slices.Equal(got, []string{"READY=1", "STATUS=fine"}) {
+		t.Errorf("sent %q", got)
+	}
+}
+
+// TestManagerDoesNotRead looks at a service manager that is stopped: the agent must not be.
+func TestManagerDoesNotRead(t *testing.T) {
+	m := newManager(t)
+	n := New(quiet())
+	n.Ready()
+	started := time.Now()
+	for i := 0; !n.failed; i++ {
+		if i > 10_000 || time.Since(started) > 20*time.Second {
+			t.Fatalf("%d messages in %s, and none was refused", i, time.Since(started))
+		}
+		n.Status(fmt.Sprint(i))
+	}
+	n.Stopping() // waits for its own second, and no more
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	m.all()
+	n.Status("the end")
+	if got := m.all(); !slices.Equal(got, []string{"STOPPING=1", "STATUS=the end"}) {
 		t.Errorf("sent %q", got)
 	}
 }

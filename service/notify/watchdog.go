@@ -63,5 +63,7 @@ func (n *Notifier) Watch(ctx context.Context, check func(context.Context) error)
 func (n *Notifier) alive() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.send(daemon.SdNotifyWatchdog)
+	if n.settle() {
+		n.send(daemon.SdNotifyWatchdog)
+	}
 }
