@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"runtime/pprof"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -79,17 +81,17 @@ func writeProfile(w http.ResponseWriter, r *http.Request) error {
 
 // recordCPU answers with what the processors did in the next seconds.
 func recordCPU(w http.ResponseWriter, r *http.Request) error {
-	return record(w, r, "profile", func() error { return pprof.StartCPUProfile(w) }, pprof.StopCPUProfile)
+	return record(w, r, "profile", pprof.StartCPUProfile, pprof.StopCPUProfile)
 }
 
 // recordTrace answers with an execution trace of the next seconds, for go tool
 // trace.
 func recordTrace(w http.ResponseWriter, r *http.Request) error {
-	return record(w, r, "trace", func() error { return trace.Start(w) }, trace.Stop)
+	return record(w, r, "trace", trace.Start, trace.Stop)
 }
 
 // record records for as long as the request says, or until it ends.
-func record(w http.ResponseWriter, r *http.Request, name string, start func() error, stop func()) error {
+func record(w http.ResponseWriter, r *http.Request, name string, start func(io.Writer) error, stop func()) error {
 	seconds, err := number(r, "seconds", 1, int(maxRecording/time.Second))
 	if err != nil {
 		return err
@@ -103,11 +105,13 @@ func record(w http.ResponseWriter, r *http.Request, name string, start func() er
 		return fmt.Errorf("allow time for a recording: %w", err)
 	}
 	attach(w, name, false)
-	if err := start(); err != nil {
+	to := &shared{to: w}
+	if err := start(to); err != nil {
 		w.Header().Del("Content-Disposition")
 		return &Error{Kind: ErrUnavailable, Message: "another recording is under way: " + err.Error(), Cause: err, Advice: "wait for it to end"}
 	}
 	defer stop()
+	to.flush() // so that the client knows that it began
 	timer := time.NewTimer(length)
 	defer timer.Stop()
 	select {
@@ -115,6 +119,25 @@ func record(w http.ResponseWriter, r *http.Request, name string, start func() er
 	case <-r.Context().Done():
 	}
 	return nil
+}
+
+// shared is an answer that a recording writes on a goroutine of its own.
+type shared struct {
+	mu sync.Mutex
+	to http.ResponseWriter
+}
+
+// Write implements io.Writer.
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(p)
+}
+
+func (s *shared) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = http.NewResponseController(s.to).Flush() // if the client is gone, the request's context ends
 }
 
 // attach says what the answer is.
