@@ -127,7 +127,7 @@ func judgeMulticast(found heard, peers []control.Peer, self string, fire look.Fi
 	}
 	others := make(map[peer.ClusterID]bool)
 	for _, c := range found.Clusters {
-		if c.Fingerprint.String() != self {
+		if self == "" || c.Fingerprint.String() != self {
 			others[c.ClusterID] = true
 		}
 	}
