@@ -73,7 +73,7 @@ func (r *resetter) set(now control.Reset) {
 // view is a reset as the control socket shows it.
 func resetView(r statedir.Reset, phase string) control.Reset {
 	return control.Reset{Phase: phase, StartedAt: r.At, By: r.By, ClusterID: string(r.ID),
-		Options: control.ResetOptions{Identity: r.Identity, All: r.All, CRDs: r.CRDs, Stop: r.Stop}}
+		Options: control.ResetOptions{Identity: r.Identity, Stop: r.Stop}}
 }
 
 // PlanReset implements control.Backend.
@@ -106,7 +106,7 @@ func (b *backend) BeginReset(_ context.Context, opts control.ResetOptions, by st
 	case opts.Identity && b.config().Cluster.ID != "":
 		return control.Reset{}, fixedID(b.config().Cluster.ID)
 	}
-	r := statedir.Reset{ID: b.id, Identity: opts.Identity, All: opts.All, CRDs: opts.CRDs, Stop: opts.Stop, By: by, At: b.now().UTC().Truncate(time.Second)}
+	r := statedir.Reset{ID: b.id, Identity: opts.Identity, Stop: opts.Stop, By: by, At: b.now().UTC().Truncate(time.Second)}
 	if opts.Identity {
 		r.ID = peer.ClusterID(uuid.NewString())
 	}
@@ -114,7 +114,7 @@ func (b *backend) BeginReset(_ context.Context, opts control.ResetOptions, by st
 		return control.Reset{}, fmt.Errorf("begin the reset: %w", err)
 	}
 	b.logger.Warn("the agent is being reset: peers are told, then everything that it knows and made is deleted", "by", by,
-		"identity", opts.Identity, "all", opts.All, "crds", opts.CRDs, "stop", opts.Stop)
+		"identity", opts.Identity, "stop", opts.Stop)
 	wake(b.resets)
 	return resetView(r, control.ResetParting), nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,11 +49,43 @@ func noServer(err error) bool {
 func clearObjects(ctx context.Context, cfg config.Config, view *control.Reset) {
 	ctx, cancel := context.WithTimeout(ctx, clearPatience)
 	defer cancel()
-	done, err := peering.Clear(ctx, clearConfig(cfg, view.Options))
+	own := control.ResetOptions{Identity: view.Options.Identity}
+	done, err := peering.Clear(ctx, clearConfig(cfg, own))
 	view.Deleted, view.Kept = done.Deleted, done.Kept
 	view.Failed = append(view.Failed, done.Failed...)
 	if err != nil && !noServer(err) {
 		view.Failed = append(view.Failed, fmt.Sprintf("what the agent made in the API server is still there: %v", err))
+	}
+}
+
+// ClearPeoples deletes what people wrote, with opts.All, and the custom resource
+// definitions, with opts.CRDs, and adds what became of it to a reset that has ended.
+// The agent may do neither: kubeconfig is an administrator's, "" for that of K3s if
+// it is there.
+func ClearPeoples(ctx context.Context, cfg config.Config, kubeconfig string, opts control.ResetOptions, view *control.Reset) {
+	ctx, cancel := context.WithTimeout(ctx, clearPatience)
+	defer cancel()
+	if _, err := os.Stat(peering.K3sKubeconfig); kubeconfig == "" && err == nil && cfg.Cluster.Kubeconfig != peering.KubeconfigNone {
+		kubeconfig = peering.K3sKubeconfig
+	}
+	if kubeconfig != "" {
+		cfg.Cluster.Kubeconfig = kubeconfig
+	}
+	opts.Identity = false // that was the agent's
+	done, err := peering.ClearPeoples(ctx, clearConfig(cfg, opts))
+	kept := view.Kept
+	view.Kept = done.Kept
+	for _, what := range kept {
+		if !slices.Contains(done.Deleted, what) && !slices.Contains(view.Kept, what) {
+			view.Kept = append(view.Kept, what)
+		}
+	}
+	view.Deleted = append(view.Deleted, done.Deleted...)
+	for _, what := range done.Failed {
+		view.Failed = append(view.Failed, what+"; an administrator may delete it: --kubeconfig FILE")
+	}
+	if err != nil && !noServer(err) {
+		view.Failed = append(view.Failed, fmt.Sprintf("what people wrote is still there: %v", err))
 	}
 }
 
@@ -102,7 +136,7 @@ func ResetStopped(ctx context.Context, cfg config.Config, opts control.ResetOpti
 	}
 	var unknown string
 	if !pending {
-		r = statedir.Reset{Identity: opts.Identity, All: opts.All, CRDs: opts.CRDs, By: by, At: time.Now().UTC().Truncate(time.Second)}
+		r = statedir.Reset{Identity: opts.Identity, By: by, At: time.Now().UTC().Truncate(time.Second)}
 		if r.ID, err = idAfterReset(ctx, dir, opts.Identity); err != nil {
 			unknown = fmt.Sprintf("the cluster ID cannot be read, so that the API server's is taken at the next start: %v", err)
 		}

@@ -38,10 +38,11 @@ func (a *App) resetCommand() *urfave.Command {
 			&urfave.BoolFlag{Name: yesFlag, Aliases: []string{"y"}, Usage: "do not ask"},
 			&urfave.BoolFlag{Name: "identity", Usage: "replace the ID and the key of this cluster, too"},
 			&urfave.BoolFlag{Name: "all", Usage: "delete what people wrote, too: ForeignClusters, SearchDomains and settings"},
-			&urfave.BoolFlag{Name: "crds", Usage: "delete the custom resource definitions, too; needs --all"},
+			&urfave.BoolFlag{Name: "crds", Usage: "delete the custom resource definitions, too; needs --all and --stop"},
+			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "`FILE` of an administrator, for --all and --crds, which the agent may not do"},
 			&urfave.BoolFlag{Name: "stop", Usage: "end the agent afterwards, instead of going on as a fresh one"}),
 		formats: []string{formatText, formatJSON, formatYAML},
-		values:  placeValues,
+		values:  fileValues(configFlag, socketFlag, stateDirFlag, kubeconfigFlag),
 		run:     reset,
 	})
 }
@@ -56,10 +57,11 @@ func reset(c *call) error {
 	ctx := c.Context.Context
 	plan, err := client.PlanReset(ctx, opts)
 	stopped := errors.Is(err, control.ErrNotRunning)
-	var cfg config.Config
+	if opts.CRDs && !opts.Stop && !stopped {
+		return &usageError{message: "reset: an agent that goes on would install the custom resource definitions again", try: Name + " reset --all --crds --stop"}
+	}
 	if stopped {
-		cfg = c.settings()
-		plan = agent.PlanResetStopped(ctx, cfg, opts)
+		plan = agent.PlanResetStopped(ctx, c.settings(), opts)
 	} else if err != nil {
 		return err
 	}
@@ -72,12 +74,16 @@ func reset(c *call) error {
 	var done control.Reset
 	if stopped {
 		c.note("the agent is not running: no peer is told, they find out by themselves")
-		done, err = agent.ResetStopped(ctx, cfg, opts, "somebody (command line)")
+		done, err = agent.ResetStopped(ctx, c.settings(), opts, "somebody (command line)")
 	} else if _, err = client.BeginReset(ctx, opts); err == nil {
 		done, err = c.followReset(client, opts)
 	}
 	if err != nil {
 		return c.stateError(c.interrupted(err))
+	}
+	done.Options = opts
+	if opts.All {
+		agent.ClearPeoples(ctx, c.settings(), c.String(kubeconfigFlag), opts, &done)
 	}
 	done = done.WithoutNulls()
 	if !c.out.value(done) {
@@ -212,7 +218,7 @@ func (p *printer) reset(r control.Reset) {
 		}
 	}
 	if len(r.Peers) > 0 {
-		p.printf("%d of %s were told.\n", told, count(len(r.Peers), "peer", "peers"))
+		p.printf("Told %d of %s.\n", told, count(len(r.Peers), "peer", "peers"))
 	}
 	if len(r.Deleted) > 0 {
 		p.printf("Deleted %s in the API server.\n", count(len(r.Deleted), "object", "objects"))

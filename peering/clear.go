@@ -54,12 +54,19 @@ func Clear(ctx context.Context, cfg ClearConfig) (Cleared, error) {
 	return clearance(ctx, cfg, true)
 }
 
+// ClearPeoples is Clear for what people wrote and for the custom resource
+// definitions only. The agent's own rights are not enough for it.
+func ClearPeoples(ctx context.Context, cfg ClearConfig) (Cleared, error) {
+	return clearance(ctx, cfg, true, "ForeignCluster", "SearchDomain", "ClusterConfig", "CustomResourceDefinition")
+}
+
 // Inventory returns what Clear would do, and does nothing.
 func Inventory(ctx context.Context, cfg ClearConfig) (Cleared, error) {
 	return clearance(ctx, cfg, false)
 }
 
-func clearance(ctx context.Context, cfg ClearConfig, really bool) (Cleared, error) {
+// clearance looks at the kinds called only, or at all when that is empty.
+func clearance(ctx context.Context, cfg ClearConfig, really bool, only ...string) (Cleared, error) {
 	found, err := newLocator().load(cfg.Kubeconfig)
 	if err != nil {
 		return Cleared{}, err
@@ -75,7 +82,9 @@ func clearance(ctx context.Context, cfg ClearConfig, really bool) (Cleared, erro
 	}
 	w := &clearing{ClearConfig: cfg, client: c, really: really}
 	for _, k := range cleared(cfg) {
-		w.kind(ctx, k)
+		if len(only) == 0 || slices.Contains(only, k.name) {
+			w.kind(ctx, k)
+		}
 	}
 	return w.out, nil
 }

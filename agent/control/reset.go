@@ -24,9 +24,11 @@ type Resetter interface {
 // ResetOptions say what a reset takes away besides what the agent knows and made.
 type ResetOptions struct {
 	Identity bool `json:"identity"` // ID and key of this cluster are replaced by new ones
-	All      bool `json:"all"`      // ForeignClusters, SearchDomains and settings that people wrote
-	CRDs     bool `json:"crds"`     // the custom resource definitions; needs All
 	Stop     bool `json:"stop"`     // the agent ends afterwards
+	// All and CRDs count in a plan only: the agent may delete neither, so whoever asks for
+	// the reset does, as an administrator, when it has ended.
+	All  bool `json:"all"`  // ForeignClusters, SearchDomains and settings that people wrote
+	CRDs bool `json:"crds"` // the custom resource definitions; needs All
 }
 
 // ResetPlan is what a reset would do. Arrays are always present in JSON. Objects are
@@ -110,7 +112,7 @@ func orEmpty[T any](list []T) []T {
 func (o ResetOptions) Check() error {
 	if o.CRDs && !o.All {
 		return &Error{Kind: ErrInvalid, Message: "with the custom resource definitions everything goes that people wrote of these kinds",
-			Advice: "liqo-agent reset --crds --all"}
+			Advice: "liqo-agent reset --all --crds --stop"}
 	}
 	return nil
 }

@@ -18,9 +18,6 @@ type Reset struct {
 	ID peer.ClusterID `json:"id"`
 	// Identity: key and ID are new ones, else both stay.
 	Identity bool `json:"identity"`
-	// All: what people wrote goes, too. CRDs: so do the custom resource definitions.
-	All  bool `json:"all"`
-	CRDs bool `json:"crds"`
 	// Stop: the agent ends when it is done, instead of going on as a fresh one.
 	Stop bool      `json:"stop"`
 	By   string    `json:"by"`
