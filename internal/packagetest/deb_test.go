@@ -44,6 +44,7 @@ func TestDebian(t *testing.T) {
 		"/usr/share/fish/vendor_completions.d/liqo-agent.fish", "/usr/share/man/man1/liqo-agent.1.gz", "/usr/share/man/man5/liqo-agent.toml.5.gz",
 		"/usr/share/doc/liqo-agent/copyright", "/usr/share/doc/liqo-agent/changelog.Debian.gz", "/usr/share/doc/liqo-agent/changelog.gz",
 		"/usr/share/doc/liqo-agent/README.md", "/usr/share/doc/liqo-agent/liqo-agent.cdx.json", "/usr/share/doc/liqo-agent/third-party.gz",
+		"/usr/share/doc/liqo-agent/monitoring/alerts.yaml", "/usr/share/doc/liqo-agent/monitoring/dashboard.json",
 	} {
 		modes[path] = "644 root:root"
 	}

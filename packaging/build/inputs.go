@@ -24,9 +24,12 @@ func (o options) common(dir, version string) ([]entry, error) {
 		{source: in("service/sysusers.conf"), target: "/usr/lib/sysusers.d/liqo-agent.conf"},
 		{source: in("packaging/liqo-agent.tmpfiles"), target: "/usr/lib/tmpfiles.d/liqo-agent.conf"},
 		{target: docDir, mode: 0o755, kind: "dir", only: "rpm"},
+		{target: docDir + "/monitoring", mode: 0o755, kind: "dir", only: "rpm"},
 		{source: in("packaging/copyright"), target: docDir + "/copyright"},
 		{source: in("README.md"), target: docDir + "/README.md"},
 		{source: in("liqo-agent.toml.example"), target: docDir + "/liqo-agent.toml.example"},
+		{source: in("packaging/monitoring/alerts.yaml"), target: docDir + "/monitoring/alerts.yaml"},
+		{source: in("packaging/monitoring/dashboard.json"), target: docDir + "/monitoring/dashboard.json"},
 		{source: in("packaging/lintian-overrides"), target: "/usr/share/lintian/overrides/liqo-agent", only: "deb"},
 	}
 
