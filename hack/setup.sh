@@ -22,6 +22,7 @@ declare -A need=(
   [nftables]=/usr/sbin/nft
   [rpm]=/usr/bin/rpm # the .rpm is installed with it, into a throw-away root
   [runc]=/usr/sbin/runc
+  [systemd]=/usr/bin/systemd-analyze # checks the unit; no machine has to be booted with it
 )
 
 missing=()
