@@ -348,6 +348,7 @@ func (s *session) lookAtCertificates(now time.Time) {
 
 // partFailed keeps how the parts are.
 func (s *session) partFailed(name string, err error) {
+	s.measures.failed(name, err)
 	held := name == partMDNS && errors.Is(err, syscall.EADDRINUSE)
 	if name == partMDNS {
 		s.health.Report(health.MDNSPort, map[bool]error{true: err}[held])
