@@ -198,6 +198,8 @@ const privileges = `
 - {apiGroups: [discovery.liqo.io], resources: [foreignclusters/status, peeringrequests/status, searchdomains/status], verbs: [patch]}
 - {apiGroups: [discovery.liqo.io], resources: [searchdomains], verbs: [list, watch]}
 - {apiGroups: [config.liqo.io], resources: [clusterconfigs], verbs: [list, watch, create]}
+- {apiGroups: [config.liqo.io], resources: [clusterconfigs/status], resourceNames: [liqo-configuration], verbs: [patch]}
+- {apiGroups: [""], resources: [events], verbs: [create, patch]}
 - {apiGroups: [sharing.liqo.io], resources: [advertisements/status], verbs: [patch]}
 - {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [users], verbs: [impersonate]}
@@ -248,6 +250,9 @@ func TestPrivileges(t *testing.T) {
 			_, err := s.kube.Request(t.Context(), "GET", webhookPath, "", nil)
 			return err
 		})
+		if missing := s.Status().Forbidden; len(missing) > 0 {
+			t.Errorf("%s lacks %q", s.name, missing)
+		}
 		if log := s.log.String(); strings.Contains(log, "forbidden: User") {
 			t.Errorf("%s lacks privileges:\n%s", s.name, log)
 		}
