@@ -22,11 +22,11 @@ func TestBackupResetRestore(t *testing.T) {
 	p.a.apply(deployment("web", 1, p.bID, ""))
 	p.settled(1)
 
-	m, err := cliJSON[statedir.Manifest](p.a, "state", "backup", "/root/alder.tar")
+	m, err := cliJSON[statedir.Manifest](p.a, "state", "backup", "/etc/liqo-agent/alder.tar")
 	if err != nil || m.ClusterID != p.aID || m.Fingerprint != p.a.mustStatus().Identity.Fingerprint {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	if out, err := p.a.cli("state", "backup", "/root/alder.tar"); err == nil || !strings.Contains(out+err.Error(), "--force") {
+	if out, err := p.a.cli("state", "backup", "/etc/liqo-agent/alder.tar"); err == nil || !strings.Contains(out+err.Error(), "--force") {
 		t.Errorf("a backup was overwritten: %s %v", out, err)
 	}
 	if r, err := cliJSON[statedir.Report](p.a, "state", "check"); err != nil || !r.Sound || r.Database.ClusterID != p.aID {
@@ -62,7 +62,7 @@ func TestBackupResetRestore(t *testing.T) {
 	}
 	p.a.uidOf(fcPath + "/by-hand")
 
-	p.a.mustCLI("state", "restore", "/root/alder.tar")
+	p.a.mustCLI("state", "restore", "/etc/liqo-agent/alder.tar")
 	p.a.start()
 	if id := p.a.id(); id != p.aID {
 		t.Errorf("restored as %s, was %s", id, p.aID)
