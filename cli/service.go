@@ -145,6 +145,9 @@ func (a *App) serviceStatusCommand() *urfave.Command {
 			if c.out.value(st) && st.Running {
 				return nil
 			}
+			if err := c.out.flush(); err != nil {
+				return err
+			}
 			message := "the" + strings.TrimSuffix(strings.TrimPrefix(st.String(), "The"), ".")
 			switch {
 			case !st.Installed:

@@ -1,0 +1,110 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// reloader answers as a test says.
+type reloader struct {
+	answer     Reload
+	err        error
+	generation atomic.Int64
+	asked      atomic.Int32
+}
+
+func (r *reloader) Reload(context.Context) (Reload, error) { return r.answer, r.err }
+
+// Generation implements Reloader: the parts are there at the third question.
+func (r *reloader) Generation() int64 {
+	if r.asked.Add(1) == 3 {
+		r.generation.Add(1)
+	}
+	return r.generation.Load()
+}
+
+func serveReloads(t *testing.T, r Reloader) *Client {
+	t.Helper()
+	s := NewServer(ServerConfig{Path: filepath.Join(t.TempDir(), "agent.sock"), Backend: &memory{}, Reloader: r,
+		Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
+	if err := s.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	c := NewClient(s.cfg.Path)
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestReload(t *testing.T) {
+	c := serveReloads(t, &reloader{})
+	got, err := c.Reload(t.Context())
+	if err != nil || got.Changed == nil || got.Restart == nil {
+		t.Errorf("%+v, %v: want empty arrays", got, err)
+	}
+
+	c = serveReloads(t, &reloader{err: &Error{Kind: ErrInvalid, Message: "bad configuration: log.level", Advice: "mend it"}})
+	_, err = c.Reload(t.Context())
+	var e *Error
+	if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Message != "bad configuration: log.level" || e.Advice != "mend it" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestReloadWaits looks at a reload for which the parts are made anew: it is over when they are there.
+func TestReloadWaits(t *testing.T) {
+	r := &reloader{answer: Reload{Rebuilding: true, Generation: 4, Changed: []string{"discovery.service"}}}
+	r.generation.Store(4)
+	got, err := serveReloads(t, r).Reload(t.Context())
+	if err != nil || got.Rebuilding || got.Generation != 5 || r.asked.Load() != 3 {
+		t.Errorf("%+v, %v after %d questions", got, err, r.asked.Load())
+	}
+
+	r = &reloader{answer: Reload{Rebuilding: true, Generation: 9}}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if got, err := serveReloads(t, r).Reload(ctx); err == nil || !strings.Contains(err.Error(), "did not come back") {
+		t.Errorf("%+v, %v: parts that never come", got, err)
+	}
+}
+
+func TestServerThatCannotReload(t *testing.T) {
+	_, err := serveReloads(t, nil).Reload(t.Context())
+	if !errors.Is(err, ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestSelfCheck(t *testing.T) {
+	b := &memory{}
+	s := NewServer(ServerConfig{Backend: b, Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
+	if _, err := s.SelfCheck(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.cfg.Backend = brokenBackend{b}
+	if _, err := s.SelfCheck(t.Context()); err == nil || !strings.Contains(err.Error(), "500") || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// brokenBackend has no status.
+type brokenBackend struct{ Backend }
+
+// Status implements Backend.
+func (brokenBackend) Status(context.Context) (Status, error) {
+	return Status{}, errors.New("out of order")
+}
