@@ -22,7 +22,7 @@ const (
 	// What is printed at once stays for a moment, and each of its lines for as long as
 	// it takes to glance at it.
 	perBurst = 400 * time.Millisecond
-	perLine  = 170 * time.Millisecond
+	perLine  = 140 * time.Millisecond
 	// atTheEnd is how long the last screen stays, until everything begins again.
 	atTheEnd = 4 * time.Second
 )
