@@ -43,10 +43,10 @@ spec:
   domain: example.com
   autojoin: true
 `
-	d.a.host.WriteFile("/root/domain.yaml", domain)
-	d.a.show("cat", "/root/domain.yaml")
+	d.a.host.WriteFile("/var/lib/domain.yaml", domain)
+	d.a.show("cat", "/var/lib/domain.yaml")
 	started := time.Now()
-	d.a.show("kubectl", "apply", "-f", "/root/domain.yaml")
+	d.a.show("kubectl", "apply", "-f", "/var/lib/domain.yaml")
 	d.a.wait(findDeadline, "box-b is found in the domain", d.a.foreign("box-b", "auth.server.example.com"))
 	d.say("Found %s later, by its name:", since(started))
 	d.a.show("kubectl", "get", "foreignclusters", "-o", "wide")
