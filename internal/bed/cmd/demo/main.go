@@ -155,6 +155,7 @@ func (d *demo) run() {
 	d.b.startAgent()
 	d.a.wait(findDeadline, "box-a finds box-b again", d.a.foreign("box-b", "192.0.2.112"))
 	d.share()
+	d.operate()
 	d.chapter("That is all; cleaning up")
 }
 
