@@ -78,7 +78,7 @@ func (f *facts) unmet() bool {
 func (f *facts) drainingVerdict() *verdict {
 	message := "The pods that run there are leaving; then the request is taken back."
 	if left := sentence(f.Use.Message); left != "" {
-		message += " " + left
+		message += " " + asSentence(left)
 	}
 	return no(ReasonDraining, message)
 }
@@ -99,7 +99,7 @@ func (f *facts) endedVerdict(why string) *verdict {
 // wanted.
 func (f *facts) andDrains(message string) string {
 	if left := sentence(f.Use.Message); left != "" && f.Use.Busy && !f.usesNode() {
-		message += " " + left
+		message += " " + asSentence(left)
 	}
 	return message
 }

@@ -32,6 +32,16 @@ func sentence(text string) string {
 	return text[:cut] + "..."
 }
 
+// asSentence makes of what sentence returned one that can follow another.
+func asSentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
 // called returns how a person names the peer in a command: by its alias or name
 // when that can be typed as it stands, else by its ID. Names come from the
 // network and are about to be pasted into a shell.
