@@ -115,8 +115,10 @@ func (b *backend) BeginReset(_ context.Context, opts control.ResetOptions, by st
 	}
 	b.logger.Warn("the agent is being reset: peers are told, then everything that it knows and made is deleted", "by", by,
 		"identity", opts.Identity, "stop", opts.Stop)
+	view := resetView(r, control.ResetParting)
+	b.resetter.set(view) // from now on this one is asked about, not the last one
 	wake(b.resets)
-	return resetView(r, control.ResetParting), nil
+	return view, nil
 }
 
 // fixedID says that the configuration stands in the way of a new identity.
@@ -216,14 +218,18 @@ func (s *session) partWithAll(ctx context.Context, r statedir.Reset, view contro
 	told := make(map[peer.ClusterID]string)
 	ended := make(map[peer.ClusterID]bool)
 	noServer := false
+	endNew := func() (found bool) {
+		for _, id := range s.partners() {
+			if !ended[id] {
+				s.endWith(ctx, id, r.By)
+				ended[id], told[id], found = true, control.ResetPeerWaits, true
+			}
+		}
+		return found
+	}
 	for look := 0; ; look++ {
 		if look%8 == 0 { // to look at some thousand peers takes a moment
-			for _, id := range s.partners() {
-				if !ended[id] {
-					s.endWith(ctx, id, r.By)
-					ended[id], told[id] = true, control.ResetPeerWaits
-				}
-			}
+			endNew()
 		}
 		waiting, unreached := 0, 0
 		for id := range told {
@@ -244,10 +250,10 @@ func (s *session) partWithAll(ctx context.Context, r statedir.Reset, view contro
 		view.Peers = s.resetPeers(told)
 		s.resetter.set(view)
 		took := s.now().Sub(started)
-		if api := s.peering.Status(); !api.Connected && api.Server != "" {
+		if !s.peering.Status().Connected && s.config().Cluster.Kubeconfig != peering.KubeconfigNone {
 			unreached++ // after a start it takes a moment until it is known what there is
 		}
-		if waiting == 0 && unreached == 0 || waiting == 0 && took > unreachedPatience || took > partPatience {
+		if (waiting == 0 && unreached == 0 || waiting == 0 && took > unreachedPatience || took > partPatience) && !endNew() {
 			break
 		}
 		select {
