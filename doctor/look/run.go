@@ -58,15 +58,19 @@ func Command(ctx context.Context, most int64, name string, args ...string) ([]by
 	return out.Bytes(), nil
 }
 
-// bounded keeps the first bytes that are written to it and drops the rest.
+// bounded keeps the first bytes that are written to it and drops the rest. The buffer
+// is not embedded: its ReadFrom would take all there is.
 type bounded struct {
-	bytes.Buffer
+	kept bytes.Buffer
 	most int64
 }
 
+// Bytes returns what was kept.
+func (b *bounded) Bytes() []byte { return b.kept.Bytes() }
+
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.most - int64(b.Len()); room > 0 {
-		_, _ = b.Buffer.Write(p[:min(int64(len(p)), room)]) // it never fails
+	if room := b.most - int64(b.kept.Len()); room > 0 {
+		_, _ = b.kept.Write(p[:min(int64(len(p)), room)]) // it never fails
 	}
 	return len(p), nil
 }
