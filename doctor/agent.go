@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
 )
 
 // unitName is the agent's service.
@@ -275,10 +276,6 @@ func checkPeers(ctx context.Context, b *Box) []Finding {
 	return judgePeers(says.peers, b.now())
 }
 
-// reasonProtocol is why a direction of a peering does not go on when the two clusters
-// have no version of the protocol in common.
-const reasonProtocol = "ProtocolVersion"
-
 // judgePeers says how those stand with whom there is, or should be, a peering.
 func judgePeers(peers []control.Peer, now time.Time) []Finding {
 	var out []Finding
@@ -287,9 +284,9 @@ func judgePeers(peers []control.Peer, now time.Time) []Finding {
 		if !p.Outgoing.Wanted && !p.Outgoing.Joined && !p.Incoming.Joined {
 			continue
 		}
-		if p.Outgoing.Reason == reasonProtocol || p.Incoming.Reason == reasonProtocol {
+		if p.Outgoing.Reason == peering.ReasonIncompatible || p.Incoming.Reason == peering.ReasonIncompatible {
 			out = append(out, Finding{Code: "peer-version", Status: Error, What: fmt.Sprintf("%s and this cluster speak no version of the protocol in common", p.Label()),
-				Why: "nothing can be agreed on between them: " + p.Outgoing.Message, Do: []string{"update the older of the two"}})
+				Why: "nothing can be agreed on between them any more, and what there was is not looked after", Do: []string{"update the older of the two"}})
 			continue
 		}
 		if p.Phase == string(peer.PhasePresent) {

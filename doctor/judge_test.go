@@ -411,7 +411,7 @@ func TestJudgePeers(t *testing.T) {
 	gone.Phase, gone.LastSeen, gone.Reason = string(peer.PhaseUnreachable), now.Add(-time.Hour), "no answer"
 	strange.Outgoing = control.Direction{}
 	strange.Phase = string(peer.PhaseLost)
-	newer.Outgoing.Reason = reasonProtocol
+	newer.Outgoing.Reason = peering.ReasonIncompatible
 	judged(t, "nobody", judgePeers([]control.Peer{strange}, now), "ok")
 	judged(t, "there", judgePeers([]control.Peer{p, strange}, now), "ok")
 	judged(t, "gone", judgePeers([]control.Peer{p, gone}, now), "warning peer-unreachable")
