@@ -42,7 +42,8 @@
 // SearchDomains and the ClusterConfig are people's: what they say is told to those
 // who look at domains and who follow the settings, in whole and again with each
 // connection. [ManagerSearchDomain] owns the status of SearchDomains, and nothing
-// else of them. [ManagerConfig] creates the ClusterConfig when there is none, and
+// else of them. [ManagerHealth] owns the condition Healthy of the ClusterConfig, which
+// says what Config.Health does. [ManagerConfig] creates the ClusterConfig when there is none, and
 // never writes to one that is there: it sets no value. It is the one thing that is
 // created instead of applied, because an apply would write into the object of
 // somebody who was quicker. An API server that does not serve these two kinds, or
@@ -92,7 +93,8 @@
 // resources, the webhook's configuration and the ConfigMap in place, one that
 // works out what there is to offer, and, while there is a consumer, two that follow
 // the pods of the cluster for it; one that tells about SearchDomains and writes
-// their status, one that tells about the ClusterConfig and creates it, and one that
-// looks for a changed kubeconfig.
+// their status, one that tells about the ClusterConfig, creates it and has it show
+// how the agent is; one that writes Events, for which nobody waits; one that asks for
+// the API server's version once, and one that looks for a changed kubeconfig.
 // The exported methods may be called from any goroutine at any time.
 package peering
