@@ -125,6 +125,12 @@ demo: setup build kubebox bin/kwok
 	go build -o bin/demo ./internal/bed/cmd/demo
 	bin/demo
 
+# The demo as it ran, for the README.
+.PHONY: record
+record: setup build kubebox bin/kwok
+	go build -o bin/demo ./internal/bed/cmd/demo
+	go run ./internal/bed/cmd/record -cast docs/demo.cast -svg docs/demo.svg -still "Six pods are ready" bin/demo
+
 .PHONY: clean
 clean:
 	rm -rf bin dist
