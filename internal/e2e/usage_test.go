@@ -97,10 +97,6 @@ var unused = map[string]string{
 	"create pods/attach":                       "kubectl attach, which is kubectl exec without a command",
 	"get certificatesigningrequests":           "looks again when following a request broke off",
 	"delete clusterconfigs liqo-configuration": "liqo-agent reset",
-	"get mutatingadmissionpolicies liqo-agent-offloading":          "liqo-agent reset",
-	"get mutatingadmissionpolicybindings liqo-agent-offloading":    "liqo-agent reset",
-	"delete mutatingadmissionpolicies liqo-agent-offloading":       "no virtual node has been wanted for some minutes after the start (sharing/vnode/integration.TestNode)",
-	"delete mutatingadmissionpolicybindings liqo-agent-offloading": "as above",
 	// API servers before Kubernetes 1.34 have no policies that change pods
 	// (sharing/vnode/integration.TestWebhook).
 	"create mutatingwebhookconfigurations":                       "an older API server",
