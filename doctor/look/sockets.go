@@ -53,6 +53,9 @@ func UDPPort(ctx context.Context, port uint16) (Port, error) {
 	names := holders(inodes)
 	for inode, uid := range inodes {
 		h, found := names[inode]
+		if found && h.PID == os.Getpid() {
+			continue // our own look at the group, at the same time
+		}
 		if !found {
 			h, out.Unnamed = Holder{}, true
 		}
