@@ -307,7 +307,7 @@ func (s *session) lookAtDisk() {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return // what it means is learned by whoever writes there
 	}
-	free := int64(fs.Bavail) * fs.Bsize
+	free := int64(fs.Bavail) * int64(fs.Bsize)
 	args := health.Args{"dir": dir, "free": fmt.Sprintf("%.1f MiB", float64(free)/(1<<20))}
 	readOnly := fs.Flags&unix.ST_RDONLY != 0 // what nobody can write to does not fill up
 	s.say(health.DiskFull, free < diskFull && !readOnly, args)

@@ -249,8 +249,6 @@ func reloads(when string) string {
 		return "A reload changes it."
 	case "no":
 		return "A change takes effect with the next start."
-	case "not yet":
-		return "It has no effect in this version."
 	}
 	return "A reload changes it, by a " + when + "."
 }

@@ -122,8 +122,8 @@ func (s *session) takeRights(ctx context.Context, id peer.ClusterID) error {
 	s.host.mu.Unlock()
 	var errs []error
 	for _, binding := range s.bindings.All() {
-		if owner(binding) != id || binding.DeletionTimestamp != nil {
-			continue
+		if binding.Name != RoleName || owner(binding) != id || binding.DeletionTimestamp != nil {
+			continue // others are somebody else's, whatever their labels say
 		}
 		if guest := s.namespaces.Get("", binding.Namespace); admitted && guest != nil && owner(guest) == id {
 			continue
