@@ -91,6 +91,13 @@ func TestQuietLANIsNotWrittenAbout(t *testing.T) {
 	for _, x := range []*box{mill, pond} {
 		barn.awaitFC("appears", x.id(), reachable)
 	}
+	barn.eventually("the ClusterConfig says how the agent is", func() error {
+		c, found, err := get[api.ClusterConfig](barn, "/apis/config.liqo.io/v1alpha1/clusterconfigs/"+api.ClusterConfigName)
+		if err == nil && (!found || c.Status.Condition(api.ConditionHealthy) == nil) {
+			err = errors.New("nothing yet")
+		}
+		return err
+	})
 	settled := func() (writes uint64, versions string) {
 		all, err := barn.foreignClusters()
 		if err != nil {

@@ -295,7 +295,7 @@ func TestClusterConfigValidation(t *testing.T) {
 	})
 	t.Run("kubectl", func(t *testing.T) {
 		out, err := k.Kubectl(t.Context(), "get", "clusterconfigs")
-		if got := strings.Join(strings.Fields(out), " "); err != nil || !strings.HasPrefix(got, "NAME DISCOVERY ADVERTISEMENT AUTOJOIN AGE liqo-configuration false false true") {
+		if got := strings.Join(strings.Fields(out), " "); err != nil || !strings.HasPrefix(got, "NAME DISCOVERY ADVERTISEMENT AUTOJOIN HEALTHY AGE liqo-configuration false false true") {
 			t.Errorf("kubectl get: %v\n%s", err, out)
 		}
 	})
