@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 )
 
@@ -92,7 +94,7 @@ func TestQuietLANIsNotWrittenAbout(t *testing.T) {
 		barn.awaitFC("appears", x.id(), reachable)
 	}
 	barn.eventually("the ClusterConfig says how the agent is", func() error {
-		c, found, err := get[api.ClusterConfig](barn, "/apis/config.liqo.io/v1alpha1/clusterconfigs/"+api.ClusterConfigName)
+		c, found, err := get[api.ClusterConfig](barn, configPathAPI)
 		if err == nil && (!found || c.Status.Condition(api.ConditionHealthy) == nil) {
 			err = errors.New("nothing yet")
 		}
