@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -215,6 +216,8 @@ func (s *session) lookAtAPIServer(st peering.APIStatus) {
 	// What is not there because it is forbidden is one problem, not two.
 	s.say(health.ObjectsMissing, objects != "" && len(forbidden) == 0, health.Args{"error": objects})
 	s.say(health.WebhookMissing, st.WebhookError != "" && len(forbidden) == 0, health.Args{"error": st.WebhookError})
+	theirs, ours := s.peering.NewerCRDs()
+	s.say(health.NewerDefinitions, theirs > ours, health.Args{"theirs": strconv.Itoa(theirs), "ours": strconv.Itoa(ours)})
 	off := st.ClockOffset.Round(time.Second)
 	relation := "behind"
 	if off < 0 {

@@ -133,11 +133,11 @@ func (p *printer) direction(d control.Direction) string {
 	if word == "" {
 		word = "no"
 	}
-	if d.Message != "" {
-		word += ": " + d.Message
-	}
 	if !d.Since.IsZero() {
 		word += ", since " + p.when(d.Since)
+	}
+	if d.Message != "" {
+		word += ": " + d.Message
 	}
 	return word
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"liqo.io/agent/agent/control"
 )
@@ -91,9 +93,15 @@ func offeringText(o control.Offering) string {
 	}
 	text += setBy(o.Source) + ": " + amountsText(o.Pool)
 	if o.Message != "" {
-		text += "; " + o.Message
+		text += "; " + withinSentence(o.Message)
 	}
 	return text
+}
+
+// withinSentence makes of a sentence a part of another one.
+func withinSentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToLower(first)) + strings.TrimSuffix(text[size:], ".")
 }
 
 // usingText says what this cluster uses of others, for status.

@@ -47,6 +47,16 @@ var (
 		Doc: "The role of the agent's user lacks a rule, mostly because it was made for another version. Whatever needs it does not work; " +
 			"everything else does.",
 	}
+	// NewerDefinitions: a newer agent brought the custom resource definitions. Arguments:
+	// theirs, ours.
+	NewerDefinitions = &Kind{
+		Code: "newer-definitions", Severity: Warning, Grace: 20 * time.Second,
+		Title:  "custom resources of a newer version",
+		Text:   "the custom resource definitions are those of a newer agent (generation {theirs}, this agent's are {ours}) and stay as they are",
+		Remedy: "install the newer version again; if it is to stay away, apply the definitions of this one (liqo-agent crds)",
+		Doc: "An older agent that took them back would have the API server drop fields that the newer one stored. This agent works with them, " +
+			"but nobody has tried the two together.",
+	}
 	// WebhookMissing: the admission webhook cannot be installed. Arguments: error.
 	WebhookMissing = &Kind{
 		Code: "webhook-missing", Severity: Warning, Grace: time.Minute,
@@ -367,7 +377,7 @@ var all = []*Kind{
 	FleetCAUnusable, FleetCertificateUnusable, CertificateUnusable, CertificateExpired,
 	PeerConflict,
 	Open, InstanceRenamed, ClusterIDDiffers, KeyChain,
-	KubeconfigMissing, WebhookMissing, KubeletAPI, ClockOff,
+	KubeconfigMissing, WebhookMissing, NewerDefinitions, KubeletAPI, ClockOff,
 	StateRecovered, DiskLow, RestartNeeded, MetricsListen,
 	CertificateExpiring,
 	PeerUnreachable, RequestWaiting, GivenURL, SearchDomain,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,10 +66,6 @@ func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
 			s.link.placed(nil, err)
 		}
 		return err
-	}
-	if newer := s.client.newerCRDs.Load(); newer > 0 {
-		s.complainOnce("CRDs", "the custom resource definitions are those of a newer agent and stay as they are",
-			fmt.Errorf("generation %d, this agent's are of generation %d: install the newer version again", newer, crdGeneration))
 	}
 	var hook error
 	if webhook := s.cfg.Webhook(); webhook != nil {
