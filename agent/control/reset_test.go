@@ -44,7 +44,7 @@ func TestReset(t *testing.T) {
 	if err := client.call(ctx, "GET", "/v1/reset/plan?all=perhaps", nil, nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("all=perhaps: %v", err)
 	}
-	want := []string{"plan {Identity:false All:true CRDs:true Stop:false}", "reset {Identity:true All:false CRDs:false Stop:true}"}
+	want := []string{"plan {Identity:false Stop:false All:true CRDs:true}", "reset {Identity:true Stop:true All:false CRDs:false}"}
 	if got := m.heard(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the agent heard %q", got)
 	}
