@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/health"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peering"
 )
@@ -55,7 +56,7 @@ func readCRDs(ctx context.Context, client *kube.Client) (map[string]map[string]a
 
 // judgeCRDs compares the definitions in the API server with those of this build.
 func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
-	var missing, other, pending []string
+	var missing, newer, other, pending []string
 	owners := make(map[string][]string)
 	for _, m := range api.CRDs() {
 		object, is := found[m.Name]
@@ -67,7 +68,9 @@ func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
 		if err := yaml.Unmarshal(m.YAML, &wanted); err != nil {
 			return []Finding{skipped("the definition of %s in this program: %v", m.Name, err)}
 		}
-		if !covers(object["spec"], wanted["spec"]) {
+		if peering.NewerDefinition(object) {
+			newer = append(newer, m.Name)
+		} else if !covers(object["spec"], wanted["spec"]) {
 			other = append(other, m.Name)
 			for _, owner := range managers(object) {
 				owners[owner] = append(owners[owner], m.Name)
@@ -87,6 +90,11 @@ func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
 			f.Do = append([]string{"start the agent, which makes them"}, f.Do...)
 		}
 		out = append(out, f)
+	}
+	if len(newer) > 0 {
+		out = append(out, Finding{Code: health.NewerDefinitions.Code, Status: Warning, What: "of a newer liqo-agent than this one: " + strings.Join(newer, ", "),
+			Why: "this version works with them and leaves them as they are, but nobody has tried the two together",
+			Do:  []string{"install the newer version again; if it is to stay away: liqo-agent crds | kubectl apply --server-side --force-conflicts -f -"}})
 	}
 	if len(other) > 0 {
 		f := Finding{Code: "crds-other-version", Status: Error,

@@ -41,6 +41,10 @@ func generationOf(crd map[string]any) int64 {
 	return n
 }
 
+// NewerDefinition reports whether a custom resource definition, as an API server
+// has it, was brought by a newer agent than this build is.
+func NewerDefinition(crd map[string]any) bool { return generationOf(crd) > crdGeneration }
+
 // NewerCRDs returns the generation of the custom resource definitions when a newer
 // agent brought them, and which one this agent has; 0 when they are its own, or
 // nothing is known. Any goroutine may call it at any time.
