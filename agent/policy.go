@@ -95,6 +95,28 @@ func (s *session) showCertificates(cfg config.Config) {
 	s.issuer.SetNamed(named)
 }
 
+// otherCertificates reports whether the configuration names other certificates than
+// those that are shown now. Peers look at them when a connection begins, and keep
+// theirs for days: for them to see others the endpoint has to begin anew.
+func (s *session) otherCertificates(cfg config.Config) bool {
+	// What is wrong with them is told when they are shown.
+	fleet, _ := s.fleetCertificate(cfg)
+	var public *x509.Certificate
+	if cfg.Endpoint.Certificate != "" {
+		if named, err := trust.LoadNamed(s.key, cfg.Endpoint.Certificate); err == nil {
+			public = named.Leaf
+		}
+	}
+	return !sameCertificate(fleet, s.fleetCert.Load()) || !sameCertificate(public, s.namedCert.Load())
+}
+
+func sameCertificate(a, b *x509.Certificate) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Equal(b)
+}
+
 func (s *session) fleetCertificate(cfg config.Config) (*x509.Certificate, error) {
 	path := cfg.Trust.FleetCertificate
 	named := path != ""

@@ -201,6 +201,9 @@ func (s *session) change(ctx context.Context) (control.Reload, error) {
 		s.logger.Info("settings changed", "keys", keys)
 	}
 	s.say(health.RestartNeeded, len(needRestart) > 0, health.Args{"keys": strings.Join(needRestart, ", ")})
+	if s.otherCertificates(loaded.Config) {
+		rebuild = append(rebuild, "the certificates that are shown")
+	}
 	if len(rebuild) > 0 {
 		done.Rebuilding = true
 		s.end(&settingsChanged{keys: rebuild})

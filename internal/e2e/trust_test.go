@@ -129,9 +129,15 @@ func TestFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	const fleet = "[trust]\nfleet_ca = \"/etc/liqo-agent/fleet-ca.pem\"\naccept = \"trusted\"\n"
+	// They know each other before they are certified, and keep the connections from then.
 	for _, x := range boxes {
 		x.host.WriteFile("/etc/liqo-agent/fleet-ca.pem", string(ca))
 		x.start()
+	}
+	p.aID, p.bID = p.a.id(), p.b.id()
+	p.a.awaitFC("appears", p.bID, reachable)
+	p.b.awaitFC("appears", p.aID, reachable)
+	for _, x := range boxes {
 		public := x.mustCLI("key", "show", "--pem")
 		office.WriteFile("/etc/liqo-agent/public.pem", public)
 		run("fleet", "sign", "--ca", "/etc/liqo-agent/fleet-ca.pem", "--ca-key", "/etc/liqo-agent/fleet-ca.key",
@@ -144,7 +150,6 @@ func TestFleet(t *testing.T) {
 		x.configure(fleet)
 		x.reload()
 	}
-	p.aID, p.bID = p.a.id(), p.b.id()
 	p.works()
 	p.a.awaitStatus("is joined both ways", p.bID, func(fc *api.ForeignCluster) error {
 		return errors.Join(outgoing(true)(fc), incoming(true)(fc), condition(fc, "Trusted", api.ConditionTrue, "FleetCertified"))
