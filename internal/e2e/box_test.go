@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 )
 
@@ -270,6 +271,32 @@ func (x *box) awaitNoFC(name string) {
 
 // reachable reports whether a ForeignCluster says its cluster answers.
 func reachable(fc foreignCluster) bool { return fc.condition("Reachable") == "True" }
+
+// calm waits until the agent has said all that there is to say, in objects and in
+// Events, which come one after the other, and returns its status then.
+func (x *box) calm() control.Status {
+	x.t.Helper()
+	x.eventually(x.host.Name+": the ClusterConfig says how the agent is", func() error {
+		c, found, err := get[api.ClusterConfig](x, configPathAPI)
+		if err == nil && (!found || c.Status.Condition(api.ConditionHealthy) == nil) {
+			err = errors.New("nothing yet")
+		}
+		return err
+	})
+	var writes, transactions uint64
+	var since time.Time
+	x.eventually(x.host.Name+": writing settles", func() error {
+		st := x.mustStatus()
+		if st.Kubernetes.Writes != writes || st.State.Transactions != transactions {
+			writes, transactions, since = st.Kubernetes.Writes, st.State.Transactions, time.Now()
+		}
+		if time.Since(since) < 2*time.Second {
+			return fmt.Errorf("%d writes, %d transactions", writes, transactions)
+		}
+		return nil
+	})
+	return x.mustStatus()
+}
 
 func (x *box) eventually(what string, condition func() error) {
 	x.t.Helper()

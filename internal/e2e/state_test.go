@@ -238,7 +238,7 @@ func TestNewerSchema(t *testing.T) {
 	}
 	for _, args := range [][]string{{"run", "--kubeconfig", "none"}, {"peers", "list"}} {
 		_, err := barn.cli(args...)
-		if exitCode(err) == 0 || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "40") {
+		if exitCode(err) == 0 || !strings.Contains(err.Error(), "has schema 40") || !strings.Contains(err.Error(), "state restore") {
 			t.Errorf("%v: %v", args, err)
 		}
 		t.Logf("%v: %v", args, err)

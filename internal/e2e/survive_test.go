@@ -305,16 +305,8 @@ func TestJoinedPairIsQuiet(t *testing.T) {
 	p.join()
 	p.works()
 	for _, x := range []*box{p.a, p.b} {
-		var writes, transactions uint64
-		x.eventually("writing settles", func() error {
-			st := x.mustStatus()
-			same := st.Kubernetes.Writes == writes && st.State.Transactions == transactions
-			writes, transactions = st.Kubernetes.Writes, st.State.Transactions
-			if !same {
-				return fmt.Errorf("%d writes, %d transactions", writes, transactions)
-			}
-			return nil
-		})
+		st := x.calm()
+		writes, transactions := st.Kubernetes.Writes, st.State.Transactions
 		from := x.mustStatus().Endpoint.Requests
 		x.eventually("twenty calls of the peer", func() error {
 			if n := x.mustStatus().Endpoint.Requests - from; n < 20 {
