@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"liqo.io/agent/agent/control"
-	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 )
 
