@@ -99,6 +99,7 @@ func startCrowd(t *testing.T, b *bed.Bed, name string, opts crowd.Options) *crow
 }
 
 func TestWatchIsLive(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -140,6 +141,7 @@ func TestWatchIsLive(t *testing.T) {
 
 // scan --watch from the first answer to the end of a TTL.
 func TestScanWatch(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	visitor := &box{t: t, host: b.AddHost("visitor", "10.77.0.9/16"), bin: bed.Binary(t, "liqo-agent")}
 	c := startCrowd(t, b, "town", crowd.Options{Size: 3, First: netip.MustParseAddr("10.77.8.2"), Endpoints: true})
@@ -348,6 +350,7 @@ func TestNamingPeers(t *testing.T) {
 }
 
 func TestConfigAndLogLevel(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	barn := newBoxes(t, b, "barn")[0]
 	barn.host.WriteFile("/tmp/bad.toml", `

@@ -15,6 +15,7 @@ import (
 
 // Two boxes find each other; then everything a user can look at is looked at.
 func TestTwoBoxesFindEachOther(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -167,6 +168,7 @@ func TestTwoBoxesFindEachOther(t *testing.T) {
 
 // An address, a name and a port change in place: the object stays the same one.
 func TestChangesAreFollowedInPlace(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -210,6 +212,7 @@ func TestChangesAreFollowedInPlace(t *testing.T) {
 
 // A box whose cable is cut says no goodbye.
 func TestUnpluggedBoxIsGivenUp(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -229,6 +232,7 @@ func TestUnpluggedBoxIsGivenUp(t *testing.T) {
 
 // Both switches work without a restart.
 func TestSwitches(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]

@@ -72,6 +72,7 @@ func said(r doctor.Report, check string) string {
 }
 
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	r := p.a.diagnosed("a healthy box")

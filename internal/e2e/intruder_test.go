@@ -89,6 +89,7 @@ func (c *caller) call(method, path string, header http.Header, body []byte) (int
 // A peer that is let in, with all that its own key allows, reaches its own
 // request and its own offer at a real API server, and nothing else.
 func TestPeerReachesOnlyItsOwn(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	p.works()
@@ -176,6 +177,7 @@ func TestPeerReachesOnlyItsOwn(t *testing.T) {
 
 // Who is not trusted gets no further than to ask.
 func TestStrangersMayAsk(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	own, err := trust.LoadOrCreateKey(t.TempDir())
@@ -228,6 +230,7 @@ func TestStrangersMayAsk(t *testing.T) {
 // Somebody with another key sits at the address of a joined peer, and multicasts
 // in its name. Nothing is said to him, and the peering stands.
 func TestImpostorAtThePeersAddress(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	before := p.objects()

@@ -18,6 +18,7 @@ import (
 // Two boxes that share are backed up, one is reset and is gone for the other in
 // order; with its backup it is back as if nothing had happened.
 func TestBackupResetRestore(t *testing.T) {
+	t.Parallel()
 	p := newSharingPair(t, "")
 	p.a.apply(deployment("web", 1, p.bID, ""))
 	p.settled(1)
@@ -84,6 +85,7 @@ func TestBackupResetRestore(t *testing.T) {
 // consumer is a stranger to it; with a new one, both are to each other, and nobody
 // sees a conflict.
 func TestResetProvider(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	st := p.b.mustStatus().Identity
@@ -133,6 +135,7 @@ func TestResetProvider(t *testing.T) {
 // A reset that is killed goes on with the next start; one without an agent clears
 // what it can reach.
 func TestResetInterrupted(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, "")
 	p.join()
 	dir := filepath.Dir(statePath)

@@ -23,6 +23,7 @@ import (
 // Killed at any moment while hundreds of neighbours come and go: the database
 // opens, and whoever was stored is remembered.
 func TestKilledInACrowd(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	barn := newBoxes(t, b, "barn")[0]
 	barn.host.Link("eth0").SetAddress("10.77.0.1/16")
@@ -94,6 +95,7 @@ func TestKilledInACrowd(t *testing.T) {
 
 // A disk that fills up and is emptied again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -251,6 +253,7 @@ func TestNewerSchema(t *testing.T) {
 
 // At the default level a LAN on which nothing changes gives no line at all.
 func TestQuietLog(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]

@@ -17,6 +17,7 @@ import (
 
 // The API server appears long after the agent, goes, hangs and comes back.
 func TestAPIServerComesAndGoes(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -81,6 +82,7 @@ func TestAPIServerComesAndGoes(t *testing.T) {
 // While nothing changes nothing is written, neither to the API server nor to
 // the database.
 func TestQuietLANIsNotWrittenAbout(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill", "pond")
 	barn, mill, pond := boxes[0], boxes[1], boxes[2]
@@ -123,6 +125,7 @@ func TestQuietLANIsNotWrittenAbout(t *testing.T) {
 // A copied disk: the same ID and key twice is one box with two places; the same
 // ID with another key is a conflict on everybody's screen.
 func TestClonedIDIsAConflict(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill", "clone")
 	barn, mill, clone := boxes[0], boxes[1], boxes[2]
@@ -161,6 +164,7 @@ func TestClonedIDIsAConflict(t *testing.T) {
 // A box that meets itself: two links into one LAN, and the cni0 address that
 // every K3s box has.
 func TestBoxIsNeverItsOwnPeer(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -185,6 +189,7 @@ func TestBoxIsNeverItsOwnPeer(t *testing.T) {
 
 // Only IPv6 link-local addresses, then a link that is plugged in late.
 func TestLinksAsTheyComeAndGo(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -219,6 +224,7 @@ func TestLinksAsTheyComeAndGo(t *testing.T) {
 
 // Killed without warning, again and again; the peer and the ID stay.
 func TestKilledAgentRemembers(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -240,6 +246,7 @@ func TestKilledAgentRemembers(t *testing.T) {
 
 // Starts that cannot work say so; those that can work a little do.
 func TestStartsInTrouble(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	barn := newBoxes(t, b, "barn")[0]
 	barn.start("--kubeconfig", "none")
@@ -288,6 +295,7 @@ func TestStartsInTrouble(t *testing.T) {
 
 // Neighbours that run avahi see us, and we see them.
 func TestAvahiIsANeighbour(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
