@@ -144,7 +144,7 @@ func TestPeeringSurvives(t *testing.T) {
 			x := []*box{p.a, p.b}[i%2]
 			// What is under way when the kill comes: everything is looked after again.
 			if i%3 == 0 {
-				p.a.kubectl("delete", "adv", p.bID, "--wait=false")
+				p.a.kubectl("delete", "adv", p.bID, "--wait=false", "--ignore-not-found")
 				delete(before, "the Advertisement")
 			}
 			timer := time.NewTimer(rand.N(300 * time.Millisecond))
