@@ -109,12 +109,13 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 		else echo "$$found" >&2; exit 1; fi; \
 	fi
 
-# Tests that use a bed run control planes and measure time: more than two packages at once would only disturb each other.
+# Tests that use a bed wait a third of their time, on control planes and disks; more than three packages at once would only
+# disturb each other.
 # The longest comes first. lint has run vet; without symbols, the test programs are linked in half the time.
 .PHONY: test
 test: setup lint build versions kubebox bin/kwok bin/packager man
 	cd packaging/build && $(PACKAGER_ENV) go test -count=1 ./...
-	go test -race -count=1 -p 2 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
+	go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok
