@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/workload"
 )
@@ -185,7 +186,16 @@ func leftovers(p *pair) {
 	await(t, p.a, ns, "stays", phase(corev1.PodFailed))
 	p.remove(ns, "stays")
 	p.create(pod(ns, "next"))
-	await(t, p.a, ns, "next", phase(corev1.PodRunning))
+	// While the old namespace goes, the provider refuses, and is asked more and more rarely.
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
+	defer cancel()
+	p.must(bed.Poll(ctx, func() error {
+		var next corev1.Pod
+		if err := p.a.Get(ctx, podPath(ns, "next"), &next); err != nil {
+			return err
+		}
+		return phase(corev1.PodRunning)(&next)
+	}))
 }
 
 // away is about a provider that is away for a while.
