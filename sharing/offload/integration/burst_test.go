@@ -183,9 +183,9 @@ func leftovers(p *pair) {
 	}
 	// What the provider removes altogether is made anew, and its pods have failed.
 	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest, metav1.DeleteOptions{}))
+	p.create(pod(ns, "next"))
 	await(t, p.a, ns, "stays", phase(corev1.PodFailed))
 	p.remove(ns, "stays")
-	p.create(pod(ns, "next"))
 	// While the old namespace goes, the provider refuses, and is asked more and more rarely.
 	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
