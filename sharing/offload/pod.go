@@ -209,7 +209,7 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 	case err != nil:
 		return 0, err
 	case why != nil && why.Reason == workload.ReasonRefusedByProvider:
-		return l.turnedAway(ctx, k, v, why)
+		return l.turnedAway(ctx, k, v, sp, why)
 	case why != nil:
 		return 0, l.show(ctx, k, v, why)
 	}
@@ -234,7 +234,7 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 		l.doubt(sp)
 		return 0, err
 	case refusal(err):
-		return l.turnedAway(ctx, k, v, &workload.Refusal{
+		return l.turnedAway(ctx, k, v, sp, &workload.Refusal{
 			Reason: workload.ReasonRefusedByProvider, Message: "The provider does not let the pod in: " + words(err),
 		})
 	}
@@ -268,8 +268,13 @@ func words(err error) string {
 	return text
 }
 
-// turnedAway shows on a pod that the provider does not let it in.
-func (l *line) turnedAway(ctx context.Context, k key, v view, why *workload.Refusal) (again time.Duration, err error) {
+// turnedAway shows on a pod that the provider does not let it in. A namespace without
+// any pod may be gone, and our rights with it, which is the same no: it is asked for
+// again.
+func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *workload.Refusal) (again time.Duration, err error) {
+	if sp.pods.Len() == 0 {
+		l.doubt(sp)
+	}
 	l.mu.Lock()
 	r := l.refused[k]
 	pause := refusedMax

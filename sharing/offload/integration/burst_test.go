@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/workload"
 )
@@ -183,19 +182,12 @@ func leftovers(p *pair) {
 	}
 	// What the provider removes altogether is made anew, and its pods have failed.
 	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest, metav1.DeleteOptions{}))
-	p.create(pod(ns, "next"))
 	await(t, p.a, ns, "stays", phase(corev1.PodFailed))
 	p.remove(ns, "stays")
-	// While the old namespace goes, the provider refuses, and is asked more and more rarely.
-	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
-	defer cancel()
-	p.must(bed.Poll(ctx, func() error {
-		var next corev1.Pod
-		if err := p.a.Get(ctx, podPath(ns, "next"), &next); err != nil {
-			return err
-		}
-		return phase(corev1.PodRunning)(&next)
-	}))
+	// Where the namespace was nothing is allowed any more, and nothing is there that could tell why.
+	gone(t, p.b, "/api/v1/namespaces/"+guest)
+	p.create(pod(ns, "next"))
+	await(t, p.a, ns, "next", phase(corev1.PodRunning))
 }
 
 // away is about a provider that is away for a while.
