@@ -39,6 +39,7 @@ type store[T object] struct {
 	objects map[string]T                // by name
 	byID    map[peer.ClusterID][]string // names of the objects about a cluster
 	seen    string                      // newest resource version the reflector delivered
+	buried  map[types.UID]struct{}      // what we deleted and the reflector has not told the end of
 }
 
 func newStore[T object](kind kind[T], changed func(before, after T, restored bool)) *store[T] {
@@ -47,6 +48,7 @@ func newStore[T object](kind kind[T], changed func(before, after T, restored boo
 		changed: changed,
 		objects: make(map[string]T),
 		byID:    make(map[peer.ClusterID][]string),
+		buried:  make(map[types.UID]struct{}),
 		synced:  make(chan struct{}),
 	}
 }
@@ -126,12 +128,14 @@ func (s *store[T]) wrote(o T) {
 	s.put(o)
 }
 
-// deleted takes in that the API server deleted an object for us.
+// deleted takes in that the API server deleted an object for us. What the
+// reflector still delivers of the time before does not bring it back.
 func (s *store[T]) deleted(name string, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o, there := s.objects[name]; there && o.GetUID() == uid && len(o.GetFinalizers()) == 0 {
 		s.drop(o)
+		s.buried[uid] = struct{}{}
 	}
 }
 
@@ -177,6 +181,7 @@ func (s *store[T]) Delete(obj any) error {
 	if before, there := s.objects[o.GetName()]; there && before.GetUID() == o.GetUID() {
 		s.drop(before)
 	}
+	delete(s.buried, o.GetUID())
 	s.mu.Unlock()
 	var none T
 	s.changed(o, none, false)
@@ -191,8 +196,12 @@ func (s *store[T]) Replace(list []any, version string) error {
 	// The history went back: the server's store was restored from a backup. What
 	// is known from the lost future is worth nothing.
 	restored := older(version, s.seen)
+	if restored {
+		clear(s.buried)
+	}
 	s.seen = version
 	listed := make(map[string]struct{}, len(list))
+	buried := make(map[types.UID]struct{})
 	var changes []change
 	for _, obj := range list {
 		o, ok := obj.(T)
@@ -200,6 +209,9 @@ func (s *store[T]) Replace(list []any, version string) error {
 			continue
 		}
 		listed[o.GetName()] = struct{}{}
+		if _, ended := s.buried[o.GetUID()]; ended {
+			buried[o.GetUID()] = struct{}{}
+		}
 		before, there := s.objects[o.GetName()]
 		if there && restored {
 			s.drop(before)
@@ -208,6 +220,7 @@ func (s *store[T]) Replace(list []any, version string) error {
 			changes = append(changes, change{before, o})
 		}
 	}
+	s.buried = buried
 	for name, o := range s.objects {
 		_, there := listed[name]
 		// An object that we wrote after the list was made is not in it, and yet not
@@ -228,9 +241,13 @@ func (s *store[T]) Replace(list []any, version string) error {
 // Resync does nothing: there is no other cache to compare with.
 func (s *store[T]) Resync() error { return nil }
 
-// put stores o unless the same or a newer version of it is there already.
+// put stores o unless the same or a newer version of it is there already, or it
+// is of the time before we deleted it.
 func (s *store[T]) put(o T) bool {
 	s.kind.trim(o)
+	if _, ended := s.buried[o.GetUID()]; ended && o.GetDeletionTimestamp() == nil {
+		return false
+	}
 	if before, there := s.objects[o.GetName()]; there {
 		if !older(before.GetResourceVersion(), o.GetResourceVersion()) {
 			return false

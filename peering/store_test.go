@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
@@ -109,6 +110,12 @@ func TestStore(t *testing.T) {
 	s.deleted(fc.Name, fc.UID)
 	version("")
 	heard()
+	// What was delivered of the time before does not bring it back.
+	must(s.Update(versioned(fc, 8)))
+	version("")
+	heard()
+	must(s.Delete(versioned(fc, 9)))
+	heard(testID)
 
 	// An object under a cluster's name concerns both clusters.
 	must(s.Add(versioned(manual(string(testID), "other"), 30)))
@@ -130,6 +137,7 @@ func TestStoreConverges(t *testing.T) {
 		s := fcStore(func(peer.ClusterID) {})
 		truth := map[string]*foreignCluster{}
 		clock := 1
+		ended := map[types.UID]bool{} // what we deleted ourselves
 		var events []func()
 		deliver := func(n int) {
 			for range min(n, len(events)) {
@@ -152,6 +160,7 @@ func TestStoreConverges(t *testing.T) {
 			switch rapid.SampledFrom([]string{"write", "own-write", "delete", "own-delete", "deliver", "relist"}).Draw(t, "step") {
 			case "write", "own-write":
 				fc := versioned(manual(name, peer.ClusterID("id-"+rapid.SampledFrom([]string{"1", "2"}).Draw(t, "id"))), clock)
+				fc.UID = types.UID(strconv.Itoa(clock))
 				if old := truth[name]; old != nil {
 					fc.UID, fc.Spec = old.UID, old.Spec
 				}
@@ -166,6 +175,8 @@ func TestStoreConverges(t *testing.T) {
 					gone := versioned(&fc.ForeignCluster, clock)
 					events = append(events, func() { _ = s.Delete(gone) })
 					if rapid.Bool().Draw(t, "ours") {
+						// Nobody deletes what it does not know.
+						ended[fc.UID] = s.uid(name) == fc.UID
 						s.deleted(name, fc.UID)
 					}
 				}
@@ -173,6 +184,11 @@ func TestStoreConverges(t *testing.T) {
 				deliver(rapid.IntRange(1, 5).Draw(t, "events"))
 			case "relist":
 				list()
+			}
+			for _, fc := range s.all() {
+				if ended[fc.UID] {
+					t.Fatalf("%s is back, version %s", fc.Name, fc.ResourceVersion)
+				}
 			}
 		}
 		deliver(len(events))
@@ -194,6 +210,9 @@ func TestStoreConverges(t *testing.T) {
 		}
 		if len(s.ids()) != len(byID) {
 			t.Fatalf("index has %v, want %v", s.ids(), byID)
+		}
+		if len(s.buried) > 0 {
+			t.Fatalf("remembered for ever: %v", s.buried)
 		}
 	})
 }
