@@ -24,7 +24,7 @@ const (
 	configPath = "/etc/liqo-agent/liqo-agent.toml"
 	stateDir   = "/var/lib/liqo-agent"
 	// soon bounds what should take a moment on a machine that is shared.
-	soon = 30 * time.Second
+	soon = time.Minute
 )
 
 // quiet works without an API server, and checks often.

@@ -301,7 +301,7 @@ func TestSourcesAreOnePeer(t *testing.T) {
 	})
 	p.join()
 	p.a.mustCLI("peers", "accept", p.bID, "--yes")
-	p.b.mustCLI("peers", "connect", p.aID, "--yes", "--timeout", "30s") // so that birch calls, too
+	p.b.mustCLI("peers", "connect", p.aID, "--yes", "--timeout", "50s") // so that birch calls, too
 	p.works()
 	before := p.objects()
 	shows := func(what, discovery, url string) {

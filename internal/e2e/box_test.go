@@ -26,7 +26,7 @@ const (
 	statePath  = "/var/lib/liqo-agent/agent.db"
 	// soon is the deadline for what should take a moment. These machines are
 	// shared: it bounds a hang, it measures nothing.
-	soon = 30 * time.Second
+	soon = time.Minute
 )
 
 // box is one host of the bed with an agent, and perhaps an API server.

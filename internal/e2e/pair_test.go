@@ -194,7 +194,7 @@ func (p *pair) trust() {
 func (p *pair) join() {
 	p.a.t.Helper()
 	p.b.mustCLI("peers", "accept", p.aID, "--yes")
-	p.a.mustCLI("peers", "connect", p.bID, "--yes", "--timeout", "30s")
+	p.a.mustCLI("peers", "connect", p.bID, "--yes", "--timeout", "50s")
 	p.a.awaitStatus("is joined", p.bID, outgoing(true))
 	p.b.awaitStatus("serves", p.aID, incoming(true))
 }

@@ -203,7 +203,7 @@ spec:
 	a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=2")
 	p.settled(-1) // which of them go, the ReplicaSet decides
 
-	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "30s")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
 	a.gone("/api/v1/nodes/" + p.bID)
 	a.gone("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + p.bID)
 	b.gone(prPath + "/" + p.aID)

@@ -456,7 +456,7 @@ func TestSharingEnds(t *testing.T) {
 	a, b := p.a, p.b
 	a.apply(deployment("web", 6, "", ""))
 	p.settled(3)
-	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "30s")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
 	a.within(long, "all run at home", func() error {
 		pods, err := a.pods()
 		home := 0
@@ -572,7 +572,7 @@ func TestSharingAmongThree(t *testing.T) {
 		consumer.awaitFC("appears", providerID, reachable)
 		provider.awaitFC("appears", consumerID, reachable)
 		provider.mustCLI("peers", "accept", consumerID, "--yes")
-		consumer.mustCLI("peers", "connect", providerID, "--yes", "--timeout", "30s")
+		consumer.mustCLI("peers", "connect", providerID, "--yes", "--timeout", "50s")
 		consumer.awaitNode(providerID, true)
 		consumer.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	}

@@ -27,7 +27,7 @@ func TestPeeringSurvives(t *testing.T) {
 	p.works()
 	// Both directions, so that each box is consumer and provider at once.
 	p.a.mustCLI("peers", "accept", p.bID)
-	p.b.mustCLI("peers", "connect", p.aID, "--timeout", "30s")
+	p.b.mustCLI("peers", "connect", p.aID, "--timeout", "50s")
 	before := p.objects()
 
 	for _, x := range []*box{p.a, p.b} {
@@ -266,7 +266,7 @@ func TestBothJoinAtOnce(t *testing.T) {
 		go func() {
 			_, err := x.box.cli("peers", "accept", x.id)
 			if err == nil {
-				_, err = x.box.cli("peers", "connect", x.id, "--timeout", "30s")
+				_, err = x.box.cli("peers", "connect", x.id, "--timeout", "50s")
 			}
 			results <- err
 		}()

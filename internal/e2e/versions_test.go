@@ -3,9 +3,12 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 )
@@ -21,9 +24,13 @@ func TestVersionsMeet(t *testing.T) {
 	present := p.b.bin
 	speaks := func(x *box, id, version string) {
 		t.Helper()
-		if got := x.peerJSON(id).Version; got != version {
-			t.Errorf("%s says that the other one speaks version %s, not %s", x.host.Name, got, version)
-		}
+		// The peering may work again before its owner has looked at the peer anew.
+		x.eventually(x.host.Name+" says what the other one speaks", func() error {
+			if p, err := cliJSON[control.Peer](x, "peers", "show", id); err != nil || p.Version != version {
+				return errors.Join(err, fmt.Errorf("version %s, not %s", p.Version, version))
+			}
+			return nil
+		})
 	}
 	speaks(p.a, p.bID, "1")
 

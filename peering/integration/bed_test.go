@@ -244,7 +244,7 @@ func (b *logBuffer) lines() []string {
 // within polls condition until it holds, for a generous time.
 func within(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := bed.Poll(ctx, condition); err != nil {
 		t.Fatalf("%s: %v", what, err)

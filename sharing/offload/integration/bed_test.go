@@ -274,7 +274,7 @@ func (l *logger) String() string {
 
 func within(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := bed.Poll(ctx, condition); err != nil {
 		t.Fatalf("%s: %v", what, err)
