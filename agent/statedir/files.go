@@ -30,7 +30,7 @@ const (
 	lockFile   = Database + ".lock"
 )
 
-// bound is the most that a file of the state directory may have in a backup.
+// bounds are the most bytes that a file of the state directory may have in a backup.
 var bounds = map[string]int64{
 	Database:        1 << 30,
 	trust.KeyFile:   16 << 10,
@@ -129,7 +129,8 @@ func writeJSON(path string, value any) error {
 }
 
 func writeFile(path string, data []byte, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	// The directory may be that of a user with fewer rights than ours: no link of theirs is followed.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
 	}
