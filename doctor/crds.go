@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -70,13 +69,13 @@ func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
 		}
 		if peering.NewerDefinition(object) {
 			newer = append(newer, m.Name)
-		} else if !covers(object["spec"], wanted["spec"]) {
+		} else if !peering.Covers(object["spec"], wanted["spec"]) {
 			other = append(other, m.Name)
 			for _, owner := range managers(object) {
 				owners[owner] = append(owners[owner], m.Name)
 			}
 		}
-		if !established(object) {
+		if served, err := peering.Established(object); !served || err != nil {
 			pending = append(pending, m.Name)
 		}
 	}
@@ -133,32 +132,6 @@ func managers(object map[string]any) []string {
 		}
 	}
 	return out
-}
-
-func established(object map[string]any) bool {
-	status, _ := object["status"].(map[string]any)
-	conditions, _ := status["conditions"].([]any)
-	return slices.ContainsFunc(conditions, func(c any) bool {
-		condition, _ := c.(map[string]any)
-		return condition["type"] == "Established" && condition["status"] == "True"
-	})
-}
-
-// covers reports whether found says everything that wanted does. What the API server
-// fills in does not count, but in lists, that is in the versions with their schemas,
-// it fills in nothing, and found must not say more there.
-func covers(found, wanted any) bool {
-	w, isMap := wanted.(map[string]any)
-	if !isMap {
-		return reflect.DeepEqual(found, wanted)
-	}
-	f, _ := found.(map[string]any)
-	for key, value := range w {
-		if !covers(f[key], value) {
-			return false
-		}
-	}
-	return true
 }
 
 func checkForeignLiqo(ctx context.Context, b *Box) []Finding {

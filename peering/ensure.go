@@ -80,11 +80,11 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 			// A newer agent brought it, and objects may have fields that we do not know: it
 			// serves us as it is, because no newer build takes anything away.
 			c.newerCRDs.Store(generationOf(found))
-			established, err := isEstablished(found)
+			established, err := Established(found)
 			if established || err != nil {
 				return err
 			}
-		case !applied && (missing || !covers(found, wanted)):
+		case !applied && (missing || !Covers(found, wanted)):
 			// A definition that somebody else brought is changed only where nobody else
 			// claims a field; else the error says who does.
 			ours := missing || managedByAgent(found)
@@ -98,7 +98,7 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 		case missing:
 			return fmt.Errorf("custom resource definition %s was deleted while it was installed", name)
 		default:
-			established, err := isEstablished(found)
+			established, err := Established(found)
 			if established || err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func ensureWebhook(ctx context.Context, c *client, manifest map[string]any) erro
 	return c.applyJSON(ctx, path, wanted, ManagerWebhook, err != nil || managedByAgent(found))
 }
 
-// shows is covers for objects in whose lists the API server does fill in
+// shows is Covers for objects in whose lists the API server does fill in
 // fields: the elements of a list that have names are compared by name, and
 // others in order.
 func shows(found, wanted any) bool {
@@ -190,25 +190,28 @@ func managedByAgent(object map[string]any) bool {
 	return labels[api.LabelManagedBy] == api.ManagedByAgent
 }
 
-// covers reports whether found says everything that wanted does. What the API
-// server fills in on its own does not count, but in lists, which is to say in
-// the versions with their schemas, it fills in nothing, and there found must not
-// say more either: a field that a newer build dropped has to go.
-func covers(found, wanted any) bool {
+// Covers reports whether a custom resource definition, or a part of one, says
+// everything that wanted does. What the API server fills in on its own does not
+// count, but in lists, which is to say in the versions with their schemas, it
+// fills in nothing, and there found must not say more either: a field that a
+// newer build dropped has to go.
+func Covers(found, wanted any) bool {
 	w, isMap := wanted.(map[string]any)
 	if !isMap {
 		return reflect.DeepEqual(found, wanted)
 	}
 	f, _ := found.(map[string]any)
 	for key, value := range w {
-		if !covers(f[key], value) {
+		if !Covers(f[key], value) {
 			return false
 		}
 	}
 	return true
 }
 
-func isEstablished(crd map[string]any) (bool, error) {
+// Established reports whether the API server serves a custom resource definition.
+// An error says that it will not, because another one has its names.
+func Established(crd map[string]any) (bool, error) {
 	spec, _ := crd["spec"].(map[string]any)
 	names, _ := spec["names"].(map[string]any)
 	status, _ := crd["status"].(map[string]any)

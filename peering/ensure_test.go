@@ -36,8 +36,8 @@ func TestCovers(t *testing.T) {
 		{`{spec: {scope: Cluster, versions: []}}`, false},
 		{`{}`, false},
 	} {
-		if got := covers(parse(tc.found), parse(wanted)); got != tc.want {
-			t.Errorf("covers(%s) = %v", tc.found, got)
+		if got := Covers(parse(tc.found), parse(wanted)); got != tc.want {
+			t.Errorf("Covers(%s) = %v", tc.found, got)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func TestEstablished(t *testing.T) {
 		if err := json.Unmarshal([]byte(tc.status), &status); err != nil {
 			t.Fatal(err)
 		}
-		got, err := isEstablished(map[string]any{
+		got, err := Established(map[string]any{
 			"spec": map[string]any{"group": "sharing.liqo.io", "names": map[string]any{"kind": "Advertisement"}}, "status": status,
 		})
 		if got != tc.want || (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-			t.Errorf("isEstablished(%s) = %v, %v", tc.status, got, err)
+			t.Errorf("Established(%s) = %v, %v", tc.status, got, err)
 		}
 	}
 }
