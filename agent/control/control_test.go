@@ -46,8 +46,14 @@ func twoPeers() []Peer {
 // serve runs a server on a socket of its own until the test ends.
 func serve(t *testing.T, b Backend) (*Server, *Client) {
 	t.Helper()
-	s := NewServer(ServerConfig{Path: filepath.Join(t.TempDir(), "run", "agent.sock"), Backend: b,
-		Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
+	return serveWith(t, ServerConfig{Backend: b})
+}
+
+// serveWith is serve with more than a backend.
+func serveWith(t *testing.T, cfg ServerConfig) (*Server, *Client) {
+	t.Helper()
+	cfg.Path, cfg.Level, cfg.Logger = filepath.Join(t.TempDir(), "run", "agent.sock"), new(slog.LevelVar), slog.New(slog.DiscardHandler)
+	s := NewServer(cfg)
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,22 +30,7 @@ func (r *reloader) Generation() int64 {
 
 func serveReloads(t *testing.T, r Reloader) *Client {
 	t.Helper()
-	s := NewServer(ServerConfig{Path: filepath.Join(t.TempDir(), "agent.sock"), Backend: &memory{}, Reloader: r,
-		Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
-	if err := s.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	c := NewClient(s.cfg.Path)
-	t.Cleanup(func() {
-		c.Close()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	_, c := serveWith(t, ServerConfig{Backend: &memory{}, Reloader: r})
 	return c
 }
 
