@@ -1,51 +1,16 @@
 package bundle
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-)
 
-// read returns the files of an archive.
-func read(t *testing.T, path string) map[string]string {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }() // read only: nothing is lost
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make(map[string]string)
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name, ok := strings.CutPrefix(h.Name, directory)
-		if !ok || h.Mode != 0o600 {
-			t.Errorf("%s of mode %o", h.Name, h.Mode)
-		}
-		out[name] = string(content)
-	}
-}
+	"liqo.io/agent/doctor/bundle/bundletest"
+)
 
 func TestScrub(t *testing.T) {
 	const jwt = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJlLW9mLWl0"
@@ -102,7 +67,7 @@ func TestWrite(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	files := read(t, path)
+	files := bundletest.Unpack(t, path)
 	if files["a/b.txt"] != "(removed)!" || len(files) != 2 {
 		t.Errorf("%q", files)
 	}

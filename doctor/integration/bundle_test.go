@@ -3,50 +3,18 @@
 package integration
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"strings"
 	"testing"
 
 	"liqo.io/agent/doctor/bundle"
+	"liqo.io/agent/doctor/bundle/bundletest"
 	"liqo.io/agent/internal/bed"
 )
-
-// unpack returns the files of an archive.
-func unpack(t *testing.T, path string) map[string]string {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }() // read only: nothing is lost
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make(map[string]string)
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, name, _ := strings.Cut(h.Name, "/")
-		out[name] = string(content)
-	}
-}
 
 // fake puts a program of ours in the place of one of the system's, on this box only.
 func (x *box) fake(name, script string) {
@@ -128,7 +96,7 @@ func TestBundle(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Fatalf("%v, %v", info, err)
 		}
-		files := unpack(t, x.host.Path(path))
+		files := bundletest.Unpack(t, x.host.Path(path))
 		for name, content := range files {
 			for where, secret := range secrets {
 				if strings.Contains(content, secret) {
