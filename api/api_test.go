@@ -2,12 +2,9 @@ package api
 
 import (
 	"encoding/json"
-	"flag"
 	"go/ast"
-	"os"
 	"os/exec"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write the manifests under crds")
+	"liqo.io/agent/internal/generated"
+)
 
 func TestManifestsMatchTypes(t *testing.T) {
 	g, err := newGenerator(".")
@@ -38,22 +35,9 @@ func TestManifestsMatchTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *update {
-			if err := os.WriteFile("crds/"+name+".yaml", text, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		at := slices.IndexFunc(CRDs(), func(m Manifest) bool { return m.Name == name })
-		if at < 0 {
-			t.Errorf("%s: no manifest is embedded; run go test ./api -update", name)
-			continue
-		}
-		if diff := cmp.Diff(string(CRDs()[at].YAML), string(text)); diff != "" {
-			t.Errorf("%s differs from the Go types; run go test ./api -update\n%s", name, diff)
-		}
+		generated.File(t, "crds/"+name+".yaml", string(text))
 	}
-	if !*update && (len(CRDs()) != len(crds) || len(crds) != len(kinds)) {
+	if len(CRDs()) != len(crds) || len(crds) != len(kinds) {
 		t.Errorf("%d manifests are embedded for %d kinds; remove the others", len(CRDs()), len(crds))
 	}
 }

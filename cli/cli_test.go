@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"io"
 	"log/slog"
 	"os"
@@ -13,14 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/internal/generated"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // patience bounds waiting for what should happen at once.
 const patience = 20 * time.Second
@@ -379,20 +375,7 @@ func TestGolden(t *testing.T) {
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("output differs from %s (-want +got):\n%s", path, diff)
-	}
+	generated.File(t, filepath.Join("testdata", name+".golden"), got)
 }
 
 // Whatever the format, nothing that came from the network reaches a terminal

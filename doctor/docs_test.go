@@ -1,16 +1,15 @@
 package doctor
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the generated part of docs/doctor.md")
+	"liqo.io/agent/internal/generated"
+)
 
 const docsFile = "../docs/doctor.md"
 
@@ -19,27 +18,15 @@ var declaredCode = regexp.MustCompile(`(?:Code: |f\.Code, f\.What = |info\()"([a
 
 // The table of checks is generated, and every code is explained.
 func TestDocumentation(t *testing.T) {
-	raw, err := os.ReadFile(docsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "see TestDocumentation -->\n", "<!-- end -->"
-	head, rest, ok := strings.Cut(string(raw), begin)
-	table, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatal("the marks of the generated part are missing")
-	}
 	var want strings.Builder
 	want.WriteString("| check | what it looks at |\n| --- | --- |\n")
 	for _, c := range Checks() {
 		fmt.Fprintf(&want, "| `%s` | %s: %s |\n", c.ID, c.Title, c.Looks)
 	}
-	if table != want.String() {
-		if !*update {
-			t.Errorf("the table of checks in %s is not up to date: go test ./doctor -run TestDocumentation -update", docsFile)
-		} else if err := os.WriteFile(docsFile, []byte(head+begin+want.String()+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	generated.Section(t, docsFile, "see TestDocumentation -->\n", "<!-- end -->", want.String())
+	document, err := os.ReadFile(docsFile)
+	if err != nil {
+		t.Fatal(err)
 	}
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -62,7 +49,7 @@ func TestDocumentation(t *testing.T) {
 		t.Errorf("only %d codes were found", len(codes))
 	}
 	for _, code := range codes {
-		if !strings.Contains(string(raw), "`"+code+"`") {
+		if !strings.Contains(string(document), "`"+code+"`") {
 			t.Errorf("%s does not explain %s", docsFile, code)
 		}
 	}

@@ -3,7 +3,6 @@ package health
 import (
 	"bytes"
 	"cmp"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -16,10 +15,8 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"liqo.io/agent/internal/generated"
 )
-
-var update = flag.Bool("update", false, "write the list of problems in docs/health.md")
 
 var placeholder = regexp.MustCompile(`\{([a-z]+)\}`)
 
@@ -195,24 +192,7 @@ const listBegin, listEnd = "<!-- The list is generated: go test ./health -update
 
 // TestDocsListEveryProblem keeps docs/health.md equal to the code.
 func TestDocsListEveryProblem(t *testing.T) {
-	const file = "../docs/health.md"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(text), listBegin)
-	_, after, ok2 := strings.Cut(rest, listEnd)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the list", file)
-	}
-	want := before + listBegin + list() + listEnd + after
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if diff := gocmp.Diff(want, string(text)); diff != "" {
-		t.Errorf("%s differs from the code; run go test ./health -update (-want +got)\n%s", file, diff)
-	}
+	generated.Section(t, "../docs/health.md", listBegin, listEnd, list())
 }
 
 // list is every kind as the document has it.

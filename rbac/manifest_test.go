@@ -3,17 +3,14 @@ package rbac
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write what is generated")
+	"liqo.io/agent/internal/generated"
+)
 
 // What people read says the same as what is applied.
 func TestManifest(t *testing.T) {
@@ -66,26 +63,5 @@ func TestManifestWantsANamespace(t *testing.T) {
 
 // The documentation shows the rules as they are; -update writes them there.
 func TestDocumented(t *testing.T) {
-	const path = "../docs/security.md"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	place := regexp.MustCompile("(?s)(<!-- rbac.Rules; go test ./rbac -update -->\n```yaml\n).*?(```\n)")
-	if len(place.FindAll(text, -1)) != 1 {
-		t.Fatalf("%s has not one place for the rules", path)
-	}
-	wanted := place.ReplaceAllFunc(text, func(found []byte) []byte {
-		parts := place.FindSubmatch(found)
-		return bytes.Join([][]byte{parts[1], RolesText(), parts[2]}, nil)
-	})
-	if bytes.Equal(text, wanted) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s shows other rules; go test ./rbac -update writes them", path)
-	}
-	if err := os.WriteFile(path, wanted, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	generated.Section(t, "../docs/security.md", "<!-- rbac.Rules; go test ./rbac -update -->\n```yaml\n", "```\n", string(RolesText()))
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -9,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write the example and the reference anew")
+	"liqo.io/agent/internal/generated"
+)
 
 const (
 	examplePath   = "../../liqo-agent.toml.example"
@@ -22,18 +21,7 @@ const (
 // table. After a change of the table: go test ./agent/config -update
 func TestGeneratedFiles(t *testing.T) {
 	for path, want := range map[string]string{examplePath: example(), referencePath: reference()} {
-		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s is out of date; run go test ./agent/config -update (-want +got):\n%s", path, diff)
-		}
+		generated.File(t, path, want)
 	}
 }
 

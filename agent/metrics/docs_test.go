@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -13,17 +12,14 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write the list in docs/metrics.md anew")
+	"liqo.io/agent/internal/generated"
+)
 
 const (
 	docs       = "../../docs/metrics.md"
 	alertsFile = "../../packaging/monitoring/alerts.yaml"
 	dashboard  = "../../packaging/monitoring/dashboard.json"
-
-	generated    = "<!-- Generated from agent/metrics: go test ./agent/metrics -update -->\n"
-	generatedEnd = "<!-- End of what is generated -->\n"
 )
 
 func reference() string {
@@ -45,24 +41,8 @@ func reference() string {
 }
 
 func TestTheListIsInTheDocs(t *testing.T) {
-	b, err := os.ReadFile(docs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(b)
-	before, rest, found := strings.Cut(text, generated)
-	_, after, ends := strings.Cut(rest, generatedEnd)
-	if !found || !ends {
-		t.Fatalf("%s has lost the marks of what is generated", docs)
-	}
-	want := before + generated + reference() + generatedEnd + after
-	if *update {
-		if err := os.WriteFile(docs, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if text != want {
-		t.Errorf("the list in %s is old: go test ./agent/metrics -update", docs)
-	}
+	const begin, end = "<!-- Generated from agent/metrics: go test ./agent/metrics -update -->\n", "<!-- End of what is generated -->\n"
+	generated.Section(t, docs, begin, end, reference())
 }
 
 // catalogue is every metric that there is, with its labels.

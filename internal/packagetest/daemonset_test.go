@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,10 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/generated"
 	"liqo.io/agent/rbac"
 )
-
-var update = flag.Bool("update", false, "write the generated part of the manifest")
 
 const (
 	manifestFile = repository + "/packaging/kubernetes/daemonset.yaml"
@@ -31,28 +29,11 @@ const (
 
 // The rights in the manifest are those that the agent uses.
 func TestManifestHasTheRights(t *testing.T) {
-	have, err := os.ReadFile(manifestFile)
-	if err != nil {
-		t.Fatal(err)
-	}
 	rights, err := rbac.ManifestInCluster(rbac.DefaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, byHand, found := bytes.Cut(have, []byte(ours))
-	if !found {
-		t.Fatalf("%s has no line %q", manifestFile, strings.Split(ours, "\n")[1])
-	}
-	want := append(append(bytes.Clone(rights), ours...), byHand...)
-	if bytes.Equal(have, want) {
-		return
-	}
-	if !*update {
-		t.Fatalf("the roles in %s are not those of package rbac; run go test ./internal/packagetest -run TestManifestHasTheRights -update", manifestFile)
-	}
-	if err := os.WriteFile(manifestFile, want, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	generated.Section(t, manifestFile, "", ours, string(rights))
 }
 
 // A real API server takes the manifest, every field of it, and an agent that is started as the pod would be reaches the

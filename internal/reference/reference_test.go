@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,27 +14,13 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/cli"
+	"liqo.io/agent/internal/generated"
 )
-
-var update = flag.Bool("update", false, "write docs/commands.md anew")
 
 // TestCommands keeps the reference in step with the command tree. After a change
 // of a command: go test ./internal/reference -update
 func TestCommands(t *testing.T) {
-	const path = "../../docs/commands.md"
-	want := Markdown()
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is out of date; run go test ./internal/reference -update (-want +got):\n%s", path, diff)
-	}
+	generated.File(t, "../../docs/commands.md", Markdown())
 }
 
 // The contract of exit codes is one table in two documents.

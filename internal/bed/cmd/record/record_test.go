@@ -5,17 +5,15 @@ package main
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write testdata/small.svg anew")
+	"liqo.io/agent/internal/generated"
+)
 
 // small has what the renderer knows: a heading, a line in several styles, one that is
 // longer than the terminal, one that is overwritten, and characters of XML.
@@ -33,19 +31,7 @@ func TestDraw(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := draw(c, "")
-	const path = "testdata/small.svg"
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("(-want +got); if that is right, go test ./internal/bed/cmd/record -update\n%s", diff)
-	}
+	generated.File(t, "testdata/small.svg", string(got))
 	wellFormed(t, got)
 	if still := string(draw(c, "plain green")); !strings.Contains(still, `transform="translate(0,-16)"`) {
 		t.Errorf("the still screen is not that which begins with the second line:\n%s", still)
