@@ -83,6 +83,7 @@ func (s *session) answers(ctx context.Context) (control.Status, error) {
 		{"peers (recorder)", func() error { _, err := s.recorder.Rename(ctx, "", ""); return err }},
 		{"decisions (ledger)", func() error { s.ledger.Standing(peer.ClusterID("")); return nil }},
 		{"configuration", func() error { return s.configured(ctx) }},
+		{"mDNS", func() error { return s.mdns.Answers(ctx) }},
 		{"status (control socket)", func() (err error) { status, err = s.control.SelfCheck(ctx); return err }},
 	})
 	if err != nil {

@@ -119,6 +119,9 @@ func (l *loop) obey(r requests) {
 			}
 		}
 	}
+	if r.asking != nil {
+		close(r.asking)
+	}
 }
 
 func (l *loop) advertise(now time.Time, r requests) {

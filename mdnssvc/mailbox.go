@@ -27,6 +27,7 @@ type requests struct {
 	announcement *responder.Announcement
 	browse       *bool
 	reconfirm    map[instanceKey]struct{}
+	asking       chan struct{} // to be closed as a sign of life; nil: nobody waits for one
 }
 
 // inbox carries requests to the loop.

@@ -4,14 +4,76 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/mdnssvc/browser"
+	"liqo.io/agent/mdnssvc/responder"
 )
+
+// stuck is a log whose writing does not come back before it is released.
+type stuck struct {
+	slog.Handler
+	entered, release chan struct{}
+}
+
+func (s stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s stuck) Handle(context.Context, slog.Record) error {
+	s.entered <- struct{}{}
+	<-s.release
+	return nil
+}
+
+// TestAnswers asks the loop for a sign of life before it runs, while it works, while
+// it hangs, and after its end.
+func TestAnswers(t *testing.T) {
+	log := stuck{slog.DiscardHandler, make(chan struct{}), make(chan struct{})}
+	svc, err := New(Config{Service: "_liqo._tcp", Logger: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := func(when string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := svc.Answers(ctx); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	answers("before it runs")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	svc.running.Store(true)
+	go func() { done <- svc.serve(ctx, [2]*socket{}) }()
+	answers("while it works")
+
+	svc.Advertise(&responder.Announcement{}) // is refused, which it logs
+	<-log.entered
+	soon, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	for range 2 {
+		if err := svc.Answers(soon); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while it hangs: %v", err)
+		}
+	}
+	close(log.release)
+	answers("after it hung")
+
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	svc.running.Store(false)
+	answers("after its end")
+}
 
 func event(kind browser.EventKind, name string, port uint16) Event {
 	return Event{Kind: kind, Link: "eth0", Instance: browser.Instance{Name: name, Port: port}}

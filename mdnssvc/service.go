@@ -148,6 +148,31 @@ func (s *Service) Reconfirm(link, instance string) {
 	})
 }
 
+// Answers waits for a sign of life of the goroutine that Run works on, and returns
+// ctx's error when none comes. While Run does not run there is nothing to answer,
+// and nil is returned.
+func (s *Service) Answers(ctx context.Context) error {
+	if !s.running.Load() {
+		return nil
+	}
+	var heard <-chan struct{}
+	s.inbox.put(func(r *requests) {
+		if r.asking == nil {
+			r.asking = make(chan struct{})
+		}
+		heard = r.asking
+	})
+	select {
+	case <-heard:
+		return nil
+	case <-ctx.Done():
+		if !s.running.Load() {
+			return nil
+		}
+		return ctx.Err()
+	}
+}
+
 // Events waits until something has changed and returns it, or ctx's error. There
 // is at most one event per link and instance, the latest, as seen by a consumer
 // that knows of all events before: an instance found and lost again in between
