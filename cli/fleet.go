@@ -47,7 +47,7 @@ func initFleet(c *call) error {
 	if err := c.need("name", "cert", "key"); err != nil {
 		return err
 	}
-	cert, key, err := trust.NewFleetCA(c.String("name"), c.Int("years"))
+	cert, key, err := trust.NewFleetCA(c.String("name"), c.Int("years"), c.out.now)
 	if err != nil {
 		return &usageError{message: "fleet init: " + err.Error(), try: helpOf("fleet init")}
 	}

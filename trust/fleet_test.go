@@ -29,7 +29,7 @@ type testFleet struct {
 
 func newTestFleet(t testing.TB, name string) testFleet {
 	t.Helper()
-	certPEM, keyPEM, err := NewFleetCA(name, 10)
+	certPEM, keyPEM, err := NewFleetCA(name, 10, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestSignFleetRefuses(t *testing.T) {
 		name  string
 		years int
 	}{{"", 1}, {" ", 1}, {"bell\a", 1}, {strings.Repeat("x", 65), 1}, {"Fleet", 0}, {"Fleet", 101}} {
-		if _, _, err := NewFleetCA(tc.name, tc.years); err == nil {
+		if _, _, err := NewFleetCA(tc.name, tc.years, time.Now()); err == nil {
 			t.Errorf("fleet CA %q for %d years made", tc.name, tc.years)
 		}
 	}

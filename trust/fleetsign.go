@@ -27,10 +27,9 @@ const (
 )
 
 // NewFleetCA makes a CA for a fleet: a P-256 key (PKCS#8, to be kept offline by
-// whoever runs the fleet) and a certificate over it, valid from yesterday for
-// that many years, which goes onto every device. name is for people.
-func NewFleetCA(name string, years int) (certPEM, keyPEM []byte, err error) {
-	now := time.Now()
+// whoever runs the fleet) and a certificate over it, valid from the day before now
+// for that many years, which goes onto every device. name is for people.
+func NewFleetCA(name string, years int, now time.Time) (certPEM, keyPEM []byte, err error) {
 	switch {
 	case strings.TrimSpace(name) == "" || name != printable(name) || utf8.RuneCountInString(name) > maxCommonName:
 		return nil, nil, fmt.Errorf("name of the fleet CA %q: want 1 to %d printable characters", clip(name), maxCommonName)

@@ -89,7 +89,7 @@ type fleet struct {
 
 func newFleet(t testing.TB) fleet {
 	t.Helper()
-	certPEM, keyPEM, err := trust.NewFleetCA("test fleet", 10)
+	certPEM, keyPEM, err := trust.NewFleetCA("test fleet", 10, time.Now())
 	must(t, err)
 	return fleet{certPEM, keyPEM, parsePEM(t, certPEM)}
 }
