@@ -268,12 +268,12 @@ func words(err error) string {
 	return text
 }
 
-// turnedAway shows on a pod that the provider does not let it in. A namespace without
-// any pod may be gone, and our rights with it, which is the same no: it is asked for
-// again.
+// turnedAway shows on a pod that the provider does not let it in.
 func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *workload.Refusal) (again time.Duration, err error) {
 	if sp.pods.Len() == 0 {
-		l.doubt(sp)
+		// The namespace may be gone, and our rights with it, which is the same no. If so its
+		// pods are not to be listed either, which the gate takes in; another error is met again.
+		_ = sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods", &metadataList{})
 	}
 	l.mu.Lock()
 	r := l.refused[k]
