@@ -14,8 +14,8 @@ import (
 var update = flag.Bool("update", false, "write the files that are made from the code anew")
 
 // File fails the test unless the file at path holds want. With -update it is
-// written.
-func File(t testing.TB, path, want string) {
+// written. It reports whether the file was as it should be.
+func File(t testing.TB, path, want string) bool {
 	t.Helper()
 	found, err := os.ReadFile(path)
 	if err != nil && !(*update && os.IsNotExist(err)) {
@@ -23,6 +23,7 @@ func File(t testing.TB, path, want string) {
 	}
 	switch {
 	case err == nil && string(found) == want:
+		return true
 	case *update:
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -30,6 +31,7 @@ func File(t testing.TB, path, want string) {
 	default:
 		t.Errorf("%s is not what the code says; if the code is right, run this test with -update (-code +file):\n%s", path, cmp.Diff(want, string(found)))
 	}
+	return false
 }
 
 // Section is File for what stands between begin, which the file has once, and the
