@@ -91,7 +91,7 @@ func request(id, name string) string {
 // A peer does with its own objects what RBAC lets it do, as itself, and gets no
 // further.
 func TestGateway(t *testing.T) {
-	k := bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	for _, crd := range api.CRDs() {
 		if err := k.Apply(t.Context(), string(crd.YAML)); err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func transports(t *testing.T, config *rest.Config) (endpoint.Upstream, error) {
 // A consumer works in its namespace as with any API server, through a client and a
 // cache that know nothing about the way.
 func TestGuests(t *testing.T) {
-	k := bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	if err := k.Apply(t.Context(), `
 apiVersion: v1
 kind: Namespace

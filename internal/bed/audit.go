@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -47,10 +48,19 @@ type AuditEvent struct {
 	Starting bool `json:"-"`
 }
 
+// auditSize returns how long the audit log is.
+func (k *Kube) auditSize() int64 {
+	info, err := os.Stat(filepath.Join(k.dir, filepath.Base(auditLogPath)))
+	if err != nil {
+		return 0 // there is none yet
+	}
+	return info.Size()
+}
+
 // Audit returns what the API server has answered to AuditedUser since it was started
-// for the first time.
+// for the first time, or lent.
 func (k *Kube) Audit() ([]AuditEvent, error) {
-	text, err := os.ReadFile(k.Host.Path(auditLogPath))
+	text, err := os.ReadFile(filepath.Join(k.dir, filepath.Base(auditLogPath)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -58,10 +68,13 @@ func (k *Kube) Audit() ([]AuditEvent, error) {
 		return nil, fmt.Errorf("host %s: audit log: %w", k.Host.Name, err)
 	}
 	var events []AuditEvent
-	for line := range bytes.Lines(text) {
+	for line := range bytes.Lines(text[min(k.auditFrom, int64(len(text))):]) {
 		var event AuditEvent
 		if json.Unmarshal(line, &event) != nil {
 			continue // cut off, when the API server was killed
+		}
+		if event.RequestReceivedTimestamp.Before(k.since) {
+			continue // a watch of the test before has ended only now
 		}
 		event.Starting = k.starting(event.RequestReceivedTimestamp)
 		events = append(events, event)

@@ -42,6 +42,7 @@ type Bed struct {
 	lan       *LAN // the one New makes
 	hosts     []*Host
 	processes []*Process // in the order in which they were started
+	lent      []*loan    // control planes of the pool
 	ports     int        // numbers given to switch ports so far
 	logs      int        // numbers given to logs so far
 }
@@ -59,7 +60,7 @@ func New(t TB) *Bed {
 	if b.dir, err = os.MkdirTemp(root, "bed-"); err != nil {
 		t.Fatalf("bed: %v", err)
 	}
-	if b.sw, b.nl, err = newNetwork(unix.CLONE_NEWNET, func() error {
+	if b.sw, b.nl, err = newNetwork(unix.CLONE_NEWNET, nil, func() error {
 		// The switch must not take part in what happens on its wires.
 		return writeSysctls("net/ipv6/conf/default/disable_ipv6", "1")
 	}); err != nil {
@@ -69,11 +70,11 @@ func New(t TB) *Bed {
 	return b
 }
 
-// newNetwork makes a set of namespaces with a network namespace among them, and a netlink handle into
-// that.
-func newNetwork(flags int, prepare func() error) (*namespaces, *netlink.Handle, error) {
+// newNetwork makes a set of namespaces with a network namespace among them, which is new or shared, and a
+// netlink handle into that.
+func newNetwork(flags int, shared *os.File, prepare func() error) (*namespaces, *netlink.Handle, error) {
 	var handle *netlink.Handle
-	ns, err := newNamespaces(flags, func() error {
+	ns, err := newNamespaces(flags, shared, func() error {
 		if err := prepare(); err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func (b *Bed) Hosts() []*Host {
 // and takes the hosts and LANs down.
 func (b *Bed) close() {
 	b.mu.Lock()
-	processes, hosts := b.processes, b.hosts
+	processes, hosts, lent := b.processes, b.hosts, b.lent
 	b.mu.Unlock()
 	for i := len(processes) - 1; i >= 0; i-- {
 		if err := processes[i].Kill(); err != nil {
@@ -111,6 +112,12 @@ func (b *Bed) close() {
 		}
 	}
 	b.keepLogs(processes)
+	for _, l := range lent {
+		if b.t.Failed() {
+			b.t.Logf("--- kube-apiserver on %s: %s\n%s", l.kube.Host.Name, l.plane.kube.apiserver.state(), tail(l.log(), logTail))
+		}
+		pool.giveBack(l)
+	}
 	for _, h := range hosts {
 		h.nl.Close()
 		if err := h.ns.close(); err != nil {
@@ -157,18 +164,23 @@ func (b *Bed) keepLogs(processes []*Process) {
 	}
 }
 
-// Poll calls condition every few milliseconds until it returns nil, and returns its last error
-// if ctx ends before that.
+// How long Poll waits between two calls at first, and at most: what happens soon is noticed at once, and
+// waiting for something that takes long keeps the machine free for it.
+const (
+	pollFirst = 5 * time.Millisecond
+	pollLast  = 100 * time.Millisecond
+)
+
+// Poll calls condition again and again until it returns nil, and returns its last error if ctx ends before
+// that.
 func Poll(ctx context.Context, condition func() error) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for pause := pollFirst; ; pause = min(pause*5/4, pollLast) {
 		err := condition()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))
 		}

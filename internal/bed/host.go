@@ -47,22 +47,33 @@ type Host struct {
 // "10.77.0.1/24"; empty means none yet.
 func (b *Bed) AddHost(name, prefix string) *Host {
 	b.t.Helper()
+	h, err := b.addHost(name, nil)
+	if err == nil {
+		_, err = h.addLink(b.lan, "eth0", prefix)
+	}
+	if err != nil {
+		b.t.Fatalf("bed: host %s: %v", name, err)
+	}
+	return h
+}
+
+// addHost adds a host without a link. If network is not nil, it is the host's network namespace.
+func (b *Bed) addHost(name string, network *os.File) (*Host, error) {
 	h := &Host{Name: name, bed: b, dir: filepath.Join(b.dir, name), links: map[string]*Link{}}
 	var err error
-	if h.ns, h.nl, err = newNetwork(unix.CLONE_NEWUTS|unix.CLONE_NEWNET|unix.CLONE_NEWNS, h.furnish); err != nil {
-		b.t.Fatalf("bed: host %s: %v", name, err)
+	if h.ns, h.nl, err = newNetwork(unix.CLONE_NEWUTS|unix.CLONE_NEWNET|unix.CLONE_NEWNS, network, h.furnish); err != nil {
+		return nil, err
 	}
 	b.mu.Lock()
 	b.hosts = append(b.hosts, h)
 	b.mu.Unlock()
 	if h.anchor, err = h.start(Cmd{Name: "anchor", Args: []string{"sleep", "infinity"}}); err != nil {
-		b.t.Fatalf("bed: %v", err)
+		return nil, err
 	}
 	if err := h.addClusterBridge(); err != nil {
-		b.t.Fatalf("bed: host %s: %s: %v", name, clusterBridge, err)
+		return nil, fmt.Errorf("%s: %w", clusterBridge, err)
 	}
-	h.AddLink(b.lan, "eth0", prefix)
-	return h
+	return h, nil
 }
 
 // furnish makes the host's own files inside its fresh namespaces.

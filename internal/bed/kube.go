@@ -6,15 +6,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509/pkix"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -49,12 +45,17 @@ type Kube struct {
 	client  *http.Client
 	flags   []string // of the kube-apiserver
 
-	serverCA   []byte            // in PEM
+	dir        string            // its files, which are at kubeDir on the host
+	serverCA   *authority        // of the API server and the kubelet
 	accountKey *ecdsa.PrivateKey // signs the tokens of service accounts
+	kubeconfig string            // the administrator's
+	since      time.Time         // when it was lent
+	auditFrom  int64             // where the audit log began then
 
 	mu        sync.Mutex
 	apiserver *Process
 	starts    []start
+	meddled   bool // its API server was stopped, killed or frozen
 }
 
 // start is one start of an API server. It answers some requests before it is ready.
@@ -82,7 +83,11 @@ func (b *Bed) StartKubesWith(ctx context.Context, flags []string, hosts ...*Host
 	kubes, errs := make([]*Kube, len(hosts)), make([]error, len(hosts))
 	var group sync.WaitGroup
 	for i, h := range hosts {
-		group.Go(func() { kubes[i], errs[i] = h.startKube(ctx, kubebox, flags) })
+		group.Go(func() {
+			if kubes[i], errs[i] = h.startKube(ctx, kubebox, flags); errs[i] == nil {
+				errs[i] = kubes[i].createNode(ctx)
+			}
+		})
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -91,8 +96,9 @@ func (b *Bed) StartKubesWith(ctx context.Context, flags []string, hosts ...*Host
 	return kubes
 }
 
+// startKube starts a control plane that knows of no node.
 func (h *Host) startKube(ctx context.Context, kubebox string, flags []string) (*Kube, error) {
-	k := &Kube{Host: h, kubebox: kubebox}
+	k := &Kube{Host: h, kubebox: kubebox, dir: filepath.Join(h.dir, "k3s-server")}
 	if err := k.writeFiles(); err != nil {
 		return nil, fmt.Errorf("host %s: control plane: %w", h.Name, err)
 	}
@@ -104,167 +110,42 @@ func (h *Host) startKube(ctx context.Context, kubebox string, flags []string) (*
 	if _, err = h.start(k.program("etcd", "--data-dir="+kubeDir+"/db")); err != nil {
 		return nil, err
 	}
-	if err := k.start(ctx); err != nil {
-		return nil, err
+	return k, k.start(ctx)
+}
+
+// lent returns the control plane as that of another host in the same network namespace.
+func (k *Kube) lent(h *Host) *Kube {
+	return &Kube{
+		Host: h, kubebox: k.kubebox, config: k.config, client: k.client, flags: k.flags,
+		dir: k.dir, serverCA: k.serverCA, accountKey: k.accountKey, kubeconfig: k.kubeconfig,
+		since: time.Now(), auditFrom: k.auditSize(), apiserver: k.apiserver,
 	}
-	if err := k.createNode(ctx); err != nil {
-		return nil, fmt.Errorf("host %s: create its node: %w", h.Name, err)
+}
+
+// spoilt reports whether a control plane that was lent is none any more that another test could have.
+func (k *Kube) spoilt() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	select {
+	case <-k.apiserver.Done():
+		return true
+	default:
+		return k.meddled
 	}
-	return k, nil
+}
+
+// meddle notes that a test does something to the API server.
+func (k *Kube) meddle() *Process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.meddled = true
+	return k.apiserver
 }
 
 // program is the command for one of the control plane's programs.
 func (k *Kube) program(name string, args ...string) Cmd {
 	// Collecting garbage is a quarter of what a control plane does while it starts. There is memory enough.
 	return Cmd{Name: name, Args: append([]string{k.kubebox, name}, args...), Env: []string{"GOGC=400", "GOMEMLIMIT=1GiB"}}
-}
-
-// writeFiles makes the control plane's keys and certificates, its flags and the kubeconfig.
-func (k *Kube) writeFiles() error {
-	serverCA, err := newAuthority("k3s-server-ca")
-	if err != nil {
-		return err
-	}
-	clientCA, err := newAuthority("k3s-client-ca")
-	if err != nil {
-		return err
-	}
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(serviceIP)}
-	addresses := k.Host.addresses()
-	for _, a := range addresses {
-		ips = append(ips, net.ParseIP(a))
-	}
-	proxyCA, err := newAuthority("k3s-request-header-ca")
-	if err != nil {
-		return err
-	}
-	proxy, err := proxyCA.issue(pkix.Name{CommonName: "system:auth-proxy"}, nil, nil)
-	if err != nil {
-		return err
-	}
-	server, err := serverCA.issue(pkix.Name{CommonName: "kube-apiserver"},
-		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", k.Host.Name}, ips)
-	if err != nil {
-		return err
-	}
-	admin, err := clientCA.issue(pkix.Name{CommonName: "system:admin", Organization: []string{"system:masters"}}, nil, nil)
-	if err != nil {
-		return err
-	}
-	kubelet, err := serverCA.issue(pkix.Name{CommonName: "system:node:" + k.Host.Name, Organization: []string{"system:nodes"}},
-		[]string{"localhost", k.Host.Name}, ips)
-	if err != nil {
-		return err
-	}
-	kubeletClient, err := clientCA.issue(pkix.Name{CommonName: "system:apiserver", Organization: []string{"system:masters"}}, nil, nil)
-	if err != nil {
-		return err
-	}
-	serverCAKey, err := encodeKey(serverCA.key)
-	if err != nil {
-		return err
-	}
-	serviceAccounts, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	serviceAccountKey, err := encodeKey(serviceAccounts)
-	if err != nil {
-		return err
-	}
-	clientCAKey, err := encodeKey(clientCA.key)
-	if err != nil {
-		return err
-	}
-	tlsDir := kubeDir + "/tls"
-	if err := k.Host.Do(func() error {
-		return errors.Join(
-			writeFile(tlsDir+"/server-ca.crt", string(serverCA.pem)),
-			writeFile(tlsDir+"/server-ca.key", string(serverCAKey)),
-			writeFile(tlsDir+"/serving-kubelet.crt", string(kubelet.cert)),
-			writeFile(tlsDir+"/serving-kubelet.key", string(kubelet.key)),
-			writeFile(tlsDir+"/client-kube-apiserver.crt", string(kubeletClient.cert)),
-			writeFile(tlsDir+"/client-kube-apiserver.key", string(kubeletClient.key)),
-			writeFile(tlsDir+"/client-ca.crt", string(clientCA.pem)),
-			writeFile(tlsDir+"/client-ca.key", string(clientCAKey)),
-			writeFile(tlsDir+"/request-header-ca.crt", string(proxyCA.pem)),
-			writeFile(tlsDir+"/client-auth-proxy.crt", string(proxy.cert)),
-			writeFile(tlsDir+"/client-auth-proxy.key", string(proxy.key)),
-			writeFile(tlsDir+"/server.crt", string(server.cert)),
-			writeFile(tlsDir+"/server.key", string(server.key)),
-			writeFile(tlsDir+"/service.key", string(serviceAccountKey)),
-			writeFile(auditPolicyPath, auditPolicy),
-			writeFile(Kubeconfig, kubeconfig(serverCA.pem, admin)),
-		)
-	}); err != nil {
-		return err
-	}
-	k.serverCA, k.accountKey = serverCA.pem, serviceAccounts
-	k.config = &rest.Config{
-		Host:            "https://127.0.0.1:" + kubePort,
-		TLSClientConfig: rest.TLSClientConfig{CAData: serverCA.pem, CertData: admin.cert, KeyData: admin.key},
-		Dial:            k.Host.DialContext,
-	}
-	k.flags = []string{
-		"--etcd-servers=http://127.0.0.1:2379",
-		"--secure-port=" + kubePort,
-		"--advertise-address=" + addresses[0],
-		"--anonymous-auth=false",
-		"--authorization-mode=Node,RBAC",
-		"--enable-admission-plugins=NodeRestriction",
-		// It would taint the node as not ready until a controller that most tests do without takes
-		// that back.
-		"--disable-admission-plugins=TaintNodesByCondition",
-		"--allow-privileged=true",
-		"--service-cluster-ip-range=" + serviceRange,
-		"--client-ca-file=" + tlsDir + "/client-ca.crt",
-		"--tls-cert-file=" + tlsDir + "/server.crt",
-		"--tls-private-key-file=" + tlsDir + "/server.key",
-		"--requestheader-client-ca-file=" + tlsDir + "/request-header-ca.crt",
-		"--requestheader-allowed-names=system:auth-proxy",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-username-headers=X-Remote-User",
-		"--proxy-client-cert-file=" + tlsDir + "/client-auth-proxy.crt",
-		"--proxy-client-key-file=" + tlsDir + "/client-auth-proxy.key",
-		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=" + tlsDir + "/service.key",
-		"--service-account-signing-key-file=" + tlsDir + "/service.key",
-		"--service-account-lookup=true",
-		"--api-audiences=https://kubernetes.default.svc.cluster.local,k3s",
-		"--kubelet-certificate-authority=" + tlsDir + "/server-ca.crt",
-		"--kubelet-client-certificate=" + tlsDir + "/client-kube-apiserver.crt",
-		"--kubelet-client-key=" + tlsDir + "/client-kube-apiserver.key",
-		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
-		"--audit-policy-file=" + auditPolicyPath,
-		"--audit-log-path=" + auditLogPath,
-		"--profiling=false",
-	}
-	return nil
-}
-
-// kubeconfig returns the administrator's kubeconfig as K3s writes it.
-func kubeconfig(ca []byte, admin keyPair) string {
-	b64 := base64.StdEncoding.EncodeToString
-	return `apiVersion: v1
-kind: Config
-clusters:
-- name: default
-  cluster:
-    server: https://127.0.0.1:` + kubePort + `
-    certificate-authority-data: ` + b64(ca) + `
-users:
-- name: default
-  user:
-    client-certificate-data: ` + b64(admin.cert) + `
-    client-key-data: ` + b64(admin.key) + `
-contexts:
-- name: default
-  context:
-    cluster: default
-    user: default
-current-context: default
-`
 }
 
 // Start starts the kube-apiserver again after StopAPIServer or KillAPIServer and waits until it is
@@ -327,14 +208,14 @@ func (k *Kube) APIServer() *Process {
 }
 
 // Stop ends the kube-apiserver in an orderly way. What it stored stays, for [Kube.Start].
-func (k *Kube) Stop() error { return k.APIServer().Stop() }
+func (k *Kube) Stop() error { return k.meddle().Stop() }
 
 // Kill ends the kube-apiserver as a crash does. What it stored stays, for [Kube.Start].
-func (k *Kube) Kill() error { return k.APIServer().Kill() }
+func (k *Kube) Kill() error { return k.meddle().Kill() }
 
 // Freeze makes the kube-apiserver hang: connections are accepted by the kernel and nothing is
 // answered.
-func (k *Kube) Freeze() error { return k.APIServer().Signal(unix.SIGSTOP) }
+func (k *Kube) Freeze() error { return k.meddle().Signal(unix.SIGSTOP) }
 
 // Thaw ends a Freeze.
 func (k *Kube) Thaw() error { return k.APIServer().Signal(unix.SIGCONT) }

@@ -198,6 +198,25 @@ func (l *Link) SetLoss(percent int) {
 	}))
 }
 
+// clearNetwork removes all interfaces but the loopback, and all rules.
+func (h *Host) clearNetwork(ctx context.Context) error {
+	links, err := h.nl.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, link := range links {
+		if link.Attrs().Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		// The other end of a cable goes with the first.
+		if err := h.nl.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove %s: %w", link.Attrs().Name, err)
+		}
+	}
+	_, err = h.Run(ctx, "nft", "flush", "ruleset")
+	return err
+}
+
 // linkState is what the kernel says about a link.
 type linkState struct {
 	index   int

@@ -27,11 +27,19 @@ var kinds = []struct {
 	{unix.CLONE_NEWNS, "mnt"},
 }
 
-// newNamespaces creates the namespaces given by CLONE_NEW* flags and runs prepare inside them.
-func newNamespaces(flags int, prepare func() error) (*namespaces, error) {
+// newNamespaces creates the namespaces given by CLONE_NEW* flags and runs prepare inside them. If shared is
+// not nil, it is the network namespace among them instead of a new one.
+func newNamespaces(flags int, shared *os.File, prepare func() error) (*namespaces, error) {
 	ns := &namespaces{}
+	fresh := flags
 	err := onOwnThread(func() error {
-		if err := unix.Unshare(flags); err != nil {
+		if shared != nil {
+			if err := unix.Setns(int(shared.Fd()), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter a network namespace: %w", err)
+			}
+			fresh &^= unix.CLONE_NEWNET
+		}
+		if err := unix.Unshare(fresh); err != nil {
 			return fmt.Errorf("create namespaces: %w", err)
 		}
 		for _, k := range kinds {

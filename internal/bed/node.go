@@ -5,6 +5,7 @@ package bed
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -38,6 +39,15 @@ func (h *Host) addresses() []string {
 		addresses = []string{gateway}
 	}
 	return addresses
+}
+
+// ips are the addresses at which the host's own programs are asked.
+func (h *Host) ips() []net.IP {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, a := range h.addresses() {
+		ips = append(ips, net.ParseIP(a))
+	}
+	return ips
 }
 
 // createNode registers the host as the single node of its cluster, with what the kubelet of a K3s

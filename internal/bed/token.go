@@ -42,7 +42,7 @@ func (k *Kube) IssueToken(ctx context.Context, namespace, name string) error {
 		return fmt.Errorf("sign a token: %w", err)
 	}
 	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{
-		"token": []byte(token), "ca.crt": k.serverCA, "namespace": []byte(namespace),
+		"token": []byte(token), "ca.crt": k.serverCA.pem, "namespace": []byte(namespace),
 	}})
 	if err != nil {
 		return err

@@ -109,11 +109,10 @@ func (x *box) useServer(server *bed.Host, addr string) {
 func TestSearchDomain(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch", "cedar")
+	boxes := append(newClusters(t, b, "alder"), newBoxes(t, b, "birch", "cedar")...)
 	alder, birch, cedar := boxes[0], boxes[1], boxes[2]
 	server := b.AddHost("ns", "10.77.0.53/24")
 	bind := server.StartBIND(t.Context(), fleetZone(birch, cedar))
-	withKube(t, b, alder)
 	for _, x := range boxes {
 		x.configure(dark)
 		x.useServer(server, "10.77.0.53")
@@ -222,10 +221,9 @@ update add example.com 2 PTR broken.example.com.`); err != nil {
 func TestServiceDomain(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
 	server := b.AddHost("ns", "10.77.0.53/24")
-	withKube(t, b, boxes...)
 	for _, x := range boxes {
 		x.configure(dark)
 		x.useServer(server, "10.77.0.53")
@@ -280,12 +278,11 @@ gone                      A     10.77.0.99
 func TestSourcesAreOnePeer(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
 	server := b.AddHost("ns", "10.77.0.53/24")
 	bind := server.StartBIND(t.Context(), bed.Zone{Name: "example.com", Dynamic: true, Text: fmt.Sprintf(
 		"$TTL 2\n@ PTR birch\nbirch SRV 0 0 6447 host\nhost A %s\n", p.b.addr)})
-	withKube(t, b, boxes...)
 	const domain = "[[search_domain]]\ndomain = \"example.com\"\nserver = \"10.77.0.53\"\n" + quick
 	p.a.configure(domain)
 	for _, x := range boxes {
@@ -356,9 +353,8 @@ const (
 func TestRuntimeSwitches(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch", "cedar")
+	boxes := append(newClusters(t, b, "alder", "birch"), newBoxes(t, b, "cedar")...)
 	p, c := &pair{bed: b, a: boxes[0], b: boxes[1]}, boxes[2]
-	withKube(t, b, p.a, p.b)
 	p.a.start()
 	p.b.start()
 	c.start("--kubeconfig", "none")
@@ -472,9 +468,8 @@ func TestRuntimeSwitches(t *testing.T) {
 func TestManualForeignCluster(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
-	withKube(t, b, boxes...)
 	for _, x := range boxes {
 		x.configure(dark)
 		x.start()

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) { bed.Main(complete{m}) }
 const (
 	configPath = "/etc/liqo-agent/liqo-agent.toml"
 	statePath  = "/var/lib/liqo-agent/agent.db"
+	socketPath = "/run/liqo-agent/agent.sock"
 	// soon is the deadline for what should take a moment. These machines are
 	// shared: it bounds a hang, it measures nothing.
 	soon = time.Minute
@@ -35,6 +36,7 @@ type box struct {
 	host  *bed.Host
 	kube  *bed.Kube
 	agent *bed.Process
+	asks  *control.Client // of the agent's socket
 	bin   string
 	addr  netip.Addr
 	env   []string // of the agent, on top of the host's
@@ -44,27 +46,48 @@ type box struct {
 // for quick checks. Agents are not started.
 func newBoxes(t *testing.T, b *bed.Bed, names ...string) []*box {
 	t.Helper()
-	bin := bed.Binary(t, "liqo-agent")
 	var out []*box
-	for i, name := range names {
-		addr := netip.AddrFrom4([4]byte{10, 77, 0, byte(i + 1)})
-		x := &box{t: t, host: b.AddHost(name, addr.String()+"/24"), bin: bin, addr: addr}
-		x.configure("")
-		out = append(out, x)
+	for _, name := range names {
+		addr := nextAddr(b, 0)
+		out = append(out, newBox(t, b.AddHost(name, addr.String()+"/24"), addr))
 	}
 	return out
 }
 
-// withKube starts API servers on the boxes, and gives each box's agent the user that
-// "liqo-agent rbac --apply" makes: from then on it may do what package rbac lists, and
-// the test fails if that is not enough.
-func withKube(t *testing.T, b *bed.Bed, boxes ...*box) {
+func newBox(t *testing.T, h *bed.Host, addr netip.Addr) *box {
 	t.Helper()
-	withKubes(t, b, nil, boxes...)
+	x := &box{t: t, host: h, bin: bed.Binary(t, "liqo-agent"), addr: addr, asks: control.NewClient(h.Path(socketPath))}
+	t.Cleanup(x.asks.Close)
+	x.configure("")
+	return x
 }
 
-// withKubes is withKube with further options of the API servers.
-func withKubes(t *testing.T, b *bed.Bed, flags []string, boxes ...*box) {
+// nextAddr is the address of the host that is added next, or n later.
+func nextAddr(b *bed.Bed, n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 77, 0, byte(len(b.Hosts()) + n + 1)})
+}
+
+// newClusters is newBoxes with API servers on them. Each box's agent has the user that "liqo-agent rbac --apply"
+// makes: it may do what package rbac lists, and the test fails if that is not enough.
+func newClusters(t *testing.T, b *bed.Bed, names ...string) []*box {
+	t.Helper()
+	var specs []bed.HostSpec
+	for i, name := range names {
+		specs = append(specs, bed.HostSpec{Name: name, Prefix: nextAddr(b, i).String() + "/24"})
+	}
+	var out []*box
+	for i, k := range b.AddClusters(t.Context(), specs...) {
+		x := newBox(t, k.Host, netip.MustParsePrefix(specs[i].Prefix).Addr())
+		x.kube = k
+		out = append(out, x)
+	}
+	limit(t, out...)
+	return out
+}
+
+// startKubes starts API servers of their own on boxes, with further options, and limits the agents as newClusters
+// does.
+func startKubes(t *testing.T, b *bed.Bed, flags []string, boxes ...*box) {
 	t.Helper()
 	var hosts []*bed.Host
 	for _, x := range boxes {
@@ -127,7 +150,13 @@ func cliJSON[T any](x *box, args ...string) (T, error) {
 	return v, json.Unmarshal([]byte(out), &v)
 }
 
-func (x *box) status() (control.Status, error) { return cliJSON[control.Status](x, "status") }
+// status, id and peer ask the agent itself: a test that waits for something asks often, and starting the command
+// line each time would keep the machine busy. What the commands show has tests of its own.
+func (x *box) status() (control.Status, error) {
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	return x.asks.Status(ctx)
+}
 
 func (x *box) mustStatus() control.Status {
 	x.t.Helper()
@@ -145,7 +174,9 @@ func (x *box) id() string {
 
 // peer returns the peer with an ID, as `peers list --all` shows it.
 func (x *box) peer(id string) (control.Peer, error) {
-	peers, err := cliJSON[[]control.Peer](x, "peers", "list", "--all")
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	peers, err := x.asks.Peers(ctx, true)
 	if err != nil {
 		return control.Peer{}, err
 	}

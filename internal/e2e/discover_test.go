@@ -17,9 +17,8 @@ import (
 func TestTwoBoxesFindEachOther(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "barn", "mill")
+	boxes := newClusters(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
-	withKube(t, b, barn, mill)
 	barn.start()
 	mill.start()
 	barnID, millID := barn.id(), mill.id()
@@ -170,9 +169,7 @@ func TestTwoBoxesFindEachOther(t *testing.T) {
 func TestChangesAreFollowedInPlace(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "barn", "mill")
-	barn, mill := boxes[0], boxes[1]
-	withKube(t, b, barn)
+	barn, mill := newClusters(t, b, "barn")[0], newBoxes(t, b, "mill")[0]
 	barn.start()
 	mill.start("--kubeconfig", "none")
 	millID := mill.id()
@@ -214,9 +211,7 @@ func TestChangesAreFollowedInPlace(t *testing.T) {
 func TestUnpluggedBoxIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "barn", "mill")
-	barn, mill := boxes[0], boxes[1]
-	withKube(t, b, barn)
+	barn, mill := newClusters(t, b, "barn")[0], newBoxes(t, b, "mill")[0]
 	barn.start()
 	mill.start("--kubeconfig", "none")
 	millID := mill.id()

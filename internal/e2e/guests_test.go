@@ -293,9 +293,8 @@ func (x *box) everything() map[string]string {
 func TestGuestsStayAtHome(t *testing.T) {
 	t.Parallel()
 	bd := bed.New(t)
-	boxes := newBoxes(t, bd, "alder", "birch", "cedar")
+	boxes := newClusters(t, bd, "alder", "birch", "cedar")
 	a, b, neighbour := boxes[0], boxes[1], boxes[2]
-	withKube(t, bd, boxes...)
 	for _, x := range boxes {
 		x.start()
 	}

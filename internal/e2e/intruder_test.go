@@ -331,8 +331,7 @@ func (i *impostor) leave() {
 // A flood of connections does not keep a peer out.
 func TestFloodBesideAPeering(t *testing.T) {
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
-	withKube(t, b, boxes...)
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
 	for _, x := range boxes {
 		x.start()

@@ -20,8 +20,6 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
-const socketPath = "/run/liqo-agent/agent.sock"
-
 // ask sends one request to an address on the box: that of the control socket, or of
 // a port.
 func (x *box) ask(network, address, path string) (status int, body []byte, err error) {

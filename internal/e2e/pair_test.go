@@ -35,9 +35,8 @@ type pair struct {
 func newPair(t *testing.T, more string) *pair {
 	t.Helper()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
-	withKube(t, b, boxes...)
 	for _, x := range boxes {
 		x.configure(more)
 		x.start()

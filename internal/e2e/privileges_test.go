@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"sync"
@@ -91,9 +92,9 @@ var otherwiseForbidden = regexp.MustCompile(`because it is being terminated$|whi
 // changes over to its own when it gets one, and back again.
 func TestOwnUserComesAndGoes(t *testing.T) {
 	t.Parallel()
-	bd := bed.New(t)
-	x := newBoxes(t, bd, "alder")[0]
-	x.kube = x.host.StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "alder", "10.77.0.1/24")
+	x := newBox(t, k.Host, netip.MustParseAddr("10.77.0.1"))
+	x.kube = k
 	x.start()
 	uses := func(path string) {
 		t.Helper()
@@ -123,7 +124,7 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 	bd := bed.New(t)
 	boxes := newBoxes(t, bd, "alder", "birch")
 	a, b := boxes[0], boxes[1]
-	withKubes(t, bd, []string{"--feature-gates=WatchList=false"}, boxes...)
+	startKubes(t, bd, []string{"--feature-gates=WatchList=false"}, boxes...)
 	staff(t, boxes...)
 	for _, x := range boxes {
 		x.start()

@@ -559,8 +559,7 @@ func TestSharingSurvives(t *testing.T) {
 func TestSharingAmongThree(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
 	bd := bed.New(t)
-	boxes := newBoxes(t, bd, "alder", "birch", "cedar")
-	withKube(t, bd, boxes...)
+	boxes := newClusters(t, bd, "alder", "birch", "cedar")
 	staff(t, boxes...)
 	a, b, c := boxes[0], boxes[1], boxes[2]
 	for _, x := range boxes {

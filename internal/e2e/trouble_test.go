@@ -26,7 +26,7 @@ func TestAPIServerComesAndGoes(t *testing.T) {
 	barnID, millID := barn.id(), mill.id()
 	barn.awaitPeer(millID, "Present")
 
-	withKube(t, b, barn)
+	startKubes(t, b, nil, barn)
 	barn.awaitFC("appears with the API server", millID, reachable)
 	if barn.id() != barnID {
 		t.Errorf("the cluster ID changed from %s to %s when an API server appeared", barnID, barn.id())
@@ -84,9 +84,9 @@ func TestAPIServerComesAndGoes(t *testing.T) {
 func TestQuietLANIsNotWrittenAbout(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "barn", "mill", "pond")
-	barn, mill, pond := boxes[0], boxes[1], boxes[2]
-	withKube(t, b, barn)
+	barn := newClusters(t, b, "barn")[0]
+	boxes := newBoxes(t, b, "mill", "pond")
+	mill, pond := boxes[0], boxes[1]
 	barn.start()
 	mill.start("--kubeconfig", "none")
 	pond.start("--kubeconfig", "none")
@@ -127,9 +127,9 @@ func TestQuietLANIsNotWrittenAbout(t *testing.T) {
 func TestClonedIDIsAConflict(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "barn", "mill", "clone")
-	barn, mill, clone := boxes[0], boxes[1], boxes[2]
-	withKube(t, b, barn)
+	barn := newClusters(t, b, "barn")[0]
+	boxes := newBoxes(t, b, "mill", "clone")
+	mill, clone := boxes[0], boxes[1]
 	barn.start()
 	mill.start("--kubeconfig", "none")
 	millID := mill.id()

@@ -28,8 +28,7 @@ import (
 func TestInvite(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch", "cedar")
-	withKube(t, b, boxes...)
+	boxes := newClusters(t, b, "alder", "birch", "cedar")
 	for _, x := range boxes {
 		x.start()
 	}
@@ -111,8 +110,7 @@ func TestInvite(t *testing.T) {
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
-	withKube(t, b, boxes...)
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{a: boxes[0], b: boxes[1]}
 	office := p.a.host // any machine will do: no agent is asked
 	run := func(args ...string) string {
@@ -171,8 +169,7 @@ func TestFleet(t *testing.T) {
 func TestStaticPeers(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
-	withKube(t, b, boxes...)
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{a: boxes[0], b: boxes[1]}
 	const dark = "[discovery]\nenable_discovery = false\nenable_advertisement = false\n"
 	for _, x := range boxes {
@@ -220,8 +217,7 @@ func TestStaticPeers(t *testing.T) {
 func TestSystemRoots(t *testing.T) {
 	t.Parallel()
 	b := bed.New(t)
-	boxes := newBoxes(t, b, "alder", "birch")
-	withKube(t, b, boxes...)
+	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{a: boxes[0], b: boxes[1]}
 	const dark = "[discovery]\nenable_discovery = false\nenable_advertisement = false\n"
 	ca, caKey := publicCA(t)

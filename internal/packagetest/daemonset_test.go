@@ -40,8 +40,8 @@ func TestManifestHasTheRights(t *testing.T) {
 // API server with the pod's token.
 func TestDaemonSet(t *testing.T) {
 	t.Parallel()
-	host := bed.New(t).AddHost("box", "10.77.0.1/24")
-	kube := host.StartKube(t.Context())
+	kube := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
+	host := kube.Host
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	manifest, err := os.ReadFile(manifestFile)

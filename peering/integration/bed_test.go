@@ -45,7 +45,7 @@ const (
 func startKube(t *testing.T) *bed.Kube {
 	t.Helper()
 	t.Parallel()
-	return bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	return bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 }
 
 // registry is a peering.Registry that tests write to.

@@ -91,9 +91,7 @@ func pair(t *testing.T) (a, b *site) {
 func pairBy(t *testing.T, kubeconfig func(*bed.Kube) string) (a, b *site) {
 	t.Helper()
 	t.Parallel()
-	test := bed.New(t)
-	hosts := []*bed.Host{test.AddHost("consumer", "10.77.0.1/24"), test.AddHost("provider", "10.77.0.2/24")}
-	kubes := test.StartKubes(t.Context(), hosts...)
+	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	a = newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0], kubeconfig(kubes[0]))
 	b = newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1], kubeconfig(kubes[1]))
 	a.find(b)

@@ -39,8 +39,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Parallel()
-	host := bed.New(t).AddHost("box", "10.77.0.1/24")
-	s := &site{T: t, host: host, kube: host.StartKube(t.Context())}
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
+	s := &site{T: t, host: k.Host, kube: k}
 	s.admin = s.client(s.kube.RESTConfig())
 	return s
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
@@ -18,7 +21,7 @@ const walSegment = 4 << 20
 // etcdCommand is a single-member etcd without TLS, for the loopback of a network namespace of its
 // own. It does not sync to disk: what it holds need not outlive the bed.
 func etcdCommand() *cobra.Command {
-	var dir, client, peer string
+	var dir, client, peer, control string
 	cmd := &cobra.Command{
 		Use:           "etcd",
 		Short:         "A single-member etcd that keeps nothing safe",
@@ -26,17 +29,18 @@ func etcdCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
-			return runEtcd(dir, client, peer)
+			return runEtcd(dir, client, peer, control)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "directory of the database")
 	cmd.Flags().StringVar(&client, "listen-client", "http://127.0.0.1:2379", "URL for clients")
 	cmd.Flags().StringVar(&peer, "listen-peer", "http://127.0.0.1:2380", "URL for other members, of which there are none")
+	cmd.Flags().StringVar(&control, "listen-control", "127.0.0.1:2381", "address at which the store can be marked and reverted")
 	return cmd
 }
 
 // runEtcd serves until SIGINT or SIGTERM, or until etcd gives up.
-func runEtcd(dir, client, peer string) error {
+func runEtcd(dir, client, peer, control string) error {
 	if dir == "" {
 		return errors.New("etcd: --data-dir is needed")
 	}
@@ -61,15 +65,26 @@ func runEtcd(dir, client, peer string) error {
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*peerURL}, []url.URL{*peerURL}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 
+	// A test's whole work is reverted in one transaction.
+	cfg.MaxTxnOps, cfg.MaxRequestBytes = 1<<20, 256<<20
+
 	stop := genericapiserver.SetupSignalHandler()
 	member, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return fmt.Errorf("etcd: start: %w", err)
 	}
 	defer member.Close()
+	listener, err := net.Listen("tcp", control)
+	if err != nil {
+		return fmt.Errorf("etcd: --listen-control: %w", err)
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- http.Serve(listener, &reverter{store: v3client.New(member.Server)}) }()
 	select {
 	case <-stop:
 		return nil
+	case err := <-failed:
+		return fmt.Errorf("etcd: --listen-control: %w", err)
 	case <-member.Server.StopNotify():
 		return errors.New("etcd: stopped by itself")
 	case err := <-member.Err():

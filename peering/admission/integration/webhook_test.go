@@ -58,7 +58,7 @@ func (w *world) decide(id peer.ClusterID, s admission.Standing) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, k: bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context()), dir: t.TempDir(),
+		t: t, k: bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24"), dir: t.TempDir(),
 		standings: make(map[peer.ClusterID]admission.Standing),
 	}
 	for _, manifest := range api.CRDs() {

@@ -43,7 +43,7 @@ func consumer(n int) peer.ClusterID {
 // startKube returns a control plane with controllers that is ready.
 func startKube(t *testing.T) *bed.Kube {
 	t.Helper()
-	k := bed.New(t).AddHost(node, "10.77.0.1/24").StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), node, "10.77.0.1/24")
 	if err := k.StartControllers(t.Context()); err != nil {
 		t.Fatal(err)
 	}

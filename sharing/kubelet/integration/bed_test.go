@@ -83,10 +83,8 @@ type clusters struct {
 // namespace shop, which is pod web-there at the provider.
 func start(t *testing.T, controllers bool) *clusters {
 	t.Helper()
-	b := bed.New(t)
-	a, p := b.AddHost("consumer", "10.77.0.1/24"), b.AddHost("provider", "10.77.0.2/24")
-	kubes := b.StartKubes(t.Context(), a, p)
-	c := &clusters{consumer: kubes[0], provider: kubes[1], dir: t.TempDir()}
+	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
+	c, p := &clusters{consumer: kubes[0], provider: kubes[1], dir: t.TempDir()}, kubes[1].Host
 	if controllers {
 		if err := c.consumer.StartControllers(t.Context()); err != nil {
 			t.Fatal(err)

@@ -53,8 +53,7 @@ type pair struct {
 // start returns two clusters that are ready.
 func start(t *testing.T) *pair {
 	t.Helper()
-	b := bed.New(t)
-	kubes := b.StartKubes(t.Context(), b.AddHost("a", "10.77.0.1/24"), b.AddHost("b", "10.77.0.2/24"))
+	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24"})
 	errs := make([]error, len(kubes))
 	var group sync.WaitGroup
 	for i, k := range kubes {

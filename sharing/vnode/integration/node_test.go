@@ -17,7 +17,7 @@ import (
 // TestNode: what a node looks like, that nothing is written while nothing changes,
 // and that what people do to it is left alone or repaired.
 func TestNode(t *testing.T) {
-	k := bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	r := run(t, k, nil)
 	p := provider(barnID)
 	node := r.ready(t, k, p)

@@ -101,7 +101,7 @@ func podText(namespace, name string) string {
 // TestPods: which pods get onto the node, how long it counts as alive, and how it is
 // drained.
 func TestPods(t *testing.T) {
-	k := bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	if err := k.StartControllersWith(t.Context(), bed.ControllerConfig{NodeLifecycle: true, GracePeriod: grace}); err != nil {
 		t.Fatal(err)
 	}

@@ -40,8 +40,8 @@ func (o older) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestWebhook: without policies, the webhook does the same, and its configuration
 // goes when the API server has them.
 func TestWebhook(t *testing.T) {
-	h := bed.New(t).AddHost("box", "10.77.0.1/24")
-	k := h.StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
+	h := k.Host
 	server, err := admission.NewServer(admission.Config{
 		Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Standing: func(peer.ClusterID) admission.Standing { return admission.Standing{} },

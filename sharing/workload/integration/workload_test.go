@@ -48,7 +48,7 @@ type bench struct {
 // newBench returns a client for a control plane with a namespace of the consumer and
 // the one that stands for it.
 func newBench(t *testing.T) bench {
-	k := bed.New(t).AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	client, err := kube.New(k.RESTConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,182 @@
+//go:build linux
+
+package bed
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+)
+
+// writeFiles makes the control plane's keys and certificates, its flags and the kubeconfig.
+func (k *Kube) writeFiles() error {
+	serverCA, err := newAuthority("k3s-server-ca")
+	if err != nil {
+		return err
+	}
+	clientCA, err := newAuthority("k3s-client-ca")
+	if err != nil {
+		return err
+	}
+	ips := append(k.Host.ips(), net.ParseIP(serviceIP))
+	proxyCA, err := newAuthority("k3s-request-header-ca")
+	if err != nil {
+		return err
+	}
+	proxy, err := proxyCA.issue(pkix.Name{CommonName: "system:auth-proxy"}, nil, nil)
+	if err != nil {
+		return err
+	}
+	server, err := serverCA.issue(pkix.Name{CommonName: "kube-apiserver"},
+		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", k.Host.Name}, ips)
+	if err != nil {
+		return err
+	}
+	admin, err := clientCA.issue(pkix.Name{CommonName: "system:admin", Organization: []string{"system:masters"}}, nil, nil)
+	if err != nil {
+		return err
+	}
+	kubeletClient, err := clientCA.issue(pkix.Name{CommonName: "system:apiserver", Organization: []string{"system:masters"}}, nil, nil)
+	if err != nil {
+		return err
+	}
+	serverCAKey, err := encodeKey(serverCA.key)
+	if err != nil {
+		return err
+	}
+	serviceAccounts, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	serviceAccountKey, err := encodeKey(serviceAccounts)
+	if err != nil {
+		return err
+	}
+	clientCAKey, err := encodeKey(clientCA.key)
+	if err != nil {
+		return err
+	}
+	tlsDir := kubeDir + "/tls"
+	k.serverCA, k.accountKey, k.kubeconfig = serverCA, serviceAccounts, kubeconfig(serverCA.pem, admin)
+	if err := k.furnish(); err != nil {
+		return err
+	}
+	if err := k.Host.Do(func() error {
+		return errors.Join(
+			writeFile(tlsDir+"/server-ca.crt", string(serverCA.pem)),
+			writeFile(tlsDir+"/server-ca.key", string(serverCAKey)),
+			writeFile(tlsDir+"/client-kube-apiserver.crt", string(kubeletClient.cert)),
+			writeFile(tlsDir+"/client-kube-apiserver.key", string(kubeletClient.key)),
+			writeFile(tlsDir+"/client-ca.crt", string(clientCA.pem)),
+			writeFile(tlsDir+"/client-ca.key", string(clientCAKey)),
+			writeFile(tlsDir+"/request-header-ca.crt", string(proxyCA.pem)),
+			writeFile(tlsDir+"/client-auth-proxy.crt", string(proxy.cert)),
+			writeFile(tlsDir+"/client-auth-proxy.key", string(proxy.key)),
+			writeFile(tlsDir+"/server.crt", string(server.cert)),
+			writeFile(tlsDir+"/server.key", string(server.key)),
+			writeFile(tlsDir+"/service.key", string(serviceAccountKey)),
+			writeFile(auditPolicyPath, auditPolicy),
+		)
+	}); err != nil {
+		return err
+	}
+	k.config = &rest.Config{
+		Host:            "https://127.0.0.1:" + kubePort,
+		TLSClientConfig: rest.TLSClientConfig{CAData: serverCA.pem, CertData: admin.cert, KeyData: admin.key},
+		Dial:            k.Host.DialContext,
+	}
+	k.flags = []string{
+		"--etcd-servers=http://127.0.0.1:2379",
+		"--secure-port=" + kubePort,
+		"--advertise-address=" + k.Host.addresses()[0],
+		"--anonymous-auth=false",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		// It would taint the node as not ready until a controller that most tests do without takes
+		// that back.
+		"--disable-admission-plugins=TaintNodesByCondition",
+		"--allow-privileged=true",
+		"--service-cluster-ip-range=" + serviceRange,
+		"--client-ca-file=" + tlsDir + "/client-ca.crt",
+		"--tls-cert-file=" + tlsDir + "/server.crt",
+		"--tls-private-key-file=" + tlsDir + "/server.key",
+		"--requestheader-client-ca-file=" + tlsDir + "/request-header-ca.crt",
+		"--requestheader-allowed-names=system:auth-proxy",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + tlsDir + "/client-auth-proxy.crt",
+		"--proxy-client-key-file=" + tlsDir + "/client-auth-proxy.key",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + tlsDir + "/service.key",
+		"--service-account-signing-key-file=" + tlsDir + "/service.key",
+		"--service-account-lookup=true",
+		"--api-audiences=https://kubernetes.default.svc.cluster.local,k3s",
+		"--kubelet-certificate-authority=" + tlsDir + "/server-ca.crt",
+		"--kubelet-client-certificate=" + tlsDir + "/client-kube-apiserver.crt",
+		"--kubelet-client-key=" + tlsDir + "/client-kube-apiserver.key",
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--audit-policy-file=" + auditPolicyPath,
+		"--audit-log-path=" + auditLogPath,
+		"--profiling=false",
+	}
+	return nil
+}
+
+// furnish gives the host what a control plane has on it: its directory, the administrator's kubeconfig, and
+// the certificate of a kubelet.
+func (k *Kube) furnish() error {
+	kubelet, err := k.serverCA.issue(pkix.Name{CommonName: "system:node:" + k.Host.Name, Organization: []string{"system:nodes"}},
+		[]string{"localhost", k.Host.Name}, k.Host.ips())
+	if err != nil {
+		return err
+	}
+	return k.Host.Do(func() error {
+		for _, dir := range []string{k.dir, kubeDir} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := unix.Mount(k.dir, kubeDir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", kubeDir, err)
+		}
+		return errors.Join(
+			writeFile(kubeDir+"/tls/serving-kubelet.crt", string(kubelet.cert)),
+			writeFile(kubeDir+"/tls/serving-kubelet.key", string(kubelet.key)),
+			writeFile(Kubeconfig, k.kubeconfig),
+		)
+	})
+}
+
+// kubeconfig returns the administrator's kubeconfig as K3s writes it.
+func kubeconfig(ca []byte, admin keyPair) string {
+	b64 := base64.StdEncoding.EncodeToString
+	return `apiVersion: v1
+kind: Config
+clusters:
+- name: default
+  cluster:
+    server: https://127.0.0.1:` + kubePort + `
+    certificate-authority-data: ` + b64(ca) + `
+users:
+- name: default
+  user:
+    client-certificate-data: ` + b64(admin.cert) + `
+    client-key-data: ` + b64(admin.key) + `
+contexts:
+- name: default
+  context:
+    cluster: default
+    user: default
+current-context: default
+`
+}
