@@ -74,7 +74,7 @@ func (c *Client) open(ctx context.Context, q quest, cand candidate) (*dialed, *E
 	stop := halting(ctx, tcp)
 	check := &keyCheck{client: c, quest: &q, name: cand.name}
 	k := &dialed{tcp: tcp, cand: cand, epoch: q.epoch, places: q.target.Places, addrs: q.target.Addrs, url: q.target.URL}
-	k.tls = tls.Client(tcp, &tls.Config{
+	k.tls = tls.Client(&gapless{Conn: tcp}, &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		CurvePreferences:     q.curves(),
 		InsecureSkipVerify:   true, // names and dates: check.verify looks at the key instead

@@ -3,7 +3,6 @@ package endpoint
 import (
 	"container/list"
 	"errors"
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,7 @@ const handshakeBytes = 48 << 10
 
 // conn is an accepted connection. Closing it gives its place back.
 type conn struct {
-	net.Conn
+	gapless
 	guard  *guard
 	source netip.Addr
 
@@ -60,7 +59,7 @@ func (c *conn) Read(b []byte) (int, error) {
 // Write is net.Conn.Write.
 func (c *conn) Write(b []byte) (int, error) {
 	c.handshakeDone()
-	return c.Conn.Write(b)
+	return c.gapless.Write(b)
 }
 
 // Close closes the connection and, the first time, gives its place back.

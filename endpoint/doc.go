@@ -86,6 +86,12 @@
 // also all that a hostile provider can make us keep, 24 MiB. At the provider, an
 // answer of the API server passes through a few kilobytes, whatever its size.
 //
+// A write that fails ends a connection for good, and with a reset. crypto/tls would
+// still send its farewell behind the gap, as a record that the other end cannot
+// decrypt: a peer that is slow would look like one that is tampered with. The server's
+// deadlines are for others: a write that is late because this machine has too much to
+// do goes out all the same, if there is room for it.
+//
 // Requests about a peer's namespaces have a rate of their own, 200 a second after a
 // burst of 600, and wait for their turn up to five seconds before they are refused:
 // 500 pods at once get through, 32 at a time. A reservation of http2.ClientConn is

@@ -117,7 +117,7 @@ func (g *guard) admit(raw net.Conn) (*conn, RefusalReason) {
 		g.mu.Unlock()
 		return nil, reason
 	}
-	c := &conn{Conn: raw, guard: g, source: source}
+	c := &conn{gapless: gapless{Conn: raw, lenient: true}, guard: g, source: source}
 	c.early.Store(handshakeBytes)
 	g.open.Add(1)
 	g.conns[c] = struct{}{}

@@ -1,0 +1,147 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// trouble is what befalls the writes of a server.
+type trouble struct {
+	net.Listener
+	late atomic.Int64 // a time.Duration: they begin that much later, as with too much to do
+	lost atomic.Bool  // the next one fails
+}
+
+// troubled binds s and returns its trouble, of which there is none yet.
+func troubled(t *testing.T, s *Server) *trouble {
+	t.Helper()
+	if err := s.Listen(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	l := &trouble{Listener: s.listener}
+	s.listener = l
+	return l
+}
+
+// Accept is net.Listener.Accept.
+func (l *trouble) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &troubledConn{c.(*net.TCPConn), l}, nil
+}
+
+type troubledConn struct {
+	*net.TCPConn
+	trouble *trouble
+}
+
+// Write is net.Conn.Write.
+func (c *troubledConn) Write(b []byte) (int, error) {
+	time.Sleep(time.Duration(c.trouble.late.Load()))
+	if c.trouble.lost.Swap(false) {
+		return 0, syscall.ENOBUFS
+	}
+	return c.TCPConn.Write(b)
+}
+
+// An agent that is late to write ends no tunnel for it: that is not the peer's doing.
+func TestLateWrites(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	var its *trouble
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) {
+		s.times.stall = 50 * time.Millisecond
+		its = troubled(t, s)
+	})
+	l := other.link(t, s, home)
+	mustGet(t, l)
+	its.late.Store(int64(2 * s.times.stall))
+	for range 3 {
+		// A GET would be tried again on another tunnel.
+		if _, err := l.Namespace(t.Context(), "shop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Stats().Accepted; n != 1 {
+		t.Errorf("%d connections, not one", n)
+	}
+}
+
+// A write that did not come to its end ends the connection, and nothing is sent
+// behind it that the other end cannot decrypt.
+func TestNothingFollowsAGap(t *testing.T) {
+	t.Run("server", func(t *testing.T) {
+		home := newBox(t, idA)
+		var its *trouble
+		s := home.servePeers(t, pin(), nil, func(s *Server) { its = troubled(t, s) })
+		v := visit(t, s, nil)
+		if got := v.send(get(PathIDs)); got.status != http.StatusOK {
+			t.Fatalf("%+v", got)
+		}
+		its.lost.Store(true)
+		if got := v.send(get(PathIDs)); !errors.Is(got.err, syscall.ECONNRESET) {
+			t.Errorf("%+v, %v", got, got.err)
+		}
+	})
+	t.Run("client", func(t *testing.T) {
+		home, other := newBox(t, idA), newBox(t, idB)
+		seen := make(chan error, 1)
+		addr := listenTLS(t, "127.0.0.1", home, func(c *tls.Conn) {
+			_, err := io.Copy(io.Discard, c)
+			seen <- err
+		})
+		c := NewClient(ClientConfig{Issuer: other.issuer})
+		t.Cleanup(c.Close)
+		k, failure := c.open(t.Context(), quest{target: Target{Fingerprint: home.key.Fingerprint()}}, candidate{addr: addr})
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		_ = k.tcp.SetDeadline(time.Unix(1, 0)) // as halting
+		if _, err := io.WriteString(k.tls, "lost"); err == nil {
+			t.Fatal("was written after the deadline")
+		}
+		k.close()
+		if err := <-seen; !errors.Is(err, syscall.ECONNRESET) {
+			t.Error(err)
+		}
+	})
+}
+
+// A peer that goes on sending and reads nothing, not even below HTTP/2, loses its
+// tunnel.
+func TestTunnelOfWhoDoesNotRead(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		chunk := make([]byte, 1<<20)
+		for range 32 {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.stall = 500 * time.Millisecond })
+	_, f := rawTunnel(t, s, other)
+	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+	_ = f.WriteWindowUpdate(0, 1<<30)
+	for id := uint32(1); id < 2*guestsPerPeer; id += 2 {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + podsOfB), EndStream: true, EndHeaders: true})
+	}
+	eventually(t, "end the tunnel", func() bool {
+		_ = f.WriteWindowUpdate(0, 1)
+		return s.Stats().Open == 0
+	})
+}
