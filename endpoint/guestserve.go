@@ -74,7 +74,7 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 		return notPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.namespace, PathNamespaces))
 	}
 	if call.answer == upgrading {
-		return s.serveUpgrade(w, r, c, caller, call)
+		return s.serveUpgrade(w, r, caller, call)
 	}
 	lane := s.limits.guests
 	if call.lasts() {

@@ -1,26 +1,23 @@
 package endpoint
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/relay"
 )
 
 const (
 	spdy      = "SPDY/3.1"
 	websocket = "websocket"
-
-	copyChunk = 32 << 10
 )
 
 // The protocols that a caller may ask for within an upgraded connection.
@@ -122,7 +119,7 @@ func (u upgrade) switched(resp *http.Response) (string, error) {
 }
 
 // serveUpgrade joins the caller's connection with one to the API server.
-func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, c *conn, caller Caller, call guestCall) *refusal {
+func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, caller Caller, call guestCall) *refusal {
 	if r.ProtoMajor != 1 {
 		return notPermitted("this needs a connection of its own; do not send it through a tunnel")
 	}
@@ -184,10 +181,9 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, c *conn, c
 	if err != nil {
 		return nil
 	}
-	joint{
-		read: io.MultiReader(bytes.NewReader(ahead), downstream), downstream: downstream, raw: c, upstream: upstream,
-		alive: func() { dog.Reset(s.times.quiet) }, linger: s.times.stall,
-	}.run(ctx)
+	alive := func() { dog.Reset(s.times.quiet) }
+	alive()
+	relay.Join(ctx, &relay.Conn{Conn: downstream, Ahead: ahead}, upstream, relay.Options{Linger: s.times.stall, Moved: alive})
 	return nil
 }
 
@@ -212,64 +208,4 @@ func (g *Gateway) askUpgrade(ctx context.Context, id peer.ClusterID, call guestC
 		return nil, lostUpstream(err)
 	}
 	return resp, nil
-}
-
-// closeWriter is a connection of which each direction ends by itself.
-type closeWriter interface{ CloseWrite() error }
-
-// joint is two connections that are one.
-type joint struct {
-	read       io.Reader // what comes from downstream
-	downstream net.Conn
-	raw        io.Closer // ends downstream at once
-	upstream   io.ReadWriteCloser
-	alive      func()        // called whenever something comes
-	linger     time.Duration // how long downstream may take to end when upstream has
-}
-
-// run copies each way until it ends, and closes both when both have, one of them
-// fails, or ctx ends.
-func (j joint) run(ctx context.Context) {
-	j.alive()
-	closeBoth := func() {
-		_ = j.raw.Close() // whoever copies sees it
-		_ = j.upstream.Close()
-	}
-	defer closeBoth()
-	defer context.AfterFunc(ctx, closeBoth)()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if pump(j.upstream, j.read, j.alive) != nil {
-			closeBoth()
-		}
-	}()
-	if pump(j.downstream, j.upstream, j.alive) != nil {
-		closeBoth()
-	}
-	last := time.AfterFunc(j.linger, closeBoth)
-	defer last.Stop()
-	<-ended
-}
-
-// pump copies until from ends, and then says so to the other end of to.
-func pump(to io.Writer, from io.Reader, alive func()) error {
-	chunk := make([]byte, copyChunk)
-	for {
-		n, err := from.Read(chunk)
-		if n > 0 {
-			alive()
-			if _, err := to.Write(chunk[:n]); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			if half, ok := to.(closeWriter); ok {
-				return half.CloseWrite()
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

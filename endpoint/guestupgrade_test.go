@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"liqo.io/agent/relay"
 )
 
 const socketKey = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -96,11 +99,68 @@ func TestUpgrade(t *testing.T) {
 				t.Fatalf("%s: %q, %v", name, got, err)
 			}
 		}
-		if err := conn.(closeWriter).CloseWrite(); err != nil {
+		if err := relay.CloseWrite(conn); err != nil {
 			t.Error(err)
 		}
 		if rest, err := io.ReadAll(lines); err != nil || string(rest) != "bye\n" {
 			t.Errorf("%s: %q, %v", name, rest, err)
+		}
+		conn.Close()
+	}
+	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
+}
+
+// An API server that closes with the last byte of the output, while the caller is
+// slow to read and still talks, has all of it delivered; one that breaks off leaves no
+// good end.
+func TestUpgradeDelivers(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	output := strings.Repeat("0123456789abcdef", 10_000)
+	for name, breaks := range map[string]bool{"closes": false, "breaks off": true} {
+		closed := make(chan struct{})
+		a.answering(func(w http.ResponseWriter, r *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer close(closed)
+			defer c.Close()
+			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+output)
+			if breaks {
+				_, _ = io.ReadFull(c, make([]byte, len("late"))) // when all has arrived
+				under := c
+				if secure, ok := c.(*tls.Conn); ok {
+					under = secure.NetConn()
+				}
+				_ = under.(*net.TCPConn).SetLinger(0)
+				_ = under.Close()
+			}
+		})
+		conn, _, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", podsOfB+"/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
+		if err != nil || conn == nil {
+			t.Fatalf("%s: %v, %v", name, conn, err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if !breaks {
+			<-closed // and what follows cannot be sent to it
+			for range 10 {
+				if _, err := io.WriteString(conn, "late"); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		got := make([]byte, len(output))
+		if n, err := io.ReadFull(conn, got); err != nil || string(got) != output {
+			t.Errorf("%s: %d of %d bytes, %v", name, n, len(output), err)
+		}
+		if breaks {
+			fmt.Fprint(conn, "late")
+		}
+		if rest, err := io.ReadAll(conn); len(rest) > 0 || (err == nil) == breaks {
+			t.Errorf("%s: it ends with %q, %v", name, rest, err)
 		}
 		conn.Close()
 	}

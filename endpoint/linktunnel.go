@@ -357,6 +357,9 @@ func (s *switched) Read(b []byte) (int, error) {
 // CloseWrite ends what is written and leaves what is read alone.
 func (s *switched) CloseWrite() error { return s.under.tls.CloseWrite() }
 
+// NetConn returns the connection below.
+func (s *switched) NetConn() net.Conn { return s.Conn }
+
 // abort ends the connection at once. Whoever uses it sees that.
 func (s *switched) abort() { _ = s.under.tcp.Close() }
 

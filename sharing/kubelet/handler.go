@@ -17,8 +17,8 @@ const (
 	answerIn = 30 * time.Second
 	// idleFor is how long a stream may be silent, as with a kubelet.
 	idleFor = 4 * time.Hour
-	// lingerFor is how long the other direction of a connection may be silent after
-	// one has ended.
+	// lingerFor is how long nothing may move on the streams after one direction has
+	// ended.
 	lingerFor = 10 * time.Second
 	// maxStreams is how many logs, execs, attaches and port-forwards there may be at
 	// the same time.

@@ -1,19 +1,18 @@
 package kubelet
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"liqo.io/agent/relay"
 )
 
 const (
@@ -98,7 +97,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, asked call, pla
 		defer func() { _ = answer.Body.Close() }() // what matters was read
 		return refused(place.ID, answer)
 	}
-	defer func() { _ = provider.Close() }() // its streams have ended
+	defer func() { _ = provider.Close() }() // a second time if its streams have ended
 	if got := answer.Header.Get("Upgrade"); !strings.EqualFold(got, header.Get("Upgrade")) {
 		return refuse(http.StatusBadGateway, "provider %s answered with another protocol than it was asked for", place.ID)
 	}
@@ -106,19 +105,20 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, asked call, pla
 	if err != nil {
 		return fmt.Errorf("the connection cannot be taken over: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // its streams have ended
+	defer func() { _ = conn.Close() }() // a second time if its streams have ended
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return nil // who is gone needs no answer
 	}
 	if _, err := conn.Write(switching(answer.Header)); err != nil {
 		return nil
 	}
-	stop := context.AfterFunc(h.ctx, func() {
-		_ = conn.Close()
-		_ = provider.Close()
-	})
-	defer stop()
-	join(&early{Conn: conn, reader: buffered.Reader}, provider)
+	// What net/http has read is taken from it. It is not to read the rest: it takes
+	// the end of what the caller sends for the end of the caller.
+	ahead, err := buffered.Reader.Peek(buffered.Reader.Buffered())
+	if err != nil {
+		return nil
+	}
+	h.join(&relay.Conn{Conn: conn, Ahead: ahead}, watched(asked, place.ID, answer.Header, provider))
 	return nil
 }
 
@@ -137,84 +137,12 @@ func switching(header http.Header) []byte {
 	return out.Bytes()
 }
 
-// early is a connection of which some bytes were read already.
-type early struct {
-	net.Conn
-	reader *bufio.Reader
-}
-
-func (e *early) Read(p []byte) (int, error) { return e.reader.Read(p) }
-
-// CloseWrite ends what is sent, so that the other end can still answer.
-func (e *early) CloseWrite() error { return closeWrite(e.Conn) }
-
-// closeWrite ends what is sent on a connection; on one that cannot do that in one
-// direction alone, it closes it.
-func closeWrite(c net.Conn) error {
-	if half, ok := c.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
-}
-
 // join copies bytes between two connections until both directions have ended, or
 // nothing moved for too long.
-func join(a, b net.Conn) {
-	watch := newWatch(idleFor, func() {
-		_ = a.Close()
-		_ = b.Close()
-	})
-	defer watch.stop()
-	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
-		both.Go(func() {
-			from, to := way[0], way[1]
-			_, err := io.CopyBuffer(moved{to, watch}, struct{ io.Reader }{from}, make([]byte, 32<<10))
-			if err == nil {
-				err = closeWrite(to)
-			}
-			if err != nil { // one that broke has no other direction
-				_ = from.Close()
-				_ = to.Close()
-			}
-			watch.limit(lingerFor)
-		})
-	}
-	both.Wait()
+func (h *handler) join(caller, provider net.Conn) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	defer cancel()
+	idle := time.AfterFunc(idleFor, cancel)
+	defer idle.Stop()
+	relay.Join(ctx, caller, provider, relay.Options{Linger: lingerFor, Moved: func() { idle.Reset(idleFor) }})
 }
-
-// moved writes to a connection and says that something moves.
-type moved struct {
-	to    io.Writer
-	watch *watch
-}
-
-func (m moved) Write(p []byte) (int, error) {
-	m.watch.touch()
-	n, err := m.to.Write(p)
-	m.watch.touch()
-	return n, err
-}
-
-// watch calls a function once nothing happened for some time.
-type watch struct {
-	mu    sync.Mutex
-	life  time.Duration
-	timer *time.Timer
-}
-
-func newWatch(life time.Duration, end func()) *watch {
-	return &watch{life: life, timer: time.AfterFunc(life, end)}
-}
-
-func (w *watch) touch() { w.limit(idleFor) }
-
-// limit makes the time shorter, never longer, and starts it anew.
-func (w *watch) limit(life time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.life = min(w.life, life)
-	w.timer.Reset(w.life)
-}
-
-func (w *watch) stop() { w.timer.Stop() }

@@ -191,13 +191,15 @@ func TestStreams(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("there: %d bytes, %v", len(got), err)
 	}
-	if _, err := there.Write([]byte("all of it")); err != nil {
+	all := frame(errorStream, "all of it")
+	if _, err := there.Write(all); err != nil {
 		t.Error(err)
 	}
 	_ = there.Close()
-	if got, err := io.ReadAll(reader); err != nil || string(got) != "all of it" {
+	if got, err := io.ReadAll(reader); err != nil || !bytes.Equal(got, all) {
 		t.Errorf("back: %q, %v", got, err)
 	}
+	_ = conn.Close()
 
 	for deadline := time.Now().Add(10 * time.Second); len(h.streams) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
