@@ -8,7 +8,8 @@
 // upgrades to SPDY or WebSocket, and both protocols are the same between kubectl
 // and API server as between API server and kubelet: so the upgrade is made again
 // at the provider, with the header that names the protocol, and from then on bytes
-// are copied both ways.
+// are copied both ways. One thing is added: an exit status where the provider's side
+// ended without one, which callers would take for success.
 //
 // # Who may call
 //

@@ -3,13 +3,10 @@ package integration
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +43,7 @@ func TestKubectl(t *testing.T) {
 		t.Run("attach over "+name, func(t *testing.T) { testAttach(t, c, env) })
 		t.Run("port-forward over "+name, func(t *testing.T) { testPortForward(t, c, env) })
 	}
+	t.Run("late input", func(t *testing.T) { testLateInput(t, c, protocols["WebSocket"]) })
 	t.Run("exec over an old WebSocket", func(t *testing.T) { testOldWebSocket(t, c) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
@@ -100,13 +98,7 @@ func testExec(t *testing.T, c *clusters, env []string) {
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "gone wrong") {
 		t.Errorf("exit 3: %v", err)
 	}
-	text := make([]byte, 1<<20)
-	_, _ = rand.Read(text)
-	input := base64.StdEncoding.EncodeToString(text)
-	got, err = c.kubectl(t, input, kubectl(env, "exec", "-i", "web", "--", "head", "-c", strconv.Itoa(len(input)))...)
-	if err != nil || got != input {
-		t.Errorf("head of %d bytes: %d bytes, %v", len(input), len(got), err)
-	}
+	testExecOfMuch(t, c, env)
 }
 
 func testCopy(t *testing.T, c *clusters, env []string, name string) {
