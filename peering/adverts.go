@@ -90,6 +90,5 @@ func (c *Controller) DecideOffer(ctx context.Context, id peer.ClusterID, accept 
 		return fmt.Errorf("decide about the offer of cluster %s: %w", id, err)
 	}
 	s.offers.wrote(written)
-	s.queue.Add(id)
 	return nil
 }

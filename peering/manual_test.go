@@ -211,7 +211,7 @@ func TestIdentified(t *testing.T) {
 		!strings.Contains(sent[0], `"metadata":{"name":"mine","uid":"uid-mine","resourceVersion":"7"},"spec":{"clusterIdentity":{"clusterID":"`+string(testID)+`","clusterName":"barn"},"namespace":"liqo"}}`) {
 		t.Errorf("sent %q", sent)
 	}
-	if _, ids := queued(s); !slices.Equal(ids, []peer.ClusterID{testID}) {
+	if _, ids := queued(s); !slices.Equal(ids, []peer.ClusterID{testID, "mine"}) {
 		t.Errorf("queued are %q", ids)
 	}
 	if calls := g.take(); !slices.Equal(calls, []string{"look mine " + barnURL, "look mine " + barnURL + " " + string(testID)}) {
@@ -286,6 +286,7 @@ func TestProcessNamed(t *testing.T) {
 				defer s.queue.ShutDown()
 				defer s.named.ShutDown()
 				s.foreign.wrote(versioned(manual("mine", ""), 1))
+				queued(s)
 				s.processNamed(t.Context(), "mine")
 				time.Sleep(tc.later - 1)
 				synctest.Wait()

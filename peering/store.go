@@ -24,12 +24,17 @@ type object interface {
 // answers to our own writes do, so that a reconcile never acts on something
 // older than what the one before it wrote. Objects in it are never changed.
 //
+// An answer holds what others changed a moment before as well, and when the
+// reflector delivers that, it is no news any more. So an answer is told of like
+// everything else: whoever wrote looks once more.
+//
 // It implements cache.ReflectorStore. All methods are safe for concurrent use.
 type store[T object] struct {
 	kind kind[T]
 	// changed is told of every object that is not what it was: as it was and as it
 	// is, either of which may be nil, and whether that is because the server's store
-	// was restored from a backup. The reflector calls it, without a lock.
+	// was restored from a backup. It is called without a lock, on the goroutine of the
+	// reflector and on those that write.
 	changed func(before, after T, restored bool)
 
 	synced    chan struct{} // closed after the first list
@@ -118,24 +123,32 @@ func (s *store[T]) len() int {
 // wrote takes in the API server's answer to a write of ours.
 func (s *store[T]) wrote(o T) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	before, there := s.objects[o.GetName()]
 	// The reflector delivers in order. If it has come to a later version than this
 	// one already, and the object is not there, then it told that the object was
 	// deleted, and it will not tell again.
-	if _, there := s.objects[o.GetName()]; !there && s.seen != "" && !older(s.seen, o.GetResourceVersion()) {
-		return
+	gone := !there && s.seen != "" && !older(s.seen, o.GetResourceVersion())
+	changed := !gone && s.put(o)
+	s.mu.Unlock()
+	if changed {
+		s.changed(before, o, false)
 	}
-	s.put(o)
 }
 
 // deleted takes in that the API server deleted an object for us. What the
 // reflector still delivers of the time before does not bring it back.
 func (s *store[T]) deleted(name string, uid types.UID) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o, there := s.objects[name]; there && o.GetUID() == uid && len(o.GetFinalizers()) == 0 {
+	o, there := s.objects[name]
+	gone := there && o.GetUID() == uid && len(o.GetFinalizers()) == 0
+	if gone {
 		s.drop(o)
 		s.buried[uid] = struct{}{}
+	}
+	s.mu.Unlock()
+	if gone {
+		var none T
+		s.changed(o, none, false)
 	}
 }
 

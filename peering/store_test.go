@@ -3,6 +3,7 @@ package peering
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -75,10 +76,12 @@ func TestStore(t *testing.T) {
 	heard(testID)
 	version("9")
 
-	// The answer to a write of ours comes before its event, which is no news then.
+	// The answer to a write of ours comes before its event, and before those of what it
+	// holds besides, which are no news then.
 	s.wrote(versioned(fc, 12))
-	heard()
+	heard(testID)
 	must(s.Update(versioned(fc, 10)))
+	s.wrote(versioned(fc, 12))
 	heard()
 	version("12")
 
@@ -109,7 +112,7 @@ func TestStore(t *testing.T) {
 	version("7")
 	s.deleted(fc.Name, fc.UID)
 	version("")
-	heard()
+	heard(testID)
 	// What was delivered of the time before does not bring it back.
 	must(s.Update(versioned(fc, 8)))
 	version("")
@@ -131,10 +134,26 @@ func TestStore(t *testing.T) {
 }
 
 // TestStoreConverges delivers random histories of a few objects the way a
-// reflector does, mixed with answers to writes, and compares the outcome.
+// reflector does, mixed with answers to writes, and compares the outcome, also with
+// what somebody knows who looks only where the store tells to.
 func TestStoreConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := fcStore(func(peer.ClusterID) {})
+		queue, known := map[peer.ClusterID]bool{}, map[peer.ClusterID]string{}
+		s := fcStore(func(id peer.ClusterID) { queue[id] = true })
+		versions := func(id peer.ClusterID) string {
+			var out []string
+			for _, fc := range s.about(id) {
+				out = append(out, fc.Name+" "+fc.ResourceVersion)
+			}
+			slices.Sort(out)
+			return strings.Join(out, ", ")
+		}
+		look := func() {
+			for id := range queue {
+				known[id] = versions(id)
+			}
+			clear(queue)
+		}
 		truth := map[string]*foreignCluster{}
 		clock := 1
 		ended := map[types.UID]bool{} // what we deleted ourselves
@@ -157,7 +176,7 @@ func TestStoreConverges(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 			clock++
-			switch rapid.SampledFrom([]string{"write", "own-write", "delete", "own-delete", "deliver", "relist"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"write", "own-write", "delete", "own-delete", "deliver", "relist", "look"}).Draw(t, "step") {
 			case "write", "own-write":
 				fc := versioned(manual(name, peer.ClusterID("id-"+rapid.SampledFrom([]string{"1", "2"}).Draw(t, "id"))), clock)
 				fc.UID = types.UID(strconv.Itoa(clock))
@@ -184,6 +203,8 @@ func TestStoreConverges(t *testing.T) {
 				deliver(rapid.IntRange(1, 5).Draw(t, "events"))
 			case "relist":
 				list()
+			case "look":
+				look()
 			}
 			for _, fc := range s.all() {
 				if ended[fc.UID] {
@@ -192,6 +213,7 @@ func TestStoreConverges(t *testing.T) {
 			}
 		}
 		deliver(len(events))
+		look()
 		if s.len() != len(truth) {
 			t.Fatalf("%d objects, want %d", s.len(), len(truth))
 		}
@@ -201,6 +223,11 @@ func TestStoreConverges(t *testing.T) {
 			byID[peer.ClusterID(name)]++
 			if got := s.objects[name]; got == nil || got.ResourceVersion != fc.ResourceVersion {
 				t.Fatalf("%s is %+v, want version %s", name, got, fc.ResourceVersion)
+			}
+		}
+		for _, id := range []peer.ClusterID{"a", "b", "c", "id-1", "id-2"} {
+			if known[id] != versions(id) {
+				t.Fatalf("of %s is known %q, and nobody tells to look for %q", id, known[id], versions(id))
 			}
 		}
 		for id, n := range byID {

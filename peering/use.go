@@ -26,7 +26,6 @@ var errNoRoom = errors.New("as many offers are accepted as may be")
 // writeOffer writes the status of an Advertisement. Before one is accepted by
 // policy its place is taken, so that there are never too many.
 func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object applied, a Action) error {
-	before := s.offers.get(string(id))
 	accepts := a.Advertisement.AdvertisementStatus == api.AdvertisementAccepted
 	if !accepts {
 		s.ration.give(id)
@@ -43,7 +42,6 @@ func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object appl
 		return err
 	}
 	s.offers.wrote(written)
-	s.offerMoved(before, written)
 	return nil
 }
 

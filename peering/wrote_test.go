@@ -1,0 +1,117 @@
+package peering
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+// TestEditBehindOwnWrite: what somebody changes at the moment in which the agent
+// writes to the same object comes back with the answer to that write. When the watch
+// tells of it, it is no news to the store any more, and has to be acted upon all the
+// same.
+func TestEditBehindOwnWrite(t *testing.T) {
+	at := metav1.NewTime(t0)
+	for _, tc := range []struct {
+		name string
+		edit func(fc *foreignCluster)
+		want string // what the ledger is told
+	}{
+		{"joined", func(fc *foreignCluster) {
+			fc.Spec.Join = true
+			fc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
+		}, "join true kubectl"},
+		{"deleted", func(fc *foreignCluster) { fc.DeletionTimestamp = &at }, "hung up"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ledger := &diary{standing: Standing{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}}}
+			before := versioned(made(barn()), 10)
+			before.Finalizers = []string{api.FinalizerPeering}
+			before.Spec.Join = tc.name == "deleted"
+			kept := *before // what the API server has
+			history := []*foreignCluster{}
+			change := func(f func(*foreignCluster)) {
+				next := foreignCluster{ForeignCluster: *kept.DeepCopy()}
+				f(&next)
+				next.ResourceVersion = strconv.Itoa(11 + len(history))
+				kept, history = next, append(history, &next)
+			}
+			_, s, _ := connected(t, ledger, func(r *http.Request, body string) (int, string) {
+				if !strings.HasPrefix(r.URL.Path, foreignClusterKind().object(string(testID))) {
+					return http.StatusOK, strings.Replace(body, `"metadata":{`, `"metadata":{"uid":"1","resourceVersion":"1",`, 1) // as it was applied
+				}
+				if len(history) == 0 {
+					change(tc.edit)
+				}
+				change(func(fc *foreignCluster) {
+					if err := json.Unmarshal([]byte(body), fc); err != nil {
+						t.Error(err)
+					}
+				})
+				answer, err := json.Marshal(&kept)
+				if err != nil {
+					t.Error(err)
+				}
+				return http.StatusOK, string(answer)
+			})
+			if err := s.foreign.Replace([]any{before}, "10"); err != nil {
+				t.Fatal(err)
+			}
+			// look empties the queue until the ledger hears of the edit.
+			look := func() (told []string) {
+				for len(told) == 0 && s.queue.Len() > 0 {
+					id, _ := s.queue.Get()
+					s.process(t.Context(), id)
+					s.queue.Done(id)
+					told = slices.DeleteFunc(ledger.take(), func(text string) bool { return !strings.HasPrefix(text, tc.want) })
+				}
+				return told
+			}
+			told := look()
+			if len(history) < 2 {
+				t.Fatal("nothing was written")
+			}
+			for _, fc := range history {
+				if err := s.foreign.Update(fc.DeepCopyObject()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if told = append(told, look()...); len(told) == 0 {
+				t.Errorf("nobody notices %q", tc.want)
+			}
+		})
+	}
+}
+
+// TestRoomByCommand: an offer that a person refuses on the command line gives up its
+// place at once, and the next one that waits for it is looked at.
+func TestRoomByCommand(t *testing.T) {
+	c, s, _ := connected(t, &diary{}, func(_ *http.Request, body string) (int, string) {
+		return http.StatusOK, strings.Replace(body, `"metadata":{`, `"metadata":{"resourceVersion":"9",`, 1) // as it was applied
+	})
+	offer := func(id peer.ClusterID, status api.AdvertisementStatus, reason string) *api.Advertisement {
+		adv := &api.Advertisement{Status: api.AdvertisementState{AdvertisementStatus: status, Reason: reason}}
+		adv.Name, adv.UID, adv.ResourceVersion = string(id), types.UID(id), "1"
+		return adv
+	}
+	accepted, waiting := offer(testID, api.AdvertisementAccepted, ReasonJoined), offer(idB, api.AdvertisementRefused, ReasonTooMany)
+	if err := s.offers.Replace([]any{accepted, waiting}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	queued(s)
+	if err := c.DecideOffer(t.Context(), testID, false, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ids := queued(s); !slices.Equal(ids, []peer.ClusterID{testID, idB}) {
+		t.Errorf("queued are %q", ids)
+	}
+}
