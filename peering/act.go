@@ -83,7 +83,18 @@ func (s *session) writeForeign(ctx context.Context, a Action, written map[string
 	if fc.DeletionTimestamp != nil {
 		s.foreign.deleted(fc.Name, fc.UID) // unless something else holds it
 	}
+	if a.Kind != ApplyIntent && before != nil && before.UID == fc.UID && edited(before, fc) {
+		// What is left to do was decided without that, and may overrule it.
+		return conflict(a.Name, errors.New("somebody edited the object meanwhile"))
+	}
 	return nil
+}
+
+// edited reports whether somebody deleted an object or set what people set in it,
+// between two states of it.
+func edited(before, after *foreignCluster) bool {
+	return before.owners.Join != after.owners.Join || before.owners.TrustMode != after.owners.TrustMode ||
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil)
 }
 
 // write sends an action on a ForeignCluster, but for Delete, and returns the

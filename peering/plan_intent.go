@@ -215,7 +215,8 @@ func (f *facts) applyIntent(fc *api.ForeignCluster, join bool, trustMode api.Tru
 	if trustMode != fc.Spec.TrustMode || owners.TrustMode.Manager == ManagerIntent {
 		in.TrustMode = &trustMode
 	}
-	return Action{Kind: ApplyIntent, Name: fc.Name, UID: fc.UID, Intent: &in}
+	// What a person sets at the same moment is to be seen before it is overruled.
+	return Action{Kind: ApplyIntent, Name: fc.Name, UID: fc.UID, ResourceVersion: fc.ResourceVersion, Intent: &in}
 }
 
 // doomed reports whether fc, which the agent made, is to go: the peer is not

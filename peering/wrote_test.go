@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -113,5 +114,37 @@ func TestRoomByCommand(t *testing.T) {
 	}
 	if _, ids := queued(s); !slices.Equal(ids, []peer.ClusterID{testID, idB}) {
 		t.Errorf("queued are %q", ids)
+	}
+}
+
+// TestNobodyIsOverruled: what somebody sets between the look at an object and a write
+// to it is seen before spec.join is set to anything else.
+func TestNobodyIsOverruled(t *testing.T) {
+	no, at := false, metav1.NewTime(t0)
+	before := versioned(made(barn()), 10)
+	intent := Plan(Observed{
+		ID: testID, Peer: barn(), Settled: true, RequestsKnown: true, Objects: []*api.ForeignCluster{changed(&before.ForeignCluster, func(fc *api.ForeignCluster) { fc.Spec.Join = true })},
+		Owners: map[string]Owners{string(testID): {Join: Owner{Manager: ManagerIntent}}}, Standing: Standing{Connect: WishNo},
+	}, t0).Actions
+	i := slices.IndexFunc(intent, func(a Action) bool { return a.Kind == ApplyIntent })
+	if i < 0 || intent[i].ResourceVersion != "10" || *intent[i].Intent.Join != no {
+		t.Fatalf("planned is %+v", intent)
+	}
+	_, s, fake := connected(t, &diary{}, func(*http.Request, string) (int, string) {
+		fc := versioned(&before.ForeignCluster, 12)
+		fc.Spec.Join = true
+		fc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
+		answer, err := json.Marshal(fc)
+		if err != nil {
+			t.Error(err)
+		}
+		return http.StatusOK, string(answer)
+	})
+	if err := s.foreign.Replace([]any{before}, "10"); err != nil {
+		t.Fatal(err)
+	}
+	err := s.act(t.Context(), testID, []Action{{Kind: UpdateStatus, Name: before.Name, UID: before.UID, Status: &DiscoveredStatus{}}, intent[i]})
+	if sent := fake.take(); !apierrors.IsConflict(err) || len(sent) != 1 {
+		t.Errorf("error %v, sent %q", err, sent)
 	}
 }
