@@ -224,7 +224,7 @@ func (s *session) build(ctx context.Context) error {
 	}
 	s.control = control.NewServer(control.ServerConfig{
 		Path: cfg.State.Socket, Backend: (*backend)(s), Reloader: (*backend)(s), Level: s.opts.Level, Logger: s.logger,
-		Metrics: s.metrics.Handler(),
+		Metrics: s.metrics.Handler(), Explain: s.peering.Explain,
 	})
 	return s.control.Listen(ctx)
 }

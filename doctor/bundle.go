@@ -108,6 +108,7 @@ func (b *Box) materials(report Report) []material {
 				return asJSON(client.History(ctx, "", time.Time{}, historyTail))
 			}},
 			material{"metrics.txt", func(ctx context.Context) ([]byte, error) { return client.Fetch(ctx, "/metrics", maxPart) }},
+			material{"peering.txt", func(ctx context.Context) ([]byte, error) { return client.Fetch(ctx, "/debug/peering", maxPart) }},
 			material{"goroutines.txt", func(ctx context.Context) ([]byte, error) {
 				return client.Fetch(ctx, "/debug/pprof/goroutine?debug=1", maxPart)
 			}})

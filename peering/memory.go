@@ -43,6 +43,10 @@ type memo struct {
 
 	parted time.Time // when a person's object about it was seen to be gone
 
+	looked time.Time // when the last look began
+	next   time.Time // when it is looked at again even if nothing changes; zero: never
+	failed error     // why the last look failed; nil when it did not
+
 	held    bool     // as the registry was told
 	hosting bool     // something of what it ran here is left
 	told    *tidings // what it was told to ask for; nil before the first look

@@ -23,6 +23,7 @@ type syncer interface {
 	Check(id peer.ClusterID)
 	Notify(id peer.ClusterID)
 	Forget(id peer.ClusterID)
+	Explain(id peer.ClusterID) string
 }
 
 // maxReplans bounds how often one look at a cluster decides anew because the
@@ -42,17 +43,17 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 		return err
 	}
 	if s.beingDeleted(id) {
-		s.queue.AddAfter(id, deletionPause)
+		s.lookAfter(id, deletionPause)
 		return nil
 	}
 	if pause := s.parting(id); pause > 0 {
-		s.queue.AddAfter(id, pause)
+		s.lookAfter(id, pause)
 		return nil
 	}
 	for range maxReplans {
 		obs := s.observe(s, id)
 		if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {
-			s.queue.AddAfter(id, unsettledRetry)
+			s.lookAfter(id, unsettledRetry)
 		}
 		s.provide(&obs)
 		decision := Plan(obs, s.cfg.Now())
@@ -129,10 +130,10 @@ func (s *session) note(id peer.ClusterID, d Decision) {
 		s.cfg.Registry.Hold(id, d.Hold)
 	}
 	if d.Again > 0 {
-		s.queue.AddAfter(id, max(d.Again, soonest))
+		s.lookAfter(id, max(d.Again, soonest))
 	}
 	if d.Remote.Advertisement != nil {
-		s.queue.AddAfter(id, s.book.Due(id, now))
+		s.lookAfter(id, s.book.Due(id, now))
 	}
 }
 

@@ -51,7 +51,8 @@ func (o *outbox) Get(peer.ClusterID) remote.Observed {
 	return o.seen
 }
 
-func (*outbox) SetInterval(time.Duration) {}
+func (*outbox) SetInterval(time.Duration)     {}
+func (*outbox) Explain(peer.ClusterID) string { return "" }
 
 func (o *outbox) Notify(peer.ClusterID) {
 	o.mu.Lock()

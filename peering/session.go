@@ -312,9 +312,24 @@ func (s *session) work(ctx context.Context) {
 	}
 }
 
+// lookAfter has a cluster looked at after a pause, if it is not before.
+func (s *session) lookAfter(id peer.ClusterID, pause time.Duration) {
+	at := s.cfg.Now().Add(pause)
+	s.memory.with(id, func(m *memo) {
+		if m.next.IsZero() || at.Before(m.next) {
+			m.next = at
+		}
+	})
+	s.queue.AddAfter(id, pause)
+}
+
 // process reconciles one cluster and decides when to look at it again.
 func (s *session) process(ctx context.Context, id peer.ClusterID) {
+	s.memory.with(id, func(m *memo) { m.looked, m.next, m.failed = s.cfg.Now(), time.Time{}, nil })
 	err := s.reconcile(ctx, id)
+	if err != nil {
+		s.memory.with(id, func(m *memo) { m.failed = err })
+	}
 	s.cfg.Viewed(id)
 	switch {
 	case err == nil:
@@ -327,13 +342,13 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 		s.link.looks.rejected.Add(1)
 		s.retry.Forget(id)
 		s.complain(id, err)
-		s.queue.AddAfter(id, jitter(refusedRetry))
+		s.lookAfter(id, jitter(refusedRetry))
 	case apierrors.IsConflict(err), errors.Is(err, errReplaced), errors.Is(err, errMadeByOthers), errors.Is(err, errNoRoom):
 		// Something changed meanwhile: what it is now is about to be known.
 		s.link.looks.retried.Add(1)
 		pause := jitter(s.retry.When(id))
 		s.cfg.Logger.Debug("an object changed meanwhile, looking again", "cluster", id, "in", pause, "error", err)
-		s.queue.AddAfter(id, pause)
+		s.lookAfter(id, pause)
 	default:
 		s.link.looks.retried.Add(1)
 		s.link.note(err)
@@ -346,7 +361,7 @@ func (s *session) process(ctx context.Context, id peer.ClusterID) {
 			pause += min(time.Duration(seconds)*time.Second, longestWish)
 		}
 		s.cfg.Logger.Debug("carrying out a decision failed, trying again", "cluster", id, "in", pause, "error", err)
-		s.queue.AddAfter(id, pause)
+		s.lookAfter(id, pause)
 	}
 }
 

@@ -22,12 +22,18 @@ const (
 	maxRecording     = time.Minute
 )
 
-// observing adds what measures the agent: its metrics, and profiles in the form
-// of go tool pprof. They are not made with net/http/pprof, whose import puts them
+// observing adds what shows the agent from the inside: its metrics, what is pending
+// with the peers, and profiles in the form of go tool pprof. They are not made with net/http/pprof, whose import puts them
 // on the default mux of net/http for whoever serves that.
 func (s *Server) observing(mux *http.ServeMux) {
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", s.cfg.Metrics)
+	}
+	if s.cfg.Explain != nil {
+		mux.HandleFunc("GET /debug/peering", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_ = s.cfg.Explain(w) // the client's loss
+		})
 	}
 	for pattern, profile := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /debug/pprof/{$}":     listProfiles,

@@ -40,6 +40,16 @@ func raw(t *testing.T, path, method, url string) (int, []byte) {
 	return resp.StatusCode, body
 }
 
+func TestExplain(t *testing.T) {
+	s, _ := serveWith(t, ServerConfig{Backend: &memory{}, Explain: func(w io.Writer) error {
+		_, err := io.WriteString(w, "nothing is pending")
+		return err
+	}})
+	if status, body := raw(t, s.cfg.Path, "GET", "/debug/peering"); status != http.StatusOK || string(body) != "nothing is pending" {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
 func TestProfiles(t *testing.T) {
 	s, _ := serve(t, &memory{})
 	for _, c := range []struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,8 +34,11 @@ type ServerConfig struct {
 	// Reloader reads the configuration again; nil: this server cannot.
 	Reloader Reloader
 	Metrics  http.Handler // answers GET /metrics; nil = nobody does
-	Logger   *slog.Logger
-	Now      func() time.Time // nil = time.Now
+	// Explain writes what is known and pending about each peering, as text for people;
+	// nil: nobody does.
+	Explain func(io.Writer) error
+	Logger  *slog.Logger
+	Now     func() time.Time // nil = time.Now
 }
 
 // Server serves the control socket.

@@ -116,7 +116,7 @@ func TestBundle(t *testing.T) {
 		}
 		for _, left := range m.LeftOut {
 			t.Logf("left out: %+v", left)
-			if left.Name != "metrics.txt" && left.Name != "goroutines.txt" {
+			if left.Name != "metrics.txt" && left.Name != "peering.txt" && left.Name != "goroutines.txt" {
 				t.Errorf("left out: %+v", left)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -172,9 +173,12 @@ func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change 
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	atWork.Store(r, test)
 	var once sync.Once
 	r.stop = func() {
 		once.Do(func() {
+			atWork.Delete(r)
 			cancel()
 			select {
 			case err := <-done:
@@ -247,8 +251,29 @@ func within(t *testing.T, what string, condition func() error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := bed.Poll(ctx, condition); err != nil {
+		explain(t)
 		t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// atWork has, by its running, the name of the test that each Controller is for.
+var atWork sync.Map
+
+// explain logs what the Controllers of a test know, and what everybody is waiting for.
+func explain(t *testing.T) {
+	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	var text strings.Builder
+	atWork.Range(func(r, of any) bool {
+		if of == test {
+			fmt.Fprintf(&text, "--- Controller with %s\n", r.(*running).kubeconfig)
+			_ = r.(*running).Explain(&text) // which never fails
+		}
+		return true
+	})
+	text.WriteString("--- goroutines\n")
+	_ = pprof.Lookup("goroutine").WriteTo(&text, 1)
+	t.Log(text.String())
 }
 
 func get(t *testing.T, k *bed.Kube, name string) (*api.ForeignCluster, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -33,6 +34,21 @@ type faultyProxy struct {
 	requests atomic.Int64
 	faults   sync.Map // kind -> *atomic.Int64
 	server   *httptest.Server
+	// before is called before a request is passed on, and pieces before each piece of
+	// its answer is: of a watch that is its events. Either may be nil.
+	before, pieces func(*http.Request)
+}
+
+// piecemeal is the body of an answer that is handed on piece by piece.
+type piecemeal struct {
+	io.ReadCloser
+	before func()
+}
+
+func (b piecemeal) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	b.before()
+	return n, err
 }
 
 func newFaultyProxy(t *testing.T, k *bed.Kube) *faultyProxy {
@@ -51,12 +67,21 @@ func newFaultyProxy(t *testing.T, k *bed.Kube) *faultyProxy {
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = target.Host },
 		Transport:     transport,
 		FlushInterval: -1,
+		ModifyResponse: func(resp *http.Response) error {
+			if p.pieces != nil {
+				resp.Body = piecemeal{resp.Body, func() { p.pieces(resp.Request) }}
+			}
+			return nil
+		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			w.WriteHeader(http.StatusBadGateway)
 		},
 	}
 	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.requests.Add(1)
+		if p.before != nil {
+			p.before(r)
+		}
 		if rand.Int64N(100) < p.percent.Load() && p.fault(through, w, r) {
 			return
 		}

@@ -17,6 +17,7 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/remote"
 	"liqo.io/agent/trust"
 )
 
@@ -35,7 +36,8 @@ type site struct {
 	ledger *ledger
 	server *endpoint.Server
 	client *endpoint.Client
-	looks  atomic.Int64 // how often it was asked for its state
+	peers  remote.Caller // the client, unless a test puts something in between
+	looks  atomic.Int64  // how often it was asked for its state
 
 	lostAfter time.Duration
 	settings  func() peering.SharingSettings // nil for the usual ones
@@ -111,6 +113,7 @@ func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube, path str
 	s.issuer = trust.NewIssuer(key, func() peer.ClusterID { return id })
 	s.client = endpoint.NewClient(endpoint.ClientConfig{Issuer: s.issuer, Keep: 8})
 	t.Cleanup(s.client.Close)
+	s.peers = s.client
 	logger := slog.New(slog.DiscardHandler)
 	s.server = endpoint.NewServer(endpoint.ServerConfig{
 		Listen: "127.0.0.1:0", Issuer: s.issuer, Identity: s.identity, Peers: callers{s}, Logger: logger,
@@ -144,7 +147,7 @@ func (s *site) begin() {
 	s.t.Helper()
 	first := s.running == nil
 	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
-		c.Peers, c.Identity, c.Webhook = s.client, s.identity, webhook("nothing")
+		c.Peers, c.Identity, c.Webhook = s.peers, s.identity, webhook("nothing")
 		c.LostAfter = func() time.Duration { return s.lostAfter }
 		c.SharingSettings, c.Sharing, c.Health = s.settings, s.sharing, s.health
 		c.SearchDomains, c.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}

@@ -1,0 +1,213 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/remote"
+)
+
+// TestEditAtTheMomentOfAWrite: a person joins a cluster at the moment in which the
+// agent writes to the same object, and the watch tells of it only after the agent
+// has had its answer.
+func TestEditAtTheMomentOfAWrite(t *testing.T) {
+	k := startKube(t)
+	p := newFaultyProxy(t, k)
+	var gate sync.RWMutex // what is told of ForeignClusters passes while it is not locked
+	edit := make(chan struct{}, 1)
+	object := fcPath + "/" + string(barnID)
+	p.pieces = func(r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == fcPath {
+			gate.RLock()
+			defer gate.RUnlock()
+		}
+	}
+	p.before = func(r *http.Request) {
+		if r.Method != http.MethodPatch || r.URL.Path != object+"/status" {
+			return
+		}
+		select {
+		case <-edit:
+			if _, err := k.Request(context.WithoutCancel(t.Context()), "PATCH", object, merge, []byte(`{"spec":{"join":true}}`)); err != nil {
+				t.Error(err)
+			}
+		default:
+		}
+	}
+	r := run(t, p.kubeconfig(t), newRegistry())
+	r.put(barn())
+	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+	shown := func(n int) func() error {
+		return func() error {
+			if got := strings.Count(r.log.String(), "action="+string(peering.UpdatePeering)); got < n {
+				return fmt.Errorf("%d, want %d", got, n)
+			}
+			return nil
+		}
+	}
+	before := strings.Count(r.log.String(), "action="+string(peering.UpdatePeering))
+	gate.Lock()
+	open := sync.OnceFunc(gate.Unlock)
+	t.Cleanup(open)
+	edit <- struct{}{}
+	r.ledger.change(barnID, func(s *peering.Standing) { s.Pin = pinOf(barnID, barn().Fingerprint, "test") })
+	within(t, "the key to be shown as trusted", shown(before+1))
+	open()
+	within(t, "what the person said", func() error {
+		if r.ledger.heard(barnID, "join true") == 0 {
+			return fmt.Errorf("the ledger heard %q", r.ledger.story())
+		}
+		return nil
+	})
+}
+
+var lagSeed = flag.Uint64("lag-seed", 0, "seed of TestPairLags; 0: another one each time")
+
+// lag holds requests, answers, the events of watches and calls of peers back, each
+// for a random time, and loses notices. Its methods are safe for concurrent use.
+type lag struct {
+	longest atomic.Int64 // nanoseconds
+	lost    atomic.Int64 // share of notices, in percent
+
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+// below returns a random number from 0 to below n.
+func (l *lag) below(n int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.random.Int64N(n)
+}
+
+// hold waits, every other time.
+func (l *lag) hold(ctx context.Context) {
+	longest := l.longest.Load()
+	pause := time.NewTimer(time.Duration(l.below(2*longest+1) - longest))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
+}
+
+// lagging is a remote.Caller with lag.
+type lagging struct {
+	remote.Caller
+	*lag
+}
+
+func (c lagging) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error) {
+	c.hold(ctx)
+	if r.Path == endpoint.PathNotice && c.below(100) < c.lost.Load() {
+		return endpoint.Response{}, &endpoint.Error{Reason: endpoint.ReasonUnreachable, Err: errors.New("lost by the test")}
+	}
+	resp, err := c.Caller.Exchange(ctx, t, r)
+	c.hold(ctx)
+	return resp, err
+}
+
+// TestPairLags has people do and undo things at two clusters while everything that
+// the parts tell each other is held back for random times, and checks that both come
+// to what is wanted last, without waiting for a look of every half minute.
+func TestPairLags(t *testing.T) {
+	seed := *lagSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("to have the same again: -lag-seed %d", seed)
+	l := &lag{random: rand.New(rand.NewPCG(seed, 0))}
+	a, b := pairBy(t, func(k *bed.Kube) string {
+		p := newFaultyProxy(t, k)
+		p.before = func(r *http.Request) { l.hold(r.Context()) }
+		p.pieces = func(r *http.Request) { l.hold(r.Context()) }
+		return p.kubeconfig(t)
+	})
+	for _, s := range []*site{a, b} {
+		s.stop()
+		s.peers = lagging{s.client, l}
+		s.begin()
+	}
+	a.trusts(b, nil)
+	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
+	try := func(s *site, method, path, mime, body string) {
+		// What it is about may be gone.
+		if _, err := s.kube.Request(t.Context(), method, path, mime, []byte(body)); err != nil && !strings.Contains(err.Error(), "404") {
+			t.Fatal(err)
+		}
+	}
+	join := func(join bool) {
+		try(a, "PATCH", fcPath+"/"+string(b.id), merge, fmt.Sprintf(`{"spec":{"join":%v}}`, join))
+	}
+	// touch has the agent write what a person cannot see the reason of.
+	touch := func(of, at *site) {
+		of.ledger.change(at.id, func(s *peering.Standing) {
+			s.Pin = pinOf(at.id, at.key.Fingerprint(), fmt.Sprint("test ", l.below(1000)))
+		})
+	}
+	people := []func(){
+		func() { join(true) },
+		func() { join(false) },
+		func() { a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishYes; s.Anew++ }) },
+		func() { a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishNo }) },
+		func() { touch(a, b) },
+		func() { touch(b, a) },
+		func() { try(a, "DELETE", fcPath+"/"+string(b.id), "", "") },
+		func() { try(a, "DELETE", advPath+"/"+string(b.id), "", "") },
+		func() { try(a, "DELETE", a.secretPath(b), "", "") },
+		func() { try(b, "DELETE", prPath+"/"+string(a.id), "", "") },
+		func() { try(b, "DELETE", rolePath+"/liqo:peer:"+string(a.id), "", "") },
+		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Accept, s.Ended = accepted, "" }) },
+		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = pending }) },
+		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true }) },
+		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = false }) },
+	}
+	took := func(what string, condition func() error) {
+		t.Helper()
+		begun := time.Now()
+		within(t, what, condition)
+		t.Logf("%s after %v", what, time.Since(begun).Round(time.Millisecond))
+	}
+	for range 4 {
+		l.longest.Store(int64(400 * time.Millisecond))
+		for range l.below(8) {
+			n := l.below(int64(len(people)))
+			t.Logf("person does %d", n)
+			people[n]()
+			l.hold(t.Context())
+		}
+		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept, s.Ended, s.Blocked = accepted, "", false })
+		touch(a, b)
+		if l.below(2) == 0 {
+			a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishYes; s.Anew++ })
+		} else {
+			// Who sets what is set already does nothing that could be seen.
+			within(t, "an object that shows what is wanted", func() error {
+				fc, err := a.foreign(b)
+				if wanted := a.ledger.Standing(b.id).Connect == peering.WishYes; err == nil && fc.Spec.Join != wanted {
+					err = fmt.Errorf("spec.join is %v", fc.Spec.Join)
+				}
+				return err
+			})
+			a.join(b, true)
+		}
+		took("joined", func() error { return joined(a, b) })
+		touch(a, b)
+		join(false)
+		took("parted", func() error { return parted(a, b) })
+	}
+}
