@@ -9,16 +9,34 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
+# Everything is compiled with the same flags, so that it is compiled once: the build cache keeps results apart by them. Nothing
+# that is built here is debugged, and a quarter of what the compiler writes would be for that. Collecting garbage less often
+# makes it faster, and the limit keeps that in bounds.
+export CGO_ENABLED := 0
+SAME_FLAGS         := -trimpath -gcflags=all=-dwarf=false
+export GOFLAGS     := $(filter-out $(SAME_FLAGS),$(shell go env GOFLAGS)) $(SAME_FLAGS)
+COMPILE            := GOGC=400 GOMEMLIMIT=1GiB
+
+# progress TEXT DIR: go build by it says how far it is, and about how long it takes.
+progress = @$(COMPILE) $(CURDIR)/bin/progress -what '$(1)' -C $(2)
+# stage TEXT: what comes next.
+stage    = @echo '== $(1)' >&2
+
+bin/progress: $(filter-out %_test.go,$(wildcard internal/progress/*.go))
+	@echo "building what tells the progress of builds" >&2
+	@$(COMPILE) go build -ldflags '-s -w' -o $@ ./internal/progress
+
 # One static binary without symbols, and without anything of the place where it is built: a commit gives the same bytes.
 export GOTOOLCHAIN ?= local
 # Without the part of the command line's library that writes documents: what it needs would be a hundredth of the binary.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
+GO_BUILD := go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
 
 AGENT ?= bin/liqo-agent
 
+# Before the bed's programs are built, their modules are downloaded while the agent is being compiled.
 .PHONY: build
-build:
-	$(GO_BUILD) -o $(AGENT) .
+build: bin/progress
+	$(call progress,the agent,.) $(if $(filter demo test,$(MAKECMDGOALS)),$(if $(wildcard bin/kubebox),,-fetch internal/bed/kube)) $(GO_BUILD) -o $(AGENT) .
 
 # Agents of another age, for the test of what happens when two versions meet: they speak these versions of the protocol.
 SPEAKING := 1-2 2
@@ -28,7 +46,7 @@ versions: $(SPEAKING:%=bin/liqo-agent-speaks-%)
 
 .PHONY: $(SPEAKING:%=bin/liqo-agent-speaks-%)
 $(SPEAKING:%=bin/liqo-agent-speaks-%): bin/liqo-agent-speaks-%:
-	CGO_ENABLED=0 go build -trimpath -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=v0.0.0-speaks-$* -X liqo.io/agent/peer.spoken=$*' -o $@ .
+	go build -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=v0.0.0-speaks-$* -X liqo.io/agent/peer.spoken=$*' -o $@ .
 
 PLATFORMS := amd64 arm64 armv7
 
@@ -53,16 +71,15 @@ package: build build-all bin/packager man
 	bin/packager -version '$(VERSION)' -maintainer '$(MAINTAINER)' -out dist $(foreach p,$(PLATFORMS),$(p)=bin/liqo-agent-linux-$(p))
 	@ls -l dist
 
-# A module of its own. Built, checked and tested as the agent is built, so that everything is compiled once.
-PACKAGER_ENV := CGO_ENABLED=0 GOFLAGS='$(strip $(shell go env GOFLAGS) -trimpath)'
-bin/packager: $(wildcard packaging/build/*.go) packaging/build/go.mod packaging/build/go.sum
-	cd packaging/build && $(PACKAGER_ENV) go build -ldflags '-s -w' -o $(CURDIR)/$@ .
+# A module of its own.
+bin/packager: $(wildcard packaging/build/*.go) packaging/build/go.mod packaging/build/go.sum | bin/progress
+	$(call progress,what makes packages,packaging/build) go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 
 # The manual pages, from the command tree and the table of settings.
 .PHONY: man
 man:
 	rm -rf bin/man && mkdir -p bin/man
-	CGO_ENABLED=0 go run -trimpath ./internal/reference/cmd/man bin/man
+	go run ./internal/reference/cmd/man bin/man
 
 # The control plane of the test bed: minutes to build at first, so only when its sources have changed. Without its
 # version in it, kubectl cannot talk to it.
@@ -78,29 +95,36 @@ KUBE_LDFLAGS := -s -w \
 
 .PHONY: kubebox
 kubebox: bin/kubebox
-bin/kubebox: $(KUBE_SOURCES)
-	@echo "building Kubernetes $(KUBE_VERSION) for the test bed; this takes minutes the first time"
-	cd $(KUBE_DIR) && CGO_ENABLED=0 go build -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
+bin/kubebox: $(KUBE_SOURCES) | bin/progress
+	$(call progress,Kubernetes $(KUBE_VERSION) for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
 
-# The kubelet of the test bed that runs pods without containers.
-bin/kwok: internal/bed/kwok/go.mod internal/bed/kwok/go.sum
-	cd internal/bed/kwok && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
+# The kubelet of the test bed that runs pods without containers, and the one with containers, for which few tests ask.
+bin/kwok: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
+	$(call progress,kwok for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
+
+bin/kubelet: $(wildcard $(KUBE_DIR)/kubelet/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
+	$(call progress,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
 
 # Debian packages the tests and the demo need.
 .PHONY: setup
 setup:
-	hack/setup.sh
+	@hack/setup.sh
 
-bin/tools/staticcheck bin/tools/govulncheck &: tools/go.mod tools/go.sum
-	cd tools && go build -o $(CURDIR)/bin/tools/ tool
+bin/tools/staticcheck bin/tools/govulncheck &: tools/go.mod tools/go.sum | bin/progress
+	$(call progress,the linters,tools) go build -o $(CURDIR)/bin/tools/ tool
 
-.PHONY: lint
-lint: bin/tools/staticcheck bin/tools/govulncheck
+# What lint finds in the code itself, without a look at modules and at the network.
+.PHONY: lint-code
+lint-code: bin/tools/staticcheck
+	$(call stage,gofmt; vet; staticcheck)
 	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); \
 	if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
 	go vet ./...
 	bin/tools/staticcheck ./...
-	cd packaging/build && export $(PACKAGER_ENV) && go vet . && $(CURDIR)/bin/tools/staticcheck .
+
+.PHONY: lint
+lint: lint-code bin/tools/govulncheck
+	cd packaging/build && go vet . && $(CURDIR)/bin/tools/staticcheck .
 	go mod verify
 	go mod tidy -diff
 	@if ! found=$$(bin/tools/govulncheck ./... 2>&1); then \
@@ -109,13 +133,17 @@ lint: bin/tools/staticcheck bin/tools/govulncheck
 		else echo "$$found" >&2; exit 1; fi; \
 	fi
 
+# What tests run.
+.PHONY: programs
+programs: build versions kubebox bin/kwok bin/kubelet bin/packager man
+
 # Tests that use a bed wait a third of their time, on control planes and disks; more than three packages at once would only
 # disturb each other.
 # The longest comes first. lint has run vet; without symbols, the test programs are linked in half the time.
 .PHONY: test
-test: setup lint build versions kubebox bin/kwok bin/packager man
-	cd packaging/build && $(PACKAGER_ENV) go test -count=1 ./...
-	go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
+test: setup lint programs
+	cd packaging/build && go test -count=1 ./...
+	CGO_ENABLED=1 go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok
@@ -124,8 +152,8 @@ bench: setup build kubebox bin/kwok
 
 .PHONY: demo
 demo: setup build kubebox bin/kwok
-	go build -o bin/demo ./internal/bed/cmd/demo
-	bin/demo
+	$(call progress,the demo,.) go build -ldflags '-s -w' -o bin/demo ./internal/bed/cmd/demo
+	@bin/demo
 
 # The demo as it ran, for the README.
 .PHONY: record

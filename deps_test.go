@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path"
@@ -116,5 +117,50 @@ func TestNoCgo(t *testing.T) {
 		if dep != "" {
 			t.Errorf("%s uses cgo", dep)
 		}
+	}
+}
+
+// What the agent and the bed's programs both use has one version: each package of it is compiled once for both.
+func TestSharedModulesAgree(t *testing.T) {
+	versions := func(dir string) map[string]string {
+		cmd := exec.Command("go", "mod", "edit", "-json")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s in %s: %v", cmd, dir, err)
+		}
+		var mod struct {
+			Require []struct{ Path, Version string }
+			Replace []struct {
+				Old struct{ Path string }
+				New struct{ Version string }
+			}
+		}
+		if err := json.Unmarshal(out, &mod); err != nil {
+			t.Fatal(err)
+		}
+		used := make(map[string]string)
+		for _, m := range mod.Require {
+			used[m.Path] = m.Version
+		}
+		for _, m := range mod.Replace {
+			if _, ok := used[m.Old.Path]; ok {
+				used[m.Old.Path] = m.New.Version
+			}
+		}
+		return used
+	}
+	bed, shared := versions("internal/bed/kube"), 0
+	for module, version := range versions(".") {
+		other, ok := bed[module]
+		if !ok {
+			continue
+		}
+		if shared++; other != version {
+			t.Errorf("%s is %s in go.mod, and %s in internal/bed/kube/go.mod", module, version, other)
+		}
+	}
+	if shared < 30 {
+		t.Errorf("only %d modules are shared: is this test still looking in the right places?", shared)
 	}
 }

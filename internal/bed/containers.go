@@ -51,6 +51,7 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
 	defer cancel()
 	h := k.Host
+	binary := Binary(h.bed.t, "kubelet")
 	// Not below the host's overlays: the layers of images are overlays themselves.
 	root := filepath.Join(h.dir, "containers")
 	files := map[string]string{
@@ -95,8 +96,8 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("host %s: import the image: %w", h.Name, err)
 	}
-	cmd := k.program("kubelet", "--config="+filepath.Join(root, "kubelet.yaml"), "--kubeconfig="+Kubeconfig,
-		"--hostname-override="+h.Name, "--node-ip="+h.addresses()[0], "--root-dir="+filepath.Join(root, "kubelet"), "--cert-dir="+filepath.Join(root, "pki"))
+	cmd := Cmd{Name: "kubelet", Args: []string{binary, "--config=" + filepath.Join(root, "kubelet.yaml"), "--kubeconfig=" + Kubeconfig,
+		"--hostname-override=" + h.Name, "--node-ip=" + h.addresses()[0], "--root-dir=" + filepath.Join(root, "kubelet"), "--cert-dir=" + filepath.Join(root, "pki")}}
 	if kubelet, err = h.start(cmd); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 // programs are built on demand: each Kubernetes component registers its flags and feature gates
@@ -22,7 +20,6 @@ var programs = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllers.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 	"kubectl":                 kubectlCommand,
 }
 
@@ -43,7 +40,7 @@ const usage = `kubebox is a Kubernetes control plane in one file, for the test b
 usage: kubebox PROGRAM [FLAGS]
        PROGRAM [FLAGS]            (as a link of that name to kubebox)
 
-PROGRAM is one of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl.
+PROGRAM is one of etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl.
 `
 
 func main() {
