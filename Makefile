@@ -143,7 +143,8 @@ programs: build versions kubebox bin/kwok bin/kubelet bin/packager man
 .PHONY: test
 test: setup lint programs
 	cd packaging/build && go test -count=1 ./...
-	CGO_ENABLED=1 go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
+	$(call stage,tests)
+	@CGO_ENABLED=1 bin/progress -what tests go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok
