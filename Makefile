@@ -1,5 +1,6 @@
 # make build   bin/liqo-agent for this machine          make test    everything that must hold
-# make demo    two boxes on one LAN find each other     make bench   the numbers in docs/benchmarks.md
+# make demo    two boxes on one LAN find each other     make check   lint and unit tests, the minute while editing
+# make bench   the numbers in docs/benchmarks.md        make flakes  look for tests that fail only sometimes
 # make package dist/: .deb and .rpm for each platform
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -133,6 +134,24 @@ lint: lint-code bin/tools/govulncheck
 		else echo "$$found" >&2; exit 1; fi; \
 	fi
 
+# The minute while editing: no bed, no control planes, no namespaces, no race detector. Tests that import the bed are left out.
+BED   := liqo.io/agent/internal/bed
+UNITS  = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '{ for (i = 1; i <= NF; i++) if ($$i == "$(BED)") next; print $$1 }')
+
+.PHONY: check
+check: lint-code
+	$(call stage,unit tests)
+	@go test -vet=off -ldflags '-s -w' $(UNITS) | { grep -v -e '^ok ' -e '^? ' -e 'no test files' || true; }
+
+# Looks for tests that fail only sometimes: make flakes N=10 SEED=1 PKG=./mdnssvc/... RUN=TestOne FOR=2h
+N   ?= $(if $(FOR),0,10)
+PKG ?= ./...
+
+.PHONY: flakes
+flakes: setup programs
+	@go build -o bin/hunt ./internal/flakes
+	@bin/hunt -n '$(N)' -pkg '$(PKG)' -run '$(RUN)' $(if $(SEED),-seed '$(SEED)') $(if $(FOR),-for '$(FOR)')
+
 # What tests run.
 .PHONY: programs
 programs: build versions kubebox bin/kwok bin/kubelet bin/packager man
@@ -142,8 +161,8 @@ programs: build versions kubebox bin/kwok bin/kubelet bin/packager man
 # The longest comes first. lint has run vet; without symbols, the test programs are linked in half the time.
 .PHONY: test
 test: setup lint programs
-	cd packaging/build && go test -count=1 ./...
 	$(call stage,tests)
+	cd packaging/build && go test -count=1 ./...
 	@CGO_ENABLED=1 bin/progress -what tests go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
 
 .PHONY: bench

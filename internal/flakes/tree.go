@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is what /proc says about one.
+type process struct {
+	pid, parent int
+	state       byte // R, S, D, T for stopped, Z for ended
+}
+
+// processes reads all of /proc. Those that end meanwhile are left out.
+func processes() ([]process, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	var out []process
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		if p, err := parseStat(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("/proc shows no processes")
+	}
+	return out, nil
+}
+
+// parseStat reads /proc/PID/stat. The name in it may contain anything, parentheses too.
+func parseStat(text []byte) (process, error) {
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return process{}, fmt.Errorf("not the state of a process: %q", text)
+	}
+	fields := bytes.Fields(text[end+1:])
+	if len(fields) < 2 || len(fields[0]) != 1 {
+		return process{}, fmt.Errorf("not the state of a process: %q", text)
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(text[:open])))
+	if err != nil {
+		return process{}, err
+	}
+	parent, err := strconv.Atoi(string(fields[1]))
+	return process{pid: pid, parent: parent, state: fields[0][0]}, err
+}
+
+// descendants returns a process and all below it, parents first.
+func descendants(all []process, root int) []process {
+	var out []process
+	if i := slices.IndexFunc(all, func(p process) bool { return p.pid == root }); i >= 0 {
+		out = append(out, all[i])
+	}
+	for i := 0; i < len(out); i++ {
+		for _, p := range all {
+			if p.parent == out[i].pid {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// testPrograms are how many processes, from the root down, are the test program: a test that runs in
+// namespaces of its own is a process that waits, and its copy inside.
+func testPrograms(tree []process) int {
+	self := func(p process) string {
+		target, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid))
+		if err != nil {
+			return ""
+		}
+		return target
+	}
+	n := 1
+	for n < len(tree) && n < 2 && tree[n].parent == tree[0].pid && self(tree[n]) == self(tree[0]) {
+		n++
+	}
+	return n
+}
+
+// stopTree stops processes of the tree below root, and returns what ends that. The test program is
+// stopped first and continued last, and processes that are stopped already are left alone: a test
+// that stops some by itself must not see them continue.
+func stopTree(root int, who victim) (resume func(), err error) {
+	var stopped []int
+	resume = func() {
+		for _, pid := range slices.Backward(stopped) {
+			_ = unix.Kill(pid, unix.SIGCONT) // it may have been killed meanwhile
+		}
+	}
+	all, err := processes()
+	if err != nil {
+		return resume, err
+	}
+	tree := descendants(all, root)
+	if len(tree) == 0 {
+		return resume, nil // it has ended
+	}
+	stop := func(p process) {
+		if p.state != 'T' && p.state != 't' && p.state != 'Z' && !slices.Contains(stopped, p.pid) && unix.Kill(p.pid, unix.SIGSTOP) == nil {
+			stopped = append(stopped, p.pid)
+		}
+	}
+	programs := tree[:testPrograms(tree)]
+	for _, p := range programs {
+		stop(p)
+	}
+	if who == program {
+		return resume, nil
+	}
+	if err := waitStopped(stopped); err != nil {
+		return resume, err
+	}
+	// From now on nobody else stops processes; but those that still run start others.
+	for range 3 {
+		if all, err = processes(); err != nil {
+			return resume, err
+		}
+		before := len(stopped)
+		for _, p := range descendants(all, root) {
+			stop(p)
+		}
+		if len(stopped) == before {
+			break
+		}
+	}
+	return resume, nil
+}
+
+// waitStopped waits until processes that were sent SIGSTOP have stopped, or ended.
+func waitStopped(pids []int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, pid := range pids {
+		for {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				break // it has ended
+			}
+			p, err := parseStat(text)
+			if err != nil {
+				return err
+			}
+			if p.state == 'T' || p.state == 't' || p.state == 'Z' {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("process %d does not stop", pid)
+			case <-time.After(100 * time.Microsecond):
+			}
+		}
+	}
+	return nil
+}
+
+// killTree kills a process and all below it.
+func killTree(root int) {
+	all, err := processes()
+	if err != nil {
+		all = []process{{pid: root}}
+	}
+	for _, p := range descendants(all, root) {
+		_ = unix.Kill(p.pid, unix.SIGKILL) // it may have ended
+	}
+}
