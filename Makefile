@@ -154,16 +154,25 @@ flakes: setup programs
 
 # What tests run.
 .PHONY: programs
-programs: build versions kubebox bin/kwok bin/kubelet bin/packager man
+programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/packager man
 
-# Tests that use a bed wait a third of their time, on control planes and disks; more than three packages at once would only
-# disturb each other.
-# The longest comes first. lint has run vet; without symbols, the test programs are linked in half the time.
+# The agent with the race detector, for one story from end to end.
+.PHONY: bin/liqo-agent-race
+bin/liqo-agent-race:
+	CGO_ENABLED=1 go build -race -tags urfave_cli_no_docs -ldflags '-s -w' -o $@ .
+
+# Tests that only run built programs: in them the race detector would look at nothing but the tests. The longest comes first.
+DRIVING := ./internal/e2e ./internal/packagetest ./doctor/integration ./service/integration
+OTHERS   = $(filter-out $(DRIVING),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
+
+# Both kinds of tests side by side: those on a bed mostly wait. lint has run vet; without symbols, the test programs are linked in
+# half the time.
+GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 20m
 .PHONY: test
 test: setup lint programs
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@CGO_ENABLED=1 bin/progress -what tests go test -race -count=1 -p 3 -vet=off -ldflags '-s -w' -timeout 20m ./internal/e2e ./...
+	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) -race -p 2 $(OTHERS)
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok

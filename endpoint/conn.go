@@ -62,9 +62,6 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.gapless.Write(b)
 }
 
-// NetConn returns the connection below.
-func (c *conn) NetConn() net.Conn { return c.Conn }
-
 // Close closes the connection and, the first time, gives its place back.
 func (c *conn) Close() error {
 	c.handshakeDone()

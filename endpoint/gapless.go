@@ -25,6 +25,9 @@ type gapless struct {
 	broken  atomic.Bool
 }
 
+// NetConn returns the connection below.
+func (g *gapless) NetConn() net.Conn { return g.Conn }
+
 var errGap = errors.New("nothing can be written after a write that failed")
 
 // Write is net.Conn.Write.

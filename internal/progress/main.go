@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -30,10 +31,10 @@ func run() int {
 	switch {
 	case len(args) >= 2 && args[0] == "go" && args[1] == "build":
 		err = job.build(ctx, args[2:])
-	case len(args) >= 2 && args[0] == "go" && args[1] == "test":
-		err = job.test(ctx, args[2:])
+	case len(args) >= 2 && slices.Contains(args, "test"):
+		err = job.test(ctx, args)
 	default:
-		err = errors.New("usage: progress [-what TEXT] [-C DIR] go build|test [ARGUMENTS]")
+		err = errors.New("usage: progress [-what TEXT] [-C DIR] go build [ARGUMENTS], or [VARIABLE=VALUE...] go test [ARGUMENTS] [-- ...]")
 	}
 	job.out.clear()
 	var exit *exec.ExitError
@@ -47,7 +48,7 @@ func run() int {
 	return 1
 }
 
-// job is one command of go.
+// job is what one call of progress does.
 type job struct {
 	what  string
 	dir   string
@@ -62,6 +63,31 @@ func (j *job) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
+}
+
+// line is one command line: variables of the environment, go test and its arguments.
+type line struct {
+	env  []string
+	args []string // of go
+}
+
+// lines takes command lines apart, which "--" separates.
+func lines(args []string) ([]line, error) {
+	var out []line
+	for len(args) > 0 {
+		end := slices.Index(args, "--")
+		if end < 0 {
+			end = len(args)
+		}
+		one := args[:end]
+		args = args[min(end+1, len(args)):]
+		variables := slices.IndexFunc(one, func(a string) bool { return !strings.Contains(a, "=") })
+		if variables < 0 || len(one) < variables+2 || one[variables] != "go" || one[variables+1] != "test" {
+			return nil, fmt.Errorf("%q is no go test", one)
+		}
+		out = append(out, line{env: one[:variables], args: one[variables+1:]})
+	}
+	return out, nil
 }
 
 // isTerminal reports whether a line written to f can be overwritten.

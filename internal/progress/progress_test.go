@@ -126,6 +126,23 @@ func TestTestsAreCounted(t *testing.T) {
 	}
 }
 
+func TestSideBySide(t *testing.T) {
+	dir := module(t, false)
+	stdout, stderr, code := progress(t, "-what", "tests", "-C", dir, "X=1", "go", "test", "-count=1", "./b", "--", "go", "test", "-count=1", "./...")
+	if code != 1 {
+		t.Errorf("exit code %d for a test that fails", code)
+	}
+	if n := strings.Count(stdout, "ok  \texample.invalid/m/b"); n != 2 || !strings.Contains(stdout, "--- FAIL: TestA") {
+		t.Errorf("one of them is missing: %q", stdout)
+	}
+	if !strings.HasPrefix(stderr, "tests: 0 of 5 packages finished") {
+		t.Errorf("said %q", stderr)
+	}
+	if _, stderr, code := progress(t, "-what", "tests", "-C", dir, "go", "test", "./b", "--", "go", "vet", "test"); code != 1 || !strings.Contains(stderr, `["go" "vet" "test"] is no go test`) {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
 func TestUnits(t *testing.T) {
 	list := "runtime\tfalse\t/go/runtime\ta.go b.go \nm/x\ttrue\t/m/x\tx.go \nunsafe\tfalse\t/go/unsafe\t\n"
 	sizes := map[string]int64{"/go/runtime/a.go": 10, "/go/runtime/b.go": 20, "/m/x/x.go": 5}

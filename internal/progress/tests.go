@@ -3,36 +3,57 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"time"
 )
 
-// test runs go test, passes on what it prints, and counts the packages that are finished. It looks for
-// packages among the arguments that begin with a dot.
+// test runs one or more go test side by side, passes on what they print, package by package, and counts the
+// packages that are finished. It looks for packages among the arguments that begin with a dot.
 func (j *job) test(ctx context.Context, args []string) error {
-	list := []string{"list"}
-	for _, a := range args {
-		if strings.HasPrefix(a, ".") {
-			list = append(list, a)
+	all, err := lines(args)
+	if err != nil {
+		return err
+	}
+	read, write := io.Pipe()
+	var mu sync.Mutex // one package's output at a time
+	total, done, began := 0, 0, time.Now()
+	var commands []*exec.Cmd
+	for _, l := range all {
+		list := []string{"list"}
+		for _, a := range l.args {
+			if strings.HasPrefix(a, ".") {
+				list = append(list, a)
+			}
 		}
+		names, err := j.command(ctx, list...).Output()
+		if err != nil {
+			return fmt.Errorf("list the packages: %w", err)
+		}
+		total += bytes.Count(names, []byte("\n"))
+		cmd := j.command(ctx, l.args...)
+		cmd.Env = append(os.Environ(), l.env...)
+		cmd.Stdout, cmd.Stderr = &packages{mu: &mu, w: write}, os.Stderr
+		commands = append(commands, cmd)
 	}
-	names, err := j.command(ctx, list...).Output()
-	if err != nil {
-		return fmt.Errorf("list the packages: %w", err)
+	errs := make([]error, len(commands))
+	var group sync.WaitGroup
+	for i, cmd := range commands {
+		group.Go(func() {
+			errs[i] = cmd.Run()
+			cmd.Stdout.(*packages).flush()
+		})
 	}
-	total, done, began := bytes.Count(names, []byte("\n")), 0, time.Now()
-	cmd := j.command(ctx, append([]string{"test"}, args...)...)
-	cmd.Stderr = os.Stderr
-	lines, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	j.follow(lines, func(line string) bool {
+	go func() {
+		group.Wait()
+		write.Close()
+	}()
+	j.follow(read, func(line string) bool {
 		j.out.clear()
 		fmt.Println(line)
 		if finished(line) {
@@ -46,7 +67,43 @@ func (j *job) test(ctx context.Context, args []string) error {
 		}
 		return text, worthTelling + 1
 	})
-	return cmd.Wait()
+	return errors.Join(errs...)
+}
+
+// packages passes on what go test writes, the lines of a package all at once.
+type packages struct {
+	mu  *sync.Mutex // guards w
+	w   io.Writer
+	buf []byte
+}
+
+// Write is io.Writer.
+func (p *packages) Write(b []byte) (int, error) {
+	p.buf = append(p.buf, b...)
+	ready, start := 0, 0
+	for {
+		end := bytes.IndexByte(p.buf[start:], '\n')
+		if end < 0 {
+			break
+		}
+		end += start + 1
+		if finished(string(p.buf[start:end])) {
+			ready = end
+		}
+		start = end
+	}
+	p.pass(ready)
+	return len(b), nil
+}
+
+// flush passes on what is left, after the end.
+func (p *packages) flush() { p.pass(len(p.buf)) }
+
+func (p *packages) pass(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = p.w.Write(p.buf[:n]) // follow reads until all is said
+	p.buf = p.buf[n:]
 }
 
 // finished reports whether go test says with a line that it is done with a package.
