@@ -25,9 +25,9 @@ const (
 	configPath = "/etc/liqo-agent/liqo-agent.toml"
 	statePath  = "/var/lib/liqo-agent/agent.db"
 	socketPath = "/run/liqo-agent/agent.sock"
-	// soon is the deadline for what should take a moment. These machines are
-	// shared: it bounds a hang, it measures nothing.
-	soon = time.Minute
+	// soon is the deadline for whatever a test waits for. It bounds a hang and measures nothing: these
+	// machines are shared.
+	soon = 2 * time.Minute
 )
 
 // box is one host of the bed with an agent, and perhaps an API server.
@@ -58,6 +58,7 @@ func newBox(t *testing.T, h *bed.Host, addr netip.Addr) *box {
 	t.Helper()
 	x := &box{t: t, host: h, bin: bed.Binary(t, "liqo-agent"), addr: addr, asks: control.NewClient(h.Path(socketPath))}
 	t.Cleanup(x.asks.Close)
+	t.Cleanup(x.explain)
 	x.configure("")
 	return x
 }
@@ -307,7 +308,7 @@ func reachable(fc foreignCluster) bool { return fc.condition("Reachable") == "Tr
 // Events, which come one after the other, and returns its status then.
 func (x *box) calm() control.Status {
 	x.t.Helper()
-	x.eventually(x.host.Name+": the ClusterConfig says how the agent is", func() error {
+	x.eventually("the ClusterConfig says how the agent is", func() error {
 		c, found, err := get[api.ClusterConfig](x, configPathAPI)
 		if err == nil && (!found || c.Status.Condition(api.ConditionHealthy) == nil) {
 			err = errors.New("nothing yet")
@@ -316,7 +317,7 @@ func (x *box) calm() control.Status {
 	})
 	var writes, transactions uint64
 	var since time.Time
-	x.eventually(x.host.Name+": writing settles", func() error {
+	x.eventually("writing settles", func() error {
 		st := x.mustStatus()
 		if st.Kubernetes.Writes != writes || st.State.Transactions != transactions {
 			writes, transactions, since = st.Kubernetes.Writes, st.State.Transactions, time.Now()
@@ -334,6 +335,22 @@ func (x *box) eventually(what string, condition func() error) {
 	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
 	defer cancel()
 	if err := bed.Poll(ctx, condition); err != nil {
-		x.t.Fatalf("%s: %v", what, err)
+		x.t.Fatalf("%s: %s: %v", x.host.Name, what, err)
+	}
+}
+
+// explain writes down what the agent of a failed test knows: what it does, what is pending, and why.
+func (x *box) explain() {
+	if !x.t.Failed() || x.agent == nil {
+		return
+	}
+	select {
+	case <-x.agent.Done():
+		return // its log is all there is
+	default:
+	}
+	for _, path := range []string{"/v1/status", "/v1/peers?all=1", "/debug/peering", "/debug/pprof/goroutine?debug=2"} {
+		_, text, err := x.ask("unix", socketPath, path)
+		x.t.Logf("%s: GET %s: %v\n%.40000s", x.host.Name, path, err, text)
 	}
 }

@@ -425,7 +425,7 @@ spec: {containers: [{name: web, image: "example.invalid/web:1"}]}
 		t.Error("its watch goes on after it was blocked")
 	}
 	outside("blocked", c, home)
-	b.within(time.Minute, "everything of it is gone", func() error {
+	b.eventually("everything of it is gone", func() error {
 		spaces, err := list[corev1.Namespace](b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster+"%3D"+p.aID)
 		pods, err2 := b.guests(p.aID)
 		if len(spaces)+len(pods) > 0 {

@@ -29,7 +29,8 @@ func (x *box) ask(network, address, path string) (status int, body []byte, err e
 			return x.host.DialContext(ctx, network, address)
 		},
 	}
-	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	// Also after the test, to explain why it failed.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.t.Context()), soon)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://agent"+path, nil)
 	if err != nil {

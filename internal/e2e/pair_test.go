@@ -76,7 +76,7 @@ func (x *box) full(id string) (*api.ForeignCluster, error) {
 func (x *box) awaitStatus(what, id string, want func(*api.ForeignCluster) error) *api.ForeignCluster {
 	x.t.Helper()
 	var fc *api.ForeignCluster
-	x.eventually(x.host.Name+": "+what, func() (err error) {
+	x.eventually(""+what, func() (err error) {
 		if fc, err = x.full(id); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func incoming(joined bool) func(*api.ForeignCluster) error {
 // gone waits until an object does not exist any more.
 func (x *box) gone(path string) {
 	x.t.Helper()
-	x.eventually(x.host.Name+": "+path+" is gone", func() error {
+	x.eventually(""+path+" is gone", func() error {
 		object, found, err := get[map[string]any](x, path)
 		if found {
 			return fmt.Errorf("it is there: %v", object)
@@ -133,7 +133,7 @@ func (x *box) gone(path string) {
 func (x *box) uidOf(path string) string {
 	x.t.Helper()
 	var uid string
-	x.eventually(x.host.Name+": "+path+" is there", func() error {
+	x.eventually(""+path+" is there", func() error {
 		object, found, err := get[struct{ Metadata struct{ UID string } }](x, path)
 		if err == nil && !found {
 			err = errors.New("there is none")

@@ -208,7 +208,7 @@ spec:
 	a.gone("/api/v1/nodes/" + p.bID)
 	a.gone("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + p.bID)
 	b.gone(prPath + "/" + p.aID)
-	b.within(time.Minute, "nothing is left", func() error {
+	b.eventually("nothing is left", func() error {
 		spaces, err := list[metav1.PartialObjectMetadata](b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster)
 		if err == nil && len(spaces) > 0 {
 			err = fmt.Errorf("%d namespaces", len(spaces))

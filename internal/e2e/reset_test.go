@@ -45,7 +45,7 @@ func TestBackupResetRestore(t *testing.T) {
 	}
 	// The other side: nothing of the first is left, and nobody speaks of trouble.
 	p.b.gone(prPath + "/" + p.aID)
-	p.b.within(long, "no guests", func() error {
+	p.b.eventually("no guests", func() error {
 		pods, err := p.b.guests(p.aID)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d pods", len(pods))

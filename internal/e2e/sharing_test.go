@@ -21,9 +21,6 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// long is the deadline for what many objects and several controllers take part in.
-const long = 2 * time.Minute
-
 // list reads the objects of a collection.
 func list[T any](x *box, path string) ([]T, error) {
 	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
@@ -34,16 +31,6 @@ func list[T any](x *box, path string) ([]T, error) {
 	}
 	var out struct{ Items []T }
 	return out.Items, json.Unmarshal(body, &out)
-}
-
-// within waits for a condition that may take long.
-func (x *box) within(limit time.Duration, what string, condition func() error) {
-	x.t.Helper()
-	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
-	defer cancel()
-	if err := bed.Poll(ctx, condition); err != nil {
-		x.t.Fatalf("%s: %s: %v", x.host.Name, what, err)
-	}
 }
 
 // apply applies YAML with kubectl.
@@ -107,7 +94,7 @@ func ready(node *corev1.Node) bool {
 func (x *box) awaitNode(id string, want bool) *corev1.Node {
 	x.t.Helper()
 	var node *corev1.Node
-	x.within(long, fmt.Sprintf("node %s ready: %v", id, want), func() (err error) {
+	x.eventually(fmt.Sprintf("node %s ready: %v", id, want), func() (err error) {
 		node, err = x.node(id)
 		if err == nil && node == nil {
 			err = errors.New("there is no such node")
@@ -160,7 +147,7 @@ spec:
 func (p *pair) settled(want int) []corev1.Pod {
 	p.a.t.Helper()
 	var mine []corev1.Pod
-	p.a.within(long, fmt.Sprintf("%d pods on the neighbour, each there once", want), func() error {
+	p.a.eventually(fmt.Sprintf("%d pods on the neighbour, each there once", want), func() error {
 		var err error
 		mine, err = p.onNeighbour(want)
 		return err
@@ -322,7 +309,7 @@ func TestSharing(t *testing.T) {
 		p.settled(20)
 		// Which of them go, the ReplicaSet decides.
 		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=6")
-		a.within(long, "six are left", func() error {
+		a.eventually("six are left", func() error {
 			pods, err := a.pods()
 			if err == nil && len(pods) != 6 {
 				err = fmt.Errorf("%d pods", len(pods))
@@ -335,7 +322,7 @@ func TestSharing(t *testing.T) {
 	t.Run("rolling update", func(t *testing.T) {
 		a.kubectl("set", "image", "-n", "shop", "deployment/web", "web=example.invalid/web:2")
 		a.kubectl("rollout", "status", "-n", "shop", "deployment/web", "--timeout=25s")
-		a.within(long, "only new pods are left", func() error {
+		a.eventually("only new pods are left", func() error {
 			pods, err := b.guests(p.aID)
 			for _, pod := range pods {
 				if pod.Spec.Containers[0].Image != "example.invalid/web:2" {
@@ -353,7 +340,7 @@ func TestSharing(t *testing.T) {
 		}
 		victim := before[0]
 		b.kubectl("delete", "pod", "-n", victim.Namespace, victim.Name)
-		a.within(long, "it is Failed or replaced", func() error {
+		a.eventually("it is Failed or replaced", func() error {
 			pod, found, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/"+victim.Name)
 			if err == nil && found && pod.Status.Phase != corev1.PodFailed {
 				err = fmt.Errorf("it is %s %s", pod.Status.Phase, pod.Status.Reason)
@@ -400,7 +387,7 @@ spec:
   containers: [{name: web, image: example.invalid/web:1, resources: {requests: {cpu: 600m}}}]
 `, i, p.bID))
 		}
-		a.within(long, "those that fit run, the others wait", func() error {
+		a.eventually("those that fit run, the others wait", func() error {
 			pods, err := a.pods()
 			running, refused := 0, 0
 			for _, pod := range pods {
@@ -432,14 +419,14 @@ spec:
 		a.apply(deployment("web", 4, p.bID, ""))
 		p.settled(4)
 		b.mustCLI("peers", "disconnect", p.aID, "--incoming")
-		b.within(long, "everything of it is gone", func() error {
+		b.eventually("everything of it is gone", func() error {
 			spaces, err := list[corev1.Namespace](b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster+"%3D"+p.aID)
 			if err == nil && len(spaces) > 0 {
 				err = fmt.Errorf("%d namespaces are left, the first is %s", len(spaces), spaces[0].Status.Phase)
 			}
 			return err
 		})
-		a.within(long, "the node is gone", func() error {
+		a.eventually("the node is gone", func() error {
 			node, err := a.node(p.bID)
 			if err == nil && node != nil {
 				err = errors.New("it is there")
@@ -457,7 +444,7 @@ func TestSharingEnds(t *testing.T) {
 	a.apply(deployment("web", 6, "", ""))
 	p.settled(3)
 	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
-	a.within(long, "all run at home", func() error {
+	a.eventually("all run at home", func() error {
 		pods, err := a.pods()
 		home := 0
 		for _, pod := range pods {
@@ -475,7 +462,7 @@ func TestSharingEnds(t *testing.T) {
 	})
 	a.gone("/api/v1/nodes/" + p.bID)
 	b.gone(prPath + "/" + p.aID)
-	b.within(long, "nothing is left", func() error {
+	b.eventually("nothing is left", func() error {
 		pods, err := b.guests(p.aID)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d pods", len(pods))
@@ -581,7 +568,7 @@ func TestSharingAmongThree(t *testing.T) {
 
 	// Half of B's four CPUs is for both together.
 	for _, x := range []*box{a, c} {
-		x.within(long, "the offer is shared", func() error {
+		x.eventually("the offer is shared", func() error {
 			offer, _, err := get[api.Advertisement](x, advPath+"/"+bID)
 			if err == nil && offer.Spec.ResourceQuota.Hard["cpu"] != "1" {
 				err = fmt.Errorf("%v", offer.Spec.ResourceQuota.Hard)
@@ -611,7 +598,7 @@ func TestSharingAmongThree(t *testing.T) {
 	// One of them is thrown out; the other does not notice.
 	before := pairs[1].uids()
 	b.mustCLI("peers", "disconnect", aID, "--incoming")
-	b.within(long, "A is gone", func() error {
+	b.eventually("A is gone", func() error {
 		pods, err := b.guests(aID)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d pods are left", len(pods))
@@ -664,7 +651,7 @@ spec:
     volumeMounts: [{name: page, mountPath: /page}]
   volumes: [{name: page, configMap: {name: page}}]
 `)
-	a.within(long, "it runs", func() error {
+	a.eventually("it runs", func() error {
 		pod, _, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/web")
 		if err == nil && (pod.Status.Phase != corev1.PodRunning || !podReady(pod)) {
 			err = fmt.Errorf("it is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
@@ -713,7 +700,7 @@ kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --tim
 	})
 	t.Run("a container that fails", func(t *testing.T) {
 		a.shell(`kubectl run -n shop loser --image=` + bed.Image + ` --image-pull-policy=Never --restart=OnFailure --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.bID + `"}}}' -- sh -c 'exit 3'`)
-		a.within(long, "its restarts are seen", func() error {
+		a.eventually("its restarts are seen", func() error {
 			pod, _, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/loser")
 			if err == nil && (len(pod.Status.ContainerStatuses) != 1 || pod.Status.ContainerStatuses[0].RestartCount == 0) {
 				err = fmt.Errorf("%+v", pod.Status.ContainerStatuses)
