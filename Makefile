@@ -83,7 +83,7 @@ man:
 	go run ./internal/reference/cmd/man bin/man
 
 # The control plane of the test bed: minutes to build at first, so only when its sources have changed. Without its
-# version in it, kubectl cannot talk to it.
+# version in it, kubectl cannot talk to it. Its module tests the rules of the custom resources, too, with what is compiled.
 KUBE_DIR     := internal/bed/kube
 KUBE_SOURCES := $(wildcard $(KUBE_DIR)/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum
 KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' $(KUBE_DIR)/go.mod)
@@ -105,6 +105,11 @@ bin/kwok: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 
 bin/kubelet: $(wildcard $(KUBE_DIR)/kubelet/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
+
+# The rules of the custom resources, as the API server's own code reads them.
+.PHONY: rules
+rules: bin/kubebox
+	cd $(KUBE_DIR) && go test -vet=off -count=1 -ldflags '-s -w' ./rules
 
 # Debian packages the tests and the demo need.
 .PHONY: setup
@@ -169,7 +174,7 @@ OTHERS   = $(filter-out $(DRIVING),$(patsubst liqo.io/agent%,.%,$(shell go list 
 # half the time.
 GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 20m
 .PHONY: test
-test: setup lint programs
+test: setup lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) -race -p 2 $(OTHERS)
