@@ -97,7 +97,7 @@ var unused = map[string]string{
 	"create pods/attach":             "kubectl attach, which is kubectl exec without a command",
 	"get certificatesigningrequests": "looks again when following a request broke off",
 	// API servers before Kubernetes 1.34 have no policies that change pods
-	// (sharing/vnode/integration.TestWebhook).
+	// (sharing/integration.TestWebhook).
 	"create mutatingwebhookconfigurations":                       "an older API server",
 	"list mutatingwebhookconfigurations liqo-agent-offloading":   "an older API server",
 	"watch mutatingwebhookconfigurations liqo-agent-offloading":  "an older API server",

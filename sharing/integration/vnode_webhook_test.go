@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/admission"
 	"liqo.io/agent/sharing/vnode"
@@ -40,54 +40,33 @@ func (o older) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestWebhook: without policies, the webhook does the same, and its configuration
 // goes when the API server has them.
 func TestWebhook(t *testing.T) {
+	t.Parallel()
 	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
-	h := k.Host
 	server, err := admission.NewServer(admission.Config{
 		Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Standing: func(peer.ClusterID) admission.Standing { return admission.Standing{} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Its socket is the host's, where the API server is.
-	if err := h.Do(func() error { return server.Listen(t.Context()) }); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, k.Host.Do(func() error { return server.Listen(t.Context()) }))
+	bedtest.Run(t, nil, nil, server.Run)
 
+	log := &bedtest.Log{}
 	n := vnode.New(vnode.Config{
 		Settings: func() vnode.Settings { return vnode.Settings{Heartbeat: 5 * time.Second} },
 		Kubelet:  func() vnode.Kubelet { return vnode.Kubelet{} },
 		Changed:  func(peer.ClusterID) {},
 		Webhook:  server.MutatingWebhook,
-		Logger:   slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Logger:   log.Logger(),
 	})
 	config := k.RESTConfig()
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return older{rt} })
 	start := func(config *rest.Config) (stop func()) {
-		running, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- n.Run(running, config) }()
-		stop = sync.OnceFunc(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-		t.Cleanup(stop)
-		return stop
+		return bedtest.Run(t, log, nil, func(ctx context.Context) error { return n.Run(ctx, config) })
 	}
 	stop := start(config)
 	n.Settled()
-	p := provider(barnID)
+	p := wantedProvider(providerID)
 	n.Set(p)
 
 	for _, namespace := range []string{`{"name":"shop","labels":{"liqo.io/enabled":"true"}}`, `{"name":"plain"}`} {
@@ -102,14 +81,14 @@ func TestWebhook(t *testing.T) {
 	for _, namespace := range []string{"shop", "plain"} {
 		request(t, k, "POST", "/api/v1/namespaces/"+namespace+"/serviceaccounts", jsonMIME, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 	}
-	within(t, 15*time.Second, "toleration", func() error {
+	bedtest.Within(t, "toleration", func() error {
 		out, err := create("shop")
 		if err == nil && !strings.Contains(out, "virtual-node.liqo.io/not-allowed") {
 			err = errors.New(out)
 		}
 		return err
 	})
-	within(t, 15*time.Second, "no toleration", func() error {
+	bedtest.Within(t, "no toleration", func() error {
 		out, err := create("plain")
 		if err == nil && strings.Contains(out, "virtual-node.liqo.io/not-allowed") {
 			t.Error(out)
@@ -121,7 +100,7 @@ func TestWebhook(t *testing.T) {
 	before := version()
 	n.Touch()
 	request(t, k, "PATCH", webhooks, merge, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}},"webhooks":[]}`)
-	within(t, 10*time.Second, "repair", func() error {
+	bedtest.Within(t, "repair", func() error {
 		if text := version(); !strings.Contains(text, "pods.sharing.liqo.io") || !strings.Contains(text, `"app.kubernetes.io/managed-by":"liqo-agent"`) {
 			return errors.New(text)
 		}
@@ -133,8 +112,8 @@ func TestWebhook(t *testing.T) {
 	// The API server is upgraded.
 	stop()
 	start(k.RESTConfig())
-	within(t, 10*time.Second, "no webhook", func() error { return gone(t, k, webhooks) })
-	within(t, 10*time.Second, "policy", func() error {
+	awaitGone(t, k, webhooks)
+	bedtest.Within(t, "policy", func() error {
 		_, err := k.Request(t.Context(), "GET", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/"+vnode.OffloadingName, "", nil)
 		return err
 	})

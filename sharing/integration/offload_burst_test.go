@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/workload"
 )
@@ -71,7 +72,7 @@ func burst(p *pair) {
 	// One after the other, for the medians of a cluster that is not overrun.
 	for i := range 20 {
 		name := fmt.Sprintf("calm-%d", i)
-		p.create(pod(ns, name))
+		p.create(virtualPod(ns, name))
 		await(t, p.a, ns, name, phase(corev1.PodRunning))
 	}
 	times := func(from, to map[string]time.Time, prefix string) []time.Duration {
@@ -93,13 +94,13 @@ func burst(p *pair) {
 	for w := range 10 {
 		creators.Go(func() {
 			for i := w; i < many; i += 10 {
-				if err := p.a.Create(ctx, "/api/v1/namespaces/"+ns+"/pods", pod(ns, fmt.Sprintf("burst-%d", i)), nil); err != nil {
+				if err := p.a.Create(ctx, "/api/v1/namespaces/"+ns+"/pods", virtualPod(ns, fmt.Sprintf("burst-%d", i)), nil); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	within(t, "a third of the copies", func() error {
+	bedtest.Within(t, "a third of the copies", func() error {
 		if n := len(p.list(p.b, guest)); n < many/3 {
 			return fmt.Errorf("%d", n)
 		}
@@ -108,7 +109,7 @@ func burst(p *pair) {
 	agent.stop()
 	p.run()
 	creators.Wait()
-	within(t, "all pods to run", func() error {
+	bedtest.Within(t, "all pods to run", func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		n := 0
@@ -136,10 +137,10 @@ func burst(p *pair) {
 
 	began = time.Now()
 	// A busy API server needs longer for all of them than a request may take.
-	within(t, "the pods to be deleted", func() error {
+	bedtest.Within(t, "the pods to be deleted", func() error {
 		return p.a.Delete(ctx, "/api/v1/namespaces/"+ns+"/pods", metav1.DeleteOptions{})
 	})
-	within(t, "the end of the pods", func() error {
+	bedtest.Within(t, "the end of the pods", func() error {
 		if a, b := p.list(p.a, ns), p.list(p.b, guest); len(a)+len(b) > 0 {
 			return fmt.Errorf("%d here and %d there are left", len(a), len(b))
 		}
@@ -154,22 +155,22 @@ func leftovers(p *pair) {
 	t, ctx := p.t, p.t.Context()
 	ns, guest := "past", guestNamespace("past")
 	a := p.run()
-	p.create(pod(ns, "old"))
-	stays := p.create(pod(ns, "stays"))
+	p.create(virtualPod(ns, "old"))
+	stays := p.create(virtualPod(ns, "stays"))
 	await(t, p.a, ns, "old", phase(corev1.PodRunning))
 	await(t, p.a, ns, "stays", phase(corev1.PodRunning))
 	staysThere := await(t, p.b, guest, "stays", there)
 	ghost := p.sub(t, "ghost") // of which nothing but the namespace is left
-	ghost.create(pod("ghost", "alone"))
+	ghost.create(virtualPod("ghost", "alone"))
 	await(t, p.a, "ghost", "alone", phase(corev1.PodRunning))
 	a.stop()
 	ghost.remove("ghost", "alone")
 	p.remove(ns, "old")
 	p.remove(ns, "stays")
-	fresh := p.create(pod(ns, "stays")) // the same name
+	fresh := p.create(virtualPod(ns, "stays")) // the same name
 	p.run()
-	gone(t, p.b, podPath(guest, "old"))
-	gone(t, p.b, podPath(guestNamespace("ghost"), "alone"))
+	awaitGone(t, p.kubeB, podPath(guest, "old"))
+	awaitGone(t, p.kubeB, podPath(guestNamespace("ghost"), "alone"))
 	theirs := await(t, p.b, guest, "stays", func(pod *corev1.Pod) error {
 		if pod.UID == staysThere.UID {
 			return errors.New("it is that of the earlier pod")
@@ -184,8 +185,8 @@ func leftovers(p *pair) {
 	await(t, p.a, ns, "stays", phase(corev1.PodFailed))
 	p.remove(ns, "stays")
 	// Where the namespace was nothing is allowed any more, and nothing is there that could tell why.
-	gone(t, p.b, "/api/v1/namespaces/"+guest)
-	p.create(pod(ns, "next"))
+	awaitGone(t, p.kubeB, "/api/v1/namespaces/"+guest)
+	p.create(virtualPod(ns, "next"))
 	await(t, p.a, ns, "next", phase(corev1.PodRunning))
 }
 
@@ -195,7 +196,7 @@ func away(p *pair) {
 	a := p.run()
 	ns, guest := "island", guestNamespace("island")
 	for _, name := range []string{"stays", "goes"} {
-		p.create(pod(ns, name))
+		p.create(virtualPod(ns, name))
 		await(t, p.a, ns, name, phase(corev1.PodRunning))
 	}
 	before := await(t, p.b, guest, "stays", there)
@@ -204,7 +205,7 @@ func away(p *pair) {
 	off.Reachable = false
 	a.Set(off)
 	p.must(p.a.Delete(ctx, podPath(ns, "goes"), metav1.DeleteOptions{}))
-	p.create(pod(ns, "comes"))
+	p.create(virtualPod(ns, "comes"))
 	// As the node lifecycle controller does.
 	notReady := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
 	p.must(p.a.Patch(ctx, podPath(ns, "stays")+"/status", "", types.StrategicMergePatchType, notReady, nil))
@@ -213,8 +214,8 @@ func away(p *pair) {
 		t.Error("the pod that was deleted while the provider was away is not being deleted")
 	}
 	a.Set(p.provider())
-	gone(t, p.a, podPath(ns, "goes"))
-	gone(t, p.b, podPath(guest, "goes"))
+	awaitGone(t, p.kubeA, podPath(ns, "goes"))
+	awaitGone(t, p.kubeB, podPath(guest, "goes"))
 	await(t, p.a, ns, "comes", phase(corev1.PodRunning))
 	await(t, p.a, ns, "stays", func(pod *corev1.Pod) error {
 		for _, c := range pod.Status.Conditions {
@@ -233,5 +234,5 @@ func away(p *pair) {
 	defer p.remote.away.Store(false)
 	a.Set(off)
 	p.must(p.a.Delete(ctx, podPath(ns, "stays"), metav1.DeleteOptions{}))
-	gone(t, p.a, podPath(ns, "stays"))
+	awaitGone(t, p.kubeA, podPath(ns, "stays"))
 }

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,23 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/host"
 )
 
-const (
-	namespaces = "/api/v1/namespaces/"
-	rbac       = "/apis/rbac.authorization.k8s.io/v1/namespaces/"
-)
-
 func TestHost(t *testing.T) {
-	k := startKube(t)
+	t.Parallel()
+	k := startHostKube(t)
 	root := admin(t, k)
 	// No kubelet runs: a pod that was bound would never end.
-	must(t, root.Patch(t.Context(), "/api/v1/nodes/"+node, "", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), nil))
+	must(t, root.Patch(t.Context(), "/api/v1/nodes/"+hostNode, "", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), nil))
 	// Each has a Host of its own, which is told nothing of the others' consumers.
 	for name, test := range map[string]func(*testing.T, *bed.Kube){
-		"namespaces": guests, "isolation": isolation, "quota": quota, "eviction": eviction,
+		"namespaces": testNamespaces, "isolation": testIsolation, "quota": testQuota, "eviction": testEviction,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,15 +35,15 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// guests has namespaces made, kept and given back.
-func guests(t *testing.T, k *bed.Kube) {
+// testNamespaces has namespaces made, kept and given back.
+func testNamespaces(t *testing.T, k *bed.Kube) {
 	root := admin(t, k)
-	r := start(t, k)
+	r := startHost(t, k)
 	if err := refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonNotReady); err != nil {
 		t.Errorf("somebody whom consumer(1) spoke of: %v", err)
 	}
-	r.Set(tenancy(barn, some()))
-	r.Set(tenancy(cellar, some()))
+	r.Set(tenancy(barn, smallOffer()))
+	r.Set(tenancy(cellar, smallOffer()))
 	// The obvious name of one of them is somebody else's.
 	taken := object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "liqo-0558de48-taken"}}
 	must(t, root.Create(t.Context(), "/api/v1/namespaces", taken, nil))
@@ -69,15 +67,15 @@ func guests(t *testing.T, k *bed.Kube) {
 		t.Error("it is not clear who owns what")
 	}
 	// A pod can be created at once.
-	must(t, as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", pod(shop, "web", object{"cpu": "100m", "memory": "1Mi"}), nil))
-	if err := as(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", object{
+	must(t, asConsumer(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", hostPod(shop, "web", object{"cpu": "100m", "memory": "1Mi"}), nil))
+	if err := asConsumer(t, k, barn).Create(t.Context(), namespaces+shop+"/pods", object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "root"},
 		"spec": object{"hostNetwork": true, "containers": []any{object{"name": "main", "image": "example.com/main:1", "resources": object{"requests": object{"cpu": "1m", "memory": "1Mi"}}}}},
 	}, nil); err == nil {
 		t.Error("a pod on the network of its node was let in")
 	}
-	within(t, "everything is settled", func() error {
-		if stands := r.Set(tenancy(barn, some())); stands.Namespaces != 2 || !stands.Busy {
+	bedtest.Within(t, "everything is settled", func() error {
+		if stands := r.Set(tenancy(barn, smallOffer())); stands.Namespaces != 2 || !stands.Busy {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return nil
@@ -85,7 +83,7 @@ func guests(t *testing.T, k *bed.Kube) {
 
 	// Nothing is written again.
 	r.taken()
-	r.Set(tenancy(barn, some()))
+	r.Set(tenancy(barn, smallOffer()))
 	if again := r.namespace(t, barn, "shop"); again != shop {
 		t.Errorf("it is called %s now", again)
 	}
@@ -104,11 +102,11 @@ func guests(t *testing.T, k *bed.Kube) {
 	}
 	// Nor by one that was started again.
 	r.stop()
-	again := start(t, k)
-	if stands := again.Set(tenancy(barn, some())); !stands.Busy {
+	again := startHost(t, k)
+	if stands := again.Set(tenancy(barn, smallOffer())); !stands.Busy {
 		t.Errorf("before anything is known it stands %+v", stands)
 	}
-	again.Set(tenancy(cellar, some()))
+	again.Set(tenancy(cellar, smallOffer()))
 	if name := again.namespace(t, barn, "shop"); name != shop {
 		t.Errorf("after a restart it is called %s", name)
 	}
@@ -142,7 +140,7 @@ func guests(t *testing.T, k *bed.Kube) {
 		}
 	})
 	t.Run("deleted", func(t *testing.T) { deleted(t, again, root, shop) })
-	if troubles := again.log.troubles(); len(troubles) > 0 {
+	if troubles := again.log.Lines(slog.LevelWarn); len(troubles) > 0 {
 		t.Errorf("logged: %q", troubles)
 	}
 	again.stop()
@@ -151,7 +149,7 @@ func guests(t *testing.T, k *bed.Kube) {
 func second(_ string, err error) error { return err }
 
 // repaired has people change what is not theirs.
-func repaired(t *testing.T, r *running, root *kube.Client, shop string) {
+func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 	quota, role, binding := namespaces+shop+"/resourcequotas/"+host.QuotaName, rbac+shop+"/roles/"+host.RoleName, rbac+shop+"/rolebindings/"+host.RoleName
 	merge := func(path, patch string) func() error {
 		return func() error {
@@ -192,7 +190,7 @@ func repaired(t *testing.T, r *running, root *kube.Client, shop string) {
 			if err != nil && test.name != "other rights" { // it may be repaired before
 				t.Fatal(err)
 			}
-			within(t, test.path, func() error {
+			bedtest.Within(t, test.path, func() error {
 				found := object{}
 				if err := root.Get(t.Context(), test.path, &found); err != nil {
 					return err
@@ -209,7 +207,7 @@ func repaired(t *testing.T, r *running, root *kube.Client, shop string) {
 		r.Set(tenancy(barn, map[string]string{"cpu": "1500m", "memory": "1Gi", "pods": "5", "nvidia.com/gpu": "1"}))
 		hard := func(want object, labels string) {
 			t.Helper()
-			within(t, quota, func() error {
+			bedtest.Within(t, quota, func() error {
 				found := object{}
 				if err := root.Get(t.Context(), quota, &found); err != nil {
 					return err
@@ -231,25 +229,25 @@ func repaired(t *testing.T, r *running, root *kube.Client, shop string) {
 		hard(object{"requests.cpu": "1500m", "limits.cpu": "1500m", "limits.memory": "1Gi", "pods": "5", "count/pods": "25", "requests.nvidia.com/gpu": "1"}, "restricted")
 		must(t, merge(quota, `{"spec":{"hard":{"count/cronjobs.batch":"0"}}}`)())
 		r.set(func(s *host.Settings) { s.Enforce, s.PodSecurity = "requests", "baseline" })
-		r.Set(tenancy(barn, some()))
+		r.Set(tenancy(barn, smallOffer()))
 		hard(object{"requests.cpu": "2", "limits.cpu": nil, "pods": "10", "requests.nvidia.com/gpu": nil, "count/cronjobs.batch": "0"}, "baseline")
 	})
 }
 
 // deleted has a namespace deleted by people, and by its consumer.
-func deleted(t *testing.T, r *running, root *kube.Client, shop string) {
+func deleted(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 	before := object{}
 	must(t, root.Get(t.Context(), namespaces+shop, &before))
 	must(t, root.Patch(t.Context(), namespaces+shop, "", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/hold"]}}`), nil))
 	must(t, root.Delete(t.Context(), namespaces+shop, metav1.DeleteOptions{}))
-	within(t, "it is known that the namespace is going", func() error {
+	bedtest.Within(t, "it is known that the namespace is going", func() error {
 		return refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonTerminating)
 	})
-	if _, _, err := r.Pod(t.Context(), barn, shop, text(t, pod(shop, "late", nil))); refusedWith(err, host.ReasonTerminating) != nil {
+	if _, _, err := r.Pod(t.Context(), barn, shop, marshal(t, hostPod(shop, "late", nil))); refusedWith(err, host.ReasonTerminating) != nil {
 		t.Errorf("a pod where everything goes: %v", err)
 	}
 	must(t, root.Patch(t.Context(), namespaces+shop, "", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), nil))
-	within(t, "the namespace is made anew", func() error {
+	bedtest.Within(t, "the namespace is made anew", func() error {
 		name, err := r.Namespace(t.Context(), barn, "shop")
 		if err == nil && name != shop {
 			err = fmt.Errorf("it is called %s", name)
@@ -264,7 +262,7 @@ func deleted(t *testing.T, r *running, root *kube.Client, shop string) {
 	must(t, r.Release(t.Context(), barn, "never-seen"))
 	must(t, r.Release(t.Context(), barn, "shop"))
 	must(t, r.Release(t.Context(), barn, "shop"))
-	within(t, "the namespace is gone", func() error {
+	bedtest.Within(t, "the namespace is gone", func() error {
 		found := object{}
 		if err := root.Get(t.Context(), namespaces+shop, &found); err == nil {
 			return fmt.Errorf("it is %v", pick(found, "status"))

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -12,26 +13,27 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/sharing/host"
 )
 
-// isolation has a consumer try, past the endpoint's own checks, what it should not
+// testIsolation has a consumer try, past the endpoint's own checks, what it should not
 // be able to do.
-func isolation(t *testing.T, k *bed.Kube) {
+func testIsolation(t *testing.T, k *bed.Kube) {
 	root, barn, cellar := admin(t, k), consumer(2), consumer(3)
-	r := start(t, k)
-	r.Set(tenancy(barn, some()))
-	r.Set(tenancy(cellar, some()))
+	r := startHost(t, k)
+	r.Set(tenancy(barn, smallOffer()))
+	r.Set(tenancy(cellar, smallOffer()))
 	mine, other := r.namespace(t, barn, "mine"), r.namespace(t, cellar, "other")
 	asked := object{"cpu": "10m", "memory": "1Mi"}
 	secret := func(name string) object {
 		return object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": name}, "stringData": object{"a": "b"}}
 	}
-	must(t, root.Create(t.Context(), namespaces+other+"/pods", pod(other, "theirs", asked), nil))
+	must(t, root.Create(t.Context(), namespaces+other+"/pods", hostPod(other, "theirs", asked), nil))
 	must(t, root.Create(t.Context(), namespaces+other+"/secrets", secret("theirs"), nil))
 	must(t, root.Create(t.Context(), namespaces+"default/secrets", secret("ours"), nil))
 
-	me := as(t, k, barn)
+	me := asConsumer(t, k, barn)
 	here, there := namespaces+mine, namespaces+other
 	get := func(path string) func() error {
 		return func() error { return me.Get(t.Context(), path, nil) }
@@ -51,7 +53,7 @@ func isolation(t *testing.T, k *bed.Kube) {
 
 	// What it may do.
 	for name, do := range map[string]func() error{
-		"create a pod":       create(here+"/pods", pod(mine, "web", asked)),
+		"create a pod":       create(here+"/pods", hostPod(mine, "web", asked)),
 		"create a secret":    create(here+"/secrets", secret("web")),
 		"create a configmap": create(here+"/configmaps", object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "web"}}),
 	} {
@@ -84,7 +86,7 @@ func isolation(t *testing.T, k *bed.Kube) {
 		"subjects": binding["subjects"], "roleRef": binding["roleRef"],
 	}
 	token := object{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": object{}}
-	binds := object{"apiVersion": "v1", "kind": "Binding", "metadata": object{"name": "web"}, "target": object{"kind": "Node", "name": node}}
+	binds := object{"apiVersion": "v1", "kind": "Binding", "metadata": object{"name": "web"}, "target": object{"kind": "Node", "name": hostNode}}
 	forbidden := map[string]func() error{
 		"another's pod":                   get(there + "/pods/theirs"),
 		"another's pods":                  get(there + "/pods"),
@@ -98,9 +100,9 @@ func isolation(t *testing.T, k *bed.Kube) {
 		"another's log":                   get(there + "/pods/theirs/log"),
 		"exec elsewhere":                  create(there+"/pods/theirs/exec", nil),
 		"port-forward elsewhere":          create(there+"/pods/theirs/portforward", nil),
-		"a pod elsewhere":                 create(there+"/pods", pod(other, "mine", asked)),
-		"a pod in default":                create(namespaces+"default/pods", pod("default", "mine", asked)),
-		"a pod in kube-system":            create(namespaces+"kube-system/pods", pod("kube-system", "mine", asked)),
+		"a pod elsewhere":                 create(there+"/pods", hostPod(other, "mine", asked)),
+		"a pod in default":                create(namespaces+"default/pods", hostPod("default", "mine", asked)),
+		"a pod in kube-system":            create(namespaces+"kube-system/pods", hostPod("kube-system", "mine", asked)),
 		"a label elsewhere":               patch(there+"/pods/theirs", `{"metadata":{"labels":{"a":"b"}}}`),
 		"delete elsewhere":                remove(there + "/pods/theirs"),
 		"the provider's secret":           get(namespaces + "default/secrets/ours"),
@@ -133,8 +135,8 @@ func isolation(t *testing.T, k *bed.Kube) {
 		"eviction":                        create(here+"/pods/web/eviction", object{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": object{"name": "web"}}),
 		"binding":                         create(here+"/pods/web/binding", binds),
 		"the pod proxy":                   get(here + "/pods/web/proxy/"),
-		"the node proxy":                  get("/api/v1/nodes/" + node + "/proxy/"),
-		"replace a pod":                   update(here+"/pods/web", pod(mine, "web", asked)),
+		"the node proxy":                  get("/api/v1/nodes/" + hostNode + "/proxy/"),
+		"replace a pod":                   update(here+"/pods/web", hostPod(mine, "web", asked)),
 		"services":                        create(here+"/services", object{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": "web"}, "spec": object{"type": "NodePort", "ports": []any{object{"port": 80}}}}),
 		"claims":                          create(here+"/persistentvolumeclaims", object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": "web"}}),
 		"volumes":                         get("/api/v1/persistentvolumes"),
@@ -170,10 +172,10 @@ func isolation(t *testing.T, k *bed.Kube) {
 	}
 	// Through the front door it gets no further.
 	for _, namespace := range []string{other, "default", "kube-system", "", "../" + other, mine + "/../" + other} {
-		if _, _, err := r.Pod(t.Context(), barn, namespace, text(t, pod(namespace, "mine", asked))); refusedWith(err, host.ReasonNotYours) != nil {
+		if _, _, err := r.Pod(t.Context(), barn, namespace, marshal(t, hostPod(namespace, "mine", asked))); refusedWith(err, host.ReasonNotYours) != nil {
 			t.Errorf("a pod in %q: %v", namespace, err)
 		}
-		if _, err := r.Object(barn, namespace, "secrets", "mine", text(t, secret("mine"))); refusedWith(err, host.ReasonNotYours) != nil {
+		if _, err := r.Object(barn, namespace, "secrets", "mine", marshal(t, secret("mine"))); refusedWith(err, host.ReasonNotYours) != nil {
 			t.Errorf("a secret in %q: %v", namespace, err)
 		}
 		if _, _, err := r.PodPatch(barn, namespace, "theirs", []byte(`{}`)); refusedWith(err, host.ReasonNotYours) != nil {
@@ -187,7 +189,7 @@ func isolation(t *testing.T, k *bed.Kube) {
 	}
 	// A namespace that somebody takes away is not theirs any more.
 	must(t, root.Patch(t.Context(), here, "", types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/origin-cluster-id":null}}}`), nil))
-	within(t, "the rights end", func() error {
+	bedtest.Within(t, "the rights end", func() error {
 		if err := get(here + "/pods")(); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("listing pods: %w", orNil(err))
 		}
@@ -202,14 +204,14 @@ func isolation(t *testing.T, k *bed.Kube) {
 	}
 	r.Set(host.Tenancy{ID: barn})
 	r.Set(host.Tenancy{ID: cellar})
-	within(t, "everything else is gone", func() error {
+	bedtest.Within(t, "everything else is gone", func() error {
 		if ids := r.Tenants(); slices.Contains(ids, barn) || slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q are here", ids)
 		}
 		return nil
 	})
 	must(t, root.Get(t.Context(), here+"/pods/web", nil))
-	if troubles := r.log.troubles(); len(troubles) > 0 {
+	if troubles := r.log.Lines(slog.LevelWarn); len(troubles) > 0 {
 		t.Errorf("logged: %q", troubles)
 	}
 }

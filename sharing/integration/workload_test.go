@@ -18,17 +18,12 @@ import (
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/kube"
-	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
 
-func TestMain(m *testing.M) { bed.Main(m) }
-
-const consumer = peer.ClusterID("11111111-1111-4111-8111-111111111111")
-
 var (
-	origin = workload.Origin{Cluster: consumer, Namespace: "liqo-11111111-shop", Node: "barn", Addresses: []string{"10.77.0.1", "fd00::1"}}
-	guest  = workload.Guest{Cluster: consumer, Namespace: "liqo-11111111-shop", Arch: "amd64"}
+	shopOrigin = workload.Origin{Cluster: consumerID, Namespace: "liqo-11111111-shop", Node: "barn", Addresses: []string{"10.77.0.1", "fd00::1"}}
+	shopGuest  = workload.Guest{Cluster: consumerID, Namespace: "liqo-11111111-shop", Arch: "amd64"}
 )
 
 const (
@@ -38,7 +33,7 @@ const (
 	theirQuota = "/api/v1/namespaces/liqo-11111111-shop/resourcequotas"
 )
 
-const quota = `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"liqo-offer"},"spec":{"hard":%[1]s},"status":{"hard":%[1]s,"used":%[2]s}}`
+const quotaText = `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"liqo-offer"},"spec":{"hard":%[1]s},"status":{"hard":%[1]s,"used":%[2]s}}`
 
 type bench struct {
 	*testing.T
@@ -49,12 +44,7 @@ type bench struct {
 // the one that stands for it.
 func newBench(t *testing.T) bench {
 	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
-	client, err := kube.New(k.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	b := bench{t, client}
+	b := bench{t, admin(t, k)}
 	b.create("/api/v1/namespaces", `{"metadata":{"name":"shop"}}`, nil)
 	b.create("/api/v1/namespaces", `{"metadata":{"name":"liqo-11111111-shop","labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`, nil)
 	b.create("/api/v1/namespaces/shop/serviceaccounts", `{"metadata":{"name":"robot"}}`, nil)
@@ -63,12 +53,11 @@ func newBench(t *testing.T) bench {
 	b.create("/apis/scheduling.k8s.io/v1/priorityclasses", `{"metadata":{"name":"high"},"value":100}`, nil)
 	b.create("/apis/node.k8s.io/v1/runtimeclasses", `{"metadata":{"name":"gvisor"},"handler":"runsc","overhead":{"podFixed":{"cpu":"10m"}}}`, nil)
 	hard := `{"requests.cpu":"2","requests.memory":"1Gi","requests.ephemeral-storage":"1Gi","pods":"100"}`
-	text := fmt.Sprintf(quota, hard, `{"requests.cpu":"0","requests.memory":"0","requests.ephemeral-storage":"0","pods":"0"}`)
+	text := fmt.Sprintf(quotaText, hard, `{"requests.cpu":"0","requests.memory":"0","requests.ephemeral-storage":"0","pods":"0"}`)
 	var made json.RawMessage
 	b.create(theirQuota, text, &made)
-	if err := b.Patch(t.Context(), theirQuota+"/liqo-offer/status", "", types.MergePatchType, []byte(text), nil); err != nil {
-		t.Fatal(err) // in place of the quota controller
-	}
+	// In place of the quota controller.
+	must(t, b.Patch(t.Context(), theirQuota+"/liqo-offer/status", "", types.MergePatchType, []byte(text), nil))
 	return b
 }
 
@@ -99,7 +88,8 @@ func (b bench) write(pod *corev1.Pod, path string, s corev1.PodStatus) *corev1.P
 	return out
 }
 
-func TestAgainstAnAPIServer(t *testing.T) {
+func TestWorkload(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	mine := b.makeMine("web", nil)
 	theirs := b.makeTheirs(mine)
@@ -113,7 +103,7 @@ func TestAgainstAnAPIServer(t *testing.T) {
 // makeMine makes a pod with everything in it, the way that a user does.
 func (b bench) makeMine(name string, change func(*corev1.Pod)) *corev1.Pod {
 	b.Helper()
-	raw, err := os.ReadFile("../testdata/everything.yaml")
+	raw, err := os.ReadFile("../workload/testdata/everything.yaml")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -141,7 +131,7 @@ func (b bench) makeMine(name string, change func(*corev1.Pod)) *corev1.Pod {
 // makeTheirs takes a pod to the provider.
 func (b bench) makeTheirs(mine *corev1.Pod) *corev1.Pod {
 	b.Helper()
-	sent, r := workload.Translate(mine, origin)
+	sent, r := workload.Translate(mine, shopOrigin)
 	if r != nil {
 		b.Fatal(r)
 	}
@@ -149,7 +139,7 @@ func (b bench) makeTheirs(mine *corev1.Pod) *corev1.Pod {
 	if err != nil {
 		b.Fatal(err)
 	}
-	clean, admitted, r := workload.Admit(raw, guest)
+	clean, admitted, r := workload.Admit(raw, shopGuest)
 	if r != nil {
 		b.Fatal(r)
 	}
@@ -158,7 +148,7 @@ func (b bench) makeTheirs(mine *corev1.Pod) *corev1.Pod {
 	if !workload.IsCopy(mine, theirs) {
 		b.Error("the copy is none")
 	}
-	if patch, ok := workload.Change(mine, theirs, origin); ok {
+	if patch, ok := workload.Change(mine, theirs, shopOrigin); ok {
 		b.Errorf("the fresh copy is changed: %s", patch)
 	}
 	if a, c := workload.Requests(admitted), workload.Requests(theirs); !cmp.Equal(a, c) {
@@ -178,11 +168,11 @@ func (b bench) change() {
 		b.Fatal(err)
 	}
 	mine := b.pod(minePods + "/web")
-	patch, ok := workload.Change(mine, b.pod(theirPods+"/web"), origin)
+	patch, ok := workload.Change(mine, b.pod(theirPods+"/web"), shopOrigin)
 	if !ok {
 		b.Fatal("nothing to change")
 	}
-	clean, r := workload.AdmitPatch(patch, guest)
+	clean, r := workload.AdmitPatch(patch, shopGuest)
 	if r != nil {
 		b.Fatal(r)
 	}
@@ -190,11 +180,11 @@ func (b bench) change() {
 		b.Fatal(err)
 	}
 	theirs := b.pod(theirPods + "/web")
-	if patch, ok := workload.Change(mine, theirs, origin); ok {
+	if patch, ok := workload.Change(mine, theirs, shopOrigin); ok {
 		b.Errorf("changed again: %s", patch)
 	}
 	if _, left := theirs.Labels["tier"]; left || theirs.Labels["new"] != "1" || theirs.Annotations["note"] != "m" || theirs.Spec.Containers[0].Image != "registry/app:2" ||
-		*theirs.Spec.ActiveDeadlineSeconds != 60 || theirs.Labels[workload.LabelOriginCluster] != string(consumer) {
+		*theirs.Spec.ActiveDeadlineSeconds != 60 || theirs.Labels[workload.LabelOriginCluster] != string(consumerID) {
 		b.Errorf("changed to %v %v %v", theirs.Labels, theirs.Annotations, theirs.Spec.Containers[0].Image)
 	}
 }
@@ -208,7 +198,7 @@ func (b bench) mirror(name string) {
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}}},
 	})
 	mine := b.pod(minePods + "/web")
-	status := workload.Mirror(mine, theirs, origin, time.Now())
+	status := workload.Mirror(mine, theirs, shopOrigin, time.Now())
 	after := b.write(mine, minePods+"/web", status)
 	if !workload.SameStatus(&status, &after.Status) {
 		b.Errorf("stored otherwise: %s", cmp.Diff(status, after.Status))
@@ -216,7 +206,7 @@ func (b bench) mirror(name string) {
 	if after.Status.Phase != corev1.PodRunning || after.Status.PodIP != "10.42.0.7" || after.Status.HostIP != "10.77.0.1" || after.Status.ObservedGeneration != mine.Generation {
 		b.Errorf("mirrored as %+v", after.Status)
 	}
-	again := workload.Mirror(after, theirs, origin, time.Now().Add(time.Hour))
+	again := workload.Mirror(after, theirs, shopOrigin, time.Now().Add(time.Hour))
 	if !workload.SameStatus(&after.Status, &again) {
 		b.Errorf("mirrored again: %s", cmp.Diff(after.Status, again))
 	}
@@ -271,9 +261,9 @@ func (b bench) hostile() {
 			s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = statuses(), statuses(), statuses()
 			s.ResourceClaimStatuses, s.NominatedNodeName, s.Resize = []corev1.PodResourceClaimStatus{{Name: "bad"}}, "bad name!", "Odd"
 			theirs.Status = s
-			status := workload.Mirror(mine, theirs, origin, time.Now())
+			status := workload.Mirror(mine, theirs, shopOrigin, time.Now())
 			if step == 24 {
-				status = workload.DeletedByProvider(mine, theirs, origin, time.Now())
+				status = workload.DeletedByProvider(mine, theirs, shopOrigin, time.Now())
 			}
 			mine = b.write(mine, minePods+"/"+name, status)
 			if !workload.SameStatus(&status, &mine.Status) {
@@ -285,7 +275,7 @@ func (b bench) hostile() {
 
 // baseline compares what Admit refuses with what Pod Security does.
 func (b bench) baseline() {
-	raw, err := os.ReadFile("../testdata/unportable.yaml")
+	raw, err := os.ReadFile("../workload/testdata/unportable.yaml")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -310,7 +300,7 @@ func (b bench) baseline() {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, _, r := workload.Admit(text, guest); r == nil {
+		if _, _, r := workload.Admit(text, shopGuest); r == nil {
 			b.Errorf("%s is admitted", text)
 		}
 		zero := corev1.ResourceList{"cpu": {}, "memory": {}, "ephemeral-storage": {}}
@@ -340,11 +330,11 @@ func (b bench) objects(mine *corev1.Pod) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "conf", Namespace: "shop", UID: "u"}, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0}}}
 	for _, value := range []string{"v", "w"} {
 		cm.Data["k"] = value
-		raw, r := workload.Config(cm, origin)
+		raw, r := workload.Config(cm, shopOrigin)
 		if r != nil {
 			b.Fatal(r)
 		}
-		clean, r := workload.AdmitObject(raw, "ConfigMap", "conf", guest)
+		clean, r := workload.AdmitObject(raw, "ConfigMap", "conf", shopGuest)
 		if r != nil {
 			b.Fatal(r)
 		}
@@ -352,7 +342,7 @@ func (b bench) objects(mine *corev1.Pod) {
 		if err := b.Apply(b.Context(), theirMaps+"conf", "liqo-agent", true, json.RawMessage(clean), theirs); err != nil {
 			b.Fatal(err)
 		}
-		if !workload.SameConfig(cm, theirs, origin) {
+		if !workload.SameConfig(cm, theirs, shopOrigin) {
 			b.Errorf("applied as %+v", theirs)
 		}
 	}

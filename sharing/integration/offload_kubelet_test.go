@@ -13,16 +13,16 @@ import (
 	"liqo.io/agent/kube"
 )
 
-// guest is the kubelet of the provider: pods run as soon as they are bound, and end
+// guestKubelet is the kubelet of the provider: pods run as soon as they are bound, and end
 // as soon as they are deleted.
-type guest struct {
+type guestKubelet struct {
 	admin *kube.Client
 	work  chan *corev1.Pod
 }
 
 // kubelet starts one.
 func (p *pair) kubelet() {
-	g := &guest{admin: p.b, work: make(chan *corev1.Pod, 10000)}
+	g := &guestKubelet{admin: p.b, work: make(chan *corev1.Pod, 10000)}
 	cache := kube.NewCache(kube.Kind[*corev1.Pod]{
 		Fresh: func() *corev1.Pod { return &corev1.Pod{} },
 		Changed: func(_, after *corev1.Pod) {
@@ -49,22 +49,22 @@ func (p *pair) kubelet() {
 	p.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-func (g *guest) sync(ctx context.Context, pod *corev1.Pod) {
+func (g *guestKubelet) sync(ctx context.Context, pod *corev1.Pod) {
 	path := podPath(pod.Namespace, pod.Name)
 	switch {
 	case pod.DeletionTimestamp != nil:
 		zero := int64(0)
 		_ = g.admin.Delete(ctx, path, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	case pod.Status.Phase == corev1.PodPending:
-		text, err := json.Marshal(map[string]any{"status": running(pod)})
+		text, err := json.Marshal(map[string]any{"status": runningStatus(pod)})
 		if err == nil {
 			_ = g.admin.Patch(ctx, path+"/status", "kubelet", types.StrategicMergePatchType, text, nil)
 		}
 	}
 }
 
-// running is the status that a kubelet gives to a pod that runs.
-func running(pod *corev1.Pod) corev1.PodStatus {
+// runningStatus is the status that a kubelet gives to a pod that runs.
+func runningStatus(pod *corev1.Pod) corev1.PodStatus {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	started := true
 	s := corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, HostIP: "10.77.0.2", PodIP: "10.42.0.7", PodIPs: []corev1.PodIP{{IP: "10.42.0.7"}}}

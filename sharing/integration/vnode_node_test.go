@@ -6,25 +6,26 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/sharing/vnode"
 )
 
 // TestNode: what a node looks like, that nothing is written while nothing changes,
 // and that what people do to it is left alone or repaired.
 func TestNode(t *testing.T) {
+	t.Parallel()
 	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
-	r := run(t, k, nil)
-	p := provider(barnID)
+	r := runNodes(t, k, nil)
+	p := wantedProvider(providerID)
 	node := r.ready(t, k, p)
 
 	for key, want := range map[string]string{
-		"liqo.io/type": "virtual-node", "liqo.io/cluster-id": string(barnID), "liqo.io/cluster-name": "barn", "node-role.kubernetes.io/agent": "",
-		"kubernetes.io/hostname": string(barnID), "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "barn",
+		"liqo.io/type": "virtual-node", "liqo.io/cluster-id": string(providerID), "liqo.io/cluster-name": "barn", "node-role.kubernetes.io/agent": "",
+		"kubernetes.io/hostname": string(providerID), "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "barn",
 		"color": "red", "app.kubernetes.io/managed-by": "liqo-agent",
 	} {
 		if got, there := node.Labels[key]; !there || got != want {
@@ -41,11 +42,11 @@ func TestNode(t *testing.T) {
 		node.Status.DaemonEndpoints.KubeletEndpoint.Port != 10350 || len(node.Status.Addresses) != 1 || node.Status.Addresses[0].Address != "10.77.0.1" {
 		t.Errorf("%+v", node.Status)
 	}
-	if nodes := r.Nodes.Nodes(); len(nodes) != 1 || nodes[0] != (vnode.Node{Name: string(barnID), ID: barnID, UID: node.UID, Accepting: true}) {
+	if nodes := r.Nodes.Nodes(); len(nodes) != 1 || nodes[0] != (vnode.Node{Name: string(providerID), ID: providerID, UID: node.UID, Accepting: true}) {
 		t.Errorf("%+v", nodes)
 	}
-	within(t, 5*time.Second, "lease", func() error {
-		_, err := k.Request(t.Context(), "GET", leasesPath+string(barnID), "", nil)
+	bedtest.Within(t, "lease", func() error {
+		_, err := k.Request(t.Context(), "GET", leasesPath+string(providerID), "", nil)
 		return err
 	})
 
@@ -53,9 +54,9 @@ func TestNode(t *testing.T) {
 	until := func(what string, check func(n *corev1.Node) bool) *corev1.Node {
 		t.Helper()
 		var n *corev1.Node
-		within(t, 10*time.Second, what, func() error {
+		bedtest.Within(t, what, func() error {
 			var err error
-			if n, err = getNode(t, k, barnID); err != nil {
+			if n, err = getNode(t, k, providerID); err != nil {
 				return err
 			}
 			if !check(n) {
@@ -65,7 +66,7 @@ func TestNode(t *testing.T) {
 		})
 		return n
 	}
-	path := nodesPath + string(barnID)
+	path := nodesPath + string(providerID)
 
 	// What people add stays, and what is ours is repaired.
 	request(t, k, "PATCH", path, merge, `{"metadata":{"labels":{"mine":"1","liqo.io/type":null,"color":"blue"},"annotations":{"note":"x"}}}`)
@@ -79,26 +80,26 @@ func TestNode(t *testing.T) {
 	request(t, k, "PATCH", path+"/status", strategic, `{"status":{"conditions":[{"type":"Ready","status":"Unknown"},{"type":"Other","status":"True"}],"capacity":{"cpu":"100"}}}`)
 	until("status", func(n *corev1.Node) bool {
 		cpu := n.Status.Capacity[corev1.ResourceCPU]
-		return status(n) == corev1.ConditionTrue && cpu.Value() == 4 && len(n.Status.Conditions) == 6
+		return readyStatus(n) == corev1.ConditionTrue && cpu.Value() == 4 && len(n.Status.Conditions) == 6
 	})
 
 	// Our cordon comes and goes, a person's stays.
 	away := p
 	away.Offer = nil
 	r.Set(away)
-	n := until("cordon", func(n *corev1.Node) bool { return n.Spec.Unschedulable && reason(n) == vnode.ReasonNoOffer })
+	n := until("cordon", func(n *corev1.Node) bool { return n.Spec.Unschedulable && readyReason(n) == vnode.ReasonNoOffer })
 	if cpu := n.Status.Capacity[corev1.ResourceCPU]; cpu.Value() != 4 || n.Labels["color"] != "red" {
 		t.Errorf("without an offer it changes: %v", n)
 	}
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":null}}`)
 	until("cordon once more", func(n *corev1.Node) bool { return n.Spec.Unschedulable })
 	r.Set(p)
-	until("uncordon", func(n *corev1.Node) bool { return !n.Spec.Unschedulable && status(n) == corev1.ConditionTrue })
+	until("uncordon", func(n *corev1.Node) bool { return !n.Spec.Unschedulable && readyStatus(n) == corev1.ConditionTrue })
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":true}}`)
 	p.Reachable, p.Why = false, "no route to host"
 	r.Set(p)
 	until("unreachable", func(n *corev1.Node) bool {
-		return status(n) == corev1.ConditionFalse && reason(n) == vnode.ReasonUnreachable
+		return readyStatus(n) == corev1.ConditionFalse && readyReason(n) == vnode.ReasonUnreachable
 	})
 	if s := r.Set(p); s.Ready || s.Reason != vnode.ReasonUnreachable || s.Message != "no route to host" || !s.Busy {
 		t.Errorf("%+v", s)
@@ -111,7 +112,7 @@ func TestNode(t *testing.T) {
 		_, gpu := n.Status.Capacity["example.com/gpu"]
 		_, gpuToo := n.Status.Allocatable["example.com/gpu"]
 		_, color := n.Labels["color"]
-		return status(n) == corev1.ConditionTrue && !gpu && !gpuToo && !color && len(n.Status.Images) == 0
+		return readyStatus(n) == corev1.ConditionTrue && !gpu && !gpuToo && !color && len(n.Status.Images) == 0
 	})
 	if !n.Spec.Unschedulable {
 		t.Error("a person's cordon is undone")
@@ -119,28 +120,28 @@ func TestNode(t *testing.T) {
 
 	// An agent that starts finds all as it is to be, and writes nothing but the lease.
 	version := n.ResourceVersion
-	lease := func() string { return request(t, k, "GET", leasesPath+string(barnID), "", "") }
+	lease := func() string { return request(t, k, "GET", leasesPath+string(providerID), "", "") }
 	before := lease()
 	r.stop()
-	r = run(t, k, nil)
+	r = runNodes(t, k, nil)
 	r.ready(t, k, p)
-	within(t, 10*time.Second, "renewal", func() error {
+	bedtest.Within(t, "renewal", func() error {
 		if lease() == before {
 			return errors.New("it is as before")
 		}
 		return nil
 	})
-	if n, err := getNode(t, k, barnID); err != nil || n.ResourceVersion != version {
+	if n, err := getNode(t, k, providerID); err != nil || n.ResourceVersion != version {
 		t.Errorf("%v: it was written for nothing: %v", err, n)
 	}
 
 	// Deleted by somebody, it is made anew.
 	request(t, k, "DELETE", path, "", "")
 	until("new node", func(m *corev1.Node) bool {
-		return m.UID != n.UID && status(m) == corev1.ConditionTrue && len(m.Spec.Taints) == 1
+		return m.UID != n.UID && readyStatus(m) == corev1.ConditionTrue && len(m.Spec.Taints) == 1
 	})
-	within(t, 10*time.Second, "lease of the new node", func() error {
-		n, err := getNode(t, k, barnID)
+	bedtest.Within(t, "lease of the new node", func() error {
+		n, err := getNode(t, k, providerID)
 		if err == nil && !strings.Contains(lease(), string(n.UID)) {
 			err = errors.New(lease())
 		}
@@ -153,7 +154,7 @@ func TestNode(t *testing.T) {
 	const bindings = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/" + vnode.OffloadingName
 	request(t, k, "PATCH", policies, merge, `{"spec":{"matchConditions":[]}}`)
 	request(t, k, "DELETE", bindings, "", "")
-	within(t, 10*time.Second, "repaired policy", func() error {
+	bedtest.Within(t, "repaired policy", func() error {
 		if text := request(t, k, "GET", policies, "", ""); !strings.Contains(text, "no-daemon") {
 			return errors.New(text)
 		}
@@ -161,22 +162,22 @@ func TestNode(t *testing.T) {
 		return err
 	})
 	p.Wanted, p.Offer = false, nil
-	within(t, 10*time.Second, "removal", func() error {
+	bedtest.Within(t, "removal", func() error {
 		if s := r.Set(p); s != (vnode.State{}) {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
 	})
-	for _, path := range []string{path, leasesPath + string(barnID), policies, bindings} {
-		within(t, 10*time.Second, path, func() error { return gone(t, k, path) })
+	for _, path := range []string{path, leasesPath + string(providerID), policies, bindings} {
+		awaitGone(t, k, path)
 	}
 
 	t.Run("name taken", func(t *testing.T) {
 		body := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + string(shedID) + `"}}`
 		request(t, k, "POST", strings.TrimSuffix(nodesPath, "/"), jsonMIME, body)
 		before := request(t, k, "GET", nodesPath+string(shedID), "", "")
-		p := provider(shedID)
-		within(t, 10*time.Second, "name taken", func() error {
+		p := wantedProvider(shedID)
+		bedtest.Within(t, "name taken", func() error {
 			if s := r.Set(p); s.Reason != vnode.ReasonNameTaken || s.Busy || s.Node != "" {
 				return fmt.Errorf("%+v", s)
 			}
@@ -195,14 +196,14 @@ func TestNode(t *testing.T) {
 		r.ready(t, k, p)
 		// An agent that knows nothing of its provider removes it once all were heard.
 		r.stop()
-		r = run(t, k, nil)
-		within(t, 10*time.Second, "nodes", func() error {
+		r = runNodes(t, k, nil)
+		bedtest.Within(t, "nodes", func() error {
 			if nodes := r.Nodes.Nodes(); len(nodes) != 1 || !nodes[0].Accepting {
 				return fmt.Errorf("%+v", nodes)
 			}
 			return nil
 		})
 		r.Settled()
-		within(t, 10*time.Second, "removal", func() error { return gone(t, k, nodesPath+string(shedID)) })
+		awaitGone(t, k, nodesPath+string(shedID))
 	})
 }

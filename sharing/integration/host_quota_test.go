@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -11,20 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
 )
 
-// guest is a document of a pod as a consumer's agent sends it.
-func guest(namespace, name string, requests object) object {
-	p := pod(namespace, name, requests)
+// guestPod is a document of a pod as a consumer's agent sends it.
+func guestPod(namespace, name string, requests object) object {
+	p := hostPod(namespace, name, requests)
 	p["metadata"].(object)["annotations"] = object{"liqo.io/origin-uid": "uid-of-" + name}
 	return p
 }
 
-// there returns how many pods are in a namespace.
-func there(t *testing.T, root *kube.Client, namespace string) (n int) {
+// countPods returns how many pods are in a namespace.
+func countPods(t *testing.T, root *kube.Client, namespace string) (n int) {
 	t.Helper()
 	var list struct{ Items []json.RawMessage }
 	must(t, root.Get(t.Context(), namespaces+namespace+"/pods", &list))
@@ -32,8 +34,8 @@ func there(t *testing.T, root *kube.Client, namespace string) (n int) {
 }
 
 // send lets a pod through as the gateway does.
-func (r *running) send(t *testing.T, me *kube.Client, id peer.ClusterID, namespace, name string, requests object) error {
-	clean, done, err := r.Pod(t.Context(), id, namespace, text(t, guest(namespace, name, requests)))
+func (r *runningHost) send(t *testing.T, me *kube.Client, id peer.ClusterID, namespace, name string, requests object) error {
+	clean, done, err := r.Pod(t.Context(), id, namespace, marshal(t, guestPod(namespace, name, requests)))
 	if err != nil {
 		return err
 	}
@@ -46,12 +48,12 @@ func (r *running) send(t *testing.T, me *kube.Client, id peer.ClusterID, namespa
 	return nil
 }
 
-// quota throws pods at the provider.
-func quota(t *testing.T, k *bed.Kube) {
+// testQuota throws pods at the provider.
+func testQuota(t *testing.T, k *bed.Kube) {
 	barn := consumer(4)
-	root, me := admin(t, k), as(t, k, barn)
-	r := start(t, k)
-	r.Set(tenancy(barn, some()))
+	root, me := admin(t, k), asConsumer(t, k, barn)
+	r := startHost(t, k)
+	r.Set(tenancy(barn, smallOffer()))
 	one, two := r.namespace(t, barn, "one"), r.namespace(t, barn, "two")
 	asked := object{"cpu": "300m", "memory": "1Mi"} // 6 of them fit
 
@@ -74,17 +76,17 @@ func quota(t *testing.T, k *bed.Kube) {
 		return let
 	}
 	let := flood(func(i int) error {
-		return me.Create(t.Context(), namespaces+one+"/pods", pod(one, fmt.Sprint("direct-", i), asked), nil)
+		return me.Create(t.Context(), namespaces+one+"/pods", hostPod(one, fmt.Sprint("direct-", i), asked), nil)
 	})
-	if n := there(t, root, one); let != n || n > 6 || n == 0 {
+	if n := countPods(t, root, one); let != n || n > 6 || n == 0 {
 		t.Errorf("%d pods were let in by the quota, %d are there", let, n)
 	}
-	must(t, root.Create(t.Context(), namespaces+two+"/pods", pod(two, "local", object{"cpu": "0", "memory": "0"}), nil))
+	must(t, root.Create(t.Context(), namespaces+two+"/pods", hostPod(two, "local", object{"cpu": "0", "memory": "0"}), nil))
 	if err := root.Delete(t.Context(), namespaces+one+"/pods", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "the pods are gone", func() error {
-		if n := there(t, root, one); n > 0 {
+	bedtest.Within(t, "the pods are gone", func() error {
+		if n := countPods(t, root, one); n > 0 {
 			return fmt.Errorf("%d are left", n)
 		}
 		return nil
@@ -102,7 +104,7 @@ func quota(t *testing.T, k *bed.Kube) {
 		}
 		return err
 	})
-	if n := there(t, root, one) + there(t, root, two) - 1; let != n || n != 6 {
+	if n := countPods(t, root, one) + countPods(t, root, two) - 1; let != n || n != 6 {
 		t.Errorf("%d pods were let in, %d are there, want 6", let, n)
 	}
 	reasons.Range(func(reason, message any) bool {
@@ -111,8 +113,8 @@ func quota(t *testing.T, k *bed.Kube) {
 		}
 		return true
 	})
-	within(t, "they are counted", func() error {
-		if stands := r.Set(tenancy(barn, some())); stands.Pods != 6 || stands.Used["cpu"] != "1800m" {
+	bedtest.Within(t, "they are counted", func() error {
+		if stands := r.Set(tenancy(barn, smallOffer())); stands.Pods != 6 || stands.Used["cpu"] != "1800m" {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return nil
@@ -136,27 +138,27 @@ func quota(t *testing.T, k *bed.Kube) {
 		t.Error(err)
 	}
 	must(t, me.Delete(t.Context(), namespaces+one+"/pods/"+first, metav1.DeleteOptions{}))
-	within(t, "there is room again", func() error { return r.send(t, me, barn, two, "more", asked) })
+	bedtest.Within(t, "there is room again", func() error { return r.send(t, me, barn, two, "more", asked) })
 
 	// Objects.
 	secret := object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "web", "annotations": object{"liqo.io/origin-uid": "uid"}}, "data": object{"a": "Yg=="}}
-	clean, err := r.Object(barn, one, "secrets", "web", text(t, secret))
+	clean, err := r.Object(barn, one, "secrets", "web", marshal(t, secret))
 	must(t, err)
 	must(t, me.Apply(t.Context(), namespaces+one+"/secrets/web", "liqo-agent", true, json.RawMessage(clean), nil))
-	if kind, err := read(t, root, namespaces+one+"/secrets/web"); err != nil || pick(kind, "metadata", "labels", "liqo.io/origin-cluster-id") != string(barn) {
+	if kind, err := get[object](t, k, namespaces+one+"/secrets/web"); err != nil || pick(kind, "metadata", "labels", "liqo.io/origin-cluster-id") != string(barn) {
 		t.Errorf("the secret is %v, %v", kind, err)
 	}
 	if _, kind, err := r.PodPatch(barn, two, "more", []byte(`{"metadata":{"labels":{"a":"b"}}}`)); err != nil || kind == "" {
 		t.Errorf("a patch: %q, %v", kind, err)
 	}
 	r.Set(host.Tenancy{ID: barn})
-	within(t, "everything is gone", func() error {
+	bedtest.Within(t, "everything is gone", func() error {
 		if stands := r.Set(host.Tenancy{ID: barn}); stands.Busy || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return nil
 	})
-	if troubles := r.log.troubles(); len(troubles) > 0 {
+	if troubles := r.log.Lines(slog.LevelWarn); len(troubles) > 0 {
 		t.Errorf("logged: %q", troubles)
 	}
 }

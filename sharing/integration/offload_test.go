@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/sharing/offload"
 	"liqo.io/agent/sharing/workload"
 )
@@ -19,7 +20,8 @@ func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 // TestOffload goes through the life of pods on one pair of clusters: those take
 // longer to start than the tests.
 func TestOffload(t *testing.T) {
-	p := start(t)
+	t.Parallel()
+	p := startPair(t)
 	t.Run("by hand", func(t *testing.T) { byHand(p.sub(t, "shop")) })
 	t.Run("refused", func(t *testing.T) { refusedPods(p.sub(t, "misfits")) })
 	p.kubelet()
@@ -41,7 +43,7 @@ func byHand(p *pair) {
 	p.must(p.a.Create(ctx, core+"/secrets", &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "token"}, StringData: map[string]string{"token": "abc"},
 	}, nil))
-	mine := p.create(pod(ns, "web", func(pod *corev1.Pod) {
+	mine := p.create(virtualPod(ns, "web", func(pod *corev1.Pod) {
 		grace := int64(20)
 		pod.Spec.TerminationGracePeriodSeconds = &grace
 		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
@@ -62,7 +64,7 @@ func byHand(p *pair) {
 	}
 	p.must(p.a.Patch(ctx, core+"/configmaps/settings", "", types.MergePatchType, []byte(`{"data":{"color":"blue"}}`), nil))
 	p.must(p.a.Patch(ctx, core+"/secrets/token", "", types.MergePatchType, []byte(`{"stringData":{"token":"xyz"}}`), nil))
-	within(t, "changes of ConfigMap and Secret", func() error {
+	bedtest.Within(t, "changes of ConfigMap and Secret", func() error {
 		p.must(p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", &cm))
 		p.must(p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/secrets/token", &secret))
 		if cm.Data["color"] != "blue" || string(secret.Data["token"]) != "xyz" {
@@ -71,22 +73,22 @@ func byHand(p *pair) {
 		return nil
 	})
 
-	p.setStatus(guest, "web", running(theirs))
+	p.setStatus(guest, "web", runningStatus(theirs))
 	mine = await(t, p.a, ns, "web", phase(corev1.PodRunning))
 	if mine.Status.PodIP != "10.42.0.7" || mine.Status.HostIP != "10.77.0.1" || len(mine.Status.PodIPs) != 1 || !mine.Status.ContainerStatuses[0].Ready {
 		t.Errorf("the status is %+v", mine.Status)
 	}
-	within(t, "Find", func() error {
+	bedtest.Within(t, "Find", func() error {
 		place, ok := a.Find(ns, "web")
-		if !ok || place.ID != provider || place.Namespace != guest || place.Name != "web" || place.UID != theirs.UID {
+		if !ok || place.ID != providerID || place.Namespace != guest || place.Name != "web" || place.UID != theirs.UID {
 			return fmt.Errorf("it says %+v, %t", place, ok)
 		}
 		return nil
 	})
-	if c := a.Count(provider); c.Bound != 1 {
+	if c := a.Count(providerID); c.Bound != 1 {
 		t.Errorf("Count says %+v", c)
 	}
-	if pods := a.Pods(string(provider)); len(pods) != 1 || pods[0].UID != mine.UID {
+	if pods := a.Pods(string(providerID)); len(pods) != 1 || pods[0].UID != mine.UID {
 		t.Errorf("Pods says %v", pods)
 	}
 
@@ -118,7 +120,7 @@ func byHand(p *pair) {
 	before := resourceVersions(p, ns, guest, "web")
 	a.stop()
 	a = p.run()
-	within(t, "the new agent to know the pod", func() error {
+	bedtest.Within(t, "the new agent to know the pod", func() error {
 		if place, ok := a.Find(ns, "web"); !ok || place.UID != theirs.UID {
 			return errors.New("it does not")
 		}
@@ -130,10 +132,10 @@ func byHand(p *pair) {
 
 	// What somebody removed there is sent again.
 	p.must(p.b.Delete(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", metav1.DeleteOptions{}))
-	starved := running(theirs)
+	starved := runningStatus(theirs)
 	starved.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError"}}
 	p.setStatus(guest, "web", starved)
-	within(t, "the ConfigMap to be sent again", func() error {
+	bedtest.Within(t, "the ConfigMap to be sent again", func() error {
 		return p.b.Get(ctx, "/api/v1/namespaces/"+guest+"/configmaps/settings", nil)
 	})
 
@@ -152,14 +154,14 @@ func byHand(p *pair) {
 	}
 	zero := int64(0)
 	p.must(p.b.Delete(ctx, podPath(guest, "web"), metav1.DeleteOptions{GracePeriodSeconds: &zero}))
-	gone(t, p.a, podPath(ns, "web"))
-	gone(t, p.b, "/api/v1/namespaces/"+guest+"/configmaps/settings")
-	gone(t, p.b, "/api/v1/namespaces/"+guest+"/secrets/token")
+	awaitGone(t, p.kubeA, podPath(ns, "web"))
+	awaitGone(t, p.kubeB, "/api/v1/namespaces/"+guest+"/configmaps/settings")
+	awaitGone(t, p.kubeB, "/api/v1/namespaces/"+guest+"/secrets/token")
 
 	// The provider's namespace goes with ours.
 	p.must(p.a.Delete(ctx, core, metav1.DeleteOptions{}))
-	gone(t, p.b, "/api/v1/namespaces/"+guest)
-	gone(t, p.a, core)
+	awaitGone(t, p.kubeB, "/api/v1/namespaces/"+guest)
+	awaitGone(t, p.kubeA, core)
 }
 
 func resourceVersions(p *pair, ns, guest, name string) string {
@@ -173,7 +175,7 @@ func resourceVersions(p *pair, ns, guest, name string) string {
 
 func awaitEvent(p *pair, ns, name, reason string) {
 	p.t.Helper()
-	within(p.t, "event "+reason, func() error {
+	bedtest.Within(p.t, "event "+reason, func() error {
 		var events corev1.EventList
 		p.must(p.a.Get(p.t.Context(), "/api/v1/namespaces/"+ns+"/events", &events))
 		for _, e := range events.Items {
@@ -194,24 +196,24 @@ func refusedPods(p *pair) {
 	stuck := offload.Provider{ID: "stuck", Node: "stuck", Remote: hanging{}, Reachable: true}
 	a.Set(stuck)
 	for i := range 20 {
-		p.create(pod(ns, fmt.Sprintf("stuck-%d", i), func(pod *corev1.Pod) { pod.Spec.NodeName = stuck.Node }))
+		p.create(virtualPod(ns, fmt.Sprintf("stuck-%d", i), func(pod *corev1.Pod) { pod.Spec.NodeName = stuck.Node }))
 	}
-	within(t, "the pods of the provider that hangs", func() error {
+	bedtest.Within(t, "the pods of the provider that hangs", func() error {
 		if c := a.Count(stuck.ID); c.Bound != 20 || c.Pending != 20 {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
-	p.create(pod(ns, "host", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
+	p.create(virtualPod(ns, "host", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
 	await(t, p.a, ns, "host", waiting(workload.ReasonNotOffloadable))
 	awaitEvent(p, ns, "host", workload.ReasonNotOffloadable)
 	if err := p.b.Get(ctx, "/api/v1/namespaces/"+guest, nil); err == nil {
 		t.Error("the provider has a namespace for nothing")
 	}
 	p.must(p.a.Delete(ctx, podPath(ns, "host"), metav1.DeleteOptions{}))
-	gone(t, p.a, podPath(ns, "host"))
+	awaitGone(t, p.kubeA, podPath(ns, "host"))
 
-	p.create(pod(ns, "early", func(pod *corev1.Pod) {
+	p.create(virtualPod(ns, "early", func(pod *corev1.Pod) {
 		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
 			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}}
 	}))
@@ -226,18 +228,18 @@ func refusedPods(p *pair) {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: metav1.ObjectMeta{Name: "liqo-offer"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("1")}},
 	}, nil))
-	within(t, "the quota to be in force", func() error {
+	bedtest.Within(t, "the quota to be in force", func() error {
 		var q corev1.ResourceQuota
 		if err := p.b.Get(ctx, quota+"/liqo-offer", &q); err != nil || len(q.Status.Used) == 0 {
 			return fmt.Errorf("used %v, %v", q.Status.Used, err)
 		}
 		return nil
 	})
-	p.create(pod(ns, "toomany"))
+	p.create(virtualPod(ns, "toomany"))
 	await(t, p.a, ns, "toomany", waiting(workload.ReasonRefusedByProvider))
 	awaitEvent(p, ns, "toomany", workload.ReasonRefusedByProvider)
-	within(t, "Count", func() error {
-		if c := a.Count(provider); c.Refused != 1 || c.Bound != 2 {
+	bedtest.Within(t, "Count", func() error {
+		if c := a.Count(providerID); c.Refused != 1 || c.Bound != 2 {
 			return fmt.Errorf("it says %+v", c)
 		}
 		return nil
@@ -248,7 +250,7 @@ func refusedPods(p *pair) {
 	a.Set(larger)
 	await(t, p.b, guest, "toomany", there)
 	a.Remove(stuck.ID)
-	within(t, "the end of its line", func() error {
+	bedtest.Within(t, "the end of its line", func() error {
 		if c := a.Count(stuck.ID); c != (offload.Counts{}) {
 			return fmt.Errorf("%+v", c)
 		}
@@ -302,13 +304,13 @@ func deployment(p *pair) {
 		}
 		return nil
 	}
-	within(t, "the Deployment", func() error { return available(3) })
+	bedtest.Within(t, "the Deployment", func() error { return available(3) })
 	before := make(map[types.UID]bool)
 	for _, theirs := range p.list(p.b, guest) {
 		before[theirs.UID] = true
 		p.must(p.b.Delete(ctx, podPath(guest, theirs.Name), metav1.DeleteOptions{}))
 	}
-	within(t, "the Deployment after the provider deleted its pods", func() error {
+	bedtest.Within(t, "the Deployment after the provider deleted its pods", func() error {
 		fresh, failed := 0, 0
 		for _, theirs := range p.list(p.b, guest) {
 			if !before[theirs.UID] && theirs.Status.Phase == corev1.PodRunning {
@@ -326,7 +328,7 @@ func deployment(p *pair) {
 		return available(3)
 	})
 	p.must(p.a.Delete(ctx, deployments+"/web", metav1.DeleteOptions{PropagationPolicy: background()}))
-	within(t, "the end of the pods", func() error {
+	bedtest.Within(t, "the end of the pods", func() error {
 		if a, b := p.list(p.a, ns), p.list(p.b, guest); len(a)+len(b) > 0 {
 			return fmt.Errorf("%d here and %d there are left", len(a), len(b))
 		}

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
@@ -19,22 +21,22 @@ import (
 // bound makes a pod that is bound to a node, of which nobody says that it ended.
 func bound(t *testing.T, root *kube.Client, id peer.ClusterID, namespace, name string, grace int) {
 	t.Helper()
-	p := pod(namespace, name, object{"cpu": "10m", "memory": "1Mi"})
+	p := hostPod(namespace, name, object{"cpu": "10m", "memory": "1Mi"})
 	p["metadata"].(object)["labels"] = object{"liqo.io/origin-cluster-id": string(id)}
 	p["spec"].(object)["terminationGracePeriodSeconds"] = grace
-	p["spec"].(object)["nodeName"] = node
+	p["spec"].(object)["nodeName"] = hostNode
 	must(t, root.Create(t.Context(), namespaces+namespace+"/pods", p, nil))
 }
 
-// eviction has everything of a consumer go, with the agent stopped in between.
-func eviction(t *testing.T, k *bed.Kube) {
+// testEviction has everything of a consumer go, with the agent stopped in between.
+func testEviction(t *testing.T, k *bed.Kube) {
 	root, barn, cellar := admin(t, k), consumer(5), consumer(6)
 	r := newHost()
 	if stands := r.Set(host.Tenancy{ID: barn}); !stands.Busy {
 		t.Errorf("without a connection it stands %+v", stands)
 	}
-	r.Set(tenancy(barn, some()))
-	r.Set(tenancy(cellar, some()))
+	r.Set(tenancy(barn, smallOffer()))
+	r.Set(tenancy(cellar, smallOffer()))
 	if err := refusedWith(second(r.Namespace(t.Context(), barn, "shop")), host.ReasonNotReady); err != nil {
 		t.Error(err)
 	}
@@ -50,8 +52,8 @@ func eviction(t *testing.T, k *bed.Kube) {
 	bound(t, root, barn, mine[1], "slower", 864000)
 	must(t, root.Delete(t.Context(), namespaces+mine[1]+"/pods/slower", metav1.DeleteOptions{}))
 	bound(t, root, cellar, other, "theirs", 86400)
-	within(t, "the pods are counted", func() error {
-		if stands := r.Set(tenancy(barn, some())); stands.Pods != 3 || stands.Namespaces != 3 || stands.Used["cpu"] != "30m" || stands.Used["pods"] != "3" {
+	bedtest.Within(t, "the pods are counted", func() error {
+		if stands := r.Set(tenancy(barn, smallOffer())); stands.Pods != 3 || stands.Namespaces != 3 || stands.Used["cpu"] != "30m" || stands.Used["pods"] != "3" {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return nil
@@ -59,14 +61,14 @@ func eviction(t *testing.T, k *bed.Kube) {
 	r.stop()
 
 	// The agent is started again, and nobody has said yet who may stay.
-	r = start(t, k)
-	within(t, "it is known who is here", func() error {
+	r = startHost(t, k)
+	bedtest.Within(t, "it is known who is here", func() error {
 		if ids := r.Tenants(); !slices.Contains(ids, barn) || !slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q", ids)
 		}
 		return nil
 	})
-	within(t, "that is told", func() error {
+	bedtest.Within(t, "that is told", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.changed[barn] == 0 || r.changed[cellar] == 0 {
@@ -74,7 +76,7 @@ func eviction(t *testing.T, k *bed.Kube) {
 		}
 		return nil
 	})
-	r.Set(tenancy(cellar, some()))
+	r.Set(tenancy(cellar, smallOffer()))
 	if writes := r.taken(); len(writes) > 0 {
 		t.Errorf("written although nobody said anything: %q", writes)
 	}
@@ -88,8 +90,8 @@ func eviction(t *testing.T, k *bed.Kube) {
 	if err := refusedWith(second(r.Namespace(t.Context(), barn, "one")), host.ReasonNotAdmitted); err != nil {
 		t.Error(err)
 	}
-	me := as(t, k, barn)
-	within(t, "the rights end", func() error {
+	me := asConsumer(t, k, barn)
+	bedtest.Within(t, "the rights end", func() error {
 		for _, namespace := range mine {
 			if err := me.Get(t.Context(), namespaces+namespace+"/pods", nil); !apierrors.IsForbidden(err) {
 				return fmt.Errorf("pods of %s: %w", namespace, orNil(err))
@@ -104,9 +106,9 @@ func eviction(t *testing.T, k *bed.Kube) {
 			t.Errorf("write %d is %s", i, write)
 		}
 	}
-	within(t, "pods get no more time than any", func() error {
+	bedtest.Within(t, "pods get no more time than any", func() error {
 		for _, at := range []string{mine[0] + "/pods/quick", mine[0] + "/pods/slow", mine[1] + "/pods/slower"} {
-			found, err := read(t, root, namespaces+at)
+			found, err := get[object](t, k, namespaces+at)
 			if err != nil {
 				return err
 			}
@@ -118,17 +120,17 @@ func eviction(t *testing.T, k *bed.Kube) {
 	})
 	// It is stopped in between, and goes on.
 	r.stop()
-	r = start(t, k)
-	r.Set(tenancy(cellar, some()))
+	r = startHost(t, k)
+	r.Set(tenancy(cellar, smallOffer()))
 	r.Set(host.Tenancy{ID: barn})
-	within(t, "the eviction goes on", func() error {
+	bedtest.Within(t, "the eviction goes on", func() error {
 		if ids := r.Tenants(); !slices.Contains(ids, barn) || !slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q", ids)
 		}
 		return nil
 	})
-	within(t, "it has begun", func() error {
-		if n := len(r.log.String()); n == 0 {
+	bedtest.Within(t, "it has begun", func() error {
+		if len(r.log.Lines(slog.LevelInfo)) == 0 {
 			return fmt.Errorf("nothing was logged")
 		}
 		return nil
@@ -137,18 +139,18 @@ func eviction(t *testing.T, k *bed.Kube) {
 	r.jump(2 * time.Minute)
 	r.set(func(s *host.Settings) { s.MaxNamespaces++ }) // has it look again
 	r.Set(host.Tenancy{ID: barn})
-	within(t, "everything is gone", func() error {
+	bedtest.Within(t, "everything is gone", func() error {
 		if stands := r.Set(host.Tenancy{ID: barn}); stands.Busy || stands.Namespaces > 0 || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		for _, namespace := range mine {
-			if err := gone(t, root, namespaces+namespace); err != nil {
+			if err := gone(t, k, namespaces+namespace); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	within(t, "that is told too", func() error {
+	bedtest.Within(t, "that is told too", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.changed[barn] == 0 {
@@ -157,12 +159,12 @@ func eviction(t *testing.T, k *bed.Kube) {
 		return nil
 	})
 	t.Logf("everything was gone after %v", time.Since(began))
-	found, err := read(t, root, namespaces+other+"/pods/theirs")
+	found, err := get[object](t, k, namespaces+other+"/pods/theirs")
 	if err != nil || pick(found, "metadata", "deletionTimestamp") != nil {
 		t.Errorf("another's pod: %v, %v", found["metadata"], err)
 	}
 	r.stop()
-	if stands := r.Set(tenancy(cellar, some())); !stands.Busy || stands.Namespaces != 1 {
+	if stands := r.Set(tenancy(cellar, smallOffer())); !stands.Busy || stands.Namespaces != 1 {
 		t.Errorf("without a connection another stands %+v", stands)
 	}
 	if err := refusedWith(second(r.Namespace(t.Context(), cellar, "one")), host.ReasonNotReady); err != nil {

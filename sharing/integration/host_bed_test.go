@@ -1,0 +1,185 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/host"
+)
+
+const (
+	barn     = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
+	cellar   = peer.ClusterID("0558de48-1111-4b7d-ba04-6bd2a0f9d24f") // begins like barn
+	hostNode = "provider"
+
+	namespaces = "/api/v1/namespaces/"
+	rbac       = "/apis/rbac.authorization.k8s.io/v1/namespaces/"
+)
+
+// consumer is another one.
+func consumer(n int) peer.ClusterID {
+	return peer.ClusterID(fmt.Sprintf("%08d-097b-4b7d-ba04-6bd2a0f9d24f", n))
+}
+
+// startHostKube returns a control plane with controllers that is ready.
+func startHostKube(t *testing.T) *bed.Kube {
+	t.Helper()
+	k := bed.New(t).AddCluster(t.Context(), hostNode, "10.77.0.1/24")
+	must(t, k.StartControllers(t.Context()))
+	return k
+}
+
+// runningHost is a Host at work.
+type runningHost struct {
+	*host.Host
+	log  *bedtest.Log
+	stop func()
+
+	mu       sync.Mutex
+	settings host.Settings
+	writes   []string
+	changed  map[peer.ClusterID]int
+	skew     time.Duration
+}
+
+// roundTripper is a function as a transport.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// newHost returns a Host that is not connected yet.
+func newHost() *runningHost {
+	r := &runningHost{log: &bedtest.Log{}, stop: func() {}, changed: make(map[peer.ClusterID]int)}
+	r.settings = host.Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 8}
+	r.Host = host.New(host.Config{
+		Settings: func() host.Settings {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.settings
+		},
+		User: func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
+		Changed: func(id peer.ClusterID) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.changed[id]++
+		},
+		Logger: r.log.Logger(),
+		Now: func() time.Time {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return time.Now().Add(r.skew)
+		},
+	})
+	return r
+}
+
+// connect runs the Host against a control plane.
+func (r *runningHost) connect(t *testing.T, k *bed.Kube) {
+	t.Helper()
+	config := k.RESTConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if request.Method != http.MethodGet {
+				r.mu.Lock()
+				r.writes = append(r.writes, request.Method+" "+request.URL.Path)
+				r.mu.Unlock()
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	r.stop = bedtest.Run(t, r.log, nil, func(ctx context.Context) error { return r.Run(ctx, config) })
+}
+
+// startHost returns a Host that is connected.
+func startHost(t *testing.T, k *bed.Kube) *runningHost {
+	t.Helper()
+	r := newHost()
+	r.connect(t, k)
+	return r
+}
+
+// taken returns what was written since it was called last.
+func (r *runningHost) taken() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.writes
+	r.writes = nil
+	return out
+}
+
+func (r *runningHost) set(change func(*host.Settings)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.settings)
+}
+
+// jump moves the clock of the Host.
+func (r *runningHost) jump(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.skew += d
+}
+
+func tenancy(id peer.ClusterID, offer map[string]string) host.Tenancy {
+	return host.Tenancy{ID: id, Name: "a neighbour", Admitted: true, Offer: offer}
+}
+
+// smallOffer has room for ten small pods.
+func smallOffer() map[string]string {
+	return map[string]string{"cpu": "2", "memory": "2Gi", "pods": "10"}
+}
+
+// namespace asks until the answer is a namespace.
+func (r *runningHost) namespace(t *testing.T, id peer.ClusterID, origin string) string {
+	t.Helper()
+	var name string
+	bedtest.Within(t, "namespace "+origin, func() (err error) {
+		name, err = r.Namespace(t.Context(), id, origin)
+		return err
+	})
+	return name
+}
+
+// refusedWith is an error unless err is a Refused with that reason.
+func refusedWith(err error, reason string) error {
+	var refused *host.Refused
+	if !errors.As(err, &refused) || refused.Reason != reason {
+		return fmt.Errorf("it is %w, want a Refused with reason %s", orNil(err), reason)
+	}
+	return nil
+}
+
+func orNil(err error) error {
+	if err == nil {
+		return errors.New("no error")
+	}
+	return err
+}
+
+// asConsumer returns a client of the API server as a consumer reaches it.
+func asConsumer(t *testing.T, k *bed.Kube, id peer.ClusterID) *kube.Client {
+	t.Helper()
+	config := k.RESTConfig()
+	config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUser(string(id)), Groups: []string{api.PeerGroup}}
+	return newClient(t, config)
+}
+
+// hostPod is a document of a pod. Its resources are those of its one container.
+func hostPod(namespace, name string, requests object) object {
+	return object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": object{"namespace": namespace, "name": name},
+		"spec": object{"containers": []any{object{"name": "main", "image": "example.com/main:1", "resources": object{"requests": requests}}}},
+	}
+}
