@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
@@ -128,15 +128,7 @@ func TestGateway(t *testing.T) {
 	if err := server.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	bedtest.Run(t, nil, nil, server.Run)
 	as := func(c cluster) caller {
 		client := endpoint.NewClient(endpoint.ClientConfig{Issuer: c.issuer, Keep: 1})
 		t.Cleanup(client.Close)

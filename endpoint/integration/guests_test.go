@@ -20,6 +20,7 @@ import (
 
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
@@ -103,15 +104,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster
 	if err := server.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	bedtest.Run(t, nil, nil, server.Run)
 	client := endpoint.NewClient(endpoint.ClientConfig{Issuer: mill.issuer})
 	t.Cleanup(client.Close)
 	link := client.NewLink(endpoint.LinkConfig{Target: func() (endpoint.Target, bool) {

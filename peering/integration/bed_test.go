@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -23,6 +22,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 )
@@ -130,7 +130,7 @@ type running struct {
 	reg        *registry
 	ledger     *ledger
 	kubeconfig string
-	log        *logBuffer
+	log        *bedtest.Log
 	otherIDs   chan peer.ClusterID
 	stop       func()
 }
@@ -150,7 +150,7 @@ func start(t *testing.T, path string, reg *registry, ledger *ledger) *running {
 // startWith is start with other settings.
 func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change func(*peering.Config)) *running {
 	t.Helper()
-	r := &running{reg: reg, ledger: ledger, kubeconfig: path, log: &logBuffer{}, otherIDs: make(chan peer.ClusterID, 10)}
+	r := &running{reg: reg, ledger: ledger, kubeconfig: path, log: &bedtest.Log{}, otherIDs: make(chan peer.ClusterID, 10)}
 	config := peering.Config{
 		Kubeconfig: func() string { return path },
 		Registry:   reg,
@@ -165,37 +165,18 @@ func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change 
 			return endpoint.Greeting{Identity: peer.Identity{ClusterID: selfID, ClusterName: "self", GuestNamespace: "liqo"}}
 		},
 		LostAfter: func() time.Duration { return 15 * time.Minute },
-		Logger:    slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger:    r.log.Logger(),
 	}
 	change(&config)
 	r.Controller = peering.New(config)
 	ledger.tells(r.Enqueue)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
 	test, _, _ := strings.Cut(t.Name(), "/")
 	atWork.Store(r, test)
-	var once sync.Once
+	stop := bedtest.Run(t, r.log, nil, r.Run)
 	r.stop = func() {
-		once.Do(func() {
-			atWork.Delete(r)
-			cancel()
-			select {
-			case err := <-done:
-				if err != nil {
-					t.Errorf("Run: %v", err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Error("Run does not end")
-			}
-		})
+		atWork.Delete(r)
+		stop()
 	}
-	t.Cleanup(func() {
-		r.stop()
-		if t.Failed() {
-			t.Logf("log of the controller:\n%s", r.log.String())
-		}
-	})
 	return r
 }
 
@@ -217,43 +198,17 @@ func (r *running) change(id peer.ClusterID, change func(*peer.Peer)) {
 	r.Enqueue(id)
 }
 
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-// lines returns the log lines above debug level.
-func (b *logBuffer) lines() []string {
-	var out []string
-	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n") {
-		if line != "" && !strings.Contains(line, "level=DEBUG") {
-			out = append(out, line)
-		}
-	}
-	return out
-}
-
-// within polls condition until it holds, for a generous time.
+// within is bedtest.Within, and says what the Controllers know when that gives up.
 func within(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if err := bed.Poll(ctx, condition); err != nil {
-		explain(t)
-		t.Fatalf("%s: %v", what, err)
-	}
+	held := false
+	defer func() {
+		if !held {
+			explain(t)
+		}
+	}()
+	bedtest.Within(t, what, condition)
+	held = true
 }
 
 // atWork has, by its running, the name of the test that each Controller is for.

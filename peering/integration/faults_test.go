@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -200,7 +201,7 @@ func TestFaults(t *testing.T) {
 		t.Logf("%v: %d", kind, count.(*atomic.Int64).Load())
 		return true
 	})
-	if lines := r.log.lines(); len(lines) > 12 {
+	if lines := r.log.Lines(slog.LevelInfo); len(lines) > 12 {
 		t.Errorf("%d lines in the log:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	if got := proxy.requests.Load(); got > 20*n {
@@ -315,7 +316,7 @@ func TestOutage(t *testing.T) {
 		}
 	})
 
-	lines := r.log.lines()
+	lines := r.log.Lines(slog.LevelInfo)
 	if len(lines) > 20 {
 		t.Errorf("%d lines in the log", len(lines))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -264,7 +265,7 @@ func TestLifecycle(t *testing.T) {
 		}
 		reg.settle(true)
 		awaitGone(t, k, fcPath+"/"+string(barnID))
-		if lines := again.log.lines(); len(lines) != 1 {
+		if lines := again.log.Lines(slog.LevelInfo); len(lines) != 1 {
 			t.Errorf("want one line about the connection, got:\n%s", strings.Join(lines, "\n"))
 		}
 	})

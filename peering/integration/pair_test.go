@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/peering/remote"
@@ -155,18 +156,9 @@ func (s *site) begin() {
 		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	s.live.Store(s.running)
-	if !first {
-		return
+	if first {
+		bedtest.Run(s.t, nil, nil, s.server.Run)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.server.Run(ctx) }()
-	s.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			s.t.Errorf("endpoint of %s: %v", s.name, err)
-		}
-	})
 }
 
 // trusts is what a person says about the other side's key.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -442,7 +443,7 @@ func TestSettingsWithFaults(t *testing.T) {
 	if sent := r.Status().Writes - writes; sent > 3 { // an answer may have been lost, and then is asked for once more
 		t.Errorf("%d writes, want one", sent)
 	}
-	if lines := r.log.lines(); len(lines) > 12 {
+	if lines := r.log.Lines(slog.LevelInfo); len(lines) > 12 {
 		t.Errorf("%d lines in the log:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 }

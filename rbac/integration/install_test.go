@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/rbac"
 )
@@ -125,16 +126,6 @@ func (s *site) gaps(client *kube.Client) []string {
 	return texts
 }
 
-// eventually waits until the API server goes by a change of roles.
-func (s *site) eventually(what string, condition func() error) {
-	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
-	defer cancel()
-	if err := bed.Poll(ctx, condition); err != nil {
-		s.Fatalf("%s: %v", what, err)
-	}
-}
-
 const rolePath = "/apis/rbac.authorization.k8s.io/v1/clusterroles/liqo-agent"
 
 // The command installs the user, leaves alone what is right, puts right what is not,
@@ -194,7 +185,7 @@ func TestInstall(t *testing.T) {
 	if err := s.admin.Update(t.Context(), rolePath, role, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("the gap shows", func() error {
+	bedtest.Within(s, "the gap shows", func() error {
 		if gaps := s.gaps(agent); len(gaps) != 1 || gaps[0] != "create subjectaccessreviews.authorization.k8s.io" {
 			return fmt.Errorf("the agent lacks %q", gaps)
 		}
@@ -222,7 +213,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("the file: %v", err)
 	}
 	s.expect("taken away again", s.must("--delete", "--yes", "--namespace", "edge"), rbac.Kept, rbac.Missing)
-	s.eventually("the token is void", func() error {
+	bedtest.Within(s, "the token is void", func() error {
 		if err := agent.Get(t.Context(), "/api/v1/nodes", nil); !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("it gives %w", err)
 		}

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,10 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/admission"
 )
@@ -95,17 +94,7 @@ func (w *world) serve() (s *admission.Server, stop func()) {
 	if err := w.k.Host.Do(func() error { return s.Listen(w.t.Context()) }); err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("Run: %v", err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return s, stop
+	return s, bedtest.Run(w.t, nil, nil, s.Run)
 }
 
 // install applies the configuration as the agent does.
@@ -122,16 +111,6 @@ func (w *world) must(method, path, contentType, body string) {
 	w.t.Helper()
 	if _, err := w.k.Request(w.t.Context(), method, path, contentType, []byte(body)); err != nil {
 		w.t.Fatalf("%s %s: %v", method, path, err)
-	}
-}
-
-// within polls until f returns nil, for a generous time.
-func (w *world) within(what string, f func() error) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
-	defer cancel()
-	if err := bed.Poll(ctx, f); err != nil {
-		w.t.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -160,7 +139,7 @@ func TestWebhook(t *testing.T) {
 	s, stop := w.serve()
 	w.install(s)
 	// Until the API server has read the configuration, it stores anything.
-	w.within("the webhook in use", func() error {
+	bedtest.Within(w.t, "the webhook in use", func() error {
 		text, err := w.k.Request(t.Context(), "POST", prPath+"?dryRun=All", "application/json", []byte(request(shed, shed, "")))
 		if err == nil {
 			return errors.New("it was not asked")
@@ -317,7 +296,7 @@ func TestWebhook(t *testing.T) {
 		}
 		w.install(again)
 		w.decide(barn, in)
-		w.within("the new configuration", func() error {
+		bedtest.Within(w.t, "the new configuration", func() error {
 			out, err := w.kubectl(moved(), as(barn, serverSide()...)...)
 			if err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
@@ -334,7 +313,7 @@ func TestAnotherProgramOnThePort(t *testing.T) {
 	w.decide(barn, admission.Standing{Pinned: true, Accept: api.RequestAccepted})
 	s, stop := w.serve()
 	w.install(s)
-	w.within("the webhook in use", func() error {
+	bedtest.Within(w.t, "the webhook in use", func() error {
 		_, err := w.k.Request(t.Context(), "POST", prPath+"?dryRun=All", "application/json", []byte(request(shed, shed, "")))
 		if err == nil {
 			return errors.New("it was not asked")
