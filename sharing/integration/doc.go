@@ -3,6 +3,9 @@
 //
 //   - host_*: package host, in whose place consumers try everything that they should
 //     not be able to do.
+//   - kubelet_*: the kubelet API of virtual nodes, with kubectl on the consumer. kwok
+//     is the provider's kubelet: it speaks the real protocols and runs commands of the
+//     host instead of containers.
 //   - offload_*: package offload between two clusters. The endpoint between them is a
 //     double: the way to the provider is an ordinary transport with impersonation.
 //   - vnode_*: package vnode and the admission of pods to virtual nodes.

@@ -4,38 +4,26 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/kubelet"
 )
 
-func TestMain(m *testing.M) {
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	bed.Main(m)
-}
-
 const (
-	providerID = "0558de48-097b-4b7d-ba04-6bd2a0f9d24f"
-	consumerID = "11111111-1111-4111-8111-111111111111"
-	guest      = "liqo-11111111-shop" // the namespace of the provider that stands for shop
-	tlsDir     = "/var/lib/rancher/k3s/server/tls"
-	logFile    = "/var/lib/web.log" // of the provider's host
-	plain      = "application/json"
+	guest   = "liqo-11111111-shop" // the namespace of the provider that stands for shop
+	tlsDir  = "/var/lib/rancher/k3s/server/tls"
+	logFile = "/var/lib/web.log" // of the provider's host
 )
 
 // kwokConfig says what kwok's kubelet does about every pod.
@@ -79,65 +67,50 @@ type clusters struct {
 	stop               func() // ends the run of the server and waits for it
 }
 
-// start starts both clusters. The consumer has a virtual node with pod web in
+// startClusters starts both clusters. The consumer has a virtual node with pod web in
 // namespace shop, which is pod web-there at the provider.
-func start(t *testing.T, controllers bool) *clusters {
+func startClusters(t *testing.T) *clusters {
 	t.Helper()
 	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	c, p := &clusters{consumer: kubes[0], provider: kubes[1], dir: t.TempDir()}, kubes[1].Host
-	if controllers {
-		if err := c.consumer.StartControllers(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	must(t, c.consumer.StartControllers(t.Context()))
 	p.WriteFile("/var/lib/kwok.yaml", kwokConfig)
 	p.WriteFile(logFile, "")
 	// kwok does not pass on the end of the input, which tar waits for: the archive of
 	// a small file has four blocks.
 	p.WriteFile("/usr/local/bin/tar", "#!/bin/sh\ncase $1 in -x*) head -c 2048 | /usr/bin/tar \"$@\" ;; *) exec /usr/bin/tar \"$@\" ;; esac\n")
-	if _, err := p.Run(t.Context(), "chmod", "755", "/usr/local/bin/tar"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.Run(t.Context(), "chmod", "755", "/usr/local/bin/tar")
+	must(t, err)
 	p.Start(bed.Cmd{Name: "kwok", Args: []string{bed.Binary(t, "kwok"), "--kubeconfig=" + bed.Kubeconfig, "--config=/var/lib/kwok.yaml",
 		"--manage-single-node=provider", "--server-address=0.0.0.0:10250", "--node-ip=10.77.0.2",
 		"--tls-cert-file=" + tlsDir + "/serving-kubelet.crt", "--tls-private-key-file=" + tlsDir + "/serving-kubelet.key"}})
-	c.must(t, c.provider, http.MethodPatch, "/api/v1/nodes/provider/status", "application/merge-patch+json",
+	request(t, c.provider, http.MethodPatch, "/api/v1/nodes/provider/status", merge,
 		`{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`)
 	c.pod(t, c.provider, guest, "web-there", "provider")
 	c.serve(t, "")
 	c.node(t)
-	c.pod(t, c.consumer, "shop", "web", providerID)
-	c.must(t, c.consumer, http.MethodPatch, "/api/v1/namespaces/shop/pods/web/status", "application/merge-patch+json",
+	c.pod(t, c.consumer, "shop", "web", string(providerID))
+	request(t, c.consumer, http.MethodPatch, "/api/v1/namespaces/shop/pods/web/status", merge,
 		`{"status":{"phase":"Running","containerStatuses":[{"name":"main","ready":true,"restartCount":0,"image":"example.com/web","imageID":"","state":{"running":{}}}]}}`)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := bed.Poll(ctx, func() error {
+	bedtest.Within(t, "a command in the provider's pod", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
 		_, err := c.provider.Kubectl(ctx, "-n", guest, "exec", "web-there", "--", "true")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	return c
-}
-
-// must sends a request as administrator.
-func (c *clusters) must(t *testing.T, k *bed.Kube, method, path, contentType, body string) {
-	t.Helper()
-	if _, err := k.Request(t.Context(), method, path, contentType, []byte(body)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // pod makes a pod with all that it needs.
 func (c *clusters) pod(t *testing.T, k *bed.Kube, namespace, name, node string) {
 	t.Helper()
-	c.must(t, k, http.MethodPost, "/api/v1/namespaces", plain, `{"metadata":{"name":"`+namespace+`"}}`)
+	request(t, k, http.MethodPost, "/api/v1/namespaces", jsonMIME, `{"metadata":{"name":"`+namespace+`"}}`)
 	account := "/api/v1/namespaces/" + namespace + "/serviceaccounts"
-	_, err := k.Request(t.Context(), http.MethodPost, account, plain, []byte(`{"metadata":{"name":"default"}}`))
+	_, err := k.Request(t.Context(), http.MethodPost, account, jsonMIME, []byte(`{"metadata":{"name":"default"}}`))
 	if err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
 		t.Fatal(err)
 	}
-	c.must(t, k, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", plain, `{"metadata":{"name":"`+name+`"},"spec":{"nodeName":"`+node+
+	request(t, k, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", jsonMIME, `{"metadata":{"name":"`+name+`"},"spec":{"nodeName":"`+node+
 		`","automountServiceAccountToken":false,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"main","image":"example.com/web"}]}}`)
 }
 
@@ -145,28 +118,18 @@ func (c *clusters) pod(t *testing.T, k *bed.Kube, namespace, name, node string) 
 func (c *clusters) serve(t *testing.T, listen string) {
 	t.Helper()
 	up := newUpstream(t, c.provider)
+	log := &bedtest.Log{}
 	c.server = kubelet.New(kubelet.Config{
 		Listen: func() string { return listen },
 		Find: func(namespace, pod string) (kubelet.Place, bool) {
 			return kubelet.Place{ID: providerID, Namespace: guest, Name: pod + "-there", Upstream: up}, namespace == "shop"
 		},
 		Dir: c.dir, Self: func() peer.ClusterID { return consumerID },
-		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger: log.Logger(),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err := c.consumer.Host.Do(func() error { return c.server.Run(ctx, c.consumer.RESTConfig()) })
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("the server ended: %v", err)
-		}
-	}()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		<-done
+	c.stop = bedtest.Run(t, log, context.Canceled, func(ctx context.Context) error {
+		return c.consumer.Host.Do(func() error { return c.server.Run(ctx, c.consumer.RESTConfig()) })
 	})
-	t.Cleanup(c.stop)
 	c.wait(t, func(s kubelet.State) error {
 		if !s.Address.IsValid() || s.NotAfter.IsZero() {
 			return fmt.Errorf("it is not ready: %+v", s)
@@ -178,11 +141,7 @@ func (c *clusters) serve(t *testing.T, listen string) {
 // wait waits for a state of the server.
 func (c *clusters) wait(t *testing.T, good func(kubelet.State) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := bed.Poll(ctx, func() error { return good(c.server.State()) }); err != nil {
-		t.Fatal(err)
-	}
+	bedtest.Within(t, "the server", func() error { return good(c.server.State()) })
 }
 
 // node makes the virtual node with the address and the port of the server.
@@ -192,14 +151,11 @@ func (c *clusters) node(t *testing.T) {
 	if !ok || addr != netip.MustParseAddr("127.0.0.1") {
 		t.Fatalf("the server is at %v, %t", addr, ok)
 	}
-	c.must(t, c.consumer, http.MethodPost, "/api/v1/nodes", plain, `{"metadata":{"name":"`+providerID+`"}}`)
-	status, err := json.Marshal(map[string]any{"status": map[string]any{
+	request(t, c.consumer, http.MethodPost, "/api/v1/nodes", jsonMIME, `{"metadata":{"name":"`+string(providerID)+`"}}`)
+	status := marshal(t, map[string]any{"status": map[string]any{
 		"addresses":       []map[string]string{{"type": "Hostname", "address": addr.String()}},
 		"daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": port}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.must(t, c.consumer, http.MethodPatch, "/api/v1/nodes/"+providerID+"/status", "application/merge-patch+json", string(status))
+	request(t, c.consumer, http.MethodPatch, "/api/v1/nodes/"+string(providerID)+"/status", merge, string(status))
 }
 
 // kubectl runs kubectl on the consumer with something on standard input.
@@ -221,13 +177,9 @@ func newUpstream(t *testing.T, k *bed.Kube) *upstream {
 	t.Helper()
 	config := k.RESTConfig()
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	settings, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	settings.ServerName, settings.NextProtos = "127.0.0.1", []string{"http/1.1"}
 	return &upstream{RoundTripper: client.Transport, kube: k, config: settings}
 }

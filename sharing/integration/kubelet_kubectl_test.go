@@ -29,7 +29,7 @@ func kubectl(env []string, args ...string) []string {
 }
 
 func TestKubectl(t *testing.T) {
-	c := start(t, true)
+	c := startClusters(t)
 	c.wait(t, func(s kubelet.State) error {
 		if !s.Signed || s.Problem != "" {
 			return fmt.Errorf("it has no signed certificate: %+v", s)
@@ -201,9 +201,9 @@ func testMetrics(t *testing.T, c *clusters) {
 	if status, text := ask("/metrics/resource", token); status != http.StatusForbidden {
 		t.Errorf("without a role: %d %s", status, text)
 	}
-	c.must(t, c.consumer, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", plain,
+	request(t, c.consumer, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", jsonMIME,
 		`{"metadata":{"name":"scraper"},"rules":[{"apiGroups":[""],"resources":["nodes/stats"],"verbs":["get"]}]}`)
-	c.must(t, c.consumer, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", plain,
+	request(t, c.consumer, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", jsonMIME,
 		`{"metadata":{"name":"scraper"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"scraper"},"subjects":[{"kind":"ServiceAccount","name":"default","namespace":"shop"}]}`)
 	if status, text := ask("/stats/summary", token); status != http.StatusOK || !strings.Contains(text, `"pods":[]`) {
 		t.Errorf("with a role for it: %d %s", status, text)

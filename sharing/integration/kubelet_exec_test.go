@@ -28,7 +28,7 @@ func testExecOfMuch(t *testing.T, c *clusters, env []string) {
 	input := base64.StdEncoding.EncodeToString(text)
 	c.consumer.Host.WriteFile("/var/lib/input", input)
 	args := append([]string{"sh", "-c", held, "sh", "env"}, kubectl(env, "exec", "-i", "web", "--", "head", "-c", strconv.Itoa(len(input)))...)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, err := c.consumer.Host.Run(ctx, args...)
 	if err != nil || got != input {
