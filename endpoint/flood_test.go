@@ -13,7 +13,7 @@ import (
 
 // from connects to s from an address of its own.
 func from(s *Server, source string) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(source), 0)), Timeout: 20 * time.Second}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(source), 0)), Timeout: hang}
 	return d.Dial("tcp", at(s, "127.0.0.1").String())
 }
 
@@ -78,7 +78,7 @@ func TestKnownPeersSurviveFloods(t *testing.T) {
 							return // the kernel's queue is full: part of a flood
 						}
 						t.Cleanup(func() { raw.Close() })
-						_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+						_ = raw.SetDeadline(time.Now().Add(hang))
 						attack(raw)
 					})
 				}

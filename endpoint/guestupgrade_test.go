@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"liqo.io/agent/relay"
 )
 
@@ -87,7 +89,7 @@ func TestUpgrade(t *testing.T) {
 		if seen := a.taken(); len(seen) != 1 || seen[0] != tc.sent {
 			t.Errorf("%s arrived as %q", name, seen)
 		}
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(hang))
 		lines := bufio.NewReader(conn)
 		for _, line := range []string{"", "one\n", "two\n"} {
 			fmt.Fprint(conn, line)
@@ -128,23 +130,33 @@ func TestUpgradeDelivers(t *testing.T) {
 			}
 			defer close(closed)
 			defer c.Close()
+			under := c
+			if secure, ok := c.(*tls.Conn); ok {
+				under = secure.NetConn()
+			}
+			tcp := under.(*net.TCPConn)
 			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+output)
 			if breaks {
 				_, _ = io.ReadFull(c, make([]byte, len("late"))) // when all has arrived
-				under := c
-				if secure, ok := c.(*tls.Conn); ok {
-					under = secure.NetConn()
-				}
-				_ = under.(*net.TCPConn).SetLinger(0)
-				_ = under.Close()
+				_ = tcp.SetLinger(0)
+				_ = tcp.Close()
+				return
+			}
+			// What is still in its own send queue, its kernel throws away at the first
+			// byte that comes after the end.
+			for unsent(t, tcp) > 0 {
+				time.Sleep(time.Millisecond)
 			}
 		})
 		conn, _, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", podsOfB+"/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
 		if err != nil || conn == nil {
 			t.Fatalf("%s: %v, %v", name, conn, err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-		if !breaks {
+		_ = conn.SetDeadline(time.Now().Add(hang))
+		got := make([]byte, len(output))
+		// The rest fits into the buffers on the way.
+		n, err := io.ReadFull(conn, got[:len(got)-50_000])
+		if !breaks && err == nil {
 			<-closed // and what follows cannot be sent to it
 			for range 10 {
 				if _, err := io.WriteString(conn, "late"); err != nil {
@@ -152,8 +164,12 @@ func TestUpgradeDelivers(t *testing.T) {
 				}
 			}
 		}
-		got := make([]byte, len(output))
-		if n, err := io.ReadFull(conn, got); err != nil || string(got) != output {
+		if err == nil {
+			var more int
+			more, err = io.ReadFull(conn, got[n:])
+			n += more
+		}
+		if err != nil || string(got) != output {
 			t.Errorf("%s: %d of %d bytes, %v", name, n, len(output), err)
 		}
 		if breaks {
@@ -165,6 +181,18 @@ func TestUpgradeDelivers(t *testing.T) {
 		conn.Close()
 	}
 	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
+}
+
+// unsent is how much of what was sent has not arrived.
+func unsent(t *testing.T, tcp *net.TCPConn) (n int) {
+	raw, err := tcp.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return n
 }
 
 func TestUpgradeRefused(t *testing.T) {
@@ -244,7 +272,7 @@ func TestUpgradeEnds(t *testing.T) {
 		}
 		if conn != nil {
 			t.Cleanup(func() { conn.Close() })
-			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(hang))
 		}
 		return conn, resp
 	}

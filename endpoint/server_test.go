@@ -146,7 +146,7 @@ func dialTLS(t *testing.T, s *Server, cfg *tls.Config) (*tls.Conn, error) {
 	c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), cfg)
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(hang))
 	}
 	return c, err
 }
@@ -307,7 +307,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = raw.SetDeadline(time.Now().Add(hang))
 		wg.Go(func() {
 			defer raw.Close()
 			if err := attack(raw); err == nil || errors.Is(err, syscall.ETIMEDOUT) || strings.Contains(err.Error(), "i/o timeout") {

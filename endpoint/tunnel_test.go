@@ -22,7 +22,7 @@ func rawTunnel(t *testing.T, s *Server, b *box) (*tls.Conn, *http2.Framer) {
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "liqo-tunnel" {
 		t.Fatalf("%v, %v", resp, err)
 	}
-	_ = v.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = v.SetDeadline(time.Now().Add(hang))
 	_, _ = io.WriteString(v, http2.ClientPreface)
 	f := http2.NewFramer(v, v.r)
 	_ = f.WriteSettings()

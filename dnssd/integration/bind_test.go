@@ -289,7 +289,7 @@ func TestTwoThousandByTCP(t *testing.T) {
 	const n = 2000
 	b := bed.New(t)
 	ns, box := b.AddHost("ns", server+"/24"), b.AddHost("box", "10.77.0.1/24")
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	var text strings.Builder
 	text.WriteString("$TTL 600\n")
 	for i := range n {
@@ -300,8 +300,17 @@ func TestTwoThousandByTCP(t *testing.T) {
 	d := domain()
 	d.MinInterval, d.MaxInterval = 30*time.Second, time.Hour
 	w := watch(t, ctx, box, d)
+	// On a machine with too much to do, a server can be silent for as long as a question waits. Who could not be
+	// asked about is named, and is found by the next look.
 	r := w.next()
-	if r.Outcome != resolver.Found || len(r.Instances) != n || len(r.Skipped) != 0 {
+	for r.Outcome == resolver.Found && len(r.Skipped) > 0 {
+		if len(r.Instances)+len(r.Skipped) != n || !strings.Contains(r.Message, "LookupFailed") {
+			t.Fatalf("%d instances, %d skipped: %s", len(r.Instances), len(r.Skipped), r.Message)
+		}
+		t.Logf("%d instances, then another look: %s", len(r.Instances), r.Message)
+		r = w.next()
+	}
+	if r.Outcome != resolver.Found || len(r.Instances) != n {
 		t.Fatalf("%s: %d instances, %d skipped: %s", r.Outcome, len(r.Instances), len(r.Skipped), r.Message)
 	}
 	if !slices.ContainsFunc(r.Instances, func(i dnssd.Instance) bool {

@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// waitDeadline bounds how long a condition may take to hold.
-	waitDeadline = 2 * time.Minute
-	// stopDeadline bounds how long what runs may take to return once it is told to.
-	stopDeadline = 20 * time.Second
+	// deadline bounds how long a condition may take to hold, and what runs to return once it is told to. It
+	// bounds a hang and measures nothing: these machines are shared.
+	deadline = 2 * time.Minute
 	// logTail is how much of a log a failed test shows.
 	logTail = 64 << 10
 )
@@ -24,7 +23,7 @@ const (
 // too long. It belongs on the test's goroutine.
 func Within(t testing.TB, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitDeadline)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	if err := bed.Poll(ctx, condition); err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -54,8 +53,8 @@ func Run(t testing.TB, log *Log, want error, run func(context.Context) error) (s
 			if err != nil {
 				t.Errorf("Run %v", err)
 			}
-		case <-time.After(stopDeadline):
-			t.Errorf("Run has not ended %v after it was told to", stopDeadline)
+		case <-time.After(deadline):
+			t.Errorf("Run has not ended %v after it was told to", deadline)
 		}
 	})
 	t.Cleanup(func() {
