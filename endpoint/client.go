@@ -109,6 +109,7 @@ type Client struct {
 	headStart, attemptTimeout time.Duration // of one address
 	exchangeTimeout           time.Duration // of one Exchange
 	keptSilence               time.Duration // of a kept connection that does not even acknowledge
+	upgradeUnheard            time.Duration // on an upgraded connection
 }
 
 // NewClient returns a Client.
@@ -133,6 +134,7 @@ func NewClient(cfg ClientConfig) *Client {
 		attemptTimeout:  attemptTimeout,
 		exchangeTimeout: exchangeTimeout,
 		keptSilence:     keptTimeout,
+		upgradeUnheard:  upgradeUnheard,
 	}
 }
 

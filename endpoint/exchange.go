@@ -130,7 +130,9 @@ func (r Request) check() error {
 func unfit(c rune) bool { return c <= ' ' || c >= 0x7f || c == '#' }
 
 // silence bounds how long sent data may go unacknowledged. Other than a deadline
-// for the answer it tells a peer that is gone from one that has much to do.
+// for the answer it tells a peer that is gone from one that has much to do. A peer
+// that does not read, with its window closed, is taken for gone as well: see watch.
+// 0 takes the bound away.
 func (k *dialed) silence(d time.Duration) {
 	raw, err := k.tcp.SyscallConn()
 	if err != nil {

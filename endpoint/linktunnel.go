@@ -243,7 +243,8 @@ func (l *Link) dial(q quest) (*tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.silence(linkUnheard)
+	// Both ends of a tunnel read it at any time: its window is never closed for long.
+	k.silence(l.http2.WriteByteTimeout)
 	conn, resp, err := k.switchTo(ctx, http.MethodGet, PathTunnel, http.Header{"Connection": {"Upgrade"}, "Upgrade": {tunnelProtocol}})
 	if err != nil {
 		k.close()

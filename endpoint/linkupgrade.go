@@ -8,10 +8,6 @@ import (
 	"time"
 )
 
-// upgradeUnheard is how long what was sent on an upgraded connection may go
-// unacknowledged.
-const upgradeUnheard = 30 * time.Second
-
 // Upgrade sends a request whose answer is to be 101 Switching Protocols, on a
 // connection of its own, and returns that. Nothing that came behind the answer's
 // header is lost. Of the request's header only what the upgrade is about is sent,
@@ -54,7 +50,7 @@ func (l *Link) upgrade(ctx context.Context, r *http.Request) (*switched, *http.R
 		k.close()
 		return nil, nil, err
 	}
-	k.silence(upgradeUnheard)
+	k.silence(l.client.upgradeUnheard)
 	header := subset(r.Header, "Connection", "Upgrade", "X-Stream-Protocol-Version",
 		"Sec-WebSocket-Key", "Sec-WebSocket-Version", "Sec-WebSocket-Protocol")
 	header.Del("User-Agent") // these two are there already
@@ -68,14 +64,19 @@ func (l *Link) upgrade(ctx context.Context, r *http.Request) (*switched, *http.R
 		k.close()
 		return nil, resp, nil
 	}
-	conn.ended = func() { l.forget(conn) }
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		k.close()
 		return nil, nil, errClosed
 	}
+	watched, unwatch := context.WithCancel(l.ctx)
+	conn.ended = func() {
+		unwatch()
+		l.forget(conn)
+	}
 	l.own[conn] = struct{}{}
+	l.work.Go(func() { k.watch(watched, l.client.upgradeUnheard) })
 	return conn, resp, nil
 }
 

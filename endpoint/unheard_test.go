@@ -1,0 +1,340 @@
+package endpoint
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const execOfB = podsOfB + "/web/exec?command=sh"
+
+// upgradingPeer answers an upgrade with 101 and then leaves the connection to handle.
+// early is told of it before anything comes.
+func upgradingPeer(t *testing.T, b *box, early func(*net.TCPConn), handle func(*net.TCPConn, io.ReadWriter)) netip.AddrPort {
+	t.Helper()
+	cfg := &tls.Config{GetCertificate: b.issuer.GetCertificate, MinVersion: tls.VersionTLS13}
+	return listenRaw(t, "127.0.0.1", func(raw net.Conn) {
+		early(raw.(*net.TCPConn))
+		c := tls.Server(raw, cfg)
+		r := bufio.NewReader(c)
+		if _, err := http.ReadRequest(r); err != nil {
+			return
+		}
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		handle(raw.(*net.TCPConn), struct {
+			io.Reader
+			io.Writer
+		}{r, c})
+	})
+}
+
+func mustUpgrade(t *testing.T, l *Link) *switched {
+	t.Helper()
+	conn, resp, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", execOfB, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
+	if err != nil || conn == nil {
+		t.Fatalf("%v, %v, %v", conn, resp, err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.(*switched)
+}
+
+// infoOf is what the kernel knows about conn.
+func infoOf(t *testing.T, conn *switched) *unix.TCPInfo {
+	t.Helper()
+	raw, err := conn.under.tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := tcpInfo(raw)
+	if err != nil {
+		t.Fatalf("the connection is closed: %v", err)
+	}
+	return info
+}
+
+// shut reports whether the other end's window is closed, and something waits for it.
+func shut(info *unix.TCPInfo) bool { return info.Snd_wnd == 0 && info.Notsent_bytes > 0 }
+
+// pattern is a reader of n bytes of which no two pieces are alike, and a writer that
+// checks that they come.
+type pattern struct{ at, n int }
+
+func patternAt(i int) byte { return byte(i ^ i>>8 ^ i>>16) }
+
+func (p *pattern) Read(b []byte) (int, error) {
+	b = b[:min(len(b), p.n-p.at)]
+	if len(b) == 0 {
+		return 0, io.EOF
+	}
+	for i := range b {
+		b[i] = patternAt(p.at + i)
+	}
+	p.at += len(b)
+	return len(b), nil
+}
+
+func (p *pattern) Write(b []byte) (int, error) {
+	for i, c := range b {
+		if p.at+i >= p.n || c != patternAt(p.at+i) {
+			return i, fmt.Errorf("byte %d of %d is not what was sent", p.at+i, p.n)
+		}
+	}
+	p.at += len(b)
+	return len(b), nil
+}
+
+// A peer that does not read for longer than one may be silent, with its window
+// closed, gets all of it when it reads on.
+func TestPausedPeerIsNotDead(t *testing.T) {
+	const size = 1 << 20
+	small := func(c *net.TCPConn) { _ = c.SetReadBuffer(16 << 10) }
+	large := func(*net.TCPConn) {}
+	for name, tc := range map[string]struct{ early, late func(*net.TCPConn) }{
+		"probes":          {small, large},
+		"retransmissions": {large, small}, // it promised more than it has room for
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home, other := newBox(t, idA), newBox(t, idB)
+			resume, received := make(chan struct{}), make(chan error, 1)
+			addr := upgradingPeer(t, home, tc.early, func(under *net.TCPConn, c io.ReadWriter) {
+				tc.late(under)
+				<-resume
+				_ = under.SetReadBuffer(size) // else it takes long
+				want := &pattern{n: size}
+				_, err := io.Copy(want, c)
+				if err == nil && want.at != size {
+					err = fmt.Errorf("%d of %d bytes", want.at, size)
+				}
+				received <- err
+			})
+			defer func() { // before the connection is closed
+				if resume != nil {
+					close(resume)
+				}
+			}()
+			l, _ := other.movable(t, home.key.Fingerprint(), addr)
+			l.client.upgradeUnheard = time.Second
+			conn := mustUpgrade(t, l)
+			sent := make(chan error, 1)
+			go func() {
+				_, err := io.Copy(conn, struct{ io.Reader }{&pattern{n: size}})
+				if err == nil {
+					err = conn.CloseWrite()
+				}
+				sent <- err
+			}()
+			eventually(t, "close the window", func() bool { return shut(infoOf(t, conn)) })
+			for begun := time.Now(); time.Since(begun) < 4*l.client.upgradeUnheard; time.Sleep(50 * time.Millisecond) {
+				if info := infoOf(t, conn); !shut(info) {
+					t.Fatalf("the window opens: %+v", info)
+				}
+			}
+			close(resume)
+			resume = nil
+			if err := <-sent; err != nil {
+				t.Errorf("send: %v", err)
+			}
+			if err := <-received; err != nil {
+				t.Errorf("receive: %v", err)
+			}
+		})
+	}
+}
+
+// Neither a caller nor a pod that does not read for long loses anything.
+func TestUpgradeIsPaused(t *testing.T) {
+	t.Parallel()
+	const size = 48 << 20 // more than all buffers on the way
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	resume, done := make(chan struct{}), make(chan error, 1)
+	var written atomic.Int64
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		sent := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.MultiWriter(c, counter{&written}), struct{ io.Reader }{&pattern{n: size}})
+			sent <- err
+		}()
+		<-resume
+		if _, err := io.CopyN(&pattern{n: size}, rw, size); err != nil {
+			done <- fmt.Errorf("pod receives: %w", err)
+			return
+		}
+		done <- <-sent
+	})
+	l := other.link(t, s, home)
+	l.client.upgradeUnheard = time.Second
+	conn := mustUpgrade(t, l)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.MultiWriter(conn, counter{&written}), struct{ io.Reader }{&pattern{n: size}})
+		sent <- err
+	}()
+	eventually(t, "close the window", func() bool { return shut(infoOf(t, conn)) })
+	// Nobody reads anything until nothing moves for several times what is allowed.
+	before, since := written.Load(), time.Now()
+	eventually(t, "pause", func() bool {
+		if now := written.Load(); now != before {
+			before, since = now, time.Now()
+		}
+		return time.Since(since) > 4*l.client.upgradeUnheard
+	})
+	close(resume)
+	if _, err := io.CopyN(&pattern{n: size}, conn, size); err != nil {
+		t.Errorf("caller receives: %v", err)
+	}
+	if err := <-sent; err != nil {
+		t.Errorf("caller sends: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// counter counts what is written.
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(b []byte) (int, error) {
+	c.n.Add(int64(len(b)))
+	return len(b), nil
+}
+
+// A long answer in a tunnel waits for its reader, and keeps the tunnel.
+func TestAnswerIsPaused(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.Copy(w, &pattern{n: size})
+	})
+	l := other.link(t, s, home)
+	l.http2.WriteByteTimeout = 500 * time.Millisecond
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := l.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	time.Sleep(6 * l.http2.WriteByteTimeout)
+	want := &pattern{n: size}
+	if _, err := io.Copy(want, resp.Body); err != nil || want.at != size {
+		t.Errorf("%d of %d bytes, %v", want.at, size, err)
+	}
+}
+
+// What the kernel says tells a peer that is silent from one that has nothing to
+// answer, or answers that it has no room.
+func TestUnheard(t *testing.T) {
+	begin := time.Now()
+	for name, tc := range map[string]struct {
+		info []unix.TCPInfo // one each second
+		want time.Duration  // after the last
+	}{
+		"idle":                     {[]unix.TCPInfo{{Last_data_sent: 1000, Last_ack_recv: 1000}, {Last_data_sent: 2000, Last_ack_recv: 2000}}, 0},
+		"sent after a long pause":  {[]unix.TCPInfo{{Last_ack_recv: 9000}, {Unacked: 1, Last_data_sent: 1, Last_ack_recv: 10_000}}, time.Second},
+		"silent":                   {[]unix.TCPInfo{{}, {Unacked: 1, Last_data_sent: 500, Last_ack_recv: 2000}, {Unacked: 1, Last_data_sent: 200, Last_ack_recv: 3000}}, 2 * time.Second},
+		"answered between":         {[]unix.TCPInfo{{}, {Unacked: 1, Last_data_sent: 500, Last_ack_recv: 2000}, {Unacked: 1, Last_data_sent: 200, Last_ack_recv: 300}}, 300 * time.Millisecond},
+		"turned down":              {[]unix.TCPInfo{{}, {Unacked: 1, Last_data_sent: 800, Last_ack_recv: 800}, {Unacked: 1, Last_data_sent: 1800, Last_ack_recv: 1800}}, 0},
+		"window closed":            {[]unix.TCPInfo{{}, {Notsent_bytes: 9, Last_ack_recv: 800}, {Notsent_bytes: 9, Last_ack_recv: 1800}}, 0},
+		"window closed and silent": {[]unix.TCPInfo{{}, {Notsent_bytes: 9, Probes: 1, Last_ack_recv: 1800}, {Notsent_bytes: 9, Probes: 1, Last_ack_recv: 2800}}, 2 * time.Second},
+	} {
+		u := unheard{since: begin}
+		var got time.Duration
+		for i, info := range tc.info {
+			got = u.look(begin.Add(time.Duration(i+1)*time.Second), &info)
+		}
+		if got != tc.want {
+			t.Errorf("%s: unheard for %v, not %v", name, got, tc.want)
+		}
+	}
+}
+
+// cut has nothing arrive at the connection any more, not even at its kernel.
+func cut(t *testing.T, conn *switched) {
+	t.Helper()
+	raw, err := conn.under.tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}
+	if closed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop})
+	}); closed != nil || err != nil {
+		t.Fatalf("%v, %v", closed, err)
+	}
+}
+
+// A peer that is gone is noticed, whether or not it was reading.
+func TestVanishedPeerIsNoticed(t *testing.T) {
+	for name, paused := range map[string]bool{"data under way": false, "closed window": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home, other := newBox(t, idA), newBox(t, idB)
+			over := make(chan struct{})
+			addr := upgradingPeer(t, home, func(c *net.TCPConn) { _ = c.SetReadBuffer(16 << 10) }, func(_ *net.TCPConn, c io.ReadWriter) {
+				if !paused {
+					_, _ = io.Copy(io.Discard, c)
+				}
+				<-over
+			})
+			defer close(over)
+			l, _ := other.movable(t, home.key.Fingerprint(), addr)
+			l.client.upgradeUnheard = time.Second
+			conn := mustUpgrade(t, l)
+			sent := make(chan error, 1)
+			size := 1
+			if paused {
+				size = 8 << 20
+			} else {
+				cut(t, conn)
+			}
+			begun := time.Now()
+			go func() {
+				_, err := io.Copy(conn, struct{ io.Reader }{&pattern{n: size}})
+				sent <- err
+			}()
+			if paused {
+				eventually(t, "close the window", func() bool { return shut(infoOf(t, conn)) })
+				// Long enough for the probes to become rare.
+				for begun := time.Now(); time.Since(begun) < 4*l.client.upgradeUnheard; time.Sleep(50 * time.Millisecond) {
+					infoOf(t, conn)
+				}
+				cut(t, conn)
+				begun = time.Now()
+			}
+			_ = conn.SetReadDeadline(begun.Add(2 * time.Minute))
+			_, err := conn.Read(make([]byte, 1))
+			if !errors.Is(err, net.ErrClosed) {
+				t.Fatalf("it ends with %v", err)
+			}
+			t.Logf("noticed after %v", time.Since(begun).Round(time.Millisecond))
+			if err := <-sent; (err != nil) != paused {
+				t.Errorf("send: %v", err)
+			}
+		})
+	}
+}
