@@ -89,6 +89,11 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, ca
 
 // serveInTunnel is serve for a request in a tunnel, whose end nobody else waits for.
 func (s *Server) serveInTunnel(w http.ResponseWriter, r *http.Request) {
+	if r.Context().Err() != nil {
+		// The caller has reset it already, perhaps with many more (CVE-2023-44487). How
+		// many can wait for a handler is bounded by http2; what they cost, here.
+		panic(http.ErrAbortHandler)
+	}
 	if !s.held.enter() {
 		panic(http.ErrAbortHandler) // the connection ends with the server
 	}

@@ -2,9 +2,11 @@ package endpoint
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +122,27 @@ func TestTunnelAbuse(t *testing.T) {
 	if n := s.Stats().Refused[RefusedFailed]; n != 0 {
 		t.Errorf("%d failures", n)
 	}
+}
+
+// A request that was reset before it had its turn costs neither a place nor a request
+// to the API server.
+func TestTunnelResetRequest(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	before := s.Stats().Requests
+	ctx, reset := context.WithCancel(t.Context())
+	reset()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/kube"+podsOfB, nil)
+	defer func() {
+		if got := recover(); got != http.ErrAbortHandler {
+			t.Errorf("the handler ends with %v", got)
+		}
+		if n := s.Stats().Requests - before; n != 0 || len(a.taken()) != 0 {
+			t.Errorf("%d requests are served", n)
+		}
+	}()
+	s.serveInTunnel(httptest.NewRecorder(), r)
 }
 
 // More streams than allowed are refused without a handler, and slow readers hold

@@ -326,7 +326,7 @@ func TestVanishedPeerIsNoticed(t *testing.T) {
 				cut(t, conn)
 				begun = time.Now()
 			}
-			_ = conn.SetReadDeadline(begun.Add(2 * time.Minute))
+			_ = conn.SetReadDeadline(begun.Add(hang))
 			_, err := conn.Read(make([]byte, 1))
 			if !errors.Is(err, net.ErrClosed) {
 				t.Fatalf("it ends with %v", err)
