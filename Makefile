@@ -166,9 +166,11 @@ programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/pa
 bin/liqo-agent-race:
 	CGO_ENABLED=1 go build -race -tags urfave_cli_no_docs -ldflags '-s -w' -o $@ .
 
-# Tests that only run built programs: in them the race detector would look at nothing but the tests. The longest comes first.
+# Tests that only run built programs: in them the race detector would look at nothing but the tests. In both groups the longest
+# come first, so that nothing is waited for alone at the end.
 DRIVING := ./internal/e2e ./internal/packagetest ./doctor/integration ./service/integration
-OTHERS   = $(filter-out $(DRIVING),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
+LONGEST := ./peering/integration ./state ./sharing/integration ./internal/bed ./mdnssvc ./internal/mdnscheck ./endpoint
+OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Both kinds of tests side by side: those on a bed mostly wait. lint has run vet; without symbols, the test programs are linked in
 # half the time.
