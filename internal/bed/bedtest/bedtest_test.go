@@ -70,7 +70,7 @@ func TestRunHangs(t *testing.T) {
 			return nil
 		})()
 		close(end)
-		if got := strings.Join(r.said, "\n"); got != "Run has not ended 2m0s after it was told to" {
+		if got := strings.Join(r.said, "\n"); got != fmt.Sprintf("Run has not ended %v after it was told to", deadline) {
 			t.Errorf("%q", got)
 		}
 	})
