@@ -21,7 +21,8 @@ type Options struct {
 	// Linger is how long nothing may move after one way has ended: nothing comes the
 	// other way, and nobody takes what was sent.
 	Linger time.Duration
-	// Moved is called, by both ways, whenever something comes and whenever it was sent.
+	// Moved is called, by both ways, whenever something comes for an end that listens, and
+	// whenever it was sent.
 	Moved func()
 }
 
@@ -87,13 +88,11 @@ func forward(to io.WriteCloser, from io.Reader, moved func()) error {
 	listens := true
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 {
+		if n > 0 && listens { // what is thrown away is no movement: it may come without end
 			moved()
-			if listens {
-				_, failed := to.Write(buffer[:n])
-				listens = failed == nil
-				moved()
-			}
+			_, failed := to.Write(buffer[:n])
+			listens = failed == nil
+			moved()
 		}
 		switch {
 		case err == nil:

@@ -321,3 +321,36 @@ func TestConn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who sends without end, to somebody who is gone, keeps nothing open: what is thrown
+// away is no movement.
+func TestProviderThatNeverEnds(t *testing.T) {
+	for name, leave := range map[string]func(c *chain){
+		"closed": func(c *chain) { _ = c.caller.Close() },
+		"reset": func(c *chain) {
+			_ = c.caller.NetConn().(*net.TCPConn).SetLinger(0)
+			_ = c.caller.NetConn().Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := join(t, 500*time.Millisecond)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for {
+					if _, err := c.provider.Write([]byte("more")); err != nil {
+						return
+					}
+					time.Sleep(time.Millisecond) // little is enough
+				}
+			}()
+			if _, err := io.ReadFull(c.caller, make([]byte, 4)); err != nil {
+				t.Fatal(err)
+			}
+			leave(c)
+			c.wait(t)
+			_ = c.provider.Close()
+			<-sent
+		})
+	}
+}
