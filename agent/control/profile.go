@@ -23,8 +23,9 @@ const (
 )
 
 // observing adds what shows the agent from the inside: its metrics, what is pending
-// with the peers, and profiles in the form of go tool pprof. They are not made with net/http/pprof, whose import puts them
-// on the default mux of net/http for whoever serves that.
+// with the peers, and profiles in the form of go tool pprof. These are not made with
+// net/http/pprof, whose import puts them on the default mux of net/http for whoever
+// serves that.
 func (s *Server) observing(mux *http.ServeMux) {
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", s.cfg.Metrics)
