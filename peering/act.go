@@ -83,6 +83,9 @@ func (s *session) writeForeign(ctx context.Context, a Action, written map[string
 	if fc.DeletionTimestamp != nil {
 		s.foreign.deleted(fc.Name, fc.UID) // unless something else holds it
 	}
+	if kept := s.foreign.get(fc.Name); kept != nil && kept.UID == fc.UID {
+		fc = kept // its owners have stamps that the answer alone does not tell
+	}
 	if a.Kind != ApplyIntent && before != nil && before.UID == fc.UID && edited(before, fc) {
 		// What is left to do was decided without that, and may overrule it.
 		return conflict(a.Name, errors.New("somebody edited the object meanwhile"))

@@ -148,3 +148,36 @@ func TestNobodyIsOverruled(t *testing.T) {
 		t.Errorf("error %v, sent %q", err, sent)
 	}
 }
+
+// TestNobodyEdited: the answer to a write is no edit because the watch was faster.
+// What the store concludes from an earlier state, as that somebody gave a field up,
+// is not in the answer.
+func TestNobodyEdited(t *testing.T) {
+	at := metav1.NewTime(t0)
+	after := versioned(made(barn()), 12)
+	answer, err := json.Marshal(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s *session
+	_, s, _ = connected(t, &diary{}, func(*http.Request, string) (int, string) {
+		if err := s.foreign.Update(after); err != nil {
+			t.Error(err)
+		}
+		return http.StatusOK, string(answer)
+	})
+	set := versioned(made(barn()), 10)
+	set.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
+	if err := s.foreign.Replace([]any{set}, "10"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.foreign.Update(versioned(made(barn()), 11)); err != nil {
+		t.Fatal(err)
+	}
+	if by := s.foreign.get(set.Name).owners.Join; !strings.HasSuffix(by.Stamp, removedMark) {
+		t.Fatalf("the store says %+v", by)
+	}
+	if err := s.act(t.Context(), testID, []Action{{Kind: UpdateStatus, Name: set.Name, UID: set.UID, Status: &DiscoveredStatus{}}}); err != nil {
+		t.Error(err)
+	}
+}
