@@ -62,7 +62,7 @@ func TestClosedKeptConnectionIsReplaced(t *testing.T) {
 	defer c.Close()
 	target := Target{ID: idA, Fingerprint: b.key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}
 	mustIdentify(t, c, target)
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for s.Stats().Open > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the server does not close an idle connection")

@@ -19,7 +19,7 @@ func TestSnapshot(t *testing.T) {
 	cmd := helper(t, "write-forever", path)
 	must(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		if s, err := OpenReadOnly(t.Context(), path); err == nil {
 			history, err := s.History(t.Context(), HistoryQuery{})
 			must(t, errors.Join(err, s.Close()))

@@ -249,7 +249,7 @@ func TestRealEndpoints(t *testing.T) {
 // eventually waits until ok, which must happen soon.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: did not happen", what)

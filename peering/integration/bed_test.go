@@ -231,6 +231,23 @@ func explain(t *testing.T) {
 	t.Log(text.String())
 }
 
+// calm waits until the Controller has written nothing for a second, and returns how many writes there were. What it
+// wrote may be seen at the API server before it is counted here.
+func (r *running) calm(t *testing.T) uint64 {
+	t.Helper()
+	writes, since := r.Status().Writes, time.Now()
+	within(t, "nothing is written any more", func() error {
+		if now := r.Status().Writes; now != writes {
+			writes, since = now, time.Now()
+		}
+		if time.Since(since) < time.Second {
+			return fmt.Errorf("%d writes", writes)
+		}
+		return nil
+	})
+	return writes
+}
+
 func get(t *testing.T, k *bed.Kube, name string) (*api.ForeignCluster, error) {
 	t.Helper()
 	text, err := k.Request(t.Context(), "GET", fcPath+"/"+name, "", nil)

@@ -298,7 +298,7 @@ func TestOutage(t *testing.T) {
 			if id != "someone-else" {
 				t.Errorf("OnClusterID(%q)", id)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("OnClusterID was not called")
 		}
 		request(t, k, "PATCH", cmPath, merge, `{"data":{"CLUSTER_ID":"Not An ID"}}`)

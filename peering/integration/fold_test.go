@@ -122,7 +122,7 @@ func TestFold(t *testing.T) {
 			t.Errorf("%v %+v", err, fc)
 		}
 		// In steady state nothing is written.
-		writes := a.Status().Writes
+		writes := a.calm(t)
 		for range 20 {
 			a.Enqueue(b.id)
 			a.PlaceFound("my-cluster")

@@ -99,7 +99,7 @@ func TestLifecycle(t *testing.T) {
 	t.Run("nothing is written without a change", func(t *testing.T) {
 		r.reg.settle(false)
 		defer r.reg.settle(true)
-		writes := r.Status().Writes
+		writes := r.calm(t)
 		for range 50 {
 			r.Enqueue(barnID)
 		}

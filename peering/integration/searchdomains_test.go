@@ -216,7 +216,7 @@ func TestSearchDomains(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writes := r.Status().Writes
+		writes := r.calm(t)
 		for i := range 100 {
 			r.SearchDomainChanged("example.com")
 			within(t, "it is asked about", func() error {
@@ -433,7 +433,7 @@ func TestSettingsWithFaults(t *testing.T) {
 		awaitDomain(t, k, name(i), outcomes[i%3])
 	}
 	proxy.percent.Store(0)
-	writes := r.Status().Writes
+	writes := r.calm(t)
 	for i := range n {
 		r.SearchDomainChanged(name(i))
 	}

@@ -114,7 +114,7 @@ func newMachine(t *testing.T) *machine {
 		<-ended
 		remove(group)
 	})
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		select {
 		case err := <-ended:
@@ -340,7 +340,7 @@ func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
 // run runs a program and returns what it wrote, to both outputs, and its exit code.
 func (m *machine) run(args ...string) (string, int) {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out, err := m.command(ctx, args...).CombinedOutput()
 	var exit *exec.ExitError
@@ -355,7 +355,7 @@ func (m *machine) run(args ...string) (string, int) {
 
 // try is run for those who do not care whether it works.
 func (m *machine) try(args ...string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out, err := m.command(ctx, args...).CombinedOutput()
 	if err != nil && len(out) == 0 {
@@ -391,7 +391,7 @@ func (m *machine) write(file, content string, mode os.FileMode) {
 // until waits for a condition, and fails with what it last said.
 func (m *machine) until(what string, holds func() (bool, string)) {
 	m.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		ok, said := holds()
 		if ok {

@@ -161,7 +161,7 @@ func (c *clusters) node(t *testing.T) {
 // kubectl runs kubectl on the consumer with something on standard input.
 func (c *clusters) kubectl(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	return c.consumer.Host.RunInput(ctx, input, append([]string{"env"}, args...)...)
 }

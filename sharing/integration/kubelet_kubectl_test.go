@@ -158,7 +158,7 @@ func testPortForward(t *testing.T, c *clusters, env []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 		want := bytes.Repeat([]byte("to and fro "), 1000)
 		if _, err := conn.Write(want); err != nil {
 			t.Fatal(err)

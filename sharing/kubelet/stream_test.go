@@ -124,7 +124,7 @@ func begin(t *testing.T, server *httptest.Server, header http.Header) (net.Conn,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	r, err := http.NewRequest(http.MethodPost, server.URL+"/exec/shop/web/main?output=1&input=1&command=id", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestStreams(t *testing.T) {
 	}
 	_ = conn.Close()
 
-	for deadline := time.Now().Add(10 * time.Second); len(h.streams) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); len(h.streams) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stream that ended keeps its place")
 		}

@@ -73,9 +73,11 @@ func (r *reverter) read(ctx context.Context) (map[string][]byte, error) {
 // ownedByServer reports whether an API server writes a key by itself, again and again: that it is
 // alive, and where.
 func ownedByServer(key string) bool {
-	return strings.HasPrefix(key, "/registry/masterleases/") ||
-		strings.HasPrefix(key, "/registry/leases/kube-system/apiserver-") ||
-		strings.HasSuffix(key, "/default/kubernetes") // its Service, Endpoints and EndpointSlice
+	switch key {
+	case "/registry/services/specs/default/kubernetes", "/registry/services/endpoints/default/kubernetes", "/registry/endpointslices/default/kubernetes":
+		return true
+	}
+	return strings.HasPrefix(key, "/registry/masterleases/") || strings.HasPrefix(key, "/registry/leases/kube-system/apiserver-")
 }
 
 // compare returns the keys that are different from what was marked, and what makes them the same.
