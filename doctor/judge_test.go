@@ -122,6 +122,7 @@ func TestJudgeMulticast(t *testing.T) {
 	}{
 		{"alone", "ok", works, nil, look.Firewall{}},
 		{"not sent", "error multicast-unsent", look.Heard{Unsent: 3}, nil, look.Firewall{}},
+		{"not tried", "skipped", look.Heard{}, nil, look.Firewall{}},
 		{"no echo", "error multicast-blocked", look.Heard{Sent: 3}, nil, drop},
 		{"a harmless rule", "ok, info multicast-rule", works, nil, drop},
 		{"a peer that is not heard", "warning multicast-isolated", works, []control.Peer{barn}, look.Firewall{}},
