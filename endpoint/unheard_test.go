@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -118,11 +119,8 @@ func TestPausedPeerIsNotDead(t *testing.T) {
 				}
 				received <- err
 			})
-			defer func() { // before the connection is closed
-				if resume != nil {
-					close(resume)
-				}
-			}()
+			readOn := sync.OnceFunc(func() { close(resume) })
+			defer readOn()
 			l, _ := other.movable(t, home.key.Fingerprint(), addr)
 			l.client.upgradeUnheard = time.Second
 			conn := mustUpgrade(t, l)
@@ -140,8 +138,7 @@ func TestPausedPeerIsNotDead(t *testing.T) {
 					t.Fatalf("the window opens: %+v", info)
 				}
 			}
-			close(resume)
-			resume = nil
+			readOn()
 			if err := <-sent; err != nil {
 				t.Errorf("send: %v", err)
 			}
