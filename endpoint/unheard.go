@@ -32,8 +32,10 @@ func (k *dialed) watch(ctx context.Context, d time.Duration) {
 	_ = raw.Control(func(fd uintptr) {
 		// The kernel doubles the time between two probes, up to two minutes. Where it
 		// cannot be told otherwise, a peer that vanishes while its window is closed is
-		// noticed that much later.
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMaxMS, int(max(d/3, time.Second).Milliseconds()))
+		// noticed that much later. It gives up by itself after two such times without
+		// an answer, which must not come first: only one of Read and Write would fail
+		// then, and to the other the connection would seem to end well.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMaxMS, int(max(2*d, time.Second).Milliseconds()))
 	})
 	ticker := time.NewTicker(d / 6)
 	defer ticker.Stop()

@@ -94,6 +94,11 @@ func (p *pattern) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// pausedUnheard is short for a test, but long for the kernel: of two probes within
+// half a second it answers one (tcp_invalid_ratelimit), so that the first ones can be
+// unanswered for a second.
+const pausedUnheard = 4 * time.Second
+
 // A peer that does not read for longer than one may be silent, with its window
 // closed, gets all of it when it reads on.
 func TestPausedPeerIsNotDead(t *testing.T) {
@@ -122,7 +127,7 @@ func TestPausedPeerIsNotDead(t *testing.T) {
 			readOn := sync.OnceFunc(func() { close(resume) })
 			defer readOn()
 			l, _ := other.movable(t, home.key.Fingerprint(), addr)
-			l.client.upgradeUnheard = time.Second
+			l.client.upgradeUnheard = pausedUnheard
 			conn := mustUpgrade(t, l)
 			sent := make(chan error, 1)
 			go func() {
@@ -133,7 +138,7 @@ func TestPausedPeerIsNotDead(t *testing.T) {
 				sent <- err
 			}()
 			eventually(t, "close the window", func() bool { return shut(infoOf(t, conn)) })
-			for begun := time.Now(); time.Since(begun) < 4*l.client.upgradeUnheard; time.Sleep(50 * time.Millisecond) {
+			for begun := time.Now(); time.Since(begun) < 2*l.client.upgradeUnheard; time.Sleep(50 * time.Millisecond) {
 				if info := infoOf(t, conn); !shut(info) {
 					t.Fatalf("the window opens: %+v", info)
 				}
@@ -178,7 +183,7 @@ func TestUpgradeIsPaused(t *testing.T) {
 		done <- <-sent
 	})
 	l := other.link(t, s, home)
-	l.client.upgradeUnheard = time.Second
+	l.client.upgradeUnheard = pausedUnheard
 	conn := mustUpgrade(t, l)
 	sent := make(chan error, 1)
 	go func() {
@@ -192,7 +197,7 @@ func TestUpgradeIsPaused(t *testing.T) {
 		if now := written.Load(); now != before {
 			before, since = now, time.Now()
 		}
-		return time.Since(since) > 4*l.client.upgradeUnheard
+		return time.Since(since) > 2*l.client.upgradeUnheard
 	})
 	close(resume)
 	if _, err := io.CopyN(&pattern{n: size}, conn, size); err != nil {
@@ -300,7 +305,7 @@ func TestVanishedPeerIsNoticed(t *testing.T) {
 			})
 			defer close(over)
 			l, _ := other.movable(t, home.key.Fingerprint(), addr)
-			l.client.upgradeUnheard = time.Second
+			l.client.upgradeUnheard = 2 * time.Second
 			conn := mustUpgrade(t, l)
 			sent := make(chan error, 1)
 			size := 1
@@ -317,7 +322,7 @@ func TestVanishedPeerIsNoticed(t *testing.T) {
 			if paused {
 				eventually(t, "close the window", func() bool { return shut(infoOf(t, conn)) })
 				// Long enough for the probes to become rare.
-				for begun := time.Now(); time.Since(begun) < 4*l.client.upgradeUnheard; time.Sleep(50 * time.Millisecond) {
+				for begun := time.Now(); time.Since(begun) < 3*l.client.upgradeUnheard; time.Sleep(50 * time.Millisecond) {
 					infoOf(t, conn)
 				}
 				cut(t, conn)
