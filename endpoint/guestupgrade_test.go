@@ -262,7 +262,8 @@ func TestUpgradeEnds(t *testing.T) {
 	a := newAPIServer(t)
 	a.answering(shout)
 	ledger := pin(other)
-	s, guests := a.hosting(t, home, ledger, nil)
+	// What is left of a caller that is gone ends when nothing has moved for that long.
+	s, guests := a.hosting(t, home, ledger, func(s *Server) { s.times.stall = time.Second })
 	l := other.link(t, s, home)
 	open := func(namespace string) (net.Conn, *http.Response) {
 		conn, resp, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", "/api/v1/namespaces/"+namespace+"/pods/web/exec?command=sh",
