@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"time"
@@ -157,7 +159,7 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, caller Cal
 		}
 		return no
 	}
-	upstream, ok := resp.Body.(io.ReadWriteCloser)
+	upstream, ok := resp.Body.(*upstreamConn)
 	text, err := want.switched(resp)
 	if !ok {
 		err = errors.New("an upgrade that cannot be used")
@@ -187,7 +189,21 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, caller Cal
 	return nil
 }
 
-// askUpgrade sends a request for an upgrade to the API server.
+// upstreamConn is the upgraded connection to the API server. net/http hands out only
+// a body, which does not lead to the socket.
+type upstreamConn struct {
+	io.ReadWriteCloser // the body
+	conn               net.Conn
+}
+
+// CloseWrite ends what is sent to the API server.
+func (u *upstreamConn) CloseWrite() error { return relay.CloseWrite(u.ReadWriteCloser) }
+
+// NetConn returns the connection below.
+func (u *upstreamConn) NetConn() net.Conn { return u.conn }
+
+// askUpgrade sends a request for an upgrade to the API server. The body of its answer,
+// if that is 101, is an upstreamConn.
 func (g *Gateway) askUpgrade(ctx context.Context, id peer.ClusterID, call guestCall, want upgrade) (*http.Response, *refusal) {
 	up, ok := g.cfg.Upstream()
 	if !ok || up.Upgrade == nil {
@@ -200,12 +216,18 @@ func (g *Gateway) askUpgrade(ctx context.Context, id peer.ClusterID, call guestC
 	for name, values := range want.header() {
 		req.Header[name] = values
 	}
-	resp, err := up.Upgrade.RoundTrip(req)
+	var conn net.Conn
+	resp, err := up.Upgrade.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
+	})))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		return nil, lostUpstream(err)
+	}
+	if body, ok := resp.Body.(io.ReadWriteCloser); ok && conn != nil {
+		resp.Body = &upstreamConn{ReadWriteCloser: body, conn: conn}
 	}
 	return resp, nil
 }

@@ -183,6 +183,45 @@ func TestUpgradeDelivers(t *testing.T) {
 	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
 }
 
+// A caller that breaks off leaves no good end at the API server, and one that has said
+// all does.
+func TestUpgradeEndsInput(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	for name, breaks := range map[string]bool{"closes": false, "breaks off": true} {
+		ended := make(chan error, 1)
+		a.answering(func(w http.ResponseWriter, r *http.Request) {
+			c, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer c.Close()
+			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+			_, _ = io.ReadFull(rw, make([]byte, len("half")))
+			fmt.Fprint(c, "read")
+			_, err = io.ReadAll(rw)
+			ended <- err
+		})
+		conn := mustUpgrade(t, l)
+		_ = conn.SetDeadline(time.Now().Add(hang))
+		fmt.Fprint(conn, "half")
+		if _, err := io.ReadFull(conn, make([]byte, len("read"))); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if breaks {
+			_ = conn.under.tcp.SetLinger(0)
+			_ = conn.under.tcp.Close()
+		}
+		conn.Close()
+		if err := <-ended; (err == nil) == breaks {
+			t.Errorf("%s: the API server reads %v", name, err)
+		}
+	}
+	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
+}
+
 // unsent is how much of what was sent has not arrived.
 func unsent(t *testing.T, tcp *net.TCPConn) (n int) {
 	raw, err := tcp.SyscallConn()
@@ -262,8 +301,7 @@ func TestUpgradeEnds(t *testing.T) {
 	a := newAPIServer(t)
 	a.answering(shout)
 	ledger := pin(other)
-	// What is left of a caller that is gone ends when nothing has moved for that long.
-	s, guests := a.hosting(t, home, ledger, func(s *Server) { s.times.stall = time.Second })
+	s, guests := a.hosting(t, home, ledger, nil)
 	l := other.link(t, s, home)
 	open := func(namespace string) (net.Conn, *http.Response) {
 		conn, resp, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", "/api/v1/namespaces/"+namespace+"/pods/web/exec?command=sh",

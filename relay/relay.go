@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"sync"
 	"syscall"
@@ -18,8 +17,9 @@ const chunk = 32 << 10
 
 // Options say how long a Join may take.
 type Options struct {
-	// Linger is how long nothing may move after one way has ended: nothing comes the
-	// other way, and nobody takes what was sent.
+	// Linger is how long nothing may move after one way has ended or the caller has
+	// gone: nothing comes the other way, and nobody takes what was sent. It takes up to
+	// twice as long to notice.
 	Linger time.Duration
 	// Moved is called, by both ways, whenever something comes for an end that listens, and
 	// whenever it was sent.
@@ -48,24 +48,33 @@ func (c *Conn) CloseWrite() error { return CloseWrite(c.Conn) }
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Join copies bytes both ways between a and b until both ways have ended, or nothing
-// moved for too long after one had, or ctx ends; the last two are abrupt. Then it
-// closes both. NetConn of a connection, as *tls.Conn has it, is the one below it.
-func Join(ctx context.Context, a, b io.ReadWriteCloser, o Options) {
+// Join copies bytes both ways between caller and provider until both ways have ended,
+// or nothing moved for too long after one had or the caller was gone, or ctx ends; all
+// but the first are abrupt. Then it closes both. NetConn of a connection, as *tls.Conn
+// has it, is the one below it.
+//
+// Keepalives should be on for the caller's connection: they show whether it has only
+// ended what it sends.
+func Join(ctx context.Context, caller, provider io.ReadWriteCloser, o Options) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
-		end(a)
-		end(b)
+		end(caller)
+		end(provider)
 	})()
-	last := &lingering{life: o.Linger, end: cancel, unsent: func() int { return unsent(a) + unsent(b) }}
+	last := &lingering{
+		life: o.Linger, end: cancel,
+		gone:  func() bool { return gone(caller) },
+		acked: func() uint64 { return acked(caller) + acked(provider) },
+	}
+	last.start()
 	defer last.stop()
 	moved := func() {
 		last.touch()
 		o.Moved()
 	}
 	var both sync.WaitGroup
-	for _, way := range [][2]io.ReadWriteCloser{{a, b}, {b, a}} {
+	for _, way := range [][2]io.ReadWriteCloser{{caller, provider}, {provider, caller}} {
 		both.Go(func() {
 			from, to := way[0], way[1]
 			err := forward(to, from, moved)
@@ -76,8 +85,8 @@ func Join(ctx context.Context, a, b io.ReadWriteCloser, o Options) {
 		})
 	}
 	both.Wait()
-	_ = a.Close() // all of it was said and heard
-	_ = b.Close()
+	_ = caller.Close() // all of it was said and heard
+	_ = provider.Close()
 }
 
 // forward copies until from ends, and passes a good end on. When to does not take any
@@ -119,13 +128,13 @@ func CloseWrite(c io.WriteCloser) error {
 }
 
 // breakOff resets a connection once its other end has what was sent before, which a
-// reset throws away. The kernel does not say when that is, so it is asked.
+// reset throws away. The kernel does not say when that is, so it is asked, less and
+// less often: the other end may take its time. One that was reset takes nothing any
+// more, whatever waits for it.
 func breakOff(ctx context.Context, c io.WriteCloser) {
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for unsent(c) > 0 {
+	for pause := 5 * time.Millisecond; unsent(c) > 0 && !gone(c); pause = min(2*pause, 100*time.Millisecond) {
 		select {
-		case <-look.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return // that ends it
 		}
@@ -154,74 +163,112 @@ func base(c io.WriteCloser) io.WriteCloser {
 	}
 }
 
-// unsent is how many bytes were sent that the other end has not acknowledged; 0
-// where that is not known.
-func unsent(c io.WriteCloser) int {
+// control calls f with the socket of a connection, if there is one that is open.
+func control(c io.WriteCloser, f func(fd int)) {
 	socket, ok := base(c).(syscall.Conn)
 	if !ok {
-		return 0
+		return
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return 0
+		return
 	}
-	n := 0
-	if err := raw.Control(func(fd uintptr) {
-		if queued, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err == nil {
+	_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails on one that is closed
+}
+
+// unsent is how many bytes were sent that the other end has not acknowledged; 0
+// where that is not known.
+func unsent(c io.WriteCloser) (n int) {
+	control(c, func(fd int) {
+		if queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil {
 			n = queued
 		}
-	}); err != nil {
-		return 0
-	}
+	})
 	return n
 }
 
-// lingering ends what does not move any more once one way has ended.
+// acked is how many bytes the other end has acknowledged so far; 0 where that is not
+// known.
+func acked(c io.WriteCloser) (n uint64) {
+	control(c, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = info.Bytes_acked
+		}
+	})
+	return n
+}
+
+// gone reports whether the other end is there no more: it was reset, or answers
+// nothing. An end of what it sends alone is not that. When it has closed both ways, its
+// kernel forgets the connection after a while and answers the next keepalive with a
+// reset.
+func gone(c io.WriteCloser) (is bool) {
+	control(c, func(fd int) {
+		poll := []unix.PollFd{{Fd: int32(fd)}} // these two need not be asked for
+		_, err := unix.Poll(poll, 0)
+		is = err == nil && poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return is
+}
+
+// lingering ends what does not move any more once one way has ended, or the caller is
+// gone. That is looked at here, because who waits for a provider to take something
+// does not read what happens to the caller. A provider that is gone is another matter:
+// it may have said all it had to, which the caller may take at leisure.
 type lingering struct {
-	life   time.Duration
-	end    func()
-	unsent func() int
+	life  time.Duration // between two looks
+	end   func()
+	gone  func() bool
+	acked func() uint64
 
 	mu    sync.Mutex
-	timer *time.Timer // nil before one way has ended
-	left  int         // what was unsent when it was last looked at, if nothing moved since
+	timer *time.Timer // nil when stopped
+	begun bool
+	moved bool   // since the last look
+	taken uint64 // acked at the last look
+}
+
+func (l *lingering) start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(l.life, l.look)
 }
 
 func (l *lingering) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer == nil {
-		l.left = math.MaxInt
-		l.timer = time.AfterFunc(l.life, l.look)
-	}
+	l.begun, l.moved = true, true
 }
 
 func (l *lingering) touch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer != nil {
-		l.left = math.MaxInt
-		l.timer.Reset(l.life)
-	}
+	l.moved = true
 }
 
-// look ends it unless the other end has taken something meanwhile.
+// look ends it unless something moved since the last look: came, was sent, or was
+// taken by the other end while one write waits for the rest of it.
 func (l *lingering) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := l.unsent()
-	if left == 0 || left >= l.left {
+	if l.timer == nil {
+		return
+	}
+	taken := l.acked()
+	switch {
+	case !l.begun:
+		l.begun = l.gone()
+	case !l.moved && taken == l.taken:
 		l.end()
 		return
 	}
-	l.left = left
+	l.moved, l.taken = false, taken
 	l.timer.Reset(l.life)
 }
 
 func (l *lingering) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer != nil {
-		l.timer.Stop()
-	}
+	l.timer.Stop()
+	l.timer = nil
 }
