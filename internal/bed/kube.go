@@ -34,6 +34,11 @@ const (
 	kubeDeadline = 2 * time.Minute
 )
 
+// ofNoAccount has a program of root's counted as that of another account, which is none of the machine's, with root's
+// rights to files. An API server has six instances of inotify, of which Linux gives an account 128 by default: with
+// twenty of them, a kubelet, which ends without one, would get none. An API server that gets none asks again later.
+var ofNoAccount = []string{"setpriv", "--reuid=64443", "--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"}
+
 // Kube is the Kubernetes control plane of a host: an etcd and a kube-apiserver at the host's port
 // 6443, set up as K3s does it: no anonymous requests, RBAC, one Node that is the host.
 type Kube struct {
@@ -158,7 +163,11 @@ func (k *Kube) Start(ctx context.Context) error {
 
 func (k *Kube) start(ctx context.Context) error {
 	begin := time.Now()
-	p, err := k.Host.start(k.program("kube-apiserver", k.flags...))
+	cmd := k.program("kube-apiserver", k.flags...)
+	if RealRoot() {
+		cmd.Args = append(slices.Clone(ofNoAccount), cmd.Args...)
+	}
+	p, err := k.Host.start(cmd)
 	if err != nil {
 		return err
 	}
