@@ -88,6 +88,18 @@ func refused(event bed.AuditEvent) string {
 // otherwiseForbidden is what an API server forbids whoever asks.
 var otherwiseForbidden = regexp.MustCompile(`because it is being terminated$|while custom resource definition is terminating$`)
 
+// uses waits until the agent is connected by a kubeconfig.
+func (x *box) uses(path string) {
+	x.t.Helper()
+	x.eventually("the agent uses "+path, func() error {
+		st, err := x.status()
+		if err == nil && (st.Kubernetes.Kubeconfig != path || !st.Kubernetes.Connected) {
+			err = fmt.Errorf("it uses %s, connected: %t, %s", st.Kubernetes.Kubeconfig, st.Kubernetes.Connected, st.Kubernetes.LastError)
+		}
+		return err
+	})
+}
+
 // An agent that began with the administrator's kubeconfig, as it does without any setup,
 // changes over to its own when it gets one, and back again.
 func TestOwnUserComesAndGoes(t *testing.T) {
@@ -96,24 +108,14 @@ func TestOwnUserComesAndGoes(t *testing.T) {
 	x := newBox(t, k.Host, netip.MustParseAddr("10.77.0.1"))
 	x.kube = k
 	x.start()
-	uses := func(path string) {
-		t.Helper()
-		x.eventually("the agent uses "+path, func() error {
-			st, err := x.status()
-			if err == nil && (st.Kubernetes.Kubeconfig != path || !st.Kubernetes.Connected) {
-				err = fmt.Errorf("it uses %s, connected: %t, %s", st.Kubernetes.Kubeconfig, st.Kubernetes.Connected, st.Kubernetes.LastError)
-			}
-			return err
-		})
-	}
-	uses(bed.Kubeconfig)
+	x.uses(bed.Kubeconfig)
 	if err := x.limit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	uses(peering.AgentKubeconfig)
+	x.uses(peering.AgentKubeconfig)
 	x.audit() // until it is noticed that the file is gone, there are refusals
 	x.mustCLI("rbac", "--delete", "--yes")
-	uses(bed.Kubeconfig)
+	x.uses(bed.Kubeconfig)
 }
 
 // Two boxes share what they have, from the first contact to the end, which takes most
@@ -128,9 +130,7 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 	staff(t, boxes...)
 	for _, x := range boxes {
 		x.start()
-		if used := x.mustStatus().Kubernetes.Kubeconfig; used != peering.AgentKubeconfig {
-			t.Errorf("%s uses %s", x.host.Name, used)
-		}
+		x.uses(peering.AgentKubeconfig)
 	}
 	p := &pair{bed: bd, a: a, b: b, aID: a.id(), bID: b.id()}
 	a.awaitFC("appears", p.bID, reachable)
