@@ -115,7 +115,7 @@ func (s *supervised) until(want, not string) string {
 		message := s.next(time.Until(deadline))
 		switch {
 		case message == "":
-			s.t.Fatalf("no %s within 20 s", want)
+			s.t.Fatalf("no %s came", want)
 		case strings.HasPrefix(message, want):
 			return message
 		case not != "" && strings.HasPrefix(message, not):

@@ -398,7 +398,7 @@ func (m *machine) until(what string, holds func() (bool, string)) {
 			return
 		}
 		if time.Now().After(deadline) {
-			m.t.Fatalf("not within 20 s: %s: %s", what, said)
+			m.t.Fatalf("it never was so: %s: %s", what, said)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
