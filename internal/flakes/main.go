@@ -38,14 +38,15 @@ func main() {
 func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	flags := flag.NewFlagSet("flakes", flag.ContinueOnError)
 	var (
-		rounds = flags.Int("n", 10, "how often each package is run; 0: until -for is over")
-		bound  = flags.Duration("for", 0, "begin no run after this time (2h)")
-		seed   = flags.Int64("seed", 0, "seed of the first run; the next has the next (0: from the clock)")
-		pkgs   = flags.String("pkg", "./...", "packages")
-		run    = flags.String("run", "", "only tests that match")
-		race   = flags.Bool("race", true, "compile with the race detector")
-		limit  = flags.Duration("timeout", 20*time.Minute, "how long one run may take")
-		dir    = flags.String("dir", "bin/flakes", "where the logs of failed runs and the compiled tests are kept")
+		rounds  = flags.Int("n", 10, "how often each package is run; 0: until -for is over")
+		bound   = flags.Duration("for", 0, "begin no run after this time (2h)")
+		seed    = flags.Int64("seed", 0, "seed of the first run; the next has the next (0: from the clock)")
+		pkgs    = flags.String("pkg", "./...", "packages")
+		run     = flags.String("run", "", "only tests that match")
+		race    = flags.Bool("race", true, "compile with the race detector")
+		gcflags = flags.String("gcflags", "", "what go test -race gets as -gcflags")
+		limit   = flags.Duration("timeout", 20*time.Minute, "how long one run may take")
+		dir     = flags.String("dir", "bin/flakes", "where the logs of failed runs and the compiled tests are kept")
 	)
 	if err := flags.Parse(args); err != nil {
 		return false, err
@@ -60,7 +61,7 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	binaries, err := compile(ctx, filepath.Join(logs, "tests"), strings.Fields(*pkgs), *race)
+	binaries, err := compile(ctx, filepath.Join(logs, "tests"), strings.Fields(*pkgs), *race, *gcflags)
 	if err != nil {
 		return false, err
 	}
@@ -99,7 +100,7 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 }
 
 // compile compiles the tests of packages once. Packages without tests are left out.
-func compile(ctx context.Context, dir string, pkgs []string, race bool) ([]binary, error) {
+func compile(ctx context.Context, dir string, pkgs []string, race bool, gcflags string) ([]binary, error) {
 	args := append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}"}, pkgs...)
 	list, err := output(ctx, args...)
 	if err != nil {
@@ -124,7 +125,7 @@ func compile(ctx context.Context, dir string, pkgs []string, race bool) ([]binar
 		fmt.Fprintf(os.Stderr, "compiling tests: %d of %d, %s\n", i+1, len(dirs), b.pkg)
 		args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", b.path, b.pkg}
 		if race {
-			args = slices.Insert(args, 2, "-race")
+			args = slices.Insert(args, 2, "-race", "-gcflags="+gcflags)
 		}
 		if _, err := output(ctx, args...); err != nil {
 			return nil, err
