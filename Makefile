@@ -173,7 +173,7 @@ RACE    := -race -gcflags='$(UNRACED)'
 # Tests that only run built programs: in them the race detector would look at nothing but the tests. In both groups the longest
 # come first, so that nothing is waited for alone at the end.
 DRIVING := ./internal/e2e ./internal/packagetest ./doctor/integration ./service/integration
-LONGEST := ./peering/integration ./sharing/integration ./internal/bed ./mdnssvc ./internal/mdnscheck ./endpoint
+LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./internal/bed ./endpoint ./internal/mdnscheck ./mdnssvc/browser
 OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Both kinds of tests side by side: those on a bed mostly wait. lint has run vet; without symbols, the test programs are linked in
@@ -183,7 +183,7 @@ GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 20m
 test: setup lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 2 $(OTHERS)
+	@bin/progress -what tests $(GO_TEST) -p 2 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 4 $(OTHERS)
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok

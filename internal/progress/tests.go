@@ -63,7 +63,7 @@ func (j *job) test(ctx context.Context, args []string) error {
 	}, func() (string, time.Duration) {
 		text := fmt.Sprintf("%s: %d of %d packages finished after %s", j.what, done, total, time.Since(began).Round(time.Second))
 		if done == 0 {
-			text += ", compiling"
+			text += ", the longest come first"
 		}
 		return text, worthTelling + 1
 	})
