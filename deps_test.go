@@ -24,7 +24,7 @@ var layers = map[string]int{
 	"rbac": 1, "service": 1,
 	"peering": 1, "sharing": 1, "endpoint": 1, "mdnssvc": 1, "dnssd": 1, "ifwatch": 1, "trust": 1, "state": 1,
 
-	"api": 0, "health": 0, "kube": 0, "peer": 0, "migrations": 0, "relay": 0,
+	"api": 0, "health": 0, "kube": 0, "peer": 0, "migrations": 0, "relay": 0, "throttle": 0,
 }
 
 // sideways are the imports allowed within one layer.

@@ -44,7 +44,7 @@ func (s *Server) isForGuests(r *http.Request) bool {
 // serveGuests answers a known caller's request about its namespaces here. What is
 // too much for now waits for a while.
 func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal {
-	wait, ok := s.limits.guestRate.reserve(caller.ID, s.limits.now(), s.times.turn)
+	wait, ok := s.limits.guestRate.Reserve(caller.ID, s.limits.now(), s.times.turn)
 	if !ok {
 		return tooMany(wait, "from your cluster")
 	}

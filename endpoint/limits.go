@@ -1,14 +1,12 @@
 package endpoint
 
 import (
-	"container/list"
 	"net/netip"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 // How often callers may come, and how much they may have under way at a time.
@@ -38,17 +36,17 @@ const (
 // limits is what callers may use up. It is safe for concurrent use.
 type limits struct {
 	now      func() time.Time
-	requests *buckets[netip.Addr]     // everything of those who are not known
-	calls    *buckets[netip.Addr]     // of these, all but /ids
-	peers    *buckets[peer.ClusterID] // everything of those who are
+	requests *throttle.Buckets[netip.Addr]     // everything of those who are not known
+	calls    *throttle.Buckets[netip.Addr]     // of these, all but /ids
+	peers    *throttle.Buckets[peer.ClusterID] // everything of those who are
 	asking   *slots[netip.Addr]
 	calling  *slots[peer.ClusterID]
 	gateway  *slots[peer.ClusterID]
 
-	reachRate *buckets[peer.ClusterID]
+	reachRate *throttle.Buckets[peer.ClusterID]
 	reach     *slots[peer.ClusterID]
 
-	guestRate *buckets[peer.ClusterID]
+	guestRate *throttle.Buckets[peer.ClusterID]
 	guests    *lanes
 	streams   *lanes
 	large     *lanes
@@ -59,17 +57,17 @@ type limits struct {
 func newLimits() *limits {
 	return &limits{
 		now:      time.Now,
-		requests: newBuckets[netip.Addr](sourceRate, sourceBurst, maxSources),
-		calls:    newBuckets[netip.Addr](callRate, callBurst, maxSources),
-		peers:    newBuckets[peer.ClusterID](peerRate, peerBurst, maxPeers),
+		requests: throttle.New[netip.Addr](sourceRate, sourceBurst, maxSources),
+		calls:    throttle.New[netip.Addr](callRate, callBurst, maxSources),
+		peers:    throttle.New[peer.ClusterID](peerRate, peerBurst, maxPeers),
 		asking:   newSlots[netip.Addr](asksPerSource, asksInAll),
 		calling:  newSlots[peer.ClusterID](callsPerPeer, callsInAll),
 		gateway:  newSlots[peer.ClusterID](gatewayPerPeer, gatewayInAll),
 
-		reachRate: newBuckets[peer.ClusterID](reachRate, reachBurst, maxPeers),
+		reachRate: throttle.New[peer.ClusterID](reachRate, reachBurst, maxPeers),
 		reach:     newSlots[peer.ClusterID](reachPerPeer, reachInAll),
 
-		guestRate: newBuckets[peer.ClusterID](guestRate, guestBurst, maxPeers),
+		guestRate: throttle.New[peer.ClusterID](guestRate, guestBurst, maxPeers),
 		guests:    newLanes(guestsPerPeer, guestsInAll),
 		streams:   newLanes(streamsPerPeer, streamsInAll),
 		large:     newLanes(largePerPeer, largeInAll),
@@ -80,95 +78,18 @@ func newLimits() *limits {
 
 // request takes a request of somebody who is not known into account and returns
 // how long to wait if it is one too many.
-func (l *limits) request(source netip.Addr) time.Duration { return l.requests.take(source, l.now()) }
+func (l *limits) request(source netip.Addr) time.Duration { return l.requests.Take(source, l.now()) }
 
 // call is request for a call, of which fewer are allowed.
 func (l *limits) call(source netip.Addr) time.Duration {
 	if wait := l.request(source); wait > 0 {
 		return wait
 	}
-	return l.calls.take(source, l.now())
+	return l.calls.Take(source, l.now())
 }
 
 // known is request for somebody who is known.
-func (l *limits) known(id peer.ClusterID) time.Duration { return l.peers.take(id, l.now()) }
-
-// buckets are token buckets, one for each key that was used lately. It forgets
-// those that are full again, and beyond max the one that was not used for
-// longest: whoever commands that many addresses gains a bucket's size with each
-// and no more.
-type buckets[K comparable] struct {
-	rate       rate.Limit
-	burst, max int
-
-	mu   sync.Mutex
-	keys map[K]*list.Element
-	used list.List // of *bucket[K], the one not used for longest first
-}
-
-type bucket[K comparable] struct {
-	key     K
-	limiter *rate.Limiter
-}
-
-func newBuckets[K comparable](perSecond rate.Limit, burst, most int) *buckets[K] {
-	return &buckets[K]{rate: perSecond, burst: burst, max: most, keys: make(map[K]*list.Element)}
-}
-
-// take takes a token out of key's bucket. If there is none it returns how long
-// it takes until there is one, else 0.
-func (b *buckets[K]) take(key K, now time.Time) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	limiter := b.limiter(key, now)
-	if limiter.AllowN(now, 1) {
-		return 0
-	}
-	return max(time.Millisecond, time.Duration((1-limiter.TokensAt(now))/float64(b.rate)*float64(time.Second)))
-}
-
-// reserve takes a token that will be there after wait, unless that is longer than
-// most: then it takes none.
-func (b *buckets[K]) reserve(key K, now time.Time, most time.Duration) (wait time.Duration, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.limiter(key, now).ReserveN(now, 1)
-	if wait = r.DelayFrom(now); wait > most {
-		r.CancelAt(now)
-		return wait, false
-	}
-	return wait, true
-}
-
-// limiter returns key's bucket. b.mu is held.
-func (b *buckets[K]) limiter(key K, now time.Time) *rate.Limiter {
-	e, ok := b.keys[key]
-	if ok {
-		b.used.MoveToBack(e)
-	} else {
-		b.makeRoom(now)
-		e = b.used.PushBack(&bucket[K]{key, rate.NewLimiter(b.rate, b.burst)})
-		b.keys[key] = e
-	}
-	return e.Value.(*bucket[K]).limiter
-}
-
-// makeRoom forgets up to two buckets that are full again, so that their number
-// shrinks while others come, and one in any case when there are too many.
-func (b *buckets[K]) makeRoom(now time.Time) {
-	for range 2 {
-		front := b.used.Front()
-		if front == nil {
-			return
-		}
-		oldest := front.Value.(*bucket[K])
-		if len(b.keys) < b.max && oldest.limiter.TokensAt(now) < float64(b.burst) {
-			return
-		}
-		b.used.Remove(front)
-		delete(b.keys, oldest.key)
-	}
-}
+func (l *limits) known(id peer.ClusterID) time.Duration { return l.peers.Take(id, l.now()) }
 
 // slots bound how much is under way at a time, for each key and in all.
 type slots[K comparable] struct {

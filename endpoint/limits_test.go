@@ -10,76 +10,15 @@ import (
 	"golang.org/x/time/rate"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 // withoutRates lets everybody send as many requests as they like.
 func withoutRates(s *Server) {
-	s.limits.requests.rate = rate.Inf
-	s.limits.calls.rate = rate.Inf
-	s.limits.peers.rate = rate.Inf
-	s.limits.guestRate.rate = rate.Inf
-}
-
-func TestBuckets(t *testing.T) {
-	now := time.Now()
-	b := newBuckets[string](2, 3, 10)
-	take := func(key string) time.Duration { return b.take(key, now) }
-	for i := range 3 {
-		if wait := take("a"); wait != 0 {
-			t.Errorf("request %d has to wait %s", i, wait)
-		}
-	}
-	if wait := take("a"); wait < 400*time.Millisecond || wait > 600*time.Millisecond {
-		t.Errorf("two a second, and the next in %s", wait)
-	}
-	if take("b") != 0 {
-		t.Error("another key has to wait")
-	}
-	now = now.Add(500 * time.Millisecond)
-	if take("a") != 0 {
-		t.Error("nothing was refilled")
-	}
-	if take("a") == 0 {
-		t.Error("too much was refilled")
-	}
-	now = now.Add(time.Hour)
-	for range 3 {
-		if take("a") != 0 {
-			t.Error("not full after an hour")
-		}
-	}
-	if take("a") == 0 {
-		t.Error("more than full after an hour")
-	}
-}
-
-// However many come, the memory is bounded, and those who come all the time are
-// not forgotten in favour of those who came once.
-func TestBucketsAreBounded(t *testing.T) {
-	now := time.Now()
-	b := newBuckets[int](1, 1, 100)
-	for i := range 10_000 {
-		now = now.Add(time.Microsecond)
-		b.take(i, now)
-		if i%50 == 0 && i > 0 && b.take(0, now) == 0 {
-			t.Fatalf("after %d others, the first may again", i)
-		}
-		if len(b.keys) > 100 || len(b.keys) != b.used.Len() {
-			t.Fatalf("%d keys, %d in the list", len(b.keys), b.used.Len())
-		}
-	}
-	if len(b.keys) != 100 {
-		t.Errorf("%d keys are remembered", len(b.keys))
-	}
-	// Whoever is idle goes as others come.
-	now = now.Add(time.Minute)
-	for i := range 60 {
-		b.take(-1-i%2, now)
-		b.take(-10-i, now)
-	}
-	if len(b.keys) > 80 {
-		t.Errorf("%d keys are still remembered after a minute", len(b.keys))
-	}
+	s.limits.requests = throttle.New[netip.Addr](rate.Inf, 1, maxSources)
+	s.limits.calls = throttle.New[netip.Addr](rate.Inf, 1, maxSources)
+	s.limits.peers = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
+	s.limits.guestRate = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
 }
 
 func TestSlots(t *testing.T) {

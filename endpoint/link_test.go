@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 	"liqo.io/agent/trust"
 )
 
@@ -339,7 +340,7 @@ func TestLinkBurst(t *testing.T) {
 		t.Errorf("%d at a time, %+v", most.Load(), s.Stats())
 	}
 	// Beyond the burst it is told to slow down.
-	s.limits.guestRate = newBuckets[peer.ClusterID](1, 1, 10)
+	s.limits.guestRate = throttle.New[peer.ClusterID](1, 1, 10)
 	s.times.turn = 100 * time.Millisecond
 	status, refusals := 0, 0
 	for range 3 {

@@ -81,7 +81,7 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request, c *conn, cal
 	if greeting.Port == 0 || !caller.Source.IsValid() {
 		return badBody("the greeting must say the port that is to be called back")
 	}
-	if wait := s.limits.reachRate.take(caller.ID, s.limits.now()); wait > 0 {
+	if wait := s.limits.reachRate.Take(caller.ID, s.limits.now()); wait > 0 {
 		return tooMany(wait, "from your cluster to be called back")
 	}
 	if !s.limits.reach.take(caller.ID) {

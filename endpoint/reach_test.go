@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 // serveReach runs a server for b that calls back with a client of its own, and
@@ -32,7 +35,7 @@ func (b *box) serveReach(t testing.TB, l *ledger) (*Server, chan netip.AddrPort)
 func TestReach(t *testing.T) {
 	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)
 	s, tried := home.serveReach(t, pin(other))
-	s.limits.reachRate.rate = rate.Inf
+	s.limits.reachRate = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
 	back, elsewhere := other.serve(t, "127.0.0.1:0", nil), third.serve(t, "127.0.0.1:0", nil)
 	plain := listenRaw(t, "127.0.0.1", func(c net.Conn) { _, _ = c.Write([]byte("SSH-2.0-x\r\n")); silent(c) })
 	mute := listenRaw(t, "127.0.0.1", silent)

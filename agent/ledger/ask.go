@@ -160,19 +160,13 @@ func (l *Ledger) askedByKnown(ctx context.Context, c endpoint.Caller, a endpoint
 // askedByBearer answers a caller with a token.
 func (l *Ledger) askedByBearer(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
 	now := l.cfg.Now()
-	l.mu.RLock()
-	resting := l.guesses.resting(now)
-	l.mu.RUnlock()
-	if resting {
-		return busy("Too many wrong tokens were tried at the provider, so no invite is looked at for a minute.")
+	if l.guesses.tooMany(c, now) {
+		return busy("Too many wrong tokens came from this cluster or its address, so the provider does not look at another one for some seconds.")
 	}
 	wrong := func() endpoint.Answer {
-		l.mu.Lock()
-		l.guesses.wrong(now)
-		rests := l.guesses.resting(now)
-		l.mu.Unlock()
-		if rests {
-			l.cfg.Logger.Warn("too many wrong tokens were tried; no invite is looked at for a minute", "source", c.Source, "peer", c.ID)
+		l.guesses.wrong(c, now)
+		if l.guesses.tooMany(c, now) && l.noting(now) {
+			l.cfg.Logger.Warn("too many wrong tokens of invites come from a cluster or its address; they are looked at more slowly", "source", c.Source, "peer", c.ID)
 		}
 		return badToken("The provider does not know this token. Ask there for an invite.")
 	}

@@ -335,35 +335,55 @@ func TestTwoBearers(t *testing.T) {
 // TestGuessing tokens: after ten wrong ones none is looked at for a minute, not
 // even a right one.
 func TestGuessing(t *testing.T) {
-	b, x := newBed(t, asks()), newBox(t, barn)
+	b, x, guesser := newBed(t, asks()), newBox(t, barn), newBox(t, silo)
 	good := x.ask()
 	invited(t, b, &good)
-	guess := x.ask()
+	guess := func(who *box, address string, n int) endpoint.Answer {
+		a := who.ask()
+		a.Token = fmt.Sprintf("%016x.%032x", n, n)
+		return b.Ask(t.Context(), who.caller(address), a)
+	}
+	busy := func(got endpoint.Answer) bool {
+		return got.Reason == endpoint.ReasonBusy && got.Auth == api.AuthPending
+	}
 	for i := range maxBadTokens {
-		guess.Token = fmt.Sprintf("%016x.%032x", i, i)
-		if got := b.Ask(t.Context(), x.caller(fmt.Sprintf("192.0.2.%d", i)), guess); got.Reason != endpoint.ReasonBadToken {
+		if got := guess(guesser, "192.0.2.66", i); got.Reason != endpoint.ReasonBadToken {
 			t.Fatalf("guess %d: %+v", i, got)
 		}
-		b.pass(time.Second)
 	}
-	for _, a := range []endpoint.Ask{guess, good} {
-		if got := b.Ask(t.Context(), x.caller("192.0.2.7"), a); got.Reason != endpoint.ReasonBusy || got.Auth != api.AuthPending {
-			t.Errorf("while invites rest: %+v", got)
+	// It is slowed down with its key, from wherever, and at its address, with whatever
+	// key.
+	for _, address := range []string{"192.0.2.66", "192.0.2.67"} {
+		if got := guess(guesser, address, 99); !busy(got) {
+			t.Errorf("another guess from %s: %+v", address, got)
 		}
 	}
-	b.pass(time.Minute)
+	if got := b.Ask(t.Context(), x.caller("192.0.2.66"), good); !busy(got) {
+		t.Errorf("from the address of a guesser: %+v", got)
+	}
+	// Nobody else is, however many guess.
+	for i := range 5 * maxBadTokens {
+		if got := guess(newBox(t, silo), fmt.Sprintf("192.0.2.%d", 100+i), i); got.Reason != endpoint.ReasonBadToken {
+			t.Fatalf("guess %d of others: %+v", i, got)
+		}
+	}
 	if got := b.Ask(t.Context(), x.caller("192.0.2.7"), good); got.Auth != api.AuthAccepted {
-		t.Errorf("a minute later: %+v", got)
+		t.Errorf("a good token meanwhile: %+v", got)
+	}
+	b.pass(badTokenPause)
+	if got := guess(guesser, "192.0.2.66", 100); got.Reason != endpoint.ReasonBadToken {
+		t.Errorf("a pause later: %+v", got)
+	}
+	if got := guess(guesser, "192.0.2.66", 101); !busy(got) {
+		t.Errorf("at once after that: %+v", got)
 	}
 	// Slow mistakes never add up.
+	y := newBox(t, silo)
 	for range 50 {
-		y := newBox(t, silo)
-		guess = y.ask()
-		guess.Token = "wrong"
-		if got := b.Ask(t.Context(), y.caller("192.0.2.8"), guess); got.Reason != endpoint.ReasonBadToken {
+		if got := guess(y, "192.0.2.8", 1); got.Reason != endpoint.ReasonBadToken {
 			t.Fatalf("a slow mistake: %+v", got)
 		}
-		b.pass(7 * time.Second)
+		b.pass(badTokenPause + time.Second)
 	}
 }
 

@@ -147,7 +147,7 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what was decided about peers: %w", err)
 	}
-	l := &Ledger{cfg: cfg, records: make(map[peer.ClusterID]record, len(rulings)), queue: newQueue(), noise: newNoise()}
+	l := &Ledger{cfg: cfg, records: make(map[peer.ClusterID]record, len(rulings)), queue: newQueue(), guesses: newGuesses(), noise: newNoise()}
 	for id, r := range rulings {
 		l.records[id] = record{Ruling: r}
 	}

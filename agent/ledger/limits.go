@@ -1,37 +1,46 @@
 package ledger
 
 import (
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 const (
-	// maxBadTokens wrong tokens within guessWindow, from anywhere, and invites
-	// rest for as long.
-	maxBadTokens = 10
-	guessWindow  = time.Minute
+	// maxBadTokens wrong tokens may come at once from an address or with a key, and
+	// then one in each badTokenPause. Others are not slowed down by them: tokens are
+	// far too many to be guessed by whoever commands many addresses and keys.
+	maxBadTokens  = 10
+	badTokenPause = 6 * time.Second
+	// maxGuessers is of how many addresses and keys it is remembered.
+	maxGuessers = 1024
 )
 
-// guesses counts wrong tokens. It is guarded by Ledger.mu.
+// guesses counts wrong tokens. It is safe for concurrent use.
 type guesses struct {
-	times     [maxBadTokens]time.Time // of the last wrong ones, a ring
-	next      int
-	restUntil time.Time
+	addresses *throttle.Buckets[netip.Prefix]
+	keys      *throttle.Buckets[peer.Fingerprint]
 }
 
-// resting reports whether no token is looked at now.
-func (g *guesses) resting(now time.Time) bool { return now.Before(g.restUntil) }
+func newGuesses() guesses {
+	every := rate.Every(badTokenPause)
+	return guesses{throttle.New[netip.Prefix](every, maxBadTokens, maxGuessers), throttle.New[peer.Fingerprint](every, maxBadTokens, maxGuessers)}
+}
+
+// tooMany reports whether no token of a caller is looked at now.
+func (g *guesses) tooMany(c endpoint.Caller, now time.Time) bool {
+	return g.addresses.Wait(sourceOf(c.Source), now) > 0 || g.keys.Wait(c.Shown.Fingerprint, now) > 0
+}
 
 // wrong counts a wrong token.
-func (g *guesses) wrong(now time.Time) {
-	g.times[g.next] = now
-	g.next = (g.next + 1) % maxBadTokens
-	if oldest := g.times[g.next]; !oldest.IsZero() && now.Sub(oldest) < guessWindow {
-		g.restUntil = now.Add(guessWindow)
-	}
+func (g *guesses) wrong(c endpoint.Caller, now time.Time) {
+	g.addresses.Take(sourceOf(c.Source), now)
+	g.keys.Take(c.Shown.Fingerprint, now)
 }
 
 const (
