@@ -177,8 +177,12 @@ type boundedBody struct {
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLarge
+	if b.left <= 0 { // it may end right here
+		n, err := b.ReadCloser.Read(make([]byte, 1))
+		if n > 0 {
+			return 0, errTooLarge
+		}
+		return 0, err
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
