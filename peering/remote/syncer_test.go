@@ -626,8 +626,10 @@ func TestNotify(t *testing.T) {
 			b.Notify(them)
 		}
 		after(time.Second)
-		if n := b.times(notice); n != 1 {
-			t.Errorf("%d notices", n)
+		// The first may be on its way before the last is asked for.
+		first := b.times(notice)
+		if first != 1 && first != 2 {
+			t.Errorf("%d notices", first)
 		}
 		// One that comes while another is on its way is sent as well: the peer may
 		// have looked already.
@@ -635,21 +637,21 @@ func TestNotify(t *testing.T) {
 		after(time.Millisecond)
 		b.Notify(them)
 		after(time.Second)
-		if n := b.times(notice); n != 3 {
+		if n := b.times(notice) - first; n != 2 {
 			t.Errorf("%d notices", n)
 		}
 		b.change(func(x *box) { x.dead = true })
 		b.Notify(them)
 		after(time.Minute)
-		if n := b.times(notice); n != 5 {
-			t.Errorf("%d notices: tried %d times", n, n-3)
+		if n := b.times(notice) - first; n != 4 {
+			t.Errorf("%d notices: tried %d times", n, n-2)
 		}
 		// The last word gets out even if there is nothing else to say.
 		b.change(func(x *box) { x.dead = false })
 		b.Notify(them)
 		b.Set(them, Desired{})
 		after(time.Second)
-		if n := b.times(notice); n != 6 || b.left() != 0 {
+		if n := b.times(notice) - first; n != 5 || b.left() != 0 {
 			t.Errorf("%d notices, %d peers", n, b.left())
 		}
 	})
