@@ -170,20 +170,21 @@ bin/liqo-agent-race:
 UNRACED := modernc.org/...=-dwarf=false -race=false
 RACE    := -race -gcflags='$(UNRACED)'
 
-# Tests that only run built programs: in them the race detector would look at nothing but the tests. Of the others, some are longer
-# than all that are left together. In each group the longest come first, so that nothing is waited for alone at the end.
+# Tests that only run built programs: in them the race detector would look at nothing but the tests. In both groups the longest
+# come first, so that nothing is waited for alone at the end; those in the second line mostly wait.
 DRIVING := ./internal/e2e ./internal/packagetest ./doctor/integration ./service/integration
-LONGEST := ./peering/integration ./sharing/integration ./internal/bed ./mdnssvc ./endpoint ./internal/mdnscheck
-OTHERS   = $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
+LONGEST := ./peering/integration ./sharing/integration \
+	./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed
+OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
-# All groups side by side: most tests wait for something. With more than four packages at a time, they are in each other's way. lint
-# has run vet; without symbols, the test programs are linked in half the time.
+# Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,
+# the test programs are linked in half the time.
 GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 20m
 .PHONY: test
 test: setup lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 2 $(LONGEST) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 1 $(OTHERS)
+	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 3 $(OTHERS)
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok
