@@ -73,7 +73,8 @@ func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOption
 
 // connectURL connects to whoever answers at a URL.
 func (b *backend) connectURL(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
-	res, err := b.asSession().identify(ctx, endpoint.Target{ID: opts.ID, Fingerprint: opts.Fingerprint, URL: opts.URL})
+	res, err := b.asSession().identify(ctx, endpoint.Target{ID: opts.ID, Fingerprint: opts.Fingerprint, URL: opts.URL,
+		Hosts: []string{peer.HostName(opts.URL)}})
 	if err != nil {
 		return "", &control.Error{Kind: control.ErrUnavailable, Cause: err, Message: fmt.Sprintf("no cluster can be reached at %s: %v", opts.URL, err),
 			Advice: "check the address; a liqo-agent listens on port 6447 unless it was told otherwise"}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -125,7 +126,7 @@ func (c *Client) identifyAt(ctx context.Context, target Target, cand candidate) 
 		k.close()
 		return Result{}, k.broken(err)
 	}
-	result := k.result()
+	result := k.result(target)
 	result.Identity, result.Protocol = said.identity, said.protocol
 	c.kept.putIf(reusable, k)
 	return result, nil
@@ -144,9 +145,13 @@ func (k *dialed) broken(err error) *Error {
 	return k.failure(ReasonBadAnswer, err)
 }
 
-// result says who is at the other end, as far as the handshake does.
-func (k *dialed) result() Result {
+// result says who is at the other end, as far as the handshake does, for who looked
+// for a target: the connection may have been made for another.
+func (k *dialed) result(target Target) Result {
 	result := Result{Fingerprint: k.shown.Fingerprint, Shown: k.shown, Addr: k.cand.addr, URL: k.cand.url}
+	if !slices.Contains(target.Hosts, result.Shown.Name) {
+		result.Shown.Name = ""
+	}
 	if result.URL == "" {
 		result.URL = endpointURL(k.cand.addr)
 	}

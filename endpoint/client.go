@@ -68,12 +68,17 @@ type Target struct {
 	// URL is https://host[:port], tried after all else failed. The host may be a
 	// name; without a port it is 443.
 	URL string
+	// Hosts are the host names for which a public certificate counts, as
+	// peer.HostName returns them: those that a person answers for. A name that
+	// somebody else chose proves nothing, because who chose it can have a
+	// certificate for it. Without any, no public certificate counts.
+	Hosts []string
 }
 
 // Place is where a peer is said to be by somebody who knows the name of its host:
 // its URL, and the addresses of that host if they are known; else the host is
-// looked up. Who answers there is called by that name, so that a public
-// certificate counts.
+// looked up. Who answers there is called by that name, so that it can show a public
+// certificate for it; whether that counts is another question (Target.Hosts).
 type Place struct {
 	URL   string
 	Addrs []netip.AddrPort
@@ -89,7 +94,7 @@ type Result struct {
 	// Fingerprint is the key it proved to hold. It differs from an expected one
 	// when it succeeds that.
 	Fingerprint peer.Fingerprint
-	Shown       trust.Shown    // what the handshake proved
+	Shown       trust.Shown    // what the handshake proved; a Name only if it is one of the target's Hosts
 	Addr        netip.AddrPort // where it answered
 	URL         string         // the same as https://host:port; the target's URL if that was used
 }

@@ -82,7 +82,7 @@ func (c *Client) Exchange(ctx context.Context, target Target, r Request) (Respon
 	if k := c.kept.take(target.Fingerprint); k != nil {
 		if k.epoch == epoch && (k.leadsTo(target, candidates) || k.ledFrom(target)) {
 			k.silence(c.keptSilence)
-			resp, err := c.roundTrip(limited, k, r)
+			resp, err := c.roundTrip(limited, k, target, r)
 			if err == nil {
 				return resp, nil
 			}
@@ -104,7 +104,7 @@ func (c *Client) Exchange(ctx context.Context, target Target, r Request) (Respon
 		return Response{}, failed(ctx, "call peer", target, failures)
 	}
 	k.silence(c.attemptTimeout)
-	resp, err := c.roundTrip(limited, k, r)
+	resp, err := c.roundTrip(limited, k, target, r)
 	if err != nil {
 		return Response{}, failed(ctx, "call peer", target, []*Error{k.broken(err)})
 	}
@@ -146,14 +146,14 @@ func (k *dialed) silence(d time.Duration) {
 
 // roundTrip sends the request on k and reads the answer. k is kept or closed. The
 // error is one of the connection, or says what is wrong with the answer.
-func (c *Client) roundTrip(ctx context.Context, k *dialed, r Request) (Response, error) {
+func (c *Client) roundTrip(ctx context.Context, k *dialed, target Target, r Request) (Response, error) {
 	keep := c.kept.room(k.shown.Fingerprint, k.epoch)
 	stop := halting(ctx, k.tcp)
 	resp, reusable, err := exchange(k.tls, hostOf(k.cand), r, keep)
 	reusable = stop() && reusable
 	c.kept.putIf(reusable, k)
 	protocol := resp.Result.Protocol
-	resp.Result = k.result()
+	resp.Result = k.result(target)
 	resp.Result.Protocol = protocol
 	return resp, err
 }

@@ -157,7 +157,7 @@ func (c *Client) again(ctx context.Context, target Target, candidates []candidat
 		k.close()
 		return Result{}, false
 	}
-	result := k.result()
+	result := k.result(target)
 	result.Identity, result.Protocol = said.identity, said.protocol
 	c.kept.putIf(reusable, k)
 	return result, true

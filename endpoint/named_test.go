@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,8 +137,8 @@ func TestSystemRoots(t *testing.T) {
 	ca.name(t, b)
 	p := servePeer(t, b, "127.0.0.1:0", echo)
 	url := fmt.Sprintf("https://localhost:%d", p.addr.Port())
-	unknown := Target{URL: url}
-	known := Target{ID: idA, Fingerprint: b.key.Fingerprint(), URL: url}
+	unknown := Target{URL: url, Hosts: []string{"localhost"}}
+	known := Target{ID: idA, Fingerprint: b.key.Fingerprint(), URL: url, Hosts: unknown.Hosts}
 
 	c := NewClient(ClientConfig{Issuer: us.issuer, Roots: ca.roots()})
 	got := mustIdentify(t, c, unknown)
@@ -151,6 +152,25 @@ func TestSystemRoots(t *testing.T) {
 	}
 	if p.resumed.Load() != 1 {
 		t.Errorf("%d resumed", p.resumed.Load())
+	}
+
+	// Nobody answers for the name: it is what somebody said. Also when the connection is
+	// one that was made for who does.
+	c = NewClient(ClientConfig{Issuer: us.issuer, Roots: ca.roots(), Keep: 1})
+	defer c.Close()
+	for _, hosts := range [][]string{nil, {"example.com"}, {"localhost"}, nil} {
+		target := known
+		target.Hosts = hosts
+		want := ""
+		if slices.Contains(hosts, "localhost") {
+			want = "localhost"
+		}
+		if got := mustIdentify(t, c, target).Shown.Name; got != want {
+			t.Errorf("%q counts where %q do", got, hosts)
+		}
+		if got := mustExchange(t, c, target, Request{Method: "GET", Path: "/"}).Result.Shown.Name; got != want {
+			t.Errorf("exchange: %q counts where %q do", got, hosts)
+		}
 	}
 
 	// Others do not vouch for it: it is nobody, unless its key is known already.

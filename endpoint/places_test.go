@@ -15,7 +15,7 @@ func TestPlacesComeFirst(t *testing.T) {
 	elsewhere := fmt.Sprintf("https://localhost:%d", plain.addr.Port())
 	dead := Place{URL: "https://gone.example:1", Addrs: addrs(deadPort(t))}
 	known := func(places []Place, addrs ...netip.AddrPort) Target {
-		return Target{ID: idA, Fingerprint: b.key.Fingerprint(), Places: places, Addrs: addrs}
+		return Target{ID: idA, Fingerprint: b.key.Fingerprint(), Places: places, Addrs: addrs, Hosts: []string{"localhost"}}
 	}
 	for name, test := range map[string]struct {
 		target    Target
@@ -30,7 +30,7 @@ func TestPlacesComeFirst(t *testing.T) {
 		"a dead one":                      {known([]Place{dead, {URL: url}}, plain.addr), url, "localhost", named.addr},
 		"all dead, then an address":       {known([]Place{dead, {URL: "https://127.0.0.1:1"}}, plain.addr), "https://" + plain.addr.String(), "", plain.addr},
 		"one that is no URL":              {known([]Place{{URL: "http://x"}, {URL: "https://x:0", Addrs: addrs(named.addr)}}, plain.addr), "https://" + plain.addr.String(), "", plain.addr},
-		"nobody known":                    {Target{Places: []Place{{URL: url, Addrs: addrs(named.addr)}}}, url, "localhost", named.addr},
+		"nobody known":                    {Target{Places: []Place{{URL: url, Addrs: addrs(named.addr)}}, Hosts: []string{"localhost"}}, url, "localhost", named.addr},
 	} {
 		c := NewClient(ClientConfig{Issuer: us.issuer, Roots: ca.roots(), Keep: 1})
 		if got := mustIdentify(t, c, test.target); got.URL != test.url || got.Addr != test.at || got.Shown.Name != test.host || got.Fingerprint != b.key.Fingerprint() {

@@ -19,6 +19,9 @@ type holder struct {
 // known by its name is called by it.
 func (l Lead) target(who holder) endpoint.Target {
 	t := endpoint.Target{ID: who.id, Fingerprint: who.key}
+	if host := l.Key.Vouchable(l.URL); host != "" {
+		t.Hosts = []string{host}
+	}
 	switch {
 	case l.URL != "" && len(l.Addrs) > 0:
 		t.Places = []endpoint.Place{{URL: l.URL, Addrs: l.Addrs}}

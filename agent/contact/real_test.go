@@ -168,8 +168,10 @@ func TestRealEndpoints(t *testing.T) {
 	loopback := func(port uint16) []netip.AddrPort {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
 	}
-	listed := wan("example.com", fmt.Sprintf("https://localhost:%d", publicAt))
+	listed := wan("localhost", fmt.Sprintf("https://localhost:%d", publicAt))
 	listed.Addrs = loopback(publicAt)
+	elsewhere := wan("example.com", fmt.Sprintf("https://Localhost:%d", publicAt))
+	elsewhere.Addrs = loopback(publicAt)
 	unknown := wan("example.com", fmt.Sprintf("https://nowhere.example:%d", publicAt))
 	unknown.Addrs = loopback(publicAt)
 	bare := wan("example.com", "")
@@ -193,6 +195,7 @@ func TestRealEndpoints(t *testing.T) {
 		{followed, "", "rotated", next, ""},
 		{manual(fmt.Sprintf("https://localhost:%d", publicAt)), "", "public", public, ""},
 		{listed, "", "public", public, ""},
+		{elsewhere, "", "public", public, ""},
 		{unknown, "", "public", public, ""},
 		{pinned, OtherKey, "plain", stranger, "holds key " + stranger.Fingerprint().String()},
 		{manual(local(strangerAt)), OtherKey, "plain", stranger, "peers trust plain"},
@@ -240,8 +243,9 @@ func TestRealEndpoints(t *testing.T) {
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	// A public certificate counts where its name was called.
-	if shown[listed.URL].Name != "localhost" || shown[unknown.URL].Name != "" || !shown[rotated.URL].Succeeds(old.Fingerprint()) {
+	// A public certificate counts where its name was called, and who answers for that
+	// name is a person or the domain that a person configured: not an SRV record.
+	if shown[listed.URL].Name != "localhost" || shown[elsewhere.URL].Name != "" || shown[unknown.URL].Name != "" || !shown[rotated.URL].Succeeds(old.Fingerprint()) {
 		t.Errorf("%+v", shown)
 	}
 }

@@ -219,6 +219,9 @@ func (c *claim) target() endpoint.Target {
 	}
 	sightings := c.ordered()
 	for _, s := range sightings {
+		if host := s.Key().Vouchable(s.URL); host != "" {
+			t.Hosts = append(t.Hosts, host)
+		}
 		switch named := s.URL != "" && s.Source != peer.IncomingPeering; {
 		case named && len(t.Addrs) == 0 && len(t.Places) < maxCandidates:
 			t.Places = append(t.Places, endpoint.Place{URL: s.URL, Addrs: s.Addrs})

@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
 
@@ -219,7 +220,6 @@ func TestSystemRoots(t *testing.T) {
 	b := bed.New(t)
 	boxes := newClusters(t, b, "alder", "birch")
 	p := &pair{a: boxes[0], b: boxes[1]}
-	const dark = "[discovery]\nenable_discovery = false\nenable_advertisement = false\n"
 	ca, caKey := publicCA(t)
 	p.a.host.WriteFile("/etc/public-ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
 	p.a.host.WriteFile("/etc/hosts", "127.0.0.1 localhost\n"+boxes[1].addr.String()+" birch.example.com\n")
@@ -230,29 +230,13 @@ func TestSystemRoots(t *testing.T) {
 	p.b.start()
 	p.aID, p.bID = p.a.id(), p.b.id()
 
-	block, _ := pem.Decode([]byte(p.b.mustCLI("key", "csr", "--name", "birch.example.com")))
-	if block == nil {
-		t.Fatal("key csr prints no PEM")
-	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: request.Subject, DNSNames: request.DNSNames,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, ca, request.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := p.b.certify(ca, caKey, "birch.example.com")
 	// Without the certificate a person has to confirm the key.
 	if _, err := p.a.cli("peers", "connect", "https://birch.example.com:6447", "--no-wait"); err == nil {
 		t.Error("the name alone was trusted")
 	}
 	p.b.stop()
-	p.b.host.WriteFile("/etc/liqo-agent/public.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	p.b.configure(dark + "[endpoint]\ncertificate = \"/etc/liqo-agent/public.pem\"\n")
+	p.b.configure(dark + certificate)
 	p.b.start()
 	p.a.mustCLI("peers", "connect", "https://birch.example.com:6447", "--no-wait")
 	p.b.eventually("the question is seen", func() error {
@@ -267,6 +251,83 @@ func TestSystemRoots(t *testing.T) {
 	if got := p.a.peerJSON(p.bID).Trust; got.Method != "SystemRoots" {
 		t.Errorf("trust %+v", got)
 	}
+}
+
+// Whoever answers DNS can name any host, and have a public certificate for one of his
+// own. It counts only for names in the domain that was configured.
+func TestNamesOutsideTheDomainProveNothing(t *testing.T) {
+	t.Parallel()
+	b := bed.New(t)
+	alder, birch := newClusters(t, b, "alder")[0], newBoxes(t, b, "birch")[0]
+	bind := b.AddHost("ns", "10.77.0.53/24").StartBIND(t.Context(),
+		bed.Zone{Name: "example.com", Dynamic: true, Text: fmt.Sprintf("$TTL 2\n@ PTR birch\nbirch SRV 0 0 6447 box.evil.example.\nbox A %s\n", birch.addr)},
+		bed.Zone{Name: "evil.example", Text: fmt.Sprintf("$TTL 2\nbox A %s\n", birch.addr)})
+	ca, caKey := publicCA(t)
+	birch.configure(dark)
+	birch.start("--kubeconfig", "none")
+	birchID := birch.id()
+	certificate := birch.certify(ca, caKey, "box.evil.example", "box.example.com")
+	birch.stop()
+	birch.configure(dark + certificate)
+	birch.start("--kubeconfig", "none")
+
+	alder.host.WriteFile("/etc/public-ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
+	alder.env = []string{"SSL_CERT_FILE=/etc/public-ca.pem"}
+	alder.configure(dark + "[[search_domain]]\ndomain = \"example.com\"\nserver = \"10.77.0.53\"\nautojoin = true\n" + quick)
+	alder.start()
+	if fc := alder.awaitFC("appears", birchID, reachable); fc.Spec.AuthURL != "https://box.evil.example:6447" {
+		t.Errorf("%+v", fc.Spec)
+	}
+	alder.mustCLI("domains", "refresh", "example.com")
+	if fc, err := alder.foreignCluster(birchID); err != nil || fc.Spec.Join || fc.condition("Trusted") == "True" {
+		t.Errorf("%+v, %v", fc, err)
+	}
+	// The same certificate counts for the name in the domain.
+	if err := bind.Update(t.Context(), `update delete birch.example.com SRV
+update add birch.example.com 2 SRV 0 0 6447 box.example.com.`); err != nil {
+		t.Fatal(err)
+	}
+	alder.awaitFC("is trusted", birchID, func(fc foreignCluster) bool { return fc.condition("Trusted") == "True" && fc.Spec.Join })
+	if got := alder.peerJSON(birchID).Trust; got.Method != "SystemRoots" {
+		t.Errorf("trust %+v", got)
+	}
+	events, err := cliJSON[[]control.Event](alder, "peers", "history", birchID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Kind == string(peer.EventTrusted) && !strings.Contains(e.Detail, "of box.example.com") {
+			t.Errorf("trusted before: %+v", e)
+		}
+	}
+}
+
+// certify has a public authority give the box a certificate for names, and returns the
+// configuration with which the agent shows it.
+func (x *box) certify(ca *x509.Certificate, caKey *ecdsa.PrivateKey, names ...string) string {
+	x.t.Helper()
+	args := []string{"key", "csr"}
+	for _, name := range names {
+		args = append(args, "--name", name)
+	}
+	block, _ := pem.Decode([]byte(x.mustCLI(args...)))
+	if block == nil {
+		x.t.Fatal("key csr prints no PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: request.Subject, DNSNames: request.DNSNames,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, request.PublicKey, caKey)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.host.WriteFile("/etc/liqo-agent/public.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	return "[endpoint]\ncertificate = \"/etc/liqo-agent/public.pem\"\n"
 }
 
 func publicCA(t *testing.T) (*x509.Certificate, *ecdsa.PrivateKey) {
