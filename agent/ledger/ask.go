@@ -160,14 +160,16 @@ func (l *Ledger) askedByKnown(ctx context.Context, c endpoint.Caller, a endpoint
 // askedByBearer answers a caller with a token.
 func (l *Ledger) askedByBearer(ctx context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
 	now := l.cfg.Now()
-	if l.guesses.tooMany(c, now) {
-		return busy("Too many wrong tokens came from this cluster or its address, so the provider does not look at another one for some seconds.")
-	}
+	// A right token is let through whoever guesses beside its bearer: behind one
+	// address, or on one link, there may be many.
 	wrong := func() endpoint.Answer {
-		l.guesses.wrong(c, now)
-		if l.guesses.tooMany(c, now) && l.noting(now) {
-			l.cfg.Logger.Warn("too many wrong tokens of invites come from a cluster or its address; they are looked at more slowly", "source", c.Source, "peer", c.ID)
+		if l.guesses.tooMany(c, now) {
+			if l.guesses.warn.AllowN(now, 1) {
+				l.cfg.Logger.Warn("too many wrong tokens of invites come from a cluster or its address; it is told to wait", "source", c.Source, "peer", c.ID)
+			}
+			return busy("Too many wrong tokens came from this cluster or its address.")
 		}
+		l.guesses.wrong(c, now)
 		return badToken("The provider does not know this token. Ask there for an invite.")
 	}
 	id, hash, err := trust.ParseWire(a.Token)

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxBadTokens wrong tokens may come at once from an address or with a key, and
-	// then one in each badTokenPause. Others are not slowed down by them: tokens are
-	// far too many to be guessed by whoever commands many addresses and keys.
+	// maxBadTokens wrong tokens are answered at once to an address or a key, and then
+	// one in each badTokenPause. Others are not slowed down by them: tokens are far too
+	// many to be guessed by whoever commands many addresses and keys.
 	maxBadTokens  = 10
 	badTokenPause = 6 * time.Second
 	// maxGuessers is of how many addresses and keys it is remembered.
@@ -23,16 +23,17 @@ const (
 
 // guesses counts wrong tokens. It is safe for concurrent use.
 type guesses struct {
+	warn      *rate.Limiter // of our warnings
 	addresses *throttle.Buckets[netip.Prefix]
 	keys      *throttle.Buckets[peer.Fingerprint]
 }
 
 func newGuesses() guesses {
 	every := rate.Every(badTokenPause)
-	return guesses{throttle.New[netip.Prefix](every, maxBadTokens, maxGuessers), throttle.New[peer.Fingerprint](every, maxBadTokens, maxGuessers)}
+	return guesses{rate.NewLimiter(rate.Every(time.Minute), 1), throttle.New[netip.Prefix](every, maxBadTokens, maxGuessers), throttle.New[peer.Fingerprint](every, maxBadTokens, maxGuessers)}
 }
 
-// tooMany reports whether no token of a caller is looked at now.
+// tooMany reports whether a caller's wrong tokens are not answered now.
 func (g *guesses) tooMany(c endpoint.Caller, now time.Time) bool {
 	return g.addresses.Wait(sourceOf(c.Source), now) > 0 || g.keys.Wait(c.Shown.Fingerprint, now) > 0
 }
