@@ -183,6 +183,16 @@ func TestUpgradeDelivers(t *testing.T) {
 	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
 }
 
+// switchTo101 takes a request's connection over, as SPDY.
+func switchTo101(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter) {
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	return c, rw
+}
+
 // A caller that breaks off leaves no good end at the API server, and one that has said
 // all does.
 func TestUpgradeEndsInput(t *testing.T) {
@@ -193,15 +203,11 @@ func TestUpgradeEndsInput(t *testing.T) {
 	for name, breaks := range map[string]bool{"closes": false, "breaks off": true} {
 		ended := make(chan error, 1)
 		a.answering(func(w http.ResponseWriter, r *http.Request) {
-			c, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				panic(err)
-			}
+			c, rw := switchTo101(w)
 			defer c.Close()
-			fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
 			_, _ = io.ReadFull(rw, make([]byte, len("half")))
 			fmt.Fprint(c, "read")
-			_, err = io.ReadAll(rw)
+			_, err := io.ReadAll(rw)
 			ended <- err
 		})
 		conn := mustUpgrade(t, l)

@@ -176,12 +176,8 @@ func TestUpgradeIsPaused(t *testing.T) {
 	resume, done := make(chan struct{}), make(chan error, 1)
 	var written atomic.Int64
 	a.answering(func(w http.ResponseWriter, r *http.Request) {
-		c, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			panic(err)
-		}
+		c, rw := switchTo101(w)
 		defer c.Close()
-		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
 		sent := make(chan error, 1)
 		go func() {
 			_, err := io.Copy(io.MultiWriter(c, counter{&written}), struct{ io.Reader }{&pattern{n: size}})
