@@ -46,6 +46,7 @@ func (s *session) policy() ledger.Policy {
 	defer s.policies.Unlock()
 	p := s.trusted
 	p.Domains, p.Strange = s.domains.autojoins(), s.networks.strange()
+	p.Search = s.domains.names()
 	return p
 }
 

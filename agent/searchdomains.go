@@ -40,9 +40,11 @@ type searchDomains struct {
 	// was dropped meanwhile would stay. It comes before mu.
 	ordering sync.Mutex
 
-	mu      sync.Mutex
-	objects []api.SearchDomain
-	byName  map[string]*searchDomain
+	mu       sync.Mutex
+	objects  []api.SearchDomain
+	told     bool // the API server said which objects there are
+	complete bool // byName has them
+	byName   map[string]*searchDomain
 	// useless says of SearchDomains that have no effect why.
 	useless map[types.UID]string
 	// listed are the leads that came from each domain.
@@ -67,7 +69,7 @@ func newSearchDomains() *searchDomains {
 // tell is told the SearchDomains of the API server. It does not block.
 func (d *searchDomains) tell(objects []api.SearchDomain) {
 	d.mu.Lock()
-	d.objects = objects
+	d.objects, d.told = objects, true
 	d.mu.Unlock()
 	wake(d.again)
 }
@@ -111,6 +113,17 @@ func (d *searchDomains) autojoins() map[string]bool {
 		}
 	}
 	return out
+}
+
+// names returns all domains; nil until the API server has said which SearchDomains
+// there are.
+func (d *searchDomains) names() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.complete {
+		return nil
+	}
+	return slices.AppendSeq([]string{}, maps.Keys(d.byName))
 }
 
 // merge makes the set anew from all places that name domains: SearchDomains, the
@@ -170,7 +183,7 @@ func (d *searchDomains) merge(loaded *config.Loaded, stored []state.SearchDomain
 			delete(d.shown, uid)
 		}
 	}
-	d.byName, d.useless = byName, useless
+	d.byName, d.useless, d.complete = byName, useless, d.told
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		one := byName[name]
 		looked = append(looked, dnssd.Domain{Name: name, Server: one.Server, MinInterval: one.MinInterval, MaxInterval: one.MaxInterval})

@@ -109,7 +109,7 @@ func (b *backend) view(p peer.Peer, requests map[peer.ClusterID]control.Request)
 	prefs := b.ledger.Preferences(p.ID)
 	out.Preferences = control.Preferences{
 		AutoConnect: choice(prefs.AutoConnect), AutoAccept: choice(prefs.AutoAccept),
-		Blocked: standing.Blocked, Note: prefs.Note, URL: prefs.URL,
+		Blocked: standing.Blocked, BlockedHosts: prefs.Hosts(), Note: prefs.Note, URL: prefs.URL,
 	}
 	if r, ok := requests[p.ID]; ok {
 		out.Request = &r

@@ -107,6 +107,9 @@ func (p *printer) trust(t control.Trust) string {
 	if t.Detail != "" {
 		text += "; " + t.Detail
 	}
+	if !strings.Contains(t.Detail, t.Host) {
+		text += "; its host is " + t.Host
+	}
 	return text
 }
 
@@ -163,7 +166,11 @@ func (p *printer) request(r *control.Request) string {
 func remembered(prefs control.Preferences) string {
 	var parts []string
 	if prefs.Blocked {
-		parts = append(parts, "blocked")
+		blocked := "blocked"
+		if len(prefs.BlockedHosts) > 0 {
+			blocked += " with " + strings.Join(prefs.BlockedHosts, ", ")
+		}
+		parts = append(parts, blocked)
 	}
 	switch prefs.AutoConnect {
 	case control.Yes:

@@ -32,10 +32,16 @@ func (k Key) Vouchable(rawURL string) string {
 	case Manual:
 		return name
 	case WAN:
-		domain := strings.ToLower(strings.TrimSuffix(k.Domain, "."))
-		if domain != "" && (name == domain || strings.HasSuffix(name, "."+domain)) {
+		if InDomain(name, k.Domain) {
 			return name
 		}
 	}
 	return ""
+}
+
+// InDomain reports whether a host name, as HostName returns it, is a domain or lies
+// in it. Nothing lies in the root.
+func InDomain(name, domain string) bool {
+	domain = strings.ToLower(strings.TrimSuffix(domain, "."))
+	return domain != "" && (name == domain || strings.HasSuffix(name, "."+domain))
 }

@@ -33,4 +33,8 @@ type Pin struct {
 	By          string    // who decided, for people: "user alice", "kubectl", "fleet CA 1f2e..."
 	At          time.Time // when, to the second
 	Detail      string    // one line for people: "followed the key's rotation from ...", or ""
+	// Host is the host name whose public certificate vouched for the key (TrustRoots;
+	// else ""), Domain the search domain that the name lies in, "" if a person gave
+	// the name.
+	Host, Domain string
 }

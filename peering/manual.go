@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
 
@@ -59,7 +58,7 @@ func newPlaces(asker Places) *places { return &places{asker: asker, asked: make(
 
 // look has the URL of an object asked, or no longer when it has none to be asked;
 // nil is an object that is gone. It reports whether another URL is asked than before.
-func (p *places) look(name string, fc *api.ForeignCluster, now time.Time) (another bool) {
+func (p *places) look(name string, fc *foreignCluster, now time.Time) (another bool) {
 	if p.asker == nil {
 		return false
 	}
@@ -67,7 +66,7 @@ func (p *places) look(name string, fc *api.ForeignCluster, now time.Time) (anoth
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, was := p.asked[name]
-	if fc == nil || !asksAround(fc) {
+	if fc == nil || !fc.asksAround() {
 		if was {
 			delete(p.asked, name)
 			p.asker.Leave(name)
@@ -94,8 +93,8 @@ func (p *places) names() []string {
 
 // at returns what is known about the URL of an object, and false when nobody is
 // asked about it.
-func (p *places) at(fc *api.ForeignCluster, now time.Time) (Place, bool) {
-	if p.asker == nil || !asksAround(fc) {
+func (p *places) at(fc *foreignCluster, now time.Time) (Place, bool) {
+	if p.asker == nil || !fc.asksAround() {
 		return Place{}, false
 	}
 	p.mu.Lock()
@@ -113,7 +112,7 @@ func (s *session) foreignChanged() func(before, after *foreignCluster, restored 
 	enqueue := enqueuing(s, foreignClusterKind().about)
 	return func(before, after *foreignCluster, restored bool) {
 		switch {
-		case after != nil && (asksAround(&after.ForeignCluster) || before != nil && asksAround(&before.ForeignCluster)):
+		case after != nil && (after.asksAround() || before != nil && before.asksAround()):
 			s.named.Add(after.Name)
 		case after == nil && !before.CreatedByAgent():
 			for _, id := range clusterIDs(before.ClusterID()) {
@@ -141,7 +140,7 @@ func (s *session) parting(id peer.ClusterID) time.Duration {
 // the queue is shut down.
 func (s *session) followNamed(ctx context.Context) {
 	for _, fc := range s.foreign.all() {
-		if asksAround(&fc.ForeignCluster) {
+		if fc.asksAround() {
 			s.named.Add(fc.Name)
 		}
 	}
@@ -191,8 +190,8 @@ func (s *session) lookAt(ctx context.Context, name string) error {
 		return nil
 	}
 	fc, id := &found.ForeignCluster, peer.ClusterID(found.ClusterID())
-	another := s.places.look(name, fc, s.cfg.Now())
-	place, asked := s.places.at(fc, s.cfg.Now())
+	another := s.places.look(name, found, s.cfg.Now())
+	place, asked := s.places.at(found, s.cfg.Now())
 	if !asked {
 		return nil
 	}
@@ -211,7 +210,7 @@ func (s *session) lookAt(ctx context.Context, name string) error {
 	}
 	if now := s.foreign.get(name); now != nil && now.ClusterID() != "" {
 		s.cfg.Logger.Info("a ForeignCluster leads to a cluster", "name", name, "url", now.Spec.AuthURL, "cluster", now.ClusterID())
-		s.places.look(name, &now.ForeignCluster, s.cfg.Now())
+		s.places.look(name, now, s.cfg.Now())
 		s.queue.Add(peer.ClusterID(now.ClusterID()))
 	}
 	return nil

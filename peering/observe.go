@@ -70,7 +70,7 @@ func (s *session) objects(obs *Observed) {
 	}
 	for _, fc := range s.foreign.about(obs.ID) {
 		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
-		if place, asked := s.places.at(&fc.ForeignCluster, s.cfg.Now()); asked {
+		if place, asked := s.places.at(fc, s.cfg.Now()); asked {
 			if obs.Places == nil {
 				obs.Places = make(map[string]Place)
 			}

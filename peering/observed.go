@@ -144,6 +144,9 @@ type IdentityOwners struct {
 	Filled bool
 	// Name and Namespace: somebody else set clusterName, or the namespace.
 	Name, Namespace bool
+	// Discovered: the agent set authUrl, and nobody else did. It is not the word of a
+	// person then, whoever the object belongs to.
+	Discovered bool
 }
 
 // Owner is who set a field, as metadata.managedFields tells.

@@ -114,6 +114,7 @@ func (fc *foreignCluster) decided(field string) bool {
 // identityOwners returns whose spec.clusterIdentity and spec.namespace are.
 func identityOwners(managed []metav1.ManagedFieldsEntry) IdentityOwners {
 	var owners IdentityOwners
+	url := false
 	for _, m := range managed {
 		if m.Subresource != "" {
 			continue
@@ -126,10 +127,13 @@ func identityOwners(managed []metav1.ManagedFieldsEntry) IdentityOwners {
 		if m.Manager != ManagerDiscovery {
 			owners.Name = owners.Name || identity.Name != nil
 			owners.Namespace = owners.Namespace || set.Spec.Namespace != nil
+			url = url || set.Spec.AuthURL != nil
 			continue
 		}
 		owners.Filled = identity.ID != nil && set.Metadata == nil && set.Spec.AuthURL == nil && set.Spec.DiscoveryType == nil
+		owners.Discovered = set.Spec.AuthURL != nil
 	}
+	owners.Discovered = owners.Discovered && !url
 	return owners
 }
 

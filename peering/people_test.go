@@ -89,7 +89,7 @@ func (s *box) kubectlDeleteNamed(name string) {
 func (s *box) lookAround() {
 	s.places = map[string]Place{}
 	for name, fc := range s.kube.FCs {
-		if !asksAround(fc) {
+		if !asksAround(fc, s.kube.Owners[name].Identity) {
 			continue
 		}
 		found := Found{URL: fc.Spec.AuthURL, Reason: ReasonUnreachable, Message: fmt.Sprintf("attempt %d failed", s.w.rvs)}
@@ -110,7 +110,7 @@ func (s *box) identify() string {
 	for name := range s.kube.FCs {
 		for range 2 {
 			fc := s.kube.FCs[name]
-			if fc.ClusterID() != "" || !asksAround(fc) {
+			if fc.ClusterID() != "" || !asksAround(fc, s.kube.Owners[name].Identity) {
 				break
 			}
 			for _, a := range planUnidentified(fc, s.kube.Owners[name], s.places[name], s.id, s.w.now) {
@@ -120,7 +120,7 @@ func (s *box) identify() string {
 				}
 			}
 		}
-		if fc := s.kube.FCs[name]; fc.ClusterID() == "" && asksAround(fc) {
+		if fc := s.kube.FCs[name]; fc.ClusterID() == "" && asksAround(fc, s.kube.Owners[name].Identity) {
 			if left := planUnidentified(fc, s.kube.Owners[name], s.places[name], s.id, s.w.now); len(left) != 0 {
 				return fmt.Sprintf("there is another plan about %s: %v", name, kinds(left))
 			}

@@ -67,7 +67,7 @@ func (obs Observed) sort() (own *api.ForeignCluster, others []*api.ForeignCluste
 // it.
 func (obs Observed) place(fc *api.ForeignCluster) (Place, bool) {
 	place, asked := obs.Places[fc.Name]
-	if !asked || !asksAround(fc) {
+	if !asked || !asksAround(fc, obs.Owners[fc.Name].Identity) {
 		return Place{}, false
 	}
 	return place.judged(fc, obs.Self.Identity.ClusterID), true

@@ -28,8 +28,12 @@ type IdentitySpec struct {
 // asksAround reports whether fc is a person's that says where its cluster is. One
 // that is being deleted counts until its peering is undone: for that, the cluster
 // must be found.
-func asksAround(fc *api.ForeignCluster) bool {
-	return fc.Spec.AuthURL != "" && !fc.CreatedByAgent() && (fc.DeletionTimestamp == nil || hasFinalizer(fc))
+func asksAround(fc *api.ForeignCluster, owners IdentityOwners) bool {
+	return fc.Spec.AuthURL != "" && !fc.CreatedByAgent() && !owners.Discovered && (fc.DeletionTimestamp == nil || hasFinalizer(fc))
+}
+
+func (fc *foreignCluster) asksAround() bool {
+	return asksAround(&fc.ForeignCluster, fc.owners.Identity)
 }
 
 // judged returns the place with what only the object and this cluster's identity

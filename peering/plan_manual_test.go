@@ -69,18 +69,20 @@ func TestAsksAround(t *testing.T) {
 	deleted := func(fc *api.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{} }
 	held := func(fc *api.ForeignCluster) { fc.Finalizers = []string{api.FinalizerPeering} }
 	for name, tc := range map[string]struct {
-		fc   *api.ForeignCluster
-		want bool
+		fc         *api.ForeignCluster
+		discovered bool
+		want       bool
 	}{
-		"a person's":                 {manual("mine", ""), true},
-		"a person's with an ID":      {manual("mine", testID), true},
-		"without a URL":              {changed(manual("mine", testID), func(fc *api.ForeignCluster) { fc.Spec.AuthURL = "" }), false},
-		"the agent's":                {made(barn()), false},
-		"taken over":                 {changed(made(barn()), func(fc *api.ForeignCluster) { delete(fc.Labels, api.LabelManagedBy) }), true},
-		"on its way out":             {changed(manual("mine", ""), deleted), false},
-		"on its way out, peered yet": {changed(changed(manual("mine", testID), deleted), held), true},
+		"a person's":                 {manual("mine", ""), false, true},
+		"a person's with an ID":      {manual("mine", testID), false, true},
+		"without a URL":              {changed(manual("mine", testID), func(fc *api.ForeignCluster) { fc.Spec.AuthURL = "" }), false, false},
+		"the agent's":                {made(barn()), true, false},
+		"taken over":                 {changed(made(barn()), func(fc *api.ForeignCluster) { delete(fc.Labels, api.LabelManagedBy) }), true, false},
+		"taken over, URL confirmed":  {changed(made(barn()), func(fc *api.ForeignCluster) { delete(fc.Labels, api.LabelManagedBy) }), false, true},
+		"on its way out":             {changed(manual("mine", ""), deleted), false, false},
+		"on its way out, peered yet": {changed(changed(manual("mine", testID), deleted), held), false, true},
 	} {
-		if got := asksAround(tc.fc); got != tc.want {
+		if got := asksAround(tc.fc, IdentityOwners{Discovered: tc.discovered}); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"liqo.io/agent/peer"
 )
@@ -110,6 +111,23 @@ type Preferences struct {
 	Alias       string   // a name for it on this box; no two peers share one
 	Note        string   // free text, one line
 	URL         string   // where a person said that it is, https://host:port
+	// BlockedHosts are host names that the block holds for, whoever is there; see
+	// JoinHosts.
+	BlockedHosts string
+}
+
+// hostSeparator is in no host name.
+const hostSeparator = "/"
+
+// JoinHosts returns host names as Preferences keep them.
+func JoinHosts(hosts []string) string { return strings.Join(hosts, hostSeparator) }
+
+// Hosts returns the host names that the block holds for.
+func (p Preferences) Hosts() []string {
+	if p.BlockedHosts == "" {
+		return nil
+	}
+	return strings.Split(p.BlockedHosts, hostSeparator)
 }
 
 const (
@@ -173,12 +191,13 @@ func (s *Store) preferencesOps(ctx context.Context, id peer.ClusterID, have, wan
 	if want == (Preferences{}) {
 		return []op{{"DELETE FROM preferences WHERE cluster_id = ?", []any{string(id)}}}, nil
 	}
-	return []op{{`INSERT INTO preferences (cluster_id, auto_connect, auto_accept, blocked, alias, note, url, changed_at)
-		VALUES (?, ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), ?)
+	return []op{{`INSERT INTO preferences (cluster_id, auto_connect, auto_accept, blocked, alias, note, url, blocked_hosts, changed_at)
+		VALUES (?, ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), ?)
 		ON CONFLICT (cluster_id) DO UPDATE SET auto_connect = excluded.auto_connect, auto_accept = excluded.auto_accept,
-		blocked = excluded.blocked, alias = excluded.alias, note = excluded.note, url = excluded.url, changed_at = excluded.changed_at`,
+		blocked = excluded.blocked, alias = excluded.alias, note = excluded.note, url = excluded.url,
+		blocked_hosts = excluded.blocked_hosts, changed_at = excluded.changed_at`,
 		[]any{string(id), want.AutoConnect.column(), want.AutoAccept.column(), want.Blocked.column(),
-			want.Alias, want.Note, want.URL, millis(s.now())}}}, nil
+			want.Alias, want.Note, want.URL, want.BlockedHosts, millis(s.now())}}}, nil
 }
 
 func (s *Store) validPreferences(ctx context.Context, id peer.ClusterID, p Preferences) error {

@@ -141,14 +141,14 @@ func (s *Store) rulingOps(ctx context.Context, id peer.ClusterID, r Ruling, even
 }
 
 func trustOp(id peer.ClusterID, r Ruling) op {
-	const insert = `INSERT OR REPLACE INTO trust (cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+	const insert = `INSERT OR REPLACE INTO trust (cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	switch {
 	case r.Pin.ID != "":
 		return op{insert, []any{string(id), 1, fingerprintColumn(r.Pin.Fingerprint), fingerprintColumn(r.Pin.Basis),
-			string(r.Pin.Method), r.Pin.By, millis(r.Pin.At), r.Pin.Detail}}
+			string(r.Pin.Method), r.Pin.By, millis(r.Pin.At), r.Pin.Detail, r.Pin.Host, r.Pin.Domain}}
 	case r.Distrust != (Distrust{}):
-		return op{insert, []any{string(id), 0, fingerprintColumn(r.Distrust.Fingerprint), nil, "", r.Distrust.By, millis(r.Distrust.At), ""}}
+		return op{insert, []any{string(id), 0, fingerprintColumn(r.Distrust.Fingerprint), nil, "", r.Distrust.By, millis(r.Distrust.At), "", "", ""}}
 	}
 	return op{"DELETE FROM trust WHERE cluster_id = ?", []any{string(id)}}
 }
@@ -193,7 +193,7 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 		var trusted bool
 		var fingerprint, basis []byte
 		var at int64
-		if err := scan(&p.ID, &trusted, &fingerprint, &basis, &p.Method, &p.By, &at, &p.Detail); err != nil {
+		if err := scan(&p.ID, &trusted, &fingerprint, &basis, &p.Method, &p.By, &at, &p.Detail, &p.Host, &p.Domain); err != nil {
 			return err
 		}
 		copy(p.Fingerprint[:], fingerprint)
@@ -207,7 +207,7 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 			}
 		})
 		return nil
-	}, "SELECT cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail FROM trust"+where, args...)
+	}, "SELECT cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain FROM trust"+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -227,14 +227,14 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 	return all, err
 }
 
-const preferencesColumns = "SELECT cluster_id, auto_connect, auto_accept, blocked, alias, note, url FROM preferences"
+const preferencesColumns = "SELECT cluster_id, auto_connect, auto_accept, blocked, alias, note, url, blocked_hosts FROM preferences"
 
 func scanPreferences(scan func(...any) error, id *peer.ClusterID, p *Preferences) error {
 	var connect, accept, blocked sql.NullInt64
-	var alias, note, url sql.NullString
-	if err := scan(id, &connect, &accept, &blocked, &alias, &note, &url); err != nil {
+	var alias, note, url, hosts sql.NullString
+	if err := scan(id, &connect, &accept, &blocked, &alias, &note, &url, &hosts); err != nil {
 		return err
 	}
-	*p = Preferences{decision(connect), decision(accept), decision(blocked), alias.String, note.String, url.String}
+	*p = Preferences{decision(connect), decision(accept), decision(blocked), alias.String, note.String, url.String, hosts.String}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // olderSchemas are those that there is a database of in testdata.
-var olderSchemas = []int{1, 2, 3}
+var olderSchemas = []int{1, 2, 3, 4}
 
 // older copies a database that an agent of that schema wrote to a new place.
 func older(t testing.TB, schema int) string {
@@ -74,7 +74,11 @@ func olderRuling(id peer.ClusterID, i, schema int) Ruling {
 	case schema == 1:
 		return Ruling{Preferences: Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i), Note: "note"}}
 	}
-	return testRuling(id)
+	r := testRuling(id)
+	if schema < 5 {
+		r.Pin.Host, r.Pin.Domain, r.Preferences.BlockedHosts = "", "", ""
+	}
+	return r
 }
 
 func TestUpgrade(t *testing.T) {
@@ -228,7 +232,7 @@ func TestDamagedOlder(t *testing.T) {
 				if _, found, err := s.RememberedConfig(t.Context()); err != nil || schema < 3 && found {
 					t.Errorf("a ClusterConfig was found: %t, %v", found, err)
 				}
-				if version, _, err := s.Writer(t.Context()); err != nil || version != "" {
+				if version, _, err := s.Writer(t.Context()); err != nil || schema < 4 && version != "" {
 					t.Errorf("a writer was found: %q, %v", version, err)
 				}
 				if name == "first page lost" || schema == 1 && name == "last page noise" { // there it is the index of aliases
@@ -332,7 +336,7 @@ func TestDamagedOlderLarge(t *testing.T) {
 	}
 	rulings, err := s.Rulings(t.Context())
 	must(t, err)
-	if len(rulings) != 410 || rulings["peer-0003"] != testRuling("peer-0003") {
+	if len(rulings) != 410 || rulings["peer-0003"] != olderRuling("peer-0003", 3, 2) {
 		t.Errorf("%d rulings, %+v", len(rulings), rulings["peer-0003"])
 	}
 	for i := range 400 {
@@ -344,4 +348,26 @@ func TestDamagedOlderLarge(t *testing.T) {
 		}
 	}
 	must(t, s.Check(t.Context()))
+}
+
+// TestUpgradeNamesHosts: the host name that vouched for a key was only in words once.
+func TestUpgradeNamesHosts(t *testing.T) {
+	path := older(t, 4)
+	db, conn, err := dialWriter(t.Context(), path, shared)
+	must(t, err)
+	for id, detail := range map[string]string{
+		"peer-0000": "the public certificate of barn.example.org",
+		"peer-0001": "followed the key's rotation from 12ab",
+	} {
+		_, err := conn.ExecContext(t.Context(), "UPDATE trust SET method = ?, detail = ? WHERE cluster_id = ?", string(peer.TrustRoots), detail, id)
+		must(t, err)
+	}
+	must(t, hangUp(db, conn))
+	rulings, err := open(t, path, Options{}).Rulings(t.Context())
+	must(t, err)
+	for id, want := range map[peer.ClusterID][2]string{"peer-0000": {"barn.example.org", "."}, "peer-0001": {"", "."}, "peer-0002": {"", ""}} {
+		if pin := rulings[id].Pin; [2]string{pin.Host, pin.Domain} != want {
+			t.Errorf("%s: host %q, domain %q, want %q", id, pin.Host, pin.Domain, want)
+		}
+	}
 }

@@ -19,19 +19,20 @@ const (
 
 // Trust says whether a key is trusted to be a peer's, and why.
 type Trust struct {
-	Mode        string    `json:"mode"`        // Trusted, Untrusted, Unknown
-	Method      string    `json:"method"`      // how the key came to be trusted (peer.TrustMethod); "" when it is not
-	By          string    `json:"by"`          // who decided, for people
-	At          time.Time `json:"at,omitzero"` // when
-	Detail      string    `json:"detail"`      // one line for people
-	Fingerprint string    `json:"fingerprint"` // of the trusted key, 64 hexadecimal digits; "" when there is none
+	Mode        string    `json:"mode"`           // Trusted, Untrusted, Unknown
+	Method      string    `json:"method"`         // how the key came to be trusted (peer.TrustMethod); "" when it is not
+	By          string    `json:"by"`             // who decided, for people
+	At          time.Time `json:"at,omitzero"`    // when
+	Detail      string    `json:"detail"`         // one line for people
+	Fingerprint string    `json:"fingerprint"`    // of the trusted key, 64 hexadecimal digits; "" when there is none
+	Host        string    `json:"host,omitempty"` // the host name whose public certificate vouched for the key; "" when none did
 }
 
 // NewTrust translates a pin; nil is for no pinned key.
 func NewTrust(pin *peer.Pin, distrusted bool) Trust {
 	switch {
 	case pin != nil:
-		return Trust{Mode: Trusted, Method: string(pin.Method), By: pin.By, At: pin.At, Detail: pin.Detail, Fingerprint: pin.Fingerprint.String()}
+		return Trust{Mode: Trusted, Method: string(pin.Method), By: pin.By, At: pin.At, Detail: pin.Detail, Fingerprint: pin.Fingerprint.String(), Host: pin.Host}
 	case distrusted:
 		return Trust{Mode: Untrusted}
 	}
@@ -105,8 +106,11 @@ type Preferences struct {
 	AutoConnect Choice `json:"autoConnect"` // connect to it when it is there
 	AutoAccept  Choice `json:"autoAccept"`  // let it in when it asks
 	Blocked     bool   `json:"blocked"`
-	Note        string `json:"note"`
-	URL         string `json:"url"` // where it is looked for besides where it is seen; "" for nowhere
+	// BlockedHosts are the host names that were blocked with it: nobody is trusted
+	// because of a public certificate for one of them.
+	BlockedHosts []string `json:"blockedHosts,omitempty"`
+	Note         string   `json:"note"`
+	URL          string   `json:"url"` // where it is looked for besides where it is seen; "" for nowhere
 }
 
 // PreferencesPatch changes preferences. What is nil stays as it is. Package

@@ -57,8 +57,10 @@ type Policy struct {
 	// nobody is.
 	Domains map[string]bool
 	Strange map[string]bool
-	Static  []config.StaticPeer
-	Fleet   []*x509.Certificate // the fleet's authorities
+	// Search are all search domains; nil while they are not all known.
+	Search []string
+	Static []config.StaticPeer
+	Fleet  []*x509.Certificate // the fleet's authorities
 }
 
 // Ledger decides about peers. Make one with Open.

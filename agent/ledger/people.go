@@ -283,25 +283,31 @@ func (l *Ledger) Reject(ctx context.Context, id peer.ClusterID, by string) error
 	return err
 }
 
-// Block refuses a peer in both directions until it is unblocked.
+// Block refuses a peer in both directions until it is unblocked. Until then, nobody
+// is trusted because of a public certificate for a host name that it has now.
 func (l *Ledger) Block(ctx context.Context, id peer.ClusterID, by string) error {
 	if id == l.cfg.Self() {
 		return fmt.Errorf("%s is this cluster itself", id)
 	}
-	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.block(id, r, by), nil })
+	seen, _ := l.cfg.Peer(id)
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.block(id, r, seen, by), nil })
 	if err == nil {
 		l.leave(id)
 	}
 	return err
 }
 
-func (l *Ledger) block(id peer.ClusterID, r *record, by string) decision {
+func (l *Ledger) block(id peer.ClusterID, r *record, seen peer.Peer, by string) decision {
 	if r.blocked() {
 		return decision{}
 	}
-	r.Preferences.Blocked, r.token = state.Yes, ""
+	r.Preferences.Blocked, r.Preferences.BlockedHosts, r.token = state.Yes, l.hostsOf(id, r, seen), ""
 	r.Peering.Once, r.asked = false, time.Time{}
-	return decision{events: []peer.Event{l.event(id, peer.EventBlocked, "by %s", or(by, "a person"))}}
+	with := ""
+	if hosts := r.Preferences.Hosts(); len(hosts) > 0 {
+		with = ", and with it whoever has a public certificate for " + strings.Join(hosts, ", ")
+	}
+	return decision{events: []peer.Event{l.event(id, peer.EventBlocked, "by %s%s", or(by, "a person"), with)}}
 }
 
 // Unblock ends a block. What was decided about the peer before holds again.
@@ -313,7 +319,7 @@ func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
 	if !r.blocked() {
 		return decision{}
 	}
-	r.Preferences.Blocked = state.Undecided
+	r.Preferences.Blocked, r.Preferences.BlockedHosts = state.Undecided, ""
 	return decision{events: []peer.Event{l.event(id, peer.EventUnblocked, "by %s", or(by, "a person"))}}
 }
 
@@ -323,6 +329,7 @@ func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
 // Ledger.
 func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Preferences), by string) error {
 	ref := l.reference(id)
+	seen, _ := l.cfg.Peer(id)
 	blocked := false
 	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		want := r.Preferences
@@ -333,10 +340,11 @@ func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Pr
 		add := func(more decision) { d.events = append(d.events, more.events...) }
 		if want.Blocked != r.Preferences.Blocked && (want.Blocked == state.Yes || r.blocked()) {
 			if blocked = want.Blocked == state.Yes; blocked {
-				add(l.block(id, r, by))
+				add(l.block(id, r, seen, by))
 			} else {
 				add(l.unblock(id, r, by))
 			}
+			want.BlockedHosts = r.Preferences.BlockedHosts
 		}
 		if want.AutoConnect != r.Preferences.AutoConnect {
 			switch want.AutoConnect {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"liqo.io/agent/endpoint"
@@ -99,12 +100,64 @@ func (l *Ledger) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.
 			Basis: basis,
 		}, true
 	}
-	if shown.Name != "" {
-		return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustRoots,
-			By: "system roots", At: l.now(), Detail: line("the public certificate of " + shown.Name)}}, true
+	if shown.Name == "" {
+		return state.Pin{}, false
 	}
-	return state.Pin{}, false
+	if other, blocked := l.blockedHost(shown.Name); blocked {
+		if l.noting(l.cfg.Now()) {
+			l.cfg.Logger.Info("the public certificate of a host counts for nobody, because the host is blocked together with a cluster that was there",
+				"peer", id, "host", shown.Name, "blocked", other)
+		}
+		return state.Pin{}, false
+	}
+	pin := state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustRoots, By: "system roots", At: l.now(), Host: shown.Name}}
+	why := ", which a person named"
+	if domain := p.domainOf(shown.Name); domain != "" && !p.named(id, l.record(id), shown.Name) {
+		pin.Domain, why = domain, ", in the search domain "+domain
+	}
+	pin.Detail = line("the public certificate of " + shown.Name + why)
+	return pin, true
 }
+
+// named reports whether a person named a host for a peer, on the command line or in
+// the configuration.
+func (p policy) named(id peer.ClusterID, r record, host string) bool {
+	return host != "" && (peer.HostName(r.Preferences.URL) == host || peer.HostName(p.static[id].url) == host)
+}
+
+// domainOf returns a search domain that a host name lies in, "" for none.
+func (p policy) domainOf(host string) string {
+	for _, domain := range p.Search {
+		if peer.InDomain(host, domain) {
+			return domain
+		}
+	}
+	return ""
+}
+
+// blockedHost returns the cluster with which a host name was blocked.
+func (l *Ledger) blockedHost(host string) (peer.ClusterID, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for id, r := range l.records {
+		if r.blocked() && slices.Contains(r.Preferences.Hosts(), host) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// hostsOf returns the host names for which a block of a peer holds: those whose
+// public certificates could vouch for it. seen is what is seen of it now.
+func (l *Ledger) hostsOf(id peer.ClusterID, r *record, seen peer.Peer) string {
+	hosts := append([]string{r.Pin.Host, peer.HostName(r.Preferences.URL), peer.HostName(l.currentPolicy().static[id].url)}, seen.Hosts...)
+	slices.Sort(hosts)
+	hosts = slices.DeleteFunc(slices.Compact(hosts), func(h string) bool { return h == "" })
+	return state.JoinHosts(hosts[:min(len(hosts), maxBlockedHosts)])
+}
+
+// maxBlockedHosts bounds what is kept with a block.
+const maxBlockedHosts = 16
 
 // certified returns which authority of the fleet certified a key, for people,
 // and that authority's key; "" when none did.
@@ -176,6 +229,8 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 		void("it does not name the key any more")
 	case r.Pin.Method == peer.TrustFleet && !p.knowsAuthority(r.Pin.Basis):
 		void("trust.fleet_ca no longer has the authority that certified it")
+	case r.Pin.Method == peer.TrustRoots && !p.stillNames(id, *r):
+		void("its host, " + or(r.Pin.Host, "of which the name was not kept") + ", is in no search domain, and nobody named it")
 	}
 	stands := r.Pin.Fingerprint == fixed || r.Pin.Basis == fixed
 	if !fixed.IsZero() && !stands && !r.distrusted() {
@@ -185,6 +240,12 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 		d.events = append(d.events, l.trust(r, l.staticPin(id, fixed)))
 	}
 	return d, nil
+}
+
+// stillNames reports whether the host name that vouched for a key still counts: a
+// person named the host, or it lies in a search domain.
+func (p policy) stillNames(id peer.ClusterID, r record) bool {
+	return p.Search == nil || r.Pin.Domain == "" || p.named(id, r, r.Pin.Host) || p.domainOf(r.Pin.Host) != ""
 }
 
 func (p policy) knowsAuthority(key peer.Fingerprint) bool {
