@@ -220,7 +220,8 @@ func (f *facts) applyIntent(fc *api.ForeignCluster, join bool, trustMode api.Tru
 }
 
 // doomed reports whether fc, which the agent made, is to go: the peer is not
-// there any more, or somebody has an object of their own for it.
+// there any more, and nothing is between us, or somebody has an object of their own
+// for it.
 func (f *facts) doomed(fc *api.ForeignCluster) bool {
 	if fc != f.own || f.creating || fc.DeletionTimestamp != nil {
 		return false
@@ -232,7 +233,9 @@ func (f *facts) doomed(fc *api.ForeignCluster) bool {
 	case f.replaced():
 		return true
 	case !f.intent.join:
-		return f.gone()
+		// Whoever is served is given up when its request is, and not because its agent is
+		// started anew just now.
+		return f.gone() && (f.Request == nil || f.lost)
 	}
 	// It comes back with the peer, if that is remembered. While another key is shown
 	// for it, it stays and tells.

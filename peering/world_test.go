@@ -291,6 +291,19 @@ func TestWorld(t *testing.T) {
 				}
 			}
 		},
+		"the consumer says goodbye and is back": func(t *testing.T, w *world) {
+			before := w.b.own().UID
+			w.link, w.b.phase = false, peer.PhaseLost
+			w.round(time.Second)
+			w.link = true
+			if fc := w.b.own(); fc == nil || fc.UID != before || !w.b.serves() {
+				t.Fatalf("B gave up whom it serves: %s", w.b)
+			}
+			mustRest(t, w)
+			if fc := w.b.own(); fc == nil || fc.UID != before || !w.a.joined() || !w.b.serves() {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+		},
 		"away for too long": func(t *testing.T, w *world) {
 			w.link = false
 			w.round(time.Second)
