@@ -65,7 +65,7 @@ func (a *account) answered(key string, r *reserved, answer []byte) {
 
 // in is the place of a consumer, as package workload wants to know it.
 func (st standing) in(namespace string) workload.Guest {
-	return workload.Guest{Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce}
+	return workload.Guest{Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce, Offer: st.offer}
 }
 
 // withLimits is an offer that holds limits too.

@@ -43,6 +43,9 @@ type Guest struct {
 	Arch string
 	// Enforce is EnforceLimits if containers must have limits of cpu and memory.
 	Enforce string
+	// Offer is what the consumer may use altogether: the limit of what is written to
+	// disk, and to volumes in memory, where a pod gives none.
+	Offer corev1.ResourceList
 }
 
 // Admit checks the document of a pod that a consumer wants to create. It returns
@@ -89,6 +92,7 @@ func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 			return nil, nil, r
 		}
 	}
+	harden(&pod.Spec, in)
 	if clean, err = json.Marshal(pod); err != nil {
 		return nil, nil, invalid("The pod cannot be written down: %s.", text(err.Error(), 200))
 	}
@@ -140,13 +144,13 @@ var uidPattern = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z._-]{0,126}[0-9A-Za-
 // admitKeys adds the labels and annotations of a pod to what it may have.
 func admitKeys(sent *corev1.Pod, meta *metav1.ObjectMeta, in Guest) *Refusal {
 	for _, key := range slices.Sorted(maps.Keys(sent.Labels)) {
-		if r := admitKey("label", key, key == LabelOriginCluster); r != nil {
+		if r := admitKey("label", key, key == LabelOriginCluster || carries(key)); r != nil {
 			return r
 		}
 		meta.Labels[key] = sent.Labels[key]
 	}
 	for _, key := range slices.Sorted(maps.Keys(sent.Annotations)) {
-		if r := admitKey("annotation", key, key == AnnotationOriginUID || ownAnnotation(key)); r != nil {
+		if r := admitKey("annotation", key, key == AnnotationOriginUID || ownAnnotation(key) || carriesAnnotation(key)); r != nil {
 			return r
 		}
 		meta.Annotations[key] = sent.Annotations[key]
@@ -166,7 +170,7 @@ func admitKey(what, key string, known bool) *Refusal {
 	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 { // $patch too, which is a directive
 		return invalid("%q cannot be the key of a %s: give one like example.com/name.", text(key, 317), what)
 	}
-	if known || carries(key) {
+	if known {
 		return nil
 	}
 	return forbidden("The %s %q may mean something to this cluster, and is not for guests: leave it out.", what, text(key, 317))

@@ -28,7 +28,7 @@ func document(meta, spec string) string {
 
 func TestAdmit(t *testing.T) {
 	in := guest
-	in.Arch = "arm64"
+	in.Arch, in.Offer = "arm64", corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("8Gi")}
 	raw := document(`"labels":{"a":"b"},"uid":"x","resourceVersion":"1","unknown":{"x":1}`,
 		`"terminationGracePeriodSeconds":99999,"future":true,"initContainers":[{"name":"i","image":"i","resources":{"limits":{"cpu":"2","nvidia.com/gpu":"1"},"requests":{"memory":"1Mi"}}}]`)
 	clean, pod, r := Admit([]byte(raw), in)
@@ -36,9 +36,12 @@ func TestAdmit(t *testing.T) {
 		t.Fatal(r)
 	}
 	want := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"liqo-11111111-shop","labels":{"a":"b","liqo.io/origin-cluster-id":"11111111-1111-4111-8111-111111111111"},` +
-		`"annotations":{"liqo.io/origin-uid":"u"}},"spec":{"initContainers":[{"name":"i","image":"i","resources":{"limits":{"cpu":"2","nvidia.com/gpu":"1"},` +
-		`"requests":{"cpu":"2","ephemeral-storage":"0","memory":"1Mi"}}}],"containers":[{"name":"app","image":"i","resources":{"requests":{"cpu":"0","ephemeral-storage":"0","memory":"0"}}}],` +
-		`"terminationGracePeriodSeconds":3600,"nodeSelector":{"kubernetes.io/arch":"arm64"},"automountServiceAccountToken":false,"enableServiceLinks":false},"status":{}}`
+		`"annotations":{"liqo.io/origin-uid":"u"}},"spec":{"initContainers":[{"name":"i","image":"i","resources":{"limits":{"cpu":"2","ephemeral-storage":"8Gi","nvidia.com/gpu":"1"},` +
+		`"requests":{"cpu":"2","ephemeral-storage":"0","memory":"1Mi"}},"securityContext":{"capabilities":{"drop":["NET_RAW"]},"allowPrivilegeEscalation":false}}],` +
+		`"containers":[{"name":"app","image":"i","resources":{"limits":{"ephemeral-storage":"8Gi"},"requests":{"cpu":"0","ephemeral-storage":"0","memory":"0"}},` +
+		`"securityContext":{"capabilities":{"drop":["NET_RAW"]},"allowPrivilegeEscalation":false}}],` +
+		`"terminationGracePeriodSeconds":3600,"nodeSelector":{"kubernetes.io/arch":"arm64"},"automountServiceAccountToken":false,` +
+		`"securityContext":{"seccompProfile":{"type":"RuntimeDefault"}},"enableServiceLinks":false},"status":{}}`
 	if d := cmp.Diff(want, string(clean)); d != "" {
 		t.Errorf("admitted (-want +got):\n%s", d)
 	}
@@ -74,6 +77,8 @@ func TestAdmitRefuses(t *testing.T) {
 		{strings.Replace(document("", ""), `"u"`, `"u","seccomp.security.alpha.kubernetes.io/pod":"unconfined"`, 1), ReasonForbidden, "seccomp"},
 		{strings.Replace(document("", ""), `"u"`, `"u","k8s.v1.cni.cncf.io/networks":"lan"`, 1), ReasonForbidden, "cncf"},
 		{strings.Replace(document("", ""), `"u"`, `"u","io.kubernetes.cri-o.userns-mode":"auto"`, 1), ReasonForbidden, "cri-o"},
+		{strings.Replace(document("", ""), `"u"`, `"u","sidecar.example/inject":"true"`, 1), ReasonForbidden, "sidecar.example"},
+		{strings.Replace(document("", ""), `"u"`, `"u","org.systemd.property.X":"y"`, 1), ReasonForbidden, "systemd"},
 		{document(`"labels":{"a b":""}`, ""), ReasonInvalid, "key of a label"},
 		{document("", `"nodeName":"n"`), ReasonForbidden, "nodeName"},
 		{document("", `"nodeSelector":{"a":"b"}`), ReasonForbidden, "nodeSelector"},
@@ -145,6 +150,7 @@ func TestAdmitPatch(t *testing.T) {
 		{`{"metadata":{"annotations":{"liqo.io/origin-uid":"x"}}}`, "", "origin-uid"},
 		{`{"metadata":{"annotations":{"liqo.io/origin-namespace":"/"}}}`, "", "namespace"},
 		{`{"metadata":{"labels":{"$patch":"replace"}}}`, "", "$patch"},
+		{`{"metadata":{"annotations":{"sidecar.example/inject":"true"}}}`, "", "sidecar.example"},
 		{`{"metadata":{"annotations":{"$retainKeys":"x"}}}`, "", "$retainKeys"},
 		{`{"metadata":{"uid":"../x"}}`, "", "UID"},
 		{`{"spec":{"activeDeadlineSeconds":-1}}`, "", "range"},

@@ -33,12 +33,12 @@ func AdmitPatch(raw []byte, _ Guest) (clean []byte, r *Refusal) {
 		return nil, invalid("The patch is for a UID that is none: give that of the pod here, or leave it out.")
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Labels)) {
-		if r := admitKey("label", key, false); r != nil {
+		if r := admitKey("label", key, carries(key)); r != nil {
 			return nil, r
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Annotations)) {
-		if r := admitKey("annotation", key, ownAnnotation(key)); r != nil {
+		if r := admitKey("annotation", key, ownAnnotation(key) || carriesAnnotation(key)); r != nil {
 			return nil, r
 		}
 	}

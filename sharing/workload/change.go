@@ -53,8 +53,8 @@ func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 	}
 	p := podPatch{Metadata: patchMeta{
 		UID:         theirs.UID,
-		Labels:      changedKeys(want.Labels, theirs.Labels, before.Labels),
-		Annotations: changedKeys(want.Annotations, theirs.Annotations, before.Annotations),
+		Labels:      changedKeys(want.Labels, theirs.Labels, before.Labels, carries),
+		Annotations: changedKeys(want.Annotations, theirs.Annotations, before.Annotations, carriesAnnotation),
 	}}
 	spec := patchSpec{
 		InitContainers: changedImages(want.Spec.InitContainers, theirs.Spec.InitContainers, before.Images),
@@ -74,7 +74,7 @@ func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 	return patch, err == nil
 }
 
-func changedKeys(want, have map[string]string, before []string) map[string]*string {
+func changedKeys(want, have map[string]string, before []string, carries func(key string) bool) map[string]*string {
 	out := make(map[string]*string)
 	for key, value := range want {
 		if now, ok := have[key]; !ok || now != value {

@@ -38,6 +38,9 @@ func FuzzAdmit(f *testing.F) {
 				*pod.Spec.AutomountServiceAccountToken || unportable(&pod.Spec) != "" {
 				t.Fatalf("admitted %s", clean)
 			}
+			if s := soft(&pod.Spec); s != "" {
+				t.Fatalf("admitted %s: %s", clean, s)
+			}
 			for name, q := range Requests(pod) {
 				if q.Sign() < 0 {
 					t.Fatalf("asks for %s of %s", q.String(), name)

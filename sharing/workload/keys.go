@@ -52,8 +52,8 @@ var reserved = []string{
 // them the other way round, without a domain in front of a slash.
 var reversed = []string{"io.kubernetes.", "io.cilium.", "io.containerd.", "io.katacontainers.", "io.cri-o.", "org.systemd."}
 
-// carries reports whether a label or annotation goes from consumer to provider as it
-// is. Those of ours are set on their own.
+// carries reports whether a label goes from consumer to provider as it is. Those of
+// ours are set on their own.
 func carries(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	for _, begin := range reversed {
@@ -75,6 +75,18 @@ func carries(key string) bool {
 	return true
 }
 
+// carriesAnnotation reports whether an annotation goes from consumer to provider as
+// it is. Annotations direct what runs in a cluster, and nobody knows all that does:
+// only those go along that are known to be read in the pod, and those without a
+// domain, which are private to whoever wrote them.
+func carriesAnnotation(key string) bool {
+	domain, _, prefixed := strings.Cut(key, "/")
+	if !prefixed {
+		return !strings.Contains(key, ".")
+	}
+	return domain == "app.kubernetes.io" || carried[key]
+}
+
 // carriedLabels returns what goes along of labels.
 func carriedLabels(labels map[string]string) map[string]string {
 	out := make(map[string]string, len(labels)+1)
@@ -89,7 +101,7 @@ func carriedLabels(labels map[string]string) map[string]string {
 // carriedAnnotations returns what goes along of annotations: of more than
 // maxAnnotations bytes the small ones.
 func carriedAnnotations(annotations map[string]string) map[string]string {
-	keys := foreign(annotations)
+	keys := foreign(annotations, carriesAnnotation)
 	size := func(key string) int { return len(key) + len(annotations[key]) }
 	slices.SortStableFunc(keys, func(a, b string) int { return size(a) - size(b) })
 	out, total := make(map[string]string, len(keys)+3), 0
@@ -111,7 +123,7 @@ type applied struct {
 
 // appliedOf returns what a translated pod is going to have applied.
 func appliedOf(out *corev1.Pod) applied {
-	a := applied{Labels: foreign(out.Labels), Annotations: foreign(out.Annotations), Images: make(map[string]string)}
+	a := applied{Labels: foreign(out.Labels, carries), Annotations: foreign(out.Annotations, carriesAnnotation), Images: make(map[string]string)}
 	for _, list := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
 		for i := range list {
 			a.Images[list[i].Name] = list[i].Image
@@ -120,8 +132,8 @@ func appliedOf(out *corev1.Pod) applied {
 	return a
 }
 
-// foreign returns the keys that are not ours, in order.
-func foreign(m map[string]string) []string {
+// foreign returns the keys that go along as they are, in order.
+func foreign(m map[string]string, carries func(key string) bool) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if carries(key) {

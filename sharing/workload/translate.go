@@ -41,6 +41,9 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	if s := unportable(&mine.Spec); s != "" {
 		return nil, notOffloadable(s)
 	}
+	if s := emptied(mine.Spec.Volumes, mine); s != "" {
+		return nil, notOffloadable(s)
+	}
 	for _, list := range [][]corev1.Container{mine.Spec.InitContainers, mine.Spec.Containers} {
 		for i := range list {
 			resolveEnv(list[i].Env, mine)
@@ -153,13 +156,58 @@ func fieldHere(path string, pod *corev1.Pod) (string, bool) {
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, true
 	}
-	for field, values := range map[string]map[string]string{"metadata.labels": pod.Labels, "metadata.annotations": pod.Annotations} {
-		if quoted, ok := strings.CutPrefix(path, field+"['"); ok {
-			key := strings.TrimSuffix(quoted, "']")
-			return values[key], !carries(key)
-		}
+	if key, ok := keyIn(path, "metadata.labels"); ok {
+		return pod.Labels[key], !carries(key)
+	}
+	if key, ok := keyIn(path, "metadata.annotations"); ok {
+		return pod.Annotations[key], !carriesAnnotation(key)
 	}
 	return "", false
+}
+
+// keyIn returns the key of which a path gives the value in a map, as in
+// metadata.labels['key'].
+func keyIn(path, field string) (key string, ok bool) {
+	quoted, ok := strings.CutPrefix(path, field+"['")
+	return strings.TrimSuffix(quoted, "']"), ok
+}
+
+// emptied returns a sentence about the first file in which the provider would find
+// nothing, because the label or annotation that it is to hold does not go along.
+func emptied(volumes []corev1.Volume, pod *corev1.Pod) string {
+	of := func(items []corev1.DownwardAPIVolumeFile) string {
+		for _, item := range items {
+			if item.FieldRef == nil {
+				continue
+			}
+			label, labelled := keyIn(item.FieldRef.FieldPath, "metadata.labels")
+			annotation, annotated := keyIn(item.FieldRef.FieldPath, "metadata.annotations")
+			if labelled && pod.Labels[label] != "" && !carries(label) || annotated && pod.Annotations[annotation] != "" && !carriesAnnotation(annotation) {
+				return fmt.Sprintf("The file %q is to hold the value of %q, which means something to controllers of a cluster and stays in its own: "+
+					"read it from an environment variable.", text(item.Path, 128), text(label+annotation, 317))
+			}
+		}
+		return ""
+	}
+	for _, v := range volumes {
+		var lists [][]corev1.DownwardAPIVolumeFile
+		if v.DownwardAPI != nil {
+			lists = append(lists, v.DownwardAPI.Items)
+		}
+		if v.Projected != nil {
+			for _, p := range v.Projected.Sources {
+				if p.DownwardAPI != nil {
+					lists = append(lists, p.DownwardAPI.Items)
+				}
+			}
+		}
+		for _, items := range lists {
+			if s := of(items); s != "" {
+				return s
+			}
+		}
+	}
+	return ""
 }
 
 // renameFields lets files with fields whose value is another one at the provider

@@ -166,7 +166,7 @@ func TestLongAnnotations(t *testing.T) {
 	pod.Annotations = map[string]string{"long": strings.Repeat("x", 65<<10), "short": "x", "kubernetes.io/long": strings.Repeat("x", 65<<10)}
 	got, r := Translate(pod, origin)
 	if r != nil || got.Annotations["short"] != "x" || got.Annotations["long"] != "" {
-		t.Errorf("annotations %v, %v", foreign(got.Annotations), r)
+		t.Errorf("annotations %v, %v", foreign(got.Annotations, carriesAnnotation), r)
 	}
 }
 
@@ -250,6 +250,7 @@ func TestAdmitsWhatIsTranslated(t *testing.T) {
 		if r != nil || !bytes.Equal(twice, clean) {
 			t.Fatalf("admitted again: %v\n%s\n%s", r, clean, twice)
 		}
+		harden(&sent.Spec, guest)
 		for _, p := range []*corev1.Pod{got, sent} {
 			for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 				for i := range list {
