@@ -246,7 +246,7 @@ func TestAnotherNetworkWithTheSameAddresses(t *testing.T) {
 			current, changed, cancel := w.Subscribe()
 			defer cancel()
 			box.Link("eth0").Plug()
-			timeout := time.After(2 * deadline)
+			timeout := time.After(deadline)
 			for want := gateways("192.0.2.1 " + away.Link("eth0").HardwareAddr().String()); !want(current()); {
 				select {
 				case <-changed:

@@ -15,10 +15,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"liqo.io/agent/internal/bed"
 )
 
 // deadline bounds how long a test waits for something that must happen.
-const deadline = 10 * time.Second
+const deadline = bed.Hang
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds how long a test waits for something that must happen.
-const patience = 20 * time.Second
+const patience = bed.Hang
 
 var fingerprint = peer.FingerprintOf([]byte("a key"))
 

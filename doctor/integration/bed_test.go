@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor"
@@ -24,7 +23,7 @@ const (
 	configPath = "/etc/liqo-agent/liqo-agent.toml"
 	stateDir   = "/var/lib/liqo-agent"
 	// soon bounds what should take a moment on a machine that is shared.
-	soon = time.Minute
+	soon = bed.Hang
 )
 
 // quiet works without an API server, and checks often.

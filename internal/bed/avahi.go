@@ -10,12 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
-
-// avahiDeadline is how long avahi-daemon may take to start if the caller sets no deadline. It probes
-// its host name first.
-const avahiDeadline = 20 * time.Second
 
 // busConfig lets every process of the host talk to every other one. Debian's own configuration would
 // want to switch to a user that a user namespace does not have.
@@ -40,7 +35,7 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 // established on the network.
 func (h *Host) StartAvahi(ctx context.Context) *Process {
 	h.bed.t.Helper()
-	ctx, cancel := deadlineFrom(ctx, avahiDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	daemon, err := h.startAvahi(ctx)
 	if err != nil {
@@ -166,7 +161,7 @@ func unescapeAvahi(s string) string {
 // AvahiPublish announces a service with avahi-publish until the returned process ends, which takes it
 // back with a goodbye if ended by Stop or Kill. It returns when the service is established.
 func (h *Host) AvahiPublish(ctx context.Context, name, service string, port uint16, txt ...string) (*Process, error) {
-	ctx, cancel := deadlineFrom(ctx, avahiDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	args := append([]string{"avahi-publish", "--service", name, service, strconv.Itoa(int(port))}, txt...)
 	p, err := h.start(Cmd{Args: args})

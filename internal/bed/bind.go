@@ -12,16 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// bindDeadline is how long named may take to start, or to serve what it was told to, if the
-	// caller sets no deadline.
-	bindDeadline = 20 * time.Second
 	// bindDir has everything that named reads and writes. Debian's AppArmor profile allows it that.
 	bindDir = "/var/cache/bind"
 	// bindRun is where the key is that nsupdate and named share.
@@ -73,7 +69,7 @@ func (h *Host) StartBIND(ctx context.Context, zones ...Zone) *BIND {
 // StartBINDWith is StartBIND with a configuration of one's own.
 func (h *Host) StartBINDWith(ctx context.Context, config BINDConfig, zones ...Zone) *BIND {
 	h.bed.t.Helper()
-	ctx, cancel := deadlineFrom(ctx, bindDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	b, err := h.startBIND(ctx, config, zones)
 	if err != nil {
@@ -192,7 +188,7 @@ func (b *BIND) Stop() error { return b.process.Stop() }
 // Update changes a dynamic zone with commands of nsupdate(1), such as "update add a.example.com 60 A 192.0.2.1",
 // one a line. They take effect together and before it returns.
 func (b *BIND) Update(ctx context.Context, commands string) error {
-	ctx, cancel := deadlineFrom(ctx, bindDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	_, err := b.host.RunInput(ctx, strings.TrimSpace(commands)+"\nsend\n", "nsupdate", "-l")
 	return err
@@ -201,7 +197,7 @@ func (b *BIND) Update(ctx context.Context, commands string) error {
 // Rewrite replaces the text of a zone that is served, and returns when the new one is. An SOA record in it
 // must have a greater serial than the one before. A text that BIND refuses is an error and changes nothing.
 func (b *BIND) Rewrite(ctx context.Context, z Zone) error {
-	ctx, cancel := deadlineFrom(ctx, bindDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	before, err := b.Serial(ctx, z.Name)
 	if err != nil {

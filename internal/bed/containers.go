@@ -48,7 +48,7 @@ func RealRoot() bool {
 // It needs root on the machine: containers get control groups there. Pods get addresses on the host's pod
 // network, and the image [Image].
 func (k *Kube) StartKubelet(ctx context.Context) error {
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	h := k.Host
 	binary := Binary(h.bed.t, "kubelet")
@@ -166,7 +166,7 @@ func mountControlGroups(name string) error {
 // endContainers ends the kubelet, everything that runs below it, and containerd, and removes their control
 // groups: those are the machine's, and shims are nobody's children.
 func (h *Host) endContainers(root string, kubelet, containerd *Process) error {
-	ctx, cancel := context.WithTimeout(context.Background(), bindDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), Hang)
 	defer cancel()
 	var errs []error
 	for _, p := range []*Process{kubelet, containerd} {

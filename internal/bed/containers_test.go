@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 )
 
 func TestRealContainers(t *testing.T) {
@@ -15,7 +14,7 @@ func TestRealContainers(t *testing.T) {
 	}
 	b := New(t)
 	k := b.AddHost("box", "10.77.0.1/24").StartKube(t.Context())
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), Hang)
 	defer cancel()
 	if err := k.StartControllers(ctx); err != nil {
 		t.Fatal(err)

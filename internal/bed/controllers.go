@@ -28,7 +28,7 @@ func (k *Kube) StartControllers(ctx context.Context) error {
 
 // StartControllersWith is StartControllers with other settings.
 func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig) error {
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	tlsDir := kubeDir + "/tls"
 	// Without a kubelet that renews its node's lease, that node must not be taken for dead.

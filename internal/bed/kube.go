@@ -28,10 +28,6 @@ const (
 	serviceRange = "10.43.0.0/16"
 	serviceIP    = "10.43.0.1" // of the API server, the first of the range
 	podRange     = "10.42.0.0/16"
-
-	// kubeDeadline is how long a control plane may take to become ready if the caller sets no
-	// deadline.
-	kubeDeadline = 2 * time.Minute
 )
 
 // ofNoAccount has a program of root's counted as that of another account, which is none of the machine's, with root's
@@ -83,7 +79,7 @@ func (b *Bed) StartKubes(ctx context.Context, hosts ...*Host) []*Kube {
 func (b *Bed) StartKubesWith(ctx context.Context, flags []string, hosts ...*Host) []*Kube {
 	b.t.Helper()
 	kubebox := Binary(b.t, "kubebox")
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	kubes, errs := make([]*Kube, len(hosts)), make([]error, len(hosts))
 	var group sync.WaitGroup
@@ -158,7 +154,7 @@ func (k *Kube) program(name string, args ...string) Cmd {
 // Start starts the kube-apiserver again after StopAPIServer or KillAPIServer and waits until it is
 // ready.
 func (k *Kube) Start(ctx context.Context) error {
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	return k.start(ctx)
 }

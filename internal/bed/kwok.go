@@ -111,7 +111,7 @@ func (k *Kube) StartKwok(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	if err := process.WaitLog(ctx, "Watch single node"); err != nil {
 		return fmt.Errorf("kwok on %s: %w", k.Host.Name, err)

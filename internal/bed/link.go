@@ -10,14 +10,10 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
-
-// linkDeadline is how long the kernel may take to make a link usable.
-const linkDeadline = 10 * time.Second
 
 // Link is an interface of a host and the cable that leads from it to a LAN. Its methods
 // end the test when they fail and return when the kernel has done what they ask for.
@@ -265,7 +261,7 @@ func usable(s linkState) error {
 
 // waitFor polls the kernel until the condition holds.
 func (l *Link) waitFor(condition func(linkState) error) error {
-	ctx, cancel := context.WithTimeout(l.host.bed.t.Context(), linkDeadline)
+	ctx, cancel := context.WithTimeout(l.host.bed.t.Context(), Hang)
 	defer cancel()
 	return Poll(ctx, func() error {
 		s, err := l.state()

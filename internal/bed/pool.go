@@ -19,8 +19,6 @@ import (
 const (
 	etcdControl = "http://127.0.0.1:2381"
 
-	// cleanDeadline is how long putting a control plane back to how it was may take.
-	cleanDeadline = time.Minute
 	// forgetting is how long an API server may go on applying admission policies and webhooks that are
 	// deleted: it looks at them anew each second.
 	forgetting = 2 * time.Second
@@ -113,7 +111,7 @@ func (p *planes) giveBack(l *loan) {
 	p.cleaning++
 	p.mu.Unlock()
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cleanDeadline)
+		ctx, cancel := context.WithTimeout(context.Background(), Hang)
 		defer cancel()
 		err := l.plane.clean(ctx)
 		if err != nil {
@@ -290,7 +288,7 @@ type HostSpec struct {
 // killed, stopped or froze it. Without a deadline in ctx, it may take two minutes.
 func (b *Bed) AddClusters(ctx context.Context, specs ...HostSpec) []*Kube {
 	b.t.Helper()
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	kubes, errs := make([]*Kube, len(specs)), make([]error, len(specs))
 	var group sync.WaitGroup

@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	logTail      = 60               // lines of a log that a failed test shows
-	pipeDelay    = 5 * time.Second  // how long a killed process's children may keep its output open
-	stopDeadline = 20 * time.Second // what Stop allows a process to end in
-	quitDeadline = 2 * time.Second  // and to write its goroutines down after that
+	logTail      = 60              // lines of a log that a failed test shows
+	pipeDelay    = 5 * time.Second // how long a killed process's children may keep its output open
+	quitDeadline = 2 * time.Second // and to write its goroutines down after that
 )
 
 // Cmd describes a process to be started on a host.
@@ -180,7 +179,7 @@ func (p *Process) Stop() error {
 	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), Hang)
 	defer cancel()
 	err := p.Wait(ctx)
 	if ctx.Err() == nil {

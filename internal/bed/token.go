@@ -16,7 +16,7 @@ import (
 // IssueToken does what a controller manager does about one Secret of a service account:
 // it waits for it, and fills in a token. Unlike a controller manager it costs nothing.
 func (k *Kube) IssueToken(ctx context.Context, namespace, name string) error {
-	ctx, cancel := deadlineFrom(ctx, kubeDeadline)
+	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	space := "/api/v1/namespaces/" + namespace
 	var secret, account struct {

@@ -27,7 +27,7 @@ const (
 	socketPath = "/run/liqo-agent/agent.sock"
 	// soon is the deadline for whatever a test waits for. It bounds a hang and measures nothing: these
 	// machines are shared.
-	soon = 2 * time.Minute
+	soon = bed.Hang
 )
 
 // box is one host of the bed with an agent, and perhaps an API server.

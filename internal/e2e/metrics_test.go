@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"liqo.io/agent/internal/bed"
 )
@@ -271,7 +270,7 @@ func TestMetricsPortIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	_, err := barn.host.Run(ctx, barn.bin, "run", "--set", "metrics.listen=127.0.0.1:6448", "--kubeconfig", "none")
 	if exitCode(err) == 0 || !strings.Contains(fmt.Sprint(err), "metrics.listen") || !strings.Contains(fmt.Sprint(err), "address already in use") {

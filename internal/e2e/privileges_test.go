@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +42,7 @@ func limit(t *testing.T, boxes ...*box) {
 }
 
 func (x *box) limit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()
 	issued := make(chan error, 1) // there are no controllers yet, and mostly never
 	go func() { issued <- x.kube.IssueToken(ctx, rbac.DefaultNamespace, rbac.TokenName) }()

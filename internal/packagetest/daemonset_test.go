@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -42,7 +41,7 @@ func TestDaemonSet(t *testing.T) {
 	t.Parallel()
 	kube := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	host := kube.Host
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), bed.Hang)
 	defer cancel()
 	manifest, err := os.ReadFile(manifestFile)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -60,7 +59,7 @@ func (s *site) client(config *rest.Config) *kube.Client {
 // run runs liqo-agent rbac on the host, and returns what it says that it did.
 func (s *site) run(args ...string) ([]rbac.Change, error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.Context(), bed.Hang)
 	defer cancel()
 	text, err := s.host.Run(ctx, append([]string{bed.Binary(s, "liqo-agent"), "rbac", "-o", "json"}, args...)...)
 	if err != nil {

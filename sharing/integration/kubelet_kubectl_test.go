@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long anything here may take.
-const patience = 15 * time.Second
+const patience = bed.Hang
 
 // protocols are the two ways in which kubectl streams.
 var protocols = map[string][]string{
