@@ -123,6 +123,7 @@ func TestSearchDomain(t *testing.T) {
 	}
 	birchID, cedarID := birch.id(), cedar.id()
 
+	alder.connected()
 	alder.shell(`cat << "EOF" | kubectl apply -f -
 apiVersion: discovery.liqo.io/v1alpha1
 kind: SearchDomain
@@ -403,12 +404,7 @@ func TestRuntimeSwitches(t *testing.T) {
 	if err := p.a.kube.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.a.eventually("the API server is there", func() error {
-		if st := p.a.mustStatus(); !st.Kubernetes.Connected {
-			return errors.New(st.Kubernetes.LastError)
-		}
-		return nil
-	})
+	p.a.connected()
 	enabled(false, "ClusterConfig liqo-configuration")
 	p.a.shell(switchOn)
 	enabled(true, "ClusterConfig liqo-configuration")
@@ -475,6 +471,7 @@ func TestManualForeignCluster(t *testing.T) {
 		x.start()
 	}
 	p.aID, p.bID = p.a.id(), p.b.id()
+	p.a.connected()
 	apply := func(url string) (string, error) {
 		return p.a.tryShell(fmt.Sprintf(`cat << "EOF" | kubectl apply -f -
 apiVersion: discovery.liqo.io/v1alpha1

@@ -117,6 +117,17 @@ func (x *box) start(args ...string) {
 	x.eventually("the agent answers", func() error { _, err := x.status(); return err })
 }
 
+// connected waits until the agent has its API server, which knows the kinds of ours then.
+func (x *box) connected() {
+	x.t.Helper()
+	x.eventually("it is connected to the API server", func() error {
+		if st := x.mustStatus(); !st.Kubernetes.Connected {
+			return errors.New(st.Kubernetes.LastError)
+		}
+		return nil
+	})
+}
+
 func (x *box) stop() {
 	x.t.Helper()
 	if err := x.agent.Stop(); err != nil {
