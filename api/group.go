@@ -50,6 +50,10 @@ const FinalizerPeering = "discovery.liqo.io/peering"
 // is the peer's cluster ID.
 const LabelClusterID = "discovery.liqo.io/cluster-id"
 
+// LabelOriginCluster on objects of a provider is the ID of the consumer that they
+// were made for.
+const LabelOriginCluster = "liqo.io/origin-cluster-id"
+
 // Labels that the agent puts on the objects it creates. An object that does
 // not carry both is somebody else's: the agent neither deletes it nor corrects
 // its spec. Removing one of them from an object takes it over.

@@ -26,6 +26,7 @@ type apiServer struct {
 	deleted []string
 	down    bool
 	answer  http.HandlerFunc
+	whose   func(path string) string // the label of the object there; "" for none; nil: everything is the caller's
 }
 
 func newAPIServer(t *testing.T) *apiServer {
@@ -44,11 +45,33 @@ func newAPIServer(t *testing.T) *apiServer {
 		a.mu.Lock()
 		a.seen = append(a.seen, fmt.Sprintf("%s %s\n%s\n%s", r.Method, r.RequestURI, strings.ReplaceAll(header.String(), "\r\n", "\n"), body))
 		answer := a.answer
+		if whose := a.whose; r.Header.Get("Accept") == justMetadata {
+			// Whose it is is asked before anything is done with an object.
+			a.seen = a.seen[:len(a.seen)-1]
+			a.mu.Unlock()
+			owner := strings.TrimPrefix(r.Header.Get("Impersonate-User"), "liqo:cluster:")
+			if whose != nil {
+				owner = whose(r.RequestURI)
+			}
+			a.metadata(w, owner)
+			return
+		}
 		a.mu.Unlock()
 		answer(w, r)
 	}))
 	t.Cleanup(a.Close)
 	return a
+}
+
+// metadata answers whose an object is; "none" is that there is no such object.
+func (a *apiServer) metadata(w http.ResponseWriter, owner string) {
+	w.Header().Set("Content-Type", "application/json")
+	if owner == "none" {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","code":404}`)
+		return
+	}
+	_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadata","metadata":{"uid":"the-uid","labels":{"liqo.io/origin-cluster-id":%q}}}`, owner)
 }
 
 func (a *apiServer) gateway(t *testing.T, path string) *Gateway {

@@ -3,6 +3,8 @@ package endpoint
 import (
 	"net/http"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // pathGuests is the beginning of the paths at the gateway that are about the
@@ -72,6 +74,7 @@ type guestCall struct {
 	namespace, resource, name, within string // within is the subresource
 	query                             string // to be sent on
 	answer                            answerKind
+	uid                               types.UID // of the object that was found under that name, "" for none
 }
 
 // path is where the API server has what the call is about.

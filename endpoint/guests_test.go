@@ -217,16 +217,15 @@ func TestGuestCallsArrive(t *testing.T) {
 	head := "Accept: application/json\n"
 	typed := func(mediaType string) string { return head + "Content-Type: " + mediaType + "\n" + whoAsks }
 	for _, tc := range []struct{ method, target, mediaType, body, want, told string }{
-		{"GET", podsOfB + "?limit=500&resourceVersion=0", "", "", "GET " + podsOfB + "?limit=500&resourceVersion=0\n" + head + whoAsks + "\n", ""},
+		{"GET", podsOfB + "?limit=500&resourceVersion=0", "", "", "GET " + podsOfB + "?limit=500&resourceVersion=0&labelSelector=liqo.io%2Forigin-cluster-id%3Db\n" + head + whoAsks + "\n", ""},
 		{"GET", podsOfB + "/web", "", "", "GET " + podsOfB + "/web\n" + head + whoAsks + "\n", ""},
-		{"GET", objects + "events?fieldSelector=metadata.name%3Dx", "", "", "GET " + objects + "events?fieldSelector=metadata.name%3Dx\n" + head + whoAsks + "\n", ""},
 		{"POST", podsOfB + "?fieldManager=evil", "application/json", `{"evil":1}`, "POST " + podsOfB + "?fieldManager=liqo-peer\n" + typed("application/json") + "\n" + `{"clean":"pod"}`,
 			`done b b-shop {"kind":"x"}`},
 		{"PATCH", podsOfB + "/web", mergePatch, `{}`, "PATCH " + podsOfB + "/web?fieldManager=liqo-peer\n" + typed(strategicPatch) + "\n" + `{"clean":"patch"}`, ""},
 		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", applyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(applyPatch) + "\n" + `{"clean":"secrets s"}`, ""},
 		{"DELETE", podsOfB + "/web", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Orphan"}`,
 			"DELETE " + podsOfB + "/web\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}`, ""},
-		{"DELETE", objects + "configmaps/c", "", "", "DELETE " + objects + "configmaps/c\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`, ""},
+		{"DELETE", objects + "configmaps/c", "", "", "DELETE " + objects + "configmaps/c\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"the-uid"},"propagationPolicy":"Background"}`, ""},
 	} {
 		status, body, _ := through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
 		if status != http.StatusOK || body != `{"kind":"x"}` {
@@ -422,7 +421,7 @@ func TestGuestWatch(t *testing.T) {
 	if rest, err := io.ReadAll(lines); len(rest) != 0 || err != nil {
 		t.Errorf("%q, %v", rest, err)
 	}
-	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "GET "+podsOfB+"?allowWatchBookmarks=true&watch=true\n") {
+	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "GET "+podsOfB+"?allowWatchBookmarks=true&watch=true&labelSelector=liqo.io%2Forigin-cluster-id%3Db\n") {
 		t.Errorf("%q", seen)
 	}
 }

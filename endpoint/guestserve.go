@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -73,7 +74,11 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 	if !s.guests().Owns(caller.ID, call.namespace) {
 		return notPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.namespace, PathNamespaces))
 	}
+	call.query = call.selected(caller.ID)
 	if call.answer == upgrading {
+		if no := s.checkOwn(r, caller, &call); no != nil {
+			return no
+		}
 		return s.serveUpgrade(w, r, caller, call)
 	}
 	lane := s.limits.guests
@@ -93,6 +98,27 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 		defer leave()
 	}
 	return s.serveGuestCall(w, r, c, caller, call)
+}
+
+// checkOwn refuses what is about an object that the caller did not make. That there is
+// none is for the API server to say, and the moment to make one.
+func (s *Server) checkOwn(r *http.Request, caller Caller, call *guestCall) *refusal {
+	if call.name == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.times.gateway)
+	defer cancel()
+	found, no := s.look(ctx, caller, call.namespace, call.resource, call.name)
+	switch {
+	case no != nil:
+		return no
+	case found.Found && !found.Own:
+		no := notOwn(*call)
+		s.cfg.Gateway.complain(caller.ID, r, no)
+		return no
+	}
+	call.uid = found.UID
+	return nil
 }
 
 // wantsUpgrade reports whether r asks for another protocol on its connection.
@@ -175,10 +201,13 @@ func (s *Server) guestsRefuse(r *http.Request, caller Caller, err error) *refusa
 // serveGuestCall sends a call on and passes the answer back.
 func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn, caller Caller, call guestCall) *refusal {
 	g := s.cfg.Gateway
+	if call.method == http.MethodGet && r.ContentLength != 0 {
+		return badBody("a GET has no body; leave it out")
+	}
+	if no := s.checkOwn(r, caller, &call); no != nil {
+		return no
+	}
 	if call.method == http.MethodGet {
-		if r.ContentLength != 0 {
-			return badBody("a GET has no body; leave it out")
-		}
 		return s.stream(w, r, caller, call)
 	}
 	body, no := s.readGuestBody(w, r, c, call)
@@ -193,7 +222,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	switch {
 	case call.method == http.MethodDelete:
 		out.query = ""
-		if out.body, err = deleteOptions(body); err != nil {
+		if out.body, err = deleteOptions(body, call.uid); err != nil {
 			return badBody("the options for the deletion cannot be passed on: " + err.Error())
 		}
 	case call.method == http.MethodPost:
@@ -266,8 +295,9 @@ type deletion struct {
 	PropagationPolicy  string                `json:"propagationPolicy,omitempty"`
 }
 
-// deleteOptions checks the options of a deletion and writes them anew.
-func deleteOptions(body []byte) ([]byte, error) {
+// deleteOptions checks the options of a deletion and writes them anew. uid is that of
+// the object that was looked at: no other one is to be deleted.
+func deleteOptions(body []byte, uid types.UID) ([]byte, error) {
 	var out deletion
 	if body != nil {
 		if err := checkJSON(body); err != nil {
@@ -281,6 +311,14 @@ func deleteOptions(body []byte) ([]byte, error) {
 	}
 	if g := out.GracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt32) {
 		return nil, errors.New("the grace period makes no sense")
+	}
+	if uid != "" {
+		if out.Preconditions == nil {
+			out.Preconditions = &metav1.Preconditions{}
+		}
+		if out.Preconditions.UID == nil {
+			out.Preconditions.UID = &uid
+		}
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
 	out.PropagationPolicy = string(metav1.DeletePropagationBackground)

@@ -45,6 +45,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, caller Caller, c
 		}
 		return no
 	}
+	var from io.Reader = resp.Body
+	if call.resource == "events" {
+		if call.answer == listAnswer {
+			return s.passEvents(ctx, w, resp, caller, call)
+		}
+		from = newEventWatch(from, s.ownPod(ctx, caller, call.namespace))
+	}
 	limit := call.limit()
 	mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
@@ -52,14 +59,28 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, caller Caller, c
 		return badUpstream("something that is not " + call.mediaType())
 	case resp.ContentLength > limit:
 		return badUpstream("an answer that is too large")
-	case resp.ContentLength >= 0:
+	case resp.ContentLength >= 0 && from == resp.Body:
 		w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
 	}
 	w.Header().Set("Content-Type", call.mediaType())
-	if err := s.copyAnswer(ctx, w, resp.Body, call, dog); err != nil {
+	if err := s.copyAnswer(ctx, w, from, call, dog); err != nil {
 		// Part of the answer is on its way. It must not look like all of it.
 		panic(http.ErrAbortHandler)
 	}
+	return nil
+}
+
+// passEvents passes on a list of events that are about the caller's pods.
+func (s *Server) passEvents(ctx context.Context, w http.ResponseWriter, resp *http.Response, caller Caller, call guestCall) *refusal {
+	text, no := read(ctx, resp, maxEventsAnswer)
+	if no != nil {
+		return no
+	}
+	clean, no := s.ownEvents(ctx, caller, call, text)
+	if no != nil {
+		return no
+	}
+	pass(w, resp, clean)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
@@ -120,7 +121,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster
 	const pods = "/api/v1/namespaces/mill-shop/pods"
 	pod := func(i int) *corev1.Pod {
 		return &corev1.Pod{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i)},
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-%d", i), Labels: map[string]string{api.LabelOriginCluster: "mill"}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x"}}},
 		}
 	}

@@ -111,6 +111,22 @@ func inside(namespace string) []attempt {
 	}
 }
 
+// ofOperators is what a consumer may not do with what operators have in its namespace.
+func ofOperators(home string) []attempt {
+	secret, pod := "/kube/api/v1/namespaces/"+home+"/secrets/regcred", "/kube/api/v1/namespaces/"+home+"/pods/desk"
+	return []attempt{
+		{"GET", secret, nil, nil},
+		{"PATCH", secret, applyHeader, guestObject("Secret", "regcred", "", "")},
+		{"DELETE", secret, nil, nil},
+		{"GET", pod, nil, nil},
+		{"GET", pod + "/log", nil, nil},
+		{"PATCH", pod, patchHeader, []byte(`{"metadata":{"labels":{"a":"b"}}}`)},
+		{"DELETE", pod, nil, nil},
+		{"POST", pod + "/exec?command=sh", spdyHeader, nil},
+		{"GET", pod + "/portforward?ports=80", spdyHeader, nil},
+	}
+}
+
 // beyond are calls that nobody may make in a namespace, not even in its own.
 func beyond(namespace, other string) []attempt {
 	in, foreign := "/kube/api/v1/namespaces/"+namespace, "/kube/api/v1/namespaces/"+other
@@ -365,6 +381,17 @@ spec: {containers: [{name: web, image: "example.invalid/web:1"}]}
 	if status, body := c.must(attempt{"PATCH", "/kube/api/v1/namespaces/" + home + "/secrets/web", applyHeader, guestObject("Secret", "web", "", "")}); status/100 != 2 {
 		t.Fatalf("a Secret as it has to be: %d %s", status, body)
 	}
+	// Operators have things of their own in its namespace, too.
+	b.apply(strings.ReplaceAll(`apiVersion: v1
+kind: Secret
+metadata: {name: regcred, namespace: NS}
+stringData: {x: gold}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: desk, namespace: NS}
+spec: {containers: [{name: desk, image: "example.invalid/desk:1", resources: {requests: {cpu: "0", memory: "0", ephemeral-storage: "0"}}}]}
+`, "NS", home))
 	b.eventually("all pods run", func() error {
 		pods, err := list[corev1.Pod](b, "/api/v1/pods")
 		for _, pod := range pods {
@@ -397,6 +424,13 @@ spec: {containers: [{name: web, image: "example.invalid/web:1"}]}
 		c.refused("the consumer", inside(namespace))
 	}
 	c.refused("the consumer", beyond(home, other))
+	c.refused("the consumer", ofOperators(home))
+	for _, resource := range []string{"pods", "secrets", "configmaps", "events"} {
+		status, body := c.must(attempt{"GET", "/kube/api/v1/namespaces/" + home + "/" + resource, nil, nil})
+		if status != http.StatusOK || strings.Contains(body, "regcred") || strings.Contains(body, "desk") || strings.Contains(body, "kube-root-ca") {
+			t.Errorf("%s: %d %s", resource, status, body)
+		}
+	}
 	c.refused("the consumer", documents(home, other))
 	for _, header := range []http.Header{
 		{"Impersonate-User": {"system:admin"}, "Impersonate-Group": {"system:masters"}}, {"X-Remote-User": {"system:admin"}}, {"Authorization": {"Bearer x"}},

@@ -233,12 +233,18 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		l.doubt(sp)
 		return 0, err
-	case refusal(err):
+	case apierrors.IsAlreadyExists(err):
+		// The list tells soon, if the pod is one of ours.
+		if other := sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods/"+k.name, nil); refusal(other) {
+			err = other
+		}
+	}
+	if refusal(err) {
 		return l.turnedAway(ctx, k, v, sp, &workload.Refusal{
 			Reason: workload.ReasonRefusedByProvider, Message: "The provider does not let the pod in: " + words(err),
 		})
 	}
-	return 0, err // AlreadyExists too: the list tells soon
+	return 0, err
 }
 
 // refusal reports whether an API server will go on saying no.

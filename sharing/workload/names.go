@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"strings"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
 
@@ -20,7 +21,7 @@ const (
 	VirtualNode = "virtual-node"
 	// LabelOriginCluster on objects of a provider is the ID of the consumer that they
 	// are for.
-	LabelOriginCluster = "liqo.io/origin-cluster-id"
+	LabelOriginCluster = api.LabelOriginCluster
 	// LabelOriginNamespace on a namespace of a provider is what the one that it stands
 	// for is called in the consumer.
 	LabelOriginNamespace = "liqo.io/origin-namespace"

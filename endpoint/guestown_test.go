@@ -1,0 +1,134 @@
+package endpoint
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A peer has to do with what it made, also in the namespaces that are its own.
+func TestGuestsOwnObjects(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	const objects = "/api/v1/namespaces/b-shop/"
+	owners := map[string]string{"web": string(idB), "regcred": "", "theirs": "c", "new": "none"}
+	a.mu.Lock()
+	a.whose = func(path string) string { return owners[path[strings.LastIndexByte(path, '/')+1:]] }
+	a.mu.Unlock()
+	calls := []struct{ method, resource, within, mediaType, body string }{
+		{"GET", "pods", "", "", ""},
+		{"PATCH", "pods", "", mergePatch, `{}`},
+		{"DELETE", "pods", "", "", ""},
+		{"GET", "pods", "/log", "", ""},
+		{"GET", "configmaps", "", "", ""},
+		{"PATCH", "configmaps", "", applyPatch, `{}`},
+		{"DELETE", "configmaps", "", "", ""},
+		{"GET", "secrets", "", "", ""},
+		{"PATCH", "secrets", "", applyPatch, `{}`},
+		{"DELETE", "secrets", "", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`},
+	}
+	for _, c := range calls {
+		for name, owner := range owners {
+			status, body, _ := through(t, l, c.method, objects+c.resource+"/"+name+c.within, c.mediaType, c.body)
+			arrived := len(a.taken())
+			mine := owner == string(idB) || owner == "none"
+			switch {
+			case !mine && (status != http.StatusForbidden || arrived != 0 || !strings.Contains(body, "belongs to this cluster")):
+				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
+			case mine && arrived != 1:
+				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
+			}
+		}
+	}
+	for _, within := range []string{"exec?command=id&stdout=true", "attach?stdout=true", "portforward?ports=80"} {
+		got := visit(t, s, other).send("GET /kube" + podsOfB + "/regcred/" + within + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n")
+		if arrived := a.taken(); got.status != http.StatusForbidden || len(arrived) != 0 {
+			t.Errorf("%s: %d %s, %q arrived", within, got.status, got.body, arrived)
+		}
+	}
+	// Without an answer about whose it is nothing is done.
+	a.mu.Lock()
+	a.whose = func(string) string { panic(http.ErrAbortHandler) }
+	a.mu.Unlock()
+	for _, c := range calls {
+		if status, body, _ := through(t, l, c.method, objects+c.resource+"/web"+c.within, c.mediaType, c.body); status < 500 {
+			t.Errorf("%s %s%s: %d %s", c.method, c.resource, c.within, status, body)
+		}
+		if seen := a.taken(); len(seen) != 0 {
+			t.Errorf("%s %s%s: %q arrived", c.method, c.resource, c.within, seen)
+		}
+	}
+}
+
+func about(kind, name, uid string) string {
+	return `{"reason":"` + name + `","involvedObject":{"kind":"` + kind + `","name":"` + name + `","uid":"` + uid + `"}}`
+}
+
+// Events are about the peer's own pods; those about others would tell what they are
+// called and what they do.
+func TestGuestsOwnEvents(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	const events = "/api/v1/namespaces/b-shop/events"
+	all := []string{about("Pod", "web", "the-uid"), about("Pod", "web", "an-older-uid"), about("Pod", "job", "a-uid"), about("Secret", "web", "the-uid"), about("Pod", "../web", "some-uid"), `{}`}
+	a.mu.Lock()
+	a.whose = func(path string) string {
+		if strings.HasSuffix(path, "/web") {
+			return string(idB)
+		}
+		return ""
+	}
+	a.mu.Unlock()
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.Contains(r.RequestURI, "watch=true"):
+			for _, e := range all {
+				_, _ = io.WriteString(w, `{"type":"ADDED","object":`+e+"}\n")
+			}
+			_, _ = io.WriteString(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}`+"\n")
+			_, _ = io.WriteString(w, `{"type":"MODIFIED","object":`+all[0]+"}\n")
+		case strings.Contains(r.RequestURI, "/events"):
+			_, _ = io.WriteString(w, `{"kind":"EventList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`+strings.Join(all, ",")+`]}`)
+		case r.Header.Get("Accept") == justMetadataList && strings.HasSuffix(r.RequestURI, "/pods?labelSelector=liqo.io%2Forigin-cluster-id%3Db"):
+			_, _ = io.WriteString(w, `{"items":[{"metadata":{"uid":"the-uid"}}]}`)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	status, body, _ := through(t, l, "GET", events+"?limit=500", "", "")
+	if want := `{"kind":"EventList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + all[0] + `]}`; status != http.StatusOK || body != want {
+		t.Errorf("%d %s", status, body)
+	}
+	resp := watch(t, l, events+"?watch=true")
+	var got []string
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		got = append(got, lines.Text())
+	}
+	want := []string{`{"type":"ADDED","object":` + all[0] + `}`, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}`, `{"type":"MODIFIED","object":` + all[0] + `}`}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") || lines.Err() != nil {
+		t.Errorf("%q, %v", got, lines.Err())
+	}
+
+	// What cannot be told apart is not passed on.
+	for name, answer := range map[string]string{
+		"nonsense":    "{\n",
+		"a long line": `{"type":"ADDED","object":{"x":"` + strings.Repeat("x", maxEventAnswer) + `"}}` + "\n",
+	} {
+		a.answering(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, answer)
+		})
+		resp := watch(t, l, events+"?watch=true")
+		if text, err := io.ReadAll(resp.Body); len(text) != 0 || err == nil {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
