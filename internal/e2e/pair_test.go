@@ -241,9 +241,16 @@ func (p *pair) wire() error {
 	ctx, cancel := context.WithTimeout(p.a.t.Context(), soon)
 	defer cancel()
 	offerPath, requestPath := advPath+"/"+p.bID, prPath+"/"+p.aID
-	offer, found, err := get[api.Advertisement](p.a, offerPath)
-	if err != nil || !found {
-		return errors.Join(errors.New("there is no offer"), err)
+	// Agents that were killed may not have noticed yet that it was deleted meanwhile.
+	var offer api.Advertisement
+	if err := bed.Poll(ctx, func() (err error) {
+		var found bool
+		if offer, found, err = get[api.Advertisement](p.a, offerPath); err == nil && (!found || offer.DeletionTimestamp != nil) {
+			err = errors.New("there is no offer")
+		}
+		return err
+	}); err != nil {
+		return err
 	}
 	cpu := offer.Spec.ResourceQuota.Hard["cpu"]
 	const merge = "application/merge-patch+json"
