@@ -232,7 +232,15 @@ func TestStories(t *testing.T) {
 				expect("block", b.Block(ctx, id, "a"), true)
 			}),
 			"unblock": on(func(id peer.ClusterID, s *story) {
-				s.blocked = false
+				if s.blocked {
+					s.blocked = false
+					if s.connect(fixed(id), policy.Autojoin) == peering.WishYes {
+						s.wish, s.once = "no", false
+					}
+					if s.accept(fixed(id), policy.Accept) == api.RequestAccepted {
+						s.let = "no"
+					}
+				}
 				expect("unblock", b.Unblock(ctx, id, "a"), true)
 			}),
 			"set": on(func(id peer.ClusterID, s *story) {

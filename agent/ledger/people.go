@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
@@ -310,16 +312,25 @@ func (l *Ledger) block(id peer.ClusterID, r *record, seen peer.Peer, by string) 
 	return decision{events: []peer.Event{l.event(id, peer.EventBlocked, "by %s%s", or(by, "a person"), with)}}
 }
 
-// Unblock ends a block. What was decided about the peer before holds again.
+// Unblock ends a block. What was decided about the peer's key before holds again; it
+// is neither connected nor let in because of that, but when somebody says so.
 func (l *Ledger) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
-	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, by), nil })
+	seen, _ := l.cfg.Peer(id)
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, seen, by), nil })
 }
 
-func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
+func (l *Ledger) unblock(id peer.ClusterID, r *record, seen peer.Peer, by string) decision {
 	if !r.blocked() {
 		return decision{}
 	}
 	r.Preferences.Blocked, r.Preferences.BlockedHosts = state.Undecided, ""
+	p := l.currentPolicy()
+	if wish, _ := connectOf(id, *r, p, seen); wish == peering.WishYes {
+		r.Preferences.AutoConnect, r.Peering.Once = state.No, false
+	}
+	if acceptOf(id, *r, p, "").Phase == api.RequestAccepted {
+		r.Preferences.AutoAccept = state.No
+	}
 	return decision{events: []peer.Event{l.event(id, peer.EventUnblocked, "by %s", or(by, "a person"))}}
 }
 
@@ -342,7 +353,14 @@ func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Pr
 			if blocked = want.Blocked == state.Yes; blocked {
 				add(l.block(id, r, seen, by))
 			} else {
-				add(l.unblock(id, r, by))
+				was := r.Preferences
+				add(l.unblock(id, r, seen, by))
+				if want.AutoConnect == was.AutoConnect {
+					want.AutoConnect = r.Preferences.AutoConnect
+				}
+				if want.AutoAccept == was.AutoAccept {
+					want.AutoAccept = r.Preferences.AutoAccept
+				}
 			}
 			want.BlockedHosts = r.Preferences.BlockedHosts
 		}

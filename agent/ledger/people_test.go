@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -209,6 +210,44 @@ func TestWhichKey(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnblockConnectsNobody: what a block ended stays so until somebody says otherwise,
+// whatever stood before.
+func TestUnblockConnectsNobody(t *testing.T) {
+	ctx := t.Context()
+	auto := Policy{Accept: "all", Autojoin: true, Static: []config.StaticPeer{{ID: string(barn), Fingerprint: peer.Fingerprint{1}.String(), Connect: "auto", Accept: "auto"}}}
+	for name, tc := range map[string]struct {
+		policy Policy
+		before func(*bed) error
+	}{
+		"connected and accepted": {asks(), func(b *bed) error {
+			return errors.Join(b.Trust(ctx, barn, peer.Fingerprint{1}, "x"), b.Connect(ctx, barn, false, "x"), b.Accept(ctx, barn, peer.Fingerprint{1}, "x"))
+		}},
+		"connected once": {asks(), func(b *bed) error {
+			return errors.Join(b.Trust(ctx, barn, peer.Fingerprint{1}, "x"), b.Connect(ctx, barn, true, "x"))
+		}},
+		"by the configuration": {auto, func(*bed) error { return nil }},
+	} {
+		for _, way := range []string{"unblock", "preferences"} {
+			b := newBed(t, tc.policy)
+			must(t, tc.before(b))
+			must(t, b.Block(ctx, barn, "x"))
+			if way == "unblock" {
+				must(t, b.Unblock(ctx, barn, "x"))
+			} else {
+				must(t, b.Set(ctx, barn, func(p *state.Preferences) { p.Blocked = state.Undecided }, "x"))
+			}
+			b.restart(tc.policy)
+			if s := b.Standing(barn); s.Connect == peering.WishYes || s.Accept.Phase == api.RequestAccepted || s.Pin == nil {
+				t.Errorf("%s, %s: connect %v (%s), accept %+v, pin %v", name, way, s.Connect, s.ConnectReason, s.Accept, s.Pin)
+			}
+			must(t, errors.Join(b.Connect(ctx, barn, false, "x"), b.Accept(ctx, barn, peer.Fingerprint{}, "x")))
+			if s := b.Standing(barn); s.Connect != peering.WishYes || s.Accept.Phase != api.RequestAccepted {
+				t.Errorf("%s, %s, then connected and accepted: %v, %+v", name, way, s.Connect, s.Accept)
+			}
+		}
 	}
 }
 
