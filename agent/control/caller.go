@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/user"
 	"strconv"
 
@@ -63,6 +64,16 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, callerKey{}, who)
 	}
 	return ctx
+}
+
+// mayEnd refuses what ends the agent or what it knows to everybody but root and the
+// agent's own user. Members of the group decide about peers.
+func mayEnd(ctx context.Context, command string) error {
+	who, ok := ctx.Value(callerKey{}).(caller)
+	if ok && who.known && (who.uid == 0 || int(who.uid) == os.Geteuid()) {
+		return nil
+	}
+	return &Error{Kind: ErrPermission, Message: "only root may do that: the members of the group decide about peers, and not about the agent itself", Advice: "sudo liqo-agent " + command}
 }
 
 // by names who made a request, for people.

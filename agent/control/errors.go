@@ -11,7 +11,7 @@ import (
 var (
 	// ErrNotRunning: no agent answers on the socket.
 	ErrNotRunning = errors.New("the agent is not running")
-	// ErrPermission: the socket is there, but this user may not use it.
+	// ErrPermission: the socket is there, but this user may not use it, or not for that.
 	ErrPermission = errors.New("permission denied")
 	// ErrNotFound: there is no such peer, invite or search domain.
 	ErrNotFound = errors.New("not found")
@@ -96,6 +96,7 @@ var reasons = []struct {
 	{ErrInvalid, "invalid", http.StatusBadRequest},
 	{ErrNotTrusted, "notTrusted", http.StatusConflict},
 	{ErrRefused, "refused", http.StatusForbidden},
+	{ErrPermission, "permission", http.StatusForbidden},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable},
 }
 

@@ -28,6 +28,11 @@ func helperMain(path string) {
 	var e *Error
 	switch {
 	case err == nil:
+		_, err := NewClient(path).BeginReset(context.Background(), ResetOptions{Stop: true})
+		if errors.Is(err, ErrPermission) {
+			fmt.Println("allowed, but for a reset:", err)
+			return
+		}
 		fmt.Println("allowed")
 	case errors.As(err, &e):
 		fmt.Printf("%v|%s|%s\n", errors.Is(err, ErrPermission), e.Error(), e.Try())
@@ -80,8 +85,8 @@ func TestPermission(t *testing.T) {
 		by       string
 	}{
 		// Who it was is found out from the kernel, by name where there is one.
-		{"root", 0, 0, "allowed", "rotate user root (command line)"},
-		{"member", 54321, uint32(gid), "allowed", "rotate user number 54321 (command line)"},
+		{"root", 0, 0, "allowed", "rotate user root (command line), reset {Identity:false Stop:true All:false CRDs:false}"},
+		{"member", 54321, uint32(gid), "allowed, but for a reset: only root may do that: the members of the group decide about peers, and not about the agent itself", "rotate user number 54321 (command line)"},
 		{"stranger", 54321, 54321, "true|no permission to use " + path + "|sudo usermod -aG nogroup $USER, then log in again; or use sudo", ""},
 	} {
 		cmd := exec.CommandContext(t.Context(), helper)

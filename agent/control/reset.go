@@ -148,6 +148,9 @@ func (s *Server) planReset(r *http.Request) (any, error) {
 }
 
 func (s *Server) beginReset(r *http.Request) (any, error) {
+	if err := mayEnd(r.Context(), "reset"); err != nil {
+		return nil, err
+	}
 	var opts ResetOptions
 	if err := decode(r, &opts); err != nil {
 		return nil, err
