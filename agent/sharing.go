@@ -174,7 +174,7 @@ func (sh *sharing) Provide(p peering.Provision) peering.Use {
 	})
 	if p.Wanted || state.Busy {
 		sh.pods.Set(offload.Provider{
-			ID: p.ID, Node: cmp.Or(state.Node, string(p.ID)), Remote: sh.lead(p), Address: sh.where().Address,
+			ID: p.ID, Node: cmp.Or(state.Node, string(p.ID)), Remote: sh.lead(p),
 			Offer: describe(p.Offer), Reachable: p.Reachable, Gone: p.Gone,
 		})
 	} else {

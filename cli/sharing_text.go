@@ -127,7 +127,11 @@ func usingText(u control.Using) string {
 	if len(parts) == 0 {
 		return text + ": none"
 	}
-	return text + ": " + strings.Join(parts, ", ")
+	text += ": " + strings.Join(parts, ", ")
+	if u.Accepted > 0 {
+		text += "; pods there have no IP here, and no Service leads to them"
+	}
+	return text
 }
 
 // fewShared is how many clusters of each kind status lists.

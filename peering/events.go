@@ -160,7 +160,7 @@ func (o *occurred) outgoing(was, is *api.Condition) {
 	switch is.Reason {
 	case ReasonJoined:
 		if !holds(was) {
-			o.add(EventJoined, false, is.Message)
+			o.add(EventJoined, false, is.Message+" Pods that run there have no IP here, and no Service leads to them.")
 		}
 	case ReasonRefused:
 		o.add(EventRefused, true, is.Message)

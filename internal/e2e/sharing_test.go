@@ -185,8 +185,8 @@ func (p *pair) onNeighbour(want int) ([]corev1.Pod, error) {
 		if !ok {
 			return nil, fmt.Errorf("pod %s/%s of the provider stands for none, or for one that has another", pod.Namespace, pod.Name)
 		}
-		if origin.Name != pod.Name || origin.Status.PodIP != pod.Status.PodIP {
-			return nil, fmt.Errorf("pod %s with IP %s stands for %s with IP %s", pod.Name, pod.Status.PodIP, origin.Name, origin.Status.PodIP)
+		if origin.Name != pod.Name || origin.Status.PodIP+origin.Status.HostIP != "" {
+			return nil, fmt.Errorf("pod %s stands for %s, which shows the addresses %s and %s", pod.Name, origin.Name, origin.Status.PodIP, origin.Status.HostIP)
 		}
 		delete(byUID, string(origin.UID))
 	}

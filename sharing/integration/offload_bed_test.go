@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"sync"
@@ -198,7 +197,7 @@ func (p *pair) run() *runningOffload {
 }
 
 func (p *pair) provider() offload.Provider {
-	return offload.Provider{ID: providerID, Node: string(providerID), Remote: p.remote, Address: netip.MustParseAddr("10.77.0.1"), Offer: "1", Reachable: true}
+	return offload.Provider{ID: providerID, Node: string(providerID), Remote: p.remote, Offer: "1", Reachable: true}
 }
 
 // virtualPod returns a pod for the virtual node.

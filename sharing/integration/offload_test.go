@@ -75,7 +75,7 @@ func byHand(p *pair) {
 
 	p.setStatus(guest, "web", runningStatus(theirs))
 	mine = await(t, p.a, ns, "web", phase(corev1.PodRunning))
-	if mine.Status.PodIP != "10.42.0.7" || mine.Status.HostIP != "10.77.0.1" || len(mine.Status.PodIPs) != 1 || !mine.Status.ContainerStatuses[0].Ready {
+	if mine.Status.PodIP+mine.Status.HostIP != "" || len(mine.Status.PodIPs)+len(mine.Status.HostIPs) != 0 || !mine.Status.ContainerStatuses[0].Ready {
 		t.Errorf("the status is %+v", mine.Status)
 	}
 	bedtest.Within(t, "Find", func() error {

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	shopOrigin = workload.Origin{Cluster: consumerID, Namespace: "liqo-11111111-shop", Node: "barn", Addresses: []string{"10.77.0.1", "fd00::1"}}
+	shopOrigin = workload.Origin{Cluster: consumerID, Namespace: "liqo-11111111-shop", Node: "barn"}
 	shopGuest  = workload.Guest{Cluster: consumerID, Namespace: "liqo-11111111-shop", Arch: "amd64"}
 )
 
@@ -203,7 +203,7 @@ func (b bench) mirror(name string) {
 	if !workload.SameStatus(&status, &after.Status) {
 		b.Errorf("stored otherwise: %s", cmp.Diff(status, after.Status))
 	}
-	if after.Status.Phase != corev1.PodRunning || after.Status.PodIP != "10.42.0.7" || after.Status.HostIP != "10.77.0.1" || after.Status.ObservedGeneration != mine.Generation {
+	if after.Status.Phase != corev1.PodRunning || after.Status.PodIP+after.Status.HostIP != "" || after.Status.ObservedGeneration != mine.Generation {
 		b.Errorf("mirrored as %+v", after.Status)
 	}
 	again := workload.Mirror(after, theirs, shopOrigin, time.Now().Add(time.Hour))

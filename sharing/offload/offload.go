@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,9 +39,6 @@ type Provider struct {
 	// Remote is the way there, a pointer: it is compared with ==. Another one is used for what
 	// comes after, and what was known about the provider's pods is listed again.
 	Remote Remote
-	// Address is the one that the virtual node has in this cluster; pods have it as
-	// their host's. It may be the zero Addr.
-	Address netip.Addr
 	// Offer is any text that changes when the provider's offer does. Pods that were
 	// refused are tried again then.
 	Offer string

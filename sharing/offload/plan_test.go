@@ -33,7 +33,7 @@ func mine(change ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-var here = workload.Origin{Cluster: "consumer", Namespace: "liqo-consumer-shop", Node: "provider", Addresses: []string{"10.0.0.1"}}
+var here = workload.Origin{Cluster: "consumer", Namespace: "liqo-consumer-shop", Node: "provider"}
 
 // theirs returns the copy of a pod, as it is at the provider.
 func theirs(of *corev1.Pod, uid types.UID, change ...func(*corev1.Pod)) *corev1.Pod {

@@ -86,9 +86,6 @@ func (l *line) gather(k key) (view, *space) {
 		origin: workload.Origin{Cluster: l.s.o.cfg.Self(), Node: l.node},
 		now:    l.s.o.cfg.Now(),
 	}
-	if p.Address.IsValid() {
-		v.origin.Addresses = []string{p.Address.String()}
-	}
 	l.mu.Lock()
 	v.denied = l.denied[k.namespace]
 	l.mu.Unlock()

@@ -16,7 +16,6 @@ func Waiting(mine *corev1.Pod, why *Refusal, _ Origin, now time.Time) corev1.Pod
 	if !ended(out.Phase) {
 		out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
 	}
-	out.PodIP, out.PodIPs = "", nil
 	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: lines(message, budget(len(mine.Spec.InitContainers)+len(mine.Spec.Containers)))}
 	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, nil, unseen, maxMessage)
 	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, nil, unseen, maxMessage)

@@ -23,7 +23,7 @@ import (
 const consumer = peer.ClusterID("11111111-1111-4111-8111-111111111111")
 
 var (
-	origin = Origin{Cluster: consumer, Namespace: "liqo-11111111-shop", Node: "barn", Addresses: []string{"10.77.0.1", "fd00::1"}}
+	origin = Origin{Cluster: consumer, Namespace: "liqo-11111111-shop", Node: "barn"}
 	guest  = Guest{Cluster: consumer, Namespace: "liqo-11111111-shop"}
 	now    = time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
 )

@@ -30,7 +30,10 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 //   - conditions that a kubelet sets are the provider's, with readiness gates looked
 //     up here; all others, PodScheduled among them, are this cluster's. DisruptionTarget
 //     is taken from either.
-//   - podIP, podIPs are as at the provider; hostIP, hostIPs are those of the virtual node.
+//   - podIP, podIPs, hostIP and hostIPs are empty. The networks of the two clusters are
+//     not connected, and an address of the provider's may be that of another pod here:
+//     Services would lead there, and network policies open or close for it. A node's own
+//     address as hostIP would make the pod a local one to those who keep such policies.
 //   - startTime is the provider's, but not outside the life of mine, and never changes.
 //   - observedGeneration is that of mine once the copy has what is in it.
 //   - qosClass, nominatedNodeName and the states of resource claims are this cluster's.
@@ -54,19 +57,6 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 		}
 		out.Reason = text(theirs.Status.Reason, maxReason)
 		out.Message = lines(theirs.Status.Message, maxMessage)
-	}
-	if addrs := addresses(in.Addresses); len(addrs) > 0 {
-		out.HostIP, out.HostIPs = addrs[0], nil
-		for _, ip := range addrs {
-			out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
-		}
-	}
-	out.PodIP, out.PodIPs = "", nil
-	for i, ip := range addresses(podIPs(&theirs.Status)) {
-		if i == 0 {
-			out.PodIP = ip
-		}
-		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: ip})
 	}
 	if out.StartTime == nil && theirs.Status.StartTime != nil {
 		out.StartTime = &metav1.Time{Time: within(theirs.Status.StartTime.Time, mine.CreationTimestamp.Time, now)}
@@ -112,15 +102,6 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	return out
 }
 
-// podIPs are all addresses that a status names, the primary one first.
-func podIPs(s *corev1.PodStatus) []string {
-	out := []string{s.PodIP}
-	for _, ip := range s.PodIPs[:min(len(s.PodIPs), 8)] {
-		out = append(out, ip.IP)
-	}
-	return out
-}
-
 // within is t as other clocks tell it, but not before or after what is possible.
 func within(t, earliest, latest time.Time) time.Time {
 	if t.Before(earliest) {
@@ -137,7 +118,7 @@ func base(mine *corev1.Pod) corev1.PodStatus {
 	s := mine.Status.DeepCopy()
 	out := corev1.PodStatus{
 		ObservedGeneration: s.ObservedGeneration, Phase: s.Phase, Reason: s.Reason, Message: s.Message,
-		NominatedNodeName: s.NominatedNodeName, HostIP: s.HostIP, HostIPs: s.HostIPs, PodIP: s.PodIP, PodIPs: s.PodIPs,
+		NominatedNodeName: s.NominatedNodeName,
 		StartTime: s.StartTime, QOSClass: s.QOSClass,
 		ResourceClaimStatuses: s.ResourceClaimStatuses, ExtendedResourceClaimStatus: s.ExtendedResourceClaimStatus,
 		NodeAllocatableResourceClaimStatuses: s.NodeAllocatableResourceClaimStatuses,

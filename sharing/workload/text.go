@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -47,27 +46,4 @@ func moment(t metav1.Time) metav1.Time {
 		return metav1.Time{}
 	}
 	return metav1.Time{Time: utc.Truncate(time.Second)}
-}
-
-// addresses returns what of list may be the address of a pod or host: one of each
-// family, the first one first. API servers refuse others in pods or in the
-// EndpointSlices that are made from them.
-func addresses(list []string) []string {
-	var out []string
-	var four, six bool
-	for _, s := range list {
-		ip, err := netip.ParseAddr(s)
-		if err != nil || ip.Zone() != "" || ip.Is4In6() || ip.IsUnspecified() || ip.IsLoopback() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
-			continue
-		}
-		seen := &six
-		if ip.Is4() {
-			seen = &four
-		}
-		if !*seen {
-			*seen = true
-			out = append(out, ip.String())
-		}
-	}
-	return out
 }

@@ -17,10 +17,8 @@ type Origin struct {
 	Cluster peer.ClusterID
 	// Namespace is the provider's namespace that stands for the pod's.
 	Namespace string
-	// Node is the name of the virtual node, and Addresses are its IP addresses: at
-	// most one of each family, the primary one first.
-	Node      string
-	Addresses []string
+	// Node is the name of the virtual node.
+	Node string
 }
 
 // Translate returns the pod that is sent to the provider for pod, which is bound to
