@@ -196,6 +196,11 @@ func testInstall(t *testing.T, m *machine) {
 		t.Errorf("it is %s", out)
 	}
 	m.runs("0")
+	// How it is it says a moment after that it is ready.
+	m.until("it says how it is", func() (bool, string) {
+		text := m.show("StatusText")
+		return strings.Contains(text, "0 peers"), text
+	})
 	out, code := m.run(agent, "service", "status")
 	expect(t, out, code, 0, "The service is running (process "+m.show("MainPID"), "and starts at boot.", "barn: 0 peers")
 	var st service.Status
