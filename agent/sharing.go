@@ -324,6 +324,11 @@ func (sh *sharing) Pod(ctx context.Context, id peer.ClusterID, namespace string,
 	return clean, done, refused(err)
 }
 
+// Named implements endpoint.Guests.
+func (sh *sharing) Named(pod []byte) (configMaps, secrets []string, err error) {
+	return host.Named(pod)
+}
+
 // PodPatch implements endpoint.Guests.
 func (sh *sharing) PodPatch(id peer.ClusterID, namespace, name string, body []byte) ([]byte, string, error) {
 	clean, contentType, err := sh.hosts.PodPatch(id, namespace, name, body)

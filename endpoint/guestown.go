@@ -34,8 +34,8 @@ const (
 	maxEventAnswer  = 1 << 20
 )
 
-// selected returns the query of a list or watch that leads to the objects of a
-// consumer only.
+// selected returns the query of the call; that of a list or watch leads to the objects
+// of the consumer only.
 func (g guestCall) selected(id peer.ClusterID) string {
 	if g.name != "" || g.resource == "events" || g.method != http.MethodGet {
 		return g.query
@@ -98,7 +98,7 @@ func (s *Server) ownPods(ctx context.Context, caller Caller, namespace string) (
 		return nil, no
 	}
 	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	text, no := read(ctx, resp, maxListAnswer)
+	text, no := read(ctx, resp, maxEventsAnswer)
 	if no != nil {
 		return nil, no
 	}
@@ -205,7 +205,7 @@ func (e *eventWatch) passes(line []byte) (bool, error) {
 		Object involved `json:"object"`
 	}
 	if err := json.Unmarshal(line, &one); err != nil {
-		return false, fmt.Errorf("a watch of events has a line that is none: %w", err)
+		return false, fmt.Errorf("a line of a watch is no event: %w", err)
 	}
 	switch one.Type {
 	case "BOOKMARK", "ERROR":
@@ -240,3 +240,108 @@ func (s *Server) ownPod(ctx context.Context, caller Caller, namespace string) fu
 		return known[uid], nil
 	}
 }
+
+// nobody is the UID of no object: what is to be done with one that was not there must
+// not be done with one that somebody else made since.
+const nobody types.UID = "00000000-0000-0000-0000-000000000000"
+
+// withUID returns a patch, or the body of an apply, for the object with that UID only.
+func withUID(body []byte, uid types.UID) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(body, &all); err != nil {
+		return nil, err
+	}
+	meta := make(map[string]json.RawMessage)
+	if raw, ok := all["metadata"]; ok {
+		if err := json.Unmarshal(raw, &meta); err != nil {
+			return nil, err
+		}
+	}
+	if _, given := meta["uid"]; given && uid != nobody {
+		return body, nil // the sender's own word about which one it means
+	}
+	var err error
+	if meta["uid"], err = json.Marshal(uid); err != nil {
+		return nil, err
+	}
+	if all["metadata"], err = json.Marshal(meta); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// made is the API server's answer to the making of an object.
+type made struct {
+	status int
+	text   []byte
+}
+
+// makeEmpty makes the object that is to be applied, with its label and nothing in it,
+// and takes down its UID: an apply would take over what somebody else made in that
+// moment, and the making does not.
+func (g *Gateway) makeEmpty(ctx context.Context, caller Caller, call *guestCall, body []byte) (*made, *refusal) {
+	var sent struct {
+		metav1.TypeMeta `json:",inline"`
+		Type            string `json:"type,omitempty"`
+	}
+	if err := json.Unmarshal(body, &sent); err != nil {
+		return nil, internalError("the object cannot be read back; please report this")
+	}
+	object := map[string]any{
+		"apiVersion": sent.APIVersion, "kind": sent.Kind,
+		"metadata": map[string]any{"name": call.name, "labels": map[string]string{api.LabelOriginCluster: string(caller.ID)}},
+	}
+	if sent.Type != "" {
+		object["type"] = sent.Type // cannot be changed later
+	}
+	bare, err := encode(object)
+	if err != nil {
+		return nil, internalError("the object cannot be written down; please report this")
+	}
+	all := guestCall{namespace: call.namespace, resource: call.resource}
+	resp, no := g.ask(ctx, caller.ID, forward{
+		method: http.MethodPost, path: all.path(), resource: call.resource, contentType: "application/json", query: asPeer, body: bare, guest: true,
+	})
+	if no != nil {
+		return nil, no
+	}
+	defer func() { _ = resp.Body.Close() }() // everything that matters was read
+	text, no := read(ctx, resp, maxObjectAnswer)
+	if no != nil {
+		return nil, no
+	}
+	var found metav1.PartialObjectMetadata
+	if resp.StatusCode == http.StatusCreated {
+		if err := json.Unmarshal(text, &found); err != nil || found.UID == "" {
+			return nil, badUpstream("something that is no object")
+		}
+		call.uid = found.UID
+	}
+	return &made{resp.StatusCode, text}, nil
+}
+
+// checkNamed refuses a pod that names a ConfigMap or Secret that the caller did not
+// make: in it, it could be read.
+func (s *Server) checkNamed(r *http.Request, caller Caller, namespace string, pod []byte) *refusal {
+	configMaps, secrets, err := s.guests().Named(pod)
+	if err != nil {
+		return internalError("the pod cannot be read back; please report this")
+	}
+	if len(configMaps)+len(secrets) > maxNamed {
+		return badBody(fmt.Sprintf("the pod names more than %d ConfigMaps and Secrets; put them together", maxNamed))
+	}
+	for resource, names := range map[string][]string{"configmaps": configMaps, "secrets": secrets} {
+		for _, name := range names {
+			if !isName(name) {
+				return badBody("the pod names a ConfigMap or Secret that cannot be; correct the name")
+			}
+			if no := s.checkOwn(r, caller, &guestCall{namespace: namespace, resource: resource, name: name}); no != nil {
+				return no
+			}
+		}
+	}
+	return nil
+}
+
+// maxNamed bounds how many objects are looked at for one pod.
+const maxNamed = 100

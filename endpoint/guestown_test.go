@@ -39,15 +39,51 @@ func TestGuestsOwnObjects(t *testing.T) {
 			switch {
 			case !mine && (status != http.StatusForbidden || arrived != 0 || !strings.Contains(body, "belongs to this cluster")):
 				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
+			case owner == "none" && c.mediaType == applyPatch && arrived != 1: // it is made first, and this answer is no object
+				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
 			case mine && arrived != 1:
 				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
 			}
 		}
 	}
-	for _, within := range []string{"exec?command=id&stdout=true", "attach?stdout=true", "portforward?ports=80"} {
-		got := visit(t, s, other).send("GET /kube" + podsOfB + "/regcred/" + within + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n")
+	for within, protocol := range map[string]string{"exec?command=id&stdout=true": "v4.channel.k8s.io", "attach?stdout=true": "v4.channel.k8s.io", "portforward?ports=80": "portforward.k8s.io"} {
+		got := visit(t, s, other).send("GET /kube" + podsOfB + "/regcred/" + within + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\n\r\n")
 		if arrived := a.taken(); got.status != http.StatusForbidden || len(arrived) != 0 {
 			t.Errorf("%s: %d %s, %q arrived", within, got.status, got.body, arrived)
+		}
+	}
+	// A pod that names what the caller did not make could read it.
+	if status, body, _ := through(t, l, "POST", podsOfB, "application/json", `{"names":"regcred"}`); status != http.StatusForbidden || !strings.Contains(body, "secrets/regcred") {
+		t.Errorf("a pod with somebody else's Secret: %d %s", status, body)
+	}
+	if seen := a.taken(); len(seen) != 0 {
+		t.Errorf("%q arrived", seen)
+	}
+	// What is not there yet is made before it is applied, and is that object then or none.
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusCreated)
+		}
+		_, _ = io.WriteString(w, `{"metadata":{"uid":"fresh"}}`)
+	})
+	through(t, l, "PATCH", objects+"secrets/new", applyPatch, `{}`)
+	if seen := a.taken(); len(seen) != 2 || !strings.HasPrefix(seen[0], "POST "+objects+"secrets?fieldManager=liqo-peer\n") ||
+		!strings.Contains(seen[0], `"labels":{"liqo.io/origin-cluster-id":"b"}`) || !strings.Contains(seen[1], `"uid":"fresh"`) {
+		t.Errorf("%q", seen)
+	}
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"kind":"Status","code":409}`)
+	})
+	if status, body, _ := through(t, l, "PATCH", objects+"secrets/new", applyPatch, `{}`); status != http.StatusConflict || len(a.taken()) != 1 {
+		t.Errorf("somebody made it in that moment: %d %s", status, body)
+	}
+	for _, method := range []string{"PATCH", "DELETE"} {
+		through(t, l, method, podsOfB+"/new", map[string]string{"PATCH": mergePatch}[method], map[string]string{"PATCH": "{}"}[method])
+		if seen := a.taken(); len(seen) != 1 || !strings.Contains(seen[0], string(nobody)) {
+			t.Errorf("%s: %q", method, seen)
 		}
 	}
 	// Without an answer about whose it is nothing is done.

@@ -74,7 +74,7 @@ type guestCall struct {
 	namespace, resource, name, within string // within is the subresource
 	query                             string // to be sent on
 	answer                            answerKind
-	uid                               types.UID // of the object that was found under that name, "" for none
+	uid                               types.UID // of the object that was found under that name, or nobody
 }
 
 // path is where the API server has what the call is about.

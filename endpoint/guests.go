@@ -27,6 +27,9 @@ type Guests interface {
 	// it: with the pod as the API server answered, with nil if that refused, and with
 	// nothing in it if its answer is not known.
 	Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error)
+	// Named returns the names of the ConfigMaps and Secrets that a pod, as Pod returned
+	// it, refers to.
+	Named(pod []byte) (configMaps, secrets []string, err error)
 	// PodPatch checks a patch of a pod, in JSON as of RFC 7386 or a strategic merge
 	// patch of Kubernetes, and returns the one that is sent instead, with its media
 	// type.

@@ -88,7 +88,11 @@ func (i *inn) Pod(_ context.Context, id peer.ClusterID, ns string, body []byte) 
 	if err := i.decide(body); err != nil {
 		return nil, nil, err
 	}
-	return []byte(`{"clean":"pod"}`), func(created []byte) {
+	clean := `{"clean":"pod"}`
+	if strings.Contains(string(body), "regcred") {
+		clean = `{"clean":"regcred"}`
+	}
+	return []byte(clean), func(created []byte) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		what := string(created)
@@ -100,6 +104,13 @@ func (i *inn) Pod(_ context.Context, id peer.ClusterID, ns string, body []byte) 
 		}
 		i.done = append(i.done, fmt.Sprintf("done %s %s %s", id, ns, what))
 	}, nil
+}
+
+func (i *inn) Named(pod []byte) (configMaps, secrets []string, err error) {
+	if strings.Contains(string(pod), "regcred") {
+		secrets = []string{"regcred"}
+	}
+	return nil, secrets, nil
 }
 
 func (i *inn) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, string, error) {
@@ -221,8 +232,8 @@ func TestGuestCallsArrive(t *testing.T) {
 		{"GET", podsOfB + "/web", "", "", "GET " + podsOfB + "/web\n" + head + whoAsks + "\n", ""},
 		{"POST", podsOfB + "?fieldManager=evil", "application/json", `{"evil":1}`, "POST " + podsOfB + "?fieldManager=liqo-peer\n" + typed("application/json") + "\n" + `{"clean":"pod"}`,
 			`done b b-shop {"kind":"x"}`},
-		{"PATCH", podsOfB + "/web", mergePatch, `{}`, "PATCH " + podsOfB + "/web?fieldManager=liqo-peer\n" + typed(strategicPatch) + "\n" + `{"clean":"patch"}`, ""},
-		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", applyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(applyPatch) + "\n" + `{"clean":"secrets s"}`, ""},
+		{"PATCH", podsOfB + "/web", mergePatch, `{}`, "PATCH " + podsOfB + "/web?fieldManager=liqo-peer\n" + typed(strategicPatch) + "\n" + `{"clean":"patch","metadata":{"uid":"the-uid"}}`, ""},
+		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", applyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(applyPatch) + "\n" + `{"clean":"secrets s","metadata":{"uid":"the-uid"}}`, ""},
 		{"DELETE", podsOfB + "/web", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Orphan"}`,
 			"DELETE " + podsOfB + "/web\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}`, ""},
 		{"DELETE", objects + "configmaps/c", "", "", "DELETE " + objects + "configmaps/c\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"the-uid"},"propagationPolicy":"Background"}`, ""},

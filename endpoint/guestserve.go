@@ -76,9 +76,6 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 	}
 	call.query = call.selected(caller.ID)
 	if call.answer == upgrading {
-		if no := s.checkOwn(r, caller, &call); no != nil {
-			return no
-		}
 		return s.serveUpgrade(w, r, caller, call)
 	}
 	lane := s.limits.guests
@@ -90,7 +87,7 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 		return no
 	}
 	defer leave()
-	if r.ContentLength > maxPodBody {
+	if r.ContentLength > maxPodBody || call.resource == "events" && call.answer == listAnswer {
 		leave, no := s.turn(r, s.limits.large, caller)
 		if no != nil {
 			return no
@@ -117,7 +114,9 @@ func (s *Server) checkOwn(r *http.Request, caller Caller, call *guestCall) *refu
 		s.cfg.Gateway.complain(caller.ID, r, no)
 		return no
 	}
-	call.uid = found.UID
+	if call.uid = found.UID; !found.Found {
+		call.uid = nobody
+	}
 	return nil
 }
 
@@ -204,10 +203,10 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	if call.method == http.MethodGet && r.ContentLength != 0 {
 		return badBody("a GET has no body; leave it out")
 	}
-	if no := s.checkOwn(r, caller, &call); no != nil {
-		return no
-	}
 	if call.method == http.MethodGet {
+		if no := s.checkOwn(r, caller, &call); no != nil {
+			return no
+		}
 		return s.stream(w, r, caller, call)
 	}
 	body, no := s.readGuestBody(w, r, c, call)
@@ -216,6 +215,11 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	}
 	ctx, cancel := s.allow(w, r, s.times.gateway)
 	defer cancel()
+	// Only now, so that nothing can change behind a body that comes slowly; and by its
+	// UID, so that nothing can change after this either.
+	if no := s.checkOwn(r, caller, &call); no != nil {
+		return no
+	}
 	out := forward{method: call.method, path: call.path(), resource: call.resource, contentType: "application/json", query: asPeer, guest: true}
 	done := func([]byte) {}
 	var err error
@@ -226,12 +230,35 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 			return badBody("the options for the deletion cannot be passed on: " + err.Error())
 		}
 	case call.method == http.MethodPost:
-		out.body, done, err = s.guests().Pod(ctx, caller.ID, call.namespace, body)
+		if out.body, done, err = s.guests().Pod(ctx, caller.ID, call.namespace, body); err == nil {
+			if no := s.checkNamed(r, caller, call.namespace, out.body); no != nil {
+				done(nil)
+				return no
+			}
+		}
 	case call.resource == "pods":
 		out.body, out.contentType, err = s.guests().PodPatch(caller.ID, call.namespace, call.name, body)
+		if err == nil && out.contentType != mergePatch && out.contentType != strategicPatch {
+			return internalError("the patch has an unknown type; please report this")
+		}
+		if err == nil {
+			out.body, err = withUID(out.body, call.uid)
+		}
 	default:
 		out.contentType, out.query = applyPatch, asPeer+"&force=true"
-		out.body, err = s.guests().Object(caller.ID, call.namespace, call.resource, call.name, body)
+		if out.body, err = s.guests().Object(caller.ID, call.namespace, call.resource, call.name, body); err == nil && call.uid == nobody {
+			resp, no := s.cfg.Gateway.makeEmpty(ctx, caller, &call, out.body)
+			if no != nil || resp == nil {
+				return no
+			}
+			if resp.status != http.StatusCreated {
+				answer(w, resp.status, resp.text)
+				return nil
+			}
+		}
+		if err == nil {
+			out.body, err = withUID(out.body, call.uid)
+		}
 	}
 	if err != nil {
 		return s.guestsRefuse(r, caller, err)
@@ -245,9 +272,6 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 		}
 	}
 	defer tell()
-	if call.method == http.MethodPatch && call.resource == "pods" && out.contentType != mergePatch && out.contentType != strategicPatch {
-		return internalError("the patch has an unknown type; please report this")
-	}
 	created = []byte{} // it is not known until there is an answer
 	resp, no := g.ask(ctx, caller.ID, out)
 	if no != nil {
@@ -312,13 +336,11 @@ func deleteOptions(body []byte, uid types.UID) ([]byte, error) {
 	if g := out.GracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt32) {
 		return nil, errors.New("the grace period makes no sense")
 	}
-	if uid != "" {
-		if out.Preconditions == nil {
-			out.Preconditions = &metav1.Preconditions{}
-		}
-		if out.Preconditions.UID == nil {
-			out.Preconditions.UID = &uid
-		}
+	if out.Preconditions == nil {
+		out.Preconditions = &metav1.Preconditions{}
+	}
+	if out.Preconditions.UID == nil || *out.Preconditions.UID == "" || uid == nobody {
+		out.Preconditions.UID = &uid
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
 	out.PropagationPolicy = string(metav1.DeletePropagationBackground)

@@ -136,6 +136,9 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, caller Cal
 		return busy("commands, attachments and forwarded ports")
 	}
 	defer s.limits.upgrades.release(caller.ID)
+	if no := s.checkOwn(r, caller, &call); no != nil {
+		return no
+	}
 	if !s.held.enter() {
 		return noAPIServer(http.StatusServiceUnavailable, "this cluster's agent is about to stop")
 	}

@@ -49,6 +49,24 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 	}, nil
 }
 
+// Named returns the names of the ConfigMaps and Secrets that a pod, as Pod returned it,
+// refers to.
+func Named(pod []byte) (configMaps, secrets []string, err error) {
+	var p corev1.Pod
+	if err := json.Unmarshal(pod, &p); err != nil {
+		return nil, nil, fmt.Errorf("read a pod back: %w", err)
+	}
+	names := func(all []workload.Reference) []string {
+		var out []string
+		for _, r := range all {
+			out = append(out, r.Name)
+		}
+		return out
+	}
+	c, s := workload.References(&p)
+	return names(c), names(s), nil
+}
+
 // answered ends a reservation with the API server's answer.
 func (a *account) answered(key string, r *reserved, answer []byte) {
 	if answer == nil {

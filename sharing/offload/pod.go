@@ -231,7 +231,8 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 		l.doubt(sp)
 		return 0, err
 	case apierrors.IsAlreadyExists(err):
-		// The list tells soon, if the pod is one of ours.
+		// If the pod of that name is ours, the list tells soon. If it is the provider's, it
+		// cannot be read, and ours cannot run there.
 		if other := sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods/"+k.name, nil); refusal(other) {
 			err = other
 		}
