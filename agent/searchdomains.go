@@ -252,14 +252,6 @@ func (s *session) followDomains(ctx context.Context) error {
 
 // mergeDomains makes the set of search domains anew, and puts it into effect.
 func (s *session) mergeDomains(ctx context.Context) error {
-	if err := s.makeDomains(ctx); err != nil {
-		return err
-	}
-	s.setPolicy(ctx)
-	return nil
-}
-
-func (s *session) makeDomains(ctx context.Context) error {
 	s.domains.ordering.Lock()
 	defer s.domains.ordering.Unlock()
 	stored, err := s.store.SearchDomains(ctx)
@@ -270,6 +262,7 @@ func (s *session) makeDomains(ctx context.Context) error {
 		return fmt.Errorf("read the search domains that were added: %w", err)
 	}
 	looked, dropped := s.domains.merge(s.current.Load(), stored)
+	s.setPolicy(ctx) // before anything is found there: by which domain a host counts is kept
 	s.poller.SetDomains(looked)
 	for _, domain := range dropped {
 		for _, key := range s.domains.drop(domain) {

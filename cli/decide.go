@@ -130,7 +130,7 @@ func (a *App) peersRejectCommand() *urfave.Command {
 func (a *App) peersBlockCommand() *urfave.Command {
 	return a.decisionCommand(decision{
 		name: "block", usage: "have nothing to do with a cluster, in either direction",
-		about: "End everything with a cluster and refuse it in both directions until it is unblocked.\n" + peerArgument, example: "liqo-agent peers block silo",
+		about: "End everything with a cluster and refuse it in both directions until it is unblocked. The host that\nvouched for it is blocked, too: a public certificate for it makes nobody trusted.\n" + peerArgument, example: "liqo-agent peers block silo",
 		call: func(c *call, client *control.Client) (control.Peer, error) {
 			return client.Block(c.Context.Context, c.args[0])
 		},

@@ -168,7 +168,7 @@ func remembered(prefs control.Preferences) string {
 	if prefs.Blocked {
 		blocked := "blocked"
 		if len(prefs.BlockedHosts) > 0 {
-			blocked += " with " + strings.Join(prefs.BlockedHosts, ", ")
+			blocked += ", and so are its hosts: " + strings.Join(prefs.BlockedHosts, " ")
 		}
 		parts = append(parts, blocked)
 	}

@@ -12,3 +12,6 @@ UPDATE trust SET domain = '.', host = CASE
     WHEN detail LIKE 'the public certificate of %' THEN substr(detail, length('the public certificate of ') + 1)
     ELSE '' END
   WHERE method = 'SystemRoots';
+
+UPDATE preferences SET blocked_hosts = (SELECT NULLIF(host, '') FROM trust WHERE trust.cluster_id = preferences.cluster_id)
+  WHERE blocked = 1;

@@ -103,7 +103,6 @@ type Peer struct {
 	Source      Source   // the best source that sees it now
 	Sources     []Source // every source that sees it now, the best first; not remembered by the store
 	Domains     []string // the search domains it is seen in now, sorted; not remembered by the store
-	Hosts       []string // the host names it is seen at now whose certificates may count (Key.Vouchable), sorted; not remembered by the store
 	URL         string   // endpoint URL at the address that last answered
 	Version     string
 	Links       []string         // network interfaces it is seen on, sorted
@@ -120,7 +119,6 @@ func (p Peer) Clone() Peer {
 	p.Links = slices.Clone(p.Links)
 	p.Sources = slices.Clone(p.Sources)
 	p.Domains = slices.Clone(p.Domains)
-	p.Hosts = slices.Clone(p.Hosts)
 	p.Addrs = slices.Clone(p.Addrs)
 	if p.Conflict != nil {
 		c := *p.Conflict

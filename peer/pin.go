@@ -35,6 +35,6 @@ type Pin struct {
 	Detail      string    // one line for people: "followed the key's rotation from ...", or ""
 	// Host is the host name whose public certificate vouched for the key (TrustRoots;
 	// else ""), Domain the search domain that the name lies in, "" if a person gave
-	// the name.
+	// the name, and "." while that is not known.
 	Host, Domain string
 }

@@ -106,7 +106,7 @@ type Preferences struct {
 	AutoConnect Choice `json:"autoConnect"` // connect to it when it is there
 	AutoAccept  Choice `json:"autoAccept"`  // let it in when it asks
 	Blocked     bool   `json:"blocked"`
-	// BlockedHosts are the host names that were blocked with it: nobody is trusted
+	// BlockedHosts are the host names that were blocked with it: nobody else is trusted
 	// because of a public certificate for one of them.
 	BlockedHosts []string `json:"blockedHosts,omitempty"`
 	Note         string   `json:"note"`

@@ -30,6 +30,8 @@ func TestNamedHosts(t *testing.T) {
 		{"the domain is no longer looked in", searching("example.org"), false, "example.org", searching("example.net"), false},
 		{"no domain is looked in", searching("example.org"), false, "example.org", searching(), false},
 		{"nobody knows yet what is looked in", searching("example.org"), false, "example.org", asks(), true},
+		{"nobody knew what was looked in", asks(), false, ".", searching("example.org"), true},
+		{"nobody knew, and it is not looked in", asks(), false, ".", searching("example.net"), false},
 		{"named on the command line, too", searching("example.org"), true, "", searching(), true},
 		{"named in the configuration since", searching("example.org"), false, "example.org", url(searching()), true},
 		{"named by a ForeignCluster", searching(), false, "", searching(), true},
@@ -84,7 +86,6 @@ func TestBlockedHosts(t *testing.T) {
 			shown.Name = host
 			b.Proved(b.t.Context(), barn, shown)
 		},
-		"seen at its host": func(b *bed, x *box) { b.seen[barn] = peer.Peer{ID: barn, Hosts: []string{host}} },
 		"named by a person": func(b *bed, x *box) {
 			must(b.t, b.Set(b.t.Context(), barn, func(p *state.Preferences) { p.URL = "https://" + host }, "alice"))
 		},
@@ -92,7 +93,17 @@ func TestBlockedHosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, x, y := newBed(t, p), newBox(t, barn), newBox(t, silo)
 			known(b, x)
+			// Trusted because of the same host, until now.
+			before := newBox(t, "mule").shown()
+			before.Name = host
+			b.Proved(t.Context(), "mule", before)
+			if b.Pin("mule") == nil {
+				t.Fatal("a second cluster at the host is not trusted")
+			}
 			must(t, b.Block(t.Context(), barn, "alice"))
+			if b.Pin("mule") != nil {
+				t.Error("another cluster at the blocked host stays trusted")
+			}
 			b.restart(p)
 			shown := y.shown()
 			shown.Name = host

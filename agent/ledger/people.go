@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
@@ -286,24 +284,42 @@ func (l *Ledger) Reject(ctx context.Context, id peer.ClusterID, by string) error
 }
 
 // Block refuses a peer in both directions until it is unblocked. Until then, nobody
-// is trusted because of a public certificate for a host name that it has now.
+// else is trusted because of a public certificate for the host that vouched for it, or
+// that a person named for it; who is, is not any more.
 func (l *Ledger) Block(ctx context.Context, id peer.ClusterID, by string) error {
 	if id == l.cfg.Self() {
 		return fmt.Errorf("%s is this cluster itself", id)
 	}
-	seen, _ := l.cfg.Peer(id)
-	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.block(id, r, seen, by), nil })
-	if err == nil {
-		l.leave(id)
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.block(id, r, by), nil })
+	if err != nil {
+		return err
+	}
+	l.leave(id)
+	// Others that were trusted because of the same hosts are not any more.
+	for _, other := range l.trustedByHosts() {
+		err = errors.Join(err, l.rule(ctx, other, l.byPolicy))
 	}
 	return err
 }
 
-func (l *Ledger) block(id peer.ClusterID, r *record, seen peer.Peer, by string) decision {
+// trustedByHosts returns everybody who is trusted because of a public certificate.
+func (l *Ledger) trustedByHosts() []peer.ClusterID {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var ids []peer.ClusterID
+	for id, r := range l.records {
+		if r.Pin.Method == peer.TrustRoots {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (l *Ledger) block(id peer.ClusterID, r *record, by string) decision {
 	if r.blocked() {
 		return decision{}
 	}
-	r.Preferences.Blocked, r.Preferences.BlockedHosts, r.token = state.Yes, l.hostsOf(id, r, seen), ""
+	r.Preferences.Blocked, r.Preferences.BlockedHosts, r.token = state.Yes, l.hostsOf(id, r), ""
 	r.Peering.Once, r.asked = false, time.Time{}
 	with := ""
 	if hosts := r.Preferences.Hosts(); len(hosts) > 0 {
@@ -315,55 +331,32 @@ func (l *Ledger) block(id peer.ClusterID, r *record, seen peer.Peer, by string) 
 // Unblock ends a block. What was decided about the peer's key before holds again; it
 // is neither connected nor let in because of that, but when somebody says so.
 func (l *Ledger) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
-	seen, _ := l.cfg.Peer(id)
-	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, seen, by), nil })
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, by), nil })
 }
 
-func (l *Ledger) unblock(id peer.ClusterID, r *record, seen peer.Peer, by string) decision {
+func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
 	if !r.blocked() {
 		return decision{}
 	}
 	r.Preferences.Blocked, r.Preferences.BlockedHosts = state.Undecided, ""
-	p := l.currentPolicy()
-	if wish, _ := connectOf(id, *r, p, seen); wish == peering.WishYes {
-		r.Preferences.AutoConnect, r.Peering.Once = state.No, false
-	}
-	if acceptOf(id, *r, p, "").Phase == api.RequestAccepted {
-		r.Preferences.AutoAccept = state.No
-	}
+	r.Preferences.AutoConnect, r.Preferences.AutoAccept, r.Peering.Once = state.No, state.No, false
 	return decision{events: []peer.Event{l.event(id, peer.EventUnblocked, "by %s", or(by, "a person"))}}
 }
 
 // Set lets edit change what is remembered about a peer. To change whether it is
-// connected, accepted or blocked is the same as to decide so. The errors to
+// connected or accepted is the same as to decide so; blocking is Block's. The errors to
 // expect are those of state.Store.UpdatePreferences. edit must not call the
 // Ledger.
 func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Preferences), by string) error {
 	ref := l.reference(id)
-	seen, _ := l.cfg.Peer(id)
-	blocked := false
-	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		want := r.Preferences
 		if edit(&want); want == r.Preferences {
 			return decision{}, nil
 		}
 		var d decision
 		add := func(more decision) { d.events = append(d.events, more.events...) }
-		if want.Blocked != r.Preferences.Blocked && (want.Blocked == state.Yes || r.blocked()) {
-			if blocked = want.Blocked == state.Yes; blocked {
-				add(l.block(id, r, seen, by))
-			} else {
-				was := r.Preferences
-				add(l.unblock(id, r, seen, by))
-				if want.AutoConnect == was.AutoConnect {
-					want.AutoConnect = r.Preferences.AutoConnect
-				}
-				if want.AutoAccept == was.AutoAccept {
-					want.AutoAccept = r.Preferences.AutoAccept
-				}
-			}
-			want.BlockedHosts = r.Preferences.BlockedHosts
-		}
+		want.Blocked, want.BlockedHosts = r.Preferences.Blocked, r.Preferences.BlockedHosts
 		if want.AutoConnect != r.Preferences.AutoConnect {
 			switch want.AutoConnect {
 			case state.Yes:
@@ -384,10 +377,6 @@ func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Pr
 		r.Preferences = want
 		return d, nil
 	})
-	if err == nil && blocked {
-		l.leave(id)
-	}
-	return err
 }
 
 // differences says in which preferences two differ, but for those that have

@@ -77,9 +77,6 @@ func TestDecisions(t *testing.T) {
 		{"set accept", []func(*bed){trusted}, func(b *bed) error {
 			return b.Set(ctx, barn, func(p *state.Preferences) { p.AutoAccept = state.Yes }, "user alice")
 		}, "preference", "", "auto-accept is yes"},
-		{"set block", nil, func(b *bed) error {
-			return b.Set(ctx, barn, func(p *state.Preferences) { p.Blocked = state.Yes }, "user alice")
-		}, "blocked", "", "by user alice"},
 		{"join = true", nil, func(b *bed) error { return b.JoinEdited(ctx, barn, true, "kubectl", "s") }, "connect", "", "by kubectl"},
 		{"join = false", []func(*bed){connected}, func(b *bed) error { return b.JoinEdited(ctx, barn, false, "kubectl", "s") }, "disconnect", "", "by kubectl"},
 		{"join = true, blocked", []func(*bed){func(b *bed) { must(b.t, b.Block(ctx, barn, "x")) }},
@@ -230,23 +227,17 @@ func TestUnblockConnectsNobody(t *testing.T) {
 		}},
 		"by the configuration": {auto, func(*bed) error { return nil }},
 	} {
-		for _, way := range []string{"unblock", "preferences"} {
-			b := newBed(t, tc.policy)
-			must(t, tc.before(b))
-			must(t, b.Block(ctx, barn, "x"))
-			if way == "unblock" {
-				must(t, b.Unblock(ctx, barn, "x"))
-			} else {
-				must(t, b.Set(ctx, barn, func(p *state.Preferences) { p.Blocked = state.Undecided }, "x"))
-			}
-			b.restart(tc.policy)
-			if s := b.Standing(barn); s.Connect == peering.WishYes || s.Accept.Phase == api.RequestAccepted || s.Pin == nil {
-				t.Errorf("%s, %s: connect %v (%s), accept %+v, pin %v", name, way, s.Connect, s.ConnectReason, s.Accept, s.Pin)
-			}
-			must(t, errors.Join(b.Connect(ctx, barn, false, "x"), b.Accept(ctx, barn, peer.Fingerprint{}, "x")))
-			if s := b.Standing(barn); s.Connect != peering.WishYes || s.Accept.Phase != api.RequestAccepted {
-				t.Errorf("%s, %s, then connected and accepted: %v, %+v", name, way, s.Connect, s.Accept)
-			}
+		b := newBed(t, tc.policy)
+		must(t, tc.before(b))
+		must(t, b.Block(ctx, barn, "x"))
+		must(t, b.Unblock(ctx, barn, "x"))
+		b.restart(tc.policy)
+		if s := b.Standing(barn); s.Connect == peering.WishYes || s.Accept.Phase == api.RequestAccepted || s.Pin == nil {
+			t.Errorf("%s: connect %v (%s), accept %+v, pin %v", name, s.Connect, s.ConnectReason, s.Accept, s.Pin)
+		}
+		must(t, errors.Join(b.Connect(ctx, barn, false, "x"), b.Accept(ctx, barn, peer.Fingerprint{}, "x")))
+		if s := b.Standing(barn); s.Connect != peering.WishYes || s.Accept.Phase != api.RequestAccepted {
+			t.Errorf("%s, then connected and accepted: %v, %+v", name, s.Connect, s.Accept)
 		}
 	}
 }

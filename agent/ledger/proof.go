@@ -103,7 +103,7 @@ func (l *Ledger) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.
 	if shown.Name == "" {
 		return state.Pin{}, false
 	}
-	if other, blocked := l.blockedHost(shown.Name); blocked {
+	if other, blocked := l.blockedHost(id, shown.Name); blocked {
 		if l.noting(l.cfg.Now()) {
 			l.cfg.Logger.Info("the public certificate of a host counts for nobody, because the host is blocked together with a cluster that was there",
 				"peer", id, "host", shown.Name, "blocked", other)
@@ -112,12 +112,21 @@ func (l *Ledger) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.
 	}
 	pin := state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustRoots, By: "system roots", At: l.now(), Host: shown.Name}}
 	why := ", which a person named"
-	if domain := p.domainOf(shown.Name); domain != "" && !p.named(id, l.record(id), shown.Name) {
+	switch domain := p.domainOf(shown.Name); {
+	case p.named(id, l.record(id), shown.Name):
+	case domain != "":
 		pin.Domain, why = domain, ", in the search domain "+domain
+	case p.Search == nil:
+		// Which one it is shows when it is known where is looked.
+		pin.Domain, why = anyDomain, ""
 	}
 	pin.Detail = line("the public certificate of " + shown.Name + why)
 	return pin, true
 }
+
+// anyDomain is the root, as the Domain of a pin: it is not known by which one the host
+// counts, or it was not asked, by an older agent.
+const anyDomain = "."
 
 // named reports whether a person named a host for a peer, on the command line or in
 // the configuration.
@@ -135,29 +144,27 @@ func (p policy) domainOf(host string) string {
 	return ""
 }
 
-// blockedHost returns the cluster with which a host name was blocked.
-func (l *Ledger) blockedHost(host string) (peer.ClusterID, bool) {
+// blockedHost returns another cluster than that of the ID with which a host name was
+// blocked.
+func (l *Ledger) blockedHost(id peer.ClusterID, host string) (peer.ClusterID, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	for id, r := range l.records {
-		if r.blocked() && slices.Contains(r.Preferences.Hosts(), host) {
-			return id, true
+	for other, r := range l.records {
+		if other != id && r.blocked() && slices.Contains(r.Preferences.Hosts(), host) {
+			return other, true
 		}
 	}
 	return "", false
 }
 
-// hostsOf returns the host names for which a block of a peer holds: those whose
-// public certificates could vouch for it. seen is what is seen of it now.
-func (l *Ledger) hostsOf(id peer.ClusterID, r *record, seen peer.Peer) string {
-	hosts := append([]string{r.Pin.Host, peer.HostName(r.Preferences.URL), peer.HostName(l.currentPolicy().static[id].url)}, seen.Hosts...)
+// hostsOf returns the host names for which a block of a peer holds: the one that
+// vouched for it, and those that a person named for it. Where others say that it is
+// proves nothing, and may be the host of somebody else.
+func (l *Ledger) hostsOf(id peer.ClusterID, r *record) string {
+	hosts := []string{r.Pin.Host, peer.HostName(r.Preferences.URL), peer.HostName(l.currentPolicy().static[id].url)}
 	slices.Sort(hosts)
-	hosts = slices.DeleteFunc(slices.Compact(hosts), func(h string) bool { return h == "" })
-	return state.JoinHosts(hosts[:min(len(hosts), maxBlockedHosts)])
+	return state.JoinHosts(slices.DeleteFunc(slices.Compact(hosts), func(h string) bool { return h == "" }))
 }
-
-// maxBlockedHosts bounds what is kept with a block.
-const maxBlockedHosts = 16
 
 // certified returns which authority of the fleet certified a key, for people,
 // and that authority's key; "" when none did.
@@ -229,6 +236,8 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 		void("it does not name the key any more")
 	case r.Pin.Method == peer.TrustFleet && !p.knowsAuthority(r.Pin.Basis):
 		void("trust.fleet_ca no longer has the authority that certified it")
+	case r.Pin.Method == peer.TrustRoots && l.barred(id, r.Pin.Host):
+		void("its host, " + r.Pin.Host + ", is blocked together with another cluster")
 	case r.Pin.Method == peer.TrustRoots && !p.stillNames(id, *r):
 		void("its host, " + or(r.Pin.Host, "of which the name was not kept") + ", is in no search domain, and nobody named it")
 	}
@@ -243,9 +252,15 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 }
 
 // stillNames reports whether the host name that vouched for a key still counts: a
-// person named the host, or it lies in a search domain.
+// person named the host, or it lies in a search domain, or it is not known yet which
+// ones there are.
 func (p policy) stillNames(id peer.ClusterID, r record) bool {
 	return p.Search == nil || r.Pin.Domain == "" || p.named(id, r, r.Pin.Host) || p.domainOf(r.Pin.Host) != ""
+}
+
+func (l *Ledger) barred(id peer.ClusterID, host string) bool {
+	_, blocked := l.blockedHost(id, host)
+	return host != "" && blocked
 }
 
 func (p policy) knowsAuthority(key peer.Fingerprint) bool {

@@ -304,15 +304,13 @@ func (c *claim) fill(p *peer.Peer) {
 	p.Phase, p.Reason = c.phase()
 	p.Failures = c.failures
 	sightings := c.ordered()
-	p.Links, p.Sources, p.Domains, p.Hosts = nil, nil, nil, nil
+	p.Links, p.Sources, p.Domains = nil, nil, nil
 	for _, s := range sightings {
 		note(&p.Links, s.Link)
 		note(&p.Sources, s.Source)
 		note(&p.Domains, s.Domain)
-		note(&p.Hosts, s.Key().Vouchable(s.URL))
 	}
 	slices.Sort(p.Domains)
-	slices.Sort(p.Hosts)
 	if len(sightings) > 0 {
 		best := sightings[0]
 		p.Source, p.Version, p.TTL = best.Source, "", 0

@@ -52,15 +52,14 @@ func sameView(a, b peer.Peer) bool {
 		a.URL == b.URL && a.Version == b.Version && a.TTL == b.TTL && a.Failures == b.Failures &&
 		a.FirstSeen.Equal(b.FirstSeen) && sameConflict(a.Conflict, b.Conflict) &&
 		slices.Equal(a.Links, b.Links) && slices.Equal(a.Addrs, b.Addrs) &&
-		slices.Equal(a.Sources, b.Sources) && slices.Equal(a.Domains, b.Domains) &&
-		slices.Equal(a.Hosts, b.Hosts)
+		slices.Equal(a.Sources, b.Sources) && slices.Equal(a.Domains, b.Domains)
 }
 
 // sameStored is sameView without what the store does not need to survive: the
 // count and text of failures in a row, and who sees the peer now.
 func sameStored(a, b peer.Peer) bool {
 	a.Failures, a.Reason = b.Failures, b.Reason
-	a.Sources, a.Domains, a.Hosts = b.Sources, b.Domains, b.Hosts
+	a.Sources, a.Domains = b.Sources, b.Domains
 	return sameView(a, b)
 }
 
