@@ -137,7 +137,7 @@ type Owners struct {
 	Identity        IdentityOwners
 }
 
-// IdentityOwners says whose spec.clusterIdentity and spec.namespace are.
+// IdentityOwners says whose spec.clusterIdentity, spec.namespace and spec.authUrl are.
 type IdentityOwners struct {
 	// Filled: the agent wrote the cluster's ID into an object that is somebody
 	// else's, and nothing but that cluster's name and namespace besides.

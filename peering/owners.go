@@ -111,7 +111,7 @@ func (fc *foreignCluster) decided(field string) bool {
 	return c != nil && c.Reason != ReasonNotDecided
 }
 
-// identityOwners returns whose spec.clusterIdentity and spec.namespace are.
+// identityOwners returns whose spec.clusterIdentity, spec.namespace and spec.authUrl are.
 func identityOwners(managed []metav1.ManagedFieldsEntry) IdentityOwners {
 	var owners IdentityOwners
 	url := false

@@ -25,7 +25,8 @@ type IdentitySpec struct {
 	Namespace       string              `json:"namespace,omitempty"`
 }
 
-// asksAround reports whether fc is a person's that says where its cluster is. One
+// asksAround reports whether fc is a person's that says where its cluster is; a URL that
+// only the agent set does not count. One
 // that is being deleted counts until its peering is undone: for that, the cluster
 // must be found.
 func asksAround(fc *api.ForeignCluster, owners IdentityOwners) bool {

@@ -66,14 +66,14 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// mayEnd refuses what ends the agent or what it knows to everybody but root and the
-// agent's own user. Members of the group decide about peers.
-func mayEnd(ctx context.Context, command string) error {
+// mayReset refuses to reset or stop the agent to everybody but root and the agent's own
+// user.
+func mayReset(ctx context.Context) error {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if ok && who.known && (who.uid == 0 || int(who.uid) == os.Geteuid()) {
 		return nil
 	}
-	return &Error{Kind: ErrPermission, Message: "only root may do that: the members of the group decide about peers, and not about the agent itself", Advice: "sudo liqo-agent " + command}
+	return &Error{Kind: ErrPermission, Message: "only root and the agent's own user may reset or stop the agent; members of the group decide about peers", Advice: "sudo liqo-agent reset"}
 }
 
 // by names who made a request, for people.

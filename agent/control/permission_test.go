@@ -86,7 +86,7 @@ func TestPermission(t *testing.T) {
 	}{
 		// Who it was is found out from the kernel, by name where there is one.
 		{"root", 0, 0, "allowed", "rotate user root (command line), reset {Identity:false Stop:true All:false CRDs:false}"},
-		{"member", 54321, uint32(gid), "allowed, but for a reset: only root may do that: the members of the group decide about peers, and not about the agent itself", "rotate user number 54321 (command line)"},
+		{"member", 54321, uint32(gid), "allowed, but for a reset: only root and the agent's own user may reset or stop the agent; members of the group decide about peers", "rotate user number 54321 (command line)"},
 		{"stranger", 54321, 54321, "true|no permission to use " + path + "|sudo usermod -aG nogroup $USER, then log in again; or use sudo", ""},
 	} {
 		cmd := exec.CommandContext(t.Context(), helper)

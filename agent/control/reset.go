@@ -148,7 +148,7 @@ func (s *Server) planReset(r *http.Request) (any, error) {
 }
 
 func (s *Server) beginReset(r *http.Request) (any, error) {
-	if err := mayEnd(r.Context(), "reset"); err != nil {
+	if err := mayReset(r.Context()); err != nil {
 		return nil, err
 	}
 	var opts ResetOptions

@@ -21,7 +21,7 @@ import (
 const (
 	logTail      = 60              // lines of a log that a failed test shows
 	pipeDelay    = 5 * time.Second // how long a killed process's children may keep its output open
-	quitDeadline = 2 * time.Second // and to write its goroutines down after that
+	quitDeadline = 2 * time.Second // what one that does not end has to write its goroutines down
 )
 
 // Cmd describes a process to be started on a host.

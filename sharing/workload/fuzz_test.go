@@ -98,6 +98,14 @@ func FuzzAdmitPatch(f *testing.F) {
 				}
 			}
 		}
+		var annotations map[string]*string
+		if err := json.Unmarshal(all.Metadata["annotations"], &annotations); err == nil {
+			for key := range annotations {
+				if !carriesAnnotation(key) && !ownAnnotation(key) {
+					t.Fatalf("changes the annotation %s", key)
+				}
+			}
+		}
 	})
 }
 

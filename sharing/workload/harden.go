@@ -11,9 +11,9 @@ import (
 const rawSockets corev1.Capability = "NET_RAW"
 
 // harden fills in what a guest's pod left open, always the safe way. What a pod says
-// itself stays as far as Pod Security lets it: allowPrivilegeEscalation, which
-// programs such as sudo need, under the standard "baseline", and the limits of what
-// it writes.
+// itself stays as far as Pod Security lets it, as allowPrivilegeEscalation does, which
+// programs such as sudo need, under the standard "baseline". Limits of what it writes
+// that are above the offer are lowered to that.
 func harden(spec *corev1.PodSpec, in Guest) {
 	if spec.OS != nil && spec.OS.Name == corev1.Windows {
 		return // has none of this, and an API server refuses it there
@@ -55,12 +55,12 @@ func hardenContainer(c *corev1.Container, in Guest) {
 	if sc.Capabilities == nil {
 		sc.Capabilities = &corev1.Capabilities{}
 	}
-	drops := func(c corev1.Capability) bool { return c == "ALL" || c == rawSockets || c == "CAP_"+rawSockets }
+	drops := func(c corev1.Capability) bool { return c == "ALL" || c == rawSockets } // as container runtimes spell them
 	if !slices.ContainsFunc(sc.Capabilities.Drop, drops) {
 		sc.Capabilities.Drop = append(slices.Clone(sc.Capabilities.Drop), rawSockets)
 	}
 	if limit := in.Offer[corev1.ResourceEphemeralStorage]; limit.Sign() > 0 {
-		if _, limited := c.Resources.Limits[corev1.ResourceEphemeralStorage]; !limited {
+		if given, limited := c.Resources.Limits[corev1.ResourceEphemeralStorage]; !limited || given.Cmp(limit) > 0 {
 			limits := c.Resources.Limits.DeepCopy()
 			if limits == nil {
 				limits = corev1.ResourceList{}

@@ -23,7 +23,7 @@ func soft(spec *corev1.PodSpec) string {
 			switch sc := c.SecurityContext; {
 			case sc == nil || sc.Capabilities == nil:
 				return "capabilities are open"
-			case !slices.ContainsFunc(sc.Capabilities.Drop, func(c corev1.Capability) bool { return c == "ALL" || strings.HasSuffix(string(c), "NET_RAW") }):
+			case !slices.ContainsFunc(sc.Capabilities.Drop, func(c corev1.Capability) bool { return c == "ALL" || c == "NET_RAW" }):
 				return "raw sockets are open"
 			case sc.AllowPrivilegeEscalation == nil && (sc.Privileged == nil || !*sc.Privileged):
 				return "new privileges are open"
@@ -46,6 +46,8 @@ func TestHarden(t *testing.T) {
 		{"sudo", `,"securityContext":{"allowPrivilegeEscalation":true,"capabilities":{"add":["KILL"],"drop":["CHOWN"]}},"resources":{"limits":{"cpu":"1"}}`, ``,
 			`"resources":{"limits":{"cpu":"1","ephemeral-storage":"8Gi"}},"securityContext":{"capabilities":{"add":["KILL"],"drop":["CHOWN","NET_RAW"]},"allowPrivilegeEscalation":true}`,
 			`{"seccompProfile":{"type":"RuntimeDefault"}}`},
+		{"another spelling, and too large a limit", `,"securityContext":{"capabilities":{"drop":["CAP_NET_RAW"]}},"resources":{"limits":{"ephemeral-storage":"9Gi"}}`, ``,
+			`"resources":{"limits":{"ephemeral-storage":"8Gi"}},"securityContext":{"capabilities":{"drop":["CAP_NET_RAW","NET_RAW"]},"allowPrivilegeEscalation":false}`, `{"seccompProfile":{"type":"RuntimeDefault"}}`},
 		// Pod Security refuses it; that is better than what the API server says about the two together.
 		{"privileged", `,"securityContext":{"privileged":true}`, ``,
 			`"resources":{"limits":{"ephemeral-storage":"8Gi"}},"securityContext":{"capabilities":{"drop":["NET_RAW"]},"privileged":true}`, `{"seccompProfile":{"type":"RuntimeDefault"}}`},

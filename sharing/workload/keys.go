@@ -39,13 +39,14 @@ var carried = map[string]bool{
 	"statefulset.kubernetes.io/pod-name":          true,
 }
 
-// reserved are the domains, with all below them, whose labels and annotations attach
+// reserved are the domains, with all below them, whose labels attach
 // pods to networks, devices or identities of the cluster that they run in, or belong
 // to what runs there.
 var reserved = []string{
 	"kubernetes.io", "k8s.io", own,
 	"cncf.io", "multus-cni.io", "projectcalico.org", "cilium.io", "antrea.io", "kube-ovn.io", "ovn.org", "openshift.io",
-	"katacontainers.io", "containerd.io", "cri-o.io", "nvidia.com", "amazonaws.com", "azure.com", "workload.identity", "gke.io",
+	"katacontainers.io", "containerd.io", "cri-o.io", "istio.io", "linkerd.io", "datadoghq.com", "dapr.io", "hashicorp.com", "knative.dev",
+	"nvidia.com", "amazonaws.com", "azure.com", "workload.identity", "gke.io",
 }
 
 // reversed are beginnings of keys that name container runtimes and what belongs to
@@ -78,7 +79,7 @@ func carries(key string) bool {
 // carriesAnnotation reports whether an annotation goes from consumer to provider as
 // it is. Annotations direct what runs in a cluster, and nobody knows all that does:
 // only those go along that are known to be read in the pod, and those without a
-// domain, which are private to whoever wrote them.
+// slash or dot, which are private to whoever wrote them.
 func carriesAnnotation(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {

@@ -119,7 +119,7 @@ func base(mine *corev1.Pod) corev1.PodStatus {
 	out := corev1.PodStatus{
 		ObservedGeneration: s.ObservedGeneration, Phase: s.Phase, Reason: s.Reason, Message: s.Message,
 		NominatedNodeName: s.NominatedNodeName,
-		StartTime: s.StartTime, QOSClass: s.QOSClass,
+		StartTime:         s.StartTime, QOSClass: s.QOSClass,
 		ResourceClaimStatuses: s.ResourceClaimStatuses, ExtendedResourceClaimStatus: s.ExtendedResourceClaimStatus,
 		NodeAllocatableResourceClaimStatuses: s.NodeAllocatableResourceClaimStatuses,
 	}
