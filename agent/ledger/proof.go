@@ -231,12 +231,13 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 		d.events = append(d.events, l.event(id, peer.EventDistrusted, "key %s, by configuration: %s", r.Pin.Fingerprint, why))
 		r.Pin = state.Pin{}
 	}
+	_, blocked := l.blockedHost(id, r.Pin.Host)
 	switch {
 	case r.Pin.Method == peer.TrustStatic && fixed.IsZero():
 		void("it does not name the key any more")
 	case r.Pin.Method == peer.TrustFleet && !p.knowsAuthority(r.Pin.Basis):
 		void("trust.fleet_ca no longer has the authority that certified it")
-	case r.Pin.Method == peer.TrustRoots && l.barred(id, r.Pin.Host):
+	case r.Pin.Method == peer.TrustRoots && blocked:
 		void("its host, " + r.Pin.Host + ", is blocked together with another cluster")
 	case r.Pin.Method == peer.TrustRoots && !p.stillNames(id, *r):
 		void("its host, " + or(r.Pin.Host, "of which the name was not kept") + ", is in no search domain, and nobody named it")
@@ -256,11 +257,6 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 // ones there are.
 func (p policy) stillNames(id peer.ClusterID, r record) bool {
 	return p.Search == nil || r.Pin.Domain == "" || p.named(id, r, r.Pin.Host) || p.domainOf(r.Pin.Host) != ""
-}
-
-func (l *Ledger) barred(id peer.ClusterID, host string) bool {
-	_, blocked := l.blockedHost(id, host)
-	return host != "" && blocked
 }
 
 func (p policy) knowsAuthority(key peer.Fingerprint) bool {
