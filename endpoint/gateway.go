@@ -119,17 +119,24 @@ func (g *Gateway) complain(id peer.ClusterID, r *http.Request, no *refusal) {
 
 // send sends out to the API server and answers w with what comes back.
 func (g *Gateway) send(ctx context.Context, w http.ResponseWriter, id peer.ClusterID, out forward) *refusal {
-	resp, no := g.ask(ctx, id, out)
-	if no != nil {
-		return no
-	}
-	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	body, no := read(ctx, resp, maxGatewayAnswer)
+	resp, body, no := g.exchange(ctx, id, out, maxGatewayAnswer)
 	if no != nil {
 		return no
 	}
 	pass(w, resp, body)
 	return nil
+}
+
+// exchange sends out to the API server and reads the answer, of at most that many
+// bytes; the body of resp is closed.
+func (g *Gateway) exchange(ctx context.Context, id peer.ClusterID, out forward, limit int64) (*http.Response, []byte, *refusal) {
+	resp, no := g.ask(ctx, id, out)
+	if no != nil {
+		return nil, nil, no
+	}
+	defer func() { _ = resp.Body.Close() }() // everything that matters was read
+	body, no := read(ctx, resp, limit)
+	return resp, body, no
 }
 
 // ask sends out to the API server and returns the answer, whose body is to be

@@ -58,12 +58,8 @@ type object struct {
 // but that there is none is a refusal.
 func (s *Server) look(ctx context.Context, caller Caller, namespace, resource, name string) (object, *refusal) {
 	call := guestCall{method: http.MethodGet, namespace: namespace, resource: resource, name: name}
-	resp, no := s.cfg.Gateway.ask(ctx, caller.ID, forward{method: call.method, path: call.path(), resource: resource, accept: justMetadata, guest: true})
-	if no != nil {
-		return object{}, no
-	}
-	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	text, no := read(ctx, resp, maxGatewayAnswer)
+	resp, text, no := s.cfg.Gateway.exchange(ctx, caller.ID,
+		forward{method: call.method, path: call.path(), resource: resource, accept: justMetadata, guest: true}, maxGatewayAnswer)
 	switch {
 	case no != nil:
 		return object{}, no
@@ -91,14 +87,9 @@ func notOwn(call guestCall) *refusal {
 // ownPods returns the UIDs of the pods that a caller has in a namespace.
 func (s *Server) ownPods(ctx context.Context, caller Caller, namespace string) (map[types.UID]bool, *refusal) {
 	call := guestCall{method: http.MethodGet, namespace: namespace, resource: "pods"}
-	resp, no := s.cfg.Gateway.ask(ctx, caller.ID, forward{
+	resp, text, no := s.cfg.Gateway.exchange(ctx, caller.ID, forward{
 		method: call.method, path: call.path(), query: call.selected(caller.ID), resource: call.resource, accept: justMetadataList, guest: true,
-	})
-	if no != nil {
-		return nil, no
-	}
-	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	text, no := read(ctx, resp, maxEventsAnswer)
+	}, maxEventsAnswer)
 	if no != nil {
 		return nil, no
 	}
@@ -270,22 +261,16 @@ func withUID(body []byte, uid types.UID) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// made is the API server's answer to the making of an object.
-type made struct {
-	status int
-	text   []byte
-}
-
 // makeEmpty makes the object that is to be applied, with its label and nothing in it,
 // and takes down its UID: an apply would take over what somebody else made in that
-// moment, and the making does not.
-func (g *Gateway) makeEmpty(ctx context.Context, caller Caller, call *guestCall, body []byte) (*made, *refusal) {
+// moment, and the making does not. It returns the API server's answer.
+func (g *Gateway) makeEmpty(ctx context.Context, caller Caller, call *guestCall, body []byte) (status int, text []byte, no *refusal) {
 	var sent struct {
 		metav1.TypeMeta `json:",inline"`
 		Type            string `json:"type,omitempty"`
 	}
 	if err := json.Unmarshal(body, &sent); err != nil {
-		return nil, internalError("the object cannot be read back; please report this")
+		return 0, nil, internalError("the object cannot be read back; please report this")
 	}
 	object := map[string]any{
 		"apiVersion": sent.APIVersion, "kind": sent.Kind,
@@ -296,28 +281,23 @@ func (g *Gateway) makeEmpty(ctx context.Context, caller Caller, call *guestCall,
 	}
 	bare, err := encode(object)
 	if err != nil {
-		return nil, internalError("the object cannot be written down; please report this")
+		return 0, nil, internalError("the object cannot be written down; please report this")
 	}
 	all := guestCall{namespace: call.namespace, resource: call.resource}
-	resp, no := g.ask(ctx, caller.ID, forward{
+	resp, text, no := g.exchange(ctx, caller.ID, forward{
 		method: http.MethodPost, path: all.path(), resource: call.resource, contentType: "application/json", query: asPeer, body: bare, guest: true,
-	})
+	}, maxObjectAnswer)
 	if no != nil {
-		return nil, no
-	}
-	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	text, no := read(ctx, resp, maxObjectAnswer)
-	if no != nil {
-		return nil, no
+		return 0, nil, no
 	}
 	var found metav1.PartialObjectMetadata
 	if resp.StatusCode == http.StatusCreated {
 		if err := json.Unmarshal(text, &found); err != nil || found.UID == "" {
-			return nil, badUpstream("something that is no object")
+			return 0, nil, badUpstream("something that is no object")
 		}
 		call.uid = found.UID
 	}
-	return &made{resp.StatusCode, text}, nil
+	return resp.StatusCode, text, nil
 }
 
 // checkNamed refuses a pod that names a ConfigMap or Secret that the caller did not

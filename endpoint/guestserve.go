@@ -200,10 +200,10 @@ func (s *Server) guestsRefuse(r *http.Request, caller Caller, err error) *refusa
 // serveGuestCall sends a call on and passes the answer back.
 func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn, caller Caller, call guestCall) *refusal {
 	g := s.cfg.Gateway
-	if call.method == http.MethodGet && r.ContentLength != 0 {
-		return badBody("a GET has no body; leave it out")
-	}
 	if call.method == http.MethodGet {
+		if r.ContentLength != 0 {
+			return badBody("a GET has no body; leave it out")
+		}
 		if no := s.checkOwn(r, caller, &call); no != nil {
 			return no
 		}
@@ -247,12 +247,12 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	default:
 		out.contentType, out.query = applyPatch, asPeer+"&force=true"
 		if out.body, err = s.guests().Object(caller.ID, call.namespace, call.resource, call.name, body); err == nil && call.uid == nobody {
-			resp, no := s.cfg.Gateway.makeEmpty(ctx, caller, &call, out.body)
-			if no != nil || resp == nil {
+			status, text, no := g.makeEmpty(ctx, caller, &call, out.body)
+			if no != nil {
 				return no
 			}
-			if resp.status != http.StatusCreated {
-				answer(w, resp.status, resp.text)
+			if status != http.StatusCreated {
+				answer(w, status, text)
 				return nil
 			}
 		}
@@ -273,12 +273,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	}
 	defer tell()
 	created = []byte{} // it is not known until there is an answer
-	resp, no := g.ask(ctx, caller.ID, out)
-	if no != nil {
-		return no
-	}
-	defer func() { _ = resp.Body.Close() }() // everything that matters was read
-	text, no := read(ctx, resp, maxObjectAnswer)
+	resp, text, no := g.exchange(ctx, caller.ID, out, maxObjectAnswer)
 	if no != nil {
 		return no
 	}
