@@ -39,7 +39,7 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	if s := unportable(&mine.Spec); s != "" {
 		return nil, notOffloadable(s)
 	}
-	if s := emptied(mine.Spec.Volumes, mine); s != "" {
+	if s := emptied(mine); s != "" {
 		return nil, notOffloadable(s)
 	}
 	for _, list := range [][]corev1.Container{mine.Spec.InitContainers, mine.Spec.Containers} {
@@ -172,37 +172,12 @@ func keyIn(path, field string) (key string, ok bool) {
 
 // emptied returns a sentence about the first file in which the provider would find
 // nothing, because the label or annotation that it is to hold does not go along.
-func emptied(volumes []corev1.Volume, pod *corev1.Pod) string {
-	of := func(items []corev1.DownwardAPIVolumeFile) string {
-		for _, item := range items {
-			if item.FieldRef == nil {
-				continue
-			}
-			label, labelled := keyIn(item.FieldRef.FieldPath, "metadata.labels")
-			annotation, annotated := keyIn(item.FieldRef.FieldPath, "metadata.annotations")
-			if labelled && pod.Labels[label] != "" && !carries(label) || annotated && pod.Annotations[annotation] != "" && !carriesAnnotation(annotation) {
-				return fmt.Sprintf("The file %q is to hold the value of %q, which means something to controllers of a cluster and stays in its own: "+
-					"read it from an environment variable.", text(item.Path, 128), text(label+annotation, 317))
-			}
-		}
-		return ""
-	}
-	for _, v := range volumes {
-		var lists [][]corev1.DownwardAPIVolumeFile
-		if v.DownwardAPI != nil {
-			lists = append(lists, v.DownwardAPI.Items)
-		}
-		if v.Projected != nil {
-			for _, p := range v.Projected.Sources {
-				if p.DownwardAPI != nil {
-					lists = append(lists, p.DownwardAPI.Items)
-				}
-			}
-		}
-		for _, items := range lists {
-			if s := of(items); s != "" {
-				return s
-			}
+func emptied(pod *corev1.Pod) string {
+	for _, file := range fieldFiles(pod.Spec.Volumes) {
+		_, quoted, keyed := strings.Cut(file.FieldRef.FieldPath, "['")
+		if value, stays := fieldHere(file.FieldRef.FieldPath, pod); keyed && stays && value != "" {
+			return fmt.Sprintf("The file %q is to hold the value of %q, which means something to controllers of a cluster and stays in its own: "+
+				"read it from an environment variable.", text(file.Path, 128), text(strings.TrimSuffix(quoted, "']"), 317))
 		}
 	}
 	return ""
@@ -211,29 +186,37 @@ func emptied(volumes []corev1.Volume, pod *corev1.Pod) string {
 // renameFields lets files with fields whose value is another one at the provider
 // have the value here, out of annotations.
 func renameFields(volumes []corev1.Volume) {
-	rename := func(items []corev1.DownwardAPIVolumeFile) {
+	for _, file := range fieldFiles(volumes) {
+		switch file.FieldRef.FieldPath {
+		case "metadata.namespace":
+			file.FieldRef.FieldPath = "metadata.annotations['" + AnnotationOriginNamespace + "']"
+		case "metadata.uid":
+			file.FieldRef.FieldPath = "metadata.annotations['" + AnnotationOriginUID + "']"
+		}
+	}
+}
+
+// fieldFiles returns the files in volumes that hold a field of the pod.
+func fieldFiles(volumes []corev1.Volume) []*corev1.DownwardAPIVolumeFile {
+	var out []*corev1.DownwardAPIVolumeFile
+	add := func(items []corev1.DownwardAPIVolumeFile) {
 		for i := range items {
-			if items[i].FieldRef == nil {
-				continue
-			}
-			switch items[i].FieldRef.FieldPath {
-			case "metadata.namespace":
-				items[i].FieldRef.FieldPath = "metadata.annotations['" + AnnotationOriginNamespace + "']"
-			case "metadata.uid":
-				items[i].FieldRef.FieldPath = "metadata.annotations['" + AnnotationOriginUID + "']"
+			if items[i].FieldRef != nil {
+				out = append(out, &items[i])
 			}
 		}
 	}
 	for _, v := range volumes {
 		if v.DownwardAPI != nil {
-			rename(v.DownwardAPI.Items)
+			add(v.DownwardAPI.Items)
 		}
 		if v.Projected != nil {
 			for _, p := range v.Projected.Sources {
 				if p.DownwardAPI != nil {
-					rename(p.DownwardAPI.Items)
+					add(p.DownwardAPI.Items)
 				}
 			}
 		}
 	}
+	return out
 }
