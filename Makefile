@@ -1,7 +1,7 @@
 # make build   bin/liqo-agent for this machine          make test    everything that must hold
 # make demo    two boxes on one LAN find each other     make check   lint and unit tests, the minute while editing
 # make bench   the numbers in docs/benchmarks.md        make flakes  look for tests that fail only sometimes
-# make package dist/: .deb and .rpm for each platform
+# make package dist/: .deb and .rpm for each platform   make attack  what attackers try, and what comes of it
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
@@ -185,6 +185,13 @@ test: setup lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 3 $(OTHERS)
+
+# The tests that attack the agent, with a table of what was tried and seen. make test runs them, too.
+.PHONY: attack
+attack: setup programs
+	go build -o bin/attacks ./internal/attack/cmd/attacks
+	$(call stage,attacks)
+	@{ $(GO_TEST) -json -run '^TestAttack' $$(git grep -l liqo.io/agent/internal/attack -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's,^,./,') || true; } | bin/attacks
 
 .PHONY: bench
 bench: setup build kubebox bin/kwok
