@@ -263,6 +263,25 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// What attacks the agent is in docs/security.md, from where make attack runs it.
+func TestDocsHaveEveryAttack(t *testing.T) {
+	text, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources(t, ".", isTest, func(folder string, f *ast.File) {
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(fn.Name.Name, "TestAttack") {
+				continue
+			}
+			if name := folder + "." + fn.Name.Name; !bytes.Contains(text, []byte("`"+name+"`")) {
+				t.Errorf("docs/security.md does not name the test %s", name)
+			}
+		}
+	})
+}
+
 func hasTest(exists map[string]bool, name string) bool {
 	for full := range exists {
 		if strings.HasSuffix(full, "."+name) {
