@@ -50,15 +50,15 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *conn, call
 	ctx, cancel := s.allow(w, r, s.times.call)
 	defer cancel()
 	if caller.Standing == Known {
-		if !s.limits.calling.take(caller.ID) {
+		if !s.limits.calling.Take(caller.ID) {
 			return busy("calls")
 		}
-		defer s.limits.calling.release(caller.ID)
+		defer s.limits.calling.Release(caller.ID)
 	} else {
-		if !s.limits.asking.take(caller.Source) {
+		if !s.limits.asking.Take(caller.Source) {
 			return busy("calls")
 		}
-		defer s.limits.asking.release(caller.Source)
+		defer s.limits.asking.Release(caller.Source)
 	}
 	switch path {
 	case PathAsk:

@@ -211,7 +211,7 @@ func TestSlowAnswers(t *testing.T) {
 	<-l.entered
 	v.Close() // the call ends by itself
 	<-answered
-	eventually(t, "end the call", func() bool { return len(s.limits.calling.now()) == 0 })
+	eventually(t, "end the call", func() bool { return s.limits.calling.Taken() == 0 })
 
 	s = home.servePeers(t, l, nil, func(s *Server) { s.times.call = 50 * time.Millisecond })
 	v = visit(t, s, other)
@@ -220,17 +220,6 @@ func TestSlowAnswers(t *testing.T) {
 	if got := <-answered; got.status != http.StatusOK {
 		t.Errorf("%+v", got)
 	}
-}
-
-// now returns what is taken.
-func (s *slots[K]) now() map[K]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	held := make(map[K]int, len(s.held))
-	for k, n := range s.held {
-		held[k] = n
-	}
-	return held
 }
 
 // How much may be under way at a time.
@@ -269,7 +258,7 @@ func TestCallsAtATime(t *testing.T) {
 	if n := s.Stats().Refused[RefusedBusy]; n != 2 {
 		t.Errorf("%d were refused", n)
 	}
-	eventually(t, "give all back", func() bool { return len(s.limits.calling.now())+len(s.limits.asking.now()) == 0 })
+	eventually(t, "give all back", func() bool { return s.limits.calling.Taken()+s.limits.asking.Taken() == 0 })
 }
 
 // How often one may come.

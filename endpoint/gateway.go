@@ -99,10 +99,10 @@ func (s *Server) serveGateway(w http.ResponseWriter, r *http.Request, c *conn, c
 		g.complain(caller.ID, r, no)
 		return no
 	}
-	if !s.limits.gateway.take(caller.ID) {
+	if !s.limits.gateway.Take(caller.ID) {
 		return busy("requests to the API server")
 	}
-	defer s.limits.gateway.release(caller.ID)
+	defer s.limits.gateway.Release(caller.ID)
 	ctx, cancel := s.allow(w, r, s.times.gateway)
 	defer cancel()
 	return g.send(ctx, w, caller.ID, out)

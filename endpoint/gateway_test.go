@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 // apiServer records what reaches it and answers as it is told.
@@ -407,7 +408,7 @@ func TestGatewayWithoutAPIServer(t *testing.T) {
 	check("half and then too slow", 504, "in time")
 	a.Server.Close()
 	check("down", 503, "did not answer")
-	if n := len(s.limits.gateway.now()); n != 0 {
+	if n := s.limits.gateway.Taken(); n != 0 {
 		t.Errorf("%d are still under way", n)
 	}
 }
@@ -450,7 +451,7 @@ func TestGatewayIsShared(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	})
 	s := home.servePeers(t, pin(other, third), a.gateway(t, ""), func(s *Server) {
-		s.limits.gateway = newSlots[peer.ClusterID](gatewayPerPeer, gatewayPerPeer+1)
+		s.limits.gateway = throttle.NewSlots[peer.ClusterID](gatewayPerPeer, gatewayPerPeer+1)
 	})
 	answered := make(chan reaction)
 	begin := func(b *box) {

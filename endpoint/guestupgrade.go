@@ -132,10 +132,10 @@ func (s *Server) serveUpgrade(w http.ResponseWriter, r *http.Request, caller Cal
 	if err != nil {
 		return badBody("the connection cannot be upgraded: " + err.Error())
 	}
-	if !s.limits.upgrades.take(caller.ID) {
+	if !s.limits.upgrades.Take(caller.ID) {
 		return busy("commands, attachments and forwarded ports")
 	}
-	defer s.limits.upgrades.release(caller.ID)
+	defer s.limits.upgrades.Release(caller.ID)
 	if no := s.checkOwn(r, caller, &call); no != nil {
 		return no
 	}

@@ -8,9 +8,9 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// lanes bound how much is under way at a time, for each peer and in all, as slots
-// do, and let what is too much wait for its turn. How many wait is bounded by how
-// many requests the connections of a peer can carry.
+// lanes bound how much is under way at a time, for each peer and in all, as
+// throttle.Slots do, and let what is too much wait for its turn. How many wait is
+// bounded by how many requests the connections of a peer can carry.
 type lanes struct {
 	perPeer, inAll int
 

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"net/netip"
-	"sync"
 	"time"
 
 	"liqo.io/agent/peer"
@@ -39,19 +38,19 @@ type limits struct {
 	requests *throttle.Buckets[netip.Addr]     // everything of those who are not known
 	calls    *throttle.Buckets[netip.Addr]     // of these, all but /ids
 	peers    *throttle.Buckets[peer.ClusterID] // everything of those who are
-	asking   *slots[netip.Addr]
-	calling  *slots[peer.ClusterID]
-	gateway  *slots[peer.ClusterID]
+	asking   *throttle.Slots[netip.Addr]
+	calling  *throttle.Slots[peer.ClusterID]
+	gateway  *throttle.Slots[peer.ClusterID]
 
 	reachRate *throttle.Buckets[peer.ClusterID]
-	reach     *slots[peer.ClusterID]
+	reach     *throttle.Slots[peer.ClusterID]
 
 	guestRate *throttle.Buckets[peer.ClusterID]
 	guests    *lanes
 	streams   *lanes
 	large     *lanes
-	upgrades  *slots[peer.ClusterID]
-	tunnels   *slots[peer.ClusterID]
+	upgrades  *throttle.Slots[peer.ClusterID]
+	tunnels   *throttle.Slots[peer.ClusterID]
 }
 
 func newLimits() *limits {
@@ -60,19 +59,19 @@ func newLimits() *limits {
 		requests: throttle.New[netip.Addr](sourceRate, sourceBurst, maxSources),
 		calls:    throttle.New[netip.Addr](callRate, callBurst, maxSources),
 		peers:    throttle.New[peer.ClusterID](peerRate, peerBurst, maxPeers),
-		asking:   newSlots[netip.Addr](asksPerSource, asksInAll),
-		calling:  newSlots[peer.ClusterID](callsPerPeer, callsInAll),
-		gateway:  newSlots[peer.ClusterID](gatewayPerPeer, gatewayInAll),
+		asking:   throttle.NewSlots[netip.Addr](asksPerSource, asksInAll),
+		calling:  throttle.NewSlots[peer.ClusterID](callsPerPeer, callsInAll),
+		gateway:  throttle.NewSlots[peer.ClusterID](gatewayPerPeer, gatewayInAll),
 
 		reachRate: throttle.New[peer.ClusterID](reachRate, reachBurst, maxPeers),
-		reach:     newSlots[peer.ClusterID](reachPerPeer, reachInAll),
+		reach:     throttle.NewSlots[peer.ClusterID](reachPerPeer, reachInAll),
 
 		guestRate: throttle.New[peer.ClusterID](guestRate, guestBurst, maxPeers),
 		guests:    newLanes(guestsPerPeer, guestsInAll),
 		streams:   newLanes(streamsPerPeer, streamsInAll),
 		large:     newLanes(largePerPeer, largeInAll),
-		upgrades:  newSlots[peer.ClusterID](upgradesPerPeer, upgradesInAll),
-		tunnels:   newSlots[peer.ClusterID](tunnelsPerPeer+1, tunnelsInAll), // one while another ends
+		upgrades:  throttle.NewSlots[peer.ClusterID](upgradesPerPeer, upgradesInAll),
+		tunnels:   throttle.NewSlots[peer.ClusterID](tunnelsPerPeer+1, tunnelsInAll), // one while another ends
 	}
 }
 
@@ -90,37 +89,3 @@ func (l *limits) call(source netip.Addr) time.Duration {
 
 // known is request for somebody who is known.
 func (l *limits) known(id peer.ClusterID) time.Duration { return l.peers.Take(id, l.now()) }
-
-// slots bound how much is under way at a time, for each key and in all.
-type slots[K comparable] struct {
-	perKey, inAll int
-
-	mu   sync.Mutex
-	held map[K]int
-	sum  int
-}
-
-func newSlots[K comparable](perKey, inAll int) *slots[K] {
-	return &slots[K]{perKey: perKey, inAll: inAll, held: make(map[K]int)}
-}
-
-// take takes a slot, if there is one. Whoever got one calls release.
-func (s *slots[K]) take(key K) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sum >= s.inAll || s.held[key] >= s.perKey {
-		return false
-	}
-	s.held[key]++
-	s.sum++
-	return true
-}
-
-func (s *slots[K]) release(key K) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sum--
-	if s.held[key]--; s.held[key] == 0 {
-		delete(s.held, key)
-	}
-}

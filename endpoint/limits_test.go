@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -19,47 +18,6 @@ func withoutRates(s *Server) {
 	s.limits.calls = throttle.New[netip.Addr](rate.Inf, 1, maxSources)
 	s.limits.peers = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
 	s.limits.guestRate = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
-}
-
-func TestSlots(t *testing.T) {
-	s := newSlots[string](2, 5)
-	for _, step := range []struct {
-		key  string
-		take bool // else release
-		want bool
-	}{
-		{"a", true, true}, {"a", true, true}, {"a", true, false},
-		{"b", true, true}, {"b", true, true}, {"c", true, true}, {"d", true, false},
-		{"a", false, true}, {"d", true, true}, {"a", true, false},
-	} {
-		if !step.take {
-			s.release(step.key)
-		} else if got := s.take(step.key); got != step.want {
-			t.Errorf("take %s: %v with %v", step.key, got, s.held)
-		}
-	}
-
-	s = newSlots[string](2, 5)
-	held := map[string]int{}
-	for range 10_000 {
-		key := string(rune('a' + rand.IntN(6)))
-		if held[key] > 0 && rand.IntN(2) == 0 {
-			s.release(key)
-			held[key]--
-		} else if s.take(key) {
-			held[key]++
-		}
-		sum := 0
-		for _, n := range held {
-			sum += n
-			if n > 2 {
-				t.Fatal("too many for one key")
-			}
-		}
-		if sum > 5 {
-			t.Fatal("too many in all")
-		}
-	}
 }
 
 func TestRatesOfOneSource(t *testing.T) {

@@ -84,10 +84,10 @@ func (s *Server) serveReach(w http.ResponseWriter, r *http.Request, c *conn, cal
 	if wait := s.limits.reachRate.Take(caller.ID, s.limits.now()); wait > 0 {
 		return tooMany(wait, "from your cluster to be called back")
 	}
-	if !s.limits.reach.take(caller.ID) {
+	if !s.limits.reach.Take(caller.ID) {
 		return busy("calls back")
 	}
-	defer s.limits.reach.release(caller.ID)
+	defer s.limits.reach.Release(caller.ID)
 	ctx, cancel := s.allow(w, r, s.times.call)
 	defer cancel()
 	return reply(w, s.cfg.Reach(ctx, caller, netip.AddrPortFrom(caller.Source, greeting.Port)))

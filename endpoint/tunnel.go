@@ -39,10 +39,10 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, ca
 	}
 	// Who opens one too many has probably lost the others without our noticing.
 	s.held.crowd(caller.ID, tunnelsPerPeer)
-	if !s.limits.tunnels.take(caller.ID) {
+	if !s.limits.tunnels.Take(caller.ID) {
 		return busy("tunnels")
 	}
-	defer s.limits.tunnels.release(caller.ID)
+	defer s.limits.tunnels.Release(caller.ID)
 	if !s.held.enter() {
 		return noAPIServer(http.StatusServiceUnavailable, "this cluster's agent is about to stop")
 	}
