@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -83,48 +82,6 @@ func TestRouteHearsConnections(t *testing.T) {
 	if _, err := config.Dial(ctx, "tcp", l.Addr().String()); err == nil {
 		t.Error("a dialer that ignores its context")
 	}
-}
-
-func TestConnectionsAreBounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := newBounded(l, 1)
-	accepted := make(chan net.Conn)
-	go func() {
-		for {
-			conn, err := b.Accept()
-			if err != nil {
-				close(accepted)
-				return
-			}
-			accepted <- conn
-		}
-	}()
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-	dial()
-	first := <-accepted
-	if _, err := io.ReadAll(dial()); err != nil {
-		t.Logf("the one too many: %v", err) // reset or closed, both are fine
-	}
-	_ = first.Close()
-	_ = first.Close() // gives back one place, not two
-	dial()
-	second := <-accepted
-	if len(b.places) != 1 {
-		t.Errorf("%d places are taken", len(b.places))
-	}
-	_ = second.Close()
-	_ = l.Close()
-	<-accepted
 }
 
 func TestState(t *testing.T) {

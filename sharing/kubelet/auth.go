@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,18 +18,27 @@ import (
 	"golang.org/x/time/rate"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/throttle"
 )
 
 const (
 	// How long the API server's answers hold, as with a kubelet.
-	allowedFor  = 5 * time.Minute
-	deniedFor   = 30 * time.Second
-	knownFor    = 2 * time.Minute
-	unknownFor  = 10 * time.Second
-	maxAnswers  = 1024
-	maxToken    = 16 << 10 // bytes; tokens of service accounts have one to two thousand
-	reviewRate  = 20       // questions to the API server a second
-	reviewBurst = 60
+	allowedFor = 5 * time.Minute
+	deniedFor  = 30 * time.Second
+	knownFor   = 2 * time.Minute
+	unknownFor = 10 * time.Second
+	// rememberedFor is how long a token that was somebody's is asked about at that
+	// caller's expense.
+	rememberedFor = 2 * time.Hour
+	maxAnswers    = 1024
+	maxToken      = 16 << 10 // bytes; tokens of service accounts have one to two thousand
+
+	// Questions to the API server a second: about one caller, about tokens that were
+	// nobody's yet, and about those of one source.
+	callerRate, callerBurst     = 20, 60
+	strangerRate, strangerBurst = 20, 60
+	sourceRate, sourceBurst     = 4, 20
+	maxCallers, maxSources      = 256, 1024 // of whom it is remembered what they used up
 
 	tokenReviews  = "/apis/authentication.k8s.io/v1/tokenreviews"
 	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -40,6 +50,14 @@ type caller struct {
 	UID    string
 	Groups []string
 	Extra  map[string]authorizationv1.ExtraValue
+
+	certified bool // by client certificate
+}
+
+// bearer is whose a token is; nil: nobody's.
+type bearer struct {
+	*caller
+	until time.Time // when the API server is to be asked again
 }
 
 // gate finds out who calls and what they may do. It may be used by any number of
@@ -48,21 +66,28 @@ type gate struct {
 	client *kube.Client
 	// pool is what client certificates are verified with, nil while it is not known.
 	pool     atomic.Pointer[x509.CertPool]
-	tokens   *memory[*caller] // by token; nil: nobody's
-	verdicts *memory[bool]    // by caller and permission
-	// questions bounds what strangers make us ask the API server.
-	questions *rate.Limiter
+	tokens   *memory[bearer] // by token
+	verdicts *memory[bool]   // by caller and permission
+	// What we are made to ask the API server is bounded for each proven caller, so
+	// that nobody uses up what another one needs. A token that was not seen before may
+	// be anybody's, so that is bounded for each source, and altogether.
+	callers   *throttle.Buckets[string]
+	sources   *throttle.Buckets[netip.Prefix]
+	strangers *rate.Limiter
 }
 
 func newGate(client *kube.Client, pool *x509.CertPool) *gate {
-	g := &gate{client: client, tokens: newMemory[*caller](maxAnswers), verdicts: newMemory[bool](maxAnswers),
-		questions: rate.NewLimiter(reviewRate, reviewBurst)}
+	g := &gate{client: client, tokens: newMemory[bearer](maxAnswers), verdicts: newMemory[bool](maxAnswers),
+		callers:   throttle.New[string](callerRate, callerBurst, maxCallers),
+		sources:   throttle.New[netip.Prefix](sourceRate, sourceBurst, maxSources),
+		strangers: rate.NewLimiter(strangerRate, strangerBurst)}
 	g.pool.Store(pool)
 	return g
 }
 
-// caller returns who sent a request, by client certificate or by bearer token.
-func (g *gate) caller(ctx context.Context, connection *tls.ConnectionState, header http.Header) (*caller, error) {
+// caller returns who sent a request from source, by client certificate or by bearer
+// token.
+func (g *gate) caller(ctx context.Context, source netip.Addr, connection *tls.ConnectionState, header http.Header) (*caller, error) {
 	if who := g.byCertificate(connection); who != nil {
 		return who, nil
 	}
@@ -70,7 +95,7 @@ func (g *gate) caller(ctx context.Context, connection *tls.ConnectionState, head
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
 		return nil, refuse(http.StatusUnauthorized, "Unauthorized")
 	}
-	return g.byToken(ctx, token)
+	return g.byToken(ctx, source, token)
 }
 
 // byCertificate returns nil when there is no certificate that proves anything.
@@ -87,15 +112,15 @@ func (g *gate) byCertificate(connection *tls.ConnectionState) *caller {
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil || leaf.Subject.CommonName == "" {
 		return nil
 	}
-	return &caller{Name: leaf.Subject.CommonName, Groups: append([]string{"system:authenticated"}, leaf.Subject.Organization...)}
+	return &caller{certified: true, Name: leaf.Subject.CommonName, Groups: append([]string{"system:authenticated"}, leaf.Subject.Organization...)}
 }
 
-func (g *gate) byToken(ctx context.Context, token string) (*caller, error) {
+func (g *gate) byToken(ctx context.Context, source netip.Addr, token string) (*caller, error) {
 	question := sha256.Sum256([]byte(token))
-	who, known := g.tokens.get(question)
-	if !known {
-		if !g.questions.Allow() {
-			return nil, refuse(http.StatusTooManyRequests, "there are too many callers to ask the API server about")
+	last, known := g.tokens.get(question)
+	if !known || !time.Now().Before(last.until) {
+		if !g.mayAsk(last.caller, source) {
+			return nil, tooMany("too many tokens that are not known come in")
 		}
 		review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
@@ -103,20 +128,41 @@ func (g *gate) byToken(ctx context.Context, token string) (*caller, error) {
 		if err := g.client.Create(ctx, tokenReviews, review, &verdict); err != nil {
 			return nil, refuse(http.StatusInternalServerError, "who calls cannot be found out: %v", err)
 		}
+		last = bearer{until: time.Now().Add(unknownFor)}
 		life := unknownFor
 		if user := verdict.Status.User; verdict.Status.Authenticated && user.Username != "" {
-			life = knownFor
-			who = &caller{Name: user.Username, UID: user.UID, Groups: user.Groups, Extra: make(map[string]authorizationv1.ExtraValue, len(user.Extra))}
+			life = rememberedFor
+			last = bearer{until: time.Now().Add(knownFor), caller: &caller{Name: user.Username, UID: user.UID, Groups: user.Groups,
+				Extra: make(map[string]authorizationv1.ExtraValue, len(user.Extra))}}
 			for key, value := range user.Extra {
-				who.Extra[key] = authorizationv1.ExtraValue(value)
+				last.Extra[key] = authorizationv1.ExtraValue(value)
 			}
 		}
-		g.tokens.put(question, who, life)
+		g.tokens.put(question, last, life)
 	}
-	if who == nil {
+	if last.caller == nil {
 		return nil, refuse(http.StatusUnauthorized, "Unauthorized")
 	}
-	return who, nil
+	return last.caller, nil
+}
+
+// mayAsk reports whether the API server may be asked whose a token is, which was that
+// caller's last, if not nil, and comes from source.
+func (g *gate) mayAsk(was *caller, source netip.Addr) bool {
+	now := time.Now()
+	if was != nil {
+		return g.callers.Take(was.Name, now) == 0
+	}
+	bits := 32
+	if source = source.Unmap(); source.Is6() {
+		bits = 64 // whoever has one address of a network has all of them
+	}
+	from, _ := source.WithZone("").Prefix(bits) // of no address, none
+	return g.sources.Take(from, now) == 0 && g.strangers.AllowN(now, 1)
+}
+
+func tooMany(why string) error {
+	return refuse(http.StatusTooManyRequests, "%s for the API server to be asked about all of them; try again in some seconds", why)
 }
 
 // permit returns nil when the caller has the permission.
@@ -146,8 +192,8 @@ func (g *gate) allowed(ctx context.Context, who *caller, what authorizationv1.Re
 	if allowed, known := g.verdicts.get(question); known {
 		return allowed, nil
 	}
-	if !g.questions.Allow() {
-		return false, refuse(http.StatusTooManyRequests, "there are too many callers to ask the API server about")
+	if g.callers.Take(who.Name, time.Now()) > 0 {
+		return false, tooMany("this caller has too many questions")
 	}
 	var verdict authorizationv1.SubjectAccessReview
 	if err := g.client.Create(ctx, accessReviews, review, &verdict); err != nil {

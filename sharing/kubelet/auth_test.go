@@ -6,11 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/attack"
 )
+
+// lan is where the callers of tests come from.
+var lan = netip.MustParseAddr("192.0.2.66")
 
 func TestCallers(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
@@ -36,7 +42,7 @@ func TestCallers(t *testing.T) {
 		"nothing":                      {nil, "", ""},
 		"connection without any proof": {&tls.ConnectionState{}, "", ""},
 	} {
-		who, err := gate.caller(t.Context(), test.connection, http.Header{"Authorization": {test.header}})
+		who, err := gate.caller(t.Context(), lan, test.connection, http.Header{"Authorization": {test.header}})
 		var refused *refusal
 		switch {
 		case test.want == "":
@@ -48,11 +54,11 @@ func TestCallers(t *testing.T) {
 		}
 	}
 	gate.pool.Store(other.pool())
-	if _, err := gate.caller(t.Context(), ca.client(t, "system:apiserver", nil), nil); err == nil {
+	if _, err := gate.caller(t.Context(), lan, ca.client(t, "system:apiserver", nil), nil); err == nil {
 		t.Error("the certificate of a CA that was replaced is accepted")
 	}
 	gate.pool.Store(nil)
-	if _, err := gate.caller(t.Context(), other.client(t, "system:apiserver", nil), nil); err == nil {
+	if _, err := gate.caller(t.Context(), lan, other.client(t, "system:apiserver", nil), nil); err == nil {
 		t.Error("a certificate is accepted before the CA is known")
 	}
 }
@@ -116,15 +122,96 @@ func TestPermissions(t *testing.T) {
 		if got := ask("c", "get", "n", "proxy"); got != 500 {
 			t.Errorf("without an answer: %d", got)
 		}
-		// Nobody can make us flood the API server, or fill the memory.
-		refused := 0
+		// No caller can make us flood the API server, or spend what is for others.
+		before := api.count()
 		for i := range 3 * maxAnswers {
-			if ask(fmt.Sprint("stranger", i), "get", "n", "proxy") == http.StatusTooManyRequests {
-				refused++
+			ask("c", "get", fmt.Sprint(i), "proxy")
+		}
+		if asked := api.count() - before; asked > callerBurst {
+			t.Errorf("one caller had %d questions asked at once", asked)
+		}
+		if got := ask("d", "get", "n", "proxy"); got != 500 {
+			t.Errorf("another caller: %d", got)
+		}
+	})
+}
+
+// TestAttackStrangersTokens: the API server is not made to look at more tokens than it
+// should, and callers who proved who they are do not notice.
+func TestAttackStrangersTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t)
+		api := &reviewer{tokens: map[string]string{"scraper": "scraper", "renewed": "scraper", "late": "late"}, allowed: map[string]bool{}}
+		gate := newGate(clientOf(t, api), ca.pool())
+		nodes := make([]string, 50)
+		for i := range nodes {
+			nodes[i] = fmt.Sprint("node", i)
+			api.allowed["system:apiserver get nodes/proxy "+nodes[i]] = true
+		}
+		try := func(from netip.Addr, token string) string {
+			_, err := gate.caller(t.Context(), from, nil, http.Header{"Authorization": {"Bearer " + token}})
+			var refused *refusal
+			switch {
+			case err == nil:
+				return "let in"
+			case errors.As(err, &refused):
+				return http.StatusText(refused.status)
+			}
+			return err.Error()
+		}
+		pod := netip.MustParseAddr("10.42.0.9")
+		if got := try(pod, "scraper"); got != "let in" {
+			t.Fatal(got)
+		}
+		made := 0
+		flood := func(sources int) (asked int) {
+			before := api.count()
+			for i := range 2000 {
+				made++
+				try(netip.AddrFrom4([4]byte{192, 0, 2, byte(i % sources)}), fmt.Sprint("nonsense", made))
+			}
+			return api.count() - before
+		}
+		within := func(n, most int) string {
+			if n <= most {
+				return fmt.Sprintf("at most %d are asked about", most)
+			}
+			return fmt.Sprintf("%d are asked about", n)
+		}
+		attack.Attempt{What: "show the kubelet API 2,000 tokens at once from one address", As: "stranger on the LAN",
+			Want: "at most 20 are asked about"}.Saw(t, within(flood(1), sourceBurst))
+		attack.Attempt{What: "keep a caller with a new token out by that", As: "stranger on the LAN", Want: "let in"}.Saw(t, try(pod, "renewed"))
+		time.Sleep(time.Minute)
+		attack.Attempt{What: "show the kubelet API 2,000 tokens at once from 250 addresses", As: "stranger on the LAN",
+			Want: "at most 60 are asked about"}.Saw(t, within(flood(250), strangerBurst))
+		time.Sleep(knownFor)
+		flood(250)
+		attack.Attempt{What: "have the kubelet API forget by such a flood who was let in with a token before", As: "stranger on the LAN",
+			Want: "let in"}.Saw(t, try(pod, "scraper"))
+		got := "permitted everything"
+		for _, node := range nodes {
+			who, err := gate.caller(t.Context(), lan, ca.client(t, "system:apiserver", nil), nil)
+			if err == nil {
+				err = gate.permit(t.Context(), who, permission{verb: "get", subresources: []string{"proxy"}, node: node})
+			}
+			if err != nil {
+				got = err.Error()
 			}
 		}
-		if refused < 2*maxAnswers {
-			t.Errorf("only %d questions were not asked", refused)
+		attack.Attempt{What: "keep the API server out of the kubelet API by such a flood", As: "stranger on the LAN",
+			Want: "permitted everything"}.Saw(t, got)
+		// What strangers use up comes back.
+		time.Sleep(time.Minute)
+		if got := try(pod, "late"); got != "let in" {
+			t.Errorf("a minute after the flood: %s", got)
+		}
+		// A token that was taken back counts for as long as an answer does, and no longer.
+		api.mu.Lock()
+		api.tokens = nil
+		api.mu.Unlock()
+		time.Sleep(knownFor)
+		if got := try(pod, "late"); got != "Unauthorized" {
+			t.Errorf("a token that was taken back: %s", got)
 		}
 	})
 }

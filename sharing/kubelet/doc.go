@@ -19,6 +19,10 @@
 // for: the subresources of nodes. Nobody is anonymous, and there is no port
 // without TLS.
 //
+// Connections, questions to the API server and streams are bounded for each proven
+// caller; whoever has proven nothing is bounded by source and altogether, and gives
+// way.
+//
 // # What it must not do
 //
 // It makes no node and writes no status: where it is reached and how its

@@ -6,10 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 const (
@@ -21,8 +23,9 @@ const (
 	// ended.
 	lingerFor = 10 * time.Second
 	// maxStreams is how many logs, execs, attaches and port-forwards there may be at
-	// the same time.
-	maxStreams = 64
+	// the same time, and streamsPerCaller how many of one caller.
+	maxStreams       = 96
+	streamsPerCaller = 64
 )
 
 // handler answers the calls of one run.
@@ -34,7 +37,7 @@ type handler struct {
 	// proven is called with every caller who showed a good certificate.
 	proven func()
 
-	streams chan struct{} // a place for each
+	streams *throttle.Slots[string] // by caller
 	mu      sync.Mutex
 	calls   sync.WaitGroup
 	closed  bool
@@ -88,11 +91,16 @@ func say(w http.ResponseWriter, status int, text string) {
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), answerIn)
 	defer cancel()
-	who, err := h.gate.caller(ctx, r.TLS, r.Header)
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero value is a source, too
+	who, err := h.gate.caller(ctx, from.Addr(), r.TLS, r.Header)
 	if err != nil {
 		return err
 	}
 	h.proven()
+	conn := connOf(r.Context())
+	if who.certified {
+		conn.belongs(who.Name) // already while the API server is asked
+	}
 	path := r.URL.EscapedPath()
 	asked, malformed := parse(r.Method, path, r.URL.RawQuery)
 	var place Place
@@ -103,9 +111,12 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	// Whoever may not call learns nothing, not even which pods there are.
 	p := needed(r.Method, path, asked)
 	p.node = string(place.ID)
-	switch err := h.gate.permit(ctx, who, p); {
-	case err != nil:
+	if err := h.gate.permit(ctx, who, p); err != nil {
+		conn.belongs("")
 		return err
+	}
+	conn.belongs(who.Name)
+	switch {
 	case malformed != nil:
 		return malformed
 	case asked.ofPod() && !found:
@@ -113,12 +124,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	case !asked.ofPod():
 		return answerForNode(w, asked.kind)
 	}
-	select {
-	case h.streams <- struct{}{}:
-		defer func() { <-h.streams }()
-	default:
-		return refuse(http.StatusTooManyRequests, "%d logs, execs and port-forwards are open already", maxStreams)
+	if !h.streams.Take(who.Name) {
+		return refuse(http.StatusTooManyRequests, "too many logs, execs and port-forwards are open already (%d of one caller, %d in all)", streamsPerCaller, maxStreams)
 	}
+	defer h.streams.Release(who.Name)
 	h.logger.Debug("A call to a pod at a provider.", "caller", who.Name, "call", asked.subresource(),
 		"namespace", asked.namespace, "pod", asked.pod, "provider", place.ID)
 	if asked.kind == containerLogs {

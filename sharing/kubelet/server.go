@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/kubelet/serving"
+	"liqo.io/agent/throttle"
 )
 
 // Upstream is the way to the API server of a provider. It is used by any number of
@@ -188,10 +189,11 @@ func (s *Server) serve(ctx context.Context, client *kube.Client, gate *gate, rou
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	handler := &handler{ctx: ctx, find: s.config.Find, gate: gate, logger: s.config.Logger, proven: func() { s.reject("") }, streams: make(chan struct{}, maxStreams)}
+	handler := &handler{ctx: ctx, find: s.config.Find, gate: gate, logger: s.config.Logger, proven: func() { s.reject("") }, streams: throttle.NewSlots[string](streamsPerCaller, maxStreams)}
 	server := &http.Server{
 		Handler:     handler,
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: withConn,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"},
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.keeper.Certificate() }},
 		ReadHeaderTimeout: headerIn,
@@ -211,7 +213,7 @@ func (s *Server) serve(ctx context.Context, client *kube.Client, gate *gate, rou
 		s.keeper.Run(ctx, client, serving.Subject{Name: string(s.config.Self()), Address: where.Addr()})
 	})
 	ended := make(chan error, 1)
-	group.Go(func() { ended <- server.ServeTLS(newBounded(listener, maxConns), "", "") })
+	group.Go(func() { ended <- server.ServeTLS(newConns(listener), "", "") })
 	s.tell(where, nil)
 	for {
 		select {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"liqo.io/agent/throttle"
 )
 
 // provider is the way to an API server that answers as a test wants it.
@@ -26,19 +28,26 @@ func (p provider) Upgrade(_ context.Context, r *http.Request) (net.Conn, *http.R
 	return p.upgrade(r)
 }
 
-// serve serves a handler for pods that all run at a provider, for any caller with
-// the token "good".
-func serve(t *testing.T, ctx context.Context, p provider) (*handler, *httptest.Server) {
+// newHandler returns a handler for pods that all run at a provider, for any caller
+// with the token "good".
+func newHandler(t *testing.T, ctx context.Context, p provider) *handler {
 	t.Helper()
-	api := &reviewer{tokens: map[string]string{"good": "admin"}, allowed: map[string]bool{
-		"admin get nodes/proxy far": true, "admin create nodes/proxy far": true, "admin get nodes/metrics ": true, "admin get nodes/proxy ": true}}
-	h := &handler{ctx: ctx, gate: newGate(clientOf(t, api), nil), logger: slog.New(slog.DiscardHandler), proven: func() {}, streams: make(chan struct{}, 2),
+	api := &reviewer{tokens: map[string]string{"good": "admin", "other": "helper"}, allowed: map[string]bool{
+		"helper create nodes/proxy far": true,
+		"admin get nodes/proxy far":     true, "admin create nodes/proxy far": true, "admin get nodes/metrics ": true, "admin get nodes/proxy ": true}}
+	return &handler{ctx: ctx, gate: newGate(clientOf(t, api), nil), logger: slog.New(slog.DiscardHandler), proven: func() {}, streams: throttle.NewSlots[string](2, 3),
 		find: func(namespace, pod string) (Place, bool) {
 			if pod == "gone" {
 				return Place{}, false
 			}
 			return Place{ID: "far", Namespace: "there-" + namespace, Name: pod, Upstream: p}, true
 		}}
+}
+
+// serve serves such a handler.
+func serve(t *testing.T, ctx context.Context, p provider) (*handler, *httptest.Server) {
+	t.Helper()
+	h := newHandler(t, ctx, p)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	return h, server
@@ -130,7 +139,9 @@ func begin(t *testing.T, server *httptest.Server, header http.Header) (net.Conn,
 		t.Fatal(err)
 	}
 	r.Header = header
-	r.Header.Set("Authorization", "Bearer good")
+	if r.Header.Get("Authorization") == "" {
+		r.Header.Set("Authorization", "Bearer good")
+	}
 	r.Header.Set("Connection", "Upgrade")
 	if err := r.Write(conn); err != nil {
 		t.Fatal(err)
@@ -145,7 +156,7 @@ func begin(t *testing.T, server *httptest.Server, header http.Header) (net.Conn,
 
 func TestStreams(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	far := make(chan net.Conn, 2)
+	far := make(chan net.Conn, 3)
 	sent := make(chan *http.Request, 2)
 	up := provider{upgrade: func(r *http.Request) (net.Conn, *http.Response, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -201,14 +212,14 @@ func TestStreams(t *testing.T) {
 	}
 	_ = conn.Close()
 
-	for deadline := time.Now().Add(2 * time.Minute); len(h.streams) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); h.streams.Taken() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the stream that ended keeps its place")
 		}
 	}
 
 	// Streams that are open end with the run, and there is a limit to them.
-	for range cap(h.streams) {
+	for range 2 {
 		if _, _, answer := begin(t, server, http.Header{"Upgrade": {"SPDY/3.1"}}); answer.StatusCode != 101 {
 			t.Fatalf("answer: %d", answer.StatusCode)
 		}
@@ -217,12 +228,16 @@ func TestStreams(t *testing.T) {
 	if _, _, answer := begin(t, server, http.Header{"Upgrade": {"SPDY/3.1"}}); answer.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("one more: %d", answer.StatusCode)
 	}
+	if _, _, answer := begin(t, server, http.Header{"Upgrade": {"SPDY/3.1"}, "Authorization": {"Bearer other"}}); answer.StatusCode != 101 {
+		t.Errorf("another caller: %d", answer.StatusCode)
+	}
+	<-sent
 	stop()
 	h.wait()
 	if code, _ := get(t, server.URL+"/healthz"); code != http.StatusServiceUnavailable {
 		t.Errorf("after the end: %d", code)
 	}
-	for range cap(h.streams) {
+	for range 3 {
 		if _, err := io.ReadAll(<-far); err != nil && !errors.Is(err, io.EOF) {
 			t.Logf("a stream ended with %v", err)
 		}
