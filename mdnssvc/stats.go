@@ -13,7 +13,7 @@ import (
 const (
 	DropQueueFull      wire.DropReason = "queue-full"      // they came faster than they could be worked on
 	DropOtherLink      wire.DropReason = "other-link"      // came in on a link that is not in use
-	DropOffLink        wire.DropReason = "off-link"        // sent to us directly from outside the link's networks (RFC 6762 section 11, 5.5)
+	DropOffLink        wire.DropReason = "off-link"        // from outside the link's networks, and sent to us directly or to be answered so (RFC 6762 section 11, 5.5)
 	DropBadPort        wire.DropReason = "bad-port"        // a response that is not from port 5353 (section 6)
 	DropBadSource      wire.DropReason = "bad-source"      // from an address or port nobody can have
 	DropBadDestination wire.DropReason = "bad-destination" // to a broadcast address or another group

@@ -38,6 +38,7 @@ func (r *Responder) query(now time.Time, c *conversation, in wire.Received) wire
 
 	var replies []reply
 	shared := false
+	here := r.onLink(in.Link, in.From.Addr())
 	proposed := make(map[string]bool, len(m.Ns)) // names the sender probes for (section 8.1)
 	for _, rr := range m.Ns {
 		proposed[wire.Key(rr.Header().Name)] = true
@@ -50,7 +51,7 @@ func (r *Responder) query(now time.Time, c *conversation, in wire.Received) wire
 			}
 			replies = mergeReplies(replies, []reply{{
 				rec:     rec,
-				unicast: q.Qclass&wire.TopBit != 0,
+				unicast: here && q.Qclass&wire.TopBit != 0, // anybody can write the address of a victim elsewhere as the source
 				direct:  !in.ToMulticast,
 				defence: defence && rec.unique,
 			}})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/mdnssvc/wire"
 )
 
@@ -603,6 +604,61 @@ func Test8_1_Defence(t *testing.T) {
 	})
 	if b := established(t, 1); b.receive(otherAddr, probe(true)) != "" || len(b.conflicts) != 0 {
 		t.Error("a probe is no conflict")
+	}
+}
+
+// TestAttackAnswersToElsewhere: who writes the address of a host elsewhere as the
+// source of a query does not have us send it anything.
+func TestAttackAnswersToElsewhere(t *testing.T) {
+	legacy := netip.AddrPortFrom(offLinkAddr.Addr(), 40000)
+	probe := query(q{name: instance, qtype: dns.TypeANY, qu: true})
+	probe.Ns = rrs(t, instance+" 120 IN SRV 0 0 1 other.local.")
+	first, second := query(q{name: service, qtype: dns.TypePTR, qu: true}), query()
+	first.Truncated = true
+	second.Answer = rrs(t, service+" 4500 IN PTR other."+service)
+	for _, tt := range []struct {
+		what string
+		from netip.AddrPort
+		sent []*dns.Msg
+		want string
+	}{
+		{"an ordinary DNS query", legacy, []*dns.Msg{query(q{name: service, qtype: dns.TypePTR})}, "nothing"},
+		{"a question for a unicast answer", offLinkAddr, []*dns.Msg{query(q{name: host, qtype: dns.TypeA, qu: true})}, "multicast"},
+		{"such a question in two parts", offLinkAddr, []*dns.Msg{first, second}, "multicast"},
+		{"a probe for a name of ours", offLinkAddr, []*dns.Msg{probe}, "multicast"},
+	} {
+		b := established(t, 1)
+		b.run(time.Hour) // whatever may be answered by multicast again
+		for _, m := range tt.sent {
+			b.receive(tt.from, m)
+		}
+		b.run(3 * time.Second)
+		got := "nothing"
+		for _, p := range b.take() {
+			if got = "multicast"; p.Unicast.IsValid() {
+				got = "unicast"
+				break
+			}
+		}
+		attack.Attempt{What: "have answers sent to a host elsewhere by " + tt.what + " to the group with its address as the source",
+			As: "stranger on the LAN", Want: tt.want}.Saw(t, got)
+		// Where the answer was multicast not long ago, too.
+		for _, m := range tt.sent {
+			b.receive(tt.from, m)
+		}
+		b.run(3 * time.Second)
+		for _, p := range b.take() {
+			if p.Unicast.IsValid() {
+				t.Errorf("%s, again: sent to %v", tt.what, p.Unicast)
+			}
+		}
+	}
+	b := established(t, 1)
+	if drop := b.receive(legacy, query(q{name: service, qtype: dns.TypePTR})); drop != DropOffLink {
+		t.Errorf("dropped as %q", drop)
+	}
+	if drop := b.receive(legacy, query(q{name: "other.local.", qtype: dns.TypeA})); drop != "" {
+		t.Errorf("what is none of our business is dropped as %q", drop)
 	}
 }
 

@@ -259,7 +259,7 @@ func (r *Responder) Receive(now time.Time, in wire.Received) wire.DropReason {
 // What Receive refuses.
 const (
 	DropUnknownLink      wire.DropReason = "unknown-link"       // a link, or IP version, we do not speak on
-	DropOffLink          wire.DropReason = "off-link"           // unicast from beyond the link (RFC 6762 sections 5.5 and 11)
+	DropOffLink          wire.DropReason = "off-link"           // from beyond the link, and sent or to be answered by unicast (RFC 6762 sections 5.5 and 11)
 	DropSourcePort       wire.DropReason = "source-port"        // a response not from port 5353 (section 6), or anything from port 0
 	DropTooManyQuestions wire.DropReason = "too-many-questions" // a legacy query whose questions we would have to echo
 	DropBusy             wire.DropReason = "busy"               // more unicast answers asked for than we are willing to send

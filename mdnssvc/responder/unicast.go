@@ -54,6 +54,9 @@ func (r *Responder) legacyQuery(now time.Time, c *conversation, in wire.Received
 	if len(u.answers) == 0 {
 		return ""
 	}
+	if !r.onLink(in.Link, in.From.Addr()) {
+		return DropOffLink // nor can it be answered by multicast: it would not listen
+	}
 	if shared && in.ToMulticast {
 		u.due = now.Add(r.between(sharedLow, sharedHigh))
 	}
