@@ -85,6 +85,10 @@ type reviewedPod struct {
 	} `json:"metadata"`
 	Spec *struct {
 		Tolerations []toleration `json:"tolerations"`
+		Volumes     []struct {
+			PersistentVolumeClaim *struct{} `json:"persistentVolumeClaim"`
+			Ephemeral             *struct{} `json:"ephemeral"`
+		} `json:"volumes"`
 	} `json:"spec"`
 }
 
@@ -129,7 +133,8 @@ type operation struct {
 
 // tolerate answers a review of a pod: it is never refused, and gets the toleration
 // unless it has it, or belongs to its node: pods of DaemonSets and those that stand
-// for a kubelet's files do. What cannot be read stays as it is.
+// for a kubelet's files do, and so does a pod with a claim, which is of this cluster and
+// may be made on the pod's node. What cannot be read stays as it is.
 func tolerate(r *reviewRequest) reviewResponse {
 	out := reviewResponse{UID: r.UID, Allowed: true}
 	if r.Resource != pods || r.SubResource != "" || r.Operation != OperationCreate {
@@ -144,6 +149,11 @@ func tolerate(r *reviewRequest) reviewResponse {
 	}
 	for _, o := range pod.Metadata.OwnerReferences {
 		if o.Kind == "DaemonSet" && o.Controller {
+			return out
+		}
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
 			return out
 		}
 	}

@@ -94,6 +94,36 @@ spec:
   template: {metadata: {labels: {app: everywhere}}, spec: {tolerations: [{operator: Exists}], containers: [{name: c, image: i}]}}
 `
 
+// claims are pods with claims of a class such as K3s', of which a claim is made when its
+// first pod has a node.
+const claims = `
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: local-path}, provisioner: rancher.io/local-path, volumeBindingMode: WaitForFirstConsumer}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: base, namespace: shop}
+spec:
+  serviceName: base
+  selector: {matchLabels: {app: base}}
+  template:
+    metadata: {labels: {app: base}}
+    spec: {nodeSelector: {liqo.io/type: virtual-node}, containers: [{name: c, image: i}]}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {storageClassName: local-path, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: scratch, namespace: shop}
+spec:
+  nodeSelector: {liqo.io/type: virtual-node}
+  containers: [{name: c, image: i}]
+  volumes:
+  - name: data
+    ephemeral:
+      volumeClaimTemplate: {spec: {storageClassName: local-path, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+`
+
 func podText(namespace, name string) string {
 	return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"` + namespace + `","labels":{"app":"` + name + `"}},
 		"spec":{"nodeSelector":{"liqo.io/type":"virtual-node"},"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1"}}}]}}`
@@ -144,6 +174,26 @@ func TestPods(t *testing.T) {
 		}
 		return err
 	})
+	// Nor does a claim get there, which would be made on the node of its first pod.
+	bedtest.Within(t, "claims", func() error { return k.Apply(t.Context(), claims) })
+	for _, name := range []string{"base-0", "scratch"} {
+		bedtest.Within(t, "pod with a claim", func() error {
+			p, err := pod("shop", name)
+			if err == nil && (p.Spec.NodeName != "" || !strings.Contains(fmt.Sprint(p.Status.Conditions), "untolerated taint")) {
+				err = fmt.Errorf("it is on %q: %+v", p.Spec.NodeName, p.Status)
+			}
+			return err
+		})
+	}
+	list, err := get[corev1.PersistentVolumeClaimList](t, k, "/api/v1/namespaces/shop/persistentvolumeclaims")
+	if err != nil || len(list.Items) != 2 {
+		t.Errorf("%d claims, %v", len(list.Items), err)
+	}
+	for _, c := range list.Items {
+		if node := c.Annotations["volume.kubernetes.io/selected-node"]; node != "" {
+			t.Errorf("claim %s is to be made on %s", c.Name, node)
+		}
+	}
 	// A DaemonSet that tolerates everything has its pod there; any other has none.
 	bedtest.Within(t, "DaemonSets", func() error {
 		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+string(providerID))

@@ -29,7 +29,10 @@ const (
 const (
 	celNoDaemon = `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet" && has(o.controller) && o.controller)`
 	celNoMirror = `!has(object.metadata.annotations) || !("kubernetes.io/config.mirror" in object.metadata.annotations)`
-	celNotYet   = `!has(object.spec.tolerations) || !object.spec.tolerations.exists(t, ` +
+	// A claim is of this cluster. One that waits for its first pod would be made on that
+	// pod's node, and cannot be on a virtual one.
+	celNoClaim = `!has(object.spec.volumes) || !object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))`
+	celNotYet  = `!has(object.spec.tolerations) || !object.spec.tolerations.exists(t, ` +
 		`(has(t.key) && t.key != "" ? t.key == "` + workload.TaintNotAllowed + `" : has(t.operator) && t.operator == "Exists") && ` +
 		`(!has(t.effect) || t.effect == "" || t.effect == "NoExecute") && ` +
 		`(has(t.operator) && t.operator == "Exists" || has(t.value) && t.value == "true"))`
@@ -121,6 +124,7 @@ func policyManifest(version string) *manifest {
 		"matchConditions": []any{
 			map[string]any{"name": "no-daemon", "expression": celNoDaemon},
 			map[string]any{"name": "no-mirror", "expression": celNoMirror},
+			map[string]any{"name": "no-claim", "expression": celNoClaim},
 			map[string]any{"name": "not-yet", "expression": celNotYet},
 		},
 		"mutations": []any{map[string]any{"patchType": "JSONPatch", "jsonPatch": map[string]any{"expression": celPatch}}},
