@@ -239,6 +239,9 @@ func TestJudgeAPIServer(t *testing.T) {
 	}{
 		{"fine", "ok", there, nil, nil, true},
 		{"slow", "warning api-slow", slow, nil, nil, true},
+		{"out of the agent's sight", "error kubeconfig-hidden", there, nil, &control.Kubernetes{LastError: "no kubeconfig found"}, true},
+		{"the agent is about to connect", "ok", there, nil, &control.Kubernetes{Kubeconfig: "/k"}, true},
+		{"the agent is connected", "ok", there, nil, &control.Kubernetes{Connected: true, Kubeconfig: "/k"}, true},
 		{"switched off", "skipped", found{}, peering.ErrSwitchedOff, nil, true},
 		{"none", "warning kubeconfig-missing", found{}, peering.ErrNoKubeconfig, nil, true},
 		{"not for us", "skipped", found{}, fs.ErrPermission, nil, false},

@@ -56,6 +56,22 @@ func TestEveryLineIsExplained(t *testing.T) {
 	}
 }
 
+// TestWaitsForNobody: K3s tells systemd that it has started when its API server answers, which a database in a bad
+// state can delay for ever.
+func TestWaitsForNobody(t *testing.T) {
+	for line := range strings.Lines(unit) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch name {
+		case "After", "Wants":
+			if value != "network-online.target" {
+				t.Errorf("the unit waits for something: %s", line)
+			}
+		case "Requires", "Requisite", "BindsTo", "PartOf", "Upholds":
+			t.Errorf("the unit depends on something: %s", line)
+		}
+	}
+}
+
 func TestSysusers(t *testing.T) {
 	if !strings.Contains(Sysusers(), "\nu "+Name+" - ") {
 		t.Errorf("no such user in:\n%s", Sysusers())

@@ -27,11 +27,26 @@ const (
 	adminConfig = "/etc/rancher/k3s/k3s.yaml"
 )
 
+// secrets are files that the agent has no business with.
+var secrets = []string{
+	"/etc/kubernetes/admin.conf", "/etc/kubernetes/pki/ca.key", "/var/lib/etcd/member/snap/db", "/etc/letsencrypt/live/box/privkey.pem",
+	"/etc/rancher/node/password", "/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/config.yaml.d/token.yaml", "/etc/rancher/k3s/registries.yaml",
+	"/var/lib/rancher/k3s/server/token", "/var/lib/kubelet/pods/x", "/var/lib/containerd/x", "/var/log/pods/x", "/etc/ssh/ssh_host_ed25519_key",
+	"/home/alice/.ssh/id_ed25519", "/root/.kube/config", "/root/.ssh/id_ed25519",
+}
+
 // TestService goes through the life of a service in one machine: each step begins where the one before ended.
 func TestService(t *testing.T) {
 	m := newMachine(t)
 	m.binary(bed.Binary(t, "liqo-agent"))
 	m.links()
+	for _, file := range secrets {
+		m.write(file, "secret", 0o644)
+	}
+	// A K3s that never gets as far as to answer.
+	m.write("/etc/systemd/system/k3s.service", "[Service]\nType=notify\nTimeoutStartSec=0\nExecStart=/bin/sleep infinity\n", 0o644)
+	m.must("systemctl", "daemon-reload")
+	m.must("systemctl", "start", "--no-block", "k3s")
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T, *machine)
@@ -263,6 +278,11 @@ func testSandbox(t *testing.T, m *machine) {
 	for _, file := range []string{"/etc/shadow", "/etc/gshadow"} {
 		if text, err := os.ReadFile(inside(file)); err != nil || len(text) > 0 {
 			t.Errorf("%s can be read: %d bytes, %v", file, len(text), err)
+		}
+	}
+	for _, file := range secrets {
+		if text, err := os.ReadFile(inside(file)); err == nil && len(text) > 0 {
+			t.Errorf("%s can be read: %s", file, text)
 		}
 	}
 	for _, dir := range []string{"/root", "/home", "/etc/ssl/private", "/var/backups", "/tmp"} {
