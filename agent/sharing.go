@@ -23,6 +23,7 @@ import (
 	"liqo.io/agent/sharing/host"
 	"liqo.io/agent/sharing/kubelet"
 	"liqo.io/agent/sharing/offload"
+	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/vnode"
 )
 
@@ -76,8 +77,11 @@ func newSharing(s *session) *sharing {
 		consumers: make(map[peer.ClusterID]consumer)}
 	sh.hosts = host.New(host.Config{
 		Settings: func() host.Settings { return hostSettings(s.config()) },
-		User:     func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
-		Changed:  s.looksAgain, Logger: s.logger, Now: s.now,
+		Registries: func() registry.List {
+			return registry.List{Entries: s.config().Sharing.Registries, Own: s.peering.OwnRegistries()}
+		},
+		User:    func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
+		Changed: s.looksAgain, Logger: s.logger, Now: s.now,
 	})
 	sh.nodes = vnode.New(vnode.Config{
 		Settings: func() vnode.Settings {
@@ -108,6 +112,7 @@ func hostSettings(cfg config.Config) host.Settings {
 	shared := cfg.Sharing
 	return host.Settings{
 		Prefix: shared.NamespacePrefix, PodSecurity: shared.PodSecurity, Enforce: shared.Enforce, MaxNamespaces: shared.MaxNamespaces,
+		LocalImages: shared.LocalImages,
 	}
 }
 
@@ -116,7 +121,7 @@ func sharingSettings(cfg config.Config) peering.SharingSettings {
 	shared := cfg.Sharing
 	return peering.SharingSettings{
 		Enable: shared.Enable, Percentage: shared.Percentage, Overcommit: shared.Overcommit, Hysteresis: shared.Hysteresis,
-		Labels: shared.Labels, Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
+		Labels: shared.Labels, Registries: shared.Registries, Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
 		KeepaliveThreshold: shared.KeepaliveThreshold, KeepaliveRetry: shared.KeepaliveRetry, DrainTimeout: shared.DrainTimeout,
 	}
 }

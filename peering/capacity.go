@@ -133,7 +133,7 @@ func (s *session) measure(pods *podFollower) (known bool, again time.Duration) {
 		return false, podsRetry
 	}
 	settings := s.cfg.SharingSettings()
-	changed, again := s.book.Measure(offer.Count(s.nodes.all(), list, settings.Labels), settings.terms(), s.cfg.Now())
+	changed, again := s.book.Measure(offer.Count(s.nodes.all(), list, settings.Labels, settings.Registries), settings.terms(), s.cfg.Now())
 	for _, id := range changed {
 		s.queue.Add(id)
 	}

@@ -210,7 +210,7 @@ func TestDependencies(t *testing.T) {
 				t.Errorf("imports %s", pkg)
 			}
 		}
-		if own, ok := strings.CutPrefix(pkg, "liqo.io/agent/"); ok && !slices.Contains([]string{"api", "kube", "kube/tally", "peer", "trust", "relay", "throttle", "endpoint", "sharing/offer", "sharing/workload", "peering", "peering/remote"}, own) {
+		if own, ok := strings.CutPrefix(pkg, "liqo.io/agent/"); ok && !slices.Contains([]string{"api", "kube", "kube/tally", "peer", "trust", "relay", "throttle", "endpoint", "sharing/offer", "sharing/registry", "sharing/workload", "peering", "peering/remote"}, own) {
 			t.Errorf("imports %s, which is not below it", pkg)
 		}
 	}

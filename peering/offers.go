@@ -27,6 +27,9 @@ type SharingSettings struct {
 	// Labels are the node labels that consumers are told of, as names or globs (see
 	// path.Match).
 	Labels []string
+	// Registries are those that consumers may have images from, as registry.List has
+	// them: they are told of no others.
+	Registries []string
 
 	// Use: joined providers become nodes. Else their nodes are drained and removed.
 	Use bool
@@ -60,6 +63,11 @@ func (c *Controller) SharingChanged() {
 		s.enqueueAll()
 	}
 }
+
+// OwnRegistries returns the registries that the pods of this cluster's own use; nil
+// while that is not known, as it is not without consumers. Any goroutine may call it
+// at any time.
+func (c *Controller) OwnRegistries() []string { return c.book.Own() }
 
 // Offered is what this cluster offers to its consumers, for people.
 type Offered struct {

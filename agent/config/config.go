@@ -86,6 +86,8 @@ type Sharing struct {
 	Enforce         string   // requests, limits
 	MaxNamespaces   int      // of one peer
 	NamespacePrefix string
+	Registries      []string // of images, as package sharing/registry has them
+	LocalImages     bool
 
 	Use                bool
 	AcceptPolicy       string // auto, manual

@@ -14,6 +14,7 @@ import (
 
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 )
 
 // rule says which values of a key's type are allowed. The zero rule allows
@@ -176,6 +177,14 @@ var (
 		for _, p := range v.([]string) {
 			if _, err := path.Match(p, ""); p == "" || err != nil {
 				return fmt.Errorf("%q is neither a label's name nor a glob (names with *, ? and [a-z])", p)
+			}
+		}
+		return nil
+	}}
+	registries = rule{allowed: "a list of registries such as \"ghcr.io\", \"*.azurecr.io\" or \"own\"", check: func(v any) error {
+		for _, entry := range v.([]string) {
+			if err := registry.CheckEntry(entry); err != nil {
+				return fmt.Errorf("%q: %w", entry, err)
 			}
 		}
 		return nil

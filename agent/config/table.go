@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/sharing/registry"
 )
 
 // setting is everything there is to say about one key of T.
@@ -121,6 +122,10 @@ var settings = []setting[Config]{
 		doc: "How many namespaces one peer may have here."},
 	{key: "sharing.namespace_prefix", field: func(c *Config) any { return &c.Sharing.NamespacePrefix }, def: "liqo", rule: namePrefix,
 		doc: "What the names of peers' namespaces here begin with: PREFIX-ID-NAMESPACE. A change is for those that are made afterwards."},
+	{key: "sharing.registries", field: func(c *Config) any { return &c.Sharing.Registries }, def: registry.Defaults(), rule: registries,
+		doc: "The registries that peers' pods may have their images from, such as ghcr.io, *.azurecr.io or registry.example.com:5000; own stands for those that pods of this cluster's own use. Addresses and internal names are never allowed. The credentials that the nodes have for a registry count for these pods, too."},
+	{key: "sharing.local_images", field: func(c *Config) any { return &c.Sharing.LocalImages }, def: false,
+		doc: "Let peers' pods run images that are on the node already without pulling them. Off: each image is pulled, with the pod's own secrets, so that nobody runs what only lies in the box's store."},
 	{key: "sharing.use", field: func(c *Config) any { return &c.Sharing.Use }, def: true,
 		doc: "Make a node of each joined provider, for pods of namespaces with the label liqo.io/enabled=true. Off: nodes are drained and removed."},
 	{key: "sharing.accept_policy", field: func(c *Config) any { return &c.Sharing.AcceptPolicy }, def: "auto", rule: oneOf("auto", "manual"),

@@ -24,7 +24,7 @@ import (
 
 const (
 	// Image is the one image that nodes with a real kubelet have: busybox, whose programs are in /bin.
-	Image = "bed.invalid/busybox:1"
+	Image = "bed.example.com/busybox:1"
 
 	busybox    = "/bin/busybox"
 	cniPlugins = "/usr/lib/cni"

@@ -75,7 +75,7 @@ func (c *caller) refused(who string, attempts []attempt) {
 // and its spec.
 func guestPod(name, metadata, spec string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{%q:"0b54b8c4-0000-4000-8000-000000000001"}%s},
-		"spec":{"containers":[{"name":"web","image":"example.invalid/web:1","resources":{"requests":{"cpu":"10m"}}}]%s}}`,
+		"spec":{"containers":[{"name":"web","image":"web:1","resources":{"requests":{"cpu":"10m"}}}]%s}}`,
 		name, workload.AnnotationOriginUID, metadata, spec)
 }
 
@@ -332,7 +332,7 @@ stringData: {x: gold}
 apiVersion: v1
 kind: Pod
 metadata: {name: web, namespace: NS}
-spec: {containers: [{name: web, image: "example.invalid/web:1"}]}
+spec: {containers: [{name: web, image: "web:1"}]}
 `, "NS", namespace))
 	}
 	p.a.awaitFC("appears", p.bID, reachable)
@@ -390,7 +390,7 @@ stringData: {x: gold}
 apiVersion: v1
 kind: Pod
 metadata: {name: desk, namespace: NS}
-spec: {containers: [{name: desk, image: "example.invalid/desk:1", resources: {requests: {cpu: "0", memory: "0", ephemeral-storage: "0"}}}]}
+spec: {containers: [{name: desk, image: "desk:1", resources: {requests: {cpu: "0", memory: "0", ephemeral-storage: "0"}}}]}
 `, "NS", home))
 	b.eventually("all pods run", func() error {
 		pods, err := list[corev1.Pod](b, "/api/v1/pods")

@@ -190,7 +190,7 @@ kind: Pod
 metadata: {name: disk, namespace: shop}
 spec:
   nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
-  containers: [{name: web, image: example.invalid/web:1}]
+  containers: [{name: web, image: web:1}]
   volumes: [{name: disk, hostPath: {path: /}}]
 `)
 	a.eventually("a pod that cannot go says so", func() error {

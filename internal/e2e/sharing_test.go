@@ -137,7 +137,7 @@ spec:
       %[3]s
       containers:
       - name: web
-        image: example.invalid/web:1
+        image: web:1
         resources: {requests: {cpu: 10m, memory: 8Mi}}
 %[4]s`, name, replicas, where, more)
 }
@@ -320,12 +320,12 @@ func TestSharing(t *testing.T) {
 	})
 
 	t.Run("rolling update", func(t *testing.T) {
-		a.kubectl("set", "image", "-n", "shop", "deployment/web", "web=example.invalid/web:2")
+		a.kubectl("set", "image", "-n", "shop", "deployment/web", "web=web:2")
 		a.kubectl("rollout", "status", "-n", "shop", "deployment/web", "--timeout=25s")
 		a.eventually("only new pods are left", func() error {
 			pods, err := b.guests(p.aID)
 			for _, pod := range pods {
-				if pod.Spec.Containers[0].Image != "example.invalid/web:2" {
+				if pod.Spec.Containers[0].Image != "web:2" {
 					return fmt.Errorf("%s runs %s", pod.Name, pod.Spec.Containers[0].Image)
 				}
 			}
@@ -356,7 +356,7 @@ kind: Pod
 metadata: {name: disk, namespace: shop}
 spec:
   nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
-  containers: [{name: web, image: example.invalid/web:1, volumeMounts: [{name: disk, mountPath: /disk}]}]
+  containers: [{name: web, image: web:1, volumeMounts: [{name: disk, mountPath: /disk}]}]
   volumes: [{name: disk, hostPath: {path: /}}]
 `)
 		a.eventually("an event says why", func() error {
@@ -371,6 +371,21 @@ spec:
 			t.Errorf("it is %s %v", pod.Status.Phase, err)
 		}
 		a.kubectl("delete", "pod", "-n", "shop", "disk", "--timeout=20s")
+		a.apply(`apiVersion: v1
+kind: Pod
+metadata: {name: elsewhere, namespace: shop}
+spec:
+  nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
+  containers: [{name: web, image: registry.example.net/web:1}]
+`)
+		a.eventually("an event says that the provider takes no images from there", func() error {
+			out := a.kubectl("get", "events", "-n", "shop", "--field-selector=involvedObject.name=elsewhere")
+			if !strings.Contains(out, workload.ReasonRefusedByProvider) || !strings.Contains(out, workload.ReasonRegistryNotAllowed+": ") || !strings.Contains(out, "sharing.registries") {
+				return errors.New(out)
+			}
+			return nil
+		})
+		a.kubectl("delete", "pod", "-n", "shop", "elsewhere", "--timeout=20s")
 	})
 
 	t.Run("the offer holds", func(t *testing.T) {
@@ -384,7 +399,7 @@ metadata: {name: greedy-%d, namespace: shop}
 spec:
   nodeName: %s
   tolerations: [{key: virtual-node.liqo.io/not-allowed, operator: Exists}]
-  containers: [{name: web, image: example.invalid/web:1, resources: {requests: {cpu: 600m}}}]
+  containers: [{name: web, image: web:1, resources: {requests: {cpu: 600m}}}]
 `, i, p.bID))
 		}
 		a.eventually("those that fit run, the others wait", func() error {
@@ -617,7 +632,8 @@ func TestSharingWithContainers(t *testing.T) {
 	if !bed.RealRoot() {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
-	p := newPair(t, "")
+	// The image lies in the box's store, and there is no registry.
+	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n")
 	a, b := p.a, p.b
 	if err := errors.Join(b.kube.StartControllers(t.Context()), b.kube.StartKubelet(t.Context())); err != nil {
 		t.Fatal(err)

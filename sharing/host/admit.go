@@ -25,9 +25,10 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 	if err != nil {
 		return nil, nil, err
 	}
-	clean, pod, no := workload.Admit(body, st.in(namespace))
+	in := h.in(st, namespace)
+	clean, pod, no := workload.Admit(body, in)
 	if no != nil {
-		return nil, nil, refusedBy(no)
+		return nil, nil, refusedIn(in, no)
 	}
 	if err := st.session.pods.Failure(); err != nil {
 		return nil, nil, refuse(ReasonNotReady, "this cluster cannot tell now what %s uses already; try again later", id).after(retryNotReady)
@@ -82,8 +83,20 @@ func (a *account) answered(key string, r *reserved, answer []byte) {
 }
 
 // in is the place of a consumer, as package workload wants to know it.
-func (st standing) in(namespace string) workload.Guest {
-	return workload.Guest{Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce, Offer: st.offer}
+func (h *Host) in(st standing, namespace string) workload.Guest {
+	return workload.Guest{
+		Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce, Offer: st.offer,
+		Registries: h.cfg.Registries(), LocalImages: st.settings.LocalImages,
+	}
+}
+
+// refusedIn is why something is refused in a place, which may pass where it is not
+// known yet what is allowed there.
+func refusedIn(in workload.Guest, r *workload.Refusal) *Refused {
+	if r.Reason == workload.ReasonRegistryNotAllowed && !in.Registries.Known() {
+		return refuse(ReasonNotReady, "this cluster does not know yet which registries its own pods use; try again later").after(retryNotReady)
+	}
+	return refusedBy(r)
 }
 
 // withLimits is an offer that holds limits too.
@@ -104,9 +117,10 @@ func (h *Host) PodPatch(id peer.ClusterID, namespace, _ string, body []byte) (cl
 	if err != nil {
 		return nil, "", err
 	}
-	clean, no := workload.AdmitPatch(body, st.in(namespace))
+	in := h.in(st, namespace)
+	clean, no := workload.AdmitPatch(body, in)
 	if no != nil {
-		return nil, "", refusedBy(no)
+		return nil, "", refusedIn(in, no)
 	}
 	return clean, string(workload.PatchType), nil
 }
@@ -125,7 +139,7 @@ func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body 
 	case resource == resourceConfigMaps && name == workload.RootCA:
 		return nil, refuse(ReasonBadName, "%s is this cluster's own", workload.RootCA)
 	}
-	clean, no := workload.AdmitObject(body, kind, name, st.in(namespace))
+	clean, no := workload.AdmitObject(body, kind, name, h.in(st, namespace))
 	if no != nil {
 		return nil, refusedBy(no)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 )
 
 // Settings are those of [sharing] that matter to guests.
@@ -28,6 +29,8 @@ type Settings struct {
 	Enforce string
 	// MaxNamespaces is how many namespaces one consumer may have.
 	MaxNamespaces int
+	// LocalImages: pods may run what is on the node already.
+	LocalImages bool
 }
 
 // Config is what a Host needs. All but Now is required.
@@ -35,6 +38,9 @@ type Config struct {
 	// Settings returns the current settings. It must be quick and safe for concurrent
 	// use.
 	Settings func() Settings
+	// Registries returns those that consumers may have images from. It must be quick
+	// and safe for concurrent use.
+	Registries func() registry.List
 	// User returns the name under which a consumer's requests reach the API server.
 	User func(peer.ClusterID) string
 	// Changed is called when what Set returns for a consumer is another, and when

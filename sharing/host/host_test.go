@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -41,9 +42,10 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 			Settings: func() Settings {
 				return Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 1}
 			},
-			User:    func(id peer.ClusterID) string { return string(id) },
-			Changed: func(peer.ClusterID) { changed.add() },
-			Logger:  slog.New(slog.DiscardHandler),
+			Registries: func() registry.List { return registry.List{Entries: []string{"docker.io", registry.Own}} },
+			User:       func(id peer.ClusterID) string { return string(id) },
+			Changed:    func(peer.ClusterID) { changed.add() },
+			Logger:     slog.New(slog.DiscardHandler),
 		})
 		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); !stands.Busy {
 			t.Errorf("before anything is known it stands %+v", stands)
@@ -149,4 +151,22 @@ func TestForgotten(t *testing.T) {
 			t.Errorf("it stands %+v", stands)
 		}
 	})
+}
+
+// TestRegistriesNotKnownYet: an image is not refused for good before it is known which
+// registries the cluster's own pods use.
+func TestRegistriesNotKnownYet(t *testing.T) {
+	no := &workload.Refusal{Reason: workload.ReasonRegistryNotAllowed, Message: "not from there"}
+	for _, tc := range []struct {
+		list registry.List
+		want string
+	}{
+		{registry.List{Entries: []string{registry.Own}}, ReasonNotReady},
+		{registry.List{Entries: []string{registry.Own}, Own: []string{}}, workload.ReasonRegistryNotAllowed},
+		{registry.List{Entries: []string{"docker.io"}}, workload.ReasonRegistryNotAllowed},
+	} {
+		if got := refusedIn(workload.Guest{Registries: tc.list}, no); got.Reason != tc.want || (got.Retry > 0) != (tc.want == ReasonNotReady) {
+			t.Errorf("%+v: %+v, want %s", tc.list, got, tc.want)
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/registry"
 )
 
 const (
@@ -69,7 +70,8 @@ func newHost() *runningHost {
 			defer r.mu.Unlock()
 			return r.settings
 		},
-		User: func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
+		Registries: func() registry.List { return registry.List{Entries: []string{"docker.io"}} },
+		User:       func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
 		Changed: func(id peer.ClusterID) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -180,6 +182,6 @@ func asConsumer(t *testing.T, k *bed.Kube, id peer.ClusterID) *kube.Client {
 func hostPod(namespace, name string, requests object) object {
 	return object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"namespace": namespace, "name": name},
-		"spec": object{"containers": []any{object{"name": "main", "image": "example.com/main:1", "resources": object{"requests": requests}}}},
+		"spec": object{"containers": []any{object{"name": "main", "image": "main:1", "resources": object{"requests": requests}}}},
 	}
 }

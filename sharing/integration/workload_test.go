@@ -18,12 +18,13 @@ import (
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/workload"
 )
 
 var (
 	shopOrigin = workload.Origin{Cluster: consumerID, Namespace: "liqo-11111111-shop", Node: "barn"}
-	shopGuest  = workload.Guest{Cluster: consumerID, Namespace: "liqo-11111111-shop", Arch: "amd64"}
+	shopGuest  = workload.Guest{Cluster: consumerID, Namespace: "liqo-11111111-shop", Arch: "amd64", Registries: registry.List{Entries: []string{"docker.io"}}}
 )
 
 const (

@@ -11,6 +11,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 )
 
 const (
@@ -58,9 +59,21 @@ type told struct {
 	spec    *api.AdvertisementSpec
 	amounts Amounts
 	split   Split
-	renewed time.Time // by the monotonic clock: when it was made, or would have been
-	since   time.Time // since when another one would be made; zero while that is not so
-	stale   bool      // that is so for long enough
+	from    registry.List // that Images of spec were looked at with
+	renewed time.Time     // by the monotonic clock: when it was made, or would have been
+	since   time.Time     // since when another one would be made; zero while that is not so
+	stale   bool          // that is so for long enough
+}
+
+// Own returns the registries that this cluster's own pods use; nil while that is not
+// known.
+func (b *Book) Own() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pool == nil {
+		return nil
+	}
+	return b.pool.Registries.Own
 }
 
 // NewBook returns a Book without consumers, that knows of nothing to offer.
@@ -137,8 +150,8 @@ func (b *Book) Measure(pool Pool, terms Terms, now time.Time) (changed []peer.Cl
 			changed = append(changed, id)
 			continue
 		}
-		if !t.differs(want, split, pool.Labels, terms.Hysteresis) {
-			t.since, t.stale, t.split = time.Time{}, false, split
+		if !t.differs(want, split, &pool, terms.Hysteresis) {
+			t.since, t.stale, t.split, t.from = time.Time{}, false, split, pool.Registries
 			continue
 		}
 		if t.since.IsZero() {
@@ -171,11 +184,18 @@ func (b *Book) split(consumers int) Split {
 
 // differs reports whether another offer is to be made. What people decided is told
 // exactly; the number of consumers is not as important.
-func (t *told) differs(want Amounts, split Split, labels map[string]string, hysteresis int) bool {
+func (t *told) differs(want Amounts, split Split, pool *Pool, hysteresis int) bool {
 	if t.split.Percentage != split.Percentage || t.split.Overcommit != split.Overcommit {
 		hysteresis = 0
 	}
-	return want.differs(t.amounts, hysteresis) || !maps.Equal(t.spec.Labels, labels)
+	return want.differs(t.amounts, hysteresis) || !maps.Equal(t.spec.Labels, pool.Labels) || t.namesOthers(pool.Registries)
+}
+
+// namesOthers reports whether the offer has an image from none of the registries.
+func (t *told) namesOthers(from registry.List) bool {
+	return !t.from.Equal(from) && slices.ContainsFunc(t.spec.Images, func(image api.ContainerImage) bool {
+		return len(allowed(image.Names, from)) < len(image.Names)
+	})
 }
 
 // Prior is what is known about the offer of an earlier process.
@@ -220,7 +240,7 @@ func (b *Book) Offer(self, id peer.ClusterID, prior Prior, now time.Time) *api.A
 		t = &told{amounts: want, split: split, renewed: now, spec: &api.AdvertisementSpec{
 			ClusterID: string(self), ResourceQuota: api.ResourceQuota{Hard: want.Texts()}, Labels: b.pool.Labels, Images: b.pool.Images,
 			Timestamp: metav1.NewTime(made), TimeToLive: metav1.NewTime(made.Add(Life)),
-		}}
+		}, from: b.pool.Registries}
 	}
 	b.told[id] = t
 	return t.spec
@@ -231,7 +251,7 @@ func (b *Book) replaces(id peer.ClusterID, t *told, want Amounts, split Split, n
 	age := now.Sub(t.renewed)
 	// What was told somebody who then became no consumer is not kept for long.
 	late := age >= renewalOf(id) || !b.consumers[id] && age >= settles
-	return late || t.stale && t.differs(want, split, b.pool.Labels, b.terms.Hysteresis)
+	return late || t.stale && t.differs(want, split, b.pool, b.terms.Hysteresis)
 }
 
 // adopt returns the offer that a consumer has from an earlier process, nil when
@@ -244,9 +264,10 @@ func (b *Book) adopt(self peer.ClusterID, spec *api.AdvertisementSpec, want Amou
 	}
 	age := now.Sub(spec.Timestamp.Time)
 	t := &told{spec: spec, amounts: parseAll(spec.ResourceQuota.Hard), split: split, renewed: now.Add(-age)}
-	if age < 0 || age >= renewal || len(t.amounts) != len(spec.ResourceQuota.Hard) || t.differs(want, split, b.pool.Labels, b.terms.Hysteresis) {
+	if age < 0 || age >= renewal || len(t.amounts) != len(spec.ResourceQuota.Hard) || t.differs(want, split, b.pool, b.terms.Hysteresis) {
 		return nil
 	}
+	t.from = b.pool.Registries
 	return t
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 )
 
 const self = peer.ClusterID("self")
@@ -390,4 +391,36 @@ func TestBookKeepsWord(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestImagesAreTakenBack: who was told of an image from a registry that is off the list
+// now is told anew, and nobody is because of more images.
+func TestImagesAreTakenBack(t *testing.T) {
+	image := func(name string) api.ContainerImage { return api.ContainerImage{Names: []string{name}} }
+	d := newDesk(4000)
+	d.pool.Registries = registry.List{Entries: []string{"docker.io", "ghcr.io"}}
+	d.pool.Images = []api.ContainerImage{image("web:1"), image("ghcr.io/a/b:1")}
+	d.join("a")
+	d.pass(time.Minute)
+	d.pool.Registries = registry.List{Entries: []string{"docker.io", "ghcr.io", registry.Own}, Own: []string{"registry.example.com"}}
+	d.pool.Images = append(slices.Clone(d.pool.Images), image("registry.example.com/c:1"))
+	d.measure()
+	d.pass(time.Minute)
+	d.expect(t, "with another registry", "a:4000 ", 1)
+	d.pool.Registries, d.pool.Images = registry.List{Entries: []string{"docker.io"}}, []api.ContainerImage{image("web:1")}
+	before := d.has["a"]
+	d.measure()
+	d.pass(time.Minute)
+	d.expect(t, "without a registry", "a:4000 ", 2)
+	if got := d.has["a"].Images; len(got) != 1 || got[0].Names[0] != "web:1" {
+		t.Errorf("it is told of %v", got)
+	}
+	for _, prior := range []*api.AdvertisementSpec{before, d.has["a"]} {
+		fresh := NewBook()
+		fresh.Admit("a", true)
+		fresh.Measure(d.pool, d.terms, d.now)
+		if got := fresh.Offer(self, "a", Prior{Spec: prior}, d.now); len(got.Images) != 1 || (got == prior) != (prior != before) {
+			t.Errorf("of an earlier process' offer with %v becomes one with %v", prior.Images, got.Images)
+		}
+	}
 }

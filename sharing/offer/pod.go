@@ -3,15 +3,17 @@ package offer
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/workload"
 )
 
-// Pod is as much of a Pod as what is free depends on. It is read from the JSON of
+// Pod is as much of a Pod as an offer depends on. It is read from the JSON of
 // a core/v1 Pod, of which it keeps next to nothing, because there may be
 // thousands: of the metadata name, namespace, UID and version.
 type Pod struct {
@@ -23,6 +25,9 @@ type Pod struct {
 	// Requests is what it asks for there, as the scheduler counts; nil when that is
 	// not to be taken off what is free: it ended, or it is a consumer's.
 	Requests Amounts `json:"-"`
+	// Registries are those that its images are from, if everybody may know them; nil
+	// for a consumer's.
+	Registries []string `json:"-"`
 }
 
 // podDocument is what is read of a Pod.
@@ -53,6 +58,7 @@ type podSpec struct {
 }
 
 type container struct {
+	Image         string    `json:"image"`
 	RestartPolicy string    `json:"restartPolicy"`
 	Resources     resources `json:"resources"`
 }
@@ -74,11 +80,27 @@ func (p *Pod) UnmarshalJSON(text []byte) error {
 		p.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: m.Annotations.ListEnds}
 	}
 	_, guest := m.Labels[workload.LabelOriginCluster]
+	if !guest {
+		p.Registries = d.Spec.registries()
+	}
 	ended := d.Status.Phase == "Succeeded" || d.Status.Phase == "Failed"
 	if d.Spec.NodeName != "" && !guest && !ended {
 		p.Node, p.Requests = d.Spec.NodeName, d.Spec.requests()
 	}
 	return nil
+}
+
+// registries returns where the images of the pod are from, in order, as far as others
+// may have images from there.
+func (s podSpec) registries() []string {
+	var out []string
+	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
+		if from, err := registry.Of(c.Image); err == nil && registry.Public(from) == nil && !slices.Contains(out, from) {
+			out = append(out, from)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // requests returns what the pod asks for, and that it is one pod: what its
@@ -111,8 +133,8 @@ func (s podSpec) requests() Amounts {
 	return total
 }
 
-// Same reports whether what is free does not depend on which of the two is there.
-// Either may be nil.
+// Same reports whether an offer does not depend on which of the two is there. Either
+// may be nil.
 func (p *Pod) Same(o *Pod) bool {
 	var a, b Pod
 	if p != nil {
@@ -121,13 +143,13 @@ func (p *Pod) Same(o *Pod) bool {
 	if o != nil {
 		b = *o
 	}
-	return a.Node == b.Node && maps.Equal(a.Requests, b.Requests)
+	return a.Node == b.Node && maps.Equal(a.Requests, b.Requests) && slices.Equal(a.Registries, b.Registries)
 }
 
 // DeepCopyObject implements runtime.Object.
 func (p *Pod) DeepCopyObject() runtime.Object {
 	out := *p
 	p.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	out.Requests = maps.Clone(p.Requests)
+	out.Requests, out.Registries = maps.Clone(p.Requests), slices.Clone(p.Registries)
 	return &out
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/sharing/registry"
 )
 
 // LabelVersion among the labels of an offer is the Kubernetes version of the
@@ -34,15 +35,18 @@ type Pool struct {
 	// Labels describe the nodes: architecture, operating system, LabelVersion, and
 	// those that were asked for and that all of them have in common.
 	Labels map[string]string
-	// Images are present on some node, the largest first.
+	// Registries are those that consumers may have images from.
+	Registries registry.List
+	// Images are present on some node, and from one of those registries; the largest
+	// first.
 	Images []api.ContainerImage
 }
 
 // Count finds out what there is to offer. labels are names or globs (path.Match)
-// of the node labels to tell of. Where nodes differ in their architecture, those
+// of the node labels to tell of, and registries the entries of a registry.List. Where nodes differ in their architecture, those
 // of the one with the most cpu count: an offer is of one. Neither nodes nor pods
 // are changed, and the Pool shares memory with nodes.
-func Count(nodes []*Node, pods []*Pod, labels []string) Pool {
+func Count(nodes []*Node, pods []*Pod, labels, registries []string) Pool {
 	used := make(map[string]*Node, len(nodes))
 	for _, n := range choose(nodes) {
 		used[n.Name] = n
@@ -55,8 +59,11 @@ func Count(nodes []*Node, pods []*Pod, labels []string) Pool {
 			}
 		}
 	}
-	taken := Amounts{}
+	taken, own := Amounts{}, make(map[string]bool)
 	for _, pod := range pods {
+		for _, name := range pod.Registries {
+			own[name] = true
+		}
 		if used[pod.Node] != nil {
 			taken.add(pod.Requests)
 		}
@@ -66,7 +73,10 @@ func Count(nodes []*Node, pods []*Pod, labels []string) Pool {
 	}
 	limit(p.Free)
 	sorted := slices.SortedFunc(maps.Values(used), func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })
-	p.Labels, p.Images = describe(sorted, labels), images(sorted)
+	// Not nil: they are known, even if there are none.
+	p.Registries = registry.List{Entries: registries, Own: slices.AppendSeq([]string{}, maps.Keys(own))}
+	slices.Sort(p.Registries.Own)
+	p.Labels, p.Images = describe(sorted, labels), images(sorted, p.Registries)
 	return p
 }
 
@@ -148,13 +158,17 @@ func lowest(nodes []*Node) string {
 	return text
 }
 
-// images returns what is present on the nodes. An image that several have is the
-// same if it goes by one name.
-func images(nodes []*Node) []api.ContainerImage {
+// images returns what is present on the nodes and from one of the registries. An
+// image that several have is the same if it goes by one name.
+func images(nodes []*Node, from registry.List) []api.ContainerImage {
 	var all []api.ContainerImage
 	known := make(map[string]bool)
 	for _, n := range nodes {
 		for _, image := range n.Status.Images {
+			image.Names = allowed(image.Names, from)
+			if len(image.Names) == 0 {
+				continue
+			}
 			if !slices.ContainsFunc(image.Names, func(name string) bool { return known[name] }) {
 				all = append(all, image)
 			}
@@ -173,6 +187,17 @@ func images(nodes []*Node) []api.ContainerImage {
 			break
 		}
 		out = append(out, image)
+	}
+	return out
+}
+
+// allowed returns those names of an image that are of the registries.
+func allowed(names []string, from registry.List) []string {
+	var out []string
+	for _, name := range names {
+		if from.AllowsImage(name) {
+			out = append(out, name)
+		}
 	}
 	return out
 }

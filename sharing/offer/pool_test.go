@@ -77,7 +77,7 @@ func TestCountFree(t *testing.T) {
 		{"two as strong", []*Node{machine("a", map[string]string{"cpu": "2"}, arch("arm64")), machine("b", map[string]string{"cpu": "2", "memory": "1Mi"}, arch("amd64"))}, nil, 1,
 			Amounts{cpu: 2000, memory: 1 << 20}},
 	} {
-		if got := Count(tc.nodes, tc.pods, nil); !maps.Equal(got.Free, tc.want) || got.Nodes != tc.count {
+		if got := Count(tc.nodes, tc.pods, nil, nil); !maps.Equal(got.Free, tc.want) || got.Nodes != tc.count {
 			t.Errorf("%s: %d nodes with %v, want %d with %v", tc.name, got.Nodes, got.Free, tc.count, tc.want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestCountFree(t *testing.T) {
 	for i := range 2 * maxResources {
 		many[fmt.Sprintf("a.example/%03d", i)] = "1"
 	}
-	if got := Count([]*Node{machine("a", many)}, nil, nil).Free; len(got) != maxResources || got[cpu] != 1000 {
+	if got := Count([]*Node{machine("a", many)}, nil, nil, nil).Free; len(got) != maxResources || got[cpu] != 1000 {
 		t.Errorf("%d resources, cpu %d", len(got), got[cpu])
 	}
 }
@@ -111,7 +111,7 @@ func TestCountLabels(t *testing.T) {
 		{[]*Node{node("c", "?", nil)}, nil, map[string]string{"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}},
 		{[]*Node{machine("d", nil)}, nil, map[string]string{"kubernetes.io/os": "linux"}},
 	} {
-		if got := Count(tc.nodes, nil, tc.globs).Labels; !maps.Equal(got, tc.want) {
+		if got := Count(tc.nodes, nil, tc.globs, nil).Labels; !maps.Equal(got, tc.want) {
 			t.Errorf("%v: %v, want %v", tc.globs, got, tc.want)
 		}
 	}
@@ -119,16 +119,17 @@ func TestCountLabels(t *testing.T) {
 	for i := range 100 {
 		many[fmt.Sprint("l", i)] = "v"
 	}
-	if got := Count([]*Node{node("a", "v1", many)}, nil, []string{"l*"}).Labels; len(got) > 64 || got["long"] != "" || got["kubernetes.io/arch"] == "" {
+	if got := Count([]*Node{node("a", "v1", many)}, nil, []string{"l*"}, nil).Labels; len(got) > 64 || got["long"] != "" || got["kubernetes.io/arch"] == "" {
 		t.Errorf("%d labels: %v", len(got), got)
 	}
 }
 
 func TestImages(t *testing.T) {
-	digest := "r.example/web@sha256:" + strings.Repeat("0", 64)
+	from := []string{"r.example.com", "docker.io"}
+	digest := "r.example.com/web@sha256:" + strings.Repeat("0", 64)
 	var crowd []api.ContainerImage
 	for i := range 2 * maxImages {
-		crowd = append(crowd, api.ContainerImage{Names: []string{fmt.Sprint("r.example/i:", i)}, SizeBytes: int64(i)})
+		crowd = append(crowd, api.ContainerImage{Names: []string{fmt.Sprint("r.example.com/i:", i)}, SizeBytes: int64(i)})
 	}
 	node := func(name string, images ...api.ContainerImage) *Node {
 		n := machine(name, map[string]string{"cpu": "1"}, func(n *Node) { n.Status.Images = images })
@@ -137,18 +138,18 @@ func TestImages(t *testing.T) {
 		return n
 	}
 	a := node("a",
-		api.ContainerImage{Names: []string{digest, "r.example/web:1", "r.example/web:latest"}, SizeBytes: 5},
+		api.ContainerImage{Names: []string{digest, "r.example.com/web:1", "r.example.com/web:latest"}, SizeBytes: 5},
 		api.ContainerImage{Names: []string{digest}, SizeBytes: 9}, api.ContainerImage{Names: []string{"<none>@<none>", "<none>:<none>"}},
 		api.ContainerImage{Names: []string{"a", "b", "c", "d", "e", "f", strings.Repeat("x", 300)}, SizeBytes: 7}, api.ContainerImage{})
-	b := node("b", api.ContainerImage{Names: []string{"r.example/web:1"}, SizeBytes: 6}, api.ContainerImage{Names: []string{"r.example/db:2"}, SizeBytes: 6})
+	b := node("b", api.ContainerImage{Names: []string{"r.example.com/web:1"}, SizeBytes: 6}, api.ContainerImage{Names: []string{"r.example.com/db:2"}, SizeBytes: 6})
 	want := []api.ContainerImage{
 		{Names: []string{digest}, SizeBytes: 9}, {Names: []string{"a", "b", "c", "d", "e"}, SizeBytes: 7},
-		{Names: []string{"r.example/db:2"}, SizeBytes: 6}, {Names: []string{"r.example/web:1", "r.example/web:latest"}, SizeBytes: 5},
+		{Names: []string{"r.example.com/db:2"}, SizeBytes: 6}, {Names: []string{"r.example.com/web:1", "r.example.com/web:latest"}, SizeBytes: 5},
 	}
-	if got := Count([]*Node{b, a}, nil, nil).Images; !reflect.DeepEqual(got, want) {
+	if got := Count([]*Node{b, a}, nil, nil, from).Images; !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
-	if got := Count([]*Node{node("c", crowd...)}, nil, nil).Images; len(got) != maxImages || got[0].SizeBytes != 2*maxImages-1 {
+	if got := Count([]*Node{node("c", crowd...)}, nil, nil, from).Images; len(got) != maxImages || got[0].SizeBytes != 2*maxImages-1 {
 		t.Errorf("%d images, the first %+v", len(got), got[0])
 	}
 	for i := range crowd {
@@ -157,7 +158,7 @@ func TestImages(t *testing.T) {
 			crowd[i].Names = append(crowd[i].Names, fmt.Sprintf("%s:%d-%d", strings.Repeat("x", 240), i, j))
 		}
 	}
-	text, err := json.Marshal(Count([]*Node{node("d", crowd...)}, nil, nil).Images)
+	text, err := json.Marshal(Count([]*Node{node("d", crowd...)}, nil, nil, from).Images)
 	if err != nil || len(text) > maxImageText*5/4 || len(text) < maxImageText/2 {
 		t.Errorf("%d bytes of images, %v", len(text), err)
 	}
@@ -192,5 +193,54 @@ func TestNodeKeeps(t *testing.T) {
 	}
 	if !slices.Equal(tellable([]string{"a@b", ""}), []string{"a@b"}) {
 		t.Error("an image that has only a digest has no name")
+	}
+}
+
+// TestImagesOfRegistries: an offer has nobody know what comes from elsewhere.
+func TestImagesOfRegistries(t *testing.T) {
+	n := machine("a", map[string]string{"cpu": "1"}, func(n *Node) {
+		for i, names := range [][]string{
+			{"docker.io/library/web:1"}, {"ghcr.io/a/b:1"}, {"registry.example.com/shop:1", "10.0.0.1:5000/shop:1"}, {"registry.example.com:5000/shop:2"},
+			{"10.0.0.1:5000/secret:1"}, {"registry.lan/secret:1"}, {"localhost/built-here:1"}, {"secret.example.org/x:1"}, {"sha256:" + strings.Repeat("0", 64) + "@x"},
+		} {
+			n.Status.Images = append(n.Status.Images, api.ContainerImage{Names: names, SizeBytes: int64(100 - i)})
+		}
+	})
+	var own []*Pod
+	for _, text := range []string{
+		`{"metadata":{"name":"shop"},"spec":{"initContainers":[{"image":"registry.example.com:5000/shop:2"}],"containers":[{"image":"registry.example.com/shop:1"},{"image":"10.0.0.1:5000/secret:1"},{"image":""},{"image":"registry.lan/secret:1"}]}}`,
+		`{"metadata":{"name":"guest","labels":{"liqo.io/origin-cluster-id":"x"}},"spec":{"containers":[{"image":"secret.example.org/x:1"}]}}`,
+	} {
+		pod := new(Pod)
+		if err := json.Unmarshal([]byte(text), pod); err != nil {
+			t.Fatal(err)
+		}
+		own = append(own, pod)
+	}
+	if own[0].Same(own[1]) || !own[0].Same(own[0].DeepCopyObject().(*Pod)) {
+		t.Error("pods with images of other registries are the same, or a copy is not")
+	}
+	for _, tc := range []struct {
+		entries, want []string
+	}{
+		{[]string{"docker.io", "own"}, []string{"docker.io/library/web:1", "registry.example.com/shop:1", "registry.example.com:5000/shop:2"}},
+		{[]string{"docker.io", "ghcr.io"}, []string{"docker.io/library/web:1", "ghcr.io/a/b:1"}},
+		{[]string{"own"}, []string{"registry.example.com/shop:1", "registry.example.com:5000/shop:2"}},
+		{nil, nil},
+	} {
+		pool := Count([]*Node{n}, own, nil, tc.entries)
+		var got []string
+		for _, image := range pool.Images {
+			got = append(got, image.Names...)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%v: told of %v, want %v", tc.entries, got, tc.want)
+		}
+		if want := []string{"registry.example.com", "registry.example.com:5000"}; !slices.Equal(pool.Registries.Own, want) {
+			t.Errorf("the cluster's own pods use %v, want %v", pool.Registries.Own, want)
+		}
+	}
+	if pool := Count(nil, nil, nil, []string{"own"}); !pool.Registries.Known() {
+		t.Error("without pods it is not known what they use")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,5 +123,29 @@ func TestBackoff(t *testing.T) {
 	b.reset()
 	if b.count(k) != 0 {
 		t.Error("reset does not")
+	}
+}
+
+// TestWords: what a provider's agent refuses something for is in what people read.
+func TestWords(t *testing.T) {
+	status := func(message, cause, said string) error {
+		return fmt.Errorf("POST: %w", &apierrors.StatusError{ErrStatus: metav1.Status{
+			Message: message, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseType(cause), Message: said}}},
+		}})
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{status("not from there", "RegistryNotAllowed", "not from there"), "RegistryNotAllowed: not from there"},
+		{status("quota", "FieldValueInvalid", "another"), "quota"},
+		{status("no", "\x1b[2J", "no"), "no"},
+		{status("no", strings.Repeat("A", 100), "no"), "no"},
+		{errors.New("no status"), "no status"},
+		{status(strings.Repeat("x", 2*maxWords), "Forbidden", "y"), strings.Repeat("x", maxWords) + "..."},
+	} {
+		if got := words(tc.err); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
 	}
 }

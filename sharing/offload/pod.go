@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -259,18 +260,25 @@ func statusCode(err error) int32 {
 	return 0
 }
 
-// words returns what an API server said, without what the client adds.
+// words returns what an API server said, without what the client adds, and before it
+// the reason of the provider's agent, if it was that which said no.
 func words(err error) string {
 	text := err.Error()
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {
 		text = status.Status().Message
+		if d := status.Status().Details; d != nil && len(d.Causes) == 1 && d.Causes[0].Message == text && reasonForm.MatchString(string(d.Causes[0].Type)) {
+			text = string(d.Causes[0].Type) + ": " + text
+		}
 	}
 	if len(text) > maxWords {
 		text = text[:maxWords] + "..."
 	}
 	return text
 }
+
+// reasonForm is what reasons of refusals look like.
+var reasonForm = regexp.MustCompile(`^[A-Z][A-Za-z]{0,62}$`)
 
 // turnedAway shows on a pod that the provider does not let it in.
 func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *workload.Refusal) (again time.Duration, err error) {

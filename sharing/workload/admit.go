@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 )
 
 // Limits of what a consumer may send, in bytes of the body.
@@ -46,6 +47,11 @@ type Guest struct {
 	// Offer is what the consumer may use altogether: the limit of what is written to
 	// disk, and to volumes in memory, where a pod gives none.
 	Offer corev1.ResourceList
+	// Registries are those that images may come from.
+	Registries registry.List
+	// LocalImages: pods pull their images as they say, and may run what is on the node
+	// already. Else each image is pulled, so that whoever runs it may have it.
+	LocalImages bool
 }
 
 // Admit checks the document of a pod that a consumer wants to create. It returns
@@ -91,6 +97,9 @@ func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 		if r := admitQuantities("The pod", *res); r != nil {
 			return nil, nil, r
 		}
+	}
+	if r := admitImages(&pod.Spec, in); r != nil {
+		return nil, nil, r
 	}
 	harden(&pod.Spec, in)
 	if clean, err = json.Marshal(pod); err != nil {

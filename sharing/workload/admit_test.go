@@ -37,8 +37,8 @@ func TestAdmit(t *testing.T) {
 	}
 	want := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"liqo-11111111-shop","labels":{"a":"b","liqo.io/origin-cluster-id":"11111111-1111-4111-8111-111111111111"},` +
 		`"annotations":{"liqo.io/origin-uid":"u"}},"spec":{"initContainers":[{"name":"i","image":"i","resources":{"limits":{"cpu":"2","ephemeral-storage":"8Gi","nvidia.com/gpu":"1"},` +
-		`"requests":{"cpu":"2","ephemeral-storage":"0","memory":"1Mi"}},"securityContext":{"capabilities":{"drop":["NET_RAW"]},"allowPrivilegeEscalation":false}}],` +
-		`"containers":[{"name":"app","image":"i","resources":{"limits":{"ephemeral-storage":"8Gi"},"requests":{"cpu":"0","ephemeral-storage":"0","memory":"0"}},` +
+		`"requests":{"cpu":"2","ephemeral-storage":"0","memory":"1Mi"}},"imagePullPolicy":"Always","securityContext":{"capabilities":{"drop":["NET_RAW"]},"allowPrivilegeEscalation":false}}],` +
+		`"containers":[{"name":"app","image":"i","resources":{"limits":{"ephemeral-storage":"8Gi"},"requests":{"cpu":"0","ephemeral-storage":"0","memory":"0"}},"imagePullPolicy":"Always",` +
 		`"securityContext":{"capabilities":{"drop":["NET_RAW"]},"allowPrivilegeEscalation":false}}],` +
 		`"terminationGracePeriodSeconds":3600,"nodeSelector":{"kubernetes.io/arch":"arm64"},"automountServiceAccountToken":false,` +
 		`"securityContext":{"seccompProfile":{"type":"RuntimeDefault"}},"enableServiceLinks":false},"status":{}}`
@@ -140,6 +140,9 @@ func TestAdmitPatch(t *testing.T) {
 		{`{"spec":{"containers":[{"name":"a","image":"i"}],"activeDeadlineSeconds":1}}`, `{"metadata":{},"spec":{"activeDeadlineSeconds":1,"containers":[{"name":"a","image":"i"}]}}`, ""},
 		{`{"spec":{"containers":[{"$patch":"delete","name":"a","image":"i"}]}}`, "", "$patch"},
 		{`{"spec":{"containers":[{"name":"a"}]}}`, "", "name or image"},
+		{`{"spec":{"containers":[{"name":"a","image":"ghcr.io/a/b"}]}}`, "", "ghcr.io"},
+		{`{"spec":{"initContainers":[{"name":"a","image":"localhost:5000/a"}]}}`, "", "localhost:5000"},
+		{`{"spec":{"containers":[{"name":"a","image":"Not an image"}]}}`, "", "no name of one"},
 		{`{"spec":{"nodeName":"n"}}`, "", "nodeName"},
 		{`{"spec":{"tolerations":[]}}`, "", "tolerations"},
 		{`{"metadata":{"finalizers":[]}}`, "", "finalizers"},

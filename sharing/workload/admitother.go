@@ -2,6 +2,7 @@ package workload
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -18,7 +19,7 @@ const maxDeadline = 1<<31 - 1
 // may be applied instead, or why there is none. Labels, annotations, images and
 // activeDeadlineSeconds can be changed, and a UID can be given as a precondition.
 // What else there is in it is refused, so that nobody believes it to be done.
-func AdmitPatch(raw []byte, _ Guest) (clean []byte, r *Refusal) {
+func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 	if len(raw) > MaxPatch {
 		return nil, invalid("The patch is more than %d KiB long: send less at once.", MaxPatch>>10)
 	}
@@ -52,6 +53,9 @@ func AdmitPatch(raw []byte, _ Guest) (clean []byte, r *Refusal) {
 		for _, image := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 			if image.Image == "" || len(validation.IsDNS1123Label(image.Name)) > 0 {
 				return nil, invalid("The patch names a container without name or image: give both.")
+			}
+			if r := admitImage(fmt.Sprintf("Container %q", image.Name), image.Image, in); r != nil {
+				return nil, r
 			}
 		}
 	}

@@ -38,6 +38,9 @@ func FuzzAdmit(f *testing.F) {
 				*pod.Spec.AutomountServiceAccountToken || unportable(&pod.Spec) != "" {
 				t.Fatalf("admitted %s", clean)
 			}
+			if r := admitImages(pod.Spec.DeepCopy(), in); r != nil {
+				t.Fatalf("admitted %s: %v", clean, r)
+			}
 			if s := soft(&pod.Spec); s != "" {
 				t.Fatalf("admitted %s: %s", clean, s)
 			}

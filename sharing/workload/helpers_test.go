@@ -18,13 +18,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
 )
 
 const consumer = peer.ClusterID("11111111-1111-4111-8111-111111111111")
 
 var (
 	origin = Origin{Cluster: consumer, Namespace: "liqo-11111111-shop", Node: "barn"}
-	guest  = Guest{Cluster: consumer, Namespace: "liqo-11111111-shop"}
+	guest  = Guest{Cluster: consumer, Namespace: "liqo-11111111-shop", Registries: registry.List{Entries: []string{"docker.io"}}}
 	now    = time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
 )
 
@@ -173,10 +174,15 @@ func randomPod(seed int64, nilOdds float64) *corev1.Pod {
 		maps.DeleteFunc(keys, func(key, _ string) bool { return len(validation.IsQualifiedName(key)) > 0 })
 	}
 	for i := range pod.Spec.InitContainers {
-		pod.Spec.InitContainers[i].Name = fmt.Sprintf("init-%d", i)
+		pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Image = fmt.Sprintf("init-%d", i), "init:1"
 	}
 	for i := range pod.Spec.Containers {
-		pod.Spec.Containers[i].Name = fmt.Sprintf("app-%d", i)
+		pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Image = fmt.Sprintf("app-%d", i), "app:1"
+	}
+	for i := range pod.Spec.Volumes {
+		if image := pod.Spec.Volumes[i].Image; image != nil {
+			image.Reference = "data:1"
+		}
 	}
 	return pod
 }

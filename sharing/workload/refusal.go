@@ -27,6 +27,9 @@ const (
 	ReasonEvictedByProvider = "EvictedByProvider"
 	// ReasonForbidden: a consumer sent what a consumer may not.
 	ReasonForbidden = "Forbidden"
+	// ReasonRegistryNotAllowed: an image is from a registry that the provider's guests
+	// may not have images from.
+	ReasonRegistryNotAllowed = "RegistryNotAllowed"
 	// ReasonInvalid: what was sent is not what it has to be, whoever sent it.
 	ReasonInvalid = "Invalid"
 )

@@ -250,6 +250,9 @@ func TestAdmitsWhatIsTranslated(t *testing.T) {
 		if r != nil || !bytes.Equal(twice, clean) {
 			t.Fatalf("admitted again: %v\n%s\n%s", r, clean, twice)
 		}
+		if r := admitImages(&sent.Spec, guest); r != nil {
+			t.Fatal(r)
+		}
 		harden(&sent.Spec, guest)
 		for _, p := range []*corev1.Pod{got, sent} {
 			for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {

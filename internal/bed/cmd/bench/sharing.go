@@ -121,7 +121,7 @@ func (x *box) request(method, path, body string) []byte {
 }
 
 // podSpec is what all measured pods are.
-const podSpec = `"terminationGracePeriodSeconds": 1, "containers": [{"name": "web", "image": "example.invalid/web:1",
+const podSpec = `"terminationGracePeriodSeconds": 1, "containers": [{"name": "web", "image": "web:1",
 	"resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}]`
 
 // onProvider is the part of a pod that lets the scheduler put it on the provider's

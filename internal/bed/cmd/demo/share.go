@@ -78,7 +78,7 @@ spec:
       topologySpreadConstraints:
       - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}, matchLabelKeys: [pod-template-hash]}
       containers:
-      - {name: web, image: example.com/web:1, resources: {requests: {cpu: 100m, memory: 32Mi}}}
+      - {name: web, image: nginx:1.29, resources: {requests: {cpu: 100m, memory: 32Mi}}}
 `
 
 // read reads an object of the box's API server.

@@ -1,0 +1,62 @@
+package workload
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/sharing/registry"
+)
+
+// maxQuotedImage is how much of an image's name is repeated, in bytes.
+const maxQuotedImage = 200
+
+// admitImages checks where the images of a pod come from, those of volumes too, and
+// has each of them pulled.
+func admitImages(spec *corev1.PodSpec, in Guest) *Refusal {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			if r := admitImage(fmt.Sprintf("Container %q", text(c.Name, 63)), c.Image, in); r != nil {
+				return r
+			}
+			if !in.LocalImages {
+				c.ImagePullPolicy = corev1.PullAlways
+			}
+		}
+	}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if v.Image == nil {
+			continue
+		}
+		if r := admitImage(fmt.Sprintf("Volume %q", text(v.Name, 63)), v.Image.Reference, in); r != nil {
+			return r
+		}
+		pulled := *v.Image // what was sent is not changed
+		if !in.LocalImages {
+			pulled.PullPolicy = corev1.PullAlways
+		}
+		v.Image = &pulled
+	}
+	return nil
+}
+
+func admitImage(who, image string, in Guest) *Refusal {
+	from, err := registry.Of(image)
+	if err != nil {
+		return invalid("%s has the image %q, which is no name of one (%s): give one such as ghcr.io/team/app:1.", who, text(image, maxQuotedImage), text(err.Error(), 2*maxQuotedImage))
+	}
+	if in.Registries.Allows(from) {
+		return nil
+	}
+	r := &Refusal{Reason: ReasonRegistryNotAllowed}
+	if err := registry.Public(from); err != nil {
+		r.Message = fmt.Sprintf("%s has an image from %q, where guests may never have images from, as %v: use an image of a registry that has a name in the public DNS.",
+			who, text(from, maxQuotedImage), err)
+		return r
+	}
+	r.Message = fmt.Sprintf("%s has an image from %s, and guests of this cluster may not have images from there: use another one, or have that registry added to sharing.registries here.",
+		who, text(from, maxQuotedImage))
+	return r
+}
