@@ -1,14 +1,15 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,6 +71,7 @@ type consumer struct {
 var (
 	_ peering.Sharing = (*sharing)(nil)
 	_ endpoint.Guests = (*sharing)(nil)
+	_ vnode.Names     = (*sharing)(nil)
 )
 
 func newSharing(s *session) *sharing {
@@ -83,12 +85,13 @@ func newSharing(s *session) *sharing {
 		User:    func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
 		Changed: s.looksAgain, Logger: s.logger, Now: s.now,
 	})
+	host, _ := os.Hostname() // without one, no name is left out
 	sh.nodes = vnode.New(vnode.Config{
 		Settings: func() vnode.Settings {
 			shared := s.config().Sharing
 			return vnode.Settings{Heartbeat: shared.Heartbeat, DrainTimeout: shared.DrainTimeout}
 		},
-		Kubelet: sh.where, Changed: s.looksAgain,
+		Kubelet: sh.where, Changed: s.looksAgain, Names: sh, Host: strings.ToLower(host),
 		Webhook: func() map[string]any { return s.admission.MutatingWebhook() },
 		Logger:  s.logger, Now: s.now,
 	})
@@ -175,11 +178,11 @@ func (sh *sharing) Provide(p peering.Provision) peering.Use {
 		sh.need.Do(func() { close(sh.needed) })
 	}
 	state := sh.nodes.Set(vnode.Provider{
-		ID: p.ID, Name: p.Name, Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why,
+		ID: p.ID, Name: p.Name, Called: (*backend)(sh.session).label(p.ID), Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why,
 	})
 	if p.Wanted || state.Busy {
 		sh.pods.Set(offload.Provider{
-			ID: p.ID, Node: cmp.Or(state.Node, string(p.ID)), Remote: sh.lead(p),
+			ID: p.ID, Node: state.Name, Remote: sh.lead(p),
 			Offer: describe(p.Offer), Reachable: p.Reachable, Gone: p.Gone,
 		})
 	} else {
@@ -194,6 +197,14 @@ func (sh *sharing) Provide(p peering.Provision) peering.Use {
 		known.provision, known.use = p, use
 	}
 	return use
+}
+
+// NodeName implements vnode.Names.
+func (sh *sharing) NodeName(id peer.ClusterID) string { return sh.ledger.NodeName(id) }
+
+// NameNode implements vnode.Names.
+func (sh *sharing) NameNode(ctx context.Context, id peer.ClusterID, name string) (bool, error) {
+	return sh.ledger.NameNode(ctx, id, name)
 }
 
 // describe is a text that changes when an offer's amounts do.
@@ -283,7 +294,7 @@ func (sh *sharing) find(namespace, pod string) (kubelet.Place, bool) {
 		return kubelet.Place{}, false
 	}
 	link, ok := place.Remote.(*endpoint.Link)
-	return kubelet.Place{ID: place.ID, Namespace: place.Namespace, Name: place.Name, Upstream: link}, ok
+	return kubelet.Place{ID: place.ID, Node: place.Node, Namespace: place.Namespace, Name: place.Name, Upstream: link}, ok
 }
 
 // Host implements peering.Sharing.

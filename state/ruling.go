@@ -41,6 +41,7 @@ type Peering struct {
 	Once        bool   // we are to consume them until that ends, and not beyond
 	HungUp      bool   // a person deleted its ForeignCluster, and it has not been away since
 	EndedByPeer string // why the peer ended our consuming its resources, for people
+	NodeName    string // of the node here that stands for it; "" while it never had one
 
 	Served   bool             // it consumed ours
 	Request  string           // the phase of its last request; "" for none
@@ -158,9 +159,9 @@ func peeringOp(id peer.ClusterID, p Peering) op {
 		return op{"DELETE FROM peerings WHERE cluster_id = ?", []any{string(id)}}
 	}
 	return op{`INSERT OR REPLACE INTO peerings (cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected,
-		connect_stamp, trust_stamp) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		connect_stamp, trust_stamp, node) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		[]any{string(id), p.Joined, p.Once, p.HungUp, p.EndedByPeer, p.Served, p.Request, p.Ended, fingerprintColumn(p.Rejected),
-			p.JoinStamp, p.TrustStamp}}
+			p.JoinStamp, p.TrustStamp, p.NodeName}}
 }
 
 // rulings returns what was decided about the peer with the given ID, or about
@@ -216,13 +217,13 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 		var p Peering
 		var rejected []byte
 		if err := scan(&id, &p.Joined, &p.Once, &p.HungUp, &p.EndedByPeer, &p.Served, &p.Request, &p.Ended, &rejected,
-			&p.JoinStamp, &p.TrustStamp); err != nil {
+			&p.JoinStamp, &p.TrustStamp, &p.NodeName); err != nil {
 			return err
 		}
 		copy(p.Rejected[:], rejected)
 		with(id, func(r *Ruling) { r.Peering = p })
 		return nil
-	}, `SELECT cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected, connect_stamp, trust_stamp
+	}, `SELECT cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected, connect_stamp, trust_stamp, node
 		FROM peerings`+where, args...)
 	return all, err
 }

@@ -20,7 +20,7 @@ func testRuling(id peer.ClusterID) Ruling {
 			Detail: "compared the code", Host: "barn.example", Domain: "example"}, Basis: peer.FingerprintOf([]byte("basis"))},
 		Preferences: Preferences{AutoConnect: Yes, AutoAccept: No, Blocked: Yes, Alias: "alias of " + string(id), Note: "n", URL: "https://barn.example:6447", BlockedHosts: "barn.example/byre.example"},
 		Peering: Peering{Joined: true, Once: true, HungUp: true, EndedByPeer: "tired", Served: true, Request: "Pending", Ended: "enough",
-			Rejected: peer.FingerprintOf([]byte("r")), JoinStamp: "j", TrustStamp: "t"},
+			Rejected: peer.FingerprintOf([]byte("r")), JoinStamp: "j", TrustStamp: "t", NodeName: "liqo-barn"},
 	}
 }
 
@@ -84,6 +84,7 @@ func TestEveryFieldOfARuling(t *testing.T) {
 		"rejected":      func(r *Ruling) { r.Peering.Rejected = peer.Fingerprint{} },
 		"join stamp":    func(r *Ruling) { r.Peering.JoinStamp = "x" },
 		"trust stamp":   func(r *Ruling) { r.Peering.TrustStamp = "x" },
+		"node":          func(r *Ruling) { r.Peering.NodeName = "" },
 		"url":           func(r *Ruling) { r.Preferences.URL = "" },
 		"connect":       func(r *Ruling) { r.Preferences.AutoConnect = No },
 	} {

@@ -62,7 +62,7 @@ func TestSnapshot(t *testing.T) {
 func TestSnapshotOfIdle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
 	s := open(t, path, Options{Now: func() time.Time { return epoch }})
-	fillEveryTable(t, s, 5)
+	fillEveryTable(t, s, SchemaVersion())
 	must(t, s.Close())
 	to := filepath.Join(t.TempDir(), "agent.db")
 	must(t, Snapshot(t.Context(), path, to))
@@ -80,7 +80,7 @@ func TestSnapshotOfIdle(t *testing.T) {
 	if copied.Recovery() == nil {
 		t.Fatal("the damage was not noticed")
 	}
-	checkOlder(t, copied, 5)
+	checkOlder(t, copied, SchemaVersion())
 }
 
 func TestExamine(t *testing.T) {

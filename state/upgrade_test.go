@@ -16,7 +16,7 @@ import (
 )
 
 // olderSchemas are those that there is a database of in testdata.
-var olderSchemas = []int{1, 2, 3, 4}
+var olderSchemas = []int{1, 2, 3, 4, 5}
 
 // older copies a database that an agent of that schema wrote to a new place.
 func older(t testing.TB, schema int) string {
@@ -77,6 +77,9 @@ func olderRuling(id peer.ClusterID, i, schema int) Ruling {
 	r := testRuling(id)
 	if schema < 5 {
 		r.Pin.Host, r.Pin.Domain, r.Preferences.BlockedHosts = "", "", ""
+	}
+	if schema < 6 {
+		r.Peering.NodeName = ""
 	}
 	return r
 }

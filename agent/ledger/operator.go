@@ -123,6 +123,35 @@ func (l *Ledger) Joined(ctx context.Context, id peer.ClusterID, joined bool, why
 	})
 }
 
+// NodeName returns what the node that stands for a peer is called; "" while it
+// never had one.
+func (l *Ledger) NodeName(id peer.ClusterID) string { return l.record(id).Peering.NodeName }
+
+// NameNode remembers what the node that stands for a peer is called, and reports
+// false when that is what the node of another peer is called.
+func (l *Ledger) NameNode(ctx context.Context, id peer.ClusterID, name string) (bool, error) {
+	free := false
+	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		if free = !l.namesNode(name, id); free {
+			r.Peering.NodeName = name
+		}
+		return decision{}, nil
+	})
+	return free && err == nil, err
+}
+
+// namesNode reports whether the node of a peer other than that one has a name.
+func (l *Ledger) namesNode(name string, but peer.ClusterID) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for id, r := range l.records {
+		if id != but && r.Peering.NodeName == name {
+			return true
+		}
+	}
+	return false
+}
+
 // Served implements peering.Ledger.
 func (l *Ledger) Served(ctx context.Context, id peer.ClusterID, served bool, why string) error {
 	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {

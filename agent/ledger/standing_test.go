@@ -349,6 +349,35 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestNodeNames: the name of a peer's node is that peer's through restarts, until
+// the peer is forgotten.
+func TestNodeNames(t *testing.T) {
+	b := newBed(t, asks())
+	ctx := t.Context()
+	name := func(id peer.ClusterID, name string, want bool) {
+		t.Helper()
+		if own, err := b.NameNode(ctx, id, name); err != nil || own != want {
+			t.Errorf("%s for %s: %v, %v", name, id, own, err)
+		}
+	}
+	name(barn, "liqo-barn", true)
+	name(silo, "liqo-barn", false)
+	name(silo, "liqo-silo", true)
+	b.quiet("the same name", func() { name(silo, "liqo-silo", true) })
+	must(t, b.Joined(ctx, barn, true, ""))
+	must(t, b.Joined(ctx, barn, false, ""))
+	b.restart(asks())
+	if one, two := b.NodeName(barn), b.NodeName(silo); one != "liqo-barn" || two != "liqo-silo" {
+		t.Errorf("after a restart: %s, %s", one, two)
+	}
+	name(silo, "liqo-barn", false)
+	must(t, b.Forget(ctx, barn, "a"))
+	name(silo, "liqo-barn", true)
+	if again := b.NodeName(barn); again != "" {
+		t.Errorf("a peer that was forgotten has %s", again)
+	}
+}
+
 // TestStoreFails: while nothing can be stored, no decision takes effect, and
 // each says so.
 func TestStoreFails(t *testing.T) {
@@ -378,6 +407,7 @@ func TestStoreFails(t *testing.T) {
 		"ended here": func() error { return b.EndedHere(ctx, barn, "r") },
 		"replaced":   func() error { return b.Replaced(ctx, barn, "r") },
 		"joined":     func() error { return b.Joined(ctx, barn, false, "r") },
+		"name":       func() error { _, err := b.NameNode(ctx, barn, "liqo-barn"); return err },
 		"served":     func() error { return b.Served(ctx, barn, true, "r") },
 		"requested":  func() error { return b.Requested(ctx, barn, api.RequestPending, "r") },
 	} {

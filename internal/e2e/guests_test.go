@@ -359,10 +359,10 @@ spec: {containers: [{name: web, image: "web:1"}]}
 	p.trust()
 	outside("trusted, and not let in", c, home, "default")
 	p.join()
-	a.awaitNode(p.bID, true)
+	a.awaitNode(p.b.asNode(), true)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.tolerates()
-	a.apply(deployment("web", 1, p.bID, ""))
+	a.apply(deployment("web", 1, p.b.asNode(), ""))
 	p.settled(1)
 	// From here on A's key is in the hands of somebody else.
 	if err := a.agent.Kill(); err != nil {
@@ -495,7 +495,7 @@ func (p *pair) neighbour(x *box) string {
 	x.awaitFC("appears", q.bID, reachable)
 	p.b.awaitFC("appears", q.aID, reachable)
 	q.join()
-	x.awaitNode(q.bID, true)
+	x.awaitNode(q.b.asNode(), true)
 	// Its agent would take away what there is none of at home.
 	if err := x.agent.Kill(); err != nil {
 		t.Fatal(err)

@@ -135,7 +135,7 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 	a.awaitFC("appears", p.bID, reachable)
 	b.awaitFC("appears", p.aID, reachable)
 	p.join()
-	node := a.awaitNode(p.bID, true)
+	node := a.awaitNode(p.b.asNode(), true)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.kubectl("create", "configmap", "-n", "shop", "settings", "--from-literal=color=green")
 	a.kubectl("create", "secret", "generic", "-n", "shop", "password", "--from-literal=word=sesame")
@@ -189,7 +189,7 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 kind: Pod
 metadata: {name: disk, namespace: shop}
 spec:
-  nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
+  nodeSelector: {kubernetes.io/hostname: ` + p.b.asNode() + `}
   containers: [{name: web, image: web:1}]
   volumes: [{name: disk, hostPath: {path: /}}]
 `)
@@ -204,8 +204,8 @@ spec:
 	p.settled(-1) // which of them go, the ReplicaSet decides
 
 	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
-	a.gone("/api/v1/nodes/" + p.bID)
-	a.gone("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + p.bID)
+	a.gone("/api/v1/nodes/" + p.b.asNode())
+	a.gone("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + p.b.asNode())
 	b.gone(prPath + "/" + p.aID)
 	b.eventually("nothing is left", func() error {
 		spaces, err := list[metav1.PartialObjectMetadata](b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster)

@@ -32,7 +32,7 @@ func TestRaces(t *testing.T) {
 	a.awaitFC("appears", p.bID, reachable)
 	b.awaitFC("appears", p.aID, reachable)
 	p.join()
-	a.awaitNode(p.bID, true)
+	a.awaitNode(p.b.asNode(), true)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.tolerates()
 	a.kubectl("create", "configmap", "-n", "shop", "settings", "--from-literal=color=green")
@@ -53,7 +53,7 @@ func TestRaces(t *testing.T) {
 	a.kubectl("patch", "configmap", "-n", "shop", "settings", "--type", "merge", "-p", `{"data":{"color":"red"}}`)
 	p.settled(-1)
 	b.mustCLI("key", "rotate", "--yes")
-	a.awaitNode(p.bID, true)
+	a.awaitNode(p.b.asNode(), true)
 	p.settled(-1)
 
 	// One of them comes back, on another address.
@@ -62,7 +62,7 @@ func TestRaces(t *testing.T) {
 	start(b)
 	p.settled(-1)
 	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
-	a.gone("/api/v1/nodes/" + p.bID)
+	a.gone("/api/v1/nodes/" + p.b.asNode())
 	for _, x := range boxes {
 		x.stop() // which fails if the detector has found something: the exit code is 66 then
 		for _, agent := range agents[x.host.Name] {

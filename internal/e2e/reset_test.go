@@ -20,7 +20,7 @@ import (
 func TestBackupResetRestore(t *testing.T) {
 	t.Parallel()
 	p := newSharingPair(t, "")
-	p.a.apply(deployment("web", 1, p.bID, ""))
+	p.a.apply(deployment("web", 1, p.b.asNode(), ""))
 	p.settled(1)
 
 	m, err := cliJSON[statedir.Manifest](p.a, "state", "backup", "/etc/liqo-agent/alder.tar")
@@ -58,7 +58,7 @@ func TestBackupResetRestore(t *testing.T) {
 		t.Errorf("the peer has a problem: %s: %s", problem.Code, problem.Text)
 	}
 	// Here: what people wrote is there, and nothing else.
-	for _, path := range []string{fcPath + "/" + p.bID, advPath + "/" + p.bID, secretPath + "/liqo-peer-" + p.bID, rolePath + "/liqo:peer:" + p.bID, "/api/v1/nodes/" + p.bID} {
+	for _, path := range []string{fcPath + "/" + p.bID, advPath + "/" + p.bID, secretPath + "/liqo-peer-" + p.bID, rolePath + "/liqo:peer:" + p.bID, "/api/v1/nodes/" + p.b.asNode()} {
 		p.a.gone(path)
 	}
 	p.a.uidOf(fcPath + "/by-hand")
@@ -69,7 +69,7 @@ func TestBackupResetRestore(t *testing.T) {
 		t.Errorf("restored as %s, was %s", id, p.aID)
 	}
 	p.a.awaitStatus("joined again", p.bID, outgoing(true))
-	p.a.awaitNode(p.bID, true)
+	p.a.awaitNode(p.b.asNode(), true)
 	p.settled(1)
 	noProblems(p.a, p.b)
 }

@@ -66,15 +66,18 @@ func newSharingPair(t *testing.T, more string) *pair {
 	staff(t, p.a, p.b)
 	p.dump()
 	p.join()
-	p.a.awaitNode(p.bID, true)
+	p.a.awaitNode(p.b.asNode(), true)
 	p.a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	p.a.tolerates()
 	return p
 }
 
-// node is the virtual node of a provider, nil when there is none.
-func (x *box) node(id string) (*corev1.Node, error) {
-	node, found, err := get[corev1.Node](x, "/api/v1/nodes/"+id)
+// asNode is what the node is called that stands for a box.
+func (x *box) asNode() string { return "liqo-" + x.host.Name }
+
+// node is a virtual node, nil when there is none.
+func (x *box) node(name string) (*corev1.Node, error) {
+	node, found, err := get[corev1.Node](x, "/api/v1/nodes/"+name)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -91,11 +94,11 @@ func ready(node *corev1.Node) bool {
 }
 
 // awaitNode waits until a provider's node is there, and ready or not.
-func (x *box) awaitNode(id string, want bool) *corev1.Node {
+func (x *box) awaitNode(name string, want bool) *corev1.Node {
 	x.t.Helper()
 	var node *corev1.Node
-	x.eventually(fmt.Sprintf("node %s ready: %v", id, want), func() (err error) {
-		node, err = x.node(id)
+	x.eventually(fmt.Sprintf("node %s ready: %v", name, want), func() (err error) {
+		node, err = x.node(name)
 		if err == nil && node == nil {
 			err = errors.New("there is no such node")
 		}
@@ -164,7 +167,7 @@ func (p *pair) onNeighbour(want int) ([]corev1.Pod, error) {
 	var mine []corev1.Pod
 	byUID := make(map[string]corev1.Pod)
 	for _, pod := range pods {
-		if pod.Spec.NodeName != p.bID {
+		if pod.Spec.NodeName != p.b.asNode() {
 			continue
 		}
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil || !podReady(pod) {
@@ -234,7 +237,7 @@ func TestSharing(t *testing.T) {
 	a, b := p.a, p.b
 
 	t.Run("the node", func(t *testing.T) {
-		node := a.awaitNode(p.bID, true)
+		node := a.awaitNode(p.b.asNode(), true)
 		offer, _, err := get[api.Advertisement](a, advPath+"/"+p.bID)
 		if err != nil {
 			t.Fatal(err)
@@ -248,17 +251,17 @@ func TestSharing(t *testing.T) {
 			t.Errorf("half of 4 CPUs is offered as %q", cpu)
 		}
 		table := a.kubectl("get", "nodes", "-l", "liqo.io/type=virtual-node")
-		if !strings.Contains(table, p.bID) || !strings.Contains(table, "agent") || !strings.Contains(table, "v1.36.3") {
+		if !strings.Contains(table, p.b.asNode()) || !strings.Contains(table, "agent") || !strings.Contains(table, "v1.36.3") {
 			t.Errorf("kubectl get nodes:\n%s", table)
 		}
-		if fc, err := a.full(p.bID); err != nil || offer.Status.VnodeReference == nil || offer.Status.VnodeReference.Name != p.bID {
+		if fc, err := a.full(p.bID); err != nil || offer.Status.VnodeReference == nil || offer.Status.VnodeReference.Name != p.b.asNode() {
 			t.Errorf("the offer refers to %+v; %+v %v", offer.Status.VnodeReference, fc.Status.Modules, err)
 		}
 	})
 
 	t.Run("only namespaces that opted in", func(t *testing.T) {
 		a.kubectl("create", "namespace", "quiet")
-		a.apply(strings.ReplaceAll(deployment("stays", 1, p.bID, ""), "namespace: shop", "namespace: quiet"))
+		a.apply(strings.ReplaceAll(deployment("stays", 1, p.b.asNode(), ""), "namespace: shop", "namespace: quiet"))
 		a.apply(deployment("home", 1, "alder", ""))
 		a.eventually("the other is scheduled", func() error {
 			pods, err := list[corev1.Pod](a, "/api/v1/namespaces/shop/pods?labelSelector=app%3Dhome")
@@ -355,7 +358,7 @@ func TestSharing(t *testing.T) {
 kind: Pod
 metadata: {name: disk, namespace: shop}
 spec:
-  nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
+  nodeSelector: {kubernetes.io/hostname: ` + p.b.asNode() + `}
   containers: [{name: web, image: web:1, volumeMounts: [{name: disk, mountPath: /disk}]}]
   volumes: [{name: disk, hostPath: {path: /}}]
 `)
@@ -375,7 +378,7 @@ spec:
 kind: Pod
 metadata: {name: elsewhere, namespace: shop}
 spec:
-  nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
+  nodeSelector: {kubernetes.io/hostname: ` + p.b.asNode() + `}
   containers: [{name: web, image: registry.example.net/web:1}]
 `)
 		a.eventually("an event says that the provider takes no images from there", func() error {
@@ -391,7 +394,7 @@ spec:
 	t.Run("the offer holds", func(t *testing.T) {
 		// The provider's own API server is asked past the consumer's scheduler: pods are
 		// bound by hand, and ask for more than there is.
-		a.apply(deployment("greedy", 0, p.bID, ""))
+		a.apply(deployment("greedy", 0, p.b.asNode(), ""))
 		for i := range 6 {
 			a.apply(fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -400,7 +403,7 @@ spec:
   nodeName: %s
   tolerations: [{key: virtual-node.liqo.io/not-allowed, operator: Exists}]
   containers: [{name: web, image: web:1, resources: {requests: {cpu: 600m}}}]
-`, i, p.bID))
+`, i, p.b.asNode()))
 		}
 		a.eventually("those that fit run, the others wait", func() error {
 			pods, err := a.pods()
@@ -431,7 +434,7 @@ spec:
 	})
 
 	t.Run("evicted by the provider", func(t *testing.T) {
-		a.apply(deployment("web", 4, p.bID, ""))
+		a.apply(deployment("web", 4, p.b.asNode(), ""))
 		p.settled(4)
 		b.mustCLI("peers", "disconnect", p.aID, "--incoming")
 		b.eventually("everything of it is gone", func() error {
@@ -442,7 +445,7 @@ spec:
 			return err
 		})
 		a.eventually("the node is gone", func() error {
-			node, err := a.node(p.bID)
+			node, err := a.node(p.b.asNode())
 			if err == nil && node != nil {
 				err = errors.New("it is there")
 			}
@@ -463,7 +466,7 @@ func TestSharingEnds(t *testing.T) {
 		pods, err := a.pods()
 		home := 0
 		for _, pod := range pods {
-			if pod.Spec.NodeName == p.bID {
+			if pod.Spec.NodeName == p.b.asNode() {
 				return fmt.Errorf("%s is still on the node", pod.Name)
 			}
 			if pod.Spec.NodeName == "alder" && pod.Status.Phase == corev1.PodRunning {
@@ -475,7 +478,7 @@ func TestSharingEnds(t *testing.T) {
 		}
 		return err
 	})
-	a.gone("/api/v1/nodes/" + p.bID)
+	a.gone("/api/v1/nodes/" + p.b.asNode())
 	b.gone(prPath + "/" + p.aID)
 	b.eventually("nothing is left", func() error {
 		pods, err := b.guests(p.aID)
@@ -496,7 +499,7 @@ func TestSharingSurvives(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
 	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n")
 	a, b := p.a, p.b
-	a.apply(deployment("web", 50, p.bID, ""))
+	a.apply(deployment("web", 50, p.b.asNode(), ""))
 	p.settled(50)
 	before := p.uids()
 
@@ -517,10 +520,10 @@ func TestSharingSurvives(t *testing.T) {
 	t.Run("unplugged and back", func(t *testing.T) {
 		link := b.host.Link("eth0")
 		link.Unplug()
-		a.awaitNode(p.bID, false)
+		a.awaitNode(p.b.asNode(), false)
 		a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=52")
 		link.Plug()
-		a.awaitNode(p.bID, true)
+		a.awaitNode(p.b.asNode(), true)
 		p.settled(52)
 		p.untouched(before)
 	})
@@ -574,7 +577,7 @@ func TestSharingAmongThree(t *testing.T) {
 		provider.awaitFC("appears", consumerID, reachable)
 		provider.mustCLI("peers", "accept", consumerID, "--yes")
 		consumer.mustCLI("peers", "connect", providerID, "--yes", "--timeout", "50s")
-		consumer.awaitNode(providerID, true)
+		consumer.awaitNode(provider.asNode(), true)
 		consumer.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	}
 	join(a, aID, b, bID)
@@ -593,7 +596,7 @@ func TestSharingAmongThree(t *testing.T) {
 	}
 	pairs := []*pair{{bed: bd, a: a, b: b, aID: aID, bID: bID}, {bed: bd, a: c, b: b, aID: cID, bID: bID}, {bed: bd, a: b, b: a, aID: bID, bID: aID}}
 	for _, p := range pairs {
-		p.a.apply(deployment("web", 3, p.bID, ""))
+		p.a.apply(deployment("web", 3, p.b.asNode(), ""))
 	}
 	for _, p := range pairs {
 		p.settled(3)
@@ -640,7 +643,7 @@ func TestSharingWithContainers(t *testing.T) {
 	}
 	staff(t, a)
 	p.join()
-	a.awaitNode(p.bID, true)
+	a.awaitNode(p.b.asNode(), true)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.kubectl("create", "configmap", "-n", "shop", "page", "--from-literal=index.html=from the shop")
 	a.eventually("the namespace has its service account", func() error {
@@ -654,7 +657,7 @@ func TestSharingWithContainers(t *testing.T) {
 kind: Pod
 metadata: {name: web, namespace: shop, labels: {app: web}}
 spec:
-  nodeSelector: {kubernetes.io/hostname: ` + p.bID + `}
+  nodeSelector: {kubernetes.io/hostname: ` + p.b.asNode() + `}
   terminationGracePeriodSeconds: 1
   containers:
   - name: web
@@ -706,7 +709,7 @@ kill $pid`)
 		}
 	})
 	t.Run("logs that follow", func(t *testing.T) {
-		out, err := a.tryShell(`kubectl run -n shop talker --image=` + bed.Image + ` --image-pull-policy=Never --restart=Never --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.bID + `"}}}' -- sh -c 'for i in 1 2 3; do echo line $i; sleep 1; done'
+		out, err := a.tryShell(`kubectl run -n shop talker --image=` + bed.Image + ` --image-pull-policy=Never --restart=Never --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.b.asNode() + `"}}}' -- sh -c 'for i in 1 2 3; do echo line $i; sleep 1; done'
 kubectl wait -n shop pod/talker --for=jsonpath='{.status.containerStatuses[0].state.running.startedAt}' --timeout=20s || true
 kubectl logs -f -n shop talker
 kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --timeout=20s`)
@@ -715,7 +718,7 @@ kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --tim
 		}
 	})
 	t.Run("a container that fails", func(t *testing.T) {
-		a.shell(`kubectl run -n shop loser --image=` + bed.Image + ` --image-pull-policy=Never --restart=OnFailure --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.bID + `"}}}' -- sh -c 'exit 3'`)
+		a.shell(`kubectl run -n shop loser --image=` + bed.Image + ` --image-pull-policy=Never --restart=OnFailure --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.b.asNode() + `"}}}' -- sh -c 'exit 3'`)
 		a.eventually("its restarts are seen", func() error {
 			pod, _, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/loser")
 			if err == nil && (len(pod.Status.ContainerStatuses) != 1 || pod.Status.ContainerStatuses[0].RestartCount == 0) {

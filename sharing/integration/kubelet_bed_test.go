@@ -89,7 +89,7 @@ func startClusters(t *testing.T) *clusters {
 	c.pod(t, c.provider, guest, "web-there", "provider")
 	c.serve(t, "")
 	c.node(t)
-	c.pod(t, c.consumer, "shop", "web", string(providerID))
+	c.pod(t, c.consumer, "shop", "web", barnNode)
 	request(t, c.consumer, http.MethodPatch, "/api/v1/namespaces/shop/pods/web/status", merge,
 		`{"status":{"phase":"Running","containerStatuses":[{"name":"main","ready":true,"restartCount":0,"image":"example.com/web","imageID":"","state":{"running":{}}}]}}`)
 	bedtest.Within(t, "a command in the provider's pod", func() error {
@@ -122,7 +122,7 @@ func (c *clusters) serve(t *testing.T, listen string) {
 	c.server = kubelet.New(kubelet.Config{
 		Listen: func() string { return listen },
 		Find: func(namespace, pod string) (kubelet.Place, bool) {
-			return kubelet.Place{ID: providerID, Namespace: guest, Name: pod + "-there", Upstream: up}, namespace == "shop"
+			return kubelet.Place{ID: providerID, Node: barnNode, Namespace: guest, Name: pod + "-there", Upstream: up}, namespace == "shop"
 		},
 		Dir: c.dir, Self: func() peer.ClusterID { return consumerID },
 		Logger: log.Logger(),
@@ -151,11 +151,11 @@ func (c *clusters) node(t *testing.T) {
 	if !ok || addr != netip.MustParseAddr("127.0.0.1") {
 		t.Fatalf("the server is at %v, %t", addr, ok)
 	}
-	request(t, c.consumer, http.MethodPost, "/api/v1/nodes", jsonMIME, `{"metadata":{"name":"`+string(providerID)+`"}}`)
+	request(t, c.consumer, http.MethodPost, "/api/v1/nodes", jsonMIME, `{"metadata":{"name":"`+barnNode+`"}}`)
 	status := marshal(t, map[string]any{"status": map[string]any{
 		"addresses":       []map[string]string{{"type": "Hostname", "address": addr.String()}},
 		"daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": port}}}})
-	request(t, c.consumer, http.MethodPatch, "/api/v1/nodes/"+string(providerID)+"/status", merge, string(status))
+	request(t, c.consumer, http.MethodPatch, nodesPath+barnNode+"/status", merge, string(status))
 }
 
 // kubectl runs kubectl on the consumer with something on standard input.

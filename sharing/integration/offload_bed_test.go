@@ -55,7 +55,7 @@ func startPair(t *testing.T) *pair {
 	must(t, err)
 	p.remote = &remote{host: host, transport: transport, admin: p.b}
 	p.must(p.a.Create(t.Context(), "/api/v1/nodes", virtualNode(), nil))
-	p.must(p.a.Patch(t.Context(), "/api/v1/nodes/"+string(providerID)+"/status", "", types.MergePatchType, marshal(t, map[string]any{"status": virtualNode().Status}), nil))
+	p.must(p.a.Patch(t.Context(), nodesPath+barnNode+"/status", "", types.MergePatchType, marshal(t, map[string]any{"status": virtualNode().Status}), nil))
 	p.must(p.b.Patch(t.Context(), "/api/v1/nodes/b/status", "", types.MergePatchType,
 		[]byte(`{"status":{"capacity":{"pods":"1000"},"allocatable":{"pods":"1000"}}}`), nil))
 	for _, k := range []*kube.Client{p.a, p.b} {
@@ -71,7 +71,7 @@ func virtualNode() *corev1.Node {
 	amount := corev1.ResourceList{"cpu": quantity("100"), "memory": quantity("100Gi"), "pods": quantity("1000")}
 	return &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-		ObjectMeta: metav1.ObjectMeta{Name: string(providerID), Labels: map[string]string{workload.LabelType: workload.VirtualNode}},
+		ObjectMeta: metav1.ObjectMeta{Name: barnNode, Labels: map[string]string{workload.LabelType: workload.VirtualNode}},
 		Status: corev1.NodeStatus{
 			Capacity: amount, Allocatable: amount,
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "ProviderReady"}},
@@ -197,7 +197,7 @@ func (p *pair) run() *runningOffload {
 }
 
 func (p *pair) provider() offload.Provider {
-	return offload.Provider{ID: providerID, Node: string(providerID), Remote: p.remote, Offer: "1", Reachable: true}
+	return offload.Provider{ID: providerID, Node: barnNode, Remote: p.remote, Offer: "1", Reachable: true}
 }
 
 // virtualPod returns a pod for the virtual node.
@@ -206,7 +206,7 @@ func virtualPod(namespace, name string, change ...func(*corev1.Pod)) *corev1.Pod
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
 		Spec: corev1.PodSpec{
-			NodeName:   string(providerID),
+			NodeName:   barnNode,
 			Containers: []corev1.Container{{Name: "main", Image: "registry.test/web:1"}},
 		},
 	}

@@ -80,7 +80,7 @@ func byHand(p *pair) {
 	}
 	bedtest.Within(t, "Find", func() error {
 		place, ok := a.Find(ns, "web")
-		if !ok || place.ID != providerID || place.Namespace != guest || place.Name != "web" || place.UID != theirs.UID {
+		if !ok || place.ID != providerID || place.Node != barnNode || place.Namespace != guest || place.Name != "web" || place.UID != theirs.UID {
 			return fmt.Errorf("it says %+v, %t", place, ok)
 		}
 		return nil
@@ -88,7 +88,7 @@ func byHand(p *pair) {
 	if c := a.Count(providerID); c.Bound != 1 {
 		t.Errorf("Count says %+v", c)
 	}
-	if pods := a.Pods(string(providerID)); len(pods) != 1 || pods[0].UID != mine.UID {
+	if pods := a.Pods(barnNode); len(pods) != 1 || pods[0].UID != mine.UID {
 		t.Errorf("Pods says %v", pods)
 	}
 

@@ -22,6 +22,8 @@ import (
 const (
 	shedID = peer.ClusterID("11111111-1111-4111-8111-111111111111") // another provider
 
+	barnNode = "liqo-barn" // what the node of the provider is called
+
 	nodesPath  = "/api/v1/nodes/"
 	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"
 )
@@ -45,7 +47,7 @@ func offer(cpu string, images int) *api.AdvertisementSpec {
 
 // wantedProvider is one that shares and can be reached.
 func wantedProvider(id peer.ClusterID) vnode.Provider {
-	return vnode.Provider{ID: id, Name: "barn", Wanted: true, Offer: offer("4", 3), Reachable: true}
+	return vnode.Provider{ID: id, Name: "barn", Called: "barn", Wanted: true, Offer: offer("4", 3), Reachable: true}
 }
 
 // runningNodes are Nodes at work.
@@ -56,6 +58,27 @@ type runningNodes struct {
 
 	mu      sync.Mutex
 	changed map[peer.ClusterID]int
+}
+
+// names are what nodes are called.
+type names struct {
+	mu sync.Mutex
+	of map[peer.ClusterID]string
+}
+
+func newNames() *names { return &names{of: make(map[peer.ClusterID]string)} }
+
+func (n *names) NodeName(id peer.ClusterID) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.of[id]
+}
+
+func (n *names) NameNode(_ context.Context, id peer.ClusterID, name string) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.of[id] = name
+	return true, nil
 }
 
 // runNodes runs Nodes until the test ends or stop is called.
@@ -72,6 +95,7 @@ func runNodes(t *testing.T, k *bed.Kube, change func(*vnode.Config)) *runningNod
 			defer r.mu.Unlock()
 			r.changed[id]++
 		},
+		Names:  newNames(),
 		Logger: r.log.Logger(),
 	}
 	if change != nil {
@@ -82,9 +106,9 @@ func runNodes(t *testing.T, k *bed.Kube, change func(*vnode.Config)) *runningNod
 	return r
 }
 
-func getNode(t *testing.T, k *bed.Kube, id peer.ClusterID) (*corev1.Node, error) {
+func getNode(t *testing.T, k *bed.Kube, name string) (*corev1.Node, error) {
 	t.Helper()
-	n, err := get[corev1.Node](t, k, nodesPath+string(id))
+	n, err := get[corev1.Node](t, k, nodesPath+name)
 	return &n, err
 }
 
@@ -93,11 +117,12 @@ func (r *runningNodes) ready(t *testing.T, k *bed.Kube, p vnode.Provider) *corev
 	t.Helper()
 	var node *corev1.Node
 	bedtest.Within(t, "ready node", func() error {
-		if s := r.Set(p); !s.Ready || s.Node != string(p.ID) || !s.Busy {
+		s := r.Set(p)
+		if !s.Ready || s.Node == "" || s.Name != s.Node || !s.Busy {
 			return fmt.Errorf("%+v", s)
 		}
 		var err error
-		node, err = getNode(t, k, p.ID)
+		node, err = getNode(t, k, s.Node)
 		if err == nil && readyStatus(node) != corev1.ConditionTrue {
 			err = errors.New("not ready")
 		}

@@ -25,7 +25,7 @@ func TestNode(t *testing.T) {
 
 	for key, want := range map[string]string{
 		"liqo.io/type": "virtual-node", "liqo.io/cluster-id": string(providerID), "liqo.io/cluster-name": "barn", "node-role.kubernetes.io/agent": "",
-		"kubernetes.io/hostname": string(providerID), "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "barn",
+		"kubernetes.io/hostname": barnNode, "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "barn",
 		"color": "red", "app.kubernetes.io/managed-by": "liqo-agent",
 	} {
 		if got, there := node.Labels[key]; !there || got != want {
@@ -42,11 +42,11 @@ func TestNode(t *testing.T) {
 		node.Status.DaemonEndpoints.KubeletEndpoint.Port != 10350 || len(node.Status.Addresses) != 1 || node.Status.Addresses[0].Address != "10.77.0.1" {
 		t.Errorf("%+v", node.Status)
 	}
-	if nodes := r.Nodes.Nodes(); len(nodes) != 1 || nodes[0] != (vnode.Node{Name: string(providerID), ID: providerID, UID: node.UID, Accepting: true}) {
+	if nodes := r.Nodes.Nodes(); len(nodes) != 1 || nodes[0] != (vnode.Node{Name: barnNode, ID: providerID, UID: node.UID, Accepting: true}) {
 		t.Errorf("%+v", nodes)
 	}
 	bedtest.Within(t, "lease", func() error {
-		_, err := k.Request(t.Context(), "GET", leasesPath+string(providerID), "", nil)
+		_, err := k.Request(t.Context(), "GET", leasesPath+barnNode, "", nil)
 		return err
 	})
 
@@ -56,7 +56,7 @@ func TestNode(t *testing.T) {
 		var n *corev1.Node
 		bedtest.Within(t, what, func() error {
 			var err error
-			if n, err = getNode(t, k, providerID); err != nil {
+			if n, err = getNode(t, k, barnNode); err != nil {
 				return err
 			}
 			if !check(n) {
@@ -66,7 +66,7 @@ func TestNode(t *testing.T) {
 		})
 		return n
 	}
-	path := nodesPath + string(providerID)
+	path := nodesPath + barnNode
 
 	// What people add stays, and what is ours is repaired.
 	request(t, k, "PATCH", path, merge, `{"metadata":{"labels":{"mine":"1","liqo.io/type":null,"color":"blue"},"annotations":{"note":"x"}}}`)
@@ -120,7 +120,7 @@ func TestNode(t *testing.T) {
 
 	// An agent that starts finds all as it is to be, and writes nothing but the lease.
 	version := n.ResourceVersion
-	lease := func() string { return request(t, k, "GET", leasesPath+string(providerID), "", "") }
+	lease := func() string { return request(t, k, "GET", leasesPath+barnNode, "", "") }
 	before := lease()
 	r.stop()
 	r = runNodes(t, k, nil)
@@ -131,7 +131,7 @@ func TestNode(t *testing.T) {
 		}
 		return nil
 	})
-	if n, err := getNode(t, k, providerID); err != nil || n.ResourceVersion != version {
+	if n, err := getNode(t, k, barnNode); err != nil || n.ResourceVersion != version {
 		t.Errorf("%v: it was written for nothing: %v", err, n)
 	}
 
@@ -141,7 +141,7 @@ func TestNode(t *testing.T) {
 		return m.UID != n.UID && readyStatus(m) == corev1.ConditionTrue && len(m.Spec.Taints) == 1
 	})
 	bedtest.Within(t, "lease of the new node", func() error {
-		n, err := getNode(t, k, providerID)
+		n, err := getNode(t, k, barnNode)
 		if err == nil && !strings.Contains(lease(), string(n.UID)) {
 			err = errors.New(lease())
 		}
@@ -168,32 +168,21 @@ func TestNode(t *testing.T) {
 		}
 		return nil
 	})
-	for _, path := range []string{path, leasesPath + string(providerID), policies, bindings} {
+	for _, path := range []string{path, leasesPath + barnNode, policies, bindings} {
 		awaitGone(t, k, path)
 	}
 
 	t.Run("name taken", func(t *testing.T) {
-		body := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + string(shedID) + `"}}`
+		body := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + barnNode + `"}}`
 		request(t, k, "POST", strings.TrimSuffix(nodesPath, "/"), jsonMIME, body)
-		before := request(t, k, "GET", nodesPath+string(shedID), "", "")
-		p := wantedProvider(shedID)
-		bedtest.Within(t, "name taken", func() error {
-			if s := r.Set(p); s.Reason != vnode.ReasonNameTaken || s.Busy || s.Node != "" {
-				return fmt.Errorf("%+v", s)
-			}
-			return nil
-		})
-		given := p
-		given.Wanted, given.Offer, given.Gone = false, nil, true
-		if s := r.Set(given); s != (vnode.State{}) {
-			t.Errorf("%+v", s)
+		before := request(t, k, "GET", nodesPath+barnNode, "", "")
+		node := r.ready(t, k, wantedProvider(shedID))
+		if node.Name != "liqo-barn-11111111" {
+			t.Errorf("it is called %s", node.Name)
 		}
-		r.Set(p)
-		if after := request(t, k, "GET", nodesPath+string(shedID), "", ""); after != before {
-			t.Errorf("it was touched: %s", after)
+		if after := request(t, k, "GET", nodesPath+barnNode, "", ""); after != before {
+			t.Errorf("the other one was touched: %s", after)
 		}
-		request(t, k, "DELETE", nodesPath+string(shedID), "", "")
-		r.ready(t, k, p)
 		// An agent that knows nothing of its provider removes it once all were heard.
 		r.stop()
 		r = runNodes(t, k, nil)
@@ -204,6 +193,6 @@ func TestNode(t *testing.T) {
 			return nil
 		})
 		r.Settled()
-		awaitGone(t, k, nodesPath+string(shedID))
+		awaitGone(t, k, nodesPath+node.Name)
 	})
 }

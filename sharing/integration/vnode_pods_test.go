@@ -54,7 +54,7 @@ func fakeOffload(t *testing.T, k *bed.Kube) {
 		}
 	})
 	every(200*time.Millisecond, func() {
-		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+string(providerID))
+		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+barnNode)
 		if err != nil {
 			return // the test is over, or the API server is not there at the moment
 		}
@@ -161,7 +161,7 @@ func TestPods(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		bedtest.Within(t, "pod of the enabled namespace", func() error {
 			p, err := pod("shop", name)
-			if err == nil && (p.Spec.NodeName != string(providerID) || p.Status.Phase != corev1.PodRunning) {
+			if err == nil && (p.Spec.NodeName != barnNode || p.Status.Phase != corev1.PodRunning) {
 				err = fmt.Errorf("it is on %q: %+v", p.Spec.NodeName, p.Status)
 			}
 			return err
@@ -196,7 +196,7 @@ func TestPods(t *testing.T) {
 	}
 	// A DaemonSet that tolerates everything has its pod there; any other has none.
 	bedtest.Within(t, "DaemonSets", func() error {
-		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+string(providerID))
+		pods, err := get[corev1.PodList](t, k, "/api/v1/pods?fieldSelector=spec.nodeName="+barnNode)
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func TestPods(t *testing.T) {
 	// The Lease alone keeps the node alive: nothing happens for longer than the grace
 	// period.
 	time.Sleep(time.Until(began.Add(grace + grace/2)))
-	n, err := getNode(t, k, providerID)
+	n, err := getNode(t, k, barnNode)
 	if err != nil || readyStatus(n) != corev1.ConditionTrue {
 		t.Errorf("after the grace period: %v %+v", err, n)
 	}
@@ -231,7 +231,7 @@ func TestPods(t *testing.T) {
 	// Without an agent it is dead, and with one again alive.
 	r.stop()
 	bedtest.Within(t, "dead node", func() error {
-		n, err := getNode(t, k, providerID)
+		n, err := getNode(t, k, barnNode)
 		if err == nil && readyStatus(n) != corev1.ConditionUnknown {
 			err = errors.New(string(readyStatus(n)))
 		}
@@ -253,7 +253,7 @@ func TestPods(t *testing.T) {
 	}
 	bedtest.Within(t, "budget", held)
 	awaitGone(t, k, fmt.Sprintf(podsPath, "shop", "two"))
-	if n, err := getNode(t, k, providerID); err != nil || !n.Spec.Unschedulable {
+	if n, err := getNode(t, k, barnNode); err != nil || !n.Spec.Unschedulable {
 		t.Errorf("%v %+v", err, n)
 	}
 	if nodes := r.Nodes.Nodes(); len(nodes) != 1 || nodes[0].Accepting {
@@ -278,7 +278,7 @@ func TestPods(t *testing.T) {
 	mu.Unlock()
 	told := time.Now()
 	r.Touch()
-	awaitGone(t, k, nodesPath+string(providerID))
+	awaitGone(t, k, nodesPath+barnNode)
 	if took := time.Since(told); took >= time.Minute {
 		t.Errorf("the node went after %v, as if its pods had not ended", took)
 	}

@@ -56,6 +56,7 @@ func TestWebhook(t *testing.T) {
 		Settings: func() vnode.Settings { return vnode.Settings{Heartbeat: 5 * time.Second} },
 		Kubelet:  func() vnode.Kubelet { return vnode.Kubelet{} },
 		Changed:  func(peer.ClusterID) {},
+		Names:    newNames(),
 		Webhook:  server.MutatingWebhook,
 		Logger:   log.Logger(),
 	})

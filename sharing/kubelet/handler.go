@@ -110,7 +110,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Whoever may not call learns nothing, not even which pods there are.
 	p := needed(r.Method, path, asked)
-	p.node = string(place.ID)
+	p.node = place.Node
 	if err := h.gate.permit(ctx, who, p); err != nil {
 		conn.belongs("")
 		return err

@@ -41,7 +41,8 @@ type Upstream interface {
 
 // Place is where a pod of this cluster runs.
 type Place struct {
-	ID              peer.ClusterID // of the provider, and name of its virtual node
+	ID              peer.ClusterID // of the provider
+	Node            string         // the virtual node
 	Namespace, Name string         // of the pod in the provider
 	Upstream        Upstream
 }

@@ -33,14 +33,14 @@ func (p provider) Upgrade(_ context.Context, r *http.Request) (net.Conn, *http.R
 func newHandler(t *testing.T, ctx context.Context, p provider) *handler {
 	t.Helper()
 	api := &reviewer{tokens: map[string]string{"good": "admin", "other": "helper"}, allowed: map[string]bool{
-		"helper create nodes/proxy far": true,
-		"admin get nodes/proxy far":     true, "admin create nodes/proxy far": true, "admin get nodes/metrics ": true, "admin get nodes/proxy ": true}}
+		"helper create nodes/proxy liqo-far": true,
+		"admin get nodes/proxy liqo-far":     true, "admin create nodes/proxy liqo-far": true, "admin get nodes/metrics ": true, "admin get nodes/proxy ": true}}
 	return &handler{ctx: ctx, gate: newGate(clientOf(t, api), nil), logger: slog.New(slog.DiscardHandler), proven: func() {}, streams: throttle.NewSlots[string](2, 3),
 		find: func(namespace, pod string) (Place, bool) {
 			if pod == "gone" {
 				return Place{}, false
 			}
-			return Place{ID: "far", Namespace: "there-" + namespace, Name: pod, Upstream: p}, true
+			return Place{ID: "far", Node: "liqo-far", Namespace: "there-" + namespace, Name: pod, Upstream: p}, true
 		}}
 }
 
@@ -287,7 +287,7 @@ func TestLogThatBreaksOff(t *testing.T) {
 	up := provider{}
 	broken := brokenLog{}
 	_, server := serve(t, t.Context(), up)
-	server.Config.Handler.(*handler).find = func(string, string) (Place, bool) { return Place{ID: "far", Upstream: broken}, true }
+	server.Config.Handler.(*handler).find = func(string, string) (Place, bool) { return Place{ID: "far", Node: "liqo-far", Upstream: broken}, true }
 	if code, text := get(t, server.URL+"/containerLogs/shop/web/main"); code != 200 || text != "broken off after half" {
 		t.Errorf("%d %q", code, text)
 	}

@@ -306,7 +306,7 @@ func (l *line) find(namespace, name string) (Place, bool) {
 	if mine == nil || sp == nil {
 		return Place{}, false
 	}
-	place := Place{ID: l.id, Remote: l.remote, Namespace: sp.name, Name: name, Reachable: l.provider.Load().Reachable}
+	place := Place{ID: l.id, Node: l.node, Remote: l.remote, Namespace: sp.name, Name: name, Reachable: l.provider.Load().Reachable}
 	if !sp.known() {
 		return place, ran(&mine.Status)
 	}

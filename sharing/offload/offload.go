@@ -35,7 +35,7 @@ type Remote interface {
 // Provider is one whose node may have pods.
 type Provider struct {
 	ID   peer.ClusterID
-	Node string // the virtual node
+	Node string // the virtual node; "" while its name is not known
 	// Remote is the way there, a pointer: it is compared with ==. Another one is used for what
 	// comes after, and what was known about the provider's pods is listed again.
 	Remote Remote
@@ -86,6 +86,7 @@ func (o *Offload) Stats() Stats {
 // Place is where a pod of this cluster runs.
 type Place struct {
 	ID        peer.ClusterID // of the provider
+	Node      string         // the virtual node
 	Remote    Remote
 	Namespace string    // there
 	Name      string    // there

@@ -2,10 +2,14 @@
 //
 // [Nodes.Set] says again and again how the node of a provider is to stand; what
 // has to be done for that is done by [Nodes.Run] while there is a connection to
-// the API server. A node is named after the provider's cluster ID and has the
-// capacity of its offer. What people add to it (labels, annotations, taints, a
-// cordon of theirs) stays; what is the agent's own is repaired. A node of that name
-// that somebody else made is never touched.
+// the API server. A node has the capacity of the provider's offer. What people add
+// to it (labels, annotations, taints, a cordon of theirs) stays; what is the agent's
+// own is repaired. Nodes that somebody else made are never touched.
+//
+// Whose a node is says its provider ID, which nobody can change. It is named after
+// what people call the provider: [Names] remembers that, so that whoever pins a pod to
+// a node means the same provider for ever, whatever that calls itself later. A node
+// that is there already keeps its name, such as the cluster ID that older agents chose.
 //
 // A Lease for each node is the heartbeat, and the only thing that is written while
 // nothing changes. It says that the agent lives: whether the provider does is said

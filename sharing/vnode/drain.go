@@ -140,7 +140,7 @@ func (s *session) deleteNode(ctx context.Context, node *corev1.Node) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	s.drop(node.Name)
+	s.drop(whose(node))
 	s.cfg.Logger.Info("removed the node of a provider", "node", node.Name)
 	return nil
 }

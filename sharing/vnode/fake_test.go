@@ -2,6 +2,7 @@ package vnode
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/peer"
 )
 
 // fake is as much of an API server as the nodes need, in memory. It is an
@@ -31,6 +34,8 @@ type fake struct {
 	leases   map[string]time.Time // when each was renewed last
 	back     time.Duration        // how much the agent's clock is late
 	wrong    []string             // what must not happen
+
+	names map[peer.ClusterID]string // what the agent remembers beyond its end
 }
 
 type watcher struct {
@@ -41,7 +46,39 @@ type watcher struct {
 }
 
 func newFake() *fake {
-	return &fake{objects: make(map[string]map[string]any), watchers: make(map[*watcher]bool), blocked: make(map[string]bool), leases: make(map[string]time.Time)}
+	return &fake{objects: make(map[string]map[string]any), watchers: make(map[*watcher]bool), blocked: make(map[string]bool), leases: make(map[string]time.Time),
+		names: make(map[peer.ClusterID]string)}
+}
+
+// NodeName implements Names.
+func (f *fake) NodeName(id peer.ClusterID) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.names[id]
+}
+
+// NameNode implements Names.
+func (f *fake) NameNode(_ context.Context, id peer.ClusterID, name string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for other, taken := range f.names {
+		if taken == name && other != id {
+			return false, nil
+		}
+	}
+	f.names[id] = name
+	return true, nil
+}
+
+// pathOf returns the path of the node of a provider, "" when there is none. f.mu is
+// held.
+func (f *fake) pathOf(id peer.ClusterID) string {
+	for path, o := range f.objects {
+		if strings.HasPrefix(path, nodesPath+"/") && text(sub(o, "spec"), "providerID") == providerID(id) {
+			return path
+		}
+	}
+	return ""
 }
 
 // now is the agent's clock.
@@ -346,7 +383,7 @@ func (f *fake) note(method, path string) {
 		f.leases[strings.TrimPrefix(path, leasePath+"/")] = time.Now()
 	}
 	f.writes = append(f.writes, method+" "+path)
-	if strings.HasSuffix(path, "/foreign") {
+	if path == nodePath(foreign) {
 		f.wrong = append(f.wrong, method+" of a node that is not the agent's")
 	}
 }

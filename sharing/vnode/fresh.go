@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/peer"
 )
 
 // written is a node as a write returned it.
@@ -16,35 +18,35 @@ type written struct {
 // freshFor is how long a written node may be missing in the cache.
 const freshFor = 10 * time.Second
 
-// put keeps a node as the API server returned it.
+// put keeps a node of ours as the API server returned it.
 func (s *session) put(n *corev1.Node) {
 	trimNode(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fresh[n.Name] = written{n, s.cfg.Now()}
+	s.fresh[whose(n)] = written{n, s.cfg.Now()}
 }
 
-// drop forgets a node that a write returned.
-func (s *session) drop(name string) {
+// drop forgets the node of a provider that a write returned.
+func (s *session) drop(id peer.ClusterID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.fresh, name)
+	delete(s.fresh, id)
 }
 
-// latest returns the newest that is known of a node: what the last write returned
-// until the cache has it.
-func (s *session) latest(name string) *corev1.Node {
-	cached := s.nodes.Get("", name)
+// latest returns the newest that is known of the node of a provider: what the last
+// write returned until the cache has it.
+func (s *session) latest(id peer.ClusterID) *corev1.Node {
+	cached := s.own(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f, ok := s.fresh[name]
+	f, ok := s.fresh[id]
 	switch {
 	case !ok:
 		return cached
-	case cached == nil && s.cfg.Now().Sub(f.at) < freshFor, cached != nil && older(cached, f.Node):
+	case cached == nil && s.cfg.Now().Sub(f.at) < freshFor, cached != nil && cached.UID == f.UID && older(cached, f.Node):
 		return f.Node
 	}
-	delete(s.fresh, name)
+	delete(s.fresh, id)
 	return cached
 }
 

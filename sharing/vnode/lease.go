@@ -126,7 +126,7 @@ func (s *session) beat(ctx context.Context) {
 func (s *session) muster(beats map[string]*beat) {
 	there := make(map[string]bool)
 	for _, n := range s.nodes.All() {
-		if !ours(n) {
+		if whose(n) == "" {
 			continue
 		}
 		there[n.Name] = true

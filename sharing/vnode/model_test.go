@@ -1,6 +1,7 @@
 package vnode
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,13 +24,14 @@ type step struct {
 	N    int
 }
 
-// foreign is a provider whose name a node of somebody else has.
-const foreign = peer.ClusterID("foreign")
+// foreign is a node of somebody else, which has the name that the node of the third
+// provider would have.
+const foreign = "liqo-three"
 
-var providers = []peer.ClusterID{"one", "two", foreign}
+var providers = []peer.ClusterID{"one", "two", "three"}
 
 var happenings = []string{
-	"want", "want", "want", "unwant", "unwant", "give up", "unreachable", "no offer", "wait", "wait", "long wait",
+	"want", "want", "want", "unwant", "unwant", "give up", "unreachable", "no offer", "rename", "wait", "wait", "long wait",
 	"pod", "pod", "end pod", "budget", "no budget", "daemon",
 	"delete node", "cordon", "uncordon", "relabel", "untaint", "taint", "break status", "kill lease",
 	"down", "up", "slow", "fast", "restart", "settle",
@@ -61,19 +63,25 @@ type world struct {
 	f    *fake
 	a    *agent
 	said map[peer.ClusterID]Provider
+	// called is what a provider is called now, and named what its node was called first.
+	called, named map[peer.ClusterID]string
 	// cordoned are the nodes that a person cordoned, by UID.
 	cordoned map[string]bool
 }
 
 func play(t *testing.T, steps []step) error {
-	w := &world{f: newFake(), said: make(map[peer.ClusterID]Provider), cordoned: make(map[string]bool)}
+	w := &world{f: newFake(), said: make(map[peer.ClusterID]Provider), cordoned: make(map[string]bool),
+		called: make(map[peer.ClusterID]string), named: make(map[peer.ClusterID]string)}
 	w.f.with(func() {
-		w.f.create(nodePath(foreign), map[string]any{"metadata": map[string]any{"name": string(foreign)}, "spec": map[string]any{}})
+		w.f.create(nodePath(foreign), map[string]any{"metadata": map[string]any{"name": foreign}, "spec": map[string]any{}})
 	})
 	w.a = w.f.start(t)
 	defer func() { w.a.stop() }()
 	for _, s := range steps {
 		w.take(t, s)
+		if err := w.renamed(); err != nil {
+			return err
+		}
 	}
 	// Trouble ends, and everybody was heard.
 	w.f.with(func() {
@@ -93,12 +101,12 @@ func play(t *testing.T, steps []step) error {
 		return err
 	}
 	w.f.take()
-	before := w.a.news("one") + w.a.news("two")
+	before := w.a.news("one") + w.a.news("two") + w.a.news("three")
 	wait(10 * time.Minute)
 	if writes := unleased(w.f.take()); len(writes) > 0 {
 		return fmt.Errorf("written for nothing: %v", writes)
 	}
-	if w.a.news("one")+w.a.news("two") != before {
+	if w.a.news("one")+w.a.news("two")+w.a.news("three") != before {
 		return errors.New("news about nothing")
 	}
 	return w.check()
@@ -113,10 +121,10 @@ func (w *world) say(id peer.ClusterID) {
 // edit changes a node as people do.
 func (w *world) edit(id peer.ClusterID, change func(node map[string]any)) {
 	w.f.with(func() {
-		if node := w.f.objects[nodePath(id)]; node != nil && id != foreign {
-			node = clone(node)
+		if path := w.f.pathOf(id); path != "" {
+			node := clone(w.f.objects[path])
 			change(node)
-			w.f.store(nodePath(id), node)
+			w.f.store(path, node)
 		}
 	})
 }
@@ -125,6 +133,7 @@ func (w *world) take(t *testing.T, s step) {
 	f := w.f
 	pod := fmt.Sprintf("/api/v1/namespaces/shop/pods/%s-%d", s.Who, s.N)
 	p := testProvider(s.Who)
+	p.Called = cmp.Or(w.called[s.Who], p.Called)
 	switch s.What {
 	case "want":
 		p.Offer = testOffer(fmt.Sprint(1 + s.N))
@@ -138,6 +147,9 @@ func (w *world) take(t *testing.T, s step) {
 		p.Reachable = false
 	case "no offer":
 		p.Offer = nil
+	case "rename":
+		// Among the names are those of the others.
+		w.called[s.Who] = []string{"one", "Two", "host", ""}[s.N]
 	}
 	switch s.What {
 	case "want", "unwant", "give up", "unreachable", "no offer":
@@ -149,7 +161,7 @@ func (w *world) take(t *testing.T, s step) {
 		wait(time.Duration(1+s.N) * time.Minute)
 	case "pod", "daemon":
 		f.with(func() {
-			node := f.objects[nodePath(s.Who)]
+			node := f.objects[f.pathOf(s.Who)]
 			if node == nil || f.objects[pod] != nil {
 				return
 			}
@@ -160,7 +172,7 @@ func (w *world) take(t *testing.T, s step) {
 			if s.What == "daemon" {
 				metadata["ownerReferences"] = []any{map[string]any{"kind": "DaemonSet", "name": "d", "controller": true}}
 			}
-			f.create(pod, map[string]any{"metadata": metadata, "spec": map[string]any{"nodeName": string(s.Who)}})
+			f.create(pod, map[string]any{"metadata": metadata, "spec": map[string]any{"nodeName": text(node, "metadata", "name")}})
 		})
 	case "end pod":
 		f.with(func() {
@@ -172,8 +184,8 @@ func (w *world) take(t *testing.T, s step) {
 		f.with(func() { f.blocked[pod] = s.What == "budget" })
 	case "delete node":
 		f.with(func() {
-			if s.Who != foreign && f.objects[nodePath(s.Who)] != nil {
-				f.store(nodePath(s.Who), nil)
+			if path := f.pathOf(s.Who); path != "" {
+				f.store(path, nil)
 			}
 		})
 	case "cordon":
@@ -209,7 +221,7 @@ func (w *world) take(t *testing.T, s step) {
 		})
 	case "kill lease":
 		f.with(func() {
-			if path := leasePath + "/" + string(s.Who); f.objects[path] != nil {
+			if path := leasePath + "/" + f.names[s.Who]; f.objects[path] != nil {
 				f.store(path, nil)
 			}
 		})
@@ -235,6 +247,23 @@ func (w *world) take(t *testing.T, s step) {
 	}
 }
 
+// renamed: a node has one name for ever.
+func (w *world) renamed() error {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	for _, id := range providers {
+		path := w.f.pathOf(id)
+		if path == "" {
+			continue
+		}
+		if first := w.named[id]; first != "" && first != path {
+			return fmt.Errorf("the node of %s was %s and is %s", id, first, path)
+		}
+		w.named[id] = path
+	}
+	return nil
+}
+
 // check compares what is there with what is to be there.
 func (w *world) check() error {
 	f := w.f
@@ -244,10 +273,10 @@ func (w *world) check() error {
 		return errors.New(strings.Join(f.wrong, "; "))
 	}
 	nodes := 0
-	for _, id := range providers[:2] {
+	for _, id := range providers {
 		p := w.said[id]
 		p.ID = id
-		object := f.objects[nodePath(id)]
+		object := f.objects[f.pathOf(id)]
 		f.mu.Unlock()
 		state, failure := w.a.Set(p), ""
 		w.a.Nodes.mu.Lock()
@@ -259,7 +288,7 @@ func (w *world) check() error {
 		switch {
 		case failure != "":
 			return fmt.Errorf("%s fails: %s", id, failure)
-		case !p.Wanted && (object != nil || f.objects[leasePath+"/"+string(id)] != nil):
+		case !p.Wanted && (object != nil || f.objects[leasePath+"/"+f.names[id]] != nil):
 			return fmt.Errorf("%s is left: %+v", id, state)
 		case !p.Wanted && state != (State{}), p.Wanted && object != nil && state.Ready != (p.Offer != nil):
 			return fmt.Errorf("%s is said to be %+v", id, state)
@@ -279,7 +308,7 @@ func (w *world) check() error {
 		if metaDiffers(&node, want) || statusDiffers(&node, want) || !hasTaint(&node) || node.Spec.Unschedulable != cordon {
 			return fmt.Errorf("%s is not as wanted: %s", id, mustMarshal(object))
 		}
-		if age := time.Since(f.leases[string(id)]); age > heartbeat+leaseMax {
+		if age := time.Since(f.leases[node.Name]); age > heartbeat+leaseMax {
 			return fmt.Errorf("the lease of %s was not renewed for %v", id, age)
 		}
 	}

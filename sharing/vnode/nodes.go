@@ -81,7 +81,7 @@ func (n *Nodes) Set(p Provider) State {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	r := n.records[p.ID]
-	if r == nil && !p.Wanted && n.session.looked() && n.session.ours(p.ID) == nil {
+	if r == nil && !p.Wanted && n.session.looked() && n.session.own(p.ID) == nil {
 		return n.tell(p.ID).State // nothing to remember
 	}
 	if r == nil {
@@ -136,8 +136,7 @@ func (n *Nodes) Nodes() []Node {
 	}
 	out := []Node{}
 	for _, node := range n.session.nodes.All() {
-		if ours(node) {
-			id := peer.ClusterID(node.Name)
+		if id := whose(node); id != "" && n.session.own(id) == node {
 			out = append(out, Node{Name: node.Name, ID: id, UID: node.UID, Accepting: n.accepting(id, node)})
 		}
 	}
@@ -187,18 +186,12 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 		if r == nil {
 			return answer{}
 		}
-		return answer{State: State{Busy: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
+		return answer{State: State{Name: n.cfg.Names.NodeName(id), Busy: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
 	}
-	node := n.session.nodes.Get("", string(id))
-	if node != nil && !ours(node) {
-		if r == nil || !r.want.Wanted {
-			return answer{}
-		}
-		return answer{State: State{Reason: ReasonNameTaken, Message: "there is a node " + string(id) + " that the agent did not make; it is left alone: delete it, if it is of no use, and it is made anew for the provider"}}
-	}
+	node := n.session.own(id)
 	var s State
 	if node != nil {
-		s = State{Node: node.Name, Busy: true, Pods: len(n.session.bound(node.Name))}
+		s = State{Node: node.Name, Name: node.Name, Busy: true, Pods: len(n.session.bound(node.Name))}
 	}
 	switch {
 	case r == nil:
@@ -210,7 +203,7 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 	case !r.want.Wanted:
 		s.Reason, s.Message = r.drain.describe(s.Pods)
 	case node == nil:
-		s.Busy, s.Reason, s.Message = true, ReasonPending, "the node is being made"
+		s.Name, s.Busy, s.Reason, s.Message = n.cfg.Names.NodeName(id), true, ReasonPending, "the node is being made"
 	default:
 		j := judge(r.want, r.expired(n.cfg.Now()))
 		s.Reason, s.Message = j.reason, j.message

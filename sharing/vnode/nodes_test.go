@@ -21,6 +21,7 @@ import (
 
 const (
 	heartbeat    = 25 * time.Second
+	barnNode     = "liqo-barn"
 	drainTimeout = 5 * time.Minute
 )
 
@@ -47,6 +48,7 @@ func (f *fake) start(t *testing.T) *agent {
 	a.Nodes = New(Config{
 		Settings: func() Settings { return Settings{Heartbeat: heartbeat, DrainTimeout: drainTimeout} },
 		Kubelet:  func() Kubelet { return Kubelet{} },
+		Names:    f, Host: "liqo-host",
 		Changed: func(id peer.ClusterID) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -83,13 +85,17 @@ func testOffer(cpu string) *api.AdvertisementSpec {
 }
 
 func testProvider(id peer.ClusterID) Provider {
-	return Provider{ID: id, Wanted: true, Offer: testOffer("4"), Reachable: true}
+	p := Provider{ID: id, Called: string(id), Wanted: true, Offer: testOffer("4"), Reachable: true}
+	if id == barn {
+		p.Called = "Barn"
+	}
+	return p
 }
 
 func (f *fake) node(id peer.ClusterID) map[string]any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.objects[nodePath(id)]
+	return f.objects[f.pathOf(id)]
 }
 
 func (f *fake) addPod(name, node string, daemon bool) string {
@@ -199,7 +205,7 @@ func TestLeaseTrouble(t *testing.T) {
 		renewed := func() string {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			return text(f.objects[leasePath+"/"+string(barn)], "spec", "renewTime")
+			return text(f.objects[leasePath+"/"+barnNode], "spec", "renewTime")
 		}
 		for range 5 {
 			f.with(func() { f.down = true })
@@ -207,7 +213,7 @@ func TestLeaseTrouble(t *testing.T) {
 			f.with(func() { f.down = false })
 			wait(leaseMax + time.Second)
 			f.with(func() {
-				if age := time.Since(f.leases[string(barn)]); age > heartbeat {
+				if age := time.Since(f.leases[barnNode]); age > heartbeat {
 					t.Fatalf("not renewed for %v", age)
 				}
 			})
@@ -306,8 +312,8 @@ func TestDrain(t *testing.T) {
 				p := testProvider(barn)
 				a.Set(p)
 				wait(time.Minute)
-				path := f.addPod("web", string(barn), false)
-				f.addPod("daemon", string(barn), true)
+				path := f.addPod("web", barnNode, false)
+				f.addPod("daemon", barnNode, true)
 				f.addPod("elsewhere", "box", false)
 				wait(time.Second)
 				if s := a.Set(p); s.Pods != 2 {
@@ -346,12 +352,12 @@ func TestDrain(t *testing.T) {
 					t.Errorf("%+v %v %v", s, a.records, a.told)
 				}
 				f.with(func() {
-					if len(f.wrong) > 0 || f.objects[leasePath+"/"+string(barn)] != nil || f.objects["/api/v1/namespaces/shop/pods/elsewhere"] == nil ||
+					if len(f.wrong) > 0 || f.objects[leasePath+"/"+barnNode] != nil || f.objects["/api/v1/namespaces/shop/pods/elsewhere"] == nil ||
 						f.objects["/api/v1/namespaces/shop/pods/daemon"] != nil {
 						t.Errorf("%v %v", f.wrong, f.objects)
 					}
 				})
-				if last := unleased(f.take()); len(last) == 0 || !strings.Contains(strings.Join(last, " "), "DELETE "+nodePath(barn)) {
+				if last := unleased(f.take()); len(last) == 0 || !strings.Contains(strings.Join(last, " "), "DELETE "+nodePath(barnNode)) {
 					t.Errorf("%v", last)
 				}
 			})
@@ -368,7 +374,7 @@ func TestWantedAgain(t *testing.T) {
 		p := testProvider(barn)
 		a.Set(p)
 		wait(time.Minute)
-		path := f.addPod("web", string(barn), false)
+		path := f.addPod("web", barnNode, false)
 		f.with(func() { f.blocked[path] = true })
 		gone := Provider{ID: barn, Reachable: true}
 		a.Set(gone)
@@ -382,7 +388,7 @@ func TestWantedAgain(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		f.with(func() {
-			if _, there := sub(f.objects[nodePath(barn)], "spec")["unschedulable"]; there {
+			if _, there := sub(f.objects[nodePath(barnNode)], "spec")["unschedulable"]; there {
 				t.Error("it is cordoned")
 			}
 		})

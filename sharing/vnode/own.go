@@ -7,32 +7,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"liqo.io/agent/peer"
-	"liqo.io/agent/sharing/workload"
 )
 
 // manager is the field manager of what the agent says on nodes.
 const manager = "liqo-agent-node"
 
-// ours reports whether the agent made a node.
-func ours(n *corev1.Node) bool {
-	id := peer.ClusterID(n.Name)
-	if n.Spec.ProviderID != "" {
-		return n.Spec.ProviderID == providerID(id)
-	}
-	return n.Labels[workload.LabelType] == workload.VirtualNode && n.Labels[labelClusterID] == n.Name
-}
-
 // trimNode keeps of a node what is looked at: of other people's nodes that they
 // are there, and of ours all but who else set which field.
 func trimNode(n *corev1.Node) {
 	n.Annotations = nil
-	if !ours(n) {
-		n.ObjectMeta = metav1.ObjectMeta{
-			Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
-			Labels: map[string]string{workload.LabelType: n.Labels[workload.LabelType]},
-		}
+	if whose(n) == "" {
+		n.ObjectMeta = metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		n.Spec, n.Status = corev1.NodeSpec{ProviderID: n.Spec.ProviderID}, corev1.NodeStatus{}
 		return
 	}
@@ -85,7 +70,7 @@ func metaDiffers(n *corev1.Node, w want) bool {
 		}
 	}
 	_, cordoned := own.at("f:spec")["f:unschedulable"]
-	return n.Spec.ProviderID == "" || w.cordon && !n.Spec.Unschedulable || !w.cordon && cordoned
+	return w.cordon && !n.Spec.Unschedulable || !w.cordon && cordoned
 }
 
 // statusDiffers reports whether the status of a node is not as wanted. What others

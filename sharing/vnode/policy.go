@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -133,7 +134,7 @@ func (p *policy) needed() (wanted, unwanted bool) {
 			return true, false
 		}
 	}
-	return slices.ContainsFunc(p.nodes.All(), ours), p.settled
+	return slices.ContainsFunc(p.nodes.All(), func(n *corev1.Node) bool { return whose(n) != "" }), p.settled
 }
 
 // choose finds out what the API server has, and takes away what an older one

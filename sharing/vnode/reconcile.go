@@ -22,10 +22,11 @@ var errUnchanged = errors.New("the API server took the change and shows another;
 // reconcile takes the next steps for a node, and returns after how long it wants
 // to be called again; 0 for not before something changes.
 func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Duration, error) {
-	node := s.latest(string(id))
-	if node != nil && !ours(node) {
-		s.settle(id, true)
-		return 0, nil
+	node := s.latest(id)
+	if node != nil {
+		if err := s.prune(ctx, node); err != nil {
+			return 0, err
+		}
 	}
 	p, expired, expires, ok := s.provider(id, node != nil)
 	if !ok {
@@ -41,8 +42,8 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Durati
 		if !s.policy.tried() {
 			return 0, nil // then all nodes are looked at
 		}
-		created, err := s.create(ctx, id)
-		if err != nil || created == nil {
+		created, err := s.create(ctx, p)
+		if err != nil {
 			return 0, err
 		}
 		node = created
@@ -78,39 +79,42 @@ func (s *session) provider(id peer.ClusterID, exists bool) (p Provider, expired 
 	return r.want, r.expired(now), r.expiresIn(now), true
 }
 
-// settle drops what is remembered for a node that is not ours to make.
-func (s *session) settle(id peer.ClusterID, taken bool) {
-	s.Nodes.mu.Lock()
-	defer s.Nodes.mu.Unlock()
-	if r := s.records[id]; r != nil && taken && !r.want.Wanted {
-		delete(s.records, id)
+// prune deletes the other nodes of a provider: an older agent, which names nodes
+// another way, was at work in between.
+func (s *session) prune(ctx context.Context, node *corev1.Node) error {
+	for _, n := range s.nodes.All() {
+		if n.UID != node.UID && n.Name != node.Name && whose(n) == whose(node) {
+			if err := s.deleteNode(ctx, n); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
 }
 
 // create makes a node with what says whose it is. It has the taint from its first
-// moment on, and no capacity. nil without an error: somebody else made one, which
-// the cache tells.
-func (s *session) create(ctx context.Context, id peer.ClusterID) (*corev1.Node, error) {
+// moment on, and no capacity.
+func (s *session) create(ctx context.Context, p Provider) (*corev1.Node, error) {
+	name, err := s.name(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("name the node of %s: %w", p.ID, err)
+	}
 	var made corev1.Node
-	err := s.client.Create(ctx, nodesPath, map[string]any{
+	err = s.client.Create(ctx, nodesPath, map[string]any{
 		"apiVersion": "v1", "kind": "Node",
-		"metadata": map[string]any{"name": string(id), "labels": firmLabels(id)},
-		"spec":     map[string]any{"providerID": providerID(id), "taints": []corev1.Taint{taint}},
+		"metadata": map[string]any{"name": name, "labels": firmLabels(p.ID)},
+		"spec":     map[string]any{"providerID": providerID(p.ID), "taints": []corev1.Taint{taint}},
 	}, &made)
-	if apierrors.IsAlreadyExists(err) {
-		// The cache may be behind, but not for long: then the node is looked at again.
-		err = s.client.Get(ctx, nodePath(id), &made)
-		if apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		if err == nil && !ours(&made) {
-			return nil, nil
+	if taken := err; apierrors.IsAlreadyExists(err) {
+		// The cache is behind: this one is ours already, or the next attempt is another name.
+		if err = s.client.Get(ctx, nodePath(name), &made); err == nil && whose(&made) != p.ID {
+			err = taken
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.Info("made a node for a provider", "node", string(id))
+	s.cfg.Logger.Info("made a node for a provider", "node", name, "cluster", p.ID)
 	s.put(&made)
 	return &made, nil
 }
@@ -138,7 +142,7 @@ type appliedSpec struct {
 
 // shape makes a node as wanted. It writes only what differs.
 func (s *session) shape(ctx context.Context, node *corev1.Node, w want) error {
-	id := peer.ClusterID(node.Name)
+	id, path := whose(node), nodePath(node.Name)
 	a := applied{APIVersion: "v1", Kind: "Node", Metadata: appliedMeta{Name: node.Name, UID: node.UID}}
 	if !hasTaint(node) {
 		patch, err := json.Marshal(map[string]any{
@@ -148,10 +152,10 @@ func (s *session) shape(ctx context.Context, node *corev1.Node, w want) error {
 			"spec":     map[string]any{"taints": tainted(node)},
 		})
 		if err != nil {
-			return fmt.Errorf("taint node %s: %w", id, err)
+			return fmt.Errorf("taint node %s: %w", node.Name, err)
 		}
-		if node, err = s.write(node.Name, func(into *corev1.Node) error {
-			return s.client.Patch(ctx, nodePath(id), manager, types.MergePatchType, patch, into)
+		if node, err = s.write(id, func(into *corev1.Node) error {
+			return s.client.Patch(ctx, path, manager, types.MergePatchType, patch, into)
 		}); err != nil {
 			return err
 		}
@@ -159,13 +163,13 @@ func (s *session) shape(ctx context.Context, node *corev1.Node, w want) error {
 	if metaDiffers(node, w) {
 		a.Metadata.Labels, a.Spec = w.labels, &appliedSpec{ProviderID: providerID(id), Unschedulable: w.cordon}
 		var err error
-		if node, err = s.write(node.Name, func(into *corev1.Node) error {
-			return s.client.Apply(ctx, nodePath(id), manager, true, a, into)
+		if node, err = s.write(id, func(into *corev1.Node) error {
+			return s.client.Apply(ctx, path, manager, true, a, into)
 		}); err != nil {
 			return err
 		}
 		if metaDiffers(node, w) {
-			return fmt.Errorf("labels and cordon of node %s: %w", id, errUnchanged)
+			return fmt.Errorf("labels and cordon of node %s: %w", a.Metadata.Name, errUnchanged)
 		}
 	}
 	if !statusDiffers(node, w) {
@@ -174,20 +178,20 @@ func (s *session) shape(ctx context.Context, node *corev1.Node, w want) error {
 	status := w.status
 	status.Conditions = timed(node, status.Conditions, metav1.NewTime(s.cfg.Now()))
 	a.Metadata.Labels, a.Spec, a.Status = nil, nil, &status
-	node, err := s.write(node.Name, func(into *corev1.Node) error {
-		return s.client.Apply(ctx, nodePath(id)+"/status", manager, true, a, into)
+	node, err := s.write(id, func(into *corev1.Node) error {
+		return s.client.Apply(ctx, path+"/status", manager, true, a, into)
 	})
 	if err == nil && statusDiffers(node, w) {
-		err = fmt.Errorf("status of node %s: %w", id, errUnchanged)
+		err = fmt.Errorf("status of node %s: %w", a.Metadata.Name, errUnchanged)
 	}
 	return err
 }
 
 // write does a write that returns the node, and keeps that.
-func (s *session) write(name string, do func(into *corev1.Node) error) (*corev1.Node, error) {
+func (s *session) write(id peer.ClusterID, do func(into *corev1.Node) error) (*corev1.Node, error) {
 	var written corev1.Node
 	if err := do(&written); err != nil {
-		s.drop(name)
+		s.drop(id)
 		return nil, err
 	}
 	s.put(&written)

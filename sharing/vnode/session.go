@@ -93,9 +93,9 @@ type session struct {
 	mu sync.Mutex
 	// byNode are the pods that are bound to each node.
 	byNode map[string]map[types.UID]*pod
-	// fresh are nodes as the API server returned them after a write, until the cache
-	// has them.
-	fresh map[string]written
+	// fresh are nodes as the API server returned them after a write, by provider, until
+	// the cache has them.
+	fresh map[peer.ClusterID]written
 }
 
 func newSession(n *Nodes, client *kube.Client) *session {
@@ -107,7 +107,7 @@ func newSession(n *Nodes, client *kube.Client) *session {
 		real:   make(chan struct{}, 1),
 		synced: make(chan struct{}),
 		byNode: make(map[string]map[types.UID]*pod),
-		fresh:  make(map[string]written),
+		fresh:  make(map[peer.ClusterID]written),
 	}
 	s.nodes = kube.NewCache(kube.Kind[*corev1.Node]{Fresh: func() *corev1.Node { return &corev1.Node{} }, Trim: trimNode, Changed: s.nodeChanged})
 	s.pods = kube.NewCache(kube.Kind[*pod]{Fresh: func() *pod { return &pod{} }, Trim: trimPod, Changed: s.podChanged})
@@ -180,7 +180,7 @@ func (s *session) podFields() string {
 	fields := "spec.nodeName!="
 	var others []string
 	for _, n := range s.nodes.All() {
-		if !ours(n) {
+		if whose(n) == "" {
 			others = append(others, n.Name)
 		}
 	}
@@ -192,24 +192,22 @@ func (s *session) podFields() string {
 }
 
 func (s *session) nodeChanged(before, after *corev1.Node) {
-	mine := before != nil && ours(before) || after != nil && ours(after)
-	if !mine && (before == nil || after == nil) || before != nil && after != nil && ours(before) != ours(after) {
+	real := func(n *corev1.Node) bool { return n != nil && whose(n) == "" }
+	if real(before) != real(after) {
 		wake(s.real)
 	}
-	name := cmp.Or(before, after).Name
-	if mine {
-		if after == nil {
-			s.drop(name)
-		}
-		if before == nil || after == nil || before.UID != after.UID {
-			wake(s.beats)
-			s.policy.wake()
-		}
+	id := cmp.Or(whose(after), whose(before))
+	if id == "" {
+		return
 	}
-	// Another node matters when it takes the name of ours.
-	if mine || before == nil || after == nil {
-		s.queue.Add(peer.ClusterID(name))
+	if after == nil {
+		s.drop(id)
 	}
+	if before == nil || after == nil || before.UID != after.UID {
+		wake(s.beats)
+		s.policy.wake()
+	}
+	s.queue.Add(id)
 }
 
 func (s *session) podChanged(before, after *pod) {
@@ -230,7 +228,9 @@ func (s *session) podChanged(before, after *pod) {
 		}
 	}
 	s.mu.Unlock()
-	s.queue.AddAfter(peer.ClusterID(cmp.Or(before, after).Spec.NodeName), gather)
+	if id := whose(s.nodes.Get("", cmp.Or(before, after).Spec.NodeName)); id != "" {
+		s.queue.AddAfter(id, gather)
+	}
 }
 
 // wake sends to a channel of capacity 1, unless it was done before.
@@ -271,20 +271,28 @@ func (s *session) lookAtAll() {
 		s.queue.Add(id)
 	}
 	for _, n := range s.nodes.All() {
-		if ours(n) {
-			s.queue.Add(peer.ClusterID(n.Name))
+		if id := whose(n); id != "" {
+			s.queue.Add(id)
 		}
 	}
 	wake(s.beats)
 	s.policy.wake()
 }
 
-// ours returns the node of a provider, nil when there is none.
-func (s *session) ours(id peer.ClusterID) *corev1.Node {
-	if n := s.nodes.Get("", string(id)); n != nil && ours(n) {
-		return n
+// own returns the node of a provider, nil when there is none. Should there be
+// several, it is the one with the name that is remembered, or else the first.
+func (s *session) own(id peer.ClusterID) *corev1.Node {
+	var found *corev1.Node
+	for _, n := range s.nodes.All() {
+		switch {
+		case whose(n) != id:
+		case n.Name == s.cfg.Names.NodeName(id):
+			return n
+		case found == nil || n.Name < found.Name:
+			found = n
+		}
 	}
-	return nil
+	return found
 }
 
 // bound returns the pods on a node.
@@ -348,8 +356,8 @@ func (s *session) fail(id peer.ClusterID, err error) {
 	}
 	s.Nodes.mu.Unlock()
 	if fresh && err != nil {
-		s.cfg.Logger.Warn("the node of a provider is not as it is to be; the agent goes on trying", "node", string(id), "error", err)
+		s.cfg.Logger.Warn("the node of a provider is not as it is to be; the agent goes on trying", "cluster", id, "error", err)
 	}
 }
 
-func nodePath(id peer.ClusterID) string { return nodesPath + "/" + string(id) }
+func nodePath(name string) string { return nodesPath + "/" + name }

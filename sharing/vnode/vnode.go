@@ -1,6 +1,7 @@
 package vnode
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -15,6 +16,8 @@ import (
 type Provider struct {
 	ID   peer.ClusterID
 	Name string // of the cluster, for people; may be empty
+	// Called is what people here call it: a new node is named after that.
+	Called string
 	// Wanted: there is to be a node for Offer; without an Offer, one that is there
 	// stays, and takes no pods. Not wanted: the node is to be drained and removed.
 	Wanted bool
@@ -29,8 +32,9 @@ type Provider struct {
 
 // State is how the node of a provider stands.
 type State struct {
-	// Node is the name of the node, "" while there is none of ours.
-	Node string
+	// Node is the name of the node, "" while there is none of ours. Name is what it is
+	// called, was called or will be; "" while that is not decided.
+	Node, Name string
 	// Busy: there is a node or may be one, so the peering is still needed.
 	Busy bool
 	// Ready is whether the node is; Reason (one of the Reason constants) and Message
@@ -57,8 +61,6 @@ const (
 
 	// ReasonPending: the node is not made yet, or not known to be there.
 	ReasonPending = "NodePending"
-	// ReasonNameTaken: a node of that name is not the agent's.
-	ReasonNameTaken = "NameTaken"
 	// ReasonFailed: the API server refuses what the agent wants of it.
 	ReasonFailed = "NodeFailed"
 	// ReasonDraining: the node goes, and pods are left on it.
@@ -83,6 +85,16 @@ type Settings struct {
 	DrainTimeout time.Duration
 }
 
+// Names remembers what nodes are called. Its methods are called on several
+// goroutines.
+type Names interface {
+	// NodeName returns what the node of a provider was called last, "" if it never had
+	// one. It is quick.
+	NodeName(id peer.ClusterID) string
+	// NameNode remembers a name, and reports false when it is that of another provider.
+	NameNode(ctx context.Context, id peer.ClusterID, name string) (bool, error)
+}
+
 // Config is what Nodes needs. Its functions are called on several goroutines and
 // must be quick.
 type Config struct {
@@ -90,6 +102,9 @@ type Config struct {
 	Settings func() Settings
 	// Kubelet returns where the kubelet API is now.
 	Kubelet func() Kubelet
+	Names   Names
+	// Host is the name of this machine, which its own node has or may come to have.
+	Host string
 	// Changed is called when what Set returned about a provider has changed. No lock
 	// is held.
 	Changed func(peer.ClusterID)

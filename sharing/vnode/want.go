@@ -34,10 +34,6 @@ const (
 	maxLabels = 64
 )
 
-// providerID is the spec.providerID of a virtual node. It cannot be changed once it
-// is set, so it tells whose a node is.
-func providerID(id peer.ClusterID) string { return "liqo://" + string(id) }
-
 // taint keeps pods away that are not meant for providers.
 var taint = corev1.Taint{Key: workload.TaintNotAllowed, Value: "true", Effect: corev1.TaintEffectNoExecute}
 
@@ -85,11 +81,11 @@ func judge(p Provider, expired bool) judgement {
 }
 
 // wanted returns what the node of a provider is to be. What an offer that is not
-// there would say stays as it is in now, which may be nil.
+// there would say stays as it is in now.
 func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 	w := want{labels: firmLabels(p.ID), cordon: j.cordon}
 	w.labels[labelRole] = ""
-	w.labels[corev1.LabelHostname] = string(p.ID)
+	w.labels[corev1.LabelHostname] = now.Name
 	if p.Name != "" && len(validation.IsValidLabelValue(p.Name)) == 0 {
 		w.labels[labelClusterName] = p.Name
 	}
@@ -99,7 +95,7 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 		w.status.Capacity = amounts(p.Offer.ResourceQuota.Hard)
 		w.status.NodeInfo = nodeInfo(p.Offer.Labels)
 		w.status.Images = images(p.Offer.Images)
-	case now != nil:
+	default:
 		for key := range ownFields(now, "").at("f:metadata", "f:labels") {
 			key = strings.TrimPrefix(key, "f:")
 			if _, firm := w.labels[key]; !firm {

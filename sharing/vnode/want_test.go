@@ -49,6 +49,12 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
+func named(name string) *corev1.Node {
+	n := &corev1.Node{}
+	n.Name = name
+	return n
+}
+
 func TestLabels(t *testing.T) {
 	offered := map[string]string{
 		"color": "red", "example.com/rack": "7", "topology.kubernetes.io/zone": "barn", "topology.kubernetes.io/region": "", "node.kubernetes.io/instance-type": "big",
@@ -56,7 +62,7 @@ func TestLabels(t *testing.T) {
 	}
 	want := maps.Clone(offered)
 	maps.Copy(want, firmLabels(barn))
-	want["node-role.kubernetes.io/agent"], want["kubernetes.io/hostname"], want["liqo.io/cluster-name"] = "", string(barn), "barn"
+	want["node-role.kubernetes.io/agent"], want["kubernetes.io/hostname"], want["liqo.io/cluster-name"] = "", "liqo-barn", "barn"
 	for _, hostile := range []string{
 		"node-role.kubernetes.io/control-plane", "node-restriction.kubernetes.io/x", "liqo.io/type", "liqo.io/cluster-id", "x.liqo.io/y", "kubernetes.io/hostname",
 		"kubernetes.io/x", "beta.kubernetes.io/arch", "node.kubernetes.io/exclude-from-external-load-balancers", "k8s.io/x", "app.kubernetes.io/managed-by",
@@ -66,7 +72,7 @@ func TestLabels(t *testing.T) {
 	}
 	offered["value"], offered["long"] = "a b", strings.Repeat("a", 64)
 	p := Provider{ID: barn, Name: "barn", Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{Labels: offered}}
-	if diff := cmp.Diff(want, wanted(p, judge(p, false), Kubelet{}, nil).labels); diff != "" {
+	if diff := cmp.Diff(want, wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")).labels); diff != "" {
 		t.Error(diff)
 	}
 	for i := range 10_000 {
@@ -74,7 +80,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, name := range []string{"", "a b", strings.Repeat("a", 64), "\x00"} {
 		p.Name = name
-		got := wanted(p, judge(p, false), Kubelet{}, nil).labels
+		got := wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")).labels
 		if _, there := got["liqo.io/cluster-name"]; there || len(got) > maxLabels+20 {
 			t.Errorf("%q: %d labels", name, len(got))
 		}
@@ -152,12 +158,12 @@ func TestJudge(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	p := Provider{ID: barn, Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{}}
 	for address, want := range map[string]string{"10.77.0.1": "10.77.0.1", "::ffff:10.77.0.1": "10.77.0.1", "fd00::1": "fd00::1", "fe80::1%eth0": "fe80::1"} {
-		w := wanted(p, judge(p, false), Kubelet{Address: netip.MustParseAddr(address), Port: 10350}, nil)
+		w := wanted(p, judge(p, false), Kubelet{Address: netip.MustParseAddr(address), Port: 10350}, named("liqo-barn"))
 		if len(w.status.Addresses) != 1 || w.status.Addresses[0].Address != want || w.status.DaemonEndpoints.KubeletEndpoint.Port != 10350 {
 			t.Errorf("%s: %+v", address, w.status)
 		}
 	}
-	if w := wanted(p, judge(p, false), Kubelet{}, nil); len(w.status.Addresses) != 0 || w.status.DaemonEndpoints.KubeletEndpoint.Port != 0 {
+	if w := wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")); len(w.status.Addresses) != 0 || w.status.DaemonEndpoints.KubeletEndpoint.Port != 0 {
 		t.Errorf("%+v", w.status)
 	}
 }
@@ -175,14 +181,64 @@ func TestOurs(t *testing.T) {
 	}{
 		{"ours", node(providerID(barn), firmLabels(barn)), true},
 		{"labels removed", node(providerID(barn), nil), true},
-		{"labels only", node("", firmLabels(barn)), true},
+		{"named otherwise", node(providerID("other"), firmLabels(barn)), true},
+		{"labels only", node("", firmLabels(barn)), false},
 		{"a real one", node("", map[string]string{"kubernetes.io/hostname": string(barn)}), false},
 		{"a real one of a cloud, labelled", node("aws:///x", firmLabels(barn)), false},
 		{"another one's", node("", firmLabels("other")), false},
+		{"of no cluster", node("liqo://", firmLabels(barn)), false},
+		{"of something that cannot be a cluster", node("liqo://a/b", firmLabels(barn)), false},
 		{"of another virtual kubelet", node("", map[string]string{"liqo.io/type": "virtual-node"}), false},
 	} {
-		if ours(tc.node) != tc.want {
-			t.Errorf("%s: %v", tc.name, !tc.want)
+		if got := whose(tc.node); (got != "") != tc.want || got != "" && providerID(got) != tc.node.Spec.ProviderID {
+			t.Errorf("%s: %q", tc.name, got)
 		}
 	}
+}
+
+func TestNodeNames(t *testing.T) {
+	const id, other = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f"), peer.ClusterID("a-b-c-d-e-f")
+	long := strings.Repeat("x", 200)
+	for _, tc := range []struct {
+		called string
+		id     peer.ClusterID
+		want   []string
+	}{
+		{"box-b", id, []string{"liqo-box-b", "liqo-box-b-83d0f353", "liqo-box-b-83d0f353-2", "liqo-box-b-83d0f353-3"}},
+		{"Box B", id, []string{"liqo-box-b"}},
+		{"box_b.example.", id, []string{"liqo-box-b-example"}},
+		{"liqo-box-b", id, []string{"liqo-liqo-box-b"}},
+		{"Küche", other, []string{"liqo-k-che", "liqo-k-che-a-b-c-d"}},
+		{"кухня", id, []string{"liqo-83d0f353", "liqo-83d0f353", "liqo-83d0f353-2"}},
+		{"", id, []string{"liqo-83d0f353"}},
+		{"--", id, []string{"liqo-83d0f353"}},
+		{"../../kube-system", id, []string{"liqo-kube-system"}},
+		{long, id, []string{"liqo-" + long[:58], "liqo-" + long[:49] + "-83d0f353"}},
+		{strings.Repeat("x-", 40), id, []string{"liqo-" + strings.Repeat("x-", 28) + "x", "liqo-" + strings.Repeat("x-", 24) + "x-83d0f353"}},
+	} {
+		for i, want := range tc.want {
+			if got := nodeName(tc.called, tc.id, i); got != want {
+				t.Errorf("%q, attempt %d: %s, want %s", tc.called, i, got, want)
+			}
+		}
+	}
+}
+
+// FuzzNodeName: whatever a cluster calls itself, its node has a name that a node and
+// a label can have, and that begins as no machine's does.
+func FuzzNodeName(f *testing.F) {
+	for _, called := range []string{"box-b", "", "-", "Ä", strings.Repeat("a-", 100), "\xff", "\x00", "İK"} {
+		f.Add(called, "83d0f353-3141-44ad-bc31-9c4520be089f", 0)
+		f.Add(called, "a-b-c-d-e-f", 1<<40)
+	}
+	f.Fuzz(func(t *testing.T, called, text string, attempt int) {
+		id, err := peer.ParseClusterID(text)
+		if err != nil || attempt < 0 {
+			t.Skip()
+		}
+		name := nodeName(called, id, attempt)
+		if errs := validation.IsDNS1123Label(name); len(errs) > 0 || !strings.HasPrefix(name, namePrefix) {
+			t.Errorf("%q: %v", name, errs)
+		}
+	})
 }

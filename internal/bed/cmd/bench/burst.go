@@ -65,7 +65,7 @@ func measureBurst(r *scenarioRun) {
 
 	// Past the controllers and the scheduler, which are slower than that.
 	at = time.Now()
-	p.createMany(size, "flood", `"nodeName": "`+p.yID+`"`)
+	p.createMany(size, "flood", `"nodeName": "`+p.node()+`"`)
 	p.arrive(fmt.Sprintf("%d pods bound when they are made", size), "flood", size, at, "16 clients make them, without controllers and scheduler")
 	at = time.Now()
 	p.x.request("DELETE", "/api/v1/namespaces/"+shop+"/pods?fieldSelector=metadata.name%21%3Dfirst", "")

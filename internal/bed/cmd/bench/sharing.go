@@ -127,8 +127,11 @@ const podSpec = `"terminationGracePeriodSeconds": 1, "containers": [{"name": "we
 // onProvider is the part of a pod that lets the scheduler put it on the provider's
 // node only.
 func (p *pair) onProvider() string {
-	return `"nodeSelector": {"kubernetes.io/hostname": "` + p.yID + `"}`
+	return `"nodeSelector": {"kubernetes.io/hostname": "` + p.node() + `"}`
 }
+
+// node is what the provider's node is called.
+func (p *pair) node() string { return "liqo-" + p.y.host.Name }
 
 // create makes a pod in shop and returns its UID.
 func (p *pair) create(name, where string) string {
