@@ -95,7 +95,7 @@ func newSharing(s *session) *sharing {
 		Webhook: func() map[string]any { return s.admission.MutatingWebhook() },
 		Logger:  s.logger, Now: s.now,
 	})
-	sh.pods = offload.New(offload.Config{Self: func() peer.ClusterID { return s.id }, Logger: s.logger, Now: s.now})
+	sh.pods = offload.New(offload.Config{Self: func() peer.ClusterID { return s.id }, Exceeded: s.looksAgain, Logger: s.logger, Now: s.now})
 	sh.kubelet = kubelet.New(kubelet.Config{
 		Listen: func() string { return s.config().Sharing.KubeletListen },
 		Find:   sh.find, Dir: filepath.Join(s.config().State.Dir, "kubelet"), Self: func() peer.ClusterID { return s.id },
@@ -177,8 +177,12 @@ func (sh *sharing) Provide(p peering.Provision) peering.Use {
 	if p.Wanted {
 		sh.need.Do(func() { close(sh.needed) })
 	}
+	excess := ""
+	if err := sh.pods.Excess(p.ID); err != nil {
+		excess = err.Error()
+	}
 	state := sh.nodes.Set(vnode.Provider{
-		ID: p.ID, Name: p.Name, Called: (*backend)(sh.session).label(p.ID), Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why,
+		ID: p.ID, Name: p.Name, Called: (*backend)(sh.session).label(p.ID), Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why, Excess: excess,
 	})
 	if p.Wanted || state.Busy {
 		sh.pods.Set(offload.Provider{

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// maxEvent bounds one event of a watch in bytes.
+// maxEvent bounds one event of a watch in bytes, where there are no Bounds.
 const maxEvent = 4 << 20
 
 // Object is what a Cache holds: a pointer to a struct of an API object.
@@ -43,6 +44,11 @@ type Kind[T Object] struct {
 	Fresh func() T
 	// Trim, if not nil, takes away what nobody needs, before an object is kept.
 	Trim func(T)
+	// Keep, if not nil, reports whether an object is to be kept. It is as if the others
+	// did not exist. It must not block.
+	Keep func(T) bool
+	// Bounds, if not nil, are for an API server that is not trusted.
+	Bounds *Bounds
 	// Changed, if not nil, is told of every object that is not what it was: as it was
 	// and as it is, either of which may be nil. It is called on the goroutine of
 	// Follow, without a lock, and must not block.
@@ -56,6 +62,7 @@ type Kind[T Object] struct {
 // unknown is never gone.
 type Cache[T Object] struct {
 	kind      Kind[T]
+	share     share
 	synced    chan struct{}
 	firstList sync.Once
 
@@ -66,7 +73,7 @@ type Cache[T Object] struct {
 
 // NewCache returns an empty cache that follows nothing yet.
 func NewCache[T Object](kind Kind[T]) *Cache[T] {
-	return &Cache[T]{kind: kind, synced: make(chan struct{}), objects: make(map[string]T)}
+	return &Cache[T]{kind: kind, share: share{Bounds: kind.Bounds}, synced: make(chan struct{}), objects: make(map[string]T)}
 }
 
 // Synced is closed once the first complete list is in.
@@ -88,6 +95,13 @@ func (c *Cache[T]) Get(namespace, name string) T {
 	return c.objects[key(namespace, name)]
 }
 
+func (c *Cache[T]) has(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, there := c.objects[key]
+	return there
+}
+
 // All returns every object, in no order.
 func (c *Cache[T]) All() []T {
 	c.mu.Lock()
@@ -106,13 +120,24 @@ func (c *Cache[T]) Len() int {
 	return len(c.objects)
 }
 
+// Forget drops an object that nobody needs any more, although it exists. It is back
+// when it changes, or everything is listed again.
+func (c *Cache[T]) Forget(o T) {
+	k := keyOf(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objects[k] == o {
+		delete(c.objects, k)
+		c.share.drop(k)
+	}
+}
+
 // Follow keeps the cache up to date until ctx ends. It is to run once at a time.
 func (c *Cache[T]) Follow(ctx context.Context, client *Client, query Query) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := c.list(ctx, client, query, options)
-			c.note(err)
-			if err != nil {
+			if c.note(err); err != nil {
 				return nil, err
 			}
 			return list, nil
@@ -127,12 +152,32 @@ func (c *Cache[T]) Follow(ctx context.Context, client *Client, query Query) {
 		Name:    query.Path,
 		Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Cap: 10 * time.Second, Steps: math.MaxInt32},
 	}).RunWithContext(ctx)
+	c.share.reset()
+	c.kind.Bounds.note(c, nil)
 }
 
 func (c *Cache[T]) note(err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.failed = err
+	c.mu.Unlock()
+	if err != nil {
+		c.kind.Bounds.note(c, err)
+	}
+}
+
+// accept makes an object what is kept of it, and counts it. It is false for one that
+// is not to be kept.
+func (c *Cache[T]) accept(o T) (bool, error) {
+	if c.kind.Trim != nil {
+		c.kind.Trim(o)
+	}
+	if c.kind.Keep != nil && !c.kind.Keep(o) {
+		return false, nil
+	}
+	if c.kind.Bounds == nil {
+		return true, nil
+	}
+	return true, c.share.take(keyOf(o), weigh(o))
 }
 
 // list is a list of objects as the API server returns it.
@@ -157,28 +202,128 @@ func (q Query) options(options metav1.ListOptions) *metav1.ListOptions {
 	return &options
 }
 
+// list lists what a query selects, or the page of it that options want.
 func (c *Cache[T]) list(ctx context.Context, client *Client, query Query, options metav1.ListOptions) (*list[T], error) {
+	if err := c.kind.Bounds.open(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	request := client.rest.Get().AbsPath(query.Path).VersionedParams(query.options(options), metav1.ParameterCodec)
-	text, err := read(ctx, request, maxList)
+	most, one := int64(maxList), int64(maxList)
+	if b := c.kind.Bounds; b != nil {
+		most, one = b.List, int64(b.Object)
+	}
+	if options.Continue == "" {
+		c.share.reset()
+	}
+	body, err := client.rest.Get().AbsPath(query.Path).VersionedParams(query.options(options), metav1.ParameterCodec).
+		MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Stream(context.WithValue(ctx, limitKey{}, most))
 	out := &list[T]{}
 	if err == nil {
-		err = json.Unmarshal(text, out)
+		err = c.readList(body, one, out)
+		_ = body.Close() // everything that matters was read
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", query.Path, err)
 	}
-	var none T
-	for _, item := range out.Items {
-		if item == none {
-			return nil, fmt.Errorf("list %s: an item is null", query.Path)
-		}
-	}
 	return out, nil
 }
 
+// List returns what a query selects, read as a Cache of that kind reads it.
+func List[T Object](ctx context.Context, client *Client, query Query, kind Kind[T]) ([]T, error) {
+	c := NewCache(kind)
+	defer c.share.reset()
+	found, err := c.list(ctx, client, query, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return found.Items, nil
+}
+
+// readList reads a list item by item, each of at most so many bytes.
+func (c *Cache[T]) readList(body io.ReadCloser, one int64, out *list[T]) error {
+	piece := &boundedBody{ReadCloser: body}
+	decoder := json.NewDecoder(piece)
+	next := func() (json.Token, error) {
+		piece.left = one
+		return decoder.Token()
+	}
+	if t, err := next(); err != nil || t != json.Delim('{') {
+		return cmp.Or(err, errors.New("the answer is no list"))
+	}
+	for {
+		field, err := next()
+		switch {
+		case err != nil:
+			return err
+		case field == json.Delim('}'):
+			if _, err := next(); err != io.EOF {
+				return cmp.Or(err, errors.New("something follows the list"))
+			}
+			return nil
+		case field == "items":
+			err = c.readItems(decoder, piece, one, out)
+		case field == "metadata":
+			piece.left = one
+			err = decoder.Decode(&out.ListMeta)
+		default: // a list's type is known
+			piece.left = one
+			err = decoder.Decode(new(json.RawMessage))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readItems reads the items of a list, and keeps those that are to be kept.
+func (c *Cache[T]) readItems(decoder *json.Decoder, piece *boundedBody, one int64, out *list[T]) error {
+	piece.left = one
+	begin, err := decoder.Token()
+	switch {
+	case err != nil:
+		return err
+	case begin == nil: // as Go writes an empty one
+		return nil
+	case begin != json.Delim('['):
+		return errors.New("the items are no list")
+	}
+	for {
+		piece.left = one
+		if !decoder.More() {
+			_, err := decoder.Token()
+			return err
+		}
+		piece.left = one
+		item := c.kind.Fresh()
+		if err := decoder.Decode(&item); err != nil {
+			return err
+		}
+		var none T
+		if item == none {
+			return errors.New("an item is null")
+		}
+		keep, err := c.accept(item)
+		if err != nil {
+			return err
+		}
+		if keep {
+			out.Items = append(out.Items, item)
+		}
+	}
+}
+
 func (c *Cache[T]) watch(ctx context.Context, client *Client, query Query, options metav1.ListOptions) (watch.Interface, error) {
+	if err := c.kind.Bounds.open(); err != nil {
+		return nil, err
+	}
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
+		c.share.reset() // it is the list, too
+	}
+	most := maxEvent
+	if b := c.kind.Bounds; b != nil {
+		most = b.Object
+	}
 	options.Watch = true
 	body, err := client.rest.Get().AbsPath(query.Path).VersionedParams(query.options(options), metav1.ParameterCodec).
 		MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
@@ -186,8 +331,8 @@ func (c *Cache[T]) watch(ctx context.Context, client *Client, query Query, optio
 		return nil, fmt.Errorf("watch %s: %w", query.Path, err)
 	}
 	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
-	decoder := &events[T]{body: body, lines: lines, fresh: c.kind.Fresh}
+	lines.Buffer(make([]byte, 0, 4<<10), most)
+	decoder := &events[T]{body: body, lines: lines, cache: c, path: query.Path}
 	return watch.NewStreamWatcher(decoder, apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "ClientWatchDecoding")), nil
 }
 
@@ -195,7 +340,8 @@ func (c *Cache[T]) watch(ctx context.Context, client *Client, query Query, optio
 type events[T Object] struct {
 	body  io.ReadCloser
 	lines *bufio.Scanner
-	fresh func() T
+	cache *Cache[T]
+	path  string
 }
 
 // Close implements watch.Decoder.
@@ -203,6 +349,19 @@ func (e *events[T]) Close() { _ = e.body.Close() }
 
 // Decode implements watch.Decoder.
 func (e *events[T]) Decode() (watch.EventType, runtime.Object, error) {
+	kind, object, err := e.decode()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("%w: an event is too long", ErrTooMuch)
+	}
+	if errors.Is(err, ErrTooMuch) {
+		// What the reflector is told loses what it is.
+		err = fmt.Errorf("watch %s: %w", e.path, err)
+		e.cache.note(err)
+	}
+	return kind, object, err
+}
+
+func (e *events[T]) decode() (watch.EventType, runtime.Object, error) {
 	if !e.lines.Scan() {
 		if err := e.lines.Err(); err != nil {
 			return "", nil, err
@@ -217,14 +376,40 @@ func (e *events[T]) Decode() (watch.EventType, runtime.Object, error) {
 		return "", nil, fmt.Errorf("an event of the watch is no JSON: %w", err)
 	}
 	switch event.Type {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
-		object := e.fresh()
+	case watch.Bookmark:
+		var mark struct {
+			Metadata struct {
+				ResourceVersion string            `json:"resourceVersion"`
+				Annotations     map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		}
+		if err := json.Unmarshal(event.Object, &mark); err != nil {
+			return "", nil, fmt.Errorf("a bookmark of the watch: %w", err)
+		}
+		return event.Type, e.mark(mark.Metadata.ResourceVersion, mark.Metadata.Annotations), nil
+	case watch.Added, watch.Modified, watch.Deleted:
+		object := e.cache.kind.Fresh()
 		if err := json.Unmarshal(event.Object, &object); err != nil {
 			return "", nil, fmt.Errorf("an object of the watch: %w", err)
 		}
 		var none T
 		if object == none {
 			return "", nil, errors.New("an object of the watch is null")
+		}
+		if event.Type == watch.Deleted {
+			e.cache.share.drop(keyOf(object))
+			return event.Type, object, nil
+		}
+		keep, err := e.cache.accept(object)
+		if err != nil {
+			return "", nil, err
+		}
+		if !keep && e.cache.has(keyOf(object)) {
+			e.cache.share.drop(keyOf(object))
+			return watch.Deleted, object, nil
+		}
+		if !keep { // but the watch is that far
+			return watch.Bookmark, e.mark(object.GetResourceVersion(), nil), nil
 		}
 		return event.Type, object, nil
 	case watch.Error:
@@ -235,6 +420,14 @@ func (e *events[T]) Decode() (watch.EventType, runtime.Object, error) {
 		return event.Type, status, nil
 	}
 	return "", nil, fmt.Errorf("an event of the watch has the unknown type %q", event.Type)
+}
+
+// mark returns a bookmark.
+func (e *events[T]) mark(version string, annotations map[string]string) T {
+	object := e.cache.kind.Fresh()
+	object.SetResourceVersion(version)
+	object.SetAnnotations(annotations)
+	return object
 }
 
 // sink takes in what the reflector delivers. It implements cache.ReflectorStore.
@@ -259,9 +452,6 @@ func (s *sink[T]) put(object any) error {
 	o, ok := object.(T)
 	if !ok {
 		return fmt.Errorf("a %T is not what was asked for", object)
-	}
-	if s.kind.Trim != nil {
-		s.kind.Trim(o)
 	}
 	s.mu.Lock()
 	before := s.objects[keyOf(o)]
@@ -296,9 +486,6 @@ func (s *sink[T]) Replace(objects []any, _ string) error {
 		if !ok {
 			return fmt.Errorf("a %T is not what was asked for", object)
 		}
-		if s.kind.Trim != nil {
-			s.kind.Trim(o)
-		}
 		fresh[keyOf(o)] = o
 	}
 	s.mu.Lock()
@@ -316,6 +503,7 @@ func (s *sink[T]) Replace(objects []any, _ string) error {
 			s.tell(o, none)
 		}
 	}
+	s.kind.Bounds.note((*Cache[T])(s), nil)
 	s.firstList.Do(func() { close(s.synced) })
 	return nil
 }

@@ -30,6 +30,8 @@ const (
 	// etcd.
 	maxAnswer = 4 << 20
 	maxList   = 128 << 20
+	// maxRefusal bounds the answer when it is no success.
+	maxRefusal = 256 << 10
 
 	// The rate is only limited in case of a mistake of ours.
 	clientQPS   = 500
@@ -149,7 +151,7 @@ func (c *Client) do(ctx context.Context, method, path string, request *rest.Requ
 }
 
 // errTooLarge: an answer has more bytes than any sensible one.
-var errTooLarge = errors.New("the answer is too large")
+var errTooLarge = fmt.Errorf("%w: the answer is too large", ErrTooMuch)
 
 // limitKey is the key of the limit of a request's answer in its context.
 type limitKey struct{}
@@ -164,10 +166,17 @@ func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(r)
-	if most, ok := r.Context().Value(limitKey{}).(int64); ok && err == nil {
+	if err != nil {
+		return nil, err
+	}
+	most, ok := r.Context().Value(limitKey{}).(int64)
+	if resp.StatusCode/100 != 2 {
+		most, ok = maxRefusal, true
+	}
+	if ok {
 		resp.Body = &boundedBody{ReadCloser: resp.Body, left: most}
 	}
-	return resp, err
+	return resp, nil
 }
 
 type boundedBody struct {

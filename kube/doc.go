@@ -7,7 +7,8 @@
 // all objects that a [Query] selects.
 //
 // A peer's API server is no friend: answers, lists and single events are bounded,
-// and what is no JSON of the expected form is an error.
+// and what is no JSON of the expected form is an error. [Bounds] limit what the caches
+// of one such server hold together.
 //
 // It starts no goroutine but those of [Cache.Follow], which ends with them.
 package kube

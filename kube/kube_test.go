@@ -273,7 +273,8 @@ func FuzzWatch(f *testing.F) {
 		lines := bufio.NewScanner(bytes.NewReader(text))
 		lines.Buffer(nil, 1<<16)
 		e := &events[*metav1.PartialObjectMetadata]{
-			body: io.NopCloser(nil), lines: lines, fresh: func() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} },
+			body: io.NopCloser(nil), lines: lines,
+			cache: NewCache(Kind[*metav1.PartialObjectMetadata]{Fresh: func() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} }}),
 		}
 		for range 1 + bytes.Count(text, []byte("\n")) + 1 {
 			kind, object, err := e.Decode()

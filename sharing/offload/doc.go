@@ -22,6 +22,9 @@
 // Pods show what keeps them from running: as reason and message of the status and of
 // containers that wait, and in one Warning event.
 //
+// What is kept of what a provider says is bounded, see [Offload.Excess]; events are
+// kept until they were repeated.
+//
 // It must not talk to a provider but through its Remote, and it knows nothing about
 // peerings, offers and nodes beyond what a Provider says.
 //

@@ -34,6 +34,7 @@ func (l *line) event(ctx context.Context, k key) (again time.Duration, err error
 	mine := l.pods.Get(k.namespace, name)
 	if mine == nil {
 		sp.forget(name)
+		sp.events.Forget(theirs)
 		return 0, nil
 	}
 	l.mu.Lock()
@@ -42,12 +43,14 @@ func (l *line) event(ctx context.Context, k key) (again time.Duration, err error
 	if made.mine != mine.UID || made.made != theirs.InvolvedObject.UID || made.made == "" {
 		return 0, nil // about another pod of that name, or looked at again with the pod
 	}
-	out, ok := workload.Event(theirs, mine)
+	out, ok := workload.Event(&theirs.Event, mine)
 	if !ok || !sp.post(name, out, l.s.o.cfg.Now()) {
+		sp.events.Forget(theirs)
 		return 0, nil
 	}
 	err = l.s.local.Apply(ctx, "/api/v1/namespaces/"+out.Namespace+"/events/"+out.Name, manager, true, out, nil)
 	if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		sp.events.Forget(theirs)
 		return 0, nil // forbidden: the namespace is going
 	}
 	sp.unpost(name, out)

@@ -15,6 +15,7 @@ const (
 	aPod       kind = "pod"
 	aNamespace kind = "namespace" // name is empty
 	aSweep     kind = "sweep"     // of a namespace: what earlier runs left there; name is empty
+	strays     kind = "strays"    // of a namespace: pods there that do not exist here; name is empty
 	aConfigMap kind = "configmaps"
 	aSecret    kind = "secrets"
 	anEvent    kind = "event" // name is the provider's, namespace ours

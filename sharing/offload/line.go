@@ -18,6 +18,17 @@ import (
 // the time of each is spent waiting for an API server.
 const workers = 8
 
+// What is kept of one provider at most, whatever it says: pods and events in all of
+// its namespaces together. Ours is a hundredth of that with a hundred pods.
+const (
+	maxKept   = 20_000
+	maxTheirs = 32 << 20 // bytes of memory that these take
+	maxListed = 64 << 20 // bytes of text of one list; no endpoint passes on more
+	maxTold   = 4 << 20  // bytes of text of one object
+	maxSwept  = 2000     // ConfigMaps and Secrets in one of its namespaces
+	maxQueued = 20_000   // keys in a queue that it can fill by names of its own choice
+)
+
 // patience is how often something fails until it is worth a line in the log.
 const patience = 6
 
@@ -33,6 +44,7 @@ type line struct {
 
 	provider atomic.Pointer[Provider]
 	pods     *kube.Cache[*corev1.Pod] // bound to the node
+	bounds   *kube.Bounds             // of what the provider says
 	index    *index
 	queue    workqueue.TypedDelayingInterface[key]
 	events   workqueue.TypedDelayingInterface[key] // which must not keep pods waiting
@@ -66,6 +78,10 @@ func newLine(s *session, p Provider) *line {
 		memos:   make(map[key]memo),
 		refused: make(map[key]refused),
 		denied:  make(map[string]*workload.Refusal),
+		bounds: &kube.Bounds{
+			Objects: maxKept, Bytes: maxTheirs, List: maxListed, Object: maxTold,
+			Changed: func() { s.o.cfg.Exceeded(p.ID) },
+		},
 	}
 	l.provider.Store(&p)
 	l.pods = kube.NewCache(kube.Kind[*corev1.Pod]{
@@ -161,9 +177,31 @@ func (l *line) remoteChanged(origin string, before, after *corev1.Pod) {
 	if pod == nil {
 		pod = before
 	}
-	l.queue.Add(key{aPod, origin, pod.Name})
+	switch {
+	case l.queue.Len() < maxQueued || l.pods.Get(origin, pod.Name) != nil:
+		l.queue.Add(key{aPod, origin, pod.Name})
+	default: // it makes up names
+		l.queue.AddAfter(key{kind: strays, namespace: origin}, strayPause)
+	}
 	if after == nil || before != nil && !terminal(before) && terminal(after) {
 		l.tryRefused()
+	}
+}
+
+// strayPause is how long strays wait that are too many at a time.
+const strayPause = 10 * time.Second
+
+// lookAtStrays has the pods looked at that a namespace of the provider's has and ours
+// has not.
+func (l *line) lookAtStrays(origin string) {
+	sp := l.space(origin)
+	if sp == nil {
+		return
+	}
+	for _, theirs := range sp.pods.All() {
+		if l.pods.Get(origin, theirs.Name) == nil {
+			l.queue.Add(key{aPod, origin, theirs.Name})
+		}
 	}
 }
 
@@ -231,6 +269,9 @@ func (l *line) look(ctx context.Context, k key) (again time.Duration, err error)
 		return l.tend(ctx, k.namespace)
 	case aSweep:
 		return 0, l.sweep(ctx, k.namespace)
+	case strays:
+		l.lookAtStrays(k.namespace)
+		return 0, nil
 	case anEvent:
 		return l.event(ctx, k)
 	default:

@@ -47,6 +47,9 @@ func (m memo) about(mine, theirs *corev1.Pod) memo {
 			m.last = theirs
 		}
 	}
+	if terminal(mine) {
+		m.last = nil // all is said
+	}
 	return m
 }
 

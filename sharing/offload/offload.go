@@ -57,8 +57,11 @@ type Config struct {
 	// Changed is told that the Counts of a provider may have changed. It must not
 	// block, nor call the Offload. It may be nil.
 	Changed func(peer.ClusterID)
-	Logger  *slog.Logger
-	Now     func() time.Time // time.Now if nil
+	// Exceeded is told that what Excess returns about a provider has changed. It must
+	// not block, nor call the Offload. It may be nil.
+	Exceeded func(peer.ClusterID)
+	Logger   *slog.Logger
+	Now      func() time.Time // time.Now if nil
 }
 
 // Counts is how many pods are bound to a provider's node, and how they fare.
@@ -115,6 +118,9 @@ func New(cfg Config) *Offload {
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(peer.ClusterID) {}
+	}
+	if cfg.Exceeded == nil {
+		cfg.Exceeded = func(peer.ClusterID) {}
 	}
 	return &Offload{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
 }
@@ -201,6 +207,17 @@ func (o *Offload) Count(id peer.ClusterID) Counts {
 		}
 	}
 	return Counts{}
+}
+
+// Excess returns in which way a provider says more than is taken from it, so that
+// what is known of its pods is old; nil while it does not.
+func (o *Offload) Excess(id peer.ClusterID) error {
+	for _, l := range o.lines() {
+		if l.id == id {
+			return l.bounds.Err()
+		}
+	}
+	return nil
 }
 
 // Find says where a pod of this cluster runs; false when it is on no virtual node

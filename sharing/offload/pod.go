@@ -215,17 +215,21 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 	if why != nil {
 		return 0, l.show(ctx, k, v, why)
 	}
-	var made metadata
+	var made struct {
+		Metadata struct {
+			UID types.UID `json:"uid"`
+		} `json:"metadata"`
+	}
 	begun := l.s.o.cfg.Now()
 	err = sp.client.Create(ctx, "/api/v1/namespaces/"+sp.name+"/pods", pod, &made)
 	if err == nil {
 		l.s.o.created.Observe(l.s.o.cfg.Now().Sub(begun))
 	}
 	switch {
-	case err == nil && made.UID == "":
+	case err == nil && made.Metadata.UID == "":
 		return 0, fmt.Errorf("create pod %s/%s at %s: the answer has no UID", sp.name, k.name, l.id)
 	case err == nil:
-		l.remember(k, func(m *memo) { m.created(v.mine.UID, made.UID) })
+		l.remember(k, func(m *memo) { m.created(v.mine.UID, made.Metadata.UID) })
 		l.admitted(k)
 		return unseen, nil
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -285,7 +289,7 @@ func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *wo
 	if sp.pods.Len() == 0 {
 		// The namespace may be gone, and our rights with it, which is the same no. If so its
 		// pods are not to be listed either, which the gate takes in; another error is met again.
-		_ = sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods", &metadataList{})
+		_ = sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods", nil)
 	}
 	l.mu.Lock()
 	r := l.refused[k]

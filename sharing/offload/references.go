@@ -277,15 +277,16 @@ func (l *line) sweep(ctx context.Context, origin string) error {
 		return nil
 	}
 	for _, what := range []kind{aConfigMap, aSecret} {
-		var list metadataList
-		if err := sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/"+string(what), &list); err != nil {
+		sent, err := kube.List(ctx, sp.client, kube.Query{Path: "/api/v1/namespaces/" + sp.name + "/" + string(what)}, kube.Kind[*workload.ObjectCopy]{
+			Fresh:  func() *workload.ObjectCopy { return &workload.ObjectCopy{} },
+			Keep:   func(o *workload.ObjectCopy) bool { return o.Annotations[workload.AnnotationOriginUID] != "" },
+			Bounds: &kube.Bounds{Objects: maxSwept, Bytes: maxTheirs, List: maxListed, Object: maxTold},
+		})
+		if err != nil {
 			return err
 		}
-		for i := range list.Items {
-			if list.Items[i].Annotations[workload.AnnotationOriginUID] == "" {
-				continue
-			}
-			ref := key{what, origin, list.Items[i].Name}
+		for _, o := range sent {
+			ref := key{what, origin, o.Name}
 			c := sp.copied(ref)
 			c.mu.Lock()
 			c.there = true

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -51,7 +50,7 @@ type space struct {
 	origin, name string
 	client       *kube.Client
 	pods         *kube.Cache[*workload.Copy]
-	events       *kube.Cache[*corev1.Event]
+	events       *kube.Cache[*workload.EventCopy] // that were not repeated here yet
 	stop         context.CancelFunc
 	opened       time.Time
 
@@ -260,14 +259,17 @@ func (l *line) open(ctx context.Context, origin, name string) error {
 	sp.client = client
 	sp.pods = kube.NewCache(kube.Kind[*workload.Copy]{
 		Fresh:   func() *workload.Copy { return &workload.Copy{} },
-		Trim:    func(c *workload.Copy) { trimTheirs(&c.Pod) },
+		Bounds:  l.bounds,
 		Changed: func(before, after *workload.Copy) { l.remoteChanged(origin, podOf(before), podOf(after)) },
 	})
-	sp.events = kube.NewCache(kube.Kind[*corev1.Event]{
-		Fresh: func() *corev1.Event { return &corev1.Event{} },
-		Trim:  func(e *corev1.Event) { e.ManagedFields, e.Labels, e.Annotations = nil, nil, nil },
-		Changed: func(_, after *corev1.Event) {
-			if after != nil && after.InvolvedObject.Kind == "Pod" {
+	sp.events = kube.NewCache(kube.Kind[*workload.EventCopy]{
+		Fresh:  func() *workload.EventCopy { return &workload.EventCopy{} },
+		Bounds: l.bounds,
+		Keep: func(e *workload.EventCopy) bool {
+			return e.InvolvedObject.Kind == "Pod" && l.pods.Get(origin, e.InvolvedObject.Name) != nil
+		},
+		Changed: func(_, after *workload.EventCopy) {
+			if after != nil && l.events.Len() < maxQueued {
 				l.events.Add(key{anEvent, origin, after.Name})
 			}
 		},
@@ -301,22 +303,6 @@ func podOf(c *workload.Copy) *corev1.Pod {
 		return nil
 	}
 	return &c.Pod
-}
-
-// trimTheirs leaves what is compared and mirrored of a pod at a provider.
-func trimTheirs(pod *corev1.Pod) {
-	pod.ManagedFields, pod.OwnerReferences = nil, nil
-	spec := corev1.PodSpec{
-		NodeName: pod.Spec.NodeName, ActiveDeadlineSeconds: pod.Spec.ActiveDeadlineSeconds,
-		TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
-	}
-	for _, c := range pod.Spec.InitContainers {
-		spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Image: c.Image})
-	}
-	for _, c := range pod.Spec.Containers {
-		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources})
-	}
-	pod.Spec = spec
 }
 
 // shut ends following a namespace.
@@ -389,11 +375,4 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 		g.denied()
 	}
 	return answer, err
-}
-
-// metadataList is a list of objects of which only the metadata matters.
-type metadataList struct {
-	metav1.ListMeta `json:"metadata"`
-
-	Items []metadata `json:"items"`
 }

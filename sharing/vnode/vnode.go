@@ -28,6 +28,9 @@ type Provider struct {
 	// Reachable is whether the provider answers. Why says why not, in a sentence.
 	Reachable bool
 	Why       string
+	// Excess, unless "", says in which way the provider says more than is taken from
+	// it. How its pods fare is not known then.
+	Excess string
 }
 
 // State is how the node of a provider stands.
@@ -52,6 +55,8 @@ const (
 	ReasonReady = "ProviderReady"
 	// ReasonUnreachable: the provider does not answer.
 	ReasonUnreachable = "ProviderUnreachable"
+	// ReasonExcess: the provider says more than is taken from it.
+	ReasonExcess = "ProviderSaysTooMuch"
 	// ReasonExpired: the provider does not answer, and its offer ended meanwhile.
 	ReasonExpired = "OfferExpired"
 	// ReasonNoOffer: the provider offers nothing at present.

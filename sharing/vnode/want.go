@@ -76,6 +76,11 @@ func judge(p Provider, expired bool) judgement {
 		return judgement{reason: ReasonExpired, message: "the offer ended while the provider could not be asked for another: " + why, cordon: true}
 	case !p.Reachable:
 		return judgement{reason: ReasonUnreachable, message: why, cordon: !p.Wanted}
+	case p.Excess != "":
+		return judgement{
+			reason: ReasonExcess, cordon: !p.Wanted,
+			message: "the provider says more than is taken from it, and is asked again every minute: " + clip(p.Excess, maxMessage),
+		}
 	}
 	return judgement{ready: true, reason: ReasonReady, message: "the provider answers", cordon: !p.Wanted}
 }

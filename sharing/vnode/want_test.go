@@ -139,6 +139,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{"ready", Provider{Wanted: true, Offer: offer, Reachable: true}, false, true, ReasonReady, false},
 		{"unreachable", Provider{Wanted: true, Offer: offer}, false, false, ReasonUnreachable, false},
+		{"says too much", Provider{Wanted: true, Offer: offer, Reachable: true, Excess: "20 MiB"}, false, false, ReasonExcess, false},
+		{"says too much, unreachable", Provider{Wanted: true, Offer: offer, Excess: "20 MiB"}, false, false, ReasonUnreachable, false},
 		{"expired", Provider{Wanted: true, Offer: offer}, true, false, ReasonExpired, true},
 		{"no offer", Provider{Wanted: true, Reachable: true}, false, false, ReasonNoOffer, true},
 		{"drained", Provider{Reachable: true}, false, true, ReasonReady, true},

@@ -253,7 +253,7 @@ func TestCopy(t *testing.T) {
 	if err := json.Unmarshal([]byte(document("", "")), &c); err != nil || c.Name != "web" {
 		t.Errorf("%v, %v", c.Name, err)
 	}
-	if err := json.Unmarshal([]byte(`{"status":{"containerStatuses":[{"allocatedResources":{"cpu":"1e-999999999"}}]}}`), &c); err == nil {
+	if err := json.Unmarshal([]byte(`{"spec":{"containers":[{"resources":{"requests":{"cpu":"1e-999999999"}}}]}}`), &c); err == nil {
 		t.Error("a quantity that takes for ever was read")
 	}
 	if d := c.DeepCopyObject().(*Copy); d.Name != "web" {

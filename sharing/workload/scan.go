@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
@@ -23,6 +22,10 @@ const (
 	// be a container of a thousand.
 	maxNested     = 10_000
 	maxNestedCopy = 50_000
+	// maxValues times as many values it may have altogether.
+	maxValues = 10
+	// maxCopyContainers is how many containers of one kind the copy of a pod may have.
+	maxCopyContainers = 1000
 	// maxQuantity is the longest quantity, in bytes, and maxExponent the most digits
 	// that its decimal exponent has. Reading 1e-999999999 takes a processor for ever:
 	// resource.Quantity writes it out.
@@ -113,13 +116,16 @@ func scan(raw []byte, of *shape, most int) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	stack := []level{{of: &shape{each: of}, next: of}}
-	for {
+	for values := maxValues * most; ; values-- {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) && len(stack) == 1 && decoder.InputOffset() > 0 {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("is no JSON: %w", err)
+		}
+		if values == 0 {
+			return errors.New("has too many values")
 		}
 		top := &stack[len(stack)-1]
 		if delim, ok := token.(json.Delim); ok && (delim == '}' || delim == ']') {
@@ -181,23 +187,3 @@ func decodePod(raw []byte, most int) (*corev1.Pod, error) {
 	}
 	return pod, nil
 }
-
-// Copy is a pod as another cluster's API server tells it. Decoding one costs no more
-// than its length allows, which decoding a corev1.Pod does not ensure: read what a
-// peer sends into this type.
-type Copy struct {
-	corev1.Pod
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (c *Copy) UnmarshalJSON(raw []byte) error {
-	pod, err := decodePod(raw, maxNestedCopy)
-	if err != nil {
-		return fmt.Errorf("the document %w", err)
-	}
-	c.Pod = *pod
-	return nil
-}
-
-// DeepCopyObject implements runtime.Object.
-func (c *Copy) DeepCopyObject() runtime.Object { return &Copy{Pod: *c.DeepCopy()} }

@@ -1,0 +1,274 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func boundedCache(b *Bounds) *Cache[*corev1.Pod] {
+	return NewCache(Kind[*corev1.Pod]{Fresh: func() *corev1.Pod { return &corev1.Pod{} }, Bounds: b})
+}
+
+// flood writes a piece again and again until nobody reads any more, and counts bytes.
+func flood(w http.ResponseWriter, begin, piece string, written *atomic.Int64) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, begin)
+	text := strings.Repeat(piece, 1+(32<<10)/len(piece))
+	for {
+		n, err := io.WriteString(w, text)
+		if written.Add(int64(n)); err != nil {
+			return
+		}
+	}
+}
+
+// Whatever is without end, it is given up where its bound is, and nothing like its
+// length is kept.
+func TestBoundsOfLists(t *testing.T) {
+	item := func(i int) string {
+		text, err := json.Marshal(pod(fmt.Sprint("p", i), "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var written atomic.Int64
+	for _, tt := range []struct {
+		name   string
+		bounds *Bounds
+		serve  http.HandlerFunc
+		says   string
+	}{
+		{"objects", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"metadata":{},"items":[`+item(0))
+			for i := 1; ; i++ {
+				if _, err := fmt.Fprint(w, ","+item(i)); err != nil {
+					return
+				}
+			}
+		}, "more than 10 objects"},
+		{"memory", &Bounds{Objects: 1 << 30, Bytes: 1 << 20, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"metadata":{},"items":[`+item(0))
+			for i := 1; ; i++ {
+				if _, err := fmt.Fprint(w, ","+item(i)); err != nil {
+					return
+				}
+			}
+		}, "more than 1 MiB"},
+		{"pages", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func() http.HandlerFunc {
+			var i atomic.Int64
+			return func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintf(w, `{"metadata":{"continue":"on"},"items":[%s]}`, item(int(i.Add(1))))
+			}
+		}(), "more than 10 objects"},
+		{"one object", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			flood(w, `{"metadata":{},"items":[{"metadata":{"name":"`, "a", &written)
+		}, "too large"},
+		{"spaces", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			flood(w, `{"metadata":{},"items":[`, " ", &written)
+		}, "too large"},
+		{"another field", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			flood(w, `{"other":[`, "{},", &written)
+		}, "too large"},
+		{"all of it", &Bounds{Objects: 1 << 30, Bytes: 1 << 30, List: 1 << 20, Object: 1 << 19}, func(w http.ResponseWriter, _ *http.Request) {
+			flood(w, `{"metadata":{},"items":[`+item(0), ","+item(0), &written)
+		}, "too large"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			written.Store(0)
+			client := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("watch") != "" {
+					w.WriteHeader(http.StatusUnprocessableEntity)
+					return
+				}
+				tt.serve(w, r)
+			})
+			failed := make(chan struct{}, 10)
+			tt.bounds.Changed = func() { failed <- struct{}{} }
+			cache := boundedCache(tt.bounds)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				cache.Follow(ctx, client, Query{Path: "/api/v1/pods"})
+			}()
+			select {
+			case <-failed:
+			case <-time.After(2 * time.Minute):
+				t.Fatalf("it goes on; %v", cache.Failure())
+			}
+			if err := tt.bounds.Err(); !errors.Is(err, ErrTooMuch) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want what says %q", err, tt.says)
+			}
+			if cache.Len() > 0 {
+				t.Errorf("%d objects are kept of half a list", cache.Len())
+			}
+			cancel()
+			<-ended
+			if err := tt.bounds.Err(); err != nil || tt.bounds.objects != 0 || tt.bounds.bytes != 0 {
+				t.Errorf("nothing is followed any more, and yet: %v, %d objects of %d bytes", err, tt.bounds.objects, tt.bounds.bytes)
+			}
+			if n := written.Load(); n > 16<<20 {
+				t.Errorf("%d bytes were taken", n)
+			}
+		})
+	}
+}
+
+// A watch may not bring what a list may not. What was known stays, and the server is
+// left alone for a while.
+func TestBoundsOfWatches(t *testing.T) {
+	store := &pods{listed: []corev1.Pod{pod("a", "1"), pod("b", "2")}, version: 2, events: make(chan string)}
+	var requests atomic.Int64
+	client := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		store.serve(w, r)
+	})
+	changed := make(chan error, 100)
+	bounds := &Bounds{Objects: 3, Bytes: 1 << 20, List: 1 << 20, Object: 1 << 20}
+	bounds.Changed = func() { changed <- bounds.Err() }
+	told := make(chan string, 100)
+	cache := NewCache(Kind[*corev1.Pod]{
+		Fresh:  func() *corev1.Pod { return &corev1.Pod{} },
+		Keep:   func(p *corev1.Pod) bool { return !strings.HasPrefix(p.Name, "other") },
+		Bounds: bounds,
+		Changed: func(_, after *corev1.Pod) {
+			if after != nil {
+				told <- after.Name + after.ResourceVersion
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cache.Follow(ctx, client, Query{Path: "/api/v1/pods"})
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	expect := func(names ...string) {
+		t.Helper()
+		for range names {
+			select {
+			case got := <-told:
+				if !strings.Contains(strings.Join(names, " "), got) {
+					t.Fatalf("told of %s, want %v", got, names)
+				}
+			case <-time.After(2 * time.Minute):
+				t.Fatalf("not told of all of %v: %v", names, cache.Failure())
+			}
+		}
+	}
+	expect("a1", "b2")
+	for i := range 100 { // that are not kept
+		store.events <- event("ADDED", pod(fmt.Sprint("other", i), "3"))
+	}
+	for i := range 100 { // in each other's place
+		store.events <- event("ADDED", pod("c", fmt.Sprint(4+i)))
+		expect("c" + fmt.Sprint(4+i))
+	}
+	store.events <- event("DELETED", pod("b", "200"))
+	store.events <- event("ADDED", pod("d", "201"))
+	expect("d201")
+	if cache.Forget(cache.Get("n", "d")); cache.Get("n", "d") != nil || cache.Len() != 2 {
+		t.Errorf("%v after d was forgotten", cache.All())
+	}
+	store.events <- event("ADDED", pod("e", "202"))
+	expect("e202")
+	store.events <- event("ADDED", pod("f", "203"))
+	select {
+	case err := <-changed:
+		if !errors.Is(err, ErrTooMuch) {
+			t.Fatalf("got %v", err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatal("a fourth is taken")
+	}
+	if cache.Len() != 3 || cache.Get("n", "f") != nil {
+		t.Errorf("%v are kept", cache.All())
+	}
+	before := requests.Load()
+	if _, err := cache.list(ctx, client, Query{Path: "/api/v1/pods"}, metav1.ListOptions{}); !errors.Is(err, ErrTooMuch) || requests.Load() != before {
+		t.Errorf("it is asked at once: %v", err)
+	}
+	// After that time it is asked, and all is well again.
+	bounds.mu.Lock()
+	bounds.until = time.Time{}
+	bounds.mu.Unlock()
+	select {
+	case err := <-changed:
+		if err != nil {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("it is not asked again: %v", cache.Failure())
+	}
+}
+
+// What an API server says when it refuses is bounded, too.
+func TestEndlessRefusal(t *testing.T) {
+	var written atomic.Int64
+	client := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		flood(w, `{"kind":"Status","apiVersion":"v1","message":"`, "no ", &written)
+	})
+	cache := NewCache(Kind[*corev1.Pod]{Fresh: func() *corev1.Pod { return &corev1.Pod{} }})
+	query := Query{Path: "/api/v1/pods"}
+	if _, err := cache.watch(t.Context(), client, query, metav1.ListOptions{}); err == nil {
+		t.Error("it can be watched")
+	}
+	if _, err := cache.list(t.Context(), client, query, metav1.ListOptions{}); err == nil {
+		t.Error("it can be listed")
+	}
+	if err := client.Get(t.Context(), query.Path, nil); err == nil {
+		t.Error("it can be read")
+	}
+	if n := written.Load(); n > 48<<20 {
+		t.Errorf("%d bytes were taken", n)
+	}
+}
+
+func TestWeigh(t *testing.T) {
+	small := weigh(&corev1.Event{})
+	for name, o := range map[string]*corev1.Event{
+		"text":   {Message: strings.Repeat("a", 1<<20)},
+		"list":   {ObjectMeta: metav1.ObjectMeta{ManagedFields: make([]metav1.ManagedFieldsEntry, (1<<20)/int(reflect.TypeFor[metav1.ManagedFieldsEntry]().Size()))}},
+		"behind": {Series: &corev1.EventSeries{}, Related: &corev1.ObjectReference{Name: strings.Repeat("a", 1<<20)}},
+	} {
+		if got := weigh(o) - small; got < 1<<20-1024 || got > 1<<20+1024 {
+			t.Errorf("%s: a MiB weighs %d", name, got)
+		}
+	}
+	labels := make(map[string]string)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 10_000 {
+		labels[fmt.Sprintf("label-%06d", i)] = "value"
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	weighs := weigh(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Labels: labels}}) - small
+	if real := int64(after.HeapAlloc - before.HeapAlloc); weighs < real/4 || weighs > 4*real {
+		t.Errorf("a map of %d bytes weighs %d", real, weighs)
+	}
+	if got := weigh(&corev1.Event{FirstTimestamp: metav1.Now()}); got != small {
+		t.Errorf("a time weighs %d", got-small)
+	}
+}
