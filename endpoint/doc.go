@@ -96,6 +96,8 @@
 // burst of 600, and wait for their turn up to five seconds before they are refused:
 // 500 pods at once get through, 32 at a time. A reservation of http2.ClientConn is
 // not used for that: those that wait would count against the limit they wait for.
+// What is written for a peer is bounded by the minute as well, in number and bytes
+// (limits.go): each revision of an object stays in the datastore for minutes.
 //
 // # The gateway
 //

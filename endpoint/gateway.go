@@ -99,6 +99,11 @@ func (s *Server) serveGateway(w http.ResponseWriter, r *http.Request, c *conn, c
 		g.complain(caller.ID, r, no)
 		return no
 	}
+	if out.method != http.MethodGet {
+		if no := s.spend(r, caller, cost{writes: 1, bytes: len(out.body)}); no != nil {
+			return no
+		}
+	}
 	if !s.limits.gateway.Take(caller.ID) {
 		return busy("requests to the API server")
 	}

@@ -74,6 +74,11 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 	if !s.guests().Owns(caller.ID, call.namespace) {
 		return notPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.namespace, PathNamespaces))
 	}
+	if call.answer != oneAnswer && call.answer != upgrading {
+		if wait := s.limits.opens.Take(caller.ID, s.limits.now()); wait > 0 {
+			return tooMany(wait, "for lists, watches and logs")
+		}
+	}
 	call.query = call.selected(caller.ID)
 	if call.answer == upgrading {
 		return s.serveUpgrade(w, r, caller, call)
@@ -120,6 +125,17 @@ func (s *Server) checkOwn(r *http.Request, caller Caller, call *guestCall) *refu
 	return nil
 }
 
+// spend takes what a request costs out of the caller's budgets, or refuses it.
+func (s *Server) spend(r *http.Request, caller Caller, c cost) *refusal {
+	wait := s.limits.write(caller.ID, c)
+	if wait == 0 {
+		return nil
+	}
+	no := spent(wait)
+	s.cfg.Gateway.complain(caller.ID, r, no)
+	return no
+}
+
 // wantsUpgrade reports whether r asks for another protocol on its connection.
 func wantsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" || strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
@@ -155,6 +171,9 @@ func (s *Server) serveNamespace(w http.ResponseWriter, r *http.Request, c *conn,
 	}
 	if !isLabel(call.Name) {
 		return badBody("the name is not one that a namespace can have")
+	}
+	if no := s.spend(r, caller, cost{writes: writesOfNamespace}); no != nil {
+		return no
 	}
 	ctx, cancel := s.allow(w, r, s.times.gateway)
 	defer cancel()
@@ -211,6 +230,13 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	}
 	body, no := s.readGuestBody(w, r, c, call)
 	if no != nil {
+		return no
+	}
+	spent := cost{writes: 1, bytes: len(body)}
+	if call.method == http.MethodPost {
+		spent.pods = 1
+	}
+	if no := s.spend(r, caller, spent); no != nil {
 		return no
 	}
 	ctx, cancel := s.allow(w, r, s.times.gateway)
@@ -280,6 +306,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	switch {
 	case resp.StatusCode < 300:
 		created = text
+		s.limits.wrote(caller.ID, len(body), len(text))
 	case resp.StatusCode < 500:
 		created = nil
 	}

@@ -36,6 +36,8 @@ const (
 	RefusedProtocol RefusalReason = "protocol-version"
 	// RefusedRate: the caller or its address sent too many requests lately.
 	RefusedRate RefusalReason = "rate-limited"
+	// RefusedBudget: the caller has had more written to the API server than it may.
+	RefusedBudget RefusalReason = "budget-spent"
 	// RefusedBusy: too many requests of the caller, or of all, are under way.
 	RefusedBusy RefusalReason = "too-many-at-a-time"
 	// RefusedBody: the body has the wrong type or form, or should not be there.

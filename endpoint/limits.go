@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -24,10 +25,22 @@ const (
 
 	// Requests about the namespaces that a peer has here. A deployment that is scaled
 	// up is a burst of some hundred pods.
-	guestRate, guestBurst          = 200, 600
-	guestsPerPeer, guestsInAll     = 32, 256 // that end by themselves
-	streamsPerPeer, streamsInAll   = 64, 512 // watches and followed logs
-	largePerPeer, largeInAll       = 2, 8    // with a body of more than maxPodBody
+	guestRate, guestBurst        = 200, 600
+	guestsPerPeer, guestsInAll   = 32, 256 // that end by themselves
+	streamsPerPeer, streamsInAll = 64, 512 // watches and followed logs
+	largePerPeer, largeInAll     = 2, 8    // with a body of more than maxPodBody
+
+	// What a peer may have written to the API server, by the second and at once. A
+	// revision of an object stays in the datastore until that is compacted, mostly for
+	// five minutes, so that each byte of these costs disk, however small what is left in
+	// the end. 500 pods with what they name are a tenth of what is there at once.
+	writeRate, writeBurst = 20, 2400               // 1,200 a minute
+	byteRate, byteBurst   = 8 << 20 / 60, 32 << 20 // 8 MiB a minute
+	podRate, podBurst     = 10, 1200               // 600 a minute
+	openRate, openBurst   = 5, 300                 // lists, watches and logs: 300 a minute
+	// writesOfNamespace is what making or releasing a namespace counts for.
+	writesOfNamespace = 10
+
 	upgradesPerPeer, upgradesInAll = 16, 64
 	tunnelsPerPeer, tunnelsInAll   = 4, 256
 )
@@ -44,6 +57,8 @@ type limits struct {
 
 	reachRate *throttle.Buckets[peer.ClusterID]
 	reach     *throttle.Slots[peer.ClusterID]
+
+	writes, bytes, pods, opens *throttle.Buckets[peer.ClusterID]
 
 	guestRate *throttle.Buckets[peer.ClusterID]
 	guests    *lanes
@@ -65,6 +80,11 @@ func newLimits() *limits {
 
 		reachRate: throttle.New[peer.ClusterID](reachRate, reachBurst, maxPeers),
 		reach:     throttle.NewSlots[peer.ClusterID](reachPerPeer, reachInAll),
+
+		writes: throttle.New[peer.ClusterID](writeRate, writeBurst, maxPeers),
+		bytes:  throttle.New[peer.ClusterID](byteRate, byteBurst, maxPeers),
+		pods:   throttle.New[peer.ClusterID](podRate, podBurst, maxPeers),
+		opens:  throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),
 
 		guestRate: throttle.New[peer.ClusterID](guestRate, guestBurst, maxPeers),
 		guests:    newLanes(guestsPerPeer, guestsInAll),
@@ -89,3 +109,43 @@ func (l *limits) call(source netip.Addr) time.Duration {
 
 // known is request for somebody who is known.
 func (l *limits) known(id peer.ClusterID) time.Duration { return l.peers.Take(id, l.now()) }
+
+// cost is what a peer has written to the API server by one request.
+type cost struct {
+	writes, pods, bytes int
+}
+
+// write takes what a request costs out of the budgets of a peer, or returns how long
+// to wait until there is enough in all of them.
+func (l *limits) write(id peer.ClusterID, c cost) time.Duration {
+	now := l.now()
+	budgets := []struct {
+		of *throttle.Buckets[peer.ClusterID]
+		n  int
+	}{{l.writes, c.writes}, {l.bytes, c.bytes}, {l.pods, c.pods}}
+	var wait time.Duration
+	for _, b := range budgets {
+		wait = max(wait, b.of.WaitN(id, b.n, now))
+	}
+	for _, b := range budgets {
+		if wait == 0 { // unless somebody else was quicker
+			wait = b.of.TakeN(id, b.n, now)
+		}
+	}
+	return wait
+}
+
+// wrote takes into account how large what was written has become.
+func (l *limits) wrote(id peer.ClusterID, sent, answered int) {
+	if answered > sent {
+		l.bytes.Owe(id, answered-sent, l.now())
+	}
+}
+
+// spent is the refusal of what is beyond a budget.
+func spent(wait time.Duration) *refusal {
+	return &refusal{
+		status: http.StatusTooManyRequests, counted: RefusedBudget, reason: ReasonBudget, retry: wait,
+		text: "your cluster has had more written here lately than anybody may; wait as long as Retry-After says",
+	}
+}

@@ -17,7 +17,9 @@ func withoutRates(s *Server) {
 	s.limits.requests = throttle.New[netip.Addr](rate.Inf, 1, maxSources)
 	s.limits.calls = throttle.New[netip.Addr](rate.Inf, 1, maxSources)
 	s.limits.peers = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
-	s.limits.guestRate = throttle.New[peer.ClusterID](rate.Inf, 1, maxPeers)
+	for _, b := range []**throttle.Buckets[peer.ClusterID]{&s.limits.guestRate, &s.limits.writes, &s.limits.bytes, &s.limits.pods, &s.limits.opens} {
+		*b = throttle.New[peer.ClusterID](rate.Inf, 1<<30, maxPeers)
+	}
 }
 
 func TestRatesOfOneSource(t *testing.T) {

@@ -200,6 +200,8 @@ func (r Response) refused() error {
 	said := r.Refusal()
 	err := fmt.Errorf("%s (HTTP status %d)", said.Error, r.Status)
 	switch {
+	case r.Status == http.StatusTooManyRequests && r.RetryAfter > 0:
+		return later{err, r.RetryAfter}
 	case r.Status != http.StatusForbidden:
 		return err
 	case said.Reason == ReasonNotTrusted, said.Reason == ReasonBlocked:
@@ -207,6 +209,18 @@ func (r Response) refused() error {
 	}
 	return &Refused{Reason: said.Reason, Message: said.Error}
 }
+
+// later is the error of a call that the peer takes only after a while.
+type later struct {
+	error
+	after time.Duration
+}
+
+// RetryAfter returns how long that is.
+func (l later) RetryAfter() time.Duration { return l.after }
+
+// Unwrap returns what the peer said.
+func (l later) Unwrap() error { return l.error }
 
 // Moved says that the target may be another. If it is, the next request makes a
 // new tunnel; what runs on the old one is left alone unless its key is none of the

@@ -78,6 +78,7 @@ const (
 	ReasonTrusted      = "Trusted"
 	ReasonAsksPerson   = "WaitsForPerson" // Pending: somebody has to accept at the provider
 	ReasonBusy         = "TooManyRequests"
+	ReasonBudget       = "BudgetSpent" // of what the caller may have written
 	ReasonBlocked      = "Blocked"
 	ReasonPolicyNone   = "AcceptsNobody"
 	ReasonNotTrusted   = "NotTrusted"

@@ -69,6 +69,7 @@ type Cache[T Object] struct {
 	mu      sync.Mutex
 	objects map[string]T
 	failed  error
+	until   time.Time // the API server wants no request before
 }
 
 // NewCache returns an empty cache that follows nothing yet.
@@ -158,11 +159,24 @@ func (c *Cache[T]) Follow(ctx context.Context, client *Client, query Query) {
 
 func (c *Cache[T]) note(err error) {
 	c.mu.Lock()
-	c.failed = err
+	if c.failed = err; apierrors.IsTooManyRequests(err) && time.Now().After(c.until) {
+		c.until = time.Now().Add(Retry(err))
+	}
 	c.mu.Unlock()
 	if err != nil {
 		c.kind.Bounds.note(c, err)
 	}
+}
+
+// mayAsk returns the error of the last attempt while there is to be no other one.
+func (c *Cache[T]) mayAsk() error {
+	c.mu.Lock()
+	err, until := c.failed, c.until
+	c.mu.Unlock()
+	if err != nil && time.Now().Before(until) {
+		return err
+	}
+	return c.kind.Bounds.open()
 }
 
 // accept makes an object what is kept of it, and counts it. It is false for one that
@@ -204,7 +218,7 @@ func (q Query) options(options metav1.ListOptions) *metav1.ListOptions {
 
 // list lists what a query selects, or the page of it that options want.
 func (c *Cache[T]) list(ctx context.Context, client *Client, query Query, options metav1.ListOptions) (*list[T], error) {
-	if err := c.kind.Bounds.open(); err != nil {
+	if err := c.mayAsk(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -314,7 +328,7 @@ func (c *Cache[T]) readItems(decoder *json.Decoder, piece *boundedBody, one int6
 }
 
 func (c *Cache[T]) watch(ctx context.Context, client *Client, query Query, options metav1.ListOptions) (watch.Interface, error) {
-	if err := c.kind.Bounds.open(); err != nil {
+	if err := c.mayAsk(); err != nil {
 		return nil, err
 	}
 	if options.SendInitialEvents != nil && *options.SendInitialEvents {

@@ -222,12 +222,20 @@ func Body(answer rest.Result) ([]byte, error) {
 	return nil, err
 }
 
-// Retry returns the pause that the API server asked for with an error, 0 when it
-// asked for none, and a minute at most.
+// maxRetry bounds the pause that is made when somebody asks for one.
+const maxRetry = time.Minute
+
+// Retry returns the pause that the API server asked for with an error, or whoever
+// made an error that has a method RetryAfter; 0 when nobody asked for one, and a
+// minute at most.
 func Retry(err error) time.Duration {
+	var asks interface{ RetryAfter() time.Duration }
+	if errors.As(err, &asks) {
+		return min(asks.RetryAfter(), maxRetry)
+	}
 	seconds, asked := apierrors.SuggestsClientDelay(err)
 	if !asked {
 		return 0
 	}
-	return min(time.Duration(seconds)*time.Second, time.Minute)
+	return min(time.Duration(seconds)*time.Second, maxRetry)
 }

@@ -34,30 +34,45 @@ func New[K comparable](perSecond rate.Limit, burst, most int) *Buckets[K] {
 
 // Take takes a token out of key's bucket. If there is none it returns how long
 // it takes until there is one, else 0.
-func (b *Buckets[K]) Take(key K, now time.Time) time.Duration {
+func (b *Buckets[K]) Take(key K, now time.Time) time.Duration { return b.TakeN(key, 1, now) }
+
+// TakeN takes n tokens, all or none of them, as Take does. n is at most the size of a
+// bucket.
+func (b *Buckets[K]) TakeN(key K, n int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limiter := b.limiter(key, now)
-	if limiter.AllowN(now, 1) {
+	if limiter.AllowN(now, n) {
 		return 0
 	}
-	return b.until(limiter, now)
+	return b.until(limiter, n, now)
+}
+
+// Owe takes n tokens, also those that come only later: whoever owes some waits for
+// them before the next. More than the size of a bucket at a time are not counted.
+func (b *Buckets[K]) Owe(key K, n int, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limiter(key, now).ReserveN(now, min(n, b.burst))
 }
 
 // Wait returns how long it takes until there is a token in key's bucket, 0 if there
 // is one. It takes none.
-func (b *Buckets[K]) Wait(key K, now time.Time) time.Duration {
+func (b *Buckets[K]) Wait(key K, now time.Time) time.Duration { return b.WaitN(key, 1, now) }
+
+// WaitN returns how long it takes until there are n tokens, as Wait does.
+func (b *Buckets[K]) WaitN(key K, n int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.keys[key]
-	if !ok || e.Value.(*bucket[K]).limiter.TokensAt(now) >= 1 {
+	if !ok || e.Value.(*bucket[K]).limiter.TokensAt(now) >= float64(n) {
 		return 0
 	}
-	return b.until(e.Value.(*bucket[K]).limiter, now)
+	return b.until(e.Value.(*bucket[K]).limiter, n, now)
 }
 
-func (b *Buckets[K]) until(limiter *rate.Limiter, now time.Time) time.Duration {
-	return max(time.Millisecond, time.Duration((1-limiter.TokensAt(now))/float64(b.rate)*float64(time.Second)))
+func (b *Buckets[K]) until(limiter *rate.Limiter, n int, now time.Time) time.Duration {
+	return max(time.Millisecond, time.Duration((float64(n)-limiter.TokensAt(now))/float64(b.rate)*float64(time.Second)))
 }
 
 // Reserve takes a token that will be there after wait, unless that is longer than

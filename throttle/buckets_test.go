@@ -74,3 +74,26 @@ func TestBucketsAreBounded(t *testing.T) {
 		t.Errorf("%d keys are still remembered after a minute", len(b.keys))
 	}
 }
+
+// Several tokens are taken at a time, or none, and what is owed is paid first.
+func TestSeveralTokens(t *testing.T) {
+	now := time.Now()
+	b := New[string](10, 100, 10)
+	if b.TakeN("a", 80, now) != 0 || b.WaitN("a", 20, now) != 0 {
+		t.Error("80 of 100, and 20 are not left")
+	}
+	if wait := b.TakeN("a", 30, now); wait < 900*time.Millisecond || wait > 1100*time.Millisecond || b.TakeN("a", 20, now) != 0 {
+		t.Errorf("10 are missing, and it takes %s", wait)
+	}
+	b.Owe("a", 50, now)
+	if wait := b.Wait("a", now); wait < 5*time.Second || wait > 5200*time.Millisecond {
+		t.Errorf("50 are owed, and it takes %s", wait)
+	}
+	b.Owe("b", 1000, now)
+	if wait := b.Wait("b", now); wait > 200*time.Millisecond {
+		t.Errorf("more than a bucket is owed: %s", wait)
+	}
+	if b.TakeN("c", 101, now) == 0 {
+		t.Error("there is more than a bucket holds")
+	}
+}

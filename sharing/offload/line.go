@@ -58,6 +58,7 @@ type line struct {
 	memos   map[key]memo
 	refused map[key]refused
 	denied  map[string]*workload.Refusal // why there is no space, by namespace here
+	held    time.Time                    // nothing is sent to the provider before
 }
 
 // refused is how a pod fares that the provider does not let in.
@@ -188,6 +189,26 @@ func (l *line) remoteChanged(origin string, before, after *corev1.Pod) {
 	}
 }
 
+// maxHold bounds how long a provider can have us wait.
+const maxHold = time.Minute
+
+// hold has nothing sent to the provider for a while, as it asked for. What is deleted
+// there, and what is done here, does not wait.
+func (l *line) hold(pause time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until := l.s.o.cfg.Now().Add(pause); until.After(l.held) {
+		l.held = until
+	}
+}
+
+// holds returns how long nothing is to be sent yet.
+func (l *line) holds() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, l.held.Sub(l.s.o.cfg.Now()))
+}
+
 // strayPause is how long strays wait that are too many at a time.
 const strayPause = 10 * time.Second
 
@@ -275,7 +296,7 @@ func (l *line) look(ctx context.Context, k key) (again time.Duration, err error)
 	case anEvent:
 		return l.event(ctx, k)
 	default:
-		return 0, l.reference(ctx, k)
+		return l.reference(ctx, k)
 	}
 }
 

@@ -150,6 +150,9 @@ func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again 
 	case create:
 		again, failed = l.create(ctx, k, v, sp)
 	case change:
+		if again = l.holds(); again > 0 {
+			break
+		}
 		failed = sp.client.Patch(ctx, podPath(sp.name, k.name), "", workload.PatchType, s.patch, nil)
 		if failed == nil {
 			l.remember(k, func(m *memo) { m.patched = v.theirs.ResourceVersion + string(s.patch) })
@@ -195,7 +198,7 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 	l.mu.Lock()
 	rest := l.refused[k].until.Sub(l.s.o.cfg.Now())
 	l.mu.Unlock()
-	if rest > 0 {
+	if rest = max(rest, l.holds()); rest > 0 {
 		return rest, nil
 	}
 	if !sp.enter() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -258,16 +259,19 @@ func (l *line) read(ctx context.Context, ref key, origin workload.Origin) (body 
 }
 
 // reference looks at one ConfigMap or Secret: at the copy of what pods use, or used.
-func (l *line) reference(ctx context.Context, ref key) error {
+func (l *line) reference(ctx context.Context, ref key) (again time.Duration, err error) {
 	p, sp := l.provider.Load(), l.space(ref.namespace)
 	if p.Gone || !p.Reachable || sp == nil || !sp.known() {
-		return nil
+		return 0, nil
+	}
+	if rest := l.holds(); rest > 0 {
+		return rest, nil
 	}
 	why, err := l.copy(ctx, sp, ref, workload.Origin{Cluster: l.s.o.cfg.Self(), Namespace: sp.name, Node: l.node})
 	if err == nil && why != nil && why.Reason == workload.ReasonRefusedByProvider {
-		return why
+		return 0, why
 	}
-	return err
+	return 0, err
 }
 
 // sweep looks at everything that earlier runs sent to a provider's namespace.

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -252,7 +254,7 @@ func (l *line) dropRecords(ctx context.Context) {
 // open begins to follow a namespace of the provider.
 func (l *line) open(ctx context.Context, origin, name string) error {
 	sp := &space{origin: origin, name: name, opened: l.s.o.cfg.Now(), copies: make(map[key]*copied), posted: make(map[string]*posted)}
-	client, err := kube.New(&rest.Config{Host: "https://provider", Transport: &gate{next: l.remote, denied: func() { l.doubt(sp) }}})
+	client, err := kube.New(&rest.Config{Host: "https://provider", Transport: &gate{next: l.remote, denied: func() { l.doubt(sp) }, later: l.hold}})
 	if err != nil {
 		return err
 	}
@@ -364,7 +366,8 @@ func (l *line) giveBack(ctx context.Context, sp *space, local *metadata) (again 
 // gate watches what the provider answers.
 type gate struct {
 	next   http.RoundTripper
-	denied func() // pods are not to be listed
+	denied func()              // pods are not to be listed
+	later  func(time.Duration) // nothing is to be sent before
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -373,6 +376,11 @@ func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods") &&
 		(answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusNotFound) {
 		g.denied()
+	}
+	if err == nil && answer.StatusCode == http.StatusTooManyRequests && (r.Method == http.MethodPost || r.Method == http.MethodPatch) {
+		if n, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && n > 0 {
+			g.later(min(time.Duration(min(n, math.MaxInt32))*time.Second, maxHold))
+		}
 	}
 	return answer, err
 }
