@@ -91,7 +91,7 @@ func (a *App) Run(ctx context.Context, args []string) error {
 	if len(args) > 1 && args[1] == completeCommand {
 		return a.complete(ctx, args[2:])
 	}
-	arranged, err := a.arrange(a.complement(args))
+	arranged, err := a.arrange(a.complement(a.hoist(args)))
 	if err != nil {
 		return err
 	}

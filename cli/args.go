@@ -33,7 +33,15 @@ func (a *App) arrange(args []string) ([]string, error) {
 	if cmd != nil {
 		commands, flags = cmd.Subcommands, nil
 	}
-	for _, arg := range rest {
+	missing := ""
+	for len(rest) > 0 {
+		if n := len(early(rest)); n > 0 {
+			missing = fmt.Sprintf("%s %s: which command?", strings.TrimSpace(Name+" "+path), rest[0])
+			rest = rest[n:]
+			continue
+		}
+		arg := rest[0]
+		rest = rest[1:]
 		if !isOption(arg) {
 			return nil, unknownCommand(path, arg, commands)
 		}
@@ -41,8 +49,55 @@ func (a *App) arrange(args []string) ([]string, error) {
 			return nil, unknownOption(path, arg, flags)
 		}
 	}
+	if missing != "" {
+		return nil, &usageError{message: missing, try: helpOf(path)}
+	}
 	return args, nil
 }
+
+// hoist moves the options that most commands have from before a command's name
+// behind it: "--socket PATH peers list" is "peers list --socket PATH".
+func (a *App) hoist(args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	var names, options []string
+	rest := args[1:]
+	for commands := a.root.Commands; len(commands) > 0 && len(rest) > 0; {
+		if n := len(early(rest)); n > 0 {
+			options, rest = append(options, rest[:n]...), rest[n:]
+			continue
+		}
+		next := findCommand(commands, rest[0])
+		if next == nil {
+			break
+		}
+		names, commands, rest = append(names, rest[0]), next.Subcommands, rest[1:]
+	}
+	return slices.Concat(args[:1], names, options, rest)
+}
+
+// early returns what args begin with that may stand before the name of a command: an
+// option with its value.
+func early(args []string) []string {
+	flags := commonFlags()
+	if !isOption(args[0]) {
+		return nil
+	}
+	flag := findFlag(flags, optionName(args[0]))
+	switch {
+	case shortWithValue(flags, args[0]) != "":
+		return args[:1]
+	case flag == nil || flag == urfave.HelpFlag:
+		return nil
+	case strings.Contains(args[0], "="):
+		return args[:1]
+	}
+	return args[:min(2, len(args))]
+}
+
+// commonFlags are the options that most commands have. All take a value.
+func commonFlags() []urfave.Flag { return append(placeFlags(), outputOption(nil)) }
 
 // complement adds the command that a group of commands stands for: "invite --ttl
 // 1h" is "invite create --ttl 1h".

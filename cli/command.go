@@ -41,8 +41,7 @@ const outputFlag = "output"
 func (a *App) leaf(l leaf) *urfave.Command {
 	flags := slices.Clone(l.flags)
 	if len(l.formats) > 0 {
-		flags = append(flags, &urfave.StringFlag{Name: outputFlag, Aliases: []string{"o"}, Value: l.formats[0],
-			Usage: "`FORMAT` of the output: " + strings.Join(l.formats, ", ")})
+		flags = append(flags, outputOption(l.formats))
 	}
 	cmd := &urfave.Command{
 		Name:            l.name,
@@ -56,6 +55,15 @@ func (a *App) leaf(l leaf) *urfave.Command {
 	}
 	a.leaves[cmd] = l
 	return cmd
+}
+
+// outputOption is the option for one of formats, the first of which is the default.
+func outputOption(formats []string) urfave.Flag {
+	f := &urfave.StringFlag{Name: outputFlag, Aliases: []string{"o"}, Usage: "`FORMAT` of the output: " + strings.Join(formats, ", ")}
+	if len(formats) > 0 {
+		f.Value = formats[0]
+	}
+	return f
 }
 
 func (a *App) branch(name, usage, about string, examples []string, commands ...*urfave.Command) *urfave.Command {

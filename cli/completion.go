@@ -96,14 +96,23 @@ func (a *App) complete(ctx context.Context, words []string) error {
 }
 
 func (a *App) candidates(ctx context.Context, words []string, current string) []candidate {
-	cmd, rest := a.descend(words)
+	cmd, rest := a.descend(a.hoist(append([]string{Name}, words...))[1:])
 	commands, flags := a.root.Commands, []urfave.Flag{urfave.VersionFlag}
 	if cmd != nil {
 		commands, flags = cmd.Subcommands, cmd.Flags
 	}
 	if len(commands) > 0 {
-		if isOption(current) || current == "-" {
-			return flagCandidates(withHelp(flags))
+		_, waiting, _ := scanWords(commonFlags(), rest)
+		switch {
+		case waiting != nil && waiting.Names()[0] != outputFlag:
+			return fixed(completeFiles)
+		case waiting != nil:
+			return nil // what there is depends on the command
+		case isOption(current) || current == "-":
+			return flagCandidates(withHelp(append(flags, commonFlags()...)))
+		}
+		for len(rest) > 0 && len(early(rest)) > 0 {
+			rest = rest[len(early(rest)):]
 		}
 		if len(rest) > 0 {
 			return nil

@@ -134,9 +134,14 @@ func TestArrange(t *testing.T) {
 		{"run --set a.b=1 --set c.d=2", "run --set a.b=1 --set c.d=2 --"},
 		{"peers --help", "peers --help"},
 		{"--version", "--version"},
+		{"--socket a.sock peers list", "peers list --socket a.sock --"},
+		{"-c a.toml peers --socket=a.sock show barn -ojson", "peers show -c a.toml --socket=a.sock -o json -- barn"},
+		{"-ojson --state-dir d status", "status -o json --state-dir d --"},
+		{"-o json invite --ttl 1h", "invite create -o json --ttl 1h --"},
+		{"--config peers run --socket list", "run --config peers --socket list --"},
 		{"", ""},
 	} {
-		got, err := a.arrange(append([]string{Name}, strings.Fields(tc.in)...))
+		got, err := a.arrange(a.complement(a.hoist(append([]string{Name}, strings.Fields(tc.in)...))))
 		if err != nil || strings.Join(got[1:], " ") != tc.want {
 			t.Errorf("%q becomes %q, %v; want %q", tc.in, got, err, tc.want)
 		}
@@ -148,8 +153,14 @@ func TestArrange(t *testing.T) {
 		"--verison":           "liqo-agent has no option --verison; did you mean --version?",
 		"peers list --output": "peers list: option --output needs a value",
 		"scan --tiemout=3s":   "scan has no option --tiemout; did you mean --timeout?",
+		"--socket a.sock":     "liqo-agent --socket: which command?",
+		"peers --socket=a":    "liqo-agent peers --socket=a: which command?",
+		"--socket":            "liqo-agent --socket: which command?",
+		"--socket a version":  "version has no option --socket",
+		"--socket a xyzzy":    `there is no command "xyzzy"`,
+		"--sokcet a status":   "liqo-agent has no option --sokcet",
 	} {
-		if _, err := a.arrange(append([]string{Name}, strings.Fields(in)...)); err == nil || err.Error() != want {
+		if _, err := a.arrange(a.complement(a.hoist(append([]string{Name}, strings.Fields(in)...)))); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", in, err, want)
 		}
 	}
