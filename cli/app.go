@@ -11,6 +11,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/service"
 )
 
 // Name is what the program is called.
@@ -57,13 +58,14 @@ type App struct {
 	defaults map[*urfave.Command]string
 	pace     pace
 	services func() (services, error) // of this machine
+	starts   func() string            // the command that starts the agent on it
 
 	examiner examiner // looks at this machine for the doctor
 }
 
 // New builds the command tree.
 func New(opts Options) *App {
-	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace, services: systemd, examiner: thisBox{}}
+	a := &App{opts: opts, leaves: make(map[*urfave.Command]leaf), defaults: make(map[*urfave.Command]string), pace: usualPace, services: systemd, starts: service.StartCommand, examiner: thisBox{}}
 	a.root = &urfave.App{
 		Name:  Name,
 		Usage: "find the clusters around this one, and let them find it",
@@ -95,8 +97,30 @@ func (a *App) Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.root.RunContext(ctx, arranged)
+	return a.startable(a.root.RunContext(ctx, arranged))
 }
+
+// startable is err with the advice that fits this machine, if the agent has to be
+// started.
+func (a *App) startable(err error) error {
+	var e *control.Error
+	if errors.As(err, &e) && e.Advice == control.RunAgent {
+		return &advised{err, a.starts()}
+	}
+	return err
+}
+
+// advised is an error with other advice.
+type advised struct {
+	error
+	try string
+}
+
+// Unwrap returns the error.
+func (e *advised) Unwrap() error { return e.error }
+
+// Try returns what to do about it.
+func (e *advised) Try() string { return e.try }
 
 // group is what a command does that only has commands: it shows its help, or
 // says that there is no such command.

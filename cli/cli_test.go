@@ -44,6 +44,7 @@ type world struct {
 	env      []string
 	pace     pace
 	examiner examiner // nil = the real one
+	service  bool     // the agent is a service of the machine
 }
 
 func (w *world) socket() string { return filepath.Join(w.dir, "agent.sock") }
@@ -65,6 +66,10 @@ func (w *world) runTo(ctx context.Context, stdout io.Writer, args ...string) (st
 	var errs bytes.Buffer
 	app := New(Options{Version: "1.2.3", Commit: "abcdef", Stdin: w.stdin, Stdout: stdout, Stderr: &errs, Environ: w.environ(), Color: w.color,
 		Interactive: w.terminal, Now: func() time.Time { return now }})
+	app.starts = func() string { return control.RunAgent }
+	if w.service {
+		app.starts = func() string { return "sudo systemctl start liqo-agent" }
+	}
 	if w.pace != (pace{}) {
 		app.pace = w.pace
 	}
@@ -275,6 +280,7 @@ func TestGolden(t *testing.T) {
 		{"list-empty-json", empty, "peers list -o json", 0},
 		{"list-only-lost", onlyLost, "peers list", 0},
 		{"list-none", none, "peers list", ExitNotRunning},
+		{"list-none-service", &world{dir: t.TempDir(), service: true}, "peers list", ExitNotRunning},
 		{"show", full, "peers show barn", 0},
 		{"show-conflict", full, "peers show 0558de48-1", 0},
 		{"show-blocked", full, "peers show shed", 0},

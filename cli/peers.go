@@ -61,7 +61,7 @@ func listPeers(c *call) error {
 	case len(shown) > 0:
 		c.out.peers(shown, c.format == formatWide)
 	case src.offline():
-		c.out.printf("No cluster was ever found.\nStart the agent (sudo liqo-agent run), or look at the network once: liqo-agent scan\n")
+		c.out.printf("No cluster was ever found.\nStart the agent (%s), or look at the network once: liqo-agent scan\n", c.app.starts())
 	default:
 		c.out.printf("No cluster is there now.\n")
 		if len(known) > 0 {

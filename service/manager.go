@@ -133,6 +133,18 @@ func booted() bool {
 	return err == nil && info.IsDir()
 }
 
+// StartCommand is what starts the agent on this machine.
+func StartCommand() string { return startCommand("", booted()) }
+
+func startCommand(root string, booted bool) string {
+	for _, path := range append([]string{installedPath}, packagedPaths...) {
+		if _, err := os.Stat(root + path); err == nil && booted {
+			return "sudo systemctl start " + Name
+		}
+	}
+	return "sudo liqo-agent run"
+}
+
 // Installed says what Install has done.
 type Installed struct {
 	Path     string `json:"path"`     // of the unit

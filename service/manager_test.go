@@ -51,6 +51,25 @@ func (w *world) read(path string) string {
 	return string(text)
 }
 
+// TestStartCommand: where the agent is a service, nobody is told to start a second one.
+func TestStartCommand(t *testing.T) {
+	w := newWorld(t)
+	const byHand, bySystemd = "sudo liqo-agent run", "sudo systemctl start liqo-agent"
+	if got := startCommand(w.m.root, true); got != byHand {
+		t.Errorf("nothing is installed: %s", got)
+	}
+	for _, path := range append([]string{installedPath}, packagedPaths...) {
+		w := newWorld(t)
+		w.write(path, "[Service]\n")
+		if got := startCommand(w.m.root, true); got != bySystemd {
+			t.Errorf("%s: %s", path, got)
+		}
+		if got := startCommand(w.m.root, false); got != byHand {
+			t.Errorf("%s without systemd: %s", path, got)
+		}
+	}
+}
+
 func (w *world) run(_ context.Context, stdin, name string, args ...string) (string, error) {
 	command := strings.Join(append([]string{name}, args...), " ")
 	if name == "systemctl" && args[0] == "show" {

@@ -27,6 +27,10 @@ const (
 	maxAnswer = 256 << 20
 )
 
+// RunAgent is the advice of ErrNotRunning. Where the agent is a service, that is to be
+// started instead.
+const RunAgent = "sudo liqo-agent run"
+
 // Client talks to a running agent. It is safe for concurrent use.
 type Client struct {
 	path string
@@ -215,7 +219,7 @@ func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOTDIR):
 		return &Error{Kind: ErrNotRunning, Cause: err, Message: fmt.Sprintf("the agent is not running (nothing answers on %s)", c.path),
-			Advice: "sudo liqo-agent run"}
+			Advice: RunAgent}
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		group := socketGroup(c.path)
 		advice := "use sudo"
