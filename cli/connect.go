@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -28,18 +30,44 @@ func waitFlags(timeout time.Duration) []urfave.Flag {
 	}
 }
 
-func (a *App) peersConnectCommand() *urfave.Command {
-	return a.leaf(leaf{
+func (a *App) peersConnectCommand() *urfave.Command { return a.leaf(a.connectLeaf()) }
+
+// peerCommand is "peers connect" as upstream Liqo calls it.
+func (a *App) peerCommand() *urfave.Command {
+	l := a.connectLeaf()
+	return a.leaf(l.called(peerWord, "peers connect"))
+}
+
+// unpeerCommand is "peers disconnect" as upstream Liqo calls it.
+func (a *App) unpeerCommand() *urfave.Command {
+	l := a.disconnectLeaf()
+	return a.leaf(l.called("unpeer", "peers disconnect"))
+}
+
+const peerWord = "peer"
+
+// called returns a leaf that does the same by another name.
+func (l leaf) called(name, original string) leaf {
+	examples := make([]string, 0, len(l.examples))
+	for _, example := range l.examples {
+		examples = append(examples, strings.Replace(example, Name+" "+original, Name+" "+name, 1))
+	}
+	l.name, l.usage, l.examples, l.hidden = name, "the same as "+original, examples, true
+	return l
+}
+
+func (a *App) connectLeaf() leaf {
+	return leaf{
 		name:  "connect",
 		usage: "use the resources of a cluster, now and whenever it is there",
-		args:  "PEER|URL",
+		args:  "PEER|URL|ADDRESS",
 		about: "Use the resources of a cluster, now and, unless --once is given, whenever it is there. If its\n" +
 			"key is not trusted yet, compare the code that is shown with the one shown there. Then wait until\n" +
 			"it is connected, and say what is being waited for; with Ctrl-C it goes on in the background.\n" +
-			"A URL names a cluster that does not show up by itself. With a token, made there by liqo-agent\n" +
+			"A URL or an address names a cluster that does not show up by itself. With a token, made there by liqo-agent\n" +
 			"invite, nothing has to be compared; '-' reads it from standard input, and the environment\n" +
-			"variable " + tokenVariable + " may hold it. " + peerArgument,
-		examples: []string{"liqo-agent peers connect barn", "liqo-agent peers connect https://barn.example.com:6447 --timeout 5m",
+			"variable " + tokenVariable + " may hold it. liqo-agent peer does the same. " + peerArgument,
+		examples: []string{"liqo-agent peers connect barn", "liqo-agent peers connect 192.0.2.13", "liqo-agent peers connect https://barn.example.com:6447 --timeout 5m",
 			"liqo-agent peers connect barn --fingerprint 0a1b... --no-wait", "liqo-agent peers connect --token - < token.txt"},
 		max: 1,
 		flags: append(append(append(placeFlags(),
@@ -50,7 +78,7 @@ func (a *App) peersConnectCommand() *urfave.Command {
 		words:   a.peerNames,
 		values:  placeValues,
 		run:     connectPeer,
-	})
+	}
 }
 
 func connectPeer(c *call) error {
@@ -63,8 +91,17 @@ func connectPeer(c *call) error {
 	var before *control.Peer
 	if ref != "" {
 		// How it was is only needed to tell old news from new.
-		if p, err := client.Peer(c.Context.Context, ref); err == nil {
+		p, err := client.Peer(c.Context.Context, ref)
+		if err == nil {
 			before = &p
+		}
+		switch u := addressURL(ref); {
+		case !errors.Is(err, control.ErrNotFound):
+		case u != "":
+			c.note("nobody is called %s; trying %s", ref, u)
+			opts.URL, ref = u, ""
+		case c.Command.Name == peerWord && findCommand(c.app.peersCommand().Subcommands, ref) != nil:
+			return &usageError{message: fmt.Sprintf("nobody is called %q; did you mean \"peers %s\"?", ref, ref), try: helpOf("peers " + ref)}
 		}
 	}
 	p, err := c.confirming(client, false, func(fp peer.Fingerprint) (control.Peer, error) {
@@ -105,9 +142,28 @@ func (c *call) connectOptions() (opts control.ConnectOptions, ref string, err er
 		return opts, "", err
 	}
 	if ref == "" && opts.URL == "" && opts.Token == "" {
-		return opts, "", &usageError{message: "peers connect needs PEER, a URL or --token", try: helpOf("peers connect")}
+		return opts, "", &usageError{message: pathOf(c.Context) + " needs PEER, a URL, an address or --token", try: helpOf(pathOf(c.Context))}
 	}
 	return opts, ref, nil
+}
+
+// usualPort is where agents listen unless they were told otherwise.
+const usualPort = "6447"
+
+// addressURL is the URL for an address, with or without a port, or a host name with
+// one; "" for anything else.
+func addressURL(text string) string {
+	host, port := strings.Trim(text, "[]"), usualPort
+	if _, err := netip.ParseAddr(host); err != nil {
+		if host, port, err = net.SplitHostPort(text); err != nil {
+			return ""
+		}
+	}
+	u, err := control.CheckURL("https://" + net.JoinHostPort(host, port))
+	if err != nil {
+		return ""
+	}
+	return u
 }
 
 // token returns the token that was given in one of three ways, or "".
@@ -138,14 +194,16 @@ func (c *call) checkTimeout() error {
 	return nil
 }
 
-func (a *App) peersDisconnectCommand() *urfave.Command {
-	return a.leaf(leaf{
+func (a *App) peersDisconnectCommand() *urfave.Command { return a.leaf(a.disconnectLeaf()) }
+
+func (a *App) disconnectLeaf() leaf {
+	return leaf{
 		name:  "disconnect",
 		usage: "stop using the resources of a cluster, or with --incoming end its using ours",
 		args:  "PEER",
 		about: "Stop using the resources of a cluster and remember that, so that it is not connected again by\n" +
 			"itself. With --incoming end that it uses ours: its next request waits for a person. The two are\n" +
-			"independent. " + peerArgument,
+			"independent. liqo-agent unpeer does the same. " + peerArgument,
 		examples: []string{"liqo-agent peers disconnect barn", "liqo-agent peers disconnect --incoming silo"},
 		min:      1, max: 1,
 		flags: append(append(placeFlags(),
@@ -155,7 +213,7 @@ func (a *App) peersDisconnectCommand() *urfave.Command {
 		words:   a.peerNames,
 		values:  placeValues,
 		run:     disconnectPeer,
-	})
+	}
 }
 
 func disconnectPeer(c *call) error {

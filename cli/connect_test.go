@@ -202,6 +202,32 @@ func TestConnectDoesNotBelieveOldNews(t *testing.T) {
 	}
 }
 
+// TestUpstreamNames: what people type who know upstream Liqo.
+func TestUpstreamNames(t *testing.T) {
+	for _, tc := range []struct {
+		args, heard, stderr string
+		code                int
+	}{
+		{"peer barn --no-wait", "connect " + idBarn + " url= token= once=false", "", 0},
+		{"peer 192.0.2.13 --no-wait", "connect " + idBarn + " url=https://192.0.2.13:6447 token= once=false", "liqo-agent: nobody is called 192.0.2.13; trying https://192.0.2.13:6447\n", 0},
+		{"unpeer barn --no-wait", "disconnect " + idBarn + " incoming=false", "", 0},
+		{"peer list", "", "liqo-agent: nobody is called \"list\"; did you mean \"peers list\"?\ntry: liqo-agent peers list --help\n", ExitUsage},
+		{"peer", "", "liqo-agent: peer needs PEER, a URL, an address or --token\ntry: liqo-agent peer --help\n", ExitUsage},
+	} {
+		m := neighbours(t)
+		_, stderr, code := withAgent(t, m).run(t.Context(), strings.Fields(tc.args)...)
+		if heard := strings.Join(m.heard(), "\n"); heard != tc.heard || stderr != tc.stderr || code != tc.code {
+			t.Errorf("%s: the agent heard %q, exit code %d, %s", tc.args, heard, code, stderr)
+		}
+	}
+	a := New(Options{})
+	for _, name := range []string{"peer", "unpeer"} {
+		if cmd, _ := a.descend([]string{name}); cmd == nil || !cmd.Hidden {
+			t.Errorf("%s is offered beside peers", name)
+		}
+	}
+}
+
 // Nothing but the peer is printed as JSON, also when it takes long.
 func TestConnectAsJSONIsSilent(t *testing.T) {
 	m := neighbours(t)
@@ -356,6 +382,14 @@ func TestConnectByURLAndToken(t *testing.T) {
 	}{
 		{"url", "", nil, "https://barn.example:6447/", 0, "url=https://barn.example:6447 token= once=false"},
 		{"bad url", "", nil, "http://barn.example", ExitUsage, ""},
+		{"address", "", nil, "192.0.2.13", 0, "url=https://192.0.2.13:6447 token= once=false"},
+		{"address and port", "", nil, "192.0.2.13:7000", 0, "url=https://192.0.2.13:7000 token= once=false"},
+		{"IPv6 address", "", nil, "2001:db8::1", 0, "url=https://[2001:db8::1]:6447 token= once=false"},
+		{"IPv6 address in brackets", "", nil, "[2001:db8::1]", 0, "url=https://[2001:db8::1]:6447 token= once=false"},
+		{"IPv6 address and port", "", nil, "[2001:db8::1]:7000", 0, "url=https://[2001:db8::1]:7000 token= once=false"},
+		{"host and port", "", nil, "barn.example:7000", 0, "url=https://barn.example:7000 token= once=false"},
+		{"host", "", nil, "barn.example", ExitNotFound, ""},
+		{"address and no port", "", nil, "192.0.2.13:x", ExitNotFound, ""},
 		{"token", "", nil, "--token " + token, 0, "url= token=" + token + " once=false"},
 		{"token and url", "", nil, "--token " + token + " https://barn.example", 0, "url=https://barn.example token=" + token + " once=false"},
 		{"token and peer", "", nil, "barn --token " + token, 0, "url= token=" + token + " once=false"},

@@ -15,11 +15,11 @@ func (a *App) infoCommand() *urfave.Command {
 	return a.leaf(leaf{
 		name:  "info",
 		usage: "show the peerings of this cluster, or everything about some",
-		args:  "[PEER...]",
+		args:  "[[peer] PEER...]",
 		about: "Show who this cluster is and how its peerings are, or with names everything about the peerings\n" +
-			"with these clusters. --get prints one field of the JSON output instead, named by its path; of\n" +
+			"with these clusters; info peer shows that about all of them. --get prints one field of the JSON output instead, named by its path; of\n" +
 			"several clusters one on each line. " + peerArgument,
-		examples: []string{"liqo-agent info", "liqo-agent info barn silo", "liqo-agent info barn -o json",
+		examples: []string{"liqo-agent info", "liqo-agent info peer barn", "liqo-agent info barn silo", "liqo-agent info barn -o json",
 			"liqo-agent info barn --get outgoing.joined", "liqo-agent info --get cluster.clusterId"},
 		max:     -1,
 		flags:   append(placeFlags(), &urfave.StringFlag{Name: "get", Usage: "print only this `FIELD`, such as trust.method or outgoing.steps.0.text"}),
@@ -29,6 +29,8 @@ func (a *App) infoCommand() *urfave.Command {
 		run:     showInfo,
 	})
 }
+
+const noPeerings = "There are no peerings. See who is there: liqo-agent peers list\n"
 
 // overview is what "info" shows without names.
 type overview struct {
@@ -43,10 +45,18 @@ type overview struct {
 func showInfo(c *call) error {
 	client := c.client()
 	defer client.Close()
-	if len(c.args) == 0 {
+	refs, every := c.args, false
+	if len(refs) > 0 && refs[0] == peerWord {
+		refs = refs[1:]
+		every = len(refs) == 0
+	}
+	if len(refs) == 0 {
 		view, err := c.overview(client)
 		if err != nil {
 			return err
+		}
+		if every {
+			return c.showPeers(view.Peers, true)
 		}
 		if path := c.String("get"); path != "" {
 			return c.get(path, view)
@@ -56,14 +66,20 @@ func showInfo(c *call) error {
 		}
 		return nil
 	}
-	peers := make([]control.Peer, 0, len(c.args))
-	for _, ref := range c.args {
+	peers := make([]control.Peer, 0, len(refs))
+	for _, ref := range refs {
 		p, err := client.Peer(c.Context.Context, ref)
 		if err != nil {
 			return err
 		}
 		peers = append(peers, p)
 	}
+	return c.showPeers(peers, len(peers) > 1)
+}
+
+// showPeers shows everything about peers, or one field of each; in JSON as an array, if
+// list is set.
+func (c *call) showPeers(peers []control.Peer, list bool) error {
 	if path := c.String("get"); path != "" {
 		for _, p := range peers {
 			if err := c.get(path, p); err != nil {
@@ -72,8 +88,11 @@ func showInfo(c *call) error {
 		}
 		return nil
 	}
-	if len(peers) == 1 && c.out.value(peers[0]) || len(peers) > 1 && c.out.value(peers) {
+	if list && c.out.value(peers) || !list && c.out.value(peers[0]) {
 		return nil
+	}
+	if len(peers) == 0 {
+		c.out.printf(noPeerings)
 	}
 	for i, p := range peers {
 		if i > 0 {
@@ -108,7 +127,7 @@ func (p *printer) overview(v overview) {
 	}
 	p.printf("\n")
 	if len(v.Peers) == 0 {
-		p.printf("There are no peerings. See who is there: liqo-agent peers list\n")
+		p.printf(noPeerings)
 	} else {
 		rows := make([]row, 0, len(v.Peers))
 		for _, q := range v.Peers {

@@ -13,7 +13,7 @@ import (
 func (a *App) tree() []*urfave.Command {
 	return []*urfave.Command{
 		a.runCommand(), a.serviceCommand(),
-		a.peersCommand(),
+		a.peersCommand(), a.peerCommand(), a.unpeerCommand(),
 		a.inviteCommand(),
 		a.infoCommand(),
 		a.domainsCommand(), a.advertsCommand(),

@@ -91,7 +91,7 @@ func TestEveryCommand(t *testing.T) {
 			}
 		})
 	})
-	for _, name := range []string{"run", "peers list", "peers show", "peers watch", "peers history", "peers alias", "peers connect", "peers disconnect",
+	for _, name := range []string{"run", "peers list", "peers show", "peers watch", "peers history", "peers alias", "peers connect", "peers disconnect", "peer", "unpeer",
 		"peers requests", "peers accept", "peers reject", "peers block", "peers unblock", "peers trust", "peers set", "peers forget", "invite", "invite create",
 		"invite list", "invite revoke", "domains list", "domains show", "domains add", "domains remove", "domains refresh", "info", "key show", "key rotate", "key csr", "fleet init", "fleet sign", "scan", "status",
 		"log level", "config check", "config show", "crds", "rbac", "completion", "version", "help"} {
@@ -148,7 +148,7 @@ func TestArrange(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"peers show -o":       "peers show: option -o needs a value",
-		"peer list":           `there is no command "peer"; did you mean "peers"?`,
+		"pers list":           `there is no command "pers"; did you mean "peers"?`,
 		"xyzzy":               `there is no command "xyzzy"`,
 		"--verison":           "liqo-agent has no option --verison; did you mean --version?",
 		"peers list --output": "peers list: option --output needs a value",
