@@ -40,6 +40,7 @@ func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask endpoint.
 		// It is let in all the same; its next step will tell it what is missing.
 		c.logger.Debug("a peer that was let in cannot use the API server yet", "peer", caller.ID, "error", err)
 	}
+	c.peering.Noticed(caller.ID) // it lets us in as well, whatever it said before
 	return answer
 }
 
@@ -48,6 +49,7 @@ func (c *callers) State(ctx context.Context, caller endpoint.Caller, g endpoint.
 	if (*session)(c).business(caller.ID) {
 		c.heard(ctx, caller, g)
 	}
+	c.peering.Called(caller.ID)
 	return c.peering.State(caller.ID)
 }
 
@@ -223,8 +225,8 @@ func (s *session) expireCalls(ctx context.Context) error {
 // callBackTimeout bounds the call that tells a peer that it was accepted.
 const callBackTimeout = 5 * time.Second
 
-// letIn has a cluster whose question was answered told so, so that it need not
-// wait until it asks the next time. When too many wait, it has to.
+// letIn has a cluster about which somebody decided told so, so that it need not wait
+// until it asks the next time. When too many wait, it has to.
 func (s *session) letIn(r ledger.Request) {
 	select {
 	case s.callbacks <- r:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -188,15 +189,7 @@ func (b *backend) Accept(ctx context.Context, id peer.ClusterID, fingerprint pee
 	if pin != nil {
 		fingerprint = pin.Fingerprint
 	}
-	ask, asked := b.ask(id)
-	asked = asked && !ask.Trusted
-	if err := b.ledger.Accept(ctx, id, fingerprint, by); err != nil {
-		return err
-	}
-	if asked {
-		b.asSession().letIn(ask)
-	}
-	return nil
+	return b.ledger.Accept(ctx, id, fingerprint, by)
 }
 
 // shown is what a peer shows: the key of its waiting question if there is one,
@@ -323,22 +316,25 @@ func (b *backend) Forget(ctx context.Context, id peer.ClusterID, by string) erro
 	return b.recorder.Forget(ctx, id)
 }
 
-// part ends what there is between us and a peer, and waits a moment for that:
-// once its key is forgotten, nothing can be said to it any more.
+// part ends what there is between us and a peer, and waits a moment for that: once
+// its key is forgotten, nothing can be said to it any more. Without an API server
+// there is nothing to wait for; what objects there still say does not count when they
+// can be reached again.
 func (b *backend) part(ctx context.Context, id peer.ClusterID, by string) error {
 	view := b.peering.View(id)
-	if !view.Outgoing.Wanted && !view.Incoming.Wanted {
+	between, known := b.peering.Between(id)
+	if !between.Left() && !view.Outgoing.Wanted && !view.Incoming.Wanted {
 		return nil
 	}
 	sub := b.recorder.Subscribe()
 	defer sub.Close()
-	if err := b.ledger.Block(ctx, id, by); err != nil {
+	if err := errors.Join(b.ledger.Disconnect(ctx, id, by), b.ledger.DisconnectIncoming(ctx, id, by, "The provider forgot this cluster.")); err != nil {
 		return err
 	}
 	patience := time.NewTimer(forgetPatience)
 	defer patience.Stop()
-	for {
-		if view := b.peering.View(id); !view.Outgoing.Wanted && !view.Outgoing.Joined && !view.Incoming.Wanted && !view.Incoming.Joined {
+	for known {
+		if between, known = b.peering.Between(id); !between.Left() {
 			return nil
 		}
 		select {
@@ -350,6 +346,7 @@ func (b *backend) part(ctx context.Context, id peer.ClusterID, by string) error 
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // tokenURL separates an invite's token from where its issuer is.

@@ -270,7 +270,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 	s.ledger, err = ledger.Open(ctx, ledger.Config{
 		Store: s.store, Self: func() peer.ClusterID { return s.id }, SelfKey: s.key.Fingerprint,
 		Peer:   s.seen,
-		Policy: s.policy(), Changed: s.decided, Logger: s.logger, Now: s.now,
+		Policy: s.policy(), Changed: s.decided, Opened: s.letIn, Logger: s.logger, Now: s.now,
 	})
 	if err != nil {
 		return err

@@ -128,7 +128,7 @@ func (b *backend) view(p peer.Peer, requests map[peer.ClusterID]control.Request)
 
 // direction is one direction of a peering as the control socket shows it.
 func direction(d peering.Direction) control.Direction {
-	out := control.Direction{Wanted: d.Wanted, Joined: d.Joined, Reason: d.Reason, Message: d.Message, Since: d.Since,
+	out := control.Direction{Wanted: d.Wanted, Joined: d.Joined, Ending: d.Ending, Reason: d.Reason, Message: d.Message, Since: d.Since,
 		Steps: make([]control.Step, 0, len(d.Steps))}
 	for _, s := range d.Steps {
 		out.Steps = append(out.Steps, control.Step{Name: s.Name, Text: s.Text, Done: s.Done})

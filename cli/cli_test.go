@@ -128,9 +128,9 @@ func allSteps(done int) []control.Step {
 		{Name: "reachable", Text: "(remote) the cluster answers"},
 		{Name: "trusted", Text: "(local) its key is trusted"},
 		{Name: "let-in", Text: "(remote) this cluster is let in"},
-		{Name: control.StepRequested, Text: "(remote) the PeeringRequest is there"},
+		{Name: "requested", Text: "(remote) the PeeringRequest is there"},
 		{Name: "accepted", Text: "(remote) the PeeringRequest is accepted"},
-		{Name: control.StepOffered, Text: "(local) its Advertisement is there"},
+		{Name: "offered", Text: "(local) its Advertisement is there"},
 		{Name: "offer-accepted", Text: "(local) its Advertisement is accepted"},
 	}
 	for i := range steps {

@@ -194,6 +194,10 @@ func (c *call) checkTimeout() error {
 	return nil
 }
 
+// disconnectPatience is longer than pods may take to leave as sharing.drain_timeout is
+// by default.
+const disconnectPatience = 10 * time.Minute
+
 func (a *App) peersDisconnectCommand() *urfave.Command { return a.leaf(a.disconnectLeaf()) }
 
 func (a *App) disconnectLeaf() leaf {
@@ -202,13 +206,14 @@ func (a *App) disconnectLeaf() leaf {
 		usage: "stop using the resources of a cluster, or with --incoming end its using ours",
 		args:  "PEER",
 		about: "Stop using the resources of a cluster and remember that, so that it is not connected again by\n" +
-			"itself. With --incoming end that it uses ours: its next request waits for a person. The two are\n" +
-			"independent. liqo-agent unpeer does the same. " + peerArgument,
+			"itself. Our pods leave it first, within sharing.drain_timeout. With --incoming end that it uses\n" +
+			"ours: its next request waits for a person. The two are independent. Either is waited for, and how\n" +
+			"far it is is told; with Ctrl-C it goes on in the background. liqo-agent unpeer does the same.\n" + peerArgument,
 		examples: []string{"liqo-agent peers disconnect barn", "liqo-agent peers disconnect --incoming silo"},
 		min:      1, max: 1,
 		flags: append(append(placeFlags(),
 			&urfave.BoolFlag{Name: "incoming", Usage: "end that the cluster uses our resources, rather than that we use its"}),
-			waitFlags(30*time.Second)...),
+			waitFlags(disconnectPatience)...),
 		formats: []string{formatText, formatJSON, formatYAML},
 		words:   a.peerNames,
 		values:  placeValues,

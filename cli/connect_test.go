@@ -420,13 +420,18 @@ func TestConnectByURLAndToken(t *testing.T) {
 	}
 }
 
+// Disconnecting is over when nothing is left, and not before; what is waited for is
+// told.
 func TestDisconnect(t *testing.T) {
+	draining := "The pods that run there are leaving; then the request is taken back. 2 pods are left."
 	for _, tc := range []struct {
-		name, args string
-		end        func(*control.Peer)
+		name, args, reason, message string
+		end                         func(*control.Peer)
 	}{
-		{"disconnect", "peers disconnect barn", func(p *control.Peer) { p.Outgoing.Steps = allSteps(2) }},
-		{"disconnect-incoming", "peers disconnect --incoming barn", func(p *control.Peer) { p.Incoming.Steps = allSteps(2) }},
+		{"disconnect", "peers disconnect barn", "Disconnected", "It is not to be joined.", func(p *control.Peer) { p.Outgoing.Ending = false }},
+		{"disconnect-draining", "peers disconnect barn", control.ReasonDraining, draining, func(p *control.Peer) { p.Outgoing.Ending = false }},
+		{"disconnect-no-api-server", "peers disconnect barn", control.ReasonUnknown, "The API server does not answer.", func(p *control.Peer) { p.Outgoing.Ending = false }},
+		{"disconnect-incoming", "peers disconnect --incoming barn", "Ended", "alice had enough.", func(p *control.Peer) { p.Incoming.Ending = false }},
 	} {
 		m := neighbours(t)
 		both := control.Direction{Wanted: true, Joined: true}
@@ -435,18 +440,29 @@ func TestDisconnect(t *testing.T) {
 			m.change(idBarn, func(p *control.Peer) {
 				for _, d := range []*control.Direction{&p.Outgoing, &p.Incoming} {
 					if !d.Wanted {
-						d.Joined, d.Reason, d.Message, d.Steps = false, "Disconnected", "It is not to be joined.", allSteps(6)
+						d.Joined, d.Ending, d.Reason, d.Message, d.Steps = false, true, tc.reason, tc.message, allSteps(2)
 					}
 				}
 			})
 		}
 		w := withAgent(t, m)
 		w.pace = quick
-		stdout, stderr, code := act(t, w, map[string]func(){"WAIT (local)": func() { m.change(idBarn, tc.end) }}, strings.Fields(tc.args)...)
+		list := ""
+		stdout, stderr, code := act(t, w, map[string]func(){"WAIT (local)": func() {
+			list, _, _ = w.run(t.Context(), "peers", "list")
+			m.change(idBarn, tc.end)
+		}}, strings.Fields(tc.args)...)
 		if code != ExitOK || stderr != "" {
 			t.Errorf("%s: exit code %d, %s", tc.args, code, stderr)
 		}
 		golden(t, tc.name, stdout)
+		want := " ending "
+		if tc.reason == control.ReasonDraining {
+			want = " Draining "
+		}
+		if !strings.Contains(list, want) {
+			t.Errorf("%s: the list says\n%s", tc.name, list)
+		}
 		m.change(idBarn, func(p *control.Peer) { p.Outgoing, p.Incoming = both, both })
 		stdout, stderr, code = act(t, w, nil, append(strings.Fields(tc.args), "--timeout", "200ms")...)
 		if code != ExitTimeout {
@@ -454,6 +470,60 @@ func TestDisconnect(t *testing.T) {
 		}
 		golden(t, tc.name+"-timeout", stdout+"--- stderr\n"+stderr)
 	}
+}
+
+// TestForgetWaits: a cluster is forgotten when our pods have left it, and not when
+// somebody does not wait that long; whom nobody can tell anything is forgotten at once.
+func TestForgetWaits(t *testing.T) {
+	joined := control.Direction{Wanted: true, Joined: true}
+	leaving := control.Direction{Ending: true, Reason: control.ReasonDraining, Message: "The pods that run there are leaving."}
+	begin := func(t *testing.T, before, after control.Direction) (*memory, *world) {
+		m := neighbours(t)
+		m.change(idBarn, func(p *control.Peer) { p.Outgoing = before })
+		m.decided = func(string) { m.change(idBarn, func(p *control.Peer) { p.Outgoing = after }) }
+		w := withAgent(t, m)
+		w.pace = quick
+		return m, w
+	}
+	both := []string{"disconnect " + idBarn + " incoming=false", "forget " + idBarn}
+	t.Run("pods leave", func(t *testing.T) {
+		m, w := begin(t, joined, leaving)
+		stdout, stderr, code := act(t, w, map[string]func(){"WAIT (local) its pods have left": outgoing(m, idBarn, 0, "", "")}, "peers", "forget", "barn", "--yes")
+		if code == ExitOK || len(m.heard()) != 1 { // it is wanted again
+			t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+		}
+		m, w = begin(t, joined, leaving)
+		stdout, stderr, code = act(t, w, map[string]func(){"WAIT (local) its pods have left": func() {
+			m.change(idBarn, func(p *control.Peer) { p.Outgoing = control.Direction{} })
+		}}, "peers", "forget", "barn", "--yes")
+		if diff := cmp.Diff(both, m.heard()); code != ExitOK || diff != "" || !strings.HasSuffix(stdout, "\nbarn is forgotten.\n") {
+			t.Errorf("exit code %d, %s%s%s", code, stdout, stderr, diff)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		m, w := begin(t, joined, leaving)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		_, stderr, code := actUntil(t, ctx, w, map[string]func(){"WAIT (local)": stop}, "peers", "forget", "barn", "--yes")
+		if diff := cmp.Diff(both[:1], m.heard()); code != ExitInterrupted || diff != "" || !strings.Contains(stderr, "which is not forgotten yet, goes on in the background") {
+			t.Errorf("exit code %d, %s%s", code, stderr, diff)
+		}
+	})
+	t.Run("the API server goes away", func(t *testing.T) {
+		m, w := begin(t, joined, control.Direction{Ending: true, Reason: control.ReasonUnknown})
+		_, stderr, code := act(t, w, nil, "peers", "forget", "barn", "--yes")
+		if diff := cmp.Diff(both, m.heard()); code != ExitOK || diff != "" {
+			t.Errorf("exit code %d, %s%s", code, stderr, diff)
+		}
+	})
+	t.Run("it is away", func(t *testing.T) {
+		m, w := begin(t, joined, leaving)
+		m.change(idBarn, func(p *control.Peer) { p.Phase = "Unreachable" })
+		_, stderr, code := act(t, w, nil, "peers", "forget", "barn", "--yes")
+		if diff := cmp.Diff(both[1:], m.heard()); code != ExitOK || diff != "" {
+			t.Errorf("exit code %d, %s%s", code, stderr, diff)
+		}
+	})
 }
 
 // Whatever the peer does while somebody waits, the output has no step twice in a

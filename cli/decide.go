@@ -281,8 +281,9 @@ func (a *App) peersForgetCommand() *urfave.Command {
 		usage: "drop everything that is remembered about a cluster",
 		args:  "PEER",
 		about: "Drop everything that is remembered about a cluster: that its key is trusted, preferences,\n" +
-			"alias, note. What there is between the two ends first. If it is there it is found again, as one\n" +
-			"that nobody knows. " + peerArgument,
+			"alias, note. What there is between the two ends first: our pods leave it, which is waited for;\n" +
+			"with Ctrl-C it is disconnected and not forgotten. If it is there it is found again, as one that\n" +
+			"nobody knows. " + peerArgument,
 		examples: []string{"liqo-agent peers forget shed", "liqo-agent peers forget shed --yes"},
 		min:      1, max: 1,
 		flags:   append(placeFlags(), &urfave.BoolFlag{Name: yesFlag, Aliases: []string{"y"}, Usage: "do not ask"}),
@@ -302,6 +303,14 @@ func forgetPeer(c *call) error {
 	}
 	if err := c.sure(fmt.Sprintf("Forget everything about %s?%s", clean(named(p.Label(), p.ID)), losing(p))); err != nil {
 		return err
+	}
+	if d := p.Outgoing; p.Phase == string(peer.PhasePresent) && (d.Wanted || !d.Over()) && d.Reason != control.ReasonUnknown {
+		if p, err = client.Disconnect(c.Context.Context, p.ID, false); err != nil {
+			return c.interrupted(err)
+		}
+		if err := (&waiter{call: c, client: client, peer: p, goal: forgetting}).wait(); err != nil {
+			return err
+		}
 	}
 	// By its ID: it is the one that was asked about.
 	left, err := client.Forget(c.Context.Context, p.ID)

@@ -42,6 +42,8 @@ func directionWord(d control.Direction) string {
 		return "wanted"
 	case d.Wanted:
 		return d.Reason
+	case d.Ending && d.Reason == control.ReasonDraining:
+		return d.Reason
 	case !d.Over():
 		return "ending"
 	}
@@ -50,9 +52,6 @@ func directionWord(d control.Direction) string {
 
 // joinedWord is what a joined direction is called, and may give as its reason.
 const joinedWord = "Joined"
-
-// unknownReason is that of a direction while no API server answers.
-const unknownReason = "Unknown"
 
 // peer writes everything known about one peer.
 func (p *printer) peer(q control.Peer) {
@@ -130,7 +129,7 @@ func roleText(role string) string {
 
 func (p *printer) direction(d control.Direction) string {
 	word := directionWord(d)
-	if word == "" && (d.Message == "" || d.Reason == unknownReason) {
+	if word == "" && (d.Message == "" || d.Reason == control.ReasonUnknown) {
 		return "" // there is none, or nobody can tell, and nobody wants it
 	}
 	if word == "" {
@@ -189,7 +188,7 @@ func remembered(prefs control.Preferences) string {
 
 // steps lists how far a peering is that is not established yet.
 func (p *printer) steps(name string, d control.Direction) {
-	if len(d.Steps) == 0 || d.Joined || d.Over() {
+	if len(d.Steps) == 0 || d.Joined || !d.Wanted {
 		return
 	}
 	p.printf("\n%s:\n", name)

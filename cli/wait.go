@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer"
 )
 
 // pace is how long a waiter waits before it says something.
@@ -29,6 +30,7 @@ const (
 	connecting    goal = iota // we consume the peer's resources
 	disconnecting             // we no longer do
 	evicting                  // the peer no longer consumes ours
+	forgetting                // as disconnecting, before it is forgotten
 )
 
 func (g goal) direction(p control.Peer) control.Direction {
@@ -147,8 +149,8 @@ func (w *waiter) tellDone() {
 func (w *waiter) tellWaiting() {
 	d := w.goal.direction(w.peer)
 	what := "WAIT " + w.waitingFor(d)
-	if w.goal == connecting && d.Message != "" {
-		what += "\n     " + clean(d.Message)
+	if message := w.telling(d); message != "" {
+		what += "\n     " + clean(message)
 	}
 	if w.goal == connecting && d.Reason == control.ReasonAwaitingAcceptance {
 		what += fmt.Sprintf("\n     somebody at %s has to run: %s peers accept %s", w.label(), Name, quoted(w.ownName(w.client)))
@@ -163,9 +165,20 @@ func (w *waiter) tellWaiting() {
 	w.out.printf("%s\n", what)
 }
 
+// telling is the agent's message, if it is about what is waited for.
+func (w *waiter) telling(d control.Direction) string {
+	if w.goal == connecting || d.Reason == control.ReasonDraining || d.Reason == control.ReasonUnknown {
+		return d.Message
+	}
+	return ""
+}
+
 // waitingFor is the first step that is not done.
 func (w *waiter) waitingFor(d control.Direction) string {
-	if w.goal != connecting {
+	switch {
+	case w.goal != connecting && d.Reason == control.ReasonDraining:
+		return "(local) its pods have left"
+	case w.goal != connecting:
 		return "(local) both sides are cleaned up"
 	}
 	for _, s := range d.Steps {
@@ -181,10 +194,16 @@ func (w *waiter) waitingFor(d control.Direction) string {
 func (w *waiter) judge() (over bool, err error) {
 	d := w.goal.direction(w.peer)
 	if w.goal != connecting {
-		if !d.Over() {
-			return false, nil
+		again := d.Wanted && !w.wanted && w.goal != evicting
+		w.wanted = d.Wanted
+		switch {
+		case d.Over() || w.hopeless(d):
+			return true, w.finish()
+		case again:
+			return true, &outcome{message: "somebody connected to " + w.label() + " again meanwhile",
+				try: Name + " peers history " + quoted(w.peer.Label()), code: ExitError}
 		}
-		return true, w.finish()
+		return false, nil
 	}
 	if d.Joined {
 		return true, w.finish()
@@ -207,6 +226,12 @@ func (w *waiter) judge() (over bool, err error) {
 			try: Name + " peers history " + quoted(w.peer.Label()), code: ExitError}
 	}
 	return false, nil
+}
+
+// hopeless reports whether there is no point in waiting for the end of a peering with a
+// cluster that is to be forgotten: it is told by nobody then.
+func (w *waiter) hopeless(d control.Direction) bool {
+	return w.goal == forgetting && (d.Reason == control.ReasonUnknown || w.peer.Phase != string(peer.PhasePresent))
 }
 
 // stale reports whether a direction looks as it did before anything was asked
@@ -233,7 +258,7 @@ func (w *waiter) notConnected(why string, d control.Direction) string {
 }
 
 func (w *waiter) finish() error {
-	if w.out.value(w.peer) {
+	if w.goal == forgetting || w.out.value(w.peer) {
 		return nil
 	}
 	name := quoted(w.peer.Label())
@@ -254,6 +279,8 @@ func (w *waiter) doing() (what, undo string) {
 	switch w.goal {
 	case disconnecting:
 		return "disconnecting from " + w.label(), Name + " peers connect " + name
+	case forgetting:
+		return "disconnecting from " + w.label() + ", which is not forgotten yet,", Name + " peers connect " + name
 	case evicting:
 		return "ending that " + w.label() + " uses this cluster", Name + " peers accept " + name
 	}
@@ -272,8 +299,8 @@ func (w *waiter) late() error {
 	d := w.goal.direction(w.peer)
 	what, undo := w.doing()
 	message := fmt.Sprintf("%s takes longer than %s and goes on in the background; what is missing: %s", what, w.Duration(timeoutFlag), w.waitingFor(d))
-	if w.goal == connecting && d.Message != "" {
-		message += ". " + d.Message
+	if told := w.telling(d); told != "" {
+		message += ". " + told
 	}
 	return &outcome{message: message, try: fmt.Sprintf("%s info %s; to undo it: %s", Name, quoted(w.peer.Label()), undo), code: ExitTimeout}
 }

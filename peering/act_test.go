@@ -69,6 +69,8 @@ func (d *diary) HungUp(_ context.Context, _ peer.ClusterID, by string) error {
 	return d.note("hung up %s", by)
 }
 
+func (d *diary) Forgot(context.Context, peer.ClusterID) error { return d.note("forgot") }
+
 func (d *diary) EndedByProvider(_ context.Context, _ peer.ClusterID, reason string) error {
 	return d.note("ended by provider %s", reason)
 }
@@ -227,6 +229,7 @@ func TestEachAction(t *testing.T) {
 		{"join edited", Action{Kind: TellJoinEdited, Tell: &Tell{On: true, By: "kubectl", Stamp: "s"}}, "", "join true kubectl s"},
 		{"trust edited", Action{Kind: TellTrustEdited, Tell: &Tell{Mode: trusted, Shown: fp, By: "kubectl", Stamp: "s"}}, "", "trust Trusted " + fp.String() + " kubectl s"},
 		{"hung up", Action{Kind: TellHungUp, Tell: &Tell{By: "kubectl"}}, "", "hung up kubectl"},
+		{"forgot", Action{Kind: TellForgot, Tell: &Tell{}}, "", "forgot"},
 		{"ended by provider", Action{Kind: TellEndedByProvider, Tell: &Tell{Reason: "r"}}, "", "ended by provider r"},
 		{"ended here", Action{Kind: TellEndedHere, Tell: &Tell{Reason: "r"}}, "", "ended here r"},
 		{"joined", Action{Kind: TellJoined, Tell: &Tell{On: true, Reason: "r"}}, "", "joined true r"},

@@ -70,6 +70,8 @@ const (
 	TellTrustEdited ActionKind = "tell-trust-edited"
 	// TellHungUp calls Ledger.HungUp(By).
 	TellHungUp ActionKind = "tell-hung-up"
+	// TellForgot calls Ledger.Forgot.
+	TellForgot ActionKind = "tell-forgot"
 	// TellEndedByProvider calls Ledger.EndedByProvider(Reason).
 	TellEndedByProvider ActionKind = "tell-ended-by-provider"
 	// TellEndedHere calls Ledger.EndedHere(Reason).

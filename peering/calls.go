@@ -31,6 +31,14 @@ func (c *Controller) View(id peer.ClusterID) View {
 // for at once.
 func (c *Controller) Noticed(id peer.ClusterID) { c.remote.Check(id) }
 
+// Called takes in that a peer calls: if it could not be talked to at the last
+// attempt, that is tried again at once.
+func (c *Controller) Called(id peer.ClusterID) {
+	if c.remote.Get(id).Err != nil {
+		c.remote.Check(id)
+	}
+}
+
 // Withdrawn takes in that a peer gives up its part of a peering. Its objects here
 // are deleted as soon as the API server can be reached.
 func (c *Controller) Withdrawn(id peer.ClusterID, w endpoint.Withdrawal) {

@@ -66,7 +66,7 @@ type book struct {
 	Pin                     *peer.Pin
 	Distrusted, Blocked     bool
 	Wish                    Wish
-	HungUp                  bool
+	HungUp, Forgotten       bool
 	EndedByPeer, Ended      string
 	Anew                    uint64
 	Accept                  api.RequestPhase
@@ -95,15 +95,25 @@ func (b *book) standing(now time.Time) Standing {
 	if b.Blocked || b.HungUp || b.EndedByPeer != "" {
 		s.Connect, s.ConnectReason = WishNo, "something ended it"
 	}
+	if s.Forgotten = b.Forgotten; b.Forgotten && s.Connect == WishNone {
+		s.Connect = WishNo
+	}
 	return s
 }
 
 func (b *book) connect() {
-	b.Wish, b.HungUp, b.EndedByPeer = WishYes, false, ""
+	b.Wish, b.HungUp, b.EndedByPeer, b.Forgotten = WishYes, false, "", false
 	b.Anew++
 }
 
-func (b *book) disconnect() { b.Wish, b.HungUp, b.EndedByPeer = WishNo, false, "" }
+func (b *book) disconnect() {
+	b.Wish, b.HungUp, b.EndedByPeer, b.Forgotten = WishNo, false, "", false
+}
+
+// forget drops everything about the other box, as people do.
+func (b *book) forget() {
+	*b = book{Accept: api.RequestPending, Anew: b.Anew, Forgotten: true, JoinStamp: b.JoinStamp, TrustStamp: b.TrustStamp}
+}
 
 func (b *book) accept() { b.Accept, b.Ended = api.RequestAccepted, "" }
 
@@ -424,6 +434,10 @@ func (s *box) apply(a Action) bool {
 		}
 	case TellHungUp:
 		b.HungUp = true
+	case TellForgot:
+		if b.Forgotten = false; b.Pin == nil && !b.Distrusted && b.Wish == WishNone {
+			b.JoinStamp, b.TrustStamp = "", ""
+		}
 	case TellEndedByProvider:
 		b.EndedByPeer = a.Tell.Reason
 		b.EndEvents++

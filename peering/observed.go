@@ -200,7 +200,8 @@ type Decision struct {
 	TearingDown bool
 	// Draining: its node is not wanted any more, and not gone yet.
 	Draining bool
-	// Check: the peer is to be asked now whether it is there.
+	// Check: the peer is to be asked now: whether it is there, or because a person
+	// wants it anew.
 	Check bool
 	// Replan: the actions change what is to be done: the ledger is told something, or
 	// a name becomes free. Once all of them are done, everything is gathered and

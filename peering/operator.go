@@ -56,6 +56,9 @@ type Standing struct {
 	LastServed, LastJoined bool
 	// JoinStamp and TrustStamp name the last edits by kubectl that were taken in.
 	JoinStamp, TrustStamp string
+	// Forgotten: it was forgotten, and objects may still say what was wanted of it
+	// before. What the stamps name is no edit of anybody's any more.
+	Forgotten bool
 }
 
 // AcceptDecision is what happens with the requests of one peer, and why.
@@ -82,6 +85,9 @@ type Ledger interface {
 	// are connected to. Until the peer returns from an absence or a person
 	// connects again, Standing then says WishNo.
 	HungUp(ctx context.Context, id peer.ClusterID, by string) error
+	// Forgot is told that no object says any more what was wanted of a peer before it
+	// was forgotten. Standing.Forgotten is false from then on.
+	Forgot(ctx context.Context, id peer.ClusterID) error
 	// EndedByProvider is told that the peer ended our consuming its resources.
 	// It is remembered as WishNo.
 	EndedByProvider(ctx context.Context, id peer.ClusterID, reason string) error

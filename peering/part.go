@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,13 +36,26 @@ func (c *Controller) Between(id peer.ClusterID) (between Between, known bool) {
 }
 
 func (f *facts) between() Between {
-	out, heard := f.outgoing, f.heard()
+	heard := f.heard()
+	outgoing, incoming := f.leftHere()
 	return Between{
-		Outgoing: out.keep || out.draining || f.finalizers() && !f.undone() || f.Advertisement != nil || !f.usesNode() && f.Use.Busy ||
-			heard != nil && heard.Request != nil,
-		Incoming:  f.Request != nil || f.Hosting || heard != nil && heard.Advertisement != nil,
+		Outgoing:  outgoing || heard != nil && heard.Request != nil,
+		Incoming:  incoming || heard != nil && heard.Advertisement != nil,
 		Reachable: f.Reachable(),
 	}
+}
+
+// leftHere reports whether anything is left in this cluster.
+func (f *facts) leftHere() (outgoing, incoming bool) {
+	out := f.outgoing
+	outgoing = out.keep || out.draining || f.unsaid() || f.finalizers() && !f.undone() || f.Advertisement != nil || !f.usesNode() && f.Use.Busy
+	return outgoing, f.Request != nil || f.Hosting
+}
+
+// unsaid reports whether an object still says that the peer is to be joined, and it is
+// not.
+func (f *facts) unsaid() bool {
+	return !f.intent.join && slices.ContainsFunc(f.live(), func(fc *api.ForeignCluster) bool { return fc.Spec.Join })
 }
 
 // ClaimClusterID has the ConfigMap with the cluster ID say id, whatever it says now.

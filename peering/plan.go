@@ -42,6 +42,7 @@ func Plan(obs Observed, now time.Time) Decision {
 	if f.RequestsKnown {
 		var soon time.Duration
 		d.Check, soon = f.keepalive()
+		d.Check = d.Check || f.outgoing.active && !f.Remote.Tried.IsZero() && f.AnewSince.After(f.Remote.Tried)
 		d.Again = sooner(d.Again, soon)
 		if d.Draining {
 			d.Again = sooner(d.Again, f.Sharing.DrainTimeout+drainSlack-f.Draining)

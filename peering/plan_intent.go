@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -81,7 +82,29 @@ func (f *facts) intend() intent {
 		in.ended, in.connect = reason, WishNo
 		in.settle(f)
 	}
+	if f.Standing.Forgotten {
+		f.forget(&in)
+	}
 	return in
+}
+
+// forget looks at what objects still say that was wanted of a peer before it was
+// forgotten: the ledger is told when none of them says anything else than what is
+// wanted now. An object beside the one that counts has no say.
+func (f *facts) forget(in *intent) {
+	recalled := false
+	for _, fc := range append([]*api.ForeignCluster{f.decider, f.own}, f.leaving...) {
+		if fc == nil {
+			continue
+		}
+		trust := f.Owners[fc.Name].TrustMode
+		recalled = recalled || fc.Spec.Join && !in.join ||
+			cmp.Or(fc.Spec.TrustMode, api.TrustUnknown) != in.trustMode && trust.byPerson() && !trust.edited(f.Standing.TrustStamp)
+	}
+	in.replan = true // what this plan overrules, or tells, is looked at again
+	if !recalled && len(in.tells) == 0 {
+		in.tells = append(in.tells, f.tell(TellForgot, Tell{}))
+	}
 }
 
 // settle derives what is wanted from the wish.

@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -27,6 +28,7 @@ type outbox struct {
 	seen     remote.Observed
 	desired  remote.Desired
 	notified int
+	checked  int
 	forgot   int
 }
 
@@ -37,7 +39,12 @@ func (o *outbox) Forget(peer.ClusterID) {
 }
 
 func (o *outbox) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-func (o *outbox) Check(peer.ClusterID)          {}
+
+func (o *outbox) Check(peer.ClusterID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.checked++
+}
 
 func (o *outbox) Set(_ peer.ClusterID, d remote.Desired) {
 	o.mu.Lock()
@@ -76,6 +83,22 @@ type holder struct {
 }
 
 func (h *holder) Hold(_ peer.ClusterID, hold bool) { h.held = append(h.held, hold) }
+
+// TestCallerIsTriedAgain: a peer that calls is there, so what failed with it is tried
+// at once, and nothing else is.
+func TestCallerIsTriedAgain(t *testing.T) {
+	sent := &outbox{}
+	c := New(Config{})
+	c.remote = sent
+	c.Called(testID)
+	if sent.checked != 0 {
+		t.Error("asked although nothing failed")
+	}
+	sent.seen.Err = errors.New("it does not know us")
+	if c.Called(testID); sent.checked != 1 {
+		t.Errorf("asked %d times", sent.checked)
+	}
+}
 
 // TestPeerIsTold: a peer is told when what it waits for changes, and only then.
 func TestPeerIsTold(t *testing.T) {

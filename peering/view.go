@@ -21,6 +21,8 @@ type Direction struct {
 	Wanted bool
 	// Joined: it is established.
 	Joined bool
+	// Ending: it is not wanted any more, and something of it is left.
+	Ending bool
 	// Reason and Message are those of the condition OutgoingPeering or
 	// IncomingPeering, or ReasonUnknown; "" when there never was anything.
 	Reason, Message string
@@ -65,7 +67,22 @@ func (obs Observed) View() View {
 	v.Incoming = f.direction(api.ConditionIncomingPeering, f.incoming.verdict, f.incoming.joined)
 	v.Incoming.Wanted = f.incoming.stays || f.incoming.missing
 	v.Incoming.Steps = f.incomingSteps()
+	v.Outgoing.Ending, v.Incoming.Ending = f.ending()
 	return v
+}
+
+// ending reports which of the two are not wanted any more, and not over yet. What is
+// left at a peer that does not answer is nothing to wait for. Without an API server
+// there is only what is remembered.
+func (f *facts) ending() (outgoing, incoming bool) {
+	if !f.RequestsKnown {
+		return f.Standing.LastJoined && !f.intent.wanted, f.Standing.LastServed && f.Standing.Ended != ""
+	}
+	outgoing, incoming = f.leftHere()
+	if between := f.between(); between.Reachable {
+		outgoing, incoming = between.Outgoing, between.Incoming
+	}
+	return outgoing && !f.intent.wanted, incoming && !f.incoming.stays && !f.incoming.missing
 }
 
 func (f *facts) direction(condition string, v *verdict, joined bool) Direction {

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/remote"
 )
@@ -351,6 +353,43 @@ func TestWorld(t *testing.T) {
 				t.Errorf("not joined again: %s", w.a)
 			}
 		},
+		"forgotten by the consumer": func(t *testing.T, w *world) {
+			w.a.book.forget()
+			forgotten(t, w)
+		},
+		"forgotten by the consumer, joined with kubectl": func(t *testing.T, w *world) {
+			w.a.kubectlJoin(false)
+			mustRest(t, w)
+			w.a.kubectlJoin(true)
+			w.a.kubectlTrust(api.TrustTrusted)
+			mustRest(t, w)
+			w.a.book.forget()
+			forgotten(t, w)
+		},
+		"forgotten by the consumer without its API server": func(t *testing.T, w *world) {
+			w.a.kubectlJoin(true)
+			mustRest(t, w)
+			w.a.apiUp = false
+			w.a.book.forget()
+			w.round(time.Second)
+			w.a.restart()
+			w.round(time.Minute)
+			w.a.apiUp = true
+			forgotten(t, w)
+		},
+		"forgotten by the consumer, and joined with kubectl before that is seen": func(t *testing.T, w *world) {
+			w.a.apiUp = false
+			w.a.book.forget()
+			w.a.kubectlJoin(false)
+			w.a.kubectlJoin(true)
+			w.a.apiUp = true
+			mustRest(t, w)
+			w.a.pin()
+			mustRest(t, w)
+			if !w.a.joined() || w.a.book.Forgotten {
+				t.Errorf("what somebody wants now was forgotten, too: %s", w.a)
+			}
+		},
 		"somebody makes an object of their own": func(t *testing.T, w *world) {
 			// It takes over what is wanted and what is there, and ours goes.
 			undisturbed := w.watch()
@@ -381,6 +420,83 @@ func TestWorld(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { run(t, peered(t)) })
+	}
+}
+
+// TestAskedAnewAtOnce: a provider that refused, or did not answer, is asked at once when
+// a person wants it anew, whatever the pause would have been.
+func TestAskedAnewAtOnce(t *testing.T) {
+	w := peered(t)
+	obs := w.a.observe()
+	for _, tried := range []remote.Observed{
+		{Denied: endpoint.ReasonBlocked, Err: errors.New("blocked")},
+		{Err: errors.New("no route to host")},
+		{Asked: &endpoint.Answer{Auth: api.AuthRefused}},
+	} {
+		for anew, want := range map[time.Duration]bool{time.Second: true, -time.Second: false} {
+			tried.Tried = w.now.Add(-10 * time.Second)
+			obs.Remote, obs.AnewSince = tried, tried.Tried.Add(anew)
+			if d := Plan(obs, w.now); d.Check != want {
+				t.Errorf("wanted %v after the last attempt (%+v): asked now %v", anew, tried, d.Check)
+			}
+		}
+	}
+}
+
+// TestEnding: a peering that is to end is not over while anything of it is left.
+func TestEnding(t *testing.T) {
+	w := peered(t)
+	ends := func(what string, s *box, out, in bool, reason string) {
+		t.Helper()
+		v := s.observe().View()
+		if v.Outgoing.Ending != out || v.Incoming.Ending != in || reason != "" && v.Outgoing.Reason != reason {
+			t.Errorf("%s: outgoing %v (%s), incoming %v: %s", what, v.Outgoing.Ending, v.Outgoing.Reason, v.Incoming.Ending, s)
+		}
+	}
+	ends("joined", w.a, false, false, ReasonJoined)
+	w.a.pods = true
+	w.a.book.disconnect()
+	ends("at once", w.a, true, false, "")
+	w.round(time.Second)
+	ends("pods are leaving", w.a, true, false, ReasonDraining)
+	w.a.apiUp = false
+	ends("without an API server", w.a, w.a.book.LastJoined, false, ReasonUnknown)
+	w.a.apiUp, w.a.pods = true, false
+	mustRest(t, w)
+	ends("the end", w.a, false, false, ReasonDisconnected)
+	ends("the end at the provider", w.b, false, false, "")
+
+	w.a.book.connect()
+	mustRest(t, w)
+	w.b.book.Ended, w.b.book.Accept = "alice had enough.", api.RequestPending
+	ends("the provider ends it", w.b, false, true, "")
+	mustRest(t, w)
+	ends("the provider ended it", w.b, false, false, "")
+}
+
+// forgotten checks that nothing is wanted of the box that was forgotten, not even
+// when it is trusted again, until a person says so.
+func forgotten(t *testing.T, w *world) {
+	t.Helper()
+	mustRest(t, w)
+	for range 2 {
+		if left := w.a.leftovers(); len(left) != 0 || w.a.own().Spec.Join || w.a.book != (book{Accept: api.RequestPending, Anew: w.a.book.Anew}) {
+			t.Fatalf("left: %v: %s", left, w.a)
+		}
+		w.a.restart()
+		mustRest(t, w)
+	}
+	asks := w.a.asks
+	w.a.pin()
+	w.a.book.Accept = api.RequestAccepted
+	mustRest(t, w)
+	if w.a.own().Spec.Join || w.a.joined() || w.a.asks != asks {
+		t.Fatalf("it asked by itself: %s", w.a)
+	}
+	w.a.book.connect()
+	mustRest(t, w)
+	if !w.a.joined() || !w.b.serves() {
+		t.Fatalf("not joined again\n%s\n%s", w.a, w.b)
 	}
 }
 
@@ -531,7 +647,7 @@ func TestAnythingConverges(t *testing.T) {
 			event := rapid.SampledFrom([]string{
 				"connect", "connect", "disconnect", "kubectl-join", "kubectl-leave", "kubectl-trust", "kubectl-distrust", "kubectl-delete",
 				"accept", "ask-me", "reject", "disconnect-incoming", "block", "unblock", "delete-request", "delete-offer", "delete-secret",
-				"delete-access", "create", "create", "create-joined", "create-unjoined", "create-named", "create-wrong", "delete-mine", "correct-url", "link", "restart", "api", "wipe", "reset", "pin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
+				"delete-access", "create", "create", "create-joined", "create-unjoined", "create-named", "create-wrong", "delete-mine", "correct-url", "link", "restart", "api", "wipe", "reset", "pin", "unpin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
 				"pods", "pods", "left", "use", "no-use", "refuse-offer", "accept-offer",
 			}).Draw(t, "event")
 			switch event {
@@ -615,8 +731,10 @@ func TestAnythingConverges(t *testing.T) {
 				}
 			case "pin":
 				s.pin()
-			case "forget":
+			case "unpin":
 				s.book.Pin = nil
+			case "forget":
+				s.book.forget()
 			case "plan":
 				if s.apiUp {
 					s.plan()
@@ -660,6 +778,9 @@ func (s *box) wrong() string {
 	}
 	if problem := s.wrongObjects(); problem != "" {
 		return problem
+	}
+	if s.book.Forgotten {
+		return "it is not forgotten yet"
 	}
 	standing, own := s.book.standing(s.w.now), s.shown()
 	if own == nil {

@@ -20,6 +20,8 @@ type Change struct {
 	// and what was decided, trust in their keys included. It is on the disk when
 	// the call returns.
 	Forget []peer.ClusterID
+	// Kept is what is remembered all the same of the peerings with those in Forget.
+	Kept map[peer.ClusterID]Peering
 	// Peers are stored as last seen. An empty field or list never erases a
 	// known one, so that a peer that is gone keeps the addresses it had.
 	// Alias, Phase, Reason, Failures and Conflict are not stored: the first
@@ -53,6 +55,9 @@ func (s *Store) Apply(ctx context.Context, c Change) error {
 				return nil, err
 			}
 			ops = append(ops, forget...)
+			if kept := c.Kept[id]; kept != (Peering{}) {
+				ops = append(ops, peeringOp(id, kept))
+			}
 		}
 		stored, err := s.storedFor(ctx, c)
 		if err != nil {

@@ -51,6 +51,10 @@ type Peering struct {
 	// JoinStamp and TrustStamp name the last edits with kubectl that were taken
 	// in.
 	JoinStamp, TrustStamp string
+
+	// Forgotten: it was forgotten, and objects may still say what was wanted of it
+	// before. Of all that was known only the stamps are left then.
+	Forgotten bool
 }
 
 // ErrInviteVoid is returned for an invite that does not exist, was used or
@@ -159,9 +163,9 @@ func peeringOp(id peer.ClusterID, p Peering) op {
 		return op{"DELETE FROM peerings WHERE cluster_id = ?", []any{string(id)}}
 	}
 	return op{`INSERT OR REPLACE INTO peerings (cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected,
-		connect_stamp, trust_stamp, node) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		connect_stamp, trust_stamp, node, forgotten) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		[]any{string(id), p.Joined, p.Once, p.HungUp, p.EndedByPeer, p.Served, p.Request, p.Ended, fingerprintColumn(p.Rejected),
-			p.JoinStamp, p.TrustStamp, p.NodeName}}
+			p.JoinStamp, p.TrustStamp, p.NodeName, p.Forgotten}}
 }
 
 // rulings returns what was decided about the peer with the given ID, or about
@@ -217,13 +221,13 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 		var p Peering
 		var rejected []byte
 		if err := scan(&id, &p.Joined, &p.Once, &p.HungUp, &p.EndedByPeer, &p.Served, &p.Request, &p.Ended, &rejected,
-			&p.JoinStamp, &p.TrustStamp, &p.NodeName); err != nil {
+			&p.JoinStamp, &p.TrustStamp, &p.NodeName, &p.Forgotten); err != nil {
 			return err
 		}
 		copy(p.Rejected[:], rejected)
 		with(id, func(r *Ruling) { r.Peering = p })
 		return nil
-	}, `SELECT cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected, connect_stamp, trust_stamp, node
+	}, `SELECT cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected, connect_stamp, trust_stamp, node, forgotten
 		FROM peerings`+where, args...)
 	return all, err
 }

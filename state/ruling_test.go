@@ -294,4 +294,9 @@ func TestForgetDecisions(t *testing.T) {
 	if len(rulings) != 1 || rulings["p2"] != testRuling("p2") || s.Transactions() != before+1 {
 		t.Errorf("after forgetting p1 in %d transactions: %+v", s.Transactions()-before, rulings)
 	}
+	kept := Peering{Forgotten: true, JoinStamp: "s"}
+	must(t, s.Apply(t.Context(), Change{Forget: []peer.ClusterID{"p2"}, Kept: map[peer.ClusterID]Peering{"p2": kept}}))
+	if rulings, err = s.Rulings(t.Context()); err != nil || len(rulings) != 1 || rulings["p2"] != (Ruling{Peering: kept}) {
+		t.Errorf("after forgetting p2: %+v, %v", rulings, err)
+	}
 }

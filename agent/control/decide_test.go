@@ -307,23 +307,15 @@ func TestDecisionsAboutNamesakes(t *testing.T) {
 }
 
 func TestDirectionOver(t *testing.T) {
-	done := func(names ...string) []Step {
-		steps := []Step{{Name: "reachable", Done: true}, {Name: StepRequested}, {Name: StepOffered}}
-		for i := range steps {
-			steps[i].Done = steps[i].Done || slices.Contains(names, steps[i].Name)
-		}
-		return steps
-	}
 	for _, tc := range []struct {
 		d    Direction
 		want bool
 	}{
 		{Direction{}, true},
-		{Direction{Reason: "Disconnected", Steps: done()}, true},
-		{Direction{Wanted: true, Steps: done()}, false},
-		{Direction{Joined: true, Steps: done()}, false},
-		{Direction{Steps: done(StepRequested)}, false},
-		{Direction{Steps: done(StepOffered)}, false},
+		{Direction{Reason: "Disconnected"}, true},
+		{Direction{Wanted: true}, false},
+		{Direction{Joined: true}, false},
+		{Direction{Ending: true, Reason: ReasonDraining}, false},
 	} {
 		if got := tc.d.Over(); got != tc.want {
 			t.Errorf("%+v: over %t", tc.d, got)

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"slices"
 	"time"
 
 	"liqo.io/agent/peer"
@@ -54,6 +53,10 @@ const (
 	ReasonEndedByProvider = "EndedByProvider"
 	// ReasonBlocked: the peer is blocked here.
 	ReasonBlocked = "Blocked"
+	// ReasonDraining: it is to end, and our pods are leaving the provider.
+	ReasonDraining = "Draining"
+	// ReasonUnknown: the API server of this cluster does not answer.
+	ReasonUnknown = "Unknown"
 )
 
 // Direction is one of the two peerings that there can be between us and a peer.
@@ -62,26 +65,15 @@ type Direction struct {
 	// for it or we serve it.
 	Wanted  bool      `json:"wanted"`
 	Joined  bool      `json:"joined"`         // it is established
+	Ending  bool      `json:"ending"`         // it is not wanted any more, and something of it is left
 	Reason  string    `json:"reason"`         // one word for programs; "" when there is nothing to say
 	Message string    `json:"message"`        // what is the matter, what it waits for and what a person can do, for people
 	Since   time.Time `json:"since,omitzero"` // of the last change of Joined
 	Steps   []Step    `json:"steps"`          // what it takes, in order
 }
 
-// The names of the steps that leave something behind. There are others.
-const (
-	// StepRequested: the PeeringRequest is in the provider's API server.
-	StepRequested = "requested"
-	// StepOffered: the Advertisement is in the consumer's API server.
-	StepOffered = "offered"
-)
-
 // Over reports whether nothing is left of a peering that is not wanted.
-func (d Direction) Over() bool {
-	return !d.Wanted && !d.Joined && !slices.ContainsFunc(d.Steps, func(s Step) bool {
-		return s.Done && (s.Name == StepRequested || s.Name == StepOffered)
-	})
-}
+func (d Direction) Over() bool { return !d.Wanted && !d.Joined && !d.Ending }
 
 // Step is one step towards a peering. Text begins with who takes it: "(local) its
 // key is trusted", "(remote) the PeeringRequest is accepted".

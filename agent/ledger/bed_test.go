@@ -121,6 +121,7 @@ type bed struct {
 	now     time.Time
 	seen    map[peer.ClusterID]peer.Peer
 	changed map[peer.ClusterID]int
+	opened  []Request
 }
 
 func newBed(t testing.TB, p Policy) *bed {
@@ -173,8 +174,23 @@ func (b *bed) config(p Policy) Config {
 			defer b.mu.Unlock()
 			b.changed[id]++
 		},
+		Opened: func(r Request) {
+			b.Requests() // no lock is held, or this would hang
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.opened = append(b.opened, r)
+		},
 		Now: b.clock,
 	}
+}
+
+// told returns who was told since the last time that it may do more.
+func (b *bed) told() []Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	told := b.opened
+	b.opened = nil
+	return told
 }
 
 func (b *bed) clock() time.Time {

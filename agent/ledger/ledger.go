@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
@@ -42,8 +43,12 @@ type Config struct {
 	// It must not block, and may be called by several goroutines at once. It is
 	// called without locks held.
 	Changed func(id peer.ClusterID)
-	Logger  *slog.Logger     // default: discard
-	Now     func() time.Time // default: time.Now
+	// Opened is told who may do more here than before because somebody decided so: it
+	// need not wait until it asks the next time. It is called as Changed is. The field
+	// may be nil.
+	Opened func(Request)
+	Logger *slog.Logger     // default: discard
+	Now    func() time.Time // default: time.Now
 }
 
 // Policy is what the configuration says about peers.
@@ -145,6 +150,9 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Opened == nil {
+		cfg.Opened = func(Request) {}
+	}
 	rulings, err := cfg.Store.Rulings(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read what was decided about peers: %w", err)
@@ -182,8 +190,12 @@ func (l *Ledger) SetPolicy(ctx context.Context, p Policy) error {
 			failure = err
 		}
 		seen, _ := l.cfg.Peer(id)
-		if r := l.record(id); differently(id, r, seen, old, compiled) {
+		r := l.record(id)
+		if differently(id, r, seen, old, compiled) {
 			l.cfg.Changed(id)
+		}
+		if old.Accept != "" && opens(acceptOf(id, r, old, ""), acceptOf(id, r, compiled, "")) {
+			l.cfg.Opened(l.request(id, r))
 		}
 	}
 	return failure
@@ -212,6 +224,26 @@ func (l *Ledger) rule(ctx context.Context, id peer.ClusterID, plan func(peer.Clu
 		l.cfg.Changed(id)
 	}
 	return err
+}
+
+// opening is rule for decisions that may let a peer do more than before: then it is
+// told so.
+func (l *Ledger) opening(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) error {
+	p := l.currentPolicy()
+	before := acceptOf(id, l.record(id), p, "")
+	if err := l.rule(ctx, id, plan); err != nil {
+		return err
+	}
+	if r := l.record(id); opens(before, acceptOf(id, r, p, "")) {
+		l.cfg.Opened(l.request(id, r))
+	}
+	return nil
+}
+
+// opens reports whether more is allowed by one decision than by the one before.
+func opens(before, after peering.AcceptDecision) bool {
+	rank := map[api.RequestPhase]int{api.RequestPending: 1, api.RequestAccepted: 2}
+	return rank[after.Phase] > rank[before.Phase]
 }
 
 // follow is rule for what is so whether the disk takes it or not: it comes into

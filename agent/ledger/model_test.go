@@ -28,6 +28,7 @@ type story struct {
 	wish       string // last word about connecting: "", yes, no
 	once       bool
 	hungUp     bool
+	forgotten  bool // and objects may still say what was wanted
 	theyEnded  bool
 	let        string // last word about letting in: "", yes, no
 	rejected   peer.Fingerprint
@@ -49,6 +50,8 @@ func (s story) connect(p config.StaticPeer, autojoin bool) peering.Wish {
 		return peering.WishNo
 	case p.Connect == "auto" || autojoin && vouched:
 		return peering.WishYes
+	case s.forgotten:
+		return peering.WishNo
 	}
 	return peering.WishNone
 }
@@ -126,13 +129,13 @@ func TestStories(t *testing.T) {
 			if s.blocked || fixed(id).Connect == "never" {
 				return false
 			}
-			s.hungUp, s.theyEnded = false, false
+			s.hungUp, s.theyEnded, s.forgotten = false, false, false
 			if s.once = once; !once {
 				s.wish = "yes"
 			}
 			return true
 		}
-		disconnects := func(s *story) { s.wish, s.once, s.hungUp, s.theyEnded = "no", false, false, false }
+		disconnects := func(s *story) { s.wish, s.once, s.hungUp, s.theyEnded, s.forgotten = "no", false, false, false, false }
 		// on makes an action about a random peer.
 		on := func(do func(id peer.ClusterID, s *story)) func(*rapid.T) {
 			return func(rt *rapid.T) {
@@ -296,9 +299,13 @@ func TestStories(t *testing.T) {
 				}
 			}),
 			"forget": on(func(id peer.ClusterID, s *story) {
-				*s = story{}
+				*s = story{forgotten: true}
 				s.named(fixed(id))
 				expect("forget", b.Forget(ctx, id, "a"), true)
+			}),
+			"forgot": on(func(id peer.ClusterID, s *story) {
+				s.forgotten = false
+				expect("forgot", b.Forgot(ctx, id), true)
 			}),
 			"configure": func(rt *rapid.T) {
 				policy = Policy{Accept: rapid.SampledFrom([]string{"ask", "trusted", "all", "none"}).Draw(rt, "policy"), Autojoin: rapid.Bool().Draw(rt, "autojoin")}

@@ -35,7 +35,7 @@ func (l *Ledger) JoinEdited(ctx context.Context, id peer.ClusterID, join bool, b
 // key comes to nothing: nobody can have compared it.
 func (l *Ledger) TrustEdited(ctx context.Context, id peer.ClusterID, mode api.TrustMode, shown peer.Fingerprint, by, stamp string) error {
 	by = or(by, "kubectl")
-	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+	return l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		if r.Peering.TrustStamp == stamp {
 			return decision{}, nil
 		}
@@ -80,6 +80,21 @@ func (l *Ledger) HungUp(ctx context.Context, id peer.ClusterID, by string) error
 		}
 		r.Peering.HungUp, r.Peering.Once, r.token = true, false, ""
 		return decision{events: []peer.Event{l.event(id, peer.EventDisconnect, "by %s, who deleted its ForeignCluster", or(by, "a person"))}}, nil
+	})
+}
+
+// Forgot implements peering.Ledger.
+func (l *Ledger) Forgot(ctx context.Context, id peer.ClusterID) error {
+	return l.rule(ctx, id, func(_ peer.ClusterID, r *record) (decision, error) {
+		if !r.Peering.Forgotten {
+			return decision{}, nil
+		}
+		// The stamps stay when something was decided since.
+		r.Peering.Forgotten = false
+		if r.Ruling == (state.Ruling{Peering: state.Peering{JoinStamp: r.Peering.JoinStamp, TrustStamp: r.Peering.TrustStamp}}) {
+			r.Ruling = state.Ruling{}
+		}
+		return decision{}, nil
 	})
 }
 

@@ -26,7 +26,7 @@ func (l *Ledger) Trust(ctx context.Context, id peer.ClusterID, fp peer.Fingerpri
 	if err != nil {
 		return err
 	}
-	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+	return l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		e, err := l.trustByPerson(r, id, fp, peer.TrustPerson, by, "")
 		return decision{events: e}, err
 	})
@@ -151,7 +151,7 @@ func (l *Ledger) mayConnect(id peer.ClusterID, r *record, ref string) error {
 
 func (l *Ledger) connect(id peer.ClusterID, r *record, once bool, by string) decision {
 	r.anew++
-	r.Peering.HungUp, r.Peering.EndedByPeer = false, ""
+	r.Peering.HungUp, r.Peering.EndedByPeer, r.Peering.Forgotten = false, "", false
 	how := ""
 	if r.Peering.Once = once; once {
 		how = ", once"
@@ -169,7 +169,7 @@ func (l *Ledger) Disconnect(ctx context.Context, id peer.ClusterID, by string) e
 func (l *Ledger) disconnect(id peer.ClusterID, r *record, by string) decision {
 	was := *r
 	r.Preferences.AutoConnect, r.token = state.No, ""
-	r.Peering.Once, r.Peering.HungUp, r.Peering.EndedByPeer = false, false, ""
+	r.Peering.Once, r.Peering.HungUp, r.Peering.EndedByPeer, r.Peering.Forgotten = false, false, "", false
 	if *r == was {
 		return decision{}
 	}
@@ -207,7 +207,7 @@ func (l *Ledger) Accept(ctx context.Context, id peer.ClusterID, fp peer.Fingerpr
 		}
 	}
 	now, ref := l.cfg.Now(), l.reference(id)
-	err := l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+	err := l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		switch {
 		case r.blocked():
 			return decision{}, fmt.Errorf("%s is blocked: unblock it first with: liqo-agent peers unblock %s", ref, ref)
@@ -331,7 +331,7 @@ func (l *Ledger) block(id peer.ClusterID, r *record, by string) decision {
 // Unblock ends a block. What was decided about the peer's key before holds again; it
 // is neither connected nor let in because of that, but when somebody says so.
 func (l *Ledger) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
-	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, by), nil })
+	return l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return l.unblock(id, r, by), nil })
 }
 
 func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
@@ -349,7 +349,7 @@ func (l *Ledger) unblock(id peer.ClusterID, r *record, by string) decision {
 // Ledger.
 func (l *Ledger) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Preferences), by string) error {
 	ref := l.reference(id)
-	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+	return l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		want := r.Preferences
 		if edit(&want); want == r.Preferences {
 			return decision{}, nil
@@ -401,8 +401,9 @@ func differences(a, b state.Preferences) string {
 }
 
 // Forget drops everything that is remembered about a peer, its history
-// included. What the configuration says about it holds again at once. Whoever
-// calls this ends the peering first.
+// included. What the configuration says about it holds again at once; what objects
+// in an API server say that was wanted before does not count any more, whenever
+// that API server is there again. Whoever calls this ends the peering first.
 func (l *Ledger) Forget(ctx context.Context, id peer.ClusterID, by string) error {
 	if _, err := peer.ParseClusterID(string(id)); err != nil {
 		return err
@@ -410,15 +411,18 @@ func (l *Ledger) Forget(ctx context.Context, id peer.ClusterID, by string) error
 	err := func() error {
 		l.deciding.Lock()
 		defer l.deciding.Unlock()
+		r := l.record(id)
+		kept := state.Peering{Forgotten: true, JoinStamp: r.Peering.JoinStamp, TrustStamp: r.Peering.TrustStamp}
 		if err := l.cfg.Store.Apply(ctx, state.Change{
-			Forget: []peer.ClusterID{id},
+			Forget: []peer.ClusterID{id}, Kept: map[peer.ClusterID]state.Peering{id: kept},
 			Events: []peer.Event{l.event(id, peer.EventForgotten, "by %s", or(by, "a person"))},
 		}); err != nil {
 			return err
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.records, id)
+		// Whoever connects to it afterwards begins anew, and not where the last one did.
+		l.records[id] = record{Ruling: state.Ruling{Peering: kept}, anew: r.anew}
 		l.queue.drop(id)
 		return nil
 	}()

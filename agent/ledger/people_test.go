@@ -538,7 +538,7 @@ func TestForget(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if s := b.Standing(barn); s.Pin != nil || s.Connect != peering.WishNone || len(b.Requests()) != 0 || slices.Contains(b.Wanted(), barn) {
+		if s := b.Standing(barn); s.Pin != nil || s.Connect != peering.WishNo || !s.Forgotten || len(b.Requests()) != 0 || slices.Contains(b.Wanted(), barn) {
 			t.Errorf("remembered: %+v", s)
 		}
 		if b.Pin(silo) == nil || b.Standing(silo).Distrusted {
@@ -548,6 +548,83 @@ func TestForget(t *testing.T) {
 			t.Errorf("history %s; %s", b.history(barn), b.history(silo))
 		}
 		b.restart(p)
+	}
+}
+
+// TestForgetKeepsNoWish: what an object says that was wanted before is no edit of
+// anybody's, also after a restart, until no object says it any more. Then nothing is
+// left of the peer.
+func TestForgetKeepsNoWish(t *testing.T) {
+	ctx := t.Context()
+	b := newBed(t, asks())
+	must(t, b.JoinEdited(ctx, barn, true, "kubectl", "join"))
+	must(t, b.TrustEdited(ctx, barn, api.TrustTrusted, peer.Fingerprint{1}, "kubectl", "trust"))
+	anew := b.Standing(barn).Anew
+	must(t, b.Forget(ctx, barn, "alice"))
+	if got := b.Standing(barn); got.Anew != anew {
+		t.Errorf("the next who connects does not begin anew: %d, was %d", got.Anew, anew)
+	}
+	for range 2 {
+		if s := b.Standing(barn); s.Pin != nil || s.Connect != peering.WishNo || s.JoinStamp != "join" || s.TrustStamp != "trust" {
+			t.Errorf("forgotten: %+v", s)
+		}
+		b.restart(asks())
+	}
+	b.changes(barn)
+	for range 2 {
+		must(t, b.Forgot(ctx, barn))
+	}
+	if s := b.Standing(barn); s.Forgotten || s.Connect != peering.WishNone || s.JoinStamp != "" || s.TrustStamp != "" || b.changes(barn) != 1 {
+		t.Errorf("in the end: %+v", s)
+	}
+	rulings, err := b.store.Rulings(ctx)
+	if must(t, err); len(rulings) != 0 {
+		t.Errorf("stored: %+v", rulings)
+	}
+	// What somebody wants afterwards counts at once.
+	must(t, b.Forget(ctx, barn, "alice"))
+	must(t, b.JoinEdited(ctx, barn, true, "kubectl", "another"))
+	if s := b.Standing(barn); s.Forgotten || s.Connect != peering.WishYes {
+		t.Errorf("wanted again: %+v", s)
+	}
+}
+
+// TestOpened: whoever may do more because a person or the configuration says so is
+// told, and nobody else.
+func TestOpened(t *testing.T) {
+	ctx := t.Context()
+	x := newBox(t, barn)
+	b := newBed(t, asks())
+	b.Ask(ctx, x.caller("192.0.2.7"), x.ask())
+	for _, step := range []struct {
+		name  string
+		do    func() error
+		where string // "-": nobody is told
+	}{
+		{"accept who asks", func() error { return b.Accept(ctx, barn, peer.Fingerprint{}, "a") }, "https://192.0.2.7:6447"},
+		{"accept again", func() error { return b.Accept(ctx, barn, peer.Fingerprint{}, "a") }, "-"},
+		{"block", func() error { return b.Block(ctx, barn, "a") }, "-"},
+		{"unblock", func() error { return b.Unblock(ctx, barn, "a") }, ""},
+		{"accept after a block", func() error { return b.Accept(ctx, barn, peer.Fingerprint{}, "a") }, ""},
+		{"reject", func() error { return b.Reject(ctx, barn, "a") }, "-"},
+		{"let in by preference", func() error { return b.Set(ctx, barn, func(p *state.Preferences) { p.AutoAccept = state.Yes }, "a") }, ""},
+		{"ask a person anew", func() error {
+			return b.Set(ctx, barn, func(p *state.Preferences) { p.AutoAccept = state.Undecided }, "a")
+		}, "-"},
+		{"configured", func() error { return b.SetPolicy(ctx, Policy{Accept: "trusted"}) }, ""},
+		{"distrust", func() error { return b.TrustEdited(ctx, barn, api.TrustUntrusted, x.fp(), "kubectl", "1") }, "-"},
+		{"trust with kubectl", func() error { return b.TrustEdited(ctx, barn, api.TrustTrusted, x.fp(), "kubectl", "2") }, ""},
+		{"connect", func() error { return b.Connect(ctx, barn, false, "a") }, "-"},
+	} {
+		must(t, step.do())
+		told := b.told()
+		if step.where == "-" {
+			if len(told) != 0 {
+				t.Errorf("%s: told %+v", step.name, told)
+			}
+		} else if len(told) != 1 || told[0].ID != barn || told[0].Fingerprint != x.fp() || told[0].URL != step.where {
+			t.Errorf("%s: told %+v, want %q", step.name, told, step.where)
+		}
 	}
 }
 

@@ -24,6 +24,16 @@ type Request struct {
 	Trusted bool
 }
 
+// request is how a peer whose key is trusted is told something, wherever it asked
+// from the last time.
+func (l *Ledger) request(id peer.ClusterID, r record) Request {
+	now := l.cfg.Now()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	w, _ := l.queue.get(id, now)
+	return Request{ID: id, Name: w.name, Fingerprint: r.Pin.Fingerprint, URL: w.url, Trusted: true}
+}
+
 // Requests returns those who wait for a person, longest first.
 func (l *Ledger) Requests() []Request {
 	now, self := l.cfg.Now(), l.cfg.SelfKey()

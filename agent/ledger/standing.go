@@ -53,6 +53,7 @@ func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
 		LastJoined: r.Peering.Joined,
 		JoinStamp:  r.Peering.JoinStamp,
 		TrustStamp: r.Peering.TrustStamp,
+		Forgotten:  r.Peering.Forgotten,
 	}
 	if r.pinned() {
 		pin := r.Pin.Pin
@@ -97,6 +98,9 @@ func connectOf(id peer.ClusterID, r record, p policy, seen peer.Peer) (peering.W
 		} else if yes, why := p.joins(seen, p.Autojoin, "discovery.autojoin"); yes {
 			return peering.WishYes, why + ", and the configuration trusts whoever comes first"
 		}
+	}
+	if r.Peering.Forgotten {
+		return peering.WishNo, ""
 	}
 	return peering.WishNone, ""
 }

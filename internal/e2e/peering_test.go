@@ -245,13 +245,37 @@ func TestPeering(t *testing.T) {
 		p.works()
 	})
 
+	t.Run("forget ends what was wanted", func(t *testing.T) {
+		for range 3 {
+			a.mustCLI("peers", "forget", p.bID, "--yes")
+			if fc, err := a.full(p.bID); err == nil && fc.Spec.Join {
+				t.Fatal("join is true after forget")
+			}
+			b.gone(prPath + "/" + p.aID)
+			a.awaitStatus("is there as a stranger, and not joined", p.bID, func(fc *api.ForeignCluster) error {
+				if fc.Spec.Join || fc.Spec.TrustMode == api.TrustTrusted {
+					return fmt.Errorf("%+v", fc.Spec)
+				}
+				return outgoing(false)(fc)
+			})
+			a.awaitPeer(p.bID, "Present")
+			b.mustCLI("peers", "accept", p.aID)
+			a.mustCLI("peers", "connect", p.bID, "--yes", "--timeout", "50s")
+			p.works()
+		}
+	})
+
 	t.Run("block ends everything", func(t *testing.T) {
 		b.mustCLI("peers", "block", p.aID)
 		b.gone(prPath + "/" + p.aID)
 		a.awaitStatus("is no longer joined", p.bID, outgoing(false))
+		// Who asks meanwhile is refused, and asks again by itself once it may.
+		a.mustCLI("peers", "connect", p.bID, "--no-wait")
+		a.awaitStatus("is refused", p.bID, func(fc *api.ForeignCluster) error {
+			return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "Refused")
+		})
 		b.mustCLI("peers", "unblock", p.aID)
 		b.mustCLI("peers", "accept", p.aID)
-		a.mustCLI("peers", "connect", p.bID, "--timeout", "50s")
 		p.works()
 	})
 }

@@ -127,6 +127,12 @@ func (l *ledger) HungUp(_ context.Context, id peer.ClusterID, by string) error {
 	return l.note(id, "hung up by "+by, func(s *peering.Standing) { s.Connect = peering.WishNo })
 }
 
+func (l *ledger) Forgot(_ context.Context, id peer.ClusterID) error {
+	return l.note(id, "forgot", func(s *peering.Standing) {
+		s.Connect, s.Forgotten, s.JoinStamp, s.TrustStamp = peering.WishNone, false, "", ""
+	})
+}
+
 func (l *ledger) EndedByProvider(_ context.Context, id peer.ClusterID, reason string) error {
 	return l.note(id, "ended by provider: "+reason, func(s *peering.Standing) { s.Connect = peering.WishNo })
 }
