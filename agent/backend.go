@@ -2,13 +2,17 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
 )
 
@@ -61,6 +65,7 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		},
 		Autojoin: control.Autojoin{
 			Enabled: cfg.Discovery.Autojoin, Untrusted: cfg.Discovery.AutojoinUntrusted, Source: sources["discovery.autojoin"],
+			NotJoined: b.notJoined(),
 		},
 		Domains:  b.domainsStatus(),
 		Networks: b.networksStatus(cfg, links),
@@ -78,6 +83,20 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 		Drops:    drops,
 		Problems: b.allProblems(), LastErrors: b.warned.list(),
 	}, nil
+}
+
+// notJoined lists who is not joined by itself although somebody said so.
+func (b *backend) notJoined() []control.NotJoined {
+	out := make([]control.NotJoined, 0)
+	for _, p := range b.recorder.Peers() {
+		if why := b.ledger.Standing(p.ID).Unjoined; why != (peering.Unjoined{}) && p.Phase != peer.PhaseLost {
+			out = append(out, control.NotJoined{ID: string(p.ID), Name: cmp.Or(p.Alias, p.Name), Reason: why.Reason, Message: why.Message})
+		}
+	}
+	slices.SortFunc(out, func(a, b control.NotJoined) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
+	return out
 }
 
 // peeringStatus sums up the peerings.

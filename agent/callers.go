@@ -99,6 +99,7 @@ func (s *session) business(id peer.ClusterID) bool {
 // viewed is told of every peer whose peering may be another.
 func (s *session) viewed(id peer.ClusterID) {
 	s.recorder.Touch(id)
+	s.remarked(id)
 	if s.calls.look(id) {
 		wake(s.parted)
 	}

@@ -45,6 +45,7 @@ func (s *session) policy() ledger.Policy {
 	s.policies.Lock()
 	defer s.policies.Unlock()
 	p := s.trusted
+	p.AutojoinSet = s.current.Load().Sources["discovery.autojoin"] != "default"
 	p.Domains, p.Strange = s.domains.autojoins(), s.networks.strange()
 	p.Search = s.domains.names()
 	return p

@@ -51,6 +51,8 @@ type searchDomains struct {
 	listed map[string]map[peer.Key]struct{}
 	// shown is what the status of each SearchDomain said last.
 	shown map[types.UID]api.SearchDomainStatus
+	// remarks say of clusters that are listed, by ID, why they are not joined.
+	remarks map[peer.ClusterID]string
 	// changed are the domains about which there is something new.
 	changed map[string]struct{}
 
@@ -62,6 +64,7 @@ func newSearchDomains() *searchDomains {
 	return &searchDomains{
 		byName: make(map[string]*searchDomain), useless: make(map[types.UID]string),
 		listed: make(map[string]map[peer.Key]struct{}), shown: make(map[types.UID]api.SearchDomainStatus),
+		remarks: make(map[peer.ClusterID]string),
 		changed: make(map[string]struct{}), again: make(chan struct{}, 1), news: make(chan struct{}, 1),
 	}
 }
@@ -80,6 +83,24 @@ func (d *searchDomains) note(name string) {
 	d.changed[name] = struct{}{}
 	d.mu.Unlock()
 	wake(d.news)
+}
+
+// remark takes in why a cluster that domains list is not joined, "" for no reason, and
+// has it shown if that is new.
+func (d *searchDomains) remark(id peer.ClusterID, why string, domains []string) {
+	d.mu.Lock()
+	news := d.remarks[id] != why
+	if why == "" || len(domains) == 0 {
+		delete(d.remarks, id)
+	} else {
+		d.remarks[id] = why
+	}
+	d.mu.Unlock()
+	for _, name := range domains {
+		if news {
+			d.note(name)
+		}
+	}
 }
 
 // get returns one domain.
@@ -334,7 +355,7 @@ type entry struct {
 	name, url       string
 	id              peer.ClusterID // who answers there; "" for nobody
 	cluster         string
-	reason, message string // why it is left out; "" when it is not
+	reason, message string // why it is left out, or with no reason why it is not joined
 }
 
 // entries returns what a domain lists, by name.
@@ -346,6 +367,8 @@ func (s *session) entries(r dnssd.Report) []entry {
 			e.id, e.cluster, e.reason, e.message = state.ID, state.ClusterName, string(state.Reason), state.Message
 			if state.Reason == contact.Ourselves {
 				e.id, e.cluster, e.message = s.id, s.self().ClusterName, "this cluster itself"
+			} else if state.Reason == "" {
+				e.message = s.whyNotJoined(state.ID)
 			}
 		}
 		out = append(out, e)
@@ -355,6 +378,25 @@ func (s *session) entries(r dnssd.Report) []entry {
 	}
 	slices.SortFunc(out, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return out
+}
+
+// whyNotJoined says why a cluster is not joined that somebody said is to be, or that is
+// to be by itself; "" when it is joined, or nobody said so.
+func (s *session) whyNotJoined(id peer.ClusterID) string {
+	if why := s.ledger.Standing(id).Unjoined.Message; why != "" {
+		return why
+	}
+	if view := s.peering.View(id).Outgoing; view.Wanted && !view.Joined {
+		return view.Message
+	}
+	return ""
+}
+
+// remarked has shown in the domains that list a cluster why it is not joined.
+func (s *session) remarked(id peer.ClusterID) {
+	if p, known := s.recorder.Peer(id); known && len(p.Domains) > 0 {
+		s.domains.remark(id, s.whyNotJoined(id), p.Domains)
+	}
 }
 
 // maxShownEntries is how many entries the status of a SearchDomain lists.
@@ -377,8 +419,9 @@ func (s *session) searchDomainStatus(object string) (api.SearchDomainStatus, boo
 	if !found {
 		return api.SearchDomainStatus{}, false
 	}
+	entries := s.entries(r)
 	return s.domains.show(uid, func(shown api.SearchDomainStatus) api.SearchDomainStatus {
-		return statusOf(r, s.entries(r), shown, now)
+		return statusOf(r, entries, shown, now)
 	}), true
 }
 
@@ -423,11 +466,13 @@ func statusOf(r dnssd.Report, entries []entry, shown api.SearchDomainStatus, now
 	for _, e := range shown.Found {
 		before[e.Name] = e
 	}
-	var out []string
+	var out, unjoined []string
 	for _, e := range entries {
 		switch {
 		case e.reason == "":
-			status.Clusters++
+			if status.Clusters++; e.message != "" {
+				unjoined = append(unjoined, e.name+": "+e.message)
+			}
 		case e.reason == string(contact.Ourselves):
 			// A domain of one's own lists oneself, too.
 		default:
@@ -437,7 +482,7 @@ func statusOf(r dnssd.Report, entries []entry, shown api.SearchDomainStatus, now
 			continue
 		}
 		item := api.SearchDomainEntry{Name: e.name, ClusterID: string(e.id), Reason: e.reason, Message: e.message}
-		if old, there := before[item.Name]; there && old.Reason == item.Reason && old.ClusterID == item.ClusterID {
+		if old, there := before[item.Name]; there && item.Reason != "" && old.Reason == item.Reason && old.ClusterID == item.ClusterID {
 			item.Message = old.Message
 		}
 		status.Found = append(status.Found, item)
@@ -454,6 +499,10 @@ func statusOf(r dnssd.Report, entries []entry, shown api.SearchDomainStatus, now
 		complete.Message = fmt.Sprintf("%d of %d are left out, such as %s.", len(out), len(entries), strings.Join(out[:min(len(out), named)], ", "))
 	}
 	status.Conditions = []api.Condition{complete, resolved}
+	if n := len(unjoined); n > 0 {
+		status.Conditions = append(status.Conditions, api.Condition{Type: api.ConditionAutojoined, Status: api.ConditionFalse, Reason: "SomeNotJoined",
+			Message: fmt.Sprintf("%d of %d are not joined, such as %s", n, status.Clusters, unjoined[0]), LastTransitionTime: now})
+	}
 	if old := shown.LastQuery; old != nil && old.Outcome == status.LastQuery.Outcome && old.Authenticated == status.LastQuery.Authenticated {
 		// Which of the servers answered is of no interest as long as the answer is the
 		// same; neither is how a failure is worded.

@@ -344,6 +344,7 @@ func (s *session) decided(id peer.ClusterID) {
 	}
 	s.peering.Enqueue(id)
 	s.recorder.Touch(id)
+	s.remarked(id)
 }
 
 // rememberedPeers returns the stored peers; those that were there when the last

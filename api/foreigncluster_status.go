@@ -267,4 +267,8 @@ const (
 	// ConditionIncomingPeering: the cluster consumes our resources. While it asks
 	// for them and does not have them, it says what is waited for.
 	ConditionIncomingPeering = "IncomingPeering"
+	// ConditionAutojoin: somebody said that clusters like this one are joined by
+	// themselves, and it is not. The message says why, and how to join it. It is only
+	// shown while it is false.
+	ConditionAutojoin = "Autojoin"
 )

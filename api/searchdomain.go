@@ -133,7 +133,8 @@ type SearchDomainEntry struct {
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
-	// Message is why, in a sentence for people.
+	// Message is why, in a sentence for people; of a cluster that is not left out, why it
+	// is not joined although it is to be, by itself or because somebody said so.
 	//
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -147,6 +148,10 @@ const (
 	// ConditionComplete: everything that the domain lists was understood and answers.
 	// Otherwise it says how much was left out, and for example what.
 	ConditionComplete = "Complete"
+	// ConditionAutojoined: everything that answers is joined that is to be, by itself or
+	// because somebody said so. It is only shown while it is false, and says how many
+	// are not, and for example which and why.
+	ConditionAutojoined = "Autojoined"
 	// ConditionIgnored: the object has no effect, and why: another one names the same
 	// domain.
 	ConditionIgnored = "Ignored"

@@ -68,6 +68,7 @@ func (p *printer) status(st control.Status) {
 		{"Trust", trustText(st.Trust, p.now)},
 	})
 	p.sharing(st.Sharing, fewShared)
+	p.notJoined(st.Autojoin.NotJoined)
 	if st.Trust.Open != "" && !hasProblem(st.Problems, "open-to-anybody") {
 		p.printf("\n%s\n", p.red(openText(st.Trust)))
 	}

@@ -36,6 +36,24 @@ func autojoinText(a control.Autojoin) string {
 	return "on" + setBy(a.Source)
 }
 
+// fewNotJoined is of how many clusters status says why they are not joined.
+const fewNotJoined = 5
+
+// notJoined says which clusters are not joined by themselves, and why.
+func (p *printer) notJoined(clusters []control.NotJoined) {
+	if len(clusters) == 0 {
+		return
+	}
+	p.printf("\nNot joined by themselves:\n")
+	for i, c := range clusters {
+		if i == fewNotJoined {
+			p.printf("  and %d more: %s status -o json\n", len(clusters)-i, Name)
+			break
+		}
+		p.printf("  %s: %s\n", clean(nameOf(c.Name, c.ID)), clean(c.Message))
+	}
+}
+
 // fewDomains is how many search domains status names.
 const fewDomains = 4
 

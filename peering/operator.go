@@ -34,6 +34,9 @@ type Standing struct {
 	Connect Wish
 	// ConnectReason says where Connect comes from, a phrase for people.
 	ConnectReason string
+	// Unjoined is why it is not joined by itself although somebody said that those like
+	// it are; zero when nobody did, or when it is wanted.
+	Unjoined Unjoined
 	// Anew is the number of times that a person asked to be connected since the
 	// agent started. A new number begins the peering anew even if it was ended by
 	// the provider.
@@ -59,6 +62,12 @@ type Standing struct {
 	// Forgotten: it was forgotten, and objects may still say what was wanted of it
 	// before. What the stamps name is no edit of anybody's any more.
 	Forgotten bool
+}
+
+// Unjoined is why a peer is not joined by itself.
+type Unjoined struct {
+	Reason  string // one word for programs
+	Message string // a sentence for people
 }
 
 // AcceptDecision is what happens with the requests of one peer, and why.

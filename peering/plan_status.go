@@ -126,12 +126,22 @@ func (f *facts) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 		{api.ConditionTrusted, f.trustedVerdict()},
 		{api.ConditionOutgoingPeering, f.outgoingShown(fc)},
 		{api.ConditionIncomingPeering, in.verdict},
+		{api.ConditionAutojoin, f.unjoinedVerdict()},
 	} {
 		if c.verdict != nil {
 			status.Conditions = append(status.Conditions, c.verdict.condition(c.kind, fc.Status.Conditions, f.now))
 		}
 	}
 	return status
+}
+
+// unjoinedVerdict says why it is not joined by itself, nil when nobody said that it is
+// to be.
+func (f *facts) unjoinedVerdict() *verdict {
+	if why := f.Standing.Unjoined; why != (Unjoined{}) && !f.intent.wanted {
+		return no(why.Reason, why.Message)
+	}
+	return nil
 }
 
 // condition returns the condition to show, given those shown until now. The
@@ -254,7 +264,8 @@ func (s PeeringStatus) shownBy(fc *api.ForeignCluster) bool {
 		auth = api.AuthPending
 	}
 	own := slices.DeleteFunc(slices.Clone(shown.Conditions), func(c api.Condition) bool {
-		return c.Type != api.ConditionTrusted && c.Type != api.ConditionOutgoingPeering && c.Type != api.ConditionIncomingPeering
+		return c.Type != api.ConditionTrusted && c.Type != api.ConditionOutgoingPeering && c.Type != api.ConditionIncomingPeering &&
+			c.Type != api.ConditionAutojoin
 	})
 	return s.Role == role && s.AuthStatus == auth &&
 		samePeering(s.Outgoing, shown.Outgoing.PeeringState) && samePeering(s.Incoming, shown.Incoming.PeeringState) &&

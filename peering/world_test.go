@@ -474,6 +474,37 @@ func TestEnding(t *testing.T) {
 	ends("the provider ended it", w.b, false, false, "")
 }
 
+// TestUnjoinedIsShown: why a cluster is not joined by itself is a condition for as long
+// as it is so.
+func TestUnjoinedIsShown(t *testing.T) {
+	w := newWorld()
+	mustRest(t, w)
+	obs := w.a.observe()
+	why := Unjoined{Reason: "KeyNotTrusted", Message: "It is not joined."}
+	shows := func() *api.Condition {
+		t.Helper()
+		for _, a := range Plan(obs, w.now).Actions {
+			if a.Kind == UpdatePeering {
+				fc := &api.ForeignCluster{}
+				setConditions(fc, a.Peering.Conditions)
+				return fc.Condition(api.ConditionAutojoin)
+			}
+		}
+		return nil
+	}
+	if c := shows(); c != nil {
+		t.Errorf("without a reason: %+v", c)
+	}
+	obs.Standing.Unjoined = why
+	if c := shows(); c == nil || c.Status != api.ConditionFalse || c.Reason != why.Reason || c.Message != why.Message {
+		t.Errorf("not joined: %+v", c)
+	}
+	obs.Standing.Connect = WishYes
+	if c := shows(); c != nil {
+		t.Errorf("joined: %+v", c)
+	}
+}
+
 // forgotten checks that nothing is wanted of the box that was forgotten, not even
 // when it is trusted again, until a person says so.
 func forgotten(t *testing.T, w *world) {

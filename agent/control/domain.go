@@ -60,5 +60,5 @@ type DomainEntry struct {
 	ClusterID string `json:"clusterId"` // that answers there; "" = none does
 	Cluster   string `json:"cluster"`   // its name
 	Reason    string `json:"reason"`    // why it is left out, in one word; "" = it is not
-	Message   string `json:"message"`   // why, for people
+	Message   string `json:"message"`   // why, for people; with no reason, why the cluster is not joined
 }

@@ -105,6 +105,9 @@ func (st Status) withoutNulls() Status {
 	if st.Domains == nil {
 		st.Domains = []DomainSummary{}
 	}
+	if st.Autojoin.NotJoined == nil {
+		st.Autojoin.NotJoined = []NotJoined{}
+	}
 	if st.Networks == nil {
 		st.Networks = []LinkNetwork{}
 	}

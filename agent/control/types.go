@@ -246,6 +246,17 @@ type Autojoin struct {
 	Enabled   bool   `json:"enabled"`   // those that the configuration trusts
 	Untrusted bool   `json:"untrusted"` // the others, too
 	Source    string `json:"source"`    // where Enabled comes from
+	// NotJoined are those that are there and are not joined although somebody said so,
+	// by name: for all clusters, or for those in a search domain.
+	NotJoined []NotJoined `json:"notJoined"`
+}
+
+// NotJoined is a cluster that is not joined by itself.
+type NotJoined struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Reason  string `json:"reason"`  // one word for programs
+	Message string `json:"message"` // why, and what to do, for people
 }
 
 // DomainSummary is a search domain in a word. GET /v1/domains tells all.

@@ -57,6 +57,9 @@ type Policy struct {
 	AllowEmptyToken   bool
 	Autojoin          bool
 	AutojoinUntrusted bool
+	// AutojoinSet: somebody set Autojoin, so that whom it does not join is worth a
+	// word.
+	AutojoinSet bool
 	// Domains says for search domains with a setting of their own whether clusters
 	// found there are joined. Strange are the links that are in networks where
 	// nobody is.
@@ -205,7 +208,7 @@ func (l *Ledger) SetPolicy(ctx context.Context, p Policy) error {
 func differently(id peer.ClusterID, r record, seen peer.Peer, a, b policy) bool {
 	wishA, whyA := connectOf(id, r, a, seen)
 	wishB, whyB := connectOf(id, r, b, seen)
-	return wishA != wishB || whyA != whyB || acceptOf(id, r, a, "") != acceptOf(id, r, b, "")
+	return wishA != wishB || whyA != whyB || unjoined(id, r, a, seen) != unjoined(id, r, b, seen) || acceptOf(id, r, a, "") != acceptOf(id, r, b, "")
 }
 
 // decision is what comes of a change to a record.

@@ -6,6 +6,7 @@ import (
 
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/state"
 )
 
 // A peer is joined by itself as soon as one source that sees it says so.
@@ -75,6 +76,51 @@ func TestAutojoinUntrustedBySource(t *testing.T) {
 		seen := peer.Peer{Source: peer.WAN, Sources: []peer.Source{peer.WAN}, Domains: []string{domain}}
 		if wish, why := connectOf(barn, r, p, seen); wish != want {
 			t.Errorf("%s: %v (%s)", domain, wish, why)
+		}
+	}
+}
+
+// TestUnjoined: who is not joined although somebody said that those like it are has a
+// reason, and nobody else has: that the default is on says nothing.
+func TestUnjoined(t *testing.T) {
+	wan := peer.Peer{Name: "barn", Source: peer.WAN, Sources: []peer.Source{peer.WAN}, Domains: []string{"yes.example"}}
+	lan := peer.Peer{Name: "barn", Source: peer.LAN, Sources: []peer.Source{peer.LAN}, Links: []string{"eth0"}}
+	silent := peer.Peer{Source: peer.WAN, Sources: []peer.Source{peer.WAN}, Domains: []string{"no.example"}}
+	domains := map[string]bool{"yes.example": true, "no.example": false}
+	set, usual := Policy{Autojoin: true, AutojoinSet: true, Domains: domains}, Policy{Autojoin: true, Domains: domains}
+	pinned := func(m peer.TrustMethod) record {
+		r := record{}
+		r.Pin.Pin = peer.Pin{ID: barn, Fingerprint: peer.Fingerprint{1}, Method: m}
+		return r
+	}
+	with := func(r record, edit func(*record)) record { edit(&r); return r }
+	for _, tc := range []struct {
+		name   string
+		seen   peer.Peer
+		policy Policy
+		r      record
+		reason string
+		says   string
+	}{
+		{"the domain says yes, the key is not trusted", wan, usual, record{}, ReasonNobodyVouches, "search domain yes.example: nobody vouches for its key"},
+		{"the domain says yes, a person trusts it", wan, usual, pinned(peer.TrustPerson), ReasonOnlyPeople, "liqo-agent peers connect barn"},
+		{"the domain says yes, an invite trusts it", wan, usual, pinned(peer.TrustInvite), ReasonOnlyPeople, "a person's word"},
+		{"the domain says yes, it was disconnected", wan, usual, with(pinned(peer.TrustFleet), func(r *record) { r.Preferences.AutoConnect = state.No }),
+			ReasonDecidedOtherwise, "that it was disconnected is remembered."},
+		{"the domain says yes, it is blocked", wan, usual, with(record{}, func(r *record) { r.Preferences.Blocked = state.Yes }), ReasonDecidedOtherwise, "it is blocked"},
+		{"the domain says yes, it is distrusted", wan, usual, with(record{}, func(r *record) { r.Distrust.By = "alice" }), ReasonDecidedOtherwise, "not to be trusted"},
+		{"the domain says yes, the fleet vouches", wan, usual, pinned(peer.TrustFleet), "", ""},
+		{"the domain says yes, somebody connected", wan, usual, with(pinned(peer.TrustPerson), func(r *record) { r.Preferences.AutoConnect = state.Yes }), "", ""},
+		{"the file says yes", lan, set, record{}, ReasonNobodyVouches, "discovery.autojoin is on"},
+		{"nobody said anything", lan, usual, record{}, "", ""},
+		{"the domain says no", silent, set, record{}, "", ""},
+		{"it was never seen", peer.Peer{}, set, record{}, "", ""},
+	} {
+		p, err := compile(tc.policy)
+		must(t, err)
+		got := unjoined(barn, tc.r, p, tc.seen)
+		if got.Reason != tc.reason || !strings.Contains(got.Message, tc.says) || (got.Message == "") != (tc.reason == "") {
+			t.Errorf("%s: %+v, want %s", tc.name, got, tc.reason)
 		}
 	}
 }

@@ -60,6 +60,7 @@ func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
 		s.Pin = &pin
 	}
 	s.Connect, s.ConnectReason = connectOf(id, r, p, seen)
+	s.Unjoined = unjoined(id, r, p, seen)
 	return s
 }
 
@@ -137,6 +138,41 @@ func (p policy) joins(seen peer.Peer, general bool, name string) (bool, string) 
 		}
 	}
 	return false, ""
+}
+
+// The reasons why a peer is not joined by itself.
+const (
+	// ReasonNobodyVouches: neither a person nor the configuration trusts its key.
+	ReasonNobodyVouches = "KeyNotTrusted"
+	// ReasonOnlyPeople: people trust its key, and nothing that joins by itself does.
+	ReasonOnlyPeople = "TrustedByPerson"
+	// ReasonDecidedOtherwise: somebody, or the configuration, said that it is not to be
+	// joined.
+	ReasonDecidedOtherwise = "DecidedOtherwise"
+)
+
+// unjoined says why a peer is not joined although somebody said that those where it is
+// seen are joined by themselves.
+func unjoined(id peer.ClusterID, r record, p policy, seen peer.Peer) peering.Unjoined {
+	on, setting := p.joins(seen, p.Autojoin && p.AutojoinSet, "discovery.autojoin")
+	wish, why := connectOf(id, r, p, seen)
+	if seen.Source == "" || !on || wish == peering.WishYes {
+		return peering.Unjoined{}
+	}
+	not := func(reason, why string) peering.Unjoined {
+		return peering.Unjoined{Reason: reason, Message: "It is not joined, although " + setting + ": " + why +
+			" Join it with: liqo-agent peers connect " + reference(id, r, seen.Name)}
+	}
+	switch {
+	case wish == peering.WishNo && why != "":
+		return not(ReasonDecidedOtherwise, why+".")
+	case r.distrusted():
+		return not(ReasonDecidedOtherwise, "somebody said that its key is not to be trusted.")
+	case !r.pinned():
+		return not(ReasonNobodyVouches, "nobody vouches for its key. Only those are joined by themselves whose key the configuration trusts: "+
+			"by trust.fleet_ca, a [[peer]] entry, or a public certificate for its host name.")
+	}
+	return not(ReasonOnlyPeople, "its key is trusted by a person's word, which joins nobody by itself.")
 }
 
 // acceptOf decides about a peer's requests. Both sides read the message, so it

@@ -144,6 +144,22 @@ EOF`)
 	if s := found.Status; s.LastQuery == nil || s.LastQuery.Outcome != "Found" || s.LastQuery.Server != "10.77.0.53:53" || len(s.Found) != 2 || s.Found[0].ClusterID != cedarID {
 		t.Errorf("%+v", s)
 	}
+	// Nobody vouches for them, so that autojoin joins neither, and says so.
+	const why = "although autojoin is on for the search domain example.com: nobody vouches for its key"
+	for i, id := range []string{cedarID, birchID} {
+		alder.awaitStatus("says why it is not joined", id, func(fc *api.ForeignCluster) error {
+			return condition(fc, api.ConditionAutojoin, api.ConditionFalse, "KeyNotTrusted")
+		})
+		alder.domainStatus("example.com", "says why it is not joined", func(s api.SearchDomainStatus) bool {
+			return len(s.Found) == 2 && strings.Contains(s.Found[i].Message, why)
+		})
+	}
+	if st := alder.mustStatus(); len(st.Autojoin.NotJoined) != 2 || !strings.Contains(st.Autojoin.NotJoined[0].Message, why) {
+		t.Errorf("status says %+v", st.Autojoin)
+	}
+	if out := alder.mustCLI("status"); !strings.Contains(out, "birch: It is not joined, "+why) {
+		t.Errorf("%s", out)
+	}
 	if out := alder.kubectl("get", "searchdomains"); !strings.Contains(out, "example.com") || !strings.Contains(out, "Found") {
 		t.Errorf("%s", out)
 	}
