@@ -244,7 +244,7 @@ func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
 		Peers: (*callers)(s), Reach: s.callBackTo,
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
 			Upstream:      func() (endpoint.Upstream, bool) { return s.peering.Upstream() },
-			DeletedByPeer: func(id peer.ClusterID, resource string) { s.peering.DeletedByPeer(id, resource) },
+			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) { return s.peering.DeletedByPeer(id, resource) },
 			Guests:        s.sharing,
 			Logger:        s.logger,
 		}),

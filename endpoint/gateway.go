@@ -44,9 +44,10 @@ type GatewayConfig struct {
 	// It must be quick and safe for concurrent use.
 	Upstream func() (Upstream, bool)
 	// DeletedByPeer, if not nil, is called before a peer's DELETE is forwarded,
-	// with the plural name of the resource. It must be quick and safe for
-	// concurrent use.
-	DeletedByPeer func(id peer.ClusterID, resource string)
+	// with the plural name of the resource. What it returns is called with the status
+	// of the API server's answer, 0 when there was none. Both must be quick and safe
+	// for concurrent use.
+	DeletedByPeer func(id peer.ClusterID, resource string) (answered func(status int))
 	// Guests decides what peers may do with the namespaces they have here; nil: they
 	// have none, and there are no paths for that.
 	Guests Guests
@@ -151,20 +152,23 @@ func (g *Gateway) ask(ctx context.Context, id peer.ClusterID, out forward) (*htt
 	if !ok {
 		return nil, noAPIServer(http.StatusServiceUnavailable, "this cluster's API server cannot be reached now")
 	}
-	if out.method == http.MethodDelete && !out.guest && g.cfg.DeletedByPeer != nil {
-		g.cfg.DeletedByPeer(id, out.resource)
-	}
 	req, err := request(ctx, up.Base, id, out)
 	if err != nil {
 		return nil, internalError("the request for the API server cannot be made; please report this")
 	}
+	answered := func(int) {}
+	if out.method == http.MethodDelete && !out.guest && g.cfg.DeletedByPeer != nil {
+		answered = g.cfg.DeletedByPeer(id, out.resource)
+	}
 	resp, err := up.Transport.RoundTrip(req)
 	if err != nil {
+		answered(0)
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		return nil, lostUpstream(err)
 	}
+	answered(resp.StatusCode)
 	return resp, nil
 }
 

@@ -86,10 +86,15 @@ func (a *apiServer) gateway(t *testing.T, path string) *Gateway {
 			defer a.mu.Unlock()
 			return Upstream{Base: base, Transport: a.Client().Transport}, !a.down
 		},
-		DeletedByPeer: func(id peer.ClusterID, resource string) {
+		DeletedByPeer: func(id peer.ClusterID, resource string) func(int) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.deleted = append(a.deleted, fmt.Sprintf("%s %s before %d", id, resource, len(a.seen)))
+			told := fmt.Sprintf("%s %s before %d", id, resource, len(a.seen))
+			return func(status int) {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.deleted = append(a.deleted, fmt.Sprintf("%s: %d", told, status))
+			}
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -267,7 +272,7 @@ func TestGatewayTellsOfDeletions(t *testing.T) {
 		v.send(get(path))
 		v.send(strings.Replace(get(path), "GET", "DELETE", 1))
 	}
-	if want := []string{"b peeringrequests before 1", "b advertisements before 3"}; !slices.Equal(a.deleted, want) {
+	if want := []string{"b peeringrequests before 1: 200", "b advertisements before 3: 200"}; !slices.Equal(a.deleted, want) {
 		t.Errorf("told of %q", a.deleted)
 	}
 }

@@ -229,27 +229,30 @@ func (s *session) writeOwn(ctx context.Context, id peer.ClusterID, a Action) err
 
 // deleteRequest deletes a peer's PeeringRequest for by, who is noted before.
 func (s *session) deleteRequest(ctx context.Context, id peer.ClusterID, uid types.UID, version string, by Deleter) error {
-	s.memory.with(id, func(m *memo) { m.request.deleting(by, s.cfg.Now()) })
-	if err := remove(ctx, s.client, s.requests.kind, string(id), uid, version); err != nil {
-		if apierrors.IsConflict(err) {
-			s.memory.with(id, func(m *memo) { m.request.by = DeletedUnseen })
-		}
-		return err
-	}
-	s.requests.deleted(string(id), uid)
-	return nil
+	return removeNoted(ctx, s, s.requests, id, uid, version, by, func(m *memo) *trail { return &m.request })
 }
 
 // deleteOffer deletes a peer's Advertisement for by, who is noted before.
 func (s *session) deleteOffer(ctx context.Context, id peer.ClusterID, uid types.UID, version string, by Deleter) error {
-	s.memory.with(id, func(m *memo) { m.offer.deleting(by, s.cfg.Now()) })
-	if err := remove(ctx, s.client, s.offers.kind, string(id), uid, version); err != nil {
-		if apierrors.IsConflict(err) {
-			s.memory.with(id, func(m *memo) { m.offer.by = DeletedUnseen })
+	return removeNoted(ctx, s, s.offers, id, uid, version, by, func(m *memo) *trail { return &m.offer })
+}
+
+func removeNoted[T object](ctx context.Context, s *session, st *store[T], id peer.ClusterID, uid types.UID, version string, by Deleter, trailOf func(*memo) *trail) error {
+	var n note
+	s.memory.with(id, func(m *memo) { n = trailOf(m).deleting(by, s.cfg.Now()) })
+	err := remove(ctx, s.client, st.kind, string(id), uid, version)
+	came := deletionTaken
+	if err != nil {
+		came = deletionUnknown
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+			came = outcomeOf(int(status.Status().Code))
 		}
+	}
+	s.memory.with(id, func(m *memo) { trailOf(m).ended(n, came) })
+	if err != nil {
 		return err
 	}
-	s.offers.deleted(string(id), uid)
+	st.deleted(string(id), uid)
 	return nil
 }
 

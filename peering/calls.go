@@ -52,19 +52,34 @@ func (c *Controller) Withdrawn(id peer.ClusterID, w endpoint.Withdrawal) {
 
 // DeletedByPeer takes in that a peer is about to delete its object of that
 // resource (its plural name) through the gateway, so that it is not taken for a
-// person's doing. It returns once that is remembered.
-func (c *Controller) DeletedByPeer(id peer.ClusterID, resource string) {
-	now := c.cfg.Now()
+// person's doing. It returns once that is remembered. What it returns is to be called
+// with the status of the API server's answer, 0 for none: who was refused did not
+// delete what goes later.
+func (c *Controller) DeletedByPeer(id peer.ClusterID, resource string) (answered func(status int)) {
+	var trailOf func(*memo) *trail
 	switch resource {
 	case api.PluralPeeringRequests:
-		c.memory.with(id, func(m *memo) { m.request.deleting(DeletedByPeer, now) })
+		trailOf = func(m *memo) *trail { return &m.request }
+	case api.PluralAdvertisements:
+		trailOf = func(m *memo) *trail { return &m.offer }
+	default:
+		return func(int) {}
+	}
+	var n note
+	c.memory.with(id, func(m *memo) { n = trailOf(m).deleting(DeletedByPeer, c.cfg.Now()) })
+	if resource == api.PluralPeeringRequests {
 		if err := tellUnserved(context.Background(), c.cfg.Ledger, id, "the peer took its request back"); err != nil {
 			// The deletion goes on: only after a crash in this moment would it look like a
 			// person's.
 			c.cfg.Logger.Warn("a peer's decision could not be stored", "cluster", id, "error", err)
 		}
-	case api.PluralAdvertisements:
-		c.memory.with(id, func(m *memo) { m.offer.deleting(DeletedByPeer, now) })
+	}
+	return func(status int) {
+		came := outcomeOf(status)
+		c.memory.with(id, func(m *memo) { trailOf(m).ended(n, came) })
+		if came != deletionTaken {
+			c.Enqueue(id) // the ledger was told of an end that did not come
+		}
 	}
 }
 

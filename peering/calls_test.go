@@ -74,6 +74,31 @@ func TestDeletedByPeer(t *testing.T) {
 	}
 }
 
+// TestDeletionByPeerThatFailed: a peer that deleted nothing is not the one when a person
+// does.
+func TestDeletionByPeerThatFailed(t *testing.T) {
+	for status, want := range map[int]Deleter{200: DeletedByPeer, 202: DeletedByPeer, 403: DeletedByPerson, 404: DeletedByPerson, 409: DeletedByPerson,
+		429: DeletedByPerson, 0: DeletedByPeer, 408: DeletedByPeer, 500: DeletedByPeer, 504: DeletedByPeer} {
+		c, s, _ := connected(t, &diary{}, nil)
+		r := &api.PeeringRequest{}
+		r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
+		a := &api.Advertisement{}
+		a.Name, a.UID, a.ResourceVersion = string(testID), "a1", "1"
+		if err := errors.Join(s.requests.Add(r), s.offers.Add(a)); err != nil {
+			t.Fatal(err)
+		}
+		c.DeletedByPeer(testID, api.PluralPeeringRequests)(status)
+		c.DeletedByPeer(testID, api.PluralAdvertisements)(status)
+		c.DeletedByPeer(testID, "pods")(status)
+		if err := errors.Join(s.requests.Delete(r), s.offers.Delete(a)); err != nil {
+			t.Fatal(err)
+		}
+		if obs := c.observe(s, testID); obs.RequestDeleted != want || obs.OfferDeleted != want {
+			t.Errorf("after %d: deleted by %v and %v, want %v", status, obs.RequestDeleted, obs.OfferDeleted, want)
+		}
+	}
+}
+
 // TestWithdrawn has a peer give up while the API server is away, and change its
 // mind.
 func TestWithdrawn(t *testing.T) {

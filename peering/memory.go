@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
@@ -58,7 +59,40 @@ type trail struct {
 	seen time.Time // when it was first seen
 	by   Deleter   // who deletes or deleted it
 	at   time.Time // when that was noted
+	sure bool      // the API server said that it carries that deletion out
+	left bool      // it is gone
 }
+
+// note is that somebody is about to delete an object.
+type note struct {
+	by     Deleter
+	at     time.Time
+	before trail // without it
+}
+
+// outcome is what came of a deletion, as far as is known.
+type outcome int
+
+const (
+	deletionUnknown outcome = iota // there was no answer, or none that tells
+	deletionTaken
+	deletionRefused // nothing was deleted, or nothing was there
+)
+
+// outcomeOf returns what the status of an API server's answer says, 0 for none.
+func outcomeOf(status int) outcome {
+	switch {
+	case status >= 200 && status < 300:
+		return deletionTaken
+	case status >= 400 && status < 500 && status != http.StatusRequestTimeout:
+		return deletionRefused
+	}
+	return deletionUnknown
+}
+
+// unsureNote is how long a deletion that nobody answered is taken to be about to
+// happen: by then the API server has given it up.
+const unsureNote = time.Minute
 
 // unseenNote is how long a note about an object that was not seen yet is taken to
 // be about the next one that is: the time by which the watch may lag behind.
@@ -71,22 +105,62 @@ func (t *trail) saw(uid types.UID, now time.Time) {
 	}
 	next := trail{uid: uid, seen: now}
 	if t.uid == "" && t.by != DeletedUnseen && now.Sub(t.at) < unseenNote {
-		next.by, next.at = t.by, t.at
+		next.by, next.at, next.sure = t.by, t.at, t.sure
 	}
 	*t = next
 }
 
-// deleting notes who is about to delete the object.
-func (t *trail) deleting(by Deleter, now time.Time) { t.by, t.at = by, now }
+// deleting notes who is about to delete the object. What came of it is for ended.
+func (t *trail) deleting(by Deleter, now time.Time) note {
+	n := note{by: by, at: now, before: *t}
+	t.by, t.at, t.sure = by, now, false
+	return n
+}
+
+// ended takes in what came of a deletion. Who did not delete anything is not the one
+// when the object goes later.
+func (t *trail) ended(n note, came outcome) {
+	if n.before.uid != "" && n.before.uid != t.uid {
+		return // there is another object by now
+	}
+	noted := t.by == n.by && t.at.Equal(n.at)
+	switch {
+	case came == deletionTaken:
+		t.by, t.at, t.sure = n.by, n.at, true
+	case came == deletionRefused && noted:
+		t.by, t.at, t.sure = n.before.by, n.before.at, n.before.sure
+		if t.left && t.by == DeletedUnseen {
+			t.by = DeletedByPerson // who was quicker
+		}
+	}
+}
 
 // gone notes that the object is not there any more.
-func (t *trail) gone(uid types.UID, restored bool) {
+func (t *trail) gone(uid types.UID, restored bool, now time.Time) {
+	if t.uid != uid {
+		return
+	}
+	t.left = true
 	switch {
-	case t.uid != uid || t.by != DeletedUnseen:
-	case restored:
+	case t.by == DeletedUnseen && restored:
 		*t = trail{}
-	default:
+	case t.by == DeletedUnseen, !t.sure && now.Sub(t.at) > unsureNote:
 		t.by = DeletedByPerson
+	}
+}
+
+// resume compares the object with the one of the first list of a new connection, "" for
+// none. However long there was none, a deletion that nobody answered is the last that
+// is known of it.
+func (t *trail) resume(uid types.UID, restored bool) {
+	switch t.uid {
+	case "":
+	case uid:
+		if !t.sure { // it was not carried out
+			t.by, t.at = DeletedUnseen, time.Time{}
+		}
+	default:
+		t.gone(t.uid, restored, t.at)
 	}
 }
 
@@ -138,12 +212,8 @@ func (m *memory) resume(requests, offers listing) {
 	defer m.mu.Unlock()
 	requestsRestored, offersRestored := older(requests.version(), m.requests), older(offers.version(), m.offers)
 	for id, p := range m.peers {
-		if uid := requests.uid(string(id)); uid != p.request.uid && p.request.uid != "" {
-			p.request.gone(p.request.uid, requestsRestored)
-		}
-		if uid := offers.uid(string(id)); uid != p.offer.uid && p.offer.uid != "" {
-			p.offer.gone(p.offer.uid, offersRestored)
-		}
+		p.request.resume(requests.uid(string(id)), requestsRestored)
+		p.offer.resume(offers.uid(string(id)), offersRestored)
 	}
 	m.requests, m.offers = requests.version(), offers.version()
 }

@@ -14,9 +14,21 @@ func TestTrail(t *testing.T) {
 	type step = func(*trail)
 	saw := func(uid types.UID) step { return func(tr *trail) { tr.saw(uid, t0) } }
 	sawLate := func(uid types.UID) step { return func(tr *trail) { tr.saw(uid, t0.Add(unseenNote)) } }
-	by := func(d Deleter) step { return func(tr *trail) { tr.deleting(d, t0) } }
-	gone := func(uid types.UID) step { return func(tr *trail) { tr.gone(uid, false) } }
-	restored := func(uid types.UID) step { return func(tr *trail) { tr.gone(uid, true) } }
+	by := func(d Deleter) step { return func(tr *trail) { _ = tr.deleting(d, t0) } }
+	gone := func(uid types.UID) step { return func(tr *trail) { tr.gone(uid, false, t0) } }
+	goneLate := func(uid types.UID) step { return func(tr *trail) { tr.gone(uid, false, t0.Add(time.Hour)) } }
+	restored := func(uid types.UID) step { return func(tr *trail) { tr.gone(uid, true, t0) } }
+	resumed := func(uid types.UID) step { return func(tr *trail) { tr.resume(uid, false) } }
+	// tried is a deletion that came to that, with what happened meanwhile.
+	tried := func(d Deleter, came outcome, meanwhile ...step) step {
+		return func(tr *trail) {
+			n := tr.deleting(d, t0)
+			for _, s := range meanwhile {
+				s(tr)
+			}
+			tr.ended(n, came)
+		}
+	}
 	for _, tc := range []struct {
 		name  string
 		steps []step
@@ -34,6 +46,19 @@ func TestTrail(t *testing.T) {
 		{"an old event", []step{saw("2"), gone("1")}, DeletedUnseen},
 		{"the peer, before it was seen", []step{by(DeletedByPeer), saw("1"), gone("1")}, DeletedByPeer},
 		{"a note that nothing came of", []step{by(DeletedByPeer), sawLate("1"), gone("1")}, DeletedByPerson},
+		{"the peer was refused, then a person", []step{saw("1"), tried(DeletedByPeer, deletionRefused), gone("1")}, DeletedByPerson},
+		{"we were refused, then the peer", []step{saw("1"), tried(DeletedByUs, deletionRefused), tried(DeletedByPeer, deletionTaken), gone("1")}, DeletedByPeer},
+		{"a person was quicker than the peer", []step{saw("1"), tried(DeletedByPeer, deletionRefused, gone("1"))}, DeletedByPerson},
+		{"the peer asks again, as the answer was lost", []step{saw("1"), tried(DeletedByPeer, deletionUnknown), tried(DeletedByPeer, deletionRefused), gone("1")}, DeletedByPeer},
+		{"the peer, and it takes long", []step{saw("1"), tried(DeletedByPeer, deletionTaken), goneLate("1")}, DeletedByPeer},
+		{"the peer, told before it was answered", []step{saw("1"), tried(DeletedByPeer, deletionTaken, gone("1"))}, DeletedByPeer},
+		{"the peer, answered after a long time", []step{saw("1"), tried(DeletedByPeer, deletionTaken, goneLate("1"))}, DeletedByPeer},
+		{"nobody answered the peer", []step{saw("1"), tried(DeletedByPeer, deletionUnknown), gone("1")}, DeletedByPeer},
+		{"nobody answered the peer, a person did it later", []step{saw("1"), tried(DeletedByPeer, deletionUnknown), goneLate("1")}, DeletedByPerson},
+		{"nobody answered the peer, then there was no connection", []step{saw("1"), tried(DeletedByPeer, deletionUnknown), resumed("")}, DeletedByPeer},
+		{"nobody answered the peer, it was there afterwards", []step{saw("1"), tried(DeletedByPeer, deletionUnknown), resumed("1"), gone("1")}, DeletedByPerson},
+		{"the peer, then there was no connection", []step{saw("1"), tried(DeletedByPeer, deletionTaken), resumed("1"), resumed("")}, DeletedByPeer},
+		{"refused about an object that was replaced", []step{saw("1"), tried(DeletedByPeer, deletionRefused, gone("1"), saw("2"), by(DeletedByUs)), gone("2")}, DeletedByUs},
 		{"seen twice", []step{saw("1"), by(DeletedByPeer), saw("1"), gone("1")}, DeletedByPeer},
 	} {
 		var tr trail

@@ -134,7 +134,7 @@ func tracking[T object](s *session, about func(T) []peer.ClusterID, trailOf func
 			}
 		} else {
 			for _, id := range about(before) {
-				s.memory.with(id, func(m *memo) { trailOf(m).gone(before.GetUID(), restored) })
+				s.memory.with(id, func(m *memo) { trailOf(m).gone(before.GetUID(), restored, s.cfg.Now()) })
 			}
 		}
 		enqueue(before, after, restored)

@@ -117,10 +117,12 @@ func TestGateway(t *testing.T) {
 		Identity: func() peer.Identity { return peer.Identity{ClusterID: home.id} },
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
 			Upstream: func() (endpoint.Upstream, bool) { return endpoint.Upstream{Base: base, Transport: transport}, true },
-			DeletedByPeer: func(id peer.ClusterID, resource string) {
-				mu.Lock()
-				defer mu.Unlock()
-				deleted = append(deleted, string(id)+" "+resource)
+			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) {
+				return func(status int) {
+					mu.Lock()
+					defer mu.Unlock()
+					deleted = append(deleted, fmt.Sprint(id, " ", resource, " ", status))
+				}
 			},
 			Logger: slog.New(slog.DiscardHandler),
 		}),
@@ -222,7 +224,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster
 		t.Errorf("deleted, and %d", status)
 	}
 	mu.Lock()
-	if got := strings.Join(deleted, ","); got != "barn peeringrequests,mill peeringrequests" {
+	if got := strings.Join(deleted, ","); got != "barn peeringrequests 403,mill peeringrequests 200" {
 		t.Errorf("told of %s", got)
 	}
 	mu.Unlock()

@@ -120,7 +120,7 @@ func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube, path str
 		Listen: "127.0.0.1:0", Issuer: s.issuer, Identity: s.identity, Peers: callers{s}, Logger: logger,
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
 			Upstream:      func() (endpoint.Upstream, bool) { return s.live.Load().Upstream() },
-			DeletedByPeer: func(id peer.ClusterID, resource string) { s.live.Load().DeletedByPeer(id, resource) },
+			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) { return s.live.Load().DeletedByPeer(id, resource) },
 			Logger:        logger,
 		}),
 	})
