@@ -76,7 +76,7 @@ func (s *session) remove(ctx context.Context, p Provider, node *corev1.Node) (ti
 		return 0, nil
 	}
 	if node.DeletionTimestamp == nil {
-		if err := s.shape(ctx, node, wanted(p, judge(p, false), s.cfg.Kubelet(), node)); err != nil {
+		if err := s.shape(ctx, node, wanted(p, judge(p), s.cfg.Kubelet(), node)); err != nil {
 			return 0, err
 		}
 	}

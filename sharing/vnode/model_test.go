@@ -303,7 +303,7 @@ func (w *world) check() error {
 		if err := json.Unmarshal(mustMarshal(object), &node); err != nil {
 			return err
 		}
-		want := wanted(p, judge(p, false), Kubelet{}, &node)
+		want := wanted(p, judge(p), Kubelet{}, &node)
 		cordon := want.cordon || w.cordoned[string(node.UID)]
 		if metaDiffers(&node, want) || statusDiffers(&node, want) || !hasTaint(&node) || node.Spec.Unschedulable != cordon {
 			return fmt.Errorf("%s is not as wanted: %s", id, mustMarshal(object))

@@ -34,9 +34,7 @@ type Nodes struct {
 type record struct {
 	want Provider
 	// said: Set was called. Else want is that of a node that nobody wants.
-	said bool
-	// offered is since when the offer is as it is.
-	offered time.Time
+	said    bool
 	drain   drain
 	failure string // of the last attempt to do something about the node
 }
@@ -89,9 +87,6 @@ func (n *Nodes) Set(p Provider) State {
 		n.records[p.ID] = r
 	}
 	changed := !r.said || !sameProvider(r.want, p)
-	if p.Offer != nil && (r.want.Offer == nil || !r.want.Offer.Timestamp.Equal(&p.Offer.Timestamp) || !r.want.Offer.TimeToLive.Equal(&p.Offer.TimeToLive)) {
-		r.offered = n.cfg.Now()
-	}
 	if p.Wanted || !r.said || r.want.Wanted || r.want.Gone != p.Gone {
 		r.drain = drain{}
 	}
@@ -205,7 +200,7 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 	case node == nil:
 		s.Name, s.Busy, s.Reason, s.Message = n.cfg.Names.NodeName(id), true, ReasonPending, "the node is being made"
 	default:
-		j := judge(r.want, r.expired(n.cfg.Now()))
+		j := judge(r.want)
 		s.Reason, s.Message = j.reason, j.message
 		now := condition(node, corev1.NodeReady)
 		s.Ready = j.ready && now != nil && now.Status == corev1.ConditionTrue && node.DeletionTimestamp == nil
@@ -221,17 +216,4 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 		a.uid, a.accepting = node.UID, n.accepting(id, node)
 	}
 	return a
-}
-
-// expired reports whether the offer ended while the provider did not answer. Its
-// life is measured from when it changed last, on our own clock.
-func (r *record) expired(now time.Time) bool {
-	return r.expiresIn(now) <= 0 && !r.want.Reachable && r.want.Offer != nil
-}
-
-func (r *record) expiresIn(now time.Time) time.Duration {
-	if r.want.Offer == nil {
-		return 0
-	}
-	return r.want.Offer.TimeToLive.Sub(r.want.Offer.Timestamp.Time) - now.Sub(r.offered)
 }

@@ -274,12 +274,18 @@ func TestExpiry(t *testing.T) {
 		if writes := unleased(f.take()); len(writes) > 0 {
 			t.Errorf("written for nothing: %v", writes)
 		}
-		before := a.news(barn)
-		wait(time.Hour)
-		if s := a.Set(p); s.Reason != ReasonExpired || !cordoned() || a.news(barn) == before {
-			t.Errorf("%+v, news %d", s, a.news(barn))
+		// An offer stands for as long as who gave it to us says, however long it says itself.
+		wait(48 * time.Hour)
+		if s := a.Set(p); s.Reason != ReasonUnreachable || cordoned() {
+			t.Errorf("%+v", s)
 		}
-		p.Reachable, p.Why = true, ""
+		p.Offer = nil
+		a.Set(p)
+		wait(time.Second)
+		if s := a.Set(p); s.Reason != ReasonExpired || !cordoned() {
+			t.Errorf("%+v", s)
+		}
+		p.Reachable, p.Why, p.Offer = true, "", testOffer("4")
 		a.Set(p)
 		wait(time.Second)
 		if s := a.Set(p); !s.Ready || cordoned() {

@@ -28,7 +28,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Durati
 			return 0, err
 		}
 	}
-	p, expired, expires, ok := s.provider(id, node != nil)
+	p, ok := s.provider(id, node != nil)
 	if !ok {
 		return 0, nil // nothing is known about it yet, or nothing is left of it
 	}
@@ -51,17 +51,13 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Durati
 	if node.DeletionTimestamp != nil {
 		return 0, nil // it goes, and is made anew then
 	}
-	again := time.Duration(0)
-	if expires > 0 && !p.Reachable {
-		again = expires
-	}
-	return again, s.shape(ctx, node, wanted(p, judge(p, expired), s.cfg.Kubelet(), node))
+	return 0, s.shape(ctx, node, wanted(p, judge(p), s.cfg.Kubelet(), node))
 }
 
 // provider returns how the node of a provider is to stand: as Set said, or gone,
 // if everybody was heard and nobody wants the node. ok is false when it is not known
 // how, or there is nothing to do.
-func (s *session) provider(id peer.ClusterID, exists bool) (p Provider, expired bool, expires time.Duration, ok bool) {
+func (s *session) provider(id peer.ClusterID, exists bool) (p Provider, ok bool) {
 	s.Nodes.mu.Lock()
 	defer s.Nodes.mu.Unlock()
 	r := s.records[id]
@@ -70,13 +66,12 @@ func (s *session) provider(id peer.ClusterID, exists bool) (p Provider, expired 
 		r = &record{want: Provider{ID: id, Gone: true}}
 		s.records[id] = r
 	case r == nil:
-		return Provider{}, false, 0, false
+		return Provider{}, false
 	case !exists && !r.want.Wanted:
 		delete(s.records, id)
-		return Provider{}, false, 0, false
+		return Provider{}, false
 	}
-	now := s.cfg.Now()
-	return r.want, r.expired(now), r.expiresIn(now), true
+	return r.want, true
 }
 
 // prune deletes the other nodes of a provider: an older agent, which names nodes

@@ -18,8 +18,10 @@ type Provider struct {
 	Name string // of the cluster, for people; may be empty
 	// Called is what people here call it: a new node is named after that.
 	Called string
-	// Wanted: there is to be a node for Offer; without an Offer, one that is there
-	// stays, and takes no pods. Not wanted: the node is to be drained and removed.
+	// Wanted: there is to be a node for Offer; without an Offer, which has ended while
+	// the provider is away, one that is there stays, and takes no pods. How long an
+	// offer stands is for who says so here. Not wanted: the node is to be drained and
+	// removed.
 	Wanted bool
 	Offer  *api.AdvertisementSpec // accepted; shared, not to be changed
 	// Gone: the provider is given up and nobody there can be asked any more, so that

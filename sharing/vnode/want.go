@@ -60,9 +60,8 @@ type judgement struct {
 	cordon          bool
 }
 
-// judge says how the node of a provider stands. expired: the offer ended while
-// the provider did not answer.
-func judge(p Provider, expired bool) judgement {
+// judge says how the node of a provider stands.
+func judge(p Provider) judgement {
 	why := clip(p.Why, maxMessage)
 	if why == "" {
 		why = "the provider does not answer"
@@ -70,9 +69,9 @@ func judge(p Provider, expired bool) judgement {
 	switch {
 	case !p.Wanted && p.Gone:
 		return judgement{reason: ReasonGone, message: "the provider is given up; the node is removed", cordon: true}
-	case p.Wanted && p.Offer == nil:
+	case p.Wanted && p.Offer == nil && p.Reachable:
 		return judgement{reason: ReasonNoOffer, message: "the provider offers nothing at present", cordon: true}
-	case expired:
+	case p.Wanted && p.Offer == nil:
 		return judgement{reason: ReasonExpired, message: "the offer ended while the provider could not be asked for another: " + why, cordon: true}
 	case !p.Reachable:
 		return judgement{reason: ReasonUnreachable, message: why, cordon: !p.Wanted}

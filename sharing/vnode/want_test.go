@@ -72,7 +72,7 @@ func TestLabels(t *testing.T) {
 	}
 	offered["value"], offered["long"] = "a b", strings.Repeat("a", 64)
 	p := Provider{ID: barn, Name: "barn", Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{Labels: offered}}
-	if diff := cmp.Diff(want, wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")).labels); diff != "" {
+	if diff := cmp.Diff(want, wanted(p, judge(p), Kubelet{}, named("liqo-barn")).labels); diff != "" {
 		t.Error(diff)
 	}
 	for i := range 10_000 {
@@ -80,7 +80,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, name := range []string{"", "a b", strings.Repeat("a", 64), "\x00"} {
 		p.Name = name
-		got := wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")).labels
+		got := wanted(p, judge(p), Kubelet{}, named("liqo-barn")).labels
 		if _, there := got["liqo.io/cluster-name"]; there || len(got) > maxLabels+20 {
 			t.Errorf("%q: %d labels", name, len(got))
 		}
@@ -130,29 +130,28 @@ func TestImages(t *testing.T) {
 func TestJudge(t *testing.T) {
 	offer := &api.AdvertisementSpec{}
 	for _, tc := range []struct {
-		name    string
-		p       Provider
-		expired bool
-		ready   bool
-		reason  string
-		cordon  bool
+		name   string
+		p      Provider
+		ready  bool
+		reason string
+		cordon bool
 	}{
-		{"ready", Provider{Wanted: true, Offer: offer, Reachable: true}, false, true, ReasonReady, false},
-		{"unreachable", Provider{Wanted: true, Offer: offer}, false, false, ReasonUnreachable, false},
-		{"says too much", Provider{Wanted: true, Offer: offer, Reachable: true, Excess: "20 MiB"}, false, false, ReasonExcess, false},
-		{"says too much, unreachable", Provider{Wanted: true, Offer: offer, Excess: "20 MiB"}, false, false, ReasonUnreachable, false},
-		{"expired", Provider{Wanted: true, Offer: offer}, true, false, ReasonExpired, true},
-		{"no offer", Provider{Wanted: true, Reachable: true}, false, false, ReasonNoOffer, true},
-		{"drained", Provider{Reachable: true}, false, true, ReasonReady, true},
-		{"drained and unreachable", Provider{}, false, false, ReasonUnreachable, true},
-		{"gone", Provider{Gone: true, Reachable: true}, false, false, ReasonGone, true},
+		{"ready", Provider{Wanted: true, Offer: offer, Reachable: true}, true, ReasonReady, false},
+		{"unreachable", Provider{Wanted: true, Offer: offer}, false, ReasonUnreachable, false},
+		{"says too much", Provider{Wanted: true, Offer: offer, Reachable: true, Excess: "20 MiB"}, false, ReasonExcess, false},
+		{"says too much, unreachable", Provider{Wanted: true, Offer: offer, Excess: "20 MiB"}, false, ReasonUnreachable, false},
+		{"expired", Provider{Wanted: true}, false, ReasonExpired, true},
+		{"no offer", Provider{Wanted: true, Reachable: true}, false, ReasonNoOffer, true},
+		{"drained", Provider{Reachable: true}, true, ReasonReady, true},
+		{"drained and unreachable", Provider{}, false, ReasonUnreachable, true},
+		{"gone", Provider{Gone: true, Reachable: true}, false, ReasonGone, true},
 	} {
-		j := judge(tc.p, tc.expired)
+		j := judge(tc.p)
 		if j.ready != tc.ready || j.reason != tc.reason || j.cordon != tc.cordon || j.message == "" {
 			t.Errorf("%s: %+v", tc.name, j)
 		}
 	}
-	if j := judge(Provider{Wanted: true, Offer: offer, Why: "\x1b[31m" + strings.Repeat("a", 10_000)}, false); len(j.message) > maxMessage+3 || strings.ContainsRune(j.message, '\x1b') {
+	if j := judge(Provider{Wanted: true, Offer: offer, Why: "\x1b[31m" + strings.Repeat("a", 10_000)}); len(j.message) > maxMessage+3 || strings.ContainsRune(j.message, '\x1b') {
 		t.Errorf("%q", j.message)
 	}
 }
@@ -160,12 +159,12 @@ func TestJudge(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	p := Provider{ID: barn, Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{}}
 	for address, want := range map[string]string{"10.77.0.1": "10.77.0.1", "::ffff:10.77.0.1": "10.77.0.1", "fd00::1": "fd00::1", "fe80::1%eth0": "fe80::1"} {
-		w := wanted(p, judge(p, false), Kubelet{Address: netip.MustParseAddr(address), Port: 10350}, named("liqo-barn"))
+		w := wanted(p, judge(p), Kubelet{Address: netip.MustParseAddr(address), Port: 10350}, named("liqo-barn"))
 		if len(w.status.Addresses) != 1 || w.status.Addresses[0].Address != want || w.status.DaemonEndpoints.KubeletEndpoint.Port != 10350 {
 			t.Errorf("%s: %+v", address, w.status)
 		}
 	}
-	if w := wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")); len(w.status.Addresses) != 0 || w.status.DaemonEndpoints.KubeletEndpoint.Port != 0 {
+	if w := wanted(p, judge(p), Kubelet{}, named("liqo-barn")); len(w.status.Addresses) != 0 || w.status.DaemonEndpoints.KubeletEndpoint.Port != 0 {
 		t.Errorf("%+v", w.status)
 	}
 }
