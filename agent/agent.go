@@ -48,12 +48,13 @@ type Agent struct {
 	stands     atomic.Pointer[standing] // what runs now
 	generation atomic.Int64             // how often the parts were made
 	told       chan struct{}            // something changed that the service manager shows; capacity 1
-	first      config.Config            // with which this process began
+	start      *config.Loaded           // with which this process began
 
 	// What current is made of belongs to Run, and to the session's part that follows
 	// the configuration.
-	file *config.Loaded         // as it was read
-	spec *api.ClusterConfigSpec // what the ClusterConfig sets on top; nil: nothing
+	file   *config.Loaded         // as it was read
+	wanted *config.Loaded         // with what is set on top; some of it waits for a restart
+	spec   *api.ClusterConfigSpec // what the ClusterConfig sets on top; nil: nothing
 
 	measures measures
 
@@ -79,7 +80,7 @@ func New(opts Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.file, a.first = loaded, loaded.Config
+	a.file, a.start = loaded, loaded
 	a.down()
 	a.use(loaded)
 	return a, nil
@@ -214,9 +215,11 @@ func (a *Agent) now() time.Time { return time.Now() }
 // config returns the configuration in use. It is never changed in place.
 func (a *Agent) config() config.Config { return a.current.Load().Config }
 
-// use makes a configuration the one in use.
+// use makes a configuration the one in use, but for what waits for a restart: a
+// port that is not free must not be in the way when parts are made anew meanwhile.
 func (a *Agent) use(l *config.Loaded) {
-	a.current.Store(l)
+	a.wanted = l
+	a.current.Store(l.Held(a.start))
 	var level slog.Level
 	// The configuration was validated, so its level is one slog knows.
 	if err := level.UnmarshalText([]byte(l.Config.Log.Level)); err == nil {

@@ -205,8 +205,17 @@ func TestReloadOverTheSocket(t *testing.T) {
 		changed := *loaded
 		changed.Config.Log.Level, changed.Config.Endpoint.MaxConnections = more.Config.Log.Level, more.Config.Endpoint.MaxConnections
 		changed.Config.Discovery.Service = more.Config.Discovery.Service
+		if listen := more.Config.Endpoint.Listen; listen != config.Default().Endpoint.Listen {
+			changed.Config.Endpoint.Listen = listen
+		}
 		return &changed, nil
 	}
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	taken := other.Addr().String()
 	client := control.NewClient(s.agent.config().State.Socket)
 	defer client.Close()
 	for _, tc := range []struct {
@@ -224,6 +233,9 @@ func TestReloadOverTheSocket(t *testing.T) {
 		{name: "taken back", changed: "[endpoint.max_connections log.level]", generation: 1},
 		{name: "parts made anew", set: []string{"discovery.service=_other._tcp"}, changed: "[discovery.service]", generation: 2},
 		{name: "after that", set: []string{"discovery.service=_other._tcp"}, generation: 2},
+		{name: "a port that is taken", set: []string{"discovery.service=_other._tcp", "endpoint.listen=" + taken}, changed: "[endpoint.listen]", restart: "[endpoint.listen]", generation: 2},
+		{name: "parts made anew beside it", set: []string{"endpoint.listen=" + taken}, changed: "[discovery.service]", restart: "[endpoint.listen]", generation: 3},
+		{name: "both taken back", changed: "[endpoint.listen]", generation: 3},
 	} {
 		set = tc.set
 		got, err := client.Reload(t.Context())

@@ -79,7 +79,6 @@ type session struct {
 	// reloads are those who wait for the outcome of one, pings for any sign of life.
 	reloads chan reloadAsk
 	pings   chan struct{}
-	made    config.Config // what the parts were made with
 	// callbacks are clusters to be told that they were let in.
 	callbacks chan ledger.Request
 
@@ -183,9 +182,6 @@ func (s *session) build(ctx context.Context) error {
 	s.switching, s.parted = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.resets, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.reloads, s.pings = make(chan reloadAsk), make(chan struct{})
-	s.made = cfg
-	// These two were used before there was a session.
-	s.made.State.Dir, s.made.Log.Format = s.first.State.Dir, s.first.Log.Format
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
 	s.ills.again = make(chan struct{}, 1)
 	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()

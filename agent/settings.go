@@ -88,7 +88,7 @@ func put[T any](values map[string]any, key string, value *T) {
 // effective is the file's configuration with what the ClusterConfig sets on top.
 // What cannot be is reported, and left as the file has it.
 func (a *Agent) effective() *config.Loaded {
-	if a.spec == nil || a.file.Config.Cluster.Kubeconfig == peering.KubeconfigNone {
+	if a.spec == nil || a.start.Config.Cluster.Kubeconfig == peering.KubeconfigNone {
 		a.health.Clear(health.ClusterConfigBad, "")
 		return a.file
 	}
@@ -192,16 +192,16 @@ func (s *session) reread(ctx context.Context) (control.Reload, error) {
 // change puts the configuration into effect as it is now. Only the end of ctx keeps
 // it from doing so.
 func (s *session) change(ctx context.Context) (control.Reload, error) {
-	old, loaded := s.config(), s.effective()
+	old, loaded := s.wanted.Config, s.effective()
 	keys, rebuild, _ := config.Changed(old, loaded.Config)
-	_, _, needRestart := config.Changed(s.made, loaded.Config)
+	_, _, needRestart := config.Changed(s.start.Config, loaded.Config)
 	done := control.Reload{Path: loaded.Path, Changed: keys, Restart: needRestart, Generation: s.generation.Load()}
 	s.use(loaded)
 	if len(keys) > 0 {
 		s.logger.Info("settings changed", "keys", keys)
 	}
 	s.say(health.RestartNeeded, len(needRestart) > 0, health.Args{"keys": strings.Join(needRestart, ", ")})
-	if s.otherCertificates(loaded.Config) {
+	if s.otherCertificates(s.config()) {
 		rebuild = append(rebuild, "the certificates that are shown")
 	}
 	if len(rebuild) > 0 {
@@ -209,5 +209,5 @@ func (s *session) change(ctx context.Context) (control.Reload, error) {
 		s.end(&settingsChanged{keys: rebuild})
 		return done, nil
 	}
-	return done, s.apply(ctx, loaded.Config)
+	return done, s.apply(ctx, s.config())
 }

@@ -314,6 +314,23 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestHeld: what waits for a restart stays, with where it is from, and nothing else.
+func TestHeld(t *testing.T) {
+	start := &Loaded{Config: Default(), Sources: map[string]string{"endpoint.listen": "default", "log.level": "default"}}
+	now := &Loaded{Config: Default(), Sources: map[string]string{"endpoint.listen": "--set", "log.level": "--set"}, Path: "/f"}
+	now.Config.Endpoint.Listen, now.Config.Log.Level = ":1", "debug"
+	held := now.Held(start)
+	if held.Config.Endpoint.Listen != ":6447" || held.Sources["endpoint.listen"] != "default" || held.Config.Log.Level != "debug" || held.Sources["log.level"] != "--set" || held.Path != "/f" {
+		t.Errorf("%+v", held)
+	}
+	if now.Config.Endpoint.Listen != ":1" || now.Sources["endpoint.listen"] != "--set" {
+		t.Error("the original was changed")
+	}
+	if _, rebuild, restart := Changed(start.Config, held.Config); len(rebuild)+len(restart) > 0 {
+		t.Errorf("%v, %v differ", rebuild, restart)
+	}
+}
+
 // TestWriteTOML: what is printed loads as what it was printed from.
 func TestWriteTOML(t *testing.T) {
 	path := write(t, "[cluster]\nname = \"Halle 3 \\\"Süd\\\" \\\\\"\n[[peer]]\nid = \"a\"\n[[search_domain]]\ndomain = \"example.com\"\nautojoin = false\n[[network]]\nname = \"at home\"\ndiscover = false\n")

@@ -48,6 +48,20 @@ func (l *Loaded) Override(source string, values map[string]any) (*Loaded, Faults
 	return &to.Loaded, to.faults
 }
 
+// Held returns a copy of l in which the settings that wait for a restart are as in
+// start, with where they came from there.
+func (l *Loaded) Held(start *Loaded) *Loaded {
+	held, original := *l, start.Config
+	held.Sources = maps.Clone(l.Sources)
+	for _, s := range settings {
+		if field, before := s.field(&held.Config), s.field(&original); s.restart && !reflect.DeepEqual(field, before) {
+			assign(field, value(before))
+			held.Sources[s.key] = start.Sources[s.key]
+		}
+	}
+	return &held
+}
+
 // revert takes back those of the changed keys that do not go together with the
 // rest, until what is left does: where it comes from, which is valid, at the
 // latest.
