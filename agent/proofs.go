@@ -8,38 +8,46 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// proofs holds what checks proved until the ledger has looked at it, which may
-// take a write to the disk that no check is to wait for. There is at most one
-// for each peer.
+// proofs holds what checks proved, and who came back, until the ledger has looked at
+// it, which may take a write to the disk that neither a check nor the recorder is to
+// wait for. There is at most one of each for each peer.
 type proofs struct {
-	mu      sync.Mutex
-	pending map[peer.ClusterID]endpoint.Result
-	ready   chan struct{} // pending has something; capacity 1
+	mu       sync.Mutex
+	pending  map[peer.ClusterID]endpoint.Result
+	returned map[peer.ClusterID]struct{}
+	ready    chan struct{} // there is something; capacity 1
 }
 
 func newProofs() *proofs {
-	return &proofs{pending: make(map[peer.ClusterID]endpoint.Result), ready: make(chan struct{}, 1)}
+	p := &proofs{ready: make(chan struct{}, 1)}
+	p.take()
+	return p
 }
 
 func (p *proofs) put(id peer.ClusterID, res endpoint.Result) {
 	p.mu.Lock()
 	p.pending[id] = res
 	p.mu.Unlock()
-	select {
-	case p.ready <- struct{}{}:
-	default:
-	}
+	wake(p.ready)
 }
 
-func (p *proofs) take() map[peer.ClusterID]endpoint.Result {
+// putReturn takes in that a peer came back after an absence.
+func (p *proofs) putReturn(id peer.ClusterID) {
+	p.mu.Lock()
+	p.returned[id] = struct{}{}
+	p.mu.Unlock()
+	wake(p.ready)
+}
+
+func (p *proofs) take() (proved map[peer.ClusterID]endpoint.Result, returned map[peer.ClusterID]struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := p.pending
-	p.pending = make(map[peer.ClusterID]endpoint.Result)
-	return out
+	proved, returned = p.pending, p.returned
+	p.pending, p.returned = make(map[peer.ClusterID]endpoint.Result), make(map[peer.ClusterID]struct{})
+	return proved, returned
 }
 
-// feedProofs has the ledger look at what was proved.
+// feedProofs has the ledger look at what was proved, and at who came back.
 func (s *session) feedProofs(ctx context.Context) error {
 	for {
 		select {
@@ -47,7 +55,11 @@ func (s *session) feedProofs(ctx context.Context) error {
 			return nil
 		case <-s.proofs.ready:
 		}
-		for id, res := range s.proofs.take() {
+		proved, returned := s.proofs.take()
+		for id := range returned {
+			s.ledger.Returned(id)
+		}
+		for id, res := range proved {
 			s.ledger.Proved(ctx, id, res.Shown)
 		}
 	}

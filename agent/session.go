@@ -396,7 +396,7 @@ func (s *session) changed(id peer.ClusterID) {
 			s.client.Forget(p.Fingerprint)
 		}
 		if s.absences.note(id, p.Phase) {
-			s.ledger.Returned(id)
+			s.proofs.putReturn(id) // it writes to the disk, and this is the recorder's goroutine
 		}
 	}
 	s.peering.Enqueue(id)
