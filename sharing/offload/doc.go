@@ -25,6 +25,9 @@
 // What is kept of what a provider says is bounded, see [Offload.Excess]; events are
 // kept until they were repeated.
 //
+// How often that is written here is bounded as well (pace.go); a state that has to wait
+// is written as it is then.
+//
 // It must not talk to a provider but through its Remote, and it knows nothing about
 // peerings, offers and nodes beyond what a Provider says.
 //

@@ -43,11 +43,16 @@ func (l *line) event(ctx context.Context, k key) (again time.Duration, err error
 	if made.mine != mine.UID || made.made != theirs.InvolvedObject.UID || made.made == "" {
 		return 0, nil // about another pod of that name, or looked at again with the pod
 	}
+	now := l.s.o.cfg.Now()
+	if wait := l.pace.events.Wait(struct{}{}, now); wait > 0 {
+		return wait, nil
+	}
 	out, ok := workload.Event(&theirs.Event, mine)
-	if !ok || !sp.post(name, out, l.s.o.cfg.Now()) {
+	if !ok || !sp.post(name, out, now) {
 		sp.events.Forget(theirs)
 		return 0, nil
 	}
+	l.pace.events.Owe(struct{}{}, 1, now)
 	err = l.s.local.Apply(ctx, "/api/v1/namespaces/"+out.Namespace+"/events/"+out.Name, manager, true, out, nil)
 	if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		sp.events.Forget(theirs)

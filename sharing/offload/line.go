@@ -49,6 +49,7 @@ type line struct {
 	queue    workqueue.TypedDelayingInterface[key]
 	events   workqueue.TypedDelayingInterface[key] // which must not keep pods waiting
 	retry    backoff
+	pace     pace // of writing statuses
 	running  sync.WaitGroup
 	// expelled: the provider said last that it does not let this cluster in any more.
 	expelled atomic.Bool
@@ -79,6 +80,7 @@ func newLine(s *session, p Provider) *line {
 		memos:   make(map[key]memo),
 		refused: make(map[key]refused),
 		denied:  make(map[string]*workload.Refusal),
+		pace:    newPace(),
 		bounds: &kube.Bounds{
 			Objects: maxKept, Bytes: maxTheirs, List: maxListed, Object: maxTold,
 			Changed: func() { s.o.cfg.Exceeded(p.ID) },

@@ -249,9 +249,7 @@ func (v view) unlessSame(s corev1.PodStatus) *corev1.PodStatus {
 	return &s
 }
 
-func terminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
+func terminal(pod *corev1.Pod) bool { return ended(&pod.Status) }
 
 // own returns the grace period that mine is deleted with, in seconds.
 func own(mine *corev1.Pod) int64 {

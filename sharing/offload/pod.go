@@ -136,8 +136,9 @@ func (l *line) refusal(mine *corev1.Pod, namespace string) *workload.Refusal {
 
 // do takes a step.
 func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again time.Duration, err error) {
+	var paced time.Duration
 	if s.status != nil {
-		err = l.write(ctx, k, v.mine, s.status)
+		paced, err = l.write(ctx, k, v.mine, s.status)
 	}
 	if s.warn != nil {
 		l.warn(ctx, k, v.mine, s.warn)
@@ -172,25 +173,36 @@ func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again 
 			failed = nil
 		}
 	}
-	return again, errors.Join(err, failed)
+	return sooner(again, paced), errors.Join(err, failed)
 }
 
-// write gives a pod here its status.
-func (l *line) write(ctx context.Context, k key, mine *corev1.Pod, status *corev1.PodStatus) error {
+// sooner returns the shorter of two pauses, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// write gives a pod here its status, unless that has to wait.
+func (l *line) write(ctx context.Context, k key, mine *corev1.Pod, status *corev1.PodStatus) (again time.Duration, err error) {
+	if wait := l.pace.wait(k, &mine.Status, status, l.s.o.cfg.Now()); wait > 0 {
+		return wait, nil
+	}
 	patch, err := statusPatch(mine.UID, &mine.Status, status)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var written metadata
 	err = l.s.local.Patch(ctx, podPath(k.namespace, k.name)+"/status", manager, types.StrategicMergePatchType, patch, &written)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // another pod, or none: the cache tells soon
+		return 0, nil // another pod, or none: the cache tells soon
 	case err != nil:
-		return err
+		return 0, err
 	}
 	l.remember(k, func(m *memo) { m.written(mine.UID, written.ResourceVersion, status) })
-	return nil
+	return 0, nil
 }
 
 // create has the provider create the copy.
@@ -212,11 +224,11 @@ func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time
 	case why != nil && why.Reason == workload.ReasonRefusedByProvider:
 		return l.turnedAway(ctx, k, v, sp, why)
 	case why != nil:
-		return 0, l.show(ctx, k, v, why)
+		return l.show(ctx, k, v, why)
 	}
 	pod, why := workload.Translate(v.mine, v.origin)
 	if why != nil {
-		return 0, l.show(ctx, k, v, why)
+		return l.show(ctx, k, v, why)
 	}
 	var made struct {
 		Metadata struct {
@@ -303,7 +315,8 @@ func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *wo
 	pause = jitter(pause)
 	l.refused[k] = refused{times: r.times + 1, until: l.s.o.cfg.Now().Add(pause)}
 	l.mu.Unlock()
-	return pause, l.show(ctx, k, v, why)
+	again, err = l.show(ctx, k, v, why)
+	return sooner(again, pause), err
 }
 
 // forget forgets a pod that does not exist here any more.
@@ -322,14 +335,13 @@ func (l *line) admitted(k key) {
 }
 
 // show has a pod show why it waits.
-func (l *line) show(ctx context.Context, k key, v view, why *workload.Refusal) error {
+func (l *line) show(ctx context.Context, k key, v view, why *workload.Refusal) (again time.Duration, err error) {
 	s := v.waiting(why)
-	var err error
 	if s.status != nil {
-		err = l.write(ctx, k, v.mine, s.status)
+		again, err = l.write(ctx, k, v.mine, s.status)
 	}
 	l.warn(ctx, k, v.mine, why)
-	return err
+	return again, err
 }
 
 // confirm asks the provider whether the copy is really gone.
