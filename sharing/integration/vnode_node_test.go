@@ -26,7 +26,7 @@ func TestNode(t *testing.T) {
 	for key, want := range map[string]string{
 		"liqo.io/type": "virtual-node", "liqo.io/cluster-id": string(providerID), "liqo.io/cluster-name": "barn", "node-role.kubernetes.io/agent": "",
 		"kubernetes.io/hostname": barnNode, "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "barn",
-		"color": "red", "app.kubernetes.io/managed-by": "liqo-agent",
+		"offer.liqo.io/color": "red", "app.kubernetes.io/managed-by": "liqo-agent",
 	} {
 		if got, there := node.Labels[key]; !there || got != want {
 			t.Errorf("label %s is %q", key, got)
@@ -69,9 +69,9 @@ func TestNode(t *testing.T) {
 	path := nodesPath + barnNode
 
 	// What people add stays, and what is ours is repaired.
-	request(t, k, "PATCH", path, merge, `{"metadata":{"labels":{"mine":"1","liqo.io/type":null,"color":"blue"},"annotations":{"note":"x"}}}`)
+	request(t, k, "PATCH", path, merge, `{"metadata":{"labels":{"mine":"1","liqo.io/type":null,"offer.liqo.io/color":"blue"},"annotations":{"note":"x"}}}`)
 	until("labels", func(n *corev1.Node) bool {
-		return n.Labels["liqo.io/type"] == "virtual-node" && n.Labels["color"] == "red" && n.Labels["mine"] == "1" && n.Annotations["note"] == "x"
+		return n.Labels["liqo.io/type"] == "virtual-node" && n.Labels["offer.liqo.io/color"] == "red" && n.Labels["mine"] == "1" && n.Annotations["note"] == "x"
 	})
 	request(t, k, "PATCH", path, merge, `{"spec":{"taints":[{"key":"other","effect":"NoSchedule"}]}}`)
 	until("taints", func(n *corev1.Node) bool {
@@ -88,7 +88,7 @@ func TestNode(t *testing.T) {
 	away.Offer = nil
 	r.Set(away)
 	n := until("cordon", func(n *corev1.Node) bool { return n.Spec.Unschedulable && readyReason(n) == vnode.ReasonNoOffer })
-	if cpu := n.Status.Capacity[corev1.ResourceCPU]; cpu.Value() != 4 || n.Labels["color"] != "red" {
+	if cpu := n.Status.Capacity[corev1.ResourceCPU]; cpu.Value() != 4 || n.Labels["offer.liqo.io/color"] != "red" {
 		t.Errorf("without an offer it changes: %v", n)
 	}
 	request(t, k, "PATCH", path, merge, `{"spec":{"unschedulable":null}}`)
@@ -106,12 +106,12 @@ func TestNode(t *testing.T) {
 	}
 	p.Reachable, p.Why, p.Offer = true, "", offer("2", 0)
 	delete(p.Offer.ResourceQuota.Hard, "example.com/gpu")
-	delete(p.Offer.Labels, "color")
+	delete(p.Offer.Labels, "offer.liqo.io/color")
 	r.Set(p)
 	n = until("another offer", func(n *corev1.Node) bool {
 		_, gpu := n.Status.Capacity["example.com/gpu"]
 		_, gpuToo := n.Status.Allocatable["example.com/gpu"]
-		_, color := n.Labels["color"]
+		_, color := n.Labels["offer.liqo.io/color"]
 		return readyStatus(n) == corev1.ConditionTrue && !gpu && !gpuToo && !color && len(n.Status.Images) == 0
 	})
 	if !n.Spec.Unschedulable {

@@ -79,7 +79,7 @@ func known(name string) bool {
 // Kubernetes defines it.
 func extended(name string) bool {
 	domain, _, prefixed := strings.Cut(name, "/")
-	return prefixed && !inDomains(domain, []string{"kubernetes.io"}) && !strings.HasPrefix(name, "requests.") &&
+	return prefixed && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(name, "requests.") &&
 		len(validation.IsQualifiedName("requests."+name)) == 0
 }
 

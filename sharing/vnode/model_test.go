@@ -205,7 +205,7 @@ func (w *world) take(t *testing.T, s step) {
 	case "relabel":
 		w.edit(s.Who, func(n map[string]any) {
 			sub(sub(n, "metadata"), "labels")["mine"] = "1"
-			delete(sub(sub(n, "metadata"), "labels"), []string{"liqo.io/type", "liqo.io/cluster-id", "color", "kubernetes.io/os"}[s.N])
+			delete(sub(sub(n, "metadata"), "labels"), []string{"liqo.io/type", "liqo.io/cluster-id", "offer.liqo.io/color", "kubernetes.io/os"}[s.N])
 		})
 	case "untaint":
 		w.edit(s.Who, func(n map[string]any) { delete(sub(n, "spec"), "taints") })

@@ -79,7 +79,7 @@ func (a *agent) news(id peer.ClusterID) int {
 func testOffer(cpu string) *api.AdvertisementSpec {
 	made := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	return &api.AdvertisementSpec{
-		ResourceQuota: api.ResourceQuota{Hard: map[string]string{"cpu": cpu, "memory": "8Gi"}}, Labels: map[string]string{"color": "red"},
+		ResourceQuota: api.ResourceQuota{Hard: map[string]string{"cpu": cpu, "memory": "8Gi"}}, Labels: map[string]string{"offer.liqo.io/color": "red"},
 		Timestamp: made, TimeToLive: metav1.NewTime(made.Add(6 * time.Hour)),
 	}
 }

@@ -2,6 +2,7 @@ package vnode
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -102,7 +103,7 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 	default:
 		for key := range ownFields(now, "").at("f:metadata", "f:labels") {
 			key = strings.TrimPrefix(key, "f:")
-			if _, firm := w.labels[key]; !firm {
+			if _, firm := w.labels[key]; !firm && (mayOffer(key) || slices.Contains(checkedLabels, key)) {
 				w.labels[key] = now.Labels[key]
 			}
 		}
@@ -158,30 +159,22 @@ func addOffered(labels, offered map[string]string) {
 	}
 }
 
-// guardedDomains are those whose labels something in the cluster acts upon. What
-// a provider says in them could draw pods or load balancers of this cluster to
-// itself.
-var guardedDomains = []string{"kubernetes.io", "k8s.io", "liqo.io", "k3s.io", "cattle.io"}
+// LabelOffered is the prefix of labels that are a provider's to say. With any other,
+// it could pass for a node that people of this cluster chose, and draw pods and load
+// balancers to itself.
+const LabelOffered = "offer.liqo.io/"
 
-// mayOffer reports whether a provider may set a label on its node.
+// checkedLabels are on a node of ours besides, made of what was checked.
+var checkedLabels = []string{corev1.LabelOSStable, corev1.LabelArchStable, labelClusterName}
+
+// mayOffer reports whether a provider may set a label on its node: those that are its
+// own, and the few of Kubernetes that only say where and what a machine is.
 func mayOffer(key string) bool {
-	if len(validation.IsQualifiedName(key)) > 0 {
-		return false
-	}
-	domain, _, prefixed := strings.Cut(key, "/")
-	if !prefixed || domain == "topology.kubernetes.io" || key == corev1.LabelInstanceTypeStable {
+	switch key {
+	case corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable:
 		return true
 	}
-	return !inDomains(domain, guardedDomains)
-}
-
-func inDomains(domain string, domains []string) bool {
-	for _, d := range domains {
-		if domain == d || strings.HasSuffix(domain, "."+d) {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(key, LabelOffered) && len(validation.IsQualifiedName(key)) == 0
 }
 
 // nodeInfo is what the labels of an offer say about the provider's machines.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/peer"
 )
 
@@ -55,28 +56,40 @@ func named(name string) *corev1.Node {
 	return n
 }
 
-func TestLabels(t *testing.T) {
+// A provider labels its node with what is its own to say, and with nothing that people
+// or controllers of this cluster go by.
+func TestAttackNodeLabels(t *testing.T) {
 	offered := map[string]string{
-		"color": "red", "example.com/rack": "7", "topology.kubernetes.io/zone": "barn", "topology.kubernetes.io/region": "", "node.kubernetes.io/instance-type": "big",
+		"offer.liqo.io/color": "red", "offer.liqo.io/rack.example.com": "7", "topology.kubernetes.io/zone": "barn", "topology.kubernetes.io/region": "", "node.kubernetes.io/instance-type": "big",
 		"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux",
 	}
 	want := maps.Clone(offered)
 	maps.Copy(want, firmLabels(barn))
 	want["node-role.kubernetes.io/agent"], want["kubernetes.io/hostname"], want["liqo.io/cluster-name"] = "", "liqo-barn", "barn"
-	for _, hostile := range []string{
+	hostile := []string{
+		"color", "example.com/rack", "topology.kubernetes.io/x", "x.offer.liqo.io/y", "offer.liqo.io/", "offer.liqo.io/x/y", "node.kubernetes.io/x", "liqo.io/x",
 		"node-role.kubernetes.io/control-plane", "node-restriction.kubernetes.io/x", "liqo.io/type", "liqo.io/cluster-id", "x.liqo.io/y", "kubernetes.io/hostname",
 		"kubernetes.io/x", "beta.kubernetes.io/arch", "node.kubernetes.io/exclude-from-external-load-balancers", "k8s.io/x", "app.kubernetes.io/managed-by",
 		"svccontroller.k3s.cattle.io/enablelb", "k3s.io/x", "zone.topology.kubernetes.io/x", "", "/", "a b", "-x", "x/y/z", strings.Repeat("a", 64), "Ä",
-	} {
-		offered[hostile] = "evil"
 	}
-	offered["value"], offered["long"] = "a b", strings.Repeat("a", 64)
+	for _, key := range hostile {
+		offered[key] = "evil"
+	}
+	offered["offer.liqo.io/value"], offered["offer.liqo.io/long"] = "a b", strings.Repeat("a", 64)
 	p := Provider{ID: barn, Name: "barn", Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{Labels: offered}}
 	if diff := cmp.Diff(want, wanted(p, judge(p), Kubelet{}, named("liqo-barn")).labels); diff != "" {
 		t.Error(diff)
 	}
+	got := wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")).labels
+	for _, key := range hostile {
+		told := "left out"
+		if value, there := got[key]; there && value != want[key] {
+			told = "the node has it"
+		}
+		attack.Attempt{What: fmt.Sprintf("label its node %.64q", key), As: "provider", Want: "left out"}.Saw(t, told)
+	}
 	for i := range 10_000 {
-		offered[fmt.Sprintf("label-%d", i)] = "x"
+		offered[fmt.Sprintf("offer.liqo.io/label-%d", i)] = "x"
 	}
 	for _, name := range []string{"", "a b", strings.Repeat("a", 64), "\x00"} {
 		p.Name = name
