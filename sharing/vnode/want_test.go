@@ -80,7 +80,7 @@ func TestAttackNodeLabels(t *testing.T) {
 	if diff := cmp.Diff(want, wanted(p, judge(p), Kubelet{}, named("liqo-barn")).labels); diff != "" {
 		t.Error(diff)
 	}
-	got := wanted(p, judge(p, false), Kubelet{}, named("liqo-barn")).labels
+	got := wanted(p, judge(p), Kubelet{}, named("liqo-barn")).labels
 	for _, key := range hostile {
 		told := "left out"
 		if value, there := got[key]; there && value != want[key] {
