@@ -106,10 +106,11 @@ bin/kwok: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 bin/kubelet: $(wildcard $(KUBE_DIR)/kubelet/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
 
-# The rules of the custom resources, as the API server's own code reads them.
+# The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
+# engine enforces them.
 .PHONY: rules
 rules: bin/kubebox
-	cd $(KUBE_DIR) && go test -vet=off -count=1 -ldflags '-s -w' ./rules
+	cd $(KUBE_DIR) && go test -vet=off -count=1 -ldflags '-s -w' ./rules ./netpol
 
 # Debian packages the tests and the demo need.
 .PHONY: setup

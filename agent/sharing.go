@@ -115,7 +115,7 @@ func hostSettings(cfg config.Config) host.Settings {
 	shared := cfg.Sharing
 	return host.Settings{
 		Prefix: shared.NamespacePrefix, PodSecurity: shared.PodSecurity, Enforce: shared.Enforce, MaxNamespaces: shared.MaxNamespaces,
-		LocalImages: shared.LocalImages,
+		GuestEgress: shared.GuestEgress, LocalImages: shared.LocalImages,
 	}
 }
 

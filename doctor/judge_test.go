@@ -421,3 +421,40 @@ func TestJudgePeers(t *testing.T) {
 	judged(t, "gone", judgePeers([]control.Peer{p, gone}, now), "warning peer-unreachable")
 	judged(t, "newer", judgePeers([]control.Peer{newer}, now), "error peer-version")
 }
+
+func TestJudgePolicies(t *testing.T) {
+	node := func(name, version, args string) (n policyNode) {
+		n.Metadata.Name, n.Status.NodeInfo.KubeletVersion = name, version
+		n.Metadata.Annotations = map[string]string{annotationArgs: args}
+		return n
+	}
+	pod := func(node, key, value, phase string) (p policyPod) {
+		p.Metadata.Labels, p.Spec.NodeName, p.Status.Phase = map[string]string{key: value}, node, phase
+		return p
+	}
+	virtual := node("peer", "v1.36.3", "")
+	virtual.Metadata.Labels = map[string]string{"liqo.io/type": "virtual-node"}
+	const k3s, other = "v1.36.3+k3s1", "v1.36.3"
+	for _, tc := range []struct {
+		name, want string
+		nodes      []policyNode
+		pods       []policyPod
+	}{
+		{"K3s", "ok", []policyNode{node("a", k3s, `["server","--disable","traefik"]`), virtual}, nil},
+		{"no nodes", "skipped", nil, nil},
+		{"K3s without arguments", "ok", []policyNode{node("a", k3s, "")}, nil},
+		{"K3s, switched off", "warning no-network-policies", []policyNode{node("a", k3s, `["server","--disable-network-policy"]`)}, nil},
+		{"K3s, switched off before another argument", "warning no-network-policies", []policyNode{node("a", k3s, `["server","--disable-network-policy","--debug"]`)}, nil},
+		{"K3s, switched off in the file", "warning no-network-policies", []policyNode{node("a", k3s, `["server","--disable-network-policy","true"]`)}, nil},
+		{"K3s, with another spelling", "warning no-network-policies", []policyNode{node("a", k3s, `["server","--disable-network-policy=true"]`)}, nil},
+		{"K3s, not switched off", "ok", []policyNode{node("a", k3s, `["server","--disable-network-policy=false"]`), node("b", k3s, `["agent","--disable-network-policy","false"]`)}, nil},
+		{"K3s, something else instead", "ok", []policyNode{node("a", k3s, `["server","--disable-network-policy"]`)}, []policyPod{pod("a", "k8s-app", "cilium", "Running")}},
+		{"another Kubernetes", "warning no-network-policies", []policyNode{node("a", other, "")}, []policyPod{pod("a", "app", "web", "Running")}},
+		{"with Calico", "ok", []policyNode{node("a", other, ""), virtual}, []policyPod{pod("a", "k8s-app", "calico-node", "Running")}},
+		{"with Calico on one node", "warning no-network-policies", []policyNode{node("a", other, ""), node("b", other, "")}, []policyPod{pod("a", "k8s-app", "calico-node", "Running")}},
+		{"with Calico that does not run", "warning no-network-policies", []policyNode{node("a", other, "")}, []policyPod{pod("a", "k8s-app", "calico-node", "Pending")}},
+		{"many nodes", "warning no-network-policies", []policyNode{node("a", other, ""), node("b", other, ""), node("c", other, ""), node("d", other, ""), node("e", other, "")}, nil},
+	} {
+		judged(t, tc.name, []Finding{judgePolicies(tc.nodes, tc.pods)}, tc.want)
+	}
+}

@@ -18,6 +18,7 @@ declare -A need=(
   [gcc]=/usr/bin/gcc # for the race detector
   [git]=/usr/bin/git
   [iproute2]=/usr/bin/ss
+  [iptables]=/usr/sbin/iptables
   [libc6-dev]=/usr/include/stdio.h
   [nftables]=/usr/sbin/nft
   [rpm]=/usr/bin/rpm # the .rpm is installed with it, into a throw-away root

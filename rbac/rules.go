@@ -151,6 +151,12 @@ func Rules() []Rule {
 			Part: PartHosting, Group: groupCore, Resources: []string{"resourcequotas"}, Names: []string{"liqo-offer"},
 			Verbs: []string{"create", "patch"}, Reason: "holds guests to what they were offered",
 		}, {
+			Part: PartHosting, Group: "networking.k8s.io", Resources: []string{"networkpolicies"},
+			Verbs: []string{"list", "watch"}, Reason: "follows whom guests reach",
+		}, {
+			Part: PartHosting, Group: "networking.k8s.io", Resources: []string{"networkpolicies"}, Names: []string{"liqo-guests"},
+			Verbs: []string{"create", "patch"}, Reason: "keeps guests away from everybody's pods and from the LAN",
+		}, {
 			Part: PartHosting, Group: groupRBAC, Resources: []string{"roles", "rolebindings"},
 			Verbs: []string{"list", "watch"}, Reason: "follows what guests may do",
 		}, {

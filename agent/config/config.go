@@ -88,6 +88,7 @@ type Sharing struct {
 	NamespacePrefix string
 	Registries      []string // of images, as package sharing/registry has them
 	LocalImages     bool
+	GuestEgress     string // internet, all, none
 
 	Use                bool
 	AcceptPolicy       string // auto, manual

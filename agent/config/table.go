@@ -126,6 +126,8 @@ var settings = []setting[Config]{
 		doc: "The registries that peers' pods may have their images from, such as ghcr.io, *.azurecr.io or registry.example.com:5000; own stands for those that pods of this cluster's own use. Addresses and internal names are never allowed. The credentials that the nodes have for a registry count for these pods, too."},
 	{key: "sharing.local_images", field: func(c *Config) any { return &c.Sharing.LocalImages }, def: false,
 		doc: "Let peers' pods run images that are on the node already without pulling them. Off: each image is pulled, with the pod's own secrets, so that nobody runs what only lies in the box's store."},
+	{key: "sharing.guest_egress", field: func(c *Config) any { return &c.Sharing.GuestEgress }, def: "internet", rule: oneOf("internet", "all", "none"),
+		doc: "Where peers' pods may connect to from here, besides other pods of the same peer. internet: to what is neither private nor link-local, and to the cluster's DNS; all: everywhere, also to this box, to pods of this cluster and to the LAN; none: nowhere. It takes something that enforces network policies, as K3s does."},
 	{key: "sharing.use", field: func(c *Config) any { return &c.Sharing.Use }, def: true,
 		doc: "Make a node of each joined provider, for pods of namespaces with the label liqo.io/enabled=true. Off: nodes are drained and removed."},
 	{key: "sharing.accept_policy", field: func(c *Config) any { return &c.Sharing.AcceptPolicy }, def: "auto", rule: oneOf("auto", "manual"),

@@ -33,7 +33,9 @@ func TestKubernetes(t *testing.T) {
 	if err := kube.Apply(ctx, x.must("crds")); err != nil {
 		t.Fatal(err)
 	}
-	finds(t, x.report(), "agent-stopped")
+	r := x.report()
+	finds(t, r, "agent-stopped")
+	says(t, r, "network-policies", "are enforced")
 
 	kubectl := func(args ...string) {
 		t.Helper()
@@ -41,6 +43,11 @@ func TestKubernetes(t *testing.T) {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 		}
 	}
+	kubectl("annotate", "node", "--all", "--overwrite", `k3s.io/node-args=["server","--disable-network-policy"]`)
+	r = x.report()
+	finds(t, r, "agent-stopped", "no-network-policies")
+	says(t, r, "network-policies", "alder")
+	kubectl("annotate", "node", "--all", "k3s.io/node-args-")
 	// Another version of one definition, one that is gone, and another Liqo.
 	kubectl("patch", "crd", "foreignclusters.discovery.liqo.io", "--type=json",
 		`-p=[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status"}]`)
@@ -52,7 +59,7 @@ func TestKubernetes(t *testing.T) {
 		_, err := kube.Kubectl(ctx, "get", "foreignclusters.core.liqo.io")
 		return err
 	})
-	r := x.report()
+	r = x.report()
 	finds(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo")
 	says(t, r, "crds", "others have written to them: kubectl")
 	says(t, r, "foreign-liqo", "foreignclusters.core.liqo.io")

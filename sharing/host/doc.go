@@ -7,7 +7,7 @@
 // comes through the endpoint is cleaned by package workload and counted before it is
 // let through, over all namespaces of the consumer. The second is the API server's
 // own: a Role that allows what the endpoint leads to and no more, a ResourceQuota
-// with the whole offer in each namespace, and Pod Security.
+// with the whole offer in each namespace, a NetworkPolicy, and Pod Security.
 //
 // What belongs to whom is read from labels, so that nothing has to be remembered: a
 // restarted agent goes on where it was. A namespace that lacks them, or has those of

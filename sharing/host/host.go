@@ -29,6 +29,9 @@ type Settings struct {
 	Enforce string
 	// MaxNamespaces is how many namespaces one consumer may have.
 	MaxNamespaces int
+	// GuestEgress says where pods may connect to besides each other: "internet" (with
+	// the cluster's DNS), "all" or "none".
+	GuestEgress string
 	// LocalImages: pods may run what is on the node already.
 	LocalImages bool
 }

@@ -28,6 +28,10 @@ func quotaPath(namespace string) string {
 	return namespacesPath + namespace + "/resourcequotas/" + QuotaName
 }
 
+func policyPath(namespace string) string {
+	return "/apis/networking.k8s.io/v1/namespaces/" + namespace + "/networkpolicies/" + PolicyName
+}
+
 func rolePath(namespace string) string {
 	return rbacPath + "namespaces/" + namespace + "/roles/" + RoleName
 }
@@ -82,6 +86,9 @@ func (s *session) furnish(ctx context.Context, st standing, guest *corev1.Namesp
 	}
 	wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest.Name, id, st.offer, st.settings), sameQuota)
 	if wait > 0 || err != nil {
+		return wait, err
+	}
+	if wait, err = ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.settings), samePolicy); wait > 0 || err != nil {
 		return wait, err
 	}
 	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id), sameRole); wait > 0 || err != nil {

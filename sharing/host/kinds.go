@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -147,6 +148,9 @@ func (s *session) makeCaches() {
 	})
 	s.quotas = kube.NewCache(kube.Kind[*corev1.ResourceQuota]{
 		Fresh: func() *corev1.ResourceQuota { return new(corev1.ResourceQuota) }, Trim: func(o *corev1.ResourceQuota) { slim(o) }, Changed: tell[*corev1.ResourceQuota](s),
+	})
+	s.policies = kube.NewCache(kube.Kind[*networkingv1.NetworkPolicy]{
+		Fresh: func() *networkingv1.NetworkPolicy { return new(networkingv1.NetworkPolicy) }, Trim: func(o *networkingv1.NetworkPolicy) { slim(o) }, Changed: tell[*networkingv1.NetworkPolicy](s),
 	})
 	s.roles = kube.NewCache(kube.Kind[*rbacv1.Role]{
 		Fresh: func() *rbacv1.Role { return new(rbacv1.Role) }, Trim: func(o *rbacv1.Role) { slim(o) }, Changed: tell[*rbacv1.Role](s),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -42,6 +43,7 @@ type session struct {
 
 	namespaces *kube.Cache[*corev1.Namespace]
 	quotas     *kube.Cache[*corev1.ResourceQuota]
+	policies   *kube.Cache[*networkingv1.NetworkPolicy]
 	roles      *kube.Cache[*rbacv1.Role]
 	bindings   *kube.Cache[*rbacv1.RoleBinding]
 	pods       *kube.Cache[*guestPod]
@@ -107,6 +109,9 @@ func (s *session) follow(ctx context.Context, group *sync.WaitGroup) {
 		s.quotas.Follow(ctx, s.client, kube.Query{Path: "/api/v1/resourcequotas", Labels: selector})
 	})
 	group.Go(func() {
+		s.policies.Follow(ctx, s.client, kube.Query{Path: "/apis/networking.k8s.io/v1/networkpolicies", Labels: selector})
+	})
+	group.Go(func() {
 		s.roles.Follow(ctx, s.client, kube.Query{Path: rbacPath + "roles", Labels: selector})
 	})
 	group.Go(func() {
@@ -126,7 +131,7 @@ func (s *session) filled(ctx context.Context) bool {
 	patience := time.NewTimer(listPatience)
 	defer patience.Stop()
 	for _, synced := range []<-chan struct{}{
-		s.namespaces.Synced(), s.quotas.Synced(), s.roles.Synced(), s.bindings.Synced(),
+		s.namespaces.Synced(), s.quotas.Synced(), s.policies.Synced(), s.roles.Synced(), s.bindings.Synced(),
 		s.pods.Synced(), s.configMaps.Synced(), s.secrets.Synced(),
 	} {
 		for waiting := true; waiting; {
@@ -145,7 +150,7 @@ func (s *session) filled(ctx context.Context) bool {
 
 // failure returns why what is known may be old, nil if it is not.
 func (s *session) failure() error {
-	return cmp.Or(s.namespaces.Failure(), s.pods.Failure(), s.quotas.Failure(), s.roles.Failure(), s.bindings.Failure(), s.configMaps.Failure(), s.secrets.Failure())
+	return cmp.Or(s.namespaces.Failure(), s.pods.Failure(), s.quotas.Failure(), s.policies.Failure(), s.roles.Failure(), s.bindings.Failure(), s.configMaps.Failure(), s.secrets.Failure())
 }
 
 // adopt makes a session with filled caches the one that counts.

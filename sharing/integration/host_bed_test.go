@@ -27,6 +27,7 @@ const (
 
 	namespaces = "/api/v1/namespaces/"
 	rbac       = "/apis/rbac.authorization.k8s.io/v1/namespaces/"
+	networking = "/apis/networking.k8s.io/v1/namespaces/"
 )
 
 // consumer is another one.
@@ -63,7 +64,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // newHost returns a Host that is not connected yet.
 func newHost() *runningHost {
 	r := &runningHost{log: &bedtest.Log{}, stop: func() {}, changed: make(map[peer.ClusterID]int)}
-	r.settings = host.Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 8}
+	r.settings = host.Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 8, GuestEgress: host.EgressInternet}
 	r.Host = host.New(host.Config{
 		Settings: func() host.Settings {
 			r.mu.Lock()

@@ -85,6 +85,10 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": object{"name": "more"},
 		"subjects": binding["subjects"], "roleRef": binding["roleRef"],
 	}
+	openPolicy := object{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "more"},
+		"spec": object{"podSelector": object{}, "egress": []any{object{}}, "ingress": []any{object{}}},
+	}
 	token := object{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": object{}}
 	binds := object{"apiVersion": "v1", "kind": "Binding", "metadata": object{"name": "web"}, "target": object{"kind": "Node", "name": hostNode}}
 	forbidden := map[string]func() error{
@@ -116,6 +120,10 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 		"quota":                           get(here + "/resourcequotas/" + host.QuotaName),
 		"raise its quota":                 patch(here+"/resourcequotas/"+host.QuotaName, `{"spec":{"hard":{"pods":"1000"}}}`),
 		"delete its quota":                remove(here + "/resourcequotas/" + host.QuotaName),
+		"its network policy":              get(networking + mine + "/networkpolicies/" + host.PolicyName),
+		"loosen its network policy":       patch(networking+mine+"/networkpolicies/"+host.PolicyName, `{"spec":{"egress":[{}]}}`),
+		"delete its network policy":       remove(networking + mine + "/networkpolicies/" + host.PolicyName),
+		"another network policy":          create(networking+mine+"/networkpolicies", openPolicy),
 		"quota status":                    patch(here+"/resourcequotas/"+host.QuotaName+"/status", `{"status":{"used":{"pods":"0"}}}`),
 		"extend its role":                 patch(rbac+mine+"/roles/"+host.RoleName, `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`),
 		"a role":                          create(rbac+mine+"/roles", object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": object{"name": "more"}, "rules": []any{}}),

@@ -153,6 +153,7 @@ func second(_ string, err error) error { return err }
 // repaired has people change what is not theirs.
 func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 	quota, role, binding := namespaces+shop+"/resourcequotas/"+host.QuotaName, rbac+shop+"/roles/"+host.RoleName, rbac+shop+"/rolebindings/"+host.RoleName
+	policy := networking + shop + "/networkpolicies/" + host.PolicyName
 	merge := func(path, patch string) func() error {
 		return func() error {
 			return root.Patch(t.Context(), path, "somebody", types.MergePatchType, []byte(patch), nil)
@@ -172,6 +173,12 @@ func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 		{"quota raised", merge(quota, `{"spec":{"hard":{"requests.cpu":"200"}}}`), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
 		{"limit taken away", merge(quota, `{"spec":{"hard":{"services":null}}}`), quota, []string{"spec", "hard", "services"}, "0"},
 		{"label of the quota", merge(quota, `{"metadata":{"labels":null}}`), quota, []string{"metadata", "labels", "liqo.io/origin-cluster-id"}, string(barn)},
+		{"policy deleted", remove(policy), policy, []string{"spec", "policyTypes"}, "Egress"},
+		{"everything allowed", merge(policy, `{"spec":{"egress":[{}]}}`), policy, []string{"spec", "egress"}, "10.0.0.0/8"},
+		{"anybody let in", merge(policy, `{"spec":{"ingress":[{}]}}`), policy, []string{"spec", "ingress"}, string(barn)},
+		{"policy of egress no more", merge(policy, `{"spec":{"policyTypes":["Ingress"]}}`), policy, []string{"spec", "policyTypes"}, "Egress"},
+		{"policy for no pod", merge(policy, `{"spec":{"podSelector":{"matchLabels":{"a":"b"}}}}`), policy, []string{"spec", "podSelector"}, "map[]"},
+		{"label of the policy", merge(policy, `{"metadata":{"labels":null}}`), policy, []string{"metadata", "labels", "liqo.io/origin-cluster-id"}, string(barn)},
 		{"role deleted", remove(role), role, []string{"metadata", "name"}, host.RoleName},
 		{"rights added", merge(role, `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`), role, []string{"rules"}, "pods/log"},
 		{"binding deleted", remove(binding), binding, []string{"roleRef", "name"}, host.RoleName},
@@ -204,6 +211,23 @@ func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 			})
 		})
 	}
+	t.Run("egress", func(t *testing.T) {
+		for _, egress := range []string{host.EgressAll, host.EgressNone, host.EgressInternet} {
+			r.set(func(s *host.Settings) { s.GuestEgress = egress })
+			r.Set(tenancy(barn, smallOffer()))
+			bedtest.Within(t, policy, func() error {
+				found := object{}
+				if err := root.Get(t.Context(), policy, &found); err != nil {
+					return err
+				}
+				rules, _ := pick(found, "spec", "egress").([]any)
+				if want := map[string]int{host.EgressAll: 1, host.EgressNone: 1, host.EgressInternet: 3}[egress]; len(rules) != want || (fmt.Sprint(rules) == "[map[]]") != (egress == host.EgressAll) {
+					return fmt.Errorf("with %q the rules are %v", egress, rules)
+				}
+				return nil
+			})
+		}
+	})
 	t.Run("offer and settings", func(t *testing.T) {
 		r.set(func(s *host.Settings) { s.Enforce, s.PodSecurity = "limits", "restricted" })
 		r.Set(tenancy(barn, map[string]string{"cpu": "1500m", "memory": "1Gi", "pods": "5", "nvidia.com/gpu": "1"}))

@@ -1,0 +1,88 @@
+package host
+
+import (
+	"net/netip"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"liqo.io/agent/peer"
+)
+
+// What Settings.GuestEgress may be.
+const (
+	EgressInternet = "internet"
+	EgressAll      = "all"
+	EgressNone     = "none"
+)
+
+// PolicyName is what a consumer's NetworkPolicy is called in each of its namespaces.
+const PolicyName = "liqo-guests"
+
+// notInternet are the ranges of IPv4 that lead to this box, to networks around it, or
+// to several receivers: those of the IANA's special purpose registry that are not
+// reached globally, but for the ones that nobody uses (RFC 6890).
+var notInternet = []string{
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15",
+	"224.0.0.0/4", "240.0.0.0/4",
+}
+
+// internet is what is neither private nor link-local. Of IPv6 that is the global
+// unicast range without the two tunnels that have addresses of IPv4 in theirs, and
+// what NAT64 makes of IPv4 (RFC 6052).
+func internet() []networkingv1.NetworkPolicyPeer {
+	nat64 := &networkingv1.IPBlock{CIDR: "64:ff9b::/96"}
+	for _, text := range notInternet {
+		p := netip.MustParsePrefix(text)
+		b := netip.MustParsePrefix(nat64.CIDR).Addr().As16()
+		v4 := p.Addr().As4()
+		copy(b[12:], v4[:])
+		nat64.Except = append(nat64.Except, netip.PrefixFrom(netip.AddrFrom16(b), 96+p.Bits()).String())
+	}
+	return []networkingv1.NetworkPolicyPeer{
+		{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: notInternet}},
+		{IPBlock: &networkingv1.IPBlock{CIDR: "2000::/3", Except: []string{"2001::/32", "2002::/16"}}},
+		{IPBlock: nat64},
+	}
+}
+
+// policyFor keeps the pods of a consumer among themselves, and lets them out as far as
+// settings say. Others may add policies that allow more.
+func policyFor(namespace string, id peer.ClusterID, settings Settings) *networkingv1.NetworkPolicy {
+	guests := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: labels(id)}}
+	out := []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{guests}}}
+	switch settings.GuestEgress {
+	case EgressAll:
+		out = []networkingv1.NetworkPolicyEgressRule{{}}
+	case EgressInternet:
+		udp, tcp, domain := corev1.ProtocolUDP, corev1.ProtocolTCP, intstr.FromInt32(53)
+		// The labels that CoreDNS has in K3s, as cluster DNS has everywhere.
+		dns := networkingv1.NetworkPolicyPeer{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: metav1.NamespaceSystem}},
+			PodSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "kube-dns"}},
+		}
+		out = append(out,
+			networkingv1.NetworkPolicyEgressRule{
+				Ports: []networkingv1.NetworkPolicyPort{{Protocol: &udp, Port: &domain}, {Protocol: &tcp, Port: &domain}},
+				To:    []networkingv1.NetworkPolicyPeer{dns},
+			},
+			networkingv1.NetworkPolicyEgressRule{To: internet()},
+		)
+	}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Namespace: namespace, Labels: labels(id)},
+		Spec: networkingv1.NetworkPolicySpec{
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{guests}}},
+			Egress:      out,
+		},
+	}
+}
+
+func samePolicy(found, wanted *networkingv1.NetworkPolicy) bool {
+	return covers(found.Labels, wanted.Labels) && reflect.DeepEqual(found.Spec, wanted.Spec)
+}
