@@ -50,7 +50,7 @@ type sharing struct {
 
 	mu        sync.Mutex
 	providers map[peer.ClusterID]*provider
-	consumers map[peer.ClusterID]consumer
+	consumers map[peer.ClusterID]peering.Tenancy
 }
 
 // provider is one that has, or is to have, a node here.
@@ -65,7 +65,7 @@ type provider struct {
 // consumer is one that has, or may have, something here.
 type consumer struct {
 	tenancy peering.Tenancy
-	tenant  peering.Tenant
+	tenant  host.Tenant
 }
 
 var (
@@ -76,7 +76,7 @@ var (
 
 func newSharing(s *session) *sharing {
 	sh := &sharing{session: s, needed: make(chan struct{}), providers: make(map[peer.ClusterID]*provider),
-		consumers: make(map[peer.ClusterID]consumer)}
+		consumers: make(map[peer.ClusterID]peering.Tenancy)}
 	sh.hosts = host.New(host.Config{
 		Settings: func() host.Settings { return hostSettings(s.config()) },
 		Registries: func() registry.List {
@@ -311,15 +311,14 @@ func (sh *sharing) Host(t peering.Tenancy) peering.Tenant {
 	if !t.Admitted {
 		sh.server.Recheck(t.ID)
 	}
-	out := peering.Tenant{Busy: tenant.Busy, Namespaces: tenant.Namespaces, Pods: tenant.Pods, Used: tenant.Used}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if t.Admitted || tenant.Namespaces > 0 {
-		sh.consumers[t.ID] = consumer{tenancy: t, tenant: out}
+		sh.consumers[t.ID] = t
 	} else {
 		delete(sh.consumers, t.ID)
 	}
-	return out
+	return peering.Tenant{Busy: tenant.Busy, Namespaces: tenant.Namespaces, Pods: tenant.Pods, Used: tenant.Used}
 }
 
 // Namespace implements endpoint.Guests.

@@ -91,11 +91,12 @@ func (sh *sharing) known() []peer.ClusterID {
 // with returns what is shared with a cluster: as one that we use, and as one that
 // uses us.
 func (sh *sharing) with(id peer.ClusterID) (uses provider, is bool, used consumer, has bool) {
+	tenant := sh.hosts.Stands(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if p := sh.providers[id]; p != nil {
 		uses, is = *p, true
 	}
-	used, has = sh.consumers[id]
-	return uses, is, used, has
+	tenancy, has := sh.consumers[id]
+	return uses, is, consumer{tenancy, tenant}, has
 }

@@ -162,6 +162,18 @@ func (h *Host) Set(t Tenancy) Tenant {
 	return now.clone()
 }
 
+// Stands returns how a consumer's use of this cluster stands at this moment. Changed
+// is called less often than pods come and go.
+func (h *Host) Stands(id peer.ClusterID) Tenant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.tenants[id]
+	if n == nil {
+		return Tenant{}
+	}
+	return h.standsLocked(n).clone()
+}
+
 // quantities returns an offer. What is no amount, which no API server took, is an
 // offer of nothing.
 func quantities(offer map[string]string) corev1.ResourceList {

@@ -81,6 +81,9 @@ func TestBurstIsToldOnce(t *testing.T) {
 		for i := range 200 {
 			s.countPod(nil, newPod(i))
 			time.Sleep(2 * time.Millisecond)
+			if stands := h.Stands(barn); stands.Pods != i+1 {
+				t.Fatalf("with %d pods it stands %+v", i+1, stands)
+			}
 		}
 		time.Sleep(5 * time.Second)
 		if n := changed.take(); n == 0 || n > 5 {
