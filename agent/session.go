@@ -290,7 +290,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.viewed, Interval: cfg.Discovery.CheckInterval,
 		Places: (*askedPlaces)(s), SearchDomains: s.domains.tell, SearchDomainStatus: s.searchDomainStatus, ClusterConfig: s.clusterConfig,
-		Health: s.healthShown, StatusChanged: func() { wake(s.ills.again) },
+		Health: s.healthShown, Effective: func() api.EffectiveConfig { return shownSettings(s.config()) }, StatusChanged: func() { wake(s.ills.again) },
 		Sharing: s.sharing, While: s.sharing.run, SharingSettings: func() peering.SharingSettings { return sharingSettings(s.config()) },
 	})
 	s.contacts = contact.New(contact.Config{

@@ -97,6 +97,14 @@ func (a *Agent) effective() *config.Loaded {
 	return loaded
 }
 
+// shownSettings are those that kubectl get clusterconfigs shows.
+func shownSettings(cfg config.Config) api.EffectiveConfig {
+	return api.EffectiveConfig{
+		EnableDiscovery: cfg.Discovery.EnableDiscovery, EnableAdvertisement: cfg.Discovery.EnableAdvertisement, Autojoin: cfg.Discovery.Autojoin,
+		EnableBroadcaster: cfg.Sharing.Enable,
+	}
+}
+
 // recall takes up what the ClusterConfig said when an API server was last seen, so
 // that a box that was told to be silent is so from its first packet on.
 func (a *Agent) recall(ctx context.Context, store *state.Store) {
@@ -197,6 +205,7 @@ func (s *session) change(ctx context.Context) (control.Reload, error) {
 	_, _, needRestart := config.Changed(s.start.Config, loaded.Config)
 	done := control.Reload{Path: loaded.Path, Changed: keys, Restart: needRestart, Generation: s.generation.Load()}
 	s.use(loaded)
+	s.peering.HealthChanged()
 	if len(keys) > 0 {
 		s.logger.Info("settings changed", "keys", keys)
 	}

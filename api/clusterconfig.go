@@ -20,9 +20,10 @@ const ClusterConfigName = "liqo-configuration"
 // +kubebuilder:object:root=true
 // +groupName=config.liqo.io
 // +kubebuilder:resource:path=clusterconfigs,scope=Cluster,shortName=cc,categories=liqo
-// +kubebuilder:printcolumn:name="Discovery",type=boolean,JSONPath=`.spec.discoveryConfig.enableDiscovery`
-// +kubebuilder:printcolumn:name="Advertisement",type=boolean,JSONPath=`.spec.discoveryConfig.enableAdvertisement`
-// +kubebuilder:printcolumn:name="Autojoin",type=boolean,JSONPath=`.spec.discoveryConfig.autojoin`
+// +kubebuilder:printcolumn:name="Discovery",type=boolean,JSONPath=`.status.effective.enableDiscovery`
+// +kubebuilder:printcolumn:name="Advertisement",type=boolean,JSONPath=`.status.effective.enableAdvertisement`
+// +kubebuilder:printcolumn:name="Autojoin",type=boolean,JSONPath=`.status.effective.autojoin`
+// +kubebuilder:printcolumn:name="Sharing",type=boolean,JSONPath=`.status.effective.enableBroadcaster`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
 // +kubebuilder:printcolumn:name="Problem",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -48,6 +49,25 @@ type ClusterConfigStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
+
+	// Effective is what holds now, wherever it is set: here, in the configuration file
+	// or nowhere.
+	Effective *EffectiveConfig `json:"effective,omitempty"`
+}
+
+// EffectiveConfig is what holds of the settings that people look for first.
+type EffectiveConfig struct {
+	// EnableDiscovery: neighbours on the LAN are looked for.
+	EnableDiscovery bool `json:"enableDiscovery"`
+
+	// EnableAdvertisement: neighbours are let find this cluster.
+	EnableAdvertisement bool `json:"enableAdvertisement"`
+
+	// Autojoin: newly found clusters that the configuration trusts are joined.
+	Autojoin bool `json:"autojoin"`
+
+	// EnableBroadcaster: resources are offered to clusters that ask.
+	EnableBroadcaster bool `json:"enableBroadcaster"`
 }
 
 // ConditionHealthy is the type of the one condition of a ClusterConfig: nothing is

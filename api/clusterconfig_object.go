@@ -15,6 +15,7 @@ func (c *ClusterConfig) DeepCopy() *ClusterConfig {
 	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	out.Spec = c.Spec.DeepCopy()
 	out.Status.Conditions = slices.Clone(c.Status.Conditions)
+	out.Status.Effective = copyOf(c.Status.Effective)
 	return &out
 }
 

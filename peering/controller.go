@@ -105,6 +105,10 @@ type Config struct {
 	// leaves it as it is. HealthChanged says that the answer is another. It must not
 	// block. The field may be nil: then no condition is written.
 	Health func() (Health, bool)
+	// Effective returns which settings hold, for the status of the ClusterConfig.
+	// HealthChanged says that the answer is another. It must not block. The field may be
+	// nil: then nothing is said about it, as without Health.
+	Effective func() api.EffectiveConfig
 	// StatusChanged is told that Status answers otherwise than before in more than its
 	// counters. It must neither block nor call Status. The field may be nil.
 	StatusChanged func()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -26,8 +27,8 @@ type Health struct {
 	Reason, Message string
 }
 
-// HealthChanged says that Config.Health may answer otherwise than before. It never
-// blocks. Any goroutine may call it at any time.
+// HealthChanged says that Config.Health or Config.Effective may answer otherwise than
+// before. It never blocks. Any goroutine may call it at any time.
 func (c *Controller) HealthChanged() {
 	if s := c.current(); s != nil {
 		wake(s.settings.unwell)
@@ -222,8 +223,8 @@ func (l *link) placed(hook, others error) {
 	}
 }
 
-// show makes the condition Healthy of the ClusterConfig say what is so. It returns
-// the pause before it is to be tried again, 0 for never.
+// show makes the status of the ClusterConfig say what is so. It returns the pause
+// before it is to be tried again, 0 for never.
 func (r *runtimeConfig) show(ctx context.Context) time.Duration {
 	if r.cfg.Health == nil {
 		return 0
@@ -232,22 +233,30 @@ func (r *runtimeConfig) show(ctx context.Context) time.Duration {
 	if c == nil || c.DeletionTimestamp != nil {
 		return 0
 	}
-	health, known := r.cfg.Health()
-	if !known {
-		return 0
-	}
-	v := verdict{status: api.ConditionFalse, reason: health.Reason, message: health.Message}
-	if health.Healthy {
-		v.status = api.ConditionTrue
-	}
 	shown := c.Status.Condition(api.ConditionHealthy)
-	if shown != nil && shown.Status == v.status && shown.Reason == v.reason && shown.Message == v.message {
+	var next api.ClusterConfigStatus
+	if shown != nil {
+		next.Conditions = []api.Condition{*shown}
+	}
+	if health, known := r.cfg.Health(); known {
+		v := verdict{status: api.ConditionFalse, reason: health.Reason, message: health.Message}
+		if health.Healthy {
+			v.status = api.ConditionTrue
+		}
+		if shown == nil || shown.Status != v.status || shown.Reason != v.reason || shown.Message != v.message {
+			next.Conditions = []api.Condition{v.condition(api.ConditionHealthy, c.Status.Conditions, r.cfg.Now())}
+		}
+	}
+	if r.cfg.Effective != nil {
+		now := r.cfg.Effective()
+		next.Effective = &now
+	}
+	if reflect.DeepEqual(next.Effective, c.Status.Effective) && (len(next.Conditions) == 0 || shown != nil && reflect.DeepEqual(next.Conditions[0], *shown)) {
 		return 0
 	}
-	next := v.condition(api.ConditionHealthy, c.Status.Conditions, r.cfg.Now())
 	object := applied{
 		Metadata: appliedMeta{Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
-		Status:   api.ClusterConfigStatus{Conditions: []api.Condition{next}},
+		Status:   next,
 	}
 	written, err := applyKind(ctx, r.client, r.store.kind, "status", object, ManagerHealth, true)
 	switch {

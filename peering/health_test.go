@@ -200,10 +200,12 @@ func TestClockOfTheServer(t *testing.T) {
 func TestHealthyCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		health, known := Health{Healthy: true, Reason: "NoProblems", Message: "Nothing."}, false
+		var effective api.EffectiveConfig
 		var stored *api.ClusterConfig
 		s, fake := parts(t, Config{
 			ClusterConfig: func(*api.ClusterConfigSpec) {},
 			Health:        func() (Health, bool) { return health, known },
+			Effective:     func() api.EffectiveConfig { return effective },
 		}, nil)
 		version := 100
 		fine := func(r *http.Request, body string) (int, string) {
@@ -232,8 +234,8 @@ func TestHealthyCondition(t *testing.T) {
 			wake(r.unwell)
 			return sent(time.Second)
 		}
-		if got := sent(time.Hour); len(got) != 0 {
-			t.Fatalf("written before anything is known: %s", got)
+		if got := sent(time.Hour); len(got) != 1 || strings.Contains(got[0], "Healthy") || !strings.Contains(got[0], `"effective":{"enableDiscovery":false,`) {
+			t.Fatalf("before the health is known: %s", got)
 		}
 		first := change(health)
 		if len(first) != 1 || !strings.HasPrefix(first[0], "PATCH /apis/config.liqo.io/v1alpha1/clusterconfigs/liqo-configuration/status?fieldManager="+ManagerHealth+"&force=true ") ||
@@ -257,6 +259,14 @@ func TestHealthyCondition(t *testing.T) {
 		}
 		if now := r.store.get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy); now.Reason != "DiskLow" || !now.LastTransitionTime.Equal(&shown.LastTransitionTime) {
 			t.Errorf("%+v", now)
+		}
+
+		effective.Autojoin = true
+		if got := change(Health{Reason: "DiskLow", Message: "b"}); len(got) != 1 || !strings.Contains(got[0], `"autojoin":true`) || !strings.Contains(got[0], `"DiskLow"`) {
+			t.Errorf("other settings: %s", got)
+		}
+		if now := r.store.get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy); !now.LastTransitionTime.Equal(&shown.LastTransitionTime) {
+			t.Errorf("other settings make it another condition: %+v", now)
 		}
 
 		fake.say(func(*http.Request, string) (int, string) {

@@ -169,6 +169,7 @@ A joined peer stays joined wherever the box is, as long as it can be reached.
 
 These keys can also be set in the cluster, in the ClusterConfig ` + "`liqo-configuration`" + `, which the agent creates empty. What is set there
 goes before everything else and takes effect at once; what is not set there follows the rest; deleting the object unsets all of it.
+` + "`kubectl get clusterconfigs`" + ` shows what holds, wherever it is set.
 
     kubectl patch clusterconfigs liqo-configuration --patch '{"spec":{"discoveryConfig":{"enableAdvertisement": false}}}' --type 'merge'
 
