@@ -119,7 +119,7 @@ type ContainerImage struct {
 
 // AdvertisementState is what the consumer decided about an offer.
 type AdvertisementState struct {
-	// AdvertisementStatus is the decision; empty while there is none. A person who
+	// AdvertisementStatus is the decision; Pending while somebody has to take it. A person who
 	// sets it with kubectl (--subresource=status) owns the decision from then on, and
 	// sharing.accept_policy has no say in it; setting it to null gives it back.
 	AdvertisementStatus AdvertisementStatus `json:"advertisementStatus,omitempty"`

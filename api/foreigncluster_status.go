@@ -234,13 +234,14 @@ const (
 )
 
 // AdvertisementStatus is the decision about an Advertisement; empty while
-// there is none.
+// nobody has looked at it.
 //
-// +kubebuilder:validation:Enum="";Accepted;Refused
+// +kubebuilder:validation:Enum="";Pending;Accepted;Refused
 type AdvertisementStatus string
 
 // The decisions about an Advertisement.
 const (
+	AdvertisementPending  AdvertisementStatus = "Pending" // somebody has to decide
 	AdvertisementAccepted AdvertisementStatus = "Accepted"
 	AdvertisementRefused  AdvertisementStatus = "Refused"
 )

@@ -102,7 +102,7 @@ func (f *facts) decideOffer() *api.AdvertisementState {
 	case was == api.AdvertisementAccepted:
 		return set(was, ReasonJoined, "The offer is accepted.")
 	case f.Sharing.AcceptManually:
-		return set("", ReasonAwaitingDecision, "Somebody has to decide: liqo-agent adverts accept "+f.called()+", or refuse.")
+		return set(api.AdvertisementPending, ReasonAwaitingDecision, "Somebody has to decide: liqo-agent adverts accept "+f.called()+", or refuse.")
 	case !f.OfferFits:
 		return set(api.AdvertisementRefused, ReasonTooMany, fmt.Sprintf("sharing.max_accepted is %d, and as many offers are accepted.", f.Sharing.MaxAccepted))
 	}

@@ -40,6 +40,7 @@ func TestDecisionOf(t *testing.T) {
 		"the command line":             {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(ManagerIntent, "status", decidedField)}, offerDecision{ManagerIntent, api.AdvertisementAccepted}},
 		"both, and kubectl says who":   {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry("k", "status", decidedField), entry(ManagerIntent, "status", decidedField)}, offerDecision{"k", api.AdvertisementAccepted}},
 		"a person took it back":        {"", []metav1.ManagedFieldsEntry{entry("k", "status", decidedField)}, offerDecision{}},
+		"a person wrote that it waits": {api.AdvertisementPending, []metav1.ManagedFieldsEntry{entry("k", "status", decidedField)}, offerDecision{}},
 		"a person wrote nonsense":      {"Maybe", []metav1.ManagedFieldsEntry{entry("k", "status", decidedField)}, offerDecision{}},
 		"the provider":                 {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry("liqo-agent", "", decidedField)}, offerDecision{}},
 		"broken fields":                {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry("k", "status", `{"f:status":[`), {Manager: "k", Subresource: "status"}}, offerDecision{}},
@@ -93,8 +94,8 @@ func TestDecideOffer(t *testing.T) {
 		{"new, no room", both(none, full), no, ReasonTooMany, "sharing.max_accepted is 128", false, ReasonOffered},
 		{"no room before, room now", refused, yes, ReasonJoined, "", true, ReasonJoined},
 		{"accepted, no room", full, yes, ReasonJoined, "", true, ReasonJoined},
-		{"new, by hand", both(none, manual), "", ReasonAwaitingDecision, "liqo-agent adverts accept box", false, ReasonAwaitingDecision},
-		{"no room before, by hand", both(refused, manual), "", ReasonAwaitingDecision, "", false, ReasonAwaitingDecision},
+		{"new, by hand", both(none, manual), api.AdvertisementPending, ReasonAwaitingDecision, "liqo-agent adverts accept box", false, ReasonAwaitingDecision},
+		{"no room before, by hand", both(refused, manual), api.AdvertisementPending, ReasonAwaitingDecision, "", false, ReasonAwaitingDecision},
 		{"accepted, by hand since", manual, yes, ReasonJoined, "", true, ReasonJoined},
 		{"accepted by a person", both(person("kubectl", yes), manual), yes, ReasonAcceptedByPerson, "with kubectl.", true, ReasonJoined},
 		{"accepted by a person, no room", both(person("kubectl", yes), full), yes, ReasonAcceptedByPerson, "", true, ReasonJoined},
@@ -103,7 +104,7 @@ func TestDecideOffer(t *testing.T) {
 		{"accepted by the command line", both(person(ManagerIntent, yes), func(obs *Observed) {
 			obs.Advertisement.Status.Reason, obs.Advertisement.Status.Message = ReasonAcceptedByPerson, "Accepted by user alice."
 		}), yes, ReasonAcceptedByPerson, "by user alice.", true, ReasonJoined},
-		{"taken back by a person", both(person("kubectl", ""), manual), "", ReasonAwaitingDecision, "", false, ReasonAwaitingDecision},
+		{"taken back by a person", both(person("kubectl", ""), manual), api.AdvertisementPending, ReasonAwaitingDecision, "", false, ReasonAwaitingDecision},
 		{"ended, the provider is there", expired, no, ReasonExpired, "did not renew", false, ReasonOffered},
 		{"ended, the provider is away", both(expired, unreachable), yes, ReasonJoined, "", true, ReasonAwaitingPeer},
 		{"ended, then the provider went away", both(expired, unreachable, status(no, ReasonExpired)), no, ReasonExpired, "", false, ReasonAwaitingPeer},

@@ -145,8 +145,8 @@ func (f *facts) decideRequest() *api.PeeringRequestStatus {
 	return &api.PeeringRequestStatus{Phase: accept.Phase, Reason: accept.Reason, Message: accept.Message}
 }
 
-// knownStatus returns status if it is one, and "" otherwise: it comes from the
-// peer.
+// knownStatus returns status if it is a decision, and "" otherwise: it comes from
+// the peer, or a person.
 func knownStatus(status api.AdvertisementStatus) api.AdvertisementStatus {
 	if status == api.AdvertisementAccepted || status == api.AdvertisementRefused {
 		return status

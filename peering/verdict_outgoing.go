@@ -193,7 +193,7 @@ func (f *facts) requestedVerdict(out outgoing, phase api.RequestPhase, message s
 		switch {
 		case out.offer == nil:
 			return no(ReasonAwaitingOffer, f.andDrains("The provider accepted our request, and offers nothing now."))
-		case out.offer.AdvertisementStatus == "":
+		case out.offer.AdvertisementStatus == api.AdvertisementPending:
 			return no(ReasonAwaitingDecision, "The provider offers "+amounts(f.Advertisement.Spec.ResourceQuota.Hard)+". To use that: liqo-agent adverts accept "+f.called()+
 				". Not to: liqo-agent adverts refuse "+f.called())
 		}

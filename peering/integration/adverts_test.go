@@ -112,7 +112,7 @@ func TestConsumer(t *testing.T) {
 
 	a.trusts(b, func(s *peering.Standing) { s.Connect = peering.WishYes })
 	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
-	within(t, "an offer that waits", stands("", peering.ReasonAwaitingDecision, "", peering.ReasonAwaitingDecision, false))
+	within(t, "an offer that waits", stands(api.AdvertisementPending, peering.ReasonAwaitingDecision, "", peering.ReasonAwaitingDecision, false))
 	fc, err := a.foreign(b)
 	if c := fc.Condition(api.ConditionOutgoingPeering); err != nil || !strings.Contains(c.Message, "liqo-agent adverts accept provider") || !strings.Contains(c.Message, "cpu 4") {
 		t.Errorf("it is not said what to do: %+v, %v", c, err)
@@ -160,7 +160,7 @@ func TestConsumer(t *testing.T) {
 	// Taken back, it is the policy's again.
 	here.hold(true)
 	kubectl("null")
-	within(t, "taken back", stands("", peering.ReasonAwaitingDecision, "", peering.ReasonAwaitingDecision, true))
+	within(t, "taken back", stands(api.AdvertisementPending, peering.ReasonAwaitingDecision, "", peering.ReasonAwaitingDecision, true))
 	if _, err := b.request(a); err != nil {
 		t.Errorf("the peering does not stay: %v", err)
 	}
