@@ -48,7 +48,7 @@ func (c *Controller) Offers() ([]Offer, error) {
 			continue
 		}
 		id := peer.ClusterID(adv.Name)
-		obs := c.observe(s, id)
+		obs := c.peek(s, id)
 		decision := decisionOf(adv)
 		out = append(out, Offer{
 			ID: id, Created: adv.CreationTimestamp.Time, Spec: adv.Spec, State: adv.Status, By: decision.manager,

@@ -19,12 +19,12 @@ var ErrNotConnected = errors.New("this cluster's API server cannot be reached no
 
 // State is the answer to a peer that asks for our state.
 func (c *Controller) State(id peer.ClusterID) endpoint.State {
-	return c.observe(c.current(), id).Answer()
+	return c.peek(c.current(), id).Answer()
 }
 
 // View tells how the peering with a cluster stands.
 func (c *Controller) View(id peer.ClusterID) View {
-	return c.observe(c.current(), id).View()
+	return c.peek(c.current(), id).View()
 }
 
 // Noticed takes in that something changed at a peer's side: its state is asked

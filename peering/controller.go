@@ -192,7 +192,7 @@ func (c *Controller) Enqueue(id peer.ClusterID) {
 		s.queue.Add(id)
 		return
 	}
-	c.sight.noteReturn(id)
+	c.sight.noteReach(id)
 }
 
 // answered takes in that something is known about a peer's side that was not.

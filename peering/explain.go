@@ -42,8 +42,7 @@ func (c *Controller) Explain(w io.Writer) error {
 }
 
 func (c *Controller) explain(out *strings.Builder, s *session, id peer.ClusterID, now time.Time) {
-	var m memo
-	c.memory.with(id, func(kept *memo) { m = *kept })
+	m := c.memory.get(id)
 	fmt.Fprintf(out, "\ncluster %s\n", id)
 	if m.looked.IsZero() {
 		out.WriteString("never looked at")
@@ -58,7 +57,7 @@ func (c *Controller) explain(out *strings.Builder, s *session, id peer.ClusterID
 	if m.failed != nil {
 		fmt.Fprintf(out, "; it failed: %v", m.failed)
 	}
-	obs := c.observe(s, id)
+	obs := c.peek(s, id)
 	if c.cfg.Sharing != nil && !obs.UseKnown {
 		out.WriteString("; how our use of it stands is not known")
 	}

@@ -178,12 +178,22 @@ func (m *memory) with(id peer.ClusterID, f func(*memo)) {
 	f(p)
 }
 
-// returned ends the absence of a peer.
-func (m *memory) returned(id peer.ClusterID) {
+// get returns a copy of the memo of a peer.
+func (m *memory) get(id peer.ClusterID) memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.peers[id]; p != nil {
-		p.away = time.Time{}
+		return *p
+	}
+	return memo{}
+}
+
+// reached notes whether a peer is there of which there is a memo.
+func (m *memory) reached(id peer.ClusterID, there bool, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.peers[id]; p != nil {
+		p.reached(there, now)
 	}
 }
 

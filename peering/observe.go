@@ -17,10 +17,30 @@ type sight struct {
 	places *places
 }
 
-// observe gathers everything that the decision about one cluster depends on; s is
-// nil while there is no connection to the API server.
+// observe gathers everything that the decision about one cluster depends on, and keeps
+// what the next one is to know. It is for who decides; s is nil while there is no
+// connection to the API server.
 func (v *sight) observe(s *session, id peer.ClusterID) Observed {
 	now := v.cfg.Now()
+	obs := v.gather(s, id, now, v.book.Offer)
+	v.memory.with(id, func(m *memo) { m.fill(&obs, now) })
+	return obs
+}
+
+// peek is observe for who only reads: how often somebody asks how things stand starts
+// and moves no clock.
+func (v *sight) peek(s *session, id peer.ClusterID) Observed {
+	now := v.cfg.Now()
+	obs := v.gather(s, id, now, v.book.Peek)
+	m := v.memory.get(id)
+	m.fill(&obs, now)
+	return obs
+}
+
+// offered is Offer or Peek of an offer.Book.
+type offered func(self, id peer.ClusterID, prior offer.Prior, now time.Time) *api.AdvertisementSpec
+
+func (v *sight) gather(s *session, id peer.ClusterID, now time.Time, offered offered) Observed {
 	obs := Observed{
 		ID: id, Settled: v.cfg.Registry.Settled(), LostAfter: v.cfg.LostAfter(),
 		Self: v.cfg.Greeting(), Standing: v.cfg.Ledger.Standing(id), Namespace: v.cfg.Namespace,
@@ -33,13 +53,12 @@ func (v *sight) observe(s *session, id peer.ClusterID) Observed {
 	if s != nil {
 		s.objects(&obs)
 	}
-	v.offers(&obs, now)
-	v.memory.with(id, func(m *memo) { m.fill(&obs, now) })
+	v.offers(&obs, now, offered)
 	return obs
 }
 
 // offers adds what is offered to a cluster that we may let in as a consumer.
-func (v *sight) offers(obs *Observed, now time.Time) {
+func (v *sight) offers(obs *Observed, now time.Time, offered offered) {
 	obs.NotSharing = !obs.Sharing.Enable
 	if obs.NotSharing || obs.Request == nil || obs.Standing.Accept.Phase != api.RequestAccepted {
 		return
@@ -49,14 +68,14 @@ func (v *sight) offers(obs *Observed, now time.Time) {
 		spec := state.Advertisement.Spec
 		prior.Spec = &spec
 	}
-	obs.Offer, obs.WhyNoOffer = v.book.Offer(obs.Self.Identity.ClusterID, obs.ID, prior, now), v.book.Why()
+	obs.Offer, obs.WhyNoOffer = offered(obs.Self.Identity.ClusterID, obs.ID, prior, now), v.book.Why()
 }
 
-// noteReturn ends the absence of a peer that is there.
-func (v *sight) noteReturn(id peer.ClusterID) {
-	p, known := v.cfg.Registry.Peer(id)
-	if obs := (Observed{ID: id, Peer: &p, Standing: v.cfg.Ledger.Standing(id)}); known && obs.Reachable() {
-		v.memory.returned(id)
+// noteReach begins and ends the absence of a peer while nobody decides about it.
+func (v *sight) noteReach(id peer.ClusterID) {
+	if p, known := v.cfg.Registry.Peer(id); known {
+		obs := Observed{ID: id, Peer: &p, Standing: v.cfg.Ledger.Standing(id)}
+		v.memory.reached(id, obs.Reachable(), v.cfg.Now())
 	}
 }
 
@@ -99,11 +118,7 @@ func (s *session) objects(obs *Observed) {
 // fill adds what only the memory of this process knows, and keeps what it is to
 // know from now on.
 func (m *memo) fill(obs *Observed, now time.Time) {
-	if obs.Reachable() {
-		m.away = time.Time{}
-	} else if m.away.IsZero() {
-		m.away = now
-	}
+	m.reached(obs.Reachable(), now)
 	obs.Away = since(m.away, now)
 	m.share(obs, now)
 	obs.TearingDown, obs.Hosting = since(m.tearing, now), m.hosting
@@ -121,6 +136,15 @@ func (m *memo) fill(obs *Observed, now time.Time) {
 		obs.OfferDeleted = m.offer.by
 	} else {
 		m.offer.saw(obs.Advertisement.UID, now)
+	}
+}
+
+// reached notes whether the peer is there.
+func (m *memo) reached(there bool, now time.Time) {
+	if there {
+		m.away = time.Time{}
+	} else if m.away.IsZero() {
+		m.away = now
 	}
 }
 

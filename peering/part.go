@@ -31,7 +31,7 @@ func (c *Controller) Between(id peer.ClusterID) (between Between, known bool) {
 	if s == nil {
 		return Between{}, false
 	}
-	f := weigh(c.observe(s, id), c.cfg.Now())
+	f := weigh(c.peek(s, id), c.cfg.Now())
 	return f.between(), true
 }
 

@@ -1,10 +1,13 @@
 package peering
 
 import (
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
 )
 
@@ -165,4 +168,62 @@ func FuzzSentence(f *testing.F) {
 			t.Errorf("%q becomes %q", got, again)
 		}
 	})
+}
+
+// TestReadersMoveNothing: how often somebody asks how a peer stands is nothing that
+// decisions depend on.
+func TestReadersMoveNothing(t *testing.T) {
+	ledger := &diary{}
+	c, s, _ := connected(t, ledger, nil)
+	now, away := t0, barn()
+	away.Phase = peer.PhaseUnreachable
+	c.cfg.Now, c.cfg.Registry = func() time.Time { return now }, neighbours{away}
+	adv := offerFor(1)
+	adv.Name, adv.UID, adv.ResourceVersion = string(testID), "a1", "1"
+	if err := s.offers.Add(adv); err != nil {
+		t.Fatal(err)
+	}
+	c.memory.forget(testID)
+	read := func() {
+		t.Helper()
+		c.State(testID)
+		c.View(testID)
+		c.View("nobody")
+		c.Between(testID)
+		if _, err := c.Offers(); err != nil {
+			t.Error(err)
+		}
+		if err := c.Explain(io.Discard); err != nil {
+			t.Error(err)
+		}
+	}
+	ledger.standing.Anew = 1
+	read()
+	now = now.Add(time.Hour)
+	obs := c.observe(s, testID)
+	if obs.Away > time.Second || obs.Quiet > time.Second || !obs.AnewSince.Equal(now) {
+		t.Errorf("away for %v, quiet for %v, anew since %v", obs.Away, obs.Quiet, obs.AnewSince)
+	}
+	if life := adv.Spec.TimeToLive.Sub(adv.Spec.Timestamp.Time); obs.OfferLeft != life {
+		t.Errorf("the offer stands for %v, want %v", obs.OfferLeft, life)
+	}
+	// A return is for who decides to see, too: the provider then has time to renew.
+	now = now.Add(6 * time.Hour)
+	c.cfg.Registry = neighbours{barn()}
+	read()
+	if obs = c.observe(s, testID); obs.OfferExpired || obs.OfferLeft != offerGrace {
+		t.Errorf("expired: %v, left %v", obs.OfferExpired, obs.OfferLeft)
+	}
+	if len(c.memory.peers) != 1 {
+		t.Errorf("%d clusters are remembered", len(c.memory.peers))
+	}
+	// Without a connection, absences go on as the registry tells of them.
+	c.attach(nil, endpoint.Upstream{})
+	c.cfg.Registry = neighbours{away}
+	c.Enqueue(testID)
+	now = now.Add(time.Minute)
+	c.Enqueue(testID)
+	if got := c.peek(nil, testID).Away; got != time.Minute {
+		t.Errorf("away for %v", got)
+	}
 }

@@ -214,17 +214,33 @@ type Prior struct {
 func (b *Book) Offer(self, id peer.ClusterID, prior Prior, now time.Time) *api.AdvertisementSpec {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if self == "" {
+	t := b.next(self, id, prior, now)
+	if t == nil {
 		return nil
 	}
-	t := b.told[id]
-	if b.pool == nil {
-		if t == nil {
-			return nil
-		}
+	b.told[id] = t
+	return t.spec
+}
+
+// Peek returns what Offer would, and is no offer.
+func (b *Book) Peek(self, id peer.ClusterID, prior Prior, now time.Time) *api.AdvertisementSpec {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.next(self, id, prior, now); t != nil {
 		return t.spec
 	}
-	if t == nil && prior.Unknown {
+	return nil
+}
+
+// next returns what a cluster is to be told, nil for nothing. b.mu is held.
+func (b *Book) next(self, id peer.ClusterID, prior Prior, now time.Time) *told {
+	t := b.told[id]
+	switch {
+	case self == "":
+		return nil
+	case b.pool == nil:
+		return t
+	case t == nil && prior.Unknown:
 		return nil
 	}
 	split := b.split(len(b.consumers))
@@ -242,8 +258,7 @@ func (b *Book) Offer(self, id peer.ClusterID, prior Prior, now time.Time) *api.A
 			Timestamp: metav1.NewTime(made), TimeToLive: metav1.NewTime(made.Add(Life)),
 		}, from: b.pool.Registries}
 	}
-	b.told[id] = t
-	return t.spec
+	return t
 }
 
 // replaces reports whether a consumer is to be told something else than t.

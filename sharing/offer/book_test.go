@@ -103,6 +103,30 @@ func (d *desk) told() string {
 	return out
 }
 
+// TestPeek: who looks at what would be offered changes nothing.
+func TestPeek(t *testing.T) {
+	d := newDesk(4000)
+	b := d.Book
+	b.Measure(d.pool, d.terms, t0)
+	peeked := b.Peek(self, "a", Prior{}, t0)
+	b.Admit("a", true)
+	if peeked == nil || b.Summary().Offers["a"] != nil {
+		t.Errorf("peeked %v, told %v", peeked, b.Summary().Offers["a"])
+	}
+	if b.Peek(self, "a", Prior{Unknown: true}, t0) != nil {
+		t.Error("something is offered that may have been offered before")
+	}
+	later := t0.Add(time.Hour)
+	told := b.Offer(self, "a", Prior{}, later)
+	if told == nil || !told.Timestamp.Equal(&metav1.Time{Time: later}) || b.Peek(self, "a", Prior{}, later) != told {
+		t.Errorf("told %+v", told)
+	}
+	// One that is about to be renewed is not renewed by that.
+	if end := later.Add(renewal); b.Peek(self, "a", Prior{}, end) == told || b.Summary().Offers["a"] != told {
+		t.Error("it was renewed by a look at it")
+	}
+}
+
 func (d *desk) expect(t *testing.T, when, told string, writes int) {
 	t.Helper()
 	sum := 0
