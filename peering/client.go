@@ -60,6 +60,9 @@ const (
 	// of a mistake of ours.
 	clientQPS   = 500
 	clientBurst = 1000
+	// maxAnswer bounds an answer in bytes. The longest there are list ForeignClusters:
+	// ten thousand of them take some 40 MiB.
+	maxAnswer = 64 << 20
 )
 
 // client speaks to one API server with small structs of our own.
@@ -82,6 +85,7 @@ func newClient(config *rest.Config, link *link) (*client, error) {
 	config.Timeout = 0 // set per request: a watch has none
 	config.DisableCompression = true
 	config.WarningHandlerWithContext = rest.NoWarnings{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return kube.Bounded(next, maxAnswer) })
 	if link != nil {
 		config.Wrap(link.wrap)
 	}

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 )
 
 // apiServer answers each request with the next of the given bodies and returns
@@ -90,5 +92,39 @@ func TestErrorsKeepTheServersWords(t *testing.T) {
 	}
 	if len(*sent) != 1 || !strings.Contains((*sent)[0], `"preconditions":{"uid":"u","resourceVersion":"3"}`) {
 		t.Errorf("sent %q", *sent)
+	}
+}
+
+// TestAnswersAreBounded: whatever answers in the API server's place, memory suffices.
+func TestAnswersAreBounded(t *testing.T) {
+	filler := strings.Repeat(" ", 1<<20)
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, filler); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, kubeconfigText(server.URL))
+	found, err := newLocator().load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClient(found.config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	if _, err := listKind(t.Context(), c, foreignClusterKind(), metav1.ListOptions{}); !errors.Is(err, kube.ErrTooMuch) {
+		t.Errorf("a list without an end: %v", err)
+	}
+	status = http.StatusForbidden
+	if err := remove(t.Context(), c, foreignClusterKind(), "x", "u", ""); err == nil {
+		t.Error("a refusal without an end is no error")
 	}
 }
