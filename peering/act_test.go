@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -422,4 +423,31 @@ func refusingClient(t *testing.T, status int, reason metav1.StatusReason) *clien
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestRunWhile: what failed often and then ran for long is started again at once.
+func TestRunWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pauses []time.Duration
+		ended := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		c := New(Config{Registry: neighbours{}, Ledger: &diary{}, Peers: silence{}, Logger: slog.New(slog.DiscardHandler), While: func(context.Context, *rest.Config) error {
+			pauses = append(pauses, time.Since(ended))
+			switch len(pauses) {
+			case 10:
+				time.Sleep(steadyAfter)
+			case 11:
+				cancel()
+			}
+			ended = time.Now()
+			return errors.New("it cannot go on")
+		}})
+		s := c.newSession(nil)
+		defer s.queue.ShutDown()
+		defer s.named.ShutDown()
+		s.runWhile(ctx, &rest.Config{})
+		if pauses[9] < backoffMax/2 || pauses[10] > backoffFirst {
+			t.Errorf("started again after %v", pauses)
+		}
+	})
 }

@@ -38,6 +38,9 @@ const (
 	refusedRetry = 5 * time.Minute
 	// longestWish bounds the pause that the API server may ask for.
 	longestWish = time.Minute
+	// steadyAfter is how long what goes along with a connection must have run for its
+	// next failure to count as a new one.
+	steadyAfter = time.Minute
 	// unsettledRetry is the pause before a decision that waits for discovery to
 	// settle is looked at again.
 	unsettledRetry = time.Second
@@ -213,9 +216,13 @@ func (s *session) runWhile(ctx context.Context, config *rest.Config) {
 	}
 	config = s.observed(config)
 	for wait := newBackoff(); ; {
+		began := time.Now()
 		if err := s.cfg.While(ctx, config); err != nil && ctx.Err() == nil {
 			s.link.note(err)
 			s.complainOnce("while", "sharing with peers failed, trying again", err)
+		}
+		if time.Since(began) >= steadyAfter {
+			wait = newBackoff()
 		}
 		if wait.sleep(ctx) != nil {
 			return
