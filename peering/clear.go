@@ -110,6 +110,9 @@ type clearedKind struct {
 	path     string // of the collection
 	object   string // name of the only one of interest; "" to list them
 	selector string
+	// through is the collection of what the agent makes within each such object, with
+	// the same labels: the object is the agent's even if it has lost its own.
+	through string
 	// takes reports whether an object goes; nil for every one that the agent made.
 	takes func(thing) bool
 	// shows reports whether people are told that an object stays.
@@ -120,6 +123,7 @@ type clearedKind struct {
 // what people see last.
 func cleared(cfg ClearConfig) []clearedKind {
 	every := func(thing) bool { return true }
+	const guests = ownObjects + "," + workload.LabelOriginCluster
 	const rbac, admission = "/apis/" + rbacGroup + "/v1/", "/apis/admissionregistration.k8s.io/"
 	kinds := []clearedKind{
 		{name: "ClusterRoleBinding", path: rbac + "clusterrolebindings", selector: ownObjects, takes: isAccess},
@@ -127,7 +131,7 @@ func cleared(cfg ClearConfig) []clearedKind {
 		{name: "PeeringRequest", path: collection(api.GroupVersion, api.PluralPeeringRequests), takes: every},
 		{name: "Advertisement", path: collection(api.SharingGroupVersion, api.PluralAdvertisements), takes: every},
 		{name: "Node", path: "/api/v1/nodes", selector: ownObjects + "," + workload.LabelType + "=" + workload.VirtualNode},
-		{name: "Namespace", path: "/api/v1/namespaces", selector: ownObjects + "," + workload.LabelOriginCluster},
+		{name: "Namespace", path: "/api/v1/namespaces", selector: guests, through: "/api/v1/resourcequotas", takes: every},
 		{name: "Secret", path: namespacePath + cfg.Namespace + "/secrets", selector: ownObjects,
 			takes: func(t thing) bool { return strings.HasPrefix(t.Metadata.Name, SecretName("")) }},
 		{name: "ForeignCluster", path: collection(api.GroupVersion, api.PluralForeignClusters), shows: true, takes: func(t thing) bool {
@@ -227,8 +231,26 @@ func (w *clearing) list(ctx context.Context, k clearedKind) ([]thing, error) {
 		params["labelSelector"] = k.selector
 	}
 	var all struct{ Items []thing }
-	err := w.client.getJSON(ctx, k.path, params, &all)
-	return all.Items, err
+	if err := w.client.getJSON(ctx, k.path, params, &all); err != nil || k.through == "" {
+		return all.Items, err
+	}
+	var within struct{ Items []thing }
+	if err := w.client.getJSON(ctx, k.through, params, &within); err != nil {
+		return nil, err
+	}
+	for _, o := range within.Items {
+		if slices.ContainsFunc(all.Items, func(t thing) bool { return t.Metadata.Name == o.Metadata.Namespace }) {
+			continue
+		}
+		var lost thing
+		err := w.client.getJSON(ctx, k.path+"/"+o.Metadata.Namespace, nil, &lost)
+		if err == nil {
+			all.Items = append(all.Items, lost)
+		} else if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	return all.Items, nil
 }
 
 // delete deletes one object, and takes our finalizer from it first.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/workload"
 )
 
 const (
@@ -75,7 +76,9 @@ func (s *session) leaving(guest *corev1.Namespace) bool {
 // may do anything where the rest is not.
 func (s *session) furnish(ctx context.Context, st standing, guest *corev1.Namespace) (again time.Duration, err error) {
 	id := st.tenant.id
-	wanted := podSecurity(st.settings)
+	origin := guest.Labels[workload.LabelOriginNamespace]
+	// All of ours, because what an apply leaves out is taken away.
+	wanted := namespaceFor(guest.Name, id, origin, st.settings).Labels
 	if !covers(guest.Labels, wanted) {
 		// With the UID, so that no other namespace is changed, nor made.
 		patch := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: guest.Name, UID: guest.UID, Labels: wanted}}
@@ -84,7 +87,7 @@ func (s *session) furnish(ctx context.Context, st standing, guest *corev1.Namesp
 			return wait, err
 		}
 	}
-	wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest.Name, id, st.offer, st.settings), sameQuota)
+	wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest.Name, id, origin, st.offer, st.settings), sameQuota)
 	if wait > 0 || err != nil {
 		return wait, err
 	}

@@ -40,6 +40,16 @@ func labels(id peer.ClusterID) map[string]string {
 	return map[string]string{labelManagedBy: managedBy, workload.LabelOriginCluster: string(id)}
 }
 
+// labelsOf are those of a guest namespace, and of the quota in it, that stands for the
+// namespace origin; "" if that is not known any more.
+func labelsOf(id peer.ClusterID, origin string) map[string]string {
+	all := labels(id)
+	if origin != "" {
+		all[workload.LabelOriginNamespace] = origin
+	}
+	return all
+}
+
 // podSecurity are the labels that hold a namespace's pods to a standard.
 func podSecurity(settings Settings) map[string]string {
 	return map[string]string{labelEnforce: settings.PodSecurity, labelEnforceVersion: "latest"}
@@ -47,8 +57,7 @@ func podSecurity(settings Settings) map[string]string {
 
 // namespaceFor is the guest namespace that stands for a namespace of a consumer.
 func namespaceFor(name string, id peer.ClusterID, origin string, settings Settings) *corev1.Namespace {
-	all := labels(id)
-	all[workload.LabelOriginNamespace] = origin
+	all := labelsOf(id, origin)
 	maps.Copy(all, podSecurity(settings))
 	return &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
@@ -57,8 +66,9 @@ func namespaceFor(name string, id peer.ClusterID, origin string, settings Settin
 }
 
 // quotaFor is the second line of what a consumer may have: the whole offer in one
-// namespace. What it cannot create by its Role is zero here nevertheless.
-func quotaFor(namespace string, id peer.ClusterID, offer corev1.ResourceList, settings Settings) *corev1.ResourceQuota {
+// namespace. What it cannot create by its Role is zero here nevertheless. It also says
+// whose the namespace is, should that lose its labels.
+func quotaFor(namespace string, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings) *corev1.ResourceQuota {
 	hard := corev1.ResourceList{}
 	for name, q := range offer {
 		switch {
@@ -84,7 +94,7 @@ func quotaFor(namespace string, id peer.ClusterID, offer corev1.ResourceList, se
 	return &corev1.ResourceQuota{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: QuotaName, Namespace: namespace, Labels: labels(id),
+			Name: QuotaName, Namespace: namespace, Labels: labelsOf(id, origin),
 			Annotations: map[string]string{annotationResources: strconv.Itoa(len(hard))},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: hard},

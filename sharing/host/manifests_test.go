@@ -26,7 +26,7 @@ func TestQuotaFor(t *testing.T) {
 		}},
 		{"limits", map[corev1.ResourceName]string{"requests.cpu": "2", "limits.cpu": "2", "limits.memory": "1Gi", "limits.ephemeral-storage": "", "limits.nvidia.com/gpu": ""}},
 	} {
-		quota := quotaFor("ns", barn, offer, Settings{Enforce: test.enforce})
+		quota := quotaFor("ns", barn, "shop", offer, Settings{Enforce: test.enforce})
 		for name, want := range test.want {
 			q, there := quota.Spec.Hard[name]
 			if (want != "") != there || there && q.String() != want {

@@ -180,6 +180,9 @@ func (h *Host) adopt(s *session) {
 	for _, ns := range s.namespaces.All() {
 		h.spoken(owner(ns))
 	}
+	for _, quota := range s.quotas.All() {
+		h.spoken(owner(quota)) // whose namespace may have lost its labels
+	}
 	for id, n := range h.tenants {
 		n.account.replace(pods[id], objects[id])
 		s.queue.Add(id)
@@ -360,6 +363,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	st := standing{session: s, tenant: n, name: n.name, offer: n.offer, arch: n.arch, settings: settings}
 	said, admitted := n.said, n.admitted
 	h.mu.Unlock()
+	lost, failed := s.reclaim(ctx, id, settings)
 	switch {
 	case !said: // unknown is not evicted
 	case !admitted:
@@ -367,10 +371,13 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	case st.offer != nil:
 		again, err = s.keep(ctx, st)
 	}
+	if err = errors.Join(failed, err); lost > 0 && (again == 0 || lost < again) {
+		again = lost
+	}
 	if later := h.report(n); later > 0 && (again == 0 || later < again) {
 		again = later
 	}
-	if said && !admitted && len(s.guests(id)) == 0 {
+	if said && !admitted && len(s.guests(id)) == 0 && lost == 0 && failed == nil {
 		h.forget(n)
 	}
 	return again, err

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -195,30 +194,14 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 			t.Errorf("%v: %v", o, err)
 		}
 	}
-	// A namespace that somebody takes away is not theirs any more.
-	must(t, root.Patch(t.Context(), here, "", types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/origin-cluster-id":null}}}`), nil))
-	bedtest.Within(t, "the rights end", func() error {
-		if err := get(here + "/pods")(); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("listing pods: %w", orNil(err))
-		}
-		return nil
-	})
-	if r.Owns(barn, mine) {
-		t.Error("it still owns the namespace")
-	}
-	must(t, root.Get(t.Context(), here+"/pods/web", nil))
-	if name := r.namespace(t, barn, "mine"); name == mine || !strings.HasPrefix(name, "liqo-00000002-mine-") {
-		t.Errorf("its namespace is %s now", name)
-	}
 	r.Set(host.Tenancy{ID: barn})
 	r.Set(host.Tenancy{ID: cellar})
-	bedtest.Within(t, "everything else is gone", func() error {
+	bedtest.Within(t, "everything is gone", func() error {
 		if ids := r.Tenants(); slices.Contains(ids, barn) || slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q are here", ids)
 		}
 		return nil
 	})
-	must(t, root.Get(t.Context(), here+"/pods/web", nil))
 	if troubles := r.log.Lines(slog.LevelWarn); len(troubles) > 0 {
 		t.Errorf("logged: %q", troubles)
 	}

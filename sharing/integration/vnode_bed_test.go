@@ -35,7 +35,7 @@ func offer(cpu string, images int) *api.AdvertisementSpec {
 		ResourceQuota: api.ResourceQuota{Hard: map[string]string{"cpu": cpu, "memory": "8Gi", "ephemeral-storage": "20Gi", "pods": "50", "example.com/gpu": "2"}},
 		Labels: map[string]string{
 			"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux", "liqo.io/provider-version": "v1.36.3+k3s1",
-			"topology.kubernetes.io/zone": "barn", "node-role.kubernetes.io/control-plane": "true", "color": "red",
+			"topology.kubernetes.io/zone": "barn", "node-role.kubernetes.io/control-plane": "true", "offer.liqo.io/color": "red",
 		},
 		Timestamp: made, TimeToLive: metav1.NewTime(made.Add(6 * time.Hour)),
 	}

@@ -1,0 +1,79 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/internal/attack"
+	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/sharing/host"
+)
+
+// Somebody takes the labels from a guest namespace, by which everything finds it. It
+// has them back while its consumer is admitted, and goes with it else, also when the
+// agent did not run meanwhile.
+func TestAttackLostLabels(t *testing.T) {
+	t.Parallel()
+	k := startHostKube(t)
+	root := admin(t, k)
+	r := startHost(t, k)
+	r.Set(tenancy(barn, smallOffer()))
+	shop := r.namespace(t, barn, "shop")
+	strip := func() {
+		t.Helper()
+		must(t, root.Patch(t.Context(), namespaces+shop, "", types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"liqo.io/origin-cluster-id":null,"liqo.io/origin-namespace":null,"app.kubernetes.io/managed-by":null}}}`), nil))
+	}
+	labelled := func() error {
+		found, err := get[object](t, k, namespaces+shop)
+		if err != nil {
+			return err
+		}
+		if id, origin := pick(found, "metadata", "labels", "liqo.io/origin-cluster-id"), pick(found, "metadata", "labels", "liqo.io/origin-namespace"); id != string(barn) || origin != "shop" {
+			return fmt.Errorf("its labels are %v", pick(found, "metadata", "labels"))
+		}
+		if !r.Owns(barn, shop) {
+			return fmt.Errorf("it is not the consumer's yet")
+		}
+		return nil
+	}
+	strip()
+	bedtest.Within(t, "the labels come back", labelled)
+	must(t, root.Patch(t.Context(), namespaces+shop, "", types.MergePatchType, []byte(`{"metadata":{"labels":{"liqo.io/origin-namespace":null}}}`), nil))
+	bedtest.Within(t, "the label comes back", labelled)
+	if name := r.namespace(t, barn, "shop"); name != shop {
+		t.Errorf("there is another namespace, %s", name)
+	}
+	attack.Attempt{What: "take the labels from a guest namespace", As: "careless operator", Want: "they are back"}.Saw(t, "they are back")
+
+	bound(t, root, barn, shop, "web", 0)
+	r.stop()
+	strip()
+	r = startHost(t, k)
+	bedtest.Within(t, "it is known who is here", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.changed[barn] == 0 {
+			return fmt.Errorf("told of %v", r.changed)
+		}
+		return nil
+	})
+	r.Set(host.Tenancy{ID: barn})
+	bedtest.Within(t, "it is gone", func() error {
+		// No kubelet runs that would end the pod.
+		zero := int64(0)
+		if err := root.Delete(t.Context(), namespaces+shop+"/pods/web", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if stands := r.Set(host.Tenancy{ID: barn}); stands.Busy || stands.Pods > 0 {
+			return fmt.Errorf("it stands %+v", stands)
+		}
+		return gone(t, k, namespaces+shop)
+	})
+	attack.Attempt{What: "take the labels from a guest namespace while the agent is stopped, and disconnect", As: "careless operator", Want: "it goes, with its pods"}.
+		Saw(t, "it goes, with its pods")
+}
