@@ -1,7 +1,6 @@
 package netpol
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,7 +104,8 @@ func (o objects) serve(done <-chan struct{}) http.HandlerFunc {
 // begins something passes the engine between its sender and its receiver.
 type lan struct {
 	queue int
-	seen  map[string]float64 // verdicts, when they were looked at last
+	begun float64            // verdicts before this engine's first
+	seen  map[string]float64 // verdicts before the present attempt
 }
 
 func run(t *testing.T, name string, args ...string) {
@@ -122,7 +123,7 @@ func network(t *testing.T, addresses []string) *lan {
 		if strings.Contains(a, ":") {
 			bits = "/128"
 		}
-		run(t, "ip", "address", "add", a+bits, "dev", "lo")
+		run(t, "ip", "address", "replace", a+bits, "dev", "lo")
 	}
 	return &lan{queue: 100}
 }
@@ -166,22 +167,31 @@ func (l *lan) enforce(t *testing.T, o objects) {
 		factory.Shutdown()
 		server.Close()
 	})
-	l.within(t, "the engine to listen", func() bool {
-		queues, err := os.ReadFile("/proc/net/netfilter/nfnetlink_queue")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range bytes.Lines(queues) {
-			if fields := bytes.Fields(line); len(fields) > 0 && string(fields[0]) == fmt.Sprint(l.queue) {
-				return true
-			}
-		}
-		return false
-	})
+	l.within(t, "the engine to listen", func() bool { _, listens := l.queued(t); return listens })
+	l.begun = total(verdicts(t))
 	for _, program := range []string{"iptables", "ip6tables"} {
 		rule(program, "-A")
 	}
-	l.seen = verdicts(t)
+}
+
+// queued returns how many packets were led to the engine, if it listens.
+func (l *lan) queued(t *testing.T) (packets float64, listens bool) {
+	t.Helper()
+	const number, sequence = 0, 7 // proc_pid_net(5)
+	queues, err := os.ReadFile("/proc/net/netfilter/nfnetlink_queue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(queues)) {
+		if fields := strings.Fields(line); len(fields) > sequence && fields[number] == fmt.Sprint(l.queue) {
+			packets, err := strconv.ParseFloat(fields[sequence], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return packets, true
+		}
+	}
+	return 0, false
 }
 
 // within waits until something is so.
@@ -218,6 +228,24 @@ func verdicts(t *testing.T) map[string]float64 {
 	return out
 }
 
+func total(verdicts map[string]float64) (sum float64) {
+	for _, n := range verdicts {
+		sum += n
+	}
+	return sum
+}
+
+// settle waits until the engine has nothing left to decide about: what begins a
+// connection, and was dropped, is sent again.
+func (l *lan) settle(t *testing.T) {
+	t.Helper()
+	l.within(t, "the engine to decide", func() bool {
+		packets, _ := l.queued(t)
+		l.seen = verdicts(t)
+		return total(l.seen)-l.begun == packets
+	})
+}
+
 // verdict waits for that of the engine on the packet that was just sent.
 func (l *lan) verdict(t *testing.T) string {
 	t.Helper()
@@ -226,7 +254,7 @@ func (l *lan) verdict(t *testing.T) string {
 		now := verdicts(t)
 		for _, v := range []string{"accept", "drop"} {
 			if now[v] > l.seen[v] {
-				out, l.seen = v, now
+				out = v
 				return true
 			}
 		}
@@ -242,6 +270,7 @@ func (l *lan) send(t *testing.T, protocol string, from netip.Addr, to netip.Addr
 	if protocol == "udp" {
 		send = l.datagram
 	}
+	l.settle(t)
 	verdict, arrived := send(t, from, to)
 	switch {
 	case verdict == "accept" && arrived:
