@@ -283,7 +283,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 	})
 	s.peering = peering.New(peering.Config{
 		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
-		Registry:   s.recorder, Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
+		Registry:   (*lookedAfter)(s), Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
 		OnClusterID: s.otherID,
 		Ledger:      s.ledger, Peers: s.client, Greeting: s.greeting, TokenUsed: s.ledger.TokenUsed, Reached: s.reached,
 		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
@@ -302,6 +302,30 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 	})
 	s.built.Store(true)
 	return nil
+}
+
+// lookedAfter is what the controller of ForeignClusters looks after: the peers, and who
+// waits to be let in without being one.
+type lookedAfter session
+
+var _ peering.Registry = (*lookedAfter)(nil)
+
+// Peer implements peering.Registry.
+func (r *lookedAfter) Peer(id peer.ClusterID) (peer.Peer, bool) { return r.recorder.Peer(id) }
+
+// Settled implements peering.Registry.
+func (r *lookedAfter) Settled() bool { return r.recorder.Settled() }
+
+// Hold implements peering.Registry.
+func (r *lookedAfter) Hold(id peer.ClusterID, hold bool) { r.recorder.Hold(id, hold) }
+
+// IDs implements peering.Registry.
+func (r *lookedAfter) IDs() []peer.ClusterID {
+	ids := r.recorder.IDs()
+	for _, waiting := range r.ledger.Requests() {
+		ids = append(ids, waiting.ID)
+	}
+	return ids
 }
 
 // pinned is the key that is trusted to be a cluster's, zero for none.

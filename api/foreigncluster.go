@@ -16,6 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Outgoing",type=boolean,JSONPath=`.status.outgoing.joined`
 // +kubebuilder:printcolumn:name="Incoming",type=boolean,JSONPath=`.status.incoming.joined`
 // +kubebuilder:printcolumn:name="Discovery",type=string,JSONPath=`.spec.discoveryType`
+// +kubebuilder:printcolumn:name="Access",type=string,JSONPath=`.status.conditions[?(@.type=="AccessRequested")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reachable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
 // +kubebuilder:printcolumn:name="Join",type=boolean,priority=1,JSONPath=`.spec.join`
@@ -85,7 +86,9 @@ type ForeignClusterSpec struct {
 	// TrustMode says whether the key that status.fingerprint shows is trusted to
 	// belong to this cluster. Setting it to Trusted pins that key: compare the
 	// verification code of the Trusted condition with the one that the other side
-	// shows first. Setting it to Untrusted takes the trust back. The agent keeps
+	// shows first. While condition AccessRequested says that the cluster asks to use
+	// this one, Trusted lets it in, too, and Untrusted refuses it. Setting it to
+	// Untrusted takes the trust back. The agent keeps
 	// it in step with trust that was given in another way; the Trusted condition
 	// says in which.
 	//

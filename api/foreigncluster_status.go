@@ -268,6 +268,10 @@ const (
 	// ConditionIncomingPeering: the cluster consumes our resources. While it asks
 	// for them and does not have them, it says what is waited for.
 	ConditionIncomingPeering = "IncomingPeering"
+	// ConditionAccessRequested: the cluster asks to use ours, and somebody has to decide.
+	// The message has the verification code, and says how to let it in and how to
+	// refuse it. It is only shown while it is true.
+	ConditionAccessRequested = "AccessRequested"
 	// ConditionAutojoin: somebody said that clusters like this one are joined by
 	// themselves, and it is not. The message says why, and how to join it. It is only
 	// shown while it is false.

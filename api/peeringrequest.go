@@ -25,7 +25,8 @@ type PeeringRequest struct {
 	// Spec says who asks.
 	Spec PeeringRequestSpec `json:"spec"`
 
-	// Status is what this cluster decided. Only the agent writes it.
+	// Status is what this cluster decided. The agent writes it; of its phase, people of
+	// this cluster may.
 	//
 	// +kubebuilder:default={}
 	Status PeeringRequestStatus `json:"status,omitzero"`
@@ -60,7 +61,8 @@ type PeeringRequestSpec struct {
 
 // PeeringRequestStatus is what the provider decided about a request.
 type PeeringRequestStatus struct {
-	// Phase is the decision.
+	// Phase is the decision. Whoever sets it to Accepted or Refused decides, now and in
+	// future, as with liqo-agent peers accept and reject.
 	//
 	// +kubebuilder:default=Pending
 	Phase RequestPhase `json:"phase,omitempty"`

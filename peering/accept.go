@@ -61,15 +61,47 @@ var decisionField = metav1.NewFieldsV1(`{"f:status":{"f:advertisementStatus":{}}
 // ownsDecision reports whether the entry is that of a person who set the
 // decision. A peer cannot: it reaches the object without its status.
 func ownsDecision(m metav1.ManagedFieldsEntry) bool {
-	if m.Subresource != "status" || m.Manager == ManagerAdvertisement || m.FieldsV1 == nil {
+	return ownsStatus(m, ManagerAdvertisement, "f:advertisementStatus")
+}
+
+// ownsStatus reports whether the entry is that of somebody else than us who set a field
+// of the status.
+func ownsStatus(m metav1.ManagedFieldsEntry, us, field string) bool {
+	if m.Subresource != "status" || m.Manager == us || m.FieldsV1 == nil {
 		return false
 	}
 	var set struct {
-		Status struct {
-			Decision json.RawMessage `json:"f:advertisementStatus"`
-		} `json:"f:status"`
+		Status map[string]json.RawMessage `json:"f:status"`
 	}
-	return json.Unmarshal(m.FieldsV1.GetRawBytes(), &set) == nil && set.Status.Decision != nil
+	return json.Unmarshal(m.FieldsV1.GetRawBytes(), &set) == nil && set.Status[field] != nil
+}
+
+// trimRequest keeps of the list of field managers only the people who set the phase.
+func trimRequest(r *api.PeeringRequest) {
+	var people []metav1.ManagedFieldsEntry
+	for _, m := range r.ManagedFields {
+		if ownsStatus(m, ManagerPeeringRequest, "f:phase") {
+			people = append(people, metav1.ManagedFieldsEntry{Manager: m.Manager, Subresource: m.Subresource, FieldsV1: phaseField})
+		}
+	}
+	r.ManagedFields = people
+}
+
+// phaseField is the one field of a request's managed fields that matters.
+var phaseField = metav1.NewFieldsV1(`{"f:status":{"f:phase":{}}}`)
+
+// phaseBy returns who accepted or refused a request by its status, "" for nobody. The
+// consumer cannot: it reaches the object without its status.
+func phaseBy(r *api.PeeringRequest) string {
+	if r.Status.Phase != api.RequestAccepted && r.Status.Phase != api.RequestRefused {
+		return ""
+	}
+	for _, m := range r.ManagedFields {
+		if ownsStatus(m, ManagerPeeringRequest, "f:phase") {
+			return m.Manager
+		}
+	}
+	return ""
 }
 
 // olderOffer orders Advertisements by their age.

@@ -33,7 +33,7 @@ func (s *session) act(ctx context.Context, id peer.ClusterID, actions []Action) 
 		switch a.Kind {
 		case Create, UpdateSpec, Identify, UpdateStatus, ApplyIntent, AddFinalizer, RemoveFinalizer, UpdatePeering, RequestRef, AdvertisementRef, Delete:
 			err = s.writeForeign(ctx, a, written)
-		case TellJoinEdited, TellTrustEdited, TellHungUp, TellForgot, TellEndedByProvider, TellEndedHere, TellJoined, TellServed, TellRequested:
+		case TellJoinEdited, TellTrustEdited, TellDecided, TellHungUp, TellForgot, TellEndedByProvider, TellEndedHere, TellJoined, TellServed, TellRequested:
 			err = s.tell(ctx, id, a)
 		case Begin:
 			s.memory.with(id, func(m *memo) { m.begun = a.Anew })
@@ -266,6 +266,8 @@ func (s *session) tell(ctx context.Context, id peer.ClusterID, a Action) error {
 		err = ledger.JoinEdited(ctx, id, t.On, t.By, t.Stamp)
 	case TellTrustEdited:
 		err = ledger.TrustEdited(ctx, id, t.Mode, t.Shown, t.By, t.Stamp)
+	case TellDecided:
+		err = ledger.Decided(ctx, id, t.On, t.Shown, t.By)
 	case TellHungUp:
 		err = ledger.HungUp(ctx, id, t.By)
 	case TellForgot:

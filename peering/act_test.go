@@ -70,6 +70,10 @@ func (d *diary) HungUp(_ context.Context, _ peer.ClusterID, by string) error {
 	return d.note("hung up %s", by)
 }
 
+func (d *diary) Decided(_ context.Context, _ peer.ClusterID, accept bool, shown peer.Fingerprint, by string) error {
+	return d.note("decided %v %s %s", accept, shown, by)
+}
+
 func (d *diary) Forgot(context.Context, peer.ClusterID) error { return d.note("forgot") }
 
 func (d *diary) EndedByProvider(_ context.Context, _ peer.ClusterID, reason string) error {
@@ -229,6 +233,7 @@ func TestEachAction(t *testing.T) {
 
 		{"join edited", Action{Kind: TellJoinEdited, Tell: &Tell{On: true, By: "kubectl", Stamp: "s"}}, "", "join true kubectl s"},
 		{"trust edited", Action{Kind: TellTrustEdited, Tell: &Tell{Mode: trusted, Shown: fp, By: "kubectl", Stamp: "s"}}, "", "trust Trusted " + fp.String() + " kubectl s"},
+		{"decided", Action{Kind: TellDecided, Tell: &Tell{On: true, Shown: fp, By: "kubectl"}}, "", "decided true " + fp.String() + " kubectl"},
 		{"hung up", Action{Kind: TellHungUp, Tell: &Tell{By: "kubectl"}}, "", "hung up kubectl"},
 		{"forgot", Action{Kind: TellForgot, Tell: &Tell{}}, "", "forgot"},
 		{"ended by provider", Action{Kind: TellEndedByProvider, Tell: &Tell{Reason: "r"}}, "", "ended by provider r"},

@@ -68,6 +68,8 @@ const (
 	TellJoinEdited ActionKind = "tell-join-edited"
 	// TellTrustEdited calls Ledger.TrustEdited(Mode, Shown, By, Stamp).
 	TellTrustEdited ActionKind = "tell-trust-edited"
+	// TellDecided calls Ledger.Decided(On, Shown, By).
+	TellDecided ActionKind = "tell-decided"
 	// TellHungUp calls Ledger.HungUp(By).
 	TellHungUp ActionKind = "tell-hung-up"
 	// TellForgot calls Ledger.Forgot.

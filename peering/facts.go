@@ -70,8 +70,8 @@ func weigh(obs Observed, now time.Time) *facts {
 			f.leaving = append(f.leaving, fc)
 		}
 	}
-	if f.own == nil && len(f.others) == 0 && !obs.nameTaken() && obs.present() {
-		f.own, f.creating = virtual(obs.Peer), true
+	if f.own == nil && len(f.others) == 0 && !obs.nameTaken() && (obs.present() || obs.RequestsKnown && obs.Standing.Ask != nil) {
+		f.own, f.creating = virtual(obs.subject()), true
 	}
 	f.decider = f.choose()
 	f.shown = f.before()

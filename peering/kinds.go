@@ -91,7 +91,7 @@ func requestKind() kind[*api.PeeringRequest] {
 		path:  collection(api.GroupVersion, api.PluralPeeringRequests),
 		fresh: func() *api.PeeringRequest { return &api.PeeringRequest{} },
 		about: func(r *api.PeeringRequest) []peer.ClusterID { return clusterIDs(r.Name) },
-		trim:  func(r *api.PeeringRequest) { r.ManagedFields = nil },
+		trim:  trimRequest,
 	}
 }
 

@@ -362,7 +362,8 @@ func (s *box) apply(a Action) bool {
 		p := a.Peering
 		fc.Status.Role, fc.Status.AuthStatus, fc.Status.Modules = p.Role, p.AuthStatus, p.Modules
 		fc.Status.Outgoing.PeeringState, fc.Status.Incoming.PeeringState = p.Outgoing, p.Incoming
-		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering)
+		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering, api.ConditionAutojoin,
+			api.ConditionAccessRequested)
 		put()
 	case ApplyIntent:
 		owners := k.Owners[a.Name]
@@ -431,6 +432,10 @@ func (s *box) apply(a Action) bool {
 			b.Distrusted = false
 		case a.Tell.Mode == api.TrustUntrusted:
 			b.Pin, b.Distrusted = nil, true
+		}
+	case TellDecided:
+		if b.Accept = api.RequestRefused; a.Tell.On {
+			b.accept()
 		}
 	case TellHungUp:
 		b.HungUp = true

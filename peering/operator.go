@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"time"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
@@ -48,6 +49,9 @@ type Standing struct {
 	// Asked: it asked to be let in lately and may, so its PeeringRequest can come
 	// at any moment.
 	Asked bool
+	// Ask is its question to be let in, while that waits for a person because its key
+	// is not trusted; nil for none. At most so many wait at once.
+	Ask *Ask
 	// Ended is why its last request was ended on our side, a sentence for people;
 	// "" when it was not, or when it was let in again since.
 	Ended string
@@ -62,6 +66,16 @@ type Standing struct {
 	// Forgotten: it was forgotten, and objects may still say what was wanted of it
 	// before. What the stamps name is no edit of anybody's any more.
 	Forgotten bool
+}
+
+// Ask is the question of a cluster whose key is not trusted. It proved to hold the key;
+// the rest is its own word, in a form that can be shown.
+type Ask struct {
+	Name, Namespace string
+	Fingerprint     peer.Fingerprint
+	Code            string // the verification code of our key and its
+	From            string // the address that it came from
+	Until           time.Time
 }
 
 // Unjoined is why a peer is not joined by itself.
@@ -90,6 +104,10 @@ type Ledger interface {
 	// object whose status shows that fingerprint (zero for none). stamp is as with
 	// JoinEdited.
 	TrustEdited(ctx context.Context, id peer.ClusterID, mode api.TrustMode, shown peer.Fingerprint, by, stamp string) error
+	// Decided is told that a person said with kubectl that the peer's requests are
+	// accepted, or refused. shown is the key that they were shown; zero for the trusted
+	// one. Another than the trusted one is not let in by that.
+	Decided(ctx context.Context, id peer.ClusterID, accept bool, shown peer.Fingerprint, by string) error
 	// HungUp is told that a person deleted the ForeignCluster of a peer that we
 	// are connected to. Until the peer returns from an absence or a person
 	// connects again, Standing then says WishNo.

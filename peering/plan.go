@@ -27,7 +27,7 @@ import (
 // that is not so yet, and nothing is taken away while it is still shown.
 func Plan(obs Observed, now time.Time) Decision {
 	f := weigh(obs, now)
-	d := Decision{Actions: f.actions(), Replan: f.intent.replan || f.incoming.endedHere || f.makesRoom(), Hold: f.holds()}
+	d := Decision{Actions: f.actions(), Replan: f.intent.replan || f.incoming.endedHere || f.incoming.edited || f.makesRoom(), Hold: f.holds()}
 	if f.RequestsKnown {
 		f.remoteOutgoing(&d.Remote)
 		f.remoteIncoming(&d.Remote)
@@ -39,6 +39,9 @@ func Plan(obs Observed, now time.Time) Decision {
 		d.Remote.Target = f.target()
 	}
 	d.Again = f.again(d.TearingDown)
+	if ask := f.Standing.Ask; ask != nil {
+		d.Again = sooner(d.Again, max(ask.Until.Sub(f.now), time.Millisecond))
+	}
 	if f.RequestsKnown {
 		var soon time.Duration
 		d.Check, soon = f.keepalive()
@@ -56,6 +59,7 @@ func Plan(obs Observed, now time.Time) Decision {
 
 func (f *facts) actions() []Action {
 	plan := append(f.intent.tells, f.endActions()...)
+	plan = append(plan, f.decidedActions()...)
 	plan = append(plan, f.discoveryActions()...)
 	if f.RequestsKnown {
 		plan = append(plan, f.intentActions()...)
@@ -86,7 +90,7 @@ func (f *facts) discoveryActions() []Action {
 	for _, fc := range f.live() {
 		switch {
 		case fc == f.own && f.creating:
-			spec := discoveredSpec(f.Peer, &api.ForeignCluster{})
+			spec := discoveredSpec(f.subject(), &api.ForeignCluster{})
 			status, _ := discoveredStatus(f.Observed, &api.ForeignCluster{}, f.now)
 			plan = append(plan, Action{Kind: Create, Name: fc.Name, Spec: &spec}, Action{Kind: UpdateStatus, Name: fc.Name, Status: &status})
 			continue

@@ -42,6 +42,23 @@ func (obs Observed) present() bool {
 	return obs.Peer != nil && obs.Peer.Phase == peer.PhasePresent
 }
 
+// asker is who waits for a decision and is known by nothing but that; nil for nobody.
+func (obs Observed) asker() *peer.Peer {
+	ask := obs.Standing.Ask
+	if ask == nil || obs.Peer != nil && !obs.Peer.Fingerprint.IsZero() {
+		return nil
+	}
+	return &peer.Peer{ID: obs.ID, Name: ask.Name, Namespace: ask.Namespace, Source: peer.IncomingPeering, Fingerprint: ask.Fingerprint}
+}
+
+// subject is who the agent's own object is about.
+func (obs Observed) subject() *peer.Peer {
+	if asker := obs.asker(); asker != nil && !obs.present() {
+		return asker
+	}
+	return obs.Peer
+}
+
 // gone reports whether the cluster is known not to be there.
 func (obs Observed) gone() bool { return obs.unseen() && (obs.Peer != nil || obs.Settled) }
 
@@ -150,6 +167,14 @@ func discoveredStatus(obs Observed, fc *api.ForeignCluster, now time.Time) (Disc
 	}
 	reachable := api.Condition{Type: api.ConditionReachable}
 	place, asked := obs.place(fc)
+	if asker := obs.asker(); asker != nil && !asked && (status.Fingerprint == "" || status.Fingerprint == asker.Fingerprint.String()) {
+		// It called, and was not called yet: that nothing is known about its endpoint is
+		// all there is to say about that.
+		status.Fingerprint = asker.Fingerprint.String()
+		c := api.Condition{Type: api.ConditionVerified, Status: api.ConditionTrue, Reason: ReasonKeyProven, Message: "It proved to hold the key with this fingerprint when it asked."}
+		status.Conditions = []api.Condition{carryOver(c, fc.Condition(c.Type), now)}
+		return status, true
+	}
 	switch {
 	case obs.Peer == nil && asked && place.fails():
 		reachable = place.unmetReachable()

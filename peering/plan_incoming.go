@@ -29,6 +29,9 @@ type incoming struct {
 	dropReason string
 	// endedHere: a person deleted the request of a peer that was served.
 	endedHere bool
+	// edited: a person accepted or refused the request by its status, and the ledger
+	// does not know. What they wrote is overruled until it does.
+	edited bool
 	// verdict is what the condition says; nil when there never was anything.
 	verdict *verdict
 }
@@ -53,6 +56,7 @@ func (f *facts) serve() incoming {
 		if in.stays = in.drop == ""; in.stays {
 			in.decision = f.decideRequest()
 			in.serves = in.decision != nil && in.decision.Phase == api.RequestAccepted
+			in.edited = in.decision != nil && in.decision.Phase != req.Status.Phase && phaseBy(req) != ""
 		}
 	}
 	if in.serves {
@@ -209,6 +213,15 @@ func (f *facts) serveActions() []Action {
 		plan = append(plan, Action{Kind: SetRequestStatus, Name: req.Name, UID: req.UID, Request: in.decision})
 	}
 	return plan
+}
+
+// decidedActions returns what the ledger is told first when a person decided about the
+// request by its status.
+func (f *facts) decidedActions() []Action {
+	if !f.incoming.edited {
+		return nil
+	}
+	return []Action{f.tell(TellDecided, Tell{On: f.Request.Status.Phase == api.RequestAccepted, By: phaseBy(f.Request)})}
 }
 
 // endActions returns what the ledger is told first when a person here ended it.

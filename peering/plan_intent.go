@@ -56,6 +56,9 @@ func (f *facts) intend() intent {
 			shown, _ := peer.ParseFingerprint(fc.Status.Fingerprint)
 			in.tells = append(in.tells, f.tell(TellTrustEdited, Tell{Mode: fc.Spec.TrustMode, Shown: shown, By: o.Manager, Stamp: o.Stamp}))
 			in.trustEdited, in.replan = true, true
+			if c := fc.Condition(api.ConditionAccessRequested); fc.Spec.TrustMode == api.TrustTrusted && c != nil && c.Reason == ReasonPending {
+				in.tells = append(in.tells, f.tell(TellDecided, Tell{On: true, Shown: shown, By: o.Manager}))
+			}
 		}
 		if fc, o := f.voice(func(o Owners) Owner { return o.Join }); o.edited(f.Standing.JoinStamp) {
 			in.tells = append(in.tells, f.tell(TellJoinEdited, Tell{On: fc.Spec.Join, By: o.Manager, Stamp: o.Stamp}))
@@ -258,7 +261,9 @@ func (f *facts) doomed(fc *api.ForeignCluster) bool {
 	case !f.intent.join:
 		// Whoever is served is given up when its request is, and not because its agent is
 		// started anew just now.
-		return f.gone() && (f.Request == nil || f.lost)
+		// Who asks, or was just now let in and is about to be called, is shown as well.
+		asks := f.Standing.Ask != nil || f.Peer == nil && f.Standing.Asked
+		return f.gone() && (f.Request == nil || f.lost) && !asks
 	}
 	// It comes back with the peer, if that is remembered. While another key is shown
 	// for it, it stays and tells.

@@ -2,6 +2,7 @@ package peering
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -127,6 +128,7 @@ func (f *facts) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 		{api.ConditionOutgoingPeering, f.outgoingShown(fc)},
 		{api.ConditionIncomingPeering, in.verdict},
 		{api.ConditionAutojoin, f.unjoinedVerdict()},
+		{api.ConditionAccessRequested, f.askVerdict(fc)},
 	} {
 		if c.verdict != nil {
 			status.Conditions = append(status.Conditions, c.verdict.condition(c.kind, fc.Status.Conditions, f.now))
@@ -142,6 +144,39 @@ func (f *facts) unjoinedVerdict() *verdict {
 		return no(why.Reason, why.Message)
 	}
 	return nil
+}
+
+// askVerdict says that somebody has to decide whether the cluster may use ours, and
+// how; nil when nobody has to.
+func (f *facts) askVerdict(fc *api.ForeignCluster) *verdict {
+	patch := "kubectl patch foreigncluster " + fc.Name + ` --type=merge -p '{"spec":{"trustMode":"%s"}}'`
+	switch ask := f.Standing.Ask; {
+	case f.spare(fc):
+		return nil
+	case ask != nil && f.knownKey(fc) != ask.Fingerprint.String():
+		return yes(ReasonOtherKey, "Somebody at "+ask.From+" asks to use this cluster, with the key "+ask.Fingerprint.String()+
+			", which is not the one that is known. Find out why; then: liqo-agent peers accept, or reject, "+string(f.ID))
+	case ask != nil:
+		return yes(ReasonPending, "It asks to use this cluster, from "+ask.From+". If it shows the code "+ask.Code+" as well, let it in with: "+
+			fmt.Sprintf(patch, api.TrustTrusted)+", or: liqo-agent peers accept "+f.called()+". Refuse it with: "+fmt.Sprintf(patch, api.TrustUntrusted)+
+			", or: liqo-agent peers reject "+f.called())
+	case f.incoming.decision != nil && f.incoming.decision.Phase == api.RequestPending:
+		phase := "kubectl patch peeringrequest " + string(f.ID) + ` --subresource=status --type=merge -p '{"status":{"phase":"%s"}}'`
+		return yes(ReasonPending, "Its PeeringRequest waits. Accept it with: "+fmt.Sprintf(phase, api.RequestAccepted)+", or: liqo-agent peers accept "+f.called()+
+			". Refuse it with: "+fmt.Sprintf(phase, api.RequestRefused)+", or: liqo-agent peers reject "+f.called())
+	}
+	return nil
+}
+
+// knownKey is the key that fc is to show, which is the one that spec.trustMode is about.
+func (f *facts) knownKey(fc *api.ForeignCluster) string {
+	if f.Peer != nil && !f.Peer.Fingerprint.IsZero() {
+		return f.Peer.Fingerprint.String()
+	}
+	if fc.Status.Fingerprint == "" && f.Standing.Ask != nil {
+		return f.Standing.Ask.Fingerprint.String()
+	}
+	return fc.Status.Fingerprint
 }
 
 // condition returns the condition to show, given those shown until now. The
@@ -265,7 +300,7 @@ func (s PeeringStatus) shownBy(fc *api.ForeignCluster) bool {
 	}
 	own := slices.DeleteFunc(slices.Clone(shown.Conditions), func(c api.Condition) bool {
 		return c.Type != api.ConditionTrusted && c.Type != api.ConditionOutgoingPeering && c.Type != api.ConditionIncomingPeering &&
-			c.Type != api.ConditionAutojoin
+			c.Type != api.ConditionAutojoin && c.Type != api.ConditionAccessRequested
 	})
 	return s.Role == role && s.AuthStatus == auth &&
 		samePeering(s.Outgoing, shown.Outgoing.PeeringState) && samePeering(s.Incoming, shown.Incoming.PeeringState) &&

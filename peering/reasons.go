@@ -46,6 +46,10 @@ const (
 	// removed here.
 )
 
+// ReasonPending, of the condition AccessRequested: somebody has to decide. If another
+// key than the known one asks, ReasonOtherKey is used.
+const ReasonPending = "Pending"
+
 // The other reasons of the condition OutgoingPeering.
 const (
 	// ReasonAwaitingContact: the object names a URL at which nobody has answered yet

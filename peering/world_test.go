@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/remote"
 )
@@ -502,6 +504,108 @@ func TestUnjoinedIsShown(t *testing.T) {
 	obs.Standing.Connect = WishYes
 	if c := shows(); c != nil {
 		t.Errorf("joined: %+v", c)
+	}
+}
+
+// TestAskerIsShown: who asks to be let in has an object although nothing else is known
+// of it, which says how to answer, and takes the answer. It goes with the question.
+func TestAskerIsShown(t *testing.T) {
+	w := newWorld()
+	s := w.a
+	ask := &Ask{Name: "barn", Namespace: "liqo", Fingerprint: s.other.key.fingerprint, Code: "aaaaa-bbbbb", From: "192.0.2.7", Until: w.now.Add(time.Hour)}
+	look := func() (Observed, Decision) {
+		obs := s.observe()
+		obs.Peer, obs.Standing.Ask = nil, ask
+		if ask != nil {
+			obs.Standing.Accept = AcceptDecision{Phase: api.RequestRefused, Reason: endpoint.ReasonNotTrusted}
+		}
+		return obs, Plan(obs, w.now)
+	}
+	settle := func() (done []ActionKind) {
+		t.Helper()
+		for range 5 {
+			_, d := look()
+			for _, a := range d.Actions {
+				s.apply(a)
+				done = append(done, a.Kind)
+			}
+			if len(d.Actions) == 0 {
+				return done
+			}
+		}
+		t.Fatalf("no rest: %v", done)
+		return nil
+	}
+	settle()
+	fc := s.own()
+	if fc == nil || fc.Spec.DiscoveryType != api.DiscoveryIncomingPeering || fc.Spec.Join || fc.Status.Fingerprint != ask.Fingerprint.String() || fc.Spec.AuthURL != "" {
+		t.Fatalf("%+v", fc)
+	}
+	if c := fc.Condition(api.ConditionAccessRequested); c == nil || c.Reason != ReasonPending || !strings.Contains(c.Message, ask.Code) || !strings.Contains(c.Message, "192.0.2.7") {
+		t.Errorf("%+v", c)
+	}
+	if _, d := look(); d.Again <= 0 || d.Again > time.Hour || !reflect.DeepEqual(d.Remote, remote.Desired{}) {
+		t.Errorf("looked at again in %v, at the peer %+v", d.Again, d.Remote)
+	}
+	// Another key that asks is not what spec.trustMode is about.
+	right := ask.Fingerprint
+	ask.Fingerprint = modelKeys[2].fingerprint
+	settle()
+	if c := s.own().Condition(api.ConditionAccessRequested); c.Reason != ReasonOtherKey || s.own().Status.Fingerprint != right.String() {
+		t.Errorf("another key: %+v", c)
+	}
+	ask.Fingerprint = right
+	settle()
+	// The answer.
+	s.kubectlTrust(api.TrustTrusted)
+	_, d := look()
+	if len(d.Actions) < 2 || d.Actions[0].Kind != TellTrustEdited || d.Actions[1].Kind != TellDecided || !d.Actions[1].Tell.On || d.Actions[1].Tell.Shown != right || !d.Replan {
+		t.Fatalf("%v", kinds(d.Actions))
+	}
+	for _, a := range d.Actions[:2] {
+		s.apply(a)
+	}
+	// The end of it.
+	ask = nil
+	s.book = book{TrustStamp: s.book.TrustStamp, Accept: api.RequestPending}
+	if done := settle(); s.own() != nil {
+		t.Errorf("it stays: %v", done)
+	}
+}
+
+// TestDecidedByStatus: a person's phase in the status of a PeeringRequest is told to
+// the ledger, once, and overruled until that says the same.
+func TestDecidedByStatus(t *testing.T) {
+	w := peered(t)
+	w.b.book.Accept = api.RequestPending
+	mustRest(t, w)
+	w.a.book.connect()
+	mustRest(t, w)
+	for phase, accept := range map[api.RequestPhase]bool{api.RequestAccepted: true, api.RequestRefused: false} {
+		obs := w.b.observe()
+		obs.Request = obs.Request.DeepCopy()
+		obs.Request.Status.Phase = phase
+		if d := Plan(obs, w.now); slices.Contains(kinds(d.Actions), TellDecided) {
+			t.Errorf("%s, which nobody said, is told: %v", phase, kinds(d.Actions))
+		}
+		obs.Request.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-patch", Subresource: "status", FieldsV1: phaseField}}
+		trimRequest(obs.Request)
+		d := Plan(obs, w.now)
+		if len(d.Actions) == 0 || d.Actions[0].Kind != TellDecided || d.Actions[0].Tell.On != accept || d.Actions[0].Tell.By != "kubectl-patch" || !d.Replan {
+			t.Fatalf("%s: %v", phase, kinds(d.Actions))
+		}
+		if i := slices.IndexFunc(d.Actions, func(a Action) bool { return a.Kind == SetRequestStatus }); i < 0 || d.Actions[i].Request.Phase != api.RequestPending {
+			t.Errorf("%s: what they wrote stays: %v", phase, kinds(d.Actions))
+		}
+		for _, manager := range []string{ManagerPeeringRequest} {
+			obs.Request.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Subresource: "status", FieldsV1: phaseField}}
+			if d := Plan(obs, w.now); slices.Contains(kinds(d.Actions), TellDecided) {
+				t.Errorf("%s: our own word is taken for a person's", phase)
+			}
+		}
+		obs.Request.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "liqo-peer", FieldsV1: phaseField}}
+		attack.Attempt{What: "accept one's own PeeringRequest by a phase in the object itself: " + string(phase), As: "trusted peer", Want: "not told"}.Saw(t,
+			map[bool]string{true: "told", false: "not told"}[slices.Contains(kinds(Plan(obs, w.now).Actions), TellDecided)])
 	}
 }
 

@@ -27,7 +27,10 @@ func (l *Ledger) Ask(ctx context.Context, c endpoint.Caller, a endpoint.Ask) end
 		return refused(endpoint.ReasonOtherKey, "The provider has the same cluster ID. One of the two is a copy of the other and needs an ID of its own.")
 	}
 	answer := l.answer(ctx, c, a)
-	if answer.Reason != endpoint.ReasonAsksPerson && l.leaveQueue(c.ID, c.Shown.Fingerprint) {
+	// Nobody leaves the queue by an ask that gives no answer to that: its place is not
+	// to be had again for an hour, however often others are tried.
+	decided := answer.Reason != endpoint.ReasonAsksPerson && answer.Reason != endpoint.ReasonBadToken && answer.Reason != endpoint.ReasonBusy
+	if decided && l.leaveQueue(c.ID, c.Shown.Fingerprint) {
 		l.cfg.Changed(c.ID)
 	}
 	return answer

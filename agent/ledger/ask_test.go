@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
@@ -579,4 +580,75 @@ func TestDecidedMeanwhile(t *testing.T) {
 			t.Errorf("%s: the invite is used up: %+v, %v", name, all, err)
 		}
 	}
+}
+
+// TestAttackQueue: whoever asks cannot have its place in the queue again for another
+// name before the hour is over, so that what is shown of those who wait costs the API
+// server a bounded number of writes.
+func TestAttackQueue(t *testing.T) {
+	b, x := newBed(t, asks()), newBox(t, barn)
+	c, a := x.caller("192.0.2.7"), x.ask()
+	shown := make(map[peer.ClusterID]bool)
+	for i := range 100 {
+		id := peer.ClusterID(fmt.Sprint("name-", i))
+		c.ID, a.Identity.ClusterID = id, id
+		for _, token := range []string{"", "0123456789abcdef.c2VjcmV0LXNlY3JldA", ""} {
+			a.Token = token
+			b.Ask(t.Context(), c, a)
+			if b.Standing(id).Ask != nil {
+				shown[id] = true
+			}
+		}
+	}
+	attack.Attempt{What: "show a hundred names one after the other, each taken back by a wrong token", As: "stranger on the LAN",
+		Want: "4 ForeignClusters an hour"}.Saw(t, fmt.Sprintf("%d ForeignClusters an hour", len(shown)))
+}
+
+// TestAskWithKubectl: a question is shown as it can be answered, and answering it by
+// trusting the key that was shown lets in that key and no other.
+func TestAskWithKubectl(t *testing.T) {
+	ctx := t.Context()
+	x := newBox(t, barn)
+	begin := func() *bed {
+		b := newBed(t, asks())
+		b.Ask(ctx, x.caller("192.0.2.7"), x.ask())
+		got := b.Standing(barn).Ask
+		if got == nil || got.Name != "The barn" || got.Fingerprint != x.fp() || got.From != "192.0.2.7" || got.Code != trust.Code(b.own, x.fp()) || !got.Until.Equal(epoch.Add(waitingFor)) {
+			t.Fatalf("asks %+v", got)
+		}
+		return b
+	}
+	b := begin()
+	must(t, b.TrustEdited(ctx, barn, api.TrustTrusted, x.fp(), "kubectl", "1"))
+	must(t, b.Decided(ctx, barn, true, x.fp(), "kubectl"))
+	if s := b.Standing(barn); s.Accept.Phase != api.RequestAccepted || !s.Asked || s.Ask != nil || len(b.Requests()) != 0 || !strings.Contains(b.history(barn), "trusted accepted") {
+		t.Errorf("accepted: %+v, history %s", s, b.history(barn))
+	}
+	if told := b.told(); len(told) == 0 || told[len(told)-1].URL != "https://192.0.2.7:6447" {
+		t.Errorf("told %+v", told)
+	}
+	b.quiet("the second time", func() { must(t, b.Decided(ctx, barn, true, x.fp(), "kubectl")) })
+	// By the status of its PeeringRequest it is refused, and accepted again.
+	must(t, b.Decided(ctx, barn, false, peer.Fingerprint{}, "kubectl"))
+	if s := b.Standing(barn); s.Accept.Phase != api.RequestRefused || s.Accept.Reason != ReasonRejected {
+		t.Errorf("refused: %+v", s.Accept)
+	}
+	must(t, b.Decided(ctx, barn, true, peer.Fingerprint{}, "kubectl"))
+	if s := b.Standing(barn); s.Accept.Phase != api.RequestAccepted {
+		t.Errorf("accepted again: %+v", s.Accept)
+	}
+	must(t, b.Block(ctx, barn, "alice"))
+	b.quiet("a block", func() { must(t, b.Decided(ctx, barn, true, x.fp(), "kubectl")) })
+
+	b = begin()
+	must(t, b.TrustEdited(ctx, barn, api.TrustUntrusted, x.fp(), "kubectl", "1"))
+	if got := b.Ask(ctx, x.caller("192.0.2.7"), x.ask()); got.Auth != api.AuthRefused || b.Standing(barn).Ask != nil {
+		t.Errorf("refused: %+v, %+v", got, b.Standing(barn).Ask)
+	}
+
+	b = begin()
+	other := peer.Fingerprint{9}
+	must(t, b.TrustEdited(ctx, barn, api.TrustTrusted, other, "kubectl", "1"))
+	must(t, b.Decided(ctx, barn, true, x.fp(), "kubectl"))
+	attack.Attempt{What: "be let in by the answer to a question with another key", As: "stranger on the LAN", Want: "Pending"}.Saw(t, string(b.Standing(barn).Accept.Phase))
 }

@@ -35,7 +35,7 @@ func (l *Ledger) JoinEdited(ctx context.Context, id peer.ClusterID, join bool, b
 // key comes to nothing: nobody can have compared it.
 func (l *Ledger) TrustEdited(ctx context.Context, id peer.ClusterID, mode api.TrustMode, shown peer.Fingerprint, by, stamp string) error {
 	by = or(by, "kubectl")
-	return l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+	err := l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
 		if r.Peering.TrustStamp == stamp {
 			return decision{}, nil
 		}
@@ -54,6 +54,44 @@ func (l *Ledger) TrustEdited(ctx context.Context, id peer.ClusterID, mode api.Tr
 		}
 		return l.undecideTrust(r, id, by), nil
 	})
+	if err == nil && l.record(id).distrusted() {
+		l.leave(id)
+	}
+	return err
+}
+
+// Decided implements peering.Ledger. What a block or the configuration forbids comes to
+// nothing, and so does another key than the trusted one.
+func (l *Ledger) Decided(ctx context.Context, id peer.ClusterID, accept bool, shown peer.Fingerprint, by string) error {
+	by = or(by, "kubectl")
+	now := l.cfg.Now()
+	err := l.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
+		was := r.Ruling
+		switch {
+		case !r.pinned() || !shown.IsZero() && shown != r.Pin.Fingerprint || r.blocked() || l.currentPolicy().static[id].accept == "never":
+			return decision{}, nil
+		case !accept:
+			r.reject(r.Pin.Fingerprint)
+			if r.Ruling == was {
+				return decision{}, nil
+			}
+			return decision{events: []peer.Event{l.event(id, peer.EventRejected, "by %s: requests with key %s are refused", by, r.Pin.Fingerprint)}}, nil
+		}
+		l.mu.RLock()
+		w, waits := l.queue.get(id, now)
+		l.mu.RUnlock()
+		if waits && w.fingerprint == r.Pin.Fingerprint {
+			r.asked = now // it did, and its PeeringRequest is next
+		}
+		if l.letIn(r); r.Ruling == was {
+			return decision{}, nil
+		}
+		return decision{events: []peer.Event{l.event(id, peer.EventAccepted, "by %s: its requests are accepted from now on", by)}}, nil
+	})
+	if err == nil && l.record(id).pinned() {
+		l.leave(id)
+	}
+	return err
 }
 
 // undecideTrust takes back what a person decided about a key.

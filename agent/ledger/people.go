@@ -268,11 +268,7 @@ func (l *Ledger) Reject(ctx context.Context, id peer.ClusterID, by string) error
 			}
 		}
 		was := r.Ruling
-		r.Peering.Rejected, r.asked = fp, time.Time{}
-		if r.Preferences.AutoAccept == state.Yes {
-			r.Preferences.AutoAccept = state.No
-		}
-		if r.Ruling == was {
+		if r.reject(fp); r.Ruling == was {
 			return decision{}, nil
 		}
 		return decision{events: []peer.Event{l.event(id, peer.EventRejected, "by %s: requests with key %s are refused", or(by, "a person"), fp)}}, nil
@@ -281,6 +277,14 @@ func (l *Ledger) Reject(ctx context.Context, id peer.ClusterID, by string) error
 		l.leave(id)
 	}
 	return err
+}
+
+// reject refuses requests with a key.
+func (r *record) reject(fp peer.Fingerprint) {
+	r.Peering.Rejected, r.asked = fp, time.Time{}
+	if r.Preferences.AutoAccept == state.Yes {
+		r.Preferences.AutoAccept = state.No
+	}
 }
 
 // Block refuses a peer in both directions until it is unblocked. Until then, nobody

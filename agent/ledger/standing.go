@@ -58,6 +58,9 @@ func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
 	if r.pinned() {
 		pin := r.Pin.Pin
 		s.Pin = &pin
+	} else if waits {
+		s.Ask = &peering.Ask{Name: ask.name, Namespace: ask.namespace, Fingerprint: ask.fingerprint,
+			Code: trust.Code(l.cfg.SelfKey(), ask.fingerprint), From: ask.address.String(), Until: ask.last.Add(waitingFor)}
 	}
 	s.Connect, s.ConnectReason = connectOf(id, r, p, seen)
 	s.Unjoined = unjoined(id, r, p, seen)

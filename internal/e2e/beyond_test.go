@@ -533,7 +533,18 @@ EOF`, url))
 		t.Errorf("%+v", fc.Spec)
 	}
 	p.a.kubectl("patch", "fc", "my-cluster", "--type", "merge", "-p", `{"spec":{"trustMode":"Trusted"}}`)
-	p.b.mustCLI("peers", "accept", p.aID, "--yes")
+	// Birch never saw alder. That it asks is to be seen with kubectl, and answered there.
+	asks := p.b.awaitStatus("shows who asks", p.aID, func(fc *api.ForeignCluster) error {
+		return condition(fc, api.ConditionAccessRequested, api.ConditionTrue, "Pending")
+	})
+	message, code := asks.Condition(api.ConditionAccessRequested).Message, p.a.peerJSON(p.bID).Code
+	if !strings.Contains(message, code) || asks.Spec.DiscoveryType != api.DiscoveryIncomingPeering || asks.Spec.ClusterIdentity.ClusterName != "alder" || asks.Spec.Join {
+		t.Errorf("code %s: %+v: %s", code, asks.Spec, message)
+	}
+	if out := p.b.kubectl("get", "foreignclusters"); !strings.Contains(out, "Pending") {
+		t.Errorf("%s", out)
+	}
+	p.b.kubectl("patch", "foreigncluster", p.aID, "--type", "merge", "-p", `{"spec":{"trustMode":"Trusted"}}`)
 	joined := func(name string) {
 		t.Helper()
 		p.a.eventually(name+" is joined", func() error {

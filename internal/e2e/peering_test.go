@@ -213,8 +213,14 @@ func TestPeering(t *testing.T) {
 		a.awaitStatus("waits for a person", p.bID, func(fc *api.ForeignCluster) error {
 			return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
 		})
-		b.mustCLI("peers", "accept", p.aID)
+		b.awaitStatus("shows who asks", p.aID, func(fc *api.ForeignCluster) error {
+			return condition(fc, api.ConditionAccessRequested, api.ConditionTrue, "Pending")
+		})
+		b.kubectl("patch", "peeringrequest", p.aID, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Accepted"}}`)
 		p.works()
+		if got := b.peerJSON(p.aID).Preferences.AutoAccept; got != control.Yes {
+			t.Errorf("auto-accept %s after kubectl accepted", got)
+		}
 	})
 
 	t.Run("the provider ends it on the command line", func(t *testing.T) {

@@ -127,6 +127,14 @@ func (l *ledger) HungUp(_ context.Context, id peer.ClusterID, by string) error {
 	return l.note(id, "hung up by "+by, func(s *peering.Standing) { s.Connect = peering.WishNo })
 }
 
+func (l *ledger) Decided(_ context.Context, id peer.ClusterID, accept bool, _ peer.Fingerprint, by string) error {
+	return l.note(id, fmt.Sprintf("decided %v by %s", accept, by), func(s *peering.Standing) {
+		if s.Accept.Phase = api.RequestRefused; accept {
+			s.Accept = accepted
+		}
+	})
+}
+
 func (l *ledger) Forgot(_ context.Context, id peer.ClusterID) error {
 	return l.note(id, "forgot", func(s *peering.Standing) {
 		s.Connect, s.Forgotten, s.JoinStamp, s.TrustStamp = peering.WishNone, false, "", ""
