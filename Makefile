@@ -9,6 +9,8 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The date of what is built, as reproducible builds have it.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 # Everything is compiled with the same flags, so that it is compiled once: the build cache keeps results apart by them. Nothing
 # that is built here is debugged, and a quarter of what the compiler writes would be for that. Collecting garbage less often
@@ -30,7 +32,7 @@ bin/progress: $(filter-out %_test.go,$(wildcard internal/progress/*.go))
 # One static binary without symbols, and without anything of the place where it is built: a commit gives the same bytes.
 export GOTOOLCHAIN ?= local
 # Without the part of the command line's library that writes documents: what it needs would be a hundredth of the binary.
-GO_BUILD := go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
+GO_BUILD := go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X liqo.io/agent/trust.built=$(SOURCE_DATE_EPOCH)'
 
 AGENT ?= bin/liqo-agent
 
@@ -64,7 +66,6 @@ $(PLATFORMS:%=bin/liqo-agent-linux-%): bin/liqo-agent-linux-%:
 	GOOS=linux $(GO_BUILD) -o $@ .
 
 # Packages, plain binaries, their SBOMs, install.sh and SHA256SUMS: the same bytes again for a commit and a version of Go.
-export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MAINTAINER ?= liqo-agent maintainers <maintainers@liqo-agent.invalid>
 
 .PHONY: package

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -43,8 +42,6 @@ const (
 	clockTolerance = time.Minute
 	// fewDrops is how many packets the kernel may lose in a minute.
 	fewDrops = 20
-	// expiresSoon bounds how long before its end a certificate is said to expire.
-	expiresSoon = 30 * 24 * time.Hour
 )
 
 // ills is what followHealth knows from one look to the next.
@@ -322,31 +319,87 @@ func (s *session) lookAtDisk() {
 	}
 }
 
-// lookAtCertificates looks at dates.
+// expiry says what is the matter with a certificate of which this is left; nil for
+// nothing. Some live for days only, so each problem is shown for no more than a part of
+// the life, of which 0 is unknown.
+func expiry(left, life time.Duration) *health.Kind {
+	const day = 24 * time.Hour
+	within := func(before, part time.Duration) bool {
+		return left <= before && (life <= 0 || left <= life/part)
+	}
+	switch {
+	case left <= 0:
+		return health.CertificateExpired
+	case within(day, 30):
+		return health.CertificateAboutToExpire
+	case within(7*day, 10):
+		return health.CertificateExpiringSoon
+	case within(30*day, 5):
+		return health.CertificateExpiring
+	}
+	return nil
+}
+
+// lookAtCertificates looks at dates: of our own certificates, and of those by which
+// peers are trusted with which there is a peering.
 func (s *session) lookAtCertificates(now time.Time) {
-	expired, expiring := make(map[string]health.Finding), make(map[string]health.Finding)
-	add := func(what, remedy string, cert *x509.Certificate) {
-		if cert == nil {
-			return
+	found := make(map[*health.Kind][]health.Finding)
+	add := func(kind *health.Kind, about, what, remedy string, ends time.Time) {
+		if kind != nil {
+			found[kind] = append(found[kind], health.Finding{About: about, Args: health.Args{
+				"what": what, "at": ends.UTC().Format("2006-01-02 15:04 MST"), "remedy": remedy,
+			}})
 		}
-		f := health.Finding{About: what, Args: health.Args{"what": what, "at": cert.NotAfter.UTC().Format("2006-01-02 15:04 MST"), "remedy": remedy}}
-		left := cert.NotAfter.Sub(now)
-		switch soon := min(expiresSoon, cert.NotAfter.Sub(cert.NotBefore)/5); {
-		case left <= 0:
-			expired[what] = f
-		case left < soon:
-			expiring[what] = f
+	}
+	own := func(what, remedy string, cert *x509.Certificate) {
+		if cert != nil {
+			add(expiry(cert.NotAfter.Sub(now), cert.NotAfter.Sub(cert.NotBefore)), what, what, remedy, cert.NotAfter)
 		}
 	}
 	if fleet := s.fleet.Load(); fleet != nil {
 		for _, ca := range *fleet {
-			add("the fleet CA "+ca.Subject.CommonName, "make a new one (liqo-agent fleet init), add it to trust.fleet_ca everywhere and certify the clusters with it", ca)
+			own("the fleet CA "+ca.Subject.CommonName, "make a new one (liqo-agent fleet init), add it to trust.fleet_ca everywhere and certify the clusters with it", ca)
 		}
 	}
-	add("our fleet certificate", "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem", s.fleetCert.Load())
-	add("the public certificate", "get a new one with the request that liqo-agent key csr prints, and reload the configuration", s.namedCert.Load())
-	s.health.Replace(health.CertificateExpired, slices.Collect(maps.Values(expired))...)
-	s.health.Replace(health.CertificateExpiring, slices.Collect(maps.Values(expiring))...)
+	own("our fleet certificate", "make a new one with liqo-agent fleet sign, from the output of liqo-agent key show --pem", s.fleetCert.Load())
+	own("the public certificate", "get a new one with the request that liqo-agent key csr prints, and reload the configuration", s.namedCert.Load())
+	dates := false
+	for _, pin := range s.ledger.Pins() {
+		if pin.Method != peer.TrustFleet {
+			continue
+		}
+		dates = true
+		standing := s.ledger.Standing(pin.ID)
+		if pin := standing.Pin; pin != nil && !pin.NotAfter.IsZero() && (s.ledger.Partner(pin.ID) || standing.Connect == peering.WishYes) {
+			add(peerExpiry(*pin, now), string(pin.ID), "the fleet certificate of "+(*backend)(s).label(pin.ID),
+				"make a new one for it with liqo-agent fleet sign, put it in place there, and run there: liqo-agent config reload", pin.NotAfter)
+		}
+	}
+	for _, kind := range []*health.Kind{health.CertificateExpired, health.CertificateAboutToExpire, health.CertificateExpiringSoon, health.CertificateExpiring} {
+		s.health.Replace(kind, found[kind]...)
+	}
+	var doubt error
+	if dates {
+		doubt = s.checkClock("")
+	}
+	s.health.Report(health.ClockUntrusted, doubt)
+}
+
+// peerExpiry says what is the matter with the certificate by which a peer is trusted.
+// That it has expired, a clock says that can be believed.
+func peerExpiry(pin peer.Pin, now time.Time) *health.Kind {
+	life := time.Duration(0)
+	if !pin.NotBefore.IsZero() {
+		life = pin.NotAfter.Sub(pin.NotBefore)
+	}
+	kind := expiry(pin.NotAfter.Sub(now), life)
+	switch suspended := !pin.Suspended.IsZero(); {
+	case suspended:
+		return health.CertificateExpired
+	case kind == health.CertificateExpired:
+		return health.CertificateAboutToExpire
+	}
+	return kind
 }
 
 // partFailed keeps how the parts are.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/contact"
 	"liqo.io/agent/agent/control"
@@ -52,6 +53,7 @@ type session struct {
 	links     *ifwatch.Watcher
 	mdns      *mdnssvc.Service
 	issuer    *trust.Issuer
+	clock     *clock.Clock
 	server    *endpoint.Server
 	client    *endpoint.Client
 	recorder  *recorder.Recorder
@@ -142,6 +144,7 @@ func (s *session) run(ctx context.Context) error {
 		{"sightings", s.feedSightings},
 		{"watchers", s.feedWatchers},
 		{"proofs", s.feedProofs},
+		{"certificates", s.followCertificates},
 		{"calls", s.expireCalls},
 		{"answers", s.callBack},
 		{"given URLs", s.feedManual},
@@ -183,6 +186,7 @@ func (s *session) build(ctx context.Context) error {
 	s.resets, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.reloads, s.pings = make(chan reloadAsk), make(chan struct{})
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
+	s.clock = clock.New()
 	s.ills.again = make(chan struct{}, 1)
 	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()
 	s.showCertificates(cfg)
@@ -266,7 +270,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 	s.ledger, err = ledger.Open(ctx, ledger.Config{
 		Store: s.store, Self: func() peer.ClusterID { return s.id }, SelfKey: s.key.Fingerprint,
 		Peer:   s.seen,
-		Policy: s.policy(), Changed: s.decided, Opened: s.letIn, Logger: s.logger, Now: s.now,
+		Policy: s.policy(), ClockTrusted: s.clockTrusted, Changed: s.decided, Opened: s.letIn, Logger: s.logger, Now: s.now,
 	})
 	if err != nil {
 		return err
@@ -275,7 +279,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.client.Identify,
 		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
 		Changed:   s.changed,
-		Proved:    s.proofs.put,
+		Proved:    s.proved,
 		Pinned:    s.pinned,
 		Store:     s.store, Remembered: remembered,
 		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Interval: cfg.Discovery.CheckInterval,
@@ -285,7 +289,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
 		Registry:   (*lookedAfter)(s), Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
 		OnClusterID: s.otherID,
-		Ledger:      s.ledger, Peers: s.client, Greeting: s.greeting, TokenUsed: s.ledger.TokenUsed, Reached: s.reached,
+		Ledger:      s.ledger, Peers: (*outward)(s), Greeting: s.greeting, TokenUsed: s.ledger.TokenUsed, Reached: s.reached,
 		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.viewed, Interval: cfg.Discovery.CheckInterval,
@@ -365,6 +369,8 @@ func (s *session) decided(id peer.ClusterID) {
 	s.peering.Enqueue(id)
 	s.recorder.Touch(id)
 	s.remarked(id)
+	s.server.Recheck(id)
+	wake(s.ills.again)
 }
 
 // rememberedPeers returns the stored peers; those that were there when the last

@@ -76,7 +76,8 @@ func kindColor(kind string) string {
 	switch peer.EventKind(kind) {
 	case peer.EventConflict, peer.EventIdentityChanged, peer.EventKeyRefused:
 		return colorRed
-	case peer.EventLost, peer.EventUnreachable, peer.EventUnjoined, peer.EventUnserved, peer.EventRejected, peer.EventDistrusted, peer.EventBlocked:
+	case peer.EventLost, peer.EventUnreachable, peer.EventUnjoined, peer.EventUnserved, peer.EventRejected, peer.EventDistrusted, peer.EventSuspended,
+		peer.EventBlocked:
 		return colorYellow
 	}
 	return ""

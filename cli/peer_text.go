@@ -14,6 +14,8 @@ func trustWord(p control.Peer) string {
 	switch {
 	case p.Preferences.Blocked:
 		return "blocked"
+	case !p.Trust.Suspended.IsZero():
+		return "suspended"
 	case p.Trust.Mode == control.Trusted:
 		return "yes"
 	case p.Trust.Mode == control.Untrusted:
@@ -108,6 +110,12 @@ func (p *printer) trust(t control.Trust) string {
 	}
 	if !strings.Contains(t.Detail, t.Host) {
 		text += "; its host is " + t.Host
+	}
+	switch {
+	case !t.Suspended.IsZero():
+		text += "; suspended, because its certificate ended on " + stamp(t.Until)
+	case !t.Until.IsZero():
+		text += "; its certificate ends on " + stamp(t.Until)
 	}
 	return text
 }

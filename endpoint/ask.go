@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"liqo.io/agent/peer"
 )
@@ -30,6 +31,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 type introduction struct {
 	identity peer.Identity
 	protocol peer.Protocol
+	date     time.Time // its clock; zero if it does not say
 }
 
 // ask sends the one request there is and returns what is answered, and
@@ -82,6 +84,7 @@ func readAnswer(r *bufio.Reader) (said introduction, closing bool, err error) {
 		return introduction{}, false, errTooMuch
 	}
 	said.protocol = protocolOf(resp.Header)
+	said.date, _ = http.ParseTime(resp.Header.Get("Date")) // what is no time says nothing
 	said.identity, err = decodeIdentity(body)
 	return said, resp.Close, err
 }

@@ -127,7 +127,7 @@ func (c *Client) identifyAt(ctx context.Context, target Target, cand candidate) 
 		return Result{}, k.broken(err)
 	}
 	result := k.result(target)
-	result.Identity, result.Protocol = said.identity, said.protocol
+	result.Identity, result.Protocol, result.Date = said.identity, said.protocol, said.date
 	c.kept.putIf(reusable, k)
 	return result, nil
 }

@@ -98,13 +98,19 @@ func (s *Server) admit(r *http.Request, c *conn) (Caller, *refusal) {
 	if wait := s.limits.call(c.source); wait > 0 {
 		return Caller{}, tooMany(wait, "from your address")
 	}
-	if caller.Standing != Stranger {
+	switch caller.Standing {
+	case Stranger:
+		return caller, nil
+	case Suspended:
 		return Caller{}, &refusal{
-			status: http.StatusForbidden, counted: RefusedBlocked, reason: ReasonBlocked,
-			text: "this cluster has blocked yours; only a person there can change that, with `liqo-agent peers unblock`",
+			status: http.StatusForbidden, counted: RefusedSuspended, reason: ReasonCertificateEnded,
+			text: "your certificate of the fleet has ended; make a new one with `liqo-agent fleet sign`, put it in place and run `liqo-agent config reload` at your cluster",
 		}
 	}
-	return caller, nil
+	return Caller{}, &refusal{
+		status: http.StatusForbidden, counted: RefusedBlocked, reason: ReasonBlocked,
+		text: "this cluster has blocked yours; only a person there can change that, with `liqo-agent peers unblock`",
+	}
 }
 
 // rate asks how far the caller may go, and gives its connection the rank that

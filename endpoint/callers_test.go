@@ -26,6 +26,7 @@ type ledger struct {
 	mu       sync.Mutex
 	pinned   map[peer.ClusterID]peer.Fingerprint
 	blocked  map[peer.ClusterID]bool
+	ended    bool // the certificates of all those who are trusted have
 	calls    []string
 	callers  []Caller
 	admitted int
@@ -51,9 +52,19 @@ func (l *ledger) Admit(id peer.ClusterID, shown trust.Shown) Standing {
 	case l.blocked[id]:
 		return Shut
 	case l.pinned[id] == shown.Fingerprint || shown.Succeeds(l.pinned[id]):
+		if l.ended {
+			return Suspended
+		}
 		return Known
 	}
 	return Stranger
+}
+
+// end has the certificates of the trusted ones end, or be renewed.
+func (l *ledger) end(ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = ended
 }
 
 func (l *ledger) note(ctx context.Context, c Caller, call string) {
@@ -294,6 +305,51 @@ func TestBlockedWhileConnected(t *testing.T) {
 	l.block(idB, false)
 	if got := visit(t, s, other).send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
 		t.Errorf("unblocked: %+v", got)
+	}
+}
+
+// Who is trusted by a certificate that has ended gets nothing, also on connections and
+// tunnels that are open, and everything again with a newer one. It may not even ask.
+func TestSuspended(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	l := pin(other)
+	a := newAPIServer(t)
+	a.watchable(t)
+	s, _ := a.hosting(t, home, l, nil)
+	link := other.link(t, s, home)
+	resp := watch(t, link, podsOfB+"?watch=true")
+	v := visit(t, s, other)
+	calls := []string{post(PathState, greeting(idB, "")), post(PathAsk, greeting(idB, "")), post(PathNotice, ""), get(PathGateway + "apis/discovery.liqo.io/v1alpha1/peeringrequests/" + string(idB))}
+	if got := v.send(calls[0]); got.status != http.StatusOK {
+		t.Fatalf("%+v", got)
+	}
+	l.end(true)
+	s.Recheck(idB)
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the watch goes on, or ends in good order")
+	}
+	for _, call := range calls {
+		if got := visit(t, s, other).send(call); got.status != http.StatusForbidden || got.Reason != ReasonCertificateEnded {
+			t.Errorf("%s: %+v", call, got)
+		}
+	}
+	if _, err := link.Namespace(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "fleet sign") {
+		t.Errorf("for a namespace: %v", err)
+	} else if said := (interface{ NotAdmitted() bool })(nil); errors.As(err, &said) && said.NotAdmitted() {
+		t.Errorf("it looks as if all were taken back: %v", err)
+	}
+	if got := v.send(calls[0]); got.Reason != ReasonCertificateEnded {
+		t.Errorf("on a connection that was open: %+v", got)
+	}
+	if got := s.Stats(); got.Refused[RefusedSuspended] < uint64(len(calls)) || got.Known != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := visit(t, s, other).send(get(PathIDs)); got.status != http.StatusOK {
+		t.Errorf("who we are is for anyone: %+v", got)
+	}
+	l.end(false)
+	if got := visit(t, s, other).send(calls[0]); got.status != http.StatusOK {
+		t.Errorf("with a newer certificate: %+v", got)
 	}
 }
 

@@ -91,6 +91,7 @@ func (p Place) Equal(o Place) bool { return p.URL == o.URL && slices.Equal(p.Add
 type Result struct {
 	Identity peer.Identity // validated by package peer's rules; empty after an Exchange
 	Protocol peer.Protocol // what it speaks
+	Date     time.Time     // what its clock said, to the second; zero after an Exchange, or if it did not tell
 	// Fingerprint is the key it proved to hold. It differs from an expected one
 	// when it succeeds that.
 	Fingerprint peer.Fingerprint

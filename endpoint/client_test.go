@@ -61,6 +61,9 @@ func TestIdentify(t *testing.T) {
 		if err != nil || !same(got, want) || !got.Shown.CA.Equal(b.key.CA()) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+		if off := time.Since(got.Date); off < 0 || off > time.Minute {
+			t.Errorf("%s: its clock says %v", name, got.Date)
+		}
 	}
 
 	name := "https://localhost:" + addr.String()[strings.LastIndex(addr.String(), ":")+1:]

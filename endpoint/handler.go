@@ -30,6 +30,8 @@ const (
 	RefusedNotTrusted RefusalReason = "not-trusted"
 	// RefusedBlocked: the caller is blocked.
 	RefusedBlocked RefusalReason = "blocked"
+	// RefusedSuspended: the caller's key is trusted by a certificate that has ended.
+	RefusedSuspended RefusalReason = "certificate-ended"
 	// RefusedIdentity: the caller says another cluster ID than its certificate.
 	RefusedIdentity RefusalReason = "other-identity"
 	// RefusedProtocol: the caller speaks no version of the protocol that we do.

@@ -158,7 +158,7 @@ func (c *Client) again(ctx context.Context, target Target, candidates []candidat
 		return Result{}, false
 	}
 	result := k.result(target)
-	result.Identity, result.Protocol = said.identity, said.protocol
+	result.Identity, result.Protocol, result.Date = said.identity, said.protocol, said.date
 	c.kept.putIf(reusable, k)
 	return result, true
 }

@@ -21,8 +21,9 @@ import (
 
 // LinkConfig says where a Link leads.
 type LinkConfig struct {
-	// Target returns the peer as far as it is known now; false while nothing is. Its
-	// Fingerprint must be set. It must be quick and safe for concurrent use.
+	// Target returns the peer as far as it is known now; false while nothing is, or
+	// nothing is to go there. Its Fingerprint must be set. It must be quick and safe
+	// for concurrent use.
 	Target func() (Target, bool)
 	// Logger is told at debug level when a tunnel begins and ends; nil: nothing is.
 	Logger *slog.Logger
@@ -202,8 +203,8 @@ func (r Response) refused() error {
 	switch {
 	case r.Status == http.StatusTooManyRequests && r.RetryAfter > 0:
 		return later{err, r.RetryAfter}
-	case r.Status != http.StatusForbidden:
-		return err
+	case r.Status != http.StatusForbidden, said.Reason == ReasonCertificateEnded:
+		return err // the latter passes, and nothing is taken back before
 	case said.Reason == ReasonNotTrusted, said.Reason == ReasonBlocked:
 		return outcast{err}
 	}
@@ -224,12 +225,25 @@ func (l later) Unwrap() error { return l.error }
 
 // Moved says that the target may be another. If it is, the next request makes a
 // new tunnel; what runs on the old one is left alone unless its key is none of the
-// target's.
+// target's. If there is no target any more, everything under way ends.
 func (l *Link) Moved() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.moved = true
 	l.failed = nil
+	if _, ok := l.cfg.Target(); ok {
+		return
+	}
+	if l.current != nil {
+		l.drop("nothing is to go to the peer")
+	}
+	for t := range l.old {
+		delete(l.old, t)
+		l.work.Go(t.close)
+	}
+	for c := range l.own {
+		l.work.Go(c.abort)
+	}
 }
 
 // Close ends everything under way and returns when it has. Requests fail from then

@@ -219,6 +219,32 @@ func TestLinkFollowsKeys(t *testing.T) {
 	eventually(t, "leave the holder of another key", func() bool { return s.Stats().Open == 0 })
 }
 
+// When nothing is to go to the peer any more, what is under way ends at once, and
+// nothing begins until there is a target again.
+func TestLinkIsCut(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	a.watchable(t)
+	s, _ := a.hosting(t, home, pin(other), nil)
+	l := other.link(t, s, home)
+	resp := watch(t, l, podsOfB+"?watch=true")
+	target := l.cfg.Target
+	l.cfg.Target = func() (Target, bool) { return Target{}, false }
+	l.Moved()
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the watch ends in good order")
+	}
+	eventually(t, "leave the peer", func() bool { return s.Stats().Open == 0 })
+	if _, err := l.Namespace(t.Context(), "shop"); err == nil {
+		t.Error("something went to the peer")
+	}
+	l.cfg.Target = target
+	l.Moved()
+	if _, err := l.Namespace(t.Context(), "shop"); err != nil {
+		t.Errorf("with a target again: %v", err)
+	}
+}
+
 // A tunnel on which nothing arrives any more is noticed and replaced. Only what is
 // safe is sent twice.
 func TestLinkNoticesDeadTunnel(t *testing.T) {

@@ -174,7 +174,8 @@ func (l *Link) look(t *tunnel, now epoch) {
 	l.moved = false
 	target, ok := l.cfg.Target()
 	if !ok {
-		return // where it is now is not known, and it may well be there
+		l.drop("nothing is to go to the peer") // Moved was a moment too early
+		return
 	}
 	if shown := t.under.shown; shown.Fingerprint != target.Fingerprint && !shown.Succeeds(target.Fingerprint) {
 		l.drop("its key is none of the peer's")

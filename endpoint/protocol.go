@@ -87,6 +87,9 @@ const (
 	ReasonNoAPIServer  = "NoAPIServer"
 	ReasonNotPermitted = "NotPermitted"
 	ReasonProtocol     = "ProtocolVersion" // the two have no version of the protocol in common
+	// ReasonCertificateEnded: the caller's key is trusted by a certificate of a fleet
+	// that has ended.
+	ReasonCertificateEnded = "CertificateEnded"
 )
 
 // State is what the answering cluster knows about the peerings between it and
@@ -172,6 +175,9 @@ const (
 	Known
 	// Shut: blocked; may do nothing.
 	Shut
+	// Suspended: its key is trusted by a certificate that has ended; may do nothing
+	// until it shows a newer one.
+	Suspended
 )
 
 // Caller is the cluster at the other end of a connection. Its key is proven;

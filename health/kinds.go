@@ -319,8 +319,25 @@ var (
 		Title:  "certificate expired",
 		Text:   "{what} expired on {at}",
 		Remedy: "{remedy}",
-		Doc: "A fleet CA, this cluster's fleet certificate or its public certificate. Nobody new is trusted because of it; " +
-			"keys that were trusted because of it before stay so.",
+		Doc: "A fleet CA, the fleet certificate of this cluster or of a peer that is joined, or the public certificate of this cluster. " +
+			"By a fleet certificate that has expired, or one of a fleet CA that has, nobody is trusted any more: nothing goes between the two clusters, " +
+			"and after discovery.lost_after the peering is undone. With a newer certificate it goes on as it was.",
+	}
+	// CertificateAboutToExpire: a certificate expires within a day. Arguments: what, at, remedy.
+	CertificateAboutToExpire = &Kind{
+		Code: "certificate-about-to-expire", Severity: Error,
+		Title:  "certificate expires within a day",
+		Text:   "{what} expires on {at}",
+		Remedy: "{remedy}",
+		Doc:    "As certificate-expiring, for the last day, and at most the last thirtieth of its time: tomorrow the peerings that rest on it stand still.",
+	}
+	// CertificateExpiringSoon: a certificate expires within a week. Arguments: what, at, remedy.
+	CertificateExpiringSoon = &Kind{
+		Code: "certificate-expiring-soon", Severity: Warning,
+		Title:  "certificate expires within a week",
+		Text:   "{what} expires on {at}",
+		Remedy: "{remedy}",
+		Doc:    "As certificate-expiring, for the last seven days, and at most the last tenth of its time.",
 	}
 	// CertificateExpiring: a certificate expires soon. Arguments: what, at, remedy.
 	CertificateExpiring = &Kind{
@@ -328,7 +345,17 @@ var (
 		Title:  "certificate expires soon",
 		Text:   "{what} expires on {at}",
 		Remedy: "{remedy}",
-		Doc:    "Shown for the last fifth of its time, and for 30 days at most. trust.fleet_ca may name a file with the old CA and the new one.",
+		Doc: "A certificate of this cluster's, a fleet CA, or the fleet certificate of a peer that is joined. Shown for the last fifth of its time, and for 30 days at most; " +
+			"then come certificate-expiring-soon and certificate-about-to-expire. trust.fleet_ca may name a file with the old CA and the new one.",
+	}
+	// ClockUntrusted: our clock cannot be believed. Arguments: error.
+	ClockUntrusted = &Kind{
+		Code: "clock-untrusted", Severity: Warning, Grace: 5 * time.Minute,
+		Title:  "clock cannot be believed",
+		Text:   "the clock of this box cannot be believed: {error}; no trust ends by a date meanwhile",
+		Remedy: "let it follow a time server (timedatectl set-ntp true)",
+		Doc: "Shown while keys are trusted by certificates of a fleet. Whether those have expired can only be told by a clock that is right: one that a time server keeps, " +
+			"or with which most of the joined peers agree.",
 	}
 	// CertificateUnusable: the public certificate cannot be used. Arguments: error.
 	CertificateUnusable = &Kind{
@@ -374,12 +401,12 @@ var all = []*Kind{
 	MDNSPort, NoLinks, PartFailing,
 	APIUnreachable, APICredentials, KubeconfigUnusable, APIForbidden, ObjectsMissing,
 	ConfigBad, ClusterConfigBad, NetworksUnusable,
-	FleetCAUnusable, FleetCertificateUnusable, CertificateUnusable, CertificateExpired,
+	FleetCAUnusable, FleetCertificateUnusable, CertificateUnusable, CertificateExpired, CertificateAboutToExpire,
 	PeerConflict,
 	Open, InstanceRenamed, ClusterIDDiffers, KeyChain,
 	KubeconfigMissing, WebhookMissing, NewerDefinitions, KubeletAPI, ClockOff,
 	StateRecovered, DiskLow, RestartNeeded, MetricsListen,
-	CertificateExpiring,
+	CertificateExpiringSoon, CertificateExpiring, ClockUntrusted,
 	PeerUnreachable, RequestWaiting, GivenURL, SearchDomain,
 	SocketDrops, TooManyPeers,
 }

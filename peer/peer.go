@@ -145,6 +145,8 @@ const (
 	// Trust and peering. The detail says who did it, from which side, and why.
 	EventTrusted       EventKind = "trusted"
 	EventDistrusted    EventKind = "distrusted"
+	EventSuspended     EventKind = "trust-suspended" // the certificate that vouches for the key has ended
+	EventResumed       EventKind = "trust-resumed"   // there is a newer one
 	EventKeyRotated    EventKind = "key-rotated"
 	EventKeyRefused    EventKind = "key-refused"
 	EventConnect       EventKind = "connect"    // we are to consume the peer's resources

@@ -37,4 +37,8 @@ type Pin struct {
 	// else ""), Domain the search domain that the name lies in, "" if a person gave
 	// the name, and "." while that is not known.
 	Host, Domain string
+	// NotBefore and NotAfter are those of the certificate of a fleet that vouches for
+	// the key (TrustFleet; else zero). Suspended is since when the trust is suspended
+	// because that certificate has ended; zero while it is not.
+	NotBefore, NotAfter, Suspended time.Time
 }

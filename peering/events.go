@@ -24,6 +24,9 @@ const (
 	EventKeyChanged = "KeyChanged"
 	EventOtherKey   = "KeyNotTrusted"
 	EventDistrusted = "KeyDistrusted"
+	// EventSuspended: nothing goes between the two clusters, because the certificate of a
+	// fleet has ended.
+	EventSuspended = "CertificateEnded"
 	// EventBlocked: a person blocked the cluster here.
 	EventBlocked = "PeerBlocked"
 	// EventIncompatible: the two agents speak no version of the protocol that both know.
@@ -152,6 +155,8 @@ func (o *occurred) trust(was, is *api.Condition) {
 		o.add(EventOtherKey, true, is.Message)
 	case is.Reason == ReasonDistrusted:
 		o.add(EventDistrusted, true, is.Message)
+	case is.Reason == ReasonCertificateEnded:
+		o.add(EventSuspended, true, is.Message)
 	}
 }
 
@@ -168,6 +173,8 @@ func (o *occurred) outgoing(was, is *api.Condition) {
 		o.add(EventBlocked, true, is.Message)
 	case ReasonIncompatible:
 		o.add(EventIncompatible, true, is.Message)
+	case ReasonCertificateEnded:
+		o.add(EventSuspended, true, is.Message)
 	case ReasonLost:
 		o.add(EventPeeringLost, true, is.Message)
 	case ReasonEndedByProvider:
@@ -198,6 +205,8 @@ func (o *occurred) incoming(was, is *api.Condition) {
 		o.add(EventBlocked, true, is.Message)
 	case ReasonIncompatible:
 		o.add(EventIncompatible, true, is.Message)
+	case ReasonCertificateEnded:
+		o.add(EventSuspended, true, is.Message)
 	case ReasonLost:
 		o.add(EventPeeringLost, true, is.Message)
 	case ReasonAwaitingDecision:

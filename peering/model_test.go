@@ -207,6 +207,21 @@ func (s *box) pin() {
 	s.knows, s.conflict = s.other.key, false
 }
 
+// suspend has the certificate of the fleet end, or be renewed, by which a box trusts the
+// other one.
+func (s *box) suspend(ended bool) {
+	if s.book.Pin == nil {
+		return
+	}
+	pin := *s.book.Pin
+	if pin.Suspended = (time.Time{}); ended {
+		pin.Suspended = s.w.now
+	}
+	s.book.Pin = &pin
+}
+
+func (b *book) suspended() bool { return b.Pin != nil && !b.Pin.Suspended.IsZero() }
+
 // see has the registry of a box look at the other one.
 func (s *box) see() {
 	s.conflict = s.w.link && s.knows.fingerprint != s.other.key.fingerprint
@@ -226,7 +241,7 @@ func (s *box) see() {
 func (s *box) watchAway() {
 	pinned := s.book.Pin == nil || s.book.Pin.Fingerprint == s.knows.fingerprint
 	switch {
-	case s.phase == peer.PhasePresent && pinned:
+	case s.phase == peer.PhasePresent && pinned && !s.book.suspended() && s.remote.Denied != endpoint.ReasonCertificateEnded:
 		s.away = time.Time{}
 	case s.away.IsZero():
 		s.away = s.w.now
@@ -564,17 +579,25 @@ func kinds(actions []Action) []ActionKind {
 
 // sync does at the other box what a box desires, as far as it can.
 func (s *box) sync() {
+	defer s.watchAway() // whoever hears of an answer looks at once
 	d, o := s.desired, s.other
 	if reflect.DeepEqual(d, remote.Desired{}) {
+		if s.remote.Denied == endpoint.ReasonCertificateEnded {
+			s.remote = remote.Observed{} // who asks nothing any more forgets what was said
+		}
 		return
 	}
-	if !s.w.link || d.Target.Fingerprint != o.key.fingerprint {
+	if !s.w.link || s.book.suspended() || d.Target.Fingerprint != o.key.fingerprint {
 		s.remote.Err = fmt.Errorf("no answer")
 		s.remote.Failures++
 		return
 	}
 	s.remote.Err, s.remote.Failures, s.remote.CA = nil, 0, o.key.ca
 	known := o.book.Pin != nil && o.book.Pin.Fingerprint == s.key.fingerprint
+	if known && o.book.suspended() && !o.book.Blocked {
+		s.remote.Denied, s.remote.Asked, s.remote.Err = endpoint.ReasonCertificateEnded, nil, fmt.Errorf("certificate ended")
+		return
+	}
 	if d.Ask && (s.remote.Asked == nil || s.remote.Asked.Auth != api.AuthAccepted || s.askAgain) {
 		s.askAgain = false
 		s.asks++

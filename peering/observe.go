@@ -74,7 +74,7 @@ func (v *sight) offers(obs *Observed, now time.Time, offered offered) {
 // noteReach begins and ends the absence of a peer while nobody decides about it.
 func (v *sight) noteReach(id peer.ClusterID) {
 	if p, known := v.cfg.Registry.Peer(id); known {
-		obs := Observed{ID: id, Peer: &p, Standing: v.cfg.Ledger.Standing(id)}
+		obs := Observed{ID: id, Peer: &p, Standing: v.cfg.Ledger.Standing(id), Remote: v.remote.Get(id)}
 		v.memory.reached(id, obs.Reachable(), v.cfg.Now())
 	}
 }

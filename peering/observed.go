@@ -215,9 +215,15 @@ type Decision struct {
 // SecretName is the name of the Secret with a peer's identity.
 func SecretName(id peer.ClusterID) string { return "liqo-peer-" + string(id) }
 
-// Reachable reports whether the peer is present and holds the key by which it is
-// trusted, if it is.
+// Reachable reports whether there can be anything between us and the peer now: it
+// answers, and neither side has suspended its trust.
 func (obs Observed) Reachable() bool {
+	return obs.answers() && !obs.suspended()
+}
+
+// answers reports whether the peer is present and holds the key by which it is
+// trusted, if it is.
+func (obs Observed) answers() bool {
 	return obs.present() && !obs.otherKey()
 }
 
@@ -226,4 +232,19 @@ func (obs Observed) Reachable() bool {
 func (obs Observed) otherKey() bool {
 	pin := obs.Standing.Pin
 	return pin != nil && obs.Peer != nil && !obs.Peer.Fingerprint.IsZero() && obs.Peer.Fingerprint != pin.Fingerprint
+}
+
+// suspended reports whether the trust between us and the peer is suspended, because
+// the certificate of a fleet that it rests on has ended.
+func (obs Observed) suspended() bool { return obs.suspendedHere() || obs.suspendedThere() }
+
+// suspendedHere reports whether it is the peer's certificate that has ended.
+func (obs Observed) suspendedHere() bool {
+	pin := obs.Standing.Pin
+	return pin != nil && !pin.Suspended.IsZero()
+}
+
+// suspendedThere reports whether it is ours, as the peer said last.
+func (obs Observed) suspendedThere() bool {
+	return obs.Remote.Denied == endpoint.ReasonCertificateEnded
 }

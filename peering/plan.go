@@ -7,6 +7,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/remote"
 )
 
 // Plan decides what is to be done about one cluster so that its objects say what
@@ -31,6 +32,12 @@ func Plan(obs Observed, now time.Time) Decision {
 	if f.RequestsKnown {
 		f.remoteOutgoing(&d.Remote)
 		f.remoteIncoming(&d.Remote)
+		switch {
+		case f.suspendedHere():
+			d.Remote = remote.Desired{} // nothing is sent to it
+		case f.suspendedThere() && f.lost && f.trusted:
+			d.Remote.Contact = true // to see whether that is over
+		}
 		d.Tenancy = f.tenancy()
 		d.TearingDown = f.finalizers() && !f.outgoing.keep && !f.outgoing.draining && !f.undone()
 		d.Draining = !f.usesNode() && f.Use.Busy

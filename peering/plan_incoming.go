@@ -125,7 +125,7 @@ func (f *facts) dropsRequest() (why, reason string) {
 	case f.Standing.Blocked:
 		return "The consumer is blocked here.", ReasonBlocked
 	case f.lost:
-		return "The consumer has been away for longer than " + f.LostAfter.String() + ".", ReasonLost
+		return f.missed("The consumer"), ReasonLost
 	case heard != nil && !heard.Consumes && f.Reachable() && f.trusted && f.Remote.At.After(f.RequestSeen):
 		return "The consumer does not want it any more.", ReasonWithdrawn
 	case f.Standing.Ended != "" && f.Request.Status.Phase == api.RequestAccepted && f.Standing.Accept.Phase != api.RequestAccepted:

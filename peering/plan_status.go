@@ -22,6 +22,8 @@ func (f *facts) trustedVerdict() *verdict {
 	case pin != nil && f.otherKeySeen() != "":
 		return no(ReasonAnotherKey, "The cluster shows the key "+f.otherKeySeen()+", and trusted is "+pin.Fingerprint.String()+
 			". If it was set up anew, take the new key with: liqo-agent peers trust "+f.called()+". Otherwise somebody pretends to be it.")
+	case f.suspendedHere():
+		return no(ReasonCertificateEnded, f.suspension())
 	case pin != nil:
 		return yes(trustReason(pin.Method), trustMessage(*pin))
 	case f.intent.join, f.Request != nil, f.Standing.Asked, f.shownTrusted():
@@ -41,6 +43,40 @@ func (f *facts) otherKeySeen() string {
 		return p.Conflict.Fingerprint.String()
 	}
 	return ""
+}
+
+// suspension says why trust is suspended, and what ends that.
+func (f *facts) suspension() string {
+	if !f.suspendedHere() {
+		return "The cluster does not trust this one any more, because the certificate that this one has of the fleet has ended." +
+			" Make a newer one with liqo-agent fleet sign, put it in place and reload the configuration."
+	}
+	message := "The certificate of the fleet by which its key was trusted has ended"
+	if at := f.Standing.Pin.NotAfter; !at.IsZero() {
+		message += " on " + at.UTC().Format("2006-01-02 15:04 MST")
+	}
+	return message + ". It is trusted again once it shows a newer one (liqo-agent fleet sign), or when somebody here says so: liqo-agent peers trust " + f.called()
+}
+
+// suspendedVerdict is for a peering while trust is suspended.
+func (f *facts) suspendedVerdict(joined bool) *verdict {
+	if !joined {
+		return no(ReasonCertificateEnded, f.suspension())
+	}
+	message := "The peering is established, and nothing goes through it now. "
+	if f.LostAfter > 0 {
+		message += "It is kept for " + f.LostAfter.String() + ". "
+	}
+	return yes(ReasonCertificateEnded, message+f.suspension())
+}
+
+// missed says for how long there was nothing between us and the peer, called who,
+// when that is too long.
+func (f *facts) missed(who string) string {
+	if f.suspended() {
+		return "Trust between the two clusters has been suspended for longer than " + f.LostAfter.String() + ", because a certificate of the fleet has ended."
+	}
+	return who + " has been away for longer than " + f.LostAfter.String() + "."
 }
 
 func (f *facts) shownTrusted() bool {

@@ -14,11 +14,11 @@ const drainSlack = time.Minute
 
 // provision returns how our use of the peer is to stand.
 func (f *facts) provision() Provision {
-	p := Provision{ID: f.ID, Gone: f.outgoing.givenUp, Reachable: !f.silent() && !f.denied()}
+	p := Provision{ID: f.ID, Gone: f.outgoing.givenUp, Reachable: !f.silent() && !f.denied() && !f.suspended()}
 	if f.Peer != nil {
 		p.Name = f.Peer.Name
 	}
-	if f.Standing.Pin != nil && !f.Standing.Distrusted {
+	if f.Standing.Pin != nil && !f.Standing.Distrusted && !f.suspendedHere() {
 		p.Target = f.target()
 	}
 	if p.Wanted = f.usesNode(); p.Wanted && !f.OfferExpired {
@@ -26,6 +26,8 @@ func (f *facts) provision() Provision {
 	}
 	switch {
 	case p.Reachable:
+	case f.suspended():
+		p.Why = f.suspension()
 	case f.denied():
 		p.Why = "The provider does not let this cluster in any more."
 	case f.Remote.State != nil && !f.Remote.State.Kubernetes && f.Reachable():

@@ -1,5 +1,7 @@
 package peering
 
+import "liqo.io/agent/endpoint"
+
 // The reasons of the condition Trusted.
 const (
 	// ReasonPersonDecided: a person compared the verification code, or said so.
@@ -37,6 +39,10 @@ const (
 	// ReasonIncompatible: the agents of the two clusters speak no version of the
 	// protocol in common. What there is between them stays as it is.
 	ReasonIncompatible = "Incompatible"
+	// ReasonCertificateEnded: the certificate of a fleet has ended by which one of the
+	// two trusts the other. Nothing goes between them until there is a newer one; what
+	// there is stays as it is. Also a reason of the condition Trusted.
+	ReasonCertificateEnded = endpoint.ReasonCertificateEnded
 	// ReasonUnknown: this cluster's API server does not answer, so that nothing is
 	// known. It is never shown on an object.
 	ReasonUnknown = "Unknown"

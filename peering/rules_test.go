@@ -112,6 +112,15 @@ var (
 	deleted  = func(d Deleter) seen { return func(obs *Observed) { obs.RequestDeleted = d } }
 	accepts  = func(p api.RequestPhase) seen { return func(obs *Observed) { obs.Standing.Accept.Phase = p } }
 	otherOne = func(obs *Observed) { obs.Peer.Fingerprint, obs.Away = otherKey, time.Second }
+	// ended: the certificate of the fleet by which we trust the peer has; endedThere: the
+	// one by which it trusts us.
+	ended = func(obs *Observed) {
+		pin := *obs.Standing.Pin
+		pin.Method, pin.NotAfter, pin.Suspended = peer.TrustFleet, t0.Add(-time.Hour), t0
+		obs.Standing.Pin, obs.Away = &pin, time.Minute
+	}
+	endedThere = both(denied(endpoint.ReasonCertificateEnded), func(obs *Observed) { obs.Away = time.Minute })
+	forTooLong = func(obs *Observed) { obs.Away = modelLostAfter }
 )
 
 // verdictOf returns a condition as the plan would show it; nil when it shows none
@@ -157,6 +166,15 @@ func TestConditions(t *testing.T) {
 		{"distrusted", distrusted, api.ConditionTrusted, api.ConditionFalse, ReasonDistrusted, "peers trust"},
 		{"another key at the endpoint", otherOne, api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
 		{"another key instead of it", both(unreachable, func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }), api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
+		{"its certificate has ended", ended, api.ConditionTrusted, api.ConditionFalse, ReasonCertificateEnded, "ended on 2027-01-15 07:00 UTC"},
+		{"our certificate has ended", endedThere, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
+		{"joined, its certificate has ended", ended, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonCertificateEnded, "peers trust"},
+		{"joined, our certificate has ended", endedThere, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonCertificateEnded, "fleet sign"},
+		{"serving, its certificate has ended", ended, api.ConditionIncomingPeering, api.ConditionTrue, ReasonCertificateEnded, "kept for 15m0s"},
+		{"serving, our certificate has ended", endedThere, api.ConditionIncomingPeering, api.ConditionTrue, ReasonCertificateEnded, "reload the configuration."},
+		{"to be joined, its certificate has ended", both(fresh, silent, ended), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonCertificateEnded, "peers trust"},
+		{"its certificate has ended for too long", both(ended, forTooLong), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonLost, "suspended for longer than 15m0s"},
+		{"our certificate has ended for too long", both(endedThere, forTooLong), api.ConditionIncomingPeering, api.ConditionFalse, ReasonLost, "suspended for longer than 15m0s"},
 		{"another key beside it", func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
 
 		{"joined", func(*Observed) {}, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, "accepted"},
@@ -410,6 +428,10 @@ func TestRemote(t *testing.T) {
 		{"joined both ways, away", unreachable, "contact request offer hold again"},
 		{"other key seen", otherOne, "contact request offer hold again"},
 		{"lost", lost, ""},
+		{"its certificate has ended", ended, "hold again"},
+		{"our certificate has ended", endedThere, "contact request offer hold again"},
+		{"its certificate has ended for too long", both(ended, forTooLong), ""},
+		{"our certificate has ended for too long", both(endedThere, forTooLong), "contact"},
 		{"nothing heard since the start", silent, "contact ask offer hold"},
 		{"request gone there", noRequest, "contact ask request offer hold"},
 		{"ended there", both(noRequest, theirs(func(s *endpoint.State) { s.Ended = "No." })), "contact request-gone offer hold undoing again"},

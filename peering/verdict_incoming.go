@@ -49,6 +49,8 @@ func (f *facts) servingVerdict(in incoming) *verdict {
 	switch {
 	case f.NotSharing:
 		return no(ReasonNotSharing, "The request is accepted, but this cluster shares nothing at the moment (sharing.enable).")
+	case f.suspended():
+		return f.suspendedVerdict(in.joined)
 	case in.joined && !f.Reachable():
 		message := "The peering is established, but the cluster does not answer at the moment."
 		if f.LostAfter > 0 {
@@ -95,7 +97,7 @@ func (f *facts) endedIncomingVerdict() *verdict {
 	case shown != nil && shown.Reason == ReasonEnded:
 		return no(shown.Reason, strings.TrimSuffix(shown.Message, leftovers))
 	case f.lost && f.RequestDeleted != DeletedByPeer:
-		return no(ReasonLost, "The consumer has been away for longer than "+f.LostAfter.String()+".")
+		return no(ReasonLost, f.missed("The consumer"))
 	case f.RequestDeleted == DeletedByPeer, heard != nil && !heard.Consumes:
 		return no(ReasonWithdrawn, "The consumer does not want it any more.")
 	}

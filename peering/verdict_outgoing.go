@@ -43,8 +43,9 @@ func (f *facts) outgoingVerdict(out outgoing) *verdict {
 	case !f.trusted:
 		return no(ReasonAwaitingTrust, "It is to be joined, and nothing is sent to it before its key is trusted. "+f.trustAdvice())
 	case f.lost:
-		return no(ReasonLost, "The cluster has been away for longer than "+f.LostAfter.String()+
-			". What belonged to the peering was removed here; it is joined again once it returns.")
+		return no(ReasonLost, f.missed("The cluster")+" What belonged to the peering was removed here; it is joined again once that is over.")
+	case f.suspended():
+		return f.suspendedVerdict(out.joined)
 	case out.joined:
 		return f.joinedVerdict()
 	case !f.Reachable():

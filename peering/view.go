@@ -103,8 +103,8 @@ func (f *facts) direction(condition string, v *verdict, joined bool) Direction {
 func (f *facts) outgoingSteps() []Step {
 	out, active := f.outgoing, f.outgoing.active
 	return []Step{
-		{StepReachable, "(remote) the cluster answers", f.Reachable()},
-		{StepTrusted, "(local) its key is trusted", f.trusted},
+		{StepReachable, "(remote) the cluster answers", f.answers()},
+		{StepTrusted, "(local) its key is trusted", f.trusted && !f.suspendedHere()},
 		{StepLetIn, "(remote) this cluster is let in", out.letIn},
 		{StepIdentity, "(local) its identity is stored", active && f.stored()},
 		{StepRequested, "(remote) the PeeringRequest is there", out.requested},
@@ -123,8 +123,8 @@ func (f *facts) incomingSteps() []Step {
 		offered = heard.Advertisement != nil
 	}
 	return []Step{
-		{StepReachable, "(remote) the cluster answers", f.Reachable()},
-		{StepTrusted, "(local) its key is trusted", f.trusted},
+		{StepReachable, "(remote) the cluster answers", f.answers()},
+		{StepTrusted, "(local) its key is trusted", f.trusted && !f.suspendedHere()},
 		{StepRequested, "(local) its PeeringRequest is there", in.stays},
 		{StepAccepted, "(local) its PeeringRequest is accepted", in.serves},
 		{StepIdentity, "(local) its identity is stored", serves && f.stored()},

@@ -325,6 +325,27 @@ func TestWorld(t *testing.T) {
 				t.Errorf("not joined after its return\n%s\n%s", w.a, w.b)
 			}
 		},
+		"the consumer's certificate ends": func(t *testing.T, w *world) { certificateEnds(t, w, w.b) },
+		"the provider's certificate ends": func(t *testing.T, w *world) { certificateEnds(t, w, w.a) },
+		"both certificates end": func(t *testing.T, w *world) {
+			w.a.suspend(true)
+			certificateEnds(t, w, w.b)
+		},
+		"a certificate ends for too long": func(t *testing.T, w *world) {
+			w.b.suspend(true)
+			w.round(time.Second)
+			w.round(time.Second)
+			w.round(modelLostAfter + time.Second)
+			w.wantClean(t)
+			if a, b := w.a.reason(api.ConditionOutgoingPeering), w.b.reason(api.ConditionIncomingPeering); a != ReasonLost || b != ReasonLost {
+				t.Errorf("A shows %q, B %q", a, b)
+			}
+			w.b.suspend(false)
+			mustRest(t, w)
+			if !w.a.joined() || !w.b.serves() {
+				t.Errorf("not joined with a newer certificate\n%s\n%s", w.a, w.b)
+			}
+		},
 		"the consumer is reset": func(t *testing.T, w *world) { resets(t, w, w.a) },
 		"the provider is reset": func(t *testing.T, w *world) { resets(t, w, w.b) },
 		"the consumer's API server is wiped": func(t *testing.T, w *world) {
@@ -635,6 +656,49 @@ func forgotten(t *testing.T, w *world) {
 	}
 }
 
+// certificateEnds checks that a peering stands still while the certificate of the other
+// box has ended by which s trusts it, and goes on as it was with a newer one.
+func certificateEnds(t *testing.T, w *world, s *box) {
+	w.a.done, w.b.done = nil, nil
+	s.suspend(true)
+	for range 14 {
+		w.round(time.Minute)
+	}
+	for _, x := range w.boxes() {
+		direction := api.ConditionIncomingPeering
+		if x == w.a {
+			direction = api.ConditionOutgoingPeering
+		}
+		if c := x.own().Condition(direction); c.Status != api.ConditionTrue || c.Reason != ReasonCertificateEnded {
+			t.Errorf("%s shows %+v", x.id[:1], c)
+		}
+		trusted := x.reason(api.ConditionTrusted)
+		if x.book.suspended() != (trusted == ReasonCertificateEnded) {
+			t.Errorf("%s shows the trust as %q", x.id[:1], trusted)
+		}
+		if x.book.suspended() && !reflect.DeepEqual(x.desired, remote.Desired{}) {
+			t.Errorf("%s wants something of it: %+v", x.id[:1], x.desired)
+		}
+	}
+	if p := weigh(w.a.observe(), w.now).provision(); !p.Wanted || p.Reachable || w.a.book.suspended() == (p.Target.Fingerprint != peer.Fingerprint{}) {
+		t.Errorf("the provider is used as %+v", p)
+	}
+	if d := Plan(w.b.observe(), w.now); d.Tenancy == nil || !d.Tenancy.Admitted {
+		t.Errorf("the consumer's pods are to go: %+v", d.Tenancy)
+	}
+	w.a.suspend(false)
+	w.b.suspend(false)
+	mustRest(t, w)
+	for _, x := range w.boxes() {
+		if i := slices.IndexFunc(x.done, destructive); i >= 0 || !w.a.joined() || !w.b.serves() {
+			t.Errorf("%s did %v", x.id[:1], x.done)
+		}
+	}
+	if a, b := w.a.reason(api.ConditionOutgoingPeering), w.b.reason(api.ConditionIncomingPeering); a != ReasonJoined || b != ReasonJoined {
+		t.Errorf("A shows %q, B %q", a, b)
+	}
+}
+
 // resets checks that the other box is clean once a box was reset, and that both
 // can be peered again.
 func resets(t *testing.T, w *world, s *box) {
@@ -681,7 +745,7 @@ func TestFaultsAreSurvived(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			s := w.boxes()[rapid.IntRange(0, 1).Draw(t, "box")]
 			step := rapid.SampledFrom([]time.Duration{0, time.Second, 31 * time.Second, 4 * time.Minute}).Draw(t, "time")
-			switch rapid.SampledFrom([]string{"link", "restart", "api", "silence", "unseen", "impostor", "plan", "sync", "crash"}).Draw(t, "event") {
+			switch rapid.SampledFrom([]string{"link", "restart", "api", "silence", "unseen", "impostor", "certificate", "plan", "sync", "crash"}).Draw(t, "event") {
 			case "link":
 				w.link = !w.link
 			case "restart":
@@ -694,6 +758,8 @@ func TestFaultsAreSurvived(t *testing.T) {
 				s.phase = rapid.SampledFrom([]peer.Phase{peer.PhaseUnverified, peer.PhaseUnreachable, peer.PhaseLost}).Draw(t, "phase")
 			case "impostor":
 				s.conflict = true
+			case "certificate":
+				s.suspend(!s.book.suspended())
 			case "plan":
 				if s.apiUp {
 					s.plan()
@@ -704,12 +770,17 @@ func TestFaultsAreSurvived(t *testing.T) {
 			case "sync":
 				s.sync()
 			}
-			if !w.link {
+			if !w.link || w.a.book.suspended() || w.b.book.suspended() {
 				if cut += step; cut >= modelLostAfter-time.Minute {
 					w.link, cut = true, 0
+					w.a.suspend(false)
+					w.b.suspend(false)
 				}
 			} else {
 				cut = 0
+			}
+			if cut == 0 {
+				w.round(0) // what a peer said about a certificate holds until it says something else
 			}
 			if problem := w.round(step); problem != "" {
 				t.Fatal(problem)
@@ -722,6 +793,7 @@ func TestFaultsAreSurvived(t *testing.T) {
 		}
 		for _, s := range w.boxes() {
 			s.apiUp = true
+			s.suspend(false)
 		}
 		w.link = true
 		mustRest(t, w)
@@ -783,7 +855,7 @@ func TestAnythingConverges(t *testing.T) {
 				"connect", "connect", "disconnect", "kubectl-join", "kubectl-leave", "kubectl-trust", "kubectl-distrust", "kubectl-delete",
 				"accept", "ask-me", "reject", "disconnect-incoming", "block", "unblock", "delete-request", "delete-offer", "delete-secret",
 				"delete-access", "create", "create", "create-joined", "create-unjoined", "create-named", "create-wrong", "delete-mine", "correct-url", "link", "restart", "api", "wipe", "reset", "pin", "unpin", "forget", "plan", "sync", "sync", "crash", "round", "round", "long",
-				"pods", "pods", "left", "use", "no-use", "refuse-offer", "accept-offer",
+				"pods", "pods", "left", "use", "no-use", "refuse-offer", "accept-offer", "certificate-ends", "certificate-ends", "certificate-renewed",
 			}).Draw(t, "event")
 			switch event {
 			case "connect":
@@ -857,6 +929,8 @@ func TestAnythingConverges(t *testing.T) {
 				s.restart()
 			case "api":
 				s.apiUp = !s.apiUp
+			case "certificate-ends", "certificate-renewed":
+				s.suspend(event == "certificate-ends")
 			case "wipe":
 				s.wipe()
 			case "reset":
@@ -890,6 +964,7 @@ func TestAnythingConverges(t *testing.T) {
 		w.link = true
 		for _, s := range w.boxes() {
 			s.apiUp, s.pods = true, false
+			s.suspend(false)
 			s.decideOffer(api.AdvertisementAccepted)
 		}
 		w.round(time.Second)

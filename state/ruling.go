@@ -63,7 +63,9 @@ var ErrInviteVoid = errors.New("the invite is not valid any more")
 
 // normal returns r as it is read back.
 func (r Ruling) normal() Ruling {
-	r.Pin.At = fromMillis(millis(r.Pin.At))
+	for _, at := range []*time.Time{&r.Pin.At, &r.Pin.NotBefore, &r.Pin.NotAfter, &r.Pin.Suspended} {
+		*at = fromMillis(millis(*at))
+	}
 	r.Distrust.At = fromMillis(millis(r.Distrust.At))
 	r.Pin.By, r.Pin.Detail, r.Distrust.By = clip(r.Pin.By), clip(r.Pin.Detail), clip(r.Distrust.By)
 	r.Peering.EndedByPeer, r.Peering.Ended = clip(r.Peering.EndedByPeer), clip(r.Peering.Ended)
@@ -146,14 +148,15 @@ func (s *Store) rulingOps(ctx context.Context, id peer.ClusterID, r Ruling, even
 }
 
 func trustOp(id peer.ClusterID, r Ruling) op {
-	const insert = `INSERT OR REPLACE INTO trust (cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	const insert = `INSERT OR REPLACE INTO trust (cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain,
+		not_before, not_after, suspended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	switch {
 	case r.Pin.ID != "":
 		return op{insert, []any{string(id), 1, fingerprintColumn(r.Pin.Fingerprint), fingerprintColumn(r.Pin.Basis),
-			string(r.Pin.Method), r.Pin.By, millis(r.Pin.At), r.Pin.Detail, r.Pin.Host, r.Pin.Domain}}
+			string(r.Pin.Method), r.Pin.By, millis(r.Pin.At), r.Pin.Detail, r.Pin.Host, r.Pin.Domain,
+			millis(r.Pin.NotBefore), millis(r.Pin.NotAfter), millis(r.Pin.Suspended)}}
 	case r.Distrust != (Distrust{}):
-		return op{insert, []any{string(id), 0, fingerprintColumn(r.Distrust.Fingerprint), nil, "", r.Distrust.By, millis(r.Distrust.At), "", "", ""}}
+		return op{insert, []any{string(id), 0, fingerprintColumn(r.Distrust.Fingerprint), nil, "", r.Distrust.By, millis(r.Distrust.At), "", "", "", 0, 0, 0}}
 	}
 	return op{"DELETE FROM trust WHERE cluster_id = ?", []any{string(id)}}
 }
@@ -197,13 +200,13 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 		var p Pin
 		var trusted bool
 		var fingerprint, basis []byte
-		var at int64
-		if err := scan(&p.ID, &trusted, &fingerprint, &basis, &p.Method, &p.By, &at, &p.Detail, &p.Host, &p.Domain); err != nil {
+		var at, begin, end, suspended int64
+		if err := scan(&p.ID, &trusted, &fingerprint, &basis, &p.Method, &p.By, &at, &p.Detail, &p.Host, &p.Domain, &begin, &end, &suspended); err != nil {
 			return err
 		}
 		copy(p.Fingerprint[:], fingerprint)
 		copy(p.Basis[:], basis)
-		p.At = fromMillis(at)
+		p.At, p.NotBefore, p.NotAfter, p.Suspended = fromMillis(at), fromMillis(begin), fromMillis(end), fromMillis(suspended)
 		with(p.ID, func(r *Ruling) {
 			if trusted {
 				r.Pin = p
@@ -212,7 +215,8 @@ func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.Cluste
 			}
 		})
 		return nil
-	}, "SELECT cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain FROM trust"+where, args...)
+	}, `SELECT cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain, not_before, not_after, suspended_at
+		FROM trust`+where, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // olderSchemas are those that there is a database of in testdata.
-var olderSchemas = []int{1, 2, 3, 4, 5}
+var olderSchemas = []int{1, 2, 3, 4, 5, 6, 7}
 
 // older copies a database that an agent of that schema wrote to a new place.
 func older(t testing.TB, schema int) string {
@@ -75,6 +76,9 @@ func olderRuling(id peer.ClusterID, i, schema int) Ruling {
 		return Ruling{Preferences: Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i), Note: "note"}}
 	}
 	r := testRuling(id)
+	if schema < 8 {
+		r.Pin.NotBefore, r.Pin.NotAfter, r.Pin.Suspended = time.Time{}, time.Time{}, time.Time{}
+	}
 	if schema < 5 {
 		r.Pin.Host, r.Pin.Domain, r.Preferences.BlockedHosts = "", "", ""
 	}

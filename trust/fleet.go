@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -22,9 +23,22 @@ var (
 	ErrClock = errors.New("the clock of this machine is not set")
 )
 
-// clockEpoch is before this program was written: a clock that stands earlier is
-// wrong.
+// clockEpoch is before this program was written.
 var clockEpoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// built is when this program was built, in Unix seconds, as the linker was told; "" if
+// it was not.
+var built string
+
+// Built returns a time at which this program was not there yet, the latest that is
+// known: a clock that stands earlier is wrong.
+func Built() time.Time {
+	seconds, err := strconv.ParseInt(built, 10, 64)
+	if at := time.Unix(seconds, 0).UTC(); err == nil && at.After(clockEpoch) {
+		return at
+	}
+	return clockEpoch
+}
 
 // maxFleetCAs is how many CA certificates a fleet CA file may hold: more than
 // one while a CA is replaced, or where fleets meet.
@@ -32,42 +46,84 @@ const maxFleetCAs = 64
 
 // checkClock refuses to judge dates by a clock that is not set.
 func checkClock(now time.Time) error {
-	if now.Before(clockEpoch) {
+	if now.Before(Built()) {
 		return fmt.Errorf("%w: it says %s, so whether a certificate has expired cannot be told; "+
 			"wait until the time is synchronised (timedatectl shows it), or set the clock", ErrClock, now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// Certified reports whether a fleet certificate was shown by which one of the
-// CAs in fleet says, at now, that exactly the key shown belongs to exactly the
-// cluster id. by names that CA for people. Otherwise err says what is missing:
-// ErrNoFleetCertificate if there is none to look at, ErrClock if now cannot be
-// the time, and anything else if the certificate shown is no good.
-func (s Shown) Certified(fleet []*x509.Certificate, id peer.ClusterID, now time.Time) (by string, err error) {
-	if len(fleet) == 0 {
-		return "", fmt.Errorf("%w: no fleet CA is configured here", ErrNoFleetCertificate)
+// Certification is what an authority of a fleet says of a key: that it is a
+// cluster's, and until when.
+type Certification struct {
+	By        string           // the authority, for people
+	Authority peer.Fingerprint // its key
+	// NotBefore and NotAfter are those of the certificate.
+	NotBefore, NotAfter time.Time
+}
+
+// Certified returns what one of the CAs in fleet says, at now, of exactly the key
+// shown and exactly the cluster id. The error says what is missing:
+// ErrNoFleetCertificate if there is no certificate to look at, ErrClock if now
+// cannot be the time, and anything else if the certificate shown is no good.
+func (s Shown) Certified(fleet []*x509.Certificate, id peer.ClusterID, now time.Time) (Certification, error) {
+	return s.certified(fleet, id, func(*x509.Certificate, *x509.Certificate) (time.Time, error) { return now, checkClock(now) })
+}
+
+// CertifiedOnce is Certified at whatever time the certificate was good. It is for
+// those who trust the key already, keep until when, and want to know a new end.
+func (s Shown) CertifiedOnce(fleet []*x509.Certificate, id peer.ClusterID) (Certification, error) {
+	return s.certified(fleet, id, func(cert, ca *x509.Certificate) (time.Time, error) {
+		if ca.NotAfter.Before(cert.NotAfter) {
+			return ca.NotAfter, nil
+		}
+		return cert.NotAfter, nil
+	})
+}
+
+// FleetEnd returns when the fleet certificate ends that was shown, whoever made it;
+// zero if none was.
+func (s Shown) FleetEnd() time.Time {
+	if cert := s.fleetCertificate(); cert != nil {
+		return cert.NotAfter
 	}
-	var cert *x509.Certificate
+	return time.Time{}
+}
+
+// fleetCertificate returns the fleet certificate that was shown, nil for none.
+func (s Shown) fleetCertificate() *x509.Certificate {
 	for _, extra := range s.extras {
 		if !extra.IsCA {
-			cert = extra // split let one through at most
+			return extra // split let one through at most
 		}
 	}
+	return nil
+}
+
+// certified is Certified at the time that at returns for the certificate and the
+// CA that may have made it.
+func (s Shown) certified(fleet []*x509.Certificate, id peer.ClusterID, at func(cert, ca *x509.Certificate) (time.Time, error)) (Certification, error) {
+	if len(fleet) == 0 {
+		return Certification{}, fmt.Errorf("%w: no fleet CA is configured here", ErrNoFleetCertificate)
+	}
+	cert := s.fleetCertificate()
 	if cert == nil {
-		return "", fmt.Errorf("%w is shown", ErrNoFleetCertificate)
+		return Certification{}, fmt.Errorf("%w is shown", ErrNoFleetCertificate)
 	}
 	if err := checkFleetCertificate(cert, s.Fingerprint, id); err != nil {
-		return "", fmt.Errorf("the fleet certificate shown is no good: %w", err)
+		return Certification{}, fmt.Errorf("the fleet certificate shown is no good: %w", err)
 	}
-	if err := checkClock(now); err != nil {
-		return "", err
+	ca, err := fleetIssuer(cert, fleet, at)
+	switch {
+	case errors.Is(err, ErrClock):
+		return Certification{}, err
+	case err != nil:
+		return Certification{}, fmt.Errorf("the fleet certificate shown is no good: %w", err)
 	}
-	ca, err := fleetIssuer(cert, fleet, now)
-	if err != nil {
-		return "", fmt.Errorf("the fleet certificate shown is no good: %w", err)
-	}
-	return "fleet CA " + nameOf(ca) + " " + peer.FingerprintOf(ca.RawSubjectPublicKeyInfo).String()[:8], nil
+	key := peer.FingerprintOf(ca.RawSubjectPublicKeyInfo)
+	return Certification{
+		By: "fleet CA " + nameOf(ca) + " " + key.String()[:8], Authority: key, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter,
+	}, nil
 }
 
 // checkFleetCertificate checks all of a fleet certificate that needs no CA and
@@ -87,16 +143,21 @@ func checkFleetCertificate(cert *x509.Certificate, fp peer.Fingerprint, id peer.
 	return checkCertificate(cert, time.Time{})
 }
 
-// fleetIssuer returns the CA in fleet that signed cert, if both are valid at now.
-func fleetIssuer(cert *x509.Certificate, fleet []*x509.Certificate, now time.Time) (*x509.Certificate, error) {
-	if err := checkDates(cert, now); err != nil {
-		return nil, err
-	}
+// fleetIssuer returns the CA in fleet that signed cert, if both are valid at the
+// time that at returns for them.
+func fleetIssuer(cert *x509.Certificate, fleet []*x509.Certificate, at func(cert, ca *x509.Certificate) (time.Time, error)) (*x509.Certificate, error) {
 	err := fmt.Errorf("it is from %s, and the fleet CA here is %s", clip(printable(cert.Issuer.String())), namesOf(fleet))
 	for _, ca := range fleet {
 		// The name first: a stranger's certificate costs one signature check and
 		// not one for each CA.
 		if !bytes.Equal(cert.RawIssuer, ca.RawSubject) {
+			continue
+		}
+		var now time.Time
+		if now, err = at(cert, ca); err != nil {
+			return nil, err
+		}
+		if err = checkDates(cert, now); err != nil {
 			continue
 		}
 		if cert.CheckSignatureFrom(ca) != nil {

@@ -96,8 +96,9 @@ func TestSignedDeviceIsCertified(t *testing.T) {
 	}
 	want := "fleet CA Shop floor " + peer.FingerprintOf(fleet.cert.RawSubjectPublicKeyInfo).String()[:8]
 	for _, at := range []time.Time{now, now.Add(-23 * time.Hour), now.AddDate(0, 0, 364)} {
-		if by, err := shown.Certified(cas, "edge-1", at); err != nil || by != want {
-			t.Errorf("at %v: %q, %v; want %q", at, by, err, want)
+		c, err := shown.Certified(cas, "edge-1", at)
+		if err != nil || c.By != want || c.Authority != peer.FingerprintOf(fleet.cert.RawSubjectPublicKeyInfo) || !c.NotAfter.Equal(cert.NotAfter) {
+			t.Errorf("at %v: %+v, %v; want %q until %v", at, c, err, want, cert.NotAfter)
 		}
 	}
 	issuer.SetFleetCertificate(nil)
@@ -105,8 +106,8 @@ func TestSignedDeviceIsCertified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if by, err := shown.Certified(cas, "edge-1", now); by != "" || !errors.Is(err, ErrNoFleetCertificate) {
-		t.Errorf("after it was removed: %q, %v", by, err)
+	if c, err := shown.Certified(cas, "edge-1", now); c != (Certification{}) || !errors.Is(err, ErrNoFleetCertificate) {
+		t.Errorf("after it was removed: %+v, %v", c, err)
 	}
 
 	if _, err := LoadFleetCertificate(certFile, key, "edge-2"); err == nil || !strings.Contains(err.Error(), "edge-1, not for edge-2") {
@@ -155,42 +156,48 @@ func TestAttacksOnFleetCertificates(t *testing.T) {
 		now    time.Time
 		is     error
 		says   string
+		ended  bool // nothing but the time is wrong
 	}{
-		{"none", nil, cas, now, ErrNoFleetCertificate, "is shown"},
-		{"no fleet CA here", []*x509.Certificate{good}, nil, now, ErrNoFleetCertificate, "configured"},
-		{"for another cluster", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-2", nil)}, cas, now, nil, "for cluster edge-2, not for edge-1"},
+		{"none", nil, cas, now, ErrNoFleetCertificate, "is shown", false},
+		{"no fleet CA here", []*x509.Certificate{good}, nil, now, ErrNoFleetCertificate, "configured", false},
+		{"for another cluster", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-2", nil)}, cas, now, nil, "for cluster edge-2, not for edge-1", false},
 		{"for several clusters", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
 			c.URIs = append(c.URIs, clusterURL("edge-2"))
-		})}, cas, now, nil, "does not name one cluster"},
+		})}, cas, now, nil, "does not name one cluster", false},
 		{"for no cluster", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
 			c.URIs, c.Subject.CommonName, c.DNSNames = nil, "edge-1", []string{"edge-1"}
-		})}, cas, now, nil, "does not name one cluster"},
-		{"for another key", []*x509.Certificate{fleetCertificate(t, fleet, other, "edge-1", nil)}, cas, now, nil, "not over the cluster key"},
+		})}, cas, now, nil, "does not name one cluster", false},
+		{"for another key", []*x509.Certificate{fleetCertificate(t, fleet, other, "edge-1", nil)}, cas, now, nil, "not over the cluster key", false},
 		{"expired", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
 			c.NotAfter = now.Add(-time.Minute)
-		})}, cas, now, nil, "valid from"},
+		})}, cas, now, nil, "valid from", true},
 		{"not yet valid", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
 			c.NotBefore = now.Add(time.Minute)
-		})}, cas, now, nil, "valid from"},
-		{"from a CA of the same name", []*x509.Certificate{fleetCertificate(t, namesake, key, "edge-1", nil)}, cas, now, nil, "signed with another key"},
-		{"from another CA", []*x509.Certificate{fleetCertificate(t, newTestFleet(t, "X"), key, "edge-1", nil)}, cas, now, nil, "it is from CN=X"},
-		{"from an expired CA", []*x509.Certificate{fleetCertificate(t, expiredCA, key, "edge-1", nil)}, cas, now, nil, "Old fleet has expired"},
-		{"from a CA below the fleet's", []*x509.Certificate{fleetCertificate(t, sub, key, "edge-1", nil), sub.cert}, cas, now, nil, "it is from CN=Sub"},
-		{"from the device itself", []*x509.Certificate{chainOf(t, NewIssuer(key, fixedID("edge-1")))[0]}, cas, now, nil, "not over the cluster key"},
+		})}, cas, now, nil, "valid from", true},
+		{"from a CA of the same name", []*x509.Certificate{fleetCertificate(t, namesake, key, "edge-1", nil)}, cas, now, nil, "signed with another key", false},
+		{"from another CA", []*x509.Certificate{fleetCertificate(t, newTestFleet(t, "X"), key, "edge-1", nil)}, cas, now, nil, "it is from CN=X", false},
+		{"from an expired CA", []*x509.Certificate{fleetCertificate(t, expiredCA, key, "edge-1", nil)}, cas, now, nil, "Old fleet has expired", true},
+		{"from a CA below the fleet's", []*x509.Certificate{fleetCertificate(t, sub, key, "edge-1", nil), sub.cert}, cas, now, nil, "it is from CN=Sub", false},
+		{"from the device itself", []*x509.Certificate{chainOf(t, NewIssuer(key, fixedID("edge-1")))[0]}, cas, now, nil, "not over the cluster key", false},
 		{"a CA certificate", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
 			c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign
-		})}, cas, now, ErrNoFleetCertificate, "is shown"},
-		{"a succession certificate", []*x509.Certificate{handover(t, other, key)}, cas, now, ErrNoFleetCertificate, "is shown"},
+		})}, cas, now, ErrNoFleetCertificate, "is shown", false},
+		{"a succession certificate", []*x509.Certificate{handover(t, other, key)}, cas, now, ErrNoFleetCertificate, "is shown", false},
 		{"critical extension", []*x509.Certificate{fleetCertificate(t, fleet, key, "edge-1", func(c *x509.Certificate) {
 			c.ExtraExtensions = []pkix.Extension{{Id: []int{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}
-		})}, cas, now, nil, "critical extension"},
-		{"clock not set", []*x509.Certificate{good}, cas, time.Unix(1000, 0), ErrClock, "1970-01-01T00:16:40Z"},
-		{"no time", []*x509.Certificate{good}, cas, time.Time{}, ErrClock, "synchronised"},
+		})}, cas, now, nil, "critical extension", false},
+		{"clock not set", []*x509.Certificate{good}, cas, time.Unix(1000, 0), ErrClock, "1970-01-01T00:16:40Z", true},
+		{"no time", []*x509.Certificate{good}, cas, time.Time{}, ErrClock, "synchronised", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			by, err := show(t, key, tc.extras...).Certified(tc.fleet, "edge-1", tc.now)
-			if err == nil || by != "" {
-				t.Fatalf("certified by %q, %v", by, err)
+			shown := show(t, key, tc.extras...)
+			c, err := shown.Certified(tc.fleet, "edge-1", tc.now)
+			if err == nil || c != (Certification{}) {
+				t.Fatalf("certified: %+v, %v", c, err)
+			}
+			once, onceErr := shown.CertifiedOnce(tc.fleet, "edge-1")
+			if dates := tc.ended; dates != (onceErr == nil) || dates && once.NotAfter.IsZero() {
+				t.Errorf("whatever the time: %+v, %v", once, onceErr)
 			}
 			if tc.is != nil && !errors.Is(err, tc.is) || tc.is == nil && (errors.Is(err, ErrNoFleetCertificate) || errors.Is(err, ErrClock)) {
 				t.Errorf("error %q, want a %v", err, tc.is)
@@ -211,8 +218,8 @@ func TestAttacksOnFleetCertificates(t *testing.T) {
 		t.Error("certified for no cluster")
 	}
 	// It certifies one key, and is no proof in the hands of another.
-	if by, err := show(t, other, good).Certified(cas, "edge-1", now); err == nil {
-		t.Errorf("another key is certified by %q", by)
+	if c, err := show(t, other, good).Certified(cas, "edge-1", now); err == nil {
+		t.Errorf("another key is certified by %q", c.By)
 	}
 	// Who certifies a key does not vouch for what it says in a chain.
 	if _, err := Verify([]*x509.Certificate{good, fleet.cert}, now); err == nil {
@@ -327,9 +334,9 @@ func TestFleetCAFromOpenSSL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		by, err := show(t, key, certs...).Certified(cas, "edge-1", time.Now())
-		if err != nil || !strings.HasPrefix(by, "fleet CA Example fleet ") {
-			t.Errorf("%s: %q, %v", form, by, err)
+		c, err := show(t, key, certs...).Certified(cas, "edge-1", time.Now())
+		if err != nil || !strings.HasPrefix(c.By, "fleet CA Example fleet ") {
+			t.Errorf("%s: %q, %v", form, c.By, err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, "signed.pem"), signed, 0o600); err != nil {
 			t.Fatal(err)

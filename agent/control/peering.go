@@ -25,13 +25,18 @@ type Trust struct {
 	Detail      string    `json:"detail"`         // one line for people
 	Fingerprint string    `json:"fingerprint"`    // of the trusted key, 64 hexadecimal digits; "" when there is none
 	Host        string    `json:"host,omitempty"` // the host name whose public certificate vouched for the key; "" when none did
+	// Until is when the certificate of the fleet ends that vouches for the key, Suspended
+	// since when it has.
+	Until     time.Time `json:"until,omitzero"`
+	Suspended time.Time `json:"suspended,omitzero"`
 }
 
 // NewTrust translates a pin; nil is for no pinned key.
 func NewTrust(pin *peer.Pin, distrusted bool) Trust {
 	switch {
 	case pin != nil:
-		return Trust{Mode: Trusted, Method: string(pin.Method), By: pin.By, At: pin.At, Detail: pin.Detail, Fingerprint: pin.Fingerprint.String(), Host: pin.Host}
+		return Trust{Mode: Trusted, Method: string(pin.Method), By: pin.By, At: pin.At, Detail: pin.Detail, Fingerprint: pin.Fingerprint.String(), Host: pin.Host,
+			Until: pin.NotAfter, Suspended: pin.Suspended}
 	case distrusted:
 		return Trust{Mode: Untrusted}
 	}

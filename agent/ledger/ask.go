@@ -42,6 +42,8 @@ func (l *Ledger) answer(ctx context.Context, c endpoint.Caller, a endpoint.Ask) 
 		return l.askedByKnown(ctx, c, a)
 	case endpoint.Shut:
 		return blockedAnswer
+	case endpoint.Suspended:
+		return endedAnswer
 	}
 	r := l.record(c.ID)
 	switch {
@@ -102,6 +104,7 @@ func (p policy) opens() string {
 var (
 	blockedAnswer  = refused(endpoint.ReasonBlocked, "The provider has blocked this cluster.")
 	otherKeyAnswer = refused(endpoint.ReasonOtherKey, "The provider knows this cluster ID with another key. If this cluster was set up anew, somebody there has to trust its new key: liqo-agent peers trust")
+	endedAnswer    = refused(endpoint.ReasonCertificateEnded, "The provider trusts the key of this cluster by a certificate of the fleet, and that has ended. Make a newer one with: liqo-agent fleet sign")
 	storeAnswer    = busy("The provider cannot write down anything at the moment.")
 	spentAnswer    = badToken("The invite was used already. Ask at the provider for another one.")
 )
@@ -128,6 +131,8 @@ func (l *Ledger) pinAndAdmit(ctx context.Context, c endpoint.Caller, a endpoint.
 		return l.askedByKnown(ctx, c, a)
 	case endpoint.Shut:
 		return blockedAnswer
+	case endpoint.Suspended:
+		return endedAnswer
 	}
 	return otherKeyAnswer // somebody decided meanwhile
 }

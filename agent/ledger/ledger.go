@@ -30,7 +30,8 @@ type Store interface {
 	Apply(ctx context.Context, c state.Change) error
 }
 
-// Config is what a Ledger needs. All fields but Logger and Now are required.
+// Config is what a Ledger needs. All fields but ClockTrusted, Logger and Now are
+// required.
 type Config struct {
 	Store Store
 	// Self and SelfKey are this cluster. They must be quick.
@@ -39,6 +40,9 @@ type Config struct {
 	// Peer returns what is seen of a peer now. It must be quick.
 	Peer   func(id peer.ClusterID) (peer.Peer, bool)
 	Policy Policy
+	// ClockTrusted reports whether the clock can be believed for a decision about a
+	// peer. It must be quick, and may call Partner. nil: it always can.
+	ClockTrusted func(about peer.ClusterID) bool
 	// Changed is told of every peer whose Standing, or whose waiting ask, changed.
 	// It must not block, and may be called by several goroutines at once. It is
 	// called without locks held.
@@ -104,6 +108,7 @@ type record struct {
 const askedFor = 10 * time.Minute
 
 func (r record) pinned() bool     { return r.Pin.ID != "" }
+func (r record) suspended() bool  { return !r.Pin.Suspended.IsZero() }
 func (r record) distrusted() bool { return r.Distrust.By != "" }
 func (r record) blocked() bool    { return r.Preferences.Blocked == state.Yes }
 func (r record) expects(now time.Time) bool {
@@ -155,6 +160,9 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	}
 	if cfg.Opened == nil {
 		cfg.Opened = func(Request) {}
+	}
+	if cfg.ClockTrusted == nil {
+		cfg.ClockTrusted = func(peer.ClusterID) bool { return true }
 	}
 	rulings, err := cfg.Store.Rulings(ctx)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // Admit says how far a caller may go. shown is what its certificates prove. A
-// key that proves to have taken the place of the trusted one is followed.
+// key that proves to have taken the place of the trusted one is followed, and a
+// certificate of the fleet that ends later is taken in.
 func (l *Ledger) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
 	r := l.record(id)
 	switch {
@@ -23,15 +24,28 @@ func (l *Ledger) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
 		return endpoint.Shut
 	case !r.pinned() || shown.Fingerprint.IsZero():
 		return endpoint.Stranger
-	case r.Pin.Fingerprint == shown.Fingerprint:
-		return endpoint.Known
-	case shown.Succeeds(r.Pin.Fingerprint):
-		l.rotated(id, shown)
-		if l.record(id).Pin.Fingerprint == shown.Fingerprint {
-			return endpoint.Known
-		}
 	}
-	return endpoint.Stranger
+	if r = l.follows(id, r, shown); r.Pin.Fingerprint != shown.Fingerprint {
+		return endpoint.Stranger
+	}
+	if r.suspended() {
+		return endpoint.Suspended
+	}
+	return endpoint.Known
+}
+
+// follows takes in what somebody proves who may be a peer that is trusted, and
+// returns what is known about the peer then.
+func (l *Ledger) follows(id peer.ClusterID, r record, shown trust.Shown) record {
+	if r.Pin.Fingerprint != shown.Fingerprint && shown.Succeeds(r.Pin.Fingerprint) {
+		l.rotated(id, shown)
+		r = l.record(id)
+	}
+	if r.Pin.Fingerprint == shown.Fingerprint && r.Pin.Method == peer.TrustFleet && shown.FleetEnd().After(r.Pin.NotAfter) {
+		l.renew(id, shown)
+		r = l.record(id)
+	}
+	return r
 }
 
 // rotated moves the pin of a peer to a key that proves to have taken its place.
@@ -52,16 +66,15 @@ func (l *Ledger) rotated(id peer.ClusterID, shown trust.Shown) {
 
 // Proved is told that the endpoint of a peer proved at a check to hold a key.
 // If the configuration vouches for the key, it is trusted from now on; if it
-// took the place of the trusted one, it is followed; else nothing happens.
+// took the place of the trusted one, it is followed, and so is a newer certificate of
+// the fleet; else nothing happens.
 func (l *Ledger) Proved(ctx context.Context, id peer.ClusterID, shown trust.Shown) {
 	r := l.record(id)
 	switch {
 	case shown.Fingerprint.IsZero() || id == l.cfg.Self():
 		return
 	case r.pinned():
-		if r.Pin.Fingerprint != shown.Fingerprint && shown.Succeeds(r.Pin.Fingerprint) {
-			l.rotated(id, shown)
-		}
+		l.follows(id, r, shown)
 		return
 	case r.blocked() || r.distrusted():
 		return
@@ -94,10 +107,11 @@ func (l *Ledger) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.
 		}
 		return pin, true
 	}
-	if by, basis := l.certified(id, shown, p); by != "" {
+	if c, ok := l.certified(id, shown, p); ok {
 		return state.Pin{
-			Pin:   peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustFleet, By: line(by), At: l.now()},
-			Basis: basis,
+			Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustFleet, By: line(c.By), At: l.now(),
+				NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC()},
+			Basis: c.Authority,
 		}, true
 	}
 	if shown.Name == "" {
@@ -166,22 +180,15 @@ func (l *Ledger) hostsOf(id peer.ClusterID, r *record) string {
 	return state.JoinHosts(slices.DeleteFunc(slices.Compact(hosts), func(h string) bool { return h == "" }))
 }
 
-// certified returns which authority of the fleet certified a key, for people,
-// and that authority's key; "" when none did.
-func (l *Ledger) certified(id peer.ClusterID, shown trust.Shown, p policy) (by string, authority peer.Fingerprint) {
+// certified returns what an authority of the fleet says now about a key, false when
+// none does.
+func (l *Ledger) certified(id peer.ClusterID, shown trust.Shown, p policy) (trust.Certification, bool) {
 	now := l.cfg.Now()
-	if _, err := shown.Certified(p.Fleet, id, now); err != nil {
-		if !errors.Is(err, trust.ErrNoFleetCertificate) && l.noting(now) {
-			l.cfg.Logger.Warn("a peer is not trusted although it shows a certificate of a fleet", "peer", id, "key", shown.Fingerprint, "error", err)
-		}
-		return "", peer.Fingerprint{}
+	c, err := shown.Certified(p.Fleet, id, now)
+	if err != nil && !errors.Is(err, trust.ErrNoFleetCertificate) && l.noting(now) {
+		l.cfg.Logger.Warn("a peer is not trusted although it shows a certificate of a fleet", "peer", id, "key", shown.Fingerprint, "error", err)
 	}
-	for i, ca := range p.Fleet {
-		if by, err := shown.Certified(p.Fleet[i:i+1], id, now); err == nil {
-			return by, peer.FingerprintOf(ca.RawSubjectPublicKeyInfo)
-		}
-	}
-	return "", peer.Fingerprint{}
+	return c, err == nil
 }
 
 func (l *Ledger) staticPin(id peer.ClusterID, fp peer.Fingerprint) state.Pin {
@@ -249,6 +256,7 @@ func (l *Ledger) byPolicy(id peer.ClusterID, r *record) (decision, error) {
 		}
 		d.events = append(d.events, l.trust(r, l.staticPin(id, fixed)))
 	}
+	d.events = append(d.events, l.lapse(id, r, p)...)
 	return d, nil
 }
 

@@ -57,6 +57,7 @@ func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
 	}
 	if r.pinned() {
 		pin := r.Pin.Pin
+		pin.NotAfter = p.endOf(pin, r.Pin.Basis)
 		s.Pin = &pin
 	} else if waits {
 		s.Ask = &peering.Ask{Name: ask.name, Namespace: ask.namespace, Fingerprint: ask.fingerprint,

@@ -20,6 +20,7 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
+	"liqo.io/agent/health"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
@@ -154,6 +155,8 @@ func TestFleet(t *testing.T) {
 		return errors.Join(outgoing(true)(fc), incoming(true)(fc), condition(fc, "Trusted", api.ConditionTrue, "FleetCertified"))
 	})
 
+	p.suspends(office, run)
+
 	// Without the authority in the configuration, its word counts no more.
 	p.a.configure("[discovery]\nlost_after = \"15m\"\n")
 	p.a.reload()
@@ -163,6 +166,59 @@ func TestFleet(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// suspends has A learn that the authority's certificate has ended by which it trusts B,
+// and B get a newer certificate from another authority of the fleet.
+func (p *pair) suspends(office *bed.Host, run func(args ...string) string) {
+	t := p.a.t
+	t.Helper()
+	read := func(path string) []byte {
+		t.Helper()
+		content, err := os.ReadFile(office.Path(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	before := p.objects()
+	block, _ := pem.Decode(read("/etc/liqo-agent/fleet-ca.pem"))
+	ca, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ = pem.Decode(read("/etc/liqo-agent/fleet-ca.key"))
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca.NotAfter = time.Now().Add(-time.Minute)
+	ended, err := x509.CreateCertificate(rand.Reader, ca, ca, ca.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run("fleet", "init", "--name", "meadow", "--cert", "/etc/liqo-agent/next-ca.pem", "--key", "/etc/liqo-agent/next-ca.key")
+	p.a.host.WriteFile("/etc/liqo-agent/fleet-ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ended}))+string(read("/etc/liqo-agent/next-ca.pem")))
+	p.a.reload()
+	p.a.awaitStatus("the trust is suspended", p.bID, func(fc *api.ForeignCluster) error {
+		return errors.Join(condition(fc, "Trusted", api.ConditionFalse, "CertificateEnded"), outgoing(true)(fc), incoming(true)(fc),
+			condition(fc, "OutgoingPeering", api.ConditionTrue, "CertificateEnded"), condition(fc, "IncomingPeering", api.ConditionTrue, "CertificateEnded"))
+	})
+	p.b.awaitStatus("it is told so", p.aID, func(fc *api.ForeignCluster) error {
+		return errors.Join(outgoing(true)(fc), condition(fc, "OutgoingPeering", api.ConditionTrue, "CertificateEnded"))
+	})
+	p.a.eventually("A says what to do", func() error { return p.a.hasProblem(health.CertificateExpired, true) })
+
+	office.WriteFile("/etc/liqo-agent/public.pem", p.b.mustCLI("key", "show", "--pem"))
+	run("fleet", "sign", "--ca", "/etc/liqo-agent/next-ca.pem", "--ca-key", "/etc/liqo-agent/next-ca.key",
+		"--id", p.bID, "--public-key", "/etc/liqo-agent/public.pem", "--days", "3000", "-o", "/etc/liqo-agent/next.pem")
+	p.b.host.WriteFile("/var/lib/liqo-agent/fleet.crt", string(read("/etc/liqo-agent/next.pem")))
+	p.b.reload()
+	p.works()
+	p.a.awaitStatus("it is as it was", p.bID, func(fc *api.ForeignCluster) error {
+		return errors.Join(condition(fc, "Trusted", api.ConditionTrue, "FleetCertified"), outgoing(true)(fc), incoming(true)(fc))
+	})
+	p.same(before)
 }
 
 // A peer that the configuration names is joined without multicast and without a

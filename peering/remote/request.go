@@ -119,7 +119,8 @@ func (r *refusal) denies() bool {
 		return false
 	}
 	switch r.said.Reason {
-	case endpoint.ReasonNotTrusted, endpoint.ReasonBlocked, endpoint.ReasonOtherKey, endpoint.ReasonPolicyNone, endpoint.ReasonNoCertificate:
+	case endpoint.ReasonNotTrusted, endpoint.ReasonBlocked, endpoint.ReasonOtherKey, endpoint.ReasonPolicyNone, endpoint.ReasonNoCertificate,
+		endpoint.ReasonCertificateEnded:
 		return true
 	}
 	return false
