@@ -227,8 +227,7 @@ func (l *link) disconnected(cause error) {
 	switch {
 	case errors.Is(cause, errKubeconfigReplaced):
 		l.log.Info("the kubeconfig was replaced, connecting anew", "server", l.status.Server)
-	case errors.Is(cause, context.Canceled):
-	default:
+	case errors.Is(cause, errLost):
 		l.log.Warn("lost the connection to the API server, trying again until it answers",
 			"server", l.status.Server, "error", l.status.LastError)
 		l.reported = "unreachable"

@@ -117,6 +117,9 @@ func TestLink(t *testing.T) {
 	l.connected(func(error) {})
 	l.disconnected(context.Canceled)
 	lines(11, "connected") // the agent ends: nothing to report
+	l.connected(func(error) {})
+	l.disconnected(errors.New("this cluster's key is now another"))
+	lines(12, "connected") // its parts begin anew: nothing was lost
 }
 
 type transportFunc func(*http.Request) (*http.Response, error)
