@@ -264,6 +264,9 @@ func farm() *memory {
 func TestGolden(t *testing.T) {
 	full, empty, none := withAgent(t, farm()), withAgent(t, &memory{}), noAgent(t)
 	onlyLost := withAgent(t, &memory{peers: farm().peers[2:3]})
+	left := farm().peers[2:3]
+	left[0].Outgoing.Joined = true
+	saidGoodbye := withAgent(t, &memory{peers: left})
 	colored := withAgent(t, farm())
 	colored.color = true
 	for _, tc := range []struct {
@@ -281,6 +284,7 @@ func TestGolden(t *testing.T) {
 		{"list-empty", empty, "peers list", 0},
 		{"list-empty-json", empty, "peers list -o json", 0},
 		{"list-only-lost", onlyLost, "peers list", 0},
+		{"list-said-goodbye", saidGoodbye, "peers list", 0},
 		{"list-none", none, "peers list", ExitNotRunning},
 		{"list-none-service", &world{dir: t.TempDir(), service: true}, "peers list", ExitNotRunning},
 		{"show", full, "peers show barn", 0},

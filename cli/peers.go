@@ -30,7 +30,8 @@ func (a *App) peersListCommand() *urfave.Command {
 	return a.leaf(leaf{
 		name:  "list",
 		usage: "list the clusters that are there",
-		about: "List the clusters that are there now; with --all also those that are remembered.\n" +
+		about: "List the clusters that are there now, and those with which there is a peering; with --all also\n" +
+			"those that are merely remembered. " +
 			"When the agent is not running, what it remembered is read from its database.",
 		examples: []string{"liqo-agent peers list", "liqo-agent peers list --all -o wide",
 			"liqo-agent peers list -o json | jq -r '.[] | select(.verified) | .url'"},
@@ -54,7 +55,7 @@ func listPeers(c *call) error {
 	}
 	shown := known
 	if !c.Bool("all") && !src.offline() {
-		shown = slices.DeleteFunc(slices.Clone(known), func(p control.Peer) bool { return !p.Here() })
+		shown = slices.DeleteFunc(slices.Clone(known), func(p control.Peer) bool { return !p.Listed() })
 	}
 	switch {
 	case c.out.value(shown):

@@ -135,7 +135,7 @@ func (s *Server) list(ctx context.Context, all bool) ([]Peer, error) {
 	}
 	out := make([]Peer, 0, len(known))
 	for _, p := range known {
-		if all || p.Here() {
+		if all || p.Listed() {
 			out = append(out, p.withoutNulls())
 		}
 	}

@@ -66,6 +66,12 @@ func (p Peer) Label() string {
 // is not merely remembered.
 func (p Peer) Here() bool { return p.Phase != string(peer.PhaseLost) }
 
+// Listed reports whether the peer is there now, or there is a peering with it: one
+// that said goodbye is missed.
+func (p Peer) Listed() bool {
+	return p.Here() || p.Outgoing.Joined || p.Outgoing.Ending || p.Incoming.Joined || p.Incoming.Ending
+}
+
 // NewPeer translates the agent's view of a peer. A peer that was verified
 // once stays so while it is unreachable or lost. Remembered, ForeignCluster and
 // everything about trust and peering are the caller's to fill in; until then
