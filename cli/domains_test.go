@@ -263,14 +263,20 @@ func TestStatusTexts(t *testing.T) {
 	for _, outcome := range []string{"Found", "Found", "Timeout", "", "NoName", "Found"} {
 		many = append(many, control.DomainSummary{Domain: "example.com", Outcome: outcome, Clusters: 2 * len(outcome) / 5, Message: "m"})
 	}
+	silent := control.Status{
+		Discovery: control.Discovery{Enabled: true, Service: "_liqo._tcp", Domain: "local"}, Advertisement: control.Advertisement{Enabled: true},
+		Links: []control.Link{{Name: "a"}, {Name: "b"}}, Networks: []control.LinkNetwork{{Link: "a", Rule: "r"}, {Link: "b", Rule: "r"}},
+	}
+	half := silent
+	half.Networks = []control.LinkNetwork{{Link: "a", Rule: "r"}, {Link: "b", Rule: "s", Discover: true, Advertise: true}}
 	for _, tc := range []struct{ got, want string }{
 		{discoveryText(control.Status{Discovery: control.Discovery{Enabled: true, Service: "_liqo._tcp", Domain: "local", Source: runtime}}), "_liqo._tcp.local on no interface (" + runtime + ")"},
 		{discoveryText(control.Status{Discovery: control.Discovery{Enabled: true, Service: "_liqo._tcp", Domain: "local", Source: file}}), "_liqo._tcp.local on no interface"},
 		{discoveryText(control.Status{Discovery: control.Discovery{Source: file}}), "off (discovery.enable_discovery = false, " + file + ")"},
 		{discoveryText(control.Status{}), "off (discovery.enable_discovery = false)"},
-		{advertisementText(control.Advertisement{Enabled: true, Instance: "x", Established: true, Source: "default"}), "on, announced as x"},
-		{advertisementText(control.Advertisement{Enabled: true, Source: "--set"}), "on, not announced yet (--set)"},
-		{advertisementText(control.Advertisement{Source: runtime}), "off (discovery.enable_advertisement = false, " + runtime + ")"},
+		{advertisementText(control.Status{Advertisement: control.Advertisement{Enabled: true, Instance: "x", Established: true, Source: "default"}}), "on, announced as x"},
+		{advertisementText(control.Status{Advertisement: control.Advertisement{Enabled: true, Source: "--set"}}), "on, not announced yet (--set)"},
+		{advertisementText(control.Status{Advertisement: control.Advertisement{Source: runtime}}), "off (discovery.enable_advertisement = false, " + runtime + ")"},
 		{autojoinText(control.Autojoin{Enabled: true, Source: "default"}), "on"},
 		{autojoinText(control.Autojoin{Enabled: true, Untrusted: true}), "on, also of clusters that nobody trusts (discovery.autojoin_untrusted)"},
 		{autojoinText(control.Autojoin{Untrusted: true, Source: "default"}), "off (discovery.autojoin = false)"},
@@ -278,6 +284,12 @@ func TestStatusTexts(t *testing.T) {
 		{searchDomainsText(many), "3 Found, 1 NoName, 1 Timeout, 1 not looked at yet, 10 clusters (liqo-agent domains list)"},
 		{networksText([]control.LinkNetwork{{Link: "a", Advertise: true, Discover: true, Autojoin: true}, {Link: "b", Rule: "r", Discover: true, Autojoin: true}, {Link: "c", Rule: "s", Why: "w"}}),
 			"a everything (no rule fits); b only discovers and joins (rule r); c silent (rule s: w)"},
+		{networksText([]control.LinkNetwork{{Link: "a", Why: "no network rule holds on a"}, {Link: "b", Rule: "r", Why: `network "r": interface * on b`}}),
+			"a silent (no rule fits); b silent (rule r: interface *)"},
+		{discoveryText(silent), "_liqo._tcp.local on no interface: the network rules leave out a, b"},
+		{advertisementText(silent), "on no interface: the network rules leave out a, b"},
+		{discoveryText(half), "_liqo._tcp.local on b"},
+		{advertisementText(half), "on, not announced yet"},
 		{sourcesText(control.Peer{Source: "LAN"}), "LAN"},
 		{sourcesText(control.Peer{Source: "Manual", Sources: []string{"Manual", "WAN"}, Domains: []string{"b", "c"}}), "Manual, WAN (in b, c)"},
 	} {

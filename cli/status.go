@@ -51,7 +51,7 @@ func (p *printer) status(st control.Status) {
 		{"Agent", agentText(st)},
 	}, [][2]string{
 		{"Discovery", discoveryText(st)},
-		{"Advertisement", advertisementText(st.Advertisement)},
+		{"Advertisement", advertisementText(st)},
 		{"Autojoin", autojoinText(st.Autojoin)},
 		{"Networks", networksText(st.Networks)},
 		{"Search domains", searchDomainsText(st.Domains)},
@@ -146,21 +146,39 @@ func discoveryText(st control.Status) string {
 	if !st.Discovery.Enabled {
 		return off("discovery.enable_discovery", st.Discovery.Source)
 	}
-	names := make([]string, 0, len(st.Links))
-	for _, l := range st.Links {
-		names = append(names, l.Name)
-	}
+	names, left := usedLinks(st, func(n control.LinkNetwork) bool { return n.Discover })
 	where := "no interface"
-	if len(names) > 0 {
+	switch {
+	case len(names) > 0:
 		where = strings.Join(names, ", ")
+	case len(left) > 0:
+		where += ": the network rules leave out " + strings.Join(left, ", ")
 	}
 	return trimService(st.Discovery.Service, st.Discovery.Domain) + " on " + where + setBy(st.Discovery.Source)
 }
 
-func advertisementText(ad control.Advertisement) string {
+// usedLinks returns the links that a network rule lets be used for something, and
+// those that it does not.
+func usedLinks(st control.Status, may func(control.LinkNetwork) bool) (used, left []string) {
+	for _, l := range st.Links {
+		at := slices.IndexFunc(st.Networks, func(n control.LinkNetwork) bool { return n.Link == l.Name })
+		if at >= 0 && !may(st.Networks[at]) {
+			left = append(left, l.Name)
+		} else {
+			used = append(used, l.Name)
+		}
+	}
+	return used, left
+}
+
+func advertisementText(st control.Status) string {
+	ad := st.Advertisement
+	used, left := usedLinks(st, func(n control.LinkNetwork) bool { return n.Advertise })
 	switch {
 	case !ad.Enabled:
 		return off("discovery.enable_advertisement", ad.Source)
+	case len(used) == 0 && len(left) > 0:
+		return "on no interface: the network rules leave out " + strings.Join(left, ", ") + setBy(ad.Source)
 	case !ad.Established:
 		return "on, not announced yet" + setBy(ad.Source)
 	}

@@ -93,9 +93,10 @@ func networksText(networks []control.LinkNetwork) string {
 		rule := "no rule fits"
 		if n.Rule != "" {
 			rule = "rule " + n.Rule
-		}
-		if n.Why != "" {
-			rule += ": " + n.Why
+			// What is said already is not said again.
+			if why := strings.TrimSuffix(strings.TrimPrefix(n.Why, fmt.Sprintf("network %q: ", n.Rule)), " on "+n.Link); why != "" {
+				rule += ": " + why
+			}
 		}
 		parts = append(parts, fmt.Sprintf("%s %s (%s)", n.Link, allowedText(n), rule))
 	}
