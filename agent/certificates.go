@@ -47,6 +47,18 @@ func (s *session) joined(id peer.ClusterID) bool {
 	return s.built.Load() && s.ledger.Partner(id)
 }
 
+// check has an endpoint checked. The ledger is told of a key that took the place of the
+// trusted one before anybody else is, so that the two are never seen to differ.
+func (s *session) check(ctx context.Context, t endpoint.Target) (endpoint.Result, error) {
+	res, err := s.client.Identify(ctx, t)
+	if err == nil && t.ID != "" {
+		if pin := s.ledger.Pin(t.ID); pin != nil && pin.Fingerprint != res.Fingerprint {
+			s.ledger.Proved(ctx, t.ID, res.Shown)
+		}
+	}
+	return res, err
+}
+
 // outward calls the peers' endpoints. While trust in a peer is suspended, nothing is
 // sent to it; also what was decided about it before, and cannot be decided anew while
 // there is no API server.

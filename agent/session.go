@@ -276,7 +276,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	s.recorder = recorder.New(recorder.Config{
-		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.client.Identify,
+		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.check,
 		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
 		Changed:   s.changed,
 		Proved:    s.proved,

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"time"
 
 	"liqo.io/agent/api"
@@ -230,8 +231,15 @@ func (obs Observed) answers() bool {
 // otherKey reports whether the endpoint of the peer shows another key than the
 // one that is trusted.
 func (obs Observed) otherKey() bool {
+	p := obs.Peer
+	return p != nil && !p.Fingerprint.IsZero() && obs.isOther(p.Fingerprint)
+}
+
+// isOther reports whether there is a trusted key, and the given one is another. A key
+// of which the trusted one took the place is not: who saw it does not know yet.
+func (obs Observed) isOther(key peer.Fingerprint) bool {
 	pin := obs.Standing.Pin
-	return pin != nil && obs.Peer != nil && !obs.Peer.Fingerprint.IsZero() && obs.Peer.Fingerprint != pin.Fingerprint
+	return pin != nil && key != pin.Fingerprint && !slices.Contains(obs.Standing.Former, key)
 }
 
 // suspended reports whether the trust between us and the peer is suspended, because

@@ -26,6 +26,9 @@ const (
 type Standing struct {
 	// Pin is the key trusted to be the peer's; nil for none.
 	Pin *peer.Pin
+	// Former are keys of which the one in Pin took the place lately. Who looks at the
+	// peer may not have seen that yet.
+	Former []peer.Fingerprint
 	// Distrusted: a person said that the key is not to be trusted.
 	Distrusted bool
 	// Blocked: nothing is to do with it, in either direction.

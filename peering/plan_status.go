@@ -39,7 +39,7 @@ func (f *facts) otherKeySeen() string {
 	switch p := f.Peer; {
 	case f.otherKey():
 		return p.Fingerprint.String()
-	case p != nil && p.Conflict != nil && p.Phase != peer.PhasePresent && p.Conflict.Fingerprint != f.Standing.Pin.Fingerprint:
+	case p != nil && p.Conflict != nil && p.Phase != peer.PhasePresent && f.isOther(p.Conflict.Fingerprint):
 		return p.Conflict.Fingerprint.String()
 	}
 	return ""

@@ -121,6 +121,13 @@ var (
 	}
 	endedThere = both(denied(endpoint.ReasonCertificateEnded), func(obs *Observed) { obs.Away = time.Minute })
 	forTooLong = func(obs *Observed) { obs.Away = modelLostAfter }
+	// rotated: who watches the peer has not seen yet that its key was replaced.
+	rotated = func(obs *Observed) {
+		pin := *obs.Standing.Pin
+		obs.Standing.Former = []peer.Fingerprint{pin.Fingerprint}
+		pin.Fingerprint = otherKey
+		obs.Standing.Pin = &pin
+	}
 )
 
 // verdictOf returns a condition as the plan would show it; nil when it shows none
@@ -166,6 +173,11 @@ func TestConditions(t *testing.T) {
 		{"distrusted", distrusted, api.ConditionTrusted, api.ConditionFalse, ReasonDistrusted, "peers trust"},
 		{"another key at the endpoint", otherOne, api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
 		{"another key instead of it", both(unreachable, func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }), api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
+		{"the key that it had before", rotated, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
+		{"the key that it had before, instead of it", both(rotated, unreachable, func(obs *Observed) {
+			obs.Peer.Conflict = &peer.Conflict{Fingerprint: obs.Standing.Former[0]}
+		}), api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
+		{"joined, and the key that it had before", rotated, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, ""},
 		{"its certificate has ended", ended, api.ConditionTrusted, api.ConditionFalse, ReasonCertificateEnded, "ended on 2027-01-15 07:00 UTC"},
 		{"our certificate has ended", endedThere, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
 		{"joined, its certificate has ended", ended, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonCertificateEnded, "peers trust"},
@@ -428,6 +440,7 @@ func TestRemote(t *testing.T) {
 		{"joined both ways, away", unreachable, "contact request offer hold again"},
 		{"other key seen", otherOne, "contact request offer hold again"},
 		{"lost", lost, ""},
+		{"the key that it had before seen", rotated, "contact request offer hold"},
 		{"its certificate has ended", ended, "hold again"},
 		{"our certificate has ended", endedThere, "contact request offer hold again"},
 		{"its certificate has ended for too long", both(ended, forTooLong), ""},

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"crypto/x509"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,5 +278,49 @@ func TestAttackEndedFleetCertificate(t *testing.T) {
 	try("rotate the key after the certificate has ended")
 	if got := b.history(barn); strings.Contains(got, "resumed") {
 		t.Errorf("history %s", got)
+	}
+}
+
+// A key that was rotated away is neither offered to be trusted nor taken for a sign of
+// trouble right after, and later it is no key to trust.
+func TestRotationIsQuiet(t *testing.T) {
+	ctx := context.Background()
+	box := newBox(t, barn)
+	b := newBed(t, asks())
+	must(t, b.Trust(ctx, barn, box.fp(), "alice"))
+	old, late := box.fp(), box.caller("10.0.0.1")
+	b.sees(barn, old)
+	box.rotate()
+	b.trusts("with the new key", box, endpoint.Known)
+	if s := b.Standing(barn); s.Pin.Fingerprint != box.fp() || !slices.Equal(s.Former, []peer.Fingerprint{old}) {
+		t.Errorf("pinned %s, before %v", s.Pin.Fingerprint, s.Former)
+	}
+	b.Ask(ctx, late, box.ask())
+	if got := b.history(barn); got != "trusted key-rotated" {
+		t.Errorf("a call that was on its way: history %s", got)
+	}
+	if keys := b.shownKeys(barn); len(keys) != 0 {
+		t.Errorf("offered to be trusted: %v", keys)
+	}
+	b.pass(2 * lateAfter)
+	if answer := b.Ask(ctx, late, box.ask()); answer.Reason != endpoint.ReasonOtherKey {
+		t.Errorf("with the old key later: %+v", answer)
+	}
+	if got := b.history(barn); got != "trusted key-rotated key-refused" {
+		t.Errorf("with the old key later: history %s", got)
+	}
+	if keys := b.shownKeys(barn); len(keys) != 0 {
+		t.Errorf("offered to be trusted later: %v", keys)
+	}
+	for range maxFormer + 3 {
+		box.rotate()
+		b.Admit(barn, box.shown())
+	}
+	if former := b.Standing(barn).Former; len(former) != maxFormer {
+		t.Errorf("%d former keys are known", len(former))
+	}
+	must(t, b.Trust(ctx, barn, old, "alice"))
+	if former := b.Standing(barn).Former; len(former) != 0 {
+		t.Errorf("a person trusts a key that is taken for a former one: %v", former)
 	}
 }

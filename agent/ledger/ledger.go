@@ -102,6 +102,7 @@ type record struct {
 	asked   time.Time        // when it last asked, and may
 	refused peer.Fingerprint // the last key that was refused in its name
 	at      time.Time        // when that was written down
+	former  *formerKeys      // nil for none
 }
 
 // askedFor is how long after its last ask a peer's PeeringRequest is expected.

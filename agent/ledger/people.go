@@ -83,7 +83,8 @@ func (l *Ledger) shownKeys(id peer.ClusterID) []peer.Fingerprint {
 	now := l.cfg.Now()
 	l.mu.RLock()
 	w, waits := l.queue.get(id, now)
-	keys := []peer.Fingerprint{seen.Fingerprint, l.records[id].refused}
+	r := l.records[id]
+	keys := []peer.Fingerprint{seen.Fingerprint, r.refused}
 	l.mu.RUnlock()
 	if seen.Conflict != nil {
 		keys = append(keys, seen.Conflict.Fingerprint)
@@ -93,7 +94,7 @@ func (l *Ledger) shownKeys(id peer.ClusterID) []peer.Fingerprint {
 	}
 	var distinct []peer.Fingerprint
 	for _, k := range keys {
-		if !k.IsZero() && !slices.Contains(distinct, k) {
+		if !k.IsZero() && !slices.Contains(distinct, k) && !r.wasTrusted(k) {
 			distinct = append(distinct, k)
 		}
 	}

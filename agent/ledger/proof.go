@@ -48,6 +48,31 @@ func (l *Ledger) follows(id peer.ClusterID, r record, shown trust.Shown) record 
 	return r
 }
 
+// formerKeys are keys of which the trusted one took the place in this run, the last
+// one first. It is replaced, never changed.
+type formerKeys struct {
+	keys []peer.Fingerprint
+	at   time.Time // when the last one was followed from
+}
+
+const (
+	// maxFormer is how many former keys of a peer are known.
+	maxFormer = 8
+	// lateAfter is how long after a rotation calls with the former key may still be on
+	// their way.
+	lateAfter = time.Minute
+)
+
+// wasTrusted reports whether a key is a former one of the peer's.
+func (r record) wasTrusted(key peer.Fingerprint) bool { return slices.Contains(r.formerKeys(), key) }
+
+func (r record) formerKeys() []peer.Fingerprint {
+	if r.former == nil {
+		return nil
+	}
+	return r.former.keys
+}
+
 // rotated moves the pin of a peer to a key that proves to have taken its place.
 func (l *Ledger) rotated(id peer.ClusterID, shown trust.Shown) {
 	l.follow(context.Background(), id, func(id peer.ClusterID, r *record) (decision, error) {
@@ -55,6 +80,8 @@ func (l *Ledger) rotated(id peer.ClusterID, shown trust.Shown) {
 		if !r.pinned() || !shown.Succeeds(old) {
 			return decision{}, nil
 		}
+		keys := append([]peer.Fingerprint{old}, r.formerKeys()...)
+		r.former = &formerKeys{keys: keys[:min(len(keys), maxFormer)], at: l.cfg.Now()}
 		r.Pin.Fingerprint = shown.Fingerprint
 		r.Pin.Detail = "followed the key's rotation from " + old.String()
 		if r.Peering.Rejected == old {
@@ -221,7 +248,7 @@ func (l *Ledger) trust(r *record, pin state.Pin) peer.Event {
 	if pin.Basis.IsZero() {
 		pin.Basis = pin.Fingerprint
 	}
-	r.Pin, r.Distrust, r.refused = pin, state.Distrust{}, peer.Fingerprint{}
+	r.Pin, r.Distrust, r.refused, r.former = pin, state.Distrust{}, peer.Fingerprint{}, nil
 	why := ""
 	if pin.Detail != "" {
 		why = ": " + pin.Detail
@@ -305,13 +332,19 @@ func (l *Ledger) RefusedKey(id peer.ClusterID) peer.Fingerprint { return l.recor
 func (l *Ledger) refuseKey(ctx context.Context, c endpoint.Caller) {
 	now := l.cfg.Now()
 	err := l.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
-		if !r.pinned() || r.refused == c.Shown.Fingerprint && now.Sub(r.at) < noteAgain || !l.noting(now) {
+		former := r.wasTrusted(c.Shown.Fingerprint)
+		if !r.pinned() || former && now.Sub(r.former.at) < lateAfter ||
+			r.refused == c.Shown.Fingerprint && now.Sub(r.at) < noteAgain || !l.noting(now) {
 			return decision{}, nil
 		}
 		r.refused, r.at = c.Shown.Fingerprint, now
 		detail := fmt.Sprintf("key %s, shown by %s, is not the trusted one, %s", c.Shown.Fingerprint, c.Source, r.Pin.Fingerprint)
-		l.cfg.Logger.Warn("somebody uses the name of a trusted peer with another key; if the peer was set up anew, trust its key with: liqo-agent peers trust "+string(id),
-			"peer", id, "key", c.Shown.Fingerprint, "trusted", r.Pin.Fingerprint, "source", c.Source)
+		what := "somebody uses the name of a trusted peer with another key; if the peer was set up anew, trust its key with: liqo-agent peers trust " + string(id)
+		if former {
+			detail += ", which took its place"
+			what = "somebody uses the name of a trusted peer with the key that it had before: a copy of its disk, perhaps, or a thief; do not trust that key"
+		}
+		l.cfg.Logger.Warn(what, "peer", id, "key", c.Shown.Fingerprint, "trusted", r.Pin.Fingerprint, "source", c.Source)
 		return decision{events: []peer.Event{l.event(id, peer.EventKeyRefused, "%s", detail)}}, nil
 	})
 	if err != nil {

@@ -58,7 +58,7 @@ func (l *Ledger) Standing(id peer.ClusterID) peering.Standing {
 	if r.pinned() {
 		pin := r.Pin.Pin
 		pin.NotAfter = p.endOf(pin, r.Pin.Basis)
-		s.Pin = &pin
+		s.Pin, s.Former = &pin, r.formerKeys()
 	} else if waits {
 		s.Ask = &peering.Ask{Name: ask.name, Namespace: ask.namespace, Fingerprint: ask.fingerprint,
 			Code: trust.Code(l.cfg.SelfKey(), ask.fingerprint), From: ask.address.String(), Until: ask.last.Add(waitingFor)}

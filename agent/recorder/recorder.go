@@ -143,7 +143,7 @@ func (r *Recorder) remember(p peer.Peer) {
 		r.schedule.plan(c, r.start)
 	}
 	e.view = p.Clone()
-	e.view.Conflict = nil
+	e.view.Conflict, e.view.Fingerprint = nil, c.key
 	e.view.Phase, e.view.Reason = c.phase()
 	e.view.Failures = c.failures
 	r.views.publish(e.view)

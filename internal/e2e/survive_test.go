@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,6 +81,16 @@ func TestPeeringSurvives(t *testing.T) {
 			})
 			p.works()
 			p.same(before)
+		}
+		// It is nothing that anybody has to look into.
+		for x, other := range map[*box]string{p.a: p.bID, p.b: p.aID} {
+			events, err := x.eventsAbout(other)
+			if err != nil || slices.Contains(events, "KeyNotTrusted") || slices.Contains(events, "KeyConflict") {
+				t.Errorf("%s: Events %v %v", x.host.Name, events, err)
+			}
+			if strings.Contains(x.agent.Log(), "lost the connection to the API server") {
+				t.Errorf("%s says that it lost its API server", x.host.Name)
+			}
 		}
 	})
 	t.Run("a key rotates while the peer is away", func(t *testing.T) {
