@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -28,9 +29,17 @@ func TestDocument(t *testing.T) {
 	if len(rows) != 2 || rows[0].as != "A guest" || rows[0].what != "read regcred" || rows[0].expected != "refused" || len(rows[1].tests) != 0 {
 		t.Fatalf("parsed %+v", rows)
 	}
-	names, packages := tests(rows)
-	if !slices.Equal(names, []string{"FuzzTwo", "TestOne"}) || !slices.Equal(packages, []string{"./p", "./p/q"}) {
-		t.Errorf("tests %q of %q", names, packages)
+	for _, c := range []struct {
+		modules []string
+		want    map[string]selection
+	}{
+		{nil, map[string]selection{".": {[]string{"FuzzTwo", "TestOne"}, []string{"./p", "./p/q"}}}},
+		{[]string{".", "p", "pp"}, map[string]selection{"p": {[]string{"FuzzTwo", "TestOne"}, []string{"./", "./q"}}}},
+		{[]string{"p/q"}, map[string]selection{".": {[]string{"FuzzTwo"}, []string{"./p"}}, "p/q": {[]string{"TestOne"}, []string{"./"}}}},
+	} {
+		if got := tests(rows, c.modules); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("with modules %q: %q, want %q", c.modules, got, c.want)
+		}
 	}
 }
 
@@ -62,12 +71,12 @@ func TestTable(t *testing.T) {
 		{"does not compile", `{"Action":"fail","Package":"liqo.io/agent/p"}`, "not run: p/q.TestOne", "1 tests and packages failed, 2 tests were not run"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			results, err := read(strings.NewReader(c.in))
-			if err != nil {
+			results := make(map[string]*result)
+			if err := read(strings.NewReader(c.in), results); err != nil {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			err = write(&out, parse(document), results)
+			err := write(&out, parse(document), results)
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("error %v, want %q", err, c.err)
 			}
@@ -79,7 +88,7 @@ func TestTable(t *testing.T) {
 			}
 		})
 	}
-	if _, err := read(strings.NewReader("FAIL")); err == nil {
+	if err := read(strings.NewReader("FAIL"), make(map[string]*result)); err == nil {
 		t.Error("took what is no JSON")
 	}
 }

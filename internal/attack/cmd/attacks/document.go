@@ -56,15 +56,30 @@ func plain(text string) string {
 	return strings.NewReplacer("`", "", "*", "").Replace(linkText.ReplaceAllString(text, "$1"))
 }
 
-// tests returns the names of the tests of rows, and the packages that they are in.
-func tests(rows []row) (names, packages []string) {
+// selection is what go test is told to run in a module.
+type selection struct{ names, packages []string }
+
+// tests returns what is to be run of rows, by the directory of the module it is in: the innermost of modules, or ".".
+func tests(rows []row, modules []string) map[string]selection {
+	out := make(map[string]selection)
 	for _, r := range rows {
 		for _, test := range r.tests {
-			names = append(names, strings.TrimPrefix(path.Ext(test), "."))
-			packages = append(packages, "./"+strings.TrimSuffix(test, path.Ext(test)))
+			folder, home := strings.TrimSuffix(test, path.Ext(test)), "."
+			for _, m := range modules {
+				if strings.HasPrefix(folder+"/", m+"/") && (home == "." || len(m) > len(home)) {
+					home = m
+				}
+			}
+			s := out[home]
+			s.names = append(s.names, strings.TrimPrefix(path.Ext(test), "."))
+			s.packages = append(s.packages, "./"+strings.TrimPrefix(strings.TrimPrefix(folder, home), "/"))
+			out[home] = s
 		}
 	}
-	slices.Sort(names)
-	slices.Sort(packages)
-	return slices.Compact(names), slices.Compact(packages)
+	for home, s := range out {
+		slices.Sort(s.names)
+		slices.Sort(s.packages)
+		out[home] = selection{slices.Compact(s.names), slices.Compact(s.packages)}
+	}
+	return out
 }

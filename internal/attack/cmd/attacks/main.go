@@ -11,9 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -38,10 +41,31 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(rows) == 0 {
 		return fmt.Errorf("%s has no table with the columns %s", args[0], strings.Join(columns, ", "))
 	}
-	names, packages := tests(rows)
-	command := append(args[1:], "-json", "-run", "^("+strings.Join(names, "|")+")$")
-	cmd := exec.CommandContext(ctx, command[0], append(command[1:], packages...)...)
-	cmd.Stderr = os.Stderr
+	results := make(map[string]*result)
+	for module, run := range tests(rows, modules()) {
+		if err := run.in(ctx, module, args[1:], results); err != nil {
+			return fmt.Errorf("running the tests of module %s: %w", module, err)
+		}
+	}
+	return write(out, rows, results)
+}
+
+// modules returns the directories below this one that are modules of their own.
+func modules() []string {
+	var out []string
+	_ = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "go.mod" {
+			out = append(out, filepath.Dir(name))
+		}
+		return nil // what cannot be read has no tests that can be run
+	})
+	return out
+}
+
+// in runs tests in the directory of a module, by a command that runs tests, and adds what came of them to results.
+func (s selection) in(ctx context.Context, module string, command []string, results map[string]*result) error {
+	cmd := exec.CommandContext(ctx, command[0], slices.Concat(command[1:], []string{"-json", "-run", "^(" + strings.Join(s.names, "|") + ")$"}, s.packages)...)
+	cmd.Dir, cmd.Stderr = module, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
@@ -50,13 +74,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	results, err := read(pipe)
+	before := len(results)
+	err = read(pipe, results)
 	// That tests failed is in what they printed.
-	if waited := cmd.Wait(); err == nil && len(results) == 0 {
+	if waited := cmd.Wait(); err == nil && len(results) == before {
 		err = waited
 	}
-	if err != nil {
-		return fmt.Errorf("running the tests: %w", err)
-	}
-	return write(out, rows, results)
+	return err
 }

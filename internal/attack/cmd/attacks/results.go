@@ -22,16 +22,15 @@ type result struct {
 	attempts []attack.Seen
 }
 
-// read returns the results of the tests of which it reads, by package and name, with those of their subtests in them. A package
-// that failed without a test, such as one that does not compile, is there without a name of a test.
-func read(in io.Reader) (map[string]*result, error) {
-	results := make(map[string]*result)
+// read adds the results of the tests of which it reads to results, by package and name, with those of their subtests in them. A
+// package that failed without a test, such as one that does not compile, is there without a name of a test.
+func read(in io.Reader, results map[string]*result) error {
 	for events := json.NewDecoder(in); ; {
 		var e event
 		if err := events.Decode(&e); errors.Is(err, io.EOF) {
-			return results, nil
+			return nil
 		} else if err != nil {
-			return nil, fmt.Errorf("reading the output of go test -json: %w", err)
+			return fmt.Errorf("reading the output of go test -json: %w", err)
 		}
 		top, _, sub := strings.Cut(e.Test, "/")
 		name := e.Package
@@ -52,7 +51,7 @@ func read(in io.Reader) (map[string]*result, error) {
 			}
 			var s attack.Seen
 			if err := json.Unmarshal([]byte(e.Value), &s); err != nil {
-				return nil, fmt.Errorf("reading an attempt of %s: %w", name, err)
+				return fmt.Errorf("reading an attempt of %s: %w", name, err)
 			}
 			r.attempts = append(r.attempts, s)
 		case "pass", "fail", "skip":
