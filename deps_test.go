@@ -33,6 +33,7 @@ var sideways = map[string][]string{
 	"endpoint": {"trust"},
 	"mdnssvc":  {"ifwatch"},
 	"peering":  {"endpoint", "sharing", "trust"},
+	"rbac":     {"sharing"},
 }
 
 // forbidden are packages that must not get into the binary, each with the reason.

@@ -82,7 +82,7 @@ func newSharing(s *session) *sharing {
 		Registries: func() registry.List {
 			return registry.List{Entries: s.config().Sharing.Registries, Own: s.peering.OwnRegistries()}
 		},
-		User:    func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
+		Users:   func(id peer.ClusterID) []string { return s.peering.PeerUsers().Names(string(id)) },
 		Changed: s.looksAgain, Logger: s.logger, Now: s.now,
 	})
 	host, _ := os.Hostname() // without one, no name is left out

@@ -31,16 +31,6 @@ const (
 	PluralClusterConfigs = "clusterconfigs"
 )
 
-// A peer reaches the local API server as the user PeerUser(its cluster ID) in the
-// group PeerGroup, and as nobody else.
-const (
-	PeerUserPrefix = "liqo:cluster:"
-	PeerGroup      = "liqo:peers"
-)
-
-// PeerUser is the name of the user as whom a peer reaches the local API server.
-func PeerUser(clusterID string) string { return PeerUserPrefix + clusterID }
-
 // FinalizerPeering is on a ForeignCluster from when the agent begins to consume
 // the cluster's resources until that is undone on both sides, so that deleting
 // the object ends the peering first.
@@ -63,6 +53,9 @@ const (
 
 	// ManagedByAgent is the value of LabelManagedBy.
 	ManagedByAgent = "liqo-agent"
+	// ManagedByAdministrator is its value on what `liqo-agent rbac --apply` makes with
+	// an administrator's rights, and the agent leaves alone.
+	ManagedByAdministrator = "liqo-agent-rbac"
 )
 
 // ClusterID returns the cluster ID the object names, "" when it names none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -29,10 +30,11 @@ func (a *App) rbacCommand() *urfave.Command {
 		name:  "rbac",
 		usage: "print or install what the agent may do in Kubernetes",
 		about: "Print a ServiceAccount for the agent with exactly the rights that it uses, as YAML with a reason\n" +
-			"for each rule, for those who keep it under version control. With --apply, install that with an\n" +
-			"administrator's kubeconfig, and write a kubeconfig for the ServiceAccount to a place where the\n" +
-			"agent looks before it takes the administrator's. A running agent changes over by itself. It can\n" +
-			"be run again, after an upgrade for example, and changes only what differs. --delete is the way back.",
+			"for each rule, and the policy that confines it to what the agent does with them, for those who keep\n" +
+			"it under version control. With --apply, install that with an administrator's kubeconfig, and write\n" +
+			"a kubeconfig for the ServiceAccount to a place where the agent looks before it takes the\n" +
+			"administrator's. A running agent changes over by itself. It can be run again, after an upgrade for\n" +
+			"example, and changes only what differs. --delete is the way back.",
 		examples: []string{"liqo-agent rbac > rbac.yaml", "sudo liqo-agent rbac --apply", "sudo liqo-agent rbac --delete",
 			"liqo-agent rbac --apply --kubeconfig admin.yaml --out ./kubeconfig"},
 		flags: []urfave.Flag{
@@ -130,7 +132,11 @@ func (p *printer) changes(done []rbac.Change) {
 		if d.Namespace != "" {
 			name = d.Namespace + "/" + name
 		}
-		p.printf("%-9s  %s %s\n", d.Result, d.Kind, clean(name))
+		p.printf("%-11s  %s %s\n", d.Result, d.Kind, clean(name))
+	}
+	if slices.ContainsFunc(done, rbac.Change.Unconfined) {
+		p.printf("\nThis API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 has), so nothing confines the agent's user\n" +
+			"beyond its roles. Guard its kubeconfig like the administrator's.\n")
 	}
 }
 

@@ -58,7 +58,8 @@ type probes struct {
 	unit      func(ctx context.Context, name string) (look.Unit, error)
 	readFile  func(path string) ([]byte, error)
 	kube      func(ctx context.Context, setting string, running *control.Kubernetes, environ []string) (found, error)
-	gaps      func(ctx context.Context, c *kube.Client) ([]rbac.Gap, error)
+	gaps      func(ctx context.Context, c *kube.Client, namespace string) ([]rbac.Gap, error)
+	confined  func(ctx context.Context, c *kube.Client, namespace string) (confinement, error)
 	now       func() time.Time
 }
 
@@ -213,7 +214,7 @@ func realProbes() probes {
 		links: look.Links, usable: ifwatch.Read, port: look.UDPPort, multicast: look.Multicast, firewall: look.ReadFirewall,
 		callBack: callBack, synced: look.ClockSynchronised, disk: look.DiskOf, syncTimes: look.SyncTimes, modes: look.Modes,
 		database: readDatabase, process: look.PeerPID, limits: look.LimitsOf, memory: look.Memory, rmem: look.ReceiveBufferMax,
-		unit: look.UnitOf, readFile: readSmall, kube: findAPI, gaps: rbac.Gaps, now: time.Now,
+		unit: look.UnitOf, readFile: readSmall, kube: findAPI, gaps: rbac.Gaps, confined: findConfinement, now: time.Now,
 	}
 }
 

@@ -116,7 +116,7 @@ func Checks() []Check {
 		{"clock", groupCluster, "Clock", "Whether the clock can be right, is kept right, and agrees with those of the API server and of the peers.", asking, checkClock},
 		{"api-server", groupKubernetes, "API server", "Which kubeconfig is used, and whether the API server answers, takes the credentials and how fast.", asking, checkAPIServer},
 		{"crds", groupKubernetes, "Custom resources", "Whether the definitions are there, and are those of this version.", asking, checkCRDs},
-		{"rbac", groupKubernetes, "Permissions", "Whether the agent may do what it has to.", asking, checkRBAC},
+		{"rbac", groupKubernetes, "Permissions", "Whether the agent may do what it has to, and whether a policy keeps its credential from more.", asking, checkRBAC},
 		{"network-policies", groupKubernetes, "Network policies", "Whether something keeps the pods of peers to the network policies that the agent makes for them.", asking, checkPolicies},
 		{"foreign-liqo", groupKubernetes, "Other Liqo", "Whether another version of Liqo is installed in the same cluster.", asking, checkForeignLiqo},
 		{"state", groupBox, "State directory", "Whether the directory, the database and the key are there, sound, and readable by nobody else.", usual, checkState},

@@ -7,6 +7,10 @@ import (
 	"maps"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peering"
 	"liqo.io/agent/rbac"
 )
 
@@ -18,11 +22,65 @@ func checkRBAC(ctx context.Context, b *Box) []Finding {
 	if f, none := without(there, err); none {
 		return []Finding{f}
 	}
-	gaps, err := b.ask.gaps(ctx, there.client)
+	gaps, err := b.ask.gaps(ctx, there.client, b.config().Cluster.Namespace)
 	if err != nil {
 		return []Finding{skipped("%v", err)}
 	}
-	return []Finding{judgeGaps(gaps, there.place)}
+	out := []Finding{judgeGaps(gaps, there.place)}
+	if len(gaps) > 0 {
+		return out // what confines it is installed with the rest
+	}
+	confined, err := b.ask.confined(ctx, there.client, b.config().Cluster.Namespace)
+	if err != nil {
+		return append(out, skipped("%v", err))
+	}
+	return append(out, judgeConfinement(confined, there.place)...)
+}
+
+// confinement is what keeps those who have the agent's credential from more than the
+// agent does.
+type confinement int
+
+const (
+	administrator confinement = iota // it has all rights, so nothing does
+	unconfined                       // the policy is missing, or another
+	confined
+)
+
+// findConfinement asks the API server for the policy about the user of client.
+func findConfinement(ctx context.Context, client *kube.Client, namespace string) (confinement, error) {
+	all, err := client.May(ctx, kube.Access{Verb: "*", Group: "*", Resource: "*"})
+	if all || err != nil {
+		return administrator, err
+	}
+	for path, want := range rbac.Confinements(namespace) {
+		var found struct {
+			Spec map[string]any `json:"spec"`
+		}
+		err := client.Get(ctx, path, &found)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return unconfined, err
+		}
+		if err != nil || !peering.Covers(found.Spec, want) {
+			return unconfined, nil
+		}
+	}
+	return confined, nil
+}
+
+// judgeConfinement says what a stolen credential is worth.
+func judgeConfinement(c confinement, place string) []Finding {
+	switch c {
+	case confined:
+		return []Finding{fine("a policy confines the user in %s to what the agent does", place)}
+	case unconfined:
+		return []Finding{{Code: "rbac-unconfined", Status: Warning,
+			What: fmt.Sprintf("no policy of this version confines the user in %s", place),
+			Why:  "whoever steals its token can make themselves administrator of the cluster",
+			Do: []string{"install the policy: sudo liqo-agent rbac --apply",
+				"API servers before Kubernetes 1.30 cannot have it: guard the kubeconfig like an administrator's"}}}
+	}
+	return nil
 }
 
 // shownGaps is how many gaps are spelled out.

@@ -30,8 +30,10 @@ type Upstream struct {
 	// Base is where its paths begin, https://host:port, perhaps with a path.
 	Base *url.URL
 	// Transport carries the agent's own credentials, which must be allowed to
-	// impersonate users and groups.
+	// impersonate Users and their group.
 	Transport http.RoundTripper
+	// Users says as whom peers are to ask.
+	Users api.PeerUsers
 	// Upgrade is Transport for requests whose connection is to change its protocol:
 	// it speaks HTTP/1.1 only, and the body of an answer 101 is an io.ReadWriteCloser.
 	// nil: there are no such requests.
@@ -56,8 +58,8 @@ type GatewayConfig struct {
 	Logger *slog.Logger
 }
 
-// Gateway leads known callers to the local API server, as the user
-// "liqo:cluster:<id>" in group "liqo:peers", so that RBAC decides what they may
+// Gateway leads known callers to the local API server, as users of their own
+// ([api.PeerUsers]) in group "liqo:peers", so that RBAC decides what they may
 // do there. Before that an allow-list decides what is sent at all: see
 // gatewayRoutes and guestRoutes. Nothing of a caller's request is passed on but
 // what was checked, and nothing of the API server's answer but status, body,
@@ -152,7 +154,7 @@ func (g *Gateway) ask(ctx context.Context, id peer.ClusterID, out forward) (*htt
 	if !ok {
 		return nil, noAPIServer(http.StatusServiceUnavailable, "this cluster's API server cannot be reached now")
 	}
-	req, err := request(ctx, up.Base, id, out)
+	req, err := request(ctx, up, id, out)
 	if err != nil {
 		return nil, internalError("the request for the API server cannot be made; please report this")
 	}
@@ -173,8 +175,8 @@ func (g *Gateway) ask(ctx context.Context, id peer.ClusterID, out forward) (*htt
 }
 
 // request makes the request for the API server, of which every part is ours.
-func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward) (*http.Request, error) {
-	target := base.JoinPath(out.path)
+func request(ctx context.Context, up Upstream, id peer.ClusterID, out forward) (*http.Request, error) {
+	target := up.Base.JoinPath(out.path)
 	target.RawQuery, target.Fragment = out.query, ""
 	var body io.Reader
 	if out.body != nil {
@@ -191,7 +193,7 @@ func request(ctx context.Context, base *url.URL, id peer.ClusterID, out forward)
 	req.Header = http.Header{
 		"Accept":            {accept},
 		"User-Agent":        {"liqo-agent-gateway"},
-		"Impersonate-User":  {api.PeerUser(string(id))},
+		"Impersonate-User":  {up.Users.Name(string(id))},
 		"Impersonate-Group": {api.PeerGroup},
 	}
 	if out.contentType != "" {

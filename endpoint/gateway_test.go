@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/throttle"
 )
@@ -50,7 +51,7 @@ func newAPIServer(t *testing.T) *apiServer {
 			// Whose it is is asked before anything is done with an object.
 			a.seen = a.seen[:len(a.seen)-1]
 			a.mu.Unlock()
-			owner := strings.TrimPrefix(r.Header.Get("Impersonate-User"), "liqo:cluster:")
+			owner := strings.TrimPrefix(r.Header.Get("Impersonate-User"), "system:serviceaccount:liqo:liqo-peer-")
 			if whose != nil {
 				owner = whose(r.RequestURI)
 			}
@@ -84,7 +85,7 @@ func (a *apiServer) gateway(t *testing.T, path string) *Gateway {
 		Upstream: func() (Upstream, bool) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			return Upstream{Base: base, Transport: a.Client().Transport}, !a.down
+			return Upstream{Base: base, Transport: a.Client().Transport, Users: peers}, !a.down
 		},
 		DeletedByPeer: func(id peer.ClusterID, resource string) func(int) {
 			a.mu.Lock()
@@ -114,7 +115,10 @@ func (a *apiServer) taken() []string {
 	return seen
 }
 
-const whoAsks = "Impersonate-Group: liqo:peers\nImpersonate-User: liqo:cluster:b\nUser-Agent: liqo-agent-gateway\n"
+// peers are whom the API server gets to see.
+var peers = api.PeerUsers{Namespace: "liqo"}
+
+const whoAsks = "Impersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nUser-Agent: liqo-agent-gateway\n"
 
 func patch(path, body, header string) string {
 	return fmt.Sprintf("PATCH %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/apply-patch+yaml\r\nContent-Length: %d\r\n%s\r\n%s", path, len(body), header, body)
@@ -437,7 +441,7 @@ func (b tardy) Read([]byte) (int, error) {
 func TestGatewayTakesNoHalfAnswer(t *testing.T) {
 	home, other := newBox(t, idA), newBox(t, idB)
 	base := &url.URL{Scheme: "https", Host: "127.0.0.1:1"}
-	g := NewGateway(GatewayConfig{Logger: home.logger(), Upstream: func() (Upstream, bool) { return Upstream{Base: base, Transport: tardy{}}, true }})
+	g := NewGateway(GatewayConfig{Logger: home.logger(), Upstream: func() (Upstream, bool) { return Upstream{Base: base, Transport: tardy{}, Users: peers}, true }})
 	s := home.servePeers(t, pin(other), g, func(s *Server) { s.times.gateway = 50 * time.Millisecond })
 	if got := visit(t, s, other).send(get(ownRequest)); got.status != http.StatusGatewayTimeout || got.Reason != ReasonNoAPIServer {
 		t.Errorf("%+v", got)

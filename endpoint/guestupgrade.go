@@ -212,7 +212,7 @@ func (g *Gateway) askUpgrade(ctx context.Context, id peer.ClusterID, call guestC
 	if !ok || up.Upgrade == nil {
 		return nil, noAPIServer(http.StatusServiceUnavailable, "this cluster's API server cannot be reached for that now")
 	}
-	req, err := request(ctx, up.Base, id, forward{method: call.method, path: call.path(), query: call.query, accept: acceptsAny})
+	req, err := request(ctx, up, id, forward{method: call.method, path: call.path(), query: call.query, accept: acceptsAny})
 	if err != nil {
 		return nil, internalError("the request for the API server cannot be made; please report this")
 	}

@@ -75,11 +75,11 @@ func TestUpgrade(t *testing.T) {
 	}{
 		"SPDY": {
 			upgradeRequest(t, "POST", podsOfB+"/web/exec?command=sh&command=a+b&stdin=true", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v5.evil", "X-Stream-Protocol-Version", "v4.channel.k8s.io", "X-Stream-Protocol-Version", "channel.k8s.io"),
-			"POST " + podsOfB + "/web/exec?command=sh&command=a+b&stdin=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: liqo:cluster:b\nUpgrade: SPDY/3.1\nUser-Agent: liqo-agent-gateway\nX-Stream-Protocol-Version: v4.channel.k8s.io\nX-Stream-Protocol-Version: channel.k8s.io\n\n",
+			"POST " + podsOfB + "/web/exec?command=sh&command=a+b&stdin=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nUpgrade: SPDY/3.1\nUser-Agent: liqo-agent-gateway\nX-Stream-Protocol-Version: v4.channel.k8s.io\nX-Stream-Protocol-Version: channel.k8s.io\n\n",
 		},
 		"WebSocket": {
 			upgradeRequest(t, "GET", podsOfB+"/web/attach?stdout=true", "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io, evil"),
-			"GET " + podsOfB + "/web/attach?stdout=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: liqo:cluster:b\nSec-Websocket-Key: " + socketKey + "\nSec-Websocket-Protocol: v5.channel.k8s.io\nSec-Websocket-Version: 13\nUpgrade: websocket\nUser-Agent: liqo-agent-gateway\n\n",
+			"GET " + podsOfB + "/web/attach?stdout=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nSec-Websocket-Key: " + socketKey + "\nSec-Websocket-Protocol: v5.channel.k8s.io\nSec-Websocket-Version: 13\nUpgrade: websocket\nUser-Agent: liqo-agent-gateway\n\n",
 		},
 	} {
 		conn, resp, err := l.Upgrade(t.Context(), tc.r)

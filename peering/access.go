@@ -56,12 +56,16 @@ func wantedRole(id peer.ClusterID, request, advertisement bool) *clusterRole {
 }
 
 // wantedBinding gives a peer its role.
-func wantedBinding(id peer.ClusterID) *clusterRoleBinding {
+func wantedBinding(id peer.ClusterID, users api.PeerUsers) *clusterRoleBinding {
+	var subjects []subject
+	for _, name := range users.Names(string(id)) {
+		subjects = append(subjects, subject{APIGroup: rbacGroup, Kind: "User", Name: name})
+	}
 	return &clusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvkBinding.GroupVersion().String(), Kind: gvkBinding.Kind},
 		ObjectMeta: metav1.ObjectMeta{Name: accessPrefix + string(id), Labels: peerLabels(id)},
 		RoleRef:    roleRef{APIGroup: rbacGroup, Kind: gvkRole.Kind, Name: accessPrefix + string(id)},
-		Subjects:   []subject{{APIGroup: rbacGroup, Kind: "User", Name: api.PeerUser(string(id))}},
+		Subjects:   subjects,
 	}
 }
 
@@ -96,7 +100,7 @@ func (b *clusterRoleBinding) gives(wanted *clusterRoleBinding) bool {
 }
 
 // readAccess returns what a peer may do according to the RBAC objects found.
-func readAccess(id peer.ClusterID, role *clusterRole, binding *clusterRoleBinding) *Access {
+func readAccess(id peer.ClusterID, users api.PeerUsers, role *clusterRole, binding *clusterRoleBinding) *Access {
 	if role == nil && binding == nil {
 		return nil
 	}
@@ -109,7 +113,7 @@ func readAccess(id peer.ClusterID, role *clusterRole, binding *clusterRoleBindin
 			}
 		}
 		out.Intact = binding != nil && (out.Request || out.Advertisement) &&
-			role.grants(wantedRole(id, out.Request, out.Advertisement)) && binding.gives(wantedBinding(id))
+			role.grants(wantedRole(id, out.Request, out.Advertisement)) && binding.gives(wantedBinding(id, users))
 	}
 	return out
 }
@@ -129,7 +133,7 @@ func (s *session) writeAccess(ctx context.Context, id peer.ClusterID, request, a
 			return err
 		}
 	}
-	binding := wantedBinding(id)
+	binding := wantedBinding(id, s.users)
 	if found := s.bindings.get(binding.Name); found != nil && found.gives(binding) {
 		return nil
 	}
@@ -188,16 +192,16 @@ func removeOwn[T object](ctx context.Context, c *client, st *store[T], name stri
 
 // mayReach asks the API server, as the peer, for its PeeringRequest, and reports
 // whether that is allowed, whether or not there is one.
-func (c *client) mayReach(ctx context.Context, id peer.ClusterID) (bool, error) {
+func (c *client) mayReach(ctx context.Context, id peer.ClusterID, users api.PeerUsers) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := kube.Body(c.rest.Get().AbsPath(requestKind().object(string(id))).
-		SetHeader("Impersonate-User", api.PeerUser(string(id))).SetHeader("Impersonate-Group", api.PeerGroup).MaxRetries(0).Do(ctx))
+		SetHeader("Impersonate-User", users.Name(string(id))).SetHeader("Impersonate-Group", api.PeerGroup).MaxRetries(0).Do(ctx))
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
 		return true, nil
 	case apierrors.IsForbidden(err):
 		return false, nil
 	}
-	return false, fmt.Errorf("ask the API server as %s: %w", api.PeerUser(string(id)), err)
+	return false, fmt.Errorf("ask the API server as %s: %w", users.Name(string(id)), err)
 }

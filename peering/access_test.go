@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"testing"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
 
@@ -22,7 +23,7 @@ func TestReadAccess(t *testing.T) {
 		return r
 	}
 	binding := func(change ...func(*clusterRoleBinding)) *clusterRoleBinding {
-		b := wantedBinding(testID).DeepCopyObject().(*clusterRoleBinding)
+		b := wantedBinding(testID, api.PeerUsers{Namespace: "liqo"}).DeepCopyObject().(*clusterRoleBinding)
 		for _, c := range change {
 			c(b)
 		}
@@ -54,7 +55,7 @@ func TestReadAccess(t *testing.T) {
 		}), &Access{Request: true}},
 		{"another role", role(true, false), binding(func(b *clusterRoleBinding) { b.RoleRef.Name = "cluster-admin" }), &Access{Request: true}},
 	} {
-		got := readAccess(testID, tc.role, tc.binding)
+		got := readAccess(testID, api.PeerUsers{Namespace: "liqo"}, tc.role, tc.binding)
 		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}

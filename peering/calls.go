@@ -92,6 +92,14 @@ func (c *Controller) Upstream() (endpoint.Upstream, bool) {
 	return c.upstream, c.session != nil
 }
 
+// PeerUsers says as whom peers reach the local API server, on the last connection to it
+// if there is none.
+func (c *Controller) PeerUsers() api.PeerUsers {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.users
+}
+
 // EnsureAccess returns when a peer that may ask for a peering can: when the API
 // server lets it reach its PeeringRequest. It takes two seconds at most; the error
 // then says that the peer has to try again.
@@ -106,7 +114,7 @@ func (c *Controller) EnsureAccess(ctx context.Context, id peer.ClusterID) error 
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		allowed, err := s.client.mayReach(ctx, id)
+		allowed, err := s.client.mayReach(ctx, id, s.users)
 		if allowed {
 			return nil
 		}

@@ -19,7 +19,7 @@ func TestEnsureAccess(t *testing.T) {
 	refusals := 0
 	status, reason := http.StatusForbidden, metav1.StatusReasonForbidden
 	c, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
-		if r.Header.Get("Impersonate-User") != "liqo:cluster:"+string(testID) || r.Header.Get("Impersonate-Group") != "liqo:peers" || r.Method != http.MethodGet {
+		if r.Header.Get("Impersonate-User") != "system:serviceaccount:liqo:liqo-peer-"+string(testID) || r.Header.Get("Impersonate-Group") != "liqo:peers" || r.Method != http.MethodGet {
 			t.Errorf("%s as %q, %q", r.Method, r.Header.Get("Impersonate-User"), r.Header.Get("Impersonate-Group"))
 		}
 		if refusals--; refusals < 0 {

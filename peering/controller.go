@@ -48,7 +48,8 @@ type Config struct {
 	// connection, on a goroutine of the Controller that waits for it.
 	OnClusterID func(id peer.ClusterID)
 	// Namespace is where the ConfigMap with the cluster ID and the Secrets with the
-	// peers' identities live. It is created when it does not exist.
+	// peers' identities live, and the service accounts as which peers reach the API
+	// server. It is created when it does not exist.
 	Namespace string
 
 	// Ledger keeps the decisions.
@@ -137,12 +138,13 @@ type Controller struct {
 	sight
 	locator   locator
 	link      *link
-	pollEvery time.Duration // how often the kubeconfig's files are looked at
+	pollEvery time.Duration // how often the kubeconfig's files are looked at, and rights that are to change
 	checkEach time.Duration // how often what ensure made is looked at
 
 	mu       sync.Mutex
 	session  *session          // nil while there is no connection
 	upstream endpoint.Upstream // of the session
+	users    api.PeerUsers     // of the last session
 }
 
 // New returns a Controller that does nothing until Run is called.
@@ -169,6 +171,7 @@ func New(cfg Config) *Controller {
 		sight:     sight{cfg: &cfg, memory: newMemory(), book: offer.NewBook(), places: newPlaces(cfg.Places)},
 		locator:   newLocator(),
 		link:      &link{log: cfg.Logger, now: cfg.Now, hear: cfg.StatusChanged, status: APIStatus{Since: cfg.Now()}},
+		users:     api.PeerUsers{Namespace: cfg.Namespace},
 		pollEvery: 3 * time.Second,
 		checkEach: time.Minute,
 	}
@@ -266,7 +269,7 @@ func (c *Controller) use(ctx context.Context, found kubeconfig) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errLost) {
+		if errors.Is(err, errLost) || errors.Is(err, errRights) {
 			wait = newBackoff()
 		} else {
 			c.link.waiting(err)

@@ -225,6 +225,8 @@ func (l *link) disconnected(cause error) {
 	}
 	l.tell()
 	switch {
+	case errors.Is(cause, errRights):
+		l.log.Info("the agent's user has other rights now, connecting anew", "server", l.status.Server)
 	case errors.Is(cause, errKubeconfigReplaced):
 		l.log.Info("the kubeconfig was replaced, connecting anew", "server", l.status.Server)
 	case errors.Is(cause, errLost):

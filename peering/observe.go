@@ -112,7 +112,7 @@ func (s *session) objects(obs *Observed) {
 	if found := s.secrets.get(SecretName(obs.ID)); found != nil {
 		obs.Secret = readSecret(obs.ID, found)
 	}
-	obs.Access = readAccess(obs.ID, s.roles.get(accessPrefix+name), s.bindings.get(accessPrefix+name))
+	obs.Access = readAccess(obs.ID, s.users, s.roles.get(accessPrefix+name), s.bindings.get(accessPrefix+name))
 }
 
 // fill adds what only the memory of this process knows, and keeps what it is to

@@ -52,6 +52,7 @@ type session struct {
 	*sight
 	link   *link
 	client *client
+	users  api.PeerUsers
 
 	foreign  *store[*foreignCluster]
 	requests *store[*api.PeeringRequest]
@@ -86,7 +87,7 @@ const patientRetries = 8
 
 func (c *Controller) newSession(client *client) *session {
 	s := &session{
-		sight: &c.sight, link: c.link, client: client,
+		sight: &c.sight, link: c.link, client: client, users: api.PeerUsers{Namespace: c.cfg.Namespace},
 		named:      workqueue.NewTypedDelayingQueue[string](),
 		namedRetry: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
 		queue:      workqueue.NewTypedDelayingQueue[peer.ClusterID](),
@@ -167,6 +168,13 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 		s.queue.ShutDown()
 		running.Wait()
 	}()
+	rights, err := s.askRights(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer rights.Close()
+	s.users.Former = rights.former
+	upstream.Users = s.users
 	running.Go(func() { follow(ctx, s, s.foreign) })
 	running.Go(func() { follow(ctx, s, s.requests) })
 	running.Go(func() { follow(ctx, s, s.offers) })
@@ -205,6 +213,7 @@ func (c *Controller) connect(ctx context.Context, client *client, upstream endpo
 	running.Go(func() { s.runWhile(ctx, config) })
 	running.Go(func() { s.askVersion(ctx) })
 	running.Go(func() { s.events.run(ctx) })
+	running.Go(func() { rights.await(ctx, c.pollEvery, cancel) })
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -242,6 +251,9 @@ func (c *Controller) attach(s *session, upstream endpoint.Upstream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session, c.upstream = s, upstream
+	if s != nil {
+		c.users = s.users
+	}
 }
 
 // follow keeps a store up to date until ctx ends.

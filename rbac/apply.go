@@ -37,6 +37,8 @@ const (
 	Deleted   Result = "deleted"
 	Missing   Result = "missing" // it was not there to be deleted
 	Kept      Result = "kept"    // somebody else's, and left alone
+	// Unsupported: the API server is too old to have such a thing.
+	Unsupported Result = "unsupported"
 )
 
 // Change is what became of one object, or of a file.
@@ -46,6 +48,10 @@ type Change struct {
 	Name      string `json:"name"` // a path for a file
 	Result    Result `json:"result"`
 }
+
+// Unconfined reports whether it is the policy that confines the agent's user, and the
+// API server cannot have it.
+func (c Change) Unconfined() bool { return c.Kind == validatingPolicy && c.Result == Unsupported }
 
 // ErrConflict: somebody else manages a part of an object, and says something else.
 var ErrConflict = errors.New("somebody else manages it")
@@ -65,13 +71,24 @@ func Apply(ctx context.Context, client *kube.Client, namespace string, force boo
 	}
 	var done []Change
 	for _, o := range objects(namespace, true) {
-		result, err := applyOne(ctx, client, o, force)
+		result, err := applyServed(ctx, client, o, force)
 		if err != nil {
 			return done, o.explain(err)
 		}
 		done = append(done, o.change(result))
 	}
 	return done, nil
+}
+
+// applyServed applies an object in the first of its versions that the API server has.
+func applyServed(ctx context.Context, client *kube.Client, o object, force bool) (Result, error) {
+	for _, version := range slices.Insert(slices.Clone(o.elder), 0, o.apiVersion) {
+		o.apiVersion = version
+		if result, err := applyOne(ctx, client, o, force); !o.optional || !apierrors.IsNotFound(err) {
+			return result, err
+		}
+	}
+	return Unsupported, nil
 }
 
 func applyOne(ctx context.Context, client *kube.Client, o object, force bool) (Result, error) {
@@ -84,6 +101,8 @@ func applyOne(ctx context.Context, client *kube.Client, o object, force bool) (R
 	case there && o.bare:
 		return Unchanged, nil // that it is there is all we want of it
 	}
+	// What an agent made for itself while it had the rights to becomes the administrator's.
+	force = force || before.Metadata.Labels[api.LabelManagedBy] == api.ManagedByAgent
 	if err := client.Apply(ctx, o.path(), Manager, force, o.body(), &after); err != nil {
 		return "", err
 	}
@@ -153,10 +172,10 @@ func Token(ctx context.Context, client *kube.Client, namespace string) (string, 
 // Await waits until the API server goes by the roles: until the user of client, the
 // agent's, lacks nothing. That takes it a moment, and ten seconds are the most. The
 // error names what is lacking then.
-func Await(ctx context.Context, client *kube.Client) error {
+func Await(ctx context.Context, client *kube.Client, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, effectTimeout)
 	defer cancel()
-	needed := needs(Rules())
+	needed := needs(Rules(namespace))
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		gaps, err := gapsOf(ctx, client, needed)
 		if err == nil {
@@ -201,13 +220,26 @@ func Delete(ctx context.Context, client *kube.Client, namespace string) ([]Chang
 		if o.bare {
 			continue
 		}
-		result, err := deleteOne(ctx, client, o)
+		result, err := deleteServed(ctx, client, o)
 		if err != nil {
 			return done, o.explain(err)
 		}
 		done = append(done, o.change(result))
 	}
 	return done, nil
+}
+
+// deleteServed deletes an object in the first of its versions in which it is there.
+func deleteServed(ctx context.Context, client *kube.Client, o object) (Result, error) {
+	result, err := deleteOne(ctx, client, o)
+	for _, version := range o.elder {
+		if result != Missing || err != nil {
+			break
+		}
+		o.apiVersion = version
+		result, err = deleteOne(ctx, client, o)
+	}
+	return result, err
 }
 
 func deleteOne(ctx context.Context, client *kube.Client, o object) (Result, error) {
@@ -218,7 +250,7 @@ func deleteOne(ctx context.Context, client *kube.Client, o object) (Result, erro
 		return Missing, nil
 	case err != nil:
 		return "", err
-	case found.Metadata.Labels[api.LabelManagedBy] != managedBy:
+	case found.Metadata.Labels[api.LabelManagedBy] != api.ManagedByAdministrator:
 		return Kept, nil
 	}
 	err = client.Delete(ctx, o.path(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.Metadata.UID}})

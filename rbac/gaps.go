@@ -9,11 +9,8 @@ import (
 	"liqo.io/agent/kube"
 )
 
-const (
-	accessReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	// askers is how many questions are open at a time.
-	askers = 8
-)
+// askers is how many questions are open at a time.
+const askers = 8
 
 // Gap is something that the agent needs and a user may not do.
 type Gap struct {
@@ -62,50 +59,25 @@ func needs(rules []Rule) []Gap {
 	return out
 }
 
-// attributes are those of an authorization.k8s.io/v1 SelfSubjectAccessReview.
-type attributes struct {
-	Namespace   string `json:"namespace,omitempty"`
-	Verb        string `json:"verb"`
-	Group       string `json:"group"`
-	Resource    string `json:"resource"`
-	Subresource string `json:"subresource,omitempty"`
-	Name        string `json:"name,omitempty"`
-}
-
-func (g Gap) attributes() attributes {
+func (g Gap) access() kube.Access {
 	resource, sub, _ := strings.Cut(g.Resource, "/")
-	return attributes{Namespace: g.Rule.Namespace, Verb: g.Verb, Group: g.Rule.Group, Resource: resource, Subresource: sub, Name: g.Name}
+	return kube.Access{Namespace: g.Rule.Namespace, Verb: g.Verb, Group: g.Rule.Group, Resource: resource, Subresource: sub, Name: g.Name}
 }
 
-// may asks whether the user of client may do something.
-func may(ctx context.Context, client *kube.Client, what attributes) (bool, error) {
-	review := map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": what},
-	}
-	var answer struct {
-		Status struct {
-			Allowed bool `json:"allowed"`
-		} `json:"status"`
-	}
-	err := client.Create(ctx, accessReviews, review, &answer)
-	return answer.Status.Allowed, err
-}
-
-// Gaps asks the API server what of [Rules] the user of client may not do, in the order
+// Gaps asks the API server what of [Rules] of a namespace the user of client may not do, in the order
 // of the rules; none when that user may do everything. It costs one request for an
 // administrator and some 150 for others, eight at a time, and writes nothing: every
 // authenticated user may ask about itself. The error says that it could not be asked
 // to the end; what was found by then is worth nothing.
-func Gaps(ctx context.Context, client *kube.Client) ([]Gap, error) {
-	all, err := may(ctx, client, attributes{Verb: "*", Group: "*", Resource: "*"})
+func Gaps(ctx context.Context, client *kube.Client, namespace string) ([]Gap, error) {
+	all, err := client.May(ctx, kube.Access{Verb: "*", Group: "*", Resource: "*"})
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for privileges: %w", err)
 	}
 	if all {
 		return nil, nil
 	}
-	return gapsOf(ctx, client, needs(Rules()))
+	return gapsOf(ctx, client, needs(Rules(namespace)))
 }
 
 // gapsOf returns which of needed the user of client may not do.
@@ -118,7 +90,7 @@ func gapsOf(ctx context.Context, client *kube.Client, needed []Gap) ([]Gap, erro
 	for range min(askers, len(needed)) {
 		group.Go(func() {
 			for i := range next {
-				allowed, err := may(ctx, client, needed[i].attributes())
+				allowed, err := client.May(ctx, needed[i].access())
 				if err != nil {
 					cancel(fmt.Errorf("ask the API server for privileges: %w", err))
 				}

@@ -54,7 +54,7 @@ func Install(ctx context.Context, options Options) ([]Change, error) {
 	if err != nil {
 		return done, err
 	}
-	if err := try(ctx, text); err != nil {
+	if err := try(ctx, text, options.Namespace); err != nil {
 		return done, err
 	}
 	file, err := WriteKubeconfig(options.Out, text, options.Force)
@@ -65,7 +65,7 @@ func Install(ctx context.Context, options Options) ([]Change, error) {
 }
 
 // try waits until a kubeconfig can do what the agent needs.
-func try(ctx context.Context, text []byte) error {
+func try(ctx context.Context, text []byte, namespace string) error {
 	config, err := clientcmd.Load(text)
 	if err != nil {
 		return fmt.Errorf("the agent's kubeconfig: %w", err)
@@ -75,7 +75,7 @@ func try(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer client.Close()
-	return Await(ctx, client)
+	return Await(ctx, client, namespace)
 }
 
 // Uninstall takes away what [Install] made, the file first, so that an agent that runs

@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/vnode"
 )
 
 const (
@@ -22,9 +25,6 @@ const (
 
 	// Manager is the field manager of the objects.
 	Manager = "liqo-agent-rbac"
-	// managedBy is the value of api.LabelManagedBy on them. It is not the agent's: what
-	// has that, the agent takes for an object that it keeps for a peer.
-	managedBy = "liqo-agent-rbac"
 )
 
 // ServiceAccount returns the name by which the API server knows the agent's user.
@@ -34,8 +34,8 @@ func ServiceAccount(namespace string) string {
 
 // Manifest returns everything that makes a user of the agent, as YAML with a comment
 // on each rule: the namespace, a ServiceAccount in it with a Secret that gets its
-// token, a ClusterRole and Roles with [Rules], and their bindings. The same namespace
-// gives the same bytes. The error says that namespace is no name of one.
+// token, a ClusterRole and Roles with [Rules], their bindings, and the policies with
+// what roles cannot say. The same namespace gives the same bytes. The error says that namespace is no name of one.
 func Manifest(namespace string) ([]byte, error) { return manifest(namespace, true) }
 
 // ManifestInCluster is [Manifest] without the Secret, for an agent that runs as a pod
@@ -58,12 +58,17 @@ func ManifestJSON(namespace string) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// RolesText is the part of [Manifest] with the roles, and the rest left out: what
-// documents show.
-func RolesText() []byte {
+// RolesText and PolicyText are the parts of [Manifest] with the roles, and with the
+// policy that confines them: what documents show.
+func RolesText() []byte { return part(func(o object) bool { return o.rules != nil }) }
+
+// PolicyText is described at [RolesText].
+func PolicyText() []byte { return part(func(o object) bool { return o.kind == validatingPolicy }) }
+
+func part(shown func(object) bool) []byte {
 	var out strings.Builder
 	for _, o := range objects(DefaultNamespace, false) {
-		if o.rules != nil {
+		if shown(o) {
 			o.text(&out)
 		}
 	}
@@ -97,11 +102,14 @@ type object struct {
 	namespace, name          string
 	comment                  string
 	annotations              map[string]string
-	bare                     bool   // without our label: it is not ours alone
-	secretType               string // of a Secret
-	rules                    []Rule // of a role
-	role                     string // what a binding gives: the kind of the role
-	subject                  string // the namespace of the ServiceAccount a binding gives it to
+	bare                     bool           // without our label: it is not ours alone
+	optional                 bool           // not every API server has its kind
+	elder                    []string       // older versions of that, for API servers that lack apiVersion
+	spec                     map[string]any // of a policy
+	secretType               string         // of a Secret
+	rules                    []Rule         // of a role
+	role                     string         // what a binding gives: the kind of the role
+	subject                  string         // the namespace of the ServiceAccount a binding gives it to
 }
 
 // objects returns the objects of the manifest, in the order in which they are made.
@@ -120,7 +128,24 @@ func objects(namespace string, token bool) []object {
 			annotations: map[string]string{"kubernetes.io/service-account.name": Name}, secretType: "kubernetes.io/service-account-token",
 		})
 	}
-	everywhere, byNamespace := split(Rules())
+	// Before the rights: at no time is the user not confined.
+	const admissionVersion = groupAdmission + "/v1"
+	offloading, offloadingBinding := vnode.OffloadingSpecs()
+	out = append(out, object{
+		apiVersion: admissionVersion, kind: validatingPolicy, plural: validatingPlural, name: Name, optional: true,
+		comment: "What the agent may write, where a role cannot say it. Nobody else is concerned.", spec: Confinement(namespace),
+	}, object{
+		apiVersion: admissionVersion, kind: validatingBinding, plural: bindingsPlural, name: Name, optional: true,
+		spec: map[string]any{"policyName": Name, "validationActions": values("Deny")},
+	}, object{
+		apiVersion: admissionVersion, kind: "MutatingAdmissionPolicy", plural: "mutatingadmissionpolicies", name: vnode.OffloadingName,
+		optional: true, elder: []string{groupAdmission + "/v1beta1"},
+		comment: "Lets pods tolerate virtual nodes where a namespace says so. API servers without such policies have a webhook instead.", spec: offloading,
+	}, object{
+		apiVersion: admissionVersion, kind: "MutatingAdmissionPolicyBinding", plural: "mutatingadmissionpolicybindings", name: vnode.OffloadingName,
+		optional: true, elder: []string{groupAdmission + "/v1beta1"}, spec: offloadingBinding,
+	})
+	everywhere, byNamespace := split(Rules(namespace))
 	out = append(out, object{
 		apiVersion: rbacVersion, kind: "ClusterRole", plural: "clusterroles", name: Name, rules: everywhere,
 	})
@@ -178,7 +203,7 @@ func (o object) body() map[string]any {
 		metadata["namespace"] = o.namespace
 	}
 	if !o.bare {
-		metadata["labels"] = map[string]any{api.LabelManagedBy: managedBy}
+		metadata["labels"] = map[string]any{api.LabelManagedBy: api.ManagedByAdministrator}
 	}
 	if len(o.annotations) > 0 {
 		metadata["annotations"] = o.annotations
@@ -186,6 +211,9 @@ func (o object) body() map[string]any {
 	body := map[string]any{"apiVersion": o.apiVersion, "kind": o.kind, "metadata": metadata}
 	if o.secretType != "" {
 		body["type"] = o.secretType
+	}
+	if o.spec != nil {
+		body["spec"] = o.spec
 	}
 	if o.rules != nil {
 		var rules []any
@@ -217,7 +245,7 @@ func (o object) text(out *strings.Builder) {
 		line("  namespace: %s", o.namespace)
 	}
 	if !o.bare {
-		line("  labels: {%s: %s}", api.LabelManagedBy, managedBy)
+		line("  labels: {%s: %s}", api.LabelManagedBy, api.ManagedByAdministrator)
 	}
 	for key, value := range o.annotations { // there is one at most
 		line("  annotations: {%s: %s}", key, value)
@@ -228,6 +256,9 @@ func (o object) text(out *strings.Builder) {
 	if o.role != "" {
 		line("roleRef: {apiGroup: %s, kind: %s, name: %s}", groupRBAC, o.role, Name)
 		line("subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]", Name, o.subject)
+	}
+	if o.spec != nil {
+		writeYAML(out, "spec", o.spec)
 	}
 	if o.rules == nil {
 		return
@@ -250,6 +281,15 @@ func (o object) text(out *strings.Builder) {
 		}
 		line("  verbs: [%s]", strings.Join(r.Verbs, ", "))
 	}
+}
+
+// writeYAML writes a field whose value is made of maps, lists and strings.
+func writeYAML(out *strings.Builder, name string, value any) {
+	text, err := yaml.Marshal(map[string]any{name: value})
+	if err != nil { // it is made of what YAML can say
+		panic(err)
+	}
+	out.Write(text)
 }
 
 // quoted puts into quotation marks what YAML might take for something else.

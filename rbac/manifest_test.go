@@ -37,7 +37,7 @@ func TestManifest(t *testing.T) {
 	if !reflect.DeepEqual(shown, list.Items) {
 		t.Errorf("the manifests differ:\n%s\n%s", text, listed)
 	}
-	for _, r := range Rules() {
+	for _, r := range Rules("edge") {
 		if !bytes.Contains(text, []byte("# "+r.Reason+"\n")) || !bytes.Contains(text, []byte("# "+string(r.Part)+"\n")) {
 			t.Errorf("the manifest does not say %q", r.Reason)
 		}

@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"liqo.io/agent/api"
+	"liqo.io/agent/sharing/vnode"
 )
 
 // Part is what a rule serves. The parts are the sections of the manifest.
@@ -47,12 +48,13 @@ const (
 	groupCSR       = "certificates.k8s.io"
 )
 
-// Rules returns everything that the agent needs in its own cluster, by parts. Callers
-// may change what they get.
+// Rules returns everything that the agent needs in its own cluster, with its own things
+// in namespace, by parts. Callers may change what they get.
 //
 // Nothing more is to be had by names: those of peers, of guest namespaces and of what
-// offloaded pods name are not known beforehand, and RBAC knows no patterns.
-func Rules() []Rule {
+// offloaded pods name are not known beforehand, and RBAC knows no patterns. The policy
+// that comes with the rules does; see [Confinement].
+func Rules(namespace string) []Rule {
 	discovery, sharing, config := api.GroupVersion.Group, api.SharingGroupVersion.Group, api.ConfigGroupVersion.Group
 	var crds []string
 	for _, m := range api.CRDs() {
@@ -65,6 +67,9 @@ func Rules() []Rule {
 		}, {
 			Part: PartSelf, Group: groupAdmission, Resources: []string{"validatingwebhookconfigurations"}, Names: []string{"liqo-agent"},
 			Verbs: []string{"get", "create", "patch", "delete"}, Reason: "has the API server ask it about PeeringRequests, until liqo-agent reset",
+		}, {
+			Part: PartSelf, Group: groupAdmission, Resources: []string{validatingPlural, bindingsPlural}, Names: []string{Name},
+			Verbs: []string{"get"}, Reason: "has liqo-agent doctor look whether the policy that confines it is there",
 		}, {
 			Part: PartSelf, Group: config, Resources: []string{api.PluralClusterConfigs},
 			Verbs: []string{"list", "watch", "create"}, Reason: "follows the settings, and makes an object that sets nothing",
@@ -106,8 +111,8 @@ func Rules() []Rule {
 			Part: PartPeerings, Group: groupRBAC, Resources: []string{"clusterroles", "clusterrolebindings"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "keeps liqo:peer:<ID>, which lets a peer reach its own two objects",
 		}, {
-			Part: PartPeerings, Group: groupCore, Resources: []string{"users"},
-			Verbs: []string{"impersonate"}, Reason: "passes the calls of peers on as liqo:cluster:<ID>",
+			Part: PartPeerings, Group: groupCore, Resources: []string{"serviceaccounts"}, Namespace: namespace,
+			Verbs: []string{"impersonate"}, Reason: "passes the calls of peers on as service account liqo-peer-<ID> of its own namespace",
 		}, {
 			Part: PartPeerings, Group: groupCore, Resources: []string{"groups"}, Names: []string{api.PeerGroup},
 			Verbs: []string{"impersonate"}, Reason: "in the group of all peers",
@@ -181,13 +186,14 @@ func Rules() []Rule {
 			Verbs: []string{"get", "create", "patch", "delete"}, Reason: "keeps virtual nodes alive",
 		}, {
 			Part: PartBorrowed, Group: groupAdmission,
-			Resources: []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations"},
-			Verbs:     []string{"create"}, Reason: "lets pods tolerate virtual nodes where a namespace says so",
+			Resources: []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"}, Names: []string{vnode.OffloadingName},
+			Verbs: []string{"get", "list", "watch"}, Reason: "looks whether pods are let on virtual nodes where a namespace says so",
 		}, {
-			Part: PartBorrowed, Group: groupAdmission,
-			Resources: []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations"},
-			Names:     []string{"liqo-agent-offloading"},
-			Verbs:     []string{"get", "list", "watch", "update", "delete"}, Reason: "and keeps that as it is to be",
+			Part: PartBorrowed, Group: groupAdmission, Resources: []string{"mutatingwebhookconfigurations"},
+			Verbs: []string{"create"}, Reason: "does the same where the API server has no such policies",
+		}, {
+			Part: PartBorrowed, Group: groupAdmission, Resources: []string{"mutatingwebhookconfigurations"}, Names: []string{vnode.OffloadingName},
+			Verbs: []string{"get", "list", "watch", "update", "delete"}, Reason: "and keeps that as it is to be",
 		}, {
 			Part: PartBorrowed, Group: groupCSR, Resources: []string{"certificatesigningrequests"},
 			Verbs: []string{"get", "list", "watch", "create", "delete"}, Reason: "asks for the certificate of the kubelet API, for kubectl logs and exec",

@@ -11,7 +11,7 @@ import (
 func TestRules(t *testing.T) {
 	seen := make(map[string]string)
 	var parts []Part
-	for _, r := range Rules() {
+	for _, r := range Rules(DefaultNamespace) {
 		what := strings.Join(r.Resources, ", ") + " " + strings.Join(r.Verbs, ", ")
 		if len(r.Resources) == 0 || len(r.Verbs) == 0 {
 			t.Errorf("a rule for nothing: %+v", r)
@@ -55,7 +55,7 @@ func TestRules(t *testing.T) {
 // The names of some things are written down here and in the packages that make them.
 func TestNames(t *testing.T) {
 	for _, name := range []string{"liqo:peers", "foreignclusters.discovery.liqo.io", "liqo-agent-offloading", "liqo-consumer", "liqo-offer"} {
-		if !slices.ContainsFunc(Rules(), func(r Rule) bool { return slices.Contains(r.Names, name) }) {
+		if !slices.ContainsFunc(Rules(DefaultNamespace), func(r Rule) bool { return slices.Contains(r.Names, name) }) {
 			t.Errorf("no rule is about %s", name)
 		}
 	}

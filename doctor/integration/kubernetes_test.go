@@ -4,9 +4,11 @@ package integration
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/rbac"
 )
 
 // foreign is what another version of Liqo brings.
@@ -70,16 +72,34 @@ func TestKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.host.WriteFile("/etc/nobody.yaml", `apiVersion: v1
+	nobody := `apiVersion: v1
 kind: Config
 current-context: x
 contexts: [{name: x, context: {cluster: x, user: x}}]
 clusters: [{name: x, cluster: {server: "https://127.0.0.1:6443", insecure-skip-tls-verify: true}}]
-users: [{name: x, user: {token: "`+token+`"}}]
-`)
+users: [{name: x, user: {token: "` + token + `"}}]
+`
+	x.host.WriteFile("/etc/nobody.yaml", nobody)
 	x.host.WriteFile(configPath, "[cluster]\nkubeconfig = \"/etc/nobody.yaml\"\n")
 	r = x.report()
 	finds(t, r, "agent-stopped", "foreign-liqo", "rbac-gaps")
+
+	// The agent's own user, without the policy that comes with it.
+	manifest, err := rbac.Manifest(rbac.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kube.Apply(ctx, string(manifest)); err != nil {
+		t.Fatal(err)
+	}
+	agents, err := kube.Kubectl(ctx, "create", "token", "-n", rbac.DefaultNamespace, rbac.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.host.WriteFile("/etc/nobody.yaml", strings.Replace(nobody, token, agents, 1))
+	kubectl("delete", "validatingadmissionpolicybinding", rbac.Name)
+	// It may read the definitions.
+	finds(t, x.report(), "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo", "rbac-unconfined")
 
 	x.host.WriteFile(configPath, "")
 	if err := kube.Stop(); err != nil {

@@ -116,7 +116,9 @@ func TestGateway(t *testing.T) {
 		Listen: "127.0.0.1:0", Issuer: home.issuer, Peers: everybody{}, Logger: slog.New(slog.DiscardHandler),
 		Identity: func() peer.Identity { return peer.Identity{ClusterID: home.id} },
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream: func() (endpoint.Upstream, bool) { return endpoint.Upstream{Base: base, Transport: transport}, true },
+			Upstream: func() (endpoint.Upstream, bool) {
+				return endpoint.Upstream{Base: base, Transport: transport, Users: api.PeerUsers{Namespace: "liqo"}}, true
+			},
 			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) {
 				return func(status int) {
 					mu.Lock()
@@ -144,7 +146,7 @@ func TestGateway(t *testing.T) {
 
 	// Nothing is allowed until RBAC says so, and that is what is passed on.
 	if status, object := peerMill.send(http.MethodPatch, own, request("mill", "Mill")); status != http.StatusForbidden || object["reason"] != "Forbidden" ||
-		!strings.Contains(fmt.Sprint(object["message"]), `User "liqo:cluster:mill"`) {
+		!strings.Contains(fmt.Sprint(object["message"]), `User "system:serviceaccount:liqo:liqo-peer-mill"`) {
 		t.Fatalf("%d %v", status, object)
 	}
 	if err := k.Apply(t.Context(), `
@@ -158,7 +160,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: "liqo:peer:mill"}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "liqo:peer:mill"}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster:mill"}]
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:serviceaccount:liqo:liqo-peer-mill"}]
 `); err != nil {
 		t.Fatal(err)
 	}

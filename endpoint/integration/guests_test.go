@@ -54,7 +54,7 @@ func transports(t *testing.T, config *rest.Config) (endpoint.Upstream, error) {
 	if err != nil {
 		return endpoint.Upstream{}, err
 	}
-	up := endpoint.Upstream{Base: base}
+	up := endpoint.Upstream{Base: base, Users: api.PeerUsers{Namespace: "liqo"}}
 	if up.Transport, err = rest.TransportFor(config); err != nil {
 		return endpoint.Upstream{}, err
 	}
@@ -87,7 +87,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: liqo-consumer, namespace: mill-shop}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: liqo-consumer}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster:mill"}]
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:serviceaccount:liqo:liqo-peer-mill"}]
 `); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster
 	}
 	// RBAC has the last word, and no one else's namespace is reached.
 	var status *apierrors.StatusError
-	if err := remote.Get(t.Context(), "/api/v1/namespaces/mill-shop/secrets/s", nil); !apierrors.IsForbidden(err) || !errors.As(err, &status) || !strings.Contains(err.Error(), "liqo:cluster:mill") {
+	if err := remote.Get(t.Context(), "/api/v1/namespaces/mill-shop/secrets/s", nil); !apierrors.IsForbidden(err) || !errors.As(err, &status) || !strings.Contains(err.Error(), "system:serviceaccount:liqo:liqo-peer-mill") {
 		t.Errorf("%v", err)
 	}
 	if err := remote.Get(t.Context(), "/api/v1/namespaces/default/pods/x", nil); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "none of yours") {

@@ -531,7 +531,7 @@ func (x *box) mayNot(id, home, other string) {
 	ask := func(verb, group, resource, within, namespace string) bool {
 		x.t.Helper()
 		review, err := json.Marshal(map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": map[string]any{
-			"user": api.PeerUser(id), "groups": []string{"liqo:peers", "system:authenticated"},
+			"user": api.PeerUsers{Namespace: "liqo"}.Name(id), "groups": []string{"liqo:peers", "system:authenticated"},
 			"resourceAttributes": map[string]string{"verb": verb, "group": group, "resource": resource, "subresource": within, "namespace": namespace},
 		}})
 		if err != nil {

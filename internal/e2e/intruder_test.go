@@ -161,7 +161,7 @@ func TestPeerReachesOnlyItsOwn(t *testing.T) {
 		}
 	}
 	// RBAC alone, without the gateway's list, says the same.
-	out, err := p.b.kube.Kubectl(t.Context(), "auth", "can-i", "--list", "--as", "liqo:cluster:"+p.aID, "--as-group", "liqo:peers")
+	out, err := p.b.kube.Kubectl(t.Context(), "auth", "can-i", "--list", "--as", "system:serviceaccount:liqo:liqo-peer-"+p.aID, "--as-group", "liqo:peers")
 	if err != nil {
 		t.Fatal(err)
 	}

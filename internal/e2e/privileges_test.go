@@ -16,12 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/rbac"
-	"liqo.io/agent/sharing/vnode"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -155,18 +153,6 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 		}
 		return err
 	})
-	// What somebody changed about who may leave is put right.
-	a.kubectl("label", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", vnode.OffloadingName, "--overwrite", api.LabelManagedBy+"=somebody")
-	const admission = "/apis/admissionregistration.k8s.io/v1/"
-	for _, kind := range []string{"mutatingadmissionpolicies/", "mutatingadmissionpolicybindings/"} {
-		a.eventually(kind+" are put right", func() error {
-			found, _, err := get[metav1.PartialObjectMetadata](a, admission+kind+vnode.OffloadingName)
-			if err == nil && found.Labels[api.LabelManagedBy] != api.ManagedByAgent {
-				err = fmt.Errorf("it has the labels %v", found.Labels)
-			}
-			return err
-		})
-	}
 	// The kubelet API has a certificate and asks who calls; the containers are kwok's,
 	// who answers nothing.
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port

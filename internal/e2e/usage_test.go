@@ -56,7 +56,10 @@ func (u *usage) add(events []bed.AuditEvent) {
 // of reports whether anybody used a verb of a rule on a resource.
 func (u *usage) of(rule rbac.Rule, resource, verb string) bool {
 	switch resource {
-	case "users", "groups": // each request of a peer uses both
+	case "serviceaccounts", "groups": // each request of a peer uses both
+		if verb != "impersonate" {
+			break
+		}
 		return u.any(func(r request) bool { return r.impersonated })
 	case "signers": // is asked about when a request is approved
 		rule = rbac.Rule{Group: rule.Group}
@@ -139,7 +142,7 @@ func whole() bool {
 func surplus() []string {
 	var out []string
 	known := make(map[string]bool)
-	for _, rule := range rbac.Rules() {
+	for _, rule := range rbac.Rules(rbac.DefaultNamespace) {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
 				what := verb + " " + strings.Join(append([]string{resource}, rule.Names...), " ")

@@ -123,7 +123,7 @@ func (q Question) Subject() peer.ClusterID { return peer.ClusterID(q.Name) }
 // peer returns the cluster ID of the peer that asks, and whether it is one. A
 // peer that is not named as the gateway does it has the ID "".
 func (q Question) peer() (peer.ClusterID, bool) {
-	text, named := strings.CutPrefix(q.User, api.PeerUserPrefix)
+	text, named := api.PeerOf(q.User)
 	if !named {
 		return "", slices.Contains(q.Groups, api.PeerGroup)
 	}
@@ -154,7 +154,7 @@ func check(q Question) (Verdict, bool) {
 // checkPeer refuses what a peer may not write, whatever its standing.
 func checkPeer(q Question, id peer.ClusterID) (Verdict, bool) {
 	if id == "" {
-		return forbidden(CauseBadUser, "the user %q is in the group %s but is no peer: peers are named %s followed by their cluster ID", clip(q.User), api.PeerGroup, api.PeerUserPrefix), false
+		return forbidden(CauseBadUser, "the user %q is in the group %s but is no peer: peers are service accounts named %s followed by their cluster ID", clip(q.User), api.PeerGroup, api.PeerAccountPrefix), false
 	}
 	if q.Name != string(id) {
 		return forbidden(CauseOtherName, "cluster %s may write the PeeringRequest that has its ID as name, and not %q", id, clip(q.Name)), false

@@ -52,7 +52,7 @@ func withID(id string) func(*api.PeeringRequest) {
 
 func TestDecide(t *testing.T) {
 	byPeer := func(op string, now, old *api.PeeringRequest) Question {
-		return Question{Operation: op, User: api.PeerUserPrefix + barn, Groups: []string{api.PeerGroup, "system:authenticated"}, Name: now.Name, Request: now, Old: old}
+		return Question{Operation: op, User: api.PeerUserPrefix("liqo") + barn, Groups: []string{api.PeerGroup, "system:authenticated"}, Name: now.Name, Request: now, Old: old}
 	}
 	byAdmin := func(op string, now, old *api.PeeringRequest) Question {
 		q := byPeer(op, now, old)
@@ -126,16 +126,16 @@ func TestDecide(t *testing.T) {
 		{"similar domains", byPeer("CREATE", asked(labelled("myliqo.io/x"), annotated("liqo.io.example.com/x")), nil), in, "", ""},
 
 		// Who is who.
-		{"other peer's name", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix+"mallory", api.PeerGroup), in, CauseOtherName, "cluster mallory may write"},
-		{"other peer's name, no group", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix+"mallory"), in, CauseOtherName, ""},
+		{"other peer's name", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix("liqo")+"mallory", api.PeerGroup), in, CauseOtherName, "cluster mallory may write"},
+		{"other peer's name, no group", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix("liqo")+"mallory"), in, CauseOtherName, ""},
 		{"own name, other's ID", byPeer("CREATE", asked(withID("other")), nil), in, CauseOtherID, `has the spec.clusterIdentity.clusterID "other"`},
 		{"own name, no ID", byPeer("CREATE", asked(withID("")), nil), in, CauseOtherID, ""},
 		{"other name, own ID", byPeer("CREATE", asked(named("other")), nil), in, CauseOtherName, ""},
 		{"admin, other's ID", byAdmin("CREATE", asked(withID("other")), nil), in, CauseOtherID, ""},
 		{"admin changes the ID", byAdmin("UPDATE", asked(withID("other")), asked()), in, CauseOtherID, ""},
 		{"peer changes the ID", byPeer("UPDATE", asked(withID("other")), asked()), in, CauseOtherID, ""},
-		{"peer without an ID", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix, api.PeerGroup), in, CauseBadUser, "is no peer"},
-		{"peer with a bad ID", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix+"a/b", api.PeerGroup), in, CauseBadUser, ""},
+		{"peer without an ID", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix("liqo"), api.PeerGroup), in, CauseBadUser, "is no peer"},
+		{"peer with a bad ID", as(byPeer("CREATE", asked(), nil), api.PeerUserPrefix("liqo")+"a/b", api.PeerGroup), in, CauseBadUser, ""},
 		{"only the group", as(byPeer("CREATE", asked(), nil), "someone", "x", api.PeerGroup), in, CauseBadUser, ""},
 		{"only the group, no change", as(byPeer("UPDATE", asked(), asked()), "someone", api.PeerGroup), in, CauseBadUser, ""},
 		{"name for terminals", byPeer("CREATE", asked(func(r *api.PeeringRequest) { r.Spec.ClusterIdentity.ClusterName = "a\x1b[2J" }), nil), in, CauseBadSpec, "clusterName"},
@@ -191,7 +191,7 @@ func TestDecideNeverLetsIn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := Question{
 			Operation: rapid.SampledFrom([]string{"CREATE", "UPDATE", "CONNECT", ""}).Draw(t, "operation"),
-			User:      rapid.SampledFrom([]string{api.PeerUserPrefix + barn, api.PeerUserPrefix + "other", api.PeerUserPrefix, "admin", ""}).Draw(t, "user"),
+			User:      rapid.SampledFrom([]string{api.PeerUserPrefix("liqo") + barn, api.PeerUserPrefix("liqo") + "other", api.PeerUserPrefix("liqo"), "admin", ""}).Draw(t, "user"),
 			Groups:    rapid.SampledFrom([][]string{nil, {api.PeerGroup}, {"x", api.PeerGroup}}).Draw(t, "groups"),
 			Name:      rapid.SampledFrom(ids).Draw(t, "name"),
 			Request:   request(t, "request"), Old: request(t, "old"),
@@ -213,7 +213,7 @@ func TestDecideNeverLetsIn(t *testing.T) {
 			}
 			return
 		}
-		fromPeer := strings.HasPrefix(q.User, api.PeerUserPrefix) || len(q.Groups) > 0
+		fromPeer := strings.HasPrefix(q.User, api.PeerUserPrefix("liqo")) || len(q.Groups) > 0
 		if q.Request == nil || q.Name != q.Request.Name {
 			t.Fatalf("let in without a name: %+v", q)
 		}
@@ -221,7 +221,7 @@ func TestDecideNeverLetsIn(t *testing.T) {
 		if (fromPeer || !untouched) && (!s.Pinned || s.Blocked || s.Never || q.Request.ClusterID() != q.Name) {
 			t.Fatalf("let in: %+v %+v", q, s)
 		}
-		if fromPeer && (q.User != api.PeerUserPrefix+q.Name || q.Old == nil && (len(q.Request.Finalizers) > 0 || len(q.Request.Labels) > 0)) {
+		if fromPeer && (q.User != api.PeerUserPrefix("liqo")+q.Name || q.Old == nil && (len(q.Request.Finalizers) > 0 || len(q.Request.Labels) > 0)) {
 			t.Fatalf("let a peer in: %+v", q)
 		}
 	})

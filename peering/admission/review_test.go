@@ -23,7 +23,7 @@ const objectText = `{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"PeeringRe
 	`"finalizers":["f"],"managedFields":[{"manager":"liqo-peer","operation":"Apply","fieldsV1":{"f:spec":{}}}]},"spec":{"clusterIdentity":{"clusterID":"` + barn + `"}},"status":{"phase":"Pending"}}`
 
 func TestDecode(t *testing.T) {
-	r, err := decode([]byte(reviewText("UPDATE", api.PeerUserPrefix+barn, api.PeerGroup, objectText, objectText)))
+	r, err := decode([]byte(reviewText("UPDATE", api.PeerUserPrefix("liqo")+barn, api.PeerGroup, objectText, objectText)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestDecode(t *testing.T) {
 	if v != nil {
 		t.Fatalf("%+v", v)
 	}
-	if q.Operation != "UPDATE" || q.User != api.PeerUserPrefix+barn || q.Groups[0] != api.PeerGroup || q.Name != barn ||
+	if q.Operation != "UPDATE" || q.User != api.PeerUserPrefix("liqo")+barn || q.Groups[0] != api.PeerGroup || q.Name != barn ||
 		q.Request.ClusterID() != barn || q.Old.Finalizers[0] != "f" || q.Request.Status.Phase != api.RequestPending {
 		t.Errorf("%+v", q)
 	}
@@ -93,7 +93,7 @@ func TestDecode(t *testing.T) {
 // what was asked.
 func FuzzReview(f *testing.F) {
 	for _, text := range []string{
-		reviewText("CREATE", api.PeerUserPrefix+barn, api.PeerGroup, objectText, "null"),
+		reviewText("CREATE", api.PeerUserPrefix("liqo")+barn, api.PeerGroup, objectText, "null"),
 		reviewText("UPDATE", "admin", "system:masters", objectText, objectText),
 		reviewText("DELETE", "admin", "system:masters", "null", objectText),
 		reviewText("CREATE", "", "", `{"metadata":{"generateName":"a-","labels":{"liqo.io/x":""},"ownerReferences":[{}]}}`, `{"spec":null}`),

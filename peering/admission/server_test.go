@@ -121,7 +121,7 @@ func TestServer(t *testing.T) {
 	r := serve(t, defaultTimeouts, func(id peer.ClusterID) Standing {
 		return Standing{Pinned: id == barn, Accept: api.RequestPending}
 	})
-	create := reviewText("CREATE", api.PeerUserPrefix+barn, api.PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
+	create := reviewText("CREATE", api.PeerUserPrefix("liqo")+barn, api.PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
 	t.Run("answers", func(t *testing.T) {
 		for _, tc := range []struct {
 			name, review string
@@ -129,7 +129,7 @@ func TestServer(t *testing.T) {
 			want         string
 		}{
 			{"held", create, true, `"warnings":["the request waits`},
-			{"other peer", strings.Replace(create, api.PeerUserPrefix+barn, api.PeerUserPrefix+"mallory", 1), false, `"code":403`},
+			{"other peer", strings.Replace(create, api.PeerUserPrefix("liqo")+barn, api.PeerUserPrefix("liqo")+"mallory", 1), false, `"code":403`},
 			{"unknown", strings.ReplaceAll(create, barn, "shed"), false, `{"reason":"NotTrusted"`},
 			{"bad object", reviewText("CREATE", "a", "b", "7", "null"), false, `"code":400`},
 		} {
@@ -329,7 +329,7 @@ func TestBurst(t *testing.T) {
 		}
 	}
 
-	create := reviewText("CREATE", api.PeerUserPrefix+barn, api.PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
+	create := reviewText("CREATE", api.PeerUserPrefix("liqo")+barn, api.PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
 	failed := make(chan error)
 	for range tooMany {
 		go func() {

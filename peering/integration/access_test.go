@@ -36,7 +36,7 @@ type impersonator struct {
 func impersonate(t *testing.T, k *bed.Kube, id peer.ClusterID) *impersonator {
 	t.Helper()
 	config := k.RESTConfig()
-	config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUser(string(id)), Groups: []string{api.PeerGroup}}
+	config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUsers{Namespace: "liqo"}.Name(string(id)), Groups: []string{api.PeerGroup}}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,12 +203,12 @@ const privileges = `
 - {apiGroups: [""], resources: [events], verbs: [create, patch]}
 - {apiGroups: [sharing.liqo.io], resources: [advertisements/status], verbs: [patch]}
 - {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles, clusterrolebindings], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [""], resources: [users], verbs: [impersonate]}
 - {apiGroups: [""], resources: [groups], resourceNames: ["liqo:peers"], verbs: [impersonate]}
 `
 
 // ownPrivileges are the rules in the agent's namespace.
 const ownPrivileges = `
+- {apiGroups: [""], resources: [serviceaccounts], verbs: [impersonate]}
 - {apiGroups: [""], resources: [secrets], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [configmaps], resourceNames: [cluster-id], verbs: [get, create, patch]}
 `
@@ -215,7 +216,7 @@ const ownPrivileges = `
 // TestPrivileges peers and parts two clusters whose agents may do exactly what is
 // written down above.
 func TestPrivileges(t *testing.T) {
-	a, b := pairBy(t, func(k *bed.Kube) string { return limited(t, k) })
+	a, b := pairBy(t, func(k *bed.Kube) string { return limited(t, k, privileges, ownPrivileges) })
 	a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
 	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
 	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
@@ -261,11 +262,58 @@ func TestPrivileges(t *testing.T) {
 
 const webhookPath = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/liqo-agent"
 
-// limited writes a kubeconfig of a user that has the privileges above, and no
-// others.
-func limited(t *testing.T, k *bed.Kube) string {
-	t.Helper()
-	const manifest = `
+// formerPrivileges are those that agents had when peers were users.
+const formerPrivileges = privileges + `- {apiGroups: [""], resources: [users], verbs: [impersonate]}
+`
+
+// TestFormerRights takes a peering from the rights of an older agent to those of this
+// one, as after an upgrade.
+func TestFormerRights(t *testing.T) {
+	former := strings.Replace(ownPrivileges, "serviceaccounts", "endpoints", 1)
+	a, b := pairBy(t, func(k *bed.Kube) string { return limited(t, k, formerPrivileges, former) })
+	a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
+	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
+	a.join(b, true)
+	within(t, "joined", func() error { return joined(a, b) })
+	names := func(want ...string) {
+		t.Helper()
+		within(t, "who is let in", func() error {
+			text, err := b.kube.Request(t.Context(), "GET", bindingPath+"/liqo:peer:"+string(a.id), "", nil)
+			if err != nil {
+				return err
+			}
+			var binding struct{ Subjects []struct{ Name string } }
+			if err := json.Unmarshal(text, &binding); err != nil {
+				return err
+			}
+			var found []string
+			for _, s := range binding.Subjects {
+				found = append(found, s.Name)
+			}
+			if !slices.Equal(found, want) {
+				return fmt.Errorf("%q", found)
+			}
+			return nil
+		})
+	}
+	account := "system:serviceaccount:liqo:liqo-peer-" + string(a.id)
+	names(account, "liqo:cluster:"+string(a.id))
+	for _, s := range []*site{a, b} {
+		within(t, "the rights of today", func() error {
+			return s.kube.Apply(t.Context(), fmt.Sprintf(limitedManifest, privileges, ownPrivileges))
+		})
+	}
+	names(account)
+	within(t, "still joined", func() error { return joined(a, b) })
+	a.join(b, false)
+	within(t, "parted", func() error { return parted(a, b) })
+	a.join(b, true)
+	within(t, "joined again", func() error { return joined(a, b) })
+}
+
+// limitedManifest is a user with privileges everywhere, and others in its namespace.
+const limitedManifest = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: liqo}
@@ -296,7 +344,11 @@ metadata: {name: liqo-agent, namespace: liqo}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: liqo-agent}
 subjects: [{kind: ServiceAccount, name: liqo-agent, namespace: liqo}]
 `
-	within(t, "the user", func() error { return k.Apply(t.Context(), fmt.Sprintf(manifest, privileges, ownPrivileges)) })
+
+// limited writes a kubeconfig of such a user.
+func limited(t *testing.T, k *bed.Kube, everywhere, own string) string {
+	t.Helper()
+	within(t, "the user", func() error { return k.Apply(t.Context(), fmt.Sprintf(limitedManifest, everywhere, own)) })
 	text, err := k.Request(t.Context(), "POST", "/api/v1/namespaces/liqo/serviceaccounts/liqo-agent/token", jsonMIME,
 		[]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`))
 	if err != nil {

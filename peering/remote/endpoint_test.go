@@ -60,7 +60,7 @@ func (c *cluster) serve(t *testing.T) {
 		Listen: "127.0.0.1:0", Issuer: c.issuer, Identity: c.identity, Peers: c, Logger: slog.New(slog.DiscardHandler),
 		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
 			Upstream: func() (endpoint.Upstream, bool) {
-				return endpoint.Upstream{Base: base, Transport: upstream.Client().Transport}, true
+				return endpoint.Upstream{Base: base, Transport: upstream.Client().Transport, Users: api.PeerUsers{Namespace: "liqo"}}, true
 			},
 			Logger: slog.New(slog.DiscardHandler),
 		}),
@@ -213,7 +213,7 @@ func TestThroughARealEndpoint(t *testing.T) {
 	})
 	got := s.Get(them)
 	if got.State.Request.Spec != *request() || !sameOffer(got.State.Advertisement.Spec, *offer("4")) || got.Err != nil ||
-		string(got.CA) != string(foreign.key.CA().Raw) || !foreign.users["liqo:cluster:"+string(us)] || len(foreign.users) != 1 {
+		string(got.CA) != string(foreign.key.CA().Raw) || !foreign.users["system:serviceaccount:liqo:liqo-peer-"+string(us)] || len(foreign.users) != 1 {
 		t.Errorf("%+v, as %v", got, foreign.users)
 	}
 	s.Notify(them)

@@ -44,8 +44,9 @@ type Config struct {
 	// Registries returns those that consumers may have images from. It must be quick
 	// and safe for concurrent use.
 	Registries func() registry.List
-	// User returns the name under which a consumer's requests reach the API server.
-	User func(peer.ClusterID) string
+	// Users returns the names under which a consumer's requests may reach the API
+	// server.
+	Users func(peer.ClusterID) []string
 	// Changed is called when what Set returns for a consumer is another, and when
 	// somebody was found to have something here. It is called without a lock, must be
 	// quick, and may call Set.

@@ -43,7 +43,7 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 				return Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 1}
 			},
 			Registries: func() registry.List { return registry.List{Entries: []string{"docker.io", registry.Own}} },
-			User:       func(id peer.ClusterID) string { return string(id) },
+			Users:      func(id peer.ClusterID) []string { return []string{string(id)} },
 			Changed:    func(peer.ClusterID) { changed.add() },
 			Logger:     slog.New(slog.DiscardHandler),
 		})

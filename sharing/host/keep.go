@@ -97,7 +97,7 @@ func (s *session) furnish(ctx context.Context, st standing, guest *corev1.Namesp
 	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
-	binding := bindingFor(guest.Name, id, s.host.cfg.User(id))
+	binding := bindingFor(guest.Name, id, s.host.cfg.Users(id))
 	wait, err = ensure(ctx, s, s.bindings, bindingPath(guest.Name), guest.Name, binding, sameBinding)
 	if apierrors.IsInvalid(err) { // it cannot be given another role, only be made anew
 		if err = s.deleteBinding(ctx, guest.Name); err == nil {

@@ -118,11 +118,15 @@ func roleFor(namespace string, id peer.ClusterID) *rbacv1.Role {
 }
 
 // bindingFor gives a consumer its Role.
-func bindingFor(namespace string, id peer.ClusterID, user string) *rbacv1.RoleBinding {
+func bindingFor(namespace string, id peer.ClusterID, users []string) *rbacv1.RoleBinding {
+	var subjects []rbacv1.Subject
+	for _, user := range users {
+		subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user})
+	}
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: RoleName, Namespace: namespace, Labels: labels(id)},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		Subjects:   subjects,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: RoleName},
 	}
 }

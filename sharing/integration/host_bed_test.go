@@ -72,7 +72,7 @@ func newHost() *runningHost {
 			return r.settings
 		},
 		Registries: func() registry.List { return registry.List{Entries: []string{"docker.io"}} },
-		User:       func(id peer.ClusterID) string { return api.PeerUser(string(id)) },
+		Users:      func(id peer.ClusterID) []string { return api.PeerUsers{Namespace: "liqo"}.Names(string(id)) },
 		Changed: func(id peer.ClusterID) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -175,7 +175,7 @@ func orNil(err error) error {
 func asConsumer(t *testing.T, k *bed.Kube, id peer.ClusterID) *kube.Client {
 	t.Helper()
 	config := k.RESTConfig()
-	config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUser(string(id)), Groups: []string{api.PeerGroup}}
+	config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUsers{Namespace: "liqo"}.Name(string(id)), Groups: []string{api.PeerGroup}}
 	return newClient(t, config)
 }
 

@@ -77,7 +77,7 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 
 	binding := object{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": object{"name": "more"},
-		"subjects": []any{object{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": api.PeerUser(string(barn))}},
+		"subjects": []any{object{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": api.PeerUsers{Namespace: "liqo"}.Name(string(barn))}},
 		"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 	}
 	clusterBinding := object{
@@ -169,7 +169,7 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 		{"verb": "deletecollection", "resource": "pods", "namespace": mine}, {"verb": "update", "resource": "pods", "namespace": mine},
 	} {
 		review := object{"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": object{
-			"user": api.PeerUser(string(barn)), "groups": []string{api.PeerGroup}, "resourceAttributes": what,
+			"user": api.PeerUsers{Namespace: "liqo"}.Name(string(barn)), "groups": []string{api.PeerGroup}, "resourceAttributes": what,
 		}}
 		var answer object
 		must(t, root.Create(t.Context(), "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &answer))

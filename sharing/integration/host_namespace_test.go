@@ -182,7 +182,7 @@ func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 		{"role deleted", remove(role), role, []string{"metadata", "name"}, host.RoleName},
 		{"rights added", merge(role, `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`), role, []string{"rules"}, "pods/log"},
 		{"binding deleted", remove(binding), binding, []string{"roleRef", "name"}, host.RoleName},
-		{"rights given away", merge(binding, `{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"somebody"}]}`), binding, []string{"subjects"}, "liqo:cluster:" + string(barn)},
+		{"rights given away", merge(binding, `{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"somebody"}]}`), binding, []string{"subjects"}, "system:serviceaccount:liqo:liqo-peer-" + string(barn)},
 		{"other rights", func() error {
 			if err := root.Delete(t.Context(), binding, metav1.DeleteOptions{}); err != nil {
 				return err

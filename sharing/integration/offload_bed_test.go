@@ -111,7 +111,7 @@ func (r *remote) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	request = request.Clone(request.Context())
 	request.URL.Scheme, request.URL.Host = r.host.Scheme, r.host.Host
-	request.Header.Set("Impersonate-User", api.PeerUser(string(consumerID)))
+	request.Header.Set("Impersonate-User", api.PeerUsers{Namespace: "liqo"}.Name(string(consumerID)))
 	if request.Method == http.MethodPost {
 		r.creations.Add(1)
 	}
@@ -144,7 +144,7 @@ func (r *remote) Namespace(ctx context.Context, origin string) (string, error) {
 		}},
 		rbac + "/rolebindings": {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": map[string]any{"name": "consumer"},
 			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "consumer"},
-			"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": api.PeerUser(string(consumerID))}}},
+			"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": api.PeerUsers{Namespace: "liqo"}.Name(string(consumerID))}}},
 	} {
 		if err := r.admin.Create(ctx, path, object, nil); err != nil && !apierrors.IsAlreadyExists(err) {
 			return "", err

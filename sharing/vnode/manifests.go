@@ -59,10 +59,12 @@ func (m *manifest) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// shows reports whether an object is as wanted. Fields of which want says nothing
-// do not count: API servers fill them in.
+// shows reports whether an object is as wanted, and the agent's or the
+// administrator's. Fields of which want says nothing do not count: API servers fill
+// them in.
 func (m *manifest) shows(want *manifest) bool {
-	return m.Labels[api.LabelManagedBy] == api.ManagedByAgent && covers(m.Spec, want.Spec) && covers(m.Webhooks, want.Webhooks)
+	by := m.Labels[api.LabelManagedBy]
+	return (by == api.ManagedByAgent || by == api.ManagedByAdministrator) && covers(m.Spec, want.Spec) && covers(m.Webhooks, want.Webhooks)
 }
 
 // over returns what an object is to be replaced with.
@@ -109,16 +111,17 @@ func newManifest(version, kind string) *manifest {
 	}
 }
 
-// policyManifest is the MutatingAdmissionPolicy.
-func policyManifest(version string) *manifest {
-	m := newManifest(version, "MutatingAdmissionPolicy")
-	m.Spec = map[string]any{
+// OffloadingSpecs returns what the MutatingAdmissionPolicy and its binding say.
+func OffloadingSpecs() (policy, binding map[string]any) {
+	policy = map[string]any{
 		"failurePolicy":      "Ignore",
 		"reinvocationPolicy": "IfNeeded",
+		// With all that an API server would fill in: it compares this as a whole.
 		"matchConstraints": map[string]any{
+			"matchPolicy": "Equivalent", "objectSelector": map[string]any{},
 			"namespaceSelector": map[string]any{"matchLabels": map[string]any{workload.LabelEnabled: "true"}},
 			"resourceRules": []any{map[string]any{
-				"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"pods"}, "operations": []any{"CREATE"},
+				"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"pods"}, "operations": []any{"CREATE"}, "scope": "*",
 			}},
 		},
 		"matchConditions": []any{
@@ -129,13 +132,20 @@ func policyManifest(version string) *manifest {
 		},
 		"mutations": []any{map[string]any{"patchType": "JSONPatch", "jsonPatch": map[string]any{"expression": celPatch}}},
 	}
+	return policy, map[string]any{"policyName": OffloadingName}
+}
+
+// policyManifest is the MutatingAdmissionPolicy.
+func policyManifest(version string) *manifest {
+	m := newManifest(version, "MutatingAdmissionPolicy")
+	m.Spec, _ = OffloadingSpecs()
 	return m
 }
 
 // bindingManifest is the MutatingAdmissionPolicyBinding.
 func bindingManifest(version string) *manifest {
 	m := newManifest(version, "MutatingAdmissionPolicyBinding")
-	m.Spec = map[string]any{"policyName": OffloadingName}
+	_, m.Spec = OffloadingSpecs()
 	return m
 }
 

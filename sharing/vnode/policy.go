@@ -225,12 +225,17 @@ func (p *policy) ensure(ctx context.Context, k keeping, found *manifest) error {
 	if want == nil {
 		return errNoWebhook
 	}
+	if found != nil && found.shows(want) {
+		return nil
+	}
+	return advise(k, p.put(ctx, k, want, found))
+}
+
+// put makes an object, or one that is there already, as wanted.
+func (p *policy) put(ctx context.Context, k keeping, want, found *manifest) error {
 	if found == nil {
 		p.written = p.cfg.Now()
 		return p.client.Create(ctx, k.path, want, nil)
-	}
-	if found.shows(want) {
-		return nil
 	}
 	p.written = p.cfg.Now()
 	var got manifest
@@ -241,6 +246,15 @@ func (p *policy) ensure(ctx context.Context, k keeping, found *manifest) error {
 		return fmt.Errorf("%s: %w", k.object(), errUnchanged)
 	}
 	return nil
+}
+
+// advise says what to do when the agent may not write an object: whoever can write
+// policies can do anything, so that is the administrator's.
+func advise(k keeping, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%s is missing or not that of this version, and an administrator's: run `sudo liqo-agent rbac --apply`: %w", k.object(), err)
 }
 
 // remove removes what the agent made at a path.

@@ -76,7 +76,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: "liqo:peer:%[1]s"}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "liqo:peer:%[1]s"}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "liqo:cluster:%[1]s"}]
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:serviceaccount:liqo:liqo-peer-%[1]s"}]
 `, id)); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func (w *world) kubectl(input string, args ...string) (string, error) {
 
 // as returns the flags with which kubectl does it as the peer's gateway would.
 func as(id peer.ClusterID, args ...string) []string {
-	return append(args, "--as=liqo:cluster:"+string(id), "--as-group=liqo:peers")
+	return append(args, "--as=system:serviceaccount:liqo:liqo-peer-"+string(id), "--as-group=liqo:peers")
 }
 
 func serverSide(args ...string) []string {

@@ -1,0 +1,64 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube"
+)
+
+// errRights: the agent's user may do what it could not when the connection was made.
+var errRights = errors.New("the agent's user has other rights now")
+
+// rights are what the agent's user may do, as far as something depends on it.
+type rights struct {
+	*kube.Client
+	namespace string
+	former    bool // those of an older version, see api.PeerUsers
+}
+
+// askRights asks the API server as whom it lets peers be. An agent with the rights of an
+// older version keeps the peers as they were, until somebody gives it those of this one.
+func (s *session) askRights(ctx context.Context, config *rest.Config) (*rights, error) {
+	client, err := kube.New(config) // a question about rights is no write, though it is a POST
+	if err != nil {
+		return nil, fmt.Errorf("rights of the agent's user: %w", err)
+	}
+	r := &rights{Client: client, namespace: s.users.Namespace}
+	today, err := r.ask(ctx)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	if r.former = !today; r.former {
+		s.cfg.Logger.Warn("the agent's user has the rights of an older version, by which it could pass for others; "+
+			"peers go on as before until `sudo liqo-agent rbac --apply` was run", "namespace", r.namespace)
+	}
+	return r, nil
+}
+
+// ask reports whether peers can be service accounts.
+func (r *rights) ask(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	may, err := r.May(ctx, kube.Access{Namespace: r.namespace, Verb: "impersonate", Resource: "serviceaccounts"})
+	if err != nil {
+		return false, fmt.Errorf("rights of the agent's user: %w", err)
+	}
+	return may, nil
+}
+
+// await ends the connection once the rights are those of this version: the next one
+// goes by them.
+func (r *rights) await(ctx context.Context, every time.Duration, end context.CancelCauseFunc) {
+	for r.former && sleep(ctx, jitter(every)) == nil {
+		if today, err := r.ask(ctx); today && err == nil {
+			end(errRights)
+			return
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package rbac
+
+import (
+	"fmt"
+	"strings"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/sharing/vnode"
+	"liqo.io/agent/sharing/workload"
+)
+
+// What the API server has for policies about what somebody may write. Rules say which
+// kinds, policies what may be in them.
+const (
+	validatingPolicy  = "ValidatingAdmissionPolicy"
+	validatingBinding = "ValidatingAdmissionPolicyBinding"
+	validatingPlural  = "validatingadmissionpolicies"
+	bindingsPlural    = "validatingadmissionpolicybindings"
+)
+
+// confined is one kind of requests that the policy is asked about.
+type confined struct {
+	group      string
+	resources  []string
+	operations []string
+}
+
+// confinement is what the policy is asked about: all that the agent may write of which
+// the name or the content matters to others. [TestConfinementIsComplete] knows the rest.
+var confinement = []confined{
+	{groupCore, []string{"namespaces", "nodes", "nodes/status", "configmaps", "secrets"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupCore, []string{"pods", "pods/status", "resourcequotas"}, []string{"CREATE", "UPDATE"}},
+	{groupCore, []string{"pods/exec", "pods/attach", "pods/portforward"}, []string{"CONNECT"}},
+	{"networking.k8s.io", []string{"networkpolicies"}, []string{"CREATE", "UPDATE"}},
+	{groupRBAC, []string{"clusterroles", "clusterrolebindings"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupRBAC, []string{"roles", "rolebindings"}, []string{"CREATE", "UPDATE"}},
+	{groupAdmission, []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"}, []string{"CREATE", "UPDATE"}},
+	{"apiextensions.k8s.io", []string{"customresourcedefinitions"}, []string{"CREATE", "UPDATE"}},
+	{groupCSR, []string{"certificatesigningrequests"}, []string{"CREATE"}},
+}
+
+// guestPrefix begins the names of guest namespaces, unless sharing.namespace_prefix says
+// otherwise.
+const guestPrefix = "liqo-"
+
+// demand is one thing that the policy demands.
+type demand struct {
+	message    string // what is demanded, for whoever is refused
+	expression string // CEL
+}
+
+// Confinement returns the spec of the ValidatingAdmissionPolicy that confines the
+// agent's user, with its own things in namespace, to what the agent does. It is about
+// that user and the peers whom it may impersonate alone, and refuses nobody else
+// anything.
+//
+// It keeps those who have the agent's credential, and nothing else of it, from making
+// themselves administrators. That is why it is about the peers as well: as one of them
+// they could change what they may not change as the agent.
+func Confinement(namespace string) map[string]any {
+	agent, peers := ServiceAccount(namespace), api.PeerUserPrefix(namespace)
+	var rules []any
+	for _, c := range confinement {
+		rules = append(rules, map[string]any{
+			"apiGroups": values(c.group), "apiVersions": values("*"), "resources": values(c.resources...), "operations": values(c.operations...), "scope": "*",
+		})
+	}
+	var validations []any
+	for _, d := range demands(namespace) {
+		validations = append(validations, map[string]any{"message": d.message, "expression": d.expression, "reason": "Forbidden"})
+	}
+	variable := func(name, expression string) any { return map[string]any{"name": name, "expression": expression} }
+	return map[string]any{
+		"failurePolicy": "Fail",
+		// With all that an API server would fill in: it compares this as a whole.
+		"matchConstraints": map[string]any{
+			"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "resourceRules": rules,
+		},
+		"matchConditions": []any{map[string]any{"name": "agent-or-peer", "expression": fmt.Sprintf(
+			`request.userInfo.username == %q || request.userInfo.username.startsWith(%q) || request.userInfo.username.startsWith(%q)`,
+			agent, peers, api.FormerPeerUserPrefix)}},
+		"variables": []any{
+			variable("agent", fmt.Sprintf(`request.userInfo.username == %q`, agent)),
+			variable("peer", fmt.Sprintf(`request.userInfo.username.replace(%q, "").replace(%q, "")`, peers, api.FormerPeerUserPrefix)),
+			variable("what", `request.resource.resource + (has(request.subResource) && request.subResource != "" ? "/" + request.subResource : "")`),
+			variable("deleted", `request.operation == "DELETE"`),
+			variable("now", `variables.deleted ? oldObject : object`),
+			variable("labels", `namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({})`),
+			// Whose guest namespace a request is about something in, and which one it is about.
+			variable("home", guestOf(`variables.labels`)),
+			variable("guest", `variables.what != "namespaces" ? "" : `+guestOf(`variables.now.metadata.?labels.orValue({})`)),
+			variable("guestBefore", `variables.what != "namespaces" || oldObject == null ? "" : `+guestOf(`oldObject.metadata.?labels.orValue({})`)),
+		},
+		"validations": validations,
+	}
+}
+
+// Confinements returns the paths of the policy and of its binding, each with the spec
+// that it is to have.
+func Confinements(namespace string) map[string]map[string]any {
+	out := make(map[string]map[string]any)
+	for _, o := range objects(namespace, false) {
+		if o.kind == validatingPolicy || o.kind == validatingBinding {
+			out[o.path()] = o.spec
+		}
+	}
+	return out
+}
+
+// guestOf is the cluster that a namespace with those labels is for, "" for none.
+func guestOf(labels string) string {
+	return fmt.Sprintf(`%[1]s[?%[2]q].orValue("") == %[3]q ? %[1]s[?%[4]q].orValue("") : ""`, labels, api.LabelManagedBy, api.ManagedByAgent, api.LabelOriginCluster)
+}
+
+// demands are what every request has to fulfil.
+func demands(namespace string) []demand {
+	const (
+		tainted = `%s.spec.?taints.orValue([]).exists(t, t.key == "` + workload.TaintNotAllowed + `")`
+		near    = `variables.now.?webhooks.orValue([]).all(w, w.clientConfig.?url.orValue("").matches("^https://(127[.][0-9.]+|\\[::1\\]):[0-9]+/"))`
+		is      = `variables.what != %q || `
+	)
+	of := func(what, expression string) string { return fmt.Sprintf(is, what) + expression }
+	oneOf := func(expression string, whats ...string) string {
+		return fmt.Sprintf(`!(variables.what in ["%s"]) || `, strings.Join(whats, `", "`)) + expression
+	}
+	same := func(field, empty string) string {
+		return fmt.Sprintf(`object.metadata.?%[1]s.orValue(%[2]s) == oldObject.metadata.?%[1]s.orValue(%[2]s)`, field, empty)
+	}
+	kept := func(of, in string) string {
+		return fmt.Sprintf(`%[1]s.metadata.?annotations.orValue({}).all(k, k.startsWith("offload.liqo.io/") || %[2]s.metadata.?annotations[?k].orValue("") == %[1]s.metadata.annotations[k])`, of, in)
+	}
+	users := func(id string) string {
+		return fmt.Sprintf(`object.?subjects.orValue([]).all(s, s.kind == "User" && s.name in [%q + %s, %q + %s])`,
+			api.PeerUserPrefix(namespace), id, api.FormerPeerUserPrefix, id)
+	}
+	own := fmt.Sprintf(`request.?namespace.orValue("") == %q && `, namespace)
+	return []demand{
+		{"a peer's user may change things in its own guest namespaces only",
+			`variables.agent || variables.home != "" && variables.home == variables.peer`},
+		{"the agent makes no pods, and reaches into none: guests do that in their own namespaces",
+			oneOf(`!variables.agent`, "pods", "pods/exec", "pods/attach", "pods/portforward")},
+		{"the agent gives pods no addresses",
+			of("pods/status", `object.?status.?podIPs.orValue([]) == [] || object.?status.?podIPs.orValue([]) == oldObject.?status.?podIPs.orValue([])`)},
+		{"the agent makes namespaces for guests, held to Pod Security baseline or restricted, and its own",
+			of("namespaces", fmt.Sprintf(`request.operation != "CREATE" || request.name == %q && variables.guest == "" || variables.guest != "" && `+
+				`object.metadata.labels[?"pod-security.kubernetes.io/enforce"].orValue("") in ["baseline", "restricted"]`, namespace))},
+		{"the agent changes namespaces of guests, held to Pod Security baseline or restricted, and of others only its own notes",
+			// What lost its labels was a guest's if it is called like one.
+			of("namespaces", `request.operation != "UPDATE" || variables.guest != "" && (variables.guest == variables.guestBefore || `+
+				`variables.guestBefore == "" && request.name.startsWith("`+guestPrefix+`")) && `+
+				`object.metadata.labels[?"pod-security.kubernetes.io/enforce"].orValue("") in ["baseline", "restricted"] || `+
+				same("labels", "{}")+` && `+same("ownerReferences", "[]")+` && `+same("finalizers", "[]")+` && `+kept("object", "oldObject")+` && `+kept("oldObject", "object"))},
+		{"the agent deletes namespaces of guests only",
+			of("namespaces", `!variables.deleted || variables.guestBefore != ""`)},
+		{"the agent writes virtual nodes only",
+			oneOf(`(oldObject == null ? object : oldObject).spec.?providerID.orValue("").startsWith("liqo://")`, "nodes", "nodes/status")},
+		{"a virtual node keeps its taint",
+			of("nodes", `variables.deleted || `+fmt.Sprintf(tainted, "object")+` || oldObject != null && !`+fmt.Sprintf(tainted, "oldObject"))},
+		{"the agent writes one ConfigMap, cluster-id in its own namespace",
+			of("configmaps", `!variables.agent || `+own+`request.name == "cluster-id"`)},
+		{"the agent writes Secrets of peers, in its own namespace and without a token",
+			of("secrets", fmt.Sprintf(`!variables.agent || `+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
+		{"quotas, network policies, roles and bindings of the agent are in the namespaces of guests",
+			oneOf(`variables.home != ""`, "resourcequotas", "networkpolicies", "roles", "rolebindings")},
+		{"the agent's roles are for pods, ConfigMaps, Secrets and events",
+			of("roles", `object.?rules.orValue([]).all(r, r.?apiGroups.orValue([]) == [""] && r.?resources.orValue([]).all(x, `+
+				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "events"]))`)},
+		{"the agent gives such a role to the peer of the namespace",
+			of("rolebindings", `object.roleRef.kind == "Role" && `+users(`variables.home`))},
+		{"the agent's cluster roles are called liqo:peer:<ID>",
+			oneOf(`request.name.startsWith("liqo:peer:")`, "clusterroles", "clusterrolebindings")},
+		{"the agent's cluster roles are for the PeeringRequest and the Advertisement of one peer",
+			of("clusterroles", `variables.deleted || !has(object.aggregationRule) && object.?rules.orValue([]).all(r, r.?resourceNames.orValue([]) == [request.name.substring(10)] && `+
+				fmt.Sprintf(`(r.?apiGroups.orValue([]) == [%q] && r.?resources.orValue([]) == [%q] || r.?apiGroups.orValue([]) == [%q] && r.?resources.orValue([]) == [%q]))`,
+					api.GroupVersion.Group, api.PluralPeeringRequests, api.SharingGroupVersion.Group, api.PluralAdvertisements))},
+		{"the agent gives such a cluster role to that peer",
+			of("clusterrolebindings", `variables.deleted || object.roleRef.kind == "ClusterRole" && object.roleRef.name == request.name && `+users(`request.name.substring(10)`))},
+		{"the agent's webhooks are the agent, beside the API server",
+			oneOf(near, "validatingwebhookconfigurations", "mutatingwebhookconfigurations")},
+		{"the agent's webhook decides about PeeringRequests",
+			of("validatingwebhookconfigurations", fmt.Sprintf(`object.?webhooks.orValue([]).all(w, w.?rules.orValue([]).all(r, r.apiGroups == [%q] && r.resources == [%q]))`,
+				api.GroupVersion.Group, api.PluralPeeringRequests))},
+		{"the agent's other webhook is about new pods where a namespace wants it",
+			of("mutatingwebhookconfigurations", fmt.Sprintf(`request.name == %q && object.?webhooks.orValue([]).all(w, w.?namespaceSelector.?matchLabels[?%q].orValue("") == "true" && `+
+				`w.?rules.orValue([]).all(r, r.apiGroups == [""] && r.resources == ["pods"] && r.operations == ["CREATE"]))`, vnode.OffloadingName, workload.LabelEnabled))},
+		{"the agent's definitions are not converted by a webhook",
+			of("customresourcedefinitions", `object.spec.?conversion.?strategy.orValue("None") == "None"`)},
+		{"the agent asks for certificates of kubelets' servers only",
+			of("certificatesigningrequests", `object.spec.signerName == "kubernetes.io/kubelet-serving"`)},
+	}
+}
+
+func values(texts ...string) []any {
+	out := make([]any, len(texts))
+	for i, text := range texts {
+		out[i] = text
+	}
+	return out
+}

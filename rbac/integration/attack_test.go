@@ -1,0 +1,462 @@
+//go:build linux
+
+package integration
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/internal/attack"
+	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/rbac"
+	"liqo.io/agent/sharing/vnode"
+)
+
+const (
+	guest = "mill"      // a consumer
+	home  = "mill-shop" // a namespace of its own here
+
+	core       = "/api/v1"
+	system     = core + "/namespaces/kube-system"
+	roles      = "/apis/rbac.authorization.k8s.io/v1"
+	admission  = "/apis/admissionregistration.k8s.io/v1"
+	requests   = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	forbidden  = "403 Forbidden"
+	everything = `{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}`
+)
+
+// object is any object of Kubernetes.
+type object = map[string]any
+
+// thief has the agent's credential, and knows what the agent knows.
+type thief struct {
+	*site
+	config *rest.Config // the agent's
+	self   *kube.Client
+	peer   *kube.Client // as the peer called guest
+}
+
+// as is a client of the thief's who pretends to be somebody else.
+func (f *thief) as(user string, groups ...string) *kube.Client {
+	f.Helper()
+	config := rest.CopyConfig(f.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return f.client(config)
+}
+
+// what is an answer of the API server's.
+func what(err error) string {
+	if err == nil {
+		return "200 OK"
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err.Error()
+	}
+	code := int(status.Status().Code)
+	return fmt.Sprintf("%d %s", code, http.StatusText(code))
+}
+
+// made is an object with a name and a part of it.
+func made(apiVersion, kind, name, key string, value any) object {
+	return object{"apiVersion": apiVersion, "kind": kind, "metadata": object{"name": name}, key: value}
+}
+
+func labelled(o object, labels object) object {
+	o["metadata"].(object)["labels"] = labels
+	return o
+}
+
+func pod(name string, spec object) object {
+	if spec["containers"] == nil {
+		spec["containers"] = []any{object{"name": "a", "image": "a"}}
+	}
+	return made("v1", "Pod", name, "spec", spec)
+}
+
+func role(kind, name string, rules ...any) object {
+	return made("rbac.authorization.k8s.io/v1", kind, name, "rules", rules)
+}
+
+func rule(group, resource, name, verb string) object {
+	out := object{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": []any{verb}}
+	if name != "" {
+		out["resourceNames"] = []any{name}
+	}
+	return out
+}
+
+func binding(kind, name, roleKind, roleName, user string) object {
+	out := made("rbac.authorization.k8s.io/v1", kind, name, "roleRef", object{"apiGroup": "rbac.authorization.k8s.io", "kind": roleKind, "name": roleName})
+	out["subjects"] = []any{object{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}}
+	return out
+}
+
+func webhook(kind, name, url string, rules object, selector object) object {
+	return made("admissionregistration.k8s.io/v1", kind, name, "webhooks", []any{object{
+		"name": "a.example.com", "clientConfig": object{"url": url}, "rules": []any{rules}, "namespaceSelector": selector,
+		"sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "failurePolicy": "Ignore",
+	}})
+}
+
+func covers(group, resource string) object {
+	return object{"apiGroups": []any{group}, "apiVersions": []any{"*"}, "resources": []any{resource}, "operations": []any{"CREATE"}}
+}
+
+// namespace is one that stands for a consumer's.
+func namespace(name, security string) object {
+	return object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": name, "labels": object{
+		api.LabelManagedBy: api.ManagedByAgent, api.LabelOriginCluster: guest, "pod-security.kubernetes.io/enforce": security,
+	}}}
+}
+
+func node(name string, taints ...any) object {
+	return labelled(made("v1", "Node", name, "spec", object{"providerID": "liqo://" + name, "taints": taints}),
+		object{"liqo.io/type": "virtual-node", "liqo.io/cluster-id": name, api.LabelManagedBy: api.ManagedByAgent})
+}
+
+func csr(t *testing.T, name, signer string) object {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "eve", Organization: []string{"eves"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made("certificates.k8s.io/v1", "CertificateSigningRequest", name, "spec", object{
+		"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), "signerName": signer, "usages": []any{"client auth"},
+	})
+}
+
+// newThief installs the agent's user and takes its kubeconfig away.
+func newThief(t *testing.T) *thief {
+	t.Helper()
+	s := newSite(t)
+	issued := make(chan error, 1)
+	go func() { issued <- s.kube.IssueToken(t.Context(), "liqo", rbac.TokenName) }()
+	for _, done := range s.must("--apply") {
+		if done.Result == rbac.Unsupported {
+			t.Errorf("%+v", done)
+		}
+	}
+	if err := <-issued; err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(s.file()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &thief{site: s, config: config, self: s.client(rest.CopyConfig(config))}
+	f.peer = f.as(api.PeerUsers{Namespace: "liqo"}.Name(guest), api.PeerGroup)
+	// An API server goes by a policy about a second after it has it.
+	tries := 0
+	bedtest.Within(s, "the policy", func() error {
+		tries++
+		label := fmt.Sprintf(`{"metadata":{"labels":{"try":"%d"}}}`, tries)
+		if got := what(f.self.Patch(t.Context(), core+"/namespaces/default", "", types.MergePatchType, []byte(label), nil)); got != forbidden {
+			return errors.New(got)
+		}
+		return nil
+	})
+	return f
+}
+
+// Whoever has the agent's credential, and that alone, cannot become administrator by any
+// of the known ways. What the agent does with it goes on, and nobody else is hindered.
+func TestAttackWithTheAgentsToken(t *testing.T) {
+	f := newThief(t)
+	ctx := t.Context()
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	token := object{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": object{}}
+	peerUser := api.PeerUsers{Namespace: "liqo"}.Name(guest)
+	self := rbac.ServiceAccount("liqo")
+	taint := object{"key": "virtual-node.liqo.io/not-allowed", "value": "true", "effect": "NoExecute"}
+	put := func(c *kube.Client, path string, o object) error { return c.Create(ctx, path, o, nil) }
+	apply := func(path string, o object) error { return f.self.Apply(ctx, path, "thief", true, o, nil) }
+	patch := func(c *kube.Client, path, text string) error {
+		return c.Patch(ctx, path, "", types.MergePatchType, []byte(text), nil)
+	}
+	remove := func(c *kube.Client, path string) error { return c.Delete(ctx, path, metav1.DeleteOptions{}) }
+
+	// What is there to be won, made by the administrator, whom no policy hinders.
+	for _, o := range []struct {
+		in   string
+		made object
+	}{
+		{system + "/serviceaccounts", made("v1", "ServiceAccount", "root", "automountServiceAccountToken", true)},
+		{roles + "/clusterrolebindings", binding("ClusterRoleBinding", "root", "ClusterRole", "cluster-admin", "system:serviceaccount:kube-system:root")},
+		{system + "/pods", pod("victim", object{"serviceAccountName": "root", "hostPID": true, "volumes": []any{object{"name": "root", "hostPath": object{"path": "/"}}}})},
+		{system + "/configmaps", made("v1", "ConfigMap", "coredns", "data", object{})},
+		{system + "/secrets", made("v1", "Secret", "treasure", "data", object{})},
+		{roles + "/namespaces/kube-system/roles", role("Role", "liqo-consumer", rule("", "secrets", "", "get"))},
+		{requests, csr(t, "others", "kubernetes.io/kube-apiserver-client")},
+	} {
+		ok("the administrator: "+o.in, put(f.admin, o.in, o.made))
+	}
+	ok("the administrator", patch(f.admin, core+"/namespaces/default", `{"metadata":{"labels":{"a":"b"}}}`))
+
+	// The agent goes on with its work.
+	ok("a guest's namespace", put(f.self, core+"/namespaces", namespace(home, "baseline")))
+	ok("a stricter one", patch(f.self, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`))
+	ok("and back", patch(f.self, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`))
+	lost := core + "/namespaces/liqo-mill-lost"
+	ok("another guest's namespace", put(f.self, core+"/namespaces", namespace("liqo-mill-lost", "baseline")))
+	ok("the administrator", patch(f.admin, lost, `{"metadata":{"labels":null}}`))
+	ok("labels that were lost", apply(lost, namespace("liqo-mill-lost", "baseline")))
+	ok("a note on a namespace", patch(f.self, core+"/namespaces/default", `{"metadata":{"annotations":{"offload.liqo.io/mill":"x"}}}`))
+	ok("the ID", apply(core+"/namespaces/liqo/configmaps/cluster-id", made("v1", "ConfigMap", "cluster-id", "data", object{"CLUSTER_ID": "x"})))
+	ok("a peer's key", apply(core+"/namespaces/liqo/secrets/liqo-peer-mill", made("v1", "Secret", "liqo-peer-mill", "type", "Opaque")))
+	ok("and its end", remove(f.self, core+"/namespaces/liqo/secrets/liqo-peer-mill"))
+	ok("a quota", apply(core+"/namespaces/"+home+"/resourcequotas/liqo-offer", made("v1", "ResourceQuota", "liqo-offer", "spec", object{"hard": object{"services": "0"}})))
+	ok("a guest's network", apply("/apis/networking.k8s.io/v1/namespaces/"+home+"/networkpolicies/liqo-guests",
+		made("networking.k8s.io/v1", "NetworkPolicy", "liqo-guests", "spec", object{"podSelector": object{}})))
+	ok("a guest's role", apply(roles+"/namespaces/"+home+"/roles/liqo-consumer", role("Role", "liqo-consumer", object{
+		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps"}, "verbs": []any{"get", "create", "patch", "delete"},
+	})))
+	ok("a guest's binding", apply(roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", binding("RoleBinding", "liqo-consumer", "Role", "liqo-consumer", peerUser)))
+	ok("a peer's role", apply(roles+"/clusterroles/liqo:peer:mill", role("ClusterRole", "liqo:peer:mill", rule(api.GroupVersion.Group, api.PluralPeeringRequests, guest, "get"))))
+	ok("a peer's binding", apply(roles+"/clusterrolebindings/liqo:peer:mill", binding("ClusterRoleBinding", "liqo:peer:mill", "ClusterRole", "liqo:peer:mill", peerUser)))
+	ok("a virtual node", put(f.self, core+"/nodes", node("mill", taint)))
+	ok("its status", patch(f.self, core+"/nodes/mill/status", `{"status":{"nodeInfo":{"kubeletVersion":"v1"}}}`))
+	ok("a label of it", patch(f.self, core+"/nodes/mill", `{"metadata":{"labels":{"a":"b"}}}`))
+	ok("a pod's state", patch(f.self, system+"/pods/victim/status", `{"status":{"reason":"Elsewhere"}}`))
+	beside := "https://127.0.0.1:6446/admit"
+	enabled := object{"matchLabels": object{"liqo.io/enabled": "true"}}
+	ok("its webhook", apply(admission+"/validatingwebhookconfigurations/liqo-agent", webhook("ValidatingWebhookConfiguration", "liqo-agent", beside, covers(api.GroupVersion.Group, "peeringrequests"), object{})))
+	ok("that for pods", put(f.self, admission+"/mutatingwebhookconfigurations", webhook("MutatingWebhookConfiguration", vnode.OffloadingName, beside, covers("", "pods"), enabled)))
+	ok("a certificate of its own", put(f.self, requests, csr(t, "own", "kubernetes.io/kubelet-serving")))
+	bedtest.Within(f, "the guest has its role", func() error {
+		return put(f.peer, core+"/namespaces/"+home+"/secrets", made("v1", "Secret", "own", "type", "Opaque"))
+	})
+	f.serviceAccount(home)
+	ok("a guest's pod", put(f.peer, core+"/namespaces/"+home+"/pods", pod("web", object{})))
+
+	attempts := []struct {
+		what string
+		do   func() error
+	}{
+		{"act as the controller manager", func() error { return f.as("system:kube-controller-manager").Get(ctx, core+"/secrets", nil) }},
+		{"act as the administrator", func() error { return f.as("system:admin", "system:masters").Get(ctx, core+"/secrets", nil) }},
+		{"act as a peer in group system:masters", func() error { return f.as(peerUser, "system:masters").Get(ctx, core+"/secrets", nil) }},
+		{"act as a service account of kube-system", func() error { return f.as("system:serviceaccount:kube-system:root").Get(ctx, core+"/secrets", nil) }},
+		{"act as a node", func() error { return f.as("system:node:box", "system:nodes").Get(ctx, core+"/secrets", nil) }},
+
+		{"bind cluster-admin", func() error {
+			return put(f.self, roles+"/clusterrolebindings", binding("ClusterRoleBinding", "eve", "ClusterRole", "cluster-admin", self))
+		}},
+		{"bind cluster-admin by the name of a peer's binding", func() error {
+			return apply(roles+"/clusterrolebindings/liqo:peer:eve", binding("ClusterRoleBinding", "liqo:peer:eve", "ClusterRole", "cluster-admin", self))
+		}},
+		{"bind a peer's role to itself", func() error {
+			return patch(f.self, roles+"/clusterrolebindings/liqo:peer:mill", `{"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"`+self+`"}]}`)
+		}},
+		{"give away its own rights to a name of its choice", func() error {
+			return put(f.self, roles+"/clusterrolebindings", binding("ClusterRoleBinding", "eve", "ClusterRole", "liqo-agent", "eve"))
+		}},
+		{"write a role with all rights", func() error { return patch(f.self, roles+"/clusterroles/liqo:peer:mill", `{"rules":[`+everything+`]}`) }},
+		{"write a role with rights of its own for a peer", func() error {
+			return patch(f.self, roles+"/clusterroles/liqo:peer:mill", `{"rules":[{"apiGroups":[""],"resources":["secrets"],"verbs":["get"]}]}`)
+		}},
+		{"have a role aggregated", func() error {
+			return patch(f.self, roles+"/clusterroles/liqo:peer:mill", `{"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]}}`)
+		}},
+		{"widen its own role", func() error { return patch(f.self, roles+"/clusterroles/liqo-agent", `{"rules":[`+everything+`]}`) }},
+		{"delete cluster-admin", func() error { return remove(f.self, roles+"/clusterroles/cluster-admin") }},
+		{"a role in kube-system", func() error {
+			return apply(roles+"/namespaces/kube-system/roles/liqo-consumer", role("Role", "liqo-consumer", rule("", "secrets", "", "get")))
+		}},
+		{"a role binding in kube-system", func() error {
+			return apply(roles+"/namespaces/kube-system/rolebindings/liqo-consumer", binding("RoleBinding", "liqo-consumer", "Role", "liqo-consumer", peerUser))
+		}},
+		{"a role that lets a guest change its namespace", func() error {
+			return patch(f.self, roles+"/namespaces/"+home+"/roles/liqo-consumer", `{"rules":[{"apiGroups":[""],"resources":["namespaces"],"verbs":["patch"]}]}`)
+		}},
+		{"a guest's role for somebody else", func() error {
+			return patch(f.self, roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]}`)
+		}},
+
+		{"a pod in kube-system", func() error { return put(f.self, system+"/pods", pod("eve", object{"serviceAccountName": "root"})) }},
+		{"a pod with the node's disk", func() error {
+			return put(f.self, core+"/namespaces/default/pods", pod("eve", object{"volumes": []any{object{"name": "root", "hostPath": object{"path": "/"}}}}))
+		}},
+		{"another image for a pod of kube-system", func() error {
+			return f.self.Patch(ctx, system+"/pods/victim", "", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"a","image":"eve"}]}}`), nil)
+		}},
+		{"exec in a pod of kube-system", func() error { return f.self.Create(ctx, system+"/pods/victim/exec", nil, nil) }},
+		{"exec by WebSocket", func() error { return f.self.Get(ctx, system+"/pods/victim/exec", nil) }},
+		{"attach to it", func() error { return f.self.Create(ctx, system+"/pods/victim/attach", nil, nil) }},
+		{"forward a port to it", func() error { return f.self.Create(ctx, system+"/pods/victim/portforward", nil, nil) }},
+		{"an ephemeral container in it", func() error {
+			return patch(f.self, system+"/pods/victim/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"}]}}`)
+		}},
+		{"its own address for a pod of kube-system", func() error {
+			return patch(f.self, system+"/pods/victim/status", `{"status":{"podIP":"10.42.0.66","podIPs":[{"ip":"10.42.0.66"}]}}`)
+		}},
+		{"a Deployment", func() error { return put(f.self, "/apis/apps/v1/namespaces/kube-system/deployments", object{}) }},
+		{"a DaemonSet", func() error { return put(f.self, "/apis/apps/v1/namespaces/kube-system/daemonsets", object{}) }},
+		{"a pod with the node's disk, as a guest", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/pods", pod("eve", object{"volumes": []any{object{"name": "root", "hostPath": object{"path": "/"}}}}))
+		}},
+		{"a pod in kube-system, as a guest", func() error { return put(f.peer, system+"/pods", pod("eve", object{})) }},
+
+		{"the token of a service account", func() error { return put(f.self, system+"/serviceaccounts/root/token", token) }},
+		{"the token of a peer", func() error { return put(f.self, core+"/namespaces/liqo/serviceaccounts/liqo-peer-mill/token", token) }},
+		{"a Secret that gets a token in kube-system", func() error {
+			return put(f.self, system+"/secrets", object{"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+				"metadata": object{"name": "liqo-peer-eve", "annotations": object{"kubernetes.io/service-account.name": "root"}}})
+		}},
+		{"a Secret that gets a token in its own namespace", func() error {
+			return put(f.self, core+"/namespaces/liqo/secrets", object{"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+				"metadata": object{"name": "liqo-peer-eve", "annotations": object{"kubernetes.io/service-account.name": "default"}}})
+		}},
+		{"overwrite a Secret of kube-system", func() error { return patch(f.self, system+"/secrets/treasure", `{"data":{"a":"YQ=="}}`) }},
+		{"delete a Secret of kube-system", func() error { return remove(f.self, system+"/secrets/treasure") }},
+		{"change a ConfigMap of kube-system", func() error { return patch(f.self, system+"/configmaps/coredns", `{"data":{"Corefile":"eve"}}`) }},
+
+		{"make kube-system a guest's namespace", func() error {
+			return apply(core+"/namespaces/kube-system", namespace("kube-system", "baseline"))
+		}},
+		{"opt kube-system in", func() error {
+			return patch(f.self, core+"/namespaces/kube-system", `{"metadata":{"labels":{"liqo.io/enabled":"true"}}}`)
+		}},
+		{"a guest's namespace that holds pods to nothing", func() error { return put(f.self, core+"/namespaces", namespace("eve", "privileged")) }},
+		{"hold a guest's pods to nothing", func() error {
+			return patch(f.self, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`)
+		}},
+		{"no longer hold a guest's pods to anything", func() error {
+			return patch(f.self, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`)
+		}},
+		{"a namespace that is no guest's", func() error { return put(f.self, core+"/namespaces", made("v1", "Namespace", "eve", "spec", object{})) }},
+		{"have a namespace collected as garbage", func() error {
+			return patch(f.self, core+"/namespaces/default", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"x"}]}}`)
+		}},
+		{"delete a namespace of others", func() error { return remove(f.self, core+"/namespaces/kube-node-lease") }},
+
+		{"a webhook for everything", func() error {
+			return put(f.self, admission+"/mutatingwebhookconfigurations", webhook("MutatingWebhookConfiguration", "eve", beside, covers("*", "*"), object{}))
+		}},
+		{"the agent's webhook for everything", func() error {
+			return f.replace(admission+"/mutatingwebhookconfigurations/"+vnode.OffloadingName, webhook("MutatingWebhookConfiguration", vnode.OffloadingName, beside, covers("*", "*"), enabled))
+		}},
+		{"the agent's webhook for all namespaces", func() error {
+			return f.replace(admission+"/mutatingwebhookconfigurations/"+vnode.OffloadingName, webhook("MutatingWebhookConfiguration", vnode.OffloadingName, beside, covers("", "pods"), object{}))
+		}},
+		{"the agent's webhook somewhere else", func() error {
+			return f.replace(admission+"/mutatingwebhookconfigurations/"+vnode.OffloadingName,
+				webhook("MutatingWebhookConfiguration", vnode.OffloadingName, "https://127.0.0.1.example.com:443/x", covers("", "pods"), enabled))
+		}},
+		{"a webhook that sees all Secrets", func() error {
+			return apply(admission+"/validatingwebhookconfigurations/liqo-agent", webhook("ValidatingWebhookConfiguration", "liqo-agent", beside, covers("", "secrets"), object{}))
+		}},
+		{"the webhook for PeeringRequests somewhere else", func() error {
+			return apply(admission+"/validatingwebhookconfigurations/liqo-agent",
+				webhook("ValidatingWebhookConfiguration", "liqo-agent", "https://192.0.2.66:443/x", covers(api.GroupVersion.Group, "peeringrequests"), object{}))
+		}},
+		{"a policy that changes pods", func() error {
+			return put(f.self, admission+"/mutatingadmissionpolicies", f.read(admission+"/mutatingadmissionpolicies/"+vnode.OffloadingName))
+		}},
+		{"the agent's policy that changes pods", func() error {
+			return patch(f.self, admission+"/mutatingadmissionpolicies/"+vnode.OffloadingName, `{"spec":{"failurePolicy":"Fail"}}`)
+		}},
+		{"delete the policy that confines it", func() error { return remove(f.self, admission+"/validatingadmissionpolicies/"+rbac.Name) }},
+		{"change the policy that confines it", func() error {
+			return patch(f.self, admission+"/validatingadmissionpolicies/"+rbac.Name, `{"spec":{"failurePolicy":"Ignore"}}`)
+		}},
+		{"delete the binding of that policy", func() error { return remove(f.self, admission+"/validatingadmissionpolicybindings/"+rbac.Name) }},
+		{"a definition that is converted by a webhook", func() error {
+			return apply("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foreignclusters.discovery.liqo.io",
+				made("apiextensions.k8s.io/v1", "CustomResourceDefinition", "foreignclusters.discovery.liqo.io", "spec", object{
+					"group": "discovery.liqo.io", "scope": "Cluster", "names": object{"kind": "ForeignCluster", "plural": "foreignclusters"},
+					"versions":   []any{object{"name": "v1", "served": true, "storage": true, "schema": object{"openAPIV3Schema": object{"type": "object"}}}},
+					"conversion": object{"strategy": "Webhook", "webhook": object{"clientConfig": object{"url": "https://192.0.2.66/"}, "conversionReviewVersions": []any{"v1"}}},
+				}))
+		}},
+
+		{"the proxy of a node", func() error { return f.self.Get(ctx, core+"/nodes/box/proxy/pods", nil) }},
+		{"exec by the proxy of a node", func() error { return f.self.Create(ctx, core+"/nodes/box/proxy/exec/kube-system/victim/a", nil, nil) }},
+		{"the proxy of a pod", func() error { return f.self.Get(ctx, system+"/pods/victim/proxy", nil) }},
+		{"label a node", func() error { return patch(f.self, core+"/nodes/box", `{"metadata":{"labels":{"a":"b"}}}`) }},
+		{"the address of a node", func() error {
+			return patch(f.self, core+"/nodes/box/status", `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.66"}]}}`)
+		}},
+		{"make a node a virtual one", func() error {
+			return patch(f.self, core+"/nodes/box", `{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`)
+		}},
+		{"delete a node", func() error { return remove(f.self, core+"/nodes/box") }},
+		{"a node that attracts pods", func() error { return put(f.self, core+"/nodes", node("eve")) }},
+		{"take the taint of a virtual node", func() error { return patch(f.self, core+"/nodes/mill", `{"spec":{"taints":null}}`) }},
+		{"a node that is not virtual", func() error {
+			return put(f.self, core+"/nodes", made("v1", "Node", "eve", "spec", object{"taints": []any{taint}}))
+		}},
+		{"a quota for kube-system", func() error {
+			return apply(system+"/resourcequotas/liqo-offer", made("v1", "ResourceQuota", "liqo-offer", "spec", object{"hard": object{"pods": "0"}}))
+		}},
+		{"a network policy for kube-system", func() error {
+			return apply("/apis/networking.k8s.io/v1/namespaces/kube-system/networkpolicies/liqo-guests",
+				made("networking.k8s.io/v1", "NetworkPolicy", "liqo-guests", "spec", object{"podSelector": object{}}))
+		}},
+
+		{"a certificate for clients", func() error { return put(f.self, requests, csr(t, "eve", "kubernetes.io/kube-apiserver-client")) }},
+		{"approve a certificate for clients", func() error {
+			asked := f.read(requests + "/others")
+			asked["status"] = object{"conditions": []any{object{"type": "Approved", "status": "True", "reason": "a", "message": "b"}}}
+			return f.self.Update(ctx, requests+"/others/approval", asked, nil)
+		}},
+		{"sign a certificate", func() error { return patch(f.self, requests+"/others/status", `{"status":{"certificate":"YQ=="}}`) }},
+	}
+	for _, a := range attempts {
+		attack.Attempt{What: a.what, As: "thief of the agent's token", Want: forbidden}.Saw(t, what(a.do()))
+	}
+	// Should a guest's role be widened by whatever way, the policy holds all the same.
+	ok("the administrator", patch(f.admin, roles+"/namespaces/"+home+"/roles/liqo-consumer", `{"rules":[`+everything+`]}`))
+	bedtest.Within(f, "the guest has more rights", func() error { return f.peer.Get(ctx, core+"/namespaces/"+home, nil) })
+	attack.Attempt{What: "hold a guest's pods to nothing, as a guest with rights to everything in its namespace", As: "thief of the agent's token", Want: forbidden}.Saw(t,
+		what(patch(f.peer, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`)))
+
+	// What remains is written in docs/security.md.
+	for what, path := range map[string]string{"read a Secret of kube-system": system + "/secrets/treasure", "read what is in any namespace": system + "/pods"} {
+		if err := f.self.Get(ctx, path, nil); err != nil {
+			t.Errorf("%s: %v: say so in docs/security.md", what, err)
+		}
+	}
+	ok("the administrator", remove(f.admin, admission+"/mutatingwebhookconfigurations/"+vnode.OffloadingName))
+}
+
+// serviceAccount makes the one that pods of a namespace need, as a controller does.
+func (f *thief) serviceAccount(namespace string) {
+	f.Helper()
+	err := f.admin.Create(f.Context(), core+"/namespaces/"+namespace+"/serviceaccounts", made("v1", "ServiceAccount", "default", "secrets", []any{}), nil)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		f.Fatal(err)
+	}
+}
+
+// replace replaces an object that is there.
+func (f *thief) replace(path string, o object) error {
+	f.Helper()
+	o["metadata"].(object)["resourceVersion"] = f.read(path)["metadata"].(object)["resourceVersion"]
+	return f.self.Update(f.Context(), path, o, nil)
+}
