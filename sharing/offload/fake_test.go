@@ -164,6 +164,17 @@ func between(t *testing.T, theirs http.HandlerFunc, pods ...*corev1.Pod) *neighb
 	return n
 }
 
+// keeps returns how much is kept of the provider, and how much is to be looked at.
+func (n *neighbours) keeps() (sum int) {
+	for _, l := range n.lines() {
+		sum += l.queue.Len() + l.events.Len()
+		for _, sp := range l.allSpaces() {
+			sum += sp.pods.Len() + sp.events.Len()
+		}
+	}
+	return sum
+}
+
 // podHere returns a pod of namespace shop that is on the node of the provider.
 func podHere(name string) *corev1.Pod {
 	return &corev1.Pod{
