@@ -74,6 +74,9 @@ func (b *backend) requests() map[peer.ClusterID]control.Request {
 			ID: r.Name, Name: r.Spec.ClusterIdentity.ClusterName, Kind: control.KindRequest, State: string(phase),
 			Since: r.CreationTimestamp.UTC(), Message: r.Status.Message,
 		}
+		if accept := b.ledger.Standing(id).Accept; view.Message == accept.Message {
+			view.Message = accept.Here
+		}
 		if pin := b.ledger.Pin(id); pin != nil {
 			view.Fingerprint, view.Code = pin.Fingerprint.String(), trust.Code(b.key.Fingerprint(), pin.Fingerprint)
 		}

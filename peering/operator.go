@@ -91,7 +91,8 @@ type Unjoined struct {
 type AcceptDecision struct {
 	Phase   api.RequestPhase // RequestAccepted, RequestPending or RequestRefused
 	Reason  string           // one word for programs
-	Message string           // a sentence for people
+	Message string           // a sentence for people at both sides
+	Here    string           // the same for people at ours
 }
 
 // Ledger is where decisions are kept. Its methods are called on several

@@ -207,7 +207,7 @@ func (f *facts) serveActions() []Action {
 		plan = append(plan, f.tell(TellRequested, Tell{Phase: in.decision.Phase, Reason: in.decision.Reason}))
 	}
 	if in.serves && !f.Standing.LastServed {
-		plan = append(plan, f.tell(TellServed, Tell{On: true, Reason: in.decision.Message}))
+		plan = append(plan, f.tell(TellServed, Tell{On: true, Reason: f.toUs(in.decision)}))
 	}
 	if in.decision != nil && *in.decision != req.Status {
 		plan = append(plan, Action{Kind: SetRequestStatus, Name: req.Name, UID: req.UID, Request: in.decision})

@@ -576,3 +576,15 @@ func TestDirectionsAreIndependent(t *testing.T) {
 		}
 	})
 }
+
+// TestToldHere: people at the provider read a decision in words for them, and those of
+// somebody else as they are.
+func TestToldHere(t *testing.T) {
+	accept := AcceptDecision{Phase: api.RequestRefused, Message: "Somebody at the provider rejected it.", Here: "It was rejected."}
+	f := &facts{Observed: Observed{Standing: Standing{Accept: accept}}}
+	for message, want := range map[string]string{accept.Message: accept.Here, "Bob rejected it.": "Bob rejected it.", "": ""} {
+		if got := f.toUs(&api.PeeringRequestStatus{Message: message}); got != want {
+			t.Errorf("%q is %q here", message, got)
+		}
+	}
+}

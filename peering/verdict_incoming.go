@@ -13,13 +13,13 @@ func (f *facts) incomingVerdict(in incoming) *verdict {
 	case in.drop != "":
 		return no(in.dropReason, in.drop)
 	case in.endedHere:
-		return no(ReasonEnded, "Somebody deleted its PeeringRequest at the provider.")
+		return no(ReasonEnded, "Somebody deleted its PeeringRequest here.")
 	case in.missing:
 		return no(ReasonRequestMissing, "The request that was accepted is not there. The consumer makes it again if it still wants it.")
 	case in.serves:
 		return f.servingVerdict(in)
 	case in.decision != nil && in.decision.Phase == api.RequestRefused:
-		return no(ReasonRefused, cmp.Or(in.decision.Message, "The request is refused."))
+		return no(ReasonRefused, cmp.Or(f.toUs(in.decision), "The request is refused."))
 	case in.stays:
 		message := "Somebody has to decide about its request: liqo-agent peers accept " + f.called()
 		if f.Standing.Code != "" && !f.trusted {
@@ -28,6 +28,14 @@ func (f *facts) incomingVerdict(in incoming) *verdict {
 		return no(ReasonAwaitingDecision, message)
 	}
 	return f.endedIncomingVerdict()
+}
+
+// toUs is what a decision about its request says to people here.
+func (f *facts) toUs(decision *api.PeeringRequestStatus) string {
+	if accept := f.Standing.Accept; accept.Here != "" && decision.Message == accept.Message {
+		return accept.Here
+	}
+	return decision.Message
 }
 
 // leftovers is added to how it ended as long as something is left of what the

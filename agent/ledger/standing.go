@@ -180,43 +180,49 @@ func unjoined(id peer.ClusterID, r record, p policy, seen peer.Peer) peering.Unj
 }
 
 // acceptOf decides about a peer's requests. Both sides read the message, so it
-// says provider and consumer. ref is how a person at ours names the peer.
+// says provider and consumer; people here read the other one. ref is how a person at ours names the peer.
 func acceptOf(id peer.ClusterID, r record, p policy, ref string) peering.AcceptDecision {
 	fixed := p.static[id]
-	accepted := func(reason, message string) peering.AcceptDecision {
-		return peering.AcceptDecision{Phase: api.RequestAccepted, Reason: reason, Message: message}
+	accepted := func(reason, message, here string) peering.AcceptDecision {
+		return peering.AcceptDecision{Phase: api.RequestAccepted, Reason: reason, Message: message, Here: here}
 	}
-	pending := func(reason, message string) peering.AcceptDecision {
-		return peering.AcceptDecision{Phase: api.RequestPending, Reason: reason, Message: message}
+	pending := func(reason, message, here string) peering.AcceptDecision {
+		return peering.AcceptDecision{Phase: api.RequestPending, Reason: reason, Message: message, Here: here}
 	}
-	refused := func(reason, message string) peering.AcceptDecision {
-		return peering.AcceptDecision{Phase: api.RequestRefused, Reason: reason, Message: message}
+	refused := func(reason, message, here string) peering.AcceptDecision {
+		return peering.AcceptDecision{Phase: api.RequestRefused, Reason: reason, Message: message, Here: here}
 	}
 	switch {
 	case r.blocked():
-		return refused(endpoint.ReasonBlocked, "The provider has blocked this cluster. It is let in again there with: liqo-agent peers unblock "+ref)
+		return refused(endpoint.ReasonBlocked, "The provider has blocked this cluster. It is let in again there with: liqo-agent peers unblock "+ref,
+			"It is blocked. Let it in again with: liqo-agent peers unblock "+ref)
 	case r.distrusted():
-		return refused(endpoint.ReasonNotTrusted, "Somebody at the provider said that the key of this cluster is not to be trusted. That ends there with: liqo-agent peers trust "+ref)
+		return refused(endpoint.ReasonNotTrusted, "Somebody at the provider said that the key of this cluster is not to be trusted. That ends there with: liqo-agent peers trust "+ref,
+			"Somebody said that its key is not to be trusted. That ends with: liqo-agent peers trust "+ref)
 	case !r.pinned():
-		return refused(endpoint.ReasonNotTrusted, "The provider does not trust the key of this cluster. Somebody trusts it there with: liqo-agent peers accept "+ref)
+		return refused(endpoint.ReasonNotTrusted, "The provider does not trust the key of this cluster. Somebody trusts it there with: liqo-agent peers accept "+ref,
+			"Its key is not trusted. Trust it with: liqo-agent peers accept "+ref)
 	case fixed.accept == "never":
-		return refused(ReasonStatic, `The configuration of the provider says accept = "never" for this cluster.`)
+		return refused(ReasonStatic, `The configuration of the provider says accept = "never" for this cluster.`, `The configuration says accept = "never" for it.`)
 	case r.Peering.Rejected == r.Pin.Fingerprint:
-		return refused(ReasonRejected, "Somebody at the provider rejected it. It is accepted there with: liqo-agent peers accept "+ref)
+		return refused(ReasonRejected, "Somebody at the provider rejected it. It is accepted there with: liqo-agent peers accept "+ref,
+			"It was rejected. Accept it after all with: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.No:
-		return pending(endpoint.ReasonAsksPerson, "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept "+ref)
+		return pending(endpoint.ReasonAsksPerson, "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept "+ref,
+			"It was not to be let in before. Decide anew: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.Yes:
-		return accepted(ReasonAccepted, "Somebody at the provider accepted this cluster.")
+		return accepted(ReasonAccepted, "Somebody at the provider accepted this cluster.", "It was accepted.")
 	case fixed.accept == "auto":
-		return accepted(ReasonStatic, "The configuration of the provider accepts this cluster.")
+		return accepted(ReasonStatic, "The configuration of the provider accepts this cluster.", "The configuration accepts it.")
 	}
 	switch p.Accept {
 	case "all", "trusted":
-		return accepted(ReasonPolicy, "The provider accepts every cluster whose key it trusts.")
+		return accepted(ReasonPolicy, "The provider accepts every cluster whose key it trusts.", "Every cluster is accepted whose key is trusted (trust.accept).")
 	case "none":
-		return refused(endpoint.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).")
+		return refused(endpoint.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).", "Nobody is accepted (trust.accept is none).")
 	}
-	return pending(endpoint.ReasonAsksPerson, "Somebody at the provider has to decide: liqo-agent peers accept "+ref)
+	return pending(endpoint.ReasonAsksPerson, "Somebody at the provider has to decide: liqo-agent peers accept "+ref,
+		"Decide with: liqo-agent peers accept "+ref)
 }
 
 // Preferences returns what people decided about a peer.

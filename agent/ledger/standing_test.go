@@ -142,6 +142,9 @@ func TestAccept(t *testing.T) {
 			if got.Phase != tc.want || got.Reason != tc.reason {
 				t.Errorf("%+v, want %s %s", got, tc.want, tc.reason)
 			}
+			if got.Here == "" || strings.Contains(got.Here, "rovider") {
+				t.Errorf("people here are told: %s", got.Here)
+			}
 			if tc.want == pending && !strings.Contains(got.Message, "liqo-agent peers accept the-barn") {
 				t.Errorf("the message does not say what to do: %s", got.Message)
 			}
@@ -175,7 +178,8 @@ func TestStanding(t *testing.T) {
 		Pin:     &peer.Pin{ID: barn, Fingerprint: x.fp(), Method: peer.TrustPerson, By: "user alice", At: epoch},
 		Connect: peering.WishYes, ConnectReason: "auto-connect is remembered", Anew: 2,
 		Accept: peering.AcceptDecision{Phase: api.RequestPending, Reason: endpoint.ReasonAsksPerson,
-			Message: "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept barn"},
+			Message: "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept barn",
+			Here:    "It was not to be let in before. Decide anew: liqo-agent peers accept barn"},
 		Ended: "enough", Code: trust.Code(b.own, x.fp()), LastServed: true, LastJoined: true, JoinStamp: "j1", TrustStamp: "t1",
 	}
 	if got := b.Standing(barn); !reflect.DeepEqual(got, want) {
