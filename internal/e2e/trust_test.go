@@ -214,10 +214,11 @@ func (p *pair) suspends(office *bed.Host, run func(args ...string) string) {
 		"--id", p.bID, "--public-key", "/etc/liqo-agent/public.pem", "--days", "3000", "-o", "/etc/liqo-agent/next.pem")
 	p.b.host.WriteFile("/var/lib/liqo-agent/fleet.crt", string(read("/etc/liqo-agent/next.pem")))
 	p.b.reload()
-	p.works()
 	p.a.awaitStatus("it is as it was", p.bID, func(fc *api.ForeignCluster) error {
-		return errors.Join(condition(fc, "Trusted", api.ConditionTrue, "FleetCertified"), outgoing(true)(fc), incoming(true)(fc))
+		return errors.Join(condition(fc, "Trusted", api.ConditionTrue, "FleetCertified"),
+			condition(fc, "OutgoingPeering", api.ConditionTrue, "Joined"), condition(fc, "IncomingPeering", api.ConditionTrue, "Joined"))
 	})
+	p.works()
 	p.same(before)
 }
 
