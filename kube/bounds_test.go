@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -221,6 +222,26 @@ func TestBoundsOfWatches(t *testing.T) {
 }
 
 // What an API server says when it refuses is bounded, too.
+// What is told of a list may be forgotten while the rest is still being told.
+func TestForgetWhileOneIsTold(t *testing.T) {
+	var cache *Cache[*corev1.Pod]
+	var forgetting sync.WaitGroup
+	cache = NewCache(Kind[*corev1.Pod]{
+		Fresh:   func() *corev1.Pod { return &corev1.Pod{} },
+		Changed: func(_, after *corev1.Pod) { forgetting.Go(func() { cache.Forget(after) }) },
+	})
+	var listed []any
+	for i := range 200 {
+		listed = append(listed, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: fmt.Sprint(i)}})
+	}
+	if err := (*sink[*corev1.Pod])(cache).Replace(listed, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if forgetting.Wait(); cache.Len() != 0 {
+		t.Errorf("%d are left", cache.Len())
+	}
+}
+
 func TestEndlessRefusal(t *testing.T) {
 	var written atomic.Int64
 	client := apiServer(t, func(w http.ResponseWriter, r *http.Request) {

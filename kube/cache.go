@@ -502,20 +502,23 @@ func (s *sink[T]) Replace(objects []any, _ string) error {
 		}
 		fresh[keyOf(o)] = o
 	}
-	s.mu.Lock()
-	before := s.objects
-	s.objects = fresh
-	s.mu.Unlock()
 	var none T
+	var changes [][2]T
+	s.mu.Lock()
 	for k, o := range fresh {
-		if old := before[k]; old == none || old.GetResourceVersion() != o.GetResourceVersion() || old.GetUID() != o.GetUID() {
-			s.tell(old, o)
+		if old := s.objects[k]; old == none || old.GetResourceVersion() != o.GetResourceVersion() || old.GetUID() != o.GetUID() {
+			changes = append(changes, [2]T{old, o})
 		}
 	}
-	for k, o := range before {
+	for k, o := range s.objects {
 		if fresh[k] == none {
-			s.tell(o, none)
+			changes = append(changes, [2]T{o, none})
 		}
+	}
+	s.objects = fresh
+	s.mu.Unlock()
+	for _, c := range changes {
+		s.tell(c[0], c[1])
 	}
 	s.kind.Bounds.note((*Cache[T])(s), nil)
 	s.firstList.Do(func() { close(s.synced) })
