@@ -59,6 +59,7 @@ func (s *session) followHealth(ctx context.Context) error {
 	minute, grace := time.NewTimer(0), time.NewTimer(0)
 	defer minute.Stop()
 	defer grace.Stop()
+	var soon <-chan time.Time // nil while no look is due; what begins or ends is told meanwhile
 	for {
 		select {
 		case <-ctx.Done():
@@ -69,9 +70,11 @@ func (s *session) followHealth(ctx context.Context) error {
 			s.look()
 			minute.Reset(lookEvery)
 		case <-s.ills.again:
-			if pause(ctx, lookPause) != nil {
-				return nil
+			if soon == nil {
+				soon = time.After(lookPause)
 			}
+		case <-soon:
+			soon = nil
 			s.look()
 		case <-grace.C:
 		case <-s.health.Changed():
@@ -81,18 +84,6 @@ func (s *session) followHealth(ctx context.Context) error {
 		} else {
 			grace.Reset(max(0, time.Until(next)))
 		}
-	}
-}
-
-// pause waits, or returns the error of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
