@@ -89,7 +89,7 @@ func TestTwoBoxesFindEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		header := strings.Join(strings.Fields(strings.SplitN(out, "\n", 2)[0]), " ")
-		if header != "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY AGE" || !strings.Contains(out, millID) {
+		if header != "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY ACCESS AGE" || !strings.Contains(out, millID) {
 			t.Errorf("kubectl get fc:\n%s", out)
 		}
 	})

@@ -123,6 +123,8 @@ func TestCustomResources(t *testing.T) {
 	})
 	t.Run("kubectl", func(t *testing.T) {
 		request(t, k, "PATCH", prPath+"/a/status", merge, `{"status":{"phase":"Refused","reason":"Blocked","message":"It is."}}`)
+		request(t, k, "PATCH", ccPath+"/"+api.ClusterConfigName+"/status", merge,
+			`{"status":{"effective":{"enableDiscovery":false,"enableAdvertisement":true,"autojoin":false,"enableBroadcaster":true}}}`)
 		for _, tc := range []struct {
 			args         []string
 			header, cell string
@@ -131,8 +133,8 @@ func TestCustomResources(t *testing.T) {
 			{[]string{"get", "pr", "a", "-o", "wide"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT AGE MESSAGE", "It is."},
 			{[]string{"get", "adv", "a"}, "NAME STATUS CPU MEMORY PODS EXPIRES AGE", "3900m 7.5Gi 110 2026-11-01T06:00:00Z"},
 			{[]string{"get", "adv", "a", "-o", "wide"}, "NAME STATUS CPU MEMORY PODS EXPIRES AGE ARCH NODE REASON", ""},
-			{[]string{"get", "fc"}, "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY AGE", "Unknown false false Manual"},
-			{[]string{"get", "cc"}, "NAME DISCOVERY ADVERTISEMENT AUTOJOIN HEALTHY AGE", "liqo-configuration false false true"},
+			{[]string{"get", "fc"}, "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY ACCESS AGE", "Unknown false false Manual"},
+			{[]string{"get", "cc"}, "NAME DISCOVERY ADVERTISEMENT AUTOJOIN SHARING HEALTHY AGE", "liqo-configuration false true false true"},
 		} {
 			var out string
 			within(t, fmt.Sprint(tc.args), func() (err error) { // kubectl's discovery lags behind a moment

@@ -74,7 +74,7 @@ func TestLifecycle(t *testing.T) {
 			return err
 		})
 		lines := strings.Split(out, "\n")
-		if got := strings.Join(strings.Fields(lines[0]), " "); got != "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY AGE" {
+		if got := strings.Join(strings.Fields(lines[0]), " "); got != "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY ACCESS AGE" {
 			t.Errorf("columns are %q", got)
 		}
 		if got := strings.Fields(lines[1]); !slices.Equal(got[:6], []string{string(barnID), "barn", "Unknown", "false", "false", "LAN"}) {

@@ -445,7 +445,13 @@ func TestPair(t *testing.T) {
 				}
 				return err
 			}},
-			{"edited decision about the request", b, "PATCH", prPath + "/" + string(a.id) + "/status", merge, `{"status":{"phase":"Refused","reason":"x"}}`, nil},
+			{"edited words about the request", b, "PATCH", prPath + "/" + string(a.id) + "/status", merge, `{"status":{"reason":"x","message":"y"}}`, func() error {
+				req, err := b.request(a)
+				if err == nil && (req.Status.Reason == "x" || req.Status.Message == "y") {
+					err = fmt.Errorf("%+v", req.Status)
+				}
+				return err
+			}},
 			{"deleted Secret of the consumer", a, "DELETE", a.secretPath(b), "", "", nil},
 			{"edited Secret of the consumer", a, "PATCH", a.secretPath(b), merge, `{"data":{"fingerprint":"eA=="}}`, nil},
 			{"deleted Secret of the provider", b, "DELETE", b.secretPath(a), "", "", nil},

@@ -175,7 +175,7 @@ func TestClusterConfig(t *testing.T) {
 		}
 		unwritten(t)
 		out, err := k.Kubectl(t.Context(), "get", "clusterconfigs")
-		if err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), "NAME DISCOVERY ADVERTISEMENT AUTOJOIN HEALTHY AGE liqo-configuration") {
+		if err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), "NAME DISCOVERY ADVERTISEMENT AUTOJOIN SHARING HEALTHY AGE liqo-configuration") {
 			t.Errorf("kubectl get: %v\n%s", err, out)
 		}
 	})

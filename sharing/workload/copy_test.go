@@ -88,8 +88,11 @@ func TestAttackDocumentsThatGrow(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			err := json.Unmarshal([]byte(document), fresh)
 			runtime.ReadMemStats(&after)
-			got := "little memory"
-			if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+			got, most := "little memory", uint64(16<<20)
+			if err != nil {
+				most = 96 << 20 // it was looked at value by value, which is garbage at once: 65 bytes each with the race detector
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > most {
 				got = fmt.Sprintf("%d MiB, %v", used>>20, err)
 			}
 			attack.Attempt{
