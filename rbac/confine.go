@@ -115,19 +115,23 @@ func guestOf(labels string) string {
 // demands are what every request has to fulfil.
 func demands(namespace string) []demand {
 	const (
-		tainted = `%s.spec.?taints.orValue([]).exists(t, t.key == "` + workload.TaintNotAllowed + `")`
+		tainted = `%s.spec.?taints.orValue([]).exists(t, t.key == "` + workload.TaintNotAllowed + `" && t.effect == "NoExecute")`
+		before  = `(oldObject == null ? %[2]s : oldObject.%[1]s.orValue(%[2]s))`
 		near    = `variables.now.?webhooks.orValue([]).all(w, w.clientConfig.?url.orValue("").matches("^https://(127[.][0-9.]+|\\[::1\\]):[0-9]+/"))`
 		is      = `variables.what != %q || `
+		secure  = `object.metadata.labels[?"pod-security.kubernetes.io/enforce"].orValue("") in ["baseline", "restricted"] && ` +
+			`object.metadata.labels[?"pod-security.kubernetes.io/enforce-version"].orValue("latest") == "latest"`
 	)
 	of := func(what, expression string) string { return fmt.Sprintf(is, what) + expression }
 	oneOf := func(expression string, whats ...string) string {
 		return fmt.Sprintf(`!(variables.what in ["%s"]) || `, strings.Join(whats, `", "`)) + expression
 	}
+	// What a new object has is compared with nothing.
 	same := func(field, empty string) string {
-		return fmt.Sprintf(`object.metadata.?%[1]s.orValue(%[2]s) == oldObject.metadata.?%[1]s.orValue(%[2]s)`, field, empty)
+		return fmt.Sprintf(`object.%[1]s.orValue(%[2]s) == `+before, field, empty)
 	}
 	kept := func(of, in string) string {
-		return fmt.Sprintf(`%[1]s.metadata.?annotations.orValue({}).all(k, k.startsWith("offload.liqo.io/") || %[2]s.metadata.?annotations[?k].orValue("") == %[1]s.metadata.annotations[k])`, of, in)
+		return fmt.Sprintf(`%[1]s.metadata.?annotations.orValue({}).all(k, k.startsWith("offload.liqo.io/") || %[2]s.metadata.?annotations[?k] == optional.of(%[1]s.metadata.annotations[k]))`, of, in)
 	}
 	users := func(id string) string {
 		return fmt.Sprintf(`object.?subjects.orValue([]).all(s, s.kind == "User" && s.name in [%q + %s, %q + %s])`,
@@ -141,21 +145,27 @@ func demands(namespace string) []demand {
 			oneOf(`!variables.agent`, "pods", "pods/exec", "pods/attach", "pods/portforward")},
 		{"the agent gives pods no addresses",
 			of("pods/status", `object.?status.?podIPs.orValue([]) == [] || object.?status.?podIPs.orValue([]) == oldObject.?status.?podIPs.orValue([])`)},
+		{"the agent changes nothing but the status of pods",
+			of("pods/status", same("metadata.?labels", "{}")+` && `+same("metadata.?annotations", "{}")+` && `+same("metadata.?finalizers", "[]"))},
 		{"the agent makes namespaces for guests, held to Pod Security baseline or restricted, and its own",
 			of("namespaces", fmt.Sprintf(`request.operation != "CREATE" || request.name == %q && variables.guest == "" || variables.guest != "" && `+
-				`object.metadata.labels[?"pod-security.kubernetes.io/enforce"].orValue("") in ["baseline", "restricted"]`, namespace))},
+				secure, namespace))},
 		{"the agent changes namespaces of guests, held to Pod Security baseline or restricted, and of others only its own notes",
 			// What lost its labels was a guest's if it is called like one.
 			of("namespaces", `request.operation != "UPDATE" || variables.guest != "" && (variables.guest == variables.guestBefore || `+
 				`variables.guestBefore == "" && request.name.startsWith("`+guestPrefix+`")) && `+
-				`object.metadata.labels[?"pod-security.kubernetes.io/enforce"].orValue("") in ["baseline", "restricted"] || `+
-				same("labels", "{}")+` && `+same("ownerReferences", "[]")+` && `+same("finalizers", "[]")+` && `+kept("object", "oldObject")+` && `+kept("oldObject", "object"))},
+				secure+` || `+
+				same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+kept("object", "oldObject")+` && `+kept("oldObject", "object"))},
 		{"the agent deletes namespaces of guests only",
 			of("namespaces", `!variables.deleted || variables.guestBefore != ""`)},
 		{"the agent writes virtual nodes only",
 			oneOf(`(oldObject == null ? object : oldObject).spec.?providerID.orValue("").startsWith("liqo://")`, "nodes", "nodes/status")},
 		{"a virtual node keeps its taint",
 			of("nodes", `variables.deleted || `+fmt.Sprintf(tainted, "object")+` || oldObject != null && !`+fmt.Sprintf(tainted, "oldObject"))},
+		{"the agent gives a virtual node no range of addresses, no annotations, and only labels of its own",
+			oneOf(`variables.deleted || `+same("spec.?podCIDR", `""`)+` && `+same("spec.?podCIDRs", "[]")+` && `+same("metadata.?annotations", "{}")+
+				` && object.metadata.?labels.orValue({}).all(k, k in ["`+strings.Join(vnode.NodeLabels(), `", "`)+`"] || k.startsWith("liqo.io/") || k.startsWith("`+vnode.LabelOffered+`") || `+
+				`oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k]))`, "nodes", "nodes/status")},
 		{"the agent writes one ConfigMap, cluster-id in its own namespace",
 			of("configmaps", `!variables.agent || `+own+`request.name == "cluster-id"`)},
 		{"the agent writes Secrets of peers, in its own namespace and without a token",

@@ -241,7 +241,7 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 	ok("a peer's binding", apply(roles+"/clusterrolebindings/liqo:peer:mill", binding("ClusterRoleBinding", "liqo:peer:mill", "ClusterRole", "liqo:peer:mill", peerUser)))
 	ok("a virtual node", put(f.self, core+"/nodes", node("mill", taint)))
 	ok("its status", patch(f.self, core+"/nodes/mill/status", `{"status":{"nodeInfo":{"kubeletVersion":"v1"}}}`))
-	ok("a label of it", patch(f.self, core+"/nodes/mill", `{"metadata":{"labels":{"a":"b"}}}`))
+	ok("a label of it", patch(f.self, core+"/nodes/mill", `{"metadata":{"labels":{"offer.liqo.io/a":"b"}}}`))
 	ok("a pod's state", patch(f.self, system+"/pods/victim/status", `{"status":{"reason":"Elsewhere"}}`))
 	beside := "https://127.0.0.1:6446/admit"
 	enabled := object{"matchLabels": object{"liqo.io/enabled": "true"}}
@@ -315,6 +315,12 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		{"its own address for a pod of kube-system", func() error {
 			return patch(f.self, system+"/pods/victim/status", `{"status":{"podIP":"10.42.0.66","podIPs":[{"ip":"10.42.0.66"}]}}`)
 		}},
+		{"the labels of a pod of kube-system, by its status", func() error {
+			return patch(f.self, system+"/pods/victim/status", `{"metadata":{"labels":{"app":"other"}}}`)
+		}},
+		{"a finalizer for it, by its status", func() error {
+			return patch(f.self, system+"/pods/victim/status", `{"metadata":{"finalizers":["example.com/eve"]}}`)
+		}},
 		{"a Deployment", func() error { return put(f.self, "/apis/apps/v1/namespaces/kube-system/deployments", object{}) }},
 		{"a DaemonSet", func() error { return put(f.self, "/apis/apps/v1/namespaces/kube-system/daemonsets", object{}) }},
 		{"a pod with the node's disk, as a guest", func() error {
@@ -348,6 +354,9 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		}},
 		{"no longer hold a guest's pods to anything", func() error {
 			return patch(f.self, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`)
+		}},
+		{"an old version of Pod Security", func() error {
+			return patch(f.self, core+"/namespaces/"+home, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce-version":"v1.0"}}}`)
 		}},
 		{"a namespace that is no guest's", func() error { return put(f.self, core+"/namespaces", made("v1", "Namespace", "eve", "spec", object{})) }},
 		{"have a namespace collected as garbage", func() error {
@@ -408,6 +417,24 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		{"delete a node", func() error { return remove(f.self, core+"/nodes/box") }},
 		{"a node that attracts pods", func() error { return put(f.self, core+"/nodes", node("eve")) }},
 		{"take the taint of a virtual node", func() error { return patch(f.self, core+"/nodes/mill", `{"spec":{"taints":null}}`) }},
+		{"a node with a taint that only advises", func() error {
+			return put(f.self, core+"/nodes", node("eve", object{"key": "virtual-node.liqo.io/not-allowed", "effect": "PreferNoSchedule"}))
+		}},
+		{"the addresses of pods for a virtual node", func() error {
+			eve := node("eve", taint)
+			eve["spec"].(object)["podCIDR"] = "10.42.0.10/32"
+			eve["spec"].(object)["podCIDRs"] = []any{"10.42.0.10/32"}
+			return put(f.self, core+"/nodes", eve)
+		}},
+		{"a lease of flannel for a virtual node", func() error {
+			return patch(f.self, core+"/nodes/mill", `{"metadata":{"annotations":{"flannel.alpha.coreos.com/kube-subnet-manager":"true"}}}`)
+		}},
+		{"that by its status", func() error {
+			return patch(f.self, core+"/nodes/mill/status", `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.66"}}}`)
+		}},
+		{"a virtual node as a control plane", func() error {
+			return patch(f.self, core+"/nodes/mill", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
+		}},
 		{"a node that is not virtual", func() error {
 			return put(f.self, core+"/nodes", made("v1", "Node", "eve", "spec", object{"taints": []any{taint}}))
 		}},

@@ -167,6 +167,15 @@ const LabelOffered = "offer.liqo.io/"
 // checkedLabels are on a node of ours besides, made of what was checked.
 var checkedLabels = []string{corev1.LabelOSStable, corev1.LabelArchStable, labelClusterName}
 
+// NodeLabels returns the labels that the agent gives its nodes, besides those that begin with
+// liqo.io/ or with LabelOffered.
+func NodeLabels() []string {
+	return []string{
+		api.LabelManagedBy, labelRole, corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
+		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable,
+	}
+}
+
 // mayOffer reports whether a provider may set a label on its node: those that are its
 // own, and the few of Kubernetes that only say where and what a machine is.
 func mayOffer(key string) bool {
