@@ -87,11 +87,17 @@ func (s *session) furnish(ctx context.Context, st standing, guest *corev1.Namesp
 			return wait, err
 		}
 	}
-	wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest.Name, id, origin, st.offer, st.settings), sameQuota)
-	if wait > 0 || err != nil {
-		return wait, err
+	if st.offer != nil { // else the last one stands
+		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings), sameQuota)
+		if wait > 0 || err != nil {
+			return wait, err
+		}
 	}
-	if wait, err = ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.settings), samePolicy); wait > 0 || err != nil {
+	if err := s.policiesKnown(); err != nil {
+		return 0, err
+	}
+	wait, err := ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.settings), samePolicy)
+	if wait > 0 || err != nil {
 		return wait, err
 	}
 	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id), sameRole); wait > 0 || err != nil {

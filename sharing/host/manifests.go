@@ -29,6 +29,9 @@ const (
 	// annotationResources on a quota is how many resources we limit there: those that
 	// are left over when there are fewer are ours to take away, others' are not.
 	annotationResources = "liqo.io/resources"
+	// annotationNamespace on a quota is the UID of the namespace that it was made for: a copy
+	// of it elsewhere says nothing about where it lies.
+	annotationNamespace = "liqo.io/namespace-uid"
 
 	enforceLimits = workload.EnforceLimits
 
@@ -68,7 +71,7 @@ func namespaceFor(name string, id peer.ClusterID, origin string, settings Settin
 // quotaFor is the second line of what a consumer may have: the whole offer in one
 // namespace. What it cannot create by its Role is zero here nevertheless. It also says
 // whose the namespace is, should that lose its labels.
-func quotaFor(namespace string, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings) *corev1.ResourceQuota {
+func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings) *corev1.ResourceQuota {
 	hard := corev1.ResourceList{}
 	for name, q := range offer {
 		switch {
@@ -94,8 +97,8 @@ func quotaFor(namespace string, id peer.ClusterID, origin string, offer corev1.R
 	return &corev1.ResourceQuota{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: QuotaName, Namespace: namespace, Labels: labelsOf(id, origin),
-			Annotations: map[string]string{annotationResources: strconv.Itoa(len(hard))},
+			Name: QuotaName, Namespace: guest.Name, Labels: labelsOf(id, origin),
+			Annotations: map[string]string{annotationResources: strconv.Itoa(len(hard)), annotationNamespace: string(guest.UID)},
 		},
 		Spec: corev1.ResourceQuotaSpec{Hard: hard},
 	}
@@ -139,7 +142,7 @@ func sameQuota(found, wanted *corev1.ResourceQuota) bool {
 			return false
 		}
 	}
-	return covers(found.Labels, wanted.Labels) && found.Annotations[annotationResources] == wanted.Annotations[annotationResources]
+	return covers(found.Labels, wanted.Labels) && covers(found.Annotations, wanted.Annotations)
 }
 
 // counted is whether the API server holds pods to what a quota says now.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
 )
@@ -26,7 +27,7 @@ func TestQuotaFor(t *testing.T) {
 		}},
 		{"limits", map[corev1.ResourceName]string{"requests.cpu": "2", "limits.cpu": "2", "limits.memory": "1Gi", "limits.ephemeral-storage": "", "limits.nvidia.com/gpu": ""}},
 	} {
-		quota := quotaFor("ns", barn, "shop", offer, Settings{Enforce: test.enforce})
+		quota := quotaFor(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "u"}}, barn, "shop", offer, Settings{Enforce: test.enforce})
 		for name, want := range test.want {
 			q, there := quota.Spec.Hard[name]
 			if (want != "") != there || there && q.String() != want {
@@ -46,6 +47,7 @@ func TestQuotaFor(t *testing.T) {
 		same("other notation", true, func(q *corev1.ResourceQuota) { q.Spec.Hard["requests.cpu"] = amounts("x=2000m")["x"] })
 		same("other amount", false, func(q *corev1.ResourceQuota) { q.Spec.Hard["requests.cpu"] = amounts("x=2001m")["x"] })
 		same("looser", false, func(q *corev1.ResourceQuota) { delete(q.Spec.Hard, "services") })
+		same("that of another namespace", false, func(q *corev1.ResourceQuota) { q.Annotations[annotationNamespace] = "v" })
 		same("one of ours too many", false, func(q *corev1.ResourceQuota) { q.Annotations[annotationResources] = "99" })
 		same("no label", false, func(q *corev1.ResourceQuota) { q.Labels = nil })
 

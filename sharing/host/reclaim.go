@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +43,7 @@ func (s *session) label(ctx context.Context, id peer.ClusterID, quota *corev1.Re
 	if err := s.client.Get(ctx, namespacesPath+quota.Namespace, found); err != nil {
 		return 0, ifThere(err)
 	}
-	if of := origin(found); found.DeletionTimestamp != nil || of != "" && of != id {
+	if of := origin(found); found.DeletionTimestamp != nil || of != "" && of != id || !madeFor(quota, found) {
 		return 0, nil
 	}
 	wanted := namespaceFor(found.Name, id, originOf(found, quota), settings)
@@ -57,6 +58,16 @@ func (s *session) label(ctx context.Context, id peer.ClusterID, quota *corev1.Re
 		s.host.cfg.Logger.Info("a namespace of a consumer had lost its labels; they are back", "peer", id, "namespace", found.Name)
 	}
 	return wait, err
+}
+
+// madeFor reports whether the agent made a quota for that namespace: one that somebody copied
+// says nothing about another. Those of older agents do not name it; the names that the
+// agent gives to namespaces have the cluster ID in them.
+func madeFor(quota *corev1.ResourceQuota, guest *corev1.Namespace) bool {
+	if uid, named := quota.Annotations[annotationNamespace]; named {
+		return uid == string(guest.UID)
+	}
+	return strings.Contains(guest.Name, string(owner(quota)))
 }
 
 // originOf returns the consumer's namespace that a guest namespace stands for, as its

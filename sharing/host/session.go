@@ -131,7 +131,7 @@ func (s *session) filled(ctx context.Context) bool {
 	patience := time.NewTimer(listPatience)
 	defer patience.Stop()
 	for _, synced := range []<-chan struct{}{
-		s.namespaces.Synced(), s.quotas.Synced(), s.policies.Synced(), s.roles.Synced(), s.bindings.Synced(),
+		s.namespaces.Synced(), s.quotas.Synced(), s.roles.Synced(), s.bindings.Synced(),
 		s.pods.Synced(), s.configMaps.Synced(), s.secrets.Synced(),
 	} {
 		for waiting := true; waiting; {
@@ -145,12 +145,33 @@ func (s *session) filled(ctx context.Context) bool {
 			}
 		}
 	}
+	// Without network policies nobody is let in, but who is not admitted any more has to go.
+	unread := time.NewTimer(listPatience)
+	defer unread.Stop()
+	select {
+	case <-s.policies.Synced():
+	case <-unread.C:
+		s.host.cfg.Logger.Warn("network policies cannot be read, so no consumer gets anything; run `sudo liqo-agent rbac --apply` if the agent lacks the right", "error", s.policies.Failure())
+	case <-ctx.Done():
+		return false
+	}
 	return true
+}
+
+// policiesKnown returns why nobody can be let in yet: the network policies that are there are
+// not known.
+func (s *session) policiesKnown() error {
+	select {
+	case <-s.policies.Synced():
+		return nil
+	default:
+		return fmt.Errorf("read network policies: %w", cmp.Or(s.policies.Failure(), errors.New("not yet")))
+	}
 }
 
 // failure returns why what is known may be old, nil if it is not.
 func (s *session) failure() error {
-	return cmp.Or(s.namespaces.Failure(), s.pods.Failure(), s.quotas.Failure(), s.policies.Failure(), s.roles.Failure(), s.bindings.Failure(), s.configMaps.Failure(), s.secrets.Failure())
+	return cmp.Or(s.namespaces.Failure(), s.pods.Failure(), s.quotas.Failure(), s.roles.Failure(), s.bindings.Failure(), s.configMaps.Failure(), s.secrets.Failure())
 }
 
 // adopt makes a session with filled caches the one that counts.
@@ -368,7 +389,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	case !said: // unknown is not evicted
 	case !admitted:
 		again, err = s.evict(ctx, st)
-	case st.offer != nil:
+	default:
 		again, err = s.keep(ctx, st)
 	}
 	if err = errors.Join(failed, err); lost > 0 && (again == 0 || lost < again) {
