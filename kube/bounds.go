@@ -18,12 +18,16 @@ const boundsPause = time.Minute
 // trusted. They are checked object by object, before the next one is read. Once they
 // are exceeded nothing is asked for a minute; what the caches hold stays.
 //
+// While a cache lists everything anew it has what it holds and what it is told: the
+// larger of the two is counted, so that a cache that is nearly full can be told of other
+// objects. The caches then take twice the bounds at most.
+//
 // The exported fields are not to be changed once a Cache has them. The methods may be
 // called from any goroutine.
 type Bounds struct {
 	Objects int   // that are kept
 	Bytes   int64 // of memory that these take, about
-	List    int64 // of text of one list
+	List    int64 // of text of one list, with all its pages
 	Object  int   // bytes of text of one object in a list, and of one event of a watch
 	// Changed, if not nil, is told when Err changed. It must not block.
 	Changed func()
@@ -79,63 +83,189 @@ func (b *Bounds) note(by any, err error) {
 	}
 }
 
-// share is what one cache takes of its Bounds. Its zero value has none.
+// share is what one cache takes of its Bounds: the larger of what it holds and what it
+// is being told anew. Its zero value has none.
 type share struct {
 	*Bounds
-	sizes map[string]int64 // by key; guarded by Bounds.mu
+	held, next *tally // guarded by Bounds.mu, with what is in them
 }
 
-// take counts an object, in place of the one that had its key.
-func (s *share) take(key string, size int64) error {
+// tally is what was counted of one list and of the watch that goes on from it.
+type tally struct {
+	of    map[string]weighed // by key
+	bytes int64
+	text  int64 // that the list may still have, over all its pages
+}
+
+type weighed struct {
+	object any
+	size   int64
+}
+
+var (
+	errTwice = fmt.Errorf("%w: a list names an object twice", ErrTooMuch)
+	errStale = errors.New("nobody waits for it any more")
+)
+
+func (t *tally) sum() (objects int, bytes int64) {
+	if t == nil {
+		return 0, 0
+	}
+	return len(t.of), t.bytes
+}
+
+// change counts what a change makes of the share. The caller holds Bounds.mu.
+func (s *share) change(change func()) {
+	sum := func() (int, int64) {
+		objects, bytes := s.held.sum()
+		more, larger := s.next.sum()
+		return max(objects, more), max(bytes, larger)
+	}
+	objects, bytes := sum()
+	change()
+	objectsNow, bytesNow := sum()
+	s.objects += objectsNow - objects
+	s.bytes += bytesNow - bytes
+}
+
+// begin returns the tally of a list, and how much text it may have. What is held stays
+// counted until settle.
+func (s *share) begin() (*tally, int64) {
 	if s.Bounds == nil {
-		return nil
+		return nil, maxList
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before, there := s.sizes[key]
-	bytes, objects := s.bytes-before+size, s.objects
-	if !there {
-		objects++
-	}
-	switch {
-	case objects > s.Objects:
-		return fmt.Errorf("%w: more than %d objects", ErrTooMuch, s.Objects)
-	case bytes > s.Bytes:
-		return fmt.Errorf("%w: objects that take more than %d MiB", ErrTooMuch, s.Bytes>>20)
-	}
-	if s.sizes == nil {
-		s.sizes = make(map[string]int64)
-	}
-	s.sizes[key], s.bytes, s.objects = size, bytes, objects
-	return nil
+	s.change(func() { s.next = &tally{of: make(map[string]weighed), text: s.List} })
+	return s.next, s.List
 }
 
-// drop takes an object out of the count.
-func (s *share) drop(key string) {
+// goOn returns the tally of the list that a page goes on with, and how much text is left
+// to it.
+func (s *share) goOn() (*tally, int64) {
+	if s.Bounds == nil {
+		return nil, maxList
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == nil {
+		return nil, 0
+	}
+	return s.next, s.next.text
+}
+
+// end takes in how a list, or a page of it, ended: with so much text left, or with an
+// error, which is the end of the tally.
+func (s *share) end(in *tally, text int64, err error) {
+	if s.Bounds == nil || in == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in.text = text
+	if err != nil && s.next == in {
+		s.change(func() { s.next = nil })
+	}
+}
+
+// settle has what was told anew take the place of what was held.
+func (s *share) settle() {
 	if s.Bounds == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if size, there := s.sizes[key]; there {
-		s.bytes -= size
-		s.objects--
-		delete(s.sizes, key)
+	if s.next != nil {
+		s.change(func() { s.held, s.next = s.next, nil })
 	}
 }
 
-// reset takes everything out of the count: the whole is about to be read anew.
+// current returns the tally of what is held.
+func (s *share) current() *tally {
+	if s.Bounds == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held
+}
+
+// take counts an object, in place of the one that had its key if there may be one. It
+// fails for a tally that is not one of the share any more.
+func (s *share) take(in *tally, key string, object any, size int64, again bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in == nil || in != s.held && in != s.next {
+		return errStale
+	}
+	before, there := in.of[key]
+	if there && !again {
+		return errTwice
+	}
+	s.change(func() {
+		in.of[key] = weighed{object, size}
+		in.bytes += size - before.size
+	})
+	var err error
+	switch {
+	case s.objects > s.Objects:
+		err = fmt.Errorf("%w: more than %d objects", ErrTooMuch, s.Objects)
+	case s.bytes > s.Bytes:
+		err = fmt.Errorf("%w: objects that take more than %d MiB", ErrTooMuch, s.Bytes>>20)
+	default:
+		return nil
+	}
+	s.change(func() {
+		if in.of[key] = before; !there {
+			delete(in.of, key)
+		}
+		in.bytes -= size - before.size
+	})
+	return err
+}
+
+// drop takes an object out of a tally.
+func (s *share) drop(in *tally, key string) {
+	if s.Bounds == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(in, key)
+}
+
+// forget takes an object out of what is held, unless another one that is on its way was
+// counted in its place.
+func (s *share) forget(key string, object any) {
+	if s.Bounds == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held != nil && s.held.of[key].object == object {
+		s.remove(s.held, key)
+	}
+}
+
+// remove is drop for a caller that holds Bounds.mu.
+func (s *share) remove(in *tally, key string) {
+	if in == nil || in != s.held && in != s.next {
+		return
+	}
+	s.change(func() {
+		in.bytes -= in.of[key].size
+		delete(in.of, key)
+	})
+}
+
+// reset takes everything out of the count: nothing is followed any more.
 func (s *share) reset() {
 	if s.Bounds == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, size := range s.sizes {
-		s.bytes -= size
-	}
-	s.objects -= len(s.sizes)
-	s.sizes = nil
+	s.change(func() { s.held, s.next = nil, nil })
 }
 
 // weigh returns about how much memory a value takes, with all that it leads to.

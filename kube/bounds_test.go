@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,8 +86,28 @@ func TestBoundsOfLists(t *testing.T) {
 			flood(w, `{"other":[`, "{},", &written)
 		}, "too large"},
 		{"all of it", &Bounds{Objects: 1 << 30, Bytes: 1 << 30, List: 1 << 20, Object: 1 << 19}, func(w http.ResponseWriter, _ *http.Request) {
-			flood(w, `{"metadata":{},"items":[`+item(0), ","+item(0), &written)
+			fmt.Fprint(w, `{"metadata":{},"items":[`+item(0))
+			for i := 1; ; i++ {
+				n, err := fmt.Fprint(w, ","+item(i))
+				if written.Add(int64(n)); err != nil {
+					return
+				}
+			}
 		}, "too large"},
+		{"all pages", &Bounds{Objects: 1 << 30, Bytes: 1 << 30, List: 1 << 20, Object: 1 << 19}, func() http.HandlerFunc {
+			var i atomic.Int64
+			return func(w http.ResponseWriter, _ *http.Request) {
+				n, _ := fmt.Fprintf(w, `{"metadata":{"continue":"on"},"items":[%s],"other":%q}`, item(int(i.Add(1))), strings.Repeat("a", 1<<18))
+				written.Add(int64(n))
+			}
+		}(), "too large"},
+		{"one name", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			flood(w, `{"metadata":{},"items":[`+item(0), ","+item(0), &written)
+		}, "twice"},
+		{"pages of one name", &Bounds{Objects: 10, Bytes: 1 << 30, List: 1 << 30, Object: 1 << 20}, func(w http.ResponseWriter, _ *http.Request) {
+			n, _ := fmt.Fprintf(w, `{"metadata":{"continue":"on"},"items":[%s]}`, item(0))
+			written.Add(int64(n))
+		}, "twice"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			written.Store(0)
@@ -126,6 +147,151 @@ func TestBoundsOfLists(t *testing.T) {
 				t.Errorf("%d bytes were taken", n)
 			}
 		})
+	}
+}
+
+// What a cache holds stays counted while it lists anew, and when that fails. It may be
+// told of as many other objects as it holds, by a list and by a watch that is one.
+func TestBoundsOfFailedLists(t *testing.T) {
+	pods := func(name string, n int) (text string) {
+		var items []string
+		for i := range n {
+			text, err := json.Marshal(pod(fmt.Sprint(name, i), "1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, string(text))
+		}
+		return strings.Join(items, ",")
+	}
+	var answer string
+	client := apiServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	bounds := &Bounds{Objects: 10, Bytes: 1 << 20, List: 1 << 20, Object: 1 << 20}
+	query := Query{Path: "/api/v1/pods"}
+	full, other := boundedCache(bounds), boundedCache(bounds)
+	list := func(c *Cache[*corev1.Pod], text string) error {
+		t.Helper()
+		answer = text
+		found, err := c.list(t.Context(), client, query, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var objects []any
+		for _, o := range found.Items {
+			objects = append(objects, o)
+		}
+		return (*sink[*corev1.Pod])(c).Replace(objects, "1")
+	}
+	expect := func(objects int) {
+		t.Helper()
+		var bytes int64
+		for _, c := range []*Cache[*corev1.Pod]{full, other} {
+			for _, o := range c.All() {
+				bytes += weigh(o)
+			}
+		}
+		if bounds.objects != objects || full.Len()+other.Len() != objects || bounds.bytes != bytes {
+			t.Errorf("%d objects of %d bytes are counted, want %d of %d", bounds.objects, bounds.bytes, objects, bytes)
+		}
+	}
+	if err := list(full, `{"items":[`+pods("a", 9)+`]}`); err != nil {
+		t.Fatal(err)
+	}
+	expect(9)
+	full.share.begin()
+	if err := list(other, `{"items":[`+pods("o", 2)+`]}`); !errors.Is(err, ErrTooMuch) {
+		t.Errorf("while it lists there is room for more: %v", err)
+	}
+	for _, half := range []string{"", `{"items":[`, `{"items":[` + pods("a", 2), `{"items":[` + pods("b", 9) + `,[`, `{"items":[` + pods("c", 11)} {
+		if err := list(full, half); err == nil {
+			t.Errorf("%.30s is a list", half)
+		}
+		expect(9)
+		if err := list(other, `{"items":[`+pods("o", 2)+`]}`); !errors.Is(err, ErrTooMuch) {
+			t.Errorf("after a failed list there is room for more: %v", err)
+		}
+		expect(9)
+	}
+	if err := list(full, `{"items":[`+pods("b", 10)+`]}`); err != nil {
+		t.Errorf("it cannot be told of other objects: %v", err)
+	}
+	expect(10)
+	if err := list(full, `{"items":[`+pods("b", 3)+`]}`); err != nil {
+		t.Error(err)
+	}
+	expect(3)
+	if err := list(other, `{"items":[`+pods("o", 7)+`]}`); err != nil {
+		t.Error(err)
+	}
+	expect(10)
+
+	// So does a list that fails at a later page.
+	for i, page := range []string{"p", "q", "p"} {
+		answer = `{"items":[` + pods(page, 1) + `]}`
+		options := metav1.ListOptions{}
+		if i > 0 {
+			options.Continue = "on"
+		}
+		if _, err := full.list(t.Context(), client, query, options); errors.Is(err, errTwice) != (i == 2) || i < 2 && err != nil {
+			t.Errorf("page %d: %v", i, err)
+		}
+	}
+	expect(10)
+
+	// A watch that begins with everything fails likewise.
+	initial := true
+	for range 3 {
+		answer = event("ADDED", pod("d", "1")) + "\n" + event("ADDED", pod("d", "2")) + "\n" + event("ADDED", pod("e", "2")) + "\n"
+		w, err := full.watch(t.Context(), client, query, metav1.ListOptions{SendInitialEvents: &initial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range w.ResultChan() {
+			if _, ok := e.Object.(*corev1.Pod); !ok {
+				t.Errorf("got %+v", e.Object)
+			}
+		}
+		expect(10)
+	}
+	full.share.reset()
+	other.share.reset()
+	if bounds.objects != 0 || bounds.bytes != 0 {
+		t.Errorf("%d objects of %d bytes are left", bounds.objects, bounds.bytes)
+	}
+}
+
+// What is forgotten while its successor is on its way does not take that one out of the
+// count.
+func TestForgetWhileOneIsOnItsWay(t *testing.T) {
+	bounds := &Bounds{Objects: 10, Bytes: 1 << 20, List: 1 << 20, Object: 1 << 20}
+	cache := boundedCache(bounds)
+	store := (*sink[*corev1.Pod])(cache)
+	in, _ := cache.share.begin()
+	if err := store.Replace(nil, "1"); err != nil {
+		t.Fatal(err)
+	}
+	decoder := &events[*corev1.Pod]{
+		body: io.NopCloser(nil), cache: cache, in: in,
+		lines: bufio.NewScanner(strings.NewReader(event("ADDED", pod("a", "1")) + "\n" + event("MODIFIED", pod("a", "2")))),
+	}
+	for range 2 {
+		_, next, err := decoder.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := cache.Get("n", "a"); o != nil {
+			cache.Forget(o)
+		}
+		if err := store.Update(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := cache.Get("n", "a")
+	if last == nil || bounds.objects != 1 || bounds.bytes != weigh(last) {
+		t.Fatalf("%v is held; %d objects of %d bytes are counted", last, bounds.objects, bounds.bytes)
+	}
+	if cache.Forget(last); cache.Len() != 0 || bounds.objects != 0 || bounds.bytes != 0 {
+		t.Errorf("%d objects of %d bytes are counted after all was forgotten", bounds.objects, bounds.bytes)
 	}
 }
 
@@ -221,7 +387,6 @@ func TestBoundsOfWatches(t *testing.T) {
 	}
 }
 
-// What an API server says when it refuses is bounded, too.
 // What is told of a list may be forgotten while the rest is still being told.
 func TestForgetWhileOneIsTold(t *testing.T) {
 	var cache *Cache[*corev1.Pod]
@@ -242,6 +407,7 @@ func TestForgetWhileOneIsTold(t *testing.T) {
 	}
 }
 
+// What an API server says when it refuses is bounded, too.
 func TestEndlessRefusal(t *testing.T) {
 	var written atomic.Int64
 	client := apiServer(t, func(w http.ResponseWriter, r *http.Request) {

@@ -129,7 +129,7 @@ func (c *Cache[T]) Forget(o T) {
 	defer c.mu.Unlock()
 	if c.objects[k] == o {
 		delete(c.objects, k)
-		c.share.drop(k)
+		c.share.forget(k, o)
 	}
 }
 
@@ -179,9 +179,9 @@ func (c *Cache[T]) mayAsk() error {
 	return c.kind.Bounds.open()
 }
 
-// accept makes an object what is kept of it, and counts it. It is false for one that
-// is not to be kept.
-func (c *Cache[T]) accept(o T) (bool, error) {
+// accept makes an object what is kept of it, and counts it, in place of an earlier one of
+// its name if there may be one. It is false for an object that is not to be kept.
+func (c *Cache[T]) accept(in *tally, o T, again bool) (bool, error) {
 	if c.kind.Trim != nil {
 		c.kind.Trim(o)
 	}
@@ -191,7 +191,7 @@ func (c *Cache[T]) accept(o T) (bool, error) {
 	if c.kind.Bounds == nil {
 		return true, nil
 	}
-	return true, c.share.take(keyOf(o), weigh(o))
+	return true, c.share.take(in, keyOf(o), o, weigh(o), again)
 }
 
 // list is a list of objects as the API server returns it.
@@ -223,20 +223,25 @@ func (c *Cache[T]) list(ctx context.Context, client *Client, query Query, option
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	most, one := int64(maxList), int64(maxList)
+	one := int64(maxList)
 	if b := c.kind.Bounds; b != nil {
-		most, one = b.List, int64(b.Object)
+		one = int64(b.Object)
 	}
+	of := c.share.goOn
 	if options.Continue == "" {
-		c.share.reset()
+		of = c.share.begin
 	}
+	in, text := of()
 	body, err := client.rest.Get().AbsPath(query.Path).VersionedParams(query.options(options), metav1.ParameterCodec).
-		MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Stream(context.WithValue(ctx, limitKey{}, most))
+		MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
 	out := &list[T]{}
 	if err == nil {
-		err = c.readList(body, one, out)
+		page := &boundedBody{ReadCloser: body, left: text}
+		err = c.readList(page, one, in, out)
+		text = page.left
 		_ = body.Close() // everything that matters was read
 	}
+	c.share.end(in, text, err)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", query.Path, err)
 	}
@@ -255,7 +260,7 @@ func List[T Object](ctx context.Context, client *Client, query Query, kind Kind[
 }
 
 // readList reads a list item by item, each of at most so many bytes.
-func (c *Cache[T]) readList(body io.ReadCloser, one int64, out *list[T]) error {
+func (c *Cache[T]) readList(body io.ReadCloser, one int64, in *tally, out *list[T]) error {
 	piece := &boundedBody{ReadCloser: body}
 	decoder := json.NewDecoder(piece)
 	next := func() (json.Token, error) {
@@ -276,7 +281,7 @@ func (c *Cache[T]) readList(body io.ReadCloser, one int64, out *list[T]) error {
 			}
 			return nil
 		case field == "items":
-			err = c.readItems(decoder, piece, one, out)
+			err = c.readItems(decoder, piece, one, in, out)
 		case field == "metadata":
 			piece.left = one
 			err = decoder.Decode(&out.ListMeta)
@@ -291,7 +296,7 @@ func (c *Cache[T]) readList(body io.ReadCloser, one int64, out *list[T]) error {
 }
 
 // readItems reads the items of a list, and keeps those that are to be kept.
-func (c *Cache[T]) readItems(decoder *json.Decoder, piece *boundedBody, one int64, out *list[T]) error {
+func (c *Cache[T]) readItems(decoder *json.Decoder, piece *boundedBody, one int64, in *tally, out *list[T]) error {
 	piece.left = one
 	begin, err := decoder.Token()
 	switch {
@@ -317,7 +322,7 @@ func (c *Cache[T]) readItems(decoder *json.Decoder, piece *boundedBody, one int6
 		if item == none {
 			return errors.New("an item is null")
 		}
-		keep, err := c.accept(item)
+		keep, err := c.accept(in, item, false)
 		if err != nil {
 			return err
 		}
@@ -331,8 +336,9 @@ func (c *Cache[T]) watch(ctx context.Context, client *Client, query Query, optio
 	if err := c.mayAsk(); err != nil {
 		return nil, err
 	}
+	in := c.share.current()
 	if options.SendInitialEvents != nil && *options.SendInitialEvents {
-		c.share.reset() // it is the list, too
+		in, _ = c.share.begin() // it is the list, too
 	}
 	most := maxEvent
 	if b := c.kind.Bounds; b != nil {
@@ -346,7 +352,7 @@ func (c *Cache[T]) watch(ctx context.Context, client *Client, query Query, optio
 	}
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 4<<10), most)
-	decoder := &events[T]{body: body, lines: lines, cache: c, path: query.Path}
+	decoder := &events[T]{body: body, lines: lines, cache: c, in: in, path: query.Path}
 	return watch.NewStreamWatcher(decoder, apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "ClientWatchDecoding")), nil
 }
 
@@ -355,6 +361,7 @@ type events[T Object] struct {
 	body  io.ReadCloser
 	lines *bufio.Scanner
 	cache *Cache[T]
+	in    *tally
 	path  string
 }
 
@@ -411,15 +418,15 @@ func (e *events[T]) decode() (watch.EventType, runtime.Object, error) {
 			return "", nil, errors.New("an object of the watch is null")
 		}
 		if event.Type == watch.Deleted {
-			e.cache.share.drop(keyOf(object))
+			e.cache.share.drop(e.in, keyOf(object))
 			return event.Type, object, nil
 		}
-		keep, err := e.cache.accept(object)
+		keep, err := e.cache.accept(e.in, object, true)
 		if err != nil {
 			return "", nil, err
 		}
 		if !keep && e.cache.has(keyOf(object)) {
-			e.cache.share.drop(keyOf(object))
+			e.cache.share.drop(e.in, keyOf(object))
 			return watch.Deleted, object, nil
 		}
 		if !keep { // but the watch is that far
@@ -516,6 +523,7 @@ func (s *sink[T]) Replace(objects []any, _ string) error {
 		}
 	}
 	s.objects = fresh
+	s.share.settle()
 	s.mu.Unlock()
 	for _, c := range changes {
 		s.tell(c[0], c[1])
