@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 func boundedCache(b *Bounds) *Cache[*corev1.Pod] {
@@ -292,6 +293,38 @@ func TestForgetWhileOneIsOnItsWay(t *testing.T) {
 	}
 	if cache.Forget(last); cache.Len() != 0 || bounds.objects != 0 || bounds.bytes != 0 {
 		t.Errorf("%d objects of %d bytes are counted after all was forgotten", bounds.objects, bounds.bytes)
+	}
+}
+
+// What is not to be kept any more goes, also if it is on its way still.
+func TestKeepWhileOneIsOnItsWay(t *testing.T) {
+	cache := NewCache(Kind[*corev1.Pod]{
+		Fresh: func() *corev1.Pod { return &corev1.Pod{} },
+		Keep:  func(p *corev1.Pod) bool { return p.ResourceVersion == "1" },
+	})
+	decoder := &events[*corev1.Pod]{
+		body: io.NopCloser(nil), cache: cache,
+		lines: bufio.NewScanner(strings.NewReader(event("ADDED", pod("a", "1")) + "\n" + event("MODIFIED", pod("a", "2")))),
+	}
+	_, added, err := decoder.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, modified, err := decoder.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := (*sink[*corev1.Pod])(cache)
+	if err := store.Add(added); err != nil {
+		t.Fatal(err)
+	}
+	if kind == watch.Deleted {
+		if err := store.Delete(modified); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cache.Len() != 0 {
+		t.Errorf("%v is held after an event of type %s", cache.All(), kind)
 	}
 }
 

@@ -96,13 +96,6 @@ func (c *Cache[T]) Get(namespace, name string) T {
 	return c.objects[key(namespace, name)]
 }
 
-func (c *Cache[T]) has(key string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, there := c.objects[key]
-	return there
-}
-
 // All returns every object, in no order.
 func (c *Cache[T]) All() []T {
 	c.mu.Lock()
@@ -425,12 +418,9 @@ func (e *events[T]) decode() (watch.EventType, runtime.Object, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		if !keep && e.cache.has(keyOf(object)) {
+		if !keep { // one that was to be may be on its way still
 			e.cache.share.drop(e.in, keyOf(object))
 			return watch.Deleted, object, nil
-		}
-		if !keep { // but the watch is that far
-			return watch.Bookmark, e.mark(object.GetResourceVersion(), nil), nil
 		}
 		return event.Type, object, nil
 	case watch.Error:
