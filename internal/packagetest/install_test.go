@@ -159,7 +159,12 @@ func TestImage(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(to, b, 0o755); err != nil {
+		// A child that is forked meanwhile by another test would hold the program open for writing
+		// until it runs its own, and a program that is open for writing cannot be run.
+		syscall.ForkLock.RLock()
+		err = os.WriteFile(to, b, 0o755)
+		syscall.ForkLock.RUnlock()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
