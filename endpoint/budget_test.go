@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -134,4 +135,59 @@ func TestAttackWritesWithoutEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who hangs up while the API server writes has it counted all the same.
+func TestAttackWritesWithoutAnswer(t *testing.T) {
+	home, other := newBox(t, idA), newBox(t, idB)
+	a := newAPIServer(t)
+	asked := make(chan struct{})
+	a.answering(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPatch {
+			return
+		}
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	begun := time.Now()
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) {
+		s.limits = newLimits()
+		s.limits.now = func() time.Time { return begun }
+		for _, b := range []**throttle.Buckets[peer.ClusterID]{&s.limits.guestRate, &s.limits.peers} {
+			*b = throttle.New[peer.ClusterID](rate.Inf, 1<<30, maxPeers)
+		}
+	})
+	l := other.link(t, s, home)
+	got := "not refused after 1000"
+	for i := range 1000 {
+		ctx, hangUp := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, "https://x"+podsOfB+"/web", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", mergePatch)
+		ended := make(chan int)
+		go func() {
+			status := 0
+			if resp, err := l.RoundTrip(req); err == nil {
+				status = resp.StatusCode
+				resp.Body.Close()
+			}
+			ended <- status
+		}()
+		select {
+		case <-asked:
+			hangUp()
+			<-ended
+			continue
+		case status := <-ended:
+			got = fmt.Sprintf("status %d", status)
+		}
+		hangUp()
+		if i < 100 {
+			t.Errorf("refused after %d", i)
+		}
+		break
+	}
+	attack.Attempt{What: "change the label of a large pod and hang up before the answer, over and over", As: "consumer", Want: "status 429"}.Saw(t, got)
 }

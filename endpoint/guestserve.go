@@ -301,6 +301,9 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	created = []byte{} // it is not known until there is an answer
 	resp, text, no := g.exchange(ctx, caller.ID, out, maxObjectAnswer)
 	if no != nil {
+		if r.Context().Err() != nil { // who hangs up before the answer may have had it written all the same
+			s.limits.wrote(caller.ID, len(body), maxPodBody)
+		}
 		return no
 	}
 	switch {
