@@ -42,8 +42,9 @@
 // SearchDomains and the ClusterConfig are people's: what they say is told to those
 // who look at domains and who follow the settings, in whole and again with each
 // connection. [ManagerSearchDomain] owns the status of SearchDomains, and nothing
-// else of them. [ManagerHealth] owns the condition Healthy of the ClusterConfig, which
-// says what Config.Health does. [ManagerConfig] creates the ClusterConfig when there is none, and
+// else of them. [ManagerHealth] owns the status of the ClusterConfig: the condition
+// Healthy, which says what Config.Health does, and the settings that hold, as
+// Config.Effective has them. [ManagerConfig] creates the ClusterConfig when there is none, and
 // never writes to one that is there: it sets no value. It is the one thing that is
 // created instead of applied, because an apply would write into the object of
 // somebody who was quicker. An API server that does not serve these two kinds, or

@@ -16,7 +16,8 @@ import (
 	"liqo.io/agent/api"
 )
 
-// ManagerHealth owns the condition Healthy of the ClusterConfig.
+// ManagerHealth owns the status of the ClusterConfig: its condition Healthy, and the
+// settings that hold.
 const ManagerHealth = "liqo-agent-health"
 
 // Health is what the condition Healthy of the ClusterConfig is to say.
