@@ -308,7 +308,7 @@ func TestDocsExplainEveryReason(t *testing.T) {
 		"mdnssvc":  {byType, 20},
 		"endpoint": {byType, 20},
 		"peering":  {byName, 50},
-		"sharing":  {byName, 28},
+		"sharing":  {byName, 30},
 	} {
 		found := 0
 		sources(t, dir, func(name string) bool { return !isTest(name) }, func(folder string, f *ast.File) {

@@ -42,7 +42,7 @@ func TestSharingTexts(t *testing.T) {
 		{usingText(control.Using{}), "off (sharing.use = false): none"},
 		{usingText(control.Using{Enabled: true, Policy: "manual", Pending: 2}), "offers that people accept: 2 to be decided about (liqo-agent adverts list)"},
 		{nodeText("", false, "", "", 0), ""},
-		{nodeText("", false, "NameTaken", "a node of that name is not the agent's", 0), "none (NameTaken): a node of that name is not the agent's"},
+		{nodeText("", false, "NodeFailed", "the API server refuses it", 0), "none (NodeFailed): the API server refuses it"},
 		{nodeText("n", true, "ProviderReady", "all is well", 1), "n, ready, 1 pod"},
 		{nodeText("n", false, "ProviderUnreachable", "it does not answer", 0), "n, not ready (ProviderUnreachable), 0 pods: it does not answer"},
 		{providerText(nil) + consumerText(nil), ""},

@@ -48,7 +48,11 @@ func TestAttackLostLabels(t *testing.T) {
 	if name := r.namespace(t, barn, "shop"); name != shop {
 		t.Errorf("there is another namespace, %s", name)
 	}
-	attack.Attempt{What: "take the labels from a guest namespace", As: "careless operator", Want: "they are back"}.Saw(t, "they are back")
+	got := "they are back"
+	if err := labelled(); err != nil {
+		got = err.Error()
+	}
+	attack.Attempt{What: "take the labels from a guest namespace", As: "careless operator", Want: "they are back"}.Saw(t, got)
 
 	bound(t, root, barn, shop, "web", 0)
 	r.stop()
@@ -74,6 +78,12 @@ func TestAttackLostLabels(t *testing.T) {
 		}
 		return gone(t, k, namespaces+shop)
 	})
+	got = "it goes, with its pods"
+	for _, path := range []string{namespaces + shop + "/pods/web", namespaces + shop} {
+		if err := gone(t, k, path); err != nil {
+			got = err.Error()
+		}
+	}
 	attack.Attempt{What: "take the labels from a guest namespace while the agent is stopped, and disconnect", As: "careless operator", Want: "it goes, with its pods"}.
-		Saw(t, "it goes, with its pods")
+		Saw(t, got)
 }
