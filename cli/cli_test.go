@@ -231,7 +231,7 @@ func farm() *memory {
 				Enabled: true, Established: true, Instance: idFarm, Source: "default",
 			},
 			Autojoin: control.Autojoin{Source: "ClusterConfig liqo-configuration", NotJoined: []control.NotJoined{{ID: idSilo, Name: "Halle 3", Reason: "TrustedByPerson",
-				Message: "It is not joined, although autojoin is on for the search domain example.com: its key is trusted by a person's word, which joins nobody by itself. Join it with: liqo-agent peers connect silo"}}},
+				Message: "autojoin is on for the search domain example.com, but its key is trusted by a person's word, which joins nobody by itself. Join it with: liqo-agent peers connect silo"}}},
 			Domains: []control.DomainSummary{{Domain: "example.com", Outcome: "Found", Clusters: 1, Source: "file x"}, {Domain: "example.net", Outcome: "Timeout", Message: "192.0.2.54 did not answer"},
 				{Domain: "lab.example.com"}},
 			Networks: []control.LinkNetwork{{Link: "eth0", Rule: "home", Advertise: true, Discover: true, Autojoin: true, Why: "192.0.2.1 is in 192.0.2.0/24"},

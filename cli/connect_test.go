@@ -488,12 +488,12 @@ func TestForgetWaits(t *testing.T) {
 	both := []string{"disconnect " + idBarn + " incoming=false", "forget " + idBarn}
 	t.Run("pods leave", func(t *testing.T) {
 		m, w := begin(t, joined, leaving)
-		stdout, stderr, code := act(t, w, map[string]func(){"WAIT (local) its pods have left": outgoing(m, idBarn, 0, "", "")}, "peers", "forget", "barn", "--yes")
+		stdout, stderr, code := act(t, w, map[string]func(){"WAIT (local) our pods have left it": outgoing(m, idBarn, 0, "", "")}, "peers", "forget", "barn", "--yes")
 		if code == ExitOK || len(m.heard()) != 1 { // it is wanted again
 			t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 		}
 		m, w = begin(t, joined, leaving)
-		stdout, stderr, code = act(t, w, map[string]func(){"WAIT (local) its pods have left": func() {
+		stdout, stderr, code = act(t, w, map[string]func(){"WAIT (local) our pods have left it": func() {
 			m.change(idBarn, func(p *control.Peer) { p.Outgoing = control.Direction{} })
 		}}, "peers", "forget", "barn", "--yes")
 		if diff := cmp.Diff(both, m.heard()); code != ExitOK || diff != "" || !strings.HasSuffix(stdout, "\nbarn is forgotten.\n") {

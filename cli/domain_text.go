@@ -208,7 +208,7 @@ func outcomeAdvice(d control.Domain) string {
 	case "", outcomeFound:
 		return ""
 	case outcomeNoData:
-		return "register a cluster there, as docs/discovery.md shows, then: " + Name + " domains refresh " + d.Name
+		return "register a cluster there, as docs/beyond.md#register-a-cluster shows, then: " + Name + " domains refresh " + d.Name
 	case outcomeNoName:
 		return "check the spelling; if only another DNS server knows the domain, " + other
 	case "Refused":

@@ -118,7 +118,7 @@ func restoreState(c *call) (err error) {
 	if done.Problem != "" {
 		c.note("%s", done.Problem)
 	}
-	c.out.printf("Start the agent: systemctl start liqo-agent\n")
+	c.out.printf("Start the agent: %s\n", c.app.starts())
 	return nil
 }
 

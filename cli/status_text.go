@@ -47,10 +47,10 @@ func (p *printer) notJoined(clusters []control.NotJoined) {
 	p.printf("\nNot joined by themselves:\n")
 	for i, c := range clusters {
 		if i == fewNotJoined {
-			p.printf("  and %d more: %s status -o json\n", len(clusters)-i, Name)
+			p.item("  - ", fmt.Sprintf("%d more: %s status -o json", len(clusters)-i, Name), "")
 			break
 		}
-		p.printf("  %s: %s\n", clean(nameOf(c.Name, c.ID)), clean(c.Message))
+		p.item("  - ", nameOf(c.Name, c.ID)+": "+c.Message, "")
 	}
 }
 

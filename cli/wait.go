@@ -177,7 +177,7 @@ func (w *waiter) telling(d control.Direction) string {
 func (w *waiter) waitingFor(d control.Direction) string {
 	switch {
 	case w.goal != connecting && d.Reason == control.ReasonDraining:
-		return "(local) its pods have left"
+		return "(local) our pods have left it"
 	case w.goal != connecting:
 		return "(local) both sides are cleaned up"
 	}

@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/service"
 )
 
 // unitName is the agent's service.
@@ -27,7 +28,7 @@ func checkAgent(ctx context.Context, b *Box) []Finding {
 	case errors.Is(err, control.ErrNotRunning):
 		return []Finding{{Code: "agent-stopped", Status: Error, What: fmt.Sprintf("the agent is not running (nothing answers on %s)", b.socket),
 			Why: "this cluster finds nobody and is found by nobody; peerings that there were are kept by the others for a while",
-			Do:  []string{"sudo systemctl start liqo-agent, or sudo liqo-agent run", "if it was running: journalctl -u liqo-agent -n 50"}}}
+			Do:  []string{service.StartCommand(), "if it was running: journalctl -u liqo-agent -n 50"}}}
 	case errors.Is(err, control.ErrPermission):
 		return []Finding{unasked(err)}
 	case err != nil:

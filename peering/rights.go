@@ -36,7 +36,7 @@ func (s *session) askRights(ctx context.Context, config *rest.Config) (*rights, 
 	}
 	if r.former = !today; r.former {
 		s.cfg.Logger.Warn("the agent's user has the rights of an older version, by which it could pass for others; "+
-			"peers go on as before until `sudo liqo-agent rbac --apply` was run", "namespace", r.namespace)
+			"peers go on as before until you run `sudo liqo-agent rbac --apply`", "namespace", r.namespace)
 	}
 	return r, nil
 }

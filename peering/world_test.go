@@ -503,7 +503,7 @@ func TestUnjoinedIsShown(t *testing.T) {
 	w := newWorld()
 	mustRest(t, w)
 	obs := w.a.observe()
-	why := Unjoined{Reason: "KeyNotTrusted", Message: "It is not joined."}
+	why := Unjoined{Reason: "KeyNotTrusted", Message: "nobody vouches for its key."}
 	shows := func() *api.Condition {
 		t.Helper()
 		for _, a := range Plan(obs, w.now).Actions {

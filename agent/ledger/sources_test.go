@@ -102,7 +102,7 @@ func TestUnjoined(t *testing.T) {
 		reason string
 		says   string
 	}{
-		{"the domain says yes, the key is not trusted", wan, usual, record{}, ReasonNobodyVouches, "search domain yes.example: nobody vouches for its key"},
+		{"the domain says yes, the key is not trusted", wan, usual, record{}, ReasonNobodyVouches, "autojoin is on for the search domain yes.example, but nobody vouches for its key"},
 		{"the domain says yes, a person trusts it", wan, usual, pinned(peer.TrustPerson), ReasonOnlyPeople, "liqo-agent peers connect barn"},
 		{"the domain says yes, an invite trusts it", wan, usual, pinned(peer.TrustInvite), ReasonOnlyPeople, "a person's word"},
 		{"the domain says yes, it was disconnected", wan, usual, with(pinned(peer.TrustFleet), func(r *record) { r.Preferences.AutoConnect = state.No }),

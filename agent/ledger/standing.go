@@ -164,7 +164,7 @@ func unjoined(id peer.ClusterID, r record, p policy, seen peer.Peer) peering.Unj
 		return peering.Unjoined{}
 	}
 	not := func(reason, why string) peering.Unjoined {
-		return peering.Unjoined{Reason: reason, Message: "It is not joined, although " + setting + ": " + why +
+		return peering.Unjoined{Reason: reason, Message: setting + ", but " + why +
 			" Join it with: liqo-agent peers connect " + reference(id, r, seen.Name)}
 	}
 	switch {
@@ -209,7 +209,7 @@ func acceptOf(id peer.ClusterID, r record, p policy, ref string) peering.AcceptD
 			"It was rejected. Accept it after all with: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.No:
 		return pending(endpoint.ReasonAsksPerson, "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept "+ref,
-			"It was not to be let in before. Decide anew: liqo-agent peers accept "+ref)
+			"You said no before. Let it in with: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.Yes:
 		return accepted(ReasonAccepted, "Somebody at the provider accepted this cluster.", "It was accepted.")
 	case fixed.accept == "auto":
@@ -222,7 +222,7 @@ func acceptOf(id peer.ClusterID, r record, p policy, ref string) peering.AcceptD
 		return refused(endpoint.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).", "Nobody is accepted (trust.accept is none).")
 	}
 	return pending(endpoint.ReasonAsksPerson, "Somebody at the provider has to decide: liqo-agent peers accept "+ref,
-		"Decide with: liqo-agent peers accept "+ref)
+		"Decide with: liqo-agent peers accept "+ref+", or: liqo-agent peers reject "+ref)
 }
 
 // Preferences returns what people decided about a peer.

@@ -179,7 +179,7 @@ func TestStanding(t *testing.T) {
 		Connect: peering.WishYes, ConnectReason: "auto-connect is remembered", Anew: 2,
 		Accept: peering.AcceptDecision{Phase: api.RequestPending, Reason: endpoint.ReasonAsksPerson,
 			Message: "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept barn",
-			Here:    "It was not to be let in before. Decide anew: liqo-agent peers accept barn"},
+			Here:    "You said no before. Let it in with: liqo-agent peers accept barn"},
 		Ended: "enough", Code: trust.Code(b.own, x.fp()), LastServed: true, LastJoined: true, JoinStamp: "j1", TrustStamp: "t1",
 	}
 	if got := b.Standing(barn); !reflect.DeepEqual(got, want) {

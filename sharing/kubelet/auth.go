@@ -120,7 +120,7 @@ func (g *gate) byToken(ctx context.Context, source netip.Addr, token string) (*c
 	last, known := g.tokens.get(question)
 	if !known || !time.Now().Before(last.until) {
 		if !g.mayAsk(last.caller, source) {
-			return nil, tooMany("too many tokens that are not known come in")
+			return nil, tooMany("too many unknown tokens")
 		}
 		review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
@@ -161,8 +161,8 @@ func (g *gate) mayAsk(was *caller, source netip.Addr) bool {
 	return g.sources.Take(from, now) == 0 && g.strangers.AllowN(now, 1)
 }
 
-func tooMany(why string) error {
-	return refuse(http.StatusTooManyRequests, "%s for the API server to be asked about all of them; try again in some seconds", why)
+func tooMany(what string) error {
+	return refuse(http.StatusTooManyRequests, "%s; try again in some seconds", what)
 }
 
 // permit returns nil when the caller has the permission.
@@ -193,7 +193,7 @@ func (g *gate) allowed(ctx context.Context, who *caller, what authorizationv1.Re
 		return allowed, nil
 	}
 	if g.callers.Take(who.Name, time.Now()) > 0 {
-		return false, tooMany("this caller has too many questions")
+		return false, tooMany("too many requests of this caller")
 	}
 	var verdict authorizationv1.SubjectAccessReview
 	if err := g.client.Create(ctx, accessReviews, review, &verdict); err != nil {

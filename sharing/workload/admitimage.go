@@ -56,7 +56,7 @@ func admitImage(who, image string, in Guest) *Refusal {
 			who, text(from, maxQuotedImage), err)
 		return r
 	}
-	r.Message = fmt.Sprintf("%s has an image from %s, and guests of this cluster may not have images from there: use another one, or have that registry added to sharing.registries here.",
+	r.Message = fmt.Sprintf("%s has an image from %s, and guests of this cluster may not have images from there: use another registry, or have the provider add this one to its sharing.registries.",
 		who, text(from, maxQuotedImage))
 	return r
 }
