@@ -158,9 +158,10 @@ func judgeAPIServer(api found, err error, running *control.Kubernetes, root bool
 		return Finding{Code: "kubeconfig-unusable", Status: Error, What: "the kubeconfig cannot be used: " + err.Error(), Why: why,
 			Do: []string{"mend the file, or name another one with cluster.kubeconfig", "make one for the agent: sudo liqo-agent rbac --apply"}}
 	case api.err == nil && running != nil && !running.Connected && !running.Disabled && running.Kubeconfig == "":
-		return Finding{Code: "kubeconfig-hidden", Status: Error, What: fmt.Sprintf("%s leads to an API server that answers, and the agent does not find it: %s", api.place, running.LastError), Why: why,
-			Do: []string{"the service does not see home directories, /etc/kubernetes and the like: make a kubeconfig where it looks, sudo liqo-agent rbac --apply --kubeconfig " + api.place + ", and leave cluster.kubeconfig empty",
-				"if it runs elsewhere, in a container, see what that is given"}}
+		return Finding{Code: "kubeconfig-hidden", Status: Error, What: fmt.Sprintf("%s leads to an API server that answers, and the agent does not find it: %s", api.place, running.LastError),
+			Why: why + "; the service does not see home directories, /etc/kubernetes and the like",
+			Do: []string{"make a kubeconfig where it looks, and leave cluster.kubeconfig empty: sudo liqo-agent rbac --apply --kubeconfig " + api.place,
+				"if it runs in a container, see what that is given"}}
 	case api.err == nil && api.latency > slowAnswer:
 		return Finding{Code: "api-slow", Status: Warning, What: fmt.Sprintf("%s took %s to answer", api.server, api.latency.Round(10*time.Millisecond)),
 			Why: "everything that goes through the API server takes long, and leases of virtual nodes may end before they are renewed",

@@ -26,15 +26,14 @@ func checkRBAC(ctx context.Context, b *Box) []Finding {
 	if err != nil {
 		return []Finding{skipped("%v", err)}
 	}
-	out := []Finding{judgeGaps(gaps, there.place)}
-	if len(gaps) > 0 {
-		return out // what confines it is installed with the rest
+	if len(gaps) > 0 { // what confines it is installed with the rest
+		return []Finding{judgeGaps(gaps, there.place)}
 	}
-	confined, err := b.ask.confined(ctx, there.client, b.config().Cluster.Namespace)
+	how, err := b.ask.confined(ctx, there.client, b.config().Cluster.Namespace)
 	if err != nil {
-		return append(out, skipped("%v", err))
+		return []Finding{skipped("the user in %s may do all that the agent has to; what else, cannot be found out: %v", there.place, err)}
 	}
-	return append(out, judgeConfinement(confined, there.place)...)
+	return []Finding{judgeConfinement(how, there.place)}
 }
 
 // confinement is what keeps those who have the agent's credential from more than the
@@ -68,29 +67,27 @@ func findConfinement(ctx context.Context, client *kube.Client, namespace string)
 	return confined, nil
 }
 
-// judgeConfinement says what a stolen credential is worth.
-func judgeConfinement(c confinement, place string) []Finding {
+// judgeConfinement says what a stolen credential of a user is worth who may do all that
+// the agent has to.
+func judgeConfinement(c confinement, place string) Finding {
 	switch c {
 	case confined:
-		return []Finding{fine("a policy confines the user in %s to what the agent does", place)}
+		return fine("the user in %s may do what the agent has to, and a policy keeps it to that", place)
 	case unconfined:
-		return []Finding{{Code: "rbac-unconfined", Status: Warning,
+		return Finding{Code: "rbac-unconfined", Status: Warning,
 			What: fmt.Sprintf("no policy of this version confines the user in %s", place),
 			Why:  "whoever steals its token can make themselves administrator of the cluster",
 			Do: []string{"install the policy: sudo liqo-agent rbac --apply",
-				"API servers before Kubernetes 1.30 cannot have it: guard the kubeconfig like an administrator's"}}}
+				"API servers before Kubernetes 1.30 cannot have it: guard the kubeconfig like an administrator's"}}
 	}
-	return nil
+	return fine("the user in %s may do everything", place)
 }
 
 // shownGaps is how many gaps are spelled out.
 const shownGaps = 6
 
-// judgeGaps says what the user of a kubeconfig may not do.
+// judgeGaps says what the user of a kubeconfig may not do, which is something.
 func judgeGaps(gaps []rbac.Gap, place string) Finding {
-	if len(gaps) == 0 {
-		return fine("the user in %s may do all that the agent has to", place)
-	}
 	var texts []string
 	for i, g := range gaps {
 		if i == shownGaps {

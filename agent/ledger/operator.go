@@ -151,7 +151,7 @@ func (l *Ledger) EndedByProvider(ctx context.Context, id peer.ClusterID, reason 
 // EndedHere implements peering.Ledger.
 func (l *Ledger) EndedHere(ctx context.Context, id peer.ClusterID, reason string) error {
 	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
-		return l.endServing(id, r, or(reason, "Somebody at the provider ended it."), "with kubectl"), nil
+		return l.endServing(id, r, or(reason, "A person decided so."), "with kubectl"), nil
 	})
 }
 

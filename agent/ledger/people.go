@@ -182,7 +182,7 @@ func (l *Ledger) disconnect(id peer.ClusterID, r *record, by string) decision {
 // a general one.
 func (l *Ledger) DisconnectIncoming(ctx context.Context, id peer.ClusterID, by, reason string) error {
 	return l.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
-		return l.endServing(id, r, or(reason, "Somebody at the provider ended it."), "by "+or(by, "a person")), nil
+		return l.endServing(id, r, or(reason, "A person decided so."), "by "+or(by, "a person")), nil
 	})
 }
 
