@@ -75,7 +75,7 @@ func seen(r row, results map[string]*result) string {
 
 // line writes one line of the table, as several if cells are long.
 func line(out io.Writer, cells ...string) {
-	widths := []int{24, 48, 56, 40}
+	widths := []int{28, 48, 56, 40}
 	var columns [4][]string
 	high := 0
 	for i, cell := range cells {
