@@ -25,6 +25,7 @@ type fake struct {
 	mu       sync.Mutex
 	version  int
 	objects  map[string]map[string]any // by path
+	removed  map[string]map[string]any // that are gone, as they were last
 	watchers map[*watcher]bool
 	delay    time.Duration        // of every answer
 	down     bool                 // every request fails
@@ -46,7 +47,7 @@ type watcher struct {
 }
 
 func newFake() *fake {
-	return &fake{objects: make(map[string]map[string]any), watchers: make(map[*watcher]bool), blocked: make(map[string]bool), leases: make(map[string]time.Time),
+	return &fake{objects: make(map[string]map[string]any), removed: make(map[string]map[string]any), watchers: make(map[*watcher]bool), blocked: make(map[string]bool), leases: make(map[string]time.Time),
 		names: make(map[peer.ClusterID]string)}
 }
 
@@ -218,13 +219,14 @@ func (f *fake) watch(r *http.Request, collection string, match func(map[string]a
 	reader, writer := io.Pipe()
 	w := &watcher{collection: collection, match: match, pipe: writer, queue: make(chan []byte, 10_000)}
 	f.watchers[w] = true
-	// What happened since the list; this one is always up to date, but for what is
-	// gone.
-	for path, o := range f.objects {
-		v, _ := strconv.Atoi(text(o, "metadata", "resourceVersion"))
-		since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
-		if c, _, _ := split(path); inCollection(c, collection) && match(o) && v > since {
-			w.send("MODIFIED", o)
+	// What happened since the list, in any order: an object is in one of the two.
+	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	for kind, objects := range map[string]map[string]map[string]any{"MODIFIED": f.objects, "DELETED": f.removed} {
+		for path, o := range objects {
+			v, _ := strconv.Atoi(text(o, "metadata", "resourceVersion"))
+			if c, _, _ := split(path); inCollection(c, collection) && match(o) && v > since {
+				w.send(kind, o)
+			}
 		}
 	}
 	go func() {
@@ -265,12 +267,14 @@ func (f *fake) store(path string, o map[string]any) {
 	case o == nil:
 		kind, told = "DELETED", clone(before)
 		delete(f.objects, path)
+		f.removed[path] = told
 	case before == nil:
 		kind = "ADDED"
 	}
 	sub(told, "metadata")["resourceVersion"] = strconv.Itoa(f.version)
 	if o != nil {
 		f.objects[path] = o
+		delete(f.removed, path)
 	}
 	collection, _, _ := split(path)
 	for w := range f.watchers {

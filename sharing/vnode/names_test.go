@@ -159,7 +159,7 @@ func TestOneNode(t *testing.T) {
 		}
 		f.with(func() {
 			if f.objects[nodePath(string(barn))] != nil || f.objects[leasePath+"/"+string(barn)] != nil {
-				t.Error("the other one is left")
+				t.Errorf("the other one is left: %v, %v", f.objects[nodePath(string(barn))], f.objects[leasePath+"/"+string(barn)])
 			}
 		})
 	})
