@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
+	"liqo.io/agent/throttle"
 	"liqo.io/agent/trust"
 )
 
@@ -459,7 +460,7 @@ func TestSourcesAreLimited(t *testing.T) {
 		if got := b.Ask(t.Context(), elsewhere.caller(sources[0]), elsewhere.ask()); got.Reason != endpoint.ReasonAsksPerson {
 			t.Errorf("the one that moved: %+v", got)
 		}
-		if from := b.queue.from(sourceOf(elsewhere.caller(sources[0]).Source)); from != maxWaitingPerSource {
+		if from := b.queue.from(throttle.Source(elsewhere.caller(sources[0]).Source)); from != maxWaitingPerSource {
 			t.Errorf("%d asks from one source", from)
 		}
 	}

@@ -35,12 +35,12 @@ func newGuesses() guesses {
 
 // tooMany reports whether a caller's wrong tokens are not answered now.
 func (g *guesses) tooMany(c endpoint.Caller, now time.Time) bool {
-	return g.addresses.Wait(sourceOf(c.Source), now) > 0 || g.keys.Wait(c.Shown.Fingerprint, now) > 0
+	return g.addresses.Wait(throttle.Source(c.Source), now) > 0 || g.keys.Wait(c.Shown.Fingerprint, now) > 0
 }
 
 // wrong counts a wrong token.
 func (g *guesses) wrong(c endpoint.Caller, now time.Time) {
-	g.addresses.Take(sourceOf(c.Source), now)
+	g.addresses.Take(throttle.Source(c.Source), now)
 	g.keys.Take(c.Shown.Fingerprint, now)
 }
 

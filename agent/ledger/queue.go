@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 	"liqo.io/agent/trust"
 )
 
@@ -52,7 +53,7 @@ const (
 // the one that waits takes its place in the queue, too.
 func (q *queue) put(id peer.ClusterID, shown trust.Shown, w waiting, now time.Time) queued {
 	q.expire(now)
-	w.source = sourceOf(w.address)
+	w.source = throttle.Source(w.address)
 	w.since, w.last = now, now
 	old, known := q.asks[id]
 	if known {
@@ -103,19 +104,4 @@ func (q *queue) from(source netip.Prefix) int {
 		}
 	}
 	return n
-}
-
-// sourceOf is what counts as one source: an IPv4 address, or an IPv6 network of
-// 64 bits, which is what a single host has at its disposal.
-func sourceOf(a netip.Addr) netip.Prefix {
-	a = a.Unmap().WithZone("")
-	bits := 64
-	if a.Is4() {
-		bits = 32
-	}
-	p, err := a.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{} // the zero address: all of them are one source
-	}
-	return p
 }

@@ -153,12 +153,7 @@ func (g *gate) mayAsk(was *caller, source netip.Addr) bool {
 	if was != nil {
 		return g.callers.Take(was.Name, now) == 0
 	}
-	bits := 32
-	if source = source.Unmap(); source.Is6() {
-		bits = 64 // whoever has one address of a network has all of them
-	}
-	from, _ := source.WithZone("").Prefix(bits) // of no address, none
-	return g.sources.Take(from, now) == 0 && g.strangers.AllowN(now, 1)
+	return g.sources.Take(throttle.Source(source), now) == 0 && g.strangers.AllowN(now, 1)
 }
 
 func tooMany(what string) error {
