@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/doctor"
 	"liqo.io/agent/doctor/bundle"
+	"liqo.io/agent/trust"
 )
 
 // examiner looks at this box. Tests put another one in its place: the real one asks
@@ -54,7 +54,7 @@ func seeDoctor(c *call) error {
 	}
 	path := c.String(configFlag)
 	opts := doctor.Options{
-		Version: c.app.opts.Version, Built: built,
+		Version: c.app.opts.Version, Built: trust.Built(),
 		Load: func() (*config.Loaded, error) {
 			return config.Load(config.Options{Path: path, PathExplicit: path != "", Env: c.app.opts.Environ})
 		},
@@ -77,10 +77,6 @@ func seeDoctor(c *call) error {
 	}
 	return diagnosis(report.Summary)
 }
-
-// built is before any version of this program: a clock that shows an earlier time is
-// wrong.
-var built = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // diagnosis is the outcome of a report.
 func diagnosis(s doctor.Summary) error {

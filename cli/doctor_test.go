@@ -10,6 +10,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor"
 	"liqo.io/agent/doctor/bundle"
+	"liqo.io/agent/trust"
 )
 
 // Reach implements control.Diagnoser: nobody is there to be asked.
@@ -121,7 +122,7 @@ func TestDoctorBundle(t *testing.T) {
 	if _, stderr, code := w.diagnose(t, &practice{}, "--redact"); code != ExitUsage || !strings.Contains(stderr, "--redact is about the archive") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
-	if !built.Before(time.Now()) {
+	if !trust.Built().Before(time.Now()) {
 		t.Error("this program is older than itself")
 	}
 }

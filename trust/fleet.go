@@ -24,7 +24,7 @@ var (
 )
 
 // clockEpoch is before this program was written.
-var clockEpoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+var clockEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // built is when this program was built, in Unix seconds, as the linker was told; "" if
 // it was not.
