@@ -304,7 +304,7 @@ func forgetPeer(c *call) error {
 	if err := c.sure(fmt.Sprintf("Forget everything about %s?%s", clean(named(p.Label(), p.ID)), losing(p))); err != nil {
 		return err
 	}
-	if d := p.Outgoing; p.Phase == string(peer.PhasePresent) && (d.Wanted || !d.Over()) && d.Reason != control.ReasonUnknown {
+	if d := p.Outgoing; p.Phase == string(peer.PhasePresent) && !d.Over() && d.Reason != control.ReasonUnknown {
 		if p, err = client.Disconnect(c.Context.Context, p.ID, false); err != nil {
 			return c.interrupted(err)
 		}

@@ -233,6 +233,14 @@ func Body(answer rest.Result) ([]byte, error) {
 	return nil, err
 }
 
+// Sooner returns the shorter of two pauses, of which 0 or less is none.
+func Sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return max(b, 0)
+	}
+	return a
+}
+
 // maxRetry bounds the pause that is made when somebody asks for one.
 const maxRetry = time.Minute
 

@@ -54,9 +54,7 @@ func (s *session) keep(ctx context.Context, st standing) (time.Duration, error) 
 			continue // by whomever: it is respected
 		}
 		wait, err := s.furnish(ctx, st, guest)
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+		again = kube.Sooner(again, wait)
 		if err != nil && !s.leaving(guest) {
 			errs = append(errs, err)
 		}

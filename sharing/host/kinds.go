@@ -66,9 +66,7 @@ func (p *guestPod) DeepCopyObject() runtime.Object {
 }
 
 // ended is whether the pod uses nothing any more.
-func (p *guestPod) ended() bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
+func (p *guestPod) ended() bool { return workload.Ended(p.Status.Phase) }
 
 // weigh takes down what the pod counts for, and drops everything else.
 func (p *guestPod) weigh() {

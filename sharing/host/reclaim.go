@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
@@ -29,9 +30,7 @@ func (s *session) reclaim(ctx context.Context, id peer.ClusterID, settings Setti
 			continue
 		}
 		wait, err := s.label(ctx, id, quota, settings)
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+		again = kube.Sooner(again, wait)
 		errs = append(errs, err)
 	}
 	return again, errors.Join(errs...)

@@ -392,12 +392,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	default:
 		again, err = s.keep(ctx, st)
 	}
-	if err = errors.Join(failed, err); lost > 0 && (again == 0 || lost < again) {
-		again = lost
-	}
-	if later := h.report(n); later > 0 && (again == 0 || later < again) {
-		again = later
-	}
+	again, err = kube.Sooner(kube.Sooner(again, lost), h.report(n)), errors.Join(failed, err)
 	if said && !admitted && len(s.guests(id)) == 0 && lost == 0 && failed == nil {
 		h.forget(n)
 	}

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"liqo.io/agent/sharing/workload"
 	"liqo.io/agent/throttle"
 )
 
@@ -34,7 +35,7 @@ func newPace() pace {
 // is what counts: nothing but what came in between is lost. That a pod has ended is
 // said at once, because others wait for that, and it is said once.
 func (p pace) wait(k key, from, to *corev1.PodStatus, now time.Time) time.Duration {
-	if !ended(from) && ended(to) {
+	if !workload.Ended(from.Phase) && workload.Ended(to.Phase) {
 		p.all.Owe(struct{}{}, 1, now)
 		return 0
 	}
@@ -45,8 +46,4 @@ func (p pace) wait(k key, from, to *corev1.PodStatus, now time.Time) time.Durati
 		return wait
 	}
 	return p.pods.Take(k, now)
-}
-
-func ended(s *corev1.PodStatus) bool {
-	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 }

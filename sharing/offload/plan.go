@@ -153,7 +153,7 @@ func (v view) lastStatus() *corev1.PodStatus {
 	}
 	if v.memo.last != nil {
 		s := workload.Mirror(v.mine, v.memo.last, v.origin, v.now)
-		if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
+		if workload.Ended(s.Phase) {
 			return v.unlessSame(s)
 		}
 	}
@@ -182,7 +182,7 @@ func (v view) living() step {
 	case c != nil && c.DeletionTimestamp != nil:
 		// The provider ends it: see memo.about.
 		s := workload.Mirror(v.mine, c, v.origin, v.now)
-		if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
+		if workload.Ended(s.Phase) {
 			return step{}
 		}
 		return step{status: v.unlessSame(s)}
@@ -249,7 +249,7 @@ func (v view) unlessSame(s corev1.PodStatus) *corev1.PodStatus {
 	return &s
 }
 
-func terminal(pod *corev1.Pod) bool { return ended(&pod.Status) }
+func terminal(pod *corev1.Pod) bool { return workload.Ended(pod.Status.Phase) }
 
 // own returns the grace period that mine is deleted with, in seconds.
 func own(mine *corev1.Pod) int64 {

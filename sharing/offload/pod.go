@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -173,15 +174,7 @@ func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again 
 			failed = nil
 		}
 	}
-	return sooner(again, paced), errors.Join(err, failed)
-}
-
-// sooner returns the shorter of two pauses, of which 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
+	return kube.Sooner(again, paced), errors.Join(err, failed)
 }
 
 // write gives a pod here its status, unless that has to wait.
@@ -316,7 +309,7 @@ func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *wo
 	l.refused[k] = refused{times: r.times + 1, until: l.s.o.cfg.Now().Add(pause)}
 	l.mu.Unlock()
 	again, err = l.show(ctx, k, v, why)
-	return sooner(again, pause), err
+	return kube.Sooner(again, pause), err
 }
 
 // forget forgets a pod that does not exist here any more.

@@ -62,7 +62,7 @@ func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 	if len(raw) > MaxPod {
 		return nil, nil, invalid("The pod is more than %d KiB long: move long texts into ConfigMaps.", MaxPod>>10)
 	}
-	sent, err := decodePod(raw, maxNested)
+	sent, err := decodePod(raw)
 	if err != nil {
 		return nil, nil, invalid("The pod %s: send what an API server takes as a pod.", text(err.Error(), 200))
 	}

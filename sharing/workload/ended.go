@@ -13,7 +13,7 @@ import (
 func Waiting(mine *corev1.Pod, why *Refusal, _ Origin, now time.Time) corev1.PodStatus {
 	out := base(mine)
 	reason, message := text(why.Reason, maxReason), lines(why.Message, maxMessage)
-	if !ended(out.Phase) {
+	if !Ended(out.Phase) {
 		out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
 	}
 	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: lines(message, budget(len(mine.Spec.InitContainers)+len(mine.Spec.Containers)))}
@@ -33,7 +33,7 @@ func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.
 		out = Mirror(mine, last, in, now)
 		seenInit, seen = last.Status.InitContainerStatuses, last.Status.ContainerStatuses
 	}
-	if ended(out.Phase) {
+	if Ended(out.Phase) {
 		return out
 	}
 	why := &Refusal{ReasonDeletedByProvider, "The provider deleted the pod."}

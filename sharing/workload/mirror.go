@@ -44,13 +44,13 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 //   - ephemeralContainerStatuses say that these containers do not run.
 func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
 	switch c := condition(theirs.Status.Conditions, corev1.PodScheduled); {
-	case ended(mine.Status.Phase) && !ended(theirs.Status.Phase):
+	case Ended(mine.Status.Phase) && !Ended(theirs.Status.Phase):
 		return *mine.Status.DeepCopy() // a late word of before the end
-	case c != nil && c.Status == corev1.ConditionFalse && theirs.Spec.NodeName == "" && !ended(theirs.Status.Phase):
+	case c != nil && c.Status == corev1.ConditionFalse && theirs.Spec.NodeName == "" && !Ended(theirs.Status.Phase):
 		return Waiting(mine, unschedulable(c), in, now)
 	}
 	out := base(mine)
-	if !ended(mine.Status.Phase) {
+	if !Ended(mine.Status.Phase) {
 		switch theirs.Status.Phase {
 		case corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed:
 			out.Phase = theirs.Status.Phase
@@ -154,7 +154,8 @@ func base(mine *corev1.Pod) corev1.PodStatus {
 	return out
 }
 
-func ended(phase corev1.PodPhase) bool {
+// Ended reports whether a pod in that phase runs no more, and never will.
+func Ended(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 

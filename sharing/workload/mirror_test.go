@@ -370,7 +370,7 @@ func TestMirrorOfAnything(t *testing.T) {
 			if !SameStatus(&got, &mine.Status) {
 				t.Fatalf("not the same when stored: %s", cmp.Diff(got, mine.Status))
 			}
-			if ended(before.Phase) && mine.Status.Phase != before.Phase {
+			if Ended(before.Phase) && mine.Status.Phase != before.Phase {
 				t.Fatalf("%s after %s", mine.Status.Phase, before.Phase)
 			}
 			for i, c := range before.ContainerStatuses {

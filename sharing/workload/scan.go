@@ -177,8 +177,8 @@ func (s *shape) checkQuantity(value string) error {
 
 // decodePod decodes a pod that comes from somewhere else. Names are case-sensitive,
 // as they are for an API server.
-func decodePod(raw []byte, most int) (*corev1.Pod, error) {
-	if err := scan(raw, podShape, most); err != nil {
+func decodePod(raw []byte) (*corev1.Pod, error) {
+	if err := scan(raw, podShape, maxNested); err != nil {
 		return nil, err
 	}
 	pod := new(corev1.Pod)

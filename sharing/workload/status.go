@@ -71,7 +71,7 @@ func (s setter) unready(reason, message string) {
 // ready is a condition of mine, Ready or ContainersReady, whose copy says that it is
 // true: readiness gates are not known to the provider, and are opened here (KEP-580).
 func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Pod, phase corev1.PodPhase) *corev1.PodCondition {
-	if ended(phase) {
+	if Ended(phase) {
 		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
 	}
 	var shut []string
