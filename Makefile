@@ -176,7 +176,7 @@ RACE    := -race -gcflags='$(UNRACED)'
 # come first, so that nothing is waited for alone at the end; those in the second line mostly wait.
 DRIVING := ./internal/e2e ./internal/packagetest ./doctor/integration ./service/integration
 LONGEST := ./peering/integration ./sharing/integration \
-	./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed
+	./mdnssvc ./internal/mdnscheck ./endpoint ./endpoint/tunnel ./internal/bed
 OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,

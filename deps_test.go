@@ -22,18 +22,21 @@ var layers = map[string]int{
 	"agent": 2, "doctor": 2,
 
 	"rbac": 1, "service": 1,
-	"peering": 1, "sharing": 1, "endpoint": 1, "mdnssvc": 1, "dnssd": 1, "ifwatch": 1, "trust": 1, "state": 1,
+	"discovery": 1, "peering": 1, "sharing": 1, "endpoint": 1, "mdnssvc": 1, "dnssd": 1, "ifwatch": 1, "trust": 1, "state": 1,
 
 	"api": 0, "health": 0, "kube": 0, "peer": 0, "migrations": 0, "relay": 0, "throttle": 0,
 }
 
 // sideways are the imports allowed within one layer.
 var sideways = map[string][]string{
-	"doctor":   {"agent"},
-	"endpoint": {"trust"},
-	"mdnssvc":  {"ifwatch"},
-	"peering":  {"endpoint", "sharing", "trust"},
-	"rbac":     {"sharing"},
+	"discovery": {"endpoint", "state"},
+	"doctor":    {"agent"},
+	"endpoint":  {"trust"},
+	"health":    {"peer"},
+	"kube":      {"peer"},
+	"mdnssvc":   {"ifwatch"},
+	"peering":   {"endpoint", "sharing", "trust"},
+	"rbac":      {"sharing"},
 }
 
 // forbidden are packages that must not get into the binary, each with the reason.
@@ -100,6 +103,36 @@ func TestImportsGoDownOnly(t *testing.T) {
 				t.Errorf("%s imports %s, which is not below it", from, to)
 			}
 		}
+	}
+}
+
+// effects are what no package may import that a plan is made of.
+var effects = []string{
+	"context", "database/sql", "log", "log/slog", "net", "net/http", "os", "os/exec", "path/filepath", "sync", "sync/atomic", "syscall",
+	"k8s.io/client-go", "k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/watch", module + "/kube",
+}
+
+// Plans are made without I/O, and so are the values that they are made of. The types
+// of apimachinery link more than that, but nothing of ours uses it here.
+func TestPlansArePure(t *testing.T) {
+	own := 0
+	for _, line := range goList(t, "0", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./peering/plan") {
+		fields := strings.Fields(line)
+		if inside(fields[0], "k8s.io/client-go") {
+			t.Errorf("peering/plan depends on %s", fields[0])
+		}
+		if !inside(fields[0], module) {
+			continue
+		}
+		own++
+		for _, to := range fields[1:] {
+			if slices.Contains(effects, to) || inside(to, "k8s.io/client-go") || inside(to, module+"/kube") {
+				t.Errorf("%s, which peering/plan depends on, imports %s", fields[0], to)
+			}
+		}
+	}
+	if own < 4 {
+		t.Errorf("only %d packages of ours: is this test still looking in the right place?", own)
 	}
 }
 

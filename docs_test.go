@@ -21,6 +21,7 @@ import (
 	"unicode"
 
 	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
 )
 
 // page is one document, taken apart as far as these tests need it.
@@ -45,8 +46,12 @@ func pages(t *testing.T) []page {
 	if err != nil {
 		t.Fatal(err)
 	}
+	decisions, err := filepath.Glob("docs/decisions/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out []page
-	for _, file := range append(files, "README.md", "CHANGELOG.md") {
+	for _, file := range slices.Concat(files, decisions, []string{"README.md", "CHANGELOG.md"}) {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -121,8 +126,8 @@ var shown = regexp.MustCompile(`(?:^|\$ |\| |&& |; |try: |: )(?:sudo )?(?:[A-Z_]
 func help(t *testing.T, words []string) (string, bool) {
 	t.Helper()
 	var out bytes.Buffer
-	app := cli.New(cli.Options{Stdout: &out, Stderr: &out, Now: time.Now})
-	err := app.Run(t.Context(), append([]string{cli.Name, "help"}, words...))
+	app := cli.New(command.Options{Stdout: &out, Stderr: &out, Now: time.Now})
+	err := app.Run(t.Context(), append([]string{command.Name, "help"}, words...))
 	return out.String(), err == nil
 }
 

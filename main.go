@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
 )
 
 // Set by the linker (-X main.version=... -X main.commit=...).
@@ -25,7 +26,7 @@ func run() int {
 	defer cancel()
 	go stopOnSignal(cancel)
 	v, c := buildInfo(version, commit)
-	err := cli.New(cli.Options{
+	err := cli.New(command.Options{
 		Version: v,
 		Commit:  c,
 		Stdin:   os.Stdin,
@@ -37,7 +38,7 @@ func run() int {
 		// Questions are written to standard error, so that output can be redirected.
 		Interactive: isTerminal(os.Stdin) && isTerminal(os.Stderr),
 	}).Run(ctx, os.Args)
-	return cli.Report(os.Stderr, err)
+	return command.Report(os.Stderr, err)
 }
 
 // stopOnSignal has the program stop in an orderly way at the first SIGINT or

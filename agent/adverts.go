@@ -29,13 +29,13 @@ func (b *backend) Adverts(context.Context) ([]control.Advert, error) {
 }
 
 // advert is an offer as the control socket shows it.
-func (b *backend) advert(o peering.Offer) control.Advert {
+func (v *views) advert(o peering.Offer) control.Advert {
 	out := control.Advert{
-		ID: string(o.ID), Name: b.label(o.ID), Status: string(o.State.AdvertisementStatus), Reason: o.State.Reason, Message: o.State.Message,
+		ID: string(o.ID), Name: v.label(o.ID), Status: string(o.State.AdvertisementStatus), Reason: o.State.Reason, Message: o.State.Message,
 		DecidedBy: o.By, Expired: o.Expired, Resources: o.Spec.ResourceQuota.Hard, Labels: o.Spec.Labels,
 		Arch: o.Spec.Labels[labelArch], OS: o.Spec.Labels[labelOS], Images: make([]string, 0, len(o.Spec.Images)),
 		OfferedAt: o.Spec.Timestamp.UTC(), ExpiresAt: o.Spec.TimeToLive.UTC(), CreatedAt: o.Created.UTC(),
-		Node: o.Use.Node, NodeReady: o.Use.Ready, NodeReason: o.Use.Reason, NodeMessage: o.Use.Message, Pods: o.Use.Pods,
+		Node: o.Use.Name, NodeReady: o.Use.Ready, NodeReason: o.Use.Reason, NodeMessage: o.Use.Message, Pods: o.Use.Pods,
 	}
 	if out.Status == "" {
 		out.Status = control.AdvertPending
@@ -49,10 +49,10 @@ func (b *backend) advert(o peering.Offer) control.Advert {
 }
 
 // label is what people call a cluster.
-func (b *backend) label(id peer.ClusterID) string {
-	p, known := b.recorder.Peer(id)
+func (v *views) label(id peer.ClusterID) string {
+	p, known := v.registry.Peer(id)
 	if !known {
-		p = b.unseen(id)
+		p = v.unseen(id)
 	}
 	return control.NewPeer(p).Label()
 }

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/reset"
+	"liqo.io/agent/agent/statedir"
 	"liqo.io/agent/api"
 	"liqo.io/agent/health"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
 	"liqo.io/agent/service/notify"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
@@ -58,7 +59,7 @@ type Agent struct {
 
 	measures measures
 
-	lastReset atomic.Pointer[control.Reset] // how far the last reset is that has told its peers
+	resetProgress reset.Progress
 
 	health     health.Tracker // what is the matter
 	warned     lastErrors     // what was logged last
@@ -96,7 +97,7 @@ func (a *Agent) Reload() { wake(a.reload) }
 // start, or could not go on.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.tell(ctx)()
-	peering.BridgeKlog(a.logger)
+	conn.BridgeKlog(a.logger)
 	if os.Getenv("GOGC") == "" {
 		// The live heap is a few megabytes and little garbage is made: half of
 		// Go's usual headroom costs no time worth measuring and saves memory
@@ -190,6 +191,49 @@ func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.Clus
 	return store.Apply(ctx, state.Change{Events: []peer.Event{event}})
 }
 
+// resetDue ends a session: its peers were told that we leave, and what there is of
+// its state goes.
+type resetDue struct{}
+
+// Error implements error.
+func (*resetDue) Error() string { return "the state of this agent is being reset" }
+
+// prepare makes the state directory fit to be opened: a restore that was cut off is
+// carried out, and so is a reset whose peers were told. stop says that the agent is
+// not to go on after that.
+func (a *Agent) prepare(ctx context.Context) (stop bool, err error) {
+	if err := statedir.Resume(a.config().State.Dir); err != nil {
+		return false, err
+	}
+	outcome, err := reset.Finish(ctx, a.config(), &a.resetProgress, a.logger)
+	if outcome == reset.Fresh {
+		a.spec = nil // what the ClusterConfig said is forgotten with the rest
+		a.use(a.effective())
+	}
+	return outcome == reset.Stop, err
+}
+
+// sign leaves in the database which version uses it, and whose it is after a restore
+// or a reset.
+func (a *Agent) sign(ctx context.Context, store *state.Store) {
+	if store.Volatile() {
+		return
+	}
+	if err := store.SetWriter(ctx, a.opts.Version); err != nil {
+		a.logger.Debug("the version of the agent is not noted in the database", "error", err)
+	}
+	id, origin, err := statedir.Claim(a.config().State.Dir)
+	if err == nil && id != "" {
+		var known peer.ClusterID
+		if known, err = store.ClusterID(ctx); err == nil && known == "" {
+			err = store.SetClusterID(ctx, id, origin)
+		}
+	}
+	if err != nil {
+		a.logger.Error("the cluster ID that belongs to this key cannot be read or kept; the API server's counts", "error", err)
+	}
+}
+
 // openState opens the database. A place that cannot be written degrades to a
 // store in memory, so that neighbours are still found, and says so.
 func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store, error) {
@@ -230,19 +274,5 @@ func (a *Agent) use(l *config.Loaded) {
 // identity is what we tell others about ourselves.
 func (a *Agent) identity(id peer.ClusterID) peer.Identity {
 	cfg := a.config()
-	return peer.Identity{ClusterID: id, ClusterName: clusterName(cfg.Cluster.Name, id), GuestNamespace: cfg.Cluster.Namespace}
-}
-
-// clusterName is the configured name, else the host's, else one made from the
-// ID.
-func clusterName(configured string, id peer.ClusterID) string {
-	if configured != "" {
-		return configured
-	}
-	if host, err := os.Hostname(); err == nil {
-		if name, err := peer.ParseClusterName(host); err == nil && host != "localhost" {
-			return name
-		}
-	}
-	return "cluster-" + id.Short()
+	return peer.Identity{ClusterID: id, ClusterName: cfg.Cluster.NameOf(id), GuestNamespace: cfg.Cluster.Namespace}
 }

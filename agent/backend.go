@@ -5,26 +5,65 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/domains"
+	"liqo.io/agent/agent/problems"
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/state"
 )
 
 // backend answers the control socket for a session. All of it may be called
 // from any goroutine.
-type backend session
+type backend struct {
+	*views
+	control.Resetter
+	domainHandlers
+
+	version, origin string
+	started         time.Time
+	loaded          func() *config.Loaded // in use
+	self            func() peer.Identity
+	greeting        func() wire.Greeting
+	now             func() time.Time
+	logger          *slog.Logger
+	warned          *lastErrors
+
+	store        *state.Store
+	links        *ifwatch.Watcher
+	mdns         *mdnssvc.Service
+	server       *endpoint.Server
+	client       *client.Client
+	domains      *domains.Keeper
+	places       *places
+	networks     *networks
+	certificates *certificates
+	problems     *problems.Monitor
+	rotation     *rotation
+}
+
+// domainHandlers has another name than its method Domains.
+type domainHandlers = control.Domains
 
 var _ control.Backend = (*backend)(nil)
 
+func (b *backend) config() config.Config { return b.loaded().Config }
+
 // Status implements control.Backend.
 func (b *backend) Status(ctx context.Context) (control.Status, error) {
-	loaded, identity := b.current.Load(), b.identity(b.id)
+	loaded, identity := b.loaded(), b.self()
 	cfg, sources := loaded.Config, loaded.Sources
 	current, _, cancel := b.links.Subscribe()
 	defer cancel()
@@ -40,15 +79,12 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 	for reason, n := range served.Refused {
 		drops["endpoint:"+string(reason)] = n
 	}
-	if n := b.recorder.Refused(); n > 0 {
-		drops["peers:full"] = n
-	}
-	phases := make(map[string]int)
-	for _, p := range b.recorder.Peers() {
-		phases[string(p.Phase)]++
+	seen := b.registry.Stats()
+	if seen.Refused > 0 {
+		drops["peers:full"] = seen.Refused
 	}
 	return control.Status{
-		Version: b.opts.Version, Protocol: peer.Spoken().String(),
+		Version: b.version, Protocol: peer.Spoken().String(),
 		Identity: control.Identity{
 			ClusterID: string(b.id), Name: identity.ClusterName, Namespace: identity.GuestNamespace,
 			Fingerprint: b.key.Fingerprint().String(), IDOrigin: b.origin,
@@ -67,7 +103,7 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 			Enabled: cfg.Discovery.Autojoin, Untrusted: cfg.Discovery.AutojoinUntrusted, Source: sources["discovery.autojoin"],
 			NotJoined: b.notJoined(),
 		},
-		Domains:  b.domainsStatus(),
+		Domains:  b.domains.Summary(),
 		Networks: b.networksStatus(cfg, links),
 		Endpoint: control.Endpoint{Listen: cfg.Endpoint.Listen, Port: int(b.server.Port()), Connections: served.Open, Requests: served.Requests},
 		Kubernetes: control.Kubernetes{
@@ -75,21 +111,21 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 			LastError: api.LastError, ForeignClusters: api.ForeignClusters, Writes: api.Writes, Since: api.Since,
 		},
 		State:    b.state(),
-		Peers:    phases,
+		Peers:    named(seen.Phases),
 		Peering:  b.peeringStatus(ctx),
 		Sharing:  b.sharingStatus(cfg, sources),
 		Trust:    b.trustStatus(cfg),
 		Packets:  control.Packets{Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops},
 		Drops:    drops,
-		Problems: b.allProblems(), LastErrors: b.warned.list(),
+		Problems: b.problems.Current(), LastErrors: b.warned.list(),
 	}, nil
 }
 
 // notJoined lists who is not joined by itself although somebody said so.
 func (b *backend) notJoined() []control.NotJoined {
 	out := make([]control.NotJoined, 0)
-	for _, p := range b.recorder.Peers() {
-		if why := b.ledger.Standing(p.ID).Unjoined; why != (peering.Unjoined{}) && p.Phase != peer.PhaseLost {
+	for _, p := range b.registry.Peers() {
+		if why := b.decisions.Policy(p.ID).NotAutojoined; why != (plan.NotAutojoined{}) && p.Phase != peer.PhaseLost {
 			out = append(out, control.NotJoined{ID: string(p.ID), Name: cmp.Or(p.Alias, p.Name), Reason: why.Reason, Message: why.Message})
 		}
 	}
@@ -102,7 +138,7 @@ func (b *backend) notJoined() []control.NotJoined {
 // peeringStatus sums up the peerings.
 func (b *backend) peeringStatus(ctx context.Context) control.PeeringStatus {
 	var out control.PeeringStatus
-	for _, id := range b.ledger.Wanted() {
+	for _, id := range b.decisions.Wanted() {
 		view := b.peering.View(id)
 		if view.Outgoing.Wanted {
 			out.Wanted++
@@ -120,7 +156,7 @@ func (b *backend) peeringStatus(ctx context.Context) control.PeeringStatus {
 		}
 	}
 	// Without the database there are no invites to be used either.
-	invites, _ := b.ledger.Invites(ctx)
+	invites, _ := b.decisions.Invites(ctx)
 	for _, i := range invites {
 		if i.Live(b.now()) {
 			out.Invites++
@@ -132,11 +168,11 @@ func (b *backend) peeringStatus(ctx context.Context) control.PeeringStatus {
 // trustStatus says how this cluster comes to trust others.
 func (b *backend) trustStatus(cfg config.Config) control.TrustStatus {
 	out := control.TrustStatus{Accept: cfg.Trust.Accept, Open: openness(cfg)}
-	if fleet := b.fleet.Load(); fleet != nil && len(*fleet) > 0 {
-		ca := (*fleet)[0]
+	if shown := b.certificates.inUse(); len(shown.FleetCAs) > 0 {
+		ca := shown.FleetCAs[0]
 		out.FleetCA = &control.FleetCA{
 			Name: ca.Subject.CommonName, Fingerprint: peer.FingerprintOf(ca.RawSubjectPublicKeyInfo).String(),
-			Path: cfg.Trust.FleetCA, NotAfter: ca.NotAfter, Certified: b.certified.Load(),
+			Path: cfg.Trust.FleetCA, NotAfter: ca.NotAfter, Certified: shown.Fleet != nil,
 		}
 	}
 	return out
@@ -161,27 +197,44 @@ func (b *backend) SetAlias(ctx context.Context, id peer.ClusterID, alias string)
 		if err != nil {
 			return &control.Error{Kind: control.ErrInvalid, Message: "alias: " + err.Error(), Cause: err}
 		}
-		for _, p := range b.recorder.Peers() {
+		for _, p := range b.registry.Peers() {
 			if p.ID != id && p.Alias == name {
 				return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("alias %q already names peer %s", name, p.ID),
 					Advice: "choose another one, or remove that one first"}
 			}
 		}
 	}
-	// The ledger keeps all preferences; it is no decision that anybody has to be named for.
-	if err := b.ledger.Set(ctx, id, func(p *state.Preferences) { p.Alias = alias }, ""); err != nil {
+	// The decision store keeps all preferences; it is no decision that anybody has to be named for.
+	if err := b.decisions.Set(ctx, id, func(p *state.Preferences) { p.Alias = alias }, ""); err != nil {
 		return fmt.Errorf("store the alias: %w", err)
 	}
-	_, err := b.recorder.Rename(ctx, id, alias)
+	_, err := b.registry.Rename(ctx, id, alias)
 	return err
 }
 
 // Config implements control.Backend.
 func (b *backend) Config(context.Context) (control.Config, error) {
-	loaded := b.current.Load()
+	loaded := b.loaded()
 	var text bytes.Buffer
 	if err := loaded.WriteTOML(&text, false); err != nil {
 		return control.Config{}, fmt.Errorf("write the configuration as text: %w", err)
 	}
 	return control.Config{Path: loaded.Path, TOML: text.String(), Sources: loaded.Sources}, nil
+}
+
+// networksStatus says what counts on each link, if there are networks.
+func (b *backend) networksStatus(cfg config.Config, links []control.Link) []control.LinkNetwork {
+	out := make([]control.LinkNetwork, 0)
+	for _, l := range links {
+		use, known := b.networks.of(l.Name)
+		if !known || len(cfg.Networks) == 0 {
+			continue
+		}
+		d := cfg.Discovery
+		out = append(out, control.LinkNetwork{
+			Link: l.Name, Rule: use.Name, Why: use.Why,
+			Advertise: use.Advertise && d.EnableAdvertisement, Discover: use.Discover && d.EnableDiscovery, Autojoin: use.Autojoin && d.Autojoin,
+		})
+	}
+	return out
 }

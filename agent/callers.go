@@ -2,35 +2,47 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"maps"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"liqo.io/agent/agent/ledger"
-	"liqo.io/agent/agent/recorder"
+	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/api"
+	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
 	"liqo.io/agent/trust"
 )
 
-// callers answers the calls of other clusters for a session. All of it may be
-// called from any goroutine.
-type callers session
+// callers answers the calls of other clusters, and knows who has called. Its Run takes
+// back that somebody called; all else may be called from any goroutine.
+type callers struct {
+	decisions *decisions.Store
+	registry  *registry.Registry
+	peering   *peering.Controller
+	// decided has a peer looked at once more.
+	decided func(id peer.ClusterID)
+	logger  *slog.Logger
+
+	calls  calls
+	parted chan struct{} // a peering with a caller may have ended; capacity 1
+}
 
 var _ endpoint.Peers = (*callers)(nil)
 
 // Admit implements endpoint.Peers.
-func (c *callers) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
-	return c.ledger.Admit(id, shown)
+func (c *callers) Admit(id peer.ClusterID, shown trust.Shown) endpoint.AccessLevel {
+	return c.decisions.Admit(id, shown)
 }
 
 // Ask implements endpoint.Peers.
-func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask endpoint.Ask) endpoint.Answer {
-	answer := c.ledger.Ask(ctx, caller, ask)
+func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask wire.Ask) wire.Answer {
+	answer := c.decisions.Ask(ctx, caller, ask)
 	if answer.Auth != api.AuthAccepted {
 		return answer
 	}
@@ -38,15 +50,15 @@ func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask endpoint.
 	c.calls.letIn(caller.ID)
 	if err := c.peering.EnsureAccess(ctx, caller.ID); err != nil {
 		// It is let in all the same; its next step will tell it what is missing.
-		c.logger.Debug("a peer that was let in cannot use the API server yet", "peer", caller.ID, "error", err)
+		c.logger.Debug("an accepted peer cannot use the API server yet", "peer", caller.ID, "error", err)
 	}
 	c.peering.Noticed(caller.ID) // it lets us in as well, whatever it said before
 	return answer
 }
 
 // State implements endpoint.Peers.
-func (c *callers) State(ctx context.Context, caller endpoint.Caller, g endpoint.Greeting) endpoint.State {
-	if (*session)(c).business(caller.ID) {
+func (c *callers) State(ctx context.Context, caller endpoint.Caller, g wire.Greeting) wire.State {
+	if c.business(caller.ID) {
 		c.heard(ctx, caller, g)
 	}
 	c.peering.Called(caller.ID)
@@ -54,7 +66,7 @@ func (c *callers) State(ctx context.Context, caller endpoint.Caller, g endpoint.
 }
 
 // Withdraw implements endpoint.Peers.
-func (c *callers) Withdraw(_ context.Context, caller endpoint.Caller, w endpoint.Withdrawal) error {
+func (c *callers) Withdraw(_ context.Context, caller endpoint.Caller, w wire.Withdrawal) error {
 	c.peering.Withdrawn(caller.ID, w)
 	return nil
 }
@@ -63,7 +75,7 @@ func (c *callers) Withdraw(_ context.Context, caller endpoint.Caller, w endpoint
 func (c *callers) Notice(caller endpoint.Caller) { c.peering.Noticed(caller.ID) }
 
 // heard takes a peer's call as a sighting: it is where the call came from.
-func (c *callers) heard(ctx context.Context, caller endpoint.Caller, g endpoint.Greeting) {
+func (c *callers) heard(ctx context.Context, caller endpoint.Caller, g wire.Greeting) {
 	s := peer.Sighting{
 		Source: peer.IncomingPeering, Instance: string(caller.ID), ClusterID: caller.ID,
 		ClusterName: g.Identity.ClusterName, Namespace: g.Identity.GuestNamespace,
@@ -74,7 +86,7 @@ func (c *callers) heard(ctx context.Context, caller endpoint.Caller, g endpoint.
 	}
 	c.calls.note(caller.ID)
 	// It fails only when the agent is stopping.
-	_ = c.recorder.See(ctx, s)
+	_ = c.registry.See(ctx, s)
 }
 
 const (
@@ -86,22 +98,20 @@ const (
 )
 
 // askLasts is after how long it is looked at whether who was let in still needs
-// what that brought with it: a little longer than the ledger counts on a request.
+// what that brought with it: a little longer than the decision store counts on a request.
 const askLasts = 11 * time.Minute
 
 // business reports whether there is, or is about to be, a peering with a cluster.
 // That somebody calls to end one does not make it one that is there.
-func (s *session) business(id peer.ClusterID) bool {
-	view := s.peering.View(id)
-	return view.Outgoing.Wanted || view.Outgoing.Joined || view.Incoming.Wanted || view.Incoming.Joined || s.ledger.Standing(id).Asked
+func (c *callers) business(id peer.ClusterID) bool {
+	view := c.peering.View(id)
+	return view.Outgoing.Wanted || view.Outgoing.Joined || view.Incoming.Wanted || view.Incoming.Joined || c.decisions.Policy(id).Asked
 }
 
-// viewed is told of every peer whose peering may be another.
-func (s *session) viewed(id peer.ClusterID) {
-	s.recorder.Touch(id)
-	s.remarked(id)
-	if s.calls.look(id) {
-		wake(s.parted)
+// look has a caller looked at with which the peering may have ended. It does not block.
+func (c *callers) look(id peer.ClusterID) {
+	if c.calls.look(id) {
+		wake(c.parted)
 	}
 }
 
@@ -191,73 +201,34 @@ func (c *calls) silent(since time.Time) []peer.ClusterID {
 	return expire(c.last, since)
 }
 
-// expireCalls takes back the sightings of peers that stopped calling, and of those
+// Run takes back the sightings of peers that stopped calling, and of those
 // with which there is no peering any more.
-func (s *session) expireCalls(ctx context.Context) error {
+func (c *callers) Run(ctx context.Context) error {
 	ticker := time.NewTicker(callsEvery)
 	defer ticker.Stop()
 	for {
 		var gone []peer.ClusterID
-		why := recorder.Absence{Reason: "it has stopped calling", Expired: true}
+		why := registry.Absence{Reason: "it has stopped calling", Evidence: registry.Expired}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.parted:
+		case <-c.parted:
 			why.Reason = "there is no peering with it any more, and nothing else sees it"
-			for _, id := range s.calls.toLook() {
-				if !s.business(id) && s.calls.forget(id) {
+			for _, id := range c.calls.toLook() {
+				if !c.business(id) && c.calls.forget(id) {
 					gone = append(gone, id)
 				}
 			}
 		case <-ticker.C:
-			for _, id := range s.calls.lapsed(time.Now().Add(-askLasts)) {
-				s.decided(id)
+			for _, id := range c.calls.lapsed(time.Now().Add(-askLasts)) {
+				c.decided(id)
 			}
-			gone = s.calls.silent(time.Now().Add(-callsLast))
+			gone = c.calls.silent(time.Now().Add(-callsLast))
 		}
 		for _, id := range gone {
-			if err := s.recorder.Unsee(ctx, peer.Key{Source: peer.IncomingPeering, Instance: string(id)}, why); err != nil {
+			if err := c.registry.Unsee(ctx, peer.Key{Source: peer.IncomingPeering, Instance: string(id)}, why); err != nil {
 				return nil // only ctx ends it
 			}
 		}
-	}
-}
-
-// callBackTimeout bounds the call that tells a peer that it was accepted.
-const callBackTimeout = 5 * time.Second
-
-// letIn has a cluster about which somebody decided told so, so that it need not wait
-// until it asks the next time. When too many wait, it has to.
-func (s *session) letIn(r ledger.Request) {
-	select {
-	case s.callbacks <- r:
-	default:
-	}
-}
-
-// callBack tells those who were let in to look again.
-func (s *session) callBack(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case r := <-s.callbacks:
-			s.notify(ctx, r)
-		}
-	}
-}
-
-func (s *session) notify(ctx context.Context, r ledger.Request) {
-	target := endpoint.Target{ID: r.ID, Fingerprint: r.Fingerprint, URL: r.URL}
-	if p, ok := s.recorder.Peer(r.ID); ok && p.Fingerprint == r.Fingerprint {
-		target.Addrs = p.Addrs
-		if target.URL == "" {
-			target.URL = p.URL
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, callBackTimeout)
-	defer cancel()
-	if _, err := s.client.Exchange(ctx, target, endpoint.Request{Method: http.MethodPost, Path: endpoint.PathNotice}); err != nil {
-		s.logger.Debug("a peer that was let in could not be told; it asks again by itself", "peer", r.ID, "error", err)
 	}
 }

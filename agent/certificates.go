@@ -1,81 +1,109 @@
 package agent
 
 import (
-	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
-	"time"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
 
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/health"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/trust"
 )
 
-// lapseEvery is how often is looked for certificates that have ended: clocks are set,
-// and peers tell theirs.
-const lapseEvery = 15 * time.Second
+// fleetCertificate is where our own fleet certificate is looked for when the
+// configuration does not say.
+const fleetCertificate = "fleet.crt"
 
-// followCertificates has trust suspended when the certificate that it rests on ends.
-func (s *session) followCertificates(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
+// certificates are what the configuration names besides the cluster's own: those that
+// the issuer shows, and those of fleet CAs.
+type certificates struct {
+	id      peer.ClusterID
+	key     *trust.Key
+	issuer  *trust.Issuer
+	tracker *health.Tracker
+
+	mu  sync.Mutex
+	now problems.Certificates
+}
+
+// use takes in a configuration. What cannot be used is reported and left out; nobody is
+// trusted because of a fleet CA that cannot be read.
+func (c *certificates) use(cfg config.Config) {
+	var now problems.Certificates
+	var err error
+	now.Fleet, err = c.fleet(cfg)
+	c.tracker.Report(health.FleetCertificateUnusable, err)
+	c.issuer.SetFleetCertificate(now.Fleet)
+
+	var named *tls.Certificate
+	c.tracker.Clear(health.CertificateUnusable, "")
+	if cfg.Endpoint.Certificate != "" {
+		named, err = trust.LoadNamed(c.key, cfg.Endpoint.Certificate)
+		c.tracker.Report(health.CertificateUnusable, err)
+	}
+	if named != nil {
+		now.Public = named.Leaf
+	}
+	c.issuer.SetNamed(named)
+
+	c.tracker.Clear(health.FleetCAUnusable, "")
+	if cfg.Trust.FleetCA != "" {
+		now.FleetCAs, err = trust.LoadFleetCA(cfg.Trust.FleetCA)
+		c.tracker.Report(health.FleetCAUnusable, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+}
+
+// inUse are the certificates as they were taken in last.
+func (c *certificates) inUse() problems.Certificates {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// differ reports whether a configuration names other certificates than those that are
+// shown now. Peers look at them when a connection begins, and keep theirs for days: for
+// them to see others the endpoint has to begin anew.
+func (c *certificates) differ(cfg config.Config) bool {
+	// What is wrong with them is told when they are shown.
+	fleet, _ := c.fleet(cfg)
+	var public *x509.Certificate
+	if cfg.Endpoint.Certificate != "" {
+		if named, err := trust.LoadNamed(c.key, cfg.Endpoint.Certificate); err == nil {
+			public = named.Leaf
 		}
-		wait := lapseEvery
-		if next := s.ledger.Lapse(ctx); !next.IsZero() {
-			// The clock on the wall may be slower than the timer.
-			wait = min(wait, max(time.Until(next), time.Millisecond))
-		}
-		timer.Reset(wait)
 	}
+	now := c.inUse()
+	return !sameCertificate(fleet, now.Fleet) || !sameCertificate(public, now.Public)
 }
 
-// clockTrusted reports whether our clock can be believed for a decision about a peer.
-func (s *session) clockTrusted(about peer.ClusterID) bool {
-	return s.checkClock(about) == nil
-}
-
-// checkClock says why our clock cannot be believed.
-func (s *session) checkClock(about peer.ClusterID) error {
-	return s.clock.Check(about, s.joined)
-}
-
-// joined reports whether there is a peering with a cluster whose key is trusted.
-func (s *session) joined(id peer.ClusterID) bool {
-	return s.built.Load() && s.ledger.Partner(id)
-}
-
-// check has an endpoint checked. The ledger is told of a key that took the place of the
-// trusted one before anybody else is, so that the two are never seen to differ.
-func (s *session) check(ctx context.Context, t endpoint.Target) (endpoint.Result, error) {
-	res, err := s.client.Identify(ctx, t)
-	if err == nil && t.ID != "" {
-		if pin := s.ledger.Pin(t.ID); pin != nil && pin.Fingerprint != res.Fingerprint {
-			s.ledger.Proved(ctx, t.ID, res.Shown)
-		}
+func sameCertificate(a, b *x509.Certificate) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	return res, err
+	return a.Equal(b)
 }
 
-// outward calls the peers' endpoints. While trust in a peer is suspended, nothing is
-// sent to it; also what was decided about it before, and cannot be decided anew while
-// there is no API server.
-type outward session
-
-// Exchange implements remote.Caller.
-func (o *outward) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error) {
-	if pin := o.ledger.Pin(t.ID); pin != nil && !pin.Suspended.IsZero() {
-		return endpoint.Response{}, errors.New("trust in the peer is suspended, because its certificate of the fleet has ended: nothing is sent to it")
+func (c *certificates) fleet(cfg config.Config) (*x509.Certificate, error) {
+	path := cfg.Trust.FleetCertificate
+	named := path != ""
+	if !named {
+		path = filepath.Join(cfg.State.Dir, fleetCertificate)
 	}
-	return o.client.Exchange(ctx, t, r)
-}
-
-// proved is told of every check that proved the key that a cluster is known by.
-func (s *session) proved(id peer.ClusterID, res endpoint.Result) {
-	if pin := s.ledger.Pin(id); pin != nil && pin.Fingerprint == res.Fingerprint {
-		s.clock.Heard(id, res.Date)
+	cert, err := trust.LoadFleetCertificate(path, c.key, c.id)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	s.proofs.put(id, res)
+	if err != nil {
+		return nil, fmt.Errorf("fleet certificate: %w", err)
+	}
+	return cert, nil
 }

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
-	"liqo.io/agent/agent/ledger"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
@@ -24,15 +23,15 @@ func (b *backend) Connect(ctx context.Context, opts control.ConnectOptions) (pee
 	case opts.URL != "":
 		return b.connectURL(ctx, opts)
 	}
-	p, known := b.recorder.Peer(opts.ID)
-	pin := b.ledger.Pin(opts.ID)
+	p, known := b.registry.Peer(opts.ID)
+	pin := b.decisions.Pin(opts.ID)
 	if !known && pin == nil {
 		return "", notFound(opts.ID)
 	}
 	if err := b.confirm(ctx, shownPeer(opts.ID, p), pin, opts.Fingerprint, opts.By); err != nil {
 		return "", err
 	}
-	return opts.ID, b.ledger.Connect(ctx, opts.ID, opts.Once, opts.By)
+	return opts.ID, b.decisions.Connect(ctx, opts.ID, opts.Once, opts.By)
 }
 
 // connectInvited connects to the issuer of an invite. The issuer's key is in it:
@@ -53,17 +52,17 @@ func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOption
 		where = "https://" + at
 	}
 	if where != "" {
-		if _, err := b.asSession().identify(ctx, endpoint.Target{ID: invite.Issuer, Fingerprint: invite.Fingerprint, URL: where}); err != nil {
+		if _, err := b.identify(ctx, peer.Target{ID: invite.Issuer, Fingerprint: invite.Fingerprint, URL: where}); err != nil {
 			return "", &control.Error{Kind: control.ErrUnavailable, Cause: err,
 				Message: fmt.Sprintf("the issuer of the token does not answer at %s: %v", where, err),
 				Advice:  "check the address; nothing was sent, so the token can still be used"}
 		}
-	} else if p, known := b.recorder.Peer(invite.Issuer); !known || p.Phase == peer.PhaseLost {
+	} else if p, known := b.registry.Peer(invite.Issuer); !known || p.Phase == peer.PhaseLost {
 		return "", &control.Error{Kind: control.ErrUnavailable,
 			Message: fmt.Sprintf("the issuer of the token, cluster %s, is not seen from here", invite.Issuer),
 			Advice:  "say where it is: liqo-agent peers connect --token TOKEN https://ADDRESS:6447"}
 	}
-	if err := b.ledger.UseInvite(ctx, invite, opts.By); err != nil {
+	if err := b.decisions.UseInvite(ctx, invite, opts.By); err != nil {
 		return "", err
 	}
 	if err := b.adopt(ctx, invite.Issuer, invite.Fingerprint); err != nil {
@@ -74,22 +73,22 @@ func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOption
 
 // connectURL connects to whoever answers at a URL.
 func (b *backend) connectURL(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
-	res, err := b.asSession().identify(ctx, endpoint.Target{ID: opts.ID, Fingerprint: opts.Fingerprint, URL: opts.URL,
+	res, err := b.identify(ctx, peer.Target{ID: opts.ID, Fingerprint: opts.Fingerprint, URL: opts.URL,
 		Hosts: []string{peer.HostName(opts.URL)}})
 	if err != nil {
 		return "", &control.Error{Kind: control.ErrUnavailable, Cause: err, Message: fmt.Sprintf("no cluster can be reached at %s: %v", opts.URL, err),
 			Advice: "check the address; a liqo-agent listens on port 6447 unless it was told otherwise"}
 	}
 	id := res.Identity.ClusterID
-	b.ledger.Proved(ctx, id, res.Shown)
+	b.decisions.Proved(ctx, id, res.Shown)
 	shown := control.Shown{ID: string(id), Name: res.Identity.ClusterName, Address: opts.URL, Fingerprint: res.Fingerprint.String()}
-	if err := b.confirm(ctx, shown, b.ledger.Pin(id), opts.Fingerprint, opts.By); err != nil {
+	if err := b.confirm(ctx, shown, b.decisions.Pin(id), opts.Fingerprint, opts.By); err != nil {
 		return "", err
 	}
 	if err := b.remember(ctx, id, opts.URL, opts.By); err != nil {
 		return "", err
 	}
-	return id, b.ledger.Connect(ctx, id, opts.Once, opts.By)
+	return id, b.decisions.Connect(ctx, id, opts.Once, opts.By)
 }
 
 // remember keeps where a person said that a peer is, and has it looked for
@@ -98,10 +97,10 @@ func (b *backend) remember(ctx context.Context, id peer.ClusterID, where, by str
 	if where == "" {
 		return nil
 	}
-	if err := b.ledger.Set(ctx, id, func(p *state.Preferences) { p.URL = where }, by); err != nil {
+	if err := b.decisions.Set(ctx, id, func(p *state.Preferences) { p.URL = where }, by); err != nil {
 		return err
 	}
-	b.asSession().lookManually()
+	b.places.again()
 	return nil
 }
 
@@ -131,14 +130,14 @@ func (b *backend) confirm(ctx context.Context, shown control.Shown, pin *peer.Pi
 
 // trustKey pins a key and makes it the one that the peer is known by.
 func (b *backend) trustKey(ctx context.Context, id peer.ClusterID, key peer.Fingerprint, by string) error {
-	if err := b.ledger.Trust(ctx, id, key, by); err != nil {
+	if err := b.decisions.Trust(ctx, id, key, by); err != nil {
 		return err
 	}
 	return b.adopt(ctx, id, key)
 }
 
 func (b *backend) adopt(ctx context.Context, id peer.ClusterID, key peer.Fingerprint) error {
-	_, err := b.recorder.Adopt(ctx, id, key)
+	_, err := b.registry.Adopt(ctx, id, key)
 	return err
 }
 
@@ -168,15 +167,15 @@ func notFound(id peer.ClusterID) error {
 // Disconnect implements control.Backend.
 func (b *backend) Disconnect(ctx context.Context, id peer.ClusterID, incoming bool, by string) error {
 	if incoming {
-		return b.ledger.DisconnectIncoming(ctx, id, by, "")
+		return b.decisions.DisconnectIncoming(ctx, id, by, "")
 	}
-	return b.ledger.Disconnect(ctx, id, by)
+	return b.decisions.Disconnect(ctx, id, by)
 }
 
 // Accept implements control.Backend.
 func (b *backend) Accept(ctx context.Context, id peer.ClusterID, fingerprint peer.Fingerprint, by string) error {
 	shown, found := b.shown(id)
-	pin := b.ledger.Pin(id)
+	pin := b.decisions.Pin(id)
 	if !found && pin == nil {
 		return notFound(id)
 	}
@@ -184,12 +183,12 @@ func (b *backend) Accept(ctx context.Context, id peer.ClusterID, fingerprint pee
 		if err := b.confirm(ctx, shown, pin, fingerprint, by); err != nil {
 			return err
 		}
-		pin = b.ledger.Pin(id)
+		pin = b.decisions.Pin(id)
 	}
 	if pin != nil {
 		fingerprint = pin.Fingerprint
 	}
-	return b.ledger.Accept(ctx, id, fingerprint, by)
+	return b.decisions.Accept(ctx, id, fingerprint, by)
 }
 
 // shown is what a peer shows: the key of its waiting question if there is one,
@@ -198,13 +197,13 @@ func (b *backend) shown(id peer.ClusterID) (control.Shown, bool) {
 	if ask, ok := b.ask(id); ok {
 		return control.Shown{ID: string(id), Name: ask.Name, Address: address(ask), Fingerprint: ask.Fingerprint.String()}, true
 	}
-	p, ok := b.recorder.Peer(id)
+	p, ok := b.registry.Peer(id)
 	return shownPeer(id, p), ok
 }
 
 // address is where a question came from, "" when it is a request in the API
 // server.
-func address(r ledger.Request) string {
+func address(r decisions.Request) string {
 	if !r.Source.IsValid() {
 		return ""
 	}
@@ -212,28 +211,28 @@ func address(r ledger.Request) string {
 }
 
 // ask returns the question of a peer's that waits for a person.
-func (b *backend) ask(id peer.ClusterID) (ledger.Request, bool) {
-	for _, r := range b.ledger.Requests() {
+func (b *backend) ask(id peer.ClusterID) (decisions.Request, bool) {
+	for _, r := range b.decisions.Requests() {
 		if r.ID == id {
 			return r, true
 		}
 	}
-	return ledger.Request{}, false
+	return decisions.Request{}, false
 }
 
 // Reject implements control.Backend.
 func (b *backend) Reject(ctx context.Context, id peer.ClusterID, by string) error {
-	return b.ledger.Reject(ctx, id, by)
+	return b.decisions.Reject(ctx, id, by)
 }
 
 // Block implements control.Backend.
 func (b *backend) Block(ctx context.Context, id peer.ClusterID, by string) error {
-	return b.ledger.Block(ctx, id, by)
+	return b.decisions.Block(ctx, id, by)
 }
 
 // Unblock implements control.Backend.
 func (b *backend) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
-	return b.ledger.Unblock(ctx, id, by)
+	return b.decisions.Unblock(ctx, id, by)
 }
 
 // Trust implements control.Backend.
@@ -241,9 +240,9 @@ func (b *backend) Trust(ctx context.Context, id peer.ClusterID, fingerprint peer
 	if !fingerprint.IsZero() {
 		return b.trustKey(ctx, id, fingerprint, by)
 	}
-	pin := b.ledger.Pin(id)
+	pin := b.decisions.Pin(id)
 	shown, found := b.shown(id)
-	if p, ok := b.recorder.Peer(id); ok && p.Conflict != nil {
+	if p, ok := b.registry.Peer(id); ok && p.Conflict != nil {
 		// What there is to decide is whether the other key is right.
 		shown.Fingerprint, shown.Address = p.Conflict.Fingerprint.String(), p.Conflict.Addr
 	}
@@ -255,12 +254,12 @@ func (b *backend) Trust(ctx context.Context, id peer.ClusterID, fingerprint peer
 
 // Distrust implements control.Backend.
 func (b *backend) Distrust(ctx context.Context, id peer.ClusterID, by string) error {
-	return b.ledger.Distrust(ctx, id, by)
+	return b.decisions.Distrust(ctx, id, by)
 }
 
 // Set implements control.Backend.
 func (b *backend) Set(ctx context.Context, id peer.ClusterID, patch control.PreferencesPatch, by string) error {
-	err := b.ledger.Set(ctx, id, func(p *state.Preferences) {
+	err := b.decisions.Set(ctx, id, func(p *state.Preferences) {
 		if patch.AutoConnect != nil {
 			p.AutoConnect = decision(*patch.AutoConnect)
 		}
@@ -275,7 +274,7 @@ func (b *backend) Set(ctx context.Context, id peer.ClusterID, patch control.Pref
 		}
 	}, by)
 	if err == nil && patch.URL != nil {
-		b.asSession().lookManually()
+		b.places.again()
 	}
 	return err
 }
@@ -309,11 +308,11 @@ func (b *backend) Forget(ctx context.Context, id peer.ClusterID, by string) erro
 	if err := b.part(ctx, id, by); err != nil {
 		return err
 	}
-	if err := b.ledger.Forget(ctx, id, by); err != nil {
+	if err := b.decisions.Forget(ctx, id, by); err != nil {
 		return err
 	}
-	b.asSession().lookManually()
-	return b.recorder.Forget(ctx, id)
+	b.places.again()
+	return b.registry.Forget(ctx, id)
 }
 
 // part ends what there is between us and a peer, and waits a moment for that: once
@@ -322,19 +321,19 @@ func (b *backend) Forget(ctx context.Context, id peer.ClusterID, by string) erro
 // can be reached again.
 func (b *backend) part(ctx context.Context, id peer.ClusterID, by string) error {
 	view := b.peering.View(id)
-	between, known := b.peering.Between(id)
+	between, known := b.peering.Leftovers(id)
 	if !between.Left() && !view.Outgoing.Wanted && !view.Incoming.Wanted {
 		return nil
 	}
-	sub := b.recorder.Subscribe()
+	sub := b.registry.Subscribe()
 	defer sub.Close()
-	if err := errors.Join(b.ledger.Disconnect(ctx, id, by), b.ledger.DisconnectIncoming(ctx, id, by, "The provider forgot this cluster.")); err != nil {
+	if err := errors.Join(b.decisions.Disconnect(ctx, id, by), b.decisions.DisconnectIncoming(ctx, id, by, "The provider forgot this cluster.")); err != nil {
 		return err
 	}
 	patience := time.NewTimer(forgetPatience)
 	defer patience.Stop()
 	for known {
-		if between, known = b.peering.Between(id); !between.Left() {
+		if between, known = b.peering.Leftovers(id); !between.Left() {
 			return nil
 		}
 		select {
@@ -354,7 +353,7 @@ const tokenURL = "@"
 
 // Invite implements control.Backend.
 func (b *backend) Invite(ctx context.Context, opts control.InviteOptions) (control.Invite, error) {
-	invite, kept, err := b.ledger.Invite(ctx, opts.TTL, opts.Note, opts.By)
+	invite, kept, err := b.decisions.Invite(ctx, opts.TTL, opts.Note, opts.By)
 	if err != nil {
 		return control.Invite{}, err
 	}
@@ -373,7 +372,7 @@ func (b *backend) Invite(ctx context.Context, opts control.InviteOptions) (contr
 
 // Invites implements control.Backend.
 func (b *backend) Invites(ctx context.Context) ([]control.Invite, error) {
-	kept, err := b.ledger.Invites(ctx)
+	kept, err := b.decisions.Invites(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -386,7 +385,5 @@ func (b *backend) Invites(ctx context.Context) ([]control.Invite, error) {
 
 // RevokeInvite implements control.Backend.
 func (b *backend) RevokeInvite(ctx context.Context, id, by string) error {
-	return b.ledger.RevokeInvite(ctx, id, by)
+	return b.decisions.RevokeInvite(ctx, id, by)
 }
-
-func (b *backend) asSession() *session { return (*session)(b) }

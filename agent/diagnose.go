@@ -11,20 +11,22 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 )
 
 // callBackTo answers a peer that asks whether its endpoint can be reached from
 // here. The client that is used keeps no connection, so that each look is a new one.
-func (s *session) callBackTo(ctx context.Context, caller endpoint.Caller, at netip.AddrPort) endpoint.Reached {
+func (s *session) callBackTo(ctx context.Context, caller endpoint.Caller, at netip.AddrPort) wire.Reached {
 	return s.asker.CallBack(ctx, caller.Shown.Fingerprint, at)
 }
 
 // Reach implements control.Diagnoser.
 func (b *backend) Reach(ctx context.Context) ([]control.Reach, error) {
 	var asked []peer.Peer
-	for _, p := range b.recorder.Peers() {
-		if p.Phase == peer.PhasePresent && b.ledger.Standing(p.ID).Pin != nil {
+	for _, p := range b.registry.Peers() {
+		if p.Phase == peer.PhasePresent && b.decisions.Policy(p.ID).Pin != nil {
 			asked = append(asked, p)
 		}
 	}
@@ -58,10 +60,10 @@ func (b *backend) closeness(id peer.ClusterID) int {
 // reachFrom asks one peer to call us back.
 func (b *backend) reachFrom(ctx context.Context, p peer.Peer) control.Reach {
 	out := control.Reach{ID: string(p.ID), Name: cmp.Or(p.Alias, p.Name)}
-	target := endpoint.Target{ID: p.ID, Fingerprint: p.Fingerprint, Addrs: p.Addrs, URL: p.URL}
-	reached, err := b.client.Reach(ctx, target, b.asSession().greeting())
+	target := peer.Target{ID: p.ID, Fingerprint: p.Fingerprint, Addrs: p.Addrs, URL: p.URL}
+	reached, err := b.client.Reach(ctx, target, b.greeting())
 	if err != nil {
-		out.Error, out.Unsupported = err.Error(), errors.Is(err, endpoint.ErrNoReach)
+		out.Error, out.Unsupported = err.Error(), errors.Is(err, client.ErrNoReach)
 		return out
 	}
 	out.Outcome, out.Address, out.Detail = string(reached.Outcome), reached.Address, reached.Detail
@@ -70,4 +72,16 @@ func (b *backend) reachFrom(ctx context.Context, p peer.Peer) control.Reach {
 		out.SkewSeconds = &skew
 	}
 	return out
+}
+
+// errSelf: the URL is our own.
+var errSelf = errors.New("this is our own endpoint")
+
+// identify asks a URL who is there.
+func (b *backend) identify(ctx context.Context, target peer.Target) (client.Result, error) {
+	res, err := b.client.Identify(ctx, target)
+	if err == nil && res.Identity.ClusterID == b.id {
+		return client.Result{}, errSelf
+	}
+	return res, err
 }

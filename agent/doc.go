@@ -1,6 +1,6 @@
 // Package agent wires the parts into one running daemon and owns their
 // lifetimes: it decides which cluster this is, opens the state, listens,
-// announces, watches links, feeds sightings to the recorder and peers to the
+// announces, watches links, feeds sightings to the registry and peers to the
 // API server, and answers the control socket.
 //
 // It holds no protocol and no decision of its own: those live in the packages

@@ -8,7 +8,7 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
-	"liqo.io/agent/agent/recorder"
+	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/health"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/browser"
@@ -18,7 +18,7 @@ import (
 // pruneEvery is how often history older than state.history is dropped.
 const pruneEvery = 24 * time.Hour
 
-// feedSightings turns what discovery sees into sightings for the recorder.
+// feedSightings turns what discovery sees into sightings for the registry.
 func (s *session) feedSightings(ctx context.Context) error {
 	for {
 		events, err := s.mdns.Events(ctx)
@@ -39,37 +39,37 @@ func (s *session) feedSightings(ctx context.Context) error {
 func (s *session) sight(ctx context.Context, ev mdnssvc.Event) error {
 	key := peer.Key{Source: peer.LAN, Link: ev.Link, Instance: ev.Instance.Name}
 	if ev.Kind == browser.Lost {
-		return s.recorder.Unsee(ctx, key, absence(ev.Reason))
+		return s.registry.Unsee(ctx, key, absence(ev.Reason))
 	}
 	sighting, err := mdnssvc.Sighting(ev)
 	if err != nil {
-		s.logger.Debug("an instance on the network is no cluster we understand",
+		s.logger.Debug("an instance on the network is not a valid cluster",
 			"instance", ev.Instance.Name, "link", ev.Link, "error", err)
-		return s.recorder.Unsee(ctx, key, recorder.Absence{Reason: "it no longer describes itself rightly: " + err.Error(), Expired: true})
+		return s.registry.Unsee(ctx, key, registry.Absence{Reason: "it no longer describes itself rightly: " + err.Error(), Evidence: registry.Expired})
 	}
-	return s.recorder.See(ctx, sighting)
+	return s.registry.See(ctx, sighting)
 }
 
 // absence weighs why discovery no longer sees an instance.
-func absence(reason string) recorder.Absence {
+func absence(reason string) registry.Absence {
 	switch reason {
 	case browser.ReasonGoodbye:
-		return recorder.Absence{Reason: "it said goodbye", Said: true}
+		return registry.Absence{Reason: "it said goodbye", Evidence: registry.Withdrawn}
 	case browser.ReasonDiscoveryOff:
-		return recorder.Absence{Reason: "discovery was switched off", Said: true}
+		return registry.Absence{Reason: "discovery was switched off", Evidence: registry.Withdrawn}
 	case browser.ReasonExpired, browser.ReasonNoAnswer:
-		return recorder.Absence{Reason: "its records ended and nobody renewed them", Expired: true}
+		return registry.Absence{Reason: "its records ended and nobody renewed them", Evidence: registry.Expired}
 	default:
-		return recorder.Absence{Reason: "it cannot be seen: " + reason}
+		return registry.Absence{Reason: "it cannot be seen: " + reason}
 	}
 }
 
 // feedWatchers tells the watchers on the control socket what changed.
 func (s *session) feedWatchers(ctx context.Context) error {
-	sub := s.recorder.Subscribe()
+	sub := s.registry.Subscribe()
 	defer sub.Close()
 	here := make(map[peer.ClusterID]peer.Peer)
-	for _, p := range s.recorder.Peers() {
+	for _, p := range s.registry.Peers() {
 		if p.Phase != peer.PhaseLost {
 			here[p.ID] = p
 		}
@@ -82,7 +82,7 @@ func (s *session) feedWatchers(ctx context.Context) error {
 		}
 		for _, id := range sub.Take() {
 			before, was := here[id]
-			p, known := s.recorder.Peer(id)
+			p, known := s.registry.Peer(id)
 			is := known && p.Phase != peer.PhaseLost
 			kind := control.WatchUpdated
 			switch {
@@ -102,7 +102,7 @@ func (s *session) feedWatchers(ctx context.Context) error {
 				p = before.Clone()
 				p.Phase, p.Reason = peer.PhaseLost, "it is no longer seen"
 			}
-			view := (*backend)(s).view(p, (*backend)(s).requests())
+			view := s.views.view(p, s.views.requests())
 			s.control.Publish(control.WatchEvent{Event: kind, Peer: &view})
 		}
 	}
@@ -110,12 +110,11 @@ func (s *session) feedWatchers(ctx context.Context) error {
 
 // apply brings the running parts in line with cfg.
 func (s *session) apply(ctx context.Context, cfg config.Config) error {
-	s.showCertificates(cfg)
 	s.trusting(cfg)
-	wake(s.ills.again)
-	s.setPolicy(ctx)
-	s.lookManually()
-	wake(s.domains.again)
+	s.problems.Again()
+	s.policy.apply(ctx)
+	s.places.again()
+	s.domains.Again()
 	s.links.SetFilter(linkFilter(cfg))
 	wake(s.networks.again)
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
@@ -123,7 +122,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)
 	s.sharing.changed()
 	s.listenForMetrics(ctx, cfg)
-	return s.recorder.SetInterval(ctx, cfg.Discovery.CheckInterval)
+	return s.registry.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }
 
 // upkeep checks the whole database once, and drops old history once a day.
@@ -147,7 +146,7 @@ func (s *session) upkeep(ctx context.Context) error {
 			}
 		}
 		if _, err := s.store.Prune(ctx, s.config().State.History); err != nil && ctx.Err() == nil {
-			s.logger.Warn("old history could not be dropped", "error", err)
+			s.logger.Warn("old history could not be deleted", "error", err)
 		}
 		timer.Reset(pruneEvery)
 	}

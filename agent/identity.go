@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 )
@@ -78,7 +79,7 @@ func askForID(ctx context.Context, cfg config.Config) (id peer.ClusterID, origin
 	defer cancel()
 	for {
 		id, origin, err = peering.ClusterIDFromAPI(ctx, cfg.Cluster.Kubeconfig, cfg.Cluster.Namespace)
-		if err == nil || errors.Is(err, peering.ErrNoKubeconfig) || errors.Is(err, peering.ErrSwitchedOff) {
+		if err == nil || errors.Is(err, conn.ErrNoKubeconfig) || errors.Is(err, conn.ErrSwitchedOff) {
 			return id, origin, err
 		}
 		select {

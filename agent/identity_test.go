@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"liqo.io/agent/agent/config"
@@ -83,13 +82,3 @@ type brokenStore struct{}
 func (brokenStore) ClusterID(context.Context) (peer.ClusterID, error) { return "", nil }
 
 func (brokenStore) SetClusterID(context.Context, peer.ClusterID, string) error { return errBroken }
-
-func TestClusterName(t *testing.T) {
-	if got := clusterName("barn", "0558de48"); got != "barn" {
-		t.Errorf("configured name became %q", got)
-	}
-	got := clusterName("", "0558de48-097b")
-	if _, err := peer.ParseClusterName(got); err != nil || strings.Contains(got, "localhost") {
-		t.Errorf("name without a configured one: %q, %v", got, err)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"liqo.io/agent/agent/control"
@@ -36,12 +37,20 @@ func (b *backend) CSR(_ context.Context, names []string) (string, error) {
 	return string(request), nil
 }
 
+// rotation is the replacing of this cluster's key, which its lock lets happen once, and
+// not while a reset begins.
+type rotation struct {
+	sync.Mutex
+	successor *trust.Key // the session is about to end because of it; nil: the key stays
+	end       func(cause error)
+}
+
 // RotateKey implements control.Backend. The agent's parts start again with the
 // new key a moment after it returns.
 func (b *backend) RotateKey(ctx context.Context, by string) (control.Key, error) {
-	b.rotating.Lock()
-	defer b.rotating.Unlock()
-	if b.rotated {
+	b.rotation.Lock()
+	defer b.rotation.Unlock()
+	if b.rotation.successor != nil {
 		return control.Key{}, &control.Error{Kind: control.ErrUnavailable, Message: "the key was replaced a moment ago, and the agent is starting again with it"}
 	}
 	if b.store.Volatile() {
@@ -52,15 +61,15 @@ func (b *backend) RotateKey(ctx context.Context, by string) (control.Key, error)
 	if err != nil {
 		return control.Key{}, fmt.Errorf("replace the cluster key: %w", err)
 	}
-	b.rotated = true
+	b.rotation.successor = next
 	detail := fmt.Sprintf("our key: %s -> %s, by %s", b.key.Fingerprint(), next.Fingerprint(), by)
 	b.logger.Info("the cluster key was replaced; peers follow because the old key signed the new one",
 		"old", b.key.Fingerprint(), "new", next.Fingerprint(), "by", by)
 	event := peer.Event{At: b.now(), ID: b.id, Kind: peer.EventKeyRotated, Detail: detail}
 	if err := b.store.Apply(ctx, state.Change{Events: []peer.Event{event}}); err != nil {
-		b.logger.Warn("that the key was replaced is missing in the history", "error", err)
+		b.logger.Warn("cannot record in the history that the key was replaced", "error", err)
 	}
-	b.end(&keyReplaced{key: next})
+	b.rotation.end(&keyReplaced{key: next})
 	return keyView(next), nil
 }
 

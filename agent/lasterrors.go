@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -40,14 +41,12 @@ func (l *lastErrors) list() []control.LogEntry {
 	return out
 }
 
-func (l *lastErrors) add(at time.Time, level slog.Level, text string) {
-	if len(text) > maxLastError {
-		text = strings.ToValidUTF8(text[:maxLastError], "") + "..."
-	}
-	entry := control.LogEntry{At: at.UTC().Truncate(time.Second), Level: strings.ToLower(level.String()), Text: text, Count: 1}
+func (l *lastErrors) add(at time.Time, level slog.Level, said string) {
+	said = text.Clip(strings.ToValidUTF8(said, ""), maxLastError)
+	entry := control.LogEntry{At: at.UTC().Truncate(time.Second), Level: strings.ToLower(level.String()), Text: said, Count: 1}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.IndexFunc(l.all, func(e control.LogEntry) bool { return e.Text == text && e.Level == entry.Level }); i >= 0 {
+	if i := slices.IndexFunc(l.all, func(e control.LogEntry) bool { return e.Text == said && e.Level == entry.Level }); i >= 0 {
 		entry.Count += l.all[i].Count
 		l.all = slices.Delete(l.all, i, i+1)
 	}

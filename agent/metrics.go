@@ -14,11 +14,17 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/domains"
 	"liqo.io/agent/agent/metrics"
+	"liqo.io/agent/agent/problems"
 	"liqo.io/agent/api"
+	"liqo.io/agent/dnssd"
+	"liqo.io/agent/endpoint"
 	"liqo.io/agent/health"
+	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
@@ -78,7 +84,11 @@ func (m *measures) reloaded(now time.Time, err error) {
 // the first start only: it must not end an agent that has been working.
 func (s *session) buildMetrics(ctx context.Context, cfg config.Config) error {
 	s.measures.anew()
-	s.metrics = metrics.New(s.snapshot, s.logger)
+	source := &metricsSource{
+		views: s.views, agent: s.Agent, store: s.store, links: s.links, mdns: s.mdns, server: s.server, poller: s.poller,
+		issuer: s.issuer, domains: s.domains, certificates: s.certificates, problems: s.problems,
+	}
+	s.metrics = metrics.New(source.snapshot, s.logger)
 	s.scrapes = metrics.NewListener(s.metrics.Handler(), s.logger)
 	if s.generation.Load() == 0 {
 		return s.scrapes.Listen(ctx, cfg.Metrics.Listen)
@@ -92,22 +102,37 @@ func (s *session) listenForMetrics(ctx context.Context, cfg config.Config) {
 	s.health.Report(health.MetricsListen, s.scrapes.Listen(ctx, cfg.Metrics.Listen))
 }
 
+// metricsSource are the parts that metrics are asked of.
+type metricsSource struct {
+	*views
+	agent        *Agent
+	store        *state.Store
+	links        *ifwatch.Watcher
+	mdns         *mdnssvc.Service
+	server       *endpoint.Server
+	poller       *dnssd.Poller
+	issuer       *trust.Issuer
+	domains      *domains.Keeper
+	certificates *certificates
+	problems     *problems.Monitor
+}
+
 // snapshot is what package metrics shows. It is called for each scrape, on any
 // goroutine, and asks no network.
-func (s *session) snapshot() metrics.Snapshot {
-	b, cfg, disk := (*backend)(s), s.config(), s.askDisk()
+func (m *metricsSource) snapshot() metrics.Snapshot {
+	cfg, disk := m.agent.config(), m.askDisk()
 	out := metrics.Snapshot{
-		Agent: s.agentMetrics(), Discovery: s.discoveryMetrics(cfg), Endpoint: s.endpointMetrics(), APIServer: s.apiServerMetrics(cfg),
-		Offer: b.offerMetrics(), Trust: s.trustMetrics(disk), State: disk.state, Problems: b.problemMetrics(),
+		Agent: m.agentMetrics(), Discovery: m.discoveryMetrics(cfg), Endpoint: m.endpointMetrics(), APIServer: m.apiServerMetrics(cfg),
+		Offer: m.offerMetrics(), Trust: m.trustMetrics(disk), State: disk.state, Problems: m.problemMetrics(),
 	}
-	b.peeringMetrics(&out)
-	for _, r := range b.requests() {
+	m.peeringMetrics(&out)
+	for _, r := range m.requests() {
 		if r.State == string(api.RequestPending) {
 			out.Peerings.Requests++
 		}
 	}
 	for _, i := range disk.invites {
-		if i.Live(s.now()) {
+		if i.Live(m.agent.now()) {
 			out.Peerings.Invites++
 			if ends := out.Peerings.InviteEnds; ends.IsZero() || i.ExpiresAt.Before(ends) {
 				out.Peerings.InviteEnds = i.ExpiresAt
@@ -119,73 +144,66 @@ func (s *session) snapshot() metrics.Snapshot {
 
 // askDisk asks the disk, unless another one waits for its answer: then what it said
 // last has to do. A disk that hangs must not keep the metrics back.
-func (s *session) askDisk() onDisk {
-	if s.measures.disk.TryLock() {
-		defer s.measures.disk.Unlock()
+func (m *metricsSource) askDisk() onDisk {
+	if m.agent.measures.disk.TryLock() {
+		defer m.agent.measures.disk.Unlock()
 		fresh := onDisk{}
-		fresh.state = s.stateMetrics()
+		fresh.state = m.stateMetrics()
 		// Without the database there are no invites to be used either.
-		fresh.invites, _ = s.ledger.Invites(context.Background())
-		if info, err := os.Stat(filepath.Join(s.config().State.Dir, trust.KeyFile)); err == nil {
+		fresh.invites, _ = m.decisions.Invites(context.Background())
+		if info, err := os.Stat(filepath.Join(m.agent.config().State.Dir, trust.KeyFile)); err == nil {
 			fresh.keyMade = info.ModTime()
 		}
-		s.measures.mu.Lock()
-		defer s.measures.mu.Unlock()
-		s.measures.kept = fresh
+		m.agent.measures.mu.Lock()
+		defer m.agent.measures.mu.Unlock()
+		m.agent.measures.kept = fresh
 		return fresh
 	}
-	s.measures.mu.Lock()
-	defer s.measures.mu.Unlock()
-	return s.measures.kept
+	m.agent.measures.mu.Lock()
+	defer m.agent.measures.mu.Unlock()
+	return m.agent.measures.kept
 }
 
-func (s *session) stateMetrics() metrics.State {
-	stats := s.store.Stats()
-	out := metrics.State{Transactions: stats.Transactions, Errors: stats.Failures, DatabaseBytes: stats.Bytes, Volatile: s.store.Volatile()}
+func (m *metricsSource) stateMetrics() metrics.State {
+	stats := m.store.Stats()
+	out := metrics.State{Transactions: stats.Transactions, Errors: stats.Failures, DatabaseBytes: stats.Bytes, Volatile: m.store.Volatile()}
 	var st unix.Statfs_t
-	if unix.Statfs(s.config().State.Dir, &st) == nil {
+	if unix.Statfs(m.agent.config().State.Dir, &st) == nil {
 		block := uint64(st.Bsize)
 		out.FreeBytes, out.SizeBytes, out.SpaceKnown = st.Bavail*block, st.Blocks*block, true
 	}
 	return out
 }
 
-func (s *session) agentMetrics() metrics.Agent {
-	identity := s.self()
-	m := &s.measures
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	read := m.read
+func (m *metricsSource) agentMetrics() metrics.Agent {
+	identity := m.agent.identity(m.id)
+	kept := &m.agent.measures
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	read := kept.read
 	if read.IsZero() {
-		read = s.started
+		read = m.agent.started
 	}
 	return metrics.Agent{
-		Version: s.opts.Version, ClusterID: string(s.id), ClusterName: identity.ClusterName, Fingerprint: s.key.Fingerprint().String(),
-		Ready: s.built.Load() && len(m.failing) == 0, Restarts: maps.Clone(m.restarts), Sessions: uint64(s.generation.Load()),
-		ReloadOK: !m.badRead, Reloaded: read,
+		Version: m.agent.opts.Version, ClusterID: string(m.id), ClusterName: identity.ClusterName, Fingerprint: m.key.Fingerprint().String(),
+		Ready: len(kept.failing) == 0, Restarts: maps.Clone(kept.restarts), Sessions: uint64(m.agent.generation.Load()),
+		ReloadOK: !kept.badRead, Reloaded: read,
 	}
 }
 
-func (s *session) discoveryMetrics(cfg config.Config) metrics.Discovery {
-	current, _, cancel := s.links.Subscribe()
+func (m *metricsSource) discoveryMetrics(cfg config.Config) metrics.Discovery {
+	current, _, cancel := m.links.Subscribe()
 	defer cancel()
-	mdns, seen := s.mdns.Stats(), s.recorder.Stats()
+	mdns, seen := m.mdns.Stats(), m.registry.Stats()
 	out := metrics.Discovery{
-		Links: len(current().Links), Phases: named(seen.Phases), Conflicts: seen.Conflicts, SelfConflict: s.recorder.SelfConflict() != nil,
+		Links: len(current().Links), Phases: named(seen.Phases), Conflicts: seen.Conflicts, SelfConflict: m.registry.SelfConflict() != nil,
 		Refused: seen.Refused, Sightings: seen.Sightings, ChecksOK: seen.ChecksAnswered, ChecksFailed: seen.ChecksFailed,
 		Received: mdns.Received, Sent: mdns.Sent, SocketDrops: mdns.SocketDrops, Dropped: named(mdns.Drops), Instances: mdns.Instances,
 		Announced: mdns.Established, AdvertisementOff: !cfg.Discovery.EnableAdvertisement,
-		Domains: make(map[string]int), Lookups: named(s.poller.Lookups()),
+		Domains: m.domains.Outcomes(), Lookups: named(m.poller.Lookups()),
 	}
 	for _, phase := range []peer.Phase{peer.PhasePresent, peer.PhaseUnreachable, peer.PhaseUnverified, peer.PhaseLost} {
 		out.Phases[string(phase)] += 0 // so that there is a series from the start
-	}
-	for _, one := range s.domains.all() {
-		outcome := ""
-		if r, found := s.poller.Last(one.Domain); found {
-			outcome = string(r.Outcome)
-		}
-		out.Domains[outcome]++
 	}
 	return out
 }
@@ -199,58 +217,56 @@ func named[K ~string, N any](of map[K]N) map[string]N {
 	return out
 }
 
-func (s *session) endpointMetrics() metrics.Endpoint {
-	served, passed := s.server.Stats(), s.peering.Stats()
+func (m *metricsSource) endpointMetrics() metrics.Endpoint {
+	served, passed := m.server.Stats(), m.peering.Stats()
 	return metrics.Endpoint{
 		PeerConnections: served.Known, StrangerConnections: served.Open - served.Known,
 		Accepted: served.Accepted, Requests: served.Requests, Refused: named(served.Refused),
-		Gateway: passed.PeerRequests, GatewayTook: passed.PeerTook,
+		Gateway: passed.PassedRequests, GatewayTook: passed.PassedTook,
 	}
 }
 
-func (s *session) apiServerMetrics(cfg config.Config) metrics.APIServer {
-	status, stats := s.peering.Status(), s.peering.Stats()
+func (m *metricsSource) apiServerMetrics(cfg config.Config) metrics.APIServer {
+	status, stats := m.peering.Status(), m.peering.Stats()
 	return metrics.APIServer{
-		Enabled: cfg.Cluster.Kubeconfig != peering.KubeconfigNone, Connected: status.Connected, Connections: stats.Connections,
-		Requests: stats.Requests, Took: stats.Took, Writes: status.Writes, PeerWrites: status.PeerWrites,
+		Enabled: cfg.Cluster.Kubeconfig != conn.KubeconfigNone, Connected: status.Connected, Connections: stats.Connections,
+		Requests: stats.Requests, Took: stats.Took, Writes: status.Writes, PeerWrites: status.PassedWrites,
 		ForeignClusters: status.ForeignClusters, Reconciled: stats.Reconciled, Retried: stats.Retried, Rejected: stats.Rejected,
 	}
 }
 
-func (s *session) trustMetrics(disk onDisk) metrics.Trust {
-	out := metrics.Trust{Certificates: make(map[string]time.Time), KeyMade: disk.keyMade, Successions: len(s.key.Successions())}
-	out.Certificates["fleet"], out.Certificates["endpoint"] = s.issuer.Ends()
-	out.Certificates["kubelet"] = s.sharing.kubelet.State().NotAfter
-	if fleet := s.fleet.Load(); fleet != nil {
-		for _, ca := range *fleet {
-			if ends := out.Certificates["fleet-ca"]; ends.IsZero() || ca.NotAfter.Before(ends) {
-				out.Certificates["fleet-ca"] = ca.NotAfter
-			}
+func (m *metricsSource) trustMetrics(disk onDisk) metrics.Trust {
+	out := metrics.Trust{Certificates: make(map[string]time.Time), KeyMade: disk.keyMade, Successions: len(m.key.Successions())}
+	out.Certificates["fleet"], out.Certificates["endpoint"] = m.issuer.Ends()
+	out.Certificates["kubelet"] = m.sharing.kubelet.State().NotAfter
+	for _, ca := range m.certificates.inUse().FleetCAs {
+		if ends := out.Certificates["fleet-ca"]; ends.IsZero() || ca.NotAfter.Before(ends) {
+			out.Certificates["fleet-ca"] = ca.NotAfter
 		}
 	}
 	return out
 }
 
 // problemMetrics are all kinds of problems, those that are there now as active.
-func (b *backend) problemMetrics() []metrics.Problem {
+func (m *metricsSource) problemMetrics() []metrics.Problem {
 	var out []metrics.Problem
 	for _, k := range health.All() {
 		out = append(out, metrics.Problem{Code: k.Code, Severity: string(k.Severity)})
 	}
-	for _, p := range b.allProblems() {
+	for _, p := range m.problems.Current() {
 		out = append(out, metrics.Problem{Code: p.Code, Severity: p.Severity, Active: true})
 	}
 	return out
 }
 
-func (b *backend) offerMetrics() metrics.Offer {
-	pods := b.sharing.pods.Stats()
-	out := metrics.Offer{Pool: amounts(b.peering.Offered().Pool), PodCreation: pods.Created, PodRetries: pods.Retries}
-	out.LeasesRenewed, out.LeasesFailed = b.sharing.nodes.Leases()
+func (m *metricsSource) offerMetrics() metrics.Offer {
+	pods := m.sharing.pods.Stats()
+	out := metrics.Offer{Pool: amounts(m.peering.Offered().Pool), PodCreation: pods.Created, PodRetries: pods.Retries}
+	out.LeasesRenewed, out.LeasesFailed = m.sharing.nodes.Leases()
 	// Without an API server it is not known what others offer.
-	offers, _ := b.peering.Offers()
+	offers, _ := m.peering.Offers()
 	for _, o := range offers {
-		switch b.advert(o).Status {
+		switch m.advert(o).Status {
 		case control.AdvertAccepted:
 			out.Accepted++
 		case control.AdvertRefused:
@@ -263,16 +279,16 @@ func (b *backend) offerMetrics() metrics.Offer {
 }
 
 // peeringMetrics adds what there is between this cluster and others.
-func (b *backend) peeringMetrics(out *metrics.Snapshot) {
+func (m *metricsSource) peeringMetrics(out *metrics.Snapshot) {
 	ids := make(map[peer.ClusterID]bool)
-	for _, id := range b.ledger.Wanted() {
+	for _, id := range m.decisions.Wanted() {
 		ids[id] = true
 	}
-	for _, id := range b.sharing.known() {
+	for _, id := range m.sharing.known() {
 		ids[id] = true
 	}
 	for id := range ids {
-		p := b.peerMetrics(id)
+		p := m.peerMetrics(id)
 		if p.OutgoingWanted {
 			out.Peerings.OutgoingWanted++
 		}
@@ -291,30 +307,30 @@ func (b *backend) peeringMetrics(out *metrics.Snapshot) {
 	}
 }
 
-func (b *backend) peerMetrics(id peer.ClusterID) metrics.Peer {
-	there := b.peering.View(id)
+func (m *metricsSource) peerMetrics(id peer.ClusterID) metrics.Peer {
+	there := m.peering.View(id)
 	p := metrics.Peer{
 		ID: string(id), OutgoingJoined: there.Outgoing.Joined, IncomingJoined: there.Incoming.Joined,
 		OutgoingWanted: there.Outgoing.Wanted || there.Outgoing.Joined, IncomingWanted: there.Incoming.Wanted || there.Incoming.Joined,
 	}
-	if seen, known := b.recorder.Peer(id); known {
+	if seen, known := m.registry.Peer(id); known {
 		p.Name, p.Reachable = cmp.Or(seen.Alias, seen.Name), seen.Phase == peer.PhasePresent
 		p.LastSeen, p.Failures = seen.LastSeen, seen.Failures
 	}
-	uses, provides, used, consumes := b.sharing.with(id)
+	uses, provides, used, consumes := m.sharing.with(id)
 	if provides {
-		pods := b.sharing.pods.Count(id)
+		pods := m.sharing.pods.Count(id)
 		p.Provider = &metrics.Provider{
-			HasNode: uses.use.Node != "", Ready: uses.use.Ready,
+			HasNode: uses.status.Name != "", Ready: uses.status.Ready,
 			Bound: pods.Bound, Running: pods.Running, Pending: pods.Pending, Refused: pods.Refused, Ending: pods.Ending,
 		}
-		if offer := uses.provision.Offer; offer != nil {
+		if offer := uses.spec.Offer; offer != nil {
 			p.Provider.Offered = amounts(offer.ResourceQuota.Hard)
 		}
 	}
 	if consumes {
-		p.Consumer = &metrics.Consumer{Used: amounts(used.tenant.Used), Namespaces: used.tenant.Namespaces, Pods: used.tenant.Pods}
-		if offer := used.tenancy.Offer; offer != nil {
+		p.Consumer = &metrics.Consumer{Used: amounts(used.status.Used), Namespaces: used.status.Namespaces, Pods: used.status.Pods}
+		if offer := used.spec.Offer; offer != nil {
 			p.Consumer.Promised = amounts(offer.ResourceQuota.Hard)
 		}
 	}

@@ -81,9 +81,9 @@ func (s *session) feedLinks(ctx context.Context) error {
 		snapshot := current()
 		uses, next := chooser.Choose(snapshot, time.Now())
 		s.logUses(uses)
-		wake(s.ills.again)
+		s.problems.Again()
 		if s.networks.set(uses) {
-			s.setPolicy(ctx)
+			s.policy.apply(ctx)
 		}
 		s.mdns.SetLinksFor(snapshot, func(l ifwatch.Link) mdnssvc.Use {
 			use, known := uses[l.Name]
@@ -106,6 +106,13 @@ func (s *session) feedLinks(ctx context.Context) error {
 	}
 }
 
+// linksInUse is how many links are in use.
+func (s *session) linksInUse() int {
+	current, _, cancel := s.links.Subscribe()
+	defer cancel()
+	return len(current().Links)
+}
+
 // logUses says what changed about what links are used for.
 func (s *session) logUses(uses map[string]network.Use) {
 	for link, use := range uses {
@@ -113,7 +120,7 @@ func (s *session) logUses(uses map[string]network.Use) {
 		if use.Undecided || use.Rule < 0 && (!known || before.Rule < 0) || known && before == use {
 			continue
 		}
-		s.logger.Info("what a link is used for has changed", "link", link, "network", use.Name, "because", use.Why,
+		s.logger.Info("the use of a link changed", "link", link, "network", use.Name, "because", use.Why,
 			"advertise", use.Advertise, "discover", use.Discover, "autojoin", use.Autojoin)
 	}
 }

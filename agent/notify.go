@@ -80,9 +80,9 @@ func (s *session) answers(ctx context.Context) (control.Status, error) {
 	var status control.Status
 	err := askAll(ctx, []probe{
 		// There is no such peer: nothing changes, but its owner has to say so.
-		{"peers (recorder)", func() error { _, err := s.recorder.Rename(ctx, "", ""); return err }},
-		{"decisions (ledger)", func() error { s.ledger.Standing(peer.ClusterID("")); return nil }},
-		{"configuration", func() error { return s.configured(ctx) }},
+		{"peers (registry)", func() error { _, err := s.registry.Rename(ctx, "", ""); return err }},
+		{"decisions", func() error { s.decisions.Policy(peer.ClusterID("")); return nil }},
+		{"configuration", func() error { return s.settings.answers(ctx) }},
 		{"mDNS", func() error { return s.mdns.Answers(ctx) }},
 		{"status (control socket)", func() (err error) { status, err = s.control.SelfCheck(ctx); return err }},
 	})
@@ -124,16 +124,6 @@ func askAll(ctx context.Context, probes []probe) error {
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// configured returns when the goroutine that owns the configuration has answered.
-func (s *session) configured(ctx context.Context) error {
-	select {
-	case s.pings <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // feedStatus shows the service manager what changed, a few seconds later at most.
@@ -181,32 +171,3 @@ func count(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
-
-// reloadAsk is somebody who waits for the outcome of a reload.
-type reloadAsk chan<- reloadOutcome
-
-type reloadOutcome struct {
-	done control.Reload
-	err  error
-}
-
-var _ control.Reloader = (*backend)(nil)
-
-// Reload implements control.Reloader.
-func (b *backend) Reload(ctx context.Context) (control.Reload, error) {
-	answer := make(chan reloadOutcome, 1)
-	select {
-	case b.reloads <- answer:
-	case <-ctx.Done():
-		return control.Reload{}, fmt.Errorf("reload the configuration: %w", ctx.Err())
-	}
-	select {
-	case out := <-answer:
-		return out.done, out.err
-	case <-ctx.Done():
-		return control.Reload{}, fmt.Errorf("reload the configuration: %w", ctx.Err())
-	}
-}
-
-// Generation implements control.Reloader.
-func (b *backend) Generation() int64 { return b.generation.Load() }

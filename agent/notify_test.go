@@ -152,7 +152,7 @@ func TestNotifies(t *testing.T) {
 
 	// The goroutine that owns the configuration has to wait for this lock.
 	session := s.agent.stands.Load().session
-	session.deciding.Lock()
+	session.policy.applying.Lock()
 	s.agent.Reload()
 	s.until("RELOADING=1", "")
 	// What had been asked before may still be answered.
@@ -166,7 +166,7 @@ func TestNotifies(t *testing.T) {
 	if message := s.next(time.Second); message != "" {
 		t.Errorf("sent %q while an owner hangs", message)
 	}
-	session.deciding.Unlock()
+	session.policy.applying.Unlock()
 	s.until("READY=1", "")
 	s.until("WATCHDOG=1", "")
 

@@ -3,61 +3,61 @@ package agent
 import (
 	"context"
 	"crypto/x509"
-	"errors"
-	"fmt"
-	"io/fs"
-	"path/filepath"
+	"log/slog"
+	"sync"
 
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/ledger"
-	"liqo.io/agent/health"
-	"liqo.io/agent/trust"
+	"liqo.io/agent/agent/decisions"
+	"liqo.io/agent/agent/domains"
 )
 
-// fleetCertificate is where our own fleet certificate is looked for when the
-// configuration does not say.
-const fleetCertificate = "fleet.crt"
+// policySource is what decides about peers: the configuration with its fleet CAs, the
+// search domains and where the box is.
+type policySource struct {
+	loaded   func() *config.Loaded
+	domains  *domains.Set
+	networks *networks
 
-// trusting takes in what a configuration says about trust. A fleet CA that cannot
-// be read is reported, and nobody is trusted because of it.
-func (s *session) trusting(cfg config.Config) {
-	p := ledger.Policy{
-		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken,
+	mu         sync.Mutex
+	configured decisions.Policy
+}
+
+// use takes in what a configuration says about trust.
+func (p *policySource) use(cfg config.Config, fleetCAs []*x509.Certificate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.configured = decisions.Policy{
+		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken, Fleet: fleetCAs,
 		Autojoin: cfg.Discovery.Autojoin, AutojoinUntrusted: cfg.Discovery.AutojoinUntrusted,
 		Static: cfg.Peers,
 	}
-	s.health.Clear(health.FleetCAUnusable, "")
-	if cfg.Trust.FleetCA != "" {
-		fleet, err := trust.LoadFleetCA(cfg.Trust.FleetCA)
-		s.health.Report(health.FleetCAUnusable, err)
-		p.Fleet = fleet
-	}
-	s.fleet.Store(&p.Fleet)
-	s.opened(cfg)
-	s.policies.Lock()
-	s.trusted = p
-	s.policies.Unlock()
 }
 
-// policy is what decides about peers: the configuration, the search domains and
-// where the box is.
-func (s *session) policy() ledger.Policy {
-	s.policies.Lock()
-	defer s.policies.Unlock()
-	p := s.trusted
-	p.AutojoinSet = s.current.Load().Sources["discovery.autojoin"] != "default"
-	p.Domains, p.Strange = s.domains.autojoins(), s.networks.strange()
-	p.Search = s.domains.names()
-	return p
+// policy is what is so now.
+func (p *policySource) policy() decisions.Policy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.configured
+	out.AutojoinSet = p.loaded().Sources["discovery.autojoin"] != config.SourceDefault
+	out.Domains, out.Strange = p.domains.Autojoins(), p.networks.strange()
+	out.Search = p.domains.Names()
+	return out
 }
 
-// setPolicy has the ledger decide by what is so now.
-func (s *session) setPolicy(ctx context.Context) {
-	// One at a time: else the older one of two might come last.
-	s.deciding.Lock()
-	defer s.deciding.Unlock()
-	if err := s.ledger.SetPolicy(ctx, s.policy()); err != nil && ctx.Err() == nil {
-		s.logger.Error("what the configuration says about trust is not stored", "error", err)
+// policyApplier has the decision store decide by what is so now.
+type policyApplier struct {
+	source    *policySource
+	decisions *decisions.Store
+	logger    *slog.Logger
+
+	applying sync.Mutex // one at a time: else the older one of two might come last
+}
+
+func (p *policyApplier) apply(ctx context.Context) {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if err := p.decisions.SetPolicy(ctx, p.source.policy()); err != nil && ctx.Err() == nil {
+		p.logger.Error("the trust settings of the configuration are not stored", "error", err)
 	}
 }
 
@@ -72,65 +72,4 @@ func openness(cfg config.Config) string {
 		return "discovery.autojoin_untrusted is on"
 	}
 	return ""
-}
-
-// showCertificates has the issuer show what the configuration names besides the
-// cluster's own certificates. What cannot be used is reported and left out.
-func (s *session) showCertificates(cfg config.Config) {
-	cert, err := s.fleetCertificate(cfg)
-	s.health.Report(health.FleetCertificateUnusable, err)
-	s.issuer.SetFleetCertificate(cert)
-	s.certified.Store(cert != nil)
-	s.fleetCert.Store(cert)
-
-	s.health.Clear(health.CertificateUnusable, "")
-	s.namedCert.Store(nil)
-	if cfg.Endpoint.Certificate == "" {
-		s.issuer.SetNamed(nil)
-		return
-	}
-	named, err := trust.LoadNamed(s.key, cfg.Endpoint.Certificate)
-	s.health.Report(health.CertificateUnusable, err)
-	if named != nil {
-		s.namedCert.Store(named.Leaf)
-	}
-	s.issuer.SetNamed(named)
-}
-
-// otherCertificates reports whether the configuration names other certificates than
-// those that are shown now. Peers look at them when a connection begins, and keep
-// theirs for days: for them to see others the endpoint has to begin anew.
-func (s *session) otherCertificates(cfg config.Config) bool {
-	// What is wrong with them is told when they are shown.
-	fleet, _ := s.fleetCertificate(cfg)
-	var public *x509.Certificate
-	if cfg.Endpoint.Certificate != "" {
-		if named, err := trust.LoadNamed(s.key, cfg.Endpoint.Certificate); err == nil {
-			public = named.Leaf
-		}
-	}
-	return !sameCertificate(fleet, s.fleetCert.Load()) || !sameCertificate(public, s.namedCert.Load())
-}
-
-func sameCertificate(a, b *x509.Certificate) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Equal(b)
-}
-
-func (s *session) fleetCertificate(cfg config.Config) (*x509.Certificate, error) {
-	path := cfg.Trust.FleetCertificate
-	named := path != ""
-	if !named {
-		path = filepath.Join(cfg.State.Dir, fleetCertificate)
-	}
-	cert, err := trust.LoadFleetCertificate(path, s.key, s.id)
-	if !named && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("fleet certificate: %w", err)
-	}
-	return cert, nil
 }

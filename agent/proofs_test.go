@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"liqo.io/agent/agent/contact"
-	"liqo.io/agent/agent/ledger"
-	"liqo.io/agent/agent/recorder"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/agent/clock"
+	"liqo.io/agent/agent/decisions"
+	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/discovery/registry"
+	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
@@ -26,8 +27,8 @@ func (d slowDisk) SetRuling(ctx context.Context, id peer.ClusterID, r state.Ruli
 	return d.Store.SetRuling(ctx, id, r, events...)
 }
 
-// TestReturnDoesNotWaitForTheDisk: the recorder, which tells of a change, goes on while
-// the ledger writes what follows from it.
+// TestReturnDoesNotWaitForTheDisk: the registry, which tells of a change, goes on while
+// the decision store writes what follows from it.
 func TestReturnDoesNotWaitForTheDisk(t *testing.T) {
 	const id = peer.ClusterID("11111111-1111-4111-8111-111111111111")
 	logger := slog.New(slog.DiscardHandler)
@@ -40,33 +41,36 @@ func TestReturnDoesNotWaitForTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		nobody := func(context.Context, endpoint.Target) (endpoint.Result, error) {
-			return endpoint.Result{}, errors.New("nobody")
+		nobody := func(context.Context, peer.Target) (client.Result, error) {
+			return client.Result{}, errors.New("nobody")
 		}
 		self := func() peer.ClusterID { return "self" }
 		told := make(chan peer.ClusterID, 1)
-		s := &session{Agent: &Agent{told: make(chan struct{}, 1)}, store: store, proofs: newProofs()}
-		s.client = endpoint.NewClient(endpoint.ClientConfig{})
-		defer s.client.Close()
-		s.recorder = recorder.New(recorder.Config{Self: "self", Identify: nobody, Store: store, Changed: func(peer.ClusterID) {}, Checkers: 1, Interval: time.Minute, Logger: logger,
+		var h hub
+		h.told = func() {}
+		answers := client.New(client.Config{})
+		defer answers.Close()
+		seen := registry.New(registry.Config{Self: "self", Identify: nobody, Store: store, Changed: func(peer.ClusterID) {}, Checkers: 1, Interval: time.Minute, Logger: logger,
 			Remembered: []peer.Peer{{ID: id, Phase: peer.PhasePresent, Fingerprint: peer.FingerprintOf([]byte("key"))}}})
-		s.contacts = contact.New(contact.Config{Self: "self", Identify: nobody, Recorder: s.recorder, Known: s.recorder.Peer, Changed: func(peer.Key) {}, Limit: 1, Logger: logger})
-		s.ills.again = make(chan struct{}, 1)
-		s.ledger, err = ledger.Open(t.Context(), ledger.Config{Store: slowDisk{store}, Self: self, SelfKey: func() peer.Fingerprint { return peer.Fingerprint{} },
-			Peer: s.recorder.Peer, Changed: func(id peer.ClusterID) { told <- id }, Logger: logger})
+		decisions, err := decisions.Open(t.Context(), decisions.Config{Database: slowDisk{store}, Self: self, SelfKey: func() peer.Fingerprint { return peer.Fingerprint{} },
+			Peer: seen.Peer, Changed: func(id peer.ClusterID) { told <- id }, Logger: logger})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.peering = peering.New(peering.Config{Registry: s.recorder, Ledger: s.ledger, Logger: logger})
+		p := newProofs(decisions, clock.New())
+		h.wired.Store(&wiring{
+			registry: seen, decisions: decisions, client: answers, proofs: p, problems: problems.New(problems.Config{}),
+			peering: peering.New(peering.Config{Registry: seen, Decisions: decisions, Logger: logger}),
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { _ = s.feedProofs(ctx) }()
+		go func() { _ = p.Run(ctx) }()
 
-		s.absences.note(id, peer.PhaseLost)
+		p.phase(id, peer.PhaseLost)
 		began := time.Now()
-		s.changed(id)
+		h.changed(id)
 		if took := time.Since(began); took > 0 {
-			t.Errorf("the recorder waited for %v", took)
+			t.Errorf("the registry waited for %v", took)
 		}
 		if got := <-told; got != id {
 			t.Errorf("told of %s", got)

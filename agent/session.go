@@ -2,26 +2,27 @@ package agent
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/contact"
 	"liqo.io/agent/agent/control"
-	"liqo.io/agent/agent/ledger"
+	"liqo.io/agent/agent/decisions"
+	"liqo.io/agent/agent/domains"
 	"liqo.io/agent/agent/metrics"
-	"liqo.io/agent/agent/recorder"
+	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/agent/reset"
 	"liqo.io/agent/api"
+	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/health"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc"
@@ -33,14 +34,6 @@ import (
 	"liqo.io/agent/trust"
 )
 
-const (
-	// maxChecks bounds the peers contacted at once.
-	maxChecks = 32
-	// maxKept bounds the connections kept open for the next check. Each takes
-	// about 20 KB here and as much at the peer.
-	maxKept = 128
-)
-
 // session is the agent under one cluster ID. It ends with the agent, or when
 // the cluster turns out to have another ID.
 type session struct {
@@ -49,66 +42,42 @@ type session struct {
 	key    *trust.Key
 	id     peer.ClusterID
 	origin string
+	end    context.CancelCauseFunc // ends the session
 
 	links     *ifwatch.Watcher
 	mdns      *mdnssvc.Service
 	issuer    *trust.Issuer
 	clock     *clock.Clock
 	server    *endpoint.Server
-	client    *endpoint.Client
-	recorder  *recorder.Recorder
-	asker     *endpoint.Client // keeps no connections, so that a name is looked up each time
-	contacts  *contact.Contacts
+	client    *client.Client
+	registry  *registry.Registry
+	asker     *client.Client // keeps no connections, so that a name is looked up each time
 	poller    *dnssd.Poller
-	ledger    *ledger.Ledger
+	decisions *decisions.Store
 	peering   *peering.Controller
 	admission *admission.Server
 	control   *control.Server
 	metrics   *metrics.Metrics
 	scrapes   *metrics.Listener
 	sharing   *sharing
+	reset     *reset.Resetter
+	claim     *reset.Claim
+	problems  *problems.Monitor
+	domains   *domains.Keeper
 
-	end      context.CancelCauseFunc // ends the session
-	proofs   *proofs
-	absences absences
-	calls    calls
-	manual   chan struct{} // a URL was given or taken back; capacity 1
-	parted   chan struct{} // a peering with a caller may have ended; capacity 1
-	// spoken is what the ClusterConfig said last; switching has an element when that
-	// is new.
-	spoken    atomic.Pointer[*api.ClusterConfigSpec]
-	switching chan struct{}
-	// reloads are those who wait for the outcome of one, pings for any sign of life.
-	reloads chan reloadAsk
-	pings   chan struct{}
-	// callbacks are clusters to be told that they were let in.
-	callbacks chan ledger.Request
+	hub          hub
+	certificates *certificates
+	policies     *policySource
+	policy       *policyApplier
+	proofs       *proofs
+	callers      *callers
+	callBacks    *callBacks
+	networks     *networks
+	places       *places
 
-	domains  *searchDomains
-	networks *networks
-	places   *places
-
-	ills        ills
-	looking     sync.Mutex // while is looked what is the matter
-	lookedOnce  atomic.Bool
-	shownHealth sync.Mutex                       // guards ills.shown and ills.message
-	fleetCert   atomic.Pointer[x509.Certificate] // our own, nil for none
-	namedCert   atomic.Pointer[x509.Certificate] // of the host name, nil for none
-
-	policies sync.Mutex
-	trusted  ledger.Policy // of the configuration
-	deciding sync.Mutex    // while the ledger takes a policy in
-
-	built     atomic.Bool                         // all parts that know peers are there
-	fleet     atomic.Pointer[[]*x509.Certificate] // whose certificates make keys trusted
-	certified atomic.Bool                         // our own key has such a certificate
-
-	resets   chan struct{} // a reset was asked for; capacity 1
-	resetter resetter
-	claimed  chan struct{} // the API server has another ID than this cluster claims; capacity 1
-
-	rotating sync.Mutex
-	rotated  bool // the session is about to end because of a new key
+	settings *configFollower
+	rotation *rotation
+	views    *views
 }
 
 // partMDNS is the name of the part that holds port 5353.
@@ -136,25 +105,25 @@ func (s *session) run(ctx context.Context) error {
 		{"links", s.links.Run},
 		{partMDNS, s.mdns.Run},
 		{"endpoint", s.server.Run},
-		{"recorder", s.recorder.Run},
+		{"registry", s.registry.Run},
 		{"kubernetes", s.peering.Run},
 		{"admission", s.admission.Run},
 		{"control socket", s.control.Run},
 		{"link feed", s.feedLinks},
 		{"sightings", s.feedSightings},
 		{"watchers", s.feedWatchers},
-		{"proofs", s.feedProofs},
-		{"certificates", s.followCertificates},
-		{"calls", s.expireCalls},
-		{"answers", s.callBack},
-		{"given URLs", s.feedManual},
-		{"contacts", s.contacts.Run},
+		{"proofs", s.proofs.Run},
+		{"certificates", func(ctx context.Context) error { return suspendTrust(ctx, s.decisions) }},
+		{"calls", s.callers.Run},
+		{"answers", s.callBacks.Run},
+		{"given URLs", s.places.Run},
 		{"DNS", s.poller.Run},
-		{"search domains", s.followDomains},
-		{"configuration", s.followConfig},
+		{"search domains", s.domains.Run},
+		{"configuration", s.settings.Run},
 		{"upkeep", s.upkeep},
-		{"reset", s.followReset}, {"identity", s.claimIdentity},
-		{"health", s.followHealth},
+		{"reset", s.reset.Run},
+		{"identity", s.claim.Run},
+		{"health", s.problems.Run},
 		{"metrics", s.scrapes.Run},
 	} {
 		parts.Go(func() { supervise(ctx, s.logger, p, s.partFailed) })
@@ -181,26 +150,31 @@ func (s *session) run(ctx context.Context) error {
 // a port or socket in use is an error of the start.
 func (s *session) build(ctx context.Context) error {
 	cfg := s.config()
-	s.proofs, s.manual, s.callbacks = newProofs(), make(chan struct{}, 1), make(chan ledger.Request, 16)
-	s.switching, s.parted = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.resets, s.claimed = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.reloads, s.pings = make(chan reloadAsk), make(chan struct{})
+	s.claim = reset.NewClaim(s.id, s.config, s.logger)
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
 	s.clock = clock.New()
-	s.ills.again = make(chan struct{}, 1)
-	s.domains, s.networks, s.places = newSearchDomains(), newNetworks(), newPlaces()
-	s.showCertificates(cfg)
+	s.networks = newNetworks()
+	s.hub.told = func() { wake(s.told) }
+	s.certificates = &certificates{id: s.id, key: s.key, issuer: s.issuer, tracker: &s.health}
+	found := domains.NewSet()
+	s.policies = &policySource{loaded: s.current.Load, domains: found, networks: s.networks}
 	s.trusting(cfg)
 	s.sharing = newSharing(s)
+	if err := s.buildPeers(ctx, cfg, found); err != nil {
+		return err
+	}
 	if err := s.buildEndpoint(ctx, cfg); err != nil {
 		return err
 	}
-	if err := s.buildPeers(ctx, cfg); err != nil {
-		return err
-	}
+	s.rotation = &rotation{end: s.end}
+	s.reset = reset.New(reset.Config{
+		Self: s.self, Fingerprint: s.key.Fingerprint(), Settings: s.config, Volatile: s.store.Volatile(), Key: s.rotation,
+		Decisions: s.decisions, Registry: s.registry, Peering: s.peering,
+		Progress: &s.resetProgress, Parted: func() { s.end(&resetDue{}) }, Logger: s.logger, Now: s.now,
+	})
 	var err error
 	s.admission, err = admission.NewServer(admission.Config{
-		Listen: cfg.Cluster.AdmissionListen, Dir: cfg.State.Dir, Standing: s.admissionStanding, Logger: s.logger,
+		Listen: cfg.Cluster.AdmissionListen, Dir: cfg.State.Dir, Policy: s.admissionPolicy, Logger: s.logger,
 	})
 	if err != nil {
 		return err
@@ -216,6 +190,11 @@ func (s *session) build(ctx context.Context) error {
 		return err
 	}
 	s.links = ifwatch.New(linkFilter(cfg), s.logger)
+	s.problems = s.newMonitor()
+	s.hub.wired.Store(&wiring{
+		registry: s.registry, decisions: s.decisions, peering: s.peering, server: s.server, client: s.client, problems: s.problems,
+		callers: s.callers, proofs: s.proofs, domains: s.domains,
+	})
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
 
@@ -223,154 +202,77 @@ func (s *session) build(ctx context.Context) error {
 		return err
 	}
 	s.control = control.NewServer(control.ServerConfig{
-		Path: cfg.State.Socket, Backend: (*backend)(s), Reloader: (*backend)(s), Level: s.opts.Level, Logger: s.logger,
+		Path: cfg.State.Socket, Backend: s.newBackend(), Reloader: s.settings, Level: s.opts.Level, Logger: s.logger,
 		Metrics: s.metrics.Handler(), Explain: s.peering.Explain,
 	})
 	return s.control.Listen(ctx)
+}
+
+// trusting takes in what a configuration says about certificates and trust.
+func (s *session) trusting(cfg config.Config) {
+	s.certificates.use(cfg)
+	s.policies.use(cfg, s.certificates.inUse().FleetCAs)
+	why := openness(cfg)
+	s.health.When(health.Open, why != "", health.Args{"setting": why})
+}
+
+// clockTrusted reports whether our clock can be believed for a decision about a peer.
+func (s *session) clockTrusted(about peer.ClusterID) bool {
+	return s.clock.Check(about, s.hub.joined) == nil
 }
 
 // self is who we say that we are.
 func (s *session) self() peer.Identity { return s.identity(s.id) }
 
 // greeting is what we say about ourselves when we call a peer.
-func (s *session) greeting() endpoint.Greeting {
-	return endpoint.Greeting{Identity: s.self(), Port: s.server.Port(), URL: s.config().Endpoint.AdvertiseURL}
-}
-
-// buildEndpoint makes our HTTPS port and the client for those of the peers.
-func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
-	s.server = endpoint.NewServer(endpoint.ServerConfig{
-		Listen: cfg.Endpoint.Listen, Issuer: s.issuer, Identity: s.self,
-		Peers: (*callers)(s), Reach: s.callBackTo,
-		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream:      func() (endpoint.Upstream, bool) { return s.peering.Upstream() },
-			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) { return s.peering.DeletedByPeer(id, resource) },
-			Guests:        s.sharing,
-			Logger:        s.logger,
-		}),
-		MaxConns: cfg.Endpoint.MaxConnections, Logger: s.logger,
-	})
-	s.client = endpoint.NewClient(endpoint.ClientConfig{
-		SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer, MaxSessions: cfg.Discovery.MaxNeighbours, Keep: maxKept,
-	})
-	s.asker = endpoint.NewClient(endpoint.ClientConfig{SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer})
-	return s.server.Listen(ctx)
-}
-
-// buildPeers makes the parts that know the peers: who is there, what was decided
-// about them, and what is to be done.
-func (s *session) buildPeers(ctx context.Context, cfg config.Config) error {
-	remembered, err := s.rememberedPeers(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range remembered {
-		s.absences.note(p.ID, p.Phase)
-	}
-	s.ledger, err = ledger.Open(ctx, ledger.Config{
-		Store: s.store, Self: func() peer.ClusterID { return s.id }, SelfKey: s.key.Fingerprint,
-		Peer:   s.seen,
-		Policy: s.policy(), ClockTrusted: s.clockTrusted, Changed: s.decided, Opened: s.letIn, Logger: s.logger, Now: s.now,
-	})
-	if err != nil {
-		return err
-	}
-	s.recorder = recorder.New(recorder.Config{
-		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.check,
-		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
-		Changed:   s.changed,
-		Proved:    s.proved,
-		Pinned:    s.pinned,
-		Store:     s.store, Remembered: remembered,
-		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Interval: cfg.Discovery.CheckInterval,
-		Logger: s.logger,
-	})
-	s.peering = peering.New(peering.Config{
-		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
-		Registry:   (*lookedAfter)(s), Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
-		OnClusterID: s.otherID,
-		Ledger:      s.ledger, Peers: (*outward)(s), Greeting: s.greeting, TokenUsed: s.ledger.TokenUsed, Reached: s.reached,
-		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
-		Webhook:   func() map[string]any { return s.admission.Webhook() },
-		Viewed:    s.viewed, Interval: cfg.Discovery.CheckInterval,
-		Places: (*askedPlaces)(s), SearchDomains: s.domains.tell, SearchDomainStatus: s.searchDomainStatus, ClusterConfig: s.clusterConfig,
-		Health: s.healthShown, Effective: func() api.EffectiveConfig { return shownSettings(s.config()) }, StatusChanged: func() { wake(s.ills.again) },
-		Sharing: s.sharing, While: s.sharing.run, SharingSettings: func() peering.SharingSettings { return sharingSettings(s.config()) },
-	})
-	s.contacts = contact.New(contact.Config{
-		Self: s.id, SelfKey: s.key.Fingerprint(), Identify: s.asker.Identify, Recorder: s.recorder, Known: s.recorder.Peer,
-		Changed: s.contacted, Limit: 2 * cfg.Discovery.MaxNeighbours, Logger: s.logger,
-	})
-	s.poller = dnssd.New(dnssd.Config{
-		Service: cfg.Discovery.Service, Report: s.looked, MaxInstances: cfg.Discovery.MaxNeighbours, Logger: s.logger,
-	})
-	s.built.Store(true)
-	return nil
+func (s *session) greeting() wire.Greeting {
+	return wire.Greeting{Identity: s.self(), Port: s.server.Port(), URL: s.config().Endpoint.AdvertiseURL}
 }
 
 // lookedAfter is what the controller of ForeignClusters looks after: the peers, and who
 // waits to be let in without being one.
-type lookedAfter session
+type lookedAfter struct {
+	*registry.Registry
+	decisions *decisions.Store
+}
 
-var _ peering.Registry = (*lookedAfter)(nil)
-
-// Peer implements peering.Registry.
-func (r *lookedAfter) Peer(id peer.ClusterID) (peer.Peer, bool) { return r.recorder.Peer(id) }
-
-// Settled implements peering.Registry.
-func (r *lookedAfter) Settled() bool { return r.recorder.Settled() }
-
-// Hold implements peering.Registry.
-func (r *lookedAfter) Hold(id peer.ClusterID, hold bool) { r.recorder.Hold(id, hold) }
+var _ peering.Registry = lookedAfter{}
 
 // IDs implements peering.Registry.
-func (r *lookedAfter) IDs() []peer.ClusterID {
-	ids := r.recorder.IDs()
-	for _, waiting := range r.ledger.Requests() {
+func (r lookedAfter) IDs() []peer.ClusterID {
+	ids := r.Registry.IDs()
+	for _, waiting := range r.decisions.Requests() {
 		ids = append(ids, waiting.ID)
 	}
 	return ids
 }
 
+// candidateChanged is told of a candidate about which something else is known.
+func (s *session) candidateChanged(k peer.Key) {
+	if object, is := strings.CutPrefix(k.Instance, givenBy); is && k.Source == peer.Manual {
+		s.peering.URLProbed(object)
+	}
+	s.domains.Probed(k)
+}
+
 // pinned is the key that is trusted to be a cluster's, zero for none.
 func (s *session) pinned(id peer.ClusterID) peer.Fingerprint {
-	if pin := s.ledger.Pin(id); pin != nil {
+	if pin := s.decisions.Pin(id); pin != nil {
 		return pin.Fingerprint
 	}
 	return peer.Fingerprint{}
 }
 
-// admissionStanding is what the admission of PeeringRequests has to know about a
+// admissionPolicy is what the admission of PeeringRequests has to know about a
 // peer.
-func (s *session) admissionStanding(id peer.ClusterID) admission.Standing {
-	standing := s.ledger.Standing(id)
-	return admission.Standing{
+func (s *session) admissionPolicy(id peer.ClusterID) admission.Policy {
+	standing := s.decisions.Policy(id)
+	return admission.Policy{
 		Pinned: standing.Pin != nil, Blocked: standing.Blocked,
 		// What a person rejected is stored all the same: a person can still accept it.
-		Never:  standing.Accept.Phase == api.RequestRefused && standing.Accept.Reason != ledger.ReasonRejected,
+		Never:  standing.Accept.Phase == api.RequestRefused && standing.Accept.Reason != decisions.ReasonRejected,
 		Accept: standing.Accept.Phase, Message: standing.Accept.Message,
 	}
-}
-
-// seen is what is known about a peer now; nothing before the recorder is there.
-func (s *session) seen(id peer.ClusterID) (peer.Peer, bool) {
-	if !s.built.Load() {
-		return peer.Peer{}, false
-	}
-	return s.recorder.Peer(id)
-}
-
-// decided is told that something was decided about a peer. What the configuration
-// decides while the parts are being made, they find when they start.
-func (s *session) decided(id peer.ClusterID) {
-	if !s.built.Load() {
-		return
-	}
-	s.peering.Enqueue(id)
-	s.recorder.Touch(id)
-	s.remarked(id)
-	s.server.Recheck(id)
-	wake(s.ills.again)
 }
 
 // rememberedPeers returns the stored peers; those that were there when the last
@@ -415,24 +317,8 @@ func (s *session) announcement(cfg config.Config) *responder.Announcement {
 // conflicts only the first counts: anybody can announce any number of them.
 func (s *session) remembered(instance string) bool {
 	id := strings.TrimSuffix(strings.ToLower(instance), " (2)")
-	p, ok := s.recorder.Peer(peer.ClusterID(id))
+	p, ok := s.registry.Peer(peer.ClusterID(id))
 	return ok && !p.Fingerprint.IsZero()
-}
-
-// changed is told of every change of a peer's view.
-func (s *session) changed(id peer.ClusterID) {
-	if p, ok := s.recorder.Peer(id); ok {
-		if p.Phase == peer.PhaseLost {
-			s.client.Forget(p.Fingerprint)
-		}
-		if s.absences.note(id, p.Phase) {
-			s.proofs.putReturn(id) // it writes to the disk, and this is the recorder's goroutine
-		}
-	}
-	s.peering.Enqueue(id)
-	s.contacts.Touch(id)
-	wake(s.ills.again)
-	wake(s.told)
 }
 
 // otherID is told that the API server knows this cluster by another ID.
@@ -444,8 +330,8 @@ func (s *session) otherID(id peer.ClusterID) {
 		s.health.Set(health.ClusterIDDiffers, health.Finding{Args: health.Args{
 			"ours": string(s.id), "namespace": s.config().Cluster.Namespace, "theirs": string(id),
 		}})
-	case s.claims():
-		wake(s.claimed) // the API server is to follow us
+	case s.claim.Stands():
+		s.claim.Disputed() // the API server is to follow us
 	default:
 		s.end(&identityChanged{id: id})
 	}

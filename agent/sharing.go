@@ -18,9 +18,12 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/tunnel"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/health"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/host"
 	"liqo.io/agent/sharing/kubelet"
 	"liqo.io/agent/sharing/offload"
@@ -50,22 +53,22 @@ type sharing struct {
 
 	mu        sync.Mutex
 	providers map[peer.ClusterID]*provider
-	consumers map[peer.ClusterID]peering.Tenancy
+	consumers map[peer.ClusterID]plan.TenantSpec
 }
 
 // provider is one that has, or is to have, a node here.
 type provider struct {
-	link   *endpoint.Link
-	target endpoint.Target
+	link   *tunnel.Link
+	target peer.Target
 
-	provision peering.Provision
-	use       peering.Use
+	spec   plan.NodeSpec
+	status plan.NodeStatus
 }
 
 // consumer is one that has, or may have, something here.
 type consumer struct {
-	tenancy peering.Tenancy
-	tenant  host.Tenant
+	spec   plan.TenantSpec
+	status host.TenantStatus
 }
 
 var (
@@ -76,7 +79,7 @@ var (
 
 func newSharing(s *session) *sharing {
 	sh := &sharing{session: s, needed: make(chan struct{}), providers: make(map[peer.ClusterID]*provider),
-		consumers: make(map[peer.ClusterID]peering.Tenancy)}
+		consumers: make(map[peer.ClusterID]plan.TenantSpec)}
 	sh.hosts = host.New(host.Config{
 		Settings: func() host.Settings { return hostSettings(s.config()) },
 		Registries: func() registry.List {
@@ -106,9 +109,7 @@ func newSharing(s *session) *sharing {
 
 // looksAgain has a peer looked at by the operator.
 func (s *session) looksAgain(id peer.ClusterID) {
-	if s.built.Load() {
-		s.peering.Enqueue(id)
-	}
+	s.hub.reconcile(id)
 }
 
 func hostSettings(cfg config.Config) host.Settings {
@@ -120,9 +121,9 @@ func hostSettings(cfg config.Config) host.Settings {
 }
 
 // sharingSettings are those that peerings depend on.
-func sharingSettings(cfg config.Config) peering.SharingSettings {
+func sharingSettings(cfg config.Config) plan.SharingSettings {
 	shared := cfg.Sharing
-	return peering.SharingSettings{
+	return plan.SharingSettings{
 		Enable: shared.Enable, Percentage: shared.Percentage, Overcommit: shared.Overcommit, Hysteresis: shared.Hysteresis,
 		Labels: shared.Labels, Registries: shared.Registries, Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
 		KeepaliveThreshold: shared.KeepaliveThreshold, KeepaliveRetry: shared.KeepaliveRetry, DrainTimeout: shared.DrainTimeout,
@@ -136,9 +137,8 @@ func (sh *sharing) changed() {
 }
 
 // run is what goes along with a connection to the API server.
-func (sh *sharing) run(ctx context.Context, local *rest.Config) error {
+func (sh *sharing) run(ctx context.Context, local *rest.Config) {
 	var parts sync.WaitGroup
-	defer parts.Wait()
 	for _, p := range []part{
 		{"consumers", func(ctx context.Context) error { return sh.hosts.Run(ctx, local) }},
 		{"virtual nodes", func(ctx context.Context) error { return sh.nodes.Run(ctx, local) }},
@@ -156,8 +156,7 @@ func (sh *sharing) run(ctx context.Context, local *rest.Config) error {
 	} {
 		parts.Go(func() { supervise(ctx, sh.logger, p, sh.partFailed) })
 	}
-	<-ctx.Done()
-	return nil
+	parts.Wait()
 }
 
 // settle says that all providers are known once they must be.
@@ -173,7 +172,7 @@ func (sh *sharing) settle(ctx context.Context) error {
 }
 
 // Provide implements peering.Sharing.
-func (sh *sharing) Provide(p peering.Provision) peering.Use {
+func (sh *sharing) Provide(p plan.NodeSpec) plan.NodeStatus {
 	if p.Wanted {
 		sh.need.Do(func() { close(sh.needed) })
 	}
@@ -182,33 +181,33 @@ func (sh *sharing) Provide(p peering.Provision) peering.Use {
 		excess = err.Error()
 	}
 	state := sh.nodes.Set(vnode.Provider{
-		ID: p.ID, Name: p.Name, Called: (*backend)(sh.session).label(p.ID), Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why, Excess: excess,
+		ID: p.ID, Name: p.Name, Called: sh.views.label(p.ID), Wanted: p.Wanted, Offer: p.Offer, Gone: p.Gone, Reachable: p.Reachable, Why: p.Why, Excess: excess,
 	})
 	if p.Wanted || state.Busy {
 		sh.pods.Set(offload.Provider{
 			ID: p.ID, Node: state.Name, Remote: sh.lead(p),
-			Offer: describe(p.Offer), Reachable: p.Reachable, Gone: p.Gone,
+			Offer: describe(p.Offer), Reachable: p.Reachable, Gone: p.Gone, Expelled: p.Expelled,
 		})
 	} else {
 		sh.leave(p.ID)
 	}
-	use := peering.Use{
-		Node: state.Node, Busy: state.Busy, Ready: state.Ready, Reason: state.Reason, Message: state.Message, Pods: state.Pods,
+	use := plan.NodeStatus{
+		Name: state.Node, Busy: state.Busy, Ready: state.Ready, Reason: state.Reason, Message: state.Message, Pods: state.Pods,
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if known := sh.providers[p.ID]; known != nil {
-		known.provision, known.use = p, use
+		known.spec, known.status = p, use
 	}
 	return use
 }
 
 // NodeName implements vnode.Names.
-func (sh *sharing) NodeName(id peer.ClusterID) string { return sh.ledger.NodeName(id) }
+func (sh *sharing) NodeName(id peer.ClusterID) string { return sh.decisions.NodeName(id) }
 
 // NameNode implements vnode.Names.
 func (sh *sharing) NameNode(ctx context.Context, id peer.ClusterID, name string) (bool, error) {
-	return sh.ledger.NameNode(ctx, id, name)
+	return sh.decisions.NameNode(ctx, id, name)
 }
 
 // describe is a text that changes when an offer's amounts do.
@@ -221,12 +220,12 @@ func describe(offer *api.AdvertisementSpec) string {
 
 // lead returns the way to a provider, which is the same one as long as there is
 // something of it here.
-func (sh *sharing) lead(p peering.Provision) *endpoint.Link {
+func (sh *sharing) lead(p plan.NodeSpec) *tunnel.Link {
 	sh.mu.Lock()
 	known := sh.providers[p.ID]
 	if known == nil {
 		known = &provider{}
-		known.link = sh.client.NewLink(endpoint.LinkConfig{Target: func() (endpoint.Target, bool) { return sh.target(p.ID) }, Logger: sh.logger})
+		known.link = tunnel.New(sh.client, tunnel.Config{Target: func() (peer.Target, bool) { return sh.target(p.ID) }, Logger: sh.logger})
 		sh.providers[p.ID] = known
 	}
 	moved := !reflect.DeepEqual(known.target, p.Target)
@@ -238,12 +237,12 @@ func (sh *sharing) lead(p peering.Provision) *endpoint.Link {
 	return known.link
 }
 
-func (sh *sharing) target(id peer.ClusterID) (endpoint.Target, bool) {
+func (sh *sharing) target(id peer.ClusterID) (peer.Target, bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	known := sh.providers[id]
 	if known == nil || known.target.Fingerprint.IsZero() {
-		return endpoint.Target{}, false
+		return peer.Target{}, false
 	}
 	return known.target, true
 }
@@ -281,7 +280,7 @@ func (sh *sharing) where() vnode.Kubelet {
 // kubeletChanged is told that the kubelet API stands another way.
 func (sh *sharing) kubeletChanged() {
 	state := sh.kubelet.State()
-	sh.say(health.KubeletAPI, state.Problem != "", health.Args{"problem": state.Problem, "remedy": state.Remedy})
+	sh.health.When(health.KubeletAPI, state.Problem != "", health.Args{"problem": state.Problem, "remedy": state.Remedy})
 	sh.nodes.Touch()
 	sh.mu.Lock()
 	ids := slices.Collect(maps.Keys(sh.providers))
@@ -297,28 +296,28 @@ func (sh *sharing) find(namespace, pod string) (kubelet.Place, bool) {
 	if !ok {
 		return kubelet.Place{}, false
 	}
-	link, ok := place.Remote.(*endpoint.Link)
+	link, ok := place.Remote.(*tunnel.Link)
 	return kubelet.Place{ID: place.ID, Node: place.Node, Namespace: place.Namespace, Name: place.Name, Upstream: link}, ok
 }
 
 // Host implements peering.Sharing.
-func (sh *sharing) Host(t peering.Tenancy) peering.Tenant {
-	tenancy := host.Tenancy{ID: t.ID, Name: t.Name, Admitted: t.Admitted}
+func (sh *sharing) Host(t plan.TenantSpec) plan.TenantStatus {
+	spec := host.TenantSpec{ID: t.ID, Name: t.Name, Admitted: t.Admitted}
 	if t.Offer != nil {
-		tenancy.Offer, tenancy.Arch = t.Offer.ResourceQuota.Hard, t.Offer.Labels[archLabel]
+		spec.Offer, spec.Arch = t.Offer.ResourceQuota.Hard, t.Offer.Labels[archLabel]
 	}
-	tenant := sh.hosts.Set(tenancy)
+	status := sh.hosts.Set(spec)
 	if !t.Admitted {
 		sh.server.Recheck(t.ID)
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if t.Admitted || tenant.Namespaces > 0 {
+	if t.Admitted || status.Namespaces > 0 {
 		sh.consumers[t.ID] = t
 	} else {
 		delete(sh.consumers, t.ID)
 	}
-	return peering.Tenant{Busy: tenant.Busy, Namespaces: tenant.Namespaces, Pods: tenant.Pods, Used: tenant.Used}
+	return plan.TenantStatus{Busy: status.Busy, Namespaces: status.Namespaces, Pods: status.Pods, Used: status.Used}
 }
 
 // Namespace implements endpoint.Guests.
@@ -366,7 +365,7 @@ func refused(err error) error {
 	if !errors.As(err, &no) {
 		return err
 	}
-	out := &endpoint.Refused{Reason: no.Reason, Message: no.Message}
+	out := &wire.Refused{Reason: no.Reason, Message: no.Message}
 	if no.Reason == host.ReasonNotReady || no.Reason == host.ReasonTerminating {
 		out.Retry = no.Retry // it is not that we do not want to
 	}

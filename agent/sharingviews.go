@@ -48,22 +48,22 @@ func (b *backend) sharingStatus(cfg config.Config, sources map[string]string) co
 }
 
 // peerSharing is what is shared with one peer.
-func (b *backend) peerSharing(id peer.ClusterID) control.PeerSharing {
+func (v *views) peerSharing(id peer.ClusterID) control.PeerSharing {
 	var out control.PeerSharing
-	provider, provides, consumer, consumes := b.sharing.with(id)
+	provider, provides, consumer, consumes := v.sharing.with(id)
 	if provides {
-		p, use := provider.provision, provider.use
+		p, use := provider.spec, provider.status
 		out.Provider = &control.Provider{
-			ID: string(id), Name: b.label(id), Node: use.Node, Ready: use.Ready, Reason: use.Reason, Message: use.Message, Pods: use.Pods,
+			ID: string(id), Name: v.label(id), Node: use.Name, Ready: use.Ready, Reason: use.Reason, Message: use.Message, Pods: use.Pods,
 		}
 		if p.Offer != nil {
 			out.Provider.Offered = p.Offer.ResourceQuota.Hard
 		}
 	}
 	if consumes {
-		t, tenant := consumer.tenancy, consumer.tenant
+		t, tenant := consumer.spec, consumer.status
 		out.Consumer = &control.Consumer{
-			ID: string(id), Name: b.label(id), Used: tenant.Used, Pods: tenant.Pods, Namespaces: tenant.Namespaces, Ending: !t.Admitted,
+			ID: string(id), Name: v.label(id), Used: tenant.Used, Pods: tenant.Pods, Namespaces: tenant.Namespaces, Ending: !t.Admitted,
 		}
 		if t.Offer != nil {
 			out.Consumer.Promised = t.Offer.ResourceQuota.Hard

@@ -2,19 +2,22 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"math/rand/v2"
+	"strings"
+	"syscall"
 	"time"
+
+	"liqo.io/agent/health"
+	"liqo.io/agent/kube/work"
 )
 
-// Bounds of the pause before a failed part is started again.
-const (
-	minRestartPause = 500 * time.Millisecond
-	maxRestartPause = 30 * time.Second
-	// steadyAfter is how long a part must have run for its next failure to
-	// count as a new one.
-	steadyAfter = time.Minute
-)
+// restarts is the pause before a failed part is started again.
+var restarts = work.Backoff{First: 500 * time.Millisecond, Max: 30 * time.Second}
+
+// steadyAfter is how long a part must have run for its next failure to count as the
+// first one.
+const steadyAfter = time.Minute
 
 // part is one long-running piece of the agent. Its run blocks until ctx ends
 // (and returns nil then) or it cannot go on.
@@ -27,7 +30,7 @@ type part struct {
 // it fails. failed is told of every failure, and of nil when the part has run
 // steadily since.
 func supervise(ctx context.Context, logger *slog.Logger, p part, failed func(name string, err error)) {
-	pause := minRestartPause
+	failures := 0
 	for ctx.Err() == nil {
 		started := time.Now()
 		steady := time.AfterFunc(steadyAfter, func() { failed(p.name, nil) })
@@ -35,20 +38,38 @@ func supervise(ctx context.Context, logger *slog.Logger, p part, failed func(nam
 		steady.Stop()
 		if ctx.Err() != nil || err == nil {
 			if err != nil {
-				logger.Debug("part ended with an error while stopping", "part", p.name, "error", err)
+				logger.Debug("a part ended with an error while stopping", "part", p.name, "error", err)
 			}
 			return
 		}
 		if time.Since(started) > steadyAfter {
-			pause = minRestartPause
+			failures = 0
 		}
+		failures++
+		pause := restarts.Pause(failures)
 		failed(p.name, err)
-		logger.Error("a part of the agent failed and will be started again", "part", p.name, "error", err, "pause", pause)
-		wait := pause/2 + rand.N(pause)
-		pause = min(2*pause, maxRestartPause)
+		logger.Error("a part of the agent failed and is restarted", "part", p.name, "error", err, "pause", pause)
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-time.After(pause):
 		}
 	}
+}
+
+// partFailed keeps how the parts are.
+func (s *session) partFailed(name string, err error) {
+	s.measures.failed(name, err)
+	held := name == partMDNS && errors.Is(err, syscall.EADDRINUSE)
+	if name == partMDNS {
+		s.health.Report(health.MDNSPort, map[bool]error{true: err}[held])
+	}
+	if err == nil || held {
+		s.health.Clear(health.PartFailing, name)
+		return
+	}
+	text := err.Error()
+	if !strings.HasPrefix(text, name) {
+		text = name + ": " + text
+	}
+	s.health.Set(health.PartFailing, health.Finding{About: name, Args: health.Args{"part": name, "error": text}})
 }

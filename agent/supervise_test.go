@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/mdnssvc/browser"
 )
 
@@ -85,7 +86,7 @@ func TestAbsence(t *testing.T) {
 		"something new":            {},
 	} {
 		got := absence(reason)
-		if got.Said != want.said || got.Expired != want.expired || got.Reason == "" {
+		if got.Evidence == registry.Withdrawn != want.said || got.Evidence == registry.Expired != want.expired || got.Reason == "" {
 			t.Errorf("absence(%q) = %+v", reason, got)
 		}
 	}

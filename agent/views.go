@@ -7,15 +7,29 @@ import (
 	"slices"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/api"
+	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/trust"
 )
 
+// views are what there is between this cluster and others, as people see it. All of it
+// may be called from any goroutine.
+type views struct {
+	id        peer.ClusterID
+	key       *trust.Key
+	registry  *registry.Registry
+	decisions *decisions.Store
+	peering   *peering.Controller
+	sharing   *sharing
+}
+
 // Peers implements control.Backend.
 func (b *backend) Peers(context.Context) ([]control.Peer, error) {
-	all := b.recorder.Peers()
+	all := b.registry.Peers()
 	requests := b.requests()
 	known := make(map[peer.ClusterID]bool, len(all))
 	out := make([]control.Peer, 0, len(all))
@@ -24,7 +38,7 @@ func (b *backend) Peers(context.Context) ([]control.Peer, error) {
 		out = append(out, b.view(p, requests))
 	}
 	// Who was trusted or wished for beforehand may never have been seen.
-	for _, id := range b.ledger.Wanted() {
+	for _, id := range b.decisions.Wanted() {
 		if !known[id] && id != b.id {
 			out = append(out, b.view(b.unseen(id), requests))
 		}
@@ -33,15 +47,15 @@ func (b *backend) Peers(context.Context) ([]control.Peer, error) {
 }
 
 // unseen is what there is to say about a peer that was never seen.
-func (b *backend) unseen(id peer.ClusterID) peer.Peer {
-	return peer.Peer{ID: id, Alias: b.ledger.Preferences(id).Alias, Phase: peer.PhaseLost, Reason: "it was not seen yet"}
+func (v *views) unseen(id peer.ClusterID) peer.Peer {
+	return peer.Peer{ID: id, Alias: v.decisions.Preferences(id).Alias, Phase: peer.PhaseLost, Reason: "it was not seen yet"}
 }
 
 // Peer implements control.Backend.
 func (b *backend) Peer(_ context.Context, id peer.ClusterID) (control.Peer, error) {
-	p, known := b.recorder.Peer(id)
+	p, known := b.registry.Peer(id)
 	if !known {
-		if !slices.Contains(b.ledger.Wanted(), id) {
+		if !slices.Contains(b.decisions.Wanted(), id) {
 			return control.Peer{}, notFound(id)
 		}
 		p = b.unseen(id)
@@ -62,9 +76,9 @@ func (b *backend) Requests(context.Context) ([]control.Request, error) {
 }
 
 // requests returns what waits for a person, or was refused by one, by who asks.
-func (b *backend) requests() map[peer.ClusterID]control.Request {
+func (v *views) requests() map[peer.ClusterID]control.Request {
 	out := make(map[peer.ClusterID]control.Request)
-	for _, r := range b.peering.Requests() {
+	for _, r := range v.peering.Requests() {
 		id := peer.ClusterID(r.Name)
 		phase := cmp.Or(r.Status.Phase, api.RequestPending)
 		if phase == api.RequestAccepted {
@@ -74,18 +88,18 @@ func (b *backend) requests() map[peer.ClusterID]control.Request {
 			ID: r.Name, Name: r.Spec.ClusterIdentity.ClusterName, Kind: control.KindRequest, State: string(phase),
 			Since: r.CreationTimestamp.UTC(), Message: r.Status.Message,
 		}
-		if accept := b.ledger.Standing(id).Accept; view.Message == accept.Message {
+		if accept := v.decisions.Policy(id).Accept; view.Message == accept.Message {
 			view.Message = accept.Here
 		}
-		if pin := b.ledger.Pin(id); pin != nil {
-			view.Fingerprint, view.Code = pin.Fingerprint.String(), trust.Code(b.key.Fingerprint(), pin.Fingerprint)
+		if pin := v.decisions.Pin(id); pin != nil {
+			view.Fingerprint, view.Code = pin.Fingerprint.String(), trust.Code(v.key.Fingerprint(), pin.Fingerprint)
 		}
-		if p, ok := b.recorder.Peer(id); ok {
+		if p, ok := v.registry.Peer(id); ok {
 			view.Address = p.URL
 		}
 		out[id] = view
 	}
-	for _, r := range b.ledger.Requests() {
+	for _, r := range v.decisions.Requests() {
 		if r.Trusted {
 			continue // its PeeringRequest says more
 		}
@@ -93,7 +107,7 @@ func (b *backend) requests() map[peer.ClusterID]control.Request {
 			ID: string(r.ID), Name: r.Name, Kind: control.KindAsk, State: string(api.RequestPending), Since: r.Since,
 			Code: r.Code, Fingerprint: r.Fingerprint.String(), Address: address(r),
 		}
-		if p, ok := b.recorder.Peer(r.ID); ok && !p.Fingerprint.IsZero() && p.Fingerprint != r.Fingerprint {
+		if p, ok := v.registry.Peer(r.ID); ok && !p.Fingerprint.IsZero() && p.Fingerprint != r.Fingerprint {
 			view.Message = fmt.Sprintf("another key is known for this cluster ID: %s", p.Fingerprint)
 		}
 		out[r.ID] = view
@@ -102,14 +116,14 @@ func (b *backend) requests() map[peer.ClusterID]control.Request {
 }
 
 // view is a peer as the control socket shows it.
-func (b *backend) view(p peer.Peer, requests map[peer.ClusterID]control.Request) control.Peer {
+func (v *views) view(p peer.Peer, requests map[peer.ClusterID]control.Request) control.Peer {
 	out := control.NewPeer(p)
 	out.Remembered = !p.Fingerprint.IsZero()
-	out.ForeignCluster = b.peering.ForeignCluster(p.ID)
-	standing := b.ledger.Standing(p.ID)
+	out.ForeignCluster = v.peering.ForeignCluster(p.ID)
+	standing := v.decisions.Policy(p.ID)
 	out.Code = standing.Code
 	out.Trust = control.NewTrust(standing.Pin, standing.Distrusted)
-	prefs := b.ledger.Preferences(p.ID)
+	prefs := v.decisions.Preferences(p.ID)
 	out.Preferences = control.Preferences{
 		AutoConnect: choice(prefs.AutoConnect), AutoAccept: choice(prefs.AutoAccept),
 		Blocked: standing.Blocked, BlockedHosts: prefs.Hosts(), Note: prefs.Note, URL: prefs.URL,
@@ -117,12 +131,12 @@ func (b *backend) view(p peer.Peer, requests map[peer.ClusterID]control.Request)
 	if r, ok := requests[p.ID]; ok {
 		out.Request = &r
 	}
-	there := b.peering.View(p.ID)
+	there := v.peering.View(p.ID)
 	out.Role = string(cmp.Or(there.Role, api.RoleUnknown))
 	out.Outgoing = direction(there.Outgoing)
 	out.Incoming = direction(there.Incoming)
-	out.Sharing = b.peerSharing(p.ID)
-	if out.Outgoing.Reason == "" && standing.Connect == peering.WishYes {
+	out.Sharing = v.peerSharing(p.ID)
+	if out.Outgoing.Reason == "" && standing.Connect == plan.Yes {
 		out.Outgoing.Wanted = true
 		out.Outgoing.Message = "It is connected as soon as an API server is there."
 	}
@@ -130,7 +144,7 @@ func (b *backend) view(p peer.Peer, requests map[peer.ClusterID]control.Request)
 }
 
 // direction is one direction of a peering as the control socket shows it.
-func direction(d peering.Direction) control.Direction {
+func direction(d plan.Direction) control.Direction {
 	out := control.Direction{Wanted: d.Wanted, Joined: d.Joined, Ending: d.Ending, Reason: d.Reason, Message: d.Message, Since: d.Since,
 		Steps: make([]control.Step, 0, len(d.Steps))}
 	for _, s := range d.Steps {

@@ -42,14 +42,6 @@ type Advertisement struct {
 	Status AdvertisementState `json:"status,omitzero"`
 }
 
-// AdvertisementList is a list of Advertisements, as the API server returns it.
-type AdvertisementList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Advertisement `json:"items"`
-}
-
 // AdvertisementSpec is an offer of resources.
 type AdvertisementSpec struct {
 	// ClusterID is the provider.

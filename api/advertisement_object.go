@@ -31,14 +31,3 @@ func (s AdvertisementSpec) DeepCopy() AdvertisementSpec {
 	s.Timestamp, s.TimeToLive = *s.Timestamp.DeepCopy(), *s.TimeToLive.DeepCopy()
 	return s
 }
-
-// DeepCopyObject implements runtime.Object.
-func (l *AdvertisementList) DeepCopyObject() runtime.Object {
-	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	out.Items = slices.Clone(l.Items)
-	for i := range out.Items {
-		out.Items[i] = *l.Items[i].DeepCopy()
-	}
-	return &out
-}

@@ -231,22 +231,6 @@ func TestEnumsListEveryConstant(t *testing.T) {
 }
 
 func TestDeepCopySharesNothing(t *testing.T) {
-	list := func(o runtime.Object) runtime.Object {
-		switch o := o.(type) {
-		case *ForeignCluster:
-			return &ForeignClusterList{Items: []ForeignCluster{*o}}
-		case *PeeringRequest:
-			return &PeeringRequestList{Items: []PeeringRequest{*o}}
-		case *Advertisement:
-			return &AdvertisementList{Items: []Advertisement{*o}}
-		case *SearchDomain:
-			return &SearchDomainList{Items: []SearchDomain{*o}}
-		case *ClusterConfig:
-			return &ClusterConfigList{Items: []ClusterConfig{*o}}
-		}
-		t.Fatalf("no list of %T", o)
-		return nil
-	}
 	for name, empty := range kinds {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -258,24 +242,21 @@ func TestDeepCopySharesNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				copied := original.DeepCopyObject()
-				item := reflect.ValueOf(list(original).DeepCopyObject()).Elem().FieldByName("Items").Index(0).Addr().Interface()
-				for _, c := range []runtime.Object{copied, item.(runtime.Object)} {
-					if diff := cmp.Diff(original, c); diff != "" {
-						t.Fatalf("the copy differs:\n%s", diff)
-					}
-					c.(metav1.Object).GetLabels()["a"] += "x"
-					scribble(reflect.ValueOf(c).Elem().FieldByName("Spec"))
-					if status := reflect.ValueOf(c).Elem().FieldByName("Status"); status.IsValid() {
-						scribble(status)
-					}
-					after, err := json.Marshal(original)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if string(before) != string(after) {
-						t.Fatalf("changing the copy changed the original:\n%s\n%s", before, after)
-					}
+				c := original.DeepCopyObject()
+				if diff := cmp.Diff(original, c); diff != "" {
+					t.Fatalf("the copy differs:\n%s", diff)
+				}
+				c.(metav1.Object).GetLabels()["a"] += "x"
+				scribble(reflect.ValueOf(c).Elem().FieldByName("Spec"))
+				if status := reflect.ValueOf(c).Elem().FieldByName("Status"); status.IsValid() {
+					scribble(status)
+				}
+				after, err := json.Marshal(original)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if string(before) != string(after) {
+					t.Fatalf("changing the copy changed the original:\n%s\n%s", before, after)
 				}
 			})
 		})

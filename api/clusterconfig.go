@@ -75,14 +75,6 @@ type EffectiveConfig struct {
 // reason names the worst problem, and the message what to do about it.
 const ConditionHealthy = "Healthy"
 
-// ClusterConfigList is a list of ClusterConfigs, as the API server returns it.
-type ClusterConfigList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []ClusterConfig `json:"items"`
-}
-
 // ClusterConfigSpec holds the settings. What is left out follows the agent's
 // configuration file.
 type ClusterConfigSpec struct {

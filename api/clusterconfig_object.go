@@ -22,12 +22,7 @@ func (c *ClusterConfig) DeepCopy() *ClusterConfig {
 // Condition returns the condition of that type, nil when there is none. The
 // pointer is into s.
 func (s *ClusterConfigStatus) Condition(conditionType string) *Condition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == conditionType {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
+	return FindCondition(s.Conditions, conditionType)
 }
 
 // DeepCopy returns a copy that shares no memory with s.
@@ -54,15 +49,4 @@ func (s ClusterConfigSpec) DeepCopy() ClusterConfigSpec {
 		}
 	}
 	return s
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *ClusterConfigList) DeepCopyObject() runtime.Object {
-	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	out.Items = slices.Clone(l.Items)
-	for i := range out.Items {
-		out.Items[i] = *l.Items[i].DeepCopy()
-	}
-	return &out
 }

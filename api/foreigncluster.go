@@ -35,15 +35,6 @@ type ForeignCluster struct {
 	Status ForeignClusterStatus `json:"status,omitzero"`
 }
 
-// ForeignClusterList is a list of ForeignClusters, as the API server returns
-// it.
-type ForeignClusterList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []ForeignCluster `json:"items"`
-}
-
 // ForeignClusterSpec says which cluster this is, where it is, and whether to
 // peer with it.
 //

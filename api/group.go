@@ -40,6 +40,10 @@ const FinalizerPeering = "discovery.liqo.io/peering"
 // is the peer's cluster ID.
 const LabelClusterID = "discovery.liqo.io/cluster-id"
 
+// ClusterIDConfigMap is the ConfigMap in the agent's namespace that says this cluster's
+// ID.
+const ClusterIDConfigMap = "cluster-id"
+
 // LabelOriginCluster on objects of a provider is the ID of the consumer that they
 // were made for.
 const LabelOriginCluster = "liqo.io/origin-cluster-id"
@@ -66,15 +70,32 @@ func (fc *ForeignCluster) ClusterID() string {
 	return fc.Spec.ClusterIdentity.ClusterID
 }
 
-// Condition returns the condition of that type, nil when there is none. The
-// pointer is into fc.
-func (fc *ForeignCluster) Condition(conditionType string) *Condition {
-	for i := range fc.Status.Conditions {
-		if fc.Status.Conditions[i].Type == conditionType {
-			return &fc.Status.Conditions[i]
+// FindCondition returns the condition of that type, nil when there is none. The pointer
+// is into conditions.
+func FindCondition(conditions []Condition, conditionType string) *Condition {
+	for i := range conditions {
+		if conditions[i].Type == conditionType {
+			return &conditions[i]
 		}
 	}
 	return nil
+}
+
+// KeepTransition takes LastTransitionTime over from the condition of the same type in
+// shown, if that has the same status. It reports whether it did.
+func (c *Condition) KeepTransition(shown []Condition) bool {
+	old := FindCondition(shown, c.Type)
+	if old == nil || old.Status != c.Status {
+		return false
+	}
+	c.LastTransitionTime = old.LastTransitionTime
+	return true
+}
+
+// Condition returns the condition of that type, nil when there is none. The
+// pointer is into fc.
+func (fc *ForeignCluster) Condition(conditionType string) *Condition {
+	return FindCondition(fc.Status.Conditions, conditionType)
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -93,17 +114,6 @@ func (fc *ForeignCluster) DeepCopy() *ForeignCluster {
 	s.Conditions = slices.Clone(s.Conditions)
 	for _, m := range []*Module{&s.Modules.Networking, &s.Modules.Authentication, &s.Modules.Offloading} {
 		m.Conditions = slices.Clone(m.Conditions)
-	}
-	return &out
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *ForeignClusterList) DeepCopyObject() runtime.Object {
-	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	out.Items = slices.Clone(l.Items)
-	for i := range out.Items {
-		out.Items[i] = *l.Items[i].DeepCopy()
 	}
 	return &out
 }

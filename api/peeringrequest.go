@@ -32,15 +32,6 @@ type PeeringRequest struct {
 	Status PeeringRequestStatus `json:"status,omitzero"`
 }
 
-// PeeringRequestList is a list of PeeringRequests, as the API server returns
-// it.
-type PeeringRequestList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []PeeringRequest `json:"items"`
-}
-
 // PeeringRequestSpec says who asks for a peering.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.clusterIdentity.clusterID)",message="clusterIdentity.clusterID is required"

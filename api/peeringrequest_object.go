@@ -1,10 +1,6 @@
 package api
 
-import (
-	"slices"
-
-	"k8s.io/apimachinery/pkg/runtime"
-)
+import "k8s.io/apimachinery/pkg/runtime"
 
 // ClusterID returns the cluster ID of the consumer that asks.
 func (r *PeeringRequest) ClusterID() string { return r.Spec.ClusterIdentity.ClusterID }
@@ -16,16 +12,5 @@ func (r *PeeringRequest) DeepCopyObject() runtime.Object { return r.DeepCopy() }
 func (r *PeeringRequest) DeepCopy() *PeeringRequest {
 	out := *r
 	r.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	return &out
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *PeeringRequestList) DeepCopyObject() runtime.Object {
-	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	out.Items = slices.Clone(l.Items)
-	for i := range out.Items {
-		out.Items[i] = *l.Items[i].DeepCopy()
-	}
 	return &out
 }

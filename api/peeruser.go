@@ -8,6 +8,9 @@ const (
 	PeerGroup = "liqo:peers"
 	// PeerAccountPrefix and a cluster ID are the name of a peer's service account.
 	PeerAccountPrefix = "liqo-peer-"
+	// PeerRolePrefix and a cluster ID are the name of the ClusterRole and of the
+	// ClusterRoleBinding by which a peer reaches its own objects.
+	PeerRolePrefix = "liqo:peer:"
 	// FormerPeerUserPrefix and a cluster ID were the name of a peer's user before
 	// peers had service accounts.
 	FormerPeerUserPrefix = "liqo:cluster:"

@@ -27,14 +27,6 @@ type SearchDomain struct {
 	Status SearchDomainStatus `json:"status,omitzero"`
 }
 
-// SearchDomainList is a list of SearchDomains, as the API server returns it.
-type SearchDomainList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []SearchDomain `json:"items"`
-}
-
 // SearchDomainSpec says where to look for clusters.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minIntervalSeconds) || !has(self.maxIntervalSeconds) || self.minIntervalSeconds <= self.maxIntervalSeconds",message="minIntervalSeconds must not be greater than maxIntervalSeconds"

@@ -9,12 +9,7 @@ import (
 // Condition returns the condition of that type, nil when there is none. The
 // pointer is into s.
 func (s *SearchDomainStatus) Condition(conditionType string) *Condition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == conditionType {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
+	return FindCondition(s.Conditions, conditionType)
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -35,15 +30,4 @@ func (s SearchDomainStatus) DeepCopy() SearchDomainStatus {
 	s.Found = slices.Clone(s.Found)
 	s.Conditions = slices.Clone(s.Conditions)
 	return s
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *SearchDomainList) DeepCopyObject() runtime.Object {
-	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	out.Items = slices.Clone(l.Items)
-	for i := range out.Items {
-		out.Items[i] = *l.Items[i].DeepCopy()
-	}
-	return &out
 }

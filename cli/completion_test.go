@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"context"
@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/internal/clitest"
 )
 
 func TestComplete(t *testing.T) {
-	w, none := withAgent(t, farm()), noAgent(t)
-	asking := &memory{requests: []control.Request{{ID: idTractor, Name: "tractor"}}}
+	w, none := clitest.WithAgent(t, cli.New, clitest.Farm()), clitest.NoAgent(t, cli.New)
+	asking := &clitest.Memory{Has: clitest.Has{Requests: []control.Request{{ID: clitest.Tractor, Name: "tractor"}}}}
 	for _, tc := range []struct {
-		w     *world
+		w     *clitest.World
 		words []string
 		want  []string
 	}{
@@ -27,10 +30,10 @@ func TestComplete(t *testing.T) {
 		{w, []string{"peers", "show", ""}, []string{"Halle 3", "barn", "shed"}},
 		{w, []string{"peers", "show", "b"}, []string{"barn"}},
 		{w, []string{"peers", "show", "-o", "json", "b"}, []string{"barn"}},
-		{none, []string{"peers", "show", "--socket", w.socket(), "b"}, []string{"barn"}},
-		{none, []string{"peers", "show", "--socket=" + w.socket(), "b"}, []string{"barn"}},
-		{none, []string{"--socket", w.socket(), "peers", "show", "b"}, []string{"barn"}},
-		{none, []string{"peers", "--socket=" + w.socket(), "show", "b"}, []string{"barn"}},
+		{none, []string{"peers", "show", "--socket", w.Socket(), "b"}, []string{"barn"}},
+		{none, []string{"peers", "show", "--socket=" + w.Socket(), "b"}, []string{"barn"}},
+		{none, []string{"--socket", w.Socket(), "peers", "show", "b"}, []string{"barn"}},
+		{none, []string{"peers", "--socket=" + w.Socket(), "show", "b"}, []string{"barn"}},
 		{w, []string{"--socket", ""}, []string{":files"}},
 		{w, []string{"--socket", "x", "pee"}, []string{"peers"}},
 		{w, []string{"--so"}, []string{"--socket"}},
@@ -41,8 +44,8 @@ func TestComplete(t *testing.T) {
 		{w, []string{"peers", "connect", "b"}, []string{"barn"}},
 		// Names that could control a terminal are not offered.
 		{w, []string{"peers", "accept", ""}, []string{"Halle 3", "barn", "shed"}},
-		{withAgent(t, asking), []string{"peers", "accept", ""}, []string{"tractor"}},
-		{withAgent(t, asking), []string{"peers", "show", ""}, nil},
+		{clitest.WithAgent(t, cli.New, asking), []string{"peers", "accept", ""}, []string{"tractor"}},
+		{clitest.WithAgent(t, cli.New, asking), []string{"peers", "show", ""}, nil},
 		{w, []string{"peers", "set", "barn", "--auto-connect", ""}, []string{"yes", "no", "default"}},
 		{w, []string{"info", "barn", "Halle 3", "s"}, []string{"shed"}},
 		{w, []string{"invite", ""}, []string{"create", "list", "revoke"}},
@@ -67,14 +70,14 @@ func TestComplete(t *testing.T) {
 		{w, []string{"run", "--set", "log.l"}, []string{"log.level="}},
 		{w, nil, []string{"run", "service", "peers", "invite", "info", "domains", "adverts", "scan", "status", "doctor", "key", "fleet", "log", "config", "state", "reset", "crds", "rbac", "completion", "version", "help"}},
 	} {
-		stdout, stderr, code := tc.w.run(t.Context(), append([]string{completeCommand}, tc.words...)...)
+		stdout, stderr, code := tc.w.Run(t.Context(), append([]string{command.CompleteCommand}, tc.words...)...)
 		var got []string
 		for _, line := range strings.Split(strings.TrimSuffix(stdout, "\n"), "\n") {
 			if value, _, _ := strings.Cut(line, "\t"); value != "" {
 				got = append(got, value)
 			}
 		}
-		if code != ExitOK || stderr != "" || !slices.Equal(got, tc.want) {
+		if code != command.ExitOK || stderr != "" || !slices.Equal(got, tc.want) {
 			t.Errorf("%q: %q, exit code %d, %s; want %q", tc.words, got, code, stderr, tc.want)
 		}
 	}
@@ -87,9 +90,9 @@ func TestBashCompletion(t *testing.T) {
 	if err != nil {
 		t.Skip("bash is not installed")
 	}
-	w := withAgent(t, farm())
+	w := clitest.WithAgent(t, cli.New, clitest.Farm())
 	script := filepath.Join(t.TempDir(), "completion.bash")
-	stdout, _, _ := w.run(t.Context(), "completion", "bash")
+	stdout, _, _ := w.Run(t.Context(), "completion", "bash")
 	if err := os.WriteFile(script, []byte(stdout), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +119,7 @@ func TestBashCompletion(t *testing.T) {
 			COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 			_liqo_agent
 			IFS='|'; echo "${COMPREPLY[*]}"; complete -p liqo-agent >&2`, "bash", script, program)
-		cmd.Env = append(append(os.Environ(), w.environ()...), programVariable+"=1")
+		cmd.Env = append(append(os.Environ(), w.Environ()...), programVariable+"=1")
 		out, err := cmd.Output()
 		if got := strings.TrimSpace(string(out)); err != nil || got != tc.want {
 			t.Errorf("%s: %q, %v; want %q", tc.line, got, err, tc.want)
@@ -127,7 +130,7 @@ func TestBashCompletion(t *testing.T) {
 // TestOtherShells has the shells check the scripts they are given, and offer
 // something.
 func TestOtherShells(t *testing.T) {
-	w := withAgent(t, farm())
+	w := clitest.WithAgent(t, cli.New, clitest.Farm())
 	program := asProgram(t)
 	for _, tc := range []struct {
 		shell string
@@ -146,12 +149,12 @@ func TestOtherShells(t *testing.T) {
 				t.Skipf("%s is not installed", tc.shell)
 			}
 			script := filepath.Join(t.TempDir(), "script")
-			stdout, _, _ := w.run(t.Context(), "completion", tc.shell)
+			stdout, _, _ := w.Run(t.Context(), "completion", tc.shell)
 			if err := os.WriteFile(script, []byte(stdout), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), shell, append(tc.args, script)...)
-			cmd.Env = append(append(os.Environ(), w.environ()...), programVariable+"=1", "HOME="+t.TempDir(),
+			cmd.Env = append(append(os.Environ(), w.Environ()...), programVariable+"=1", "HOME="+t.TempDir(),
 				"PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 			out, err := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != tc.want {
@@ -171,7 +174,7 @@ func asProgram(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), Name)
+	path := filepath.Join(t.TempDir(), command.Name)
 	if err := os.Symlink(self, path); err != nil {
 		t.Fatal(err)
 	}
@@ -179,5 +182,5 @@ func asProgram(t *testing.T) string {
 }
 
 func runAsProgram() int {
-	return Report(os.Stderr, New(Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Now: time.Now}).Run(context.Background(), os.Args))
+	return command.Report(os.Stderr, cli.New(command.Options{Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Now: time.Now}).Run(context.Background(), os.Args))
 }

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"strings"
@@ -7,6 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/internal/clitest"
 )
 
 // Every decision is told to the agent, about the right peer, and only after what
@@ -18,54 +21,54 @@ func TestDecisions(t *testing.T) {
 		code        int
 		told        []string
 	}{
-		{"peers accept barn", "", false, 0, []string{"accept " + idBarn}},
-		{"peers accept silo", "", false, ExitNotTrusted, nil},
-		{"peers accept silo", "y\n", true, 0, []string{"accept " + idSilo}},
-		{"peers accept silo", "n\n", true, ExitNotTrusted, nil},
-		{"peers accept silo --yes", "", false, 0, []string{"accept " + idSilo}},
-		{"peers accept silo --fingerprint " + fpSilo, "", false, 0, []string{"accept " + idSilo}},
-		{"peers accept silo --fingerprint " + fpBarn, "", false, ExitRefused, nil},
-		{"peers accept tractor --yes", "", false, 0, []string{"accept " + idTractor}},
-		{"peers accept 7ac7 --yes", "", false, 0, []string{"accept " + idTractor}},
-		{"peers accept nobody", "", false, ExitNotFound, nil},
-		{"peers reject tractor", "", false, 0, []string{"reject " + idTractor}},
-		{"peers block silo", "", false, 0, []string{"block " + idSilo}},
-		{"peers unblock silo", "", false, 0, []string{"unblock " + idSilo}},
-		{"peers trust silo", "y\n", true, 0, []string{"trust " + idSilo + " cdcdcdcd"}},
-		{"peers trust silo", "", true, ExitNotTrusted, nil},
-		{"peers trust silo", "", false, ExitNotTrusted, nil},
-		{"peers trust silo --fingerprint " + fpSilo, "", false, 0, []string{"trust " + idSilo + " cdcdcdcd"}},
-		{"peers trust silo --remove", "", false, 0, []string{"distrust " + idSilo}},
-		{"peers trust silo --remove --yes", "", false, ExitUsage, nil},
-		{"peers trust silo --remove --fingerprint " + fpSilo, "", false, ExitUsage, nil},
-		{"peers set silo --auto-connect yes", "", false, 0, []string{"set " + idSilo}},
-		{"peers set silo", "", false, ExitUsage, nil},
-		{"peers set silo --auto-accept maybe", "", false, ExitUsage, nil},
-		{"peers set silo --url http://x", "", false, ExitUsage, nil},
-		{"peers forget silo", "y\n", true, 0, []string{"forget " + idSilo}},
-		{"peers forget silo", "\n", true, ExitNotTrusted, nil},
-		{"peers forget silo", "y\n", false, ExitUsage, nil},
-		{"peers forget silo --yes", "", false, 0, []string{"forget " + idSilo}},
-		{"peers forget nobody --yes", "", false, ExitNotFound, nil},
+		{"peers accept barn", "", false, 0, []string{"accept " + clitest.Barn}},
+		{"peers accept silo", "", false, command.ExitNotTrusted, nil},
+		{"peers accept silo", "y\n", true, 0, []string{"accept " + clitest.Silo}},
+		{"peers accept silo", "n\n", true, command.ExitNotTrusted, nil},
+		{"peers accept silo --yes", "", false, 0, []string{"accept " + clitest.Silo}},
+		{"peers accept silo --fingerprint " + clitest.SiloKey, "", false, 0, []string{"accept " + clitest.Silo}},
+		{"peers accept silo --fingerprint " + clitest.BarnKey, "", false, command.ExitRefused, nil},
+		{"peers accept tractor --yes", "", false, 0, []string{"accept " + clitest.Tractor}},
+		{"peers accept 7ac7 --yes", "", false, 0, []string{"accept " + clitest.Tractor}},
+		{"peers accept nobody", "", false, command.ExitNotFound, nil},
+		{"peers reject tractor", "", false, 0, []string{"reject " + clitest.Tractor}},
+		{"peers block silo", "", false, 0, []string{"block " + clitest.Silo}},
+		{"peers unblock silo", "", false, 0, []string{"unblock " + clitest.Silo}},
+		{"peers trust silo", "y\n", true, 0, []string{"trust " + clitest.Silo + " cdcdcdcd"}},
+		{"peers trust silo", "", true, command.ExitNotTrusted, nil},
+		{"peers trust silo", "", false, command.ExitNotTrusted, nil},
+		{"peers trust silo --fingerprint " + clitest.SiloKey, "", false, 0, []string{"trust " + clitest.Silo + " cdcdcdcd"}},
+		{"peers trust silo --remove", "", false, 0, []string{"distrust " + clitest.Silo}},
+		{"peers trust silo --remove --yes", "", false, command.ExitUsage, nil},
+		{"peers trust silo --remove --fingerprint " + clitest.SiloKey, "", false, command.ExitUsage, nil},
+		{"peers set silo --auto-connect yes", "", false, 0, []string{"set " + clitest.Silo}},
+		{"peers set silo", "", false, command.ExitUsage, nil},
+		{"peers set silo --auto-accept maybe", "", false, command.ExitUsage, nil},
+		{"peers set silo --url http://x", "", false, command.ExitUsage, nil},
+		{"peers forget silo", "y\n", true, 0, []string{"forget " + clitest.Silo}},
+		{"peers forget silo", "\n", true, command.ExitNotTrusted, nil},
+		{"peers forget silo", "y\n", false, command.ExitUsage, nil},
+		{"peers forget silo --yes", "", false, 0, []string{"forget " + clitest.Silo}},
+		{"peers forget nobody --yes", "", false, command.ExitNotFound, nil},
 		{"key rotate", "yes\n", true, 0, []string{"rotate"}},
-		{"key rotate", "no\n", true, ExitNotTrusted, nil},
-		{"key rotate", "yes\n", false, ExitUsage, nil},
+		{"key rotate", "no\n", true, command.ExitNotTrusted, nil},
+		{"key rotate", "yes\n", false, command.ExitUsage, nil},
 		{"key rotate --yes", "", false, 0, []string{"rotate"}},
 		{"invite", "", false, 0, []string{"invite ttl=1h0m0s note= url="}},
 		{"invite --ttl 15m --note x --url https://farm:6447", "", false, 0, []string{"invite ttl=15m0s note=x url=https://farm:6447"}},
-		{"invite create --ttl 30s", "", false, ExitUsage, nil},
-		{"invite --ttl 721h", "", false, ExitUsage, nil},
+		{"invite create --ttl 30s", "", false, command.ExitUsage, nil},
+		{"invite --ttl 721h", "", false, command.ExitUsage, nil},
 		{"invite revoke 0a1b", "", false, 0, []string{"revoke 0a1b2c3d4e5f6071"}},
-		{"invite revoke ffff", "", false, ExitNotFound, nil},
+		{"invite revoke ffff", "", false, command.ExitNotFound, nil},
 	} {
-		m := neighbours(t)
-		full := farm()
-		m.requests, m.invites = full.requests[1:], full.invites
-		m.requests[0].Name = "tractor"
-		w := withAgent(t, m)
-		w.terminal, w.stdin = tc.terminal, strings.NewReader(tc.typed)
-		_, stderr, code := w.run(t.Context(), strings.Fields(tc.args)...)
-		if diff := cmp.Diff(tc.told, m.heard()); code != tc.code || diff != "" {
+		m := clitest.Neighbours(t)
+		full := clitest.Farm()
+		m.Has.Requests, m.Has.Invites = full.Has.Requests[1:], full.Has.Invites
+		m.Has.Requests[0].Name = "tractor"
+		w := clitest.WithAgent(t, cli.New, m)
+		w.Terminal, w.Stdin = tc.terminal, strings.NewReader(tc.typed)
+		_, stderr, code := w.Run(t.Context(), strings.Fields(tc.args)...)
+		if diff := cmp.Diff(tc.told, m.Heard()); code != tc.code || diff != "" {
 			t.Errorf("%s: exit code %d, want %d; %s%s", tc.args, code, tc.code, stderr, diff)
 		}
 	}
@@ -92,26 +95,26 @@ func TestDecisionOutputs(t *testing.T) {
 		{"invite-bad-ttl", "invite --ttl 5s", ""},
 		{"key-rotate", "key rotate --yes", ""},
 	} {
-		m := neighbours(t)
-		m.change(idBarn, func(p *control.Peer) {
+		m := clitest.Neighbours(t)
+		m.Change(clitest.Barn, func(p *control.Peer) {
 			p.Outgoing, p.Incoming = control.Direction{Wanted: true}, control.Direction{Joined: true}
 		})
-		changed := m.peers[0]
-		changed.ID, changed.Name, changed.Fingerprint, changed.Code = idShed, "shed", strings.Repeat("12", 32), codeOf(t, strings.Repeat("12", 32))
+		changed := m.Has.Peers[0]
+		changed.ID, changed.Name, changed.Fingerprint, changed.Code = clitest.Shed, "shed", strings.Repeat("12", 32), clitest.CodeOf(t, strings.Repeat("12", 32))
 		if tc.name == "connect-blocked-here" {
 			changed.Trust.Fingerprint, changed.Preferences.Blocked = changed.Fingerprint, true
 		}
-		m.peers, m.invites = append(m.peers, changed), farm().invites
-		w := withAgent(t, m)
-		w.terminal, w.stdin = tc.typed != "", strings.NewReader(tc.typed)
-		stdout, stderr, _ := w.run(t.Context(), strings.Fields(tc.args)...)
-		golden(t, "do-"+tc.name, "$ liqo-agent "+tc.args+"\n"+stdout+"--- stderr\n"+stderr)
+		m.Has.Peers, m.Has.Invites = append(m.Has.Peers, changed), clitest.Farm().Has.Invites
+		w := clitest.WithAgent(t, cli.New, m)
+		w.Terminal, w.Stdin = tc.typed != "", strings.NewReader(tc.typed)
+		stdout, stderr, _ := w.Run(t.Context(), strings.Fields(tc.args)...)
+		clitest.Golden(t, "do-"+tc.name, "$ liqo-agent "+tc.args+"\n"+stdout+"--- stderr\n"+stderr)
 	}
 }
 
 // What is set is what was asked for: nothing else changes.
 func TestSetChangesOnlyWhatIsNamed(t *testing.T) {
-	m := neighbours(t)
+	m := clitest.Neighbours(t)
 	before := control.Preferences{AutoConnect: control.Yes, AutoAccept: control.No, Note: "n", URL: "https://x"}
 	for args, want := range map[string]control.Preferences{
 		"--auto-connect default": {AutoConnect: control.Undecided, AutoAccept: control.No, Note: "n", URL: "https://x"},
@@ -120,33 +123,25 @@ func TestSetChangesOnlyWhatIsNamed(t *testing.T) {
 		"--url=":                 {AutoConnect: control.Yes, AutoAccept: control.No, Note: "n"},
 		"--alias b":              before,
 	} {
-		m.change(idBarn, func(p *control.Peer) { p.Preferences = before })
-		_, stderr, code := withAgent(t, m).run(t.Context(), append([]string{"peers", "set", idBarn}, strings.Fields(args)...)...)
-		p, err := m.Peer(t.Context(), idBarn)
-		if diff := cmp.Diff(want, p.Preferences); err != nil || code != ExitOK || diff != "" {
+		m.Change(clitest.Barn, func(p *control.Peer) { p.Preferences = before })
+		_, stderr, code := clitest.WithAgent(t, cli.New, m).Run(t.Context(), append([]string{"peers", "set", clitest.Barn}, strings.Fields(args)...)...)
+		p, err := m.Peer(t.Context(), clitest.Barn)
+		if diff := cmp.Diff(want, p.Preferences); err != nil || code != command.ExitOK || diff != "" {
 			t.Errorf("%s: exit code %d, %v, %s%s", args, code, err, stderr, diff)
 		}
 	}
-	if p, err := m.Peer(t.Context(), idBarn); err != nil || p.Alias != "b" {
+	if p, err := m.Peer(t.Context(), clitest.Barn); err != nil || p.Alias != "b" {
 		t.Errorf("the alias is %q, %v", p.Alias, err)
 	}
 }
 
 func TestWithoutAgentNothingIsDecided(t *testing.T) {
-	w := noAgent(t)
+	w := clitest.NoAgent(t, cli.New)
 	for _, args := range []string{"peers connect barn", "peers connect --token x", "peers disconnect barn", "peers accept barn", "peers reject barn", "peers block barn",
 		"peers unblock barn", "peers trust barn", "peers trust barn --remove", "peers set barn --note x", "peers forget barn --yes", "peers requests", "invite", "invite list",
 		"invite revoke 00", "key show", "key rotate --yes", "key csr --name x", "info", "info barn"} {
-		if _, stderr, code := w.run(t.Context(), strings.Fields(args)...); code != ExitNotRunning || !strings.Contains(stderr, "try: sudo liqo-agent run") {
+		if _, stderr, code := w.Run(t.Context(), strings.Fields(args)...); code != command.ExitNotRunning || !strings.Contains(stderr, "try: sudo liqo-agent run") {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
-		}
-	}
-}
-
-func TestQuoted(t *testing.T) {
-	for in, want := range map[string]string{"barn": "barn", "Halle 3": "'Halle 3'", "it's": `'it'\''s'`, "": "''", "-x": "-- -x", "a$(b)": "'a$(b)'", "s\x1b": `'s\x1b'`} {
-		if got := quoted(in); got != want {
-			t.Errorf("quoted(%q) = %s, want %s", in, got, want)
 		}
 	}
 }

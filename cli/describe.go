@@ -5,7 +5,10 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
-	"liqo.io/agent/agent/config"
+	settings "liqo.io/agent/agent/config"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/config"
+	"liqo.io/agent/cli/peers"
 )
 
 // Command is what there is to say about one command, for references that are made
@@ -41,7 +44,7 @@ type Option struct {
 // leaves behind. Describe has them, too, with every command that takes them.
 func AgentOptions() []Option {
 	var out []Option
-	for _, f := range placeFlags() {
+	for _, f := range command.AgentFlags() {
 		out = append(out, describeOption(f))
 	}
 	return out
@@ -56,49 +59,44 @@ type ExitCode struct {
 // ExitCodes returns every code that the program ends with by itself, in order.
 func ExitCodes() []ExitCode {
 	return []ExitCode{
-		{ExitOK, "done"},
-		{ExitError, "it failed"},
-		{ExitUsage, "the command line, or a value in it, is wrong"},
-		{ExitNotRunning, "the agent is not running (and its database does not help)"},
-		{ExitNotFound, "no such peer or search domain, or more than one fits; or a peer that offers nothing"},
-		{ExitNotTrusted, "a key has to be confirmed first, or was not confirmed: nothing was changed"},
-		{ExitRefused, "refused: by the other cluster, or by what was decided here earlier"},
-		{ExitTimeout, "--timeout is over: what was begun goes on in the background"},
-		{ExitWarnings, "doctor found warnings, and nothing worse"},
-		{ExitInterrupted, "Ctrl-C while waiting: likewise; or at a question: nothing was changed"},
+		{command.ExitOK, "success"},
+		{command.ExitError, "failure"},
+		{command.ExitUsage, "the command line or a value in it is wrong"},
+		{command.ExitNotRunning, "the agent is not running, and its database does not help"},
+		{command.ExitNotFound, "not found, or ambiguous: a peer, a search domain, an offer, an invite or the service"},
+		{command.ExitNotTrusted, "a key is not confirmed; nothing was changed"},
+		{command.ExitRefused, "refused by the other cluster, or by an earlier decision here"},
+		{command.ExitTimeout, "--timeout is over; the operation continues in the background"},
+		{command.ExitWarnings, "doctor or state check found only warnings"},
+		{command.ExitInterrupted, "Ctrl-C: while waiting, the operation continues; at a question, nothing was changed"},
 	}
 }
 
 // Describe returns every command that help shows, in its order. It is a function
 // of its own, which nothing in the program calls, so that the program does not
 // contain it.
-func Describe() []Command {
-	a := New(Options{})
-	return a.describe(nil, a.root.Commands)
-}
+func Describe() []Command { return describe(nil, tree(usualMachine())) }
 
-func (a *App) describe(above []string, commands []*urfave.Command) []Command {
+func describe(above []string, commands []command.Command) []Command {
 	var out []Command
 	for _, c := range commands {
 		if c.Hidden {
 			continue
 		}
-		about, examples, _ := strings.Cut(c.Description, "\n\nExample:\n\n   ")
+		path := append(above[:len(above):len(above)], c.Name)
 		d := Command{
-			Path:     append(above[:len(above):len(above)], c.Name),
+			Path:     path,
 			Usage:    c.Usage,
-			About:    about,
-			Synopsis: c.UsageText,
-			Examples: strings.Split(examples, "\n   "),
-			Formats:  a.leaves[c].formats,
-			Default:  a.defaults[c],
+			About:    c.About,
+			Synopsis: c.Synopsis(strings.Join(append([]string{command.Name}, above...), " ")),
+			Examples: c.Examples,
+			Formats:  c.Formats,
+			Default:  c.Default,
+			Commands: describe(path, c.Commands),
 		}
-		for _, f := range c.Flags {
-			if f != urfave.HelpFlag {
-				d.Options = append(d.Options, describeOption(f))
-			}
+		for _, f := range c.AllFlags() {
+			d.Options = append(d.Options, describeOption(f))
 		}
-		d.Commands = a.describe(d.Path, c.Subcommands)
 		out = append(out, d)
 	}
 	return out
@@ -110,7 +108,7 @@ func describeOption(f urfave.Flag) Option {
 	d := f.(urfave.DocGenerationFlag)
 	var o Option
 	for _, name := range f.Names() {
-		o.Names = append(o.Names, dashed(name))
+		o.Names = append(o.Names, command.Dashed(name))
 	}
 	usage := d.GetUsage()
 	if d.TakesValue() {
@@ -124,14 +122,11 @@ func describeOption(f urfave.Flag) Option {
 	}
 	o.Usage = usage
 	name := f.Names()[0]
-	for _, one := range runFlags {
-		if one.name == name && (name == socketFlag || name == stateDirFlag || strings.HasSuffix(usage, "("+one.key+")")) {
-			o.Key = one.key
-			o.Environment = []string{config.EnvName(one.key)}
-		}
+	if o.Key = config.KeyOf(name, usage); o.Key != "" {
+		o.Environment = []string{settings.EnvName(o.Key)}
 	}
-	if name == tokenFlag {
-		o.Environment = []string{tokenVariable}
+	if name == peers.TokenFlag {
+		o.Environment = []string{peers.TokenVariable}
 	}
 	return o
 }

@@ -10,7 +10,8 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
-	"liqo.io/agent/agent/config"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 	"liqo.io/agent/doctor"
 	"liqo.io/agent/doctor/bundle"
 	"liqo.io/agent/trust"
@@ -22,58 +23,57 @@ type examiner interface {
 	examine(ctx context.Context, opts doctor.Options, archive string, redact bool) (doctor.Report, *bundle.Manifest, error)
 }
 
-func (a *App) doctorCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "doctor",
-		usage: "find out what is wrong, and what to do about it",
-		about: "Look at this box from the outside in: links, port 5353, multicast, the endpoint's port as peers\n" +
-			"see it, the clock, the API server and what is in it, the disk, the agent, its configuration and\n" +
-			"its peers. Each finding says what is the matter, why it matters and what to do.\n\n" +
-			"Works with and without a running agent. Without root some things cannot be seen, and are skipped.\n" +
-			"With --bundle, everything that helps others to help is written to an archive, without secrets.\n\n" +
-			"Exit code: 0 when nothing is wrong, 8 when there are only warnings, 1 when there are errors.",
-		examples: []string{"sudo liqo-agent doctor", "sudo liqo-agent doctor --bundle support.tar.gz --redact",
+func doctorCommand(e examiner) command.Command {
+	return command.Command{
+		Name:  "doctor",
+		Usage: "find problems, and what to do about them",
+		About: "Check this machine: network interfaces, port 5353, multicast, the port of the endpoint as peers\n" +
+			"see it, the clock, the API server and its objects, the disk, the agent, its configuration and\n" +
+			"its peers. Each finding says what is wrong, why it matters and what to do.\n" +
+			"\n" +
+			"Works with and without a running agent. Without root, some checks are skipped. --bundle writes a\n" +
+			"support archive without secrets.\n" +
+			"\n" +
+			"Exit code: 0 no problems, 8 only warnings, 1 errors.",
+		Examples: []string{"sudo liqo-agent doctor", "sudo liqo-agent doctor --bundle support.tar.gz --redact",
 			`liqo-agent doctor -o json | jq '.checks[].findings[] | select(.status == "error")'`},
-		flags: append(placeFlags(),
+		Agent: true,
+		Flags: []urfave.Flag{
 			&urfave.StringFlag{Name: bundleFlag, Usage: "write a support archive (tar.gz) to `FILE`"},
-			&urfave.BoolFlag{Name: "redact", Usage: "with --bundle: replace the names of clusters, and addresses"}),
-		formats: []string{formatText, formatJSON, formatYAML},
-		values:  doctorValues,
-		run:     seeDoctor,
-	})
+			&urfave.BoolFlag{Name: "redact", Usage: "with --bundle: replace cluster names and addresses"},
+		},
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Values:  command.FileValues(bundleFlag),
+		Run:     func(c *command.Call) error { return seeDoctor(c, e) },
+	}
 }
 
 const bundleFlag = "bundle"
 
-var doctorValues = map[string]func(context.Context) []candidate{configFlag: files, socketFlag: files, stateDirFlag: files, bundleFlag: files}
-
-func seeDoctor(c *call) error {
+func seeDoctor(c *command.Call, e examiner) error {
 	archive := c.String(bundleFlag)
 	if c.Bool("redact") && archive == "" {
-		return &usageError{message: "--redact is about the archive", try: c.Command.HelpName + " --bundle support.tar.gz --redact"}
+		return command.UsageError("--redact needs --bundle", c.Command.HelpName+" --bundle support.tar.gz --redact")
 	}
-	path := c.String(configFlag)
 	opts := doctor.Options{
-		Version: c.app.opts.Version, Built: trust.Built(),
-		Load: func() (*config.Loaded, error) {
-			return config.Load(config.Options{Path: path, PathExplicit: path != "", Env: c.app.opts.Environ})
-		},
-		Socket: c.String(socketFlag), StateDir: c.String(stateDirFlag), Environ: c.app.opts.Environ, Root: os.Geteuid() == 0,
+		Version: c.Options.Version, Built: trust.Built(),
+		Load:   c.Load,
+		Socket: c.String(command.SocketFlag), StateDir: c.String(command.StateDirFlag), Environ: c.Options.Environ, Root: os.Geteuid() == 0,
 	}
-	report, manifest, err := c.app.examiner.examine(c.Context.Context, opts, archive, c.Bool("redact"))
-	if report.Checks != nil && !c.out.value(report) {
-		c.out.report(report)
+	report, manifest, err := e.examine(c.Ctx(), opts, archive, c.Bool("redact"))
+	if report.Checks != nil && !c.Out.Value(report) {
+		printReport(c.Out, report)
 	}
 	// What was found is shown also when the archive could not be written.
-	if err := errors.Join(c.out.flush(), err); err != nil {
+	if err := errors.Join(c.Out.Flush(), err); err != nil {
 		return err
 	}
 	if manifest != nil {
 		if full, err := filepath.Abs(archive); err == nil {
 			archive = full
 		}
-		c.note("wrote %s: %s, %s left out (manifest.json says which); look through it before you hand it on",
-			archive, count(len(manifest.Files), "file", "files"), count(len(manifest.LeftOut), "file", "files"))
+		c.Note("wrote %s: %s, %s left out (see manifest.json); review it before you share it",
+			archive, render.Count(len(manifest.Files), "file", "files"), render.Count(len(manifest.LeftOut), "file", "files"))
 	}
 	return diagnosis(report.Summary)
 }
@@ -82,11 +82,11 @@ func seeDoctor(c *call) error {
 func diagnosis(s doctor.Summary) error {
 	switch {
 	case s.Errors > 0 && s.Warnings > 0:
-		return &outcome{message: fmt.Sprintf("%s with errors and %d with warnings", count(s.Errors, "check ended", "checks ended"), s.Warnings), code: ExitError}
+		return &command.Error{Message: fmt.Sprintf("%s with errors and %d with warnings", render.Count(s.Errors, "check ended", "checks ended"), s.Warnings), Code: command.ExitError}
 	case s.Errors > 0:
-		return &outcome{message: count(s.Errors, "check ended", "checks ended") + " with errors", code: ExitError}
+		return &command.Error{Message: render.Count(s.Errors, "check ended", "checks ended") + " with errors", Code: command.ExitError}
 	case s.Warnings > 0:
-		return &outcome{message: count(s.Warnings, "check ended", "checks ended") + " with warnings", code: ExitWarnings}
+		return &command.Error{Message: render.Count(s.Warnings, "check ended", "checks ended") + " with warnings", Code: command.ExitWarnings}
 	}
 	return nil
 }
@@ -105,12 +105,9 @@ func (thisBox) examine(ctx context.Context, opts doctor.Options, archive string,
 	return report, &manifest, err
 }
 
-// textWidth is where the text of findings is wrapped.
-const textWidth = 100
-
-// report writes a report for people: a line for each check that is fine, and
+// printReport writes a report for people: a line for each check that is fine, and
 // paragraphs for what is not.
-func (p *printer) report(r doctor.Report) {
+func printReport(p *render.Printer, r doctor.Report) {
 	group, width := "", 0
 	for _, c := range r.Checks {
 		width = max(width, len(c.Title))
@@ -118,79 +115,57 @@ func (p *printer) report(r doctor.Report) {
 	for _, c := range r.Checks {
 		if c.Group != group {
 			if group != "" {
-				p.printf("\n")
+				p.Printf("\n")
 			}
 			group = c.Group
-			p.printf("%s\n", clean(group))
+			p.Printf("%s\n", render.Clean(group))
 		}
-		p.check(c, width)
+		check(p, c, width)
 	}
 	s := r.Summary
-	p.printf("\n%s: %d ok", count(len(r.Checks), "check", "checks"), s.OK)
+	p.Printf("\n%s: %d ok", render.Count(len(r.Checks), "check", "checks"), s.OK)
 	for _, part := range []struct {
 		n    int
 		what string
-	}{{s.Info, "for your information"}, {s.Warnings, "with warnings"}, {s.Errors, "with errors"}, {s.Skipped, "skipped"}} {
+	}{{s.Info, "with information"}, {s.Warnings, "with warnings"}, {s.Errors, "with errors"}, {s.Skipped, "skipped"}} {
 		if part.n > 0 {
-			p.printf(", %d %s", part.n, part.what)
+			p.Printf(", %d %s", part.n, part.what)
 		}
 	}
-	p.printf("\n")
+	p.Printf("\n")
 }
 
 // marks are what a status looks like.
 var marks = map[doctor.Status]struct{ text, color string }{
-	doctor.OK: {"ok", ""}, doctor.Info: {"info", ""}, doctor.Skipped: {"-", colorDim},
-	doctor.Warning: {"WARNING", colorYellow}, doctor.Error: {"ERROR", colorRed},
+	doctor.OK: {"ok", ""}, doctor.Info: {"info", ""}, doctor.Skipped: {"-", render.Dim},
+	doctor.Warning: {"WARNING", render.Yellow}, doctor.Error: {"ERROR", render.Red},
 }
 
-func (p *printer) check(c doctor.Result, width int) {
+func check(p *render.Printer, c doctor.Result, width int) {
 	for i, f := range c.Findings {
 		title := c.Title
 		if i > 0 {
 			title = ""
 		}
 		mark := marks[f.Status]
-		line := fmt.Sprintf("  %-7s  %-*s", mark.text, width, clean(title))
+		line := fmt.Sprintf("  %-7s  %-*s", mark.text, width, render.Clean(title))
 		if f.Status != doctor.Warning && f.Status != doctor.Error {
-			p.colored(mark.color, strings.TrimRight(line+"  "+clean(f.What), " "))
+			p.Colored(mark.color, strings.TrimRight(line+"  "+render.Clean(f.What), " "))
 			continue
 		}
-		p.colored(mark.color, strings.TrimRight(line+"  "+clean(f.Code), " "))
-		p.paragraph("           ", "", f.What)
-		p.paragraph("           ", "why: ", f.Why)
+		p.Colored(mark.color, strings.TrimRight(line+"  "+render.Clean(f.Code), " "))
+		printParagraph(p, "", f.What)
+		printParagraph(p, "why: ", f.Why)
 		for _, do := range f.Do {
 			// Not wrapped: a command is to be copied as a whole.
-			p.printf("           try: %s\n", clean(do))
+			p.Printf("           try: %s\n", render.Clean(do))
 		}
 	}
 }
 
-func (p *printer) colored(color, line string) {
-	if p.color && color != "" {
-		line = color + line + colorReset
+// printParagraph writes text below a line, with label in front of it.
+func printParagraph(p *render.Printer, label, text string) {
+	if text != "" {
+		p.Item("           "+label, text, "")
 	}
-	p.printf("%s\n", line)
-}
-
-// paragraph writes text wrapped at spaces, with label in front of its first line.
-func (p *printer) paragraph(indent, label, text string) {
-	if text == "" {
-		return
-	}
-	line := label
-	rest := strings.Repeat(" ", len(label))
-	filled := false
-	for word := range strings.FieldsSeq(clean(text)) {
-		if filled && len(indent)+len(line)+1+len(word) > textWidth {
-			p.printf("%s%s\n", indent, line)
-			line, filled = rest, false
-		}
-		if filled {
-			line += " "
-		}
-		line += word
-		filled = true
-	}
-	p.printf("%s%s\n", indent, line)
 }

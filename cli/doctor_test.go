@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"liqo.io/agent/agent/control"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 	"liqo.io/agent/doctor"
 	"liqo.io/agent/doctor/bundle"
+	"liqo.io/agent/internal/clitest"
 	"liqo.io/agent/trust"
 )
-
-// Reach implements control.Diagnoser: nobody is there to be asked.
-func (m *memory) Reach(context.Context) ([]control.Reach, error) { return []control.Reach{}, nil }
 
 // practice is an examiner that knows what it will find.
 type practice struct {
@@ -35,7 +34,7 @@ func (p *practice) examine(_ context.Context, opts doctor.Options, archive strin
 // seen is a report with one finding of each kind.
 func seen(errors, warnings int) doctor.Report {
 	return doctor.Report{
-		Version: "1.2.3", At: now, Status: doctor.Error, Summary: doctor.Summary{OK: 1, Info: 1, Skipped: 1, Errors: errors, Warnings: warnings},
+		Version: "1.2.3", At: clitest.Now, Status: doctor.Error, Summary: doctor.Summary{OK: 1, Info: 1, Skipped: 1, Errors: errors, Warnings: warnings},
 		Checks: []doctor.Result{
 			{Check: "links", Group: "Network", Title: "Network interfaces", Status: doctor.OK, Findings: []doctor.Finding{{Status: doctor.OK, What: "eth0 (10.0.0.1/24)", Do: []string{}}}},
 			{Check: "multicast", Group: "Network", Title: "Multicast", Status: doctor.Warning, Findings: []doctor.Finding{
@@ -66,25 +65,25 @@ This box
            why: nothing is stored
            try: see what takes the space: sudo du -xh / | sort -h | tail -30
 
-4 checks: 1 ok, 1 for your information, 1 with warnings, 1 with errors, 1 skipped
+4 checks: 1 ok, 1 with information, 1 with warnings, 1 with errors, 1 skipped
 `
 
 // diagnose runs the doctor with an examiner in place of the real one.
-func (w *world) diagnose(t *testing.T, p *practice, args ...string) (stdout, stderr string, code int) {
+func diagnose(t *testing.T, w *clitest.World, p *practice, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	w.examiner = p
-	return w.run(t.Context(), append([]string{"doctor"}, args...)...)
+	w.New = func(opts command.Options) *command.App { return newApp(opts, machine{examiner: p}) }
+	return w.Run(t.Context(), append([]string{"doctor"}, args...)...)
 }
 
 func TestDoctor(t *testing.T) {
-	w := noAgent(t)
-	stdout, stderr, code := w.diagnose(t, &practice{report: seen(1, 1)})
-	if stdout != seenText || stderr != "liqo-agent: 1 check ended with errors and 1 with warnings\n" || code != ExitError {
+	w := clitest.NoAgent(t, New)
+	stdout, stderr, code := diagnose(t, w, &practice{report: seen(1, 1)})
+	if stdout != seenText || stderr != "liqo-agent: 1 check ended with errors and 1 with warnings\n" || code != command.ExitError {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, stdout)
 	}
-	w.color = true
-	stdout, _, _ = w.diagnose(t, &practice{report: seen(1, 1)})
-	for _, want := range []string{colorYellow + "  WARNING  Multicast", colorRed + "  ERROR    Disk", colorDim + "  -        State"} {
+	w.Color = true
+	stdout, _, _ = diagnose(t, w, &practice{report: seen(1, 1)})
+	for _, want := range []string{render.Yellow + "  WARNING  Multicast", render.Red + "  ERROR    Disk", render.Dim + "  -        State"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in colour:\n%q", want, stdout)
 		}
@@ -93,11 +92,11 @@ func TestDoctor(t *testing.T) {
 		errors, warnings, code int
 		stderr                 string
 	}{
-		{0, 0, ExitOK, ""},
-		{0, 2, ExitWarnings, "liqo-agent: 2 checks ended with warnings\n"},
-		{3, 0, ExitError, "liqo-agent: 3 checks ended with errors\n"},
+		{0, 0, command.ExitOK, ""},
+		{0, 2, command.ExitWarnings, "liqo-agent: 2 checks ended with warnings\n"},
+		{3, 0, command.ExitError, "liqo-agent: 3 checks ended with errors\n"},
 	} {
-		stdout, stderr, code := w.diagnose(t, &practice{report: seen(tc.errors, tc.warnings)}, "-o", "json")
+		stdout, stderr, code := diagnose(t, w, &practice{report: seen(tc.errors, tc.warnings)}, "-o", "json")
 		if code != tc.code || stderr != tc.stderr || !strings.Contains(stdout, `"what": "barn\u001b[2J answers`) {
 			t.Errorf("%d errors, %d warnings: exit code %d, stderr %q\n%s", tc.errors, tc.warnings, code, stderr, stdout)
 		}
@@ -105,21 +104,21 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestDoctorBundle(t *testing.T) {
-	w := noAgent(t)
+	w := clitest.NoAgent(t, New)
 	p := &practice{report: seen(0, 0)}
-	_, stderr, code := w.diagnose(t, p, "--bundle", w.dir+"/x.tar.gz", "--redact", "--socket", "/s", "--state-dir", "/d")
-	if want := "liqo-agent: wrote $DIR/x.tar.gz: 3 files, 1 file left out (manifest.json says which); look through it before you hand it on\n"; code != ExitOK || stderr != want {
+	_, stderr, code := diagnose(t, w, p, "--bundle", w.Dir+"/x.tar.gz", "--redact", "--socket", "/s", "--state-dir", "/d")
+	if want := "liqo-agent: wrote $DIR/x.tar.gz: 3 files, 1 file left out (see manifest.json); review it before you share it\n"; code != command.ExitOK || stderr != want {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 	if !p.redact || p.opts.Socket != "/s" || p.opts.StateDir != "/d" || p.opts.Version != "1.2.3" {
 		t.Errorf("the doctor was told %+v", p.opts)
 	}
 	p.err = errors.New("there is no space left")
-	stdout, stderr, code := w.diagnose(t, p, "--bundle", w.dir+"/x.tar.gz")
-	if code != ExitError || !strings.HasSuffix(stderr, "there is no space left\n") || !strings.HasPrefix(stdout, "Network") {
+	stdout, stderr, code := diagnose(t, w, p, "--bundle", w.Dir+"/x.tar.gz")
+	if code != command.ExitError || !strings.HasSuffix(stderr, "there is no space left\n") || !strings.HasPrefix(stdout, "Network") {
 		t.Errorf("exit code %d, stderr %q\n%s", code, stderr, stdout)
 	}
-	if _, stderr, code := w.diagnose(t, &practice{}, "--redact"); code != ExitUsage || !strings.Contains(stderr, "--redact is about the archive") {
+	if _, stderr, code := diagnose(t, w, &practice{}, "--redact"); code != command.ExitUsage || !strings.Contains(stderr, "--redact needs --bundle") {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
 	if !trust.Built().Before(time.Now()) {

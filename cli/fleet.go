@@ -9,6 +9,8 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
@@ -16,40 +18,47 @@ import (
 // maxPEM bounds what is read of a key or certificate file.
 const maxPEM = 1 << 20
 
-func (a *App) fleetCommand() *urfave.Command {
-	return a.branch("fleet", "certify the keys of your devices, offline",
-		"Be the authority of a fleet: devices that are given its certificate (trust.fleet_ca in the\n"+
-			"configuration) trust every device whose key it certified. No agent is needed for this; keep the\n"+
-			"key of the authority off the devices.",
-		[]string{"liqo-agent fleet init --name 'Acme farms' --cert fleet.pem --key fleet.key",
+func fleetCommand() command.Command {
+	return command.Command{
+		Name:  "fleet",
+		Usage: "certify the keys of your devices, offline",
+		About: "Run an offline certificate authority for a fleet of devices. A device with the fleet certificate\n" +
+			"(trust.fleet_ca) trusts every device whose key the fleet certified. No agent is needed. Keep the\n" +
+			"private key of the fleet off the devices.",
+		Examples: []string{"liqo-agent fleet init --name 'Acme farms' --cert fleet.pem --key fleet.key",
 			"liqo-agent fleet sign --ca fleet.pem --ca-key fleet.key --id 0558de48-097b-4b7d-ba04-6bd2a0f9d24f --public-key barn.pub.pem -o barn.pem"},
-		a.fleetInitCommand(), a.fleetSignCommand())
-}
-
-func (a *App) fleetInitCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:     "init",
-		usage:    "make the authority of a new fleet",
-		about:    "Make the authority of a new fleet: a certificate, which every device is given, and its key, which\nstays with you. Files that exist are not overwritten.",
-		examples: []string{"liqo-agent fleet init --name 'Acme farms' --cert fleet.pem --key fleet.key"},
-		flags: []urfave.Flag{
-			&urfave.StringFlag{Name: "name", Usage: "what the fleet is called: a `NAME` for people"},
-			&urfave.IntFlag{Name: "years", Value: 10, Usage: "how many `YEARS` the certificate is valid"},
-			&urfave.StringFlag{Name: "cert", Usage: "`FILE` for the certificate"},
-			&urfave.StringFlag{Name: "key", Usage: "`FILE` for the key"},
+		Commands: []command.Command{
+			fleetInitCommand(),
+			fleetSignCommand(),
 		},
-		values: fileValues("cert", "key"),
-		run:    initFleet,
-	})
+	}
 }
 
-func initFleet(c *call) error {
-	if err := c.need("name", "cert", "key"); err != nil {
+func fleetInitCommand() command.Command {
+	return command.Command{
+		Name:  "init",
+		Usage: "create a fleet CA",
+		About: "Create a fleet CA: a certificate for every device, and a private key that stays with you.\n" +
+			"Existing files are not overwritten.",
+		Examples: []string{"liqo-agent fleet init --name 'Acme farms' --cert fleet.pem --key fleet.key"},
+		Flags: []urfave.Flag{
+			&urfave.StringFlag{Name: "name", Usage: "`NAME` of the fleet"},
+			&urfave.IntFlag{Name: "years", Value: 10, Usage: "validity of the certificate in `YEARS`"},
+			&urfave.StringFlag{Name: "cert", Usage: "`FILE` for the certificate"},
+			&urfave.StringFlag{Name: "key", Usage: "`FILE` for the private key"},
+		},
+		Values: command.FileValues("cert", "key"),
+		Run:    initFleet,
+	}
+}
+
+func initFleet(c *command.Call) error {
+	if err := need(c, "name", "cert", "key"); err != nil {
 		return err
 	}
-	cert, key, err := trust.NewFleetCA(c.String("name"), c.Int("years"), c.out.now)
+	cert, key, err := trust.NewFleetCA(c.String("name"), c.Int("years"), c.Out.Now)
 	if err != nil {
-		return &usageError{message: "fleet init: " + err.Error(), try: helpOf("fleet init")}
+		return command.UsageError("fleet init: "+err.Error(), command.HelpOf("fleet init"))
 	}
 	// The key first: a certificate whose key was lost must not get on devices.
 	if err := writeNew(c.String("key"), key, 0o600); err != nil {
@@ -58,67 +67,66 @@ func initFleet(c *call) error {
 	if err := writeNew(c.String("cert"), cert, 0o644); err != nil {
 		return errors.Join(err, os.Remove(c.String("key")))
 	}
-	c.out.printf("Wrote %s, for trust.fleet_ca on every device, and %s, which has to stay secret.\n", clean(c.String("cert")), clean(c.String("key")))
+	c.Out.Printf("Wrote %s: set trust.fleet_ca to it on every device.\nWrote %s: keep it secret.\n", render.Clean(c.String("cert")), render.Clean(c.String("key")))
 	return nil
 }
 
-func (a *App) fleetSignCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "sign",
-		usage: "certify the key of a device",
-		about: "Certify that a key is that of a cluster ID. On the device, liqo-agent key show --pem prints its\n" +
-			"public key, '-' reads it from standard input; liqo-agent info --get cluster.clusterId prints its\n" +
-			"ID. Put the certificate on the device as fleet.crt in its state directory, or name it in\n" +
-			"trust.fleet_certificate.",
-		examples: []string{"liqo-agent fleet sign --ca fleet.pem --ca-key fleet.key --id 0558de48-097b-4b7d-ba04-6bd2a0f9d24f --public-key barn.pub.pem -o barn.pem"},
-		flags: []urfave.Flag{
-			&urfave.StringFlag{Name: "ca", Usage: "`FILE` with the certificate of the fleet"},
-			&urfave.StringFlag{Name: "ca-key", Usage: "`FILE` with the key of the fleet"},
+func fleetSignCommand() command.Command {
+	return command.Command{
+		Name:  "sign",
+		Usage: "certify the key of a device",
+		About: "Sign a certificate for the key and the cluster ID of a device. On the device, liqo-agent key\n" +
+			"show --pem prints the public key, and liqo-agent info --get cluster.clusterId the ID. Copy the\n" +
+			"certificate to the device as fleet.crt in its state directory, or set trust.fleet_certificate.",
+		Examples: []string{"liqo-agent fleet sign --ca fleet.pem --ca-key fleet.key --id 0558de48-097b-4b7d-ba04-6bd2a0f9d24f --public-key barn.pub.pem -o barn.pem"},
+		Flags: []urfave.Flag{
+			&urfave.StringFlag{Name: "ca", Usage: "`FILE` with the fleet certificate"},
+			&urfave.StringFlag{Name: "ca-key", Usage: "`FILE` with the fleet's private key"},
 			&urfave.StringFlag{Name: "id", Usage: "cluster `ID` of the device"},
-			&urfave.StringFlag{Name: "public-key", Usage: "`FILE` with the public key of the device; - reads it from standard input"},
-			&urfave.IntFlag{Name: "days", Value: 1095, Usage: "how many `DAYS` it is valid"},
-			&urfave.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` for the certificate; without it, standard output"},
+			&urfave.StringFlag{Name: "public-key", Usage: "`FILE` with the device's public key; - reads standard input"},
+			&urfave.IntFlag{Name: "days", Value: 1095, Usage: "validity of the certificate in `DAYS`"},
+			&urfave.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` for the certificate (default: standard output)"},
 		},
-		values: fileValues("ca", "ca-key", "public-key", "out"),
-		run:    signFleet,
-	})
+		Values: command.FileValues("ca", "ca-key", "public-key", "out"),
+		Run:    signFleet,
+	}
 }
 
-func signFleet(c *call) error {
-	if err := c.need("ca", "ca-key", "id", "public-key"); err != nil {
+func signFleet(c *command.Call) error {
+	if err := need(c, "ca", "ca-key", "id", "public-key"); err != nil {
 		return err
 	}
 	id, err := peer.ParseClusterID(c.String("id"))
 	if err != nil {
-		return &usageError{message: "--id: " + err.Error(), try: "liqo-agent info --get cluster.clusterId"}
+		return command.UsageError("--id: "+err.Error(), "liqo-agent info --get cluster.clusterId")
 	}
 	var files [3][]byte
 	for i, name := range []string{"ca", "ca-key", "public-key"} {
-		if files[i], err = c.readFile(name); err != nil {
+		if files[i], err = readFile(c, name); err != nil {
 			return err
 		}
 	}
-	cert, err := trust.SignFleet(files[0], files[1], id, files[2], c.Int("days"), c.out.now)
+	cert, err := trust.SignFleet(files[0], files[1], id, files[2], c.Int("days"), c.Out.Now)
 	if err != nil {
-		return &usageError{message: "fleet sign: " + err.Error(), try: helpOf("fleet sign")}
+		return command.UsageError("fleet sign: "+err.Error(), command.HelpOf("fleet sign"))
 	}
 	path := c.String("out")
 	if path == "" {
-		c.out.write(cert)
+		c.Out.Write(cert)
 		return nil
 	}
 	if err := writeNew(path, cert, 0o644); err != nil {
 		return err
 	}
-	c.out.printf("Wrote %s\n", clean(path))
+	c.Out.Printf("Wrote %s\n", render.Clean(path))
 	return nil
 }
 
 // need refuses a command line without options that have no sensible default.
-func (c *call) need(options ...string) error {
+func need(c *command.Call, options ...string) error {
 	for _, name := range options {
 		if c.String(name) == "" {
-			return &usageError{message: fmt.Sprintf("%s needs --%s", pathOf(c.Context), name), try: helpOf(pathOf(c.Context))}
+			return command.UsageError(fmt.Sprintf("%s needs --%s", c.Path(), name), command.HelpOf(c.Path()))
 		}
 	}
 	return nil
@@ -126,12 +134,12 @@ func (c *call) need(options ...string) error {
 
 // readFile reads the file that an option names; "-" is standard input for the
 // one that need not be kept secret.
-func (c *call) readFile(option string) ([]byte, error) {
+func readFile(c *command.Call, option string) ([]byte, error) {
 	path := c.String(option)
 	var in io.Reader
 	if path == "-" && option == "public-key" {
-		if in = c.app.opts.Stdin; in == nil {
-			return nil, &usageError{message: "--public-key -: there is nothing on standard input", try: helpOf(pathOf(c.Context))}
+		if in = c.Options.Stdin; in == nil {
+			return nil, command.UsageError("--public-key -: standard input is empty", command.HelpOf(c.Path()))
 		}
 	} else {
 		f, err := os.Open(path)
@@ -152,7 +160,7 @@ func (c *call) readFile(option string) ([]byte, error) {
 func writeNew(path string, content []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, os.ErrExist) {
-		return &control.Error{Cause: err, Message: path + " exists already", Advice: "choose another name, or move it away"}
+		return &control.Error{Cause: err, Message: path + " already exists", Advice: "choose another name, or move the file away"}
 	}
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -12,6 +12,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/internal/clitest"
 )
 
 // devicePEM is a public key as a device prints it.
@@ -44,11 +48,11 @@ func certificate(t *testing.T, raw []byte) *x509.Certificate {
 // A fleet is made and a device certified without any agent, and the files are
 // what they are said to be.
 func TestFleet(t *testing.T) {
-	w := noAgent(t)
-	in := func(name string) string { return filepath.Join(w.dir, name) }
+	w := clitest.NoAgent(t, cli.New)
+	in := func(name string) string { return filepath.Join(w.Dir, name) }
 	run := func(code int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		stdout, stderr, got := w.run(t.Context(), args...)
+		stdout, stderr, got := w.Run(t.Context(), args...)
 		if got != code {
 			t.Fatalf("%v: exit code %d, want %d: %s", args, got, code, stderr)
 		}
@@ -56,7 +60,7 @@ func TestFleet(t *testing.T) {
 	}
 	init := []string{"fleet", "init", "--name", "Acme farms", "--cert", in("fleet.pem"), "--key", in("fleet.key")}
 	stdout, _ := run(0, init...)
-	if stdout != "Wrote $DIR/fleet.pem, for trust.fleet_ca on every device, and $DIR/fleet.key, which has to stay secret.\n" {
+	if stdout != "Wrote $DIR/fleet.pem: set trust.fleet_ca to it on every device.\nWrote $DIR/fleet.key: keep it secret.\n" {
 		t.Errorf("output %q", stdout)
 	}
 	info, err := os.Stat(in("fleet.key"))
@@ -73,11 +77,11 @@ func TestFleet(t *testing.T) {
 	}
 
 	// Nothing is overwritten.
-	_, stderr := run(ExitError, init...)
-	if stderr != "liqo-agent: $DIR/fleet.key exists already\ntry: choose another name, or move it away\n" {
+	_, stderr := run(command.ExitError, init...)
+	if stderr != "liqo-agent: $DIR/fleet.key already exists\ntry: choose another name, or move the file away\n" {
 		t.Errorf("a second time: %s", stderr)
 	}
-	_, _ = run(ExitError, "fleet", "init", "--name", "x", "--cert", in("fleet.pem"), "--key", in("other.key"))
+	_, _ = run(command.ExitError, "fleet", "init", "--name", "x", "--cert", in("fleet.pem"), "--key", in("other.key"))
 	if _, err := os.Stat(in("other.key")); err == nil {
 		t.Error("the key of a fleet without a certificate was left behind")
 	}
@@ -89,7 +93,7 @@ func TestFleet(t *testing.T) {
 	if err := os.WriteFile(in("barn.pub"), device, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sign := []string{"fleet", "sign", "--ca", in("fleet.pem"), "--ca-key", in("fleet.key"), "--id", idBarn}
+	sign := []string{"fleet", "sign", "--ca", in("fleet.pem"), "--ca-key", in("fleet.key"), "--id", clitest.Barn}
 	stdout, _ = run(0, append(sign, "--public-key", in("barn.pub"), "-o", in("barn.pem"), "--days", "30")...)
 	if stdout != "Wrote $DIR/barn.pem\n" {
 		t.Errorf("output %q", stdout)
@@ -98,15 +102,15 @@ func TestFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.stdin = bytes.NewReader(device)
+	w.Stdin = bytes.NewReader(device)
 	stdout, _ = run(0, append(sign, "--public-key", "-")...)
 	for _, raw := range [][]byte{raw, []byte(stdout)} {
 		cert := certificate(t, raw)
-		if err := cert.CheckSignatureFrom(ca); err != nil || !public.Equal(cert.PublicKey) || len(cert.URIs) != 1 || cert.URIs[0].String() != "liqo:cluster:"+idBarn {
+		if err := cert.CheckSignatureFrom(ca); err != nil || !public.Equal(cert.PublicKey) || len(cert.URIs) != 1 || cert.URIs[0].String() != "liqo:cluster:"+clitest.Barn {
 			t.Errorf("the certificate of the device: %v, %v", err, cert.URIs)
 		}
 	}
-	if days := certificate(t, raw).NotAfter.Sub(now); days != 30*24*time.Hour {
+	if days := certificate(t, raw).NotAfter.Sub(clitest.Now); days != 30*24*time.Hour {
 		t.Errorf("it is valid for %s", days)
 	}
 
@@ -119,8 +123,8 @@ func TestFleet(t *testing.T) {
 		"days":                    append(sign, "--public-key", in("barn.pub"), "--days", "0"),
 		"want 1 to":               {"fleet", "init", "--name", "x", "--years", "0", "--cert", in("a"), "--key", in("b")},
 	} {
-		_, stderr, code := w.run(t.Context(), args...)
-		if code == ExitOK || !strings.Contains(stderr, want) {
+		_, stderr, code := w.Run(t.Context(), args...)
+		if code == command.ExitOK || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, %s; want %q", args, code, stderr, want)
 		}
 	}

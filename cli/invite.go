@@ -1,130 +1,161 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 )
 
-func (a *App) inviteCommand() *urfave.Command {
-	group := a.branch("invite", "make a token that lets one cluster in, without comparing codes",
-		"Make a token that lets one cluster use this one, once, and tells it by which key to recognise\n"+
-			"this one. It is a secret: whoever has it first is let in. Alone it is the same as invite create.",
-		[]string{"liqo-agent invite --ttl 1h", "liqo-agent invite list", "liqo-agent invite revoke 0a1b"},
-		a.inviteCreateCommand(), a.inviteListCommand(), a.inviteRevokeCommand())
-	a.defaults[group] = "create"
-	return group
+func inviteCommand() command.Command {
+	return command.Command{
+		Name:  "invite",
+		Usage: "let a cluster in with a one-time token",
+		About: "Create a token that lets one cluster use this one, once. It also tells that cluster the key of\n" +
+			"this one, so nobody compares codes. Keep the token secret: whoever uses it first is let in.\n" +
+			"Without a subcommand, it is invite create.",
+		Examples: []string{"liqo-agent invite --ttl 1h", "liqo-agent invite list", "liqo-agent invite revoke 0a1b"},
+		Commands: []command.Command{
+			inviteCreateCommand(),
+			inviteListCommand(),
+			inviteRevokeCommand(),
+		},
+		Default: "create",
+	}
 }
 
-func (a *App) inviteCreateCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "create",
-		usage: "make an invite and print its token",
-		about: "Make an invite and print its token, which is shown only now. Whoever has it connects with\n" +
-			"liqo-agent peers connect --token TOKEN, until it was used once, expires or is revoked.",
-		examples: []string{"liqo-agent invite", "liqo-agent invite create --ttl 15m --note 'for the van' --url https://farm.example.com:6447",
+func inviteCreateCommand() command.Command {
+	return command.Command{
+		Name:  "create",
+		Usage: "create an invite and print its token",
+		About: "Create an invite and print its token, which is shown only once. On the other cluster, run\n" +
+			"liqo-agent peers connect --token TOKEN. The token works once, until it expires or is revoked.",
+		Examples: []string{"liqo-agent invite", "liqo-agent invite create --ttl 15m --note 'for the van' --url https://farm.example.com:6447",
 			"liqo-agent invite | ssh barn sudo liqo-agent peers connect --token -"},
-		flags: append(placeFlags(),
-			&urfave.DurationFlag{Name: "ttl", Value: time.Hour, Usage: "how long it is valid, as `DURATION`: 1m to 720h"},
-			&urfave.StringFlag{Name: "note", Usage: "a `TEXT` to recognise it by in the list"},
-			&urfave.StringFlag{Name: "url", Usage: "where its bearer finds this cluster, as `URL`, if it cannot see it"}),
-		formats: []string{formatText, formatJSON, formatYAML},
-		values:  placeValues,
-		run:     createInvite,
-	})
+		Agent: true,
+		Flags: []urfave.Flag{
+			&urfave.DurationFlag{Name: "ttl", Value: time.Hour, Usage: "validity of the token, as `DURATION`: 1m to 720h"},
+			&urfave.StringFlag{Name: "note", Usage: "`TEXT` to recognise the invite in the list"},
+			&urfave.StringFlag{Name: "url", Usage: "`URL` of this cluster, for a cluster that cannot discover it"},
+		},
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Run:     createInvite,
+	}
 }
 
-func createInvite(c *call) error {
+func createInvite(c *command.Call) error {
 	ttl := c.Duration("ttl")
 	if ttl < control.MinInviteTTL || ttl > control.MaxInviteTTL {
-		return &usageError{message: fmt.Sprintf("--ttl %s: want 1m to 720h", ttl), try: "liqo-agent invite --ttl 1h"}
+		return command.UsageError(fmt.Sprintf("--ttl %s: want 1m to 720h", ttl), "liqo-agent invite --ttl 1h")
 	}
-	client := c.client()
+	client := c.Client()
 	defer client.Close()
-	made, err := client.Invite(c.Context.Context, control.InviteOptions{TTL: ttl, Note: c.String("note"), URL: c.String("url")})
+	made, err := client.Invite(c.Ctx(), control.InviteOptions{TTL: ttl, Note: c.String("note"), URL: c.String("url")})
 	if err != nil {
-		return c.interrupted(err)
+		return c.Interrupted(err)
 	}
-	if c.out.value(made) {
+	if c.Out.Value(made) {
 		return nil
 	}
-	c.out.printf("%s\n", clean(made.Token))
-	if err := c.out.flush(); err != nil {
+	c.Out.Printf("%s\n", render.Clean(made.Token))
+	if err := c.Out.Flush(); err != nil {
 		return err
 	}
 	// Only the token is on standard output, so that it can be piped.
-	c.note("valid once, for %s; on the other cluster: liqo-agent peers connect --token TOKEN", span(ttl))
+	c.Note("valid once, for %s; on the other cluster, run: liqo-agent peers connect --token TOKEN", render.Span(ttl))
 	return nil
 }
 
-func (a *App) inviteListCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:     "list",
-		usage:    "list invites",
-		about:    "List the invites that can be used, and those used, expired or revoked lately. The tokens are not kept.",
-		examples: []string{"liqo-agent invite list", "liqo-agent invite list -o json"},
-		flags:    placeFlags(),
-		formats:  []string{formatTable, formatJSON, formatYAML},
-		values:   placeValues,
-		run:      listInvites,
-	})
+func inviteListCommand() command.Command {
+	return command.Command{
+		Name:  "list",
+		Usage: "list invites",
+		About: "List the open invites, and those that were used, expired or revoked recently. Tokens are not\n" +
+			"stored.",
+		Examples: []string{"liqo-agent invite list", "liqo-agent invite list -o json"},
+		Agent:    true,
+		Formats:  []string{render.Table, render.JSON, render.YAML},
+		Run:      listInvites,
+	}
 }
 
-func listInvites(c *call) error {
-	client := c.client()
+func listInvites(c *command.Call) error {
+	client := c.Client()
 	defer client.Close()
-	made, err := client.Invites(c.Context.Context)
+	made, err := client.Invites(c.Ctx())
 	switch {
 	case err != nil:
 		return err
-	case c.out.value(made):
+	case c.Out.Value(made):
 		return nil
 	case len(made) == 0:
-		c.out.printf("There are no invites. Make one: liqo-agent invite\n")
+		c.Out.Printf("No invites. Create one: liqo-agent invite\n")
 		return nil
 	}
-	rows := make([]row, 0, len(made))
+	rows := make([]render.Row, 0, len(made))
 	for _, i := range made {
-		r := row{cells: []string{i.ID, i.State, c.out.ago(i.CreatedAt), c.out.until(i), i.CreatedBy, i.UsedBy, i.Note}}
+		r := render.Row{Cells: []string{i.ID, i.State, c.Out.Ago(i.CreatedAt), until(c.Out, i), i.CreatedBy, i.UsedBy, i.Note}}
 		if i.State != control.InviteOpen {
-			r.color = colorDim
+			r.Color = render.Dim
 		}
 		rows = append(rows, r)
 	}
-	c.out.table([]string{"ID", "STATE", "MADE", "EXPIRES", "BY", "USED BY", "NOTE"}, rows)
+	c.Out.Table([]string{"ID", "STATE", "CREATED", "EXPIRES", "BY", "USED BY", "NOTE"}, rows)
 	return nil
 }
 
 // until says how long an open invite is still valid.
-func (p *printer) until(i control.Invite) string {
+func until(p *render.Printer, i control.Invite) string {
 	if i.State != control.InviteOpen || i.ExpiresAt.IsZero() {
 		return ""
 	}
-	return "in " + span(i.ExpiresAt.Sub(p.now))
+	return "in " + render.Span(i.ExpiresAt.Sub(p.Now))
 }
 
-func (a *App) inviteRevokeCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:     "revoke",
-		usage:    "make an invite useless",
-		args:     "ID",
-		about:    "Make an invite useless. Its ID, or the beginning of it, is in liqo-agent invite list.",
-		examples: []string{"liqo-agent invite revoke 0a1b2c3d4e5f6071"},
-		min:      1, max: 1,
-		flags:  placeFlags(),
-		words:  a.inviteIDs,
-		values: placeValues,
-		run: func(c *call) error {
-			client := c.client()
+func inviteRevokeCommand() command.Command {
+	return command.Command{
+		Name:  "revoke",
+		Usage: "revoke an invite",
+		Args:  "ID",
+		About: "Revoke an invite: its token no longer works. ID is from liqo-agent invite list; its first\n" +
+			"characters are enough.",
+		Examples: []string{"liqo-agent invite revoke 0a1b2c3d4e5f6071"},
+		Min:      1, Max: 1,
+		Agent: true,
+		Words: inviteIDs,
+		Run: func(c *command.Call) error {
+			client := c.Client()
 			defer client.Close()
-			if err := client.RevokeInvite(c.Context.Context, c.args[0]); err != nil {
-				return c.interrupted(err)
+			if err := client.RevokeInvite(c.Ctx(), c.Args[0]); err != nil {
+				return c.Interrupted(err)
 			}
-			c.out.printf("The invite cannot be used any more.\n")
+			c.Out.Printf("The invite is revoked.\n")
 			return nil
 		},
-	})
+	}
+}
+
+// inviteIDs offers the invites that can be used.
+func inviteIDs(ctx context.Context, t command.Typed) []command.Candidate {
+	client := t.Client()
+	if client == nil || t.Arguments > 0 {
+		return nil
+	}
+	defer client.Close()
+	made, err := client.Invites(ctx)
+	if err != nil {
+		return nil // there is nothing to offer, and no place for an error
+	}
+	var out []command.Candidate
+	for _, i := range made {
+		if i.State == control.InviteOpen {
+			out = append(out, command.Candidate{Value: i.ID, Text: i.Note})
+		}
+	}
+	return out
 }

@@ -2,101 +2,118 @@ package cli
 
 import (
 	urfave "github.com/urfave/cli/v2"
+
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 )
 
-func (a *App) keyCommand() *urfave.Command {
-	return a.branch("key", "show or renew the key of this cluster",
-		"Show or renew the key by which others recognise this cluster.",
-		[]string{"liqo-agent key show", "liqo-agent key rotate", "liqo-agent key csr --name farm.example.com"},
-		a.keyShowCommand(), a.keyRotateCommand(), a.keyCSRCommand())
+func keyCommand() command.Command {
+	return command.Command{
+		Name:     "key",
+		Usage:    "show or rotate the key of this cluster",
+		About:    "Show or rotate the key that identifies this cluster to others.",
+		Examples: []string{"liqo-agent key show", "liqo-agent key rotate", "liqo-agent key csr --name farm.example.com"},
+		Commands: []command.Command{
+			keyShowCommand(),
+			keyRotateCommand(),
+			keyCSRCommand(),
+		},
+	}
 }
 
-func (a *App) keyShowCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:     "show",
-		usage:    "show the fingerprint of the key of this cluster",
-		about:    "Show the fingerprint of the key of this cluster, or with --pem its public half. The private half\nnever leaves the agent.",
-		examples: []string{"liqo-agent key show", "liqo-agent key show --pem > farm.pub.pem"},
-		flags:    append(placeFlags(), &urfave.BoolFlag{Name: "pem", Usage: "print the public key in PEM, and nothing else"}),
-		formats:  []string{formatText, formatJSON, formatYAML},
-		values:   placeValues,
-		run:      showKey,
-	})
+func keyShowCommand() command.Command {
+	return command.Command{
+		Name:  "show",
+		Usage: "show the fingerprint of the key",
+		About: "Show the fingerprint of the key of this cluster, or with --pem its public key. The private key\n" +
+			"never leaves the agent.",
+		Examples: []string{"liqo-agent key show", "liqo-agent key show --pem > farm.pub.pem"},
+		Agent:    true,
+		Flags: []urfave.Flag{
+			&urfave.BoolFlag{Name: "pem", Usage: "print only the public key, as PEM"},
+		},
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Run:     showKey,
+	}
 }
 
-func showKey(c *call) error {
-	client := c.client()
+func showKey(c *command.Call) error {
+	client := c.Client()
 	defer client.Close()
-	k, err := client.Key(c.Context.Context)
+	k, err := client.Key(c.Ctx())
 	switch {
 	case err != nil:
 		return err
 	case c.Bool("pem"):
-		c.out.printf("%s", cleanLines(k.PublicKey))
-	case !c.out.value(k):
+		c.Out.Printf("%s", render.CleanLines(k.PublicKey))
+	case !c.Out.Value(k):
 		follows := ""
 		if k.Successions > 0 {
-			follows = count(k.Successions, "earlier key, from which peers follow by themselves", "earlier keys, from which peers follow by themselves")
+			follows = render.Count(k.Successions, "earlier key; peers that trust it follow automatically", "earlier keys; peers that trust one follow automatically")
 		}
-		c.out.fields("", [2]string{"Fingerprint", k.Fingerprint}, [2]string{"Follows", follows}, [2]string{"Made", c.out.when(k.CreatedAt)})
+		c.Out.Fields("", [2]string{"Fingerprint", k.Fingerprint}, [2]string{"Replaces", follows}, [2]string{"Created", c.Out.When(k.CreatedAt)})
 	}
 	return nil
 }
 
-func (a *App) keyRotateCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "rotate",
-		usage: "replace the key of this cluster by a new one",
-		about: "Make a new key for this cluster, signed by the old one. Peers that trust the old one follow by\n" +
-			"themselves, also those that are away now. A fleet certificate, and a public certificate of the\n" +
-			"endpoint, have to be made anew.",
-		examples: []string{"liqo-agent key rotate", "liqo-agent key rotate --yes"},
-		flags:    append(placeFlags(), &urfave.BoolFlag{Name: yesFlag, Aliases: []string{"y"}, Usage: "do not ask"}),
-		formats:  []string{formatText, formatJSON, formatYAML},
-		values:   placeValues,
-		run:      rotateKey,
-	})
+func keyRotateCommand() command.Command {
+	return command.Command{
+		Name:  "rotate",
+		Usage: "replace the key of this cluster",
+		About: "Create a new key for this cluster, signed by the old one. Peers that trust the old key follow\n" +
+			"automatically, even those that are offline now. If you use a fleet certificate or a public\n" +
+			"certificate, renew it.",
+		Examples: []string{"liqo-agent key rotate", "liqo-agent key rotate --yes"},
+		Agent:    true,
+		Flags: []urfave.Flag{
+			command.YesOption("do not ask"),
+		},
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Run:     rotateKey,
+	}
 }
 
-func rotateKey(c *call) error {
-	if err := c.sure("Replace the key of this cluster?"); err != nil {
+func rotateKey(c *command.Call) error {
+	if err := c.Sure("Replace the key of this cluster?"); err != nil {
 		return err
 	}
-	client := c.client()
+	client := c.Client()
 	defer client.Close()
-	k, err := client.RotateKey(c.Context.Context)
+	k, err := client.RotateKey(c.Ctx())
 	if err != nil {
-		return c.interrupted(err)
+		return c.Interrupted(err)
 	}
-	if !c.out.value(k) {
-		c.out.printf("The new key has the fingerprint %s\n", clean(k.Fingerprint))
+	if !c.Out.Value(k) {
+		c.Out.Printf("New key: %s\n", render.Clean(k.Fingerprint))
 	}
 	return nil
 }
 
-func (a *App) keyCSRCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "csr",
-		usage: "print a request for a public certificate of the key",
-		about: "Print a certificate signing request of the key of this cluster for one or more host names. With\n" +
-			"the certificate that a public authority makes of it (endpoint.certificate in the configuration),\n" +
-			"others trust this cluster at https:// URLs of these names without comparing codes.",
-		examples: []string{"liqo-agent key csr --name farm.example.com > farm.csr"},
-		flags:    append(placeFlags(), &urfave.StringSliceFlag{Name: "name", Usage: "a host `NAME`; may be given more than once"}),
-		values:   placeValues,
-		run: func(c *call) error {
+func keyCSRCommand() command.Command {
+	return command.Command{
+		Name:  "csr",
+		Usage: "print a certificate signing request",
+		About: "Print a certificate signing request (CSR) for the key of this cluster and one or more host\n" +
+			"names. Set the signed certificate as endpoint.certificate. Others then trust this cluster at\n" +
+			"https:// URLs with these names, without comparing codes.",
+		Examples: []string{"liqo-agent key csr --name farm.example.com > farm.csr"},
+		Agent:    true,
+		Flags: []urfave.Flag{
+			&urfave.StringSliceFlag{Name: "name", Usage: "host `NAME`; can be repeated"},
+		},
+		Run: func(c *command.Call) error {
 			names := c.StringSlice("name")
 			if len(names) == 0 {
-				return &usageError{message: "key csr needs --name", try: "liqo-agent key csr --name farm.example.com"}
+				return command.UsageError("key csr needs --name", "liqo-agent key csr --name farm.example.com")
 			}
-			client := c.client()
+			client := c.Client()
 			defer client.Close()
-			csr, err := client.CSR(c.Context.Context, names)
+			csr, err := client.CSR(c.Ctx(), names)
 			if err != nil {
 				return err
 			}
-			c.out.printf("%s", cleanLines(csr))
+			c.Out.Printf("%s", render.CleanLines(csr))
 			return nil
 		},
-	})
+	}
 }

@@ -4,94 +4,71 @@ import (
 	"bytes"
 	"runtime"
 
-	urfave "github.com/urfave/cli/v2"
-
 	"liqo.io/agent/api"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 )
 
-// tree is every command there is.
-func (a *App) tree() []*urfave.Command {
-	return []*urfave.Command{
-		a.runCommand(), a.serviceCommand(),
-		a.peersCommand(), a.peerCommand(), a.unpeerCommand(),
-		a.inviteCommand(),
-		a.infoCommand(),
-		a.domainsCommand(), a.advertsCommand(),
-		a.scanCommand(),
-		a.statusCommand(),
-		a.doctorCommand(),
-		a.keyCommand(),
-		a.fleetCommand(),
-		a.logCommand(),
-		a.configCommand(), a.stateCommand(), a.resetCommand(),
-		a.crdsCommand(),
-		a.rbacCommand(),
-		a.completionCommand(),
-		a.versionCommand(),
-		a.helpCommand(),
-	}
-}
-
-func (a *App) versionCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:     "version",
-		usage:    "print the version",
-		about:    "Print the version of this program. That of the running agent is in liqo-agent status.",
-		examples: []string{"liqo-agent version", "liqo-agent version -o json"},
-		formats:  []string{formatText, formatJSON, formatYAML},
-		run: func(c *call) error {
+func versionCommand() command.Command {
+	return command.Command{
+		Name:     "version",
+		Usage:    "print the version",
+		About:    "Print the version of this program. liqo-agent status shows the version of the running agent.",
+		Examples: []string{"liqo-agent version", "liqo-agent version -o json"},
+		Formats:  []string{render.Text, render.JSON, render.YAML},
+		Run: func(c *command.Call) error {
 			v := struct {
 				Version string `json:"version"`
 				Commit  string `json:"commit"`
 				Go      string `json:"go"`
 				OS      string `json:"os"`
 				Arch    string `json:"arch"`
-			}{a.opts.Version, a.opts.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH}
-			if c.out.value(v) {
+			}{c.Options.Version, c.Options.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH}
+			if c.Out.Value(v) {
 				return nil
 			}
-			c.out.printf("%s %s", Name, v.Version)
+			c.Out.Printf("%s %s", command.Name, v.Version)
 			if v.Commit != "" {
-				c.out.printf(" (%s)", v.Commit)
+				c.Out.Printf(" (%s)", v.Commit)
 			}
-			c.out.printf(", %s %s/%s\n", v.Go, v.OS, v.Arch)
+			c.Out.Printf(", %s %s/%s\n", v.Go, v.OS, v.Arch)
 			return nil
 		},
-	})
+	}
 }
 
-func (a *App) crdsCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "crds",
-		usage: "print the custom resource definitions",
-		about: "Print the CustomResourceDefinitions that the agent applies to its API server, for those who\n" +
-			"keep them under version control.",
-		examples: []string{"liqo-agent crds | kubectl apply --server-side -f -", "liqo-agent crds > crds.yaml"},
-		run: func(c *call) error {
+func crdsCommand() command.Command {
+	return command.Command{
+		Name:  "crds",
+		Usage: "print the CustomResourceDefinitions",
+		About: "Print the CustomResourceDefinitions that the agent applies to its API server, for example to\n" +
+			"keep them in version control.",
+		Examples: []string{"liqo-agent crds | kubectl apply --server-side -f -", "liqo-agent crds > crds.yaml"},
+		Run: func(c *command.Call) error {
 			for _, m := range api.CRDs() {
 				if !bytes.HasPrefix(m.YAML, []byte("---")) {
-					c.out.printf("---\n")
+					c.Out.Printf("---\n")
 				}
-				c.out.write(m.YAML)
+				c.Out.Write(m.YAML)
 				if !bytes.HasSuffix(m.YAML, []byte("\n")) {
-					c.out.printf("\n")
+					c.Out.Printf("\n")
 				}
 			}
 			return nil
 		},
-	})
+	}
 }
 
-func (a *App) helpCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:     "help",
-		usage:    "show the help of a command",
-		args:     "[COMMAND...]",
-		about:    "Show the help of a command. It is the same as COMMAND --help.",
-		examples: []string{"liqo-agent help", "liqo-agent help peers list"},
-		max:      -1,
-		run: func(c *call) error {
-			return New(a.opts).Run(c.Context.Context, append(append([]string{Name}, c.args...), "--help"))
+func helpCommand() command.Command {
+	return command.Command{
+		Name:     "help",
+		Usage:    "show help for a command",
+		Args:     "[COMMAND...]",
+		About:    "Show help for a command. COMMAND --help does the same.",
+		Examples: []string{"liqo-agent help", "liqo-agent help peers list"},
+		Max:      -1,
+		Run: func(c *command.Call) error {
+			return New(c.Options).Run(c.Ctx(), append(append([]string{command.Name}, c.Args...), "--help"))
 		},
-	})
+	}
 }

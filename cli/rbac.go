@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
-	"liqo.io/agent/agent/config"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/rbac"
 )
 
@@ -25,77 +25,75 @@ const (
 	forceFlag      = "force"
 )
 
-func (a *App) rbacCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "rbac",
-		usage: "print or install what the agent may do in Kubernetes",
-		about: "Print a ServiceAccount for the agent with exactly the rights that it uses, as YAML with a reason\n" +
-			"for each rule, and the policy that confines it to what the agent does with them, for those who keep\n" +
-			"it under version control. With --apply, install that with an administrator's kubeconfig, and write\n" +
-			"a kubeconfig for the ServiceAccount to a place where the agent looks before it takes the\n" +
-			"administrator's. A running agent changes over by itself. It can be run again, after an upgrade for\n" +
-			"example, and changes only what differs. --delete is the way back.",
-		examples: []string{"liqo-agent rbac > rbac.yaml", "sudo liqo-agent rbac --apply", "sudo liqo-agent rbac --delete",
+func rbacCommand() command.Command {
+	return command.Command{
+		Name:  "rbac",
+		Usage: "print or install the agent's Kubernetes permissions",
+		About: "Print a ServiceAccount with exactly the permissions that the agent uses and a reason for each,\n" +
+			"and the policies that restrict how the agent can use them, as YAML. With --apply, install them\n" +
+			"with an administrator's kubeconfig, and write a kubeconfig for the ServiceAccount. A running\n" +
+			"agent switches to it automatically. Run it again after an upgrade: only differences are changed.\n" +
+			"--delete removes what --apply installed.",
+		Examples: []string{"liqo-agent rbac > rbac.yaml", "sudo liqo-agent rbac --apply", "sudo liqo-agent rbac --delete",
 			"liqo-agent rbac --apply --kubeconfig admin.yaml --out ./kubeconfig"},
-		flags: []urfave.Flag{
-			&urfave.BoolFlag{Name: applyFlag, Usage: "install it, and write the agent's kubeconfig"},
-			&urfave.BoolFlag{Name: deleteFlag, Usage: "take what --apply made away again"},
-			&urfave.StringFlag{Name: namespaceFlag, Usage: "`NAMESPACE` of the ServiceAccount (default: cluster.namespace of the configuration)"},
-			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "`FILE` of an administrator (default: $KUBECONFIG, " + peering.K3sKubeconfig + " or ~/.kube/config)"},
-			&urfave.StringFlag{Name: outFlag, Value: peering.AgentKubeconfig, Usage: "`FILE` of the agent"},
-			&urfave.BoolFlag{Name: forceFlag, Usage: "with --apply, take over what somebody else made"},
-			&urfave.BoolFlag{Name: yesFlag, Aliases: []string{"y"}, Usage: "with --delete, do not ask"},
-			&urfave.StringFlag{Name: configFlag, Aliases: []string{"c"}, Usage: "configuration `FILE` of the agent, to find its namespace"},
+		Flags: []urfave.Flag{
+			&urfave.BoolFlag{Name: applyFlag, Usage: "install the permissions, and write the agent's kubeconfig"},
+			&urfave.BoolFlag{Name: deleteFlag, Usage: "remove what --apply installed"},
+			&urfave.StringFlag{Name: namespaceFlag, Usage: "`NAMESPACE` of the ServiceAccount (default: cluster.namespace in the configuration)"},
+			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "administrator's kubeconfig `FILE` (default: $KUBECONFIG, " + conn.K3sKubeconfig + " or ~/.kube/config)"},
+			&urfave.StringFlag{Name: outFlag, Value: conn.AgentKubeconfig, Usage: "`FILE` for the agent's kubeconfig"},
+			&urfave.BoolFlag{Name: forceFlag, Usage: "with --apply: replace objects and files that somebody else created"},
+			command.YesOption("with --delete: do not ask"),
+			&urfave.StringFlag{Name: command.ConfigFlag, Aliases: []string{"c"}, Usage: "configuration `FILE` of the agent; names its namespace"},
 		},
-		formats: []string{formatText, formatJSON, formatYAML},
-		values:  fileValues(kubeconfigFlag, outFlag, configFlag),
-		run:     runRBAC,
-	})
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Values:  command.FileValues(kubeconfigFlag, outFlag, command.ConfigFlag),
+		Run:     runRBAC,
+	}
 }
 
-func runRBAC(c *call) error {
-	namespace, err := c.rbacNamespace()
+func runRBAC(c *command.Call) error {
+	namespace, err := rbacNamespace(c)
 	if err != nil {
 		return err
 	}
 	switch {
 	case c.Bool(applyFlag) && c.Bool(deleteFlag):
-		return &usageError{message: "rbac: --apply and --delete exclude each other", try: helpOf("rbac")}
+		return command.UsageError("rbac: --apply and --delete cannot be combined", command.HelpOf("rbac"))
 	case c.Bool(applyFlag):
-		return c.installRBAC(namespace, rbac.Install)
+		return installRBAC(c, namespace, rbac.Install)
 	case c.Bool(deleteFlag):
-		if !c.Bool(yesFlag) && !c.app.opts.Interactive {
-			return &usageError{message: "rbac --delete: there is no terminal to ask on whether you are sure", try: Name + " rbac --delete --yes"}
+		if !c.Bool(command.YesFlag) && !c.Options.Interactive {
+			return command.UsageError("rbac --delete: cannot ask for confirmation without a terminal", command.Name+" rbac --delete --yes")
 		}
-		if err := c.sure("Take the agent's user away? An agent that runs looks for another kubeconfig."); err != nil {
+		if err := c.Sure("Remove the agent's ServiceAccount? A running agent looks for another kubeconfig."); err != nil {
 			return err
 		}
-		return c.installRBAC(namespace, rbac.Uninstall)
+		return installRBAC(c, namespace, rbac.Uninstall)
 	}
-	for _, flag := range []string{kubeconfigFlag, outFlag, forceFlag, yesFlag} {
+	for _, flag := range []string{kubeconfigFlag, outFlag, forceFlag, command.YesFlag} {
 		if c.IsSet(flag) {
-			return &usageError{message: fmt.Sprintf("rbac: --%s goes with --apply or --delete", flag), try: helpOf("rbac")}
+			return command.UsageError(fmt.Sprintf("rbac: --%s needs --apply or --delete", flag), command.HelpOf("rbac"))
 		}
 	}
 	manifest := rbac.Manifest
-	if c.format == formatJSON {
+	if c.Format == render.JSON {
 		manifest = rbac.ManifestJSON
 	}
 	text, err := manifest(namespace)
 	if err == nil {
-		c.out.write(text)
+		c.Out.Write(text)
 	}
 	return err
 }
 
 // rbacNamespace is the namespace of the agent: that of the option, or that of the
 // configuration.
-func (c *call) rbacNamespace() (string, error) {
+func rbacNamespace(c *command.Call) (string, error) {
 	if c.IsSet(namespaceFlag) {
 		return c.String(namespaceFlag), nil
 	}
-	path := c.String(configFlag)
-	loaded, err := config.Load(config.Options{Path: path, PathExplicit: path != "", Env: c.app.opts.Environ})
+	loaded, err := c.Load()
 	if err != nil {
 		return "", err
 	}
@@ -104,47 +102,47 @@ func (c *call) rbacNamespace() (string, error) {
 
 // installRBAC runs Install or Uninstall and shows what it did, also when it failed
 // halfway.
-func (c *call) installRBAC(namespace string, do func(context.Context, rbac.Options) ([]rbac.Change, error)) error {
-	places := []string{peering.K3sKubeconfig}
-	if home := c.app.variable("HOME"); home != "" {
+func installRBAC(c *command.Call, namespace string, do func(context.Context, rbac.Options) ([]rbac.Change, error)) error {
+	places := []string{conn.K3sKubeconfig}
+	if home := c.Options.Variable("HOME"); home != "" {
 		places = append(places, filepath.Join(home, ".kube", "config"))
 	}
-	admin, err := rbac.AdminKubeconfig(c.String(kubeconfigFlag), c.app.variable, places...)
+	admin, err := rbac.AdminKubeconfig(c.String(kubeconfigFlag), c.Options.Variable, places...)
 	if err != nil {
-		return c.adviseRBAC(err)
+		return adviseRBAC(c, err)
 	}
-	done, err := do(c.Context.Context, rbac.Options{Admin: admin, Namespace: namespace, Out: c.String(outFlag), Force: c.Bool(forceFlag)})
+	done, err := do(c.Ctx(), rbac.Options{Admin: admin, Namespace: namespace, Out: c.String(outFlag), Force: c.Bool(forceFlag)})
 	if err != nil {
-		if c.format == formatText {
-			c.out.changes(done)
+		if c.Format == render.Text {
+			changes(c.Out, done)
 		}
-		return errors.Join(c.adviseRBAC(err), c.out.flush())
+		return errors.Join(adviseRBAC(c, err), c.Out.Flush())
 	}
-	if !c.out.value(done) {
-		c.out.changes(done)
+	if !c.Out.Value(done) {
+		changes(c.Out, done)
 	}
 	return nil
 }
 
-func (p *printer) changes(done []rbac.Change) {
+func changes(p *render.Printer, done []rbac.Change) {
 	for _, d := range done {
 		name := d.Name
 		if d.Namespace != "" {
 			name = d.Namespace + "/" + name
 		}
-		p.printf("%-11s  %s %s\n", d.Result, d.Kind, clean(name))
+		p.Printf("%-11s  %s %s\n", d.Result, d.Kind, render.Clean(name))
 	}
 	if slices.ContainsFunc(done, rbac.Change.Unconfined) {
-		p.printf("\nThis API server has no ValidatingAdmissionPolicies (Kubernetes 1.30 has), so nothing confines the agent's user\n" +
-			"beyond its roles. Guard its kubeconfig like the administrator's.\n")
+		p.Printf("\nThis API server has no ValidatingAdmissionPolicies (new in Kubernetes 1.30), so only its roles restrict the\n" +
+			"agent. Protect its kubeconfig like the administrator's.\n")
 	}
 }
 
 // adviseRBAC adds what to try.
-func (c *call) adviseRBAC(err error) error {
-	try := Name + " rbac --" + applyFlag
+func adviseRBAC(c *command.Call, err error) error {
+	try := command.Name + " rbac --" + applyFlag
 	if c.Bool(deleteFlag) {
-		try = Name + " rbac --" + deleteFlag
+		try = command.Name + " rbac --" + deleteFlag
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -156,15 +154,5 @@ func (c *call) adviseRBAC(err error) error {
 	default:
 		return err
 	}
-	return &outcome{message: err.Error(), try: try, code: ExitError}
-}
-
-// variable returns what the environment says, "" for nothing.
-func (a *App) variable(name string) string {
-	for _, pair := range a.opts.Environ {
-		if value, ok := strings.CutPrefix(pair, name+"="); ok {
-			return value
-		}
-	}
-	return ""
+	return &command.Error{Message: err.Error(), Advice: try, Code: command.ExitError}
 }

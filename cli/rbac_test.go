@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"encoding/base64"
@@ -13,6 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/internal/clitest"
 	"liqo.io/agent/rbac"
 )
 
@@ -73,10 +76,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestRBAC(t *testing.T) {
-	w := noAgent(t)
+	w := clitest.NoAgent(t, cli.New)
 	api := httptest.NewServer(&fakeAPI{objects: make(map[string]map[string]any), texts: make(map[string]string)})
 	t.Cleanup(api.Close)
-	at := func(name string) string { return filepath.Join(w.dir, name) }
+	at := func(name string) string { return filepath.Join(w.Dir, name) }
 	for name, text := range map[string]string{
 		"admin.yaml": `{apiVersion: v1, kind: Config, current-context: d, clusters: [{name: d, cluster: {server: "` + api.URL +
 			`"}}], users: [{name: d, user: {token: t}}], contexts: [{name: d, context: {cluster: d, user: d}}]}`,
@@ -93,23 +96,23 @@ func TestRBAC(t *testing.T) {
 		args []string
 		code int
 	}{
-		{"rbac-both", []string{"--apply", "--delete"}, ExitUsage},
-		{"rbac-out-alone", []string{"--out", at("kubeconfig")}, ExitUsage},
-		{"rbac-no-terminal", []string{"--delete"}, ExitUsage},
-		{"rbac-bad-namespace", []string{"--namespace", "Liqo"}, ExitError},
-		{"rbac-no-admin", []string{"--apply", "--kubeconfig", at("absent")}, ExitError},
-		{"rbac-foreign", append([]string{"--apply"}, "--kubeconfig", at("admin.yaml"), "--out", at("mine")), ExitError},
-		{"rbac-apply", append([]string{"--apply"}, out...), ExitOK},
-		{"rbac-apply-again", append([]string{"--apply", "-o", "json"}, out...), ExitOK},
-		{"rbac-delete", append([]string{"--delete", "--yes"}, out...), ExitOK},
-		{"rbac-delete-again", append([]string{"--delete", "--yes", "-o", "yaml"}, out...), ExitOK},
+		{"rbac-both", []string{"--apply", "--delete"}, command.ExitUsage},
+		{"rbac-out-alone", []string{"--out", at("kubeconfig")}, command.ExitUsage},
+		{"rbac-no-terminal", []string{"--delete"}, command.ExitUsage},
+		{"rbac-bad-namespace", []string{"--namespace", "Liqo"}, command.ExitError},
+		{"rbac-no-admin", []string{"--apply", "--kubeconfig", at("absent")}, command.ExitError},
+		{"rbac-foreign", append([]string{"--apply"}, "--kubeconfig", at("admin.yaml"), "--out", at("mine")), command.ExitError},
+		{"rbac-apply", append([]string{"--apply"}, out...), command.ExitOK},
+		{"rbac-apply-again", append([]string{"--apply", "-o", "json"}, out...), command.ExitOK},
+		{"rbac-delete", append([]string{"--delete", "--yes"}, out...), command.ExitOK},
+		{"rbac-delete-again", append([]string{"--delete", "--yes", "-o", "yaml"}, out...), command.ExitOK},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stdout, stderr, code := w.run(t.Context(), append([]string{"rbac"}, tc.args...)...)
+			stdout, stderr, code := w.Run(t.Context(), append([]string{"rbac"}, tc.args...)...)
 			if code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
-			golden(t, tc.name, "$ liqo-agent rbac "+w.place(strings.Join(tc.args, " "))+"\n"+stdout+"--- stderr\n"+stderr)
+			clitest.Golden(t, tc.name, "$ liqo-agent rbac "+w.Place(strings.Join(tc.args, " "))+"\n"+stdout+"--- stderr\n"+stderr)
 		})
 	}
 
@@ -128,7 +131,7 @@ func TestRBAC(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stdout, stderr, code := w.run(t.Context(), append([]string{"rbac"}, tc.args...)...); stdout != string(want) || code != ExitOK {
+		if stdout, stderr, code := w.Run(t.Context(), append([]string{"rbac"}, tc.args...)...); stdout != string(want) || code != command.ExitOK {
 			t.Errorf("%q: exit code %d, %s%s", tc.args, code, stderr, stdout)
 		}
 	}

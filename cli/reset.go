@@ -8,9 +8,11 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
-	"liqo.io/agent/agent"
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/reset"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 )
 
 const (
@@ -23,95 +25,96 @@ const (
 	shownObjects = 20
 )
 
-func (a *App) resetCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "reset",
-		usage: "forget everything: back to the state after the installation",
-		about: "Take the agent back to what it was after the installation. A running agent ends all peerings and\n" +
-			"tells the peers, deletes what it made in the API server and everything it knows, and goes on as a\n" +
-			"fresh one. What people wrote (ForeignClusters, SearchDomains, settings) stays without --all.\n" +
-			"This cluster keeps its ID and its key, so that peers know it again, but they are strangers to it;\n" +
-			"--identity gives it new ones: for a box that is given away, or that is a copy of another one.\n" +
-			"When no agent runs, nobody can be told.",
-		examples: []string{"sudo liqo-agent reset", "sudo liqo-agent reset --yes --identity --all --stop"},
-		flags: append(placeFlags(),
-			&urfave.BoolFlag{Name: yesFlag, Aliases: []string{"y"}, Usage: "do not ask"},
-			&urfave.BoolFlag{Name: "identity", Usage: "replace the ID and the key of this cluster, too"},
-			&urfave.BoolFlag{Name: "all", Usage: "delete what people wrote, too: ForeignClusters, SearchDomains and settings"},
-			&urfave.BoolFlag{Name: "crds", Usage: "delete the custom resource definitions, too; needs --all and --stop"},
-			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "`FILE` of an administrator, for --all and --crds, which the agent may not do"},
-			&urfave.BoolFlag{Name: "stop", Usage: "end the agent afterwards, instead of going on as a fresh one"}),
-		formats: []string{formatText, formatJSON, formatYAML},
-		values:  fileValues(configFlag, socketFlag, stateDirFlag, kubeconfigFlag),
-		run:     reset,
-	})
+func resetCommand() command.Command {
+	return command.Command{
+		Name:  "reset",
+		Usage: "reset the agent to the state after installation",
+		About: "Reset the agent. A running agent ends all peerings, tells its peers, deletes its objects in the\n" +
+			"API server and everything that it stored, and continues as a new agent. Objects that people\n" +
+			"created (ForeignClusters, SearchDomains, settings) stay; --all deletes them too.\n" +
+			"The cluster keeps its ID and its key, so its peers recognise it; it does not recognise them.\n" +
+			"--identity replaces both: use it before you give a device away, or on a copy of another device.\n" +
+			"If the agent is not running, its peers are not told.",
+		Examples: []string{"sudo liqo-agent reset", "sudo liqo-agent reset --yes --identity --all --stop"},
+		Agent:    true,
+		Flags: []urfave.Flag{
+			command.YesOption("do not ask"),
+			&urfave.BoolFlag{Name: "identity", Usage: "also replace the ID and the key of this cluster"},
+			&urfave.BoolFlag{Name: "all", Usage: "also delete what people created: ForeignClusters, SearchDomains and settings"},
+			&urfave.BoolFlag{Name: "crds", Usage: "also delete the CustomResourceDefinitions; needs --all and --stop"},
+			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "administrator's kubeconfig `FILE`, for --all and --crds"},
+			&urfave.BoolFlag{Name: "stop", Usage: "stop the agent afterwards"},
+		},
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Values:  command.FileValues(kubeconfigFlag),
+		Run:     runReset,
+	}
 }
 
-func reset(c *call) error {
+func runReset(c *command.Call) error {
 	opts := control.ResetOptions{Identity: c.Bool("identity"), All: c.Bool("all"), CRDs: c.Bool("crds"), Stop: c.Bool("stop")}
 	if err := opts.Check(); err != nil {
 		return err
 	}
-	client := c.client()
+	client := c.Client()
 	defer client.Close()
-	ctx := c.Context.Context
+	ctx := c.Ctx()
 	plan, err := client.PlanReset(ctx, opts)
 	stopped := errors.Is(err, control.ErrNotRunning)
 	if opts.CRDs && !opts.Stop && !stopped {
-		return &usageError{message: "reset: an agent that goes on would install the custom resource definitions again", try: Name + " reset --all --crds --stop"}
+		return command.UsageError("reset: --crds needs --stop: a running agent would install the CustomResourceDefinitions again", command.Name+" reset --all --crds --stop")
 	}
 	if stopped {
-		plan = agent.PlanResetStopped(ctx, c.settings(), opts)
+		plan = reset.PlanStopped(ctx, settingsOf(c), opts)
 	} else if err != nil {
 		return err
 	}
-	if !c.Bool(yesFlag) {
-		c.showPlan(plan, opts, stopped)
+	if !c.Bool(command.YesFlag) {
+		showPlan(c, plan, opts, stopped)
 	}
-	if err := c.sure("Reset the agent?"); err != nil {
+	if err := c.Sure("Reset the agent?"); err != nil {
 		return err
 	}
 	var done control.Reset
 	if stopped {
-		c.note("the agent is not running: no peer is told, they find out by themselves")
-		done, err = agent.ResetStopped(ctx, c.settings(), opts, "somebody (command line)")
+		c.Note("the agent is not running: its peers are not told")
+		done, err = reset.Stopped(ctx, settingsOf(c), opts, "somebody (command line)")
 	} else if _, err = client.BeginReset(ctx, opts); err == nil {
-		done, err = c.followReset(client, opts)
+		done, err = followReset(c, client, opts)
 	}
 	if err != nil {
-		return c.stateError(c.interrupted(err))
+		return stateError(c, c.Interrupted(err))
 	}
 	done.Options = opts
 	if opts.All {
-		agent.ClearPeoples(ctx, c.settings(), c.String(kubeconfigFlag), opts, &done)
+		reset.UninstallPeoples(ctx, settingsOf(c), c.String(kubeconfigFlag), opts, &done)
 	}
 	done = done.WithoutNulls()
-	if !c.out.value(done) {
-		c.out.reset(done)
+	if !c.Out.Value(done) {
+		printReset(c.Out, done)
 	}
 	for _, text := range done.Failed {
-		c.note("%s", text)
+		c.Note("%s", text)
 	}
 	return nil
 }
 
-// settings is the configuration of an agent that does not run, as far as it can be
+// settingsOf is the configuration of an agent that does not run, as far as it can be
 // read, with the options of this call on top.
-func (c *call) settings() config.Config {
-	path := c.String(configFlag)
+func settingsOf(c *command.Call) config.Config {
 	cfg := config.Default()
-	if loaded, err := config.Load(config.Options{Path: path, PathExplicit: path != "", Env: c.app.opts.Environ}); err == nil {
+	if loaded, err := c.Load(); err == nil {
 		cfg = loaded.Config
 	}
-	cfg.State.Dir = c.places().stateDir
+	cfg.State.Dir = c.Places().StateDir
 	return cfg
 }
 
 // followReset waits for the end of a reset, and tells on the way how far it is.
-func (c *call) followReset(client *control.Client, opts control.ResetOptions) (control.Reset, error) {
-	ctx := c.Context.Context
+func followReset(c *command.Call, client *control.Client, opts control.ResetOptions) (control.Reset, error) {
+	ctx := c.Ctx()
 	var last control.Reset
-	heard, waited := c.app.opts.Now(), time.Duration(0)
+	heard, waited := c.Options.Now(), time.Duration(0)
 	told := make(map[string]string)
 	for {
 		now, err := client.ResetState(ctx)
@@ -120,7 +123,7 @@ func (c *call) followReset(client *control.Client, opts control.ResetOptions) (c
 			last, waited = now, 0
 			for _, p := range now.Peers {
 				if told[p.ID] != p.State && p.State != control.ResetPeerWaits {
-					c.note("peer %s: %s", p.Name+" ("+p.ID+")", p.State)
+					c.Note("peer %s: %s", p.Name+" ("+p.ID+")", p.State)
 				}
 				told[p.ID] = p.State
 			}
@@ -133,10 +136,10 @@ func (c *call) followReset(client *control.Client, opts control.ResetOptions) (c
 			return last, err
 		case opts.Stop && last.Phase == control.ResetClearing:
 			// It tells nobody any more; that it is done shows by its lock.
-			return c.awaitStopped(ctx, last)
+			return awaitStopped(c, ctx, last)
 		case waited > resetSilence:
 			return last, &control.Error{Kind: control.ErrNotRunning, Cause: err,
-				Message: fmt.Sprintf("the agent does not answer any more since %s; the reset goes on when it starts", heard.Format(time.TimeOnly)),
+				Message: fmt.Sprintf("the agent has not answered since %s; the reset continues when it starts", heard.Format(time.TimeOnly)),
 				Advice:  "systemctl status liqo-agent"}
 		}
 		select {
@@ -148,10 +151,10 @@ func (c *call) followReset(client *control.Client, opts control.ResetOptions) (c
 }
 
 // awaitStopped waits until an agent that is being reset and told to stop is gone.
-func (c *call) awaitStopped(ctx context.Context, last control.Reset) (control.Reset, error) {
-	dir := c.places().stateDir
+func awaitStopped(c *command.Call, ctx context.Context, last control.Reset) (control.Reset, error) {
+	dir := c.Places().StateDir
 	for waited := time.Duration(0); waited < resetSilence; waited += resetPause {
-		pending, err := agent.ResetPending(dir)
+		pending, err := reset.Pending(dir)
 		if err != nil {
 			return last, err
 		}
@@ -165,24 +168,24 @@ func (c *call) awaitStopped(ctx context.Context, last control.Reset) (control.Re
 		case <-time.After(resetPause):
 		}
 	}
-	return last, &control.Error{Kind: control.ErrUnavailable, Message: "the agent has ended, and its state is not empty yet",
-		Advice: "see its log, then: " + Name + " reset"}
+	return last, &control.Error{Kind: control.ErrUnavailable, Message: "the agent stopped, but its state is not empty",
+		Advice: "see its log, then: " + command.Name + " reset"}
 }
 
 // showPlan tells a person what is about to happen.
-func (c *call) showPlan(plan control.ResetPlan, opts control.ResetOptions, stopped bool) {
-	w := c.app.opts.Stderr
+func showPlan(c *command.Call, plan control.ResetPlan, opts control.ResetOptions, stopped bool) {
+	w := c.Options.Stderr
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // what cannot be shown will not be confirmed
-	say("This resets %s.", named(clean(plan.ClusterName), clean(plan.ClusterID)))
+	say("This resets %s.", render.Named(render.Clean(plan.ClusterName), render.Clean(plan.ClusterID)))
 	switch {
 	case stopped:
-		say("The agent is not running: no peer is told.")
+		say("The agent is not running: its peers are not told.")
 	case len(plan.Peers) == 0:
-		say("There is no peering to be ended.")
+		say("No peerings to end.")
 	default:
-		say("Peerings with %s are ended:", count(len(plan.Peers), "peer", "peers"))
+		say("Ends the peerings with %s:", render.Count(len(plan.Peers), "peer", "peers"))
 		for _, p := range plan.Peers {
-			say("  %s", named(clean(p.Name), clean(p.ID)))
+			say("  %s", render.Named(render.Clean(p.Name), render.Clean(p.ID)))
 		}
 	}
 	list := func(title string, objects []string) {
@@ -195,22 +198,22 @@ func (c *call) showPlan(plan control.ResetPlan, opts control.ResetOptions, stopp
 				say("  and %d more", len(objects)-i)
 				break
 			}
-			say("  %s", clean(o))
+			say("  %s", render.Clean(o))
 		}
 	}
-	list("Deleted in the API server:", plan.Deletes)
-	list("Kept, because people wrote it:", plan.Keeps)
-	list("Not known:", plan.Unknown)
-	say("Everything that the agent remembers is deleted: peers, trust, decisions, invites, history.")
+	list("Deletes in the API server:", plan.Deletes)
+	list("Keeps, because people created it:", plan.Keeps)
+	list("Unknown:", plan.Unknown)
+	say("Deletes everything that the agent stored: peers, trust, decisions, invites, history.")
 	if opts.Identity {
 		say("This cluster gets a new ID and a new key.")
 	} else {
-		say("This cluster keeps its ID and its key (%s).", clean(plan.Fingerprint))
+		say("This cluster keeps its ID and its key (%s).", render.Clean(plan.Fingerprint))
 	}
-	say("A backup can be made before: %s state backup FILE", Name)
+	say("To make a backup first: %s state backup FILE", command.Name)
 }
 
-func (p *printer) reset(r control.Reset) {
+func printReset(p *render.Printer, r control.Reset) {
 	told := 0
 	for _, peer := range r.Peers {
 		if peer.State == control.ResetPeerTold {
@@ -218,17 +221,17 @@ func (p *printer) reset(r control.Reset) {
 		}
 	}
 	if len(r.Peers) > 0 {
-		p.printf("Told %d of %s.\n", told, count(len(r.Peers), "peer", "peers"))
+		p.Printf("Told %d of %s.\n", told, render.Count(len(r.Peers), "peer", "peers"))
 	}
 	if len(r.Deleted) > 0 {
-		p.printf("Deleted %s in the API server.\n", count(len(r.Deleted), "object", "objects"))
+		p.Printf("Deleted %s in the API server.\n", render.Count(len(r.Deleted), "object", "objects"))
 	}
 	for _, o := range r.Kept {
-		p.printf("Kept %s.\n", clean(o))
+		p.Printf("Kept %s.\n", render.Clean(o))
 	}
 	what := "with the same ID and key"
 	if r.Options.Identity {
 		what = "with a new ID and key"
 	}
-	p.printf("The agent is reset, %s: cluster %s.\n", what, clean(r.ClusterID))
+	p.Printf("The agent is reset, %s: cluster %s.\n", what, render.Clean(r.ClusterID))
 }

@@ -7,32 +7,35 @@ import (
 	"os/signal"
 	"syscall"
 
-	urfave "github.com/urfave/cli/v2"
-
 	"liqo.io/agent/agent"
+	settings "liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/config"
 	"liqo.io/agent/service/journal"
 	"liqo.io/agent/service/notify"
 )
 
-func (a *App) runCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "run",
-		usage: "run the agent",
-		about: "Run the agent until it is interrupted: find other clusters, be found by them, and keep the\n" +
-			"local API server's ForeignClusters up to date. Works without a configuration file and without\n" +
-			"an API server. SIGHUP reads the configuration again, as liqo-agent config reload does; a second SIGINT or SIGTERM exits at once.\n" +
-			"Every key can also be set by an environment variable, such as LIQO_AGENT_LOG_LEVEL.",
-		examples: []string{"sudo liqo-agent run", "sudo liqo-agent run --config ./liqo-agent.toml --log-level debug",
+func runCommand() command.Command {
+	return command.Command{
+		Name:  "run",
+		Usage: "run the agent",
+		About: "Run the agent in the foreground. It finds other clusters, answers when they look for it, and\n" +
+			"keeps the ForeignClusters in the local API server up to date. It needs neither a configuration\n" +
+			"file nor an API server.\n" +
+			"SIGHUP reloads the configuration, like liqo-agent config reload. SIGINT or SIGTERM stops the\n" +
+			"agent; a second one exits at once.\n" +
+			"Each key of the configuration has an environment variable, such as LIQO_AGENT_LOG_LEVEL.",
+		Examples: []string{"sudo liqo-agent run", "sudo liqo-agent run --config ./liqo-agent.toml --log-level debug",
 			"sudo liqo-agent run --set discovery.interfaces=eth0 --set endpoint.listen=:7000"},
-		flags:  settingFlags(),
-		values: settingValues,
-		run:    runAgent,
-	})
+		Flags:  config.SettingFlags(),
+		Values: config.SettingValues(),
+		Run:    runAgent,
+	}
 }
 
-func runAgent(c *call) error {
-	loaded, err := c.load()
+func runAgent(c *command.Call) error {
+	loaded, err := config.Load(c)
 	if err != nil {
 		return err
 	}
@@ -42,17 +45,17 @@ func runAgent(c *call) error {
 		return err
 	}
 	level.Set(parsed)
-	stderr, ok := c.app.opts.Stderr.(*os.File)
-	toJournal := ok && journal.Connected(c.app.opts.Environ, stderr)
-	logger := slog.New(logHandler(c.app.opts.Stderr, toJournal, loaded.Config.Log.Format, level))
-	daemon, err := agent.New(agent.Options{Load: c.load, Version: c.app.opts.Version, Logger: logger, Level: level, Notify: notify.New(logger)})
+	stderr, ok := c.Options.Stderr.(*os.File)
+	toJournal := ok && journal.Connected(c.Options.Environ, stderr)
+	logger := slog.New(logHandler(c.Options.Stderr, toJournal, loaded.Config.Log.Format, level))
+	daemon, err := agent.New(agent.Options{Load: func() (*settings.Loaded, error) { return config.Load(c) }, Version: c.Options.Version, Logger: logger, Level: level, Notify: notify.New(logger)})
 	if err != nil {
 		return err
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	ctx := c.Context.Context
+	ctx := c.Ctx()
 	done := make(chan error, 1)
 	go func() { done <- daemon.Run(ctx) }()
 	for {

@@ -7,6 +7,8 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
 	"liqo.io/agent/service"
 )
 
@@ -23,156 +25,162 @@ type services interface {
 // systemd is the services of this machine.
 func systemd() (services, error) { return service.New("") }
 
-func (a *App) serviceCommand() *urfave.Command {
-	install := a.leaf(leaf{
-		name:  "install",
-		usage: "install the agent as a service of systemd",
-		about: "Write " + service.Name + ".service to /etc/systemd/system, make the user and the group liqo-agent unless\n" +
-			"they are there, and have the service start at boot. It runs this very binary, which must not lie\n" +
-			"below /home, /root or /tmp. It may be repeated, for example after an update: a unit that differs is\n" +
-			"replaced, and set aside as " + service.Name + ".service.old. With a package this is done already.",
-		examples: []string{"sudo liqo-agent service install --start", "sudo liqo-agent service install"},
-		flags:    []urfave.Flag{&urfave.BoolFlag{Name: "start", Usage: "start it now, too"}},
-		formats:  []string{formatText, formatJSON, formatYAML},
-		run:      installService,
-	})
-	uninstall := a.leaf(leaf{
-		name:  "uninstall",
-		usage: "stop the service and remove it",
-		about: "Stop the service, and remove its unit from /etc/systemd/system. State, configuration, user and\n" +
+func serviceCommand(of func() (services, error)) command.Command {
+	install := command.Command{
+		Name:  "install",
+		Usage: "install the systemd service",
+		About: "Write /etc/systemd/system/" + service.Name + ".service, create the user and the group liqo-agent if they do\n" +
+			"not exist, and enable the service at boot. The service runs this binary, which must not be below\n" +
+			"/home, /root or /tmp. Run it again after an update: a changed unit is replaced, and the old one is\n" +
+			"kept as " + service.Name + ".service.old. The packages do all this for you.",
+		Examples: []string{"sudo liqo-agent service install --start", "sudo liqo-agent service install"},
+		Flags:    []urfave.Flag{&urfave.BoolFlag{Name: "start", Usage: "start the service now"}},
+		Formats:  []string{render.Text, render.JSON, render.YAML},
+		Run:      func(c *command.Call) error { return installService(c, of) },
+	}
+	uninstall := command.Command{
+		Name:  "uninstall",
+		Usage: "stop and remove the systemd service",
+		About: "Stop the service and remove its unit from /etc/systemd/system. State, configuration, user and\n" +
 			"group stay: installed again, the agent is the same cluster and knows its peers.",
-		examples: []string{"sudo liqo-agent service uninstall"},
-		run: func(c *call) error {
-			s, err := c.app.services()
+		Examples: []string{"sudo liqo-agent service uninstall"},
+		Run: func(c *command.Call) error {
+			s, err := of()
 			if err != nil {
 				return err
 			}
-			if err := s.Uninstall(c.Context.Context); err != nil {
+			if err := s.Uninstall(c.Ctx()); err != nil {
 				return notFoundIfMissing(err)
 			}
-			c.out.printf("The service is removed. What the agent knows is kept in /var/lib/liqo-agent, its configuration in /etc/liqo-agent.\n")
+			c.Out.Printf("Removed the service. The state stays in /var/lib/liqo-agent, the configuration in /etc/liqo-agent.\n")
 			return nil
 		},
-	})
-	return a.branch("service", "install and control the agent as a service of systemd",
-		"Install and control the agent as a service of systemd. systemctl and journalctl do as well, with\n"+
-			"liqo-agent for the name; liqo-agent config reload has the running one read its configuration.",
-		[]string{"sudo liqo-agent service install --start", "liqo-agent service status"},
-		install, uninstall,
-		a.serviceVerb("start", "start the service", "Start the service, and wait until the agent is ready.", "The service runs.", services.Start),
-		a.serviceVerb("stop", "stop the service", "Stop the service, and wait until the agent has said goodbye. It starts again at boot.", "The service is stopped.", services.Stop),
-		a.serviceVerb("restart", "stop and start the service", "Stop the service if it runs, start it, and wait until the agent is ready.", "The service runs.", services.Restart),
-		a.serviceStatusCommand(), a.serviceUnitCommand())
+	}
+	return command.Command{
+		Name:  "service",
+		Usage: "install and control the systemd service",
+		About: "Install the agent as a systemd service, and control the service. systemctl and journalctl work\n" +
+			"too; the unit is liqo-agent.",
+		Examples: []string{"sudo liqo-agent service install --start", "liqo-agent service status"},
+		Commands: []command.Command{
+			install,
+			uninstall,
+			serviceVerb(of, "start", "start the service", "Start the service and wait until the agent is ready.", "The service is running.", services.Start),
+			serviceVerb(of, "stop", "stop the service", "Stop the service and wait until the agent has said goodbye to its peers. It starts again at boot.", "The service is stopped.", services.Stop),
+			serviceVerb(of, "restart", "restart the service", "Restart the service and wait until the agent is ready.", "The service is running.", services.Restart),
+			serviceStatusCommand(of),
+			serviceUnitCommand(),
+		},
+	}
 }
 
 // notFoundIfMissing gives a service that is not installed the exit code of what does not exist.
 func notFoundIfMissing(err error) error {
 	var missing *service.Error
 	if errors.As(err, &missing) && errors.Is(err, service.ErrNotInstalled) {
-		return &outcome{message: missing.Message, try: missing.Advice, code: ExitNotFound}
+		return &command.Error{Message: missing.Message, Advice: missing.Advice, Code: command.ExitNotFound}
 	}
 	return err
 }
 
-func installService(c *call) error {
-	s, err := c.app.services()
+func installService(c *command.Call, of func() (services, error)) error {
+	s, err := of()
 	if err != nil {
 		return err
 	}
-	done, err := s.Install(c.Context.Context, c.Bool("start"))
+	done, err := s.Install(c.Ctx(), c.Bool("start"))
 	if err != nil {
 		return err
 	}
-	if c.out.value(done) {
+	if c.Out.Value(done) {
 		return nil
 	}
 	if done.Account {
-		c.out.printf("Made the user and the group %s.\n", service.Name)
+		c.Out.Printf("Created the user and the group %s.\n", service.Name)
 	}
 	switch {
 	case done.Replaced != "":
-		c.out.printf("Replaced %s; the one from before is %s.\n", done.Path, done.Replaced)
+		c.Out.Printf("Replaced %s; the old unit is %s.\n", done.Path, done.Replaced)
 	case done.Changed:
-		c.out.printf("Wrote %s.\n", done.Path)
+		c.Out.Printf("Wrote %s.\n", done.Path)
 	default:
-		c.out.printf("%s is as it should be.\n", done.Path)
+		c.Out.Printf("%s is up to date.\n", done.Path)
 	}
 	if done.Started {
-		c.out.printf("The service runs, and starts at boot.\n")
+		c.Out.Printf("The service is running, and starts at boot.\n")
 		return nil
 	}
-	c.out.printf("The service starts at boot. To start it now: sudo liqo-agent service start\n")
+	c.Out.Printf("The service starts at boot. To start it now: sudo liqo-agent service start\n")
 	return nil
 }
 
 // serviceVerb is a command that does one thing with the service.
-func (a *App) serviceVerb(name, usage, about, done string, do func(services, context.Context) error) *urfave.Command {
-	return a.leaf(leaf{
-		name: name, usage: usage, about: about,
-		examples: []string{"sudo liqo-agent service " + name},
-		run: func(c *call) error {
-			s, err := c.app.services()
+func serviceVerb(of func() (services, error), name, usage, about, done string, do func(services, context.Context) error) command.Command {
+	return command.Command{
+		Name: name, Usage: usage, About: about,
+		Examples: []string{"sudo liqo-agent service " + name},
+		Run: func(c *command.Call) error {
+			s, err := of()
 			if err != nil {
 				return err
 			}
-			if err := do(s, c.Context.Context); err != nil {
+			if err := do(s, c.Ctx()); err != nil {
 				return notFoundIfMissing(err)
 			}
-			c.out.printf("%s\n", done)
+			c.Out.Printf("%s\n", done)
 			return nil
 		},
-	})
+	}
 }
 
-func (a *App) serviceStatusCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "status",
-		usage: "say whether the service runs",
-		about: "Say whether the service runs and starts at boot, as systemd sees it. The exit code is that of\n" +
-			"systemctl status: 0 when it runs, 3 when it does not, 4 when it is not installed. How the agent itself\n" +
-			"is, liqo-agent status tells.",
-		examples: []string{"liqo-agent service status", "liqo-agent service status -o json"},
-		formats:  []string{formatText, formatJSON, formatYAML},
-		run: func(c *call) error {
-			s, err := c.app.services()
+func serviceStatusCommand(of func() (services, error)) command.Command {
+	return command.Command{
+		Name:  "status",
+		Usage: "show whether the service runs",
+		About: "Show whether the service runs and starts at boot, as systemd sees it. Exit code: 0 it runs, 3 it\n" +
+			"does not run, 4 it is not installed. For the agent itself, see liqo-agent status.",
+		Examples: []string{"liqo-agent service status", "liqo-agent service status -o json"},
+		Formats:  []string{render.Text, render.JSON, render.YAML},
+		Run: func(c *command.Call) error {
+			s, err := of()
 			if err != nil {
 				return err
 			}
-			st, err := s.Status(c.Context.Context)
+			st, err := s.Status(c.Ctx())
 			if err != nil {
 				return err
 			}
-			if c.out.value(st) && st.Running {
+			if c.Out.Value(st) && st.Running {
 				return nil
 			}
-			if err := c.out.flush(); err != nil {
+			if err := c.Out.Flush(); err != nil {
 				return err
 			}
 			message := "the" + strings.TrimSuffix(strings.TrimPrefix(st.String(), "The"), ".")
 			switch {
 			case !st.Installed:
-				return &outcome{message: message, try: "sudo liqo-agent service install --start", code: ExitNotFound}
+				return &command.Error{Message: message, Advice: "sudo liqo-agent service install --start", Code: command.ExitNotFound}
 			case !st.Running:
-				return &outcome{message: message, try: "sudo liqo-agent service start, or journalctl -u liqo-agent -n 50 --no-pager", code: ExitNotRunning}
+				return &command.Error{Message: message, Advice: "sudo liqo-agent service start, or journalctl -u liqo-agent -n 50 --no-pager", Code: command.ExitNotRunning}
 			}
-			c.out.printf("%s\n", cleanLines(st.String()))
+			c.Out.Printf("%s\n", render.CleanLines(st.String()))
 			return nil
 		},
-	})
+	}
 }
 
-func (a *App) serviceUnitCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "unit",
-		usage: "print the unit file",
-		about: "Print the unit file, in which every line is explained. It is the one that packages install, and\n" +
-			"service install writes with the path of its own binary.",
-		examples: []string{"liqo-agent service unit", "liqo-agent service unit --binary /opt/liqo/liqo-agent"},
-		flags:    []urfave.Flag{&urfave.StringFlag{Name: "binary", Usage: "`PATH` of the binary to run", Value: service.PackagedPath}},
-		values:   fileValues("binary"),
-		run: func(c *call) error {
-			c.out.write([]byte(service.Unit(c.String("binary"))))
+func serviceUnitCommand() command.Command {
+	return command.Command{
+		Name:  "unit",
+		Usage: "print the systemd unit",
+		About: "Print the systemd unit, which explains every line. It is the unit that the packages install;\n" +
+			"service install writes it with the path of its own binary.",
+		Examples: []string{"liqo-agent service unit", "liqo-agent service unit --binary /opt/liqo/liqo-agent"},
+		Flags:    []urfave.Flag{&urfave.StringFlag{Name: "binary", Usage: "`PATH` of the binary that the unit runs", Value: service.PackagedPath}},
+		Values:   command.FileValues("binary"),
+		Run: func(c *command.Call) error {
+			c.Out.Write([]byte(service.Unit(c.String("binary"))))
 			return nil
 		},
-	})
+	}
 }

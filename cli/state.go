@@ -12,88 +12,98 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/statedir"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/render"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/state"
 )
 
 // stateFlags are the options that say where the state directory is.
 func stateFlags() []urfave.Flag {
 	return []urfave.Flag{
-		&urfave.StringFlag{Name: configFlag, Aliases: []string{"c"}, Usage: "configuration `FILE` of the agent, to find its state directory"},
-		&urfave.StringFlag{Name: stateDirFlag, Usage: "`DIR` with the agent's state"},
+		&urfave.StringFlag{Name: command.ConfigFlag, Aliases: []string{"c"}, Usage: "configuration `FILE` of the agent; names its state directory"},
+		&urfave.StringFlag{Name: command.StateDirFlag, Usage: "`DIR` with the agent's state"},
 	}
 }
 
-var stateValues = fileValues(configFlag, stateDirFlag)
+var stateValues = command.FileValues(command.ConfigFlag, command.StateDirFlag)
 
-func (a *App) stateCommand() *urfave.Command {
-	return a.branch("state", "back up, restore and check the agent's state",
-		"Back up what the agent knows and who this cluster is, restore it, and check that it is sound. A\n"+
-			"backup has the private key of the cluster: whoever has it can be this cluster.",
-		[]string{"sudo liqo-agent state backup barn.tar", "sudo liqo-agent state check"},
-		a.stateBackupCommand(), a.stateRestoreCommand(), a.stateCheckCommand())
+func stateCommand() command.Command {
+	return command.Command{
+		Name:  "state",
+		Usage: "back up, restore or check the agent's state",
+		About: "Back up, restore or check the database and the identity of this cluster. A backup contains the\n" +
+			"private key of the cluster: whoever has it can impersonate this cluster.",
+		Examples: []string{"sudo liqo-agent state backup barn.tar", "sudo liqo-agent state check"},
+		Commands: []command.Command{
+			stateBackupCommand(),
+			stateRestoreCommand(),
+			stateCheckCommand(),
+		},
+	}
 }
 
-func (a *App) stateBackupCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "backup",
-		usage: "write the state into a file",
-		about: "Write the database, the key of the cluster and its certificates into one file, which only its\n" +
-			"owner can read; - is standard output. The agent may be running, and does not notice: what was\n" +
-			"stored at one moment is in the backup. Needs root, or the user that the agent runs as.",
-		examples: []string{"sudo liqo-agent state backup /root/barn.tar", "sudo liqo-agent state backup - | ssh safe 'cat > barn.tar'"},
-		args:     "FILE",
-		min:      1, max: 1,
-		flags:   append(stateFlags(), &urfave.BoolFlag{Name: forceFlag, Aliases: []string{"f"}, Usage: "replace the file if it is there"}),
-		formats: []string{formatText, formatJSON, formatYAML},
-		words:   func(context.Context, typed) []candidate { return fixed(completeFiles) },
-		values:  stateValues,
-		run:     backUp,
-	})
+func stateBackupCommand() command.Command {
+	return command.Command{
+		Name:  "backup",
+		Usage: "back up the state to a file",
+		About: "Write the database, the key of the cluster and its certificates to one file that only its owner\n" +
+			"can read; - is standard output. The agent can keep running: the backup is a consistent snapshot.\n" +
+			"Needs root or the agent's user.",
+		Examples: []string{"sudo liqo-agent state backup /root/barn.tar", "sudo liqo-agent state backup - | ssh safe 'cat > barn.tar'"},
+		Args:     "FILE",
+		Min:      1, Max: 1,
+		Flags:   append(stateFlags(), &urfave.BoolFlag{Name: forceFlag, Aliases: []string{"f"}, Usage: "replace an existing file"}),
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Words:   func(context.Context, command.Typed) []command.Candidate { return command.Fixed(command.CompleteFiles) },
+		Values:  stateValues,
+		Run:     backUp,
+	}
 }
 
-func backUp(c *call) error {
-	dir, ctx, now := c.places().stateDir, c.Context.Context, c.app.opts.Now()
-	if c.args[0] == "-" {
-		if c.app.opts.Interactive {
-			return &usageError{message: "state backup: the backup is not text, and standard output may be a terminal", try: Name + " state backup - > FILE"}
+func backUp(c *command.Call) error {
+	dir, ctx, now := c.Places().StateDir, c.Ctx(), c.Options.Now()
+	if c.Args[0] == "-" {
+		if c.Options.Interactive {
+			return command.UsageError("state backup: a backup is binary, and standard output may be a terminal", command.Name+" state backup - > FILE")
 		}
-		_, err := statedir.Backup(ctx, dir, c.app.opts.Version, now, "", c.app.opts.Stdout)
-		return c.stateError(err)
+		_, err := statedir.Backup(ctx, dir, c.Options.Version, now, "", c.Options.Stdout)
+		return stateError(c, err)
 	}
-	m, err := statedir.BackupFile(ctx, dir, c.app.opts.Version, now, c.args[0], c.Bool(forceFlag))
+	m, err := statedir.BackupFile(ctx, dir, c.Options.Version, now, c.Args[0], c.Bool(forceFlag))
 	if err != nil {
-		return c.stateError(err)
+		return stateError(c, err)
 	}
-	if !c.out.value(m) {
-		c.out.printf("Wrote %s: cluster %s, key %s, schema %d.\n", clean(c.args[0]), cmp.Or(clean(m.ClusterID), "without an ID"), clean(m.Fingerprint), m.Schema)
-		c.out.printf("It holds the private key of this cluster: keep it as you would keep that.\n")
+	if !c.Out.Value(m) {
+		c.Out.Printf("Wrote %s: cluster %s, key %s, schema %d.\n", render.Clean(c.Args[0]), cmp.Or(render.Clean(m.ClusterID), "without an ID"), render.Clean(m.Fingerprint), m.Schema)
+		c.Out.Printf("It contains the private key of this cluster. Keep it secret.\n")
 	}
 	return nil
 }
 
-func (a *App) stateRestoreCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "restore",
-		usage: "put a backup in the place of the state",
-		about: "Put a backup in the place of the state, all of it or nothing. What was there is moved to a\n" +
-			"directory beside it. The agent must be stopped. With the backup this cluster is again who it was\n" +
-			"then: its ID goes before the one that the API server has. Needs root, or the user that the agent\n" +
-			"runs as. - reads standard input.",
-		examples: []string{"sudo systemctl stop liqo-agent && sudo liqo-agent state restore /root/barn.tar && sudo systemctl start liqo-agent"},
-		args:     "FILE",
-		min:      1, max: 1,
-		flags:   stateFlags(),
-		formats: []string{formatText, formatJSON, formatYAML},
-		words:   func(context.Context, typed) []candidate { return fixed(completeFiles) },
-		values:  stateValues,
-		run:     restoreState,
-	})
+func stateRestoreCommand() command.Command {
+	return command.Command{
+		Name:  "restore",
+		Usage: "restore the state from a backup",
+		About: "Replace the state with a backup, completely or not at all; - reads standard input. The previous\n" +
+			"state is moved to a directory beside it. The agent must be stopped. After the restore, this\n" +
+			"cluster has the ID and the key from the backup, even if the API server has another ID. Needs\n" +
+			"root or the agent's user.",
+		Examples: []string{"sudo systemctl stop liqo-agent && sudo liqo-agent state restore /root/barn.tar && sudo systemctl start liqo-agent"},
+		Args:     "FILE",
+		Min:      1, Max: 1,
+		Flags:   stateFlags(),
+		Formats: []string{render.Text, render.JSON, render.YAML},
+		Words:   func(context.Context, command.Typed) []command.Candidate { return command.Fixed(command.CompleteFiles) },
+		Values:  stateValues,
+		Run:     restoreState,
+	}
 }
 
-func restoreState(c *call) (err error) {
-	dir, from := c.places().stateDir, c.app.opts.Stdin
-	if c.args[0] != "-" {
-		f, err := os.Open(c.args[0])
+func restoreState(c *command.Call) (err error) {
+	dir, from := c.Places().StateDir, c.Options.Stdin
+	if c.Args[0] != "-" {
+		f, err := os.Open(c.Args[0])
 		if err != nil {
 			return fmt.Errorf("open the backup: %w", err)
 		}
@@ -103,47 +113,46 @@ func restoreState(c *call) (err error) {
 	if from == nil {
 		from = strings.NewReader("")
 	}
-	done, err := statedir.Restore(c.Context.Context, dir, c.app.opts.Now(), from)
+	done, err := statedir.Restore(c.Ctx(), dir, c.Options.Now(), from)
 	if err != nil {
-		return c.stateError(err)
+		return stateError(c, err)
 	}
-	if c.out.value(done) {
+	if c.Out.Value(done) {
 		return nil
 	}
 	m := done.Manifest
-	c.out.printf("Restored %s from the backup of %s: cluster %s, key %s.\n", clean(dir), m.CreatedAt.Format("2006-01-02 15:04 MST"), cmp.Or(clean(m.ClusterID), "without an ID"), clean(m.Fingerprint))
+	c.Out.Printf("Restored %s from the backup of %s: cluster %s, key %s.\n", render.Clean(dir), text.Time(m.CreatedAt), cmp.Or(render.Clean(m.ClusterID), "without an ID"), render.Clean(m.Fingerprint))
 	if done.Aside != "" {
-		c.out.printf("What was there before is in %s.\n", clean(done.Aside))
+		c.Out.Printf("The previous state is in %s.\n", render.Clean(done.Aside))
 	}
 	if done.Problem != "" {
-		c.note("%s", done.Problem)
+		c.Note("%s", done.Problem)
 	}
-	c.out.printf("Start the agent: %s\n", c.app.starts())
+	c.Out.Printf("Start the agent: %s\n", c.Options.StartCommand())
 	return nil
 }
 
-func (a *App) stateCheckCommand() *urfave.Command {
-	return a.leaf(leaf{
-		name:  "check",
-		usage: "check that the state is sound",
-		about: "Check the database, the key of the cluster, who can read and write them, and the space on the\n" +
-			"disk. Nothing is changed, and the agent may be running. The exit code is 0 when all is well, 8\n" +
-			"when there are warnings and 1 when there are errors.",
-		examples: []string{"sudo liqo-agent state check", "sudo liqo-agent state check -o json | jq .findings"},
-		flags:    stateFlags(),
-		formats:  []string{formatText, formatJSON, formatYAML},
-		values:   stateValues,
-		run:      checkState,
-	})
+func stateCheckCommand() command.Command {
+	return command.Command{
+		Name:  "check",
+		Usage: "check the state for errors",
+		About: "Check the database, the key of the cluster, file permissions and free disk space. Nothing is\n" +
+			"changed, and the agent can keep running. Exit code: 0 no problems, 8 only warnings, 1 errors.",
+		Examples: []string{"sudo liqo-agent state check", "sudo liqo-agent state check -o json | jq .findings"},
+		Flags:    stateFlags(),
+		Formats:  []string{render.Text, render.JSON, render.YAML},
+		Values:   stateValues,
+		Run:      checkState,
+	}
 }
 
-func checkState(c *call) error {
-	r, err := statedir.Check(c.Context.Context, c.places().stateDir)
+func checkState(c *command.Call) error {
+	r, err := statedir.Check(c.Ctx(), c.Places().StateDir)
 	if err != nil {
-		return c.stateError(err)
+		return stateError(c, err)
 	}
-	if !c.out.value(r) {
-		c.out.stateReport(r)
+	if !c.Out.Value(r) {
+		stateReport(c.Out, r)
 	}
 	errs, warnings := 0, 0
 	for _, f := range r.Findings {
@@ -153,64 +162,64 @@ func checkState(c *call) error {
 			warnings++
 		}
 	}
-	if err := c.out.flush(); err != nil {
+	if err := c.Out.Flush(); err != nil {
 		return err
 	}
 	switch {
 	case errs > 0:
-		return &outcome{message: "the state is not sound: " + count(errs, "error", "errors"), code: ExitError}
+		return &command.Error{Message: "the state has " + render.Count(errs, "error", "errors"), Code: command.ExitError}
 	case warnings > 0:
-		return &outcome{message: "the state is sound, with " + count(warnings, "warning", "warnings"), code: ExitWarnings}
+		return &command.Error{Message: "the state is usable, with " + render.Count(warnings, "warning", "warnings"), Code: command.ExitWarnings}
 	}
 	return nil
 }
 
-func (p *printer) stateReport(r statedir.Report) {
+func stateReport(p *render.Printer, r statedir.Report) {
 	database := fmt.Sprintf("schema %d of %d, %s", r.Database.Schema, r.Database.KnownSchema, size(r.Database.Bytes))
 	if r.Database.WrittenBy != "" {
-		database += ", written by version " + clean(r.Database.WrittenBy)
+		database += ", written by version " + render.Clean(r.Database.WrittenBy)
 	}
 	if !r.Database.Sound {
 		database = "not usable"
 	}
 	key := "not usable"
 	if r.Key.Fingerprint != "" {
-		key = clean(r.Key.Fingerprint)
+		key = render.Clean(r.Key.Fingerprint)
 		if r.Key.Successions > 0 {
-			key += ", with " + count(r.Key.Successions, "earlier key", "earlier keys")
+			key += ", with " + render.Count(r.Key.Successions, "earlier key", "earlier keys")
 		}
 	}
-	p.fields("",
-		[2]string{"Directory", clean(r.Dir)},
-		[2]string{"Cluster", cmp.Or(clean(r.Database.ClusterID), "unknown")},
+	p.Fields("",
+		[2]string{"Directory", render.Clean(r.Dir)},
+		[2]string{"Cluster", cmp.Or(render.Clean(r.Database.ClusterID), "unknown")},
 		[2]string{"Database", database},
 		[2]string{"Key", key},
 		[2]string{"Space", size(r.UsedBytes) + " used, " + size(r.FreeBytes) + " free"},
 	)
 	for _, name := range r.Kept {
-		p.printf("Kept: %s\n", clean(name))
+		p.Printf("Kept: %s\n", render.Clean(name))
 	}
 	for _, f := range r.Findings {
-		p.printf("\n%s: %s\n", f.Severity, cleanLines(f.Text))
+		p.Printf("\n%s: %s\n", f.Severity, render.CleanLines(f.Text))
 		if f.Remedy != "" {
-			p.printf("  try: %s\n", cleanLines(f.Remedy))
+			p.Printf("  try: %s\n", render.CleanLines(f.Remedy))
 		}
 	}
 }
 
 // stateError adds to an error about the state what to do next.
-func (c *call) stateError(err error) error {
+func stateError(c *command.Call, err error) error {
 	if err == nil {
 		return nil
 	}
 	advice := ""
 	switch {
 	case errors.Is(err, statedir.ErrExists):
-		advice = strings.Join(append([]string{Name, pathOf(c.Context)}, c.args...), " ") + " --force"
+		advice = c.Line() + " --force"
 	case errors.Is(err, state.ErrLocked):
 		advice = "systemctl stop liqo-agent, or end the process, and repeat the command"
 	case errors.Is(err, os.ErrPermission), errors.Is(err, state.ErrReadOnly):
-		advice = "sudo " + strings.Join(append([]string{Name, pathOf(c.Context)}, c.args...), " ")
+		advice = "sudo " + c.Line()
 	case errors.Is(err, state.ErrNoDatabase), errors.Is(err, os.ErrNotExist):
 		advice = "name the state directory of the agent: --state-dir DIR"
 	default:

@@ -1,49 +1,52 @@
-package cli
+package cli_test
 
 import (
 	"strings"
 	"testing"
 
 	urfave "github.com/urfave/cli/v2"
+
+	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/internal/clitest"
 )
 
 // walk calls each for every command below path.
-func walk(path []string, commands []*urfave.Command, each func(path []string, c *urfave.Command)) {
+func walk(path []string, commands []command.Command, each func(path []string, c command.Command)) {
 	for _, c := range commands {
 		full := append(path[:len(path):len(path)], c.Name)
 		each(full, c)
-		walk(full, c.Subcommands, each)
+		walk(full, c.Commands, each)
 	}
 }
 
 func TestEveryCommand(t *testing.T) {
-	w := noAgent(t)
+	w := clitest.NoAgent(t, cli.New)
 	seen := make(map[string]bool)
-	walk(nil, New(Options{}).root.Commands, func(path []string, c *urfave.Command) {
+	walk(nil, cli.Tree(), func(path []string, c command.Command) {
 		name := strings.Join(path, " ")
 		seen[name] = true
 		t.Run(name, func(t *testing.T) {
 			if c.Usage == "" || strings.HasSuffix(c.Usage, ".") || c.Usage != strings.TrimSpace(c.Usage) {
 				t.Errorf("usage %q: want one phrase", c.Usage)
 			}
-			about, examples, ok := strings.Cut(c.Description, "\n\nExample:\n\n   ")
-			if !ok || !strings.HasSuffix(about, ".") || !strings.Contains(examples, Name+" "+path[0]) {
-				t.Errorf("description %q: want sentences and an example of the command", c.Description)
+			if !strings.HasSuffix(c.About, ".") || !strings.Contains(strings.Join(c.Examples, "\n"), command.Name+" "+path[0]) {
+				t.Errorf("about %q, examples %q: want sentences and an example of the command", c.About, c.Examples)
 			}
-			for _, line := range strings.Split(c.Description, "\n") {
-				if len(line) > 150 {
-					t.Errorf("a line of the description is %d bytes long", len(line))
+			for _, line := range strings.Split(c.About, "\n") {
+				if len(line) > 110 {
+					t.Errorf("a line of the description is %d bytes long: %s", len(line), line)
 				}
 			}
-			for _, f := range c.Flags {
+			for _, f := range c.AllFlags() {
 				if d, ok := f.(urfave.DocGenerationFlag); !ok || d.GetUsage() == "" {
 					t.Errorf("option %v has no usage", f.Names())
 				}
 			}
 
 			for _, args := range [][]string{append(path, "--help"), append([]string{"help"}, path...)} {
-				stdout, stderr, code := w.run(t.Context(), args...)
-				if code != ExitOK || stderr != "" {
+				stdout, stderr, code := w.Run(t.Context(), args...)
+				if code != command.ExitOK || stderr != "" {
 					t.Errorf("%v: exit code %d, stderr %q", args, code, stderr)
 				}
 				if name == "help" {
@@ -56,36 +59,35 @@ func TestEveryCommand(t *testing.T) {
 				}
 			}
 
-			_, stderr, code := w.run(t.Context(), append(path, "--hlep")...)
-			if code != ExitUsage || !strings.Contains(stderr, "has no option --hlep; did you mean --help?\ntry: liqo-agent "+name+" --help\n") {
+			_, stderr, code := w.Run(t.Context(), append(path, "--hlep")...)
+			if code != command.ExitUsage || !strings.Contains(stderr, "has no option --hlep; did you mean --help?\ntry: liqo-agent "+name+" --help\n") {
 				t.Errorf("an unknown option: exit code %d, %s", code, stderr)
 			}
-			if len(c.Subcommands) > 0 {
-				first := c.Subcommands[0].Name
-				_, stderr, code := w.run(t.Context(), append(path, first+"x")...)
-				if code != ExitUsage || !strings.Contains(stderr, `did you mean "`+name+" "+first+`"?`) {
+			if c.Group() {
+				first := c.Commands[0].Name
+				_, stderr, code := w.Run(t.Context(), append(path, first+"x")...)
+				if code != command.ExitUsage || !strings.Contains(stderr, `did you mean "`+name+" "+first+`"?`) {
 					t.Errorf("an unknown command: exit code %d, %s", code, stderr)
 				}
 				return
 			}
-			l := New(Options{}).leafAt(path)
-			if l.max >= 0 {
-				args := append(path, strings.Fields(strings.Repeat(" x", l.max+1))...)
-				_, stderr, code := w.run(t.Context(), args...)
-				if code != ExitUsage || !strings.Contains(stderr, `unexpected argument "x"`) {
+			if c.Max >= 0 {
+				args := append(path, strings.Fields(strings.Repeat(" x", c.Max+1))...)
+				_, stderr, code := w.Run(t.Context(), args...)
+				if code != command.ExitUsage || !strings.Contains(stderr, `unexpected argument "x"`) {
 					t.Errorf("too many arguments: exit code %d, %s", code, stderr)
 				}
 			}
-			if l.min > 0 {
-				_, stderr, code := w.run(t.Context(), path...)
-				if code != ExitUsage || !strings.Contains(stderr, name+" needs "+l.args) {
+			if c.Min > 0 {
+				_, stderr, code := w.Run(t.Context(), path...)
+				if code != command.ExitUsage || !strings.Contains(stderr, name+" needs "+c.Args) {
 					t.Errorf("no arguments: exit code %d, %s", code, stderr)
 				}
 			}
-			if len(l.formats) > 0 {
-				args := append(path, append(strings.Fields(strings.Repeat(" x", l.min)), "-o", "xml")...)
-				_, stderr, code := w.run(t.Context(), args...)
-				if code != ExitUsage || !strings.Contains(stderr, `output format "xml": want `+strings.Join(l.formats, ", ")) {
+			if len(c.Formats) > 0 {
+				args := append(path, append(strings.Fields(strings.Repeat(" x", c.Min)), "-o", "xml")...)
+				_, stderr, code := w.Run(t.Context(), args...)
+				if code != command.ExitUsage || !strings.Contains(stderr, `output format "xml": want `+strings.Join(c.Formats, ", ")) {
 					t.Errorf("a wrong format: exit code %d, %s", code, stderr)
 				}
 			}
@@ -101,29 +103,27 @@ func TestEveryCommand(t *testing.T) {
 	}
 }
 
-// leafAt returns the leaf at path.
-func (a *App) leafAt(path []string) leaf {
-	cmd, _ := a.descend(path)
-	return a.leaves[cmd]
-}
-
 // A group of commands may stand for one of its own.
-func TestComplement(t *testing.T) {
-	a := New(Options{})
+func TestDefaultCommand(t *testing.T) {
+	a := cli.New(command.Options{})
 	for in, want := range map[string]string{
-		"invite": "invite create", "invite --ttl 1h": "invite create --ttl 1h", "invite -o json": "invite create -o json", "invite list": "invite list",
-		"invite --help": "invite --help", "invite -h": "invite -h", "invite --tll 1h": "invite --tll 1h", "invite lsit": "invite lsit",
-		"peers": "peers", "invite list --ttl": "invite list --ttl", "": "",
+		"invite": "invite create --", "invite --ttl 1h": "invite create --ttl 1h --", "invite -o json": "invite create -o json --", "invite list": "invite list --",
+		"invite --help": "invite --help", "invite -h": "invite -h", "peers": "peers", "": "",
 	} {
-		got := a.complement(append([]string{Name}, strings.Fields(in)...))
-		if strings.Join(got[1:], " ") != want {
-			t.Errorf("%q becomes %q, want %q", in, got, want)
+		got, err := a.Arrange(append([]string{command.Name}, strings.Fields(in)...))
+		if err != nil || strings.Join(got[1:], " ") != want {
+			t.Errorf("%q becomes %q, %v; want %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"invite --tll 1h", "invite lsit", "invite list --ttl"} {
+		if got, err := a.Arrange(append([]string{command.Name}, strings.Fields(in)...)); err == nil {
+			t.Errorf("%q becomes %q", in, got)
 		}
 	}
 }
 
 func TestArrange(t *testing.T) {
-	a := New(Options{})
+	a := cli.New(command.Options{})
 	for _, tc := range []struct{ in, want string }{
 		{"peers show barn -o json", "peers show -o json -- barn"},
 		{"peers show -ojson barn", "peers show -o json -- barn"},
@@ -141,7 +141,7 @@ func TestArrange(t *testing.T) {
 		{"--config peers run --socket list", "run --config peers --socket list --"},
 		{"", ""},
 	} {
-		got, err := a.arrange(a.complement(a.hoist(append([]string{Name}, strings.Fields(tc.in)...))))
+		got, err := a.Arrange(append([]string{command.Name}, strings.Fields(tc.in)...))
 		if err != nil || strings.Join(got[1:], " ") != tc.want {
 			t.Errorf("%q becomes %q, %v; want %q", tc.in, got, err, tc.want)
 		}
@@ -160,36 +160,11 @@ func TestArrange(t *testing.T) {
 		"--socket a xyzzy":    `there is no command "xyzzy"`,
 		"--sokcet a status":   "liqo-agent has no option --sokcet",
 	} {
-		if _, err := a.arrange(a.complement(a.hoist(append([]string{Name}, strings.Fields(in)...)))); err == nil || err.Error() != want {
+		if _, err := a.Arrange(append([]string{command.Name}, strings.Fields(in)...)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", in, err, want)
 		}
 	}
-	if _, err := a.arrange([]string{Name, strings.Repeat("x", 1<<20)}); err == nil {
+	if _, err := a.Arrange([]string{command.Name, strings.Repeat("x", 1<<20)}); err == nil {
 		t.Error("a very long command was accepted")
-	}
-}
-
-func TestSpan(t *testing.T) {
-	for in, want := range map[string]string{"-1s": "0s", "999ms": "0s", "119s": "119s", "2m": "2m", "119m": "119m", "2h": "2h", "47h": "47h", "48h": "2d", "2400h": "100d"} {
-		if got := span(mustDuration(t, in)); got != want {
-			t.Errorf("span(%s) = %s, want %s", in, got, want)
-		}
-	}
-}
-
-func TestParseSince(t *testing.T) {
-	for in, want := range map[string]string{
-		"90m": "2026-11-21T10:30:00Z", "2d": "2026-11-19T12:00:00Z", "2026-11-20": "2026-11-20T00:00:00Z",
-		"2026-11-20 08:15": "2026-11-20T08:15:00Z", "2026-11-20T08:15:00+02:00": "2026-11-20T08:15:00+02:00",
-	} {
-		got, err := parseSince(in, now)
-		if err != nil || got.Format("2006-01-02T15:04:05Z07:00") != want {
-			t.Errorf("parseSince(%q) = %v, %v; want %s", in, got, err, want)
-		}
-	}
-	for _, in := range []string{"-1h", "-2d", "d", "soon", "21.11.2026"} {
-		if got, err := parseSince(in, now); err == nil {
-			t.Errorf("parseSince(%q) = %v", in, got)
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -119,9 +120,9 @@ func (a *asker) take(t *topic, q question, answer resolver.Answer, f facts, late
 		why.outcome = resolver.BadAnswer
 	}
 	if answer.Err != nil {
-		why.message = line(answer.Err.Error())
+		why.message = text.Sentence(answer.Err.Error())
 	} else {
-		why.message = line(fmt.Sprintf("look up %s: %s", q, why.outcome))
+		why.message = text.Sentence(fmt.Sprintf("look up %s: %s", q, why.outcome))
 	}
 	t.fail(why, late)
 }

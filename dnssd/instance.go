@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/peer/text"
 )
 
 // maxInstanceAddrs bounds the addresses of one instance.
@@ -25,7 +26,7 @@ type entry struct {
 }
 
 func leftOut(name string, reason SkipReason, message string) entry {
-	return entry{skip: &Skip{Name: name, Reason: reason, Message: line(message)}}
+	return entry{skip: &Skip{Name: name, Reason: reason, Message: text.Sentence(message)}}
 }
 
 // host is a target of SRV records and its addresses.
@@ -122,14 +123,14 @@ func (l *look) details(ctx context.Context, name string, services []service) (re
 func noAddress(services []service, hosts map[string]*host) string {
 	target := services[0].host
 	h := hosts[target]
-	message := fmt.Sprintf("its target %s has neither an A nor an AAAA record", short(target))
+	message := fmt.Sprintf("its target %s has neither an A nor an AAAA record", text.Excerpt(target))
 	switch {
 	case h.v4.facts.wrong != "":
-		message = fmt.Sprintf("its target %s has no address that could be used: %s", short(target), h.v4.facts.wrong)
+		message = fmt.Sprintf("its target %s has no address that could be used: %s", text.Excerpt(target), h.v4.facts.wrong)
 	case h.v6.facts.wrong != "":
-		message = fmt.Sprintf("its target %s has no address that could be used: %s", short(target), h.v6.facts.wrong)
+		message = fmt.Sprintf("its target %s has no address that could be used: %s", text.Excerpt(target), h.v6.facts.wrong)
 	case h.v4.outcome == resolver.NoName || h.v6.outcome == resolver.NoName:
-		message = fmt.Sprintf("its target %s does not exist", short(target))
+		message = fmt.Sprintf("its target %s does not exist", text.Excerpt(target))
 	}
 	if more := len(hosts) - 1; more > 0 {
 		message += fmt.Sprintf(", and %s not do either", count(more, "other target does", "other targets do"))

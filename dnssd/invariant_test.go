@@ -22,7 +22,7 @@ func problems(r Report) iter.Seq[string] {
 		if !r.Outcome.Conclusive() && rank(r.Outcome) == 0 {
 			bad("outcome %q", r.Outcome)
 		}
-		if r.Message == "" || !printable(r.Message, maxLine+10) {
+		if r.Message == "" || !printable(r.Message, 500) {
 			bad("message %q", r.Message)
 		}
 		if len(r.Domains) > maxDomains {
@@ -37,7 +37,7 @@ func problems(r Report) iter.Seq[string] {
 			if n, ok := canonical(i.Name); !ok || n != i.Name {
 				bad("instance name %q", i.Name)
 			}
-			if !printable(i.Stale, maxLine+10) {
+			if !printable(i.Stale, 500) {
 				bad("%s: stale %q", i.Name, i.Stale)
 			}
 			u, err := url.Parse(i.URL)
@@ -73,7 +73,7 @@ func problems(r Report) iter.Seq[string] {
 			bad("the instances are not sorted")
 		}
 		for _, s := range r.Skipped {
-			if !printable(s.Name, maxName) || s.Message == "" || !printable(s.Message, maxLine+10) {
+			if !printable(s.Name, maxName) || s.Message == "" || !printable(s.Message, 500) {
 				bad("skip %+v", s)
 			}
 			if seen[s.Name] && s.Name != r.Domain {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/peer/text"
 )
 
 // maxSkipped is how many left-out names a report lists one by one. Those that were
@@ -63,18 +64,18 @@ func judge(r *Report, own, further []list, browsed list) {
 		open = slices.DeleteFunc(open, func(name string) bool { return name == worst.name })
 	case named:
 		r.Outcome = resolver.NoData
-		r.Message = fmt.Sprintf("no cluster is listed: neither %s nor %s has PTR records", short(own[0].name), short(own[1].name))
+		r.Message = fmt.Sprintf("no cluster is listed: neither %s nor %s has PTR records", text.Excerpt(own[0].name), text.Excerpt(own[1].name))
 	default:
 		r.Outcome = resolver.NoName
-		r.Message = fmt.Sprintf("%s does not exist", short(own[0].name))
+		r.Message = fmt.Sprintf("%s does not exist", text.Excerpt(own[0].name))
 	}
 	if len(open) > 0 {
-		r.Message += fmt.Sprintf("; not answered: %s PTR", short(open[0]))
+		r.Message += fmt.Sprintf("; not answered: %s PTR", text.Excerpt(open[0]))
 		if more := len(open) - 1; more > 0 {
 			r.Message += fmt.Sprintf(" and %s", count(more, "other list", "other lists"))
 		}
 	}
-	r.Message = line(r.Message)
+	r.Message = text.Sentence(r.Message)
 }
 
 func whatIsThere(r *Report) string {
@@ -89,7 +90,7 @@ func whatIsThere(r *Report) string {
 		message += fmt.Sprintf(", %d of them as known before", stale)
 	}
 	if n := len(r.Skipped); n > 0 {
-		message += fmt.Sprintf("; left out: %s (%s)", short(r.Skipped[0].Name), r.Skipped[0].Reason)
+		message += fmt.Sprintf("; left out: %s (%s)", text.Excerpt(r.Skipped[0].Name), r.Skipped[0].Reason)
 		if n > 1 {
 			message += " and more"
 		}
@@ -120,11 +121,11 @@ func (l *look) leftOut(skips []Skip, tooMany []string) []Skip {
 	}
 	for _, reason := range []SkipReason{SkipNoService, SkipNotAvailable, SkipNoAddress, SkipBadTXT, SkipLookup} {
 		if names := sums[reason]; len(names) > 0 {
-			skips = append(skips, Skip{l.domain.Name, reason, line(fmt.Sprintf("%s for the same reason, such as %s", count(len(names), "more name", "more names"), short(slices.Min(names))))})
+			skips = append(skips, Skip{l.domain.Name, reason, text.Sentence(fmt.Sprintf("%s for the same reason, such as %s", count(len(names), "more name", "more names"), text.Excerpt(slices.Min(names))))})
 		}
 	}
 	if len(tooMany) > 0 {
-		skips = append(skips, Skip{l.domain.Name, SkipTooMany, line(fmt.Sprintf("%s beyond the %d that are looked at, such as %s", count(len(tooMany), "name is listed", "names are listed"), l.limit, short(slices.Min(tooMany))))})
+		skips = append(skips, Skip{l.domain.Name, SkipTooMany, text.Sentence(fmt.Sprintf("%s beyond the %d that are looked at, such as %s", count(len(tooMany), "name is listed", "names are listed"), l.limit, text.Excerpt(slices.Min(tooMany))))})
 	}
 	if l.ignored > 0 {
 		skips = append(skips, Skip{below(browse, l.domain.Name), SkipTooMany, fmt.Sprintf("%s beyond the %d that are looked at", count(l.ignored, "further domain is named", "further domains are named"), maxDomains)})

@@ -6,6 +6,7 @@ import (
 	"github.com/miekg/dns"
 
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -24,7 +25,7 @@ type question struct {
 	qtype uint16
 }
 
-func (q question) String() string { return short(q.name) + " " + dns.Type(q.qtype).String() }
+func (q question) String() string { return text.Excerpt(q.name) + " " + dns.Type(q.qtype).String() }
 
 // topic is what is known about a question.
 type topic struct {

@@ -244,7 +244,7 @@ func (l *loop) ended(r result) {
 	w.retry = false
 	r.report.Next = w.memory.next(r.report.At, w.domain, l.random())
 	w.next = r.report.Next
-	l.cfg.Logger.Debug("looked at a domain", "domain", r.report.Domain, "outcome", r.report.Outcome, "instances", len(r.report.Instances),
+	l.cfg.Logger.Debug("queried a search domain", "domain", r.report.Domain, "outcome", r.report.Outcome, "instances", len(r.report.Instances),
 		"left_out", len(r.report.Skipped), "questions", r.report.Queries, "server", r.report.Server, "next", r.report.Next)
 	if l.remember(r.report.clone()) {
 		l.cfg.Report(r.report)

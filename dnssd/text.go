@@ -4,19 +4,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/miekg/dns"
+
+	"liqo.io/agent/peer/text"
 )
 
 const (
 	// maxName is the longest name in its escaped form: 255 bytes on the wire, each
 	// written as \DDD.
 	maxName    = 1020
-	maxQuoted  = 120 // of a name in a message
-	maxLine    = 400 // of a message
-	maxTXTKeys = 64  // looked at per TXT record
+	maxTXTKeys = 64 // looked at per TXT record
 )
 
 // canonical returns a name of DNS in lower case and without its trailing dot, "." for
@@ -48,47 +46,14 @@ func ascii(s string) bool {
 }
 
 // quoted returns what strangers wrote so that it can stand in a message.
-func quoted(s string) string {
-	if len(s) > maxQuoted {
-		return strconv.QuoteToASCII(s[:maxQuoted]) + "..."
-	}
-	return strconv.QuoteToASCII(s)
-}
-
-// short returns a canonical name for a message.
-func short(name string) string {
-	if len(name) > maxQuoted {
-		return name[:maxQuoted] + "..."
-	}
-	return name
-}
-
-// line makes one bounded line of a message that may hold what others wrote.
-func line(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if b.Len() >= maxLine {
-			b.WriteString("...")
-			break
-		}
-		switch {
-		case r == utf8.RuneError:
-			b.WriteByte('?')
-		case !unicode.IsPrint(r):
-			b.WriteByte(' ')
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+func quoted(s string) string { return strconv.QuoteToASCII(text.Excerpt(s)) }
 
 // decodeTXT reads the strings of a TXT record (RFC 6763 section 6.4): keys in lower
 // case, the first of equal keys counts, strings without a key or with a key that is
 // not printable are ignored, a key without "=" has the value "". The map is never nil.
-func decodeTXT(text []string) map[string]string {
+func decodeTXT(record []string) map[string]string {
 	pairs := make(map[string]string)
-	for _, s := range text {
+	for _, s := range record {
 		key, value, _ := strings.Cut(unescape(s), "=")
 		if key == "" || !ascii(key) {
 			continue

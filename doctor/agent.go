@@ -15,7 +15,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/service"
 )
 
@@ -27,13 +27,13 @@ func checkAgent(ctx context.Context, b *Box) []Finding {
 	switch {
 	case errors.Is(err, control.ErrNotRunning):
 		return []Finding{{Code: "agent-stopped", Status: Error, What: fmt.Sprintf("the agent is not running (nothing answers on %s)", b.socket),
-			Why: "this cluster finds nobody and is found by nobody; peerings that there were are kept by the others for a while",
-			Do:  []string{service.StartCommand(), "if it was running: journalctl -u liqo-agent -n 50"}}}
+			Why: "this cluster finds no clusters, and none finds it; other clusters keep existing peerings for a while",
+			Do:  []string{service.StartCommand(), "if it was running, check its log: journalctl -u liqo-agent -n 50"}}}
 	case errors.Is(err, control.ErrPermission):
 		return []Finding{unasked(err)}
 	case err != nil:
 		return []Finding{{Code: "agent-hangs", Status: Error, What: fmt.Sprintf("the agent does not answer on %s: %v", b.socket, err),
-			Why: "what it does beyond that is not known; the service's watchdog restarts an agent that hangs",
+			Why: "its state is not known; the watchdog of the service restarts an agent that hangs",
 			Do:  []string{"journalctl -u liqo-agent -n 50", "sudo systemctl restart liqo-agent"}}}
 	}
 	return judgeAgent(says.status, b.opts.Version)
@@ -43,11 +43,11 @@ func checkAgent(ctx context.Context, b *Box) []Finding {
 func judgeAgent(st control.Status, version string) []Finding {
 	var out []Finding
 	if st.Version != version {
-		out = append(out, Finding{Code: "agent-version", Status: Warning, What: fmt.Sprintf("the agent that runs is version %s, and this program is %s", st.Version, version),
-			Why: "after an update the old version runs until the agent is restarted: what was mended is not yet", Do: []string{"sudo systemctl restart liqo-agent"}})
+		out = append(out, Finding{Code: "agent-version", Status: Warning, What: fmt.Sprintf("the running agent is version %s, and this program is %s", st.Version, version),
+			Why: "after an update, the old version runs until a restart, without the fixes of the new one", Do: []string{"sudo systemctl restart liqo-agent"}})
 	}
 	for _, p := range st.Problems {
-		f := Finding{Code: p.Code, Status: Warning, What: p.Text, Why: "the agent reports this as a problem of its own"}
+		f := Finding{Code: p.Code, Status: Warning, What: p.Text, Why: "the agent itself reports this problem"}
 		if p.Severity == string(Error) {
 			f.Status = Error
 		}
@@ -57,7 +57,7 @@ func judgeAgent(st control.Status, version string) []Finding {
 		out = append(out, f)
 	}
 	if len(out) == 0 {
-		out = append(out, fine("version %s runs for %s and reports no problems", st.Version, (time.Duration(st.UptimeSeconds)*time.Second).String()))
+		out = append(out, fine("version %s has been running for %s and reports no problems", st.Version, (time.Duration(st.UptimeSeconds)*time.Second).String()))
 	}
 	return out
 }
@@ -81,22 +81,22 @@ func judgeUnit(u look.Unit, agentRuns bool) []Finding {
 	var out []Finding
 	switch {
 	case !u.Loaded && agentRuns:
-		return []Finding{info("service-missing", "the agent runs, but not as a service: it does not start with this box (sudo liqo-agent service install)")}
+		return []Finding{info("service-missing", "the agent runs, but not as a service, so it does not start at boot (sudo liqo-agent service install)")}
 	case !u.Loaded:
 		return []Finding{skipped("the agent is not installed as a service (sudo liqo-agent service install)")}
 	case u.Active == "failed":
-		out = append(out, Finding{Code: "service-failed", Status: Error, What: "systemd has given the agent up: " + u.Result, Why: "it is not started again until somebody does",
-			Do: []string{"see why: " + logs, "sudo systemctl reset-failed liqo-agent && sudo systemctl start liqo-agent"}})
+		out = append(out, Finding{Code: "service-failed", Status: Error, What: "systemd gave up on the agent: " + u.Result, Why: "systemd does not restart it until you start it",
+			Do: []string{"find out why: " + logs, "sudo systemctl reset-failed liqo-agent && sudo systemctl start liqo-agent"}})
 	case u.Restarts > manyRestarts:
-		out = append(out, Finding{Code: "service-restarts", Status: Warning, What: fmt.Sprintf("systemd had to start the agent again %d times", u.Restarts),
-			Why: "each time, peers lose their connections and this box is not seen for a moment", Do: []string{"see why: " + logs}})
+		out = append(out, Finding{Code: "service-restarts", Status: Warning, What: fmt.Sprintf("systemd restarted the agent %d times", u.Restarts),
+			Why: "each time, peers lose their connections, and do not see this box for a moment", Do: []string{"find out why: " + logs}})
 	}
 	if u.Enabled != "enabled" && u.Enabled != "enabled-runtime" && u.Enabled != "static" && u.Enabled != "generated" {
-		out = append(out, Finding{Code: "service-disabled", Status: Warning, What: "the service is " + orNone(u.Enabled) + ": it does not start with this box",
-			Why: "after a power cut this cluster is not found any more", Do: []string{"sudo systemctl enable liqo-agent"}})
+		out = append(out, Finding{Code: "service-disabled", Status: Warning, What: "the service is " + orNone(u.Enabled) + ", so it does not start at boot",
+			Why: "after a power cut, other clusters do not find this one", Do: []string{"sudo systemctl enable liqo-agent"}})
 	}
 	if len(out) == 0 {
-		out = append(out, fine("enabled and %s, started again %d times", u.Active, u.Restarts))
+		out = append(out, fine("enabled and %s, restarted %d times", u.Active, u.Restarts))
 	}
 	return out
 }
@@ -110,8 +110,8 @@ func orNone(s string) string {
 
 func checkConfig(ctx context.Context, b *Box) []Finding {
 	if b.loadError != nil {
-		return []Finding{{Code: "config-bad", Status: Error, What: "the configuration cannot be used: " + strings.ReplaceAll(strings.TrimSpace(b.loadError.Error()), "\n", "; "),
-			Why: "an agent that runs keeps the one it has, and does not start again with this one", Do: []string{"mend it, and see all that is wrong: liqo-agent config check"}}}
+		return []Finding{{Code: "config-bad", Status: Error, What: "the configuration is invalid: " + strings.ReplaceAll(strings.TrimSpace(b.loadError.Error()), "\n", "; "),
+			Why: "a running agent keeps its old configuration, and does not start again with this one", Do: []string{"list the mistakes and correct them: liqo-agent config check"}}}
 	}
 	var used *control.Config
 	if _, err := b.agentSays(ctx); err == nil {
@@ -130,14 +130,14 @@ func judgeConfig(loaded *config.Loaded, used *control.Config) []Finding {
 	if used != nil {
 		sources = used.Sources
 		if differ := unlike(loaded, *used); len(differ) > 0 {
-			out = append(out, Finding{Code: "restart-needed", Status: Warning, What: "the agent does not use what the configuration says now about " + strings.Join(differ, ", "),
-				Why: "the file was changed after the agent had read it, or what it says takes a restart", Do: []string{"sudo systemctl reload liqo-agent", "sudo systemctl restart liqo-agent if it is still so"}})
+			out = append(out, Finding{Code: "restart-needed", Status: Warning, What: "the agent does not use the current values of " + strings.Join(differ, ", "),
+				Why: "the file changed after the agent had read it, or the settings need a restart", Do: []string{"sudo systemctl reload liqo-agent", "if that does not help: sudo systemctl restart liqo-agent"}})
 		}
 	}
 	if open := openSwitches(loaded.Config); len(open) > 0 {
-		out = append(out, Finding{Code: "open-to-anybody", Status: Warning, What: "anybody who can reach this box may use it, because of " + strings.Join(open, ", "),
-			Why: "every machine on the network can have its pods run here, or be joined and have pods of this cluster sent to it",
-			Do:  []string{"fine in a playground; elsewhere take it back in the configuration, or in kubectl edit clusterconfigs liqo-configuration"}})
+		out = append(out, Finding{Code: "open-to-anybody", Status: Warning, What: "whoever can reach this box may use it, because of " + strings.Join(open, ", "),
+			Why: "any machine on the network can run its pods here, or receive pods of this cluster",
+			Do:  []string{"except in a playground, undo this in the configuration, or with kubectl edit clusterconfigs liqo-configuration"}})
 	}
 	var overridden []string
 	for key, source := range sources {
@@ -147,11 +147,11 @@ func judgeConfig(loaded *config.Loaded, used *control.Config) []Finding {
 	}
 	if len(overridden) > 0 {
 		slices.Sort(overridden)
-		out = append(out, info("config-environment", "set by environment variables, whatever the file says: %s", strings.Join(overridden, ", ")))
+		out = append(out, info("config-environment", "environment variables override the file: %s", strings.Join(overridden, ", ")))
 	}
 	if len(out) == 0 {
 		if loaded.Path == "" {
-			return []Finding{fine("there is no file; the defaults are used")}
+			return []Finding{fine("there is no file; the agent uses the defaults")}
 		}
 		out = append(out, fine("%s is valid and in use", loaded.Path))
 		if used == nil {
@@ -225,27 +225,27 @@ const soonExpired = 30 * 24 * time.Hour
 func checkTrust(ctx context.Context, b *Box) []Finding {
 	t := b.config().Trust
 	if t.FleetCA == "" {
-		return []Finding{fine("peers are trusted one by one: there is no fleet CA")}
+		return []Finding{fine("no fleet CA: peers are trusted one by one")}
 	}
 	own := t.FleetCertificate
 	if own == "" {
 		own = filepath.Join(b.stateDir, "fleet.crt")
 	}
 	var out []Finding
-	for _, file := range []struct{ path, what, code string }{{t.FleetCA, "the fleet CA", "fleet-ca"}, {own, "this cluster's fleet certificate", "fleet-certificate"}} {
+	for _, file := range []struct{ path, what, code string }{{t.FleetCA, "the fleet CA", "fleet-ca"}, {own, "the fleet certificate of this cluster", "fleet-certificate"}} {
 		raw, err := b.ask.readFile(file.path)
 		out = append(out, judgeCertificate(file.path, file.what, file.code, raw, err, b.now(), b.opts.Root))
 	}
 	if !slices.ContainsFunc(out, func(f Finding) bool { return f.Status != OK }) {
-		out = []Finding{fine("the fleet CA and this cluster's certificate are valid for a while")}
+		out = []Finding{fine("the fleet CA and the certificate of this cluster are valid")}
 	}
 	return out
 }
 
 // judgeCertificate says how long the first certificate of a PEM file is valid.
 func judgeCertificate(path, what, code string, raw []byte, err error, now time.Time, root bool) Finding {
-	const why = "clusters of the fleet trust each other because of it: without it they have to be trusted one by one"
-	remedy := []string{"have it renewed by whoever keeps the fleet's CA: liqo-agent fleet sign", "put the new one at " + path + " and reload the agent"}
+	const why = "the clusters of the fleet trust each other because of it; without it, they must be trusted one by one"
+	remedy := []string{"renew it, with the key of the fleet CA: liqo-agent fleet sign", "install the new one as " + path + ", and reload the agent"}
 	if err != nil && !root {
 		return skipped("%s: %v", what, err)
 	}
@@ -253,7 +253,7 @@ func judgeCertificate(path, what, code string, raw []byte, err error, now time.T
 	if err == nil {
 		block, _ := pem.Decode(raw)
 		if block == nil {
-			err = errors.New("there is no certificate in it")
+			err = errors.New("it contains no certificate")
 		} else {
 			cert, err = x509.ParseCertificate(block.Bytes)
 		}
@@ -262,9 +262,9 @@ func judgeCertificate(path, what, code string, raw []byte, err error, now time.T
 	case err != nil:
 		return Finding{Code: code + "-unusable", Status: Error, What: fmt.Sprintf("%s (%s) cannot be used: %v", what, path, err), Why: why, Do: remedy}
 	case now.After(cert.NotAfter):
-		return Finding{Code: code + "-expired", Status: Error, What: fmt.Sprintf("%s (%s) ended on %s", what, path, cert.NotAfter.UTC().Format(time.DateOnly)), Why: why, Do: remedy}
+		return Finding{Code: code + "-expired", Status: Error, What: fmt.Sprintf("%s (%s) expired on %s", what, path, cert.NotAfter.UTC().Format(time.DateOnly)), Why: why, Do: remedy}
 	case now.Add(soonExpired).After(cert.NotAfter):
-		return Finding{Code: code + "-expiring", Status: Warning, What: fmt.Sprintf("%s (%s) ends on %s", what, path, cert.NotAfter.UTC().Format(time.DateOnly)), Why: why, Do: remedy}
+		return Finding{Code: code + "-expiring", Status: Warning, What: fmt.Sprintf("%s (%s) expires on %s", what, path, cert.NotAfter.UTC().Format(time.DateOnly)), Why: why, Do: remedy}
 	}
 	return fine("%s is valid until %s", what, cert.NotAfter.UTC().Format(time.DateOnly))
 }
@@ -285,9 +285,9 @@ func judgePeers(peers []control.Peer, now time.Time) []Finding {
 		if !p.Outgoing.Wanted && !p.Outgoing.Joined && !p.Incoming.Joined {
 			continue
 		}
-		if p.Outgoing.Reason == peering.ReasonIncompatible || p.Incoming.Reason == peering.ReasonIncompatible {
-			out = append(out, Finding{Code: "peer-version", Status: Error, What: fmt.Sprintf("%s and this cluster speak no version of the protocol in common", p.Label()),
-				Why: "nothing can be agreed on between them any more, and what there was is not looked after", Do: []string{"update the older of the two"}})
+		if p.Outgoing.Reason == plan.ReasonIncompatible || p.Incoming.Reason == plan.ReasonIncompatible {
+			out = append(out, Finding{Code: "peer-version", Status: Error, What: fmt.Sprintf("%s and this cluster have no protocol version in common", p.Label()),
+				Why: "they cannot agree on anything new, and do not maintain their peering", Do: []string{"update the older one of the two"}})
 			continue
 		}
 		if p.Phase == string(peer.PhasePresent) {
@@ -302,15 +302,15 @@ func judgePeers(peers []control.Peer, now time.Time) []Finding {
 			what += ": " + p.Reason
 		}
 		out = append(out, Finding{Code: "peer-unreachable", Status: Warning, What: what,
-			Why: "there is, or should be, a peering with it: what runs there is not looked after, and nothing new can be sent",
-			Do: []string{"see whether it is switched on and in the network: liqo-agent peers show " + p.ID,
+			Why: "there is or should be a peering with it; the agent cannot follow what runs there, or send anything new",
+			Do: []string{"check whether it is on, and on the network: liqo-agent peers show " + p.ID,
 				"if it is gone for good: liqo-agent peers disconnect " + p.ID}})
 	}
 	if len(out) == 0 {
 		if len(there) == 0 {
-			return []Finding{fine("there is no peering with anybody")}
+			return []Finding{fine("there are no peerings")}
 		}
-		out = append(out, fine("%s: %s", plural(len(there), "it is there", "they are all there"), strings.Join(there, ", ")))
+		out = append(out, fine("%s: %s", plural(len(there), "reachable", "all reachable"), strings.Join(there, ", ")))
 	}
 	return out
 }

@@ -6,10 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
@@ -45,7 +46,7 @@ type probes struct {
 	port      func(ctx context.Context, port uint16) (look.Port, error)
 	multicast func(ctx context.Context, links ifwatch.Snapshot, service, domain string, within time.Duration) (look.Heard, error)
 	firewall  func(ctx context.Context) look.Firewall
-	callBack  func(ctx context.Context, key peer.Fingerprint, at string) (endpoint.Reached, error)
+	callBack  func(ctx context.Context, key peer.Fingerprint, at string) (wire.Reached, error)
 	synced    func() (bool, error)
 	disk      func(dir string) (look.Disk, error)
 	syncTimes func(ctx context.Context, dir string, times int) ([]time.Duration, error)
@@ -181,9 +182,9 @@ func unasked(err error) Finding {
 	case errors.Is(err, control.ErrNotRunning):
 		return skipped("the agent is not running")
 	case errors.Is(err, control.ErrPermission):
-		return skipped("this user may not ask the agent: use sudo, or join the group of its socket")
+		return skipped("this user may not connect to the agent: use sudo, or join the group of its socket")
 	}
-	return skipped("the agent cannot be asked: %v", err)
+	return skipped("cannot query the agent: %v", err)
 }
 
 // callsBack is what trusted peers found when they called us back.
@@ -212,7 +213,7 @@ type stored struct {
 func realProbes() probes {
 	return probes{
 		links: look.Links, usable: ifwatch.Read, port: look.UDPPort, multicast: look.Multicast, firewall: look.ReadFirewall,
-		callBack: callBack, synced: look.ClockSynchronised, disk: look.DiskOf, syncTimes: look.SyncTimes, modes: look.Modes,
+		callBack: callBack, synced: clock.Synchronised, disk: look.DiskOf, syncTimes: look.SyncTimes, modes: look.Modes,
 		database: readDatabase, process: look.PeerPID, limits: look.LimitsOf, memory: look.Memory, rmem: look.ReceiveBufferMax,
 		unit: look.UnitOf, readFile: readSmall, kube: findAPI, gaps: rbac.Gaps, confined: findConfinement, now: time.Now,
 	}

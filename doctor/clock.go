@@ -36,18 +36,18 @@ func checkClock(ctx context.Context, b *Box) []Finding {
 
 // judgeClock says what the clocks mean.
 func judgeClock(c clocks) []Finding {
-	const why = "certificates and tokens seem expired or not yet valid, logs of two boxes cannot be compared, and leases end too early or too late"
-	remedy := []string{"see whether the time is kept: timedatectl", "switch that on: sudo timedatectl set-ntp true, or install chrony"}
+	const why = "certificates and tokens seem expired or not yet valid, logs of two boxes do not match, and leases end too early or too late"
+	remedy := []string{"check the synchronisation: timedatectl", "enable it: sudo timedatectl set-ntp true, or install chrony"}
 	var out []Finding
 	if !c.built.IsZero() && c.now.Before(c.built) {
 		out = append(out, Finding{Code: "clock-off", Status: Error,
-			What: fmt.Sprintf("the clock shows %s, before this program was built (%s)", c.now.UTC().Format(time.DateOnly), c.built.UTC().Format(time.DateOnly)),
+			What: fmt.Sprintf("the clock shows %s, which is before this program was built (%s)", c.now.UTC().Format(time.DateOnly), c.built.UTC().Format(time.DateOnly)),
 			Why:  why, Do: remedy})
 		return out
 	}
 	var apart []string
 	if c.server != nil && c.server.Abs() > tolerable {
-		apart = append(apart, "the API server's is "+ahead(*c.server))
+		apart = append(apart, "that of the API server is "+ahead(*c.server))
 	}
 	asked := 0
 	for _, p := range c.peers {
@@ -61,14 +61,14 @@ func judgeClock(c clocks) []Finding {
 	}
 	switch {
 	case len(apart) > 0:
-		out = append(out, Finding{Code: "clock-off", Status: Warning, What: "this box's clock differs from others: " + strings.Join(apart, ", "), Why: why,
-			Do: append(remedy, "the same at the others, if theirs is the wrong one")})
+		out = append(out, Finding{Code: "clock-off", Status: Warning, What: "the clock of this box differs from others: " + strings.Join(apart, ", "), Why: why,
+			Do: append(remedy, "do the same on the others, if theirs is wrong")})
 	case c.syncError == nil && !c.synced:
-		out = append(out, info("clock-unsynchronised", "nobody keeps the clock right (NTP); it agrees with whatever could be asked"))
+		out = append(out, info("clock-unsynchronised", "the clock is not synchronised (NTP); it agrees with those that could be queried"))
 	case c.server == nil && asked == 0:
-		out = append(out, fine("kept right by the system; there is nobody to compare it with"))
+		out = append(out, fine("synchronised; there is no other clock to compare with"))
 	default:
-		out = append(out, fine("agrees with the API server and the peers, as far as they could be asked"))
+		out = append(out, fine("agrees with the API server and the peers, as far as they could be queried"))
 	}
 	return out
 }

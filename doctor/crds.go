@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering"
 )
 
@@ -29,9 +30,9 @@ func checkCRDs(ctx context.Context, b *Box) []Finding {
 	found, err := readCRDs(ctx, there.client)
 	switch {
 	case apierrors.IsForbidden(err):
-		return []Finding{skipped("the user in %s may not read them: %v", there.place, err)}
+		return []Finding{skipped("the user in %s may not read the definitions: %v", there.place, err)}
 	case err != nil:
-		return []Finding{skipped("they cannot be read: %v", err)}
+		return []Finding{skipped("cannot read the definitions: %v", err)}
 	}
 	_, running := b.agentSays(ctx)
 	return judgeCRDs(found, running == nil)
@@ -81,37 +82,37 @@ func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
 	}
 	var out []Finding
 	if len(missing) > 0 {
-		f := Finding{Code: "crds-missing", Status: Error, What: "not there: " + strings.Join(missing, ", "),
-			Why: "what these describe cannot be stored: no ForeignClusters, no peerings", Do: []string{"liqo-agent crds | kubectl apply --server-side -f -"}}
+		f := Finding{Code: "crds-missing", Status: Error, What: "missing: " + strings.Join(missing, ", "),
+			Why: "without them there are no ForeignClusters and no peerings", Do: []string{"liqo-agent crds | kubectl apply --server-side -f -"}}
 		if agentRuns {
-			f.Do = append([]string{"the agent makes them when it connects to the API server: see what keeps it from that in liqo-agent status, or restart it"}, f.Do...)
+			f.Do = append([]string{"the agent creates them when it connects to the API server: check liqo-agent status for errors, or restart it"}, f.Do...)
 		} else {
-			f.Do = append([]string{"start the agent, which makes them"}, f.Do...)
+			f.Do = append([]string{"start the agent, which creates them"}, f.Do...)
 		}
 		out = append(out, f)
 	}
 	if len(newer) > 0 {
-		out = append(out, Finding{Code: health.NewerDefinitions.Code, Status: Warning, What: "of a newer liqo-agent than this one: " + strings.Join(newer, ", "),
-			Why: "this version works with them and leaves them as they are, but nobody has tried the two together",
-			Do:  []string{"install the newer version again; if it is to stay away: liqo-agent crds | kubectl apply --server-side --force-conflicts -f -"}})
+		out = append(out, Finding{Code: health.NewerDefinitions.Code, Status: Warning, What: "from a newer liqo-agent than this one: " + strings.Join(newer, ", "),
+			Why: "this version works with them and does not change them, but the combination is not tested",
+			Do:  []string{"install the newer version again; to stay with this one: liqo-agent crds | kubectl apply --server-side --force-conflicts -f -"}})
 	}
 	if len(other) > 0 {
 		f := Finding{Code: "crds-other-version", Status: Error,
-			What: "not as this version of liqo-agent has them: " + strings.Join(other, ", "),
-			Why:  "fields that this version writes may be dropped by the API server, or refused",
-			Do:   []string{"bring them up to date: liqo-agent crds | kubectl apply --server-side --force-conflicts -f -"}}
+			What: "different from this version of liqo-agent: " + strings.Join(other, ", "),
+			Why:  "the API server may drop or reject fields that this version writes",
+			Do:   []string{"update them: liqo-agent crds | kubectl apply --server-side --force-conflicts -f -"}}
 		if len(owners) > 0 {
-			f.What += "; others have written to them: " + strings.Join(slices.Sorted(keysOf(owners)), ", ")
-			f.Do = append(f.Do, "have whoever manages them (GitOps, another version of Liqo) use those of this version, which liqo-agent crds prints")
+			f.What += "; also changed by: " + strings.Join(slices.Sorted(keysOf(owners)), ", ")
+			f.Do = append(f.Do, "if something else manages them (GitOps, another version of Liqo), give it the output of liqo-agent crds")
 		}
 		out = append(out, f)
 	}
 	if len(pending) > 0 {
 		out = append(out, Finding{Code: "crds-not-served", Status: Error, What: "not served by the API server: " + strings.Join(pending, ", "),
-			Why: "another definition has the same names, or the API server has trouble", Do: []string{"see its conditions: kubectl describe crd " + pending[0]}})
+			Why: "another definition has the same names, or the API server has a problem", Do: []string{"check the conditions: kubectl describe crd " + pending[0]}})
 	}
 	if len(out) == 0 {
-		out = append(out, fine("all %d are there, and are those of this version", len(found)))
+		out = append(out, fine("all %d exist, in this version", len(found)))
 	}
 	return out
 }
@@ -141,7 +142,7 @@ func checkForeignLiqo(ctx context.Context, b *Box) []Finding {
 	}
 	served, err := servedResources(ctx, there.client)
 	if err != nil {
-		return []Finding{skipped("the API server does not say what it serves: %v", err)}
+		return []Finding{skipped("cannot list the resources of the API server: %v", err)}
 	}
 	return judgeForeign(served)
 }
@@ -192,16 +193,12 @@ func judgeForeign(served map[string][]string) []Finding {
 		}
 	}
 	if len(foreign) == 0 {
-		return []Finding{fine("none is installed in this cluster")}
+		return []Finding{fine("not installed in this cluster")}
 	}
-	shown := foreign[:min(len(foreign), 4)]
-	what := "another version of Liqo is installed in this cluster: it has " + strings.Join(shown, ", ")
-	if n := len(foreign) - len(shown); n > 0 {
-		what += fmt.Sprintf(" and %d more", n)
-	}
+	what := "another version of Liqo is installed in this cluster, with " + text.List(foreign, 4, ", ")
 	f := Finding{Code: "foreign-liqo", Status: Warning, What: what,
-		Why: "the two do not know of each other: `kubectl get foreignclusters` may show either's, each has its own peerings and virtual nodes, and both may offer the same resources to others",
-		Do: []string{"name the group when you look: kubectl get foreignclusters.discovery.liqo.io",
-			"use one of the two: remove the other as its own documentation says (liqoctl uninstall), or this agent"}}
+		Why: "the two do not know each other: `kubectl get foreignclusters` may show the objects of either, each has its own peerings and virtual nodes, and both may offer the same resources",
+		Do: []string{"use the full name: kubectl get foreignclusters.discovery.liqo.io",
+			"use only one of them: remove the other (liqoctl uninstall), or this agent"}}
 	return []Finding{f}
 }

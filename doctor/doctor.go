@@ -108,25 +108,25 @@ const (
 // Checks returns everything that the doctor looks at, from the outside in.
 func Checks() []Check {
 	return []Check{
-		{"links", groupNetwork, "Network interfaces", "Which interfaces are used, which are left out and why, and whether an address collides with those of containers.", usual, checkLinks},
-		{"mdns-port", groupNetwork, "UDP port 5353", "Who has the port of multicast DNS, and whether it is shared.", usual, checkMDNSPort},
-		{"multicast", groupNetwork, "Multicast", "Whether questions to the group come back, are answered, and find those who are known to be there. Firewall rules, if they may be read.", networks, checkMulticast},
-		{"endpoint", groupNetwork, "Endpoint port", "Whether the port for other clusters listens, and whether trusted peers can connect to it.", asking, checkEndpoint},
+		{"links", groupNetwork, "Network interfaces", "Which interfaces are used, why others are excluded, and whether addresses overlap with those of containers.", usual, checkLinks},
+		{"mdns-port", groupNetwork, "UDP port 5353", "Which program uses the port of multicast DNS, and whether it is shared.", usual, checkMDNSPort},
+		{"multicast", groupNetwork, "Multicast", "Whether queries to the group arrive, are answered, and find the known clusters. Firewall rules, if readable.", networks, checkMulticast},
+		{"endpoint", groupNetwork, "Endpoint port", "Whether the port for other clusters is open, and whether trusted peers can connect to it.", asking, checkEndpoint},
 		{"cluster-id", groupCluster, "Cluster ID", "Whether another cluster shows the same ID.", networks, checkClusterID},
-		{"clock", groupCluster, "Clock", "Whether the clock can be right, is kept right, and agrees with those of the API server and of the peers.", asking, checkClock},
-		{"api-server", groupKubernetes, "API server", "Which kubeconfig is used, and whether the API server answers, takes the credentials and how fast.", asking, checkAPIServer},
-		{"crds", groupKubernetes, "Custom resources", "Whether the definitions are there, and are those of this version.", asking, checkCRDs},
-		{"rbac", groupKubernetes, "Permissions", "Whether the agent may do what it has to, and whether a policy keeps its credential from more.", asking, checkRBAC},
-		{"network-policies", groupKubernetes, "Network policies", "Whether something keeps the pods of peers to the network policies that the agent makes for them.", asking, checkPolicies},
+		{"clock", groupCluster, "Clock", "Whether the clock is plausible, synchronised, and agrees with those of the API server and the peers.", asking, checkClock},
+		{"api-server", groupKubernetes, "API server", "Which kubeconfig is used, whether the API server accepts its credentials, and how fast it answers.", asking, checkAPIServer},
+		{"crds", groupKubernetes, "Custom resources", "Whether the definitions exist, in this version.", asking, checkCRDs},
+		{"rbac", groupKubernetes, "Permissions", "Whether the agent has the permissions that it needs, and whether a policy confines it to them.", asking, checkRBAC},
+		{"network-policies", groupKubernetes, "Network policies", "Whether something enforces the network policies for the pods of peers.", asking, checkPolicies},
 		{"foreign-liqo", groupKubernetes, "Other Liqo", "Whether another version of Liqo is installed in the same cluster.", asking, checkForeignLiqo},
-		{"state", groupBox, "State directory", "Whether the directory, the database and the key are there, sound, and readable by nobody else.", usual, checkState},
-		{"disk", groupBox, "Disk", "How much is free, and how long it takes to write.", networks, checkDisk},
-		{"resources", groupBox, "Memory and limits", "How much memory and how many files the agent may use, and whether packets were lost.", usual, checkResources},
-		{"agent", groupAgent, "Agent", "Whether the agent runs, in which version, and what it says is the matter.", usual, checkAgent},
-		{"service", groupAgent, "Service", "Whether systemd starts the agent, and had to start it again.", usual, checkService},
-		{"config", groupAgent, "Configuration", "Whether the file is valid and in use, and which dangerous switches are on.", usual, checkConfig},
-		{"trust", groupAgent, "Keys and certificates", "Whether certificates of the fleet are about to end.", usual, checkTrust},
-		{"peers", groupPeers, "Joined peers", "Whether those with whom there is a peering are there, and speak our protocol.", usual, checkPeers},
+		{"state", groupBox, "State directory", "Whether the directory, the database and the key exist, are intact, and are private.", usual, checkState},
+		{"disk", groupBox, "Disk", "How much space is free, and how long a write takes.", networks, checkDisk},
+		{"resources", groupBox, "Memory and limits", "The limits and use of memory and files, and whether packets were lost.", usual, checkResources},
+		{"agent", groupAgent, "Agent", "Whether the agent runs, its version, and the problems that it reports.", usual, checkAgent},
+		{"service", groupAgent, "Service", "Whether systemd starts the agent, and how often it restarted it.", usual, checkService},
+		{"config", groupAgent, "Configuration", "Whether the file is valid and in use, and which dangerous settings are on.", usual, checkConfig},
+		{"trust", groupAgent, "Keys and certificates", "Whether certificates of the fleet are about to expire.", usual, checkTrust},
+		{"peers", groupPeers, "Joined peers", "Whether peers with a peering are reachable, and speak a common protocol version.", usual, checkPeers},
 	}
 }
 
@@ -179,7 +179,7 @@ func (c Check) result(ctx context.Context, b *Box) Result {
 		select {
 		case out.Findings = <-done: // it keeps its limit, and says what it has
 		case <-time.After(graceTime):
-			out.Findings = []Finding{skipped("it could not be looked at within %s", c.Limit)}
+			out.Findings = []Finding{skipped("the check did not finish within %s", c.Limit)}
 		}
 	}
 	out.Millis = time.Since(began).Milliseconds()
@@ -224,7 +224,7 @@ func once(results []Result) {
 		}
 		r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Code != "" && found[f.Code] })
 		if len(r.Findings) == 0 {
-			r.Findings = []Finding{{Status: OK, What: "it runs; what is the matter with it is said above"}}
+			r.Findings = []Finding{{Status: OK, What: "it runs; its problems are listed above"}}
 		}
 		r.settle()
 	}

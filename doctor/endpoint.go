@@ -10,19 +10,20 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 )
 
 // callBack tries an address of this machine as a peer would.
-func callBack(ctx context.Context, key peer.Fingerprint, at string) (endpoint.Reached, error) {
+func callBack(ctx context.Context, key peer.Fingerprint, at string) (wire.Reached, error) {
 	addr, err := netip.ParseAddrPort(at)
 	if err != nil {
-		return endpoint.Reached{}, err
+		return wire.Reached{}, err
 	}
-	client := endpoint.NewClient(endpoint.ClientConfig{})
-	defer client.Close()
-	return client.CallBack(ctx, key, addr), nil
+	caller := client.New(client.Config{})
+	defer caller.Close()
+	return caller.CallBack(ctx, key, addr), nil
 }
 
 func checkEndpoint(ctx context.Context, b *Box) []Finding {
@@ -33,21 +34,21 @@ func checkEndpoint(ctx context.Context, b *Box) []Finding {
 	st := says.status
 	key, err := peer.ParseFingerprint(st.Identity.Fingerprint)
 	if err != nil {
-		return []Finding{skipped("the agent does not say its key: %v", err)}
+		return []Finding{skipped("the agent does not report its key: %v", err)}
 	}
 	here, err := b.ask.callBack(ctx, key, localAddress(st.Endpoint))
 	if err != nil {
-		return []Finding{skipped("the endpoint cannot be tried here: %v", err)}
+		return []Finding{skipped("cannot connect to the endpoint from here: %v", err)}
 	}
-	if here.Outcome != endpoint.ReachReached {
+	if here.Outcome != wire.ReachReached {
 		return []Finding{{Code: "endpoint-silent", Status: Error,
-			What: fmt.Sprintf("the endpoint does not answer on this box itself, at %s: %s", here.Address, here.Detail),
-			Why:  "no other cluster can verify this one, ask it for anything or be used through it",
-			Do:   []string{"see the agent's log: journalctl -u liqo-agent", fmt.Sprintf("see who has the port: sudo ss -ltnp 'sport = :%d'", st.Endpoint.Port)}}}
+			What: fmt.Sprintf("the endpoint does not answer on this box itself at %s: %s", here.Address, here.Detail),
+			Why:  "no other cluster can verify this one, or send requests to it",
+			Do:   []string{"check the log of the agent: journalctl -u liqo-agent", fmt.Sprintf("show the program that uses the port: sudo ss -ltnp 'sport = :%d'", st.Endpoint.Port)}}}
 	}
 	calls, err := b.callsBack(ctx)
 	if err != nil {
-		return []Finding{skipped("port %d listens here; peers cannot be asked whether they reach it: %v", st.Endpoint.Port, err)}
+		return []Finding{skipped("port %d is open here; cannot ask peers whether they reach it: %v", st.Endpoint.Port, err)}
 	}
 	return judgeReach(calls, st.Endpoint.Port, b.config().Endpoint.AdvertiseURL, b.firewall(ctx))
 }
@@ -71,7 +72,7 @@ func judgeReach(calls []control.Reach, port int, advertised string, fire look.Fi
 			name = c.ID
 		}
 		switch {
-		case c.Outcome == string(endpoint.ReachReached):
+		case c.Outcome == string(wire.ReachReached):
 			reached = append(reached, name)
 		case c.Outcome == "":
 			unknown = append(unknown, name+" ("+c.Error+")")
@@ -85,27 +86,27 @@ func judgeReach(calls []control.Reach, port int, advertised string, fire look.Fi
 	if first == nil {
 		switch {
 		case len(reached) > 0:
-			return []Finding{fine("port %d listens, and %s can connect to it", port, strings.Join(reached, ", "))}
+			return []Finding{fine("port %d is open, and %s can connect to it", port, strings.Join(reached, ", "))}
 		case len(unknown) > 0:
-			return []Finding{fine("port %d listens; whether peers can connect to it is not known: %s", port, strings.Join(unknown, ", "))}
+			return []Finding{fine("port %d is open; it is not known whether peers can connect to it: %s", port, strings.Join(unknown, ", "))}
 		}
-		return []Finding{fine("port %d listens; no trusted peer is there to try it from outside", port)}
+		return []Finding{fine("port %d is open; no trusted peer is present to test it from outside", port)}
 	}
 	f := Finding{Code: "endpoint-unreachable", Status: Error,
-		What: fmt.Sprintf("port %d listens, but cannot be reached by %s", port, strings.Join(failed, ", ")),
-		Why:  "a peer that cannot connect to this cluster does not verify it, cannot be told of changes, and cannot use its resources",
+		What: fmt.Sprintf("port %d is open here, but cannot be reached by %s", port, strings.Join(failed, ", ")),
+		Why:  "a peer that cannot connect to this cluster cannot verify it, learn of changes, or use its resources",
 	}
 	drops := fire.Drops(look.Incoming, "tcp", uint16(port))
 	switch {
-	case first.Outcome == string(endpoint.ReachOtherKey), first.Outcome == string(endpoint.ReachNotTLS):
-		f.What += ": something else answers there"
-		f.Do = []string{"this box is behind a router that translates addresses: forward a port to it and say so with endpoint.advertise_url",
-			"or give the other program another port, or this endpoint, with endpoint.listen"}
+	case first.Outcome == string(wire.ReachOtherKey), first.Outcome == string(wire.ReachNotTLS):
+		f.What += ": another program answers there"
+		f.Do = []string{"if this box is behind NAT: forward a port to it, and set endpoint.advertise_url",
+			"or move the other program to another port, or this endpoint with endpoint.listen"}
 	default:
 		f.Do = firewallHelp(fire, "tcp", port, "other clusters")
 		if len(drops) == 0 {
-			f.Do = append(f.Do, "if no firewall on this box does it, look at those in between, and at that of the peer for outgoing connections",
-				"if this box is behind a router that translates addresses: forward a port to it and say so with endpoint.advertise_url")
+			f.Do = append(f.Do, "if no firewall on this box drops them, check those in between, and that of the peer for outgoing connections",
+				"if this box is behind NAT: forward a port to it, and set endpoint.advertise_url")
 		}
 	}
 	if len(reached) > 0 {

@@ -37,7 +37,7 @@ func checkClusterID(ctx context.Context, b *Box) []Finding {
 	us, peers, err := b.whoAreWe(ctx)
 	if err != nil {
 		f := unasked(err)
-		f.What += ", and its database does not say who this cluster is"
+		f.What += ", and its database does not contain the cluster ID"
 		return []Finding{f}
 	}
 	found, heardErr := b.listen(ctx)
@@ -58,8 +58,8 @@ func checkClusterID(ctx context.Context, b *Box) []Finding {
 // shows. own are this machine's addresses.
 func judgeClusterID(us self, peers []control.Peer, clusters []peer.Sighting, own []netip.Addr) []Finding {
 	var out []Finding
-	remedy := []string{"find out which of the two is the copy of a disk", "on the copy: sudo systemctl stop liqo-agent, delete its state directory, set cluster.id in its configuration " +
-		"(or the ConfigMap cluster-id) to a new UUID, and start it again"}
+	remedy := []string{"find out which of the two is a copy", "on the copy: sudo systemctl stop liqo-agent, delete its state directory, set cluster.id in its configuration " +
+		"(or the ConfigMap cluster-id) to a new UUID, and start the agent"}
 	for _, c := range clusters {
 		if c.ClusterID != us.id {
 			continue
@@ -69,31 +69,31 @@ func judgeClusterID(us self, peers []control.Peer, clusters []peer.Sighting, own
 		case us.key != "" && c.Fingerprint.String() != us.key:
 			out = append(out, Finding{Code: "id-conflict", Status: Error,
 				What: fmt.Sprintf("a cluster with another key shows the ID of this one, %s, at %s", us.id, at),
-				Why:  "two clusters with one ID cannot be told apart: peers keep to the one that they knew first, and refuse the other", Do: remedy})
+				Why:  "peers keep to the cluster that they knew first, and refuse the other one", Do: remedy})
 		case !slices.ContainsFunc(c.Addrs, func(a netip.AddrPort) bool { return slices.Contains(own, a.Addr().WithZone("")) }):
 			out = append(out, Finding{Code: "id-clone", Status: Error,
 				What: fmt.Sprintf("somebody at %s shows the ID of this cluster, %s, and %s", at, us.id, sameKey(us)),
-				Why:  "a complete copy of this box cannot be told from it: peers reach now one and now the other, and what they share ends up on either", Do: remedy})
+				Why:  "peers cannot distinguish a complete copy from this box: they reach one or the other, and what they share ends up on either", Do: remedy})
 		}
 	}
 	for _, p := range peers {
 		if c := p.Conflict; c != nil {
 			out = append(out, Finding{Code: "peer-conflict", Status: Error,
 				What: fmt.Sprintf("somebody at %s shows the cluster ID of %s with another key (%.16s...)", c.Address, p.Label(), c.Fingerprint),
-				Why:  "one of the two is a copy, or somebody pretends to be that cluster; nothing was changed about the one that is known",
-				Do: []string{"find out which of the two is the copy, and give that one a new ID",
-					"if its key was changed on purpose, compare the code and: liqo-agent peers trust " + p.ID}})
+				Why:  "one of the two is a copy, or somebody impersonates that cluster; the known one was not changed",
+				Do: []string{"find out which of the two is a copy, and give the copy a new ID",
+					"if its key was replaced on purpose, compare the code, then: liqo-agent peers trust " + p.ID}})
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, fine("nobody else shows %s", us.id))
+		out = append(out, fine("no other cluster shows %s", us.id))
 	}
 	return out
 }
 
 func sameKey(us self) string {
 	if us.key == "" {
-		return "the agent does not run here"
+		return "the agent is not running here"
 	}
 	return "holds its key"
 }

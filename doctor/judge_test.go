@@ -14,8 +14,9 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/state"
 )
 
@@ -75,7 +76,7 @@ func TestJudgeLinks(t *testing.T) {
 		judged(t, tc.name, judgeLinks(tc.all, tc.used, usual), tc.want)
 	}
 	f := noLinks([]look.Link{{Name: "eth0"}, cni, {Name: "lo", Loopback: true}}, usual)
-	if !strings.Contains(f.What, "switched off): eth0; left out") || strings.Contains(f.What, "lo") && strings.Contains(f.What, " lo") {
+	if !strings.Contains(f.What, "switched off): eth0; excluded") || strings.Contains(f.What, "lo") && strings.Contains(f.What, " lo") {
 		t.Errorf("%s", f.What)
 	}
 }
@@ -88,12 +89,12 @@ func TestJudgeMDNSPort(t *testing.T) {
 		runs             bool
 	}{
 		{"free", "ok", "free", look.Port{Shared: true}, false},
-		{"ours", "ok", "the agent has it", look.Port{Shared: true, Holders: []look.Holder{agent}}, true},
+		{"ours", "ok", "in use by the agent", look.Port{Shared: true, Holders: []look.Holder{agent}}, true},
 		{"shared", "ok", "shared with avahi-daemon (process 2)", look.Port{Shared: true, Holders: []look.Holder{agent, avahi}}, true},
 		{"held", "error mdns-port", "avahi-daemon", look.Port{Holders: []look.Holder{avahi}}, false},
 		{"held by nobody that can be seen", "error mdns-port", "another process", look.Port{}, false},
-		{"held by somebody", "error mdns-port", "a process of user 7 (its name takes root)", look.Port{Holders: []look.Holder{{UID: 7}}, Unnamed: true}, false},
-		{"ours, without root", "ok", "the agent has it", look.Port{Shared: true, Holders: []look.Holder{{UID: 0}}, Unnamed: true}, true},
+		{"held by somebody", "error mdns-port", "a process of user 7 (its name needs root)", look.Port{Holders: []look.Holder{{UID: 7}}, Unnamed: true}, false},
+		{"ours, without root", "ok", "in use by the agent", look.Port{Shared: true, Holders: []look.Holder{{UID: 0}}, Unnamed: true}, true},
 	} {
 		got := judgeMDNSPort(tc.port, tc.runs)
 		judged(t, tc.name, got, tc.want)
@@ -144,12 +145,12 @@ func TestJudgeReach(t *testing.T) {
 		calls                 []control.Reach
 		fire                  look.Firewall
 	}{
-		{name: "nobody", want: "ok", says: "no trusted peer is there"},
+		{name: "nobody", want: "ok", says: "no trusted peer is present"},
 		{name: "all", want: "ok", says: "barn, silo can connect", calls: []control.Reach{call("barn", "reached"), call("silo", "reached")}},
-		{name: "too old", want: "ok", says: "not known: barn (it is too old)", calls: []control.Reach{call("barn", "")}},
+		{name: "too old", want: "ok", says: "connect to it: barn (it is too old)", calls: []control.Reach{call("barn", "")}},
 		{name: "none", want: "error endpoint-unreachable", says: "barn (timed-out at 10.0.0.1:6447)", calls: []control.Reach{call("barn", "timed-out"), call("silo", "refused")}},
 		{name: "some", want: "warning endpoint-unreachable", says: "; silo can", calls: []control.Reach{call("barn", "timed-out"), call("silo", "reached")}},
-		{name: "translated", want: "error endpoint-unreachable", says: "something else answers", calls: []control.Reach{call("barn", "other-key")}},
+		{name: "translated", want: "error endpoint-unreachable", says: "another program answers", calls: []control.Reach{call("barn", "other-key")}},
 		{name: "announced elsewhere", want: "info endpoint-unreachable", says: "https://x:1, which was not tried", url: "https://x:1", calls: []control.Reach{call("barn", "refused")}},
 		{name: "a rule", want: "error endpoint-unreachable", says: "drops them: -A INPUT -p tcp", calls: []control.Reach{call("barn", "timed-out")},
 			fire: look.Firewall{Rules: []string{"-A INPUT -p tcp -m tcp --dport 6447 -j DROP"}}},
@@ -242,8 +243,8 @@ func TestJudgeAPIServer(t *testing.T) {
 		{"out of the agent's sight", "error kubeconfig-hidden", there, nil, &control.Kubernetes{LastError: "no kubeconfig found"}, true},
 		{"the agent is about to connect", "ok", there, nil, &control.Kubernetes{Kubeconfig: "/k"}, true},
 		{"the agent is connected", "ok", there, nil, &control.Kubernetes{Connected: true, Kubeconfig: "/k"}, true},
-		{"switched off", "skipped", found{}, peering.ErrSwitchedOff, nil, true},
-		{"none", "warning kubeconfig-missing", found{}, peering.ErrNoKubeconfig, nil, true},
+		{"switched off", "skipped", found{}, conn.ErrSwitchedOff, nil, true},
+		{"none", "warning kubeconfig-missing", found{}, conn.ErrNoKubeconfig, nil, true},
 		{"not for us", "skipped", found{}, fs.ErrPermission, nil, false},
 		{"not for us, but for the agent", "ok", found{}, fs.ErrPermission, &control.Kubernetes{Connected: true}, false},
 		{"not even for root", "error kubeconfig-unusable", found{}, fs.ErrPermission, nil, true},
@@ -415,7 +416,7 @@ func TestJudgePeers(t *testing.T) {
 	gone.Phase, gone.LastSeen, gone.Reason = string(peer.PhaseUnreachable), now.Add(-time.Hour), "no answer"
 	strange.Outgoing = control.Direction{}
 	strange.Phase = string(peer.PhaseLost)
-	newer.Outgoing.Reason = peering.ReasonIncompatible
+	newer.Outgoing.Reason = plan.ReasonIncompatible
 	judged(t, "nobody", judgePeers([]control.Peer{strange}, now), "ok")
 	judged(t, "there", judgePeers([]control.Peer{p, strange}, now), "ok")
 	judged(t, "gone", judgePeers([]control.Peer{p, gone}, now), "warning peer-unreachable")

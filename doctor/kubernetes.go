@@ -18,7 +18,7 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/kube"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/kube/conn"
 )
 
 // found is an API server and what it said.
@@ -43,7 +43,7 @@ func (b *Box) kubernetes(ctx context.Context) (found, error) {
 	return b.api.get(ctx, usual+5*time.Second, func(ctx context.Context) (found, error) {
 		switch {
 		case there != nil && there.Disabled:
-			return found{}, peering.ErrSwitchedOff
+			return found{}, conn.ErrSwitchedOff
 		case b.loadError != nil && (there == nil || there.Kubeconfig == ""):
 			return found{}, errNoConfig
 		}
@@ -52,7 +52,7 @@ func (b *Box) kubernetes(ctx context.Context) (found, error) {
 }
 
 // errNoConfig: the configuration, which may name a kubeconfig, cannot be read.
-var errNoConfig = errors.New("the configuration cannot be used, which may say where the kubeconfig is")
+var errNoConfig = errors.New("the configuration, which may name the kubeconfig, is invalid")
 
 // findAPI reads the kubeconfig that the agent uses, or would, and asks its API server
 // for its version.
@@ -60,7 +60,7 @@ func findAPI(ctx context.Context, setting string, running *control.Kubernetes, _
 	if running != nil && running.Kubeconfig != "" && !strings.Contains(running.Kubeconfig, ":") {
 		setting = running.Kubeconfig
 	}
-	config, place, err := peering.LoadKubeconfig(setting)
+	config, place, err := conn.LoadKubeconfig(setting)
 	if err != nil {
 		return found{place: place}, err
 	}
@@ -100,7 +100,7 @@ func (f *found) ask(ctx context.Context, config *rest.Config) error {
 		f.skew = &skew
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
-		return apierrors.NewUnauthorized("the API server does not take the credentials")
+		return apierrors.NewUnauthorized("the API server rejects the credentials")
 	}
 	var version struct {
 		GitVersion string `json:"gitVersion"`
@@ -115,10 +115,10 @@ func (f *found) ask(ctx context.Context, config *rest.Config) error {
 // without says why there is no API server to be looked into, if there is none.
 func without(api found, err error) (Finding, bool) {
 	switch {
-	case errors.Is(err, peering.ErrSwitchedOff):
-		return skipped(`the agent works without an API server (cluster.kubeconfig = "none")`), true
+	case errors.Is(err, conn.ErrSwitchedOff):
+		return skipped(`the agent is configured to run without an API server (cluster.kubeconfig = "none")`), true
 	case err != nil, api.err != nil:
-		return skipped("no API server can be asked"), true
+		return skipped("no API server is available"), true
 	}
 	return Finding{}, false
 }
@@ -139,33 +139,33 @@ const slowAnswer = 2 * time.Second
 // judgeAPIServer says what asking the API server came to. running is what the agent
 // says about it, nil when there is no agent to ask.
 func judgeAPIServer(api found, err error, running *control.Kubernetes, root bool) Finding {
-	const why = "the agent goes on finding clusters, but makes no ForeignClusters, takes no requests and shares nothing until it can use an API server"
+	const why = "the agent still finds clusters, but without an API server it creates no ForeignClusters, accepts no requests and shares nothing"
 	switch {
-	case errors.Is(err, peering.ErrSwitchedOff):
-		return skipped(`the agent works without an API server (cluster.kubeconfig = "none")`)
+	case errors.Is(err, conn.ErrSwitchedOff):
+		return skipped(`the agent is configured to run without an API server (cluster.kubeconfig = "none")`)
 	case errors.Is(err, errNoConfig):
 		return skipped("%v", err)
 	case errors.Is(err, fs.ErrPermission) && !root:
 		if running != nil && running.Connected {
-			return fine("the agent is connected to %s; its kubeconfig may not be read by this user", running.Server)
+			return fine("the agent is connected to %s; this user may not read its kubeconfig", running.Server)
 		}
-		return skipped("the kubeconfig may not be read by this user: use sudo")
-	case errors.Is(err, peering.ErrNoKubeconfig):
-		return Finding{Code: "kubeconfig-missing", Status: Warning, What: "no kubeconfig was found: " + err.Error(), Why: why,
-			Do: []string{"start K3s, whose kubeconfig is used by itself", "or make one with the few permissions that the agent needs: sudo liqo-agent rbac --apply",
-				`or say that there is none: [cluster] kubeconfig = "none"`}}
+		return skipped("this user may not read the kubeconfig: use sudo")
+	case errors.Is(err, conn.ErrNoKubeconfig):
+		return Finding{Code: "kubeconfig-missing", Status: Warning, What: "there is no kubeconfig: " + err.Error(), Why: why,
+			Do: []string{"start K3s: the agent uses its kubeconfig by default", "or create one with only the permissions of the agent: sudo liqo-agent rbac --apply",
+				`or configure the agent to run without one: [cluster] kubeconfig = "none"`}}
 	case err != nil:
 		return Finding{Code: "kubeconfig-unusable", Status: Error, What: "the kubeconfig cannot be used: " + err.Error(), Why: why,
-			Do: []string{"mend the file, or name another one with cluster.kubeconfig", "make one for the agent: sudo liqo-agent rbac --apply"}}
+			Do: []string{"correct the file, or set cluster.kubeconfig to another one", "create one for the agent: sudo liqo-agent rbac --apply"}}
 	case api.err == nil && running != nil && !running.Connected && !running.Disabled && running.Kubeconfig == "":
-		return Finding{Code: "kubeconfig-hidden", Status: Error, What: fmt.Sprintf("%s leads to an API server that answers, and the agent does not find it: %s", api.place, running.LastError),
-			Why: why + "; the service does not see home directories, /etc/kubernetes and the like",
-			Do: []string{"make a kubeconfig where it looks, and leave cluster.kubeconfig empty: sudo liqo-agent rbac --apply --kubeconfig " + api.place,
-				"if it runs in a container, see what that is given"}}
+		return Finding{Code: "kubeconfig-hidden", Status: Error, What: fmt.Sprintf("the API server of %s answers, but the agent does not find the file: %s", api.place, running.LastError),
+			Why: why + "; the service cannot read home directories, /etc/kubernetes and similar",
+			Do: []string{"create a kubeconfig where the agent looks, and leave cluster.kubeconfig empty: sudo liqo-agent rbac --apply --kubeconfig " + api.place,
+				"if the agent runs in a container, check its mounts"}}
 	case api.err == nil && api.latency > slowAnswer:
 		return Finding{Code: "api-slow", Status: Warning, What: fmt.Sprintf("%s took %s to answer", api.server, api.latency.Round(10*time.Millisecond)),
-			Why: "everything that goes through the API server takes long, and leases of virtual nodes may end before they are renewed",
-			Do:  []string{"see what keeps the machine busy: top, iostat", "a slow disk under K3s' database is the usual reason: see the check disk"}}
+			Why: "everything that needs the API server is slow, and leases of virtual nodes may expire before their renewal",
+			Do:  []string{"find out what keeps the machine busy: top, iostat", "usually, the disk with the database of K3s is slow: see the check disk"}}
 	case api.err == nil:
 		return fine("%s answers in %s, version %s (kubeconfig %s)", api.server, api.latency.Round(time.Millisecond), api.version, api.place)
 	}
@@ -175,24 +175,24 @@ func judgeAPIServer(api found, err error, running *control.Kubernetes, root bool
 // failedAPI explains why an API server could not be asked.
 func failedAPI(api found, why string) Finding {
 	f := Finding{Code: "api-unreachable", Status: Error, What: fmt.Sprintf("%s does not answer: %v", api.server, api.err), Why: why,
-		Do: []string{"see whether K3s runs: systemctl status k3s", "see whether the address in " + api.place + " is right"}}
+		Do: []string{"check whether K3s runs: systemctl status k3s", "check the address in " + api.place}}
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var host x509.HostnameError
 	var dns *net.DNSError
 	switch {
 	case apierrors.IsUnauthorized(api.err):
-		f.Code, f.What = "api-credentials", fmt.Sprintf("%s does not take the credentials in %s", api.server, api.place)
-		f.Do = []string{"the certificate or token has ended, or is from another cluster: K3s renews its own when it is restarted",
-			"make the agent's anew: sudo liqo-agent rbac --apply"}
+		f.Code, f.What = "api-credentials", fmt.Sprintf("%s rejects the credentials in %s", api.server, api.place)
+		f.Do = []string{"the certificate or token is expired, or from another cluster; K3s renews its own when it restarts",
+			"create a new one for the agent: sudo liqo-agent rbac --apply"}
 	case apierrors.IsForbidden(api.err):
-		f.Code, f.What = "api-credentials", fmt.Sprintf("%s lets the user in %s see nothing: %v", api.server, api.place, api.err)
-		f.Do = []string{"give it the permissions that the agent needs: sudo liqo-agent rbac --apply"}
+		f.Code, f.What = "api-credentials", fmt.Sprintf("%s forbids everything to the user in %s: %v", api.server, api.place, api.err)
+		f.Do = []string{"grant the permissions that the agent needs: sudo liqo-agent rbac --apply"}
 	case errors.As(api.err, &unknown), errors.As(api.err, &host), errors.As(api.err, &invalid):
 		f.Code, f.What = "api-credentials", fmt.Sprintf("the certificate of %s is not what %s expects: %v", api.server, api.place, api.err)
-		f.Do = []string{"the kubeconfig is of another cluster, of an earlier installation, or the clock is wrong", "use the present one, or make the agent's anew: sudo liqo-agent rbac --apply"}
+		f.Do = []string{"the kubeconfig is from another cluster or an earlier installation, or the clock is wrong", "use the current one, or create one for the agent: sudo liqo-agent rbac --apply"}
 	case errors.As(api.err, &dns):
-		f.Do = []string{"the name " + dns.Name + " cannot be looked up: mend DNS, or the address in " + api.place}
+		f.Do = []string{"the name " + dns.Name + " does not resolve: correct DNS, or the address in " + api.place}
 	case errors.Is(api.err, syscall.ECONNREFUSED):
 		f.What = fmt.Sprintf("nothing listens at %s", api.server)
 	}

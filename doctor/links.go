@@ -13,11 +13,11 @@ import (
 func checkLinks(_ context.Context, b *Box) []Finding {
 	all, err := b.ask.links()
 	if err != nil {
-		return []Finding{skipped("the network interfaces cannot be listed: %v", err)}
+		return []Finding{skipped("cannot list the network interfaces: %v", err)}
 	}
 	used, err := b.ask.usable(b.filter())
 	if err != nil {
-		return []Finding{skipped("the network interfaces cannot be read: %v", err)}
+		return []Finding{skipped("cannot read the network interfaces: %v", err)}
 	}
 	return judgeLinks(all, used, b.filter())
 }
@@ -76,23 +76,23 @@ func noLinks(all []look.Link, filter ifwatch.Filter) Finding {
 		text  string
 		names []string
 	}{
-		{"without a link (cable out, or switched off): %s", down}, {"unable to multicast, or part of a bridge or bond: %s", other},
-		{"left out by discovery.interfaces and discovery.exclude_interfaces: %s", excluded},
+		{"without carrier (no cable, or switched off): %s", down}, {"without multicast, or part of a bridge or bond: %s", other},
+		{"excluded by discovery.interfaces or discovery.exclude_interfaces: %s", excluded},
 	} {
 		if len(part.names) > 0 {
 			what += "; " + fmt.Sprintf(part.text, strings.Join(part.names, ", "))
 		}
 	}
 	f := Finding{Code: "no-links", Status: Error, What: what,
-		Why: "no cluster on the local network can be found, and none finds this one"}
+		Why: "this cluster finds no clusters on the local network, and none finds it"}
 	if len(down) > 0 {
-		f.Do = append(f.Do, "plug the cable in, or: sudo ip link set "+down[0]+" up")
+		f.Do = append(f.Do, "connect the cable, or: sudo ip link set "+down[0]+" up")
 	}
 	if len(excluded) > 0 {
-		f.Do = append(f.Do, "or name the interface to use in the configuration: [discovery] interfaces = [\""+excluded[0]+"\"]")
+		f.Do = append(f.Do, "or name the interface in the configuration: [discovery] interfaces = [\""+excluded[0]+"\"]")
 	}
 	if len(f.Do) == 0 {
-		f.Do = []string{"see what there is: ip -brief address"}
+		f.Do = []string{"list the interfaces: ip -brief address"}
 	}
 	return f
 }
@@ -112,12 +112,12 @@ func addressless(used ifwatch.Snapshot) (Finding, bool) {
 	who := strings.Join(names, ", ")
 	if !any {
 		return Finding{Code: "no-address", Status: Error, What: who + " has no address",
-			Why: "without an address nobody can connect to this cluster, and it can connect to nobody",
-			Do:  []string{"see why DHCP gives none, or set one: ip -brief address"}}, true
+			Why: "without an address, this cluster cannot connect to others, and they cannot connect to it",
+			Do:  []string{"find out why DHCP assigns no address, or set one: ip -brief address"}}, true
 	}
 	return Finding{Code: "only-link-local", Status: Warning, What: who + " has only link-local addresses",
-		Why: "they work between neighbours on one cable, but not across routers, and what is told to people and other clusters about this one is of no use elsewhere",
-		Do:  []string{"see why DHCP gives no address, or set one: ip -brief address"}}, true
+		Why: "they do not work across routers, so people and clusters elsewhere cannot use them",
+		Do:  []string{"find out why DHCP assigns no address, or set one: ip -brief address"}}, true
 }
 
 // overlaps finds networks of used interfaces that are those of containers, too.
@@ -136,9 +136,9 @@ func overlaps(all []look.Link, used ifwatch.Snapshot) []Finding {
 				}
 				out = append(out, Finding{Code: "network-overlap", Status: Error,
 					What: fmt.Sprintf("%s has %s, which overlaps %s of %s", l.Name, a, other.Addrs[at], other.Name),
-					Why:  "what is sent to neighbours in that range goes to containers on this box instead, and the other way round",
-					Do: []string{"give the local network another range",
-						"or give the containers another: K3s is installed with --cluster-cidr and --service-cidr, docker has default-address-pools"}})
+					Why:  "packets to neighbours in that range go to containers on this box, and vice versa",
+					Do: []string{"use another range for the local network",
+						"or for the containers: --cluster-cidr and --service-cidr of K3s, default-address-pools of docker"}})
 				break
 			}
 		}

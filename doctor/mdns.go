@@ -50,21 +50,21 @@ func judgeMDNSPort(port look.Port, agentRuns bool) []Finding {
 	}
 	who := strings.Join(others, ", ")
 	if port.Unnamed && who != "" {
-		who += " (its name takes root)"
+		who += " (its name needs root)"
 	}
 	switch {
 	case !port.Shared && who == "":
 		who = "another process"
 		fallthrough
 	case !port.Shared:
-		return []Finding{{Code: "mdns-port", Status: Error, What: fmt.Sprintf("UDP port %d is held by %s, which does not share it", mdnsPort, who),
-			Why: "the agent cannot take part in multicast DNS: it finds nobody on the local network, and nobody finds it",
-			Do: []string{"stop that program, or have it share the port: it has to bind with SO_REUSEADDR, as avahi-daemon and systemd-resolved do",
-				fmt.Sprintf("see who it is: sudo ss -ulpn 'sport = :%d'", mdnsPort)}}}
+		return []Finding{{Code: "mdns-port", Status: Error, What: fmt.Sprintf("UDP port %d is in use by %s, which does not share it", mdnsPort, who),
+			Why: "without multicast DNS, this cluster finds no clusters on the local network, and none finds it",
+			Do: []string{"stop that program, or make it share the port: it must bind with SO_REUSEADDR, like avahi-daemon and systemd-resolved",
+				fmt.Sprintf("show the program: sudo ss -ulpn 'sport = :%d'", mdnsPort)}}}
 	case who != "":
 		return []Finding{fine("shared with %s", who)}
 	case ours > 0 || agentRuns:
-		return []Finding{fine("the agent has it, and shares it")}
+		return []Finding{fine("in use by the agent, and shared")}
 	}
 	return []Finding{fine("free")}
 }
@@ -92,7 +92,7 @@ func checkMulticast(ctx context.Context, b *Box) []Finding {
 	found, err := b.listen(ctx)
 	switch {
 	case err != nil:
-		return []Finding{skipped("nothing can be asked on the local network: %v", err)}
+		return []Finding{skipped("cannot query the local network: %v", err)}
 	case len(found.links.Links) == 0:
 		return []Finding{skipped("no network interface is in use")}
 	}
@@ -115,16 +115,16 @@ func judgeMulticast(found heard, peers []control.Peer, self string, fire look.Fi
 	drops := fire.Drops(look.Incoming, "udp", mdnsPort)
 	switch {
 	case found.Sent == 0 && found.Unsent == 0:
-		return []Finding{skipped("no question went out on %s in time: this box has too much to do; run it again", where)}
+		return []Finding{skipped("no query was sent on %s in time, because this box is overloaded; run it again", where)}
 	case found.Sent == 0:
 		return []Finding{withRules(Finding{Code: "multicast-unsent", Status: Error,
-			What: fmt.Sprintf("the kernel does not let questions to the mDNS group out on %s", where),
-			Why:  "no cluster on the local network can be asked, and none hears of this one",
+			What: fmt.Sprintf("the kernel does not send queries to the mDNS group on %s", where),
+			Why:  "this cluster finds no clusters on the local network, and none finds it",
 			Do:   firewallHelp(fire, "udp", mdnsPort, "the mDNS groups 224.0.0.251 and ff02::fb")}, fire.Drops(look.Outgoing, "udp", mdnsPort))}
 	case found.Echoes == 0:
 		return []Finding{withRules(Finding{Code: "multicast-blocked", Status: Error,
-			What: fmt.Sprintf("questions to the mDNS group on %s do not even come back to this box", where),
-			Why:  "something on this box drops packets to UDP port 5353: no cluster on the local network is found, and none is answered",
+			What: fmt.Sprintf("this box does not receive its own queries to the mDNS group on %s", where),
+			Why:  "something on this box drops packets to UDP port 5353, so it finds no clusters on the local network and answers none",
 			Do:   firewallHelp(fire, "udp", mdnsPort, "the mDNS groups 224.0.0.251 and ff02::fb")}, drops)}
 	}
 	others := make(map[peer.ClusterID]bool)
@@ -135,20 +135,20 @@ func judgeMulticast(found heard, peers []control.Peer, self string, fire look.Fi
 	}
 	if unheard := silent(found.links, peers, others); len(unheard) > 0 {
 		return []Finding{{Code: "multicast-isolated", Status: Warning,
-			What: fmt.Sprintf("%s answers at an address of the same network, but is not heard by multicast", strings.Join(unheard, ", ")),
-			Why:  "clusters that are not known otherwise are not found: a switch with IGMP snooping and no querier, or a wireless access point with client isolation, keeps multicast from getting through",
-			Do: []string{"at the switch: switch IGMP snooping off, or an IGMP querier on", "at the access point: switch client (AP) isolation off, and multicast enhancement on or off",
-				"at that cluster: see whether it announces itself, with liqo-agent doctor there",
-				"peers that were given by URL or are in a search domain work without multicast: liqo-agent peers connect https://ADDRESS:6447"}}}
+			What: fmt.Sprintf("%s answers at an address in this subnet, but not by multicast", strings.Join(unheard, ", ")),
+			Why:  "new clusters are not found; usually, a switch with IGMP snooping but no querier, or an access point with client isolation, drops multicast",
+			Do: []string{"on the switch: disable IGMP snooping, or enable an IGMP querier", "on the access point: disable client (AP) isolation, and change the setting of multicast enhancement",
+				"on that cluster: check whether it announces itself: liqo-agent doctor",
+				"peers with a URL or in a search domain do not need multicast: liqo-agent peers connect https://ADDRESS:6447"}}}
 	}
 	var out []Finding
 	if len(others) == 0 {
-		out = append(out, fine("works on %s as far as this box can tell; no other cluster answers", where))
+		out = append(out, fine("works on %s, as far as this box can see; no other cluster answers", where))
 	} else {
 		out = append(out, fine("works on %s: %d other %s", where, len(others), plural(len(others), "cluster answers", "clusters answer")))
 	}
 	if len(drops) > 0 {
-		out = append(out, info("multicast-rule", "a firewall rule drops some of it: %s", drops[0]))
+		out = append(out, info("multicast-rule", "a firewall rule drops some packets: %s", drops[0]))
 	}
 	return out
 }
@@ -190,7 +190,7 @@ func firewallHelp(fire look.Firewall, protocol string, port int, what string) []
 		"firewalld": fmt.Sprintf("sudo firewall-cmd --permanent --add-port=%d/%s && sudo firewall-cmd --reload", port, protocol),
 		"nftables":  fmt.Sprintf("sudo nft insert rule inet filter input %s dport %d accept", protocol, port),
 	}
-	out := []string{fmt.Sprintf("let %s port %d through, for %s", strings.ToUpper(protocol), port, what)}
+	out := []string{fmt.Sprintf("allow %s port %d for %s", strings.ToUpper(protocol), port, what)}
 	if line, ok := lines[fire.Name()]; ok {
 		return append(out, "with "+fire.Name()+": "+line)
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/rbac"
 )
@@ -31,7 +31,7 @@ func checkRBAC(ctx context.Context, b *Box) []Finding {
 	}
 	how, err := b.ask.confined(ctx, there.client, b.config().Cluster.Namespace)
 	if err != nil {
-		return []Finding{skipped("the user in %s may do all that the agent has to; what else, cannot be found out: %v", there.place, err)}
+		return []Finding{skipped("the user in %s has all permissions that the agent needs; cannot find out what else it may do: %v", there.place, err)}
 	}
 	return []Finding{judgeConfinement(how, there.place)}
 }
@@ -72,13 +72,13 @@ func findConfinement(ctx context.Context, client *kube.Client, namespace string)
 func judgeConfinement(c confinement, place string) Finding {
 	switch c {
 	case confined:
-		return fine("the user in %s may do what the agent has to, and a policy keeps it to that", place)
+		return fine("the user in %s has all permissions that the agent needs, and a policy confines it to them", place)
 	case unconfined:
 		return Finding{Code: "rbac-unconfined", Status: Warning,
 			What: fmt.Sprintf("no policy of this version confines the user in %s", place),
-			Why:  "whoever steals its token can make themselves administrator of the cluster",
+			Why:  "whoever steals its token can become administrator of the cluster",
 			Do: []string{"install the policy: sudo liqo-agent rbac --apply",
-				"API servers before Kubernetes 1.30 cannot have it: guard the kubeconfig like an administrator's"}}
+				"before Kubernetes 1.30 there is no such policy: protect the kubeconfig like that of an administrator"}}
 	}
 	return fine("the user in %s may do everything", place)
 }
@@ -89,15 +89,11 @@ const shownGaps = 6
 // judgeGaps says what the user of a kubeconfig may not do, which is something.
 func judgeGaps(gaps []rbac.Gap, place string) Finding {
 	var texts []string
-	for i, g := range gaps {
-		if i == shownGaps {
-			texts = append(texts, fmt.Sprintf("and %d more", len(gaps)-i))
-			break
-		}
+	for _, g := range gaps {
 		texts = append(texts, g.String())
 	}
 	return Finding{Code: "rbac-gaps", Status: Error,
-		What: fmt.Sprintf("the user in %s may not: %s", place, strings.Join(texts, "; ")),
-		Why:  "what needs these permissions does not work, and fails with Forbidden in the agent's log",
-		Do:   []string{"install the roles of this version: sudo liqo-agent rbac --apply", "or hand them to whoever manages the cluster: liqo-agent rbac"}}
+		What: fmt.Sprintf("the user in %s may not: %s", place, text.List(texts, shownGaps, "; ")),
+		Why:  "what needs these permissions fails, with Forbidden in the log of the agent",
+		Do:   []string{"install the roles of this version: sudo liqo-agent rbac --apply", "or give them to the administrator of the cluster: liqo-agent rbac"}}
 }

@@ -3,10 +3,10 @@ package doctor
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -60,17 +60,17 @@ func checkPolicies(ctx context.Context, b *Box) []Finding {
 		return []Finding{f}
 	}
 	if !b.config().Sharing.Enable {
-		return []Finding{skipped("nothing is shared with peers (sharing.enable), so there are no pods of theirs")}
+		return []Finding{skipped("nothing is shared with peers (sharing.enable), so they have no pods here")}
 	}
 	var nodes struct{ Items []policyNode }
 	if err := there.client.Get(ctx, "/api/v1/nodes", &nodes); err != nil {
-		return []Finding{skipped("the nodes cannot be listed: %v", err)}
+		return []Finding{skipped("cannot list the nodes: %v", err)}
 	}
 	bare := unguarded(nodes.Items, nil)
 	var pods struct{ Items []policyPod }
 	if len(bare) > 0 {
 		if err := there.client.Get(ctx, "/api/v1/pods", &pods); err != nil {
-			return []Finding{skipped("the pods cannot be listed: %v", err)}
+			return []Finding{skipped("cannot list the pods: %v", err)}
 		}
 	}
 	return []Finding{judgePolicies(nodes.Items, pods.Items)}
@@ -123,16 +123,12 @@ func judgePolicies(nodes []policyNode, pods []policyPod) Finding {
 	case len(nodes) == 0:
 		return skipped("the cluster has no nodes")
 	case len(bare) == 0:
-		return fine("the network policies of peers' pods are enforced")
-	}
-	shown := strings.Join(bare[:min(len(bare), 4)], ", ")
-	if n := len(bare) - 4; n > 0 {
-		shown += fmt.Sprintf(" and %d more", n)
+		return fine("network policies for the pods of peers are enforced")
 	}
 	return Finding{Code: "no-network-policies", Status: Warning,
-		What: "nothing that is known to enforce network policies runs on " + shown,
-		Why:  "pods of peers there reach this box, its pods and the LAN, and are reached by them, whatever sharing.guest_egress says",
+		What: "nothing known to enforce network policies runs on " + text.List(bare, 4, ", "),
+		Why:  "pods of peers there can exchange traffic with this box, its pods and the LAN, whatever sharing.guest_egress says",
 		Do: []string{"start K3s without " + argNoPolicies,
-			"or install what enforces network policies: see the documentation of the cluster's network plugin",
-			"or share nothing: [sharing] enable = false"}}
+			"or install a controller for network policies: see the documentation of the network plugin",
+			"or stop sharing: [sharing] enable = false"}}
 }

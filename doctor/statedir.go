@@ -26,13 +26,13 @@ func checkState(ctx context.Context, b *Box) []Finding {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if agentErr == nil {
-			return []Finding{{Code: "state-missing", Status: Error, What: fmt.Sprintf("the state directory %s is gone while the agent runs", b.stateDir),
-				Why: "who is trusted, what was decided and the key of this cluster are lost with the next start",
-				Do:  []string{"restore it from a backup: liqo-agent state restore FILE", "see what removed it, or what was mounted there"}}}
+			return []Finding{{Code: "state-missing", Status: Error, What: fmt.Sprintf("the state directory %s disappeared while the agent was running", b.stateDir),
+				Why: "trust, decisions and the key of this cluster are lost at the next start",
+				Do:  []string{"restore it from a backup: liqo-agent state restore FILE", "find out what removed it, or was mounted there"}}}
 		}
 		return []Finding{skipped("there is no state directory %s: the agent has not run yet, or not with this state.dir", b.stateDir)}
 	case errors.Is(err, fs.ErrPermission) && !b.opts.Root:
-		return []Finding{skipped("this user may not look into %s: use sudo", b.stateDir)}
+		return []Finding{skipped("this user may not read %s: use sudo", b.stateDir)}
 	case err != nil:
 		return []Finding{skipped("%v", err)}
 	}
@@ -43,7 +43,7 @@ func checkState(ctx context.Context, b *Box) []Finding {
 		out = append(out, f)
 	}
 	if len(out) == 0 {
-		out = append(out, fine("%s can be read, its schema is that of this version, and nobody else may read the key", path))
+		out = append(out, fine("%s is readable, with the schema of this version, and nobody else may read the key", path))
 	}
 	return out
 }
@@ -51,23 +51,23 @@ func checkState(ctx context.Context, b *Box) []Finding {
 // judgeModes says who else can read or change what is private. The directory comes
 // first.
 func judgeModes(files []look.File) []Finding {
-	const why = "whoever has the key of this cluster can pretend to be it towards every peer"
+	const why = "whoever has the key of this cluster can impersonate it"
 	var out []Finding
 	for i, f := range files {
 		perm := f.Mode.Perm()
 		switch {
 		case i == 0 && perm&0o022 != 0:
-			out = append(out, Finding{Code: "state-exposed", Status: Error, What: fmt.Sprintf("others may change what is in %s (mode %04o)", f.Path, perm), Why: why,
+			out = append(out, Finding{Code: "state-exposed", Status: Error, What: fmt.Sprintf("others may change files in %s (mode %04o)", f.Path, perm), Why: why,
 				Do: []string{"sudo chmod 0750 " + f.Path}})
 		case i > 0 && filepath.Base(f.Path) == trust.KeyFile && perm&0o077 != 0:
 			out = append(out, Finding{Code: "key-exposed", Status: Error, What: fmt.Sprintf("others may read the cluster key %s (mode %04o)", f.Path, perm), Why: why,
-				Do: []string{"sudo chmod 0600 " + f.Path, "if somebody else may have read it, make a new one: liqo-agent key rotate"}})
+				Do: []string{"sudo chmod 0600 " + f.Path, "if somebody may have read it, replace it: liqo-agent key rotate"}})
 		case i > 0 && perm&0o002 != 0:
-			out = append(out, Finding{Code: "state-exposed", Status: Error, What: fmt.Sprintf("everybody may change %s (mode %04o)", f.Path, perm), Why: "who is trusted is kept there",
+			out = append(out, Finding{Code: "state-exposed", Status: Error, What: fmt.Sprintf("everybody may change %s (mode %04o)", f.Path, perm), Why: "it contains who is trusted",
 				Do: []string{"sudo chmod 0640 " + f.Path}})
 		case i > 0 && files[0].UID != f.UID && f.UID >= 0:
-			out = append(out, Finding{Code: "state-owner", Status: Warning, What: fmt.Sprintf("%s belongs to user %d, and the directory it is in to user %d", f.Path, f.UID, files[0].UID),
-				Why: "an agent that does not run as root may not be able to read or write it: that happens when it was once started by hand with sudo",
+			out = append(out, Finding{Code: "state-owner", Status: Warning, What: fmt.Sprintf("%s belongs to user %d, but its directory to user %d", f.Path, f.UID, files[0].UID),
+				Why: "an agent that does not run as root may not have access; this happens after it was started by hand with sudo",
 				Do:  []string{fmt.Sprintf("sudo chown -R %d:%d %s", files[0].UID, files[0].GID, files[0].Path)}})
 		}
 	}
@@ -76,7 +76,7 @@ func judgeModes(files []look.File) []Finding {
 
 // judgeDatabase says what came of opening the database.
 func judgeDatabase(err error, root bool) (Finding, bool) {
-	const why = "who is trusted and what was decided about peers is kept there"
+	const why = "it contains who is trusted, and the decisions about peers"
 	switch {
 	case err == nil:
 		return Finding{}, false
@@ -86,12 +86,12 @@ func judgeDatabase(err error, root bool) (Finding, bool) {
 		return skipped("this user may not read the database: use sudo"), true
 	case errors.Is(err, state.ErrNewerSchema):
 		return Finding{Code: "state-newer", Status: Error, What: err.Error(), Why: "this version does not start with it: " + why,
-			Do: []string{"install the newer version again", "or go back to a backup that this version made: liqo-agent state restore FILE"}}, true
+			Do: []string{"install the newer version again", "or restore a backup of this version: liqo-agent state restore FILE"}}, true
 	case errors.Is(err, state.ErrOlderSchema):
 		return info("state-older", "%v", err), true
 	case errors.Is(err, state.ErrDamaged):
-		return Finding{Code: "state-damaged", Status: Error, What: err.Error(), Why: why + "; a card or disk that damages one file may be about to fail",
-			Do: []string{"start the agent, which keeps what can still be read, or restore a backup: liqo-agent state restore FILE", "see what the kernel says about the disk: sudo dmesg | grep -i -e mmc -e i/o"}}, true
+		return Finding{Code: "state-damaged", Status: Error, What: err.Error(), Why: why + "; the card or disk may be about to fail",
+			Do: []string{"start the agent, which recovers what is readable, or restore a backup: liqo-agent state restore FILE", "check the kernel log for disk errors: sudo dmesg | grep -i -e mmc -e i/o"}}, true
 	}
 	return Finding{Code: "state-unreadable", Status: Warning, What: err.Error(), Why: why, Do: []string{"liqo-agent state check"}}, true
 }
@@ -130,22 +130,22 @@ func checkDisk(ctx context.Context, b *Box) []Finding {
 
 // judgeSpace says what is left on the disk of a directory.
 func judgeSpace(d look.Disk, dir string) []Finding {
-	const why = "nothing that is learnt or decided can be stored: it is lost with the next start, and K3s on the same disk stops as well"
-	free := []string{"see what takes the space: sudo du -xh / | sort -h | tail -30", "often logs and images: sudo journalctl --vacuum-size=100M; sudo k3s crictl rmi --prune"}
+	const why = "the agent cannot store what it learns, or decisions, so they are lost at the next start; K3s on the same disk stops, too"
+	free := []string{"find out what uses the space: sudo du -xh / | sort -h | tail -30", "often, logs and images do: sudo journalctl --vacuum-size=100M; sudo k3s crictl rmi --prune"}
 	counted := d.Inodes > 0
 	switch {
 	case d.ReadOnly:
 		return []Finding{{Code: "disk-read-only", Status: Error, What: fmt.Sprintf("%s is on a file system that is mounted read-only", dir), Why: why,
-			Do: []string{"a file system with errors is mounted like that: sudo dmesg | grep -i -e ext4 -e mmc -e i/o", "or put the state elsewhere: [state] dir"}}}
+			Do: []string{"the kernel remounts a file system with errors read-only: sudo dmesg | grep -i -e ext4 -e mmc -e i/o", "or move the state: [state] dir"}}}
 	case d.FreeBytes < fullBytes:
-		return []Finding{{Code: "disk-full", Status: Error, What: fmt.Sprintf("the disk of %s is full: %s of %s are free", dir, size(d.FreeBytes), size(d.Bytes)), Why: why, Do: free}}
+		return []Finding{{Code: "disk-full", Status: Error, What: fmt.Sprintf("the disk of %s is full: %s of %s free", dir, size(d.FreeBytes), size(d.Bytes)), Why: why, Do: free}}
 	case counted && d.FreeInodes < fullInodes:
-		return []Finding{{Code: "disk-full", Status: Error, What: fmt.Sprintf("the disk of %s can hold no more files: %d of %d inodes are free", dir, d.FreeInodes, d.Inodes), Why: why,
-			Do: []string{"see where there are many small files: sudo du --inodes -x / | sort -n | tail -30"}}}
+		return []Finding{{Code: "disk-full", Status: Error, What: fmt.Sprintf("the disk of %s is out of inodes: %d of %d free", dir, d.FreeInodes, d.Inodes), Why: why,
+			Do: []string{"find out where many small files are: sudo du --inodes -x / | sort -n | tail -30"}}}
 	case d.FreeBytes < lowBytes:
-		return []Finding{{Code: "disk-low", Status: Warning, What: fmt.Sprintf("the disk of %s is almost full: %s of %s are free", dir, size(d.FreeBytes), size(d.Bytes)), Why: "when it is full, " + why, Do: free}}
+		return []Finding{{Code: "disk-low", Status: Warning, What: fmt.Sprintf("the disk of %s is almost full: %s of %s free", dir, size(d.FreeBytes), size(d.Bytes)), Why: "when it is full, " + why, Do: free}}
 	case counted && d.FreeInodes < d.Inodes/lowShare && d.FreeInodes < 10_000:
-		return []Finding{{Code: "disk-low", Status: Warning, What: fmt.Sprintf("the disk of %s can hold few more files: %d of %d inodes are free", dir, d.FreeInodes, d.Inodes), Why: "when it is full, " + why, Do: free}}
+		return []Finding{{Code: "disk-low", Status: Warning, What: fmt.Sprintf("the disk of %s is low on inodes: %d of %d free", dir, d.FreeInodes, d.Inodes), Why: "when it is full, " + why, Do: free}}
 	}
 	return nil
 }
@@ -154,26 +154,26 @@ func judgeSpace(d look.Disk, dir string) []Finding {
 func judgeSync(took []time.Duration, err error, d look.Disk, dir string, root bool) Finding {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && !root:
-		return skipped("%s free; how fast it writes takes root to find out", size(d.FreeBytes))
+		return skipped("%s free; measuring the write speed needs root", size(d.FreeBytes))
 	case err != nil:
-		return Finding{Code: "disk-write", Status: Error, What: "nothing can be written: " + err.Error(), Why: "nothing that is learnt or decided can be stored",
-			Do: []string{"see what the kernel says about the disk: sudo dmesg | tail -50"}}
+		return Finding{Code: "disk-write", Status: Error, What: "cannot write: " + err.Error(), Why: "the agent cannot store what it learns, or decisions",
+			Do: []string{"check the kernel log for disk errors: sudo dmesg | tail -50"}}
 	case len(took) == 0:
-		return skipped("%s free; it was not finished in time to say how fast it writes", size(d.FreeBytes))
+		return skipped("%s free; writing took too long to measure the speed", size(d.FreeBytes))
 	}
 	median, worst := took[len(took)/2], took[len(took)-1]
-	text := fmt.Sprintf("a small file in %s took %s to be on the disk, %s at worst", dir, round(median), round(worst))
+	text := fmt.Sprintf("writing a small file to %s took %s, at worst %s", dir, round(median), round(worst))
 	if median < slowSync {
 		return fine("%s free; %s", size(d.FreeBytes), text)
 	}
 	f := Finding{Code: "disk-slow", Status: Warning, What: text,
-		Why: "each decision waits for the disk, and so does everything that K3s does with its database: leases end late and API calls time out",
-		Do:  []string{"see what else writes: sudo iotop -o, or sudo pidstat -d 5"}}
+		Why: "decisions and the database of K3s wait for the disk: leases expire, and API requests time out",
+		Do:  []string{"find out what else writes: sudo iotop -o, or sudo pidstat -d 5"}}
 	if median > verySlowSync {
 		f.Status = Error
 	}
 	if d.Card {
-		f.Do = append(f.Do, "it is an SD card or eMMC ("+d.Device+"): one of class A2, or a USB SSD for /var/lib, is many times faster; a card that became slow is often worn out")
+		f.Do = append(f.Do, "it is an SD card or eMMC ("+d.Device+"): a card of class A2, or a USB SSD for /var/lib, is many times faster; a card that has become slow is often worn out")
 	}
 	return f
 }
@@ -228,24 +228,23 @@ func judgeResources(r resources) []Finding {
 	var out []Finding
 	l := r.limits
 	if l.OOMKills > 0 {
-		out = append(out, Finding{Code: "memory-killed", Status: Warning, What: fmt.Sprintf("the kernel has killed the agent %d times because it needed more than %s", l.OOMKills, size(l.MemoryMax)),
-			Why: "each time, peers lose their connections and this box is not seen for a moment", Do: []string{"raise MemoryMax: sudo systemctl edit liqo-agent", "or lower discovery.max_neighbours"}})
+		out = append(out, Finding{Code: "memory-killed", Status: Warning, What: fmt.Sprintf("the kernel killed the agent %d times because it needed more memory than %s", l.OOMKills, size(l.MemoryMax)),
+			Why: "each time, peers lose their connections, and do not see this box for a moment", Do: []string{"raise MemoryMax: sudo systemctl edit liqo-agent", "or lower discovery.max_neighbours"}})
 	} else if l.MemoryMax > 0 && l.Memory > l.MemoryMax/10*9 {
-		out = append(out, Finding{Code: "memory-limit", Status: Warning, What: fmt.Sprintf("the agent uses %s of the %s that it may", size(l.Memory), size(l.MemoryMax)),
-			Why: "the kernel kills it when it needs more", Do: []string{"raise MemoryMax: sudo systemctl edit liqo-agent", "or lower discovery.max_neighbours"}})
+		out = append(out, Finding{Code: "memory-limit", Status: Warning, What: fmt.Sprintf("the agent uses %s of its limit of %s of memory", size(l.Memory), size(l.MemoryMax)),
+			Why: "the kernel kills it if it needs more", Do: []string{"raise MemoryMax: sudo systemctl edit liqo-agent", "or lower discovery.max_neighbours"}})
 	}
 	if r.total > 0 && r.available < 32<<20 {
-		out = append(out, Finding{Code: "memory-low", Status: Warning, What: fmt.Sprintf("only %s of the %s of memory are available", size(r.available), size(r.total)),
-			Why: "programs are killed, or everything becomes slow, when there is none left", Do: []string{"see who uses it: ps aux --sort=-rss | head"}})
+		out = append(out, Finding{Code: "memory-low", Status: Warning, What: fmt.Sprintf("only %s of %s of memory are available", size(r.available), size(r.total)),
+			Why: "without memory, the kernel kills programs, or everything becomes slow", Do: []string{"find out what uses it: ps aux --sort=-rss | head"}})
 	}
 	if l.MaxFiles > 0 && l.Files > l.MaxFiles/10*8 {
-		out = append(out, Finding{Code: "files-limit", Status: Warning, What: fmt.Sprintf("the agent has %d of %d files and connections open", l.Files, l.MaxFiles),
-			Why: "beyond that it can accept no connection of a peer", Do: []string{"raise LimitNOFILE: sudo systemctl edit liqo-agent", "or lower endpoint.max_connections"}})
+		out = append(out, Finding{Code: "files-limit", Status: Warning, What: fmt.Sprintf("the agent has %d files and connections open, of at most %d", l.Files, l.MaxFiles),
+			Why: "at the limit, it cannot accept connections of peers", Do: []string{"raise LimitNOFILE: sudo systemctl edit liqo-agent", "or lower endpoint.max_connections"}})
 	}
 	if p := r.packets; p.SocketDrops > 0 && p.SocketDrops > p.Received/100 {
-		f := Finding{Code: "socket-drops", Status: Warning, What: fmt.Sprintf("the kernel dropped %d mDNS packets because the agent did not take them in time, of %d", p.SocketDrops, p.Received),
-			Why: "clusters may be found late, or seem to have gone", Do: []string{"let the agent have a larger buffer: it needs CAP_NET_ADMIN, as the unit gives it, or"}}
-		f.Do = append(f.Do, "sudo sysctl -w net.core.rmem_max=4194304")
+		f := Finding{Code: "socket-drops", Status: Warning, What: fmt.Sprintf("the kernel dropped %d of %d mDNS packets because the agent did not read them in time", p.SocketDrops, p.Received),
+			Why: "clusters may be found late, or seem to be gone", Do: []string{"allow the agent a larger buffer with CAP_NET_ADMIN, which the unit grants", "or: sudo sysctl -w net.core.rmem_max=4194304"}}
 		out = append(out, f)
 	}
 	if len(out) == 0 {

@@ -1,27 +1,16 @@
 package endpoint
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
+	"liqo.io/agent/endpoint/refusal"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
-
-// connKey is where the context of a request has its *conn.
-type connKey struct{}
-
-// withConn is http.Server.ConnContext.
-func withConn(ctx context.Context, nc net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, nc.(*tls.Conn).NetConn().(*conn))
-}
-
-// connOf returns the connection that r came on.
-func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
 
 // verifyClient refuses a client certificate that no cluster key can have
 // issued. None at all is fine: /ids is for anyone. It is
@@ -33,8 +22,8 @@ func (s *Server) verifyClient(state tls.ConnectionState) error {
 		return nil
 	}
 	// Nobody who has a processor waits for the network, so there will be one.
-	s.guard.handshakes <- struct{}{}
-	defer func() { <-s.guard.handshakes }()
+	s.guard.Handshakes <- struct{}{}
+	defer func() { <-s.guard.Handshakes }()
 	_, err := trust.Verify(state.PeerCertificates, time.Time{})
 	return err
 }
@@ -75,52 +64,52 @@ func newProof(state *tls.ConnectionState) *proof {
 // admit finds out who sent r and whether it may send anything now. A caller that
 // it returns without a refusal is known or a stranger. What a known caller asks
 // about its namespaces here is limited elsewhere.
-func (s *Server) admit(r *http.Request, c *conn) (Caller, *refusal) {
+func (s *Server) admit(r *http.Request, c *conn) (Caller, *refusal.Refusal) {
 	p := s.proofOf(r, c)
 	if p.problem != "" {
-		if wait := s.limits.call(c.source); wait > 0 {
-			return Caller{}, tooMany(wait, "from your address")
+		if wait := s.limits.call(c.Source()); wait > 0 {
+			return Caller{}, refusal.TooOften(wait, "from your address")
 		}
-		return Caller{}, &refusal{
-			status: http.StatusUnauthorized, counted: RefusedNoCertificate, reason: ReasonNoCertificate, text: p.problem,
+		return Caller{}, &refusal.Refusal{
+			Status: http.StatusUnauthorized, Counted: refusal.NoCertificate, Reason: wire.ReasonNoCertificate, Text: p.problem,
 		}
 	}
 	caller := s.rate(c, p)
-	if caller.Standing == Known {
+	if caller.Access == Known {
 		if s.isForGuests(r) {
 			return caller, nil
 		}
 		if wait := s.limits.known(caller.ID); wait > 0 {
-			return Caller{}, tooMany(wait, "from your cluster")
+			return Caller{}, refusal.TooOften(wait, "from your cluster")
 		}
 		return caller, nil
 	}
-	if wait := s.limits.call(c.source); wait > 0 {
-		return Caller{}, tooMany(wait, "from your address")
+	if wait := s.limits.call(c.Source()); wait > 0 {
+		return Caller{}, refusal.TooOften(wait, "from your address")
 	}
-	switch caller.Standing {
+	switch caller.Access {
 	case Stranger:
 		return caller, nil
 	case Suspended:
-		return Caller{}, &refusal{
-			status: http.StatusForbidden, counted: RefusedSuspended, reason: ReasonCertificateEnded,
-			text: "your certificate of the fleet has ended; make a new one with `liqo-agent fleet sign`, put it in place and run `liqo-agent config reload` at your cluster",
+		return Caller{}, &refusal.Refusal{
+			Status: http.StatusForbidden, Counted: refusal.Suspended, Reason: wire.ReasonCertificateEnded,
+			Text: "your certificate of the fleet has ended; make a new one with `liqo-agent fleet sign`, put it in place and run `liqo-agent config reload` at your cluster",
 		}
 	}
-	return Caller{}, &refusal{
-		status: http.StatusForbidden, counted: RefusedBlocked, reason: ReasonBlocked,
-		text: "this cluster has blocked yours; only a person there can change that, with `liqo-agent peers unblock`",
+	return Caller{}, &refusal.Refusal{
+		Status: http.StatusForbidden, Counted: refusal.Blocked, Reason: wire.ReasonBlocked,
+		Text: "this cluster has blocked yours; only a person there can change that, with `liqo-agent peers unblock`",
 	}
 }
 
 // rate asks how far the caller may go, and gives its connection the rank that
 // goes with that.
 func (s *Server) rate(c *conn, p *proof) Caller {
-	caller := Caller{ID: p.id, Source: c.source, Shown: p.shown, Standing: s.cfg.Peers.Admit(p.id, p.shown)}
-	if caller.Standing == Known {
-		s.guard.rank(c, p.id)
+	caller := Caller{ID: p.id, Source: c.Source(), Shown: p.shown, Access: s.cfg.Peers.Admit(p.id, p.shown)}
+	if caller.Access == Known {
+		s.guard.Rank(c.Conn, p.id)
 	} else {
-		s.guard.rank(c, "")
+		s.guard.Rank(c.Conn, "")
 	}
 	return caller
 }
@@ -128,43 +117,29 @@ func (s *Server) rate(c *conn, p *proof) Caller {
 // admitAnyone limits requests for what is for anyone. Who only comes once is not
 // looked at; the connection of a known caller that keeps it, as one for regular
 // checks, gets its rank.
-func (s *Server) admitAnyone(r *http.Request, c *conn) *refusal {
+func (s *Server) admitAnyone(r *http.Request, c *conn) *refusal.Refusal {
 	if s.cfg.Peers != nil && c.requests.Load() > 1 && len(r.TLS.PeerCertificates) > 0 {
-		if p := s.proofOf(r, c); p.problem == "" && s.rate(c, p).Standing == Known {
+		if p := s.proofOf(r, c); p.problem == "" && s.rate(c, p).Access == Known {
 			if wait := s.limits.known(p.id); wait > 0 {
-				return tooMany(wait, "from your cluster")
+				return refusal.TooOften(wait, "from your cluster")
 			}
 			return nil
 		}
 	}
-	if wait := s.limits.request(c.source); wait > 0 {
-		return tooMany(wait, "from your address")
+	if wait := s.limits.request(c.Source()); wait > 0 {
+		return refusal.TooOften(wait, "from your address")
 	}
 	return nil
 }
 
 // needsKnown refuses a caller that is not known.
-func needsKnown(caller Caller) *refusal {
-	if caller.Standing == Known {
+func needsKnown(caller Caller) *refusal.Refusal {
+	if caller.Access == Known {
 		return nil
 	}
-	return &refusal{
-		status: http.StatusForbidden, counted: RefusedNotTrusted, reason: ReasonNotTrusted,
-		text: "this cluster does not trust your key yet; ask to be let in (" + PathAsk +
+	return &refusal.Refusal{
+		Status: http.StatusForbidden, Counted: refusal.NotTrusted, Reason: wire.ReasonNotTrusted,
+		Text: "this cluster does not trust your key yet; ask to be let in (" + wire.PathAsk +
 			"), and have somebody there run `liqo-agent peers accept " + string(caller.ID) + "`",
-	}
-}
-
-func tooMany(wait time.Duration, who string) *refusal {
-	return &refusal{
-		status: http.StatusTooManyRequests, counted: RefusedRate, reason: ReasonBusy, retry: wait,
-		text: "too many requests came " + who + "; wait as long as Retry-After says",
-	}
-}
-
-func busy(what string) *refusal {
-	return &refusal{
-		status: http.StatusTooManyRequests, counted: RefusedBusy, reason: ReasonBusy, retry: time.Second,
-		text: "too many " + what + " are under way; wait for their answers, then try again",
 	}
 }

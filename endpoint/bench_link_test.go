@@ -7,6 +7,10 @@ import (
 	"net/url"
 	"runtime"
 	"testing"
+
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/tunnel"
+	"liqo.io/agent/internal/endpointtest"
 )
 
 // BenchmarkLink is a small GET through a warm tunnel, with both ends and an API
@@ -22,15 +26,15 @@ func BenchmarkLink(b *testing.B) {
 // BenchmarkIdleTunnel is what a tunnel without requests takes at both ends together.
 func BenchmarkIdleTunnel(b *testing.B) {
 	const tunnels = 50
-	links := make([]*Link, tunnels)
+	links := make([]*tunnel.Link, tunnels)
 	for i := range links {
 		links[i] = benchLink(b)
 	}
-	before := inUse()
+	before := endpointtest.InUse()
 	for _, l := range links {
 		benchGet(b, l)
 	}
-	held := inUse() - before
+	held := endpointtest.InUse() - before
 	for b.Loop() { // memory is measured, not time
 	}
 	b.ReportMetric(float64(held)/tunnels, "B/tunnel")
@@ -52,17 +56,17 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func benchLink(b *testing.B) *Link {
-	home, other := newBox(b, idA), newBox(b, idB)
-	g := NewGateway(GatewayConfig{Logger: home.logger(), Guests: &inn{}, Upstream: func() (Upstream, bool) {
-		return Upstream{Base: &url.URL{Scheme: "https", Host: "x"}, Transport: instantly{}}, true
+func benchLink(b *testing.B) *tunnel.Link {
+	home, other := endpointtest.New(b, endpointtest.IDA), endpointtest.New(b, endpointtest.IDB)
+	g := gateway.New(gateway.Config{Logger: home.Logger(), Upstream: func() (gateway.Upstream, bool) {
+		return gateway.Upstream{Base: &url.URL{Scheme: "https", Host: "x"}, Transport: instantly{}}, true
 	}})
-	s := home.servePeers(b, pin(other), g, nil)
-	return other.link(b, s, home)
+	s := servePeers(b, home, pin(other), g, func(s *Server) { s.cfg.Guests = &inn{} })
+	return newLink(b, other, s, home)
 }
 
-func benchGet(b *testing.B, l *Link) {
-	r, err := http.NewRequestWithContext(context.Background(), "GET", "https://x"+podsOfB+"/web", nil)
+func benchGet(b *testing.B, l *tunnel.Link) {
+	r, err := http.NewRequestWithContext(context.Background(), "GET", "https://x"+endpointtest.PodsOfB+"/web", nil)
 	if err != nil {
 		b.Fatal(err)
 	}

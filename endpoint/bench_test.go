@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/internal/endpointtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
@@ -41,9 +40,9 @@ func serveForBenchmark() bool {
 		}
 		s := NewServer(ServerConfig{
 			Listen: "127.0.0.1:0", MaxConns: 16 << 10, Logger: slog.New(slog.DiscardHandler),
-			Issuer: trust.NewIssuer(key, func() peer.ClusterID { return idA }),
+			Issuer: trust.NewIssuer(key, func() peer.ClusterID { return endpointtest.IDA }),
 			Identity: func() peer.Identity {
-				return peer.Identity{ClusterID: idA, ClusterName: "bench", GuestNamespace: "liqo"}
+				return peer.Identity{ClusterID: endpointtest.IDA, ClusterName: "bench", GuestNamespace: "liqo"}
 			},
 		})
 		withoutRates(s)
@@ -62,7 +61,7 @@ func serveForBenchmark() bool {
 
 type benchServer struct {
 	cmd    *exec.Cmd
-	target Target
+	target peer.Target
 }
 
 func startBenchServer(b *testing.B) *benchServer {
@@ -87,7 +86,7 @@ func startBenchServer(b *testing.B) *benchServer {
 		b.Fatal(err)
 	}
 	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
-	return &benchServer{cmd, Target{ID: idA, Fingerprint: key.Fingerprint(), Addrs: []netip.AddrPort{addr}}}
+	return &benchServer{cmd, peer.Target{ID: endpointtest.IDA, Fingerprint: key.Fingerprint(), Addrs: []netip.AddrPort{addr}}}
 }
 
 // stop ends the server and returns the CPU time it used.
@@ -102,23 +101,15 @@ func (s *benchServer) stop(b *testing.B) time.Duration {
 	return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
 }
 
-func ownCPU(b *testing.B) time.Duration {
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-}
-
 // BenchmarkCheck is one reachability check of one peer. The server's figure
 // includes its start.
 func BenchmarkCheck(b *testing.B) {
 	for _, full := range []bool{true, false} {
 		b.Run(map[bool]string{true: "full", false: "resumed"}[full], func(b *testing.B) {
 			s := startBenchServer(b)
-			c := NewClient(ClientConfig{})
+			c := client.New(client.Config{})
 			b.ReportAllocs()
-			before := ownCPU(b)
+			before := endpointtest.OwnCPU(b)
 			for b.Loop() {
 				if full {
 					c.Forget(s.target.Fingerprint)
@@ -127,7 +118,7 @@ func BenchmarkCheck(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			client := ownCPU(b) - before
+			client := endpointtest.OwnCPU(b) - before
 			b.ReportMetric(float64(client.Microseconds())/float64(b.N), "client-cpu-us/op")
 			b.ReportMetric(float64(s.stop(b).Microseconds())/float64(b.N), "server-cpu-us/op")
 		})
@@ -139,7 +130,7 @@ func BenchmarkKeyExchange(b *testing.B) {
 	for name, curves := range map[string][]tls.CurveID{"X25519": {tls.X25519}, "P-256": {tls.CurveP256}, "X25519MLKEM768": {tls.X25519MLKEM768}, "default": nil} {
 		b.Run(name, func(b *testing.B) {
 			s := startBenchServer(b)
-			before := ownCPU(b)
+			before := endpointtest.OwnCPU(b)
 			for b.Loop() {
 				conn, err := tls.Dial("tcp", s.target.Addrs[0].String(), &tls.Config{InsecureSkipVerify: true, CurvePreferences: curves})
 				if err != nil {
@@ -147,7 +138,7 @@ func BenchmarkKeyExchange(b *testing.B) {
 				}
 				conn.Close()
 			}
-			client := ownCPU(b) - before
+			client := endpointtest.OwnCPU(b) - before
 			b.ReportMetric(float64(client.Microseconds())/float64(b.N), "client-cpu-us/op")
 			b.ReportMetric(float64(s.stop(b).Microseconds())/float64(b.N), "server-cpu-us/op")
 		})
@@ -160,7 +151,7 @@ func BenchmarkThousandFirstChecks(b *testing.B) {
 	s := startBenchServer(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		c := NewClient(ClientConfig{})
+		c := client.New(client.Config{})
 		work := make(chan struct{})
 		var wg sync.WaitGroup
 		for range 32 {
@@ -186,11 +177,11 @@ func BenchmarkThousandFirstChecks(b *testing.B) {
 // BenchmarkIdleConnection is what the alternative to closing costs: the memory
 // of both ends of one open connection.
 func BenchmarkIdleConnection(b *testing.B) {
-	box := newBox(b, idA)
-	s := box.serve(b, "127.0.0.1:0", func(s *Server) { s.guard.limit, s.guard.perSource = 1<<20, 1<<20 })
+	Box := endpointtest.New(b, endpointtest.IDA)
+	s := serve(b, Box, "127.0.0.1:0", func(s *Server) { s.guard.Limit, s.guard.PerSource = 1<<20, 1<<20 })
 	const n = 200
 	var conns []*tls.Conn
-	before := inUse()
+	before := endpointtest.InUse()
 	for range n {
 		c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
@@ -201,55 +192,11 @@ func BenchmarkIdleConnection(b *testing.B) {
 		}
 		conns = append(conns, c)
 	}
-	held := inUse() - before
+	held := endpointtest.InUse() - before
 	for b.Loop() { // memory is measured, not time
 	}
 	b.ReportMetric(float64(held)/n, "B/connection")
 	for _, c := range conns {
 		c.Close()
 	}
-}
-
-// BenchmarkMemory is what a Client remembers of one peer.
-func BenchmarkMemory(b *testing.B) {
-	cluster := newBox(b, idA)
-	s := cluster.serve(b, "127.0.0.1:0", nil)
-	c := NewClient(ClientConfig{})
-	if _, err := c.Identify(context.Background(), Target{Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
-		b.Fatal(err)
-	}
-	const n = 5000
-	m := newMemory(n)
-	before := inUse()
-	for i := range n {
-		// The ticket must be another one for each peer, hence the decoding.
-		session, ok := c.memory.session(cluster.key.Fingerprint(), 0)
-		if !ok {
-			b.Fatal("no session")
-		}
-		ticket, state, err := session.state.ResumptionState()
-		if err != nil {
-			b.Fatal(err)
-		}
-		session.state, err = tls.NewResumptionState(bytes.Clone(ticket), state)
-		if err != nil {
-			b.Fatal(err)
-		}
-		fp := peer.Fingerprint{byte(i), byte(i >> 8), 1}
-		m.keepSession(fp, session)
-	}
-	held := inUse() - before
-	for b.Loop() { // memory is measured, not time
-	}
-	b.ReportMetric(float64(held)/n, "B/peer")
-	runtime.KeepAlive(m)
-}
-
-// inUse returns the bytes of heap and stacks in use after a collection.
-func inUse() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var ms runtime.MemStats
-	runtime.ReadMemStats(&ms)
-	return ms.HeapInuse + ms.StackInuse
 }

@@ -17,12 +17,17 @@ import (
 	"testing"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/guard"
+	"liqo.io/agent/endpoint/refusal"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/endpointtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
 
-// ledger decides about callers in tests and remembers what they called.
-type ledger struct {
+// decisions decides about callers in tests and remembers what they called.
+type decisions struct {
 	mu       sync.Mutex
 	pinned   map[peer.ClusterID]peer.Fingerprint
 	blocked  map[peer.ClusterID]bool
@@ -35,22 +40,22 @@ type ledger struct {
 	release  chan struct{} // which then waits for this
 }
 
-// pin returns a ledger that trusts the keys of these clusters.
-func pin(boxes ...*box) *ledger {
-	l := &ledger{pinned: map[peer.ClusterID]peer.Fingerprint{}, blocked: map[peer.ClusterID]bool{}}
+// pin returns a decision store that trusts the keys of these clusters.
+func pin(boxes ...*endpointtest.Box) *decisions {
+	l := &decisions{pinned: map[peer.ClusterID]peer.Fingerprint{}, blocked: map[peer.ClusterID]bool{}}
 	for _, b := range boxes {
-		l.pinned[b.identity.ClusterID] = b.key.Fingerprint()
+		l.pinned[b.Identity.ClusterID] = b.Key.Fingerprint()
 	}
 	return l
 }
 
-func (l *ledger) Admit(id peer.ClusterID, shown trust.Shown) Standing {
+func (l *decisions) Admit(id peer.ClusterID, shown trust.Shown) AccessLevel {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.admitted++
 	switch {
 	case l.blocked[id]:
-		return Shut
+		return Blocked
 	case l.pinned[id] == shown.Fingerprint || shown.Succeeds(l.pinned[id]):
 		if l.ended {
 			return Suspended
@@ -61,13 +66,13 @@ func (l *ledger) Admit(id peer.ClusterID, shown trust.Shown) Standing {
 }
 
 // end has the certificates of the trusted ones end, or be renewed.
-func (l *ledger) end(ended bool) {
+func (l *decisions) end(ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = ended
 }
 
-func (l *ledger) note(ctx context.Context, c Caller, call string) {
+func (l *decisions) note(ctx context.Context, c Caller, call string) {
 	l.mu.Lock()
 	l.calls = append(l.calls, call)
 	l.callers = append(l.callers, c)
@@ -81,17 +86,17 @@ func (l *ledger) note(ctx context.Context, c Caller, call string) {
 	}
 }
 
-func (l *ledger) Ask(ctx context.Context, c Caller, a Ask) Answer {
+func (l *decisions) Ask(ctx context.Context, c Caller, a wire.Ask) wire.Answer {
 	l.note(ctx, c, fmt.Sprintf("ask %s %d %s %s %v", a.Identity.ClusterID, a.Port, a.URL, a.Token, a.Fresh))
-	return Answer{Auth: api.AuthPending, Reason: ReasonAsksPerson, Message: "a person decides"}
+	return wire.Answer{Auth: api.AuthPending, Reason: wire.ReasonAsksPerson, Message: "a person decides"}
 }
 
-func (l *ledger) State(ctx context.Context, c Caller, g Greeting) State {
+func (l *decisions) State(ctx context.Context, c Caller, g wire.Greeting) wire.State {
 	l.note(ctx, c, fmt.Sprintf("state %s %d %s", g.Identity.ClusterID, g.Port, g.URL))
-	return State{Kubernetes: true, Consumes: true}
+	return wire.State{Kubernetes: true, Consumes: true}
 }
 
-func (l *ledger) Withdraw(ctx context.Context, c Caller, w Withdrawal) error {
+func (l *decisions) Withdraw(ctx context.Context, c Caller, w wire.Withdrawal) error {
 	l.note(ctx, c, fmt.Sprintf("withdraw %v %v %s", w.Request, w.Advertisement, w.Reason))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,16 +106,16 @@ func (l *ledger) Withdraw(ctx context.Context, c Caller, w Withdrawal) error {
 	return nil
 }
 
-func (l *ledger) Notice(c Caller) { l.note(context.Background(), c, "notice") }
+func (l *decisions) Notice(c Caller) { l.note(context.Background(), c, "notice") }
 
-func (l *ledger) block(id peer.ClusterID, blocked bool) {
+func (l *decisions) block(id peer.ClusterID, blocked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.blocked[id] = blocked
 }
 
 // taken returns the calls so far and forgets them.
-func (l *ledger) taken() []string {
+func (l *decisions) taken() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	calls := l.calls
@@ -119,9 +124,9 @@ func (l *ledger) taken() []string {
 }
 
 // servePeers runs a server for b whose callers l decides about.
-func (b *box) servePeers(t testing.TB, l *ledger, g *Gateway, change func(*Server)) *Server {
+func servePeers(t testing.TB, b *endpointtest.Box, l *decisions, g *gateway.Gateway, change func(*Server)) *Server {
 	t.Helper()
-	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Identity: b.identify, Logger: b.logger(), Peers: l, Gateway: g})
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.Issuer, Identity: b.Identify, Logger: b.Logger(), Peers: l, Gateway: g})
 	withoutRates(s)
 	if change != nil {
 		change(s)
@@ -131,7 +136,7 @@ func (b *box) servePeers(t testing.TB, l *ledger, g *Gateway, change func(*Serve
 			t.Fatal(err)
 		}
 	}
-	start(t, s)
+	endpointtest.Start(t, s)
 	return s
 }
 
@@ -142,11 +147,11 @@ type visitor struct {
 }
 
 // visit connects to s like b, or with nil like somebody without a certificate.
-func visit(t testing.TB, s *Server, b *box) *visitor {
+func visit(t testing.TB, s *Server, b *endpointtest.Box) *visitor {
 	t.Helper()
 	cfg := &tls.Config{InsecureSkipVerify: true}
 	if b != nil {
-		cfg.GetClientCertificate = b.issuer.GetClientCertificate
+		cfg.GetClientCertificate = b.Issuer.GetClientCertificate
 	}
 	return visitWith(t, s, cfg)
 }
@@ -166,7 +171,7 @@ type reaction struct {
 	status int
 	header http.Header
 	body   string
-	Refusal
+	wire.Refusal
 	err error
 }
 
@@ -195,23 +200,21 @@ func greeting(id peer.ClusterID, more string) string {
 	return fmt.Sprintf(`{"identity":{"clusterId":%q,"clusterName":"mill","guestNamespace":"liqo"}%s}`, id, more)
 }
 
-const idC, idD = peer.ClusterID("c"), peer.ClusterID("d")
-
 // Every path for everybody.
 func TestWhoMayDoWhat(t *testing.T) {
-	home, known, stranger, shut := newBox(t, idA), newBox(t, idB), newBox(t, idC), newBox(t, idD)
-	thief := newBox(t, idB) // says it is b, with a key of its own
-	nameless := newBox(t, "")
+	home, known, stranger, shut := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC), endpointtest.New(t, endpointtest.IDD)
+	thief := endpointtest.New(t, endpointtest.IDB) // says it is b, with a key of its own
+	nameless := endpointtest.New(t, "")
 	l := pin(known)
-	l.block(idD, true)
-	s := home.servePeers(t, l, nil, nil)
-	ask, state := post(PathAsk, greeting("%s", "")), post(PathState, greeting("%s", ""))
-	withdraw, notice := post(PathWithdraw, `{"request":true}`), post(PathNotice, "")
-	fill := func(request string, b *box) string {
+	l.block(endpointtest.IDD, true)
+	s := servePeers(t, home, l, nil, nil)
+	ask, state := post(wire.PathAsk, greeting("%s", "")), post(wire.PathState, greeting("%s", ""))
+	withdraw, notice := post(wire.PathWithdraw, `{"request":true}`), post(wire.PathNotice, "")
+	fill := func(request string, b *endpointtest.Box) string {
 		if b == nil {
 			return strings.Replace(request, "%s", "b", 1)
 		}
-		id := string(b.identity.ClusterID)
+		id := string(b.Identity.ClusterID)
 		if id == "" {
 			id = "e"
 		}
@@ -223,19 +226,19 @@ func TestWhoMayDoWhat(t *testing.T) {
 		first, _, _ := strings.Cut(head, "\r\nContent-Length")
 		return fmt.Sprintf("%s\r\nContent-Length: %d\r\n\r\n%s", first, len(body), body)
 	}
-	paths := []string{get(PathIDs), ask, state, withdraw, notice, get("/kube/api"), get("/metrics"), get("/"), post("/kube", "")}
+	paths := []string{get(wire.PathIDs), ask, state, withdraw, notice, get("/kube/api"), get("/metrics"), get("/"), post("/kube", "")}
 	for _, tc := range []struct {
 		name   string
-		from   *box
+		from   *endpointtest.Box
 		want   string // for the paths in this order
 		reason string // why not
 	}{
-		{"nobody", nil, "200 401 401 401 401 401 401 401 401", ReasonNoCertificate},
-		{"a key without ID", nameless, "200 401 401 401 401 401 401 401 401", ReasonNoCertificate},
-		{"a stranger", stranger, "200 200 403 403 403 403 404 404 404", ReasonNotTrusted},
-		{"a thief of an ID", thief, "200 200 403 403 403 403 404 404 404", ReasonNotTrusted},
-		{"a known peer", known, "200 200 200 200 200 503 404 404 404", ReasonNoAPIServer},
-		{"a blocked peer", shut, "200 403 403 403 403 403 403 403 403", ReasonBlocked},
+		{"nobody", nil, "200 401 401 401 401 401 401 401 401", wire.ReasonNoCertificate},
+		{"a key without ID", nameless, "200 401 401 401 401 401 401 401 401", wire.ReasonNoCertificate},
+		{"a stranger", stranger, "200 200 403 403 403 403 404 404 404", wire.ReasonNotTrusted},
+		{"a thief of an ID", thief, "200 200 403 403 403 403 404 404 404", wire.ReasonNotTrusted},
+		{"a known peer", known, "200 200 200 200 200 503 404 404 404", wire.ReasonNoAPIServer},
+		{"a blocked peer", shut, "200 403 403 403 403 403 403 403 403", wire.ReasonBlocked},
 	} {
 		got, calls := "", []string(nil)
 		for _, request := range paths {
@@ -260,8 +263,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	refused := s.Stats().Refused
-	for reason, want := range map[RefusalReason]uint64{
-		RefusedNoCertificate: 16, RefusedNotTrusted: 8, RefusedBlocked: 8, RefusedPath: 9, RefusedNoAPIServer: 1,
+	for reason, want := range map[refusal.Reason]uint64{
+		refusal.NoCertificate: 16, refusal.NotTrusted: 8, refusal.Blocked: 8, refusal.Path: 9, refusal.APIServer: 1,
 	} {
 		if refused[reason] != want {
 			t.Errorf("%s was counted %d times, not %d", reason, refused[reason], want)
@@ -271,10 +274,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 // Without Peers there is nothing but /ids.
 func TestWithoutPeers(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
-	s := home.serve(t, "127.0.0.1:0", nil)
-	for _, request := range []string{post(PathAsk, greeting(idB, "")), post(PathNotice, ""), get("/kube/api")} {
-		if got := visit(t, s, other).send(request); got.status != http.StatusNotFound || got.Reason != ReasonNoSuchPath {
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	s := serve(t, home, "127.0.0.1:0", nil)
+	for _, request := range []string{post(wire.PathAsk, greeting(endpointtest.IDB, "")), post(wire.PathNotice, ""), get("/kube/api")} {
+		if got := visit(t, s, other).send(request); got.status != http.StatusNotFound || got.Reason != wire.ReasonNoSuchPath {
 			t.Errorf("%.20q: %+v", request, got)
 		}
 	}
@@ -285,25 +288,25 @@ func TestWithoutPeers(t *testing.T) {
 
 // A decision takes effect with the next request on the same connection.
 func TestBlockedWhileConnected(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	l := pin(other)
-	s := home.servePeers(t, l, nil, nil)
+	s := servePeers(t, home, l, nil, nil)
 	v := visit(t, s, other)
-	if got := v.send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
+	if got := v.send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 		t.Fatalf("%+v", got)
 	}
 	if n := s.Stats().Known; n != 1 {
 		t.Errorf("%d connections of known clusters", n)
 	}
-	l.block(idB, true)
-	if got := v.send(post(PathState, greeting(idB, ""))); got.status != http.StatusForbidden || got.Reason != ReasonBlocked {
+	l.block(endpointtest.IDB, true)
+	if got := v.send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusForbidden || got.Reason != wire.ReasonBlocked {
 		t.Errorf("%+v", got)
 	}
 	if n := s.Stats().Known; n != 0 {
 		t.Errorf("%d connections of known clusters", n)
 	}
-	l.block(idB, false)
-	if got := visit(t, s, other).send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
+	l.block(endpointtest.IDB, false)
+	if got := visit(t, s, other).send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 		t.Errorf("unblocked: %+v", got)
 	}
 }
@@ -311,25 +314,25 @@ func TestBlockedWhileConnected(t *testing.T) {
 // Who is trusted by a certificate that has ended gets nothing, also on connections and
 // tunnels that are open, and everything again with a newer one. It may not even ask.
 func TestSuspended(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	l := pin(other)
 	a := newAPIServer(t)
 	a.watchable(t)
 	s, _ := a.hosting(t, home, l, nil)
-	link := other.link(t, s, home)
-	resp := watch(t, link, podsOfB+"?watch=true")
+	link := newLink(t, other, s, home)
+	resp := endpointtest.Watch(t, link, endpointtest.PodsOfB+"?watch=true")
 	v := visit(t, s, other)
-	calls := []string{post(PathState, greeting(idB, "")), post(PathAsk, greeting(idB, "")), post(PathNotice, ""), get(PathGateway + "apis/discovery.liqo.io/v1alpha1/peeringrequests/" + string(idB))}
+	calls := []string{post(wire.PathState, greeting(endpointtest.IDB, "")), post(wire.PathAsk, greeting(endpointtest.IDB, "")), post(wire.PathNotice, ""), get(wire.PathGateway + "apis/discovery.liqo.io/v1alpha1/peeringrequests/" + string(endpointtest.IDB))}
 	if got := v.send(calls[0]); got.status != http.StatusOK {
 		t.Fatalf("%+v", got)
 	}
 	l.end(true)
-	s.Recheck(idB)
+	s.Recheck(endpointtest.IDB)
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the watch goes on, or ends in good order")
 	}
 	for _, call := range calls {
-		if got := visit(t, s, other).send(call); got.status != http.StatusForbidden || got.Reason != ReasonCertificateEnded {
+		if got := visit(t, s, other).send(call); got.status != http.StatusForbidden || got.Reason != wire.ReasonCertificateEnded {
 			t.Errorf("%s: %+v", call, got)
 		}
 	}
@@ -338,13 +341,13 @@ func TestSuspended(t *testing.T) {
 	} else if said := (interface{ NotAdmitted() bool })(nil); errors.As(err, &said) && said.NotAdmitted() {
 		t.Errorf("it looks as if all were taken back: %v", err)
 	}
-	if got := v.send(calls[0]); got.Reason != ReasonCertificateEnded {
+	if got := v.send(calls[0]); got.Reason != wire.ReasonCertificateEnded {
 		t.Errorf("on a connection that was open: %+v", got)
 	}
-	if got := s.Stats(); got.Refused[RefusedSuspended] < uint64(len(calls)) || got.Known != 0 {
+	if got := s.Stats(); got.Refused[refusal.Suspended] < uint64(len(calls)) || got.Known != 0 {
 		t.Errorf("%+v", got)
 	}
-	if got := visit(t, s, other).send(get(PathIDs)); got.status != http.StatusOK {
+	if got := visit(t, s, other).send(get(wire.PathIDs)); got.status != http.StatusOK {
 		t.Errorf("who we are is for anyone: %+v", got)
 	}
 	l.end(false)
@@ -356,12 +359,12 @@ func TestSuspended(t *testing.T) {
 // A request costs no parsing: whose connection it is does not change. How far it
 // may go is asked every time.
 func TestProofIsKeptWithTheConnection(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	l := pin(other)
-	s := home.servePeers(t, l, nil, nil)
+	s := servePeers(t, home, l, nil, nil)
 	v := visit(t, s, other)
 	for range 5 {
-		if got := v.send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
+		if got := v.send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -369,22 +372,22 @@ func TestProofIsKeptWithTheConnection(t *testing.T) {
 		t.Errorf("asked %d times", l.admitted)
 	}
 	for _, c := range l.callers {
-		if c.ID != idB || c.Shown.Fingerprint != other.key.Fingerprint() || c.Standing != Known || c.Source.String() != "127.0.0.1" {
+		if c.ID != endpointtest.IDB || c.Shown.Fingerprint != other.Key.Fingerprint() || c.Access != Known || c.Source.String() != "127.0.0.1" {
 			t.Errorf("caller %+v", c)
 		}
 	}
 }
 
 func TestProofIsFoundOutOnce(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
-	s := NewServer(ServerConfig{Issuer: home.issuer, Identity: home.identify, Logger: home.logger(), Peers: pin(other)})
-	chain, err := other.issuer.GetClientCertificate(nil)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	s := NewServer(ServerConfig{Issuer: home.Issuer, Identity: home.Identify, Logger: home.Logger(), Peers: pin(other)})
+	chain, err := other.Issuer.GetClientCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, r := new(conn), &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{chain.Leaf, other.key.CA()}}}
+	c, r := new(conn), &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{chain.Leaf, other.Key.CA()}}}
 	first := s.proofOf(r, c)
-	if first.id != idB || first.problem != "" {
+	if first.id != endpointtest.IDB || first.problem != "" {
 		t.Errorf("%+v", first)
 	}
 	if s.proofOf(r, c) != first {
@@ -393,39 +396,39 @@ func TestProofIsFoundOutOnce(t *testing.T) {
 }
 
 func TestResumedSessionsKeepTheCaller(t *testing.T) {
-	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	home, other, third := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC)
 	l := pin(other)
-	s := home.servePeers(t, l, nil, nil)
+	s := servePeers(t, home, l, nil, nil)
 	cfg := &tls.Config{
 		InsecureSkipVerify: true, ServerName: "x", ClientSessionCache: tls.NewLRUClientSessionCache(1),
-		GetClientCertificate: other.issuer.GetClientCertificate,
+		GetClientCertificate: other.Issuer.GetClientCertificate,
 	}
 	for i := range 3 {
 		if i == 2 {
 			// What would be shown now is not asked for: the session says who began it.
-			cfg.GetClientCertificate = third.issuer.GetClientCertificate
+			cfg.GetClientCertificate = third.Issuer.GetClientCertificate
 		}
 		v := visitWith(t, s, cfg)
-		if got := v.send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
+		if got := v.send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 			t.Fatalf("connection %d: %+v", i, got)
 		}
 		if resumed := v.ConnectionState().DidResume; resumed != (i > 0) {
 			t.Errorf("connection %d: resumed %v", i, resumed)
 		}
-		if c := l.callers[i]; c.ID != idB || c.Shown.Fingerprint != other.key.Fingerprint() {
+		if c := l.callers[i]; c.ID != endpointtest.IDB || c.Shown.Fingerprint != other.Key.Fingerprint() {
 			t.Errorf("connection %d: caller %+v", i, c)
 		}
 		v.Close()
 	}
-	l.block(idB, true)
-	if got := visitWith(t, s, cfg).send(post(PathState, greeting(idB, ""))); got.Reason != ReasonBlocked {
+	l.block(endpointtest.IDB, true)
+	if got := visitWith(t, s, cfg).send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.Reason != wire.ReasonBlocked {
 		t.Errorf("blocked: %+v", got)
 	}
 }
 
 // Whoever follows a rotated key finds the certificates to do so in Shown.
 func TestCallersShowSuccessions(t *testing.T) {
-	home := newBox(t, idA)
+	home := endpointtest.New(t, endpointtest.IDA)
 	dir := t.TempDir()
 	first, err := trust.LoadOrCreateKey(dir)
 	if err != nil {
@@ -437,18 +440,18 @@ func TestCallersShowSuccessions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	second := newBox(t, idB)
-	second.issuer = trust.NewIssuer(key, func() peer.ClusterID { return idB })
+	second := endpointtest.New(t, endpointtest.IDB)
+	second.Issuer = trust.NewIssuer(key, func() peer.ClusterID { return endpointtest.IDB })
 	l := pin()
-	l.pinned[idB] = first.Fingerprint()
-	s := home.servePeers(t, l, nil, nil)
-	if got := visit(t, s, second).send(post(PathAsk, greeting(idB, ""))); got.status != http.StatusOK {
+	l.pinned[endpointtest.IDB] = first.Fingerprint()
+	s := servePeers(t, home, l, nil, nil)
+	if got := visit(t, s, second).send(post(wire.PathAsk, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 		t.Fatalf("%+v", got)
 	}
-	if l.callers[0].Standing != Stranger {
+	if l.callers[0].Access != Stranger {
 		t.Error("followed nine rotations: eight are shown")
 	}
-	chain, err := second.issuer.GetClientCertificate(nil)
+	chain, err := second.Issuer.GetClientCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,14 +474,14 @@ func TestCallersShowSuccessions(t *testing.T) {
 			t.Errorf("%d certificates are accepted", n)
 		}
 	}
-	eventually(t, "count", func() bool { return s.Stats().Refused[RefusedHandshake] == 2 })
+	endpointtest.Eventually(t, "count", func() bool { return s.Stats().Refused[guard.RefusedHandshake] == 2 })
 }
 
 // A handshake that brings more than any honest one is not read to its end.
 func TestHandshakeIsBounded(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
-	s := home.servePeers(t, pin(), nil, nil)
-	chain, err := other.issuer.GetClientCertificate(nil)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	s := servePeers(t, home, pin(), nil, nil)
+	chain, err := other.Issuer.GetClientCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,12 +497,12 @@ func TestHandshakeIsBounded(t *testing.T) {
 	if err == nil {
 		t.Error("it was read")
 	}
-	eventually(t, "count", func() bool { return s.Stats().Refused[RefusedHandshake] == 1 })
+	endpointtest.Eventually(t, "count", func() bool { return s.Stats().Refused[guard.RefusedHandshake] == 1 })
 
 	// The bound ends with the first request: later ones bring more in all.
 	v := visit(t, s, other)
 	for i := range 40 {
-		if got := v.send(post(PathAsk, greeting(idB, `,"later":"`+strings.Repeat("x", 8<<10)+`"`))); got.status != http.StatusOK {
+		if got := v.send(post(wire.PathAsk, greeting(endpointtest.IDB, `,"later":"`+strings.Repeat("x", 8<<10)+`"`))); got.status != http.StatusOK {
 			t.Fatalf("request %d: %+v", i, got)
 		}
 	}
@@ -507,14 +510,14 @@ func TestHandshakeIsBounded(t *testing.T) {
 
 // What goes wrong inside is logged here and not told there.
 func TestWithdrawalThatFails(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	l := pin(other)
 	l.broken = true
 	var log strings.Builder
-	s := home.servePeers(t, l, nil, func(s *Server) { s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	s := servePeers(t, home, l, nil, func(s *Server) { s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	v := visit(t, s, other)
-	got := v.send(post(PathWithdraw, `{"request":true,"advertisement":true,"reason":"a\u001b[31mb\nc"}`))
-	if got.status != http.StatusServiceUnavailable || got.Reason != ReasonFailed || got.header.Get("Retry-After") != "1" {
+	got := v.send(post(wire.PathWithdraw, `{"request":true,"advertisement":true,"reason":"a\u001b[31mb\nc"}`))
+	if got.status != http.StatusServiceUnavailable || got.Reason != wire.ReasonFailed || got.header.Get("Retry-After") != "1" {
 		t.Errorf("%+v", got)
 	}
 	if strings.Contains(got.body, "secret") || !strings.Contains(log.String(), "secret") {
@@ -527,7 +530,7 @@ func TestWithdrawalThatFails(t *testing.T) {
 	l.broken = false
 	l.mu.Unlock()
 	// The connection of a known peer goes on.
-	if got := v.send(post(PathWithdraw, `{}`)); got.status != http.StatusOK || got.body != "{}" {
+	if got := v.send(post(wire.PathWithdraw, `{}`)); got.status != http.StatusOK || got.body != "{}" {
 		t.Errorf("%+v", got)
 	}
 }

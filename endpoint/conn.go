@@ -1,82 +1,33 @@
 package endpoint
 
 import (
-	"container/list"
-	"errors"
-	"net/netip"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
 	"sync/atomic"
-	"time"
 
-	"liqo.io/agent/peer"
+	"liqo.io/agent/endpoint/guard"
 )
 
-// handshakeBytes is what may come in before the first request is there: a
-// handshake with as many certificates as anybody has, several times over, and
-// no more of them than it is cheap to look at.
-const handshakeBytes = 48 << 10
-
-// conn is an accepted connection. Closing it gives its place back.
+// conn is what the requests on one connection have in common.
 type conn struct {
-	gapless
-	guard  *guard
-	source netip.Addr
-
-	handshaking atomic.Bool  // holds a token of guard.handshakes
-	early       atomic.Int64 // how many bytes may still come before the first request
-
+	*guard.Conn
 	requests atomic.Int64 // so far
 
 	// proof is who is at the other end, nil until that matters. It is set by the
 	// goroutine that serves the connection, before there can be others that read it:
 	// those of the requests in a tunnel.
 	proof *proof
-
-	// Guarded by guard.mu.
-	peer    peer.ClusterID // the known cluster it belongs to, "" when it is a stranger's
-	active  bool           // has sent a request
-	waiting *list.Element  // its place in guard.waiting or guard.kept, if it has one
-	since   time.Time      // when it began to wait
 }
 
-func (c *conn) handshakeDone() {
-	if c.handshaking.Load() && c.handshaking.CompareAndSwap(true, false) {
-		<-c.guard.handshakes
-	}
+// connKey is where the context of a request has its *conn.
+type connKey struct{}
+
+// withConn is http.Server.ConnContext.
+func withConn(ctx context.Context, nc net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, &conn{Conn: nc.(*tls.Conn).NetConn().(*guard.Conn)})
 }
 
-// errEarly ends a handshake that is too large.
-var errEarly = errors.New("more came in before the first request than a handshake takes")
-
-// Read is net.Conn.Read.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.early.Add(-int64(n)) < 0 {
-		return 0, errEarly
-	}
-	return n, err
-}
-
-// Write is net.Conn.Write.
-func (c *conn) Write(b []byte) (int, error) {
-	c.handshakeDone()
-	return c.gapless.Write(b)
-}
-
-// Close closes the connection and, the first time, gives its place back.
-func (c *conn) Close() error {
-	c.handshakeDone()
-	g := c.guard
-	g.mu.Lock()
-	_, first := g.conns[c]
-	if first {
-		delete(g.conns, c)
-		g.stopWaiting(c)
-		g.leave(c)
-	}
-	g.mu.Unlock()
-	err := c.Conn.Close()
-	if first {
-		g.open.Done()
-	}
-	return err
-}
+// connOf returns the connection that r came on.
+func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }

@@ -9,11 +9,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"liqo.io/agent/endpoint/guard"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/endpointtest"
 )
 
 // from connects to s from an address of its own.
 func from(s *Server, source string) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(source), 0)), Timeout: hang}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(source), 0)), Timeout: endpointtest.Hang}
 	return d.Dial("tcp", at(s, "127.0.0.1").String())
 }
 
@@ -21,30 +25,30 @@ func from(s *Server, source string) (net.Conn, error) {
 // addresses, in every way that costs them little. The connections that known
 // peers keep are not what gives way, and work as before.
 func TestKnownPeersSurviveFloods(t *testing.T) {
-	const places, floods = 24, 8
-	home, farm, barn, stranger := newBox(t, idA), newBox(t, idB), newBox(t, idC), newBox(t, idD)
+	const places, floods = 24, 3 // the first fills the server, the others push out what is stale
+	home, farm, barn, stranger := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC), endpointtest.New(t, endpointtest.IDD)
 	l := pin(farm, barn)
 	var mu sync.Mutex
 	offset := time.Duration(0)
-	s := home.servePeers(t, l, nil, func(s *Server) {
-		s.guard.limit, s.guard.reserved, s.guard.perSource = places, places/4, 8
-		s.guard.now = func() time.Time {
+	s := servePeers(t, home, l, nil, func(s *Server) {
+		s.guard.Limit, s.guard.Reserved, s.guard.PerSource = places, places/4, 8
+		s.guard.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
 			return time.Now().Add(offset)
 		}
 	})
 	calls := visit(t, s, farm)
-	if got := calls.send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
+	if got := calls.send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 		t.Fatalf("%+v", got)
 	}
 	checks := visit(t, s, barn) // does nothing but look whether we are there
 	for range 2 {
-		if got := checks.send(get(PathIDs)); got.status != http.StatusOK {
+		if got := checks.send(get(wire.PathIDs)); got.status != http.StatusOK {
 			t.Fatalf("%+v", got)
 		}
 	}
-	eventually(t, "know both", func() bool { return s.Stats().Known == 2 })
+	endpointtest.Eventually(t, "know both", func() bool { return s.Stats().Known == 2 })
 
 	attacks := map[string]func(net.Conn){
 		"silent": func(net.Conn) {},
@@ -55,20 +59,20 @@ func TestKnownPeersSurviveFloods(t *testing.T) {
 			_, _ = getIDs(tls.Client(raw, &tls.Config{InsecureSkipVerify: true}))
 		},
 		"asks to be let in and stays": func(raw net.Conn) {
-			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: stranger.issuer.GetClientCertificate})
-			_, _ = fmt.Fprint(c, post(PathAsk, greeting(idD, "")))
+			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: stranger.Issuer.GetClientCertificate})
+			_, _ = fmt.Fprint(c, post(wire.PathAsk, greeting(endpointtest.IDD, "")))
 			_, _ = c.Read(make([]byte, 1))
 		},
 		"half a body": func(raw net.Conn) {
-			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: stranger.issuer.GetClientCertificate})
-			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", PathAsk)
+			c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, GetClientCertificate: stranger.Issuer.GetClientCertificate})
+			_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", wire.PathAsk)
 		},
 	}
 	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
 			for range floods {
 				mu.Lock()
-				offset += 2 * staleAfter
+				offset += 2 * guard.StaleAfter
 				mu.Unlock()
 				var wg sync.WaitGroup
 				for i := range places {
@@ -78,19 +82,19 @@ func TestKnownPeersSurviveFloods(t *testing.T) {
 							return // the kernel's queue is full: part of a flood
 						}
 						t.Cleanup(func() { raw.Close() })
-						_ = raw.SetDeadline(time.Now().Add(hang))
+						_ = raw.SetDeadline(time.Now().Add(endpointtest.Hang))
 						attack(raw)
 					})
 				}
 				wg.Wait()
 			}
-			if st := s.Stats(); st.Refused[RefusedStale] == 0 {
+			if st := s.Stats(); st.Refused[guard.RefusedStale] == 0 {
 				t.Errorf("the flood was none: %+v", st)
 			}
-			if got := calls.send(post(PathState, greeting(idB, ""))); got.status != http.StatusOK {
+			if got := calls.send(post(wire.PathState, greeting(endpointtest.IDB, ""))); got.status != http.StatusOK {
 				t.Errorf("a peer that calls: %+v", got)
 			}
-			if got := checks.send(get(PathIDs)); got.status != http.StatusOK {
+			if got := checks.send(get(wire.PathIDs)); got.status != http.StatusOK {
 				t.Errorf("a peer that checks: %+v", got)
 			}
 			if n := s.Stats().Known; n != 2 {

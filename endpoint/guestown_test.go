@@ -6,40 +6,43 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"liqo.io/agent/endpoint/allow"
+	"liqo.io/agent/internal/endpointtest"
 )
 
 // A peer has to do with what it made, also in the namespaces that are its own.
 func TestGuestsOwnObjects(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	const objects = "/api/v1/namespaces/b-shop/"
-	owners := map[string]string{"web": string(idB), "regcred": "", "theirs": "c", "new": "none"}
+	owners := map[string]string{"web": string(endpointtest.IDB), "regcred": "", "theirs": "c", "new": "none"}
 	a.mu.Lock()
 	a.whose = func(path string) string { return owners[path[strings.LastIndexByte(path, '/')+1:]] }
 	a.mu.Unlock()
 	calls := []struct{ method, resource, within, mediaType, body string }{
 		{"GET", "pods", "", "", ""},
-		{"PATCH", "pods", "", mergePatch, `{}`},
+		{"PATCH", "pods", "", allow.MergePatch, `{}`},
 		{"DELETE", "pods", "", "", ""},
 		{"GET", "pods", "/log", "", ""},
 		{"GET", "configmaps", "", "", ""},
-		{"PATCH", "configmaps", "", applyPatch, `{}`},
+		{"PATCH", "configmaps", "", allow.ApplyPatch, `{}`},
 		{"DELETE", "configmaps", "", "", ""},
 		{"GET", "secrets", "", "", ""},
-		{"PATCH", "secrets", "", applyPatch, `{}`},
+		{"PATCH", "secrets", "", allow.ApplyPatch, `{}`},
 		{"DELETE", "secrets", "", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`},
 	}
 	for _, c := range calls {
 		for name, owner := range owners {
-			status, body, _ := through(t, l, c.method, objects+c.resource+"/"+name+c.within, c.mediaType, c.body)
+			status, body, _ := endpointtest.Through(t, l, c.method, objects+c.resource+"/"+name+c.within, c.mediaType, c.body)
 			arrived := len(a.taken())
-			mine := owner == string(idB) || owner == "none"
+			mine := owner == string(endpointtest.IDB) || owner == "none"
 			switch {
 			case !mine && (status != http.StatusForbidden || arrived != 0 || !strings.Contains(body, "belongs to this cluster")):
 				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
-			case owner == "none" && c.mediaType == applyPatch && arrived != 1: // it is made first, and this answer is no object
+			case owner == "none" && c.mediaType == allow.ApplyPatch && arrived != 1: // it is made first, and this answer is no object
 				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
 			case mine && arrived != 1:
 				t.Errorf("%s %s/%s%s of %q: %d %s, %d requests arrived", c.method, c.resource, name, c.within, owner, status, body, arrived)
@@ -47,13 +50,13 @@ func TestGuestsOwnObjects(t *testing.T) {
 		}
 	}
 	for within, protocol := range map[string]string{"exec?command=id&stdout=true": "v4.channel.k8s.io", "attach?stdout=true": "v4.channel.k8s.io", "portforward?ports=80": "portforward.k8s.io"} {
-		got := visit(t, s, other).send("GET /kube" + podsOfB + "/regcred/" + within + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\n\r\n")
+		got := visit(t, s, other).send("GET /kube" + endpointtest.PodsOfB + "/regcred/" + within + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\n\r\n")
 		if arrived := a.taken(); got.status != http.StatusForbidden || len(arrived) != 0 {
 			t.Errorf("%s: %d %s, %q arrived", within, got.status, got.body, arrived)
 		}
 	}
 	// A pod that names what the caller did not make could read it.
-	if status, body, _ := through(t, l, "POST", podsOfB, "application/json", `{"names":"regcred"}`); status != http.StatusForbidden || !strings.Contains(body, "secrets/regcred") {
+	if status, body, _ := endpointtest.Through(t, l, "POST", endpointtest.PodsOfB, "application/json", `{"names":"regcred"}`); status != http.StatusForbidden || !strings.Contains(body, "secrets/regcred") {
 		t.Errorf("a pod with somebody else's Secret: %d %s", status, body)
 	}
 	if seen := a.taken(); len(seen) != 0 {
@@ -67,7 +70,7 @@ func TestGuestsOwnObjects(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"metadata":{"uid":"fresh"}}`)
 	})
-	through(t, l, "PATCH", objects+"secrets/new", applyPatch, `{}`)
+	endpointtest.Through(t, l, "PATCH", objects+"secrets/new", allow.ApplyPatch, `{}`)
 	if seen := a.taken(); len(seen) != 2 || !strings.HasPrefix(seen[0], "POST "+objects+"secrets?fieldManager=liqo-peer\n") ||
 		!strings.Contains(seen[0], `"labels":{"liqo.io/origin-cluster-id":"b"}`) || !strings.Contains(seen[1], `"uid":"fresh"`) {
 		t.Errorf("%q", seen)
@@ -77,12 +80,12 @@ func TestGuestsOwnObjects(t *testing.T) {
 		w.WriteHeader(http.StatusConflict)
 		_, _ = io.WriteString(w, `{"kind":"Status","code":409}`)
 	})
-	if status, body, _ := through(t, l, "PATCH", objects+"secrets/new", applyPatch, `{}`); status != http.StatusConflict || len(a.taken()) != 1 {
+	if status, body, _ := endpointtest.Through(t, l, "PATCH", objects+"secrets/new", allow.ApplyPatch, `{}`); status != http.StatusConflict || len(a.taken()) != 1 {
 		t.Errorf("somebody made it in that moment: %d %s", status, body)
 	}
 	for _, method := range []string{"PATCH", "DELETE"} {
-		through(t, l, method, podsOfB+"/new", map[string]string{"PATCH": mergePatch}[method], map[string]string{"PATCH": "{}"}[method])
-		if seen := a.taken(); len(seen) != 1 || !strings.Contains(seen[0], string(nobody)) {
+		endpointtest.Through(t, l, method, endpointtest.PodsOfB+"/new", map[string]string{"PATCH": allow.MergePatch}[method], map[string]string{"PATCH": "{}"}[method])
+		if seen := a.taken(); len(seen) != 1 || !strings.Contains(seen[0], string(allow.Nobody)) {
 			t.Errorf("%s: %q", method, seen)
 		}
 	}
@@ -91,7 +94,7 @@ func TestGuestsOwnObjects(t *testing.T) {
 	a.whose = func(string) string { panic(http.ErrAbortHandler) }
 	a.mu.Unlock()
 	for _, c := range calls {
-		if status, body, _ := through(t, l, c.method, objects+c.resource+"/web"+c.within, c.mediaType, c.body); status < 500 {
+		if status, body, _ := endpointtest.Through(t, l, c.method, objects+c.resource+"/web"+c.within, c.mediaType, c.body); status < 500 {
 			t.Errorf("%s %s%s: %d %s", c.method, c.resource, c.within, status, body)
 		}
 		if seen := a.taken(); len(seen) != 0 {
@@ -107,16 +110,16 @@ func about(kind, name, uid string) string {
 // Events are about the peer's own pods; those about others would tell what they are
 // called and what they do.
 func TestGuestsOwnEvents(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	const events = "/api/v1/namespaces/b-shop/events"
 	all := []string{about("Pod", "web", "the-uid"), about("Pod", "web", "an-older-uid"), about("Pod", "job", "a-uid"), about("Secret", "web", "the-uid"), about("Pod", "../web", "some-uid"), `{}`}
 	a.mu.Lock()
 	a.whose = func(path string) string {
 		if strings.HasSuffix(path, "/web") {
-			return string(idB)
+			return string(endpointtest.IDB)
 		}
 		return ""
 	}
@@ -138,11 +141,11 @@ func TestGuestsOwnEvents(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
-	status, body, _ := through(t, l, "GET", events+"?limit=500", "", "")
+	status, body, _ := endpointtest.Through(t, l, "GET", events+"?limit=500", "", "")
 	if want := `{"kind":"EventList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + all[0] + `]}`; status != http.StatusOK || body != want {
 		t.Errorf("%d %s", status, body)
 	}
-	resp := watch(t, l, events+"?watch=true")
+	resp := endpointtest.Watch(t, l, events+"?watch=true")
 	var got []string
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
@@ -156,13 +159,13 @@ func TestGuestsOwnEvents(t *testing.T) {
 	// What cannot be told apart is not passed on.
 	for name, answer := range map[string]string{
 		"nonsense":    "{\n",
-		"a long line": `{"type":"ADDED","object":{"x":"` + strings.Repeat("x", maxEventAnswer) + `"}}` + "\n",
+		"a long line": `{"type":"ADDED","object":{"x":"` + strings.Repeat("x", allow.MaxEventAnswer) + `"}}` + "\n",
 	} {
 		a.answering(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, answer)
 		})
-		resp := watch(t, l, events+"?watch=true")
+		resp := endpointtest.Watch(t, l, events+"?watch=true")
 		if text, err := io.ReadAll(resp.Body); len(text) != 0 || err == nil {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"time"
 
 	"liqo.io/agent/peer"
 )
@@ -38,33 +37,3 @@ type Guests interface {
 	// applied instead, as JSON. resource is "configmaps" or "secrets".
 	Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error)
 }
-
-// Refused is the error of what a cluster does not let a peer do: from Guests, and
-// at the other end from a Link.
-type Refused struct {
-	Reason  string // one word for programs
-	Message string // a sentence for people
-	// Retry, if not 0, is after how long it is to be asked again: it is not refused for
-	// good.
-	Retry time.Duration
-}
-
-// Error returns the sentence.
-func (r *Refused) Error() string { return r.Message }
-
-// ReasonNotAdmitted is the Reason of a Refused when the caller may have nothing here,
-// or not any more.
-const ReasonNotAdmitted = "NotAdmitted"
-
-// NotAdmitted reports whether the caller may have nothing here, or not any more.
-func (r *Refused) NotAdmitted() bool { return r.Reason == ReasonNotAdmitted }
-
-// outcast is the error of a call to a cluster that does not know the caller any more,
-// or has blocked it.
-type outcast struct{ error }
-
-// NotAdmitted is true.
-func (outcast) NotAdmitted() bool { return true }
-
-// Unwrap returns what the cluster said.
-func (o outcast) Unwrap() error { return o.error }

@@ -11,12 +11,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"liqo.io/agent/endpoint/allow"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/tunnel"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/endpointtest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 // inn is Guests for tests: namespaces are called after the peer, and what a pod or
@@ -49,7 +57,7 @@ func (i *inn) Namespace(_ context.Context, id peer.ClusterID, origin string) (st
 	case i.broken:
 		return "", errors.New("the disk is full at /secret/place")
 	case origin == "kube-system":
-		return "", &Refused{Reason: "NoSystem", Message: "nobody may have kube-system"}
+		return "", &wire.Refused{Reason: "NoSystem", Message: "nobody may have kube-system"}
 	}
 	return string(id) + "-" + origin, nil
 }
@@ -77,7 +85,7 @@ func (i *inn) evict(namespace string) {
 func (i *inn) decide(body []byte) error {
 	switch {
 	case strings.Contains(string(body), "hostNetwork"):
-		return &Refused{Reason: "UsedUp", Message: "the offer is used up: cpu"}
+		return &wire.Refused{Reason: "UsedUp", Message: "the offer is used up: cpu"}
 	case strings.Contains(string(body), "broken"):
 		return errors.New("no cache at /secret/place")
 	}
@@ -117,7 +125,7 @@ func (i *inn) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, stri
 	if strings.Contains(string(body), "jsonpatch") {
 		return []byte(`[]`), "application/json-patch+json", nil
 	}
-	return []byte(`{"clean":"patch"}`), strategicPatch, i.decide(body)
+	return []byte(`{"clean":"patch"}`), allow.StrategicPatch, i.decide(body)
 }
 
 func (i *inn) Object(_ peer.ClusterID, _, resource, name string, body []byte) ([]byte, error) {
@@ -125,29 +133,33 @@ func (i *inn) Object(_ peer.ClusterID, _, resource, name string, body []byte) ([
 }
 
 // hosting returns a server for home which lets guests in.
-func (a *apiServer) hosting(t *testing.T, home *box, l *ledger, change func(*Server)) (*Server, *inn) {
+func (a *apiServer) hosting(t *testing.T, home *endpointtest.Box, l *decisions, change func(*Server)) (*Server, *inn) {
 	t.Helper()
 	guests := &inn{}
-	g := a.gateway(t, "")
-	g.cfg.Guests = guests
-	upstream := g.cfg.Upstream
+	cfg := a.config(t, "")
+	upstream := cfg.Upstream
 	plain := &http.Transport{TLSClientConfig: a.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
 	plain.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	t.Cleanup(plain.CloseIdleConnections)
-	g.cfg.Upstream = func() (Upstream, bool) {
+	cfg.Upstream = func() (gateway.Upstream, bool) {
 		up, ok := upstream()
 		up.Upgrade = plain
 		return up, ok
 	}
-	return home.servePeers(t, l, g, change), guests
+	return servePeers(t, home, l, gateway.New(cfg), func(s *Server) {
+		s.cfg.Guests = guests
+		if change != nil {
+			change(s)
+		}
+	}), guests
 }
 
 // link returns a Link of b to s that ends with the test.
-func (b *box) link(t testing.TB, s *Server, home *box) *Link {
+func newLink(t testing.TB, b *endpointtest.Box, s *Server, home *endpointtest.Box) *tunnel.Link {
 	t.Helper()
-	c := NewClient(ClientConfig{Issuer: b.issuer})
-	l := c.NewLink(LinkConfig{Target: func() (Target, bool) {
-		return Target{ID: home.identity.ClusterID, Fingerprint: home.key.Fingerprint(), Addrs: addrs(at(s, "127.0.0.1"))}, true
+	c := client.New(client.Config{Issuer: b.Issuer})
+	l := tunnel.New(c, tunnel.Config{Target: func() (peer.Target, bool) {
+		return peer.Target{ID: home.Identity.ClusterID, Fingerprint: home.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}, true
 	}})
 	t.Cleanup(func() {
 		l.Close()
@@ -156,43 +168,12 @@ func (b *box) link(t testing.TB, s *Server, home *box) *Link {
 	return l
 }
 
-// through sends a request through a link and reads the answer.
-func through(t testing.TB, l *Link, method, target, mediaType, body string) (int, string, http.Header) {
-	t.Helper()
-	var from io.Reader
-	if body != "" {
-		from = strings.NewReader(body)
-	}
-	r, err := http.NewRequestWithContext(t.Context(), method, "https://x"+target, from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mediaType != "" {
-		r.Header.Set("Content-Type", mediaType)
-	}
-	for _, name := range []string{"Impersonate-User", "Authorization", "X-Remote-User", "Accept-Encoding"} {
-		r.Header.Set(name, "system:admin")
-	}
-	resp, err := l.RoundTrip(r)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, target, err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, target, err)
-	}
-	return resp.StatusCode, string(text), resp.Header
-}
-
-const podsOfB = "/api/v1/namespaces/b-shop/pods"
-
 // What became of a pod is told as far as it is known: what may have been created counts.
 func TestGuestPodsAreAccountedFor(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, guests := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -211,7 +192,7 @@ func TestGuestPodsAreAccountedFor(t *testing.T) {
 		"cut off":   {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "unknown"},
 	} {
 		a.answering(tc.answer)
-		through(t, l, "POST", podsOfB, "application/json", `{}`)
+		endpointtest.Through(t, l, "POST", endpointtest.PodsOfB, "application/json", `{}`)
 		if told := strings.Join(guests.taken(), ";"); told != "done b b-shop "+tc.told {
 			t.Errorf("%s told %s", name, told)
 		}
@@ -220,25 +201,25 @@ func TestGuestPodsAreAccountedFor(t *testing.T) {
 
 // What a guest sends arrives as it was checked, whichever way it comes.
 func TestGuestCallsArrive(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, guests := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	const objects = "/api/v1/namespaces/b-shop/"
 	head := "Accept: application/json\n"
 	typed := func(mediaType string) string { return head + "Content-Type: " + mediaType + "\n" + whoAsks }
 	for _, tc := range []struct{ method, target, mediaType, body, want, told string }{
-		{"GET", podsOfB + "?limit=500&resourceVersion=0", "", "", "GET " + podsOfB + "?limit=500&resourceVersion=0&labelSelector=liqo.io%2Forigin-cluster-id%3Db\n" + head + whoAsks + "\n", ""},
-		{"GET", podsOfB + "/web", "", "", "GET " + podsOfB + "/web\n" + head + whoAsks + "\n", ""},
-		{"POST", podsOfB + "?fieldManager=evil", "application/json", `{"evil":1}`, "POST " + podsOfB + "?fieldManager=liqo-peer\n" + typed("application/json") + "\n" + `{"clean":"pod"}`,
+		{"GET", endpointtest.PodsOfB + "?limit=500&resourceVersion=0", "", "", "GET " + endpointtest.PodsOfB + "?limit=500&resourceVersion=0&labelSelector=liqo.io%2Forigin-cluster-id%3Db\n" + head + whoAsks + "\n", ""},
+		{"GET", endpointtest.PodsOfB + "/web", "", "", "GET " + endpointtest.PodsOfB + "/web\n" + head + whoAsks + "\n", ""},
+		{"POST", endpointtest.PodsOfB + "?fieldManager=evil", "application/json", `{"evil":1}`, "POST " + endpointtest.PodsOfB + "?fieldManager=liqo-peer\n" + typed("application/json") + "\n" + `{"clean":"pod"}`,
 			`done b b-shop {"kind":"x"}`},
-		{"PATCH", podsOfB + "/web", mergePatch, `{}`, "PATCH " + podsOfB + "/web?fieldManager=liqo-peer\n" + typed(strategicPatch) + "\n" + `{"clean":"patch","metadata":{"uid":"the-uid"}}`, ""},
-		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", applyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(applyPatch) + "\n" + `{"clean":"secrets s","metadata":{"uid":"the-uid"}}`, ""},
-		{"DELETE", podsOfB + "/web", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Orphan"}`,
-			"DELETE " + podsOfB + "/web\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}`, ""},
+		{"PATCH", endpointtest.PodsOfB + "/web", allow.MergePatch, `{}`, "PATCH " + endpointtest.PodsOfB + "/web?fieldManager=liqo-peer\n" + typed(allow.StrategicPatch) + "\n" + `{"clean":"patch","metadata":{"uid":"the-uid"}}`, ""},
+		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", allow.ApplyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(allow.ApplyPatch) + "\n" + `{"clean":"secrets s","metadata":{"uid":"the-uid"}}`, ""},
+		{"DELETE", endpointtest.PodsOfB + "/web", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Orphan"}`,
+			"DELETE " + endpointtest.PodsOfB + "/web\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}`, ""},
 		{"DELETE", objects + "configmaps/c", "", "", "DELETE " + objects + "configmaps/c\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"the-uid"},"propagationPolicy":"Background"}`, ""},
 	} {
-		status, body, _ := through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
+		status, body, _ := endpointtest.Through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
 		if status != http.StatusOK || body != `{"kind":"x"}` {
 			t.Errorf("%s %s: %d %s", tc.method, tc.target, status, body)
 		}
@@ -253,7 +234,7 @@ func TestGuestCallsArrive(t *testing.T) {
 		t.Errorf("%+v: all of that takes one connection", st)
 	}
 	// Without a tunnel it is the same.
-	if got := visit(t, s, other).send(get("/kube" + podsOfB)); got.status != http.StatusOK {
+	if got := visit(t, s, other).send(get("/kube" + endpointtest.PodsOfB)); got.status != http.StatusOK {
 		t.Errorf("%+v", got)
 	}
 	a.mu.Lock()
@@ -265,10 +246,10 @@ func TestGuestCallsArrive(t *testing.T) {
 
 // What guests may not is refused in the words of an API server, and never arrives.
 func TestGuestCallsRefused(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	big := `{"x":"` + strings.Repeat("x", maxPodBody) + `"}`
 	for _, tc := range []struct {
 		method, target, mediaType, body string
@@ -279,22 +260,22 @@ func TestGuestCallsRefused(t *testing.T) {
 		{"GET", "/api/v1/namespaces/c-shop/pods", "", "", 403, "Forbidden", "none of yours"},
 		{"GET", "/api/v1/pods", "", "", 403, "Forbidden", "namespaces that it was given"},
 		{"GET", "/api/v1/namespaces/b-shop/serviceaccounts", "", "", 403, "Forbidden", "correct the path"},
-		{"GET", podsOfB + "?labelSelector=a", "", "", 400, "BadRequest", "not known here"},
-		{"PUT", podsOfB + "/web", "application/json", "{}", 405, "MethodNotAllowed", "use GET"},
-		{"GET", podsOfB, "", "{}", 400, "BadRequest", "leave it out"},
-		{"POST", podsOfB, "application/json", `{"hostNetwork":true}`, 403, "Forbidden", "the offer is used up: cpu"},
-		{"POST", podsOfB, "application/json", `{"broken":true}`, 503, "ServiceUnavailable", "try again"},
-		{"POST", podsOfB, "application/yaml", `{}`, 415, "UnsupportedMediaType", "application/json"},
-		{"POST", podsOfB, "application/json", big, 413, "RequestEntityTooLarge", "at most"},
-		{"PATCH", podsOfB + "/web", "application/json-patch+json", `[]`, 415, "UnsupportedMediaType", mergePatch},
-		{"PATCH", podsOfB + "/web", mergePatch, `{"jsonpatch":1}`, 500, "InternalError", "report"},
-		{"PATCH", "/api/v1/namespaces/b-shop/secrets/s", mergePatch, `{}`, 415, "UnsupportedMediaType", applyPatch},
-		{"DELETE", podsOfB + "/web", "application/json", `{"dryRun":["All"]}`, 400, "BadRequest", "dryRun"},
-		{"DELETE", podsOfB + "/web", "application/json", `{"gracePeriodSeconds":-1}`, 400, "BadRequest", "grace"},
-		{"DELETE", podsOfB + "/web", "application/json", `{"uid":1,"uid":2}`, 400, "BadRequest", "twice"},
-		{"GET", podsOfB + "/web/exec?command=x", "", "", 403, "Forbidden", "connection of its own"},
+		{"GET", endpointtest.PodsOfB + "?labelSelector=a", "", "", 400, "BadRequest", "not known here"},
+		{"PUT", endpointtest.PodsOfB + "/web", "application/json", "{}", 405, "MethodNotAllowed", "use GET"},
+		{"GET", endpointtest.PodsOfB, "", "{}", 400, "BadRequest", "leave it out"},
+		{"POST", endpointtest.PodsOfB, "application/json", `{"hostNetwork":true}`, 403, "Forbidden", "the offer is used up: cpu"},
+		{"POST", endpointtest.PodsOfB, "application/json", `{"broken":true}`, 503, "ServiceUnavailable", "try again"},
+		{"POST", endpointtest.PodsOfB, "application/yaml", `{}`, 415, "UnsupportedMediaType", "application/json"},
+		{"POST", endpointtest.PodsOfB, "application/json", big, 413, "RequestEntityTooLarge", "at most"},
+		{"PATCH", endpointtest.PodsOfB + "/web", "application/json-patch+json", `[]`, 415, "UnsupportedMediaType", allow.MergePatch},
+		{"PATCH", endpointtest.PodsOfB + "/web", allow.MergePatch, `{"jsonpatch":1}`, 500, "InternalError", "report"},
+		{"PATCH", "/api/v1/namespaces/b-shop/secrets/s", allow.MergePatch, `{}`, 415, "UnsupportedMediaType", allow.ApplyPatch},
+		{"DELETE", endpointtest.PodsOfB + "/web", "application/json", `{"dryRun":["All"]}`, 400, "BadRequest", "dryRun"},
+		{"DELETE", endpointtest.PodsOfB + "/web", "application/json", `{"gracePeriodSeconds":-1}`, 400, "BadRequest", "grace"},
+		{"DELETE", endpointtest.PodsOfB + "/web", "application/json", `{"uid":1,"uid":2}`, 400, "BadRequest", "twice"},
+		{"GET", endpointtest.PodsOfB + "/web/exec?command=x", "", "", 403, "Forbidden", "connection of its own"},
 	} {
-		status, body, _ := through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
+		status, body, _ := endpointtest.Through(t, l, tc.method, tc.target, tc.mediaType, tc.body)
 		var said metav1.Status
 		if err := json.Unmarshal([]byte(body), &said); err != nil {
 			t.Errorf("%s %s: %v in %s", tc.method, tc.target, err, body)
@@ -311,17 +292,17 @@ func TestGuestCallsRefused(t *testing.T) {
 		t.Errorf("arrived: %q", seen)
 	}
 	// A tunnel takes no header that is larger than that of any request.
-	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB+"/web/log?container="+strings.Repeat("x", 2*maxHeader), nil)
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://x"+endpointtest.PodsOfB+"/web/log?container="+strings.Repeat("x", 2*maxHeader), nil)
 	if resp, err := l.RoundTrip(r); err == nil && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a large header: %v", resp.Status)
 	}
 }
 
 func TestNamespacesOfGuests(t *testing.T) {
-	home, other, third := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	home, other, third := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC)
 	a := newAPIServer(t)
 	s, guests := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	name, err := l.Namespace(t.Context(), "shop")
 	if err != nil || name != "b-shop" {
 		t.Errorf("%s, %v", name, err)
@@ -332,8 +313,8 @@ func TestNamespacesOfGuests(t *testing.T) {
 	if got := strings.Join(guests.taken(), ";"); got != "namespace b shop;release b shop" {
 		t.Error(got)
 	}
-	var refused *Refused
-	if _, err := l.Namespace(t.Context(), "kube-system"); !errors.As(err, &refused) || refused.Reason != "NoSystem" || !strings.Contains(err.Error(), string(idA)) {
+	var refused *wire.Refused
+	if _, err := l.Namespace(t.Context(), "kube-system"); !errors.As(err, &refused) || refused.Reason != "NoSystem" || !strings.Contains(err.Error(), string(endpointtest.IDA)) {
 		t.Errorf("%v", err)
 	}
 	for _, bad := range []string{"", "a.b", "A", "../x", strings.Repeat("a", 64)} {
@@ -346,24 +327,24 @@ func TestNamespacesOfGuests(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Who is not known gets no tunnel.
-	if _, err := third.link(t, s, home).Namespace(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "does not trust your key") {
+	if _, err := newLink(t, third, s, home).Namespace(t.Context(), "shop"); err == nil || !strings.Contains(err.Error(), "does not trust your key") {
 		t.Errorf("%v", err)
 	}
 }
 
 // Without Guests there are none of these paths.
 func TestNoGuests(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
-	s := home.servePeers(t, pin(other), a.gateway(t, ""), nil)
+	s := servePeers(t, home, pin(other), a.gateway(t, ""), nil)
 	for path, reason := range map[string]string{
-		PathNamespaces: ReasonNoSuchPath, PathRelease: ReasonNoSuchPath, PathTunnel: ReasonNoSuchPath, "/kube" + podsOfB: ReasonNotPermitted,
+		wire.PathNamespaces: wire.ReasonNoSuchPath, wire.PathRelease: wire.ReasonNoSuchPath, wire.PathTunnel: wire.ReasonNoSuchPath, "/kube" + endpointtest.PodsOfB: wire.ReasonNotPermitted,
 	} {
 		if got := visit(t, s, other).send(get(path)); got.Reason != reason {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	if _, err := other.link(t, s, home).Namespace(t.Context(), "shop"); err == nil {
+	if _, err := newLink(t, other, s, home).Namespace(t.Context(), "shop"); err == nil {
 		t.Error("a tunnel to nowhere")
 	}
 }
@@ -394,45 +375,32 @@ func (a *apiServer) watchable(t *testing.T) (event chan string) {
 	return event
 }
 
-// watch opens a watch through l.
-func watch(t *testing.T, l *Link, target string) *http.Response {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := l.RoundTrip(r)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%v, %v", resp, err)
-	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return resp
-}
-
 // Events come one by one, as they happen, until the API server ends them.
 func TestGuestWatch(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	event := a.watchable(t)
 	// A watch is not bound by how long other requests may take. Its connection is made within that time, too, handshake
 	// and all, so it must be long for a machine with much to do.
 	const short = time.Second
 	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.gateway, s.times.write = short, short })
-	l := other.link(t, s, home)
-	resp := watch(t, l, podsOfB+"?watch=true&allowWatchBookmarks=true")
+	l := newLink(t, other, s, home)
+	resp := endpointtest.Watch(t, l, endpointtest.PodsOfB+"?watch=true&allowWatchBookmarks=true")
 	lines := bufio.NewReader(resp.Body)
-	for i := range 3 {
+	for i := range 2 {
+		if i > 0 {
+			time.Sleep(short + short/10) // longer than an answer may take
+		}
 		event <- fmt.Sprintf("event %d", i)
 		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("event %d\n", i) {
 			t.Fatalf("%q, %v", line, err)
 		}
-		time.Sleep(short + short/10) // longer than an answer may take
 	}
 	close(event)
 	if rest, err := io.ReadAll(lines); len(rest) != 0 || err != nil {
 		t.Errorf("%q, %v", rest, err)
 	}
-	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "GET "+podsOfB+"?allowWatchBookmarks=true&watch=true&labelSelector=liqo.io%2Forigin-cluster-id%3Db\n") {
+	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "GET "+endpointtest.PodsOfB+"?allowWatchBookmarks=true&watch=true&labelSelector=liqo.io%2Forigin-cluster-id%3Db\n") {
 		t.Errorf("%q", seen)
 	}
 }
@@ -441,53 +409,52 @@ func TestGuestWatch(t *testing.T) {
 // says so, and otherwise soon. An end that came early never looks like one that was
 // meant.
 func TestGuestsLoseWhatIsOpen(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	a.watchable(t)
-	ledger := pin(other)
-	s, guests := a.hosting(t, home, ledger, func(s *Server) { s.times.recheck = 20 * time.Millisecond })
-	l := other.link(t, s, home)
+	decisions := pin(other)
+	s, guests := a.hosting(t, home, decisions, func(s *Server) { s.times.recheck = 20 * time.Millisecond })
+	l := newLink(t, other, s, home)
 
-	kept := watch(t, l, podsOfB+"?watch=true")
-	lost := watch(t, l, "/api/v1/namespaces/b-farm/pods/web/log?follow=true")
-	_ = lost
+	watch := endpointtest.Watch(t, l, endpointtest.PodsOfB+"?watch=true")
+	log := endpointtest.Watch(t, l, "/api/v1/namespaces/b-farm/pods/web/log?follow=true")
 	guests.evict("b-farm")
-	if _, err := io.ReadAll(lost.Body); err == nil {
+	if _, err := io.ReadAll(log.Body); err == nil {
 		t.Error("the log of a namespace that is gone ends in good order")
 	}
-	ledger.block(idB, true)
-	if _, err := io.ReadAll(kept.Body); err == nil {
+	decisions.block(endpointtest.IDB, true)
+	if _, err := io.ReadAll(watch.Body); err == nil {
 		t.Error("a watch of a blocked peer ends in good order")
 	}
-	eventually(t, "close the tunnel", func() bool { return s.Stats().Open == 0 })
-	ledger.block(idB, false)
+	endpointtest.Eventually(t, "close the tunnel", func() bool { return s.Stats().Open == 0 })
+	decisions.block(endpointtest.IDB, false)
 	a.answering(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, "{}")
 	})
-	if status, _, _ := through(t, l, "GET", podsOfB+"/web", "", ""); status != http.StatusOK {
+	if status, _, _ := endpointtest.Through(t, l, "GET", endpointtest.PodsOfB+"/web", "", ""); status != http.StatusOK {
 		t.Errorf("%d after the peer was let in again", status)
 	}
 
 	// The same when told.
 	a.watchable(t)
-	s2, _ := a.hosting(t, home, ledger, nil)
-	l2 := other.link(t, s2, home)
-	kept = watch(t, l2, podsOfB+"?watch=true")
-	ledger.block(idB, true)
-	s2.Recheck(idC)
-	s2.Recheck(idB)
-	if _, err := io.ReadAll(kept.Body); err == nil {
+	s2, _ := a.hosting(t, home, decisions, nil)
+	l2 := newLink(t, other, s2, home)
+	watch = endpointtest.Watch(t, l2, endpointtest.PodsOfB+"?watch=true")
+	decisions.block(endpointtest.IDB, true)
+	s2.Recheck(endpointtest.IDC)
+	s2.Recheck(endpointtest.IDB)
+	if _, err := io.ReadAll(watch.Body); err == nil {
 		t.Error("a watch of a blocked peer ends in good order")
 	}
 }
 
 // An answer that breaks off, or is larger than any, does not look complete.
 func TestGuestListBreaksOff(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	chunk := strings.Repeat("x", 1<<20)
 	for name, answer := range map[string]http.HandlerFunc{
 		"breaks off": func(w http.ResponseWriter, r *http.Request) {
@@ -506,7 +473,7 @@ func TestGuestListBreaksOff(t *testing.T) {
 		},
 	} {
 		a.answering(answer)
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB, nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://x"+endpointtest.PodsOfB, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -516,7 +483,7 @@ func TestGuestListBreaksOff(t *testing.T) {
 		}
 		n, err := io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
-		if err == nil || n > maxListAnswer {
+		if err == nil || n > allow.MaxListAnswer {
 			t.Errorf("%s: %d bytes, and it looks complete", name, n)
 		}
 	}
@@ -528,7 +495,7 @@ func TestGuestListBreaksOff(t *testing.T) {
 		"unauthorized":               func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
 	} {
 		a.answering(answer)
-		status, body, _ := through(t, l, "GET", podsOfB, "", "")
+		status, body, _ := endpointtest.Through(t, l, "GET", endpointtest.PodsOfB, "", "")
 		if status < 502 || !strings.Contains(body, `"ServiceUnavailable"`) {
 			t.Errorf("%s: %d %s", name, status, body)
 		}
@@ -536,7 +503,91 @@ func TestGuestListBreaksOff(t *testing.T) {
 	a.mu.Lock()
 	a.down = true
 	a.mu.Unlock()
-	if status, body, header := through(t, l, "GET", podsOfB, "", ""); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+	if status, body, header := endpointtest.Through(t, l, "GET", endpointtest.PodsOfB, "", ""); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", status, body)
 	}
+}
+
+// A burst of pods gets through on one tunnel, and one peer cannot take the places
+// of others.
+func TestLinkBurst(t *testing.T) {
+	home, other, third := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC)
+	a := newAPIServer(t)
+	var now, most atomic.Int64
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		for n := now.Add(1); n > most.Load(); {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "{}")
+	})
+	s, guests := a.hosting(t, home, pin(other, third), func(s *Server) {
+		s.limits = newLimits()
+		s.times.turn = time.Minute // a busy machine takes its time
+	})
+	l, l3 := newLink(t, other, s, home), newLink(t, third, s, home)
+	var all sync.WaitGroup
+	var bad atomic.Int64
+	for i := range 500 {
+		all.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "https://x"+endpointtest.PodsOfB, strings.NewReader(fmt.Sprintf(`{"n":%d}`, i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Content-Type", "application/json")
+			resp, err := l.RoundTrip(r)
+			if err != nil || resp.StatusCode != http.StatusCreated {
+				bad.Add(1)
+				t.Errorf("%v, %v", resp, err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		})
+	}
+	if name, err := l3.Namespace(t.Context(), "x"); err != nil || name != "c-x" {
+		t.Errorf("%v, %v", name, err)
+	}
+	all.Wait()
+	if n := len(guests.taken()); n != 501 {
+		t.Errorf("told %d times", n)
+	}
+	if most.Load() > wire.RequestsPerPeer+1 || s.Stats().Accepted != 2 {
+		t.Errorf("%d at a time, %+v", most.Load(), s.Stats())
+	}
+	// Beyond the burst it is told to slow down.
+	s.limits.guestRate = throttle.New[peer.ClusterID](1, 1, 10)
+	s.times.turn = 100 * time.Millisecond
+	status, refusals := 0, 0
+	for range 3 {
+		if status, _, _ = endpointtest.Through(t, l, "GET", endpointtest.PodsOfB+"/web", "", ""); status == http.StatusTooManyRequests {
+			refusals++
+		}
+	}
+	if refusals != 2 {
+		t.Errorf("%d refusals", refusals)
+	}
+}
+
+// Who watches more than a peer may waits, and is told so.
+func TestLinkStreamsAreBounded(t *testing.T) {
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	a := newAPIServer(t)
+	a.watchable(t)
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.turn = 50 * time.Millisecond })
+	l := newLink(t, other, s, home)
+	for range wire.StreamsPerPeer {
+		endpointtest.Watch(t, l, endpointtest.PodsOfB+"?watch=true")
+	}
+	if status, body, _ := endpointtest.Through(t, l, "GET", endpointtest.PodsOfB+"?watch=true", "", ""); status != http.StatusTooManyRequests {
+		t.Errorf("%d %s", status, body)
+	}
+	a.answering(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{}")
+	})
+	endpointtest.MustGet(t, l) // other requests have places of their own
 }

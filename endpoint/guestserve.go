@@ -1,18 +1,19 @@
 package endpoint
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"liqo.io/agent/endpoint/allow"
+	"liqo.io/agent/endpoint/refusal"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
+	"liqo.io/agent/throttle"
 )
 
 const (
@@ -20,34 +21,20 @@ const (
 	maxDeleteOptions = 4 << 10
 	maxPodBody       = 256 << 10
 	maxObjectBody    = 1363148 // 1.3 MiB: what etcd takes, 1.5 MiB, has room for more
-
-	mergePatch     = "application/merge-patch+json"
-	strategicPatch = "application/strategic-merge-patch+json"
-
-	// Whoever writes in a peer's name is this field manager.
-	asPeer = "fieldManager=liqo-peer"
 )
-
-// guests returns who decides about the namespaces of peers, nil when nobody does.
-func (s *Server) guests() Guests {
-	if s.cfg.Gateway == nil {
-		return nil
-	}
-	return s.cfg.Gateway.cfg.Guests
-}
 
 // isForGuests reports whether r is about a namespace of a peer.
 func (s *Server) isForGuests(r *http.Request) bool {
 	path := r.RequestURI
-	return s.guests() != nil && (isGuestPath(path) || path == PathNamespaces || path == PathRelease)
+	return s.cfg.Guests != nil && (allow.IsGuestPath(path) || path == wire.PathNamespaces || path == wire.PathRelease)
 }
 
 // serveGuests answers a known caller's request about its namespaces here. What is
 // too much for now waits for a while.
-func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal {
+func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
 	wait, ok := s.limits.guestRate.Reserve(caller.ID, s.limits.now(), s.times.turn)
 	if !ok {
-		return tooMany(wait, "from your cluster")
+		return refusal.TooOften(wait, "from your cluster")
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // as in allow
@@ -60,40 +47,40 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 		case <-r.Context().Done():
 		}
 	}
-	if !isGuestPath(r.RequestURI) {
+	if !allow.IsGuestPath(r.RequestURI) {
 		return s.serveNamespace(w, r, c, caller)
 	}
-	call, no := parseGuestCall(r.Method, r.RequestURI)
-	if no == nil && call.answer != upgrading && wantsUpgrade(r) {
-		no = notPermitted("the connection cannot be upgraded for this; send a plain request")
+	call, no := allow.ParseCall(r.Method, r.RequestURI)
+	if no == nil && call.Answer != allow.Upgrading && wantsUpgrade(r) {
+		no = refusal.NotPermitted("the connection cannot be upgraded for this; send a plain request")
 	}
 	if no != nil {
-		s.cfg.Gateway.complain(caller.ID, r, no)
+		s.cfg.Gateway.Complain(caller.ID, r, no)
 		return no
 	}
-	if !s.guests().Owns(caller.ID, call.namespace) {
-		return notPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.namespace, PathNamespaces))
+	if !s.cfg.Guests.Owns(caller.ID, call.Namespace) {
+		return refusal.NotPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.Namespace, wire.PathNamespaces))
 	}
-	if call.answer != oneAnswer && call.answer != upgrading {
+	if call.Answer != allow.OneAnswer && call.Answer != allow.Upgrading {
 		if wait := s.limits.opens.Take(caller.ID, s.limits.now()); wait > 0 {
-			return tooMany(wait, "for lists, watches and logs")
+			return refusal.TooOften(wait, "for lists, watches and logs")
 		}
 	}
-	call.query = call.selected(caller.ID)
-	if call.answer == upgrading {
+	call.Query = call.Selected(caller.ID)
+	if call.Answer == allow.Upgrading {
 		return s.serveUpgrade(w, r, caller, call)
 	}
-	lane := s.limits.guests
-	if call.lasts() {
-		lane = s.limits.streams
+	slots := s.limits.guests
+	if call.Lasts() {
+		slots = s.limits.streams
 	}
-	leave, no := s.turn(r, lane, caller)
+	leave, no := s.acquire(r, slots, caller)
 	if no != nil {
 		return no
 	}
 	defer leave()
-	if r.ContentLength > maxPodBody || call.resource == "events" && call.answer == listAnswer {
-		leave, no := s.turn(r, s.limits.large, caller)
+	if r.ContentLength > maxPodBody || call.Resource == "events" && call.Answer == allow.ListAnswer {
+		leave, no := s.acquire(r, s.limits.large, caller)
 		if no != nil {
 			return no
 		}
@@ -104,35 +91,35 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 
 // checkOwn refuses what is about an object that the caller did not make. That there is
 // none is for the API server to say, and the moment to make one.
-func (s *Server) checkOwn(r *http.Request, caller Caller, call *guestCall) *refusal {
-	if call.name == "" {
+func (s *Server) checkOwn(r *http.Request, caller Caller, call *allow.Call) *refusal.Refusal {
+	if call.Name == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.times.gateway)
 	defer cancel()
-	found, no := s.look(ctx, caller, call.namespace, call.resource, call.name)
+	found, no := s.look(ctx, caller, call.Namespace, call.Resource, call.Name)
 	switch {
 	case no != nil:
 		return no
 	case found.Found && !found.Own:
 		no := notOwn(*call)
-		s.cfg.Gateway.complain(caller.ID, r, no)
+		s.cfg.Gateway.Complain(caller.ID, r, no)
 		return no
 	}
-	if call.uid = found.UID; !found.Found {
-		call.uid = nobody
+	if call.UID = found.UID; !found.Found {
+		call.UID = allow.Nobody
 	}
 	return nil
 }
 
 // spend takes what a request costs out of the caller's budgets, or refuses it.
-func (s *Server) spend(r *http.Request, caller Caller, c cost) *refusal {
+func (s *Server) spend(r *http.Request, caller Caller, c cost) *refusal.Refusal {
 	wait := s.limits.write(caller.ID, c)
 	if wait == 0 {
 		return nil
 	}
-	no := spent(wait)
-	s.cfg.Gateway.complain(caller.ID, r, no)
+	no := refusal.OverBudget(wait)
+	s.cfg.Gateway.Complain(caller.ID, r, no)
 	return no
 }
 
@@ -141,22 +128,22 @@ func wantsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" || strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
 }
 
-// turn waits until a caller may have one more under way in a lane.
-func (s *Server) turn(r *http.Request, lane *lanes, caller Caller) (leave func(), no *refusal) {
+// acquire waits until a caller may have one more under way.
+func (s *Server) acquire(r *http.Request, slots *throttle.Slots[peer.ClusterID], caller Caller) (leave func(), no *refusal.Refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.times.turn)
 	defer cancel()
-	if !lane.enter(ctx, caller.ID) {
-		return nil, busy("requests about your namespaces here")
+	if !slots.Await(ctx, caller.ID) {
+		return nil, refusal.TooMany("requests about your namespaces here")
 	}
-	return func() { lane.leave(caller.ID) }, nil
+	return func() { slots.Release(caller.ID) }, nil
 }
 
 // serveNamespace makes a namespace for a caller, or takes it back.
-func (s *Server) serveNamespace(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal {
+func (s *Server) serveNamespace(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
 	if r.Method != http.MethodPost {
-		return notAllowed(http.MethodPost)
+		return refusal.NotAllowed(http.MethodPost)
 	}
-	leave, no := s.turn(r, s.limits.guests, caller)
+	leave, no := s.acquire(r, s.limits.guests, caller)
 	if no != nil {
 		return no
 	}
@@ -165,63 +152,62 @@ func (s *Server) serveNamespace(w http.ResponseWriter, r *http.Request, c *conn,
 	if no != nil {
 		return no
 	}
-	var call NamespaceCall
+	var call wire.NamespaceCall
 	if no := decodeCall(body, &call, nil, caller.ID); no != nil {
 		return no
 	}
-	if !isLabel(call.Name) {
-		return badBody("the name is not one that a namespace can have")
+	if !allow.IsLabel(call.Name) {
+		return refusal.BadBody("the name is not one that a namespace can have")
 	}
 	if no := s.spend(r, caller, cost{writes: writesOfNamespace}); no != nil {
 		return no
 	}
 	ctx, cancel := s.allow(w, r, s.times.gateway)
 	defer cancel()
-	if r.RequestURI == PathRelease {
-		if err := s.guests().Release(ctx, caller.ID, call.Name); err != nil {
+	if r.RequestURI == wire.PathRelease {
+		if err := s.cfg.Guests.Release(ctx, caller.ID, call.Name); err != nil {
 			return s.guestsRefuse(r, caller, err)
 		}
 		answer(w, http.StatusOK, []byte("{}"))
 		return nil
 	}
-	name, err := s.guests().Namespace(ctx, caller.ID, call.Name)
+	name, err := s.cfg.Guests.Namespace(ctx, caller.ID, call.Name)
 	if err != nil {
 		return s.guestsRefuse(r, caller, err)
 	}
-	return reply(w, NamespaceAnswer{Namespace: name})
+	return reply(w, wire.NamespaceAnswer{Namespace: name})
 }
 
 // guestsRefuse is how an error of Guests reaches the peer.
-func (s *Server) guestsRefuse(r *http.Request, caller Caller, err error) *refusal {
-	var refused *Refused
+func (s *Server) guestsRefuse(r *http.Request, caller Caller, err error) *refusal.Refusal {
+	var refused *wire.Refused
 	if errors.As(err, &refused) {
-		reason := word(refused.Reason)
+		reason := wire.Word(refused.Reason)
 		if reason == "" {
-			reason = ReasonNotPermitted
+			reason = wire.ReasonNotPermitted
 		}
 		if refused.Retry > 0 {
-			return &refusal{
-				status: http.StatusServiceUnavailable, counted: RefusedFailed, reason: reason, text: sentence(refused.Message), retry: refused.Retry,
+			return &refusal.Refusal{
+				Status: http.StatusServiceUnavailable, Counted: refusal.Failed, Reason: reason, Text: text.Sentence(refused.Message), Retry: refused.Retry,
 			}
 		}
-		return &refusal{status: http.StatusForbidden, counted: RefusedGateway, reason: reason, text: sentence(refused.Message)}
+		return &refusal.Refusal{Status: http.StatusForbidden, Counted: refusal.Gateway, Reason: reason, Text: text.Sentence(refused.Message)}
 	}
 	if r.Context().Err() == nil {
 		s.complain("endpoint could not decide what a peer may do in its namespaces", "peer", caller.ID, "method", r.Method,
-			"path", sentence(r.RequestURI), "error", err)
+			"path", text.Sentence(r.RequestURI), "error", err)
 	}
-	return &refusal{
-		status: http.StatusServiceUnavailable, counted: RefusedFailed, reason: ReasonFailed, retry: time.Second,
-		text: "this cluster cannot decide about it now; try again, and look into the log of its agent if that goes on",
+	return &refusal.Refusal{
+		Status: http.StatusServiceUnavailable, Counted: refusal.Failed, Reason: wire.ReasonFailed, Retry: time.Second,
+		Text: "this cluster cannot decide about it now; try again, and look into the log of its agent if that goes on",
 	}
 }
 
 // serveGuestCall sends a call on and passes the answer back.
-func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn, caller Caller, call guestCall) *refusal {
-	g := s.cfg.Gateway
-	if call.method == http.MethodGet {
+func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn, caller Caller, call allow.Call) *refusal.Refusal {
+	if call.Method == http.MethodGet {
 		if r.ContentLength != 0 {
-			return badBody("a GET has no body; leave it out")
+			return refusal.BadBody("a GET has no body; leave it out")
 		}
 		if no := s.checkOwn(r, caller, &call); no != nil {
 			return no
@@ -233,7 +219,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 		return no
 	}
 	spent := cost{writes: 1, bytes: len(body)}
-	if call.method == http.MethodPost {
+	if call.Method == http.MethodPost {
 		spent.pods = 1
 	}
 	if no := s.spend(r, caller, spent); no != nil {
@@ -246,34 +232,35 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	if no := s.checkOwn(r, caller, &call); no != nil {
 		return no
 	}
-	out := forward{method: call.method, path: call.path(), resource: call.resource, contentType: "application/json", query: asPeer, guest: true}
+	out := call.Request()
+	out.ContentType, out.Query = "application/json", allow.AsPeer
 	done := func([]byte) {}
 	var err error
 	switch {
-	case call.method == http.MethodDelete:
-		out.query = ""
-		if out.body, err = deleteOptions(body, call.uid); err != nil {
-			return badBody("the options for the deletion cannot be passed on: " + err.Error())
+	case call.Method == http.MethodDelete:
+		out.Query = ""
+		if out.Body, err = allow.DeleteOptions(body, call.UID); err != nil {
+			return refusal.BadBody("the options for the deletion cannot be passed on: " + err.Error())
 		}
-	case call.method == http.MethodPost:
-		if out.body, done, err = s.guests().Pod(ctx, caller.ID, call.namespace, body); err == nil {
-			if no := s.checkNamed(r, caller, call.namespace, out.body); no != nil {
+	case call.Method == http.MethodPost:
+		if out.Body, done, err = s.cfg.Guests.Pod(ctx, caller.ID, call.Namespace, body); err == nil {
+			if no := s.checkNamed(r, caller, call.Namespace, out.Body); no != nil {
 				done(nil)
 				return no
 			}
 		}
-	case call.resource == "pods":
-		out.body, out.contentType, err = s.guests().PodPatch(caller.ID, call.namespace, call.name, body)
-		if err == nil && out.contentType != mergePatch && out.contentType != strategicPatch {
-			return internalError("the patch has an unknown type; please report this")
+	case call.Resource == "pods":
+		out.Body, out.ContentType, err = s.cfg.Guests.PodPatch(caller.ID, call.Namespace, call.Name, body)
+		if err == nil && out.ContentType != allow.MergePatch && out.ContentType != allow.StrategicPatch {
+			return refusal.Internal("the patch has an unknown type; please report this")
 		}
 		if err == nil {
-			out.body, err = withUID(out.body, call.uid)
+			out.Body, err = allow.WithUID(out.Body, call.UID)
 		}
 	default:
-		out.contentType, out.query = applyPatch, asPeer+"&force=true"
-		if out.body, err = s.guests().Object(caller.ID, call.namespace, call.resource, call.name, body); err == nil && call.uid == nobody {
-			status, text, no := g.makeEmpty(ctx, caller, &call, out.body)
+		out.ContentType, out.Query = allow.ApplyPatch, allow.AsPeer+"&force=true"
+		if out.Body, err = s.cfg.Guests.Object(caller.ID, call.Namespace, call.Resource, call.Name, body); err == nil && call.UID == allow.Nobody {
+			status, text, no := s.makeEmpty(ctx, caller, &call, out.Body)
 			if no != nil {
 				return no
 			}
@@ -283,7 +270,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 			}
 		}
 		if err == nil {
-			out.body, err = withUID(out.body, call.uid)
+			out.Body, err = allow.WithUID(out.Body, call.UID)
 		}
 	}
 	if err != nil {
@@ -299,7 +286,7 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 	}
 	defer tell()
 	created = []byte{} // it is not known until there is an answer
-	resp, text, no := g.exchange(ctx, caller.ID, out, maxObjectAnswer)
+	resp, text, no := s.cfg.Gateway.Exchange(ctx, caller.ID, out, allow.MaxObjectAnswer)
 	if no != nil {
 		if r.Context().Err() != nil { // who hangs up before the answer may have had it written all the same
 			s.limits.wrote(caller.ID, len(body), maxPodBody)
@@ -319,92 +306,18 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 }
 
 // readGuestBody reads the body that a call takes.
-func (s *Server) readGuestBody(w http.ResponseWriter, r *http.Request, c *conn, call guestCall) ([]byte, *refusal) {
+func (s *Server) readGuestBody(w http.ResponseWriter, r *http.Request, c *conn, call allow.Call) ([]byte, *refusal.Refusal) {
 	switch {
-	case call.method == http.MethodDelete && r.ContentLength == 0:
+	case call.Method == http.MethodDelete && r.ContentLength == 0:
 		return nil, nil
-	case call.method == http.MethodDelete:
+	case call.Method == http.MethodDelete:
 		return s.readBody(w, r, c, "application/json", maxDeleteOptions)
-	case call.method == http.MethodPost:
+	case call.Method == http.MethodPost:
 		return s.readBody(w, r, c, "application/json", maxPodBody)
-	case call.resource != "pods":
-		return s.readBody(w, r, c, applyPatch, maxObjectBody)
-	case strings.HasPrefix(r.Header.Get("Content-Type"), strategicPatch):
-		return s.readBody(w, r, c, strategicPatch, maxPodBody)
+	case call.Resource != "pods":
+		return s.readBody(w, r, c, allow.ApplyPatch, maxObjectBody)
+	case strings.HasPrefix(r.Header.Get("Content-Type"), allow.StrategicPatch):
+		return s.readBody(w, r, c, allow.StrategicPatch, maxPodBody)
 	}
-	return s.readBody(w, r, c, mergePatch, maxPodBody)
-}
-
-// deletion is what a peer may say about a deletion, of metav1.DeleteOptions. How
-// what depends on the object goes is not its choice.
-type deletion struct {
-	metav1.TypeMeta    `json:",inline"`
-	GracePeriodSeconds *int64                `json:"gracePeriodSeconds,omitempty"`
-	Preconditions      *metav1.Preconditions `json:"preconditions,omitempty"`
-	PropagationPolicy  string                `json:"propagationPolicy,omitempty"`
-}
-
-// deleteOptions checks the options of a deletion and writes them anew. uid is that of
-// the object that was looked at: no other one is to be deleted.
-func deleteOptions(body []byte, uid types.UID) ([]byte, error) {
-	var out deletion
-	if body != nil {
-		if err := checkJSON(body); err != nil {
-			return nil, err
-		}
-		d := json.NewDecoder(bytes.NewReader(body))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&out); err != nil {
-			return nil, err
-		}
-	}
-	if g := out.GracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt32) {
-		return nil, errors.New("the grace period makes no sense")
-	}
-	if out.Preconditions == nil {
-		out.Preconditions = &metav1.Preconditions{}
-	}
-	if out.Preconditions.UID == nil || *out.Preconditions.UID == "" || uid == nobody {
-		out.Preconditions.UID = &uid
-	}
-	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
-	out.PropagationPolicy = string(metav1.DeletePropagationBackground)
-	return encode(out)
-}
-
-// refusalBody is what tells the sender of r about no: where the API server would
-// answer, in the form in which that does.
-func (s *Server) refusalBody(r *http.Request, no *refusal) any {
-	if s.guests() == nil || !isGuestPath(r.RequestURI) {
-		return Refusal{Error: no.text, Reason: no.reason}
-	}
-	status := metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Message: no.text, Code: int32(no.status),
-		Reason: statusReasons[no.status],
-		Details: &metav1.StatusDetails{
-			Causes: []metav1.StatusCause{{Type: metav1.CauseType(no.reason), Message: no.text}},
-		},
-	}
-	if no.retry > 0 {
-		status.Details.RetryAfterSeconds = int32(math.Ceil(no.retry.Seconds()))
-	}
-	return status
-}
-
-// statusReasons are the words of the API server for HTTP status codes. A refusal is
-// never NotFound: that would mean that something is gone.
-var statusReasons = map[int]metav1.StatusReason{
-	http.StatusBadRequest:            metav1.StatusReasonBadRequest,
-	http.StatusUnauthorized:          metav1.StatusReasonUnauthorized,
-	http.StatusForbidden:             metav1.StatusReasonForbidden,
-	http.StatusMethodNotAllowed:      metav1.StatusReasonMethodNotAllowed,
-	http.StatusRequestTimeout:        metav1.StatusReasonTimeout,
-	http.StatusRequestEntityTooLarge: metav1.StatusReasonRequestEntityTooLarge,
-	http.StatusUnsupportedMediaType:  metav1.StatusReasonUnsupportedMediaType,
-	http.StatusTooManyRequests:       metav1.StatusReasonTooManyRequests,
-	http.StatusInternalServerError:   metav1.StatusReasonInternalError,
-	http.StatusBadGateway:            metav1.StatusReasonServiceUnavailable,
-	http.StatusServiceUnavailable:    metav1.StatusReasonServiceUnavailable,
-	http.StatusGatewayTimeout:        metav1.StatusReasonTimeout,
+	return s.readBody(w, r, c, allow.MergePatch, maxPodBody)
 }

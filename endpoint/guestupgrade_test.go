@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"liqo.io/agent/internal/endpointtest"
 	"liqo.io/agent/relay"
 )
 
@@ -48,38 +49,24 @@ func shout(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func upgradeRequest(t *testing.T, method, target string, header ...string) *http.Request {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "https://x"+target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Authorization", "Bearer secret")
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Add(header[i], header[i+1])
-	}
-	return r
-}
-
 // Bytes go both ways as they are, each way until it ends.
 func TestUpgrade(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	a.answering(shout)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	for name, tc := range map[string]struct {
 		r    *http.Request
 		sent string
 	}{
 		"SPDY": {
-			upgradeRequest(t, "POST", podsOfB+"/web/exec?command=sh&command=a+b&stdin=true", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v5.evil", "X-Stream-Protocol-Version", "v4.channel.k8s.io", "X-Stream-Protocol-Version", "channel.k8s.io"),
-			"POST " + podsOfB + "/web/exec?command=sh&command=a+b&stdin=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nUpgrade: SPDY/3.1\nUser-Agent: liqo-agent-gateway\nX-Stream-Protocol-Version: v4.channel.k8s.io\nX-Stream-Protocol-Version: channel.k8s.io\n\n",
+			endpointtest.UpgradeRequest(t, "POST", endpointtest.PodsOfB+"/web/exec?command=sh&command=a+b&stdin=true", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v5.evil", "X-Stream-Protocol-Version", "v4.channel.k8s.io", "X-Stream-Protocol-Version", "channel.k8s.io"),
+			"POST " + endpointtest.PodsOfB + "/web/exec?command=sh&command=a+b&stdin=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nUpgrade: SPDY/3.1\nUser-Agent: liqo-agent-gateway\nX-Stream-Protocol-Version: v4.channel.k8s.io\nX-Stream-Protocol-Version: channel.k8s.io\n\n",
 		},
 		"WebSocket": {
-			upgradeRequest(t, "GET", podsOfB+"/web/attach?stdout=true", "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io, evil"),
-			"GET " + podsOfB + "/web/attach?stdout=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nSec-Websocket-Key: " + socketKey + "\nSec-Websocket-Protocol: v5.channel.k8s.io\nSec-Websocket-Version: 13\nUpgrade: websocket\nUser-Agent: liqo-agent-gateway\n\n",
+			endpointtest.UpgradeRequest(t, "GET", endpointtest.PodsOfB+"/web/attach?stdout=true", "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io, evil"),
+			"GET " + endpointtest.PodsOfB + "/web/attach?stdout=true\nAccept: application/json, */*\nConnection: Upgrade\nImpersonate-Group: liqo:peers\nImpersonate-User: system:serviceaccount:liqo:liqo-peer-b\nSec-Websocket-Key: " + socketKey + "\nSec-Websocket-Protocol: v5.channel.k8s.io\nSec-Websocket-Version: 13\nUpgrade: websocket\nUser-Agent: liqo-agent-gateway\n\n",
 		},
 	} {
 		conn, resp, err := l.Upgrade(t.Context(), tc.r)
@@ -89,7 +76,7 @@ func TestUpgrade(t *testing.T) {
 		if seen := a.taken(); len(seen) != 1 || seen[0] != tc.sent {
 			t.Errorf("%s arrived as %q", name, seen)
 		}
-		_ = conn.SetDeadline(time.Now().Add(hang))
+		_ = conn.SetDeadline(time.Now().Add(endpointtest.Hang))
 		lines := bufio.NewReader(conn)
 		for _, line := range []string{"", "one\n", "two\n"} {
 			fmt.Fprint(conn, line)
@@ -109,17 +96,17 @@ func TestUpgrade(t *testing.T) {
 		}
 		conn.Close()
 	}
-	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
+	endpointtest.Eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
 }
 
 // An API server that closes with the last byte of the output, while the caller is
 // slow to read and still talks, has all of it delivered; one that breaks off leaves no
 // good end.
 func TestUpgradeDelivers(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	output := strings.Repeat("0123456789abcdef", 10_000)
 	for name, breaks := range map[string]bool{"closes": false, "breaks off": true} {
 		closed := make(chan struct{})
@@ -148,11 +135,11 @@ func TestUpgradeDelivers(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		})
-		conn, _, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", podsOfB+"/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
+		conn, _, err := l.Upgrade(t.Context(), endpointtest.UpgradeRequest(t, "POST", endpointtest.PodsOfB+"/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
 		if err != nil || conn == nil {
 			t.Fatalf("%s: %v, %v", name, conn, err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(hang))
+		_ = conn.SetDeadline(time.Now().Add(endpointtest.Hang))
 		got := make([]byte, len(output))
 		// The rest fits into the buffers on the way.
 		n, err := io.ReadFull(conn, got[:len(got)-50_000])
@@ -180,52 +167,43 @@ func TestUpgradeDelivers(t *testing.T) {
 		}
 		conn.Close()
 	}
-	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
-}
-
-// switchTo101 takes a request's connection over, as SPDY.
-func switchTo101(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter) {
-	c, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(err)
-	}
-	fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
-	return c, rw
+	endpointtest.Eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
 }
 
 // A caller that breaks off leaves no good end at the API server, and one that has said
 // all does.
 func TestUpgradeEndsInput(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	for name, breaks := range map[string]bool{"closes": false, "breaks off": true} {
 		ended := make(chan error, 1)
 		a.answering(func(w http.ResponseWriter, r *http.Request) {
-			c, rw := switchTo101(w)
+			c, rw := endpointtest.SwitchTo101(w)
 			defer c.Close()
 			_, _ = io.ReadFull(rw, make([]byte, len("half")))
 			fmt.Fprint(c, "read")
 			_, err := io.ReadAll(rw)
 			ended <- err
 		})
-		conn := mustUpgrade(t, l)
-		_ = conn.SetDeadline(time.Now().Add(hang))
+		conn := endpointtest.MustUpgrade(t, l)
+		_ = conn.SetDeadline(time.Now().Add(endpointtest.Hang))
 		fmt.Fprint(conn, "half")
 		if _, err := io.ReadFull(conn, make([]byte, len("read"))); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if breaks {
-			_ = conn.under.tcp.SetLinger(0)
-			_ = conn.under.tcp.Close()
+			tcp := endpointtest.TCPOf(t, conn)
+			_ = tcp.SetLinger(0)
+			_ = tcp.Close()
 		}
 		conn.Close()
 		if err := <-ended; (err == nil) == breaks {
 			t.Errorf("%s: the API server reads %v", name, err)
 		}
 	}
-	eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
+	endpointtest.Eventually(t, "close what has ended", func() bool { return s.Stats().Open == 0 })
 }
 
 // unsent is how much of what was sent has not arrived.
@@ -241,25 +219,25 @@ func unsent(t *testing.T, tcp *net.TCPConn) (n int) {
 }
 
 func TestUpgradeRefused(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	a.answering(shout)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
-	const exec = podsOfB + "/web/exec?command=sh"
+	l := newLink(t, other, s, home)
+	const exec = endpointtest.PodsOfB + "/web/exec?command=sh"
 	for name, r := range map[string]*http.Request{
-		"no upgrade":         upgradeRequest(t, "GET", exec),
-		"HTTP/2":             upgradeRequest(t, "GET", exec, "Upgrade", "h2c"),
-		"no protocol":        upgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1"),
-		"another's protocol": upgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "portforward.k8s.io"),
-		"POST of WebSocket":  upgradeRequest(t, "POST", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
-		"no key":             upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
-		"short key":          upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", "eA==", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
-		"old version":        upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "8", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
-		"two upgrades":       upgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
-		"two connections":    upgradeRequest(t, "POST", exec, "Connection", "Authorization", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
-		"another's":          upgradeRequest(t, "POST", "/api/v1/namespaces/c-shop/pods/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
-		"no such thing":      upgradeRequest(t, "GET", podsOfB+"/web/log", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"no upgrade":         endpointtest.UpgradeRequest(t, "GET", exec),
+		"HTTP/2":             endpointtest.UpgradeRequest(t, "GET", exec, "Upgrade", "h2c"),
+		"no protocol":        endpointtest.UpgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1"),
+		"another's protocol": endpointtest.UpgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "portforward.k8s.io"),
+		"POST of WebSocket":  endpointtest.UpgradeRequest(t, "POST", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"no key":             endpointtest.UpgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"short key":          endpointtest.UpgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", "eA==", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"old version":        endpointtest.UpgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Sec-WebSocket-Key", socketKey, "Sec-WebSocket-Version", "8", "Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+		"two upgrades":       endpointtest.UpgradeRequest(t, "GET", exec, "Upgrade", "websocket", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"two connections":    endpointtest.UpgradeRequest(t, "POST", exec, "Connection", "Authorization", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"another's":          endpointtest.UpgradeRequest(t, "POST", "/api/v1/namespaces/c-shop/pods/web/exec?command=sh", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+		"no such thing":      endpointtest.UpgradeRequest(t, "GET", endpointtest.PodsOfB+"/web/log", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"),
 	} {
 		conn, resp, err := l.Upgrade(t.Context(), r)
 		if err != nil || conn != nil || resp.StatusCode != 400 && resp.StatusCode != 403 {
@@ -274,7 +252,7 @@ func TestUpgradeRefused(t *testing.T) {
 		t.Errorf("arrived: %q", seen)
 	}
 	good := func() *http.Request {
-		return upgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io")
+		return endpointtest.UpgradeRequest(t, "POST", exec, "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io")
 	}
 	// The API server's own words are passed on; an upgrade to something else is not.
 	a.answering(func(w http.ResponseWriter, r *http.Request) {
@@ -303,21 +281,21 @@ func TestUpgradeRefused(t *testing.T) {
 // Upgraded connections are bounded, and end when the peer may not any more, when
 // the link is closed and when the server stops.
 func TestUpgradeEnds(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	a.answering(shout)
-	ledger := pin(other)
-	s, guests := a.hosting(t, home, ledger, nil)
-	l := other.link(t, s, home)
+	decisions := pin(other)
+	s, guests := a.hosting(t, home, decisions, nil)
+	l := newLink(t, other, s, home)
 	open := func(namespace string) (net.Conn, *http.Response) {
-		conn, resp, err := l.Upgrade(t.Context(), upgradeRequest(t, "POST", "/api/v1/namespaces/"+namespace+"/pods/web/exec?command=sh",
+		conn, resp, err := l.Upgrade(t.Context(), endpointtest.UpgradeRequest(t, "POST", "/api/v1/namespaces/"+namespace+"/pods/web/exec?command=sh",
 			"Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if conn != nil {
 			t.Cleanup(func() { conn.Close() })
-			_ = conn.SetDeadline(time.Now().Add(hang))
+			_ = conn.SetDeadline(time.Now().Add(endpointtest.Hang))
 		}
 		return conn, resp
 	}
@@ -331,15 +309,15 @@ func TestUpgradeEnds(t *testing.T) {
 		t.Errorf("%v", resp)
 	}
 	guests.evict("b-farm")
-	s.Recheck(idB)
+	s.Recheck(endpointtest.IDB)
 	_, _ = io.Copy(io.Discard, farm)
-	eventually(t, "end one", func() bool { return s.Stats().Open == upgradesPerPeer-1 })
-	ledger.block(idB, true)
-	s.Recheck(idB)
-	eventually(t, "end all", func() bool { return s.Stats().Open == 0 })
-	ledger.block(idB, false)
+	endpointtest.Eventually(t, "end one", func() bool { return s.Stats().Open == upgradesPerPeer-1 })
+	decisions.block(endpointtest.IDB, true)
+	s.Recheck(endpointtest.IDB)
+	endpointtest.Eventually(t, "end all", func() bool { return s.Stats().Open == 0 })
+	decisions.block(endpointtest.IDB, false)
 	var conn net.Conn
-	eventually(t, "give the places back", func() bool {
+	endpointtest.Eventually(t, "give the places back", func() bool {
 		conn, _ = open("b-shop")
 		return conn != nil
 	})
@@ -347,5 +325,5 @@ func TestUpgradeEnds(t *testing.T) {
 	if _, err := io.ReadAll(conn); err == nil {
 		t.Error("it ends in good order")
 	}
-	eventually(t, "end the last", func() bool { return s.Stats().Open == 0 })
+	endpointtest.Eventually(t, "end the last", func() bool { return s.Stats().Open == 0 })
 }

@@ -1,10 +1,10 @@
 package endpoint
 
 import (
-	"net/http"
 	"net/netip"
 	"time"
 
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/throttle"
 )
@@ -25,10 +25,10 @@ const (
 
 	// Requests about the namespaces that a peer has here. A deployment that is scaled
 	// up is a burst of some hundred pods.
-	guestRate, guestBurst        = 200, 600
-	guestsPerPeer, guestsInAll   = 32, 256 // that end by themselves
-	streamsPerPeer, streamsInAll = 64, 512 // watches and followed logs
-	largePerPeer, largeInAll     = 2, 8    // with a body of more than maxPodBody
+	guestRate, guestBurst    = 200, 600
+	guestsInAll              = 256  // that end by themselves
+	streamsInAll             = 512  // watches and followed logs
+	largePerPeer, largeInAll = 2, 8 // with a body of more than maxPodBody
 
 	// What a peer may have written to the API server, by the second and at once. A
 	// revision of an object stays in the datastore until that is compacted, mostly for
@@ -61,11 +61,13 @@ type limits struct {
 	writes, bytes, pods, opens *throttle.Buckets[peer.ClusterID]
 
 	guestRate *throttle.Buckets[peer.ClusterID]
-	guests    *lanes
-	streams   *lanes
-	large     *lanes
-	upgrades  *throttle.Slots[peer.ClusterID]
-	tunnels   *throttle.Slots[peer.ClusterID]
+	// Whoever has to wait for these waits in a request: how many do is bounded by how
+	// many the connections of a peer can carry.
+	guests   *throttle.Slots[peer.ClusterID]
+	streams  *throttle.Slots[peer.ClusterID]
+	large    *throttle.Slots[peer.ClusterID]
+	upgrades *throttle.Slots[peer.ClusterID]
+	tunnels  *throttle.Slots[peer.ClusterID]
 }
 
 func newLimits() *limits {
@@ -87,9 +89,9 @@ func newLimits() *limits {
 		opens:  throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),
 
 		guestRate: throttle.New[peer.ClusterID](guestRate, guestBurst, maxPeers),
-		guests:    newLanes(guestsPerPeer, guestsInAll),
-		streams:   newLanes(streamsPerPeer, streamsInAll),
-		large:     newLanes(largePerPeer, largeInAll),
+		guests:    throttle.NewSlots[peer.ClusterID](wire.RequestsPerPeer, guestsInAll),
+		streams:   throttle.NewSlots[peer.ClusterID](wire.StreamsPerPeer, streamsInAll),
+		large:     throttle.NewSlots[peer.ClusterID](largePerPeer, largeInAll),
 		upgrades:  throttle.NewSlots[peer.ClusterID](upgradesPerPeer, upgradesInAll),
 		tunnels:   throttle.NewSlots[peer.ClusterID](tunnelsPerPeer+1, tunnelsInAll), // one while another ends
 	}
@@ -139,13 +141,5 @@ func (l *limits) write(id peer.ClusterID, c cost) time.Duration {
 func (l *limits) wrote(id peer.ClusterID, sent, answered int) {
 	if answered > sent {
 		l.bytes.Owe(id, answered-sent, l.now())
-	}
-}
-
-// spent is the refusal of what is beyond a budget.
-func spent(wait time.Duration) *refusal {
-	return &refusal{
-		status: http.StatusTooManyRequests, counted: RefusedBudget, reason: ReasonBudget, retry: wait,
-		text: "your cluster has had more written here lately than anybody may; wait as long as Retry-After says",
 	}
 }

@@ -1,11 +1,16 @@
 package endpoint
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"testing"
+
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/internal/endpointtest"
+	"liqo.io/agent/peer"
 )
 
 const linkLocalVariable = "ENDPOINT_IN_NAMESPACE"
@@ -39,19 +44,27 @@ func identifyLinkLocal(t *testing.T) {
 			t.Fatalf("ip %v: %v %s", args, err, out)
 		}
 	}
-	b := newBox(t, idA)
-	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.issuer, Logger: b.logger(), Identity: b.identify})
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.Issuer, Logger: b.Logger(), Identity: b.Identify})
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	start(t, s)
+	endpointtest.Start(t, s)
 	addr := netip.AddrPortFrom(netip.MustParseAddr("fe80::77%lan0"), s.Port())
-	c := NewClient(ClientConfig{})
-	got, err := c.Identify(t.Context(), Target{Addrs: addrs(addr)})
+	c := client.New(client.Config{})
+	var got client.Result
+	var err error
+	// On a busy machine, the kernel is seconds late with a link that has just come up, and
+	// one attempt is over.
+	endpointtest.Eventually(t, "reach the address of a new link", func() bool {
+		got, err = c.Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(addr)})
+		var why *client.Error
+		return !errors.As(err, &why) || why.Reason != client.ReasonUnreachable
+	})
 	if err != nil || got.Addr != addr {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if _, err := c.Identify(t.Context(), Target{URL: got.URL}); err != nil {
+	if _, err := c.Identify(t.Context(), peer.Target{URL: got.URL}); err != nil {
 		t.Errorf("%s: %v", got.URL, err)
 	}
 	// The server tells sources on a link apart by their zone, not by a prefix.
@@ -60,9 +73,5 @@ func identifyLinkLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	eventually(t, "see the source", func() bool {
-		s.guard.mu.Lock()
-		defer s.guard.mu.Unlock()
-		return s.guard.sources[addr.Addr()] == 1
-	})
+	endpointtest.Eventually(t, "see the source", func() bool { return s.guard.Held(addr.Addr()) == 1 })
 }

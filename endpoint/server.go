@@ -15,7 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/guard"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 	"liqo.io/agent/trust"
 )
 
@@ -84,10 +88,13 @@ type ServerConfig struct {
 	// Reach calls back a known caller that asks for it, at the one address that it
 	// can ask for; nil: callers are told that there is no such call. Its context ends
 	// as that of a call of Peers.
-	Reach func(ctx context.Context, c Caller, at netip.AddrPort) Reached
+	Reach func(ctx context.Context, c Caller, at netip.AddrPort) wire.Reached
 	// Gateway leads known callers to the API server; nil when there is none to
 	// lead to. It needs Peers.
-	Gateway *Gateway
+	Gateway *gateway.Gateway
+	// Guests decides what peers may do with the namespaces they have here, through the
+	// Gateway; nil: they have none, and there are no paths for that.
+	Guests Guests
 	// Logger gets one line when serving starts and when it cannot accept
 	// connections, and a few a minute about what known peers may not do or the
 	// agent failed to. What strangers do wrong is logged at debug level only, and
@@ -102,28 +109,28 @@ type Peers interface {
 	// Admit says how far the holder of the key that was shown may go as cluster
 	// id. It is asked again for every request, so that a decision takes effect at
 	// once, on open connections too. It must be quick: no I/O.
-	Admit(id peer.ClusterID, shown trust.Shown) Standing
+	Admit(id peer.ClusterID, shown trust.Shown) AccessLevel
 	// Ask answers a caller that is known or a stranger. The identity in a is
 	// well-formed and has the ID of the caller's certificate.
-	Ask(ctx context.Context, c Caller, a Ask) Answer
+	Ask(ctx context.Context, c Caller, a wire.Ask) wire.Answer
 	// State answers a known caller, whose greeting is as in Ask.
-	State(ctx context.Context, c Caller, g Greeting) State
+	State(ctx context.Context, c Caller, g wire.Greeting) wire.State
 	// Withdraw takes note of what a known caller gives up. After an error the
 	// caller is told to try again, and the server logs it.
-	Withdraw(ctx context.Context, c Caller, w Withdrawal) error
+	Withdraw(ctx context.Context, c Caller, w wire.Withdrawal) error
 	// Notice is told that something changed at a known caller. It must be quick.
 	Notice(c Caller)
 }
 
 // Server is the HTTPS port of this cluster. Listen binds it, Run serves it.
 type Server struct {
-	cfg    ServerConfig
-	times  timeouts
-	guard  *guard
-	limits *limits
-	held   held
-	tls    *tls.Config
-	warn   limiter // for what known peers and the agent do wrong
+	cfg     ServerConfig
+	times   timeouts
+	guard   *guard.Guard
+	limits  *limits
+	streams openStreams
+	tls     *tls.Config
+	warn    throttle.Limiter // for what known peers and the agent do wrong
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -134,19 +141,22 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.MaxConns <= 0 {
 		cfg.MaxConns = DefaultMaxConns
 	}
+	if cfg.Gateway == nil {
+		cfg.Guests = nil
+	}
 	// One processor stays free for the rest of the agent, if there is one.
 	processors := max(1, runtime.GOMAXPROCS(0)-1)
 	s := &Server{
 		cfg: cfg, times: defaultTimeouts, limits: newLimits(),
-		guard: newGuard(cfg.MaxConns, max(8, cfg.MaxConns/16), processors),
+		guard: guard.New(cfg.MaxConns, max(8, cfg.MaxConns/16), processors),
 	}
 	if cfg.Peers != nil {
-		s.guard.reserved = cfg.MaxConns / 4
+		s.guard.Reserved = cfg.MaxConns / 4
 	}
 	s.tls = &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		GetCertificate:     cfg.Issuer.GetCertificate,
-		GetConfigForClient: s.guard.beforeHandshake,
+		GetConfigForClient: s.guard.BeforeHandshake,
 		ClientAuth:         tls.RequestClientCert,
 		VerifyConnection:   s.verifyClient,
 		CurvePreferences:   []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256},
@@ -216,7 +226,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.mu.Unlock()
 	}()
 
-	s.held.open()
+	s.streams.begin()
 	rechecking, endRechecks := context.WithCancel(ctx)
 	var rechecks sync.WaitGroup
 	rechecks.Go(func() { s.recheckAll(rechecking) })
@@ -233,7 +243,7 @@ func (s *Server) Run(ctx context.Context) error {
 		WriteTimeout:      s.times.write,
 		IdleTimeout:       s.times.idle,
 		MaxHeaderBytes:    maxHeader,
-		ConnState:         s.guard.observe,
+		ConnState:         s.guard.Observe,
 		ErrorLog:          log.New(&strangers{logger: s.cfg.Logger}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withConn,
@@ -242,25 +252,25 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Serve(&listener{Listener: raw, guard: s.guard, tls: s.tls, logger: s.cfg.Logger})
+		served <- server.Serve(s.guard.Listener(raw, s.tls, s.cfg.Logger))
 	}()
 	s.cfg.Logger.Info("endpoint is serving", "address", raw.Addr().String(), "fingerprint", s.cfg.Issuer.Fingerprint().String())
 
 	select {
 	case err := <-served:
-		wait := s.held.shut()
-		s.guard.closeAll()
+		wait := s.streams.shut()
+		s.guard.CloseAll()
 		wait()
 		return fmt.Errorf("endpoint stopped accepting on %s: %w", raw.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.guard.closeWaiting()
-	wait := s.held.shut()
+	s.guard.CloseWaiting()
+	wait := s.streams.shut()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.times.shutdown)
 	defer cancel()
 	err := server.Shutdown(grace)
 	<-served
-	s.guard.closeAll()
+	s.guard.CloseAll()
 	wait()
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("close the endpoint: %w", err)
@@ -269,4 +279,4 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // Stats returns counters since NewServer. It may be called at any time.
-func (s *Server) Stats() Stats { return s.guard.stats() }
+func (s *Server) Stats() guard.Stats { return s.guard.Stats() }

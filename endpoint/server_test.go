@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"os/exec"
 	"strings"
 	"sync"
@@ -24,18 +25,19 @@ import (
 	"testing"
 	"time"
 
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/guard"
+	"liqo.io/agent/internal/endpointtest"
 	"liqo.io/agent/peer"
 )
-
-const idA, idB = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f"), peer.ClusterID("b")
 
 func TestIDsWithCurl(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {
 		t.Skip("curl is not installed")
 	}
-	b := newBox(t, idA)
-	s := b.serve(t, "127.0.0.1:0", nil)
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := serve(t, b, "127.0.0.1:0", nil)
 	base := "https://" + at(s, "127.0.0.1").String()
 	const want = `{"clusterId":"0558de48-097b-4b7d-ba04-6bd2a0f9d24f","clusterName":"box <0558de48-097b-4b7d-ba04-6bd2a0f9d24f>","guestNamespace":"liqo"}`
 	run := func(args ...string) string {
@@ -75,8 +77,8 @@ func TestIDsWithCurl(t *testing.T) {
 }
 
 func TestDualStackAndPort(t *testing.T) {
-	b := newBox(t, idA)
-	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.issuer, Identity: b.identify, Logger: b.logger()})
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.Issuer, Identity: b.Identify, Logger: b.Logger()})
 	if s.Port() != 0 {
 		t.Error("a port before Listen")
 	}
@@ -86,29 +88,29 @@ func TestDualStackAndPort(t *testing.T) {
 	if err := s.Listen(context.Background()); err == nil {
 		t.Error("listens twice")
 	}
-	start(t, s)
-	c := NewClient(ClientConfig{})
+	endpointtest.Start(t, s)
+	c := client.New(client.Config{})
 	for _, ip := range []string{"127.0.0.1", "127.9.9.9", "::1"} {
-		got, err := c.Identify(t.Context(), Target{Addrs: addrs(at(s, ip))})
+		got, err := c.Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, ip))})
 		if err != nil && ip == "::1" && errors.Is(err, syscall.EADDRNOTAVAIL) {
 			t.Skip("no IPv6 here")
 		}
-		if err != nil || got.Identity != b.identity {
+		if err != nil || got.Identity != b.Identity {
 			t.Errorf("%s: %v, %v", ip, got, err)
 		}
 	}
 }
 
 func TestListenErrors(t *testing.T) {
-	b := newBox(t, idA)
-	s := b.serve(t, "127.0.0.1:0", nil)
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := serve(t, b, "127.0.0.1:0", nil)
 	for _, tc := range []struct{ listen, says string }{
 		{at(s, "127.0.0.1").String(), "ss -ltnp"},
 		{"192.0.2.1:6447", `":6447"`},
 		{"nonsense", "set endpoint.listen"},
 		{":99999", "set endpoint.listen"},
 	} {
-		err := NewServer(ServerConfig{Listen: tc.listen, Issuer: b.issuer}).Listen(t.Context())
+		err := NewServer(ServerConfig{Listen: tc.listen, Issuer: b.Issuer}).Listen(t.Context())
 		if err == nil || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: error %v does not say %q", tc.listen, err, tc.says)
 		}
@@ -116,20 +118,20 @@ func TestListenErrors(t *testing.T) {
 }
 
 func TestNewNameShowsAtOnce(t *testing.T) {
-	b := newBox(t, idA)
+	b := endpointtest.New(t, endpointtest.IDA)
 	var name atomic.Value
 	name.Store("before")
-	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
+	s := serve(t, b, "127.0.0.1:0", func(s *Server) {
 		s.cfg.Identity = func() peer.Identity {
-			id := b.identity
+			id := b.Identity
 			id.ClusterName = name.Load().(string)
 			return id
 		}
 	})
-	c := NewClient(ClientConfig{})
+	c := client.New(client.Config{})
 	for _, want := range []string{"before", "after"} {
 		name.Store(want)
-		got, err := c.Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))})
+		got, err := c.Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})
 		if err != nil || got.Identity.ClusterName != want {
 			t.Errorf("%v, %v", got, err)
 		}
@@ -146,7 +148,7 @@ func dialTLS(t *testing.T, s *Server, cfg *tls.Config) (*tls.Conn, error) {
 	c, err := tls.Dial("tcp", at(s, "127.0.0.1").String(), cfg)
 	if err == nil {
 		t.Cleanup(func() { c.Close() })
-		_ = c.SetDeadline(time.Now().Add(hang))
+		_ = c.SetDeadline(time.Now().Add(endpointtest.Hang))
 	}
 	return c, err
 }
@@ -159,9 +161,9 @@ func getIDs(c net.Conn) (*http.Response, error) {
 }
 
 func TestClientCertificates(t *testing.T) {
-	s := newBox(t, idA).serve(t, "127.0.0.1:0", nil)
-	other := newBox(t, idB)
-	c, err := dialTLS(t, s, &tls.Config{GetClientCertificate: other.issuer.GetClientCertificate})
+	s := serve(t, endpointtest.New(t, endpointtest.IDA), "127.0.0.1:0", nil)
+	other := endpointtest.New(t, endpointtest.IDB)
+	c, err := dialTLS(t, s, &tls.Config{GetClientCertificate: other.Issuer.GetClientCertificate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,13 +176,13 @@ func TestClientCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature}
-	parent := *other.key.CA()
+	parent := *other.Key.CA()
 	parent.PublicKey = nil
 	der, err := x509.CreateCertificate(rand.Reader, template, &parent, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := tls.Certificate{Certificate: [][]byte{der, other.key.CA().Raw}, PrivateKey: key}
+	forged := tls.Certificate{Certificate: [][]byte{der, other.Key.CA().Raw}, PrivateKey: key}
 	c, err = dialTLS(t, s, &tls.Config{Certificates: []tls.Certificate{forged}})
 	if err == nil {
 		// With TLS 1.3 the refusal reaches the client with its first read.
@@ -189,12 +191,12 @@ func TestClientCertificates(t *testing.T) {
 	if err == nil {
 		t.Error("a forged client certificate is accepted")
 	}
-	eventually(t, "count the failed handshake", func() bool { return s.Stats().Refused[RefusedHandshake] == 1 })
+	endpointtest.Eventually(t, "count the failed handshake", func() bool { return s.Stats().Refused[guard.RefusedHandshake] == 1 })
 }
 
 func TestOneSourceCannotTakeAll(t *testing.T) {
-	b := newBox(t, idA)
-	s := b.serve(t, "127.0.0.1:0", func(s *Server) { s.guard.perSource = 5 })
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := serve(t, b, "127.0.0.1:0", func(s *Server) { s.guard.PerSource = 5 })
 	var held []net.Conn
 	for range 30 {
 		c, err := net.Dial("tcp", at(s, "127.0.0.1").String())
@@ -204,7 +206,7 @@ func TestOneSourceCannotTakeAll(t *testing.T) {
 		defer c.Close()
 		held = append(held, c)
 	}
-	eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[RefusedSource] == 25 })
+	endpointtest.Eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[guard.RefusedSource] == 25 })
 	if st := s.Stats(); st.Open != 5 || st.Accepted != 5 {
 		t.Errorf("%+v", st)
 	}
@@ -223,22 +225,21 @@ func TestOneSourceCannotTakeAll(t *testing.T) {
 		c.Close()
 	}
 	c.Close()
-	eventually(t, "give the places back", func() bool {
-		s.guard.mu.Lock()
-		defer s.guard.mu.Unlock()
-		return len(s.guard.conns) == 0 && len(s.guard.sources) == 0 && s.guard.waiting.Len() == 0
+	endpointtest.Eventually(t, "give the places back", func() bool {
+		st := s.Stats()
+		return st.Open == 0 && st.Waiting == 0 && s.guard.Held(netip.MustParseAddr("127.0.0.1")) == 0
 	})
 }
 
 // A flood of connections that never say anything fills the server; then new
 // ones push out those that are stale, and a request is served all the same.
 func TestFloodOfSilentConnections(t *testing.T) {
-	b := newBox(t, idA)
+	b := endpointtest.New(t, endpointtest.IDA)
 	var mu sync.Mutex
 	offset := time.Duration(0)
-	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
-		s.guard.limit, s.guard.perSource = 20, 1000
-		s.guard.now = func() time.Time {
+	s := serve(t, b, "127.0.0.1:0", func(s *Server) {
+		s.guard.Limit, s.guard.PerSource = 20, 1000
+		s.guard.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
 			return time.Now().Add(offset)
@@ -251,22 +252,22 @@ func TestFloodOfSilentConnections(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[RefusedFull] == 80 })
+	endpointtest.Eventually(t, "refuse the excess", func() bool { return s.Stats().Refused[guard.RefusedFull] == 80 })
 	mu.Lock()
-	offset = 2 * staleAfter
+	offset = 2 * guard.StaleAfter
 	mu.Unlock()
-	got, err := NewClient(ClientConfig{}).Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))})
-	if err != nil || got.Identity != b.identity {
+	got, err := client.New(client.Config{}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})
+	if err != nil || got.Identity != b.Identity {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if st := s.Stats(); st.Refused[RefusedStale] != 1 || st.Open > 20 {
+	if st := s.Stats(); st.Refused[guard.RefusedStale] != 1 || st.Open > 20 {
 		t.Errorf("%+v", st)
 	}
 }
 
 func TestSlowClientsAreCutOff(t *testing.T) {
-	b := newBox(t, idA)
-	s := b.serve(t, "127.0.0.1:0", func(s *Server) {
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := serve(t, b, "127.0.0.1:0", func(s *Server) {
 		s.times = timeouts{recheck: time.Minute, header: time.Second, read: 2 * time.Second, write: 2 * time.Second,
 			idle: time.Second, shutdown: time.Second}
 	})
@@ -307,7 +308,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = raw.SetDeadline(time.Now().Add(hang))
+		_ = raw.SetDeadline(time.Now().Add(endpointtest.Hang))
 		wg.Go(func() {
 			defer raw.Close()
 			if err := attack(raw); err == nil || errors.Is(err, syscall.ETIMEDOUT) || strings.Contains(err.Error(), "i/o timeout") {
@@ -316,14 +317,14 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "close all", func() bool { return s.Stats().Open == 0 })
-	if st := s.Stats(); st.Refused[RefusedHandshake] != 2 || st.Refused[RefusedSilent] == 0 {
+	endpointtest.Eventually(t, "close all", func() bool { return s.Stats().Open == 0 })
+	if st := s.Stats(); st.Refused[guard.RefusedHandshake] != 2 || st.Refused[guard.RefusedSilent] == 0 {
 		t.Errorf("%+v", st)
 	}
 }
 
 func TestLargeRequests(t *testing.T) {
-	s := newBox(t, idA).serve(t, "127.0.0.1:0", nil)
+	s := serve(t, endpointtest.New(t, endpointtest.IDA), "127.0.0.1:0", nil)
 	for _, tc := range []struct {
 		name, request string
 		status        int
@@ -363,8 +364,8 @@ func TestLargeRequests(t *testing.T) {
 }
 
 func TestHandshakesGiveTheirProcessorBack(t *testing.T) {
-	b := newBox(t, idA)
-	s := b.serve(t, "127.0.0.1:0", func(s *Server) { s.guard.handshakes = make(chan struct{}, 1) })
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := serve(t, b, "127.0.0.1:0", func(s *Server) { s.guard.Handshakes = make(chan struct{}, 1) })
 	// Clients that stop after their ClientHello must not hold it.
 	for range 4 {
 		raw, err := net.Dial("tcp", at(s, "127.0.0.1").String())
@@ -378,11 +379,11 @@ func TestHandshakesGiveTheirProcessorBack(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if _, err := NewClient(ClientConfig{}).Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
+		if _, err := client.New(client.Config{}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.guard.handshakes); n != 0 {
+	if n := len(s.guard.Handshakes); n != 0 {
 		t.Errorf("%d still held", n)
 	}
 }
@@ -395,19 +396,19 @@ func (m *mute) Read([]byte) (int, error) { return 0, io.EOF }
 func (m *mute) Close() error { return nil }
 
 func TestShutdownIsBounded(t *testing.T) {
-	b := newBox(t, idA)
+	b := endpointtest.New(t, endpointtest.IDA)
 	entered, release := make(chan struct{}), make(chan struct{})
-	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: b.logger(),
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.Issuer, Logger: b.Logger(),
 		Identity: func() peer.Identity {
 			close(entered)
 			<-release
-			return b.identity
+			return b.Identity
 		}})
 	s.times.shutdown = 50 * time.Millisecond
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stop := start(t, s)
+	stop := endpointtest.Start(t, s)
 	idle, err := net.Dial("tcp", at(s, "127.0.0.1").String())
 	if err != nil {
 		t.Fatal(err)
@@ -434,13 +435,13 @@ func TestShutdownIsBounded(t *testing.T) {
 }
 
 func TestRunMayBeCalledAgain(t *testing.T) {
-	b := newBox(t, idA)
-	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.issuer, Logger: b.logger(),
-		Identity: b.identify})
+	b := endpointtest.New(t, endpointtest.IDA)
+	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.Issuer, Logger: b.Logger(),
+		Identity: b.Identify})
 	for range 2 {
-		stop := start(t, s)
-		eventually(t, "listen", func() bool { return s.Port() != 0 })
-		if _, err := NewClient(ClientConfig{}).Identify(t.Context(), Target{Addrs: addrs(at(s, "127.0.0.1"))}); err != nil {
+		stop := endpointtest.Start(t, s)
+		endpointtest.Eventually(t, "listen", func() bool { return s.Port() != 0 })
+		if _, err := client.New(client.Config{}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}); err != nil {
 			t.Error(err)
 		}
 		stop()
@@ -465,22 +466,5 @@ func TestStrangersAreQuiet(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "\n"); n == 0 || n > 100 {
 		t.Errorf("%d lines at debug level", n)
-	}
-}
-
-func TestLimiter(t *testing.T) {
-	var l limiter
-	now := time.Now()
-	got := ""
-	for i := range 12 {
-		if i == 8 {
-			now = now.Add(time.Second)
-		}
-		if n, ok := l.allow(now, 2, time.Second); ok {
-			got += fmt.Sprint(n, " ")
-		}
-	}
-	if got != "0 0 6 0 " {
-		t.Errorf("allowed with %q not shown", got)
 	}
 }

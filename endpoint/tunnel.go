@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"liqo.io/agent/endpoint/refusal"
+	"liqo.io/agent/endpoint/wire"
 )
 
 // Bounds of a tunnel at the server.
 const (
-	// tunnelProtocol is what a connection is upgraded to.
-	tunnelProtocol = "liqo-tunnel"
-
-	tunnelRequests = 250       // of which most wait or last, see guestsPerPeer and streamsPerPeer
+	tunnelRequests = 250       // of which most wait or last, see RequestsPerPeer and StreamsPerPeer
 	tunnelFrame    = 16 << 10  // bytes of a frame, the least that HTTP/2 allows
 	tunnelUpload   = 1 << 20   // bytes of bodies that are not read yet
 	requestUpload  = 256 << 10 // of these, of one request
@@ -24,42 +24,41 @@ const (
 	// server does only if the client is not.
 	tunnelSilence = 30 * time.Second
 	tunnelPing    = 15 * time.Second
-	tunnelIdle    = 5 * time.Minute // without any request
 )
 
 // serveTunnel makes the connection of r one of HTTP/2, on which the caller sends
 // further requests. Each of them goes the same way as if it came on a connection of
 // its own: it is admitted anew and limited as any other.
-func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal {
+func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
 	switch {
 	case r.Method != http.MethodGet:
-		return notAllowed(http.MethodGet)
-	case r.ProtoMajor != 1 || r.ContentLength != 0 || r.Header.Get("Upgrade") != tunnelProtocol || len(r.Header.Values("Upgrade")) != 1:
-		return badBody(`a tunnel begins with a GET of HTTP/1.1 without a body, with "Upgrade: ` + tunnelProtocol + `"`)
+		return refusal.NotAllowed(http.MethodGet)
+	case r.ProtoMajor != 1 || r.ContentLength != 0 || r.Header.Get("Upgrade") != wire.TunnelProtocol || len(r.Header.Values("Upgrade")) != 1:
+		return refusal.BadBody(`a tunnel begins with a GET of HTTP/1.1 without a body, with "Upgrade: ` + wire.TunnelProtocol + `"`)
 	}
 	// Who opens one too many has probably lost the others without our noticing.
-	s.held.crowd(caller.ID, tunnelsPerPeer)
+	s.streams.crowd(caller.ID, tunnelsPerPeer)
 	if !s.limits.tunnels.Take(caller.ID) {
-		return busy("tunnels")
+		return refusal.TooMany("tunnels")
 	}
 	defer s.limits.tunnels.Release(caller.ID)
-	if !s.held.enter() {
-		return noAPIServer(http.StatusServiceUnavailable, "this cluster's agent is about to stop")
+	if !s.streams.enter() {
+		return refusal.NoAPIServer(http.StatusServiceUnavailable, "this cluster's agent is about to stop")
 	}
-	defer s.held.leave()
+	defer s.streams.leave()
 
 	secure, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return internalError("the connection cannot be upgraded; please report this")
+		return refusal.Internal("the connection cannot be upgraded; please report this")
 	}
 	defer func() { _ = secure.Close() }() // it has ended
 	// Without the farewell of TLS, which may have to wait.
-	defer s.held.add(&entry{id: caller.ID, shown: caller.Shown, end: func() { _ = c.Close() }})()
+	defer s.streams.add(&openStream{id: caller.ID, shown: caller.Shown, end: func() { _ = c.Close() }})()
 	if buffered.Reader.Buffered() > 0 {
 		return nil // it did not wait for the answer, so it is no HTTP/2 that follows
 	}
 	_ = secure.SetWriteDeadline(time.Now().Add(s.times.write))
-	if _, err := io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+tunnelProtocol+"\r\n"+protocolLine()+"\r\n"); err != nil {
+	if _, err := io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+wire.TunnelProtocol+"\r\n"+wire.ProtocolLine()+"\r\n"); err != nil {
 		return nil
 	}
 	_ = secure.SetWriteDeadline(time.Time{})
@@ -68,7 +67,7 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, ca
 	server := &http2.Server{
 		MaxConcurrentStreams: tunnelRequests,
 		MaxReadFrameSize:     tunnelFrame,
-		IdleTimeout:          tunnelIdle,
+		IdleTimeout:          wire.TunnelIdle,
 		ReadIdleTimeout:      tunnelSilence,
 		PingTimeout:          tunnelPing,
 		WriteByteTimeout:     s.times.stall,
@@ -94,9 +93,9 @@ func (s *Server) serveInTunnel(w http.ResponseWriter, r *http.Request) {
 		// many can wait for a handler is bounded by http2; what they cost, here.
 		panic(http.ErrAbortHandler)
 	}
-	if !s.held.enter() {
+	if !s.streams.enter() {
 		panic(http.ErrAbortHandler) // the connection ends with the server
 	}
-	defer s.held.leave()
+	defer s.streams.leave()
 	s.serve(w, r)
 }

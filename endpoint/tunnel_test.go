@@ -13,18 +13,22 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"liqo.io/agent/endpoint/refusal"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/endpointtest"
 )
 
 // rawTunnel opens a tunnel by hand.
-func rawTunnel(t *testing.T, s *Server, b *box) (*tls.Conn, *http2.Framer) {
+func rawTunnel(t *testing.T, s *Server, b *endpointtest.Box) (*tls.Conn, *http2.Framer) {
 	t.Helper()
 	v := visit(t, s, b)
-	_, _ = io.WriteString(v, "GET "+PathTunnel+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n")
+	_, _ = io.WriteString(v, "GET "+wire.PathTunnel+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n")
 	resp, err := http.ReadResponse(v.r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "liqo-tunnel" {
 		t.Fatalf("%v, %v", resp, err)
 	}
-	_ = v.SetDeadline(time.Now().Add(hang))
+	_ = v.SetDeadline(time.Now().Add(endpointtest.Hang))
 	_, _ = io.WriteString(v, http2.ClientPreface)
 	f := http2.NewFramer(v, v.r)
 	_ = f.WriteSettings()
@@ -64,10 +68,10 @@ func ends(t *testing.T, name string, f *http2.Framer) (code http2.ErrCode) {
 
 // Whatever a peer does to its tunnel, the server ends that and goes on.
 func TestTunnelAbuse(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	l := other.link(t, s, home)
+	l := newLink(t, other, s, home)
 	for name, abuse := range map[string]func(c *tls.Conn, f *http2.Framer){
 		"no HTTP/2": func(c *tls.Conn, f *http2.Framer) {
 			_, _ = io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\n\r\n", 100))
@@ -85,7 +89,7 @@ func TestTunnelAbuse(t *testing.T) {
 		},
 		"resets": func(c *tls.Conn, f *http2.Framer) {
 			for id := uint32(1); id < 6_000; id += 2 {
-				if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + podsOfB), EndStream: true, EndHeaders: true}) != nil ||
+				if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + endpointtest.PodsOfB), EndStream: true, EndHeaders: true}) != nil ||
 					f.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
 					return
 				}
@@ -97,7 +101,7 @@ func TestTunnelAbuse(t *testing.T) {
 			}
 		},
 		"more than the window": func(c *tls.Conn, f *http2.Framer) {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: requestBlock("/kube" + podsOfB), EndHeaders: true})
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: requestBlock("/kube" + endpointtest.PodsOfB), EndHeaders: true})
 			for range 2 * tunnelUpload / tunnelFrame {
 				if f.WriteData(1, false, make([]byte, tunnelFrame)) != nil {
 					return
@@ -116,10 +120,10 @@ func TestTunnelAbuse(t *testing.T) {
 		ends(t, name, f)
 		c.Close()
 		<-done
-		mustGet(t, l)
+		endpointtest.MustGet(t, l)
 	}
-	eventually(t, "close the tunnels", func() bool { return s.Stats().Open == 1 })
-	if n := s.Stats().Refused[RefusedFailed]; n != 0 {
+	endpointtest.Eventually(t, "close the tunnels", func() bool { return s.Stats().Open == 1 })
+	if n := s.Stats().Refused[refusal.Failed]; n != 0 {
 		t.Errorf("%d failures", n)
 	}
 }
@@ -127,13 +131,13 @@ func TestTunnelAbuse(t *testing.T) {
 // A request that was reset before it had its turn costs neither a place nor a request
 // to the API server.
 func TestTunnelResetRequest(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
 	before := s.Stats().Requests
 	ctx, reset := context.WithCancel(t.Context())
 	reset()
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/kube"+podsOfB, nil)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/kube"+endpointtest.PodsOfB, nil)
 	defer func() {
 		if got := recover(); got != http.ErrAbortHandler {
 			t.Errorf("the handler ends with %v", got)
@@ -148,7 +152,7 @@ func TestTunnelResetRequest(t *testing.T) {
 // More streams than allowed are refused without a handler, and slow readers hold
 // back nobody but themselves.
 func TestTunnelFloods(t *testing.T) {
-	home, other := newBox(t, idA), newBox(t, idB)
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
 	a.watchable(t)
 	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.turn, s.times.stall = 200*time.Millisecond, 200*time.Millisecond })
@@ -157,7 +161,7 @@ func TestTunnelFloods(t *testing.T) {
 	const streams = 2 * tunnelRequests
 	go func() {
 		for id := uint32(1); id < 2*streams; id += 2 {
-			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + podsOfB + "?watch=true"), EndStream: true, EndHeaders: true}) != nil {
+			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: requestBlock("/kube" + endpointtest.PodsOfB + "?watch=true"), EndStream: true, EndHeaders: true}) != nil {
 				return
 			}
 		}
@@ -175,7 +179,7 @@ func TestTunnelFloods(t *testing.T) {
 			reset++
 		}
 	}
-	if answered["200"] != streamsPerPeer || reset == 0 {
+	if answered["200"] != wire.StreamsPerPeer || reset == 0 {
 		t.Errorf("%d reset, %v", reset, answered)
 	}
 	c.Close()
@@ -190,12 +194,12 @@ func TestTunnelFloods(t *testing.T) {
 			}
 		}
 	})
-	l := other.link(t, s, home)
-	eventually(t, "have places again", func() bool {
-		status, _, _ := through(t, l, "GET", podsOfB+"/x?bad", "", "")
+	l := newLink(t, other, s, home)
+	endpointtest.Eventually(t, "have places again", func() bool {
+		status, _, _ := endpointtest.Through(t, l, "GET", endpointtest.PodsOfB+"/x?bad", "", "")
 		return status == http.StatusBadRequest
 	})
-	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://x"+podsOfB, nil)
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://x"+endpointtest.PodsOfB, nil)
 	resp, err := l.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
@@ -205,11 +209,7 @@ func TestTunnelFloods(t *testing.T) {
 	if _, err := l.Namespace(t.Context(), "shop"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "give up", func() bool {
-		s.limits.guests.mu.Lock()
-		defer s.limits.guests.mu.Unlock()
-		return s.limits.guests.sum == 0
-	})
+	endpointtest.Eventually(t, "give up", func() bool { return s.limits.guests.Taken() == 0 })
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("what was not read in time looks complete")
 	}
@@ -217,12 +217,12 @@ func TestTunnelFloods(t *testing.T) {
 
 // A tunnel is for those who are known, begins in one way, and there are few of them.
 func TestTunnelBegins(t *testing.T) {
-	home, other, stranger := newBox(t, idA), newBox(t, idB), newBox(t, idC)
+	home, other, stranger := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC)
 	a := newAPIServer(t)
 	s, _ := a.hosting(t, home, pin(other), nil)
-	const good = "GET " + PathTunnel + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n"
+	const good = "GET " + wire.PathTunnel + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n"
 	for _, tc := range []struct {
-		from    *box
+		from    *endpointtest.Box
 		request string
 		status  int
 	}{
@@ -232,7 +232,7 @@ func TestTunnelBegins(t *testing.T) {
 		{other, strings.Replace(good, "liqo-tunnel", "h2c", 1), 400},
 		{other, strings.Replace(good, "Upgrade: liqo-tunnel", "Upgrade: liqo-tunnel\r\nUpgrade: liqo-tunnel", 1), 400},
 		{other, strings.Replace(good, "\r\n\r\n", "\r\nContent-Length: 2\r\n\r\n{}", 1), 400},
-		{other, strings.Replace(good, PathTunnel, PathTunnel+"?x", 1), 404},
+		{other, strings.Replace(good, wire.PathTunnel, wire.PathTunnel+"?x", 1), 404},
 	} {
 		if got := visit(t, s, tc.from).send(tc.request); got.status != tc.status {
 			t.Errorf("%q: %+v", tc.request, got)
@@ -245,5 +245,5 @@ func TestTunnelBegins(t *testing.T) {
 	}
 	ends(t, "the oldest", first)
 	// Nothing of a tunnel outlives the server: TestMain looks for that.
-	eventually(t, "count", func() bool { return s.Stats().Known >= tunnelsPerPeer })
+	endpointtest.Eventually(t, "count", func() bool { return s.Stats().Known >= tunnelsPerPeer })
 }

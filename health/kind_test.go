@@ -121,9 +121,13 @@ func kindNames(t *testing.T) map[string]string {
 // that name the kind.
 func givenArguments(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
 	}
 	out := make(map[string][]string)
 	for _, file := range files {
@@ -206,7 +210,7 @@ func list() string {
 			}
 			shown := "at once"
 			if k.Grace > 0 {
-				shown = "after " + strings.TrimSuffix(strings.TrimSuffix(k.Grace.String(), "0s"), "0m")
+				shown = "after " + strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(k.Grace.String())
 			}
 			fmt.Fprintf(&b, "\n### %s\n\n%s: %s\n\n", k.Code, k.Title, inWords(k.Text))
 			fmt.Fprintf(&b, "%s\n\nTry: %s. Shown %s; in Kubernetes `%s`.\n", k.Doc, cmp.Or(inWords(k.Remedy), "nothing"), shown, k.Reason())

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"liqo.io/agent/peer/text"
 )
 
 // MaxInstances bounds the problems of one kind that a Tracker keeps: others can cause
@@ -62,7 +64,7 @@ func (t *Tracker) Set(k *Kind, f Finding) {
 }
 
 func (t *Tracker) set(k *Kind, f Finding) {
-	next := Problem{Kind: k, About: f.About, Text: text(k.Text, f.Args), Remedy: text(k.Remedy, f.Args), Since: f.Since}
+	next := Problem{Kind: k, About: f.About, Text: fillBounded(k.Text, f.Args), Remedy: fillBounded(k.Remedy, f.Args), Since: f.Since}
 	old := t.found[k][f.About]
 	if old == nil && len(t.found[k]) >= MaxInstances {
 		return
@@ -110,6 +112,15 @@ func (t *Tracker) Report(k *Kind, err error) {
 		return
 	}
 	t.Set(k, Finding{Args: Args{"error": err.Error()}})
+}
+
+// When sets a problem that there is once, or clears it.
+func (t *Tracker) When(k *Kind, is bool, args Args) {
+	if is {
+		t.Set(k, Finding{Args: args})
+	} else {
+		t.Clear(k, "")
+	}
 }
 
 // Replace says that these problems of a kind are there, and no others.
@@ -225,14 +236,11 @@ func (t *Tracker) wake() {
 	}
 }
 
-// text fills a text with bounded arguments.
-func text(text string, args Args) string {
+// fillBounded fills a template with bounded arguments.
+func fillBounded(template string, args Args) string {
 	bounded := make(Args, len(args))
 	for name, value := range args {
-		if len(value) > maxText {
-			value = value[:maxText] + "..."
-		}
-		bounded[name] = value
+		bounded[name] = text.Clip(value, maxText)
 	}
-	return fill(text, bounded)
+	return fill(template, bounded)
 }

@@ -37,7 +37,7 @@ func (r *reading) update() error {
 		for _, k := range r.follower.ask(now) {
 			if err := provoke(k); err != nil {
 				// The kernel may learn the address without us, and we try again.
-				w.logger.Debug("a gateway cannot be sent anything to learn its hardware address", "gateway", k.addr, "error", err)
+				w.logger.Debug("cannot send a packet to a gateway to learn its hardware address", "gateway", k.addr, "error", err)
 			}
 		}
 	}

@@ -237,7 +237,7 @@ func (w *Watcher) log(before, after Snapshot, left []omission) {
 		}
 	}
 	for _, o := range left {
-		w.logger.Debug("network link is left out", "link", o.name, "reason", o.reason)
+		w.logger.Debug("network link is ignored", "link", o.name, "reason", o.reason)
 	}
 }
 

@@ -440,6 +440,27 @@ func TestForgetWhileOneIsTold(t *testing.T) {
 	}
 }
 
+// An API server that is trusted is bounded, too, by what it sends for one object.
+func TestEndlessObject(t *testing.T) {
+	for _, begin := range []string{"", `{"metadata":`, `{"metadata":{},"items":[`, `{"items":[{"metadata":{"name":"`, `{"items":[],"x":"`} {
+		var written atomic.Int64
+		client := apiServer(t, func(w http.ResponseWriter, _ *http.Request) { flood(w, begin, "    ", &written) })
+		body, err := client.rest.Get().AbsPath("/api/v1/pods").Stream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache := NewCache(Kind[*corev1.Pod]{Fresh: func() *corev1.Pod { return &corev1.Pod{} }})
+		page := &boundedBody{ReadCloser: body, left: maxList}
+		if err := cache.readList(page, 1<<20, nil, &list[*corev1.Pod]{}); !errors.Is(err, ErrTooMuch) {
+			t.Errorf("%q without an end: %v", begin, err)
+		}
+		if read := maxList - page.left; read > 3<<20 {
+			t.Errorf("%q without an end: %d bytes were read", begin, read)
+		}
+		_ = body.Close()
+	}
+}
+
 // What an API server says when it refuses is bounded, too.
 func TestEndlessRefusal(t *testing.T) {
 	var written atomic.Int64

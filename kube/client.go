@@ -96,6 +96,16 @@ func (c *Client) Create(ctx context.Context, path string, object, into any) erro
 	return c.send(ctx, "POST", path, c.rest.Post(), object, into)
 }
 
+// CreateAs is Create as a field manager.
+func (c *Client) CreateAs(ctx context.Context, path, manager string, object, into any) error {
+	return c.send(ctx, "POST", path, c.rest.Post().Param("fieldManager", manager), object, into)
+}
+
+// GetAs is Get as another user, by impersonation.
+func (c *Client) GetAs(ctx context.Context, path, user, group string, into any) error {
+	return c.do(ctx, "GET", path, c.rest.Get().SetHeader("Impersonate-User", user).SetHeader("Impersonate-Group", group), into)
+}
+
 // Update replaces the object at a path.
 func (c *Client) Update(ctx context.Context, path string, object, into any) error {
 	return c.send(ctx, "PUT", path, c.rest.Put(), object, into)
@@ -231,30 +241,4 @@ func Body(answer rest.Result) ([]byte, error) {
 		status.ErrStatus.Details.RetryAfterSeconds = int32(seconds)
 	}
 	return nil, err
-}
-
-// Sooner returns the shorter of two pauses, of which 0 or less is none.
-func Sooner(a, b time.Duration) time.Duration {
-	if a <= 0 || b > 0 && b < a {
-		return max(b, 0)
-	}
-	return a
-}
-
-// maxRetry bounds the pause that is made when somebody asks for one.
-const maxRetry = time.Minute
-
-// Retry returns the pause that the API server asked for with an error, or whoever
-// made an error that has a method RetryAfter; 0 when nobody asked for one, and a
-// minute at most.
-func Retry(err error) time.Duration {
-	var asks interface{ RetryAfter() time.Duration }
-	if errors.As(err, &asks) {
-		return min(asks.RetryAfter(), maxRetry)
-	}
-	seconds, asked := apierrors.SuggestsClientDelay(err)
-	if !asked {
-		return 0
-	}
-	return min(time.Duration(seconds)*time.Second, maxRetry)
 }

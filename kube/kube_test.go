@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube/work"
 )
 
 // apiServer answers by hand, so that it can also answer wrongly.
@@ -96,7 +98,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"not found", 404, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods \"a\" not found","reason":"NotFound","code":404}`, apierrors.IsNotFound, `pods "a" not found`},
 		{"forbidden", 403, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"the offer is used up","reason":"Forbidden","code":403}`, apierrors.IsForbidden, "the offer is used up"},
-		{"busy", 429, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"later","reason":"TooManyRequests","code":429}`, func(err error) bool { return Retry(err) == 7*time.Second }, "later"},
+		{"busy", 429, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"later","reason":"TooManyRequests","code":429}`, func(err error) bool { return work.RetryAfter(err) == 7*time.Second }, "later"},
 		{"too large", 200, `"` + strings.Repeat("a", maxAnswer) + `"`, func(error) bool { return true }, "too large"},
 		{"no JSON", 200, `<html>`, func(error) bool { return true }, "invalid character"},
 	} {

@@ -1,6 +1,9 @@
 package kube
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Access is something that a user may do or not, as the attributes of an
 // authorization.k8s.io/v1 SelfSubjectAccessReview.
@@ -27,4 +30,42 @@ func (c *Client) May(ctx context.Context, what Access) (bool, error) {
 	}
 	err := c.Create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &answer)
 	return answer.Status.Allowed, err
+}
+
+// Granted is something that roles allow, as the resource rules of an
+// authorization.k8s.io/v1 SelfSubjectRulesReview. "*" stands for everything.
+type Granted struct {
+	Verbs     []string `json:"verbs"`
+	Groups    []string `json:"apiGroups"`
+	Resources []string `json:"resources"` // a subresource as "pods/log", or "*/log"
+	Names     []string `json:"resourceNames"`
+}
+
+// Allows reports whether that allows something in the namespace that it was asked for.
+func (g Granted) Allows(what Access) bool {
+	resource, every := what.Resource, "*"
+	if what.Subresource != "" {
+		resource, every = resource+"/"+what.Subresource, "*/"+what.Subresource
+	}
+	has := func(list []string, value string) bool {
+		return slices.Contains(list, value) || slices.Contains(list, "*")
+	}
+	return has(g.Verbs, what.Verb) && has(g.Groups, what.Group) && (has(g.Resources, resource) || slices.Contains(g.Resources, every)) &&
+		(len(g.Names) == 0 || slices.Contains(g.Names, what.Name))
+}
+
+// Granted asks the API server for what the client's user may do in a namespace. It may do
+// more than that: not every authorizer can tell.
+func (c *Client) Granted(ctx context.Context, namespace string) ([]Granted, error) {
+	review := map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+		"spec": map[string]any{"namespace": namespace},
+	}
+	var answer struct {
+		Status struct {
+			ResourceRules []Granted `json:"resourceRules"`
+		} `json:"status"`
+	}
+	err := c.Create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review, &answer)
+	return answer.Status.ResourceRules, err
 }

@@ -77,8 +77,10 @@ func (c *core) owns(a netip.Addr) bool {
 func isResponse(data []byte) bool { return len(data) > 2 && data[2]&0x80 != 0 }
 
 const (
-	// echoLife is how long a packet we sent may take to come back.
-	echoLife = time.Second
+	// echoLife is how long a packet we sent may take until it is looked at. The kernel hands
+	// it back at once, but a starved machine may come to it seconds later, and what is
+	// then taken for somebody else's would be a neighbour that has our own name.
+	echoLife = 30 * time.Second
 	// maxEchoes bounds the packets remembered.
 	maxEchoes = 1024
 )

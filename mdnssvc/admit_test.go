@@ -147,6 +147,10 @@ func TestOwnEchoes(t *testing.T) {
 	check("third of two", now, from("10.77.0.1:5353", 2), "")
 
 	c.echoes.sent(now, q, 2)
+	check("on a machine that was busy with something else", now.Add(10*time.Second), from("10.77.0.1:5353", 2), DropOwnEcho)
+	check("another responder here, later", now.Add(10*time.Second), from("10.77.0.1:5353", 2), "")
+
+	c.echoes.sent(now, q, 2)
 	check("long after", now.Add(2*echoLife), from("10.77.0.1:5353", 2), "")
 	for i := range 3 * maxEchoes {
 		c.echoes.sent(now, []byte{byte(i), byte(i >> 8)}, 2)

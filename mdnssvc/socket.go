@@ -58,7 +58,7 @@ func openSockets(ctx context.Context, receiveBuffer int, log *slog.Logger) ([2]*
 		case err == nil:
 			sockets[family] = k
 		case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EPROTONOSUPPORT):
-			log.Debug("mDNS does without an IP version that this machine does not have", "family", wire.Family(family), "error", err)
+			log.Debug("mDNS does not use an IP version that this machine lacks", "family", wire.Family(family), "error", err)
 			missing = errors.Join(missing, err)
 		default:
 			for _, k := range sockets {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Fingerprint is the SHA-256 of a cluster key's public half in its
@@ -28,7 +28,7 @@ func ParseFingerprint(s string) (Fingerprint, error) {
 	digits := strings.ReplaceAll(strings.TrimPrefix(strings.ToLower(s), "sha256:"), ":", "")
 	raw, err := hex.DecodeString(digits)
 	if err != nil || len(raw) != len(f) {
-		return Fingerprint{}, fmt.Errorf("fingerprint %q: want the %d hexadecimal digits of a SHA-256", clip(s), 2*len(f))
+		return Fingerprint{}, fmt.Errorf("fingerprint %q: want the %d hexadecimal digits of a SHA-256", text.Excerpt(s), 2*len(f))
 	}
 	copy(f[:], raw)
 	if f.IsZero() {
@@ -64,16 +64,4 @@ func (f *Fingerprint) UnmarshalText(text []byte) error {
 	}
 	*f = parsed
 	return nil
-}
-
-func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
 }

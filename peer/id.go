@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"liqo.io/agent/peer/text"
 )
 
 // MaxClusterIDLength is the longest cluster ID in bytes. A cluster ID is also
@@ -26,7 +28,7 @@ type ClusterID string
 // name: lower-case letters, digits and inner hyphens.
 func ParseClusterID(s string) (ClusterID, error) {
 	if err := checkLabel(s); err != nil {
-		return "", fmt.Errorf("cluster ID %q: %w", clip(s), err)
+		return "", fmt.Errorf("cluster ID %q: %w", text.Excerpt(s), err)
 	}
 	return ClusterID(s), nil
 }
@@ -38,6 +40,28 @@ func (id ClusterID) Short() string {
 		return string(id)
 	}
 	return string(id[:8])
+}
+
+// Reference returns how a person names a cluster in a command: by the first of the
+// names that can be typed as it stands, else by its ID. Names come from the network
+// and are about to be pasted into a shell.
+func Reference(id ClusterID, names ...string) string {
+	for _, name := range names {
+		if typeable(name) {
+			return name
+		}
+	}
+	return string(id)
+}
+
+func typeable(name string) bool {
+	for i, c := range []byte(name) {
+		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !alnum && (i == 0 || c != '-' && c != '.' && c != '_') {
+			return false
+		}
+	}
+	return name != ""
 }
 
 // ParseClusterName checks a human-readable cluster name: 1 to
@@ -52,7 +76,7 @@ func ParseClusterName(s string) (string, error) {
 		return "", fmt.Errorf("cluster name is %d bytes long, at most %d are allowed", len(s), MaxClusterNameLength)
 	case s != strings.TrimSpace(s):
 		return "", fmt.Errorf("cluster name %q begins or ends with a space", s)
-	case !printable(s):
+	case !text.Printable(s):
 		return "", fmt.Errorf("cluster name %q contains characters that cannot be printed", s)
 	}
 	return s, nil
@@ -61,7 +85,7 @@ func ParseClusterName(s string) (string, error) {
 // ParseNamespace checks a Kubernetes namespace name (an RFC 1123 label).
 func ParseNamespace(s string) (string, error) {
 	if err := checkLabel(s); err != nil {
-		return "", fmt.Errorf("namespace %q: %w", clip(s), err)
+		return "", fmt.Errorf("namespace %q: %w", text.Excerpt(s), err)
 	}
 	return s, nil
 }
@@ -82,12 +106,4 @@ func checkLabel(s string) error {
 		}
 	}
 	return nil
-}
-
-// clip shortens hostile input before it is quoted in an error.
-func clip(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "..."
-	}
-	return s
 }

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -50,6 +51,11 @@ type Key struct {
 	Link     string
 	Domain   string
 	Instance string
+}
+
+// Compare orders keys for people.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Source, o.Source), cmp.Compare(k.Link, o.Link), cmp.Compare(k.Domain, o.Domain), cmp.Compare(k.Instance, o.Instance))
 }
 
 // Key returns the sighting's identity among all sightings.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"liqo.io/agent/peer/text"
 )
 
 // spoken is what Spoken returns, as Protocol.String writes it. It is a variable so
@@ -34,17 +36,17 @@ const maxProtocol = 9999
 
 // ParseProtocol reads what String writes: "1", or "1-3" for a range. Nothing at
 // all is what the first version said, which is "1".
-func ParseProtocol(text string) (Protocol, error) {
-	if text == "" {
+func ParseProtocol(s string) (Protocol, error) {
+	if s == "" {
 		return firstProtocol, nil
 	}
-	from, to, isRange := strings.Cut(text, "-")
+	from, to, isRange := strings.Cut(s, "-")
 	if !isRange {
 		to = from
 	}
 	p := Protocol{Oldest: parseProtocolNumber(from), Newest: parseProtocolNumber(to)}
 	if p.Oldest == 0 || p.Newest < p.Oldest {
-		return Protocol{}, fmt.Errorf("%q is no range of protocol versions, such as 1 or 1-3", clipVersion(text))
+		return Protocol{}, fmt.Errorf("%q is no range of protocol versions, such as 1 or 1-3", text.Excerpt(s))
 	}
 	return p, nil
 }

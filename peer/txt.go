@@ -3,6 +3,8 @@ package peer
 import (
 	"fmt"
 	"slices"
+
+	"liqo.io/agent/peer/text"
 )
 
 // The keys of the TXT record that announces a cluster, on the LAN and in DNS
@@ -43,7 +45,7 @@ type Announced struct {
 func ParseTXT(txt map[string]string, required ...string) (Announced, error) {
 	a := Announced{Namespace: defaultNamespace, Version: firstProtocol.String()}
 	if v, ok := txt[TXTVersionKey]; ok && v != TXTVersion {
-		return Announced{}, fmt.Errorf("TXT key %q is %q: only version %s of the record is known", TXTVersionKey, clipVersion(v), TXTVersion)
+		return Announced{}, fmt.Errorf("TXT key %q is %q: only version %s of the record is known", TXTVersionKey, text.Excerpt(v), TXTVersion)
 	}
 	given := func(key string) (string, bool) {
 		value, ok := txt[key]
@@ -74,7 +76,7 @@ func ParseTXT(txt map[string]string, required ...string) (Announced, error) {
 	if v, ok := given(TXTProtocolKey); ok {
 		if !validVersion(v) {
 			return Announced{}, fmt.Errorf("TXT key %q: version %q is not 1 to %d letters, digits, dots and hyphens",
-				TXTProtocolKey, clipVersion(v), maxVersionLength)
+				TXTProtocolKey, text.Excerpt(v), maxVersionLength)
 		}
 		a.Version = v
 	}
@@ -92,12 +94,4 @@ func validVersion(v string) bool {
 		}
 	}
 	return true
-}
-
-// clipVersion shortens what strangers wrote where two characters are due.
-func clipVersion(v string) string {
-	if len(v) > 40 {
-		return v[:40] + "..."
-	}
-	return v
 }

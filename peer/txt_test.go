@@ -37,7 +37,7 @@ func TestParseTXT(t *testing.T) {
 		{"the record's version comes first", map[string]string{"txtvers": "2", "id": "?"}, both, Announced{}, `TXT key "txtvers" is "2": only version 1 of the record is known`},
 		{"an empty version of the record", map[string]string{"txtvers": ""}, nil, Announced{}, `TXT key "txtvers" is ""`},
 		{"an older version of the record", map[string]string{"txtvers": "0"}, nil, Announced{}, `TXT key "txtvers" is "0"`},
-		{"a long version of the record", map[string]string{"txtvers": strings.Repeat("9", 99)}, nil, Announced{}, `"` + strings.Repeat("9", 40) + `..."`},
+		{"a long version of the record", map[string]string{"txtvers": strings.Repeat("9", 199)}, nil, Announced{}, `"` + strings.Repeat("9", 97) + `..."`},
 		{"a bad name", map[string]string{"name": "\x1b[2J"}, nil, Announced{}, `TXT key "name": cluster name "\x1b[2J" contains characters that cannot be printed`},
 		{"a bad namespace", map[string]string{"ns": "Kube System"}, nil, Announced{}, `TXT key "ns": namespace "Kube System": must consist of lower-case letters, digits and inner hyphens`},
 		{"a bad version", map[string]string{"v": "1 2"}, nil, Announced{}, `TXT key "v": version "1 2" is not 1 to 16 letters, digits, dots and hyphens`},

@@ -13,15 +13,12 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
-const (
-	accessPrefix = "liqo:peer:"
-
-	// accessTimeout bounds the time from the writing of a role until the API
-	// server goes by it, which it does a moment later.
-	accessTimeout = 2 * time.Second
-)
+// accessTimeout bounds the time from the writing of a role until the API server goes by
+// it, which it does a moment later.
+const accessTimeout = 2 * time.Second
 
 // peerVerbs are what a peer does with an object of its own. Server-side apply,
 // which creates and changes, is a patch; where the object does not exist it is
@@ -50,7 +47,7 @@ func accessRules(id peer.ClusterID, request, advertisement bool) []policyRule {
 func wantedRole(id peer.ClusterID, request, advertisement bool) *clusterRole {
 	return &clusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvkRole.GroupVersion().String(), Kind: gvkRole.Kind},
-		ObjectMeta: metav1.ObjectMeta{Name: accessPrefix + string(id), Labels: peerLabels(id)},
+		ObjectMeta: metav1.ObjectMeta{Name: api.PeerRolePrefix + string(id), Labels: peerLabels(id)},
 		Rules:      accessRules(id, request, advertisement),
 	}
 }
@@ -63,8 +60,8 @@ func wantedBinding(id peer.ClusterID, users api.PeerUsers) *clusterRoleBinding {
 	}
 	return &clusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: gvkBinding.GroupVersion().String(), Kind: gvkBinding.Kind},
-		ObjectMeta: metav1.ObjectMeta{Name: accessPrefix + string(id), Labels: peerLabels(id)},
-		RoleRef:    roleRef{APIGroup: rbacGroup, Kind: gvkRole.Kind, Name: accessPrefix + string(id)},
+		ObjectMeta: metav1.ObjectMeta{Name: api.PeerRolePrefix + string(id), Labels: peerLabels(id)},
+		RoleRef:    roleRef{APIGroup: rbacGroup, Kind: gvkRole.Kind, Name: api.PeerRolePrefix + string(id)},
 		Subjects:   subjects,
 	}
 }
@@ -100,11 +97,11 @@ func (b *clusterRoleBinding) gives(wanted *clusterRoleBinding) bool {
 }
 
 // readAccess returns what a peer may do according to the RBAC objects found.
-func readAccess(id peer.ClusterID, users api.PeerUsers, role *clusterRole, binding *clusterRoleBinding) *Access {
+func readAccess(id peer.ClusterID, users api.PeerUsers, role *clusterRole, binding *clusterRoleBinding) *plan.Access {
 	if role == nil && binding == nil {
 		return nil
 	}
-	out := &Access{}
+	out := &plan.Access{}
 	if role != nil {
 		for _, rule := range role.Rules {
 			for _, resource := range rule.Resources {
@@ -142,7 +139,7 @@ func (s *session) writeAccess(ctx context.Context, id peer.ClusterID, request, a
 
 // removeAccess takes everything from a peer, the binding first.
 func (s *session) removeAccess(ctx context.Context, id peer.ClusterID) error {
-	name := accessPrefix + string(id)
+	name := api.PeerRolePrefix + string(id)
 	if err := removeOwn(ctx, s.client, s.bindings, name); err != nil {
 		return err
 	}
@@ -153,17 +150,18 @@ func (s *session) removeAccess(ctx context.Context, id peer.ClusterID) error {
 // wrote to it where server-side apply leaves it alone, or where nothing can be
 // changed any more, cannot be taken back by applying: then the object is deleted,
 // and errReplaced returned.
-func putOwn[T object](ctx context.Context, c *client, st *store[T], wanted T, right func(T) bool) error {
+func putOwn[T kube.Object](ctx context.Context, c *client, st *store[T], wanted T, right func(T) bool) error {
 	name := wanted.GetName()
-	found, err := applyAs(ctx, c, st.kind, name, "", wanted, ManagerAccess, true)
+	found := st.kind.fresh()
+	err := c.Apply(ctx, st.kind.object(name), ManagerAccess, true, wanted, found)
 	switch {
 	case err == nil && right(found):
-		st.wrote(found)
+		st.Wrote(found)
 		return nil
 	case apierrors.IsInvalid(err):
 		// It may be there without the labels by which it would be watched.
 		found = st.kind.fresh()
-		if missing := c.getJSON(ctx, st.kind.object(name), nil, found); missing != nil {
+		if missing := c.Get(ctx, st.kind.object(name), found); missing != nil {
 			return err
 		}
 	case err != nil:
@@ -178,7 +176,7 @@ func putOwn[T object](ctx context.Context, c *client, st *store[T], wanted T, ri
 }
 
 // removeOwn deletes the object of that name, if there is one.
-func removeOwn[T object](ctx context.Context, c *client, st *store[T], name string) error {
+func removeOwn[T kube.Object](ctx context.Context, c *client, st *store[T], name string) error {
 	uid := st.uid(name)
 	if uid == "" {
 		return nil
@@ -193,10 +191,7 @@ func removeOwn[T object](ctx context.Context, c *client, st *store[T], name stri
 // mayReach asks the API server, as the peer, for its PeeringRequest, and reports
 // whether that is allowed, whether or not there is one.
 func (c *client) mayReach(ctx context.Context, id peer.ClusterID, users api.PeerUsers) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := kube.Body(c.rest.Get().AbsPath(requestKind().object(string(id))).
-		SetHeader("Impersonate-User", users.Name(string(id))).SetHeader("Impersonate-Group", api.PeerGroup).MaxRetries(0).Do(ctx))
+	err := c.GetAs(ctx, requestKind().object(string(id)), users.Name(string(id)), api.PeerGroup, nil)
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
 		return true, nil

@@ -12,6 +12,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 func TestReadAccess(t *testing.T) {
@@ -33,27 +34,27 @@ func TestReadAccess(t *testing.T) {
 		name    string
 		role    *clusterRole
 		binding *clusterRoleBinding
-		want    *Access
+		want    *plan.Access
 	}{
 		{"nothing", nil, nil, nil},
-		{"request", role(true, false), binding(), &Access{Request: true, Intact: true}},
-		{"advertisement", role(false, true), binding(), &Access{Advertisement: true, Intact: true}},
-		{"both", role(true, true), binding(), &Access{Request: true, Advertisement: true, Intact: true}},
-		{"no binding", role(true, true), nil, &Access{Request: true, Advertisement: true}},
-		{"no role", nil, binding(), &Access{}},
-		{"no rule", role(false, false), binding(), &Access{}},
+		{"request", role(true, false), binding(), &plan.Access{Request: true, Intact: true}},
+		{"advertisement", role(false, true), binding(), &plan.Access{Advertisement: true, Intact: true}},
+		{"both", role(true, true), binding(), &plan.Access{Request: true, Advertisement: true, Intact: true}},
+		{"no binding", role(true, true), nil, &plan.Access{Request: true, Advertisement: true}},
+		{"no role", nil, binding(), &plan.Access{}},
+		{"no rule", role(false, false), binding(), &plan.Access{}},
 		{"another rule", role(true, false, func(r *clusterRole) {
 			r.Rules = append(r.Rules, policyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
-		}), binding(), &Access{Request: true}},
-		{"more verbs", role(true, false, func(r *clusterRole) { r.Rules[0].Verbs = append(r.Rules[0].Verbs, "list") }), binding(), &Access{Request: true}},
-		{"every name", role(true, false, func(r *clusterRole) { r.Rules[0].ResourceNames = nil }), binding(), &Access{Request: true}},
-		{"a URL", role(true, false, func(r *clusterRole) { r.Rules[0].NonResourceURLs = []string{"/metrics"} }), binding(), &Access{Request: true}},
-		{"aggregated", role(true, false, func(r *clusterRole) { r.AggregationRule = json.RawMessage(`{}`) }), binding(), &Access{Request: true}},
-		{"not labelled", role(true, false, func(r *clusterRole) { r.Labels = nil }), binding(), &Access{Request: true}},
+		}), binding(), &plan.Access{Request: true}},
+		{"more verbs", role(true, false, func(r *clusterRole) { r.Rules[0].Verbs = append(r.Rules[0].Verbs, "list") }), binding(), &plan.Access{Request: true}},
+		{"every name", role(true, false, func(r *clusterRole) { r.Rules[0].ResourceNames = nil }), binding(), &plan.Access{Request: true}},
+		{"a URL", role(true, false, func(r *clusterRole) { r.Rules[0].NonResourceURLs = []string{"/metrics"} }), binding(), &plan.Access{Request: true}},
+		{"aggregated", role(true, false, func(r *clusterRole) { r.AggregationRule = json.RawMessage(`{}`) }), binding(), &plan.Access{Request: true}},
+		{"not labelled", role(true, false, func(r *clusterRole) { r.Labels = nil }), binding(), &plan.Access{Request: true}},
 		{"another user as well", role(true, false), binding(func(b *clusterRoleBinding) {
 			b.Subjects = append(b.Subjects, subject{APIGroup: rbacGroup, Kind: "User", Name: "eve"})
-		}), &Access{Request: true}},
-		{"another role", role(true, false), binding(func(b *clusterRoleBinding) { b.RoleRef.Name = "cluster-admin" }), &Access{Request: true}},
+		}), &plan.Access{Request: true}},
+		{"another role", role(true, false), binding(func(b *clusterRoleBinding) { b.RoleRef.Name = "cluster-admin" }), &plan.Access{Request: true}},
 	} {
 		got := readAccess(testID, api.PeerUsers{Namespace: "liqo"}, tc.role, tc.binding)
 		if (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
@@ -65,22 +66,22 @@ func TestReadAccess(t *testing.T) {
 func TestReadSecret(t *testing.T) {
 	ca, fp := certificate(t)
 	_, other := certificate(t)
-	stored := Secret{Fingerprint: fp, CA: ca, Namespace: "liqo"}
+	stored := plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo"}
 	for _, tc := range []struct {
 		name   string
 		change func(*secret)
-		want   Secret
+		want   plan.Secret
 	}{
-		{"as written", func(*secret) {}, Secret{fp, ca, "liqo", true}},
-		{"more data", func(s *secret) { s.Data["note"] = []byte("mine") }, Secret{fp, ca, "liqo", true}},
-		{"without CA", func(s *secret) { delete(s.Data, secretCA) }, Secret{fp, nil, "liqo", true}},
-		{"other type", func(s *secret) { s.Type = "x" }, Secret{fp, ca, "liqo", false}},
-		{"no labels", func(s *secret) { s.Labels = nil }, Secret{fp, ca, "liqo", false}},
-		{"other cluster", func(s *secret) { s.Data[secretClusterID] = []byte("x") }, Secret{fp, ca, "liqo", false}},
-		{"no fingerprint", func(s *secret) { delete(s.Data, secretFingerprint) }, Secret{Namespace: "liqo"}},
-		{"other key", func(s *secret) { s.Data[secretFingerprint] = []byte(other.String()) }, Secret{Fingerprint: other, Namespace: "liqo"}},
-		{"no PEM", func(s *secret) { s.Data[secretCA] = []byte("x") }, Secret{Fingerprint: fp, Namespace: "liqo"}},
-		{"more PEM", func(s *secret) { s.Data[secretCA] = append(s.Data[secretCA], s.Data[secretCA]...) }, Secret{fp, ca, "liqo", false}},
+		{"as written", func(*secret) {}, plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo", Intact: true}},
+		{"more data", func(s *secret) { s.Data["note"] = []byte("mine") }, plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo", Intact: true}},
+		{"without CA", func(s *secret) { delete(s.Data, secretCA) }, plan.Secret{Fingerprint: fp, CA: nil, Namespace: "liqo", Intact: true}},
+		{"other type", func(s *secret) { s.Type = "x" }, plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo", Intact: false}},
+		{"no labels", func(s *secret) { s.Labels = nil }, plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo", Intact: false}},
+		{"other cluster", func(s *secret) { s.Data[secretClusterID] = []byte("x") }, plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo", Intact: false}},
+		{"no fingerprint", func(s *secret) { delete(s.Data, secretFingerprint) }, plan.Secret{Namespace: "liqo"}},
+		{"other key", func(s *secret) { s.Data[secretFingerprint] = []byte(other.String()) }, plan.Secret{Fingerprint: other, Namespace: "liqo"}},
+		{"no PEM", func(s *secret) { s.Data[secretCA] = []byte("x") }, plan.Secret{Fingerprint: fp, Namespace: "liqo"}},
+		{"more PEM", func(s *secret) { s.Data[secretCA] = append(s.Data[secretCA], s.Data[secretCA]...) }, plan.Secret{Fingerprint: fp, CA: ca, Namespace: "liqo", Intact: false}},
 	} {
 		s := wantedSecret(testID, "liqo", stored)
 		tc.change(s)
@@ -114,7 +115,7 @@ func certificate(t *testing.T) ([]byte, peer.Fingerprint) {
 // written.
 func FuzzReadSecret(f *testing.F) {
 	fp := peer.FingerprintOf([]byte("key"))
-	good := wantedSecret(testID, "liqo", Secret{Fingerprint: fp, Namespace: "liqo"})
+	good := wantedSecret(testID, "liqo", plan.Secret{Fingerprint: fp, Namespace: "liqo"})
 	f.Add(good.Data[secretCA], good.Data[secretFingerprint], good.Data[secretClusterID], good.Data[secretNamespace])
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []byte(fp.String()), []byte(testID), []byte(""))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte("x"), []byte(nil), []byte("\xff"))

@@ -9,38 +9,41 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	endpointclient "liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 )
 
-// diary is a Ledger that notes what it is told, and fails when it is to.
+// diary is a Decisions that notes what it is told, and fails when it is to.
 type diary struct {
-	mu       sync.Mutex
-	standing Standing
-	told     []string
-	fails    error
+	mu     sync.Mutex
+	policy plan.Policy
+	told   []string
+	fails  error
 }
 
-func (d *diary) Standing(peer.ClusterID) Standing {
+func (d *diary) Policy(peer.ClusterID) plan.Policy {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.standing
+	return d.policy
 }
 
 func (d *diary) note(format string, args ...any) error {
@@ -116,8 +119,8 @@ func (n neighbours) Hold(peer.ClusterID, bool) {}
 // silence is a remote.Caller that reaches nobody.
 type silence struct{}
 
-func (silence) Exchange(context.Context, endpoint.Target, endpoint.Request) (endpoint.Response, error) {
-	return endpoint.Response{}, errors.New("nobody is there")
+func (silence) Exchange(context.Context, peer.Target, endpointclient.Request) (endpointclient.Response, error) {
+	return endpointclient.Response{}, errors.New("nobody is there")
 }
 
 var _ remote.Caller = silence{}
@@ -127,6 +130,7 @@ type server struct {
 	mu     sync.Mutex
 	answer func(r *http.Request, body string) (int, string)
 	sent   []string
+	said   strings.Builder // the log
 }
 
 // take returns what was sent since the last time.
@@ -140,7 +144,7 @@ func (s *server) take() []string {
 
 // connected returns a Controller with a session, without anything running, for an
 // API server that answers as said.
-func connected(t *testing.T, ledger Ledger, answer func(r *http.Request, body string) (int, string)) (*Controller, *session, *server) {
+func connected(t *testing.T, decisions Decisions, answer func(r *http.Request, body string) (int, string)) (*Controller, *session, *server) {
 	t.Helper()
 	fake := &server{answer: answer}
 	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,29 +161,47 @@ func connected(t *testing.T, ledger Ledger, answer func(r *http.Request, body st
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(listener.Close)
-	path := filepath.Join(t.TempDir(), "config")
-	write(t, path, kubeconfigText(listener.URL))
-	found, err := newLocator().load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	identity := peer.Identity{ClusterID: "self", ClusterName: "self", GuestNamespace: "liqo"}
 	c := New(Config{
-		Kubeconfig: func() string { return path }, Registry: neighbours{barn()}, Identity: func() peer.Identity { return identity },
-		OnClusterID: func(peer.ClusterID) {}, Namespace: "liqo", Ledger: ledger, Peers: silence{},
-		Greeting:  func() endpoint.Greeting { return endpoint.Greeting{Identity: identity} },
-		LostAfter: func() time.Duration { return time.Minute }, Logger: slog.New(slog.DiscardHandler),
+		Kubeconfig: func() string { return conn.KubeconfigNone }, Registry: neighbours{barn()}, Identity: func() peer.Identity { return identity },
+		OnClusterID: func(peer.ClusterID) {}, Namespace: "liqo", Decisions: decisions, Peers: silence{},
+		Greeting:  func() wire.Greeting { return wire.Greeting{Identity: identity} },
+		LostAfter: func() time.Duration { return time.Minute }, Logger: slog.New(slog.NewTextHandler(&fake.said, nil)),
 	})
-	client, err := newClient(found.config, c.link)
+	connection, err := c.link.Open(&rest.Config{Host: listener.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.close)
-	s := c.newSession(client)
-	t.Cleanup(s.queue.ShutDown)
-	t.Cleanup(s.named.ShutDown)
-	c.attach(s, endpoint.Upstream{})
+	client, err := kube.New(connection.Observed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	s := c.newSession(connection, client)
+	c.attach(s, gateway.Upstream{})
 	return c, s, fake
+}
+
+// again returns how long it takes until a key is reconciled again after a reconcile.
+func again[T comparable](t *testing.T, q *work.Queue[T], key T, reconcile func(context.Context, T) work.Outcome) (pause time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var ended time.Time
+	q.Add(key)
+	q.Run(ctx, 1, func(ctx context.Context, k T) work.Outcome {
+		switch {
+		case k != key:
+			return work.Done()
+		case ended.IsZero():
+			ended = time.Now()
+			return reconcile(ctx, k)
+		}
+		pause = time.Since(ended)
+		cancel()
+		return work.Done()
+	})
+	return pause
 }
 
 // failure is the body of a refusal.
@@ -194,79 +216,79 @@ func TestEachAction(t *testing.T) {
 	ref := &api.ObjectReference{Kind: api.KindPeeringRequest, Name: string(testID), UID: "u"}
 	const (
 		fcs  = "/apis/discovery.liqo.io/v1alpha1/foreignclusters/fc"
-		own  = "?fieldManager=" + ManagerForeignCluster + "&force=true "
+		own  = "?fieldManager=" + plan.ManagerForeignCluster + "&force=true "
 		kind = `{"kind":"ForeignCluster","apiVersion":"discovery.liqo.io/v1alpha1","metadata":{"name":"fc","uid":"u1"`
 		req  = "/apis/discovery.liqo.io/v1alpha1/peeringrequests/" + string(testID)
 		adv  = "/apis/sharing.liqo.io/v1alpha1/advertisements/" + string(testID)
 	)
 	for _, tc := range []struct {
 		name string
-		a    Action
+		a    plan.Action
 		sent string // what is to be sent, or begin so
 		told string
 	}{
-		{"intent", Action{Kind: ApplyIntent, Intent: &Intent{Join: &yes, TrustMode: &trusted}},
-			"PATCH " + fcs + "?fieldManager=" + ManagerIntent + "&force=true " + kind + `},"spec":{"join":true,"trustMode":"Trusted"}}`, ""},
-		{"intent given up", Action{Kind: ApplyIntent, Intent: &Intent{}}, "PATCH " + fcs + "?fieldManager=" + ManagerIntent + "&force=true " + kind + `},"spec":{}}`, ""},
-		{"add finalizer", Action{Kind: AddFinalizer}, "PATCH " + fcs + own + kind + `,"finalizers":["discovery.liqo.io/peering"]}}`, ""},
-		{"remove finalizer", Action{Kind: RemoveFinalizer},
-			"PATCH " + fcs + "?fieldManager=" + ManagerForeignCluster + ` {"metadata":{"finalizers":["other"],"resourceVersion":"5","uid":"u1"}}`, ""},
-		{"status", Action{Kind: UpdatePeering, Peering: &PeeringStatus{Role: api.RoleProvider}}, "PATCH " + fcs + "/status" + own + kind + `},"status":{"role":"Provider",`, ""},
-		{"request ref", Action{Kind: RequestRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + ManagerPeeringRequest + "&force=true " + kind +
+		{"intent", plan.Action{Kind: plan.ApplyIntent, Intent: &plan.Intent{Join: &yes, TrustMode: &trusted}},
+			"PATCH " + fcs + "?fieldManager=" + plan.ManagerIntent + "&force=true " + kind + `},"spec":{"join":true,"trustMode":"Trusted"}}`, ""},
+		{"intent given up", plan.Action{Kind: plan.ApplyIntent, Intent: &plan.Intent{}}, "PATCH " + fcs + "?fieldManager=" + plan.ManagerIntent + "&force=true " + kind + `},"spec":{}}`, ""},
+		{"add finalizer", plan.Action{Kind: plan.AddFinalizer}, "PATCH " + fcs + own + kind + `,"finalizers":["discovery.liqo.io/peering"]}}`, ""},
+		{"remove finalizer", plan.Action{Kind: plan.RemoveFinalizer},
+			"PATCH " + fcs + "?fieldManager=" + plan.ManagerForeignCluster + ` {"metadata":{"finalizers":["other"],"resourceVersion":"5","uid":"u1"}}`, ""},
+		{"status", plan.Action{Kind: plan.UpdatePeering, Peering: &plan.PeeringStatus{Role: api.RoleProvider}}, "PATCH " + fcs + "/status" + own + kind + `},"status":{"role":"Provider",`, ""},
+		{"request ref", plan.Action{Kind: plan.RequestRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + plan.ManagerPeeringRequest + "&force=true " + kind +
 			`},"status":{"incoming":{"peeringRequest":{"kind":"PeeringRequest","name":"` + string(testID) + `","uid":"u"}}}}`, ""},
-		{"no request ref", Action{Kind: RequestRef}, "PATCH " + fcs + "/status?fieldManager=" + ManagerPeeringRequest + "&force=true " + kind + `}}`, ""},
-		{"advertisement ref", Action{Kind: AdvertisementRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + ManagerAdvertisement + "&force=true " + kind +
+		{"no request ref", plan.Action{Kind: plan.RequestRef}, "PATCH " + fcs + "/status?fieldManager=" + plan.ManagerPeeringRequest + "&force=true " + kind + `}}`, ""},
+		{"advertisement ref", plan.Action{Kind: plan.AdvertisementRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + plan.ManagerAdvertisement + "&force=true " + kind +
 			`},"status":{"outgoing":{"advertisement":{`, ""},
-		{"versioned", Action{Kind: UpdatePeering, ResourceVersion: "5", Peering: &PeeringStatus{}}, "PATCH " + fcs + "/status" + own + kind + `,"resourceVersion":"5"}`, ""},
-		{"request status", Action{Kind: SetRequestStatus, UID: "r1", Request: &api.PeeringRequestStatus{Phase: api.RequestAccepted, Reason: "r", Message: "m"}},
-			"PATCH " + req + "/status?fieldManager=" + ManagerPeeringRequest + "&force=true " +
+		{"versioned", plan.Action{Kind: plan.UpdatePeering, ResourceVersion: "5", Peering: &plan.PeeringStatus{}}, "PATCH " + fcs + "/status" + own + kind + `,"resourceVersion":"5"}`, ""},
+		{"request status", plan.Action{Kind: plan.SetRequestStatus, UID: "r1", Request: &api.PeeringRequestStatus{Phase: api.RequestAccepted, Reason: "r", Message: "m"}},
+			"PATCH " + req + "/status?fieldManager=" + plan.ManagerPeeringRequest + "&force=true " +
 				`{"kind":"PeeringRequest","apiVersion":"discovery.liqo.io/v1alpha1","metadata":{"name":"` + string(testID) + `","uid":"r1"},"status":{"phase":"Accepted","reason":"r","message":"m"}}`, ""},
-		{"advertisement status", Action{Kind: SetAdvertisementStatus, UID: "a1", Advertisement: &api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted}},
-			"PATCH " + adv + "/status?fieldManager=" + ManagerAdvertisement + "&force=true " +
+		{"advertisement status", plan.Action{Kind: plan.SetAdvertisementStatus, UID: "a1", Advertisement: &api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted}},
+			"PATCH " + adv + "/status?fieldManager=" + plan.ManagerAdvertisement + "&force=true " +
 				`{"kind":"Advertisement","apiVersion":"sharing.liqo.io/v1alpha1","metadata":{"name":"` + string(testID) + `","uid":"a1"},"status":{"advertisementStatus":"Accepted"}}`, ""},
-		{"delete request", Action{Kind: DeleteRequest, UID: "r1"}, "DELETE " + req + ` {"preconditions":{"uid":"r1"}}`, ""},
-		{"delete advertisement", Action{Kind: DeleteAdvertisement, UID: "a1", ResourceVersion: "9"}, "DELETE " + adv + ` {"preconditions":{"uid":"a1","resourceVersion":"9"}}`, ""},
-		{"delete", Action{Kind: Delete, ResourceVersion: "5"}, "DELETE " + fcs + ` {"preconditions":{"uid":"u1","resourceVersion":"5"}}`, ""},
-		{"delete what is not there", Action{Kind: DeleteSecret}, "", ""},
-		{"delete no access", Action{Kind: DeleteAccess}, "", ""},
-		{"begin", Action{Kind: Begin, Anew: 7}, "", ""},
+		{"delete request", plan.Action{Kind: plan.DeleteRequest, UID: "r1"}, "DELETE " + req + ` {"preconditions":{"uid":"r1"}}`, ""},
+		{"delete advertisement", plan.Action{Kind: plan.DeleteAdvertisement, UID: "a1", ResourceVersion: "9"}, "DELETE " + adv + ` {"preconditions":{"uid":"a1","resourceVersion":"9"}}`, ""},
+		{"delete", plan.Action{Kind: plan.Delete, ResourceVersion: "5"}, "DELETE " + fcs + ` {"preconditions":{"uid":"u1","resourceVersion":"5"}}`, ""},
+		{"delete what is not there", plan.Action{Kind: plan.DeleteSecret}, "", ""},
+		{"delete no access", plan.Action{Kind: plan.DeleteAccess}, "", ""},
+		{"begin", plan.Action{Kind: plan.ObserveGeneration, Generation: 7}, "", ""},
 
-		{"join edited", Action{Kind: TellJoinEdited, Tell: &Tell{On: true, By: "kubectl", Stamp: "s"}}, "", "join true kubectl s"},
-		{"trust edited", Action{Kind: TellTrustEdited, Tell: &Tell{Mode: trusted, Shown: fp, By: "kubectl", Stamp: "s"}}, "", "trust Trusted " + fp.String() + " kubectl s"},
-		{"decided", Action{Kind: TellDecided, Tell: &Tell{On: true, Shown: fp, By: "kubectl"}}, "", "decided true " + fp.String() + " kubectl"},
-		{"hung up", Action{Kind: TellHungUp, Tell: &Tell{By: "kubectl"}}, "", "hung up kubectl"},
-		{"forgot", Action{Kind: TellForgot, Tell: &Tell{}}, "", "forgot"},
-		{"ended by provider", Action{Kind: TellEndedByProvider, Tell: &Tell{Reason: "r"}}, "", "ended by provider r"},
-		{"ended here", Action{Kind: TellEndedHere, Tell: &Tell{Reason: "r"}}, "", "ended here r"},
-		{"joined", Action{Kind: TellJoined, Tell: &Tell{On: true, Reason: "r"}}, "", "joined true r"},
-		{"served", Action{Kind: TellServed, Tell: &Tell{Reason: "r"}}, "", "served false r"},
-		{"requested", Action{Kind: TellRequested, Tell: &Tell{Phase: api.RequestPending, Reason: "r"}}, "", "requested Pending r"},
+		{"join edited", plan.Action{Kind: plan.RecordJoinEdited, Record: &plan.Record{On: true, By: "kubectl", Stamp: "s"}}, "", "join true kubectl s"},
+		{"trust edited", plan.Action{Kind: plan.RecordTrustEdited, Record: &plan.Record{Mode: trusted, Shown: fp, By: "kubectl", Stamp: "s"}}, "", "trust Trusted " + fp.String() + " kubectl s"},
+		{"decided", plan.Action{Kind: plan.RecordDecided, Record: &plan.Record{On: true, Shown: fp, By: "kubectl"}}, "", "decided true " + fp.String() + " kubectl"},
+		{"hung up", plan.Action{Kind: plan.RecordHungUp, Record: &plan.Record{By: "kubectl"}}, "", "hung up kubectl"},
+		{"forgot", plan.Action{Kind: plan.RecordForgot, Record: &plan.Record{}}, "", "forgot"},
+		{"ended by provider", plan.Action{Kind: plan.RecordEndedByProvider, Record: &plan.Record{Reason: "r"}}, "", "ended by provider r"},
+		{"ended here", plan.Action{Kind: plan.RecordEndedHere, Record: &plan.Record{Reason: "r"}}, "", "ended here r"},
+		{"joined", plan.Action{Kind: plan.RecordJoined, Record: &plan.Record{On: true, Reason: "r"}}, "", "joined true r"},
+		{"served", plan.Action{Kind: plan.RecordServed, Record: &plan.Record{Reason: "r"}}, "", "served false r"},
+		{"requested", plan.Action{Kind: plan.RecordRequested, Record: &plan.Record{Phase: api.RequestPending, Reason: "r"}}, "", "requested Pending r"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ledger := &diary{}
-			_, s, fake := connected(t, ledger, func(r *http.Request, _ string) (int, string) {
+			decisions := &diary{}
+			_, s, fake := connected(t, decisions, func(r *http.Request, _ string) (int, string) {
 				return http.StatusOK, `{"metadata":{"name":"fc","uid":"u1","resourceVersion":"6"}}`
 			})
 			fc := &foreignCluster{}
 			fc.Name, fc.UID, fc.ResourceVersion, fc.Finalizers = "fc", "u1", "5", []string{api.FinalizerPeering, "other"}
-			s.foreign.wrote(fc)
+			s.foreign.Wrote(fc)
 			if tc.a.UID == "" {
 				tc.a.UID = "u1"
 			}
-			if tc.a.Name = "fc"; tc.a.Kind == Delete {
+			if tc.a.Name = "fc"; tc.a.Kind == plan.Delete {
 				fc.Finalizers = nil
 			}
-			if err := s.act(t.Context(), testID, []Action{tc.a}); err != nil {
+			if err := s.act(t.Context(), testID, []plan.Action{tc.a}); err != nil {
 				t.Fatal(err)
 			}
 			sent := fake.take()
 			if want := min(1, len(tc.sent)); len(sent) != want || want > 0 && !strings.HasPrefix(sent[0], tc.sent) {
 				t.Errorf("sent\n%q, want\n%q", sent, tc.sent)
 			}
-			if told := strings.Join(ledger.take(), "\n"); told != tc.told {
+			if told := strings.Join(decisions.take(), "\n"); told != tc.told {
 				t.Errorf("told %q, want %q", told, tc.told)
 			}
-			if tc.a.Kind == Delete && s.foreign.len() != 0 {
+			if tc.a.Kind == plan.Delete && s.foreign.Len() != 0 {
 				t.Error("it is still in the store")
 			}
 		})
@@ -276,18 +298,19 @@ func TestEachAction(t *testing.T) {
 // TestActionsInOrder: each action sees what the ones before it made, and none is
 // done after one that failed.
 func TestActionsInOrder(t *testing.T) {
-	ledger := &diary{}
+	decisions := &diary{}
 	version := 10
-	_, s, fake := connected(t, ledger, func(r *http.Request, _ string) (int, string) {
+	_, s, fake := connected(t, decisions, func(r *http.Request, _ string) (int, string) {
 		version++
 		return http.StatusOK, fmt.Sprintf(`{"metadata":{"name":"fc","uid":"made","resourceVersion":"%d"}}`, version)
 	})
-	spec := discoveredSpec(barn(), &api.ForeignCluster{})
-	plan := []Action{
-		{Kind: Create, Name: "fc", Spec: &spec},
-		{Kind: UpdateStatus, Name: "fc", Status: &DiscoveredStatus{}},
-		{Kind: TellJoined, Tell: &Tell{}},
-		{Kind: Delete, Name: "fc", UID: "made", ResourceVersion: "3"},
+	create, _ := discovered(barn())
+	spec := *create.Spec
+	plan := []plan.Action{
+		{Kind: plan.Create, Name: "fc", Spec: &spec},
+		{Kind: plan.UpdateStatus, Name: "fc", Status: &plan.DiscoveredStatus{}},
+		{Kind: plan.RecordJoined, Record: &plan.Record{}},
+		{Kind: plan.Delete, Name: "fc", UID: "made", ResourceVersion: "3"},
 	}
 	if err := s.act(t.Context(), testID, plan); err != nil {
 		t.Fatal(err)
@@ -297,19 +320,19 @@ func TestActionsInOrder(t *testing.T) {
 		t.Errorf("sent %q", sent)
 	}
 
-	ledger.fails = errors.New("the disk is full")
-	if err := s.act(t.Context(), testID, plan); !errors.Is(err, ledger.fails) {
+	decisions.fails = errors.New("the disk is full")
+	if err := s.act(t.Context(), testID, plan); !errors.Is(err, decisions.fails) {
 		t.Errorf("error %v", err)
 	}
 	if sent := fake.take(); len(sent) != 2 {
 		t.Errorf("after a failure it sent %q", sent)
 	}
-	ledger.fails = nil
+	decisions.fails = nil
 	fake.answer = func(*http.Request, string) (int, string) {
 		return failure(http.StatusConflict, metav1.StatusReasonConflict)
 	}
-	ledger.take()
-	if err := s.act(t.Context(), testID, plan); !apierrors.IsConflict(err) || len(fake.take()) != 1 || len(ledger.take()) != 0 {
+	decisions.take()
+	if err := s.act(t.Context(), testID, plan); !apierrors.IsConflict(err) || len(fake.take()) != 1 || len(decisions.take()) != 0 {
 		t.Errorf("error %v", err)
 	}
 }
@@ -318,10 +341,10 @@ func TestActionsInOrder(t *testing.T) {
 // who did not manage to is not blamed.
 func TestDeletionsAreNoted(t *testing.T) {
 	status := http.StatusOK
-	var atDelete Deleter
+	var atDelete plan.Deleter
 	var c *Controller
 	c, s, _ := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
-		c.memory.with(testID, func(m *memo) { atDelete = m.request.by })
+		c.peers.with(testID, func(m *peerState) { atDelete = m.request.by })
 		if status == http.StatusOK {
 			return status, `{}`
 		}
@@ -336,29 +359,29 @@ func TestDeletionsAreNoted(t *testing.T) {
 	}
 	put("1")
 	status = http.StatusConflict
-	if err := s.act(t.Context(), testID, []Action{{Kind: DeleteRequest, UID: "1"}}); err == nil || atDelete != DeletedByUs {
+	if err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.DeleteRequest, UID: "1"}}); err == nil || atDelete != plan.DeletedByUs {
 		t.Errorf("error %v, deleted by %v", err, atDelete)
 	}
 	// A person was quicker with another object of that name, and then deletes that.
 	if err := s.requests.Delete(s.requests.get(string(testID))); err != nil {
 		t.Fatal(err)
 	}
-	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != DeletedByPerson {
+	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != plan.DeletedByPerson {
 		t.Errorf("deleted by %v", obs.RequestDeleted)
 	}
 	put("2")
 	status = http.StatusOK
-	if err := s.act(t.Context(), testID, []Action{{Kind: DeleteRequest, UID: "2"}}); err != nil {
+	if err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.DeleteRequest, UID: "2"}}); err != nil {
 		t.Fatal(err)
 	}
-	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != DeletedByUs {
+	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != plan.DeletedByUs {
 		t.Errorf("deleted by %v", obs.RequestDeleted)
 	}
 }
 
 // TestPutOwn writes an object that others changed in every way.
 func TestPutOwn(t *testing.T) {
-	wanted := wantedSecret(testID, "liqo", Secret{Fingerprint: peer.FingerprintOf([]byte("k"))})
+	wanted := wantedSecret(testID, "liqo", plan.Secret{Fingerprint: peer.FingerprintOf([]byte("k"))})
 	show := func(change func(*secret)) string {
 		s := wanted.DeepCopyObject().(*secret)
 		s.UID, s.ResourceVersion = "made", "9"
@@ -405,7 +428,7 @@ func TestPutOwn(t *testing.T) {
 		if !tc.want(err) || !slices.Equal(methods, tc.methods) {
 			t.Errorf("%s: error %v after %v", tc.name, err, methods)
 		}
-		if kept := s.secrets.len() == 1; kept != (err == nil) {
+		if kept := s.secrets.Len() == 1; kept != (err == nil) {
 			t.Errorf("%s: in the store: %v", tc.name, kept)
 		}
 	}
@@ -413,46 +436,22 @@ func TestPutOwn(t *testing.T) {
 
 func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// refusingClient is a client whose every request is refused, without a network.
-func refusingClient(t *testing.T, status int, reason metav1.StatusReason) *client {
+// refused is a session whose every request is refused, without a network.
+func refused(t *testing.T, c *Controller, status int, reason metav1.StatusReason) *session {
 	t.Helper()
-	config := &rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+	connection, err := c.link.Open(&rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		_, body := failure(status, reason)
 		return &http.Response{
 			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: io.NopCloser(strings.NewReader(body)),
 		}, nil
-	})}
-	c, err := newClient(config, nil)
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
-}
-
-// TestRunWhile: what failed often and then ran for long is started again at once.
-func TestRunWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var pauses []time.Duration
-		ended := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		c := New(Config{Registry: neighbours{}, Ledger: &diary{}, Peers: silence{}, Logger: slog.New(slog.DiscardHandler), While: func(context.Context, *rest.Config) error {
-			pauses = append(pauses, time.Since(ended))
-			switch len(pauses) {
-			case 10:
-				time.Sleep(steadyAfter)
-			case 11:
-				cancel()
-			}
-			ended = time.Now()
-			return errors.New("it cannot go on")
-		}})
-		s := c.newSession(nil)
-		defer s.queue.ShutDown()
-		defer s.named.ShutDown()
-		s.runWhile(ctx, &rest.Config{})
-		if pauses[9] < backoffMax/2 || pauses[10] > backoffFirst {
-			t.Errorf("started again after %v", pauses)
-		}
-	})
+	client, err := kube.New(connection.Observed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.newSession(connection, client)
 }

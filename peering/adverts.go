@@ -12,6 +12,8 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/plan"
 )
 
 // Offer is the Advertisement of a provider in this cluster, and what became of it.
@@ -25,8 +27,8 @@ type Offer struct {
 	By string
 	// Expired: it ended by our clock, and was not renewed.
 	Expired bool
-	// Use is how our use of the provider stands.
-	Use Use
+	// Use is the state of the provider's node.
+	Use plan.NodeStatus
 }
 
 // ErrNoOffer: there is no Advertisement of the cluster.
@@ -40,8 +42,8 @@ func (c *Controller) Offers() ([]Offer, error) {
 	if s == nil {
 		return nil, ErrNotConnected
 	}
-	all := s.offers.all()
-	slices.SortFunc(all, olderOffer)
+	all := s.offers.All()
+	slices.SortFunc(all, plan.OlderOffer)
 	out := make([]Offer, 0, len(all))
 	for _, adv := range all {
 		if adv.DeletionTimestamp != nil {
@@ -49,10 +51,10 @@ func (c *Controller) Offers() ([]Offer, error) {
 		}
 		id := peer.ClusterID(adv.Name)
 		obs := c.peek(s, id)
-		decision := decisionOf(adv)
+		decision := plan.DecisionOf(adv)
 		out = append(out, Offer{
-			ID: id, Created: adv.CreationTimestamp.Time, Spec: adv.Spec, State: adv.Status, By: decision.manager,
-			Expired: obs.OfferExpired, Use: obs.Use,
+			ID: id, Created: adv.CreationTimestamp.Time, Spec: adv.Spec, State: adv.Status, By: decision.Manager,
+			Expired: obs.OfferExpired, Use: obs.Node,
 		})
 	}
 	return out, nil
@@ -72,16 +74,16 @@ func (c *Controller) DecideOffer(ctx context.Context, id peer.ClusterID, accept 
 	if adv == nil || adv.DeletionTimestamp != nil {
 		return fmt.Errorf("cluster %s: %w", id, ErrNoOffer)
 	}
-	state := api.AdvertisementState{AdvertisementStatus: api.AdvertisementRefused, Reason: ReasonRefusedByPerson, Message: "Refused"}
+	state := api.AdvertisementState{AdvertisementStatus: api.AdvertisementRefused, Reason: plan.ReasonRefusedByPerson, Message: "Refused"}
 	if accept {
-		state = api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted, Reason: ReasonAcceptedByPerson, Message: "Accepted"}
+		state = api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted, Reason: plan.ReasonAcceptedByPerson, Message: "Accepted"}
 	}
-	if by = sentence(by); by != "" {
+	if by = text.Sentence(by); by != "" {
 		state.Message += " by " + strings.TrimSuffix(by, ".")
 	}
 	state.Message += "."
 	object := applied{Metadata: appliedMeta{Name: adv.Name, UID: adv.UID}, Status: state}
-	written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, ManagerIntent, true)
+	written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, plan.ManagerIntent, true)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It was withdrawn, or withdrawn and made anew, at this moment.
@@ -89,6 +91,6 @@ func (c *Controller) DecideOffer(ctx context.Context, id peer.ClusterID, accept 
 	case err != nil:
 		return fmt.Errorf("decide about the offer of cluster %s: %w", id, err)
 	}
-	s.offers.wrote(written)
+	s.offers.Wrote(written)
 	return nil
 }

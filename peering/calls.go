@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // This file is what the endpoint and the rest of the agent ask of a Controller.
@@ -18,12 +21,12 @@ import (
 var ErrNotConnected = errors.New("this cluster's API server cannot be reached now")
 
 // State is the answer to a peer that asks for our state.
-func (c *Controller) State(id peer.ClusterID) endpoint.State {
+func (c *Controller) State(id peer.ClusterID) wire.State {
 	return c.peek(c.current(), id).Answer()
 }
 
-// View tells how the peering with a cluster stands.
-func (c *Controller) View(id peer.ClusterID) View {
+// View returns the state of the peering with a cluster.
+func (c *Controller) View(id peer.ClusterID) plan.View {
 	return c.peek(c.current(), id).View()
 }
 
@@ -41,8 +44,8 @@ func (c *Controller) Called(id peer.ClusterID) {
 
 // Withdrawn takes in that a peer gives up its part of a peering. Its objects here
 // are deleted as soon as the API server can be reached.
-func (c *Controller) Withdrawn(id peer.ClusterID, w endpoint.Withdrawal) {
-	c.memory.with(id, func(m *memo) {
+func (c *Controller) Withdrawn(id peer.ClusterID, w wire.Withdrawal) {
+	c.peers.with(id, func(m *peerState) {
 		m.withdrawal.Request = m.withdrawal.Request || w.Request
 		m.withdrawal.Advertisement = m.withdrawal.Advertisement || w.Advertisement
 		m.withdrawal.Reason, m.withdrawalAt = w.Reason, c.cfg.Now()
@@ -56,19 +59,19 @@ func (c *Controller) Withdrawn(id peer.ClusterID, w endpoint.Withdrawal) {
 // with the status of the API server's answer, 0 for none: who was refused did not
 // delete what goes later.
 func (c *Controller) DeletedByPeer(id peer.ClusterID, resource string) (answered func(status int)) {
-	var trailOf func(*memo) *trail
+	var trailOf func(*peerState) *deletionTracker
 	switch resource {
 	case api.PluralPeeringRequests:
-		trailOf = func(m *memo) *trail { return &m.request }
+		trailOf = func(m *peerState) *deletionTracker { return &m.request }
 	case api.PluralAdvertisements:
-		trailOf = func(m *memo) *trail { return &m.offer }
+		trailOf = func(m *peerState) *deletionTracker { return &m.offer }
 	default:
 		return func(int) {}
 	}
-	var n note
-	c.memory.with(id, func(m *memo) { n = trailOf(m).deleting(DeletedByPeer, c.cfg.Now()) })
+	var n pendingDeletion
+	c.peers.with(id, func(m *peerState) { n = trailOf(m).begin(plan.DeletedByPeer, c.cfg.Now()) })
 	if resource == api.PluralPeeringRequests {
-		if err := tellUnserved(context.Background(), c.cfg.Ledger, id, "the peer took its request back"); err != nil {
+		if err := recordUnserved(context.Background(), c.cfg.Decisions, id, "the peer took its request back"); err != nil {
 			// The deletion goes on: only after a crash in this moment would it look like a
 			// person's.
 			c.cfg.Logger.Warn("a peer's decision could not be stored", "cluster", id, "error", err)
@@ -76,17 +79,17 @@ func (c *Controller) DeletedByPeer(id peer.ClusterID, resource string) (answered
 	}
 	return func(status int) {
 		came := outcomeOf(status)
-		c.memory.with(id, func(m *memo) { trailOf(m).ended(n, came) })
+		c.peers.with(id, func(m *peerState) { trailOf(m).resolve(n, came) })
 		if came != deletionTaken {
-			c.Enqueue(id) // the ledger was told of an end that did not come
+			c.Enqueue(id) // the decision store was told of an end that did not come
 		}
 	}
 }
 
 // Upstream is the way to the local API server for what peers send through the
 // gateway, with the agent's credentials; false while there is none. What goes
-// that way is counted in APIStatus.PeerWrites.
-func (c *Controller) Upstream() (endpoint.Upstream, bool) {
+// that way is counted in APIStatus.PassedWrites.
+func (c *Controller) Upstream() (gateway.Upstream, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.upstream, c.session != nil
@@ -109,7 +112,7 @@ func (c *Controller) EnsureAccess(ctx context.Context, id peer.ClusterID) error 
 		return ErrNotConnected
 	}
 	// It asks: what it gave up earlier is not the last word any more.
-	c.memory.with(id, func(m *memo) { m.withdrawal.Request = false })
+	c.peers.with(id, func(m *peerState) { m.withdrawal.Request = false })
 	s.queue.Add(id)
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
@@ -121,8 +124,19 @@ func (c *Controller) EnsureAccess(ctx context.Context, id peer.ClusterID) error 
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if sleep(ctx, pause) != nil {
+		if work.Sleep(ctx, pause) != nil {
 			return fmt.Errorf("the API server does not let cluster %s ask yet: %w", id, ctx.Err())
 		}
 	}
+}
+
+// Leftovers returns what is left between us and a peer. Without a connection to the
+// API server that is not known, and known is false. Any goroutine may call it at
+// any time.
+func (c *Controller) Leftovers(id peer.ClusterID) (left plan.Leftovers, known bool) {
+	s := c.current()
+	if s == nil {
+		return plan.Leftovers{}, false
+	}
+	return c.peek(s, id).Leftovers(c.cfg.Now()), true
 }

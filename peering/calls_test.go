@@ -11,8 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
-	"liqo.io/agent/peering/remote"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peering/plan"
 )
 
 func TestEnsureAccess(t *testing.T) {
@@ -47,29 +48,29 @@ func TestEnsureAccess(t *testing.T) {
 	if err := c.EnsureAccess(t.Context(), testID); err == nil || len(fake.take()) != 1 {
 		t.Errorf("a server that fails: %v", err)
 	}
-	c.attach(nil, endpoint.Upstream{})
+	c.attach(nil, gateway.Upstream{})
 	if err := c.EnsureAccess(t.Context(), testID); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("without a connection: %v", err)
 	}
 }
 
 func TestDeletedByPeer(t *testing.T) {
-	ledger := &diary{standing: Standing{LastServed: true}}
-	c, s, _ := connected(t, ledger, nil)
+	decisions := &diary{policy: plan.Policy{LastServed: true}}
+	c, s, _ := connected(t, decisions, nil)
 	c.DeletedByPeer(testID, api.PluralPeeringRequests)
-	if told := ledger.take(); len(told) != 1 || told[0] != "served false the peer took its request back" {
+	if told := decisions.take(); len(told) != 1 || told[0] != "served false the peer took its request back" {
 		t.Errorf("told %q", told)
 	}
-	if obs := c.observe(s, testID); obs.RequestDeleted != DeletedByPeer || obs.OfferDeleted != DeletedUnseen {
+	if obs := c.observe(s, testID); obs.RequestDeleted != plan.DeletedByPeer || obs.OfferDeleted != plan.DeletedUnseen {
 		t.Errorf("deleted by %v and %v", obs.RequestDeleted, obs.OfferDeleted)
 	}
-	ledger.standing.LastServed = false
+	decisions.policy.LastServed = false
 	c.DeletedByPeer(testID, api.PluralPeeringRequests)
 	c.DeletedByPeer(testID, api.PluralAdvertisements)
-	if told := ledger.take(); len(told) != 0 {
+	if told := decisions.take(); len(told) != 0 {
 		t.Errorf("told %q", told)
 	}
-	if obs := c.observe(s, testID); obs.OfferDeleted != DeletedByPeer {
+	if obs := c.observe(s, testID); obs.OfferDeleted != plan.DeletedByPeer {
 		t.Errorf("deleted by %v", obs.OfferDeleted)
 	}
 }
@@ -77,8 +78,8 @@ func TestDeletedByPeer(t *testing.T) {
 // TestDeletionByPeerThatFailed: a peer that deleted nothing is not the one when a person
 // does.
 func TestDeletionByPeerThatFailed(t *testing.T) {
-	for status, want := range map[int]Deleter{200: DeletedByPeer, 202: DeletedByPeer, 403: DeletedByPerson, 404: DeletedByPerson, 409: DeletedByPerson,
-		429: DeletedByPerson, 0: DeletedByPeer, 408: DeletedByPeer, 500: DeletedByPeer, 504: DeletedByPeer} {
+	for status, want := range map[int]plan.Deleter{200: plan.DeletedByPeer, 202: plan.DeletedByPeer, 403: plan.DeletedByPerson, 404: plan.DeletedByPerson, 409: plan.DeletedByPerson,
+		429: plan.DeletedByPerson, 0: plan.DeletedByPeer, 408: plan.DeletedByPeer, 500: plan.DeletedByPeer, 504: plan.DeletedByPeer} {
 		c, s, _ := connected(t, &diary{}, nil)
 		r := &api.PeeringRequest{}
 		r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
@@ -102,19 +103,19 @@ func TestDeletionByPeerThatFailed(t *testing.T) {
 // TestWithdrawn has a peer give up while the API server is away, and change its
 // mind.
 func TestWithdrawn(t *testing.T) {
-	ledger := &diary{standing: Standing{LastServed: true}}
-	c, s, fake := connected(t, ledger, func(*http.Request, string) (int, string) { return http.StatusOK, `{}` })
+	decisions := &diary{policy: plan.Policy{LastServed: true}}
+	c, s, fake := connected(t, decisions, func(*http.Request, string) (int, string) { return http.StatusOK, `{}` })
 	r := &api.PeeringRequest{}
 	r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
 	a := &api.Advertisement{}
 	a.Name, a.UID, a.ResourceVersion = string(testID), "a1", "1"
-	s.requests.wrote(r)
-	s.offers.wrote(a)
+	s.requests.Wrote(r)
+	s.offers.Wrote(a)
 
-	c.attach(nil, endpoint.Upstream{})
-	c.Withdrawn(testID, endpoint.Withdrawal{Request: true, Reason: "no need"})
-	c.Withdrawn(testID, endpoint.Withdrawal{Advertisement: true, Reason: "no more"})
-	c.attach(s, endpoint.Upstream{})
+	c.attach(nil, gateway.Upstream{})
+	c.Withdrawn(testID, wire.Withdrawal{Request: true, Reason: "no need"})
+	c.Withdrawn(testID, wire.Withdrawal{Advertisement: true, Reason: "no more"})
+	c.attach(s, gateway.Upstream{})
 	if err := s.withdraw(t.Context(), testID); err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +126,10 @@ func TestWithdrawn(t *testing.T) {
 	if sent := fake.take(); !slices.Equal(sent, want) {
 		t.Errorf("sent %q, want %q", sent, want)
 	}
-	if told := ledger.take(); len(told) != 1 || told[0] != "served false no more" {
+	if told := decisions.take(); len(told) != 1 || told[0] != "served false no more" {
 		t.Errorf("told %q", told)
 	}
-	if obs := c.observe(s, testID); obs.RequestDeleted != DeletedByPeer || obs.OfferDeleted != DeletedByPeer {
+	if obs := c.observe(s, testID); obs.RequestDeleted != plan.DeletedByPeer || obs.OfferDeleted != plan.DeletedByPeer {
 		t.Errorf("deleted by %v and %v", obs.RequestDeleted, obs.OfferDeleted)
 	}
 	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
@@ -136,16 +137,16 @@ func TestWithdrawn(t *testing.T) {
 	}
 
 	// Whoever says that it wants it after all has not given up.
-	s.requests.wrote(r)
-	c.Withdrawn(testID, endpoint.Withdrawal{Request: true})
-	c.remote = &outbox{seen: remote.Observed{At: time.Now().Add(time.Second), State: &endpoint.State{Kubernetes: true, Consumes: true}}}
+	s.requests.Wrote(r)
+	c.Withdrawn(testID, wire.Withdrawal{Request: true})
+	c.remote = &outbox{seen: plan.RemoteStatus{At: time.Now().Add(time.Second), State: &wire.State{Kubernetes: true, Consumes: true}}}
 	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
 		t.Errorf("a request that is wanted again is deleted: %v", err)
 	}
 
 	// Nor has who asks again.
-	s.requests.wrote(r)
-	c.Withdrawn(testID, endpoint.Withdrawal{Request: true})
+	s.requests.Wrote(r)
+	c.Withdrawn(testID, wire.Withdrawal{Request: true})
 	fake.answer = func(*http.Request, string) (int, string) {
 		return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
 	}
@@ -166,11 +167,11 @@ func TestWithoutConnection(t *testing.T) {
 	if _, ok := c.Upstream(); !ok {
 		t.Error("no way to the API server")
 	}
-	c.attach(nil, endpoint.Upstream{})
+	c.attach(nil, gateway.Upstream{})
 	if s := c.State(testID); s.Kubernetes || s.Identity.ClusterID != "self" || s.Request != nil {
 		t.Errorf("state %+v", s)
 	}
-	if v := c.View(testID); v.Outgoing.Reason != ReasonUnknown {
+	if v := c.View(testID); v.Outgoing.Reason != plan.ReasonUnknown {
 		t.Errorf("view %+v", v)
 	}
 	if _, ok := c.Upstream(); ok {
@@ -179,10 +180,10 @@ func TestWithoutConnection(t *testing.T) {
 	c.Noticed(testID)
 	// A peer that is back while the API server is away is not lost when that returns.
 	away := func() (t time.Time) {
-		c.memory.with(testID, func(m *memo) { t = m.away })
+		c.peers.with(testID, func(m *peerState) { t = m.away })
 		return t
 	}
-	c.memory.with(testID, func(m *memo) { m.away = time.Now().Add(-time.Hour) })
+	c.peers.with(testID, func(m *peerState) { m.away = time.Now().Add(-time.Hour) })
 	c.cfg.Registry = neighbours{}
 	c.Enqueue(testID)
 	if away().IsZero() {

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
 
@@ -22,7 +22,7 @@ const (
 )
 
 // terms are the settings that offers depend on.
-func (s SharingSettings) terms() offer.Terms {
+func terms(s plan.SharingSettings) offer.Terms {
 	return offer.Terms{Percentage: s.Percentage, Overcommit: s.Overcommit, Hysteresis: s.Hysteresis}
 }
 
@@ -35,7 +35,7 @@ type podFollower struct {
 
 // followPods begins to follow the pods of the cluster, and wakes up count when
 // what they ask for changes.
-func (s *session) followPods(ctx context.Context, client *kube.Client) *podFollower {
+func (s *session) followPods(ctx context.Context) *podFollower {
 	pods := kube.NewCache(kube.Kind[*offer.Pod]{
 		Fresh: func() *offer.Pod { return &offer.Pod{} },
 		Changed: func(before, after *offer.Pod) {
@@ -46,7 +46,7 @@ func (s *session) followPods(ctx context.Context, client *kube.Client) *podFollo
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { pods.Follow(ctx, client, kube.Query{Path: "/api/v1/pods"}) })
+	running.Go(func() { pods.Follow(ctx, s.client.Client, kube.Query{Path: "/api/v1/pods"}) })
 	running.Go(func() {
 		select {
 		case <-pods.Synced():
@@ -59,23 +59,15 @@ func (s *session) followPods(ctx context.Context, client *kube.Client) *podFollo
 
 // list returns the pods, or why they are not known.
 func (f *podFollower) list() ([]*offer.Pod, error) {
-	select {
-	case <-f.cache.Synced():
-		return f.cache.All(), nil
-	default:
+	if !f.cache.HasSynced() {
 		return nil, f.cache.Failure()
 	}
+	return f.cache.All(), nil
 }
 
 // followCapacity keeps what is offered in step with what the nodes can run and the
 // pods leave of it, until ctx ends. Without consumers it follows no pods.
-func (s *session) followCapacity(ctx context.Context, config *rest.Config) {
-	client, err := kube.New(config)
-	if err != nil {
-		s.complainOnce("capacity", "what this cluster can offer cannot be found out", err)
-		return
-	}
-	defer client.Close()
+func (s *session) followCapacity(ctx context.Context) {
 	var pods *podFollower
 	defer func() {
 		if pods != nil {
@@ -92,16 +84,16 @@ func (s *session) followCapacity(ctx context.Context, config *rest.Config) {
 		case <-s.count:
 		case <-timer.C:
 		}
-		switch consumers := s.book.Consumers(); {
+		switch consumers := s.allocator.Consumers(); {
 		case consumers == 0 && pods != nil:
 			pods.stop()
 			pods = nil
-			s.book.Unknown("")
+			s.allocator.Unknown("")
 			continue
 		case consumers == 0:
 			continue
 		case pods == nil:
-			pods = s.followPods(ctx, client)
+			pods = s.followPods(ctx)
 		}
 		timer.Stop()
 		if early := measureEach - time.Since(last); early > 0 {
@@ -125,15 +117,15 @@ func (s *session) measure(pods *podFollower) (known bool, again time.Duration) {
 	list, err := pods.list()
 	if list == nil {
 		if err != nil {
-			s.complainOnce("pods", "the pods of this cluster cannot be listed, so nothing new is offered to other clusters", err)
-			if s.book.Unknown(unlisted(err)) {
+			s.WarnOnce("pods", "the pods of this cluster cannot be listed, so nothing new is offered to other clusters", err)
+			if s.allocator.Unknown(unlisted(err)) {
 				s.enqueueConsumers()
 			}
 		}
 		return false, podsRetry
 	}
 	settings := s.cfg.SharingSettings()
-	changed, again := s.book.Measure(offer.Count(s.nodes.all(), list, settings.Labels, settings.Registries), settings.terms(), s.cfg.Now())
+	changed, again := s.allocator.Measure(offer.Count(s.nodes.All(), list, settings.Labels, settings.Registries), terms(settings), s.cfg.Now())
 	for _, id := range changed {
 		s.queue.Add(id)
 	}
@@ -151,7 +143,7 @@ func unlisted(err error) string {
 
 // enqueueConsumers has all consumers looked at.
 func (s *session) enqueueConsumers() {
-	for id := range s.book.Summary().Offers {
+	for id := range s.allocator.Summary().Offers {
 		s.queue.Add(id)
 	}
 }
@@ -160,26 +152,26 @@ func (s *session) enqueueConsumers() {
 // anything: each of many is not to be promised everything first.
 func (s *session) countConsumers() {
 	for _, id := range s.requests.ids() {
-		if tenancy := weigh(s.observe(s, id), s.cfg.Now()).tenancy(); tenancy != nil {
-			s.book.Admit(id, tenancy.Admitted)
+		if tenancy := s.observe(s, id).TenantSpec(s.cfg.Now()); tenancy != nil {
+			s.allocator.Admit(id, tenancy.Admitted)
 		}
 	}
 }
 
 // host tells how the use of this cluster by one that may be a consumer is to
 // stand. It reports whether how it stands is not what the decision was made for.
-func (s *session) host(d Decision) (news bool) {
-	t := d.Tenancy
+func (s *session) host(d plan.Decision) (news bool) {
+	t := d.Tenant
 	if d.Replan || t == nil {
 		return false
 	}
-	if s.book.Admit(t.ID, t.Admitted) {
+	if s.allocator.Admit(t.ID, t.Admitted) {
 		wake(s.count)
 	}
 	if s.cfg.Sharing == nil {
 		return false
 	}
 	busy := s.cfg.Sharing.Host(*t).Busy
-	s.memory.with(t.ID, func(m *memo) { news, m.hosting = m.hosting != busy, busy })
+	s.peers.with(t.ID, func(m *peerState) { news, m.hosting = m.hosting != busy, busy })
 	return news
 }

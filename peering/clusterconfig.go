@@ -2,18 +2,15 @@ package peering
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"reflect"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/workqueue"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
@@ -40,19 +37,33 @@ func clusterConfigKind() kind[*api.ClusterConfig] {
 // is. One goroutine runs it.
 type runtimeConfig struct {
 	*session
-	store   *store[*api.ClusterConfig]
-	changes chan struct{} // capacity 1
-	unwell  chan struct{} // how the agent is has changed; capacity 1
-	retry   workqueue.TypedRateLimiter[string]
+	store *store[*api.ClusterConfig]
+	jobs  *work.Queue[configJob]
+	told  *api.ClusterConfigSpec // what Config.ClusterConfig was told
 }
 
+// configJob is something that is done about the ClusterConfig.
+type configJob string
+
+const (
+	makeConfig configJob = "creating the ClusterConfig"
+	showHealth configJob = "showing how the agent is"
+)
+
 func newRuntimeConfig(s *session) *runtimeConfig {
-	r := &runtimeConfig{
-		session: s, changes: make(chan struct{}, 1), unwell: make(chan struct{}, 1),
-		retry: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
-	}
-	r.store = newStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { wake(r.changes) })
+	r := &runtimeConfig{session: s}
+	r.jobs = newQueue(r.attempted)
+	r.store = newStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { r.changed() }, s.checkIfMissing)
 	return r
+}
+
+// changed takes in that the ClusterConfig is another, or gone.
+func (r *runtimeConfig) changed() {
+	r.jobs.Add(showHealth)
+	if r.store.get(api.ClusterConfigName) == nil {
+		r.jobs.Drop(makeConfig)
+		r.jobs.AddAfter(makeConfig, recreatePause)
+	}
 }
 
 // run works until ctx ends.
@@ -62,47 +73,50 @@ func (r *runtimeConfig) run(ctx context.Context) {
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { follow(ctx, r.session, r.store) })
+	watching.Go(func() { r.store.follow(ctx, r.client) })
 	r.work(ctx)
 }
 
 // work is run without what feeds the store.
 func (r *runtimeConfig) work(ctx context.Context) {
-	if !r.await(ctx, r.store.synced, "ClusterConfigs") {
+	if !r.Await(ctx, conn.Listed{Kind: "ClusterConfigs", Synced: r.store.Synced()}) {
 		return
 	}
-	told := r.spec()
-	r.cfg.ClusterConfig(copied(told))
-	timer := time.NewTimer(0) // It is created at once if it never was there.
-	defer timer.Stop()
-	showing := time.NewTimer(0)
-	defer showing.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.unwell:
-			showing.Reset(0)
-		case <-showing.C:
-			if again := r.show(ctx); again > 0 {
-				showing.Reset(again)
-			}
-		case <-r.changes:
-			showing.Reset(0)
-			if r.store.get(api.ClusterConfigName) == nil {
-				timer.Reset(recreatePause)
-			}
-		case <-timer.C:
-			if again := r.ensure(ctx); again > 0 {
-				timer.Reset(again)
-			}
-			showing.Reset(0)
-		}
-		if now := r.spec(); !reflect.DeepEqual(told, now) {
-			told = now
-			r.cfg.ClusterConfig(copied(now))
+	r.told = r.spec()
+	r.cfg.ClusterConfig(copied(r.told))
+	r.jobs.Add(makeConfig) // at once if it never was there
+	r.jobs.Add(showHealth)
+	r.jobs.Run(ctx, 1, r.do)
+}
+
+// do does a job, and tells first what the ClusterConfig says if that is another.
+func (r *runtimeConfig) do(ctx context.Context, job configJob) work.Outcome {
+	if now := r.spec(); !reflect.DeepEqual(r.told, now) {
+		r.told = now
+		r.cfg.ClusterConfig(copied(now))
+	}
+	if job == makeConfig {
+		return result(r.ensure(ctx))
+	}
+	return r.show(ctx)
+}
+
+// attempted takes in how that ended.
+func (r *runtimeConfig) attempted(job configJob, a work.Attempt) {
+	switch {
+	case a.Err == nil:
+		return
+	case a.Permanent && job == showHealth:
+		r.WarnOnce("health", "the ClusterConfig cannot show how the agent is", a.Err)
+		return
+	case job == makeConfig:
+		r.NoteError(a.Err)
+		if a.Failures == patientRetries || a.Permanent {
+			r.WarnOnce("ClusterConfig", "the ClusterConfig cannot be created, trying again", a.Err)
 		}
 	}
+	r.checkIfMissing(a.Err)
+	r.cfg.Logger.Debug(string(job)+" failed, trying again", "in", a.Next, "error", a.Err)
 }
 
 // spec returns what the ClusterConfig says, nil when there is none.
@@ -122,29 +136,19 @@ func copied(spec *api.ClusterConfigSpec) *api.ClusterConfigSpec {
 	return &out
 }
 
-// ensure makes a ClusterConfig without settings if there is none. It returns the
-// pause before it is to be tried again, 0 for never.
-func (r *runtimeConfig) ensure(ctx context.Context) time.Duration {
+// ensure makes a ClusterConfig without settings if there is none.
+func (r *runtimeConfig) ensure(ctx context.Context) error {
 	if r.store.get(api.ClusterConfigName) != nil {
-		return 0
+		return nil
 	}
 	made, err := createClusterConfig(ctx, r.client)
-	switch {
-	case err == nil:
-		r.store.wrote(made)
-		r.retry.Forget(api.ClusterConfigName)
-		return 0
-	case apierrors.IsAlreadyExists(err), ctx.Err() != nil:
-		return 0 // The watch is about to tell.
+	if apierrors.IsAlreadyExists(err) {
+		return nil // The watch is about to tell.
 	}
-	r.link.note(err)
-	r.checkIfMissing(err)
-	if r.retry.NumRequeues(api.ClusterConfigName) == patientRetries {
-		r.complainOnce("ClusterConfig", "the ClusterConfig cannot be created, trying again", err)
+	if err == nil {
+		r.store.Wrote(made)
 	}
-	pause := jitter(r.retry.When(api.ClusterConfigName))
-	r.cfg.Logger.Debug("creating the ClusterConfig failed, trying again", "in", pause, "error", err)
-	return pause
+	return err
 }
 
 // createClusterConfig creates a ClusterConfig that sets nothing. It is a plain
@@ -156,20 +160,9 @@ func createClusterConfig(ctx context.Context, c *client) (*api.ClusterConfig, er
 		Name: api.ClusterConfigName, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent},
 	}}
 	object.APIVersion, object.Kind = k.gvk.GroupVersion().String(), k.gvk.Kind
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	text, err = kube.Body(c.rest.Post().AbsPath(k.path).Param("fieldManager", ManagerConfig).Body(text).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx))
 	made := k.fresh()
-	if err == nil {
-		err = json.Unmarshal(text, made)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create %s %s: %w", k.gvk.Kind, api.ClusterConfigName, err)
+	if err := c.CreateAs(ctx, k.path, ManagerConfig, object, made); err != nil {
+		return nil, err
 	}
 	return made, nil
 }

@@ -185,22 +185,3 @@ func TestPartsThatAreOff(t *testing.T) {
 		t.Errorf("sent %q", sent)
 	}
 }
-
-// TestAwait: a kind that is not served is worth one line in the log, and is waited
-// for.
-func TestAwait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := parts(t, Config{ClusterConfig: func(*api.ClusterConfigSpec) {}}, nil)
-		synced, done := make(chan struct{}), make(chan bool, 1)
-		go func() { done <- s.await(t.Context(), synced, "Things") }()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if len(done) != 0 || !s.failing["Things"] {
-			t.Errorf("waiting %v, reported %v", len(done) == 0, s.failing)
-		}
-		close(synced)
-		if !<-done {
-			t.Error("the first list is not noticed")
-		}
-	})
-}

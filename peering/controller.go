@@ -2,15 +2,17 @@ package peering
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	endpointclient "liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 	"liqo.io/agent/sharing/offer"
 )
@@ -34,9 +36,7 @@ type Registry interface {
 // Config is what a Controller needs. All fields are required but those that say
 // otherwise. Its functions are called on several goroutines.
 type Config struct {
-	// Kubeconfig returns the setting: a path, "" for the usual places ($KUBECONFIG,
-	// K3s's own, ~/.kube/config), or KubeconfigNone. It is asked again and again,
-	// so a changed setting takes effect by itself.
+	// Kubeconfig returns the setting, as in conn.Config.
 	Kubeconfig func() string
 	// Registry knows the peers.
 	Registry Registry
@@ -52,12 +52,12 @@ type Config struct {
 	// server. It is created when it does not exist.
 	Namespace string
 
-	// Ledger keeps the decisions.
-	Ledger Ledger
+	// Decisions keeps the decisions.
+	Decisions Decisions
 	// Peers calls the peers' endpoints.
 	Peers remote.Caller
 	// Greeting returns what is said about this cluster in those calls.
-	Greeting func() endpoint.Greeting
+	Greeting func() wire.Greeting
 	// LostAfter returns how long a peering outlives the absence of its peer; 0 is
 	// for as long as it takes.
 	LostAfter func() time.Duration
@@ -72,14 +72,14 @@ type Config struct {
 	Viewed func(id peer.ClusterID)
 	// Reached is told where a peer answered a call. It must not block. The field may
 	// be nil.
-	Reached func(id peer.ClusterID, at endpoint.Result)
+	Reached func(id peer.ClusterID, at endpointclient.Result)
 	// TokenUsed is told that a peer took the invite token it was asked with. The
 	// field may be nil.
 	TokenUsed func(id peer.ClusterID)
 
-	// Places asks the URLs that people wrote into ForeignClusters who is there. The
+	// URLs asks the URLs that people wrote into ForeignClusters who is there. The
 	// field may be nil: then nobody is asked.
-	Places Places
+	URLs URLProber
 
 	// SearchDomains is told the SearchDomains, the oldest first and without those
 	// that are being deleted: once they are known (nil when there are none), and
@@ -120,7 +120,7 @@ type Config struct {
 	// SharingSettings returns the settings of [sharing]. It is asked again and again;
 	// SharingChanged says that the answer is another. The field may be nil: then all
 	// that is free is offered, and every offer accepted.
-	SharingSettings func() SharingSettings
+	SharingSettings func() plan.SharingSettings
 	// While runs beside the Controller while there is a connection. The field may be
 	// nil.
 	While While
@@ -132,19 +132,18 @@ type Config struct {
 }
 
 // Controller keeps the objects about peers in the local API server equal to what
-// the registry knows and the ledger says, and ours at the peers. See the
+// the registry knows and the decision store says, and ours at the peers. See the
 // package's documentation.
 type Controller struct {
-	sight
-	locator   locator
-	link      *link
-	pollEvery time.Duration // how often the kubeconfig's files are looked at, and rights that are to change
+	observer
+	link      *conn.Link
+	looks     looks
 	checkEach time.Duration // how often what ensure made is looked at
 
 	mu       sync.Mutex
-	session  *session          // nil while there is no connection
-	upstream endpoint.Upstream // of the session
-	users    api.PeerUsers     // of the last session
+	session  *session         // nil while there is no connection
+	upstream gateway.Upstream // of the session
+	users    api.PeerUsers    // of the last session
 }
 
 // New returns a Controller that does nothing until Run is called.
@@ -159,22 +158,22 @@ func New(cfg Config) *Controller {
 		cfg.Viewed = func(peer.ClusterID) {}
 	}
 	if cfg.Reached == nil {
-		cfg.Reached = func(peer.ClusterID, endpoint.Result) {}
+		cfg.Reached = func(peer.ClusterID, endpointclient.Result) {}
 	}
 	if cfg.SharingSettings == nil {
-		cfg.SharingSettings = func() SharingSettings { return defaultSharing }
+		cfg.SharingSettings = plan.DefaultSharing
 	}
 	if cfg.TokenUsed == nil {
 		cfg.TokenUsed = func(peer.ClusterID) {}
 	}
 	c := &Controller{
-		sight:     sight{cfg: &cfg, memory: newMemory(), book: offer.NewBook(), places: newPlaces(cfg.Places)},
-		locator:   newLocator(),
-		link:      &link{log: cfg.Logger, now: cfg.Now, hear: cfg.StatusChanged, status: APIStatus{Since: cfg.Now()}},
+		observer:  observer{cfg: &cfg, peers: newPeerStates(), allocator: offer.NewAllocator(), urls: newURLProbes(cfg.URLs)},
 		users:     api.PeerUsers{Namespace: cfg.Namespace},
-		pollEvery: 3 * time.Second,
 		checkEach: time.Minute,
 	}
+	c.link = conn.New(conn.Config{
+		Kubeconfig: cfg.Kubeconfig, Another: c.peers.anotherServer, StatusChanged: cfg.StatusChanged, Logger: cfg.Logger, Now: cfg.Now,
+	})
 	c.remote = remote.New(remote.Config{
 		Peers: cfg.Peers, Greeting: cfg.Greeting, Changed: c.answered, Reached: cfg.Reached, TokenUsed: cfg.TokenUsed,
 		Interval: cfg.Interval, Logger: cfg.Logger,
@@ -195,7 +194,7 @@ func (c *Controller) Enqueue(id peer.ClusterID) {
 		s.queue.Add(id)
 		return
 	}
-	c.sight.noteReach(id)
+	c.observer.noteReach(id)
 }
 
 // answered takes in that something is known about a peer's side that was not.
@@ -211,12 +210,19 @@ func (c *Controller) current() *session {
 	return c.session
 }
 
+// APIStatus says how the Controller gets on with the API server.
+type APIStatus struct {
+	conn.Status
+	// ForeignClusters is the number of objects in the API server.
+	ForeignClusters int
+}
+
 // Status says how the Controller gets on with the API server. Any goroutine may
 // call it at any time.
 func (c *Controller) Status() APIStatus {
-	status := c.link.snapshot()
+	status := APIStatus{Status: c.link.Status()}
 	if s := c.current(); s != nil {
-		status.ForeignClusters = s.foreign.len()
+		status.ForeignClusters = s.foreign.Len()
 	}
 	return status
 }
@@ -233,81 +239,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		defer cancel()
 		asked <- c.remote.Run(ctx)
 	}()
-	for ctx.Err() == nil {
-		if found, err := c.await(ctx); err == nil {
-			c.use(ctx, found)
-		}
-	}
+	c.link.Run(ctx, c.connect)
 	cancel()
 	return <-asked
-}
-
-// use works with one kubeconfig until it is replaced or ctx ends.
-func (c *Controller) use(ctx context.Context, found kubeconfig) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel(nil)
-	watching.Go(func() { cancel(c.replaced(ctx, found)) })
-
-	c.link.trying(found.config.Host, found.name())
-	c.memory.anotherServer()
-	client, err := newClient(found.config, c.link)
-	var upstream endpoint.Upstream
-	if err == nil {
-		upstream, err = newUpstream(found.config, c.link)
-	}
-	if err != nil {
-		c.link.waiting(err)
-		<-ctx.Done()
-		return
-	}
-	for wait := newBackoff(); ; {
-		err := c.connect(ctx, client, upstream, found.config)
-		client.close()
-		closeUpstream(upstream)
-		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, errLost) || errors.Is(err, errRights) {
-			wait = newBackoff()
-		} else {
-			c.link.waiting(err)
-		}
-		if wait.sleep(ctx) != nil {
-			return
-		}
-	}
-}
-
-// backoff is a growing pause, up to ten seconds, with jitter so that boxes that
-// lost their power together do not come back in step.
-type backoff struct{ next time.Duration }
-
-const (
-	backoffFirst = 200 * time.Millisecond
-	backoffMax   = 10 * time.Second
-)
-
-func newBackoff() *backoff { return &backoff{next: backoffFirst} }
-
-func (b *backoff) sleep(ctx context.Context) error {
-	pause := b.next
-	b.next = min(2*b.next, backoffMax)
-	return sleep(ctx, jitter(pause))
-}
-
-// jitter returns between half of d and d.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// sleep waits for d, or returns the cause of ctx's end.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -1,11 +1,11 @@
 // Package peering is the operator: it keeps the objects about peers in the local
-// API server equal to what the registry of peers knows and the ledger of
+// API server equal to what the registry of peers knows and the decision store of
 // decisions says, and has package remote keep ours at the peers.
 //
-// A [Controller] waits for an API server as long as it takes, installs the
+// A [Controller] waits for an API server as long as it takes (package conn), installs the
 // custom resources, publishes the cluster's ID, and then runs one reconcile per
-// cluster ID: gather an [Observed] value, ask the pure function [Plan] what to
-// do, do it. Everything is level-triggered: a call of Enqueue, a watch event, an
+// cluster ID: gather a [plan.Observed] value, ask the pure function [plan.Plan] what
+// to do, do it. Everything is level-triggered: a call of Enqueue, a watch event, an
 // answer of a peer or a timer says only "look at this cluster again".
 //
 // # Who owns which field
@@ -14,7 +14,7 @@
 // of fields, so that "kubectl get -o yaml --show-managed-fields" tells who set
 // what. On ForeignClusters:
 //
-//   - [ManagerDiscovery]: what was discovered (spec.clusterIdentity, namespace,
+//   - [plan.ManagerDiscovery]: what was discovered (spec.clusterIdentity, namespace,
 //     authUrl, discoveryType, status.fingerprint, status.ttl and the conditions
 //     Reachable, Verified, Conflict and AuthURL). On an object that the agent
 //     created they follow what the peer proves; whoever wants to keep an edit takes
@@ -22,16 +22,16 @@
 //     api.LabelManagedBy). On every other object only the status is written, and
 //     what its author left out of clusterIdentity and namespace when only its
 //     authUrl says which cluster it is about.
-//   - [ManagerIntent]: spec.join and spec.trustMode, where the agent set them
+//   - [plan.ManagerIntent]: spec.join and spec.trustMode, where the agent set them
 //     because of the command line, the configuration or the provider. A person who
-//     sets them owns them from then on, and the ledger is told.
-//   - [ManagerForeignCluster]: the finalizer, and in the status everything about
+//     sets them owns them from then on, and the decision store is told.
+//   - [plan.ManagerForeignCluster]: the finalizer, and in the status everything about
 //     the peering but the next two.
-//   - [ManagerPeeringRequest]: status.incoming.peeringRequest, and the status of
+//   - [plan.ManagerPeeringRequest]: status.incoming.peeringRequest, and the status of
 //     PeeringRequests.
-//   - [ManagerAdvertisement]: status.outgoing.advertisement, and the status of
+//   - [plan.ManagerAdvertisement]: status.outgoing.advertisement, and the status of
 //     Advertisements, but for status.advertisementStatus once a person decided:
-//     that is theirs who set it, and [ManagerIntent]'s after a command. Such a
+//     that is theirs who set it, and [plan.ManagerIntent]'s after a command. Such a
 //     decision goes before sharing.accept_policy, belongs to that Advertisement and
 //     ends with it.
 //
@@ -53,7 +53,7 @@
 // # Objects that people write
 //
 // One that says only where a cluster is has no cluster ID by which it could be
-// reconciled. Its URL is handed to [Places], and when somebody answers there the ID
+// reconciled. Its URL is handed to [URLProber], and when somebody answers there the ID
 // is filled in; until then a queue of its own, by name, looks at it. As soon as a
 // person's object is about a cluster, it counts: what was wanted and what was shown
 // moves to it from the agent's own, and that one goes. Of several the oldest counts,
@@ -65,7 +65,7 @@
 // An object that is gone does not say who deleted it, and that matters: a person
 // who deletes a peer's PeeringRequest ends the peering for good, the peer itself
 // does not. Deletions of our own and those that come through the gateway are noted
-// before they are carried out (see [Deleter]); what is left is a person's.
+// before they are carried out (see [plan.Deleter]); what is left is a person's.
 // managedFields tell in the same way who set spec.join.
 //
 // # Pods at a provider
@@ -83,7 +83,7 @@
 // be listed, because the API server was restored from a backup, or because a peer
 // does not answer. It never writes what is there already; in steady state nothing
 // is sent but one look at what it installed per minute. It does not decide whether
-// a peer is present, trusted or welcome: the registry and the ledger do.
+// a peer is present, trusted or welcome: the registry and the decision store do.
 //
 // # Goroutines
 //
@@ -96,6 +96,6 @@
 // the pods of the cluster for it; one that tells about SearchDomains and writes
 // their status, one that tells about the ClusterConfig, creates it and has it show
 // how the agent is; one that writes Events, for which nobody waits; one that asks for
-// the API server's version once, and one that looks for a changed kubeconfig.
+// the API server's version once.
 // The exported methods may be called from any goroutine at any time.
 package peering

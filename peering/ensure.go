@@ -16,14 +16,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
-// The ConfigMap with the cluster ID, as Liqo names it and its key.
-const (
-	ClusterIDConfigMap = "cluster-id"
-	ClusterIDKey       = "CLUSTER_ID"
-)
+// ClusterIDKey is the key of the cluster ID in its ConfigMap, as Liqo has it.
+const ClusterIDKey = "CLUSTER_ID"
 
 const (
 	crdPath       = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
@@ -67,9 +65,9 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 	applied, failures := false, 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var found map[string]any
-		err := c.getJSON(ctx, path, nil, &found)
+		err := c.Get(ctx, path, &found)
 		if err != nil && !apierrors.IsNotFound(err) {
-			if failures++; failures < establishTries && passing(err) && sleep(ctx, pause) == nil {
+			if failures++; failures < establishTries && passing(err) && work.Sleep(ctx, pause) == nil {
 				continue
 			}
 			return err
@@ -88,7 +86,7 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 			// A definition that somebody else brought is changed only where nobody else
 			// claims a field; else the error says who does.
 			ours := missing || managedByAgent(found)
-			err := c.applyJSON(ctx, path, wanted, ManagerCRDs, ours)
+			err := c.Apply(ctx, path, ManagerCRDs, ours, wanted, nil)
 			if err != nil {
 				if failures++; failures == establishTries || !passing(err) {
 					return err
@@ -103,7 +101,7 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 				return err
 			}
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := work.Sleep(ctx, pause); err != nil {
 			return fmt.Errorf("custom resource definition %s is not served after %v: %w", name, establishTimeout, err)
 		}
 	}
@@ -134,14 +132,14 @@ func ensureWebhook(ctx context.Context, c *client, manifest map[string]any) erro
 	name, _ := metadata["name"].(string)
 	path := webhookPath + name
 	var found map[string]any
-	err = c.getJSON(ctx, path, nil, &found)
+	err = c.Get(ctx, path, &found)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if err == nil && shows(found, wanted) {
 		return nil
 	}
-	return c.applyJSON(ctx, path, wanted, ManagerWebhook, err != nil || managedByAgent(found))
+	return c.Apply(ctx, path, ManagerWebhook, err != nil || managedByAgent(found), wanted, nil)
 }
 
 // shows is Covers for objects in whose lists the API server does fill in
@@ -243,7 +241,7 @@ var errBadConfigMap = errors.New("not a cluster ID")
 // not exist or has no such key.
 func readClusterID(ctx context.Context, c *client, namespace string) (peer.ClusterID, error) {
 	var found configMap
-	err := c.getJSON(ctx, configMapPath(namespace), nil, &found)
+	err := c.Get(ctx, configMapPath(namespace), &found)
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -257,13 +255,13 @@ func readClusterID(ctx context.Context, c *client, namespace string) (peer.Clust
 	id, err := peer.ParseClusterID(text)
 	if err != nil {
 		return "", fmt.Errorf("%w: ConfigMap %s/%s, key %s: %w; correct it or delete the ConfigMap",
-			errBadConfigMap, namespace, ClusterIDConfigMap, ClusterIDKey, err)
+			errBadConfigMap, namespace, api.ClusterIDConfigMap, ClusterIDKey, err)
 	}
 	return id, nil
 }
 
 func configMapPath(namespace string) string {
-	return namespacePath + namespace + "/configmaps/" + ClusterIDConfigMap
+	return namespacePath + namespace + "/configmaps/" + api.ClusterIDConfigMap
 }
 
 // ensureIdentity publishes the cluster's ID, in a namespace that it creates when
@@ -277,19 +275,19 @@ func ensureIdentity(ctx context.Context, c *client, namespace string, id peer.Cl
 		return found, nil
 	}
 	labels := map[string]string{api.LabelManagedBy: api.ManagedByAgent}
-	err = c.getJSON(ctx, namespacePath+namespace, nil, &struct{}{})
+	err = c.Get(ctx, namespacePath+namespace, &struct{}{})
 	if apierrors.IsNotFound(err) {
-		err = c.applyJSON(ctx, namespacePath+namespace, configMap{
+		err = c.Apply(ctx, namespacePath+namespace, ManagerIdentity, false, configMap{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 			Metadata: appliedMeta{Name: namespace, Labels: labels},
-		}, ManagerIdentity, false)
+		}, nil)
 	}
 	if err != nil {
 		return "", err
 	}
-	return "", c.applyJSON(ctx, configMapPath(namespace), configMap{
+	return "", c.Apply(ctx, configMapPath(namespace), ManagerIdentity, false, configMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		Metadata: appliedMeta{Name: ClusterIDConfigMap, Labels: labels},
+		Metadata: appliedMeta{Name: api.ClusterIDConfigMap, Labels: labels},
 		Data:     map[string]string{ClusterIDKey: string(id)},
-	}, ManagerIdentity, false)
+	}, nil)
 }

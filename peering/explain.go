@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // Explain writes what is known and pending about each cluster, for people who look
@@ -25,7 +26,7 @@ func (c *Controller) Explain(w io.Writer) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "at %s; API server: ", now.UTC().Format(time.RFC3339))
 	if s == nil {
-		fmt.Fprintf(&out, "none: %s\n", c.link.snapshot().LastError)
+		fmt.Fprintf(&out, "none: %s\n", c.link.Status().LastError)
 	} else {
 		fmt.Fprintf(&out, "connected; %d clusters and %d objects wait for a worker\n", s.queue.Len(), s.named.Len())
 		for _, about := range [][]peer.ClusterID{s.foreign.ids(), s.requests.ids(), s.offers.ids()} {
@@ -42,29 +43,33 @@ func (c *Controller) Explain(w io.Writer) error {
 }
 
 func (c *Controller) explain(out *strings.Builder, s *session, id peer.ClusterID, now time.Time) {
-	m := c.memory.get(id)
+	m := c.peers.get(id)
 	fmt.Fprintf(out, "\ncluster %s\n", id)
 	if m.looked.IsZero() {
 		out.WriteString("never looked at")
 	} else {
 		fmt.Fprintf(out, "looked at %v ago", now.Sub(m.looked).Round(time.Millisecond))
 	}
-	if m.next.IsZero() {
+	var next time.Time
+	if s != nil {
+		next, _ = s.queue.Due(id)
+	}
+	if next.IsZero() {
 		out.WriteString(", and not before something changes")
 	} else {
-		fmt.Fprintf(out, ", next in %v at the latest", m.next.Sub(now).Round(time.Millisecond))
+		fmt.Fprintf(out, ", next in %v at the latest", time.Until(next).Round(time.Millisecond))
 	}
 	if m.failed != nil {
 		fmt.Fprintf(out, "; it failed: %v", m.failed)
 	}
 	obs := c.peek(s, id)
-	if c.cfg.Sharing != nil && !obs.UseKnown {
+	if c.cfg.Sharing != nil && !obs.NodeKnown {
 		out.WriteString("; how our use of it stands is not known")
 	}
 	out.WriteByte('\n')
 	if s != nil {
 		var kinds []string
-		for _, a := range Plan(obs, now).Actions {
+		for _, a := range plan.Plan(obs, now).Actions {
 			kinds = append(kinds, string(a.Kind))
 		}
 		fmt.Fprintf(out, "would do now: %s\n", strings.Join(kinds, ", "))
@@ -72,9 +77,9 @@ func (c *Controller) explain(out *strings.Builder, s *session, id peer.ClusterID
 	if obs.Peer != nil {
 		fmt.Fprintf(out, "peer: %s, source %s\n", obs.Peer.Phase, obs.Peer.Source)
 	}
-	st := obs.Standing
-	fmt.Fprintf(out, "decided: trusted=%v distrusted=%v blocked=%v connect=%v anew=%d begun=%d accept=%s asked=%v ended=%q joined=%v served=%v\n",
-		st.Pin != nil, st.Distrusted, st.Blocked, st.Connect == WishYes, st.Anew, obs.Begun, st.Accept.Phase, st.Asked, st.Ended, st.LastJoined, st.LastServed)
+	st := obs.Policy
+	fmt.Fprintf(out, "decided: trusted=%v distrusted=%v blocked=%v connect=%v generation=%d observedGeneration=%d accept=%s asked=%v ended=%q joined=%v served=%v\n",
+		st.Pin != nil, st.Distrusted, st.Blocked, st.Connect == plan.Yes, st.Generation, obs.ObservedGeneration, st.Accept.Phase, st.Asked, st.Ended, st.LastJoined, st.LastServed)
 	for _, fc := range obs.Objects {
 		fmt.Fprintf(out, "ForeignCluster %s: version %s, join=%v by %q, trustMode=%s by %q, finalizers %q, deleted=%v\n", fc.Name, fc.ResourceVersion,
 			fc.Spec.Join, obs.Owners[fc.Name].Join.Manager, fc.Spec.TrustMode, obs.Owners[fc.Name].TrustMode.Manager, fc.Finalizers, fc.DeletionTimestamp != nil)
@@ -82,7 +87,7 @@ func (c *Controller) explain(out *strings.Builder, s *session, id peer.ClusterID
 	v := obs.View()
 	for _, way := range []struct {
 		name string
-		Direction
+		plan.Direction
 	}{{"outgoing", v.Outgoing}, {"incoming", v.Incoming}} {
 		var missing []string
 		for _, step := range way.Steps {

@@ -9,12 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // TestExplain: what is not done although it is decided shows, and no secret does.
 func TestExplain(t *testing.T) {
-	ledger := &diary{standing: Standing{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}, Connect: WishYes, Token: "the-secret-of-an-invite"}}
-	c, s, _ := connected(t, ledger, func(*http.Request, string) (int, string) {
+	decisions := &diary{policy: plan.Policy{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}, Connect: plan.Yes, Token: "the-secret-of-an-invite"}}
+	c, s, _ := connected(t, decisions, func(*http.Request, string) (int, string) {
 		return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 	})
 	now := t0
@@ -43,7 +44,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
 	}
-	if strings.Contains(got, ledger.standing.Token) {
+	if strings.Contains(got, decisions.policy.Token) {
 		t.Error("the token is in it")
 	}
 	c.attach(nil, c.upstream)

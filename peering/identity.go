@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 )
 
@@ -23,21 +25,17 @@ const identityTimeout = 5 * time.Second
 // ClusterIDFromAPI asks the API server for the ID of this cluster: the one in
 // ConfigMap cluster-id in the namespace, else the UID of the oldest
 // control-plane node. origin says for people where it comes from. kubeconfig is
-// the setting as in Config.Kubeconfig. It takes five seconds at most.
+// the setting as in conn.Config. It takes five seconds at most.
 //
-// The error wraps ErrNoKubeconfig or ErrSwitchedOff when there is no API server
+// The error wraps conn.ErrNoKubeconfig or conn.ErrSwitchedOff when there is no API server
 // to ask, and ErrNoClusterID when it has no answer; every other error says that
 // it could not be asked.
 func ClusterIDFromAPI(ctx context.Context, kubeconfig, namespace string) (id peer.ClusterID, origin string, err error) {
-	found, err := newLocator().load(kubeconfig)
+	c, err := openClient(kubeconfig)
 	if err != nil {
 		return "", "", err
 	}
-	c, err := newClient(found.config, nil)
-	if err != nil {
-		return "", "", err
-	}
-	defer c.close()
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
 	id, err = readClusterID(ctx, c, namespace)
@@ -48,30 +46,51 @@ func ClusterIDFromAPI(ctx context.Context, kubeconfig, namespace string) (id pee
 	case err != nil:
 		return "", "", fmt.Errorf("cluster ID from the API server: %w", err)
 	case id != "":
-		return id, fmt.Sprintf("ConfigMap %s/%s", namespace, ClusterIDConfigMap), nil
+		return id, fmt.Sprintf("ConfigMap %s/%s", namespace, api.ClusterIDConfigMap), nil
 	}
 	for _, label := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
-		var nodes struct {
-			Items []struct {
-				Metadata metav1.ObjectMeta `json:"metadata"`
-			} `json:"items"`
-		}
-		if err := c.getJSON(ctx, "/api/v1/nodes", map[string]string{"labelSelector": label}, &nodes); err != nil {
+		nodes, err := kube.List(ctx, c.Client, kube.Query{Path: nodeKind().path, Labels: label}, kube.Kind[*metav1.PartialObjectMetadata]{
+			Fresh: func() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} },
+		})
+		if err != nil {
 			return "", "", fmt.Errorf("cluster ID from the API server: %w", err)
 		}
-		if len(nodes.Items) == 0 {
+		if len(nodes) == 0 {
 			continue
 		}
-		first := slices.MinFunc(nodes.Items, func(a, b struct {
-			Metadata metav1.ObjectMeta `json:"metadata"`
-		}) int {
-			return cmp.Or(a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp.Time), cmp.Compare(a.Metadata.Name, b.Metadata.Name))
-		}).Metadata
+		first := slices.MinFunc(nodes, func(a, b *metav1.PartialObjectMetadata) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		})
 		id, err := peer.ParseClusterID(string(first.UID))
 		if err != nil {
 			return "", "", fmt.Errorf("UID of node %s: %w", first.Name, err)
 		}
 		return id, "UID of node " + first.Name, nil
 	}
-	return "", "", fmt.Errorf("%w: no ConfigMap %s/%s and no control-plane node", ErrNoClusterID, namespace, ClusterIDConfigMap)
+	return "", "", fmt.Errorf("%w: no ConfigMap %s/%s and no control-plane node", ErrNoClusterID, namespace, api.ClusterIDConfigMap)
+}
+
+// ClaimClusterID has the ConfigMap with the cluster ID say id, whatever it says now.
+// It is for a cluster that got its identity from elsewhere: after a restore or a
+// reset. Without a ConfigMap there is nothing to do: the Controller makes one. The
+// errors are those of ClusterIDFromAPI.
+func ClaimClusterID(ctx context.Context, kubeconfig, namespace string, id peer.ClusterID) (before peer.ClusterID, err error) {
+	c, err := openClient(kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	if before, err = readClusterID(ctx, c, namespace); err != nil {
+		return "", fmt.Errorf("cluster ID from the API server: %w", err)
+	}
+	if before == "" || before == id {
+		return before, nil
+	}
+	return before, c.Apply(ctx, configMapPath(namespace), ManagerIdentity, true, configMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		Metadata: appliedMeta{Name: api.ClusterIDConfigMap, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
+		Data:     map[string]string{ClusterIDKey: string(id)},
+	}, nil)
 }

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
@@ -23,7 +26,6 @@ func (s *session) checkIfMissing(err error) {
 // until ctx ends: at once, then at intervals, and whenever they seem to be gone.
 func (s *session) keep(ctx context.Context, every time.Duration) {
 	var told peer.ClusterID // the other cluster ID that was reported
-	retry := newBackoff()
 	for failures := 0; ; {
 		err := s.ensure(ctx, &told)
 		switch {
@@ -31,24 +33,24 @@ func (s *session) keep(ctx context.Context, every time.Duration) {
 			return
 		case errors.Is(err, errBadConfigMap):
 			// Only a person can correct it.
-			s.complainOnce("ConfigMap", "the ConfigMap with the cluster ID holds none and is left alone", err)
+			s.WarnOnce("ConfigMap", "the ConfigMap with the cluster ID holds none and is left alone", err)
 		case err != nil:
-			s.link.note(err)
-			s.cfg.Logger.Debug("cannot put the agent's own objects in place, trying again", "error", err)
+			s.NoteError(err)
+			s.cfg.Logger.Debug("cannot install the agent's objects, trying again", "error", err)
 			if failures++; failures == patientRetries {
-				s.complainOnce("own objects", "cannot put the agent's own objects in place, trying again", err)
+				s.WarnOnce("own objects", "cannot install the agent's objects, trying again", err)
 			}
-			if retry.sleep(ctx) != nil {
+			if work.Sleep(ctx, conn.Backoff.Pause(failures)) != nil {
 				return
 			}
 			continue
 		}
-		retry, failures = newBackoff(), 0
+		failures = 0
 		// A burst of failed requests asks for one look, not for one each.
-		if sleep(ctx, backoffFirst) != nil {
+		if work.Sleep(ctx, conn.Backoff.First) != nil {
 			return
 		}
-		timer := time.NewTimer(jitter(every))
+		timer := time.NewTimer(wait.Jitter(every/2, 1))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -63,7 +65,7 @@ func (s *session) keep(ctx context.Context, every time.Duration) {
 func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
 	if err := ensureCRDs(ctx, s.client); err != nil {
 		if ctx.Err() == nil {
-			s.link.placed(nil, err)
+			s.Placed(nil, err)
 		}
 		return err
 	}
@@ -73,7 +75,7 @@ func (s *session) ensure(ctx context.Context, told *peer.ClusterID) error {
 	}
 	others := s.publish(ctx, told)
 	if ctx.Err() == nil {
-		s.link.placed(hook, others)
+		s.Placed(hook, others)
 	}
 	return cmp.Or(hook, others)
 }

@@ -10,15 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
 
 // kind is what has to be known about one kind of objects to watch it.
-type kind[T object] struct {
+type kind[T kube.Object] struct {
 	gvk schema.GroupVersionKind
 	// path is that of the collection.
 	path string
+	// namespace is that of the objects, "" for a kind without.
+	namespace string
 	// selector chooses objects by their labels; "" for all.
 	selector string
 	// fresh returns an empty object.
@@ -47,26 +51,6 @@ var (
 
 const rbacGroup = "rbac.authorization.k8s.io"
 
-// newScheme knows the kinds that are watched: their events name them.
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	for gvk, object := range map[schema.GroupVersionKind]runtime.Object{
-		foreignClusterKind().gvk: &foreignCluster{},
-		requestKind().gvk:        &api.PeeringRequest{},
-		advertisementKind().gvk:  &api.Advertisement{},
-		searchDomainKind().gvk:   &api.SearchDomain{},
-		clusterConfigKind().gvk:  &api.ClusterConfig{},
-		gvkSecret:                &secret{},
-		gvkNode:                  &offer.Node{},
-		gvkRole:                  &clusterRole{},
-		gvkBinding:               &clusterRoleBinding{},
-	} {
-		scheme.AddKnownTypeWithName(gvk, object)
-	}
-	metav1.AddToGroupVersion(scheme, api.GroupVersion)
-	return scheme
-}
-
 func foreignClusterKind() kind[*foreignCluster] {
 	return kind[*foreignCluster]{
 		gvk:   api.GroupVersion.WithKind(api.KindForeignCluster),
@@ -91,7 +75,7 @@ func requestKind() kind[*api.PeeringRequest] {
 		path:  collection(api.GroupVersion, api.PluralPeeringRequests),
 		fresh: func() *api.PeeringRequest { return &api.PeeringRequest{} },
 		about: func(r *api.PeeringRequest) []peer.ClusterID { return clusterIDs(r.Name) },
-		trim:  trimRequest,
+		trim:  plan.TrimRequest,
 	}
 }
 
@@ -101,15 +85,15 @@ func advertisementKind() kind[*api.Advertisement] {
 		path:  collection(api.SharingGroupVersion, api.PluralAdvertisements),
 		fresh: func() *api.Advertisement { return &api.Advertisement{} },
 		about: func(a *api.Advertisement) []peer.ClusterID { return clusterIDs(a.Name) },
-		trim:  trimAdvertisement,
+		trim:  plan.TrimAdvertisement,
 	}
 }
 
 func secretKind(namespace string) kind[*secret] {
 	return kind[*secret]{
-		gvk: gvkSecret, path: namespacePath + namespace + "/secrets", selector: ownObjects,
+		gvk: gvkSecret, path: namespacePath + namespace + "/secrets", namespace: namespace, selector: ownObjects,
 		fresh: func() *secret { return &secret{} },
-		about: func(s *secret) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(s.Name, SecretName(""))) },
+		about: func(s *secret) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(s.Name, plan.SecretName(""))) },
 		trim:  func(s *secret) { s.ManagedFields, s.Annotations = nil, nil },
 	}
 }
@@ -118,8 +102,10 @@ func roleKind() kind[*clusterRole] {
 	return kind[*clusterRole]{
 		gvk: gvkRole, path: "/apis/" + rbacGroup + "/v1/clusterroles", selector: ownObjects,
 		fresh: func() *clusterRole { return &clusterRole{} },
-		about: func(r *clusterRole) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(r.Name, accessPrefix)) },
-		trim:  func(r *clusterRole) { r.ManagedFields, r.Annotations = nil, nil },
+		about: func(r *clusterRole) []peer.ClusterID {
+			return clusterIDs(strings.TrimPrefix(r.Name, api.PeerRolePrefix))
+		},
+		trim: func(r *clusterRole) { r.ManagedFields, r.Annotations = nil, nil },
 	}
 }
 
@@ -128,7 +114,7 @@ func bindingKind() kind[*clusterRoleBinding] {
 		gvk: gvkBinding, path: "/apis/" + rbacGroup + "/v1/clusterrolebindings", selector: ownObjects,
 		fresh: func() *clusterRoleBinding { return &clusterRoleBinding{} },
 		about: func(b *clusterRoleBinding) []peer.ClusterID {
-			return clusterIDs(strings.TrimPrefix(b.Name, accessPrefix))
+			return clusterIDs(strings.TrimPrefix(b.Name, api.PeerRolePrefix))
 		},
 		trim: func(b *clusterRoleBinding) { b.ManagedFields, b.Annotations = nil, nil },
 	}
@@ -163,31 +149,13 @@ func clusterIDs(names ...string) []peer.ClusterID {
 type foreignCluster struct {
 	api.ForeignCluster `json:",inline"`
 
-	owners Owners
-	past   Owners // the people whom the agent took a field from
+	owners plan.Owners
+	past   plan.Owners // the people whom the agent took a field from
 }
 
 // DeepCopyObject implements runtime.Object.
 func (fc *foreignCluster) DeepCopyObject() runtime.Object {
 	return &foreignCluster{ForeignCluster: *fc.DeepCopy(), owners: fc.owners, past: fc.past}
-}
-
-// list is a list of objects as the API server returns it.
-type list[T object] struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-
-	Items []T `json:"items"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *list[T]) DeepCopyObject() runtime.Object {
-	out := &list[T]{TypeMeta: l.TypeMeta}
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	for _, item := range l.Items {
-		out.Items = append(out.Items, item.DeepCopyObject().(T))
-	}
-	return out
 }
 
 // secret is as much of a Secret as is of interest.

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peering/plan"
 )
 
 func TestOwners(t *testing.T) {
@@ -45,36 +46,36 @@ func TestOwners(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		fc       *foreignCluster
-		join     Owner
-		trusting Owner
+		join     plan.Owner
+		trusting plan.Owner
 	}{
-		{"nobody", object(false, entry(ManagerDiscovery, "Apply", created, `{"f:spec":{"f:authUrl":{}}}`)), Owner{}, Owner{}},
-		{"somebody", object(true, entry("kubectl-patch", "Update", later, join)), Owner{"kubectl-patch", "u kubectl-patch " + later + " true"}, Owner{}},
-		{"the default of who created it", object(false, entry("kubectl-create", "Update", created, both)), Owner{}, Owner{}},
-		{"joined by who created it", object(true, entry("kubectl-create", "Update", created, both)), Owner{"kubectl-create", "u kubectl-create " + created + " true"}, Owner{}},
-		{"said no by who created it", object(false, entry("gitops", "Apply", created, join)), Owner{"gitops", "u gitops " + created + " false"}, Owner{}},
-		{"said no at once", object(false, entry("kubectl-patch", "Update", created, join)), Owner{"kubectl-patch", "u kubectl-patch " + created + " false"}, Owner{}},
+		{"nobody", object(false, entry(plan.ManagerDiscovery, "Apply", created, `{"f:spec":{"f:authUrl":{}}}`)), plan.Owner{}, plan.Owner{}},
+		{"somebody", object(true, entry("kubectl-patch", "Update", later, join)), plan.Owner{Manager: "kubectl-patch", Stamp: "u kubectl-patch " + later + " true"}, plan.Owner{}},
+		{"the default of who created it", object(false, entry("kubectl-create", "Update", created, both)), plan.Owner{}, plan.Owner{}},
+		{"joined by who created it", object(true, entry("kubectl-create", "Update", created, both)), plan.Owner{Manager: "kubectl-create", Stamp: "u kubectl-create " + created + " true"}, plan.Owner{}},
+		{"said no by who created it", object(false, entry("gitops", "Apply", created, join)), plan.Owner{Manager: "gitops", Stamp: "u gitops " + created + " false"}, plan.Owner{}},
+		{"said no at once", object(false, entry("kubectl-patch", "Update", created, join)), plan.Owner{Manager: "kubectl-patch", Stamp: "u kubectl-patch " + created + " false"}, plan.Owner{}},
 		{"changed by who created it", object(false, entry("kubectl-edit", "Update", later, both)),
-			Owner{"kubectl-edit", "u kubectl-edit " + later + " false"}, Owner{"kubectl-edit", "u kubectl-edit " + later + " Unknown"}},
-		{"the agent", object(true, entry(ManagerIntent, "Apply", later, join)), Owner{ManagerIntent, "u " + ManagerIntent + " " + later + " true"}, Owner{}},
-		{"a person and the agent", object(true, entry("k", "Apply", later, join)+","+entry(ManagerIntent, "Apply", latest, join)), Owner{"k", "u k " + later + " true"}, Owner{}},
-		{"the agent and a person", object(true, entry(ManagerIntent, "Apply", latest, join)+","+entry("k", "Apply", later, join)), Owner{"k", "u k " + later + " true"}, Owner{}},
-		{"two people", object(true, entry("a", "Apply", latest, join)+","+entry("b", "Apply", later, join)), Owner{"a", "u a " + latest + " true"}, Owner{}},
+			plan.Owner{Manager: "kubectl-edit", Stamp: "u kubectl-edit " + later + " false"}, plan.Owner{Manager: "kubectl-edit", Stamp: "u kubectl-edit " + later + " Unknown"}},
+		{"the agent", object(true, entry(plan.ManagerIntent, "Apply", later, join)), plan.Owner{Manager: plan.ManagerIntent, Stamp: "u " + plan.ManagerIntent + " " + later + " true"}, plan.Owner{}},
+		{"a person and the agent", object(true, entry("k", "Apply", later, join)+","+entry(plan.ManagerIntent, "Apply", latest, join)), plan.Owner{Manager: "k", Stamp: "u k " + later + " true"}, plan.Owner{}},
+		{"the agent and a person", object(true, entry(plan.ManagerIntent, "Apply", latest, join)+","+entry("k", "Apply", later, join)), plan.Owner{Manager: "k", Stamp: "u k " + later + " true"}, plan.Owner{}},
+		{"two people", object(true, entry("a", "Apply", latest, join)+","+entry("b", "Apply", later, join)), plan.Owner{Manager: "a", Stamp: "u a " + latest + " true"}, plan.Owner{}},
 		{"one for each", object(true, entry("a", "Apply", later, join)+","+entry("b", "Apply", latest, trust)),
-			Owner{"a", "u a " + later + " true"}, Owner{"b", "u b " + latest + " Unknown"}},
-		{"the default of who created it, without the URL that somebody corrected", object(false, entry("kubectl-create", "Update", created, creators)), Owner{}, Owner{}},
-		{"the default of who applied it again", object(false, entry("kubectl-client-side-apply", "Update", later, creators)), Owner{}, Owner{}},
-		{"the default that kubectl took along to the server", object(false, entry("kubectl", "Apply", later, creators)), Owner{}, Owner{}},
-		{"joined by who applied it again", object(true, entry("k", "Update", later, creators)), Owner{"k", "u k " + later + " true"}, Owner{}},
-		{"said no by who applied it", annotated(object(false, entry("k", "Update", created, both)), `{"spec":{"join":false}}`), Owner{"k", "u k " + created + " false"}, Owner{}},
-		{"said nothing by who applied it", annotated(object(false, entry("k", "Update", created, both)), `{"spec":{"authUrl":"x"}}`), Owner{}, Owner{}},
-		{"a damaged annotation", annotated(object(false, entry("k", "Update", created, both)), `{"spec":7}`), Owner{}, Owner{}},
-		{"removed from what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionOutgoingPeering, ReasonJoined), Owner{"k", "u k " + later + " false"}, Owner{}},
-		{"never in what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionOutgoingPeering, ReasonAnotherObject), Owner{}, Owner{}},
-		{"trust removed from what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionTrusted, ReasonPersonDecided), Owner{}, Owner{"k", "u k " + later + " Unknown"}},
-		{"trust never decided", showing(object(false, entry("k", "Update", later, creators)), api.ConditionTrusted, ReasonNotDecided), Owner{}, Owner{}},
-		{"of the status", object(true, entry("a", "Update", later, status)), Owner{}, Owner{}},
-		{"damaged", object(true, entry("a", "Update", later, `{"f:spec":7}`)), Owner{}, Owner{}},
+			plan.Owner{Manager: "a", Stamp: "u a " + later + " true"}, plan.Owner{Manager: "b", Stamp: "u b " + latest + " Unknown"}},
+		{"the default of who created it, without the URL that somebody corrected", object(false, entry("kubectl-create", "Update", created, creators)), plan.Owner{}, plan.Owner{}},
+		{"the default of who applied it again", object(false, entry("kubectl-client-side-apply", "Update", later, creators)), plan.Owner{}, plan.Owner{}},
+		{"the default that kubectl took along to the server", object(false, entry("kubectl", "Apply", later, creators)), plan.Owner{}, plan.Owner{}},
+		{"joined by who applied it again", object(true, entry("k", "Update", later, creators)), plan.Owner{Manager: "k", Stamp: "u k " + later + " true"}, plan.Owner{}},
+		{"said no by who applied it", annotated(object(false, entry("k", "Update", created, both)), `{"spec":{"join":false}}`), plan.Owner{Manager: "k", Stamp: "u k " + created + " false"}, plan.Owner{}},
+		{"said nothing by who applied it", annotated(object(false, entry("k", "Update", created, both)), `{"spec":{"authUrl":"x"}}`), plan.Owner{}, plan.Owner{}},
+		{"a damaged annotation", annotated(object(false, entry("k", "Update", created, both)), `{"spec":7}`), plan.Owner{}, plan.Owner{}},
+		{"removed from what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionOutgoingPeering, plan.ReasonJoined), plan.Owner{Manager: "k", Stamp: "u k " + later + " false"}, plan.Owner{}},
+		{"never in what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionOutgoingPeering, plan.ReasonAnotherObject), plan.Owner{}, plan.Owner{}},
+		{"trust removed from what was applied", showing(object(false, entry("k", "Update", later, creators)), api.ConditionTrusted, plan.ReasonPersonDecided), plan.Owner{}, plan.Owner{Manager: "k", Stamp: "u k " + later + " Unknown"}},
+		{"trust never decided", showing(object(false, entry("k", "Update", later, creators)), api.ConditionTrusted, plan.ReasonNotDecided), plan.Owner{}, plan.Owner{}},
+		{"of the status", object(true, entry("a", "Update", later, status)), plan.Owner{}, plan.Owner{}},
+		{"damaged", object(true, entry("a", "Update", later, `{"f:spec":7}`)), plan.Owner{}, plan.Owner{}},
 	} {
 		tc.fc.trim()
 		tc.fc.trim()
@@ -90,7 +91,7 @@ func TestOwners(t *testing.T) {
 	}
 	sub := metav1.ManagedFieldsEntry{Manager: "a", Subresource: "status", FieldsV1: metav1.NewFieldsV1(join)}
 	fc := &foreignCluster{ForeignCluster: api.ForeignCluster{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{sub}}}}
-	if fc.trim(); fc.owners != (Owners{}) {
+	if fc.trim(); fc.owners != (plan.Owners{}) {
 		t.Errorf("a subresource's manager counts: %+v", fc.owners)
 	}
 }
@@ -105,21 +106,21 @@ func TestIdentityOwners(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		managed []metav1.ManagedFieldsEntry
-		want    IdentityOwners
+		want    plan.IdentityOwners
 	}{
-		{"nobody", nil, IdentityOwners{}},
-		{"a person's URL", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:authUrl":{}}}`)}, IdentityOwners{}},
-		{"a person's name", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:clusterIdentity":{"f:clusterName":{}}}}`)}, IdentityOwners{Name: true}},
-		{"a person's namespace", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:namespace":{}}}`)}, IdentityOwners{Namespace: true}},
-		{"filled in", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", filled), entry(ManagerDiscovery, "status", `{"f:status":{}}`)}, IdentityOwners{Filled: true}},
-		{"filled in, and named since", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", filled), entry("k", "", `{"f:spec":{"f:clusterIdentity":{"f:clusterName":{}}}}`)}, IdentityOwners{Filled: true, Name: true}},
-		{"in a status", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "status", filled), entry("k", "status", filled)}, IdentityOwners{}},
-		{"made by the agent", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:metadata":{"f:labels":{}},"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{},"f:discoveryType":{}}}`)}, IdentityOwners{Discovered: true}},
-		{"taken over, URL left", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{}}}`)}, IdentityOwners{Discovered: true}},
-		{"taken over, URL confirmed", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:authUrl":{}}}`), entry(ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{}}}`)}, IdentityOwners{}},
-		{"taken over, type left", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:discoveryType":{}}}`)}, IdentityOwners{}},
-		{"taken over, a label left", []metav1.ManagedFieldsEntry{entry(ManagerDiscovery, "", `{"f:metadata":{"f:labels":{"f:x":{}}},"f:spec":{"f:clusterIdentity":{"f:clusterID":{}}}}`)}, IdentityOwners{}},
-		{"damaged", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:clusterIdentity":3,"f:namespace":{}}}`), entry("k", "", "")}, IdentityOwners{}},
+		{"nobody", nil, plan.IdentityOwners{}},
+		{"a person's URL", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:authUrl":{}}}`)}, plan.IdentityOwners{}},
+		{"a person's name", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:clusterIdentity":{"f:clusterName":{}}}}`)}, plan.IdentityOwners{Name: true}},
+		{"a person's namespace", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:namespace":{}}}`)}, plan.IdentityOwners{Namespace: true}},
+		{"filled in", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "", filled), entry(plan.ManagerDiscovery, "status", `{"f:status":{}}`)}, plan.IdentityOwners{Filled: true}},
+		{"filled in, and named since", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "", filled), entry("k", "", `{"f:spec":{"f:clusterIdentity":{"f:clusterName":{}}}}`)}, plan.IdentityOwners{Filled: true, Name: true}},
+		{"in a status", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "status", filled), entry("k", "status", filled)}, plan.IdentityOwners{}},
+		{"made by the agent", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "", `{"f:metadata":{"f:labels":{}},"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{},"f:discoveryType":{}}}`)}, plan.IdentityOwners{DiscoveredURL: true}},
+		{"taken over, URL left", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{}}}`)}, plan.IdentityOwners{DiscoveredURL: true}},
+		{"taken over, URL confirmed", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:authUrl":{}}}`), entry(plan.ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:authUrl":{}}}`)}, plan.IdentityOwners{}},
+		{"taken over, type left", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "", `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{}},"f:discoveryType":{}}}`)}, plan.IdentityOwners{}},
+		{"taken over, a label left", []metav1.ManagedFieldsEntry{entry(plan.ManagerDiscovery, "", `{"f:metadata":{"f:labels":{"f:x":{}}},"f:spec":{"f:clusterIdentity":{"f:clusterID":{}}}}`)}, plan.IdentityOwners{}},
+		{"damaged", []metav1.ManagedFieldsEntry{entry("k", "", `{"f:spec":{"f:clusterIdentity":3,"f:namespace":{}}}`), entry("k", "", "")}, plan.IdentityOwners{}},
 	} {
 		fc := &foreignCluster{}
 		fc.ManagedFields = tc.managed
@@ -131,30 +132,30 @@ func TestIdentityOwners(t *testing.T) {
 
 // TestFollows has a person and the agent take a field from each other.
 func TestFollows(t *testing.T) {
-	agent := Owner{ManagerIntent, "u agent 9"}
-	at := func(manager, stamp string) Owner { return Owner{manager, stamp} }
+	agent := plan.Owner{Manager: plan.ManagerIntent, Stamp: "u agent 9"}
+	at := func(manager, stamp string) plan.Owner { return plan.Owner{Manager: manager, Stamp: stamp} }
 	for _, tc := range []struct {
 		name string
-		seen []Owner
+		seen []plan.Owner
 		want string
 	}{
-		{"one edit", []Owner{at("k", "10 true")}, "10 true"},
-		{"seen twice", []Owner{at("k", "10 true"), at("k", "10 true")}, "10 true"},
-		{"a later one", []Owner{at("k", "10 true"), agent, at("k", "11 true")}, "11 true"},
-		{"in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true")}, "10 true+"},
-		{"seen twice in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true"), at("k", "10 true")}, "10 true+"},
-		{"three in the same second", []Owner{at("k", "10 true"), agent, at("k", "10 true"), agent, agent, at("k", "10 true")}, "10 true++"},
-		{"another value", []Owner{at("k", "10 true"), agent, at("k", "10 false")}, "10 false"},
-		{"another person", []Owner{at("k", "10 true"), at("l", "10 true l")}, "10 true l"},
-		{"removed", []Owner{at("k", "10 true"), {}}, "10 true removed"},
-		{"removed, and seen twice", []Owner{at("k", "10 true"), {}, {}}, "10 true removed"},
-		{"removed, and the agent set it", []Owner{at("k", "10 true"), {}, agent}, agent.Stamp},
-		{"never set", []Owner{{}, {}}, ""},
-		{"given up by the agent", []Owner{agent, {}}, ""},
-		{"removed, and set again", []Owner{at("k", "10 true"), {}, at("k", "10 true")}, "10 true+"},
-		{"the same, seen twice", []Owner{at("k", "10 true"), {}, at("k", "10 true"), at("k", "10 true")}, "10 true+"},
+		{"one edit", []plan.Owner{at("k", "10 true")}, "10 true"},
+		{"seen twice", []plan.Owner{at("k", "10 true"), at("k", "10 true")}, "10 true"},
+		{"a later one", []plan.Owner{at("k", "10 true"), agent, at("k", "11 true")}, "11 true"},
+		{"in the same second", []plan.Owner{at("k", "10 true"), agent, at("k", "10 true")}, "10 true+"},
+		{"seen twice in the same second", []plan.Owner{at("k", "10 true"), agent, at("k", "10 true"), at("k", "10 true")}, "10 true+"},
+		{"three in the same second", []plan.Owner{at("k", "10 true"), agent, at("k", "10 true"), agent, agent, at("k", "10 true")}, "10 true++"},
+		{"another value", []plan.Owner{at("k", "10 true"), agent, at("k", "10 false")}, "10 false"},
+		{"another person", []plan.Owner{at("k", "10 true"), at("l", "10 true l")}, "10 true l"},
+		{"removed", []plan.Owner{at("k", "10 true"), {}}, "10 true removed"},
+		{"removed, and seen twice", []plan.Owner{at("k", "10 true"), {}, {}}, "10 true removed"},
+		{"removed, and the agent set it", []plan.Owner{at("k", "10 true"), {}, agent}, agent.Stamp},
+		{"never set", []plan.Owner{{}, {}}, ""},
+		{"given up by the agent", []plan.Owner{agent, {}}, ""},
+		{"removed, and set again", []plan.Owner{at("k", "10 true"), {}, at("k", "10 true")}, "10 true+"},
+		{"the same, seen twice", []plan.Owner{at("k", "10 true"), {}, at("k", "10 true"), at("k", "10 true")}, "10 true+"},
 	} {
-		var owner, past Owner
+		var owner, past plan.Owner
 		for i, now := range tc.seen {
 			if i == 0 {
 				owner = now

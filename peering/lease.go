@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peering/plan"
 )
 
 const (
@@ -16,10 +17,10 @@ const (
 	longestLife = 30 * 24 * time.Hour
 )
 
-// lease is how long an offer stands. It is measured with our own monotonic clock,
+// offerLease is how long an offer stands. It is measured with our own monotonic clock,
 // from when the offer was seen to change: the clocks of two edge boxes disagree by
 // years.
-type lease struct {
+type offerLease struct {
 	of   offerTerm
 	ends time.Time // zero: never
 }
@@ -32,26 +33,26 @@ type offerTerm struct {
 }
 
 // see takes in the offer as it is.
-func (l *lease) see(adv *api.Advertisement, now time.Time) {
+func (l *offerLease) see(adv *api.Advertisement, now time.Time) {
 	of := offerTerm{adv.UID, adv.Generation, adv.Spec.Timestamp.UnixNano(), adv.Spec.TimeToLive.UnixNano()}
 	if l.of == of {
 		return
 	}
-	*l = lease{of: of}
+	*l = offerLease{of: of}
 	if life := min(adv.Spec.TimeToLive.Sub(adv.Spec.Timestamp.Time), longestLife); life > 0 {
 		l.ends = now.Add(life)
 	}
 }
 
 // extend gives the provider the time to renew it from now on.
-func (l *lease) extend(now time.Time) {
+func (l *offerLease) extend(now time.Time) {
 	if least := now.Add(offerGrace); !l.ends.IsZero() && l.ends.Before(least) {
 		l.ends = least
 	}
 }
 
 // left returns whether the offer ended, and else how long it stands; 0 for always.
-func (l *lease) left(now time.Time) (expired bool, left time.Duration) {
+func (l *offerLease) left(now time.Time) (expired bool, left time.Duration) {
 	if l.ends.IsZero() {
 		return false, 0
 	}
@@ -61,9 +62,9 @@ func (l *lease) left(now time.Time) (expired bool, left time.Duration) {
 
 // share adds what is known about our use of the peer, and keeps what it is to know
 // from now on.
-func (m *memo) share(obs *Observed, now time.Time) {
+func (m *peerState) share(obs *plan.Observed, now time.Time) {
 	obs.Draining = since(m.draining, now)
-	obs.Use, obs.UseKnown = m.use, m.useKnown || obs.UseKnown
+	obs.Node, obs.NodeKnown = m.node, m.nodeKnown || obs.NodeKnown
 	if m.listen(obs, now) {
 		m.lease.extend(now)
 	}
@@ -71,7 +72,7 @@ func (m *memo) share(obs *Observed, now time.Time) {
 		return
 	}
 	if obs.Advertisement == nil {
-		m.lease = lease{}
+		m.lease = offerLease{}
 		return
 	}
 	m.lease.see(obs.Advertisement, now)
@@ -80,7 +81,7 @@ func (m *memo) share(obs *Observed, now time.Time) {
 
 // listen finds out how long the peer has not answered, and reports whether it
 // answers again. A look at its state that was answered counts as much as a check.
-func (m *memo) listen(obs *Observed, now time.Time) (returned bool) {
+func (m *peerState) listen(obs *plan.Observed, now time.Time) (returned bool) {
 	seen, was := obs.Remote, m.quiet
 	down := seen.State != nil && !seen.State.Kubernetes
 	answered := !down && seen.State != nil && seen.At.After(m.quiet)
@@ -100,7 +101,7 @@ func (m *memo) listen(obs *Observed, now time.Time) (returned bool) {
 }
 
 // reconnected gives all providers the time to renew their offers.
-func (m *memory) reconnected(now time.Time) {
+func (m *peerStates) reconnected(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.peers {

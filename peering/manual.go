@@ -8,25 +8,27 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 const (
 	// askedFor is how long it takes until an object shows that its URL is being asked:
 	// a cluster that answers has answered by then.
 	askedFor = time.Second
-	// partingPause is for how long nothing is decided about a cluster when a person's
+	// removalDelay is for how long nothing is decided about a cluster when a person's
 	// object about it is gone: until the registry knows that nobody vouches for its
 	// URL any more. Else an object of the agent's own would be made only to be deleted
 	// again.
-	partingPause = 250 * time.Millisecond
+	removalDelay = 250 * time.Millisecond
 )
 
-// PlaceFound says that Places.Found may answer something else about a
+// URLProbed says that URLProber.Result may answer something else about a
 // ForeignCluster than before. It never blocks. Without a connection nothing is done
 // about it, because the next connection begins with looking at every object. Any
 // goroutine may call it at any time.
-func (c *Controller) PlaceFound(object string) {
+func (c *Controller) URLProbed(object string) {
 	s := c.current()
 	if s == nil {
 		return
@@ -38,11 +40,11 @@ func (c *Controller) PlaceFound(object string) {
 	s.named.Add(object)
 }
 
-// places knows what Config.Places was asked. It outlives connections to the API
+// urlProbes knows what Config.URLs was asked. It outlives connections to the API
 // server: an object is not gone because nobody can look. All methods are safe for
 // concurrent use.
-type places struct {
-	asker Places // nil when nobody is asked
+type urlProbes struct {
+	prober URLProber // nil when nobody is asked
 
 	mu    sync.Mutex
 	asked map[string]asking // by the name of the object
@@ -54,34 +56,36 @@ type asking struct {
 	since time.Time // the URL is asked
 }
 
-func newPlaces(asker Places) *places { return &places{asker: asker, asked: make(map[string]asking)} }
+func newURLProbes(asker URLProber) *urlProbes {
+	return &urlProbes{prober: asker, asked: make(map[string]asking)}
+}
 
-// look has the URL of an object asked, or no longer when it has none to be asked;
+// track has the URL of an object asked, or no longer when it has none to be asked;
 // nil is an object that is gone. It reports whether another URL is asked than before.
-func (p *places) look(name string, fc *foreignCluster, now time.Time) (another bool) {
-	if p.asker == nil {
+func (p *urlProbes) track(name string, fc *foreignCluster, now time.Time) (another bool) {
+	if p.prober == nil {
 		return false
 	}
 	// The lock is held while the asker is told, so that it hears things in order.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, was := p.asked[name]
-	if fc == nil || !fc.asksAround() {
+	if fc == nil || !fc.probesURL() {
 		if was {
 			delete(p.asked, name)
-			p.asker.Leave(name)
+			p.prober.Stop(name)
 		}
 		return false
 	}
 	if another = a.url != fc.Spec.AuthURL; another {
 		p.asked[name] = asking{url: fc.Spec.AuthURL, since: now}
 	}
-	p.asker.Look(name, fc.Spec.AuthURL, peer.ClusterID(fc.ClusterID()))
+	p.prober.Probe(name, fc.Spec.AuthURL, peer.ClusterID(fc.ClusterID()))
 	return another
 }
 
 // names returns every object that somebody is asked for.
-func (p *places) names() []string {
+func (p *urlProbes) names() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make([]string, 0, len(p.asked))
@@ -93,17 +97,24 @@ func (p *places) names() []string {
 
 // at returns what is known about the URL of an object, and false when nobody is
 // asked about it.
-func (p *places) at(fc *foreignCluster, now time.Time) (Place, bool) {
-	if p.asker == nil || !fc.asksAround() {
-		return Place{}, false
+func (p *urlProbes) at(fc *foreignCluster, now time.Time) (plan.URLProbe, bool) {
+	if p.prober == nil || !fc.probesURL() {
+		return plan.URLProbe{}, false
 	}
 	p.mu.Lock()
 	a, asked := p.asked[fc.Name]
 	p.mu.Unlock()
-	if found, known := p.asker.Found(fc.Name); known && found.URL == fc.Spec.AuthURL && found.Reason != ReasonNotAskedYet {
-		return Place{Known: true, Found: found}, true
+	if found, known := p.prober.Result(fc.Name); known && found.URL == fc.Spec.AuthURL && found.Reason != plan.ReasonNotAskedYet {
+		return plan.URLProbe{Known: true, Result: found}, true
 	}
-	return Place{Overdue: asked && a.url == fc.Spec.AuthURL && now.Sub(a.since) >= askedFor}, true
+	return plan.URLProbe{Overdue: asked && a.url == fc.Spec.AuthURL && now.Sub(a.since) >= askedFor}, true
+}
+
+// timeLeft returns how long the URL of an object may still be asked without an answer.
+func (p *urlProbes) timeLeft(name string, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return askedFor - now.Sub(p.asked[name].since)
 }
 
 // foreignChanged has everything looked at that a changed ForeignCluster is or was
@@ -112,71 +123,61 @@ func (s *session) foreignChanged() func(before, after *foreignCluster, restored 
 	enqueue := enqueuing(s, foreignClusterKind().about)
 	return func(before, after *foreignCluster, restored bool) {
 		switch {
-		case after != nil && (after.asksAround() || before != nil && before.asksAround()):
+		case after != nil && (after.probesURL() || before != nil && before.probesURL()):
 			s.named.Add(after.Name)
 		case after == nil && !before.CreatedByAgent():
 			for _, id := range clusterIDs(before.ClusterID()) {
-				s.memory.with(id, func(m *memo) { m.parted = s.cfg.Now() })
+				s.peers.with(id, func(m *peerState) { m.removedByPerson = s.cfg.Now() })
 			}
-			s.places.look(before.Name, nil, s.cfg.Now())
+			s.urls.track(before.Name, nil, s.cfg.Now())
 			s.named.Add(before.Name) // it may have been looked at just now
 		}
 		enqueue(before, after, restored)
 	}
 }
 
-// parting returns how long it takes until something is decided about a cluster,
+// removalPause returns how long it takes until something is decided about a cluster,
 // because a person's object about it went just now.
-func (s *session) parting(id peer.ClusterID) time.Duration {
+func (s *session) removalPause(id peer.ClusterID) time.Duration {
 	var parted time.Time
-	s.memory.with(id, func(m *memo) { parted = m.parted })
+	s.peers.with(id, func(m *peerState) { parted = m.removedByPerson })
 	if parted.IsZero() {
 		return 0
 	}
-	return max(partingPause-s.cfg.Now().Sub(parted), 0)
+	return max(removalDelay-s.cfg.Now().Sub(parted), 0)
 }
 
-// followNamed looks at the ForeignClusters that people wrote, one at a time, until
-// the queue is shut down.
+// followNamed looks at the ForeignClusters that people wrote, one at a time, until ctx
+// ends.
 func (s *session) followNamed(ctx context.Context) {
-	for _, fc := range s.foreign.all() {
-		if fc.asksAround() {
+	for _, fc := range s.foreign.All() {
+		if fc.probesURL() {
 			s.named.Add(fc.Name)
 		}
 	}
-	for _, name := range s.places.names() {
+	for _, name := range s.urls.names() {
 		s.named.Add(name) // it may be gone by now
 	}
-	for {
-		name, down := s.named.Get()
-		if down {
-			return
-		}
-		s.processNamed(ctx, name)
-		s.named.Done(name)
-	}
+	s.named.Run(ctx, 1, s.processNamed)
 }
 
-// processNamed looks at one object and decides when to do so again.
-func (s *session) processNamed(ctx context.Context, name string) {
-	err := s.lookAt(ctx, name)
+// processNamed looks at one object.
+func (s *session) processNamed(ctx context.Context, name string) work.Outcome {
+	return result(s.lookAt(ctx, name))
+}
+
+// attemptedNamed takes in how that ended.
+func (s *session) attemptedNamed(name string, a work.Attempt) {
 	switch {
-	case err == nil:
-		s.namedRetry.Forget(name)
-	case ctx.Err() != nil:
-		// The next connection looks at every object.
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		s.namedRetry.Forget(name)
-		s.complainOnce("ForeignCluster "+name, "what is known about the cluster of a ForeignCluster cannot be written to it", err)
-		s.named.AddAfter(name, jitter(refusedRetry))
+	case a.Err == nil:
+	case a.Permanent:
+		s.WarnOnce("ForeignCluster "+name, "what is known about the cluster of a ForeignCluster cannot be written to it", a.Err)
 	default:
-		pause := jitter(s.namedRetry.When(name))
-		if !apierrors.IsConflict(err) && !errors.Is(err, errReplaced) {
-			s.link.note(err)
-			s.checkIfMissing(err)
+		if !apierrors.IsConflict(a.Err) && !errors.Is(a.Err, errReplaced) {
+			s.NoteError(a.Err)
+			s.checkIfMissing(a.Err)
 		}
-		s.cfg.Logger.Debug("writing to a ForeignCluster failed, trying again", "name", name, "in", pause, "error", err)
-		s.named.AddAfter(name, pause)
+		s.cfg.Logger.Debug("writing to a ForeignCluster failed, trying again", "name", name, "in", a.Next, "error", a.Err)
 	}
 }
 
@@ -186,32 +187,36 @@ func (s *session) processNamed(ctx context.Context, name string) {
 func (s *session) lookAt(ctx context.Context, name string) error {
 	found := s.foreign.get(name)
 	if found == nil {
-		s.places.look(name, nil, s.cfg.Now())
+		s.urls.track(name, nil, s.cfg.Now())
 		return nil
 	}
 	fc, id := &found.ForeignCluster, peer.ClusterID(found.ClusterID())
-	another := s.places.look(name, found, s.cfg.Now())
-	place, asked := s.places.at(found, s.cfg.Now())
+	another := s.urls.track(name, found, s.cfg.Now())
+	probe, asked := s.urls.at(found, s.cfg.Now())
 	if !asked {
 		return nil
 	}
-	if !place.Known && !place.Overdue {
-		s.named.AddAfter(name, askedFor)
+	if !probe.Known && !probe.Overdue {
+		s.named.AddAfter(name, s.urls.timeLeft(name, s.cfg.Now()))
 	}
 	if id != "" {
-		if another || !place.Known {
+		if another || !probe.Known {
 			s.queue.Add(id) // it may have been looked at before anybody was asked
 		}
 		return nil
 	}
-	actions := planUnidentified(fc, found.owners, place, s.cfg.Identity().ClusterID, s.cfg.Now())
+	actions := plan.PlanUnidentified(fc, found.owners, probe, s.cfg.Identity().ClusterID, s.cfg.Now())
 	if err := s.act(ctx, id, actions); err != nil {
 		return err
 	}
 	if now := s.foreign.get(name); now != nil && now.ClusterID() != "" {
-		s.cfg.Logger.Info("a ForeignCluster leads to a cluster", "name", name, "url", now.Spec.AuthURL, "cluster", now.ClusterID())
-		s.places.look(name, now, s.cfg.Now())
+		s.cfg.Logger.Info("a ForeignCluster's authUrl leads to a cluster", "name", name, "url", now.Spec.AuthURL, "cluster", now.ClusterID())
+		s.urls.track(name, now, s.cfg.Now())
 		s.queue.Add(peer.ClusterID(now.ClusterID()))
 	}
 	return nil
+}
+
+func (fc *foreignCluster) probesURL() bool {
+	return plan.ProbesURL(&fc.ForeignCluster, fc.owners.Identity)
 }

@@ -13,30 +13,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
-// guide is a Places that notes what it is asked.
+// guide is a URLProber that notes what it is asked.
 type guide struct {
 	mu    sync.Mutex
 	calls []string
-	found map[string]Found
+	found map[string]plan.ProbeResult
 }
 
-func (g *guide) Look(object, url string, id peer.ClusterID) {
+func (g *guide) Probe(object, url string, id peer.ClusterID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls = append(g.calls, strings.TrimSpace(fmt.Sprint("look ", object, " ", url, " ", id)))
 }
 
-func (g *guide) Leave(object string) {
+func (g *guide) Stop(object string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls = append(g.calls, "leave "+object)
 }
 
-func (g *guide) Found(object string) (Found, bool) {
+func (g *guide) Result(object string) (plan.ProbeResult, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	found, known := g.found[object]
@@ -56,23 +57,20 @@ func guided(t *testing.T, answer func(r *http.Request, body string) (int, string
 	t.Helper()
 	c, s, fake := connected(t, &diary{}, answer)
 	c.remote = &outbox{}
-	g, now := &guide{found: map[string]Found{}}, t0
+	g, now := &guide{found: map[string]plan.ProbeResult{}}, t0
 	c.cfg.Now = func() time.Time { return now }
-	c.places = newPlaces(g)
+	c.urls = newURLProbes(g)
 	return c, s, fake, g, &now
 }
 
 // queued returns what is in the two queues.
 func queued(s *session) (names []string, ids []peer.ClusterID) {
-	for s.named.Len() > 0 {
-		name, _ := s.named.Get()
-		s.named.Done(name)
-		names = append(names, name)
+	names, ids = s.named.Ready(), s.queue.Ready()
+	for _, name := range names {
+		s.named.Drop(name)
 	}
-	for s.queue.Len() > 0 {
-		id, _ := s.queue.Get()
-		s.queue.Done(id)
-		ids = append(ids, id)
+	for _, id := range ids {
+		s.queue.Drop(id)
 	}
 	slices.Sort(ids)
 	return names, ids
@@ -118,7 +116,7 @@ func TestPlacesAreAsked(t *testing.T) {
 	wants("look mine " + barnURL + " " + string(testID))
 
 	// Another connection: the object is still asked about, and looked at again.
-	if names := s.places.names(); !slices.Equal(names, []string{"mine"}) {
+	if names := s.urls.names(); !slices.Equal(names, []string{"mine"}) {
 		t.Errorf("asked about %q", names)
 	}
 	// While its peering is undone, it must be found.
@@ -138,14 +136,14 @@ func TestPlacesAreAsked(t *testing.T) {
 		t.Error("it is left twice")
 	}
 	// An object of the agent's own is not made before the registry knows.
-	if pause := s.parting(testID); pause != partingPause {
+	if pause := s.removalPause(testID); pause != removalDelay {
 		t.Errorf("nothing is decided for %v", pause)
 	}
 	if err := s.reconcile(t.Context(), testID); err != nil {
 		t.Error(err) // the API server would have been asked
 	}
-	*now = now.Add(partingPause)
-	if pause := s.parting(testID); pause != 0 {
+	*now = now.Add(removalDelay)
+	if pause := s.removalPause(testID); pause != 0 {
 		t.Errorf("nothing is decided for %v", pause)
 	}
 	// The agent's own are nobody's business here.
@@ -158,7 +156,7 @@ func TestPlacesAreAsked(t *testing.T) {
 	if err := s.foreign.Delete(versioned(made(barn()), version+3)); err != nil {
 		t.Fatal(err)
 	}
-	if names, _ := queued(s); len(names) != 0 || s.parting(testID) != 0 {
+	if names, _ := queued(s); len(names) != 0 || s.removalPause(testID) != 0 {
 		t.Errorf("queued are %q", names)
 	}
 }
@@ -181,7 +179,7 @@ func TestIdentified(t *testing.T) {
 	look := func() error { t.Helper(); return s.lookAt(t.Context(), "mine") }
 	// Nothing is known; then something about a URL that it no longer has; then that
 	// nobody was asked.
-	for _, found := range []map[string]Found{{}, {"mine": {URL: "https://old:1", ID: testID}}, {"mine": {URL: barnURL, Reason: ReasonNotAskedYet}}} {
+	for _, found := range []map[string]plan.ProbeResult{{}, {"mine": {URL: "https://old:1", ID: testID}}, {"mine": {URL: barnURL, Reason: plan.ReasonNotAskedYet}}} {
 		g.mu.Lock()
 		g.found = found
 		g.mu.Unlock()
@@ -190,9 +188,9 @@ func TestIdentified(t *testing.T) {
 		}
 	}
 	g.mu.Lock()
-	g.found = map[string]Found{"mine": {URL: barnURL, ID: testID, ClusterName: "barn", Namespace: "liqo"}}
+	g.found = map[string]plan.ProbeResult{"mine": {URL: barnURL, ID: testID, ClusterName: "barn", Namespace: "liqo"}}
 	g.mu.Unlock()
-	c.PlaceFound("mine")
+	c.URLProbed("mine")
 	if names, ids := queued(s); !slices.Equal(names, []string{"mine"}) || len(ids) != 0 {
 		t.Errorf("queued are %q and %q", names, ids)
 	}
@@ -207,7 +205,7 @@ func TestIdentified(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := fake.take()
-	if len(sent) != 1 || !strings.HasPrefix(sent[0], "PATCH /apis/discovery.liqo.io/v1alpha1/foreignclusters/mine?fieldManager="+ManagerDiscovery+" ") ||
+	if len(sent) != 1 || !strings.HasPrefix(sent[0], "PATCH /apis/discovery.liqo.io/v1alpha1/foreignclusters/mine?fieldManager="+plan.ManagerDiscovery+" ") ||
 		!strings.Contains(sent[0], `"metadata":{"name":"mine","uid":"uid-mine","resourceVersion":"7"},"spec":{"clusterIdentity":{"clusterID":"`+string(testID)+`","clusterName":"barn"},"namespace":"liqo"}}`) {
 		t.Errorf("sent %q", sent)
 	}
@@ -221,27 +219,27 @@ func TestIdentified(t *testing.T) {
 		t.Errorf("it is written again: %v", err)
 	}
 	// From now on it is about a cluster.
-	c.PlaceFound("mine")
+	c.URLProbed("mine")
 	if names, ids := queued(s); len(names) != 0 || !slices.Equal(ids, []peer.ClusterID{testID}) {
 		t.Errorf("queued are %q and %q", names, ids)
 	}
 	obs := c.observe(s, testID)
-	if place := obs.Places["mine"]; !place.Known || place.Found.ClusterName != "barn" {
-		t.Errorf("%+v", obs.Places)
+	if place := obs.URLs["mine"]; !place.Known || place.Result.ClusterName != "barn" {
+		t.Errorf("%+v", obs.URLs)
 	}
 	g.mu.Lock()
 	g.found = nil
 	g.mu.Unlock()
-	if place := c.observe(s, testID).Places["mine"]; place.Known || place.Overdue {
+	if place := c.observe(s, testID).URLs["mine"]; place.Known || place.Overdue {
 		t.Errorf("%+v", place)
 	}
 	*now = now.Add(askedFor)
-	if place := c.observe(s, testID).Places["mine"]; place.Known || !place.Overdue {
+	if place := c.observe(s, testID).URLs["mine"]; place.Known || !place.Overdue {
 		t.Errorf("%+v", place)
 	}
 }
 
-// TestNobodyIsAsked: without Places, objects of people are what they were.
+// TestNobodyIsAsked: without a URLProber, objects of people are what they were.
 func TestNobodyIsAsked(t *testing.T) {
 	c, s, fake := connected(t, &diary{}, nil)
 	for i, fc := range []*api.ForeignCluster{manual("mine", ""), manual("other", testID)} {
@@ -252,20 +250,20 @@ func TestNobodyIsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(fake.take()) != 0 || c.observe(s, testID).Places != nil {
+	if len(fake.take()) != 0 || c.observe(s, testID).URLs != nil {
 		t.Error("something is done")
 	}
-	c.PlaceFound("nobody") // comes to nothing
+	c.URLProbed("nobody") // comes to nothing
 	c.attach(nil, c.upstream)
-	c.PlaceFound("mine")
+	c.URLProbed("mine")
 }
 
 // TestProcessNamed maps each outcome to when the object is looked at again.
 func TestProcessNamed(t *testing.T) {
-	unreachable := map[string]Found{"mine": {URL: barnURL, Reason: ReasonUnreachable}}
+	unreachable := map[string]plan.ProbeResult{"mine": {URL: barnURL, Reason: plan.ReasonUnreachable}}
 	for _, tc := range []struct {
 		name        string
-		found       map[string]Found
+		found       map[string]plan.ProbeResult
 		status      int
 		reason      metav1.StatusReason
 		soon, later time.Duration // it comes back after soon, and not before
@@ -278,25 +276,14 @@ func TestProcessNamed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := New(Config{
-					Registry: neighbours{barn()}, Ledger: &diary{}, Peers: silence{}, Namespace: "liqo", Logger: quietLogger(), Places: &guide{found: tc.found},
+					Registry: neighbours{barn()}, Decisions: &diary{}, Peers: silence{}, Namespace: "liqo", Logger: quietLogger(), URLs: &guide{found: tc.found},
 					Identity: func() peer.Identity { return peer.Identity{} },
-					Greeting: func() endpoint.Greeting { return endpoint.Greeting{} }, LostAfter: func() time.Duration { return 0 },
+					Greeting: func() wire.Greeting { return wire.Greeting{} }, LostAfter: func() time.Duration { return 0 },
 				})
-				s := c.newSession(refusingClient(t, tc.status, tc.reason))
-				defer s.queue.ShutDown()
-				defer s.named.ShutDown()
-				s.foreign.wrote(versioned(manual("mine", ""), 1))
-				queued(s)
-				s.processNamed(t.Context(), "mine")
-				time.Sleep(tc.later - 1)
-				synctest.Wait()
-				if s.named.Len() != 0 {
-					t.Error("it is looked at too early")
-				}
-				time.Sleep(tc.soon - tc.later + 1)
-				synctest.Wait()
-				if s.named.Len() != 1 {
-					t.Error("it is not looked at again")
+				s := refused(t, c, tc.status, tc.reason)
+				s.foreign.Wrote(versioned(manual("mine", ""), 1))
+				if waited := again(t, s.named, "mine", s.processNamed); waited < tc.later || waited > tc.soon {
+					t.Errorf("it is looked at after %v", waited)
 				}
 			})
 		})

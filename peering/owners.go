@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peering/plan"
 )
 
 // trim keeps of the list of field managers, which is most of the object, only
@@ -17,7 +18,7 @@ func (fc *foreignCluster) trim() {
 	if fc.ManagedFields == nil {
 		return
 	}
-	fc.owners = Owners{
+	fc.owners = plan.Owners{
 		Join:      fc.owner(fieldJoin, strconv.FormatBool(fc.Spec.Join), !fc.Spec.Join),
 		TrustMode: fc.owner(fieldTrustMode, string(fc.Spec.TrustMode), fc.Spec.TrustMode == api.TrustUnknown),
 		Identity:  identityOwners(fc.ManagedFields),
@@ -38,7 +39,7 @@ const (
 // The API server fills in a default as if the creator had written it. Such a
 // default is nobody's: see defaulted. (Whoever applies an object on the server owns
 // what they name only.)
-func (fc *foreignCluster) owner(field, value string, isDefault bool) Owner {
+func (fc *foreignCluster) owner(field, value string, isDefault bool) plan.Owner {
 	var owner *metav1.ManagedFieldsEntry
 	for i := range fc.ManagedFields {
 		m := &fc.ManagedFields[i]
@@ -48,18 +49,18 @@ func (fc *foreignCluster) owner(field, value string, isDefault bool) Owner {
 		if isDefault && fc.defaulted(m, field) {
 			continue
 		}
-		if owner == nil || owner.Manager == ManagerIntent || m.Manager != ManagerIntent && later(m.Time, owner.Time) {
+		if owner == nil || owner.Manager == plan.ManagerIntent || m.Manager != plan.ManagerIntent && later(m.Time, owner.Time) {
 			owner = m
 		}
 	}
 	if owner == nil {
-		return Owner{}
+		return plan.Owner{}
 	}
 	var at string
 	if owner.Time != nil {
 		at = owner.Time.UTC().Format(time.RFC3339)
 	}
-	return Owner{Manager: owner.Manager, Stamp: strings.Join([]string{string(fc.UID), owner.Manager, at, value}, " ")}
+	return plan.Owner{Manager: owner.Manager, Stamp: strings.Join([]string{string(fc.UID), owner.Manager, at, value}, " ")}
 }
 
 // specItself is in the managed fields of who created the object: it stands for the
@@ -105,15 +106,15 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 func (fc *foreignCluster) decided(field string) bool {
 	if field == fieldJoin {
 		c := fc.Condition(api.ConditionOutgoingPeering)
-		return c != nil && c.Reason != ReasonAnotherObject
+		return c != nil && c.Reason != plan.ReasonAnotherObject
 	}
 	c := fc.Condition(api.ConditionTrusted)
-	return c != nil && c.Reason != ReasonNotDecided
+	return c != nil && c.Reason != plan.ReasonNotDecided
 }
 
 // identityOwners returns whose spec.clusterIdentity, spec.namespace and spec.authUrl are.
-func identityOwners(managed []metav1.ManagedFieldsEntry) IdentityOwners {
-	var owners IdentityOwners
+func identityOwners(managed []metav1.ManagedFieldsEntry) plan.IdentityOwners {
+	var owners plan.IdentityOwners
 	url := false
 	for _, m := range managed {
 		if m.Subresource != "" {
@@ -124,16 +125,16 @@ func identityOwners(managed []metav1.ManagedFieldsEntry) IdentityOwners {
 			continue
 		}
 		identity := set.Spec.Identity
-		if m.Manager != ManagerDiscovery {
+		if m.Manager != plan.ManagerDiscovery {
 			owners.Name = owners.Name || identity.Name != nil
 			owners.Namespace = owners.Namespace || set.Spec.Namespace != nil
 			url = url || set.Spec.AuthURL != nil
 			continue
 		}
 		owners.Filled = identity.ID != nil && set.Metadata == nil && set.Spec.AuthURL == nil && set.Spec.DiscoveryType == nil
-		owners.Discovered = set.Spec.AuthURL != nil
+		owners.DiscoveredURL = set.Spec.AuthURL != nil
 	}
-	owners.Discovered = owners.Discovered && !url
+	owners.DiscoveredURL = owners.DiscoveredURL && !url
 	return owners
 }
 
@@ -167,12 +168,12 @@ func ownedFields(fields *metav1.FieldsV1) (fieldSet, error) {
 // of its own. Nor does a field show that its author removed it within the second in
 // which the object was made: it looks like one that never was there. Only people
 // give a field up; the agent sets it.
-func follows(before, past, now Owner) (owner, taken Owner) {
-	person := func(o Owner) bool { return o.Manager != "" && o.Manager != ManagerIntent }
+func follows(before, past, now plan.Owner) (owner, taken plan.Owner) {
+	person := func(o plan.Owner) bool { return o.Manager != "" && o.Manager != plan.ManagerIntent }
 	switch {
 	case now.Manager == "" && person(before):
 		stamp := strings.TrimSuffix(baseStamp(before.Stamp), removedMark) + removedMark
-		return Owner{Manager: before.Manager, Stamp: stamp}, Owner{}
+		return plan.Owner{Manager: before.Manager, Stamp: stamp}, plan.Owner{}
 	case !person(now) && person(before):
 		return now, before
 	case !person(now):
@@ -187,7 +188,7 @@ func follows(before, past, now Owner) (owner, taken Owner) {
 	case baseStamp(past.Stamp) == now.Stamp:
 		now.Stamp = past.Stamp + againMark
 	}
-	return now, Owner{}
+	return now, plan.Owner{}
 }
 
 // againMark is at the end of a stamp, once for each time that the same stamp was

@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering/remote"
+	"liqo.io/agent/peering/plan"
 )
 
 // syncer is the part of remote.Syncer that is used here.
 type syncer interface {
 	SetInterval(d time.Duration)
 	Run(ctx context.Context) error
-	Set(id peer.ClusterID, desired remote.Desired)
-	Get(id peer.ClusterID) remote.Observed
+	Set(id peer.ClusterID, desired plan.RemoteSpec)
+	Get(id peer.ClusterID) plan.RemoteStatus
 	Check(id peer.ClusterID)
 	Notify(id peer.ClusterID)
 	Forget(id peer.ClusterID)
@@ -27,7 +27,7 @@ type syncer interface {
 }
 
 // maxReplans bounds how often one look at a cluster decides anew because the
-// ledger was told something. Two are enough for every case there is.
+// decision store was told something. Two are enough for every case there is.
 const maxReplans = 5
 
 // soonest is the shortest pause until a cluster is looked at again although
@@ -43,20 +43,20 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 		return err
 	}
 	if s.beingDeleted(id) {
-		s.lookAfter(id, deletionPause)
+		s.queue.AddAfter(id, deletionPause)
 		return nil
 	}
-	if pause := s.parting(id); pause > 0 {
-		s.lookAfter(id, pause)
+	if pause := s.removalPause(id); pause > 0 {
+		s.queue.AddAfter(id, pause)
 		return nil
 	}
 	for range maxReplans {
 		obs := s.observe(s, id)
-		if !obs.Settled && obs.unseen() && len(obs.Objects) > 0 {
-			s.lookAfter(id, unsettledRetry)
+		if !obs.Settled && obs.Unseen() && len(obs.Objects) > 0 {
+			s.queue.AddAfter(id, unsettledRetry)
 		}
 		s.provide(&obs)
-		decision := Plan(obs, s.cfg.Now())
+		decision := plan.Plan(obs, s.cfg.Now())
 		s.note(id, decision)
 		if s.host(decision) {
 			continue
@@ -67,7 +67,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 		switch {
 		case decision.Replan:
 			continue
-		case obs.blocked():
+		case obs.NameBlocked():
 			return errNameTaken
 		}
 		s.settle(id, decision)
@@ -85,35 +85,35 @@ const (
 )
 
 // beingDeleted reports whether the peer is deleting its request right now: the
-// ledger knows already, and it would only be confused by a decision about a
+// decision store knows already, and it would only be confused by a decision about a
 // request that is as good as gone.
 func (s *session) beingDeleted(id peer.ClusterID) bool {
 	uid, now := s.requests.uid(string(id)), s.cfg.Now()
 	deleting := false
-	s.memory.with(id, func(m *memo) {
-		deleting = uid != "" && m.request.uid == uid && m.request.by == DeletedByPeer && now.Sub(m.request.at) < deletionPatience
+	s.peers.with(id, func(m *peerState) {
+		deleting = uid != "" && m.request.uid == uid && m.request.by == plan.DeletedByPeer && now.Sub(m.request.at) < deletionPatience
 	})
 	return deleting
 }
 
-// note takes in what a decision says besides its actions. What is to be so at the
-// peer is set before the actions, so that both sides are worked on at the same
+// note takes in what a decision says besides its actions. The desired state at
+// the peer is set before the actions, so that both sides are worked on at the same
 // time.
-func (s *session) note(id peer.ClusterID, d Decision) {
+func (s *session) note(id peer.ClusterID, d plan.Decision) {
 	now := s.cfg.Now()
-	if s.cfg.Ledger.Standing(id).Pin == nil {
+	if s.cfg.Decisions.Policy(id).Pin == nil {
 		// Nothing is said to a key that is not trusted, not even what is owed to it.
 		s.remote.Forget(id)
 	} else {
 		s.remote.Set(id, d.Remote)
 	}
 	var hold bool
-	s.memory.with(id, func(m *memo) {
+	s.peers.with(id, func(m *peerState) {
 		switch {
 		case !d.TearingDown:
-			m.tearing = time.Time{}
-		case m.tearing.IsZero():
-			m.tearing = now
+			m.tearingDown = time.Time{}
+		case m.tearingDown.IsZero():
+			m.tearingDown = now
 		}
 		switch {
 		case !d.Draining:
@@ -130,17 +130,17 @@ func (s *session) note(id peer.ClusterID, d Decision) {
 		s.cfg.Registry.Hold(id, d.Hold)
 	}
 	if d.Again > 0 {
-		s.lookAfter(id, max(d.Again, soonest))
+		s.queue.AddAfter(id, max(d.Again, soonest))
 	}
 	if d.Remote.Advertisement != nil {
-		s.lookAfter(id, s.book.Due(id, now))
+		s.queue.AddAfter(id, s.allocator.Due(id, now))
 	}
 }
 
-// tidings are what a peer waits for, or has to put right: when they change, it is
+// stateDigest is what a peer waits for, or has to put right: when they change, it is
 // told to ask for our state.
-type tidings struct {
-	request, offer    objectNews
+type stateDigest struct {
+	request, offer    objectVersion
 	phase             api.RequestPhase
 	reason, message   string
 	offerStatus       api.AdvertisementStatus
@@ -148,45 +148,45 @@ type tidings struct {
 	ended             string
 }
 
-// objectNews tells states of an object's spec apart.
-type objectNews struct {
+// objectVersion tells states of an object's spec apart.
+type objectVersion struct {
 	uid        types.UID
 	generation int64
 }
 
 // settle ends a look at a cluster: the peer is told when there is something new
 // for it, and what is no longer needed is forgotten.
-func (s *session) settle(id peer.ClusterID, d Decision) {
+func (s *session) settle(id peer.ClusterID, d plan.Decision) {
 	obs := s.observe(s, id) // the actions have changed it
 	state := obs.Answer()
-	news := tidings{consumes: state.Consumes, welcome: state.AdvertisementWelcome, ended: state.Ended}
+	news := stateDigest{consumes: state.Consumes, welcome: state.AdvertisementWelcome, ended: state.Ended}
 	if r := obs.Request; r != nil {
-		news.request = objectNews{r.UID, r.Generation}
+		news.request = objectVersion{r.UID, r.Generation}
 		news.phase, news.reason, news.message = r.Status.Phase, r.Status.Reason, r.Status.Message
 	}
 	if a := obs.Advertisement; a != nil {
-		news.offer, news.offerStatus = objectNews{a.UID, a.Generation}, a.Status.AdvertisementStatus
+		news.offer, news.offerStatus = objectVersion{a.UID, a.Generation}, a.Status.AdvertisementStatus
 	}
 	var changed bool
-	s.memory.with(id, func(m *memo) {
-		changed = m.told != nil && *m.told != news
-		m.told = &news
+	s.peers.with(id, func(m *peerState) {
+		changed = m.digest != nil && *m.digest != news
+		m.digest = &news
 	})
 	if changed {
 		s.remote.Notify(id)
 	}
 	if obs.Peer == nil && len(obs.Objects) == 0 && obs.Request == nil && obs.Advertisement == nil && obs.Secret == nil && obs.Access == nil &&
-		obs.Standing.Pin == nil && d.Remote.Target.Fingerprint.IsZero() && !obs.Use.Busy {
-		s.book.Admit(id, false)
-		s.memory.forget(id)
+		obs.Policy.Pin == nil && d.Remote.Target.Fingerprint.IsZero() && !obs.Node.Busy {
+		s.allocator.Admit(id, false)
+		s.peers.forget(id)
 	}
 }
 
 // withdraw deletes what a peer said it gives up, which it says when the API
 // server is away.
 func (s *session) withdraw(ctx context.Context, id peer.ClusterID) error {
-	var m memo
-	s.memory.with(id, func(kept *memo) { m = *kept })
+	var m peerState
+	s.peers.with(id, func(kept *peerState) { m = *kept })
 	if m.withdrawalAt.IsZero() {
 		return nil
 	}
@@ -195,36 +195,36 @@ func (s *session) withdraw(ctx context.Context, id peer.ClusterID) error {
 		m.withdrawal.Request = false
 	}
 	if r := s.requests.get(string(id)); r != nil && m.withdrawal.Request {
-		if err := tellUnserved(ctx, s.cfg.Ledger, id, m.withdrawal.Reason); err != nil {
+		if err := recordUnserved(ctx, s.cfg.Decisions, id, m.withdrawal.Reason); err != nil {
 			return err
 		}
-		if err := s.deleteRequest(ctx, id, r.UID, "", DeletedByPeer); err != nil {
+		if err := s.deleteRequest(ctx, id, r.UID, "", plan.DeletedByPeer); err != nil {
 			return err
 		}
 	}
 	if a := s.offers.get(string(id)); a != nil && m.withdrawal.Advertisement {
-		if err := s.deleteOffer(ctx, id, a.UID, "", DeletedByPeer); err != nil {
+		if err := s.deleteOffer(ctx, id, a.UID, "", plan.DeletedByPeer); err != nil {
 			return err
 		}
 	}
-	s.memory.with(id, func(kept *memo) {
+	s.peers.with(id, func(kept *peerState) {
 		if kept.withdrawalAt.Equal(m.withdrawalAt) {
-			kept.withdrawal, kept.withdrawalAt = endpoint.Withdrawal{}, time.Time{}
+			kept.withdrawal, kept.withdrawalAt = wire.Withdrawal{}, time.Time{}
 		}
 	})
 	return nil
 }
 
-// tellUnserved tells the ledger that the peer's consuming ours ended, if that is
+// recordUnserved records that the peer's consuming ours ended, if that is
 // not what it says. It is told before the request is deleted: else a crash in
 // between would leave a request that is gone and that nobody deleted but a person.
-func tellUnserved(ctx context.Context, ledger Ledger, id peer.ClusterID, why string) error {
-	if !ledger.Standing(id).LastServed {
+func recordUnserved(ctx context.Context, decisions Decisions, id peer.ClusterID, why string) error {
+	if !decisions.Policy(id).LastServed {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, decisionsTimeout)
 	defer cancel()
-	if err := ledger.Served(ctx, id, false, why); err != nil {
+	if err := decisions.Served(ctx, id, false, why); err != nil {
 		return fmt.Errorf("note that cluster %s gave up its request: %w", id, err)
 	}
 	return nil

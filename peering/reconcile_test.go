@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,17 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering/remote"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
 
 // outbox is a syncer that notes what it is to do.
 type outbox struct {
 	mu       sync.Mutex
-	seen     remote.Observed
-	desired  remote.Desired
+	seen     plan.RemoteStatus
+	desired  plan.RemoteSpec
 	notified int
 	checked  int
 	forgot   int
@@ -35,7 +37,7 @@ type outbox struct {
 func (o *outbox) Forget(peer.ClusterID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.desired, o.forgot = remote.Desired{}, o.forgot+1
+	o.desired, o.forgot = plan.RemoteSpec{}, o.forgot+1
 }
 
 func (o *outbox) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -46,13 +48,13 @@ func (o *outbox) Check(peer.ClusterID) {
 	o.checked++
 }
 
-func (o *outbox) Set(_ peer.ClusterID, d remote.Desired) {
+func (o *outbox) Set(_ peer.ClusterID, d plan.RemoteSpec) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.desired = d
 }
 
-func (o *outbox) Get(peer.ClusterID) remote.Observed {
+func (o *outbox) Get(peer.ClusterID) plan.RemoteStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.seen
@@ -102,8 +104,8 @@ func TestCallerIsTriedAgain(t *testing.T) {
 
 // TestPeerIsTold: a peer is told when what it waits for changes, and only then.
 func TestPeerIsTold(t *testing.T) {
-	ledger := &diary{}
-	c, s, _ := connected(t, ledger, nil)
+	decisions := &diary{}
+	c, s, _ := connected(t, decisions, nil)
 	sent := &outbox{}
 	c.remote = sent
 	version := 0
@@ -116,7 +118,7 @@ func TestPeerIsTold(t *testing.T) {
 			version++
 			r.Name, r.ResourceVersion = string(testID), strconv.Itoa(version)
 			change(r)
-			s.requests.wrote(r)
+			s.requests.Wrote(r)
 		}
 	}
 	offer := func(change func(*api.Advertisement)) func() {
@@ -128,7 +130,7 @@ func TestPeerIsTold(t *testing.T) {
 			version++
 			a.Name, a.ResourceVersion = string(testID), strconv.Itoa(version)
 			change(a)
-			s.offers.wrote(a)
+			s.offers.Wrote(a)
 		}
 	}
 	for i, step := range []struct {
@@ -151,17 +153,17 @@ func TestPeerIsTold(t *testing.T) {
 		{"its status", offer(func(a *api.Advertisement) { a.Status.AdvertisementStatus = api.AdvertisementAccepted }), 1},
 		{"its spec", offer(func(a *api.Advertisement) { a.Generation = 7 }), 1},
 		{"deleted offer", func() { s.offers.deleted(string(testID), "a1") }, 1},
-		{"the end", func() { ledger.standing.Ended = "A person ended it." }, 1},
+		{"the end", func() { decisions.policy.Ended = "A person ended it." }, 1},
 		{"consuming", func() {
-			ledger.standing.Pin = &peer.Pin{Fingerprint: barn().Fingerprint}
+			decisions.policy.Pin = &peer.Pin{Fingerprint: barn().Fingerprint}
 			fc := &foreignCluster{ForeignCluster: *made(barn())}
 			fc.Spec.Join = true
-			ledger.standing.Connect = WishYes
-			s.foreign.wrote(fc)
+			decisions.policy.Connect = plan.Yes
+			s.foreign.Wrote(fc)
 		}, 1},
 	} {
 		step.change()
-		s.settle(testID, Decision{})
+		s.settle(testID, plan.Decision{})
 		if got := sent.notices(); got != step.told {
 			t.Errorf("step %d, %s: told %d times, want %d", i, step.name, got, step.told)
 		}
@@ -176,8 +178,8 @@ func TestNote(t *testing.T) {
 	now := t0
 	c.cfg.Now = func() time.Time { return now }
 
-	s.note(testID, Decision{Hold: true, TearingDown: true, Remote: remote.Desired{Contact: true}})
-	s.note(testID, Decision{Hold: true, TearingDown: true})
+	s.note(testID, plan.Decision{Hold: true, TearingDown: true, Remote: plan.RemoteSpec{Contact: true}})
+	s.note(testID, plan.Decision{Hold: true, TearingDown: true})
 	if sent.desired.Contact || !slices.Equal(registry.held, []bool{true}) {
 		t.Errorf("desired %+v, held %v", sent.desired, registry.held)
 	}
@@ -185,7 +187,7 @@ func TestNote(t *testing.T) {
 	if obs := c.observe(s, testID); obs.TearingDown != time.Second {
 		t.Errorf("tearing down for %v", obs.TearingDown)
 	}
-	s.note(testID, Decision{})
+	s.note(testID, plan.Decision{})
 	if obs := c.observe(s, testID); obs.TearingDown != 0 || !slices.Equal(registry.held, []bool{true, false}) {
 		t.Errorf("tearing down for %v, held %v", obs.TearingDown, registry.held)
 	}
@@ -201,32 +203,32 @@ func TestForgotten(t *testing.T) {
 			registry.known = barn()
 		}
 		c.cfg.Registry = registry
-		c.book.Admit(testID, true)
-		c.book.Measure(pool, offer.Terms{Percentage: 100}, t0)
-		c.book.Offer("self", testID, offer.Prior{}, t0)
-		s.settle(testID, Decision{})
-		if offered := c.book.Due(testID, t0) > 0; len(c.memory.peers) != want || c.book.Consumers() != want || offered != known {
-			t.Errorf("known %v: %d and %d are kept, offered %v", known, len(c.memory.peers), c.book.Consumers(), offered)
+		c.allocator.Admit(testID, true)
+		c.allocator.Measure(pool, offer.Terms{Percentage: 100}, t0)
+		c.allocator.Offer("self", testID, offer.Prior{}, t0)
+		s.settle(testID, plan.Decision{})
+		if offered := c.allocator.Due(testID, t0) > 0; len(c.peers.peers) != want || c.allocator.Consumers() != want || offered != known {
+			t.Errorf("known %v: %d and %d are kept, offered %v", known, len(c.peers.peers), c.allocator.Consumers(), offered)
 		}
-		c.memory.forget(testID)
-		c.book.Admit(testID, false)
+		c.peers.forget(testID)
+		c.allocator.Admit(testID, false)
 	}
 }
 
 // TestBeingDeleted: while the peer deletes its request, nothing is decided about
 // it, and a deletion that nothing came of is no obstacle for long.
 func TestBeingDeleted(t *testing.T) {
-	ledger := &diary{}
-	c, s, fake := connected(t, ledger, func(_ *http.Request, body string) (int, string) {
+	decisions := &diary{}
+	c, s, fake := connected(t, decisions, func(_ *http.Request, body string) (int, string) {
 		// As it was applied.
 		return http.StatusOK, strings.Replace(body, `"metadata":{`, `"metadata":{"uid":"r1","resourceVersion":"9",`, 1)
 	})
-	c.remote = &outbox{seen: remote.Observed{State: &endpoint.State{Kubernetes: true, Consumes: true}}}
+	c.remote = &outbox{seen: plan.RemoteStatus{State: &wire.State{Kubernetes: true, Consumes: true}}}
 	now := t0
 	c.cfg.Now = func() time.Time { return now }
-	ledger.standing = Standing{
+	decisions.policy = plan.Policy{
 		Pin: &peer.Pin{Fingerprint: barn().Fingerprint}, LastServed: true,
-		Accept: AcceptDecision{Phase: api.RequestAccepted, Reason: "r", Message: "m"},
+		Accept: plan.AcceptDecision{Phase: api.RequestAccepted, Reason: "r", Message: "m"},
 	}
 	r := &api.PeeringRequest{}
 	r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
@@ -234,13 +236,13 @@ func TestBeingDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.DeletedByPeer(testID, api.PluralPeeringRequests)
-	ledger.standing.LastServed = false
-	ledger.take()
-	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) != 0 || len(ledger.take()) != 0 {
+	decisions.policy.LastServed = false
+	decisions.take()
+	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) != 0 || len(decisions.take()) != 0 {
 		t.Errorf("it is decided about: %v", err)
 	}
 	now = now.Add(deletionPatience)
-	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) == 0 || !slices.Contains(ledger.take(), "served true m") {
+	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) == 0 || !slices.Contains(decisions.take(), "served true m") {
 		t.Errorf("it is never decided about: %v", err)
 	}
 }
@@ -260,19 +262,13 @@ func TestProcess(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := New(Config{
-					Registry: neighbours{barn()}, Ledger: &diary{}, Peers: silence{}, Namespace: "liqo", Logger: quietLogger(),
-					Greeting: func() endpoint.Greeting { return endpoint.Greeting{} }, LostAfter: func() time.Duration { return 0 },
+					Registry: neighbours{barn()}, Decisions: &diary{}, Peers: silence{}, Namespace: "liqo", Logger: quietLogger(),
+					Greeting: func() wire.Greeting { return wire.Greeting{} }, LostAfter: func() time.Duration { return 0 },
 				})
-				s := c.newSession(refusingClient(t, tc.status, tc.reason))
-				defer s.queue.ShutDown()
-				defer s.named.ShutDown()
-				begun := time.Now()
-				s.process(t.Context(), testID)
-				id, _ := s.queue.Get()
-				if waited := time.Since(begun); id != testID || waited < tc.later || waited > tc.soon {
+				s := refused(t, c, tc.status, tc.reason)
+				if waited := again(t, s.queue, testID, s.process); waited < tc.later || waited > tc.soon {
 					t.Errorf("it is looked at after %v", waited)
 				}
-				s.queue.Done(id)
 			})
 		})
 	}
@@ -281,22 +277,22 @@ func TestProcess(t *testing.T) {
 // TestInheritance: the store tells an edit that follows ours within the same
 // second from the one before it.
 func TestInheritance(t *testing.T) {
-	s := newStore(foreignClusterKind(), func(_, _ *foreignCluster, _ bool) {})
-	put := func(uid types.UID, version int, manager string) Owner {
+	s := newStore(foreignClusterKind(), func(_, _ *foreignCluster, _ bool) {}, nil)
+	put := func(uid types.UID, version int, manager string) plan.Owner {
 		fc := versioned(made(barn()), version)
-		fc.UID, fc.Spec.Join = uid, manager != ManagerIntent
+		fc.UID, fc.Spec.Join = uid, manager != plan.ManagerIntent
 		at := metav1.NewTime(t0)
 		fc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
-		s.wrote(fc)
+		s.Wrote(fc)
 		return s.get(fc.Name).owners.Join
 	}
 	first := put("1", 1, "kubectl")
-	put("1", 2, ManagerIntent)
+	put("1", 2, plan.ManagerIntent)
 	second := put("1", 3, "kubectl")
 	if first.Stamp == second.Stamp || baseStamp(second.Stamp) != first.Stamp {
 		t.Errorf("%q and %q", first.Stamp, second.Stamp)
 	}
-	put("1", 4, ManagerIntent)
+	put("1", 4, plan.ManagerIntent)
 	if other := put("2", 5, "kubectl"); baseStamp(other.Stamp) != other.Stamp {
 		t.Errorf("another object's edit is %q", other.Stamp)
 	}
@@ -305,21 +301,79 @@ func TestInheritance(t *testing.T) {
 // A key that is not trusted any more is not even sent what was owed to its
 // holder.
 func TestNothingIsOwedToStrangers(t *testing.T) {
-	ledger := &diary{}
-	ledger.standing.Pin = &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}
-	c, s, _ := connected(t, ledger, nil)
+	decisions := &diary{}
+	decisions.policy.Pin = &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}
+	c, s, _ := connected(t, decisions, nil)
 	sent := &outbox{}
 	c.remote = sent
 	s.remote = sent
-	s.note(testID, Decision{Remote: remote.Desired{Contact: true}})
+	s.note(testID, plan.Decision{Remote: plan.RemoteSpec{Contact: true}})
 	if !sent.desired.Contact || sent.forgot != 0 {
 		t.Errorf("%+v", sent)
 	}
-	ledger.mu.Lock()
-	ledger.standing.Pin = nil
-	ledger.mu.Unlock()
-	s.note(testID, Decision{})
+	decisions.mu.Lock()
+	decisions.policy.Pin = nil
+	decisions.mu.Unlock()
+	s.note(testID, plan.Decision{})
 	if sent.forgot != 1 {
 		t.Errorf("%+v", sent)
+	}
+}
+
+// TestReadersMoveNothing: how often somebody asks how a peer stands is nothing that
+// decisions depend on.
+func TestReadersMoveNothing(t *testing.T) {
+	decisions := &diary{}
+	c, s, _ := connected(t, decisions, nil)
+	now, away := t0, barn()
+	away.Phase = peer.PhaseUnreachable
+	c.cfg.Now, c.cfg.Registry = func() time.Time { return now }, neighbours{away}
+	adv := offerFor(1)
+	adv.Name, adv.UID, adv.ResourceVersion = string(testID), "a1", "1"
+	if err := s.offers.Add(adv); err != nil {
+		t.Fatal(err)
+	}
+	c.peers.forget(testID)
+	read := func() {
+		t.Helper()
+		c.State(testID)
+		c.View(testID)
+		c.View("nobody")
+		c.Leftovers(testID)
+		if _, err := c.Offers(); err != nil {
+			t.Error(err)
+		}
+		if err := c.Explain(io.Discard); err != nil {
+			t.Error(err)
+		}
+	}
+	decisions.policy.Generation = 1
+	read()
+	now = now.Add(time.Hour)
+	obs := c.observe(s, testID)
+	if obs.Away > time.Second || obs.Quiet > time.Second || !obs.GenerationSince.Equal(now) {
+		t.Errorf("away for %v, quiet for %v, anew since %v", obs.Away, obs.Quiet, obs.GenerationSince)
+	}
+	if life := adv.Spec.TimeToLive.Sub(adv.Spec.Timestamp.Time); obs.OfferLeft != life {
+		t.Errorf("the offer stands for %v, want %v", obs.OfferLeft, life)
+	}
+	// A return is for who decides to see, too: the provider then has time to renew.
+	now = now.Add(6 * time.Hour)
+	c.cfg.Registry = neighbours{barn()}
+	read()
+	if obs = c.observe(s, testID); obs.OfferExpired || obs.OfferLeft != offerGrace {
+		t.Errorf("expired: %v, left %v", obs.OfferExpired, obs.OfferLeft)
+	}
+	if len(c.peers.peers) != 1 {
+		t.Errorf("%d clusters are remembered", len(c.peers.peers))
+	}
+	// Without a connection, absences go on as the registry tells of them.
+	c.attach(nil, gateway.Upstream{})
+	c.cfg.Registry = neighbours{away}
+	c.Enqueue(testID)
+	now = now.Add(time.Minute)
+	c.Enqueue(testID)
+	if got := c.peek(nil, testID).Away; got != time.Minute {
+		t.Errorf("away for %v", got)
 	}
 }

@@ -10,5 +10,5 @@ func (c *Controller) Requests() []*api.PeeringRequest {
 	if s == nil {
 		return nil
 	}
-	return s.requests.all()
+	return s.requests.All()
 }

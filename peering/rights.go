@@ -2,17 +2,18 @@ package peering
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 )
 
-// errRights: the agent's user may do what it could not when the connection was made.
-var errRights = errors.New("the agent's user has other rights now")
+// rightsEvery is how often rights that are to change are asked for.
+const rightsEvery = 3 * time.Second
 
 // rights are what the agent's user may do, as far as something depends on it.
 type rights struct {
@@ -23,8 +24,8 @@ type rights struct {
 
 // askRights asks the API server as whom it lets peers be. An agent with the rights of an
 // older version keeps the peers as they were, until somebody gives it those of this one.
-func (s *session) askRights(ctx context.Context, config *rest.Config) (*rights, error) {
-	client, err := kube.New(config) // a question about rights is no write, though it is a POST
+func (s *session) askRights(ctx context.Context) (*rights, error) {
+	client, err := kube.New(s.Unobserved()) // a question about rights is no write, though it is a POST
 	if err != nil {
 		return nil, fmt.Errorf("rights of the agent's user: %w", err)
 	}
@@ -43,8 +44,6 @@ func (s *session) askRights(ctx context.Context, config *rest.Config) (*rights, 
 
 // ask reports whether peers can be service accounts.
 func (r *rights) ask(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	may, err := r.May(ctx, kube.Access{Namespace: r.namespace, Verb: "impersonate", Resource: "serviceaccounts"})
 	if err != nil {
 		return false, fmt.Errorf("rights of the agent's user: %w", err)
@@ -54,10 +53,10 @@ func (r *rights) ask(ctx context.Context) (bool, error) {
 
 // await ends the connection once the rights are those of this version: the next one
 // goes by them.
-func (r *rights) await(ctx context.Context, every time.Duration, end context.CancelCauseFunc) {
-	for r.former && sleep(ctx, jitter(every)) == nil {
+func (r *rights) await(ctx context.Context, end context.CancelCauseFunc) {
+	for r.former && work.Sleep(ctx, wait.Jitter(rightsEvery/2, 1)) == nil {
 		if today, err := r.ask(ctx); today && err == nil {
-			end(errRights)
+			end(conn.ErrRights)
 			return
 		}
 	}

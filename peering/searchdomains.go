@@ -5,21 +5,20 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // ManagerSearchDomain owns the status of SearchDomains.
@@ -41,7 +40,7 @@ func searchDomainKind() kind[*api.SearchDomain] {
 // Any goroutine may call it at any time.
 func (c *Controller) SearchDomainChanged(name string) {
 	if s := c.current(); s != nil {
-		s.domains.agenda.add(name)
+		s.domains.names.Add(name)
 	}
 }
 
@@ -49,9 +48,8 @@ func (c *Controller) SearchDomainChanged(name string) {
 // there are, and keeps their status. One goroutine runs it.
 type domains struct {
 	*session
-	store  *store[*api.SearchDomain]
-	agenda *agenda
-	retry  workqueue.TypedRateLimiter[string]
+	store *store[*api.SearchDomain]
+	names *work.Queue[string]
 
 	stale atomic.Bool             // something changed since told
 	told  []*api.SearchDomain     // what Config.SearchDomains was told
@@ -65,14 +63,12 @@ type domainStatus struct {
 }
 
 func newDomains(s *session) *domains {
-	d := &domains{
-		session: s, agenda: newAgenda(), wrote: make(map[string]domainStatus),
-		retry: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax),
-	}
+	d := &domains{session: s, wrote: make(map[string]domainStatus)}
+	d.names = newQueue(d.attempted)
 	d.store = newStore(searchDomainKind(), func(before, after *api.SearchDomain, _ bool) {
 		d.stale.Store(true)
-		d.agenda.add(cmp.Or(after, before).Name)
-	})
+		d.names.Add(cmp.Or(after, before).Name)
+	}, s.checkIfMissing)
 	return d
 }
 
@@ -83,44 +79,20 @@ func (d *domains) run(ctx context.Context) {
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { follow(ctx, d.session, d.store) })
+	watching.Go(func() { d.store.follow(ctx, d.client) })
 	d.work(ctx)
 }
 
 // work is run without what feeds the store.
 func (d *domains) work(ctx context.Context) {
-	if !d.await(ctx, d.store.synced, "SearchDomains") {
+	if !d.Await(ctx, conn.Listed{Kind: "SearchDomains", Synced: d.store.Synced()}) {
 		return
 	}
 	d.tell(true)
-	for _, o := range d.store.all() {
-		d.agenda.add(o.Name)
+	for _, o := range d.store.All() {
+		d.names.Add(o.Name)
 	}
-	for {
-		name, ok := d.agenda.next(ctx)
-		if !ok {
-			return
-		}
-		d.tell(false)
-		d.process(ctx, name)
-	}
-}
-
-// await waits for the first list of a kind whose absence is no reason to do
-// nothing else, and reports whether there was one before ctx ended.
-func (s *session) await(ctx context.Context, synced <-chan struct{}, kind string) bool {
-	patience := time.NewTimer(listTimeout)
-	defer patience.Stop()
-	for {
-		select {
-		case <-synced:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-patience.C:
-			s.complainOnce(kind, "the API server does not list "+kind+", asking again", errors.New(s.link.snapshot().LastError))
-		}
-	}
+	d.names.Run(ctx, 1, d.process)
 }
 
 // tell tells which SearchDomains there are, if that is not what was told already
@@ -129,7 +101,7 @@ func (d *domains) tell(again bool) {
 	if !d.stale.Swap(false) && !again || d.cfg.SearchDomains == nil {
 		return
 	}
-	all := slices.DeleteFunc(d.store.all(), func(o *api.SearchDomain) bool { return o.DeletionTimestamp != nil })
+	all := slices.DeleteFunc(d.store.All(), func(o *api.SearchDomain) bool { return o.DeletionTimestamp != nil })
 	slices.SortFunc(all, func(a, b *api.SearchDomain) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -150,32 +122,27 @@ func sameDomain(a, b *api.SearchDomain) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.Generation == b.Generation && reflect.DeepEqual(a.Spec, b.Spec)
 }
 
-// process looks at the status of one object and decides when to try again.
-func (d *domains) process(ctx context.Context, name string) {
-	err := d.show(ctx, name)
-	switch {
+// process tells which SearchDomains there are, and looks at the status of one.
+func (d *domains) process(ctx context.Context, name string) work.Outcome {
+	d.tell(false)
+	return result(d.show(ctx, name))
+}
+
+// attempted takes in how that ended.
+func (d *domains) attempted(name string, a work.Attempt) {
+	switch err := a.Err; {
 	case err == nil:
-		d.retry.Forget(name)
-	case ctx.Err() != nil:
-		// The next connection looks at every object.
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		d.retry.Forget(name)
-		d.complainOnce("status of SearchDomain "+name, "the status of a SearchDomain cannot be written", err)
-		d.agenda.addAfter(name, jitter(refusedRetry))
+	case a.Permanent:
+		d.WarnOnce("status of SearchDomain "+name, "the status of a SearchDomain cannot be written", err)
 	default:
 		d.checkIfMissing(err)
 		if !apierrors.IsConflict(err) {
-			d.link.note(err)
+			d.NoteError(err)
 		}
-		if d.retry.NumRequeues(name) == patientRetries {
-			d.complainOnce("SearchDomain "+string(apierrors.ReasonForError(err)), "the status of a SearchDomain cannot be written, trying again", err)
+		if a.Failures == patientRetries {
+			d.WarnOnce("SearchDomain "+string(apierrors.ReasonForError(err)), "the status of a SearchDomain cannot be written, trying again", err)
 		}
-		pause := jitter(d.retry.When(name))
-		if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
-			pause += min(time.Duration(seconds)*time.Second, longestWish)
-		}
-		d.cfg.Logger.Debug("writing a status failed, trying again", "searchdomain", name, "in", pause, "error", err)
-		d.agenda.addAfter(name, pause)
+		d.cfg.Logger.Debug("writing a status failed, trying again", "searchdomain", name, "in", a.Next, "error", err)
 	}
 }
 
@@ -190,14 +157,14 @@ func (d *domains) show(ctx context.Context, name string) error {
 		return nil
 	}
 	if d.cfg.SearchDomains != nil && !slices.ContainsFunc(d.told, func(t *api.SearchDomain) bool { return sameDomain(t, o) }) {
-		return nil // It changed a moment ago, so it is on the agenda again, or about to be.
+		return nil // It changed a moment ago, so it is due again, or about to be.
 	}
 	wanted, known := d.cfg.SearchDomainStatus(name)
 	if !known {
 		return nil
 	}
 	wanted = presentable(wanted, o.Status, d.cfg.Now())
-	text, err := json.Marshal(wanted)
+	body, err := json.Marshal(wanted)
 	if err != nil {
 		return err
 	}
@@ -206,7 +173,7 @@ func (d *domains) show(ctx context.Context, name string) error {
 		return err
 	}
 	// What others added to the status stays, and is no reason to write it again.
-	if last := d.wrote[name]; bytes.Equal(text, shown) || last.version == o.ResourceVersion && bytes.Equal(text, last.text) {
+	if last := d.wrote[name]; bytes.Equal(body, shown) || last.version == o.ResourceVersion && bytes.Equal(body, last.text) {
 		return nil
 	}
 	// The UID alone does not keep this out of an object that has taken the place of
@@ -216,8 +183,8 @@ func (d *domains) show(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	d.store.wrote(written)
-	d.wrote[name] = domainStatus{text, written.ResourceVersion}
+	d.store.Wrote(written)
+	d.wrote[name] = domainStatus{body, written.ResourceVersion}
 	return nil
 }
 
@@ -245,31 +212,17 @@ func presentable(wanted, shown api.SearchDomainStatus, now time.Time) api.Search
 	}
 	for i := range wanted.Found {
 		e := &wanted.Found[i]
-		e.Name, e.Message = shortened(e.Name), shortened(e.Message)
+		e.Name, e.Message = text.Line(e.Name, maxEntryText), text.Line(e.Message, maxEntryText)
 	}
 	slices.SortFunc(wanted.Found, func(a, b api.SearchDomainEntry) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ClusterID, b.ClusterID), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
 	wanted.Found = wanted.Found[:min(len(wanted.Found), maxFound)]
 	for i := range wanted.Conditions {
-		c := &wanted.Conditions[i]
-		old := shown.Condition(c.Type)
-		switch {
-		case old != nil && old.Status == c.Status:
-			c.LastTransitionTime = old.LastTransitionTime
-		case c.LastTransitionTime.IsZero():
+		if c := &wanted.Conditions[i]; !c.KeepTransition(shown.Conditions) && c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = second
 		}
 	}
 	slices.SortStableFunc(wanted.Conditions, func(a, b api.Condition) int { return cmp.Compare(a.Type, b.Type) })
 	return wanted
-}
-
-// shortened returns text without what is beyond the limit and what is no text.
-func shortened(text string) string {
-	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	if utf8.RuneCountInString(text) <= maxEntryText {
-		return text
-	}
-	return string([]rune(text)[:maxEntryText-1]) + "…"
 }

@@ -19,6 +19,8 @@ import (
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
 )
 
 // parts returns a session in which nothing runs, for an API server without a
@@ -27,8 +29,7 @@ func parts(t *testing.T, cfg Config, answer func(r *http.Request, body string) (
 	t.Helper()
 	fake := &server{answer: answer}
 	cfg.Logger, cfg.Now = quietLogger(), time.Now
-	l := &link{log: cfg.Logger, now: time.Now}
-	client, err := newClient(&rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+	connection, err := conn.New(conn.Config{Logger: cfg.Logger, Now: time.Now}).Open(&rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
 		var text []byte
 		if r.Body != nil {
 			var err error
@@ -43,12 +44,16 @@ func parts(t *testing.T, cfg Config, answer func(r *http.Request, body string) (
 		return &http.Response{
 			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
 		}, nil
-	})}, l)
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kube.New(connection.Observed())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &session{
-		sight: &sight{cfg: &cfg}, link: l, client: client, check: make(chan struct{}, 1), failing: make(map[string]bool),
+		observer: &observer{cfg: &cfg}, Session: connection, client: newClient(client), check: make(chan struct{}, 1),
 	}, fake
 }
 
@@ -404,12 +409,8 @@ func TestSearchDomainRetries(t *testing.T) {
 				if err := d.store.Update(searchDomain("d", "u1", 1, 0)); err != nil {
 					t.Fatal(err)
 				}
-				name, _ := d.agenda.next(t.Context())
-				begun := time.Now()
-				d.process(t.Context(), name)
-				name, _ = d.agenda.next(t.Context())
-				if waited := time.Since(begun); name != "d" || waited < tc.later || waited > tc.soon {
-					t.Errorf("%q is looked at after %v", name, waited)
+				if waited := again(t, d.names, "d", d.process); waited < tc.later || waited > tc.soon {
+					t.Errorf("it is looked at after %v", waited)
 				}
 				if (len(s.check) == 1) != tc.check {
 					t.Errorf("the custom resources are looked at: %v", !tc.check)
@@ -464,7 +465,7 @@ func TestDomainsAtWork(t *testing.T) {
 		}
 		for range 100 {
 			for i := range 20 {
-				d.agenda.add(fmt.Sprint("d", i))
+				d.names.Add(fmt.Sprint("d", i))
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -473,8 +474,8 @@ func TestDomainsAtWork(t *testing.T) {
 			t.Errorf("%d writes although nothing changed", len(sent))
 		}
 		outcome = "Timeout"
-		d.agenda.add("d7")
-		d.agenda.add("gone")
+		d.names.Add("d7")
+		d.names.Add("gone")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if sent := fake.take(); len(sent) != 1 || d.store.get("d7").Status.LastQuery.Outcome != "Timeout" {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // The keys of the Secret with a peer's identity.
@@ -21,7 +22,7 @@ const (
 )
 
 // wantedSecret is the Secret with the identity of a peer.
-func wantedSecret(id peer.ClusterID, namespace string, identity Secret) *secret {
+func wantedSecret(id peer.ClusterID, namespace string, identity plan.Secret) *secret {
 	data := map[string][]byte{
 		secretFingerprint: []byte(identity.Fingerprint.String()),
 		secretClusterID:   []byte(id),
@@ -32,7 +33,7 @@ func wantedSecret(id peer.ClusterID, namespace string, identity Secret) *secret 
 	}
 	return &secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: gvkSecret.Kind},
-		ObjectMeta: metav1.ObjectMeta{Name: SecretName(id), Namespace: namespace, Labels: peerLabels(id)},
+		ObjectMeta: metav1.ObjectMeta{Name: plan.SecretName(id), Namespace: namespace, Labels: peerLabels(id)},
 		Type:       secretType,
 		Data:       data,
 	}
@@ -50,8 +51,8 @@ func (s *secret) shows(wanted *secret) bool {
 
 // readSecret returns the identity that a Secret holds. What is damaged is left
 // out, and then it is not intact.
-func readSecret(id peer.ClusterID, s *secret) *Secret {
-	out := &Secret{Namespace: string(s.Data[secretNamespace])}
+func readSecret(id peer.ClusterID, s *secret) *plan.Secret {
+	out := &plan.Secret{Namespace: string(s.Data[secretNamespace])}
 	var err error
 	if out.Fingerprint, err = peer.ParseFingerprint(string(s.Data[secretFingerprint])); err != nil {
 		return out

@@ -8,16 +8,17 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
-// provide says how our use of a cluster is to stand, and takes in how it stands.
-func (s *session) provide(obs *Observed) {
+// provide hands on the desired state of a provider's node, and takes in its state.
+func (s *session) provide(obs *plan.Observed) {
 	if s.cfg.Sharing == nil {
 		return
 	}
-	obs.Use = s.cfg.Sharing.Provide(weigh(*obs, s.cfg.Now()).provision())
-	obs.UseKnown = true
-	s.memory.with(obs.ID, func(m *memo) { m.use, m.useKnown = obs.Use, true })
+	obs.Node = s.cfg.Sharing.Provide(obs.NodeSpec(s.cfg.Now()))
+	obs.NodeKnown = true
+	s.peers.with(obs.ID, func(m *peerState) { m.node, m.nodeKnown = obs.Node, true })
 }
 
 // errNoRoom: another offer was accepted at the same moment, and no more may be.
@@ -25,30 +26,30 @@ var errNoRoom = errors.New("as many offers are accepted as may be")
 
 // writeOffer writes the status of an Advertisement. Before one is accepted by
 // policy its place is taken, so that there are never too many.
-func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object applied, a Action) error {
+func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object applied, a plan.Action) error {
 	accepts := a.Advertisement.AdvertisementStatus == api.AdvertisementAccepted
 	if !accepts {
-		s.ration.give(id)
-	} else if !s.ration.take(s.offers.all(), id, a.UID, s.cfg.SharingSettings().MaxAccepted) {
+		s.quota.release(id)
+	} else if !s.quota.reserve(s.offers.All(), id, a.UID, s.cfg.SharingSettings().MaxAccepted) {
 		return errNoRoom
 	}
 	object.Status = a.Advertisement
-	written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, ManagerAdvertisement, true)
+	written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, plan.ManagerAdvertisement, true)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err):
-		s.ration.give(id) // it was not written; after other failures it may have been
+		s.quota.release(id) // it was not written; after other failures it may have been
 		return err
 	case err != nil:
 		return err
 	}
-	s.offers.wrote(written)
+	s.offers.Wrote(written)
 	return nil
 }
 
 // offerChanged has the clusters looked at that a changed Advertisement matters
 // for.
 func (s *session) offerChanged() func(before, after *api.Advertisement, restored bool) {
-	track := tracking(s, advertisementKind().about, func(m *memo) *trail { return &m.offer })
+	track := tracking(s, advertisementKind().about, func(m *peerState) *deletionTracker { return &m.offer })
 	return func(before, after *api.Advertisement, restored bool) {
 		track(before, after, restored)
 		s.offerMoved(before, after)
@@ -58,11 +59,11 @@ func (s *session) offerChanged() func(before, after *api.Advertisement, restored
 // offerMoved has those looked at that wait for room, if an offer gave up its place
 // or its turn.
 func (s *session) offerMoved(before, after *api.Advertisement) {
-	if before == nil || after != nil && after.UID == before.UID && holdsPlace(after) == holdsPlace(before) && waits(after) == waits(before) {
+	if before == nil || after != nil && after.UID == before.UID && holdsPlace(after) == holdsPlace(before) && plan.Waits(after) == plan.Waits(before) {
 		return
 	}
-	for _, adv := range s.offers.all() {
-		if adv.Status.Reason == ReasonTooMany {
+	for _, adv := range s.offers.All() {
+		if adv.Status.Reason == plan.ReasonTooMany {
 			s.queue.Add(peer.ClusterID(adv.Name))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // TestEditBehindOwnWrite: what somebody changes at the moment in which the agent
@@ -25,7 +26,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		edit func(fc *foreignCluster)
-		want string // what the ledger is told
+		want string // what the decision store is told
 	}{
 		{"joined", func(fc *foreignCluster) {
 			fc.Spec.Join = true
@@ -34,7 +35,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 		{"deleted", func(fc *foreignCluster) { fc.DeletionTimestamp = &at }, "hung up"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ledger := &diary{standing: Standing{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}}}
+			decisions := &diary{policy: plan.Policy{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}}}
 			before := versioned(made(barn()), 10)
 			before.Finalizers = []string{api.FinalizerPeering}
 			before.Spec.Join = tc.name == "deleted"
@@ -46,7 +47,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 				next.ResourceVersion = strconv.Itoa(11 + len(history))
 				kept, history = next, append(history, &next)
 			}
-			_, s, _ := connected(t, ledger, func(r *http.Request, body string) (int, string) {
+			_, s, _ := connected(t, decisions, func(r *http.Request, body string) (int, string) {
 				if !strings.HasPrefix(r.URL.Path, foreignClusterKind().object(string(testID))) {
 					return http.StatusOK, strings.Replace(body, `"metadata":{`, `"metadata":{"uid":"1","resourceVersion":"1",`, 1) // as it was applied
 				}
@@ -67,13 +68,13 @@ func TestEditBehindOwnWrite(t *testing.T) {
 			if err := s.foreign.Replace([]any{before}, "10"); err != nil {
 				t.Fatal(err)
 			}
-			// look empties the queue until the ledger hears of the edit.
+			// look empties the queue until the decision store hears of the edit.
 			look := func() (told []string) {
-				for len(told) == 0 && s.queue.Len() > 0 {
-					id, _ := s.queue.Get()
+				for len(told) == 0 && len(s.queue.Ready()) > 0 {
+					id := s.queue.Ready()[0]
+					s.queue.Drop(id)
 					s.process(t.Context(), id)
-					s.queue.Done(id)
-					told = slices.DeleteFunc(ledger.take(), func(text string) bool { return !strings.HasPrefix(text, tc.want) })
+					told = slices.DeleteFunc(decisions.take(), func(text string) bool { return !strings.HasPrefix(text, tc.want) })
 				}
 				return told
 			}
@@ -104,7 +105,7 @@ func TestRoomByCommand(t *testing.T) {
 		adv.Name, adv.UID, adv.ResourceVersion = string(id), types.UID(id), "1"
 		return adv
 	}
-	accepted, waiting := offer(testID, api.AdvertisementAccepted, ReasonJoined), offer(idB, api.AdvertisementRefused, ReasonTooMany)
+	accepted, waiting := offer(testID, api.AdvertisementAccepted, plan.ReasonJoined), offer(idB, api.AdvertisementRefused, plan.ReasonTooMany)
 	if err := s.offers.Replace([]any{accepted, waiting}, "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +123,11 @@ func TestRoomByCommand(t *testing.T) {
 func TestNobodyIsOverruled(t *testing.T) {
 	no, at := false, metav1.NewTime(t0)
 	before := versioned(made(barn()), 10)
-	intent := Plan(Observed{
+	intent := plan.Plan(plan.Observed{
 		ID: testID, Peer: barn(), Settled: true, RequestsKnown: true, Objects: []*api.ForeignCluster{changed(&before.ForeignCluster, func(fc *api.ForeignCluster) { fc.Spec.Join = true })},
-		Owners: map[string]Owners{string(testID): {Join: Owner{Manager: ManagerIntent}}}, Standing: Standing{Connect: WishNo},
+		Owners: map[string]plan.Owners{string(testID): {Join: plan.Owner{Manager: plan.ManagerIntent}}}, Policy: plan.Policy{Connect: plan.No},
 	}, t0).Actions
-	i := slices.IndexFunc(intent, func(a Action) bool { return a.Kind == ApplyIntent })
+	i := slices.IndexFunc(intent, func(a plan.Action) bool { return a.Kind == plan.ApplyIntent })
 	if i < 0 || intent[i].ResourceVersion != "10" || *intent[i].Intent.Join != no {
 		t.Fatalf("planned is %+v", intent)
 	}
@@ -143,7 +144,7 @@ func TestNobodyIsOverruled(t *testing.T) {
 	if err := s.foreign.Replace([]any{before}, "10"); err != nil {
 		t.Fatal(err)
 	}
-	err := s.act(t.Context(), testID, []Action{{Kind: UpdateStatus, Name: before.Name, UID: before.UID, Status: &DiscoveredStatus{}}, intent[i]})
+	err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: before.Name, UID: before.UID, Status: &plan.DiscoveredStatus{}}, intent[i]})
 	if sent := fake.take(); !apierrors.IsConflict(err) || len(sent) != 1 {
 		t.Errorf("error %v, sent %q", err, sent)
 	}
@@ -177,7 +178,7 @@ func TestNobodyEdited(t *testing.T) {
 	if by := s.foreign.get(set.Name).owners.Join; !strings.HasSuffix(by.Stamp, removedMark) {
 		t.Fatalf("the store says %+v", by)
 	}
-	if err := s.act(t.Context(), testID, []Action{{Kind: UpdateStatus, Name: set.Name, UID: set.UID, Status: &DiscoveredStatus{}}}); err != nil {
+	if err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: set.Name, UID: set.UID, Status: &plan.DiscoveredStatus{}}}); err != nil {
 		t.Error(err)
 	}
 }

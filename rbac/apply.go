@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -196,15 +196,11 @@ func Await(ctx context.Context, client *kube.Client, namespace string) error {
 
 // list names the first few gaps.
 func list(gaps []Gap) string {
-	const most = 3
 	var texts []string
-	for _, g := range gaps[:min(most, len(gaps))] {
+	for _, g := range gaps {
 		texts = append(texts, g.String())
 	}
-	if len(gaps) > most {
-		texts = append(texts, fmt.Sprintf("and %d more", len(gaps)-most))
-	}
-	return strings.Join(texts, ", ")
+	return text.List(texts, 3, ", ")
 }
 
 // Delete takes away what [Apply] made, the bindings first, with an administrator's

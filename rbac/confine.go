@@ -131,12 +131,13 @@ func demands(namespace string) []demand {
 		return fmt.Sprintf(`object.%[1]s.orValue(%[2]s) == `+before, field, empty)
 	}
 	kept := func(of, in string) string {
-		return fmt.Sprintf(`%[1]s.metadata.?annotations.orValue({}).all(k, k.startsWith("offload.liqo.io/") || %[2]s.metadata.?annotations[?k] == optional.of(%[1]s.metadata.annotations[k]))`, of, in)
+		return fmt.Sprintf(`%[1]s.metadata.?annotations.orValue({}).all(k, k.startsWith(%[3]q) || %[2]s.metadata.?annotations[?k] == optional.of(%[1]s.metadata.annotations[k]))`, of, in, workload.AnnotationPlacePrefix)
 	}
 	users := func(id string) string {
 		return fmt.Sprintf(`object.?subjects.orValue([]).all(s, s.kind == "User" && s.name in [%q + %s, %q + %s])`,
 			api.PeerUserPrefix(namespace), id, api.FormerPeerUserPrefix, id)
 	}
+	peer := fmt.Sprintf("request.name.substring(%d)", len(api.PeerRolePrefix))
 	own := fmt.Sprintf(`request.?namespace.orValue("") == %q && `, namespace)
 	return []demand{
 		{"a peer's user may change things in its own guest namespaces only",
@@ -159,15 +160,15 @@ func demands(namespace string) []demand {
 		{"the agent deletes namespaces of guests only",
 			of("namespaces", `!variables.deleted || variables.guestBefore != ""`)},
 		{"the agent writes virtual nodes only",
-			oneOf(`(oldObject == null ? object : oldObject).spec.?providerID.orValue("").startsWith("liqo://")`, "nodes", "nodes/status")},
+			oneOf(fmt.Sprintf(`(oldObject == null ? object : oldObject).spec.?providerID.orValue("").startsWith(%q)`, vnode.ProviderPrefix), "nodes", "nodes/status")},
 		{"a virtual node keeps its taint",
 			of("nodes", `variables.deleted || `+fmt.Sprintf(tainted, "object")+` || oldObject != null && !`+fmt.Sprintf(tainted, "oldObject"))},
 		{"the agent gives a virtual node no range of addresses, no annotations, and only labels of its own",
 			oneOf(`variables.deleted || `+same("spec.?podCIDR", `""`)+` && `+same("spec.?podCIDRs", "[]")+` && `+same("metadata.?annotations", "{}")+
 				` && object.metadata.?labels.orValue({}).all(k, k in ["`+strings.Join(vnode.NodeLabels(), `", "`)+`"] || k.startsWith("liqo.io/") || k.startsWith("`+vnode.LabelOffered+`") || `+
 				`oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k]))`, "nodes", "nodes/status")},
-		{"the agent writes one ConfigMap, cluster-id in its own namespace",
-			of("configmaps", `!variables.agent || `+own+`request.name == "cluster-id"`)},
+		{"the agent writes one ConfigMap, " + api.ClusterIDConfigMap + " in its own namespace",
+			of("configmaps", fmt.Sprintf(`!variables.agent || `+own+`request.name == %q`, api.ClusterIDConfigMap))},
 		{"the agent writes Secrets of peers, in its own namespace and without a token",
 			of("secrets", fmt.Sprintf(`!variables.agent || `+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
 		{"quotas, network policies, roles and bindings of the agent are in the namespaces of guests",
@@ -177,14 +178,14 @@ func demands(namespace string) []demand {
 				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "events"]))`)},
 		{"the agent gives such a role to the peer of the namespace",
 			of("rolebindings", `object.roleRef.kind == "Role" && `+users(`variables.home`))},
-		{"the agent's cluster roles are called liqo:peer:<ID>",
-			oneOf(`request.name.startsWith("liqo:peer:")`, "clusterroles", "clusterrolebindings")},
+		{"the agent's cluster roles are called " + api.PeerRolePrefix + "<ID>",
+			oneOf(fmt.Sprintf(`request.name.startsWith(%q)`, api.PeerRolePrefix), "clusterroles", "clusterrolebindings")},
 		{"the agent's cluster roles are for the PeeringRequest and the Advertisement of one peer",
-			of("clusterroles", `variables.deleted || !has(object.aggregationRule) && object.?rules.orValue([]).all(r, r.?resourceNames.orValue([]) == [request.name.substring(10)] && `+
+			of("clusterroles", `variables.deleted || !has(object.aggregationRule) && object.?rules.orValue([]).all(r, r.?resourceNames.orValue([]) == [`+peer+`] && `+
 				fmt.Sprintf(`(r.?apiGroups.orValue([]) == [%q] && r.?resources.orValue([]) == [%q] || r.?apiGroups.orValue([]) == [%q] && r.?resources.orValue([]) == [%q]))`,
 					api.GroupVersion.Group, api.PluralPeeringRequests, api.SharingGroupVersion.Group, api.PluralAdvertisements))},
 		{"the agent gives such a cluster role to that peer",
-			of("clusterrolebindings", `variables.deleted || object.roleRef.kind == "ClusterRole" && object.roleRef.name == request.name && `+users(`request.name.substring(10)`))},
+			of("clusterrolebindings", `variables.deleted || object.roleRef.kind == "ClusterRole" && object.roleRef.name == request.name && `+users(peer))},
 		{"the agent's webhooks are the agent, beside the API server",
 			oneOf(near, "validatingwebhookconfigurations", "mutatingwebhookconfigurations")},
 		{"the agent's webhook decides about PeeringRequests",

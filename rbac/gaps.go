@@ -1,16 +1,24 @@
 package rbac
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	"liqo.io/agent/kube"
 )
 
-// askers is how many questions are open at a time.
-const askers = 8
+const (
+	// askers is how many questions are open at a time.
+	askers = 8
+
+	// anywhere is a namespace in which nobody has a role, for what is granted in all of
+	// them and outside of them. It need not exist.
+	anywhere = "liqo-nowhere"
+)
 
 // Gap is something that the agent needs and a user may not do.
 type Gap struct {
@@ -66,9 +74,10 @@ func (g Gap) access() kube.Access {
 
 // Gaps asks the API server what of [Rules] of a namespace the user of client may not do, in the order
 // of the rules; none when that user may do everything. It costs one request for an
-// administrator and some 150 for others, eight at a time, and writes nothing: every
-// authenticated user may ask about itself. The error says that it could not be asked
-// to the end; what was found by then is worth nothing.
+// administrator and a few for others: one for each namespace, and one for each thing that
+// no role grants there, eight at a time. It writes nothing: every authenticated user may
+// ask about itself. The error says that it could not be asked to the end; what was found
+// by then is worth nothing.
 func Gaps(ctx context.Context, client *kube.Client, namespace string) ([]Gap, error) {
 	all, err := client.May(ctx, kube.Access{Verb: "*", Group: "*", Resource: "*"})
 	if err != nil {
@@ -80,8 +89,31 @@ func Gaps(ctx context.Context, client *kube.Client, namespace string) ([]Gap, er
 	return gapsOf(ctx, client, needs(Rules(namespace)))
 }
 
-// gapsOf returns which of needed the user of client may not do.
+// gapsOf returns which of needed the user of client may not do. What roles grant is read at
+// once. An authorizer that cannot list what it allows, as that of nodes, is asked for the
+// rest, one thing at a time.
 func gapsOf(ctx context.Context, client *kube.Client, needed []Gap) ([]Gap, error) {
+	granted := make(map[string][]kube.Granted) // by namespace
+	var open []Gap
+	for _, g := range needed {
+		in := g.Rule.Namespace
+		if _, asked := granted[in]; !asked {
+			rules, err := client.Granted(ctx, cmp.Or(in, anywhere))
+			if err != nil {
+				return nil, fmt.Errorf("ask the API server for privileges: %w", err)
+			}
+			granted[in] = rules
+		}
+		what := g.access()
+		if !slices.ContainsFunc(granted[in], func(rule kube.Granted) bool { return rule.Allows(what) }) {
+			open = append(open, g)
+		}
+	}
+	return lacking(ctx, client, open)
+}
+
+// lacking returns which of needed the user of client may not do, in their order.
+func lacking(ctx context.Context, client *kube.Client, needed []Gap) ([]Gap, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	lacks := make([]bool, len(needed))
@@ -110,8 +142,8 @@ func gapsOf(ctx context.Context, client *kube.Client, needed []Gap) ([]Gap, erro
 		return nil, context.Cause(ctx)
 	}
 	var out []Gap
-	for i, lacking := range lacks {
-		if lacking {
+	for i, missing := range lacks {
+		if missing {
 			out = append(out, needed[i])
 		}
 	}

@@ -1,8 +1,10 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/netip"
@@ -35,6 +37,11 @@ type Change struct {
 	Events []peer.Event
 }
 
+// fewPeers is the number of peers up to which each is looked up by itself. To
+// read the whole table once is cheaper than many look-ups, and a start on a
+// busy LAN brings peers by the hundred.
+const fewPeers = 10
+
 // Apply stores c in one transaction, or in none when everything in it is
 // stored already. A peer's LastSeen alone is no change: it is stored with the
 // next one, or through Change.LastSeen. Sightings and LastSeen of peers that
@@ -48,32 +55,44 @@ func (s *Store) Apply(ctx context.Context, c Change) error {
 		durable = onDisk // a person's decision
 	}
 	return s.change(ctx, durable, func(ctx context.Context) ([]op, error) {
-		var ops []op
+		var b batch
 		for _, id := range c.Forget {
-			forget, err := s.forgetOps(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			ops = append(ops, forget...)
-			if kept := c.Kept[id]; kept != (Peering{}) {
-				ops = append(ops, peeringOp(id, kept))
-			}
+			b.add(s.forgetOps(ctx, id))
+			b.add(peeringTable.change(nil, c.Kept[id].row(id)))
 		}
-		stored, err := s.storedFor(ctx, c)
+		ids := slices.Collect(maps.Keys(c.Sightings))
+		for _, p := range c.Peers {
+			ids = append(ids, p.ID)
+		}
+		slices.Sort(ids)
+		if ids = slices.Compact(ids); len(ids) > fewPeers {
+			ids = []peer.ClusterID{""}
+		}
+		all, err := s.stored(ctx, ids...)
 		if err != nil {
 			return nil, err
 		}
-		fresh := map[peer.ClusterID]bool{}
+		for _, id := range c.Forget { // it starts anew
+			delete(all.peers, id)
+			delete(all.endpoints, id)
+			delete(all.sightings, id)
+		}
+		added := map[peer.ClusterID]bool{}
 		for _, p := range c.Peers {
-			if _, err := peer.ParseClusterID(string(p.ID)); err != nil {
-				return nil, err
+			have, known := all.peers[p.ID]
+			want := merged(have, p, s.now())
+			if known {
+				b.add(peerTable.change(&have, &want))
+			} else {
+				added[p.ID] = true
+				b.add(peerTable.change(nil, &want))
 			}
-			peerOps, isNew := s.peerOps(p, stored.peers[p.ID], c.Sightings[p.ID])
-			fresh[p.ID] = isNew
-			ops = append(ops, peerOps...)
+			b.add(s.endpointOps(want, all.endpoints[p.ID], c.Sightings[p.ID]))
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.Sightings)) {
-			ops = append(ops, s.sightingOps(id, c.Sightings[id], stored.sightings[id])...)
+			if _, known := all.peers[id]; known || added[id] {
+				b.add(s.sightingOps(id, c.Sightings[id], all.sightings[id]))
+			}
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.LastSeen)) {
 			at := millis(c.LastSeen[id])
@@ -81,20 +100,15 @@ func (s *Store) Apply(ctx context.Context, c Change) error {
 			if err != nil {
 				return nil, err
 			}
-			if behind || fresh[id] {
-				ops = append(ops, op{"UPDATE peers SET last_seen = max(last_seen, ?) WHERE cluster_id = ?", []any{at, string(id)}})
+			if behind || added[id] {
+				b.add([]op{{"UPDATE peers SET last_seen = max(last_seen, ?) WHERE cluster_id = ?", []any{at, string(id)}}}, nil)
 			}
 		}
-		boundOps, err := s.boundPeersOps(ctx, c.Peers, fresh)
-		if err != nil {
-			return nil, err
+		if len(added) > 0 {
+			b.add(s.boundPeersOps(c.Peers))
 		}
-		ops = append(ops, boundOps...)
-		eventOps, err := s.eventOps(ctx, c.Events)
-		if err != nil {
-			return nil, err
-		}
-		return append(ops, eventOps...), nil
+		b.add(s.eventOps(ctx, c.Events))
+		return b.ops, b.err
 	})
 }
 
@@ -109,105 +123,30 @@ func (s *Store) exists(ctx context.Context, text string, args ...any) (bool, err
 
 func (s *Store) forgetOps(ctx context.Context, id peer.ClusterID) ([]op, error) {
 	var ops []op
-	for _, table := range []string{"peers", "preferences", "trust", "peerings", "events"} { // endpoints and sightings go along with peers
-		known, err := s.exists(ctx, "SELECT 1 FROM "+table+" WHERE cluster_id = ? LIMIT 1", string(id))
+	for _, t := range tables {
+		if !t.about().ofPeer {
+			continue
+		}
+		rows := " FROM " + t.about().name + " WHERE cluster_id = ?"
+		known, err := s.exists(ctx, "SELECT 1"+rows+" LIMIT 1", string(id))
 		if err != nil {
 			return nil, err
 		}
 		if known {
-			ops = append(ops, op{"DELETE FROM " + table + " WHERE cluster_id = ?", []any{string(id)}})
+			ops = append(ops, op{"DELETE" + rows, []any{string(id)}})
 		}
 	}
 	return ops, nil
 }
 
-// stored is what a Change is compared with.
-type stored struct {
-	peers     map[peer.ClusterID]peer.Peer
-	sightings map[peer.ClusterID][]peer.Sighting
-}
-
-// fewPeers is the number of peers up to which each is looked up by itself. To
-// read the whole table once is cheaper than many look-ups, and a start on a
-// busy LAN brings peers by the hundred.
-const fewPeers = 10
-
-// storedFor reads what is stored of the peers in c. A peer that c forgets is
-// not stored: it starts anew.
-func (s *Store) storedFor(ctx context.Context, c Change) (stored, error) {
-	ids := slices.Collect(maps.Keys(c.Sightings))
-	for _, p := range c.Peers {
-		ids = append(ids, p.ID)
-	}
-	slices.Sort(ids)
-	if ids = slices.Compact(ids); len(ids) > fewPeers {
-		ids = []peer.ClusterID{""}
-	}
-	all := stored{map[peer.ClusterID]peer.Peer{}, map[peer.ClusterID][]peer.Sighting{}}
-	for _, id := range ids {
-		peers, err := s.peers(ctx, id)
-		if err != nil {
-			return all, err
-		}
-		for _, p := range peers {
-			all.peers[p.ID] = p
-		}
-		sightings, err := s.sightings(ctx, id)
-		if err != nil {
-			return all, err
-		}
-		for _, seen := range sightings {
-			all.sightings[seen.ClusterID] = append(all.sightings[seen.ClusterID], seen)
-		}
-	}
-	for _, id := range c.Forget {
-		delete(all.peers, id)
-		delete(all.sightings, id)
-	}
-	return all, nil
-}
-
-// peerOps compares p with what is stored of it, the zero Peer if nothing is,
-// and returns what has to change.
-func (s *Store) peerOps(p, have peer.Peer, seen []peer.Sighting) (ops []op, isNew bool) {
-	now := s.now()
-	isNew = have.ID == ""
-	want := merged(have, p, now)
-	if isNew || !slices.Equal(want.Links, have.Links) || want.Name != have.Name || want.Namespace != have.Namespace ||
-		want.Fingerprint != have.Fingerprint || want.Source != have.Source || want.URL != have.URL ||
-		want.Version != have.Version || want.TTL != have.TTL {
-		ops = append(ops, op{`INSERT INTO peers (cluster_id, name, namespace, fingerprint, source, url, version, links, ttl, first_seen, last_seen)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (cluster_id) DO UPDATE SET name = excluded.name, namespace = excluded.namespace, fingerprint = excluded.fingerprint,
-			source = excluded.source, url = excluded.url, version = excluded.version, links = excluded.links, ttl = excluded.ttl,
-			last_seen = max(last_seen, excluded.last_seen)`,
-			[]any{string(want.ID), want.Name, want.Namespace, fingerprintColumn(want.Fingerprint), string(want.Source), want.URL,
-				want.Version, strings.Join(want.Links, listSeparator), want.TTL.Milliseconds(), millis(want.FirstSeen), millis(want.LastSeen)}})
-	}
-	return append(ops, s.endpointOps(want, have, seen, now)...), isNew
-}
-
 // merged returns p with what it does not say filled in from the stored value,
-// in the precision and order in which it is stored.
+// in the order in which it is stored.
 func merged(have, p peer.Peer, now time.Time) peer.Peer {
-	pick := func(field *string, old string) {
-		if *field == "" {
-			*field = old
-		}
-	}
 	p = p.Clone()
-	p.Addrs = validAddrs(p.Addrs)
-	pick(&p.Name, have.Name)
-	pick(&p.Namespace, have.Namespace)
-	pick((*string)(&p.Source), string(have.Source))
-	pick(&p.URL, have.URL)
-	pick(&p.Version, have.Version)
-	if p.Fingerprint.IsZero() {
-		p.Fingerprint = have.Fingerprint
-	}
-	if p.TTL = p.TTL.Truncate(time.Millisecond); p.TTL == 0 {
-		p.TTL = have.TTL
-	}
+	p.Addrs = slices.DeleteFunc(p.Addrs, func(a netip.AddrPort) bool { return !a.IsValid() })
+	p.Name, p.Namespace = cmp.Or(p.Name, have.Name), cmp.Or(p.Namespace, have.Namespace)
+	p.Source, p.URL, p.Version = cmp.Or(p.Source, have.Source), cmp.Or(p.URL, have.URL), cmp.Or(p.Version, have.Version)
+	p.Fingerprint, p.TTL = cmp.Or(p.Fingerprint, have.Fingerprint), cmp.Or(p.TTL.Truncate(time.Millisecond), have.TTL)
 	if len(p.Links) == 0 {
 		p.Links = have.Links
 	}
@@ -229,79 +168,124 @@ func merged(have, p peer.Peer, now time.Time) peer.Peer {
 
 // endpointOps records where the peer is now, and since when it no longer is
 // where it was.
-func (s *Store) endpointOps(want, have peer.Peer, seen []peer.Sighting, now time.Time) []op {
-	var ops []op
-	addrs := want.Addrs[:min(len(want.Addrs), s.limits.Endpoints)]
+func (s *Store) endpointOps(p peer.Peer, have []endpointRow, seen []peer.Sighting) ([]op, error) {
+	var b batch
+	now := s.now()
+	addrs := p.Addrs[:min(len(p.Addrs), s.limits.Endpoints)]
 	for _, a := range addrs {
-		if have.Fingerprint == want.Fingerprint && slices.Contains(have.Addrs, a) {
-			continue
-		}
-		source, link := want.Source, ""
-		for _, sighting := range seen {
+		want := endpointRow{id: p.ID, ip: a.Addr().WithZone("").String(), zone: a.Addr().Zone(), port: a.Port(),
+			Fingerprint: p.Fingerprint, Source: p.Source, FirstSeen: now}
+		for _, sighting := range slices.Backward(seen) {
 			if slices.Contains(sighting.Addrs, a) {
-				source, link = sighting.Source, sighting.Link
-				break
+				want.Source, want.Link = sighting.Source, sighting.Link
 			}
 		}
-		ops = append(ops, op{`INSERT INTO endpoints (cluster_id, ip, zone, port, fingerprint, source, link, first_seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (cluster_id, ip, zone, port) DO UPDATE SET fingerprint = excluded.fingerprint, source = excluded.source,
-			link = excluded.link, gone_at = NULL`,
-			[]any{string(want.ID), a.Addr().WithZone("").String(), a.Addr().Zone(), int64(a.Port()), fingerprintColumn(want.Fingerprint),
-				string(source), link, millis(now)}})
-	}
-	for _, a := range have.Addrs {
-		if !slices.Contains(addrs, a) {
-			ops = append(ops, op{"UPDATE endpoints SET gone_at = ? WHERE cluster_id = ? AND ip = ? AND zone = ? AND port = ?",
-				[]any{millis(now), string(want.ID), a.Addr().WithZone("").String(), a.Addr().Zone(), int64(a.Port())}})
+		var old *endpointRow
+		if i := slices.IndexFunc(have, func(e endpointRow) bool { return e.Addr == a }); i >= 0 {
+			old = &have[i]
 		}
+		b.add(endpointTable.change(old, &want))
 	}
-	if len(ops) == 0 || have.ID == "" {
-		return ops // nothing changed, or nothing old to drop
-	}
-	return append(ops, op{`DELETE FROM endpoints WHERE cluster_id = ?1 AND (ip, zone, port) IN (
-		SELECT ip, zone, port FROM endpoints WHERE cluster_id = ?1 AND gone_at IS NOT NULL
-		ORDER BY gone_at DESC LIMIT -1 OFFSET ?2)`, []any{string(want.ID), int64(s.limits.Endpoints - len(addrs))}})
-}
-
-// sightingOps makes the stored sightings of a peer those given. Those of a
-// peer that is not stored, and is not about to be, come to nothing.
-func (s *Store) sightingOps(id peer.ClusterID, seen, have []peer.Sighting) []op {
-	want := map[peer.Key]peer.Sighting{}
-	for _, sighting := range seen {
-		sighting.ClusterID = id
-		sighting.TTL = sighting.TTL.Truncate(time.Millisecond)
-		sighting.Addrs = validAddrs(sighting.Addrs)
-		if _, double := want[sighting.Key()]; double || len(want) < s.limits.Sightings {
-			want[sighting.Key()] = sighting
-		}
-	}
-	var ops []op
 	for _, old := range have {
-		if now, there := want[old.Key()]; there && now.Equal(old) {
-			delete(want, old.Key())
-		} else if !there {
-			ops = append(ops, op{"DELETE FROM sightings WHERE cluster_id = ? AND source = ? AND link = ? AND domain = ? AND instance = ?",
-				[]any{string(id), string(old.Source), old.Link, old.Domain, old.Instance}})
+		if !slices.Contains(addrs, old.Addr) {
+			gone := old
+			gone.GoneAt = now
+			b.add(endpointTable.change(&old, &gone))
 		}
 	}
-	for _, sighting := range seen { // in their order, for the same result every time
-		w, changed := want[sighting.Key()]
-		if !changed {
-			continue
-		}
-		delete(want, sighting.Key())
-		ops = append(ops, op{`INSERT OR REPLACE INTO sightings
-			(cluster_id, source, link, domain, instance, cluster_name, namespace, fingerprint, version, addrs, url, ttl, changed_at)
-			SELECT cluster_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM peers WHERE cluster_id = ?`,
-			[]any{string(w.Source), w.Link, w.Domain, w.Instance, w.ClusterName, w.Namespace, fingerprintColumn(w.Fingerprint), w.Version,
-				encodeAddrs(w.Addrs), w.URL, w.TTL.Milliseconds(), millis(s.now()), string(id)}})
+	if len(b.ops) > 0 {
+		b.add([]op{endpointTable.keep(s.limits.Endpoints-len(addrs), "cluster_id = ? AND gone_at IS NOT NULL", "gone_at DESC", string(p.ID))}, nil)
 	}
-	return ops
+	return b.ops, b.err
 }
 
-func fingerprintColumn(f peer.Fingerprint) any {
-	if f.IsZero() {
-		return nil
+// sightingOps makes the stored sightings of a peer those given.
+func (s *Store) sightingOps(id peer.ClusterID, seen []peer.Sighting, have []sightingRow) ([]op, error) {
+	old, want := map[peer.Key]*sightingRow{}, map[peer.Key]*sightingRow{}
+	for i := range have {
+		old[have[i].Key()] = &have[i]
 	}
-	return f[:]
+	var keys []peer.Key // in their order, for the same result every time
+	for _, sighting := range seen {
+		key := sighting.Key()
+		if want[key] == nil {
+			if len(want) >= s.limits.Sightings {
+				continue
+			}
+			keys = append(keys, key)
+		}
+		sighting.ClusterID = id
+		want[key] = &sightingRow{sighting, s.now()}
+	}
+	var b batch
+	for _, row := range have {
+		if want[row.Key()] == nil {
+			b.add(sightingTable.change(&row, nil))
+		}
+	}
+	for _, key := range keys {
+		b.add(sightingTable.change(old[key], want[key]))
+	}
+	return b.ops, b.err
+}
+
+// boundPeersOps makes room when new peers exceed the bound: those go first that
+// never proved a key, then those not seen for longest; never those somebody decided
+// something about, and not the ones just being stored.
+func (s *Store) boundPeersOps(storing []peer.Peer) ([]op, error) {
+	ids := make([]peer.ClusterID, 0, len(storing))
+	for _, p := range storing {
+		ids = append(ids, p.ID)
+	}
+	list, err := json.Marshal(ids)
+	return []op{{`DELETE FROM peers WHERE cluster_id IN (SELECT cluster_id FROM peers
+		WHERE cluster_id NOT IN (SELECT value FROM json_each(?1)) AND ` + undecided() + `
+		ORDER BY fingerprint IS NOT NULL, last_seen LIMIT max(0, (SELECT count(*) FROM peers) - ?2))`, []any{string(list), int64(s.limits.Peers)}}}, err
+}
+
+// undecided selects the rows of peers that nobody decided anything about.
+func undecided() string {
+	var decided []string
+	for _, t := range tables {
+		if t.about().decided {
+			decided = append(decided, "SELECT cluster_id FROM "+t.about().name)
+		}
+	}
+	return "cluster_id NOT IN (" + strings.Join(decided, " UNION ") + ")"
+}
+
+// Prune drops what is older than olderThan: history, addresses a peer no
+// longer has, invites that can no longer be used, and peers not seen since that
+// nobody decided anything about. It returns the number of rows dropped. Flush LastSeen
+// through Apply first: a peer that was there all the time is known by it.
+func (s *Store) Prune(ctx context.Context, olderThan time.Duration) (int, error) {
+	before := millis(s.now().Add(-olderThan))
+	dropped := 0
+	err := s.change(ctx, buffered, func(ctx context.Context) ([]op, error) {
+		var ops []op
+		for _, t := range tables {
+			if t.about().expired == "" {
+				continue
+			}
+			rows := " FROM " + t.about().name + " WHERE " + t.about().expired
+			if t.about().unlessDecided {
+				rows += " AND " + undecided()
+			}
+			var n int
+			if err := s.conn.QueryRowContext(ctx, "SELECT count(*)"+rows, before).Scan(&n); err != nil {
+				return nil, err
+			}
+			if dropped += n; n > 0 {
+				ops = append(ops, op{"DELETE" + rows, []any{before}})
+			}
+		}
+		if len(ops) > 0 {
+			s.events = -1
+		}
+		return ops, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return dropped, nil
 }

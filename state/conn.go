@@ -132,12 +132,3 @@ func inTransaction(ctx context.Context, conn *sql.Conn, fn func() error) error {
 	}
 	return err
 }
-
-// syncDir makes a rename or a new file in dir survive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

@@ -6,6 +6,11 @@
 // a peer counts as gone and whether a key is trusted are questions for others.
 // It must not import a discovery package, and none of them imports it.
 //
+// Each table has one description (see table.go): its columns with their bounds, how
+// a row is read and checked, when it is dropped. Reading, writing, forgetting,
+// pruning, upgrades and salvage follow from it. A new table takes a migration, a
+// description, and a line in the list of tables.
+//
 // Durability: a person's decisions and our identity are on the disk when the
 // call returns (synchronous=FULL); observations may lose their last moments in
 // a power cut, because they are simply observed again (synchronous=NORMAL).

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"liqo.io/agent/peer"
 )
 
 // Tests that need another process run this binary again with helperEnv set to
@@ -117,4 +119,55 @@ func startHolder(t testing.TB, path string) (pid int, kill func()) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
+}
+
+// What only tests ask for.
+
+func (s *Store) ClusterIDOrigin(ctx context.Context) (string, error) {
+	r, err := s.self(ctx, identityTable)
+	return r.origin, err
+}
+
+func (s *Store) Writer(ctx context.Context) (version string, since time.Time, err error) {
+	r, err := s.self(ctx, writerTable)
+	return r.text, r.at, err
+}
+
+func (s *Store) Ruling(ctx context.Context, id peer.ClusterID) (Ruling, error) {
+	all, err := s.Rulings(ctx)
+	return all[id], err
+}
+
+func (s *Store) Preferences(ctx context.Context, id peer.ClusterID) (Preferences, error) {
+	r, err := s.Ruling(ctx, id)
+	return r.Preferences, err
+}
+
+func (s *Store) UpdatePreferences(ctx context.Context, id peer.ClusterID, edit func(*Preferences)) error {
+	r, err := s.Ruling(ctx, id)
+	if err != nil {
+		return err
+	}
+	edit(&r.Preferences)
+	return s.SetRuling(ctx, id, r)
+}
+
+func (s *Store) SetAlias(ctx context.Context, id peer.ClusterID, alias string) error {
+	return s.UpdatePreferences(ctx, id, func(p *Preferences) { p.Alias = alias })
+}
+
+func (s *Store) Endpoints(ctx context.Context, id peer.ClusterID) (endpoints []endpointRow, err error) {
+	err = s.read(ctx, func(ctx context.Context) (err error) {
+		endpoints, err = s.endpoints(ctx, "WHERE cluster_id = ? ORDER BY gone_at IS NOT NULL, gone_at DESC, ip, zone, port", string(id))
+		return err
+	})
+	return endpoints, err
+}
+
+func (s *Store) Sightings(ctx context.Context, id peer.ClusterID) (sightings []peer.Sighting, err error) {
+	rows, err := sightingTable.rows(ctx, s, "WHERE cluster_id = ?", string(id))
+	for _, row := range rows {
+		sightings = append(sightings, row.Sighting)
+	}
+	return sightings, err
 }

@@ -16,6 +16,10 @@ const MaxInvites = 256
 // ErrInvites is returned when MaxInvites are open already.
 var ErrInvites = errors.New("too many invites are open")
 
+// ErrInviteVoid is returned for an invite that does not exist, was used or
+// revoked, or has expired.
+var ErrInviteVoid = errors.New("the invite is not valid any more")
+
 // Invite is a one-time token that this cluster gave out. Of its secret only
 // the hash is kept.
 type Invite struct {
@@ -35,66 +39,79 @@ func (i Invite) Live(at time.Time) bool {
 	return i.UsedAt.IsZero() && i.RevokedAt.IsZero() && millis(i.ExpiresAt) > millis(at)
 }
 
-// liveInvite is Live in SQL; its parameter is the time.
-const liveInvite = "used_at = 0 AND revoked_at = 0 AND expires_at > ?"
-
-const inviteColumns = "SELECT id, secret_hash, created_at, created_by, expires_at, note, used_at, used_by, revoked_at FROM invites"
+// Invites that can no longer be used are remembered as long as the history.
+var inviteTable = describe(table[Invite]{
+	aspects: aspects{name: "invites",
+		expired: "min(expires_at, iif(used_at = 0, expires_at, used_at), iif(revoked_at = 0, expires_at, revoked_at)) < ?1"},
+	columns: func(i *Invite) []column {
+		return []column{{"id", &i.ID, key}, {"secret_hash", (*hash)(&i.SecretHash), value}, {"created_at", at(&i.CreatedAt), value},
+			{"created_by", &i.CreatedBy, value}, {"expires_at", at(&i.ExpiresAt), value}, {"note", atMost(maxNoteLength, "note", &i.Note), value},
+			{"used_at", at(&i.UsedAt), value}, {"used_by", &i.UsedBy, value}, {"revoked_at", at(&i.RevokedAt), value}}
+	},
+})
 
 // AddInvite keeps an invite and adds events to the history. It is on the disk
 // when the call returns. ErrInvites when too many are open.
 func (s *Store) AddInvite(ctx context.Context, i Invite, events ...peer.Event) error {
-	if len(i.Note) > maxNoteLength {
-		return fmt.Errorf("note is %d bytes long, at most %d are allowed", len(i.Note), maxNoteLength)
-	}
 	return s.change(ctx, onDisk, func(ctx context.Context) ([]op, error) {
-		var open int
-		if err := s.conn.QueryRowContext(ctx, "SELECT count(*) FROM invites WHERE "+liveInvite, millis(i.CreatedAt)).Scan(&open); err != nil {
+		all, err := inviteTable.read(ctx, s.conn, "")
+		if err != nil {
 			return nil, err
+		}
+		open := 0
+		for _, old := range all {
+			if old.ID == i.ID {
+				return nil, fmt.Errorf("invite %s is there already", i.ID)
+			}
+			if old.Live(i.CreatedAt) {
+				open++
+			}
 		}
 		if open >= MaxInvites {
 			return nil, &fault{kind: ErrInvites, text: fmt.Sprintf("%d invites are open, more are not allowed: revoke some, or wait until they expire", open)}
 		}
-		ops, err := s.eventOps(ctx, events)
-		return append(ops, op{`INSERT INTO invites (id, secret_hash, created_at, created_by, expires_at, note, used_at, used_by, revoked_at)
-			VALUES (?, ?, ?, ?, ?, ?, 0, '', 0)`,
-			[]any{i.ID, i.SecretHash[:], millis(i.CreatedAt), i.CreatedBy, millis(i.ExpiresAt), i.Note}}), err
+		return s.changeInvite(ctx, nil, &i, events)
 	})
+}
+
+func (s *Store) changeInvite(ctx context.Context, have, want *Invite, events []peer.Event) ([]op, error) {
+	var b batch
+	b.add(s.eventOps(ctx, events))
+	b.add(inviteTable.change(have, want))
+	return b.ops, b.err
 }
 
 // Invites returns all invites that are remembered, oldest first. Those that can
 // no longer be used are remembered as long as the history (see Prune).
 func (s *Store) Invites(ctx context.Context) ([]Invite, error) {
-	var invites []Invite
-	err := s.read(ctx, func(ctx context.Context) error {
-		return query(ctx, s.conn, func(scan func(...any) error) error {
-			i, err := scanInvite(scan)
-			invites = append(invites, i)
-			return err
-		}, inviteColumns+" ORDER BY created_at, id")
-	})
-	return invites, err
+	return inviteTable.rows(ctx, s, "ORDER BY created_at, id")
 }
 
 // Invite returns the invite with that ID; found is false when there is none.
 func (s *Store) Invite(ctx context.Context, id string) (i Invite, found bool, err error) {
-	err = s.read(ctx, func(ctx context.Context) error {
-		return query(ctx, s.conn, func(scan func(...any) error) (err error) {
-			i, err = scanInvite(scan)
-			found = err == nil
-			return err
-		}, inviteColumns+" WHERE id = ?", id)
-	})
-	return i, found, err
+	rows, err := inviteTable.rows(ctx, s, "WHERE id = ?", id)
+	return append(rows, Invite{})[0], len(rows) > 0, err
 }
 
-func scanInvite(scan func(...any) error) (Invite, error) {
-	var i Invite
-	var hash []byte
-	var created, expires, used, revoked int64
-	err := scan(&i.ID, &hash, &created, &i.CreatedBy, &expires, &i.Note, &used, &i.UsedBy, &revoked)
-	copy(i.SecretHash[:], hash)
-	i.CreatedAt, i.ExpiresAt, i.UsedAt, i.RevokedAt = fromMillis(created), fromMillis(expires), fromMillis(used), fromMillis(revoked)
-	return i, err
+// UseInvite does what SetRuling does for the bearer of an invite, and uses the
+// invite up, all of it or nothing. Of two bearers of one invite the second gets
+// ErrInviteVoid. at is the time now.
+func (s *Store) UseInvite(ctx context.Context, invite string, at time.Time, id peer.ClusterID, r Ruling, events ...peer.Event) error {
+	return s.change(ctx, onDisk, func(ctx context.Context) ([]op, error) {
+		have, err := inviteTable.one(ctx, s.conn, "WHERE id = ?", invite)
+		if err != nil {
+			return nil, err
+		}
+		if have == nil || !have.Live(at) {
+			return nil, ErrInviteVoid
+		}
+		used := *have
+		used.UsedAt, used.UsedBy = at, id
+		var b batch
+		b.add(s.rulingOps(ctx, id, r))
+		b.add(s.changeInvite(ctx, have, &used, events))
+		return b.ops, b.err
+	})
 }
 
 // RevokeInvite makes the one invite whose ID begins with prefix void, and adds
@@ -104,16 +121,10 @@ func scanInvite(scan func(...any) error) (Invite, error) {
 func (s *Store) RevokeInvite(ctx context.Context, prefix string, at time.Time, note func(Invite) []peer.Event) error {
 	prefix = strings.ToLower(prefix)
 	return s.change(ctx, onDisk, func(ctx context.Context) ([]op, error) {
-		var matches []Invite
-		err := query(ctx, s.conn, func(scan func(...any) error) error {
-			i, err := scanInvite(scan)
-			matches = append(matches, i)
-			return err
-		}, inviteColumns+" WHERE substr(id, 1, length(?1)) = ?1 AND ?1 <> '' LIMIT 2", prefix)
-		if err != nil {
-			return nil, err
-		}
+		matches, err := inviteTable.read(ctx, s.conn, "WHERE substr(id, 1, length(?1)) = ?1 AND ?1 <> '' ORDER BY id LIMIT 2", prefix)
 		switch {
+		case err != nil:
+			return nil, err
 		case len(matches) == 0:
 			return nil, fmt.Errorf("no invite begins with %q: see which there are with liqo-agent invite list", prefix)
 		case len(matches) > 1:
@@ -121,7 +132,8 @@ func (s *Store) RevokeInvite(ctx context.Context, prefix string, at time.Time, n
 		case !matches[0].Live(at):
 			return nil, &fault{kind: ErrInviteVoid, text: fmt.Sprintf("invite %s cannot be used any more anyway", matches[0].ID)}
 		}
-		ops, err := s.eventOps(ctx, note(matches[0]))
-		return append(ops, op{"UPDATE invites SET revoked_at = ? WHERE id = ?", []any{millis(at), matches[0].ID}}), err
+		revoked := matches[0]
+		revoked.RevokedAt = at
+		return s.changeInvite(ctx, &matches[0], &revoked, note(matches[0]))
 	})
 }

@@ -94,7 +94,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 func (s *Store) remember(ctx context.Context, path string) error {
 	from, err := openReadOnly(ctx, path, true) // to migrate it takes a disk
 	if err != nil {
-		s.logger.Debug("the state in memory begins empty", "error", err)
+		s.logger.Debug("the in-memory state starts empty", "error", err)
 		return nil
 	}
 	err = copyTables(ctx, from.conn, s.conn, map[string]int{})
@@ -110,7 +110,9 @@ func (s *Store) open(ctx context.Context, all []migration) error {
 	}
 	found, err := inspect(s.path)
 	if err == nil && !found {
-		return s.create(ctx, all)
+		if err = s.replace(ctx, all, func(*sql.Conn) error { return nil }, func() error { return nil }); err != nil {
+			return err
+		}
 	}
 	if err == nil {
 		s.db, s.conn, err = s.openSound(ctx, all, shared)
@@ -226,11 +228,16 @@ func (s *Store) verify(ctx context.Context, conn *sql.Conn, all []migration) (ha
 	return have, err
 }
 
-// create makes the first database. It gets its name when it is complete.
-func (s *Store) create(ctx context.Context, all []migration) error {
+// replace makes a new file with the newest schema, has fill fill it, and gives it the
+// name of the database when it is complete and away has put away what has that
+// name. So a failure or a kill on the way leaves what was there.
+func (s *Store) replace(ctx context.Context, all []migration, fill func(*sql.Conn) error, away func() error) error {
 	db, conn, err := buildFile(ctx, buildName(s.path), all)
 	if err == nil {
-		err = hangUp(db, conn)
+		err = errors.Join(fill(conn), hangUp(db, conn))
+	}
+	if err == nil {
+		err = away()
 	}
 	if err == nil {
 		err = os.Rename(buildName(s.path), s.path)
@@ -238,11 +245,16 @@ func (s *Store) create(ctx context.Context, all []migration) error {
 	if err == nil {
 		err = syncDir(filepath.Dir(s.path))
 	}
+	return errors.Join(err, removeAll(buildName(s.path)))
+}
+
+// syncDir makes a rename or a new file in dir survive a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
-		return errors.Join(err, removeAll(buildName(s.path)))
+		return err
 	}
-	s.db, s.conn, err = dialWriter(ctx, s.path, shared)
-	return err
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // makeDir creates the state directory for us and our group, and leaves an

@@ -389,6 +389,25 @@ func TestLostMainFile(t *testing.T) {
 	}
 }
 
+// TestRecoveryNamesBackup: what is lost is in a backup, and the newest in the state
+// directory is named.
+func TestRecoveryNamesBackup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	must(t, os.WriteFile(path, noise(9000), 0o640))
+	if text := open(t, path, Options{}).Recovery().String(); !strings.HasSuffix(text, "restore a backup (liqo-agent state restore)") {
+		t.Errorf("without a backup: %s", text)
+	}
+	path = filepath.Join(t.TempDir(), "agent.db")
+	must(t, os.WriteFile(path, noise(9000), 0o640))
+	for i, name := range []string{keptName(path, 2), filepath.Join(filepath.Dir(path), "barn.tar"), filepath.Join(filepath.Dir(path), "notes.txt")} {
+		must(t, os.WriteFile(name, nil, 0o640))
+		must(t, os.Chtimes(name, epoch, epoch.Add(time.Duration(i)*time.Hour)))
+	}
+	if text := open(t, path, Options{}).Recovery().String(); !strings.HasSuffix(text, "the newest one here is "+filepath.Join(filepath.Dir(path), "barn.tar")+")") {
+		t.Errorf("with two: %s", text)
+	}
+}
+
 // TestDamageWhileRunning finds damage in a file too large for the check at
 // Open: Check reports it, and the next Open repairs it.
 func TestDamageWhileRunning(t *testing.T) {

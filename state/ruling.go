@@ -2,12 +2,12 @@ package state
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // Ruling is everything that was decided about one peer, and what is remembered
@@ -35,6 +35,85 @@ type Distrust struct {
 	At          time.Time
 }
 
+// trustRow is a Pin, or when trusted is false a Distrust.
+type trustRow struct {
+	trusted bool
+	Pin
+}
+
+var trustTable = describe(table[trustRow]{
+	aspects: aspects{name: "trust", decided: true, ofPeer: true},
+	columns: func(r *trustRow) []column {
+		return []column{{"cluster_id", (*clusterID)(&r.ID), key}, {"trusted", &r.trusted, value}, {"fingerprint", (*hash)(&r.Fingerprint), value},
+			{"basis", (*hash)(&r.Basis), value}, {"method", &r.Method, value}, {"decided_by", clipped(&r.By), value}, {"decided_at", at(&r.At), value},
+			{"detail", clipped(&r.Detail), value}, {"host", &r.Host, value}, {"domain", &r.Domain, value},
+			{"not_before", at(&r.NotBefore), value}, {"not_after", at(&r.NotAfter), value}, {"suspended_at", at(&r.Suspended), value}}
+	},
+})
+
+func (r Ruling) trustRow(id peer.ClusterID) *trustRow {
+	switch {
+	case r.Pin.ID != "":
+		return &trustRow{true, r.Pin}
+	case r.Distrust != (Distrust{}):
+		return &trustRow{false, Pin{Pin: peer.Pin{ID: id, Fingerprint: r.Distrust.Fingerprint, By: r.Distrust.By, At: r.Distrust.At}}}
+	}
+	return nil
+}
+
+// Preferences are a person's decisions about one peer. The zero value is a
+// peer nobody decided anything about.
+type Preferences struct {
+	AutoConnect Decision // connect to it whenever it is seen
+	AutoAccept  Decision // accept its requests without asking
+	Blocked     Decision // refuse it in both directions
+	Alias       string   // a name for it on this box; no two peers share one
+	Note        string   // free text, one line
+	URL         string   // where a person said that it is, https://host:port
+	// BlockedHosts are host names that the block holds for, whoever is there; see
+	// JoinHosts.
+	BlockedHosts string
+}
+
+// maxNoteLength bounds a note, in bytes.
+const maxNoteLength = 500
+
+type preferenceRow struct {
+	id peer.ClusterID
+	Preferences
+	changedAt time.Time
+}
+
+var preferenceTable = describe(table[preferenceRow]{
+	aspects: aspects{name: "preferences", decided: true, ofPeer: true},
+	columns: func(r *preferenceRow) []column {
+		return []column{{"cluster_id", (*clusterID)(&r.id), key}, {"auto_connect", (*yesNo)(&r.AutoConnect), value},
+			{"auto_accept", (*yesNo)(&r.AutoAccept), value}, {"blocked", (*yesNo)(&r.Blocked), value}, {"alias", orNull(&r.Alias), value},
+			{"note", words{&r.Note, "note", maxNoteLength, nil}, value}, {"url", orNull(&r.URL), value},
+			{"blocked_hosts", orNull(&r.BlockedHosts), value}, {"changed_at", at(&r.changedAt), along}}
+	},
+	check: func(r *preferenceRow) error {
+		if r.URL != "" {
+			if _, err := peer.ParseURL(r.URL); err != nil {
+				return fmt.Errorf("URL %q must look like https://host:port: %w", text.Excerpt(r.URL), err)
+			}
+		}
+		if r.Alias != "" {
+			if _, err := peer.ParseClusterName(r.Alias); err != nil {
+				return fmt.Errorf("alias: %w", err)
+			}
+		}
+		return nil
+	},
+})
+
+func (s *Store) preferenceRow(id peer.ClusterID, r Ruling) *preferenceRow {
+	if r.Preferences == (Preferences{}) {
+		return nil
+	}
+	return &preferenceRow{id, r.Preferences, s.now()}
+}
+
 // Peering is what is remembered of the peerings with one peer.
 type Peering struct {
 	Joined      bool   // we consumed its resources
@@ -57,72 +136,88 @@ type Peering struct {
 	Forgotten bool
 }
 
-// ErrInviteVoid is returned for an invite that does not exist, was used or
-// revoked, or has expired.
-var ErrInviteVoid = errors.New("the invite is not valid any more")
+type peeringRow struct {
+	id peer.ClusterID
+	Peering
+}
 
-// normal returns r as it is read back.
-func (r Ruling) normal() Ruling {
-	for _, at := range []*time.Time{&r.Pin.At, &r.Pin.NotBefore, &r.Pin.NotAfter, &r.Pin.Suspended} {
-		*at = fromMillis(millis(*at))
+var peeringTable = describe(table[peeringRow]{
+	aspects: aspects{name: "peerings", decided: true, ofPeer: true},
+	columns: func(r *peeringRow) []column {
+		return []column{{"cluster_id", (*clusterID)(&r.id), key}, {"joined", &r.Joined, value}, {"once", &r.Once, value},
+			{"hung_up", &r.HungUp, value}, {"ended_by_peer", clipped(&r.EndedByPeer), value}, {"served", &r.Served, value},
+			{"request", &r.Request, value}, {"ended", clipped(&r.Ended), value}, {"rejected", (*hash)(&r.Rejected), value},
+			{"connect_stamp", &r.JoinStamp, value}, {"trust_stamp", &r.TrustStamp, value}, {"node", &r.NodeName, value},
+			{"forgotten", &r.Forgotten, value}}
+	},
+})
+
+func (p Peering) row(id peer.ClusterID) *peeringRow {
+	if p == (Peering{}) {
+		return nil
 	}
-	r.Distrust.At = fromMillis(millis(r.Distrust.At))
-	r.Pin.By, r.Pin.Detail, r.Distrust.By = clip(r.Pin.By), clip(r.Pin.Detail), clip(r.Distrust.By)
-	r.Peering.EndedByPeer, r.Peering.Ended = clip(r.Peering.EndedByPeer), clip(r.Peering.Ended)
-	return r
+	return &peeringRow{id, p}
 }
 
 // Rulings returns what was decided about every peer that anything was decided
 // about.
-func (s *Store) Rulings(ctx context.Context) (map[peer.ClusterID]Ruling, error) {
-	var all map[peer.ClusterID]Ruling
-	err := s.read(ctx, func(ctx context.Context) (err error) {
+func (s *Store) Rulings(ctx context.Context) (all map[peer.ClusterID]Ruling, err error) {
+	err = s.read(ctx, func(ctx context.Context) (err error) {
 		all, err = s.rulings(ctx, "")
 		return err
 	})
 	return all, err
 }
 
-// Ruling returns what was decided about one peer.
-func (s *Store) Ruling(ctx context.Context, id peer.ClusterID) (Ruling, error) {
-	var all map[peer.ClusterID]Ruling
-	err := s.read(ctx, func(ctx context.Context) (err error) {
-		all, err = s.rulings(ctx, id)
-		return err
-	})
-	return all[id], err
+// rulings returns what was decided about the peer with the given ID, or about
+// all.
+func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.ClusterID]Ruling, error) {
+	which, args := ofPeer(id)
+	preferences, err := preferenceTable.read(ctx, s.conn, which, args...)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := trustTable.read(ctx, s.conn, which, args...)
+	if err != nil {
+		return nil, err
+	}
+	peerings, err := peeringTable.read(ctx, s.conn, which, args...)
+	all := make(map[peer.ClusterID]Ruling)
+	for _, row := range preferences {
+		all[row.id] = Ruling{Preferences: row.Preferences}
+	}
+	for _, row := range trust {
+		r := all[row.ID]
+		if row.trusted {
+			r.Pin = row.Pin
+		} else {
+			r.Distrust = Distrust{row.Fingerprint, row.By, row.At}
+		}
+		all[row.ID] = r
+	}
+	for _, row := range peerings {
+		r := all[row.id]
+		r.Peering = row.Peering
+		all[row.id] = r
+	}
+	return all, err
 }
 
 // SetRuling makes r everything that was decided about a peer, and adds events
 // to the history, in one transaction; in none when nothing changes and there
-// are no events. It is on the disk when the call returns. The errors to expect
-// are those of UpdatePreferences.
+// are no events. It is on the disk when the call returns. An error says what
+// cannot be decided, or wraps ErrAliasTaken.
 func (s *Store) SetRuling(ctx context.Context, id peer.ClusterID, r Ruling, events ...peer.Event) error {
-	return s.change(ctx, onDisk, func(ctx context.Context) ([]op, error) { return s.rulingOps(ctx, id, r, events) })
-}
-
-// UseInvite does what SetRuling does for the bearer of an invite, and uses the
-// invite up, all of it or nothing. Of two bearers of one invite the second gets
-// ErrInviteVoid. at is the time now.
-func (s *Store) UseInvite(ctx context.Context, invite string, at time.Time, id peer.ClusterID, r Ruling, events ...peer.Event) error {
 	return s.change(ctx, onDisk, func(ctx context.Context) ([]op, error) {
-		live, err := s.exists(ctx, "SELECT 1 FROM invites WHERE id = ? AND "+liveInvite, invite, millis(at))
-		if err != nil {
-			return nil, err
-		}
-		if !live {
-			return nil, ErrInviteVoid
-		}
-		ops, err := s.rulingOps(ctx, id, r, events)
-		return append(ops, op{"UPDATE invites SET used_at = ?, used_by = ? WHERE id = ?", []any{millis(at), string(id), invite}}), err
+		var b batch
+		b.add(s.rulingOps(ctx, id, r))
+		b.add(s.eventOps(ctx, events))
+		return b.ops, b.err
 	})
 }
 
-func (s *Store) rulingOps(ctx context.Context, id peer.ClusterID, r Ruling, events []peer.Event) ([]op, error) {
-	if _, err := peer.ParseClusterID(string(id)); err != nil {
-		return nil, err
-	}
-	if r = r.normal(); r.Pin.ID != "" && r.Pin.ID != id || (r.Pin.ID == "") != r.Pin.Fingerprint.IsZero() {
+func (s *Store) rulingOps(ctx context.Context, id peer.ClusterID, r Ruling) ([]op, error) {
+	if r.Pin.ID != "" && r.Pin.ID != id || (r.Pin.ID == "") != r.Pin.Fingerprint.IsZero() {
 		return nil, fmt.Errorf("the pin of %s belongs to %q and names the key %q", id, r.Pin.ID, r.Pin.Fingerprint)
 	}
 	if r.Pin.ID != "" && r.Distrust.By != "" {
@@ -133,117 +228,63 @@ func (s *Store) rulingOps(ctx context.Context, id peer.ClusterID, r Ruling, even
 		return nil, err
 	}
 	have := stored[id]
-	ops, err := s.preferencesOps(ctx, id, have.Preferences, r.Preferences)
-	if err != nil {
-		return nil, err
-	}
-	if r.Pin != have.Pin || r.Distrust != have.Distrust {
-		ops = append(ops, trustOp(id, r))
-	}
-	if r.Peering != have.Peering {
-		ops = append(ops, peeringOp(id, r.Peering))
-	}
-	eventOps, err := s.eventOps(ctx, events)
-	return append(ops, eventOps...), err
-}
-
-func trustOp(id peer.ClusterID, r Ruling) op {
-	const insert = `INSERT OR REPLACE INTO trust (cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain,
-		not_before, not_after, suspended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	switch {
-	case r.Pin.ID != "":
-		return op{insert, []any{string(id), 1, fingerprintColumn(r.Pin.Fingerprint), fingerprintColumn(r.Pin.Basis),
-			string(r.Pin.Method), r.Pin.By, millis(r.Pin.At), r.Pin.Detail, r.Pin.Host, r.Pin.Domain,
-			millis(r.Pin.NotBefore), millis(r.Pin.NotAfter), millis(r.Pin.Suspended)}}
-	case r.Distrust != (Distrust{}):
-		return op{insert, []any{string(id), 0, fingerprintColumn(r.Distrust.Fingerprint), nil, "", r.Distrust.By, millis(r.Distrust.At), "", "", "", 0, 0, 0}}
-	}
-	return op{"DELETE FROM trust WHERE cluster_id = ?", []any{string(id)}}
-}
-
-func peeringOp(id peer.ClusterID, p Peering) op {
-	if p == (Peering{}) {
-		return op{"DELETE FROM peerings WHERE cluster_id = ?", []any{string(id)}}
-	}
-	return op{`INSERT OR REPLACE INTO peerings (cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected,
-		connect_stamp, trust_stamp, node, forgotten) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		[]any{string(id), p.Joined, p.Once, p.HungUp, p.EndedByPeer, p.Served, p.Request, p.Ended, fingerprintColumn(p.Rejected),
-			p.JoinStamp, p.TrustStamp, p.NodeName, p.Forgotten}}
-}
-
-// rulings returns what was decided about the peer with the given ID, or about
-// all. A pin whose columns make no sense any more is no pin.
-func (s *Store) rulings(ctx context.Context, id peer.ClusterID) (map[peer.ClusterID]Ruling, error) {
-	where, args := "", []any(nil)
-	if id != "" {
-		where, args = " WHERE cluster_id = ?", []any{string(id)}
-	}
-	all := map[peer.ClusterID]Ruling{}
-	with := func(id peer.ClusterID, edit func(*Ruling)) {
-		r := all[id]
-		edit(&r)
-		all[id] = r
-	}
-	err := query(ctx, s.conn, func(scan func(...any) error) error {
-		var id peer.ClusterID
-		var prefs Preferences
-		if err := scanPreferences(scan, &id, &prefs); err != nil {
-			return err
+	var b batch
+	b.add(preferenceTable.change(s.preferenceRow(id, have), s.preferenceRow(id, r)))
+	b.add(trustTable.change(have.trustRow(id), r.trustRow(id)))
+	b.add(peeringTable.change(have.Peering.row(id), r.Peering.row(id)))
+	if r.Preferences.Alias != have.Preferences.Alias && b.err == nil {
+		other, err := preferenceTable.one(ctx, s.conn, "WHERE alias = ? AND cluster_id <> ?", r.Preferences.Alias, string(id))
+		if err == nil && other != nil {
+			err = &fault{kind: ErrAliasTaken, text: fmt.Sprintf(
+				"alias %q already belongs to peer %s: choose another, or take it away from that peer first", r.Preferences.Alias, other.id)}
 		}
-		with(id, func(r *Ruling) { r.Preferences = prefs })
-		return nil
-	}, preferencesColumns+where, args...)
-	if err != nil {
-		return nil, err
+		b.add(nil, err)
 	}
-	err = query(ctx, s.conn, func(scan func(...any) error) error {
-		var p Pin
-		var trusted bool
-		var fingerprint, basis []byte
-		var at, begin, end, suspended int64
-		if err := scan(&p.ID, &trusted, &fingerprint, &basis, &p.Method, &p.By, &at, &p.Detail, &p.Host, &p.Domain, &begin, &end, &suspended); err != nil {
-			return err
-		}
-		copy(p.Fingerprint[:], fingerprint)
-		copy(p.Basis[:], basis)
-		p.At, p.NotBefore, p.NotAfter, p.Suspended = fromMillis(at), fromMillis(begin), fromMillis(end), fromMillis(suspended)
-		with(p.ID, func(r *Ruling) {
-			if trusted {
-				r.Pin = p
-			} else {
-				r.Distrust = Distrust{p.Fingerprint, p.By, p.At}
-			}
-		})
-		return nil
-	}, `SELECT cluster_id, trusted, fingerprint, basis, method, decided_by, decided_at, detail, host, domain, not_before, not_after, suspended_at
-		FROM trust`+where, args...)
-	if err != nil {
-		return nil, err
-	}
-	err = query(ctx, s.conn, func(scan func(...any) error) error {
-		var id peer.ClusterID
-		var p Peering
-		var rejected []byte
-		if err := scan(&id, &p.Joined, &p.Once, &p.HungUp, &p.EndedByPeer, &p.Served, &p.Request, &p.Ended, &rejected,
-			&p.JoinStamp, &p.TrustStamp, &p.NodeName, &p.Forgotten); err != nil {
-			return err
-		}
-		copy(p.Rejected[:], rejected)
-		with(id, func(r *Ruling) { r.Peering = p })
-		return nil
-	}, `SELECT cluster_id, joined, once, hung_up, ended_by_peer, served, request, ended, rejected, connect_stamp, trust_stamp, node, forgotten
-		FROM peerings`+where, args...)
-	return all, err
+	return b.ops, b.err
 }
 
-const preferencesColumns = "SELECT cluster_id, auto_connect, auto_accept, blocked, alias, note, url, blocked_hosts FROM preferences"
+// Decision is what a person said to a question, if anything: Undecided follows
+// the configuration, No stays no whatever the configuration says.
+type Decision uint8
 
-func scanPreferences(scan func(...any) error, id *peer.ClusterID, p *Preferences) error {
-	var connect, accept, blocked sql.NullInt64
-	var alias, note, url, hosts sql.NullString
-	if err := scan(id, &connect, &accept, &blocked, &alias, &note, &url, &hosts); err != nil {
-		return err
+// The decisions.
+const (
+	Undecided Decision = iota
+	No
+	Yes
+)
+
+// Decide turns a person's answer into a Decision.
+func Decide(yes bool) Decision {
+	if yes {
+		return Yes
 	}
-	*p = Preferences{decision(connect), decision(accept), decision(blocked), alias.String, note.String, url.String, hosts.String}
-	return nil
+	return No
+}
+
+// Or returns the decision, or byDefault when there is none.
+func (d Decision) Or(byDefault bool) bool {
+	if d == Undecided {
+		return byDefault
+	}
+	return d == Yes
+}
+
+// String returns "undecided", "no" or "yes".
+func (d Decision) String() string {
+	return [...]string{"undecided", "no", "yes"}[min(d, Yes)]
+}
+
+// hostSeparator is in no host name.
+const hostSeparator = "/"
+
+// JoinHosts returns host names as Preferences keep them.
+func JoinHosts(hosts []string) string { return strings.Join(hosts, hostSeparator) }
+
+// Hosts returns the host names that the block holds for.
+func (p Preferences) Hosts() []string {
+	if p.BlockedHosts == "" {
+		return nil
+	}
+	return strings.Split(p.BlockedHosts, hostSeparator)
 }

@@ -132,7 +132,7 @@ func TestPreferenceURL(t *testing.T) {
 		"https://192.0.2.7:6447": true, "https://[2001:db8::7]:6447": true, "https://barn.example": true, "https://barn.example/": true,
 		"http://barn.example": false, "barn.example:6447": false, "https://": false, "https://user:secret@barn.example": false,
 		"https://barn.example/x": false, "https://barn.example?x": false, "https://barn\x1b": false,
-		"https://" + strings.Repeat("x", maxURLLength): false,
+		"https://" + strings.Repeat("x", peer.MaxURLLength): false,
 	} {
 		err := s.UpdatePreferences(t.Context(), "p1", func(p *Preferences) { p.URL = url })
 		if (err == nil) != ok {

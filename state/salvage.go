@@ -3,66 +3,184 @@ package state
 import (
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
-
-	"liqo.io/agent/peer"
-
-	sqlite3 "modernc.org/sqlite/lib"
+	"time"
 )
 
-// salvaged are all tables, most precious first, parents before children.
-var salvaged = []string{"identity", "trust", "preferences", "invites", "peerings", "search_domains", "cluster_config", "writer", "peers", "endpoints", "sightings", "events"}
+// Recovery tells what Open did about a damaged database.
+type Recovery struct {
+	At     time.Time
+	Aside  string         // where the damaged file is now
+	Damage string         // what was wrong with it
+	Kept   map[string]int // rows carried over into the new file, by table
+	Backup string         // the newest one beside the database; "" for none
+}
 
-// salvage carries over into conn, an empty database, every row of the damaged
-// file at path that can be read and that the schema accepts. It reads a copy:
-// the damaged file is evidence. Only failing to write is an error.
-func salvage(ctx context.Context, path string, conn *sql.Conn) (map[string]int, error) {
+// Identity reports whether the cluster ID was saved.
+func (r *Recovery) Identity() bool { return r.Kept["identity"] > 0 }
+
+// String is one line for a log or a status page.
+func (r *Recovery) String() string {
+	id, backup := "the cluster ID could not be read", "liqo-agent state restore"
+	if r.Identity() {
+		id = "the cluster ID was kept"
+	}
+	if r.Backup != "" {
+		backup += "; the newest one here is " + r.Backup
+	}
+	return fmt.Sprintf("the state database was damaged (%s) and is now %s; %s, with %d decisions about keys, %d preferences, %d invites, %d peers and %d events; to have back what is missing, restore a backup (%s)",
+		r.Damage, r.Aside, id, r.Kept["trust"], r.Kept["preferences"], r.Kept["invites"], r.Kept["peers"], r.Kept["events"], backup)
+}
+
+// replaceDamaged replaces a damaged database by one with what could be saved.
+func (s *Store) replaceDamaged(ctx context.Context, all []migration, damage error) error {
+	r := &Recovery{At: s.now().UTC(), Damage: damage.Error(), Backup: newestBackup(s.path)}
+	err := s.replace(ctx, all, func(conn *sql.Conn) (err error) {
+		r.Kept, err = salvage(ctx, s.path, conn, all)
+		return err
+	}, func() (err error) {
+		r.Aside, err = setAside(s.path, r.At)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("replace damaged %s: %w", s.path, err)
+	}
+	if err := os.Remove(suspectName(s.path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.recovery = r
+	s.db, s.conn, err = dialWriter(ctx, s.path, shared)
+	return err
+}
+
+// setAside gives the damaged database and its side files a name that tells
+// when. The side files go first: the log of the old file must never meet the
+// new one. The main file gets a second name and keeps its own until the new
+// file replaces it, where the file system can do that.
+func setAside(path string, at time.Time) (string, error) {
+	base := path + ".damaged-" + at.Format("20060102T150405Z")
+	to := base
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		to = fmt.Sprintf("%s-%d", base, n)
+	}
+	for _, suffix := range sideFiles[1:] {
+		if err := os.Rename(path+suffix, to+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	err := os.Link(path, to)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = os.Rename(path, to)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return to, syncDir(filepath.Dir(path))
+}
+
+// newestBackup looks in the directory of the database for archives, and for what
+// upgrades leave behind.
+func newestBackup(path string) (newest string) {
+	var when time.Time
+	entries, _ := os.ReadDir(filepath.Dir(path)) // nothing to name is no problem
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.ModTime().After(when) &&
+			(strings.HasSuffix(e.Name(), ".tar") || strings.HasPrefix(e.Name(), filepath.Base(path)+".schema")) {
+			newest, when = filepath.Join(filepath.Dir(path), e.Name()), info.ModTime()
+		}
+	}
+	return newest
+}
+
+// salvage carries over into an empty database every row of the damaged file at path
+// that can be read and that the schema accepts. It reads a copy: the damaged file is
+// evidence. Only failing to write is an error.
+func salvage(ctx context.Context, path string, to *sql.Conn, all []migration) (map[string]int, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".salvage-")
 	if err != nil {
 		return nil, err
 	}
 	kept := map[string]int{}
-	err = func() error {
-		if err := attempt(ctx, path, filepath.Join(dir, "copy"), nil, conn, kept); err != nil || kept["identity"] > 0 {
-			return err
+	err = salvageFrom(ctx, path, filepath.Join(dir, "as-is"), nil, to, kept)
+	if kept[identityTable.name] == 0 {
+		// It may still be readable with a sound list of tables. That is the same in
+		// every database of one schema, and which schema it was, the lost pages knew.
+		for v := len(all); v > 0 && err == nil; v-- {
+			err = salvageFrom(ctx, path, filepath.Join(dir, strconv.Itoa(v)), all[:v], to, kept)
 		}
-		// A file that fails as it is may still be readable with a sound list of
-		// tables. That list is the same in every database of one schema, and
-		// which schema it was, the lost pages knew.
-		all, err := builtinMigrations()
-		if err != nil {
-			return err
-		}
-		for v := len(all); v > 0; v-- {
-			if err := attempt(ctx, path, filepath.Join(dir, fmt.Sprintf("copy-%d", v)), all[:v], conn, kept); err != nil {
-				return err
-			}
-		}
-		return nil
-	}()
+	}
 	return kept, errors.Join(err, os.RemoveAll(dir))
 }
 
-// attempt salvages what it can from a copy of the file at path, with the list of
+// salvageFrom salvages what it can from a copy of the file at path, with the list of
 // tables that schema makes, if it is not nil.
-func attempt(ctx context.Context, path, file string, schema []migration, conn *sql.Conn, kept map[string]int) error {
+func salvageFrom(ctx context.Context, path, file string, schema []migration, to *sql.Conn, kept map[string]int) error {
 	if err := copyDatabase(path, file); err != nil {
 		return err
 	}
 	if schema != nil {
-		if err := transplantSchema(ctx, file, schema); err != nil {
+		if err := lendTables(ctx, file, schema); err != nil {
 			return err
 		}
 	}
-	return salvageFrom(ctx, file, conn, kept)
+	db, from, err := dial(ctx, file, "mode=rw")
+	if err != nil {
+		return nil //nolint:nilerr // nothing to be had this way
+	}
+	defer hangUp(db, from) //nolint:errcheck // a throw-away copy
+	return copyTables(ctx, from, to, kept)
+}
+
+// lendTables gives a database whose first page is lost, and with it the list of
+// tables, that of an empty database of a schema. Where the tables begin agrees,
+// because Open builds every database by the same steps, upgraded ones included.
+func lendTables(ctx context.Context, file string, schema []migration) error {
+	blank, donor := file+".blank", file+".donor"
+	for name, steps := range map[string][]migration{blank: nil, donor: schema} {
+		db, conn, err := buildFile(ctx, name, steps)
+		if err == nil {
+			err = hangUp(db, conn)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	page, err := os.ReadFile(blank)
+	if err != nil {
+		return err
+	}
+	// It says that there are no more pages. SQLite goes by the file's size when the
+	// counters at 24 and 92 differ.
+	copy(page[24:28], []byte{0, 0, 0, 1})
+	copy(page[92:96], []byte{0, 0, 0, 0})
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(page, 0)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	db, conn, err := dial(ctx, file, "mode=rw")
+	if err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, `ATTACH ? AS donor; PRAGMA writable_schema = ON;
+		INSERT INTO main.sqlite_schema SELECT * FROM donor.sqlite_schema`, donor)
+	if err = errors.Join(err, hangUp(db, conn)); isDamage(err) {
+		return nil // nothing to be had this way either
+	}
+	return err
 }
 
 // copyDatabase copies a database that nobody writes.
@@ -73,162 +191,6 @@ func copyDatabase(from, to string) error {
 		}
 	}
 	return nil
-}
-
-func salvageFrom(ctx context.Context, file string, to *sql.Conn, kept map[string]int) error {
-	db, from, err := dial(ctx, file, "mode=rw")
-	if err != nil {
-		return nil //nolint:nilerr // nothing to be had this way
-	}
-	defer hangUp(db, from) //nolint:errcheck // a throw-away copy
-	return copyTables(ctx, from, to, kept)
-}
-
-// copyTables adds every readable row of from to to, and counts them in kept.
-func copyTables(ctx context.Context, from, to *sql.Conn, kept map[string]int) error {
-	return inTransaction(ctx, to, func() error {
-		for _, table := range salvaged {
-			n, err := salvageTable(ctx, from, to, table)
-			kept[table] += n
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// salvageTable copies a table row by row, from its beginning up to the damage
-// and then from its end down to it.
-func salvageTable(ctx context.Context, from, to *sql.Conn, table string) (int, error) {
-	columns, err := tableColumns(ctx, to, table)
-	if err != nil {
-		return 0, err
-	}
-	if have, err := tableColumns(ctx, from, table); err == nil { // an older schema has fewer, or not even the table
-		columns = slices.DeleteFunc(columns, func(c string) bool { return !slices.Contains(have, c) })
-	}
-	if len(columns) == 0 {
-		return 0, nil
-	}
-	list := strings.Join(columns, ", ")
-	insert := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (%s)", table, list, strings.TrimSuffix(strings.Repeat("?, ", len(columns)), ", "))
-	kept := 0
-	for _, order := range []string{"", " ORDER BY 1 DESC"} {
-		var failed error
-		damage := query(ctx, from, func(scan func(...any) error) error {
-			row := make([]any, len(columns))
-			into := make([]any, len(columns))
-			for i := range row {
-				into[i] = &row[i]
-			}
-			if err := scan(into...); err != nil || !plausible(columns, row) {
-				return nil //nolint:nilerr // this row is lost, the next may not be
-			}
-			res, err := to.ExecContext(ctx, insert, row...)
-			if err != nil {
-				if code(err) != sqlite3.SQLITE_CONSTRAINT {
-					failed = err
-				}
-				return failed
-			}
-			n, err := res.RowsAffected()
-			kept += int(n)
-			return err
-		}, "SELECT "+list+" FROM "+table+order)
-		if failed != nil {
-			return kept, failed
-		}
-		if damage == nil {
-			break
-		}
-	}
-	return kept, nil
-}
-
-// plausible refuses rows whose cluster ID no cluster can have: damage can make
-// the cells of one table look like those of another.
-func plausible(columns []string, row []any) bool {
-	for i, name := range columns {
-		if name != "cluster_id" {
-			continue
-		}
-		text, ok := row[i].(string)
-		if !ok {
-			return false
-		}
-		_, err := peer.ParseClusterID(text)
-		return err == nil
-	}
-	return true
-}
-
-func tableColumns(ctx context.Context, conn *sql.Conn, table string) ([]string, error) {
-	var columns []string
-	err := query(ctx, conn, func(scan func(...any) error) error {
-		var name string
-		if err := scan(&name); err != nil {
-			return err
-		}
-		columns = append(columns, name)
-		return nil
-	}, "SELECT name FROM pragma_table_info(?)", table)
-	return columns, err
-}
-
-// transplantSchema overwrites the list of tables in file with that of an empty
-// database of the given schema. Where the tables begin agrees, because Open
-// builds every database by the same steps, upgraded ones included.
-func transplantSchema(ctx context.Context, file string, schema []migration) error {
-	donor := file + ".donor"
-	db, built, err := buildFile(ctx, donor, schema)
-	if err != nil {
-		return err
-	}
-	if err := hangUp(db, built); err != nil {
-		return err
-	}
-	pages, err := os.ReadFile(donor)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	for _, n := range schemaPages(pages) {
-		page := pages[(n-1)*pageSize : n*pageSize]
-		if n == 1 {
-			// The page count of the donor is not that of the patient. SQLite takes
-			// it from the file's size when the counters at 24 and 92 differ.
-			copy(page[24:28], []byte{0, 0, 0, 1})
-			copy(page[92:96], []byte{0, 0, 0, 0})
-		}
-		if _, err := f.WriteAt(page, int64(n-1)*pageSize); err != nil {
-			return errors.Join(err, f.Close())
-		}
-	}
-	return f.Close()
-}
-
-// schemaPages returns the numbers of the pages of a sound database that hold
-// its list of tables: page 1 and, when the list is long, those that it points
-// to (SQLite's file format, section 1.6).
-func schemaPages(database []byte) []int {
-	const (
-		header       = 100 // of the database, before that of page 1
-		interiorTree = 0x05
-	)
-	numbers := []int{1}
-	if database[header] != interiorTree {
-		return numbers
-	}
-	cells := int(binary.BigEndian.Uint16(database[header+3:]))
-	for i := range cells {
-		cell := binary.BigEndian.Uint16(database[header+12+2*i:])
-		numbers = append(numbers, int(binary.BigEndian.Uint32(database[cell:])))
-	}
-	return append(numbers, int(binary.BigEndian.Uint32(database[header+8:])))
 }
 
 // copyFile copies a file; a missing one is left missing.

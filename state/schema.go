@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strconv"
 
 	"liqo.io/agent/migrations"
@@ -29,21 +28,16 @@ func readMigrations(fsys fs.FS) ([]migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
 	var all []migration
-	for i, name := range names {
-		version, err := strconv.Atoi(name[:4])
-		if err != nil {
-			return nil, err
-		}
-		if version != i+1 {
-			return nil, fmt.Errorf("migration %s: want number %04d", name, i+1)
+	for i, name := range names { // in their order
+		if want := fmt.Sprintf("%04d", i+1); name[:4] != want {
+			return nil, fmt.Errorf("migration %s: want number %s", name, want)
 		}
 		text, err := fs.ReadFile(fsys, name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, migration{version, name, string(text)})
+		all = append(all, migration{i + 1, name, string(text)})
 	}
 	return all, nil
 }

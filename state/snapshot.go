@@ -65,7 +65,10 @@ func (s *Store) examine(ctx context.Context, found *Examination) error {
 		return err
 	}
 	found.Writer = writtenBy(ctx, s.conn)
-	found.ClusterID, _, err = s.identity(ctx)
+	self, err := identityTable.one(ctx, s.conn, "")
+	if self != nil {
+		found.ClusterID = self.id
+	}
 	return err
 }
 
@@ -132,37 +135,4 @@ func Hold(path string) (release func() error, err error) {
 		return nil, explain(err, path)
 	}
 	return func() error { return unlockFile(f) }, nil
-}
-
-// keepOld keeps the file, which is about to be replaced by one of a newer schema,
-// under a name that says its schema: whoever goes back to the older agent gives it
-// its name back. Only the last one is kept. It takes no space but for the time in
-// which both are there, because it is the same file with a second name; where the
-// file system has no such names, or the disk is full, nothing is kept.
-func (s *Store) keepOld(schema int) {
-	kept := keptName(s.path, schema)
-	older, err := filepath.Glob(globbed(s.path) + ".schema*")
-	for _, name := range older {
-		err = errors.Join(err, os.Remove(name))
-	}
-	if err = errors.Join(err, os.Link(s.path, kept)); err != nil {
-		s.logger.Warn("the state database of the older agent could not be kept beside the new one", "path", kept, "error", err)
-		return
-	}
-	s.logger.Info("the state database is brought to a newer schema; the file as it was is kept for going back", "path", kept, "schema", schema)
-}
-
-// keptName is where upgrade keeps the file as it was.
-func keptName(path string, schema int) string { return fmt.Sprintf("%s.schema%d", path, schema) }
-
-// globbed returns a path as a pattern that matches only it.
-func globbed(path string) string {
-	var out []rune
-	for _, r := range path {
-		if r == '*' || r == '?' || r == '[' || r == '\\' {
-			out = append(out, '\\')
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }

@@ -170,7 +170,7 @@ func TestWriter(t *testing.T) {
 	}
 	_, err := s.conn.ExecContext(ctx, "UPDATE writer SET version = 'evil' || char(27) || '[31m'")
 	must(t, err)
-	if got := writtenBy(ctx, s.conn); got != "evil" {
+	if got := writtenBy(ctx, s.conn); got != "evil [31m" {
 		t.Errorf("shown: %q", got)
 	}
 }

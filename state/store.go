@@ -89,6 +89,29 @@ func (s *Store) Recovery() *Recovery { return s.recovery }
 // those that failed. Calls that had nothing to change start none.
 func (s *Store) Transactions() uint64 { return s.transactions.Load() }
 
+// Stats are what a Store did since Open, and how large it is.
+type Stats struct {
+	Transactions uint64 // write transactions, those that failed included
+	Failures     uint64 // of Transactions
+	Bytes        int64  // of the database with its write-ahead log; -1 when unknown or in memory
+}
+
+// Stats returns the counts. It asks the file system, and never waits for a
+// transaction.
+func (s *Store) Stats() Stats {
+	out := Stats{Transactions: s.transactions.Load(), Failures: s.failures.Load(), Bytes: -1}
+	if s.path == "" {
+		return out
+	}
+	if main, err := os.Stat(s.path); err == nil {
+		out.Bytes = main.Size()
+		if log, err := os.Stat(s.path + "-wal"); err == nil {
+			out.Bytes += log.Size()
+		}
+	}
+	return out
+}
+
 // Close folds the write-ahead log into the database and lets the next agent
 // in. It is idempotent.
 func (s *Store) Close() error {
@@ -207,19 +230,4 @@ func query(ctx context.Context, conn *sql.Conn, row func(scan func(...any) error
 		}
 	}
 	return rows.Err()
-}
-
-// millis is how times are stored: milliseconds since 1970 UTC, 0 for unknown.
-func millis(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}
-
-func fromMillis(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms).UTC()
 }

@@ -1,8 +1,11 @@
 package throttle
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestSlots(t *testing.T) {
@@ -44,4 +47,42 @@ func TestSlots(t *testing.T) {
 			t.Fatalf("%d in all, and %d are said to be taken", sum, s.Taken())
 		}
 	}
+}
+
+// A slot that is given back goes to the first who waits and may have it.
+func TestSlotsThatAreAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSlots[string](2, 3)
+		for _, key := range []string{"a", "a", "b"} {
+			if !s.Await(t.Context(), key) {
+				t.Errorf("no slot for %s", key)
+			}
+		}
+		got := make(chan string, 3)
+		for _, key := range []string{"a", "b", "c"} {
+			go func() {
+				if s.Await(t.Context(), key) {
+					got <- key
+				}
+			}()
+			synctest.Wait()
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if s.Await(soon, "d") {
+			t.Error("a slot beyond the limit of all")
+		}
+		for _, step := range []struct{ release, next string }{{"b", "b"}, {"a", "a"}, {"a", "c"}} {
+			s.Release(step.release)
+			if next := <-got; next != step.next {
+				t.Errorf("%s has the slot that %s gave back, not %s", next, step.release, step.next)
+			}
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			s.Release(key)
+		}
+		if s.Taken() != 0 || len(s.held) != 0 || s.waiting.Len() != 0 {
+			t.Errorf("%d taken, %v, %d wait", s.Taken(), s.held, s.waiting.Len())
+		}
+	})
 }

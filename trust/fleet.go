@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // Errors of Shown.Certified and of what else depends on dates, for errors.Is.
@@ -146,7 +145,7 @@ func checkFleetCertificate(cert *x509.Certificate, fp peer.Fingerprint, id peer.
 // fleetIssuer returns the CA in fleet that signed cert, if both are valid at the
 // time that at returns for them.
 func fleetIssuer(cert *x509.Certificate, fleet []*x509.Certificate, at func(cert, ca *x509.Certificate) (time.Time, error)) (*x509.Certificate, error) {
-	err := fmt.Errorf("it is from %s, and the fleet CA here is %s", clip(printable(cert.Issuer.String())), namesOf(fleet))
+	err := fmt.Errorf("it is from %s, and the fleet CA here is %s", text.Sentence(cert.Issuer.String()), namesOf(fleet))
 	for _, ca := range fleet {
 		// The name first: a stranger's certificate costs one signature check and
 		// not one for each CA.
@@ -229,7 +228,7 @@ func nameOf(cert *x509.Certificate) string {
 	if name == "" {
 		return "without a name"
 	}
-	return printable(name)
+	return text.Sentence(name)
 }
 
 func namesOf(certs []*x509.Certificate) string {
@@ -237,18 +236,5 @@ func namesOf(certs []*x509.Certificate) string {
 	for _, cert := range certs {
 		names = append(names, nameOf(cert))
 	}
-	if len(names) > 3 {
-		names = append(names[:3], "...")
-	}
-	return strings.Join(names, ", ")
-}
-
-// printable makes a name from a certificate fit for a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			return r
-		}
-		return '?'
-	}, s)
+	return text.List(names, 3, ", ")
 }

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -31,8 +32,8 @@ const (
 // for that many years, which goes onto every device. name is for people.
 func NewFleetCA(name string, years int, now time.Time) (certPEM, keyPEM []byte, err error) {
 	switch {
-	case strings.TrimSpace(name) == "" || name != printable(name) || utf8.RuneCountInString(name) > maxCommonName:
-		return nil, nil, fmt.Errorf("name of the fleet CA %q: want 1 to %d printable characters", clip(name), maxCommonName)
+	case strings.TrimSpace(name) == "" || !text.Printable(name) || utf8.RuneCountInString(name) > maxCommonName:
+		return nil, nil, fmt.Errorf("name of the fleet CA %q: want 1 to %d printable characters", text.Excerpt(name), maxCommonName)
 	case years < 1 || years > maxFleetYear:
 		return nil, nil, fmt.Errorf("a fleet CA for %d years: want 1 to %d", years, maxFleetYear)
 	}
@@ -152,7 +153,7 @@ func parseSigner(data []byte) (*ecdsa.PrivateKey, error) {
 	case block.Type == "EC PRIVATE KEY":
 		parsed, err = x509.ParseECPrivateKey(block.Bytes)
 	default:
-		return nil, fmt.Errorf("there is a PEM block %q, want \"PRIVATE KEY\" or \"EC PRIVATE KEY\"", clip(block.Type))
+		return nil, fmt.Errorf("there is a PEM block %q, want \"PRIVATE KEY\" or \"EC PRIVATE KEY\"", text.Excerpt(block.Type))
 	}
 	if err != nil {
 		return nil, err

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"liqo.io/agent/peer/text"
 )
 
 // KeyFile is the name of the cluster key's file in the state directory: one
@@ -129,7 +131,7 @@ func parseKey(data []byte) (*Key, error) {
 		return nil, errors.New("the file holds no complete PEM block")
 	}
 	if block.Type != keyBlock {
-		return nil, fmt.Errorf("the file holds a PEM block %q, want %q (unencrypted PKCS#8)", clip(block.Type), keyBlock)
+		return nil, fmt.Errorf("the file holds a PEM block %q, want %q (unencrypted PKCS#8)", text.Excerpt(block.Type), keyBlock)
 	}
 	if len(bytes.TrimSpace(rest)) != 0 {
 		return nil, errors.New("the file goes on after the key")
@@ -217,12 +219,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// clip shortens content of unknown origin before it is quoted in an error.
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "..."
-	}
-	return s
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -102,7 +103,7 @@ func (k *Key) CSR(names []string) ([]byte, error) {
 	}
 	for _, name := range names {
 		if err := checkHostName(name); err != nil {
-			return nil, fmt.Errorf("certificate request for %q: %w", clip(name), err)
+			return nil, fmt.Errorf("certificate request for %q: %w", text.Excerpt(name), err)
 		}
 	}
 	template := &x509.CertificateRequest{DNSNames: names}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -81,7 +83,7 @@ func parseCertificates(data []byte, limit int) ([]*x509.Certificate, error) {
 			return certs, nil
 		}
 		if block.Type != certificateBlock {
-			return certs, fmt.Errorf("the file holds a PEM block %q, want only %q", clip(block.Type), certificateBlock)
+			return certs, fmt.Errorf("the file holds a PEM block %q, want only %q", text.Excerpt(block.Type), certificateBlock)
 		}
 		if len(certs) == limit {
 			return certs, fmt.Errorf("the file holds more than %d certificates", limit)
@@ -105,7 +107,7 @@ func onePEM(data []byte, blockType string) ([]byte, error) {
 	case block == nil:
 		return nil, errors.New("there is no complete PEM block")
 	case block.Type != blockType:
-		return nil, fmt.Errorf("there is a PEM block %q, want %q", clip(block.Type), blockType)
+		return nil, fmt.Errorf("there is a PEM block %q, want %q", text.Excerpt(block.Type), blockType)
 	case len(bytes.TrimSpace(rest)) != 0:
 		return nil, errors.New("there is more after the PEM block")
 	}

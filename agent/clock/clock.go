@@ -40,16 +40,24 @@ type reading struct {
 func New() *Clock {
 	start := time.Now()
 	return &Clock{
-		now: time.Now, since: func() time.Duration { return time.Since(start) }, synced: synchronised,
+		now: time.Now, since: func() time.Duration { return time.Since(start) },
+		synced: func() bool {
+			kept, err := Synchronised()
+			return kept && err == nil
+		},
 		readings: make(map[peer.ClusterID]reading),
 	}
 }
 
-// synchronised reports whether the kernel knows of somebody who keeps its clock.
-func synchronised() bool {
-	var t unix.Timex // nothing is to be changed
-	_, err := unix.Adjtimex(&t)
-	return err == nil && t.Status&unix.STA_UNSYNC == 0
+// Synchronised asks the kernel whether somebody (NTP, PTP) keeps its clock right. It
+// needs no privilege and changes nothing (adjtimex(2)).
+func Synchronised() (bool, error) {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	if err != nil {
+		return false, fmt.Errorf("ask the kernel about its clock: %w", err)
+	}
+	return t.Status&unix.STA_UNSYNC == 0 && state != unix.TIME_ERROR, nil
 }
 
 // Heard takes in the time that a peer said just now. The zero time is none.

@@ -88,7 +88,7 @@ func TestCheckSearchDomain(t *testing.T) {
 		`max_interval = "-1s": must be between 1s and 1d`:                                           {Domain: "a", MaxInterval: -time.Second},
 		`max_interval = "25h": must be between 1s and 1d`:                                           {Domain: "a", MaxInterval: 25 * time.Hour},
 		`max_interval = "1s": must not be shorter than min_interval, which is 2s`:                   {Domain: "a", MinInterval: 2 * time.Second, MaxInterval: time.Second},
-		`domain = "` + strings.Repeat("x", 79) + `...: must be a domain name such as "example.com"`: {Domain: strings.Repeat("x", 5000)},
+		`domain = "` + strings.Repeat("x", 96) + `...: must be a domain name such as "example.com"`: {Domain: strings.Repeat("x", 5000)},
 	} {
 		if got, err := CheckSearchDomain(in); err == nil || !strings.HasPrefix(err.Error(), want) || got != (SearchDomain{}) {
 			t.Errorf("%+v becomes %+v, %v; want %s", in, got, err, want)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Fault is one thing that is wrong with the configuration.
@@ -61,10 +63,7 @@ func shown(v any) string {
 	default:
 		s = fmt.Sprint(v)
 	}
-	if r := []rune(s); len(r) > 80 {
-		s = string(r[:80]) + "..."
-	}
-	return s
+	return text.Excerpt(s)
 }
 
 // badValue says what was given and what is allowed.

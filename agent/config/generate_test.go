@@ -54,11 +54,11 @@ func TestExampleIsTheDefault(t *testing.T) {
 
 func example() string {
 	var b strings.Builder
-	b.WriteString(`# Configuration of liqo-agent; the usual place is ` + DefaultPath + `.
+	b.WriteString(`# Configuration of liqo-agent, in ` + DefaultPath + `.
 #
-# Every key has a default, which is shown here behind a "#". Remove the "#" to set a value of your own. An empty file,
-# or none, is fine. "liqo-agent config check" finds mistakes, "liqo-agent config show" prints what is in effect.
-# docs/configuration.md describes each key in full.
+# Each key is shown with its default, behind a "#". Remove the "#" to set a value. The file can be empty or missing.
+# "liqo-agent config check" lists errors, "liqo-agent config show" prints the values in use.
+# docs/configuration.md is the reference.
 `)
 	section := ""
 	for _, s := range settings {
@@ -118,24 +118,25 @@ func reference() string {
 
 <!-- Generated from agent/config/table.go: go test ./agent/config -update -->
 
-liqo-agent reads one TOML file, ` + "`" + DefaultPath + "`" + ` unless ` + "`--config`" + ` names another. The file may be missing or
-empty: every key has a default. ` + "`liqo-agent.toml.example`" + ` is a file to start from.
+liqo-agent reads one TOML file: ` + "`" + DefaultPath + "`" + `, or the one that ` + "`--config`" + ` names. The file is optional, and every key has
+a default. ` + "`liqo-agent.toml.example`" + ` lists all keys.
 
-A value is looked for, in this order, in
+The first of these sources that has a key wins:
 
-1. the ClusterConfig ` + "`liqo-configuration`" + ` in the cluster, for the keys that it has; see [below](#at-runtime),
-2. an option that stands for a key, such as ` + "`--listen`" + `,
-3. ` + "`--set section.key=value`" + `, which can be repeated; a list is separated by commas,
-4. the environment variable ` + "`LIQO_AGENT_SECTION_KEY`" + `, such as ` + "`" + EnvName("log.level") + "`" + `,
-5. the file,
-6. the default.
+1. the ClusterConfig ` + "`liqo-configuration`" + ` in the cluster, for [some keys](#at-runtime)
+2. an option of its own, such as ` + "`--listen`" + `
+3. ` + "`--set section.key=value`" + `, which can be repeated; commas separate the values of a list
+4. the environment variable ` + "`LIQO_AGENT_SECTION_KEY`" + `, such as ` + "`" + EnvName("log.level") + "`" + `
+5. the file
+6. the default
 
-` + "`liqo-agent config check`" + ` lists every mistake, ` + "`liqo-agent config show`" + ` prints the values in effect and where each comes
-from. On SIGHUP (` + "`systemctl reload liqo-agent`" + `) the agent reads everything again; when something is wrong it says so and
-keeps the old settings. Where *reload* is "no", a change waits for the next start. "restart of discovery" takes effect at once, and
-what was seen on the LAN is looked for anew.
+` + "`liqo-agent config check`" + ` lists all errors. ` + "`liqo-agent config show`" + ` prints the values in use and the source of each.
 
-Durations are written with a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\"`" + `.
+` + "`systemctl reload liqo-agent`" + ` (SIGHUP) reloads the configuration. If it has errors, the agent logs them and keeps the old settings. In the
+column *reload*, "no" means that a change needs a restart. "restart of discovery" takes effect at once; clusters on the LAN are then
+discovered again.
+
+Durations have a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\"`" + `.
 `)
 	for _, section := range sections {
 		fmt.Fprintf(&b, "\n## [%s]\n\n%s\n\n| key | default | allowed | reload | meaning |\n| --- | --- | --- | --- | --- |\n", section.name, section.doc)
@@ -149,27 +150,28 @@ Durations are written with a unit: ` + "`\"30s\"`, `\"15m\"`, `\"36h\"`, `\"90d\
 	writeTable(&b, searchDomainTable, searchDomainDoc, searchDomainSettings)
 	b.WriteString(`
 Search domains also come from SearchDomain objects in the cluster (` + "`kubectl get searchdomains`" + `) and from ` + "`liqo-agent domains add`" + `, which
-works without an API server. A domain that is named in several of these places is looked at once, as the first says: the SearchDomain
-objects, the oldest first, then the file, then the command line. ` + "`liqo-agent domains list -o wide`" + ` shows what is without effect.
+works without an API server. If several sources name the same domain, one counts: a SearchDomain object (the oldest), then the file,
+then the command line. ` + "`liqo-agent domains list -o wide`" + ` shows the sources that do not count.
 `)
 	writeTable(&b, networkTable, networkDoc, networkSettings)
 	fmt.Fprintf(&b, `
-At home everything, elsewhere silent, as with a phone:
+Everything at home, silent elsewhere:
 
 %s%s%s
 
-The first rule holds where an interface has an address in that network and its default route leads to that router. The second has no
-condition, so it holds for everything else; without it, [discovery] alone would count there. Conditions are about one interface: a
-box with a leg in two networks can be known in one and silent in the other. As long as the router's hardware address is not known yet
-the interface is silent, for at most five seconds; then the condition does not hold. `+"`liqo-agent status`"+` says which rule holds where, and why.
-A joined peer stays joined wherever the box is, as long as it can be reached.
+The first rule matches an interface with an address in that subnet and a default route to that router. The second rule has no
+condition and matches all other interfaces; without it, [discovery] alone would apply there.
+
+Rules apply to one interface each: a machine in two networks can be active in one and silent in the other. While the hardware address of
+the router is unknown, the interface is silent, for at most five seconds; then the condition does not match. `+"`liqo-agent status`"+` shows which
+rule applies to which interface, and why. A joined peer stays joined in every network from which it can be reached.
 `, "```toml\n", networkExample, "```")
 	b.WriteString(`
 ## At runtime
 
-These keys can also be set in the cluster, in the ClusterConfig ` + "`liqo-configuration`" + `, which the agent creates empty. What is set there
-goes before everything else and takes effect at once; what is not set there follows the rest; deleting the object unsets all of it.
-` + "`kubectl get clusterconfigs`" + ` shows what holds, wherever it is set.
+You can set these keys in the cluster too, in the ClusterConfig ` + "`liqo-configuration`" + `, which the agent creates empty. Its values override all
+other sources and take effect at once. Remove a field, or delete the object, to go back to the other sources. ` + "`kubectl get clusterconfigs`" + `
+shows the values in use, whatever their source.
 
     kubectl patch clusterconfigs liqo-configuration --patch '{"spec":{"discoveryConfig":{"enableAdvertisement": false}}}' --type 'merge'
 
@@ -180,9 +182,9 @@ goes before everything else and takes effect at once; what is not set there foll
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", one.field, one.key)
 	}
 	b.WriteString(`
-` + "`acceptPolicy` is `AutoAcceptMax` there for `auto`, and `Manual` for `manual`. `liqo-agent config show` and `liqo-agent status`" + ` name
-` + "`ClusterConfig liqo-configuration`" + ` as where such a value comes from. What it said last is remembered in the database, so that a box that
-was told to be silent is so from its start, before its API server answers. ` + "`cluster.kubeconfig = \"none\"`" + ` leaves it out.
+For ` + "`acceptPolicy`, `AutoAcceptMax` means `auto` and `Manual` means `manual`. `liqo-agent config show` and `liqo-agent status`" + ` show
+` + "`ClusterConfig liqo-configuration`" + ` as the source of these values. The agent stores them in its database, so that they apply from its start, before
+the API server answers. With ` + "`cluster.kubeconfig = \"none\"`" + `, the ClusterConfig is not used.
 `)
 	return b.String()
 }
@@ -239,7 +241,7 @@ func TestReferenceIsRight(t *testing.T) {
 }
 
 func writeTable[T any](b *strings.Builder, name, doc string, table []setting[T]) {
-	fmt.Fprintf(b, "\n## [[%s]]\n\n%s It can be set in the file only.\n\n| key | default | allowed | reload | meaning |\n| --- | --- | --- | --- | --- |\n", name, doc)
+	fmt.Fprintf(b, "\n## [[%s]]\n\n%s Only in the file.\n\n| key | default | allowed | reload | meaning |\n| --- | --- | --- | --- | --- |\n", name, doc)
 	for _, s := range table {
 		writeRow(b, s.key, s)
 	}

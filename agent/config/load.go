@@ -24,12 +24,15 @@ type Options struct {
 // Loaded is a valid configuration and its origin.
 type Loaded struct {
 	Config Config
-	// Sources says for every key where its value comes from: "default", "file
+	// Sources says for every key where its value comes from: SourceDefault, "file
 	// PATH line N", "environment NAME", "--set" or "flag". The arrays of tables
 	// have one entry each, such as "peer[0]".
 	Sources map[string]string
 	Path    string // the file that was read, or "" when there was none
 }
+
+// SourceDefault is the source of values that nobody set.
+const SourceDefault = "default"
 
 // Load reads the configuration. The error is of type Faults and lists
 // everything that is wrong; there is no partial result. It may be called again
@@ -37,7 +40,7 @@ type Loaded struct {
 func Load(opts Options) (*Loaded, error) {
 	l := loader{Loaded: Loaded{Config: Default(), Sources: make(map[string]string, len(settings))}}
 	for _, s := range settings {
-		l.Sources[s.key] = "default"
+		l.Sources[s.key] = SourceDefault
 	}
 	l.file(opts)
 	l.environment(opts.Env)

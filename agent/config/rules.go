@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"path"
 	"regexp"
 	"strconv"
@@ -58,8 +57,8 @@ func (r rule) accepts(value any) error {
 	return fmt.Errorf("must be %s: %w", r.allowed, err)
 }
 
-// text makes a rule of a check for strings.
-func text(allowed string, check func(string) error) rule {
+// textRule makes a rule of a check for strings.
+func textRule(allowed string, check func(string) error) rule {
 	return rule{allowed: allowed, check: func(v any) error { return check(v.(string)) }}
 }
 
@@ -88,7 +87,7 @@ func oneOf(values ...string) rule {
 		names[i] = strconv.Quote(v)
 	}
 	last := len(names) - 1
-	return text(strings.Join(names[:last], ", ")+" or "+names[last], func(s string) error {
+	return textRule(strings.Join(names[:last], ", ")+" or "+names[last], func(s string) error {
 		for _, v := range values {
 			if s == v {
 				return nil
@@ -99,7 +98,7 @@ func oneOf(values ...string) rule {
 }
 
 // namePrefix is what names of Kubernetes objects can begin with.
-var namePrefix = text("up to 20 lower-case letters, digits and hyphens, beginning with a letter", func(s string) error {
+var namePrefix = textRule("up to 20 lower-case letters, digits and hyphens, beginning with a letter", func(s string) error {
 	if !prefixForm.MatchString(s) {
 		return errNotAllowed
 	}
@@ -127,35 +126,35 @@ func between(low, high time.Duration) rule {
 }
 
 var (
-	clusterID = text("a cluster ID: lower-case letters, digits and inner hyphens, at most 63", func(s string) error {
+	clusterID = textRule("a cluster ID: lower-case letters, digits and inner hyphens, at most 63", func(s string) error {
 		if _, err := peer.ParseClusterID(s); err != nil {
 			return errNotAllowed
 		}
 		return nil
 	})
-	clusterName = text("1 to 63 bytes of printable text", func(s string) error {
+	clusterName = textRule("1 to 63 bytes of printable text", func(s string) error {
 		_, err := peer.ParseClusterName(s)
 		return err
 	})
-	namespace = text("a Kubernetes namespace: lower-case letters, digits and inner hyphens, at most 63", func(s string) error {
+	namespace = textRule("a Kubernetes namespace: lower-case letters, digits and inner hyphens, at most 63", func(s string) error {
 		if _, err := peer.ParseNamespace(s); err != nil {
 			return errNotAllowed
 		}
 		return nil
 	})
-	fingerprint = text("the 64 hexadecimal digits of a SHA-256", func(s string) error {
+	fingerprint = textRule("the 64 hexadecimal digits of a SHA-256", func(s string) error {
 		if _, err := peer.ParseFingerprint(s); err != nil {
 			return errNotAllowed
 		}
 		return nil
 	})
-	anyPath = text("a path", func(s string) error {
+	anyPath = textRule("a path", func(s string) error {
 		if strings.ContainsRune(s, 0) {
 			return errors.New("it contains a NUL byte")
 		}
 		return nil
 	})
-	filePath = text("a path", func(s string) error {
+	filePath = textRule("a path", func(s string) error {
 		if s == "" {
 			return errNotAllowed
 		}
@@ -163,7 +162,7 @@ var (
 	})
 	// socketPath: the kernel's sockaddr_un has room for 108 bytes with the
 	// closing NUL.
-	socketPath = text("a path of at most 107 bytes", func(s string) error {
+	socketPath = textRule("a path of at most 107 bytes", func(s string) error {
 		if len(s) > 107 {
 			return fmt.Errorf("it has %d", len(s))
 		}
@@ -189,17 +188,17 @@ var (
 		}
 		return nil
 	}}
-	glob = text("the name of an interface or a glob such as \"wlan*\"", func(s string) error {
+	glob = textRule("the name of an interface or a glob such as \"wlan*\"", func(s string) error {
 		return ifwatch.Filter{Include: []string{s}}.Validate()
 	})
-	serviceType   = text("a TCP service type such as \"_liqo._tcp\" (RFC 6763 section 7)", checkServiceType)
-	domainName    = written(normalDomain, text("a domain name such as \"example.com\"", checkDomain))
-	listenAddress = text("an address and port such as \":6447\" or \"192.0.2.1:6447\"", checkListen)
-	loopbackPort  = text("a loopback address and port such as \"127.0.0.1:6446\" or \"[::1]:6446\"", checkLoopback)
-	endpointURL   = text("a URL such as \"https://box.example.com:6447\"", checkURL)
-	dnsServer     = text("a DNS server such as \"192.0.2.53\", \"[2001:db8::53]:53\" or \"tls://dns.example.com\"", checkServer)
-	subnet        = text("a network such as \"192.168.7.0/24\" or \"2001:db8:7::/64\"", checkSubnet)
-	gatewayMAC    = written(normalMAC, text("the hardware address of a router such as \"00:00:5e:00:53:01\"", checkMAC))
+	serviceType   = textRule("a TCP service type such as \"_liqo._tcp\" (RFC 6763 section 7)", checkServiceType)
+	domainName    = written(normalDomain, textRule("a domain name such as \"example.com\"", checkDomain))
+	listenAddress = textRule("an address and port such as \":6447\" or \"192.0.2.1:6447\"", checkListen)
+	loopbackPort  = textRule("a loopback address and port such as \"127.0.0.1:6446\" or \"[::1]:6446\"", checkLoopback)
+	endpointURL   = textRule("a URL such as \"https://box.example.com:6447\"", checkURL)
+	dnsServer     = textRule("a DNS server such as \"192.0.2.53\", \"[2001:db8::53]:53\" or \"tls://dns.example.com\"", checkServer)
+	subnet        = textRule("a network such as \"192.168.7.0/24\" or \"2001:db8:7::/64\"", checkSubnet)
+	gatewayMAC    = written(normalMAC, textRule("the hardware address of a router such as \"00:00:5e:00:53:01\"", checkMAC))
 )
 
 // checkServiceType checks RFC 6763 section 7 with the service names of RFC 6335
@@ -293,18 +292,14 @@ func checkLoopback(s string) error {
 }
 
 func checkURL(s string) error {
-	u, err := url.Parse(s)
+	u, err := peer.ParseURL(s)
 	switch {
 	case err != nil:
-		return errNotAllowed
-	case u.Scheme != "https":
-		return errors.New("it does not begin with https://")
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || path.Clean("/"+u.Path) != "/":
-		return errors.New("it has more than a host and a port")
+		return err
 	case u.Port() == "":
 		return errors.New("the port is missing")
 	}
-	return errors.Join(checkHost(u.Hostname()), checkPort(u.Port(), 1))
+	return checkHost(u.Hostname())
 }
 
 func checkServer(s string) error {

@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"liqo.io/agent/peer/text"
 )
+
+// maxSource bounds where a value comes from, in bytes: a path and a line's number.
+const maxSource = 5000
 
 // WriteTOML writes the configuration as a complete, valid file. With sources
 // each line ends in a comment that says where its value comes from.
@@ -15,7 +20,7 @@ func (l *Loaded) WriteTOML(w io.Writer, withSources bool) error {
 		if !withSources {
 			return ""
 		}
-		return "  # " + oneLine(l.Sources[key])
+		return "  # " + text.Line(l.Sources[key], maxSource)
 	}
 	config := l.Config
 	section := ""
@@ -43,14 +48,4 @@ func writeElements[T any](b *bufio.Writer, name string, list []T, table []settin
 			fmt.Fprintf(b, "%s = %s\n", s.key, toTOML(value(s.field(&list[i]))))
 		}
 	}
-}
-
-// oneLine keeps a path with strange characters from ending the comment.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, s)
 }

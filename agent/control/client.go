@@ -229,7 +229,7 @@ func (c *Client) explain(err error) error {
 		return &Error{Kind: ErrPermission, Cause: err, Message: fmt.Sprintf("no permission to use %s", c.path), Advice: advice}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.EAGAIN):
 		return &Error{Cause: err, Message: fmt.Sprintf("the agent does not answer on %s in time", c.path),
-			Advice: "look at its log, for example: journalctl -u liqo-agent"}
+			Advice: "check its log, for example: journalctl -u liqo-agent"}
 	case errors.Is(err, context.Canceled):
 		return err
 	}

@@ -242,7 +242,7 @@ func TestResolve(t *testing.T) {
 	for i := range many {
 		many[i] = Peer{ID: fmt.Sprintf("c%03d", i), Name: "same"}
 	}
-	if _, err := Resolve(many, "same"); !strings.HasSuffix(err.Error(), "same (c007) and 92 more") {
+	if _, err := Resolve(many, "same"); !strings.HasSuffix(err.Error(), "same (c007), and 92 more") {
 		t.Errorf("error = %v", err)
 	}
 }

@@ -4,19 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
 	maxNote  = 256  // bytes
-	maxURL   = 1024 // bytes, as in a ForeignCluster
 	maxToken = 2048 // bytes; real ones are a tenth of that
 	maxNames = 64   // in a certificate signing request
 	// MinInviteTTL and MaxInviteTTL bound how long an invite is valid.
@@ -346,7 +341,7 @@ func parseFingerprint(s string) (peer.Fingerprint, error) {
 	}
 	fp, err := peer.ParseFingerprint(s)
 	if err != nil {
-		return fp, &Error{Kind: ErrInvalid, Cause: err, Message: err.Error(), Advice: "copy it from where it is shown: liqo-agent key show"}
+		return fp, &Error{Kind: ErrInvalid, Cause: err, Message: err.Error(), Advice: "copy it from the output of liqo-agent key show"}
 	}
 	return fp, nil
 }
@@ -357,38 +352,19 @@ func CheckURL(s string) (string, error) {
 	if s == "" {
 		return "", nil
 	}
-	u, err := url.Parse(s)
-	if len(s) > maxURL || err != nil || !isEndpoint(u) || strings.HasSuffix(s, "#") {
-		return "", &Error{Kind: ErrInvalid, Message: fmt.Sprintf("URL %q: want https://HOST:PORT", shorten(s))}
+	u, err := peer.ParseURL(s)
+	if err != nil {
+		return "", &Error{Kind: ErrInvalid, Message: fmt.Sprintf("URL %q: want https://HOST:PORT; %v", text.Excerpt(s), err)}
 	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String(), nil
-}
-
-func isEndpoint(u *url.URL) bool {
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return false
-		}
-	}
-	return u.Scheme == "https" && u.Hostname() != "" && !strings.HasSuffix(u.Host, ":") && u.User == nil &&
-		(u.Path == "" || u.Path == "/") && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+	return u.String(), nil
 }
 
 func checkNote(s string) error {
 	switch {
 	case len(s) > maxNote:
 		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the note is %d bytes long, at most %d work", len(s), maxNote)}
-	case !utf8.ValidString(s), strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0:
+	case !text.Printable(s):
 		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("note %q contains characters that cannot be printed", s)}
 	}
 	return nil
-}
-
-// shorten keeps a message about something long readable.
-func shorten(s string) string {
-	const enough = 128
-	if len(s) <= enough {
-		return s
-	}
-	return strings.ToValidUTF8(s[:enough], "") + "..."
 }

@@ -165,7 +165,7 @@ func TestDecisionErrors(t *testing.T) {
 		{"not trusted", NotTrusted(shown), ErrNotTrusted, "the key of barn is not trusted yet; its verification code is aaaaa-bbbbb",
 			"compare the code with what liqo-agent shows there, then repeat the command with --fingerprint " + fpBarn.String()},
 		{"other key", NotTrusted(changed), ErrNotTrusted, "barn shows another key than the trusted one; the verification code of the new key is aaaaa-bbbbb",
-			"find out why its key changed; if it is meant to be so, compare the code with what liqo-agent shows there, then: liqo-agent peers trust " + idBarn + " --fingerprint " + fpBarn.String()},
+			"find out why its key changed; if the change is intended, compare the code with what liqo-agent shows there, then: liqo-agent peers trust " + idBarn + " --fingerprint " + fpBarn.String()},
 		{"refused", &Error{Kind: ErrRefused, Message: "barn says no"}, ErrRefused, "barn says no", ""},
 		{"unavailable", fmt.Errorf("ask https://x: %w", ErrUnavailable), ErrUnavailable, "ask https://x: not available now", ""},
 	} {
@@ -262,7 +262,7 @@ func TestCheckURL(t *testing.T) {
 	}
 	for _, in := range []string{"barn", "barn:6447", "http://barn", "https://", "https://:6447", "https://barn:", "https://barn:0", "https://barn:65536", "https://barn:x",
 		"https://barn/path", "https://barn?x=1", "https://barn?", "https://barn#x", "https://barn#", "https://user@barn", "https://ba rn", "https://\x1b", " https://barn",
-		"https://" + strings.Repeat("x", maxURL)} {
+		"https://" + strings.Repeat("x", peer.MaxURLLength)} {
 		if got, err := CheckURL(in); !errors.Is(err, ErrInvalid) {
 			t.Errorf("CheckURL(%q) = %q, %v", in, got, err)
 		}

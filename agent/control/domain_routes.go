@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/peer/text"
 )
 
 // maxIntervalSeconds is more than any interval may be, and so little that it is a
@@ -72,7 +73,7 @@ func (s *Server) domain(ctx context.Context, name string) (Domain, error) {
 	if d, ok := FindDomain(known, name); ok {
 		return d, nil
 	}
-	return Domain{}, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("%q is no search domain", shorten(name)), Advice: "liqo-agent domains list"}
+	return Domain{}, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("%q is no search domain", text.Excerpt(name)), Advice: "liqo-agent domains list"}
 }
 
 // FindDomain returns the domain of that name, written as people write it.
@@ -108,7 +109,7 @@ func (s *Server) addDomain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if named != "" && named != opts.Name && named != r.PathValue("name") {
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the body is about %q, the path about %q", shorten(named), opts.Name)}
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the body is about %q, the path about %q", text.Excerpt(named), opts.Name)}
 	}
 	if err := s.cfg.Backend.AddDomain(r.Context(), opts); err != nil {
 		return nil, err

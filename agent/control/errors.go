@@ -54,7 +54,7 @@ func NotTrusted(shown Shown) error {
 		Advice:  "compare the code with what liqo-agent shows there, then repeat the command with --fingerprint " + shown.Fingerprint}
 	if shown.Pinned != "" {
 		e.Message = fmt.Sprintf("%s shows another key than the trusted one; the verification code of the new key is %s", who, shown.Code)
-		e.Advice = "find out why its key changed; if it is meant to be so, compare the code with what liqo-agent shows there, then: " +
+		e.Advice = "find out why its key changed; if the change is intended, compare the code with what liqo-agent shows there, then: " +
 			fmt.Sprintf("liqo-agent peers trust %s --fingerprint %s", shown.ID, shown.Fingerprint)
 	}
 	return e
@@ -102,12 +102,18 @@ var reasons = []struct {
 
 const reasonInternal = "internal"
 
-func bodyOf(err error) (int, errorBody) {
-	body := errorBody{Error: err.Error(), Reason: reasonInternal}
+// Advice returns what a person can do about err, which an error in its tree tells with
+// a method Try; "" when none does.
+func Advice(err error) string {
 	var advised interface{ Try() string }
 	if errors.As(err, &advised) {
-		body.Try = advised.Try()
+		return advised.Try()
 	}
+	return ""
+}
+
+func bodyOf(err error) (int, errorBody) {
+	body := errorBody{Error: err.Error(), Reason: reasonInternal, Try: Advice(err)}
 	var e *Error
 	if errors.As(err, &e) {
 		body.Shown = e.Shown

@@ -94,7 +94,7 @@ func (c *Client) Reload(ctx context.Context) (Reload, error) {
 				return out, ctx.Err()
 			}
 			return out, &Error{Cause: err, Message: fmt.Sprintf("the agent took the new settings and did not come back within %s", rebuildTimeout),
-				Advice: "look at its log, for example: journalctl -u liqo-agent"}
+				Advice: "check its log, for example: journalctl -u liqo-agent"}
 		case <-ticker.C:
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // maxCandidates bounds how many peers an ambiguity error lists.
@@ -106,15 +107,11 @@ func ResolveID(peers []Peer, ref string) (peer.ClusterID, error) {
 
 func ambiguous(ref string, candidates []Peer) error {
 	SortPeers(candidates)
-	shown := make([]string, 0, maxCandidates)
-	for _, p := range candidates[:min(len(candidates), maxCandidates)] {
+	shown := make([]string, 0, len(candidates))
+	for _, p := range candidates {
 		shown = append(shown, fmt.Sprintf("%s (%s)", p.Label(), p.ID))
 	}
-	list := strings.Join(shown, ", ")
-	if more := len(candidates) - len(shown); more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d peers: %s", ref, len(candidates), list),
+	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d peers: %s", ref, len(candidates), text.List(shown, maxCandidates, ", ")),
 		Advice: "use more of the ID, or name one: liqo-agent peers alias ID NAME"}
 }
 
@@ -133,8 +130,8 @@ func resolveInvite(made []Invite, ref string) (string, error) {
 	case 1:
 		return fits[0], nil
 	case 0:
-		return "", &Error{Kind: ErrNotFound, Message: fmt.Sprintf("there is no open invite %q", shorten(ref)), Advice: "liqo-agent invite list"}
+		return "", &Error{Kind: ErrNotFound, Message: fmt.Sprintf("there is no open invite %q", text.Excerpt(ref)), Advice: "liqo-agent invite list"}
 	}
-	return "", &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d invites: %s", shorten(ref), len(fits), strings.Join(fits[:min(len(fits), maxCandidates)], ", ")),
+	return "", &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d invites: %s", text.Excerpt(ref), len(fits), text.List(fits, maxCandidates, ", ")),
 		Advice: "use more of the ID"}
 }

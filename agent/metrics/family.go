@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"liqo.io/agent/kube/tally"
+	"liqo.io/agent/peer/text"
 )
 
 // prefix is what every name of the agent's own metrics begins with.
@@ -53,13 +54,8 @@ func sections() []section {
 // maxLabel bounds a label's value, in bytes.
 const maxLabel = 128
 
-// label makes a text one that can be a label's value, whoever it comes from.
-func label(text string) string {
-	if len(text) > maxLabel {
-		text = text[:maxLabel]
-	}
-	return strings.ToValidUTF8(text, "?")
-}
+// label makes of s one that can be a label's value, whoever it comes from.
+func label(s string) string { return strings.ToValidUTF8(text.Clip(s, maxLabel), "?") }
 
 func one(value float64, add add) { add(value) }
 

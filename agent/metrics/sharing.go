@@ -44,32 +44,32 @@ func consumers(value func(id string, c *Consumer, add add)) func(*Snapshot, add)
 
 // sharingFamilies are about what clusters use of each other.
 var sharingFamilies = []family{
-	{name: "offer_pool", kind: gauge, labels: []string{"resource", "unit"}, help: "What can be offered now, to all consumers together. No value while that is not known.",
+	{name: "offer_pool", kind: gauge, labels: []string{"resource", "unit"}, help: "Resources that can be offered now to all consumers together. No value while unknown.",
 		collect: func(s *Snapshot, add add) { amounts(s.Offer.Pool, add) }},
-	{name: "consumer_promised", kind: gauge, labels: []string{"peer", "resource", "unit"}, help: "What a consumer was offered last.",
+	{name: "consumer_promised", kind: gauge, labels: []string{"peer", "resource", "unit"}, help: "Resources in the last offer to a consumer.",
 		collect: consumers(func(id string, c *Consumer, add add) { amounts(c.Promised, add, id) })},
-	{name: "consumer_used", kind: gauge, labels: []string{"peer", "resource", "unit"}, help: "What the pods of a consumer ask for here.",
+	{name: "consumer_used", kind: gauge, labels: []string{"peer", "resource", "unit"}, help: "Resources that the pods of a consumer request in this cluster.",
 		collect: consumers(func(id string, c *Consumer, add add) { amounts(c.Used, add, id) })},
-	{name: "consumer_namespaces", kind: gauge, labels: []string{"peer"}, help: "Namespaces that a consumer has here.",
+	{name: "consumer_namespaces", kind: gauge, labels: []string{"peer"}, help: "Namespaces of a consumer in this cluster.",
 		collect: consumers(func(id string, c *Consumer, add add) { add(float64(c.Namespaces), id) })},
-	{name: "consumer_pods", kind: gauge, labels: []string{"peer"}, help: "Pods that a consumer has here.",
+	{name: "consumer_pods", kind: gauge, labels: []string{"peer"}, help: "Pods of a consumer in this cluster.",
 		collect: consumers(func(id string, c *Consumer, add add) { add(float64(c.Pods), id) })},
-	{name: "offers", kind: gauge, labels: []string{"status"}, help: "Offers of other clusters by status: accepted, pending or refused.",
+	{name: "offers", kind: gauge, labels: []string{"status"}, help: "Offers of other clusters, by status: accepted, pending or refused.",
 		collect: func(s *Snapshot, add add) {
 			add(float64(s.Offer.Accepted), "accepted")
 			add(float64(s.Offer.Pending), "pending")
 			add(float64(s.Offer.Refused), "refused")
 		}},
-	{name: "provider_offered", kind: gauge, labels: []string{"peer", "resource", "unit"}, help: "What a provider offers to this cluster.",
+	{name: "provider_offered", kind: gauge, labels: []string{"peer", "resource", "unit"}, help: "Resources that a provider offers to this cluster.",
 		collect: providers(func(id string, p *Provider, add add) { amounts(p.Offered, add, id) })},
-	{name: "virtual_node_ready", kind: gauge, labels: []string{"peer"}, help: "1 while the node that stands for a provider is ready. No value while there is no node.",
+	{name: "virtual_node_ready", kind: gauge, labels: []string{"peer"}, help: "1 while the virtual node of a provider is ready. No value without a node.",
 		collect: providers(func(id string, p *Provider, add add) {
 			if p.HasNode {
 				add(truth(p.Ready), id)
 			}
 		})},
 	{name: "offloaded_pods", kind: gauge, labels: []string{"peer", "state"},
-		help: "Pods on the node of a provider by state: running, pending (refused ones among them), refused (never sent, or not let in), ending (being deleted, whatever else it is), other (ended, or unknown).",
+		help: "Pods on the virtual node of a provider, by state: running, pending (including refused), refused (not sent, or not admitted), ending (being deleted, in any state), other (ended, or unknown).",
 		collect: providers(func(id string, p *Provider, add add) {
 			add(float64(p.Running), id, "running")
 			add(float64(p.Pending), id, "pending")
@@ -77,11 +77,11 @@ var sharingFamilies = []family{
 			add(float64(p.Ending), id, "ending")
 			add(float64(max(0, p.Bound-p.Running-p.Pending)), id, "other")
 		})},
-	{name: "offloaded_pod_creation_duration_seconds", kind: histogram, help: "How long it took to create a pod at a provider: the request there, without waiting for a namespace or a retry.",
+	{name: "offloaded_pod_creation_duration_seconds", kind: histogram, help: "Duration of the request that creates a pod at a provider, without waiting for a namespace or a retry.",
 		took: func(s *Snapshot) tally.Distribution { return s.Offer.PodCreation }},
-	{name: "offload_retries_total", kind: counter, help: "Work on offloaded pods, and on what they need, that failed and is tried again.",
+	{name: "offload_retries_total", kind: counter, help: "Retries after failed work on offloaded pods and on what they need.",
 		collect: number(func(s *Snapshot) uint64 { return s.Offer.PodRetries })},
-	{name: "lease_renewals_total", kind: counter, labels: []string{"result"}, help: "Renewals of the leases of virtual nodes, by result: ok or failed.",
+	{name: "lease_renewals_total", kind: counter, labels: []string{"result"}, help: "Renewals of leases of virtual nodes, by result: ok or failed.",
 		collect: func(s *Snapshot, add add) {
 			add(float64(s.Offer.LeasesRenewed), "ok")
 			add(float64(s.Offer.LeasesFailed), "failed")

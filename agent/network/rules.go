@@ -99,8 +99,8 @@ type Use struct {
 	// Undecided says that the rule waits for the hardware address of a gateway;
 	// the link is silent until then.
 	Undecided bool
-	// Why says it in words, for people: `network "home": gateway
-	// 52:54:00:12:34:56 on eth0`.
+	// Why says what holds of the link, or what is waited for, for people: "gateway
+	// 52:54:00:12:34:56".
 	Why string
 }
 
@@ -113,16 +113,16 @@ func (r Rules) Decide(l ifwatch.Link, waited bool) Use {
 	for i, x := range r.rules {
 		switch why, verdict := x.match(l); {
 		case verdict == unclear && !waited:
-			return Use{Name: x.name, Rule: i, Undecided: true, Why: fmt.Sprintf("network %q: %s", x.name, why)}
+			return Use{Name: x.name, Rule: i, Undecided: true, Why: why}
 		case verdict == holds:
 			return Use{
 				Name: x.name, Rule: i,
 				Advertise: x.advertise, Discover: x.discover, Autojoin: x.autojoin,
-				Why: fmt.Sprintf("network %q: %s", x.name, why),
+				Why: why,
 			}
 		}
 	}
-	return Use{Rule: -1, Advertise: true, Discover: true, Autojoin: true, Why: "no network rule holds on " + l.Name}
+	return Use{Rule: -1, Advertise: true, Discover: true, Autojoin: true, Why: "no rule matches"}
 }
 
 // verdict is what is known about a rule on a link.
@@ -159,7 +159,7 @@ func (x rule) match(l ifwatch.Link) (why string, _ verdict) {
 	if because == nil {
 		because = []string{"everywhere"}
 	}
-	return fmt.Sprintf("%s on %s", strings.Join(because, ", "), l.Name), holds
+	return strings.Join(because, ", "), holds
 }
 
 // awaited says whether one of the link's gateways may yet turn out to be the
@@ -169,13 +169,13 @@ func awaited(l ifwatch.Link) (why string, _ verdict) {
 	case len(waiting) == 0:
 		return "", fails
 	case !waiting[0].IsValid():
-		return "waiting for the default routes through " + l.Name + " to be read", unclear
+		return "waiting for the default routes to be read", unclear
 	default:
 		list := make([]string, len(waiting))
 		for i, a := range waiting {
 			list[i] = a.String()
 		}
-		return fmt.Sprintf("waiting for the hardware address of gateway %s on %s", strings.Join(list, ", "), l.Name), unclear
+		return "waiting for the hardware address of gateway " + strings.Join(list, ", "), unclear
 	}
 }
 

@@ -64,39 +64,39 @@ func TestDecide(t *testing.T) {
 		want   Use
 	}{
 		{name: "interface and subnet", link: on("eth0", "10.7.3.4/24"),
-			want: Use{Name: "lab", Rule: 0, Advertise: true, Discover: true, Why: `network "lab": interface eth*, subnet 10.7.0.0/16 on eth0`}},
+			want: Use{Name: "lab", Rule: 0, Advertise: true, Discover: true, Why: "interface eth*, subnet 10.7.0.0/16"}},
 		{name: "of several addresses one is inside", link: on("eth0", "192.168.1.7/24 10.7.3.4/8"),
-			want: Use{Name: "lab", Rule: 0, Advertise: true, Discover: true, Why: `network "lab": interface eth*, subnet 10.7.0.0/16 on eth0`}},
+			want: Use{Name: "lab", Rule: 0, Advertise: true, Discover: true, Why: "interface eth*, subnet 10.7.0.0/16"}},
 		{name: "subnet but another interface", link: on("enp1", "10.7.3.4/24"),
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on enp1`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 		{name: "the prefix is wider, the address outside", link: on("eth0", "10.8.3.4/8"),
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on eth0`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 		{name: "IPv6", link: on("eth0", "192.168.1.7/24 2001:db8:7:1::9/64"),
-			want: Use{Name: "v6", Rule: 1, Discover: true, Why: `network "v6": subnet 2001:db8:7::/48 on eth0`}},
+			want: Use{Name: "v6", Rule: 1, Discover: true, Why: "subnet 2001:db8:7::/48"}},
 		{name: "gateway", link: on("eth0", "192.168.1.7/24", gate("192.168.1.1", homeMAC)),
-			want: Use{Name: "home", Rule: 2, Advertise: true, Discover: true, Autojoin: true, Why: `network "home": gateway 52:54:00:12:34:56 on eth0`}},
+			want: Use{Name: "home", Rule: 2, Advertise: true, Discover: true, Autojoin: true, Why: "gateway 52:54:00:12:34:56"}},
 		{name: "gateway, while another one is not resolved", link: on("eth0", "", gate("192.168.1.1", ""), gate("fe80::1", homeMAC)),
-			want: Use{Name: "home", Rule: 2, Advertise: true, Discover: true, Autojoin: true, Why: `network "home": gateway 52:54:00:12:34:56 on eth0`}},
+			want: Use{Name: "home", Rule: 2, Advertise: true, Discover: true, Autojoin: true, Why: "gateway 52:54:00:12:34:56"}},
 		{name: "another gateway", link: on("eth0", "192.168.1.7/24", gate("192.168.1.1", otherMAC)),
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on eth0`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 		{name: "MAC in capitals with hyphens", link: on("wlan7", "", gate("192.168.1.1", otherMAC)),
-			want: Use{Name: "office", Rule: 3, Advertise: true, Why: `network "office": interface wlan*, gateway 52:54:00:00:00:01 on wlan7`}},
+			want: Use{Name: "office", Rule: 3, Advertise: true, Why: "interface wlan*, gateway 52:54:00:00:00:01"}},
 		{name: "not resolved", link: on("eth0", "192.168.1.7/24", gate("192.168.1.1", ""), gate("fe80::1", otherMAC), gate("fe80::2", "")),
-			want: Use{Name: "home", Rule: 2, Undecided: true, Why: `network "home": waiting for the hardware address of gateway 192.168.1.1, fe80::2 on eth0`}},
+			want: Use{Name: "home", Rule: 2, Undecided: true, Why: "waiting for the hardware address of gateway 192.168.1.1, fe80::2"}},
 		{name: "not resolved, waited", link: on("eth0", "192.168.1.7/24", gate("192.168.1.1", "")), waited: true,
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on eth0`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 		{name: "not resolved, waited, a later rule", link: on("wlan1", "", gate("192.168.1.1", "")), waited: true,
-			want: Use{Name: "radio", Rule: 4, Advertise: true, Autojoin: true, Why: `network "radio": interface wlan[0-3] on wlan1`}},
+			want: Use{Name: "radio", Rule: 4, Advertise: true, Autojoin: true, Why: "interface wlan[0-3]"}},
 		{name: "an earlier rule holds, nothing to wait for", link: on("eth0", "10.7.0.1/16", gate("10.7.0.254", "")),
-			want: Use{Name: "lab", Rule: 0, Advertise: true, Discover: true, Why: `network "lab": interface eth*, subnet 10.7.0.0/16 on eth0`}},
+			want: Use{Name: "lab", Rule: 0, Advertise: true, Discover: true, Why: "interface eth*, subnet 10.7.0.0/16"}},
 		{name: "no default route, nothing to wait for", link: on("eth0", "192.168.1.7/24"),
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on eth0`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 		{name: "nobody looked at routes", link: unknown,
-			want: Use{Name: "home", Rule: 2, Undecided: true, Why: `network "home": waiting for the default routes through eth0 to be read`}},
+			want: Use{Name: "home", Rule: 2, Undecided: true, Why: "waiting for the default routes to be read"}},
 		{name: "nobody looked at routes, waited", link: unknown, waited: true,
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on eth0`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 		{name: "no address, no gateway", link: on("eth0", ""),
-			want: Use{Name: "elsewhere", Rule: 5, Why: `network "elsewhere": everywhere on eth0`}},
+			want: Use{Name: "elsewhere", Rule: 5, Why: "everywhere"}},
 	} {
 		if got := rules.Decide(tc.link, tc.waited); got != tc.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", tc.name, got, tc.want)
@@ -105,7 +105,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestDecideWithoutAMatch(t *testing.T) {
-	free := Use{Rule: -1, Advertise: true, Discover: true, Autojoin: true, Why: "no network rule holds on eth0"}
+	free := Use{Rule: -1, Advertise: true, Discover: true, Autojoin: true, Why: "no rule matches"}
 	for name, r := range map[string]Rules{
 		"no rules":         {},
 		"none compiled":    compiled(t),

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"liqo.io/agent/peer/text"
 )
 
 // maxManifest bounds the manifest of an archive in bytes.
@@ -21,11 +23,11 @@ const maxManifest = 64 << 10
 // dir. An error of the disk is returned as it is; others wrap ErrArchive.
 func extract(r io.Reader, dir string) (Manifest, error) {
 	in := tar.NewReader(r)
-	text, err := next(in, manifestName, maxManifest)
+	manifest, err := next(in, manifestName, maxManifest)
 	if err != nil {
 		return Manifest{}, err
 	}
-	data, err := io.ReadAll(text)
+	data, err := io.ReadAll(manifest)
 	if err != nil {
 		return Manifest{}, bad("it ends early: %v", err)
 	}
@@ -50,7 +52,7 @@ func extract(r io.Reader, dir string) (Manifest, error) {
 		if err != nil {
 			return m, bad("its end cannot be read: %v", err)
 		}
-		return m, bad("%q follows the last file of its manifest", clip(header.Name))
+		return m, bad("%q follows the last file of its manifest", text.Excerpt(header.Name))
 	}
 	return m, nil
 }
@@ -63,7 +65,7 @@ func next(in *tar.Reader, name string, limit int64) (io.Reader, error) {
 	case err != nil:
 		return nil, bad("%s is missing or cannot be read: %v", name, err)
 	case header.Name != name || header.Typeflag != tar.TypeReg:
-		return nil, bad("%q is where %s should be", clip(header.Name), name)
+		return nil, bad("%q is where %s should be", text.Excerpt(header.Name), name)
 	case header.Size < 0 || header.Size > limit:
 		return nil, bad("%s has %d bytes, at most %d are allowed", name, header.Size, limit)
 	}

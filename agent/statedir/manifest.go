@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // Format is the version of the archive's layout that this build writes, and the only
@@ -44,7 +45,7 @@ func bad(format string, args ...any) error {
 // check refuses what no agent writes.
 func (m Manifest) check() error {
 	if m.Format != Format {
-		return bad("it has format %d, this liqo-agent reads format %d: use the version that made it (%q)", m.Format, Format, clip(m.Version))
+		return bad("it has format %d, this liqo-agent reads format %d: use the version that made it (%q)", m.Format, Format, text.Excerpt(m.Version))
 	}
 	if _, err := peer.ParseFingerprint(m.Fingerprint); err != nil {
 		return bad("its manifest has no fingerprint: %v", err)
@@ -59,7 +60,7 @@ func (m Manifest) check() error {
 		limit, known := bounds[f.Name]
 		switch {
 		case !known:
-			return bad("its manifest names %q, which is no file of the agent", clip(f.Name))
+			return bad("its manifest names %q, which is no file of the agent", text.Excerpt(f.Name))
 		case seen[f.Name]:
 			return bad("its manifest names %s twice", f.Name)
 		case f.Size < 0 || f.Size > limit:
@@ -75,12 +76,4 @@ func (m Manifest) check() error {
 		}
 	}
 	return nil
-}
-
-// clip shortens what a stranger wrote before it is quoted.
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "..."
-	}
-	return s
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/state"
 	"liqo.io/agent/trust"
 )
@@ -161,7 +162,7 @@ type newerBackup struct {
 
 func (e *newerBackup) Error() string {
 	return fmt.Sprintf("the backup has a database of schema %d, this liqo-agent knows schemas up to %d: install liqo-agent %s, which made it, or a newer one",
-		e.have, state.SchemaVersion(), clip(e.version))
+		e.have, state.SchemaVersion(), text.Excerpt(e.version))
 }
 
 func (e *newerBackup) Unwrap() error { return e.cause }

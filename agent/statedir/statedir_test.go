@@ -38,7 +38,7 @@ func lived(t testing.TB, dir string, id peer.ClusterID) peer.Fingerprint {
 	s, err := state.Open(t.Context(), filepath.Join(dir, Database), state.Options{})
 	must(t, err)
 	must(t, s.SetClusterID(t.Context(), id, "test"))
-	must(t, s.SetAlias(t.Context(), "barn", "of "+string(id)))
+	must(t, s.SetRuling(t.Context(), "barn", state.Ruling{Preferences: state.Preferences{Alias: "of " + string(id)}}))
 	must(t, s.Close())
 	key, err := trust.LoadOrCreateKey(dir)
 	must(t, err)
@@ -146,8 +146,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if _, err := Restore(t.Context(), to, now, bytes.NewReader(nil)); !errors.Is(err, state.ErrLocked) {
 		t.Errorf("beside an agent: %v", err)
 	}
-	if p, err := s.Preferences(t.Context(), "barn"); err != nil || p.Alias != "of first" {
-		t.Errorf("%+v, %v", p, err)
+	if rulings, err := s.Rulings(t.Context()); err != nil || rulings["barn"].Preferences.Alias != "of first" {
+		t.Errorf("%+v, %v", rulings, err)
 	}
 	if _, err := Backup(t.Context(), to, "1.2.3", now, t.TempDir(), io.Discard); err != nil {
 		t.Errorf("beside an agent: %v", err)

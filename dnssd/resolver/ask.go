@@ -140,7 +140,7 @@ func (r *Resolver) askGroup(ctx context.Context, g group, q wire.Question, befor
 			}
 			failed[i] = fail
 			silent = silent || fail.outcome == Timeout
-			r.log.DebugContext(ctx, "a DNS server did not help", "question", q.String(), "server", to.String(),
+			r.log.DebugContext(ctx, "a DNS server gave no usable answer", "question", q.String(), "server", to.String(),
 				"outcome", string(fail.outcome), "err", fail.err)
 			if ctx.Err() != nil {
 				return result{}, &failures{question: q, all: present(failed)}

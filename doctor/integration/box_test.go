@@ -41,7 +41,7 @@ func TestDisk(t *testing.T) {
 	x.start()
 	r := x.report()
 	finds(t, r)
-	says(t, r, "disk", "to be on the disk")
+	says(t, r, "disk", "writing a small file to")
 
 	x.shell("sh", "-c", "cat /dev/zero > "+stateDir+"/big 2>/dev/null || true")
 	finds(t, x.report(), "disk-full")
@@ -83,7 +83,7 @@ func TestWithoutRoot(t *testing.T) {
 	if skipped < 5 {
 		t.Errorf("%d checks were skipped: %+v", skipped, r)
 	}
-	says(t, r, "agent", "this user may not ask the agent")
+	says(t, r, "agent", "this user may not connect to the agent")
 	says(t, r, "state", "use sudo")
 }
 

@@ -63,7 +63,7 @@ func TestKubernetes(t *testing.T) {
 	})
 	r = x.report()
 	finds(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo")
-	says(t, r, "crds", "others have written to them: kubectl")
+	says(t, r, "crds", "also changed by: kubectl")
 	says(t, r, "foreign-liqo", "foreignclusters.core.liqo.io")
 
 	// A user that may do nothing.

@@ -16,6 +16,9 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
@@ -27,7 +30,7 @@ func TestMain(m *testing.M) { bed.Main(m) }
 // everybody is known, and none of them calls.
 type everybody struct{ endpoint.Peers }
 
-func (everybody) Admit(peer.ClusterID, trust.Shown) endpoint.Standing { return endpoint.Known }
+func (everybody) Admit(peer.ClusterID, trust.Shown) endpoint.AccessLevel { return endpoint.Known }
 
 // cluster is one end: a key and an ID.
 type cluster struct {
@@ -48,13 +51,13 @@ func newCluster(t *testing.T, id peer.ClusterID) cluster {
 // caller sends requests of one cluster to another.
 type caller struct {
 	t      *testing.T
-	client *endpoint.Client
-	target endpoint.Target
+	client *client.Client
+	target peer.Target
 }
 
 func (c caller) send(method, path, body string) (int, map[string]any) {
 	c.t.Helper()
-	request := endpoint.Request{Method: method, Path: path}
+	request := client.Request{Method: method, Path: path}
 	if body != "" {
 		request.Body, request.ContentType = []byte(body), "application/apply-patch+yaml"
 	}
@@ -115,9 +118,9 @@ func TestGateway(t *testing.T) {
 	server := endpoint.NewServer(endpoint.ServerConfig{
 		Listen: "127.0.0.1:0", Issuer: home.issuer, Peers: everybody{}, Logger: slog.New(slog.DiscardHandler),
 		Identity: func() peer.Identity { return peer.Identity{ClusterID: home.id} },
-		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream: func() (endpoint.Upstream, bool) {
-				return endpoint.Upstream{Base: base, Transport: transport, Users: api.PeerUsers{Namespace: "liqo"}}, true
+		Gateway: gateway.New(gateway.Config{
+			Upstream: func() (gateway.Upstream, bool) {
+				return gateway.Upstream{Base: base, Transport: transport, Users: api.PeerUsers{Namespace: "liqo"}}, true
 			},
 			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) {
 				return func(status int) {
@@ -134,15 +137,15 @@ func TestGateway(t *testing.T) {
 	}
 	bedtest.Run(t, nil, nil, server.Run)
 	as := func(c cluster) caller {
-		client := endpoint.NewClient(endpoint.ClientConfig{Issuer: c.issuer, Keep: 1})
+		client := client.New(client.Config{Issuer: c.issuer, Keep: 1})
 		t.Cleanup(client.Close)
-		return caller{t, client, endpoint.Target{
+		return caller{t, client, peer.Target{
 			ID: home.id, Fingerprint: home.key.Fingerprint(),
 			Addrs: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), server.Port())},
 		}}
 	}
 	peerMill := as(mill)
-	own := endpoint.PathGateway[:len(endpoint.PathGateway)-1] + requestPath + "/mill"
+	own := wire.PathGateway[:len(wire.PathGateway)-1] + requestPath + "/mill"
 
 	// Nothing is allowed until RBAC says so, and that is what is passed on.
 	if status, object := peerMill.send(http.MethodPatch, own, request("mill", "Mill")); status != http.StatusForbidden || object["reason"] != "Forbidden" ||
@@ -207,7 +210,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 	if status, object := peerMill.send(http.MethodGet, "/kube"+advertPath+"/mill", ""); status != http.StatusForbidden || object["reason"] != "Forbidden" {
 		t.Errorf("%d %v", status, object)
 	}
-	if status, object := as(barn).send(http.MethodGet, own, ""); status != http.StatusForbidden || object["reason"] != endpoint.ReasonNotPermitted {
+	if status, object := as(barn).send(http.MethodGet, own, ""); status != http.StatusForbidden || object["reason"] != wire.ReasonNotPermitted {
 		t.Errorf("%d %v", status, object)
 	}
 	if status, object := as(barn).send(http.MethodDelete, "/kube"+requestPath+"/barn", ""); status != http.StatusForbidden || object["reason"] != "Forbidden" {
@@ -235,7 +238,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 	if err := k.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if status, object := peerMill.send(http.MethodGet, own, ""); status != http.StatusServiceUnavailable || object["reason"] != endpoint.ReasonNoAPIServer {
+	if status, object := peerMill.send(http.MethodGet, own, ""); status != http.StatusServiceUnavailable || object["reason"] != wire.ReasonNoAPIServer {
 		t.Errorf("%d %v", status, object)
 	}
 }

@@ -20,6 +20,9 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/tunnel"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
@@ -48,15 +51,15 @@ func (landlord) Object(_ peer.ClusterID, _, _, _ string, body []byte) ([]byte, e
 }
 
 // transports returns the ways to a real API server, with HTTP/2 and without.
-func transports(t *testing.T, config *rest.Config) (endpoint.Upstream, error) {
+func transports(t *testing.T, config *rest.Config) (gateway.Upstream, error) {
 	t.Helper()
 	base, err := url.Parse(config.Host)
 	if err != nil {
-		return endpoint.Upstream{}, err
+		return gateway.Upstream{}, err
 	}
-	up := endpoint.Upstream{Base: base, Users: api.PeerUsers{Namespace: "liqo"}}
+	up := gateway.Upstream{Base: base, Users: api.PeerUsers{Namespace: "liqo"}}
 	if up.Transport, err = rest.TransportFor(config); err != nil {
-		return endpoint.Upstream{}, err
+		return gateway.Upstream{}, err
 	}
 	plain := rest.CopyConfig(config)
 	plain.NextProtos = []string{"http/1.1"}
@@ -99,19 +102,20 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 	server := endpoint.NewServer(endpoint.ServerConfig{
 		Listen: "127.0.0.1:0", Issuer: home.issuer, Peers: everybody{}, Logger: slog.New(slog.DiscardHandler),
 		Identity: func() peer.Identity { return peer.Identity{ClusterID: home.id} },
-		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream: func() (endpoint.Upstream, bool) { return up, true },
-			Guests:   landlord{}, Logger: slog.New(slog.DiscardHandler),
+		Gateway: gateway.New(gateway.Config{
+			Upstream: func() (gateway.Upstream, bool) { return up, true },
+			Logger:   slog.New(slog.DiscardHandler),
 		}),
+		Guests: landlord{},
 	})
 	if err := server.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	bedtest.Run(t, nil, nil, server.Run)
-	client := endpoint.NewClient(endpoint.ClientConfig{Issuer: mill.issuer})
-	t.Cleanup(client.Close)
-	link := client.NewLink(endpoint.LinkConfig{Target: func() (endpoint.Target, bool) {
-		return endpoint.Target{ID: home.id, Fingerprint: home.key.Fingerprint(),
+	caller := client.New(client.Config{Issuer: mill.issuer})
+	t.Cleanup(caller.Close)
+	link := tunnel.New(caller, tunnel.Config{Target: func() (peer.Target, bool) {
+		return peer.Target{ID: home.id, Fingerprint: home.key.Fingerprint(),
 			Addrs: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), server.Port())}}, true
 	}})
 	t.Cleanup(link.Close)

@@ -28,6 +28,10 @@ const (
 	serviceRange = "10.43.0.0/16"
 	serviceIP    = "10.43.0.1" // of the API server, the first of the range
 	podRange     = "10.42.0.0/16"
+
+	// readyPause is between two questions whether an API server is ready. Each costs it a millisecond of the
+	// seconds that it needs to be so.
+	readyPause = 250 * time.Millisecond
 )
 
 // ofNoAccount has a program of root's counted as that of another account, which is none of the machine's, with root's
@@ -145,10 +149,10 @@ func (k *Kube) meddle() *Process {
 
 // program is the command for one of the control plane's programs.
 func (k *Kube) program(name string, args ...string) Cmd {
-	// Collecting garbage is a quarter of what a control plane does while it starts. There is memory enough. And with
+	// Collecting garbage is a third of what a control plane does while it starts. There is memory enough. And with
 	// twenty of them on two cores, each does what it has to on one: a fifth of what an idle one costs goes into waking
 	// others up.
-	return Cmd{Name: name, Args: append([]string{k.kubebox, name}, args...), Env: []string{"GOGC=400", "GOMEMLIMIT=1GiB", "GOMAXPROCS=1"}}
+	return Cmd{Name: name, Args: append([]string{k.kubebox, name}, args...), Env: []string{"GOGC=1000", "GOMEMLIMIT=512MiB", "GOMAXPROCS=1"}}
 }
 
 // Start starts the kube-apiserver again after StopAPIServer or KillAPIServer and waits until it is
@@ -193,18 +197,21 @@ func (k *Kube) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p := k.APIServer()
-	if err := Poll(ctx, func() error {
+	for {
+		_, err := k.Request(ctx, http.MethodGet, "/readyz", "", nil)
+		if err == nil {
+			return nil
+		}
 		select {
 		case <-p.Done():
 			cancel(errors.New("it has ended: " + p.state()))
-		default:
+		case <-time.After(readyPause):
+		case <-ctx.Done():
 		}
-		_, err := k.Request(ctx, http.MethodGet, "/readyz", "", nil)
-		return err
-	}); err != nil {
-		return fmt.Errorf("kube-apiserver on %s is not ready: %w", k.Host.Name, err)
+		if ctx.Err() != nil {
+			return fmt.Errorf("kube-apiserver on %s is not ready: %w", k.Host.Name, errors.Join(err, context.Cause(ctx)))
+		}
 	}
-	return nil
 }
 
 // APIServer returns the process of the kube-apiserver that was started last.
@@ -259,10 +266,4 @@ func (k *Kube) Request(ctx context.Context, method, path, contentType string, bo
 // Kubectl runs kubectl on the host as administrator and returns its output.
 func (k *Kube) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return k.Host.Run(ctx, append([]string{"kubectl", "--kubeconfig", Kubeconfig}, args...)...)
-}
-
-// Apply applies manifests, as `kubectl apply -f` does.
-func (k *Kube) Apply(ctx context.Context, yaml string) error {
-	_, err := k.Host.RunInput(ctx, yaml, "kubectl", "--kubeconfig", Kubeconfig, "apply", "-f", "-")
-	return err
 }

@@ -20,13 +20,17 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 	"liqo.io/agent/trust"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // lookEvery is how often a provider looks at its consumer, as a real agent does.
@@ -63,9 +67,9 @@ func newProvider(ctx context.Context, b *Box, key *trust.Key, port uint16) (*pro
 	logger := slog.New(slog.DiscardHandler)
 	p.server = endpoint.NewServer(endpoint.ServerConfig{
 		Listen: netip.AddrPortFrom(b.Addr, port).String(), Issuer: p.issuer, Identity: p.identity, Peers: p,
-		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream: func() (endpoint.Upstream, bool) {
-				return endpoint.Upstream{Base: &url.URL{Scheme: "https", Host: "memory"}, Transport: p}, true
+		Gateway: gateway.New(gateway.Config{
+			Upstream: func() (gateway.Upstream, bool) {
+				return gateway.Upstream{Base: &url.URL{Scheme: "https", Host: "memory"}, Transport: p}, true
 			},
 			Logger: logger,
 		}),
@@ -73,7 +77,7 @@ func newProvider(ctx context.Context, b *Box, key *trust.Key, port uint16) (*pro
 	})
 	p.syncer = remote.New(remote.Config{
 		Peers:    newCaller(b.Addr, p.issuer),
-		Greeting: func() endpoint.Greeting { return endpoint.Greeting{Identity: p.identity(), Port: port} },
+		Greeting: func() wire.Greeting { return wire.Greeting{Identity: p.identity(), Port: port} },
 		Changed:  func(peer.ClusterID) {}, Interval: lookEvery, Workers: 1, Logger: logger,
 	})
 	return p, p.server.Listen(ctx)
@@ -93,10 +97,10 @@ func newCaller(from netip.Addr, issuer *trust.Issuer) *caller {
 }
 
 // Exchange implements remote.Caller.
-func (c *caller) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error) {
+func (c *caller) Exchange(ctx context.Context, t peer.Target, r client.Request) (client.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.Method, "https://"+t.Addrs[0].String()+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
-		return endpoint.Response{}, err
+		return client.Response{}, err
 	}
 	if len(r.Body) == 0 {
 		req.Body = http.NoBody
@@ -104,11 +108,11 @@ func (c *caller) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Req
 	req.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return endpoint.Response{}, err
+		return client.Response{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	out := endpoint.Response{Status: resp.StatusCode, Body: body}
+	out := client.Response{Status: resp.StatusCode, Body: body}
 	out.Result.Fingerprint = t.Fingerprint
 	return out, err
 }
@@ -161,7 +165,7 @@ func (p *provider) identity() peer.Identity {
 }
 
 // Admit implements endpoint.Peers.
-func (p *provider) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
+func (p *provider) Admit(id peer.ClusterID, shown trust.Shown) endpoint.AccessLevel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if id == p.consumer && shown.Fingerprint == p.key {
@@ -171,31 +175,31 @@ func (p *provider) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing
 }
 
 // Ask implements endpoint.Peers.
-func (p *provider) Ask(_ context.Context, c endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+func (p *provider) Ask(_ context.Context, c endpoint.Caller, a wire.Ask) wire.Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.consumer != "" && (p.consumer != c.ID || p.key != c.Shown.Fingerprint) {
-		return endpoint.Answer{Auth: api.AuthRefused, Reason: endpoint.ReasonPolicyNone, Message: "somebody else was first"}
+		return wire.Answer{Auth: api.AuthRefused, Reason: wire.ReasonPolicyNone, Message: "somebody else was first"}
 	}
 	p.consumer, p.key = c.ID, c.Shown.Fingerprint
 	p.at = netip.AddrPortFrom(c.Source, a.Port)
-	return endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "come in"}
+	return wire.Answer{Auth: api.AuthAccepted, Reason: wire.ReasonTrusted, Message: "come in"}
 }
 
 // State implements endpoint.Peers.
-func (p *provider) State(_ context.Context, c endpoint.Caller, g endpoint.Greeting) endpoint.State {
+func (p *provider) State(_ context.Context, c endpoint.Caller, g wire.Greeting) wire.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = netip.AddrPortFrom(c.Source, g.Port)
-	st := endpoint.State{Identity: p.identity(), Kubernetes: true}
+	st := wire.State{Identity: p.identity(), Kubernetes: true}
 	if p.request != nil {
-		st.Request = &endpoint.RequestState{UID: fmt.Sprintf("uid-%d", p.version), Phase: api.RequestAccepted, Reason: "Trusted", Spec: *p.request}
+		st.Request = &wire.RequestState{UID: fmt.Sprintf("uid-%d", p.version), Phase: api.RequestAccepted, Reason: "Trusted", Spec: *p.request}
 	}
 	return st
 }
 
 // Withdraw implements endpoint.Peers.
-func (p *provider) Withdraw(_ context.Context, _ endpoint.Caller, w endpoint.Withdrawal) error {
+func (p *provider) Withdraw(_ context.Context, _ endpoint.Caller, w wire.Withdrawal) error {
 	if w.Request {
 		p.set(nil)
 	}
@@ -220,8 +224,8 @@ func (p *provider) set(spec *api.PeeringRequestSpec) {
 		}
 	}
 	p.request = spec
-	desired := remote.Desired{
-		Target:  endpoint.Target{ID: p.consumer, Fingerprint: p.key, Addrs: []netip.AddrPort{p.at}},
+	desired := plan.RemoteSpec{
+		Target:  peer.Target{ID: p.consumer, Fingerprint: p.key, Addrs: []netip.AddrPort{p.at}},
 		Contact: true,
 	}
 	if spec != nil {

@@ -17,7 +17,8 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
-	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
+	"liqo.io/agent/cli/scan"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/crowd"
 	"liqo.io/agent/peer"
@@ -146,15 +147,15 @@ func TestScanWatch(t *testing.T) {
 	visitor := &box{t: t, host: b.AddHost("visitor", "10.77.0.9/16"), bin: bed.Binary(t, "liqo-agent")}
 	c := startCrowd(t, b, "town", crowd.Options{Size: 3, First: netip.MustParseAddr("10.77.8.2"), Endpoints: true})
 	eve := newAttacker(t, b, "eve", netip.MustParseAddr("10.77.0.66"))
-	w := follow[cli.Neighbour](visitor, "scan", "--watch", "-o", "json")
-	is := func(event, id string) func(cli.Neighbour) bool {
-		return func(n cli.Neighbour) bool { return n.Event == event && n.ID == id }
+	w := follow[scan.Neighbour](visitor, "scan", "--watch", "-o", "json")
+	is := func(event, id string) func(scan.Neighbour) bool {
+		return func(n scan.Neighbour) bool { return n.Event == event && n.ID == id }
 	}
-	first := w.next("found", func(n cli.Neighbour) bool { return n.Event == "found" })
+	first := w.next("found", func(n scan.Neighbour) bool { return n.Event == "found" })
 	if first.Verified || first.Addr == "" || first.Instance == "" || first.Reason == "" {
 		t.Errorf("found = %+v", first)
 	}
-	verified := w.next("verified", func(n cli.Neighbour) bool { return n.Event == "updated" && n.Verified })
+	verified := w.next("verified", func(n scan.Neighbour) bool { return n.Event == "updated" && n.Verified })
 	if verified.URL == "" || verified.Reason != "" {
 		t.Errorf("verified = %+v", verified)
 	}
@@ -164,7 +165,7 @@ func TestScanWatch(t *testing.T) {
 	ghost.ttl = 3
 	eve.say(ghost.all()...)
 	w.next("the ghost is found", is("found", ghost.id))
-	unverified := w.next("the ghost was asked", func(n cli.Neighbour) bool { return is("updated", ghost.id)(n) && n.Reason != "not asked yet" })
+	unverified := w.next("the ghost was asked", func(n scan.Neighbour) bool { return is("updated", ghost.id)(n) && n.Reason != "not asked yet" })
 	if unverified.Verified || unverified.URL != "" {
 		t.Errorf("a ghost is verified: %+v", unverified)
 	}
@@ -185,7 +186,7 @@ func TestScanWatch(t *testing.T) {
 
 	eve.say(ghost.all()...)
 	t.Run("one look", func(t *testing.T) {
-		var list []cli.Neighbour
+		var list []scan.Neighbour
 		out, err := visitor.cli("scan", "-o", "json", "--timeout", "2s")
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &list)
@@ -209,7 +210,7 @@ func TestScanWatch(t *testing.T) {
 	})
 	t.Run("nobody answers", func(t *testing.T) {
 		out, err := visitor.cli("scan", "--service", "_nosuch._tcp", "--timeout", "1s")
-		if err != nil || !strings.Contains(out, "Nobody answered") || !strings.Contains(out, "--timeout") {
+		if err != nil || !strings.Contains(out, "No answer for") || !strings.Contains(out, "--timeout") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
@@ -241,13 +242,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Run("not running and never was", func(t *testing.T) {
 		for _, args := range [][]string{{"peers", "list"}, {"status"}, {"peers", "watch"}, {"log", "level"}, {"peers", "show", "x"}, {"peers", "history"}} {
 			_, err := barn.cli(args...)
-			check(t, err, cli.ExitNotRunning, "the agent is not running", "try: sudo liqo-agent run")
+			check(t, err, command.ExitNotRunning, "the agent is not running", "try: sudo liqo-agent run")
 		}
 	})
 	barn.start("--kubeconfig", "none")
 	t.Run("nobody is there", func(t *testing.T) {
 		out, err := barn.cli("peers", "list")
-		if err != nil || !strings.Contains(out, "No cluster is there now") || !strings.Contains(out, "liqo-agent status") {
+		if err != nil || !strings.Contains(out, "No clusters are present") || !strings.Contains(out, "liqo-agent status") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		if out, err := barn.cli("peers", "list", "-o", "json"); err != nil || strings.TrimSpace(out) != "[]" {
@@ -281,17 +282,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	})
 	t.Run("no such peer", func(t *testing.T) {
 		_, err := barn.cli("peers", "show", "nobody")
-		check(t, err, cli.ExitNotFound, `"nobody"`, "try: liqo-agent peers list --all")
+		check(t, err, command.ExitNotFound, `"nobody"`, "try: liqo-agent peers list --all")
 	})
 	t.Run("wrong command lines", func(t *testing.T) {
 		for _, args := range [][]string{{"peer", "list"}, {"peers", "lst"}, {"peers", "list", "--al"}, {"peers", "show"},
 			{"peers", "list", "-o", "xml"}, {"scan", "--service", "http"}, {"scan", "--timeout", "0s"},
 			{"completion", "tcsh"}} {
 			_, err := barn.cli(args...)
-			check(t, err, cli.ExitUsage, "try:")
+			check(t, err, command.ExitUsage, "try:")
 		}
 		_, err := barn.cli("log", "level", "loud")
-		check(t, err, cli.ExitUsage, "want debug, info, warn or error")
+		check(t, err, command.ExitUsage, "want debug, info, warn or error")
 	})
 	t.Run("a bad setting keeps the agent from starting", func(t *testing.T) {
 		_, err := mill.cli("run", "--set", "discovery.check_interval=never", "--set", "log.levl=info")
@@ -304,7 +305,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		_, err = barn.cli("peers", "watch")
-		check(t, err, cli.ExitNotRunning, "not running")
+		check(t, err, command.ExitNotRunning, "not running")
 	})
 }
 
@@ -329,7 +330,7 @@ func TestNamingPeers(t *testing.T) {
 		}
 	}
 	// 00000001 to 00000014: this fits sixteen or more.
-	if _, err := barn.cli("peers", "show", "000000"); exitCode(err) != cli.ExitNotFound || !strings.Contains(err.Error(), "fits 20 peers") ||
+	if _, err := barn.cli("peers", "show", "000000"); exitCode(err) != command.ExitNotFound || !strings.Contains(err.Error(), "fits 20 peers") ||
 		!strings.Contains(err.Error(), "12 more") || !strings.Contains(err.Error(), "try:") {
 		t.Errorf("ambiguous: %v", err)
 	}

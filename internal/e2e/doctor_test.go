@@ -77,7 +77,7 @@ func TestDoctor(t *testing.T) {
 	p.join()
 	r := p.a.diagnosed("a healthy box")
 	for check, want := range map[string]string{
-		"endpoint": "birch can connect to it", "multicast": "1 other cluster answers", "peers": "it is there: birch", "crds": "all", "mdns-port": "the agent has it",
+		"endpoint": "birch can connect to it", "multicast": "1 other cluster answers", "peers": "reachable: birch", "crds": "all", "mdns-port": "in use by the agent",
 	} {
 		if got := said(r, check); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", check, got, want)

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
@@ -193,12 +193,12 @@ func beyond(namespace, other string) []attempt {
 		{"GET", in + "/pods", spdyHeader, nil},
 		{"GET", in + "/pods", nil, []byte("{}")},
 		// Namespaces are asked for by names.
-		{"GET", endpoint.PathNamespaces, nil, nil},
-		{"DELETE", endpoint.PathNamespaces, nil, nil},
+		{"GET", wire.PathNamespaces, nil, nil},
+		{"DELETE", wire.PathNamespaces, nil, nil},
 	}
 	for _, name := range []string{"", ".", "..", "../kube-system", "Shop", "a/b", strings.Repeat("x", 64), "a\u0000b"} {
-		body, _ := json.Marshal(endpoint.NamespaceCall{Name: name})
-		all = append(all, attempt{"POST", endpoint.PathNamespaces, jsonHeader, body})
+		body, _ := json.Marshal(wire.NamespaceCall{Name: name})
+		all = append(all, attempt{"POST", wire.PathNamespaces, jsonHeader, body})
 	}
 	for _, within := range []string{"eviction", "binding", "ephemeralcontainers", "status", "resize", "proxy", "proxy/", ""} {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH"} {
@@ -351,7 +351,7 @@ spec: {containers: [{name: web, image: "web:1"}]}
 		for _, namespace := range namespaces {
 			c.refused(who, inside(namespace))
 		}
-		for _, path := range []string{endpoint.PathNamespaces, endpoint.PathRelease} {
+		for _, path := range []string{wire.PathNamespaces, wire.PathRelease} {
 			c.refused(who, []attempt{{"POST", path, jsonHeader, []byte(`{"name":"shop"}`)}})
 		}
 	}
@@ -415,7 +415,7 @@ spec: {containers: [{name: desk, image: "desk:1", resources: {requests: {cpu: "0
 		{"GET", "/kube/api/v1/namespaces/" + home + "/secrets?watch=true", nil, nil},
 		{"POST", "/kube/api/v1/namespaces/" + home + "/pods", jsonHeader, guestPod("evil", "", "")},
 		{"POST", "/kube/api/v1/namespaces/" + home + "/pods/web/exec?command=sh", spdyHeader, nil},
-		{"POST", endpoint.PathNamespaces, jsonHeader, []byte(`{"name":"shop"}`)},
+		{"POST", wire.PathNamespaces, jsonHeader, []byte(`{"name":"shop"}`)},
 	}
 	newCaller(t, a.host, nil, "", b.addr).refused("nobody", some)
 	newCaller(t, a.host, own, strangerID, b.addr).refused("a stranger", some)
@@ -517,8 +517,8 @@ func (p *pair) neighbour(x *box) string {
 // namespace asks for the namespace that stands for one of the caller's.
 func (c *caller) namespace(origin string) string {
 	c.t.Helper()
-	status, body := c.must(attempt{"POST", endpoint.PathNamespaces, jsonHeader, fmt.Appendf(nil, `{"name":%q}`, origin)})
-	var answer endpoint.NamespaceAnswer
+	status, body := c.must(attempt{"POST", wire.PathNamespaces, jsonHeader, fmt.Appendf(nil, `{"name":%q}`, origin)})
+	var answer wire.NamespaceAnswer
 	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK {
 		c.t.Fatalf("a namespace for %s: %d %s", origin, status, body)
 	}

@@ -135,7 +135,7 @@ func TestFlood(t *testing.T) {
 	pond.start("--kubeconfig", "none")
 	barn.awaitPeer(pond.id(), "Present")
 	t.Logf("a new neighbour among %d bogus ones took %v", all, time.Since(started))
-	if out, err := barn.cli("status"); err != nil || !strings.Contains(out, "not used:") || !strings.Contains(out, "mdns:") {
+	if out, err := barn.cli("status"); err != nil || !strings.Contains(out, "dropped:") || !strings.Contains(out, "mdns:") {
 		t.Errorf("status does not name what was dropped: %v\n%s", err, out)
 	}
 	calms(t, barn.agent)

@@ -21,7 +21,7 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
@@ -190,7 +190,7 @@ func TestStrangersMayAsk(t *testing.T) {
 		t.Errorf("/ids: %d %s", status, body)
 	}
 	greeting := func(id string) []byte {
-		text, err := json.Marshal(endpoint.Ask{Greeting: endpoint.Greeting{Port: 6447,
+		text, err := json.Marshal(wire.Ask{Greeting: wire.Greeting{Port: 6447,
 			Identity: peer.Identity{ClusterID: peer.ClusterID(id), ClusterName: "stranger", GuestNamespace: "liqo"}}})
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestStrangersMayAsk(t *testing.T) {
 		"a stranger":                         newCaller(t, p.a.host, own, stranger, p.b.addr),
 		"a thief of the ID with his own key": newCaller(t, p.a.host, own, p.aID, p.b.addr),
 	} {
-		for _, path := range []string{endpoint.PathState, endpoint.PathWithdraw, endpoint.PathNotice} {
+		for _, path := range []string{wire.PathState, wire.PathWithdraw, wire.PathNotice} {
 			if status, body := c.call("POST", path, jsonBody, greeting(p.aID)); status < 400 {
 				t.Errorf("%s: POST %s: %d %s", name, path, status, body)
 			}
@@ -214,8 +214,8 @@ func TestStrangersMayAsk(t *testing.T) {
 	}
 	thief := newCaller(t, p.a.host, own, p.aID, p.b.addr)
 	p.b.eventually("the stolen ID is refused", func() error {
-		status, body := thief.call("POST", endpoint.PathAsk, jsonBody, greeting(p.aID))
-		var answer endpoint.Answer
+		status, body := thief.call("POST", wire.PathAsk, jsonBody, greeting(p.aID))
+		var answer wire.Answer
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || answer.Auth != api.AuthRefused {
 			return fmt.Errorf("%d %s", status, body)
 		}

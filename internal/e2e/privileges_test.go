@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
 	"liqo.io/agent/rbac"
 	"liqo.io/agent/sharing/workload"
 )
@@ -109,7 +109,7 @@ func TestOwnUserComesAndGoes(t *testing.T) {
 	if err := x.limit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	x.uses(peering.AgentKubeconfig)
+	x.uses(conn.AgentKubeconfig)
 	x.audit() // until it is noticed that the file is gone, there are refusals
 	x.mustCLI("rbac", "--delete", "--yes")
 	x.uses(bed.Kubeconfig)
@@ -127,7 +127,7 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 	staff(t, boxes...)
 	for _, x := range boxes {
 		x.start()
-		x.uses(peering.AgentKubeconfig)
+		x.uses(conn.AgentKubeconfig)
 	}
 	p := &pair{bed: bd, a: a, b: b, aID: a.id(), bID: b.id()}
 	a.awaitFC("appears", p.bID, reachable)

@@ -12,7 +12,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/statedir"
 	"liqo.io/agent/api"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/kube/conn"
 )
 
 // Two boxes that share are backed up, one is reset and is gone for the other in
@@ -166,7 +166,7 @@ func TestResetInterrupted(t *testing.T) {
 	p.b.awaitStatus("nothing is shared", p.aID, incoming(false))
 
 	p.b.stop()
-	out := p.b.mustCLI("reset", "--yes", "--all", "--crds", "--kubeconfig", peering.K3sKubeconfig, "-o", "json")
+	out := p.b.mustCLI("reset", "--yes", "--all", "--crds", "--kubeconfig", conn.K3sKubeconfig, "-o", "json")
 	if !strings.Contains(out, `"phase": "done"`) || strings.Contains(out, `"failed": [`+"\n    \"") {
 		t.Errorf("%s", out)
 	}

@@ -149,7 +149,7 @@ func TestFullDisk(t *testing.T) {
 
 	run("rm", dir+"/filler")
 	ctx := t.Context()
-	if err := barn.agent.WaitLog(ctx, "works again"); err != nil {
+	if err := barn.agent.WaitLog(ctx, "peers are stored again"); err != nil {
 		t.Fatal(err)
 	}
 	if p := problem(); p != "" {
@@ -214,7 +214,7 @@ func TestReadOnlyStateWithAKey(t *testing.T) {
 	}
 	barn.awaitPeer(millID, "Present")
 	mill.awaitPeer(before.ClusterID, "Present")
-	if out, err := barn.cli("status"); err != nil || !strings.Contains(out, "nothing is kept") {
+	if out, err := barn.cli("status"); err != nil || !strings.Contains(out, "in memory only") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/cli"
+	"liqo.io/agent/cli/command"
 )
 
 // Page is one manual page.
@@ -44,26 +45,26 @@ func (m Manual) begin(page string, section int, about string) *roff {
 	if !m.Date.IsZero() {
 		date = m.Date.UTC().Format(time.DateOnly)
 	}
-	r.title(strings.ToUpper(page), section, date, strings.TrimSpace(cli.Name+" "+m.Version), book)
+	r.title(strings.ToUpper(page), section, date, strings.TrimSpace(command.Name+" "+m.Version), book)
 	r.section("NAME")
 	fmt.Fprintf(r, "%s \\- %s\n", verbatim(page), line(about))
 	return r
 }
 
-func pageOf(c cli.Command) string { return cli.Name + "-" + c.Path[0] }
+func pageOf(c cli.Command) string { return command.Name + "-" + c.Path[0] }
 
 func reference(page string, section int) string {
 	return fmt.Sprintf("%s(%d)", boldText(page), section)
 }
 
 func (m Manual) overview(commands []cli.Command) Page {
-	r := m.begin(cli.Name, 1, "find the clusters around this one, and let them find it")
+	r := m.begin(command.Name, 1, "find the clusters around this one, and let them find it")
 	r.section("SYNOPSIS")
-	r.WriteString(boldText(cli.Name) + " " + italicText("COMMAND") + " [" + italicText("options") + "] [" + italicText("arguments") + "]\n")
+	r.WriteString(boldText(command.Name) + " " + italicText("COMMAND") + " [" + italicText("options") + "] [" + italicText("arguments") + "]\n")
 	r.section("DESCRIPTION")
-	r.paragraphs("Runs beside K3s on an edge device, finds other clusters on the same network and in DNS domains, makes them known to the local " +
-		"API server as ForeignClusters, and peers with those that people want to be peered with: one is then a node of the other.\n\n" +
-		"Options may stand before or after arguments; -- ends them. Every command has --help.")
+	r.paragraphs("Runs beside K3s on an edge device. Finds other clusters on the same network and in DNS domains, creates a ForeignCluster for each " +
+		"in the local API server, and peers with the clusters that people choose: one is then a node of the other.\n\n" +
+		"Options can be before or after arguments; -- ends them. Every command has --help.")
 	r.section("COMMANDS")
 	for _, c := range commands {
 		r.item(reference(pageOf(c), 1), c.Usage)
@@ -73,26 +74,26 @@ func (m Manual) overview(commands []cli.Command) Page {
 	for _, code := range cli.ExitCodes() {
 		r.item(boldText(fmt.Sprint(code.Code)), code.Meaning)
 	}
-	r.paragraph("A second Ctrl-C ends the program at once, with 128 plus the number of the signal.")
+	r.paragraph("A second Ctrl-C ends the program at once, with exit code 128 plus the signal number.")
 	r.section("ENVIRONMENT")
-	r.item(boldText(config.EnvPrefix)+italicText("SECTION_KEY"), "A key of the configuration; it goes before the file. See "+configPage+"(5).")
+	r.item(boldText(config.EnvPrefix)+italicText("SECTION_KEY"), "A key of the configuration; it overrides the file. See "+configPage+"(5).")
 
 	for _, name := range variables(commands) {
-		r.item(boldText(name), "See the commands with an option that it stands for.")
+		r.item(boldText(name), "See the commands with this option.")
 	}
 	r.item(boldText("NO_COLOR"), "No colour on a terminal.")
 	r.section("FILES")
 	def := config.Default()
-	r.item(italicText(config.DefaultPath), "The configuration; it may be missing.")
+	r.item(italicText(config.DefaultPath), "The configuration (optional).")
 	r.item(italicText(def.State.Dir), "The database and the key of this cluster.")
-	r.item(italicText(def.State.Socket), "The socket by which commands talk to the agent.")
+	r.item(italicText(def.State.Socket), "The control socket.")
 	r.section("SEE ALSO")
 	refs := make([]string, 0, len(commands)+1)
 	for _, c := range commands {
 		refs = append(refs, reference(pageOf(c), 1))
 	}
 	r.WriteString(strings.Join(append(refs, reference(configPage, 5)), ",\n") + "\n")
-	return Page{cli.Name + ".1", r.String()}
+	return Page{command.Name + ".1", r.String()}
 }
 
 // paragraph begins a paragraph of text.
@@ -125,7 +126,7 @@ func (m Manual) command(c cli.Command) Page {
 		if i > 0 {
 			r.WriteString(".br\n")
 		}
-		typed := strings.Join(append([]string{cli.Name}, l.Path...), " ")
+		typed := strings.Join(append([]string{command.Name}, l.Path...), " ")
 		fmt.Fprintf(r, "%s%s\n", boldText(typed), verbatim(strings.TrimPrefix(l.Synopsis, typed)))
 	}
 	r.section("DESCRIPTION")
@@ -151,9 +152,9 @@ func (m Manual) command(c cli.Command) Page {
 	r.section("EXAMPLES")
 	r.example(c.Examples...)
 	r.section("EXIT STATUS")
-	r.WriteString("See " + reference(cli.Name, 1) + ".\n")
+	r.WriteString("See " + reference(command.Name, 1) + ".\n")
 	r.section("SEE ALSO")
-	r.WriteString(reference(cli.Name, 1) + ",\n" + reference(configPage, 5) + "\n")
+	r.WriteString(reference(command.Name, 1) + ",\n" + reference(configPage, 5) + "\n")
 	return Page{page + ".1", r.String()}
 }
 
@@ -203,7 +204,7 @@ func (r *roff) option(o cli.Option) {
 
 func findingTheAgent(r *roff) {
 	r.section("FINDING THE AGENT")
-	r.paragraphs("Commands that ask the running agent, or read what it left in its database, have these options:")
+	r.paragraphs("Commands that use the running agent or its database have these options:")
 	for _, o := range cli.AgentOptions() {
 		r.option(o)
 	}
@@ -214,16 +215,16 @@ func (m Manual) config() Page {
 	r.section("SYNOPSIS")
 	r.WriteString(italicText(config.DefaultPath) + "\n")
 	r.section("DESCRIPTION")
-	r.paragraphs("A file in TOML. It may be missing or empty: every key has a default. A value is looked for in the ClusterConfig " +
-		"liqo-configuration of the cluster, for the keys that it has; in an option that stands for a key; in --set section.key=value; in the " +
-		"environment variable of the key; in the file; and is else the default.\n\n" +
-		"liqo-agent config check lists every mistake, liqo-agent config show prints the values in effect and where each comes from. At a reload " +
-		"the agent reads everything again; when something is wrong it says so and keeps the old settings. Durations are written with a unit: " +
+	r.paragraphs("A TOML file. It is optional, and every key has a default. The first of these sources that has a key wins: the ClusterConfig " +
+		"liqo-configuration of the cluster, for some keys; an option of its own; --set section.key=value; the environment variable of the key; " +
+		"the file; the default.\n\n" +
+		"liqo-agent config check lists all errors, liqo-agent config show prints the values in use and the source of each. If a reload finds " +
+		"errors, the agent logs them and keeps the old settings. Durations have a unit: " +
 		`"30s", "15m", "36h", "90d".`)
 	for _, s := range config.Describe() {
 		if s.Array {
 			r.section("[[" + s.Name + "]]")
-			r.paragraphs(s.Doc + " It can be set in the file only.")
+			r.paragraphs(s.Doc + " Only in the file.")
 		} else {
 			r.section("[" + s.Name + "]")
 			r.paragraphs(s.Doc)
@@ -238,7 +239,7 @@ func (m Manual) config() Page {
 		}
 	}
 	r.section("SEE ALSO")
-	r.WriteString(reference(cli.Name, 1) + ",\n" + reference(cli.Name+"-config", 1) + "\n")
+	r.WriteString(reference(command.Name, 1) + ",\n" + reference(command.Name+"-config", 1) + "\n")
 	return Page{configPage + ".5", r.String()}
 }
 
@@ -248,7 +249,7 @@ func reloads(when string) string {
 	case "yes":
 		return "A reload changes it."
 	case "no":
-		return "A change takes effect with the next start."
+		return "A change needs a restart."
 	}
 	return "A reload changes it, by a " + when + "."
 }

@@ -13,11 +13,10 @@ const intro = `# Commands
 
 <!-- Generated from the command tree: go test ./internal/reference -update -->
 
-Every command with its options, as ` + "`liqo-agent COMMAND --help`" + ` shows them. What scripts may rely on (the JSON, what waits for what,
-what works without the agent) is in [the command line](cli.md). The same as manual pages: ` + "`man liqo-agent`" + `,
-` + "`man liqo-agent-peers`" + `, and for the configuration ` + "`man liqo-agent.toml`" + `.
+All commands and options, as in ` + "`liqo-agent COMMAND --help`" + ` and in the manual pages ` + "`man liqo-agent`" + `, ` + "`man liqo-agent-peers`" + ` and so on.
+For scripts (JSON, exit codes, what works without the agent), see [the command line](cli.md).
 
-Options may stand before or after arguments; ` + "`--`" + ` ends them. Every command has ` + "`--help`" + `.
+Options can be before or after arguments; ` + "`--`" + ` ends them. Every command has ` + "`--help`" + `.
 `
 
 // Markdown returns docs/commands.md.
@@ -29,20 +28,20 @@ func Markdown() string {
 	for _, c := range all {
 		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", name(c), heading(c), cell(c.Usage))
 	}
-	b.WriteString("\n## Finding the agent\n\nCommands that ask the running agent, or read what it left in its database, have these options:\n\n")
+	b.WriteString("\n## Finding the agent\n\nCommands that use the running agent or its database have these options:\n\n")
 	options(&b, cli.AgentOptions())
 	b.WriteString("\n## Exit codes\n\n| code | meaning |\n| --- | --- |\n")
 	for _, code := range cli.ExitCodes() {
 		fmt.Fprintf(&b, "| %d | %s |\n", code.Code, cell(code.Meaning))
 	}
-	b.WriteString("\nA second Ctrl-C ends the program at once, with 128 plus the number of the signal.\n")
+	b.WriteString("\nA second Ctrl-C ends the program at once, with exit code 128 plus the signal number.\n")
 	for _, c := range all {
-		command(&b, c, "##")
+		writeCommand(&b, c, "##")
 	}
 	return b.String()
 }
 
-func command(b *strings.Builder, c cli.Command, level string) {
+func writeCommand(b *strings.Builder, c cli.Command, level string) {
 	fmt.Fprintf(b, "\n%s %s\n", level, name(c))
 	if usage := sentence(c.Usage); !strings.HasPrefix(flow(c.About), usage) {
 		fmt.Fprintf(b, "\n%s.\n", prose(usage))
@@ -63,7 +62,7 @@ func command(b *strings.Builder, c cli.Command, level string) {
 		options(b, own)
 	}
 	if asks {
-		b.WriteString("\nAnd those by which [the agent is found](#finding-the-agent).\n")
+		b.WriteString("\nAnd the options for [finding the agent](#finding-the-agent).\n")
 	}
 	b.WriteString("\n```console\n")
 	for _, example := range c.Examples {
@@ -71,7 +70,7 @@ func command(b *strings.Builder, c cli.Command, level string) {
 	}
 	b.WriteString("```\n")
 	for _, sub := range c.Commands {
-		command(b, sub, level+"#")
+		writeCommand(b, sub, level+"#")
 	}
 }
 

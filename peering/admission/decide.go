@@ -11,6 +11,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // The operations that are decided about. Deleting is a matter of RBAC alone: a
@@ -34,8 +35,8 @@ type Question struct {
 	Old *api.PeeringRequest
 }
 
-// Standing is as much as the decision needs of what is decided about a peer.
-type Standing struct {
+// Policy is as much as the decision needs of what is decided about a peer.
+type Policy struct {
 	// Pinned: a key is trusted to be the peer's.
 	Pinned bool
 	// Blocked: a person wants nothing to do with it.
@@ -91,7 +92,7 @@ func badReview(format string, args ...any) Verdict {
 
 // Decide says whether a PeeringRequest may be created or changed like that.
 // s must be the standing of the cluster that q.Subject names.
-func Decide(q Question, s Standing) Verdict {
+func Decide(q Question, s Policy) Verdict {
 	if q.Operation == operationDelete {
 		return Verdict{Allowed: true}
 	}
@@ -111,9 +112,9 @@ func Decide(q Question, s Standing) Verdict {
 	}
 	if id := q.Request.ClusterID(); id != q.Name {
 		return Verdict{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Cause: CauseOtherID, Message: fmt.Sprintf(
-			"a PeeringRequest is named after the cluster that it is from, but %q has the spec.clusterIdentity.clusterID %q", clip(q.Name), clip(id))}
+			"a PeeringRequest is named after the cluster that it is from, but %q has the spec.clusterIdentity.clusterID %q", text.Excerpt(q.Name), text.Excerpt(id))}
 	}
-	return decideStanding(q.Name, s)
+	return decideByPolicy(q.Name, s)
 }
 
 // Subject is the cluster whose standing decides: the one that the object is
@@ -123,11 +124,11 @@ func (q Question) Subject() peer.ClusterID { return peer.ClusterID(q.Name) }
 // peer returns the cluster ID of the peer that asks, and whether it is one. A
 // peer that is not named as the gateway does it has the ID "".
 func (q Question) peer() (peer.ClusterID, bool) {
-	text, named := api.PeerOf(q.User)
+	name, named := api.PeerOf(q.User)
 	if !named {
 		return "", slices.Contains(q.Groups, api.PeerGroup)
 	}
-	id, err := peer.ParseClusterID(text)
+	id, err := peer.ParseClusterID(name)
 	if err != nil {
 		return "", true
 	}
@@ -138,7 +139,7 @@ func (q Question) peer() (peer.ClusterID, bool) {
 func check(q Question) (Verdict, bool) {
 	switch {
 	case q.Operation != OperationCreate && q.Operation != OperationUpdate:
-		return badReview("the webhook for PeeringRequests was asked about the operation %q; it decides about %s and %s only", clip(q.Operation), OperationCreate, OperationUpdate), false
+		return badReview("the webhook for PeeringRequests was asked about the operation %q; it decides about %s and %s only", text.Excerpt(q.Operation), OperationCreate, OperationUpdate), false
 	case q.Request == nil:
 		return badReview("the webhook was asked about a PeeringRequest without being shown it"), false
 	case q.Operation == OperationUpdate && q.Old == nil:
@@ -154,10 +155,10 @@ func check(q Question) (Verdict, bool) {
 // checkPeer refuses what a peer may not write, whatever its standing.
 func checkPeer(q Question, id peer.ClusterID) (Verdict, bool) {
 	if id == "" {
-		return forbidden(CauseBadUser, "the user %q is in the group %s but is no peer: peers are service accounts named %s followed by their cluster ID", clip(q.User), api.PeerGroup, api.PeerAccountPrefix), false
+		return forbidden(CauseBadUser, "the user %q is in the group %s but is no peer: peers are service accounts named %s followed by their cluster ID", text.Excerpt(q.User), api.PeerGroup, api.PeerAccountPrefix), false
 	}
 	if q.Name != string(id) {
-		return forbidden(CauseOtherName, "cluster %s may write the PeeringRequest that has its ID as name, and not %q", id, clip(q.Name)), false
+		return forbidden(CauseOtherName, "cluster %s may write the PeeringRequest that has its ID as name, and not %q", id, text.Excerpt(q.Name)), false
 	}
 	old := &api.PeeringRequest{}
 	if q.Old != nil {
@@ -172,7 +173,7 @@ func checkPeer(q Question, id peer.ClusterID) (Verdict, bool) {
 	}
 	for _, m := range [][2]map[string]string{{q.Request.Labels, old.Labels}, {q.Request.Annotations, old.Annotations}} {
 		if key := changedReserved(m[0], m[1]); key != "" {
-			return forbidden(CauseBadMetadata, "cluster %s may not set or remove %q: labels and annotations of Liqo and Kubernetes mean something here", id, clip(key)), false
+			return forbidden(CauseBadMetadata, "cluster %s may not set or remove %q: labels and annotations of Liqo and Kubernetes mean something here", id, text.Excerpt(key)), false
 		}
 	}
 	// Names end up on terminals.
@@ -215,9 +216,9 @@ func reserved(key string) bool {
 	})
 }
 
-// decideStanding decides about a request that is in order. People on both sides
+// decideByPolicy decides about a request that is in order. People on both sides
 // read what it says, so it says "the provider" and not "this cluster".
-func decideStanding(id string, s Standing) Verdict {
+func decideByPolicy(id string, s Policy) Verdict {
 	switch {
 	case s.Blocked:
 		return forbidden(CauseBlocked, "the provider has blocked cluster %s; `liqo-agent peers unblock %s` there lets it ask again", id, id)
@@ -239,24 +240,14 @@ func decideStanding(id string, s Standing) Verdict {
 	return v
 }
 
-// maxMessage is how much of a Standing's message is passed on, in bytes: few
+// maxMessage is how much of a Policy's message is passed on, in bytes: few
 // enough for a warning, with what is put before it.
 const maxMessage = 200
 
-// orElse returns the message of a Standing, or another if that has none.
+// orElse returns the message of a Policy, or another if that has none.
 func orElse(message, otherwise string) string {
 	if message == "" {
 		return otherwise
 	}
-	return clipTo(message, maxMessage)
-}
-
-// clip shortens what others wrote before it is quoted.
-func clip(s string) string { return clipTo(s, 100) }
-
-func clipTo(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	return text.Clip(message, maxMessage)
 }

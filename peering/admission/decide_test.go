@@ -64,31 +64,31 @@ func TestDecide(t *testing.T) {
 		return q
 	}
 	var (
-		in       = Standing{Pinned: true, Accept: api.RequestAccepted}
-		held     = Standing{Pinned: true, Accept: api.RequestPending}
-		rejected = Standing{Pinned: true, Accept: api.RequestRefused, Message: "Anna rejected it."}
-		never    = Standing{Pinned: true, Never: true, Accept: api.RequestRefused}
-		blocked  = Standing{Pinned: true, Blocked: true, Accept: api.RequestRefused}
-		unknown  = Standing{Accept: api.RequestAccepted}
+		in       = Policy{Pinned: true, Accept: api.RequestAccepted}
+		held     = Policy{Pinned: true, Accept: api.RequestPending}
+		rejected = Policy{Pinned: true, Accept: api.RequestRefused, Message: "Anna rejected it."}
+		never    = Policy{Pinned: true, Never: true, Accept: api.RequestRefused}
+		blocked  = Policy{Pinned: true, Blocked: true, Accept: api.RequestRefused}
+		unknown  = Policy{Accept: api.RequestAccepted}
 	)
 	for _, tc := range []struct {
 		name    string
 		q       Question
-		s       Standing
+		s       Policy
 		cause   Cause  // "" = allowed
 		message string // in the message, or in the warning
 	}{
 		// What is decided about the cluster.
 		{"peer, let in", byPeer("CREATE", asked(), nil), in, "", ""},
 		{"peer, held", byPeer("CREATE", asked(), nil), held, "", "the request waits for a person: `liqo-agent peers accept " + barn + "` on the provider lets it in"},
-		{"peer, nothing said", byPeer("CREATE", asked(), nil), Standing{Pinned: true}, "", "waits for a person"},
+		{"peer, nothing said", byPeer("CREATE", asked(), nil), Policy{Pinned: true}, "", "waits for a person"},
 		{"peer, rejected by a person", byPeer("CREATE", asked(), nil), rejected, "", "the request is stored as refused: Anna rejected it."},
-		{"peer, rejected without a word", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Accept: api.RequestRefused}, "", "refused: `liqo-agent peers accept " + barn + "` on the provider lets it in"},
-		{"peer, held, told why", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Message: "Ask Anna."}, "", "the request waits for a person: Ask Anna."},
+		{"peer, rejected without a word", byPeer("CREATE", asked(), nil), Policy{Pinned: true, Accept: api.RequestRefused}, "", "refused: `liqo-agent peers accept " + barn + "` on the provider lets it in"},
+		{"peer, held, told why", byPeer("CREATE", asked(), nil), Policy{Pinned: true, Message: "Ask Anna."}, "", "the request waits for a person: Ask Anna."},
 		{"peer, never", byPeer("CREATE", asked(), nil), never, CauseNever, `does not let cluster ` + barn + ` in: its configuration has trust.accept = "none"`},
-		{"peer, never, told why", byPeer("CREATE", asked(), nil), Standing{Pinned: true, Never: true, Message: "Nobody is let in."}, CauseNever, `in: Nobody is let in.`},
+		{"peer, never, told why", byPeer("CREATE", asked(), nil), Policy{Pinned: true, Never: true, Message: "Nobody is let in."}, CauseNever, `in: Nobody is let in.`},
 		{"peer, blocked", byPeer("CREATE", asked(), nil), blocked, CauseBlocked, "`liqo-agent peers unblock " + barn + "`"},
-		{"peer, blocked and unknown", byPeer("CREATE", asked(), nil), Standing{Blocked: true}, CauseBlocked, "has blocked cluster"},
+		{"peer, blocked and unknown", byPeer("CREATE", asked(), nil), Policy{Blocked: true}, CauseBlocked, "has blocked cluster"},
 		{"peer, unknown key", byPeer("CREATE", asked(), nil), unknown, CauseNotTrusted, "`liqo-agent peers accept " + barn + "`"},
 		{"peer moves", byPeer("UPDATE", asked(moved), asked()), in, "", ""},
 		{"peer moves, held", byPeer("UPDATE", asked(moved), asked()), held, "", "waits"},
@@ -196,7 +196,7 @@ func TestDecideNeverLetsIn(t *testing.T) {
 			Name:      rapid.SampledFrom(ids).Draw(t, "name"),
 			Request:   request(t, "request"), Old: request(t, "old"),
 		}
-		s := Standing{
+		s := Policy{
 			Pinned: rapid.Bool().Draw(t, "pinned"), Blocked: rapid.Bool().Draw(t, "blocked"), Never: rapid.Bool().Draw(t, "never"),
 			Accept:  rapid.SampledFrom([]api.RequestPhase{"", api.RequestAccepted, api.RequestPending, api.RequestRefused}).Draw(t, "accept"),
 			Message: rapid.String().Draw(t, "message"),
@@ -234,7 +234,7 @@ func TestWarningsAreShort(t *testing.T) {
 	id := strings.Repeat("a", peer.MaxClusterIDLength)
 	for _, accept := range []api.RequestPhase{api.RequestPending, api.RequestRefused} {
 		for _, message := range []string{"", strings.Repeat("é", 1000), strings.Repeat("x", 1000)} {
-			v := decideStanding(id, Standing{Pinned: true, Accept: accept, Message: message})
+			v := decideByPolicy(id, Policy{Pinned: true, Accept: accept, Message: message})
 			w := v.Warnings[0]
 			if utf8.RuneCountInString(w) > maxWarning || !utf8.ValidString(w) || message == "" && !strings.Contains(w, fmt.Sprintf("`liqo-agent peers accept %s`", id)) {
 				t.Errorf("%d: %q", utf8.RuneCountInString(w), w)

@@ -46,7 +46,7 @@ func loadIdentity(dir string, logger *slog.Logger) (*identity, error) {
 	private, err := readKey(path)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			logger.Warn("the key of the admission webhook cannot be used and is replaced; nothing but the webhook's configuration has to follow, which it does by itself",
+			logger.Warn("the key of the admission webhook cannot be used and is replaced; the configuration of the webhook follows automatically",
 				"file", path, "error", err)
 		}
 		if private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {

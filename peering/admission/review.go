@@ -9,6 +9,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -82,7 +83,7 @@ func decode(body []byte) (*reviewRequest, error) {
 	}
 	switch {
 	case r.APIVersion != reviewVersion || r.Kind != reviewKind:
-		return nil, fmt.Errorf("%w: it says to be %q %q", errNoReview, clip(r.APIVersion), clip(r.Kind))
+		return nil, fmt.Errorf("%w: it says to be %q %q", errNoReview, text.Excerpt(r.APIVersion), text.Excerpt(r.Kind))
 	case r.Request == nil:
 		return nil, errNoRequest
 	case r.Request.UID == "" || len(r.Request.UID) > maxUID:
@@ -95,7 +96,7 @@ func decode(body []byte) (*reviewRequest, error) {
 // there is nothing to ask.
 func (r *reviewRequest) question() (Question, *Verdict) {
 	if r.Resource != ours {
-		v := badReview("the webhook for PeeringRequests was asked about %q of %q in version %q", clip(r.Resource.Resource), clip(r.Resource.Group), clip(r.Resource.Version))
+		v := badReview("the webhook for PeeringRequests was asked about %q of %q in version %q", text.Excerpt(r.Resource.Resource), text.Excerpt(r.Resource.Group), text.Excerpt(r.Resource.Version))
 		return Question{}, &v
 	}
 	if r.SubResource != "" {
@@ -113,7 +114,7 @@ func (r *reviewRequest) question() (Question, *Verdict) {
 		}
 		// A null leaves the pointer nil.
 		if err := utiljson.Unmarshal(part.text, part.into); err != nil {
-			v := badReview("the webhook was shown a PeeringRequest that it cannot read: %s", clip(err.Error()))
+			v := badReview("the webhook was shown a PeeringRequest that it cannot read: %s", text.Excerpt(err.Error()))
 			return Question{}, &v
 		}
 	}

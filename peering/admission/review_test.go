@@ -112,7 +112,7 @@ func FuzzReview(f *testing.F) {
 		}
 		q, decided := r.question()
 		if decided == nil {
-			v := Decide(q, Standing{Pinned: pinned, Blocked: blocked, Accept: api.RequestAccepted})
+			v := Decide(q, Policy{Pinned: pinned, Blocked: blocked, Accept: api.RequestAccepted})
 			decided = &v
 			if v.Allowed && v.Warnings == nil && q.Operation == OperationCreate && (!pinned || blocked || q.Request.ClusterID() != q.Name) {
 				t.Fatalf("let in: %s", body)

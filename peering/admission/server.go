@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
+	"liqo.io/agent/throttle"
 )
 
 // DefaultListen is where the webhook listens when nothing else is said.
@@ -63,13 +65,16 @@ type Config struct {
 	Listen string
 	// Dir is the state directory, where KeyFile is kept. It is made if needed.
 	Dir string
-	// Standing returns what is decided about a cluster, known or not. It is called
+	// Policy returns what is decided about a cluster, known or not. It is called
 	// on several goroutines and must be quick.
-	Standing func(peer.ClusterID) Standing
+	Policy func(peer.ClusterID) Policy
 	// Logger gets a line when serving starts, and what is refused: at most a few
 	// lines a minute.
 	Logger *slog.Logger
 }
+
+// refusalsTold is how many refusals a minute are in the log.
+const refusalsTold = 10
 
 // Server is the port at which the API server asks about PeeringRequests and, where
 // MutatingWebhook is installed, about pods. Its
@@ -79,7 +84,7 @@ type Server struct {
 	listen   netip.AddrPort
 	times    timeouts
 	identity *identity
-	refused  limiter
+	refused  throttle.Limiter // of lines in the log
 	decoding chan struct{}
 
 	mu       sync.Mutex
@@ -119,7 +124,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	lc.SetMultipathTCP(false) // every accepted socket would pay for it
 	l, err := lc.Listen(ctx, "tcp", s.listen.String())
 	if errors.Is(err, syscall.EADDRINUSE) {
-		s.cfg.Logger.Warn("the port of the admission webhook is taken by another program; it uses a free one", "address", s.listen.String())
+		s.cfg.Logger.Warn("the port of the admission webhook is in use; using a free port", "address", s.listen.String())
 		l, err = lc.Listen(ctx, "tcp", netip.AddrPortFrom(s.listen.Addr(), 0).String())
 	}
 	if err != nil {
@@ -251,13 +256,13 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, answer func(*revi
 func (s *Server) decide(request *reviewRequest) reviewResponse {
 	q, decided := request.question()
 	if decided == nil {
-		v := Decide(q, s.cfg.Standing(q.Subject()))
+		v := Decide(q, s.cfg.Policy(q.Subject()))
 		decided = &v
 	}
 	if !decided.Allowed {
-		if n, ok := s.refused.allow(time.Now()); ok {
-			s.cfg.Logger.Info("a PeeringRequest was refused", "name", clip(request.Name), "operation", clip(request.Operation),
-				"user", clip(request.UserInfo.Username), "cause", decided.Cause, "message", decided.Message, "not_shown", n)
+		if n, ok := s.refused.Allow(time.Now(), refusalsTold, time.Minute); ok {
+			s.cfg.Logger.Info("a PeeringRequest was refused", "name", text.Excerpt(request.Name), "operation", text.Excerpt(request.Operation),
+				"user", text.Excerpt(request.UserInfo.Username), "cause", decided.Cause, "message", decided.Message, "not_shown", n)
 		}
 	}
 	return answerTo(request.UID, *decided)
@@ -266,8 +271,8 @@ func (s *Server) decide(request *reviewRequest) reviewResponse {
 // reject answers what is no review. The API server then refuses what it asked
 // about, unless that is a pod.
 func (s *Server) reject(w http.ResponseWriter, code int, err error) {
-	if n, ok := s.refused.allow(time.Now()); ok {
-		s.cfg.Logger.Warn("the admission webhook was asked something it does not understand", "error", err, "not_shown", n)
+	if n, ok := s.refused.Allow(time.Now(), refusalsTold, time.Minute); ok {
+		s.cfg.Logger.Warn("the admission webhook got a request that it does not understand", "error", err, "not_shown", n)
 	}
 	http.Error(w, err.Error(), code)
 }
@@ -285,30 +290,4 @@ func (l *connectionLog) Write(line []byte) (int, error) {
 		l.logger.Debug("admission webhook: " + text)
 	}
 	return len(line), nil
-}
-
-// limiter lets a few things happen a minute.
-type limiter struct {
-	mu         sync.Mutex
-	start      time.Time
-	used       int
-	suppressed int
-}
-
-// allow reports whether one more may happen at now, and if so how many were not
-// allowed since the last that was.
-func (l *limiter) allow(now time.Time) (suppressed int, ok bool) {
-	const burst, span = 10, time.Minute
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.start) >= span {
-		l.start, l.used = now, 0
-	}
-	if l.used >= burst {
-		l.suppressed++
-		return 0, false
-	}
-	l.used++
-	suppressed, l.suppressed = l.suppressed, 0
-	return suppressed, true
 }

@@ -53,11 +53,11 @@ func (b *logBuffer) String() string {
 }
 
 // serve runs a Server on a port of its own until the test ends.
-func serve(t *testing.T, times timeouts, standing func(peer.ClusterID) Standing) *serving {
+func serve(t *testing.T, times timeouts, standing func(peer.ClusterID) Policy) *serving {
 	t.Helper()
 	log := &logBuffer{}
 	s, err := NewServer(Config{
-		Listen: "127.0.0.1:0", Dir: t.TempDir(), Standing: standing,
+		Listen: "127.0.0.1:0", Dir: t.TempDir(), Policy: standing,
 		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -115,11 +115,11 @@ func (r *serving) post(t *testing.T, contentType, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-func trusting(peer.ClusterID) Standing { return Standing{Pinned: true, Accept: api.RequestAccepted} }
+func trusting(peer.ClusterID) Policy { return Policy{Pinned: true, Accept: api.RequestAccepted} }
 
 func TestServer(t *testing.T) {
-	r := serve(t, defaultTimeouts, func(id peer.ClusterID) Standing {
-		return Standing{Pinned: id == barn, Accept: api.RequestPending}
+	r := serve(t, defaultTimeouts, func(id peer.ClusterID) Policy {
+		return Policy{Pinned: id == barn, Accept: api.RequestPending}
 	})
 	create := reviewText("CREATE", api.PeerUserPrefix("liqo")+barn, api.PeerGroup, strings.Replace(objectText, `"finalizers":["f"],`, "", 1), "null")
 	t.Run("answers", func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestListen(t *testing.T) {
 		}
 		defer taken.Close()
 		log := &logBuffer{}
-		s, err := NewServer(Config{Listen: taken.Addr().String(), Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(log, nil)), Standing: trusting})
+		s, err := NewServer(Config{Listen: taken.Addr().String(), Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(log, nil)), Policy: trusting})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestListen(t *testing.T) {
 		if url, _ := dial(t, s); url != fmt.Sprintf("https://127.0.0.1:%d%s", s.Port(), admitPath) {
 			t.Errorf("url %s", url)
 		}
-		if !strings.Contains(log.String(), "is taken") {
+		if !strings.Contains(log.String(), "is in use") {
 			t.Errorf("log: %s", log)
 		}
 		if err := s.Listen(t.Context()); err == nil {
@@ -245,7 +245,7 @@ func TestListen(t *testing.T) {
 		}
 	})
 	t.Run("IPv6", func(t *testing.T) {
-		s, err := NewServer(Config{Listen: "[::1]:0", Dir: t.TempDir(), Logger: logger, Standing: trusting})
+		s, err := NewServer(Config{Listen: "[::1]:0", Dir: t.TempDir(), Logger: logger, Policy: trusting})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func TestConfigurationIsStable(t *testing.T) {
 	var texts []string
 	listen := "127.0.0.1:0"
 	for range 2 {
-		s, err := NewServer(Config{Listen: listen, Dir: dir, Logger: log, Standing: trusting})
+		s, err := NewServer(Config{Listen: listen, Dir: dir, Logger: log, Policy: trusting})
 		if err != nil {
 			t.Fatal(err)
 		}

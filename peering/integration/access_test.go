@@ -16,7 +16,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
 const (
@@ -101,7 +101,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("a stranger gets %d", got)
 	}
 
-	r.ledger.change(barnID, func(s *peering.Standing) {
+	r.decisions.change(barnID, func(s *plan.Policy) {
 		s.Pin, s.Asked = pinOf(barnID, barn().Fingerprint, "test"), true
 	})
 	begun := time.Now()
@@ -149,7 +149,7 @@ func TestAccess(t *testing.T) {
 
 		{"GET", "/api/v1/secrets", "", "", 403},
 		{"GET", "/api/v1/namespaces/liqo/secrets", "", "", 403},
-		{"GET", "/api/v1/namespaces/liqo/secrets/" + peering.SecretName(barnID), "", "", 403},
+		{"GET", "/api/v1/namespaces/liqo/secrets/" + plan.SecretName(barnID), "", "", 403},
 		{"GET", cmPath, "", "", 403},
 		{"GET", "/api/v1/nodes", "", "", 403},
 		{"GET", "/api/v1/pods", "", "", 403},
@@ -205,7 +205,7 @@ func TestAccess(t *testing.T) {
 	})
 
 	t.Run("edited and deleted by others", func(t *testing.T) {
-		r.ledger.change(barnID, func(s *peering.Standing) { s.Asked = true }) // once more: it deleted what it asked with
+		r.decisions.change(barnID, func(s *plan.Policy) { s.Asked = true }) // once more: it deleted what it asked with
 		role, binding := rolePath+"/liqo:peer:"+string(barnID), bindingPath+"/liqo:peer:"+string(barnID)
 		text := func(path string) string {
 			out, err := k.Request(t.Context(), "GET", path, "", nil)
@@ -243,13 +243,13 @@ func TestAccess(t *testing.T) {
 		request(t, k, "DELETE", binding, "", "")
 		request(t, k, "POST", bindingPath, jsonMIME, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"liqo:peer:`+string(barnID)+
 			`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"eve"}]}`)
-		again := start(whole, r.kubeconfig, r.reg, r.ledger)
+		again := start(whole, r.kubeconfig, r.reg, r.decisions)
 		repaired("binding to another role", binding, `"name":"view"`)
 		r = again
 	})
 
 	t.Run("taken away", func(t *testing.T) {
-		r.ledger.change(barnID, func(s *peering.Standing) { s.Blocked = true })
+		r.decisions.change(barnID, func(s *plan.Policy) { s.Blocked = true })
 		awaitGone(t, k, rolePath+"/liqo:peer:"+string(barnID))
 		awaitGone(t, k, bindingPath+"/liqo:peer:"+string(barnID))
 		within(t, "refusal", func() error {

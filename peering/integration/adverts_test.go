@@ -16,35 +16,36 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
 // nodes is a peering.Sharing that makes nodes at once, and removes them once no
 // pods are held there.
 type nodes struct {
 	mu   sync.Mutex
-	use  map[peer.ClusterID]peering.Use
+	use  map[peer.ClusterID]plan.NodeStatus
 	pods bool
-	last peering.Provision
+	last plan.NodeSpec
 }
 
-func (n *nodes) Provide(p peering.Provision) peering.Use {
+func (n *nodes) Provide(p plan.NodeSpec) plan.NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.last = p
 	use := n.use[p.ID]
 	switch {
 	case p.Wanted && p.Offer != nil:
-		use = peering.Use{Node: string(p.ID), Busy: true, Ready: p.Reachable, Reason: "ProviderReady"}
-	case use.Node != "" && n.pods && !p.Gone:
+		use = plan.NodeStatus{Name: string(p.ID), Busy: true, Ready: p.Reachable, Reason: "ProviderReady"}
+	case use.Name != "" && n.pods && !p.Gone:
 		use.Ready, use.Reason, use.Message = false, "Draining", "1 pod is left."
-	case use.Node != "":
-		use = peering.Use{}
+	case use.Name != "":
+		use = plan.NodeStatus{}
 	}
 	n.use[p.ID] = use
 	return use
 }
 
-func (n *nodes) Host(peering.Tenancy) peering.Tenant { return peering.Tenant{} }
+func (n *nodes) Host(plan.TenantSpec) plan.TenantStatus { return plan.TenantStatus{} }
 
 func (n *nodes) hold(pods bool) {
 	n.mu.Lock()
@@ -55,8 +56,8 @@ func (n *nodes) hold(pods bool) {
 // TestConsumer has people decide about what a provider offers, with kubectl and the
 // command line, and end the peering while pods run there.
 func TestConsumer(t *testing.T) {
-	var settings atomic.Pointer[peering.SharingSettings]
-	settings.Store(&peering.SharingSettings{
+	var settings atomic.Pointer[plan.SharingSettings]
+	settings.Store(&plan.SharingSettings{
 		Enable: true, Percentage: 100, Overcommit: 100, Hysteresis: 10, Use: true, AcceptManually: true, MaxAccepted: 10,
 		KeepaliveThreshold: 3, KeepaliveRetry: time.Second, DrainTimeout: time.Hour,
 	})
@@ -64,13 +65,13 @@ func TestConsumer(t *testing.T) {
 	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	a := newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0], direct(t, kubes[0]))
 	b := newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1], direct(t, kubes[1]))
-	here := &nodes{use: map[peer.ClusterID]peering.Use{}}
-	a.settings, a.sharing = func() peering.SharingSettings { return *settings.Load() }, here
+	here := &nodes{use: map[peer.ClusterID]plan.NodeStatus{}}
+	a.settings, a.sharing = func() plan.SharingSettings { return *settings.Load() }, here
 	a.find(b)
 	b.find(a)
 	a.begin()
 	b.begin()
-	set := func(change func(*peering.SharingSettings)) {
+	set := func(change func(*plan.SharingSettings)) {
 		next := *settings.Load()
 		change(&next)
 		settings.Store(&next)
@@ -94,7 +95,7 @@ func TestConsumer(t *testing.T) {
 				return fmt.Errorf("the offer is %+v", s)
 			case c == nil || c.Reason != verdict:
 				return fmt.Errorf("it shows %+v", c)
-			case module.Enabled != node || len(module.Conditions) != 1 || module.Conditions[0].Type != peering.ConditionVirtualNode:
+			case module.Enabled != node || len(module.Conditions) != 1 || module.Conditions[0].Type != plan.ConditionVirtualNode:
 				return fmt.Errorf("module offloading is %+v", module)
 			}
 			offers, err := a.Offers()
@@ -110,31 +111,31 @@ func TestConsumer(t *testing.T) {
 	}
 	const yes, no = api.AdvertisementAccepted, api.AdvertisementRefused
 
-	a.trusts(b, func(s *peering.Standing) { s.Connect = peering.WishYes })
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
-	within(t, "an offer that waits", stands(api.AdvertisementPending, peering.ReasonAwaitingDecision, "", peering.ReasonAwaitingDecision, false))
+	a.trusts(b, func(s *plan.Policy) { s.Connect = plan.Yes })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
+	within(t, "an offer that waits", stands(api.AdvertisementPending, plan.ReasonAwaitingDecision, "", plan.ReasonAwaitingDecision, false))
 	fc, err := a.foreign(b)
 	if c := fc.Condition(api.ConditionOutgoingPeering); err != nil || !strings.Contains(c.Message, "liqo-agent adverts accept provider") || !strings.Contains(c.Message, "cpu 4") {
 		t.Errorf("it is not said what to do: %+v, %v", c, err)
 	}
 
 	kubectl(`"Refused"`)
-	within(t, "refused with kubectl", stands(no, peering.ReasonRefusedByPerson, "kubectl-edit", peering.ReasonOffered, false))
-	set(func(s *peering.SharingSettings) { s.AcceptManually = false })
+	within(t, "refused with kubectl", stands(no, plan.ReasonRefusedByPerson, "kubectl-edit", plan.ReasonOffered, false))
+	set(func(s *plan.SharingSettings) { s.AcceptManually = false })
 	looked(t, a, b)
-	if err := stands(no, peering.ReasonRefusedByPerson, "kubectl-edit", peering.ReasonOffered, false)(); err != nil {
+	if err := stands(no, plan.ReasonRefusedByPerson, "kubectl-edit", plan.ReasonOffered, false)(); err != nil {
 		t.Errorf("the policy undid it: %v", err)
 	}
 	if err := a.DecideOffer(t.Context(), b.id, true, "user alice (command line)"); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "accepted by the command line", stands(yes, peering.ReasonAcceptedByPerson, peering.ManagerIntent, peering.ReasonJoined, true))
+	within(t, "accepted by the command line", stands(yes, plan.ReasonAcceptedByPerson, plan.ManagerIntent, plan.ReasonJoined, true))
 	if adv, err := a.offer(b); err != nil || adv.Status.Message != "Accepted by user alice (command line)." {
 		t.Errorf("%+v, %v", adv.Status, err)
 	}
 
 	// It outlives the agent, and costs nothing.
-	set(func(s *peering.SharingSettings) { s.AcceptManually = true })
+	set(func(s *plan.SharingSettings) { s.AcceptManually = true })
 	var before map[string]string
 	within(t, "calm", func() error {
 		before = versions(t, a, b)
@@ -153,19 +154,19 @@ func TestConsumer(t *testing.T) {
 	if after := versions(t, a, b); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("written without a change:\n%v\n%v", before, after)
 	}
-	if err := stands(yes, peering.ReasonAcceptedByPerson, peering.ManagerIntent, peering.ReasonJoined, true)(); err != nil {
+	if err := stands(yes, plan.ReasonAcceptedByPerson, plan.ManagerIntent, plan.ReasonJoined, true)(); err != nil {
 		t.Error(err)
 	}
 
 	// Taken back, it is the policy's again.
 	here.hold(true)
 	kubectl("null")
-	within(t, "taken back", stands(api.AdvertisementPending, peering.ReasonAwaitingDecision, "", peering.ReasonAwaitingDecision, true))
+	within(t, "taken back", stands(api.AdvertisementPending, plan.ReasonAwaitingDecision, "", plan.ReasonAwaitingDecision, true))
 	if _, err := b.request(a); err != nil {
 		t.Errorf("the peering does not stay: %v", err)
 	}
-	set(func(s *peering.SharingSettings) { s.AcceptManually = false })
-	within(t, "accepted by policy", stands(yes, peering.ReasonJoined, "", peering.ReasonJoined, true))
+	set(func(s *plan.SharingSettings) { s.AcceptManually = false })
+	within(t, "accepted by policy", stands(yes, plan.ReasonJoined, "", plan.ReasonJoined, true))
 	if owners := decidedBy(t, a, b); owners != "liqo-agent-advertisement" {
 		t.Errorf("the decision belongs to %s", owners)
 	}
@@ -184,7 +185,7 @@ func TestConsumer(t *testing.T) {
 			return err
 		}
 		c := fc.Condition(api.ConditionOutgoingPeering)
-		if c == nil || c.Reason != peering.ReasonDraining || !strings.Contains(c.Message, "1 pod is left.") || !back.Status.Incoming.Joined || len(fc.Finalizers) == 0 || fc.Status.Outgoing.Joined {
+		if c == nil || c.Reason != plan.ReasonDraining || !strings.Contains(c.Message, "1 pod is left.") || !back.Status.Incoming.Joined || len(fc.Finalizers) == 0 || fc.Status.Outgoing.Joined {
 			return fmt.Errorf("%+v, %+v, finalizers %v", c, back.Status.Incoming, fc.Finalizers)
 		}
 		return nil
@@ -259,15 +260,15 @@ func decidedBy(t *testing.T, a, b *site) string {
 func TestNoMoreThanMayBe(t *testing.T) {
 	const most, offers = 4, 24
 	k := startKube(t)
-	reg, led := newRegistry(), newLedger()
-	settings := peering.SharingSettings{Use: true, MaxAccepted: most, KeepaliveThreshold: 3, KeepaliveRetry: time.Second, DrainTimeout: time.Minute}
+	reg, led := newRegistry(), newDecisions()
+	settings := plan.SharingSettings{Use: true, MaxAccepted: most, KeepaliveThreshold: 3, KeepaliveRetry: time.Second, DrainTimeout: time.Minute}
 	for n := range offers {
 		p := neighbour(n)
 		reg.put(p)
-		led.change(p.ID, func(s *peering.Standing) { s.Pin, s.Connect = pinOf(p.ID, p.Fingerprint, "test"), peering.WishYes })
+		led.change(p.ID, func(s *plan.Policy) { s.Pin, s.Connect = pinOf(p.ID, p.Fingerprint, "test"), plan.Yes })
 	}
 	startWith(t, direct(t, k), reg, led, func(c *peering.Config) {
-		c.SharingSettings = func() peering.SharingSettings { return settings }
+		c.SharingSettings = func() plan.SharingSettings { return settings }
 	})
 	within(t, "the objects", func() error {
 		all, err := list(t, k)
@@ -293,7 +294,7 @@ func TestNoMoreThanMayBe(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		var all api.AdvertisementList
+		var all struct{ Items []api.Advertisement }
 		if err := json.Unmarshal(text, &all); err != nil {
 			return nil, err
 		}
@@ -302,7 +303,7 @@ func TestNoMoreThanMayBe(t *testing.T) {
 			switch s := adv.Status; {
 			case s.AdvertisementStatus == api.AdvertisementAccepted:
 				accepted = append(accepted, adv.Name)
-			case s.AdvertisementStatus == api.AdvertisementRefused && s.Reason == peering.ReasonTooMany:
+			case s.AdvertisementStatus == api.AdvertisementRefused && s.Reason == plan.ReasonTooMany:
 			default:
 				undecided++
 			}

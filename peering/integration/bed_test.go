@@ -20,15 +20,17 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 )
 
 func TestMain(m *testing.M) {
-	peering.BridgeKlog(slog.New(slog.DiscardHandler))
+	conn.BridgeKlog(slog.New(slog.DiscardHandler))
 	bed.Main(m)
 }
 
@@ -128,7 +130,7 @@ func barn() peer.Peer {
 type running struct {
 	*peering.Controller
 	reg        *registry
-	ledger     *ledger
+	decisions  *decisions
 	kubeconfig string
 	log        *bedtest.Log
 	otherIDs   chan peer.ClusterID
@@ -138,19 +140,19 @@ type running struct {
 // run starts a Controller whose kubeconfig is the file at path.
 func run(t *testing.T, path string, reg *registry) *running {
 	t.Helper()
-	return start(t, path, reg, newLedger())
+	return start(t, path, reg, newDecisions())
 }
 
-// start is run with a ledger, which outlives the Controller.
-func start(t *testing.T, path string, reg *registry, ledger *ledger) *running {
+// start is run with a decision store, which outlives the Controller.
+func start(t *testing.T, path string, reg *registry, decisions *decisions) *running {
 	t.Helper()
-	return startWith(t, path, reg, ledger, func(*peering.Config) {})
+	return startWith(t, path, reg, decisions, func(*peering.Config) {})
 }
 
 // startWith is start with other settings.
-func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change func(*peering.Config)) *running {
+func startWith(t *testing.T, path string, reg *registry, decisions *decisions, change func(*peering.Config)) *running {
 	t.Helper()
-	r := &running{reg: reg, ledger: ledger, kubeconfig: path, log: &bedtest.Log{}, otherIDs: make(chan peer.ClusterID, 10)}
+	r := &running{reg: reg, decisions: decisions, kubeconfig: path, log: &bedtest.Log{}, otherIDs: make(chan peer.ClusterID, 10)}
 	config := peering.Config{
 		Kubeconfig: func() string { return path },
 		Registry:   reg,
@@ -159,17 +161,17 @@ func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change 
 		},
 		OnClusterID: func(id peer.ClusterID) { r.otherIDs <- id },
 		Namespace:   "liqo",
-		Ledger:      ledger,
+		Decisions:   decisions,
 		Peers:       nobody{},
-		Greeting: func() endpoint.Greeting {
-			return endpoint.Greeting{Identity: peer.Identity{ClusterID: selfID, ClusterName: "self", GuestNamespace: "liqo"}}
+		Greeting: func() wire.Greeting {
+			return wire.Greeting{Identity: peer.Identity{ClusterID: selfID, ClusterName: "self", GuestNamespace: "liqo"}}
 		},
 		LostAfter: func() time.Duration { return 15 * time.Minute },
 		Logger:    r.log.Logger(),
 	}
 	change(&config)
 	r.Controller = peering.New(config)
-	ledger.tells(r.Enqueue)
+	decisions.tells(r.Enqueue)
 	test, _, _ := strings.Cut(t.Name(), "/")
 	atWork.Store(r, test)
 	stop := bedtest.Run(t, r.log, nil, r.Run)
@@ -183,8 +185,8 @@ func startWith(t *testing.T, path string, reg *registry, ledger *ledger, change 
 // nobody is a remote.Caller that reaches no peer.
 type nobody struct{}
 
-func (nobody) Exchange(context.Context, endpoint.Target, endpoint.Request) (endpoint.Response, error) {
-	return endpoint.Response{}, &endpoint.Error{Reason: endpoint.ReasonUnreachable, Err: errors.New("no peer can be reached in this test")}
+func (nobody) Exchange(context.Context, peer.Target, client.Request) (client.Response, error) {
+	return client.Response{}, &client.Error{Reason: client.ReasonUnreachable, Err: errors.New("no peer can be reached in this test")}
 }
 
 // put changes the registry and tells the Controller.
@@ -263,7 +265,7 @@ func list(t *testing.T, k *bed.Kube) ([]api.ForeignCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out api.ForeignClusterList
+	var out struct{ Items []api.ForeignCluster }
 	return out.Items, json.Unmarshal(text, &out)
 }
 

@@ -84,7 +84,7 @@ func TestCustomResources(t *testing.T) {
 		{sd, "example.com", "https://example.com", "domain must be the name of a DNS domain, such as example.com"},
 		{cc, api.ClusterConfigName, "another-one", "the agent reads the ClusterConfig named liqo-configuration only"},
 	} {
-		within(t, "the refusal", func() error { // kubectl's discovery lags behind a moment
+		within(t, "the refusal", func() error { // the rules are applied a moment after they are served
 			if err := k.Apply(t.Context(), fmt.Sprintf(tc.manifest, tc.bad)); err == nil || !strings.Contains(err.Error(), tc.say) {
 				return fmt.Errorf("error %v, want %q", err, tc.say)
 			}
@@ -113,8 +113,8 @@ func TestCustomResources(t *testing.T) {
 			t.Errorf("kubectl patch: %v\n%s", err, out)
 		}
 		manifest := "{apiVersion: config.liqo.io/v1alpha1, kind: ClusterConfig, metadata: {name: liqo-configuration}, spec: {discoveryConfig: {enableDiscovry: true}}}"
-		if err := k.Apply(t.Context(), manifest); err == nil || !strings.Contains(err.Error(), unknown) {
-			t.Errorf("kubectl apply: %v", err)
+		if out, err := k.Host.RunInput(t.Context(), manifest, "kubectl", "apply", "-f", "-"); err == nil || !strings.Contains(err.Error(), unknown) {
+			t.Errorf("kubectl apply: %v\n%s", err, out)
 		}
 		_, err = k.Request(t.Context(), "PATCH", ccPath+"/"+api.ClusterConfigName+"?fieldManager=test&fieldValidation=Strict", "application/apply-patch+yaml", []byte(manifest))
 		if err == nil || !strings.Contains(err.Error(), "enableDiscovry") {

@@ -9,23 +9,23 @@ import (
 	"time"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
-
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
 // ask has a site start anew, with places to ask and another way to its API server.
 func (s *site) ask(path string, p *places) {
 	s.t.Helper()
 	s.stop()
-	s.running = startWith(s.t, path, s.reg, s.ledger, func(c *peering.Config) {
-		c.Peers, c.Identity, c.Webhook, c.Places = s.client, s.identity, webhook("nothing"), p
+	s.running = startWith(s.t, path, s.reg, s.decisions, func(c *peering.Config) {
+		c.Peers, c.Identity, c.Webhook, c.URLs = s.client, s.identity, webhook("nothing"), p
 		c.LostAfter = func() time.Duration { return s.lostAfter }
-		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
+		c.Greeting = func() wire.Greeting { return wire.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	p.mu.Lock()
-	p.changed = s.running.PlaceFound
+	p.changed = s.running.URLProbed
 	p.mu.Unlock()
 	s.live.Store(s.running)
 }
@@ -82,7 +82,7 @@ func (s *site) create(how, name, url, more string) {
 // rejoin has a site join the other one by an object of the agent's own.
 func (s *site) rejoin(other *site) {
 	s.t.Helper()
-	s.ledger.change(other.id, func(st *peering.Standing) { st.Connect, st.Anew = peering.WishYes, st.Anew+1 })
+	s.decisions.change(other.id, func(st *plan.Policy) { st.Connect, st.Generation = plan.Yes, st.Generation+1 })
 	within(s.t, "joined", func() error { return joined(s, other) })
 }
 
@@ -92,12 +92,12 @@ func TestFold(t *testing.T) {
 	p := newPlaces()
 	a.ask(a.path, p)
 	a.trusts(b, nil)
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
-	p.answer(a.url(b), peering.Found{ID: b.id, ClusterName: b.name, Namespace: "liqo", Fingerprint: b.key.Fingerprint()})
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
+	p.answer(a.url(b), plan.ProbeResult{ID: b.id, ClusterName: b.name, Namespace: "liqo", Fingerprint: b.key.Fingerprint()})
 	a.rejoin(b)
 
 	t.Run("nothing is said about join", func(t *testing.T) {
-		before, story := shared(t, a, b), len(a.ledger.story())+len(b.ledger.story())
+		before, story := shared(t, a, b), len(a.decisions.story())+len(b.decisions.story())
 		theirs, err := b.foreign(a)
 		if err != nil {
 			t.Fatal(err)
@@ -105,16 +105,16 @@ func TestFold(t *testing.T) {
 		a.create("create", "my-cluster", a.url(b), "")
 		within(t, "folded", func() error { return folded(a, b, "my-cluster") })
 		looked(t, a, b)
-		if after := shared(t, a, b); after != before || a.ledger.heard(b.id, "")+b.ledger.heard(a.id, "") != story {
-			t.Errorf("the peering was touched: %s, then %s\n%q\n%q", before, after, a.ledger.story(), b.ledger.story())
+		if after := shared(t, a, b); after != before || a.decisions.heard(b.id, "")+b.decisions.heard(a.id, "") != story {
+			t.Errorf("the peering was touched: %s, then %s\n%q\n%q", before, after, a.decisions.story(), b.decisions.story())
 		}
 		if now, err := b.foreign(a); err != nil || now.ResourceVersion != theirs.ResourceVersion {
 			t.Errorf("the other side noticed: %v %+v", err, now)
 		}
-		if !strings.Contains(a.log.String(), "theirs counts now") {
+		if !strings.Contains(a.log.String(), "theirs counts, and the agent's is deleted") {
 			t.Error("nothing was logged about the object that went")
 		}
-		if got := a.ledger.history(); !slices.Equal(got, []string{"my-cluster"}) {
+		if got := a.decisions.history(); !slices.Equal(got, []string{"my-cluster"}) {
 			t.Errorf("the history is told of %v", got)
 		}
 		fc, err := object[api.ForeignCluster](a, fcPath+"/my-cluster")
@@ -125,7 +125,7 @@ func TestFold(t *testing.T) {
 		writes := a.calm(t)
 		for range 20 {
 			a.Enqueue(b.id)
-			a.PlaceFound("my-cluster")
+			a.URLProbed("my-cluster")
 		}
 		looked(t, a, b)
 		if n := a.Status().Writes - writes; n != 0 {
@@ -149,8 +149,8 @@ func TestFold(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		within(t, "parted", func() error { return parted(a, b) })
-		if a.ledger.heard(b.id, "hung up") != 1 {
-			t.Errorf("%q", a.ledger.story())
+		if a.decisions.heard(b.id, "hung up") != 1 {
+			t.Errorf("%q", a.decisions.story())
 		}
 		within(t, "the end of the question", func() error { return p.heard("leave my-cluster") })
 	})
@@ -160,15 +160,15 @@ func TestFold(t *testing.T) {
 		a.create("apply", "my-cluster", a.url(b), "join: true")
 		within(t, "folded", func() error { return folded(a, b, "my-cluster") })
 		looked(t, a, b)
-		if after := shared(t, a, b); after != before || a.ledger.heard(b.id, "join true by kubectl-client-side-apply") != 1 {
+		if after := shared(t, a, b); after != before || a.decisions.heard(b.id, "join true by kubectl-client-side-apply") != 1 {
 			t.Errorf("the peering was touched: %s, then %s", before, after)
 		}
 	})
 	t.Run("the line is removed from the file", func(t *testing.T) {
 		a.create("apply", "my-cluster", a.url(b), "")
 		within(t, "the end", func() error { return ended(a, b) })
-		if a.ledger.heard(b.id, "join false by kubectl-client-side-apply") != 1 {
-			t.Errorf("%q", a.ledger.story())
+		if a.decisions.heard(b.id, "join false by kubectl-client-side-apply") != 1 {
+			t.Errorf("%q", a.decisions.story())
 		}
 		a.do("DELETE", fcPath+"/my-cluster", "", "")
 		within(t, "the agent's own", func() error { return parted(a, b) })
@@ -177,8 +177,8 @@ func TestFold(t *testing.T) {
 		a.rejoin(b)
 		a.create("apply", "my-cluster", a.url(b), "join: false")
 		within(t, "the end", func() error { return ended(a, b) })
-		if a.ledger.heard(b.id, "trust") > 0 {
-			t.Errorf("%q", a.ledger.story())
+		if a.decisions.heard(b.id, "trust") > 0 {
+			t.Errorf("%q", a.decisions.story())
 		}
 	})
 }
@@ -201,14 +201,14 @@ func TestFoldRestarts(t *testing.T) {
 	a, b := pair(t)
 	p := newPlaces()
 	a.trusts(b, nil)
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	g := newGate(t, a.kube)
-	p.answer(a.url(b), peering.Found{ID: b.id, ClusterName: b.name, Namespace: "liqo", Fingerprint: b.key.Fingerprint()})
+	p.answer(a.url(b), plan.ProbeResult{ID: b.id, ClusterName: b.name, Namespace: "liqo", Fingerprint: b.key.Fingerprint()})
 	for n, done := 0, false; !done && n < 30; n++ {
 		a.ask(g.path, p)
 		a.rejoin(b)
 		looked(t, a, b)
-		before, story := shared(t, a, b), a.ledger.heard(b.id, "")+b.ledger.heard(a.id, "")
+		before, story := shared(t, a, b), a.decisions.heard(b.id, "")+b.decisions.heard(a.id, "")
 		full := g.shutAfter(n)
 		a.create("create", "my-cluster", a.url(b), "")
 		within(t, "folded, or stopped on the way", func() error {
@@ -237,8 +237,8 @@ func TestFoldRestarts(t *testing.T) {
 		a.ask(a.path, p)
 		within(t, fmt.Sprintf("folded, after %q", writes), func() error { return folded(a, b, "my-cluster") })
 		looked(t, a, b)
-		if after := shared(t, a, b); after != before || a.ledger.heard(b.id, "")+b.ledger.heard(a.id, "") != story {
-			t.Errorf("after %q the peering was touched: %s, then %s\n%q\n%q", writes, before, after, a.ledger.story(), b.ledger.story())
+		if after := shared(t, a, b); after != before || a.decisions.heard(b.id, "")+b.decisions.heard(a.id, "") != story {
+			t.Errorf("after %q the peering was touched: %s, then %s\n%q\n%q", writes, before, after, a.decisions.story(), b.decisions.story())
 		}
 		if done {
 			t.Logf("%d writes: %q", len(writes), writes)

@@ -10,8 +10,11 @@ import (
 	"testing"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/events"
+	"liqo.io/agent/peering/plan"
 )
 
 // kubeEvent is as much of an Event as is looked at.
@@ -77,19 +80,19 @@ func stripped(t *testing.T, definition []byte) string {
 func TestHealthAndEvents(t *testing.T) {
 	a, b := pair(t)
 	a.trusts(b, nil)
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "the neighbour", func() error { _, err := a.foreign(b); return err })
 	a.join(b, true)
 	within(t, "both to be joined", func() error { return joined(a, b) })
 	within(t, "Events", func() error {
-		return errors.Join(a.hasEvents(b, peering.EventJoined, peering.EventOfferAccepted), b.hasEvents(a, peering.EventServing))
+		return errors.Join(a.hasEvents(b, events.EventJoined, events.EventOfferAccepted), b.hasEvents(a, events.EventServing))
 	})
 
 	t.Run("kubectl shows them", func(t *testing.T) {
 		for _, args := range [][]string{{"describe", "fc", string(b.id)}, {"events", "--for", "foreigncluster/" + string(b.id)}} {
 			within(t, "kubectl "+strings.Join(args, " "), func() error {
 				out, err := a.kube.Kubectl(t.Context(), args...)
-				if err == nil && (!strings.Contains(out, peering.EventJoined) || !strings.Contains(out, "its offer is accepted")) {
+				if err == nil && (!strings.Contains(out, events.EventJoined) || !strings.Contains(out, "its offer is accepted")) {
 					err = errors.New(out)
 				}
 				return err
@@ -123,15 +126,15 @@ func TestHealthAndEvents(t *testing.T) {
 
 	t.Run("an absence and a return", func(t *testing.T) {
 		a.change(b.id, func(p *peer.Peer) { p.Phase, p.Reason = peer.PhaseUnreachable, "no answer in time" })
-		within(t, "an Event", func() error { return a.hasEvents(b, peering.EventUnreachable) })
+		within(t, "an Event", func() error { return a.hasEvents(b, events.EventUnreachable) })
 		a.change(b.id, func(p *peer.Peer) { p.Phase, p.Reason = peer.PhasePresent, "" })
-		within(t, "an Event", func() error { return a.hasEvents(b, peering.EventReachable) })
+		within(t, "an Event", func() error { return a.hasEvents(b, events.EventReachable) })
 	})
 
 	t.Run("parting", func(t *testing.T) {
 		a.join(b, false)
 		within(t, "Events", func() error {
-			return errors.Join(a.hasEvents(b, peering.EventDisconnected), b.hasEvents(a, peering.EventServingEnded))
+			return errors.Join(a.hasEvents(b, events.EventDisconnected), b.hasEvents(a, events.EventServingEnded))
 		})
 	})
 
@@ -199,7 +202,7 @@ func TestHealthAndEvents(t *testing.T) {
 			}
 			return nil
 		})
-		if st := b.Status(); len(st.Forbidden) != 0 || st.ObjectsError != "" || st.WebhookError != "" || st.Trouble != peering.TroubleNone {
+		if st := b.Status(); len(st.Forbidden) != 0 || st.ObjectsError != "" || st.WebhookError != "" || st.Trouble != conn.TroubleNone {
 			t.Errorf("%+v", st)
 		}
 	})

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 )
 
@@ -52,23 +54,23 @@ func TestEditAtTheMomentOfAWrite(t *testing.T) {
 	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
 	shown := func(n int) func() error {
 		return func() error {
-			if got := strings.Count(r.log.String(), "action="+string(peering.UpdatePeering)); got < n {
+			if got := strings.Count(r.log.String(), "action="+string(plan.UpdatePeering)); got < n {
 				return fmt.Errorf("%d, want %d", got, n)
 			}
 			return nil
 		}
 	}
-	before := strings.Count(r.log.String(), "action="+string(peering.UpdatePeering))
+	before := strings.Count(r.log.String(), "action="+string(plan.UpdatePeering))
 	gate.Lock()
 	open := sync.OnceFunc(gate.Unlock)
 	t.Cleanup(open)
 	edit <- struct{}{}
-	r.ledger.change(barnID, func(s *peering.Standing) { s.Pin = pinOf(barnID, barn().Fingerprint, "test") })
+	r.decisions.change(barnID, func(s *plan.Policy) { s.Pin = pinOf(barnID, barn().Fingerprint, "test") })
 	within(t, "the key to be shown as trusted", shown(before+1))
 	open()
 	within(t, "what the person said", func() error {
-		if r.ledger.heard(barnID, "join true") == 0 {
-			return fmt.Errorf("the ledger heard %q", r.ledger.story())
+		if r.decisions.heard(barnID, "join true") == 0 {
+			return fmt.Errorf("the decision store heard %q", r.decisions.story())
 		}
 		return nil
 	})
@@ -110,10 +112,10 @@ type lagging struct {
 	*lag
 }
 
-func (c lagging) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error) {
+func (c lagging) Exchange(ctx context.Context, t peer.Target, r client.Request) (client.Response, error) {
 	c.hold(ctx)
-	if r.Path == endpoint.PathNotice && c.below(100) < c.lost.Load() {
-		return endpoint.Response{}, &endpoint.Error{Reason: endpoint.ReasonUnreachable, Err: errors.New("lost by the test")}
+	if r.Path == wire.PathNotice && c.below(100) < c.lost.Load() {
+		return client.Response{}, &client.Error{Reason: client.ReasonUnreachable, Err: errors.New("lost by the test")}
 	}
 	resp, err := c.Caller.Exchange(ctx, t, r)
 	c.hold(ctx)
@@ -142,7 +144,7 @@ func TestPairLags(t *testing.T) {
 		s.begin()
 	}
 	a.trusts(b, nil)
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
 	try := func(s *site, method, path, mime, body string) {
 		// What it is about may be gone.
@@ -155,15 +157,15 @@ func TestPairLags(t *testing.T) {
 	}
 	// touch has the agent write what a person cannot see the reason of.
 	touch := func(of, at *site) {
-		of.ledger.change(at.id, func(s *peering.Standing) {
+		of.decisions.change(at.id, func(s *plan.Policy) {
 			s.Pin = pinOf(at.id, at.key.Fingerprint(), fmt.Sprint("test ", l.below(1000)))
 		})
 	}
 	people := []func(){
 		func() { join(true) },
 		func() { join(false) },
-		func() { a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishYes; s.Anew++ }) },
-		func() { a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishNo }) },
+		func() { a.decisions.change(b.id, func(s *plan.Policy) { s.Connect = plan.Yes; s.Generation++ }) },
+		func() { a.decisions.change(b.id, func(s *plan.Policy) { s.Connect = plan.No }) },
 		func() { touch(a, b) },
 		func() { touch(b, a) },
 		func() { try(a, "DELETE", fcPath+"/"+string(b.id), "", "") },
@@ -171,10 +173,10 @@ func TestPairLags(t *testing.T) {
 		func() { try(a, "DELETE", a.secretPath(b), "", "") },
 		func() { try(b, "DELETE", prPath+"/"+string(a.id), "", "") },
 		func() { try(b, "DELETE", rolePath+"/liqo:peer:"+string(a.id), "", "") },
-		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Accept, s.Ended = accepted, "" }) },
-		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = pending }) },
-		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true }) },
-		func() { b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = false }) },
+		func() { b.decisions.change(a.id, func(s *plan.Policy) { s.Accept, s.Ended = accepted, "" }) },
+		func() { b.decisions.change(a.id, func(s *plan.Policy) { s.Accept = pending }) },
+		func() { b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = true }) },
+		func() { b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = false }) },
 	}
 	took := func(what string, condition func() error) {
 		t.Helper()
@@ -190,24 +192,51 @@ func TestPairLags(t *testing.T) {
 			people[n]()
 			l.hold(t.Context())
 		}
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept, s.Ended, s.Blocked = accepted, "", false })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Accept, s.Ended, s.Blocked = accepted, "", false })
 		touch(a, b)
-		if l.below(2) == 0 {
-			a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishYes; s.Anew++ })
-		} else {
-			// Who sets what is set already does nothing that could be seen.
-			within(t, "an object that shows what is wanted", func() error {
-				fc, err := a.foreign(b)
-				if wanted := a.ledger.Standing(b.id).Connect == peering.WishYes; err == nil && fc.Spec.Join != wanted {
-					err = fmt.Errorf("spec.join is %v", fc.Spec.Join)
-				}
+		// What people do at the same moment by different ways has no order. The last of them
+		// does it when the agent has seen what the others did, to the object as it is then.
+		byKubectl := l.below(2) == 0
+		within(t, "a person to have the last word", func() error {
+			fc, err := a.upToDate(b)
+			switch {
+			case err != nil:
 				return err
-			})
-			a.join(b, true)
-		}
+			case !byKubectl:
+				a.decisions.change(b.id, func(s *plan.Policy) { s.Connect = plan.Yes; s.Generation++ })
+				return nil
+			case fc.Spec.Join:
+				return nil
+			}
+			_, err = a.kube.Request(t.Context(), "PATCH", fcPath+"/"+string(b.id), merge,
+				fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"join":true}}`, fc.ResourceVersion))
+			return err
+		})
 		took("joined", func() error { return joined(a, b) })
 		touch(a, b)
 		join(false)
 		took("parted", func() error { return parted(a, b) })
 	}
+}
+
+// upToDate returns the ForeignCluster for a site, or what the agent has not seen of it yet or
+// has not written there.
+func (s *site) upToDate(of *site) (*api.ForeignCluster, error) {
+	fc, err := s.foreign(of)
+	if err != nil {
+		return nil, err
+	}
+	var known strings.Builder
+	if err := s.Explain(&known); err != nil {
+		return nil, err
+	}
+	switch wanted := s.decisions.Policy(of.id).Connect == plan.Yes; {
+	case !strings.Contains(known.String(), fmt.Sprintf("ForeignCluster %s: version %s,", fc.Name, fc.ResourceVersion)):
+		return nil, fmt.Errorf("version %s is not known", fc.ResourceVersion)
+	case strings.Contains(known.String(), string(plan.RecordJoinEdited)):
+		return nil, errors.New("an edit is not recorded")
+	case fc.Spec.Join != wanted:
+		return nil, fmt.Errorf("spec.join is %v", fc.Spec.Join)
+	}
+	return fc, nil
 }

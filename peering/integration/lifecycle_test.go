@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
 // TestLifecycle follows one neighbour from its first sight to its loss, with a
@@ -56,7 +57,7 @@ func TestLifecycle(t *testing.T) {
 
 	t.Run("owners of fields", func(t *testing.T) {
 		for _, m := range first.ManagedFields {
-			if m.Manager != peering.ManagerDiscovery || m.Operation != "Apply" {
+			if m.Manager != plan.ManagerDiscovery || m.Operation != "Apply" {
 				t.Errorf("fields are owned by %s (%s)", m.Manager, m.Operation)
 			}
 			for _, field := range []string{"f:join", "f:trustMode", "f:role", "f:modules"} {
@@ -161,7 +162,7 @@ func TestLifecycle(t *testing.T) {
 		awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionFalse))
 		r.change(barnID, func(p *peer.Peer) { p.Phase = peer.PhaseLost })
 		awaitFC(t, k, string(barnID), func(fc *api.ForeignCluster) error {
-			if c := fc.Condition(api.ConditionReachable); c.Reason != peering.ReasonLost {
+			if c := fc.Condition(api.ConditionReachable); c.Reason != plan.ReasonLost {
 				return fmt.Errorf("%+v", c)
 			}
 			return nil

@@ -12,22 +12,23 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
-// places is a peering.Places whose answers tests say.
+// places is a peering.URLProber whose answers tests say.
 type places struct {
 	mu      sync.Mutex
 	asked   map[string]string // "URL ID" by object
-	answers map[string]peering.Found
+	answers map[string]plan.ProbeResult
 	story   []string // every call that changed something
 	changed func(object string)
 }
 
 func newPlaces() *places {
-	return &places{asked: make(map[string]string), answers: make(map[string]peering.Found), changed: func(string) {}}
+	return &places{asked: make(map[string]string), answers: make(map[string]plan.ProbeResult), changed: func(string) {}}
 }
 
-func (p *places) Look(object, url string, id peer.ClusterID) {
+func (p *places) Probe(object, url string, id peer.ClusterID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if said := strings.TrimSpace(url + " " + string(id)); p.asked[object] != said {
@@ -36,14 +37,14 @@ func (p *places) Look(object, url string, id peer.ClusterID) {
 	}
 }
 
-func (p *places) Leave(object string) {
+func (p *places) Stop(object string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.asked, object)
 	p.story = append(p.story, "leave "+object)
 }
 
-func (p *places) Found(object string) (peering.Found, bool) {
+func (p *places) Result(object string) (plan.ProbeResult, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	url, _, _ := strings.Cut(p.asked[object], " ")
@@ -53,7 +54,7 @@ func (p *places) Found(object string) (peering.Found, bool) {
 }
 
 // answer says who is at a URL.
-func (p *places) answer(url string, found peering.Found) {
+func (p *places) answer(url string, found plan.ProbeResult) {
 	p.mu.Lock()
 	p.answers[url] = found
 	var objects []string
@@ -79,11 +80,11 @@ func (p *places) heard(call string) error {
 }
 
 // asking starts a Controller that asks places.
-func asking(t *testing.T, path string, reg *registry, ledger *ledger, p *places) *running {
+func asking(t *testing.T, path string, reg *registry, decisions *decisions, p *places) *running {
 	t.Helper()
-	r := startWith(t, path, reg, ledger, func(c *peering.Config) { c.Places = p })
+	r := startWith(t, path, reg, decisions, func(c *peering.Config) { c.URLs = p })
 	p.mu.Lock()
-	p.changed = r.PlaceFound
+	p.changed = r.URLProbed
 	p.mu.Unlock()
 	return r
 }
@@ -146,9 +147,9 @@ func says(id peer.ClusterID, name, namespace string) func(*api.ForeignCluster) e
 func TestManual(t *testing.T) {
 	const first, second = "https://192.0.2.1:6447", "https://192.0.2.2:6447"
 	k := startKube(t)
-	p, reg, ledger := newPlaces(), newRegistry(), newLedger()
+	p, reg, decisions := newPlaces(), newRegistry(), newDecisions()
 	path := direct(t, k)
-	r := asking(t, path, reg, ledger, p)
+	r := asking(t, path, reg, decisions, p)
 	installed(t, k, r)
 	whole := t
 	stays := func(t *testing.T, name string, do func()) {
@@ -178,12 +179,12 @@ func TestManual(t *testing.T) {
 			shows(api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingContact", "")))
 	})
 	t.Run("nobody answers", func(t *testing.T) {
-		p.answer(first, peering.Found{Reason: "Unreachable", Message: "connection refused"})
+		p.answer(first, plan.ProbeResult{Reason: "Unreachable", Message: "connection refused"})
 		awaitFC(t, k, "my-cluster", all(
 			shows(api.ConditionAuthURL, api.ConditionFalse, "Unreachable", first+" does not answer: connection refused."),
 			shows(api.ConditionReachable, api.ConditionFalse, "Unreachable", "AuthURL"),
 			shows(api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingContact", "AuthURL")))
-		stays(t, "my-cluster", func() { p.answer(first, peering.Found{Reason: "Unreachable", Message: "no route to host"}) })
+		stays(t, "my-cluster", func() { p.answer(first, plan.ProbeResult{Reason: "Unreachable", Message: "no route to host"}) })
 		out, err := k.Kubectl(t.Context(), "get", "fc", "my-cluster", "-o", "wide")
 		if err != nil || !strings.Contains(out, first) || !strings.Contains(out, "False") {
 			t.Errorf("%v\n%s", err, out)
@@ -195,16 +196,16 @@ func TestManual(t *testing.T) {
 		}
 		within(t, "the question", func() error { return p.heard("look my-cluster " + second) })
 		awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionUnknown, "NotAskedYet", second))
-		p.answer(second, peering.Found{Reason: "Unreachable", Message: "no such host"})
+		p.answer(second, plan.ProbeResult{Reason: "Unreachable", Message: "no such host"})
 		awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionFalse, "Unreachable", second+" does not answer: no such host."))
-		p.answer(second, peering.Found{Reason: "NotACluster", Message: "it speaks FTP"})
+		p.answer(second, plan.ProbeResult{Reason: "NotACluster", Message: "it speaks FTP"})
 		awaitFC(t, k, "my-cluster", all(shows(api.ConditionAuthURL, api.ConditionFalse, "NotACluster", "FTP"), shows(api.ConditionReachable, api.ConditionFalse, "NotACluster", "")))
-		p.answer(second, peering.Found{ID: selfID, ClusterName: "self"})
+		p.answer(second, plan.ProbeResult{ID: selfID, ClusterName: "self"})
 		awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionFalse, "ThisCluster", "this very cluster"))
 	})
 	t.Run("the cluster answers", func(t *testing.T) {
 		reg.put(barn())
-		p.answer(second, peering.Found{ID: barnID, ClusterName: "barn", Namespace: "liqo", Fingerprint: barn().Fingerprint})
+		p.answer(second, plan.ProbeResult{ID: barnID, ClusterName: "barn", Namespace: "liqo", Fingerprint: barn().Fingerprint})
 		within(t, "kubectl wait", func() error {
 			_, err := k.Kubectl(t.Context(), "wait", "--for=condition=AuthURL", "fc/my-cluster", "--timeout=20s")
 			return err
@@ -218,14 +219,14 @@ func TestManual(t *testing.T) {
 			t.Errorf("%+v\n%+v", fc.ObjectMeta, fc.Spec)
 		}
 		for _, m := range fc.ManagedFields {
-			if m.Manager == peering.ManagerDiscovery && m.Subresource == "" &&
+			if m.Manager == plan.ManagerDiscovery && m.Subresource == "" &&
 				m.FieldsV1.String() != `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{},"f:clusterName":{}},"f:namespace":{}}}` {
 				t.Errorf("discovery owns %s", m.FieldsV1)
 			}
 		}
 		within(t, "the question", func() error { return p.heard("look my-cluster " + second + " " + string(barnID)) })
-		if ledger.heard(barnID, "join true by kubectl") != 1 || ledger.heard(barnID, "trust") > 0 {
-			t.Errorf("the ledger was told %q", ledger.story())
+		if decisions.heard(barnID, "join true by kubectl") != 1 || decisions.heard(barnID, "trust") > 0 {
+			t.Errorf("the decision store was told %q", decisions.story())
 		}
 		awaitGone(t, k, fcPath+"/"+string(barnID)) // none of the agent's own
 	})
@@ -241,8 +242,8 @@ func TestManual(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitFC(t, k, "my-cluster", says(barnID, "barn", "liqo"))
-		if ledger.heard(barnID, "join false")+ledger.heard(barnID, "trust") > 0 {
-			t.Errorf("the ledger was told %q", ledger.story())
+		if decisions.heard(barnID, "join false")+decisions.heard(barnID, "trust") > 0 {
+			t.Errorf("the decision store was told %q", decisions.story())
 		}
 	})
 	t.Run("another name", func(t *testing.T) {
@@ -253,12 +254,12 @@ func TestManual(t *testing.T) {
 		awaitFC(t, k, "my-cluster", says(barnID, "mine", "liqo-3"))
 	})
 	t.Run("another cluster moves in", func(t *testing.T) {
-		p.answer(second, peering.Found{ID: neighbour(1).ID, Reason: "OtherCluster", Message: "another one"})
+		p.answer(second, plan.ProbeResult{ID: neighbour(1).ID, Reason: "OtherCluster", Message: "another one"})
 		fc := awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionFalse, "OtherCluster", "create another one"))
 		if !strings.Contains(fc.Condition(api.ConditionAuthURL).Message, string(neighbour(1).ID)) || condition(api.ConditionReachable, api.ConditionTrue)(fc) != nil {
 			t.Errorf("%+v", fc.Status.Conditions)
 		}
-		p.answer(second, peering.Found{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
+		p.answer(second, plan.ProbeResult{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
 		awaitFC(t, k, "my-cluster", condition(api.ConditionAuthURL, api.ConditionTrue))
 	})
 	t.Run("a new controller writes nothing", func(t *testing.T) {
@@ -268,14 +269,14 @@ func TestManual(t *testing.T) {
 			t.Fatal(err)
 		}
 		writes := newPlaces()
-		r = asking(whole, path, reg, ledger, writes)
+		r = asking(whole, path, reg, decisions, writes)
 		within(t, "the question", func() error { return writes.heard("look my-cluster " + second + " " + string(barnID)) })
 		stays(t, "my-cluster", func() {})
 		if fc, err := get(t, k, "my-cluster"); err != nil || fc.ResourceVersion != before.ResourceVersion {
 			t.Errorf("%v: %+v", err, fc)
 		}
 		p = writes
-		p.answer(second, peering.Found{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
+		p.answer(second, plan.ProbeResult{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
 	})
 	t.Run("the URL is removed", func(t *testing.T) {
 		request(t, k, "PATCH", fcPath+"/my-cluster", merge, `{"spec":{"authUrl":null}}`)
@@ -293,7 +294,7 @@ func TestManual(t *testing.T) {
 		r.stop()
 		gate := newGate(t, k)
 		p = newPlaces()
-		r = asking(t, gate.path, reg, ledger, p)
+		r = asking(t, gate.path, reg, decisions, p)
 		within(t, "the question", func() error { return p.heard("look my-cluster " + second + " " + string(barnID)) })
 		gate.shut()
 		within(t, "the loss", func() error {
@@ -317,14 +318,14 @@ func TestManual(t *testing.T) {
 // who is taken for the author of spec.join.
 func TestDefaultIsNoDecision(t *testing.T) {
 	k := startKube(t)
-	reg, ledger := newRegistry(), newLedger()
-	r := asking(t, direct(t, k), reg, ledger, newPlaces())
+	reg, decisions := newRegistry(), newDecisions()
+	r := asking(t, direct(t, k), reg, decisions, newPlaces())
 	installed(t, k, r)
 	for i, tc := range []struct {
 		name string
 		args []string
 		join string
-		want string // what the ledger is told
+		want string // what the decision store is told
 	}{
 		{"create", []string{"create"}, "", ""},
 		{"create joined", []string{"create"}, "join: true", "join true by kubectl-create"},
@@ -348,16 +349,16 @@ func TestDefaultIsNoDecision(t *testing.T) {
 			}
 			fc := awaitFC(t, k, name, condition(api.ConditionReachable, api.ConditionTrue))
 			heard := 0
-			for _, told := range ledger.story() {
+			for _, told := range decisions.story() {
 				if !strings.HasPrefix(told, p.ID.Short()+" join ") {
 					continue
 				}
 				if heard++; tc.want == "" || told != p.ID.Short()+" "+tc.want {
-					t.Errorf("the ledger is told %q", told)
+					t.Errorf("the decision store is told %q", told)
 				}
 			}
 			if tc.want != "" && heard != 1 {
-				t.Errorf("the ledger is told %d times of %+v", heard, fc.ManagedFields)
+				t.Errorf("the decision store is told %d times of %+v", heard, fc.ManagedFields)
 			}
 		})
 	}

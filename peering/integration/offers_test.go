@@ -13,23 +13,23 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
 // rooms is a peering.Sharing that notes who may be here.
 type rooms struct {
 	mu   sync.Mutex
-	last map[peer.ClusterID]peering.Tenancy
+	last map[peer.ClusterID]plan.TenantSpec
 	busy bool
 }
 
-func (r *rooms) Provide(peering.Provision) peering.Use { return peering.Use{} }
+func (r *rooms) Provide(plan.NodeSpec) plan.NodeStatus { return plan.NodeStatus{} }
 
-func (r *rooms) Host(t peering.Tenancy) peering.Tenant {
+func (r *rooms) Host(t plan.TenantSpec) plan.TenantStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[t.ID] = t
-	return peering.Tenant{Busy: r.busy}
+	return plan.TenantStatus{Busy: r.busy}
 }
 
 func (r *rooms) hold(busy bool) {
@@ -64,8 +64,8 @@ const podPath = "/api/v1/namespaces/default/pods"
 // TestOffers has a provider whose capacity, settings and consumers change, and
 // watches what its consumer is told.
 func TestOffers(t *testing.T) {
-	var settings atomic.Pointer[peering.SharingSettings]
-	usual := peering.SharingSettings{
+	var settings atomic.Pointer[plan.SharingSettings]
+	usual := plan.SharingSettings{
 		Enable: true, Percentage: 100, Overcommit: 100, Hysteresis: 10, Labels: []string{"node.kubernetes.io/instance-type"},
 		Use: true, MaxAccepted: 10, KeepaliveThreshold: 3, KeepaliveRetry: 5 * time.Second, DrainTimeout: time.Minute,
 	}
@@ -74,13 +74,13 @@ func TestOffers(t *testing.T) {
 	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	a := newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0], direct(t, kubes[0]))
 	b := newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1], direct(t, kubes[1]))
-	here := &rooms{last: map[peer.ClusterID]peering.Tenancy{}}
-	b.settings, b.sharing = func() peering.SharingSettings { return *settings.Load() }, here
+	here := &rooms{last: map[peer.ClusterID]plan.TenantSpec{}}
+	b.settings, b.sharing = func() plan.SharingSettings { return *settings.Load() }, here
 	a.find(b)
 	b.find(a)
 	a.begin()
 	b.begin()
-	set := func(change func(*peering.SharingSettings)) {
+	set := func(change func(*plan.SharingSettings)) {
 		next := *settings.Load()
 		change(&next)
 		settings.Store(&next)
@@ -116,8 +116,8 @@ func TestOffers(t *testing.T) {
 		t.Logf("service account: %v", err)
 	}
 
-	a.trusts(b, func(s *peering.Standing) { s.Connect = peering.WishYes })
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	a.trusts(b, func(s *plan.Policy) { s.Connect = plan.Yes })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "joined", func() error { return joined(a, b) })
 	within(t, "the first offer", told("4", "8Gi", "110"))
 	adv, err := a.offer(b)
@@ -167,7 +167,7 @@ func TestOffers(t *testing.T) {
 	})
 	other := peer.ClusterID("cccccccc-097b-4b7d-ba04-6bd2a0f9d24f")
 	t.Run("another consumer", func(t *testing.T) {
-		b.ledger.change(other, func(s *peering.Standing) {
+		b.decisions.change(other, func(s *plan.Policy) {
 			s.Pin, s.Accept, s.LastServed = pinOf(other, a.key.Fingerprint(), "test"), accepted, false
 		})
 		b.do("POST", prPath, jsonMIME, fmt.Sprintf(`{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"PeeringRequest","metadata":{"name":%q},
@@ -177,21 +177,21 @@ func TestOffers(t *testing.T) {
 		if got := b.Offered(); len(got.Promises) != 2 || got.Why != "" {
 			t.Errorf("%+v", got)
 		}
-		b.ledger.change(other, func(s *peering.Standing) { s.Blocked = true })
+		b.decisions.change(other, func(s *plan.Policy) { s.Blocked = true })
 		within(t, "all", told("2500m", "6Gi", "108"))
 		within(t, "its end", func() error { return here.is(other, false, "") })
 	})
 	t.Run("settings", func(t *testing.T) {
-		set(func(s *peering.SharingSettings) { s.Percentage = 50 })
+		set(func(s *plan.SharingSettings) { s.Percentage = 50 })
 		within(t, "half", told("1250m", "3Gi", "54"))
-		set(func(s *peering.SharingSettings) { s.Percentage = 49 })
+		set(func(s *plan.SharingSettings) { s.Percentage = 49 })
 		within(t, "a little less", told("1220m", "3010Mi", "52"))
-		set(func(s *peering.SharingSettings) { s.Percentage = 100 })
+		set(func(s *plan.SharingSettings) { s.Percentage = 100 })
 		within(t, "all", told("2500m", "6Gi", "108"))
 	})
 	t.Run("not shared", func(t *testing.T) {
 		here.hold(true)
-		set(func(s *peering.SharingSettings) { s.Enable = false })
+		set(func(s *plan.SharingSettings) { s.Enable = false })
 		within(t, "the offer to be gone", func() error { return a.missing(advPath + "/" + string(b.id)) })
 		within(t, "the end", func() error { return here.is(a.id, false, "") })
 		shows := func(at, of *site, kind, reason, message string) func() error {
@@ -207,11 +207,11 @@ func TestOffers(t *testing.T) {
 			}
 		}
 		const says = "The request is accepted, but this cluster shares nothing at the moment (sharing.enable)."
-		within(t, "what the provider shows", shows(b, a, api.ConditionIncomingPeering, peering.ReasonNotSharing, says+" Its namespaces here are being removed."))
-		within(t, "what the consumer shows", shows(a, b, api.ConditionOutgoingPeering, peering.ReasonAwaitingOffer, ""))
+		within(t, "what the provider shows", shows(b, a, api.ConditionIncomingPeering, plan.ReasonNotSharing, says+" Its namespaces here are being removed."))
+		within(t, "what the consumer shows", shows(a, b, api.ConditionOutgoingPeering, plan.ReasonAwaitingOffer, ""))
 		here.hold(false)
 		b.Enqueue(a.id)
-		within(t, "the namespaces to be gone", shows(b, a, api.ConditionIncomingPeering, peering.ReasonNotSharing, says))
+		within(t, "the namespaces to be gone", shows(b, a, api.ConditionIncomingPeering, plan.ReasonNotSharing, says))
 		looked(t, a, b)
 		if req, err := b.request(a); err != nil || req.Status.Phase != api.RequestAccepted {
 			t.Errorf("the request: %v", err)
@@ -219,7 +219,7 @@ func TestOffers(t *testing.T) {
 		if got := b.Offered(); got.Why == "" || len(got.Promises) != 0 {
 			t.Errorf("%+v", got)
 		}
-		set(func(s *peering.SharingSettings) { s.Enable = true })
+		set(func(s *plan.SharingSettings) { s.Enable = true })
 		within(t, "joined again", func() error {
 			fc, err := a.foreign(b)
 			if err == nil && !fc.Status.Outgoing.Joined {
@@ -230,8 +230,8 @@ func TestOffers(t *testing.T) {
 	})
 	t.Run("sent away", func(t *testing.T) {
 		sentAway := time.Now()
-		b.ledger.change(a.id, func(s *peering.Standing) {
-			s.Accept, s.Ended = peering.AcceptDecision{Phase: api.RequestPending}, "Enough."
+		b.decisions.change(a.id, func(s *plan.Policy) {
+			s.Accept, s.Ended = plan.AcceptDecision{Phase: api.RequestPending}, "Enough."
 		})
 		within(t, "the end", func() error {
 			return errors.Join(here.is(a.id, false, ""), a.missing(advPath+"/"+string(b.id)), b.missing(prPath+"/"+string(a.id)))

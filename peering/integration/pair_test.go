@@ -14,36 +14,40 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 	"liqo.io/agent/trust"
 )
 
 // site is one cluster: a real API server, a real endpoint, a real Controller, and
-// a ledger in memory that stands for its people. Another site finds it by way of
+// a decision store in memory that stands for its people. Another site finds it by way of
 // the registry, which tests write to.
 type site struct {
-	t      *testing.T
-	name   string
-	id     peer.ClusterID
-	kube   *bed.Kube
-	path   string // of the kubeconfig
-	key    *trust.Key
-	issuer *trust.Issuer
-	reg    *registry
-	ledger *ledger
-	server *endpoint.Server
-	client *endpoint.Client
-	peers  remote.Caller // the client, unless a test puts something in between
-	looks  atomic.Int64  // how often it was asked for its state
+	t         *testing.T
+	name      string
+	id        peer.ClusterID
+	kube      *bed.Kube
+	path      string // of the kubeconfig
+	key       *trust.Key
+	issuer    *trust.Issuer
+	reg       *registry
+	decisions *decisions
+	server    *endpoint.Server
+	client    *client.Client
+	peers     remote.Caller // the client, unless a test puts something in between
+	looks     atomic.Int64  // how often it was asked for its state
 
 	lostAfter time.Duration
-	settings  func() peering.SharingSettings // nil for the usual ones
-	sharing   peering.Sharing                // may be nil
-	health    func() (peering.Health, bool)  // may be nil
+	settings  func() plan.SharingSettings   // nil for the usual ones
+	sharing   peering.Sharing               // may be nil
+	health    func() (peering.Health, bool) // may be nil
 
 	*running                         // for the test
 	live     atomic.Pointer[running] // the same, for the endpoint
@@ -52,32 +56,32 @@ type site struct {
 // callers is the endpoint's side of a site.
 type callers struct{ site *site }
 
-func (c callers) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
-	return c.site.ledger.admit(id, shown)
+func (c callers) Admit(id peer.ClusterID, shown trust.Shown) endpoint.AccessLevel {
+	return c.site.decisions.admit(id, shown)
 }
 
-func (c callers) Ask(ctx context.Context, caller endpoint.Caller, a endpoint.Ask) endpoint.Answer {
-	if caller.Standing != endpoint.Known {
-		return endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonAsksPerson, Message: "A person has to accept this cluster."}
+func (c callers) Ask(ctx context.Context, caller endpoint.Caller, a wire.Ask) wire.Answer {
+	if caller.Access != endpoint.Known {
+		return wire.Answer{Auth: api.AuthPending, Reason: wire.ReasonAsksPerson, Message: "A person has to accept this cluster."}
 	}
-	c.site.ledger.change(caller.ID, func(s *peering.Standing) {
+	c.site.decisions.change(caller.ID, func(s *plan.Policy) {
 		s.Asked = true
 		if a.Fresh {
 			s.Ended = ""
 		}
 	})
 	if err := c.site.live.Load().EnsureAccess(ctx, caller.ID); err != nil {
-		return endpoint.Answer{Auth: api.AuthPending, Reason: endpoint.ReasonNoAPIServer, Message: err.Error()}
+		return wire.Answer{Auth: api.AuthPending, Reason: wire.ReasonNoAPIServer, Message: err.Error()}
 	}
-	return endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "The key is trusted."}
+	return wire.Answer{Auth: api.AuthAccepted, Reason: wire.ReasonTrusted, Message: "The key is trusted."}
 }
 
-func (c callers) State(_ context.Context, caller endpoint.Caller, _ endpoint.Greeting) endpoint.State {
+func (c callers) State(_ context.Context, caller endpoint.Caller, _ wire.Greeting) wire.State {
 	c.site.looks.Add(1)
 	return c.site.live.Load().State(caller.ID)
 }
 
-func (c callers) Withdraw(_ context.Context, caller endpoint.Caller, w endpoint.Withdrawal) error {
+func (c callers) Withdraw(_ context.Context, caller endpoint.Caller, w wire.Withdrawal) error {
 	c.site.live.Load().Withdrawn(caller.ID, w)
 	return nil
 }
@@ -110,16 +114,16 @@ func newSite(t *testing.T, name string, id peer.ClusterID, k *bed.Kube, path str
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, name: name, id: id, kube: k, path: path, key: key, reg: newRegistry(), ledger: newLedger(), lostAfter: 15 * time.Minute}
+	s := &site{t: t, name: name, id: id, kube: k, path: path, key: key, reg: newRegistry(), decisions: newDecisions(), lostAfter: 15 * time.Minute}
 	s.issuer = trust.NewIssuer(key, func() peer.ClusterID { return id })
-	s.client = endpoint.NewClient(endpoint.ClientConfig{Issuer: s.issuer, Keep: 8})
+	s.client = client.New(client.Config{Issuer: s.issuer, Keep: 8})
 	t.Cleanup(s.client.Close)
 	s.peers = s.client
 	logger := slog.New(slog.DiscardHandler)
 	s.server = endpoint.NewServer(endpoint.ServerConfig{
 		Listen: "127.0.0.1:0", Issuer: s.issuer, Identity: s.identity, Peers: callers{s}, Logger: logger,
-		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream:      func() (endpoint.Upstream, bool) { return s.live.Load().Upstream() },
+		Gateway: gateway.New(gateway.Config{
+			Upstream:      func() (gateway.Upstream, bool) { return s.live.Load().Upstream() },
 			DeletedByPeer: func(id peer.ClusterID, resource string) func(int) { return s.live.Load().DeletedByPeer(id, resource) },
 			Logger:        logger,
 		}),
@@ -147,13 +151,13 @@ func (s *site) find(other *site) {
 func (s *site) begin() {
 	s.t.Helper()
 	first := s.running == nil
-	s.running = startWith(s.t, s.path, s.reg, s.ledger, func(c *peering.Config) {
+	s.running = startWith(s.t, s.path, s.reg, s.decisions, func(c *peering.Config) {
 		c.Peers, c.Identity, c.Webhook = s.peers, s.identity, webhook("nothing")
 		c.LostAfter = func() time.Duration { return s.lostAfter }
 		c.SharingSettings, c.Sharing, c.Health = s.settings, s.sharing, s.health
 		c.SearchDomains, c.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}
 		c.SearchDomainStatus = func(string) (api.SearchDomainStatus, bool) { return api.SearchDomainStatus{Clusters: 1}, true }
-		c.Greeting = func() endpoint.Greeting { return endpoint.Greeting{Identity: s.identity(), Port: s.server.Port()} }
+		c.Greeting = func() wire.Greeting { return wire.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	s.live.Store(s.running)
 	if first {
@@ -162,8 +166,8 @@ func (s *site) begin() {
 }
 
 // trusts is what a person says about the other side's key.
-func (s *site) trusts(other *site, f func(*peering.Standing)) {
-	s.ledger.change(other.id, func(st *peering.Standing) {
+func (s *site) trusts(other *site, f func(*plan.Policy)) {
+	s.decisions.change(other.id, func(st *plan.Policy) {
 		st.Pin = pinOf(other.id, other.key.Fingerprint(), "test")
 		if f != nil {
 			f(st)
@@ -194,7 +198,7 @@ func (s *site) offer(other *site) (*api.Advertisement, error) {
 }
 
 func (s *site) secretPath(other *site) string {
-	return "/api/v1/namespaces/liqo/secrets/" + peering.SecretName(other.id)
+	return "/api/v1/namespaces/liqo/secrets/" + plan.SecretName(other.id)
 }
 
 func (s *site) do(method, path, contentType, body string) {
@@ -341,7 +345,7 @@ func TestPair(t *testing.T) {
 	a, b := pair(t)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("story of the consumer: %q\nstory of the provider: %q", a.ledger.story(), b.ledger.story())
+			t.Logf("story of the consumer: %q\nstory of the provider: %q", a.decisions.story(), b.decisions.story())
 		}
 	})
 	for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
@@ -368,11 +372,11 @@ func TestPair(t *testing.T) {
 
 	t.Run("step by step", func(t *testing.T) {
 		a.join(b, true)
-		within(t, "trust", is(peering.ReasonAwaitingTrust))
+		within(t, "trust", is(plan.ReasonAwaitingTrust))
 		a.do("PATCH", fcPath+"/"+string(b.id), merge, `{"spec":{"trustMode":"Trusted"}}`)
-		within(t, "acceptance", is(peering.ReasonAwaitingAcceptance))
-		if a.ledger.Standing(b.id).Pin == nil {
-			t.Error("spec.trustMode did not reach the ledger")
+		within(t, "acceptance", is(plan.ReasonAwaitingAcceptance))
+		if a.decisions.Policy(b.id).Pin == nil {
+			t.Error("spec.trustMode did not reach the decision store")
 		}
 		b.trusts(a, nil)
 		within(t, "the request", func() error {
@@ -383,11 +387,11 @@ func TestPair(t *testing.T) {
 			return err
 		})
 		begun := time.Now()
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = accepted })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Accept = accepted })
 		within(t, "joined", func() error { return joined(a, b) })
 		t.Logf("accepted to joined: %v", time.Since(begun))
-		if a.ledger.heard(b.id, "joined true") != 1 || b.ledger.heard(a.id, "served true") != 1 {
-			t.Errorf("the ledgers heard %q and %q", a.ledger.story(), b.ledger.story())
+		if a.decisions.heard(b.id, "joined true") != 1 || b.decisions.heard(a.id, "served true") != 1 {
+			t.Errorf("the decision stores heard %q and %q", a.decisions.story(), b.decisions.story())
 		}
 	})
 
@@ -414,7 +418,7 @@ func TestPair(t *testing.T) {
 			b.Enqueue(a.id)
 			looked(t, a, b)
 		}
-		if na, nb := a.Status(), b.Status(); na.Writes != wa.Writes || nb.Writes != wb.Writes || na.PeerWrites != wa.PeerWrites || nb.PeerWrites != wb.PeerWrites {
+		if na, nb := a.Status(), b.Status(); na.Writes != wa.Writes || nb.Writes != wb.Writes || na.PassedWrites != wa.PassedWrites || nb.PassedWrites != wb.PassedWrites {
 			t.Errorf("writes went from %+v and %+v to %+v and %+v", wa, wb, na, nb)
 		}
 		if after := versions(t, a, b); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -433,7 +437,7 @@ func TestPair(t *testing.T) {
 			{"edited offer", a, "PATCH", advPath + "/" + string(b.id), merge, `{"spec":{"resourceQuota":{"hard":{"cpu":"400"}}}}`, nil},
 			{"edited words about the offer", a, "PATCH", advPath + "/" + string(b.id) + "/status", merge, `{"status":{"reason":"x","message":"y"}}`, func() error {
 				adv, err := a.offer(b)
-				if err == nil && adv.Status.Reason != peering.ReasonJoined {
+				if err == nil && adv.Status.Reason != plan.ReasonJoined {
 					err = fmt.Errorf("%+v", adv.Status)
 				}
 				return err
@@ -539,7 +543,7 @@ func TestPair(t *testing.T) {
 	t.Run("disjoin", func(t *testing.T) {
 		a.join(b, false)
 		within(t, "parted", func() error { return parted(a, b) })
-		if s := b.ledger.Standing(a.id); s.LastServed || s.Ended != "" || s.Accept != accepted {
+		if s := b.decisions.Policy(a.id); s.LastServed || s.Ended != "" || s.Accept != accepted {
 			t.Errorf("the provider remembers %+v", s)
 		}
 	})
@@ -559,14 +563,14 @@ func TestPair(t *testing.T) {
 		begun := time.Now()
 		b.do("DELETE", prPath+"/"+string(a.id), "", "")
 		within(t, "parted", func() error { return parted(a, b) })
-		within(t, "the reason", is(peering.ReasonEndedByProvider))
+		within(t, "the reason", is(plan.ReasonEndedByProvider))
 		if took := time.Since(begun); took > 10*time.Second {
 			t.Errorf("the consumer knows after %v", took)
 		}
-		if b.ledger.heard(a.id, "ended here") != 1 || a.ledger.heard(b.id, "ended by provider") != 1 {
-			t.Errorf("the ledgers heard %q and %q", a.ledger.story(), b.ledger.story())
+		if b.decisions.heard(a.id, "ended here") != 1 || a.decisions.heard(b.id, "ended by provider") != 1 {
+			t.Errorf("the decision stores heard %q and %q", a.decisions.story(), b.decisions.story())
 		}
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = accepted })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Accept = accepted })
 	})
 
 	t.Run("deleted ForeignCluster", func(t *testing.T) {
@@ -587,13 +591,13 @@ func TestPair(t *testing.T) {
 			}
 			return parted(a, b)
 		})
-		if a.ledger.heard(b.id, "hung up") != 1 {
-			t.Errorf("the ledger heard %q", a.ledger.story())
+		if a.decisions.heard(b.id, "hung up") != 1 {
+			t.Errorf("the decision store heard %q", a.decisions.story())
 		}
 	})
 
 	t.Run("both directions", func(t *testing.T) {
-		a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
+		a.trusts(b, func(s *plan.Policy) { s.Accept = accepted })
 		a.join(b, true)
 		b.join(a, true)
 		within(t, "joined", func() error { return errors.Join(joined(a, b), joined(b, a)) })
@@ -610,7 +614,7 @@ func TestPair(t *testing.T) {
 	})
 
 	t.Run("blocked", func(t *testing.T) {
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = true })
 		within(t, "the end at the provider", func() error {
 			return b.missing(prPath+"/"+string(a.id), b.secretPath(a), rolePath+"/liqo:peer:"+string(a.id))
 		})

@@ -163,7 +163,7 @@ func createDomain(t *testing.T, k *bed.Kube, name, domain string) {
 func TestSearchDomains(t *testing.T) {
 	k := startKube(t)
 	l := newLookout()
-	r := startWith(t, direct(t, k), newRegistry(), newLedger(), l.into)
+	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), l.into)
 	within(t, "that there are none", func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -343,7 +343,7 @@ func TestSearchDomainReplacedMeanwhile(t *testing.T) {
 		return false
 	})
 	l := newLookout()
-	r := startWith(t, path, newRegistry(), newLedger(), l.into)
+	r := startWith(t, path, newRegistry(), newDecisions(), l.into)
 	within(t, "the kind is served", func() error {
 		_, err := k.Request(t.Context(), "GET", sdPath, "", nil)
 		return err
@@ -382,7 +382,7 @@ func TestSettingsWithFaults(t *testing.T) {
 	proxy.percent.Store(33)
 	l := newLookout()
 	var heard settings
-	r := startWith(t, proxy.kubeconfig(t), newRegistry(), newLedger(), func(c *peering.Config) {
+	r := startWith(t, proxy.kubeconfig(t), newRegistry(), newDecisions(), func(c *peering.Config) {
 		l.into(c)
 		c.ClusterConfig = heard.tell
 	})

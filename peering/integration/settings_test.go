@@ -107,7 +107,7 @@ func awaitConfig(t *testing.T, k *bed.Kube, other string) *api.ClusterConfig {
 func TestClusterConfig(t *testing.T) {
 	k := startKube(t)
 	var heard settings
-	r := startWith(t, direct(t, k), newRegistry(), newLedger(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
+	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
 
 	first := awaitConfig(t, k, "")
 	heard.await(t, `{}`)
@@ -314,7 +314,7 @@ func TestClusterConfigOfAPerson(t *testing.T) {
 		t.Fatal(err)
 	}
 	var heard settings
-	r := startWith(t, direct(t, k), newRegistry(), newLedger(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
+	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
 	heard.await(t, `{"discoveryConfig":{"enableAdvertisement":false}}`)
 	r.put(barn())
 	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
@@ -356,7 +356,7 @@ func TestPeersWithoutSettings(t *testing.T) {
 	})
 	l := newLookout()
 	var heard settings
-	r := startWith(t, path, newRegistry(), newLedger(), func(c *peering.Config) {
+	r := startWith(t, path, newRegistry(), newDecisions(), func(c *peering.Config) {
 		l.into(c)
 		c.ClusterConfig = heard.tell
 	})

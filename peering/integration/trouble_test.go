@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
 )
 
 // TestPairFaults peers two clusters, checks that this costs no requests as long as
@@ -27,8 +28,8 @@ func TestPairFaults(t *testing.T) {
 		proxies = append(proxies, p)
 		return p.kubeconfig(t)
 	})
-	a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	a.trusts(b, func(s *plan.Policy) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
 		within(t, "first sight", func() error { _, err := s.at.foreign(s.of); return err })
 	}
@@ -66,8 +67,8 @@ func TestPairFaults(t *testing.T) {
 		within(t, "parted", func() error { return errors.Join(parted(a, b), parted(b, a)) })
 	}
 	for _, s := range []struct{ at, of *site }{{a, b}, {b, a}} {
-		if n := s.at.ledger.heard(s.of.id, "ended"); n > 0 {
-			t.Errorf("%s takes a fault for somebody's decision: %q", s.at.name, s.at.ledger.story())
+		if n := s.at.decisions.heard(s.of.id, "ended"); n > 0 {
+			t.Errorf("%s takes a fault for somebody's decision: %q", s.at.name, s.at.decisions.story())
 		}
 	}
 }
@@ -83,7 +84,7 @@ func TestAway(t *testing.T) {
 		s.begin()
 	}
 	a.trusts(b, nil)
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
 	a.join(b, true)
 	within(t, "joined", func() error { return joined(a, b) })
@@ -112,8 +113,8 @@ func TestAway(t *testing.T) {
 		within(t, "the end at the consumer", func() error { return a.missing(advPath+"/"+string(b.id), a.secretPath(b)) })
 		up(t, b)
 		within(t, "parted", func() error { return parted(a, b) })
-		if b.ledger.heard(a.id, "ended here") > 0 {
-			t.Errorf("the peer's doing is taken for a person's: %q", b.ledger.story())
+		if b.decisions.heard(a.id, "ended here") > 0 {
+			t.Errorf("the peer's doing is taken for a person's: %q", b.decisions.story())
 		}
 		a.join(b, true)
 		within(t, "joined again", func() error { return joined(a, b) })
@@ -129,7 +130,7 @@ func TestAway(t *testing.T) {
 			}
 			return nil
 		})
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Accept = accepted })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Accept = accepted })
 		a.join(b, false)
 		within(t, "parted", func() error { return parted(a, b) })
 		a.join(b, true)
@@ -137,7 +138,7 @@ func TestAway(t *testing.T) {
 	})
 	t.Run("blocked while the consumer's API server is away", func(t *testing.T) {
 		down(t, a)
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = true })
 		within(t, "the end at the provider", func() error { return b.missing(prPath+"/"+string(a.id), b.secretPath(a)) })
 		up(t, a)
 		within(t, "the end at the consumer", func() error {
@@ -147,8 +148,8 @@ func TestAway(t *testing.T) {
 			}
 			return err
 		})
-		b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = false })
-		a.ledger.change(b.id, func(s *peering.Standing) { s.Connect = peering.WishYes; s.Anew++ })
+		b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = false })
+		a.decisions.change(b.id, func(s *plan.Policy) { s.Connect = plan.Yes; s.Generation++ })
 		within(t, "joined again", func() error { return joined(a, b) })
 	})
 	t.Run("lost and back", func(t *testing.T) {
@@ -217,8 +218,8 @@ const ownPrivileges = `
 // written down above.
 func TestPrivileges(t *testing.T) {
 	a, b := pairBy(t, func(k *bed.Kube) string { return limited(t, k, privileges, ownPrivileges) })
-	a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	a.trusts(b, func(s *plan.Policy) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
 	a.join(b, true)
 	within(t, "joined", func() error { return joined(a, b) })
@@ -228,7 +229,7 @@ func TestPrivileges(t *testing.T) {
 	within(t, "parted", func() error { return parted(a, b) })
 	a.join(b, true)
 	within(t, "joined again", func() error { return joined(a, b) })
-	b.ledger.change(a.id, func(s *peering.Standing) { s.Blocked = true })
+	b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = true })
 	within(t, "the end at the provider", func() error {
 		return b.missing(prPath+"/"+string(a.id), b.secretPath(a), rolePath+"/liqo:peer:"+string(a.id))
 	})
@@ -271,8 +272,8 @@ const formerPrivileges = privileges + `- {apiGroups: [""], resources: [users], v
 func TestFormerRights(t *testing.T) {
 	former := strings.Replace(ownPrivileges, "serviceaccounts", "endpoints", 1)
 	a, b := pairBy(t, func(k *bed.Kube) string { return limited(t, k, formerPrivileges, former) })
-	a.trusts(b, func(s *peering.Standing) { s.Accept = accepted })
-	b.trusts(a, func(s *peering.Standing) { s.Accept = accepted })
+	a.trusts(b, func(s *plan.Policy) { s.Accept = accepted })
+	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "first sight", func() error { _, err := a.foreign(b); return err })
 	a.join(b, true)
 	within(t, "joined", func() error { return joined(a, b) })
@@ -386,7 +387,7 @@ func TestWebhook(t *testing.T) {
 	k := startKube(t)
 	path := direct(t, k)
 	begin := func() *running {
-		r := startWith(t, path, newRegistry(), newLedger(), func(c *peering.Config) { c.Webhook = webhook("peeringrequests") })
+		r := startWith(t, path, newRegistry(), newDecisions(), func(c *peering.Config) { c.Webhook = webhook("peeringrequests") })
 		within(t, "the webhook", func() error {
 			text, err := k.Request(t.Context(), "GET", webhookPath, "", nil)
 			if err == nil && !strings.Contains(string(text), `"url":"https://127.0.0.1:1/admit"`) {

@@ -19,7 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
@@ -45,21 +46,21 @@ type box struct {
 	rotated  peer.Fingerprint // the key that succeeded key
 	speaks   peer.Protocol    // zero: it does not say
 	trusts   bool
-	answer   endpoint.Answer // to asks
-	lets     bool            // an ask makes it trust
+	answer   wire.Answer // to asks
+	lets     bool        // an ask makes it trust
 	apiDown  bool
 	rbac     bool          // we may write
 	too      time.Duration // 429 with that Retry-After
 	stubborn func(spec []byte) []byte
-	state    endpoint.State
-	told     *endpoint.State // what it said last; nil when that was nothing of use
-	lags     bool            // its agent hears of a write only after the next question
-	before   *endpoint.State // what it says to the next question instead of state
+	state    wire.State
+	told     *wire.State // what it said last; nil when that was nothing of use
+	lags     bool        // its agent hears of a write only after the next question
+	before   *wire.State // what it says to the next question instead of state
 	uid      int
 	freshly  bool // an ended request may be made again
 	calls    map[string]int
-	asks     []endpoint.Ask
-	withdrew []endpoint.Withdrawal
+	asks     []wire.Ask
+	withdrew []wire.Withdrawal
 	at       map[string][]time.Time
 	busy     int
 	busiest  int
@@ -68,8 +69,8 @@ type box struct {
 func newBox(t testing.TB) *box {
 	return &box{
 		t: t, id: them, key: peer.Fingerprint{1}, delay: 2 * time.Millisecond, trusts: true, rbac: true,
-		answer: endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted},
-		state: endpoint.State{
+		answer: wire.Answer{Auth: api.AuthAccepted, Reason: wire.ReasonTrusted},
+		state: wire.State{
 			Identity: peer.Identity{ClusterID: them, ClusterName: "them", GuestNamespace: "liqo"}, Kubernetes: true,
 		},
 		calls: make(map[string]int), at: make(map[string][]time.Time),
@@ -83,12 +84,12 @@ func (b *box) change(f func(*box)) {
 	f(b)
 }
 
-func (b *box) target() endpoint.Target {
-	return endpoint.Target{ID: b.id, Fingerprint: b.key, URL: "https://" + string(b.id) + ":6447"}
+func (b *box) target() peer.Target {
+	return peer.Target{ID: b.id, Fingerprint: b.key, URL: "https://" + string(b.id) + ":6447"}
 }
 
 // Exchange is Caller.
-func (b *box) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error) {
+func (b *box) Exchange(ctx context.Context, t peer.Target, r client.Request) (client.Response, error) {
 	b.mu.Lock()
 	name := r.Method + " " + r.Path
 	b.calls[name]++
@@ -108,20 +109,20 @@ func (b *box) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Reques
 	}
 	select {
 	case <-ctx.Done():
-		return endpoint.Response{}, fmt.Errorf("call peer: %w", ctx.Err())
+		return client.Response{}, fmt.Errorf("call peer: %w", ctx.Err())
 	case <-time.After(delay):
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dead {
-		return endpoint.Response{}, &endpoint.Error{Reason: endpoint.ReasonUnreachable, Err: errors.New("nobody answers")}
+		return client.Response{}, &client.Error{Reason: client.ReasonUnreachable, Err: errors.New("nobody answers")}
 	}
 	status, body := b.serve(r)
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		b.t.Error(err)
 	}
-	resp := endpoint.Response{Status: status, Body: encoded, Result: endpoint.Result{Fingerprint: b.key, URL: t.URL, Protocol: b.speaks}}
+	resp := client.Response{Status: status, Body: encoded, Result: client.Result{Fingerprint: b.key, URL: t.URL, Protocol: b.speaks}}
 	if !b.rotated.IsZero() {
 		resp.Result.Fingerprint = b.rotated
 	}
@@ -133,11 +134,11 @@ func (b *box) Exchange(ctx context.Context, t endpoint.Target, r endpoint.Reques
 }
 
 // check complains about what must not be sent.
-func (b *box) check(t endpoint.Target, r endpoint.Request) {
+func (b *box) check(t peer.Target, r client.Request) {
 	if t.Fingerprint != b.key {
 		b.t.Errorf("%s %s is for key %s", r.Method, r.Path, t.Fingerprint)
 	}
-	if !strings.HasPrefix(r.Path, endpoint.PathGateway) {
+	if !strings.HasPrefix(r.Path, wire.PathGateway) {
 		return
 	}
 	told := b.told
@@ -172,7 +173,7 @@ func (b *box) check(t endpoint.Target, r endpoint.Request) {
 }
 
 // specOf reads the body of an apply.
-func specOf[T any](t testing.TB, r endpoint.Request) (spec T) {
+func specOf[T any](t testing.TB, r client.Request) (spec T) {
 	body := struct {
 		APIVersion, Kind string
 		Metadata         map[string]string
@@ -186,16 +187,16 @@ func specOf[T any](t testing.TB, r endpoint.Request) (spec T) {
 }
 
 // serve answers, as an agent does.
-func (b *box) serve(r endpoint.Request) (int, any) {
+func (b *box) serve(r client.Request) (int, any) {
 	refuse := func(status int, reason string) (int, any) {
-		return status, endpoint.Refusal{Error: "no: " + reason, Reason: reason}
+		return status, wire.Refusal{Error: "no: " + reason, Reason: reason}
 	}
 	if b.too > 0 {
-		return refuse(429, endpoint.ReasonBusy)
+		return refuse(429, wire.ReasonBusy)
 	}
 	switch {
-	case r.Path == endpoint.PathAsk:
-		var ask endpoint.Ask
+	case r.Path == wire.PathAsk:
+		var ask wire.Ask
 		_ = json.Unmarshal(r.Body, &ask)
 		b.asks = append(b.asks, ask)
 		if b.lets && b.answer.Auth == api.AuthAccepted {
@@ -204,28 +205,28 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 		return 200, b.answer
 	case !b.trusts:
 		b.told = nil
-		return refuse(403, endpoint.ReasonNotTrusted)
-	case r.Path == endpoint.PathState:
+		return refuse(403, wire.ReasonNotTrusted)
+	case r.Path == wire.PathState:
 		said := b.state
 		if b.before != nil {
 			said, b.before = *b.before, nil
 		}
 		if b.apiDown {
-			said = endpoint.State{Identity: b.state.Identity}
+			said = wire.State{Identity: b.state.Identity}
 		}
 		encoded, _ := json.Marshal(said)
-		b.told = new(endpoint.State)
+		b.told = new(wire.State)
 		_ = json.Unmarshal(encoded, b.told)
 		return 200, said
-	case r.Path == endpoint.PathWithdraw:
-		var w endpoint.Withdrawal
+	case r.Path == wire.PathWithdraw:
+		var w wire.Withdrawal
 		_ = json.Unmarshal(r.Body, &w)
 		b.withdrew = append(b.withdrew, w)
 		return 200, struct{}{}
-	case r.Path == endpoint.PathNotice:
+	case r.Path == wire.PathNotice:
 		return 200, struct{}{}
 	case b.apiDown:
-		return refuse(503, endpoint.ReasonNoAPIServer)
+		return refuse(503, wire.ReasonNoAPIServer)
 	case !b.rbac:
 		return 403, map[string]any{"kind": "Status", "message": "forbidden", "reason": "Forbidden"}
 	}
@@ -246,7 +247,7 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 	case isRequest:
 		created := b.state.Request == nil
 		if created {
-			b.state.Request = &endpoint.RequestState{UID: fmt.Sprint(b.uid), Phase: api.RequestPending}
+			b.state.Request = &wire.RequestState{UID: fmt.Sprint(b.uid), Phase: api.RequestPending}
 			b.state.Ended, b.freshly = "", false
 		}
 		b.state.Request.Spec = specOf[api.PeeringRequestSpec](b.t, r)
@@ -254,7 +255,7 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 		written["uid"], written["generation"] = b.state.Request.UID, b.state.Request.Generation
 	default:
 		if b.state.Advertisement == nil {
-			b.state.Advertisement = &endpoint.OfferState{UID: fmt.Sprint(b.uid)}
+			b.state.Advertisement = &wire.OfferState{UID: fmt.Sprint(b.uid)}
 		}
 		b.state.Advertisement.Spec = specOf[api.AdvertisementSpec](b.t, r)
 		b.state.Advertisement.Generation++
@@ -264,12 +265,12 @@ func (b *box) serve(r endpoint.Request) (int, any) {
 }
 
 // copyState returns a state that shares nothing with s.
-func copyState(t testing.TB, s endpoint.State) *endpoint.State {
+func copyState(t testing.TB, s wire.State) *wire.State {
 	encoded, err := json.Marshal(s)
 	if err != nil {
 		t.Error(err)
 	}
-	out := new(endpoint.State)
+	out := new(wire.State)
 	if err := json.Unmarshal(encoded, out); err != nil {
 		t.Error(err)
 	}
@@ -301,14 +302,14 @@ func (b *box) gaps(name string) (gaps []time.Duration) {
 }
 
 // there returns what is there now.
-func (b *box) there() endpoint.State { return read(b, func() endpoint.State { return b.state }) }
+func (b *box) there() wire.State { return read(b, func() wire.State { return b.state }) }
 
-func (b *box) asked() []endpoint.Ask {
-	return read(b, func() []endpoint.Ask { return slices.Clone(b.asks) })
+func (b *box) asked() []wire.Ask {
+	return read(b, func() []wire.Ask { return slices.Clone(b.asks) })
 }
 
-func (b *box) withdrawn() []endpoint.Withdrawal {
-	return read(b, func() []endpoint.Withdrawal { return slices.Clone(b.withdrew) })
+func (b *box) withdrawn() []wire.Withdrawal {
+	return read(b, func() []wire.Withdrawal { return slices.Clone(b.withdrew) })
 }
 
 func (b *box) all() map[string]int {
@@ -341,7 +342,7 @@ type bed struct {
 // ears are what the Syncer's user is told.
 type ears struct {
 	changed, tokens int
-	reached         []endpoint.Result
+	reached         []client.Result
 }
 
 func (b *bed) note(f func(*ears)) {
@@ -375,10 +376,14 @@ func (b *bed) left() int {
 	return len(b.peers)
 }
 
-func (b *bed) queued() int {
-	b.Syncer.mu.Lock()
-	defer b.Syncer.mu.Unlock()
-	return len(b.queue)
+// queued returns how many jobs with the peer are due, now or later.
+func (b *bed) queued() (n int) {
+	for _, notice := range []bool{false, true} {
+		if _, waits := b.queue.Due(job{them, notice}); waits {
+			n++
+		}
+	}
+	return n
 }
 
 // wishes reports whether there is a wish to begin anew that has not been served
@@ -405,7 +410,7 @@ func newBed(t testing.TB) *bed {
 	b.Syncer = New(Config{
 		Peers: b.box, Greeting: greeting,
 		Changed:   func(peer.ClusterID) { b.note(func(e *ears) { e.changed++ }) },
-		Reached:   func(_ peer.ClusterID, r endpoint.Result) { b.note(func(e *ears) { e.reached = append(e.reached, r) }) },
+		Reached:   func(_ peer.ClusterID, r client.Result) { b.note(func(e *ears) { e.reached = append(e.reached, r) }) },
 		TokenUsed: func(peer.ClusterID) { b.note(func(e *ears) { e.tokens++ }) },
 		Logger:    slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
@@ -421,8 +426,8 @@ func newBed(t testing.TB) *bed {
 	return b
 }
 
-func greeting() endpoint.Greeting {
-	return endpoint.Greeting{Identity: peer.Identity{ClusterID: us, ClusterName: "us", GuestNamespace: "liqo"}, Port: 6447}
+func greeting() wire.Greeting {
+	return wire.Greeting{Identity: peer.Identity{ClusterID: us, ClusterName: "us", GuestNamespace: "liqo"}, Port: 6447}
 }
 
 // after lets time pass, and everything that happens in it.

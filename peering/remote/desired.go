@@ -7,42 +7,45 @@ import (
 	"slices"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // isZero reports whether nothing is to do with the peer.
-func (d Desired) isZero() bool { return d.equal(Desired{}) }
+func isZero(d plan.RemoteSpec) bool { return sameSpec(d, plan.RemoteSpec{}) }
 
-// equal reports whether d and o want the same.
-func (d Desired) equal(o Desired) bool {
+// sameSpec reports whether d and o want the same.
+func sameSpec(d, o plan.RemoteSpec) bool {
 	return sameTarget(d.Target, o.Target) && d.Contact == o.Contact && d.Ask == o.Ask && d.Fresh == o.Fresh && d.Token == o.Token &&
 		d.RequestGone == o.RequestGone && d.AdvertisementGone == o.AdvertisementGone && d.Reason == o.Reason &&
 		(d.Request == nil) == (o.Request == nil) && (d.Request == nil || sameRequest(*d.Request, *o.Request)) &&
 		(d.Advertisement == nil) == (o.Advertisement == nil) && (d.Advertisement == nil || sameOffer(*d.Advertisement, *o.Advertisement))
 }
 
-// contact reports whether the peer is asked for its state now and then.
-func (d *Desired) contact() bool { return d.Contact || d.Request != nil || d.Advertisement != nil }
+// contacts reports whether the peer is asked for its state now and then.
+func contacts(d plan.RemoteSpec) bool {
+	return d.Contact || d.Request != nil || d.Advertisement != nil
+}
 
 // deletes reports whether something is to be gone.
-func (d Desired) deletes() bool { return d.RequestGone || d.AdvertisementGone }
+func deletes(d plan.RemoteSpec) bool { return d.RequestGone || d.AdvertisementGone }
 
 // leftover returns what is owed to the peer when nothing else is wanted any more:
 // the deletions that were not confirmed.
-func (d Desired) leftover(m memo) Desired {
-	left := Desired{
+func leftover(d plan.RemoteSpec, m memo) plan.RemoteSpec {
+	left := plan.RemoteSpec{
 		Target: d.Target, Reason: d.Reason,
 		RequestGone: d.RequestGone && !m.requestGone, AdvertisementGone: d.AdvertisementGone && !m.advertisementGone,
 	}
-	if !left.deletes() {
-		return Desired{}
+	if !deletes(left) {
+		return plan.RemoteSpec{}
 	}
 	return left
 }
 
-func sameTarget(a, b endpoint.Target) bool {
+func sameTarget(a, b peer.Target) bool {
 	return a.ID == b.ID && a.Fingerprint == b.Fingerprint && a.URL == b.URL && slices.Equal(a.Addrs, b.Addrs) &&
-		slices.EqualFunc(a.Places, b.Places, endpoint.Place.Equal)
+		slices.EqualFunc(a.Places, b.Places, peer.Place.Equal)
 }
 
 // sameRequest reports whether two requests say the same.
@@ -60,8 +63,8 @@ func sameImage(a, b api.ContainerImage) bool {
 	return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
 }
 
-// same reports whether o says the same, apart from when it was seen.
-func (o Observed) same(other Observed) bool {
+// sameStatus reports whether o says the same, apart from when it was seen.
+func sameStatus(o, other plan.RemoteStatus) bool {
 	return o.Failures == other.Failures && o.Denied == other.Denied && bytes.Equal(o.CA, other.CA) &&
 		(o.Asked == nil) == (other.Asked == nil) && (o.Asked == nil || *o.Asked == *other.Asked) &&
 		(o.Err == nil) == (other.Err == nil) && (o.Err == nil || o.Err.Error() == other.Err.Error()) &&

@@ -2,7 +2,7 @@
 // in, looks at what they say is between us, keeps our PeeringRequest and our
 // Advertisement at theirs as they are to be, and tells them when to look at us.
 //
-// A [Syncer] is told what is to be so with one peer (Set) and tells what is so
+// A [Syncer] takes the desired state at one peer (Set) and returns what is known
 // (Get, Config.Changed). Everything is level-triggered: a difference set, a
 // notice (Check) and a timer all say only "look at this peer", and one look
 // compares what the peer says with what is to be and does what differs. In steady
@@ -25,13 +25,13 @@
 //
 // # Deletions that are owed
 //
-// Once Desired says that an object of ours is to be gone, that is owed to the peer
-// until a State from it confirms it. Setting the zero Desired ends everything else
+// Once RemoteSpec says that an object of ours is to be gone, that is owed to the peer
+// until a State from it confirms it. Setting the zero RemoteSpec ends everything else
 // at once, but what is owed then is still tried in the background, where the peer
 // was last, with the key it had: for an hour in all, with pauses that grow to 30
 // s. After that it is given up, with a line in the log: by then the other side has
 // cleaned up by itself, because it sees that we do not consume, or that we are
-// gone. Another Desired that is not zero counts as the last word: what it does not
+// gone. Another RemoteSpec that is not zero counts as the last word: what it does not
 // say to be gone is not owed any more. Forget ends everything at once, what is
 // owed included, and interrupts what is under way: it is for keys that are no
 // longer trusted.

@@ -16,7 +16,11 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/trust"
 )
 
@@ -58,9 +62,9 @@ func (c *cluster) serve(t *testing.T) {
 	}
 	s := endpoint.NewServer(endpoint.ServerConfig{
 		Listen: "127.0.0.1:0", Issuer: c.issuer, Identity: c.identity, Peers: c, Logger: slog.New(slog.DiscardHandler),
-		Gateway: endpoint.NewGateway(endpoint.GatewayConfig{
-			Upstream: func() (endpoint.Upstream, bool) {
-				return endpoint.Upstream{Base: base, Transport: upstream.Client().Transport, Users: api.PeerUsers{Namespace: "liqo"}}, true
+		Gateway: gateway.New(gateway.Config{
+			Upstream: func() (gateway.Upstream, bool) {
+				return gateway.Upstream{Base: base, Transport: upstream.Client().Transport, Users: api.PeerUsers{Namespace: "liqo"}}, true
 			},
 			Logger: slog.New(slog.DiscardHandler),
 		}),
@@ -80,8 +84,8 @@ func (c *cluster) serve(t *testing.T) {
 	})
 }
 
-func (c *cluster) target() endpoint.Target {
-	return endpoint.Target{
+func (c *cluster) target() peer.Target {
+	return peer.Target{
 		ID: them, Fingerprint: c.key.Fingerprint(), Addrs: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), c.port)},
 	}
 }
@@ -119,7 +123,7 @@ func (c *cluster) apiServer(w http.ResponseWriter, r *http.Request) {
 
 // The methods of endpoint.Peers.
 
-func (c *cluster) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing {
+func (c *cluster) Admit(id peer.ClusterID, shown trust.Shown) endpoint.AccessLevel {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known[id] == shown.Fingerprint {
@@ -128,35 +132,35 @@ func (c *cluster) Admit(id peer.ClusterID, shown trust.Shown) endpoint.Standing 
 	return endpoint.Stranger
 }
 
-func (c *cluster) Ask(_ context.Context, caller endpoint.Caller, a endpoint.Ask) endpoint.Answer {
+func (c *cluster) Ask(_ context.Context, caller endpoint.Caller, a wire.Ask) wire.Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
 	if a.Token != "right" && a.Token != "second" {
-		return endpoint.Answer{Auth: api.AuthRefused, Reason: endpoint.ReasonBadToken, Message: "no"}
+		return wire.Answer{Auth: api.AuthRefused, Reason: wire.ReasonBadToken, Message: "no"}
 	}
 	c.known[caller.ID] = caller.Shown.Fingerprint
-	return endpoint.Answer{Auth: api.AuthAccepted, Reason: endpoint.ReasonTrusted, Message: "welcome"}
+	return wire.Answer{Auth: api.AuthAccepted, Reason: wire.ReasonTrusted, Message: "welcome"}
 }
 
-func (c *cluster) State(context.Context, endpoint.Caller, endpoint.Greeting) endpoint.State {
+func (c *cluster) State(context.Context, endpoint.Caller, wire.Greeting) wire.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
-	s := endpoint.State{Identity: c.identity(), Kubernetes: true, AdvertisementWelcome: true}
+	s := wire.State{Identity: c.identity(), Kubernetes: true, AdvertisementWelcome: true}
 	for path, spec := range c.objects {
 		if strings.Contains(path, api.PluralPeeringRequests) {
-			s.Request = &endpoint.RequestState{UID: "u", Phase: api.RequestAccepted}
+			s.Request = &wire.RequestState{UID: "u", Phase: api.RequestAccepted}
 			_ = json.Unmarshal(spec, &s.Request.Spec)
 		} else {
-			s.Advertisement = &endpoint.OfferState{UID: "v", Status: api.AdvertisementAccepted}
+			s.Advertisement = &wire.OfferState{UID: "v", Status: api.AdvertisementAccepted}
 			_ = json.Unmarshal(spec, &s.Advertisement.Spec)
 		}
 	}
 	return s
 }
 
-func (c *cluster) Withdraw(context.Context, endpoint.Caller, endpoint.Withdrawal) error { return nil }
+func (c *cluster) Withdraw(context.Context, endpoint.Caller, wire.Withdrawal) error { return nil }
 
 func (c *cluster) Notice(endpoint.Caller) {
 	c.mu.Lock()
@@ -174,9 +178,9 @@ func (c *cluster) seen() (objects, calls, notices int) {
 // run runs a Syncer for a cluster of ours until the test ends.
 func (c *cluster) run(t *testing.T) *Syncer {
 	t.Helper()
-	client := endpoint.NewClient(endpoint.ClientConfig{Issuer: c.issuer, Keep: 4})
-	t.Cleanup(client.Close)
-	s := New(Config{Peers: client, Greeting: greeting, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler)})
+	caller := client.New(client.Config{Issuer: c.issuer, Keep: 4})
+	t.Cleanup(caller.Close)
+	s := New(Config{Peers: caller, Greeting: greeting, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()
@@ -203,7 +207,7 @@ func TestThroughARealEndpoint(t *testing.T) {
 	home, foreign := newCluster(t, us), newCluster(t, them)
 	foreign.serve(t)
 	s := home.run(t)
-	want := Desired{
+	want := plan.RemoteSpec{
 		Target: foreign.target(), Contact: true, Ask: true, Token: "right", Request: request(), Advertisement: offer("4"),
 	}
 	s.Set(them, want)
@@ -226,7 +230,7 @@ func TestThroughARealEndpoint(t *testing.T) {
 	s.Check(them)
 	eventually(t, "we are refused", func() bool {
 		got := s.Get(them)
-		return got.Asked != nil && got.Asked.Reason == endpoint.ReasonBadToken
+		return got.Asked != nil && got.Asked.Reason == wire.ReasonBadToken
 	})
 	want.Token = "second"
 	s.Set(them, want)
@@ -234,8 +238,8 @@ func TestThroughARealEndpoint(t *testing.T) {
 		got := s.Get(them)
 		return got.Asked != nil && got.Asked.Auth == api.AuthAccepted && got.Denied == ""
 	})
-	s.Set(them, Desired{Target: foreign.target(), RequestGone: true, AdvertisementGone: true})
-	s.Set(them, Desired{})
+	s.Set(them, plan.RemoteSpec{Target: foreign.target(), RequestGone: true, AdvertisementGone: true})
+	s.Set(them, plan.RemoteSpec{})
 	eventually(t, "both objects are gone", func() bool { n, _, _ := foreign.seen(); return n == 0 })
 }
 
@@ -245,7 +249,7 @@ func TestNothingGoesToAnotherKey(t *testing.T) {
 	impostor.serve(t)
 	foreign.port = impostor.port
 	s := home.run(t)
-	s.Set(them, Desired{
+	s.Set(them, plan.RemoteSpec{
 		Target: foreign.target(), Contact: true, Ask: true, Token: "right", Request: request(), Advertisement: offer("4"), AdvertisementGone: true,
 	})
 	s.Notify(them)

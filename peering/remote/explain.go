@@ -8,7 +8,7 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Explain says what is to be so at one peer, what is known about its side and when
+// Explain returns the desired state at one peer, what is known about its side and when
 // it is looked at again, as lines for people who look for a fault. There are no
 // secrets in them.
 func (s *Syncer) Explain(id peer.ClusterID) string {
@@ -24,7 +24,7 @@ func (s *Syncer) Explain(id peer.ClusterID) string {
 	fmt.Fprintf(&out, "remote: wants contact=%v ask=%v fresh=%v request=%v request-gone=%v advertisement=%v advertisement-gone=%v; places=%d addresses=%d url=%s key=%s\n",
 		w.Contact, w.Ask, w.Fresh, w.Request != nil, w.RequestGone, w.Advertisement != nil, w.AdvertisementGone,
 		len(w.Target.Places), len(w.Target.Addrs), w.Target.URL, w.Target.Fingerprint)
-	fmt.Fprintf(&out, "remote: look %s, notice %s; waited %d times, %d failures\n", e.look.explain(now), e.notice.explain(now), e.memo.waits, seen.Failures)
+	fmt.Fprintf(&out, "remote: look %s, notice %s; waited %d times, %d failures\n", s.explain(job{id: id}, e.look, now), s.explain(job{id, true}, e.notice, now), e.memo.waits, seen.Failures)
 	fmt.Fprintf(&out, "remote: tried %s, error %v, denied %q\n", ago(seen.Tried, now), seen.Err, seen.Denied)
 	if a := seen.Asked; a != nil {
 		fmt.Fprintf(&out, "remote: let in? %s, %s: %s\n", a.Auth, a.Reason, a.Message)
@@ -42,14 +42,14 @@ func (s *Syncer) Explain(id peer.ClusterID) string {
 	return out.String()
 }
 
-// explain says when t was begun and when it is due.
-func (t *task) explain(now time.Time) string {
-	text := "begun " + ago(t.started, now)
-	if t.running {
+// explain says when a job was begun and when it is due.
+func (s *Syncer) explain(j job, a attempt, now time.Time) string {
+	text := "begun " + ago(a.started, now)
+	if a.running {
 		text += " and running"
 	}
-	if t.waits() {
-		return text + ", due in " + t.due.Sub(now).Round(time.Millisecond).String()
+	if at, waits := s.queue.Due(j); waits {
+		return text + ", due in " + at.Sub(now).Round(time.Millisecond).String()
 	}
 	return text + ", not due"
 }

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peering/plan"
 )
 
 // TestWhateverHappens runs random sequences of changes at both ends. While they
@@ -31,7 +32,7 @@ func TestWhateverHappens(t *testing.T) {
 func whatever(st *testing.T, t *rapid.T) {
 	b := newBed(rapidTB{st, t})
 	defer func() { b.stop() }()
-	var want Desired
+	var want plan.RemoteSpec
 	steps := rapid.IntRange(1, 60).Draw(t, "steps")
 	for range steps {
 		switch step := rapid.SampledFrom([]string{
@@ -42,7 +43,7 @@ func whatever(st *testing.T, t *rapid.T) {
 			want = drawDesired(b, t, want)
 			b.Set(them, want)
 		case "zero":
-			want = Desired{}
+			want = plan.RemoteSpec{}
 			b.Set(them, want)
 		case "end":
 			b.change(func(x *box) {
@@ -61,7 +62,7 @@ func whatever(st *testing.T, t *rapid.T) {
 					x.state.Request = &r
 				}
 				if x.state.Advertisement != nil {
-					x.state.Advertisement = &endpoint.OfferState{Spec: *offer("edited")}
+					x.state.Advertisement = &wire.OfferState{Spec: *offer("edited")}
 				}
 			})
 		case "API server":
@@ -108,11 +109,11 @@ func whatever(st *testing.T, t *rapid.T) {
 	switch {
 	case calls != looks || b.heard().changed != changed:
 		t.Errorf("not quiet: %d calls and %d changes, and nothing happened: %v", calls, b.heard().changed-changed, b.all())
-	case want.contact() && (looks < 50 || looks > 70), !want.contact() && looks != 0:
+	case contacts(want) && (looks < 50 || looks > 70), !contacts(want) && looks != 0:
 		t.Errorf("%d looks in half an hour", looks)
 	}
 	agree(t, b, want, before)
-	b.Set(them, Desired{})
+	b.Set(them, plan.RemoteSpec{})
 	after(2 * time.Minute)
 	if b.left() != 0 || b.queued() != 0 {
 		t.Errorf("%d peers and %d tasks are left", b.left(), b.queued())
@@ -120,7 +121,7 @@ func whatever(st *testing.T, t *rapid.T) {
 }
 
 // agree checks that all is as it is to be, as far as that is our business.
-func agree(t *rapid.T, b *bed, want Desired, before endpoint.State) {
+func agree(t *rapid.T, b *bed, want plan.RemoteSpec, before wire.State) {
 	s := b.there()
 	switch {
 	case want.Request != nil && s.Request == nil && s.Ended == "":
@@ -129,7 +130,7 @@ func agree(t *rapid.T, b *bed, want Desired, before endpoint.State) {
 		t.Errorf("the request is %+v", s.Request.Spec)
 	case want.RequestGone && s.Request != nil:
 		t.Errorf("the request is still there")
-	case !want.isZero() && want.Request == nil && !want.RequestGone && (s.Request == nil) != (before.Request == nil):
+	case !isZero(want) && want.Request == nil && !want.RequestGone && (s.Request == nil) != (before.Request == nil):
 		t.Errorf("the request was none of our business")
 	}
 	switch {
@@ -141,7 +142,7 @@ func agree(t *rapid.T, b *bed, want Desired, before endpoint.State) {
 		t.Errorf("the offer is still there")
 	}
 	got := b.Get(them)
-	if want.contact() {
+	if contacts(want) {
 		if got.Err != nil || got.Failures != 0 || got.Denied != "" || got.State == nil ||
 			(got.State.Request == nil) != (s.Request == nil) || (got.State.Advertisement == nil) != (s.Advertisement == nil) {
 			t.Errorf("seen %+v, %+v", got, got.State)
@@ -150,8 +151,8 @@ func agree(t *rapid.T, b *bed, want Desired, before endpoint.State) {
 }
 
 // drawDesired returns something else to want.
-func drawDesired(b *bed, t *rapid.T, old Desired) Desired {
-	d := Desired{Target: b.target(), Reason: "test"}
+func drawDesired(b *bed, t *rapid.T, old plan.RemoteSpec) plan.RemoteSpec {
+	d := plan.RemoteSpec{Target: b.target(), Reason: "test"}
 	if rapid.Bool().Draw(t, "moved") {
 		d.Target.URL = "https://elsewhere"
 	}

@@ -10,9 +10,14 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 // errInterrupted: something else is wanted now, or the end has come. It says
@@ -26,8 +31,8 @@ type memo struct {
 	token     [sha256.Size]byte // hash of the one that was answered for good
 	waits     int               // looks in a row that ended in having to wait
 	passing   int               // failures in a row that may be over in a moment
-	stateSum  [sha256.Size]byte // of the body that Observed.State was read from
-	withdrawn Desired           // what the peer's agent was told to be gone
+	stateSum  [sha256.Size]byte // of the body that RemoteStatus.State was read from
+	withdrawn plan.RemoteSpec   // what the peer's agent was told to be gone
 	// The last State in which these were looked for did not have them, and nothing
 	// was written since.
 	requestGone, advertisementGone bool
@@ -54,13 +59,13 @@ type pass struct {
 	e       *entry
 	ctx     context.Context
 	version uint64
-	want    Desired
+	want    plan.RemoteSpec
 	terms   terms
 	owes    bool // deletions are to be tried
-	seen    Observed
+	seen    plan.RemoteStatus
 	memo    memo
 
-	result       *endpoint.Result // of the last call that was answered
+	result       *client.Result // of the last call that was answered
 	tokenUsed    bool
 	wroteRequest *written // nil: not in this look
 	wroteOffer   *written
@@ -115,37 +120,37 @@ func (p *pass) look() error {
 }
 
 // call sends one request, unless something else is wanted by now.
-func (p *pass) call(r endpoint.Request) (endpoint.Response, error) {
+func (p *pass) call(r client.Request) (client.Response, error) {
 	p.s.mu.Lock()
 	outdated := p.e.version != p.version
 	p.s.mu.Unlock()
 	if outdated || p.ctx.Err() != nil {
-		return endpoint.Response{}, errInterrupted
+		return client.Response{}, errInterrupted
 	}
 	resp, err := p.s.cfg.Peers.Exchange(p.ctx, p.want.Target, r)
 	if err != nil {
 		if p.ctx.Err() != nil {
-			return endpoint.Response{}, errInterrupted
+			return client.Response{}, errInterrupted
 		}
-		return endpoint.Response{}, err
+		return client.Response{}, err
 	}
 	p.result = &resp.Result
 	if ca := resp.Result.Shown.CA; ca != nil && !bytes.Equal(ca.Raw, p.seen.CA) {
 		p.seen.CA = bytes.Clone(ca.Raw)
 	}
 	if no := unspeakable(resp.Result.Protocol); no != nil {
-		return endpoint.Response{}, no
+		return client.Response{}, no
 	}
 	return resp, nil
 }
 
 // ask asks to be let in.
 func (p *pass) ask() error {
-	ask := endpoint.Ask{Greeting: p.s.cfg.Greeting(), Fresh: p.want.Fresh}
+	ask := wire.Ask{Greeting: p.s.cfg.Greeting(), Fresh: p.want.Fresh}
 	if p.want.Token != "" && sha256.Sum256([]byte(p.want.Token)) != p.memo.token {
 		ask.Token = p.want.Token
 	}
-	r, err := post(endpoint.PathAsk, ask)
+	r, err := post(wire.PathAsk, ask)
 	if err != nil {
 		return err
 	}
@@ -158,12 +163,12 @@ func (p *pass) ask() error {
 		no.said.Error = cut(no.said.Error, p.want.Token)
 		return no
 	}
-	answer, err := resp.Answer()
+	answer, err := wire.ParseAnswer(resp.Body)
 	if err != nil {
 		return errors.New(cut("the peer "+err.Error(), p.want.Token))
 	}
 	answer.Message = cut(answer.Message, p.want.Token)
-	if ask.Token != "" && (answer.Auth == api.AuthAccepted || answer.Reason == endpoint.ReasonBadToken) {
+	if ask.Token != "" && (answer.Auth == api.AuthAccepted || answer.Reason == wire.ReasonBadToken) {
 		p.memo.token = sha256.Sum256([]byte(ask.Token))
 		p.tokenUsed = true
 	}
@@ -173,8 +178,8 @@ func (p *pass) ask() error {
 }
 
 // state asks the peer what there is.
-func (p *pass) state() (*endpoint.State, error) {
-	r, err := post(endpoint.PathState, p.s.cfg.Greeting())
+func (p *pass) state() (*wire.State, error) {
+	r, err := post(wire.PathState, p.s.cfg.Greeting())
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +192,7 @@ func (p *pass) state() (*endpoint.State, error) {
 	}
 	// Most of the time it says what it said before.
 	if sum := sha256.Sum256(resp.Body); p.seen.State == nil || sum != p.memo.stateSum {
-		state, err := resp.State()
+		state, err := wire.ParseState(resp.Body)
 		if err != nil {
 			return nil, fmt.Errorf("the peer %w", err)
 		}
@@ -201,18 +206,18 @@ func (p *pass) state() (*endpoint.State, error) {
 	if state.Kubernetes {
 		p.memo.requestGone = p.want.RequestGone && state.Request == nil
 		p.memo.advertisementGone = p.want.AdvertisementGone && state.Advertisement == nil
-		p.memo.withdrawn = Desired{}
+		p.memo.withdrawn = plan.RemoteSpec{}
 	}
 	return state, nil
 }
 
 // withdraw says to the peer's agent what is owed, while its API server is down.
 func (p *pass) withdraw() error {
-	left := p.want.leftover(p.memo)
-	if !p.owes || left.equal(p.memo.withdrawn) {
+	left := leftover(p.want, p.memo)
+	if !p.owes || sameSpec(left, p.memo.withdrawn) {
 		return nil
 	}
-	r, err := post(endpoint.PathWithdraw, endpoint.Withdrawal{Request: left.RequestGone, Advertisement: left.AdvertisementGone, Reason: left.Reason})
+	r, err := post(wire.PathWithdraw, wire.Withdrawal{Request: left.RequestGone, Advertisement: left.AdvertisementGone, Reason: left.Reason})
 	if err != nil {
 		return err
 	}
@@ -230,7 +235,7 @@ func (p *pass) withdraw() error {
 // apply makes our objects at the peer what they are to be, and reports whether it
 // wrote something. That one of them is refused does not keep the other from being
 // tried; that nobody answers, or wants to know us, does.
-func (p *pass) apply(state *endpoint.State) (changed bool, err error) {
+func (p *pass) apply(state *wire.State) (changed bool, err error) {
 	request, requestErr := p.applyRequest(state)
 	var no *refusal
 	if requestErr != nil && (!errors.As(requestErr, &no) || no.denies()) {
@@ -248,7 +253,7 @@ func (p *pass) apply(state *endpoint.State) (changed bool, err error) {
 	return request || offer, err
 }
 
-func (p *pass) applyRequest(state *endpoint.State) (changed bool, err error) {
+func (p *pass) applyRequest(state *wire.State) (changed bool, err error) {
 	switch want, there := p.want.Request, state.Request; {
 	case want != nil && there == nil:
 		if state.Ended != "" && !(p.want.Fresh && p.memo.fresh != p.terms.fresh) {
@@ -280,7 +285,7 @@ func (p *pass) applyRequest(state *endpoint.State) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *pass) applyOffer(state *endpoint.State) (changed bool, err error) {
+func (p *pass) applyOffer(state *wire.State) (changed bool, err error) {
 	switch want, there := p.want.Advertisement, state.Advertisement; {
 	case want != nil && !state.AdvertisementWelcome:
 		return false, nil
@@ -378,7 +383,7 @@ func (p *pass) ourName() (peer.ClusterID, error) {
 
 // compare remembers which objects are not what was just written: if somebody
 // there insists on something else, writing it again does not change that.
-func (p *pass) compare(state *endpoint.State) {
+func (p *pass) compare(state *wire.State) {
 	if want, there := p.want.Request, state.Request; p.wroteRequest != nil && there != nil && !p.wroteRequest.before(there.UID, there.Generation) {
 		p.memo.request = p.memo.request.after(*want, there.Spec, sameRequest)
 		p.report(requests, p.memo.request.holds(*want, there.Spec, sameRequest))
@@ -413,7 +418,7 @@ func (i *insisted[T]) holds(want, found T, same func(a, b T) bool) bool {
 
 // settle turns the outcome of a look into what is seen, and says how long to wait
 // for the next one.
-func (p *pass) settle(err error) (wait time.Duration) {
+func (p *pass) settle(err error) (pause time.Duration) {
 	if errors.Is(err, errInterrupted) {
 		return 0
 	}
@@ -422,27 +427,27 @@ func (p *pass) settle(err error) (wait time.Duration) {
 		p.seen.Failures, p.memo.passing = 0, 0
 		if p.waiting > 0 {
 			p.memo.waits++
-			return pause(p.memo.waits, time.Second, p.waiting)
+			return work.Backoff{First: firstPause, Max: p.waiting}.Pause(p.memo.waits)
 		}
 		p.memo.waits = 0
-		return jitter(p.s.interval())
+		return wait.Jitter(p.s.interval()*9/10, 2./9)
 	}
 	p.memo.waits = 0
 	p.seen.Failures++
 	var no *refusal
 	if !errors.As(err, &no) {
 		p.memo.passing = 0
-		return pause(p.seen.Failures, time.Second, maxPause)
+		return failing.Pause(p.seen.Failures)
 	}
 	if no.denies() {
 		p.seen.Denied, p.seen.Asked = no.said.Reason, nil
 	}
 	if no.passes() {
 		p.memo.passing++
-		wait = pause(p.memo.passing, firstQuick, maxPause)
+		pause = passing.Pause(p.memo.passing)
 	} else {
 		p.memo.passing = 0
-		wait = pause(p.seen.Failures, time.Second, maxPause)
+		pause = failing.Pause(p.seen.Failures)
 	}
-	return max(wait, min(no.after, maxRetryAfter))
+	return max(pause, min(no.after, maxRetryAfter))
 }

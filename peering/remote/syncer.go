@@ -2,7 +2,6 @@ package remote
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,8 +11,11 @@ import (
 	"time"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/plan"
 )
 
 const (
@@ -30,22 +32,25 @@ const (
 	noticeTries = 2
 )
 
-// Caller sends requests to peers, as *endpoint.Client does.
+// noticeAgain is for a notice that failed.
+var noticeAgain = work.Backoff{First: time.Second, Max: time.Second}
+
+// Caller sends requests to peers, as *client.Client does.
 type Caller interface {
-	Exchange(ctx context.Context, t endpoint.Target, r endpoint.Request) (endpoint.Response, error)
+	Exchange(ctx context.Context, t peer.Target, r client.Request) (client.Response, error)
 }
 
 // Config is everything a Syncer needs.
 type Config struct {
 	Peers Caller
 	// Greeting says who we are. It is asked for every call, and must be quick.
-	Greeting func() endpoint.Greeting
+	Greeting func() wire.Greeting
 	// Changed is told that what Get returns is different now, in more than At. It
 	// must not block.
 	Changed func(id peer.ClusterID)
 	// Reached is told that a peer answered: where, and with which key, which may be
 	// one that succeeded the expected one. It must not block; nil: nobody is told.
-	Reached func(id peer.ClusterID, r endpoint.Result)
+	Reached func(id peer.ClusterID, r client.Result)
 	// TokenUsed is told that the token was answered for good: the peer let us in,
 	// or said that the token is no good. It is not sent again. TokenUsed must not
 	// block; nil: nobody is told.
@@ -63,32 +68,52 @@ type Config struct {
 
 // Syncer keeps what we have at the peers as it is to be. See the package comment.
 type Syncer struct {
-	cfg  Config
-	wake chan struct{} // has something in it when the queue has changed
+	cfg Config
+	// queue is changed with mu held where that depends on what mu guards.
+	queue *work.Queue[job]
 	// every is the time between two looks at a peer in contact, in nanoseconds.
 	every atomic.Int64
 
-	mu      sync.Mutex
-	peers   map[peer.ClusterID]*entry
-	queue   queue
-	running int
+	mu    sync.Mutex
+	peers map[peer.ClusterID]*entry
+}
+
+// job is something to do with one peer: a look, or a notice.
+type job struct {
+	id     peer.ClusterID
+	notice bool
 }
 
 // entry is one peer. Everything is guarded by Syncer.mu.
 type entry struct {
 	id      peer.ClusterID
 	logger  *slog.Logger
-	set     Desired // as it was given
-	want    Desired // what is to be so: set, or what is owed after that became zero
-	version uint64  // goes up with want
+	set     plan.RemoteSpec // as it was given
+	want    plan.RemoteSpec // the desired state: set, or what is owed after that became zero
+	version uint64          // goes up with want
 	terms   terms
 	owed    time.Time // since when a deletion is
-	seen    Observed
+	seen    plan.RemoteStatus
 	memo    memo
-	look    task
-	notice  task
-	tell    endpoint.Target // where the notice goes
-	tries   int             // of the notice
+	look    attempt
+	notice  attempt
+	tell    peer.Target // where the notice goes
+	tries   int         // of the notice
+}
+
+// attempt is how it is with one job of a peer.
+type attempt struct {
+	waits   bool // of a notice: it is to begin
+	running bool
+	started time.Time
+	cancel  context.CancelFunc // while it is running
+}
+
+// interrupt ends an attempt early if it is running.
+func (a *attempt) interrupt() {
+	if a.cancel != nil {
+		a.cancel()
+	}
 }
 
 // terms count the times that something was asked for anew.
@@ -98,7 +123,7 @@ type terms struct {
 }
 
 // next returns the terms after old was replaced by d.
-func (t terms) next(old, d Desired) terms {
+func (t terms) next(old, d plan.RemoteSpec) terms {
 	fresh := d.Fresh && !old.Fresh
 	if fresh {
 		t.fresh++
@@ -112,33 +137,32 @@ func (t terms) next(old, d Desired) terms {
 // New returns a Syncer that does nothing until Run.
 func New(cfg Config) *Syncer {
 	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
-	s := &Syncer{cfg: cfg, wake: make(chan struct{}, 1), peers: make(map[peer.ClusterID]*entry)}
+	s := &Syncer{cfg: cfg, queue: work.New(work.Config[job]{}), peers: make(map[peer.ClusterID]*entry)}
 	s.SetInterval(cfg.Interval)
 	return s
 }
 
-// Set says what is to be so at one peer from now on. A difference to what was set
-// before is acted on at once. The zero Desired ends it, except for deletions that
+// Set sets the desired state at one peer. A difference to what was set
+// before is acted on at once. The zero RemoteSpec ends it, except for deletions that
 // are owed; see the package comment. Nothing that d points to may be changed
 // afterwards.
-func (s *Syncer) Set(id peer.ClusterID, d Desired) {
+func (s *Syncer) Set(id peer.ClusterID, d plan.RemoteSpec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.peers[id]
 	if e == nil {
-		if d.isZero() {
+		if isZero(d) {
 			return
 		}
 		e = &entry{id: id, logger: s.cfg.Logger.With("peer", id)}
-		e.look, e.notice = task{entry: e, index: -1}, task{entry: e, index: -1}
 		s.peers[id] = e
-	} else if d.equal(e.set) {
+	} else if sameSpec(d, e.set) {
 		return
 	}
 	old := e.want
 	e.set, e.want = d, d
-	if d.isZero() {
-		e.want = old.leftover(e.memo)
+	if isZero(d) {
+		e.want = leftover(old, e.memo)
 	}
 	e.version++
 	e.terms = e.terms.next(old, e.want)
@@ -154,7 +178,7 @@ func (s *Syncer) Set(id peer.ClusterID, d Desired) {
 		}
 	}
 	if s.tidy(e) && e.active() {
-		s.schedule(&e.look, time.Now())
+		s.queue.Add(job{id: id})
 	}
 }
 
@@ -167,13 +191,13 @@ func (s *Syncer) interval() time.Duration { return time.Duration(s.every.Load())
 
 // Get returns what is known about one peer's side: nothing, if nothing was set.
 // What it points to is never changed.
-func (s *Syncer) Get(id peer.ClusterID) Observed {
+func (s *Syncer) Get(id peer.ClusterID) plan.RemoteStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.peers[id]; e != nil {
 		return e.seen
 	}
-	return Observed{}
+	return plan.RemoteStatus{}
 }
 
 // Check looks at the peer now, if anything was set for it: a notice came from it,
@@ -182,11 +206,7 @@ func (s *Syncer) Check(id peer.ClusterID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.peers[id]; e != nil && !e.want.Target.Fingerprint.IsZero() {
-		now := time.Now()
-		if earliest := e.look.started.Add(checkGap); earliest.After(now) {
-			now = earliest
-		}
-		s.sooner(&e.look, now)
+		s.queue.AddAfter(job{id: id}, time.Until(e.look.started.Add(checkGap)))
 	}
 }
 
@@ -197,8 +217,14 @@ func (s *Syncer) Notify(id peer.ClusterID) {
 	defer s.mu.Unlock()
 	if e := s.peers[id]; e != nil && !e.want.Target.Fingerprint.IsZero() {
 		e.tell, e.tries = e.want.Target, 0
-		s.schedule(&e.notice, time.Now())
+		s.notify(e, 0)
 	}
+}
+
+// notify has a notice sent after a pause. s.mu is held.
+func (s *Syncer) notify(e *entry, pause time.Duration) {
+	e.notice.waits = true
+	s.queue.AddAfter(job{id: e.id, notice: true}, pause)
 }
 
 // Forget drops everything about a peer at once, deletions that are owed included.
@@ -215,70 +241,55 @@ func (s *Syncer) Forget(id peer.ClusterID) {
 // Run talks to the peers until ctx ends, and then returns nil, after what was
 // under way has ended too.
 func (s *Syncer) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		for ctx.Err() == nil {
-			work, wait := s.next(ctx)
-			if work == nil {
-				timer.Reset(wait)
-				break
-			}
-			wg.Go(work)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-timer.C:
-		}
-	}
+	s.queue.Run(ctx, s.cfg.Workers, s.do)
+	return nil
 }
 
-// next begins the task that is due and returns its work, or nil and how long none
-// will be due.
-func (s *Syncer) next(ctx context.Context) (work func(), wait time.Duration) {
-	const never = time.Hour // a poke comes before
+// do does a job. When the next one is due is decided together with what becomes of the
+// peer's entry, and so not by the outcome.
+func (s *Syncer) do(ctx context.Context, j job) work.Outcome {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running >= s.cfg.Workers || len(s.queue) == 0 {
-		return nil, never
+	e := s.peers[j.id]
+	if e == nil {
+		s.mu.Unlock()
+		return work.Done()
 	}
-	now := time.Now()
-	if wait := s.queue[0].due.Sub(now); wait > 0 {
-		return nil, wait
+	a := &e.look
+	if j.notice {
+		a = &e.notice
 	}
-	t := heap.Pop(&s.queue).(*task)
-	s.running++
-	e := t.entry
-	t.running, t.started = true, now
-	ctx, t.cancel = context.WithCancel(ctx)
-	if t == &e.notice {
-		target := e.tell
-		return func() { s.told(e, s.tell(ctx, target)) }, 0
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	*a = attempt{running: true, started: time.Now(), cancel: cancel}
+	// Whoever asked between the queue and here is answered by this attempt.
+	s.queue.Drop(j)
+	target := e.tell
 	p := &pass{s: s, e: e, ctx: ctx, version: e.version, want: e.want, terms: e.terms, owes: e.owes(), seen: e.seen, memo: e.memo}
-	return func() { s.looked(p, p.look()) }, 0
+	s.mu.Unlock()
+	if j.notice {
+		s.told(e, s.tell(ctx, target))
+	} else {
+		s.looked(p, p.look())
+	}
+	return work.Done()
 }
 
 // looked takes in the outcome of a look.
 func (s *Syncer) looked(p *pass, err error) {
 	e := p.e
 	if err != nil && !errors.Is(err, errInterrupted) {
-		e.logger.Debug("could not bring about what is to be at a peer", "error", err)
+		e.logger.Debug("could not reconcile the objects at a peer", "error", err)
 	}
 	s.mu.Lock()
-	if !s.finish(&e.look) {
+	if !s.finish(e, &e.look) {
 		s.mu.Unlock()
 		return
 	}
 	wait := p.settle(err)
-	changed := !p.seen.same(e.seen)
+	changed := !sameStatus(p.seen, e.seen)
 	e.seen, e.memo = p.seen, p.memo
 	if s.tidy(e) && e.active() {
-		s.sooner(&e.look, time.Now().Add(wait))
+		s.queue.AddAfter(job{id: e.id}, wait)
 	}
 	s.mu.Unlock()
 
@@ -294,8 +305,8 @@ func (s *Syncer) looked(p *pass, err error) {
 }
 
 // tell sends a notice.
-func (s *Syncer) tell(ctx context.Context, target endpoint.Target) error {
-	resp, err := s.cfg.Peers.Exchange(ctx, target, endpoint.Request{Method: http.MethodPost, Path: endpoint.PathNotice})
+func (s *Syncer) tell(ctx context.Context, target peer.Target) error {
+	resp, err := s.cfg.Peers.Exchange(ctx, target, client.Request{Method: http.MethodPost, Path: wire.PathNotice})
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
@@ -311,40 +322,30 @@ func (s *Syncer) tell(ctx context.Context, target endpoint.Target) error {
 // told takes in the outcome of a notice.
 func (s *Syncer) told(e *entry, err error) {
 	if err != nil && !errors.Is(err, errInterrupted) {
-		e.logger.Debug("could not tell a peer that something changed here", "error", err)
+		e.logger.Debug("could not notify a peer of a change", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.finish(&e.notice) {
+	if !s.finish(e, &e.notice) {
 		return
 	}
 	switch {
 	case err == nil:
 	case errors.Is(err, errInterrupted):
-		s.sooner(&e.notice, time.Now())
+		s.notify(e, 0)
 	default:
 		if e.tries++; e.tries < noticeTries {
-			s.sooner(&e.notice, time.Now().Add(jitter(time.Second)))
+			s.notify(e, noticeAgain.Pause(1))
 		}
 	}
 	s.tidy(e)
 }
 
-// finish ends a task, and puts it into the queue again if that was asked for
-// meanwhile. It reports false if the peer was forgotten. s.mu is held.
-func (s *Syncer) finish(t *task) bool {
-	s.running--
-	s.poke()
-	t.cancel() // its context is of no use any more
-	t.running, t.cancel = false, nil
-	if s.peers[t.entry.id] != t.entry {
-		return false
-	}
-	if t.again {
-		t.again = false
-		s.schedule(t, t.due)
-	}
-	return true
+// finish notes that an attempt has ended. It reports false if the peer was forgotten.
+// s.mu is held.
+func (s *Syncer) finish(e *entry, a *attempt) bool {
+	a.running, a.cancel = false, nil
+	return s.peers[e.id] == e
 }
 
 // tidy takes out what nothing is left to do for, and reports whether the entry
@@ -353,12 +354,12 @@ func (s *Syncer) tidy(e *entry) bool {
 	if e.active() {
 		return true
 	}
-	s.remove(&e.look)
-	if !e.want.Target.Fingerprint.IsZero() && !e.owed.IsZero() && time.Since(e.owed) >= owedFor && e.want.leftover(e.memo).deletes() {
-		e.logger.Warn("gave up deleting our objects at a peer; it removes them itself once it sees that they are of no use", "tried_for", owedFor)
+	s.queue.Drop(job{id: e.id})
+	if !e.want.Target.Fingerprint.IsZero() && !e.owed.IsZero() && time.Since(e.owed) >= owedFor && deletes(leftover(e.want, e.memo)) {
+		e.logger.Warn("gave up deleting our objects at a peer; the peer removes them when it notices that they are unused", "tried_for", owedFor)
 		e.owed = time.Time{}
 	}
-	if !e.set.isZero() || e.look.running || e.notice.waits() || e.notice.running {
+	if !isZero(e.set) || e.look.running || e.notice.running || e.notice.waits {
 		return true
 	}
 	s.drop(e)
@@ -367,8 +368,8 @@ func (s *Syncer) tidy(e *entry) bool {
 
 // drop takes an entry out. s.mu is held.
 func (s *Syncer) drop(e *entry) {
-	s.remove(&e.look)
-	s.remove(&e.notice)
+	s.queue.Drop(job{id: e.id})
+	s.queue.Drop(job{id: e.id, notice: true})
 	delete(s.peers, e.id)
 }
 
@@ -376,18 +377,10 @@ func (s *Syncer) drop(e *entry) {
 func (e *entry) active() bool {
 	w := &e.want
 	asks := w.Ask && (e.memo.asked != e.terms.ask || e.seen.Asked == nil || e.seen.Asked.Auth != api.AuthAccepted)
-	return !w.Target.Fingerprint.IsZero() && (asks || w.contact() || e.owes())
+	return !w.Target.Fingerprint.IsZero() && (asks || contacts(*w) || e.owes())
 }
 
 // owes reports whether a deletion is to be tried.
 func (e *entry) owes() bool {
-	return e.want.leftover(e.memo).deletes() && !e.owed.IsZero() && time.Since(e.owed) < owedFor
-}
-
-// poke has Run look at the queue again.
-func (s *Syncer) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	return deletes(leftover(e.want, e.memo)) && !e.owed.IsZero() && time.Since(e.owed) < owedFor
 }

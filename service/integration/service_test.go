@@ -202,7 +202,7 @@ func testNotInstalled(t *testing.T, m *machine) {
 
 func testInstall(t *testing.T, m *machine) {
 	out := m.must(agent, "service", "install", "--start")
-	expect(t, out, 0, 0, "Made the user and the group liqo-agent.", "Wrote /etc/systemd/system/liqo-agent.service.", "The service runs, and starts at boot.")
+	expect(t, out, 0, 0, "Created the user and the group liqo-agent.", "Wrote /etc/systemd/system/liqo-agent.service.", "The service is running, and starts at boot.")
 	unit, err := os.ReadFile(m.path("/etc/systemd/system/liqo-agent.service"))
 	if err != nil || string(unit) != service.Unit(agent) {
 		t.Errorf("the unit is not the one there is (%v):\n%s", err, unit)
@@ -237,10 +237,10 @@ func testInstall(t *testing.T, m *machine) {
 func testInstallAgain(t *testing.T, m *machine) {
 	pid := m.show("MainPID")
 	out := m.must(agent, "service", "install")
-	expect(t, out, 0, 0, "is as it should be")
+	expect(t, out, 0, 0, "is up to date")
 	m.write("/etc/systemd/system/liqo-agent.service", "# of another version\n"+service.Unit(agent), 0o644)
 	out = m.must(agent, "service", "install")
-	expect(t, out, 0, 0, "Replaced /etc/systemd/system/liqo-agent.service; the one from before is /etc/systemd/system/liqo-agent.service.old.")
+	expect(t, out, 0, 0, "Replaced /etc/systemd/system/liqo-agent.service; the old unit is /etc/systemd/system/liqo-agent.service.old.")
 	if now := m.show("MainPID"); now != pid {
 		t.Errorf("process %s, was %s", now, pid)
 	}
@@ -362,7 +362,7 @@ func testReload(t *testing.T, m *machine) {
 		t.Errorf("level %s right after the reload", level)
 	}
 	out := m.must(agent, "config", "reload")
-	expect(t, out, 0, 0, "Waits for a restart of the agent: endpoint.max_connections")
+	expect(t, out, 0, 0, "Needs a restart of the agent: endpoint.max_connections")
 	m.write(configFile, "[log]\nlevel = \"info\"\n", 0o644)
 	var done struct{ Changed, Restart []string }
 	if err := json.Unmarshal([]byte(m.must(agent, "config", "reload", "-o", "json")), &done); err != nil ||
@@ -370,7 +370,7 @@ func testReload(t *testing.T, m *machine) {
 		t.Errorf("reload: %+v, %v", done, err)
 	}
 	out = m.must(agent, "config", "reload")
-	expect(t, out, 0, 0, "No setting has changed.")
+	expect(t, out, 0, 0, "No changes.")
 	if now := m.show("MainPID"); now != pid {
 		t.Errorf("process %s, was %s", now, pid)
 	}
@@ -391,12 +391,12 @@ func testBadReload(t *testing.T, m *machine) {
 		t.Errorf("level %s", level)
 	}
 	m.until("the journal has it as an error", func() (bool, string) {
-		said := m.said("the configuration on disk is bad")
+		said := m.said("the configuration on disk has errors")
 		return len(said) > 0 && said[0]["PRIORITY"] == "3", fmt.Sprint(said)
 	})
 	m.until("the status shows the problem", func() (bool, string) {
 		text := m.show("StatusText")
-		return strings.Contains(text, "the configuration on disk is bad"), text
+		return strings.Contains(text, "the configuration on disk has errors"), text
 	})
 	m.write(configFile, "", 0o644)
 	m.must("systemctl", "reload", "liqo-agent")
@@ -485,7 +485,7 @@ func testGoodbye(t *testing.T, m *machine) {
 
 func testUninstall(t *testing.T, m *machine) {
 	out := m.must(agent, "service", "uninstall")
-	expect(t, out, 0, 0, "The service is removed.", "/var/lib/liqo-agent")
+	expect(t, out, 0, 0, "Removed the service.", "/var/lib/liqo-agent")
 	left, err := filepath.Glob(m.path("/etc/systemd/system/*/liqo-agent.service"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)

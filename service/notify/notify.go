@@ -6,22 +6,18 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"liqo.io/agent/peer/text"
 )
 
-const (
-	// maxStatus bounds the bytes of a status: it is one line on somebody's screen.
-	maxStatus = 512
-	// sendTimeout bounds how long a message waits for a service manager that does not read: a few of them fit into
-	// its socket, and then senders block (unix(7)).
-	sendTimeout = time.Second
-)
+// sendTimeout bounds how long a message waits for a service manager that does not read: a few of them fit into its
+// socket, and then senders block (unix(7)).
+const sendTimeout = time.Second
 
 // Notifier tells the service manager how the agent is. Its methods may be called from any goroutine, block for a second
 // or two at most, and do nothing on a nil Notifier. What cannot be sent is logged once; the last of Ready, Reloading and
@@ -82,18 +78,18 @@ func (n *Notifier) Stopping() {
 }
 
 // Status shows a line in systemctl status (STATUS=). It is sent only if it differs from the last one.
-func (n *Notifier) Status(text string) {
+func (n *Notifier) Status(said string) {
 	if n == nil {
 		return
 	}
-	text = line(text)
+	said = text.Sentence(said)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if text == n.status {
+	if said == n.status {
 		return
 	}
-	if n.settle() && n.send("STATUS="+text) {
-		n.status = text
+	if n.settle() && n.send("STATUS="+said) {
+		n.status = said
 	}
 }
 
@@ -123,7 +119,7 @@ func (n *Notifier) settle() bool {
 func (n *Notifier) send(message string) bool {
 	err := write(n.socket, message)
 	if err != nil && !n.failed {
-		n.logger.Warn("the service manager could not be told how the agent is", "error", err)
+		n.logger.Warn("the service manager could not be notified of the state of the agent", "error", err)
 	}
 	n.failed = err != nil
 	return err == nil
@@ -141,20 +137,6 @@ func write(socket, message string) error {
 		_, err = conn.Write([]byte(message))
 	}
 	return errors.Join(err, conn.Close())
-}
-
-// line makes one line of a text, of bytes that every terminal and log can take.
-func line(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || !unicode.IsPrint(r) && r != ' ' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > maxStatus {
-		text = strings.ToValidUTF8(text[:maxStatus-3], "") + "..."
-	}
-	return text
 }
 
 // monotonic is the time of CLOCK_MONOTONIC in microseconds.

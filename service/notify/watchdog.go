@@ -29,7 +29,7 @@ func (n *Notifier) Watch(ctx context.Context, check func(context.Context) error)
 			return
 		case <-timer.C:
 			if !begun.IsZero() {
-				n.logger.Error("the agent's check of itself does not come back; the service manager ends the process soon if it stays so",
+				n.logger.Error("the agent's self-check does not return; the service manager will end the process",
 					"for", time.Since(begun).Round(time.Millisecond))
 				timer.Reset(period)
 				continue
@@ -49,7 +49,7 @@ func (n *Notifier) Watch(ctx context.Context, check func(context.Context) error)
 			}
 			next := period - took
 			if err != nil {
-				n.logger.Error("the agent's check of itself failed; the service manager ends the process soon if it stays so", "error", err)
+				n.logger.Error("the agent's self-check failed; the service manager will end the process", "error", err)
 				next = period / 4
 			} else {
 				n.alive()

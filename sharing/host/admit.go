@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -135,7 +136,7 @@ func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body 
 	kind, known := map[string]string{resourceConfigMaps: "ConfigMap", resourceSecrets: "Secret"}[resource]
 	switch {
 	case !known:
-		return nil, refuse(ReasonBadName, "%q are not taken here, only configmaps and secrets", clip(resource))
+		return nil, refuse(ReasonBadName, "%q are not taken here, only configmaps and secrets", text.Excerpt(resource))
 	case resource == resourceConfigMaps && name == workload.RootCA:
 		return nil, refuse(ReasonBadName, "%s is this cluster's own", workload.RootCA)
 	}

@@ -33,10 +33,10 @@ func (s *session) evict(ctx context.Context, st standing) (time.Duration, error)
 	if len(guests) > 0 && started.IsZero() {
 		started = h.cfg.Now()
 		st.tenant.evicted = started
-		h.cfg.Logger.Info("taking back what a consumer has in this cluster", "peer", id, "name", st.name, "namespaces", len(guests))
+		h.cfg.Logger.Info("removing the namespaces of a consumer", "peer", id, "name", st.name, "namespaces", len(guests))
 	} else if len(guests) == 0 && !started.IsZero() {
 		st.tenant.evicted, st.tenant.stuck = time.Time{}, false
-		h.cfg.Logger.Info("a consumer has nothing in this cluster any more", "peer", id, "name", st.name)
+		h.cfg.Logger.Info("the namespaces of a consumer are removed", "peer", id, "name", st.name)
 	}
 	h.mu.Unlock()
 	errs := []error{s.takeRights(ctx, id)}
@@ -61,7 +61,7 @@ func (s *session) evict(ctx context.Context, st standing) (time.Duration, error)
 	st.tenant.stuck = true
 	h.mu.Unlock()
 	if !told {
-		h.cfg.Logger.Warn("namespaces of a consumer do not go away", "peer", id, "namespaces", stuck(guests))
+		h.cfg.Logger.Warn("namespaces of a consumer are not removed", "peer", id, "namespaces", stuck(guests))
 	}
 	return retryMax, errors.Join(errs...)
 }
@@ -129,7 +129,11 @@ func (s *session) takeRights(ctx context.Context, id peer.ClusterID) error {
 			continue
 		}
 		path := rbacPath + "namespaces/" + binding.Namespace + "/rolebindings/" + binding.Name
-		errs = append(errs, ifThere(s.client.Delete(ctx, path, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}})))
+		err := ifThere(s.client.Delete(ctx, path, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}}))
+		if err == nil {
+			s.bindings.Deleted(binding.Namespace, binding.Name, binding.UID)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

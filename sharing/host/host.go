@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/registry"
 )
 
@@ -56,8 +57,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Tenancy is how a consumer's use of this cluster is to stand.
-type Tenancy struct {
+// TenantSpec is how a consumer's use of this cluster is to stand.
+type TenantSpec struct {
 	ID   peer.ClusterID
 	Name string // of the cluster, for people; may be empty
 	// Admitted: it may run pods, up to Offer. Else all it has here is to go.
@@ -71,8 +72,8 @@ type Tenancy struct {
 	Arch string
 }
 
-// Tenant is how a consumer's use of this cluster stands.
-type Tenant struct {
+// TenantStatus is how a consumer's use of this cluster stands.
+type TenantStatus struct {
 	// Busy: some of its namespaces are still there, or it is not known yet whether
 	// there are any.
 	Busy       bool
@@ -83,11 +84,11 @@ type Tenant struct {
 	Used map[string]string
 }
 
-func (t Tenant) equal(o Tenant) bool {
+func (t TenantStatus) equal(o TenantStatus) bool {
 	return t.Busy == o.Busy && t.Namespaces == o.Namespaces && t.Pods == o.Pods && maps.Equal(t.Used, o.Used)
 }
 
-func (t Tenant) clone() Tenant {
+func (t TenantStatus) clone() TenantStatus {
 	t.Used = maps.Clone(t.Used)
 	return t
 }
@@ -118,9 +119,9 @@ type tenant struct {
 	admitted bool
 	offer    corev1.ResourceList // never changed, only replaced; nil: none yet
 	arch     string
-	settings Settings // when Set was called last
-	told     *Tenant  // what Set returned last
-	found    bool     // Changed was called before Set
+	settings Settings      // when Set was called last
+	told     *TenantStatus // what Set returned last
+	found    bool          // Changed was called before Set
 	reported time.Time
 	evicted  time.Time // when its eviction began, zero if it did not
 	stuck    bool      // that it takes long was logged
@@ -138,14 +139,14 @@ func New(cfg Config) *Host {
 // Set tells how a consumer's use of this cluster is to stand, and returns how it
 // stands. It is to be called again and again with what is so then; it is quick, the
 // work happens in Run. Without a connection the answer is the last that was known.
-func (h *Host) Set(t Tenancy) Tenant {
+func (h *Host) Set(t TenantSpec) TenantStatus {
 	offer, settings := quantities(t.Offer), h.cfg.Settings()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.tenants[t.ID]
 	if n == nil {
 		if !t.Admitted && h.session != nil {
-			return Tenant{} // who has something here is in the map
+			return TenantStatus{} // who has something here is in the map
 		}
 		n = h.tenantLocked(t.ID)
 	}
@@ -165,12 +166,12 @@ func (h *Host) Set(t Tenancy) Tenant {
 
 // Stands returns how a consumer's use of this cluster stands at this moment. Changed
 // is called less often than pods come and go.
-func (h *Host) Stands(id peer.ClusterID) Tenant {
+func (h *Host) Stands(id peer.ClusterID) TenantStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.tenants[id]
 	if n == nil {
-		return Tenant{}
+		return TenantStatus{}
 	}
 	return h.standsLocked(n).clone()
 }
@@ -228,13 +229,13 @@ func (h *Host) tenantLocked(id peer.ClusterID) *tenant {
 }
 
 // standsLocked returns how the use of a consumer stands.
-func (h *Host) standsLocked(n *tenant) Tenant {
+func (h *Host) standsLocked(n *tenant) TenantStatus {
 	if h.session == nil {
-		return Tenant{Busy: true}
+		return TenantStatus{Busy: true}
 	}
 	namespaces := len(h.session.guests(n.id))
 	pods, used := n.account.totals()
-	out := Tenant{Busy: namespaces > 0, Namespaces: namespaces, Pods: pods}
+	out := TenantStatus{Busy: namespaces > 0, Namespaces: namespaces, Pods: pods}
 	for name, q := range used {
 		if !q.IsZero() {
 			if out.Used == nil {
@@ -319,7 +320,7 @@ func (h *Host) place(id peer.ClusterID, namespace string) (standing, error) {
 	}
 	st.guest = st.session.namespaces.Get("", namespace)
 	if st.guest == nil || owner(st.guest) != id {
-		return standing{}, refuse(ReasonNotYours, "%q is no namespace of %s here; ask for one", clip(namespace), id)
+		return standing{}, refuse(ReasonNotYours, "%q is no namespace of %s here; ask for one", text.Excerpt(namespace), id)
 	}
 	return st, nil
 }

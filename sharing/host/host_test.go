@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,7 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 			Changed:    func(peer.ClusterID) { changed.add() },
 			Logger:     slog.New(slog.DiscardHandler),
 		})
-		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); !stands.Busy {
+		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); !stands.Busy {
 			t.Errorf("before anything is known it stands %+v", stands)
 		}
 		s := newSession(h, nil)
@@ -59,12 +60,11 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 		if changed.take() != 1 {
 			t.Error("that nothing is here was not told")
 		}
-		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Busy {
+		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Busy {
 			t.Errorf("it stands %+v", stands)
 		}
 		test(h, s, changed)
 		cancel()
-		s.queue.ShutDown()
 		group.Wait()
 	})
 }
@@ -89,7 +89,7 @@ func TestBurstIsToldOnce(t *testing.T) {
 		if n := changed.take(); n == 0 || n > 5 {
 			t.Errorf("200 pods were told %d times", n)
 		}
-		stands := h.Set(Tenancy{ID: barn, Admitted: true})
+		stands := h.Set(TenantSpec{ID: barn, Admitted: true})
 		if stands.Pods != 200 || stands.Used["cpu"] != "20" || stands.Used["pods"] != "200" || stands.Used["limits.cpu"] != "" {
 			t.Errorf("it stands %+v", stands)
 		}
@@ -105,8 +105,34 @@ func TestBurstIsToldOnce(t *testing.T) {
 		if n := changed.take(); n == 0 {
 			t.Error("the end of pods was not told")
 		}
-		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Pods != 198 {
+		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Pods != 198 {
 			t.Errorf("it stands %+v", stands)
+		}
+	})
+}
+
+// TestCountedBeforeLookedAt: nobody looks at a consumer for a pod that is not counted yet,
+// and would find nothing to tell.
+func TestCountedBeforeLookedAt(t *testing.T) {
+	connected(t, func(h *Host, s *session, changed *told) {
+		a := h.tenants[barn].account
+		a.mu.Lock()
+		var counting sync.WaitGroup
+		counting.Go(func() { s.countPod(nil, newPod(1)) })
+		early := false
+		for range 1000 { // until it waits for the account
+			runtime.Gosched()
+			_, due := s.queue.Due(barn)
+			early = early || due
+		}
+		a.mu.Unlock()
+		if early {
+			t.Error("it is to be looked at before the pod is counted")
+		}
+		counting.Wait()
+		time.Sleep(time.Minute)
+		if stands := h.Stands(barn); changed.take() != 1 || stands.Pods != 1 {
+			t.Errorf("it stands %+v, and that was not told once", stands)
 		}
 	})
 }
@@ -117,14 +143,13 @@ func TestOldSessionIsNotHeard(t *testing.T) {
 		s.countPod(nil, newPod(1))
 		s.countObject(resourceSecrets, nil, &guestObject{size: 7, ObjectMeta: newPod(1).ObjectMeta})
 		next := newSession(h, nil)
-		defer next.queue.ShutDown()
 		next.countPod(nil, newPod(2)) // it is not filled yet
-		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Pods != 1 {
+		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Pods != 1 {
 			t.Errorf("it stands %+v", stands)
 		}
 		h.adopt(next)
 		s.countPod(nil, newPod(3))
-		if stands := h.Set(Tenancy{ID: barn, Admitted: true}); stands.Pods != 0 {
+		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Pods != 0 {
 			t.Errorf("it stands %+v", stands)
 		}
 		if !h.tenants[barn].account.empty() {
@@ -137,7 +162,7 @@ func TestOldSessionIsNotHeard(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	connected(t, func(h *Host, s *session, _ *told) {
 		s.countPod(nil, newPod(1))
-		h.Set(Tenancy{ID: barn})
+		h.Set(TenantSpec{ID: barn})
 		synctest.Wait()
 		if len(h.tenants) != 1 {
 			t.Error("a consumer with a pod is forgotten")
@@ -150,7 +175,7 @@ func TestForgotten(t *testing.T) {
 		if n != 0 {
 			t.Error("a consumer without anything is remembered")
 		}
-		if stands := h.Set(Tenancy{ID: barn}); stands.Busy || len(h.tenants) != 0 {
+		if stands := h.Set(TenantSpec{ID: barn}); stands.Busy || len(h.tenants) != 0 {
 			t.Errorf("it stands %+v", stands)
 		}
 	})

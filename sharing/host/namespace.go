@@ -10,7 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -22,7 +24,7 @@ const otherNames = 3
 // at most after some seconds.
 func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
 	if wrong := validation.IsDNS1123Label(origin); len(wrong) > 0 {
-		return "", refuse(ReasonBadName, "%q is no name of a namespace: %s", clip(origin), wrong[0])
+		return "", refuse(ReasonBadName, "%q is no name of a namespace: %s", text.Excerpt(origin), wrong[0])
 	}
 	if _, err := h.admitted(id); err != nil {
 		return "", err
@@ -52,7 +54,7 @@ func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) 
 		if guest, err = s.make(ctx, st, origin); err != nil {
 			return "", err
 		}
-		h.cfg.Logger.Info("made a namespace for a consumer", "peer", id, "name", st.name, "namespace", guest.Name, "stands-for", origin)
+		h.cfg.Logger.Info("created a namespace for a consumer", "peer", id, "name", st.name, "namespace", guest.Name, "stands-for", origin)
 	}
 	if err := s.complete(ctx, st, guest); err != nil {
 		return "", err
@@ -102,23 +104,20 @@ func (s *session) make(ctx context.Context, st standing, origin string) (*corev1
 		if err != nil {
 			return nil, err
 		}
-		var guest *corev1.Namespace
-		err = s.await(ctx, func() bool {
-			guest = s.namespaces.Get("", name)
-			return guest != nil && guest.UID == made.UID
-		})
-		if err != nil {
-			return nil, slow(name, err)
+		s.namespaces.Wrote(&made)
+		guest := s.namespaces.Get("", name)
+		if guest == nil || guest.UID != made.UID {
+			return nil, terminating(name) // somebody deleted it already
 		}
 		return guest, nil
 	}
 	return nil, refuse(ReasonBadName, "all names for the namespace %q are taken here", origin)
 }
 
-// complete furnishes a namespace and waits until pods can be created there.
+// complete reconciles a namespace and waits until pods can be created there.
 func (s *session) complete(ctx context.Context, st standing, guest *corev1.Namespace) error {
 	for {
-		wait, err := s.furnish(ctx, st, guest)
+		wait, err := s.reconcileNamespace(ctx, st, guest)
 		if err != nil {
 			if s.leaving(guest) {
 				return terminating(guest.Name)
@@ -128,7 +127,7 @@ func (s *session) complete(ctx context.Context, st standing, guest *corev1.Names
 		if wait == 0 {
 			break
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := work.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -182,7 +181,7 @@ func (s *session) awaitServiceAccount(ctx context.Context, namespace string) err
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		if pause(ctx, wait) != nil {
+		if work.Sleep(ctx, wait) != nil {
 			return err
 		}
 	}
@@ -194,17 +193,6 @@ func slow(name string, err error) error {
 		return refuse(ReasonNotReady, "namespace %s is not ready yet (%v); try again", name, err).after(retryNotReady)
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Release gives back the guest namespace that stands for origin, with everything in

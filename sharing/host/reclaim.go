@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
@@ -30,7 +30,7 @@ func (s *session) reclaim(ctx context.Context, id peer.ClusterID, settings Setti
 			continue
 		}
 		wait, err := s.label(ctx, id, quota, settings)
-		again = kube.Sooner(again, wait)
+		again = work.Sooner(again, wait)
 		errs = append(errs, err)
 	}
 	return again, errors.Join(errs...)
@@ -54,7 +54,7 @@ func (s *session) label(ctx context.Context, id peer.ClusterID, quota *corev1.Re
 		return 0, nil // another one by now, or none
 	}
 	if wait == 0 && err == nil {
-		s.host.cfg.Logger.Info("a namespace of a consumer had lost its labels; they are back", "peer", id, "namespace", found.Name)
+		s.host.cfg.Logger.Info("a namespace of a consumer had lost its labels; they are restored", "peer", id, "namespace", found.Name)
 	}
 	return wait, err
 }

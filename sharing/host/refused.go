@@ -66,14 +66,3 @@ func nothingOffered(id peer.ClusterID) *Refused {
 func terminating(namespace string) *Refused {
 	return refuse(ReasonTerminating, "namespace %s is being deleted; try again when it is gone", namespace).after(retryTerminating)
 }
-
-// maxQuoted bounds what is repeated of what a peer sent, in bytes.
-const maxQuoted = 80
-
-// clip shortens s.
-func clip(s string) string {
-	if len(s) <= maxQuoted {
-		return s
-	}
-	return s[:maxQuoted] + "..."
-}

@@ -14,9 +14,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
@@ -50,8 +50,7 @@ type session struct {
 	configMaps *kube.Cache[*guestObject]
 	secrets    *kube.Cache[*guestObject]
 
-	queue workqueue.TypedDelayingInterface[peer.ClusterID]
-	retry workqueue.TypedRateLimiter[peer.ClusterID]
+	queue *work.Queue[peer.ClusterID]
 
 	mu       sync.Mutex
 	woken    chan struct{}        // closed, and replaced, when something may be other than it was
@@ -74,15 +73,12 @@ func (h *Host) Run(ctx context.Context, local *rest.Config) error {
 	s.follow(ctx, &group)
 	if s.filled(ctx) {
 		h.adopt(s)
-		for range workers {
-			group.Go(func() { s.work(ctx) })
-		}
+		group.Go(func() { s.work(ctx) })
 		<-ctx.Done()
 		h.mu.Lock()
 		s.ended = true
 		h.mu.Unlock()
 	}
-	s.queue.ShutDown()
 	group.Wait()
 	return nil
 }
@@ -90,8 +86,10 @@ func (h *Host) Run(ctx context.Context, local *rest.Config) error {
 func newSession(h *Host, client *kube.Client) *session {
 	s := &session{
 		host: h, client: client,
-		queue:    workqueue.NewTypedDelayingQueue[peer.ClusterID](),
-		retry:    workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
+		queue: work.New(work.Config[peer.ClusterID]{
+			Backoff: work.Backoff{First: retryFirst, Max: retryMax},
+			Observe: func(id peer.ClusterID, a work.Attempt) { h.complain(id, a.Err, a.Next) },
+		}),
 		woken:    make(chan struct{}),
 		repaired: make(map[string]time.Time), ready: make(map[types.UID]bool),
 	}
@@ -139,7 +137,7 @@ func (s *session) filled(ctx context.Context) bool {
 			case <-synced:
 				waiting = false
 			case <-patience.C:
-				s.host.cfg.Logger.Warn("what consumers have in this cluster cannot be read yet, so they cannot be served; it is tried again", "error", s.failure())
+				s.host.cfg.Logger.Warn("the namespaces of consumers cannot be read yet, so consumers are not served; trying again", "error", s.failure())
 			case <-ctx.Done():
 				return false
 			}
@@ -151,7 +149,7 @@ func (s *session) filled(ctx context.Context) bool {
 	select {
 	case <-s.policies.Synced():
 	case <-unread.C:
-		s.host.cfg.Logger.Warn("network policies cannot be read, so no consumer gets anything; run `sudo liqo-agent rbac --apply` if the agent lacks the right", "error", s.policies.Failure())
+		s.host.cfg.Logger.Warn("network policies cannot be read, so consumers get no namespaces; run `sudo liqo-agent rbac --apply` if the agent lacks the permission", "error", s.policies.Failure())
 	case <-ctx.Done():
 		return false
 	}
@@ -161,12 +159,10 @@ func (s *session) filled(ctx context.Context) bool {
 // policiesKnown returns why nobody can be let in yet: the network policies that are there are
 // not known.
 func (s *session) policiesKnown() error {
-	select {
-	case <-s.policies.Synced():
-		return nil
-	default:
+	if !s.policies.HasSynced() {
 		return fmt.Errorf("read network policies: %w", cmp.Or(s.policies.Failure(), errors.New("not yet")))
 	}
+	return nil
 }
 
 // failure returns why what is known may be old, nil if it is not.
@@ -236,64 +232,64 @@ func (s *session) guests(id peer.ClusterID) []*corev1.Namespace {
 // for consumers.
 func tell[T kube.Object](s *session) func(before, after T) {
 	return func(before, after T) {
-		var none T
 		s.wake()
 		for _, o := range []T{before, after} {
-			if o == none {
+			if kube.IsNil(o) {
 				continue
 			}
 			if id := owner(o); id != "" {
-				s.host.look(s, id, 0)
+				s.host.look(s, id)
 			}
 		}
 	}
 }
 
 // look has a worker look at a consumer, if s is the session that counts.
-func (h *Host) look(s *session, id peer.ClusterID, after time.Duration) *account {
+func (h *Host) look(s *session, id peer.ClusterID) {
+	if h.account(s, id) != nil {
+		s.queue.Add(id)
+	}
+}
+
+// account returns the account of a consumer, nil if s is not the session that counts.
+func (h *Host) account(s *session, id peer.ClusterID) *account {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.session != s {
 		return nil
 	}
-	n := h.tenantLocked(id)
-	s.queue.AddAfter(id, after)
-	return n.account
+	return h.tenantLocked(id).account
+}
+
+// count changes the account of a consumer, if it is one, and has a worker look at it
+// after that: one that looked before would not tell.
+func (s *session) count(id peer.ClusterID, change func(*account)) {
+	if id == "" {
+		return
+	}
+	if a := s.host.account(s, id); a != nil {
+		change(a)
+		s.queue.AddAfter(id, tellPause)
+	}
 }
 
 // countPod takes in a pod that changed.
 func (s *session) countPod(before, after *guestPod) {
 	if before != nil && (after == nil || after.UID != before.UID || origin(after) != origin(before)) {
-		if id := origin(before); id != "" {
-			if a := s.host.look(s, id, tellPause); a != nil {
-				a.drop(before)
-			}
-		}
+		s.count(origin(before), func(a *account) { a.drop(before) })
 	}
 	if after != nil {
-		if id := origin(after); id != "" {
-			if a := s.host.look(s, id, tellPause); a != nil {
-				a.put(after)
-			}
-		}
+		s.count(origin(after), func(a *account) { a.put(after) })
 	}
 }
 
 // countObject takes in a ConfigMap or Secret that changed.
 func (s *session) countObject(resource string, before, after *guestObject) {
 	if before != nil && (after == nil || origin(after) != origin(before)) {
-		if id := origin(before); id != "" {
-			if a := s.host.look(s, id, tellPause); a != nil {
-				a.dropObject(keyOf(resource, before.Namespace, before.Name))
-			}
-		}
+		s.count(origin(before), func(a *account) { a.dropObject(keyOf(resource, before.Namespace, before.Name)) })
 	}
 	if after != nil {
-		if id := origin(after); id != "" {
-			if a := s.host.look(s, id, tellPause); a != nil {
-				a.putObject(keyOf(resource, after.Namespace, after.Name), after.size)
-			}
-		}
+		s.count(origin(after), func(a *account) { a.putObject(keyOf(resource, after.Namespace, after.Name), after.size) })
 	}
 }
 
@@ -329,27 +325,11 @@ func (s *session) await(ctx context.Context, condition func() bool) error {
 	}
 }
 
-// work looks at consumers until the queue ends.
+// work reconciles consumers until ctx ends.
 func (s *session) work(ctx context.Context) {
-	for {
-		id, ended := s.queue.Get()
-		if ended {
-			return
-		}
-		again, err := s.reconcile(ctx, id)
-		if ctx.Err() == nil {
-			if err != nil {
-				again = s.retry.When(id)
-			} else {
-				s.retry.Forget(id)
-			}
-			s.host.complain(id, err, again)
-			if again > 0 {
-				s.queue.AddAfter(id, again)
-			}
-		}
-		s.queue.Done(id)
-	}
+	s.queue.Run(ctx, workers, func(ctx context.Context, id peer.ClusterID) work.Outcome {
+		return work.Result(s.reconcile(ctx, id))
+	})
 }
 
 // complain logs what is wrong with a consumer's namespaces, when that is something
@@ -367,7 +347,7 @@ func (h *Host) complain(id peer.ClusterID, err error, again time.Duration) {
 	}
 	h.mu.Unlock()
 	if err != nil && !known {
-		h.cfg.Logger.Warn("the namespaces of a consumer are not as they are to be; it is tried again", "peer", id, "error", err, "in", again)
+		h.cfg.Logger.Warn("the namespaces of a consumer cannot be reconciled; trying again", "peer", id, "error", err, "in", again)
 	}
 }
 
@@ -390,9 +370,9 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	case !admitted:
 		again, err = s.evict(ctx, st)
 	default:
-		again, err = s.keep(ctx, st)
+		again, err = s.reconcileTenant(ctx, st)
 	}
-	again, err = kube.Sooner(kube.Sooner(again, lost), h.report(n)), errors.Join(failed, err)
+	again, err = work.Sooner(work.Sooner(again, lost), h.report(n)), errors.Join(failed, err)
 	if said && !admitted && len(s.guests(id)) == 0 && lost == 0 && failed == nil {
 		h.forget(n)
 	}

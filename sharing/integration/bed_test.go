@@ -13,12 +13,12 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
 )
 
 func TestMain(m *testing.M) {
-	peering.BridgeKlog(slog.New(slog.DiscardHandler))
+	conn.BridgeKlog(slog.New(slog.DiscardHandler))
 	bed.Main(m)
 }
 

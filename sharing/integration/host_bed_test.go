@@ -135,8 +135,8 @@ func (r *runningHost) jump(d time.Duration) {
 	r.skew += d
 }
 
-func tenancy(id peer.ClusterID, offer map[string]string) host.Tenancy {
-	return host.Tenancy{ID: id, Name: "a neighbour", Admitted: true, Offer: offer}
+func tenancy(id peer.ClusterID, offer map[string]string) host.TenantSpec {
+	return host.TenantSpec{ID: id, Name: "a neighbour", Admitted: true, Offer: offer}
 }
 
 // smallOffer has room for ten small pods.

@@ -28,9 +28,9 @@ func TestAttackCopiedQuota(t *testing.T) {
 		"metadata": object{"name": "liqo-offer", "labels": pick(quota, "metadata", "labels"), "annotations": pick(quota, "metadata", "annotations")},
 		"spec":     pick(quota, "spec"),
 	}, nil))
-	r.Set(host.Tenancy{ID: barn})
+	r.Set(host.TenantSpec{ID: barn})
 	bedtest.Within(t, "the consumer is gone", func() error {
-		if stands := r.Set(host.Tenancy{ID: barn}); stands.Busy || stands.Pods > 0 {
+		if stands := r.Set(host.TenantSpec{ID: barn}); stands.Busy || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return gone(t, k, namespaces+shop)

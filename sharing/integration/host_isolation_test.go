@@ -194,8 +194,8 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 			t.Errorf("%v: %v", o, err)
 		}
 	}
-	r.Set(host.Tenancy{ID: barn})
-	r.Set(host.Tenancy{ID: cellar})
+	r.Set(host.TenantSpec{ID: barn})
+	r.Set(host.TenantSpec{ID: cellar})
 	bedtest.Within(t, "everything is gone", func() error {
 		if ids := r.Tenants(); slices.Contains(ids, barn) || slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q are here", ids)

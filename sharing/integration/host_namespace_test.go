@@ -130,12 +130,12 @@ func testNamespaces(t *testing.T, k *bed.Kube) {
 			t.Error(err)
 		}
 		again.set(func(s *host.Settings) { s.MaxNamespaces = 8 })
-		again.Set(host.Tenancy{ID: consumer(1), Admitted: true})
+		again.Set(host.TenantSpec{ID: consumer(1), Admitted: true})
 		if err := refusedWith(second(again.Namespace(t.Context(), consumer(1), "shop")), host.ReasonNothingOffered); err != nil {
 			t.Error(err)
 		}
 		// One that is let in no more and has nothing here is forgotten, sooner or later.
-		again.Set(host.Tenancy{ID: consumer(1)})
+		again.Set(host.TenantSpec{ID: consumer(1)})
 		_, err := again.Namespace(t.Context(), consumer(1), "shop")
 		if no := refusedWith(err, host.ReasonNotAdmitted); no != nil && refusedWith(err, host.ReasonNotReady) != nil {
 			t.Error(no)

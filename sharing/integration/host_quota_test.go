@@ -151,9 +151,9 @@ func testQuota(t *testing.T, k *bed.Kube) {
 	if _, kind, err := r.PodPatch(barn, two, "more", []byte(`{"metadata":{"labels":{"a":"b"}}}`)); err != nil || kind == "" {
 		t.Errorf("a patch: %q, %v", kind, err)
 	}
-	r.Set(host.Tenancy{ID: barn})
+	r.Set(host.TenantSpec{ID: barn})
 	bedtest.Within(t, "everything is gone", func() error {
-		if stands := r.Set(host.Tenancy{ID: barn}); stands.Busy || stands.Pods > 0 {
+		if stands := r.Set(host.TenantSpec{ID: barn}); stands.Busy || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return nil

@@ -44,7 +44,7 @@ func TestWebhook(t *testing.T) {
 	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	server, err := admission.NewServer(admission.Config{
 		Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Standing: func(peer.ClusterID) admission.Standing { return admission.Standing{} },
+		Policy: func(peer.ClusterID) admission.Policy { return admission.Policy{} },
 	})
 	must(t, err)
 	// Its socket is the host's, where the API server is.

@@ -7,12 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -77,13 +77,13 @@ func (h *handler) logs(w http.ResponseWriter, r *http.Request, asked call, place
 // refused is what to answer when the provider's API server answered with something
 // else than what was asked for. It says so in its own words.
 func refused(provider peer.ClusterID, answer *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxStatus)) // what came is better than nothing
-	sentence := string(text)
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxStatus)) // what came is better than nothing
+	sentence := string(body)
 	var status metav1.Status
-	if json.Unmarshal(text, &status) == nil && status.Kind == "Status" {
+	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
 		sentence = status.Message
 	}
-	sentence = printable(sentence)
+	sentence = text.Line(sentence, maxSentence)
 	switch code := answer.StatusCode; {
 	case code == http.StatusUnauthorized:
 		// It is us who are not known there: the caller has done nothing wrong.
@@ -95,15 +95,4 @@ func refused(provider peer.ClusterID, answer *http.Response) error {
 	default:
 		return refuse(http.StatusBadGateway, "provider %s answered with status %d, which is none for this call", provider, code)
 	}
-}
-
-// printable is text of a stranger for a terminal.
-func printable(text string) string {
-	text = text[:min(len(text), maxSentence)]
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?")))
 }

@@ -25,7 +25,7 @@ func TestAttackProviderThatSaysTooMuch(t *testing.T) {
 		calm   = "it goes on, in bounded memory"
 		over   = "it is not listened to any more, in bounded memory"
 	)
-	mine := podHere("web")
+	local := podHere("web")
 	event := func(i int, pod, filler string) string {
 		return fmt.Sprintf(`{"type":"ADDED","object":{"metadata":{"name":"e%d","namespace":"guest-shop","uid":"e%d","resourceVersion":"%d","labels":{"a":%q}},`+
 			`"involvedObject":{"kind":"Pod","name":%q,"uid":"other"},"reason":"Because","type":"Normal","message":%q}}`+"\n", i, i, i+2, filler, pod, filler)
@@ -58,7 +58,7 @@ func TestAttackProviderThatSaysTooMuch(t *testing.T) {
 				if resource != tt.resource || (r.URL.Query().Get("watch") != "") != tt.watch || r.URL.Query().Get("sendInitialEvents") != "" {
 					var items []any
 					if resource == "pods" {
-						items = append(items, copyThere(mine, "1", corev1.PodRunning))
+						items = append(items, copyThere(local, "1", corev1.PodRunning))
 					}
 					listOrHang(w, r, items)
 					return
@@ -81,7 +81,7 @@ func TestAttackProviderThatSaysTooMuch(t *testing.T) {
 				w.(http.Flusher).Flush()
 				once.Do(func() { close(finished) })
 				<-r.Context().Done()
-			}, mine)
+			}, local)
 			end := finished
 			if tt.want == over {
 				end = nil

@@ -33,7 +33,7 @@
 //
 // Goroutines: all of them are started by Run and end with it. One looks after the
 // set of providers, and one reflector follows the namespaces here. For each provider
-// there are eight workers, one more for events, a reflector for the pods of its node,
-// and two for each of its namespaces in use (pods and events); for each namespace
+// there are two queues (see kube/work), which have nine workers at most, a reflector for the
+// pods of its node, and two for each of its namespaces in use (pods and events); for each namespace
 // here with pods that name ConfigMaps or Secrets up to two more.
 package offload

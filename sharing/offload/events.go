@@ -20,66 +20,66 @@ type posted struct {
 	names map[string]int32
 }
 
-// event repeats an event of the provider here.
-func (l *line) event(ctx context.Context, k key) (again time.Duration, err error) {
-	sp := l.space(k.namespace)
-	if sp == nil {
+// reconcileEvent repeats an event of the provider here.
+func (pc *controller) reconcileEvent(ctx context.Context, k key) (again time.Duration, err error) {
+	rn := pc.remoteNamespace(k.namespace)
+	if rn == nil {
 		return 0, nil
 	}
-	theirs := sp.events.Get(sp.name, k.name)
-	if theirs == nil {
+	remote := rn.events.Get(rn.name, k.name)
+	if remote == nil {
 		return 0, nil
 	}
-	name := theirs.InvolvedObject.Name
-	mine := l.pods.Get(k.namespace, name)
-	if mine == nil {
-		sp.forget(name)
-		sp.events.Forget(theirs)
+	name := remote.InvolvedObject.Name
+	local := pc.pods.Get(k.namespace, name)
+	if local == nil {
+		rn.forget(name)
+		rn.events.Forget(remote)
 		return 0, nil
 	}
-	l.mu.Lock()
-	made := l.memos[key{aPod, k.namespace, name}]
-	l.mu.Unlock()
-	if made.mine != mine.UID || made.made != theirs.InvolvedObject.UID || made.made == "" {
+	pc.mu.Lock()
+	made := pc.states[key{aPod, k.namespace, name}]
+	pc.mu.Unlock()
+	if made.local != local.UID || made.made != remote.InvolvedObject.UID || made.made == "" {
 		return 0, nil // about another pod of that name, or looked at again with the pod
 	}
-	now := l.s.o.cfg.Now()
-	if wait := l.pace.events.Wait(struct{}{}, now); wait > 0 {
+	now := pc.s.o.cfg.Now()
+	if wait := pc.pace.events.Wait(struct{}{}, now); wait > 0 {
 		return wait, nil
 	}
-	out, ok := workload.Event(&theirs.Event, mine)
-	if !ok || !sp.post(name, out, now) {
-		sp.events.Forget(theirs)
+	out, ok := workload.Event(&remote.Event, local)
+	if !ok || !rn.post(name, out, now) {
+		rn.events.Forget(remote)
 		return 0, nil
 	}
-	l.pace.events.Owe(struct{}{}, 1, now)
-	err = l.s.local.Apply(ctx, "/api/v1/namespaces/"+out.Namespace+"/events/"+out.Name, manager, true, out, nil)
+	pc.pace.events.Owe(struct{}{}, 1, now)
+	err = pc.s.local.Apply(ctx, "/api/v1/namespaces/"+out.Namespace+"/events/"+out.Name, manager, true, out, nil)
 	if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		sp.events.Forget(theirs)
+		rn.events.Forget(remote)
 		return 0, nil // forbidden: the namespace is going
 	}
-	sp.unpost(name, out)
+	rn.unpost(name, out)
 	return 0, err
 }
 
 // eventsOf has the events about a pod looked at again, which came before it was
 // known whose they are.
-func (l *line) eventsOf(sp *space, theirs *corev1.Pod) {
-	for _, e := range sp.events.All() {
-		if e.InvolvedObject.UID == theirs.UID {
-			l.events.Add(key{anEvent, sp.origin, e.Name})
+func (pc *controller) eventsOf(rn *remoteNamespace, remote *corev1.Pod) {
+	for _, e := range rn.events.All() {
+		if e.InvolvedObject.UID == remote.UID {
+			pc.events.Add(key{anEvent, rn.origin, e.Name})
 		}
 	}
 }
 
 // post reports whether an event about a pod is to be written, and notes that it is.
-func (sp *space) post(pod string, e *corev1.Event, now time.Time) bool {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	p := sp.posted[pod]
+func (rn *remoteNamespace) post(pod string, e *corev1.Event, now time.Time) bool {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	p := rn.posted[pod]
 	if p == nil {
 		p = &posted{since: now, names: make(map[string]int32)}
-		sp.posted[pod] = p
+		rn.posted[pod] = p
 	}
 	if count, there := p.names[e.Name]; there && count == e.Count {
 		return false
@@ -99,17 +99,17 @@ func (sp *space) post(pod string, e *corev1.Event, now time.Time) bool {
 }
 
 // unpost takes back that an event was written.
-func (sp *space) unpost(pod string, e *corev1.Event) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	if p := sp.posted[pod]; p != nil {
+func (rn *remoteNamespace) unpost(pod string, e *corev1.Event) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	if p := rn.posted[pod]; p != nil {
 		delete(p.names, e.Name)
 	}
 }
 
 // forget forgets what was repeated about a pod.
-func (sp *space) forget(pod string) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	delete(sp.posted, pod)
+func (rn *remoteNamespace) forget(pod string) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	delete(rn.posted, pod)
 }

@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,29 +34,41 @@ type written struct {
 	method, path, body string
 }
 
-// local is an API server of this cluster with namespaces and pods that do not change.
-// What is written to it is only taken down.
-type local struct {
+// localServer is an API server of this cluster with namespaces and pods, of which only the
+// status changes. Everything else that is written to it is only taken down.
+type localServer struct {
 	namespaces []string
+	record     string // where the pods of all namespaces are at the provider; "" for nowhere yet
 	pods       []*corev1.Pod
+	later      chan *corev1.Pod // pods that come after the list; may be nil
 
 	mu     sync.Mutex
 	writes []written
 	wrote  chan struct{} // something was written; capacity 1
 }
 
-func (s *local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *localServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		var items []any
 		switch r.URL.Path {
 		case "/api/v1/namespaces":
 			for _, name := range s.namespaces {
-				items = append(items, &metadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}})
+				ns := &metadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}}
+				if s.record != "" {
+					ns.Annotations = map[string]string{workload.AnnotationPlacePrefix + string(farID): s.record}
+				}
+				items = append(items, ns)
 			}
 		case "/api/v1/pods":
+			if s.later != nil && r.URL.Query().Get("watch") != "" && r.URL.Query().Get("sendInitialEvents") == "" {
+				s.tell(w, r)
+				return
+			}
+			s.mu.Lock()
 			for _, pod := range s.pods {
 				items = append(items, pod)
 			}
+			s.mu.Unlock()
 		}
 		listOrHang(w, r, items)
 		return
@@ -64,18 +79,102 @@ func (s *local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.writes = append(s.writes, written{r.Method, r.URL.Path, string(body)})
-	version := 100 + len(s.writes)
+	answer := s.patched(r.URL.Path, body, 100+len(s.writes))
 	s.mu.Unlock()
 	select {
 	case s.wrote <- struct{}{}:
 	default:
 	}
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"metadata":{"name":"x","resourceVersion":"%d"}}`, version)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// tell is a watch of the pods that come later.
+func (s *localServer) tell(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	for {
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case pod := <-s.later:
+			fmt.Fprint(w, eventLine("ADDED", pod))
+		}
+	}
+}
+
+// deletions returns the pods that were deleted at once.
+func (s *localServer) deletions() (pods []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.writes {
+		if w.method == http.MethodDelete && strings.Contains(w.body, `"gracePeriodSeconds":0`) {
+			pods = append(pods, path.Base(w.path))
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods)
+}
+
+// patched returns what the API server answers to a write: a pod with its new status, if
+// it is that. s.mu is held.
+func (s *localServer) patched(path string, body []byte, version int) any {
+	for i, pod := range s.pods {
+		if path != podPath(pod.Namespace, pod.Name)+"/status" {
+			continue
+		}
+		var patch struct{ Status map[string]any }
+		if err := json.Unmarshal(body, &patch); err != nil {
+			panic(err)
+		}
+		status, err := fields(&pod.Status)
+		if err != nil {
+			panic(err)
+		}
+		for name, value := range patch.Status {
+			list, isList := value.([]any)
+			switch {
+			case value == nil:
+				delete(status, name)
+			case name == "conditions":
+				old, _ := status[name].([]any)
+				status[name] = mergedByType(old, list)
+			case isList && len(list) > 0 && list[0].(map[string]any)["$patch"] != nil:
+				status[name] = list[1:]
+			default:
+				status[name] = value
+			}
+		}
+		text, err := json.Marshal(status)
+		if err != nil {
+			panic(err)
+		}
+		pod = pod.DeepCopy()
+		pod.ResourceVersion, pod.Status = strconv.Itoa(version), corev1.PodStatus{}
+		if err := json.Unmarshal(text, &pod.Status); err != nil {
+			panic(err)
+		}
+		s.pods[i] = pod
+		return pod
+	}
+	return &metadata{ObjectMeta: metav1.ObjectMeta{Name: "x", ResourceVersion: strconv.Itoa(version)}}
+}
+
+// mergedByType is a strategic merge of conditions.
+func mergedByType(old, patch []any) (out []any) {
+	kind := func(c any) any { return c.(map[string]any)["type"] }
+	out = slices.Clone(old)
+	for _, c := range patch {
+		out = slices.DeleteFunc(out, func(o any) bool { return kind(o) == kind(c) })
+		if c.(map[string]any)["$patch"] == nil {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // statuses returns the patches of a pod's status.
-func (s *local) statuses(pod string) []string {
+func (s *localServer) statuses(pod string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []string
@@ -108,6 +207,7 @@ func listOrHang(w http.ResponseWriter, r *http.Request, items []any) {
 // far is a provider that answers as a test wants it to.
 type far struct {
 	base *url.URL
+	away error // why it gives no namespace; nil: it does
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -119,7 +219,7 @@ func (f *far) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Namespace implements Remote.
 func (f *far) Namespace(_ context.Context, origin string) (string, error) {
-	return "guest-" + origin, nil
+	return "guest-" + origin, f.away
 }
 
 // Release implements Remote.
@@ -128,17 +228,30 @@ func (f *far) Release(context.Context, string) error { return nil }
 // neighbours are a consumer and a provider, with an Offload between them.
 type neighbours struct {
 	*Offload
-	local *local
+	local *localServer
+	far   *far
 	told  chan struct{} // what Excess returns has changed
+}
+
+// provider returns the provider while all is well.
+func (n *neighbours) provider() Provider {
+	return Provider{ID: farID, Node: string(farID), Remote: n.far, Offer: "1", Reachable: true}
 }
 
 const farID peer.ClusterID = "far"
 
 // between has an Offload run, until the test ends, with pods that are on the node of a
 // provider which answers with theirs.
-func between(t *testing.T, theirs http.HandlerFunc, pods ...*corev1.Pod) *neighbours {
-	n := &neighbours{local: &local{namespaces: []string{"shop"}, pods: pods, wrote: make(chan struct{}, 1)}, told: make(chan struct{}, 10)}
-	here, there := httptest.NewServer(n.local), httptest.NewServer(theirs)
+func between(t *testing.T, remote http.HandlerFunc, pods ...*corev1.Pod) *neighbours {
+	return join(t, &localServer{namespaces: []string{"shop"}, pods: slices.Clone(pods)}, &far{}, remote)
+}
+
+// join has an Offload run, until the test ends, between those two, of which the second is
+// remote.
+func join(t *testing.T, local *localServer, p *far, remote http.HandlerFunc) *neighbours {
+	local.wrote = make(chan struct{}, 1)
+	n := &neighbours{local: local, told: make(chan struct{}, 10)}
+	here, there := httptest.NewServer(n.local), httptest.NewServer(remote)
 	base, err := url.Parse(there.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +260,8 @@ func between(t *testing.T, theirs http.HandlerFunc, pods ...*corev1.Pod) *neighb
 		Self: func() peer.ClusterID { return "here" }, Logger: slog.New(slog.DiscardHandler),
 		Exceeded: func(peer.ClusterID) { n.told <- struct{}{} },
 	})
-	n.Set(Provider{ID: farID, Node: string(farID), Remote: &far{base: base}, Offer: "1", Reachable: true})
+	p.base, n.far = base, p
+	n.Set(n.provider())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx, &rest.Config{Host: here.URL}) }()
@@ -166,10 +280,10 @@ func between(t *testing.T, theirs http.HandlerFunc, pods ...*corev1.Pod) *neighb
 
 // keeps returns how much is kept of the provider, and how much is to be looked at.
 func (n *neighbours) keeps() (sum int) {
-	for _, l := range n.lines() {
-		sum += l.queue.Len() + l.events.Len()
-		for _, sp := range l.allSpaces() {
-			sum += sp.pods.Len() + sp.events.Len()
+	for _, pc := range n.controllers() {
+		sum += pc.queue.Len() + pc.events.Len()
+		for _, rn := range pc.remoteNamespaces() {
+			sum += rn.pods.Len() + rn.events.Len()
 		}
 	}
 	return sum
@@ -185,13 +299,13 @@ func podHere(name string) *corev1.Pod {
 }
 
 // copyThere returns the provider's copy of a pod, as it is listed there.
-func copyThere(mine *corev1.Pod, version string, phase corev1.PodPhase) *corev1.Pod {
+func copyThere(local *corev1.Pod, version string, phase corev1.PodPhase) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "guest-shop", Name: mine.Name, UID: "their-" + mine.UID, ResourceVersion: version,
-			Annotations: map[string]string{workload.AnnotationOriginUID: string(mine.UID)},
+			Namespace: "guest-shop", Name: local.Name, UID: "their-" + local.UID, ResourceVersion: version,
+			Annotations: map[string]string{workload.AnnotationOriginUID: string(local.UID)},
 		},
-		Spec:   corev1.PodSpec{NodeName: "theirs", Containers: mine.Spec.Containers},
+		Spec:   corev1.PodSpec{NodeName: "theirs", Containers: local.Spec.Containers},
 		Status: corev1.PodStatus{Phase: phase},
 	}
 }

@@ -24,7 +24,8 @@ type server struct {
 	pods    map[string]*corev1.Pod
 	told    map[string]*corev1.Pod
 	known   bool
-	events  []func() // not delivered yet
+	came    func(*corev1.Pod) // is told of pods that were not there when told was listed; may be nil
+	events  []func()          // not delivered yet
 }
 
 func newServer() *server {
@@ -36,7 +37,25 @@ func (s *server) put(pod *corev1.Pod) {
 	pod = pod.DeepCopy()
 	pod.ResourceVersion = strconv.Itoa(s.version)
 	s.pods[pod.Name] = pod
-	s.events = append(s.events, func() { s.told[pod.Name] = pod })
+	version := s.version
+	s.events = append(s.events, func() {
+		// The answer to a write may have told of a later one.
+		told := s.told[pod.Name]
+		if told == nil && s.came != nil {
+			s.came(pod)
+		}
+		if told == nil || versionOf(told) <= version {
+			s.told[pod.Name] = pod
+		}
+	})
+}
+
+func versionOf(pod *corev1.Pod) int {
+	version, err := strconv.Atoi(pod.ResourceVersion)
+	if err != nil {
+		panic(err)
+	}
+	return version
 }
 
 func (s *server) delete(name string) {
@@ -90,7 +109,7 @@ func (s *server) forget() { s.told, s.events, s.known = map[string]*corev1.Pod{}
 type world struct {
 	t         *rapid.T
 	a, b      *server
-	memos     map[string]memo
+	states    map[string]podState
 	reachable bool
 	now       time.Time
 	serial    int
@@ -103,8 +122,13 @@ var names = []string{"one", "two", "three"}
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		t: t, a: newServer(), b: newServer(), memos: map[string]memo{}, reachable: true, now: moment,
+		t: t, a: newServer(), b: newServer(), states: map[string]podState{}, reachable: true, now: moment,
 		ran: map[types.UID]bool{}, copies: map[types.UID]int{},
+	}
+	w.a.came = func(pod *corev1.Pod) {
+		m := w.states[pod.Name].about(pod, nil)
+		m.unsent = true
+		w.states[pod.Name] = m
 	}
 	w.a.list()
 	w.b.list()
@@ -131,17 +155,14 @@ func (w *world) look(name string, fate fate) {
 		return
 	}
 	v := view{
-		mine: w.a.told[name], theirs: w.b.told[name], known: w.b.known, ready: true,
+		local: w.a.told[name], remote: w.b.told[name], known: w.b.known, ready: true,
 		reachable: w.reachable, origin: here, now: w.now,
 	}
-	m := w.memos[name].about(v.mine, v.theirs)
-	v.memo = m
-	if v.mine != nil {
-		v.mine = m.stands(v.mine)
-	}
+	m := w.states[name].about(v.local, v.remote)
+	v.state = m
 	s := plan(v)
 	if s.status != nil {
-		w.status(name, v, *s.status, &m)
+		w.status(name, v, *s.status)
 	}
 	if s.verb != wait && s.verb != finish && !w.reachable {
 		w.t.Fatalf("%s: %s at a provider that is not reachable", name, s.verb)
@@ -151,75 +172,79 @@ func (w *world) look(name string, fate fate) {
 	}
 	switch {
 	case s.verb == finish:
-		if mine := w.a.pods[name]; mine != nil && mine.UID == v.mine.UID {
-			if c := w.b.pods[name]; c != nil && workload.IsCopy(mine, c) && w.copies[mine.UID] > 0 && m.seen {
+		if local := w.a.pods[name]; local != nil && local.UID == v.local.UID {
+			if !v.asked() && w.copies[local.UID] > 0 {
+				w.t.Fatalf("%s: ours is removed, and nobody knows what there is of it", name)
+			}
+			if c := w.b.pods[name]; c != nil && workload.IsCopy(local, c) && w.copies[local.UID] > 0 && m.seen {
 				w.t.Fatalf("%s: ours is removed before its copy has ended", name)
 			}
 			w.a.delete(name)
 		}
 	case s.verb == wait || fate == notDone:
 	default:
+		m.unsent = m.unsent && s.verb != create
 		before := m
 		w.remote(name, v, s, &m)
 		if fate == noAnswer {
 			m = before
 		}
 	}
-	w.memos[name] = m
-	if v.mine == nil && v.theirs == nil {
-		delete(w.memos, name)
+	w.states[name] = m
+	if v.local == nil && v.remote == nil {
+		delete(w.states, name)
 	}
 }
 
-func (w *world) status(name string, v view, status corev1.PodStatus, m *memo) {
-	mine := w.a.pods[name]
-	if mine == nil || mine.UID != v.mine.UID {
+func (w *world) status(name string, v view, status corev1.PodStatus) {
+	local := w.a.pods[name]
+	if local == nil || local.UID != v.local.UID {
 		return
 	}
-	if terminal(mine) && status.Phase != mine.Status.Phase {
-		w.t.Fatalf("%s: from %s to %s", name, mine.Status.Phase, status.Phase)
+	if terminal(local) && status.Phase != local.Status.Phase {
+		w.t.Fatalf("%s: from %s to %s", name, local.Status.Phase, status.Phase)
 	}
-	if !workload.SameStatus(&mine.Status, &status) {
+	if !workload.SameStatus(&local.Status, &status) {
 		w.writes++
 		w.a.change(name, func(pod *corev1.Pod) { pod.Status = status })
 	}
-	m.written(mine.UID, w.a.pods[name].ResourceVersion, &status)
+	w.a.told[name] = w.a.pods[name] // by the answer
 	if ran(&status) {
-		w.ran[mine.UID] = true
+		w.ran[local.UID] = true
 	}
 }
 
 // remote does at the provider what a step says.
-func (w *world) remote(name string, v view, s step, m *memo) {
+func (w *world) remote(name string, v view, s step, m *podState) {
 	at := w.b.pods[name]
 	switch s.verb {
 	case create:
 		if at != nil {
 			return // AlreadyExists
 		}
-		if w.ran[v.mine.UID] {
+		if w.ran[v.local.UID] {
 			w.t.Fatalf("%s: a pod that ran is created once more", name)
 		}
-		pod := theirs(v.mine, w.uid("copy"))
-		w.copies[v.mine.UID]++
+		pod := remote(v.local, w.uid("copy"))
+		w.copies[v.local.UID]++
 		w.b.put(pod)
-		m.created(v.mine.UID, pod.UID)
+		m.created(v.local.UID, pod.UID)
 	case change:
-		if at != nil && at.UID == v.theirs.UID {
+		if at != nil && at.UID == v.remote.UID {
 			w.patch(name, s.patch)
-			m.patched = v.theirs.ResourceVersion + string(s.patch)
+			m.patched = v.remote.ResourceVersion + string(s.patch)
 		}
 	case confirm:
-		m.confirmed(v.mine, at)
+		m.confirmed(v.local, at)
 	case remove:
-		if mine := w.a.pods[name]; v.theirs != nil && v.copy() == nil && mine != nil && workload.IsCopy(mine, v.theirs) {
+		if local := w.a.pods[name]; v.remote != nil && v.copy() == nil && local != nil && workload.IsCopy(local, v.remote) {
 			return // ours lives
 		}
 		if at == nil || at.UID != s.uid {
 			m.deleted(s.uid, s.grace, true)
 			return
 		}
-		if mine := w.a.pods[name]; mine != nil && workload.IsCopy(mine, at) && mine.DeletionTimestamp == nil && !terminal(mine) {
+		if local := w.a.pods[name]; local != nil && workload.IsCopy(local, at) && local.DeletionTimestamp == nil && !terminal(local) {
 			w.t.Fatalf("%s: the copy of a living pod is deleted", name)
 		}
 		grace := s.grace
@@ -288,25 +313,25 @@ func (w *world) settle() {
 
 func (w *world) check() {
 	for name, copied := range w.b.pods {
-		mine := w.a.pods[name]
+		local := w.a.pods[name]
 		switch {
-		case mine == nil:
+		case local == nil:
 			w.t.Fatalf("%s: a leftover at the provider", name)
-		case !workload.IsCopy(mine, copied):
+		case !workload.IsCopy(local, copied):
 			w.t.Fatalf("%s: the copy is that of another pod", name)
 		}
 	}
-	for name, mine := range w.a.pods {
+	for name, local := range w.a.pods {
 		copied := w.b.pods[name]
 		switch {
-		case mine.DeletionTimestamp != nil:
+		case local.DeletionTimestamp != nil:
 			w.t.Fatalf("%s: it never ends", name)
-		case terminal(mine):
+		case terminal(local):
 		case copied == nil:
-			w.t.Fatalf("%s: it is lost: %s", name, mine.Status.Phase)
-		case mine.Status.Phase != copied.Status.Phase:
-			w.t.Fatalf("%s: %s here and %s there", name, mine.Status.Phase, copied.Status.Phase)
-		case mine.Spec.Containers[0].Image != copied.Spec.Containers[0].Image:
+			w.t.Fatalf("%s: it is lost: %s", name, local.Status.Phase)
+		case local.Status.Phase != copied.Status.Phase:
+			w.t.Fatalf("%s: %s here and %s there", name, local.Status.Phase, copied.Status.Phase)
+		case local.Spec.Containers[0].Image != copied.Spec.Containers[0].Image:
 			w.t.Fatalf("%s: the image is not carried over", name)
 		}
 	}
@@ -321,7 +346,7 @@ func TestStories(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"create": func(t *rapid.T) {
 				if n := name.Draw(t, "name"); w.a.pods[n] == nil {
-					w.a.put(mine(func(pod *corev1.Pod) { pod.Name, pod.UID = n, w.uid("mine") }))
+					w.a.put(local(func(pod *corev1.Pod) { pod.Name, pod.UID = n, w.uid("mine") }))
 				}
 			},
 			"delete":       func(t *rapid.T) { w.a.end(name.Draw(t, "name"), 30, w.now) },
@@ -364,7 +389,7 @@ func TestStories(t *testing.T) {
 			},
 			"away or back": func(*rapid.T) { w.reachable = !w.reachable },
 			"crash": func(*rapid.T) {
-				w.memos = map[string]memo{}
+				w.states = map[string]podState{}
 				w.a.forget()
 				w.b.forget()
 			},
@@ -381,7 +406,7 @@ func TestStories(t *testing.T) {
 			t.Fatalf("%d writes without a change", w.writes-before)
 		}
 		// And a restart is no event.
-		w.memos = map[string]memo{}
+		w.states = map[string]podState{}
 		w.a.forget()
 		w.b.forget()
 		w.settle()
@@ -395,7 +420,7 @@ func TestStories(t *testing.T) {
 func TestIndex(t *testing.T) {
 	x := newIndex(func(pod *corev1.Pod) bool { return pod.Name != "daemon" })
 	uses := func(name string, configMaps ...string) *corev1.Pod {
-		return mine(func(pod *corev1.Pod) {
+		return local(func(pod *corev1.Pod) {
 			pod.Name = name
 			for _, cm := range configMaps {
 				pod.Spec.Containers[0].EnvFrom = append(pod.Spec.Containers[0].EnvFrom,
@@ -422,7 +447,7 @@ func TestIndex(t *testing.T) {
 	if x.needs("shop") || len(x.in("shop")) != 1 {
 		t.Error("a pod that is not for the provider needs a namespace there")
 	}
-	x.change(uses("daemon"), mine(started, func(pod *corev1.Pod) { pod.Name = "daemon" }))
+	x.change(uses("daemon"), local(started, func(pod *corev1.Pod) { pod.Name = "daemon" }))
 	if !x.needs("shop") {
 		t.Error("a pod that was sent once needs no namespace there")
 	}

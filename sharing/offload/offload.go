@@ -48,6 +48,9 @@ type Provider struct {
 	// Gone: the provider is given up. Nobody there is asked any more, and pods that
 	// are being deleted here end at once.
 	Gone bool
+	// Expelled: the provider says that it does not let this cluster in any more. Pods that
+	// are being deleted here end at once, until it gives a namespace again.
+	Expelled bool
 }
 
 // Config is what an Offload works with.
@@ -187,8 +190,8 @@ func (o *Offload) snapshot() map[peer.ClusterID]Provider {
 	return maps.Clone(o.providers)
 }
 
-// lines returns the lines of the session that runs.
-func (o *Offload) lines() []*line {
+// controllers returns those of the session that runs.
+func (o *Offload) controllers() []*controller {
 	o.mu.Lock()
 	s := o.session
 	o.mu.Unlock()
@@ -201,9 +204,9 @@ func (o *Offload) lines() []*line {
 // Count returns how many pods a provider's node has. While Run does not run, that
 // is not known, and all is zero.
 func (o *Offload) Count(id peer.ClusterID) Counts {
-	for _, l := range o.lines() {
-		if l.id == id {
-			return l.count()
+	for _, pc := range o.controllers() {
+		if pc.id == id {
+			return pc.count()
 		}
 	}
 	return Counts{}
@@ -212,9 +215,9 @@ func (o *Offload) Count(id peer.ClusterID) Counts {
 // Excess returns in which way a provider says more than is taken from it, so that
 // what is known of its pods is old; nil while it does not.
 func (o *Offload) Excess(id peer.ClusterID) error {
-	for _, l := range o.lines() {
-		if l.id == id {
-			return l.bounds.Err()
+	for _, pc := range o.controllers() {
+		if pc.id == id {
+			return pc.bounds.Err()
 		}
 	}
 	return nil
@@ -223,8 +226,8 @@ func (o *Offload) Excess(id peer.ClusterID) error {
 // Find says where a pod of this cluster runs; false when it is on no virtual node
 // or was not created at the provider yet.
 func (o *Offload) Find(namespace, pod string) (Place, bool) {
-	for _, l := range o.lines() {
-		if place, ok := l.find(namespace, pod); ok {
+	for _, pc := range o.controllers() {
+		if place, ok := pc.find(namespace, pod); ok {
 			return place, true
 		}
 	}
@@ -236,9 +239,9 @@ func (o *Offload) Find(namespace, pod string) (Place, bool) {
 // are left out.
 func (o *Offload) Pods(node string) []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, l := range o.lines() {
-		if l.node == node {
-			out = append(out, l.pods.All()...)
+	for _, pc := range o.controllers() {
+		if pc.node == node {
+			out = append(out, pc.pods.All()...)
 		}
 	}
 	slices.SortFunc(out, func(a, b *corev1.Pod) int {

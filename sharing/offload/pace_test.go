@@ -16,10 +16,10 @@ import (
 // ends is written at once.
 func TestAttackFlappingPod(t *testing.T) {
 	const changes = 2000
-	mine := podHere("web")
-	mine.Spec.RestartPolicy = corev1.RestartPolicyNever
+	local := podHere("web")
+	local.Spec.RestartPolicy = corev1.RestartPolicyNever
 	as := func(i int, phase corev1.PodPhase) *corev1.Pod {
-		c := copyThere(mine, fmt.Sprint(i+2), phase)
+		c := copyThere(local, fmt.Sprint(i+2), phase)
 		ready := corev1.ConditionFalse
 		if i%2 == 1 {
 			ready = corev1.ConditionTrue
@@ -51,7 +51,7 @@ func TestAttackFlappingPod(t *testing.T) {
 			<-r.Context().Done()
 		case <-r.Context().Done():
 		}
-	}, mine)
+	}, local)
 	await := func(what, word string) []string {
 		t.Helper()
 		for deadline := time.After(hang); ; {

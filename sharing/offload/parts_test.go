@@ -72,57 +72,34 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestEventsAreLimited(t *testing.T) {
-	sp := &space{posted: make(map[string]*posted)}
+	rn := &remoteNamespace{posted: make(map[string]*posted)}
 	event := func(n int, count int32) *corev1.Event {
 		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", n)}, Count: count}
 	}
-	if !sp.post("web", event(0, 1), moment) || sp.post("web", event(0, 1), moment) || !sp.post("web", event(0, 2), moment) {
+	if !rn.post("web", event(0, 1), moment) || rn.post("web", event(0, 1), moment) || !rn.post("web", event(0, 2), moment) {
 		t.Error("an event is to be written once for each count")
 	}
-	sp.unpost("web", event(0, 2))
-	if !sp.post("web", event(0, 2), moment) {
+	rn.unpost("web", event(0, 2))
+	if !rn.post("web", event(0, 2), moment) {
 		t.Error("an event that could not be written is not written again")
 	}
 	written := 0
 	for n := range 100 {
-		if sp.post("web", event(n+1, 1), moment) {
+		if rn.post("web", event(n+1, 1), moment) {
 			written++
 		}
 	}
 	if written != maxEvents-3 {
 		t.Errorf("%d more were written in that minute, want %d", written, maxEvents-3)
 	}
-	if !sp.post("web", event(200, 1), moment.Add(time.Minute)) || !sp.post("db", event(1, 1), moment) {
+	if !rn.post("web", event(200, 1), moment.Add(time.Minute)) || !rn.post("db", event(1, 1), moment) {
 		t.Error("neither another minute nor another pod counts anew")
 	}
 	for n := range 100000 {
-		sp.post("web", event(n, 9), moment.Add(time.Duration(n)*time.Minute))
+		rn.post("web", event(n, 9), moment.Add(time.Duration(n)*time.Minute))
 	}
-	if n := len(sp.posted["web"].names); n > 10*maxEvents+1 {
+	if n := len(rn.posted["web"].names); n > 10*maxEvents+1 {
 		t.Errorf("%d names are remembered", n)
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	var b backoff
-	k := key{aPod, "shop", "web"}
-	last := time.Duration(0)
-	for range 100 {
-		last = b.next(k, time.Second, time.Minute)
-		if last > 72*time.Second {
-			t.Fatalf("a pause of %v", last)
-		}
-	}
-	if last < 48*time.Second {
-		t.Errorf("the hundredth pause is %v", last)
-	}
-	b.forget(k)
-	if pause := b.next(k, time.Second, time.Minute); pause > 1200*time.Millisecond || b.count(k) != 1 {
-		t.Errorf("after a success it begins with %v", pause)
-	}
-	b.reset()
-	if b.count(k) != 0 {
-		t.Error("reset does not")
 	}
 }
 
@@ -142,7 +119,7 @@ func TestWords(t *testing.T) {
 		{status("no", "\x1b[2J", "no"), "no"},
 		{status("no", strings.Repeat("A", 100), "no"), "no"},
 		{errors.New("no status"), "no status"},
-		{status(strings.Repeat("x", 2*maxWords), "Forbidden", "y"), strings.Repeat("x", maxWords) + "..."},
+		{status(strings.Repeat("x", 2*maxWords), "Forbidden", "y"), strings.Repeat("x", maxWords-3) + "..."},
 	} {
 		if got := words(tc.err); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)

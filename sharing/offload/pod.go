@@ -16,7 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -37,19 +38,19 @@ func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// pod looks at one pod.
-func (l *line) pod(ctx context.Context, k key) (again time.Duration, err error) {
-	v, sp := l.gather(k)
+// reconcilePod looks at one pod.
+func (pc *controller) reconcilePod(ctx context.Context, k key) (again time.Duration, err error) {
+	v, rn := pc.observe(k)
 	if c := v.copy(); c != nil && starved(c) {
-		l.feed(k, v, sp)
+		pc.feed(k, v, rn)
 	}
-	return l.do(ctx, k, v, sp, plan(v))
+	return pc.act(ctx, k, v, rn, plan(v))
 }
 
 // starved reports whether a copy cannot start because the provider has no ConfigMap
 // or Secret that it names.
-func starved(theirs *corev1.Pod) bool {
-	for _, list := range [][]corev1.ContainerStatus{theirs.Status.InitContainerStatuses, theirs.Status.ContainerStatuses} {
+func starved(remote *corev1.Pod) bool {
+	for _, list := range [][]corev1.ContainerStatus{remote.Status.InitContainerStatuses, remote.Status.ContainerStatuses} {
 		for i := range list {
 			if w := list[i].State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" {
 				return true
@@ -60,9 +61,9 @@ func starved(theirs *corev1.Pod) bool {
 }
 
 // feed has what a pod names sent once more: somebody removed it at the provider.
-func (l *line) feed(k key, v view, sp *space) {
+func (pc *controller) feed(k key, v view, rn *remoteNamespace) {
 	fed := false
-	l.remember(k, func(m *memo) {
+	pc.remember(k, func(m *podState) {
 		if fed = v.now.Sub(m.fed) >= feedEvery; fed {
 			m.fed = v.now
 		}
@@ -70,79 +71,78 @@ func (l *line) feed(k key, v view, sp *space) {
 	if !fed || !v.asked() {
 		return
 	}
-	for ref := range references(v.mine) {
-		c := sp.copied(ref)
+	for ref := range references(v.local) {
+		c := rn.copied(ref)
 		c.mu.Lock()
 		c.version = ""
 		c.mu.Unlock()
-		l.queue.Add(ref)
+		pc.queue.Add(ref)
 	}
 }
 
-// gather collects what is known about a pod.
-func (l *line) gather(k key) (view, *space) {
-	p, sp := l.provider.Load(), l.space(k.namespace)
+// observe collects what is known about a pod.
+func (pc *controller) observe(k key) (view, *remoteNamespace) {
+	p, rn := pc.provider.Load(), pc.remoteNamespace(k.namespace)
 	v := view{
-		mine:      l.pods.Get(k.namespace, k.name),
-		reachable: p.Reachable, gone: p.Gone, expelled: l.expelled.Load(),
-		origin: workload.Origin{Cluster: l.s.o.cfg.Self(), Node: l.node},
-		now:    l.s.o.cfg.Now(),
+		local:     pc.pods.Get(k.namespace, k.name),
+		reachable: p.Reachable, gone: p.Gone, expelled: pc.expelled.Load(),
+		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node},
+		now:    pc.s.o.cfg.Now(),
 	}
-	l.mu.Lock()
-	v.denied = l.denied[k.namespace]
-	l.mu.Unlock()
-	if sp != nil {
-		v.origin.Namespace = sp.name
-		if v.known = sp.known(); v.known {
-			v.theirs = sp.pod(k.name)
+	pc.mu.Lock()
+	v.denied = pc.denied[k.namespace]
+	pc.mu.Unlock()
+	if rn != nil {
+		v.origin.Namespace = rn.name
+		if v.known = rn.known(); v.known {
+			v.remote = rn.pod(k.name)
 		}
 	} else {
-		v.never = l.record(l.s.namespaces.Get("", k.namespace)) == ""
+		v.never = pc.record(pc.s.namespaces.Get("", k.namespace)) == ""
 	}
 	fresh := false
-	v.memo = l.remember(k, func(m *memo) {
+	v.state = pc.remember(k, func(m *podState) {
 		before := m.made
-		*m = m.about(v.mine, v.theirs)
+		*m = m.about(v.local, v.remote)
 		fresh = m.made != before && m.seen
-		if v.theirs == nil && v.mine == nil {
-			*m = memo{}
+		if v.remote == nil && v.local == nil {
+			*m = podState{}
 		}
 	})
-	if v.mine == nil {
-		l.forget(k, sp)
-		return v, sp
+	if v.local == nil {
+		pc.forget(k, rn)
+		return v, rn
 	}
 	if fresh {
-		l.eventsOf(sp, v.theirs)
+		pc.eventsOf(rn, v.remote)
 	}
-	v.mine = v.memo.stands(v.mine)
 	if v.copy() == nil {
-		v.refusal = l.refusal(v.mine, v.origin.Namespace)
-		v.missing, v.ready = l.missing(v.mine)
+		v.refusal = pc.refusal(v.local, v.origin.Namespace)
+		v.missing, v.ready = pc.missing(v.local)
 	}
-	if ns := (key{kind: aNamespace, namespace: k.namespace}); sp == nil && v.refusal == nil && v.mine.DeletionTimestamp == nil && l.retry.count(ns) == 0 {
-		l.queue.Add(ns) // else it is tried again anyway
+	if ns := (key{kind: aNamespace, namespace: k.namespace}); rn == nil && v.refusal == nil && v.local.DeletionTimestamp == nil && pc.queue.Failures(ns) == 0 {
+		pc.queue.Add(ns) // else it is tried again anyway
 	}
-	return v, sp
+	return v, rn
 }
 
 // refusal returns why a pod of ours cannot be sent to the provider.
-func (l *line) refusal(mine *corev1.Pod, namespace string) *workload.Refusal {
+func (pc *controller) refusal(local *corev1.Pod, namespace string) *workload.Refusal {
 	if namespace == "" {
-		namespace = mine.Namespace // whatever it will be
+		namespace = local.Namespace // whatever it will be
 	}
-	_, why := workload.Translate(mine, workload.Origin{Cluster: l.s.o.cfg.Self(), Namespace: namespace, Node: l.node})
+	_, why := workload.Translate(local, workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: namespace, Node: pc.node})
 	return why
 }
 
-// do takes a step.
-func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again time.Duration, err error) {
+// act takes a step.
+func (pc *controller) act(ctx context.Context, k key, v view, rn *remoteNamespace, s step) (again time.Duration, err error) {
 	var paced time.Duration
 	if s.status != nil {
-		paced, err = l.write(ctx, k, v.mine, s.status)
+		paced, err = pc.write(ctx, k, v.local, s.status)
 	}
 	if s.warn != nil {
-		l.warn(ctx, k, v.mine, s.warn)
+		pc.warn(ctx, k, v.local, s.warn)
 	}
 	if err != nil && s.verb == finish && !apierrors.IsInvalid(err) {
 		return 0, err // the last word comes before the end
@@ -150,108 +150,112 @@ func (l *line) do(ctx context.Context, k key, v view, sp *space, s step) (again 
 	var failed error
 	switch s.verb {
 	case create:
-		again, failed = l.create(ctx, k, v, sp)
+		again, failed = pc.create(ctx, k, v, rn)
 	case change:
-		if again = l.holds(); again > 0 {
+		if again = pc.holds(); again > 0 {
 			break
 		}
-		failed = sp.client.Patch(ctx, podPath(sp.name, k.name), "", workload.PatchType, s.patch, nil)
+		failed = rn.client.Patch(ctx, podPath(rn.name, k.name), "", workload.PatchType, s.patch, nil)
 		if failed == nil {
-			l.remember(k, func(m *memo) { m.patched = v.theirs.ResourceVersion + string(s.patch) })
+			pc.remember(k, func(m *podState) { m.patched = v.remote.ResourceVersion + string(s.patch) })
 		}
 		if apierrors.IsNotFound(failed) || apierrors.IsConflict(failed) {
 			failed = nil // the list tells soon
 		}
 	case confirm:
-		again, failed = l.confirm(ctx, k, v, sp)
+		again, failed = pc.confirm(ctx, k, v, rn)
 	case remove:
-		again, failed = l.remove(ctx, k, v, sp, s)
+		again, failed = pc.remove(ctx, k, v, rn, s)
 	case finish:
 		zero := int64(0)
-		failed = l.s.local.Delete(ctx, podPath(k.namespace, k.name),
-			metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &v.mine.UID}})
+		failed = pc.s.local.Delete(ctx, podPath(k.namespace, k.name),
+			metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &v.local.UID}})
 		if apierrors.IsNotFound(failed) || apierrors.IsConflict(failed) {
 			failed = nil
 		}
 	}
-	return kube.Sooner(again, paced), errors.Join(err, failed)
+	return work.Sooner(again, paced), errors.Join(err, failed)
 }
 
 // write gives a pod here its status, unless that has to wait.
-func (l *line) write(ctx context.Context, k key, mine *corev1.Pod, status *corev1.PodStatus) (again time.Duration, err error) {
-	if wait := l.pace.wait(k, &mine.Status, status, l.s.o.cfg.Now()); wait > 0 {
+func (pc *controller) write(ctx context.Context, k key, local *corev1.Pod, status *corev1.PodStatus) (again time.Duration, err error) {
+	if wait := pc.pace.wait(k, &local.Status, status, pc.s.o.cfg.Now()); wait > 0 {
 		return wait, nil
 	}
-	patch, err := statusPatch(mine.UID, &mine.Status, status)
+	patch, err := statusPatch(local.UID, &local.Status, status)
 	if err != nil {
 		return 0, err
 	}
-	var written metadata
-	err = l.s.local.Patch(ctx, podPath(k.namespace, k.name)+"/status", manager, types.StrategicMergePatchType, patch, &written)
+	written := &corev1.Pod{}
+	err = pc.s.local.Patch(ctx, podPath(k.namespace, k.name)+"/status", manager, types.StrategicMergePatchType, patch, written)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return 0, nil // another pod, or none: the cache tells soon
 	case err != nil:
 		return 0, err
 	}
-	l.remember(k, func(m *memo) { m.written(mine.UID, written.ResourceVersion, status) })
+	pc.pods.Wrote(written)
 	return 0, nil
 }
 
 // create has the provider create the copy.
-func (l *line) create(ctx context.Context, k key, v view, sp *space) (again time.Duration, err error) {
-	l.mu.Lock()
-	rest := l.refused[k].until.Sub(l.s.o.cfg.Now())
-	l.mu.Unlock()
-	if rest = max(rest, l.holds()); rest > 0 {
+func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNamespace) (again time.Duration, err error) {
+	pc.mu.Lock()
+	rest := pc.refused[k].until.Sub(pc.s.o.cfg.Now())
+	pc.mu.Unlock()
+	if rest = max(rest, pc.holds()); rest > 0 {
 		return rest, nil
 	}
-	if !sp.enter() {
+	if !rn.enter() {
 		return retryFirst, nil // it is being given back
 	}
-	defer sp.leave()
-	why, err := l.send(ctx, sp, v)
+	defer rn.leave()
+	why, err := pc.send(ctx, rn, v)
 	switch {
 	case err != nil:
 		return 0, err
 	case why != nil && why.Reason == workload.ReasonRefusedByProvider:
-		return l.turnedAway(ctx, k, v, sp, why)
+		return pc.turnedAway(ctx, k, v, rn, why)
 	case why != nil:
-		return l.show(ctx, k, v, why)
+		return pc.show(ctx, k, v, why)
 	}
-	pod, why := workload.Translate(v.mine, v.origin)
+	pod, why := workload.Translate(v.local, v.origin)
 	if why != nil {
-		return l.show(ctx, k, v, why)
+		return pc.show(ctx, k, v, why)
 	}
 	var made struct {
 		Metadata struct {
 			UID types.UID `json:"uid"`
 		} `json:"metadata"`
 	}
-	begun := l.s.o.cfg.Now()
-	err = sp.client.Create(ctx, "/api/v1/namespaces/"+sp.name+"/pods", pod, &made)
+	unsent := func(is bool) { pc.remember(k, func(m *podState) { m.unsent = is && m.local == v.local.UID }) }
+	unsent(false)
+	begun := pc.s.o.cfg.Now()
+	err = rn.client.Create(ctx, "/api/v1/namespaces/"+rn.name+"/pods", pod, &made)
 	if err == nil {
-		l.s.o.created.Observe(l.s.o.cfg.Now().Sub(begun))
+		pc.s.o.created.Observe(pc.s.o.cfg.Now().Sub(begun))
 	}
 	switch {
 	case err == nil && made.Metadata.UID == "":
-		return 0, fmt.Errorf("create pod %s/%s at %s: the answer has no UID", sp.name, k.name, l.id)
+		return 0, fmt.Errorf("create pod %s/%s at %s: the answer has no UID", rn.name, k.name, pc.id)
 	case err == nil:
-		l.remember(k, func(m *memo) { m.created(v.mine.UID, made.Metadata.UID) })
-		l.admitted(k)
+		pc.remember(k, func(m *podState) { m.created(v.local.UID, made.Metadata.UID) })
+		pc.admitted(k)
 		return unseen, nil
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		l.doubt(sp)
+		unsent(v.state.unsent)
+		pc.doubt(rn)
 		return 0, err
 	case apierrors.IsAlreadyExists(err):
 		// If the pod of that name is ours, the list tells soon. If it is the provider's, it
 		// cannot be read, and ours cannot run there.
-		if other := sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods/"+k.name, nil); refusal(other) {
+		if other := rn.client.Get(ctx, "/api/v1/namespaces/"+rn.name+"/pods/"+k.name, nil); refusal(other) {
 			err = other
 		}
 	}
 	if refusal(err) {
-		return l.turnedAway(ctx, k, v, sp, &workload.Refusal{
+		unsent(v.state.unsent)
+		return pc.turnedAway(ctx, k, v, rn, &workload.Refusal{
 			Reason: workload.ReasonRefusedByProvider, Message: "The provider does not let the pod in: " + words(err),
 		})
 	}
@@ -275,89 +279,82 @@ func statusCode(err error) int32 {
 // words returns what an API server said, without what the client adds, and before it
 // the reason of the provider's agent, if it was that which said no.
 func words(err error) string {
-	text := err.Error()
+	said := err.Error()
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {
-		text = status.Status().Message
-		if d := status.Status().Details; d != nil && len(d.Causes) == 1 && d.Causes[0].Message == text && reasonForm.MatchString(string(d.Causes[0].Type)) {
-			text = string(d.Causes[0].Type) + ": " + text
+		said = status.Status().Message
+		if d := status.Status().Details; d != nil && len(d.Causes) == 1 && d.Causes[0].Message == said && reasonForm.MatchString(string(d.Causes[0].Type)) {
+			said = string(d.Causes[0].Type) + ": " + said
 		}
 	}
-	if len(text) > maxWords {
-		text = text[:maxWords] + "..."
-	}
-	return text
+	return text.Line(said, maxWords)
 }
 
 // reasonForm is what reasons of refusals look like.
 var reasonForm = regexp.MustCompile(`^[A-Z][A-Za-z]{0,62}$`)
 
 // turnedAway shows on a pod that the provider does not let it in.
-func (l *line) turnedAway(ctx context.Context, k key, v view, sp *space, why *workload.Refusal) (again time.Duration, err error) {
-	if sp.pods.Len() == 0 {
+func (pc *controller) turnedAway(ctx context.Context, k key, v view, rn *remoteNamespace, why *workload.Refusal) (again time.Duration, err error) {
+	if rn.pods.Len() == 0 {
 		// The namespace may be gone, and our rights with it, which is the same no. If so its
 		// pods are not to be listed either, which the gate takes in; another error is met again.
-		_ = sp.client.Get(ctx, "/api/v1/namespaces/"+sp.name+"/pods", nil)
+		_ = rn.client.Get(ctx, "/api/v1/namespaces/"+rn.name+"/pods", nil)
 	}
-	l.mu.Lock()
-	r := l.refused[k]
-	pause := refusedMax
-	if r.times < 10 {
-		pause = min(pause, refusedFirst<<r.times)
-	}
-	pause = jitter(pause)
-	l.refused[k] = refused{times: r.times + 1, until: l.s.o.cfg.Now().Add(pause)}
-	l.mu.Unlock()
-	again, err = l.show(ctx, k, v, why)
-	return kube.Sooner(again, pause), err
+	pc.mu.Lock()
+	times := pc.refused[k].times + 1
+	pause := work.Backoff{First: refusedFirst, Max: refusedMax}.Pause(times)
+	pc.refused[k] = refused{times: times, until: pc.s.o.cfg.Now().Add(pause)}
+	pc.mu.Unlock()
+	again, err = pc.show(ctx, k, v, why)
+	return work.Sooner(again, pause), err
 }
 
 // forget forgets a pod that does not exist here any more.
-func (l *line) forget(k key, sp *space) {
-	l.admitted(k)
-	if sp != nil {
-		sp.forget(k.name)
+func (pc *controller) forget(k key, rn *remoteNamespace) {
+	pc.admitted(k)
+	if rn != nil {
+		rn.forget(k.name)
 	}
 }
 
 // admitted forgets that a pod was turned away.
-func (l *line) admitted(k key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.refused, k)
+func (pc *controller) admitted(k key) {
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	delete(pc.refused, k)
 }
 
 // show has a pod show why it waits.
-func (l *line) show(ctx context.Context, k key, v view, why *workload.Refusal) (again time.Duration, err error) {
+func (pc *controller) show(ctx context.Context, k key, v view, why *workload.Refusal) (again time.Duration, err error) {
 	s := v.waiting(why)
 	if s.status != nil {
-		again, err = l.write(ctx, k, v.mine, s.status)
+		again, err = pc.write(ctx, k, v.local, s.status)
 	}
-	l.warn(ctx, k, v.mine, why)
+	pc.warn(ctx, k, v.local, why)
 	return again, err
 }
 
 // confirm asks the provider whether the copy is really gone.
-func (l *line) confirm(ctx context.Context, k key, v view, sp *space) (again time.Duration, err error) {
+func (pc *controller) confirm(ctx context.Context, k key, v view, rn *remoteNamespace) (again time.Duration, err error) {
 	found := &workload.Copy{}
-	err = sp.client.Get(ctx, podPath(sp.name, k.name), found)
+	err = rn.client.Get(ctx, podPath(rn.name, k.name), found)
 	switch {
 	case apierrors.IsNotFound(err):
 		found = nil
 	case err != nil:
 		return 0, err
 	}
-	theirs := podOf(found)
-	if l.remember(k, func(m *memo) { m.confirmed(v.mine, theirs) }).ended {
+	remote := podOf(found)
+	if pc.remember(k, func(m *podState) { m.confirmed(v.local, remote) }).ended {
 		return time.Nanosecond, nil
 	}
 	return unseen, nil // the list tells before
 }
 
 // remove deletes what has the pod's name at the provider.
-func (l *line) remove(ctx context.Context, k key, v view, sp *space, s step) (again time.Duration, err error) {
-	if v.theirs != nil && v.copy() == nil {
-		if lives, err := l.lives(ctx, k, v.theirs); err != nil || lives {
+func (pc *controller) remove(ctx context.Context, k key, v view, rn *remoteNamespace, s step) (again time.Duration, err error) {
+	if v.remote != nil && v.copy() == nil {
+		if lives, err := pc.lives(ctx, k, v.remote); err != nil || lives {
 			return unseen, err
 		}
 	}
@@ -365,12 +362,12 @@ func (l *line) remove(ctx context.Context, k key, v view, sp *space, s step) (ag
 	if s.grace != ownGrace {
 		options.GracePeriodSeconds = &s.grace
 	}
-	err = sp.client.Delete(ctx, podPath(sp.name, k.name), options)
+	err = rn.client.Delete(ctx, podPath(rn.name, k.name), options)
 	notThere := apierrors.IsNotFound(err) || apierrors.IsConflict(err)
 	if err != nil && !notThere {
 		return 0, err
 	}
-	l.remember(k, func(m *memo) { m.deleted(s.uid, s.grace, notThere) })
+	pc.remember(k, func(m *podState) { m.deleted(s.uid, s.grace, notThere) })
 	if notThere {
 		return retryFirst, nil
 	}
@@ -379,36 +376,36 @@ func (l *line) remove(ctx context.Context, k key, v view, sp *space, s step) (ag
 
 // lives asks the local API server itself whether the pod that a copy stands for
 // exists: a list may be older than the pod when there are several API servers.
-func (l *line) lives(ctx context.Context, k key, theirs *corev1.Pod) (bool, error) {
-	mine := &corev1.Pod{}
-	err := l.s.local.Get(ctx, podPath(k.namespace, k.name), mine)
+func (pc *controller) lives(ctx context.Context, k key, remote *corev1.Pod) (bool, error) {
+	local := &corev1.Pod{}
+	err := pc.s.local.Get(ctx, podPath(k.namespace, k.name), local)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil && workload.IsCopy(mine, theirs) && mine.Spec.NodeName == l.node, err
+	return err == nil && workload.IsCopy(local, remote) && local.Spec.NodeName == pc.node, err
 }
 
 // warn tells people about a pod in an event, once for each reason.
-func (l *line) warn(ctx context.Context, k key, mine *corev1.Pod, why *workload.Refusal) {
-	m := l.remember(k, func(*memo) {})
-	if m.mine != mine.UID || m.warned == why.Reason {
+func (pc *controller) warn(ctx context.Context, k key, local *corev1.Pod, why *workload.Refusal) {
+	m := pc.remember(k, func(*podState) {})
+	if m.local != local.UID || m.warned == why.Reason {
 		return
 	}
-	l.remember(k, func(m *memo) { m.warned = why.Reason })
-	sum := sha256.Sum256([]byte(string(mine.UID) + why.Reason))
-	now := metav1.NewTime(l.s.o.cfg.Now())
+	pc.remember(k, func(m *podState) { m.warned = why.Reason })
+	sum := sha256.Sum256([]byte(string(local.UID) + why.Reason))
+	now := metav1.NewTime(pc.s.o.cfg.Now())
 	event := &corev1.Event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: mine.Namespace, Name: strings.TrimRight(mine.Name[:min(len(mine.Name), 200)], ".-") + "." + hex.EncodeToString(sum[:8])},
+		ObjectMeta: metav1.ObjectMeta{Namespace: local.Namespace, Name: strings.TrimRight(local.Name[:min(len(local.Name), 200)], ".-") + "." + hex.EncodeToString(sum[:8])},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: mine.Namespace, Name: mine.Name, UID: mine.UID,
+			APIVersion: "v1", Kind: "Pod", Namespace: local.Namespace, Name: local.Name, UID: local.UID,
 		},
 		Type: corev1.EventTypeWarning, Reason: why.Reason, Message: why.Message,
 		Source: corev1.EventSource{Component: "liqo-agent"}, ReportingController: "liqo-agent",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
-	err := l.s.local.Create(ctx, "/api/v1/namespaces/"+mine.Namespace+"/events", event, nil)
+	err := pc.s.local.Create(ctx, "/api/v1/namespaces/"+local.Namespace+"/events", event, nil)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		l.s.o.cfg.Logger.Debug("an event about a pod cannot be written", "namespace", mine.Namespace, "pod", mine.Name, "error", err)
+		pc.s.o.cfg.Logger.Debug("an event about a pod cannot be written", "namespace", local.Namespace, "pod", local.Name, "error", err)
 	}
 }

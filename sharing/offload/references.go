@@ -20,12 +20,12 @@ type bundleKey struct {
 	namespace string
 }
 
-// bundle follows them, for the lines that have pods which name some. Only metadata
+// bundle follows them, for the controllers that have pods which name some. Only metadata
 // is kept: what is in one is read when it is sent.
 type bundle struct {
 	cache *kube.Cache[*metadata]
 	stop  context.CancelFunc
-	users map[*line]bool
+	users map[*controller]bool
 }
 
 // copied is a provider's copy of a ConfigMap or Secret.
@@ -39,15 +39,15 @@ func (k key) path(namespace string) string {
 	return "/api/v1/namespaces/" + namespace + "/" + string(k.kind) + "/" + k.name
 }
 
-// bundle returns the bundle of what a key is one of, for a line. It is begun if
+// bundle returns the bundle of what a key is one of, for a controller. It is begun if
 // there is none.
-func (s *session) bundle(l *line, ref key) *kube.Cache[*metadata] {
+func (s *session) bundle(pc *controller, ref key) *kube.Cache[*metadata] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bk := bundleKey{ref.kind, ref.namespace}
 	b := s.bundles[bk]
 	if b == nil {
-		b = &bundle{users: make(map[*line]bool)}
+		b = &bundle{users: make(map[*controller]bool)}
 		b.cache = kube.NewCache(kube.Kind[*metadata]{
 			Fresh: func() *metadata { return &metadata{} },
 			Trim:  trimMetadata,
@@ -56,8 +56,8 @@ func (s *session) bundle(l *line, ref key) *kube.Cache[*metadata] {
 				if o == nil {
 					o = before
 				}
-				for _, l := range s.all() {
-					l.referenceChanged(key{bk.kind, bk.namespace, o.Name}, before == nil)
+				for _, pc := range s.all() {
+					pc.referenceChanged(key{bk.kind, bk.namespace, o.Name}, before == nil)
 				}
 			},
 		})
@@ -74,27 +74,27 @@ func (s *session) bundle(l *line, ref key) *kube.Cache[*metadata] {
 			select {
 			case <-ctx.Done():
 			case <-b.cache.Synced():
-				for _, l := range s.all() {
-					for _, k := range l.index.in(bk.namespace) {
-						l.queue.Add(k)
+				for _, pc := range s.all() {
+					for _, k := range pc.index.in(bk.namespace) {
+						pc.queue.Add(k)
 					}
 				}
 			}
 		})
 	}
-	b.users[l] = true
+	b.users[pc] = true
 	return b.cache
 }
 
 // release ends what only l needed of a namespace; "" for all.
-func (s *session) release(l *line, namespace string) {
+func (s *session) release(pc *controller, namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for bk, b := range s.bundles {
 		if namespace != "" && bk.namespace != namespace {
 			continue
 		}
-		if delete(b.users, l); len(b.users) == 0 {
+		if delete(b.users, pc); len(b.users) == 0 {
 			b.stop()
 			delete(s.bundles, bk)
 		}
@@ -102,39 +102,30 @@ func (s *session) release(l *line, namespace string) {
 }
 
 // referenceChanged takes in that a ConfigMap or Secret here is another.
-func (l *line) referenceChanged(ref key, fresh bool) {
-	pods := l.index.using(ref)
+func (pc *controller) referenceChanged(ref key, fresh bool) {
+	pods := pc.index.using(ref)
 	if len(pods) == 0 {
 		return
 	}
-	l.queue.Add(ref)
+	pc.queue.Add(ref)
 	if fresh { // some may have waited for it
 		for _, k := range pods {
-			l.queue.Add(k)
+			pc.queue.Add(k)
 		}
-	}
-}
-
-func synced(cache *kube.Cache[*metadata]) bool {
-	select {
-	case <-cache.Synced():
-		return true
-	default:
-		return false
 	}
 }
 
 // missing returns what a pod cannot be without and does not exist here; ready is
 // false while that is not known.
-func (l *line) missing(mine *corev1.Pod) (why *workload.Refusal, ready bool) {
+func (pc *controller) missing(local *corev1.Pod) (why *workload.Refusal, ready bool) {
 	var lost = map[kind][]string{}
 	ready = true
-	configMaps, secrets := workload.References(mine)
+	configMaps, secrets := workload.References(local)
 	for what, refs := range map[kind][]workload.Reference{aConfigMap: configMaps, aSecret: secrets} {
 		for _, ref := range refs {
-			k := key{what, mine.Namespace, ref.Name}
-			cache := l.s.bundle(l, k)
-			if !synced(cache) {
+			k := key{what, local.Namespace, ref.Name}
+			cache := pc.s.bundle(pc, k)
+			if !cache.HasSynced() {
 				ready = false
 			} else if cache.Get(k.namespace, k.name) == nil && !ref.Optional {
 				lost[what] = append(lost[what], ref.Name)
@@ -148,9 +139,9 @@ func (l *line) missing(mine *corev1.Pod) (why *workload.Refusal, ready bool) {
 }
 
 // send has the provider have what a pod names. It returns why the pod cannot run.
-func (l *line) send(ctx context.Context, sp *space, v view) (*workload.Refusal, error) {
-	for ref, optional := range references(v.mine) {
-		why, err := l.copy(ctx, sp, ref, v.origin)
+func (pc *controller) send(ctx context.Context, rn *remoteNamespace, v view) (*workload.Refusal, error) {
+	for ref, optional := range references(v.local) {
+		why, err := pc.copy(ctx, rn, ref, v.origin)
 		if err != nil || why != nil && !optional {
 			return why, err
 		}
@@ -159,48 +150,48 @@ func (l *line) send(ctx context.Context, sp *space, v view) (*workload.Refusal, 
 }
 
 // copied returns the copy of what a key names.
-func (sp *space) copied(ref key) *copied {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	c := sp.copies[ref]
+func (rn *remoteNamespace) copied(ref key) *copied {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	c := rn.copies[ref]
 	if c == nil {
 		c = &copied{}
-		sp.copies[ref] = c
+		rn.copies[ref] = c
 	}
 	return c
 }
 
 // copy makes the provider's copy of a ConfigMap or Secret what ours is. It returns
 // why there is none.
-func (l *line) copy(ctx context.Context, sp *space, ref key, origin workload.Origin) (*workload.Refusal, error) {
-	cache := l.s.bundle(l, ref)
-	if !synced(cache) {
+func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, origin workload.Origin) (*workload.Refusal, error) {
+	cache := pc.s.bundle(pc, ref)
+	if !cache.HasSynced() {
 		return nil, nil // it is looked at again when that has changed
 	}
-	c := sp.copied(ref)
+	c := rn.copied(ref)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(l.index.using(ref)) == 0 {
-		return nil, l.uncopy(ctx, sp, ref, c)
+	if len(pc.index.using(ref)) == 0 {
+		return nil, pc.uncopy(ctx, rn, ref, c)
 	}
 	ours := cache.Get(ref.namespace, ref.name)
 	if ours == nil {
-		return missing(ref), l.uncopy(ctx, sp, ref, c)
+		return missing(ref), pc.uncopy(ctx, rn, ref, c)
 	}
 	if c.version == ours.ResourceVersion {
 		return nil, nil
 	}
-	body, version, why, err := l.read(ctx, ref, origin)
+	body, version, why, err := pc.read(ctx, ref, origin)
 	if err != nil || why != nil {
 		return why, err
 	}
-	path := ref.path(sp.name)
+	path := ref.path(rn.name)
 	c.there = true
-	err = sp.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
+	err = rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
 	if apierrors.IsInvalid(err) {
 		// Immutable, and ours was made anew.
-		if err = sp.client.Delete(ctx, path, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
-			err = sp.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
+		if err = rn.client.Delete(ctx, path, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
+			err = rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
 		}
 	}
 	switch {
@@ -225,11 +216,11 @@ func missing(ref key) *workload.Refusal {
 func (k key) String() string { return string(k.kind) + " " + k.namespace + "/" + k.name }
 
 // uncopy removes a copy that is not needed, or has no original any more.
-func (l *line) uncopy(ctx context.Context, sp *space, ref key, c *copied) error {
+func (pc *controller) uncopy(ctx context.Context, rn *remoteNamespace, ref key, c *copied) error {
 	if !c.there {
 		return nil
 	}
-	if err := sp.client.Delete(ctx, ref.path(sp.name), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := rn.client.Delete(ctx, ref.path(rn.name), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	c.there, c.version = false, ""
@@ -237,17 +228,17 @@ func (l *line) uncopy(ctx context.Context, sp *space, ref key, c *copied) error 
 }
 
 // read reads what a key names here, and returns what is sent to a provider.
-func (l *line) read(ctx context.Context, ref key, origin workload.Origin) (body []byte, version string, why *workload.Refusal, err error) {
+func (pc *controller) read(ctx context.Context, ref key, origin workload.Origin) (body []byte, version string, why *workload.Refusal, err error) {
 	path := ref.path(ref.namespace)
 	if ref.kind == aConfigMap {
 		cm := &corev1.ConfigMap{}
-		if err = l.s.local.Get(ctx, path, cm); err == nil {
+		if err = pc.s.local.Get(ctx, path, cm); err == nil {
 			body, why = workload.Config(cm, origin)
 			return body, cm.ResourceVersion, why, nil
 		}
 	} else {
 		secret := &corev1.Secret{}
-		if err = l.s.local.Get(ctx, path, secret); err == nil {
+		if err = pc.s.local.Get(ctx, path, secret); err == nil {
 			body, why = workload.SecretOf(secret, origin)
 			return body, secret.ResourceVersion, why, nil
 		}
@@ -258,16 +249,16 @@ func (l *line) read(ctx context.Context, ref key, origin workload.Origin) (body 
 	return nil, "", nil, err
 }
 
-// reference looks at one ConfigMap or Secret: at the copy of what pods use, or used.
-func (l *line) reference(ctx context.Context, ref key) (again time.Duration, err error) {
-	p, sp := l.provider.Load(), l.space(ref.namespace)
-	if p.Gone || !p.Reachable || sp == nil || !sp.known() {
+// reconcileReference looks at one ConfigMap or Secret: at the copy of what pods use, or used.
+func (pc *controller) reconcileReference(ctx context.Context, ref key) (again time.Duration, err error) {
+	p, rn := pc.provider.Load(), pc.remoteNamespace(ref.namespace)
+	if p.Gone || !p.Reachable || rn == nil || !rn.known() {
 		return 0, nil
 	}
-	if rest := l.holds(); rest > 0 {
+	if rest := pc.holds(); rest > 0 {
 		return rest, nil
 	}
-	why, err := l.copy(ctx, sp, ref, workload.Origin{Cluster: l.s.o.cfg.Self(), Namespace: sp.name, Node: l.node})
+	why, err := pc.copy(ctx, rn, ref, workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: rn.name, Node: pc.node})
 	if err == nil && why != nil && why.Reason == workload.ReasonRefusedByProvider {
 		return 0, why
 	}
@@ -275,13 +266,13 @@ func (l *line) reference(ctx context.Context, ref key) (again time.Duration, err
 }
 
 // sweep looks at everything that earlier runs sent to a provider's namespace.
-func (l *line) sweep(ctx context.Context, origin string) error {
-	sp := l.space(origin)
-	if sp == nil {
+func (pc *controller) sweep(ctx context.Context, origin string) error {
+	rn := pc.remoteNamespace(origin)
+	if rn == nil {
 		return nil
 	}
 	for _, what := range []kind{aConfigMap, aSecret} {
-		sent, err := kube.List(ctx, sp.client, kube.Query{Path: "/api/v1/namespaces/" + sp.name + "/" + string(what)}, kube.Kind[*workload.ObjectCopy]{
+		sent, err := kube.List(ctx, rn.client, kube.Query{Path: "/api/v1/namespaces/" + rn.name + "/" + string(what)}, kube.Kind[*workload.ObjectCopy]{
 			Fresh:  func() *workload.ObjectCopy { return &workload.ObjectCopy{} },
 			Keep:   func(o *workload.ObjectCopy) bool { return o.Annotations[workload.AnnotationOriginUID] != "" },
 			Bounds: &kube.Bounds{Objects: maxSwept, Bytes: maxTheirs, List: maxListed, Object: maxTold},
@@ -291,11 +282,11 @@ func (l *line) sweep(ctx context.Context, origin string) error {
 		}
 		for _, o := range sent {
 			ref := key{what, origin, o.Name}
-			c := sp.copied(ref)
+			c := rn.copied(ref)
 			c.mu.Lock()
 			c.there = true
 			c.mu.Unlock()
-			l.queue.Add(ref)
+			pc.queue.Add(ref)
 		}
 	}
 	return nil

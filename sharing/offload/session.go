@@ -22,26 +22,26 @@ type session struct {
 	namespaces *kube.Cache[*metadata] // all there are here
 	woken      chan struct{}          // the providers changed; capacity 1
 	running    sync.WaitGroup
-	ctx        context.Context // of run, for the bundles, which lines share
+	ctx        context.Context // of run, for the bundles, which controllers share
 
-	mu      sync.Mutex
-	lines   map[peer.ClusterID]*line
-	bundles map[bundleKey]*bundle
+	mu          sync.Mutex
+	controllers map[peer.ClusterID]*controller
+	bundles     map[bundleKey]*bundle
 }
 
 func newSession(o *Offload, local *kube.Client) *session {
 	s := &session{
 		o: o, local: local,
-		woken:   make(chan struct{}, 1),
-		lines:   make(map[peer.ClusterID]*line),
-		bundles: make(map[bundleKey]*bundle),
+		woken:       make(chan struct{}, 1),
+		controllers: make(map[peer.ClusterID]*controller),
+		bundles:     make(map[bundleKey]*bundle),
 	}
 	s.namespaces = kube.NewCache(kube.Kind[*metadata]{
 		Fresh: func() *metadata { return &metadata{} },
 		Trim:  trimMetadata,
 		Changed: func(before, after *metadata) {
-			for _, l := range s.all() {
-				l.namespaceChanged(before, after)
+			for _, pc := range s.all() {
+				pc.namespaceChanged(before, after)
 			}
 		},
 	})
@@ -73,8 +73,8 @@ func (s *session) run(ctx context.Context) error {
 	s.o.attach(s)
 	defer s.o.attach(nil)
 	defer func() {
-		for _, l := range s.all() {
-			s.end(l)
+		for _, pc := range s.all() {
+			s.end(pc)
 		}
 	}()
 	for {
@@ -87,55 +87,55 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// adjust makes the lines those of the providers.
+// adjust makes the controllers those of the providers.
 func (s *session) adjust(ctx context.Context) {
 	providers := s.o.snapshot()
-	for _, l := range s.all() {
-		p, there := providers[l.id]
-		if !there || p.Node != l.node || p.Remote != l.remote {
-			s.end(l)
+	for _, pc := range s.all() {
+		p, there := providers[pc.id]
+		if !there || p.Node != pc.node || p.Remote != pc.remote {
+			s.end(pc)
 		}
 		if !there {
-			l.dropRecords(ctx)
+			pc.dropRecords(ctx)
 		}
 	}
 	for id, p := range providers {
 		s.mu.Lock()
-		l := s.lines[id]
-		if l == nil && p.Node != "" && p.Remote != nil {
-			s.lines[id] = s.begin(ctx, p)
+		pc := s.controllers[id]
+		if pc == nil && p.Node != "" && p.Remote != nil {
+			s.controllers[id] = s.begin(ctx, p)
 		}
 		s.mu.Unlock()
-		if l != nil {
-			l.set(p)
+		if pc != nil {
+			pc.set(p)
 		}
 	}
 }
 
 // begin starts the work for a provider.
-func (s *session) begin(ctx context.Context, p Provider) *line {
-	l := newLine(s, p)
-	ctx, l.cancel = context.WithCancel(ctx)
+func (s *session) begin(ctx context.Context, p Provider) *controller {
+	pc := newController(s, p)
+	ctx, pc.cancel = context.WithCancel(ctx)
 	s.running.Go(func() {
-		defer close(l.done)
-		l.run(ctx)
+		defer close(pc.done)
+		pc.run(ctx)
 	})
-	return l
+	return pc
 }
 
 // end ends it and waits until it has.
-func (s *session) end(l *line) {
-	l.cancel()
-	<-l.done
+func (s *session) end(pc *controller) {
+	pc.cancel()
+	<-pc.done
 	s.mu.Lock()
-	delete(s.lines, l.id)
+	delete(s.controllers, pc.id)
 	s.mu.Unlock()
-	s.o.cfg.Changed(l.id)
+	s.o.cfg.Changed(pc.id)
 }
 
-// all returns all lines.
-func (s *session) all() []*line {
+// all returns all controllers.
+func (s *session) all() []*controller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.lines))
+	return slices.Collect(maps.Values(s.controllers))
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -59,11 +58,8 @@ func (d drain) describe(pods int) (reason, message string) {
 		names = append(names, b.name+": "+b.why)
 	}
 	slices.Sort(names)
-	if len(names) > maxTold {
-		names = append(names[:maxTold], fmt.Sprintf("%d more", len(names)-maxTold))
-	}
 	if len(names) > 0 {
-		message += "; " + strings.Join(names, "; ")
+		message += "; " + text.List(names, maxTold, "; ")
 	}
 	return ReasonDraining, message
 }
@@ -120,7 +116,7 @@ func (s *session) remove(ctx context.Context, p Provider, node *corev1.Node) (ti
 		return again, err
 	}
 	if len(left) > 0 {
-		s.cfg.Logger.Warn("pods are left on the node of a provider that is removed; Kubernetes deletes them", "node", node.Name, "pods", len(left))
+		s.cfg.Logger.Warn("pods remain on the node of a removed provider; Kubernetes deletes them", "node", node.Name, "pods", len(left))
 	}
 	for _, pod := range resident {
 		// Nothing of them runs anywhere, and others like them would come.
@@ -140,7 +136,7 @@ func (s *session) deleteNode(ctx context.Context, node *corev1.Node) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	s.drop(whose(node))
+	s.nodes.Deleted("", node.Name, node.UID)
 	s.cfg.Logger.Info("removed the node of a provider", "node", node.Name)
 	return nil
 }
@@ -207,13 +203,13 @@ func obstacle(err error) string {
 		if d := status.Status().Details; d != nil {
 			for _, c := range d.Causes {
 				if c.Type == policyv1.DisruptionBudgetCause {
-					return clip(c.Message, maxMessage)
+					return text.Sentence(c.Message)
 				}
 			}
 		}
-		return clip(status.Status().Message, maxMessage)
+		return text.Sentence(status.Status().Message)
 	}
-	return clip(err.Error(), maxMessage)
+	return text.Sentence(err.Error())
 }
 
 func (s *session) evictPod(ctx context.Context, p *pod) error {

@@ -75,7 +75,7 @@ func (f *fake) NameNode(_ context.Context, id peer.ClusterID, name string) (bool
 // held.
 func (f *fake) pathOf(id peer.ClusterID) string {
 	for path, o := range f.objects {
-		if strings.HasPrefix(path, nodesPath+"/") && text(sub(o, "spec"), "providerID") == providerID(id) {
+		if strings.HasPrefix(path, nodesPath+"/") && textAt(sub(o, "spec"), "providerID") == providerID(id) {
 			return path
 		}
 	}
@@ -174,9 +174,9 @@ func matcher(selector string) func(map[string]any) bool {
 			got := ""
 			switch field {
 			case "metadata.name":
-				got = text(o, "metadata", "name")
+				got = textAt(o, "metadata", "name")
 			case "spec.nodeName":
-				got = text(o, "spec", "nodeName")
+				got = textAt(o, "spec", "nodeName")
 			}
 			if (got == value) == not {
 				return false
@@ -186,7 +186,7 @@ func matcher(selector string) func(map[string]any) bool {
 	}
 }
 
-func text(o map[string]any, path ...string) string {
+func textAt(o map[string]any, path ...string) string {
 	for _, name := range path[:len(path)-1] {
 		o, _ = o[name].(map[string]any)
 	}
@@ -223,7 +223,7 @@ func (f *fake) watch(r *http.Request, collection string, match func(map[string]a
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	for kind, objects := range map[string]map[string]map[string]any{"MODIFIED": f.objects, "DELETED": f.removed} {
 		for path, o := range objects {
-			v, _ := strconv.Atoi(text(o, "metadata", "resourceVersion"))
+			v, _ := strconv.Atoi(textAt(o, "metadata", "resourceVersion"))
 			if c, _, _ := split(path); inCollection(c, collection) && match(o) && v > since {
 				w.send(kind, o)
 			}
@@ -306,7 +306,7 @@ func (f *fake) do(r *http.Request, collection, name, subresource string, body []
 	}
 	path := collection + "/" + name
 	if r.Method == http.MethodPost && subresource == "" {
-		path = collection + "/" + text(in, "metadata", "name")
+		path = collection + "/" + textAt(in, "metadata", "name")
 		if f.objects[path] != nil {
 			return 409, status(409, "AlreadyExists", "it exists")
 		}
@@ -317,7 +317,7 @@ func (f *fake) do(r *http.Request, collection, name, subresource string, body []
 	if o == nil {
 		return 404, status(404, "NotFound", path+" not found")
 	}
-	uid := text(o, "metadata", "uid")
+	uid := textAt(o, "metadata", "uid")
 	o = clone(o)
 	switch {
 	case r.Method == http.MethodGet:
@@ -333,7 +333,7 @@ func (f *fake) do(r *http.Request, collection, name, subresource string, body []
 		return 201, nil
 	case r.Method == http.MethodDelete:
 		preconditions, _ := in["preconditions"].(map[string]any)
-		if want := text(preconditions, "uid"); want != "" && want != uid {
+		if want := textAt(preconditions, "uid"); want != "" && want != uid {
 			return 409, status(409, "Conflict", "another uid")
 		}
 		f.note(r.Method, path)
@@ -347,13 +347,13 @@ func (f *fake) do(r *http.Request, collection, name, subresource string, body []
 	case r.Method == http.MethodPut:
 		maps.Copy(o, in)
 	case strings.Contains(r.Header.Get("Content-Type"), "apply"):
-		if want := text(in, "metadata", "uid"); want != "" && want != uid {
+		if want := textAt(in, "metadata", "uid"); want != "" && want != uid {
 			return 409, status(409, "Conflict", "another uid")
 		}
 		f.apply(o, in, subresource)
 	default:
 		metadata, _ := in["metadata"].(map[string]any)
-		if want := text(metadata, "resourceVersion"); want != "" && want != text(o, "metadata", "resourceVersion") {
+		if want := textAt(metadata, "resourceVersion"); want != "" && want != textAt(o, "metadata", "resourceVersion") {
 			return 409, status(409, "Conflict", "another version")
 		}
 		mergeInto(o, in)
@@ -394,7 +394,7 @@ func (f *fake) note(method, path string) {
 
 // evicting checks that the pod's node is cordoned.
 func (f *fake) evicting(pod map[string]any) {
-	node := f.objects[nodesPath+"/"+text(pod, "spec", "nodeName")]
+	node := f.objects[nodesPath+"/"+textAt(pod, "spec", "nodeName")]
 	if node == nil {
 		return
 	}
@@ -409,18 +409,18 @@ func (f *fake) end(path string, o map[string]any, atOnce bool) {
 		f.store(path, nil)
 		return
 	}
-	if text(o, "metadata", "deletionTimestamp") == "" {
+	if textAt(o, "metadata", "deletionTimestamp") == "" {
 		sub(o, "metadata")["deletionTimestamp"] = "2026-11-22T00:00:00Z"
 		f.store(path, o)
 	}
 	if f.stuck {
 		return
 	}
-	uid := text(o, "metadata", "uid")
+	uid := textAt(o, "metadata", "uid")
 	time.AfterFunc(time.Second, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if now := f.objects[path]; now != nil && text(now, "metadata", "uid") == uid {
+		if now := f.objects[path]; now != nil && textAt(now, "metadata", "uid") == uid {
 			f.store(path, nil)
 		}
 	})
@@ -452,7 +452,7 @@ func (f *fake) apply(o, in map[string]any, subresource string) {
 	managed, _ := sub(o, "metadata")["managedFields"].([]any)
 	var entry map[string]any
 	for _, m := range managed {
-		if m := m.(map[string]any); m["manager"] == manager && text(m, "subresource") == subresource {
+		if m := m.(map[string]any); m["manager"] == manager && textAt(m, "subresource") == subresource {
 			entry = m
 		}
 	}

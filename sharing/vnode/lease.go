@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 )
 
 const (
@@ -147,11 +147,11 @@ func (s *session) after(r renewal) {
 	now := s.cfg.Now()
 	if r.err != nil {
 		s.leaseFailures.Add(1)
-		pause := min(leaseFirst<<min(r.failures, 10), leaseMax, heartbeat)
 		r.failures++
-		r.due = now.Add(max(pause, min(kube.Retry(r.err), heartbeat/2)))
+		pause := work.Backoff{First: leaseFirst, Max: min(leaseMax, heartbeat)}.Pause(r.failures)
+		r.due = now.Add(max(pause, min(work.RetryAfter(r.err), heartbeat/2)))
 		if r.failures == patientRetries {
-			s.cfg.Logger.Warn("the lease of a virtual node cannot be renewed; without it the node is taken for dead", "node", r.node, "error", r.err)
+			s.cfg.Logger.Warn("the lease of a virtual node cannot be renewed; the node will be considered dead", "node", r.node, "error", r.err)
 		}
 		return
 	}

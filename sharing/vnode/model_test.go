@@ -172,7 +172,7 @@ func (w *world) take(t *testing.T, s step) {
 			if s.What == "daemon" {
 				metadata["ownerReferences"] = []any{map[string]any{"kind": "DaemonSet", "name": "d", "controller": true}}
 			}
-			f.create(pod, map[string]any{"metadata": metadata, "spec": map[string]any{"nodeName": text(node, "metadata", "name")}})
+			f.create(pod, map[string]any{"metadata": metadata, "spec": map[string]any{"nodeName": textAt(node, "metadata", "name")}})
 		})
 	case "end pod":
 		f.with(func() {
@@ -193,14 +193,14 @@ func (w *world) take(t *testing.T, s step) {
 			// kubectl writes nothing where it is cordoned already.
 			if now, _ := sub(n, "spec")["unschedulable"].(bool); !now {
 				sub(n, "spec")["unschedulable"], sub(n, "spec")["personCordoned"] = true, true
-				w.cordoned[text(n, "metadata", "uid")] = true
+				w.cordoned[textAt(n, "metadata", "uid")] = true
 			}
 		})
 	case "uncordon":
 		w.edit(s.Who, func(n map[string]any) {
 			delete(sub(n, "spec"), "unschedulable")
 			delete(sub(n, "spec"), "personCordoned")
-			delete(w.cordoned, text(n, "metadata", "uid"))
+			delete(w.cordoned, textAt(n, "metadata", "uid"))
 		})
 	case "relabel":
 		w.edit(s.Who, func(n map[string]any) {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// providerPrefix begins the spec.providerID of a virtual node. It cannot be
+	// ProviderPrefix begins the spec.providerID of a virtual node. It cannot be
 	// changed once it is set, so it tells whose a node is.
-	providerPrefix = "liqo://"
+	ProviderPrefix = "liqo://"
 	// namePrefix begins the name of a virtual node, so that no cluster can call
 	// itself what a machine of this one is called.
 	namePrefix = "liqo-"
@@ -22,7 +22,15 @@ const (
 	maxName = validation.DNS1123LabelMaxLength
 )
 
-func providerID(id peer.ClusterID) string { return providerPrefix + string(id) }
+func providerID(id peer.ClusterID) string { return ProviderPrefix + string(id) }
+
+// byProvider is the index by which the node of a provider is found.
+func byProvider(n *corev1.Node) []string {
+	if id := whose(n); id != "" {
+		return []string{string(id)}
+	}
+	return nil
+}
 
 // whose returns the provider that a node stands for, "" of one that the agent did
 // not make, and of nil.
@@ -30,7 +38,7 @@ func whose(n *corev1.Node) peer.ClusterID {
 	if n == nil {
 		return ""
 	}
-	text, virtual := strings.CutPrefix(n.Spec.ProviderID, providerPrefix)
+	text, virtual := strings.CutPrefix(n.Spec.ProviderID, ProviderPrefix)
 	id, err := peer.ParseClusterID(text)
 	if !virtual || err != nil {
 		return ""

@@ -112,7 +112,7 @@ func TestNamesLast(t *testing.T) {
 		is(string(barn), "box-b")
 		again()
 		is(string(barn), "box-b")
-		if hostname := text(f.node(barn), "metadata", "labels", "kubernetes.io/hostname"); hostname != string(barn) {
+		if hostname := textAt(f.node(barn), "metadata", "labels", "kubernetes.io/hostname"); hostname != string(barn) {
 			t.Errorf("its label says %s", hostname)
 		}
 		remove()
@@ -134,7 +134,7 @@ func TestNamesLast(t *testing.T) {
 		is("liqo-box-d", "box-d")
 		again()
 		is("liqo-box-d", "box-e")
-		if hostname := text(f.node(barn), "metadata", "labels", "kubernetes.io/hostname"); hostname != "liqo-box-d" {
+		if hostname := textAt(f.node(barn), "metadata", "labels", "kubernetes.io/hostname"); hostname != "liqo-box-d" {
 			t.Errorf("its label says %s", hostname)
 		}
 	})

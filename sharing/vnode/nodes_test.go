@@ -205,7 +205,7 @@ func TestLeaseTrouble(t *testing.T) {
 		renewed := func() string {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			return text(f.objects[leasePath+"/"+barnNode], "spec", "renewTime")
+			return textAt(f.objects[leasePath+"/"+barnNode], "spec", "renewTime")
 		}
 		for range 5 {
 			f.with(func() { f.down = true })

@@ -14,6 +14,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -69,7 +70,7 @@ func (p *policy) run(ctx context.Context) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	var kept []keeping
-	pause := retryFirst
+	backoff, failures := work.Backoff{First: retryFirst, Max: retryMax}, 0
 	for ctx.Err() == nil {
 		err := error(nil)
 		if kept == nil {
@@ -99,10 +100,10 @@ func (p *policy) run(ctx context.Context) {
 			})
 		}
 		if p.report(err); err != nil {
-			retry = time.After(max(pause, kube.Retry(err)))
-			pause = min(2*pause, retryMax)
+			failures++
+			retry = time.After(max(backoff.Pause(failures), work.RetryAfter(err)))
 		} else {
-			pause = retryFirst
+			failures = 0
 		}
 		select {
 		case <-ctx.Done():
@@ -118,7 +119,7 @@ func (p *policy) report(err error) {
 	if err != nil && !errors.Is(err, errUnknown) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 		text = err.Error()
 		if text != p.failing {
-			p.cfg.Logger.Warn("pods of enabled namespaces are not let on virtual nodes at present; the agent goes on trying", "error", err)
+			p.cfg.Logger.Warn("pods of enabled namespaces cannot run on virtual nodes at the moment; trying again", "error", err)
 		}
 	}
 	p.failing = text

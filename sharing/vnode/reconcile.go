@@ -22,7 +22,7 @@ var errUnchanged = errors.New("the API server took the change and shows another;
 // reconcile takes the next steps for a node, and returns after how long it wants
 // to be called again; 0 for not before something changes.
 func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Duration, error) {
-	node := s.latest(id)
+	node := s.own(id)
 	if node != nil {
 		if err := s.prune(ctx, node); err != nil {
 			return 0, err
@@ -109,8 +109,8 @@ func (s *session) create(ctx context.Context, p Provider) (*corev1.Node, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.Info("made a node for a provider", "node", name, "cluster", p.ID)
-	s.put(&made)
+	s.cfg.Logger.Info("created a node for a provider", "node", name, "cluster", p.ID)
+	s.nodes.Wrote(&made)
 	return &made, nil
 }
 
@@ -149,18 +149,16 @@ func (s *session) shape(ctx context.Context, node *corev1.Node, w want) error {
 		if err != nil {
 			return fmt.Errorf("taint node %s: %w", node.Name, err)
 		}
-		if node, err = s.write(id, func(into *corev1.Node) error {
-			return s.client.Patch(ctx, path, manager, types.MergePatchType, patch, into)
-		}); err != nil {
+		node = &corev1.Node{}
+		if err := s.client.Patch(ctx, path, manager, types.MergePatchType, patch, node); err != nil {
 			return err
 		}
+		s.nodes.Wrote(node)
 	}
 	if metaDiffers(node, w) {
 		a.Metadata.Labels, a.Spec = w.labels, &appliedSpec{ProviderID: providerID(id), Unschedulable: w.cordon}
 		var err error
-		if node, err = s.write(id, func(into *corev1.Node) error {
-			return s.client.Apply(ctx, path, manager, true, a, into)
-		}); err != nil {
+		if node, err = s.nodes.Apply(ctx, s.client, path, manager, true, a); err != nil {
 			return err
 		}
 		if metaDiffers(node, w) {
@@ -173,22 +171,9 @@ func (s *session) shape(ctx context.Context, node *corev1.Node, w want) error {
 	status := w.status
 	status.Conditions = timed(node, status.Conditions, metav1.NewTime(s.cfg.Now()))
 	a.Metadata.Labels, a.Spec, a.Status = nil, nil, &status
-	node, err := s.write(id, func(into *corev1.Node) error {
-		return s.client.Apply(ctx, path+"/status", manager, true, a, into)
-	})
+	node, err := s.nodes.Apply(ctx, s.client, path+"/status", manager, true, a)
 	if err == nil && statusDiffers(node, w) {
 		err = fmt.Errorf("status of node %s: %w", a.Metadata.Name, errUnchanged)
 	}
 	return err
-}
-
-// write does a write that returns the node, and keeps that.
-func (s *session) write(id peer.ClusterID, do func(into *corev1.Node) error) (*corev1.Node, error) {
-	var written corev1.Node
-	if err := do(&written); err != nil {
-		s.drop(id)
-		return nil, err
-	}
-	s.put(&written)
-	return &written, nil
 }

@@ -13,10 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -82,8 +83,7 @@ type session struct {
 	client *kube.Client
 	nodes  *kube.Cache[*corev1.Node]
 	pods   *kube.Cache[*pod]
-	queue  workqueue.TypedDelayingInterface[peer.ClusterID]
-	retry  workqueue.TypedRateLimiter[peer.ClusterID]
+	queue  *work.Queue[peer.ClusterID]
 	beats  chan struct{} // the set of nodes changed; capacity 1
 	real   chan struct{} // the set of other nodes changed; capacity 1
 	policy *policy
@@ -93,24 +93,19 @@ type session struct {
 	mu sync.Mutex
 	// byNode are the pods that are bound to each node.
 	byNode map[string]map[types.UID]*pod
-	// fresh are nodes as the API server returned them after a write, by provider, until
-	// the cache has them.
-	fresh map[peer.ClusterID]written
 }
 
 func newSession(n *Nodes, client *kube.Client) *session {
 	s := &session{
 		Nodes: n, client: client,
-		queue:  workqueue.NewTypedDelayingQueue[peer.ClusterID](),
-		retry:  workqueue.NewTypedItemExponentialFailureRateLimiter[peer.ClusterID](retryFirst, retryMax),
 		beats:  make(chan struct{}, 1),
 		real:   make(chan struct{}, 1),
 		synced: make(chan struct{}),
 		byNode: make(map[string]map[types.UID]*pod),
-		fresh:  make(map[peer.ClusterID]written),
 	}
-	s.nodes = kube.NewCache(kube.Kind[*corev1.Node]{Fresh: func() *corev1.Node { return &corev1.Node{} }, Trim: trimNode, Changed: s.nodeChanged})
+	s.nodes = kube.NewCache(kube.Kind[*corev1.Node]{Fresh: func() *corev1.Node { return &corev1.Node{} }, Trim: trimNode, Index: byProvider, Changed: s.nodeChanged})
 	s.pods = kube.NewCache(kube.Kind[*pod]{Fresh: func() *pod { return &pod{} }, Trim: trimPod, Changed: s.podChanged})
+	s.queue = work.New(work.Config[peer.ClusterID]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Observe: s.attempted})
 	s.policy = newPolicy(s)
 	return s
 }
@@ -121,7 +116,6 @@ func (s *session) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer func() {
 		cancel()
-		s.queue.ShutDown()
 		running.Wait()
 	}()
 	running.Go(func() { s.nodes.Follow(ctx, s.client, kube.Query{Path: nodesPath}) })
@@ -138,9 +132,11 @@ func (s *session) run(ctx context.Context) error {
 	s.session = s
 	s.lookAtAll()
 	s.Nodes.mu.Unlock()
-	for range workers {
-		running.Go(func() { s.work(ctx) })
-	}
+	running.Go(func() {
+		s.queue.Run(ctx, workers, func(ctx context.Context, id peer.ClusterID) work.Outcome {
+			return work.Result(s.reconcile(ctx, id))
+		})
+	})
 	running.Go(func() { s.beat(ctx) })
 	running.Go(func() { s.policy.run(ctx) })
 	<-ctx.Done()
@@ -199,9 +195,6 @@ func (s *session) nodeChanged(before, after *corev1.Node) {
 	id := cmp.Or(whose(after), whose(before))
 	if id == "" {
 		return
-	}
-	if after == nil {
-		s.drop(id)
 	}
 	if before == nil || after == nil || before.UID != after.UID {
 		wake(s.beats)
@@ -283,9 +276,8 @@ func (s *session) lookAtAll() {
 // several, it is the one with the name that is remembered, or else the first.
 func (s *session) own(id peer.ClusterID) *corev1.Node {
 	var found *corev1.Node
-	for _, n := range s.nodes.All() {
+	for _, n := range s.nodes.By(string(id)) {
 		switch {
-		case whose(n) != id:
 		case n.Name == s.cfg.Names.NodeName(id):
 			return n
 		case found == nil || n.Name < found.Name:
@@ -306,57 +298,37 @@ func (s *session) bound(node string) []*pod {
 	return out
 }
 
-// work looks at nodes until the queue shuts down.
-func (s *session) work(ctx context.Context) {
-	for {
-		id, shutdown := s.queue.Get()
-		if shutdown {
-			return
-		}
-		again, err := s.reconcile(ctx, id)
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			s.fail(id, err)
-			pause := max(s.retry.When(id), kube.Retry(err))
-			s.queue.AddAfter(id, pause)
-		default:
-			s.retry.Forget(id)
-			s.fail(id, nil)
-			if again > 0 {
-				s.queue.AddAfter(id, again)
-			}
-		}
-		s.queue.Done(id)
-		s.news(id)
-	}
-}
-
 // patientRetries is how often something is tried again until its trouble is worth
 // telling: some seconds.
 const patientRetries = 6
 
+// attempted takes in how the reconcile of a node ended.
+func (s *session) attempted(id peer.ClusterID, a work.Attempt) {
+	s.fail(id, a.Err, a.Failures)
+	s.news(id)
+}
+
 // fail remembers what went wrong with a node, nil for nothing, and logs it once.
 // What just happens when several write at a time is no failure until it lasts.
-func (s *session) fail(id peer.ClusterID, err error) {
-	text := ""
+func (s *session) fail(id peer.ClusterID, err error, failures int) {
+	failure := ""
 	if err != nil {
 		passing := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || errors.Is(err, context.DeadlineExceeded) ||
 			apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
-		if passing && s.retry.NumRequeues(id) < patientRetries {
+		if passing && failures <= patientRetries {
 			return
 		}
-		text = clip(err.Error(), maxMessage)
+		failure = text.Sentence(err.Error())
 	}
 	s.Nodes.mu.Lock()
 	r := s.records[id]
-	fresh := r != nil && r.failure != text
+	fresh := r != nil && r.failure != failure
 	if fresh {
-		r.failure = text
+		r.failure = failure
 	}
 	s.Nodes.mu.Unlock()
 	if fresh && err != nil {
-		s.cfg.Logger.Warn("the node of a provider is not as it is to be; the agent goes on trying", "cluster", id, "error", err)
+		s.cfg.Logger.Warn("the node of a provider cannot be reconciled; trying again", "cluster", id, "error", err)
 	}
 }
 

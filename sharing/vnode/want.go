@@ -12,6 +12,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -63,7 +64,7 @@ type judgement struct {
 
 // judge says how the node of a provider stands.
 func judge(p Provider) judgement {
-	why := clip(p.Why, maxMessage)
+	why := text.Sentence(p.Why)
 	if why == "" {
 		why = "the provider does not answer"
 	}
@@ -79,7 +80,7 @@ func judge(p Provider) judgement {
 	case p.Excess != "":
 		return judgement{
 			reason: ReasonExcess, cordon: !p.Wanted,
-			message: "the provider says more than is taken from it, and is asked again every minute: " + clip(p.Excess, maxMessage),
+			message: "the provider says more than is taken from it, and is asked again every minute: " + text.Sentence(p.Excess),
 		}
 	}
 	return judgement{ready: true, reason: ReasonReady, message: "the provider answers", cordon: !p.Wanted}
@@ -188,7 +189,7 @@ func mayOffer(key string) bool {
 
 // nodeInfo is what the labels of an offer say about the provider's machines.
 func nodeInfo(offered map[string]string) corev1.NodeSystemInfo {
-	info := corev1.NodeSystemInfo{OperatingSystem: "linux", ContainerRuntimeVersion: "liqo://provider"}
+	info := corev1.NodeSystemInfo{OperatingSystem: "linux", ContainerRuntimeVersion: ProviderPrefix + "provider"}
 	if os := offered[corev1.LabelOSStable]; platform.MatchString(os) {
 		info.OperatingSystem = os
 	}
@@ -225,25 +226,6 @@ func images(offered []api.ContainerImage) []corev1.ContainerImage {
 // plain reports whether a text is printable ASCII without spaces.
 func plain(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII })
-}
-
-// maxMessage bounds what others said in a message, in bytes.
-const maxMessage = 512
-
-// clip shortens what others said, and makes it one printable line.
-func clip(s string, most int) string {
-	cut := len(s) > most
-	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, s)
-	if cut {
-		s += "..."
-	}
-	return s
 }
 
 func count(n int, one, many string) string {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/registry"
 )
 
@@ -60,14 +61,14 @@ type Guest struct {
 // be. Of errors in raw only the first is told.
 func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 	if len(raw) > MaxPod {
-		return nil, nil, invalid("The pod is more than %d KiB long: move long texts into ConfigMaps.", MaxPod>>10)
+		return nil, nil, invalid("The pod is larger than %d KiB: move long texts into ConfigMaps.", MaxPod>>10)
 	}
 	sent, err := decodePod(raw)
 	if err != nil {
-		return nil, nil, invalid("The pod %s: send what an API server takes as a pod.", text(err.Error(), 200))
+		return nil, nil, invalid("The pod %s: send a valid v1 Pod.", text.Line(err.Error(), 200))
 	}
 	if sent.APIVersion != "v1" || sent.Kind != "Pod" {
-		return nil, nil, invalid("The document is of another kind than a v1 Pod: only pods can be created here.")
+		return nil, nil, invalid("The document is not a v1 Pod: only pods can be created here.")
 	}
 	meta, r := admitMeta(&sent.ObjectMeta, "", in)
 	if r != nil {
@@ -103,7 +104,7 @@ func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 	}
 	harden(&pod.Spec, in)
 	if clean, err = json.Marshal(pod); err != nil {
-		return nil, nil, invalid("The pod cannot be written down: %s.", text(err.Error(), 200))
+		return nil, nil, invalid("The pod cannot be encoded: %s.", text.Line(err.Error(), 200))
 	}
 	return clean, pod, nil
 }
@@ -122,23 +123,23 @@ func forbidden(format string, args ...any) *Refusal {
 func admitMeta(sent *metav1.ObjectMeta, name string, in Guest) (*metav1.ObjectMeta, *Refusal) {
 	switch {
 	case sent.GenerateName != "":
-		return nil, forbidden("generateName is not for guests: give the name that the object has in its own cluster.")
+		return nil, forbidden("Guests may not set generateName: use the name that the object has in its own cluster.")
 	case len(validation.IsDNS1123Subdomain(sent.Name)) > 0:
-		return nil, invalid("%q is no name of an object: give the name that the object has in its own cluster.", text(sent.Name, 253))
+		return nil, invalid("%q is not a valid name of an object: use the name that the object has in its own cluster.", text.Line(sent.Name, 253))
 	case name != "" && sent.Name != name:
-		return nil, invalid("The object is called %q, but the request is for %q: send it there.", text(sent.Name, 253), text(name, 253))
+		return nil, invalid("The object has the name %q, but the request is for %q: use the same name.", text.Line(sent.Name, 253), text.Line(name, 253))
 	case sent.Namespace != "" && sent.Namespace != in.Namespace:
-		return nil, forbidden("The object is for namespace %q, but the request for %q: send it there.", text(sent.Namespace, 63), in.Namespace)
+		return nil, forbidden("The object is for namespace %q, but the request is for %q: use the same namespace.", text.Line(sent.Namespace, 63), in.Namespace)
 	case len(sent.OwnerReferences) > 0:
-		return nil, forbidden("ownerReferences name objects of another cluster: leave them out.")
+		return nil, forbidden("ownerReferences refer to objects of another cluster: remove them.")
 	case len(sent.Finalizers) > 0:
-		return nil, forbidden("finalizers are not for guests, whose objects must go when they are told to: leave them out.")
+		return nil, forbidden("Guests may not set finalizers, because their objects must be deletable at any time: remove them.")
 	}
 	if owner, ok := sent.Labels[LabelOriginCluster]; ok && owner != string(in.Cluster) {
-		return nil, forbidden("The label %s says %q, but this is %s: set it to the cluster's own ID.", LabelOriginCluster, text(owner, 63), in.Cluster)
+		return nil, forbidden("The label %s is %q, but the caller is %s: set it to the ID of the caller.", LabelOriginCluster, text.Line(owner, 63), in.Cluster)
 	}
 	if uid := sent.Annotations[AnnotationOriginUID]; !uidPattern.MatchString(uid) {
-		return nil, invalid("The annotation %s has to be the UID of the object that this one stands for: set it.", AnnotationOriginUID)
+		return nil, invalid("The annotation %s must be the UID of the origin object: set it.", AnnotationOriginUID)
 	}
 	return &metav1.ObjectMeta{
 		Name: sent.Name, Namespace: in.Namespace,
@@ -165,7 +166,7 @@ func admitKeys(sent *corev1.Pod, meta *metav1.ObjectMeta, in Guest) *Refusal {
 		meta.Annotations[key] = sent.Annotations[key]
 	}
 	if ns, ok := meta.Annotations[AnnotationOriginNamespace]; ok && len(validation.IsDNS1123Label(ns)) > 0 {
-		return invalid("The annotation %s has to be the name of a namespace: set it to that of the origin pod.", AnnotationOriginNamespace)
+		return invalid("The annotation %s must be the name of a namespace: set it to that of the origin pod.", AnnotationOriginNamespace)
 	}
 	return nil
 }
@@ -177,12 +178,12 @@ func ownAnnotation(key string) bool {
 
 func admitKey(what, key string, known bool) *Refusal {
 	if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 { // $patch too, which is a directive
-		return invalid("%q cannot be the key of a %s: give one like example.com/name.", text(key, 317), what)
+		return invalid("%q is not a valid key of a %s: use one like example.com/name.", text.Line(key, 317), what)
 	}
 	if known {
 		return nil
 	}
-	return forbidden("The %s %q may mean something to this cluster, and is not for guests: leave it out.", what, text(key, 317))
+	return forbidden("Guests may not set the %s %q, because it may have a meaning in this cluster: remove it.", what, text.Line(key, 317))
 }
 
 // outside returns a sentence about the first thing of a spec that is about the
@@ -190,25 +191,25 @@ func admitKey(what, key string, known bool) *Refusal {
 func outside(s *corev1.PodSpec) string {
 	switch {
 	case s.NodeName != "":
-		return "nodeName is not for guests, whose pods this cluster's scheduler places: leave it out."
+		return "Guests may not set nodeName, because the scheduler of this cluster places their pods: remove it."
 	case len(s.NodeSelector) > 0, s.Affinity != nil, len(s.TopologySpreadConstraints) > 0:
-		return "nodeSelector, affinity and topologySpreadConstraints are not for guests, who do not choose among this cluster's nodes: leave them out."
+		return "Guests may not set nodeSelector, affinity and topologySpreadConstraints, because they cannot select nodes of this cluster: remove them."
 	case len(s.Tolerations) > 0:
-		return "tolerations are not for guests, who run on untainted nodes: leave them out."
+		return "Guests may not set tolerations, because they run only on untainted nodes: remove them."
 	case s.ServiceAccountName != "" && s.ServiceAccountName != "default", s.DeprecatedServiceAccount != "" && s.DeprecatedServiceAccount != "default":
-		return "serviceAccountName is not for guests, who have no identity in this cluster: leave it out."
+		return "Guests may not set serviceAccountName, because they have no identity in this cluster: remove it."
 	case s.AutomountServiceAccountToken != nil && *s.AutomountServiceAccountToken:
-		return "automountServiceAccountToken is not for guests, who have no identity in this cluster: set it to false."
+		return "Guests may not use automountServiceAccountToken, because they have no identity in this cluster: set it to false."
 	case s.Priority != nil, s.PriorityClassName != "", s.PreemptionPolicy != nil:
-		return "priorityClassName, priority and preemptionPolicy are not for guests: leave them out."
+		return "Guests may not set priorityClassName, priority and preemptionPolicy: remove them."
 	case s.RuntimeClassName != nil, len(s.Overhead) > 0:
-		return "runtimeClassName and overhead are not for guests, as runtime classes are the cluster's own: leave them out."
+		return "Guests may not set runtimeClassName and overhead, because they cannot select runtime classes of this cluster: remove them."
 	case s.SchedulerName != "" && s.SchedulerName != corev1.DefaultSchedulerName, len(s.SchedulingGates) > 0, s.SchedulingGroup != nil:
-		return "schedulerName, schedulingGates and schedulingGroup are not for guests: leave them out."
+		return "Guests may not set schedulerName, schedulingGates and schedulingGroup: remove them."
 	case len(s.ReadinessGates) > 0:
-		return "readinessGates are not for guests, as nothing here opens them: leave them out, and look them up in the pod's own cluster."
+		return "Guests may not set readinessGates, because nothing in this cluster sets their conditions: remove them, and evaluate them in the cluster of the pod."
 	case len(s.EphemeralContainers) > 0:
-		return "ephemeralContainers are not for guests: leave them out."
+		return "Guests may not set ephemeralContainers: remove them."
 	}
 	return ""
 }
@@ -219,7 +220,7 @@ var counted = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, c
 
 // admitResources checks what a container asks for and fills in what it left out.
 func admitResources(c *corev1.Container, spec *corev1.PodSpec, in Guest) *Refusal {
-	who := fmt.Sprintf("Container %q", text(c.Name, 63))
+	who := fmt.Sprintf("Container %q", text.Line(c.Name, 63))
 	if r := admitQuantities(who, c.Resources); r != nil {
 		return r
 	}
@@ -230,7 +231,7 @@ func admitResources(c *corev1.Container, spec *corev1.PodSpec, in Guest) *Refusa
 				limit, ok = spec.Resources.Limits[name]
 			}
 			if !ok || limit.IsZero() {
-				return forbidden("%s has no limit of %s, and this cluster takes no guests without: set resources.limits.%s.", who, name, name)
+				return forbidden("%s has no limit of %s, which this cluster requires of guests: set resources.limits.%s.", who, name, name)
 			}
 		}
 	}
@@ -256,7 +257,7 @@ func admitQuantities(who string, r corev1.ResourceRequirements) *Refusal {
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if q := list[name]; q.Sign() < 0 {
-				return invalid("%s asks for a negative amount of %s: ask for none or some.", who, text(string(name), 253))
+				return invalid("%s requests a negative amount of %s: set zero or more.", who, text.Line(string(name), 253))
 			}
 		}
 	}

@@ -54,13 +54,13 @@ func TestAdmitRefuses(t *testing.T) {
 	long := strings.Repeat(" ", MaxPod)
 	for _, tc := range []struct{ raw, reason, word string }{
 		{"", ReasonInvalid, "JSON"},
-		{"null", ReasonInvalid, "kind"},
+		{"null", ReasonInvalid, "v1 Pod"},
 		{"[]", ReasonInvalid, "pod"},
 		{document("", "") + "x", ReasonInvalid, "JSON"},
 		{document("", "") + long, ReasonInvalid, "256 KiB"},
 		{strings.Repeat("[", 1000), ReasonInvalid, "deep"},
 		{document("", `"initContainers":[`+strings.Repeat("{},", maxNested)+`{}]`), ReasonInvalid, "too many"},
-		{strings.Replace(document("", ""), `"Pod"`, `"Node"`, 1), ReasonInvalid, "kind"},
+		{strings.Replace(document("", ""), `"Pod"`, `"Node"`, 1), ReasonInvalid, "v1 Pod"},
 		{strings.Replace(document("", ""), `"web"`, `"../x"`, 1), ReasonInvalid, "name"},
 		{strings.Replace(document("", ""), `"web"`, `""`, 1), ReasonInvalid, "name"},
 		{strings.Replace(document("", ""), `"liqo.io/origin-uid":"u"`, ``, 1), ReasonInvalid, "origin-uid"},
@@ -104,7 +104,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{document("", `"overhead":{"cpu":"1e999999999"},"overhead":{}`), ReasonInvalid, "range"},
 		{document("", `"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1e-999999999"}}]`), ReasonInvalid, "range"},
 		{document("", `"volumes":[{"name":"v","emptyDir":{"SIZELIMIT":"1e-999999999"}}]`), ReasonInvalid, "range"},
-		{document("", `"volumes":[{"name":"v","emptyDir":{"sizeLimit":"`+strings.Repeat("1", 100)+`"}}]`), ReasonInvalid, "plenty"},
+		{document("", `"volumes":[{"name":"v","emptyDir":{"sizeLimit":"`+strings.Repeat("1", 100)+`"}}]`), ReasonInvalid, "more than"},
 	} {
 		began := time.Now()
 		_, _, r := Admit([]byte(tc.raw), guest)
@@ -142,7 +142,7 @@ func TestAdmitPatch(t *testing.T) {
 		{`{"spec":{"containers":[{"name":"a"}]}}`, "", "name or image"},
 		{`{"spec":{"containers":[{"name":"a","image":"ghcr.io/a/b"}]}}`, "", "ghcr.io"},
 		{`{"spec":{"initContainers":[{"name":"a","image":"localhost:5000/a"}]}}`, "", "localhost:5000"},
-		{`{"spec":{"containers":[{"name":"a","image":"Not an image"}]}}`, "", "no name of one"},
+		{`{"spec":{"containers":[{"name":"a","image":"Not an image"}]}}`, "", "not a valid name"},
 		{`{"spec":{"nodeName":"n"}}`, "", "nodeName"},
 		{`{"spec":{"tolerations":[]}}`, "", "tolerations"},
 		{`{"metadata":{"finalizers":[]}}`, "", "finalizers"},
@@ -230,8 +230,8 @@ func TestAdmitObjectRefuses(t *testing.T) {
 	for _, tc := range []struct{ raw, kind, name, word string }{
 		{object("ConfigMap", "a", "", ""), "Pod", "a", "kind"},
 		{object("Secret", "a", "", ""), "ConfigMap", "a", "kind"},
-		{object("ConfigMap", "b", "", ""), "ConfigMap", "a", "called"},
-		{object("ConfigMap", RootCA, "", ""), "ConfigMap", RootCA, "own"},
+		{object("ConfigMap", "b", "", ""), "ConfigMap", "a", "has the name"},
+		{object("ConfigMap", RootCA, "", ""), "ConfigMap", RootCA, "belongs to this cluster"},
 		{object("ConfigMap", "a", `,"labels":{"x":"y"}`, ""), "ConfigMap", "a", `"x"`},
 		{object("ConfigMap", "a", `,"finalizers":["x"]`, ""), "ConfigMap", "a", "finalizers"},
 		{object("ConfigMap", "a", `,"namespace":"default"`, ""), "ConfigMap", "a", "default"},

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"liqo.io/agent/peer/text"
 )
 
 // maxDeadline is the largest activeDeadlineSeconds that API servers take.
@@ -21,17 +23,17 @@ const maxDeadline = 1<<31 - 1
 // What else there is in it is refused, so that nobody believes it to be done.
 func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 	if len(raw) > MaxPatch {
-		return nil, invalid("The patch is more than %d KiB long: send less at once.", MaxPatch>>10)
+		return nil, invalid("The patch is larger than %d KiB: send a smaller one.", MaxPatch>>10)
 	}
 	if err := scan(raw, nil, maxNested); err != nil {
-		return nil, invalid("The patch %s: send a JSON object.", text(err.Error(), 200))
+		return nil, invalid("The patch %s: send a JSON object.", text.Line(err.Error(), 200))
 	}
 	var p podPatch
 	if r := strictly(raw, &p); r != nil {
 		return nil, r
 	}
 	if p.Metadata.UID != "" && !uidPattern.MatchString(string(p.Metadata.UID)) {
-		return nil, invalid("The patch is for a UID that is none: give that of the pod here, or leave it out.")
+		return nil, invalid("The UID in the patch is invalid: use that of the pod here, or remove it.")
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Labels)) {
 		if r := admitKey("label", key, carries(key)); r != nil {
@@ -44,15 +46,15 @@ func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 		}
 	}
 	if ns := p.Metadata.Annotations[AnnotationOriginNamespace]; ns != nil && len(validation.IsDNS1123Label(*ns)) > 0 {
-		return nil, invalid("The annotation %s has to be the name of a namespace: set it to that of the origin pod.", AnnotationOriginNamespace)
+		return nil, invalid("The annotation %s must be the name of a namespace: set it to that of the origin pod.", AnnotationOriginNamespace)
 	}
 	if p.Spec != nil {
 		if d := p.Spec.ActiveDeadlineSeconds; d != nil && (*d < 0 || *d > maxDeadline) {
-			return nil, invalid("activeDeadlineSeconds is %d, which is out of range: give 0 to %d.", *d, maxDeadline)
+			return nil, invalid("activeDeadlineSeconds is %d, which is out of range: use 0 to %d.", *d, maxDeadline)
 		}
 		for _, image := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 			if image.Image == "" || len(validation.IsDNS1123Label(image.Name)) > 0 {
-				return nil, invalid("The patch names a container without name or image: give both.")
+				return nil, invalid("The patch has a container without name or image: set both.")
 			}
 			if r := admitImage(fmt.Sprintf("Container %q", image.Name), image.Image, in); r != nil {
 				return nil, r
@@ -61,7 +63,7 @@ func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 	}
 	clean, err := json.Marshal(p)
 	if err != nil {
-		return nil, invalid("The patch cannot be written down: %s.", text(err.Error(), 200))
+		return nil, invalid("The patch cannot be encoded: %s.", text.Line(err.Error(), 200))
 	}
 	return clean, nil
 }
@@ -70,7 +72,7 @@ func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 func strictly(raw []byte, into *podPatch) *Refusal {
 	var all map[string]any
 	if err := utiljson.Unmarshal(raw, &all); err != nil {
-		return invalid("The patch is no JSON object: %s.", text(err.Error(), 200))
+		return invalid("The patch is not a JSON object: %s.", text.Line(err.Error(), 200))
 	}
 	allowed := map[string][]string{
 		"":         {"metadata", "spec"},
@@ -80,7 +82,7 @@ func strictly(raw []byte, into *podPatch) *Refusal {
 	check := func(where string, m map[string]any, keys []string) *Refusal {
 		for _, key := range slices.Sorted(maps.Keys(m)) {
 			if !slices.Contains(keys, key) {
-				return forbidden("The patch changes %q, which is not for guests: change labels, annotations, images or activeDeadlineSeconds.", text(where+key, 128))
+				return forbidden("Guests may not change %q: change only labels, annotations, images or activeDeadlineSeconds.", text.Line(where+key, 128))
 			}
 		}
 		return nil
@@ -104,7 +106,7 @@ func strictly(raw []byte, into *podPatch) *Refusal {
 		}
 	}
 	if err := utiljson.Unmarshal(raw, into); err != nil {
-		return invalid("The patch is not one of a pod: %s.", text(err.Error(), 200))
+		return invalid("The patch is not valid for a pod: %s.", text.Line(err.Error(), 200))
 	}
 	return nil
 }
@@ -114,37 +116,37 @@ func strictly(raw []byte, into *podPatch) *Refusal {
 // or why there is none.
 func AdmitObject(raw []byte, kind, name string, in Guest) (clean []byte, r *Refusal) {
 	if len(raw) > MaxObject {
-		return nil, invalid("The %s is more than %d KiB long: split it.", text(kind, 32), MaxObject>>10)
+		return nil, invalid("The %s is larger than %d KiB: split it.", text.Line(kind, 32), MaxObject>>10)
 	}
 	if err := scan(raw, nil, maxNested); err != nil {
-		return nil, invalid("The %s %s: send what an API server takes, as JSON.", text(kind, 32), text(err.Error(), 200))
+		return nil, invalid("The %s %s: send a valid object, as JSON.", text.Line(kind, 32), text.Line(err.Error(), 200))
 	}
 	var out any
 	switch kind {
 	case "ConfigMap":
 		var cm corev1.ConfigMap
 		if err := utiljson.Unmarshal(raw, &cm); err != nil {
-			return nil, invalid("The document is no ConfigMap: %s.", text(err.Error(), 200))
+			return nil, invalid("The document is not a ConfigMap: %s.", text.Line(err.Error(), 200))
 		}
 		meta, r := admitObjectMeta(cm.TypeMeta, &cm.ObjectMeta, kind, name, in)
 		if r != nil {
 			return nil, r
 		}
 		if name == RootCA {
-			return nil, forbidden("The ConfigMap %s is this cluster's own: leave it as it is.", RootCA)
+			return nil, forbidden("The ConfigMap %s belongs to this cluster: do not change it.", RootCA)
 		}
 		out = &configBody{body: body{TypeMeta: typeMeta(kind), Metadata: *meta, Immutable: cm.Immutable}, Data: cm.Data, BinaryData: cm.BinaryData}
 	case "Secret":
 		var s corev1.Secret
 		if err := utiljson.Unmarshal(raw, &s); err != nil {
-			return nil, invalid("The document is no Secret: %s.", text(err.Error(), 200))
+			return nil, invalid("The document is not a Secret: %s.", text.Line(err.Error(), 200))
 		}
 		meta, r := admitObjectMeta(s.TypeMeta, &s.ObjectMeta, kind, name, in)
 		if r != nil {
 			return nil, r
 		}
 		if credential(s.Type) {
-			return nil, forbidden("Secrets of type %s are credentials of an API server, and not for guests: leave it out.", text(string(s.Type), 253))
+			return nil, forbidden("Guests may not have Secrets of type %s, which are credentials of an API server: remove it.", text.Line(string(s.Type), 253))
 		}
 		data := s.Data
 		for key, value := range s.StringData {
@@ -155,11 +157,11 @@ func AdmitObject(raw []byte, kind, name string, in Guest) (clean []byte, r *Refu
 		}
 		out = &secretBody{body: body{TypeMeta: typeMeta(kind), Metadata: *meta, Immutable: s.Immutable}, Type: s.Type, Data: data}
 	default:
-		return nil, forbidden("Guests cannot have objects of kind %q: only ConfigMaps and Secrets.", text(kind, 63))
+		return nil, forbidden("Guests cannot have objects of kind %q: only ConfigMaps and Secrets.", text.Line(kind, 63))
 	}
 	clean, err := json.Marshal(out)
 	if err != nil {
-		return nil, invalid("The %s cannot be written down: %s.", kind, text(err.Error(), 200))
+		return nil, invalid("The %s cannot be encoded: %s.", kind, text.Line(err.Error(), 200))
 	}
 	return clean, nil
 }
@@ -168,7 +170,7 @@ func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: 
 
 func admitObjectMeta(t metav1.TypeMeta, sent *metav1.ObjectMeta, kind, name string, in Guest) (*bodyMeta, *Refusal) {
 	if t != typeMeta(kind) {
-		return nil, invalid("The document is of another kind than a v1 %s: send it where its kind goes.", kind)
+		return nil, invalid("The document is not a v1 %s: send it to the path of its kind.", kind)
 	}
 	meta, r := admitMeta(sent, name, in)
 	if r != nil {
@@ -180,7 +182,7 @@ func admitObjectMeta(t metav1.TypeMeta, sent *metav1.ObjectMeta, kind, name stri
 	}{{"label", sent.Labels, meta.Labels}, {"annotation", sent.Annotations, meta.Annotations}} {
 		for _, key := range slices.Sorted(maps.Keys(keys.sent)) {
 			if _, known := keys.allowed[key]; !known {
-				return nil, forbidden("The %s has the %s %q, which pods have no use for: leave it out.", kind, keys.what, text(key, 317))
+				return nil, forbidden("The %s has the %s %q, which pods do not need: remove it.", kind, keys.what, text.Line(key, 317))
 			}
 		}
 	}

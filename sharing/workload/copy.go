@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Copy is a pod as another cluster's API server tells it. Decoding one costs no more
@@ -82,11 +84,11 @@ func (c *Copy) UnmarshalJSON(raw []byte) error {
 	}
 	var d copyDocument
 	if err := utiljson.Unmarshal(raw, &d); err != nil {
-		return fmt.Errorf("the document is no pod: %w", err)
+		return fmt.Errorf("the document is not a pod: %w", err)
 	}
 	for _, n := range []int{len(d.Spec.InitContainers), len(d.Spec.Containers), len(d.Status.InitContainerStatuses), len(d.Status.ContainerStatuses)} {
 		if n > maxCopyContainers {
-			return fmt.Errorf("the document has %d containers, where %d are plenty", n, maxCopyContainers)
+			return fmt.Errorf("the document has %d containers, more than %d", n, maxCopyContainers)
 		}
 	}
 	c.Pod = corev1.Pod{
@@ -159,7 +161,7 @@ func (c *EventCopy) UnmarshalJSON(raw []byte) error {
 		Series         *corev1.EventSeries `json:"series"`
 	}
 	if err := json.Unmarshal(raw, &d); err != nil {
-		return fmt.Errorf("the document is no event: %w", err)
+		return fmt.Errorf("the document is not an event: %w", err)
 	}
 	meta := d.Metadata
 	c.Event = corev1.Event{
@@ -167,7 +169,7 @@ func (c *EventCopy) UnmarshalJSON(raw []byte) error {
 		InvolvedObject: corev1.ObjectReference{
 			Kind: d.InvolvedObject.Kind, Name: d.InvolvedObject.Name, UID: d.InvolvedObject.UID, FieldPath: d.InvolvedObject.FieldPath,
 		},
-		Reason: text(d.Reason, maxReason), Message: lines(d.Message, maxEventMessage), Type: d.Type,
+		Reason: text.Line(d.Reason, maxReason), Message: text.Lines(d.Message, maxEventMessage), Type: d.Type,
 		FirstTimestamp: d.FirstTimestamp, LastTimestamp: d.LastTimestamp, EventTime: d.EventTime, Count: d.Count, Series: d.Series,
 	}
 	return nil
@@ -191,7 +193,7 @@ func (c *ObjectCopy) UnmarshalJSON(raw []byte) error {
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(raw, &d); err != nil {
-		return fmt.Errorf("the document is no object: %w", err)
+		return fmt.Errorf("the document is not an object: %w", err)
 	}
 	c.ObjectMeta = metav1.ObjectMeta{Name: d.Metadata.Name, Annotations: d.Metadata.Annotations}
 	return nil

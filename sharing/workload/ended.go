@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Waiting returns the status of mine while no copy of it can run at the provider:
@@ -12,11 +14,11 @@ import (
 // has ended stays so.
 func Waiting(mine *corev1.Pod, why *Refusal, _ Origin, now time.Time) corev1.PodStatus {
 	out := base(mine)
-	reason, message := text(why.Reason, maxReason), lines(why.Message, maxMessage)
+	reason, message := text.Line(why.Reason, maxReason), text.Lines(why.Message, maxMessage)
 	if !Ended(out.Phase) {
 		out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
 	}
-	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: lines(message, budget(len(mine.Spec.InitContainers)+len(mine.Spec.Containers)))}
+	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: text.Lines(message, budget(len(mine.Spec.InitContainers)+len(mine.Spec.Containers)))}
 	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, nil, unseen, maxMessage)
 	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, nil, unseen, maxMessage)
 	setter{out: &out, before: mine.Status.Conditions, now: now}.unready(reason, message)
@@ -57,11 +59,11 @@ func endedBecause(last *corev1.Pod) *Refusal {
 	if c := condition(last.Status.Conditions, corev1.DisruptionTarget); reason == "" && c != nil && c.Status == corev1.ConditionTrue {
 		reason, message = c.Reason, c.Message
 	}
-	if reason = text(reason, maxReason); reason == "" {
+	if reason = text.Line(reason, maxReason); reason == "" {
 		return &Refusal{ReasonDeletedByProvider, "The provider deleted the pod."}
 	}
 	said := "The provider ended the pod: " + reason
-	if message = lines(message, maxMessage-256); message != "" {
+	if message = text.Lines(message, maxMessage-256); message != "" {
 		said += ": " + message
 	}
 	return &Refusal{ReasonEvictedByProvider, said}
@@ -77,7 +79,7 @@ func lost(list []corev1.ContainerStatus, now time.Time) []corev1.ContainerStatus
 			continue
 		}
 		end := &corev1.ContainerStateTerminated{
-			ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The provider ended the pod before it told how the container ended.",
+			ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The provider ended the pod before it reported how the container ended.",
 			FinishedAt: moment(metav1.Time{Time: now}), ContainerID: s.ContainerID,
 		}
 		if s.State.Running != nil {

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -29,7 +31,7 @@ var fieldPath = regexp.MustCompile(`^spec\.(containers|initContainers|ephemeralC
 // apply or create as it is. Its times are of the provider's clock.
 func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
 	about := theirs.InvolvedObject
-	reason := text(theirs.Reason, maxReason)
+	reason := text.Line(theirs.Reason, maxReason)
 	if about.Kind != "Pod" || about.Name != mine.Name || theirs.UID == "" || reason == "" ||
 		theirs.Type != corev1.EventTypeNormal && theirs.Type != corev1.EventTypeWarning {
 		return nil, false
@@ -57,7 +59,7 @@ func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: mine.Namespace, Name: mine.Name, UID: mine.UID, FieldPath: where,
 		},
-		Type: theirs.Type, Reason: reason, Message: lines(theirs.Message, maxEventMessage),
+		Type: theirs.Type, Reason: reason, Message: text.Lines(theirs.Message, maxEventMessage),
 		Source:         corev1.EventSource{Component: EventSource, Host: mine.Spec.NodeName},
 		FirstTimestamp: moment(first), LastTimestamp: moment(last), Count: max(count, 1),
 		ReportingController: EventSource, ReportingInstance: mine.Spec.NodeName,

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/registry"
 )
 
@@ -82,7 +83,7 @@ func sentence(r *Refusal) string {
 		return "no full stop"
 	case !strings.Contains(r.Message, ": "):
 		return "does not say what to do"
-	case text(r.Message, 1<<20) != r.Message:
+	case text.Line(r.Message, 1<<20) != r.Message:
 		return "has control characters"
 	}
 	return ""

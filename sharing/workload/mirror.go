@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/peer/text"
 )
 
 // IsCopy reports whether theirs stands for mine and not for an earlier pod of the
@@ -55,8 +57,8 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 		case corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed:
 			out.Phase = theirs.Status.Phase
 		}
-		out.Reason = text(theirs.Status.Reason, maxReason)
-		out.Message = lines(theirs.Status.Message, maxMessage)
+		out.Reason = text.Line(theirs.Status.Reason, maxReason)
+		out.Message = text.Lines(theirs.Status.Message, maxMessage)
 	}
 	if out.StartTime == nil && theirs.Status.StartTime != nil {
 		out.StartTime = &metav1.Time{Time: within(theirs.Status.StartTime.Time, mine.CreationTimestamp.Time, now)}
@@ -84,7 +86,7 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
 		c := condition(theirs.Status.Conditions, kind)
 		if c == nil {
-			c = &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "The provider says nothing of it yet."}
+			c = &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "The provider has not reported it yet."}
 		}
 		if c.Status == corev1.ConditionTrue {
 			c = ready(kind, c, mine, out.Phase)
@@ -96,7 +98,7 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	}
 	if resized(mine, theirs) {
 		set.as(corev1.PodResizePending, &corev1.PodCondition{
-			Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "Pods on a virtual node cannot be resized: make a new pod with the other resources.",
+			Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "Pods on a virtual node cannot be resized: create a new pod with the new resources.",
 		})
 	}
 	return out
@@ -162,7 +164,7 @@ func Ended(phase corev1.PodPhase) bool {
 // unschedulable is why the provider's scheduler found no node.
 func unschedulable(c *corev1.PodCondition) *Refusal {
 	message := "The provider has no node for the pod"
-	if said := strings.TrimRight(lines(c.Message, maxMessage-200), ". "); said != "" {
+	if said := strings.TrimRight(text.Lines(c.Message, maxMessage-200), ". "); said != "" {
 		message += ": " + said
 	}
 	return &Refusal{ReasonRemoteUnschedulable, message + "."}
@@ -203,15 +205,11 @@ func Missing(configMaps, secrets []string) *Refusal {
 	var what []string
 	for kind, names := range map[string][]string{"ConfigMap": configMaps, "Secret": secrets} {
 		for _, name := range names {
-			what = append(what, fmt.Sprintf("%s %q", kind, text(name, 253)))
+			what = append(what, fmt.Sprintf("%s %q", kind, text.Line(name, 253)))
 		}
 	}
 	slices.Sort(what)
-	more := ""
-	if n := len(what) - 8; n > 0 {
-		what, more = what[:8], fmt.Sprintf(" and %d more", n)
-	}
-	return &Refusal{ReasonMissingReference, "The pod needs what is not there: " + strings.Join(what, ", ") + more + ". It starts once that is created."}
+	return &Refusal{ReasonMissingReference, "The pod needs objects that do not exist: " + text.List(what, 8, ", ") + ". It starts when they are created."}
 }
 
 // SameStatus reports whether writing b where a is changes nothing. Empty and nil

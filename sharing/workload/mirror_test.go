@@ -203,7 +203,7 @@ func TestMirrorDetails(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	mine := podOf(t, "{}")
 	why := Missing([]string{"b", "a"}, []string{"s"})
-	if why.Message != `The pod needs what is not there: ConfigMap "a", ConfigMap "b", Secret "s". It starts once that is created.` || sentence(why) != "" {
+	if why.Message != `The pod needs objects that do not exist: ConfigMap "a", ConfigMap "b", Secret "s". It starts when they are created.` || sentence(why) != "" {
 		t.Errorf("%q", why.Message)
 	}
 	got := Waiting(mine, why, origin, now)

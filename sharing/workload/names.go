@@ -25,6 +25,9 @@ const (
 	// LabelOriginNamespace on a namespace of a provider is what the one that it stands
 	// for is called in the consumer.
 	LabelOriginNamespace = "liqo.io/origin-namespace"
+	// AnnotationPlacePrefix and a provider's ID are the annotation of a namespace here
+	// that says in which namespace of the provider its pods are.
+	AnnotationPlacePrefix = "offload.liqo.io/"
 	// AnnotationOriginUID on an object of a provider is the UID of the consumer's
 	// object that it stands for.
 	AnnotationOriginUID = "liqo.io/origin-uid"

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Config returns the server-side apply body (JSON) of the provider's copy of cm, or
@@ -14,7 +16,7 @@ import (
 // original is.
 func Config(cm *corev1.ConfigMap, in Origin) ([]byte, *Refusal) {
 	if cm.Name == RootCA {
-		return nil, notOffloadable("The ConfigMap " + RootCA + " is every cluster's own: pods get the provider's.")
+		return nil, notOffloadable("The ConfigMap " + RootCA + " exists in every cluster: pods get that of the provider.")
 	}
 	return write("ConfigMap", cm.Name, &configBody{body: bodyOf("ConfigMap", &cm.ObjectMeta, in), Data: cm.Data, BinaryData: cm.BinaryData})
 }
@@ -23,7 +25,7 @@ func Config(cm *corev1.ConfigMap, in Origin) ([]byte, *Refusal) {
 // server are refused.
 func SecretOf(s *corev1.Secret, in Origin) ([]byte, *Refusal) {
 	if credential(s.Type) {
-		return nil, notOffloadable("The Secret " + text(s.Name, 253) + " is a credential of this cluster's API server, which stays here: " +
+		return nil, notOffloadable("The Secret " + text.Line(s.Name, 253) + " is a credential of the API server of this cluster, and is never sent: " +
 			"put what the pod needs into a Secret of another type, or " + stay + ".")
 	}
 	return write("Secret", s.Name, &secretBody{body: bodyOf("Secret", &s.ObjectMeta, in), Type: s.Type, Data: s.Data})
@@ -40,10 +42,10 @@ func bodyOf(kind string, meta *metav1.ObjectMeta, in Origin) body {
 func write(kind, name string, object any) ([]byte, *Refusal) {
 	raw, err := json.Marshal(object)
 	if err != nil {
-		return nil, invalid("The %s %s cannot be written down: %s.", kind, text(name, 253), text(err.Error(), 200))
+		return nil, invalid("The %s %s cannot be encoded: %s.", kind, text.Line(name, 253), text.Line(err.Error(), 200))
 	}
 	if len(raw) > MaxObject {
-		return nil, &Refusal{ReasonNotOffloadable, kind + " " + text(name, 253) + " is too large for a provider, which takes 1200 KiB of JSON (900 KiB of binary data): split it."}
+		return nil, &Refusal{ReasonNotOffloadable, kind + " " + text.Line(name, 253) + " is too large for a provider, which takes 1200 KiB of JSON (900 KiB of binary data): split it."}
 	}
 	return raw, nil
 }

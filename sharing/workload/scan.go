@@ -122,7 +122,7 @@ func scan(raw []byte, of *shape, most int) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("is no JSON: %w", err)
+			return fmt.Errorf("is not JSON: %w", err)
 		}
 		if values == 0 {
 			return errors.New("has too many values")
@@ -167,7 +167,7 @@ func (s *shape) checkQuantity(value string) error {
 		return nil
 	}
 	if len(value) > maxQuantity {
-		return fmt.Errorf("has a quantity of %d characters, where %d are plenty", len(value), maxQuantity)
+		return fmt.Errorf("has a quantity of %d characters, more than %d", len(value), maxQuantity)
 	}
 	if i := strings.IndexAny(value, "eE"); i >= 0 && len(strings.TrimLeft(value[i+1:], "+-")) > maxExponent {
 		return fmt.Errorf("has the quantity %q, which is out of range", value)
@@ -183,7 +183,7 @@ func decodePod(raw []byte) (*corev1.Pod, error) {
 	}
 	pod := new(corev1.Pod)
 	if err := utiljson.Unmarshal(raw, pod); err != nil {
-		return nil, fmt.Errorf("is no pod: %w", err)
+		return nil, fmt.Errorf("is not a pod: %w", err)
 	}
 	return pod, nil
 }

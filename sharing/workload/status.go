@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Limits of what is repeated of a provider, in bytes. A kubelet keeps to 4096 for
@@ -45,7 +47,7 @@ func (s setter) as(kind corev1.PodConditionType, c *corev1.PodCondition) {
 	}
 	set := corev1.PodCondition{
 		Type: kind, Status: status, ObservedGeneration: s.out.ObservedGeneration,
-		Reason: text(c.Reason, maxReason), Message: lines(c.Message, maxMessage),
+		Reason: text.Line(c.Reason, maxReason), Message: text.Lines(c.Message, maxMessage),
 		LastTransitionTime: moment(metav1.Time{Time: s.now}),
 	}
 	if before := condition(s.before, kind); before != nil {
@@ -172,7 +174,7 @@ func restarts(c *corev1.Container, spec *corev1.PodSpec, code int32) bool {
 func containerStatus(t *corev1.ContainerStatus, unseen corev1.ContainerStateWaiting, size int) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{
 		Name: t.Name, RestartCount: max(t.RestartCount, 0),
-		Image: text(t.Image, maxImage), ImageID: text(t.ImageID, maxImage), ContainerID: text(t.ContainerID, maxID),
+		Image: text.Line(t.Image, maxImage), ImageID: text.Line(t.ImageID, maxImage), ContainerID: text.Line(t.ContainerID, maxID),
 		Ready: t.Ready,
 	}
 	if t.Started != nil {
@@ -185,7 +187,7 @@ func containerStatus(t *corev1.ContainerStatus, unseen corev1.ContainerStateWait
 	case state.Running != nil:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: moment(state.Running.StartedAt)}
 	case state.Waiting != nil:
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: text(state.Waiting.Reason, maxReason), Message: lines(state.Waiting.Message, size)}
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: text.Line(state.Waiting.Reason, maxReason), Message: text.Lines(state.Waiting.Message, size)}
 	default:
 		s.State.Waiting = unseen.DeepCopy()
 	}
@@ -201,8 +203,18 @@ func containerStatus(t *corev1.ContainerStatus, unseen corev1.ContainerStateWait
 func terminated(t *corev1.ContainerStateTerminated, size int) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{
 		ExitCode: t.ExitCode, Signal: max(t.Signal, 0),
-		Reason: text(t.Reason, maxReason), Message: lines(t.Message, size),
+		Reason: text.Line(t.Reason, maxReason), Message: text.Lines(t.Message, size),
 		StartedAt: moment(t.StartedAt), FinishedAt: moment(t.FinishedAt),
-		ContainerID: text(t.ContainerID, maxID),
+		ContainerID: text.Line(t.ContainerID, maxID),
 	}
+}
+
+// moment returns a time as API servers store it, to the second, and none where they
+// could not read it back.
+func moment(t metav1.Time) metav1.Time {
+	utc := t.UTC()
+	if t.IsZero() || utc.Year() < 1 || utc.Year() > 9999 {
+		return metav1.Time{}
+	}
+	return metav1.Time{Time: utc.Truncate(time.Second)}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // Origin is what a consumer knows about the place that a pod is sent to.
@@ -27,12 +28,12 @@ type Origin struct {
 func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	for _, owner := range pod.OwnerReferences {
 		if owner.Kind == "DaemonSet" {
-			return nil, notOffloadable("The pod belongs to a DaemonSet, whose pods are for the nodes of their own cluster: " +
-				"take the toleration of " + TaintNotAllowed + " out of the DaemonSet, or give it a node affinity for " + LabelType + " NotIn " + VirtualNode + ".")
+			return nil, notOffloadable("The pod belongs to a DaemonSet, whose pods run only on nodes of their own cluster: " +
+				"remove the toleration of " + TaintNotAllowed + " from the DaemonSet, or give it a node affinity for " + LabelType + " NotIn " + VirtualNode + ".")
 		}
 	}
 	if in.Cluster == "" || in.Namespace == "" || pod.Name == "" || pod.UID == "" {
-		return nil, &Refusal{ReasonInvalid, "The pod cannot be sent before it has a name and a UID and the provider has a namespace for it: nothing needs to be done."}
+		return nil, &Refusal{ReasonInvalid, "The pod cannot be sent until it has a name and a UID, and the provider has a namespace for it: wait."}
 	}
 	mine := pod.DeepCopy()
 	removeToken(&mine.Spec)
@@ -59,7 +60,7 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	}
 	record, err := json.Marshal(appliedOf(out))
 	if err != nil {
-		return nil, &Refusal{ReasonInvalid, "The pod cannot be written down: " + err.Error() + "."}
+		return nil, &Refusal{ReasonInvalid, "The pod cannot be encoded: " + err.Error() + "."}
 	}
 	out.Labels[LabelOriginCluster] = string(in.Cluster)
 	out.Annotations[AnnotationOriginUID] = string(mine.UID)
@@ -67,9 +68,9 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	out.Annotations[AnnotationApplied] = string(record)
 	switch raw, err := json.Marshal(out); {
 	case err != nil:
-		return nil, &Refusal{ReasonInvalid, "The pod cannot be written down: " + err.Error() + "."}
+		return nil, &Refusal{ReasonInvalid, "The pod cannot be encoded: " + err.Error() + "."}
 	case len(raw) > MaxPod:
-		return nil, notOffloadable(fmt.Sprintf("The pod is %d KiB long, and providers take %d KiB: move long texts into ConfigMaps.", len(raw)>>10, MaxPod>>10))
+		return nil, notOffloadable(fmt.Sprintf("The pod has %d KiB, and providers accept %d KiB: move long texts into ConfigMaps.", len(raw)>>10, MaxPod>>10))
 	}
 	return out, nil
 }
@@ -176,8 +177,8 @@ func emptied(pod *corev1.Pod) string {
 	for _, file := range fieldFiles(pod.Spec.Volumes) {
 		_, quoted, keyed := strings.Cut(file.FieldRef.FieldPath, "['")
 		if value, stays := fieldHere(file.FieldRef.FieldPath, pod); keyed && stays && value != "" {
-			return fmt.Sprintf("The file %q is to hold the value of %q, which means something to controllers of a cluster and stays in its own: "+
-				"read it from an environment variable.", text(file.Path, 128), text(strings.TrimSuffix(quoted, "']"), 317))
+			return fmt.Sprintf("The file %q contains the value of %q, which is for controllers and is not sent to other clusters: "+
+				"read it from an environment variable.", text.Line(file.Path, 128), text.Line(strings.TrimSuffix(quoted, "']"), 317))
 		}
 	}
 	return ""

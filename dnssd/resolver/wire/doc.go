@@ -12,6 +12,14 @@
 // A message that ends before its last record or is truncated over TCP is malformed: what is missing
 // from it would count as gone.
 //
+// # What is not its own
+//
+// Names, records, IDs and the framing over TCP are those of package dns. Its client is not used, because it would
+// have us believe more, and wait longer: it takes the first datagram with our ID for the answer, whatever the
+// question in it, and one that cannot be read for the end; it accepts a message with fewer records than
+// its header says; it has one question at a time on a connection; and it ends at a deadline, but
+// not when ctx is cancelled.
+//
 // # Goroutines
 //
 // An exchange runs on its caller's goroutine. Every TCP or TLS connection has a reader, which ends

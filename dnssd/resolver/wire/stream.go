@@ -2,14 +2,15 @@ package wire
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 const (
@@ -68,14 +69,10 @@ func (s *stream) rest() {
 }
 
 func (s *stream) read() {
-	var size [2]byte
+	framed := dns.Conn{Conn: s.conn}
 	for {
-		if _, err := io.ReadFull(s.conn, size[:]); err != nil {
-			s.close(err)
-			return
-		}
-		b := make([]byte, binary.BigEndian.Uint16(size[:]))
-		if _, err := io.ReadFull(s.conn, b); err != nil {
+		b, err := framed.ReadMsgHeader(nil)
+		if err != nil {
 			s.close(err)
 			return
 		}
@@ -85,9 +82,6 @@ func (s *stream) read() {
 
 // dispatch gives an answer to the question that waits for it. Others are late, or not ours.
 func (s *stream) dispatch(b []byte) {
-	if len(b) < headerSize {
-		return
-	}
 	id := binary.BigEndian.Uint16(b)
 	s.mu.Lock()
 	c := s.pending[id]
@@ -170,7 +164,7 @@ func (s *stream) register(c *call) (id uint16, heard uint64, err error) {
 		return 0, 0, s.err
 	}
 	for {
-		id = randomID()
+		id = dns.Id()
 		if s.pending[id] == nil {
 			break
 		}
@@ -183,12 +177,10 @@ func (s *stream) register(c *call) (id uint16, heard uint64, err error) {
 	return id, s.heard, nil
 }
 
-// send writes a question in one piece, length first, so that it goes in one packet.
+// send writes a question in one piece, so that it goes in one packet.
 func (s *stream) send(ctx context.Context, id uint16, packet []byte) error {
-	framed := make([]byte, 2, 2+len(packet))
-	binary.BigEndian.PutUint16(framed, uint16(len(packet)))
-	framed = append(framed, packet...)
-	setID(framed[2:], id)
+	packet = slices.Clone(packet)
+	setID(packet, id)
 	select {
 	case <-s.writing:
 	case <-s.done:
@@ -204,7 +196,8 @@ func (s *stream) send(ctx context.Context, id uint16, packet []byte) error {
 		// A connection that cannot take a deadline is closed already.
 		_ = s.conn.SetWriteDeadline(time.Unix(1, 0))
 	})
-	_, err := s.conn.Write(framed)
+	framed := dns.Conn{Conn: s.conn}
+	_, err := framed.Write(packet)
 	if !stop() {
 		<-late
 		_ = s.conn.SetWriteDeadline(time.Time{})
@@ -229,11 +222,4 @@ func (s *stream) giveUp(ctx context.Context, id uint16, c *call, heard uint64) {
 	if waiting && silent && errors.Is(context.Cause(ctx), ErrNoAnswer) {
 		s.close(ErrNoAnswer)
 	}
-}
-
-// randomID returns an unpredictable message ID.
-func randomID() uint16 {
-	var b [2]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return binary.BigEndian.Uint16(b[:])
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 const (
@@ -157,7 +159,7 @@ func (t *Transport) askUDP(ctx context.Context, to Target, q Question, packet []
 	// A socket that cannot take a deadline is closed, and the read fails for that.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	id := randomID()
+	id := dns.Id()
 	setID(packet, id)
 	t.sent.Add(1)
 	if _, err := conn.Write(packet); err != nil {

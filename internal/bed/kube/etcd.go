@@ -58,6 +58,8 @@ func runEtcd(dir, client, peer, control string) error {
 	cfg.Name = "bed"
 	cfg.Dir = dir
 	cfg.UnsafeNoFsync = true
+	// Nobody has to notice soon that there is no leader.
+	cfg.TickMs, cfg.ElectionMs = 500, 2500
 	cfg.LogLevel = "warn"
 	// Only the command-line parser of etcd itself has a default for this; 0 warns about every request.
 	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration

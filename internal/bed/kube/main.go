@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
@@ -17,7 +16,7 @@ import (
 // in process-wide registries, and two of them in one process would collide.
 var programs = map[string]func() *cobra.Command{
 	"etcd":                    etcdCommand,
-	"kube-apiserver":          apiserver.NewAPIServerCommand,
+	"kube-apiserver":          apiserverCommand,
 	"kube-controller-manager": controllers.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubectl":                 kubectlCommand,

@@ -38,27 +38,27 @@ type world struct {
 	k   *bed.Kube
 	dir string // state directory
 
-	mu        sync.Mutex
-	standings map[peer.ClusterID]admission.Standing
+	mu       sync.Mutex
+	policies map[peer.ClusterID]admission.Policy
 }
 
-func (w *world) Standing(id peer.ClusterID) admission.Standing {
+func (w *world) Policy(id peer.ClusterID) admission.Policy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.standings[id]
+	return w.policies[id]
 }
 
-func (w *world) decide(id peer.ClusterID, s admission.Standing) {
+func (w *world) decide(id peer.ClusterID, s admission.Policy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.standings[id] = s
+	w.policies[id] = s
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t: t, k: bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24"), dir: t.TempDir(),
-		standings: make(map[peer.ClusterID]admission.Standing),
+		policies: make(map[peer.ClusterID]admission.Policy),
 	}
 	for _, manifest := range api.CRDs() {
 		if err := w.k.Apply(t.Context(), string(manifest.YAML)); err != nil {
@@ -87,7 +87,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 // serve runs the webhook on the box until stop is called or the test ends.
 func (w *world) serve() (s *admission.Server, stop func()) {
 	w.t.Helper()
-	s, err := admission.NewServer(admission.Config{Dir: w.dir, Standing: w.Standing, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil))})
+	s, err := admission.NewServer(admission.Config{Dir: w.dir, Policy: w.Policy, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -171,27 +171,27 @@ func TestWebhook(t *testing.T) {
 		}
 	})
 
-	in := admission.Standing{Pinned: true, Accept: api.RequestAccepted}
-	held := admission.Standing{Pinned: true, Accept: api.RequestPending}
-	never := admission.Standing{Pinned: true, Never: true, Accept: api.RequestRefused, Message: "trust.accept is \"none\"."}
-	blocked := admission.Standing{Pinned: true, Blocked: true}
+	in := admission.Policy{Pinned: true, Accept: api.RequestAccepted}
+	held := admission.Policy{Pinned: true, Accept: api.RequestPending}
+	never := admission.Policy{Pinned: true, Never: true, Accept: api.RequestRefused, Message: "trust.accept is \"none\"."}
+	blocked := admission.Policy{Pinned: true, Blocked: true}
 	url := func(n int) string { return fmt.Sprintf("https://10.77.0.%d:6447", n) }
 	step := 0
 	moved := func() string { step++; return request(barn, barn, url(step)) }
 	kind := func(text, old, new string) string { return strings.Replace(text, old, new, 1) }
 	for _, tc := range []struct {
 		name     string
-		standing admission.Standing // of barn
+		standing admission.Policy // of barn
 		args     []string
 		input    string
 		refused  bool
 		want     []string // in what kubectl says
 	}{
-		{"peer without a trusted key", admission.Standing{}, as(barn, serverSide()...), moved(), true,
+		{"peer without a trusted key", admission.Policy{}, as(barn, serverSide()...), moved(), true,
 			[]string{"Error from server (Forbidden)", `admission webhook "peeringrequests.discovery.liqo.io" denied the request: the provider trusts no key`, "liqo-agent peers accept " + string(barn)}},
 		{"blocked peer", blocked, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", "has blocked cluster", "liqo-agent peers unblock " + string(barn)}},
 		{"policy none", never, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", `in: trust.accept is "none"`}},
-		{"administrator, unknown key", admission.Standing{}, []string{"create", "-f", "-"}, moved(), true, []string{"(Forbidden)", "the provider trusts no key"}},
+		{"administrator, unknown key", admission.Policy{}, []string{"create", "-f", "-"}, moved(), true, []string{"(Forbidden)", "the provider trusts no key"}},
 		{"administrator, other's ID", in, []string{"create", "-f", "-"}, request(barn, shed, ""), true, []string{"named after the cluster ID"}},
 		{"peer under another's name", in, as(shed, serverSide()...), moved(), true, []string{"(Forbidden)", "cluster " + string(shed) + " may write the PeeringRequest that has its ID as name"}},
 		{"peer with a finalizer", in, as(barn, serverSide()...), kind(moved(), `"metadata":{`, `"metadata":{"finalizers":["example.com/x"],`), true, []string{"(Forbidden)", "finalizers"}},
@@ -217,7 +217,7 @@ func TestWebhook(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w.decide(barn, tc.standing)
 			w.decide(shed, in)
-			defer w.decide(shed, admission.Standing{})
+			defer w.decide(shed, admission.Policy{})
 			out, err := w.kubectl(tc.input, tc.args...)
 			if (err != nil) != tc.refused {
 				t.Errorf("kubectl %v: %v\n%s", tc.args, err, out)
@@ -310,7 +310,7 @@ func TestWebhook(t *testing.T) {
 // believed.
 func TestAnotherProgramOnThePort(t *testing.T) {
 	w := newWorld(t)
-	w.decide(barn, admission.Standing{Pinned: true, Accept: api.RequestAccepted})
+	w.decide(barn, admission.Policy{Pinned: true, Accept: api.RequestAccepted})
 	s, stop := w.serve()
 	w.install(s)
 	bedtest.Within(w.t, "the webhook in use", func() error {

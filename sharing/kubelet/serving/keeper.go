@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 )
 
 const (
@@ -90,7 +91,7 @@ func (k *Keeper) Run(ctx context.Context, client *kube.Client, subject Subject) 
 	pause := firstPause
 	for ctx.Err() == nil {
 		if wait := k.good(); wait > 0 {
-			sleep(ctx, min(wait, glance))
+			_ = work.Sleep(ctx, min(wait, glance))
 			continue
 		}
 		certificate, err := k.request(ctx, client, subject)
@@ -101,14 +102,14 @@ func (k *Keeper) Run(ctx context.Context, client *kube.Client, subject Subject) 
 			k.use(certificate, true, "")
 			k.logger.Info("The kubelet API has a certificate of the cluster.", "until", certificate.Leaf.NotAfter)
 			if err := write(k.file, certificate); err != nil {
-				k.logger.Warn("The certificate of the kubelet API is not kept for the next start.", "error", err)
+				k.logger.Warn("The certificate of the kubelet API cannot be stored.", "error", err)
 			}
 			pause = firstPause
 			continue
 		}
 		k.logger.Warn("No certificate for the kubelet API was signed.", "error", err, "again_in", pause)
 		k.makeDo(subject, err.Error())
-		sleep(ctx, pause)
+		_ = work.Sleep(ctx, pause)
 		pause = min(2*pause, lastPause)
 	}
 }
@@ -136,7 +137,7 @@ func (k *Keeper) restore(subject Subject) {
 	certificate, err := read(k.file)
 	switch {
 	case err != nil:
-		k.logger.Warn("The kept certificate of the kubelet API is of no use; another one is made.", "error", err)
+		k.logger.Warn("The stored certificate of the kubelet API cannot be used; a new one is requested.", "error", err)
 	case certificate != nil && fits(certificate.Leaf, subject) == nil:
 		k.use(certificate, true, "")
 		return
@@ -160,7 +161,7 @@ func (k *Keeper) makeDo(subject Subject, problem string) {
 	}
 	certificate, err := selfSigned(subject)
 	if err != nil { // the system has no randomness
-		k.logger.Error("No certificate for the kubelet API can be made.", "error", err)
+		k.logger.Error("No certificate for the kubelet API can be requested.", "error", err)
 		return
 	}
 	k.use(certificate, false, problem)
@@ -208,13 +209,4 @@ func fits(leaf *x509.Certificate, subject Subject) error {
 		return fmt.Errorf("it is for %s", leaf.Subject.CommonName)
 	}
 	return leaf.VerifyHostname(subject.Address.String())
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -37,16 +37,16 @@ func write(out io.Writer, rows []row, results map[string]*result) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	missing := 0
+	missing := make(map[string]bool) // several rows may name one test
 	for _, r := range rows {
 		for _, test := range r.tests {
 			if results[module+test] == nil {
-				missing++
+				missing[test] = true
 			}
 		}
 	}
-	if failed+missing > 0 {
-		return fmt.Errorf("%d tests and packages failed, %d tests were not run", failed, missing)
+	if failed+len(missing) > 0 {
+		return fmt.Errorf("%d tests and packages failed, %d tests were not run", failed, len(missing))
 	}
 	return nil
 }

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"liqo.io/agent/agent/decisions"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peer"
+)
+
+// callBackTimeout bounds the call that tells a peer that it was accepted.
+const callBackTimeout = 5 * time.Second
+
+// callBacks are the clusters to be told that they were let in.
+type callBacks struct {
+	seen    func(id peer.ClusterID) (peer.Peer, bool)
+	client  *client.Client
+	logger  *slog.Logger
+	waiting chan decisions.Request
+}
+
+// maxCallBacks is how many may wait to be told.
+const maxCallBacks = 16
+
+// letIn has a cluster about which somebody decided told so, so that it need not wait
+// until it asks the next time. When too many wait, it has to.
+func (c *callBacks) letIn(r decisions.Request) {
+	select {
+	case c.waiting <- r:
+	default:
+	}
+}
+
+// Run tells those who were let in to look again.
+func (c *callBacks) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-c.waiting:
+			c.notify(ctx, r)
+		}
+	}
+}
+
+func (c *callBacks) notify(ctx context.Context, r decisions.Request) {
+	target := peer.Target{ID: r.ID, Fingerprint: r.Fingerprint, URL: r.URL}
+	if p, ok := c.seen(r.ID); ok && p.Fingerprint == r.Fingerprint {
+		target.Addrs = p.Addrs
+		if target.URL == "" {
+			target.URL = p.URL
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callBackTimeout)
+	defer cancel()
+	if _, err := c.client.Exchange(ctx, target, client.Request{Method: http.MethodPost, Path: wire.PathNotice}); err != nil {
+		c.logger.Debug("an accepted peer could not be notified; it asks again", "peer", r.ID, "error", err)
+	}
+}

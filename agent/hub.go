@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"sync/atomic"
+
+	"liqo.io/agent/agent/decisions"
+	"liqo.io/agent/agent/domains"
+	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/discovery/registry"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+)
+
+// hub passes on what becomes of peers to the parts that act on it. Nothing reaches them
+// before all are made: what was decided until then they find when they start.
+type hub struct {
+	// told is called when something changed that the service manager shows.
+	told  func()
+	wired atomic.Pointer[wiring] // nil while the parts are being made
+}
+
+// wiring are the parts that a hub connects.
+type wiring struct {
+	registry  *registry.Registry
+	decisions *decisions.Store
+	peering   *peering.Controller
+	server    *endpoint.Server
+	client    *client.Client
+	problems  *problems.Monitor
+	callers   *callers
+	proofs    *proofs
+	domains   *domains.Keeper
+}
+
+// seen is what is known about a peer now.
+func (h *hub) seen(id peer.ClusterID) (peer.Peer, bool) {
+	w := h.wired.Load()
+	if w == nil {
+		return peer.Peer{}, false
+	}
+	return w.registry.Peer(id)
+}
+
+// joined reports whether there is a peering with a cluster whose key is trusted.
+func (h *hub) joined(id peer.ClusterID) bool {
+	w := h.wired.Load()
+	return w != nil && w.decisions.Partner(id)
+}
+
+// decided is told by the decision store that something was decided about a peer.
+func (h *hub) decided(id peer.ClusterID) {
+	w := h.wired.Load()
+	if w == nil {
+		return
+	}
+	w.peering.Enqueue(id)
+	w.registry.Touch(id)
+	w.domains.Remark(id)
+	w.server.Recheck(id)
+	w.problems.Again()
+}
+
+// changed is told by the registry of every change of a peer's view.
+func (h *hub) changed(id peer.ClusterID) {
+	w := h.wired.Load()
+	if w == nil {
+		return
+	}
+	if p, ok := w.registry.Peer(id); ok {
+		if p.Phase == peer.PhaseLost {
+			w.client.Forget(p.Fingerprint)
+		}
+		w.proofs.phase(id, p.Phase)
+	}
+	w.peering.Enqueue(id)
+	w.problems.Again()
+	h.told()
+}
+
+// viewed is told by the peerings of every peer whose peering may be another.
+func (h *hub) viewed(id peer.ClusterID) {
+	w := h.wired.Load()
+	if w == nil {
+		return
+	}
+	w.registry.Touch(id)
+	w.domains.Remark(id)
+	w.callers.look(id)
+}
+
+// reconcile has a peer looked at by the peerings.
+func (h *hub) reconcile(id peer.ClusterID) {
+	if w := h.wired.Load(); w != nil {
+		w.peering.Enqueue(id)
+	}
+}

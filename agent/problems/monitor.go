@@ -1,0 +1,253 @@
+package problems
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/discovery/registry"
+	"liqo.io/agent/dnssd"
+	"liqo.io/agent/health"
+	"liqo.io/agent/mdnssvc"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
+)
+
+const (
+	// lookEvery is how often is looked for what nobody tells: a full disk, a clock, a
+	// date that has come.
+	lookEvery = time.Minute
+	// lookPause is the least time between two looks because of something that was told.
+	lookPause = 2 * time.Second
+	// settled is for how long something may be the matter that is not shown yet, and
+	// still keep the ClusterConfig from saying that all is well again.
+	settled = 3 * time.Minute
+)
+
+// Peering is the controller of ForeignClusters.
+type Peering interface {
+	Status() peering.APIStatus
+	NewerCRDs() (theirs, ours int)
+	View(id peer.ClusterID) plan.View
+	// HealthChanged has the ClusterConfig say what is the matter.
+	HealthChanged()
+}
+
+// Registry knows the peers.
+type Registry interface {
+	Peer(id peer.ClusterID) (peer.Peer, bool)
+	Peers() []peer.Peer
+	SelfConflict() *peer.Conflict
+	StoreError() error
+	Stats() registry.Stats
+}
+
+// Decisions knows what was decided about peers.
+type Decisions interface {
+	Wanted() []peer.ClusterID
+	Pins() []peer.Pin
+	Policy(id peer.ClusterID) plan.Policy
+	Partner(id peer.ClusterID) bool
+}
+
+// GivenURL is what is known of a URL that somebody gave for a cluster.
+type GivenURL struct {
+	ID    peer.ClusterID
+	State registry.CandidateStatus
+}
+
+// Config is what a Monitor needs. All of it is required.
+type Config struct {
+	ID peer.ClusterID
+	// Settings is the configuration in use.
+	Settings func() config.Config
+	// Tracker keeps the problems; it outlives the Monitor.
+	Tracker *health.Tracker
+	// Logger is told what begins and ends.
+	Logger *slog.Logger
+	// Told is called when something began or ended.
+	Told func()
+
+	Peering   Peering
+	Registry  Registry
+	Decisions Decisions
+	MDNS      interface{ Stats() mdnssvc.Stats }
+
+	// Links is how many links are in use.
+	Links func() int
+	// Domains are the last looks at the search domains.
+	Domains func() []dnssd.Report
+	// GivenURLs are those of the configuration and the command line.
+	GivenURLs func() []GivenURL
+	// Requests are those that wait for a person, and those refused, by who asks.
+	Requests func() map[peer.ClusterID]control.Request
+	// Label is what people call a cluster.
+	Label func(id peer.ClusterID) string
+	// Certificates are those of this cluster.
+	Certificates func() Certificates
+	// Clock says why our clock cannot be believed.
+	Clock func() error
+	// SetAside is where a damaged database was put, "" for nowhere.
+	SetAside func() string
+}
+
+// Monitor looks what is the matter.
+type Monitor struct {
+	cfg   Config
+	again chan struct{} // something may be the matter, or no longer; capacity 1
+
+	// counted are the counters at the last look of the minute. They are Run's.
+	counted counters
+
+	looking sync.Mutex // one look at a time; it comes before mu
+
+	mu     sync.Mutex
+	looked bool // once at least
+	// shown are the problems that the ClusterConfig is to speak about, and message what it
+	// says.
+	shown   []health.Problem
+	message string
+}
+
+// New returns a Monitor. Run does the work.
+func New(cfg Config) *Monitor { return &Monitor{cfg: cfg, again: make(chan struct{}, 1)} }
+
+// Again says that something may be the matter, or no longer. It does not block.
+func (m *Monitor) Again() {
+	select {
+	case m.again <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks every minute and when it is told to, and tells of what begins and ends.
+func (m *Monitor) Run(ctx context.Context) error {
+	minute, grace := time.NewTimer(0), time.NewTimer(0)
+	defer minute.Stop()
+	defer grace.Stop()
+	var soon <-chan time.Time // nil while no look is due; what begins or ends is told meanwhile
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-minute.C:
+			m.lookAtCounters()
+			m.lookAtDisk()
+			m.look()
+			minute.Reset(lookEvery)
+		case <-m.again:
+			if soon == nil {
+				soon = time.After(lookPause)
+			}
+		case <-soon:
+			soon = nil
+			m.look()
+		case <-grace.C:
+		case <-m.cfg.Tracker.Changed():
+		}
+		if next := m.tell(); next.IsZero() {
+			grace.Stop()
+		} else {
+			grace.Reset(max(0, time.Until(next)))
+		}
+	}
+}
+
+// tell tells of what began and ended since the last time, and returns when the grace of
+// something else ends.
+func (m *Monitor) tell() time.Time {
+	began, ended, next := m.cfg.Tracker.Update()
+	for _, p := range began {
+		level := slog.LevelWarn
+		if p.Kind.Severity == health.Error {
+			level = slog.LevelError
+		}
+		m.cfg.Logger.Log(context.Background(), level, "problem: "+p.Text, "code", p.Kind.Code, "try", p.Remedy)
+	}
+	for _, p := range ended {
+		m.cfg.Logger.Info("the problem is over: "+p.Kind.Title, "code", p.Kind.Code, "was", p.Text, "lasted", time.Since(p.Since).Round(time.Second))
+	}
+	if len(began)+len(ended) > 0 {
+		m.cfg.Told()
+	}
+	m.cfg.Peering.HealthChanged()
+	return next
+}
+
+// Shown is what the ClusterConfig is to say; false for what it says already.
+func (m *Monitor) Shown() (peering.Health, bool) {
+	now := m.cfg.Tracker.Current()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(now) == 0 {
+		// While something may yet turn out to be the matter, what was shown before, and be
+		// it before a restart, is not taken back.
+		if !m.looked || m.cfg.Tracker.Pending(settled) {
+			return peering.Health{}, false
+		}
+		return peering.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."}, true
+	}
+	// Texts contain errors, which differ from one try to the next: as long as it is the
+	// same problems, the same is said about them.
+	if m.message == "" || !slices.EqualFunc(now, m.shown, func(a, b health.Problem) bool { return a.Kind == b.Kind && a.About == b.About }) {
+		m.shown, m.message = now, message(now)
+	}
+	return peering.Health{Reason: now[0].Kind.Reason(), Message: m.message}, true
+}
+
+// message says what the worst problem is and what to do about it, and how many others
+// there are of what kind.
+func message(now []health.Problem) string {
+	worst := now[0]
+	text := fmt.Sprintf("%s. Try: %s.", worst.Text, worst.Remedy)
+	var others []string
+	for _, p := range now[1:] {
+		if !slices.Contains(others, p.Kind.Title) && p.Kind != worst.Kind {
+			others = append(others, p.Kind.Title)
+		}
+	}
+	switch {
+	case len(others) > 0:
+		text += fmt.Sprintf(" And %d more: %s.", len(now)-1, strings.Join(others, ", "))
+	case len(now) > 1:
+		text += fmt.Sprintf(" And %d more like it.", len(now)-1)
+	}
+	return text + " See: liqo-agent status"
+}
+
+// look takes in everything that the parts know. It is quick.
+func (m *Monitor) look() {
+	m.looking.Lock()
+	defer m.looking.Unlock()
+	m.lookAtAPIServer(m.cfg.Peering.Status())
+	m.lookAtNetwork()
+	m.lookAtPeers()
+	m.lookAtCertificates(time.Now())
+	m.cfg.Tracker.Report(health.StateWrite, m.cfg.Registry.StoreError())
+	m.mu.Lock()
+	first := !m.looked
+	m.looked = true
+	m.mu.Unlock()
+	if first {
+		m.cfg.Peering.HealthChanged()
+	}
+}
+
+// Current looks once more and lists what is the matter now, the worst first.
+func (m *Monitor) Current() []control.Problem {
+	m.look()
+	out := make([]control.Problem, 0)
+	for _, p := range m.cfg.Tracker.Current() {
+		out = append(out, control.Problem{
+			Code: p.Kind.Code, Severity: string(p.Kind.Severity), Text: p.Text, Remedy: p.Remedy, Since: p.Since.UTC().Truncate(time.Second),
+		})
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/statedir"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/peer"
+)
+
+const (
+	// partPatience bounds the time in which peers are told, pods leave and guests go;
+	// unreachedPatience is how long it is tried to reach those that do not answer.
+	partPatience      = 3 * time.Minute
+	unreachedPatience = 10 * time.Second
+	// partPause is between two looks at what is left.
+	partPause = 250 * time.Millisecond
+)
+
+// partners are the clusters that there is something with: a peering, a wish for one,
+// or what is left of one.
+func (s *Resetter) partners() []peer.ClusterID {
+	self, found := s.cfg.Self().ClusterID, make(map[peer.ClusterID]bool)
+	consider := func(id peer.ClusterID) {
+		if found[id] || id == self {
+			return
+		}
+		view := s.cfg.Peering.View(id)
+		between, _ := s.cfg.Peering.Leftovers(id)
+		if between.Left() || view.Outgoing.Wanted || view.Outgoing.Joined || view.Incoming.Wanted || view.Incoming.Joined {
+			found[id] = true
+		}
+	}
+	for _, id := range s.cfg.Decisions.Wanted() {
+		consider(id)
+	}
+	for _, pin := range s.cfg.Decisions.Pins() {
+		consider(pin.ID)
+	}
+	for _, p := range s.cfg.Registry.Peers() {
+		consider(p.ID)
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// partWithAll ends everything with all peers, in order and on both sides, and returns
+// who was told. It shows on the way how far it is.
+func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view control.Reset) (peers []control.ResetPeer, failed []string) {
+	started := s.cfg.Now()
+	told := make(map[peer.ClusterID]string)
+	ended := make(map[peer.ClusterID]bool)
+	noServer := false
+	endNew := func() (found bool) {
+		for _, id := range s.partners() {
+			if !ended[id] {
+				s.endWith(ctx, id, r.By)
+				ended[id], told[id], found = true, control.ResetPeerWaits, true
+			}
+		}
+		return found
+	}
+	for look := 0; ; look++ {
+		if look%8 == 0 { // to look at some thousand peers takes a moment
+			endNew()
+		}
+		waiting, unreached := 0, 0
+		for id := range told {
+			between, known := s.cfg.Peering.Leftovers(id)
+			noServer = !known
+			switch {
+			case known && !between.Left():
+				told[id] = control.ResetPeerTold
+				if !between.Reachable {
+					told[id] = control.ResetPeerNotTold
+				}
+			case known && between.Reachable:
+				waiting++
+			default:
+				unreached++
+			}
+		}
+		view.Peers = s.resetPeers(told)
+		s.cfg.Progress.set(view)
+		took := s.cfg.Now().Sub(started)
+		if !s.cfg.Peering.Status().Connected && s.cfg.Settings().Cluster.Kubeconfig != conn.KubeconfigNone {
+			unreached++ // after a start it takes a moment until it is known what there is
+		}
+		if (waiting == 0 && unreached == 0 || waiting == 0 && took > unreachedPatience || took > partPatience) && !endNew() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return view.Peers, nil
+		case <-time.After(partPause):
+		}
+	}
+	for id, how := range told {
+		if how == control.ResetPeerWaits {
+			told[id] = control.ResetPeerNotTold
+		}
+	}
+	peers = s.resetPeers(told)
+	for _, p := range peers {
+		if p.State == control.ResetPeerNotTold {
+			failed = append(failed, fmt.Sprintf("peer %s could not be told: it finds out by itself", orID(p)))
+		}
+	}
+	if noServer && len(failed) > 0 {
+		failed = append(failed, "the API server of this cluster does not answer: without it a peering cannot be ended in order")
+	}
+	return peers, failed
+}
+
+func orID(p control.ResetPeer) string {
+	if p.Name != "" {
+		return p.Name + " (" + p.ID + ")"
+	}
+	return p.ID
+}
+
+// endWith ends both peerings with a peer, as a person would.
+func (s *Resetter) endWith(ctx context.Context, id peer.ClusterID, by string) {
+	err := errors.Join(s.cfg.Decisions.Disconnect(ctx, id, by), s.cfg.Decisions.DisconnectIncoming(ctx, id, by, "The provider is being reset to its factory state."))
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Logger.Warn("the peerings with a peer cannot be ended properly", "peer", id, "error", err)
+	}
+}
+
+func (s *Resetter) resetPeers(told map[peer.ClusterID]string) []control.ResetPeer {
+	var out []control.ResetPeer
+	for _, id := range slices.Sorted(maps.Keys(told)) {
+		p, _ := s.cfg.Registry.Peer(id)
+		out = append(out, control.ResetPeer{ID: string(id), Name: p.Name, State: told[id]})
+	}
+	return out
+}

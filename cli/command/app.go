@@ -1,0 +1,118 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/service"
+)
+
+// Name is what the program is called.
+const Name = "liqo-agent"
+
+// Options is the world as the command line sees it.
+type Options struct {
+	Version string
+	Commit  string
+	Stdin   io.Reader // nil = nothing can be read
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Environ []string // "NAME=value", as os.Environ returns it
+	Color   bool     // whether Stdout takes colour
+	// Interactive: somebody at a terminal reads Stderr and answers on Stdin.
+	Interactive bool
+	Now         func() time.Time
+	Pace        Pace // the zero Pace is the usual one
+	// StartCommand returns the command that starts the agent on this machine; nil
+	// is service.StartCommand.
+	StartCommand func() string
+}
+
+// Variable returns the value of an environment variable, "" for none.
+func (o Options) Variable(name string) string {
+	for _, pair := range o.Environ {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// App is a program: a tree of commands.
+type App struct {
+	opts Options
+	root *urfave.App
+	// commands describes what root is made of, for completion and for checking
+	// arguments.
+	commands map[*urfave.Command]Command
+}
+
+// New builds the program that has these commands.
+func New(opts Options, usage, about string, commands ...Command) *App {
+	if opts.Pace == (Pace{}) {
+		opts.Pace = usualPace
+	}
+	if opts.StartCommand == nil {
+		opts.StartCommand = service.StartCommand
+	}
+	a := &App{opts: opts, commands: make(map[*urfave.Command]Command)}
+	a.root = &urfave.App{
+		Name:                      Name,
+		Usage:                     usage,
+		Description:               about,
+		Version:                   opts.Version,
+		Commands:                  a.build(Name, commands),
+		UsageText:                 Name + " COMMAND",
+		Flags:                     []urfave.Flag{urfave.HelpFlag},
+		HideHelpCommand:           true,
+		DisableSliceFlagSeparator: true,
+		Writer:                    opts.Stdout,
+		ErrWriter:                 opts.Stderr,
+		ExitErrHandler:            func(*urfave.Context, error) {},
+		Action:                    a.group,
+	}
+	return a
+}
+
+// Run runs the command that args (with the program's name first) ask for. What
+// it returns is for Report.
+func (a *App) Run(ctx context.Context, args []string) error {
+	if len(args) > 1 && args[1] == CompleteCommand {
+		return a.complete(ctx, args[2:])
+	}
+	arranged, err := a.Arrange(args)
+	if err != nil {
+		return err
+	}
+	return a.startable(a.root.RunContext(ctx, arranged))
+}
+
+// startable is err with the advice that fits this machine, if the agent has to be
+// started.
+func (a *App) startable(err error) error {
+	var e *control.Error
+	if errors.As(err, &e) && e.Advice == control.RunAgent {
+		return &Error{Message: err.Error(), Advice: a.opts.StartCommand(), Cause: err}
+	}
+	return err
+}
+
+// group is what a command does that only has commands: it shows its help, or
+// says that there is no such command.
+func (a *App) group(c *urfave.Context) error {
+	if !c.Args().Present() {
+		return urfave.ShowSubcommandHelp(c)
+	}
+	return unknownCommand(pathOf(c), c.Args().First(), c.Command.Subcommands)
+}
+
+// pathOf returns the names of the command being run, without the program's.
+func pathOf(c *urfave.Context) string {
+	return strings.TrimPrefix(strings.TrimPrefix(c.Command.HelpName, Name), " ")
+}

@@ -1,0 +1,2 @@
+// Package domains is the commands about DNS search domains, and how they are shown.
+package domains

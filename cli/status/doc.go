@@ -1,0 +1,3 @@
+// Package status is the commands that show how the agent and its peerings are:
+// status and info.
+package status

@@ -1,0 +1,79 @@
+package allow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/endpoint/wire"
+)
+
+// Nobody is the UID of no object: what is to be done with one that was not there must
+// not be done with one that somebody else made since.
+const Nobody types.UID = "00000000-0000-0000-0000-000000000000"
+
+// WithUID returns a patch, or the body of an apply, for the object with that UID only.
+func WithUID(body []byte, uid types.UID) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(body, &all); err != nil {
+		return nil, err
+	}
+	meta := make(map[string]json.RawMessage)
+	if raw, ok := all["metadata"]; ok {
+		if err := json.Unmarshal(raw, &meta); err != nil {
+			return nil, err
+		}
+	}
+	if _, given := meta["uid"]; given && uid != Nobody {
+		return body, nil // the sender's own word about which one it means
+	}
+	var err error
+	if meta["uid"], err = json.Marshal(uid); err != nil {
+		return nil, err
+	}
+	if all["metadata"], err = json.Marshal(meta); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// deletion is what a peer may say about a deletion, of metav1.DeleteOptions. How
+// what depends on the object goes is not its choice.
+type deletion struct {
+	metav1.TypeMeta    `json:",inline"`
+	GracePeriodSeconds *int64                `json:"gracePeriodSeconds,omitempty"`
+	Preconditions      *metav1.Preconditions `json:"preconditions,omitempty"`
+	PropagationPolicy  string                `json:"propagationPolicy,omitempty"`
+}
+
+// DeleteOptions checks the options of a deletion and writes them anew. uid is that of
+// the object that was looked at: no other one is to be deleted.
+func DeleteOptions(body []byte, uid types.UID) ([]byte, error) {
+	var out deletion
+	if body != nil {
+		if err := wire.CheckJSON(body); err != nil {
+			return nil, err
+		}
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&out); err != nil {
+			return nil, err
+		}
+	}
+	if g := out.GracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt32) {
+		return nil, errors.New("the grace period makes no sense")
+	}
+	if out.Preconditions == nil {
+		out.Preconditions = &metav1.Preconditions{}
+	}
+	if out.Preconditions.UID == nil || *out.Preconditions.UID == "" || uid == Nobody {
+		out.Preconditions.UID = &uid
+	}
+	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
+	out.PropagationPolicy = string(metav1.DeletePropagationBackground)
+	return wire.Encode(out)
+}

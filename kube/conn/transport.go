@@ -1,0 +1,71 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// wrap is a transport.WrapperFunc.
+func (l *Link) wrap(next http.RoundTripper) http.RoundTripper { return &observed{link: l, next: next} }
+
+// observed is a transport that tells a link how each request ends.
+type observed struct {
+	link *Link
+	next http.RoundTripper
+}
+
+// WrappedRoundTripper lets idle connections be closed through the wrapper.
+func (o *observed) WrappedRoundTripper() http.RoundTripper { return o.next }
+
+// RoundTrip implements http.RoundTripper.
+func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		o.link.writes.Add(1)
+	}
+	begun := o.link.now()
+	resp, err := o.next.RoundTrip(req)
+	o.link.requests.Answered(req, resp, o.link.now().Sub(begun))
+	switch {
+	case errors.Is(req.Context().Err(), context.Canceled):
+		// We gave up ourselves, which says nothing about the server. Running into the
+		// time limit does.
+	case err != nil:
+		o.link.failed(begun, err)
+	case resp.StatusCode == http.StatusUnauthorized:
+		o.link.unaccepted()
+		o.link.failed(begun, errors.New("the API server does not accept the kubeconfig's credentials (401 Unauthorized)"))
+	case resp.StatusCode >= http.StatusInternalServerError:
+		o.link.failed(begun, fmt.Errorf("the API server answers %s", resp.Status))
+	default:
+		o.link.clock.look(resp.Header, begun, o.link.now())
+		if resp.StatusCode == http.StatusForbidden {
+			o.link.denied(req, resp)
+		} else {
+			o.link.allowed(req)
+		}
+		o.link.succeeded()
+	}
+	return resp, err
+}
+
+// counted is a transport that counts the requests of others.
+type counted struct {
+	link *Link
+	next http.RoundTripper
+}
+
+// WrappedRoundTripper lets idle connections be closed through the wrapper.
+func (c *counted) WrappedRoundTripper() http.RoundTripper { return c.next }
+
+// RoundTrip implements http.RoundTripper.
+func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		c.link.passed.Add(1)
+	}
+	begun := c.link.now()
+	resp, err := c.next.RoundTrip(req)
+	c.link.passedRequests.Answered(req, resp, c.link.now().Sub(begun))
+	return resp, err
+}

@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer/text"
+)
+
+// drainSlack is how much longer than sharing.drain_timeout a peering is kept for a
+// node that is being drained.
+const drainSlack = time.Minute
+
+// This file is about what comes of our consuming a peer's resources: its node here.
+
+// NodeSpec returns the desired state of the peer's node here.
+func (obs Observed) NodeSpec(now time.Time) NodeSpec { return derive(obs, now).nodeSpec() }
+
+// nodeSpec is NodeSpec for what is derived already.
+func (d *derived) nodeSpec() NodeSpec {
+	p := NodeSpec{ID: d.ID, Gone: d.outgoing.abandoned, Expelled: d.expelled(), Reachable: !d.unresponsive() && !d.denied() && !d.suspended()}
+	if d.Peer != nil {
+		p.Name = d.Peer.Name
+	}
+	if d.Policy.Pin != nil && !d.Policy.Distrusted && !d.suspendedHere() {
+		p.Target = d.target()
+	}
+	if p.Wanted = d.usesNode(); p.Wanted && !d.OfferExpired {
+		p.Offer = &d.Advertisement.Spec
+	}
+	switch {
+	case p.Reachable:
+	case d.suspended():
+		p.Why = d.suspension()
+	case d.denied():
+		p.Why = "The provider no longer gives this cluster access."
+	case d.Remote.State != nil && !d.Remote.State.Kubernetes && d.Reachable():
+		p.Why = "The API server of the provider does not answer."
+	case d.Peer != nil && d.Peer.Reason != "":
+		p.Why = "The provider does not answer: " + text.Sentence(d.Peer.Reason)
+	default:
+		p.Why = "The provider does not answer."
+	}
+	return p
+}
+
+// usesNode reports whether there is to be a node for the peer: while we are joined.
+// One that is there stays while it is not known whether we still are, for what the
+// provider does not say is not so.
+func (d *derived) usesNode() bool {
+	out, state := d.outgoing, d.remoteState()
+	if !d.Sharing.Use || !out.active || !usable(out.offer) {
+		return false
+	}
+	refused := d.denied() || state != nil && state.Request != nil && state.Request.Phase == api.RequestRefused
+	return out.joined || d.Node.Name != "" && !refused
+}
+
+// busy reports whether something of our use of the peer is left, or may be.
+func (d *derived) busy() bool { return d.Node.Busy || !d.NodeKnown }
+
+// abandons reports whether there is no point in asking the provider anything any
+// more.
+func (d *derived) abandons(keep bool) bool {
+	s := d.Policy
+	switch {
+	case keep:
+		return d.denied() && d.drainOverdue()
+	case d.lost, s.Pin == nil, s.Distrusted, s.Blocked && !d.Reachable():
+		return true
+	}
+	return d.drainOverdue()
+}
+
+// requestEnded reports whether the provider says that it has no request of ours.
+func (d *derived) requestEnded() bool {
+	state := d.remoteState()
+	return state != nil && state.Request == nil
+}
+
+// drainOverdue reports whether the node has been drained for longer than that may take.
+func (d *derived) drainOverdue() bool { return d.Draining >= d.Sharing.DrainTimeout+drainSlack }
+
+// drains reports whether a peering that nobody wants any more is kept until the
+// pods that run there have left.
+func (d *derived) drains(out outgoing) bool {
+	past := d.finalizers() || d.shown.Status.Outgoing.RemotePeeringRequestName != ""
+	return !out.keep && !out.abandoned && past && d.busy()
+}
+
+// unresponsive reports whether the peer has failed so many checks that its node is not
+// ready.
+func (d *derived) unresponsive() bool { return d.Quiet > 0 && d.Quiet >= d.keepaliveLimit() }
+
+// keepaliveLimit is how long a peer may be silent from the first check that failed.
+func (d *derived) keepaliveLimit() time.Duration {
+	return time.Duration(max(d.Sharing.KeepaliveThreshold-1, 0)) * d.Sharing.KeepaliveRetry
+}
+
+// suspects reports whether a check of a peer failed whose node is ready still.
+func (d *derived) suspects() bool {
+	return d.Quiet > 0 && !d.unresponsive() && (d.usesNode() || d.Node.Name != "")
+}
+
+// keepalive returns whether the peer is to be asked now, and after how long it is
+// to be looked at again.
+func (d *derived) keepalive() (check bool, again time.Duration) {
+	if !d.suspects() {
+		return false, 0
+	}
+	next := d.Sharing.KeepaliveRetry - d.now.Sub(d.Remote.Tried)
+	if check = next <= 0; check {
+		next = d.Sharing.KeepaliveRetry
+	}
+	return check, max(min(next, d.keepaliveLimit()-d.Quiet), time.Millisecond)
+}
+
+// nodeRef names the node that stands for the offer, nil while there is none.
+func (d *derived) nodeRef() *api.ObjectReference {
+	switch {
+	case !d.NodeKnown:
+		return d.Advertisement.Status.VnodeReference
+	case d.Node.Name == "":
+		return nil
+	}
+	return &api.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.Node.Name}
+}
+
+// offloading returns the state of the module that runs pods in the other cluster.
+func (d *derived) offloading(shown api.Module) api.Module {
+	v := d.nodeVerdict()
+	if !d.NodeKnown && len(shown.Conditions) > 0 {
+		return shown
+	}
+	return api.Module{Enabled: d.Node.Name != "", Conditions: []api.Condition{v.condition(ConditionVirtualNode, shown.Conditions, d.now)}}
+}
+
+// nodeVerdict returns what the condition VirtualNode says.
+func (d *derived) nodeVerdict() *verdict {
+	use, message := d.Node, text.Sentence(d.Node.Message)
+	switch {
+	case use.Name != "" && use.Ready:
+		if message == "" {
+			message = "Node " + use.Name + " is ready."
+		}
+		return yes(ReasonNodeReady, message)
+	case !d.Sharing.Use && d.outgoing.active:
+		off := "Offers of other clusters are not used here (sharing.use = false)."
+		if message != "" && use.Busy {
+			off += " " + message
+		}
+		return no(ReasonSwitchedOff, off)
+	case use.Reason != "" && (use.Busy || d.usesNode()):
+		return no(use.Reason, message)
+	case d.usesNode():
+		return no(ReasonNodePending, "The node is being created.")
+	}
+	return no(ReasonNoNode, "There is no node for this cluster; its resources are not used.")
+}

@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint/wire"
+)
+
+// TestKeepalive: a node stays ready until as many checks failed as may, and these
+// come one after another as is configured.
+func TestKeepalive(t *testing.T) {
+	w := peered(t)
+	base := w.a.observe()
+	base.Sharing.KeepaliveThreshold, base.Sharing.KeepaliveRetry = 3, 5*time.Second
+	now := base.Remote.At.Add(time.Minute)
+	for _, tc := range []struct {
+		name      string
+		quiet     time.Duration
+		tried     time.Duration // ago
+		threshold int
+		ready     bool
+		check     bool
+		again     time.Duration
+	}{
+		{"there", 0, 20 * time.Second, 3, true, false, 0},
+		{"the first check failed", 1, time.Second, 3, true, false, 4 * time.Second},
+		{"the second one is due", 5 * time.Second, 5 * time.Second, 3, true, true, 5 * time.Second},
+		{"the last one is soon", 9 * time.Second, 4 * time.Second, 3, true, false, time.Second},
+		{"three failed", 10 * time.Second, 0, 3, false, false, 0},
+		{"one is enough", 1, 0, 1, false, false, 0},
+	} {
+		obs := base.change(func(obs *Observed) {
+			obs.Quiet, obs.Sharing.KeepaliveThreshold, obs.Remote.Tried = tc.quiet, tc.threshold, now.Add(-tc.tried)
+		})
+		d := Plan(obs, now)
+		p := obs.NodeSpec(now)
+		if p.Reachable != tc.ready || !p.Wanted || d.Check != tc.check || d.Again.Round(time.Second) != tc.again || p.Reachable != (p.Why == "") {
+			t.Errorf("%s: %+v, check %v, again %s", tc.name, p, d.Check, d.Again)
+		}
+	}
+	// Without a node nobody is in a hurry.
+	obs := bothWays(t)
+	obs.Objects, obs.Quiet = nil, time.Second
+	if d := Plan(obs, now); d.Check {
+		t.Error("it checks a cluster that is not used")
+	}
+}
+
+// TestProvision says what is asked of whom turns peerings into nodes.
+func TestProvision(t *testing.T) {
+	w := peered(t)
+	base := w.a.observe()
+	quiet := both(unreachable, func(obs *Observed) { obs.Quiet = time.Hour })
+	for _, tc := range []struct {
+		name                           string
+		change                         seen
+		wanted, offer, gone, reachable bool
+	}{
+		{"joined", func(*Observed) {}, true, true, false, true},
+		{"away", quiet, true, true, false, false},
+		{"away, the offer ended", both(quiet, func(obs *Observed) { obs.OfferExpired = true }), true, false, false, false},
+		{"there, the offer ended", func(obs *Observed) { obs.OfferExpired = true }, false, false, false, true},
+		{"its API server is down", both(down, func(obs *Observed) { obs.Quiet = time.Hour }), true, true, false, false},
+		{"nothing heard since the start", silent, true, true, false, true},
+		{"our request got lost there", noRequest, true, true, false, true},
+		{"held back there", phase(api.RequestPending, ""), true, true, false, true},
+		{"refused there", phase(api.RequestRefused, ""), false, false, false, true},
+		{"refused there, no node", both(noRequest, func(obs *Observed) { obs.Node = NodeStatus{} }), false, false, false, true},
+		{"shut out", denied(wire.ReasonBlocked), false, false, false, false},
+		{"shut out for long", both(denied(wire.ReasonBlocked), func(obs *Observed) { obs.Draining = time.Hour }), false, false, true, false},
+		{"the offer is withdrawn", noOffer, false, false, false, true},
+		{"not used", func(obs *Observed) { obs.Sharing.Use = false }, false, false, false, true},
+		{"not used for long", func(obs *Observed) { obs.Sharing.Use, obs.Draining = false, time.Hour }, false, false, false, true},
+		{"unwished", unwished, false, false, false, true},
+		{"unwished for long", both(unwished, func(obs *Observed) { obs.Draining = obs.Sharing.DrainTimeout + drainSlack }), false, false, true, true},
+		{"unwished, away", both(unwished, quiet), false, false, false, false},
+		{"blocked", blocked, false, false, false, true},
+		{"blocked, away", both(blocked, quiet), false, false, true, false},
+		{"not trusted", unpinned, false, false, true, true},
+		{"distrusted", distrusted, false, false, true, true},
+		{"lost", both(lost, func(obs *Observed) { obs.Quiet = time.Hour }), false, false, true, false},
+	} {
+		p := base.change(tc.change).NodeSpec(t0)
+		if p.Wanted != tc.wanted || (p.Offer != nil) != tc.offer || p.Gone != tc.gone || p.Reachable != tc.reachable || (p.Why == "") != p.Reachable {
+			t.Errorf("%s: %+v", tc.name, p)
+		}
+		if trusts := tc.name != "not trusted" && tc.name != "distrusted"; p.Target.Fingerprint.IsZero() == trusts || p.ID != idB {
+			t.Errorf("%s: target %+v", tc.name, p.Target)
+		}
+	}
+}

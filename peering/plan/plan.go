@@ -1,0 +1,229 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
+)
+
+// Plan decides what is to be done about one cluster so that its objects say what
+// is known, and the peering with it is as is wanted. It is a pure function: the
+// same arguments give the same decision. Applying a decision leaves one without
+// actions; after one that says Replan it takes a second one.
+//
+// A cluster that is present has exactly one ForeignCluster: the one that a user
+// wrote for its ID, or else one that the agent creates under the name of the ID.
+// Only the latter is ever deleted: when nobody wants to join it and the peer is
+// gone, when the peer has been away for so long that its peering was undone, or when
+// a user's takes its place. That one takes over what was wanted, unless its author
+// says otherwise, and what was there, so that the peering does not notice.
+//
+// Actions come in this order: what the decision store must know first; what discovery
+// found; what is wanted; what grants something to the peer; decisions about what
+// it asks and offers; what shows all that; what takes away. So nothing is shown
+// that is not so yet, and nothing is taken away while it is still shown.
+func Plan(obs Observed, now time.Time) Decision {
+	derived := derive(obs, now)
+	decision := Decision{Actions: derived.actions(), Replan: derived.intent.replan || derived.incoming.endedHere || derived.incoming.edited || derived.freesName(), Hold: derived.holds()}
+	if derived.RequestsKnown {
+		derived.remoteOutgoing(&decision.Remote)
+		derived.remoteIncoming(&decision.Remote)
+		switch {
+		case derived.suspendedHere():
+			decision.Remote = RemoteSpec{} // nothing is sent to it
+		case derived.suspendedThere() && derived.lost && derived.trusted:
+			decision.Remote.Contact = true // to see whether that is over
+		}
+		decision.Tenant = derived.tenantSpec()
+		decision.TearingDown = derived.finalizers() && !derived.outgoing.keep && !derived.outgoing.draining && !derived.undone()
+		decision.Draining = !derived.usesNode() && derived.Node.Busy
+	}
+	if decision.Remote.Contact {
+		decision.Remote.Target = derived.target()
+	}
+	decision.Again = derived.again(decision.TearingDown)
+	if ask := derived.Policy.Ask; ask != nil {
+		decision.Again = sooner(decision.Again, max(ask.Until.Sub(derived.now), time.Millisecond))
+	}
+	if derived.RequestsKnown {
+		var soon time.Duration
+		decision.Check, soon = derived.keepalive()
+		decision.Check = decision.Check || derived.outgoing.active && !derived.Remote.Tried.IsZero() && derived.GenerationSince.After(derived.Remote.Tried)
+		decision.Again = sooner(decision.Again, soon)
+		if decision.Draining {
+			decision.Again = sooner(decision.Again, derived.Sharing.DrainTimeout+drainSlack-derived.Draining)
+		}
+		if !derived.OfferExpired {
+			decision.Again = sooner(decision.Again, derived.OfferLeft)
+		}
+	}
+	return decision
+}
+
+func (d *derived) actions() []Action {
+	plan := append(d.intent.records, d.endActions()...)
+	plan = append(plan, d.decidedActions()...)
+	plan = append(plan, d.discoveryActions()...)
+	if d.RequestsKnown {
+		plan = append(plan, d.intentActions()...)
+		plan = append(plan, d.grantActions()...)
+		plan = append(plan, d.consumeActions()...)
+		plan = append(plan, d.serveActions()...)
+		for _, fc := range d.live() {
+			if !d.deletes(fc) {
+				plan = append(plan, d.showActions(fc)...)
+			}
+		}
+		if d.outgoing.draining {
+			// Whoever deleted them sees what is waited for.
+			for _, fc := range d.terminating {
+				plan = append(plan, d.showActions(fc)...)
+			}
+		}
+		plan = append(plan, d.unconsumeActions()...)
+		plan = append(plan, d.unserveActions()...)
+		plan = append(plan, d.revokeActions()...)
+	}
+	return append(plan, d.removeActions()...)
+}
+
+// discoveryActions returns what makes the objects show what was discovered.
+func (d *derived) discoveryActions() []Action {
+	var plan []Action
+	for _, fc := range d.live() {
+		switch {
+		case fc == d.own && d.creating:
+			spec := discoveredSpec(d.subject(), &api.ForeignCluster{})
+			status, _ := discoveredStatus(d.Observed, &api.ForeignCluster{}, d.now)
+			plan = append(plan, Action{Kind: Create, Name: fc.Name, Spec: &spec}, Action{Kind: UpdateStatus, Name: fc.Name, Status: &status})
+			continue
+		case d.deletes(fc):
+			continue
+		case fc != d.own:
+			plan = append(plan, d.identityActions(fc)...)
+		case fc == d.own && d.present():
+			if spec := discoveredSpec(d.Peer, fc); !spec.shownBy(fc) {
+				plan = append(plan, Action{Kind: UpdateSpec, Name: fc.Name, UID: fc.UID, Spec: &spec})
+			}
+		}
+		plan = append(plan, statusActions(d.Observed, fc, d.now)...)
+	}
+	return plan
+}
+
+// grantActions returns what the peer needs here.
+func (d *derived) grantActions() []Action {
+	var plan []Action
+	if want, have := d.secret, d.Secret; want != nil && want != have {
+		plan = append(plan, Action{Kind: ApplySecret, Name: SecretName(d.ID), Secret: want})
+	}
+	if want, have := d.access, d.Access; want != nil && (have == nil || *want != *have) {
+		plan = append(plan, Action{Kind: ApplyAccess, Name: string(d.ID), Access: want})
+	}
+	return plan
+}
+
+// revokeActions takes from the peer what it needs no longer.
+func (d *derived) revokeActions() []Action {
+	var plan []Action
+	if d.secret == nil && d.Secret != nil {
+		plan = append(plan, Action{Kind: DeleteSecret, Name: SecretName(d.ID)})
+	}
+	if d.access == nil && d.Access != nil {
+		plan = append(plan, Action{Kind: DeleteAccess, Name: string(d.ID)})
+	}
+	return plan
+}
+
+// removeActions lets objects go: those that somebody deletes, and those that the
+// agent made for a cluster that is not there any more.
+func (d *derived) removeActions() []Action {
+	var plan []Action
+	for _, fc := range append(d.live(), d.terminating...) {
+		goes := d.deletes(fc)
+		version, heir := "", ""
+		if goes {
+			version = fc.ResourceVersion
+			if d.superseded() {
+				heir = d.effective.Name
+			}
+		}
+		if d.releasesFinalizer(fc) {
+			plan = append(plan, Action{Kind: RemoveFinalizer, Name: fc.Name, UID: fc.UID, ResourceVersion: version})
+		}
+		if goes {
+			plan = append(plan, Action{Kind: Delete, Name: fc.Name, UID: fc.UID, ResourceVersion: version, Heir: heir})
+		}
+	}
+	return plan
+}
+
+// holds reports whether there is a peering that needs the peer to be checked even
+// when discovery lost it.
+func (d *derived) holds() bool {
+	switch {
+	case d.lost:
+		return false
+	case !d.RequestsKnown:
+		return d.trusted && (d.intent.wanted || d.Policy.LastJoined || d.Policy.LastServed)
+	}
+	return d.outgoing.keep || d.outgoing.draining || d.outgoing.undo || d.trusted && (d.incoming.stays || d.incoming.missing)
+}
+
+// target is where the peer is and the key that it must hold.
+func (d *derived) target() peer.Target {
+	t := peer.Target{ID: d.ID}
+	if d.Policy.Pin != nil {
+		t.Fingerprint = d.Policy.Pin.Fingerprint
+	}
+	if p := d.Peer; p != nil {
+		t.Addrs, t.URL = slices.Clone(p.Addrs), p.URL
+		// Who was found by a name is called by it, so that calls go where checks go and
+		// share their connection.
+		switch p.Source {
+		case peer.WAN:
+			t.Places = []peer.Place{{URL: p.URL, Addrs: t.Addrs}}
+		case peer.Manual:
+			t.Places = []peer.Place{{URL: p.URL}}
+		}
+		if p.URL == "" {
+			t.Places = nil
+		}
+	}
+	if t.URL == "" && d.effective != nil {
+		t.URL = d.effective.Spec.AuthURL
+	}
+	return t
+}
+
+// again returns after how long time alone changes the decision, 0 for never.
+func (d *derived) again(tearingDown bool) time.Duration {
+	var again time.Duration
+	if tearingDown {
+		again = max(undoFor-d.TearingDown, time.Millisecond)
+	}
+	if !d.lost && !d.Reachable() && d.LostAfter > 0 && d.holds() {
+		if left := max(d.LostAfter-d.Away, time.Millisecond); again == 0 || left < again {
+			again = left
+		}
+	}
+	if d.answerPending && (again == 0 || answerWithin < again) {
+		// That the peer says the same as before is told to nobody.
+		again = answerWithin
+	}
+	return again
+}
+
+// sooner is the shorter of two pauses, of which those that are not positive are
+// none.
+func sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return max(b, 0)
+	}
+	return a
+}
+
+// answerWithin is the time between two looks at whether a peer has answered.
+const answerWithin = 500 * time.Millisecond

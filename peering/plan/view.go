@@ -1,0 +1,161 @@
+package plan
+
+import (
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint/wire"
+)
+
+// View is the state of the peering with one cluster, for people.
+type View struct {
+	// Role is what the cluster is to us.
+	Role api.Role
+	// Outgoing is our consuming its resources, Incoming its consuming ours.
+	Outgoing, Incoming Direction
+}
+
+// Direction is the state of a peering in one direction.
+type Direction struct {
+	// Wanted: the consumer wants it, as far as is known.
+	Wanted bool
+	// Joined: it is established.
+	Joined bool
+	// Ending: it is not wanted any more, and something of it is left.
+	Ending bool
+	// Reason and Message are those of the condition OutgoingPeering or
+	// IncomingPeering, or ReasonUnknown; "" when there never was anything.
+	Reason, Message string
+	// Since is when the condition last changed between true and false; zero while it
+	// is not shown.
+	Since time.Time
+	// Steps are what it takes, in order.
+	Steps []Step
+}
+
+// Step is one step of a peering.
+type Step struct {
+	// Name is one word for programs. It never changes.
+	Name string
+	// Text is what happened, or is to happen, in a few words.
+	Text string
+	// Done: it happened.
+	Done bool
+}
+
+// The names of steps.
+const (
+	StepReachable      = "reachable"
+	StepTrusted        = "trusted"
+	StepLetIn          = "let-in"
+	StepIdentity       = "identity"
+	StepRequested      = "requested"
+	StepAccepted       = "accepted"
+	StepOffered        = "offered"
+	StepOfferAccepted  = "offer-accepted"
+	MessageNoAPIServer = "The API server of this cluster does not answer, or there is none: a peering needs one."
+)
+
+// View returns the state of the peering. It says the same as the conditions that Plan
+// shows.
+func (obs Observed) View() View {
+	f := derive(obs, time.Time{})
+	v := View{Role: f.role()}
+	v.Outgoing = f.direction(api.ConditionOutgoingPeering, f.outgoing.verdict, f.outgoing.joined)
+	v.Outgoing.Wanted = f.intent.wanted
+	v.Outgoing.Steps = f.outgoingSteps()
+	v.Incoming = f.direction(api.ConditionIncomingPeering, f.incoming.verdict, f.incoming.joined)
+	v.Incoming.Wanted = f.incoming.stays || f.incoming.missing
+	v.Incoming.Steps = f.incomingSteps()
+	v.Outgoing.Ending, v.Incoming.Ending = f.ending()
+	return v
+}
+
+// ending reports which of the two are not wanted any more, and not over yet. What is
+// left at a peer that does not answer is nothing to wait for. Without an API server
+// there is only what is remembered.
+func (d *derived) ending() (outgoing, incoming bool) {
+	if !d.RequestsKnown {
+		return d.Policy.LastJoined && !d.intent.wanted, d.Policy.LastServed && d.Policy.Ended != ""
+	}
+	outgoing, incoming = d.leftHere()
+	if between := d.leftovers(); between.Reachable {
+		outgoing, incoming = between.Outgoing, between.Incoming
+	}
+	return outgoing && !d.intent.wanted, incoming && !d.incoming.stays && !d.incoming.missing
+}
+
+func (d *derived) direction(condition string, v *verdict, joined bool) Direction {
+	shown := Direction{Joined: joined}
+	switch {
+	case !d.RequestsKnown:
+		shown.Reason, shown.Message = ReasonUnknown, MessageNoAPIServer
+	case v != nil:
+		shown.Reason, shown.Message = v.reason, v.message
+		if c := d.shown.Condition(condition); c != nil && c.Status == v.status {
+			shown.Since = c.LastTransitionTime.Time
+		}
+	}
+	return shown
+}
+
+// outgoingSteps are the steps of our consuming the peer's resources.
+func (d *derived) outgoingSteps() []Step {
+	out, active := d.outgoing, d.outgoing.active
+	return []Step{
+		{StepReachable, "(remote) the cluster answers", d.answers()},
+		{StepTrusted, "(local) its key is trusted", d.trusted && !d.suspendedHere()},
+		{StepLetIn, "(remote) this cluster has access", out.letIn},
+		{StepIdentity, "(local) its identity is stored", active && d.identityStored()},
+		{StepRequested, "(remote) the PeeringRequest exists", out.requested},
+		{StepAccepted, "(remote) the PeeringRequest is accepted", out.accepted},
+		{StepOffered, "(local) its Advertisement exists", out.offer != nil},
+		{StepOfferAccepted, "(local) its Advertisement is accepted", out.offer != nil && out.offer.AdvertisementStatus == api.AdvertisementAccepted},
+	}
+}
+
+// incomingSteps are the steps of the peer's consuming ours.
+func (d *derived) incomingSteps() []Step {
+	in, state := d.incoming, d.remoteState()
+	serves := in.keep && in.serves
+	offered := in.joined
+	if serves && state != nil && !d.denied() {
+		offered = state.Advertisement != nil
+	}
+	return []Step{
+		{StepReachable, "(remote) the cluster answers", d.answers()},
+		{StepTrusted, "(local) its key is trusted", d.trusted && !d.suspendedHere()},
+		{StepRequested, "(local) its PeeringRequest is there", in.stays},
+		{StepAccepted, "(local) its PeeringRequest is accepted", in.serves},
+		{StepIdentity, "(local) its identity is stored", serves && d.identityStored()},
+		{StepOffered, "(remote) our Advertisement is there", offered},
+		{StepOfferAccepted, "(remote) our Advertisement is accepted", in.joined},
+	}
+}
+
+// Answer is what we tell the peer when it asks for the state of what is between
+// us.
+func (obs Observed) Answer() wire.State {
+	state := wire.State{Identity: obs.Self.Identity, Kubernetes: obs.RequestsKnown}
+	if !obs.RequestsKnown {
+		return state
+	}
+	f := derive(obs, time.Time{})
+	if req := obs.Request; req != nil {
+		state.Request = &wire.RequestState{
+			UID: string(req.UID), Generation: req.Generation, Phase: req.Status.Phase, Reason: req.Status.Reason, Message: req.Status.Message, Spec: req.Spec,
+		}
+	} else {
+		state.Ended = obs.Policy.Ended
+	}
+	if adv := obs.Advertisement; adv != nil {
+		state.Advertisement = &wire.OfferState{
+			UID: string(adv.UID), Generation: adv.Generation, Status: adv.Status.AdvertisementStatus, Message: adv.Status.Message, Spec: adv.Spec,
+		}
+	}
+	// Even without an object that shows it, and while the peer seems lost: the wish
+	// is there, and a request of ours at the peer's is right.
+	state.Consumes = f.intent.wanted && f.trusted || f.outgoing.draining && !f.requestEnded()
+	state.AdvertisementWelcome = f.outgoing.keep || f.outgoing.draining
+	return state
+}

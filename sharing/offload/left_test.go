@@ -1,0 +1,41 @@
+package offload
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestProviderThatLeft: of a provider that is not there any more, nobody can say what became
+// of a pod that an earlier agent may have sent. One that came later was never sent, and ends;
+// and all of them end once the provider says that nothing is left.
+func TestProviderThatLeft(t *testing.T) {
+	ending := func(name string) *corev1.Pod {
+		pod, grace := podHere(name), int64(30)
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = timeAt(time.Now()), &grace
+		return pod
+	}
+	refused := errors.New("connection refused")
+	local := &localServer{namespaces: []string{"shop"}, record: "guest-shop", pods: []*corev1.Pod{ending("earlier")}, later: make(chan *corev1.Pod)}
+	n := join(t, local, &far{away: refused}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "away", http.StatusBadGateway) })
+	deleted := func(want ...string) {
+		t.Helper()
+		for deadline := time.After(hang); !slices.Equal(local.deletions(), want); {
+			select {
+			case <-local.wrote:
+			case <-deadline:
+				t.Fatalf("deleted are %v, want %v", local.deletions(), want)
+			}
+		}
+	}
+	local.later <- ending("later")
+	deleted("later")
+	p := n.provider()
+	p.Reachable, p.Expelled = false, true
+	n.Set(p)
+	deleted("earlier", "later")
+}

@@ -1,0 +1,379 @@
+package offload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/sharing/workload"
+	"liqo.io/agent/throttle"
+)
+
+const (
+	// keepSpace is how long a provider's namespace is kept without pods in it.
+	keepNamespace = time.Minute
+	// trustSpace is how long a provider is not asked again for a namespace that it
+	// has just named.
+	trustNamespace = 2 * time.Second
+	// maxAsk bounds the pause before it is asked again after it gave none.
+	maxAsk = 5 * time.Second
+)
+
+// A record is the annotation of a namespace here which says where its pods are. One is
+// written before the first pod is sent there, and taken away after the provider's
+// namespace was given back, so that nothing is forgotten there by an agent that was
+// killed.
+
+func isRecord(annotation string) bool {
+	return strings.HasPrefix(annotation, workload.AnnotationPlacePrefix)
+}
+
+// record returns the provider's namespace for one of ours that was recorded.
+func (pc *controller) record(ns *metadata) string {
+	if ns == nil {
+		return ""
+	}
+	return ns.Annotations[workload.AnnotationPlacePrefix+string(pc.id)]
+}
+
+// remoteNamespace is a provider's namespace that stands for one of ours.
+type remoteNamespace struct {
+	origin, name string
+	client       *kube.Client
+	pods         *kube.Cache[*workload.Copy]
+	events       *kube.Cache[*workload.EventCopy] // that were not repeated here yet
+	stop         context.CancelFunc
+	opened       time.Time
+
+	mu      sync.Mutex
+	busy    int       // pods being created
+	leaving bool      // it is being given back
+	doubted bool      // it may not be there, or not ours, any more
+	stale   bool      // it is to be listed afresh
+	idle    time.Time // since when nothing here needs it
+	copies  map[key]*copied
+	posted  map[string]*posted // pods with events
+}
+
+// known reports whether the list of its pods was complete once.
+func (rn *remoteNamespace) known() bool { return rn.pods.HasSynced() }
+
+// enter begins the creation of a pod, which keeps the namespace until leave. It is
+// false when the namespace is being given back.
+func (rn *remoteNamespace) enter() bool {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	if rn.leaving {
+		return false
+	}
+	rn.busy++
+	return true
+}
+
+func (rn *remoteNamespace) leave() {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	rn.busy--
+}
+
+// doubt has the provider asked for the namespace again.
+func (pc *controller) doubt(rn *remoteNamespace) {
+	rn.mu.Lock()
+	rn.doubted = true
+	rn.mu.Unlock()
+	pc.queue.Add(key{kind: aNamespace, namespace: rn.origin})
+}
+
+// renew has the pods of a remote namespace listed afresh at once: a reflector that was cut off
+// tries again only now and then.
+func (rn *remoteNamespace) renew() {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	rn.stale = true
+}
+
+func (rn *remoteNamespace) isStale() bool {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	return rn.stale
+}
+
+// namespaceChanged takes in a change of a namespace here.
+func (pc *controller) namespaceChanged(before, after *metadata) {
+	ns := after
+	if ns == nil {
+		ns = before
+	}
+	if pc.remoteNamespace(ns.Name) != nil || pc.record(ns) != "" {
+		pc.queue.Add(key{kind: aNamespace, namespace: ns.Name})
+	}
+}
+
+// reconcileNamespace opens the provider's namespace for one of ours when there are pods for it,
+// and gives it back when there are none.
+func (pc *controller) reconcileNamespace(ctx context.Context, origin string) (again time.Duration, err error) {
+	p := pc.provider.Load()
+	if p.Gone || !p.Reachable {
+		return 0, nil // it is looked at again when that changes
+	}
+	rn, local := pc.remoteNamespace(origin), pc.s.namespaces.Get("", origin)
+	if rn != nil && rn.isStale() {
+		pc.shut(rn)
+		if err := pc.open(ctx, origin, rn.name); err != nil {
+			return 0, err
+		}
+		rn = pc.remoteNamespace(origin)
+	}
+	record, needed := pc.record(local), pc.index.needs(origin)
+	switch {
+	case rn == nil && needed:
+		return 0, pc.claim(ctx, origin, record, nil)
+	case rn == nil && record != "":
+		return keepNamespace, pc.open(ctx, origin, record)
+	case rn == nil:
+		return 0, nil
+	case needed:
+		rn.mu.Lock()
+		rn.idle = time.Time{}
+		doubted := rn.doubted
+		rn.mu.Unlock()
+		if !doubted {
+			return 0, nil
+		}
+		if rest := trustNamespace - pc.s.o.cfg.Now().Sub(rn.opened); rest > 0 {
+			return rest, nil
+		}
+		return 0, pc.claim(ctx, origin, record, rn)
+	}
+	return pc.giveBack(ctx, rn, local)
+}
+
+// claim asks the provider for its namespace and opens it, in place of one that is
+// doubted, if any.
+func (pc *controller) claim(ctx context.Context, origin, record string, old *remoteNamespace) error {
+	name, err := pc.remote.Namespace(ctx, origin)
+	if err != nil {
+		pc.expelled.Store(expels(err))
+		err = fmt.Errorf("ask %s for a namespace for %s: %w", pc.id, origin, err)
+		pc.deny(origin, err)
+		return err
+	}
+	pc.expelled.Store(false)
+	pc.deny(origin, nil)
+	if name == "" || strings.ContainsAny(name, "/?#%") {
+		return fmt.Errorf("%s names %q as its namespace for %s", pc.id, name, origin)
+	}
+	if name != record {
+		if err := pc.writeRecord(ctx, origin, &name); err != nil {
+			return err
+		}
+	}
+	if old != nil {
+		// It may be another one of the same name, without anything that we sent.
+		pc.shut(old)
+	}
+	return pc.open(ctx, origin, name)
+}
+
+// expels reports whether an error says that the provider does not let this cluster in
+// any more, and so that it has taken back what there was.
+func expels(err error) bool {
+	var said interface{ NotAdmitted() bool }
+	return errors.As(err, &said) && said.NotAdmitted()
+}
+
+// deny has the pods of a namespace show why the provider has no place for them; nil:
+// it has. Some failures are not worth that: one that is just going is there again
+// some seconds later.
+func (pc *controller) deny(origin string, err error) {
+	var why *workload.Refusal
+	if err != nil {
+		if pc.queue.Failures(key{kind: aNamespace, namespace: origin}) < patience {
+			return
+		}
+		why = &workload.Refusal{Reason: workload.ReasonRefusedByProvider, Message: "The provider gives no namespace to the pod: " + words(err)}
+	}
+	if expels(err) {
+		for _, k := range pc.index.in(origin) {
+			pc.queue.Add(k)
+		}
+	}
+	pc.mu.Lock()
+	before := pc.denied[origin]
+	pc.denied[origin] = why
+	if why == nil {
+		delete(pc.denied, origin)
+	}
+	pc.mu.Unlock()
+	if (before == nil) != (why == nil) {
+		for _, k := range pc.index.in(origin) {
+			pc.queue.Add(k)
+		}
+	}
+}
+
+// writeRecord notes where the pods of a namespace here are; nil: nowhere.
+func (pc *controller) writeRecord(ctx context.Context, origin string, name *string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{workload.AnnotationPlacePrefix + string(pc.id): name}}})
+	if err != nil {
+		return err
+	}
+	return pc.s.local.Patch(ctx, "/api/v1/namespaces/"+origin, manager, types.MergePatchType, patch, nil)
+}
+
+// dropRecords takes the records of a provider away that is forgotten.
+func (pc *controller) dropRecords(ctx context.Context) {
+	for _, ns := range pc.s.namespaces.All() {
+		if pc.record(ns) == "" || pc.index.needs(ns.Name) {
+			continue
+		}
+		if err := pc.writeRecord(ctx, ns.Name, nil); err != nil && ctx.Err() == nil {
+			pc.s.o.cfg.Logger.Debug("a namespace still refers to a forgotten provider", "namespace", ns.Name, "cluster", pc.id, "error", err)
+		}
+	}
+}
+
+// open begins to follow a namespace of the provider.
+func (pc *controller) open(ctx context.Context, origin, name string) error {
+	rn := &remoteNamespace{origin: origin, name: name, opened: pc.s.o.cfg.Now(), copies: make(map[key]*copied), posted: make(map[string]*posted)}
+	client, err := kube.New(&rest.Config{Host: "https://provider", Transport: &gate{next: pc.remote, denied: func() { pc.doubt(rn) }, later: pc.hold}})
+	if err != nil {
+		return err
+	}
+	rn.client = client
+	rn.pods = kube.NewCache(kube.Kind[*workload.Copy]{
+		Fresh:   func() *workload.Copy { return &workload.Copy{} },
+		Bounds:  pc.bounds,
+		Changed: func(before, after *workload.Copy) { pc.remoteChanged(origin, podOf(before), podOf(after)) },
+	})
+	rn.events = kube.NewCache(kube.Kind[*workload.EventCopy]{
+		Fresh:  func() *workload.EventCopy { return &workload.EventCopy{} },
+		Bounds: pc.bounds,
+		Keep: func(e *workload.EventCopy) bool {
+			return e.InvolvedObject.Kind == "Pod" && pc.pods.Get(origin, e.InvolvedObject.Name) != nil
+		},
+		Changed: func(_, after *workload.EventCopy) {
+			if after != nil && pc.events.Len() < maxQueued {
+				pc.events.Add(key{anEvent, origin, after.Name})
+			}
+		},
+	})
+	path := "/api/v1/namespaces/" + name
+	ctx, rn.stop = context.WithCancel(ctx)
+	pc.mu.Lock()
+	pc.remotes[origin] = rn
+	pc.mu.Unlock()
+	pc.running.Go(func() { rn.pods.Follow(ctx, client, kube.Query{Path: path + "/pods"}) })
+	pc.running.Go(func() { rn.events.Follow(ctx, client, kube.Query{Path: path + "/events"}) })
+	pc.running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-rn.pods.Synced():
+			for _, k := range pc.index.in(origin) {
+				pc.queue.Add(k)
+			}
+			pc.queue.Add(key{kind: aSweep, namespace: origin})
+			pc.queue.Add(key{kind: aNamespace, namespace: origin})
+		}
+	})
+	return nil
+}
+
+// pod returns a pod of the namespace, nil when there is none of that name.
+func (rn *remoteNamespace) pod(name string) *corev1.Pod { return podOf(rn.pods.Get(rn.name, name)) }
+
+func podOf(c *workload.Copy) *corev1.Pod {
+	if c == nil {
+		return nil
+	}
+	return &c.Pod
+}
+
+// shut ends following a namespace.
+func (pc *controller) shut(rn *remoteNamespace) {
+	rn.stop()
+	pc.mu.Lock()
+	delete(pc.remotes, rn.origin)
+	pc.mu.Unlock()
+	pc.s.release(pc, rn.origin)
+}
+
+// giveBack gives a namespace back to the provider once nothing here has needed it
+// for a while, or at once when ours does not exist any more.
+func (pc *controller) giveBack(ctx context.Context, rn *remoteNamespace, local *metadata) (again time.Duration, err error) {
+	now := pc.s.o.cfg.Now()
+	rn.mu.Lock()
+	if rn.idle.IsZero() {
+		rn.idle = now
+	}
+	rest := keepNamespace - now.Sub(rn.idle)
+	if local == nil || local.DeletionTimestamp != nil {
+		rest = 0
+	}
+	busy := rn.busy > 0
+	rn.leaving = rest <= 0 && !busy
+	rn.mu.Unlock()
+	switch {
+	case rest > 0:
+		return rest, nil
+	case busy:
+		return time.Second, nil
+	}
+	stay := func() {
+		rn.mu.Lock()
+		defer rn.mu.Unlock()
+		rn.leaving = false
+	}
+	// From here on no pod is created in it; one that came just before counts.
+	if pc.index.needs(rn.origin) {
+		stay()
+		return time.Nanosecond, nil
+	}
+	if err := pc.remote.Release(ctx, rn.origin); err != nil {
+		stay()
+		return 0, fmt.Errorf("give namespace %s back to %s: %w", rn.name, pc.id, err)
+	}
+	pc.shut(rn)
+	if pc.record(local) != "" {
+		if err := pc.writeRecord(ctx, rn.origin, nil); err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+	}
+	if pc.index.needs(rn.origin) {
+		return time.Nanosecond, nil
+	}
+	return 0, nil
+}
+
+// gate watches what the provider answers.
+type gate struct {
+	next   http.RoundTripper
+	denied func()              // pods are not to be listed
+	later  func(time.Duration) // nothing is to be sent before
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := g.next.RoundTrip(r)
+	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods") &&
+		(answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusNotFound) {
+		g.denied()
+	}
+	if err == nil && answer.StatusCode == http.StatusTooManyRequests && (r.Method == http.MethodPost || r.Method == http.MethodPatch) {
+		if wait := throttle.RetryAfter(answer.Header.Get("Retry-After")); wait > 0 {
+			g.later(min(wait, maxHold))
+		}
+	}
+	return answer, err
+}

@@ -1,0 +1,89 @@
+package offload
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/sharing/workload"
+)
+
+// podState is what this process remembers about a pod and its copy. Everything goes on
+// without it, at the cost of asking once more. What was written at the provider is in it,
+// and not in the cache of the provider's pods: that takes nothing but what the provider
+// tells, within its bounds.
+type podState struct {
+	local types.UID // the pod that the rest is about
+
+	// unsent: it came while this process watched, and nothing was sent for it. Without, it is
+	// not known whether an earlier process sent something.
+	unsent bool
+
+	made  types.UID   // its copy, as created by us or seen
+	seen  bool        // made was in the list of the provider's pods
+	last  *corev1.Pod // the copy as it was there last
+	ended bool        // the provider said that made is not there
+
+	removing types.UID // deleted at the provider by us
+	grace    int64     // with this grace period; negative: its own
+
+	fed     time.Time // when ConfigMaps and Secrets were sent once more
+	patched string    // resource version of the copy when it was patched, and the patch
+
+	warned string // reason of the last warning
+}
+
+// about returns the state for what the view shows, with what can be learnt from
+// that.
+func (m podState) about(local, remote *corev1.Pod) podState {
+	if local == nil {
+		return podState{removing: m.removing, grace: m.grace}
+	}
+	if m.local != local.UID {
+		m = podState{local: local.UID, removing: m.removing, grace: m.grace}
+	}
+	if remote != nil && workload.IsCopy(local, remote) {
+		m.made, m.seen, m.ended = remote.UID, true, false
+		// How a copy ends that the provider ends unasked counts for nothing.
+		if m.last == nil || !terminal(remote) || remote.DeletionTimestamp == nil || local.DeletionTimestamp != nil {
+			m.last = remote
+		}
+	}
+	if terminal(local) {
+		m.last = nil // all is said
+	}
+	return m
+}
+
+// removed reports whether the deletion of a copy was asked for with that grace
+// period or a shorter one.
+func (m podState) removed(uid types.UID, grace int64) bool {
+	return m.removing == uid && (m.grace == grace || grace < 0 || m.grace >= 0 && m.grace < grace)
+}
+
+// created: the provider created a copy of local.
+func (m *podState) created(local, remote types.UID) {
+	if m.local == local && m.made != remote {
+		m.made, m.seen, m.ended = remote, false, false
+	}
+}
+
+// confirmed: the provider has remote, or nothing, under the name of local.
+func (m *podState) confirmed(local, remote *corev1.Pod) {
+	switch {
+	case m.local != local.UID:
+	case remote != nil && workload.IsCopy(local, remote):
+		m.created(local.UID, remote.UID)
+	default:
+		m.ended = true
+	}
+}
+
+// deleted: the provider deletes remote, or says that it is not there.
+func (m *podState) deleted(remote types.UID, grace int64, gone bool) {
+	m.removing, m.grace = remote, grace
+	if gone && m.made == remote {
+		m.ended = true
+	}
+}
