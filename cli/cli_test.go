@@ -19,33 +19,22 @@ func TestMain(m *testing.M) {
 }
 
 func TestGolden(t *testing.T) {
-	full := clitest.WithAgent(t, cli.New, clitest.Farm())
-	empty := clitest.WithAgent(t, cli.New, &clitest.Memory{})
-	none := clitest.NoAgent(t, cli.New)
-	for _, tc := range []struct {
-		name string
-		w    *clitest.World
-		args string
-		code int
-	}{
-		{"invite-list", full, "invite list", 0},
-		{"invite-list-json", full, "invite list -o json", 0},
-		{"invite-list-empty", empty, "invite list", 0},
-		{"key-show", full, "key show", 0},
-		{"key-show-json", full, "key show -o json", 0},
-		{"key-show-pem", full, "key show --pem", 0},
-		{"key-csr", full, "key csr --name a.example --name b.example", 0},
-		{"key-csr-none", full, "key csr", command.ExitUsage},
-		{"log-level", full, "log level", 0},
-		{"log-level-set", full, "log level debug", 0},
-		{"log-level-changed", full, "log level", 0},
-		{"log-level-wrong", full, "log level loud", command.ExitUsage},
-		{"unknown-command", none, "peers lsit", command.ExitUsage},
-		{"unknown-option", none, "peers list --al", command.ExitUsage},
-		{"completion-unknown", none, "completion tcsh", command.ExitUsage},
-	} {
-		t.Run(tc.name, func(t *testing.T) { tc.w.Check(t, tc.name, tc.args, tc.code) })
-	}
+	full, empty, none, _ := clitest.Worlds(t, cli.New)
+	full.Check(t, "invite-list", "invite list", 0)
+	full.Check(t, "invite-list-json", "invite list -o json", 0)
+	empty.Check(t, "invite-list-empty", "invite list", 0)
+	full.Check(t, "key-show", "key show", 0)
+	full.Check(t, "key-show-json", "key show -o json", 0)
+	full.Check(t, "key-show-pem", "key show --pem", 0)
+	full.Check(t, "key-csr", "key csr --name a.example --name b.example", 0)
+	full.Check(t, "key-csr-none", "key csr", command.ExitUsage)
+	full.Check(t, "log-level", "log level", 0)
+	full.Check(t, "log-level-set", "log level debug", 0)
+	full.Check(t, "log-level-changed", "log level", 0)
+	full.Check(t, "log-level-wrong", "log level loud", command.ExitUsage)
+	none.Check(t, "unknown-command", "peers lsit", command.ExitUsage)
+	none.Check(t, "unknown-option", "peers list --al", command.ExitUsage)
+	none.Check(t, "completion-unknown", "completion tcsh", command.ExitUsage)
 }
 
 // Whatever the format, nothing that came from the network reaches a terminal

@@ -9,32 +9,19 @@ import (
 )
 
 func TestGolden(t *testing.T) {
-	full := clitest.WithAgent(t, cli.New, clitest.Farm())
-	empty := clitest.WithAgent(t, cli.New, &clitest.Memory{})
-	none := clitest.NoAgent(t, cli.New)
-	colored := clitest.WithAgent(t, cli.New, clitest.Farm())
-	colored.Color = true
-	for _, tc := range []struct {
-		name string
-		w    *clitest.World
-		args string
-		code int
-	}{
-		{"adverts-list", full, "adverts list", 0},
-		{"adverts-list-color", colored, "adverts list", 0},
-		{"adverts-list-json", full, "adverts list -o json", 0},
-		{"adverts-list-yaml", empty, "adverts list -o yaml", 0},
-		{"adverts-list-empty", empty, "adverts list", 0},
-		{"adverts-list-none", none, "adverts list", command.ExitNotRunning},
-		{"adverts-show", full, "adverts show barn", 0},
-		{"adverts-show-pending", full, "adverts show 0558de48-1", 0},
-		{"adverts-show-refused", full, "adverts show shed", 0},
-		{"adverts-show-json", full, "adverts show barn -o json", 0},
-		{"adverts-show-unknown", full, "adverts show cellar", command.ExitNotFound},
-		{"adverts-show-nothing", full, "adverts show d00d", command.ExitNotFound},
-		{"adverts-accept-none", none, "adverts accept barn", command.ExitNotRunning},
-		{"adverts-accept-ambiguous", full, "adverts accept 0558", command.ExitNotFound},
-	} {
-		t.Run(tc.name, func(t *testing.T) { tc.w.Check(t, tc.name, tc.args, tc.code) })
-	}
+	full, empty, none, colored := clitest.Worlds(t, cli.New)
+	full.Check(t, "adverts-list", "adverts list", 0)
+	colored.Check(t, "adverts-list-color", "adverts list", 0)
+	full.Check(t, "adverts-list-json", "adverts list -o json", 0)
+	empty.Check(t, "adverts-list-yaml", "adverts list -o yaml", 0)
+	empty.Check(t, "adverts-list-empty", "adverts list", 0)
+	none.Check(t, "adverts-list-none", "adverts list", command.ExitNotRunning)
+	full.Check(t, "adverts-show", "adverts show barn", 0)
+	full.Check(t, "adverts-show-pending", "adverts show 0558de48-1", 0)
+	full.Check(t, "adverts-show-refused", "adverts show shed", 0)
+	full.Check(t, "adverts-show-json", "adverts show barn -o json", 0)
+	full.Check(t, "adverts-show-unknown", "adverts show cellar", command.ExitNotFound)
+	full.Check(t, "adverts-show-nothing", "adverts show d00d", command.ExitNotFound)
+	none.Check(t, "adverts-accept-none", "adverts accept barn", command.ExitNotRunning)
+	full.Check(t, "adverts-accept-ambiguous", "adverts accept 0558", command.ExitNotFound)
 }

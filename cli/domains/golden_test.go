@@ -9,39 +9,26 @@ import (
 )
 
 func TestGolden(t *testing.T) {
-	full := clitest.WithAgent(t, cli.New, clitest.Farm())
-	empty := clitest.WithAgent(t, cli.New, &clitest.Memory{})
-	none := clitest.NoAgent(t, cli.New)
-	colored := clitest.WithAgent(t, cli.New, clitest.Farm())
-	colored.Color = true
-	for _, tc := range []struct {
-		name string
-		w    *clitest.World
-		args string
-		code int
-	}{
-		{"domains-list", full, "domains list", 0},
-		{"domains-list-wide", full, "domains list -o wide", 0},
-		{"domains-list-json", full, "domains list -o json", 0},
-		{"domains-list-color", colored, "domains list", 0},
-		{"domains-list-empty", empty, "domains list", 0},
-		{"domains-list-empty-json", empty, "domains list -o json", 0},
-		{"domains-list-none", none, "domains list", 0},
-		{"domains-show", full, "domains show Example.COM.", 0},
-		{"domains-show-timeout", full, "domains show example.net", 0},
-		{"domains-show-no-name", full, "domains show example.org", 0},
-		{"domains-show-new", full, "domains show lab.example.com", 0},
-		{"domains-show-json", full, "domains show example.org -o json", 0},
-		{"domains-show-unknown", full, "domains show example.info", command.ExitNotFound},
-		{"domains-add-none", none, "domains add example.com", command.ExitNotRunning},
-		{"domains-add-both", full, "domains add example.com --autojoin --no-autojoin", command.ExitUsage},
-		{"domains-add-interval", full, "domains add example.com --min-interval 500ms", command.ExitUsage},
-		{"domains-add-bad", full, "domains add https://example.com", command.ExitUsage},
-		{"domains-add-bad-server", full, "domains add example.com --server https://192.0.2.53", command.ExitUsage},
-		{"domains-add-bad-timeout", full, "domains add example.com --timeout -1s", command.ExitUsage},
-		{"domains-remove-unknown", full, "domains remove example.info", command.ExitNotFound},
-		{"domains-refresh-unknown", full, "domains refresh example.info", command.ExitNotFound},
-	} {
-		t.Run(tc.name, func(t *testing.T) { tc.w.Check(t, tc.name, tc.args, tc.code) })
-	}
+	full, empty, none, colored := clitest.Worlds(t, cli.New)
+	full.Check(t, "domains-list", "domains list", 0)
+	full.Check(t, "domains-list-wide", "domains list -o wide", 0)
+	full.Check(t, "domains-list-json", "domains list -o json", 0)
+	colored.Check(t, "domains-list-color", "domains list", 0)
+	empty.Check(t, "domains-list-empty", "domains list", 0)
+	empty.Check(t, "domains-list-empty-json", "domains list -o json", 0)
+	none.Check(t, "domains-list-none", "domains list", 0)
+	full.Check(t, "domains-show", "domains show Example.COM.", 0)
+	full.Check(t, "domains-show-timeout", "domains show example.net", 0)
+	full.Check(t, "domains-show-no-name", "domains show example.org", 0)
+	full.Check(t, "domains-show-new", "domains show lab.example.com", 0)
+	full.Check(t, "domains-show-json", "domains show example.org -o json", 0)
+	full.Check(t, "domains-show-unknown", "domains show example.info", command.ExitNotFound)
+	none.Check(t, "domains-add-none", "domains add example.com", command.ExitNotRunning)
+	full.Check(t, "domains-add-both", "domains add example.com --autojoin --no-autojoin", command.ExitUsage)
+	full.Check(t, "domains-add-interval", "domains add example.com --min-interval 500ms", command.ExitUsage)
+	full.Check(t, "domains-add-bad", "domains add https://example.com", command.ExitUsage)
+	full.Check(t, "domains-add-bad-server", "domains add example.com --server https://192.0.2.53", command.ExitUsage)
+	full.Check(t, "domains-add-bad-timeout", "domains add example.com --timeout -1s", command.ExitUsage)
+	full.Check(t, "domains-remove-unknown", "domains remove example.info", command.ExitNotFound)
+	full.Check(t, "domains-refresh-unknown", "domains refresh example.info", command.ExitNotFound)
 }

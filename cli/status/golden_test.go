@@ -9,33 +9,20 @@ import (
 )
 
 func TestGolden(t *testing.T) {
-	full := clitest.WithAgent(t, cli.New, clitest.Farm())
-	empty := clitest.WithAgent(t, cli.New, &clitest.Memory{})
-	none := clitest.NoAgent(t, cli.New)
-	colored := clitest.WithAgent(t, cli.New, clitest.Farm())
-	colored.Color = true
-	for _, tc := range []struct {
-		name string
-		w    *clitest.World
-		args string
-		code int
-	}{
-		{"info", full, "info", 0},
-		{"info-color", colored, "info", 0},
-		{"info-json", full, "info -o json", 0},
-		{"info-empty", empty, "info", 0},
-		{"info-peers", full, "info barn 0558de48-1", 0},
-		{"info-peer-json", full, "info barn -o json", 0},
-		{"info-peer", full, "info peer barn", 0},
-		{"info-peer-all", full, "info peer", 0},
-		{"info-peer-none", empty, "info peer", 0},
-		{"info-peer-get", full, "info peer barn silo --get id", 0},
-		{"info-unknown", full, "info barn cellar", command.ExitNotFound},
-		{"status", full, "status", 0},
-		{"status-json", full, "status -o json", 0},
-		{"status-empty", empty, "status", 0},
-		{"status-none", none, "status", command.ExitNotRunning},
-	} {
-		t.Run(tc.name, func(t *testing.T) { tc.w.Check(t, tc.name, tc.args, tc.code) })
-	}
+	full, empty, none, colored := clitest.Worlds(t, cli.New)
+	full.Check(t, "info", "info", 0)
+	colored.Check(t, "info-color", "info", 0)
+	full.Check(t, "info-json", "info -o json", 0)
+	empty.Check(t, "info-empty", "info", 0)
+	full.Check(t, "info-peers", "info barn 0558de48-1", 0)
+	full.Check(t, "info-peer-json", "info barn -o json", 0)
+	full.Check(t, "info-peer", "info peer barn", 0)
+	full.Check(t, "info-peer-all", "info peer", 0)
+	empty.Check(t, "info-peer-none", "info peer", 0)
+	full.Check(t, "info-peer-get", "info peer barn silo --get id", 0)
+	full.Check(t, "info-unknown", "info barn cellar", command.ExitNotFound)
+	full.Check(t, "status", "status", 0)
+	full.Check(t, "status-json", "status -o json", 0)
+	empty.Check(t, "status-empty", "status", 0)
+	none.Check(t, "status-none", "status", command.ExitNotRunning)
 }

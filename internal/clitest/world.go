@@ -103,18 +103,31 @@ func WithAgent(t *testing.T, program func(command.Options) *command.App, b contr
 	return w
 }
 
+// Worlds returns a machine whose agent knows the farm, one whose agent knows nothing, one
+// without an agent, and the first once more, with colors.
+func Worlds(t *testing.T, program func(command.Options) *command.App) (full, empty, none, colored *World) {
+	t.Helper()
+	full, empty = WithAgent(t, program, Farm()), WithAgent(t, program, &Memory{})
+	colored = WithAgent(t, program, Farm())
+	colored.Color = true
+	return full, empty, NoAgent(t, program), colored
+}
+
 // Golden compares what a command wrote with testdata/name.golden.
 func Golden(t *testing.T, name, got string) {
 	t.Helper()
 	generated.File(t, filepath.Join("testdata", name+".golden"), got)
 }
 
-// Check runs a command line, and compares what it writes with a golden file.
+// Check runs a command line as a test of its own, and compares what it writes with a
+// golden file.
 func (w *World) Check(t *testing.T, name, args string, want int) {
 	t.Helper()
-	stdout, stderr, code := w.Run(t.Context(), strings.Fields(args)...)
-	if code != want {
-		t.Errorf("exit code %d, want %d", code, want)
-	}
-	Golden(t, name, "$ liqo-agent "+args+"\n"+stdout+"--- stderr\n"+stderr)
+	t.Run(name, func(t *testing.T) {
+		stdout, stderr, code := w.Run(t.Context(), strings.Fields(args)...)
+		if code != want {
+			t.Errorf("exit code %d, want %d", code, want)
+		}
+		Golden(t, name, "$ liqo-agent "+args+"\n"+stdout+"--- stderr\n"+stderr)
+	})
 }
