@@ -90,9 +90,11 @@ func Between(before, after *api.ForeignCluster) []Event {
 	all.conflict(was.conflict, is.conflict)
 	all.trust(was.trusted, is.trusted)
 	if !sameVerdict(was.outgoing, is.outgoing) {
+		all.either(is.outgoing)
 		all.outgoing(was.outgoing, is.outgoing)
 	}
 	if !sameVerdict(was.incoming, is.incoming) {
+		all.either(is.incoming)
 		all.incoming(was.incoming, is.incoming)
 	}
 	all.offer(before.Status.Outgoing.AdvertisementStatus, after.Status.Outgoing.AdvertisementStatus, is.outgoing)
@@ -161,6 +163,20 @@ func (c *changes) trust(was, is *api.Condition) {
 	}
 }
 
+// either is for a condition of a peering that changed, in whichever direction.
+func (c *changes) either(is *api.Condition) {
+	switch is.Reason {
+	case plan.ReasonBlocked:
+		c.add(EventBlocked, true, is.Message)
+	case plan.ReasonIncompatible:
+		c.add(EventIncompatible, true, is.Message)
+	case plan.ReasonCertificateEnded:
+		c.add(EventSuspended, true, is.Message)
+	case plan.ReasonLost:
+		c.add(EventPeeringLost, true, is.Message)
+	}
+}
+
 // outgoing is for a condition OutgoingPeering that changed.
 func (c *changes) outgoing(was, is *api.Condition) {
 	switch is.Reason {
@@ -170,14 +186,6 @@ func (c *changes) outgoing(was, is *api.Condition) {
 		}
 	case plan.ReasonRefused:
 		c.add(EventRefused, true, is.Message)
-	case plan.ReasonBlocked:
-		c.add(EventBlocked, true, is.Message)
-	case plan.ReasonIncompatible:
-		c.add(EventIncompatible, true, is.Message)
-	case plan.ReasonCertificateEnded:
-		c.add(EventSuspended, true, is.Message)
-	case plan.ReasonLost:
-		c.add(EventPeeringLost, true, is.Message)
 	case plan.ReasonEndedByProvider:
 		c.add(EventEndedByProvider, true, is.Message)
 	case plan.ReasonAwaitingTrust:
@@ -202,14 +210,6 @@ func (c *changes) incoming(was, is *api.Condition) {
 		}
 	case plan.ReasonRefused:
 		c.add(EventRequestRefused, false, is.Message)
-	case plan.ReasonBlocked:
-		c.add(EventBlocked, true, is.Message)
-	case plan.ReasonIncompatible:
-		c.add(EventIncompatible, true, is.Message)
-	case plan.ReasonCertificateEnded:
-		c.add(EventSuspended, true, is.Message)
-	case plan.ReasonLost:
-		c.add(EventPeeringLost, true, is.Message)
 	case plan.ReasonAwaitingDecision:
 		c.add(EventRequestWaiting, false, is.Message)
 	case plan.ReasonRequestMissing:
