@@ -16,8 +16,8 @@ const tolerable = time.Minute
 // clocks is what is known about the time.
 type clocks struct {
 	now, built time.Time
-	synced     bool
-	syncError  error
+	synced     bool           // as the kernel says; false with syncError
+	syncError  error          // why that is not known
 	server     *time.Duration // the API server's clock is ahead by; nil = not known
 	peers      []control.Reach
 }
@@ -45,16 +45,18 @@ func judgeClock(c clocks) []Finding {
 			Why:  why, Do: remedy})
 		return out
 	}
-	var apart []string
-	if c.server != nil && c.server.Abs() > tolerable {
-		apart = append(apart, "that of the API server is "+ahead(*c.server))
+	var asked, apart []string
+	if c.server != nil {
+		asked = append(asked, "the API server")
+		if c.server.Abs() > tolerable {
+			apart = append(apart, "that of the API server is "+ahead(*c.server))
+		}
 	}
-	asked := 0
 	for _, p := range c.peers {
 		if p.SkewSeconds == nil {
 			continue
 		}
-		asked++
+		asked = append(asked, p.Name)
 		if skew := time.Duration(*p.SkewSeconds * float64(time.Second)); skew.Abs() > tolerable {
 			apart = append(apart, fmt.Sprintf("that of %s is %s", p.Name, ahead(skew)))
 		}
@@ -63,12 +65,18 @@ func judgeClock(c clocks) []Finding {
 	case len(apart) > 0:
 		out = append(out, Finding{Code: "clock-off", Status: Warning, What: "the clock of this box differs from others: " + strings.Join(apart, ", "), Why: why,
 			Do: append(remedy, "do the same on the others, if theirs is wrong")})
-	case c.syncError == nil && !c.synced:
-		out = append(out, info("clock-unsynchronised", "the clock is not synchronised (NTP); it agrees with those that could be queried"))
-	case c.server == nil && asked == 0:
-		out = append(out, fine("synchronised; there is no other clock to compare with"))
+	case c.syncError != nil && len(asked) == 0:
+		out = append(out, skipped("it is unknown whether the clock is right: the kernel does not say whether it is synchronised (%v), and no other clock could be queried", c.syncError))
+	case c.syncError != nil:
+		out = append(out, fine("agrees with %s; it is unknown whether it is synchronised (%v)", strings.Join(asked, ", "), c.syncError))
+	case !c.synced && len(asked) == 0:
+		out = append(out, info("clock-unsynchronised", "the clock is not synchronised (NTP), and no other clock could be queried"))
+	case !c.synced:
+		out = append(out, info("clock-unsynchronised", "the clock is not synchronised (NTP), but agrees with %s", strings.Join(asked, ", ")))
+	case len(asked) == 0:
+		out = append(out, fine("synchronised; no other clock could be queried"))
 	default:
-		out = append(out, fine("agrees with the API server and the peers, as far as they could be queried"))
+		out = append(out, fine("synchronised, and agrees with %s", strings.Join(asked, ", ")))
 	}
 	return out
 }

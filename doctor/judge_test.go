@@ -203,23 +203,31 @@ func TestJudgeClock(t *testing.T) {
 	skew := func(s float64) []control.Reach {
 		return []control.Reach{{Name: "barn", SkewSeconds: &s}, {Name: "old"}}
 	}
+	unknown := errors.New("operation not permitted")
 	for _, tc := range []struct {
-		name, want string
+		name, want, says string
 		clocks
 	}{
-		{"fine", "ok", clocks{synced: true, server: &second, peers: skew(0.2)}},
-		{"nobody to ask", "ok", clocks{synced: true}},
-		{"in 1970", "error clock-off", clocks{now: time.Unix(0, 0), synced: true}},
-		{"server off", "warning clock-off", clocks{synced: true, server: &hour}},
-		{"peer off", "warning clock-off", clocks{synced: true, server: &second, peers: skew(-86400 * 3)}},
-		{"not kept", "info clock-unsynchronised", clocks{server: &second}},
-		{"not known", "ok", clocks{syncError: errors.New("x"), server: &second}},
+		{"fine", "ok", "synchronised, and agrees with the API server, barn", clocks{synced: true, server: &second, peers: skew(0.2)}},
+		{"nobody to ask", "ok", "synchronised; no other clock could be queried", clocks{synced: true}},
+		{"in 1970", "error clock-off", "before this program was built", clocks{now: time.Unix(0, 0), synced: true}},
+		{"server off", "warning clock-off", "that of the API server is 1h0m0s behind", clocks{synced: true, server: &hour}},
+		{"peer off", "warning clock-off", "that of barn is 3 days behind", clocks{synced: true, server: &second, peers: skew(-86400 * 3)}},
+		{"not kept", "info clock-unsynchronised", "not synchronised (NTP), but agrees with the API server", clocks{server: &second}},
+		{"not kept, nobody to ask", "info clock-unsynchronised", "not synchronised (NTP), and no other clock could be queried", clocks{}},
+		{"not known", "ok", "agrees with the API server; it is unknown whether it is synchronised (operation", clocks{syncError: unknown, server: &second}},
+		{"not known, nobody to ask", "skipped", "it is unknown whether the clock is right", clocks{syncError: unknown}},
+		{"not known, server off", "warning clock-off", "that of the API server is 1h0m0s behind", clocks{syncError: unknown, server: &hour}},
 	} {
 		if tc.now.IsZero() {
 			tc.now = now
 		}
 		tc.built = now.AddDate(0, -10, 0)
-		judged(t, tc.name, judgeClock(tc.clocks), tc.want)
+		got := judgeClock(tc.clocks)
+		judged(t, tc.name, got, tc.want)
+		if !strings.Contains(got[0].What, tc.says) {
+			t.Errorf("%s: %s", tc.name, got[0].What)
+		}
 	}
 	if got := ahead(-72 * time.Hour); got != "3 days behind" {
 		t.Error(got)

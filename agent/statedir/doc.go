@@ -1,18 +1,19 @@
-// Package statedir looks after the agent's state directory as a whole: it writes it
-// into a backup, puts one in its place, says whether it is sound, and empties it.
+// Package statedir works on the agent's state directory as a whole: it backs it up,
+// restores it, checks it, and empties it for a reset.
 //
-// What belongs to the agent there is on a list; nothing else is ever moved or
-// deleted. A backup has the database, the cluster key with the certificates that
-// lead to it, and the fleet certificate if it is there: who has it can be this
-// cluster. It is a tar archive that begins with a manifest; nothing in one is
-// believed before it was compared with that, and what it says about sizes and
-// names is held to bounds first.
+// It touches only files on its list of what belongs to the agent; nothing else is
+// ever moved or deleted. A backup contains the database, the cluster key with the
+// certificates of its rotations, and the fleet certificate if there is one: whoever
+// has a backup can act as this cluster. It is a tar archive that begins with a
+// manifest. A restore accepts only known names and bounded sizes in the manifest, and
+// compares every file with it before it uses any.
 //
-// Restoring and emptying take several steps on the disk. Before the first that
-// cannot be taken back, a file says what is to be done; [Finish], which the agent
-// calls at its start, goes on from there after a kill or a power cut. Both keep
-// running agents out by the lock of package state.
+// A restore or a reset takes several steps on the disk. Before the first step that
+// cannot be undone, a file records what is to be done. After a kill or a power cut,
+// the agent continues from that file when it starts: a restore with [Resume], a reset
+// with [PendingReset] and [Clear]. Restore, Resume and Clear hold the lock of package
+// state, so that no agent uses the directory meanwhile.
 //
-// The package must not talk to peers or API servers: what else belongs to a restore
-// or a reset is the agent's. It starts no goroutine.
+// The package must not talk to peers or API servers: the agent does what a restore or
+// a reset needs there. It starts no goroutine.
 package statedir
