@@ -73,7 +73,7 @@ func (s *Server) domain(ctx context.Context, name string) (Domain, error) {
 	if d, ok := FindDomain(known, name); ok {
 		return d, nil
 	}
-	return Domain{}, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("%q is no search domain", text.Excerpt(name)), Advice: "liqo-agent domains list"}
+	return Domain{}, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("%q is not a search domain", text.Excerpt(name)), Advice: "liqo-agent domains list"}
 }
 
 // FindDomain returns the domain of that name, written as people write it.

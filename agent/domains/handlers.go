@@ -51,7 +51,7 @@ func (k *Keeper) AddDomain(ctx context.Context, opts control.DomainOptions) erro
 		Domain: opts.Name, Server: opts.Server, MinInterval: opts.MinInterval, MaxInterval: opts.MaxInterval,
 	})
 	if err != nil {
-		return &control.Error{Kind: control.ErrInvalid, Message: "the search domain: " + err.Error(), Cause: err}
+		return &control.Error{Kind: control.ErrInvalid, Message: "search domain: " + err.Error(), Cause: err}
 	}
 	if known, found := k.set.get(checked.Domain); found && !known.added {
 		return elsewhere(known)
@@ -103,15 +103,15 @@ func (k *Keeper) stored(ctx context.Context) error {
 }
 
 func elsewhere(d Domain) error {
-	advice := "change it there and reload the configuration"
+	advice := "edit it there, then: liqo-agent config reload"
 	if d.object != "" {
 		advice = "kubectl edit searchdomain " + d.object + ", or kubectl delete searchdomain " + d.object
 	}
-	return &control.Error{Kind: control.ErrRefused, Message: fmt.Sprintf("%s comes from %s, which has the last word", d.Domain, d.source), Advice: advice}
+	return &control.Error{Kind: control.ErrRefused, Message: fmt.Sprintf("%s is set by %s, which takes precedence", d.Domain, d.source), Advice: advice}
 }
 
 func noDomain(name string) error {
-	return &control.Error{Kind: control.ErrNotFound, Message: fmt.Sprintf("%s is no search domain", name), Advice: "liqo-agent domains list"}
+	return &control.Error{Kind: control.ErrNotFound, Message: fmt.Sprintf("%s is not a search domain", name), Advice: "liqo-agent domains list"}
 }
 
 // by names who did something, for the history.

@@ -133,14 +133,14 @@ func (k *Keeper) merge(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("read the search domains that were added: %w", err)
+		return fmt.Errorf("read the stored search domains: %w", err)
 	}
 	looked, dropped := k.set.merge(k.cfg.Loaded(), stored)
 	k.cfg.Merged(ctx) // before anything is found there: by which domain a host counts is kept
 	k.cfg.Poller.SetDomains(looked)
 	for _, domain := range dropped {
 		for _, key := range k.set.drop(domain) {
-			k.cfg.Registry.DropCandidate(key, registry.Absence{Reason: "the DNS domain " + domain + " is no longer looked in", Evidence: registry.Withdrawn})
+			k.cfg.Registry.DropCandidate(key, registry.Absence{Reason: "the search domain " + domain + " was removed", Evidence: registry.Withdrawn})
 		}
 	}
 	return nil

@@ -153,7 +153,7 @@ func (d *Set) merge(loaded *config.Loaded, stored []state.SearchDomain) (looked 
 		one.SearchDomain = checked
 		if first := byName[one.Domain]; first != nil {
 			first.ignored = append(first.ignored, one.source)
-			return "the domain comes from " + first.source + " already"
+			return first.source + " already sets the domain"
 		}
 		byName[one.Domain] = &one
 		return ""

@@ -51,7 +51,7 @@ type entry struct {
 func (k *Keeper) entries(r dnssd.Report) []entry {
 	out := make([]entry, 0, len(r.Instances)+len(r.Skipped))
 	for _, i := range r.Instances {
-		e := entry{name: i.Name, url: i.URL, reason: string(registry.NotProbed), message: "nobody was asked there yet"}
+		e := entry{name: i.Name, url: i.URL, reason: string(registry.NotProbed), message: "not checked yet"}
 		if state, found := k.cfg.Registry.Candidate(keyOf(r.Domain, i.Name)); found {
 			e.id, e.cluster, e.reason, e.message = state.ID, state.ClusterName, string(state.Reason), state.Message
 			if state.Reason == registry.ThisCluster {
@@ -145,16 +145,16 @@ func statusOf(r dnssd.Report, entries []entry, shown api.SearchDomainStatus, now
 		resolved.Status = api.ConditionTrue
 	}
 	complete := api.Condition{Type: api.ConditionComplete, Status: api.ConditionTrue, Reason: "AllAnswer",
-		Message: "Everything that the domain lists is a cluster that answers.", LastTransitionTime: now}
+		Message: "Every listed cluster answers.", LastTransitionTime: now}
 	if len(out) > 0 {
 		const named = 3
 		complete.Status, complete.Reason = api.ConditionFalse, "SomeLeftOut"
-		complete.Message = fmt.Sprintf("%d of %d are left out, such as %s.", len(out), len(entries), strings.Join(out[:min(len(out), named)], ", "))
+		complete.Message = fmt.Sprintf("%d of %d entries are left out, such as %s.", len(out), len(entries), strings.Join(out[:min(len(out), named)], ", "))
 	}
 	status.Conditions = []api.Condition{complete, resolved}
 	if n := len(unjoined); n > 0 {
 		status.Conditions = append(status.Conditions, api.Condition{Type: api.ConditionAutojoined, Status: api.ConditionFalse, Reason: "SomeNotJoined",
-			Message: fmt.Sprintf("%d of %d are not joined, such as %s", n, status.Clusters, unjoined[0]), LastTransitionTime: now})
+			Message: fmt.Sprintf("%d of %d clusters are not joined, such as %s", n, status.Clusters, unjoined[0]), LastTransitionTime: now})
 	}
 	if old := shown.LastQuery; old != nil && old.Outcome == status.LastQuery.Outcome && old.Authenticated == status.LastQuery.Authenticated {
 		// Which of the servers answered is of no interest as long as the answer is the

@@ -67,9 +67,9 @@ func TestDomainsAdd(t *testing.T) {
 	}
 	m.Heard()
 
-	m.Fail = &control.Error{Kind: control.ErrRefused, Message: "example.com is in the configuration file, which has the last word", Advice: "edit it there"}
+	m.Fail = &control.Error{Kind: control.ErrRefused, Message: "example.com is in the configuration file, which takes precedence", Advice: "edit it there"}
 	_, stderr, code = w.Run(t.Context(), "domains", "add", "example.com")
-	if code != command.ExitRefused || !strings.Contains(stderr, "has the last word\ntry: edit it there\n") {
+	if code != command.ExitRefused || !strings.Contains(stderr, "takes precedence\ntry: edit it there\n") {
 		t.Errorf("refused: exit code %d, %s", code, stderr)
 	}
 }

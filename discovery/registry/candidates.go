@@ -82,7 +82,7 @@ func (m *machine) describe(e *candidate, c Candidate, now time.Time) {
 func (m *machine) begin(e *candidate, c Candidate, now time.Time) {
 	e.job.Stop()
 	old := *e.place()
-	next := CandidateStatus{Candidate: c, Reason: NotProbed, Message: c.where() + " was not asked yet"}
+	next := CandidateStatus{Candidate: c, Reason: NotProbed, Message: c.where() + " has not been checked yet"}
 	same := old.Key() == c.Key() && old.URL == c.URL && old.sameExpectation(c)
 	if same {
 		// The host has other addresses. Who it is does not change by that.
@@ -103,7 +103,7 @@ func (m *machine) begin(e *candidate, c Candidate, now time.Time) {
 		e.proved = false
 		m.identify(e, c.ClusterID, (*peer.Sighting)(&c), Absence{}, now)
 	case e.seen != nil && !old.sameExpectation(c) && !c.allows(e.seen):
-		m.identify(e, c.ClusterID, nil, Absence{Reason: "another cluster is said to be at " + c.where() + " now", Evidence: Expired}, now)
+		m.identify(e, c.ClusterID, nil, Absence{Reason: c.where() + " is listed for another cluster now", Evidence: Expired}, now)
 	default:
 		m.identify(e, c.ClusterID, e.described(c), Absence{}, now)
 	}
@@ -360,7 +360,8 @@ func (m *machine) candidateChanged(k peer.Key) {
 	}
 }
 
-// logCandidate says that a candidate leads somewhere, or no longer does.
+// logCandidate logs that a cluster answers at a candidate's address, or none does any
+// more.
 func (m *machine) logCandidate(old, s *CandidateStatus) {
 	if s.Reason == NotProbed || s.Reason == old.Reason && s.ID == old.ID && s.Fingerprint == old.Fingerprint {
 		return
@@ -371,8 +372,8 @@ func (m *machine) logCandidate(old, s *CandidateStatus) {
 	}
 	attrs := []any{"place", s.Candidate.where(), "by", cmp.Or(s.Candidate.Domain, s.Candidate.Instance)}
 	if s.Reason == "" {
-		m.cfg.Logger.Log(context.Background(), level, "a place leads to a cluster", append(attrs, "cluster", s.ClusterName, "id", s.ID)...)
+		m.cfg.Logger.Log(context.Background(), level, "a cluster answers at a listed address", append(attrs, "cluster", s.ClusterName, "id", s.ID)...)
 		return
 	}
-	m.cfg.Logger.Log(context.Background(), level, "a place leads to no cluster that can be used", append(attrs, "reason", s.Reason, "detail", s.Message)...)
+	m.cfg.Logger.Log(context.Background(), level, "no usable cluster answers at a listed address", append(attrs, "reason", s.Reason, "detail", s.Message)...)
 }

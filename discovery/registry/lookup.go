@@ -34,7 +34,7 @@ func (c Candidate) where() string {
 	case len(c.Addrs) > 0:
 		return c.Addrs[0].String()
 	}
-	return "a place without an address"
+	return "an entry without an address"
 }
 
 // expects reports whether an answer is of whom the candidate expects.

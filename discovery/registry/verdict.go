@@ -35,15 +35,15 @@ func judge(c Candidate, self holder, known peer.Fingerprint, res client.Result, 
 	case who.ClusterID == self.id && res.Fingerprint == self.key:
 		return ourselves(c)
 	case c.ClusterID != "" && who.ClusterID != c.ClusterID:
-		return verdict{takes, OtherCluster, fmt.Sprintf("at %s is cluster %s (%s), not %s: correct the address, or say that it is about that cluster",
+		return verdict{takes, OtherCluster, fmt.Sprintf("%s is cluster %s (%s), not %s: correct the address, or the cluster ID given with it",
 			where, who.ClusterName, who.ClusterID, c.ClusterID)}
 	case !c.expects(res):
-		return verdict{takes, OtherKey, fmt.Sprintf("cluster %s (%s) at %s holds key %s, not %s: if it was set up anew, say so where the old key is given; otherwise somebody else is in its place",
+		return verdict{takes, OtherKey, fmt.Sprintf("cluster %s (%s) at %s holds key %s, not %s: if it was set up anew, correct the key given with the address; otherwise somebody pretends to be it",
 			who.ClusterName, who.ClusterID, where, res.Fingerprint, c.Fingerprint)}
 	case who.ClusterID == self.id:
-		return verdict{gives, OtherKey, fmt.Sprintf("the cluster at %s uses the ID of this one with another key, %s: give one of the two an ID of its own", where, res.Fingerprint)}
+		return verdict{gives, OtherKey, fmt.Sprintf("the cluster at %s has the ID of this cluster, but another key (%s): give one of the two a new ID", where, res.Fingerprint)}
 	case !known.IsZero() && !holds(res, known):
-		return verdict{gives, OtherKey, fmt.Sprintf("cluster %s (%s) is known by key %s, and who is at %s holds %s: if it was set up anew, take the new key with: liqo-agent peers trust %s; otherwise somebody pretends to be it",
+		return verdict{gives, OtherKey, fmt.Sprintf("cluster %s (%s) is known by key %s, but %s shows key %s: if it was set up anew, take the new key with: liqo-agent peers trust %s; otherwise somebody pretends to be it",
 			who.ClusterName, who.ClusterID, known, where, res.Fingerprint, who.ClusterID)}
 	}
 	return verdict{effect: gives}
@@ -61,13 +61,13 @@ func judgeError(c Candidate, err error) verdict {
 		}
 		return v
 	case client.ReasonWrongID:
-		return verdict{takes, OtherCluster, fmt.Sprintf("at %s is another cluster than %s: %v; correct the address, or say that it is about that cluster", where, c.ClusterID, err)}
+		return verdict{takes, OtherCluster, fmt.Sprintf("%s is another cluster than %s: %v; correct the address, or the cluster ID given with it", where, c.ClusterID, err)}
 	case client.ReasonWrongKey:
-		return verdict{takes, OtherKey, fmt.Sprintf("who is at %s is not the holder of the expected key: %v", where, err)}
+		return verdict{takes, OtherKey, fmt.Sprintf("%s does not show the expected key: %v", where, err)}
 	case client.ReasonNotTLS, client.ReasonBadAnswer:
-		return verdict{keeps, NotACluster, fmt.Sprintf("what answers at %s is no cluster: %v; check address and port (liqo-agent listens on 6447 unless told otherwise)", where, err)}
+		return verdict{keeps, NotACluster, fmt.Sprintf("%s is not the endpoint of a liqo-agent: %v; check the address and the port (6447 by default)", where, err)}
 	}
-	return verdict{keeps, Unreachable, fmt.Sprintf("nobody answers at %s: %v; check that address and port are right, that the cluster is up, and that no firewall is in between", where, err)}
+	return verdict{keeps, Unreachable, fmt.Sprintf("%s does not answer: %v; check the address and the port, that the cluster is running, and that no firewall is in between", where, err)}
 }
 
 // judgeKnown says what a candidate is worth that is not probed, because it says all and
@@ -78,12 +78,12 @@ func judgeKnown(c Candidate, p *peer.Peer, known peer.Fingerprint, there, carrie
 	case there:
 		return verdict{effect: keeps}
 	case p != nil && !known.IsZero() && known != c.Fingerprint && !carried:
-		return verdict{keeps, OtherKey, fmt.Sprintf("cluster %s (%s) is known by key %s, and %s is said to be a place where it holds %s: correct what is said, or if it was set up anew, take the new key with: liqo-agent peers trust %s",
+		return verdict{keeps, OtherKey, fmt.Sprintf("cluster %s (%s) is known by key %s, but %s is listed with key %s: correct the entry, or if the cluster was set up anew, take the new key with: liqo-agent peers trust %s",
 			cmp.Or(p.Name, string(p.ID)), c.ClusterID, known, where, c.Fingerprint, c.ClusterID)}
 	case p != nil && p.Failures > 0:
-		return verdict{keeps, Unreachable, fmt.Sprintf("cluster %s, which is said to be at %s, does not answer: %s", c.ClusterID, where, p.Reason)}
+		return verdict{keeps, Unreachable, fmt.Sprintf("cluster %s, listed at %s, does not answer: %s", c.ClusterID, where, p.Reason)}
 	}
-	return verdict{keeps, NotProbed, where + " was not asked yet"}
+	return verdict{keeps, NotProbed, where + " has not been checked yet"}
 }
 
 func ourselves(c Candidate) verdict {
