@@ -12,7 +12,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/install"
 )
 
 // Where a cluster ID can come from, as stored and shown.
@@ -78,7 +78,7 @@ func askForID(ctx context.Context, cfg config.Config) (id peer.ClusterID, origin
 	ctx, cancel := context.WithTimeout(ctx, firstStartPatience)
 	defer cancel()
 	for {
-		id, origin, err = peering.ClusterIDFromAPI(ctx, cfg.Cluster.Kubeconfig, cfg.Cluster.Namespace)
+		id, origin, err = install.ClusterIDFromAPI(ctx, cfg.Cluster.Kubeconfig, cfg.Cluster.Namespace)
 		if err == nil || errors.Is(err, conn.ErrNoKubeconfig) || errors.Is(err, conn.ErrSwitchedOff) {
 			return id, origin, err
 		}

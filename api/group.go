@@ -31,6 +31,14 @@ const (
 	PluralClusterConfigs = "clusterconfigs"
 )
 
+// Collection returns the path of the objects with that plural name at an API server.
+func Collection(gv schema.GroupVersion, plural string) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version + "/" + plural
+	}
+	return "/apis/" + gv.String() + "/" + plural
+}
+
 // FinalizerPeering is on a ForeignCluster from when the agent begins to consume
 // the cluster's resources until that is undone on both sides, so that deleting
 // the object ends the peering first.
@@ -60,6 +68,8 @@ const (
 	// ManagedByAdministrator is its value on what `liqo-agent rbac --apply` makes with
 	// an administrator's rights, and the agent leaves alone.
 	ManagedByAdministrator = "liqo-agent-rbac"
+	// OwnObjects selects what the agent made.
+	OwnObjects = LabelManagedBy + "=" + ManagedByAgent
 )
 
 // ClusterID returns the cluster ID the object names, "" when it names none.

@@ -20,6 +20,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/doctor/bundle"
 	"liqo.io/agent/doctor/look"
+	"liqo.io/agent/peering/install"
 )
 
 const (
@@ -115,7 +116,7 @@ func (b *Box) materials(report Report) []material {
 	}
 	for _, m := range api.CRDs() {
 		out = append(out, material{"kubernetes/crd-" + m.Name + ".yaml", func(ctx context.Context) ([]byte, error) {
-			return b.object(ctx, crdPath+"/"+m.Name)
+			return b.object(ctx, install.CRDPath+"/"+m.Name)
 		}})
 		plural, group, _ := strings.Cut(m.Name, ".")
 		out = append(out, material{"kubernetes/" + plural + ".yaml", func(ctx context.Context) ([]byte, error) {

@@ -14,13 +14,10 @@ import (
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer/text"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/install"
 )
 
-const (
-	crdPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-	ourSite = ".liqo.io"
-)
+const ourSite = ".liqo.io"
 
 func checkCRDs(ctx context.Context, b *Box) []Finding {
 	there, err := b.kubernetes(ctx)
@@ -43,7 +40,7 @@ func readCRDs(ctx context.Context, client *kube.Client) (map[string]map[string]a
 	out := make(map[string]map[string]any)
 	for _, m := range api.CRDs() {
 		var object map[string]any
-		err := client.Get(ctx, crdPath+"/"+m.Name, &object)
+		err := client.Get(ctx, install.CRDPath+"/"+m.Name, &object)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
@@ -68,15 +65,15 @@ func judgeCRDs(found map[string]map[string]any, agentRuns bool) []Finding {
 		if err := yaml.Unmarshal(m.YAML, &wanted); err != nil {
 			return []Finding{skipped("the definition of %s in this program: %v", m.Name, err)}
 		}
-		if peering.NewerDefinition(object) {
+		if install.NewerDefinition(object) {
 			newer = append(newer, m.Name)
-		} else if !peering.Covers(object["spec"], wanted["spec"]) {
+		} else if !install.Covers(object["spec"], wanted["spec"]) {
 			other = append(other, m.Name)
 			for _, owner := range managers(object) {
 				owners[owner] = append(owners[owner], m.Name)
 			}
 		}
-		if served, err := peering.Established(object); !served || err != nil {
+		if served, err := install.Established(object); !served || err != nil {
 			pending = append(pending, m.Name)
 		}
 	}
@@ -125,7 +122,7 @@ func managers(object map[string]any) []string {
 	for _, e := range entries {
 		entry, _ := e.(map[string]any)
 		name, _ := entry["manager"].(string)
-		if entry["subresource"] == "status" || name == "" || name == peering.ManagerCRDs || name == "kube-apiserver" || slices.Contains(out, name) {
+		if entry["subresource"] == "status" || name == "" || name == install.ManagerCRDs || name == "kube-apiserver" || slices.Contains(out, name) {
 			continue
 		}
 		if fields, _ := entry["fieldsV1"].(map[string]any); fields["f:spec"] != nil {

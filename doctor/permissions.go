@@ -10,7 +10,7 @@ import (
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer/text"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/install"
 	"liqo.io/agent/rbac"
 )
 
@@ -60,7 +60,7 @@ func findConfinement(ctx context.Context, client *kube.Client, namespace string)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return unconfined, err
 		}
-		if err != nil || !peering.Covers(found.Spec, want) {
+		if err != nil || !install.Covers(found.Spec, want) {
 			return unconfined, nil
 		}
 	}

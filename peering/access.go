@@ -150,7 +150,7 @@ func (s *session) removeAccess(ctx context.Context, id peer.ClusterID) error {
 // wrote to it where server-side apply leaves it alone, or where nothing can be
 // changed any more, cannot be taken back by applying: then the object is deleted,
 // and errReplaced returned.
-func putOwn[T kube.Object](ctx context.Context, c *client, st *store[T], wanted T, right func(T) bool) error {
+func putOwn[T kube.Object](ctx context.Context, c *kube.Client, st *store[T], wanted T, right func(T) bool) error {
 	name := wanted.GetName()
 	found := st.kind.fresh()
 	err := c.Apply(ctx, st.kind.object(name), ManagerAccess, true, wanted, found)
@@ -176,7 +176,7 @@ func putOwn[T kube.Object](ctx context.Context, c *client, st *store[T], wanted 
 }
 
 // removeOwn deletes the object of that name, if there is one.
-func removeOwn[T kube.Object](ctx context.Context, c *client, st *store[T], name string) error {
+func removeOwn[T kube.Object](ctx context.Context, c *kube.Client, st *store[T], name string) error {
 	uid := st.uid(name)
 	if uid == "" {
 		return nil
@@ -190,7 +190,7 @@ func removeOwn[T kube.Object](ctx context.Context, c *client, st *store[T], name
 
 // mayReach asks the API server, as the peer, for its PeeringRequest, and reports
 // whether that is allowed, whether or not there is one.
-func (c *client) mayReach(ctx context.Context, id peer.ClusterID, users api.PeerUsers) (bool, error) {
+func mayReach(ctx context.Context, c *kube.Client, id peer.ClusterID, users api.PeerUsers) (bool, error) {
 	err := c.GetAs(ctx, requestKind().object(string(id)), users.Name(string(id)), api.PeerGroup, nil)
 	switch {
 	case err == nil || apierrors.IsNotFound(err):

@@ -72,7 +72,7 @@ func (s *session) writeForeign(ctx context.Context, a plan.Action, written map[s
 		return nil
 	}
 	before := s.foreign.get(a.Name)
-	fc, err := s.client.write(ctx, a, before)
+	fc, err := send(ctx, s.client, a, before)
 	if err != nil {
 		return err
 	}
@@ -105,14 +105,14 @@ func edited(before, after *foreignCluster) bool {
 		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil)
 }
 
-// write sends an action on a ForeignCluster, but for Delete, and returns the
+// send sends an action on a ForeignCluster, but for Delete, and returns the
 // object as it is then. found is the object as it is known.
-func (c *client) write(ctx context.Context, a plan.Action, found *foreignCluster) (*foreignCluster, error) {
+func send(ctx context.Context, c *kube.Client, a plan.Action, found *foreignCluster) (*foreignCluster, error) {
 	object := applied{Metadata: appliedMeta{Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion}}
 	subresource, manager, force := "", plan.ManagerDiscovery, true
 	switch a.Kind {
 	case plan.Create:
-		return c.create(ctx, a)
+		return create(ctx, c, a)
 	case plan.UpdateSpec:
 		object.Metadata.Labels, object.Spec = a.Spec.Labels, a.Spec
 	case plan.Identify:
@@ -125,7 +125,7 @@ func (c *client) write(ctx context.Context, a plan.Action, found *foreignCluster
 	case plan.AddFinalizer:
 		manager, object.Metadata.Finalizers = plan.ManagerForeignCluster, []string{api.FinalizerPeering}
 	case plan.RemoveFinalizer:
-		return c.removeFinalizer(ctx, found, a)
+		return removeFinalizer(ctx, c, found, a)
 	case plan.UpdatePeering:
 		subresource, manager, object.Status = "status", plan.ManagerForeignCluster, a.Peering
 	case plan.RequestRef:
@@ -151,7 +151,7 @@ func (c *client) write(ctx context.Context, a plan.Action, found *foreignCluster
 // create applies an object that does not exist yet. Server-side apply would
 // merge into one that somebody else made a moment ago; such an object keeps what
 // its author wrote, and what was merged into it is taken back.
-func (c *client) create(ctx context.Context, a plan.Action) (*foreignCluster, error) {
+func create(ctx context.Context, c *kube.Client, a plan.Action) (*foreignCluster, error) {
 	object := applied{Metadata: appliedMeta{Name: a.Name, Labels: a.Spec.Labels}, Spec: a.Spec}
 	made, err := applyKind(ctx, c, foreignClusterKind(), "", object, plan.ManagerDiscovery, false)
 	if err != nil || !slices.ContainsFunc(made.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
@@ -169,7 +169,7 @@ func (c *client) create(ctx context.Context, a plan.Action) (*foreignCluster, er
 // removeFinalizer takes our finalizer from an object, whoever put it there: what
 // several managers applied stays until the last of them gives it up, and then
 // nobody could delete the object.
-func (c *client) removeFinalizer(ctx context.Context, found *foreignCluster, a plan.Action) (*foreignCluster, error) {
+func removeFinalizer(ctx context.Context, c *kube.Client, found *foreignCluster, a plan.Action) (*foreignCluster, error) {
 	if found == nil || found.UID != a.UID {
 		return nil, conflict(a.Name, errors.New("the object was replaced"))
 	}

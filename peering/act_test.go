@@ -5,25 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
 	endpointclient "liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
@@ -127,40 +126,16 @@ var _ remote.Caller = silence{}
 
 // server is an API server that says what a test wants.
 type server struct {
-	mu     sync.Mutex
-	answer func(r *http.Request, body string) (int, string)
-	sent   []string
-	said   strings.Builder // the log
-}
-
-// take returns what was sent since the last time.
-func (s *server) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sent := s.sent
-	s.sent = nil
-	return sent
+	*kubetest.Server
+	said    strings.Builder // the log
+	missing atomic.Int32    // how often it did not serve what was asked for; only of parts
 }
 
 // connected returns a Controller with a session, without anything running, for an
 // API server that answers as said.
 func connected(t *testing.T, decisions Decisions, answer func(r *http.Request, body string) (int, string)) (*Controller, *session, *server) {
 	t.Helper()
-	fake := &server{answer: answer}
-	listener := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		fake.mu.Lock()
-		fake.sent = append(fake.sent, r.Method+" "+r.URL.RequestURI()+" "+string(text))
-		status, body := fake.answer(r, string(text))
-		fake.mu.Unlock()
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}))
-	t.Cleanup(listener.Close)
+	fake := &server{Server: kubetest.New(answer)}
 	identity := peer.Identity{ClusterID: "self", ClusterName: "self", GuestNamespace: "liqo"}
 	c := New(Config{
 		Kubeconfig: func() string { return conn.KubeconfigNone }, Registry: neighbours{barn()}, Identity: func() peer.Identity { return identity },
@@ -168,7 +143,7 @@ func connected(t *testing.T, decisions Decisions, answer func(r *http.Request, b
 		Greeting:  func() wire.Greeting { return wire.Greeting{Identity: identity} },
 		LostAfter: func() time.Duration { return time.Minute }, Logger: slog.New(slog.NewTextHandler(&fake.said, nil)),
 	})
-	connection, err := c.link.Open(&rest.Config{Host: listener.URL})
+	connection, err := c.link.Open(fake.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,11 +177,6 @@ func again[T comparable](t *testing.T, q *work.Queue[T], key T, reconcile func(c
 		return work.Done()
 	})
 	return pause
-}
-
-// failure is the body of a refusal.
-func failure(status int, reason metav1.StatusReason) (int, string) {
-	return status, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":"said the test","code":%d}`, reason, status)
 }
 
 // TestEachAction checks what each kind of action sends, and to whom.
@@ -281,7 +251,7 @@ func TestEachAction(t *testing.T) {
 			if err := s.act(t.Context(), testID, []plan.Action{tc.a}); err != nil {
 				t.Fatal(err)
 			}
-			sent := fake.take()
+			sent := fake.Take()
 			if want := min(1, len(tc.sent)); len(sent) != want || want > 0 && !strings.HasPrefix(sent[0], tc.sent) {
 				t.Errorf("sent\n%q, want\n%q", sent, tc.sent)
 			}
@@ -315,7 +285,7 @@ func TestActionsInOrder(t *testing.T) {
 	if err := s.act(t.Context(), testID, plan); err != nil {
 		t.Fatal(err)
 	}
-	sent := fake.take()
+	sent := fake.Take()
 	if len(sent) != 3 || !strings.Contains(sent[1], `"uid":"made"`) || !strings.Contains(sent[2], `"resourceVersion":"12"`) {
 		t.Errorf("sent %q", sent)
 	}
@@ -324,15 +294,15 @@ func TestActionsInOrder(t *testing.T) {
 	if err := s.act(t.Context(), testID, plan); !errors.Is(err, decisions.fails) {
 		t.Errorf("error %v", err)
 	}
-	if sent := fake.take(); len(sent) != 2 {
+	if sent := fake.Take(); len(sent) != 2 {
 		t.Errorf("after a failure it sent %q", sent)
 	}
 	decisions.fails = nil
-	fake.answer = func(*http.Request, string) (int, string) {
-		return failure(http.StatusConflict, metav1.StatusReasonConflict)
-	}
+	fake.Say(func(*http.Request, string) (int, string) {
+		return kubetest.Failure(http.StatusConflict, metav1.StatusReasonConflict)
+	})
 	decisions.take()
-	if err := s.act(t.Context(), testID, plan); !apierrors.IsConflict(err) || len(fake.take()) != 1 || len(decisions.take()) != 0 {
+	if err := s.act(t.Context(), testID, plan); !apierrors.IsConflict(err) || len(fake.Take()) != 1 || len(decisions.take()) != 0 {
 		t.Errorf("error %v", err)
 	}
 }
@@ -348,7 +318,7 @@ func TestDeletionsAreNoted(t *testing.T) {
 		if status == http.StatusOK {
 			return status, `{}`
 		}
-		return failure(status, metav1.StatusReasonConflict)
+		return kubetest.Failure(status, metav1.StatusReasonConflict)
 	})
 	put := func(uid types.UID) {
 		r := &api.PeeringRequest{}
@@ -402,11 +372,11 @@ func TestPutOwn(t *testing.T) {
 		{"as wanted", func() (int, string) { return 200, show(func(*secret) {}) }, "", func(err error) bool { return err == nil }, []string{"PATCH"}},
 		{"not as wanted", func() (int, string) { return 200, show(func(s *secret) { s.Type = "x" }) }, "",
 			func(err error) bool { return errors.Is(err, errReplaced) }, []string{"PATCH", "DELETE"}},
-		{"immutable", func() (int, string) { return failure(422, metav1.StatusReasonInvalid) }, show(func(*secret) {}),
+		{"immutable", func() (int, string) { return kubetest.Failure(422, metav1.StatusReasonInvalid) }, show(func(*secret) {}),
 			func(err error) bool { return errors.Is(err, errReplaced) }, []string{"PATCH", "GET", "DELETE"}},
-		{"our mistake", func() (int, string) { return failure(422, metav1.StatusReasonInvalid) }, "",
+		{"our mistake", func() (int, string) { return kubetest.Failure(422, metav1.StatusReasonInvalid) }, "",
 			apierrors.IsInvalid, []string{"PATCH", "GET"}},
-		{"forbidden", func() (int, string) { return failure(403, metav1.StatusReasonForbidden) }, "", apierrors.IsForbidden, []string{"PATCH"}},
+		{"forbidden", func() (int, string) { return kubetest.Failure(403, metav1.StatusReasonForbidden) }, "", apierrors.IsForbidden, []string{"PATCH"}},
 	} {
 		_, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
 			switch {
@@ -417,11 +387,11 @@ func TestPutOwn(t *testing.T) {
 			case r.Method == http.MethodDelete:
 				return 200, `{}`
 			}
-			return failure(404, metav1.StatusReasonNotFound)
+			return kubetest.Failure(404, metav1.StatusReasonNotFound)
 		})
 		err := putOwn(t.Context(), s.client, s.secrets, wanted, func(found *secret) bool { return found.shows(wanted) })
 		var methods []string
-		for _, sent := range fake.take() {
+		for _, sent := range fake.Take() {
 			method, _, _ := strings.Cut(sent, " ")
 			methods = append(methods, method)
 		}
@@ -439,13 +409,8 @@ func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // refused is a session whose every request is refused, without a network.
 func refused(t *testing.T, c *Controller, status int, reason metav1.StatusReason) *session {
 	t.Helper()
-	connection, err := c.link.Open(&rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
-		_, body := failure(status, reason)
-		return &http.Response{
-			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(strings.NewReader(body)),
-		}, nil
-	})})
+	fake := kubetest.New(func(*http.Request, string) (int, string) { return kubetest.Failure(status, reason) })
+	connection, err := c.link.Open(fake.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

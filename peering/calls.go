@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/install"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -117,7 +118,7 @@ func (c *Controller) EnsureAccess(ctx context.Context, id peer.ClusterID) error 
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		allowed, err := s.client.mayReach(ctx, id, s.users)
+		allowed, err := mayReach(ctx, s.client, id, s.users)
 		if allowed {
 			return nil
 		}
@@ -139,4 +140,14 @@ func (c *Controller) Leftovers(id peer.ClusterID) (left plan.Leftovers, known bo
 		return plan.Leftovers{}, false
 	}
 	return c.peek(s, id).Leftovers(c.cfg.Now()), true
+}
+
+// NewerCRDs returns the generation of the custom resource definitions when a newer
+// agent brought them, and which one this agent has; 0 when they are its own, or
+// nothing is known. Any goroutine may call it at any time.
+func (c *Controller) NewerCRDs() (theirs, ours int) {
+	if s := c.current(); s != nil {
+		theirs = s.keeper.NewerCRDs()
+	}
+	return theirs, install.Generation
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,45 +14,48 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peering/plan"
 )
 
 func TestEnsureAccess(t *testing.T) {
-	refusals := 0
-	status, reason := http.StatusForbidden, metav1.StatusReasonForbidden
-	c, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
-		if r.Header.Get("Impersonate-User") != "system:serviceaccount:liqo:liqo-peer-"+string(testID) || r.Header.Get("Impersonate-Group") != "liqo:peers" || r.Method != http.MethodGet {
-			t.Errorf("%s as %q, %q", r.Method, r.Header.Get("Impersonate-User"), r.Header.Get("Impersonate-Group"))
+	synctest.Test(t, func(t *testing.T) {
+		refusals := 0
+		status, reason := http.StatusForbidden, metav1.StatusReasonForbidden
+		c, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
+			if r.Header.Get("Impersonate-User") != "system:serviceaccount:liqo:liqo-peer-"+string(testID) || r.Header.Get("Impersonate-Group") != "liqo:peers" || r.Method != http.MethodGet {
+				t.Errorf("%s as %q, %q", r.Method, r.Header.Get("Impersonate-User"), r.Header.Get("Impersonate-Group"))
+			}
+			if refusals--; refusals < 0 {
+				return kubetest.Failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+			}
+			return kubetest.Failure(status, reason)
+		})
+		for _, n := range []int{0, 1, 4} {
+			refusals = n
+			if err := c.EnsureAccess(t.Context(), testID); err != nil || len(fake.Take()) != n+1 {
+				t.Errorf("after %d refusals: %v", n, err)
+			}
 		}
-		if refusals--; refusals < 0 {
-			return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+		if s.queue.Len() != 1 {
+			t.Error("the cluster is not looked at")
 		}
-		return failure(status, reason)
+		refusals = 1 << 30
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := c.EnsureAccess(short, testID); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("refused for ever: %v", err)
+		}
+		status, reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
+		fake.Take()
+		if err := c.EnsureAccess(t.Context(), testID); err == nil || len(fake.Take()) != 1 {
+			t.Errorf("a server that fails: %v", err)
+		}
+		c.attach(nil, gateway.Upstream{})
+		if err := c.EnsureAccess(t.Context(), testID); !errors.Is(err, ErrNotConnected) {
+			t.Errorf("without a connection: %v", err)
+		}
 	})
-	for _, n := range []int{0, 1, 4} {
-		refusals = n
-		if err := c.EnsureAccess(t.Context(), testID); err != nil || len(fake.take()) != n+1 {
-			t.Errorf("after %d refusals: %v", n, err)
-		}
-	}
-	if s.queue.Len() != 1 {
-		t.Error("the cluster is not looked at")
-	}
-	refusals = 1 << 30
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := c.EnsureAccess(short, testID); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("refused for ever: %v", err)
-	}
-	status, reason = http.StatusInternalServerError, metav1.StatusReasonInternalError
-	fake.take()
-	if err := c.EnsureAccess(t.Context(), testID); err == nil || len(fake.take()) != 1 {
-		t.Errorf("a server that fails: %v", err)
-	}
-	c.attach(nil, gateway.Upstream{})
-	if err := c.EnsureAccess(t.Context(), testID); !errors.Is(err, ErrNotConnected) {
-		t.Errorf("without a connection: %v", err)
-	}
 }
 
 func TestDeletedByPeer(t *testing.T) {
@@ -123,7 +127,7 @@ func TestWithdrawn(t *testing.T) {
 		"DELETE " + requestKind().object(string(testID)) + ` {"preconditions":{"uid":"r1"}}`,
 		"DELETE " + advertisementKind().object(string(testID)) + ` {"preconditions":{"uid":"a1"}}`,
 	}
-	if sent := fake.take(); !slices.Equal(sent, want) {
+	if sent := fake.Take(); !slices.Equal(sent, want) {
 		t.Errorf("sent %q, want %q", sent, want)
 	}
 	if told := decisions.take(); len(told) != 1 || told[0] != "served false no more" {
@@ -132,7 +136,7 @@ func TestWithdrawn(t *testing.T) {
 	if obs := c.observe(s, testID); obs.RequestDeleted != plan.DeletedByPeer || obs.OfferDeleted != plan.DeletedByPeer {
 		t.Errorf("deleted by %v and %v", obs.RequestDeleted, obs.OfferDeleted)
 	}
-	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.Take()) != 0 {
 		t.Errorf("it is done twice: %v", err)
 	}
 
@@ -140,21 +144,21 @@ func TestWithdrawn(t *testing.T) {
 	s.requests.Wrote(r)
 	c.Withdrawn(testID, wire.Withdrawal{Request: true})
 	c.remote = &outbox{seen: plan.RemoteStatus{At: time.Now().Add(time.Second), State: &wire.State{Kubernetes: true, Consumes: true}}}
-	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.Take()) != 0 {
 		t.Errorf("a request that is wanted again is deleted: %v", err)
 	}
 
 	// Nor has who asks again.
 	s.requests.Wrote(r)
 	c.Withdrawn(testID, wire.Withdrawal{Request: true})
-	fake.answer = func(*http.Request, string) (int, string) {
-		return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
-	}
+	fake.Say(func(*http.Request, string) (int, string) {
+		return kubetest.Failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+	})
 	if err := c.EnsureAccess(t.Context(), testID); err != nil {
 		t.Fatal(err)
 	}
-	fake.take()
-	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+	fake.Take()
+	if err := s.withdraw(t.Context(), testID); err != nil || len(fake.Take()) != 0 {
 		t.Errorf("a request that was asked for again is deleted: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func (s *session) followPods(ctx context.Context) *podFollower {
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { pods.Follow(ctx, s.client.Client, kube.Query{Path: "/api/v1/pods"}) })
+	running.Go(func() { pods.Follow(ctx, s.client, kube.Query{Path: "/api/v1/pods"}) })
 	running.Go(func() {
 		select {
 		case <-pods.Synced():

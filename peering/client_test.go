@@ -6,18 +6,19 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/kube"
 	"liqo.io/agent/peering/plan"
 )
 
 // apiServer answers each request with the next of the given bodies and returns
 // a client for it, and what the client sent.
-func apiServer(t *testing.T, status int, answers ...string) (*client, *[]string) {
+func apiServer(t *testing.T, status int, answers ...string) (*kube.Client, *[]string) {
 	t.Helper()
 	var sent []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,9 +33,7 @@ func apiServer(t *testing.T, status int, answers ...string) (*client, *[]string)
 		_, _ = io.WriteString(w, answers[min(len(sent), len(answers))-1])
 	}))
 	t.Cleanup(server.Close)
-	path := filepath.Join(t.TempDir(), "config")
-	write(t, path, kubeconfigText(server.URL))
-	c, err := openClient(path)
+	c, err := kube.New(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +58,14 @@ func TestCreateRespectsOthers(t *testing.T) {
 		return strings.Replace(string(text), `"metadata":{`, `"metadata":{"managedFields":[`+strings.Join(fields, ",")+`],`, 1)
 	}
 	c, sent := apiServer(t, http.StatusCreated, fc(plan.ManagerDiscovery))
-	if got, err := c.write(t.Context(), create, nil); err != nil || got.UID != "uid-made" || len(*sent) != 1 {
+	if got, err := send(t.Context(), c, create, nil); err != nil || got.UID != "uid-made" || len(*sent) != 1 {
 		t.Errorf("do = %+v, %v after %q", got, err, *sent)
 	}
 	if strings.Contains((*sent)[0], "force") || strings.Contains((*sent)[0], "join") {
 		t.Errorf("sent %s", (*sent)[0])
 	}
 	c, sent = apiServer(t, http.StatusOK, fc(plan.ManagerDiscovery, "kubectl-create"))
-	if _, err := c.write(t.Context(), create, nil); !errors.Is(err, errMadeByOthers) {
+	if _, err := send(t.Context(), c, create, nil); !errors.Is(err, errMadeByOthers) {
 		t.Errorf("error %v", err)
 	}
 	if len(*sent) != 2 || !strings.Contains((*sent)[1], `"uid":"uid-made"`) || strings.Contains((*sent)[1], "spec") || strings.Contains((*sent)[1], "labels") {
@@ -101,9 +100,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	path := filepath.Join(t.TempDir(), "config")
-	write(t, path, kubeconfigText(server.URL))
-	c, err := openClient(path)
+	c, err := kube.New(&rest.Config{Host: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

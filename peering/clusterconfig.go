@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
@@ -25,7 +26,7 @@ const recreatePause = 2 * time.Second
 func clusterConfigKind() kind[*api.ClusterConfig] {
 	return kind[*api.ClusterConfig]{
 		gvk:   api.ConfigGroupVersion.WithKind(api.KindClusterConfig),
-		path:  collection(api.ConfigGroupVersion, api.PluralClusterConfigs),
+		path:  api.Collection(api.ConfigGroupVersion, api.PluralClusterConfigs),
 		fresh: func() *api.ClusterConfig { return &api.ClusterConfig{} },
 		about: func(*api.ClusterConfig) []peer.ClusterID { return nil },
 		trim:  func(c *api.ClusterConfig) { c.ManagedFields = nil },
@@ -154,7 +155,7 @@ func (r *runtimeConfig) ensure(ctx context.Context) error {
 // createClusterConfig creates a ClusterConfig that sets nothing. It is a plain
 // create, because server-side apply has no way to leave alone an object that
 // somebody else made a moment ago.
-func createClusterConfig(ctx context.Context, c *client) (*api.ClusterConfig, error) {
+func createClusterConfig(ctx context.Context, c *kube.Client) (*api.ClusterConfig, error) {
 	k := clusterConfigKind()
 	object := applied{Metadata: appliedMeta{
 		Name: api.ClusterConfigName, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent},

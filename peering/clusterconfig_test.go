@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/kubetest"
 )
 
 // clusterConfig returns a ClusterConfig as the API server delivers it.
@@ -82,7 +83,7 @@ func TestClusterConfigAtWork(t *testing.T) {
 		sent := func(want int) {
 			t.Helper()
 			synctest.Wait()
-			out := fake.take()
+			out := fake.Take()
 			if len(out) != want {
 				t.Errorf("sent %q, want %d", out, want)
 			}
@@ -135,8 +136,8 @@ func TestClusterConfigAtWork(t *testing.T) {
 		synctest.Wait()
 		sent(0)
 		// Somebody is quicker.
-		fake.say(func(*http.Request, string) (int, string) {
-			return failure(http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		fake.Say(func(*http.Request, string) (int, string) {
+			return kubetest.Failure(http.StatusConflict, metav1.StatusReasonAlreadyExists)
 		})
 		gone("theirs again", 111)
 		time.Sleep(time.Minute)
@@ -148,9 +149,9 @@ func TestClusterConfigAtWork(t *testing.T) {
 
 		// It cannot be made for a while.
 		fails := 3
-		fake.say(func(*http.Request, string) (int, string) {
+		fake.Say(func(*http.Request, string) (int, string) {
 			if fails--; fails >= 0 {
-				return failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+				return kubetest.Failure(http.StatusNotFound, metav1.StatusReasonNotFound)
 			}
 			return http.StatusCreated, strings.Replace(created, `"100"`, `"200"`, 1)
 		})
@@ -160,7 +161,7 @@ func TestClusterConfigAtWork(t *testing.T) {
 		synctest.Wait()
 		sent(4)
 		heard("empty")
-		if len(s.check) != 1 {
+		if fake.missing.Load() == 0 {
 			t.Error("nobody looks for the custom resource")
 		}
 
@@ -181,7 +182,7 @@ func TestPartsThatAreOff(t *testing.T) {
 	s, fake := parts(t, Config{}, func(*http.Request, string) (int, string) { return http.StatusOK, "{}" })
 	newDomains(s).run(t.Context())
 	newRuntimeConfig(s).run(t.Context())
-	if sent := fake.take(); len(sent) != 0 {
+	if sent := fake.Take(); len(sent) != 0 {
 		t.Errorf("sent %q", sent)
 	}
 }

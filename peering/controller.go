@@ -138,7 +138,7 @@ type Controller struct {
 	observer
 	link      *conn.Link
 	looks     looks
-	checkEach time.Duration // how often what ensure made is looked at
+	checkEach time.Duration // how often what the agent needs there is looked at
 
 	mu       sync.Mutex
 	session  *session         // nil while there is no connection

@@ -2,8 +2,8 @@
 // API server equal to what the registry of peers knows and the decision store of
 // decisions says, and has package remote keep ours at the peers.
 //
-// A [Controller] waits for an API server as long as it takes (package conn), installs the
-// custom resources, publishes the cluster's ID, and then runs one reconcile per
+// A [Controller] waits for an API server as long as it takes (package conn), has package
+// install put in place what the agent needs there, and then runs one reconcile per
 // cluster ID: gather a [plan.Observed] value, ask the pure function [plan.Plan] what
 // to do, do it. Everything is level-triggered: a call of Enqueue, a watch event, an
 // answer of a peer or a timer says only "look at this cluster again".
@@ -82,7 +82,7 @@
 // It never takes "cannot read" for "gone": nothing is deleted because it could not
 // be listed, because the API server was restored from a backup, or because a peer
 // does not answer. It never writes what is there already; in steady state nothing
-// is sent but one look at what it installed per minute. It does not decide whether
+// is sent but one look at what is installed per minute. It does not decide whether
 // a peer is present, trusted or welcome: the registry and the decision store do.
 //
 // # Goroutines
@@ -90,12 +90,10 @@
 // Run starts all of them and waits for them: the one that talks to the peers; and
 // while there is a connection to the API server one for each kind of object that
 // feeds its cache (list and watch), a few workers, one that looks at the objects
-// that people wrote, one that keeps the custom
-// resources, the webhook's configuration and the ConfigMap in place, one that
-// works out what there is to offer, and, while there is a consumer, two that follow
-// the pods of the cluster for it; one that tells about SearchDomains and writes
-// their status, one that tells about the ClusterConfig, creates it and has it show
-// how the agent is; one that writes Events, for which nobody waits; one that asks for
-// the API server's version once.
+// that people wrote, one for the [install.Keeper], one that works out what there is to
+// offer, and, while there is a consumer, two that follow the pods of the cluster for it;
+// one that tells about SearchDomains and writes their status, one that tells about the
+// ClusterConfig, creates it and has it show how the agent is; one that writes Events, for
+// which nobody waits; one that asks for the API server's version once.
 // The exported methods may be called from any goroutine at any time.
 package peering

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 )
@@ -16,7 +17,7 @@ import (
 func TestExplain(t *testing.T) {
 	decisions := &diary{policy: plan.Policy{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}, Connect: plan.Yes, Token: "the-secret-of-an-invite"}}
 	c, s, _ := connected(t, decisions, func(*http.Request, string) (int, string) {
-		return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		return kubetest.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 	})
 	now := t0
 	c.cfg.Now = func() time.Time { return now }
@@ -37,7 +38,7 @@ func TestExplain(t *testing.T) {
 	now = now.Add(time.Minute)
 	got := text()
 	for _, want := range []string{
-		"looked at 1m0s ago, next in -", "it failed: apply-intent: ", "would do now: apply-intent, ", "connect=true",
+		"looked at 1m0s ago, next in ", "it failed: apply-intent: ", "would do now: apply-intent, ", "connect=true",
 		"join=false", "outgoing: wanted=true joined=false", "missing: let-in", "remote: wants contact=true ask=true", "look begun never, due in ",
 	} {
 		if !strings.Contains(got, want) {

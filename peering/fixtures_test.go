@@ -2,9 +2,6 @@ package peering
 
 import (
 	"fmt"
-	"net/http"
-	"os"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,24 +73,3 @@ func offerOf(n int, status api.AdvertisementStatus) *api.Advertisement {
 	adv.Status.AdvertisementStatus = status
 	return adv
 }
-
-func kubeconfigText(server string) string {
-	return `apiVersion: v1
-kind: Config
-clusters: [{name: d, cluster: {server: "` + server + `"}}]
-users: [{name: d, user: {token: t}}]
-contexts: [{name: d, context: {cluster: d, user: d}}]
-current-context: d
-`
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-type transportFunc func(*http.Request) (*http.Response, error)
-
-func (f transportFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/kubetest"
 )
 
 // TestHealthyCondition: written when it says something else, and only then.
@@ -30,7 +31,7 @@ func TestHealthyCondition(t *testing.T) {
 			_, text, _ := strings.Cut(body, `"status":`)
 			return http.StatusOK, fmt.Sprintf(`{"apiVersion":"config.liqo.io/v1alpha1","kind":"ClusterConfig","metadata":{"name":"liqo-configuration","uid":"u","resourceVersion":"%d"},"spec":{},"status":%s`, version, text)
 		}
-		fake.say(fine)
+		fake.Say(fine)
 		r := newRuntimeConfig(s)
 		stored = clusterConfig("u", 1, nil)
 		if err := r.store.Replace([]any{stored}, "1"); err != nil {
@@ -40,11 +41,7 @@ func TestHealthyCondition(t *testing.T) {
 		sent := func(after time.Duration) []string {
 			time.Sleep(after)
 			synctest.Wait()
-			fake.mu.Lock()
-			defer fake.mu.Unlock()
-			out := fake.sent
-			fake.sent = nil
-			return out
+			return fake.Take()
 		}
 		change := func(h Health) []string {
 			health, known = h, true
@@ -86,13 +83,13 @@ func TestHealthyCondition(t *testing.T) {
 			t.Errorf("other settings make it another condition: %+v", now)
 		}
 
-		fake.say(func(*http.Request, string) (int, string) {
-			return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		fake.Say(func(*http.Request, string) (int, string) {
+			return kubetest.Failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 		})
 		if got := change(Health{Reason: "C", Message: "c"}); len(got) == 0 {
 			t.Error("not tried")
 		}
-		fake.say(fine)
+		fake.Say(fine)
 		if got := sent(time.Minute); len(got) == 0 {
 			t.Error("not tried again")
 		}

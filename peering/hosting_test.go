@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
@@ -50,7 +51,7 @@ func TestHostIsTold(t *testing.T) {
 	rooms := &hall{busy: true}
 	c.cfg.Sharing, c.cfg.Registry = rooms, neighbours{}
 	c.remote = &outbox{}
-	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) != 0 {
+	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.Take()) != 0 {
 		t.Fatal(err)
 	}
 	told := rooms.take()
@@ -99,11 +100,11 @@ func TestFollowCapacity(t *testing.T) {
 		asked++
 		switch {
 		case !allowed:
-			return failure(http.StatusForbidden, metav1.StatusReasonForbidden)
+			return kubetest.Failure(http.StatusForbidden, metav1.StatusReasonForbidden)
 		case r.URL.Query().Get("watch") != "" && r.URL.Query().Get("sendInitialEvents") == "":
 			return http.StatusOK, ""
 		case r.URL.Query().Get("watch") != "":
-			return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+			return kubetest.Failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 		}
 		return http.StatusOK, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[
 			{"metadata":{"name":"a","namespace":"n","resourceVersion":"4"},"spec":{"nodeName":"box","containers":[{"resources":{"requests":{"cpu":"1500m"}}}]}}]}`

@@ -39,9 +39,6 @@ type kind[T kube.Object] struct {
 // object returns the path of one object.
 func (k kind[T]) object(name string) string { return k.path + "/" + name }
 
-// ownObjects selects what the agent made.
-const ownObjects = api.LabelManagedBy + "=" + api.ManagedByAgent
-
 var (
 	gvkSecret  = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	gvkNode    = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
@@ -54,7 +51,7 @@ const rbacGroup = "rbac.authorization.k8s.io"
 func foreignClusterKind() kind[*foreignCluster] {
 	return kind[*foreignCluster]{
 		gvk:   api.GroupVersion.WithKind(api.KindForeignCluster),
-		path:  collection(api.GroupVersion, api.PluralForeignClusters),
+		path:  api.Collection(api.GroupVersion, api.PluralForeignClusters),
 		fresh: func() *foreignCluster { return &foreignCluster{} },
 		// By their spec, and by their name, which keeps that name from being used for
 		// another one.
@@ -72,7 +69,7 @@ func foreignClusterKind() kind[*foreignCluster] {
 func requestKind() kind[*api.PeeringRequest] {
 	return kind[*api.PeeringRequest]{
 		gvk:   api.GroupVersion.WithKind(api.KindPeeringRequest),
-		path:  collection(api.GroupVersion, api.PluralPeeringRequests),
+		path:  api.Collection(api.GroupVersion, api.PluralPeeringRequests),
 		fresh: func() *api.PeeringRequest { return &api.PeeringRequest{} },
 		about: func(r *api.PeeringRequest) []peer.ClusterID { return clusterIDs(r.Name) },
 		trim:  plan.TrimRequest,
@@ -82,7 +79,7 @@ func requestKind() kind[*api.PeeringRequest] {
 func advertisementKind() kind[*api.Advertisement] {
 	return kind[*api.Advertisement]{
 		gvk:   api.SharingGroupVersion.WithKind(api.KindAdvertisement),
-		path:  collection(api.SharingGroupVersion, api.PluralAdvertisements),
+		path:  api.Collection(api.SharingGroupVersion, api.PluralAdvertisements),
 		fresh: func() *api.Advertisement { return &api.Advertisement{} },
 		about: func(a *api.Advertisement) []peer.ClusterID { return clusterIDs(a.Name) },
 		trim:  plan.TrimAdvertisement,
@@ -91,7 +88,7 @@ func advertisementKind() kind[*api.Advertisement] {
 
 func secretKind(namespace string) kind[*secret] {
 	return kind[*secret]{
-		gvk: gvkSecret, path: namespacePath + namespace + "/secrets", namespace: namespace, selector: ownObjects,
+		gvk: gvkSecret, path: "/api/v1/namespaces/" + namespace + "/secrets", namespace: namespace, selector: api.OwnObjects,
 		fresh: func() *secret { return &secret{} },
 		about: func(s *secret) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(s.Name, plan.SecretName(""))) },
 		trim:  func(s *secret) { s.ManagedFields, s.Annotations = nil, nil },
@@ -100,7 +97,7 @@ func secretKind(namespace string) kind[*secret] {
 
 func roleKind() kind[*clusterRole] {
 	return kind[*clusterRole]{
-		gvk: gvkRole, path: "/apis/" + rbacGroup + "/v1/clusterroles", selector: ownObjects,
+		gvk: gvkRole, path: api.Collection(gvkRole.GroupVersion(), "clusterroles"), selector: api.OwnObjects,
 		fresh: func() *clusterRole { return &clusterRole{} },
 		about: func(r *clusterRole) []peer.ClusterID {
 			return clusterIDs(strings.TrimPrefix(r.Name, api.PeerRolePrefix))
@@ -111,7 +108,7 @@ func roleKind() kind[*clusterRole] {
 
 func bindingKind() kind[*clusterRoleBinding] {
 	return kind[*clusterRoleBinding]{
-		gvk: gvkBinding, path: "/apis/" + rbacGroup + "/v1/clusterrolebindings", selector: ownObjects,
+		gvk: gvkBinding, path: api.Collection(gvkBinding.GroupVersion(), "clusterrolebindings"), selector: api.OwnObjects,
 		fresh: func() *clusterRoleBinding { return &clusterRoleBinding{} },
 		about: func(b *clusterRoleBinding) []peer.ClusterID {
 			return clusterIDs(strings.TrimPrefix(b.Name, api.PeerRolePrefix))
@@ -122,15 +119,11 @@ func bindingKind() kind[*clusterRoleBinding] {
 
 func nodeKind() kind[*offer.Node] {
 	return kind[*offer.Node]{
-		gvk: gvkNode, path: "/api/v1/nodes",
+		gvk: gvkNode, path: api.Collection(gvkNode.GroupVersion(), "nodes"),
 		fresh: func() *offer.Node { return &offer.Node{} },
 		about: func(*offer.Node) []peer.ClusterID { return nil },
 		trim:  (*offer.Node).Trim,
 	}
-}
-
-func collection(gv schema.GroupVersion, plural string) string {
-	return "/apis/" + gv.String() + "/" + plural
 }
 
 // clusterIDs returns the valid cluster IDs among names, each once.

@@ -183,7 +183,7 @@ func TestIdentified(t *testing.T) {
 		g.mu.Lock()
 		g.found = found
 		g.mu.Unlock()
-		if err := look(); err != nil || len(fake.take()) != 0 {
+		if err := look(); err != nil || len(fake.Take()) != 0 {
 			t.Errorf("%v: it is written: %v", found, err)
 		}
 	}
@@ -198,13 +198,13 @@ func TestIdentified(t *testing.T) {
 	if err := look(); err == nil {
 		t.Error("no error")
 	}
-	fake.take()
+	fake.Take()
 	g.take()
 	status = http.StatusOK
 	if err := look(); err != nil {
 		t.Fatal(err)
 	}
-	sent := fake.take()
+	sent := fake.Take()
 	if len(sent) != 1 || !strings.HasPrefix(sent[0], "PATCH /apis/discovery.liqo.io/v1alpha1/foreignclusters/mine?fieldManager="+plan.ManagerDiscovery+" ") ||
 		!strings.Contains(sent[0], `"metadata":{"name":"mine","uid":"uid-mine","resourceVersion":"7"},"spec":{"clusterIdentity":{"clusterID":"`+string(testID)+`","clusterName":"barn"},"namespace":"liqo"}}`) {
 		t.Errorf("sent %q", sent)
@@ -215,7 +215,7 @@ func TestIdentified(t *testing.T) {
 	if calls := g.take(); !slices.Equal(calls, []string{"look mine " + barnURL, "look mine " + barnURL + " " + string(testID)}) {
 		t.Errorf("it is asked %q", calls)
 	}
-	if err := look(); err != nil || len(fake.take()) != 0 {
+	if err := look(); err != nil || len(fake.Take()) != 0 {
 		t.Errorf("it is written again: %v", err)
 	}
 	// From now on it is about a cluster.
@@ -250,7 +250,7 @@ func TestNobodyIsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(fake.take()) != 0 || c.observe(s, testID).URLs != nil {
+	if len(fake.Take()) != 0 || c.observe(s, testID).URLs != nil {
 		t.Error("something is done")
 	}
 	c.URLProbed("nobody") // comes to nothing

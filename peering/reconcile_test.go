@@ -238,11 +238,11 @@ func TestBeingDeleted(t *testing.T) {
 	c.DeletedByPeer(testID, api.PluralPeeringRequests)
 	decisions.policy.LastServed = false
 	decisions.take()
-	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) != 0 || len(decisions.take()) != 0 {
+	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.Take()) != 0 || len(decisions.take()) != 0 {
 		t.Errorf("it is decided about: %v", err)
 	}
 	now = now.Add(deletionPatience)
-	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.take()) == 0 || !slices.Contains(decisions.take(), "served true m") {
+	if err := s.reconcile(t.Context(), testID); err != nil || len(fake.Take()) == 0 || !slices.Contains(decisions.take(), "served true m") {
 		t.Errorf("it is never decided about: %v", err)
 	}
 }

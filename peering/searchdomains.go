@@ -27,7 +27,7 @@ const ManagerSearchDomain = "liqo-agent-searchdomain"
 func searchDomainKind() kind[*api.SearchDomain] {
 	return kind[*api.SearchDomain]{
 		gvk:   api.GroupVersion.WithKind(api.KindSearchDomain),
-		path:  collection(api.GroupVersion, api.PluralSearchDomains),
+		path:  api.Collection(api.GroupVersion, api.PluralSearchDomains),
 		fresh: func() *api.SearchDomain { return &api.SearchDomain{} },
 		about: func(*api.SearchDomain) []peer.ClusterID { return nil },
 		trim:  func(d *api.SearchDomain) { d.ManagedFields = nil },

@@ -3,7 +3,6 @@ package peering
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,12 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 )
@@ -27,24 +27,9 @@ import (
 // network that answers as said, and what is sent to it.
 func parts(t *testing.T, cfg Config, answer func(r *http.Request, body string) (int, string)) (*session, *server) {
 	t.Helper()
-	fake := &server{answer: answer}
+	fake := &server{Server: kubetest.New(answer)}
 	cfg.Logger, cfg.Now = quietLogger(), time.Now
-	connection, err := conn.New(conn.Config{Logger: cfg.Logger, Now: time.Now}).Open(&rest.Config{Host: "https://nowhere", Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
-		var text []byte
-		if r.Body != nil {
-			var err error
-			if text, err = io.ReadAll(r.Body); err != nil {
-				return nil, err
-			}
-		}
-		fake.mu.Lock()
-		defer fake.mu.Unlock()
-		fake.sent = append(fake.sent, r.Method+" "+r.URL.RequestURI()+" "+string(text))
-		status, body := fake.answer(r, string(text))
-		return &http.Response{
-			StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
-		}, nil
-	})})
+	connection, err := conn.New(conn.Config{Logger: cfg.Logger, Now: time.Now}).Open(fake.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,15 +38,13 @@ func parts(t *testing.T, cfg Config, answer func(r *http.Request, body string) (
 		t.Fatal(err)
 	}
 	return &session{
-		observer: &observer{cfg: &cfg}, Session: connection, client: newClient(client), check: make(chan struct{}, 1),
+		observer: &observer{cfg: &cfg}, Session: connection, client: client,
+		checkIfMissing: func(err error) {
+			if apierrors.IsNotFound(err) {
+				fake.missing.Add(1)
+			}
+		},
 	}, fake
-}
-
-// say changes what the server answers.
-func (s *server) say(answer func(r *http.Request, body string) (int, string)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
 }
 
 // searchDomain returns a SearchDomain as the API server delivers it.
@@ -87,7 +70,7 @@ func applying(t *testing.T, st func() *store[*api.SearchDomain]) func(r *http.Re
 		}
 		// A real one does not look at the UID here.
 		if found == nil || sent.Metadata.ResourceVersion != found.ResourceVersion {
-			return failure(http.StatusConflict, metav1.StatusReasonConflict)
+			return kubetest.Failure(http.StatusConflict, metav1.StatusReasonConflict)
 		}
 		version, err := strconv.Atoi(found.ResourceVersion)
 		if err != nil {
@@ -219,7 +202,7 @@ func TestSearchDomainStatus(t *testing.T) {
 		if err := d.show(t.Context(), "d"); err != nil {
 			t.Fatal(err)
 		}
-		out := fake.take()
+		out := fake.Take()
 		if len(out) != want {
 			t.Fatalf("sent %q, want %d", out, want)
 		}
@@ -303,7 +286,7 @@ func TestSearchDomainStatus(t *testing.T) {
 		o.Status.Conditions = append(o.Status.Conditions, api.Condition{Type: "Theirs", Status: api.ConditionTrue, Reason: "x"})
 	})
 	kept := d.store.get("d").Status.Conditions
-	fake.answer = func(r *http.Request, body string) (int, string) {
+	fake.Say(func(r *http.Request, body string) (int, string) {
 		status, text := applying(t, func() *store[*api.SearchDomain] { return d.store })(r, body)
 		var o api.SearchDomain
 		if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -315,7 +298,7 @@ func TestSearchDomainStatus(t *testing.T) {
 			t.Error(err)
 		}
 		return status, string(out)
-	}
+	})
 	sent(1)
 	sent(0)
 
@@ -352,7 +335,7 @@ func TestReplacedSearchDomain(t *testing.T) {
 		},
 	}, nil)
 	d = newDomains(s)
-	fake.answer = applying(t, func() *store[*api.SearchDomain] { return d.store })
+	fake.Say(applying(t, func() *store[*api.SearchDomain] { return d.store }))
 	if err := d.store.Update(searchDomain("d", "u1", 1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -361,18 +344,18 @@ func TestReplacedSearchDomain(t *testing.T) {
 	if err := d.store.Update(searchDomain("d", "u2", 5, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.show(t.Context(), "d"); err != nil || asked != 0 || len(fake.take()) != 0 {
+	if err := d.show(t.Context(), "d"); err != nil || asked != 0 || len(fake.Take()) != 0 {
 		t.Errorf("asked %d times about an object that nobody was told of (%v)", asked, err)
 	}
 	d.tell(false)
 	if err := d.show(t.Context(), "d"); err != nil || asked != 1 || told != "u2" || d.store.get("d").Status.LastQuery == nil {
 		t.Errorf("asked %d times, told %s, %v: %+v", asked, told, err, d.store.get("d"))
 	}
-	fake.take()
+	fake.Take()
 	// It is replaced at the API server before the watch told.
-	fake.answer = func(*http.Request, string) (int, string) {
-		return failure(http.StatusConflict, metav1.StatusReasonConflict)
-	}
+	fake.Say(func(*http.Request, string) (int, string) {
+		return kubetest.Failure(http.StatusConflict, metav1.StatusReasonConflict)
+	})
 	if err := d.store.Update(searchDomain("d", "u3", 2000, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +364,7 @@ func TestReplacedSearchDomain(t *testing.T) {
 		t.Errorf("error %v: %+v", err, d.store.get("d"))
 	}
 	// The next try is about the new one, with times of its own.
-	fake.answer = applying(t, func() *store[*api.SearchDomain] { return d.store })
+	fake.Say(applying(t, func() *store[*api.SearchDomain] { return d.store }))
 	if err := d.show(t.Context(), "d"); err != nil || !d.store.get("d").Status.LastQuery.Time.Time.Equal(t0) {
 		t.Errorf("error %v: %+v", err, d.store.get("d"))
 	}
@@ -403,8 +386,8 @@ func TestSearchDomainRetries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _ := parts(t, Config{SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked("Found", t0), true }},
-					func(*http.Request, string) (int, string) { return failure(tc.status, tc.reason) })
+				s, fake := parts(t, Config{SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked("Found", t0), true }},
+					func(*http.Request, string) (int, string) { return kubetest.Failure(tc.status, tc.reason) })
 				d := newDomains(s)
 				if err := d.store.Update(searchDomain("d", "u1", 1, 0)); err != nil {
 					t.Fatal(err)
@@ -412,7 +395,7 @@ func TestSearchDomainRetries(t *testing.T) {
 				if waited := again(t, d.names, "d", d.process); waited < tc.later || waited > tc.soon {
 					t.Errorf("it is looked at after %v", waited)
 				}
-				if (len(s.check) == 1) != tc.check {
+				if (fake.missing.Load() > 0) != tc.check {
 					t.Errorf("the custom resources are looked at: %v", !tc.check)
 				}
 			})
@@ -434,12 +417,12 @@ func TestDomainsAtWork(t *testing.T) {
 		d = newDomains(s)
 		answer := applying(t, func() *store[*api.SearchDomain] { return d.store })
 		fails := 3
-		fake.answer = func(r *http.Request, body string) (int, string) {
+		fake.Say(func(r *http.Request, body string) (int, string) {
 			if fails--; fails >= 0 {
-				return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
+				return kubetest.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 			}
 			return answer(r, body)
-		}
+		})
 		done := make(chan struct{})
 		go func() { defer close(done); d.work(t.Context()) }()
 		synctest.Wait()
@@ -460,7 +443,7 @@ func TestDomainsAtWork(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if sent := fake.take(); len(sent) != 23 || told < 2 {
+		if sent := fake.Take(); len(sent) != 23 || told < 2 {
 			t.Errorf("%d writes, want 20 and three that failed; told %d times", len(sent), told)
 		}
 		for range 100 {
@@ -470,7 +453,7 @@ func TestDomainsAtWork(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		if sent := fake.take(); len(sent) != 0 {
+		if sent := fake.Take(); len(sent) != 0 {
 			t.Errorf("%d writes although nothing changed", len(sent))
 		}
 		outcome = "Timeout"
@@ -478,7 +461,7 @@ func TestDomainsAtWork(t *testing.T) {
 		d.names.Add("gone")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if sent := fake.take(); len(sent) != 1 || d.store.get("d7").Status.LastQuery.Outcome != "Timeout" {
+		if sent := fake.Take(); len(sent) != 1 || d.store.get("d7").Status.LastQuery.Outcome != "Timeout" {
 			t.Errorf("sent %q", sent)
 		}
 	})

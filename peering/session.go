@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/events"
+	"liqo.io/agent/peering/install"
 	"liqo.io/agent/sharing/offer"
 )
 
@@ -41,7 +42,8 @@ const (
 type session struct {
 	*observer
 	*conn.Session
-	client *client
+	client *kube.Client
+	keeper *install.Keeper
 	looks  *looks
 	users  api.PeerUsers
 
@@ -61,8 +63,11 @@ type session struct {
 
 	named *work.Queue[string] // ForeignClusters that people wrote, by name
 	queue *work.Queue[peer.ClusterID]
-	check chan struct{} // what ensure made may be gone; capacity 1
 	count chan struct{} // what there is to offer may have changed, or to whom; capacity 1
+
+	// checkIfMissing has the custom resources looked at when err says that the API server
+	// does not serve what was asked for.
+	checkIfMissing func(err error)
 
 	mu      sync.Mutex
 	refused map[peer.ClusterID]string // what was logged about a cluster
@@ -74,11 +79,14 @@ const patientRetries = 9
 
 func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *session {
 	s := &session{
-		observer: &c.observer, Session: connection, client: newClient(client), looks: &c.looks, users: api.PeerUsers{Namespace: c.cfg.Namespace},
-		check:   make(chan struct{}, 1),
+		observer: &c.observer, Session: connection, client: client, looks: &c.looks, users: api.PeerUsers{Namespace: c.cfg.Namespace},
 		count:   make(chan struct{}, 1),
 		refused: make(map[peer.ClusterID]string),
 	}
+	s.keeper = install.NewKeeper(install.Config{
+		Identity: c.cfg.Identity, OnClusterID: c.cfg.OnClusterID, Namespace: c.cfg.Namespace, Webhook: c.cfg.Webhook, Logger: c.cfg.Logger,
+	}, connection, client)
+	s.checkIfMissing = s.keeper.CheckIfMissing
 	s.named, s.queue = newQueue(s.attemptedNamed), newQueue(s.attempted)
 	s.quota = newAcceptQuota()
 	s.foreign = newStore(foreignClusterKind(), s.foreignChanged(), s.checkIfMissing)
@@ -146,7 +154,7 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	}
 	defer client.Close()
 	s := c.newSession(connection, client)
-	if err := ensureCRDs(ctx, s.client); err != nil {
+	if err := s.keeper.CRDs(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -191,7 +199,7 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	s.enqueueAll()
 	running.Go(func() { s.queue.Run(ctx, workers, s.process) })
 	running.Go(func() { s.followNamed(ctx) })
-	running.Go(func() { s.keep(ctx, c.checkEach) })
+	running.Go(func() { s.keeper.Run(ctx, c.checkEach) })
 	running.Go(func() { s.domains.run(ctx) })
 	running.Go(func() { s.followCapacity(ctx) })
 	if s.cfg.While != nil {

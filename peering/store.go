@@ -36,8 +36,8 @@ func newStore[T kube.Object](k kind[T], changed func(before, after T, restored b
 }
 
 // follow keeps the store up to date until ctx ends.
-func (s *store[T]) follow(ctx context.Context, c *client) {
-	s.Follow(ctx, c.Client, kube.Query{Path: s.kind.path, Labels: s.kind.selector})
+func (s *store[T]) follow(ctx context.Context, c *kube.Client) {
+	s.Follow(ctx, c, kube.Query{Path: s.kind.path, Labels: s.kind.selector})
 }
 
 // get returns the object with that name, nil when there is none.

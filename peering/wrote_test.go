@@ -145,7 +145,7 @@ func TestNobodyIsOverruled(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: before.Name, UID: before.UID, Status: &plan.DiscoveredStatus{}}, intent[i]})
-	if sent := fake.take(); !apierrors.IsConflict(err) || len(sent) != 1 {
+	if sent := fake.Take(); !apierrors.IsConflict(err) || len(sent) != 1 {
 		t.Errorf("error %v, sent %q", err, sent)
 	}
 }

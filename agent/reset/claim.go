@@ -8,7 +8,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/statedir"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/install"
 )
 
 // claimFirst and claimLast bound the pause between two questions whether the API
@@ -51,7 +51,7 @@ func (c *Claim) Disputed() {
 func (c *Claim) Run(ctx context.Context) error {
 	for pause := claimFirst; c.Stands(); pause = min(2*pause, claimLast) {
 		settings := c.settings()
-		before, err := peering.ClaimClusterID(ctx, settings.Cluster.Kubeconfig, settings.Cluster.Namespace, c.id)
+		before, err := install.ClaimClusterID(ctx, settings.Cluster.Kubeconfig, settings.Cluster.Namespace, c.id)
 		if err == nil && before != "" {
 			if before != c.id {
 				c.logger.Warn("the API server knew this cluster by another ID; it has the one now that belongs to the key", "before", before, "id", c.id)

@@ -11,8 +11,8 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/kube/conn"
-	"liqo.io/agent/peering"
 	"liqo.io/agent/peering/admission"
+	"liqo.io/agent/peering/install"
 	"liqo.io/agent/sharing/vnode"
 )
 
@@ -24,8 +24,8 @@ const (
 )
 
 // uninstallConfig is what of a reset concerns the API server.
-func uninstallConfig(cfg config.Config, opts control.ResetOptions) peering.UninstallConfig {
-	return peering.UninstallConfig{
+func uninstallConfig(cfg config.Config, opts control.ResetOptions) install.UninstallConfig {
+	return install.UninstallConfig{
 		Kubeconfig: cfg.Cluster.Kubeconfig, Namespace: cfg.Cluster.Namespace, Webhook: admission.WebhookName, Offloading: vnode.OffloadingName,
 		All: opts.All, CRDs: opts.CRDs, Identity: opts.Identity,
 	}
@@ -35,7 +35,7 @@ func uninstallConfig(cfg config.Config, opts control.ResetOptions) peering.Unins
 func inventory(ctx context.Context, cfg config.Config, opts control.ResetOptions, plan *control.ResetPlan) {
 	ctx, cancel := context.WithTimeout(ctx, planPatience)
 	defer cancel()
-	found, err := peering.Inventory(ctx, uninstallConfig(cfg, opts))
+	found, err := install.Inventory(ctx, uninstallConfig(cfg, opts))
 	plan.Deletes, plan.Keeps, plan.Unknown = found.Deleted, found.Kept, found.Failed
 	if err != nil && !noServer(err) {
 		plan.Unknown = append(plan.Unknown, err.Error())
@@ -52,7 +52,7 @@ func clearObjects(ctx context.Context, cfg config.Config, view *control.Reset) {
 	ctx, cancel := context.WithTimeout(ctx, clearPatience)
 	defer cancel()
 	own := control.ResetOptions{Identity: view.Options.Identity}
-	done, err := peering.Uninstall(ctx, uninstallConfig(cfg, own))
+	done, err := install.Uninstall(ctx, uninstallConfig(cfg, own))
 	view.Deleted, view.Kept = done.Deleted, done.Kept
 	view.Failed = append(view.Failed, done.Failed...)
 	if err != nil && !noServer(err) {
@@ -74,7 +74,7 @@ func UninstallPeoples(ctx context.Context, cfg config.Config, kubeconfig string,
 		cfg.Cluster.Kubeconfig = kubeconfig
 	}
 	opts.Identity = false // that was the agent's
-	done, err := peering.UninstallPeoples(ctx, uninstallConfig(cfg, opts))
+	done, err := install.UninstallPeoples(ctx, uninstallConfig(cfg, opts))
 	kept := view.Kept
 	view.Kept = done.Kept
 	for _, what := range kept {

@@ -11,7 +11,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/install"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -21,7 +21,7 @@ func TestLifecycle(t *testing.T) {
 	k := startKube(t)
 	path := direct(t, k)
 
-	id, origin, err := peering.ClusterIDFromAPI(t.Context(), path, "liqo")
+	id, origin, err := install.ClusterIDFromAPI(t.Context(), path, "liqo")
 	if err != nil || !strings.HasPrefix(origin, "UID of node") {
 		t.Fatalf("ClusterIDFromAPI = %q, %q, %v", id, origin, err)
 	}
@@ -89,7 +89,7 @@ func TestLifecycle(t *testing.T) {
 
 	t.Run("the agent's own objects", func(t *testing.T) {
 		within(t, "ConfigMap", func() error {
-			id, origin, err := peering.ClusterIDFromAPI(t.Context(), path, "liqo")
+			id, origin, err := install.ClusterIDFromAPI(t.Context(), path, "liqo")
 			if err == nil && (id != selfID || origin != "ConfigMap liqo/cluster-id") {
 				err = fmt.Errorf("%s from %s", id, origin)
 			}

@@ -1,4 +1,4 @@
-package peering
+package install
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/internal/attack"
 )
 
@@ -19,7 +20,7 @@ func TestAttackResetWithoutLabels(t *testing.T) {
 	var deleted []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		ours := strings.HasPrefix(r.URL.Query().Get("labelSelector"), ownObjects)
+		ours := strings.HasPrefix(r.URL.Query().Get("labelSelector"), api.OwnObjects)
 		switch {
 		case r.Method == http.MethodDelete:
 			deleted = append(deleted, r.URL.Path)

@@ -1,4 +1,4 @@
-package peering
+package install
 
 import (
 	"cmp"
@@ -8,12 +8,17 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 )
+
+// clusterIDKey is the key of the cluster ID in its ConfigMap, as Liqo has it.
+const clusterIDKey = "CLUSTER_ID"
 
 // ErrNoClusterID: the API server answers and has no ID for this cluster.
 var ErrNoClusterID = errors.New("the API server knows no ID for this cluster")
@@ -31,7 +36,7 @@ const identityTimeout = 5 * time.Second
 // to ask, and ErrNoClusterID when it has no answer; every other error says that
 // it could not be asked.
 func ClusterIDFromAPI(ctx context.Context, kubeconfig, namespace string) (id peer.ClusterID, origin string, err error) {
-	c, err := openClient(kubeconfig)
+	c, err := open(kubeconfig)
 	if err != nil {
 		return "", "", err
 	}
@@ -49,7 +54,7 @@ func ClusterIDFromAPI(ctx context.Context, kubeconfig, namespace string) (id pee
 		return id, fmt.Sprintf("ConfigMap %s/%s", namespace, api.ClusterIDConfigMap), nil
 	}
 	for _, label := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
-		nodes, err := kube.List(ctx, c.Client, kube.Query{Path: nodeKind().path, Labels: label}, kube.Kind[*metav1.PartialObjectMetadata]{
+		nodes, err := kube.List(ctx, c, kube.Query{Path: "/api/v1/nodes", Labels: label}, kube.Kind[*metav1.PartialObjectMetadata]{
 			Fresh: func() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} },
 		})
 		if err != nil {
@@ -72,10 +77,10 @@ func ClusterIDFromAPI(ctx context.Context, kubeconfig, namespace string) (id pee
 
 // ClaimClusterID has the ConfigMap with the cluster ID say id, whatever it says now.
 // It is for a cluster that got its identity from elsewhere: after a restore or a
-// reset. Without a ConfigMap there is nothing to do: the Controller makes one. The
+// reset. Without a ConfigMap there is nothing to do: a Keeper makes one. The
 // errors are those of ClusterIDFromAPI.
 func ClaimClusterID(ctx context.Context, kubeconfig, namespace string, id peer.ClusterID) (before peer.ClusterID, err error) {
-	c, err := openClient(kubeconfig)
+	c, err := open(kubeconfig)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +95,81 @@ func ClaimClusterID(ctx context.Context, kubeconfig, namespace string, id peer.C
 	}
 	return before, c.Apply(ctx, configMapPath(namespace), ManagerIdentity, true, configMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		Metadata: appliedMeta{Name: api.ClusterIDConfigMap, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
-		Data:     map[string]string{ClusterIDKey: string(id)},
+		Metadata: metav1.ObjectMeta{Name: api.ClusterIDConfigMap, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
+		Data:     map[string]string{clusterIDKey: string(id)},
+	}, nil)
+}
+
+// open returns a client by the kubeconfig for a setting as in conn.Config.
+func open(kubeconfig string) (*kube.Client, error) {
+	config, _, err := conn.LoadKubeconfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kube.New(config)
+}
+
+// configMap is as much of a ConfigMap as is of interest.
+type configMap struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        metav1.ObjectMeta `json:"metadata"`
+	Data            map[string]string `json:"data,omitempty"`
+}
+
+// errBadConfigMap: the ConfigMap's content is no cluster ID.
+var errBadConfigMap = errors.New("not a cluster ID")
+
+// readClusterID returns the cluster ID that the ConfigMap holds, "" when it does
+// not exist or has no such key.
+func readClusterID(ctx context.Context, c *kube.Client, namespace string) (peer.ClusterID, error) {
+	var found configMap
+	err := c.Get(ctx, configMapPath(namespace), &found)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	text, ok := found.Data[clusterIDKey]
+	if !ok {
+		return "", nil
+	}
+	id, err := peer.ParseClusterID(text)
+	if err != nil {
+		return "", fmt.Errorf("%w: ConfigMap %s/%s, key %s: %w; correct it or delete the ConfigMap",
+			errBadConfigMap, namespace, api.ClusterIDConfigMap, clusterIDKey, err)
+	}
+	return id, nil
+}
+
+func configMapPath(namespace string) string {
+	return namespacePath + namespace + "/configmaps/" + api.ClusterIDConfigMap
+}
+
+// ensureIdentity publishes the cluster's ID, in a namespace that it creates when
+// there is none. It never overwrites another ID: it returns it.
+func ensureIdentity(ctx context.Context, c *kube.Client, namespace string, id peer.ClusterID) (other peer.ClusterID, err error) {
+	found, err := readClusterID(ctx, c, namespace)
+	if err != nil || found == id {
+		return "", err
+	}
+	if found != "" {
+		return found, nil
+	}
+	labels := map[string]string{api.LabelManagedBy: api.ManagedByAgent}
+	err = c.Get(ctx, namespacePath+namespace, &struct{}{})
+	if apierrors.IsNotFound(err) {
+		err = c.Apply(ctx, namespacePath+namespace, ManagerIdentity, false, configMap{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			Metadata: metav1.ObjectMeta{Name: namespace, Labels: labels},
+		}, nil)
+	}
+	if err != nil {
+		return "", err
+	}
+	return "", c.Apply(ctx, configMapPath(namespace), ManagerIdentity, false, configMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		Metadata: metav1.ObjectMeta{Name: api.ClusterIDConfigMap, Labels: labels},
+		Data:     map[string]string{clusterIDKey: string(id)},
 	}, nil)
 }

@@ -1,4 +1,4 @@
-package peering
+package install
 
 import (
 	"crypto/sha256"
@@ -15,9 +15,9 @@ import (
 
 var updateGenerations = flag.Bool("update-generations", false, "write the checksum of the manifests for the present generation")
 
-// TestGenerations: when a custom resource definition changes, crdGeneration has to.
+// TestGenerations: when a custom resource definition changes, Generation has to.
 // Until a generation is in a release, its line may be written anew:
-// go test ./peering -run TestGenerations -update-generations
+// go test ./peering/install -run TestGenerations -update-generations
 func TestGenerations(t *testing.T) {
 	const path = "testdata/crd-generations"
 	digest := sha256.New()
@@ -25,20 +25,20 @@ func TestGenerations(t *testing.T) {
 		fmt.Fprintf(digest, "%s\n", m.Name)
 		digest.Write(m.YAML)
 	}
-	want := fmt.Sprintf("%d %x", crdGeneration, digest.Sum(nil))
+	want := fmt.Sprintf("%d %x", Generation, digest.Sum(nil))
 	content, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
 	if *updateGenerations {
-		lines = append(lines[:min(crdGeneration-1, len(lines))], want)
+		lines = append(lines[:min(Generation-1, len(lines))], want)
 		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if lines[len(lines)-1] != want || len(lines) != crdGeneration {
-		t.Errorf("the custom resource definitions changed: they are %q, %s ends with %q. Raise crdGeneration if the last one was released, then run this with -update-generations",
+	if lines[len(lines)-1] != want || len(lines) != Generation {
+		t.Errorf("the custom resource definitions changed: they are %q, %s ends with %q. Raise Generation if the last one was released, then run this with -update-generations",
 			want, path, lines[len(lines)-1])
 	}
 }
@@ -47,7 +47,7 @@ func TestGenerationOf(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "3": 3, "-1": 0, "x": 0, "1.5": 0, "99999999999999999999": 0} {
 		manifest := map[string]any{}
 		stampGeneration(manifest)
-		if got := generationOf(manifest); got != crdGeneration {
+		if got := generationOf(manifest); got != Generation {
 			t.Errorf("stamped %d", got)
 		}
 		manifest["metadata"].(map[string]any)["annotations"].(map[string]any)[annotationGeneration] = text

@@ -1,10 +1,9 @@
-package peering
+package install
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,20 +11,19 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/work"
-	"liqo.io/agent/peer"
 )
 
-// ClusterIDKey is the key of the cluster ID in its ConfigMap, as Liqo has it.
-const ClusterIDKey = "CLUSTER_ID"
+// CRDPath is the path of the custom resource definitions.
+const CRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 const (
-	crdPath       = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
-	webhookPath   = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"
+	admissionPath = "/apis/admissionregistration.k8s.io/"
+	webhookPath   = admissionPath + "v1/validatingwebhookconfigurations"
 	namespacePath = "/api/v1/namespaces/"
 
 	// establishTimeout bounds the time an API server may take to serve a custom
@@ -37,9 +35,9 @@ const (
 	establishTries = 5
 )
 
-// ensureCRDs makes every custom resource exist as this build knows it, and waits
+// CRDs makes every custom resource exist as this build knows it, and waits
 // until the API server serves them. It writes only what differs.
-func ensureCRDs(ctx context.Context, c *client) error {
+func (k *Keeper) CRDs(ctx context.Context) error {
 	manifests := api.CRDs()
 	errs := make([]error, len(manifests))
 	var group sync.WaitGroup
@@ -50,22 +48,22 @@ func ensureCRDs(ctx context.Context, c *client) error {
 				errs[i] = fmt.Errorf("manifest of %s: %w", manifest.Name, err)
 				return
 			}
-			errs[i] = ensureCRD(ctx, c, manifest.Name, wanted)
+			errs[i] = k.ensureCRD(ctx, manifest.Name, wanted)
 		})
 	}
 	group.Wait()
 	return cmp.Or(errs...) // what one meets, the others mostly meet as well
 }
 
-func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]any) error {
+func (k *Keeper) ensureCRD(ctx context.Context, name string, wanted map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
-	path := crdPath + name
+	path := CRDPath + "/" + name
 	stampGeneration(wanted)
 	applied, failures := false, 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var found map[string]any
-		err := c.Get(ctx, path, &found)
+		err := k.client.Get(ctx, path, &found)
 		if err != nil && !apierrors.IsNotFound(err) {
 			if failures++; failures < establishTries && passing(err) && work.Sleep(ctx, pause) == nil {
 				continue
@@ -74,10 +72,10 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 		}
 		missing := err != nil
 		switch {
-		case !missing && generationOf(found) > crdGeneration:
+		case !missing && generationOf(found) > Generation:
 			// A newer agent brought it, and objects may have fields that we do not know: it
 			// serves us as it is, because no newer build takes anything away.
-			c.newerCRDs.Store(generationOf(found))
+			k.newer.Store(generationOf(found))
 			established, err := Established(found)
 			if established || err != nil {
 				return err
@@ -86,7 +84,7 @@ func ensureCRD(ctx context.Context, c *client, name string, wanted map[string]an
 			// A definition that somebody else brought is changed only where nobody else
 			// claims a field; else the error says who does.
 			ours := missing || managedByAgent(found)
-			err := c.Apply(ctx, path, ManagerCRDs, ours, wanted, nil)
+			err := k.client.Apply(ctx, path, ManagerCRDs, ours, wanted, nil)
 			if err != nil {
 				if failures++; failures == establishTries || !passing(err) {
 					return err
@@ -118,7 +116,7 @@ func passing(err error) bool {
 // ensureWebhook makes the configuration of the admission webhook exist as
 // wanted, which is a whole manifest. It writes only when something differs. What
 // the API server filled in, and webhooks that others added, do not count.
-func ensureWebhook(ctx context.Context, c *client, manifest map[string]any) error {
+func ensureWebhook(ctx context.Context, c *kube.Client, manifest map[string]any) error {
 	// As the API server's answers are decoded, so that the two can be compared.
 	text, err := json.Marshal(manifest)
 	if err != nil {
@@ -130,7 +128,7 @@ func ensureWebhook(ctx context.Context, c *client, manifest map[string]any) erro
 	}
 	metadata, _ := wanted["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
-	path := webhookPath + name
+	path := webhookPath + "/" + name
 	var found map[string]any
 	err = c.Get(ctx, path, &found)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -225,69 +223,4 @@ func Established(crd map[string]any) (bool, error) {
 		}
 	}
 	return established, nil
-}
-
-// configMap is as much of a ConfigMap as is of interest.
-type configMap struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        appliedMeta       `json:"metadata"`
-	Data            map[string]string `json:"data,omitempty"`
-}
-
-// errBadConfigMap: the ConfigMap's content is no cluster ID.
-var errBadConfigMap = errors.New("not a cluster ID")
-
-// readClusterID returns the cluster ID that the ConfigMap holds, "" when it does
-// not exist or has no such key.
-func readClusterID(ctx context.Context, c *client, namespace string) (peer.ClusterID, error) {
-	var found configMap
-	err := c.Get(ctx, configMapPath(namespace), &found)
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	text, ok := found.Data[ClusterIDKey]
-	if !ok {
-		return "", nil
-	}
-	id, err := peer.ParseClusterID(text)
-	if err != nil {
-		return "", fmt.Errorf("%w: ConfigMap %s/%s, key %s: %w; correct it or delete the ConfigMap",
-			errBadConfigMap, namespace, api.ClusterIDConfigMap, ClusterIDKey, err)
-	}
-	return id, nil
-}
-
-func configMapPath(namespace string) string {
-	return namespacePath + namespace + "/configmaps/" + api.ClusterIDConfigMap
-}
-
-// ensureIdentity publishes the cluster's ID, in a namespace that it creates when
-// there is none. It never overwrites another ID: it returns it.
-func ensureIdentity(ctx context.Context, c *client, namespace string, id peer.ClusterID) (other peer.ClusterID, err error) {
-	found, err := readClusterID(ctx, c, namespace)
-	if err != nil || found == id {
-		return "", err
-	}
-	if found != "" {
-		return found, nil
-	}
-	labels := map[string]string{api.LabelManagedBy: api.ManagedByAgent}
-	err = c.Get(ctx, namespacePath+namespace, &struct{}{})
-	if apierrors.IsNotFound(err) {
-		err = c.Apply(ctx, namespacePath+namespace, ManagerIdentity, false, configMap{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-			Metadata: appliedMeta{Name: namespace, Labels: labels},
-		}, nil)
-	}
-	if err != nil {
-		return "", err
-	}
-	return "", c.Apply(ctx, configMapPath(namespace), ManagerIdentity, false, configMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		Metadata: appliedMeta{Name: api.ClusterIDConfigMap, Labels: labels},
-		Data:     map[string]string{ClusterIDKey: string(id)},
-	}, nil)
 }

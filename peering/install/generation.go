@@ -1,15 +1,15 @@
-package peering
+package install
 
 import "strconv"
 
-// crdGeneration counts the changes of the custom resource definitions. It goes up
+// Generation counts the changes of the custom resource definitions. It goes up
 // with every release that changes one of them, and an agent never replaces a
 // definition of a higher generation: one that was rolled back would else take away
 // fields, and what stored objects have in them. A test compares it with the
 // manifests.
-const crdGeneration = 1
+const Generation = 1
 
-// annotationGeneration on a definition is the crdGeneration of the agent that
+// annotationGeneration on a definition is the Generation of the agent that
 // applied it last.
 const annotationGeneration = "liqo.io/crd-generation"
 
@@ -25,7 +25,7 @@ func stampGeneration(manifest map[string]any) {
 		annotations = make(map[string]any)
 		metadata["annotations"] = annotations
 	}
-	annotations[annotationGeneration] = strconv.FormatInt(crdGeneration, 10)
+	annotations[annotationGeneration] = strconv.FormatInt(Generation, 10)
 }
 
 // generationOf returns the generation of a definition, 0 when it has none that can
@@ -43,14 +43,4 @@ func generationOf(crd map[string]any) int64 {
 
 // NewerDefinition reports whether a custom resource definition, as an API server
 // has it, was brought by a newer agent than this build is.
-func NewerDefinition(crd map[string]any) bool { return generationOf(crd) > crdGeneration }
-
-// NewerCRDs returns the generation of the custom resource definitions when a newer
-// agent brought them, and which one this agent has; 0 when they are its own, or
-// nothing is known. Any goroutine may call it at any time.
-func (c *Controller) NewerCRDs() (theirs, ours int) {
-	if s := c.current(); s != nil {
-		return int(s.client.newerCRDs.Load()), crdGeneration
-	}
-	return 0, crdGeneration
-}
+func NewerDefinition(crd map[string]any) bool { return generationOf(crd) > Generation }

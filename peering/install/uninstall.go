@@ -1,4 +1,4 @@
-package peering
+package install
 
 import (
 	"context"
@@ -133,37 +133,37 @@ type uninstallKind struct {
 // what people see last.
 func uninstallOrder(cfg UninstallConfig) []uninstallKind {
 	every := func(*installed) bool { return true }
-	const guests = ownObjects + "," + workload.LabelOriginCluster
-	const rbac, admission = "/apis/" + rbacGroup + "/v1/", "/apis/admissionregistration.k8s.io/"
+	const guests = api.OwnObjects + "," + workload.LabelOriginCluster
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 	kinds := []uninstallKind{
-		{name: "ClusterRoleBinding", path: rbac + "clusterrolebindings", selector: ownObjects, takes: isAccess},
-		{name: "ClusterRole", path: rbac + "clusterroles", selector: ownObjects, takes: isAccess},
-		{name: "PeeringRequest", path: collection(api.GroupVersion, api.PluralPeeringRequests), takes: every},
-		{name: "Advertisement", path: collection(api.SharingGroupVersion, api.PluralAdvertisements), takes: every},
-		{name: "Node", path: "/api/v1/nodes", selector: ownObjects + "," + workload.LabelType + "=" + workload.VirtualNode},
+		{name: "ClusterRoleBinding", path: rbac + "clusterrolebindings", selector: api.OwnObjects, takes: isAccess},
+		{name: "ClusterRole", path: rbac + "clusterroles", selector: api.OwnObjects, takes: isAccess},
+		{name: "PeeringRequest", path: api.Collection(api.GroupVersion, api.PluralPeeringRequests), takes: every},
+		{name: "Advertisement", path: api.Collection(api.SharingGroupVersion, api.PluralAdvertisements), takes: every},
+		{name: "Node", path: "/api/v1/nodes", selector: api.OwnObjects + "," + workload.LabelType + "=" + workload.VirtualNode},
 		{name: "Namespace", path: "/api/v1/namespaces", selector: guests, through: "/api/v1/resourcequotas", takes: every},
-		{name: "Secret", path: namespacePath + cfg.Namespace + "/secrets", selector: ownObjects,
+		{name: "Secret", path: namespacePath + cfg.Namespace + "/secrets", selector: api.OwnObjects,
 			takes: func(t *installed) bool { return strings.HasPrefix(t.Name, plan.SecretName("")) }},
-		{name: "ForeignCluster", path: collection(api.GroupVersion, api.PluralForeignClusters), shows: true, takes: func(t *installed) bool {
+		{name: "ForeignCluster", path: api.Collection(api.GroupVersion, api.PluralForeignClusters), shows: true, takes: func(t *installed) bool {
 			return cfg.All || t.ours() && t.Labels[api.LabelDiscoveryType] != ""
 		}},
-		{name: "SearchDomain", path: collection(api.GroupVersion, api.PluralSearchDomains), shows: true, takes: func(*installed) bool { return cfg.All }},
-		{name: "ClusterConfig", path: collection(api.ConfigGroupVersion, api.PluralClusterConfigs), object: api.ClusterConfigName, shows: true,
+		{name: "SearchDomain", path: api.Collection(api.GroupVersion, api.PluralSearchDomains), shows: true, takes: func(*installed) bool { return cfg.All }},
+		{name: "ClusterConfig", path: api.Collection(api.ConfigGroupVersion, api.PluralClusterConfigs), object: api.ClusterConfigName, shows: true,
 			takes: func(t *installed) bool { return cfg.All || t.ours() && emptySpec(t.Spec) }},
-		{name: "ValidatingWebhookConfiguration", path: strings.TrimSuffix(webhookPath, "/"), object: cfg.Webhook},
-		{name: "MutatingWebhookConfiguration", path: admission + "v1/mutatingwebhookconfigurations", object: cfg.Offloading},
+		{name: "ValidatingWebhookConfiguration", path: webhookPath, object: cfg.Webhook},
+		{name: "MutatingWebhookConfiguration", path: admissionPath + "v1/mutatingwebhookconfigurations", object: cfg.Offloading},
 	}
 	for _, version := range []string{"v1", "v1beta1"} {
 		kinds = append(kinds,
-			uninstallKind{name: "MutatingAdmissionPolicyBinding", path: admission + version + "/mutatingadmissionpolicybindings", object: cfg.Offloading},
-			uninstallKind{name: "MutatingAdmissionPolicy", path: admission + version + "/mutatingadmissionpolicies", object: cfg.Offloading})
+			uninstallKind{name: "MutatingAdmissionPolicyBinding", path: admissionPath + version + "/mutatingadmissionpolicybindings", object: cfg.Offloading},
+			uninstallKind{name: "MutatingAdmissionPolicy", path: admissionPath + version + "/mutatingadmissionpolicies", object: cfg.Offloading})
 	}
 	if cfg.Identity {
 		kinds = append(kinds, uninstallKind{name: "ConfigMap", path: namespacePath + cfg.Namespace + "/configmaps", object: api.ClusterIDConfigMap})
 	}
 	if cfg.CRDs {
 		for _, m := range api.CRDs() {
-			kinds = append(kinds, uninstallKind{name: "CustomResourceDefinition", path: strings.TrimSuffix(crdPath, "/"), object: m.Name})
+			kinds = append(kinds, uninstallKind{name: "CustomResourceDefinition", path: CRDPath, object: m.Name})
 		}
 	}
 	return kinds
