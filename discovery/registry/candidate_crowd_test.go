@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,9 +80,11 @@ func TestHostileDomain(t *testing.T) {
 		w = place(wan("hostile", "https://n"), "n")
 		wait(timeout)
 		b.sees(w.Key(), "n")
-		// What somebody asks for does as well.
+		// One that has other addresses does as well.
 		b.world.put("https://h7", boxOf("h7"))
-		b.ProbeCandidate(wan("hostile", "https://h7").Key())
+		moved := wan("hostile", "https://h7")
+		moved.Addrs = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.7:6447")}
+		b.SetCandidate(moved)
 		wait(timeout)
 		b.sees(wan("hostile", "https://h7").Key(), "h7")
 	})

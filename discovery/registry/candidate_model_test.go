@@ -119,7 +119,7 @@ func (m *model) run() {
 
 func (m *model) step() {
 	switch step := rapid.SampledFrom([]string{
-		"set", "set", "set", "again", "drop", "ask", "move", "move", "slow", "die", "revive", "forget", "trust", "announce", "announce", "leave",
+		"set", "set", "set", "again", "drop", "move", "move", "slow", "die", "revive", "forget", "trust", "announce", "announce", "leave",
 		"wait", "wait a little", "wait long",
 	}).Draw(m.rt, "step"); step {
 	case "set":
@@ -135,8 +135,6 @@ func (m *model) step() {
 		k := m.candidate().Key()
 		delete(m.candidates, k)
 		m.DropCandidate(k, Absence{Evidence: Withdrawn})
-	case "ask":
-		m.ProbeCandidate(m.candidate().Key())
 	case "move":
 		url, hosts := m.url(), m.hosts()
 		m.ever[url] = append(m.ever[url], hosts...)

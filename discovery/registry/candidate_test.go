@@ -255,9 +255,6 @@ func TestIdentifiedCandidatesAreChecked(t *testing.T) {
 		b.world.put(l.URL, box{id: "a", key: keyOf("next")})
 		wait(2 * interval)
 		b.reason(l.Key(), "")
-		if b.ProbeCandidate(l.Key()); len(b.world.called(l.URL)) != 0 {
-			t.Error("it was probed")
-		}
 	})
 }
 
@@ -789,40 +786,6 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-func TestAsk(t *testing.T) {
-	in(t, func(t *testing.T, b *bed) {
-		l := manual("https://a")
-		b.SetCandidate(l)
-		wait(time.Hour)
-		b.world.put(l.URL, boxOf("a"))
-		b.ProbeCandidate(l.Key())
-		b.ProbeCandidate(peer.Key{Instance: "unknown"})
-		soon()
-		b.reason(l.Key(), "")
-		// During an attempt it is asked once more after it.
-		b.world.slows(l.URL, time.Second)
-		b.world.called(l.URL)
-		b.ProbeCandidate(l.Key())
-		soon()
-		b.ProbeCandidate(l.Key())
-		b.ProbeCandidate(l.Key())
-		soon()
-		b.ProbeCandidate(l.Key())
-		wait(3 * time.Second)
-		if n := len(b.world.called(l.URL)); n != 2 {
-			t.Errorf("asked %d times", n)
-		}
-		b.near("next", time.Until(b.state(l.Key()).Next), lookEvery)
-		// What is dropped is not asked.
-		b.ProbeCandidate(l.Key())
-		b.DropCandidate(l.Key(), Absence{})
-		soon()
-		if n := len(b.world.called(l.URL)); n != 0 {
-			t.Errorf("asked %d times", n)
-		}
-	})
-}
-
 // What was said while nobody listened counts: the last word about each candidate. And
 // whoever says something does not wait for the registry.
 func TestNeverBlocks(t *testing.T) {
@@ -834,7 +797,6 @@ func TestNeverBlocks(t *testing.T) {
 		b.world.put("https://c", boxOf("c"))
 		b.SetCandidate(dropped)
 		b.DropCandidate(kept.Key(), Absence{})
-		b.ProbeCandidate(kept.Key())
 		b.SetCandidate(kept)
 		b.DropCandidate(dropped.Key(), Absence{})
 		if _, ok := b.Candidate(kept.Key()); ok {
@@ -845,7 +807,6 @@ func TestNeverBlocks(t *testing.T) {
 		defer b.stop()
 		soon()
 		b.SetCandidate(wan("d", "https://c"))
-		b.ProbeCandidate(kept.Key())
 		b.Hold("a", true)
 		soon()
 		if _, ok := b.Candidate(wan("d", "https://c").Key()); ok {
@@ -858,7 +819,7 @@ func TestNeverBlocks(t *testing.T) {
 		if _, ok := b.Candidate(dropped.Key()); ok {
 			t.Error("it was dropped")
 		}
-		if n := len(b.world.called("https://a")); n != 2 {
+		if n := len(b.world.called("https://a")); n != 1 {
 			t.Errorf("asked %d times", n)
 		}
 	})

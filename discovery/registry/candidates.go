@@ -19,9 +19,6 @@ func (m *machine) obey(orders []order, holds map[peer.ClusterID]bool, now time.T
 		case o.drop != nil:
 			m.drop(o.key, *o.drop, now)
 		}
-		if e := m.candidates[o.key]; o.probe && e != nil {
-			m.probeNow(e, now)
-		}
 	}
 	for id, hold := range holds {
 		m.hold(id, hold, now)
@@ -194,18 +191,6 @@ func (m *machine) drop(k peer.Key, why Absence, now time.Time) {
 	m.candidateChanged(k)
 }
 
-// probeNow has a candidate probed now, or once more if that is under way.
-func (m *machine) probeNow(e *candidate, now time.Time) {
-	switch {
-	case !e.place().probed():
-	case e.job.Probing():
-		e.job.Again = true
-	default:
-		e.job.First = true
-		m.plan(e, now)
-	}
-}
-
 // renew sees again whom a candidate leads to if there was no room.
 func (m *machine) renew(e *candidate, now time.Time) {
 	if m.lost(e) {
@@ -267,10 +252,6 @@ func (m *machine) conclude(e *candidate, s *CandidateStatus, now time.Time) time
 		wait = backoff(firstRetry, e.vain, lastRetry)
 	default:
 		s.Failures, e.vain, e.since = 0, 0, now
-	}
-	if e.job.Again {
-		e.job.Again, e.job.First = false, true
-		return now
 	}
 	return now.Add(spread(wait))
 }

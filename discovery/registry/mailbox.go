@@ -8,10 +8,9 @@ import (
 
 // order is what is to become of a candidate.
 type order struct {
-	key   peer.Key
-	set   *Candidate // goes before drop
-	drop  *Absence
-	probe bool
+	key  peer.Key
+	set  *Candidate // goes before drop
+	drop *Absence
 }
 
 // mailbox holds what was said until the owner of the registry has time for it: the

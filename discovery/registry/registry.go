@@ -288,7 +288,3 @@ func (r *Registry) SetCandidate(c Candidate) {
 func (r *Registry) DropCandidate(k peer.Key, why Absence) {
 	r.mail.put(k, func(o *order) { o.set, o.drop = nil, &why })
 }
-
-// ProbeCandidate has a candidate probed now, whatever its turn is. One that is known
-// not to need it is not probed. It never blocks.
-func (r *Registry) ProbeCandidate(k peer.Key) { r.mail.put(k, func(o *order) { o.probe = true }) }
