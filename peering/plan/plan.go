@@ -205,19 +205,17 @@ func (d *derived) again(tearingDown bool) time.Duration {
 		again = max(undoFor-d.TearingDown, time.Millisecond)
 	}
 	if !d.lost && !d.Reachable() && d.LostAfter > 0 && d.holds() {
-		if left := max(d.LostAfter-d.Away, time.Millisecond); again == 0 || left < again {
-			again = left
-		}
+		again = sooner(again, max(d.LostAfter-d.Away, time.Millisecond))
 	}
-	if d.answerPending && (again == 0 || answerWithin < again) {
+	if d.answerPending {
 		// That the peer says the same as before is told to nobody.
-		again = answerWithin
+		again = sooner(again, answerWithin)
 	}
 	return again
 }
 
 // sooner is the shorter of two pauses, of which those that are not positive are
-// none.
+// none. It is work.Sooner once more, because a plan depends on nothing of kube.
 func sooner(a, b time.Duration) time.Duration {
 	if a <= 0 || b > 0 && b < a {
 		return max(b, 0)
