@@ -107,9 +107,11 @@ func (t *table[R]) read(ctx context.Context, conn *sql.Conn, which string, args 
 		which += " ORDER BY " + t.keys
 	}
 	var rows []R
+	var r R
+	places := t.places(&r)
 	err := query(ctx, conn, func(scan func(...any) error) error {
-		var r R
-		err := scan(t.places(&r)...)
+		r = *new(R)
+		err := scan(places...)
 		rows = append(rows, r)
 		return err
 	}, t.selects+which, args...)
@@ -146,13 +148,18 @@ func (t *table[R]) places(r *R) []any {
 func (t *table[R]) values(r *R) ([]any, error) {
 	values := make([]any, 0, len(t.roles))
 	for _, place := range t.places(r) {
-		v, err := driver.DefaultParameterConverter.ConvertValue(place)
+		v, err := converted(place)
 		if err != nil {
 			return nil, err
 		}
 		values = append(values, v)
 	}
 	return values, nil
+}
+
+// converted returns a value as it is stored.
+func converted(place any) (driver.Value, error) {
+	return driver.DefaultParameterConverter.ConvertValue(place)
 }
 
 // change makes want of the stored row have, both nil for none: by nothing when they
@@ -163,16 +170,14 @@ func (t *table[R]) change(have, want *R) ([]op, error) {
 	}
 	if want == nil {
 		old, err := t.values(have)
-		return []op{{t.drops, t.only(key, old)}}, err
+		return []op{{t.drops, t.keyOf(old)}}, err
+	}
+	if have != nil && t.same(have, want) {
+		return nil, nil
 	}
 	values, err := t.values(want)
 	if err != nil {
 		return nil, err
-	}
-	if have != nil {
-		if old, err := t.values(have); err == nil && reflect.DeepEqual(t.only(value, old), t.only(value, values)) {
-			return nil, nil
-		}
 	}
 	if t.check != nil {
 		err = t.check(want)
@@ -180,11 +185,39 @@ func (t *table[R]) change(have, want *R) ([]op, error) {
 	return []op{{t.stores, values}}, err
 }
 
-// only returns the values of the columns with that role.
-func (t *table[R]) only(role role, values []any) []any {
-	some := make([]any, 0, len(values))
+// same reports whether want says what the stored row of its key says, within bounds.
+func (t *table[R]) same(have, want *R) bool {
+	old := t.columns(have)
+	for i, c := range t.columns(want) {
+		switch c.role {
+		case value:
+			if !sameStored(old[i].at, c.at) {
+				return false
+			}
+		case along:
+			if _, err := converted(c.at); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sameStored reports whether two values of a column are stored alike. Most are equal
+// as they are, which saves converting them.
+func sameStored(a, b any) bool {
+	if x, y := reflect.ValueOf(a), reflect.ValueOf(b); x.Kind() == reflect.Pointer && x.Elem().Comparable() && x.Elem().Equal(y.Elem()) {
+		return true
+	}
+	x, err := converted(a)
+	y, bad := converted(b)
+	return err == nil && bad == nil && reflect.DeepEqual(x, y)
+}
+
+// keyOf returns the values of the key.
+func (t *table[R]) keyOf(values []any) (some []any) {
 	for i, v := range values {
-		if t.roles[i] == role {
+		if t.roles[i] == key {
 			some = append(some, v)
 		}
 	}
