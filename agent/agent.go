@@ -127,7 +127,7 @@ func (a *Agent) live(ctx context.Context) error {
 	}
 	defer func() {
 		if err := store.Close(); err != nil {
-			a.logger.Warn("the state could not be closed cleanly", "error", err)
+			a.logger.Warn("cannot close the database cleanly", "error", err)
 		}
 	}()
 	a.recall(ctx, store)
@@ -183,7 +183,7 @@ func (e *keyReplaced) Error() string {
 
 // adopt makes id ours from now on.
 func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.ClusterID) error {
-	a.logger.Warn("the API server knows this cluster by another ID; it is used from now on", "old", old, "new", id)
+	a.logger.Warn("the API server has another ID for this cluster; the agent uses that from now on", "old", old, "new", id)
 	if err := store.SetClusterID(ctx, id, "ConfigMap"); err != nil {
 		return fmt.Errorf("store the cluster ID that the API server has for us: %w", err)
 	}
@@ -220,7 +220,7 @@ func (a *Agent) sign(ctx context.Context, store *state.Store) {
 		return
 	}
 	if err := store.SetWriter(ctx, a.opts.Version); err != nil {
-		a.logger.Debug("the version of the agent is not noted in the database", "error", err)
+		a.logger.Debug("cannot store the version of the agent in the database", "error", err)
 	}
 	id, origin, err := statedir.Claim(a.config().State.Dir)
 	if err == nil && id != "" {
@@ -230,7 +230,7 @@ func (a *Agent) sign(ctx context.Context, store *state.Store) {
 		}
 	}
 	if err != nil {
-		a.logger.Error("the cluster ID that belongs to this key cannot be read or kept; the API server's counts", "error", err)
+		a.logger.Error("cannot read or store the cluster ID that belongs to this key; the agent uses the API server's", "error", err)
 	}
 }
 

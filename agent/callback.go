@@ -58,6 +58,6 @@ func (c *callBacks) notify(ctx context.Context, r decisions.Request) {
 	ctx, cancel := context.WithTimeout(ctx, callBackTimeout)
 	defer cancel()
 	if _, err := c.client.Exchange(ctx, target, client.Request{Method: http.MethodPost, Path: wire.PathNotice}); err != nil {
-		c.logger.Debug("an accepted peer could not be notified; it asks again", "peer", r.ID, "error", err)
+		c.logger.Debug("cannot notify an accepted peer; it will ask again", "peer", r.ID, "error", err)
 	}
 }

@@ -208,12 +208,12 @@ func (c *callers) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		var gone []peer.ClusterID
-		why := registry.Absence{Reason: "it has stopped calling", Evidence: registry.Expired}
+		why := registry.Absence{Reason: "it stopped calling", Evidence: registry.Expired}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.parted:
-			why.Reason = "there is no peering with it any more, and nothing else sees it"
+			why.Reason = "there is no peering with it any more, and it is not discovered otherwise"
 			for _, id := range c.calls.toLook() {
 				if !c.business(id) && c.calls.forget(id) {
 					gone = append(gone, id)

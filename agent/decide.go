@@ -43,7 +43,7 @@ func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOption
 	case err != nil:
 		return "", &control.Error{Kind: control.ErrInvalid, Message: "the token cannot be used: " + err.Error(), Cause: err}
 	case invite.Issuer == b.id:
-		return "", &control.Error{Kind: control.ErrInvalid, Message: "this token was made here: it is for another cluster to use"}
+		return "", &control.Error{Kind: control.ErrInvalid, Message: "this cluster created the token: use it on another one"}
 	case opts.ID != "" && opts.ID != invite.Issuer:
 		return "", &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("the token is from cluster %s, not from %s", invite.Issuer, opts.ID)}
 	}
@@ -59,8 +59,8 @@ func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOption
 		}
 	} else if p, known := b.registry.Peer(invite.Issuer); !known || p.Phase == peer.PhaseLost {
 		return "", &control.Error{Kind: control.ErrUnavailable,
-			Message: fmt.Sprintf("the issuer of the token, cluster %s, is not seen from here", invite.Issuer),
-			Advice:  "say where it is: liqo-agent peers connect --token TOKEN https://ADDRESS:6447"}
+			Message: fmt.Sprintf("the issuer of the token, cluster %s, has not been discovered here", invite.Issuer),
+			Advice:  "add its address: liqo-agent peers connect --token TOKEN https://ADDRESS:6447"}
 	}
 	if err := b.decisions.UseInvite(ctx, invite, opts.By); err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func (b *backend) connectURL(ctx context.Context, opts control.ConnectOptions) (
 		Hosts: []string{peer.HostName(opts.URL)}})
 	if err != nil {
 		return "", &control.Error{Kind: control.ErrUnavailable, Cause: err, Message: fmt.Sprintf("no cluster can be reached at %s: %v", opts.URL, err),
-			Advice: "check the address; a liqo-agent listens on port 6447 unless it was told otherwise"}
+			Advice: "check the address and the port (6447 by default)"}
 	}
 	id := res.Identity.ClusterID
 	b.decisions.Proved(ctx, id, res.Shown)
@@ -161,7 +161,7 @@ func shownPeer(id peer.ClusterID, p peer.Peer) control.Shown {
 }
 
 func notFound(id peer.ClusterID) error {
-	return &control.Error{Kind: control.ErrNotFound, Message: fmt.Sprintf("no cluster %s is known here", id), Advice: "liqo-agent peers list --all"}
+	return &control.Error{Kind: control.ErrNotFound, Message: fmt.Sprintf("cluster %s is not known here", id), Advice: "liqo-agent peers list --all"}
 }
 
 // Disconnect implements control.Backend.
@@ -362,7 +362,7 @@ func (b *backend) Invite(ctx context.Context, opts control.InviteOptions) (contr
 	if opts.URL != "" {
 		u, err := url.Parse(opts.URL)
 		if err != nil {
-			return control.Invite{}, &control.Error{Kind: control.ErrInvalid, Message: "the URL: " + err.Error(), Cause: err}
+			return control.Invite{}, &control.Error{Kind: control.ErrInvalid, Message: "invalid URL: " + err.Error(), Cause: err}
 		}
 		out.Token += tokenURL + u.Host
 		out.URL = opts.URL

@@ -43,9 +43,9 @@ func (s *session) sight(ctx context.Context, ev mdnssvc.Event) error {
 	}
 	sighting, err := mdnssvc.Sighting(ev)
 	if err != nil {
-		s.logger.Debug("an instance on the network is not a valid cluster",
+		s.logger.Debug("ignoring an instance on the network that is not a valid cluster",
 			"instance", ev.Instance.Name, "link", ev.Link, "error", err)
-		return s.registry.Unsee(ctx, key, registry.Absence{Reason: "it no longer describes itself rightly: " + err.Error(), Evidence: registry.Expired})
+		return s.registry.Unsee(ctx, key, registry.Absence{Reason: "its records are no longer valid: " + err.Error(), Evidence: registry.Expired})
 	}
 	return s.registry.See(ctx, sighting)
 }
@@ -58,9 +58,9 @@ func absence(reason string) registry.Absence {
 	case browser.ReasonDiscoveryOff:
 		return registry.Absence{Reason: "discovery was switched off", Evidence: registry.Withdrawn}
 	case browser.ReasonExpired, browser.ReasonNoAnswer:
-		return registry.Absence{Reason: "its records ended and nobody renewed them", Evidence: registry.Expired}
+		return registry.Absence{Reason: "its records expired", Evidence: registry.Expired}
 	default:
-		return registry.Absence{Reason: "it cannot be seen: " + reason}
+		return registry.Absence{Reason: "it is not visible: " + reason}
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *session) upkeep(ctx context.Context) error {
 			}
 		}
 		if _, err := s.store.Prune(ctx, s.config().State.History); err != nil && ctx.Err() == nil {
-			s.logger.Warn("old history could not be deleted", "error", err)
+			s.logger.Warn("cannot delete old history", "error", err)
 		}
 		timer.Reset(pruneEvery)
 	}

@@ -43,11 +43,11 @@ func (f *configFollower) switched(ctx context.Context, spec *api.ClusterConfigSp
 	if len(switches(spec)) > 0 {
 		var err error
 		if text, err = json.Marshal(spec); err != nil {
-			f.agent.logger.Error("the ClusterConfig cannot be encoded as JSON", "error", err)
+			f.agent.logger.Error("cannot encode the ClusterConfig as JSON", "error", err)
 		}
 	}
 	if err := f.store.RememberConfig(ctx, text); err != nil && ctx.Err() == nil {
-		f.agent.logger.Warn("the ClusterConfig is not stored; after a restart it applies only when the API server answers", "error", err)
+		f.agent.logger.Warn("cannot store the ClusterConfig; after a restart, it applies only when the API server answers", "error", err)
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *configFollower) reread(ctx context.Context) (control.Reload, error) {
 		f.agent.health.Report(health.ConfigBad, err)
 		f.agent.opts.Notify.Ready()
 		return control.Reload{}, &control.Error{Kind: control.ErrInvalid, Cause: err,
-			Message: "the old settings stay in use: " + err.Error(), Advice: "mend the file (liqo-agent config check), then: liqo-agent config reload"}
+			Message: "the old settings stay in use: " + err.Error(), Advice: "fix the file (liqo-agent config check), then: liqo-agent config reload"}
 	}
 	f.agent.health.Clear(health.ConfigBad, "")
 	f.agent.file = loaded
@@ -117,7 +117,7 @@ func (f *configFollower) change(ctx context.Context) (control.Reload, error) {
 	}
 	f.agent.health.When(health.RestartNeeded, len(needRestart) > 0, health.Args{"keys": strings.Join(needRestart, ", ")})
 	if f.certificates.differ(f.agent.config()) {
-		rebuild = append(rebuild, "the certificates that are shown")
+		rebuild = append(rebuild, "certificates")
 	}
 	if len(rebuild) > 0 {
 		done.Rebuilding = true

@@ -66,7 +66,7 @@ func clusterID(ctx context.Context, cfg config.Config, store identityStore, logg
 	}
 	if err != nil {
 		id, origin = peer.ClusterID(uuid.NewString()), originGenerated
-		logger.Info("this cluster has no ID yet and no API server gave one; a new one was made", "id", id, "reason", err)
+		logger.Info("created a cluster ID, because none is stored and the API server gave none", "id", id, "reason", err)
 	}
 	return id, origin, store.SetClusterID(ctx, id, origin)
 }

@@ -51,7 +51,7 @@ func (b *backend) RotateKey(ctx context.Context, by string) (control.Key, error)
 	b.rotation.Lock()
 	defer b.rotation.Unlock()
 	if b.rotation.successor != nil {
-		return control.Key{}, &control.Error{Kind: control.ErrUnavailable, Message: "the key was replaced a moment ago, and the agent is starting again with it"}
+		return control.Key{}, &control.Error{Kind: control.ErrUnavailable, Message: "the key was just replaced, and the agent is restarting with the new one"}
 	}
 	if b.store.Volatile() {
 		return control.Key{}, &control.Error{Kind: control.ErrRefused, Message: "the state directory cannot be written, so a new key would not be kept",
@@ -67,7 +67,7 @@ func (b *backend) RotateKey(ctx context.Context, by string) (control.Key, error)
 		"old", b.key.Fingerprint(), "new", next.Fingerprint(), "by", by)
 	event := peer.Event{At: b.now(), ID: b.id, Kind: peer.EventKeyRotated, Detail: detail}
 	if err := b.store.Apply(ctx, state.Change{Events: []peer.Event{event}}); err != nil {
-		b.logger.Warn("cannot record in the history that the key was replaced", "error", err)
+		b.logger.Warn("cannot record the new key in the history", "error", err)
 	}
 	b.rotation.end(&keyReplaced{key: next})
 	return keyView(next), nil

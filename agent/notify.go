@@ -61,7 +61,7 @@ func (a *Agent) alive(ctx context.Context) error {
 	now := a.stands.Load()
 	if now.session == nil {
 		if gone := time.Since(now.since); gone > rebuildLimit {
-			return fmt.Errorf("the agent's parts are being made for %s already", gone.Round(time.Second))
+			return fmt.Errorf("the agent has been starting its parts for %s", gone.Round(time.Second))
 		}
 		return nil
 	}

@@ -35,7 +35,7 @@ type outward struct {
 // Exchange implements remote.Caller.
 func (o outward) Exchange(ctx context.Context, t peer.Target, r client.Request) (client.Response, error) {
 	if pin := o.decisions.Pin(t.ID); pin != nil && !pin.Suspended.IsZero() {
-		return client.Response{}, errors.New("trust in the peer is suspended, because its certificate of the fleet has ended: nothing is sent to it")
+		return client.Response{}, errors.New("trust in the peer is suspended because its fleet certificate expired: nothing is sent to it")
 	}
 	return o.client.Exchange(ctx, t, r)
 }

@@ -65,7 +65,7 @@ func (p *places) Stop(object string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.wanted, object)
-	p.registry.DropCandidate(manualKey(givenBy, object), registry.Absence{Reason: "no ForeignCluster gives a URL for it any more", Evidence: registry.Withdrawn})
+	p.registry.DropCandidate(manualKey(givenBy, object), registry.Absence{Reason: "no ForeignCluster has a URL for it any more", Evidence: registry.Withdrawn})
 }
 
 // Result implements peering.URLProber.
@@ -96,7 +96,7 @@ func (p *places) Run(ctx context.Context) error {
 		}
 		for id := range given {
 			if _, still := wanted[id]; !still {
-				p.registry.DropCandidate(manualKey(givenFor, string(id)), registry.Absence{Reason: "its URL is no longer given", Evidence: registry.Withdrawn})
+				p.registry.DropCandidate(manualKey(givenFor, string(id)), registry.Absence{Reason: "its URL was removed", Evidence: registry.Withdrawn})
 			}
 		}
 		given = wanted

@@ -57,7 +57,7 @@ func (p *policyApplier) apply(ctx context.Context) {
 	p.applying.Lock()
 	defer p.applying.Unlock()
 	if err := p.decisions.SetPolicy(ctx, p.source.policy()); err != nil && ctx.Err() == nil {
-		p.logger.Error("the trust settings of the configuration are not stored", "error", err)
+		p.logger.Error("cannot store the trust settings of the configuration", "error", err)
 	}
 }
 

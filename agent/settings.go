@@ -23,7 +23,7 @@ type settingsChanged struct{ keys []string }
 
 // Error implements error.
 func (e *settingsChanged) Error() string {
-	return fmt.Sprintf("changed settings need parts to be made anew: %v", e.keys)
+	return fmt.Sprintf("the agent restarts its parts, because settings changed: %v", e.keys)
 }
 
 // switches are what a ClusterConfig sets, by the keys of the configuration.
@@ -114,7 +114,7 @@ func (a *Agent) recall(ctx context.Context, store *state.Store) {
 		}
 	}
 	if err != nil {
-		a.logger.Warn("the stored ClusterConfig cannot be read; the configuration file counts until the API server answers", "error", err)
+		a.logger.Warn("cannot read the stored ClusterConfig; the agent uses the configuration file until the API server answers", "error", err)
 	}
 	a.use(a.effective())
 }

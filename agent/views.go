@@ -48,7 +48,7 @@ func (b *backend) Peers(context.Context) ([]control.Peer, error) {
 
 // unseen is what there is to say about a peer that was never seen.
 func (v *views) unseen(id peer.ClusterID) peer.Peer {
-	return peer.Peer{ID: id, Alias: v.decisions.Preferences(id).Alias, Phase: peer.PhaseLost, Reason: "it was not seen yet"}
+	return peer.Peer{ID: id, Alias: v.decisions.Preferences(id).Alias, Phase: peer.PhaseLost, Reason: "not seen yet"}
 }
 
 // Peer implements control.Backend.
@@ -138,7 +138,7 @@ func (v *views) view(p peer.Peer, requests map[peer.ClusterID]control.Request) c
 	out.Sharing = v.peerSharing(p.ID)
 	if out.Outgoing.Reason == "" && standing.Connect == plan.Yes {
 		out.Outgoing.Wanted = true
-		out.Outgoing.Message = "It is connected as soon as an API server is there."
+		out.Outgoing.Message = "It is connected as soon as the API server answers."
 	}
 	return out
 }

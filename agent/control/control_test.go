@@ -142,7 +142,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"unknown peer", func() error { _, err := c.Peer(ctx, "shed"); return err }, ErrNotFound,
 			`no peer is called "shed"`, "liqo-agent peers list --all"},
 		{"ambiguous prefix", func() error { _, err := c.Peer(ctx, "0558"); return err }, ErrAmbiguous,
-			`"0558" fits 2 peers: barn (` + idBarn + `), silo (` + idSilo + `)`, "use more of the ID, or name one: liqo-agent peers alias ID NAME"},
+			`"0558" matches 2 peers: barn (` + idBarn + `), silo (` + idSilo + `)`, "use more of the ID, or name one: liqo-agent peers alias ID NAME"},
 		{"wrong level", func() error { return c.SetLogLevel(ctx, "loud") }, ErrInvalid, `log level "loud": want debug, info, warn or error`, ""},
 		{"alias taken", func() error { _, err := c.SetAlias(ctx, "barn", idSilo); return err }, ErrInvalid,
 			`alias "` + idSilo + `" already names ` + idSilo, "liqo-agent peers alias " + idSilo + " ''"},
@@ -185,8 +185,8 @@ func TestRawRequests(t *testing.T) {
 		{"GET", "/v1/history?since=yesterday", "", 400, `want a time like`},
 		{"PUT", "/v1/log/level", `{"level":"info","more":1}`, 400, `unknown field`},
 		{"PUT", "/v1/log/level", `{"level":"` + strings.Repeat("x", maxBody) + `"}`, 400, `too large`},
-		{"GET", "/v2/peers", "", 404, `does not know GET /v2/peers`},
-		{"DELETE", "/v1/peers", "", 404, `does not know DELETE /v1/peers`},
+		{"GET", "/v2/peers", "", 404, `does not support GET /v2/peers`},
+		{"DELETE", "/v1/peers", "", 404, `does not support DELETE /v1/peers`},
 		{"GET", "/v1/peers", "", 200, `"addresses":["192.0.2.7:6447"]`},
 		{"GET", "/v1/peers", "", 200, `"sources":[],"domains":[]`},
 	} {
@@ -335,7 +335,7 @@ func TestListen(t *testing.T) {
 	})
 	t.Run("long path", func(t *testing.T) {
 		_, err := listen(filepath.Join(t.TempDir(), strings.Repeat("x", 120)))
-		if err == nil || !strings.Contains(err.Error(), "at most 107 work") {
+		if err == nil || !strings.Contains(err.Error(), "at most 107 are allowed") {
 			t.Errorf("error = %v", err)
 		}
 	})

@@ -108,9 +108,9 @@ func (s *Server) connect(r *http.Request) (any, error) {
 	}
 	switch {
 	case body.Peer == "" && body.URL == "" && body.Token == "":
-		return nil, &Error{Kind: ErrInvalid, Message: "nothing to connect to was named: want a peer, a URL or a token"}
+		return nil, &Error{Kind: ErrInvalid, Message: "nothing to connect to: name a peer, a URL or a token"}
 	case len(body.Token) > maxToken:
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the token is %d bytes long: that is no token of liqo-agent invite", len(body.Token))}
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the token is %d bytes long: it is not from liqo-agent invite", len(body.Token))}
 	}
 	if body.Peer != "" {
 		p, err := s.find(r, body.Peer, verified)
@@ -328,7 +328,7 @@ func (s *Server) csr(r *http.Request) (any, error) {
 	case n == 0:
 		return nil, &Error{Kind: ErrInvalid, Message: "no name was given for the certificate"}
 	case n > maxNames:
-		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("%d names for one certificate: at most %d work", n, maxNames)}
+		return nil, &Error{Kind: ErrInvalid, Message: fmt.Sprintf("%d names for one certificate: at most %d are allowed", n, maxNames)}
 	}
 	csr, err := s.cfg.Backend.CSR(r.Context(), body.Names)
 	return csrAnswer{CSR: csr}, err
@@ -362,7 +362,7 @@ func CheckURL(s string) (string, error) {
 func checkNote(s string) error {
 	switch {
 	case len(s) > maxNote:
-		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the note is %d bytes long, at most %d work", len(s), maxNote)}
+		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the note is %d bytes long, at most %d are allowed", len(s), maxNote)}
 	case !text.Printable(s):
 		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("note %q contains characters that cannot be printed", s)}
 	}

@@ -214,12 +214,12 @@ func TestDecisionsAreChecked(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"POST", "/v1/connect", `{}`, 400, `nothing to connect to was named`},
+		{"POST", "/v1/connect", `{}`, 400, `nothing to connect to: name a peer`},
 		{"POST", "/v1/connect", ``, 400, `the request's body: EOF`},
 		{"POST", "/v1/connect", `{"peer":"barn"} {}`, 400, `more than one value`},
 		{"POST", "/v1/connect", `{"peer":"barn","by":"root"}`, 400, `unknown field \"by\"`},
 		{"POST", "/v1/connect", `{"peer":"barn","fingerprint":"12"}`, 400, `fingerprint \"12\": want the 64 hexadecimal digits`},
-		{"POST", "/v1/connect", `{"token":"` + strings.Repeat("x", maxToken+1) + `"}`, 400, `that is no token of liqo-agent invite`},
+		{"POST", "/v1/connect", `{"token":"` + strings.Repeat("x", maxToken+1) + `"}`, 400, `it is not from liqo-agent invite`},
 		{"POST", "/v1/connect", `{"url":"http://192.0.2.1:6447"}`, 400, `URL \"http://192.0.2.1:6447\": want https://HOST:PORT`},
 		{"POST", "/v1/peers/barn/accept", `{"fingerprint":"zz"}`, 400, `fingerprint`},
 		{"POST", "/v1/peers/nobody/accept", ``, 404, `no peer is called \"nobody\"`},
@@ -227,14 +227,14 @@ func TestDecisionsAreChecked(t *testing.T) {
 		{"POST", "/v1/peers/barn/reject", `[1`, 200, idBarn}, // reject takes no body, and does not read one
 		{"PATCH", "/v1/peers/barn/preferences", `{"autoConnect":"maybe"}`, 400, `autoConnect \"maybe\": want yes, no or undecided`},
 		{"PATCH", "/v1/peers/barn/preferences", `{"autoAccept":""}`, 400, `autoAccept \"\": want yes, no or undecided`},
-		{"PATCH", "/v1/peers/barn/preferences", `{"note":"` + long + `"}`, 400, `the note is 257 bytes long, at most 256 work`},
+		{"PATCH", "/v1/peers/barn/preferences", `{"note":"` + long + `"}`, 400, `the note is 257 bytes long, at most 256 are allowed`},
 		{"PATCH", "/v1/peers/barn/preferences", `{"note":"a\u001b[2J"}`, 400, `cannot be printed`},
 		{"PATCH", "/v1/peers/barn/preferences", `{"url":"https://u:p@h"}`, 400, `want https://HOST:PORT`},
 		{"PATCH", "/v1/peers/barn/preferences", `{"blocked":true}`, 400, `unknown field`},
 		{"POST", "/v1/invites", `{"ttlSeconds":59}`, 400, `at least one minute and at most 30 days`},
 		{"POST", "/v1/invites", `{"ttlSeconds":9223372036854775807}`, 400, `at least one minute and at most 30 days`},
 		{"POST", "/v1/invites", `{"ttlSeconds":3600,"note":"\u202e"}`, 400, `cannot be printed`},
-		{"DELETE", "/v1/invites/00f", ``, 409, `\"00f\" fits 2 invites: 00ff, 00fe`},
+		{"DELETE", "/v1/invites/00f", ``, 409, `\"00f\" matches 2 invites: 00ff, 00fe`},
 		{"DELETE", "/v1/invites/a", ``, 404, `there is no open invite \"a\"`},
 		{"DELETE", "/v1/invites/x", ``, 404, `there is no open invite \"x\"`},
 		{"POST", "/v1/key/csr", `{"names":[]}`, 400, `no name was given`},

@@ -47,7 +47,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /v1/watch", s.watch)
 	s.observing(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.answer(w, r, nil, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("this agent does not know %s %s", r.Method, r.URL.Path),
+		s.answer(w, r, nil, &Error{Kind: ErrNotFound, Message: fmt.Sprintf("this agent does not support %s %s", r.Method, r.URL.Path),
 			Advice: "compare liqo-agent version with the version in liqo-agent status: restart the agent after an update"})
 	})
 	return mux
@@ -69,7 +69,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body any, err er
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
 		// The client is gone; there is nobody left to tell.
-		s.cfg.Logger.Debug("could not answer on the control socket", "error", err)
+		s.cfg.Logger.Debug("cannot answer on the control socket", "error", err)
 	}
 }
 

@@ -42,7 +42,7 @@ func listenUnix(ctx context.Context, path, group string) (*socket, error) {
 	dir := filepath.Dir(abs)
 	temporary := filepath.Join(dir, "."+strconv.Itoa(os.Getpid()))
 	if longest := max(len(abs), len(temporary)); longest > maxSocketPath {
-		return nil, &Error{Message: fmt.Sprintf("control socket %s: the path is %d bytes long, at most %d work", abs, longest, maxSocketPath),
+		return nil, &Error{Message: fmt.Sprintf("control socket %s: the path is %d bytes long, at most %d are allowed", abs, longest, maxSocketPath),
 			Advice: "choose a shorter one with --socket or state.socket"}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -78,7 +78,7 @@ func checkFree(ctx context.Context, path string) error {
 	case err != nil:
 		return fmt.Errorf("control socket %s: %w", path, err)
 	case info.Mode().Type() != os.ModeSocket:
-		return &Error{Message: fmt.Sprintf("control socket %s: something that is not a socket is in its place", path),
+		return &Error{Message: fmt.Sprintf("control socket %s: the path exists and is not a socket", path),
 			Advice: "move it away, or choose another place with --socket or state.socket"}
 	}
 	d := net.Dialer{Timeout: probeTimeout}

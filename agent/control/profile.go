@@ -115,7 +115,7 @@ func record(w http.ResponseWriter, r *http.Request, name string, start func(io.W
 	to := &shared{to: w}
 	if err := start(to); err != nil {
 		w.Header().Del("Content-Disposition")
-		return &Error{Kind: ErrUnavailable, Message: "another recording is under way: " + err.Error(), Cause: err, Advice: "wait for it to end"}
+		return &Error{Kind: ErrUnavailable, Message: "another recording is in progress: " + err.Error(), Cause: err, Advice: "wait for it to end"}
 	}
 	defer stop()
 	to.flush() // so that the client knows that it began

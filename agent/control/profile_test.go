@@ -71,8 +71,8 @@ func TestProfiles(t *testing.T) {
 		{"GET", "/debug/pprof/heap?debug=7", 400, "from 0 to 2", false},
 		{"GET", "/debug/pprof/heap?gc=yes", 400, "from 0 to 1", false},
 		{"GET", "/debug/pprof/cmdline", 404, "there is no profile", false},
-		{"POST", "/debug/pprof/heap", 404, "does not know POST", false},
-		{"GET", "/debug/vars", 404, "does not know", false},
+		{"POST", "/debug/pprof/heap", 404, "does not support POST", false},
+		{"GET", "/debug/vars", 404, "does not support", false},
 	} {
 		status, body := raw(t, s.cfg.Path, c.method, c.url)
 		if status != c.status || !bytes.Contains(body, []byte(c.has)) {
@@ -98,7 +98,7 @@ func TestOneRecordingAtATime(t *testing.T) {
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "200") {
 		t.Fatalf("%q, %v", line, err) // which says that it began
 	}
-	if status, body := raw(t, s.cfg.Path, "GET", "/debug/pprof/profile?seconds=1"); status != 503 || !bytes.Contains(body, []byte("another recording is under way")) {
+	if status, body := raw(t, s.cfg.Path, "GET", "/debug/pprof/profile?seconds=1"); status != 503 || !bytes.Contains(body, []byte("another recording is in progress")) {
 		t.Errorf("the second one: %d %.300s", status, body)
 	}
 	conn.Close()

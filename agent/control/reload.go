@@ -93,7 +93,7 @@ func (c *Client) Reload(ctx context.Context) (Reload, error) {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return out, ctx.Err()
 			}
-			return out, &Error{Cause: err, Message: fmt.Sprintf("the agent took the new settings and did not come back within %s", rebuildTimeout),
+			return out, &Error{Cause: err, Message: fmt.Sprintf("the agent accepted the new settings, but did not come back within %s", rebuildTimeout),
 				Advice: "check its log, for example: journalctl -u liqo-agent"}
 		case <-ticker.C:
 		}

@@ -111,7 +111,7 @@ func orEmpty[T any](list []T) []T {
 // other.
 func (o ResetOptions) Check() error {
 	if o.CRDs && !o.All {
-		return &Error{Kind: ErrInvalid, Message: "with the custom resource definitions everything goes that people wrote of these kinds",
+		return &Error{Kind: ErrInvalid, Message: "deleting the custom resource definitions also deletes the objects of these kinds that people wrote",
 			Advice: "liqo-agent reset --all --crds --stop"}
 	}
 	return nil

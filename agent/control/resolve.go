@@ -48,7 +48,7 @@ func withAskers(peers []Peer, asked []Request) []Peer {
 			continue
 		}
 		known[r.ID] = true
-		p := Peer{ID: r.ID, Name: r.Name, Phase: string(peer.PhaseUnverified), Reason: "it only asked to be let in",
+		p := Peer{ID: r.ID, Name: r.Name, Phase: string(peer.PhaseUnverified), Reason: "it only asked for access",
 			Source: string(peer.IncomingPeering), Fingerprint: r.Fingerprint, Code: r.Code, Request: &r}
 		if r.Address != "" {
 			p.Addresses = []string{r.Address}
@@ -111,7 +111,7 @@ func ambiguous(ref string, candidates []Peer) error {
 	for _, p := range candidates {
 		shown = append(shown, fmt.Sprintf("%s (%s)", p.Label(), p.ID))
 	}
-	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d peers: %s", ref, len(candidates), text.List(shown, maxCandidates, ", ")),
+	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q matches %d peers: %s", ref, len(candidates), text.List(shown, maxCandidates, ", ")),
 		Advice: "use more of the ID, or name one: liqo-agent peers alias ID NAME"}
 }
 
@@ -132,6 +132,6 @@ func resolveInvite(made []Invite, ref string) (string, error) {
 	case 0:
 		return "", &Error{Kind: ErrNotFound, Message: fmt.Sprintf("there is no open invite %q", text.Excerpt(ref)), Advice: "liqo-agent invite list"}
 	}
-	return "", &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q fits %d invites: %s", text.Excerpt(ref), len(fits), text.List(fits, maxCandidates, ", ")),
+	return "", &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q matches %d invites: %s", text.Excerpt(ref), len(fits), text.List(fits, maxCandidates, ", ")),
 		Advice: "use more of the ID"}
 }

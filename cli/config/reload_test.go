@@ -36,8 +36,8 @@ func TestConfigReload(t *testing.T) {
 		{"later only", reloads{answer: control.Reload{Restart: []string{"endpoint.listen"}}}, "", "Needs a restart of the agent: endpoint.listen\n", "", 0},
 		{"JSON", reloads{answer: control.Reload{Path: "/x", Changed: []string{"log.level"}, Generation: 1}}, "-o json",
 			"{\n  \"path\": \"/x\",\n  \"changed\": [\n    \"log.level\"\n  ],\n  \"restart\": [],\n  \"rebuilding\": false,\n  \"generation\": 1\n}\n", "", 0},
-		{"bad", reloads{err: &control.Error{Kind: control.ErrInvalid, Message: "the old settings stay in use: bad configuration: x", Advice: "mend the file"}}, "",
-			"", "liqo-agent: the old settings stay in use: bad configuration: x\ntry: mend the file\n", command.ExitError},
+		{"bad", reloads{err: &control.Error{Kind: control.ErrInvalid, Message: "the old settings stay in use: bad configuration: x", Advice: "fix the file"}}, "",
+			"", "liqo-agent: the old settings stay in use: bad configuration: x\ntry: fix the file\n", command.ExitError},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := clitest.NoAgent(t, cli.New)

@@ -330,7 +330,7 @@ func TestNamingPeers(t *testing.T) {
 		}
 	}
 	// 00000001 to 00000014: this fits sixteen or more.
-	if _, err := barn.cli("peers", "show", "000000"); exitCode(err) != command.ExitNotFound || !strings.Contains(err.Error(), "fits 20 peers") ||
+	if _, err := barn.cli("peers", "show", "000000"); exitCode(err) != command.ExitNotFound || !strings.Contains(err.Error(), "matches 20 peers") ||
 		!strings.Contains(err.Error(), "12 more") || !strings.Contains(err.Error(), "try:") {
 		t.Errorf("ambiguous: %v", err)
 	}

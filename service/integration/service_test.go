@@ -383,7 +383,7 @@ func testBadReload(t *testing.T, m *machine) {
 		t.Errorf("systemctl reload: %s", out)
 	}
 	out, code = m.run(agent, "config", "reload")
-	expect(t, out, code, 1, "the old settings stay in use", "log.level", "discovery.ttl", "try: mend the file")
+	expect(t, out, code, 1, "the old settings stay in use", "log.level", "discovery.ttl", "try: fix the file")
 	if state := m.show("ActiveState"); state != "active" {
 		t.Errorf("the service is %s", state)
 	}
