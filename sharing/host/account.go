@@ -208,10 +208,10 @@ func (a *account) reserve(key string, more, offer corev1.ResourceList, size int6
 	}
 	limit := podsPerSlot * offer.Pods().Value()
 	if a.slots[key] == nil && int64(len(a.slots)) >= limit {
-		return nil, refuse(ReasonTooManyPods, "there are %d pods of this consumer here, counting those that have ended, and %d may be; delete some", len(a.slots), limit).after(retryUsedUp)
+		return nil, refuse(ReasonTooManyPods, "this consumer has %d pods here, including those that have ended, and the limit is %d; delete some", len(a.slots), limit).after(retryUsedUp)
 	}
 	if grows := max(size-mine.size(), 0); grows > 0 && bytes+grows > bytesPerPod*limit {
-		return nil, refuse(ReasonTooManyPods, "the pods of this consumer, counting those that have ended, have documents of %d bytes here, and %d more are too many: %d may be; delete some, or move long texts into ConfigMaps", bytes, grows, bytesPerPod*limit).after(retryUsedUp)
+		return nil, refuse(ReasonTooManyPods, "the pods of this consumer, including those that have ended, have %d bytes of JSON here, and %d more exceed the limit of %d; delete some, or move long texts into ConfigMaps", bytes, grows, bytesPerPod*limit).after(retryUsedUp)
 	}
 	r := &reserved{amounts: more, size: size, until: a.now().Add(reservation)}
 	mine.reserved = append(mine.reserved, r)

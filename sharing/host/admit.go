@@ -32,7 +32,7 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 		return nil, nil, refusedIn(in, no)
 	}
 	if err := st.session.pods.Failure(); err != nil {
-		return nil, nil, refuse(ReasonNotReady, "this cluster cannot tell now what %s uses already; try again later", id).after(retryNotReady)
+		return nil, nil, refuse(ReasonNotReady, "this cluster does not know yet what %s uses; try again later", id).after(retryNotReady)
 	}
 	key, more, offer := keyOf(namespace, pod.Name), amountsOf(pod), st.offer
 	if st.settings.Enforce == enforceLimits {
@@ -136,9 +136,9 @@ func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body 
 	kind, known := map[string]string{resourceConfigMaps: "ConfigMap", resourceSecrets: "Secret"}[resource]
 	switch {
 	case !known:
-		return nil, refuse(ReasonBadName, "%q are not taken here, only configmaps and secrets", text.Excerpt(resource))
+		return nil, refuse(ReasonBadName, "%q are not accepted here, only configmaps and secrets", text.Excerpt(resource))
 	case resource == resourceConfigMaps && name == workload.RootCA:
-		return nil, refuse(ReasonBadName, "%s is this cluster's own", workload.RootCA)
+		return nil, refuse(ReasonBadName, "%s belongs to this cluster", workload.RootCA)
 	}
 	clean, no := workload.AdmitObject(body, kind, name, h.in(st, namespace))
 	if no != nil {

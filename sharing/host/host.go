@@ -320,7 +320,7 @@ func (h *Host) place(id peer.ClusterID, namespace string) (standing, error) {
 	}
 	st.guest = st.session.namespaces.Get("", namespace)
 	if st.guest == nil || owner(st.guest) != id {
-		return standing{}, refuse(ReasonNotYours, "%q is no namespace of %s here; ask for one", text.Excerpt(namespace), id)
+		return standing{}, refuse(ReasonNotYours, "%q is not a namespace of %s here; request one", text.Excerpt(namespace), id)
 	}
 	return st, nil
 }

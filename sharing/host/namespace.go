@@ -24,7 +24,7 @@ const otherNames = 3
 // at most after some seconds.
 func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
 	if wrong := validation.IsDNS1123Label(origin); len(wrong) > 0 {
-		return "", refuse(ReasonBadName, "%q is no name of a namespace: %s", text.Excerpt(origin), wrong[0])
+		return "", refuse(ReasonBadName, "%q is not a valid namespace name: %s", text.Excerpt(origin), wrong[0])
 	}
 	if _, err := h.admitted(id); err != nil {
 		return "", err
@@ -49,7 +49,7 @@ func (h *Host) Namespace(ctx context.Context, id peer.ClusterID, origin string) 
 			return "", terminating(leaving.Name)
 		}
 		if len(guests) >= st.settings.MaxNamespaces {
-			return "", refuse(ReasonTooManyNamespaces, "%s has %d namespaces here, and may have %d; free one first", id, len(guests), st.settings.MaxNamespaces).after(retryUsedUp)
+			return "", refuse(ReasonTooManyNamespaces, "%s has %d namespaces here, and the limit is %d; free one first", id, len(guests), st.settings.MaxNamespaces).after(retryUsedUp)
 		}
 		if guest, err = s.make(ctx, st, origin); err != nil {
 			return "", err

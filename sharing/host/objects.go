@@ -18,7 +18,7 @@ func (a *account) reserveObject(key string, size int64) *Refused {
 	mine := a.objects[key]
 	if mine == nil {
 		if len(a.objects) >= maxObjects {
-			return refuse(ReasonTooManyObjects, "there are %d ConfigMaps and Secrets of this consumer here, and no more may be; delete some", len(a.objects)).after(retryUsedUp)
+			return refuse(ReasonTooManyObjects, "this consumer has %d ConfigMaps and Secrets here, which is the limit; delete some", len(a.objects)).after(retryUsedUp)
 		}
 		mine = &object{}
 	}
@@ -27,7 +27,7 @@ func (a *account) reserveObject(key string, size int64) *Refused {
 		bytes += max(o.size, o.pending)
 	}
 	if more := max(mine.size, mine.pending, size) - max(mine.size, mine.pending); more > 0 && bytes+more > maxObjectBytes {
-		return refuse(ReasonTooManyObjects, "the ConfigMaps and Secrets of this consumer have %d bytes here, and %d more are too many: %d may be", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
+		return refuse(ReasonTooManyObjects, "the ConfigMaps and Secrets of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
 	}
 	mine.pending, mine.until = max(mine.pending, size), a.now().Add(reservation)
 	a.objects[key] = mine

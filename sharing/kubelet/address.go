@@ -13,7 +13,7 @@ import (
 )
 
 // errNoAddress: the automatic choice does not work.
-var errNoAddress = errors.New("the address that the local API server is reached from is none to listen at; set sharing.kubelet_listen")
+var errNoAddress = errors.New("the agent cannot listen at the address from which it reaches the API server; set sharing.kubelet_listen")
 
 // route knows from which address of ours the local API server was reached last:
 // the address at which it can reach us. Connections tell, so nothing has to be
@@ -90,7 +90,7 @@ func choose(configured string, from netip.Addr, port uint16) (spot, error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			return spot{}, fmt.Errorf("sharing.kubelet_listen: %q is no port", text)
+			return spot{}, fmt.Errorf("sharing.kubelet_listen: %q is not a port", text)
 		}
 		if n != 0 {
 			port = uint16(n)
@@ -98,7 +98,7 @@ func choose(configured string, from netip.Addr, port uint16) (spot, error) {
 		if addr, err := netip.ParseAddr(host); err == nil && !addr.IsUnspecified() {
 			return spot{listen: netip.AddrPortFrom(addr, port).String(), addr: addr}, nil
 		} else if err != nil && host != "" {
-			return spot{}, fmt.Errorf("sharing.kubelet_listen: %q is no IP address", host)
+			return spot{}, fmt.Errorf("sharing.kubelet_listen: %q is not an IP address", host)
 		}
 	}
 	if !from.IsValid() || from.IsUnspecified() || from.IsMulticast() || from.Zone() != "" {

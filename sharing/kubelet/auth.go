@@ -126,7 +126,7 @@ func (g *gate) byToken(ctx context.Context, source netip.Addr, token string) (*c
 		review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
 		var verdict authenticationv1.TokenReview
 		if err := g.client.Create(ctx, tokenReviews, review, &verdict); err != nil {
-			return nil, refuse(http.StatusInternalServerError, "who calls cannot be found out: %v", err)
+			return nil, refuse(http.StatusInternalServerError, "the caller cannot be authenticated: %v", err)
 		}
 		last = bearer{until: time.Now().Add(unknownFor)}
 		life := unknownFor
@@ -181,7 +181,7 @@ func (g *gate) allowed(ctx context.Context, who *caller, what authorizationv1.Re
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
 	text, err := json.Marshal(review.Spec)
 	if err != nil {
-		return false, refuse(http.StatusInternalServerError, "the caller cannot be told to the API server: %v", err)
+		return false, refuse(http.StatusInternalServerError, "the caller cannot be described to the API server: %v", err)
 	}
 	question := sha256.Sum256(text)
 	if allowed, known := g.verdicts.get(question); known {
@@ -192,7 +192,7 @@ func (g *gate) allowed(ctx context.Context, who *caller, what authorizationv1.Re
 	}
 	var verdict authorizationv1.SubjectAccessReview
 	if err := g.client.Create(ctx, accessReviews, review, &verdict); err != nil {
-		return false, refuse(http.StatusInternalServerError, "whether the caller may do that cannot be found out: %v", err)
+		return false, refuse(http.StatusInternalServerError, "the permissions of the caller cannot be checked: %v", err)
 	}
 	allowed := verdict.Status.Allowed && !verdict.Status.Denied
 	life := deniedFor

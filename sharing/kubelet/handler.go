@@ -65,7 +65,7 @@ func (h *handler) wait() {
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.enter() {
-		say(w, http.StatusServiceUnavailable, "the agent stops")
+		say(w, http.StatusServiceUnavailable, "the agent is stopping")
 		return
 	}
 	defer h.calls.Done()

@@ -89,10 +89,10 @@ func refused(provider peer.ClusterID, answer *http.Response) error {
 		// It is us who are not known there: the caller has done nothing wrong.
 		return refuse(http.StatusBadGateway, "provider %s does not let this cluster in: %s", provider, sentence)
 	case code == http.StatusForbidden:
-		return refuse(code, "provider %s refuses it: %s", provider, sentence)
+		return refuse(code, "provider %s refuses the request: %s", provider, sentence)
 	case code >= 400 && code <= 599:
 		return refuse(code, "%s", sentence)
 	default:
-		return refuse(http.StatusBadGateway, "provider %s answered with status %d, which is none for this call", provider, code)
+		return refuse(http.StatusBadGateway, "provider %s answered with the unexpected status %d", provider, code)
 	}
 }

@@ -111,10 +111,10 @@ func podCall(kind kind, names []string, method string, query url.Values) (call, 
 	}
 	c := call{kind: kind, namespace: names[0], pod: names[1]}
 	if len(validation.IsDNS1123Label(c.namespace)) > 0 || len(validation.IsDNS1123Subdomain(c.pod)) > 0 {
-		return call{}, refuse(http.StatusBadRequest, "namespace and name of the pod are not as Kubernetes names them")
+		return call{}, refuse(http.StatusBadRequest, "the namespace or the name of the pod is not valid")
 	}
 	if kind != portForward && len(validation.IsDNS1123Label(names[2])) > 0 {
-		return call{}, refuse(http.StatusBadRequest, "the name of the container is not as Kubernetes names them")
+		return call{}, refuse(http.StatusBadRequest, "the name of the container is not valid")
 	}
 	var err error
 	switch kind {
@@ -159,14 +159,14 @@ func logOptions(query url.Values) (url.Values, error) {
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < option.least {
-			return nil, refuse(http.StatusBadRequest, "%s is no number from %d", option.name, option.least)
+			return nil, refuse(http.StatusBadRequest, "%s must be a number from %d", option.name, option.least)
 		}
 		out.Set(option.name, strconv.FormatInt(n, 10))
 	}
 	if text := query.Get("sinceTime"); text != "" {
 		since, err := time.Parse(time.RFC3339, text)
 		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "sinceTime is no time as RFC 3339 has it")
+			return nil, refuse(http.StatusBadRequest, "sinceTime must be a time as in RFC 3339")
 		}
 		out.Set("sinceTime", since.Format(time.RFC3339))
 	}
@@ -175,7 +175,7 @@ func logOptions(query url.Values) (url.Values, error) {
 	case "Stdout", "Stderr":
 		out.Set("stream", stream)
 	default:
-		return nil, refuse(http.StatusBadRequest, "stream is none of All, Stdout, Stderr")
+		return nil, refuse(http.StatusBadRequest, "stream must be All, Stdout or Stderr")
 	}
 	return out, nil
 }
@@ -225,7 +225,7 @@ func ports(query url.Values) (url.Values, error) {
 		for text := range strings.SplitSeq(list, ",") {
 			n, err := strconv.ParseUint(text, 10, 16)
 			if err != nil || n == 0 {
-				return nil, refuse(http.StatusBadRequest, "port is no number of a port")
+				return nil, refuse(http.StatusBadRequest, "port is not a port number")
 			}
 			if len(out["ports"]) == maxPorts {
 				return nil, refuse(http.StatusBadRequest, "no more than %d ports can be forwarded by one call", maxPorts)

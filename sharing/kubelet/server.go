@@ -89,7 +89,7 @@ const (
 )
 
 // errMoved: the address that the API server is reached from is another one now.
-var errMoved = errors.New("the address of this box is another one now")
+var errMoved = errors.New("the address of this box has changed")
 
 // Server serves the kubelet API of all virtual nodes.
 type Server struct {

@@ -42,7 +42,7 @@ func upgrade(header http.Header) (http.Header, error) {
 	protocol := header.Get("Upgrade")
 	if !httpguts.HeaderValuesContainsToken(header["Connection"], "Upgrade") ||
 		!strings.EqualFold(protocol, "SPDY/3.1") && !strings.EqualFold(protocol, "websocket") {
-		return nil, refuse(http.StatusBadRequest, "the request is no upgrade to SPDY/3.1 or WebSocket")
+		return nil, refuse(http.StatusBadRequest, "the request is not an upgrade to SPDY/3.1 or WebSocket")
 	}
 	out := http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}}
 	for _, field := range requestFields {
@@ -99,7 +99,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request, asked call, pla
 	}
 	defer func() { _ = provider.Close() }() // a second time if its streams have ended
 	if got := answer.Header.Get("Upgrade"); !strings.EqualFold(got, header.Get("Upgrade")) {
-		return refuse(http.StatusBadGateway, "provider %s answered with another protocol than it was asked for", place.ID)
+		return refuse(http.StatusBadGateway, "provider %s answered with another protocol than the requested one", place.ID)
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {

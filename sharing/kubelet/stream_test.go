@@ -96,10 +96,10 @@ func TestAnswers(t *testing.T) {
 	}{
 		"fine":    {200, "a line"},
 		"waiting": {400, "container \"main\" is waiting to start: ContainerCreating"},
-		"denied":  {403, "provider far refuses it: not yours"},
+		"denied":  {403, "provider far refuses the request: not yours"},
 		"unknown": {502, "provider far does not let this cluster in: who are you"},
 		"page":    {503, "<b> [31m"},
-		"moved":   {502, "provider far answered with status 302, which is none for this call"},
+		"moved":   {502, "provider far answered with the unexpected status 302"},
 	} {
 		if code, text := get(t, server.URL+"/containerLogs/shop/"+pod+"/main"); code != want.status || text != want.text {
 			t.Errorf("%s: %d %q", pod, code, text)
@@ -108,7 +108,7 @@ func TestAnswers(t *testing.T) {
 	if code, text := get(t, server.URL+"/containerLogs/shop/gone/main"); code != 404 || !strings.Contains(text, "not at any provider") {
 		t.Errorf("a pod that is not there: %d %s", code, text)
 	}
-	if code, text := get(t, server.URL+"/exec/shop/fine/main?output=1&command=id"); code != 400 || !strings.Contains(text, "no upgrade") {
+	if code, text := get(t, server.URL+"/exec/shop/fine/main?output=1&command=id"); code != 400 || !strings.Contains(text, "not an upgrade") {
 		t.Errorf("exec without an upgrade: %d %s", code, text)
 	}
 	if code, text := get(t, server.URL+"/metrics/resource"); code != 200 || !strings.Contains(text, "\nresource_scrape_error 0") {

@@ -277,7 +277,7 @@ func (pc *controller) attempted(k key, a work.Attempt) {
 	if a.Failures == patience {
 		log = pc.s.o.cfg.Logger.Warn
 	}
-	log("offloading does not get on, trying again", "cluster", pc.id, "what", k.kind, "namespace", k.namespace, "name", k.name,
+	log("offloading makes no progress; trying again", "cluster", pc.id, "what", k.kind, "namespace", k.namespace, "name", k.name,
 		"in", a.Next.Round(time.Millisecond), "error", a.Err)
 }
 

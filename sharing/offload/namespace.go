@@ -172,7 +172,7 @@ func (pc *controller) claim(ctx context.Context, origin, record string, old *rem
 	pc.expelled.Store(false)
 	pc.deny(origin, nil)
 	if name == "" || strings.ContainsAny(name, "/?#%") {
-		return fmt.Errorf("%s names %q as its namespace for %s", pc.id, name, origin)
+		return fmt.Errorf("%s answered with the invalid namespace name %q for %s", pc.id, name, origin)
 	}
 	if name != record {
 		if err := pc.writeRecord(ctx, origin, &name); err != nil {

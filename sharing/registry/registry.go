@@ -49,7 +49,7 @@ func Public(registry string) error {
 	name := registry
 	if host, port, err := net.SplitHostPort(registry); err == nil {
 		if port == "" {
-			return errors.New("it has no port behind the colon")
+			return errors.New("it has no port after the colon")
 		}
 		name = host
 	}
@@ -62,10 +62,10 @@ func Public(registry string) error {
 	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
 		return errors.New("it is the box itself")
 	case !strings.Contains(name, "."):
-		return errors.New("it is a single word, not a name of the public DNS")
+		return errors.New("it is a single word, not a name in the public DNS")
 	case name == suffix && managed, strings.HasSuffix(name, ".arpa"), !managed && !strings.Contains(suffix, "."):
 		// A suffix that is not managed, and has a dot, is a private one below a public one.
-		return errors.New("it is no name that the public DNS can have")
+		return errors.New("it cannot be a name in the public DNS")
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func CheckEntry(entry string) error {
 	name := strings.TrimPrefix(entry, wildcard)
 	// As the registry of an image, so that it can be compared with one.
 	if registry, err := Of(name + "/x/y"); err != nil || registry != name {
-		return errors.New("it is neither the name of a registry such as ghcr.io, nor *. and a name, nor \"own\"")
+		return errors.New("it must be a registry such as \"ghcr.io\", all below a name such as \"*.example.com\", or \"own\"")
 	}
 	return Public(name)
 }

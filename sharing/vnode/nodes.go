@@ -198,14 +198,14 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 	case !r.want.Wanted:
 		s.Reason, s.Message = r.drain.describe(s.Pods)
 	case node == nil:
-		s.Name, s.Busy, s.Reason, s.Message = n.cfg.Names.NodeName(id), true, ReasonPending, "the node is being made"
+		s.Name, s.Busy, s.Reason, s.Message = n.cfg.Names.NodeName(id), true, ReasonPending, "the node is being created"
 	default:
 		j := judge(r.want)
 		s.Reason, s.Message = j.reason, j.message
 		now := condition(node, corev1.NodeReady)
 		s.Ready = j.ready && now != nil && now.Status == corev1.ConditionTrue && node.DeletionTimestamp == nil
 		if j.ready && !s.Ready {
-			s.Reason, s.Message = ReasonPending, "the node is not said to be ready yet"
+			s.Reason, s.Message = ReasonPending, "the node is not marked as ready yet"
 		}
 	}
 	if r != nil && r.failure != "" && !s.Ready && (node != nil || r.want.Wanted) {

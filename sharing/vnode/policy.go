@@ -255,7 +255,7 @@ func advise(k keeping, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%s is missing or not that of this version, and an administrator's: run `sudo liqo-agent rbac --apply`: %w", k.object(), err)
+	return fmt.Errorf("%s is missing or of another version, and only an administrator can write it: run `sudo liqo-agent rbac --apply`: %w", k.object(), err)
 }
 
 // remove removes what the agent made at a path.

@@ -17,7 +17,7 @@ import (
 
 // errUnchanged: a node is not what was written, as if somebody else wrote at the
 // same time, or had the API server change it.
-var errUnchanged = errors.New("the API server took the change and shows another; look for whoever edits the node, and for webhooks that do")
+var errUnchanged = errors.New("the API server accepted the change, but the node shows something else; find out who edits the node, such as a webhook")
 
 // reconcile takes the next steps for a node, and returns after how long it wants
 // to be called again; 0 for not before something changes.

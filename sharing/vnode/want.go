@@ -70,17 +70,17 @@ func judge(p Provider) judgement {
 	}
 	switch {
 	case !p.Wanted && p.Gone:
-		return judgement{reason: ReasonGone, message: "the provider is given up; the node is removed", cordon: true}
+		return judgement{reason: ReasonGone, message: "the peering with the provider ended; the node is being removed", cordon: true}
 	case p.Wanted && p.Offer == nil && p.Reachable:
-		return judgement{reason: ReasonNoOffer, message: "the provider offers nothing at present", cordon: true}
+		return judgement{reason: ReasonNoOffer, message: "the provider offers nothing at the moment", cordon: true}
 	case p.Wanted && p.Offer == nil:
-		return judgement{reason: ReasonExpired, message: "the offer ended while the provider could not be asked for another: " + why, cordon: true}
+		return judgement{reason: ReasonExpired, message: "the offer expired, and the provider cannot be asked for another: " + why, cordon: true}
 	case !p.Reachable:
 		return judgement{reason: ReasonUnreachable, message: why, cordon: !p.Wanted}
 	case p.Excess != "":
 		return judgement{
 			reason: ReasonExcess, cordon: !p.Wanted,
-			message: "the provider says more than is taken from it, and is asked again every minute: " + text.Sentence(p.Excess),
+			message: "the provider sends more than the agent accepts; the agent asks again every minute: " + text.Sentence(p.Excess),
 		}
 	}
 	return judgement{ready: true, reason: ReasonReady, message: "the provider answers", cordon: !p.Wanted}
@@ -120,7 +120,7 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 	w.status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: j.reason, Message: j.message}}
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
 		w.status.Conditions = append(w.status.Conditions, corev1.NodeCondition{
-			Type: kind, Status: corev1.ConditionFalse, Reason: "VirtualNode", Message: "the provider's nodes see to that",
+			Type: kind, Status: corev1.ConditionFalse, Reason: "VirtualNode", Message: "the nodes of the provider handle this",
 		})
 	}
 	if kubelet.Address.IsValid() && kubelet.Port != 0 {

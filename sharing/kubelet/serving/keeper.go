@@ -202,9 +202,9 @@ func fits(leaf *x509.Certificate, subject Subject) error {
 	now := time.Now()
 	switch {
 	case now.Before(leaf.NotBefore):
-		return fmt.Errorf("it begins at %s only", leaf.NotBefore.Format(time.RFC3339))
+		return fmt.Errorf("it is not valid before %s", leaf.NotBefore.Format(time.RFC3339))
 	case !now.Before(leaf.NotAfter):
-		return fmt.Errorf("it ended at %s", leaf.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("it expired at %s", leaf.NotAfter.Format(time.RFC3339))
 	case leaf.Subject.CommonName != commonName(subject):
 		return fmt.Errorf("it is for %s", leaf.Subject.CommonName)
 	}

@@ -110,7 +110,7 @@ func read(file string) (*tls.Certificate, error) {
 func write(file string, certificate *tls.Certificate) error {
 	key, ok := certificate.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return fmt.Errorf("a key of type %T is none that is made here", certificate.PrivateKey)
+		return fmt.Errorf("unexpected key of type %T", certificate.PrivateKey)
 	}
 	text, err := encodeKey(key)
 	if err != nil {

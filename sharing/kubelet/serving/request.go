@@ -33,7 +33,7 @@ var errWaiting = errors.New("nothing in this cluster has signed the request for 
 // that takes. Meanwhile it sees to it that there is one to serve with.
 func (k *Keeper) request(ctx context.Context, client *kube.Client, subject Subject) (*tls.Certificate, error) {
 	if err := sweep(ctx, client); err != nil {
-		return nil, fmt.Errorf("requests of earlier starts are not cleared away: %w", err)
+		return nil, fmt.Errorf("delete the requests of earlier starts: %w", err)
 	}
 	key, err := newKey()
 	if err != nil {
@@ -77,7 +77,7 @@ func (k *Keeper) request(ctx context.Context, client *kube.Client, subject Subje
 		err = fits(certificate.Leaf, subject)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what was signed for %s is of no use: %w", csr.Name, err)
+		return nil, fmt.Errorf("the certificate signed for %s cannot be used: %w", csr.Name, err)
 	}
 	if err := client.Delete(ctx, path, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		k.logger.Warn("A request for a certificate stays until the next one.", "name", csr.Name, "error", err)
