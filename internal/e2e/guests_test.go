@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,6 +26,7 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/host"
 	"liqo.io/agent/sharing/workload"
 	"liqo.io/agent/trust"
 )
@@ -358,6 +360,7 @@ spec: {containers: [{name: web, image: "web:1"}]}
 
 	p.trust()
 	outside("trusted, and not let in", c, home, "default")
+	alone := b.quota(other).Spec.Hard
 	p.join()
 	a.awaitNode(p.b.asNode(), true)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
@@ -400,6 +403,20 @@ spec: {containers: [{name: desk, image: "desk:1", resources: {requests: {cpu: "0
 			}
 		}
 		return err
+	})
+	// One consumer more halves what the other is offered, a moment later.
+	b.eventually("the offer is divided, and what is used of it is counted", func() error {
+		if equality.Semantic.DeepEqual(b.quota(other).Spec.Hard, alone) {
+			return errors.New("the other consumer still has all of it")
+		}
+		for _, namespace := range []string{home, other} {
+			pods, err := list[corev1.Pod](b, "/api/v1/namespaces/"+namespace+"/pods")
+			q := b.quota(namespace)
+			if used := q.Status.Used.Pods().Value(); err != nil || used != int64(len(pods)) || !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
+				return fmt.Errorf("%s: %d of %d pods are counted in %v, %v", namespace, used, len(pods), q.Status.Hard, err)
+			}
+		}
+		return nil
 	})
 	var before map[string]string
 	b.eventually("it is quiet", func() error {
@@ -484,6 +501,16 @@ func (x *box) tolerates() {
 		}
 		return err
 	})
+}
+
+// quota is the ResourceQuota of a consumer's namespace.
+func (x *box) quota(namespace string) corev1.ResourceQuota {
+	x.t.Helper()
+	q, found, err := get[corev1.ResourceQuota](x, "/api/v1/namespaces/"+namespace+"/resourcequotas/"+host.QuotaName)
+	if err != nil || !found {
+		x.t.Fatalf("the quota of %s: %t, %v", namespace, found, err)
+	}
+	return q
 }
 
 // neighbour makes a box another consumer of the provider, with a pod and a Secret
