@@ -13,8 +13,14 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
+
+// ManagerAccess owns the roles that let peers reach their own objects, and the Secrets
+// with their certificates. The field managers of the other objects about peers are in
+// package plan.
+const ManagerAccess = "liqo-agent-access"
 
 // accessTimeout bounds the time from the writing of a role until the API server goes by
 // it, which it does a moment later.
@@ -125,13 +131,13 @@ func (s *session) writeAccess(ctx context.Context, id peer.ClusterID, request, a
 		return s.removeAccess(ctx, id)
 	}
 	role := wantedRole(id, request, advertisement)
-	if found := s.roles.get(role.Name); found == nil || !found.grants(role) {
+	if found := s.roles.Get(role.Name); found == nil || !found.grants(role) {
 		if err := putOwn(ctx, s.client, s.roles, role, func(r *clusterRole) bool { return r.grants(role) }); err != nil {
 			return err
 		}
 	}
 	binding := wantedBinding(id, s.users)
-	if found := s.bindings.get(binding.Name); found != nil && found.gives(binding) {
+	if found := s.bindings.Get(binding.Name); found != nil && found.gives(binding) {
 		return nil
 	}
 	return putOwn(ctx, s.client, s.bindings, binding, func(b *clusterRoleBinding) bool { return b.gives(binding) })
@@ -150,48 +156,48 @@ func (s *session) removeAccess(ctx context.Context, id peer.ClusterID) error {
 // wrote to it where server-side apply leaves it alone, or where nothing can be
 // changed any more, cannot be taken back by applying: then the object is deleted,
 // and errReplaced returned.
-func putOwn[T kube.Object](ctx context.Context, c *kube.Client, st *store[T], wanted T, right func(T) bool) error {
+func putOwn[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Store[T], wanted T, right func(T) bool) error {
 	name := wanted.GetName()
-	found := st.kind.fresh()
-	err := c.Apply(ctx, st.kind.object(name), ManagerAccess, true, wanted, found)
+	found := st.Kind.Fresh()
+	err := c.Apply(ctx, st.Kind.Object(name), ManagerAccess, true, wanted, found)
 	switch {
 	case err == nil && right(found):
 		st.Wrote(found)
 		return nil
 	case apierrors.IsInvalid(err):
 		// It may be there without the labels by which it would be watched.
-		found = st.kind.fresh()
-		if missing := c.Get(ctx, st.kind.object(name), found); missing != nil {
+		found = st.Kind.Fresh()
+		if missing := c.Get(ctx, st.Kind.Object(name), found); missing != nil {
 			return err
 		}
 	case err != nil:
 		return err
 	}
 	uid := found.GetUID()
-	if err := remove(ctx, c, st.kind, name, uid, ""); err != nil {
+	if err := objects.Remove(ctx, c, st.Kind, name, uid, ""); err != nil {
 		return err
 	}
-	st.deleted(name, uid)
-	return fmt.Errorf("%s %s: %w", st.kind.gvk.Kind, name, errReplaced)
+	st.Deleted(name, uid)
+	return fmt.Errorf("%s %s: %w", st.Kind.GVK.Kind, name, errReplaced)
 }
 
 // removeOwn deletes the object of that name, if there is one.
-func removeOwn[T kube.Object](ctx context.Context, c *kube.Client, st *store[T], name string) error {
-	uid := st.uid(name)
+func removeOwn[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Store[T], name string) error {
+	uid := st.UID(name)
 	if uid == "" {
 		return nil
 	}
-	if err := remove(ctx, c, st.kind, name, uid, ""); err != nil {
+	if err := objects.Remove(ctx, c, st.Kind, name, uid, ""); err != nil {
 		return err
 	}
-	st.deleted(name, uid)
+	st.Deleted(name, uid)
 	return nil
 }
 
 // mayReach asks the API server, as the peer, for its PeeringRequest, and reports
 // whether that is allowed, whether or not there is one.
 func mayReach(ctx context.Context, c *kube.Client, id peer.ClusterID, users api.PeerUsers) (bool, error) {
-	err := c.GetAs(ctx, requestKind().object(string(id)), users.Name(string(id)), api.PeerGroup, nil)
+	err := c.GetAs(ctx, requestKind().Object(string(id)), users.Name(string(id)), api.PeerGroup, nil)
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
 		return true, nil

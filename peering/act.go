@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -52,16 +53,16 @@ func (s *session) act(ctx context.Context, id peer.ClusterID, actions []plan.Act
 // writeForeign carries out an action on a ForeignCluster.
 func (s *session) writeForeign(ctx context.Context, a plan.Action, written map[string]string) error {
 	if a.UID == "" {
-		a.UID = s.foreign.uid(a.Name) // of what the Create before it made
+		a.UID = s.foreign.UID(a.Name) // of what the Create before it made
 	}
 	if a.ResourceVersion != "" && written[a.Name] != "" {
 		a.ResourceVersion = written[a.Name]
 	}
 	if a.Kind == plan.Delete {
-		if err := remove(ctx, s.client, s.foreign.kind, a.Name, a.UID, a.ResourceVersion); err != nil {
+		if err := objects.Remove(ctx, s.client, s.foreign.Kind, a.Name, a.UID, a.ResourceVersion); err != nil {
 			return err
 		}
-		s.foreign.deleted(a.Name, a.UID)
+		s.foreign.Deleted(a.Name, a.UID)
 		if a.Heir != "" {
 			s.cfg.Logger.Info("somebody created a ForeignCluster for a cluster that already had one; theirs counts, and the agent's is deleted",
 				"cluster", a.Name, "foreigncluster", a.Heir)
@@ -71,7 +72,7 @@ func (s *session) writeForeign(ctx context.Context, a plan.Action, written map[s
 		}
 		return nil
 	}
-	before := s.foreign.get(a.Name)
+	before := s.foreign.Get(a.Name)
 	fc, err := send(ctx, s.client, a, before)
 	if err != nil {
 		return err
@@ -86,9 +87,9 @@ func (s *session) writeForeign(ctx context.Context, a plan.Action, written map[s
 	written[a.Name] = fc.ResourceVersion
 	s.foreign.Wrote(fc)
 	if fc.DeletionTimestamp != nil {
-		s.foreign.deleted(fc.Name, fc.UID) // unless something else holds it
+		s.foreign.Deleted(fc.Name, fc.UID) // unless something else holds it
 	}
-	if kept := s.foreign.get(fc.Name); kept != nil && kept.UID == fc.UID {
+	if kept := s.foreign.Get(fc.Name); kept != nil && kept.UID == fc.UID {
 		fc = kept // its owners have stamps that the answer alone does not tell
 	}
 	if a.Kind != plan.ApplyIntent && before != nil && before.UID == fc.UID && edited(before, fc) {
@@ -108,7 +109,7 @@ func edited(before, after *foreignCluster) bool {
 // send sends an action on a ForeignCluster, but for Delete, and returns the
 // object as it is then. found is the object as it is known.
 func send(ctx context.Context, c *kube.Client, a plan.Action, found *foreignCluster) (*foreignCluster, error) {
-	object := applied{Metadata: appliedMeta{Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion}}
+	object := objects.Applied{Metadata: objects.Meta{Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion}}
 	subresource, manager, force := "", plan.ManagerDiscovery, true
 	switch a.Kind {
 	case plan.Create:
@@ -141,7 +142,7 @@ func send(ctx context.Context, c *kube.Client, a plan.Action, found *foreignClus
 	default:
 		return nil, fmt.Errorf("unknown kind of action %q on ForeignCluster %s", a.Kind, a.Name)
 	}
-	fc, err := applyKind(ctx, c, foreignClusterKind(), subresource, object, manager, force)
+	fc, err := objects.Apply(ctx, c, foreignClusterKind(), subresource, object, manager, force)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Kind, err)
 	}
@@ -152,15 +153,15 @@ func send(ctx context.Context, c *kube.Client, a plan.Action, found *foreignClus
 // merge into one that somebody else made a moment ago; such an object keeps what
 // its author wrote, and what was merged into it is taken back.
 func create(ctx context.Context, c *kube.Client, a plan.Action) (*foreignCluster, error) {
-	object := applied{Metadata: appliedMeta{Name: a.Name, Labels: a.Spec.Labels}, Spec: a.Spec}
-	made, err := applyKind(ctx, c, foreignClusterKind(), "", object, plan.ManagerDiscovery, false)
+	object := objects.Applied{Metadata: objects.Meta{Name: a.Name, Labels: a.Spec.Labels}, Spec: a.Spec}
+	made, err := objects.Apply(ctx, c, foreignClusterKind(), "", object, plan.ManagerDiscovery, false)
 	if err != nil || !slices.ContainsFunc(made.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager != plan.ManagerDiscovery
 	}) {
 		return made, err
 	}
-	object = applied{Metadata: appliedMeta{Name: a.Name, UID: made.UID}}
-	if _, err := applyKind(ctx, c, foreignClusterKind(), "", object, plan.ManagerDiscovery, true); err != nil {
+	object = objects.Applied{Metadata: objects.Meta{Name: a.Name, UID: made.UID}}
+	if _, err := objects.Apply(ctx, c, foreignClusterKind(), "", object, plan.ManagerDiscovery, true); err != nil {
 		return nil, err
 	}
 	return nil, fmt.Errorf("create ForeignCluster %s: %w", a.Name, errMadeByOthers)
@@ -181,7 +182,7 @@ func removeFinalizer(ctx context.Context, c *kube.Client, found *foreignCluster,
 		return nil, err
 	}
 	out := &foreignCluster{}
-	if err := c.Patch(ctx, foreignClusterKind().object(a.Name), plan.ManagerForeignCluster, types.MergePatchType, text, out); err != nil {
+	if err := c.Patch(ctx, foreignClusterKind().Object(a.Name), plan.ManagerForeignCluster, types.MergePatchType, text, out); err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Kind, err)
 	}
 	return out, nil
@@ -196,11 +197,11 @@ func conflict(name string, err error) error {
 // writeOwn carries out an action on another object about a peer.
 func (s *session) writeOwn(ctx context.Context, id peer.ClusterID, a plan.Action) error {
 	name := string(id)
-	object := applied{Metadata: appliedMeta{Name: name, UID: a.UID, ResourceVersion: a.ResourceVersion}}
+	object := objects.Applied{Metadata: objects.Meta{Name: name, UID: a.UID, ResourceVersion: a.ResourceVersion}}
 	switch a.Kind {
 	case plan.SetRequestStatus:
 		object.Status = a.Request
-		written, err := applyKind(ctx, s.client, s.requests.kind, "status", object, plan.ManagerPeeringRequest, true)
+		written, err := objects.Apply(ctx, s.client, s.requests.Kind, "status", object, plan.ManagerPeeringRequest, true)
 		if err != nil {
 			return err
 		}
@@ -235,10 +236,10 @@ func (s *session) deleteOffer(ctx context.Context, id peer.ClusterID, uid types.
 	return removeNoted(ctx, s, s.offers, id, uid, version, by, func(m *peerState) *deletionTracker { return &m.offer })
 }
 
-func removeNoted[T kube.Object](ctx context.Context, s *session, st *store[T], id peer.ClusterID, uid types.UID, version string, by plan.Deleter, trackerOf func(*peerState) *deletionTracker) error {
+func removeNoted[T kube.Object](ctx context.Context, s *session, st *objects.Store[T], id peer.ClusterID, uid types.UID, version string, by plan.Deleter, trackerOf func(*peerState) *deletionTracker) error {
 	var n pendingDeletion
 	s.peers.with(id, func(m *peerState) { n = trackerOf(m).begin(by, s.cfg.Now()) })
-	err := remove(ctx, s.client, st.kind, string(id), uid, version)
+	err := objects.Remove(ctx, s.client, st.Kind, string(id), uid, version)
 	came := deletionTaken
 	if err != nil {
 		came = deletionUnknown
@@ -250,7 +251,7 @@ func removeNoted[T kube.Object](ctx context.Context, s *session, st *store[T], i
 	if err != nil {
 		return err
 	}
-	st.deleted(string(id), uid)
+	st.Deleted(string(id), uid)
 	return nil
 }
 

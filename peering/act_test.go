@@ -25,7 +25,6 @@ import (
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
-	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
@@ -155,28 +154,6 @@ func connected(t *testing.T, decisions Decisions, answer func(r *http.Request, b
 	s := c.newSession(connection, client)
 	c.attach(s, gateway.Upstream{})
 	return c, s, fake
-}
-
-// again returns how long it takes until a key is reconciled again after a reconcile.
-func again[T comparable](t *testing.T, q *work.Queue[T], key T, reconcile func(context.Context, T) work.Outcome) (pause time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var ended time.Time
-	q.Add(key)
-	q.Run(ctx, 1, func(ctx context.Context, k T) work.Outcome {
-		switch {
-		case k != key:
-			return work.Done()
-		case ended.IsZero():
-			ended = time.Now()
-			return reconcile(ctx, k)
-		}
-		pause = time.Since(ended)
-		cancel()
-		return work.Done()
-	})
-	return pause
 }
 
 // TestEachAction checks what each kind of action sends, and to whom.
@@ -323,7 +300,7 @@ func TestDeletionsAreNoted(t *testing.T) {
 	put := func(uid types.UID) {
 		r := &api.PeeringRequest{}
 		r.Name, r.UID, r.ResourceVersion = string(testID), uid, "1"
-		if err := s.requests.Replace([]any{r}, "1"); err != nil {
+		if err := kubetest.Tell(s.requests).Replace("1", r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,7 +310,7 @@ func TestDeletionsAreNoted(t *testing.T) {
 		t.Errorf("error %v, deleted by %v", err, atDelete)
 	}
 	// A person was quicker with another object of that name, and then deletes that.
-	if err := s.requests.Delete(s.requests.get(string(testID))); err != nil {
+	if err := kubetest.Tell(s.requests).Delete(s.requests.Get(string(testID))); err != nil {
 		t.Fatal(err)
 	}
 	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != plan.DeletedByPerson {

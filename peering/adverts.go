@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -70,7 +71,7 @@ func (c *Controller) DecideOffer(ctx context.Context, id peer.ClusterID, accept 
 	if s == nil {
 		return ErrNotConnected
 	}
-	adv := s.offers.get(string(id))
+	adv := s.offers.Get(string(id))
 	if adv == nil || adv.DeletionTimestamp != nil {
 		return fmt.Errorf("cluster %s: %w", id, ErrNoOffer)
 	}
@@ -82,8 +83,8 @@ func (c *Controller) DecideOffer(ctx context.Context, id peer.ClusterID, accept 
 		state.Message += " by " + strings.TrimSuffix(by, ".")
 	}
 	state.Message += "."
-	object := applied{Metadata: appliedMeta{Name: adv.Name, UID: adv.UID}, Status: state}
-	written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, plan.ManagerIntent, true)
+	object := objects.Applied{Metadata: objects.Meta{Name: adv.Name, UID: adv.UID}, Status: state}
+	written, err := objects.Apply(ctx, s.client, s.offers.Kind, "status", object, plan.ManagerIntent, true)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It was withdrawn, or withdrawn and made anew, at this moment.

@@ -89,13 +89,13 @@ func TestDeletionByPeerThatFailed(t *testing.T) {
 		r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
 		a := &api.Advertisement{}
 		a.Name, a.UID, a.ResourceVersion = string(testID), "a1", "1"
-		if err := errors.Join(s.requests.Add(r), s.offers.Add(a)); err != nil {
+		if err := errors.Join(kubetest.Tell(s.requests).Update(r), kubetest.Tell(s.offers).Update(a)); err != nil {
 			t.Fatal(err)
 		}
 		c.DeletedByPeer(testID, api.PluralPeeringRequests)(status)
 		c.DeletedByPeer(testID, api.PluralAdvertisements)(status)
 		c.DeletedByPeer(testID, "pods")(status)
-		if err := errors.Join(s.requests.Delete(r), s.offers.Delete(a)); err != nil {
+		if err := errors.Join(kubetest.Tell(s.requests).Delete(r), kubetest.Tell(s.offers).Delete(a)); err != nil {
 			t.Fatal(err)
 		}
 		if obs := c.observe(s, testID); obs.RequestDeleted != want || obs.OfferDeleted != want {
@@ -124,8 +124,8 @@ func TestWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"DELETE " + requestKind().object(string(testID)) + ` {"preconditions":{"uid":"r1"}}`,
-		"DELETE " + advertisementKind().object(string(testID)) + ` {"preconditions":{"uid":"a1"}}`,
+		"DELETE " + requestKind().Object(string(testID)) + ` {"preconditions":{"uid":"r1"}}`,
+		"DELETE " + advertisementKind().Object(string(testID)) + ` {"preconditions":{"uid":"a1"}}`,
 	}
 	if sent := fake.Take(); !slices.Equal(sent, want) {
 		t.Errorf("sent %q, want %q", sent, want)

@@ -151,7 +151,7 @@ func (s *session) enqueueConsumers() {
 // countConsumers finds out who the consumers are before the first of them is told
 // anything: each of many is not to be promised everything first.
 func (s *session) countConsumers() {
-	for _, id := range s.requests.ids() {
+	for _, id := range s.requests.IDs() {
 		if tenancy := s.observe(s, id).TenantSpec(s.cfg.Now()); tenancy != nil {
 			s.allocator.Admit(id, tenancy.Admitted)
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -77,7 +78,7 @@ func TestCreateRespectsOthers(t *testing.T) {
 // itself: the queue does, without holding a worker.
 func TestErrorsKeepTheServersWords(t *testing.T) {
 	c, sent := apiServer(t, http.StatusTooManyRequests, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"go slow","code":429}`)
-	err := remove(t.Context(), c, foreignClusterKind(), "x", "u", "3")
+	err := objects.Remove(t.Context(), c, foreignClusterKind(), "x", "u", "3")
 	seconds, asked := apierrors.SuggestsClientDelay(err)
 	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "go slow") || !asked || seconds != 7 {
 		t.Errorf("error %v, delay %d %v", err, seconds, asked)
@@ -105,7 +106,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	if err := remove(t.Context(), c, foreignClusterKind(), "x", "u", ""); err == nil {
+	if err := objects.Remove(t.Context(), c, foreignClusterKind(), "x", "u", ""); err == nil {
 		t.Error("a refusal without an end is no error")
 	}
 }

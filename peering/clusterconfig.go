@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 )
 
 // ManagerConfig created the ClusterConfig, and owns nothing in its spec.
@@ -23,13 +24,13 @@ const ManagerConfig = "liqo-agent-config"
 // and creating it, is not to find that the agent was quicker.
 const recreatePause = 2 * time.Second
 
-func clusterConfigKind() kind[*api.ClusterConfig] {
-	return kind[*api.ClusterConfig]{
-		gvk:   api.ConfigGroupVersion.WithKind(api.KindClusterConfig),
-		path:  api.Collection(api.ConfigGroupVersion, api.PluralClusterConfigs),
-		fresh: func() *api.ClusterConfig { return &api.ClusterConfig{} },
-		about: func(*api.ClusterConfig) []peer.ClusterID { return nil },
-		trim:  func(c *api.ClusterConfig) { c.ManagedFields = nil },
+func clusterConfigKind() objects.Kind[*api.ClusterConfig] {
+	return objects.Kind[*api.ClusterConfig]{
+		GVK:   api.ConfigGroupVersion.WithKind(api.KindClusterConfig),
+		Path:  api.Collection(api.ConfigGroupVersion, api.PluralClusterConfigs),
+		Fresh: func() *api.ClusterConfig { return &api.ClusterConfig{} },
+		About: func(*api.ClusterConfig) []peer.ClusterID { return nil },
+		Trim:  func(c *api.ClusterConfig) { c.ManagedFields = nil },
 	}
 }
 
@@ -38,7 +39,7 @@ func clusterConfigKind() kind[*api.ClusterConfig] {
 // is. One goroutine runs it.
 type runtimeConfig struct {
 	*session
-	store *store[*api.ClusterConfig]
+	store *objects.Store[*api.ClusterConfig]
 	jobs  *work.Queue[configJob]
 	told  *api.ClusterConfigSpec // what Config.ClusterConfig was told
 }
@@ -53,15 +54,15 @@ const (
 
 func newRuntimeConfig(s *session) *runtimeConfig {
 	r := &runtimeConfig{session: s}
-	r.jobs = newQueue(r.attempted)
-	r.store = newStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { r.changed() }, s.checkIfMissing)
+	r.jobs = objects.NewQueue(r.attempted)
+	r.store = objects.NewStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { r.changed() }, s.checkIfMissing)
 	return r
 }
 
 // changed takes in that the ClusterConfig is another, or gone.
 func (r *runtimeConfig) changed() {
 	r.jobs.Add(showHealth)
-	if r.store.get(api.ClusterConfigName) == nil {
+	if r.store.Get(api.ClusterConfigName) == nil {
 		r.jobs.Drop(makeConfig)
 		r.jobs.AddAfter(makeConfig, recreatePause)
 	}
@@ -74,7 +75,7 @@ func (r *runtimeConfig) run(ctx context.Context) {
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { r.store.follow(ctx, r.client) })
+	watching.Go(func() { r.store.Follow(ctx, r.client) })
 	r.work(ctx)
 }
 
@@ -112,7 +113,7 @@ func (r *runtimeConfig) attempted(job configJob, a work.Attempt) {
 		return
 	case job == makeConfig:
 		r.NoteError(a.Err)
-		if a.Failures == patientRetries || a.Permanent {
+		if a.Failures == objects.PatientRetries || a.Permanent {
 			r.WarnOnce("ClusterConfig", "the ClusterConfig cannot be created, trying again", a.Err)
 		}
 	}
@@ -122,7 +123,7 @@ func (r *runtimeConfig) attempted(job configJob, a work.Attempt) {
 
 // spec returns what the ClusterConfig says, nil when there is none.
 func (r *runtimeConfig) spec() *api.ClusterConfigSpec {
-	c := r.store.get(api.ClusterConfigName)
+	c := r.store.Get(api.ClusterConfigName)
 	if c == nil || c.DeletionTimestamp != nil {
 		return nil
 	}
@@ -139,7 +140,7 @@ func copied(spec *api.ClusterConfigSpec) *api.ClusterConfigSpec {
 
 // ensure makes a ClusterConfig without settings if there is none.
 func (r *runtimeConfig) ensure(ctx context.Context) error {
-	if r.store.get(api.ClusterConfigName) != nil {
+	if r.store.Get(api.ClusterConfigName) != nil {
 		return nil
 	}
 	made, err := createClusterConfig(ctx, r.client)
@@ -157,12 +158,12 @@ func (r *runtimeConfig) ensure(ctx context.Context) error {
 // somebody else made a moment ago.
 func createClusterConfig(ctx context.Context, c *kube.Client) (*api.ClusterConfig, error) {
 	k := clusterConfigKind()
-	object := applied{Metadata: appliedMeta{
+	object := objects.Applied{Metadata: objects.Meta{
 		Name: api.ClusterConfigName, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent},
 	}}
-	object.APIVersion, object.Kind = k.gvk.GroupVersion().String(), k.gvk.Kind
-	made := k.fresh()
-	if err := c.CreateAs(ctx, k.path, ManagerConfig, object, made); err != nil {
+	object.APIVersion, object.Kind = k.GVK.GroupVersion().String(), k.GVK.Kind
+	made := k.Fresh()
+	if err := c.CreateAs(ctx, k.Path, ManagerConfig, object, made); err != nil {
 		return nil, err
 	}
 	return made, nil

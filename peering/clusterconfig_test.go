@@ -70,13 +70,13 @@ func TestClusterConfigAtWork(t *testing.T) {
 		}
 		put := func(c *api.ClusterConfig) {
 			t.Helper()
-			if err := r.store.Update(c); err != nil {
+			if err := kubetest.Tell(r.store).Update(c); err != nil {
 				t.Fatal(err)
 			}
 		}
 		gone := func(uid types.UID, version int) {
 			t.Helper()
-			if err := r.store.Delete(clusterConfig(uid, version, nil)); err != nil {
+			if err := kubetest.Tell(r.store).Delete(clusterConfig(uid, version, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -98,7 +98,7 @@ func TestClusterConfigAtWork(t *testing.T) {
 		heard()
 		sent(0) // it may be there
 
-		if err := r.store.Replace(nil, "50"); err != nil {
+		if err := kubetest.Tell(r.store).Replace("50"); err != nil {
 			t.Fatal(err)
 		}
 		heard("none", "empty")

@@ -29,7 +29,7 @@ func (c *Controller) Explain(w io.Writer) error {
 		fmt.Fprintf(&out, "none: %s\n", c.link.Status().LastError)
 	} else {
 		fmt.Fprintf(&out, "connected; %d clusters and %d objects wait for a worker\n", s.queue.Len(), s.named.Len())
-		for _, about := range [][]peer.ClusterID{s.foreign.ids(), s.requests.ids(), s.offers.ids()} {
+		for _, about := range [][]peer.ClusterID{s.foreign.IDs(), s.requests.IDs(), s.offers.IDs()} {
 			for _, id := range about {
 				ids[id] = true
 			}

@@ -21,7 +21,7 @@ func TestExplain(t *testing.T) {
 	})
 	now := t0
 	c.cfg.Now = func() time.Time { return now }
-	if err := s.foreign.Replace([]any{versioned(made(barn()), 10)}, "10"); err != nil {
+	if err := kubetest.Tell(s.foreign).Replace("10", versioned(made(barn()), 10)); err != nil {
 		t.Fatal(err)
 	}
 	text := func() string {

@@ -2,6 +2,7 @@ package peering
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,4 +73,9 @@ func offerOf(n int, status api.AdvertisementStatus) *api.Advertisement {
 	adv.CreationTimestamp = metav1.NewTime(t0.Add(time.Duration(n) * time.Second))
 	adv.Status.AdvertisementStatus = status
 	return adv
+}
+
+// versioned returns an object as the API server has it, in a version.
+func versioned(fc *api.ForeignCluster, version int) *foreignCluster {
+	return &foreignCluster{ForeignCluster: *changed(fc, func(fc *api.ForeignCluster) { fc.ResourceVersion = strconv.Itoa(version) })}
 }

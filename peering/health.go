@@ -10,6 +10,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube/work"
+	"liqo.io/agent/peering/objects"
 )
 
 // ManagerHealth owns the status of the ClusterConfig: its condition Healthy, and the
@@ -37,7 +38,7 @@ func (r *runtimeConfig) show(ctx context.Context) work.Outcome {
 	if r.cfg.Health == nil {
 		return work.Done()
 	}
-	c := r.store.get(api.ClusterConfigName)
+	c := r.store.Get(api.ClusterConfigName)
 	if c == nil || c.DeletionTimestamp != nil {
 		return work.Done()
 	}
@@ -68,11 +69,11 @@ func (r *runtimeConfig) show(ctx context.Context) work.Outcome {
 	if reflect.DeepEqual(next.Effective, c.Status.Effective) && (len(next.Conditions) == 0 || shown != nil && reflect.DeepEqual(next.Conditions[0], *shown)) {
 		return work.Done()
 	}
-	object := applied{
-		Metadata: appliedMeta{Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
+	object := objects.Applied{
+		Metadata: objects.Meta{Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
 		Status:   next,
 	}
-	written, err := applyKind(ctx, r.client, r.store.kind, "status", object, ManagerHealth, true)
+	written, err := objects.Apply(ctx, r.client, r.store.Kind, "status", object, ManagerHealth, true)
 	switch {
 	case err == nil:
 		r.store.Wrote(written)

@@ -34,7 +34,7 @@ func TestHealthyCondition(t *testing.T) {
 		fake.Say(fine)
 		r := newRuntimeConfig(s)
 		stored = clusterConfig("u", 1, nil)
-		if err := r.store.Replace([]any{stored}, "1"); err != nil {
+		if err := kubetest.Tell(r.store).Replace("1", stored); err != nil {
 			t.Fatal(err)
 		}
 		go r.work(t.Context())
@@ -59,19 +59,19 @@ func TestHealthyCondition(t *testing.T) {
 		if got := change(health); len(got) != 0 {
 			t.Errorf("written again: %s", got)
 		}
-		since := r.store.get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy).LastTransitionTime
+		since := r.store.Get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy).LastTransitionTime
 		time.Sleep(time.Minute)
 		if got := change(Health{Reason: "DiskFull", Message: "a"}); len(got) != 1 || !strings.Contains(got[0], `"status":"False"`) {
 			t.Errorf("%s", got)
 		}
-		shown := r.store.get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy)
+		shown := r.store.Get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy)
 		if !shown.LastTransitionTime.After(since.Time) {
 			t.Error("the transition has no time")
 		}
 		if got := change(Health{Reason: "DiskLow", Message: "b"}); len(got) != 1 {
 			t.Errorf("%s", got)
 		}
-		if now := r.store.get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy); now.Reason != "DiskLow" || !now.LastTransitionTime.Equal(&shown.LastTransitionTime) {
+		if now := r.store.Get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy); now.Reason != "DiskLow" || !now.LastTransitionTime.Equal(&shown.LastTransitionTime) {
 			t.Errorf("%+v", now)
 		}
 
@@ -79,7 +79,7 @@ func TestHealthyCondition(t *testing.T) {
 		if got := change(Health{Reason: "DiskLow", Message: "b"}); len(got) != 1 || !strings.Contains(got[0], `"autojoin":true`) || !strings.Contains(got[0], `"DiskLow"`) {
 			t.Errorf("other settings: %s", got)
 		}
-		if now := r.store.get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy); !now.LastTransitionTime.Equal(&shown.LastTransitionTime) {
+		if now := r.store.Get(api.ClusterConfigName).Status.Condition(api.ConditionHealthy); !now.LastTransitionTime.Equal(&shown.LastTransitionTime) {
 			t.Errorf("other settings make it another condition: %+v", now)
 		}
 

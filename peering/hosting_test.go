@@ -82,7 +82,7 @@ func served(t *testing.T, s *session, id peer.ClusterID) {
 	r := &api.PeeringRequest{}
 	r.Name, r.UID, r.ResourceVersion = string(id), "r1", "1"
 	r.Status.Phase = api.RequestAccepted
-	if err := s.requests.Update(r); err != nil {
+	if err := kubetest.Tell(s.requests).Update(r); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,7 +114,7 @@ func TestFollowCapacity(t *testing.T) {
 	n.Name, n.ResourceVersion = "box", "1"
 	n.Status.Allocatable = map[string]string{"cpu": "4"}
 	n.Status.Conditions = []offer.NodeCondition{{Type: offer.NodeReady, Status: "True"}}
-	if err := s.nodes.Update(n); err != nil {
+	if err := kubetest.Tell(s.nodes).Update(n); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,34 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
-
-// kind is what has to be known about one kind of objects to watch it.
-type kind[T kube.Object] struct {
-	gvk schema.GroupVersionKind
-	// path is that of the collection.
-	path string
-	// namespace is that of the objects, "" for a kind without.
-	namespace string
-	// selector chooses objects by their labels; "" for all.
-	selector string
-	// fresh returns an empty object.
-	fresh func() T
-	// about returns the clusters that an object is about.
-	about func(T) []peer.ClusterID
-	// trim drops what nobody reads. It may be called again with its own result.
-	trim func(T)
-	// inherit, if not nil, takes over from an older version of the same object what
-	// only that tells.
-	inherit func(older, newer T)
-}
-
-// object returns the path of one object.
-func (k kind[T]) object(name string) string { return k.path + "/" + name }
 
 var (
 	gvkSecret  = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
@@ -48,16 +25,16 @@ var (
 
 const rbacGroup = "rbac.authorization.k8s.io"
 
-func foreignClusterKind() kind[*foreignCluster] {
-	return kind[*foreignCluster]{
-		gvk:   api.GroupVersion.WithKind(api.KindForeignCluster),
-		path:  api.Collection(api.GroupVersion, api.PluralForeignClusters),
-		fresh: func() *foreignCluster { return &foreignCluster{} },
+func foreignClusterKind() objects.Kind[*foreignCluster] {
+	return objects.Kind[*foreignCluster]{
+		GVK:   api.GroupVersion.WithKind(api.KindForeignCluster),
+		Path:  api.Collection(api.GroupVersion, api.PluralForeignClusters),
+		Fresh: func() *foreignCluster { return &foreignCluster{} },
 		// By their spec, and by their name, which keeps that name from being used for
 		// another one.
-		about: func(fc *foreignCluster) []peer.ClusterID { return clusterIDs(fc.ClusterID(), fc.Name) },
-		trim:  (*foreignCluster).trim,
-		inherit: func(older, newer *foreignCluster) {
+		About: func(fc *foreignCluster) []peer.ClusterID { return objects.ClusterIDs(fc.ClusterID(), fc.Name) },
+		Trim:  (*foreignCluster).trim,
+		Inherit: func(older, newer *foreignCluster) {
 			if older.UID == newer.UID {
 				newer.owners.Join, newer.past.Join = follows(older.owners.Join, older.past.Join, newer.owners.Join)
 				newer.owners.TrustMode, newer.past.TrustMode = follows(older.owners.TrustMode, older.past.TrustMode, newer.owners.TrustMode)
@@ -66,75 +43,66 @@ func foreignClusterKind() kind[*foreignCluster] {
 	}
 }
 
-func requestKind() kind[*api.PeeringRequest] {
-	return kind[*api.PeeringRequest]{
-		gvk:   api.GroupVersion.WithKind(api.KindPeeringRequest),
-		path:  api.Collection(api.GroupVersion, api.PluralPeeringRequests),
-		fresh: func() *api.PeeringRequest { return &api.PeeringRequest{} },
-		about: func(r *api.PeeringRequest) []peer.ClusterID { return clusterIDs(r.Name) },
-		trim:  plan.TrimRequest,
+func requestKind() objects.Kind[*api.PeeringRequest] {
+	return objects.Kind[*api.PeeringRequest]{
+		GVK:   api.GroupVersion.WithKind(api.KindPeeringRequest),
+		Path:  api.Collection(api.GroupVersion, api.PluralPeeringRequests),
+		Fresh: func() *api.PeeringRequest { return &api.PeeringRequest{} },
+		About: func(r *api.PeeringRequest) []peer.ClusterID { return objects.ClusterIDs(r.Name) },
+		Trim:  plan.TrimRequest,
 	}
 }
 
-func advertisementKind() kind[*api.Advertisement] {
-	return kind[*api.Advertisement]{
-		gvk:   api.SharingGroupVersion.WithKind(api.KindAdvertisement),
-		path:  api.Collection(api.SharingGroupVersion, api.PluralAdvertisements),
-		fresh: func() *api.Advertisement { return &api.Advertisement{} },
-		about: func(a *api.Advertisement) []peer.ClusterID { return clusterIDs(a.Name) },
-		trim:  plan.TrimAdvertisement,
+func advertisementKind() objects.Kind[*api.Advertisement] {
+	return objects.Kind[*api.Advertisement]{
+		GVK:   api.SharingGroupVersion.WithKind(api.KindAdvertisement),
+		Path:  api.Collection(api.SharingGroupVersion, api.PluralAdvertisements),
+		Fresh: func() *api.Advertisement { return &api.Advertisement{} },
+		About: func(a *api.Advertisement) []peer.ClusterID { return objects.ClusterIDs(a.Name) },
+		Trim:  plan.TrimAdvertisement,
 	}
 }
 
-func secretKind(namespace string) kind[*secret] {
-	return kind[*secret]{
-		gvk: gvkSecret, path: "/api/v1/namespaces/" + namespace + "/secrets", namespace: namespace, selector: api.OwnObjects,
-		fresh: func() *secret { return &secret{} },
-		about: func(s *secret) []peer.ClusterID { return clusterIDs(strings.TrimPrefix(s.Name, plan.SecretName(""))) },
-		trim:  func(s *secret) { s.ManagedFields, s.Annotations = nil, nil },
-	}
-}
-
-func roleKind() kind[*clusterRole] {
-	return kind[*clusterRole]{
-		gvk: gvkRole, path: api.Collection(gvkRole.GroupVersion(), "clusterroles"), selector: api.OwnObjects,
-		fresh: func() *clusterRole { return &clusterRole{} },
-		about: func(r *clusterRole) []peer.ClusterID {
-			return clusterIDs(strings.TrimPrefix(r.Name, api.PeerRolePrefix))
+func secretKind(namespace string) objects.Kind[*secret] {
+	return objects.Kind[*secret]{
+		GVK: gvkSecret, Path: "/api/v1/namespaces/" + namespace + "/secrets", Namespace: namespace, Selector: api.OwnObjects,
+		Fresh: func() *secret { return &secret{} },
+		About: func(s *secret) []peer.ClusterID {
+			return objects.ClusterIDs(strings.TrimPrefix(s.Name, plan.SecretName("")))
 		},
-		trim: func(r *clusterRole) { r.ManagedFields, r.Annotations = nil, nil },
+		Trim: func(s *secret) { s.ManagedFields, s.Annotations = nil, nil },
 	}
 }
 
-func bindingKind() kind[*clusterRoleBinding] {
-	return kind[*clusterRoleBinding]{
-		gvk: gvkBinding, path: api.Collection(gvkBinding.GroupVersion(), "clusterrolebindings"), selector: api.OwnObjects,
-		fresh: func() *clusterRoleBinding { return &clusterRoleBinding{} },
-		about: func(b *clusterRoleBinding) []peer.ClusterID {
-			return clusterIDs(strings.TrimPrefix(b.Name, api.PeerRolePrefix))
+func roleKind() objects.Kind[*clusterRole] {
+	return objects.Kind[*clusterRole]{
+		GVK: gvkRole, Path: api.Collection(gvkRole.GroupVersion(), "clusterroles"), Selector: api.OwnObjects,
+		Fresh: func() *clusterRole { return &clusterRole{} },
+		About: func(r *clusterRole) []peer.ClusterID {
+			return objects.ClusterIDs(strings.TrimPrefix(r.Name, api.PeerRolePrefix))
 		},
-		trim: func(b *clusterRoleBinding) { b.ManagedFields, b.Annotations = nil, nil },
+		Trim: func(r *clusterRole) { r.ManagedFields, r.Annotations = nil, nil },
 	}
 }
 
-func nodeKind() kind[*offer.Node] {
-	return kind[*offer.Node]{
-		gvk: gvkNode, path: api.Collection(gvkNode.GroupVersion(), "nodes"),
-		fresh: func() *offer.Node { return &offer.Node{} },
-		about: func(*offer.Node) []peer.ClusterID { return nil },
-		trim:  (*offer.Node).Trim,
+func bindingKind() objects.Kind[*clusterRoleBinding] {
+	return objects.Kind[*clusterRoleBinding]{
+		GVK: gvkBinding, Path: api.Collection(gvkBinding.GroupVersion(), "clusterrolebindings"), Selector: api.OwnObjects,
+		Fresh: func() *clusterRoleBinding { return &clusterRoleBinding{} },
+		About: func(b *clusterRoleBinding) []peer.ClusterID {
+			return objects.ClusterIDs(strings.TrimPrefix(b.Name, api.PeerRolePrefix))
+		},
+		Trim: func(b *clusterRoleBinding) { b.ManagedFields, b.Annotations = nil, nil },
 	}
 }
 
-// clusterIDs returns the valid cluster IDs among names, each once.
-func clusterIDs(names ...string) []peer.ClusterID {
-	var out []peer.ClusterID
-	for _, name := range names {
-		if id, err := peer.ParseClusterID(name); err == nil && !slices.Contains(out, id) {
-			out = append(out, id)
-		}
+func nodeKind() objects.Kind[*offer.Node] {
+	return objects.Kind[*offer.Node]{
+		GVK: gvkNode, Path: api.Collection(gvkNode.GroupVersion(), "nodes"),
+		Fresh: func() *offer.Node { return &offer.Node{} },
+		About: func(*offer.Node) []peer.ClusterID { return nil },
+		Trim:  (*offer.Node).Trim,
 	}
-	return out
 }
 
 // foreignCluster is a ForeignCluster together with who set the two fields of its

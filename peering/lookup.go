@@ -11,7 +11,7 @@ func (c *Controller) ForeignCluster(id peer.ClusterID) string {
 		return ""
 	}
 	name := ""
-	for _, fc := range s.foreign.about(id) {
+	for _, fc := range s.foreign.About(id) {
 		if name == "" || fc.ClusterID() == string(id) {
 			name = fc.Name
 		}

@@ -10,6 +10,7 @@ import (
 
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -33,7 +34,7 @@ func (c *Controller) URLProbed(object string) {
 	if s == nil {
 		return
 	}
-	if fc := s.foreign.get(object); fc != nil && fc.ClusterID() != "" {
+	if fc := s.foreign.Get(object); fc != nil && fc.ClusterID() != "" {
 		s.queue.Add(peer.ClusterID(fc.ClusterID()))
 		return
 	}
@@ -120,13 +121,13 @@ func (p *urlProbes) timeLeft(name string, now time.Time) time.Duration {
 // foreignChanged has everything looked at that a changed ForeignCluster is or was
 // about.
 func (s *session) foreignChanged() func(before, after *foreignCluster, restored bool) {
-	enqueue := enqueuing(s, foreignClusterKind().about)
+	enqueue := enqueuing(s, foreignClusterKind().About)
 	return func(before, after *foreignCluster, restored bool) {
 		switch {
 		case after != nil && (after.probesURL() || before != nil && before.probesURL()):
 			s.named.Add(after.Name)
 		case after == nil && !before.CreatedByAgent():
-			for _, id := range clusterIDs(before.ClusterID()) {
+			for _, id := range objects.ClusterIDs(before.ClusterID()) {
 				s.peers.with(id, func(m *peerState) { m.removedByPerson = s.cfg.Now() })
 			}
 			s.urls.track(before.Name, nil, s.cfg.Now())
@@ -185,7 +186,7 @@ func (s *session) attemptedNamed(name string, a work.Attempt) {
 // object before it is known which cluster it is about. After that the reconcile of
 // that cluster does the rest.
 func (s *session) lookAt(ctx context.Context, name string) error {
-	found := s.foreign.get(name)
+	found := s.foreign.Get(name)
 	if found == nil {
 		s.urls.track(name, nil, s.cfg.Now())
 		return nil
@@ -209,7 +210,7 @@ func (s *session) lookAt(ctx context.Context, name string) error {
 	if err := s.act(ctx, id, actions); err != nil {
 		return err
 	}
-	if now := s.foreign.get(name); now != nil && now.ClusterID() != "" {
+	if now := s.foreign.Get(name); now != nil && now.ClusterID() != "" {
 		s.cfg.Logger.Info("a ForeignCluster's authUrl leads to a cluster", "name", name, "url", now.Spec.AuthURL, "cluster", now.ClusterID())
 		s.urls.track(name, now, s.cfg.Now())
 		s.queue.Add(peer.ClusterID(now.ClusterID()))

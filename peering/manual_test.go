@@ -14,7 +14,9 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -85,7 +87,7 @@ func TestPlacesAreAsked(t *testing.T) {
 		t.Helper()
 		version++
 		mine = changed(mine, change)
-		if err := s.foreign.Update(versioned(mine, version)); err != nil {
+		if err := kubetest.Tell(s.foreign).Update(versioned(mine, version)); err != nil {
 			t.Fatal(err)
 		}
 		for names, _ := queued(s); len(names) > 0; names, _ = queued(s) {
@@ -124,7 +126,7 @@ func TestPlacesAreAsked(t *testing.T) {
 		fc.Finalizers, fc.DeletionTimestamp = []string{api.FinalizerPeering}, &fc.CreationTimestamp
 	})
 	wants("look mine " + barnURL + " " + string(testID))
-	if err := s.foreign.Delete(versioned(mine, version+1)); err != nil {
+	if err := kubetest.Tell(s.foreign).Delete(versioned(mine, version+1)); err != nil {
 		t.Fatal(err)
 	}
 	wants("leave mine") // before the cluster is looked at
@@ -147,13 +149,13 @@ func TestPlacesAreAsked(t *testing.T) {
 		t.Errorf("nothing is decided for %v", pause)
 	}
 	// The agent's own are nobody's business here.
-	if err := s.foreign.Update(versioned(made(barn()), version+2)); err != nil {
+	if err := kubetest.Tell(s.foreign).Update(versioned(made(barn()), version+2)); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := queued(s); len(names) != 0 {
 		t.Errorf("queued are %q", names)
 	}
-	if err := s.foreign.Delete(versioned(made(barn()), version+3)); err != nil {
+	if err := kubetest.Tell(s.foreign).Delete(versioned(made(barn()), version+3)); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := queued(s); len(names) != 0 || s.removalPause(testID) != 0 {
@@ -172,7 +174,7 @@ func TestIdentified(t *testing.T) {
 		return status, `{"metadata":{"name":"mine","uid":"uid-mine","resourceVersion":"8"},"spec":{"authUrl":"` + barnURL +
 			`","clusterIdentity":{"clusterID":"` + string(testID) + `","clusterName":"barn"},"namespace":"liqo"}}`
 	})
-	if err := s.foreign.Update(versioned(manual("mine", ""), 7)); err != nil {
+	if err := kubetest.Tell(s.foreign).Update(versioned(manual("mine", ""), 7)); err != nil {
 		t.Fatal(err)
 	}
 	queued(s)
@@ -243,7 +245,7 @@ func TestIdentified(t *testing.T) {
 func TestNobodyIsAsked(t *testing.T) {
 	c, s, fake := connected(t, &diary{}, nil)
 	for i, fc := range []*api.ForeignCluster{manual("mine", ""), manual("other", testID)} {
-		if err := s.foreign.Update(versioned(fc, i+1)); err != nil {
+		if err := kubetest.Tell(s.foreign).Update(versioned(fc, i+1)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.lookAt(t.Context(), fc.Name); err != nil {
@@ -269,9 +271,9 @@ func TestProcessNamed(t *testing.T) {
 		soon, later time.Duration // it comes back after soon, and not before
 	}{
 		{"nothing is known", nil, http.StatusOK, "", askedFor, askedFor},
-		{"conflict", unreachable, http.StatusConflict, metav1.StatusReasonConflict, retryFirst, retryFirst / 2},
-		{"failure", unreachable, http.StatusInternalServerError, metav1.StatusReasonInternalError, retryFirst, retryFirst / 2},
-		{"invalid", unreachable, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, refusedRetry, refusedRetry / 2},
+		{"conflict", unreachable, http.StatusConflict, metav1.StatusReasonConflict, objects.RetryFirst, objects.RetryFirst / 2},
+		{"failure", unreachable, http.StatusInternalServerError, metav1.StatusReasonInternalError, objects.RetryFirst, objects.RetryFirst / 2},
+		{"invalid", unreachable, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, objects.RefusedRetry, objects.RefusedRetry / 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -282,7 +284,7 @@ func TestProcessNamed(t *testing.T) {
 				})
 				s := refused(t, c, tc.status, tc.reason)
 				s.foreign.Wrote(versioned(manual("mine", ""), 1))
-				if waited := again(t, s.named, "mine", s.processNamed); waited < tc.later || waited > tc.soon {
+				if waited := kubetest.Again(t, s.named, "mine", s.processNamed); waited < tc.later || waited > tc.soon {
 					t.Errorf("it is looked at after %v", waited)
 				}
 			})

@@ -223,8 +223,8 @@ func (m *peerStates) resume(requests, offers listing) {
 	defer m.mu.Unlock()
 	requestsRestored, offersRestored := kube.Older(requests.Version(), m.requests), kube.Older(offers.Version(), m.offers)
 	for id, p := range m.peers {
-		p.request.resync(requests.uid(string(id)), requestsRestored)
-		p.offer.resync(offers.uid(string(id)), offersRestored)
+		p.request.resync(requests.UID(string(id)), requestsRestored)
+		p.offer.resync(offers.UID(string(id)), offersRestored)
 	}
 	m.requests, m.offers = requests.Version(), offers.Version()
 }
@@ -238,7 +238,7 @@ func (m *peerStates) leave(requests, offers listing) {
 
 // listing is a store as resume reads it.
 type listing interface {
-	uid(name string) types.UID
+	UID(name string) types.UID
 	Version() string
 }
 

@@ -80,7 +80,7 @@ type contents struct {
 	at   string
 }
 
-func (c contents) uid(name string) types.UID { return c.uids[name] }
+func (c contents) UID(name string) types.UID { return c.uids[name] }
 func (c contents) Version() string           { return c.at }
 
 // TestPeerStatesOverConnections: what is gone when a connection begins was deleted in

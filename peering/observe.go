@@ -84,11 +84,11 @@ func (v *observer) noteReach(id peer.ClusterID) {
 func (s *session) objects(obs *plan.Observed) {
 	obs.RequestsKnown = true // a session begins after the first list of every kind
 	name := string(obs.ID)
-	obs.Request, obs.Advertisement = s.requests.get(name), s.offers.get(name)
+	obs.Request, obs.Advertisement = s.requests.Get(name), s.offers.Get(name)
 	if obs.Advertisement != nil {
 		obs.OfferFits = s.quota.fits(s.offers.All(), obs.ID, obs.Sharing.MaxAccepted)
 	}
-	for _, fc := range s.foreign.about(obs.ID) {
+	for _, fc := range s.foreign.About(obs.ID) {
 		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
 		if probe, asked := s.urls.at(fc, s.cfg.Now()); asked {
 			if obs.URLs == nil {
@@ -110,10 +110,10 @@ func (s *session) objects(obs *plan.Observed) {
 			obs.Owners[fc.Name] = owners
 		}
 	}
-	if found := s.secrets.get(plan.SecretName(obs.ID)); found != nil {
+	if found := s.secrets.Get(plan.SecretName(obs.ID)); found != nil {
 		obs.Secret = readSecret(obs.ID, found)
 	}
-	obs.Access = readAccess(obs.ID, s.users, s.roles.get(api.PeerRolePrefix+name), s.bindings.get(api.PeerRolePrefix+name))
+	obs.Access = readAccess(obs.ID, s.users, s.roles.Get(api.PeerRolePrefix+name), s.bindings.Get(api.PeerRolePrefix+name))
 }
 
 // fill adds what only the memory of this process knows, and keeps what it is to

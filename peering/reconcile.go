@@ -88,7 +88,7 @@ const (
 // decision store knows already, and it would only be confused by a decision about a
 // request that is as good as gone.
 func (s *session) beingDeleted(id peer.ClusterID) bool {
-	uid, now := s.requests.uid(string(id)), s.cfg.Now()
+	uid, now := s.requests.UID(string(id)), s.cfg.Now()
 	deleting := false
 	s.peers.with(id, func(m *peerState) {
 		deleting = uid != "" && m.request.uid == uid && m.request.by == plan.DeletedByPeer && now.Sub(m.request.at) < deletionPatience
@@ -194,7 +194,7 @@ func (s *session) withdraw(ctx context.Context, id peer.ClusterID) error {
 	if seen := s.remote.Get(id); seen.State != nil && seen.State.Consumes && seen.At.After(m.withdrawalAt) {
 		m.withdrawal.Request = false
 	}
-	if r := s.requests.get(string(id)); r != nil && m.withdrawal.Request {
+	if r := s.requests.Get(string(id)); r != nil && m.withdrawal.Request {
 		if err := recordUnserved(ctx, s.cfg.Decisions, id, m.withdrawal.Reason); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (s *session) withdraw(ctx context.Context, id peer.ClusterID) error {
 			return err
 		}
 	}
-	if a := s.offers.get(string(id)); a != nil && m.withdrawal.Advertisement {
+	if a := s.offers.Get(string(id)); a != nil && m.withdrawal.Advertisement {
 		if err := s.deleteOffer(ctx, id, a.UID, "", plan.DeletedByPeer); err != nil {
 			return err
 		}

@@ -19,7 +19,9 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
@@ -112,7 +114,7 @@ func TestPeerIsTold(t *testing.T) {
 	request := func(change func(*api.PeeringRequest)) func() {
 		return func() {
 			r := &api.PeeringRequest{}
-			if found := s.requests.get(string(testID)); found != nil {
+			if found := s.requests.Get(string(testID)); found != nil {
 				r = found.DeepCopy()
 			}
 			version++
@@ -124,7 +126,7 @@ func TestPeerIsTold(t *testing.T) {
 	offer := func(change func(*api.Advertisement)) func() {
 		return func() {
 			a := &api.Advertisement{}
-			if found := s.offers.get(string(testID)); found != nil {
+			if found := s.offers.Get(string(testID)); found != nil {
 				a = found.DeepCopy()
 			}
 			version++
@@ -148,11 +150,11 @@ func TestPeerIsTold(t *testing.T) {
 		{"its spec", request(func(r *api.PeeringRequest) { r.Generation = 2 }), 1},
 		{"what it says of our offer", request(func(r *api.PeeringRequest) { r.Status.AdvertisementStatus = api.AdvertisementAccepted }), 0},
 		{"another one", request(func(r *api.PeeringRequest) { r.UID = "r2" }), 1},
-		{"deleted request", func() { s.requests.deleted(string(testID), "r2") }, 1},
+		{"deleted request", func() { s.requests.Deleted(string(testID), "r2") }, 1},
 		{"offer", offer(func(a *api.Advertisement) { a.UID = "a1" }), 1},
 		{"its status", offer(func(a *api.Advertisement) { a.Status.AdvertisementStatus = api.AdvertisementAccepted }), 1},
 		{"its spec", offer(func(a *api.Advertisement) { a.Generation = 7 }), 1},
-		{"deleted offer", func() { s.offers.deleted(string(testID), "a1") }, 1},
+		{"deleted offer", func() { s.offers.Deleted(string(testID), "a1") }, 1},
 		{"the end", func() { decisions.policy.Ended = "A person ended it." }, 1},
 		{"consuming", func() {
 			decisions.policy.Pin = &peer.Pin{Fingerprint: barn().Fingerprint}
@@ -232,7 +234,7 @@ func TestBeingDeleted(t *testing.T) {
 	}
 	r := &api.PeeringRequest{}
 	r.Name, r.UID, r.ResourceVersion = string(testID), "r1", "1"
-	if err := s.requests.Update(r); err != nil {
+	if err := kubetest.Tell(s.requests).Update(r); err != nil {
 		t.Fatal(err)
 	}
 	c.DeletedByPeer(testID, api.PluralPeeringRequests)
@@ -255,9 +257,9 @@ func TestProcess(t *testing.T) {
 		reason      metav1.StatusReason
 		soon, later time.Duration // it comes back after soon, and not before
 	}{
-		{"conflict", http.StatusConflict, metav1.StatusReasonConflict, retryFirst, retryFirst / 2},
-		{"failure", http.StatusInternalServerError, metav1.StatusReasonInternalError, retryFirst, retryFirst / 2},
-		{"invalid", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, refusedRetry, refusedRetry / 2},
+		{"conflict", http.StatusConflict, metav1.StatusReasonConflict, objects.RetryFirst, objects.RetryFirst / 2},
+		{"failure", http.StatusInternalServerError, metav1.StatusReasonInternalError, objects.RetryFirst, objects.RetryFirst / 2},
+		{"invalid", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, objects.RefusedRetry, objects.RefusedRetry / 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -266,7 +268,7 @@ func TestProcess(t *testing.T) {
 					Greeting: func() wire.Greeting { return wire.Greeting{} }, LostAfter: func() time.Duration { return 0 },
 				})
 				s := refused(t, c, tc.status, tc.reason)
-				if waited := again(t, s.queue, testID, s.process); waited < tc.later || waited > tc.soon {
+				if waited := kubetest.Again(t, s.queue, testID, s.process); waited < tc.later || waited > tc.soon {
 					t.Errorf("it is looked at after %v", waited)
 				}
 			})
@@ -277,14 +279,14 @@ func TestProcess(t *testing.T) {
 // TestInheritance: the store tells an edit that follows ours within the same
 // second from the one before it.
 func TestInheritance(t *testing.T) {
-	s := newStore(foreignClusterKind(), func(_, _ *foreignCluster, _ bool) {}, nil)
+	s := objects.NewStore(foreignClusterKind(), func(_, _ *foreignCluster, _ bool) {}, nil)
 	put := func(uid types.UID, version int, manager string) plan.Owner {
 		fc := versioned(made(barn()), version)
 		fc.UID, fc.Spec.Join = uid, manager != plan.ManagerIntent
 		at := metav1.NewTime(t0)
 		fc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
 		s.Wrote(fc)
-		return s.get(fc.Name).owners.Join
+		return s.Get(fc.Name).owners.Join
 	}
 	first := put("1", 1, "kubectl")
 	put("1", 2, plan.ManagerIntent)
@@ -330,7 +332,7 @@ func TestReadersMoveNothing(t *testing.T) {
 	c.cfg.Now, c.cfg.Registry = func() time.Time { return now }, neighbours{away}
 	adv := offerFor(1)
 	adv.Name, adv.UID, adv.ResourceVersion = string(testID), "a1", "1"
-	if err := s.offers.Add(adv); err != nil {
+	if err := kubetest.Tell(s.offers).Update(adv); err != nil {
 		t.Fatal(err)
 	}
 	c.peers.forget(testID)

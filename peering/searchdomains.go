@@ -19,18 +19,19 @@ import (
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/objects"
 )
 
 // ManagerSearchDomain owns the status of SearchDomains.
 const ManagerSearchDomain = "liqo-agent-searchdomain"
 
-func searchDomainKind() kind[*api.SearchDomain] {
-	return kind[*api.SearchDomain]{
-		gvk:   api.GroupVersion.WithKind(api.KindSearchDomain),
-		path:  api.Collection(api.GroupVersion, api.PluralSearchDomains),
-		fresh: func() *api.SearchDomain { return &api.SearchDomain{} },
-		about: func(*api.SearchDomain) []peer.ClusterID { return nil },
-		trim:  func(d *api.SearchDomain) { d.ManagedFields = nil },
+func searchDomainKind() objects.Kind[*api.SearchDomain] {
+	return objects.Kind[*api.SearchDomain]{
+		GVK:   api.GroupVersion.WithKind(api.KindSearchDomain),
+		Path:  api.Collection(api.GroupVersion, api.PluralSearchDomains),
+		Fresh: func() *api.SearchDomain { return &api.SearchDomain{} },
+		About: func(*api.SearchDomain) []peer.ClusterID { return nil },
+		Trim:  func(d *api.SearchDomain) { d.ManagedFields = nil },
 	}
 }
 
@@ -48,7 +49,7 @@ func (c *Controller) SearchDomainChanged(name string) {
 // there are, and keeps their status. One goroutine runs it.
 type domains struct {
 	*session
-	store *store[*api.SearchDomain]
+	store *objects.Store[*api.SearchDomain]
 	names *work.Queue[string]
 
 	stale atomic.Bool             // something changed since told
@@ -64,8 +65,8 @@ type domainStatus struct {
 
 func newDomains(s *session) *domains {
 	d := &domains{session: s, wrote: make(map[string]domainStatus)}
-	d.names = newQueue(d.attempted)
-	d.store = newStore(searchDomainKind(), func(before, after *api.SearchDomain, _ bool) {
+	d.names = objects.NewQueue(d.attempted)
+	d.store = objects.NewStore(searchDomainKind(), func(before, after *api.SearchDomain, _ bool) {
 		d.stale.Store(true)
 		d.names.Add(cmp.Or(after, before).Name)
 	}, s.checkIfMissing)
@@ -79,7 +80,7 @@ func (d *domains) run(ctx context.Context) {
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { d.store.follow(ctx, d.client) })
+	watching.Go(func() { d.store.Follow(ctx, d.client) })
 	d.work(ctx)
 }
 
@@ -139,7 +140,7 @@ func (d *domains) attempted(name string, a work.Attempt) {
 		if !apierrors.IsConflict(err) {
 			d.NoteError(err)
 		}
-		if a.Failures == patientRetries {
+		if a.Failures == objects.PatientRetries {
 			d.WarnOnce("SearchDomain "+string(apierrors.ReasonForError(err)), "the status of a SearchDomain cannot be written, trying again", err)
 		}
 		d.cfg.Logger.Debug("writing a status failed, trying again", "searchdomain", name, "in", a.Next, "error", err)
@@ -148,7 +149,7 @@ func (d *domains) attempted(name string, a work.Attempt) {
 
 // show makes an object's status say what is known.
 func (d *domains) show(ctx context.Context, name string) error {
-	o := d.store.get(name)
+	o := d.store.Get(name)
 	if o == nil || o.DeletionTimestamp != nil {
 		delete(d.wrote, name)
 		return nil
@@ -178,8 +179,8 @@ func (d *domains) show(ctx context.Context, name string) error {
 	}
 	// The UID alone does not keep this out of an object that has taken the place of
 	// this one: where a status is written, the API server does not look at it.
-	object := applied{Metadata: appliedMeta{Name: name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: wanted}
-	written, err := applyKind(ctx, d.client, d.store.kind, "status", object, ManagerSearchDomain, true)
+	object := objects.Applied{Metadata: objects.Meta{Name: name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: wanted}
+	written, err := objects.Apply(ctx, d.client, d.store.Kind, "status", object, ManagerSearchDomain, true)
 	if err != nil {
 		return err
 	}

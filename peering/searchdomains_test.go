@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/peering/objects"
 )
 
 // parts returns a session in which nothing runs, for an API server without a
@@ -57,12 +58,12 @@ func searchDomain(name string, uid types.UID, version int, age time.Duration) *a
 
 // applying answers a server-side apply of a status: the object as it was with the
 // status that was sent, in a new version.
-func applying(t *testing.T, st func() *store[*api.SearchDomain]) func(r *http.Request, body string) (int, string) {
+func applying(t *testing.T, st func() *objects.Store[*api.SearchDomain]) func(r *http.Request, body string) (int, string) {
 	return func(r *http.Request, body string) (int, string) {
-		name, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, searchDomainKind().path+"/"), "/status")
-		found := st().get(name)
+		name, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, searchDomainKind().Path+"/"), "/status")
+		found := st().Get(name)
 		var sent struct {
-			Metadata appliedMeta            `json:"metadata"`
+			Metadata objects.Meta           `json:"metadata"`
 			Status   api.SearchDomainStatus `json:"status"`
 		}
 		if err := json.Unmarshal([]byte(body), &sent); err != nil || !ok || r.Method != http.MethodPatch {
@@ -123,7 +124,7 @@ func TestSearchDomainsAreTold(t *testing.T) {
 		if change != nil {
 			change(o)
 		}
-		if err := d.store.Update(o); err != nil {
+		if err := kubetest.Tell(d.store).Update(o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,11 +154,11 @@ func TestSearchDomainsAreTold(t *testing.T) {
 	heard("false young/1=elsewhere old/3=other")
 	put("young", "1", 8, time.Hour, func(o *api.SearchDomain) { o.DeletionTimestamp = &metav1.Time{Time: t0} })
 	heard("false old/3=other")
-	if err := d.store.Delete(searchDomain("young", "1", 9, time.Hour)); err != nil {
+	if err := kubetest.Tell(d.store).Delete(searchDomain("young", "1", 9, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	heard()
-	if err := d.store.Delete(searchDomain("old", "3", 10, time.Hour)); err != nil {
+	if err := kubetest.Tell(d.store).Delete(searchDomain("old", "3", 10, time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	heard("true")
@@ -173,7 +174,7 @@ func TestSearchDomainStatus(t *testing.T) {
 	s, fake := parts(t, Config{
 		SearchDomains:      func([]api.SearchDomain) {},
 		SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return wanted, known },
-	}, applying(t, func() *store[*api.SearchDomain] { return d.store }))
+	}, applying(t, func() *objects.Store[*api.SearchDomain] { return d.store }))
 	d = newDomains(s)
 	d.cfg.Now = func() time.Time { return t0.Add(24 * time.Hour) }
 	version := 1
@@ -181,7 +182,7 @@ func TestSearchDomainStatus(t *testing.T) {
 		t.Helper()
 		version++
 		o := searchDomain("d", "u1", version, time.Hour)
-		if found := d.store.get("d"); found != nil {
+		if found := d.store.Get("d"); found != nil {
 			o = found.DeepCopy()
 			number, err := strconv.Atoi(found.ResourceVersion)
 			if err != nil {
@@ -192,7 +193,7 @@ func TestSearchDomainStatus(t *testing.T) {
 		if change != nil {
 			change(o)
 		}
-		if err := d.store.Update(o); err != nil {
+		if err := kubetest.Tell(d.store).Update(o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,9 +286,9 @@ func TestSearchDomainStatus(t *testing.T) {
 	deliver(func(o *api.SearchDomain) {
 		o.Status.Conditions = append(o.Status.Conditions, api.Condition{Type: "Theirs", Status: api.ConditionTrue, Reason: "x"})
 	})
-	kept := d.store.get("d").Status.Conditions
+	kept := d.store.Get("d").Status.Conditions
 	fake.Say(func(r *http.Request, body string) (int, string) {
-		status, text := applying(t, func() *store[*api.SearchDomain] { return d.store })(r, body)
+		status, text := applying(t, func() *objects.Store[*api.SearchDomain] { return d.store })(r, body)
 		var o api.SearchDomain
 		if err := json.Unmarshal([]byte(text), &o); err != nil {
 			t.Error(err)
@@ -308,7 +309,7 @@ func TestSearchDomainStatus(t *testing.T) {
 	known = true
 	deliver(func(o *api.SearchDomain) { o.DeletionTimestamp = &metav1.Time{Time: t0} })
 	sent(0)
-	if err := d.store.Delete(searchDomain("d", "u1", 99999, 0)); err != nil {
+	if err := kubetest.Tell(d.store).Delete(searchDomain("d", "u1", 99999, 0)); err != nil {
 		t.Fatal(err)
 	}
 	sent(0)
@@ -335,38 +336,38 @@ func TestReplacedSearchDomain(t *testing.T) {
 		},
 	}, nil)
 	d = newDomains(s)
-	fake.Say(applying(t, func() *store[*api.SearchDomain] { return d.store }))
-	if err := d.store.Update(searchDomain("d", "u1", 1, 0)); err != nil {
+	fake.Say(applying(t, func() *objects.Store[*api.SearchDomain] { return d.store }))
+	if err := kubetest.Tell(d.store).Update(searchDomain("d", "u1", 1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	d.tell(false)
 	// It is replaced after the others were told.
-	if err := d.store.Update(searchDomain("d", "u2", 5, 0)); err != nil {
+	if err := kubetest.Tell(d.store).Update(searchDomain("d", "u2", 5, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.show(t.Context(), "d"); err != nil || asked != 0 || len(fake.Take()) != 0 {
 		t.Errorf("asked %d times about an object that nobody was told of (%v)", asked, err)
 	}
 	d.tell(false)
-	if err := d.show(t.Context(), "d"); err != nil || asked != 1 || told != "u2" || d.store.get("d").Status.LastQuery == nil {
-		t.Errorf("asked %d times, told %s, %v: %+v", asked, told, err, d.store.get("d"))
+	if err := d.show(t.Context(), "d"); err != nil || asked != 1 || told != "u2" || d.store.Get("d").Status.LastQuery == nil {
+		t.Errorf("asked %d times, told %s, %v: %+v", asked, told, err, d.store.Get("d"))
 	}
 	fake.Take()
 	// It is replaced at the API server before the watch told.
 	fake.Say(func(*http.Request, string) (int, string) {
 		return kubetest.Failure(http.StatusConflict, metav1.StatusReasonConflict)
 	})
-	if err := d.store.Update(searchDomain("d", "u3", 2000, 0)); err != nil {
+	if err := kubetest.Tell(d.store).Update(searchDomain("d", "u3", 2000, 0)); err != nil {
 		t.Fatal(err)
 	}
 	d.tell(false)
-	if err := d.show(t.Context(), "d"); err == nil || d.store.get("d").Status.LastQuery != nil {
-		t.Errorf("error %v: %+v", err, d.store.get("d"))
+	if err := d.show(t.Context(), "d"); err == nil || d.store.Get("d").Status.LastQuery != nil {
+		t.Errorf("error %v: %+v", err, d.store.Get("d"))
 	}
 	// The next try is about the new one, with times of its own.
-	fake.Say(applying(t, func() *store[*api.SearchDomain] { return d.store }))
-	if err := d.show(t.Context(), "d"); err != nil || !d.store.get("d").Status.LastQuery.Time.Time.Equal(t0) {
-		t.Errorf("error %v: %+v", err, d.store.get("d"))
+	fake.Say(applying(t, func() *objects.Store[*api.SearchDomain] { return d.store }))
+	if err := d.show(t.Context(), "d"); err != nil || !d.store.Get("d").Status.LastQuery.Time.Time.Equal(t0) {
+		t.Errorf("error %v: %+v", err, d.store.Get("d"))
 	}
 }
 
@@ -379,20 +380,20 @@ func TestSearchDomainRetries(t *testing.T) {
 		soon, later time.Duration // it comes back after soon at the latest, and not before later
 		check       bool          // the custom resources are looked at
 	}{
-		{"conflict", http.StatusConflict, metav1.StatusReasonConflict, retryFirst, retryFirst / 2, false},
-		{"failure", http.StatusInternalServerError, metav1.StatusReasonInternalError, retryFirst, retryFirst / 2, false},
-		{"missing", http.StatusNotFound, metav1.StatusReasonNotFound, retryFirst, retryFirst / 2, true},
-		{"invalid", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, refusedRetry, refusedRetry / 2, false},
+		{"conflict", http.StatusConflict, metav1.StatusReasonConflict, objects.RetryFirst, objects.RetryFirst / 2, false},
+		{"failure", http.StatusInternalServerError, metav1.StatusReasonInternalError, objects.RetryFirst, objects.RetryFirst / 2, false},
+		{"missing", http.StatusNotFound, metav1.StatusReasonNotFound, objects.RetryFirst, objects.RetryFirst / 2, true},
+		{"invalid", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, objects.RefusedRetry, objects.RefusedRetry / 2, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, fake := parts(t, Config{SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked("Found", t0), true }},
 					func(*http.Request, string) (int, string) { return kubetest.Failure(tc.status, tc.reason) })
 				d := newDomains(s)
-				if err := d.store.Update(searchDomain("d", "u1", 1, 0)); err != nil {
+				if err := kubetest.Tell(d.store).Update(searchDomain("d", "u1", 1, 0)); err != nil {
 					t.Fatal(err)
 				}
-				if waited := again(t, d.names, "d", d.process); waited < tc.later || waited > tc.soon {
+				if waited := kubetest.Again(t, d.names, "d", d.process); waited < tc.later || waited > tc.soon {
 					t.Errorf("it is looked at after %v", waited)
 				}
 				if (fake.missing.Load() > 0) != tc.check {
@@ -415,7 +416,7 @@ func TestDomainsAtWork(t *testing.T) {
 			SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked(outcome, time.Now()), true },
 		}, nil)
 		d = newDomains(s)
-		answer := applying(t, func() *store[*api.SearchDomain] { return d.store })
+		answer := applying(t, func() *objects.Store[*api.SearchDomain] { return d.store })
 		fails := 3
 		fake.Say(func(r *http.Request, body string) (int, string) {
 			if fails--; fails >= 0 {
@@ -429,7 +430,7 @@ func TestDomainsAtWork(t *testing.T) {
 		if told != 0 {
 			t.Error("told before the first list")
 		}
-		if err := d.store.Replace(nil, "1"); err != nil {
+		if err := kubetest.Tell(d.store).Replace("1"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -437,7 +438,7 @@ func TestDomainsAtWork(t *testing.T) {
 			t.Errorf("told %d times that there are none", told)
 		}
 		for i := range 20 {
-			if err := d.store.Update(searchDomain(fmt.Sprint("d", i), types.UID(fmt.Sprint(i)), i+2, 0)); err != nil {
+			if err := kubetest.Tell(d.store).Update(searchDomain(fmt.Sprint("d", i), types.UID(fmt.Sprint(i)), i+2, 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -461,7 +462,7 @@ func TestDomainsAtWork(t *testing.T) {
 		d.names.Add("gone")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if sent := fake.Take(); len(sent) != 1 || d.store.get("d7").Status.LastQuery.Outcome != "Timeout" {
+		if sent := fake.Take(); len(sent) != 1 || d.store.Get("d7").Status.LastQuery.Outcome != "Timeout" {
 			t.Errorf("sent %q", sent)
 		}
 	})

@@ -17,6 +17,7 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/events"
 	"liqo.io/agent/peering/install"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/sharing/offer"
 )
 
@@ -25,13 +26,6 @@ const (
 	// the API server some milliseconds, most of them spent waiting for its disk.
 	workers = 8
 
-	// retryFirst and retryMax bound the pause before a cluster whose reconcile
-	// failed is tried again.
-	retryFirst = 50 * time.Millisecond
-	retryMax   = 15 * time.Second
-	// refusedRetry is the pause after the API server refused an object as invalid:
-	// only another object can help, and that comes by itself.
-	refusedRetry = 5 * time.Minute
 	// unsettledRetry is the pause before a decision that waits for discovery to
 	// settle is looked at again.
 	unsettledRetry = time.Second
@@ -47,13 +41,13 @@ type session struct {
 	looks  *looks
 	users  api.PeerUsers
 
-	foreign  *store[*foreignCluster]
-	requests *store[*api.PeeringRequest]
-	offers   *store[*api.Advertisement]
-	secrets  *store[*secret]
-	roles    *store[*clusterRole]
-	bindings *store[*clusterRoleBinding]
-	nodes    *store[*offer.Node]
+	foreign  *objects.Store[*foreignCluster]
+	requests *objects.Store[*api.PeeringRequest]
+	offers   *objects.Store[*api.Advertisement]
+	secrets  *objects.Store[*secret]
+	roles    *objects.Store[*clusterRole]
+	bindings *objects.Store[*clusterRoleBinding]
+	nodes    *objects.Store[*offer.Node]
 
 	quota *acceptQuota
 
@@ -73,10 +67,6 @@ type session struct {
 	refused map[peer.ClusterID]string // what was logged about a cluster
 }
 
-// patientRetries is how often something fails until its trouble is worth a line in the
-// log: some ten seconds.
-const patientRetries = 9
-
 func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *session {
 	s := &session{
 		observer: &c.observer, Session: connection, client: client, looks: &c.looks, users: api.PeerUsers{Namespace: c.cfg.Namespace},
@@ -87,15 +77,15 @@ func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *
 		Identity: c.cfg.Identity, OnClusterID: c.cfg.OnClusterID, Namespace: c.cfg.Namespace, Webhook: c.cfg.Webhook, Logger: c.cfg.Logger,
 	}, connection, client)
 	s.checkIfMissing = s.keeper.CheckIfMissing
-	s.named, s.queue = newQueue(s.attemptedNamed), newQueue(s.attempted)
+	s.named, s.queue = objects.NewQueue(s.attemptedNamed), objects.NewQueue(s.attempted)
 	s.quota = newAcceptQuota()
-	s.foreign = newStore(foreignClusterKind(), s.foreignChanged(), s.checkIfMissing)
-	s.secrets = newStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").about), s.checkIfMissing)
-	s.roles = newStore(roleKind(), enqueuing(s, roleKind().about), s.checkIfMissing)
-	s.bindings = newStore(bindingKind(), enqueuing(s, bindingKind().about), s.checkIfMissing)
-	s.requests = newStore(requestKind(), tracking(s, requestKind().about, func(m *peerState) *deletionTracker { return &m.request }), s.checkIfMissing)
-	s.offers = newStore(advertisementKind(), s.offerChanged(), s.checkIfMissing)
-	s.nodes = newStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) }, s.checkIfMissing)
+	s.foreign = objects.NewStore(foreignClusterKind(), s.foreignChanged(), s.checkIfMissing)
+	s.secrets = objects.NewStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").About), s.checkIfMissing)
+	s.roles = objects.NewStore(roleKind(), enqueuing(s, roleKind().About), s.checkIfMissing)
+	s.bindings = objects.NewStore(bindingKind(), enqueuing(s, bindingKind().About), s.checkIfMissing)
+	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind().About, func(m *peerState) *deletionTracker { return &m.request }), s.checkIfMissing)
+	s.offers = objects.NewStore(advertisementKind(), s.offerChanged(), s.checkIfMissing)
+	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) }, s.checkIfMissing)
 	s.domains, s.settings = newDomains(s), newRuntimeConfig(s)
 	s.events = events.NewRecorder(events.Config{
 		Client: client, Now: c.cfg.Now, Logger: c.cfg.Logger,
@@ -169,13 +159,13 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	s.users.Former = rights.former
 	passage := connection.Passage
 	upstream := gateway.Upstream{Base: passage.Base, Transport: passage.Transport, Upgrade: passage.Upgrade, Users: s.users}
-	running.Go(func() { s.foreign.follow(ctx, s.client) })
-	running.Go(func() { s.requests.follow(ctx, s.client) })
-	running.Go(func() { s.offers.follow(ctx, s.client) })
-	running.Go(func() { s.secrets.follow(ctx, s.client) })
-	running.Go(func() { s.roles.follow(ctx, s.client) })
-	running.Go(func() { s.bindings.follow(ctx, s.client) })
-	running.Go(func() { s.nodes.follow(ctx, s.client) })
+	running.Go(func() { s.foreign.Follow(ctx, s.client) })
+	running.Go(func() { s.requests.Follow(ctx, s.client) })
+	running.Go(func() { s.offers.Follow(ctx, s.client) })
+	running.Go(func() { s.secrets.Follow(ctx, s.client) })
+	running.Go(func() { s.roles.Follow(ctx, s.client) })
+	running.Go(func() { s.bindings.Follow(ctx, s.client) })
+	running.Go(func() { s.nodes.Follow(ctx, s.client) })
 	running.Go(func() { s.settings.run(ctx) })
 	if err := s.sync(ctx); err != nil {
 		return err
@@ -236,7 +226,7 @@ func (s *session) sync(ctx context.Context) error {
 
 func (s *session) enqueueAll() {
 	for _, ids := range [][]peer.ClusterID{
-		s.cfg.Registry.IDs(), s.foreign.ids(), s.requests.ids(), s.offers.ids(), s.secrets.ids(), s.roles.ids(), s.bindings.ids(),
+		s.cfg.Registry.IDs(), s.foreign.IDs(), s.requests.IDs(), s.offers.IDs(), s.secrets.IDs(), s.roles.IDs(), s.bindings.IDs(),
 	} {
 		for _, id := range ids {
 			s.queue.Add(id)
@@ -244,20 +234,12 @@ func (s *session) enqueueAll() {
 	}
 }
 
-// newQueue returns a queue of what depends on the API server.
-func newQueue[T comparable](observe func(T, work.Attempt)) *work.Queue[T] {
-	return work.New(work.Config[T]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Permanent: refusedRetry, Observe: observe})
-}
-
 // result says whether an error can pass by itself.
 func result(err error) work.Outcome {
-	switch {
-	case err == nil:
-		return work.Done()
-	case errors.Is(err, errNameTaken), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	if errors.Is(err, errNameTaken) {
 		return work.Permanent(err)
 	}
-	return work.Retry(err)
+	return objects.Result(err)
 }
 
 // process reconciles one cluster.
@@ -288,7 +270,7 @@ func (s *session) attempted(id peer.ClusterID, a work.Attempt) {
 		s.looks.retried.Add(1)
 		s.NoteError(err)
 		s.checkIfMissing(err)
-		if a.Failures == patientRetries {
+		if a.Failures == objects.PatientRetries {
 			s.WarnOnce(string(apierrors.ReasonForError(err)), "what was decided about peers cannot be carried out, trying again", err)
 		}
 		s.cfg.Logger.Debug("carrying out an action failed, trying again", "cluster", id, "in", a.Next, "error", err)

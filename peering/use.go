@@ -8,6 +8,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -26,7 +27,7 @@ var errNoRoom = errors.New("as many offers are accepted as may be")
 
 // writeOffer writes the status of an Advertisement. Before one is accepted by
 // policy its place is taken, so that there are never too many.
-func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object applied, a plan.Action) error {
+func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object objects.Applied, a plan.Action) error {
 	accepts := a.Advertisement.AdvertisementStatus == api.AdvertisementAccepted
 	if !accepts {
 		s.quota.release(id)
@@ -34,7 +35,7 @@ func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object appl
 		return errNoRoom
 	}
 	object.Status = a.Advertisement
-	written, err := applyKind(ctx, s.client, s.offers.kind, "status", object, plan.ManagerAdvertisement, true)
+	written, err := objects.Apply(ctx, s.client, s.offers.Kind, "status", object, plan.ManagerAdvertisement, true)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 		s.quota.release(id) // it was not written; after other failures it may have been
@@ -49,7 +50,7 @@ func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object appl
 // offerChanged has the clusters looked at that a changed Advertisement matters
 // for.
 func (s *session) offerChanged() func(before, after *api.Advertisement, restored bool) {
-	track := tracking(s, advertisementKind().about, func(m *peerState) *deletionTracker { return &m.offer })
+	track := tracking(s, advertisementKind().About, func(m *peerState) *deletionTracker { return &m.offer })
 	return func(before, after *api.Advertisement, restored bool) {
 		track(before, after, restored)
 		s.offerMoved(before, after)

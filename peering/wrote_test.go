@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 )
@@ -48,7 +49,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 				kept, history = next, append(history, &next)
 			}
 			_, s, _ := connected(t, decisions, func(r *http.Request, body string) (int, string) {
-				if !strings.HasPrefix(r.URL.Path, foreignClusterKind().object(string(testID))) {
+				if !strings.HasPrefix(r.URL.Path, foreignClusterKind().Object(string(testID))) {
 					return http.StatusOK, strings.Replace(body, `"metadata":{`, `"metadata":{"uid":"1","resourceVersion":"1",`, 1) // as it was applied
 				}
 				if len(history) == 0 {
@@ -65,7 +66,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 				}
 				return http.StatusOK, string(answer)
 			})
-			if err := s.foreign.Replace([]any{before}, "10"); err != nil {
+			if err := kubetest.Tell(s.foreign).Replace("10", before); err != nil {
 				t.Fatal(err)
 			}
 			// look empties the queue until the decision store hears of the edit.
@@ -83,7 +84,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 				t.Fatal("nothing was written")
 			}
 			for _, fc := range history {
-				if err := s.foreign.Update(fc.DeepCopyObject()); err != nil {
+				if err := kubetest.Tell(s.foreign).Update(fc.DeepCopyObject().(*foreignCluster)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -106,7 +107,7 @@ func TestRoomByCommand(t *testing.T) {
 		return adv
 	}
 	accepted, waiting := offer(testID, api.AdvertisementAccepted, plan.ReasonJoined), offer(idB, api.AdvertisementRefused, plan.ReasonTooMany)
-	if err := s.offers.Replace([]any{accepted, waiting}, "1"); err != nil {
+	if err := kubetest.Tell(s.offers).Replace("1", accepted, waiting); err != nil {
 		t.Fatal(err)
 	}
 	queued(s)
@@ -141,7 +142,7 @@ func TestNobodyIsOverruled(t *testing.T) {
 		}
 		return http.StatusOK, string(answer)
 	})
-	if err := s.foreign.Replace([]any{before}, "10"); err != nil {
+	if err := kubetest.Tell(s.foreign).Replace("10", before); err != nil {
 		t.Fatal(err)
 	}
 	err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: before.Name, UID: before.UID, Status: &plan.DiscoveredStatus{}}, intent[i]})
@@ -162,20 +163,20 @@ func TestNobodyEdited(t *testing.T) {
 	}
 	var s *session
 	_, s, _ = connected(t, &diary{}, func(*http.Request, string) (int, string) {
-		if err := s.foreign.Update(after); err != nil {
+		if err := kubetest.Tell(s.foreign).Update(after); err != nil {
 			t.Error(err)
 		}
 		return http.StatusOK, string(answer)
 	})
 	set := versioned(made(barn()), 10)
 	set.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
-	if err := s.foreign.Replace([]any{set}, "10"); err != nil {
+	if err := kubetest.Tell(s.foreign).Replace("10", set); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.foreign.Update(versioned(made(barn()), 11)); err != nil {
+	if err := kubetest.Tell(s.foreign).Update(versioned(made(barn()), 11)); err != nil {
 		t.Fatal(err)
 	}
-	if by := s.foreign.get(set.Name).owners.Join; !strings.HasSuffix(by.Stamp, removedMark) {
+	if by := s.foreign.Get(set.Name).owners.Join; !strings.HasSuffix(by.Stamp, removedMark) {
 		t.Fatalf("the store says %+v", by)
 	}
 	if err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: set.Name, UID: set.UID, Status: &plan.DiscoveredStatus{}}}); err != nil {
