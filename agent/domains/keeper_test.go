@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +35,9 @@ type bed struct {
 	peers      map[peer.ClusterID]peer.Peer
 	policies   map[peer.ClusterID]plan.Policy
 	outgoing   map[peer.ClusterID]plan.Direction
-	did        []string
+
+	mu  sync.Mutex // Run does things in a goroutine of its own
+	did []string
 }
 
 func newBed() *bed {
@@ -52,10 +55,16 @@ func newBed() *bed {
 	return b
 }
 
-func (b *bed) do(format string, args ...any) { b.did = append(b.did, fmt.Sprintf(format, args...)) }
+func (b *bed) do(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.did = append(b.did, fmt.Sprintf(format, args...))
+}
 
 // deeds returns what was done since the last deeds.
 func (b *bed) deeds() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	did := b.did
 	b.did = nil
 	return did
