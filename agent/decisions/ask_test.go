@@ -336,8 +336,8 @@ func TestTwoBearers(t *testing.T) {
 	}
 }
 
-// TestGuessing tokens: after ten wrong ones none is looked at for a minute, not
-// even a right one.
+// TestGuessing: after ten wrong tokens from an address or a key, one more is checked
+// every badTokenPause. Right tokens and other callers do not wait.
 func TestGuessing(t *testing.T) {
 	b, x, guesser := newBed(t, asks()), newBox(t, barn), newBox(t, silo)
 	good := x.ask()
