@@ -117,8 +117,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// live runs the agent on the state that there is, until ctx ends or that state is to
-// be reset.
+// live opens the state and runs sessions on it, until ctx ends or the state is to be
+// reset.
 func (a *Agent) live(ctx context.Context) error {
 	cfg := a.config()
 	store, err := a.openState(ctx, cfg)
@@ -166,8 +166,7 @@ func (a *Agent) live(ctx context.Context) error {
 	}
 }
 
-// identityChanged ends a session: the API server knows this cluster by another
-// ID.
+// identityChanged ends a session: the API server has another ID for this cluster.
 type identityChanged struct{ id peer.ClusterID }
 
 // Error implements error.
@@ -181,7 +180,7 @@ func (e *keyReplaced) Error() string {
 	return "this cluster's key is now " + e.key.Fingerprint().String()
 }
 
-// adopt makes id ours from now on.
+// adopt stores id as the ID of this cluster, in place of old.
 func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.ClusterID) error {
 	a.logger.Warn("the API server has another ID for this cluster; the agent uses that from now on", "old", old, "new", id)
 	if err := store.SetClusterID(ctx, id, "ConfigMap"); err != nil {
@@ -191,16 +190,16 @@ func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.Clus
 	return store.Apply(ctx, state.Change{Events: []peer.Event{event}})
 }
 
-// resetDue ends a session: its peers were told that we leave, and what there is of
-// its state goes.
+// resetDue ends a session: the peers know that this cluster leaves, and its state is
+// to be deleted.
 type resetDue struct{}
 
 // Error implements error.
 func (*resetDue) Error() string { return "the state of this agent is being reset" }
 
-// prepare makes the state directory fit to be opened: a restore that was cut off is
-// carried out, and so is a reset whose peers were told. stop says that the agent is
-// not to go on after that.
+// prepare finishes what was interrupted in the state directory before it is opened: a
+// restore, and a reset whose peers were told. stop reports that the agent is to end
+// after the reset.
 func (a *Agent) prepare(ctx context.Context) (stop bool, err error) {
 	if err := statedir.Resume(a.config().State.Dir); err != nil {
 		return false, err
@@ -213,8 +212,8 @@ func (a *Agent) prepare(ctx context.Context) (stop bool, err error) {
 	return outcome == reset.Stop, err
 }
 
-// sign leaves in the database which version uses it, and whose it is after a restore
-// or a reset.
+// sign writes the version of the agent into the database, and after a restore or a
+// reset the cluster ID that it belongs to.
 func (a *Agent) sign(ctx context.Context, store *state.Store) {
 	if store.Volatile() {
 		return
@@ -234,8 +233,8 @@ func (a *Agent) sign(ctx context.Context, store *state.Store) {
 	}
 }
 
-// openState opens the database. A place that cannot be written degrades to a
-// store in memory, so that neighbours are still found, and says so.
+// openState opens the database. If it cannot be written, it reports that and returns a
+// store in memory, so that neighbours are still found.
 func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store, error) {
 	path := filepath.Join(cfg.State.Dir, "agent.db")
 	store, err := state.Open(ctx, path, state.Options{Logger: a.logger})
@@ -253,14 +252,15 @@ func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store,
 	}
 }
 
-// now is the time of what people and the history are told.
+// now returns the time for the history, and for what people are shown.
 func (a *Agent) now() time.Time { return time.Now() }
 
 // config returns the configuration in use. It is never changed in place.
 func (a *Agent) config() config.Config { return a.current.Load().Config }
 
-// use makes a configuration the one in use, but for what waits for a restart: a
-// port that is not free must not be in the way when parts are made anew meanwhile.
+// use puts a configuration into use, except for settings that need a restart of the
+// agent: they keep their values from its start. So a new port that is taken, for
+// example, cannot fail a rebuild of the parts.
 func (a *Agent) use(l *config.Loaded) {
 	a.wanted = l
 	a.current.Store(l.Held(a.start))

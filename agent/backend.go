@@ -121,7 +121,8 @@ func (b *backend) Status(ctx context.Context) (control.Status, error) {
 	}, nil
 }
 
-// notJoined lists who is not joined by itself although somebody said so.
+// notJoined lists the clusters that autojoin is on for, and that are not joined, with the
+// reasons.
 func (b *backend) notJoined() []control.NotJoined {
 	out := make([]control.NotJoined, 0)
 	for _, p := range b.registry.Peers() {
@@ -165,7 +166,7 @@ func (b *backend) peeringStatus(ctx context.Context) control.PeeringStatus {
 	return out
 }
 
-// trustStatus says how this cluster comes to trust others.
+// trustStatus returns by which settings this cluster trusts others.
 func (b *backend) trustStatus(cfg config.Config) control.TrustStatus {
 	out := control.TrustStatus{Accept: cfg.Trust.Accept, Open: openness(cfg)}
 	if shown := b.certificates.inUse(); len(shown.FleetCAs) > 0 {
@@ -204,7 +205,7 @@ func (b *backend) SetAlias(ctx context.Context, id peer.ClusterID, alias string)
 			}
 		}
 	}
-	// The decision store keeps all preferences; it is no decision that anybody has to be named for.
+	// Nobody is named for it: an alias is a preference, not a decision about the peer.
 	if err := b.decisions.Set(ctx, id, func(p *state.Preferences) { p.Alias = alias }, ""); err != nil {
 		return fmt.Errorf("store the alias: %w", err)
 	}
@@ -222,7 +223,7 @@ func (b *backend) Config(context.Context) (control.Config, error) {
 	return control.Config{Path: loaded.Path, TOML: text.String(), Sources: loaded.Sources}, nil
 }
 
-// networksStatus says what counts on each link, if there are networks.
+// networksStatus returns what each link is used for, if [[network]] rules are set.
 func (b *backend) networksStatus(cfg config.Config, links []control.Link) []control.LinkNetwork {
 	out := make([]control.LinkNetwork, 0)
 	for _, l := range links {

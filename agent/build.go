@@ -22,7 +22,7 @@ import (
 const (
 	// maxChecks bounds the peers contacted at once.
 	maxChecks = 32
-	// maxLookups bounds the places asked at once of which it is not known who is there.
+	// maxLookups bounds the concurrent probes of addresses whose cluster is unknown.
 	maxLookups = 16
 	// maxKept bounds the connections kept open for the next check. Each takes
 	// about 20 KB here and as much at the peer.
@@ -104,7 +104,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 	return nil
 }
 
-// newMonitor makes what looks what is the matter with the other parts.
+// newMonitor returns the monitor that reports problems of the other parts.
 func (s *session) newMonitor() *problems.Monitor {
 	return problems.New(problems.Config{
 		ID: s.id, Settings: s.config, Tracker: &s.health, Logger: s.unrecorded, Told: func() { wake(s.told) },
@@ -115,7 +115,7 @@ func (s *session) newMonitor() *problems.Monitor {
 	})
 }
 
-// newBackend makes what answers the control socket.
+// newBackend returns the backend of the control socket.
 func (s *session) newBackend() *backend {
 	return &backend{
 		views: s.views, Resetter: s.reset, domainHandlers: s.domains,

@@ -15,7 +15,8 @@ import (
 // callBackTimeout bounds the call that tells a peer that it was accepted.
 const callBackTimeout = 5 * time.Second
 
-// callBacks are the clusters to be told that they were let in.
+// callBacks notifies clusters that they were accepted, so that they need not wait until
+// they ask again.
 type callBacks struct {
 	seen    func(id peer.ClusterID) (peer.Peer, bool)
 	client  *client.Client
@@ -23,11 +24,11 @@ type callBacks struct {
 	waiting chan decisions.Request
 }
 
-// maxCallBacks is how many may wait to be told.
+// maxCallBacks bounds the notifications that wait.
 const maxCallBacks = 16
 
-// letIn has a cluster about which somebody decided told so, so that it need not wait
-// until it asks the next time. When too many wait, it has to.
+// letIn queues the notification of a cluster that was accepted. If too many wait, it is
+// dropped: the cluster learns it when it asks again.
 func (c *callBacks) letIn(r decisions.Request) {
 	select {
 	case c.waiting <- r:
@@ -35,7 +36,7 @@ func (c *callBacks) letIn(r decisions.Request) {
 	}
 }
 
-// Run tells those who were let in to look again.
+// Run sends the notifications until ctx ends.
 func (c *callBacks) Run(ctx context.Context) error {
 	for {
 		select {

@@ -19,13 +19,13 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// callers answers the calls of other clusters, and knows who has called. Its Run takes
-// back that somebody called; all else may be called from any goroutine.
+// callers answers the calls of other clusters, and counts a call as a sighting of its
+// caller. Run ends these sightings. All methods are safe for concurrent use.
 type callers struct {
 	decisions *decisions.Store
 	registry  *registry.Registry
 	peering   *peering.Controller
-	// decided has a peer looked at once more.
+	// decided requeues a peer.
 	decided func(id peer.ClusterID)
 	logger  *slog.Logger
 
@@ -49,7 +49,7 @@ func (c *callers) Ask(ctx context.Context, caller endpoint.Caller, ask wire.Ask)
 	c.heard(ctx, caller, ask.Greeting)
 	c.calls.letIn(caller.ID)
 	if err := c.peering.EnsureAccess(ctx, caller.ID); err != nil {
-		// It is let in all the same; its next step will tell it what is missing.
+		// It is accepted all the same, and its next request returns the error.
 		c.logger.Debug("an accepted peer cannot use the API server yet", "peer", caller.ID, "error", err)
 	}
 	c.peering.Noticed(caller.ID) // it lets us in as well, whatever it said before
@@ -74,7 +74,7 @@ func (c *callers) Withdraw(_ context.Context, caller endpoint.Caller, w wire.Wit
 // Notice implements endpoint.Peers.
 func (c *callers) Notice(caller endpoint.Caller) { c.peering.Noticed(caller.ID) }
 
-// heard takes a peer's call as a sighting: it is where the call came from.
+// heard records a peer's call as a sighting, at the address that the call came from.
 func (c *callers) heard(ctx context.Context, caller endpoint.Caller, g wire.Greeting) {
 	s := peer.Sighting{
 		Source: peer.IncomingPeering, Instance: string(caller.ID), ClusterID: caller.ID,
@@ -90,33 +90,34 @@ func (c *callers) heard(ctx context.Context, caller endpoint.Caller, g wire.Gree
 }
 
 const (
-	// callsEvery is how often the sightings by calls are looked through.
+	// callsEvery is how often sightings by calls are checked for their age.
 	callsEvery = 30 * time.Second
-	// callsLast is how long a call vouches for its caller: peers that have to do
-	// with each other call every half minute.
+	// callsLast is how long a call counts as a sighting. Peers with a peering call
+	// every half minute.
 	callsLast = 2 * time.Minute
 )
 
-// askLasts is after how long it is looked at whether who was let in still needs
-// what that brought with it: a little longer than the decision store counts on a request.
+// askLasts is how long after it was accepted a peer is requeued, so that its access
+// ends if it is not needed. It is a little longer than a request lasts in the decision
+// store.
 const askLasts = 11 * time.Minute
 
-// business reports whether there is, or is about to be, a peering with a cluster.
-// That somebody calls to end one does not make it one that is there.
+// business reports whether there is a peering with a cluster, or one is wanted or
+// requested. A call that only ends one does not count.
 func (c *callers) business(id peer.ClusterID) bool {
 	view := c.peering.View(id)
 	return view.Outgoing.Wanted || view.Outgoing.Joined || view.Incoming.Wanted || view.Incoming.Joined || c.decisions.Policy(id).Asked
 }
 
-// look has a caller looked at with which the peering may have ended. It does not block.
+// look has Run check whether the peering with a caller ended. It does not block.
 func (c *callers) look(id peer.ClusterID) {
 	if c.calls.look(id) {
 		wake(c.parted)
 	}
 }
 
-// calls knows when each peer called last, and when it was let in. Only peers with
-// a trusted key get here.
+// calls records when each peer called last, and when it was accepted. It is safe for
+// concurrent use. Its size is bounded by trust: only calls with a trusted key count.
 type calls struct {
 	mu    sync.Mutex
 	last  map[peer.ClusterID]time.Time
@@ -124,8 +125,8 @@ type calls struct {
 	looks map[peer.ClusterID]struct{} // callers whose peering may have ended
 }
 
-// look notes that the peering with a cluster may have ended, and reports whether
-// it called lately.
+// look records that the peering with a cluster may have ended, and reports whether the
+// cluster called lately.
 func (c *calls) look(id peer.ClusterID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +140,7 @@ func (c *calls) look(id peer.ClusterID) bool {
 	return true
 }
 
-// toLook returns, and forgets, whose peering may have ended.
+// toLook returns and clears the clusters whose peering may have ended.
 func (c *calls) toLook() []peer.ClusterID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +149,7 @@ func (c *calls) toLook() []peer.ClusterID {
 	return out
 }
 
-// forget takes back that a cluster called, and reports whether it did.
+// forget removes the last call of a cluster, and reports whether there was one.
 func (c *calls) forget(id peer.ClusterID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,14 +167,14 @@ func (c *calls) letIn(id peer.ClusterID) {
 	c.asked[id] = time.Now()
 }
 
-// lapsed returns, and forgets, who was let in before a moment.
+// lapsed returns and removes the clusters that were accepted before a time.
 func (c *calls) lapsed(before time.Time) []peer.ClusterID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return expire(c.asked, before)
 }
 
-// expire takes what is from before a moment out of m.
+// expire removes from m what is older than before, and returns it.
 func expire(m map[peer.ClusterID]time.Time, before time.Time) []peer.ClusterID {
 	var out []peer.ClusterID
 	for id, at := range m {
@@ -194,15 +195,15 @@ func (c *calls) note(id peer.ClusterID) {
 	c.last[id] = time.Now()
 }
 
-// silent returns, and forgets, who has not called since a moment.
+// silent returns and removes the clusters that have not called since a time.
 func (c *calls) silent(since time.Time) []peer.ClusterID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return expire(c.last, since)
 }
 
-// Run takes back the sightings of peers that stopped calling, and of those
-// with which there is no peering any more.
+// Run ends the sightings of peers that stopped calling, and of those without a
+// peering, until ctx ends.
 func (c *callers) Run(ctx context.Context) error {
 	ticker := time.NewTicker(callsEvery)
 	defer ticker.Stop()

@@ -20,8 +20,8 @@ import (
 // configuration does not say.
 const fleetCertificate = "fleet.crt"
 
-// certificates are what the configuration names besides the cluster's own: those that
-// the issuer shows, and those of fleet CAs.
+// certificates are those that the configuration names: public and fleet certificates
+// for this cluster's key, and fleet CAs.
 type certificates struct {
 	id      peer.ClusterID
 	key     *trust.Key
@@ -32,8 +32,8 @@ type certificates struct {
 	now problems.Certificates
 }
 
-// use takes in a configuration. What cannot be used is reported and left out; nobody is
-// trusted because of a fleet CA that cannot be read.
+// use loads the certificates of a configuration. Unusable ones are reported and left
+// out, so an unreadable fleet CA makes nobody trusted.
 func (c *certificates) use(cfg config.Config) {
 	var now problems.Certificates
 	var err error
@@ -62,16 +62,16 @@ func (c *certificates) use(cfg config.Config) {
 	c.now = now
 }
 
-// inUse are the certificates as they were taken in last.
+// inUse returns the certificates that were loaded last.
 func (c *certificates) inUse() problems.Certificates {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// differ reports whether a configuration names other certificates than those that are
-// shown now. Peers look at them when a connection begins, and keep theirs for days: for
-// them to see others the endpoint has to begin anew.
+// differ reports whether a configuration names other certificates than the endpoint
+// shows now. Then the endpoint must be rebuilt: peers see certificates only when a
+// connection begins, and keep connections for days.
 func (c *certificates) differ(cfg config.Config) bool {
 	// What is wrong with them is told when they are shown.
 	fleet, _ := c.fleet(cfg)

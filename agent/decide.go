@@ -34,8 +34,8 @@ func (b *backend) Connect(ctx context.Context, opts control.ConnectOptions) (pee
 	return opts.ID, b.decisions.Connect(ctx, opts.ID, opts.Once, opts.By)
 }
 
-// connectInvited connects to the issuer of an invite. The issuer's key is in it:
-// nobody has to confirm anything.
+// connectInvited connects to the issuer of an invite. The invite contains the issuer's
+// key, so nobody has to confirm it.
 func (b *backend) connectInvited(ctx context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
 	token, at, _ := strings.Cut(strings.TrimSpace(opts.Token), tokenURL)
 	invite, err := trust.ParseInvite(token)
@@ -91,8 +91,7 @@ func (b *backend) connectURL(ctx context.Context, opts control.ConnectOptions) (
 	return id, b.decisions.Connect(ctx, id, opts.Once, opts.By)
 }
 
-// remember keeps where a person said that a peer is, and has it looked for
-// there.
+// remember stores the URL that a person gave for a peer, and has it probed.
 func (b *backend) remember(ctx context.Context, id peer.ClusterID, where, by string) error {
 	if where == "" {
 		return nil
@@ -104,8 +103,9 @@ func (b *backend) remember(ctx context.Context, id peer.ClusterID, where, by str
 	return nil
 }
 
-// confirm trusts the key that a peer shows if a person confirmed it, and does
-// nothing if it is trusted already.
+// confirm trusts the key that a peer shows if a person confirmed it. It does nothing
+// if that key is trusted already, and returns control.ErrNotTrusted if nobody
+// confirmed it.
 func (b *backend) confirm(ctx context.Context, shown control.Shown, pin *peer.Pin, confirmed peer.Fingerprint, by string) error {
 	id := peer.ClusterID(shown.ID)
 	switch {
@@ -155,7 +155,7 @@ func nameOf(shown control.Shown) string {
 	return shown.ID
 }
 
-// shownPeer is a peer as a person has to decide about it.
+// shownPeer returns what a person sees of a peer before a decision about its key.
 func shownPeer(id peer.ClusterID, p peer.Peer) control.Shown {
 	return control.Shown{ID: string(id), Name: p.Name, Address: p.URL, Fingerprint: p.Fingerprint.String()}
 }
@@ -191,7 +191,7 @@ func (b *backend) Accept(ctx context.Context, id peer.ClusterID, fingerprint pee
 	return b.decisions.Accept(ctx, id, fingerprint, by)
 }
 
-// shown is what a peer shows: the key of its waiting question if there is one,
+// shown returns the key that a peer shows: that of its waiting request if there is one,
 // else the one that its endpoint proved.
 func (b *backend) shown(id peer.ClusterID) (control.Shown, bool) {
 	if ask, ok := b.ask(id); ok {
@@ -201,7 +201,7 @@ func (b *backend) shown(id peer.ClusterID) (control.Shown, bool) {
 	return shownPeer(id, p), ok
 }
 
-// address is where a question came from, "" when it is a request in the API
+// address returns the address that a request came from, "" if it came by the API
 // server.
 func address(r decisions.Request) string {
 	if !r.Source.IsValid() {
@@ -210,7 +210,7 @@ func address(r decisions.Request) string {
 	return r.Source.String()
 }
 
-// ask returns the question of a peer's that waits for a person.
+// ask returns the request of a peer that waits for a decision.
 func (b *backend) ask(id peer.ClusterID) (decisions.Request, bool) {
 	for _, r := range b.decisions.Requests() {
 		if r.ID == id {
@@ -243,7 +243,7 @@ func (b *backend) Trust(ctx context.Context, id peer.ClusterID, fingerprint peer
 	pin := b.decisions.Pin(id)
 	shown, found := b.shown(id)
 	if p, ok := b.registry.Peer(id); ok && p.Conflict != nil {
-		// What there is to decide is whether the other key is right.
+		// The decision is about the other key.
 		shown.Fingerprint, shown.Address = p.Conflict.Fingerprint.String(), p.Conflict.Addr
 	}
 	if !found && pin == nil {
@@ -299,8 +299,8 @@ func choice(d state.Decision) control.Choice {
 	return control.Undecided
 }
 
-// forgetPatience is how long the peerings with a peer may take to end before it
-// is forgotten without its having been told. It finds out by itself.
+// forgetPatience is how long Forget waits for the peerings with a peer to end. After
+// that the peer is forgotten without notice, and finds out by itself.
 const forgetPatience = 5 * time.Second
 
 // Forget implements control.Backend.
@@ -315,10 +315,9 @@ func (b *backend) Forget(ctx context.Context, id peer.ClusterID, by string) erro
 	return b.registry.Forget(ctx, id)
 }
 
-// part ends what there is between us and a peer, and waits a moment for that: once
-// its key is forgotten, nothing can be said to it any more. Without an API server
-// there is nothing to wait for; what objects there still say does not count when they
-// can be reached again.
+// part ends both peerings with a peer, and waits up to forgetPatience for that: once
+// its key is forgotten, the agent cannot call the peer any more. Without an API server
+// it does not wait; objects that remain there have no effect later.
 func (b *backend) part(ctx context.Context, id peer.ClusterID, by string) error {
 	view := b.peering.View(id)
 	between, known := b.peering.Leftovers(id)
@@ -348,7 +347,7 @@ func (b *backend) part(ctx context.Context, id peer.ClusterID, by string) error 
 	return nil
 }
 
-// tokenURL separates an invite's token from where its issuer is.
+// tokenURL separates the token of an invite from the address of its issuer.
 const tokenURL = "@"
 
 // Invite implements control.Backend.

@@ -16,8 +16,8 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// callBackTo answers a peer that asks whether its endpoint can be reached from
-// here. The client that is used keeps no connection, so that each look is a new one.
+// callBackTo checks for a peer whether its endpoint can be reached from here. Its
+// client keeps no connections, so each check opens a new one.
 func (s *session) callBackTo(ctx context.Context, caller endpoint.Caller, at netip.AddrPort) wire.Reached {
 	return s.asker.CallBack(ctx, caller.Shown.Fingerprint, at)
 }
@@ -30,8 +30,7 @@ func (b *backend) Reach(ctx context.Context) ([]control.Reach, error) {
 			asked = append(asked, p)
 		}
 	}
-	// Those with whom there is a peering come first: they are the ones that have to
-	// get through.
+	// Peers with a peering come first: those must be able to connect.
 	slices.SortStableFunc(asked, func(x, y peer.Peer) int {
 		return cmp.Compare(b.closeness(y.ID), b.closeness(x.ID))
 	})
@@ -46,7 +45,8 @@ func (b *backend) Reach(ctx context.Context) ([]control.Reach, error) {
 	return out, nil
 }
 
-// closeness is how much there is between a peer and us.
+// closeness orders peers by their peerings: it counts those that are wanted or joined,
+// in each direction.
 func (b *backend) closeness(id peer.ClusterID) int {
 	view, n := b.peering.View(id), 0
 	for _, is := range []bool{view.Outgoing.Wanted, view.Outgoing.Joined, view.Incoming.Wanted, view.Incoming.Joined} {
@@ -77,7 +77,7 @@ func (b *backend) reachFrom(ctx context.Context, p peer.Peer) control.Reach {
 // errSelf: the URL is our own.
 var errSelf = errors.New("this is our own endpoint")
 
-// identify asks a URL who is there.
+// identify returns the cluster that answers at a URL.
 func (b *backend) identify(ctx context.Context, target peer.Target) (client.Result, error) {
 	res, err := b.client.Identify(ctx, target)
 	if err == nil && res.Identity.ClusterID == b.id {

@@ -50,7 +50,8 @@ func (s *session) sight(ctx context.Context, ev mdnssvc.Event) error {
 	return s.registry.See(ctx, sighting)
 }
 
-// absence weighs why discovery no longer sees an instance.
+// absence returns what it means for the registry that discovery no longer sees an
+// instance.
 func absence(reason string) registry.Absence {
 	switch reason {
 	case browser.ReasonGoodbye:
@@ -108,7 +109,7 @@ func (s *session) feedWatchers(ctx context.Context) error {
 	}
 }
 
-// apply brings the running parts in line with cfg.
+// apply puts a changed configuration into effect in the running parts.
 func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.trusting(cfg)
 	s.problems.Again()
@@ -127,7 +128,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 
 // upkeep checks the whole database once, and drops old history once a day.
 func (s *session) upkeep(ctx context.Context) error {
-	// Not at once: the start belongs to finding the neighbours.
+	// Not at once: at the start, finding the neighbours comes first.
 	timer := time.NewTimer(time.Minute)
 	defer timer.Stop()
 	for checked := false; ; {
@@ -138,8 +139,7 @@ func (s *session) upkeep(ctx context.Context) error {
 		}
 		if !checked {
 			checked = true
-			// The start, with its handshakes and lists, took memory that quiet
-			// operation does not need again.
+			// Return the memory that handshakes and lists took at the start.
 			debug.FreeOSMemory()
 			if err := s.store.Check(ctx); err != nil && ctx.Err() == nil {
 				s.health.Report(health.StateDamaged, err)

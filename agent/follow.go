@@ -15,27 +15,27 @@ import (
 	"liqo.io/agent/state"
 )
 
-// configFollower puts a changed configuration into effect, of the file or of the
-// ClusterConfig. While it runs, what the agent's configuration is made of is its alone.
+// configFollower puts changes of the configuration file and of the ClusterConfig into
+// effect. While it runs, its goroutine owns the inputs of the agent's configuration.
 type configFollower struct {
 	agent        *Agent
 	store        *state.Store
 	peering      *peering.Controller
 	certificates *certificates
-	// apply brings the running parts in line.
+	// apply puts the configuration into effect in the running parts.
 	apply func(ctx context.Context, cfg config.Config) error
 	// end ends the session.
 	end func(cause error)
 
-	// spoken is what the ClusterConfig said last; switching has an element when that
+	// spoken is the last spec of the ClusterConfig; switching has an element when it
 	// is new.
 	spoken    atomic.Pointer[*api.ClusterConfigSpec]
 	switching chan struct{}
-	reloads   chan reloadAsk // those who wait for the outcome of one
-	pings     chan struct{}  // those who wait for any sign of life
+	reloads   chan reloadAsk // requests to reload, with the channel for the outcome
+	pings     chan struct{}  // liveness checks
 }
 
-// switched takes in what the ClusterConfig says, nil for nothing, and keeps it for
+// switched takes the spec of the ClusterConfig into use, nil for none, and stores it for
 // the next start.
 func (f *configFollower) switched(ctx context.Context, spec *api.ClusterConfigSpec) {
 	f.agent.spec = spec
@@ -51,21 +51,21 @@ func (f *configFollower) switched(ctx context.Context, spec *api.ClusterConfigSp
 	}
 }
 
-// clusterConfig is told what the ClusterConfig says. It does not block.
+// clusterConfig queues a new spec of the ClusterConfig. It does not block.
 func (f *configFollower) clusterConfig(spec *api.ClusterConfigSpec) {
 	f.spoken.Store(&spec)
 	wake(f.switching)
 }
 
-// Run applies a changed configuration, of the file or of the
-// ClusterConfig. A bad file leaves the one from before in use.
+// Run applies changes of the file and of the ClusterConfig until ctx ends. If a file
+// has faults, the previous one stays in use.
 func (f *configFollower) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.pings:
-			// Somebody wants to know whether this goroutine is alive.
+			// A liveness check; see answers.
 		case <-f.agent.reload:
 			// Its outcome was logged and reported.
 			_, _ = f.reread(ctx)
@@ -103,8 +103,7 @@ func (f *configFollower) reread(ctx context.Context) (control.Reload, error) {
 	return done, err
 }
 
-// change puts the configuration into effect as it is now. Only the end of ctx keeps
-// it from doing so.
+// change puts the present configuration into effect. It fails only when ctx ends.
 func (f *configFollower) change(ctx context.Context) (control.Reload, error) {
 	old, loaded := f.agent.wanted.Config, f.agent.effective()
 	keys, rebuild, _ := config.Changed(old, loaded.Config)
@@ -127,7 +126,7 @@ func (f *configFollower) change(ctx context.Context) (control.Reload, error) {
 	return done, f.apply(ctx, f.agent.config())
 }
 
-// answers returns when the goroutine that owns the configuration has answered.
+// answers returns when the goroutine of Run has answered, which shows that it is alive.
 func (f *configFollower) answers(ctx context.Context) error {
 	select {
 	case f.pings <- struct{}{}:
@@ -137,7 +136,7 @@ func (f *configFollower) answers(ctx context.Context) error {
 	}
 }
 
-// reloadAsk is somebody who waits for the outcome of a reload.
+// reloadAsk receives the outcome of a reload.
 type reloadAsk chan<- reloadOutcome
 
 type reloadOutcome struct {

@@ -13,10 +13,10 @@ import (
 	"liqo.io/agent/peering"
 )
 
-// hub passes on what becomes of peers to the parts that act on it. Nothing reaches them
-// before all are made: what was decided until then they find when they start.
+// hub passes events about peers to the parts that act on them. Until all parts are
+// made, it drops events: the parts read the present state when they start.
 type hub struct {
-	// told is called when something changed that the service manager shows.
+	// told is called when the status for the service manager may have changed.
 	told  func()
 	wired atomic.Pointer[wiring] // nil while the parts are being made
 }
@@ -34,7 +34,7 @@ type wiring struct {
 	domains   *domains.Keeper
 }
 
-// seen is what is known about a peer now.
+// seen returns what the registry knows about a peer.
 func (h *hub) seen(id peer.ClusterID) (peer.Peer, bool) {
 	w := h.wired.Load()
 	if w == nil {
@@ -49,7 +49,7 @@ func (h *hub) joined(id peer.ClusterID) bool {
 	return w != nil && w.decisions.Partner(id)
 }
 
-// decided is told by the decision store that something was decided about a peer.
+// decided is called by the decision store after a decision about a peer.
 func (h *hub) decided(id peer.ClusterID) {
 	w := h.wired.Load()
 	if w == nil {
@@ -62,7 +62,7 @@ func (h *hub) decided(id peer.ClusterID) {
 	w.problems.Again()
 }
 
-// changed is told by the registry of every change of a peer's view.
+// changed is called by the registry when its view of a peer changed.
 func (h *hub) changed(id peer.ClusterID) {
 	w := h.wired.Load()
 	if w == nil {
@@ -79,7 +79,7 @@ func (h *hub) changed(id peer.ClusterID) {
 	h.told()
 }
 
-// viewed is told by the peerings of every peer whose peering may be another.
+// viewed is called by the peering controller when a peering may have changed.
 func (h *hub) viewed(id peer.ClusterID) {
 	w := h.wired.Load()
 	if w == nil {
@@ -90,7 +90,7 @@ func (h *hub) viewed(id peer.ClusterID) {
 	w.callers.look(id)
 }
 
-// reconcile has a peer looked at by the peerings.
+// reconcile requeues a peer in the peering controller.
 func (h *hub) reconcile(id peer.ClusterID) {
 	if w := h.wired.Load(); w != nil {
 		w.peering.Enqueue(id)

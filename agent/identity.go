@@ -22,22 +22,21 @@ const (
 )
 
 // firstStartPatience is how long the very first start waits for an API server
-// that is configured but does not answer yet, before it makes up an ID of its
-// own. A box that boots K3s and the agent together gets the ID of its cluster.
+// that is configured but does not answer yet, before it creates a new ID. A box that boots K3s and the agent together gets the ID of its cluster.
 const firstStartPatience = 10 * time.Second
 
-// askAgain is the pause between two questions during that time.
+// askAgain is the pause between attempts during that time.
 const askAgain = 500 * time.Millisecond
 
-// identityStore is the part of the state that remembers who we are.
+// identityStore is the part of the state that stores the cluster ID.
 type identityStore interface {
 	ClusterID(ctx context.Context) (peer.ClusterID, error)
 	SetClusterID(ctx context.Context, id peer.ClusterID, origin string) error
 }
 
-// clusterID decides which cluster this is: the configured ID; else the one we
-// had before; else the one the API server has for us (ConfigMap, control-plane
-// node); else a new one. What was decided is stored.
+// clusterID returns the ID of this cluster: the configured one; else the stored one;
+// else the one in the API server (ConfigMap, control-plane node); else a new one. It
+// stores the result.
 //
 // The ConfigMap outranks the store, but the store is asked first: it answers at
 // once, and the peering controller reports a ConfigMap that disagrees as soon
@@ -71,9 +70,9 @@ func clusterID(ctx context.Context, cfg config.Config, store identityStore, logg
 	return id, origin, store.SetClusterID(ctx, id, origin)
 }
 
-// askForID asks the API server who we are, for as long as firstStartPatience
-// when there is one configured: it may be starting, and its node may register
-// a moment later.
+// askForID asks the API server for the ID of this cluster. If one is configured, it
+// tries for firstStartPatience: the API server may still be starting, or its node not
+// be registered yet.
 func askForID(ctx context.Context, cfg config.Config) (id peer.ClusterID, origin string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, firstStartPatience)
 	defer cancel()

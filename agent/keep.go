@@ -17,7 +17,7 @@ import (
 // Key implements control.Backend.
 func (b *backend) Key(context.Context) (control.Key, error) {
 	view := keyView(b.key)
-	// The key does not say how old it is; its file was written when it was made.
+	// A key has no date, but its file was written when it was created.
 	if info, err := os.Stat(filepath.Join(b.config().State.Dir, trust.KeyFile)); err == nil {
 		view.CreatedAt = info.ModTime().UTC().Truncate(time.Second)
 	}
@@ -37,11 +37,11 @@ func (b *backend) CSR(_ context.Context, names []string) (string, error) {
 	return string(request), nil
 }
 
-// rotation is the replacing of this cluster's key, which its lock lets happen once, and
-// not while a reset begins.
+// rotation is the replacement of this cluster's key. The lock permits it once per
+// session, and not while a reset begins.
 type rotation struct {
 	sync.Mutex
-	successor *trust.Key // the session is about to end because of it; nil: the key stays
+	successor *trust.Key // the new key, with which the next session starts; nil: none
 	end       func(cause error)
 }
 

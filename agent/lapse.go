@@ -7,11 +7,11 @@ import (
 	"liqo.io/agent/agent/decisions"
 )
 
-// lapseEvery is how often is looked for certificates that have ended: clocks are set,
-// and peers tell theirs.
+// lapseEvery is how often trust is checked for certificates that have ended, at least:
+// the clock may have been set, or peers may have shown theirs.
 const lapseEvery = 15 * time.Second
 
-// suspendTrust has trust suspended when the certificate that it rests on ends.
+// suspendTrust suspends trust when the certificate that it is based on ends.
 func suspendTrust(ctx context.Context, l *decisions.Store) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -23,7 +23,7 @@ func suspendTrust(ctx context.Context, l *decisions.Store) error {
 		}
 		wait := lapseEvery
 		if next := l.Lapse(ctx); !next.IsZero() {
-			// The clock on the wall may be slower than the timer.
+			// The wall clock may be slower than the timer.
 			wait = min(wait, max(time.Until(next), time.Millisecond))
 		}
 		timer.Reset(wait)

@@ -29,8 +29,8 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// measures are what nobody but the agent knows about its parts. The zero value is
-// that of an agent that has just read its configuration and made no part.
+// measures are the metrics of the agent about its own parts, such as restarts. The zero
+// value is that of an agent that has not built its parts yet.
 type measures struct {
 	mu       sync.Mutex
 	restarts map[string]uint64 // by part
@@ -42,14 +42,14 @@ type measures struct {
 	kept onDisk     // what it said last; mu guards it
 }
 
-// onDisk is what only the disk knows.
+// onDisk are the metrics that need the disk.
 type onDisk struct {
 	state   metrics.State
 	keyMade time.Time
 	invites []state.Invite
 }
 
-// failed takes in that a part failed, or, without an error, that it runs steadily.
+// failed records that a part failed, or with a nil error that it runs steadily.
 func (m *measures) failed(part string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,14 +64,14 @@ func (m *measures) failed(part string, err error) {
 	m.restarts[part]++
 }
 
-// anew says that all parts are new ones.
+// anew records that all parts were rebuilt.
 func (m *measures) anew() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.failing)
 }
 
-// reloaded takes in how reading the configuration once more went.
+// reloaded records the outcome of a reload of the configuration.
 func (m *measures) reloaded(now time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,8 +80,8 @@ func (m *measures) reloaded(now time.Time, err error) {
 	}
 }
 
-// buildMetrics makes what serves the metrics. A port that is taken is an error of
-// the first start only: it must not end an agent that has been working.
+// buildMetrics builds the server of the metrics. A port that is taken is an error only
+// at the first start: later, it must not end a working agent.
 func (s *session) buildMetrics(ctx context.Context, cfg config.Config) error {
 	s.measures.anew()
 	source := &metricsSource{
@@ -97,12 +97,12 @@ func (s *session) buildMetrics(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// listenForMetrics has the metrics served where the configuration says.
+// listenForMetrics serves the metrics at the configured address.
 func (s *session) listenForMetrics(ctx context.Context, cfg config.Config) {
 	s.health.Report(health.MetricsListen, s.scrapes.Listen(ctx, cfg.Metrics.Listen))
 }
 
-// metricsSource are the parts that metrics are asked of.
+// metricsSource are the parts that metrics are read from.
 type metricsSource struct {
 	*views
 	agent        *Agent
@@ -117,8 +117,8 @@ type metricsSource struct {
 	problems     *problems.Monitor
 }
 
-// snapshot is what package metrics shows. It is called for each scrape, on any
-// goroutine, and asks no network.
+// snapshot returns the present metrics. It is called for each scrape, on any goroutine,
+// and does not use the network.
 func (m *metricsSource) snapshot() metrics.Snapshot {
 	cfg, disk := m.agent.config(), m.askDisk()
 	out := metrics.Snapshot{
@@ -142,8 +142,8 @@ func (m *metricsSource) snapshot() metrics.Snapshot {
 	return out
 }
 
-// askDisk asks the disk, unless another one waits for its answer: then what it said
-// last has to do. A disk that hangs must not keep the metrics back.
+// askDisk reads the metrics of the disk. If another call still waits for the disk, it
+// returns the last result: a disk that hangs must not block the metrics.
 func (m *metricsSource) askDisk() onDisk {
 	if m.agent.measures.disk.TryLock() {
 		defer m.agent.measures.disk.Unlock()
@@ -208,7 +208,7 @@ func (m *metricsSource) discoveryMetrics(cfg config.Config) metrics.Discovery {
 	return out
 }
 
-// named is a map with plain texts as its keys.
+// named returns of with plain strings as keys.
 func named[K ~string, N any](of map[K]N) map[string]N {
 	out := make(map[string]N, len(of))
 	for k, n := range of {
@@ -247,7 +247,7 @@ func (m *metricsSource) trustMetrics(disk onDisk) metrics.Trust {
 	return out
 }
 
-// problemMetrics are all kinds of problems, those that are there now as active.
+// problemMetrics returns all kinds of problems, and which are active.
 func (m *metricsSource) problemMetrics() []metrics.Problem {
 	var out []metrics.Problem
 	for _, k := range health.All() {
@@ -278,7 +278,7 @@ func (m *metricsSource) offerMetrics() metrics.Offer {
 	return out
 }
 
-// peeringMetrics adds what there is between this cluster and others.
+// peeringMetrics adds the metrics of peerings and offers.
 func (m *metricsSource) peeringMetrics(out *metrics.Snapshot) {
 	ids := make(map[peer.ClusterID]bool)
 	for _, id := range m.decisions.Wanted() {
@@ -337,7 +337,7 @@ func (m *metricsSource) peerMetrics(id peer.ClusterID) metrics.Peer {
 	return p
 }
 
-// amounts are quantities in base units. What is no quantity is left out.
+// amounts parses quantities into base units. It leaves out invalid ones.
 func amounts(texts map[string]string) metrics.Amounts {
 	if texts == nil {
 		return nil

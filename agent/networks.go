@@ -13,7 +13,7 @@ import (
 	"liqo.io/agent/mdnssvc"
 )
 
-// networks are what each link in use is used for, by the name of the link.
+// networks holds what each link in use is used for, by the name of the link.
 type networks struct {
 	mu   sync.Mutex
 	uses map[string]network.Use
@@ -23,8 +23,8 @@ type networks struct {
 
 func newNetworks() *networks { return &networks{again: make(chan struct{}, 1)} }
 
-// set replaces the uses, and reports whether another set of links says no to
-// joining.
+// set replaces the uses, and reports whether the set of links without autojoin
+// changed.
 func (n *networks) set(uses map[string]network.Use) bool {
 	before := n.strange()
 	n.mu.Lock()
@@ -41,8 +41,7 @@ func (n *networks) of(link string) (network.Use, bool) {
 	return use, ok
 }
 
-// strange returns the links in networks where nobody is joined without being
-// asked.
+// strange returns the links in networks without autojoin.
 func (n *networks) strange() map[string]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,10 +54,9 @@ func (n *networks) strange() map[string]bool {
 	return out
 }
 
-// rules compiles the networks of the configuration, and has gateways followed if
-// they ask for them. Its validation lets nothing
-// through that cannot be compiled; should it, the box is silent rather than
-// talking where it must not.
+// rules compiles the [[network]] rules of the configuration, and watches gateways if a
+// rule needs them. The configuration was validated, so this cannot fail; if it does,
+// the agent uses no link, rather than one that it must not use.
 func (s *session) rules() network.Rules {
 	rules, err := network.Compile(s.config().Networks)
 	if err != nil {
@@ -69,8 +67,8 @@ func (s *session) rules() network.Rules {
 	return rules
 }
 
-// feedLinks hands every snapshot of the links to the mDNS service, and what they
-// are used for.
+// feedLinks passes each snapshot of the links, with what they are used for, to the mDNS
+// service.
 func (s *session) feedLinks(ctx context.Context) error {
 	current, changed, cancel := s.links.Subscribe()
 	defer cancel()
@@ -106,14 +104,14 @@ func (s *session) feedLinks(ctx context.Context) error {
 	}
 }
 
-// linksInUse is how many links are in use.
+// linksInUse returns the number of links in use.
 func (s *session) linksInUse() int {
 	current, _, cancel := s.links.Subscribe()
 	defer cancel()
 	return len(current().Links)
 }
 
-// logUses says what changed about what links are used for.
+// logUses logs the links whose use changed.
 func (s *session) logUses(uses map[string]network.Use) {
 	for link, use := range uses {
 		before, known := s.networks.of(link)

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// rebuildLimit is how long the agent may be without its parts, while they are made anew, and count as alive.
+	// rebuildLimit is how long a rebuild of the parts may take before the watchdog is told that the agent hangs.
 	rebuildLimit = 90 * time.Second
 	// linePause is the least time between two lines for the service manager.
 	linePause = 5 * time.Second
 )
 
-// standing is which session runs; nil while there is none.
+// standing is the session that runs, and since when; session is nil while there is none.
 type standing struct {
 	session *session
 	since   time.Time
 }
 
-// tell keeps the service manager, if there is one, informed of how the agent is, until the function that it returns
-// is called.
+// tell reports the state of the agent to the service manager, if there is one, until the returned function is
+// called.
 func (a *Agent) tell(ctx context.Context) (stop func()) {
 	if !a.opts.Notify.On() {
 		return func() {}
@@ -44,7 +44,7 @@ func (a *Agent) tell(ctx context.Context) (stop func()) {
 	}
 }
 
-// up says that a session's parts run.
+// up records that the parts of a session run, and tells the service manager that the agent is ready.
 func (a *Agent) up(s *session) {
 	a.generation.Add(1)
 	a.stands.Store(&standing{session: s, since: time.Now()})
@@ -52,11 +52,11 @@ func (a *Agent) up(s *session) {
 	wake(a.told)
 }
 
-// down says that they do not, for now or for good.
+// down records that no session runs.
 func (a *Agent) down() { a.stands.Store(&standing{since: time.Now()}) }
 
-// alive returns an error that says what hangs, when something does: it asks every part that owns what the rest
-// depends on. It does not return before all have answered, or ctx ended.
+// alive checks that the agent does not hang: it calls each part that others depend on, and returns an error that
+// names those that do not answer. It returns when all have answered, or ctx ends.
 func (a *Agent) alive(ctx context.Context) error {
 	now := a.stands.Load()
 	if now.session == nil {
@@ -75,11 +75,12 @@ func (a *Agent) alive(ctx context.Context) error {
 	return err
 }
 
-// answers asks the session's owners. One that hangs is left behind; the service manager will end it.
+// answers calls the parts that own the state of the session. It abandons calls that hang; the service manager will
+// end the process.
 func (s *session) answers(ctx context.Context) (control.Status, error) {
 	var status control.Status
 	err := askAll(ctx, []probe{
-		// There is no such peer: nothing changes, but its owner has to say so.
+		// No peer has this ID, so nothing changes, but the owner of the peers has to answer.
 		{"peers (registry)", func() error { _, err := s.registry.Rename(ctx, "", ""); return err }},
 		{"decisions", func() error { s.decisions.Policy(peer.ClusterID("")); return nil }},
 		{"configuration", func() error { return s.settings.answers(ctx) }},
@@ -92,14 +93,14 @@ func (s *session) answers(ctx context.Context) (control.Status, error) {
 	return status, nil
 }
 
-// probe asks one owner, and returns when that has answered.
+// probe is a call to one owner, which returns when that has answered.
 type probe struct {
 	owner string
 	ask   func() error
 }
 
-// askAll asks all of them at once. The error names those that did not answer before ctx ended, which are not waited for
-// any longer, and those that did with an error.
+// askAll runs all probes at once. Its error names those that failed, and those that did not answer before ctx ended; it
+// does not wait for these.
 func askAll(ctx context.Context, probes []probe) error {
 	type answer struct {
 		owner string
@@ -126,7 +127,7 @@ func askAll(ctx context.Context, probes []probe) error {
 	return errors.Join(failed...)
 }
 
-// feedStatus shows the service manager what changed, a few seconds later at most.
+// feedStatus sends changes of the status to the service manager, within a few seconds.
 func (a *Agent) feedStatus(ctx context.Context) {
 	for {
 		select {
@@ -135,7 +136,7 @@ func (a *Agent) feedStatus(ctx context.Context) {
 		case <-a.told:
 		}
 		if now := a.stands.Load(); now.session != nil {
-			// A check that fails is the watchdog's to tell of.
+			// A failure is reported by the watchdog check.
 			if status, err := now.session.control.SelfCheck(ctx); err == nil {
 				a.opts.Notify.Status(summary(status))
 			}

@@ -9,8 +9,9 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// identifier asks endpoints who is there. The decision store is told of a key that took the place
-// of the trusted one before anybody else is, so that the two are never seen to differ.
+// identifier returns a function that identifies the cluster at an endpoint. If the cluster has
+// replaced its trusted key, the decision store learns of it before the caller does, so that nobody
+// sees the two disagree.
 func identifier(c *client.Client, l *decisions.Store) func(context.Context, peer.Target) (client.Result, error) {
 	return func(ctx context.Context, t peer.Target) (client.Result, error) {
 		res, err := c.Identify(ctx, t)
@@ -24,9 +25,9 @@ func identifier(c *client.Client, l *decisions.Store) func(context.Context, peer
 	}
 }
 
-// outward calls the peers' endpoints. While trust in a peer is suspended, nothing is
-// sent to it; also what was decided about it before, and cannot be decided anew while
-// there is no API server.
+// outward calls the endpoints of peers. It sends nothing to a peer whose trust is
+// suspended. Without an API server, nothing plans anew after a suspension, and calls
+// planned before must not go out either.
 type outward struct {
 	client    *client.Client
 	decisions *decisions.Store

@@ -15,12 +15,12 @@ import (
 	"liqo.io/agent/peering/plan"
 )
 
-// manualEvery is how often the URLs are gone through that somebody gave for peers.
-// Most of the time there is nothing to do.
+// manualEvery is how often the given URLs are compared with what is probed. Mostly
+// nothing has changed.
 const manualEvery = 30 * time.Second
 
-// The sightings of URLs that people gave are told apart by who gave them: the
-// configuration or the command line for a cluster, or a ForeignCluster.
+// Prefixes of the candidates for given URLs, by where the URL is from: the
+// configuration or the command line, for a cluster; or a ForeignCluster.
 const (
 	givenFor = "cluster/"
 	givenBy  = "foreigncluster/"
@@ -30,8 +30,8 @@ func manualKey(kind, name string) peer.Key {
 	return peer.Key{Source: peer.Manual, Instance: kind + name}
 }
 
-// places are the URLs that people gave for clusters, in the configuration, on the command
-// line and in ForeignClusters. It has them asked who is there.
+// places has the URLs probed that people gave for clusters, in the configuration, on the
+// command line and in ForeignClusters.
 type places struct {
 	self      peer.ClusterID
 	settings  func() config.Config
@@ -80,13 +80,13 @@ func (p *places) Result(object string) (plan.ProbeResult, bool) {
 	}, true
 }
 
-// ask has the cluster asked that somebody says to be at a place.
+// ask has a given URL probed by the registry.
 func (p *places) ask(key peer.Key, at place) {
 	p.registry.SetCandidate(registry.Candidate{Source: key.Source, Instance: key.Instance, URL: at.url, ClusterID: at.id, Fingerprint: p.expected(at.id)})
 }
 
-// Run has the places asked that people gave for peers. What is expected
-// there changes with what is trusted.
+// Run keeps the probes up to date until ctx ends: URLs change, and so do the keys that
+// are expected there.
 func (p *places) Run(ctx context.Context) error {
 	given := make(map[peer.ClusterID]string)
 	for {
@@ -110,7 +110,7 @@ func (p *places) Run(ctx context.Context) error {
 	}
 }
 
-// askObjects asks those in ForeignClusters.
+// askObjects has the URLs of ForeignClusters probed.
 func (p *places) askObjects() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,8 +119,8 @@ func (p *places) askObjects() {
 	}
 }
 
-// forClusters returns where peers are said to be. The configuration goes before
-// what people said on the command line.
+// forClusters returns the URLs given for peers. The configuration takes precedence over
+// the command line.
 func (p *places) forClusters() map[peer.ClusterID]string {
 	out := make(map[peer.ClusterID]string)
 	for _, id := range p.decisions.Wanted() {
@@ -137,7 +137,7 @@ func (p *places) forClusters() map[peer.ClusterID]string {
 	return out
 }
 
-// answers is what is known of the URLs that were given for clusters.
+// answers returns the results of the URLs that were given for clusters.
 func (p *places) answers() []problems.GivenURL {
 	var out []problems.GivenURL
 	for _, state := range p.registry.Candidates(func(k peer.Key) bool { return k.Source == peer.Manual && strings.HasPrefix(k.Instance, givenFor) }) {
@@ -146,8 +146,8 @@ func (p *places) answers() []problems.GivenURL {
 	return out
 }
 
-// expected is the key that a peer is expected to hold: the one that is trusted,
-// else the one that is known, else none.
+// expected returns the key that a peer is expected to hold: the trusted one, else the
+// known one, else none.
 func (p *places) expected(id peer.ClusterID) peer.Fingerprint {
 	if id == "" {
 		return peer.Fingerprint{}
@@ -159,5 +159,5 @@ func (p *places) expected(id peer.ClusterID) peer.Fingerprint {
 	return known.Fingerprint
 }
 
-// again has Run go through the URLs at once. It does not block.
+// again has Run compare the URLs at once. It does not block.
 func (p *places) again() { wake(p.given) }

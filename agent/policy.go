@@ -11,8 +11,8 @@ import (
 	"liqo.io/agent/agent/domains"
 )
 
-// policySource is what decides about peers: the configuration with its fleet CAs, the
-// search domains and where the box is.
+// policySource builds the policy for decisions about peers, from the configuration with
+// its fleet CAs, the search domains, and the networks that the box is in.
 type policySource struct {
 	loaded   func() *config.Loaded
 	domains  *domains.Set
@@ -22,7 +22,7 @@ type policySource struct {
 	configured decisions.Policy
 }
 
-// use takes in what a configuration says about trust.
+// use takes the trust settings of a configuration into use.
 func (p *policySource) use(cfg config.Config, fleetCAs []*x509.Certificate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *policySource) use(cfg config.Config, fleetCAs []*x509.Certificate) {
 	}
 }
 
-// policy is what is so now.
+// policy returns the present policy.
 func (p *policySource) policy() decisions.Policy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *policySource) policy() decisions.Policy {
 	return out
 }
 
-// policyApplier has the decision store decide by what is so now.
+// policyApplier passes the present policy to the decision store.
 type policyApplier struct {
 	source    *policySource
 	decisions *decisions.Store
@@ -61,7 +61,7 @@ func (p *policyApplier) apply(ctx context.Context) {
 	}
 }
 
-// openness says which settings let anybody in, "" for none.
+// openness returns the setting that admits any cluster, "" for none.
 func openness(cfg config.Config) string {
 	switch {
 	case cfg.Trust.AllowEmptyToken:

@@ -10,9 +10,9 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// proofs holds what checks proved, and who came back, until the decision store has looked at
-// it, which may take a write to the disk that neither a check nor the registry is to
-// wait for. There is at most one of each for each peer.
+// proofs queues proven keys and returned peers for the decision store, at most one of
+// each per peer. The decision store may write to the disk, and neither a check nor the
+// registry must wait for that.
 type proofs struct {
 	decisions *decisions.Store
 	clock     *clock.Clock
@@ -37,8 +37,8 @@ func (p *proofs) put(id peer.ClusterID, res client.Result) {
 	wake(p.ready)
 }
 
-// phase takes in a peer's phase. That it came back after an absence writes to the disk,
-// which the registry, whose goroutine this is, is not to wait for.
+// phase queues a peer if it came back after an absence. It is called on the goroutine
+// of the registry, and does not block.
 func (p *proofs) phase(id peer.ClusterID, phase peer.Phase) {
 	if !p.absences.note(id, phase) {
 		return
@@ -57,7 +57,7 @@ func (p *proofs) take() (proved map[peer.ClusterID]client.Result, returned map[p
 	return proved, returned
 }
 
-// Run has the decision store look at what was proved, and at who came back.
+// Run passes the queued proofs and returns to the decision store until ctx ends.
 func (p *proofs) Run(ctx context.Context) error {
 	for {
 		select {
@@ -75,14 +75,14 @@ func (p *proofs) Run(ctx context.Context) error {
 	}
 }
 
-// reached is told where a call to a peer worked, and with which key.
+// reached is called after a successful call to a peer, with the address and the key.
 func (p *proofs) reached(id peer.ClusterID, res client.Result) {
 	if pin := p.decisions.Pin(id); pin != nil && pin.Fingerprint != res.Fingerprint {
 		p.put(id, res) // a successor of the pinned key
 	}
 }
 
-// proved is told of every check that proved the key that a cluster is known by.
+// proved is called after each check that proved the known key of a cluster.
 func (p *proofs) proved(id peer.ClusterID, res client.Result) {
 	if pin := p.decisions.Pin(id); pin != nil && pin.Fingerprint == res.Fingerprint {
 		p.clock.Heard(id, res.Date)
@@ -90,13 +90,13 @@ func (p *proofs) proved(id peer.ClusterID, res client.Result) {
 	p.put(id, res)
 }
 
-// absences knows who is away, to see who comes back.
+// absences records which peers are away, to notice when one returns.
 type absences struct {
 	mu   sync.Mutex
 	away map[peer.ClusterID]struct{}
 }
 
-// note takes in a peer's phase and reports whether the peer has just come back.
+// note records a peer's phase, and reports whether the peer has just returned.
 func (a *absences) note(id peer.ClusterID, phase peer.Phase) (returned bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -34,8 +34,8 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// session is the agent under one cluster ID. It ends with the agent, or when
-// the cluster turns out to have another ID.
+// session is the agent with one cluster ID and one key. It ends with the agent, or when
+// ID, key or settings change that need new parts.
 type session struct {
 	*Agent
 	store  *state.Store
@@ -98,8 +98,8 @@ func (s *session) run(ctx context.Context) error {
 	s.health.Replace(health.PartFailing) // of those before
 	s.health.Clear(health.MDNSPort, "")
 
-	// The responder outlives the rest by a moment: its goodbyes are the last
-	// thing the neighbours hear, and nothing may announce us after them.
+	// The responder stops last: nothing may announce this cluster after its
+	// goodbyes.
 	var parts sync.WaitGroup
 	for _, p := range []part{
 		{"links", s.links.Run},
@@ -146,8 +146,8 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
-// build makes every part and binds what can be taken by somebody else, so that
-// a port or socket in use is an error of the start.
+// build builds all parts, and binds ports and sockets, so that one that is in use is an
+// error at the start.
 func (s *session) build(ctx context.Context) error {
 	cfg := s.config()
 	s.claim = reset.NewClaim(s.id, s.config, s.logger)
@@ -208,7 +208,7 @@ func (s *session) build(ctx context.Context) error {
 	return s.control.Listen(ctx)
 }
 
-// trusting takes in what a configuration says about certificates and trust.
+// trusting takes the certificates and trust settings of a configuration into use.
 func (s *session) trusting(cfg config.Config) {
 	s.certificates.use(cfg)
 	s.policies.use(cfg, s.certificates.inUse().FleetCAs)
@@ -221,16 +221,16 @@ func (s *session) clockTrusted(about peer.ClusterID) bool {
 	return s.clock.Check(about, s.hub.joined) == nil
 }
 
-// self is who we say that we are.
+// self returns the identity that this cluster shows.
 func (s *session) self() peer.Identity { return s.identity(s.id) }
 
-// greeting is what we say about ourselves when we call a peer.
+// greeting returns what this cluster tells about itself when it calls a peer.
 func (s *session) greeting() wire.Greeting {
 	return wire.Greeting{Identity: s.self(), Port: s.server.Port(), URL: s.config().Endpoint.AdvertiseURL}
 }
 
-// lookedAfter is what the controller of ForeignClusters looks after: the peers, and who
-// waits to be let in without being one.
+// lookedAfter lists the clusters that the controller of ForeignClusters reconciles: the
+// peers, and clusters that only wait for access.
 type lookedAfter struct {
 	*registry.Registry
 	decisions *decisions.Store
@@ -247,7 +247,7 @@ func (r lookedAfter) IDs() []peer.ClusterID {
 	return ids
 }
 
-// candidateChanged is told of a candidate about which something else is known.
+// candidateChanged is called by the registry when the status of a candidate changed.
 func (s *session) candidateChanged(k peer.Key) {
 	if object, is := strings.CutPrefix(k.Instance, givenBy); is && k.Source == peer.Manual {
 		s.peering.URLProbed(object)
@@ -255,7 +255,7 @@ func (s *session) candidateChanged(k peer.Key) {
 	s.domains.Probed(k)
 }
 
-// pinned is the key that is trusted to be a cluster's, zero for none.
+// pinned returns the trusted key of a cluster, zero for none.
 func (s *session) pinned(id peer.ClusterID) peer.Fingerprint {
 	if pin := s.decisions.Pin(id); pin != nil {
 		return pin.Fingerprint
@@ -263,13 +263,13 @@ func (s *session) pinned(id peer.ClusterID) peer.Fingerprint {
 	return peer.Fingerprint{}
 }
 
-// admissionPolicy is what the admission of PeeringRequests has to know about a
+// admissionPolicy returns what the admission of PeeringRequests needs to know about a
 // peer.
 func (s *session) admissionPolicy(id peer.ClusterID) admission.Policy {
 	standing := s.decisions.Policy(id)
 	return admission.Policy{
 		Pinned: standing.Pin != nil, Blocked: standing.Blocked,
-		// What a person rejected is stored all the same: a person can still accept it.
+		// A rejected request is stored nevertheless, so that a person can still accept it.
 		Never:  standing.Accept.Phase == api.RequestRefused && standing.Accept.Reason != decisions.ReasonRejected,
 		Accept: standing.Accept.Phase, Message: standing.Accept.Message,
 	}
@@ -294,7 +294,7 @@ func (s *session) rememberedPeers(ctx context.Context) ([]peer.Peer, error) {
 	return peers, nil
 }
 
-// announcement is what to advertise under a configuration, nil for nothing.
+// announcement returns what to advertise with a configuration, nil for nothing.
 func (s *session) announcement(cfg config.Config) *responder.Announcement {
 	if !cfg.Discovery.EnableAdvertisement {
 		return nil
@@ -312,16 +312,16 @@ func (s *session) announcement(cfg config.Config) *responder.Announcement {
 	}
 }
 
-// remembered reports whether an instance belongs to a peer whose key we know,
-// so that a flood of others cannot push it out. Of the names it would take after
-// conflicts only the first counts: anybody can announce any number of them.
+// remembered reports whether an mDNS instance belongs to a peer with a known key, so that
+// a flood of others cannot displace it. Only the first of the names that it takes after
+// conflicts counts, because anybody can announce any number of them.
 func (s *session) remembered(instance string) bool {
 	id := strings.TrimSuffix(strings.ToLower(instance), " (2)")
 	p, ok := s.registry.Peer(peer.ClusterID(id))
 	return ok && !p.Fingerprint.IsZero()
 }
 
-// otherID is told that the API server knows this cluster by another ID.
+// otherID ends the session because the API server has another ID for this cluster.
 func (s *session) otherID(id peer.ClusterID) {
 	switch {
 	case id == s.id:
@@ -337,7 +337,7 @@ func (s *session) otherID(id peer.ClusterID) {
 	}
 }
 
-// linkFilter is the choice of interfaces under a configuration.
+// linkFilter returns which interfaces a configuration selects.
 func linkFilter(cfg config.Config) ifwatch.Filter {
 	return ifwatch.Filter{Include: cfg.Discovery.Interfaces, Exclude: cfg.Discovery.ExcludeInterfaces}
 }

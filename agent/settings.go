@@ -14,11 +14,11 @@ import (
 	"liqo.io/agent/state"
 )
 
-// switchesSource is where a value comes from that the ClusterConfig sets.
+// switchesSource is the source shown for values that the ClusterConfig sets.
 const switchesSource = "ClusterConfig " + api.ClusterConfigName
 
-// settingsChanged ends a session: what changed takes effect when its parts are
-// made anew.
+// settingsChanged ends a session: the changed settings take effect when the parts are
+// rebuilt.
 type settingsChanged struct{ keys []string }
 
 // Error implements error.
@@ -26,7 +26,7 @@ func (e *settingsChanged) Error() string {
 	return fmt.Sprintf("the agent restarts its parts, because settings changed: %v", e.keys)
 }
 
-// switches are what a ClusterConfig sets, by the keys of the configuration.
+// switches returns the values that a ClusterConfig sets, by the keys of the configuration.
 func switches(spec *api.ClusterConfigSpec) map[string]any {
 	values := make(map[string]any)
 	if spec == nil {
@@ -53,7 +53,7 @@ func switches(spec *api.ClusterConfigSpec) map[string]any {
 	return values
 }
 
-// shared adds what is set about sharing.
+// shared adds the values about sharing.
 func shared(values map[string]any, a *api.AdvertisementConfig) {
 	if out := a.OutgoingConfig; out != nil {
 		put(values, "sharing.enable", out.EnableBroadcaster)
@@ -83,8 +83,8 @@ func put[T any](values map[string]any, key string, value *T) {
 	}
 }
 
-// effective is the file's configuration with what the ClusterConfig sets on top.
-// What cannot be is reported, and left as the file has it.
+// effective returns the configuration of the file with the values of the ClusterConfig on
+// top. It reports invalid values, and keeps those of the file instead.
 func (a *Agent) effective() *config.Loaded {
 	if a.spec == nil || a.start.Config.Cluster.Kubeconfig == conn.KubeconfigNone {
 		a.health.Clear(health.ClusterConfigBad, "")
@@ -103,8 +103,8 @@ func shownSettings(cfg config.Config) api.EffectiveConfig {
 	}
 }
 
-// recall takes up what the ClusterConfig said when an API server was last seen, so
-// that a box that was told to be silent is so from its first packet on.
+// recall takes the stored ClusterConfig into use, before an API server answers: if
+// discovery is off there, the agent must not send a single packet.
 func (a *Agent) recall(ctx context.Context, store *state.Store) {
 	text, found, err := store.RememberedConfig(ctx)
 	if err == nil && found {
@@ -119,7 +119,7 @@ func (a *Agent) recall(ctx context.Context, store *state.Store) {
 	a.use(a.effective())
 }
 
-// wake sends to a channel of capacity 1, unless it was done before.
+// wake sends to a channel of capacity 1, unless it is full.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -32,15 +32,15 @@ import (
 )
 
 const (
-	// settleAfter is how long after the connection to the API server it counts as
-	// known which providers there are, so that nodes of others are left over.
+	// settleAfter is how long after the connection to the API server the list of
+	// providers counts as complete, so that nodes of others can be removed.
 	settleAfter = time.Minute
-	// archLabel is how an offer says what its pods have to be built for.
+	// archLabel is the label of an offer for the architecture of its nodes.
 	archLabel = "kubernetes.io/arch"
 )
 
-// sharing turns peerings into capacity: it has the parts about it, and the ways to
-// the providers. All of it may be called from any goroutine.
+// sharing holds the parts that turn peerings into nodes and pods, and the clients of the
+// providers. It is safe for concurrent use.
 type sharing struct {
 	*session
 
@@ -56,7 +56,7 @@ type sharing struct {
 	consumers map[peer.ClusterID]plan.TenantSpec
 }
 
-// provider is one that has, or is to have, a node here.
+// provider is a cluster that has, or is to get, a node here.
 type provider struct {
 	link   *tunnel.Link
 	target peer.Target
@@ -65,7 +65,7 @@ type provider struct {
 	status plan.NodeStatus
 }
 
-// consumer is one that has, or may have, something here.
+// consumer is a cluster that has, or may create, namespaces and pods here.
 type consumer struct {
 	spec   plan.TenantSpec
 	status host.TenantStatus
@@ -107,7 +107,7 @@ func newSharing(s *session) *sharing {
 	return sh
 }
 
-// looksAgain has a peer looked at by the operator.
+// looksAgain requeues a peer in the peering controller.
 func (s *session) looksAgain(id peer.ClusterID) {
 	s.hub.reconcile(id)
 }
@@ -120,7 +120,7 @@ func hostSettings(cfg config.Config) host.Settings {
 	}
 }
 
-// sharingSettings are those that peerings depend on.
+// sharingSettings returns the settings of sharing that peerings depend on.
 func sharingSettings(cfg config.Config) plan.SharingSettings {
 	shared := cfg.Sharing
 	return plan.SharingSettings{
@@ -130,13 +130,13 @@ func sharingSettings(cfg config.Config) plan.SharingSettings {
 	}
 }
 
-// changed takes in other settings.
+// changed takes changed settings into use.
 func (sh *sharing) changed() {
 	sh.nodes.Touch()
 	sh.peering.SharingChanged()
 }
 
-// run is what goes along with a connection to the API server.
+// run runs the parts of sharing that need an API server, until ctx ends.
 func (sh *sharing) run(ctx context.Context, local *rest.Config) {
 	var parts sync.WaitGroup
 	for _, p := range []part{
@@ -144,7 +144,7 @@ func (sh *sharing) run(ctx context.Context, local *rest.Config) {
 		{"virtual nodes", func(ctx context.Context) error { return sh.nodes.Run(ctx, local) }},
 		{"pods", func(ctx context.Context) error { return sh.pods.Run(ctx, local) }},
 		{"kubelet API", func(ctx context.Context) error {
-			// It has a certificate made, which boxes without a provider do not need.
+			// Only now: it requests a certificate, which a box without providers does not need.
 			select {
 			case <-ctx.Done():
 				return nil
@@ -159,7 +159,7 @@ func (sh *sharing) run(ctx context.Context, local *rest.Config) {
 	parts.Wait()
 }
 
-// settle says that all providers are known once they must be.
+// settle tells the nodes that all providers are known, settleAfter after the connection.
 func (sh *sharing) settle(ctx context.Context) error {
 	timer := time.NewTimer(settleAfter)
 	defer timer.Stop()
@@ -218,8 +218,8 @@ func describe(offer *api.AdvertisementSpec) string {
 	return fmt.Sprint(offer.ResourceQuota.Hard) // maps are printed in order
 }
 
-// lead returns the way to a provider, which is the same one as long as there is
-// something of it here.
+// lead returns the connection to a provider. It stays the same as long as there is
+// anything of the provider here.
 func (sh *sharing) lead(p plan.NodeSpec) *tunnel.Link {
 	sh.mu.Lock()
 	known := sh.providers[p.ID]
@@ -247,7 +247,7 @@ func (sh *sharing) target(id peer.ClusterID) (peer.Target, bool) {
 	return known.target, true
 }
 
-// leave ends what leads to a provider of which nothing is left.
+// leave closes the connection to a provider of which nothing is left here.
 func (sh *sharing) leave(id peer.ClusterID) {
 	sh.mu.Lock()
 	known := sh.providers[id]
@@ -260,7 +260,7 @@ func (sh *sharing) leave(id peer.ClusterID) {
 	go known.link.Close() // it waits for what is under way
 }
 
-// close ends the ways to all providers, when nothing uses them any more.
+// close closes the connections to all providers. Nothing may use them any more.
 func (sh *sharing) close() {
 	sh.mu.Lock()
 	providers := sh.providers
@@ -271,13 +271,13 @@ func (sh *sharing) close() {
 	}
 }
 
-// where is the address of the kubelet API.
+// where returns the address of the kubelet API.
 func (sh *sharing) where() vnode.Kubelet {
 	addr, port, _ := sh.kubelet.Where()
 	return vnode.Kubelet{Address: addr, Port: port}
 }
 
-// kubeletChanged is told that the kubelet API stands another way.
+// kubeletChanged is called when the state or address of the kubelet API changed.
 func (sh *sharing) kubeletChanged() {
 	state := sh.kubelet.State()
 	sh.health.When(health.KubeletAPI, state.Problem != "", health.Args{"problem": state.Problem, "remedy": state.Remedy})
@@ -290,7 +290,7 @@ func (sh *sharing) kubeletChanged() {
 	}
 }
 
-// find says where a pod of this cluster runs.
+// find returns the provider and the pod there that an offloaded pod of this cluster runs as.
 func (sh *sharing) find(namespace, pod string) (kubelet.Place, bool) {
 	place, ok := sh.pods.Find(namespace, pod)
 	if !ok {
@@ -359,7 +359,7 @@ func (sh *sharing) Object(id peer.ClusterID, namespace, resource, name string, b
 	return clean, refused(err)
 }
 
-// refused is an error of package host as one of package endpoint.
+// refused converts an error of package host to one of package endpoint.
 func refused(err error) error {
 	var no *host.Refused
 	if !errors.As(err, &no) {

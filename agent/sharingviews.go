@@ -9,7 +9,7 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// sharingStatus is what is shared with all peers, as the control socket shows it.
+// sharingStatus returns what is shared with all peers, as the control socket shows it.
 func (b *backend) sharingStatus(cfg config.Config, sources map[string]string) control.Sharing {
 	offered, shared := b.peering.Offered(), cfg.Sharing
 	out := control.Sharing{
@@ -47,7 +47,7 @@ func (b *backend) sharingStatus(cfg config.Config, sources map[string]string) co
 	return out
 }
 
-// peerSharing is what is shared with one peer.
+// peerSharing returns what is shared with one peer.
 func (v *views) peerSharing(id peer.ClusterID) control.PeerSharing {
 	var out control.PeerSharing
 	provider, provides, consumer, consumes := v.sharing.with(id)

@@ -15,8 +15,8 @@ import (
 // restarts is the pause before a failed part is started again.
 var restarts = work.Backoff{First: 500 * time.Millisecond, Max: 30 * time.Second}
 
-// steadyAfter is how long a part must have run for its next failure to count as the
-// first one.
+// steadyAfter is how long a part must run until its failures are forgotten: the next
+// one has the shortest pause again.
 const steadyAfter = time.Minute
 
 // part is one long-running piece of the agent. Its run blocks until ctx ends
@@ -26,9 +26,8 @@ type part struct {
 	run  func(ctx context.Context) error
 }
 
-// supervise runs p until ctx ends, starting it again with growing pauses when
-// it fails. failed is told of every failure, and of nil when the part has run
-// steadily since.
+// supervise runs p until ctx ends, and restarts it with growing pauses when it fails.
+// It calls failed with each error, and with nil when the part has run for steadyAfter.
 func supervise(ctx context.Context, logger *slog.Logger, p part, failed func(name string, err error)) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -56,7 +55,7 @@ func supervise(ctx context.Context, logger *slog.Logger, p part, failed func(nam
 	}
 }
 
-// partFailed keeps how the parts are.
+// partFailed records and reports the failure of a part, or with nil its recovery.
 func (s *session) partFailed(name string, err error) {
 	s.measures.failed(name, err)
 	held := name == partMDNS && errors.Is(err, syscall.EADDRINUSE)

@@ -16,8 +16,8 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// views are what there is between this cluster and others, as people see it. All of it
-// may be called from any goroutine.
+// views builds what the control socket shows of peers, their peerings and requests. It
+// is safe for concurrent use.
 type views struct {
 	id        peer.ClusterID
 	key       *trust.Key
@@ -37,7 +37,7 @@ func (b *backend) Peers(context.Context) ([]control.Peer, error) {
 		known[p.ID] = true
 		out = append(out, b.view(p, requests))
 	}
-	// Who was trusted or wished for beforehand may never have been seen.
+	// Peers that were trusted or connected in advance may never have been seen.
 	for _, id := range b.decisions.Wanted() {
 		if !known[id] && id != b.id {
 			out = append(out, b.view(b.unseen(id), requests))
@@ -46,7 +46,7 @@ func (b *backend) Peers(context.Context) ([]control.Peer, error) {
 	return out, nil
 }
 
-// unseen is what there is to say about a peer that was never seen.
+// unseen returns the view of a peer that was never seen.
 func (v *views) unseen(id peer.ClusterID) peer.Peer {
 	return peer.Peer{ID: id, Alias: v.decisions.Preferences(id).Alias, Phase: peer.PhaseLost, Reason: "not seen yet"}
 }
@@ -75,7 +75,7 @@ func (b *backend) Requests(context.Context) ([]control.Request, error) {
 	return out, nil
 }
 
-// requests returns what waits for a person, or was refused by one, by who asks.
+// requests returns the requests that wait for a decision or were rejected, by cluster.
 func (v *views) requests() map[peer.ClusterID]control.Request {
 	out := make(map[peer.ClusterID]control.Request)
 	for _, r := range v.peering.Requests() {
