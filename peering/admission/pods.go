@@ -1,14 +1,10 @@
 package admission
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"net"
-	"strconv"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"liqo.io/agent/api"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -37,41 +33,20 @@ var pods = reviewResource{Version: "v1", Resource: "pods"}
 // It is for API servers that have no MutatingAdmissionPolicies. A pod is created
 // without waiting for an agent that is down, and then has no toleration.
 func (s *Server) MutatingWebhook() map[string]any {
-	address, ok := s.address()
-	if !ok {
-		return nil
-	}
-	url := "https://" + net.JoinHostPort(address.Addr().String(), strconv.Itoa(int(address.Port()))) + toleratePath
-	return map[string]any{
-		"apiVersion": "admissionregistration.k8s.io/v1",
-		"kind":       "MutatingWebhookConfiguration",
-		"metadata": map[string]any{
-			"name":   MutatingWebhookName,
-			"labels": map[string]any{api.LabelManagedBy: api.ManagedByAgent},
-		},
-		"webhooks": []any{map[string]any{
-			"name": podsHookName,
-			"clientConfig": map[string]any{
-				"url":      url,
-				"caBundle": base64.StdEncoding.EncodeToString(s.identity.bundle),
-			},
-			"rules": []any{map[string]any{
-				"apiGroups":   []any{pods.Group},
-				"apiVersions": []any{pods.Version},
-				"resources":   []any{pods.Resource},
-				"operations":  []any{OperationCreate},
-				"scope":       "Namespaced",
-			}},
-			"failurePolicy":           "Ignore",
-			"matchPolicy":             "Equivalent",
-			"reinvocationPolicy":      "IfNeeded",
-			"sideEffects":             "None",
-			"timeoutSeconds":          float64(podsTimeoutSeconds),
-			"admissionReviewVersions": []any{"v1"},
-			"namespaceSelector":       map[string]any{"matchLabels": map[string]any{workload.LabelEnabled: "true"}},
-			"objectSelector":          map[string]any{},
+	return s.configuration("MutatingWebhookConfiguration", MutatingWebhookName, toleratePath, map[string]any{
+		"name": podsHookName,
+		"rules": []any{map[string]any{
+			"apiGroups":   []any{pods.Group},
+			"apiVersions": []any{pods.Version},
+			"resources":   []any{pods.Resource},
+			"operations":  []any{OperationCreate},
+			"scope":       "Namespaced",
 		}},
-	}
+		"failurePolicy":      "Ignore",
+		"reinvocationPolicy": "IfNeeded",
+		"timeoutSeconds":     float64(podsTimeoutSeconds),
+		"namespaceSelector":  map[string]any{"matchLabels": map[string]any{workload.LabelEnabled: "true"}},
+	})
 }
 
 // reviewedPod is as much of a pod as the toleration depends on.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/base64"
+	"maps"
 	"net"
 	"strconv"
 
@@ -31,38 +32,42 @@ const (
 // server would fill in is said, so that its webhooks can be compared with what
 // is there.
 func (s *Server) Webhook() map[string]any {
+	return s.configuration("ValidatingWebhookConfiguration", WebhookName, admitPath, map[string]any{
+		"name": hookName,
+		"rules": []any{map[string]any{
+			"apiGroups":   []any{ours.Group},
+			"apiVersions": []any{ours.Version},
+			"resources":   []any{ours.Resource}, // not its status
+			"operations":  []any{OperationCreate, OperationUpdate},
+			"scope":       "Cluster",
+		}},
+		"failurePolicy":     "Fail",
+		"timeoutSeconds":    float64(timeoutSeconds),
+		"namespaceSelector": map[string]any{},
+	})
+}
+
+// configuration returns what registers a webhook on this server, as JSON decodes it; nil
+// while the server does not listen.
+func (s *Server) configuration(kind, name, path string, webhook map[string]any) map[string]any {
 	address, ok := s.address()
 	if !ok {
 		return nil
 	}
-	url := "https://" + net.JoinHostPort(address.Addr().String(), strconv.Itoa(int(address.Port()))) + admitPath
+	maps.Copy(webhook, map[string]any{
+		"clientConfig": map[string]any{
+			"url":      "https://" + net.JoinHostPort(address.Addr().String(), strconv.Itoa(int(address.Port()))) + path,
+			"caBundle": base64.StdEncoding.EncodeToString(s.identity.bundle),
+		},
+		"matchPolicy":             "Equivalent",
+		"sideEffects":             "None",
+		"admissionReviewVersions": []any{"v1"},
+		"objectSelector":          map[string]any{},
+	})
 	return map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1",
-		"kind":       "ValidatingWebhookConfiguration",
-		"metadata": map[string]any{
-			"name":   WebhookName,
-			"labels": map[string]any{api.LabelManagedBy: api.ManagedByAgent},
-		},
-		"webhooks": []any{map[string]any{
-			"name": hookName,
-			"clientConfig": map[string]any{
-				"url":      url,
-				"caBundle": base64.StdEncoding.EncodeToString(s.identity.bundle),
-			},
-			"rules": []any{map[string]any{
-				"apiGroups":   []any{ours.Group},
-				"apiVersions": []any{ours.Version},
-				"resources":   []any{ours.Resource}, // not its status
-				"operations":  []any{OperationCreate, OperationUpdate},
-				"scope":       "Cluster",
-			}},
-			"failurePolicy":           "Fail",
-			"matchPolicy":             "Equivalent",
-			"sideEffects":             "None",
-			"timeoutSeconds":          float64(timeoutSeconds),
-			"admissionReviewVersions": []any{"v1"},
-			"namespaceSelector":       map[string]any{},
-			"objectSelector":          map[string]any{},
-		}},
+		"kind":       kind,
+		"metadata":   map[string]any{"name": name, "labels": map[string]any{api.LabelManagedBy: api.ManagedByAgent}},
+		"webhooks":   []any{webhook},
 	}
 }
