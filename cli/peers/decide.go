@@ -80,7 +80,7 @@ type decision struct {
 	name, usage, about string
 	example            string
 	asks               bool // it is about those who wait for a decision
-	call               func(c *command.Call, client *control.Client) (control.Peer, error)
+	call               func(client *control.Client, ctx context.Context, ref string) (control.Peer, error)
 	told               string // with the peer's label
 }
 
@@ -99,7 +99,7 @@ func decisionCommand(d decision) command.Command {
 		Run: func(c *command.Call) error {
 			client := c.Client()
 			defer client.Close()
-			p, err := d.call(c, client)
+			p, err := d.call(client, c.Ctx(), c.Args[0])
 			return told(c, p, c.Interrupted(err), d.told, p.Label())
 		},
 	}
@@ -123,10 +123,8 @@ func rejectCommand() command.Command {
 		about: "Reject the request of a cluster that waits for your decision. The cluster is told. The rejection\n" +
 			"holds until you accept the cluster. To ignore a cluster completely, block it.",
 		example: "liqo-agent peers reject silo",
-		call: func(c *command.Call, client *control.Client) (control.Peer, error) {
-			return client.Reject(c.Ctx(), c.Args[0])
-		},
-		told: "Rejected the request of %s.",
+		call:    (*control.Client).Reject,
+		told:    "Rejected the request of %s.",
 	})
 }
 
@@ -137,10 +135,8 @@ func blockCommand() command.Command {
 			"name that a public certificate vouched for is blocked too.\n" +
 			command.PeerArgument,
 		example: "liqo-agent peers block silo",
-		call: func(c *command.Call, client *control.Client) (control.Peer, error) {
-			return client.Block(c.Ctx(), c.Args[0])
-		},
-		told: "Blocked %s.",
+		call:    (*control.Client).Block,
+		told:    "Blocked %s.",
 	})
 }
 
@@ -150,10 +146,8 @@ func unblockCommand() command.Command {
 		about: "Unblock a cluster. Peerings that the block ended stay ended until you connect or accept again.\n" +
 			command.PeerArgument,
 		example: "liqo-agent peers unblock silo",
-		call: func(c *command.Call, client *control.Client) (control.Peer, error) {
-			return client.Unblock(c.Ctx(), c.Args[0])
-		},
-		told: "Unblocked %s.",
+		call:    (*control.Client).Unblock,
+		told:    "Unblocked %s.",
 	})
 }
 
