@@ -86,7 +86,9 @@ func TestConnectEnds(t *testing.T) {
 			return clitest.Outgoing(m, clitest.Barn, 3, control.ReasonBlocked, "")
 		}, "", command.ExitRefused},
 		{"disconnected", func(m *clitest.Memory, _ *clitest.World, _ func()) func() {
-			return func() { m.Change(clitest.Barn, func(p *control.Peer) { p.Outgoing = control.Direction{} }) }
+			return func() {
+				m.Change(clitest.Barn, func(p *control.Peer) { p.Outgoing = control.Direction{Since: clitest.Now} }) // not as it was before
+			}
 		}, "", command.ExitError},
 		{"forgotten", func(m *clitest.Memory, _ *clitest.World, _ func()) func() {
 			return func() {
