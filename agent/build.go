@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	peeringconfig "liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -83,9 +84,14 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.hub.viewed, Interval: cfg.Discovery.CheckInterval,
-		URLs: s.places, SearchDomains: found.Tell,
-		SearchDomainStatus: func(name string) (api.SearchDomainStatus, bool) { return s.domains.Status(name) }, ClusterConfig: func(spec *api.ClusterConfigSpec) { s.settings.clusterConfig(spec) },
-		Health: func() (peering.Health, bool) { return s.problems.Shown() }, Effective: func() api.EffectiveConfig { return shownSettings(s.config()) }, StatusChanged: func() { s.problems.Again() },
+		URLs: s.places, StatusChanged: func() { s.problems.Again() },
+		People: peeringconfig.Config{
+			SearchDomains:      found.Tell,
+			SearchDomainStatus: func(name string) (api.SearchDomainStatus, bool) { return s.domains.Status(name) },
+			ClusterConfig:      func(spec *api.ClusterConfigSpec) { s.settings.clusterConfig(spec) },
+			Health:             func() (peeringconfig.Health, bool) { return s.problems.Shown() },
+			Effective:          func() api.EffectiveConfig { return shownSettings(s.config()) },
+		},
 		Sharing: s.sharing, While: s.sharing.run, SharingSettings: func() plan.SharingSettings { return sharingSettings(s.config()) },
 	})
 	s.poller = dnssd.New(dnssd.Config{

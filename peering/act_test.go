@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,8 +125,7 @@ var _ remote.Caller = silence{}
 // server is an API server that says what a test wants.
 type server struct {
 	*kubetest.Server
-	said    strings.Builder // the log
-	missing atomic.Int32    // how often it did not serve what was asked for; only of parts
+	said strings.Builder // the log
 }
 
 // connected returns a Controller with a session, without anything running, for an

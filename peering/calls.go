@@ -151,3 +151,21 @@ func (c *Controller) NewerCRDs() (theirs, ours int) {
 	}
 	return theirs, install.Generation
 }
+
+// SearchDomainChanged says that the status of the SearchDomain with that name may
+// have to say something else. It never blocks. Without a connection nothing is
+// done about it, because the next connection begins with looking at all of them.
+// Any goroutine may call it at any time.
+func (c *Controller) SearchDomainChanged(name string) {
+	if s := c.current(); s != nil {
+		s.domains.Changed(name)
+	}
+}
+
+// HealthChanged says that Health or Effective of Config.People may answer otherwise than
+// before. It never blocks. Any goroutine may call it at any time.
+func (c *Controller) HealthChanged() {
+	if s := c.current(); s != nil {
+		s.settings.Changed()
+	}
+}

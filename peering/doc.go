@@ -6,7 +6,8 @@
 // install put in place what the agent needs there, and then runs one reconcile per
 // cluster ID: gather a [plan.Observed] value, ask the pure function [plan.Plan] what
 // to do, do it. Everything is level-triggered: a call of Enqueue, a watch event, an
-// answer of a peer or a timer says only "look at this cluster again".
+// answer of a peer or a timer says only "look at this cluster again". Package config
+// follows SearchDomains and the ClusterConfig.
 //
 // # Who owns which field
 //
@@ -38,17 +39,6 @@
 // [ManagerAccess] owns the Secrets with the peers' identities and the roles that
 // let each peer reach its own PeeringRequest and Advertisement. Nobody else is
 // to write those: an edit is put right, and an object that cannot be is replaced.
-//
-// SearchDomains and the ClusterConfig are people's: what they say is told to those
-// who look at domains and who follow the settings, in whole and again with each
-// connection. [ManagerSearchDomain] owns the status of SearchDomains, and nothing
-// else of them. [ManagerHealth] owns the status of the ClusterConfig: the condition
-// Healthy, which says what Config.Health does, and the settings that hold, as
-// Config.Effective has them. [ManagerConfig] creates the ClusterConfig when there is none, and
-// never writes to one that is there: it sets no value. It is the one thing that is
-// created instead of applied, because an apply would write into the object of
-// somebody who was quicker. An API server that does not serve these two kinds, or
-// does not let us read them, is no reason not to peer.
 //
 // # Objects that people write
 //
@@ -92,8 +82,7 @@
 // feeds its cache (list and watch), a few workers, one that looks at the objects
 // that people wrote, one for the [install.Keeper], one that works out what there is to
 // offer, and, while there is a consumer, two that follow the pods of the cluster for it;
-// one that tells about SearchDomains and writes their status, one that tells about the
-// ClusterConfig, creates it and has it show how the agent is; one that writes Events, for
-// which nobody waits; one that asks for the API server's version once.
+// those of [config.Domains] and [config.Settings]; one that writes Events, for which nobody
+// waits; one that asks for the API server's version once.
 // The exported methods may be called from any goroutine at any time.
 package peering

@@ -100,7 +100,6 @@ func nodeKind() objects.Kind[*offer.Node] {
 	return objects.Kind[*offer.Node]{
 		GVK: gvkNode, Path: api.Collection(gvkNode.GroupVersion(), "nodes"),
 		Fresh: func() *offer.Node { return &offer.Node{} },
-		About: func(*offer.Node) []peer.ClusterID { return nil },
 		Trim:  (*offer.Node).Trim,
 	}
 }

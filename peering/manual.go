@@ -176,7 +176,7 @@ func (s *session) attemptedNamed(name string, a work.Attempt) {
 	default:
 		if !apierrors.IsConflict(a.Err) && !errors.Is(a.Err, errReplaced) {
 			s.NoteError(a.Err)
-			s.checkIfMissing(a.Err)
+			s.keeper.CheckIfMissing(a.Err)
 		}
 		s.cfg.Logger.Debug("writing to a ForeignCluster failed, trying again", "name", name, "in", a.Next, "error", a.Err)
 	}

@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/events"
 	"liqo.io/agent/peering/install"
 	"liqo.io/agent/peering/objects"
@@ -51,17 +52,13 @@ type session struct {
 
 	quota *acceptQuota
 
-	domains  *domains
-	settings *runtimeConfig
+	domains  *config.Domains
+	settings *config.Settings
 	events   *events.Recorder
 
 	named *work.Queue[string] // ForeignClusters that people wrote, by name
 	queue *work.Queue[peer.ClusterID]
 	count chan struct{} // what there is to offer may have changed, or to whom; capacity 1
-
-	// checkIfMissing has the custom resources looked at when err says that the API server
-	// does not serve what was asked for.
-	checkIfMissing func(err error)
 
 	mu      sync.Mutex
 	refused map[peer.ClusterID]string // what was logged about a cluster
@@ -76,17 +73,17 @@ func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *
 	s.keeper = install.NewKeeper(install.Config{
 		Identity: c.cfg.Identity, OnClusterID: c.cfg.OnClusterID, Namespace: c.cfg.Namespace, Webhook: c.cfg.Webhook, Logger: c.cfg.Logger,
 	}, connection, client)
-	s.checkIfMissing = s.keeper.CheckIfMissing
 	s.named, s.queue = objects.NewQueue(s.attemptedNamed), objects.NewQueue(s.attempted)
 	s.quota = newAcceptQuota()
-	s.foreign = objects.NewStore(foreignClusterKind(), s.foreignChanged(), s.checkIfMissing)
-	s.secrets = objects.NewStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").About), s.checkIfMissing)
-	s.roles = objects.NewStore(roleKind(), enqueuing(s, roleKind().About), s.checkIfMissing)
-	s.bindings = objects.NewStore(bindingKind(), enqueuing(s, bindingKind().About), s.checkIfMissing)
-	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind().About, func(m *peerState) *deletionTracker { return &m.request }), s.checkIfMissing)
-	s.offers = objects.NewStore(advertisementKind(), s.offerChanged(), s.checkIfMissing)
-	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) }, s.checkIfMissing)
-	s.domains, s.settings = newDomains(s), newRuntimeConfig(s)
+	s.foreign = objects.NewStore(foreignClusterKind(), s.foreignChanged(), s.keeper.CheckIfMissing)
+	s.secrets = objects.NewStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").About), s.keeper.CheckIfMissing)
+	s.roles = objects.NewStore(roleKind(), enqueuing(s, roleKind().About), s.keeper.CheckIfMissing)
+	s.bindings = objects.NewStore(bindingKind(), enqueuing(s, bindingKind().About), s.keeper.CheckIfMissing)
+	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind().About, func(m *peerState) *deletionTracker { return &m.request }), s.keeper.CheckIfMissing)
+	s.offers = objects.NewStore(advertisementKind(), s.offerChanged(), s.keeper.CheckIfMissing)
+	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) }, s.keeper.CheckIfMissing)
+	people := config.Connection{Session: connection, Client: client, CheckIfMissing: s.keeper.CheckIfMissing, Logger: c.cfg.Logger, Now: c.cfg.Now}
+	s.domains, s.settings = config.NewDomains(c.cfg.People, people), config.NewSettings(c.cfg.People, people)
 	s.events = events.NewRecorder(events.Config{
 		Client: client, Now: c.cfg.Now, Logger: c.cfg.Logger,
 		Refused: func(err error) { s.WarnOnce("events", "what happens to peers cannot be told by Events", err) },
@@ -166,7 +163,7 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	running.Go(func() { s.roles.Follow(ctx, s.client) })
 	running.Go(func() { s.bindings.Follow(ctx, s.client) })
 	running.Go(func() { s.nodes.Follow(ctx, s.client) })
-	running.Go(func() { s.settings.run(ctx) })
+	running.Go(func() { s.settings.Run(ctx) })
 	if err := s.sync(ctx); err != nil {
 		return err
 	}
@@ -190,7 +187,7 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	running.Go(func() { s.queue.Run(ctx, workers, s.process) })
 	running.Go(func() { s.followNamed(ctx) })
 	running.Go(func() { s.keeper.Run(ctx, c.checkEach) })
-	running.Go(func() { s.domains.run(ctx) })
+	running.Go(func() { s.domains.Run(ctx) })
 	running.Go(func() { s.followCapacity(ctx) })
 	if s.cfg.While != nil {
 		running.Go(func() { s.cfg.While(ctx, s.Observed()) })
@@ -269,7 +266,7 @@ func (s *session) attempted(id peer.ClusterID, a work.Attempt) {
 	default:
 		s.looks.retried.Add(1)
 		s.NoteError(err)
-		s.checkIfMissing(err)
+		s.keeper.CheckIfMissing(err)
 		if a.Failures == objects.PatientRetries {
 			s.WarnOnce(string(apierrors.ReasonForError(err)), "what was decided about peers cannot be carried out, trying again", err)
 		}

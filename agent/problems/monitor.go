@@ -17,6 +17,7 @@ import (
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	peeringconfig "liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -182,7 +183,7 @@ func (m *Monitor) tell() time.Time {
 }
 
 // Shown is what the ClusterConfig is to say; false for what it says already.
-func (m *Monitor) Shown() (peering.Health, bool) {
+func (m *Monitor) Shown() (peeringconfig.Health, bool) {
 	now := m.cfg.Tracker.Current()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,16 +191,16 @@ func (m *Monitor) Shown() (peering.Health, bool) {
 		// While something may yet turn out to be the matter, what was shown before, and be
 		// it before a restart, is not taken back.
 		if !m.looked || m.cfg.Tracker.Pending(settled) {
-			return peering.Health{}, false
+			return peeringconfig.Health{}, false
 		}
-		return peering.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."}, true
+		return peeringconfig.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."}, true
 	}
 	// Texts contain errors, which differ from one try to the next: as long as it is the
 	// same problems, the same is said about them.
 	if m.message == "" || !slices.EqualFunc(now, m.shown, func(a, b health.Problem) bool { return a.Kind == b.Kind && a.About == b.About }) {
 		m.shown, m.message = now, message(now)
 	}
-	return peering.Health{Reason: now[0].Kind.Reason(), Message: m.message}, true
+	return peeringconfig.Health{Reason: now[0].Kind.Reason(), Message: m.message}, true
 }
 
 // message says what the worst problem is and what to do about it, and how many others

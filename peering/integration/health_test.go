@@ -12,7 +12,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/events"
 	"liqo.io/agent/peering/plan"
 )
@@ -148,15 +148,15 @@ func TestHealthAndEvents(t *testing.T) {
 		// Whatever somebody set is to survive.
 		b.do("PATCH", configPath, merge, `{"spec":{"discoveryConfig":{"ttl":90}}}`)
 
-		var health atomic.Pointer[peering.Health]
-		b.health = func() (peering.Health, bool) {
+		var health atomic.Pointer[config.Health]
+		b.health = func() (config.Health, bool) {
 			h := health.Load()
 			if h == nil {
-				return peering.Health{}, false
+				return config.Health{}, false
 			}
 			return *h, true
 		}
-		say := func(h peering.Health) {
+		say := func(h config.Health) {
 			health.Store(&h)
 			b.HealthChanged()
 		}
@@ -172,13 +172,13 @@ func TestHealthAndEvents(t *testing.T) {
 				return nil
 			}
 		}
-		say(peering.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."})
+		say(config.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."})
 		b.begin()
 		within(t, "the condition", shows(api.ConditionTrue, "NoProblems"))
 		if _, err := b.kube.Kubectl(t.Context(), "wait", "--for=condition=Healthy", "clusterconfig", api.ClusterConfigName, "--timeout=10s"); err != nil {
 			t.Error(err)
 		}
-		say(peering.Health{Reason: "DiskFull", Message: "the disk is full"})
+		say(config.Health{Reason: "DiskFull", Message: "the disk is full"})
 		within(t, "the condition", shows(api.ConditionFalse, "DiskFull"))
 		c, err := object[api.ClusterConfig](b, configPath)
 		if err != nil {
@@ -188,7 +188,7 @@ func TestHealthAndEvents(t *testing.T) {
 			t.Errorf("the spec is %+v", c.Spec)
 		}
 		for _, m := range c.ManagedFields {
-			if (m.Manager == peering.ManagerHealth) != (m.Subresource == "status") || m.Manager == peering.ManagerHealth && strings.Contains(m.FieldsV1.String(), "f:spec") {
+			if (m.Manager == config.ManagerHealth) != (m.Subresource == "status") || m.Manager == config.ManagerHealth && strings.Contains(m.FieldsV1.String(), "f:spec") {
 				t.Errorf("%s (%s) owns %s", m.Manager, m.Subresource, m.FieldsV1)
 			}
 		}

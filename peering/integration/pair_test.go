@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 	"liqo.io/agent/trust"
@@ -45,9 +46,9 @@ type site struct {
 	looks     atomic.Int64  // how often it was asked for its state
 
 	lostAfter time.Duration
-	settings  func() plan.SharingSettings   // nil for the usual ones
-	sharing   peering.Sharing               // may be nil
-	health    func() (peering.Health, bool) // may be nil
+	settings  func() plan.SharingSettings  // nil for the usual ones
+	sharing   peering.Sharing              // may be nil
+	health    func() (config.Health, bool) // may be nil
 
 	*running                         // for the test
 	live     atomic.Pointer[running] // the same, for the endpoint
@@ -154,9 +155,9 @@ func (s *site) begin() {
 	s.running = startWith(s.t, s.path, s.reg, s.decisions, func(c *peering.Config) {
 		c.Peers, c.Identity, c.Webhook = s.peers, s.identity, webhook("nothing")
 		c.LostAfter = func() time.Duration { return s.lostAfter }
-		c.SharingSettings, c.Sharing, c.Health = s.settings, s.sharing, s.health
-		c.SearchDomains, c.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}
-		c.SearchDomainStatus = func(string) (api.SearchDomainStatus, bool) { return api.SearchDomainStatus{Clusters: 1}, true }
+		c.SharingSettings, c.Sharing, c.People.Health = s.settings, s.sharing, s.health
+		c.People.SearchDomains, c.People.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}
+		c.People.SearchDomainStatus = func(string) (api.SearchDomainStatus, bool) { return api.SearchDomainStatus{Clusters: 1}, true }
 		c.Greeting = func() wire.Greeting { return wire.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})
 	s.live.Store(s.running)

@@ -19,6 +19,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/config"
 )
 
 // exampleDomain is what users are told to type, but for the dash without which no
@@ -111,7 +112,7 @@ func (l *lookout) finds(uid, outcome string) {
 
 // into makes a Controller ask and tell l.
 func (l *lookout) into(c *peering.Config) {
-	c.SearchDomains, c.SearchDomainStatus = l.tell, l.status
+	c.People.SearchDomains, c.People.SearchDomainStatus = l.tell, l.status
 }
 
 func getDomain(t *testing.T, k *bed.Kube, name string) (*api.SearchDomain, error) {
@@ -194,7 +195,7 @@ func TestSearchDomains(t *testing.T) {
 			managers = append(managers, fmt.Sprintf("%s %s %q", m.Manager, m.Operation, m.Subresource))
 		}
 		slices.Sort(managers)
-		if want := []string{`kubectl-client-side-apply Update ""`, peering.ManagerSearchDomain + ` Apply "status"`}; !slices.Equal(managers, want) {
+		if want := []string{`kubectl-client-side-apply Update ""`, config.ManagerSearchDomain + ` Apply "status"`}; !slices.Equal(managers, want) {
 			t.Errorf("fields are owned by %q", managers)
 		}
 		out, err := k.Kubectl(t.Context(), "get", "searchdomains")
@@ -384,7 +385,7 @@ func TestSettingsWithFaults(t *testing.T) {
 	var heard settings
 	r := startWith(t, proxy.kubeconfig(t), newRegistry(), newDecisions(), func(c *peering.Config) {
 		l.into(c)
-		c.ClusterConfig = heard.tell
+		c.People.ClusterConfig = heard.tell
 	})
 	awaitConfig(t, k, "")
 	within(t, "the kind is served", func() error {

@@ -20,6 +20,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/config"
 )
 
 const (
@@ -107,7 +108,7 @@ func awaitConfig(t *testing.T, k *bed.Kube, other string) *api.ClusterConfig {
 func TestClusterConfig(t *testing.T) {
 	k := startKube(t)
 	var heard settings
-	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
+	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.People.ClusterConfig = heard.tell })
 
 	first := awaitConfig(t, k, "")
 	heard.await(t, `{}`)
@@ -115,7 +116,7 @@ func TestClusterConfig(t *testing.T) {
 		t.Errorf("labels %v", first.Labels)
 	}
 	for _, m := range first.ManagedFields {
-		if m.Manager != peering.ManagerConfig {
+		if m.Manager != config.ManagerConfig {
 			t.Errorf("%s owns %s", m.Manager, m.FieldsV1)
 		}
 	}
@@ -127,7 +128,7 @@ func TestClusterConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range c.ManagedFields {
-			if m.Manager == peering.ManagerConfig && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.String(), "Config") {
+			if m.Manager == config.ManagerConfig && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.String(), "Config") {
 				t.Errorf("the agent owns %s", m.FieldsV1)
 			}
 		}
@@ -314,7 +315,7 @@ func TestClusterConfigOfAPerson(t *testing.T) {
 		t.Fatal(err)
 	}
 	var heard settings
-	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.ClusterConfig = heard.tell })
+	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.People.ClusterConfig = heard.tell })
 	heard.await(t, `{"discoveryConfig":{"enableAdvertisement":false}}`)
 	r.put(barn())
 	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
@@ -358,7 +359,7 @@ func TestPeersWithoutSettings(t *testing.T) {
 	var heard settings
 	r := startWith(t, path, newRegistry(), newDecisions(), func(c *peering.Config) {
 		l.into(c)
-		c.ClusterConfig = heard.tell
+		c.People.ClusterConfig = heard.tell
 	})
 	r.put(barn())
 	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))

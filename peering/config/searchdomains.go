@@ -1,4 +1,4 @@
-package peering
+package config
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
-	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering/objects"
 )
@@ -30,25 +29,15 @@ func searchDomainKind() objects.Kind[*api.SearchDomain] {
 		GVK:   api.GroupVersion.WithKind(api.KindSearchDomain),
 		Path:  api.Collection(api.GroupVersion, api.PluralSearchDomains),
 		Fresh: func() *api.SearchDomain { return &api.SearchDomain{} },
-		About: func(*api.SearchDomain) []peer.ClusterID { return nil },
 		Trim:  func(d *api.SearchDomain) { d.ManagedFields = nil },
 	}
 }
 
-// SearchDomainChanged says that the status of the SearchDomain with that name may
-// have to say something else. It never blocks. Without a connection nothing is
-// done about it, because the next connection begins with looking at all of them.
-// Any goroutine may call it at any time.
-func (c *Controller) SearchDomainChanged(name string) {
-	if s := c.current(); s != nil {
-		s.domains.names.Add(name)
-	}
-}
-
-// domains is the part of a session that is about SearchDomains: it tells which
-// there are, and keeps their status. One goroutine runs it.
-type domains struct {
-	*session
+// Domains is about the SearchDomains of one API server: it tells which there are, and
+// keeps their status. One goroutine runs it.
+type Domains struct {
+	cfg   Config
+	on    Connection
 	store *objects.Store[*api.SearchDomain]
 	names *work.Queue[string]
 
@@ -63,30 +52,35 @@ type domainStatus struct {
 	version string
 }
 
-func newDomains(s *session) *domains {
-	d := &domains{session: s, wrote: make(map[string]domainStatus)}
+// NewDomains returns Domains that do nothing until Run is called.
+func NewDomains(cfg Config, c Connection) *Domains {
+	d := &Domains{cfg: cfg, on: c, wrote: make(map[string]domainStatus)}
 	d.names = objects.NewQueue(d.attempted)
 	d.store = objects.NewStore(searchDomainKind(), func(before, after *api.SearchDomain, _ bool) {
 		d.stale.Store(true)
 		d.names.Add(cmp.Or(after, before).Name)
-	}, s.checkIfMissing)
+	}, c.CheckIfMissing)
 	return d
 }
 
-// run works until ctx ends.
-func (d *domains) run(ctx context.Context) {
+// Changed says that the status of the SearchDomain with that name may have to say
+// something else. It never blocks. Any goroutine may call it at any time.
+func (d *Domains) Changed(name string) { d.names.Add(name) }
+
+// Run works until ctx ends.
+func (d *Domains) Run(ctx context.Context) {
 	if d.cfg.SearchDomains == nil && d.cfg.SearchDomainStatus == nil {
 		return
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { d.store.Follow(ctx, d.client) })
+	watching.Go(func() { d.store.Follow(ctx, d.on.Client) })
 	d.work(ctx)
 }
 
-// work is run without what feeds the store.
-func (d *domains) work(ctx context.Context) {
-	if !d.Await(ctx, conn.Listed{Kind: "SearchDomains", Synced: d.store.Synced()}) {
+// work is Run without what feeds the store.
+func (d *Domains) work(ctx context.Context) {
+	if !d.on.Await(ctx, conn.Listed{Kind: "SearchDomains", Synced: d.store.Synced()}) {
 		return
 	}
 	d.tell(true)
@@ -98,7 +92,7 @@ func (d *domains) work(ctx context.Context) {
 
 // tell tells which SearchDomains there are, if that is not what was told already
 // or if it is to be told again.
-func (d *domains) tell(again bool) {
+func (d *Domains) tell(again bool) {
 	if !d.stale.Swap(false) && !again || d.cfg.SearchDomains == nil {
 		return
 	}
@@ -124,31 +118,31 @@ func sameDomain(a, b *api.SearchDomain) bool {
 }
 
 // process tells which SearchDomains there are, and looks at the status of one.
-func (d *domains) process(ctx context.Context, name string) work.Outcome {
+func (d *Domains) process(ctx context.Context, name string) work.Outcome {
 	d.tell(false)
-	return result(d.show(ctx, name))
+	return objects.Result(d.show(ctx, name))
 }
 
 // attempted takes in how that ended.
-func (d *domains) attempted(name string, a work.Attempt) {
+func (d *Domains) attempted(name string, a work.Attempt) {
 	switch err := a.Err; {
 	case err == nil:
 	case a.Permanent:
-		d.WarnOnce("status of SearchDomain "+name, "the status of a SearchDomain cannot be written", err)
+		d.on.WarnOnce("status of SearchDomain "+name, "the status of a SearchDomain cannot be written", err)
 	default:
-		d.checkIfMissing(err)
+		d.on.CheckIfMissing(err)
 		if !apierrors.IsConflict(err) {
-			d.NoteError(err)
+			d.on.NoteError(err)
 		}
 		if a.Failures == objects.PatientRetries {
-			d.WarnOnce("SearchDomain "+string(apierrors.ReasonForError(err)), "the status of a SearchDomain cannot be written, trying again", err)
+			d.on.WarnOnce("SearchDomain "+string(apierrors.ReasonForError(err)), "the status of a SearchDomain cannot be written, trying again", err)
 		}
-		d.cfg.Logger.Debug("writing a status failed, trying again", "searchdomain", name, "in", a.Next, "error", err)
+		d.on.Logger.Debug("writing a status failed, trying again", "searchdomain", name, "in", a.Next, "error", err)
 	}
 }
 
 // show makes an object's status say what is known.
-func (d *domains) show(ctx context.Context, name string) error {
+func (d *Domains) show(ctx context.Context, name string) error {
 	o := d.store.Get(name)
 	if o == nil || o.DeletionTimestamp != nil {
 		delete(d.wrote, name)
@@ -164,7 +158,7 @@ func (d *domains) show(ctx context.Context, name string) error {
 	if !known {
 		return nil
 	}
-	wanted = presentable(wanted, o.Status, d.cfg.Now())
+	wanted = presentable(wanted, o.Status, d.on.Now())
 	body, err := json.Marshal(wanted)
 	if err != nil {
 		return err
@@ -180,7 +174,7 @@ func (d *domains) show(ctx context.Context, name string) error {
 	// The UID alone does not keep this out of an object that has taken the place of
 	// this one: where a status is written, the API server does not look at it.
 	object := objects.Applied{Metadata: objects.Meta{Name: name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: wanted}
-	written, err := objects.Apply(ctx, d.client, d.store.Kind, "status", object, ManagerSearchDomain, true)
+	written, err := objects.Apply(ctx, d.on.Client, d.store.Kind, "status", object, ManagerSearchDomain, true)
 	if err != nil {
 		return err
 	}

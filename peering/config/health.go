@@ -1,4 +1,4 @@
-package peering
+package config
 
 import (
 	"context"
@@ -25,16 +25,12 @@ type Health struct {
 	Reason, Message string
 }
 
-// HealthChanged says that Config.Health or Config.Effective may answer otherwise than
-// before. It never blocks. Any goroutine may call it at any time.
-func (c *Controller) HealthChanged() {
-	if s := c.current(); s != nil {
-		s.settings.jobs.Add(showHealth)
-	}
-}
+// Changed says that Config.Health or Config.Effective may answer otherwise than before.
+// It never blocks. Any goroutine may call it at any time.
+func (r *Settings) Changed() { r.jobs.Add(showHealth) }
 
 // show makes the status of the ClusterConfig say what is so.
-func (r *runtimeConfig) show(ctx context.Context) work.Outcome {
+func (r *Settings) show(ctx context.Context) work.Outcome {
 	if r.cfg.Health == nil {
 		return work.Done()
 	}
@@ -50,7 +46,7 @@ func (r *runtimeConfig) show(ctx context.Context) work.Outcome {
 	if health, known := r.cfg.Health(); known {
 		condition := api.Condition{
 			Type: api.ConditionHealthy, Status: api.ConditionFalse, Reason: health.Reason, Message: health.Message,
-			LastTransitionTime: metav1.NewTime(r.cfg.Now().Truncate(time.Second)),
+			LastTransitionTime: metav1.NewTime(r.on.Now().Truncate(time.Second)),
 		}
 		if health.Healthy {
 			condition.Status = api.ConditionTrue
@@ -73,12 +69,12 @@ func (r *runtimeConfig) show(ctx context.Context) work.Outcome {
 		Metadata: objects.Meta{Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
 		Status:   next,
 	}
-	written, err := objects.Apply(ctx, r.client, r.store.Kind, "status", object, ManagerHealth, true)
+	written, err := objects.Apply(ctx, r.on.Client, r.store.Kind, "status", object, ManagerHealth, true)
 	switch {
 	case err == nil:
 		r.store.Wrote(written)
 	case apierrors.IsForbidden(err):
 		return work.Permanent(err)
 	}
-	return result(err)
+	return objects.Result(err)
 }

@@ -1,12 +1,14 @@
-package peering
+package config
 
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,29 +26,34 @@ import (
 	"liqo.io/agent/peering/objects"
 )
 
-// parts returns a session in which nothing runs, for an API server without a
-// network that answers as said, and what is sent to it.
-func parts(t *testing.T, cfg Config, answer func(r *http.Request, body string) (int, string)) (*session, *server) {
+// server is an API server that says what a test wants.
+type server struct {
+	*kubetest.Server
+	missing atomic.Int32 // how often it did not serve what was asked for
+}
+
+// parts returns both parts, of which nothing runs, for an API server that answers as said.
+func parts(t *testing.T, cfg Config, answer kubetest.Answer) (*Domains, *Settings, *server) {
 	t.Helper()
 	fake := &server{Server: kubetest.New(answer)}
-	cfg.Logger, cfg.Now = quietLogger(), time.Now
-	connection, err := conn.New(conn.Config{Logger: cfg.Logger, Now: time.Now}).Open(fake.Config())
+	logger := slog.New(slog.DiscardHandler)
+	session, err := conn.New(conn.Config{Logger: logger, Now: time.Now}).Open(fake.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := kube.New(connection.Observed())
+	client, err := kube.New(session.Observed())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &session{
-		observer: &observer{cfg: &cfg}, Session: connection, client: client,
-		checkIfMissing: func(err error) {
-			if apierrors.IsNotFound(err) {
-				fake.missing.Add(1)
-			}
-		},
-	}, fake
+	c := Connection{Session: session, Client: client, Logger: logger, Now: time.Now, CheckIfMissing: func(err error) {
+		if apierrors.IsNotFound(err) {
+			fake.missing.Add(1)
+		}
+	}}
+	return NewDomains(cfg, c), NewSettings(cfg, c), fake
 }
+
+var t0 = time.Unix(1_800_000_000, 0)
 
 // searchDomain returns a SearchDomain as the API server delivers it.
 func searchDomain(name string, uid types.UID, version int, age time.Duration) *api.SearchDomain {
@@ -107,7 +114,7 @@ func looked(outcome string, at time.Time) api.SearchDomainStatus {
 // changes, and not when only a status does.
 func TestSearchDomainsAreTold(t *testing.T) {
 	var told []string
-	s, _ := parts(t, Config{SearchDomains: func(all []api.SearchDomain) {
+	d, _, _ := parts(t, Config{SearchDomains: func(all []api.SearchDomain) {
 		text := fmt.Sprint(all == nil)
 		for i := range all {
 			text += " " + all[i].Name + "/" + string(all[i].UID) + "=" + all[i].Spec.Domain
@@ -116,7 +123,6 @@ func TestSearchDomainsAreTold(t *testing.T) {
 		}
 		told = append(told, text)
 	}}, nil)
-	d := newDomains(s)
 	put := func(name string, uid types.UID, version int, age time.Duration, change func(*api.SearchDomain)) {
 		o := searchDomain(name, uid, version, age)
 		yes := true
@@ -169,14 +175,13 @@ func TestSearchDomainsAreTold(t *testing.T) {
 // TestSearchDomainStatus follows the status of one object: what is sent, and that
 // nothing is sent when nothing changed.
 func TestSearchDomainStatus(t *testing.T) {
-	var d *domains
+	var d *Domains
 	wanted, known := api.SearchDomainStatus{}, false
-	s, fake := parts(t, Config{
+	d, _, fake := parts(t, Config{
 		SearchDomains:      func([]api.SearchDomain) {},
 		SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return wanted, known },
 	}, applying(t, func() *objects.Store[*api.SearchDomain] { return d.store }))
-	d = newDomains(s)
-	d.cfg.Now = func() time.Time { return t0.Add(24 * time.Hour) }
+	d.on.Now = func() time.Time { return t0.Add(24 * time.Hour) }
 	version := 1
 	deliver := func(change func(*api.SearchDomain)) {
 		t.Helper()
@@ -321,10 +326,10 @@ func TestSearchDomainStatus(t *testing.T) {
 // TestReplacedSearchDomain: nothing that is about one object gets into another
 // one that has the same name.
 func TestReplacedSearchDomain(t *testing.T) {
-	var d *domains
+	var d *Domains
 	told := ""
 	asked := 0
-	s, fake := parts(t, Config{
+	d, _, fake := parts(t, Config{
 		SearchDomains: func(all []api.SearchDomain) {
 			if told = ""; len(all) > 0 {
 				told = string(all[0].UID)
@@ -335,7 +340,6 @@ func TestReplacedSearchDomain(t *testing.T) {
 			return looked("Found", t0), true
 		},
 	}, nil)
-	d = newDomains(s)
 	fake.Say(applying(t, func() *objects.Store[*api.SearchDomain] { return d.store }))
 	if err := kubetest.Tell(d.store).Update(searchDomain("d", "u1", 1, 0)); err != nil {
 		t.Fatal(err)
@@ -387,9 +391,8 @@ func TestSearchDomainRetries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, fake := parts(t, Config{SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked("Found", t0), true }},
+				d, _, fake := parts(t, Config{SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked("Found", t0), true }},
 					func(*http.Request, string) (int, string) { return kubetest.Failure(tc.status, tc.reason) })
-				d := newDomains(s)
 				if err := kubetest.Tell(d.store).Update(searchDomain("d", "u1", 1, 0)); err != nil {
 					t.Fatal(err)
 				}
@@ -408,14 +411,13 @@ func TestSearchDomainRetries(t *testing.T) {
 // happens ends in the status that is known last.
 func TestDomainsAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d *domains
+		var d *Domains
 		told := 0
 		outcome := "Found"
-		s, fake := parts(t, Config{
+		d, _, fake := parts(t, Config{
 			SearchDomains:      func([]api.SearchDomain) { told++ },
 			SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked(outcome, time.Now()), true },
 		}, nil)
-		d = newDomains(s)
 		answer := applying(t, func() *objects.Store[*api.SearchDomain] { return d.store })
 		fails := 3
 		fake.Say(func(r *http.Request, body string) (int, string) {

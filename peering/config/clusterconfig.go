@@ -1,4 +1,4 @@
-package peering
+package config
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
-	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/objects"
 )
 
@@ -29,16 +28,15 @@ func clusterConfigKind() objects.Kind[*api.ClusterConfig] {
 		GVK:   api.ConfigGroupVersion.WithKind(api.KindClusterConfig),
 		Path:  api.Collection(api.ConfigGroupVersion, api.PluralClusterConfigs),
 		Fresh: func() *api.ClusterConfig { return &api.ClusterConfig{} },
-		About: func(*api.ClusterConfig) []peer.ClusterID { return nil },
 		Trim:  func(c *api.ClusterConfig) { c.ManagedFields = nil },
 	}
 }
 
-// runtimeConfig is the part of a session that is about the ClusterConfig: it tells
-// what it says, makes an empty one when there is none, and has it show how the agent
-// is. One goroutine runs it.
-type runtimeConfig struct {
-	*session
+// Settings is about the ClusterConfig of one API server: it tells what it says, makes an
+// empty one when there is none, and has it show how the agent is. One goroutine runs it.
+type Settings struct {
+	cfg   Config
+	on    Connection
 	store *objects.Store[*api.ClusterConfig]
 	jobs  *work.Queue[configJob]
 	told  *api.ClusterConfigSpec // what Config.ClusterConfig was told
@@ -52,15 +50,16 @@ const (
 	showHealth configJob = "showing how the agent is"
 )
 
-func newRuntimeConfig(s *session) *runtimeConfig {
-	r := &runtimeConfig{session: s}
+// NewSettings returns Settings that do nothing until Run is called.
+func NewSettings(cfg Config, c Connection) *Settings {
+	r := &Settings{cfg: cfg, on: c}
 	r.jobs = objects.NewQueue(r.attempted)
-	r.store = objects.NewStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { r.changed() }, s.checkIfMissing)
+	r.store = objects.NewStore(clusterConfigKind(), func(_, _ *api.ClusterConfig, _ bool) { r.observed() }, c.CheckIfMissing)
 	return r
 }
 
-// changed takes in that the ClusterConfig is another, or gone.
-func (r *runtimeConfig) changed() {
+// observed takes in that the ClusterConfig is another, or gone.
+func (r *Settings) observed() {
 	r.jobs.Add(showHealth)
 	if r.store.Get(api.ClusterConfigName) == nil {
 		r.jobs.Drop(makeConfig)
@@ -68,20 +67,20 @@ func (r *runtimeConfig) changed() {
 	}
 }
 
-// run works until ctx ends.
-func (r *runtimeConfig) run(ctx context.Context) {
+// Run works until ctx ends.
+func (r *Settings) Run(ctx context.Context) {
 	if r.cfg.ClusterConfig == nil {
 		return
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { r.store.Follow(ctx, r.client) })
+	watching.Go(func() { r.store.Follow(ctx, r.on.Client) })
 	r.work(ctx)
 }
 
-// work is run without what feeds the store.
-func (r *runtimeConfig) work(ctx context.Context) {
-	if !r.Await(ctx, conn.Listed{Kind: "ClusterConfigs", Synced: r.store.Synced()}) {
+// work is Run without what feeds the store.
+func (r *Settings) work(ctx context.Context) {
+	if !r.on.Await(ctx, conn.Listed{Kind: "ClusterConfigs", Synced: r.store.Synced()}) {
 		return
 	}
 	r.told = r.spec()
@@ -92,37 +91,37 @@ func (r *runtimeConfig) work(ctx context.Context) {
 }
 
 // do does a job, and tells first what the ClusterConfig says if that is another.
-func (r *runtimeConfig) do(ctx context.Context, job configJob) work.Outcome {
+func (r *Settings) do(ctx context.Context, job configJob) work.Outcome {
 	if now := r.spec(); !reflect.DeepEqual(r.told, now) {
 		r.told = now
 		r.cfg.ClusterConfig(copied(now))
 	}
 	if job == makeConfig {
-		return result(r.ensure(ctx))
+		return objects.Result(r.ensure(ctx))
 	}
 	return r.show(ctx)
 }
 
 // attempted takes in how that ended.
-func (r *runtimeConfig) attempted(job configJob, a work.Attempt) {
+func (r *Settings) attempted(job configJob, a work.Attempt) {
 	switch {
 	case a.Err == nil:
 		return
 	case a.Permanent && job == showHealth:
-		r.WarnOnce("health", "the ClusterConfig cannot show how the agent is", a.Err)
+		r.on.WarnOnce("health", "the ClusterConfig cannot show how the agent is", a.Err)
 		return
 	case job == makeConfig:
-		r.NoteError(a.Err)
+		r.on.NoteError(a.Err)
 		if a.Failures == objects.PatientRetries || a.Permanent {
-			r.WarnOnce("ClusterConfig", "the ClusterConfig cannot be created, trying again", a.Err)
+			r.on.WarnOnce("ClusterConfig", "the ClusterConfig cannot be created, trying again", a.Err)
 		}
 	}
-	r.checkIfMissing(a.Err)
-	r.cfg.Logger.Debug(string(job)+" failed, trying again", "in", a.Next, "error", a.Err)
+	r.on.CheckIfMissing(a.Err)
+	r.on.Logger.Debug(string(job)+" failed, trying again", "in", a.Next, "error", a.Err)
 }
 
 // spec returns what the ClusterConfig says, nil when there is none.
-func (r *runtimeConfig) spec() *api.ClusterConfigSpec {
+func (r *Settings) spec() *api.ClusterConfigSpec {
 	c := r.store.Get(api.ClusterConfigName)
 	if c == nil || c.DeletionTimestamp != nil {
 		return nil
@@ -139,11 +138,11 @@ func copied(spec *api.ClusterConfigSpec) *api.ClusterConfigSpec {
 }
 
 // ensure makes a ClusterConfig without settings if there is none.
-func (r *runtimeConfig) ensure(ctx context.Context) error {
+func (r *Settings) ensure(ctx context.Context) error {
 	if r.store.Get(api.ClusterConfigName) != nil {
 		return nil
 	}
-	made, err := createClusterConfig(ctx, r.client)
+	made, err := createClusterConfig(ctx, r.on.Client)
 	if apierrors.IsAlreadyExists(err) {
 		return nil // The watch is about to tell.
 	}

@@ -1,4 +1,4 @@
-package peering
+package config
 
 import (
 	"net/http"
@@ -34,7 +34,7 @@ func TestClusterConfigAtWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told []string
-		s, fake := parts(t, Config{ClusterConfig: func(spec *api.ClusterConfigSpec) {
+		_, r, fake := parts(t, Config{ClusterConfig: func(spec *api.ClusterConfigSpec) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -47,7 +47,6 @@ func TestClusterConfigAtWork(t *testing.T) {
 				*spec.DiscoveryConfig.EnableDiscovery = false // it is ours to keep
 			}
 		}}, func(*http.Request, string) (int, string) { return http.StatusCreated, created })
-		r := newRuntimeConfig(s)
 		heard := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -179,9 +178,9 @@ func TestClusterConfigAtWork(t *testing.T) {
 // TestPartsThatAreOff: nothing is asked and nothing is made for what nobody wants
 // to know.
 func TestPartsThatAreOff(t *testing.T) {
-	s, fake := parts(t, Config{}, func(*http.Request, string) (int, string) { return http.StatusOK, "{}" })
-	newDomains(s).run(t.Context())
-	newRuntimeConfig(s).run(t.Context())
+	d, r, fake := parts(t, Config{}, func(*http.Request, string) (int, string) { return http.StatusOK, "{}" })
+	d.Run(t.Context())
+	r.Run(t.Context())
 	if sent := fake.Take(); len(sent) != 0 {
 		t.Errorf("sent %q", sent)
 	}

@@ -1,4 +1,4 @@
-package peering
+package config
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func TestHealthyCondition(t *testing.T) {
 		health, known := Health{Healthy: true, Reason: "NoProblems", Message: "Nothing."}, false
 		var effective api.EffectiveConfig
 		var stored *api.ClusterConfig
-		s, fake := parts(t, Config{
+		_, r, fake := parts(t, Config{
 			ClusterConfig: func(*api.ClusterConfigSpec) {},
 			Health:        func() (Health, bool) { return health, known },
 			Effective:     func() api.EffectiveConfig { return effective },
@@ -32,7 +32,6 @@ func TestHealthyCondition(t *testing.T) {
 			return http.StatusOK, fmt.Sprintf(`{"apiVersion":"config.liqo.io/v1alpha1","kind":"ClusterConfig","metadata":{"name":"liqo-configuration","uid":"u","resourceVersion":"%d"},"spec":{},"status":%s`, version, text)
 		}
 		fake.Say(fine)
-		r := newRuntimeConfig(s)
 		stored = clusterConfig("u", 1, nil)
 		if err := kubetest.Tell(r.store).Replace("1", stored); err != nil {
 			t.Fatal(err)
