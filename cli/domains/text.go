@@ -10,6 +10,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
+	"liqo.io/agent/peer/text"
 )
 
 // The outcomes of a look that say something about the domain; all others mean
@@ -105,17 +106,7 @@ func intervalText(d control.Domain) string {
 	return interval(d.MinIntervalSeconds) + " to " + interval(d.MaxIntervalSeconds)
 }
 
-// interval writes seconds as people say it, in full: 90s are 1m30s.
-func interval(seconds int64) string {
-	s := (time.Duration(seconds) * time.Second).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+func interval(seconds int64) string { return text.Duration(time.Duration(seconds) * time.Second) }
 
 // dnssecWord says whether the DNS server validated the answers.
 func dnssecWord(d control.Domain) string {

@@ -78,6 +78,18 @@ func Printable(s string) bool {
 // Time returns a point in time to the minute, as messages and tables show it.
 func Time(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
+// Duration writes a duration as a person would, in full: 1m30s, 15m, 36h.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // List joins the first items of a list, at most that many, and counts the rest: with
 // ", " it is "a, b, and 3 more".
 func List(items []string, most int, separator string) string {

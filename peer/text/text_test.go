@@ -3,6 +3,7 @@ package text
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -98,4 +99,15 @@ func FuzzText(f *testing.F) {
 			t.Errorf("Lines(%q, %d) = %q, then %q", s, limit, lines, Lines(lines, limit))
 		}
 	})
+}
+
+func TestDuration(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "90ms": 90 * time.Millisecond, "30s": 30 * time.Second, "15m": 15 * time.Minute, "1m30s": 90 * time.Second, "10m": 10 * time.Minute, "36h": 36 * time.Hour,
+		"1h5m": 65 * time.Minute, "1h0m5s": time.Hour + 5*time.Second, "-2h": -2 * time.Hour,
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("Duration(%d) = %q, want %q", d, got, want)
+		}
+	}
 }
