@@ -235,6 +235,22 @@ func (s *Store) useInvite(ctx context.Context, c endpoint.Caller, invite state.I
 	return wire.Answer{Auth: api.AuthAccepted, Reason: wire.ReasonTrusted, Message: "The provider trusts the key of this cluster, by invite."}
 }
 
+// acceptFrom accepts a peer's requests from now on because somebody decided so, and
+// returns the event if that is news.
+func (s *Store) acceptFrom(id peer.ClusterID, r *record, now time.Time, by string) []peer.Event {
+	s.mu.RLock()
+	w, waits := s.queue.get(id, now)
+	s.mu.RUnlock()
+	if waits && w.fingerprint == r.Pin.Fingerprint {
+		r.asked = now // it did, and its PeeringRequest is next
+	}
+	was := r.Ruling
+	if s.letIn(r); r.Ruling == was {
+		return nil
+	}
+	return []peer.Event{s.event(id, peer.EventAccepted, "by %s: its requests are accepted from now on", by)}
+}
+
 // letIn makes a peer's requests accepted.
 func (s *Store) letIn(r *record) {
 	r.Preferences.AutoAccept = state.Yes

@@ -77,16 +77,7 @@ func (s *Store) Decided(ctx context.Context, id peer.ClusterID, accept bool, sho
 			}
 			return decision{events: []peer.Event{s.event(id, peer.EventRejected, "by %s: requests with key %s are refused", by, r.Pin.Fingerprint)}}, nil
 		}
-		s.mu.RLock()
-		w, waits := s.queue.get(id, now)
-		s.mu.RUnlock()
-		if waits && w.fingerprint == r.Pin.Fingerprint {
-			r.asked = now // it did, and its PeeringRequest is next
-		}
-		if s.letIn(r); r.Ruling == was {
-			return decision{}, nil
-		}
-		return decision{events: []peer.Event{s.event(id, peer.EventAccepted, "by %s: its requests are accepted from now on", by)}}, nil
+		return decision{events: s.acceptFrom(id, r, now, by)}, nil
 	})
 	if err == nil && s.record(id).pinned() {
 		s.leave(id)

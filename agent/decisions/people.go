@@ -227,16 +227,7 @@ func (s *Store) Accept(ctx context.Context, id peer.ClusterID, fp peer.Fingerpri
 				return decision{}, err
 			}
 		}
-		was := r.Ruling
-		s.mu.RLock()
-		w, waits := s.queue.get(id, now)
-		s.mu.RUnlock()
-		if waits && w.fingerprint == r.Pin.Fingerprint {
-			r.asked = now // it did, and its PeeringRequest is next
-		}
-		if s.letIn(r); r.Ruling != was {
-			d.events = append(d.events, s.event(id, peer.EventAccepted, "by %s: its requests are accepted from now on", or(by, "a person")))
-		}
+		d.events = append(d.events, s.acceptFrom(id, r, now, or(by, "a person"))...)
 		return d, nil
 	})
 	if err == nil {
