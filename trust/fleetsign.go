@@ -103,6 +103,19 @@ func SignFleet(caCertPEM, caKeyPEM []byte, id peer.ClusterID, publicPEM []byte, 
 	if left := int(ca.NotAfter.Sub(now) / (24 * time.Hour)); days < 1 || days > left {
 		return nil, fmt.Errorf("a fleet certificate for %d days: want at least 1, and at most the %d that the fleet CA itself is valid", days, left)
 	}
+	template, err := clusterTemplate(id, now.Add(-signBackdate), now.Add(time.Duration(days)*24*time.Hour))
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, public, signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign the fleet certificate: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der}), nil
+}
+
+// clusterTemplate returns what every certificate of a cluster says.
+func clusterTemplate(id peer.ClusterID, from, to time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
@@ -110,17 +123,15 @@ func SignFleet(caCertPEM, caKeyPEM []byte, id peer.ClusterID, publicPEM []byte, 
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: "liqo cluster " + id.Short()},
-		NotBefore:             now.Add(-signBackdate).UTC(),
-		NotAfter:              now.Add(time.Duration(days) * 24 * time.Hour).UTC(),
+		NotBefore:             from.UTC(),
+		NotAfter:              to.UTC(),
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		URIs:                  []*url.URL{clusterURL(id)},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca, public, signer)
-	if err != nil {
-		return nil, fmt.Errorf("sign the fleet certificate: %w", err)
+	if id != "" {
+		template.URIs = []*url.URL{clusterURL(id)}
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der}), nil
+	return template, nil
 }
 
 func newSerial() (*big.Int, error) {

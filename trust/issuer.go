@@ -6,9 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"net/url"
 	"sync"
 	"time"
 
@@ -122,22 +120,11 @@ func (k *Key) issue(id peer.ClusterID, now time.Time) (*tls.Certificate, error) 
 	if err != nil {
 		return nil, fmt.Errorf("generate the key of a TLS certificate: %w", err)
 	}
-	serial, err := newSerial()
+	template, err := clusterTemplate(id, now.Add(-leafBackdate), now.Add(leafLifetime))
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: "liqo cluster " + id.Short()},
-		NotBefore:             now.Add(-leafBackdate).UTC(),
-		NotAfter:              now.Add(leafLifetime).UTC(),
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if id != "" {
-		template.URIs = []*url.URL{clusterURL(id)}
-	}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	der, err := x509.CreateCertificate(rand.Reader, template, k.ca, private.Public(), k.private)
 	if err != nil {
 		return nil, fmt.Errorf("issue a TLS certificate: %w", err)
