@@ -214,14 +214,13 @@ func (s *session) writeOwn(ctx context.Context, id peer.ClusterID, a plan.Action
 	case plan.DeleteAdvertisement:
 		return s.deleteOffer(ctx, id, a.UID, a.ResourceVersion, plan.DeletedByUs)
 	case plan.ApplySecret:
-		wanted := wantedSecret(id, s.cfg.Namespace, *a.Secret)
-		return putOwn(ctx, s.client, s.secrets, wanted, func(found *secret) bool { return found.shows(wanted) })
+		return s.access.PutSecret(ctx, id, *a.Secret)
 	case plan.DeleteSecret:
-		return removeOwn(ctx, s.client, s.secrets, plan.SecretName(id))
+		return s.access.RemoveSecret(ctx, id)
 	case plan.ApplyAccess:
-		return s.writeAccess(ctx, id, a.Access.Request, a.Access.Advertisement)
+		return s.access.Grant(ctx, id, s.users, a.Access.Request, a.Access.Advertisement)
 	case plan.DeleteAccess:
-		return s.removeAccess(ctx, id)
+		return s.access.Revoke(ctx, id)
 	}
 	return fmt.Errorf("unknown kind of action %q about cluster %s", a.Kind, id)
 }

@@ -2,12 +2,10 @@ package peering
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -321,61 +319,6 @@ func TestDeletionsAreNoted(t *testing.T) {
 	}
 	if obs := c.observe(s, testID); obs.Request != nil || obs.RequestDeleted != plan.DeletedByUs {
 		t.Errorf("deleted by %v", obs.RequestDeleted)
-	}
-}
-
-// TestPutOwn writes an object that others changed in every way.
-func TestPutOwn(t *testing.T) {
-	wanted := wantedSecret(testID, "liqo", plan.Secret{Fingerprint: peer.FingerprintOf([]byte("k"))})
-	show := func(change func(*secret)) string {
-		s := wanted.DeepCopyObject().(*secret)
-		s.UID, s.ResourceVersion = "made", "9"
-		change(s)
-		text, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	for _, tc := range []struct {
-		name    string
-		patched func() (int, string)
-		there   string // what GET says; "" for nothing
-		want    func(error) bool
-		methods []string
-	}{
-		{"as wanted", func() (int, string) { return 200, show(func(*secret) {}) }, "", func(err error) bool { return err == nil }, []string{"PATCH"}},
-		{"not as wanted", func() (int, string) { return 200, show(func(s *secret) { s.Type = "x" }) }, "",
-			func(err error) bool { return errors.Is(err, errReplaced) }, []string{"PATCH", "DELETE"}},
-		{"immutable", func() (int, string) { return kubetest.Failure(422, metav1.StatusReasonInvalid) }, show(func(*secret) {}),
-			func(err error) bool { return errors.Is(err, errReplaced) }, []string{"PATCH", "GET", "DELETE"}},
-		{"our mistake", func() (int, string) { return kubetest.Failure(422, metav1.StatusReasonInvalid) }, "",
-			apierrors.IsInvalid, []string{"PATCH", "GET"}},
-		{"forbidden", func() (int, string) { return kubetest.Failure(403, metav1.StatusReasonForbidden) }, "", apierrors.IsForbidden, []string{"PATCH"}},
-	} {
-		_, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
-			switch {
-			case r.Method == http.MethodPatch:
-				return tc.patched()
-			case r.Method == http.MethodGet && tc.there != "":
-				return 200, tc.there
-			case r.Method == http.MethodDelete:
-				return 200, `{}`
-			}
-			return kubetest.Failure(404, metav1.StatusReasonNotFound)
-		})
-		err := putOwn(t.Context(), s.client, s.secrets, wanted, func(found *secret) bool { return found.shows(wanted) })
-		var methods []string
-		for _, sent := range fake.Take() {
-			method, _, _ := strings.Cut(sent, " ")
-			methods = append(methods, method)
-		}
-		if !tc.want(err) || !slices.Equal(methods, tc.methods) {
-			t.Errorf("%s: error %v after %v", tc.name, err, methods)
-		}
-		if kept := s.secrets.Len() == 1; kept != (err == nil) {
-			t.Errorf("%s: in the store: %v", tc.name, kept)
-		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/access"
 	"liqo.io/agent/peering/install"
 	"liqo.io/agent/peering/plan"
 )
@@ -104,6 +105,10 @@ func (c *Controller) PeerUsers() api.PeerUsers {
 	return c.users
 }
 
+// accessTimeout bounds the time from the writing of a role until the API server goes by
+// it, which it does a moment later.
+const accessTimeout = 2 * time.Second
+
 // EnsureAccess returns when a peer that may ask for a peering can: when the API
 // server lets it reach its PeeringRequest. It takes two seconds at most; the error
 // then says that the peer has to try again.
@@ -118,7 +123,7 @@ func (c *Controller) EnsureAccess(ctx context.Context, id peer.ClusterID) error 
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		allowed, err := mayReach(ctx, s.client, id, s.users)
+		allowed, err := access.MayReach(ctx, s.client, id, s.users)
 		if allowed {
 			return nil
 		}

@@ -36,9 +36,8 @@
 //     decision goes before sharing.accept_policy, belongs to that Advertisement and
 //     ends with it.
 //
-// [ManagerAccess] owns the Secrets with the peers' identities and the roles that
-// let each peer reach its own PeeringRequest and Advertisement. Nobody else is
-// to write those: an edit is put right, and an object that cannot be is replaced.
+// The Secrets with the peers' identities, and the roles that let each peer reach its own
+// PeeringRequest and Advertisement, are kept by package access.
 //
 // # Objects that people write
 //

@@ -10,6 +10,7 @@ import (
 
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/access"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
@@ -121,7 +122,7 @@ func (p *urlProbes) timeLeft(name string, now time.Time) time.Duration {
 // foreignChanged has everything looked at that a changed ForeignCluster is or was
 // about.
 func (s *session) foreignChanged() func(before, after *foreignCluster, restored bool) {
-	enqueue := enqueuing(s, foreignClusterKind().About)
+	enqueue := enqueuing(s, foreignClusterKind())
 	return func(before, after *foreignCluster, restored bool) {
 		switch {
 		case after != nil && (after.probesURL() || before != nil && before.probesURL()):
@@ -174,7 +175,7 @@ func (s *session) attemptedNamed(name string, a work.Attempt) {
 	case a.Permanent:
 		s.WarnOnce("ForeignCluster "+name, "what is known about the cluster of a ForeignCluster cannot be written to it", a.Err)
 	default:
-		if !apierrors.IsConflict(a.Err) && !errors.Is(a.Err, errReplaced) {
+		if !apierrors.IsConflict(a.Err) && !errors.Is(a.Err, access.ErrReplaced) {
 			s.NoteError(a.Err)
 			s.keeper.CheckIfMissing(a.Err)
 		}

@@ -110,10 +110,7 @@ func (s *session) objects(obs *plan.Observed) {
 			obs.Owners[fc.Name] = owners
 		}
 	}
-	if found := s.secrets.Get(plan.SecretName(obs.ID)); found != nil {
-		obs.Secret = readSecret(obs.ID, found)
-	}
-	obs.Access = readAccess(obs.ID, s.users, s.roles.Get(api.PeerRolePrefix+name), s.bindings.Get(api.PeerRolePrefix+name))
+	obs.Secret, obs.Access = s.access.Secret(obs.ID), s.access.Access(obs.ID, s.users)
 }
 
 // fill adds what only the memory of this process knows, and keeps what it is to

@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/access"
 	"liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/events"
 	"liqo.io/agent/peering/install"
@@ -45,9 +46,7 @@ type session struct {
 	foreign  *objects.Store[*foreignCluster]
 	requests *objects.Store[*api.PeeringRequest]
 	offers   *objects.Store[*api.Advertisement]
-	secrets  *objects.Store[*secret]
-	roles    *objects.Store[*clusterRole]
-	bindings *objects.Store[*clusterRoleBinding]
+	access   *access.Objects
 	nodes    *objects.Store[*offer.Node]
 
 	quota *acceptQuota
@@ -76,10 +75,8 @@ func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *
 	s.named, s.queue = objects.NewQueue(s.attemptedNamed), objects.NewQueue(s.attempted)
 	s.quota = newAcceptQuota()
 	s.foreign = objects.NewStore(foreignClusterKind(), s.foreignChanged(), s.keeper.CheckIfMissing)
-	s.secrets = objects.NewStore(secretKind(c.cfg.Namespace), enqueuing(s, secretKind("").About), s.keeper.CheckIfMissing)
-	s.roles = objects.NewStore(roleKind(), enqueuing(s, roleKind().About), s.keeper.CheckIfMissing)
-	s.bindings = objects.NewStore(bindingKind(), enqueuing(s, bindingKind().About), s.keeper.CheckIfMissing)
-	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind().About, func(m *peerState) *deletionTracker { return &m.request }), s.keeper.CheckIfMissing)
+	s.access = access.New(client, c.cfg.Namespace, s.queue.Add, s.keeper.CheckIfMissing)
+	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind(), func(m *peerState) *deletionTracker { return &m.request }), s.keeper.CheckIfMissing)
 	s.offers = objects.NewStore(advertisementKind(), s.offerChanged(), s.keeper.CheckIfMissing)
 	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) }, s.keeper.CheckIfMissing)
 	people := config.Connection{Session: connection, Client: client, CheckIfMissing: s.keeper.CheckIfMissing, Logger: c.cfg.Logger, Now: c.cfg.Now}
@@ -92,31 +89,24 @@ func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *
 }
 
 // enqueuing has the clusters looked at that a changed object is or was about.
-func enqueuing[T kube.Object](s *session, about func(T) []peer.ClusterID) func(before, after T, restored bool) {
+func enqueuing[T kube.Object](s *session, k objects.Kind[T]) func(before, after T, restored bool) {
 	return func(before, after T, _ bool) {
-		var ids []peer.ClusterID
-		for _, o := range []T{before, after} {
-			if !kube.IsNil(o) {
-				ids = append(ids, about(o)...)
-			}
-		}
-		slices.Sort(ids)
-		for _, id := range slices.Compact(ids) {
+		for _, id := range k.Concerned(before, after) {
 			s.queue.Add(id)
 		}
 	}
 }
 
 // tracking is enqueuing for objects of which it matters who deleted them.
-func tracking[T kube.Object](s *session, about func(T) []peer.ClusterID, trackerOf func(*peerState) *deletionTracker) func(before, after T, restored bool) {
-	enqueue := enqueuing(s, about)
+func tracking[T kube.Object](s *session, k objects.Kind[T], trackerOf func(*peerState) *deletionTracker) func(before, after T, restored bool) {
+	enqueue := enqueuing(s, k)
 	return func(before, after T, restored bool) {
 		if !kube.IsNil(after) {
-			for _, id := range about(after) {
+			for _, id := range k.About(after) {
 				s.peers.with(id, func(m *peerState) { trackerOf(m).observed(after.GetUID(), s.cfg.Now()) })
 			}
 		} else {
-			for _, id := range about(before) {
+			for _, id := range k.About(before) {
 				s.peers.with(id, func(m *peerState) { trackerOf(m).deleted(before.GetUID(), restored, s.cfg.Now()) })
 			}
 		}
@@ -148,20 +138,18 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
-	rights, err := s.askRights(ctx)
+	rights, err := access.AskRights(ctx, connection, c.cfg.Namespace, c.cfg.Logger)
 	if err != nil {
 		return err
 	}
 	defer rights.Close()
-	s.users.Former = rights.former
+	s.users.Former = rights.Former
 	passage := connection.Passage
 	upstream := gateway.Upstream{Base: passage.Base, Transport: passage.Transport, Upgrade: passage.Upgrade, Users: s.users}
 	running.Go(func() { s.foreign.Follow(ctx, s.client) })
 	running.Go(func() { s.requests.Follow(ctx, s.client) })
 	running.Go(func() { s.offers.Follow(ctx, s.client) })
-	running.Go(func() { s.secrets.Follow(ctx, s.client) })
-	running.Go(func() { s.roles.Follow(ctx, s.client) })
-	running.Go(func() { s.bindings.Follow(ctx, s.client) })
+	running.Go(func() { s.access.Follow(ctx) })
 	running.Go(func() { s.nodes.Follow(ctx, s.client) })
 	running.Go(func() { s.settings.Run(ctx) })
 	if err := s.sync(ctx); err != nil {
@@ -194,7 +182,7 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	}
 	running.Go(func() { s.AskVersion(ctx, s.client) })
 	running.Go(func() { s.events.Run(ctx) })
-	running.Go(func() { rights.await(ctx, cancel) })
+	running.Go(func() { rights.Await(ctx, cancel) })
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -210,20 +198,18 @@ func (c *Controller) attach(s *session, upstream gateway.Upstream) {
 
 // sync waits for the first complete list of every kind.
 func (s *session) sync(ctx context.Context) error {
-	return s.Sync(ctx, []conn.Listed{
+	return s.Sync(ctx, slices.Concat([]conn.Listed{
 		{Kind: "ForeignClusters", Synced: s.foreign.Synced()},
 		{Kind: "PeeringRequests", Synced: s.requests.Synced()},
 		{Kind: "Advertisements", Synced: s.offers.Synced()},
-		{Kind: "Secrets in namespace " + s.cfg.Namespace, Synced: s.secrets.Synced()},
-		{Kind: "ClusterRoles", Synced: s.roles.Synced()},
-		{Kind: "ClusterRoleBindings", Synced: s.bindings.Synced()},
+	}, s.access.Listed(), []conn.Listed{
 		{Kind: "Nodes", Synced: s.nodes.Synced()},
-	})
+	}))
 }
 
 func (s *session) enqueueAll() {
 	for _, ids := range [][]peer.ClusterID{
-		s.cfg.Registry.IDs(), s.foreign.IDs(), s.requests.IDs(), s.offers.IDs(), s.secrets.IDs(), s.roles.IDs(), s.bindings.IDs(),
+		s.cfg.Registry.IDs(), s.foreign.IDs(), s.requests.IDs(), s.offers.IDs(), s.access.IDs(),
 	} {
 		for _, id := range ids {
 			s.queue.Add(id)
@@ -259,7 +245,7 @@ func (s *session) attempted(id peer.ClusterID, a work.Attempt) {
 	case a.Permanent:
 		s.looks.rejected.Add(1)
 		s.warn(id, err)
-	case apierrors.IsConflict(err), errors.Is(err, errReplaced), errors.Is(err, errMadeByOthers), errors.Is(err, errNoRoom):
+	case apierrors.IsConflict(err), errors.Is(err, access.ErrReplaced), errors.Is(err, errMadeByOthers), errors.Is(err, errNoRoom):
 		// Something changed meanwhile: what it is now is about to be known.
 		s.looks.retried.Add(1)
 		s.cfg.Logger.Debug("an object changed meanwhile, reconciling again", "cluster", id, "in", a.Next, "error", err)

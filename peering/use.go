@@ -50,7 +50,7 @@ func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object obje
 // offerChanged has the clusters looked at that a changed Advertisement matters
 // for.
 func (s *session) offerChanged() func(before, after *api.Advertisement, restored bool) {
-	track := tracking(s, advertisementKind().About, func(m *peerState) *deletionTracker { return &m.offer })
+	track := tracking(s, advertisementKind(), func(m *peerState) *deletionTracker { return &m.offer })
 	return func(before, after *api.Advertisement, restored bool) {
 		track(before, after, restored)
 		s.offerMoved(before, after)

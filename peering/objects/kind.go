@@ -42,3 +42,16 @@ func ClusterIDs(names ...string) []peer.ClusterID {
 	}
 	return out
 }
+
+// Concerned returns the clusters that a changed object is or was about, each once. Either
+// state of it may be nil.
+func (k Kind[T]) Concerned(before, after T) []peer.ClusterID {
+	var ids []peer.ClusterID
+	for _, o := range []T{before, after} {
+		if !kube.IsNil(o) {
+			ids = append(ids, k.About(o)...)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}

@@ -1,30 +1,105 @@
-package peering
+package access
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 )
 
-// ManagerAccess owns the roles that let peers reach their own objects, and the Secrets
-// with their certificates. The field managers of the other objects about peers are in
-// package plan.
-const ManagerAccess = "liqo-agent-access"
+// Manager owns the roles that let peers reach their own objects, and the Secrets with
+// their certificates. The field managers of the other objects about peers are in package
+// plan.
+const Manager = "liqo-agent-access"
 
-// accessTimeout bounds the time from the writing of a role until the API server goes by
-// it, which it does a moment later.
-const accessTimeout = 2 * time.Second
+// Objects are what the agent keeps about peers in one API server for itself: the Secret
+// with the identity of each, and the role and the binding by which it reaches its own
+// PeeringRequest and Advertisement. Nobody else is to write them.
+type Objects struct {
+	client    *kube.Client
+	namespace string
+	secrets   *objects.Store[*secret]
+	roles     *objects.Store[*clusterRole]
+	bindings  *objects.Store[*clusterRoleBinding]
+}
+
+// New returns Objects that follow nothing yet, with the Secrets in a namespace. changed is
+// told of each cluster that a changed object is or was about, and failed why a list or
+// watch failed. Neither may block.
+func New(client *kube.Client, namespace string, changed func(peer.ClusterID), failed func(error)) *Objects {
+	return &Objects{
+		client: client, namespace: namespace,
+		secrets: newStore(secretKind(namespace), changed, failed), roles: newStore(roleKind(), changed, failed), bindings: newStore(bindingKind(), changed, failed),
+	}
+}
+
+func newStore[T kube.Object](k objects.Kind[T], changed func(peer.ClusterID), failed func(error)) *objects.Store[T] {
+	return objects.NewStore(k, func(before, after T, _ bool) {
+		for _, id := range k.Concerned(before, after) {
+			changed(id)
+		}
+	}, failed)
+}
+
+// Follow keeps up to date what is known until ctx ends.
+func (o *Objects) Follow(ctx context.Context) {
+	var following sync.WaitGroup
+	following.Go(func() { o.secrets.Follow(ctx, o.client) })
+	following.Go(func() { o.roles.Follow(ctx, o.client) })
+	following.Go(func() { o.bindings.Follow(ctx, o.client) })
+	following.Wait()
+}
+
+// Listed returns what tells when everything was listed once.
+func (o *Objects) Listed() []conn.Listed {
+	return []conn.Listed{
+		{Kind: "Secrets in namespace " + o.namespace, Synced: o.secrets.Synced()},
+		{Kind: "ClusterRoles", Synced: o.roles.Synced()},
+		{Kind: "ClusterRoleBindings", Synced: o.bindings.Synced()},
+	}
+}
+
+// IDs returns every cluster that some object is about; one may be there several times.
+func (o *Objects) IDs() []peer.ClusterID {
+	return slices.Concat(o.secrets.IDs(), o.roles.IDs(), o.bindings.IDs())
+}
+
+// Secret returns the identity of a peer that its Secret holds, nil when there is none.
+func (o *Objects) Secret(id peer.ClusterID) *plan.Secret {
+	found := o.secrets.Get(plan.SecretName(id))
+	if found == nil {
+		return nil
+	}
+	return readSecret(id, found)
+}
+
+// Access returns what a peer may do, nil when there is nothing about that.
+func (o *Objects) Access(id peer.ClusterID, users api.PeerUsers) *plan.Access {
+	name := api.PeerRolePrefix + string(id)
+	return readAccess(id, users, o.roles.Get(name), o.bindings.Get(name))
+}
+
+// PutSecret makes the Secret with the identity of a peer as it is to be.
+func (o *Objects) PutSecret(ctx context.Context, id peer.ClusterID, identity plan.Secret) error {
+	wanted := wantedSecret(id, o.namespace, identity)
+	return put(ctx, o.client, o.secrets, wanted, func(found *secret) bool { return found.shows(wanted) })
+}
+
+// RemoveSecret deletes the Secret of a peer.
+func (o *Objects) RemoveSecret(ctx context.Context, id peer.ClusterID) error {
+	return remove(ctx, o.client, o.secrets, plan.SecretName(id))
+}
 
 // peerVerbs are what a peer does with an object of its own. Server-side apply,
 // which creates and changes, is a patch; where the object does not exist it is
@@ -121,45 +196,45 @@ func readAccess(id peer.ClusterID, users api.PeerUsers, role *clusterRole, bindi
 	return out
 }
 
-// errReplaced: an object could not be corrected and was deleted, to be made
+// ErrReplaced: an object could not be corrected and was deleted, to be made
 // anew at the next look.
-var errReplaced = errors.New("somebody changed it in a way that cannot be corrected; it was deleted and is made anew")
+var ErrReplaced = errors.New("somebody changed it in a way that cannot be corrected; it was deleted and is made anew")
 
-// writeAccess makes the role and the binding of a peer as they are to be.
-func (s *session) writeAccess(ctx context.Context, id peer.ClusterID, request, advertisement bool) error {
+// Grant makes the role and the binding of a peer as they are to be.
+func (o *Objects) Grant(ctx context.Context, id peer.ClusterID, users api.PeerUsers, request, advertisement bool) error {
 	if !request && !advertisement {
-		return s.removeAccess(ctx, id)
+		return o.Revoke(ctx, id)
 	}
 	role := wantedRole(id, request, advertisement)
-	if found := s.roles.Get(role.Name); found == nil || !found.grants(role) {
-		if err := putOwn(ctx, s.client, s.roles, role, func(r *clusterRole) bool { return r.grants(role) }); err != nil {
+	if found := o.roles.Get(role.Name); found == nil || !found.grants(role) {
+		if err := put(ctx, o.client, o.roles, role, func(r *clusterRole) bool { return r.grants(role) }); err != nil {
 			return err
 		}
 	}
-	binding := wantedBinding(id, s.users)
-	if found := s.bindings.Get(binding.Name); found != nil && found.gives(binding) {
+	binding := wantedBinding(id, users)
+	if found := o.bindings.Get(binding.Name); found != nil && found.gives(binding) {
 		return nil
 	}
-	return putOwn(ctx, s.client, s.bindings, binding, func(b *clusterRoleBinding) bool { return b.gives(binding) })
+	return put(ctx, o.client, o.bindings, binding, func(b *clusterRoleBinding) bool { return b.gives(binding) })
 }
 
-// removeAccess takes everything from a peer, the binding first.
-func (s *session) removeAccess(ctx context.Context, id peer.ClusterID) error {
+// Revoke takes everything from a peer, the binding first.
+func (o *Objects) Revoke(ctx context.Context, id peer.ClusterID) error {
 	name := api.PeerRolePrefix + string(id)
-	if err := removeOwn(ctx, s.client, s.bindings, name); err != nil {
+	if err := remove(ctx, o.client, o.bindings, name); err != nil {
 		return err
 	}
-	return removeOwn(ctx, s.client, s.roles, name)
+	return remove(ctx, o.client, o.roles, name)
 }
 
-// putOwn applies an object that nobody but the agent is to write. What others
+// put applies an object that nobody but the agent is to write. What others
 // wrote to it where server-side apply leaves it alone, or where nothing can be
 // changed any more, cannot be taken back by applying: then the object is deleted,
-// and errReplaced returned.
-func putOwn[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Store[T], wanted T, right func(T) bool) error {
+// and ErrReplaced returned.
+func put[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Store[T], wanted T, right func(T) bool) error {
 	name := wanted.GetName()
 	found := st.Kind.Fresh()
-	err := c.Apply(ctx, st.Kind.Object(name), ManagerAccess, true, wanted, found)
+	err := c.Apply(ctx, st.Kind.Object(name), Manager, true, wanted, found)
 	switch {
 	case err == nil && right(found):
 		st.Wrote(found)
@@ -178,11 +253,11 @@ func putOwn[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Stor
 		return err
 	}
 	st.Deleted(name, uid)
-	return fmt.Errorf("%s %s: %w", st.Kind.GVK.Kind, name, errReplaced)
+	return fmt.Errorf("%s %s: %w", st.Kind.GVK.Kind, name, ErrReplaced)
 }
 
-// removeOwn deletes the object of that name, if there is one.
-func removeOwn[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Store[T], name string) error {
+// remove deletes the object of that name, if there is one.
+func remove[T kube.Object](ctx context.Context, c *kube.Client, st *objects.Store[T], name string) error {
 	uid := st.UID(name)
 	if uid == "" {
 		return nil
@@ -194,10 +269,10 @@ func removeOwn[T kube.Object](ctx context.Context, c *kube.Client, st *objects.S
 	return nil
 }
 
-// mayReach asks the API server, as the peer, for its PeeringRequest, and reports
+// MayReach asks the API server, as the peer, for its PeeringRequest, and reports
 // whether that is allowed, whether or not there is one.
-func mayReach(ctx context.Context, c *kube.Client, id peer.ClusterID, users api.PeerUsers) (bool, error) {
-	err := c.GetAs(ctx, requestKind().Object(string(id)), users.Name(string(id)), api.PeerGroup, nil)
+func MayReach(ctx context.Context, c *kube.Client, id peer.ClusterID, users api.PeerUsers) (bool, error) {
+	err := c.GetAs(ctx, api.Collection(api.GroupVersion, api.PluralPeeringRequests)+"/"+string(id), users.Name(string(id)), api.PeerGroup, nil)
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
 		return true, nil

@@ -1,4 +1,4 @@
-package peering
+package access
 
 import (
 	"crypto/ecdsa"
@@ -7,13 +7,23 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"math/big"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 )
+
+const testID = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
 
 func TestReadAccess(t *testing.T) {
 	role := func(request, advertisement bool, change ...func(*clusterRole)) *clusterRole {
@@ -129,4 +139,61 @@ func FuzzReadSecret(f *testing.F) {
 			t.Errorf("%+v is intact, and is not what is written", got)
 		}
 	})
+}
+
+// TestPut writes an object that others changed in every way.
+func TestPut(t *testing.T) {
+	identity := plan.Secret{Fingerprint: peer.FingerprintOf([]byte("k"))}
+	wanted := wantedSecret(testID, "liqo", identity)
+	show := func(change func(*secret)) string {
+		s := wanted.DeepCopyObject().(*secret)
+		s.UID, s.ResourceVersion = "made", "9"
+		change(s)
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, tc := range []struct {
+		name    string
+		patched func() (int, string)
+		there   string // what GET says; "" for nothing
+		want    func(error) bool
+		methods []string
+	}{
+		{"as wanted", func() (int, string) { return 200, show(func(*secret) {}) }, "", func(err error) bool { return err == nil }, []string{"PATCH"}},
+		{"not as wanted", func() (int, string) { return 200, show(func(s *secret) { s.Type = "x" }) }, "",
+			func(err error) bool { return errors.Is(err, ErrReplaced) }, []string{"PATCH", "DELETE"}},
+		{"immutable", func() (int, string) { return kubetest.Failure(422, metav1.StatusReasonInvalid) }, show(func(*secret) {}),
+			func(err error) bool { return errors.Is(err, ErrReplaced) }, []string{"PATCH", "GET", "DELETE"}},
+		{"our mistake", func() (int, string) { return kubetest.Failure(422, metav1.StatusReasonInvalid) }, "",
+			apierrors.IsInvalid, []string{"PATCH", "GET"}},
+		{"forbidden", func() (int, string) { return kubetest.Failure(403, metav1.StatusReasonForbidden) }, "", apierrors.IsForbidden, []string{"PATCH"}},
+	} {
+		fake := kubetest.New(func(r *http.Request, _ string) (int, string) {
+			switch {
+			case r.Method == http.MethodPatch:
+				return tc.patched()
+			case r.Method == http.MethodGet && tc.there != "":
+				return 200, tc.there
+			case r.Method == http.MethodDelete:
+				return 200, `{}`
+			}
+			return kubetest.Failure(404, metav1.StatusReasonNotFound)
+		})
+		o := New(fake.Client(t), "liqo", func(peer.ClusterID) {}, nil)
+		err := o.PutSecret(t.Context(), testID, identity)
+		var methods []string
+		for _, sent := range fake.Take() {
+			method, _, _ := strings.Cut(sent, " ")
+			methods = append(methods, method)
+		}
+		if !tc.want(err) || !slices.Equal(methods, tc.methods) {
+			t.Errorf("%s: error %v after %v", tc.name, err, methods)
+		}
+		if kept := o.secrets.Len() == 1; kept != (err == nil) {
+			t.Errorf("%s: in the store: %v", tc.name, kept)
+		}
+	}
 }
