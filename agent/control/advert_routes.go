@@ -9,7 +9,7 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// sharing are the handlers about what other clusters offer.
+// sharing serves /v1/adverts: what other clusters offer.
 func (s *Server) sharing() map[string]handle {
 	return map[string]handle{
 		"GET /v1/adverts":               s.adverts,
@@ -43,8 +43,8 @@ func (s *Server) advert(r *http.Request) (any, error) {
 	return s.findAdvert(r, known)
 }
 
-// findAdvert resolves who is named in the path, among those who offer something
-// and, to tell who offers nothing from who is unknown, the peers.
+// findAdvert returns the offer of the cluster that the path names. It resolves the name
+// among the peers as well, to tell a cluster that offers nothing from an unknown one.
 func (s *Server) findAdvert(r *http.Request, known []Advert) (Advert, error) {
 	peers, err := s.cfg.Backend.Peers(r.Context())
 	if err != nil {
@@ -66,7 +66,7 @@ func noAdvert(label string) error {
 	return &Error{Kind: ErrNotFound, Message: fmt.Sprintf("%s offers nothing to this cluster", label), Advice: "liqo-agent adverts list"}
 }
 
-// withProviders adds to the peers those who offer something and are none.
+// withProviders returns the peers, and the clusters with offers that are not among them.
 func withProviders(peers []Peer, adverts []Advert) []Peer {
 	known := make(map[string]bool, len(peers))
 	for _, p := range peers {

@@ -6,13 +6,13 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Backend is what the server asks. All methods may be called from many
-// goroutines at once; what they return is not changed afterwards by either
-// side. An error with a method Try() string passes its advice on to the user,
-// and one that wraps an Err value of this package its kind.
+// Backend is what the agent implements for the server. All methods are safe for
+// concurrent use; neither side changes what they return. If an error has a method
+// Try() string, the user gets its advice; if it wraps an Err value of this package,
+// that is its kind.
 //
-// by is who asks, for people and the history: "user alice (command line)". It
-// is what the kernel says about the caller.
+// by is the caller, for people and the history: "user alice (command line)". It is
+// from the kernel.
 type Backend interface {
 	Viewer
 	Decider
@@ -23,7 +23,7 @@ type Backend interface {
 	Diagnoser
 }
 
-// Viewer tells what there is. Its methods are quick: they touch no network.
+// Viewer returns the present state. Its methods are quick and do not use the network.
 type Viewer interface {
 	// Status returns the agent's own state. LogLevel and UptimeSeconds are
 	// filled in by the server.
@@ -32,9 +32,9 @@ type Viewer interface {
 	Peers(ctx context.Context) ([]Peer, error)
 	// Peer returns one of them; the error wraps ErrNotFound when there is none.
 	Peer(ctx context.Context, id peer.ClusterID) (Peer, error)
-	// Requests returns what waits for a person, and what a person refused and is
-	// asked for still: asks of strangers, who may or may not be among the peers,
-	// and PeeringRequests.
+	// Requests returns the requests that wait for a decision, and rejected ones that
+	// are repeated: requests for access of untrusted clusters, which need not be
+	// among the peers, and PeeringRequests.
 	Requests(ctx context.Context) ([]Request, error)
 	// History returns entries of the history, oldest first.
 	History(ctx context.Context, q HistoryQuery) ([]peer.Event, error)
@@ -42,15 +42,14 @@ type Viewer interface {
 	Config(ctx context.Context) (Config, error)
 }
 
-// Decider takes people's decisions about peers. Its methods return when the
-// decision is on the disk, and do not wait for what follows from it. The
-// decisions are about clusters known by ID: one that is among the peers or the
-// requests, unless a method says more.
+// Decider carries out people's decisions about peers. Its methods return when the
+// decision is on the disk, and do not wait for its effects. Each is about a cluster
+// among the peers or the requests, unless the method says otherwise.
 type Decider interface {
-	// Connect wants the peer's resources consumed: now, and unless opts.Once
-	// whenever it is there. It returns the peer's ID, under which Peer finds it
-	// from then on. It may take up to ten seconds to ask a URL who is there; a
-	// peer named by ID need not be reachable.
+	// Connect begins a peering to consume the peer's resources, and unless opts.Once
+	// does so again whenever the peer returns. It returns the ID of the peer. To
+	// identify the cluster at a URL takes up to ten seconds; a peer named by ID need
+	// not be reachable.
 	//
 	// When the peer's key is not trusted and opts.Fingerprint is zero, nothing
 	// is changed and the error is that of NotTrusted. A fingerprint is pinned,
@@ -58,26 +57,26 @@ type Decider interface {
 	// wraps ErrRefused. A token that is wrong wraps ErrInvalid, a blocked peer
 	// ErrRefused, a URL that does not answer ErrUnavailable.
 	Connect(ctx context.Context, opts ConnectOptions) (peer.ClusterID, error)
-	// Disconnect ends our consuming the peer's resources, or with incoming the
-	// peer's consuming ours, and remembers that.
+	// Disconnect ends the outgoing peering, or with incoming the incoming one, and
+	// remembers that.
 	Disconnect(ctx context.Context, id peer.ClusterID, incoming bool, by string) error
-	// Accept lets the peer in, now and in future, also before it asked. A zero
-	// fingerprint is as with Connect.
+	// Accept accepts the peer's requests, present and future. A zero fingerprint is
+	// as with Connect.
 	Accept(ctx context.Context, id peer.ClusterID, fingerprint peer.Fingerprint, by string) error
-	// Reject refuses what waits. The error wraps ErrNotFound when nothing does.
+	// Reject rejects the waiting request. The error wraps ErrNotFound if there is none.
 	Reject(ctx context.Context, id peer.ClusterID, by string) error
 	// Block ends everything with the peer, in both directions, until Unblock.
 	Block(ctx context.Context, id peer.ClusterID, by string) error
-	// Unblock undoes Block; what was ended stays so.
+	// Unblock undoes Block; the ended peerings do not come back by that.
 	Unblock(ctx context.Context, id peer.ClusterID, by string) error
 	// Trust pins a key. A zero fingerprint is as with Connect, also when another
 	// key is pinned and the peer, or somebody in conflict with it, shows a new
 	// one: the error then has Shown.Pinned set. When the key which the peer
 	// shows is pinned already, nothing is changed.
 	Trust(ctx context.Context, id peer.ClusterID, fingerprint peer.Fingerprint, by string) error
-	// Distrust removes the pin and says that the key is not to be trusted.
+	// Distrust removes the pin, and marks the key as not trusted.
 	Distrust(ctx context.Context, id peer.ClusterID, by string) error
-	// Set changes what is remembered.
+	// Set changes the preferences for the peer.
 	Set(ctx context.Context, id peer.ClusterID, patch PreferencesPatch, by string) error
 	// SetAlias names a peer; "" removes the name.
 	SetAlias(ctx context.Context, id peer.ClusterID, alias string) error
@@ -86,15 +85,15 @@ type Decider interface {
 	Forget(ctx context.Context, id peer.ClusterID, by string) error
 }
 
-// Keeper keeps what this cluster shows to others: invites and its key.
+// Keeper manages the invites and the key of this cluster.
 type Keeper interface {
 	// Invite makes an invite. Only its answer has the token.
 	Invite(ctx context.Context, opts InviteOptions) (Invite, error)
-	// Invites returns those that are open, and those used, expired or revoked
+	// Invites returns the open invites, and those that were used, expired or revoked
 	// lately, newest first.
 	Invites(ctx context.Context) ([]Invite, error)
-	// RevokeInvite makes an invite useless. The error wraps ErrNotFound when there
-	// is no open one of that ID.
+	// RevokeInvite revokes an invite. The error wraps ErrNotFound if there is no open
+	// one with that ID.
 	RevokeInvite(ctx context.Context, id, by string) error
 	// Key returns the key of this cluster, without its private part.
 	Key(ctx context.Context) (Key, error)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// caller is who is at the other end of a connection, as the kernel says
-// (SO_PEERCRED, unix(7)): nothing the client writes can change it.
+// caller is the user of the process at the other end of a connection, from the kernel
+// (SO_PEERCRED, unix(7)). Nothing that the client sends can change it.
 type caller struct {
 	net.Addr
 	uid   uint32
@@ -23,8 +23,8 @@ type caller struct {
 // callerKey is the context key of the caller.
 type callerKey struct{}
 
-// Accept returns the next connection, whose RemoteAddr is a caller. The address
-// is what survives the wrapping of connections between here and the handlers.
+// Accept returns the next connection, whose RemoteAddr is a caller. Of a connection,
+// only the address reaches the handlers through the wrappers of net/http.
 func (s *socket) Accept() (net.Conn, error) {
 	conn, err := s.AcceptUnix()
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *socket) Accept() (net.Conn, error) {
 	return &callerConn{UnixConn: conn, who: who}, nil
 }
 
-// callerConn is a connection that knows who called.
+// callerConn is a connection with its caller.
 type callerConn struct {
 	*net.UnixConn
 	who caller
@@ -66,8 +66,8 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// mayReset refuses to reset or stop the agent to everybody but root and the agent's own
-// user.
+// mayReset returns an error unless the caller is root or the agent's own user: only
+// these may reset or stop the agent.
 func mayReset(ctx context.Context) error {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if ok && who.known && (who.uid == 0 || int(who.uid) == os.Geteuid()) {
@@ -76,7 +76,7 @@ func mayReset(ctx context.Context) error {
 	return &Error{Kind: ErrPermission, Message: "only root and the agent's own user may reset or stop the agent; members of the group decide about peers", Advice: "sudo liqo-agent reset"}
 }
 
-// by names who made a request, for people.
+// by returns the caller of a request, for people and the history.
 func by(ctx context.Context) string {
 	who, ok := ctx.Value(callerKey{}).(caller)
 	if !ok || !who.known {

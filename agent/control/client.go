@@ -27,8 +27,8 @@ const (
 	maxAnswer = 256 << 20
 )
 
-// RunAgent is the advice of ErrNotRunning. Where the agent is a service, that is to be
-// started instead.
+// RunAgent is the advice for ErrNotRunning. If the agent is a service, the command line
+// advises to start that instead.
 const RunAgent = "sudo liqo-agent run"
 
 // Client talks to a running agent. It is safe for concurrent use.
@@ -60,8 +60,8 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/status", nil, &out)
 }
 
-// Peers returns the peers that are there now, with all those that are merely
-// remembered too.
+// Peers returns the peers that are present, and with all also those that are only
+// remembered.
 func (c *Client) Peers(ctx context.Context, all bool) ([]Peer, error) {
 	path := "/v1/peers"
 	if all {
@@ -125,8 +125,8 @@ func (c *Client) Watch(ctx context.Context, each func(WatchEvent) error) error {
 	return c.watch(ctx, "/v1/watch", each)
 }
 
-// Follow is Watch for the one peer that ref names: how it is, at once, and how it
-// is whenever that changes.
+// Follow is Watch for the one peer that ref names: its state at once, and again whenever
+// it changes.
 func (c *Client) Follow(ctx context.Context, ref string, each func(WatchEvent) error) error {
 	return c.watch(ctx, "/v1/watch?peer="+url.QueryEscape(ref), each)
 }
@@ -183,8 +183,8 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// send returns a successful answer, or the error that the agent or the system
-// gave.
+// send sends a request and returns the answer if it is a success, else the error of the
+// agent or the system.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -213,8 +213,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	return nil, failed.err()
 }
 
-// explain turns what went wrong with the socket into something a person can
-// act on.
+// explain converts an error of the connection to one with advice.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOTDIR):

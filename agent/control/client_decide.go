@@ -9,29 +9,29 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Connect wants the resources of a peer consumed and returns the peer as it is
-// then; the peering is only beginning. ref names a peer as Resolve understands
-// it; it may be "" when opts has a URL or a token. opts.ID and opts.By are not
-// sent. An error that wraps ErrNotTrusted says in its Shown what has to be
-// confirmed: by the same call with that fingerprint.
+// Connect begins a peering to consume the resources of a peer, and returns the peer
+// without waiting for it. ref names a peer as Resolve understands it; it may be "" if
+// opts has a URL or a token. opts.ID and opts.By are not sent. If the error wraps
+// ErrNotTrusted, its Shown has the key that a person must confirm, by the same call
+// with that fingerprint.
 func (c *Client) Connect(ctx context.Context, ref string, opts ConnectOptions) (Peer, error) {
 	var out Peer
 	return out, c.call(ctx, http.MethodPost, "/v1/connect",
 		connectBody{Peer: ref, URL: opts.URL, Token: opts.Token, Fingerprint: opts.Fingerprint.String(), Once: opts.Once}, &out)
 }
 
-// Disconnect ends our consuming the resources of the peer that ref names, or with
-// incoming the peer's consuming ours.
+// Disconnect ends the outgoing peering with the peer that ref names, or with incoming
+// the incoming one.
 func (c *Client) Disconnect(ctx context.Context, ref string, incoming bool) (Peer, error) {
 	return c.decide(ctx, http.MethodPost, ref, "/disconnect", disconnectBody{Incoming: incoming})
 }
 
-// Accept lets a peer in. A zero fingerprint is as with Connect.
+// Accept accepts the requests of a peer. A zero fingerprint is as with Connect.
 func (c *Client) Accept(ctx context.Context, ref string, fingerprint peer.Fingerprint) (Peer, error) {
 	return c.decide(ctx, http.MethodPost, ref, "/accept", confirmBody{Fingerprint: fingerprint.String()})
 }
 
-// Reject refuses what waits from a peer.
+// Reject rejects the waiting request of a peer.
 func (c *Client) Reject(ctx context.Context, ref string) (Peer, error) {
 	return c.decide(ctx, http.MethodPost, ref, "/reject", nil)
 }
@@ -51,12 +51,12 @@ func (c *Client) Trust(ctx context.Context, ref string, fingerprint peer.Fingerp
 	return c.decide(ctx, http.MethodPut, ref, "/trust", confirmBody{Fingerprint: fingerprint.String()})
 }
 
-// Distrust says that the key of a peer is not to be trusted.
+// Distrust marks the key of a peer as not trusted.
 func (c *Client) Distrust(ctx context.Context, ref string) (Peer, error) {
 	return c.decide(ctx, http.MethodDelete, ref, "/trust", nil)
 }
 
-// Set changes what is remembered about a peer.
+// Set changes the preferences for a peer.
 func (c *Client) Set(ctx context.Context, ref string, patch PreferencesPatch) (Peer, error) {
 	return c.decide(ctx, http.MethodPatch, ref, "/preferences", patch)
 }
@@ -72,7 +72,7 @@ func (c *Client) decide(ctx context.Context, method, ref, verb string, body any)
 	return out, c.call(ctx, method, "/v1/peers/"+url.PathEscape(ref)+verb, body, &out)
 }
 
-// Requests returns what waits for a person, and what was refused.
+// Requests returns the requests that wait for a decision, and rejected ones.
 func (c *Client) Requests(ctx context.Context) ([]Request, error) {
 	var out []Request
 	return out, c.call(ctx, http.MethodGet, "/v1/requests", nil, &out)
@@ -90,8 +90,7 @@ func (c *Client) Invites(ctx context.Context) ([]Invite, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/invites", nil, &out)
 }
 
-// RevokeInvite makes an invite useless. id may be the beginning of one that no
-// other invite has.
+// RevokeInvite revokes an invite. id may be a prefix that no other invite has.
 func (c *Client) RevokeInvite(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/invites/"+url.PathEscape(id), nil, nil)
 }

@@ -47,7 +47,7 @@ type (
 	}
 )
 
-// decisions are the handlers of what people decide.
+// decisions serves the decisions of people about peers, invites and the key.
 func (s *Server) decisions() map[string]handle {
 	return map[string]handle{
 		"POST /v1/connect":                  s.connect,
@@ -70,7 +70,7 @@ func (s *Server) decisions() map[string]handle {
 	}
 }
 
-// find resolves ref among the peers and those who only asked.
+// find resolves ref among the peers and the clusters that only asked for access.
 func (s *Server) find(r *http.Request, ref string, prefer func(Peer) bool) (Peer, error) {
 	known, err := s.cfg.Backend.Peers(r.Context())
 	if err != nil {
@@ -163,7 +163,8 @@ func (s *Server) trust(r *http.Request) (any, error) {
 	return s.decided(r, p)
 }
 
-// confirmed reads a decision about a key.
+// confirmed reads a decision about the key of a peer: the peer, and the fingerprint
+// that the person confirmed, zero for none.
 func (s *Server) confirmed(r *http.Request) (Peer, peer.Fingerprint, error) {
 	var body confirmBody
 	if err := decodeOptional(r, &body); err != nil {
@@ -239,7 +240,7 @@ func (s *Server) set(r *http.Request) (any, error) {
 	return s.decided(r, p)
 }
 
-// check refuses values that nobody could use, and brings the URL into one form.
+// check validates the values, and brings the URL into the form in which it is stored.
 func (p *PreferencesPatch) check() error {
 	for name, c := range map[string]*Choice{"autoConnect": p.AutoConnect, "autoAccept": p.AutoAccept} {
 		if c != nil && *c != Yes && *c != No && *c != Undecided {

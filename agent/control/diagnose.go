@@ -11,8 +11,8 @@ import (
 // MaxReach is how many peers are asked to call this cluster back at once.
 const MaxReach = 5
 
-// Reach is what a peer found out when it was asked to call this cluster back. It is
-// how a firewall in front of the endpoint is seen.
+// Reach is the result of a peer that was asked to call this cluster back. It shows
+// whether a firewall blocks the endpoint.
 type Reach struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -29,7 +29,7 @@ type Reach struct {
 	SkewSeconds *float64 `json:"skewSeconds,omitempty"`
 }
 
-// Diagnoser finds out what only the running agent can.
+// Diagnoser runs the checks of doctor that only the running agent can make.
 type Diagnoser interface {
 	// Reach asks peers that are trusted and there to call this cluster back, at most
 	// MaxReach of them, and returns what they say, by name. It takes up to ten
@@ -37,7 +37,7 @@ type Diagnoser interface {
 	Reach(ctx context.Context) ([]Reach, error)
 }
 
-// diagnosing are the handlers for the doctor.
+// diagnosing serves the calls of doctor.
 func (s *Server) diagnosing() map[string]handle {
 	return map[string]handle{
 		"POST /v1/diagnose/reach": func(r *http.Request) (any, error) {
@@ -59,8 +59,8 @@ func (c *Client) Reach(ctx context.Context) ([]Reach, error) {
 	return out, c.call(ctx, http.MethodPost, "/v1/diagnose/reach", nil, &out)
 }
 
-// Fetch returns what the agent serves at a path as it is, such as "/metrics": at
-// most so many bytes, of which the rest is an error.
+// Fetch returns the raw body that the agent serves at a path, such as "/metrics". A body
+// of more than most bytes is an error.
 func (c *Client) Fetch(ctx context.Context, path string, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -8,9 +8,9 @@
 // Who may connect is decided by the file system alone: the socket is 0660, and
 // belongs to group "liqo-agent" where that group exists. The package therefore
 // must not listen on anything but a unix socket, and must not hold any state of
-// its own about peers: what it answers comes from the Backend at that moment, and
-// what people decide is checked for sense here and decided about there. Who
-// decided is what the kernel says about the caller, never what a request says.
+// its own about peers: answers come from the Backend at that moment, and decisions are
+// validated here and made there. Who decided is taken from the kernel, never from the
+// request.
 //
 // Goroutines: Server.Run starts the accept loop, net/http one goroutine per
 // connection. Server.Publish may be called from any goroutine and never

@@ -9,20 +9,20 @@ import (
 type Domains interface {
 	// Domains returns every search domain, sorted by name.
 	Domains(ctx context.Context) ([]Domain, error)
-	// AddDomain adds a search domain, or changes one that was added so. The error
-	// wraps ErrRefused when the configuration file or a SearchDomain has the last
-	// word about it.
+	// AddDomain adds a search domain, or changes one that was added with it. The error
+	// wraps ErrRefused if the configuration file or a SearchDomain sets the domain:
+	// these take precedence.
 	AddDomain(ctx context.Context, opts DomainOptions) error
-	// RemoveDomain removes one that was added with AddDomain. Here and below, name is
-	// as Domains gives it. The error wraps
-	// ErrNotFound when there is none of that name, ErrRefused when it comes from
-	// somewhere else.
+	// RemoveDomain removes a domain that was added with AddDomain. Here and below, name
+	// is as Domains returns it. The error wraps ErrNotFound if there is none of that
+	// name, and ErrRefused if the domain is set somewhere else.
 	RemoveDomain(ctx context.Context, name, by string) error
-	// AskDomain has a domain looked at now. The error wraps ErrNotFound.
+	// AskDomain queries a domain now, without waiting for the result. The error wraps
+	// ErrNotFound if there is none of that name.
 	AskDomain(ctx context.Context, name string) error
 }
 
-// DomainOptions say which domain to look in.
+// DomainOptions say which domain to query, and how.
 type DomainOptions struct {
 	Name        string        `json:"domain"`
 	Autojoin    *bool         `json:"autojoin,omitempty"` // nil: as discovery.autojoin says
@@ -42,7 +42,7 @@ type Domain struct {
 	Source             string   `json:"source"`  // where it comes from, for people
 	Ignored            []string `json:"ignored"` // where else it is given, without effect
 
-	// What the last look gave; Outcome is "" before the first one.
+	// The result of the last query; Outcome is "" before the first one.
 	LastQuery     time.Time     `json:"lastQuery,omitzero"`
 	NextQuery     time.Time     `json:"nextQuery,omitzero"`
 	Outcome       string        `json:"outcome"` // Found, NoData, NoName, ServerFailure, ...

@@ -13,7 +13,7 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// maxIntervalSeconds is more than any interval may be, and so little that it is a
+// maxIntervalSeconds is above the limit of intervals, and small enough for a
 // time.Duration.
 const maxIntervalSeconds = 366 * 24 * 60 * 60
 
@@ -25,7 +25,7 @@ type domainBody struct {
 	MaxIntervalSeconds int64 `json:"maxIntervalSeconds,omitempty"`
 }
 
-// searching are the handlers about search domains.
+// searching serves /v1/domains.
 func (s *Server) searching() map[string]handle {
 	return map[string]handle{
 		"GET /v1/domains":             s.domains,
@@ -64,7 +64,7 @@ func (d Domain) withoutNulls() Domain {
 	return d
 }
 
-// domain returns the search domain of that name as it is now.
+// domain returns the present state of a search domain.
 func (s *Server) domain(ctx context.Context, name string) (Domain, error) {
 	known, err := s.listDomains(ctx)
 	if err != nil {
@@ -117,8 +117,8 @@ func (s *Server) addDomain(r *http.Request) (any, error) {
 	return s.domain(r.Context(), opts.Name)
 }
 
-// checkDomain brings what is said about a domain into the form of the
-// configuration file. Intervals that are 0 stay so.
+// checkDomain validates opts and brings them into the form of the configuration file.
+// Intervals that are 0 stay 0.
 func checkDomain(opts DomainOptions) (DomainOptions, error) {
 	d, err := config.CheckSearchDomain(config.SearchDomain{Domain: opts.Name, Server: opts.Server, MinInterval: opts.MinInterval, MaxInterval: opts.MaxInterval})
 	if err != nil {
@@ -153,9 +153,9 @@ func (c *Client) Domains(ctx context.Context) ([]Domain, error) {
 	return out, c.call(ctx, http.MethodGet, "/v1/domains", nil, &out)
 }
 
-// AddDomain adds a search domain, or changes one that was added so, and returns it
-// as it is then; the look at it is only beginning. Intervals are sent in seconds;
-// opts.By is not sent.
+// AddDomain adds a search domain, or changes one that was added with it. It returns the
+// domain without waiting for the first query. Intervals are sent in seconds; opts.By is
+// not sent.
 func (c *Client) AddDomain(ctx context.Context, opts DomainOptions) (Domain, error) {
 	var out Domain
 	return out, c.call(ctx, http.MethodPut, domainPath(opts.Name), domainBody{DomainOptions: opts,
@@ -167,7 +167,7 @@ func (c *Client) RemoveDomain(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, domainPath(name), nil, nil)
 }
 
-// AskDomain has a search domain looked at now. It does not wait for the result.
+// AskDomain queries a search domain now. It does not wait for the result.
 func (c *Client) AskDomain(ctx context.Context, name string) (Domain, error) {
 	var out Domain
 	return out, c.call(ctx, http.MethodPost, domainPath(name)+"/ask", nil, &out)

@@ -6,16 +6,16 @@ import (
 	"net/http"
 )
 
-// What can be the matter, for errors.Is. Errors of this package wrap one of
-// these where it applies.
+// Kinds of errors, for errors.Is. Errors of this package wrap one of these if it
+// applies.
 var (
 	// ErrNotRunning: no agent answers on the socket.
 	ErrNotRunning = errors.New("the agent is not running")
-	// ErrPermission: the socket is there, but this user may not use it, or not for that.
+	// ErrPermission: this user may not use the socket, or not for this request.
 	ErrPermission = errors.New("permission denied")
 	// ErrNotFound: there is no such peer, invite or search domain.
 	ErrNotFound = errors.New("not found")
-	// ErrAmbiguous: more than one peer fits.
+	// ErrAmbiguous: more than one peer matches.
 	ErrAmbiguous = errors.New("ambiguous")
 	// ErrInvalid: the request itself is wrong.
 	ErrInvalid = errors.New("invalid request")
@@ -24,15 +24,16 @@ var (
 	// ErrNotTrusted: a person has to confirm a key first. An *Error of this kind
 	// has Shown set.
 	ErrNotTrusted = errors.New("the key is not trusted")
-	// ErrRefused: the other cluster, or a decision made here earlier, says no.
+	// ErrRefused: the other cluster refuses, or an earlier decision or a setting here
+	// forbids it.
 	ErrRefused = errors.New("refused")
-	// ErrUnavailable: something that is needed does not answer now; the same may
-	// work later.
+	// ErrUnavailable: something that is needed does not answer now; a later attempt
+	// may work.
 	ErrUnavailable = errors.New("not available now")
 )
 
-// Error is an error with advice: what happened, and a command or an action
-// that leads further. It unwraps to its Kind, one of this package's Err
+// Error is an error with advice: what happened, and a command or an action that may
+// help. It unwraps to its Kind, one of this package's Err
 // values, and to its Cause.
 type Error struct {
 	Message string
@@ -85,7 +86,7 @@ type errorBody struct {
 	Shown  *Shown `json:"shown,omitempty"`
 }
 
-// reasons maps kinds of errors to what stands for them on the wire.
+// reasons maps kinds of errors to their status and name on the wire.
 var reasons = []struct {
 	kind   error
 	reason string
@@ -102,8 +103,8 @@ var reasons = []struct {
 
 const reasonInternal = "internal"
 
-// Advice returns what a person can do about err, which an error in its tree tells with
-// a method Try; "" when none does.
+// Advice returns what a person can do about err: the result of the method Try of an
+// error in its tree, "" if none has one.
 func Advice(err error) string {
 	var advised interface{ Try() string }
 	if errors.As(err, &advised) {

@@ -10,12 +10,12 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// followInterval is how often a followed peer is looked at though nobody said
-// that it changed. Somebody waits in front of it, and rarely for long.
+// followInterval is how often a followed peer is read even if no change was published.
+// A person usually waits for it, and not for long.
 const followInterval = 250 * time.Millisecond
 
-// follow streams one peer: how it is, and how it is whenever that is different.
-// Published changes only say when to look.
+// follow streams one peer: its state, and again whenever that changed. Published changes
+// are only hints to read it again.
 func (s *Server) follow(w http.ResponseWriter, r *http.Request, ref string) {
 	// Subscribed before the first look: a change after it is not missed.
 	sub, err := s.hub.subscribe()
@@ -68,7 +68,7 @@ type follower struct {
 	gone   bool
 }
 
-// look tells the watcher about the peer if it changed since the last time.
+// look writes the peer to the stream if it changed since the last time.
 func (f *follower) look(ctx context.Context) error {
 	p, err := f.server.cfg.Backend.Peer(ctx, f.id)
 	if errors.Is(err, ErrNotFound) {
@@ -92,8 +92,8 @@ func (f *follower) tell(event string, p Peer) error {
 	return f.st.changes(WatchEvent{Event: event, At: f.server.cfg.Now(), Peer: &p}, nil)
 }
 
-// same reports whether a watcher of one peer learns nothing from b after a. That
-// it is still there is nothing to learn.
+// same reports whether a and b are equal for a watcher of one peer: apart from when the
+// peer was last seen.
 func same(a, b Peer) bool {
 	a.LastSeen, b.LastSeen = time.Time{}, time.Time{}
 	return reflect.DeepEqual(a.withoutNulls(), b.withoutNulls())

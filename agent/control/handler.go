@@ -16,7 +16,7 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// handle is an HTTP handler that returns what to answer with, or an error.
+// handle is an HTTP handler that returns the value to answer with, or an error.
 type handle func(r *http.Request) (any, error)
 
 func (s *Server) handler() http.Handler {
@@ -68,7 +68,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, body any, err er
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(body); err != nil {
-		// The client is gone; there is nobody left to tell.
+		// The client is gone, so nobody can be told.
 		s.cfg.Logger.Debug("cannot answer on the control socket", "error", err)
 	}
 }
@@ -126,8 +126,8 @@ func (s *Server) peers(r *http.Request) (any, error) {
 	return s.list(r.Context(), all)
 }
 
-// list returns the peers in order; those that are merely remembered only when
-// all is set. It is never nil.
+// list returns the peers in order, with all also those that are only remembered. It is
+// never nil.
 func (s *Server) list(ctx context.Context, all bool) ([]Peer, error) {
 	known, err := s.cfg.Backend.Peers(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Server) setAlias(r *http.Request) (any, error) {
 	return p, nil
 }
 
-// checkAlias refuses an alias that could not be typed, or that is taken.
+// checkAlias returns an error for an alias that cannot be typed, or that is taken.
 func checkAlias(alias string, p Peer, known []Peer) error {
 	if alias == "" {
 		return nil
@@ -279,7 +279,7 @@ func (s *Server) setLogLevel(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if before := s.cfg.Level.Level(); before != level {
-		// Logged at the higher of the two, so that it is seen whichever way.
+		// Logged at the higher of both levels, so that it is always logged.
 		s.cfg.Level.Set(level)
 		s.cfg.Logger.Log(r.Context(), max(before, level, slog.LevelInfo), "log level changed on the control socket",
 			"from", levelName(before), "to", levelName(level))
@@ -299,7 +299,7 @@ func ParseLevel(s string) (slog.Level, error) {
 
 func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
-// decode reads a JSON body, and nothing but the one value it expects.
+// decode reads a JSON body that consists of exactly one value.
 func decode(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()

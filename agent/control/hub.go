@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// watchBuffer is how many changes a watcher may lag behind. One is a few
+	// watchBuffer is how many changes a watcher may lag behind. A change is a few
 	// hundred bytes, so a watcher that hangs costs at most about 1 MB.
 	watchBuffer = 2048
 	maxWatchers = 32
@@ -18,7 +18,7 @@ var (
 	errManyWatches = errors.New("too many watches are open")
 )
 
-// hub hands every published change to every watcher. It never waits for one.
+// hub sends each published change to all watchers. It never waits for one.
 type hub struct {
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}

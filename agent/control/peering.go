@@ -10,9 +10,9 @@ import (
 const (
 	// Trusted: a key is pinned for the peer's ID.
 	Trusted = "Trusted"
-	// Untrusted: a person said that the peer's key is not to be trusted.
+	// Untrusted: a person marked the peer's key as not trusted.
 	Untrusted = "Untrusted"
-	// UnknownTrust: nothing was decided about the peer's key.
+	// UnknownTrust: there is no decision about the peer's key.
 	UnknownTrust = "Unknown"
 )
 
@@ -25,8 +25,8 @@ type Trust struct {
 	Detail      string    `json:"detail"`         // one line for people
 	Fingerprint string    `json:"fingerprint"`    // of the trusted key, 64 hexadecimal digits; "" when there is none
 	Host        string    `json:"host,omitempty"` // the host name whose public certificate vouched for the key; "" when none did
-	// Until is when the certificate of the fleet ends that vouches for the key, Suspended
-	// since when it has.
+	// Until is when the fleet certificate of the key expires; Suspended is when trust
+	// was suspended because it had.
 	Until     time.Time `json:"until,omitzero"`
 	Suspended time.Time `json:"suspended,omitzero"`
 }
@@ -43,31 +43,29 @@ func NewTrust(pin *peer.Pin, distrusted bool) Trust {
 	return Trust{Mode: UnknownTrust}
 }
 
-// The reasons of a Direction that the command line acts on. Others are possible
-// and only shown; those of the ForeignCluster's conditions are used where there
-// is one.
+// The reasons of a Direction that the command line acts on. It only shows others, such
+// as those of the ForeignCluster's conditions.
 const (
-	// ReasonAwaitingTrust: somebody has to say that the peer's key is trusted.
+	// ReasonAwaitingTrust: a person has to trust the peer's key.
 	ReasonAwaitingTrust = "AwaitingTrust"
-	// ReasonAwaitingAcceptance: somebody has to accept at the provider.
+	// ReasonAwaitingAcceptance: a person at the provider has to accept.
 	ReasonAwaitingAcceptance = "AwaitingAcceptance"
-	// ReasonRefused: the provider refused; Message holds its words.
+	// ReasonRefused: the provider refused; Message has its reason.
 	ReasonRefused = "Refused"
-	// ReasonEndedByProvider: the provider ended the peering; Message holds its
-	// words.
+	// ReasonEndedByProvider: the provider ended the peering; Message has its reason.
 	ReasonEndedByProvider = "EndedByProvider"
 	// ReasonBlocked: the peer is blocked here.
 	ReasonBlocked = "Blocked"
-	// ReasonDraining: it is to end, and our pods are leaving the provider.
+	// ReasonDraining: the peering is ending, and our pods are leaving the provider.
 	ReasonDraining = "Draining"
 	// ReasonUnknown: the API server of this cluster does not answer.
 	ReasonUnknown = "Unknown"
 )
 
-// Direction is one of the two peerings that there can be between us and a peer.
+// Direction is one of the two possible peerings with a peer: outgoing or incoming.
 type Direction struct {
-	// Wanted: outgoing, the peering is to be (spec.join); incoming, the peer asks
-	// for it or we serve it.
+	// Wanted: outgoing, the peering is wanted (spec.join); incoming, the peer requests
+	// it or consumes.
 	Wanted  bool      `json:"wanted"`
 	Joined  bool      `json:"joined"`         // it is established
 	Ending  bool      `json:"ending"`         // it is not wanted any more, and something of it is left
@@ -77,7 +75,7 @@ type Direction struct {
 	Steps   []Step    `json:"steps"`          // what it takes, in order
 }
 
-// Over reports whether nothing is left of a peering that is not wanted.
+// Over reports whether the peering is not wanted, and nothing of it is left.
 func (d Direction) Over() bool { return !d.Wanted && !d.Joined && !d.Ending }
 
 // Step is one step towards a peering. Text begins with who takes it: "(local) its
@@ -88,7 +86,7 @@ type Step struct {
 	Done bool   `json:"done"`
 }
 
-// Choice is what is remembered about a question.
+// Choice is a remembered decision: yes, no, or none.
 type Choice string
 
 // The choices.
@@ -98,20 +96,20 @@ const (
 	Undecided Choice = "undecided"
 )
 
-// Preferences are what is remembered about a peer until it is forgotten.
+// Preferences are the settings of a peer, which last until it is forgotten.
 type Preferences struct {
 	AutoConnect Choice `json:"autoConnect"` // connect to it when it is there
 	AutoAccept  Choice `json:"autoAccept"`  // let it in when it asks
 	Blocked     bool   `json:"blocked"`
-	// BlockedHosts are the host names that were blocked with it: nobody else is trusted
-	// because of a public certificate for one of them.
+	// BlockedHosts are the host names that were blocked with it. A public certificate
+	// for one of them makes nobody trusted.
 	BlockedHosts []string `json:"blockedHosts,omitempty"`
 	Note         string   `json:"note"`
 	URL          string   `json:"url"` // where it is looked for besides where it is seen; "" for nowhere
 }
 
-// PreferencesPatch changes preferences. What is nil stays as it is. Package
-// control has checked the values.
+// PreferencesPatch changes preferences. Fields that are nil do not change. Package
+// control has validated the values.
 type PreferencesPatch struct {
 	AutoConnect *Choice `json:"autoConnect,omitempty"`
 	AutoAccept  *Choice `json:"autoAccept,omitempty"`
@@ -121,14 +119,14 @@ type PreferencesPatch struct {
 
 // The kinds of Request.
 const (
-	// KindAsk: a cluster whose key is not trusted asks to be let in.
+	// KindAsk: a cluster whose key is not trusted asks for access.
 	KindAsk = "ask"
 	// KindRequest: a PeeringRequest is in our API server.
 	KindRequest = "request"
 )
 
-// Request is a cluster that wants to consume our resources and waits for a
-// person to decide, or was refused.
+// Request is the request of a cluster to consume our resources, which waits for a
+// decision or was rejected.
 type Request struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name"`
@@ -141,16 +139,16 @@ type Request struct {
 	Message     string    `json:"message"`        // anything to know about it, a sentence for people: another key is known for its ID, ...
 }
 
-// Shown is a cluster that a person has to decide about: who it says it is, and
-// the key that it proved to hold.
+// Shown is a cluster whose key a person has to confirm: its claimed ID and name, and the
+// key that it proved to hold.
 type Shown struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	Address     string `json:"address"`
 	Fingerprint string `json:"fingerprint"`
 	Code        string `json:"code"`
-	// Pinned is the fingerprint of another key that is trusted for this ID until
-	// now; "" when there is none.
+	// Pinned is the fingerprint of another key that is trusted for this ID, "" for
+	// none.
 	Pinned string `json:"pinned,omitempty"`
 }
 
@@ -160,9 +158,9 @@ type ConnectOptions struct {
 	ID    peer.ClusterID
 	URL   string // of its endpoint, https://host[:port]
 	Token string // an invite of it
-	// Fingerprint is the key that the person confirmed; zero when nobody did.
+	// Fingerprint is the key that a person confirmed, zero for none.
 	Fingerprint peer.Fingerprint
-	// Once: join now, and do not remember it.
+	// Once: connect now, and not again when the peer returns.
 	Once bool
 	By   string // who wants it, for people
 }
@@ -183,7 +181,7 @@ const (
 	InviteRevoked = "revoked"
 )
 
-// Invite is a token that lets one cluster in.
+// Invite is a token that one cluster can use to be accepted.
 type Invite struct {
 	ID        string    `json:"id"`
 	Token     string    `json:"token,omitempty"` // only in the answer that made it: it is not kept
@@ -201,12 +199,12 @@ type Invite struct {
 type Key struct {
 	Fingerprint string `json:"fingerprint"`
 	PublicKey   string `json:"publicKey"` // PEM (PKIX)
-	// Successions counts the earlier keys from which peers follow to this one.
+	// Successions counts the earlier keys whose peers follow to this key.
 	Successions int       `json:"successions"`
 	CreatedAt   time.Time `json:"createdAt,omitzero"`
 }
 
-// PeeringStatus sums up what there is between this cluster and others.
+// PeeringStatus counts peerings, requests and invites.
 type PeeringStatus struct {
 	Wanted   int `json:"wanted"`   // peers whose resources we want to consume
 	Joined   int `json:"joined"`   // of which we do
@@ -215,11 +213,11 @@ type PeeringStatus struct {
 	Invites  int `json:"invites"`  // that can be used
 }
 
-// TrustStatus is how this cluster comes to trust others.
+// TrustStatus is by which settings this cluster trusts others.
 type TrustStatus struct {
 	Accept string `json:"accept"` // trust.accept: ask, trusted, all, none
-	// Open says why anybody is let in or connected to without a decision, naming
-	// the settings; "" when nobody is.
+	// Open names the settings because of which any cluster is accepted or connected
+	// without a decision, "" for none.
 	Open    string   `json:"open"`
 	FleetCA *FleetCA `json:"fleetCA,omitempty"`
 }
@@ -230,6 +228,6 @@ type FleetCA struct {
 	Fingerprint string    `json:"fingerprint"`
 	Path        string    `json:"path"`
 	NotAfter    time.Time `json:"notAfter,omitzero"`
-	// Certified: our own key is certified by it.
+	// Certified: this authority certified the key of this cluster.
 	Certified bool `json:"certified"`
 }

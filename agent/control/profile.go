@@ -22,10 +22,9 @@ const (
 	maxRecording     = time.Minute
 )
 
-// observing adds what shows the agent from the inside: its metrics, what is pending
-// with the peers, and profiles in the form of go tool pprof. These are not made with
-// net/http/pprof, whose import puts them on the default mux of net/http for whoever
-// serves that.
+// observing adds the routes for metrics, pending work with peers, and profiles for go
+// tool pprof. It does not use net/http/pprof, because importing that adds handlers to
+// the default mux of net/http.
 func (s *Server) observing(mux *http.ServeMux) {
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", s.cfg.Metrics)
@@ -50,7 +49,7 @@ func (s *Server) observing(mux *http.ServeMux) {
 	}
 }
 
-// listProfiles says which profiles there are, one a line.
+// listProfiles answers with the names of the profiles, one per line.
 func listProfiles(w http.ResponseWriter, _ *http.Request) error {
 	lines := []string{"profile", "trace"}
 	for _, p := range pprof.Profiles() {
@@ -62,8 +61,8 @@ func listProfiles(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// writeProfile answers with one profile as it is now: with debug=1 or 2 as text,
-// else for go tool pprof. gc=1 collects garbage first.
+// writeProfile answers with one present profile: as text with debug=1 or 2, else for go
+// tool pprof. gc=1 collects garbage first.
 func writeProfile(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	p := pprof.Lookup(name)
@@ -86,7 +85,7 @@ func writeProfile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// recordCPU answers with what the processors did in the next seconds.
+// recordCPU answers with a CPU profile of the next seconds.
 func recordCPU(w http.ResponseWriter, r *http.Request) error {
 	return record(w, r, "profile", pprof.StartCPUProfile, pprof.StopCPUProfile)
 }
@@ -147,7 +146,7 @@ func (s *shared) flush() {
 	_ = http.NewResponseController(s.to).Flush() // if the client is gone, the request's context ends
 }
 
-// attach says what the answer is.
+// attach sets the headers for a profile: text to show, or a file to save.
 func attach(w http.ResponseWriter, name string, text bool) {
 	if text {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -157,7 +156,7 @@ func attach(w http.ResponseWriter, name string, text bool) {
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
 }
 
-// number reads a parameter of a request; 0 when it is not there.
+// number reads a numeric parameter of a request, 0 if it is absent.
 func number(r *http.Request, name string, least, most int) (int, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {

@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// rebuildTimeout bounds how long a client waits for an agent that makes its parts anew.
+	// rebuildTimeout bounds how long a client waits for an agent that rebuilds its parts.
 	rebuildTimeout = time.Minute
-	// rebuildPoll is how often it asks meanwhile.
+	// rebuildPoll is the interval of its requests meanwhile.
 	rebuildPoll = 100 * time.Millisecond
 )
 
-// Reload is what reading the configuration again has led to, and the body of the answer to POST /v1/reload.
+// Reload is the result of reloading the configuration, and the answer to POST /v1/reload.
 type Reload struct {
 	Path    string   `json:"path"`    // the file that was read; "" = none
 	Changed []string `json:"changed"` // keys that have another value than before
 	Restart []string `json:"restart"` // keys whose value in the file waits for a restart of the agent, also from earlier
-	// Rebuilding: parts of the agent are made anew for what changed. The new settings are in effect, and the socket
-	// answers again, when Generation is greater than here.
+	// Rebuilding: the agent rebuilds its parts with the new settings. These are in effect, and the socket answers
+	// again, when Generation is greater than here.
 	Rebuilding bool `json:"rebuilding"`
-	// Generation counts how often the parts were made since the agent started.
+	// Generation counts how often the parts were built since the agent started.
 	Generation int64 `json:"generation"`
 }
 
-// Reloader reads the configuration again. Its methods may be called from many goroutines at once.
+// Reloader reloads the configuration. It is safe for concurrent use.
 type Reloader interface {
-	// Reload returns when the configuration is in effect, or about to be with Rebuilding set. When the file is bad
-	// nothing is changed, and the error lists the faults.
+	// Reload returns when the configuration is in effect, or with Rebuilding set when a rebuild for it begins. If the
+	// file has faults, nothing changes, and the error lists them.
 	Reload(ctx context.Context) (Reload, error)
-	// Generation returns Reload.Generation as it is now.
+	// Generation returns the present Reload.Generation.
 	Generation() int64
 }
 
@@ -41,7 +41,7 @@ type generation struct {
 	Generation int64 `json:"generation"`
 }
 
-// reloading are the handlers about reading the configuration again.
+// reloading serves /v1/reload.
 func (s *Server) reloading() map[string]handle {
 	if s.cfg.Reloader == nil {
 		return nil
@@ -68,8 +68,8 @@ func (r Reload) withoutNulls() Reload {
 	return r
 }
 
-// Reload has the agent read its configuration again, and returns when that is in effect. An error of the file is of
-// the kind ErrInvalid.
+// Reload reloads the configuration of the agent, and returns when it is in effect. If the file has faults, the error
+// wraps ErrInvalid.
 func (c *Client) Reload(ctx context.Context) (Reload, error) {
 	var out Reload
 	if err := c.call(ctx, http.MethodPost, "/v1/reload", nil, &out); err != nil || !out.Rebuilding {
@@ -79,7 +79,7 @@ func (c *Client) Reload(ctx context.Context) (Reload, error) {
 	defer cancel()
 	ticker := time.NewTicker(rebuildPoll)
 	defer ticker.Stop()
-	// The connection belongs to a server that ends.
+	// The connection is to the server that ends.
 	c.Close()
 	for {
 		var now generation

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Resetter takes the agent back to what it was after the installation.
+// Resetter resets the agent to the state after its installation.
 type Resetter interface {
-	// PlanReset says what a reset would do, and does nothing. It asks the API server,
-	// for some seconds at most.
+	// PlanReset returns what a reset would do. It reads from the API server, for a few
+	// seconds at most, and changes nothing.
 	PlanReset(ctx context.Context, opts ResetOptions) (ResetPlan, error)
-	// BeginReset begins a reset and returns at once. It goes on by itself, also after
-	// a restart. One that is under way already goes on as it was asked for.
+	// BeginReset begins a reset and returns at once. The reset continues by itself,
+	// also after a restart. If one is in progress, it continues with its own options.
 	BeginReset(ctx context.Context, opts ResetOptions, by string) (Reset, error)
-	// ResetState says how far the reset is that is under way, or how the last one of
-	// this process ended. The Phase is ResetNone when there was none.
+	// ResetState returns the progress of the present reset, or the result of the last
+	// one of this process. The Phase is ResetNone if there was none.
 	ResetState(ctx context.Context) (Reset, error)
 }
 
-// ResetOptions say what a reset takes away besides what the agent knows and made.
+// ResetOptions say what a reset deletes besides the state and the objects of the agent.
 type ResetOptions struct {
 	Identity bool `json:"identity"` // ID and key of this cluster are replaced by new ones
 	Stop     bool `json:"stop"`     // the agent ends afterwards
-	// All and CRDs count in a plan only: the agent may delete neither, so whoever asks for
-	// the reset does, as an administrator, when it has ended.
+	// All and CRDs are for plans only. The agent may not delete these objects; the
+	// command line does, as an administrator, after the reset.
 	All  bool `json:"all"`  // ForeignClusters, SearchDomains and settings that people wrote
 	CRDs bool `json:"crds"` // the custom resource definitions; needs All
 }
@@ -37,10 +37,10 @@ type ResetPlan struct {
 	ClusterID   string `json:"clusterId"`
 	ClusterName string `json:"clusterName"`
 	Fingerprint string `json:"fingerprint"`
-	// Peers are those that something is shared with, who are told.
+	// Peers are the peers with a peering, which are notified.
 	Peers []ResetPeer `json:"peers"`
-	// Deletes are the objects in the local API server that go, Keeps those that people
-	// wrote and that stay, Unknown what could not be listed.
+	// Deletes are the objects in the local API server that the reset deletes, Keeps
+	// those that people wrote, Unknown the kinds that could not be listed.
 	Deletes []string `json:"deletes"`
 	Keeps   []string `json:"keeps"`
 	Unknown []string `json:"unknown"`
@@ -54,18 +54,18 @@ const (
 	ResetDone     = "done"
 )
 
-// Reset is how far a reset is, or how it ended.
+// Reset is the progress or the result of a reset.
 type Reset struct {
 	Phase     string       `json:"phase"`
 	Options   ResetOptions `json:"options"`
 	StartedAt time.Time    `json:"startedAt,omitzero"`
 	By        string       `json:"by"`
-	// ClusterID is this cluster's afterwards.
+	// ClusterID is the ID of this cluster after the reset.
 	ClusterID string      `json:"clusterId"`
 	Peers     []ResetPeer `json:"peers"`
 	Deleted   []string    `json:"deleted"`
 	Kept      []string    `json:"kept"`
-	// Failed is what could not be done, each with the reason, for people.
+	// Failed are the steps that failed, with the reasons, for people.
 	Failed []string `json:"failed"`
 }
 
@@ -84,8 +84,8 @@ type ResetPeer struct {
 	State string `json:"state"`
 }
 
-// WithoutNulls returns it as it is shown: with arrays that are empty rather than
-// null in JSON, and a phase.
+// WithoutNulls returns r for display: with arrays that are empty rather than null in
+// JSON, and a phase.
 func (r Reset) WithoutNulls() Reset {
 	r.Peers, r.Deleted, r.Kept, r.Failed = orEmpty(r.Peers), orEmpty(r.Deleted), orEmpty(r.Kept), orEmpty(r.Failed)
 	if r.Phase == "" {
@@ -162,7 +162,7 @@ func (s *Server) beginReset(r *http.Request) (any, error) {
 	return state.WithoutNulls(), err
 }
 
-// PlanReset says what a reset would do.
+// PlanReset returns what a reset would do.
 func (c *Client) PlanReset(ctx context.Context, opts ResetOptions) (ResetPlan, error) {
 	q := url.Values{}
 	for name, set := range map[string]bool{"identity": opts.Identity, "all": opts.All, "crds": opts.CRDs} {
@@ -174,13 +174,13 @@ func (c *Client) PlanReset(ctx context.Context, opts ResetOptions) (ResetPlan, e
 	return out, c.call(ctx, http.MethodGet, "/v1/reset/plan?"+q.Encode(), nil, &out)
 }
 
-// BeginReset begins a reset, which goes on by itself.
+// BeginReset begins a reset, which continues by itself.
 func (c *Client) BeginReset(ctx context.Context, opts ResetOptions) (Reset, error) {
 	var out Reset
 	return out, c.call(ctx, http.MethodPost, "/v1/reset", opts, &out)
 }
 
-// ResetState says how far it is.
+// ResetState returns the progress of the reset.
 func (c *Client) ResetState(ctx context.Context) (Reset, error) {
 	var out Reset
 	return out, c.call(ctx, http.MethodGet, "/v1/reset", nil, &out)

@@ -28,15 +28,15 @@ func SortPeers(peers []Peer) {
 // ErrNotFound or ErrAmbiguous; the latter lists the candidates.
 func Resolve(peers []Peer, ref string) (Peer, error) { return resolve(peers, ref, verified) }
 
-// verified prefers those who proved their identity.
+// verified prefers peers that proved their identity.
 func verified(p Peer) bool { return p.Verified }
 
-// decidable prefers those whose key is proven, be it by asking us. It is for
-// decisions about keys and requests, where somebody who merely uses the name of
-// another must neither be taken for it nor hide behind it: both are listed.
+// decidable prefers peers whose key is proven, by a check or by their own request. It is
+// for decisions about keys and requests: of two proven peers with one name, neither is
+// chosen, so nobody can pass for another by its name.
 func decidable(p Peer) bool { return p.Verified || p.Request != nil }
 
-// withAskers adds those to the peers who only asked us for something.
+// withAskers returns the peers, and the clusters with requests that are not among them.
 func withAskers(peers []Peer, asked []Request) []Peer {
 	known := make(map[string]bool, len(peers))
 	for _, p := range peers {
@@ -95,8 +95,8 @@ func resolve(peers []Peer, ref string, prefer func(Peer) bool) (Peer, error) {
 // uuidLength is the length of a cluster ID that was not chosen by a person.
 const uuidLength = 36
 
-// ResolveID is Resolve for questions that also make sense about a peer that
-// is no longer known, such as its history: its full ID is enough.
+// ResolveID is Resolve for queries about peers that may be forgotten, such as their
+// history: it accepts any full ID.
 func ResolveID(peers []Peer, ref string) (peer.ClusterID, error) {
 	p, err := Resolve(peers, ref)
 	if id, invalid := peer.ParseClusterID(ref); errors.Is(err, ErrNotFound) && invalid == nil && len(id) == uuidLength {
@@ -115,7 +115,7 @@ func ambiguous(ref string, candidates []Peer) error {
 		Advice: "use more of the ID, or name one: liqo-agent peers alias ID NAME"}
 }
 
-// resolveInvite finds the open invite whose ID is ref or begins so.
+// resolveInvite returns the ID of the open invite whose ID is ref or begins with it.
 func resolveInvite(made []Invite, ref string) (string, error) {
 	var fits []string
 	for _, i := range made {

@@ -8,8 +8,8 @@ import (
 	"net/http"
 )
 
-// SelfCheck answers one GET /v1/status within the process, by the handlers that the socket has, and returns it. That it
-// comes back shows that whatever the status is gathered from answers. It may be called from any goroutine.
+// SelfCheck runs GET /v1/status within the process, with the handlers of the socket, and returns the result. If it
+// returns, all parts that the status is read from answer. It is safe for concurrent use.
 func (s *Server) SelfCheck(ctx context.Context) (Status, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://liqo-agent/v1/status", nil)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *Server) SelfCheck(ctx context.Context) (Status, error) {
 	return out, nil
 }
 
-// recorded is an answer that is kept.
+// recorded is a ResponseWriter that keeps the answer in memory.
 type recorded struct {
 	header http.Header
 	code   int

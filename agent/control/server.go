@@ -31,11 +31,11 @@ type ServerConfig struct {
 	Group   string // that may use it; "" = DefaultGroup
 	Backend Backend
 	Level   *slog.LevelVar // changed by PUT /v1/log/level
-	// Reloader reads the configuration again; nil: this server cannot.
+	// Reloader reloads the configuration; nil: not supported.
 	Reloader Reloader
 	Metrics  http.Handler // answers GET /metrics; nil = nobody does
-	// Explain writes what is known and pending about each peering, as text for people;
-	// nil: nobody does.
+	// Explain writes the state and pending work of each peering, as text for people;
+	// nil: not supported.
 	Explain func(io.Writer) error
 	Logger  *slog.Logger
 	Now     func() time.Time // nil = time.Now

@@ -11,11 +11,11 @@ import (
 type Adverts interface {
 	// Adverts returns what other clusters offer, the oldest first.
 	Adverts(ctx context.Context) ([]Advert, error)
-	// DecideAdvert accepts or refuses the offer of a cluster, whatever
-	// sharing.accept_policy says, and returns when the API server took the decision. It
-	// holds until the offer is withdrawn or decided about again. The error wraps
-	// ErrNotFound when the cluster offers nothing, and ErrUnavailable while the API
-	// server does not answer.
+	// DecideAdvert accepts or refuses the offer of a cluster, regardless of
+	// sharing.accept_policy, and returns when the API server has stored the decision.
+	// It holds until the offer is withdrawn, or until the next decision. The error wraps
+	// ErrNotFound if the cluster offers nothing, and ErrUnavailable while the API server
+	// does not answer.
 	DecideAdvert(ctx context.Context, id peer.ClusterID, accept bool, by string) error
 }
 
@@ -111,7 +111,7 @@ type Using struct {
 	Providers   []Provider `json:"providers"`   // that have a node here, or are about to, by name
 }
 
-// Provider is a cluster of which this one uses resources.
+// Provider is a cluster whose resources this one uses.
 type Provider struct {
 	ID      string            `json:"id"`
 	Name    string            `json:"name"` // as in Advert

@@ -62,20 +62,19 @@ func (p Peer) Label() string {
 	return p.ID
 }
 
-// Here reports whether the peer is there now, as far as anybody can tell: it
-// is not merely remembered.
+// Here reports whether the peer is present, as far as is known: it is not only
+// remembered.
 func (p Peer) Here() bool { return p.Phase != string(peer.PhaseLost) }
 
-// Listed reports whether the peer is there now, or there is a peering with it: one
-// that said goodbye is missed.
+// Listed reports whether lists show the peer by default: it is present, or there is a
+// peering with it.
 func (p Peer) Listed() bool {
 	return p.Here() || p.Outgoing.Joined || p.Outgoing.Ending || p.Incoming.Joined || p.Incoming.Ending
 }
 
-// NewPeer translates the agent's view of a peer. A peer that was verified
-// once stays so while it is unreachable or lost. Remembered, ForeignCluster and
-// everything about trust and peering are the caller's to fill in; until then
-// they say that nothing is known and nothing was decided.
+// NewPeer converts the agent's view of a peer. A peer that was verified once stays so
+// while it is unreachable or lost. The caller fills in Remembered, ForeignCluster, trust
+// and peering; until then these say that nothing is known or decided.
 func NewPeer(p peer.Peer) Peer {
 	out := Peer{
 		ID:          string(p.ID),
@@ -110,7 +109,7 @@ func NewPeer(p peer.Peer) Peer {
 	return out
 }
 
-// withoutNulls gives what nobody filled in the value that says so.
+// withoutNulls sets the fields that nobody filled in to the values for unknown.
 func (p Peer) withoutNulls() Peer {
 	for _, list := range []*[]string{&p.Addresses, &p.Links, &p.Sources, &p.Domains} {
 		if *list == nil {
@@ -149,7 +148,7 @@ type Event struct {
 	Detail string    `json:"detail"`
 }
 
-// NewEvent translates a history entry. name is what the peer is called now.
+// NewEvent converts a history entry. name is the present label of the peer.
 func NewEvent(e peer.Event, name string) Event {
 	return Event{At: e.At, ID: string(e.ID), Name: name, Kind: string(e.Kind), Detail: e.Detail}
 }
@@ -161,11 +160,11 @@ const (
 	// WatchSynced: the snapshot is complete; what follows are changes. It
 	// carries no peer.
 	WatchSynced = "synced"
-	// WatchFound: a peer that was not there, is.
+	// WatchFound: a peer appeared.
 	WatchFound = "found"
 	// WatchUpdated: something about the peer changed.
 	WatchUpdated = "updated"
-	// WatchLost: a peer that was there, is not.
+	// WatchLost: a peer disappeared.
 	WatchLost = "lost"
 	// WatchError: the last line of a stream that the agent ends; Error says why.
 	WatchError = "error"
@@ -216,7 +215,7 @@ type LogEntry struct {
 	Count int       `json:"count"` // how often it was logged in a row or among others that are kept
 }
 
-// Identity is who this cluster is.
+// Identity is the ID, name and key of this cluster.
 type Identity struct {
 	ClusterID   string `json:"clusterId"`
 	Name        string `json:"name"`
@@ -231,7 +230,7 @@ type Link struct {
 	Addresses []string `json:"addresses"`
 }
 
-// Discovery is the state of looking for others.
+// Discovery is the state of the search for other clusters.
 type Discovery struct {
 	Enabled bool   `json:"enabled"`
 	Service string `json:"service"`
@@ -239,7 +238,7 @@ type Discovery struct {
 	Source  string `json:"source"` // where Enabled comes from: "default", "file PATH line N", "ClusterConfig liqo-configuration", ...
 }
 
-// Advertisement is the state of telling others about ourselves.
+// Advertisement is the state of announcing this cluster.
 type Advertisement struct {
 	Enabled     bool   `json:"enabled"`
 	Established bool   `json:"established"` // the name is probed and announced
@@ -247,17 +246,17 @@ type Advertisement struct {
 	Source      string `json:"source"`      // where Enabled comes from
 }
 
-// Autojoin says which newly found peers are joined without a person.
+// Autojoin says which new peers are joined without a decision.
 type Autojoin struct {
 	Enabled   bool   `json:"enabled"`   // those that the configuration trusts
 	Untrusted bool   `json:"untrusted"` // the others, too
 	Source    string `json:"source"`    // where Enabled comes from
-	// NotJoined are those that are there and are not joined although somebody said so,
-	// by name: for all clusters, or for those in a search domain.
+	// NotJoined are the present clusters that are not joined although autojoin is on for
+	// them, in general or for their search domain, by name.
 	NotJoined []NotJoined `json:"notJoined"`
 }
 
-// NotJoined is a cluster that is not joined by itself.
+// NotJoined is a cluster that autojoin does not join, and why.
 type NotJoined struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -265,7 +264,7 @@ type NotJoined struct {
 	Message string `json:"message"` // why, and what to do, for people
 }
 
-// DomainSummary is a search domain in a word. GET /v1/domains tells all.
+// DomainSummary is the short form of a search domain, for status.
 type DomainSummary struct {
 	Domain   string `json:"domain"`
 	Outcome  string `json:"outcome"`  // of the last look; "" before the first one
@@ -274,7 +273,7 @@ type DomainSummary struct {
 	Source   string `json:"source"`   // where the domain comes from
 }
 
-// LinkNetwork says what counts on a link, by the rules for networks.
+// LinkNetwork is what a link is used for, by the [[network]] rules.
 type LinkNetwork struct {
 	Link      string `json:"link"`
 	Rule      string `json:"rule"` // the name of the rule that fits; "" = none does
@@ -310,7 +309,7 @@ type State struct {
 	Path      string `json:"path"`
 	Volatile  bool   `json:"volatile"`  // nothing is kept: the database cannot be written
 	Recovered string `json:"recovered"` // where a damaged database was set aside; "" = it was not
-	// Transactions counts what was written since the start.
+	// Transactions counts the write transactions since the start.
 	Transactions uint64 `json:"transactions"`
 }
 
@@ -321,7 +320,7 @@ type Packets struct {
 	SocketDrops uint64 `json:"socketDrops"` // lost by the kernel because the socket's buffer was full
 }
 
-// Problem is something a person should know and can do something about.
+// Problem is something that a person should know and can solve.
 type Problem struct {
 	Code     string    `json:"code"`     // what kind of problem it is, such as "disk-full"; stable, see docs/health.md
 	Severity string    `json:"severity"` // error: something does not work; warning: it may not tomorrow, or not as safely as it should

@@ -8,25 +8,23 @@ import (
 )
 
 const (
-	// watchWrite is how long one write to a watcher may take before it is
-	// given up.
+	// watchWrite is how long one write to a watcher may take.
 	watchWrite = 10 * time.Second
-	// watchParting is how long the last line may take.
+	// watchParting is how long the write of the last line may take.
 	watchParting = time.Second
 )
 
-// watch streams a line of JSON per peer there is, one that says that was all,
-// and then one per change, until either side ends it.
+// watch streams one line of JSON per peer, one that marks the end of this snapshot, and
+// then one per change, until either side ends it.
 //
-// With ?peer= it is about that one alone: how it is, and how it is whenever that
-// is different.
+// With ?peer= it streams only that peer: its state, and again whenever that changed.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	if ref := r.URL.Query().Get("peer"); ref != "" {
 		s.follow(w, r, ref)
 		return
 	}
-	// Subscribed before the snapshot is taken: a change in between is told
-	// twice rather than never.
+	// Subscribe before the snapshot: a change in between is sent twice rather than
+	// never.
 	sub, err := s.hub.subscribe()
 	if err != nil {
 		s.refuseWatch(w, err)
@@ -59,7 +57,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 func (s *Server) refuseWatch(w http.ResponseWriter, why error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	// A failing write means the client is gone: nobody is left to tell.
+	// A failed write means that the client is gone.
 	_ = json.NewEncoder(w).Encode(errorBody{Error: why.Error(), Reason: "busy"})
 }
 
@@ -119,7 +117,7 @@ func (st *stream) changes(ev WatchEvent, more <-chan WatchEvent) error {
 	return st.flush()
 }
 
-// part writes the last line, if the reader still takes it.
+// part writes the last line, if the client still reads.
 func (st *stream) part(ev WatchEvent) {
 	if st.limit(watchParting) == nil && st.enc.Encode(ev) == nil {
 		// The connection ends next, whether this arrives or not.
