@@ -158,48 +158,36 @@ func (c *calls) forget(id peer.ClusterID) bool {
 	return called
 }
 
-func (c *calls) letIn(id peer.ClusterID) {
+func (c *calls) note(id peer.ClusterID)  { c.stamp(&c.last, id) }
+func (c *calls) letIn(id peer.ClusterID) { c.stamp(&c.asked, id) }
+
+func (c *calls) stamp(m *map[peer.ClusterID]time.Time, id peer.ClusterID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked == nil {
-		c.asked = make(map[peer.ClusterID]time.Time)
+	if *m == nil {
+		*m = make(map[peer.ClusterID]time.Time)
 	}
-	c.asked[id] = time.Now()
+	(*m)[id] = time.Now()
 }
+
+// silent returns and removes the clusters that have not called since a time.
+func (c *calls) silent(since time.Time) []peer.ClusterID { return c.expire(&c.last, since) }
 
 // lapsed returns and removes the clusters that were accepted before a time.
-func (c *calls) lapsed(before time.Time) []peer.ClusterID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return expire(c.asked, before)
-}
+func (c *calls) lapsed(before time.Time) []peer.ClusterID { return c.expire(&c.asked, before) }
 
 // expire removes from m what is older than before, and returns it.
-func expire(m map[peer.ClusterID]time.Time, before time.Time) []peer.ClusterID {
+func (c *calls) expire(m *map[peer.ClusterID]time.Time, before time.Time) []peer.ClusterID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var out []peer.ClusterID
-	for id, at := range m {
+	for id, at := range *m {
 		if at.Before(before) {
-			delete(m, id)
+			delete(*m, id)
 			out = append(out, id)
 		}
 	}
 	return out
-}
-
-func (c *calls) note(id peer.ClusterID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last == nil {
-		c.last = make(map[peer.ClusterID]time.Time)
-	}
-	c.last[id] = time.Now()
-}
-
-// silent returns and removes the clusters that have not called since a time.
-func (c *calls) silent(since time.Time) []peer.ClusterID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return expire(c.last, since)
 }
 
 // Run ends the sightings of peers that stopped calling, and of those without a
