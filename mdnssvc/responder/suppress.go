@@ -2,6 +2,7 @@ package responder
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -87,18 +88,13 @@ func (r *Responder) moreKnown(now time.Time, x *truncatedQuery, known map[string
 
 // endTruncated answers the queries that waited long enough.
 func (r *Responder) endTruncated(now time.Time) {
-	rest := r.truncated[:0]
-	for _, x := range r.truncated {
-		if x.due.After(now) {
-			rest = append(rest, x)
-			continue
-		}
-		if x.conv.zone != nil {
+	r.truncated = slices.DeleteFunc(r.truncated, func(x *truncatedQuery) bool {
+		due := !x.due.After(now)
+		if due && x.conv.zone != nil {
 			r.reply(now, x.conv, x.from, x.replies, x.known, now, now)
 		}
-	}
-	clear(r.truncated[len(rest):])
-	r.truncated = rest
+		return due
+	})
 }
 
 // sameRecord deals with another host's multicast of a record that is ours too.

@@ -2,6 +2,7 @@ package responder
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -75,19 +76,16 @@ func (r *Responder) queueUnicast(now time.Time, u *unicast) wire.DropReason {
 
 // sendUnicasts sends the answers whose time has come.
 func (r *Responder) sendUnicasts(now time.Time) {
-	rest := r.unicasts[:0]
-	for _, u := range r.unicasts {
+	r.unicasts = slices.DeleteFunc(r.unicasts, func(u *unicast) bool {
 		if u.due.After(now) {
-			rest = append(rest, u)
-			continue
+			return false
 		}
 		u.answers, u.extras = u.conv.stillUsable(u.answers), u.conv.stillUsable(u.extras)
 		if len(u.answers) > 0 {
 			r.emit(now, u.conv, u.message(), u.to)
 		}
-	}
-	clear(r.unicasts[len(rest):])
-	r.unicasts = rest
+		return true
+	})
 }
 
 func (u *unicast) message() *dns.Msg {
