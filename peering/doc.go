@@ -9,6 +9,10 @@
 // answer of a peer or a timer says only "look at this cluster again". Package config
 // follows SearchDomains and the ClusterConfig.
 //
+// It is larger than other packages because a reconcile is one thing: what is observed
+// about a cluster, remembered of it and written about it all concern both directions of
+// the peering.
+//
 // # Who owns which field
 //
 // Everything is written by server-side apply, with one field manager per owner
