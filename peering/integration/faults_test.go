@@ -290,6 +290,11 @@ func TestOutage(t *testing.T) {
 	})
 
 	t.Run("another cluster ID in the ConfigMap", func(t *testing.T) {
+		// What was lost with the API server's disk is made again one after the other.
+		within(t, "the ConfigMap", func() error {
+			_, err := k.Request(t.Context(), "GET", cmPath, "", nil)
+			return err
+		})
 		request(t, k, "PATCH", cmPath, merge, `{"data":{"CLUSTER_ID":"someone-else"}}`)
 		r.stop()
 		again := run(t, path, r.reg)
