@@ -76,7 +76,7 @@ func (p *places) Result(object string) (plan.ProbeResult, bool) {
 	}
 	return plan.ProbeResult{
 		URL: state.Candidate.URL, ID: state.ID, ClusterName: state.ClusterName, Namespace: state.Namespace, Fingerprint: state.Fingerprint,
-		Reason: string(state.Reason), Message: state.Message,
+		Reason: string(state.Reason), Message: state.Cause,
 	}, true
 }
 

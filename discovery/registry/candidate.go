@@ -57,9 +57,11 @@ type CandidateStatus struct {
 	Namespace   string
 	Fingerprint peer.Fingerprint
 	// Reason is why the candidate cannot be used now, "" when it can; Message says it
-	// in one line for people.
+	// in one line for people, and what to do about it. Cause is only what went wrong at
+	// the last probe, for a message of one's own; "" when Reason says all of that.
 	Reason   Reason
 	Message  string
+	Cause    string
 	Failures int       // in a row
 	Next     time.Time // when it is probed again
 }

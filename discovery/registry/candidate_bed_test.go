@@ -410,6 +410,10 @@ func (b *bed) reason(k peer.Key, want Reason) CandidateStatus {
 	if (s.Reason == "") != (s.Message == "") {
 		b.t.Errorf("%v: reason %q, message %q", k, s.Reason, s.Message)
 	}
+	failed := s.Reason == Unreachable || s.Reason == OtherKey
+	if s.Candidate.given() && failed && s.Cause == "" || s.Cause != "" && strings.Contains(s.Cause, s.Candidate.URL) {
+		b.t.Errorf("%v: reason %q, cause %q", k, s.Reason, s.Cause)
+	}
 	return s
 }
 

@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -204,6 +205,12 @@ func (m *machine) probed(e *candidate, res client.Result, err error, now time.Ti
 	c, who := *e.place(), res.Identity
 	v := judge(c, holder{m.cfg.Self, m.cfg.SelfKey}, m.known(who.ClusterID), res, err)
 	next := CandidateStatus{Candidate: c, Reason: v.reason, Message: v.message, Failures: e.status.Failures + 1}
+	switch {
+	case err != nil:
+		next.Cause = err.Error()
+	case v.reason == OtherKey:
+		next.Cause = fmt.Sprintf("it shows key %s", res.Fingerprint)
+	}
 	if err == nil {
 		next.ID, next.ClusterName, next.Namespace, next.Fingerprint = who.ClusterID, who.ClusterName, who.GuestNamespace, res.Fingerprint
 	}

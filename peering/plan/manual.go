@@ -240,6 +240,6 @@ type ProbeResult struct {
 	Namespace   string
 	Fingerprint peer.Fingerprint
 	// Reason is "" if it is a cluster that we can deal with, else one word for
-	// programs; Message says it to people.
+	// programs. Message says to people what went wrong; "" when Reason says all of that.
 	Reason, Message string
 }
