@@ -18,7 +18,7 @@ func (a *account) reserveObject(key string, size int64) *Refused {
 	mine := a.objects[key]
 	if mine == nil {
 		if len(a.objects) >= maxObjects {
-			return refuse(ReasonTooManyObjects, "this consumer has %d ConfigMaps and Secrets here, which is the limit; delete some", len(a.objects)).after(retryUsedUp)
+			return refuse(ReasonTooManyObjects, "this consumer has %d ConfigMaps and Secrets here, and the limit is %d; delete some", len(a.objects), maxObjects).after(retryUsedUp)
 		}
 		mine = &object{}
 	}
