@@ -22,7 +22,8 @@ const (
 )
 
 // firstStartPatience is how long the very first start waits for an API server
-// that is configured but does not answer yet, before it creates a new ID. A box that boots K3s and the agent together gets the ID of its cluster.
+// that is configured but does not answer yet, before it creates a new ID. A box that
+// boots K3s and the agent together gets the ID of its cluster.
 const firstStartPatience = 10 * time.Second
 
 // askAgain is the pause between attempts during that time.

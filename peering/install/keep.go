@@ -28,7 +28,7 @@ const (
 )
 
 // patientRetries is how often something fails until its trouble is worth a line in the
-// log: some twenty seconds.
+// log: nearly half a minute.
 const patientRetries = 9
 
 // Config says what a Keeper keeps in place.

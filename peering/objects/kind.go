@@ -44,7 +44,7 @@ func ClusterIDs(names ...string) []peer.ClusterID {
 }
 
 // Concerned returns the clusters that a changed object is or was about, each once. Either
-// state of it may be nil.
+// state of it may be nil; k.About may not.
 func (k Kind[T]) Concerned(before, after T) []peer.ClusterID {
 	var ids []peer.ClusterID
 	for _, o := range []T{before, after} {
