@@ -24,6 +24,15 @@ type follower struct {
 
 // follow begins to listen; kick is called for everything that is news.
 func follow(kick func()) (*follower, error) {
+	f, err := subscribe()
+	if err == nil {
+		f.start(kick)
+	}
+	return f, err
+}
+
+// subscribe returns a follower whose messages wait until it is started.
+func subscribe() (*follower, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("following gateways: opening a netlink socket: %w", err)
@@ -35,9 +44,12 @@ func follow(kick func()) (*follower, error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		return nil, errors.Join(fmt.Errorf("following gateways: subscribing to netlink messages: %w", err), unix.Close(fd))
 	}
-	f := &follower{book: newBook(), socket: os.NewFile(uintptr(fd), "netlink"), read: readGateways, failed: make(chan error, 1)}
+	return &follower{book: newBook(), socket: os.NewFile(uintptr(fd), "netlink"), read: readGateways, failed: make(chan error, 1)}, nil
+}
+
+// start begins to read messages.
+func (f *follower) start(kick func()) {
 	go func() { f.failed <- f.notices(kick) }()
-	return f, nil
 }
 
 // notices reads messages until the socket is closed or fails.

@@ -323,14 +323,17 @@ func TestOnlyNewsIsLookedAt(t *testing.T) {
 	var kicks atomic.Int32
 	var f *follower
 	do(t, box, func(netlink.Link) (err error) {
-		f, err = follow(func() { kicks.Add(1) })
+		f, err = subscribe()
 		return err
 	})
-	defer f.close(false)
 	index := box.Link("eth0").Index()
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	gateway := netip.MustParseAddr("192.0.2.1")
+	// Before the first message: until something is expected, each is news, and the
+	// kernel has some of its own to tell of a link that is new.
 	f.expected.Store(&expected{{index, gateway}: mac})
+	f.start(func() { kicks.Add(1) })
+	defer f.close(false)
 
 	neigh := func(addr string, mac net.HardwareAddr, state int) {
 		t.Helper()
