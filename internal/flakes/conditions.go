@@ -13,6 +13,7 @@ type conditions struct {
 	busy  int    // processes that do nothing but compute
 	stops stops  // how often the tests are stopped
 	who   victim // which of their processes
+	twins int    // copies of the same tests beside them: they contend for what the tests use most
 }
 
 // stops says how often the processes of a run are stopped, and for how long at most.
@@ -46,6 +47,7 @@ func conditionsOf(seed int64, cpus int) conditions {
 		busy:  r.IntN(cpus + 1),
 		stops: levels[r.IntN(len(levels))],
 		who:   []victim{everyone, program}[r.IntN(2)],
+		twins: []int{0, 0, 1, 3}[r.IntN(4)],
 	}
 }
 
@@ -55,6 +57,9 @@ func (c conditions) String() string {
 	s := fmt.Sprintf("GOMAXPROCS=%d, %d busy, stops %s", c.procs, c.busy, c.stops.name)
 	if c.stops.pause > 0 {
 		s += " of " + string(c.who)
+	}
+	if c.twins > 0 {
+		s += fmt.Sprintf(", beside %d of its kind", c.twins)
 	}
 	return s
 }

@@ -56,7 +56,8 @@ func flakes(t *testing.T, dir string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(t.Context(), self, append([]string{"-race=false", "-dir", "kept"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "FLAKES_TEST=1", "GOFLAGS=", "GOWORK=off")
+	// What is killed cannot remove its temporary files.
+	cmd.Env = append(os.Environ(), "FLAKES_TEST=1", "GOFLAGS=", "GOWORK=off", "TMPDIR="+t.TempDir())
 	return cmd
 }
 
@@ -113,6 +114,42 @@ func TestNeedsTwo(t *testing.T) {
 	}
 }
 
+// Where the seed says so, the same tests run beside those that count.
+func TestTwins(t *testing.T) {
+	dir := module(t, `import ("os"; "path/filepath"; "testing")
+
+func TestAlone(t *testing.T) {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/exe")
+	running := 0
+	for _, file := range files {
+		if exe, _ := os.Readlink(file); exe == self {
+			running++
+		}
+	}
+	if running > 1 {
+		t.Errorf("%d beside it", running-1)
+	}
+}
+`)
+	out, err := flakes(t, dir, "-n", "12", "-seed", "1").Output()
+	want := 0
+	for seed := int64(1); seed <= 12; seed++ {
+		if conditionsOf(seed, 2).twins > 0 {
+			want++
+		}
+	}
+	if want == 0 || want == 12 {
+		t.Fatal("the seeds of this test are no choice")
+	}
+	if row := regexp.MustCompile(fmt.Sprintf(`(?m)^%d of 12 +\./a +TestAlone +\d`, want)); err == nil || !row.Match(out) {
+		t.Errorf("no row %v in:\n%s", row, out)
+	}
+}
+
 func TestPasses(t *testing.T) {
 	dir := module(t, "import \"testing\"\n\nfunc TestGood(t *testing.T) {}\n")
 	out, err := flakes(t, dir, "-n", "3").CombinedOutput()
@@ -141,9 +178,9 @@ func TestHangs(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 `)
-			// A seed with a process that burns a processor.
+			// A seed with a process that burns a processor, and with a twin.
 			seed := int64(1)
-			for c := conditionsOf(seed, 1); c.busy == 0; c = conditionsOf(seed, 1) {
+			for c := conditionsOf(seed, 1); c.busy == 0 || c.twins == 0; c = conditionsOf(seed, 1) {
 				seed++
 			}
 			cmd := flakes(t, dir, "-n", "1", "-seed", fmt.Sprint(seed))
@@ -272,7 +309,7 @@ func TestStat(t *testing.T) {
 
 func TestConditionsFollowFromTheSeed(t *testing.T) {
 	kinds := make(map[string]bool)
-	for seed := range int64(500) {
+	for seed := range int64(5000) {
 		c := conditionsOf(seed, 2)
 		if c != conditionsOf(seed, 2) {
 			t.Fatal("two runs with a seed differ")
@@ -291,7 +328,7 @@ func TestConditionsFollowFromTheSeed(t *testing.T) {
 			break
 		}
 	}
-	if len(kinds) != 3*3*(1+2*2) {
+	if len(kinds) != 3*3*(1+2*2)*3 {
 		t.Errorf("%d different conditions", len(kinds))
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,10 +63,14 @@ func (r *runner) once(ctx context.Context, b binary, c conditions) (outcome, err
 		}
 		defer func() { cancel(); _ = wait() }() // it is killed
 	}
-	cmd := exec.Command(b.path, "-test.v=test2json", "-test.paniconexit0", "-test.count=1",
-		"-test.shuffle="+strconv.FormatInt(c.seed, 10), "-test.timeout="+r.timeout.String(), "-test.run="+r.run)
-	cmd.Dir = b.dir
-	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(c.procs), "PWD="+b.dir)
+	for range c.twins {
+		end, err := r.twin(ctx, b, c)
+		if err != nil {
+			return out, err
+		}
+		defer end()
+	}
+	cmd := r.command(b, c, 1)
 	cmd.Stdout, cmd.Stderr = file, file
 	began := time.Now()
 	wait, err := start(ctx, cmd)
@@ -95,6 +100,37 @@ func (r *runner) once(ctx context.Context, b binary, c conditions) (outcome, err
 	out.log = filepath.Join(r.logs, logName(b.pkg, c.seed))
 	head := fmt.Sprintf("# %s, seed %d, %v: %v\n# %s\n", b.pkg, c.seed, c, out.err, replay(b.pkg, r.run, c.seed))
 	return out, os.WriteFile(out.log, append([]byte(head), text...), 0o644)
+}
+
+// command runs tests so many times.
+func (r *runner) command(b binary, c conditions, times int) *exec.Cmd {
+	cmd := exec.Command(b.path, "-test.v=test2json", "-test.paniconexit0", "-test.count="+strconv.Itoa(times),
+		"-test.shuffle="+strconv.FormatInt(c.seed, 10), "-test.timeout="+r.timeout.String(), "-test.run="+r.run)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(c.procs), "PWD="+b.dir)
+	return cmd
+}
+
+// twin runs the tests until end is called. How they go is not looked at.
+func (r *runner) twin(ctx context.Context, b binary, c conditions) (end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+	}()
+	// It is killed, and cannot remove what it has written.
+	dir, err := os.MkdirTemp("", "twin-")
+	if err != nil {
+		return nil, err
+	}
+	cmd := r.command(b, c, 1_000_000)
+	cmd.Env = append(cmd.Env, "TMPDIR="+dir)
+	wait, err := start(ctx, cmd)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return func() { cancel(); _ = wait(); _ = os.RemoveAll(dir) }, nil
 }
 
 // disturb stops the tests for moments until ctx ends.
