@@ -169,17 +169,13 @@ func TestManagerDoesNotRead(t *testing.T) {
 	m := newManager(t)
 	n := New(quiet())
 	n.Ready()
-	started := time.Now()
 	for i := 0; !n.failed; i++ {
-		if i > 10_000 || time.Since(started) > 20*time.Second {
-			t.Fatalf("%d messages in %s, and none was refused", i, time.Since(started))
+		if i > 10_000 {
+			t.Fatalf("%d messages, and none was refused", i)
 		}
 		n.Status(fmt.Sprint(i))
 	}
-	n.Stopping() // waits for its own second, and no more
-	if took := time.Since(started); took > 10*time.Second {
-		t.Errorf("it took %s", took)
-	}
+	n.Stopping() // waits for its own second, and no more: else this never ends
 	m.all()
 	n.Status("the end")
 	if got := m.all(); !slices.Equal(got, []string{"STOPPING=1", "STATUS=the end"}) {
