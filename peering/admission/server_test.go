@@ -309,7 +309,8 @@ const tooMany = 3 * maxConns
 // once, and whatever others hold on to.
 func TestBurst(t *testing.T) {
 	times := defaultTimeouts
-	times.header = time.Minute // this is about none being closed, on a machine as slow as may be
+	// This is about none being closed, on a machine as slow as may be. The shortest of the three bounds a handshake.
+	times.header, times.read, times.write = time.Minute, time.Minute, time.Minute
 	r := serve(t, times, trusting)
 
 	// Others ask something once and keep their connections.
