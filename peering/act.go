@@ -271,7 +271,7 @@ func (s *session) record(ctx context.Context, id peer.ClusterID, a plan.Action) 
 	case plan.RecordForgot:
 		err = decisions.Forgot(ctx, id)
 	case plan.RecordEndedByProvider:
-		err = decisions.EndedByProvider(ctx, id, t.Reason)
+		err = decisions.EndedByProvider(ctx, id, t.Generation, t.Reason)
 	case plan.RecordEndedHere:
 		err = decisions.EndedHere(ctx, id, t.Reason)
 	case plan.RecordJoined:

@@ -74,7 +74,7 @@ func (d *diary) Decided(_ context.Context, _ peer.ClusterID, accept bool, shown 
 
 func (d *diary) Forgot(context.Context, peer.ClusterID) error { return d.note("forgot") }
 
-func (d *diary) EndedByProvider(_ context.Context, _ peer.ClusterID, reason string) error {
+func (d *diary) EndedByProvider(_ context.Context, _ peer.ClusterID, _ uint64, reason string) error {
 	return d.note("ended by provider %s", reason)
 }
 

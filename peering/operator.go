@@ -32,9 +32,10 @@ type Decisions interface {
 	// Forgot is told that no object says any more what was wanted of a peer before it
 	// was forgotten. Policy.Forgotten is false from then on.
 	Forgot(ctx context.Context, id peer.ClusterID) error
-	// EndedByProvider is told that the peer ended our consuming its resources.
-	// It is remembered as No.
-	EndedByProvider(ctx context.Context, id peer.ClusterID, reason string) error
+	// EndedByProvider is told that the peer ended our consuming its resources, by a
+	// plan that was made when Policy had that Generation. It is remembered as No,
+	// unless a person asked to be connected again since.
+	EndedByProvider(ctx context.Context, id peer.ClusterID, generation uint64, reason string) error
 	// EndedHere is told that a person at our side ended the peer's consuming ours,
 	// by deleting its PeeringRequest. Its next request waits for a person.
 	EndedHere(ctx context.Context, id peer.ClusterID, reason string) error

@@ -198,7 +198,7 @@ func TestStories(t *testing.T) {
 			}),
 			"they end": on(func(id peer.ClusterID, s *story) {
 				s.theyEnded, s.once = true, s.once && s.theyEnded
-				expect("ended", b.EndedByProvider(ctx, id, "r"), true)
+				expect("ended", b.EndedByProvider(ctx, id, b.Policy(id).Generation, "r"), true)
 			}),
 			"accept": on(func(id peer.ClusterID, s *story) {
 				key := aKey.Draw(r, "key")

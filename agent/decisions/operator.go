@@ -128,10 +128,10 @@ func (s *Store) Forgot(ctx context.Context, id peer.ClusterID) error {
 }
 
 // EndedByProvider implements peering.Decisions.
-func (s *Store) EndedByProvider(ctx context.Context, id peer.ClusterID, reason string) error {
+func (s *Store) EndedByProvider(ctx context.Context, id peer.ClusterID, generation uint64, reason string) error {
 	reason = or(reason, "it gave no reason")
 	return s.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
-		if r.Peering.EndedByPeer != "" {
+		if r.Peering.EndedByPeer != "" || r.generation != generation {
 			return decision{}, nil
 		}
 		r.Peering.EndedByPeer, r.Peering.Once, r.token = reason, false, ""

@@ -35,6 +35,23 @@ func (f failing) AddInvite(context.Context, state.Invite, ...peer.Event) error {
 
 func (f failing) Apply(context.Context, state.Change) error { return f.err }
 
+// A person who asks again while the end by the provider is still being dealt with has the
+// last word: that end is the one before.
+func TestAskedAgainMeanwhile(t *testing.T) {
+	b := newBed(t, asks())
+	must(t, b.Connect(t.Context(), barn, false, "alice"))
+	before := b.Policy(barn).Generation
+	must(t, b.Connect(t.Context(), barn, false, "alice"))
+	must(t, b.EndedByProvider(t.Context(), barn, before, "blocked"))
+	if p := b.Policy(barn); p.Connect != plan.Yes {
+		t.Errorf("an end from before was taken for one of now: %+v", p)
+	}
+	must(t, b.EndedByProvider(t.Context(), barn, b.Policy(barn).Generation, "blocked"))
+	if p := b.Policy(barn); p.Connect != plan.No {
+		t.Errorf("the end was not taken: %+v", p)
+	}
+}
+
 // TestDecisions makes each decision twice: it has its history, is told of, and
 // the second time changes nothing.
 func TestDecisions(t *testing.T) {
@@ -89,7 +106,7 @@ func TestDecisions(t *testing.T) {
 		{"trustMode Untrusted", []func(*bed){trusted}, func(b *bed) error { return b.TrustEdited(ctx, barn, api.TrustUntrusted, key, "kubectl", "s") }, "distrusted", "", "by kubectl"},
 		{"trustMode Unknown", []func(*bed){trusted}, func(b *bed) error { return b.TrustEdited(ctx, barn, api.TrustUnknown, key, "kubectl", "s") }, "distrusted", "", "by kubectl"},
 		{"hung up", []func(*bed){connected}, func(b *bed) error { return b.HungUp(ctx, barn, "kubectl") }, "disconnect", "", "deleted its ForeignCluster"},
-		{"ended by the provider", []func(*bed){connected}, func(b *bed) error { return b.EndedByProvider(ctx, barn, "too busy") }, "disconnect", "", "too busy"},
+		{"ended by the provider", []func(*bed){connected}, func(b *bed) error { return b.EndedByProvider(ctx, barn, b.Policy(barn).Generation, "too busy") }, "disconnect", "", "too busy"},
 		{"ended here", []func(*bed){trusted}, func(b *bed) error { return b.EndedHere(ctx, barn, "PeeringRequest deleted") }, "rejected", "", "PeeringRequest deleted"},
 		{"joined", nil, func(b *bed) error { return b.Joined(ctx, barn, true, "both accepted") }, "joined", "", "both accepted"},
 		{"unjoined", []func(*bed){func(b *bed) { must(b.t, b.Joined(ctx, barn, true, "")) }}, func(b *bed) error { return b.Joined(ctx, barn, false, "lost") }, "unjoined", "", "lost"},

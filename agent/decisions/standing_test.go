@@ -408,7 +408,7 @@ func TestStoreFails(t *testing.T) {
 		"join":       func() error { return b.JoinEdited(ctx, barn, true, "k", "s") },
 		"trust mode": func() error { return b.TrustEdited(ctx, barn, api.TrustUntrusted, x.fp(), "k", "s") },
 		"hung up":    func() error { return b.HungUp(ctx, barn, "k") },
-		"ended":      func() error { return b.EndedByProvider(ctx, barn, "r") },
+		"ended":      func() error { return b.EndedByProvider(ctx, barn, b.Policy(barn).Generation, "r") },
 		"ended here": func() error { return b.EndedHere(ctx, barn, "r") },
 		"replaced":   func() error { return b.Replaced(ctx, barn, "r") },
 		"joined":     func() error { return b.Joined(ctx, barn, false, "r") },

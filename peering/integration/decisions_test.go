@@ -141,8 +141,12 @@ func (l *decisions) Forgot(_ context.Context, id peer.ClusterID) error {
 	})
 }
 
-func (l *decisions) EndedByProvider(_ context.Context, id peer.ClusterID, reason string) error {
-	return l.note(id, "ended by provider: "+reason, func(s *plan.Policy) { s.Connect = plan.No })
+func (l *decisions) EndedByProvider(_ context.Context, id peer.ClusterID, generation uint64, reason string) error {
+	return l.note(id, "ended by provider: "+reason, func(s *plan.Policy) {
+		if s.Generation == generation { // else a person asked again since
+			s.Connect = plan.No
+		}
+	})
 }
 
 func (l *decisions) EndedHere(_ context.Context, id peer.ClusterID, reason string) error {

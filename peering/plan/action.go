@@ -74,7 +74,7 @@ const (
 	RecordHungUp ActionKind = "record-hung-up"
 	// RecordForgot calls Decisions.Forgot.
 	RecordForgot ActionKind = "record-forgot"
-	// RecordEndedByProvider calls Decisions.EndedByProvider(Reason).
+	// RecordEndedByProvider calls Decisions.EndedByProvider(Generation, Reason).
 	RecordEndedByProvider ActionKind = "record-ended-by-provider"
 	// RecordEndedHere calls Decisions.EndedHere(Reason).
 	RecordEndedHere ActionKind = "record-ended-here"
@@ -149,4 +149,6 @@ type Record struct {
 	Stamp  string           // of the edit
 	Phase  api.RequestPhase // the decision about a request
 	Reason string           // a sentence for people; one word for RecordRequested
+	// Generation is Policy.Generation that the plan was made with, for RecordEndedByProvider.
+	Generation uint64
 }

@@ -82,7 +82,7 @@ func (d *derived) deriveIntent() intent {
 	}
 	in.settle(d)
 	if reason := d.endedByProvider(); in.wanted && d.trusted && !joinEdited && reason != "" {
-		in.records = append(in.records, d.record(RecordEndedByProvider, Record{Reason: reason}))
+		in.records = append(in.records, d.record(RecordEndedByProvider, Record{Reason: reason, Generation: d.Policy.Generation}))
 		in.ended, in.connect = reason, No
 		in.settle(d)
 	}
