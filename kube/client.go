@@ -63,7 +63,7 @@ func New(config *rest.Config) (*Client, error) {
 	if config.UserAgent == "" {
 		config.UserAgent = "liqo-agent"
 	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next: next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
@@ -166,17 +166,9 @@ var errTooLarge = fmt.Errorf("%w: the answer is too large", ErrTooMuch)
 // limitKey is the key of the limit of a request's answer in its context.
 type limitKey struct{}
 
-// Bounded returns a transport of which an answer of more than most bytes ends with an
-// error that wraps ErrTooMuch, and a refusal where no API server's does. It is for
-// clients of API servers other than Client. A watch has no end and no such bound.
-func Bounded(next http.RoundTripper, most int64) http.RoundTripper { return bounded{next, most} }
-
 // bounded is a transport whose answers end with errTooLarge where the limit of
 // their request is.
-type bounded struct {
-	next http.RoundTripper
-	most int64 // of requests without a limit of their own; 0 for none
-}
+type bounded struct{ next http.RoundTripper }
 
 // WrappedRoundTripper lets idle connections be closed through the wrapper.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
@@ -188,9 +180,6 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	most, ok := r.Context().Value(limitKey{}).(int64)
-	if !ok && b.most > 0 && r.URL.Query().Get("watch") == "" {
-		most, ok = b.most, true
-	}
 	if resp.StatusCode/100 != 2 {
 		most, ok = maxRefusal, true
 	}
