@@ -33,8 +33,11 @@ type fake struct {
 	stuck    bool                 // pods that are deleted do not end
 	writes   []string             // method and path of every change
 	leases   map[string]time.Time // when each was renewed last
-	back     time.Duration        // how much the agent's clock is late
-	wrong    []string             // what must not happen
+	// inherited are the Leases that the running agent has not renewed. They go with their nodes, by
+	// garbage collection: the agent may not even have seen the node.
+	inherited map[string]bool
+	back      time.Duration // how much the agent's clock is late
+	wrong     []string      // what must not happen
 
 	names map[peer.ClusterID]string // what the agent remembers beyond its end
 }
@@ -48,7 +51,7 @@ type watcher struct {
 
 func newFake() *fake {
 	return &fake{objects: make(map[string]map[string]any), removed: make(map[string]map[string]any), watchers: make(map[*watcher]bool), blocked: make(map[string]bool), leases: make(map[string]time.Time),
-		names: make(map[peer.ClusterID]string)}
+		inherited: make(map[string]bool), names: make(map[peer.ClusterID]string)}
 }
 
 // NodeName implements Names.
@@ -276,7 +279,10 @@ func (f *fake) store(path string, o map[string]any) {
 		f.objects[path] = o
 		delete(f.removed, path)
 	}
-	collection, _, _ := split(path)
+	collection, name, _ := split(path)
+	if o == nil && collection == nodesPath && f.inherited[name] && f.objects[leasePath+"/"+name] != nil {
+		f.store(leasePath+"/"+name, nil)
+	}
 	for w := range f.watchers {
 		if inCollection(collection, w.collection) && w.match(told) {
 			w.send(kind, told)
@@ -384,7 +390,9 @@ func (f *fake) create(path string, o map[string]any) map[string]any {
 
 func (f *fake) note(method, path string) {
 	if strings.HasPrefix(path, leasePath) {
-		f.leases[strings.TrimPrefix(path, leasePath+"/")] = time.Now()
+		name := strings.TrimPrefix(path, leasePath+"/")
+		f.leases[name] = time.Now()
+		delete(f.inherited, name)
 	}
 	f.writes = append(f.writes, method+" "+path)
 	if path == nodePath(foreign) {

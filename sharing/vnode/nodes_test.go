@@ -44,6 +44,13 @@ type agent struct {
 
 func (f *fake) start(t *testing.T) *agent {
 	t.Helper()
+	f.with(func() {
+		for path := range f.objects {
+			if name, ok := strings.CutPrefix(path, leasePath+"/"); ok {
+				f.inherited[name] = true
+			}
+		}
+	})
 	a := &agent{changed: make(map[peer.ClusterID]int)}
 	a.Nodes = New(Config{
 		Settings: func() Settings { return Settings{Heartbeat: heartbeat, DrainTimeout: drainTimeout} },
