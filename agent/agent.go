@@ -17,6 +17,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/service/notify"
 	"liqo.io/agent/state"
@@ -90,7 +91,7 @@ func New(opts Options) (*Agent, error) {
 // Reload has a running agent read its configuration again. It returns at once;
 // the outcome is logged and shown in status. It may be called from any
 // goroutine at any time.
-func (a *Agent) Reload() { wake(a.reload) }
+func (a *Agent) Reload() { work.Wake(a.reload) }
 
 // Run runs the agent until ctx ends; it says goodbye to the neighbours and
 // stores what it knows before it returns. An error means that it could not

@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/gateway"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	peeringconfig "liqo.io/agent/peering/config"
@@ -113,7 +114,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 // newMonitor returns the monitor that reports problems of the other parts.
 func (s *session) newMonitor() *problems.Monitor {
 	return problems.New(problems.Config{
-		ID: s.id, Settings: s.config, Tracker: &s.health, Logger: s.unrecorded, Told: func() { wake(s.told) },
+		ID: s.id, Settings: s.config, Tracker: &s.health, Logger: s.unrecorded, Told: func() { work.Wake(s.told) },
 		Peering: s.peering, Registry: s.registry, Decisions: s.decisions, MDNS: s.mdns,
 		Links: s.linksInUse, Domains: s.domains.Reports, GivenURLs: s.places.answers,
 		Requests: s.views.requests, Label: s.views.label,

@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/trust"
@@ -112,7 +113,7 @@ func (c *callers) business(id peer.ClusterID) bool {
 // look has Run check whether the peering with a caller ended. It does not block.
 func (c *callers) look(id peer.ClusterID) {
 	if c.calls.look(id) {
-		wake(c.parted)
+		work.Wake(c.parted)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/health"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/browser"
 	"liqo.io/agent/peer"
@@ -117,7 +118,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.places.again()
 	s.domains.Again()
 	s.links.SetFilter(linkFilter(cfg))
-	wake(s.networks.again)
+	work.Wake(s.networks.again)
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)

@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/health"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/state"
 )
@@ -54,7 +55,7 @@ func (f *configFollower) switched(ctx context.Context, spec *api.ClusterConfigSp
 // clusterConfig queues a new spec of the ClusterConfig. It does not block.
 func (f *configFollower) clusterConfig(spec *api.ClusterConfigSpec) {
 	f.spoken.Store(&spec)
-	wake(f.switching)
+	work.Wake(f.switching)
 }
 
 // Run applies changes of the file and of the ClusterConfig until ctx ends. If a file

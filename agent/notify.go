@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
@@ -49,7 +50,7 @@ func (a *Agent) up(s *session) {
 	a.generation.Add(1)
 	a.stands.Store(&standing{session: s, since: time.Now()})
 	a.opts.Notify.Ready()
-	wake(a.told)
+	work.Wake(a.told)
 }
 
 // down records that no session runs.

@@ -10,6 +10,7 @@ import (
 	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/agent/problems"
 	"liqo.io/agent/discovery/registry"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/peering/plan"
@@ -160,4 +161,4 @@ func (p *places) expected(id peer.ClusterID) peer.Fingerprint {
 }
 
 // again has Run compare the URLs at once. It does not block.
-func (p *places) again() { wake(p.given) }
+func (p *places) again() { work.Wake(p.given) }

@@ -7,6 +7,7 @@ import (
 	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
@@ -34,7 +35,7 @@ func (p *proofs) put(id peer.ClusterID, res client.Result) {
 	p.mu.Lock()
 	p.pending[id] = res
 	p.mu.Unlock()
-	wake(p.ready)
+	work.Wake(p.ready)
 }
 
 // phase queues a peer if it came back after an absence. It is called on the goroutine
@@ -46,7 +47,7 @@ func (p *proofs) phase(id peer.ClusterID, phase peer.Phase) {
 	p.mu.Lock()
 	p.returned[id] = struct{}{}
 	p.mu.Unlock()
-	wake(p.ready)
+	work.Wake(p.ready)
 }
 
 func (p *proofs) take() (proved map[peer.ClusterID]client.Result, returned map[peer.ClusterID]struct{}) {

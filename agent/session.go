@@ -25,6 +25,7 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/health"
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/responder"
 	"liqo.io/agent/peer"
@@ -154,7 +155,7 @@ func (s *session) build(ctx context.Context) error {
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
 	s.clock = clock.New()
 	s.networks = newNetworks()
-	s.hub.told = func() { wake(s.told) }
+	s.hub.told = func() { work.Wake(s.told) }
 	s.certificates = &certificates{id: s.id, key: s.key, issuer: s.issuer, tracker: &s.health}
 	found := domains.NewSet()
 	s.policies = &policySource{loaded: s.current.Load, domains: found, networks: s.networks}

@@ -118,11 +118,3 @@ func (a *Agent) recall(ctx context.Context, store *state.Store) {
 	}
 	a.use(a.effective())
 }
-
-// wake sends to a channel of capacity 1, unless it is full.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
@@ -40,7 +41,7 @@ func (s *session) followPods(ctx context.Context) *podFollower {
 		Fresh: func() *offer.Pod { return &offer.Pod{} },
 		Changed: func(before, after *offer.Pod) {
 			if !before.Same(after) {
-				wake(s.count)
+				work.Wake(s.count)
 			}
 		},
 	})
@@ -50,7 +51,7 @@ func (s *session) followPods(ctx context.Context) *podFollower {
 	running.Go(func() {
 		select {
 		case <-pods.Synced():
-			wake(s.count)
+			work.Wake(s.count)
 		case <-ctx.Done():
 		}
 	})
@@ -166,7 +167,7 @@ func (s *session) host(d plan.Decision) (news bool) {
 		return false
 	}
 	if s.allocator.Admit(t.ID, t.Admitted) {
-		wake(s.count)
+		work.Wake(s.count)
 	}
 	if s.cfg.Sharing == nil {
 		return false

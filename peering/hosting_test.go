@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/kubetest"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
@@ -146,7 +147,7 @@ func TestFollowCapacity(t *testing.T) {
 	if c.allocator.Consumers() != 1 {
 		t.Fatal("the consumer does not count")
 	}
-	wake(s.count)
+	work.Wake(s.count)
 	await("a refusal", func() bool { return strings.Contains(c.Offered().Why, "may not list") })
 	if in := c.observe(s, testID).View().Incoming; in.Reason != plan.ReasonNothingToOffer || !strings.Contains(in.Message, "may not list the pods") {
 		t.Errorf("%+v", in)
@@ -165,7 +166,7 @@ func TestFollowCapacity(t *testing.T) {
 		t.Errorf("said:\n%s", said)
 	}
 	c.allocator.Admit(testID, false)
-	wake(s.count)
+	work.Wake(s.count)
 	await("the end of it", func() bool { return c.allocator.Summary().Pool == nil })
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
@@ -15,7 +16,7 @@ import (
 // time.
 func (c *Controller) SharingChanged() {
 	if s := c.current(); s != nil {
-		wake(s.count)
+		work.Wake(s.count)
 		s.enqueueAll()
 	}
 }

@@ -78,7 +78,7 @@ func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *
 	s.access = access.New(client, c.cfg.Namespace, s.queue.Add, s.keeper.CheckIfMissing)
 	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind(), func(m *peerState) *deletionTracker { return &m.request }), s.keeper.CheckIfMissing)
 	s.offers = objects.NewStore(advertisementKind(), s.offerChanged(), s.keeper.CheckIfMissing)
-	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { wake(s.count) }, s.keeper.CheckIfMissing)
+	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { work.Wake(s.count) }, s.keeper.CheckIfMissing)
 	people := config.Connection{Session: connection, Client: client, CheckIfMissing: s.keeper.CheckIfMissing, Logger: c.cfg.Logger, Now: c.cfg.Now}
 	s.domains, s.settings = config.NewDomains(c.cfg.People, people), config.NewSettings(c.cfg.People, people)
 	s.events = events.NewRecorder(events.Config{
@@ -111,14 +111,6 @@ func tracking[T kube.Object](s *session, k objects.Kind[T], trackerOf func(*peer
 			}
 		}
 		enqueue(before, after, restored)
-	}
-}
-
-// wake sends to a channel of capacity 1, unless it was done before.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

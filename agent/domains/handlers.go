@@ -9,6 +9,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 )
@@ -98,7 +99,7 @@ func (k *Keeper) stored(ctx context.Context) error {
 	if err := k.merge(ctx); err != nil {
 		return err
 	}
-	wake(k.set.news)
+	work.Wake(k.set.news)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/state"
@@ -84,15 +85,7 @@ var _ control.Domains = (*Keeper)(nil)
 func New(set *Set, cfg Config) *Keeper { return &Keeper{cfg: cfg, set: set} }
 
 // Again has the set made anew: what is configured changed. It does not block.
-func (k *Keeper) Again() { wake(k.set.again) }
-
-// wake sends to a channel of capacity 1, unless it was done before.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) Again() { work.Wake(k.set.again) }
 
 // statusPause is how long news about a domain wait for more of them: a domain that
 // lists a thousand clusters is one change, not a thousand.
@@ -104,7 +97,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	wake(k.set.again)
+	work.Wake(k.set.again)
 	for {
 		select {
 		case <-ctx.Done():

@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
 	"liqo.io/agent/dnssd"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 )
@@ -65,7 +66,7 @@ func (d *Set) Tell(objects []api.SearchDomain) {
 	d.mu.Lock()
 	d.objects, d.told = objects, true
 	d.mu.Unlock()
-	wake(d.again)
+	work.Wake(d.again)
 }
 
 // note says that there is something new about a domain.
@@ -73,7 +74,7 @@ func (d *Set) note(name string) {
 	d.mu.Lock()
 	d.changed[name] = struct{}{}
 	d.mu.Unlock()
-	wake(d.news)
+	work.Wake(d.news)
 }
 
 // remark takes in why a cluster that domains list is not joined, "" for no reason, and

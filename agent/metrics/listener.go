@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"liqo.io/agent/kube/work"
 )
 
 const (
@@ -70,10 +72,7 @@ func (l *Listener) Listen(ctx context.Context, address string) error {
 			err = errors.Join(err, again)
 		}
 	}
-	select {
-	case l.again <- struct{}{}:
-	default:
-	}
+	work.Wake(l.again)
 	return err
 }
 

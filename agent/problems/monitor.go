@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/health"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
@@ -122,10 +123,7 @@ func New(cfg Config) *Monitor { return &Monitor{cfg: cfg, again: make(chan struc
 
 // Again says that something may be the matter, or no longer. It does not block.
 func (m *Monitor) Again() {
-	select {
-	case m.again <- struct{}{}:
-	default:
-	}
+	work.Wake(m.again)
 }
 
 // Run looks every minute and when it is told to, and tells of what begins and ends.

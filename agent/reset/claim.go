@@ -7,6 +7,7 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/statedir"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/install"
 )
@@ -40,10 +41,7 @@ func (c *Claim) Stands() bool {
 // Disputed is told that the API server has another ID: it is to follow us. It does not
 // block.
 func (c *Claim) Disputed() {
-	select {
-	case c.disputed <- struct{}{}:
-	default:
-	}
+	work.Wake(c.disputed)
 }
 
 // Run asks the API server until it has our ID. There is nothing to do when no restore

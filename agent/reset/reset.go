@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/statedir"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/peering/plan"
@@ -143,10 +144,7 @@ func fixedID(id string) error {
 }
 
 func (s *Resetter) wake() {
-	select {
-	case s.begun <- struct{}{}:
-	default:
-	}
+	work.Wake(s.begun)
 }
 
 // Run waits for a reset, or finds one that was cut off, parts with the peers and ends

@@ -3,7 +3,7 @@
 //
 // A reconcile returns an [Outcome]: it is done, wants to be called again after a
 // while, failed and is to be retried, or failed for good. [Queue.Run] is the one place
-// that turns this into when the key is next due. [Backoff], [Sleep] and [RetryAfter] are
+// that turns this into when the key is next due. [Backoff], [Sleep], [RetryAfter] and [Wake] are
 // for loops that have no keys.
 //
 // # What it must not do

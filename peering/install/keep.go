@@ -79,10 +79,7 @@ func (k *Keeper) CheckIfMissing(err error) {
 	if !apierrors.IsNotFound(err) {
 		return
 	}
-	select {
-	case k.check <- struct{}{}:
-	default:
-	}
+	work.Wake(k.check)
 }
 
 // Run keeps everything in place until ctx ends: it looks at once, then at intervals, and

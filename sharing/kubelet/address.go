@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube/work"
 )
 
 // errNoAddress: the automatic choice does not work.
@@ -59,10 +61,7 @@ func (r *route) note(local net.Addr) {
 		return
 	}
 	r.addr = addr
-	select {
-	case r.news <- struct{}{}:
-	default:
-	}
+	work.Wake(r.news)
 }
 
 // last returns the address, the zero one before the first connection.

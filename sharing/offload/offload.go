@@ -17,6 +17,7 @@ import (
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/tally"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
@@ -165,10 +166,7 @@ func (o *Offload) Remove(id peer.ClusterID) {
 // wake has the session look at the providers.
 func (o *Offload) wake() {
 	if o.session != nil {
-		select {
-		case o.session.woken <- struct{}{}:
-		default:
-		}
+		work.Wake(o.session.woken)
 	}
 }
 

@@ -52,7 +52,7 @@ func newPolicy(s *session) *policy {
 }
 
 // wake has the objects looked at again.
-func (p *policy) wake() { wake(p.again) }
+func (p *policy) wake() { work.Wake(p.again) }
 
 // tried reports whether it was tried to have the objects, so that the first pods
 // that see a node may be let on it.

@@ -190,14 +190,14 @@ func (s *session) podFields() string {
 func (s *session) nodeChanged(before, after *corev1.Node) {
 	real := func(n *corev1.Node) bool { return n != nil && whose(n) == "" }
 	if real(before) != real(after) {
-		wake(s.real)
+		work.Wake(s.real)
 	}
 	id := cmp.Or(whose(after), whose(before))
 	if id == "" {
 		return
 	}
 	if before == nil || after == nil || before.UID != after.UID {
-		wake(s.beats)
+		work.Wake(s.beats)
 		s.policy.wake()
 	}
 	s.queue.Add(id)
@@ -223,14 +223,6 @@ func (s *session) podChanged(before, after *pod) {
 	s.mu.Unlock()
 	if id := whose(s.nodes.Get("", cmp.Or(before, after).Spec.NodeName)); id != "" {
 		s.queue.AddAfter(id, gather)
-	}
-}
-
-// wake sends to a channel of capacity 1, unless it was done before.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 
@@ -268,7 +260,7 @@ func (s *session) lookAtAll() {
 			s.queue.Add(id)
 		}
 	}
-	wake(s.beats)
+	work.Wake(s.beats)
 	s.policy.wake()
 }
 
