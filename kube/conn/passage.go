@@ -38,7 +38,9 @@ type Passage struct {
 func (l *Link) passage(config *rest.Config) (Passage, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0 // whoever sends a request sets one
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{link: l, next: next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &counted{next, l.now, &l.passed, &l.passedRequests}
+	})
 	base, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{Version: "v1"}, true)
 	if err != nil {
 		return Passage{}, fmt.Errorf("address of the API server: %w", err)

@@ -5,28 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
+	"time"
+
+	"liqo.io/agent/kube/tally"
 )
 
 // wrap is a transport.WrapperFunc.
-func (l *Link) wrap(next http.RoundTripper) http.RoundTripper { return &observed{link: l, next: next} }
+func (l *Link) wrap(next http.RoundTripper) http.RoundTripper {
+	return &observed{counted{next, l.now, &l.writes, &l.requests}, l}
+}
 
 // observed is a transport that tells a link how each request ends.
 type observed struct {
+	counted
 	link *Link
-	next http.RoundTripper
 }
-
-// WrappedRoundTripper lets idle connections be closed through the wrapper.
-func (o *observed) WrappedRoundTripper() http.RoundTripper { return o.next }
 
 // RoundTrip implements http.RoundTripper.
 func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method != http.MethodGet {
-		o.link.writes.Add(1)
-	}
 	begun := o.link.now()
-	resp, err := o.next.RoundTrip(req)
-	o.link.requests.Answered(req, resp, o.link.now().Sub(begun))
+	resp, err := o.counted.RoundTrip(req)
 	switch {
 	case errors.Is(req.Context().Err(), context.Canceled):
 		// We gave up ourselves, which says nothing about the server. Running into the
@@ -50,10 +49,12 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// counted is a transport that counts the requests of others.
+// counted is a transport that counts requests, and apart from that those that write.
 type counted struct {
-	link *Link
-	next http.RoundTripper
+	next     http.RoundTripper
+	now      func() time.Time
+	writes   *atomic.Uint64
+	requests *tally.Requests
 }
 
 // WrappedRoundTripper lets idle connections be closed through the wrapper.
@@ -62,10 +63,10 @@ func (c *counted) WrappedRoundTripper() http.RoundTripper { return c.next }
 // RoundTrip implements http.RoundTripper.
 func (c *counted) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
-		c.link.passed.Add(1)
+		c.writes.Add(1)
 	}
-	begun := c.link.now()
+	begun := c.now()
 	resp, err := c.next.RoundTrip(req)
-	c.link.passedRequests.Answered(req, resp, c.link.now().Sub(begun))
+	c.requests.Answered(req, resp, c.now().Sub(begun))
 	return resp, err
 }
