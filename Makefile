@@ -31,7 +31,7 @@ bin/progress: $(filter-out %_test.go,$(wildcard internal/progress/*.go))
 
 # One static binary without symbols, and without anything of the place where it is built: a commit gives the same bytes.
 export GOTOOLCHAIN ?= local
-# Without the part of the command line's library that writes documents: what it needs would be a hundredth of the binary.
+# Without the part of the command line's library that writes documents: nothing here calls it, but what it imports would be linked.
 GO_BUILD := go build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X liqo.io/agent/trust.built=$(SOURCE_DATE_EPOCH)'
 
 AGENT ?= bin/liqo-agent
@@ -100,12 +100,17 @@ kubebox: bin/kubebox
 bin/kubebox: $(KUBE_SOURCES) | bin/progress
 	$(call progress,Kubernetes $(KUBE_VERSION) for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
 
-# The kubelet of the test bed that runs pods without containers, and the one with containers, for which few tests ask.
+# The kubelet of the test bed that runs pods without containers, and the one with containers, together with kube-proxy,
+# for which few tests ask.
 bin/kwok: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,kwok for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ sigs.k8s.io/kwok/cmd/kwok
 
 bin/kubelet: $(wildcard $(KUBE_DIR)/kubelet/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
+
+# The DNS server of clusters.
+bin/coredns: $(wildcard $(KUBE_DIR)/coredns/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
+	$(call progress,CoreDNS for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./coredns
 
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.
@@ -127,6 +132,7 @@ lint-code: bin/tools/staticcheck
 	$(call stage,gofmt; vet; staticcheck)
 	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l); \
 	if [[ -n $$unformatted ]]; then echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
+	@if git grep -n --untracked 'synctest\.Test(t' -- '*_test.go'; then echo "begin bubbles with bubble.Test: its doc comment says why" >&2; exit 1; fi
 	go vet ./...
 	bin/tools/staticcheck ./...
 
@@ -161,7 +167,7 @@ flakes: setup programs
 
 # What tests run.
 .PHONY: programs
-programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/packager man
+programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/coredns bin/packager man
 
 # The agent with the race detector, for one story from end to end.
 .PHONY: bin/liqo-agent-race
@@ -195,10 +201,12 @@ attack: setup programs
 	$(call stage,attacks)
 	@bin/attacks docs/security.md $(GO_TEST)
 
+# make bench ONLY=network: the scenarios whose names match that. The plot is drawn by scenario network.
 .PHONY: bench
 bench: setup build kubebox bin/kwok
 	go build -o bin/neighbours ./internal/bed/cmd/neighbours
-	go run ./internal/bed/cmd/bench
+	go build -ldflags '-s -w' -o bin/netend ./internal/bed/cmd/netend
+	go run ./internal/bed/cmd/bench -only '$(ONLY)' -plot docs/network-bench.svg
 
 .PHONY: demo
 demo: setup build kubebox bin/kwok

@@ -22,7 +22,7 @@ var layers = map[string]int{
 	"agent": 2, "doctor": 2,
 
 	"rbac": 1, "service": 1,
-	"discovery": 1, "peering": 1, "sharing": 1, "endpoint": 1, "mdnssvc": 1, "dnssd": 1, "ifwatch": 1, "trust": 1, "state": 1,
+	"discovery": 1, "network": 1, "peering": 1, "sharing": 1, "endpoint": 1, "mdnssvc": 1, "dnssd": 1, "ifwatch": 1, "trust": 1, "state": 1,
 
 	"api": 0, "health": 0, "kube": 0, "peer": 0, "migrations": 0, "relay": 0, "throttle": 0,
 }
@@ -37,6 +37,7 @@ var sideways = map[string][]string{
 	"mdnssvc":   {"ifwatch"},
 	"peering":   {"endpoint", "sharing", "trust"},
 	"rbac":      {"sharing"},
+	"sharing":   {"network"},
 }
 
 // forbidden are packages that must not get into the binary, each with the reason.
@@ -45,6 +46,7 @@ var forbidden = map[string]string{
 	"k8s.io/client-go/dynamic/dynamicinformer": "it pulls in the typed clientset; build the informer on a ListWatch of our own",
 	"k8s.io/client-go/informers":               "it pulls in the typed clientset",
 	"sigs.k8s.io/controller-runtime":           "more than doubles the binary",
+	"github.com/kardianos/service":             "its templates have the linker keep all methods of all types; systemctl does the rest",
 	"github.com/mattn/go-sqlite3":              "needs cgo; use modernc.org/sqlite",
 	module + "/internal":                       "test beds and simulations are no part of the product",
 	"testing":                                  "belongs into tests",

@@ -8,16 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/identity"
+	"liqo.io/agent/agent/lasterrors"
+	"liqo.io/agent/agent/reload"
 	"liqo.io/agent/agent/reset"
 	"liqo.io/agent/agent/statedir"
-	"liqo.io/agent/api"
+	"liqo.io/agent/agent/supervise"
+	"liqo.io/agent/agent/watchdog"
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube/conn"
-	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/service/notify"
 	"liqo.io/agent/state"
@@ -35,69 +37,48 @@ type Options struct {
 	// and is set from the configuration and by the control socket.
 	Logger *slog.Logger
 	Level  *slog.LevelVar
-	// Notify tells the service manager how the agent is; nil: there is none.
+	// Notify notifies the service manager; nil: there is none.
 	Notify *notify.Notifier
 }
 
-// Agent is the daemon. New only reads the configuration; Run does the work.
+// Agent is the daemon. New only reads the configuration; Run does the work. What it
+// holds outlives sessions.
 type Agent struct {
-	opts    Options
-	logger  *slog.Logger
-	started time.Time
-	current atomic.Pointer[config.Loaded] // in use
-	reload  chan struct{}
-
-	stands     atomic.Pointer[standing] // what runs now
-	generation atomic.Int64             // how often the parts were made
-	told       chan struct{}            // something changed that the service manager shows; capacity 1
-	start      *config.Loaded           // with which this process began
-
-	// What current is made of belongs to Run, and to the session's part that follows
-	// the configuration.
-	file   *config.Loaded         // as it was read
-	wanted *config.Loaded         // with what is set on top; some of it waits for a restart
-	spec   *api.ClusterConfigSpec // what the ClusterConfig sets on top; nil: nothing
-
-	measures measures
-
-	resetProgress reset.Progress
-
-	health     health.Tracker // what is the matter
-	warned     lastErrors     // what was logged last
-	unrecorded *slog.Logger   // for what status shows anyhow
+	opts       Options
+	logger     *slog.Logger
+	started    time.Time
+	settings   *reload.Settings
+	watchdog   *watchdog.Watchdog
+	supervisor *supervise.Supervisor
+	health     health.Tracker
+	lastErrors lasterrors.Log
+	progress   reset.Progress
 }
 
 // New reads the configuration. Its error is for the user, and lists every
 // fault found.
 func New(opts Options) (*Agent, error) {
-	a := &Agent{
-		opts:       opts,
-		unrecorded: opts.Logger,
-		started:    time.Now(),
-		reload:     make(chan struct{}, 1),
-		told:       make(chan struct{}, 1),
-	}
-	a.logger = a.warned.recording(opts.Logger)
-	loaded, err := opts.Load()
+	a := &Agent{opts: opts, started: time.Now(), watchdog: watchdog.New(opts.Notify)}
+	a.logger = a.lastErrors.Recording(opts.Logger)
+	a.supervisor = supervise.New(&a.health, a.logger)
+	var err error
+	a.settings, err = reload.New(func() (*config.Loaded, error) { return a.opts.Load() }, opts.Level, &a.health)
 	if err != nil {
 		return nil, err
 	}
-	a.file, a.start = loaded, loaded
-	a.down()
-	a.use(loaded)
 	return a, nil
 }
 
 // Reload has a running agent read its configuration again. It returns at once;
 // the outcome is logged and shown in status. It may be called from any
 // goroutine at any time.
-func (a *Agent) Reload() { work.Wake(a.reload) }
+func (a *Agent) Reload() { a.settings.Request() }
 
 // Run runs the agent until ctx ends; it says goodbye to the neighbours and
 // stores what it knows before it returns. An error means that it could not
 // start, or could not go on.
 func (a *Agent) Run(ctx context.Context) error {
-	defer a.tell(ctx)()
+	defer a.watchdog.Start(ctx)()
 	conn.BridgeKlog(a.logger)
 	if os.Getenv("GOGC") == "" {
 		// The live heap is a few megabytes and little garbage is made: half of
@@ -111,17 +92,16 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 		err = a.live(ctx)
-		var due *resetDue
-		if !errors.As(err, &due) {
+		if !errors.Is(err, errReset) {
 			return err
 		}
 	}
 }
 
-// live opens the state and runs sessions on it, until ctx ends or the state is to be
-// reset.
+// live opens the state and runs sessions on it, until ctx ends or a reset deletes the
+// state.
 func (a *Agent) live(ctx context.Context) error {
-	cfg := a.config()
+	cfg := a.settings.Config()
 	store, err := a.openState(ctx, cfg)
 	if err != nil {
 		return err
@@ -131,7 +111,7 @@ func (a *Agent) live(ctx context.Context) error {
 			a.logger.Warn("cannot close the database cleanly", "error", err)
 		}
 	}()
-	a.recall(ctx, store)
+	a.settings.Recall(ctx, store, a.logger)
 	a.sign(ctx, store)
 	key, err := trust.LoadOrCreateKey(cfg.State.Dir)
 	if err != nil {
@@ -141,20 +121,19 @@ func (a *Agent) live(ctx context.Context) error {
 		a.health.Report(health.KeyChain, err)
 	}
 	for {
-		id, origin, err := clusterID(ctx, a.config(), store, a.logger)
+		id, origin, err := identity.ClusterID(ctx, a.settings.Config(), store, a.logger)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		s := &session{Agent: a, store: store, key: key, id: id, origin: origin}
+		s := &session{agent: a, logger: a.logger, health: &a.health, config: a.settings.Config, store: store, key: key, id: id, origin: origin}
 		err = s.run(ctx)
 		var changed *identityChanged
 		var replaced *keyReplaced
-		var settings *settingsChanged
 		switch {
-		case errors.As(err, &settings):
+		case errors.Is(err, errSettings):
 		case errors.As(err, &changed):
 			if err := a.adopt(ctx, store, id, changed.id); err != nil {
 				return err
@@ -166,6 +145,14 @@ func (a *Agent) live(ctx context.Context) error {
 		}
 	}
 }
+
+// Errors that end a session, after which the agent goes on.
+var (
+	// errSettings: changed settings need new parts.
+	errSettings = errors.New("changed settings need new parts")
+	// errReset: the peers were notified of the reset; the state is deleted next.
+	errReset = errors.New("the state of this agent is being reset")
+)
 
 // identityChanged ends a session: the API server has another ID for this cluster.
 type identityChanged struct{ id peer.ClusterID }
@@ -191,24 +178,16 @@ func (a *Agent) adopt(ctx context.Context, store *state.Store, old, id peer.Clus
 	return store.Apply(ctx, state.Change{Events: []peer.Event{event}})
 }
 
-// resetDue ends a session: the peers know that this cluster leaves, and its state is
-// to be deleted.
-type resetDue struct{}
-
-// Error implements error.
-func (*resetDue) Error() string { return "the state of this agent is being reset" }
-
 // prepare finishes what was interrupted in the state directory before it is opened: a
-// restore, and a reset whose peers were told. stop reports that the agent is to end
-// after the reset.
+// restore, and a reset whose peers were notified. stop reports that the agent ends after
+// the reset.
 func (a *Agent) prepare(ctx context.Context) (stop bool, err error) {
-	if err := statedir.Resume(a.config().State.Dir); err != nil {
+	if err := statedir.Resume(a.settings.Config().State.Dir); err != nil {
 		return false, err
 	}
-	outcome, err := reset.Finish(ctx, a.config(), &a.resetProgress, a.logger)
+	outcome, err := reset.Finish(ctx, a.settings.Config(), &a.progress, a.logger)
 	if outcome == reset.Fresh {
-		a.spec = nil // what the ClusterConfig said is forgotten with the rest
-		a.use(a.effective())
+		a.settings.Forget()
 	}
 	return outcome == reset.Stop, err
 }
@@ -222,7 +201,7 @@ func (a *Agent) sign(ctx context.Context, store *state.Store) {
 	if err := store.SetWriter(ctx, a.opts.Version); err != nil {
 		a.logger.Debug("cannot store the version of the agent in the database", "error", err)
 	}
-	id, origin, err := statedir.Claim(a.config().State.Dir)
+	id, origin, err := statedir.Claim(a.settings.Config().State.Dir)
 	if err == nil && id != "" {
 		var known peer.ClusterID
 		if known, err = store.ClusterID(ctx); err == nil && known == "" {
@@ -251,29 +230,4 @@ func (a *Agent) openState(ctx context.Context, cfg config.Config) (*state.Store,
 	default:
 		return nil, err
 	}
-}
-
-// now returns the time for the history, and for what people are shown.
-func (a *Agent) now() time.Time { return time.Now() }
-
-// config returns the configuration in use. It is never changed in place.
-func (a *Agent) config() config.Config { return a.current.Load().Config }
-
-// use puts a configuration into use, except for settings that need a restart of the
-// agent: they keep their values from its start. So a new port that is taken, for
-// example, cannot fail a rebuild of the parts.
-func (a *Agent) use(l *config.Loaded) {
-	a.wanted = l
-	a.current.Store(l.Held(a.start))
-	var level slog.Level
-	// The configuration was validated, so its level is one slog knows.
-	if err := level.UnmarshalText([]byte(l.Config.Log.Level)); err == nil {
-		a.opts.Level.Set(level)
-	}
-}
-
-// identity is what we tell others about ourselves.
-func (a *Agent) identity(id peer.ClusterID) peer.Identity {
-	cfg := a.config()
-	return peer.Identity{ClusterID: id, ClusterName: cfg.Cluster.NameOf(id), GuestNamespace: cfg.Cluster.Namespace}
 }

@@ -1,11 +1,10 @@
-// Package agent wires the parts into one running daemon and owns their
-// lifetimes: it decides which cluster this is, opens the state, listens,
-// announces, watches links, feeds sightings to the registry and peers to the
-// API server, and answers the control socket.
+// Package agent wires the parts into one running daemon and owns their lifetimes: it
+// opens the state, builds the parts of a session, connects them, and rebuilds them when
+// the ID or the key of this cluster or settings of them change.
 //
-// It holds no protocol and no decision of its own: those live in the packages
-// it wires. Nothing below it may import it.
+// It holds no protocol and no decision: those live in the packages that it wires.
+// Nothing below it may import it.
 //
-// Goroutines: Run starts one per part under a supervisor that restarts a part
-// which failed, with backoff, and waits for all of them before it returns.
+// Goroutines: Run runs the parts under package supervise, and waits for all of them
+// before it returns.
 package agent

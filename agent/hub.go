@@ -3,9 +3,11 @@ package agent
 import (
 	"sync/atomic"
 
+	"liqo.io/agent/agent/calls"
 	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/agent/domains"
 	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/agent/proofs"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/client"
@@ -29,70 +31,66 @@ type wiring struct {
 	server    *endpoint.Server
 	client    *client.Client
 	problems  *problems.Monitor
-	callers   *callers
-	proofs    *proofs
+	incoming  *calls.Incoming
+	proofs    *proofs.Queue
 	domains   *domains.Keeper
 }
 
-// seen returns what the registry knows about a peer.
-func (h *hub) seen(id peer.ClusterID) (peer.Peer, bool) {
-	w := h.wired.Load()
-	if w == nil {
-		return peer.Peer{}, false
+// with calls do with the parts, once they are built.
+func (h *hub) with(do func(w *wiring)) {
+	if w := h.wired.Load(); w != nil {
+		do(w)
 	}
-	return w.registry.Peer(id)
+}
+
+// seen returns what the registry knows about a peer.
+func (h *hub) seen(id peer.ClusterID) (p peer.Peer, known bool) {
+	h.with(func(w *wiring) { p, known = w.registry.Peer(id) })
+	return p, known
 }
 
 // joined reports whether there is a peering with a cluster whose key is trusted.
-func (h *hub) joined(id peer.ClusterID) bool {
-	w := h.wired.Load()
-	return w != nil && w.decisions.Partner(id)
+func (h *hub) joined(id peer.ClusterID) (is bool) {
+	h.with(func(w *wiring) { is = w.decisions.Partner(id) })
+	return is
 }
 
 // decided is called by the decision store after a decision about a peer.
 func (h *hub) decided(id peer.ClusterID) {
-	w := h.wired.Load()
-	if w == nil {
-		return
-	}
-	w.peering.Enqueue(id)
-	w.registry.Touch(id)
-	w.domains.Remark(id)
-	w.server.Recheck(id)
-	w.problems.Again()
+	h.with(func(w *wiring) {
+		w.peering.Enqueue(id)
+		w.registry.Touch(id)
+		w.domains.Remark(id)
+		w.server.Recheck(id)
+		w.problems.Again()
+	})
 }
 
 // changed is called by the registry when its view of a peer changed.
 func (h *hub) changed(id peer.ClusterID) {
-	w := h.wired.Load()
-	if w == nil {
-		return
-	}
-	if p, ok := w.registry.Peer(id); ok {
-		if p.Phase == peer.PhaseLost {
-			w.client.Forget(p.Fingerprint)
+	h.with(func(w *wiring) {
+		if p, ok := w.registry.Peer(id); ok {
+			if p.Phase == peer.PhaseLost {
+				w.client.Forget(p.Fingerprint)
+			}
+			w.proofs.Phase(id, p.Phase)
 		}
-		w.proofs.phase(id, p.Phase)
-	}
-	w.peering.Enqueue(id)
-	w.problems.Again()
-	h.told()
+		w.peering.Enqueue(id)
+		w.problems.Again()
+		h.told()
+	})
 }
 
 // viewed is called by the peering controller when a peering may have changed.
 func (h *hub) viewed(id peer.ClusterID) {
-	w := h.wired.Load()
-	if w == nil {
-		return
-	}
-	w.registry.Touch(id)
-	w.domains.Remark(id)
-	w.callers.look(id)
+	h.with(func(w *wiring) {
+		w.registry.Touch(id)
+		w.domains.Remark(id)
+		w.incoming.PeeringChanged(id)
+	})
 }
 
 // reconcile requeues a peer in the peering controller.
 func (h *hub) reconcile(id peer.ClusterID) {
-	if w := h.wired.Load(); w != nil {
-		w.peering.Enqueue(id)
-	}
+	h.with(func(w *wiring) { w.peering.Enqueue(id) })
 }

@@ -2,21 +2,32 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
+	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
+	"liqo.io/agent/agent/socket"
+
+	"liqo.io/agent/agent/backend"
+	"liqo.io/agent/agent/calls"
 	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/connect"
 	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/agent/domains"
+	"liqo.io/agent/agent/lan"
 	"liqo.io/agent/agent/metrics"
+	"liqo.io/agent/agent/policy"
 	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/agent/proofs"
+	"liqo.io/agent/agent/reload"
 	"liqo.io/agent/agent/reset"
+	"liqo.io/agent/agent/sharing"
+	"liqo.io/agent/agent/supervise"
+	"liqo.io/agent/agent/urls"
+	"liqo.io/agent/agent/watchdog"
 	"liqo.io/agent/api"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
@@ -25,7 +36,6 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/health"
 	"liqo.io/agent/ifwatch"
-	"liqo.io/agent/kube/work"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/responder"
 	"liqo.io/agent/peer"
@@ -38,7 +48,10 @@ import (
 // session is the agent with one cluster ID and one key. It ends with the agent, or when
 // ID, key or settings change that need new parts.
 type session struct {
-	*Agent
+	agent  *Agent
+	logger *slog.Logger
+	health *health.Tracker
+	config func() config.Config // in use
 	store  *state.Store
 	key    *trust.Key
 	id     peer.ClusterID
@@ -52,99 +65,103 @@ type session struct {
 	server    *endpoint.Server
 	client    *client.Client
 	registry  *registry.Registry
-	asker     *client.Client // keeps no connections, so that a name is looked up each time
+	fresh     *client.Client // keeps no connections: each call looks up the name and connects
 	poller    *dnssd.Poller
 	decisions *decisions.Store
 	peering   *peering.Controller
 	admission *admission.Server
-	control   *control.Server
+	control   *socket.Server
 	metrics   *metrics.Metrics
 	scrapes   *metrics.Listener
-	sharing   *sharing
+	sharing   *sharing.Sharing
+	connect   *connect.Connect
 	reset     *reset.Resetter
 	claim     *reset.Claim
 	problems  *problems.Monitor
 	domains   *domains.Keeper
 
 	hub          hub
-	certificates *certificates
-	policies     *policySource
-	policy       *policyApplier
-	proofs       *proofs
-	callers      *callers
-	callBacks    *callBacks
-	networks     *networks
-	places       *places
+	certificates *policy.Certificates
+	policy       *policy.Source
+	proofs       *proofs.Queue
+	incoming     *calls.Incoming
+	notifier     *calls.Notifier
+	uses         lan.Uses
+	lan          *lan.Links
+	urls         *urls.Prober
 
-	settings *configFollower
-	rotation *rotation
-	views    *views
+	follower *reload.Follower
+	rotation *backend.Rotation
+	views    *backend.Views
 }
-
-// partMDNS is the name of the part that holds port 5353.
-const partMDNS = "mDNS"
 
 // run builds the parts, runs them until ctx ends or the identity changes, and
 // waits for all of them.
-func (s *session) run(ctx context.Context) error {
-	ctx, end := context.WithCancelCause(ctx)
+func (s *session) run(parent context.Context) error {
+	ctx, end := context.WithCancelCause(parent)
 	defer end(nil)
 	s.end = end
 	if err := s.build(ctx); err != nil {
 		return err
 	}
-	s.logger.Info("liqo-agent is up", "cluster", s.identity(s.id).ClusterName, "id", s.id, "id-from", s.origin,
-		"fingerprint", s.key.Fingerprint(), "port", s.server.Port(), "version", s.opts.Version)
+	s.logger.Info("liqo-agent is up", "cluster", s.self().ClusterName, "id", s.id, "id-from", s.origin,
+		"fingerprint", s.key.Fingerprint(), "port", s.server.Port(), "version", s.agent.opts.Version)
 
-	s.health.Replace(health.PartFailing) // of those before
-	s.health.Clear(health.MDNSPort, "")
-
+	s.agent.supervisor.Reset()
 	// The responder stops last: nothing may announce this cluster after its
 	// goodbyes.
-	var parts sync.WaitGroup
-	for _, p := range []part{
-		{"links", s.links.Run},
-		{partMDNS, s.mdns.Run},
-		{"endpoint", s.server.Run},
-		{"registry", s.registry.Run},
-		{"kubernetes", s.peering.Run},
-		{"admission", s.admission.Run},
-		{"control socket", s.control.Run},
-		{"link feed", s.feedLinks},
-		{"sightings", s.feedSightings},
-		{"watchers", s.feedWatchers},
-		{"proofs", s.proofs.Run},
-		{"certificates", func(ctx context.Context) error { return suspendTrust(ctx, s.decisions) }},
-		{"calls", s.callers.Run},
-		{"answers", s.callBacks.Run},
-		{"given URLs", s.places.Run},
-		{"DNS", s.poller.Run},
-		{"search domains", s.domains.Run},
-		{"configuration", s.settings.Run},
-		{"upkeep", s.upkeep},
-		{"reset", s.reset.Run},
-		{"identity", s.claim.Run},
-		{"health", s.problems.Run},
-		{"metrics", s.scrapes.Run},
-	} {
-		parts.Go(func() { supervise(ctx, s.logger, p, s.partFailed) })
+	var running sync.WaitGroup
+	parts := []supervise.Part{
+		{Name: "links", Run: s.links.Run},
+		{Name: "mDNS", Run: s.mdns.Run, PortTaken: health.MDNSPort},
+		{Name: "endpoint", Run: s.server.Run},
+		{Name: "registry", Run: s.registry.Run},
+		{Name: "kubernetes", Run: s.peering.Run},
+		{Name: "network", Run: s.connect.Run},
+		{Name: "names", Run: s.connect.RunNames},
+		{Name: "admission", Run: s.admission.Run},
+		{Name: "control socket", Run: s.control.Run},
+		{Name: "link feed", Run: s.lan.Run},
+		{Name: "sightings", Run: lan.Sightings{MDNS: s.mdns, Registry: s.registry, Logger: s.logger}.Run},
+		{Name: "watchers", Run: func(ctx context.Context) error { return s.views.Watch(ctx, s.control.Publish) }},
+		{Name: "proofs", Run: s.proofs.Run},
+		{Name: "certificates", Run: func(ctx context.Context) error { return proofs.SuspendTrust(ctx, s.decisions.Lapse) }},
+		{Name: "calls", Run: s.incoming.Run},
+		{Name: "answers", Run: s.notifier.Run},
+		{Name: "given URLs", Run: s.urls.Run},
+		{Name: "DNS", Run: s.poller.Run},
+		{Name: "search domains", Run: s.domains.Run},
+		{Name: "configuration", Run: s.follower.Run},
+		{Name: "upkeep", Run: upkeep{store: s.store, settings: s.config, tracker: s.health, logger: s.logger}.Run},
+		{Name: "reset", Run: s.reset.Run},
+		{Name: "identity", Run: s.claim.Run},
+		{Name: "health", Run: s.problems.Run},
+		{Name: "metrics", Run: s.scrapes.Run},
 	}
-	s.up(s)
+	running.Go(func() { s.agent.supervisor.Run(ctx, parts...) })
+	s.agent.watchdog.Up(&watchdog.Session{Probes: s.probes(), Status: s.control.SelfCheck})
 	<-ctx.Done()
-	s.down()
-	parts.Wait()
-	s.sharing.close()
+	s.agent.watchdog.Down()
+	running.Wait()
+	s.sharing.Close()
 	s.client.Close()
-	s.asker.Close()
+	s.fresh.Close()
 	s.logger.Info("liqo-agent has stopped", "id", s.id)
-	var changed *identityChanged
-	var replaced *keyReplaced
-	var settings *settingsChanged
-	var due *resetDue
-	if cause := context.Cause(ctx); errors.As(cause, &changed) || errors.As(cause, &replaced) || errors.As(cause, &settings) || errors.As(cause, &due) {
+	if cause := context.Cause(ctx); cause != context.Cause(parent) {
 		return cause
 	}
-	return nil
+	return nil // the agent ends
+}
+
+// probes call the parts that own the state of the session.
+func (s *session) probes() []watchdog.Probe {
+	return []watchdog.Probe{
+		// No peer has this ID, so nothing changes, but the owner of the peers has to answer.
+		{Owner: "peers (registry)", Ask: func(ctx context.Context) error { _, err := s.registry.Rename(ctx, "", ""); return err }},
+		{Owner: "decisions", Ask: func(context.Context) error { s.decisions.Policy(""); return nil }},
+		{Owner: "configuration", Ask: s.follower.Answers},
+		{Owner: "mDNS", Ask: s.mdns.Answers},
+	}
 }
 
 // build builds all parts, and binds ports and sockets, so that one that is in use is an
@@ -154,24 +171,22 @@ func (s *session) build(ctx context.Context) error {
 	s.claim = reset.NewClaim(s.id, s.config, s.logger)
 	s.issuer = trust.NewIssuer(s.key, func() peer.ClusterID { return s.id })
 	s.clock = clock.New()
-	s.networks = newNetworks()
-	s.hub.told = func() { work.Wake(s.told) }
-	s.certificates = &certificates{id: s.id, key: s.key, issuer: s.issuer, tracker: &s.health}
+	s.hub.told = s.agent.watchdog.Changed
+	s.certificates = policy.NewCertificates(s.id, s.key, s.issuer, s.health)
 	found := domains.NewSet()
-	s.policies = &policySource{loaded: s.current.Load, domains: found, networks: s.networks}
-	s.trusting(cfg)
-	s.sharing = newSharing(s)
+	s.policy = policy.NewSource(s.agent.settings.Loaded, found, s.uses.NoAutojoin)
+	s.useTrust(cfg)
 	if err := s.buildPeers(ctx, cfg, found); err != nil {
 		return err
 	}
 	if err := s.buildEndpoint(ctx, cfg); err != nil {
 		return err
 	}
-	s.rotation = &rotation{end: s.end}
+	s.rotation = &backend.Rotation{Replaced: func(successor *trust.Key) { s.end(&keyReplaced{key: successor}) }}
 	s.reset = reset.New(reset.Config{
 		Self: s.self, Fingerprint: s.key.Fingerprint(), Settings: s.config, Volatile: s.store.Volatile(), Key: s.rotation,
 		Decisions: s.decisions, Registry: s.registry, Peering: s.peering,
-		Progress: &s.resetProgress, Parted: func() { s.end(&resetDue{}) }, Logger: s.logger, Now: s.now,
+		Progress: &s.agent.progress, Parted: func() { s.end(errReset) }, Logger: s.logger, Now: time.Now,
 	})
 	var err error
 	s.admission, err = admission.NewServer(admission.Config{
@@ -191,10 +206,14 @@ func (s *session) build(ctx context.Context) error {
 		return err
 	}
 	s.links = ifwatch.New(linkFilter(cfg), s.logger)
+	s.lan = lan.NewLinks(lan.Config{
+		Settings: s.config, Tracker: s.health, Watcher: s.links, MDNS: s.mdns, Changed: func() { s.problems.Again() }, LinksChanged: s.poller.Hurry,
+		AutojoinChanged: s.applyPolicy, Logger: s.logger,
+	}, &s.uses)
 	s.problems = s.newMonitor()
 	s.hub.wired.Store(&wiring{
 		registry: s.registry, decisions: s.decisions, peering: s.peering, server: s.server, client: s.client, problems: s.problems,
-		callers: s.callers, proofs: s.proofs, domains: s.domains,
+		incoming: s.incoming, proofs: s.proofs, domains: s.domains,
 	})
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))
@@ -202,20 +221,23 @@ func (s *session) build(ctx context.Context) error {
 	if err := s.buildMetrics(ctx, cfg); err != nil {
 		return err
 	}
-	s.control = control.NewServer(control.ServerConfig{
-		Path: cfg.State.Socket, Backend: s.newBackend(), Reloader: s.settings, Level: s.opts.Level, Logger: s.logger,
+	s.control = socket.NewServer(socket.ServerConfig{
+		Path: cfg.State.Socket, Backend: s.newBackend(), Reloader: s.follower, Level: s.agent.opts.Level, Logger: s.logger,
 		Metrics: s.metrics.Handler(), Explain: s.peering.Explain,
 	})
 	return s.control.Listen(ctx)
 }
 
-// trusting takes the certificates and trust settings of a configuration into use.
-func (s *session) trusting(cfg config.Config) {
-	s.certificates.use(cfg)
-	s.policies.use(cfg, s.certificates.inUse().FleetCAs)
-	why := openness(cfg)
+// useTrust takes the certificates and trust settings of a configuration into use.
+func (s *session) useTrust(cfg config.Config) {
+	s.certificates.Use(cfg)
+	s.policy.Use(cfg, s.certificates.Loaded().FleetCAs)
+	why := policy.Openness(cfg)
 	s.health.When(health.Open, why != "", health.Args{"setting": why})
 }
+
+// applyPolicy passes the present policy to the decision store.
+func (s *session) applyPolicy(ctx context.Context) { s.policy.Apply(ctx, s.decisions, s.logger) }
 
 // clockTrusted reports whether our clock can be believed for a decision about a peer.
 func (s *session) clockTrusted(about peer.ClusterID) bool {
@@ -223,9 +245,12 @@ func (s *session) clockTrusted(about peer.ClusterID) bool {
 }
 
 // self returns the identity that this cluster shows.
-func (s *session) self() peer.Identity { return s.identity(s.id) }
+func (s *session) self() peer.Identity {
+	cfg := s.config().Cluster
+	return peer.Identity{ClusterID: s.id, ClusterName: cfg.NameOf(s.id), GuestNamespace: cfg.Namespace}
+}
 
-// greeting returns what this cluster tells about itself when it calls a peer.
+// greeting returns the greeting in our calls to peers.
 func (s *session) greeting() wire.Greeting {
 	return wire.Greeting{Identity: s.self(), Port: s.server.Port(), URL: s.config().Endpoint.AdvertiseURL}
 }
@@ -250,7 +275,7 @@ func (r lookedAfter) IDs() []peer.ClusterID {
 
 // candidateChanged is called by the registry when the status of a candidate changed.
 func (s *session) candidateChanged(k peer.Key) {
-	if object, is := strings.CutPrefix(k.Instance, givenBy); is && k.Source == peer.Manual {
+	if object, ok := urls.Object(k); ok {
 		s.peering.URLProbed(object)
 	}
 	s.domains.Probed(k)
@@ -264,8 +289,7 @@ func (s *session) pinned(id peer.ClusterID) peer.Fingerprint {
 	return peer.Fingerprint{}
 }
 
-// admissionPolicy returns what the admission of PeeringRequests needs to know about a
-// peer.
+// admissionPolicy returns the policy for PeeringRequests of a peer.
 func (s *session) admissionPolicy(id peer.ClusterID) admission.Policy {
 	standing := s.decisions.Policy(id)
 	return admission.Policy{
@@ -308,7 +332,7 @@ func (s *session) announcement(cfg config.Config) *responder.Announcement {
 		// host's general responder, with addresses of links we leave out.
 		Host: string(s.id),
 		Port: s.server.Port(),
-		TXT:  mdnssvc.TXT(s.identity(s.id), s.key.Fingerprint()),
+		TXT:  mdnssvc.TXT(s.self(), s.key.Fingerprint()),
 		TTL:  cfg.Discovery.TTL,
 	}
 }
@@ -332,7 +356,7 @@ func (s *session) otherID(id peer.ClusterID) {
 			"ours": string(s.id), "namespace": s.config().Cluster.Namespace, "theirs": string(id),
 		}})
 	case s.claim.Stands():
-		s.claim.Disputed() // the API server is to follow us
+		s.claim.Disputed() // Run writes our ID to the API server
 	default:
 		s.end(&identityChanged{id: id})
 	}
@@ -341,13 +365,4 @@ func (s *session) otherID(id peer.ClusterID) {
 // linkFilter returns which interfaces a configuration selects.
 func linkFilter(cfg config.Config) ifwatch.Filter {
 	return ifwatch.Filter{Include: cfg.Discovery.Interfaces, Exclude: cfg.Discovery.ExcludeInterfaces}
-}
-
-// linkAddrs lists a link's addresses, for status.
-func linkAddrs(l ifwatch.Link) []string {
-	out := make([]string, 0, len(l.Addrs))
-	for _, a := range slices.SortedFunc(slices.Values(l.Addrs), netip.Prefix.Compare) {
-		out = append(out, a.String())
-	}
-	return out
 }

@@ -47,9 +47,10 @@ type ForeignClusterStatus struct {
 	// Conditions are the agent's observations: Reachable (the endpoint answers),
 	// Verified (it proved to hold the key that fingerprint shows), Trusted (that
 	// key is trusted to be the cluster's), OutgoingPeering and IncomingPeering
-	// (what became of each direction), AuthURL (who answers at spec.authUrl; on
-	// objects that people wrote), and Conflict (another key claims the same cluster
-	// ID; absent otherwise).
+	// (what became of each direction), NetworkReady (packets pass between the pods of
+	// the two clusters; while there is a peering), AuthURL (who answers at
+	// spec.authUrl; on objects that people wrote), and Conflict (another key claims
+	// the same cluster ID; absent otherwise).
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -130,7 +131,9 @@ type ObjectReference struct {
 
 // Modules shows which parts of a peering are in use.
 type Modules struct {
-	// Networking connects the two clusters' networks.
+	// Networking connects the pod networks of the two clusters. It is enabled while they
+	// are to be connected; the condition NetworkReady says whether they are, and if not
+	// why.
 	//
 	// +kubebuilder:default={}
 	Networking Module `json:"networking,omitzero"`
@@ -272,6 +275,9 @@ const (
 	// The message has the verification code, and says how to let it in and how to
 	// refuse it. It is only shown while it is true.
 	ConditionAccessRequested = "AccessRequested"
+	// ConditionNetworkReady: packets pass between the pods of this cluster and those of
+	// the other one. It is shown while there is a peering; module networking has the same.
+	ConditionNetworkReady = "NetworkReady"
 	// ConditionAutojoin: somebody said that clusters like this one are joined by
 	// themselves, and it is not. The message says why, and how to join it. It is only
 	// shown while it is false.

@@ -56,6 +56,10 @@ const ClusterIDConfigMap = "cluster-id"
 // were made for.
 const LabelOriginCluster = "liqo.io/origin-cluster-id"
 
+// LabelSliceManager on an EndpointSlice says whose it is. Kubernetes leaves those of others
+// alone. On those of peers it is ManagedByAgent.
+const LabelSliceManager = "endpointslice.kubernetes.io/managed-by"
+
 // Labels that the agent puts on the objects it creates. An object that does
 // not carry both is somebody else's: the agent neither deletes it nor corrects
 // its spec. Removing one of them from an object takes it over.

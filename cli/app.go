@@ -5,6 +5,7 @@ import (
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/config"
 	"liqo.io/agent/cli/domains"
+	"liqo.io/agent/cli/network"
 	"liqo.io/agent/cli/peers"
 	"liqo.io/agent/cli/scan"
 	"liqo.io/agent/cli/status"
@@ -37,7 +38,7 @@ func tree(m machine) []command.Command {
 		peers.Command(), peers.ConnectCommand(), peers.DisconnectCommand(),
 		inviteCommand(),
 		status.InfoCommand(),
-		domains.Command(), adverts.Command(),
+		domains.Command(), adverts.Command(), network.Command(),
 		scan.Command(),
 		status.Command(),
 		doctorCommand(m.examiner),

@@ -77,7 +77,7 @@ func TestNothingControlsTheTerminal(t *testing.T) {
 	for _, args := range []string{"peers list -a", "peers list -a -o wide", "peers list -a -o json", "peers list -a -o yaml", "peers show 9c1b",
 		"peers show 9c1b -o json", "peers show 0558", "peers history", "peers history -o json", "status", "status -o json",
 		"domains list", "domains list -o wide", "domains list -o json", "domains show example.com", "domains show example.com -o yaml", "domains add example.com --no-wait",
-		"domains refresh example.com --timeout 1ms", "peers requests", "peers requests -o json", "peers requests -o yaml", "adverts list", "adverts list -o json", "adverts show 0558de48-0", "adverts show 0558de48-0 -o yaml", "adverts accept 0558de48-0", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
+		"domains refresh example.com --timeout 1ms", "peers requests", "peers requests -o json", "peers requests -o yaml", "adverts list", "adverts list -o json", "adverts show 0558de48-0", "adverts show 0558de48-0 -o yaml", "adverts accept 0558de48-0", "network list", "network list -o json", "invite list", "invite list -o json", "info", "info -o json", "info 9c1b", "info 9c1b -o yaml",
 		"info 9c1b --get outgoing", "info 9c1b 9c1b --get outgoing.message", "peers accept 0558de48-1", "peers accept 9c1b --yes", "peers connect 9c1b --no-wait --yes",
 		"peers connect 9c1b --timeout 1ms --yes", "peers reject 9c1b", "peers forget 9c1b --yes", "peers disconnect 9c1b --no-wait", "peers set 9c1b --note x"} {
 		stdout, stderr, _ := w.Run(t.Context(), strings.Fields(args)...)

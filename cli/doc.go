@@ -2,8 +2,8 @@
 // that fill no package. docs/cli.md is its contract.
 //
 // Below it, command reads command lines and reports errors, render writes output,
-// and each larger noun (peers, domains, adverts, status, scan, config) has a
-// package. Commands ask the running agent over its control socket, or read its
+// and each larger noun (peers, domains, adverts, network, status, scan, config)
+// has a package. Commands ask the running agent over its control socket, or read its
 // database when none runs.
 //
 // It decides nothing about peers, and never writes to the database: decisions go to

@@ -53,7 +53,7 @@ const bundleFlag = "bundle"
 func seeDoctor(c *command.Call, e examiner) error {
 	archive := c.String(bundleFlag)
 	if c.Bool("redact") && archive == "" {
-		return command.UsageError("--redact needs --bundle", c.Command.HelpName+" --bundle support.tar.gz --redact")
+		return command.UsageError("--redact needs --bundle", c.Name()+" --bundle support.tar.gz --redact")
 	}
 	opts := doctor.Options{
 		Version: c.Options.Version, Built: trust.Built(),

@@ -99,10 +99,10 @@ func keyCSRCommand() command.Command {
 		Examples: []string{"liqo-agent key csr --name farm.example.com > farm.csr"},
 		Agent:    true,
 		Flags: []urfave.Flag{
-			&urfave.StringSliceFlag{Name: "name", Usage: "host `NAME`; can be repeated"},
+			command.ListFlag("name", "host `NAME`; can be repeated"),
 		},
 		Run: func(c *command.Call) error {
-			names := c.StringSlice("name")
+			names := c.List("name")
 			if len(names) == 0 {
 				return command.UsageError("key csr needs --name", "liqo-agent key csr --name farm.example.com")
 			}

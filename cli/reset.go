@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
@@ -89,7 +91,7 @@ func runReset(c *command.Call) error {
 	if opts.All {
 		reset.UninstallPeoples(ctx, settingsOf(c), c.String(kubeconfigFlag), opts, &done)
 	}
-	done = done.WithoutNulls()
+	done = control.Filled(done)
 	if !c.Out.Value(done) {
 		printReset(c.Out, done)
 	}
@@ -111,7 +113,7 @@ func settingsOf(c *command.Call) config.Config {
 }
 
 // followReset waits for the end of a reset, and tells on the way how far it is.
-func followReset(c *command.Call, client *control.Client, opts control.ResetOptions) (control.Reset, error) {
+func followReset(c *command.Call, client *client.Client, opts control.ResetOptions) (control.Reset, error) {
 	ctx := c.Ctx()
 	var last control.Reset
 	heard, waited := c.Options.Now(), time.Duration(0)

@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 
+	"liqo.io/agent/agent/connect"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
+	"liqo.io/agent/network"
 	"liqo.io/agent/service"
 )
 
@@ -23,7 +26,24 @@ type services interface {
 }
 
 // systemd is the services of this machine.
-func systemd() (services, error) { return service.New("") }
+func systemd() (services, error) {
+	m, err := service.New("")
+	return units{m}, err
+}
+
+// units are services that leave nothing behind.
+type units struct{ *service.Manager }
+
+// Uninstall also removes what outlives the agent in the network of this machine.
+func (u units) Uninstall(ctx context.Context) error {
+	if err := u.Manager.Uninstall(ctx); err != nil {
+		return err
+	}
+	if err := network.Clear(connect.Device); err != nil {
+		return fmt.Errorf("the service is removed, but its network is still set up, until the machine is restarted: %w", err)
+	}
+	return nil
+}
 
 func serviceCommand(of func() (services, error)) command.Command {
 	install := command.Command{

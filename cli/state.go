@@ -175,7 +175,7 @@ func checkState(c *command.Call) error {
 }
 
 func stateReport(p *render.Printer, r statedir.Report) {
-	database := fmt.Sprintf("schema %d of %d, %s", r.Database.Schema, r.Database.KnownSchema, size(r.Database.Bytes))
+	database := fmt.Sprintf("schema %d of %d, %s", r.Database.Schema, r.Database.KnownSchema, render.Bytes(r.Database.Bytes))
 	if r.Database.WrittenBy != "" {
 		database += ", written by version " + render.Clean(r.Database.WrittenBy)
 	}
@@ -194,7 +194,7 @@ func stateReport(p *render.Printer, r statedir.Report) {
 		[2]string{"Cluster", cmp.Or(render.Clean(r.Database.ClusterID), "unknown")},
 		[2]string{"Database", database},
 		[2]string{"Key", key},
-		[2]string{"Space", size(r.UsedBytes) + " used, " + size(r.FreeBytes) + " free"},
+		[2]string{"Space", render.Bytes(r.UsedBytes) + " used, " + render.Bytes(r.FreeBytes) + " free"},
 	)
 	for _, name := range r.Kept {
 		p.Printf("Kept: %s\n", render.Clean(name))
@@ -226,15 +226,4 @@ func stateError(c *command.Call, err error) error {
 		return err
 	}
 	return &control.Error{Message: err.Error(), Advice: advice, Cause: err}
-}
-
-// size is a number of bytes for people.
-func size(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d KiB", (n+1023)>>10)
 }

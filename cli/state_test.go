@@ -153,7 +153,7 @@ func TestResetStopped(t *testing.T) {
 		t.Errorf("the key is still there: %v", err)
 	}
 	w.Env = append(w.Env, "LIQO_AGENT_CLUSTER_ID="+clitest.FarmID)
-	if _, stderr, code := w.Run(t.Context(), "reset", "--yes", "--identity"); code != command.ExitRefused || !strings.Contains(stderr, "take cluster.id out of the configuration") {
+	if _, stderr, code := w.Run(t.Context(), "reset", "--yes", "--identity"); code != command.ExitRefused || !strings.Contains(stderr, "remove cluster.id from the configuration") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }

@@ -107,7 +107,7 @@ func TestEveryCommand(t *testing.T) {
 func TestDefaultCommand(t *testing.T) {
 	a := cli.New(command.Options{})
 	for in, want := range map[string]string{
-		"invite": "invite create --", "invite --ttl 1h": "invite create --ttl 1h --", "invite -o json": "invite create -o json --", "invite list": "invite list --",
+		"invite": "invite create --", "invite --ttl 1h": "invite create --ttl 1h --", "invite -o json": "invite create --output json --", "invite list": "invite list --",
 		"invite --help": "invite --help", "invite -h": "invite -h", "peers": "peers", "": "",
 	} {
 		got, err := a.Arrange(append([]string{command.Name}, strings.Fields(in)...))
@@ -125,19 +125,19 @@ func TestDefaultCommand(t *testing.T) {
 func TestArrange(t *testing.T) {
 	a := cli.New(command.Options{})
 	for _, tc := range []struct{ in, want string }{
-		{"peers show barn -o json", "peers show -o json -- barn"},
-		{"peers show -ojson barn", "peers show -o json -- barn"},
+		{"peers show barn -o json", "peers show --output json -- barn"},
+		{"peers show -ojson barn", "peers show --output json -- barn"},
 		{"peers show --output=json barn", "peers show --output=json -- barn"},
 		{"peers alias barn --remove", "peers alias --remove -- barn"},
 		{"peers show -- --odd", "peers show -- --odd"},
-		{"peers show - -o json", "peers show -o json -- -"},
+		{"peers show - -o json", "peers show --output json -- -"},
 		{"run --set a.b=1 --set c.d=2", "run --set a.b=1 --set c.d=2 --"},
 		{"peers --help", "peers --help"},
 		{"--version", "--version"},
 		{"--socket a.sock peers list", "peers list --socket a.sock --"},
-		{"-c a.toml peers --socket=a.sock show barn -ojson", "peers show -c a.toml --socket=a.sock -o json -- barn"},
-		{"-ojson --state-dir d status", "status -o json --state-dir d --"},
-		{"-o json invite --ttl 1h", "invite create -o json --ttl 1h --"},
+		{"-c a.toml peers --socket=a.sock show barn -ojson", "peers show --config a.toml --socket=a.sock --output json -- barn"},
+		{"-ojson --state-dir d status", "status --output json --state-dir d --"},
+		{"-o json invite --ttl 1h", "invite create --output json --ttl 1h --"},
 		{"--config peers run --socket list", "run --config peers --socket list --"},
 		{"", ""},
 	} {

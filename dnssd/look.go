@@ -47,19 +47,6 @@ type listing struct {
 	why   string // if not: what stands in the way
 }
 
-// Lookup looks at a domain once. It remembers nothing, so nothing in the report is
-// stale.
-func Lookup(ctx context.Context, r Resolver, service string, d Domain) Report {
-	d = withDefaults(d)
-	l := look{
-		asker:   asker{domain: d, resolver: r, gate: newGate(defaultParallel), start: time.Now(), whole: ctx, memory: newMemory()},
-		service: service, limit: defaultMaxInstances, seed: newSeed(),
-	}
-	report := l.run(ctx)
-	report.Next = l.memory.next(report.At, d, 0)
-	return report
-}
-
 // run looks. Its report has no Next. When ctx ended before it the report is void, and
 // the memory holds what was known before and the answers that came.
 func (l *look) run(ctx context.Context) Report {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // TestOrderFollowsWeights draws from many seeds and compares with what RFC 2782 asks
@@ -173,7 +175,7 @@ func TestQuoted(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate(8)
 		var entered []string
 		enter := func(domain string) {

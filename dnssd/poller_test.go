@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/internal/bubble"
 )
 
 // polling is a Poller that runs in a synctest bubble.
@@ -109,7 +110,7 @@ func boxIn(t *testing.T, domains ...string) *zone {
 }
 
 func TestPollerFollowsItsDomains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, b := boxIn(t, "a.net", "b.net"), boxIn(t, "a.net", "b.net")
 		p := poll(t, map[string]*zone{"": a, "other": b})
 		p.want("")
@@ -175,7 +176,7 @@ func TestPollerFollowsItsDomains(t *testing.T) {
 }
 
 func TestPollerAsk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := boxIn(t, "a.net")
 		p := poll(t, map[string]*zone{"": a})
 		if p.Ask("a.net") {
@@ -207,7 +208,7 @@ func TestPollerAsk(t *testing.T) {
 }
 
 func TestPollerHurries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		fine, dead := boxIn(t, "a.net"), boxIn(t, "b.net")
 		dead.failing("", resolver.Unreachable)
 		p := poll(t, map[string]*zone{"": fine, "dead": dead})
@@ -260,7 +261,7 @@ func TestPollerHurries(t *testing.T) {
 // TestPollerHurryDuringALook: the look that is running began before the network
 // changed.
 func TestPollerHurryDuringALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := boxIn(t, "a.net")
 		a.failing("", resolver.Timeout)
 		a.delay("", 6*time.Second)
@@ -277,7 +278,7 @@ func TestPollerHurryDuringALook(t *testing.T) {
 }
 
 func TestPollerWithoutAResolver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := boxIn(t, "a.net")
 		p := poll(t, map[string]*zone{"": a})
 		p.refuse.Store(true)
@@ -296,7 +297,7 @@ func TestPollerWithoutAResolver(t *testing.T) {
 }
 
 func TestPollerChangesItsService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, "_one._tcp.a.net. PTR one.a.net.\n_two._tcp.a.net. PTR two.a.net.\none.a.net. SRV 0 0 1 h.a.net.\ntwo.a.net. SRV 0 0 1 h.a.net.\nh.a.net. A 10.0.0.1")
 		p := poll(t, map[string]*zone{"": z}, func(c *Config) { c.Service = "_one._tcp" })
 		p.SetDomains([]Domain{{Name: "a.net"}})
@@ -310,7 +311,7 @@ func TestPollerChangesItsService(t *testing.T) {
 
 // TestPollerChangeDuringALook: what the old server says no longer counts.
 func TestPollerChangeDuringALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		old, other := boxIn(t, "a.net"), newZone(t, "a.net. PTR new.a.net.\nnew.a.net. SRV 0 0 1 h.a.net.\nh.a.net. A 10.0.0.2")
 		old.delay("", time.Minute)
 		p := poll(t, map[string]*zone{"": old, "other": other})
@@ -336,7 +337,7 @@ func TestPollerChangeDuringALook(t *testing.T) {
 }
 
 func TestPollerEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		slow := boxIn(t, "a.net", "b.net")
 		slow.delay("", time.Hour)
 		p := poll(t, map[string]*zone{"": slow})
@@ -354,7 +355,7 @@ func TestPollerEndsAtOnce(t *testing.T) {
 }
 
 func TestReportIsTheCalleesOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := poll(t, map[string]*zone{"": boxIn(t, "a.net")}, func(c *Config) {
 			c.Report = func(r Report) {
 				r.Instances[0].Name = "changed"
@@ -387,7 +388,7 @@ func crowd(t testing.TB, domain string, n int) *zone {
 }
 
 func TestTwoThousandWithBoundedParallelism(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := crowd(t, "a.net", 2000)
 		z.delay("", 10*time.Millisecond)
 		p := poll(t, map[string]*zone{"": z})
@@ -420,7 +421,7 @@ func TestTwoThousandWithBoundedParallelism(t *testing.T) {
 }
 
 func TestASlowServerDoesNotHoldUpOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		slow, quick := crowd(t, "slow.net", 500), crowd(t, "quick.net", 100)
 		slow.delay("", 3*time.Second)
 		quick.delay("", 10*time.Millisecond)
@@ -475,7 +476,7 @@ func TestASlowServerDoesNotHoldUpOthers(t *testing.T) {
 }
 
 func TestADeadServerIsNotAskedForEverything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := crowd(t, "a.net", 500)
 		k := newLooker(z)
 		k.domain.Name = "a.net"
@@ -613,7 +614,7 @@ func TestManyCallers(t *testing.T) {
 // another one.
 func TestChangeWhileALookWaitsToBeTold(t *testing.T) {
 	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			busy := make(chan struct{})
 			z := boxIn(t, "a.net", "b.net")
 			other := newZone(t, "b.net. PTR new.b.net.\nnew.b.net. SRV 0 0 1 h.b.net.\nh.b.net. A 10.0.0.2")
@@ -650,7 +651,7 @@ func TestChangeWhileALookWaitsToBeTold(t *testing.T) {
 // TestResolversAreClosedAfterTheirLastQuestion: of a domain that was removed, of one
 // that has another server, and when Run ends.
 func TestResolversAreClosedAfterTheirLastQuestion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z, other := boxIn(t, "a.net", "b.net", "c.net"), boxIn(t, "b.net")
 		z.stubborn = true
 		z.delay("", time.Second)

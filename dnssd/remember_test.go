@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
 
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/internal/bubble"
 )
 
 // TestNotAnsweredIsNotGone has steps on one domain: what fails, and what is reported.
@@ -140,7 +140,7 @@ far.example.net. SRV 0 0 1 host.example.com.
 
 // TestOnlyWhatIsDueIsAsked counts the questions of an hour and a half.
 func TestOnlyWhatIsDueIsAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, strings.ReplaceAll(classic, "example.com. PTR", "example.com. 60 PTR"))
 		z.negative = time.Hour
 		k := newLooker(z)
@@ -170,7 +170,7 @@ func TestOnlyWhatIsDueIsAsked(t *testing.T) {
 }
 
 func TestAlmostDueIsAskedAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, `
 example.com. 600 PTR box.example.com.
 box.example.com. 630 SRV 0 0 1 host.example.com.
@@ -211,7 +211,7 @@ func TestTimeOfTheNextLook(t *testing.T) {
 		{"most jitter", 100, time.Hour, 30 * s, time.Hour, 1, 90 * s},
 		{"jitter never below min", 31, time.Hour, 30 * s, time.Hour, 1, 30 * s},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			z := newZone(t, fmt.Sprintf("example.com. %d PTR box.example.com.\nbox.example.com. SRV 0 0 0 .", tc.ttl))
 			z.negative = tc.negative
 			k := newLooker(z)
@@ -233,7 +233,7 @@ func TestBackoff(t *testing.T) {
 		{time.Second, time.Minute, "[5s 10s 20s 40s 1m0s 1m0s 1m0s]"},
 		{time.Second, 2 * time.Second, "[2s 2s 2s 2s 2s 2s 2s]"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			z := newZone(t, classic)
 			z.failing("", resolver.Timeout)
 			k := newLooker(z)
@@ -266,7 +266,7 @@ func TestBackoff(t *testing.T) {
 
 // TestOneBrokenRecordIsAskedForLessAndLess beside others that are fine.
 func TestOneBrokenRecordIsAskedForLessAndLess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, strings.ReplaceAll(classic, "example.com. PTR", "example.com. 60 PTR"))
 		z.negative = time.Hour
 		z.failing("liqo-cluster.example.com SRV", resolver.ServerFailure)
@@ -287,7 +287,7 @@ func TestOneBrokenRecordIsAskedForLessAndLess(t *testing.T) {
 
 // TestTTLIsThatOfTheRecords although a server between counts it down.
 func TestTTLIsThatOfTheRecords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		text := func(ttl int) string {
 			return fmt.Sprintf("example.com. %d PTR box.example.com.\nbox.example.com. %d SRV 0 0 1 host.example.com.\nhost.example.com. %d A 10.0.0.1", ttl, ttl, ttl)
 		}
@@ -377,7 +377,7 @@ func TestWhatIsRememberedIsWhatIsNeeded(t *testing.T) {
 }
 
 func TestALookThatIsCutShortChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, classic)
 		k := newLooker(z)
 		want := names(k.look(t.Context()))
@@ -412,7 +412,7 @@ func TestAnswersHoldBetweenTheIntervals(t *testing.T) {
 		{1, 20 * time.Second, false},
 		{1, 30 * time.Second, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			z := newZone(t, fmt.Sprintf("example.com. %d PTR box.example.com.\nbox.example.com. SRV 0 0 0 .", tc.ttl))
 			z.negative = 24 * time.Hour
 			k := newLooker(z)
@@ -431,7 +431,7 @@ func TestAnswersHoldBetweenTheIntervals(t *testing.T) {
 // TestAQuestionIsAskedOnceALook, even if the look takes longer than the answer holds,
 // and what there was no time for does not count as a failure of the server.
 func TestAQuestionIsAskedOnceALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, classic)
 		z.failing("", resolver.Timeout)
 		m := newMemory()

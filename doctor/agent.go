@@ -15,7 +15,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/service"
 )
 
@@ -285,7 +285,7 @@ func judgePeers(peers []control.Peer, now time.Time) []Finding {
 		if !p.Outgoing.Wanted && !p.Outgoing.Joined && !p.Incoming.Joined {
 			continue
 		}
-		if p.Outgoing.Reason == plan.ReasonIncompatible || p.Incoming.Reason == plan.ReasonIncompatible {
+		if p.Outgoing.Reason == reason.Incompatible || p.Incoming.Reason == reason.Incompatible {
 			out = append(out, Finding{Code: "peer-version", Status: Error, What: fmt.Sprintf("%s and this cluster have no protocol version in common", p.Label()),
 				Why: "they cannot agree on anything new, and do not maintain their peering", Do: []string{"update the older one of the two"}})
 			continue

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
@@ -15,6 +17,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/rbac"
+	"liqo.io/agent/sharing/names"
 	"liqo.io/agent/state"
 )
 
@@ -31,12 +34,13 @@ type Options struct {
 	Root             bool     // this user may see everything
 }
 
-// agent is what is asked of the running agent. *control.Client is one.
+// agent is what is asked of the running agent. *client.Client is one.
 type agent interface {
 	Status(ctx context.Context) (control.Status, error)
 	Peers(ctx context.Context, all bool) ([]control.Peer, error)
 	Config(ctx context.Context) (control.Config, error)
 	Reach(ctx context.Context) ([]control.Reach, error)
+	Network(ctx context.Context) (control.Network, error)
 }
 
 // probes look at the machine.
@@ -46,6 +50,8 @@ type probes struct {
 	port      func(ctx context.Context, port uint16) (look.Port, error)
 	multicast func(ctx context.Context, links ifwatch.Snapshot, service, domain string, within time.Duration) (look.Heard, error)
 	firewall  func(ctx context.Context) look.Firewall
+	machine   func() (machine, error)
+	names     func(ctx context.Context, server string) error
 	callBack  func(ctx context.Context, key peer.Fingerprint, at string) (wire.Reached, error)
 	synced    func() (bool, error)
 	disk      func(dir string) (look.Disk, error)
@@ -101,7 +107,7 @@ func NewBox(opts Options) *Box {
 	if b.stateDir == "" {
 		b.stateDir = b.loaded.Config.State.Dir
 	}
-	client := control.NewClient(b.socket)
+	client := client.New(b.socket)
 	b.agent, b.closing = client, client.Close
 	return b
 }
@@ -212,8 +218,8 @@ type stored struct {
 
 func realProbes() probes {
 	return probes{
-		links: look.Links, usable: ifwatch.Read, port: look.UDPPort, multicast: look.Multicast, firewall: look.ReadFirewall,
-		callBack: callBack, synced: clock.Synchronised, disk: look.DiskOf, syncTimes: look.SyncTimes, modes: look.Modes,
+		links: look.Links, usable: ifwatch.Read, port: look.UDPPort, multicast: look.Multicast, firewall: look.ReadFirewall, machine: findMachine,
+		names: names.Probe, callBack: callBack, synced: clock.Synchronised, disk: look.DiskOf, syncTimes: look.SyncTimes, modes: look.Modes,
 		database: readDatabase, process: look.PeerPID, limits: look.LimitsOf, memory: look.Memory, rmem: look.ReceiveBufferMax,
 		unit: look.UnitOf, readFile: readSmall, kube: findAPI, gaps: rbac.Gaps, confined: findConfinement, now: time.Now,
 	}

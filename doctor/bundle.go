@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,9 +15,11 @@ import (
 	"sync"
 	"time"
 
+	"liqo.io/agent/agent/connect"
+	"liqo.io/agent/agent/socket/client"
+
 	"sigs.k8s.io/yaml"
 
-	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
 	"liqo.io/agent/doctor/bundle"
 	"liqo.io/agent/doctor/look"
@@ -95,6 +98,14 @@ func (b *Box) materials(report Report) []material {
 		{"config.toml", b.configText},
 		{"versions.txt", b.versions},
 		{"links.json", func(context.Context) ([]byte, error) { return asJSON(b.ask.links()) }},
+		{"network.json", func(ctx context.Context) ([]byte, error) { return asJSON(b.agent.Network(ctx)) }},
+		{"network-routes.txt", func(ctx context.Context) ([]byte, error) {
+			return commands(ctx, []string{"ip", "-4", "route", "show", "table", "all", "proto", "241"}, []string{"ip", "-6", "route", "show", "table", "all", "proto", "241"},
+				[]string{"ip", "-statistics", "link", "show", connect.Device})
+		}},
+		{"network-rules.txt", func(ctx context.Context) ([]byte, error) {
+			return commands(ctx, []string{"nft", "list", "table", "ip", "liqo"}, []string{"nft", "list", "table", "ip6", "liqo"})
+		}},
 		{"routes.txt", func(context.Context) ([]byte, error) { return asLines(look.Routes()) }},
 		{"unit.txt", func(ctx context.Context) ([]byte, error) {
 			return look.Command(ctx, maxPart, "systemctl", "cat", unitName)
@@ -103,7 +114,7 @@ func (b *Box) materials(report Report) []material {
 			return look.Command(ctx, maxPart, "journalctl", "--unit="+unitName, "--lines="+journalTail, "--no-pager", "--output=short-iso")
 		}},
 	}
-	if client, ok := b.agent.(*control.Client); ok {
+	if client, ok := b.agent.(*client.Client); ok {
 		out = append(out,
 			material{"history.json", func(ctx context.Context) ([]byte, error) {
 				return asJSON(client.History(ctx, "", time.Time{}, historyTail))
@@ -235,6 +246,20 @@ func asJSON[T any](v T, err error) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(v, "", "  ")
 	return append(text, '\n'), err
+}
+
+// commands returns what commands about the network between clusters print, one after the other, and why some did not.
+func commands(ctx context.Context, all ...[]string) ([]byte, error) {
+	if _, err := net.InterfaceByName(connect.Device); err != nil {
+		return []byte("there is no device " + connect.Device + ": no networks are connected\n"), nil
+	}
+	var out []byte
+	var failed []error
+	for _, c := range all {
+		text, err := look.Command(ctx, maxPart, c[0], c[1:]...)
+		out, failed = append(out, text...), append(failed, err)
+	}
+	return out, errors.Join(failed...)
 }
 
 func asLines(text []string, err error) ([]byte, error) {

@@ -112,6 +112,8 @@ func Checks() []Check {
 		{"mdns-port", groupNetwork, "UDP port 5353", "Which program uses the port of multicast DNS, and whether it is shared.", usual, checkMDNSPort},
 		{"multicast", groupNetwork, "Multicast", "Whether queries to the group arrive, are answered, and find the known clusters. Firewall rules, if readable.", networks, checkMulticast},
 		{"endpoint", groupNetwork, "Endpoint port", "Whether the port for other clusters is open, and whether trusted peers can connect to it.", asking, checkEndpoint},
+		{"pod-network", groupNetwork, "Network of pods", "Whether this machine can connect its pods with those of peers, whether a firewall drops or rewrites their packets, and which peers are not connected.", usual, checkPodNetwork},
+		{"guest-names", groupNetwork, "Names for pods of peers", "Whether the agent answers DNS queries of pods of peers.", usual, checkNames},
 		{"cluster-id", groupCluster, "Cluster ID", "Whether another cluster shows the same ID.", networks, checkClusterID},
 		{"clock", groupCluster, "Clock", "Whether the clock is plausible, synchronised, and agrees with those of the API server and the peers.", asking, checkClock},
 		{"api-server", groupKubernetes, "API server", "Which kubeconfig is used, whether the API server accepts its credentials, and how fast it answers.", asking, checkAPIServer},

@@ -16,7 +16,7 @@ import (
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/state"
 )
 
@@ -78,6 +78,22 @@ func TestJudgeLinks(t *testing.T) {
 	f := noLinks([]look.Link{{Name: "eth0"}, cni, {Name: "lo", Loopback: true}}, usual)
 	if !strings.Contains(f.What, "switched off): eth0; excluded") || strings.Contains(f.What, "lo") && strings.Contains(f.What, " lo") {
 		t.Errorf("%s", f.What)
+	}
+}
+
+func TestJudgeNames(t *testing.T) {
+	at := control.Names{Addresses: []string{"169.254.241.53"}}
+	for _, tc := range []struct {
+		name, want string
+		known      control.Names
+		silent     error
+	}{
+		{"answered", "ok", at, nil},
+		{"nobody asks", "skipped", control.Names{}, nil},
+		{"no cluster DNS", "warning names-unanswered", control.Names{Message: "the cluster DNS does not know kubernetes.default.svc.corp.lan.: NXDOMAIN"}, nil},
+		{"no answer", "warning names-silent", at, errors.New("169.254.241.53: i/o timeout")},
+	} {
+		judged(t, tc.name, judgeNames(tc.known, tc.silent), tc.want)
 	}
 }
 
@@ -424,7 +440,7 @@ func TestJudgePeers(t *testing.T) {
 	gone.Phase, gone.LastSeen, gone.Reason = string(peer.PhaseUnreachable), now.Add(-time.Hour), "no answer"
 	strange.Outgoing = control.Direction{}
 	strange.Phase = string(peer.PhaseLost)
-	newer.Outgoing.Reason = plan.ReasonIncompatible
+	newer.Outgoing.Reason = reason.Incompatible
 	judged(t, "nobody", judgePeers([]control.Peer{strange}, now), "ok")
 	judged(t, "there", judgePeers([]control.Peer{p, strange}, now), "ok")
 	judged(t, "gone", judgePeers([]control.Peer{p, gone}, now), "warning peer-unreachable")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/internal/bubble"
 )
 
 // boxOf is a box that looks at nothing.
@@ -18,7 +19,7 @@ func boxOf() *Box {
 
 // One check that hangs keeps neither the others nor the report waiting.
 func TestRunKeepsLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		quick := func(context.Context, *Box) []Finding { return []Finding{fine("x")} }
 		slow := func(ctx context.Context, _ *Box) []Finding {

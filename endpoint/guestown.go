@@ -61,7 +61,9 @@ func (s *Server) look(ctx context.Context, caller Caller, namespace, resource, n
 	if err := json.Unmarshal(body, &found); err != nil {
 		return object{}, refusal.BadUpstream("something that is no object")
 	}
-	return object{UID: found.UID, Found: true, Own: found.Labels[api.LabelOriginCluster] == string(caller.ID)}, nil
+	own := found.Labels[api.LabelOriginCluster] == string(caller.ID) &&
+		(resource != allow.EndpointSlices || found.Labels[api.LabelSliceManager] == api.ManagedByAgent)
+	return object{UID: found.UID, Found: true, Own: own}, nil
 }
 
 // notOwn is the refusal of what is about an object that the caller did not make.

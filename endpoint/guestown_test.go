@@ -33,6 +33,9 @@ func TestGuestsOwnObjects(t *testing.T) {
 		{"GET", "secrets", "", "", ""},
 		{"PATCH", "secrets", "", allow.ApplyPatch, `{}`},
 		{"DELETE", "secrets", "", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`},
+		{"GET", "services", "", "", ""},
+		{"PATCH", "services", "", allow.ApplyPatch, `{}`},
+		{"DELETE", "services", "", "", ""},
 	}
 	for _, c := range calls {
 		for name, owner := range owners {
@@ -82,6 +85,26 @@ func TestGuestsOwnObjects(t *testing.T) {
 	})
 	if status, body, _ := endpointtest.Through(t, l, "PATCH", objects+"secrets/new", allow.ApplyPatch, `{}`); status != http.StatusConflict || len(a.taken()) != 1 {
 		t.Errorf("somebody made it in that moment: %d %s", status, body)
+	}
+	// A Service is made whole, and replaced later.
+	endpointtest.Through(t, l, "PATCH", objects+"services/new", allow.ApplyPatch, `{}`)
+	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "POST "+objects+"services?fieldManager=liqo-peer\n") || !strings.Contains(seen[0], `{"clean":"services new"}`) {
+		t.Errorf("%q", seen)
+	}
+	endpointtest.Through(t, l, "PATCH", objects+"services/web", allow.ApplyPatch, `{}`)
+	if seen := a.taken(); len(seen) != 1 || !strings.HasPrefix(seen[0], "PATCH "+objects+"services/web?fieldManager=liqo-peer\n") || !strings.Contains(seen[0], `"uid":"the-uid"`) {
+		t.Errorf("%q", seen)
+	}
+	// Kubernetes puts the label of a Service on the EndpointSlices that it makes of it.
+	const slices = "/apis/discovery.k8s.io/v1/namespaces/b-shop/endpointslices/"
+	for _, method := range []string{"GET", "PATCH", "DELETE"} {
+		mediaType, text := "", ""
+		if method == "PATCH" {
+			mediaType, text = allow.ApplyPatch, "{}"
+		}
+		if status, body, _ := endpointtest.Through(t, l, method, slices+"web", mediaType, text); status != http.StatusForbidden || len(a.taken()) != 0 {
+			t.Errorf("%s an EndpointSlice of Kubernetes' own: %d %s", method, status, body)
+		}
 	}
 	for _, method := range []string{"PATCH", "DELETE"} {
 		endpointtest.Through(t, l, method, endpointtest.PodsOfB+"/new", map[string]string{"PATCH": allow.MergePatch}[method], map[string]string{"PATCH": "{}"}[method])

@@ -34,6 +34,7 @@ type Guests interface {
 	// type.
 	PodPatch(id peer.ClusterID, namespace, name string, body []byte) (clean []byte, contentType string, err error)
 	// Object checks an object that the peer applies, and returns the one that is
-	// applied instead, as JSON. resource is "configmaps" or "secrets".
+	// written instead, as JSON, with every field that is to change. resource is
+	// "configmaps", "secrets", "services" or "endpointslices".
 	Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error)
 }

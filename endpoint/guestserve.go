@@ -74,13 +74,13 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 	if call.Lasts() {
 		slots = s.limits.streams
 	}
-	leave, no := s.acquire(r, slots, caller)
+	leave, no := s.acquire(r, slots, caller, namespaceRequests)
 	if no != nil {
 		return no
 	}
 	defer leave()
 	if r.ContentLength > maxPodBody || call.Resource == "events" && call.Answer == allow.ListAnswer {
-		leave, no := s.acquire(r, s.limits.large, caller)
+		leave, no := s.acquire(r, s.limits.large, caller, namespaceRequests)
 		if no != nil {
 			return no
 		}
@@ -128,12 +128,15 @@ func wantsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" || strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
 }
 
+// namespaceRequests is what a caller has too many of.
+const namespaceRequests = "requests about your namespaces here"
+
 // acquire waits until a caller may have one more under way.
-func (s *Server) acquire(r *http.Request, slots *throttle.Slots[peer.ClusterID], caller Caller) (leave func(), no *refusal.Refusal) {
+func (s *Server) acquire(r *http.Request, slots *throttle.Slots[peer.ClusterID], caller Caller, what string) (leave func(), no *refusal.Refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.times.turn)
 	defer cancel()
 	if !slots.Await(ctx, caller.ID) {
-		return nil, refusal.TooMany("requests about your namespaces here")
+		return nil, refusal.TooMany(what)
 	}
 	return func() { slots.Release(caller.ID) }, nil
 }
@@ -143,7 +146,7 @@ func (s *Server) serveNamespace(w http.ResponseWriter, r *http.Request, c *conn,
 	if r.Method != http.MethodPost {
 		return refusal.NotAllowed(http.MethodPost)
 	}
-	leave, no := s.acquire(r, s.limits.guests, caller)
+	leave, no := s.acquire(r, s.limits.guests, caller, namespaceRequests)
 	if no != nil {
 		return no
 	}
@@ -255,6 +258,21 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 			return refusal.Internal("the patch has an unknown type; please report this")
 		}
 		if err == nil {
+			out.Body, err = allow.WithUID(out.Body, call.UID)
+		}
+	case call.Resource == "services" || call.Resource == allow.EndpointSlices:
+		// They cannot be made empty and applied then, and what is left out in an apply stays if
+		// it was made otherwise. So they are made whole, and replaced field by field.
+		if out.Body, err = s.cfg.Guests.Object(caller.ID, call.Namespace, call.Resource, call.Name, body); err != nil {
+			break
+		}
+		if call.UID == allow.Nobody {
+			made := allow.Call{Method: http.MethodPost, Namespace: call.Namespace, Resource: call.Resource}.Request()
+			out.Method, out.Path = made.Method, made.Path
+			break
+		}
+		out.ContentType = allow.StrategicPatch
+		if out.Body, err = allow.Replacing(out.Body); err == nil {
 			out.Body, err = allow.WithUID(out.Body, call.UID)
 		}
 	default:

@@ -52,6 +52,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal.Refusal 
 			return no
 		}
 		return s.serveTunnel(w, r, c, caller)
+	case path == wire.PathNetwork && s.cfg.Network != nil:
+		if no := needsKnown(caller); no != nil {
+			return no
+		}
+		return s.serveNetwork(w, r, c, caller)
 	case strings.HasPrefix(path, wire.PathGateway):
 		if no := needsKnown(caller); no != nil {
 			return no

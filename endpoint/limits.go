@@ -43,6 +43,7 @@ const (
 
 	upgradesPerPeer, upgradesInAll = 16, 64
 	tunnelsPerPeer, tunnelsInAll   = 4, 256
+	networkPerPeer, networkInAll   = 3, 512 // of which one counts, and others end
 )
 
 // limits is what callers may use up. It is safe for concurrent use.
@@ -68,6 +69,7 @@ type limits struct {
 	large    *throttle.Slots[peer.ClusterID]
 	upgrades *throttle.Slots[peer.ClusterID]
 	tunnels  *throttle.Slots[peer.ClusterID]
+	network  *throttle.Slots[peer.ClusterID]
 }
 
 func newLimits() *limits {
@@ -94,6 +96,7 @@ func newLimits() *limits {
 		large:     throttle.NewSlots[peer.ClusterID](largePerPeer, largeInAll),
 		upgrades:  throttle.NewSlots[peer.ClusterID](upgradesPerPeer, upgradesInAll),
 		tunnels:   throttle.NewSlots[peer.ClusterID](tunnelsPerPeer+1, tunnelsInAll), // one while another ends
+		network:   throttle.NewSlots[peer.ClusterID](networkPerPeer, networkInAll),
 	}
 }
 

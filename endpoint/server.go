@@ -43,7 +43,7 @@ type timeouts struct {
 	gateway  time.Duration // what the API server does about a request
 	write    time.Duration // the answer
 	idle     time.Duration // until the next request
-	turn     time.Duration // until a request about a namespace of a peer has its turn
+	turn     time.Duration // until a request about a namespace of a peer, or a tunnel, has its turn
 	list     time.Duration // until the API server begins to answer with a list, a log or a stream
 	upgrade  time.Duration // until it begins an upgraded connection
 	stall    time.Duration // the other end of a stream does not read, or the API server goes on with a list
@@ -95,6 +95,8 @@ type ServerConfig struct {
 	// Guests decides what peers may do with the namespaces they have here, through the
 	// Gateway; nil: they have none, and there are no paths for that.
 	Guests Guests
+	// Network takes connections for packets between pods; nil: there is no such path.
+	Network Network
 	// Logger gets one line when serving starts and when it cannot accept
 	// connections, and a few a minute about what known peers may not do or the
 	// agent failed to. What strangers do wrong is logged at debug level only, and

@@ -15,7 +15,8 @@ import (
 type openStream struct {
 	id        peer.ClusterID
 	shown     trust.Shown // what id proved when it began
-	namespace string      // that it is about; "" for a tunnel
+	namespace string      // that it is about; "" for none
+	tunnel    bool        // it is one of HTTP/2
 	end       func()      // ends it; may be called more than once, and with openStreams.mu held
 }
 
@@ -77,7 +78,7 @@ func (h *openStreams) crowd(id peer.ClusterID, most int) {
 	defer h.mu.Unlock()
 	var tunnels []*openStream
 	for p := h.entries.Front(); p != nil; p = p.Next() {
-		if e := p.Value.(*openStream); e.id == id && e.namespace == "" {
+		if e := p.Value.(*openStream); e.id == id && e.tunnel {
 			tunnels = append(tunnels, e)
 		}
 	}
@@ -116,8 +117,8 @@ func (h *openStreams) shut() (wait func()) {
 	return func() { <-idle }
 }
 
-// Recheck asks Peers and Guests whether what a peer has open here may go on, and
-// ends what may not. Without it, that is done every 30 seconds.
+// Recheck asks Peers and Guests, if there are any, whether what a peer has open here
+// may go on, and ends what may not. Without it, that is done every 30 seconds.
 func (s *Server) Recheck(id peer.ClusterID) {
 	if id != "" {
 		s.recheck(s.streams.all(id))
@@ -125,12 +126,8 @@ func (s *Server) Recheck(id peer.ClusterID) {
 }
 
 func (s *Server) recheck(entries []*openStream) {
-	guests := s.cfg.Guests
-	if guests == nil {
-		return
-	}
-	for _, e := range entries {
-		if s.cfg.Peers.Admit(e.id, e.shown) != Known || e.namespace != "" && !guests.Owns(e.id, e.namespace) {
+	for _, e := range entries { // of callers: there are Peers
+		if s.cfg.Peers.Admit(e.id, e.shown) != Known || e.namespace != "" && !s.cfg.Guests.Owns(e.id, e.namespace) {
 			e.end()
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"time"
 
@@ -30,38 +31,28 @@ const (
 // further requests. Each of them goes the same way as if it came on a connection of
 // its own: it is admitted anew and limited as any other.
 func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
-	switch {
-	case r.Method != http.MethodGet:
-		return refusal.NotAllowed(http.MethodGet)
-	case r.ProtoMajor != 1 || r.ContentLength != 0 || r.Header.Get("Upgrade") != wire.TunnelProtocol || len(r.Header.Values("Upgrade")) != 1:
-		return refusal.BadBody(`a tunnel begins with a GET of HTTP/1.1 without a body, with "Upgrade: ` + wire.TunnelProtocol + `"`)
+	if no := checkSwitch(r, wire.TunnelProtocol); no != nil {
+		return no
 	}
-	// Who opens one too many has probably lost the others without our noticing.
+	// Who opens one too many has probably lost the others without our noticing. They end soon, but not at once.
 	s.streams.crowd(caller.ID, tunnelsPerPeer)
-	if !s.limits.tunnels.Take(caller.ID) {
-		return refusal.TooMany("tunnels")
+	leave, no := s.acquire(r, s.limits.tunnels, caller, "tunnels")
+	if no != nil {
+		return no
 	}
-	defer s.limits.tunnels.Release(caller.ID)
+	defer leave()
 	if !s.streams.enter() {
 		return refusal.NoAPIServer(http.StatusServiceUnavailable, "this cluster's agent is about to stop")
 	}
 	defer s.streams.leave()
 
-	secure, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return refusal.Internal("the connection cannot be upgraded; please report this")
+	secure, no := s.takeOver(w, wire.TunnelProtocol)
+	if secure == nil {
+		return no
 	}
 	defer func() { _ = secure.Close() }() // it has ended
 	// Without the farewell of TLS, which may have to wait.
-	defer s.streams.add(&openStream{id: caller.ID, shown: caller.Shown, end: func() { _ = c.Close() }})()
-	if buffered.Reader.Buffered() > 0 {
-		return nil // it did not wait for the answer, so it is no HTTP/2 that follows
-	}
-	_ = secure.SetWriteDeadline(time.Now().Add(s.times.write))
-	if _, err := io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+wire.TunnelProtocol+"\r\n"+wire.ProtocolLine()+"\r\n"); err != nil {
-		return nil
-	}
-	_ = secure.SetWriteDeadline(time.Time{})
+	defer s.streams.add(&openStream{id: caller.ID, shown: caller.Shown, tunnel: true, end: func() { _ = c.Close() }})()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	server := &http2.Server{
@@ -84,6 +75,38 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, c *conn, ca
 		},
 	})
 	return nil
+}
+
+// checkSwitch checks a request that is to make its connection one of another protocol.
+func checkSwitch(r *http.Request, protocol string) *refusal.Refusal {
+	if r.Method != http.MethodGet {
+		return refusal.NotAllowed(http.MethodGet)
+	}
+	if r.ProtoMajor != 1 || r.ContentLength != 0 || r.Header.Get("Upgrade") != protocol || len(r.Header.Values("Upgrade")) != 1 {
+		return refusal.BadBody(`this begins with a GET of HTTP/1.1 without a body, with "Upgrade: ` + protocol + `"`)
+	}
+	return nil
+}
+
+// takeOver answers a request of checkSwitch, and returns the connection, which has no
+// deadlines any more. It is nil when it cannot be used; without a refusal, nobody waits for
+// an answer.
+func (s *Server) takeOver(w http.ResponseWriter, protocol string) (net.Conn, *refusal.Refusal) {
+	secure, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, refusal.Internal("the connection cannot be upgraded; please report this")
+	}
+	_ = secure.SetWriteDeadline(time.Now().Add(s.times.write))
+	// A caller that did not wait for the answer speaks something else.
+	if buffered.Reader.Buffered() == 0 {
+		_, err = io.WriteString(secure, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n"+wire.ProtocolLine()+"\r\n")
+	}
+	if err != nil || buffered.Reader.Buffered() > 0 {
+		_ = secure.Close()
+		return nil, nil
+	}
+	_ = secure.SetDeadline(time.Time{})
+	return secure, nil
 }
 
 // serveInTunnel is serve for a request in a tunnel, whose end nobody else waits for.

@@ -247,3 +247,23 @@ func TestTunnelBegins(t *testing.T) {
 	// Nothing of a tunnel outlives the server: TestMain looks for that.
 	endpointtest.Eventually(t, "count", func() bool { return s.Stats().Known >= tunnelsPerPeer })
 }
+
+// A tunnel that makes room for another has not ended yet when the other one begins.
+func TestTunnelWaitsForRoom(t *testing.T) {
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	a := newAPIServer(t)
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.times.turn = endpointtest.Hang })
+	for range tunnelsPerPeer + 1 {
+		if !s.limits.tunnels.Take(endpointtest.IDB) {
+			t.Fatal("there are fewer")
+		}
+	}
+	v := visit(t, s, other)
+	_, _ = io.WriteString(v, "GET "+wire.PathTunnel+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: liqo-tunnel\r\n\r\n")
+	endpointtest.Eventually(t, "wait", func() bool { return s.limits.tunnels.Waiting() == 1 || s.Stats().Refused[refusal.Busy] > 0 })
+	s.limits.tunnels.Release(endpointtest.IDB)
+	resp, err := http.ReadResponse(v.r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Errorf("%v, %v", resp, err)
+	}
+}

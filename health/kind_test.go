@@ -157,6 +157,9 @@ func givenArguments(t *testing.T, dir string) map[string][]string {
 					if key, ok := n.Key.(*ast.BasicLit); ok {
 						keys = append(keys, strings.Trim(key.Value, `"`))
 					}
+					if key, ok := n.Key.(*ast.Ident); ok && key.Name == "PortTaken" {
+						keys = append(keys, "error") // supervise reports it
+					}
 				}
 				return true
 			})

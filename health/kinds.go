@@ -233,6 +233,30 @@ var (
 		Remedy: "known clusters stay; see liqo-agent domains show {domain}",
 		Doc:    "The DNS server of the domain does not answer, or its answers are invalid. The agent finds no new clusters there.",
 	}
+	// PodNetworkImpossible: this cluster shares with others and cannot be connected with them. Arguments: message, remedy.
+	PodNetworkImpossible = &Kind{
+		Code: "pod-network-impossible", Severity: Warning, Grace: time.Minute,
+		Title:  "pods cannot be connected with peers",
+		Text:   "the pods of this cluster cannot be connected with those of its peers: {message}",
+		Remedy: "{remedy}; or set sharing.network = \"off\" if they are not to be connected",
+		Doc:    "Sharing works, but pods at a provider have no address here, and Services do not lead to them. The requirements are in docs/network.md.",
+	}
+	// PodNetworkDown: no packets pass between pods of this cluster and of a peer. Arguments: peer, id, error.
+	PodNetworkDown = &Kind{
+		Code: "pod-network-down", Severity: Warning, Grace: 2 * time.Minute,
+		Title:  "no packets pass between pods of a peer and ours",
+		Text:   "pods of {peer} and of this cluster do not reach each other: {error}",
+		Remedy: "make sure that one of the two clusters can connect to the other by TCP (liqo-agent doctor here and there); see liqo-agent network list",
+		Doc:    "The peer itself answers, so this is not peer-unreachable. Pods at the provider are not ready while their network is down.",
+	}
+	// PodNetworkMoved: the pods of a peer have other addresses than before. Arguments: peer, route, from, to.
+	PodNetworkMoved = &Kind{
+		Code: "pod-network-moved", Severity: Warning,
+		Title:  "pods of a peer have other addresses",
+		Text:   "the pods of {peer} have addresses in {to} now, because this machine has a route to {route}, which overlaps with the previous {from}",
+		Remedy: "restart software that remembers the old addresses; if it happens again, set sharing.network_range to addresses that nothing else uses",
+		Doc:    "The route was added after the addresses were chosen. Connections to the old addresses are cut. It is shown for an hour.",
+	}
 	// NetworksUnusable: the rules for networks cannot be used. Arguments: error.
 	NetworksUnusable = &Kind{
 		Code: "networks-unusable", Severity: Error,
@@ -408,7 +432,7 @@ var all = []*Kind{
 	StateRecovered, DiskLow, RestartNeeded, MetricsListen,
 	CertificateExpiringSoon, CertificateExpiring, ClockUntrusted,
 	PeerUnreachable, RequestWaiting, GivenURL, SearchDomain,
-	SocketDrops, TooManyPeers,
+	PodNetworkImpossible, PodNetworkDown, PodNetworkMoved, SocketDrops, TooManyPeers,
 }
 
 // All returns every kind there is, errors first. The slice is the caller's.

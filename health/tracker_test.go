@@ -5,10 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // codes lists problems as "code about".
@@ -21,7 +22,7 @@ func codes(problems []Problem) []string {
 }
 
 func TestShortBlipsStaySilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var tr Tracker
 		tr.Set(APIUnreachable, Finding{})
 		tr.Set(DiskFull, Finding{})
@@ -54,7 +55,7 @@ func TestShortBlipsStaySilent(t *testing.T) {
 }
 
 func TestSinceIsThatOfTheFirstReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var tr Tracker
 		begun := time.Now()
 		tr.Set(StateDamaged, Finding{Args: Args{"error": "a"}})
@@ -134,7 +135,7 @@ func TestChangedOnlyWhenSomethingDid(t *testing.T) {
 func TestUpdateTellsWhatCurrentShows(t *testing.T) {
 	kinds := []*Kind{DiskFull, APIUnreachable, PeerUnreachable, RequestWaiting, StateWrite}
 	rapid.Check(t, func(rt *rapid.T) {
-		synctest.Test(t, func(*testing.T) {
+		bubble.Test(t, func(*testing.T) {
 			var tr Tracker
 			told := make(map[string]bool)
 			for range rapid.IntRange(1, 40).Draw(rt, "steps") {

@@ -14,8 +14,8 @@ import (
 	"liqo.io/agent/mdnssvc/wire"
 )
 
-// batchSize is how many packets one system call may return.
-const batchSize = 32
+// batchSize is how many packets one system call may return. There is room for as many of MaxPacket bytes, for each socket.
+const batchSize = 8
 
 // controlSpace holds the control messages of one packet: where it came in and
 // how many were dropped before it.

@@ -23,6 +23,9 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/peering/remote"
 )
@@ -159,7 +162,7 @@ func TestEachAction(t *testing.T) {
 	ref := &api.ObjectReference{Kind: api.KindPeeringRequest, Name: string(testID), UID: "u"}
 	const (
 		fcs  = "/apis/discovery.liqo.io/v1alpha1/foreignclusters/fc"
-		own  = "?fieldManager=" + plan.ManagerForeignCluster + "&force=true "
+		own  = "?fieldManager=" + fields.ManagerForeignCluster + "&force=true "
 		kind = `{"kind":"ForeignCluster","apiVersion":"discovery.liqo.io/v1alpha1","metadata":{"name":"fc","uid":"u1"`
 		req  = "/apis/discovery.liqo.io/v1alpha1/peeringrequests/" + string(testID)
 		adv  = "/apis/sharing.liqo.io/v1alpha1/advertisements/" + string(testID)
@@ -171,23 +174,23 @@ func TestEachAction(t *testing.T) {
 		told string
 	}{
 		{"intent", plan.Action{Kind: plan.ApplyIntent, Intent: &plan.Intent{Join: &yes, TrustMode: &trusted}},
-			"PATCH " + fcs + "?fieldManager=" + plan.ManagerIntent + "&force=true " + kind + `},"spec":{"join":true,"trustMode":"Trusted"}}`, ""},
-		{"intent given up", plan.Action{Kind: plan.ApplyIntent, Intent: &plan.Intent{}}, "PATCH " + fcs + "?fieldManager=" + plan.ManagerIntent + "&force=true " + kind + `},"spec":{}}`, ""},
+			"PATCH " + fcs + "?fieldManager=" + fields.ManagerIntent + "&force=true " + kind + `},"spec":{"join":true,"trustMode":"Trusted"}}`, ""},
+		{"intent given up", plan.Action{Kind: plan.ApplyIntent, Intent: &plan.Intent{}}, "PATCH " + fcs + "?fieldManager=" + fields.ManagerIntent + "&force=true " + kind + `},"spec":{}}`, ""},
 		{"add finalizer", plan.Action{Kind: plan.AddFinalizer}, "PATCH " + fcs + own + kind + `,"finalizers":["discovery.liqo.io/peering"]}}`, ""},
 		{"remove finalizer", plan.Action{Kind: plan.RemoveFinalizer},
-			"PATCH " + fcs + "?fieldManager=" + plan.ManagerForeignCluster + ` {"metadata":{"finalizers":["other"],"resourceVersion":"5","uid":"u1"}}`, ""},
+			"PATCH " + fcs + "?fieldManager=" + fields.ManagerForeignCluster + ` {"metadata":{"finalizers":["other"],"resourceVersion":"5","uid":"u1"}}`, ""},
 		{"status", plan.Action{Kind: plan.UpdatePeering, Peering: &plan.PeeringStatus{Role: api.RoleProvider}}, "PATCH " + fcs + "/status" + own + kind + `},"status":{"role":"Provider",`, ""},
-		{"request ref", plan.Action{Kind: plan.RequestRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + plan.ManagerPeeringRequest + "&force=true " + kind +
+		{"request ref", plan.Action{Kind: plan.RequestRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + fields.ManagerPeeringRequest + "&force=true " + kind +
 			`},"status":{"incoming":{"peeringRequest":{"kind":"PeeringRequest","name":"` + string(testID) + `","uid":"u"}}}}`, ""},
-		{"no request ref", plan.Action{Kind: plan.RequestRef}, "PATCH " + fcs + "/status?fieldManager=" + plan.ManagerPeeringRequest + "&force=true " + kind + `}}`, ""},
-		{"advertisement ref", plan.Action{Kind: plan.AdvertisementRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + plan.ManagerAdvertisement + "&force=true " + kind +
+		{"no request ref", plan.Action{Kind: plan.RequestRef}, "PATCH " + fcs + "/status?fieldManager=" + fields.ManagerPeeringRequest + "&force=true " + kind + `}}`, ""},
+		{"advertisement ref", plan.Action{Kind: plan.AdvertisementRef, Ref: ref}, "PATCH " + fcs + "/status?fieldManager=" + fields.ManagerAdvertisement + "&force=true " + kind +
 			`},"status":{"outgoing":{"advertisement":{`, ""},
 		{"versioned", plan.Action{Kind: plan.UpdatePeering, ResourceVersion: "5", Peering: &plan.PeeringStatus{}}, "PATCH " + fcs + "/status" + own + kind + `,"resourceVersion":"5"}`, ""},
 		{"request status", plan.Action{Kind: plan.SetRequestStatus, UID: "r1", Request: &api.PeeringRequestStatus{Phase: api.RequestAccepted, Reason: "r", Message: "m"}},
-			"PATCH " + req + "/status?fieldManager=" + plan.ManagerPeeringRequest + "&force=true " +
+			"PATCH " + req + "/status?fieldManager=" + fields.ManagerPeeringRequest + "&force=true " +
 				`{"kind":"PeeringRequest","apiVersion":"discovery.liqo.io/v1alpha1","metadata":{"name":"` + string(testID) + `","uid":"r1"},"status":{"phase":"Accepted","reason":"r","message":"m"}}`, ""},
 		{"advertisement status", plan.Action{Kind: plan.SetAdvertisementStatus, UID: "a1", Advertisement: &api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted}},
-			"PATCH " + adv + "/status?fieldManager=" + plan.ManagerAdvertisement + "&force=true " +
+			"PATCH " + adv + "/status?fieldManager=" + fields.ManagerAdvertisement + "&force=true " +
 				`{"kind":"Advertisement","apiVersion":"sharing.liqo.io/v1alpha1","metadata":{"name":"` + string(testID) + `","uid":"a1"},"status":{"advertisementStatus":"Accepted"}}`, ""},
 		{"delete request", plan.Action{Kind: plan.DeleteRequest, UID: "r1"}, "DELETE " + req + ` {"preconditions":{"uid":"r1"}}`, ""},
 		{"delete advertisement", plan.Action{Kind: plan.DeleteAdvertisement, UID: "a1", ResourceVersion: "9"}, "DELETE " + adv + ` {"preconditions":{"uid":"a1","resourceVersion":"9"}}`, ""},
@@ -212,7 +215,7 @@ func TestEachAction(t *testing.T) {
 			_, s, fake := connected(t, decisions, func(r *http.Request, _ string) (int, string) {
 				return http.StatusOK, `{"metadata":{"name":"fc","uid":"u1","resourceVersion":"6"}}`
 			})
-			fc := &foreignCluster{}
+			fc := &foreign.Cluster{}
 			fc.Name, fc.UID, fc.ResourceVersion, fc.Finalizers = "fc", "u1", "5", []string{api.FinalizerPeering, "other"}
 			s.foreign.Wrote(fc)
 			if tc.a.UID == "" {
@@ -247,11 +250,11 @@ func TestActionsInOrder(t *testing.T) {
 		version++
 		return http.StatusOK, fmt.Sprintf(`{"metadata":{"name":"fc","uid":"made","resourceVersion":"%d"}}`, version)
 	})
-	create, _ := discovered(barn())
+	create, _ := creation(barn())
 	spec := *create.Spec
 	plan := []plan.Action{
 		{Kind: plan.Create, Name: "fc", Spec: &spec},
-		{Kind: plan.UpdateStatus, Name: "fc", Status: &plan.DiscoveredStatus{}},
+		{Kind: plan.UpdateStatus, Name: "fc", Status: &discovered.Status{}},
 		{Kind: plan.RecordJoined, Record: &plan.Record{}},
 		{Kind: plan.Delete, Name: "fc", UID: "made", ResourceVersion: "3"},
 	}
@@ -287,7 +290,7 @@ func TestDeletionsAreNoted(t *testing.T) {
 	var atDelete plan.Deleter
 	var c *Controller
 	c, s, _ := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
-		c.peers.with(testID, func(m *peerState) { atDelete = m.request.by })
+		c.peers.with(testID, func(m *peerState) { atDelete = m.request.By })
 		if status == http.StatusOK {
 			return status, `{}`
 		}

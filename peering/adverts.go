@@ -13,8 +13,11 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // Offer is the Advertisement of a provider in this cluster, and what became of it.
@@ -29,7 +32,7 @@ type Offer struct {
 	// Expired: it ended by our clock, and was not renewed.
 	Expired bool
 	// Use is the state of the provider's node.
-	Use plan.NodeStatus
+	Use spec.NodeStatus
 }
 
 // ErrNoOffer: there is no Advertisement of the cluster.
@@ -75,16 +78,16 @@ func (c *Controller) DecideOffer(ctx context.Context, id peer.ClusterID, accept 
 	if adv == nil || adv.DeletionTimestamp != nil {
 		return fmt.Errorf("cluster %s: %w", id, ErrNoOffer)
 	}
-	state := api.AdvertisementState{AdvertisementStatus: api.AdvertisementRefused, Reason: plan.ReasonRefusedByPerson, Message: "Refused"}
+	state := api.AdvertisementState{AdvertisementStatus: api.AdvertisementRefused, Reason: reason.RefusedByPerson, Message: "Refused"}
 	if accept {
-		state = api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted, Reason: plan.ReasonAcceptedByPerson, Message: "Accepted"}
+		state = api.AdvertisementState{AdvertisementStatus: api.AdvertisementAccepted, Reason: reason.AcceptedByPerson, Message: "Accepted"}
 	}
 	if by = text.Sentence(by); by != "" {
 		state.Message += " by " + strings.TrimSuffix(by, ".")
 	}
 	state.Message += "."
 	object := objects.Applied{Metadata: objects.Meta{Name: adv.Name, UID: adv.UID}, Status: state}
-	written, err := objects.Apply(ctx, s.client, s.offers.Kind, "status", object, plan.ManagerIntent, true)
+	written, err := objects.Apply(ctx, s.client, s.offers.Kind, "status", object, fields.ManagerIntent, true)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It was withdrawn, or withdrawn and made anew, at this moment.

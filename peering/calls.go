@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/access"
+	"liqo.io/agent/peering/deletion"
 	"liqo.io/agent/peering/install"
 	"liqo.io/agent/peering/plan"
 )
@@ -61,17 +62,17 @@ func (c *Controller) Withdrawn(id peer.ClusterID, w wire.Withdrawal) {
 // with the status of the API server's answer, 0 for none: who was refused did not
 // delete what goes later.
 func (c *Controller) DeletedByPeer(id peer.ClusterID, resource string) (answered func(status int)) {
-	var trailOf func(*peerState) *deletionTracker
+	var trailOf func(*peerState) *deletion.Tracker
 	switch resource {
 	case api.PluralPeeringRequests:
-		trailOf = func(m *peerState) *deletionTracker { return &m.request }
+		trailOf = func(m *peerState) *deletion.Tracker { return &m.request }
 	case api.PluralAdvertisements:
-		trailOf = func(m *peerState) *deletionTracker { return &m.offer }
+		trailOf = func(m *peerState) *deletion.Tracker { return &m.offer }
 	default:
 		return func(int) {}
 	}
-	var n pendingDeletion
-	c.peers.with(id, func(m *peerState) { n = trailOf(m).begin(plan.DeletedByPeer, c.cfg.Now()) })
+	var n deletion.Pending
+	c.peers.with(id, func(m *peerState) { n = trailOf(m).Begin(plan.DeletedByPeer, c.cfg.Now()) })
 	if resource == api.PluralPeeringRequests {
 		if err := recordUnserved(context.Background(), c.cfg.Decisions, id, "the peer took its request back"); err != nil {
 			// The deletion goes on: only after a crash in this moment would it look like a
@@ -80,9 +81,9 @@ func (c *Controller) DeletedByPeer(id peer.ClusterID, resource string) (answered
 		}
 	}
 	return func(status int) {
-		came := outcomeOf(status)
-		c.peers.with(id, func(m *peerState) { trailOf(m).resolve(n, came) })
-		if came != deletionTaken {
+		came := deletion.OutcomeOf(status)
+		c.peers.with(id, func(m *peerState) { trailOf(m).Resolve(n, came) })
+		if came != deletion.Taken {
 			c.Enqueue(id) // the decision store was told of an end that did not come
 		}
 	}
@@ -173,4 +174,32 @@ func (c *Controller) HealthChanged() {
 	if s := c.current(); s != nil {
 		s.settings.Changed()
 	}
+}
+
+// ForeignCluster returns the name of the ForeignCluster that stands for a
+// cluster in the local API server, and "" when there is none or no connection.
+// Any goroutine may call it at any time.
+func (c *Controller) ForeignCluster(id peer.ClusterID) string {
+	s := c.current()
+	if s == nil {
+		return ""
+	}
+	name := ""
+	for _, fc := range s.foreign.About(id) {
+		if name == "" || fc.ClusterID() == string(id) {
+			name = fc.Name
+		}
+	}
+	return name
+}
+
+// Requests returns the PeeringRequests in the local API server, in no order, and
+// none while there is no connection. They are shared: do not change them. Any
+// goroutine may call it at any time.
+func (c *Controller) Requests() []*api.PeeringRequest {
+	s := c.current()
+	if s == nil {
+		return nil
+	}
+	return s.requests.All()
 }

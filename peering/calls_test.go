@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,12 +13,14 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 func TestEnsureAccess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		refusals := 0
 		status, reason := http.StatusForbidden, metav1.StatusReasonForbidden
 		c, s, fake := connected(t, &diary{}, func(r *http.Request, _ string) (int, string) {
@@ -175,7 +176,7 @@ func TestWithoutConnection(t *testing.T) {
 	if s := c.State(testID); s.Kubernetes || s.Identity.ClusterID != "self" || s.Request != nil {
 		t.Errorf("state %+v", s)
 	}
-	if v := c.View(testID); v.Outgoing.Reason != plan.ReasonUnknown {
+	if v := c.View(testID); v.Outgoing.Reason != reason.Unknown {
 		t.Errorf("view %+v", v)
 	}
 	if _, ok := c.Upstream(); ok {

@@ -13,8 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/objects"
-	"liqo.io/agent/peering/plan"
 )
 
 // apiServer answers each request with the next of the given bodies and returns
@@ -45,7 +46,7 @@ func apiServer(t *testing.T, status int, answers ...string) (*kube.Client, *[]st
 // TestCreateRespectsOthers: server-side apply merges into an object that came
 // into being a moment ago, and the client takes that back.
 func TestCreateRespectsOthers(t *testing.T) {
-	create, _ := discovered(barn())
+	create, _ := creation(barn())
 	fc := func(managers ...string) string {
 		out := made(barn())
 		text, err := json.Marshal(out)
@@ -58,15 +59,15 @@ func TestCreateRespectsOthers(t *testing.T) {
 		}
 		return strings.Replace(string(text), `"metadata":{`, `"metadata":{"managedFields":[`+strings.Join(fields, ",")+`],`, 1)
 	}
-	c, sent := apiServer(t, http.StatusCreated, fc(plan.ManagerDiscovery))
-	if got, err := send(t.Context(), c, create, nil); err != nil || got.UID != "uid-made" || len(*sent) != 1 {
+	c, sent := apiServer(t, http.StatusCreated, fc(fields.ManagerDiscovery))
+	if got, err := foreign.Send(t.Context(), c, create, nil); err != nil || got.UID != "uid-made" || len(*sent) != 1 {
 		t.Errorf("do = %+v, %v after %q", got, err, *sent)
 	}
 	if strings.Contains((*sent)[0], "force") || strings.Contains((*sent)[0], "join") {
 		t.Errorf("sent %s", (*sent)[0])
 	}
-	c, sent = apiServer(t, http.StatusOK, fc(plan.ManagerDiscovery, "kubectl-create"))
-	if _, err := send(t.Context(), c, create, nil); !errors.Is(err, errMadeByOthers) {
+	c, sent = apiServer(t, http.StatusOK, fc(fields.ManagerDiscovery, "kubectl-create"))
+	if _, err := foreign.Send(t.Context(), c, create, nil); !errors.Is(err, foreign.ErrMadeByOthers) {
 		t.Errorf("error %v", err)
 	}
 	if len(*sent) != 2 || !strings.Contains((*sent)[1], `"uid":"uid-made"`) || strings.Contains((*sent)[1], "spec") || strings.Contains((*sent)[1], "labels") {
@@ -78,7 +79,7 @@ func TestCreateRespectsOthers(t *testing.T) {
 // itself: the queue does, without holding a worker.
 func TestErrorsKeepTheServersWords(t *testing.T) {
 	c, sent := apiServer(t, http.StatusTooManyRequests, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","message":"go slow","code":429}`)
-	err := objects.Remove(t.Context(), c, foreignClusterKind(), "x", "u", "3")
+	err := objects.Remove(t.Context(), c, foreign.Kind(), "x", "u", "3")
 	seconds, asked := apierrors.SuggestsClientDelay(err)
 	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "go slow") || !asked || seconds != 7 {
 		t.Errorf("error %v, delay %d %v", err, seconds, asked)
@@ -106,7 +107,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	if err := objects.Remove(t.Context(), c, foreignClusterKind(), "x", "u", ""); err == nil {
+	if err := objects.Remove(t.Context(), c, foreign.Kind(), "x", "u", ""); err == nil {
 		t.Error("a refusal without an end is no error")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"liqo.io/agent/api"
@@ -17,22 +18,6 @@ import (
 	"liqo.io/agent/peering/remote"
 	"liqo.io/agent/sharing/offer"
 )
-
-// Registry is what the Controller asks about peers. Its methods are called on
-// several goroutines.
-type Registry interface {
-	// Peer returns what is known about a cluster, and false when nothing is.
-	Peer(id peer.ClusterID) (peer.Peer, bool)
-	// IDs returns every cluster of which anything is known.
-	IDs() []peer.ClusterID
-	// Settled reports whether discovery has had the time to see who is there. While
-	// it is false, no ForeignCluster of a cluster that Peer knows nothing about is
-	// deleted. It never becomes false again.
-	Settled() bool
-	// Hold says whether a peer is to be checked even when discovery lost it, because
-	// there is a peering with it. It must not block.
-	Hold(id peer.ClusterID, hold bool)
-}
 
 // Config is what a Controller needs. All fields are required but those that say
 // otherwise. Its functions are called on several goroutines.
@@ -200,6 +185,28 @@ func (c *Controller) Status() APIStatus {
 		status.ForeignClusters = s.foreign.Len()
 	}
 	return status
+}
+
+// Stats are what the Controller did since New, besides what Status
+// says.
+type Stats struct {
+	conn.Stats
+
+	// Reconciled are the looks at a cluster that came to an end. Retried are those
+	// that failed and are tried again, and Rejected those where the API server refused
+	// an object as invalid.
+	Reconciled, Retried, Rejected uint64
+}
+
+// looks counts looks at clusters by how they ended.
+type looks struct{ reconciled, retried, rejected atomic.Uint64 }
+
+// Stats returns the counts. Any goroutine may call it at any time.
+func (c *Controller) Stats() Stats {
+	return Stats{
+		Stats:      c.link.Stats(),
+		Reconciled: c.looks.reconciled.Load(), Retried: c.looks.retried.Load(), Rejected: c.looks.rejected.Load(),
+	}
 }
 
 // Run works until ctx ends, and returns nil then. It waits for a kubeconfig and

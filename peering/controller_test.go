@@ -5,14 +5,14 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/kube/conn"
 )
 
 func TestSwitchedOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := &strings.Builder{}
 		c := New(Config{
 			Kubeconfig: func() string { return conn.KubeconfigNone },

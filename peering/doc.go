@@ -9,9 +9,9 @@
 // answer of a peer or a timer says only "look at this cluster again". Package config
 // follows SearchDomains and the ClusterConfig.
 //
-// It is larger than other packages because a reconcile is one thing: what is observed
-// about a cluster, remembered of it and written about it all concern both directions of
-// the peering.
+// It is larger than other packages because a reconcile is one thing: a session, which
+// reads all caches, and the memory of each peer, which outlives it, serve every step of
+// it, in both directions of the peering.
 //
 // # Who owns which field
 //
@@ -19,7 +19,7 @@
 // of fields, so that "kubectl get -o yaml --show-managed-fields" tells who set
 // what. On ForeignClusters:
 //
-//   - [plan.ManagerDiscovery]: what was discovered (spec.clusterIdentity, namespace,
+//   - [fields.ManagerDiscovery]: what was discovered (spec.clusterIdentity, namespace,
 //     authUrl, discoveryType, status.fingerprint, status.ttl and the conditions
 //     Reachable, Verified, Conflict and AuthURL). On an object that the agent
 //     created they follow what the peer proves; whoever wants to keep an edit takes
@@ -27,16 +27,16 @@
 //     api.LabelManagedBy). On every other object only the status is written, and
 //     what its author left out of clusterIdentity and namespace when only its
 //     authUrl says which cluster it is about.
-//   - [plan.ManagerIntent]: spec.join and spec.trustMode, where the agent set them
+//   - [fields.ManagerIntent]: spec.join and spec.trustMode, where the agent set them
 //     because of the command line, the configuration or the provider. A person who
 //     sets them owns them from then on, and the decision store is told.
-//   - [plan.ManagerForeignCluster]: the finalizer, and in the status everything about
+//   - [fields.ManagerForeignCluster]: the finalizer, and in the status everything about
 //     the peering but the next two.
-//   - [plan.ManagerPeeringRequest]: status.incoming.peeringRequest, and the status of
+//   - [fields.ManagerPeeringRequest]: status.incoming.peeringRequest, and the status of
 //     PeeringRequests.
-//   - [plan.ManagerAdvertisement]: status.outgoing.advertisement, and the status of
+//   - [fields.ManagerAdvertisement]: status.outgoing.advertisement, and the status of
 //     Advertisements, but for status.advertisementStatus once a person decided:
-//     that is theirs who set it, and [plan.ManagerIntent]'s after a command. Such a
+//     that is theirs who set it, and [fields.ManagerIntent]'s after a command. Such a
 //     decision goes before sharing.accept_policy, belongs to that Advertisement and
 //     ends with it.
 //
@@ -55,11 +55,9 @@
 //
 // # Who deleted it
 //
-// An object that is gone does not say who deleted it, and that matters: a person
-// who deletes a peer's PeeringRequest ends the peering for good, the peer itself
-// does not. Deletions of our own and those that come through the gateway are noted
-// before they are carried out (see [plan.Deleter]); what is left is a person's.
-// managedFields tell in the same way who set spec.join.
+// A person who deletes a peer's PeeringRequest ends the peering for good, the peer itself
+// does not: deletions of our own and those that come through the gateway are noted in a
+// [deletion.Tracker] before they are carried out.
 //
 // # Pods at a provider
 //

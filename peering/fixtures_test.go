@@ -10,6 +10,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -29,16 +30,16 @@ func barn() *peer.Peer {
 	}
 }
 
-// discovered returns the actions that create the ForeignCluster of a peer and show its
+// creation returns the actions that create the ForeignCluster of a peer and show its
 // status.
-func discovered(p *peer.Peer) (create, status plan.Action) {
+func creation(p *peer.Peer) (create, status plan.Action) {
 	actions := plan.Plan(plan.Observed{ID: p.ID, Peer: p}, t0).Actions
 	return actions[0], actions[1]
 }
 
 // made returns the ForeignCluster that the agent makes for p.
 func made(p *peer.Peer) *api.ForeignCluster {
-	create, update := discovered(p)
+	create, update := creation(p)
 	spec, status := create.Spec, update.Status
 	fc := &api.ForeignCluster{}
 	fc.Name, fc.UID, fc.Labels = create.Name, "uid-made", spec.Labels
@@ -76,6 +77,6 @@ func offerOf(n int, status api.AdvertisementStatus) *api.Advertisement {
 }
 
 // versioned returns an object as the API server has it, in a version.
-func versioned(fc *api.ForeignCluster, version int) *foreignCluster {
-	return &foreignCluster{ForeignCluster: *changed(fc, func(fc *api.ForeignCluster) { fc.ResourceVersion = strconv.Itoa(version) })}
+func versioned(fc *api.ForeignCluster, version int) *foreign.Cluster {
+	return &foreign.Cluster{ForeignCluster: *changed(fc, func(fc *api.ForeignCluster) { fc.ResourceVersion = strconv.Itoa(version) })}
 }

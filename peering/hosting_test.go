@@ -18,26 +18,30 @@ import (
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/sharing/offer"
+	"liqo.io/agent/sharing/spec"
 )
 
 // hall is a Sharing that notes what it is told.
 type hall struct {
 	mu   sync.Mutex
-	told []plan.TenantSpec
+	told []spec.Tenant
 	busy bool
 }
 
-func (h *hall) Provide(plan.NodeSpec) plan.NodeStatus { return plan.NodeStatus{} }
+func (h *hall) Provide(spec.Node, peer.Target) spec.NodeStatus { return spec.NodeStatus{} }
 
-func (h *hall) Host(t plan.TenantSpec) plan.TenantStatus {
+func (*hall) Network(peer.ClusterID) spec.Network { return spec.Network{} }
+
+func (h *hall) Host(t spec.Tenant) spec.TenantStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.told = append(h.told, t)
-	return plan.TenantStatus{Busy: h.busy}
+	return spec.TenantStatus{Busy: h.busy}
 }
 
-func (h *hall) take() []plan.TenantSpec {
+func (h *hall) take() []spec.Tenant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	told := h.told
@@ -63,16 +67,16 @@ func TestHostIsTold(t *testing.T) {
 		t.Errorf("told %d times, %d are kept", len(told), len(c.peers.peers))
 	}
 	// What is decided about is not told before it is.
-	if s.host(plan.Decision{Replan: true, Tenant: &plan.TenantSpec{ID: testID}}) || s.host(plan.Decision{}) || len(rooms.take()) != 0 {
+	if s.host(plan.Decision{Replan: true, Tenant: &spec.Tenant{ID: testID}}) || s.host(plan.Decision{}) || len(rooms.take()) != 0 {
 		t.Error("told too early")
 	}
 	for i, want := range []bool{true, false, false} {
-		if got := s.host(plan.Decision{Tenant: &plan.TenantSpec{ID: testID}}); got != want {
+		if got := s.host(plan.Decision{Tenant: &spec.Tenant{ID: testID}}); got != want {
 			t.Errorf("call %d: news %v", i, got)
 		}
 	}
 	c.cfg.Sharing = nil
-	if s.host(plan.Decision{Tenant: &plan.TenantSpec{ID: testID, Admitted: true}}) || c.allocator.Consumers() != 1 {
+	if s.host(plan.Decision{Tenant: &spec.Tenant{ID: testID, Admitted: true}}) || c.allocator.Consumers() != 1 {
 		t.Error("without anybody who hosts, consumers are not counted")
 	}
 }
@@ -149,7 +153,7 @@ func TestFollowCapacity(t *testing.T) {
 	}
 	work.Wake(s.count)
 	await("a refusal", func() bool { return strings.Contains(c.Offered().Why, "may not list") })
-	if in := c.observe(s, testID).View().Incoming; in.Reason != plan.ReasonNothingToOffer || !strings.Contains(in.Message, "may not list the pods") {
+	if in := c.observe(s, testID).View().Incoming; in.Reason != reason.NothingToOffer || !strings.Contains(in.Message, "may not list the pods") {
 		t.Errorf("%+v", in)
 	}
 	mu.Lock()

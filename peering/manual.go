@@ -11,8 +11,11 @@ import (
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/access"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 const (
@@ -64,7 +67,7 @@ func newURLProbes(asker URLProber) *urlProbes {
 
 // track has the URL of an object asked, or no longer when it has none to be asked;
 // nil is an object that is gone. It reports whether another URL is asked than before.
-func (p *urlProbes) track(name string, fc *foreignCluster, now time.Time) (another bool) {
+func (p *urlProbes) track(name string, fc *foreign.Cluster, now time.Time) (another bool) {
 	if p.prober == nil {
 		return false
 	}
@@ -72,7 +75,7 @@ func (p *urlProbes) track(name string, fc *foreignCluster, now time.Time) (anoth
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, was := p.asked[name]
-	if fc == nil || !fc.probesURL() {
+	if fc == nil || !fc.ProbesURL() {
 		if was {
 			delete(p.asked, name)
 			p.prober.Stop(name)
@@ -99,17 +102,17 @@ func (p *urlProbes) names() []string {
 
 // at returns what is known about the URL of an object, and false when nobody is
 // asked about it.
-func (p *urlProbes) at(fc *foreignCluster, now time.Time) (plan.URLProbe, bool) {
-	if p.prober == nil || !fc.probesURL() {
-		return plan.URLProbe{}, false
+func (p *urlProbes) at(fc *foreign.Cluster, now time.Time) (discovered.Probe, bool) {
+	if p.prober == nil || !fc.ProbesURL() {
+		return discovered.Probe{}, false
 	}
 	p.mu.Lock()
 	a, asked := p.asked[fc.Name]
 	p.mu.Unlock()
-	if found, known := p.prober.Result(fc.Name); known && found.URL == fc.Spec.AuthURL && found.Reason != plan.ReasonNotAskedYet {
-		return plan.URLProbe{Known: true, Result: found}, true
+	if found, known := p.prober.Result(fc.Name); known && found.URL == fc.Spec.AuthURL && found.Reason != reason.NotAskedYet {
+		return discovered.Probe{Known: true, Result: found}, true
 	}
-	return plan.URLProbe{Overdue: asked && a.url == fc.Spec.AuthURL && now.Sub(a.since) >= askedFor}, true
+	return discovered.Probe{Overdue: asked && a.url == fc.Spec.AuthURL && now.Sub(a.since) >= askedFor}, true
 }
 
 // timeLeft returns how long the URL of an object may still be asked without an answer.
@@ -121,11 +124,11 @@ func (p *urlProbes) timeLeft(name string, now time.Time) time.Duration {
 
 // foreignChanged has everything looked at that a changed ForeignCluster is or was
 // about.
-func (s *session) foreignChanged() func(before, after *foreignCluster, restored bool) {
-	enqueue := enqueuing(s, foreignClusterKind())
-	return func(before, after *foreignCluster, restored bool) {
+func (s *session) foreignChanged() func(before, after *foreign.Cluster, restored bool) {
+	enqueue := enqueuing(s, foreign.Kind())
+	return func(before, after *foreign.Cluster, restored bool) {
 		switch {
-		case after != nil && (after.probesURL() || before != nil && before.probesURL()):
+		case after != nil && (after.ProbesURL() || before != nil && before.ProbesURL()):
 			s.named.Add(after.Name)
 		case after == nil && !before.CreatedByAgent():
 			for _, id := range objects.ClusterIDs(before.ClusterID()) {
@@ -153,7 +156,7 @@ func (s *session) removalPause(id peer.ClusterID) time.Duration {
 // ends.
 func (s *session) followNamed(ctx context.Context) {
 	for _, fc := range s.foreign.All() {
-		if fc.probesURL() {
+		if fc.ProbesURL() {
 			s.named.Add(fc.Name)
 		}
 	}
@@ -207,7 +210,7 @@ func (s *session) lookAt(ctx context.Context, name string) error {
 		}
 		return nil
 	}
-	actions := plan.PlanUnidentified(fc, found.owners, probe, s.cfg.Identity().ClusterID, s.cfg.Now())
+	actions := plan.PlanUnidentified(fc, found.Owners, probe, s.cfg.Identity().ClusterID, s.cfg.Now())
 	if err := s.act(ctx, id, actions); err != nil {
 		return err
 	}
@@ -217,8 +220,4 @@ func (s *session) lookAt(ctx context.Context, name string) error {
 		s.queue.Add(peer.ClusterID(now.ClusterID()))
 	}
 	return nil
-}
-
-func (fc *foreignCluster) probesURL() bool {
-	return plan.ProbesURL(&fc.ForeignCluster, fc.owners.Identity)
 }

@@ -7,24 +7,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/objects"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 // guide is a URLProber that notes what it is asked.
 type guide struct {
 	mu    sync.Mutex
 	calls []string
-	found map[string]plan.ProbeResult
+	found map[string]discovered.Result
 }
 
 func (g *guide) Probe(object, url string, id peer.ClusterID) {
@@ -39,7 +41,7 @@ func (g *guide) Stop(object string) {
 	g.calls = append(g.calls, "leave "+object)
 }
 
-func (g *guide) Result(object string) (plan.ProbeResult, bool) {
+func (g *guide) Result(object string) (discovered.Result, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	found, known := g.found[object]
@@ -59,7 +61,7 @@ func guided(t *testing.T, answer func(r *http.Request, body string) (int, string
 	t.Helper()
 	c, s, fake := connected(t, &diary{}, answer)
 	c.remote = &outbox{}
-	g, now := &guide{found: map[string]plan.ProbeResult{}}, t0
+	g, now := &guide{found: map[string]discovered.Result{}}, t0
 	c.cfg.Now = func() time.Time { return now }
 	c.urls = newURLProbes(g)
 	return c, s, fake, g, &now
@@ -181,7 +183,7 @@ func TestIdentified(t *testing.T) {
 	look := func() error { t.Helper(); return s.lookAt(t.Context(), "mine") }
 	// Nothing is known; then something about a URL that it no longer has; then that
 	// nobody was asked.
-	for _, found := range []map[string]plan.ProbeResult{{}, {"mine": {URL: "https://old:1", ID: testID}}, {"mine": {URL: barnURL, Reason: plan.ReasonNotAskedYet}}} {
+	for _, found := range []map[string]discovered.Result{{}, {"mine": {URL: "https://old:1", ID: testID}}, {"mine": {URL: barnURL, Reason: reason.NotAskedYet}}} {
 		g.mu.Lock()
 		g.found = found
 		g.mu.Unlock()
@@ -190,7 +192,7 @@ func TestIdentified(t *testing.T) {
 		}
 	}
 	g.mu.Lock()
-	g.found = map[string]plan.ProbeResult{"mine": {URL: barnURL, ID: testID, ClusterName: "barn", Namespace: "liqo"}}
+	g.found = map[string]discovered.Result{"mine": {URL: barnURL, ID: testID, ClusterName: "barn", Namespace: "liqo"}}
 	g.mu.Unlock()
 	c.URLProbed("mine")
 	if names, ids := queued(s); !slices.Equal(names, []string{"mine"}) || len(ids) != 0 {
@@ -207,7 +209,7 @@ func TestIdentified(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := fake.Take()
-	if len(sent) != 1 || !strings.HasPrefix(sent[0], "PATCH /apis/discovery.liqo.io/v1alpha1/foreignclusters/mine?fieldManager="+plan.ManagerDiscovery+" ") ||
+	if len(sent) != 1 || !strings.HasPrefix(sent[0], "PATCH /apis/discovery.liqo.io/v1alpha1/foreignclusters/mine?fieldManager="+fields.ManagerDiscovery+" ") ||
 		!strings.Contains(sent[0], `"metadata":{"name":"mine","uid":"uid-mine","resourceVersion":"7"},"spec":{"clusterIdentity":{"clusterID":"`+string(testID)+`","clusterName":"barn"},"namespace":"liqo"}}`) {
 		t.Errorf("sent %q", sent)
 	}
@@ -262,10 +264,10 @@ func TestNobodyIsAsked(t *testing.T) {
 
 // TestProcessNamed maps each outcome to when the object is looked at again.
 func TestProcessNamed(t *testing.T) {
-	unreachable := map[string]plan.ProbeResult{"mine": {URL: barnURL, Reason: plan.ReasonUnreachable}}
+	unreachable := map[string]discovered.Result{"mine": {URL: barnURL, Reason: reason.Unreachable}}
 	for _, tc := range []struct {
 		name        string
-		found       map[string]plan.ProbeResult
+		found       map[string]discovered.Result
 		status      int
 		reason      metav1.StatusReason
 		soon, later time.Duration // it comes back after soon, and not before
@@ -276,7 +278,7 @@ func TestProcessNamed(t *testing.T) {
 		{"invalid", unreachable, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, objects.RefusedRetry, objects.RefusedRetry / 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c := New(Config{
 					Registry: neighbours{barn()}, Decisions: &diary{}, Peers: silence{}, Namespace: "liqo", Logger: quietLogger(), URLs: &guide{found: tc.found},
 					Identity: func() peer.Identity { return peer.Identity{} },

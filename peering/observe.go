@@ -5,6 +5,8 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
 )
@@ -51,6 +53,9 @@ func (v *observer) gather(s *session, id peer.ClusterID, now time.Time, offered 
 		obs.Peer = &p
 	}
 	obs.Sharing, obs.NodeKnown = v.cfg.SharingSettings(), v.cfg.Sharing == nil
+	if v.cfg.Sharing != nil {
+		obs.Network = v.cfg.Sharing.Network(id)
+	}
 	if s != nil {
 		s.objects(&obs)
 	}
@@ -86,27 +91,23 @@ func (s *session) objects(obs *plan.Observed) {
 	name := string(obs.ID)
 	obs.Request, obs.Advertisement = s.requests.Get(name), s.offers.Get(name)
 	if obs.Advertisement != nil {
-		obs.OfferFits = s.quota.fits(s.offers.All(), obs.ID, obs.Sharing.MaxAccepted)
+		// One that is accepted has its place. To count the others takes a look at all of them.
+		obs.OfferFits = obs.Advertisement.Status.AdvertisementStatus == api.AdvertisementAccepted || s.quota.fits(s.offers.All(), obs.ID, obs.Sharing.MaxAccepted)
 	}
 	for _, fc := range s.foreign.About(obs.ID) {
 		obs.Objects = append(obs.Objects, &fc.ForeignCluster)
 		if probe, asked := s.urls.at(fc, s.cfg.Now()); asked {
 			if obs.URLs == nil {
-				obs.URLs = make(map[string]plan.URLProbe)
+				obs.URLs = make(map[string]discovered.Probe)
 			}
 			obs.URLs[fc.Name] = probe
 		}
-		if owners := fc.owners; owners != (plan.Owners{}) {
+		if owners := fc.Owners; owners != (fields.Owners{}) {
 			if obs.Owners == nil {
-				obs.Owners = make(map[string]plan.Owners)
+				obs.Owners = make(map[string]fields.Owners)
 			}
 			// What an earlier run or connection told the decision store is the same edit.
-			if baseStamp(obs.Policy.JoinStamp) == owners.Join.Stamp {
-				owners.Join.Stamp = obs.Policy.JoinStamp
-			}
-			if baseStamp(obs.Policy.TrustStamp) == owners.TrustMode.Stamp {
-				owners.TrustMode.Stamp = obs.Policy.TrustStamp
-			}
+			owners.Join, owners.TrustMode = owners.Join.Recorded(obs.Policy.JoinStamp), owners.TrustMode.Recorded(obs.Policy.TrustStamp)
 			obs.Owners[fc.Name] = owners
 		}
 	}
@@ -125,15 +126,15 @@ func (m *peerState) fill(obs *plan.Observed, now time.Time) {
 	}
 	obs.GenerationSince, obs.ObservedGeneration = m.generationSince, m.observedGeneration
 	if obs.Request == nil {
-		obs.RequestDeleted = m.request.by
+		obs.RequestDeleted = m.request.By
 	} else {
-		m.request.observed(obs.Request.UID, now) // the watch may not have told yet
-		obs.RequestSeen = m.request.seen
+		m.request.Observed(obs.Request.UID, now) // the watch may not have told yet
+		obs.RequestSeen = m.request.Seen
 	}
 	if obs.Advertisement == nil {
-		obs.OfferDeleted = m.offer.by
+		obs.OfferDeleted = m.offer.By
 	} else {
-		m.offer.observed(obs.Advertisement.UID, now)
+		m.offer.Observed(obs.Advertisement.UID, now)
 	}
 }
 

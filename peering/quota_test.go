@@ -12,7 +12,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 // TestRation: the oldest come first, and a place that is taken counts.
@@ -27,7 +27,7 @@ func TestRation(t *testing.T) {
 	bad := offerOf(1, "")
 	bad.Spec.ResourceQuota.Hard = map[string]string{"cpu": "x"}
 	ended := offerOf(1, api.AdvertisementRefused)
-	ended.Status.Reason = plan.ReasonExpired
+	ended.Status.Reason = reason.Expired
 	for _, tc := range []struct {
 		name  string
 		all   []*api.Advertisement

@@ -91,7 +91,7 @@ func (s *session) beingDeleted(id peer.ClusterID) bool {
 	uid, now := s.requests.UID(string(id)), s.cfg.Now()
 	deleting := false
 	s.peers.with(id, func(m *peerState) {
-		deleting = uid != "" && m.request.uid == uid && m.request.by == plan.DeletedByPeer && now.Sub(m.request.at) < deletionPatience
+		deleting = uid != "" && m.request.UID == uid && m.request.By == plan.DeletedByPeer && now.Sub(m.request.At) < deletionPatience
 	})
 	return deleting
 }

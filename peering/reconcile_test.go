@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +18,11 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/offer"
@@ -158,7 +160,7 @@ func TestPeerIsTold(t *testing.T) {
 		{"the end", func() { decisions.policy.Ended = "A person ended it." }, 1},
 		{"consuming", func() {
 			decisions.policy.Pin = &peer.Pin{Fingerprint: barn().Fingerprint}
-			fc := &foreignCluster{ForeignCluster: *made(barn())}
+			fc := &foreign.Cluster{ForeignCluster: *made(barn())}
 			fc.Spec.Join = true
 			decisions.policy.Connect = plan.Yes
 			s.foreign.Wrote(fc)
@@ -262,7 +264,7 @@ func TestProcess(t *testing.T) {
 		{"invalid", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, objects.RefusedRetry, objects.RefusedRetry / 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c := New(Config{
 					Registry: neighbours{barn()}, Decisions: &diary{}, Peers: silence{}, Namespace: "liqo", Logger: quietLogger(),
 					Greeting: func() wire.Greeting { return wire.Greeting{} }, LostAfter: func() time.Duration { return 0 },
@@ -279,23 +281,27 @@ func TestProcess(t *testing.T) {
 // TestInheritance: the store tells an edit that follows ours within the same
 // second from the one before it.
 func TestInheritance(t *testing.T) {
-	s := objects.NewStore(foreignClusterKind(), func(_, _ *foreignCluster, _ bool) {}, nil)
-	put := func(uid types.UID, version int, manager string) plan.Owner {
+	s := objects.NewStore(foreign.Kind(), func(_, _ *foreign.Cluster, _ bool) {}, nil)
+	put := func(uid types.UID, version int, manager string) fields.Owner {
 		fc := versioned(made(barn()), version)
-		fc.UID, fc.Spec.Join = uid, manager != plan.ManagerIntent
+		fc.UID, fc.Spec.Join = uid, manager != fields.ManagerIntent
 		at := metav1.NewTime(t0)
 		fc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
 		s.Wrote(fc)
-		return s.Get(fc.Name).owners.Join
+		kept := s.Get(fc.Name)
+		if copied := kept.DeepCopyObject().(*foreign.Cluster); kept.ManagedFields != nil || copied.Owners != kept.Owners {
+			t.Errorf("kept %+v, copied %+v", kept, copied)
+		}
+		return kept.Owners.Join
 	}
 	first := put("1", 1, "kubectl")
-	put("1", 2, plan.ManagerIntent)
+	put("1", 2, fields.ManagerIntent)
 	second := put("1", 3, "kubectl")
-	if first.Stamp == second.Stamp || baseStamp(second.Stamp) != first.Stamp {
+	if second != (fields.Owner{Manager: "kubectl", Stamp: first.Stamp + "+"}) {
 		t.Errorf("%q and %q", first.Stamp, second.Stamp)
 	}
-	put("1", 4, plan.ManagerIntent)
-	if other := put("2", 5, "kubectl"); baseStamp(other.Stamp) != other.Stamp {
+	put("1", 4, fields.ManagerIntent)
+	if other := put("2", 5, "kubectl"); strings.HasSuffix(other.Stamp, "+") {
 		t.Errorf("another object's edit is %q", other.Stamp)
 	}
 }

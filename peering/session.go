@@ -17,7 +17,9 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/access"
 	"liqo.io/agent/peering/config"
+	"liqo.io/agent/peering/deletion"
 	"liqo.io/agent/peering/events"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/install"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/sharing/offer"
@@ -43,7 +45,7 @@ type session struct {
 	looks  *looks
 	users  api.PeerUsers
 
-	foreign  *objects.Store[*foreignCluster]
+	foreign  *objects.Store[*foreign.Cluster]
 	requests *objects.Store[*api.PeeringRequest]
 	offers   *objects.Store[*api.Advertisement]
 	access   *access.Objects
@@ -74,9 +76,9 @@ func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *
 	}, connection, client)
 	s.named, s.queue = objects.NewQueue(s.attemptedNamed), objects.NewQueue(s.attempted)
 	s.quota = newAcceptQuota()
-	s.foreign = objects.NewStore(foreignClusterKind(), s.foreignChanged(), s.keeper.CheckIfMissing)
+	s.foreign = objects.NewStore(foreign.Kind(), s.foreignChanged(), s.keeper.CheckIfMissing)
 	s.access = access.New(client, c.cfg.Namespace, s.queue.Add, s.keeper.CheckIfMissing)
-	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind(), func(m *peerState) *deletionTracker { return &m.request }), s.keeper.CheckIfMissing)
+	s.requests = objects.NewStore(requestKind(), tracking(s, requestKind(), func(m *peerState) *deletion.Tracker { return &m.request }), s.keeper.CheckIfMissing)
 	s.offers = objects.NewStore(advertisementKind(), s.offerChanged(), s.keeper.CheckIfMissing)
 	s.nodes = objects.NewStore(nodeKind(), func(_, _ *offer.Node, _ bool) { work.Wake(s.count) }, s.keeper.CheckIfMissing)
 	people := config.Connection{Session: connection, Client: client, CheckIfMissing: s.keeper.CheckIfMissing, Logger: c.cfg.Logger, Now: c.cfg.Now}
@@ -98,16 +100,16 @@ func enqueuing[T kube.Object](s *session, k objects.Kind[T]) func(before, after 
 }
 
 // tracking is enqueuing for objects of which it matters who deleted them.
-func tracking[T kube.Object](s *session, k objects.Kind[T], trackerOf func(*peerState) *deletionTracker) func(before, after T, restored bool) {
+func tracking[T kube.Object](s *session, k objects.Kind[T], trackerOf func(*peerState) *deletion.Tracker) func(before, after T, restored bool) {
 	enqueue := enqueuing(s, k)
 	return func(before, after T, restored bool) {
 		if !kube.IsNil(after) {
 			for _, id := range k.About(after) {
-				s.peers.with(id, func(m *peerState) { trackerOf(m).observed(after.GetUID(), s.cfg.Now()) })
+				s.peers.with(id, func(m *peerState) { trackerOf(m).Observed(after.GetUID(), s.cfg.Now()) })
 			}
 		} else {
 			for _, id := range k.About(before) {
-				s.peers.with(id, func(m *peerState) { trackerOf(m).deleted(before.GetUID(), restored, s.cfg.Now()) })
+				s.peers.with(id, func(m *peerState) { trackerOf(m).Deleted(before.GetUID(), restored, s.cfg.Now()) })
 			}
 		}
 		enqueue(before, after, restored)
@@ -237,7 +239,7 @@ func (s *session) attempted(id peer.ClusterID, a work.Attempt) {
 	case a.Permanent:
 		s.looks.rejected.Add(1)
 		s.warn(id, err)
-	case apierrors.IsConflict(err), errors.Is(err, access.ErrReplaced), errors.Is(err, errMadeByOthers), errors.Is(err, errNoRoom):
+	case apierrors.IsConflict(err), errors.Is(err, access.ErrReplaced), errors.Is(err, foreign.ErrMadeByOthers), errors.Is(err, errNoRoom):
 		// Something changed meanwhile: what it is now is about to be known.
 		s.looks.retried.Add(1)
 		s.cfg.Logger.Debug("an object changed meanwhile, reconciling again", "cluster", id, "in", a.Next, "error", err)

@@ -8,8 +8,11 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/deletion"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/objects"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 // provide hands on the desired state of a provider's node, and takes in its state.
@@ -35,7 +38,7 @@ func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object obje
 		return errNoRoom
 	}
 	object.Status = a.Advertisement
-	written, err := objects.Apply(ctx, s.client, s.offers.Kind, "status", object, plan.ManagerAdvertisement, true)
+	written, err := objects.Apply(ctx, s.client, s.offers.Kind, "status", object, fields.ManagerAdvertisement, true)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 		s.quota.release(id) // it was not written; after other failures it may have been
@@ -50,7 +53,7 @@ func (s *session) writeOffer(ctx context.Context, id peer.ClusterID, object obje
 // offerChanged has the clusters looked at that a changed Advertisement matters
 // for.
 func (s *session) offerChanged() func(before, after *api.Advertisement, restored bool) {
-	track := tracking(s, advertisementKind(), func(m *peerState) *deletionTracker { return &m.offer })
+	track := tracking(s, advertisementKind(), func(m *peerState) *deletion.Tracker { return &m.offer })
 	return func(before, after *api.Advertisement, restored bool) {
 		track(before, after, restored)
 		s.offerMoved(before, after)
@@ -64,7 +67,7 @@ func (s *session) offerMoved(before, after *api.Advertisement) {
 		return
 	}
 	for _, adv := range s.offers.All() {
-		if adv.Status.Reason == plan.ReasonTooMany {
+		if adv.Status.Reason == reason.TooMany {
 			s.queue.Add(peer.ClusterID(adv.Name))
 		}
 	}

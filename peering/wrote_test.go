@@ -15,7 +15,11 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/foreign"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 // TestEditBehindOwnWrite: what somebody changes at the moment in which the agent
@@ -26,14 +30,14 @@ func TestEditBehindOwnWrite(t *testing.T) {
 	at := metav1.NewTime(t0)
 	for _, tc := range []struct {
 		name string
-		edit func(fc *foreignCluster)
+		edit func(fc *foreign.Cluster)
 		want string // what the decision store is told
 	}{
-		{"joined", func(fc *foreignCluster) {
+		{"joined", func(fc *foreign.Cluster) {
 			fc.Spec.Join = true
 			fc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:join":{}}}`)}}
 		}, "join true kubectl"},
-		{"deleted", func(fc *foreignCluster) { fc.DeletionTimestamp = &at }, "hung up"},
+		{"deleted", func(fc *foreign.Cluster) { fc.DeletionTimestamp = &at }, "hung up"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			decisions := &diary{policy: plan.Policy{Pin: &peer.Pin{ID: testID, Fingerprint: barn().Fingerprint}}}
@@ -41,21 +45,21 @@ func TestEditBehindOwnWrite(t *testing.T) {
 			before.Finalizers = []string{api.FinalizerPeering}
 			before.Spec.Join = tc.name == "deleted"
 			kept := *before // what the API server has
-			history := []*foreignCluster{}
-			change := func(f func(*foreignCluster)) {
-				next := foreignCluster{ForeignCluster: *kept.DeepCopy()}
+			history := []*foreign.Cluster{}
+			change := func(f func(*foreign.Cluster)) {
+				next := foreign.Cluster{ForeignCluster: *kept.DeepCopy()}
 				f(&next)
 				next.ResourceVersion = strconv.Itoa(11 + len(history))
 				kept, history = next, append(history, &next)
 			}
 			_, s, _ := connected(t, decisions, func(r *http.Request, body string) (int, string) {
-				if !strings.HasPrefix(r.URL.Path, foreignClusterKind().Object(string(testID))) {
+				if !strings.HasPrefix(r.URL.Path, foreign.Kind().Object(string(testID))) {
 					return http.StatusOK, strings.Replace(body, `"metadata":{`, `"metadata":{"uid":"1","resourceVersion":"1",`, 1) // as it was applied
 				}
 				if len(history) == 0 {
 					change(tc.edit)
 				}
-				change(func(fc *foreignCluster) {
+				change(func(fc *foreign.Cluster) {
 					if err := json.Unmarshal([]byte(body), fc); err != nil {
 						t.Error(err)
 					}
@@ -84,7 +88,7 @@ func TestEditBehindOwnWrite(t *testing.T) {
 				t.Fatal("nothing was written")
 			}
 			for _, fc := range history {
-				if err := kubetest.Tell(s.foreign).Update(fc.DeepCopyObject().(*foreignCluster)); err != nil {
+				if err := kubetest.Tell(s.foreign).Update(fc.DeepCopyObject().(*foreign.Cluster)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -106,7 +110,7 @@ func TestRoomByCommand(t *testing.T) {
 		adv.Name, adv.UID, adv.ResourceVersion = string(id), types.UID(id), "1"
 		return adv
 	}
-	accepted, waiting := offer(testID, api.AdvertisementAccepted, plan.ReasonJoined), offer(idB, api.AdvertisementRefused, plan.ReasonTooMany)
+	accepted, waiting := offer(testID, api.AdvertisementAccepted, reason.Joined), offer(idB, api.AdvertisementRefused, reason.TooMany)
 	if err := kubetest.Tell(s.offers).Replace("1", accepted, waiting); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +130,7 @@ func TestNobodyIsOverruled(t *testing.T) {
 	before := versioned(made(barn()), 10)
 	intent := plan.Plan(plan.Observed{
 		ID: testID, Peer: barn(), Settled: true, RequestsKnown: true, Objects: []*api.ForeignCluster{changed(&before.ForeignCluster, func(fc *api.ForeignCluster) { fc.Spec.Join = true })},
-		Owners: map[string]plan.Owners{string(testID): {Join: plan.Owner{Manager: plan.ManagerIntent}}}, Policy: plan.Policy{Connect: plan.No},
+		Owners: map[string]fields.Owners{string(testID): {Join: fields.Owner{Manager: fields.ManagerIntent}}}, Policy: plan.Policy{Connect: plan.No},
 	}, t0).Actions
 	i := slices.IndexFunc(intent, func(a plan.Action) bool { return a.Kind == plan.ApplyIntent })
 	if i < 0 || intent[i].ResourceVersion != "10" || *intent[i].Intent.Join != no {
@@ -145,7 +149,7 @@ func TestNobodyIsOverruled(t *testing.T) {
 	if err := kubetest.Tell(s.foreign).Replace("10", before); err != nil {
 		t.Fatal(err)
 	}
-	err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: before.Name, UID: before.UID, Status: &plan.DiscoveredStatus{}}, intent[i]})
+	err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: before.Name, UID: before.UID, Status: &discovered.Status{}}, intent[i]})
 	if sent := fake.Take(); !apierrors.IsConflict(err) || len(sent) != 1 {
 		t.Errorf("error %v, sent %q", err, sent)
 	}
@@ -176,10 +180,10 @@ func TestNobodyEdited(t *testing.T) {
 	if err := kubetest.Tell(s.foreign).Update(versioned(made(barn()), 11)); err != nil {
 		t.Fatal(err)
 	}
-	if by := s.foreign.Get(set.Name).owners.Join; !strings.HasSuffix(by.Stamp, removedMark) {
+	if by := s.foreign.Get(set.Name).Owners.Join; !strings.HasSuffix(by.Stamp, " removed") {
 		t.Fatalf("the store says %+v", by)
 	}
-	if err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: set.Name, UID: set.UID, Status: &plan.DiscoveredStatus{}}}); err != nil {
+	if err := s.act(t.Context(), testID, []plan.Action{{Kind: plan.UpdateStatus, Name: set.Name, UID: set.UID, Status: &discovered.Status{}}}); err != nil {
 		t.Error(err)
 	}
 }

@@ -30,6 +30,8 @@ type confined struct {
 var confinement = []confined{
 	{groupCore, []string{"namespaces", "nodes", "nodes/status", "configmaps", "secrets"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"pods", "pods/status", "resourcequotas"}, []string{"CREATE", "UPDATE"}},
+	{groupCore, []string{"services"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupSlices, []string{"endpointslices"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"pods/exec", "pods/attach", "pods/portforward"}, []string{"CONNECT"}},
 	{"networking.k8s.io", []string{"networkpolicies"}, []string{"CREATE", "UPDATE"}},
 	{groupRBAC, []string{"clusterroles", "clusterrolebindings"}, []string{"CREATE", "UPDATE", "DELETE"}},
@@ -144,8 +146,9 @@ func demands(namespace string) []demand {
 			`variables.agent || variables.home != "" && variables.home == variables.peer`},
 		{"the agent makes no pods, and reaches into none: guests do that in their own namespaces",
 			oneOf(`!variables.agent`, "pods", "pods/exec", "pods/attach", "pods/portforward")},
-		{"the agent gives pods no addresses",
-			of("pods/status", `object.?status.?podIPs.orValue([]) == [] || object.?status.?podIPs.orValue([]) == oldObject.?status.?podIPs.orValue([])`)},
+		// Where sharing.network_range and IPv6 blocks are: nobody else's pods have these.
+		{"the agent gives pods no addresses but those for pods of peers, in 240.0.0.0/4 and fd00::/8",
+			of("pods/status", `object.?status.?podIPs.orValue([]).all(p, p.ip.matches("^(24[0-9]|25[0-4])[.]|^fd")) || object.?status.?podIPs.orValue([]) == oldObject.?status.?podIPs.orValue([])`)},
 		{"the agent changes nothing but the status of pods",
 			of("pods/status", same("metadata.?labels", "{}")+` && `+same("metadata.?annotations", "{}")+` && `+same("metadata.?finalizers", "[]"))},
 		{"the agent makes namespaces for guests, held to Pod Security baseline or restricted, and its own",
@@ -173,9 +176,25 @@ func demands(namespace string) []demand {
 			of("secrets", fmt.Sprintf(`!variables.agent || `+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
 		{"quotas, network policies, roles and bindings of the agent are in the namespaces of guests",
 			oneOf(`variables.home != ""`, "resourcequotas", "networkpolicies", "roles", "rolebindings")},
-		{"the agent's roles are for pods, ConfigMaps, Secrets and events",
+		{"the agent writes no Services: guests do that in their own namespaces",
+			of("services", `!variables.agent`)},
+		{"Services of guests are reached inside the cluster only, and select their own pods",
+			of("services", `variables.deleted || object.spec.?type.orValue("ClusterIP") == "ClusterIP" && object.spec.?externalIPs.orValue([]) == [] && object.spec.?externalName.orValue("") == "" && `+
+				`object.spec.?ports.orValue([]).all(p, p.?nodePort.orValue(0) == 0) && `+
+				fmt.Sprintf(`(object.spec.?selector.orValue({}) == {} || object.spec.selector[?%q].orValue("") == variables.home)`, api.LabelOriginCluster))},
+		{"what is written there has the label of the guest, and had it",
+			oneOf(fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") == variables.home)`, api.LabelOriginCluster), "services", "endpointslices")},
+		{"the agent changes EndpointSlices in the namespaces of guests, and makes none",
+			of("endpointslices", `!variables.agent || request.operation == "UPDATE" && variables.home != ""`)},
+		{"EndpointSlices are those of the agent",
+			of("endpointslices", fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") == %q)`, api.LabelSliceManager, api.ManagedByAgent))},
+		// Where sharing.network_range and IPv6 blocks are, as for the addresses of pods.
+		{"EndpointSlices have addresses of peers, in 240.0.0.0/4 and fd00::/8, and refer to nothing in this cluster",
+			of("endpointslices", `variables.deleted || object.addressType != "FQDN" && object.?endpoints.orValue([]).all(e, e.addresses.all(a, a.matches("^(24[0-9]|25[0-4])[.]|^fd")) && !has(e.targetRef) && !has(e.nodeName))`)},
+		{"the agent's roles are for pods, ConfigMaps, Secrets, Services, EndpointSlices and events",
 			of("roles", `object.?rules.orValue([]).all(r, r.?apiGroups.orValue([]) == [""] && r.?resources.orValue([]).all(x, `+
-				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "events"]))`)},
+				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "services", "events"]) || `+
+				`r.?apiGroups.orValue([]) == ["discovery.k8s.io"] && r.?resources.orValue([]) == ["endpointslices"])`)},
 		{"the agent gives such a role to the peer of the namespace",
 			of("rolebindings", `object.roleRef.kind == "Role" && `+users(`variables.home`))},
 		{"the agent's cluster roles are called " + api.PeerRolePrefix + "<ID>",

@@ -46,6 +46,7 @@ const (
 	groupRBAC      = "rbac.authorization.k8s.io"
 	groupAdmission = "admissionregistration.k8s.io"
 	groupCSR       = "certificates.k8s.io"
+	groupSlices    = "discovery.k8s.io"
 )
 
 // Rules returns everything that the agent needs in its own cluster, with its own things
@@ -141,6 +142,16 @@ func Rules(namespace string) []Rule {
 			Part: PartShared, Group: groupCore, Resources: []string{"events"},
 			Verbs:   []string{"get", "list", "watch", "create", "patch"},
 			Granted: []string{"get", "list", "watch"}, Reason: "tells about neighbours and offloaded pods; guests read those of theirs",
+		},
+
+		{
+			Part: PartShared, Group: groupCore, Resources: []string{"services"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"create", "patch", "delete"}, Reason: "sends Services along with offloaded pods; guests keep theirs",
+		}, {
+			Part: PartShared, Group: groupSlices, Resources: []string{"endpointslices"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"get", "create", "delete"}, Reason: "follows the endpoints of such Services, and says which of guests' are reached; guests keep theirs",
 		},
 
 		{

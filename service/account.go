@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// commandTimeout bounds what is run for user and group, and to ask systemd.
-const commandTimeout = time.Minute
+// commandTimeout bounds what is run. A restart may take what the unit has for TimeoutStopSec and TimeoutStartSec.
+const commandTimeout = 2 * time.Minute
 
 // account makes the user and the group unless they are there, and reports whether it had to.
 func (m *Manager) account(ctx context.Context) (made bool, err error) {

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	kservice "github.com/kardianos/service"
 )
 
 // unitName is what systemd calls the service.
@@ -64,15 +62,6 @@ func (e *Error) Unwrap() []error {
 	return out
 }
 
-// controller is what systemd is asked to do, through kardianos/service.
-type controller interface {
-	Install() error
-	Uninstall() error
-	Start() error
-	Stop() error
-	Restart() error
-}
-
 // Manager installs and controls the service. It is for one goroutine.
 type Manager struct {
 	binary string
@@ -80,7 +69,6 @@ type Manager struct {
 	euid   int
 	booted func() bool
 	run    func(ctx context.Context, stdin, name string, args ...string) (string, error)
-	system controller
 }
 
 // New returns the Manager for the binary at path, which is that of this process when it is "". Nothing is touched.
@@ -95,37 +83,8 @@ func New(path string) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the path of this program: %w", err)
 	}
-	m := &Manager{binary: path, euid: os.Geteuid(), booted: booted, run: run}
-	m.system, err = newController(path)
-	return m, err
+	return &Manager{binary: path, euid: os.Geteuid(), booted: booted, run: run}, nil
 }
-
-// newController returns the library's view of the service.
-func newController(path string) (controller, error) {
-	for _, system := range kservice.AvailableSystems() {
-		if system.String() == "linux-systemd" {
-			return system.New(nothing{}, &kservice.Config{
-				Name: Name, Executable: path,
-				Option: kservice.KeyValue{
-					// The script is a text/template, which would take braces in the unit for its own, and the library
-					// would fill in nothing else. As a value the text goes through as it is.
-					"SystemdScript": `{{index .Option "Unit"}}`,
-					"Unit":          Unit(path),
-				},
-			})
-		}
-	}
-	return nil, &Error{Kind: ErrNoSystemd, Message: "this program was built without systemd"}
-}
-
-// nothing is the program that the library would run; ours runs by itself.
-type nothing struct{}
-
-// Start implements the library's Interface.
-func (nothing) Start(kservice.Service) error { return nil }
-
-// Stop implements the library's Interface.
-func (nothing) Stop(kservice.Service) error { return nil }
 
 // booted is sd_booted(3).
 func booted() bool {
@@ -199,20 +158,37 @@ func (m *Manager) place(ctx context.Context) (changed bool, replaced string, err
 	case err != nil:
 		return false, "", fmt.Errorf("read the unit that is there: %w", err)
 	case string(old) == Unit(m.binary):
-		if _, err := m.run(ctx, "", "systemctl", "enable", "--quiet", unitName); err != nil {
-			return false, "", fmt.Errorf("enable the service: %w", err)
-		}
-		return false, "", nil
+		return false, "", m.enable(ctx)
 	default:
 		replaced = installedPath + ".old"
 		if err := os.Rename(path, m.root+replaced); err != nil {
 			return false, "", fmt.Errorf("set the unit aside that is there: %w", err)
 		}
 	}
-	if err := m.system.Install(); err != nil {
-		return false, replaced, fmt.Errorf("install %s: %w", installedPath, err)
+	if err := os.WriteFile(path, []byte(Unit(m.binary)), 0o644); err != nil {
+		return false, replaced, fmt.Errorf("write the unit: %w", err)
 	}
-	return true, replaced, nil
+	return true, replaced, m.enable(ctx)
+}
+
+// enable has the service start at boot, and systemd read the unit as it is now.
+func (m *Manager) enable(ctx context.Context) error {
+	if err := m.systemctl(ctx, "enable", "--quiet", unitName); err != nil {
+		return fmt.Errorf("enable the service: %w", err)
+	}
+	return m.reload(ctx)
+}
+
+func (m *Manager) reload(ctx context.Context) error {
+	if err := m.systemctl(ctx, "daemon-reload"); err != nil {
+		return fmt.Errorf("have systemd read its units again: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) systemctl(ctx context.Context, args ...string) error {
+	_, err := m.run(ctx, "", "systemctl", args...)
+	return err
 }
 
 // Uninstall stops the service, disables it and removes the unit. State, configuration, user and group stay.
@@ -220,7 +196,8 @@ func (m *Manager) Uninstall(ctx context.Context) error {
 	if err := m.allowed("service uninstall"); err != nil {
 		return err
 	}
-	_, err := os.Lstat(m.root + installedPath)
+	path := m.root + installedPath
+	_, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && m.packaged() != "":
 		return &Error{Kind: ErrPackaged, Message: fmt.Sprintf("the service came with a package (%s)", m.packaged()),
@@ -230,27 +207,33 @@ func (m *Manager) Uninstall(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("look for the unit: %w", err)
 	}
-	if err := m.system.Stop(); err != nil {
+	if err := m.systemctl(ctx, "stop", unitName); err != nil {
 		return fmt.Errorf("stop the service: %w", err)
 	}
-	if err := m.system.Uninstall(); err != nil {
-		return fmt.Errorf("remove %s: %w", installedPath, err)
+	if err := m.systemctl(ctx, "disable", "--quiet", unitName); err != nil {
+		return fmt.Errorf("disable the service: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("remove the unit: %w", err)
+	}
+	if err := m.reload(ctx); err != nil {
+		return err
 	}
 	// A failure that is remembered would show a unit that is gone; there is mostly none.
-	_, _ = m.run(ctx, "", "systemctl", "reset-failed", unitName)
+	_ = m.systemctl(ctx, "reset-failed", unitName)
 	return nil
 }
 
 // Start starts the service and waits until the agent is ready.
-func (m *Manager) Start(ctx context.Context) error { return m.do(ctx, "start", m.system.Start) }
+func (m *Manager) Start(ctx context.Context) error { return m.do(ctx, "start") }
 
 // Stop stops the service and waits until it has said goodbye.
-func (m *Manager) Stop(ctx context.Context) error { return m.do(ctx, "stop", m.system.Stop) }
+func (m *Manager) Stop(ctx context.Context) error { return m.do(ctx, "stop") }
 
 // Restart stops the service, if it runs, and starts it.
-func (m *Manager) Restart(ctx context.Context) error { return m.do(ctx, "restart", m.system.Restart) }
+func (m *Manager) Restart(ctx context.Context) error { return m.do(ctx, "restart") }
 
-func (m *Manager) do(ctx context.Context, verb string, act func() error) error {
+func (m *Manager) do(ctx context.Context, verb string) error {
 	if err := m.allowed("service " + verb); err != nil {
 		return err
 	}
@@ -261,7 +244,7 @@ func (m *Manager) do(ctx context.Context, verb string, act func() error) error {
 	if !st.Installed {
 		return notInstalled()
 	}
-	if err := act(); err != nil {
+	if err := m.systemctl(ctx, verb, unitName); err != nil {
 		return &Error{Cause: err, Message: fmt.Sprintf("the service did not %s: %v", verb, err),
 			Advice: "journalctl -u " + Name + " -n 50 --no-pager"}
 	}

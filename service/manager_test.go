@@ -22,12 +22,21 @@ type world struct {
 	shows string           // what systemctl show prints
 }
 
+// What systemctl is asked to do with a unit that was written.
+const (
+	enable = "systemctl enable --quiet liqo-agent.service"
+	reload = "systemctl daemon-reload"
+)
+
 const stopped = "LoadState=loaded\nActiveState=inactive\n"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, fail: make(map[string]error), shows: stopped}
-	w.m = &Manager{binary: "/usr/local/bin/liqo-agent", root: t.TempDir(), booted: func() bool { return true }, run: w.run, system: w}
+	w.m = &Manager{binary: "/usr/local/bin/liqo-agent", root: t.TempDir(), booted: func() bool { return true }, run: w.run}
+	if err := os.MkdirAll(filepath.Dir(w.m.root+installedPath), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	w.write("/etc/passwd", "root:x:0:0::/root:/bin/sh\n")
 	w.write("/etc/group", "root:x:0:\n")
 	return w
@@ -91,25 +100,6 @@ func (w *world) failure(command string) error {
 	return nil
 }
 
-func (w *world) act(what string) error {
-	w.did = append(w.did, what)
-	return w.failure(what)
-}
-
-func (w *world) Install() error {
-	if err := w.act("install"); err != nil {
-		return err
-	}
-	w.write(installedPath, Unit(w.m.binary))
-	return nil
-}
-func (w *world) Uninstall() error {
-	return errors.Join(w.act("uninstall"), os.Remove(w.m.root+installedPath))
-}
-func (w *world) Start() error   { return w.act("start") }
-func (w *world) Stop() error    { return w.act("stop") }
-func (w *world) Restart() error { return w.act("restart") }
-
 func (w *world) expect(want ...string) {
 	w.t.Helper()
 	if diff := cmp.Diff(want, w.did); diff != "" {
@@ -128,7 +118,7 @@ func TestInstall(t *testing.T) {
 	if diff := cmp.Diff(want, done); diff != "" {
 		t.Error(diff)
 	}
-	w.expect("systemd-sysusers -", "install", "start")
+	w.expect("systemd-sysusers -", enable, reload, "systemctl start liqo-agent.service")
 	if info, err := os.Stat(w.m.root + configDir); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("directory of the configuration: %v, %v", info, err)
 	}
@@ -139,14 +129,14 @@ func TestInstall(t *testing.T) {
 	if done, err = w.m.Install(t.Context(), false); err != nil || done.Changed || done.Account || done.Replaced != "" {
 		t.Errorf("second time: %+v, %v", done, err)
 	}
-	w.expect("systemctl enable --quiet liqo-agent.service")
+	w.expect(enable, reload)
 
 	// An older or edited unit is set aside.
 	w.write(installedPath, "[Unit]\n")
 	if done, err = w.m.Install(t.Context(), false); err != nil || !done.Changed || done.Replaced != installedPath+".old" {
 		t.Errorf("over another unit: %+v, %v", done, err)
 	}
-	w.expect("install")
+	w.expect(enable, reload)
 	if w.read(installedPath) != Unit(w.m.binary) || w.read(installedPath+".old") != "[Unit]\n" {
 		t.Error("the unit was not replaced, or not kept")
 	}
@@ -159,7 +149,7 @@ func TestInstallWithoutSysusers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("systemd-sysusers -", "groupadd --system liqo-agent",
-		"useradd --system --gid liqo-agent --no-create-home --home-dir /var/lib/liqo-agent --shell /usr/sbin/nologin liqo-agent", "install")
+		"useradd --system --gid liqo-agent --no-create-home --home-dir /var/lib/liqo-agent --shell /usr/sbin/nologin liqo-agent", enable, reload)
 
 	w.write("/etc/group", "liqo-agent:x:999:\n")
 	w.fail["useradd"] = errors.New("useradd: cannot lock /etc/passwd")
@@ -217,10 +207,10 @@ func TestUninstall(t *testing.T) {
 	if err := w.m.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
-	w.expect("stop", "uninstall", "systemctl reset-failed liqo-agent.service")
+	w.expect("systemctl stop liqo-agent.service", "systemctl disable --quiet liqo-agent.service", reload, "systemctl reset-failed liqo-agent.service")
 
 	w.write(installedPath, Unit(w.m.binary))
-	w.fail["stop"] = errors.New("timeout")
+	w.fail["systemctl stop"] = errors.New("timeout")
 	if err := w.m.Uninstall(t.Context()); err == nil || w.read(installedPath) == "" {
 		t.Errorf("one that does not stop is removed: %v", err)
 	}
@@ -232,14 +222,14 @@ func TestVerbs(t *testing.T) {
 		if err := do(w.m, t.Context()); err != nil {
 			t.Errorf("%s: %v", verb, err)
 		}
-		w.expect(verb)
+		w.expect("systemctl " + verb + " liqo-agent.service")
 		w.shows = "LoadState=not-found\nActiveState=inactive\n"
 		if err := do(w.m, t.Context()); !errors.Is(err, ErrNotInstalled) {
 			t.Errorf("%s without a unit: %v", verb, err)
 		}
 		w.expect()
 		w.shows = stopped
-		w.fail[verb] = errors.New("exit status 1")
+		w.fail["systemctl "+verb] = errors.New("exit status 1")
 		err := do(w.m, t.Context())
 		var advised *Error
 		if !errors.As(err, &advised) || !strings.Contains(advised.Try(), "journalctl -u liqo-agent") {
@@ -249,17 +239,5 @@ func TestVerbs(t *testing.T) {
 		if err := do(w.m, t.Context()); !errors.Is(err, ErrNotRoot) {
 			t.Errorf("%s by somebody: %v", verb, err)
 		}
-	}
-}
-
-// TestController looks at the library's way of things, as far as that is possible without a systemd: the real one is in
-// package integration.
-func TestController(t *testing.T) {
-	c, err := newController("/usr/local/bin/liqo-agent")
-	if err != nil || c == nil {
-		t.Fatal(err)
-	}
-	if _, err := New(""); err != nil {
-		t.Error(err)
 	}
 }

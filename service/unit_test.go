@@ -28,7 +28,7 @@ func TestUnit(t *testing.T) {
 		t.Error("more than the path was changed")
 	}
 	if strings.Contains(strings.ReplaceAll(unit, "%%", ""), "%") {
-		t.Error("the unit has specifiers; kardianos/service and Unit have to know of them")
+		t.Error("the unit has specifiers; Unit has to know of them")
 	}
 }
 

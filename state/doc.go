@@ -25,6 +25,9 @@
 // database as an older agent left it before the last upgrade; FILE.new and
 // FILE.upgrade are databases in the making, and void when no agent runs.
 //
+// The package is larger than others because everything in it works on one connection by
+// one set of descriptions: reads, writes, upgrades, checks and salvage.
+//
 // A Store has one connection behind one mutex and starts no goroutine of its
 // own. Its methods are safe for concurrent use.
 package state

@@ -39,6 +39,10 @@ func fillEveryTable(t testing.TB, s *Store, schema int) {
 	}
 	must(t, s.SetSearchDomain(ctx, testDomain("example.com")))
 	must(t, s.SetWriter(ctx, "1.2.3"))
+	for i := range 3 {
+		id := peer.ClusterID(fmt.Sprintf("peer-%04d", i))
+		must(t, s.SetNetwork(ctx, id, testBlocks(i)))
+	}
 	must(t, s.RememberConfig(ctx, []byte(`{"schema":"kept"}`)))
 }
 

@@ -15,7 +15,7 @@ import (
 // adds one writes a migration, a description, and a line here.
 var tables = []described{
 	identityTable, trustTable, preferenceTable, inviteTable, peeringTable, searchDomainTable, configTable, writerTable,
-	peerTable, endpointTable, sightingTable, eventTable,
+	peerTable, endpointTable, sightingTable, networkTable, eventTable,
 }
 
 // described is a table of whatever rows.

@@ -97,3 +97,10 @@ func (s *Slots[K]) Taken() int {
 	defer s.mu.Unlock()
 	return s.sum
 }
+
+// Waiting returns how many wait for a slot.
+func (s *Slots[K]) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting.Len()
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 func TestSlots(t *testing.T) {
@@ -51,7 +53,7 @@ func TestSlots(t *testing.T) {
 
 // A slot that is given back goes to the first who waits and may have it.
 func TestSlotsThatAreAwaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := NewSlots[string](2, 3)
 		for _, key := range []string{"a", "a", "b"} {
 			if !s.Await(t.Context(), key) {

@@ -46,9 +46,9 @@ func TestIssuedChainVerifies(t *testing.T) {
 	key := mustKey(t)
 	certs := chainOf(t, NewIssuer(key, fixedID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")))
 	for _, now := range []time.Time{{}, time.Now(), time.Now().Add(-24 * time.Hour), time.Now().Add(23 * time.Hour)} {
-		fp, err := VerifyChain(certs, now)
-		if err != nil || fp != key.Fingerprint() {
-			t.Errorf("at %v: %v, %v", now, fp, err)
+		shown, err := Verify(certs, now)
+		if err != nil || shown.Fingerprint != key.Fingerprint() {
+			t.Errorf("at %v: %v, %v", now, shown.Fingerprint, err)
 		}
 	}
 	if got := certs[0].URIs; len(got) != 1 || got[0].String() != "liqo:cluster:0558de48-097b-4b7d-ba04-6bd2a0f9d24f" {
@@ -61,8 +61,8 @@ func TestIssuedChainVerifies(t *testing.T) {
 		t.Errorf("crypto/x509: %v", err)
 	}
 	// The key itself, in a single certificate.
-	if fp, err := VerifyChain([]*x509.Certificate{key.CA()}, time.Time{}); err != nil || fp != key.Fingerprint() {
-		t.Errorf("single certificate: %v, %v", fp, err)
+	if shown, err := Verify([]*x509.Certificate{key.CA()}, time.Time{}); err != nil || shown.Fingerprint != key.Fingerprint() {
+		t.Errorf("single certificate: %v, %v", shown.Fingerprint, err)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestIssuerRenews(t *testing.T) {
 	issuer.now = func() time.Time { return now }
 	serial := func() string {
 		certs := chainOf(t, issuer)
-		if _, err := VerifyChain(certs, now); err != nil {
+		if _, err := Verify(certs, now); err != nil {
 			t.Errorf("at %v: %v", now, err)
 		}
 		return certs[0].SerialNumber.String()
@@ -236,9 +236,9 @@ func TestAttacksOnTheChain(t *testing.T) {
 		}), victim.CA()}, time.Now(), "valid from"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			fp, err := VerifyChain(tc.certs, tc.now)
-			if err == nil || !fp.IsZero() {
-				t.Fatalf("accepted as %v, %v", fp, err)
+			shown, err := Verify(tc.certs, tc.now)
+			if err == nil || !shown.Fingerprint.IsZero() {
+				t.Fatalf("accepted as %v, %v", shown.Fingerprint, err)
 			}
 			if !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("error %q does not say %q", err, tc.says)
@@ -248,8 +248,8 @@ func TestAttacksOnTheChain(t *testing.T) {
 
 	// For a pinned peer an expired certificate is as good as a fresh one.
 	expired := own(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
-	if fp, err := VerifyChain([]*x509.Certificate{expired, victim.CA()}, time.Time{}); err != nil || fp != victim.Fingerprint() {
-		t.Errorf("expired, dates do not matter: %v, %v", fp, err)
+	if shown, err := Verify([]*x509.Certificate{expired, victim.CA()}, time.Time{}); err != nil || shown.Fingerprint != victim.Fingerprint() {
+		t.Errorf("expired, dates do not matter: %v, %v", shown.Fingerprint, err)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestAttacksOnTheChain(t *testing.T) {
 // fingerprint of the key of the first or second certificate, and no key but those
 // that the seeds' old key signed succeeds it, and none but the one that the
 // seeds' fleet CA certified is certified.
-func FuzzVerifyChain(f *testing.F) {
+func FuzzVerify(f *testing.F) {
 	keys := lineage(f, 3)
 	old, key := keys[0], keys[2]
 	fleet := newTestFleet(f, "Fleet")
@@ -290,9 +290,6 @@ func FuzzVerifyChain(f *testing.F) {
 			certs = append(slices.Clone(strangers), certs...)
 		}
 		shown, err := Verify(certs, time.Time{})
-		if fp, err2 := VerifyChain(certs, time.Time{}); fp != shown.Fingerprint || (err == nil) != (err2 == nil) {
-			t.Error("Verify and VerifyChain disagree")
-		}
 		if err != nil {
 			if !shown.Fingerprint.IsZero() || shown.CA != nil || shown.extras != nil {
 				t.Error("an error comes with a result")
@@ -318,10 +315,10 @@ func FuzzVerifyChain(f *testing.F) {
 	})
 }
 
-func BenchmarkVerifyChain(b *testing.B) {
+func BenchmarkVerify(b *testing.B) {
 	chain := chainOf(b, NewIssuer(mustKey(b), fixedID("a")))
 	for b.Loop() {
-		if _, err := VerifyChain(chain, time.Time{}); err != nil {
+		if _, err := Verify(chain, time.Time{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@
 // Edge boxes boot in 1970, with a drifted RTC, or on a network that never
 // offers them the time. Two such boxes must still recognise each other, so for
 // a peer known by its fingerprint the validity period of a certificate is not
-// looked at: VerifyChain with the zero time. Little is lost. A leaf's private
+// looked at: Verify with the zero time. Little is lost. A leaf's private
 // key lives in the same process memory as the cluster key, so whoever steals
 // the first can take the second, which does not expire; and a handshake always
 // proves that the leaf's key is at hand now. Trust in a peer ends by dropping

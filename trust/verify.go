@@ -67,12 +67,6 @@ func Verify(certs []*x509.Certificate, now time.Time) (Shown, error) {
 	}, nil
 }
 
-// VerifyChain is Verify for those who want to know the key only.
-func VerifyChain(certs []*x509.Certificate, now time.Time) (peer.Fingerprint, error) {
-	shown, err := Verify(certs, now)
-	return shown.Fingerprint, err
-}
-
 // split tells the chain from what follows it, and checks that there is not more
 // of that than makes sense.
 func split(certs []*x509.Certificate) (chain, extras []*x509.Certificate, err error) {

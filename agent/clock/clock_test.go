@@ -3,9 +3,9 @@ package clock
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -59,7 +59,7 @@ func TestBeforeTheBuild(t *testing.T) {
 // What a peer said goes on with time, and does not count for ever; when our own
 // clock jumps, it is ours that differs.
 func TestReadings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := New()
 		c.synced = func() bool { return false }
 		// The bubble begins in 2000.

@@ -98,7 +98,15 @@ type Sharing struct {
 	Heartbeat          time.Duration
 	DrainTimeout       time.Duration
 	KubeletListen      string // host:port, or "" for automatic
+	Network            string // NetworkAuto or NetworkOff
+	NetworkRange       string // an IPv4 prefix
 }
+
+// What Sharing.Network may be.
+const (
+	NetworkAuto = "auto"
+	NetworkOff  = "off"
+)
 
 // Log is about the agent's own messages.
 type Log struct {

@@ -198,6 +198,7 @@ var (
 	endpointURL   = textRule("a URL such as \"https://box.example.com:6447\"", checkURL)
 	dnsServer     = textRule("a DNS server such as \"192.0.2.53\", \"[2001:db8::53]:53\" or \"tls://dns.example.com\"", checkServer)
 	subnet        = textRule("a network such as \"192.168.7.0/24\" or \"2001:db8:7::/64\"", checkSubnet)
+	networkRange  = textRule("a range of IPv4 addresses in 240.0.0.0/4 such as \"241.0.0.0/8\", not smaller than a /20", checkNetworkRange)
 	gatewayMAC    = written(normalMAC, textRule("the hardware address of a router such as \"00:00:5e:00:53:01\"", checkMAC))
 )
 
@@ -322,6 +323,18 @@ func checkSubnet(s string) error {
 		return errNotAllowed
 	case p != p.Masked():
 		return fmt.Errorf("an address in it is given; the network is %s", p.Masked())
+	}
+	return nil
+}
+
+// checkNetworkRange checks what blocks for the pods of peers are chosen from.
+func checkNetworkRange(s string) error {
+	if err := checkSubnet(s); err != nil {
+		return err
+	}
+	p := netip.MustParsePrefix(s)
+	if !p.Addr().Is4() || p.Bits() > 20 || p.Bits() < 8 || p.Addr().As4()[0] < 240 || p.Addr().As4()[0] == 255 {
+		return errNotAllowed
 	}
 	return nil
 }

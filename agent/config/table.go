@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/network"
 	"liqo.io/agent/sharing/registry"
 )
 
@@ -127,7 +128,7 @@ var settings = []setting[Config]{
 	{key: "sharing.local_images", field: func(c *Config) any { return &c.Sharing.LocalImages }, def: false,
 		doc: "Let pods of peers run images that are already on the node, without pulling them. false: every image is pulled with the pod's own secrets, so that a peer cannot run a private image from the node's store."},
 	{key: "sharing.guest_egress", field: func(c *Config) any { return &c.Sharing.GuestEgress }, def: "internet", rule: oneOf("internet", "all", "none"),
-		doc: "Where pods of peers can connect to, besides pods of the same peer. internet: public addresses and the cluster DNS. all: everywhere, including this machine, other pods of this cluster and the LAN. none: nowhere. Needs a network policy controller; K3s has one."},
+		doc: "Where pods of peers can connect to, besides pods of the same peer. internet: public addresses, and DNS. all: everywhere, including this machine, other pods of this cluster and the LAN. none: nowhere, and DNS has names of their own cluster only. Needs a network policy controller; K3s has one."},
 	{key: "sharing.use", field: func(c *Config) any { return &c.Sharing.Use }, def: true,
 		doc: "Create a node for each joined provider, for pods in namespaces with the label liqo.io/enabled=true. false: drain and remove these nodes."},
 	{key: "sharing.accept_policy", field: func(c *Config) any { return &c.Sharing.AcceptPolicy }, def: "auto", rule: oneOf("auto", "manual"),
@@ -144,6 +145,11 @@ var settings = []setting[Config]{
 		doc: "How long pods can take to leave the node of a removed provider, respecting PodDisruptionBudgets. Remaining pods are then deleted."},
 	{key: "sharing.kubelet_listen", field: func(c *Config) any { return &c.Sharing.KubeletListen }, def: "", rule: optional(listenAddress), rebuild: true,
 		doc: "The address and port where the local API server calls for kubectl logs, exec and port-forward. Empty: the address of this machine towards its API server, and any free port."},
+
+	{key: "sharing.network", field: func(c *Config) any { return &c.Sharing.Network }, def: NetworkAuto, rule: oneOf(NetworkAuto, NetworkOff),
+		doc: "Whether the networks of joined clusters are connected, so that offloaded pods can be reached from this cluster, and reach it. auto: if this cluster has one node, and the agent runs on it."},
+	{key: "sharing.network_range", field: func(c *Config) any { return &c.Sharing.NetworkRange }, def: network.DefaultRange.String(), rule: networkRange,
+		doc: "IPv4 addresses from which this cluster chooses those by which it knows the pods of its peers. They must not be in use in its networks."},
 
 	{key: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info", rule: oneOf("debug", "info", "warn", "error"),
 		doc: "The minimum level of log messages."},

@@ -2,213 +2,18 @@ package control
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"liqo.io/agent/peer"
 )
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(helperSocket); path != "" {
-		helperMain(path)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
-
-const (
-	idBarn = "0558de48-097b-4b7d-ba04-6bd2a0f9d24f"
-	idSilo = "0558de49-1111-4b7d-ba04-6bd2a0f9d24f"
-)
-
-func twoPeers() []Peer {
-	return []Peer{
-		{ID: idSilo, Name: "silo", Phase: "Lost", Verified: true, Addresses: []string{}, Links: []string{}, Remembered: true},
-		{ID: idBarn, Name: "barn", Phase: "Present", Verified: true, Addresses: []string{"192.0.2.7:6447"}, Links: []string{"eth0"}},
-	}
-}
-
-// serve runs a server on a socket of its own until the test ends.
-func serve(t *testing.T, b Backend) (*Server, *Client) {
-	t.Helper()
-	return serveWith(t, ServerConfig{Backend: b})
-}
-
-// serveWith is serve with more than a backend.
-func serveWith(t *testing.T, cfg ServerConfig) (*Server, *Client) {
-	t.Helper()
-	cfg.Path, cfg.Level, cfg.Logger = filepath.Join(t.TempDir(), "run", "agent.sock"), new(slog.LevelVar), slog.New(slog.DiscardHandler)
-	s := NewServer(cfg)
-	if err := s.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	c := NewClient(s.cfg.Path)
-	t.Cleanup(func() {
-		c.Close()
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		if _, err := os.Lstat(s.cfg.Path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the socket is still there after Run: %v", err)
-		}
-	})
-	return s, c
-}
-
-func TestRoundTrip(t *testing.T) {
-	m := &memory{peers: twoPeers(), status: Status{Version: "1", Identity: Identity{ClusterID: "own", Name: "farm"}, StartedAt: time.Now().Add(-90 * time.Second)},
-		events: []peer.Event{{At: time.Unix(5, 0).UTC(), ID: idBarn, Kind: peer.EventAppeared, Detail: "on eth0"}, {ID: "gone"}, {ID: "own"}}}
-	_, c := serve(t, m)
-	ctx := t.Context()
-
-	st, err := c.Status(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if st.LogLevel != "info" || st.UptimeSeconds < 90 || st.Links == nil || st.Problems == nil || st.Peers == nil || st.Drops == nil || st.Domains == nil || st.Networks == nil {
-		t.Errorf("status = %+v", st)
-	}
-
-	present, err := c.Peers(ctx, false)
-	if err != nil || len(present) != 1 || !cmp.Equal(present[0], m.peers[1].withoutNulls()) {
-		t.Errorf("Peers = %+v, %v", present, err)
-	}
-	all, err := c.Peers(ctx, true)
-	if err != nil || len(all) != 2 || all[0].Name != "barn" {
-		t.Errorf("Peers(all) = %+v, %v", all, err)
-	}
-
-	if p, err := c.SetAlias(ctx, "silo", "Halle 3 / Süd"); err != nil || p.Alias != "Halle 3 / Süd" {
-		t.Errorf("SetAlias = %+v, %v", p, err)
-	}
-	if p, err := c.Peer(ctx, "Halle 3 / Süd"); err != nil || p.ID != idSilo {
-		t.Errorf("Peer by alias = %+v, %v", p, err)
-	}
-
-	since := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	events, err := c.History(ctx, "barn", since, 7)
-	if err != nil || len(events) != 3 || events[0].Name != "barn" || events[1].Name != "" || events[2].Name != "farm" {
-		t.Errorf("History = %+v, %v", events, err)
-	}
-	if want := (HistoryQuery{ID: idBarn, Since: since, Limit: 7}); m.asked != want {
-		t.Errorf("the backend was asked %+v, want %+v", m.asked, want)
-	}
-	forgotten := "11111111-2222-4333-8444-555555555555"
-	if _, err := c.History(ctx, forgotten, time.Time{}, 0); err != nil || m.asked.ID != peer.ClusterID(forgotten) {
-		t.Errorf("the history of a forgotten peer: %v, asked %+v", err, m.asked)
-	}
-
-	if cfg, err := c.Config(ctx); err != nil || cfg.Sources["log.level"] != "default" {
-		t.Errorf("Config = %+v, %v", cfg, err)
-	}
-	if err := c.SetLogLevel(ctx, "DEBUG"); err != nil {
-		t.Error(err)
-	}
-	if level, err := c.LogLevel(ctx); err != nil || level != "debug" {
-		t.Errorf("LogLevel = %q, %v", level, err)
-	}
-}
-
-func TestErrorsSayWhatToDo(t *testing.T) {
-	m := &memory{peers: twoPeers()}
-	_, c := serve(t, m)
-	ctx := t.Context()
-	for _, tc := range []struct {
-		name string
-		call func() error
-		kind error
-		text string
-		try  string
-	}{
-		{"unknown peer", func() error { _, err := c.Peer(ctx, "shed"); return err }, ErrNotFound,
-			`no peer is called "shed"`, "liqo-agent peers list --all"},
-		{"ambiguous prefix", func() error { _, err := c.Peer(ctx, "0558"); return err }, ErrAmbiguous,
-			`"0558" matches 2 peers: barn (` + idBarn + `), silo (` + idSilo + `)`, "use more of the ID, or name one: liqo-agent peers alias ID NAME"},
-		{"wrong level", func() error { return c.SetLogLevel(ctx, "loud") }, ErrInvalid, `log level "loud": want debug, info, warn or error`, ""},
-		{"alias taken", func() error { _, err := c.SetAlias(ctx, "barn", idSilo); return err }, ErrInvalid,
-			`alias "` + idSilo + `" already names ` + idSilo, "liqo-agent peers alias " + idSilo + " ''"},
-		{"alias like an option", func() error { _, err := c.SetAlias(ctx, "barn", "-o"); return err }, ErrInvalid,
-			`alias "-o" begins with a hyphen, so it would be taken for an option`, ""},
-		{"alias with escape", func() error { _, err := c.SetAlias(ctx, "barn", "\x1b[2J"); return err }, ErrInvalid,
-			`alias "\x1b[2J" contains characters that cannot be printed`, ""},
-		{"nothing named", func() error { _, err := c.Peer(ctx, "%"); return err }, ErrNotFound, `no peer is called "%"`, "liqo-agent peers list --all"},
-	} {
-		err := tc.call()
-		if !errors.Is(err, tc.kind) {
-			t.Errorf("%s: error %v is not %v", tc.name, err, tc.kind)
-			continue
-		}
-		var e *Error
-		if !errors.As(err, &e) || e.Error() != tc.text || e.Try() != tc.try {
-			t.Errorf("%s:\n got %q try %q\nwant %q try %q", tc.name, e.Error(), e.Try(), tc.text, tc.try)
-		}
-	}
-
-	m.mu.Lock()
-	m.fail = fmt.Errorf("wrapped: %w", &Error{Message: "the disk is full", Advice: "make room"})
-	m.mu.Unlock()
-	_, err := c.Peers(ctx, false)
-	var e *Error
-	if !errors.As(err, &e) || e.Message != "wrapped: the disk is full" || e.Advice != "make room" || e.Kind != nil {
-		t.Errorf("a backend's error arrives as %#v", err)
-	}
-}
-
-func TestRawRequests(t *testing.T) {
-	_, c := serve(t, &memory{peers: twoPeers()})
-	for _, tc := range []struct {
-		method, path, body string
-		status             int
-		want               string
-	}{
-		{"GET", "/v1/peers?all=perhaps", "", 400, `want 1 or 0`},
-		{"GET", "/v1/history?limit=-1", "", 400, `want a number`},
-		{"GET", "/v1/history?since=yesterday", "", 400, `want a time like`},
-		{"PUT", "/v1/log/level", `{"level":"info","more":1}`, 400, `unknown field`},
-		{"PUT", "/v1/log/level", `{"level":"` + strings.Repeat("x", maxBody) + `"}`, 400, `too large`},
-		{"GET", "/v2/peers", "", 404, `does not support GET /v2/peers`},
-		{"DELETE", "/v1/peers", "", 404, `does not support DELETE /v1/peers`},
-		{"GET", "/v1/peers", "", 200, `"addresses":["192.0.2.7:6447"]`},
-		{"GET", "/v1/peers", "", 200, `"sources":[],"domains":[]`},
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://x"+tc.path, strings.NewReader(tc.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := c.http.Do(req)
-		if err != nil {
-			t.Errorf("%s %s: %v", tc.method, tc.path, err)
-			continue
-		}
-		raw, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != tc.status || !strings.Contains(string(raw), tc.want) || !json.Valid(raw) {
-			t.Errorf("%s %s: %d %s, want %d with %q", tc.method, tc.path, resp.StatusCode, raw, tc.status, tc.want)
-		}
-	}
-}
 
 func TestResolve(t *testing.T) {
 	peers := []Peer{
@@ -271,91 +76,98 @@ func TestNewPeer(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
-	listen := func(path string) (*Server, error) {
-		s := NewServer(ServerConfig{Path: path, Backend: &memory{}, Level: new(slog.LevelVar), Logger: log})
-		return s, s.Listen(t.Context())
+func TestCheckURL(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "https://barn.example": "https://barn.example", "https://barn.example:6447/": "https://barn.example:6447",
+		"https://[2001:db8::1]:6447": "https://[2001:db8::1]:6447", "https://[fe80::1%25eth0]:6447": "https://[fe80::1%25eth0]:6447",
+	} {
+		got, err := CheckURL(in)
+		if err != nil || got != want {
+			t.Errorf("CheckURL(%q) = %q, %v; want %q", in, got, err, want)
+		}
+		if again, err := CheckURL(got); err != nil || again != got {
+			t.Errorf("CheckURL(%q) = %q, %v: not the same a second time", got, again, err)
+		}
 	}
+	for _, in := range []string{"barn", "barn:6447", "http://barn", "https://", "https://:6447", "https://barn:", "https://barn:0", "https://barn:65536", "https://barn:x",
+		"https://barn/path", "https://barn?x=1", "https://barn?", "https://barn#x", "https://barn#", "https://user@barn", "https://ba rn", "https://\x1b", " https://barn",
+		"https://" + strings.Repeat("x", peer.MaxURLLength)} {
+		if got, err := CheckURL(in); !errors.Is(err, ErrInvalid) {
+			t.Errorf("CheckURL(%q) = %q, %v", in, got, err)
+		}
+	}
+}
 
-	t.Run("mode", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "a", "b", "agent.sock")
-		s, err := listen(path)
+func TestDirectionOver(t *testing.T) {
+	for _, tc := range []struct {
+		d    Direction
+		want bool
+	}{
+		{Direction{}, true},
+		{Direction{Reason: "Disconnected"}, true},
+		{Direction{Wanted: true}, false},
+		{Direction{Joined: true}, false},
+		{Direction{Ending: true, Reason: ReasonDraining}, false},
+	} {
+		if got := tc.d.Over(); got != tc.want {
+			t.Errorf("%+v: over %t", tc.d, got)
+		}
+	}
+}
+
+// The JSON of what is shared is a contract.
+func TestSharingJSON(t *testing.T) {
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	one := map[string]string{"cpu": "1"}
+	provider, consumer := Provider{ID: "id", Name: "barn", Node: "id", Ready: true, Reason: "r", Message: "m", Offered: one, Pods: 2},
+		Consumer{ID: "id", Name: "barn", Promised: one, Used: one, Pods: 2, Namespaces: 1, Ending: true}
+	const providerJSON = `{"id":"id","name":"barn","node":"id","ready":true,"reason":"r","message":"m","offered":{"cpu":"1"},"pods":2}`
+	const consumerJSON = `{"id":"id","name":"barn","promised":{"cpu":"1"},"used":{"cpu":"1"},"pods":2,"namespaces":1,"ending":true}`
+	for want, value := range map[string]any{
+		`{"id":"id","name":"barn","status":"Accepted","reason":"r","message":"m","decidedBy":"kubectl","expired":true,"resources":{"cpu":"1"},"labels":{"cpu":"1"},"arch":"arm64",` +
+			`"os":"linux","images":["a"],"offeredAt":"2026-11-21T08:00:00Z","expiresAt":"2026-11-21T08:00:00Z","createdAt":"2026-11-21T08:00:00Z","node":"n","nodeReady":true,` +
+			`"nodeReason":"r","nodeMessage":"m","pods":2}`: Advert{ID: "id", Name: "barn", Status: AdvertAccepted, Reason: "r", Message: "m", DecidedBy: "kubectl", Expired: true, Resources: one,
+			Labels: one, Arch: "arm64", OS: "linux", Images: []string{"a"}, OfferedAt: at, ExpiresAt: at, CreatedAt: at, Node: "n", NodeReady: true, NodeReason: "r", NodeMessage: "m", Pods: 2},
+		`{"id":"x","name":"","status":"Pending","reason":"","message":"","decidedBy":"","expired":false,"resources":{},"labels":{},"arch":"","os":"","images":[],"node":"",` +
+			`"nodeReady":false,"nodeReason":"","nodeMessage":"","pods":0}`: Filled(Advert{ID: "x", Status: AdvertPending}),
+		`{"offering":{"enabled":true,"percentage":50,"overcommit":100,"source":"s","pool":{"cpu":"1"},"message":"m","consumers":[` + consumerJSON + `]},` +
+			`"using":{"enabled":true,"policy":"auto","maxAccepted":128,"source":"s","accepted":1,"pending":2,"refused":3,"providers":[` + providerJSON + `]}}`: Sharing{
+			Offering: Offering{Enabled: true, Percentage: 50, Overcommit: 100, Source: "s", Pool: one, Message: "m", Consumers: []Consumer{consumer}},
+			Using:    Using{Enabled: true, Policy: "auto", MaxAccepted: 128, Source: "s", Accepted: 1, Pending: 2, Refused: 3, Providers: []Provider{provider}}},
+		`{"offering":{"enabled":false,"percentage":0,"overcommit":0,"source":"","pool":{},"message":"","consumers":[{"id":"","name":"","promised":{},"used":{},"pods":0,"namespaces":0,"ending":false}]},` +
+			`"using":{"enabled":false,"policy":"","maxAccepted":0,"source":"","accepted":0,"pending":0,"refused":0,"providers":[]}}`: Filled(Sharing{Offering: Offering{Consumers: make([]Consumer, 1)}}),
+		`{"provider":` + providerJSON + `,"consumer":` + consumerJSON + `}`: Filled(PeerSharing{Provider: &provider, Consumer: &consumer}),
+		`{}`: PeerSharing{},
+	} {
+		got, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = s.sock.Close() }()
-		info, err := os.Stat(path)
-		if err != nil || info.Mode().Perm() != 0o660 {
-			t.Errorf("socket: %v, %v", info.Mode(), err)
+		if string(got) != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		entries, err := os.ReadDir(filepath.Dir(path))
-		if err != nil || len(entries) != 1 {
-			t.Errorf("next to the socket there is %v, %v", entries, err)
-		}
-	})
-	t.Run("stale", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "agent.sock")
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	}
+}
+
+// The JSON of a domain is a contract.
+func TestDomainJSON(t *testing.T) {
+	at := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	full := Domain{Name: "example.com", Autojoin: new(false), Server: "192.0.2.53", MinIntervalSeconds: 30, MaxIntervalSeconds: 3600, Source: "file x",
+		Ignored: []string{"command line"}, LastQuery: at, NextQuery: at.Add(time.Minute), Outcome: "Found", Message: "m", AnsweredBy: "192.0.2.53:53", Authenticated: true,
+		Browsed: []string{"b.example.com"}, Entries: []DomainEntry{{Name: "n", URL: "https://n:1", ClusterID: "id", Cluster: "barn", Reason: "NoSRV", Message: "no SRV"}}}
+	for want, d := range map[string]Domain{
+		`{"domain":"example.com","autojoin":false,"server":"192.0.2.53","minIntervalSeconds":30,"maxIntervalSeconds":3600,"source":"file x","ignored":["command line"],` +
+			`"lastQuery":"2026-11-21T08:00:00Z","nextQuery":"2026-11-21T08:01:00Z","outcome":"Found","message":"m","answeredBy":"192.0.2.53:53","authenticated":true,` +
+			`"browsed":["b.example.com"],"entries":[{"name":"n","url":"https://n:1","clusterId":"id","cluster":"barn","reason":"NoSRV","message":"no SRV"}]}`: full,
+		`{"domain":"x","server":"","minIntervalSeconds":0,"maxIntervalSeconds":0,"source":"","ignored":[],"outcome":"","message":"","answeredBy":"","authenticated":false,` +
+			`"browsed":[],"entries":[]}`: Filled(Domain{Name: "x"}),
+	} {
+		got, err := json.Marshal(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.SetUnlinkOnClose(false)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Error(diff)
 		}
-		s, err := listen(path)
-		if err != nil {
-			t.Fatalf("a stale socket is not replaced: %v", err)
-		}
-		if err := s.sock.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("in use", func(t *testing.T) {
-		s, c := serve(t, &memory{})
-		if _, err := listen(s.cfg.Path); !errors.Is(err, ErrInUse) {
-			t.Errorf("error = %v, want ErrInUse", err)
-		}
-		if _, err := c.Status(t.Context()); err != nil {
-			t.Errorf("the first agent no longer answers: %v", err)
-		}
-	})
-	t.Run("not a socket", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "agent.sock")
-		if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
-			t.Errorf("error = %v", err)
-		}
-		if raw, err := os.ReadFile(path); err != nil || string(raw) != "precious" {
-			t.Errorf("the file is now %q, %v", raw, err)
-		}
-	})
-	t.Run("long path", func(t *testing.T) {
-		_, err := listen(filepath.Join(t.TempDir(), strings.Repeat("x", 120)))
-		if err == nil || !strings.Contains(err.Error(), "at most 107 are allowed") {
-			t.Errorf("error = %v", err)
-		}
-	})
-	t.Run("replaced", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "agent.sock")
-		s, err := listen(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.sock.Close(); err != nil {
-			t.Error(err)
-		}
-		if _, err := os.Stat(path); err != nil {
-			t.Errorf("a file that is not ours was removed: %v", err)
-		}
-	})
+	}
 }

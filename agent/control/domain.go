@@ -1,26 +1,11 @@
 package control
 
 import (
-	"context"
+	"slices"
 	"time"
-)
 
-// Domains is the part of a Backend about search domains.
-type Domains interface {
-	// Domains returns every search domain, sorted by name.
-	Domains(ctx context.Context) ([]Domain, error)
-	// AddDomain adds a search domain, or changes one that was added with it. The error
-	// wraps ErrRefused if the configuration file or a SearchDomain sets the domain:
-	// these take precedence.
-	AddDomain(ctx context.Context, opts DomainOptions) error
-	// RemoveDomain removes a domain that was added with AddDomain. Here and below, name
-	// is as Domains returns it. The error wraps ErrNotFound if there is none of that
-	// name, and ErrRefused if the domain is set somewhere else.
-	RemoveDomain(ctx context.Context, name, by string) error
-	// AskDomain queries a domain now, without waiting for the result. The error wraps
-	// ErrNotFound if there is none of that name.
-	AskDomain(ctx context.Context, name string) error
-}
+	"liqo.io/agent/agent/config"
+)
 
 // DomainOptions say which domain to query, and how.
 type DomainOptions struct {
@@ -61,4 +46,25 @@ type DomainEntry struct {
 	Cluster   string `json:"cluster"`   // its name
 	Reason    string `json:"reason"`    // why it is left out, in one word; "" = it is not
 	Message   string `json:"message"`   // why, for people; with no reason, why the cluster is not joined
+}
+
+// FindDomain returns the domain of that name, written as people write it.
+func FindDomain(known []Domain, name string) (Domain, bool) {
+	checked, err := CheckDomain(DomainOptions{Name: name})
+	i := slices.IndexFunc(known, func(d Domain) bool { return err == nil && d.Name == checked.Name })
+	if i < 0 {
+		return Domain{}, false
+	}
+	return known[i], true
+}
+
+// CheckDomain validates opts and brings them into the form of the configuration file.
+// Intervals that are 0 stay 0.
+func CheckDomain(opts DomainOptions) (DomainOptions, error) {
+	d, err := config.CheckSearchDomain(config.SearchDomain{Domain: opts.Name, Server: opts.Server, MinInterval: opts.MinInterval, MaxInterval: opts.MaxInterval})
+	if err != nil {
+		return DomainOptions{}, &Error{Kind: ErrInvalid, Cause: err, Message: "search domain: " + err.Error(), Advice: "liqo-agent domains add --help"}
+	}
+	opts.Name, opts.Server = d.Domain, d.Server
+	return opts, nil
 }

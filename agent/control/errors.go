@@ -1,9 +1,11 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 )
 
 // Kinds of errors, for errors.Is. Errors of this package wrap one of these if it
@@ -32,6 +34,10 @@ var (
 	ErrUnavailable = errors.New("not available now")
 )
 
+// RunAgent is the advice for ErrNotRunning. If the agent is a service, the command line
+// advises to start that instead.
+const RunAgent = "sudo liqo-agent run"
+
 // Error is an error with advice: what happened, and a command or an action that may
 // help. It unwraps to its Kind, one of this package's Err
 // values, and to its Cause.
@@ -46,10 +52,7 @@ type Error struct {
 // NotTrusted returns the error that asks for a person's decision about a
 // cluster's key. Repeating the call with Shown's fingerprint is the decision.
 func NotTrusted(shown Shown) error {
-	who := shown.Name
-	if who == "" {
-		who = shown.ID
-	}
+	who := cmp.Or(shown.Name, shown.ID)
 	e := &Error{Kind: ErrNotTrusted, Shown: &shown,
 		Message: fmt.Sprintf("the key of %s is not trusted yet; its verification code is %s", who, shown.Code),
 		Advice:  "compare the code with what liqo-agent shows there, then repeat the command with --fingerprint " + shown.Fingerprint}
@@ -69,17 +72,11 @@ func (e *Error) Try() string { return e.Advice }
 
 // Unwrap returns the kind and the cause.
 func (e *Error) Unwrap() []error {
-	var out []error
-	for _, err := range []error{e.Kind, e.Cause} {
-		if err != nil {
-			out = append(out, err)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]error{e.Kind, e.Cause}, func(err error) bool { return err == nil })
 }
 
-// errorBody is the JSON of every answer that is not a success.
-type errorBody struct {
+// ErrorBody is the JSON of every answer that is not a success.
+type ErrorBody struct {
 	Error  string `json:"error"`
 	Try    string `json:"try,omitempty"`
 	Reason string `json:"reason"`
@@ -103,7 +100,7 @@ var reasons = []struct {
 
 const reasonInternal = "internal"
 
-// Advice returns what a person can do about err: the result of the method Try of an
+// Advice returns the next step for a person after err: the result of the method Try of an
 // error in its tree, "" if none has one.
 func Advice(err error) string {
 	var advised interface{ Try() string }
@@ -113,8 +110,9 @@ func Advice(err error) string {
 	return ""
 }
 
-func bodyOf(err error) (int, errorBody) {
-	body := errorBody{Error: err.Error(), Reason: reasonInternal, Try: Advice(err)}
+// BodyOf returns the answer for an error, with its status.
+func BodyOf(err error) (int, ErrorBody) {
+	body := ErrorBody{Error: err.Error(), Reason: reasonInternal, Try: Advice(err)}
 	var e *Error
 	if errors.As(err, &e) {
 		body.Shown = e.Shown
@@ -128,7 +126,8 @@ func bodyOf(err error) (int, errorBody) {
 	return http.StatusInternalServerError, body
 }
 
-func (b errorBody) err() error {
+// Err returns the error that the agent answered with.
+func (b ErrorBody) Err() error {
 	e := &Error{Message: b.Error, Advice: b.Try, Shown: b.Shown}
 	for _, r := range reasons {
 		if b.Reason == r.reason {

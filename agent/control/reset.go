@@ -1,25 +1,8 @@
 package control
 
 import (
-	"context"
-	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 )
-
-// Resetter resets the agent to the state after its installation.
-type Resetter interface {
-	// PlanReset returns what a reset would do. It reads from the API server, for a few
-	// seconds at most, and changes nothing.
-	PlanReset(ctx context.Context, opts ResetOptions) (ResetPlan, error)
-	// BeginReset begins a reset and returns at once. The reset continues by itself,
-	// also after a restart. If one is in progress, it continues with its own options.
-	BeginReset(ctx context.Context, opts ResetOptions, by string) (Reset, error)
-	// ResetState returns the progress of the present reset, or the result of the last
-	// one of this process. The Phase is ResetNone if there was none.
-	ResetState(ctx context.Context) (Reset, error)
-}
 
 // ResetOptions say what a reset deletes besides the state and the objects of the agent.
 type ResetOptions struct {
@@ -84,29 +67,6 @@ type ResetPeer struct {
 	State string `json:"state"`
 }
 
-// WithoutNulls returns r for display: with arrays that are empty rather than null in
-// JSON, and a phase.
-func (r Reset) WithoutNulls() Reset {
-	r.Peers, r.Deleted, r.Kept, r.Failed = orEmpty(r.Peers), orEmpty(r.Deleted), orEmpty(r.Kept), orEmpty(r.Failed)
-	if r.Phase == "" {
-		r.Phase = ResetNone
-	}
-	return r
-}
-
-// WithoutNulls returns the plan with arrays that are empty rather than null in JSON.
-func (p ResetPlan) WithoutNulls() ResetPlan {
-	p.Peers, p.Deletes, p.Keeps, p.Unknown = orEmpty(p.Peers), orEmpty(p.Deletes), orEmpty(p.Keeps), orEmpty(p.Unknown)
-	return p
-}
-
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}
-
 // Check returns an error that wraps ErrInvalid when the options contradict each
 // other.
 func (o ResetOptions) Check() error {
@@ -115,73 +75,4 @@ func (o ResetOptions) Check() error {
 			Advice: "liqo-agent reset --all --crds --stop"}
 	}
 	return nil
-}
-
-func (s *Server) resetting() map[string]handle {
-	return map[string]handle{
-		"GET /v1/reset": func(r *http.Request) (any, error) {
-			state, err := s.cfg.Backend.ResetState(r.Context())
-			return state.WithoutNulls(), err
-		},
-		"GET /v1/reset/plan": s.planReset,
-		"POST /v1/reset":     s.beginReset,
-	}
-}
-
-func (s *Server) planReset(r *http.Request) (any, error) {
-	var opts ResetOptions
-	for name, into := range map[string]*bool{"identity": &opts.Identity, "all": &opts.All, "crds": &opts.CRDs} {
-		text := r.URL.Query().Get(name)
-		if text == "" {
-			continue
-		}
-		var err error
-		if *into, err = strconv.ParseBool(text); err != nil {
-			return nil, &Error{Kind: ErrInvalid, Message: name + "=" + strconv.Quote(text) + ": want 1 or 0"}
-		}
-	}
-	if err := opts.Check(); err != nil {
-		return nil, err
-	}
-	plan, err := s.cfg.Backend.PlanReset(r.Context(), opts)
-	return plan.WithoutNulls(), err
-}
-
-func (s *Server) beginReset(r *http.Request) (any, error) {
-	if err := mayReset(r.Context()); err != nil {
-		return nil, err
-	}
-	var opts ResetOptions
-	if err := decode(r, &opts); err != nil {
-		return nil, err
-	}
-	if err := opts.Check(); err != nil {
-		return nil, err
-	}
-	state, err := s.cfg.Backend.BeginReset(r.Context(), opts, by(r.Context()))
-	return state.WithoutNulls(), err
-}
-
-// PlanReset returns what a reset would do.
-func (c *Client) PlanReset(ctx context.Context, opts ResetOptions) (ResetPlan, error) {
-	q := url.Values{}
-	for name, set := range map[string]bool{"identity": opts.Identity, "all": opts.All, "crds": opts.CRDs} {
-		if set {
-			q.Set(name, "1")
-		}
-	}
-	var out ResetPlan
-	return out, c.call(ctx, http.MethodGet, "/v1/reset/plan?"+q.Encode(), nil, &out)
-}
-
-// BeginReset begins a reset, which continues by itself.
-func (c *Client) BeginReset(ctx context.Context, opts ResetOptions) (Reset, error) {
-	var out Reset
-	return out, c.call(ctx, http.MethodPost, "/v1/reset", opts, &out)
-}
-
-// ResetState returns the progress of the reset.
-func (c *Client) ResetState(ctx context.Context) (Reset, error) {
-	var out Reset
-	return out, c.call(ctx, http.MethodGet, "/v1/reset", nil, &out)
 }

@@ -26,36 +26,15 @@ func SortPeers(peers []Peer) {
 // whatever a neighbour says of itself, so a verified peer is preferred to
 // unverified ones of the same name. The error is an *Error that wraps
 // ErrNotFound or ErrAmbiguous; the latter lists the candidates.
-func Resolve(peers []Peer, ref string) (Peer, error) { return resolve(peers, ref, verified) }
+func Resolve(peers []Peer, ref string) (Peer, error) {
+	return resolve(peers, ref, func(p Peer) bool { return p.Verified })
+}
 
-// verified prefers peers that proved their identity.
-func verified(p Peer) bool { return p.Verified }
-
-// decidable prefers peers whose key is proven, by a check or by their own request. It is
-// for decisions about keys and requests: of two proven peers with one name, neither is
-// chosen, so nobody can pass for another by its name.
-func decidable(p Peer) bool { return p.Verified || p.Request != nil }
-
-// withAskers returns the peers, and the clusters with requests that are not among them.
-func withAskers(peers []Peer, asked []Request) []Peer {
-	known := make(map[string]bool, len(peers))
-	for _, p := range peers {
-		known[p.ID] = true
-	}
-	out := slices.Clone(peers)
-	for _, r := range asked {
-		if known[r.ID] {
-			continue
-		}
-		known[r.ID] = true
-		p := Peer{ID: r.ID, Name: r.Name, Phase: string(peer.PhaseUnverified), Reason: "it only asked for access",
-			Source: string(peer.IncomingPeering), Fingerprint: r.Fingerprint, Code: r.Code, Request: &r}
-		if r.Address != "" {
-			p.Addresses = []string{r.Address}
-		}
-		out = append(out, p.withoutNulls())
-	}
-	return out
+// ResolveProven is Resolve for decisions about keys and requests. It prefers peers whose
+// key is proven, by a check or by their own request: of two proven peers with one name,
+// neither is chosen, so nobody can pass for another by its name.
+func ResolveProven(peers []Peer, ref string) (Peer, error) {
+	return resolve(peers, ref, func(p Peer) bool { return p.Verified || p.Request != nil })
 }
 
 func resolve(peers []Peer, ref string, prefer func(Peer) bool) (Peer, error) {
@@ -113,25 +92,4 @@ func ambiguous(ref string, candidates []Peer) error {
 	}
 	return &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q matches %d peers: %s", ref, len(candidates), text.List(shown, maxCandidates, ", ")),
 		Advice: "use more of the ID, or name one: liqo-agent peers alias ID NAME"}
-}
-
-// resolveInvite returns the ID of the open invite whose ID is ref or begins with it.
-func resolveInvite(made []Invite, ref string) (string, error) {
-	var fits []string
-	for _, i := range made {
-		if i.ID == ref {
-			return ref, nil
-		}
-		if ref != "" && i.State == InviteOpen && strings.HasPrefix(i.ID, ref) {
-			fits = append(fits, i.ID)
-		}
-	}
-	switch len(fits) {
-	case 1:
-		return fits[0], nil
-	case 0:
-		return "", &Error{Kind: ErrNotFound, Message: fmt.Sprintf("there is no open invite %q", text.Excerpt(ref)), Advice: "liqo-agent invite list"}
-	}
-	return "", &Error{Kind: ErrAmbiguous, Message: fmt.Sprintf("%q matches %d invites: %s", text.Excerpt(ref), len(fits), text.List(fits, maxCandidates, ", ")),
-		Advice: "use more of the ID"}
 }

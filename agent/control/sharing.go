@@ -1,23 +1,8 @@
 package control
 
 import (
-	"context"
 	"time"
-
-	"liqo.io/agent/peer"
 )
-
-// Adverts is the part of a Backend about what other clusters offer.
-type Adverts interface {
-	// Adverts returns what other clusters offer, the oldest first.
-	Adverts(ctx context.Context) ([]Advert, error)
-	// DecideAdvert accepts or refuses the offer of a cluster, regardless of
-	// sharing.accept_policy, and returns when the API server has stored the decision.
-	// It holds until the offer is withdrawn, or until the next decision. The error wraps
-	// ErrNotFound if the cluster offers nothing, and ErrUnavailable while the API server
-	// does not answer.
-	DecideAdvert(ctx context.Context, id peer.ClusterID, accept bool, by string) error
-}
 
 // The states of an Advert.
 const (
@@ -50,25 +35,6 @@ type Advert struct {
 	NodeReason  string `json:"nodeReason"` // why it is not ready, or how far its removal is
 	NodeMessage string `json:"nodeMessage"`
 	Pods        int    `json:"pods"` // that are bound to the node
-}
-
-// withoutNulls makes arrays and maps empty rather than null in JSON.
-func (a Advert) withoutNulls() Advert {
-	a.Resources, a.Labels = filled(a.Resources), filled(a.Labels)
-	if a.Images == nil {
-		a.Images = []string{}
-	}
-	if a.Status == "" {
-		a.Status = AdvertPending
-	}
-	return a
-}
-
-func filled(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
 }
 
 // Sharing is what this cluster shares with others, as shown by status.
@@ -127,41 +93,4 @@ type Provider struct {
 type PeerSharing struct {
 	Provider *Provider `json:"provider,omitempty"` // we use its resources
 	Consumer *Consumer `json:"consumer,omitempty"` // it uses ours
-}
-
-// withoutNulls makes arrays and maps empty rather than null in JSON.
-func (s Sharing) withoutNulls() Sharing {
-	s.Offering.Pool = filled(s.Offering.Pool)
-	consumers := make([]Consumer, 0, len(s.Offering.Consumers))
-	for _, c := range s.Offering.Consumers {
-		consumers = append(consumers, c.withoutNulls())
-	}
-	providers := make([]Provider, 0, len(s.Using.Providers))
-	for _, p := range s.Using.Providers {
-		providers = append(providers, p.withoutNulls())
-	}
-	s.Offering.Consumers, s.Using.Providers = consumers, providers
-	return s
-}
-
-func (c Consumer) withoutNulls() Consumer {
-	c.Promised, c.Used = filled(c.Promised), filled(c.Used)
-	return c
-}
-
-func (p Provider) withoutNulls() Provider {
-	p.Offered = filled(p.Offered)
-	return p
-}
-
-func (s PeerSharing) withoutNulls() PeerSharing {
-	if s.Provider != nil {
-		p := s.Provider.withoutNulls()
-		s.Provider = &p
-	}
-	if s.Consumer != nil {
-		c := s.Consumer.withoutNulls()
-		s.Consumer = &c
-	}
-	return s
 }

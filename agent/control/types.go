@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"time"
 
 	"liqo.io/agent/peer"
@@ -41,26 +42,19 @@ type Peer struct {
 	Preferences Preferences `json:"preferences"`
 	Request     *Request    `json:"request,omitempty"` // waits for a person here, or was refused by one
 	Sharing     PeerSharing `json:"sharing"`
+
+	Network *NetworkPeer `json:"network,omitempty"` // while resources are shared with it
 }
 
-// Conflict says that somebody shows this peer's cluster ID with another key.
+// Conflict: another endpoint shows the cluster ID of this peer with another key.
 type Conflict struct {
 	Fingerprint string    `json:"fingerprint"`
 	Address     string    `json:"address"`
 	Since       time.Time `json:"since,omitzero"`
 }
 
-// Label is what a person would call the peer: its alias, else its cluster
-// name, else its ID.
-func (p Peer) Label() string {
-	switch {
-	case p.Alias != "":
-		return p.Alias
-	case p.Name != "":
-		return p.Name
-	}
-	return p.ID
-}
+// Label returns the alias of the peer, else its cluster name, else its ID.
+func (p Peer) Label() string { return cmp.Or(p.Alias, p.Name, p.ID) }
 
 // Here reports whether the peer is present, as far as is known: it is not only
 // remembered.
@@ -96,7 +90,7 @@ func NewPeer(p peer.Peer) Peer {
 		Verified:    p.Phase != peer.PhaseUnverified && !p.Fingerprint.IsZero(),
 		FirstSeen:   p.FirstSeen,
 		LastSeen:    p.LastSeen,
-	}.withoutNulls()
+	}.Complete()
 	for _, source := range p.Sources {
 		out.Sources = append(out.Sources, string(source))
 	}
@@ -109,30 +103,13 @@ func NewPeer(p peer.Peer) Peer {
 	return out
 }
 
-// withoutNulls sets the fields that nobody filled in to the values for unknown.
-func (p Peer) withoutNulls() Peer {
-	for _, list := range []*[]string{&p.Addresses, &p.Links, &p.Sources, &p.Domains} {
-		if *list == nil {
-			*list = []string{}
-		}
-	}
-	for _, d := range []*Direction{&p.Outgoing, &p.Incoming} {
-		if d.Steps == nil {
-			d.Steps = []Step{}
-		}
-	}
-	for _, c := range []*Choice{&p.Preferences.AutoConnect, &p.Preferences.AutoAccept} {
-		if *c == "" {
-			*c = Undecided
-		}
-	}
-	if p.Trust.Mode == "" {
-		p.Trust.Mode = UnknownTrust
-	}
-	if p.Role == "" {
-		p.Role = unknownRole
-	}
-	p.Sharing = p.Sharing.withoutNulls()
+// Complete returns the peer with the values for unknown in the fields that are not set.
+func (p Peer) Complete() Peer {
+	p = Filled(p)
+	p.Preferences.AutoConnect = cmp.Or(p.Preferences.AutoConnect, Undecided)
+	p.Preferences.AutoAccept = cmp.Or(p.Preferences.AutoAccept, Undecided)
+	p.Trust.Mode = cmp.Or(p.Trust.Mode, UnknownTrust)
+	p.Role = cmp.Or(p.Role, unknownRole)
 	return p
 }
 
@@ -151,6 +128,22 @@ type Event struct {
 // NewEvent converts a history entry. name is the present label of the peer.
 func NewEvent(e peer.Event, name string) Event {
 	return Event{At: e.At, ID: string(e.ID), Name: name, Kind: string(e.Kind), Detail: e.Detail}
+}
+
+// NameEvents translates history entries and adds what each peer is called now.
+// The result is never nil.
+func NameEvents(entries []peer.Event, known []Peer) []Event {
+	names := make(map[string]string, len(known))
+	for _, p := range known {
+		if label := p.Label(); label != p.ID {
+			names[p.ID] = label
+		}
+	}
+	out := make([]Event, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, NewEvent(e, names[string(e.ID)]))
+	}
+	return out
 }
 
 // The kinds of WatchEvent.
@@ -172,7 +165,7 @@ const (
 
 // WatchEvent is one line of the watch stream. Peer is the whole peer after the
 // change, so that a consumer can replace what it had; around the end of the
-// snapshot the same change may be told twice.
+// snapshot, the same change may be sent twice.
 type WatchEvent struct {
 	Event string    `json:"event"`
 	At    time.Time `json:"at,omitzero"`
@@ -199,6 +192,7 @@ type Status struct {
 	Peers         map[string]int    `json:"peers"` // count by phase
 	Peering       PeeringStatus     `json:"peering"`
 	Sharing       Sharing           `json:"sharing"`
+	Network       NetworkSummary    `json:"network"` // between pods of this cluster and of its peers
 	Trust         TrustStatus       `json:"trust"`
 	Packets       Packets           `json:"packets"`
 	Drops         map[string]uint64 `json:"drops"` // received packets not used, by reason
@@ -273,7 +267,7 @@ type DomainSummary struct {
 	Source   string `json:"source"`   // where the domain comes from
 }
 
-// LinkNetwork is what a link is used for, by the [[network]] rules.
+// LinkNetwork is the use of a link by the [[network]] rules.
 type LinkNetwork struct {
 	Link      string `json:"link"`
 	Rule      string `json:"rule"` // the name of the rule that fits; "" = none does

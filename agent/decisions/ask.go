@@ -16,18 +16,17 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// Ask answers a cluster that asks to be trusted and let in. The caller has
-// proved to hold its key; what it says about itself is its own word.
+// Ask answers a request for access. The caller has proved to hold its key; its other
+// claims are not verified.
 func (s *Store) Ask(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.Answer {
 	if c.ID == "" || c.Shown.Fingerprint.IsZero() || a.Identity.ClusterID != c.ID {
-		return refused(wire.ReasonNotPermitted, "A cluster asks for itself, in the name that its certificate has.")
+		return refused(wire.ReasonNotPermitted, "The cluster ID in the request is not that of the certificate.")
 	}
 	if c.ID == s.cfg.Self() {
 		return refused(wire.ReasonOtherKey, "The provider has the same cluster ID. One of the two is a copy of the other and needs an ID of its own.")
 	}
 	answer := s.answer(ctx, c, a)
-	// Nobody leaves the queue by an ask that gives no answer to that: its place is not
-	// to be had again for an hour, however often others are tried.
+	// A request without a final answer keeps its place in the queue.
 	decided := answer.Reason != wire.ReasonAsksPerson && answer.Reason != wire.ReasonBadToken && answer.Reason != wire.ReasonBusy
 	if decided && s.leaveQueue(c.ID, c.Shown.Fingerprint) {
 		s.cfg.Changed(c.ID)
@@ -50,10 +49,10 @@ func (s *Store) answer(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.
 		s.refuseKey(ctx, c)
 		return otherKeyAnswer
 	case r.distrusted():
-		return refused(wire.ReasonNotTrusted, "Somebody at the provider said that the key of this cluster is not to be trusted.")
+		return refused(wire.ReasonNotTrusted, "A person at the provider marked the key of this cluster as not trusted.")
 	}
 	p := s.currentPolicy()
-	// A caller's host name proves nothing about the caller: nobody called it there.
+	// The host name in a caller's certificate proves nothing: we did not call it there.
 	shown := c.Shown
 	shown.Name = ""
 	if pin, vouched := s.vouched(c.ID, shown, p); vouched {
@@ -79,9 +78,9 @@ func (s *Store) answer(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.
 	}
 	switch {
 	case r.Peering.Rejected == c.Shown.Fingerprint || c.Shown.Succeeds(r.Peering.Rejected):
-		return refused(ReasonRejected, "Somebody at the provider rejected it.")
+		return refused(ReasonRejected, "A person at the provider rejected the request.")
 	case p.Accept == "none":
-		return refused(wire.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).")
+		return refused(wire.ReasonPolicyNone, "The provider accepts no cluster (trust.accept is none).")
 	case p.Accept == "trusted":
 		return wire.Answer{Auth: api.AuthEmptyRefused, Reason: wire.ReasonNotTrusted,
 			Message: "The provider accepts only clusters whose key it trusts (trust.accept is trusted). Ask there for an invite, or to be trusted."}
@@ -89,7 +88,7 @@ func (s *Store) answer(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.
 	return s.enqueue(ctx, c, a)
 }
 
-// opens returns the setting that trusts whoever asks, "" when there is none.
+// opens returns the setting that accepts any cluster, "" for none.
 func (p policy) opens() string {
 	switch {
 	case p.AllowEmptyToken:
@@ -102,9 +101,9 @@ func (p policy) opens() string {
 
 var (
 	blockedAnswer  = refused(wire.ReasonBlocked, "The provider has blocked this cluster.")
-	otherKeyAnswer = refused(wire.ReasonOtherKey, "The provider knows this cluster ID with another key. If this cluster was set up anew, somebody there has to trust its new key: liqo-agent peers trust")
-	endedAnswer    = refused(wire.ReasonCertificateEnded, "The provider trusts the key of this cluster by a certificate of the fleet, and that has ended. Make a newer one with: liqo-agent fleet sign")
-	storeAnswer    = busy("The provider cannot write down anything at the moment.")
+	otherKeyAnswer = refused(wire.ReasonOtherKey, "The provider knows this cluster ID with another key. If this cluster was reinstalled, a person there has to trust its new key: liqo-agent peers trust")
+	endedAnswer    = refused(wire.ReasonCertificateEnded, "The provider trusts the key of this cluster by a fleet certificate, which has expired. Create a new one with: liqo-agent fleet sign")
+	storeAnswer    = busy("The provider cannot store anything at the moment.")
 	spentAnswer    = badToken("The invite was used already. Ask at the provider for another one.")
 )
 
@@ -114,15 +113,15 @@ func refused(reason, message string) wire.Answer {
 
 func badToken(message string) wire.Answer { return refused(wire.ReasonBadToken, message) }
 
-// busy is no decision: the same ask may be answered another time.
+// busy is not a decision: the cluster may ask again.
 func busy(message string) wire.Answer {
-	return wire.Answer{Auth: api.AuthPending, Reason: wire.ReasonBusy, Message: message + " It is tried again later."}
+	return wire.Answer{Auth: api.AuthPending, Reason: wire.ReasonBusy, Message: message + " The agent tries again later."}
 }
 
 // pinAndAdmit trusts a key that asks, and answers it.
 func (s *Store) pinAndAdmit(ctx context.Context, c endpoint.Caller, a wire.Ask, pin state.Pin) wire.Answer {
 	if err := s.rule(ctx, c.ID, s.trustUnlessDecided(pin)); err != nil {
-		s.cfg.Logger.Warn("the trust in a peer cannot be stored", "peer", c.ID, "error", err)
+		s.cfg.Logger.Warn("cannot store the trust in a peer", "peer", c.ID, "error", err)
 		return storeAnswer
 	}
 	switch s.Admit(c.ID, c.Shown) {
@@ -139,8 +138,8 @@ func (s *Store) pinAndAdmit(ctx context.Context, c endpoint.Caller, a wire.Ask, 
 // askedByKnown answers a caller whose key is trusted.
 func (s *Store) askedByKnown(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.Answer {
 	if a.Token != "" {
-		// It is trusted with or without. A valid token lets it in, too; one that
-		// is not may be its own, used by an ask whose answer was lost.
+		// Its key is trusted in any case. A valid token makes its requests accepted,
+		// too; a spent one may be its own, if the answer was lost.
 		s.askedByBearer(ctx, c, a)
 	}
 	var verdict wire.Answer
@@ -158,7 +157,7 @@ func (s *Store) askedByKnown(ctx context.Context, c endpoint.Caller, a wire.Ask)
 		return decision{}, nil
 	})
 	if err != nil {
-		s.cfg.Logger.Warn("a peer asks to begin anew, but that cannot be stored", "peer", c.ID, "error", err)
+		s.cfg.Logger.Warn("cannot store the request of a peer to start again", "peer", c.ID, "error", err)
 		return storeAnswer
 	}
 	return verdict
@@ -167,12 +166,11 @@ func (s *Store) askedByKnown(ctx context.Context, c endpoint.Caller, a wire.Ask)
 // askedByBearer answers a caller with a token.
 func (s *Store) askedByBearer(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.Answer {
 	now := s.cfg.Now()
-	// A right token is let through whoever guesses beside its bearer: behind one
-	// address, or on one link, there may be many.
+	// A valid token is accepted even if others at the same address guess wrong ones.
 	wrong := func() wire.Answer {
 		if s.guesses.tooMany(c, now) {
 			if s.guesses.warn.AllowN(now, 1) {
-				s.cfg.Logger.Warn("too many wrong tokens of invites come from a cluster or its address; it is told to wait", "source", c.Source, "peer", c.ID)
+				s.cfg.Logger.Warn("a cluster or its address sent too many wrong tokens of invites and has to wait", "source", c.Source, "peer", c.ID)
 			}
 			return busy("Too many wrong tokens came from this cluster or its address.")
 		}
@@ -185,7 +183,7 @@ func (s *Store) askedByBearer(ctx context.Context, c endpoint.Caller, a wire.Ask
 	}
 	invite, found, err := s.cfg.Database.Invite(ctx, id)
 	if err != nil {
-		s.cfg.Logger.Warn("an invite cannot be read", "invite", id, "error", err)
+		s.cfg.Logger.Warn("cannot read an invite", "invite", id, "error", err)
 		return storeAnswer
 	}
 	if same := subtle.ConstantTimeCompare(invite.SecretHash[:], hash[:]) == 1; !found || !same {
@@ -202,10 +200,10 @@ func (s *Store) askedByBearer(ctx context.Context, c endpoint.Caller, a wire.Ask
 	return s.useInvite(ctx, c, invite)
 }
 
-// errDecided: somebody decided about the peer while it was about to be let in.
-var errDecided = errors.New("somebody decided about the peer meanwhile")
+// errDecided: a decision about the peer was made while its invite was used.
+var errDecided = errors.New("another decision about the peer was made meanwhile")
 
-// useInvite lets the bearer of an invite in.
+// useInvite accepts the bearer of an invite.
 func (s *Store) useInvite(ctx context.Context, c endpoint.Caller, invite state.Invite) wire.Answer {
 	err := s.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
 		d := decision{invite: invite.ID}
@@ -229,14 +227,14 @@ func (s *Store) useInvite(ctx context.Context, c endpoint.Caller, invite state.I
 	case errors.Is(err, errDecided):
 		return otherKeyAnswer
 	case err != nil:
-		s.cfg.Logger.Warn("the use of an invite cannot be stored", "invite", invite.ID, "error", err)
+		s.cfg.Logger.Warn("cannot store the use of an invite", "invite", invite.ID, "error", err)
 		return storeAnswer
 	}
 	return wire.Answer{Auth: api.AuthAccepted, Reason: wire.ReasonTrusted, Message: "The provider trusts the key of this cluster, by invite."}
 }
 
-// acceptFrom accepts a peer's requests from now on because somebody decided so, and
-// returns the event if that is news.
+// acceptFrom accepts the requests of a peer from now on by a decision, and returns the
+// event if that is a change.
 func (s *Store) acceptFrom(id peer.ClusterID, r *record, now time.Time, by string) []peer.Event {
 	s.mu.RLock()
 	w, waits := s.queue.get(id, now)
@@ -251,13 +249,13 @@ func (s *Store) acceptFrom(id peer.ClusterID, r *record, now time.Time, by strin
 	return []peer.Event{s.event(id, peer.EventAccepted, "by %s: its requests are accepted from now on", by)}
 }
 
-// letIn makes a peer's requests accepted.
+// letIn has the requests of a peer accepted.
 func (s *Store) letIn(r *record) {
 	r.Preferences.AutoAccept = state.Yes
 	r.Peering.Rejected, r.Peering.Ended = peer.Fingerprint{}, ""
 }
 
-// enqueue has an ask wait for a person.
+// enqueue queues a request for a decision of a person.
 func (s *Store) enqueue(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.Answer {
 	w := waiting{fingerprint: c.Shown.Fingerprint, address: c.Source, url: claimedURL(c.Source, a.Greeting)}
 	if name, err := peer.ParseClusterName(a.Identity.ClusterName); err == nil {
@@ -275,26 +273,25 @@ func (s *Store) enqueue(ctx context.Context, c endpoint.Caller, a wire.Ask) wire
 	case queuedFull:
 		return busy("Too many clusters wait for a decision at the provider.")
 	case queuedOther:
-		return refused(wire.ReasonOtherKey, "Another key asks in the name of this cluster ID at the provider; somebody there has to decide about that one first: liqo-agent peers requests")
+		return refused(wire.ReasonOtherKey, "Another key with this cluster ID waits for a decision at the provider. A person there has to decide about that one first: liqo-agent peers requests")
 	case queuedNew:
 		s.cfg.Logger.Info("a cluster asks for access", "peer", c.ID, "name", w.name, "key", w.fingerprint, "source", c.Source)
 		s.cfg.Changed(c.ID)
 	}
 	if note {
-		s.note(ctx, c.ID, s.event(c.ID, peer.EventRequested, "asks to be let in, from %s, with key %s", c.Source, w.fingerprint))
+		s.note(ctx, c.ID, s.event(c.ID, peer.EventRequested, "requests access from %s with key %s", c.Source, w.fingerprint))
 	}
 	return wire.Answer{Auth: api.AuthPending, Reason: wire.ReasonAsksPerson,
-		Message: "Somebody at the provider has to decide: liqo-agent peers accept " + reference(c.ID, record{}, w.name)}
+		Message: "A person at the provider has to decide: liqo-agent peers accept " + reference(c.ID, record{}, w.name)}
 }
 
-// note adds to the history what is no decision. That it cannot be stored hurts
-// nobody.
+// note adds an event without a decision to the history. It logs an error.
 func (s *Store) note(ctx context.Context, id peer.ClusterID, e peer.Event) {
 	err := s.rule(ctx, id, func(peer.ClusterID, *record) (decision, error) {
 		return decision{events: []peer.Event{e}}, nil
 	})
 	if err != nil {
-		s.cfg.Logger.Debug("the history cannot be written", "peer", id, "error", err)
+		s.cfg.Logger.Debug("cannot write the history", "peer", id, "error", err)
 	}
 }
 

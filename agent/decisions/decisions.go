@@ -39,32 +39,31 @@ type Config struct {
 	// Self and SelfKey are this cluster. They must be quick.
 	Self    func() peer.ClusterID
 	SelfKey func() peer.Fingerprint
-	// Peer returns what is seen of a peer now. It must be quick.
+	// Peer returns what the registry knows about a peer. It must be quick.
 	Peer   func(id peer.ClusterID) (peer.Peer, bool)
 	Policy Policy
 	// ClockTrusted reports whether the clock can be believed for a decision about a
 	// peer. It must be quick, and may call Partner. nil: it always can.
 	ClockTrusted func(about peer.ClusterID) bool
-	// Changed is told of every peer whose Policy, or whose waiting ask, changed.
-	// It must not block, and may be called by several goroutines at once. It is
-	// called without locks held.
+	// Changed is called when the Policy or the waiting request of a peer changed. It
+	// must not block, and may be called by several goroutines at once. It is called
+	// without locks held.
 	Changed func(id peer.ClusterID)
-	// Opened is told who may do more here than before because somebody decided so: it
-	// need not wait until it asks the next time. It is called as Changed is. The field
-	// may be nil.
+	// Opened is called when a decision permits a peer more than before, so that the
+	// peer can be notified. It is called as Changed is. It may be nil.
 	Opened func(Request)
 	Logger *slog.Logger     // default: discard
 	Now    func() time.Time // default: time.Now
 }
 
-// Policy is what the configuration says about peers.
+// Policy has the settings about peers.
 type Policy struct {
 	Accept            string // trust.accept: ask, trusted, all or none
 	AllowEmptyToken   bool
 	Autojoin          bool
 	AutojoinUntrusted bool
-	// AutojoinSet: somebody set Autojoin, so that whom it does not join is worth a
-	// word.
+	// AutojoinSet: Autojoin is set explicitly, so status explains which clusters it
+	// does not join.
 	AutojoinSet bool
 	// Domains says for search domains with a setting of their own whether clusters
 	// found there are joined. Strange are the links that are in networks where
@@ -153,7 +152,7 @@ func compile(p Policy) (policy, error) {
 	return c, nil
 }
 
-// Open reads what was decided before, and applies the policy to it.
+// Open reads the stored decisions, and applies the policy to them.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -169,7 +168,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	rulings, err := cfg.Database.Rulings(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read what was decided about peers: %w", err)
+		return nil, fmt.Errorf("read the decisions about peers: %w", err)
 	}
 	s := &Store{cfg: cfg, records: make(map[peer.ClusterID]record, len(rulings)), queue: newQueue(), guesses: newGuesses(), noise: newNoise()}
 	for id, r := range rulings {
@@ -222,16 +221,15 @@ func differently(id peer.ClusterID, r record, seen peer.Peer, a, b policy) bool 
 	return wishA != wishB || whyA != whyB || unjoined(id, r, a, seen) != unjoined(id, r, b, seen) || acceptOf(id, r, a, "") != acceptOf(id, r, b, "")
 }
 
-// decision is what comes of a change to a record.
+// decision is the outcome of a change to a record.
 type decision struct {
 	events []peer.Event
 	invite string // the invite that it uses up, "" for none
 }
 
-// rule lets plan change what is known about one peer, keeps the outcome on the
-// disk, and puts it into effect. plan sees what all earlier decisions came to,
-// and must neither block nor call the Store's methods. When it or the disk
-// fails, nothing changes.
+// rule lets plan change the record of one peer, stores the outcome, and puts it into
+// effect. plan sees the outcome of all earlier decisions, and must neither block nor call
+// methods of the Store. If plan or the disk fails, nothing changes.
 func (s *Store) rule(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) error {
 	changed, err := s.ruled(ctx, id, plan, false)
 	if changed {
@@ -240,8 +238,8 @@ func (s *Store) rule(ctx context.Context, id peer.ClusterID, plan func(peer.Clus
 	return err
 }
 
-// opening is rule for decisions that may let a peer do more than before: then it is
-// told so.
+// opening is rule for decisions that may permit a peer more than before, of which it
+// calls Opened.
 func (s *Store) opening(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) error {
 	p := s.currentPolicy()
 	before := acceptOf(id, s.record(id), p, "")
@@ -260,8 +258,8 @@ func opens(before, after plan.AcceptDecision) bool {
 	return rank[after.Phase] > rank[before.Phase]
 }
 
-// follow is rule for what is so whether the disk takes it or not: it comes into
-// effect, and the database learns of it with the next decision about the peer.
+// follow is rule for facts: they take effect even if they cannot be stored, and are stored
+// with the next decision about the peer.
 func (s *Store) follow(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) {
 	changed, err := s.ruled(ctx, id, plan, true)
 	if err != nil {

@@ -1,18 +1,17 @@
-// Package decisions is the one place where it is decided which keys are trusted,
-// who may come in and whom to connect to: by people, by the configuration, by
-// what peers prove. Everybody else asks it, and is told when an answer changes.
+// Package decisions decides which keys are trusted, which clusters may use this one, and
+// which to connect to: by the decisions of people, by the configuration, and by what
+// peers prove. All other packages ask it, and it notifies them of changes.
 //
-// What is decided is kept in memory and, before a decision takes effect, in the
-// database, together with a line of history that says who decided what and why.
-// What strangers can cause is kept in memory only and is bounded: a queue of
-// asks that wait for a person, a few events, a limited number of keys that an
-// open configuration lets in.
+// A decision is stored in the database before it takes effect, with an entry of the
+// history that says who decided what and why, and is kept in memory. State that
+// strangers can cause is bounded, and kept in memory only: a queue of requests that wait
+// for a person, a few events, and a limited number of keys that an open configuration
+// accepts.
 //
 // The rules for a peer, the first that applies:
 //
 //   - blocked by a person: nothing, in either direction;
-//   - [[peer]] connect or accept = "never": nobody can override the
-//     configuration's no;
+//   - [[peer]] connect or accept = "never", which no person can override;
 //   - a person's no: disconnected, rejected, distrusted;
 //   - a person's yes;
 //   - [[peer]] connect or accept = "auto";
@@ -22,6 +21,5 @@
 // server. It verifies no certificate itself: package trust does.
 //
 // Goroutines: it starts none. All methods may be called from any goroutine.
-// Decisions happen one after the other; asking for a Policy never waits for
-// the disk.
+// Decisions are serialized; Policy never waits for the disk.
 package decisions

@@ -34,9 +34,9 @@ func (p policy) endOf(pin peer.Pin, authority peer.Fingerprint) time.Time {
 	return renewed
 }
 
-// renew takes in a certificate of the fleet that ends later than the one that was
-// shown until now. That this one has ended already, or the clock is wrong, does not
-// matter: its end is kept, and decides.
+// renew records a fleet certificate that expires later than the one that the peer showed
+// before. It does so even if the new one has expired or the clock is wrong: its expiry
+// date is kept, and decides.
 func (s *Store) renew(id peer.ClusterID, shown trust.Shown) {
 	p := s.currentPolicy()
 	c, err := shown.CertifiedOnce(p.Fleet, id)
@@ -61,9 +61,8 @@ func (s *Store) renew(id peer.ClusterID, shown trust.Shown) {
 	})
 }
 
-// lapse suspends the trust in a key, or ends that, as the time has it, and returns
-// what the history says about it. With a clock that cannot be believed all stays as
-// it is.
+// lapse suspends or resumes the trust in a key, depending on the time, and returns the
+// entries of the history. If the clock cannot be trusted, it changes nothing.
 func (s *Store) lapse(id peer.ClusterID, r *record, p policy) []peer.Event {
 	end := p.endOf(r.Pin.Pin, r.Pin.Basis)
 	now := s.now()

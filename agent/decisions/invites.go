@@ -18,8 +18,8 @@ const eventInviteRevoked peer.EventKind = "invite-revoked"
 // MaxInviteLifetime is how long an invite can be open.
 const MaxInviteLifetime = 365 * 24 * time.Hour
 
-// Invite makes a one-time token that lets its bearer in, whoever that is, until
-// ttl has passed. The secret is in the first result only.
+// Invite creates a one-time token, valid for ttl, with which any bearer is accepted. Only
+// the first result has the secret.
 func (s *Store) Invite(ctx context.Context, ttl time.Duration, note, by string) (trust.Invite, state.Invite, error) {
 	if ttl <= 0 || ttl > MaxInviteLifetime {
 		return trust.Invite{}, state.Invite{}, fmt.Errorf("an invite cannot be open for %s: choose a time of at most %s", ttl, MaxInviteLifetime)
@@ -50,13 +50,12 @@ func (s *Store) RevokeInvite(ctx context.Context, idPrefix, by string) error {
 	})
 }
 
-// UseInvite is the bearer's side of an invite: the issuer's key, which it
-// names, is trusted, and we are to connect to it. The secret is kept in memory
-// until TokenUsed.
+// UseInvite uses an invite here, as its bearer: it trusts the key of the issuer, and
+// connects to it. The secret is kept in memory until TokenUsed.
 func (s *Store) UseInvite(ctx context.Context, invite trust.Invite, by string) error {
 	id := invite.Issuer
 	if id == s.cfg.Self() {
-		return errors.New("this invite is from this cluster itself: use it at the one that is to connect")
+		return errors.New("this cluster created the invite: use it on the cluster that connects")
 	}
 	ref := s.reference(id)
 	return s.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
@@ -64,7 +63,7 @@ func (s *Store) UseInvite(ctx context.Context, invite trust.Invite, by string) e
 			return decision{}, err
 		}
 		if r.pinned() && r.Pin.Fingerprint != invite.Fingerprint {
-			return decision{}, fmt.Errorf("%s is trusted with the key %s, and the invite names %s: if that is right, say so with: liqo-agent peers trust %s --fingerprint %s, then use the invite again",
+			return decision{}, fmt.Errorf("the trusted key of %s is %s, but the invite names %s: if that is right, trust it with: liqo-agent peers trust %s --fingerprint %s, then use the invite again",
 				ref, r.Pin.Fingerprint, invite.Fingerprint, ref, invite.Fingerprint)
 		}
 		events, err := s.trustByPerson(r, id, invite.Fingerprint, peer.TrustInvite, by, "invite "+invite.IDString()+" names it")
@@ -78,8 +77,7 @@ func (s *Store) UseInvite(ctx context.Context, invite trust.Invite, by string) e
 	})
 }
 
-// TokenUsed is told that the secret of a peer's invite reached the peer, and
-// what it answered is known. It is forgotten.
+// TokenUsed forgets the secret of an invite, because its issuer has answered.
 func (s *Store) TokenUsed(id peer.ClusterID) {
 	if s.record(id).token == "" {
 		return

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// maxBadTokens wrong tokens are answered at once to an address or a key, and then
-	// one in each badTokenPause. Others are not slowed down by them: tokens are far too
-	// many to be guessed by whoever commands many addresses and keys.
+	// maxBadTokens wrong tokens of an address or a key are answered at once, and then
+	// one per badTokenPause. This does not slow down others: there are far too many
+	// tokens to guess one, even with many addresses and keys.
 	maxBadTokens  = 10
 	badTokenPause = 6 * time.Second
-	// maxGuessers is of how many addresses and keys it is remembered.
+	// maxGuessers bounds the addresses and keys that are counted.
 	maxGuessers = 1024
 )
 

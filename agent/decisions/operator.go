@@ -8,9 +8,8 @@ import (
 	"liqo.io/agent/state"
 )
 
-// JoinEdited implements peering.Decisions. It is remembered like a decision on the
-// command line. What a block or the configuration forbids is taken in, too, and
-// comes to nothing.
+// JoinEdited implements peering.Decisions. The edit counts like a decision on the command
+// line. An edit that a block or the configuration forbids is recorded without effect.
 func (s *Store) JoinEdited(ctx context.Context, id peer.ClusterID, join bool, by, stamp string) error {
 	ref := s.reference(id)
 	by = or(by, "kubectl")
@@ -31,8 +30,8 @@ func (s *Store) JoinEdited(ctx context.Context, id peer.ClusterID, join bool, by
 	})
 }
 
-// TrustEdited implements peering.Decisions. To trust a peer whose status shows no
-// key comes to nothing: nobody can have compared it.
+// TrustEdited implements peering.Decisions. Trust in a peer whose status shows no key has
+// no effect: nobody can have compared the key.
 func (s *Store) TrustEdited(ctx context.Context, id peer.ClusterID, mode api.TrustMode, shown peer.Fingerprint, by, stamp string) error {
 	by = or(by, "kubectl")
 	err := s.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
@@ -60,8 +59,8 @@ func (s *Store) TrustEdited(ctx context.Context, id peer.ClusterID, mode api.Tru
 	return err
 }
 
-// Decided implements peering.Decisions. What a block or the configuration forbids comes to
-// nothing, and so does another key than the trusted one.
+// Decided implements peering.Decisions. It has no effect if a block or the configuration
+// forbids the decision, or if the key is not the trusted one.
 func (s *Store) Decided(ctx context.Context, id peer.ClusterID, accept bool, shown peer.Fingerprint, by string) error {
 	by = or(by, "kubectl")
 	now := s.cfg.Now()
@@ -85,7 +84,7 @@ func (s *Store) Decided(ctx context.Context, id peer.ClusterID, accept bool, sho
 	return err
 }
 
-// undecideTrust takes back what a person decided about a key.
+// undecideTrust withdraws a decision of a person about a key.
 func (s *Store) undecideTrust(r *record, id peer.ClusterID, by string) decision {
 	if !r.pinned() && !r.distrusted() {
 		return decision{}
@@ -167,12 +166,11 @@ func (s *Store) Joined(ctx context.Context, id peer.ClusterID, joined bool, why 
 	})
 }
 
-// NodeName returns what the node that stands for a peer is called; "" while it
-// never had one.
+// NodeName returns the name of the virtual node of a peer, "" if it never had one.
 func (s *Store) NodeName(id peer.ClusterID) string { return s.record(id).Peering.NodeName }
 
-// NameNode remembers what the node that stands for a peer is called, and reports
-// false when that is what the node of another peer is called.
+// NameNode stores the name of the virtual node of a peer. It reports false if the node of
+// another peer has that name.
 func (s *Store) NameNode(ctx context.Context, id peer.ClusterID, name string) (bool, error) {
 	free := false
 	err := s.rule(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {

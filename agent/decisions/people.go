@@ -38,7 +38,7 @@ func (s *Store) Trust(ctx context.Context, id peer.ClusterID, fp peer.Fingerprin
 func (s *Store) trustByPerson(r *record, id peer.ClusterID, fp peer.Fingerprint, m peer.TrustMethod, by, detail string) ([]peer.Event, error) {
 	unchanged := r.Pin.Fingerprint == fp
 	if fixed := s.currentPolicy().static[id].fingerprint; !fixed.IsZero() && fixed != fp && !(unchanged && r.Pin.Basis == fixed) {
-		return nil, fmt.Errorf("the configuration names another key for %s: put fingerprint = %q into its [[peer]] entry, or take the one there out, and reload", id, fp)
+		return nil, fmt.Errorf("the configuration names another key for %s: set fingerprint = %q in its [[peer]] entry, or remove the fingerprint there, and reload", id, fp)
 	}
 	if id == s.cfg.Self() {
 		return nil, fmt.Errorf("%s is this cluster itself", id)
@@ -78,7 +78,7 @@ func (s *Store) keyFor(id peer.ClusterID, given peer.Fingerprint, verb string) (
 }
 
 // shownKeys returns the keys that are shown in the name of a peer now: by its
-// endpoint, by others that claim to be it, by who asks.
+// endpoint, by others that claim to be it, and in requests.
 func (s *Store) shownKeys(id peer.ClusterID) []peer.Fingerprint {
 	seen, _ := s.cfg.Peer(id)
 	now := s.cfg.Now()
@@ -220,7 +220,7 @@ func (s *Store) Accept(ctx context.Context, id peer.ClusterID, fp peer.Fingerpri
 		switch {
 		case r.Pin.Fingerprint == fp || !given && r.pinned():
 		case fp.IsZero():
-			return decision{}, fmt.Errorf("the key of %s was just now found not to be trusted: try again", ref)
+			return decision{}, fmt.Errorf("the key of %s was marked as not trusted a moment ago: try again", ref)
 		default:
 			var err error
 			if d.events, err = s.trustByPerson(r, id, fp, peer.TrustPerson, by, ""); err != nil {
@@ -257,7 +257,7 @@ func (s *Store) Reject(ctx context.Context, id peer.ClusterID, by string) error 
 		fp := r.Pin.Fingerprint
 		if !r.pinned() {
 			if fp = w.fingerprint; !waits {
-				return decision{}, fmt.Errorf("nothing of %s waits for a decision: to keep it out for good, use: liqo-agent peers block %s", ref, ref)
+				return decision{}, fmt.Errorf("no request of %s waits for a decision: to refuse it for good, use: liqo-agent peers block %s", ref, ref)
 			}
 		}
 		was := r.Ruling
@@ -280,9 +280,9 @@ func (r *record) reject(fp peer.Fingerprint) {
 	}
 }
 
-// Block refuses a peer in both directions until it is unblocked. Until then, nobody
-// else is trusted because of a public certificate for the host that vouched for it, or
-// that a person named for it; who is, is not any more.
+// Block refuses a peer in both directions until it is unblocked. Until then, a public
+// certificate for the host name that vouched for the peer, or that a person gave for it,
+// makes no other cluster trusted, and clusters that were trusted by it no longer are.
 func (s *Store) Block(ctx context.Context, id peer.ClusterID, by string) error {
 	if id == s.cfg.Self() {
 		return fmt.Errorf("%s is this cluster itself", id)
@@ -292,14 +292,14 @@ func (s *Store) Block(ctx context.Context, id peer.ClusterID, by string) error {
 		return err
 	}
 	s.leave(id)
-	// Others that were trusted because of the same hosts are not any more.
+	// Clusters that were trusted by the same host names no longer are.
 	for _, other := range s.trustedByHosts() {
 		err = errors.Join(err, s.rule(ctx, other, s.byPolicy))
 	}
 	return err
 }
 
-// trustedByHosts returns everybody who is trusted because of a public certificate.
+// trustedByHosts returns the clusters that are trusted by a public certificate.
 func (s *Store) trustedByHosts() []peer.ClusterID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -325,8 +325,8 @@ func (s *Store) block(id peer.ClusterID, r *record, by string) decision {
 	return decision{events: []peer.Event{s.event(id, peer.EventBlocked, "by %s%s", or(by, "a person"), with)}}
 }
 
-// Unblock ends a block. What was decided about the peer's key before holds again; it
-// is neither connected nor let in because of that, but when somebody says so.
+// Unblock ends a block. Earlier decisions about the key of the peer apply again, but
+// peerings do not come back until a person decides so.
 func (s *Store) Unblock(ctx context.Context, id peer.ClusterID, by string) error {
 	return s.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) { return s.unblock(id, r, by), nil })
 }
@@ -340,67 +340,10 @@ func (s *Store) unblock(id peer.ClusterID, r *record, by string) decision {
 	return decision{events: []peer.Event{s.event(id, peer.EventUnblocked, "by %s", or(by, "a person"))}}
 }
 
-// Set lets edit change what is remembered about a peer. To change whether it is
-// connected or accepted is the same as to decide so; blocking is Block's. The errors to
-// expect are those of state.Store.SetRuling. edit must not call the
-// Store.
-func (s *Store) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Preferences), by string) error {
-	ref := s.reference(id)
-	return s.opening(ctx, id, func(id peer.ClusterID, r *record) (decision, error) {
-		want := r.Preferences
-		if edit(&want); want == r.Preferences {
-			return decision{}, nil
-		}
-		var d decision
-		add := func(more decision) { d.events = append(d.events, more.events...) }
-		want.Blocked, want.BlockedHosts = r.Preferences.Blocked, r.Preferences.BlockedHosts
-		if want.AutoConnect != r.Preferences.AutoConnect {
-			switch want.AutoConnect {
-			case state.Yes:
-				if err := s.mayConnect(id, r, ref); err != nil {
-					return decision{}, err
-				}
-				add(s.connect(id, r, false, by))
-			case state.No:
-				add(s.disconnect(id, r, by))
-			}
-		}
-		if want.AutoAccept != r.Preferences.AutoAccept && want.AutoAccept != state.No {
-			r.Peering.Rejected, r.Peering.Ended = peer.Fingerprint{}, ""
-		}
-		if changes := differences(r.Preferences, want); changes != "" {
-			d.events = append(d.events, s.event(id, peer.EventPreference, "by %s: %s", or(by, "a person"), changes))
-		}
-		r.Preferences = want
-		return d, nil
-	})
-}
-
-// differences says in which preferences two differ, but for those that have
-// events of their own.
-func differences(a, b state.Preferences) string {
-	var list []string
-	compare := func(name, from, to string) {
-		switch {
-		case from == to:
-		case to == "":
-			list = append(list, name+" removed")
-		default:
-			list = append(list, fmt.Sprintf("%s is %s", name, to))
-		}
-	}
-	compare("auto-connect", a.AutoConnect.String(), b.AutoConnect.String())
-	compare("auto-accept", a.AutoAccept.String(), b.AutoAccept.String())
-	compare("alias", a.Alias, b.Alias)
-	compare("note", a.Note, b.Note)
-	compare("URL", a.URL, b.URL)
-	return strings.Join(list, ", ")
-}
-
-// Forget drops everything that is remembered about a peer, its history
-// included. What the configuration says about it holds again at once; what objects
-// in an API server say that was wanted before does not count any more, whenever
-// that API server is there again. Whoever calls this ends the peering first.
+// Forget deletes everything that is stored about a peer, with its history. The
+// configuration applies to it again at once. Wishes in objects of the API server from
+// before do not count, even if the API server is away now. The caller ends the peering
+// first.
 func (s *Store) Forget(ctx context.Context, id peer.ClusterID, by string) error {
 	if _, err := peer.ParseClusterID(string(id)); err != nil {
 		return err
@@ -418,7 +361,7 @@ func (s *Store) Forget(ctx context.Context, id peer.ClusterID, by string) error 
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		// Whoever connects to it afterwards begins anew, and not where the last one did.
+		// A later connection starts from the beginning.
 		s.records[id] = record{Ruling: state.Ruling{Peering: kept}, generation: r.generation}
 		s.queue.drop(id)
 		return nil
@@ -429,7 +372,7 @@ func (s *Store) Forget(ctx context.Context, id peer.ClusterID, by string) error 
 	err = s.rule(ctx, id, s.byPolicy)
 	s.cfg.Changed(id)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s is forgotten, but what the configuration says about it could not be stored: reload it", id), err)
+		return errors.Join(fmt.Errorf("%s is forgotten, but the settings of the configuration about it could not be stored: reload the configuration", id), err)
 	}
 	return nil
 }

@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 		"trust self":       {b.Trust(ctx, self, key, "x"), "this cluster itself"},
 		"block self":       {b.Block(ctx, self, "x"), "this cluster itself"},
 		"reject nothing":   {b.Reject(ctx, silo, "x"), "peers block silo"},
-		"own invite":       {b.UseInvite(ctx, own, "x"), "from this cluster itself"},
+		"own invite":       {b.UseInvite(ctx, own, "x"), "this cluster created the invite"},
 		"other key invite": {b.UseInvite(ctx, theirs, "x"), "peers trust barn --fingerprint " + theirs.Fingerprint.String()},
 		"short invite":     {second(b.Invite(ctx, 0, "", "x")), "cannot be open for 0s"},
 		"long invite":      {second(b.Invite(ctx, 2*MaxInviteLifetime, "", "x")), "at most"},

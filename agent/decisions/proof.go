@@ -15,9 +15,9 @@ import (
 	"liqo.io/agent/trust"
 )
 
-// Admit says how far a caller may go. shown is what its certificates prove. A
-// key that proves to have taken the place of the trusted one is followed, and a
-// certificate of the fleet that ends later is taken in.
+// Admit returns the access level of a caller. shown is what its certificates prove. It
+// follows a key that is a proven successor of the trusted one, and records a fleet
+// certificate that expires later.
 func (s *Store) Admit(id peer.ClusterID, shown trust.Shown) endpoint.AccessLevel {
 	r := s.record(id)
 	switch {
@@ -35,8 +35,8 @@ func (s *Store) Admit(id peer.ClusterID, shown trust.Shown) endpoint.AccessLevel
 	return endpoint.Known
 }
 
-// follows takes in what somebody proves who may be a peer that is trusted, and
-// returns what is known about the peer then.
+// follows records a successor of the trusted key, or a newer fleet certificate, and
+// returns the record of the peer after that.
 func (s *Store) follows(id peer.ClusterID, r record, shown trust.Shown) record {
 	if r.Pin.Fingerprint != shown.Fingerprint && shown.Succeeds(r.Pin.Fingerprint) {
 		s.rotated(id, shown)
@@ -49,8 +49,8 @@ func (s *Store) follows(id peer.ClusterID, r record, shown trust.Shown) record {
 	return r
 }
 
-// formerKeys are keys of which the trusted one took the place in this run, the last
-// one first. It is replaced, never changed.
+// formerKeys are the keys that the trusted key replaced in this run, the newest first. It
+// is replaced, never changed.
 type formerKeys struct {
 	keys []peer.Fingerprint
 	at   time.Time // when the last one was followed from
@@ -92,10 +92,9 @@ func (s *Store) rotated(id peer.ClusterID, shown trust.Shown) {
 	})
 }
 
-// Proved is told that the endpoint of a peer proved at a check to hold a key.
-// If the configuration vouches for the key, it is trusted from now on; if it
-// took the place of the trusted one, it is followed, and so is a newer certificate of
-// the fleet; else nothing happens.
+// Proved handles a key that the endpoint of a peer proved in a check. If the
+// configuration vouches for the key, it is trusted from now on; a successor of the trusted
+// key and a newer fleet certificate are followed; else nothing happens.
 func (s *Store) Proved(ctx context.Context, id peer.ClusterID, shown trust.Shown) {
 	r := s.record(id)
 	switch {
@@ -147,7 +146,7 @@ func (s *Store) vouched(id peer.ClusterID, shown trust.Shown, p policy) (state.P
 	}
 	if other, blocked := s.blockedHost(id, shown.Name); blocked {
 		if s.noting(s.cfg.Now()) {
-			s.cfg.Logger.Info("the public certificate of a host counts for nobody, because the host is blocked together with a cluster that was there",
+			s.cfg.Logger.Info("the public certificate of a host makes no cluster trusted, because the host is blocked together with a cluster",
 				"peer", id, "host", shown.Name, "blocked", other)
 		}
 		return state.Pin{}, false
@@ -199,17 +198,16 @@ func (s *Store) blockedHost(id peer.ClusterID, host string) (peer.ClusterID, boo
 	return "", false
 }
 
-// hostsOf returns the host names for which a block of a peer holds: the one that
-// vouched for it, and those that a person named for it. Where others say that it is
-// proves nothing, and may be the host of somebody else.
+// hostsOf returns the host names that a block of a peer includes: the one that vouched for
+// it, and those that a person gave for it. Host names from other sources prove nothing,
+// and may belong to another cluster.
 func (s *Store) hostsOf(id peer.ClusterID, r *record) string {
 	hosts := []string{r.Pin.Host, peer.HostName(r.Preferences.URL), peer.HostName(s.currentPolicy().static[id].url)}
 	slices.Sort(hosts)
 	return state.JoinHosts(slices.DeleteFunc(slices.Compact(hosts), func(h string) bool { return h == "" }))
 }
 
-// certified returns what an authority of the fleet says now about a key, false when
-// none does.
+// certified returns the certification of a key by a fleet CA, false for none.
 func (s *Store) certified(id peer.ClusterID, shown trust.Shown, p policy) (trust.Certification, bool) {
 	now := s.cfg.Now()
 	c, err := shown.Certified(p.Fleet, id, now)
@@ -223,18 +221,18 @@ func (s *Store) staticPin(id peer.ClusterID, fp peer.Fingerprint) state.Pin {
 	return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: fp, Method: peer.TrustStatic, By: "configuration", At: s.now()}, Basis: fp}
 }
 
-// open is the pin of whoever comes first; setting is the one that allows it.
+// open returns the pin of an untrusted key that a setting permits.
 func (s *Store) open(id peer.ClusterID, shown trust.Shown, setting string) state.Pin {
 	return state.Pin{Pin: peer.Pin{ID: id, Fingerprint: shown.Fingerprint, Method: peer.TrustOpen,
 		By: "configuration", At: s.now(), Detail: setting + ": the first key is trusted"}}
 }
 
-// room reports whether another key may be trusted in that way.
+// room reports whether another key may be trusted by this method.
 func (s *Store) room(m peer.TrustMethod) bool {
 	return m != peer.TrustOpen && m != peer.TrustRoots || s.unvouched() < maxUnvouched
 }
 
-// trustUnlessDecided pins a key if the peer has none, and nobody said no.
+// trustUnlessDecided pins a key if the peer has none, and no decision forbids it.
 func (s *Store) trustUnlessDecided(pin state.Pin) func(peer.ClusterID, *record) (decision, error) {
 	return func(id peer.ClusterID, r *record) (decision, error) {
 		if r.pinned() || r.distrusted() || r.blocked() {
@@ -244,7 +242,7 @@ func (s *Store) trustUnlessDecided(pin state.Pin) func(peer.ClusterID, *record) 
 	}
 }
 
-// trust pins a key and returns what the history says about it.
+// trust pins a key, and returns the entry of the history.
 func (s *Store) trust(r *record, pin state.Pin) peer.Event {
 	if pin.Basis.IsZero() {
 		pin.Basis = pin.Fingerprint
@@ -304,8 +302,8 @@ func (p policy) knowsAuthority(key peer.Fingerprint) bool {
 	return false
 }
 
-// Returned is told that a peer came back after an absence. That somebody
-// deleted its ForeignCluster before no longer counts.
+// Returned handles the return of a peer after an absence: that its ForeignCluster was
+// deleted before no longer counts.
 func (s *Store) Returned(id peer.ClusterID) {
 	if !s.record(id).Peering.HungUp {
 		return
@@ -324,12 +322,11 @@ func (s *Store) Returned(id peer.ClusterID) {
 	})
 }
 
-// RefusedKey returns the last key that was refused because somebody showed it
-// in the name of a peer that is trusted with another; zero for none.
+// RefusedKey returns the last key that was refused because another key is trusted for
+// this ID; zero for none.
 func (s *Store) RefusedKey(id peer.ClusterID) peer.Fingerprint { return s.record(id).refused }
 
-// refuseKey remembers that somebody showed another key in the name of a trusted
-// peer.
+// refuseKey records that a caller showed another key than the trusted one.
 func (s *Store) refuseKey(ctx context.Context, c endpoint.Caller) {
 	now := s.cfg.Now()
 	err := s.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
@@ -340,10 +337,10 @@ func (s *Store) refuseKey(ctx context.Context, c endpoint.Caller) {
 		}
 		r.refused, r.at = c.Shown.Fingerprint, now
 		detail := fmt.Sprintf("key %s, shown by %s, is not the trusted one, %s", c.Shown.Fingerprint, c.Source, r.Pin.Fingerprint)
-		what := "somebody uses the name of a trusted peer with another key; if the peer was set up anew, trust its key with: liqo-agent peers trust " + string(id)
+		what := "a caller uses the ID of a trusted peer with another key; if the peer was reinstalled, trust its key with: liqo-agent peers trust " + string(id)
 		if former {
 			detail += ", which took its place"
-			what = "somebody uses the name of a trusted peer with the key that it had before: a copy of its disk, perhaps, or a thief; do not trust that key"
+			what = "a caller uses the ID of a trusted peer with its former key: it may be a copy of its disk, or an attacker; do not trust that key"
 		}
 		s.cfg.Logger.Warn(what, "peer", id, "key", c.Shown.Fingerprint, "trusted", r.Pin.Fingerprint, "source", c.Source)
 		return decision{events: []peer.Event{s.event(id, peer.EventKeyRefused, "%s", detail)}}, nil
@@ -353,7 +350,7 @@ func (s *Store) refuseKey(ctx context.Context, c endpoint.Caller) {
 	}
 }
 
-// noting reports whether what a stranger does gets into the history.
+// noting reports whether an event of a stranger is recorded in the history.
 func (s *Store) noting(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

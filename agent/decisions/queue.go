@@ -39,18 +39,18 @@ type queue struct {
 
 func newQueue() queue { return queue{asks: make(map[peer.ClusterID]waiting)} }
 
-// queued is what became of an ask.
+// queued is the outcome of put.
 type queued int
 
 const (
 	queuedNew   queued = iota // it waits from now on
 	queuedAgain               // it waited already
-	queuedOther               // another key asks in that name already
+	queuedOther               // a request with another key waits already
 	queuedFull                // too many wait
 )
 
-// put adds an ask or refreshes it. A key that proves to have taken the place of
-// the one that waits takes its place in the queue, too.
+// put adds a request or refreshes it. A proven successor of the key that waits takes its
+// place in the queue.
 func (q *queue) put(id peer.ClusterID, shown trust.Shown, w waiting, now time.Time) queued {
 	q.expire(now)
 	w.source = throttle.Source(w.address)

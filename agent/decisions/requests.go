@@ -24,8 +24,8 @@ type Request struct {
 	Trusted bool
 }
 
-// request is how a peer whose key is trusted is told something, wherever it asked
-// from the last time.
+// request returns what is needed to notify a peer whose key is trusted: its key, and the
+// URL of its last request.
 func (s *Store) request(id peer.ClusterID, r record) Request {
 	now := s.cfg.Now()
 	s.mu.RLock()

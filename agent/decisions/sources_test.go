@@ -108,7 +108,7 @@ func TestUnjoined(t *testing.T) {
 		{"the domain says yes, it was disconnected", wan, usual, with(pinned(peer.TrustFleet), func(r *record) { r.Preferences.AutoConnect = state.No }),
 			ReasonDecidedOtherwise, "that it was disconnected is remembered."},
 		{"the domain says yes, it is blocked", wan, usual, with(record{}, func(r *record) { r.Preferences.Blocked = state.Yes }), ReasonDecidedOtherwise, "it is blocked"},
-		{"the domain says yes, it is distrusted", wan, usual, with(record{}, func(r *record) { r.Distrust.By = "alice" }), ReasonDecidedOtherwise, "not to be trusted"},
+		{"the domain says yes, it is distrusted", wan, usual, with(record{}, func(r *record) { r.Distrust.By = "alice" }), ReasonDecidedOtherwise, "as not trusted"},
 		{"the domain says yes, the fleet vouches", wan, usual, pinned(peer.TrustFleet), "", ""},
 		{"the domain says yes, somebody connected", wan, usual, with(pinned(peer.TrustPerson), func(r *record) { r.Preferences.AutoConnect = state.Yes }), "", ""},
 		{"the file says yes", lan, set, record{}, ReasonNobodyVouches, "discovery.autojoin is on"},

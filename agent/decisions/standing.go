@@ -68,8 +68,8 @@ func (s *Store) Policy(id peer.ClusterID) plan.Policy {
 	return out
 }
 
-// connectOf decides whether to consume a peer's resources, and why. seen is what is
-// seen of it now.
+// connectOf decides whether to consume the resources of a peer, and why. seen is what the
+// registry knows about it.
 func connectOf(id peer.ClusterID, r record, p policy, seen peer.Peer) (plan.Tristate, string) {
 	fixed := p.static[id]
 	switch {
@@ -144,19 +144,18 @@ func (p policy) joins(seen peer.Peer, general bool, name string) (bool, string) 
 	return false, ""
 }
 
-// The reasons why a peer is not joined by itself.
+// The reasons why autojoin does not join a peer.
 const (
 	// ReasonNobodyVouches: neither a person nor the configuration trusts its key.
 	ReasonNobodyVouches = "KeyNotTrusted"
-	// ReasonOnlyPeople: people trust its key, and nothing that joins by itself does.
+	// ReasonOnlyPeople: only people trust its key, not the configuration.
 	ReasonOnlyPeople = "TrustedByPerson"
-	// ReasonDecidedOtherwise: somebody, or the configuration, said that it is not to be
-	// joined.
+	// ReasonDecidedOtherwise: a person or the configuration forbids it.
 	ReasonDecidedOtherwise = "DecidedOtherwise"
 )
 
-// unjoined says why a peer is not joined although somebody said that those where it is
-// seen are joined by themselves.
+// unjoined returns why autojoin does not join a peer, although it is on where the peer is
+// seen.
 func unjoined(id peer.ClusterID, r record, p policy, seen peer.Peer) plan.NotAutojoined {
 	on, setting := p.joins(seen, p.Autojoin && p.AutojoinSet, "discovery.autojoin")
 	wish, why := connectOf(id, r, p, seen)
@@ -171,7 +170,7 @@ func unjoined(id peer.ClusterID, r record, p policy, seen peer.Peer) plan.NotAut
 	case wish == plan.No && why != "":
 		return not(ReasonDecidedOtherwise, why+".")
 	case r.distrusted():
-		return not(ReasonDecidedOtherwise, "somebody said that its key is not to be trusted.")
+		return not(ReasonDecidedOtherwise, "a person marked its key as not trusted.")
 	case !r.pinned():
 		return not(ReasonNobodyVouches, "nobody vouches for its key. Only those are joined by themselves whose key the configuration trusts: "+
 			"by trust.fleet_ca, a [[peer]] entry, or a public certificate for its host name.")
@@ -194,34 +193,34 @@ func acceptOf(id peer.ClusterID, r record, p policy, ref string) plan.AcceptDeci
 	}
 	switch {
 	case r.blocked():
-		return refused(wire.ReasonBlocked, "The provider has blocked this cluster. It is let in again there with: liqo-agent peers unblock "+ref,
-			"It is blocked. Let it in again with: liqo-agent peers unblock "+ref)
+		return refused(wire.ReasonBlocked, "The provider has blocked this cluster. To unblock it, run there: liqo-agent peers unblock "+ref,
+			"It is blocked. To unblock it: liqo-agent peers unblock "+ref)
 	case r.distrusted():
-		return refused(wire.ReasonNotTrusted, "Somebody at the provider said that the key of this cluster is not to be trusted. That ends there with: liqo-agent peers trust "+ref,
+		return refused(wire.ReasonNotTrusted, "A person at the provider marked the key of this cluster as not trusted. To trust it, run there: liqo-agent peers trust "+ref,
 			"Its key is marked as not trusted. To trust it: liqo-agent peers trust "+ref)
 	case !r.pinned():
-		return refused(wire.ReasonNotTrusted, "The provider does not trust the key of this cluster. Somebody trusts it there with: liqo-agent peers accept "+ref,
-			"Its key is not trusted. Trust it with: liqo-agent peers accept "+ref)
+		return refused(wire.ReasonNotTrusted, "The provider does not trust the key of this cluster. To trust it, run there: liqo-agent peers accept "+ref,
+			"Its key is not trusted. To trust it: liqo-agent peers accept "+ref)
 	case fixed.accept == "never":
 		return refused(ReasonStatic, `The configuration of the provider says accept = "never" for this cluster.`, `The configuration says accept = "never" for it.`)
 	case r.Peering.Rejected == r.Pin.Fingerprint:
-		return refused(ReasonRejected, "Somebody at the provider rejected it. It is accepted there with: liqo-agent peers accept "+ref,
-			"It was rejected. Accept it after all with: liqo-agent peers accept "+ref)
+		return refused(ReasonRejected, "A person at the provider rejected the request. To accept it, run there: liqo-agent peers accept "+ref,
+			"It was rejected. To accept it: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.No:
-		return pending(wire.ReasonAsksPerson, "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept "+ref,
-			"You said no before. Let it in with: liqo-agent peers accept "+ref)
+		return pending(wire.ReasonAsksPerson, "A person at the provider rejected an earlier request, and has to decide again: liqo-agent peers accept "+ref,
+			"You rejected an earlier request. To accept this one: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.Yes:
-		return accepted(ReasonAccepted, "Somebody at the provider accepted this cluster.", "It was accepted.")
+		return accepted(ReasonAccepted, "A person at the provider accepted this cluster.", "It was accepted.")
 	case fixed.accept == "auto":
 		return accepted(ReasonStatic, "The configuration of the provider accepts this cluster.", "The configuration accepts it.")
 	}
 	switch p.Accept {
 	case "all", "trusted":
-		return accepted(ReasonPolicy, "The provider accepts every cluster whose key it trusts.", "Every cluster is accepted whose key is trusted (trust.accept).")
+		return accepted(ReasonPolicy, "The provider accepts every cluster whose key it trusts.", "Every cluster with a trusted key is accepted (trust.accept).")
 	case "none":
-		return refused(wire.ReasonPolicyNone, "The provider accepts nobody (trust.accept is none).", "Nobody is accepted (trust.accept is none).")
+		return refused(wire.ReasonPolicyNone, "The provider accepts no cluster (trust.accept is none).", "No cluster is accepted (trust.accept is none).")
 	}
-	return pending(wire.ReasonAsksPerson, "Somebody at the provider has to decide: liqo-agent peers accept "+ref,
+	return pending(wire.ReasonAsksPerson, "A person at the provider has to decide: liqo-agent peers accept "+ref,
 		"Decide with: liqo-agent peers accept "+ref+", or: liqo-agent peers reject "+ref)
 }
 

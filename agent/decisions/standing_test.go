@@ -179,8 +179,8 @@ func TestStanding(t *testing.T) {
 		Pin:     &peer.Pin{ID: barn, Fingerprint: x.fp(), Method: peer.TrustPerson, By: "user alice", At: epoch},
 		Connect: plan.Yes, ConnectReason: "auto-connect is remembered", Generation: 2,
 		Accept: plan.AcceptDecision{Phase: api.RequestPending, Reason: wire.ReasonAsksPerson,
-			Message: "Somebody at the provider said no before, and has to decide anew: liqo-agent peers accept barn",
-			Here:    "You said no before. Let it in with: liqo-agent peers accept barn"},
+			Message: "A person at the provider rejected an earlier request, and has to decide again: liqo-agent peers accept barn",
+			Here:    "You rejected an earlier request. To accept this one: liqo-agent peers accept barn"},
 		Ended: "enough", Code: trust.Code(b.own, x.fp()), LastServed: true, LastJoined: true, JoinStamp: "j1", TrustStamp: "t1",
 	}
 	if got := b.Policy(barn); !reflect.DeepEqual(got, want) {

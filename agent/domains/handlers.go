@@ -14,7 +14,7 @@ import (
 	"liqo.io/agent/state"
 )
 
-// Domains implements control.Domains.
+// Domains implements socket.Domains.
 func (k *Keeper) Domains(context.Context) ([]control.Domain, error) {
 	all := k.set.all()
 	out := make([]control.Domain, 0, len(all))
@@ -46,7 +46,7 @@ func (k *Keeper) view(one Domain) control.Domain {
 	return view
 }
 
-// AddDomain implements control.Domains.
+// AddDomain implements socket.Domains.
 func (k *Keeper) AddDomain(ctx context.Context, opts control.DomainOptions) error {
 	checked, err := config.CheckSearchDomain(config.SearchDomain{
 		Domain: opts.Name, Server: opts.Server, MinInterval: opts.MinInterval, MaxInterval: opts.MaxInterval,
@@ -68,7 +68,7 @@ func (k *Keeper) AddDomain(ctx context.Context, opts control.DomainOptions) erro
 	return k.stored(ctx)
 }
 
-// RemoveDomain implements control.Domains.
+// RemoveDomain implements socket.Domains.
 func (k *Keeper) RemoveDomain(ctx context.Context, name, who string) error {
 	known, found := k.set.get(name)
 	if found && !known.added {
@@ -85,7 +85,7 @@ func (k *Keeper) RemoveDomain(ctx context.Context, name, who string) error {
 	return k.stored(ctx)
 }
 
-// AskDomain implements control.Domains.
+// AskDomain implements socket.Domains.
 func (k *Keeper) AskDomain(_ context.Context, name string) error {
 	if _, found := k.set.get(name); !found || !k.cfg.Poller.Ask(name) {
 		return noDomain(name)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/control"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/kube/work"
@@ -78,8 +77,6 @@ type Keeper struct {
 	// was dropped meanwhile would stay. It comes before the lock of the set.
 	ordering sync.Mutex
 }
-
-var _ control.Domains = (*Keeper)(nil)
 
 // New returns a Keeper of a set. Run does the work.
 func New(set *Set, cfg Config) *Keeper { return &Keeper{cfg: cfg, set: set} }

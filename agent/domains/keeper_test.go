@@ -19,6 +19,7 @@ import (
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/dnssd/resolver"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/state"
@@ -335,7 +336,7 @@ func TestStatus(t *testing.T) {
 // Why a cluster is not joined is shown by the objects of the domains that list it,
 // once; many news are one change of the status.
 func TestRunShowsNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed()
 		b.set.Tell([]api.SearchDomain{object("o", "a.example", 0)})
 		done := make(chan error, 1)

@@ -37,6 +37,7 @@ func full() Snapshot {
 			Reconciled: 70, Retried: 5, Rejected: 1,
 		},
 		Peerings: Peerings{OutgoingWanted: 3, OutgoingJoined: 2, IncomingWanted: 1, IncomingJoined: 1, Requests: 1, Invites: 1, InviteEnds: at},
+		Names:    Names{Queries: 9, Rewritten: 5, Refused: map[string]uint64{"foreign-name": 2}},
 		Offer: Offer{
 			Pool: Amounts{"cpu": 3.5, "memory": 1 << 30}, Accepted: 2, Pending: 1, PodCreation: took, PodRetries: 13, LeasesRenewed: 14, LeasesFailed: 1,
 		},
@@ -45,6 +46,7 @@ func full() Snapshot {
 		Peers: []Peer{{
 			ID: "p1", Name: "barn", OutgoingWanted: true, OutgoingJoined: true, IncomingWanted: true, Reachable: true, LastSeen: at, Failures: 2,
 			Provider: &Provider{HasNode: true, Ready: true, Offered: Amounts{"cpu": 2}, Bound: 5, Running: 2, Pending: 2, Refused: 1, Ending: 1},
+			Network:  &Network{Connected: true, Sent: 1, Received: 2, Dropped: map[string]uint64{"disconnected": 3}},
 			Consumer: &Consumer{Promised: Amounts{"cpu": 2, "pods": 10}, Used: Amounts{"cpu": 0.5}, Namespaces: 1, Pods: 4},
 		}},
 		Problems: []Problem{

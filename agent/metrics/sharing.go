@@ -42,6 +42,15 @@ func consumers(value func(id string, c *Consumer, add add)) func(*Snapshot, add)
 	})
 }
 
+// networks is a family's collect for values of each peer whose network is to be connected.
+func networks(value func(id string, n *Network, add add)) func(*Snapshot, add) {
+	return peers(func(p *Peer, add add) {
+		if p.Network != nil {
+			value(p.ID, p.Network, add)
+		}
+	})
+}
+
 // sharingFamilies are about what clusters use of each other.
 var sharingFamilies = []family{
 	{name: "offer_pool", kind: gauge, labels: []string{"resource", "unit"}, help: "Resources that can be offered now to all consumers together. No value while unknown.",
@@ -77,6 +86,12 @@ var sharingFamilies = []family{
 			add(float64(p.Ending), id, "ending")
 			add(float64(max(0, p.Bound-p.Running-p.Pending)), id, "other")
 		})},
+	{name: "reflected_services", kind: gauge, labels: []string{"peer", "state"},
+		help: "Services of namespaces with pods at a provider, by state: reflected (they are there too) or refused.",
+		collect: providers(func(id string, p *Provider, add add) {
+			add(float64(p.ReflectedServices), id, "reflected")
+			add(float64(p.RefusedServices), id, "refused")
+		})},
 	{name: "offloaded_pod_creation_duration_seconds", kind: histogram, help: "Duration of the request that creates a pod at a provider, without waiting for a namespace or a retry.",
 		took: func(s *Snapshot) tally.Distribution { return s.Offer.PodCreation }},
 	{name: "offload_retries_total", kind: counter, help: "Retries after failed work on offloaded pods and on what they need.",
@@ -85,5 +100,30 @@ var sharingFamilies = []family{
 		collect: func(s *Snapshot, add add) {
 			add(float64(s.Offer.LeasesRenewed), "ok")
 			add(float64(s.Offer.LeasesFailed), "failed")
+		}},
+	{name: "network_connected", kind: gauge, labels: []string{"peer"}, help: "1 while the pods of a peer can be reached, 0 while they should be and cannot.",
+		collect: networks(func(id string, n *Network, add add) { add(truth(n.Connected), id) })},
+	{name: "network_bytes_total", kind: counter, labels: []string{"peer", "direction"}, help: "Bytes of packets between pods here and at a peer, by direction: sent or received.",
+		collect: networks(func(id string, n *Network, add add) {
+			add(float64(n.Sent), id, "sent")
+			add(float64(n.Received), id, "received")
+		})},
+	{name: "network_packets_dropped_total", kind: counter, labels: []string{"peer", "reason"},
+		help: "Packets to and from the pods of a peer that were not passed on, by reason: queue-full, disconnected, source, invalid, foreign, device or connections.",
+		collect: networks(func(id string, n *Network, add add) {
+			for reason, packets := range n.Dropped {
+				add(float64(packets), id, reason)
+			}
+		})},
+	{name: "names_queries_total", kind: counter, help: "DNS queries of pods of consumers.",
+		collect: number(func(s *Snapshot) uint64 { return s.Names.Queries })},
+	{name: "names_rewritten_total", kind: counter, help: "DNS queries of pods of consumers for names of their own cluster, which have other names in this one.",
+		collect: number(func(s *Snapshot) uint64 { return s.Names.Rewritten })},
+	{name: "names_refused_total", kind: counter, labels: []string{"reason"},
+		help: "DNS queries of pods that were not answered with data, by reason: unknown-source, rate, malformed, unsupported, egress, foreign-name or upstream.",
+		collect: func(s *Snapshot, add add) {
+			for reason, queries := range s.Names.Refused {
+				add(float64(queries), reason)
+			}
 		}},
 }

@@ -16,6 +16,7 @@ type Snapshot struct {
 	APIServer APIServer
 	Peerings  Peerings
 	Offer     Offer
+	Names     Names
 	Trust     Trust
 	State     State
 	// Peers are those with which there is a peering, or is to be one, in any order.
@@ -118,6 +119,14 @@ type Peer struct {
 	Failures                       int // failed checks in a row
 	Provider                       *Provider
 	Consumer                       *Consumer
+	Network                        *Network // nil while it is not to be connected
+}
+
+// Network is the network between the pods of this cluster and those of a peer.
+type Network struct {
+	Connected      bool
+	Sent, Received uint64            // bytes
+	Dropped        map[string]uint64 // packets that were not passed on, by reason
 }
 
 // Provider is a peer whose resources this cluster uses.
@@ -127,6 +136,8 @@ type Provider struct {
 	// Pods that are bound to its node, by how they fare; not exclusive: refused ones
 	// are pending, and those being deleted are counted among the others, too.
 	Bound, Running, Pending, Refused, Ending int
+	// Services that pods there have, and those that they do without.
+	ReflectedServices, RefusedServices int
 }
 
 // Consumer is a peer that uses this cluster's resources.
@@ -147,6 +158,13 @@ type Offer struct {
 	PodRetries                 uint64 // of work on offloaded pods that failed
 	LeasesRenewed              uint64
 	LeasesFailed               uint64 // renewals that failed
+}
+
+// Names are the DNS queries of pods of peers.
+type Names struct {
+	Queries   uint64
+	Rewritten uint64            // asked for by another name
+	Refused   map[string]uint64 // by reason
 }
 
 // Trust is what this cluster shows to others, and believes.

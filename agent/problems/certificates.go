@@ -18,9 +18,9 @@ type Certificates struct {
 	Fleet, Public *x509.Certificate
 }
 
-// expiry says what is the matter with a certificate of which this is left; nil for
-// nothing. Some live for days only, so each problem is shown for no more than a part of
-// the life, of which 0 is unknown.
+// expiry returns the problem of a certificate that expires after left, nil for none.
+// Some certificates are valid for days only, so a problem is shown for at most a part of
+// the validity period. life is that period, 0 if it is unknown.
 func expiry(left, life time.Duration) *health.Kind {
 	const day = 24 * time.Hour
 	within := func(before, part time.Duration) bool {
@@ -39,8 +39,8 @@ func expiry(left, life time.Duration) *health.Kind {
 	return nil
 }
 
-// lookAtCertificates looks at dates: of our own certificates, and of those by which
-// peers are trusted with which there is a peering.
+// lookAtCertificates checks the expiry dates of our own certificates, and of the
+// certificates of trusted peers with a peering.
 func (m *Monitor) lookAtCertificates(now time.Time) {
 	found := make(map[*health.Kind][]health.Finding)
 	add := func(kind *health.Kind, about, what, remedy string, ends time.Time) {
@@ -83,8 +83,8 @@ func (m *Monitor) lookAtCertificates(now time.Time) {
 	m.cfg.Tracker.Report(health.ClockUntrusted, doubt)
 }
 
-// peerExpiry says what is the matter with the certificate by which a peer is trusted.
-// That it has expired, a clock says that can be believed.
+// peerExpiry returns the problem of the certificate by which a peer is trusted. It counts
+// as expired only when trust was suspended, because our clock may be wrong.
 func peerExpiry(pin peer.Pin, now time.Time) *health.Kind {
 	life := time.Duration(0)
 	if !pin.NotBefore.IsZero() {

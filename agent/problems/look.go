@@ -1,6 +1,7 @@
 package problems
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -11,12 +12,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"liqo.io/agent/agent/connect"
 	"liqo.io/agent/api"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/network"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/connectivity"
 )
 
 const (
@@ -58,7 +64,7 @@ func (m *Monitor) lookAtAPIServer(st peering.APIStatus) {
 		forbidden = append(forbidden, health.Finding{About: what, Args: health.Args{"error": what}})
 	}
 	m.cfg.Tracker.Replace(health.APIForbidden, forbidden...)
-	// What is not there because it is forbidden is one problem, not two.
+	// Objects that are missing because of missing rights are one problem, not two.
 	m.cfg.Tracker.When(health.ObjectsMissing, objects != "" && len(forbidden) == 0, health.Args{"error": objects})
 	m.cfg.Tracker.When(health.WebhookMissing, st.WebhookError != "" && len(forbidden) == 0, health.Args{"error": st.WebhookError})
 	theirs, ours := m.cfg.Peering.NewerCRDs()
@@ -133,6 +139,49 @@ func (m *Monitor) lookAtPeers() {
 	m.cfg.Tracker.Replace(health.RequestWaiting, waiting...)
 }
 
+// movedFor is how long a problem tells of other addresses.
+const movedFor = time.Hour
+
+// lookAtPaths checks the networks to peers.
+func (m *Monitor) lookAtPaths(networks map[peer.ClusterID]connect.Seen, now time.Time) {
+	var impossible, down, moved []health.Finding
+	for id, seen := range networks {
+		switch remedy, here := cannotConnect[seen.State.Reason]; {
+		case here: // the same for all
+			impossible = []health.Finding{{Args: health.Args{"message": text.Sentence(seen.State.Message), "remedy": remedy}}}
+		case seen.State.Reason != reason.NetworkDown && seen.State.Reason != reason.CannotConnect:
+		case m.answers(id):
+			down = append(down, health.Finding{About: string(id), Since: seen.Since, Args: health.Args{
+				"peer": m.cfg.Label(id), "id": string(id), "error": cmp.Or(seen.Why, "nothing comes from it"),
+			}})
+		}
+		if move := seen.Moved; move != nil && now.Sub(move.At) < movedFor {
+			moved = append(moved, health.Finding{About: string(id), Since: move.At, Args: health.Args{
+				"peer": m.cfg.Label(id), "route": move.Taken.String(), "from": network.Prefixes(move.From), "to": network.Prefixes(move.To),
+			}})
+		}
+	}
+	m.cfg.Tracker.Replace(health.PodNetworkImpossible, impossible...)
+	for kind, found := range map[*health.Kind][]health.Finding{health.PodNetworkDown: down, health.PodNetworkMoved: moved} {
+		slices.SortFunc(found, func(a, b health.Finding) int { return strings.Compare(a.About, b.About) })
+		m.cfg.Tracker.Replace(kind, found...)
+	}
+}
+
+// cannotConnect says what to do if this cluster cannot be connected, by reason. Off is on purpose.
+var cannotConnect = map[string]string{
+	reason.NotPossibleHere:          "liqo-agent doctor says what this machine lacks",
+	connectivity.ReasonSeveralNodes: "share from clusters with one node",
+	connectivity.ReasonNoRange:      "use a network plugin that gives nodes a spec.podCIDR, as that of K3s does",
+	connectivity.ReasonElsewhere:    "run the agent on the node of the cluster",
+}
+
+// answers reports whether a peer does. One that does not is a problem of its own.
+func (m *Monitor) answers(id peer.ClusterID) bool {
+	p, known := m.cfg.Registry.Peer(id)
+	return !known || p.Phase != peer.PhaseUnreachable && p.Phase != peer.PhaseLost
+}
+
 // counters are those that only grow.
 type counters struct{ drops, refused uint64 }
 
@@ -146,13 +195,13 @@ func (m *Monitor) lookAtCounters() {
 	m.counted.drops, m.counted.refused = drops, refused
 }
 
-// lookAtDisk looks how much room there is, and whether a database that was set aside
-// is still there.
+// lookAtDisk checks the free space, and whether a damaged database that was set aside
+// still exists.
 func (m *Monitor) lookAtDisk() {
 	dir := m.cfg.Settings().State.Dir
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return // what it means is learned by whoever writes there
+		return // writes to the directory report the error
 	}
 	free := int64(fs.Bavail) * int64(fs.Bsize)
 	args := health.Args{"dir": dir, "free": fmt.Sprintf("%.1f MiB", float64(free)/(1<<20))}

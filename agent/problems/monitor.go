@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/connect"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/dnssd"
@@ -23,13 +24,13 @@ import (
 )
 
 const (
-	// lookEvery is how often is looked for what nobody tells: a full disk, a clock, a
-	// date that has come.
+	// lookEvery is the interval of checks for problems without events: a full disk, a
+	// wrong clock, an expiry date.
 	lookEvery = time.Minute
-	// lookPause is the least time between two looks because of something that was told.
+	// lookPause is the minimum time between two checks because of events.
 	lookPause = 2 * time.Second
-	// settled is for how long something may be the matter that is not shown yet, and
-	// still keep the ClusterConfig from saying that all is well again.
+	// settled: a problem that will be shown within this time keeps the ClusterConfig
+	// from reporting that there are no problems.
 	settled = 3 * time.Minute
 )
 
@@ -38,7 +39,7 @@ type Peering interface {
 	Status() peering.APIStatus
 	NewerCRDs() (theirs, ours int)
 	View(id peer.ClusterID) plan.View
-	// HealthChanged has the ClusterConfig say what is the matter.
+	// HealthChanged has the status of the ClusterConfig updated.
 	HealthChanged()
 }
 
@@ -51,7 +52,7 @@ type Registry interface {
 	Stats() registry.Stats
 }
 
-// Decisions knows what was decided about peers.
+// Decisions has the decisions about peers.
 type Decisions interface {
 	Wanted() []peer.ClusterID
 	Pins() []peer.Pin
@@ -59,7 +60,7 @@ type Decisions interface {
 	Partner(id peer.ClusterID) bool
 }
 
-// GivenURL is what is known of a URL that somebody gave for a cluster.
+// GivenURL is the state of a URL that a person gave for a cluster.
 type GivenURL struct {
 	ID    peer.ClusterID
 	State registry.CandidateStatus
@@ -72,9 +73,9 @@ type Config struct {
 	Settings func() config.Config
 	// Tracker keeps the problems; it outlives the Monitor.
 	Tracker *health.Tracker
-	// Logger is told what begins and ends.
+	// Logger logs the beginning and the end of problems.
 	Logger *slog.Logger
-	// Told is called when something began or ended.
+	// Told is called when a problem began or ended.
 	Told func()
 
 	Peering   Peering
@@ -88,8 +89,10 @@ type Config struct {
 	Domains func() []dnssd.Report
 	// GivenURLs are those of the configuration and the command line.
 	GivenURLs func() []GivenURL
-	// Requests are those that wait for a person, and those refused, by who asks.
+	// Requests returns the pending and rejected requests, by cluster.
 	Requests func() map[peer.ClusterID]control.Request
+	// Networks is the network to each peer with which resources are shared.
+	Networks func() map[peer.ClusterID]connect.Seen
 	// Label is what people call a cluster.
 	Label func(id peer.ClusterID) string
 	// Certificates are those of this cluster.
@@ -100,7 +103,7 @@ type Config struct {
 	SetAside func() string
 }
 
-// Monitor looks what is the matter.
+// Monitor detects problems.
 type Monitor struct {
 	cfg   Config
 	again chan struct{} // something may be the matter, or no longer; capacity 1
@@ -112,8 +115,7 @@ type Monitor struct {
 
 	mu     sync.Mutex
 	looked bool // once at least
-	// shown are the problems that the ClusterConfig is to speak about, and message what it
-	// says.
+	// shown are the problems in the status of the ClusterConfig, and message its text.
 	shown   []health.Problem
 	message string
 }
@@ -126,7 +128,7 @@ func (m *Monitor) Again() {
 	work.Wake(m.again)
 }
 
-// Run looks every minute and when it is told to, and tells of what begins and ends.
+// Run checks every minute and after events, and reports what begins and ends.
 func (m *Monitor) Run(ctx context.Context) error {
 	minute, grace := time.NewTimer(0), time.NewTimer(0)
 	defer minute.Stop()
@@ -159,8 +161,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// tell tells of what began and ended since the last time, and returns when the grace of
-// something else ends.
+// tell reports what began and ended since the last call, and returns when the grace
+// period of another problem ends.
 func (m *Monitor) tell() time.Time {
 	began, ended, next := m.cfg.Tracker.Update()
 	for _, p := range began {
@@ -171,7 +173,7 @@ func (m *Monitor) tell() time.Time {
 		m.cfg.Logger.Log(context.Background(), level, "problem: "+p.Text, "code", p.Kind.Code, "try", p.Remedy)
 	}
 	for _, p := range ended {
-		m.cfg.Logger.Info("the problem is over: "+p.Kind.Title, "code", p.Kind.Code, "was", p.Text, "lasted", time.Since(p.Since).Round(time.Second))
+		m.cfg.Logger.Info("problem solved: "+p.Kind.Title, "code", p.Kind.Code, "was", p.Text, "lasted", time.Since(p.Since).Round(time.Second))
 	}
 	if len(began)+len(ended) > 0 {
 		m.cfg.Told()
@@ -180,18 +182,18 @@ func (m *Monitor) tell() time.Time {
 	return next
 }
 
-// Shown is what the ClusterConfig is to say; false for what it says already.
+// Shown returns the desired status of the ClusterConfig; false to leave it as it is.
 func (m *Monitor) Shown() (peeringconfig.Health, bool) {
 	now := m.cfg.Tracker.Current()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(now) == 0 {
-		// While something may yet turn out to be the matter, what was shown before, and be
-		// it before a restart, is not taken back.
+		// A problem that was shown before, even before a restart, is not withdrawn
+		// while it may still be confirmed.
 		if !m.looked || m.cfg.Tracker.Pending(settled) {
 			return peeringconfig.Health{}, false
 		}
-		return peeringconfig.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."}, true
+		return peeringconfig.Health{Healthy: true, Reason: "NoProblems", Message: "There are no problems."}, true
 	}
 	// Texts contain errors, which differ from one try to the next: as long as it is the
 	// same problems, the same is said about them.
@@ -201,8 +203,8 @@ func (m *Monitor) Shown() (peeringconfig.Health, bool) {
 	return peeringconfig.Health{Reason: now[0].Kind.Reason(), Message: m.message}, true
 }
 
-// message says what the worst problem is and what to do about it, and how many others
-// there are of what kind.
+// message returns the worst problem with its remedy, and the number and kinds of the
+// others.
 func message(now []health.Problem) string {
 	worst := now[0]
 	text := fmt.Sprintf("%s. Try: %s.", worst.Text, worst.Remedy)
@@ -221,13 +223,14 @@ func message(now []health.Problem) string {
 	return text + " See: liqo-agent status"
 }
 
-// look takes in everything that the parts know. It is quick.
+// look reads the state of all parts. It is quick.
 func (m *Monitor) look() {
 	m.looking.Lock()
 	defer m.looking.Unlock()
 	m.lookAtAPIServer(m.cfg.Peering.Status())
 	m.lookAtNetwork()
 	m.lookAtPeers()
+	m.lookAtPaths(m.cfg.Networks(), time.Now())
 	m.lookAtCertificates(time.Now())
 	m.cfg.Tracker.Report(health.StateWrite, m.cfg.Registry.StoreError())
 	m.mu.Lock()
@@ -239,7 +242,7 @@ func (m *Monitor) look() {
 	}
 }
 
-// Current looks once more and lists what is the matter now, the worst first.
+// Current checks once more, and returns the active problems, the worst first.
 func (m *Monitor) Current() []control.Problem {
 	m.look()
 	out := make([]control.Problem, 0)

@@ -4,10 +4,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"liqo.io/agent/health"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peering"
 )
@@ -67,7 +67,7 @@ func TestAPIServerProblems(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				m, _ := ailing()
 				m.lookAtAPIServer(tc.st())
 				if got := m.codes(); got != "" {
@@ -89,7 +89,7 @@ func TestAPIServerProblems(t *testing.T) {
 // TestHealthIsToldOnce: what begins and ends is logged once, and the ClusterConfig
 // changes its mind only when the problems are others.
 func TestHealthIsToldOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m, log := ailing()
 		lines := func() int {
 			m.tell()

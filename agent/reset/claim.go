@@ -38,7 +38,7 @@ func (c *Claim) Stands() bool {
 	return err == nil && id != "" && id == c.id
 }
 
-// Disputed is told that the API server has another ID: it is to follow us. It does not
+// Disputed has Run write our ID to the API server, which has another one. It does not
 // block.
 func (c *Claim) Disputed() {
 	work.Wake(c.disputed)
@@ -52,7 +52,7 @@ func (c *Claim) Run(ctx context.Context) error {
 		before, err := install.ClaimClusterID(ctx, settings.Cluster.Kubeconfig, settings.Cluster.Namespace, c.id)
 		if err == nil && before != "" {
 			if before != c.id {
-				c.logger.Warn("the API server knew this cluster by another ID; it has the one now that belongs to the key", "before", before, "id", c.id)
+				c.logger.Warn("the API server had another ID for this cluster; it has the ID of this key now", "before", before, "id", c.id)
 			}
 			return statedir.Claimed(settings.State.Dir)
 		}

@@ -10,26 +10,27 @@ import (
 	"liqo.io/agent/agent/statedir"
 )
 
-// Outcome is what became of a reset when the state is about to be opened.
+// Outcome is the result of Finish.
 type Outcome int
 
 // The outcomes.
 const (
-	// None: there was nothing to do; a reset that still has peers to tell is a session's.
+	// None: there was nothing to do. If peers still have to be notified, the session
+	// does that.
 	None Outcome = iota
-	// Fresh: the agent goes on as a new one.
+	// Fresh: the agent continues with empty state.
 	Fresh
-	// Stop: the agent is not to go on.
+	// Stop: the agent ends.
 	Stop
 )
 
-// Finish carries out a reset whose peers were told, before the state is opened. It can
-// be cut off and called again.
+// Finish carries out a reset whose peers were notified, before the state is opened. It
+// may be interrupted and called again.
 func Finish(ctx context.Context, cfg config.Config, progress *Progress, logger *slog.Logger) (Outcome, error) {
 	dir := cfg.State.Dir
 	r, found, err := statedir.PendingReset(dir)
 	if err != nil {
-		// The state itself may be whole, and says so if not.
+		// The state itself may be intact; opening it reports damage.
 		logger.Error("cannot tell whether a reset is in progress", "error", err)
 		return None, nil
 	}
@@ -40,11 +41,12 @@ func Finish(ctx context.Context, cfg config.Config, progress *Progress, logger *
 	view.Peers, view.Failed = progress.of(view)
 	clearObjects(ctx, cfg, &view)
 	if ctx.Err() != nil {
-		return Stop, nil // the next start goes on
+		return Stop, nil // the next start continues
 	}
+	clearNetwork(&view)
 	left, err := statedir.Clear(dir, r)
 	if err != nil {
-		return None, fmt.Errorf("reset the state in %s: %w; it goes on with the next start", dir, err)
+		return None, fmt.Errorf("reset the state in %s: %w; the reset continues when the agent starts again", dir, err)
 	}
 	noteLeft(&view, left)
 	view.Phase = control.ResetDone

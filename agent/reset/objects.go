@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/connect"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/network"
 	"liqo.io/agent/peering/admission"
 	"liqo.io/agent/peering/install"
 	"liqo.io/agent/sharing/vnode"
@@ -31,7 +33,7 @@ func uninstallConfig(cfg config.Config, opts control.ResetOptions) install.Unins
 	}
 }
 
-// inventory adds to a plan what is in the API server.
+// inventory adds the objects in the API server to a plan.
 func inventory(ctx context.Context, cfg config.Config, opts control.ResetOptions, plan *control.ResetPlan) {
 	ctx, cancel := context.WithTimeout(ctx, planPatience)
 	defer cancel()
@@ -42,12 +44,12 @@ func inventory(ctx context.Context, cfg config.Config, opts control.ResetOptions
 	}
 }
 
-// noServer reports whether there is no API server that anything could be deleted in.
+// noServer reports whether no API server is configured.
 func noServer(err error) bool {
 	return errors.Is(err, conn.ErrSwitchedOff) || errors.Is(err, conn.ErrNoKubeconfig)
 }
 
-// clearObjects takes what the agent made out of the API server.
+// clearObjects deletes the objects of the agent from the API server.
 func clearObjects(ctx context.Context, cfg config.Config, view *control.Reset) {
 	ctx, cancel := context.WithTimeout(ctx, clearPatience)
 	defer cancel()
@@ -56,14 +58,21 @@ func clearObjects(ctx context.Context, cfg config.Config, view *control.Reset) {
 	view.Deleted, view.Kept = done.Deleted, done.Kept
 	view.Failed = append(view.Failed, done.Failed...)
 	if err != nil && !noServer(err) {
-		view.Failed = append(view.Failed, fmt.Sprintf("what the agent made in the API server is still there: %v", err))
+		view.Failed = append(view.Failed, fmt.Sprintf("the objects of the agent are still in the API server: %v", err))
 	}
 }
 
-// UninstallPeoples deletes what people wrote, with opts.All, and the custom resource
-// definitions, with opts.CRDs, and adds what became of it to a reset that has ended.
-// The agent may do neither: kubeconfig is an administrator's, "" for that of K3s if
-// it is there.
+// clearNetwork removes what outlives the agent in the network of this machine.
+func clearNetwork(view *control.Reset) {
+	if err := network.Clear(connect.Device); err != nil {
+		view.Failed = append(view.Failed, fmt.Sprintf("the network with other clusters is still set up on this machine, until it is restarted: %v", err))
+	}
+}
+
+// UninstallPeoples deletes the objects that people wrote, with opts.All, and the custom
+// resource definitions, with opts.CRDs, and adds the result to a reset that has ended.
+// The agent has no right to do either: kubeconfig is an administrator's, "" for that of
+// K3s if it exists.
 func UninstallPeoples(ctx context.Context, cfg config.Config, kubeconfig string, opts control.ResetOptions, view *control.Reset) {
 	ctx, cancel := context.WithTimeout(ctx, clearPatience)
 	defer cancel()
@@ -87,7 +96,7 @@ func UninstallPeoples(ctx context.Context, cfg config.Config, kubeconfig string,
 		view.Failed = append(view.Failed, what+"; an administrator may delete it: --kubeconfig FILE")
 	}
 	if err != nil && !noServer(err) {
-		view.Failed = append(view.Failed, fmt.Sprintf("what people wrote is still there: %v", err))
+		view.Failed = append(view.Failed, fmt.Sprintf("the objects that people wrote are still in the API server: %v", err))
 	}
 }
 

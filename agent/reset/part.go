@@ -11,20 +11,21 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/statedir"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
 const (
-	// partPatience bounds the time in which peers are told, pods leave and guests go;
-	// unreachedPatience is how long it is tried to reach those that do not answer.
+	// partPatience bounds the time to notify peers and to end their pods and ours;
+	// unreachedPatience bounds the attempts to reach peers that do not answer.
 	partPatience      = 3 * time.Minute
 	unreachedPatience = 10 * time.Second
-	// partPause is between two looks at what is left.
+	// partPause is the pause between two checks of what is left.
 	partPause = 250 * time.Millisecond
 )
 
-// partners are the clusters that there is something with: a peering, a wish for one,
-// or what is left of one.
+// partners returns the clusters with a peering, with one that is wanted, or with
+// leftovers of one.
 func (s *Resetter) partners() []peer.ClusterID {
 	self, found := s.cfg.Self().ClusterID, make(map[peer.ClusterID]bool)
 	consider := func(id peer.ClusterID) {
@@ -49,8 +50,8 @@ func (s *Resetter) partners() []peer.ClusterID {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// partWithAll ends everything with all peers, in order and on both sides, and returns
-// who was told. It shows on the way how far it is.
+// partWithAll ends the peerings with all peers, on both sides, and returns which peers
+// were notified. It updates the progress.
 func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view control.Reset) (peers []control.ResetPeer, failed []string) {
 	started := s.cfg.Now()
 	told := make(map[peer.ClusterID]string)
@@ -66,7 +67,7 @@ func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view contr
 		return found
 	}
 	for look := 0; ; look++ {
-		if look%8 == 0 { // to look at some thousand peers takes a moment
+		if look%8 == 0 { // checking thousands of peers takes a while
 			endNew()
 		}
 		waiting, unreached := 0, 0
@@ -89,15 +90,13 @@ func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view contr
 		s.cfg.Progress.set(view)
 		took := s.cfg.Now().Sub(started)
 		if !s.cfg.Peering.Status().Connected && s.cfg.Settings().Cluster.Kubeconfig != conn.KubeconfigNone {
-			unreached++ // after a start it takes a moment until it is known what there is
+			unreached++ // after a start, the peerings are not known at once
 		}
 		if (waiting == 0 && unreached == 0 || waiting == 0 && took > unreachedPatience || took > partPatience) && !endNew() {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if work.Sleep(ctx, partPause) != nil {
 			return view.Peers, nil
-		case <-time.After(partPause):
 		}
 	}
 	for id, how := range told {
@@ -108,11 +107,11 @@ func (s *Resetter) partWithAll(ctx context.Context, r statedir.Reset, view contr
 	peers = s.resetPeers(told)
 	for _, p := range peers {
 		if p.State == control.ResetPeerNotTold {
-			failed = append(failed, fmt.Sprintf("peer %s could not be told: it finds out by itself", orID(p)))
+			failed = append(failed, fmt.Sprintf("peer %s could not be notified: it notices the reset by itself", orID(p)))
 		}
 	}
 	if noServer && len(failed) > 0 {
-		failed = append(failed, "the API server of this cluster does not answer: without it a peering cannot be ended in order")
+		failed = append(failed, "the API server of this cluster does not answer: without it, a peering cannot be ended in order")
 	}
 	return peers, failed
 }

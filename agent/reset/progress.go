@@ -1,22 +1,23 @@
 package reset
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
 	"liqo.io/agent/agent/control"
 )
 
-// Progress is how far a reset of this process is, or how the last one ended. It
-// outlives the session that parts with the peers. The zero value is that of a process
-// that was not reset. It is safe for concurrent use.
+// Progress is the progress of the reset of this process, or the result of the last one.
+// It outlives the session that notifies the peers. The zero value means that there was
+// no reset. It is safe for concurrent use.
 type Progress struct {
 	mu    sync.Mutex
 	now   control.Reset
-	heard chan struct{} // closed when somebody was told that the peers were; nil: nobody waits for that
+	heard chan struct{} // closed when a caller of Get saw ResetClearing; nil: nothing waits for that
 }
 
-// Get returns it, for who asked.
+// Get returns the progress.
 func (p *Progress) Get() control.Reset {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,6 +26,7 @@ func (p *Progress) Get() control.Reset {
 		p.heard = nil
 	}
 	out := p.now
+	out.Phase = cmp.Or(out.Phase, control.ResetNone)
 	out.Peers, out.Failed = slices.Clone(out.Peers), slices.Clone(out.Failed)
 	return out
 }
@@ -35,8 +37,8 @@ func (p *Progress) set(now control.Reset) {
 	p.now = now
 }
 
-// parted takes in that the peers were told. The channel is closed when somebody got to
-// know that.
+// parted records that the peers were notified. The channel is closed when a caller of Get
+// saw that.
 func (p *Progress) parted(now control.Reset) (heard <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +47,7 @@ func (p *Progress) parted(now control.Reset) (heard <-chan struct{}) {
 	return told
 }
 
-// of returns what became of the peers in a reset, if it is the one that this process
-// carries out.
+// of returns the states of the peers in a reset, if this process carries it out.
 func (p *Progress) of(reset control.Reset) (peers []control.ResetPeer, failed []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 	"liqo.io/agent/peering/plan"
 )
 
-// heardPatience is how long the outcome waits to be asked for before the socket goes
-// away with the session.
+// heardPatience is how long the session waits for a client to read the outcome, before
+// it closes the socket.
 const heardPatience = 3 * time.Second
 
-// Decisions is where the peerings are ended.
+// Decisions ends peerings.
 type Decisions interface {
 	Wanted() []peer.ClusterID
 	Pins() []peer.Pin
@@ -36,7 +36,7 @@ type Registry interface {
 	Peers() []peer.Peer
 }
 
-// Peering knows what is left of a peering.
+// Peering has the leftovers of peerings.
 type Peering interface {
 	View(id peer.ClusterID) plan.View
 	Leftovers(id peer.ClusterID) (left plan.Leftovers, known bool)
@@ -50,10 +50,9 @@ type Config struct {
 	Fingerprint peer.Fingerprint
 	// Settings is the configuration in use.
 	Settings func() config.Config
-	// Volatile: the state cannot be written, so there is nothing to be reset.
+	// Volatile: the state cannot be written, so it cannot be reset.
 	Volatile bool
-	// Key is held while a reset begins: a key that is being replaced is not to be reset
-	// at the same moment.
+	// Key is locked while a reset begins, so that the key is not replaced meanwhile.
 	Key sync.Locker
 
 	Decisions Decisions
@@ -61,7 +60,7 @@ type Config struct {
 	Peering   Peering
 
 	Progress *Progress
-	// Parted ends the session: the peers were told.
+	// Parted ends the session, because the peers were notified.
 	Parted func()
 	Logger *slog.Logger
 	Now    func() time.Time
@@ -71,10 +70,8 @@ type Config struct {
 // the control socket.
 type Resetter struct {
 	cfg   Config
-	begun chan struct{} // a reset was asked for; capacity 1
+	begun chan struct{} // a reset was requested; capacity 1
 }
-
-var _ control.Resetter = (*Resetter)(nil)
 
 // New returns a Resetter. Run does the work.
 func New(cfg Config) *Resetter { return &Resetter{cfg: cfg, begun: make(chan struct{}, 1)} }
@@ -85,7 +82,7 @@ func viewOf(r statedir.Reset, phase string) control.Reset {
 		Options: control.ResetOptions{Identity: r.Identity, Stop: r.Stop}}
 }
 
-// PlanReset implements control.Resetter.
+// PlanReset implements socket.Resetter.
 func (s *Resetter) PlanReset(ctx context.Context, opts control.ResetOptions) (control.ResetPlan, error) {
 	self := s.cfg.Self()
 	plan := control.ResetPlan{ClusterID: string(self.ClusterID), ClusterName: self.ClusterName, Fingerprint: s.cfg.Fingerprint.String()}
@@ -97,7 +94,7 @@ func (s *Resetter) PlanReset(ctx context.Context, opts control.ResetOptions) (co
 	return plan, nil
 }
 
-// BeginReset implements control.Resetter.
+// BeginReset implements socket.Resetter.
 func (s *Resetter) BeginReset(_ context.Context, opts control.ResetOptions, by string) (control.Reset, error) {
 	settings := s.cfg.Settings()
 	dir := settings.State.Dir
@@ -106,7 +103,7 @@ func (s *Resetter) BeginReset(_ context.Context, opts control.ResetOptions, by s
 	pending, found, err := statedir.PendingReset(dir)
 	switch {
 	case err != nil:
-		return control.Reset{}, fmt.Errorf("see whether a reset is under way: %w", err)
+		return control.Reset{}, fmt.Errorf("check for a reset in progress: %w", err)
 	case found:
 		s.wake()
 		return viewOf(pending, control.ResetParting), nil
@@ -123,31 +120,32 @@ func (s *Resetter) BeginReset(_ context.Context, opts control.ResetOptions, by s
 	if err := statedir.BeginReset(dir, r); err != nil {
 		return control.Reset{}, fmt.Errorf("begin the reset: %w", err)
 	}
-	s.cfg.Logger.Warn("the agent is being reset: peers are told, then everything that it knows and made is deleted", "by", by,
+	s.cfg.Logger.Warn("the agent is being reset: it notifies the peers, then deletes its state and its objects", "by", by,
 		"identity", opts.Identity, "stop", opts.Stop)
 	view := viewOf(r, control.ResetParting)
-	s.cfg.Progress.set(view) // from now on this one is asked about, not the last one
+	s.cfg.Progress.set(view) // replaces the result of the last one
 	s.wake()
 	return view, nil
 }
 
-// ResetState implements control.Resetter.
+// ResetState implements socket.Resetter.
 func (s *Resetter) ResetState(context.Context) (control.Reset, error) {
 	return s.cfg.Progress.Get(), nil
 }
 
-// fixedID says that the configuration stands in the way of a new identity.
+// fixedID is the error if the configuration sets the cluster ID, which prevents a new
+// identity.
 func fixedID(id string) error {
 	return &control.Error{Kind: control.ErrRefused,
-		Message: fmt.Sprintf("cluster.id in the configuration says that this cluster is %s: with a new key, peers would take it for an impostor", id),
-		Advice:  "take cluster.id out of the configuration, or set it to a new UUID and restart the agent; then reset again"}
+		Message: fmt.Sprintf("the configuration sets cluster.id to %s: with a new key, peers would take this cluster for an impostor", id),
+		Advice:  "remove cluster.id from the configuration, or set it to a new UUID, and restart the agent; then reset again"}
 }
 
 func (s *Resetter) wake() {
 	work.Wake(s.begun)
 }
 
-// Run waits for a reset, or finds one that was cut off, parts with the peers and ends
+// Run waits for a reset, or continues an interrupted one: it ends the peerings, and then
 // the session.
 func (s *Resetter) Run(ctx context.Context) error {
 	dir := s.cfg.Settings().State.Dir
@@ -170,11 +168,11 @@ func (s *Resetter) carryOut(ctx context.Context, dir string, r statedir.Reset) e
 	view := viewOf(r, control.ResetParting)
 	view.Peers, view.Failed = s.partWithAll(ctx, r, view)
 	if ctx.Err() != nil {
-		return nil // the next start goes on
+		return nil // the next start continues
 	}
 	r.Parted = true
 	if err := statedir.BeginReset(dir, r); err != nil {
-		return fmt.Errorf("go on with the reset: %w", err)
+		return fmt.Errorf("continue the reset: %w", err)
 	}
 	view.Phase = control.ResetClearing
 	heard := s.cfg.Progress.parted(view)

@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/statedir"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
@@ -108,7 +109,7 @@ func (w *world) run(t *testing.T, r *Resetter) statedir.Reset {
 }
 
 func TestPartsWithThoseThatAreThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &world{left: map[peer.ClusterID]bool{"a": true, "b": true}, reachable: map[peer.ClusterID]bool{"a": true}}
 		r := w.resetter(t, nil)
 		began := time.Now()
@@ -133,7 +134,7 @@ func TestPartsWithThoseThatAreThere(t *testing.T) {
 }
 
 func TestWaitsForThoseThatAreThereForALimitedTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &world{left: map[peer.ClusterID]bool{"a": true}, reachable: map[peer.ClusterID]bool{"a": true}, stubborn: true}
 		r := w.resetter(t, nil)
 		began := time.Now()
@@ -146,7 +147,7 @@ func TestWaitsForThoseThatAreThereForALimitedTime(t *testing.T) {
 
 // Who follows a reset hears that the peers were told before the socket goes away.
 func TestSessionEndsWhenTheOutcomeWasHeard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &world{}
 		r := w.resetter(t, nil)
 		go func() { _ = r.Run(t.Context()) }()

@@ -25,13 +25,13 @@ func PlanStopped(ctx context.Context, cfg config.Config, opts control.ResetOptio
 	}
 	plan.ClusterName = cfg.Cluster.NameOf(peer.ClusterID(plan.ClusterID))
 	inventory(ctx, cfg, opts, &plan)
-	return plan.WithoutNulls()
+	return control.Filled(plan)
 }
 
-// Stopped resets an agent that does not run: what it made in the API server, as
-// far as that answers, and its state directory. Peers are told nothing. It can be cut
-// off and called again; an agent that starts meanwhile goes on with it. The error
-// wraps state.ErrLocked when one runs.
+// Stopped resets an agent that does not run: its objects in the API server, if that
+// answers, its part of this machine's network, and its state directory. It does not notify peers. It may be interrupted and
+// called again; an agent that starts meanwhile continues it. The error wraps
+// state.ErrLocked if an agent runs.
 func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, by string) (control.Reset, error) {
 	if err := opts.Check(); err != nil {
 		return control.Reset{}, err
@@ -58,7 +58,7 @@ func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, 
 	if !pending {
 		r = statedir.Reset{Identity: opts.Identity, By: by, At: time.Now().UTC().Truncate(time.Second)}
 		if r.ID, err = idAfterReset(ctx, dir, opts.Identity); err != nil {
-			unknown = fmt.Sprintf("the cluster ID cannot be read, so that the API server's is taken at the next start: %v", err)
+			unknown = fmt.Sprintf("the cluster ID cannot be read, so the agent uses that of the API server at the next start: %v", err)
 		}
 	}
 	r.Parted = true
@@ -70,13 +70,14 @@ func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, 
 		view.Failed = append(view.Failed, unknown)
 	}
 	clearObjects(ctx, cfg, &view)
+	clearNetwork(&view)
 	left, err := statedir.Clear(dir, r)
 	if err != nil {
 		return view, err
 	}
 	noteLeft(&view, left)
 	view.Phase = control.ResetDone
-	return view.WithoutNulls(), nil
+	return control.Filled(view), nil
 }
 
 // idAfterReset is this cluster's ID after a reset, "" when there is none yet.

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	urfave "github.com/urfave/cli/v2"
-
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/service"
 )
@@ -47,10 +45,7 @@ func (o Options) Variable(name string) string {
 // App is a program: a tree of commands.
 type App struct {
 	opts Options
-	root *urfave.App
-	// commands describes what root is made of, for completion and for checking
-	// arguments.
-	commands map[*urfave.Command]Command
+	root Command // the program itself: a group without a name
 }
 
 // New builds the program that has these commands.
@@ -61,23 +56,7 @@ func New(opts Options, usage, about string, commands ...Command) *App {
 	if opts.StartCommand == nil {
 		opts.StartCommand = service.StartCommand
 	}
-	a := &App{opts: opts, commands: make(map[*urfave.Command]Command)}
-	a.root = &urfave.App{
-		Name:                      Name,
-		Usage:                     usage,
-		Description:               about,
-		Version:                   opts.Version,
-		Commands:                  a.build(Name, commands),
-		UsageText:                 Name + " COMMAND",
-		Flags:                     []urfave.Flag{urfave.HelpFlag},
-		HideHelpCommand:           true,
-		DisableSliceFlagSeparator: true,
-		Writer:                    opts.Stdout,
-		ErrWriter:                 opts.Stderr,
-		ExitErrHandler:            func(*urfave.Context, error) {},
-		Action:                    a.group,
-	}
-	return a
+	return &App{opts: opts, root: Command{Usage: usage, About: about, Commands: commands}}
 }
 
 // Run runs the command that args (with the program's name first) ask for. What
@@ -90,7 +69,7 @@ func (a *App) Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.startable(a.root.RunContext(ctx, arranged))
+	return a.startable(a.dispatch(ctx, arranged[1:]))
 }
 
 // startable is err with the advice that fits this machine, if the agent has to be
@@ -101,18 +80,4 @@ func (a *App) startable(err error) error {
 		return &Error{Message: err.Error(), Advice: a.opts.StartCommand(), Cause: err}
 	}
 	return err
-}
-
-// group is what a command does that only has commands: it shows its help, or
-// says that there is no such command.
-func (a *App) group(c *urfave.Context) error {
-	if !c.Args().Present() {
-		return urfave.ShowSubcommandHelp(c)
-	}
-	return unknownCommand(pathOf(c), c.Args().First(), c.Command.Subcommands)
-}
-
-// pathOf returns the names of the command being run, without the program's.
-func pathOf(c *urfave.Context) string {
-	return strings.TrimPrefix(strings.TrimPrefix(c.Command.HelpName, Name), " ")
 }

@@ -8,8 +8,9 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// Arrange returns a command line, with the program's name first, as the library needs
-// it: names of commands, options, "--", arguments. Its error is a usage error.
+// Arrange returns a command line, with the program's name first, as the library for options
+// needs it: names of commands, options, "--", arguments. An option has its first name. Its
+// error is a usage error.
 func (a *App) Arrange(args []string) ([]string, error) {
 	return a.arrange(a.complement(a.hoist(args)))
 }
@@ -24,8 +25,8 @@ func (a *App) arrange(args []string) ([]string, error) {
 	cmd, rest := a.descend(args[1:])
 	names := args[1 : len(args)-len(rest)]
 	path := strings.Join(names, " ")
-	if cmd != nil && len(cmd.Subcommands) == 0 {
-		options, arguments, err := split(path, cmd.Flags, rest)
+	if !cmd.Group() {
+		options, arguments, err := split(path, cmd.options(), rest)
 		if err != nil {
 			return nil, err
 		}
@@ -35,10 +36,7 @@ func (a *App) arrange(args []string) ([]string, error) {
 	}
 	// What is left are options of the program or of a group of commands, or
 	// the name of a command that does not exist.
-	commands, flags := a.root.Commands, []urfave.Flag{urfave.VersionFlag}
-	if cmd != nil {
-		commands, flags = cmd.Subcommands, nil
-	}
+	flags := cmd.options()
 	missing := ""
 	for len(rest) > 0 {
 		if n := len(early(rest)); n > 0 {
@@ -49,7 +47,7 @@ func (a *App) arrange(args []string) ([]string, error) {
 		arg := rest[0]
 		rest = rest[1:]
 		if !isOption(arg) {
-			return nil, unknownCommand(path, arg, commands)
+			return nil, unknownCommand(path, arg, cmd.Commands)
 		}
 		if findFlag(flags, optionName(arg)) == nil {
 			return nil, unknownOption(path, arg, flags)
@@ -69,16 +67,16 @@ func (a *App) hoist(args []string) []string {
 	}
 	var names, options []string
 	rest := args[1:]
-	for commands := a.root.Commands; len(commands) > 0 && len(rest) > 0; {
+	for cmd := &a.root; cmd.Group() && len(rest) > 0; {
 		if n := len(early(rest)); n > 0 {
 			options, rest = append(options, rest[:n]...), rest[n:]
 			continue
 		}
-		next := findCommand(commands, rest[0])
+		next := cmd.find(rest[0])
 		if next == nil {
 			break
 		}
-		names, commands, rest = append(names, rest[0]), next.Subcommands, rest[1:]
+		names, cmd, rest = append(names, rest[0]), next, rest[1:]
 	}
 	return slices.Concat(args[:1], names, options, rest)
 }
@@ -94,7 +92,7 @@ func early(args []string) []string {
 	switch {
 	case shortWithValue(flags, args[0]) != "":
 		return args[:1]
-	case flag == nil || flag == urfave.HelpFlag:
+	case flag == nil:
 		return nil
 	case strings.Contains(args[0], "="):
 		return args[:1]
@@ -112,49 +110,38 @@ func (a *App) complement(args []string) []string {
 		return args
 	}
 	group, rest := a.descend(args[1:])
-	name := a.commands[group].Default
-	if name == "" {
+	if group.Default == "" {
 		return args
 	}
 	if len(rest) > 0 {
-		meant := findFlag(findCommand(group.Subcommands, name).Flags, optionName(rest[0]))
+		meant := findFlag(group.find(group.Default).options(), optionName(rest[0]))
 		if !isOption(rest[0]) || meant == nil || meant == urfave.HelpFlag {
 			return args
 		}
 	}
 	at := len(args) - len(rest)
-	return slices.Concat(args[:at], []string{name}, rest)
+	return slices.Concat(args[:at], []string{group.Default}, rest)
 }
 
 // HelpOf returns the command that shows the help of the command at path.
 func HelpOf(path string) string { return strings.Join(strings.Fields(Name+" "+path+" --help"), " ") }
 
-// descend follows the names of commands and returns the last one, nil for the
-// program itself, and what comes after it.
-func (a *App) descend(args []string) (*urfave.Command, []string) {
-	var cmd *urfave.Command
-	commands := a.root.Commands
+// descend follows the names of commands and returns the last one, which is the
+// program itself if there is none, and what comes after it.
+func (a *App) descend(args []string) (*Command, []string) {
+	cmd := &a.root
 	for len(args) > 0 {
-		next := findCommand(commands, args[0])
+		next := cmd.find(args[0])
 		if next == nil {
 			break
 		}
-		cmd, commands, args = next, next.Subcommands, args[1:]
+		cmd, args = next, args[1:]
 	}
 	return cmd, args
 }
 
-func findCommand(commands []*urfave.Command, name string) *urfave.Command {
-	for _, c := range commands {
-		if c.HasName(name) {
-			return c
-		}
-	}
-	return nil
-}
-
 // split separates options with their values from arguments. "-ojson" becomes
-// "-o json"; everything after "--" is an argument.
+// "--output json"; everything after "--" is an argument.
 func split(path string, flags []urfave.Flag, args []string) (options, arguments []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -168,20 +155,21 @@ func split(path string, flags []urfave.Flag, args []string) (options, arguments 
 		}
 		flag := findFlag(flags, optionName(arg))
 		if short := shortWithValue(flags, arg); flag == nil && short != "" {
-			options = append(options, short, arg[len(short):])
+			options = append(options, Dashed(findFlag(flags, short[1:]).Names()[0]), arg[len(short):])
 			continue
 		}
 		if flag == nil {
 			return nil, nil, unknownOption(path, arg, flags)
 		}
-		options = append(options, arg)
-		if !takesValue(flag) || strings.Contains(arg, "=") {
+		name := Dashed(flag.Names()[0])
+		if value, ok := optionValue(arg); ok || !takesValue(flag) {
+			options = append(options, name+value)
 			continue
 		}
 		if len(args) == 0 {
 			return nil, nil, UsageError(fmt.Sprintf("%s: option %s needs a value", path, arg), HelpOf(path))
 		}
-		options = append(options, args[0])
+		options = append(options, name, args[0])
 		args = args[1:]
 	}
 	return options, arguments, nil
@@ -194,21 +182,20 @@ func optionName(arg string) string {
 	return name
 }
 
-// withHelp adds what every command has, unless the library did already.
-func withHelp(flags []urfave.Flag) []urfave.Flag {
-	if slices.Contains(flags, urfave.HelpFlag) {
-		return flags
+// optionValue returns "=json" for "--output=json".
+func optionValue(arg string) (string, bool) {
+	_, value, ok := strings.Cut(arg, "=")
+	if !ok {
+		return "", false
 	}
-	return append(flags[:len(flags):len(flags)], urfave.HelpFlag)
+	return "=" + value, true
 }
 
-// findFlag returns the flag of that name; --help is everywhere.
+// findFlag returns the flag of that name.
 func findFlag(flags []urfave.Flag, name string) urfave.Flag {
-	for _, f := range withHelp(flags) {
-		for _, n := range f.Names() {
-			if n == name {
-				return f
-			}
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			return f
 		}
 	}
 	return nil
@@ -232,7 +219,7 @@ func shortWithValue(flags []urfave.Flag, arg string) string {
 
 func unknownOption(path, arg string, flags []urfave.Flag) error {
 	var names []string
-	for _, f := range withHelp(flags) {
+	for _, f := range flags {
 		for _, n := range f.Names() {
 			if len(n) > 1 {
 				names = append(names, n)
@@ -262,7 +249,7 @@ func Dashed(name string) string {
 	return "--" + name
 }
 
-func unknownCommand(path, name string, commands []*urfave.Command) error {
+func unknownCommand(path, name string, commands []Command) error {
 	var names []string
 	for _, c := range commands {
 		if !c.Hidden {

@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"strings"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
-	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/render"
 )
 
@@ -21,18 +22,23 @@ type Call struct {
 	Args            []string
 	Format          string // of the output
 	Out             *render.Printer
+	path            string // see Path
 }
 
 // Ctx ends when the command is to end.
 func (c *Call) Ctx() context.Context { return c.Context.Context }
 
 // Path returns the names of the command, without the program's.
-func (c *Call) Path() string { return pathOf(c.Context) }
+func (c *Call) Path() string { return c.path }
+
+// Name returns the command as it is typed, without its arguments.
+func (c *Call) Name() string { return Name + " " + c.path }
 
 // Line returns the command with its arguments, as it is typed.
-func (c *Call) Line() string {
-	return strings.Join(append([]string{Name, c.Path()}, c.Args...), " ")
-}
+func (c *Call) Line() string { return strings.Join(append([]string{c.Name()}, c.Args...), " ") }
+
+// List returns the values of a ListFlag.
+func (c *Call) List(name string) []string { return *c.Generic(name).(*list) }
 
 // Note tells the user something that is not the command's output.
 func (c *Call) Note(format string, args ...any) {
@@ -101,4 +107,4 @@ func (c *Call) Places() Places {
 func (c *Call) Load() (*config.Loaded, error) { return c.Options.Load(c.String(ConfigFlag)) }
 
 // Client returns a client of the running agent.
-func (c *Call) Client() *control.Client { return control.NewClient(c.Places().Socket) }
+func (c *Call) Client() *client.Client { return client.New(c.Places().Socket) }

@@ -2,7 +2,9 @@ package command
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -59,12 +61,17 @@ func (c Command) AllFlags() []urfave.Flag {
 // Synopsis returns what is typed to run c, which is below path.
 func (c Command) Synopsis(path string) string {
 	if c.Group() {
-		return path + " " + c.Name + " COMMAND"
+		return strings.TrimSpace(path+" "+c.Name) + " COMMAND"
 	}
 	return strings.TrimSpace(path+" "+c.Name+" "+c.Args) + " [options]"
 }
 
-const outputFlag = "output"
+// The options that are made here.
+const (
+	outputFlag  = "output"
+	helpFlag    = "help"
+	versionFlag = "version"
+)
 
 // outputOption is the option for one of formats, the first of which is the default.
 func outputOption(formats []string) urfave.Flag {
@@ -75,55 +82,87 @@ func outputOption(formats []string) urfave.Flag {
 	return f
 }
 
-// build makes the commands below path.
-func (a *App) build(path string, commands []Command) []*urfave.Command {
-	out := make([]*urfave.Command, 0, len(commands))
-	for _, c := range commands {
-		cmd := &urfave.Command{
-			Name:            c.Name,
-			Usage:           c.Usage,
-			UsageText:       c.Synopsis(path),
-			Description:     c.About + "\n\nExample:\n\n   " + strings.Join(c.Examples, "\n   "),
-			Flags:           c.AllFlags(),
-			HideHelpCommand: true,
-			Hidden:          c.Hidden,
-			OnUsageError:    onUsageError,
-			Action:          func(in *urfave.Context) error { return a.invoke(c, in) },
-		}
-		if c.Group() {
-			cmd.Action = a.group
-			cmd.Subcommands = a.build(path+" "+c.Name, c.Commands)
-		}
-		a.commands[cmd] = c
-		out = append(out, cmd)
+// list is what was said with an option that can be repeated.
+type list []string
+
+// Set adds a value.
+func (l *list) Set(value string) error {
+	*l = append(*l, value)
+	return nil
+}
+
+// String returns nothing: there is no default.
+func (l *list) String() string { return "" }
+
+// ListFlag returns an option that can be repeated; Call.List has its values, as they were typed.
+func ListFlag(name, usage string, aliases ...string) urfave.Flag {
+	return &urfave.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: new(list)}
+}
+
+// options returns all options that c takes; a command without a name is the program.
+func (c Command) options() []urfave.Flag {
+	flags := append(c.AllFlags(), urfave.HelpFlag)
+	if c.Name == "" {
+		flags = append(flags, urfave.VersionFlag)
 	}
-	return out
+	return flags
 }
 
-func onUsageError(c *urfave.Context, err error, _ bool) error {
-	path := pathOf(c)
-	return UsageError(fmt.Sprintf("%s: %v", path, err), HelpOf(path))
+// find returns the command of that name in a group, nil if there is none.
+func (c *Command) find(name string) *Command {
+	for i := range c.Commands {
+		if c.Commands[i].Name == name {
+			return &c.Commands[i]
+		}
+	}
+	return nil
 }
 
-func (a *App) invoke(l Command, c *urfave.Context) error {
-	path := pathOf(c)
-	args := c.Args().Slice()
+// dispatch runs an arranged command line.
+func (a *App) dispatch(ctx context.Context, args []string) error {
+	cmd, rest := a.descend(args)
+	path := strings.Join(args[:len(args)-len(rest)], " ")
+	set := flag.NewFlagSet(path, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	for _, f := range cmd.options() {
+		if err := f.Apply(set); err != nil {
+			return fmt.Errorf("%s: option %s: %w", path, f.Names()[0], err)
+		}
+	}
+	if err := set.Parse(rest); err != nil {
+		return UsageError(fmt.Sprintf("%s: %v", path, err), HelpOf(path))
+	}
+	in := &Call{Context: urfave.NewContext(nil, set, nil), Options: a.opts, Args: set.Args(), path: path}
+	in.Context.Context = ctx
+	in.Out = render.New(a.opts.Stdout, "", a.opts.Color, a.opts.Now())
 	switch {
-	case len(args) < l.Min:
-		return UsageError(fmt.Sprintf("%s needs %s", path, l.Args), HelpOf(path))
-	case l.Max >= 0 && len(args) > l.Max:
-		return UsageError(fmt.Sprintf("%s: unexpected argument %q", path, args[l.Max]), HelpOf(path))
+	case in.Bool(versionFlag) && !in.Bool(helpFlag):
+		in.Out.Printf("%s version %s\n", Name, a.opts.Version)
+		return in.Out.Flush()
+	case in.Bool(helpFlag), cmd.Group():
+		cmd.help(in.Out, path, a.opts.Version)
+		return in.Out.Flush()
 	}
-	in := &Call{Context: c, Options: a.opts, Args: args}
-	if len(l.Formats) > 0 {
-		in.Format = c.String(outputFlag)
-		if !slices.Contains(l.Formats, in.Format) {
-			return UsageError(fmt.Sprintf("%s: output format %q: want %s", path, in.Format, strings.Join(l.Formats, ", ")),
-				Name+" "+path+" -o "+l.Formats[0])
+	return a.invoke(cmd, in)
+}
+
+// invoke runs a command that does something.
+func (a *App) invoke(cmd *Command, in *Call) error {
+	switch path := in.path; {
+	case len(in.Args) < cmd.Min:
+		return UsageError(fmt.Sprintf("%s needs %s", path, cmd.Args), HelpOf(path))
+	case cmd.Max >= 0 && len(in.Args) > cmd.Max:
+		return UsageError(fmt.Sprintf("%s: unexpected argument %q", path, in.Args[cmd.Max]), HelpOf(path))
+	}
+	if len(cmd.Formats) > 0 {
+		in.Format = in.String(outputFlag)
+		if !slices.Contains(cmd.Formats, in.Format) {
+			return UsageError(fmt.Sprintf("%s: output format %q: want %s", in.path, in.Format, strings.Join(cmd.Formats, ", ")),
+				in.Name()+" -o "+cmd.Formats[0])
 		}
+		in.Out = render.New(a.opts.Stdout, in.Format, a.opts.Color, a.opts.Now())
 	}
-	in.Out = render.New(a.opts.Stdout, in.Format, a.opts.Color, a.opts.Now())
-	if err := l.Run(in); err != nil {
+	if err := cmd.Run(in); err != nil {
 		return err
 	}
 	return in.Out.Flush()

@@ -5,9 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
-	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/render"
 )
 
@@ -65,11 +66,8 @@ func (a *App) complete(ctx context.Context, words []string) error {
 
 func (a *App) candidates(ctx context.Context, words []string, current string) []Candidate {
 	cmd, rest := a.descend(a.hoist(append([]string{Name}, words...))[1:])
-	commands, flags := a.root.Commands, []urfave.Flag{urfave.VersionFlag}
-	if cmd != nil {
-		commands, flags = cmd.Subcommands, cmd.Flags
-	}
-	if len(commands) > 0 {
+	flags := cmd.options()
+	if cmd.Group() {
 		_, waiting, _ := scanWords(commonFlags(), rest)
 		switch {
 		case waiting != nil && waiting.Names()[0] != outputFlag:
@@ -77,7 +75,7 @@ func (a *App) candidates(ctx context.Context, words []string, current string) []
 		case waiting != nil:
 			return nil // what there is depends on the command
 		case isOption(current) || current == "-":
-			return flagCandidates(withHelp(append(flags, commonFlags()...)))
+			return flagCandidates(append(flags, commonFlags()...))
 		}
 		for len(rest) > 0 && len(early(rest)) > 0 {
 			rest = rest[len(early(rest)):]
@@ -85,19 +83,18 @@ func (a *App) candidates(ctx context.Context, words []string, current string) []
 		if len(rest) > 0 {
 			return nil
 		}
-		return commandCandidates(commands)
+		return commandCandidates(cmd.Commands)
 	}
-	l := a.commands[cmd]
 	typed, waiting, ended := scanWords(flags, rest)
 	switch name, _, hasValue := strings.Cut(current, "="); {
 	case waiting != nil:
-		return a.flagValues(ctx, l, waiting)
+		return cmd.flagValues(ctx, waiting)
 	case !ended && strings.HasPrefix(current, "--") && hasValue:
 		flag := findFlag(flags, optionName(current))
 		if flag == nil {
 			return nil
 		}
-		out := a.flagValues(ctx, l, flag)
+		out := cmd.flagValues(ctx, flag)
 		for i := range out {
 			if out[i].Value != CompleteFiles {
 				out[i].Value = name + "=" + out[i].Value
@@ -105,12 +102,12 @@ func (a *App) candidates(ctx context.Context, words []string, current string) []
 		}
 		return out
 	case !ended && strings.HasPrefix(current, "-"):
-		return flagCandidates(withHelp(flags))
-	case l.Words == nil || l.Max >= 0 && typed.Arguments >= l.Max:
+		return flagCandidates(flags)
+	case cmd.Words == nil || cmd.Max >= 0 && typed.Arguments >= cmd.Max:
 		return nil
 	}
 	typed.opts = a.opts
-	return l.Words(ctx, typed)
+	return cmd.Words(ctx, typed)
 }
 
 // Typed is what a command line says before the word that is being typed.
@@ -148,15 +145,15 @@ func scanWords(flags []urfave.Flag, words []string) (t Typed, waiting urfave.Fla
 	return t, waiting, ended
 }
 
-func (a *App) flagValues(ctx context.Context, l Command, f urfave.Flag) []Candidate {
+func (c *Command) flagValues(ctx context.Context, f urfave.Flag) []Candidate {
 	name := f.Names()[0]
 	if name == outputFlag {
-		return Fixed(l.Formats...)
+		return Fixed(c.Formats...)
 	}
-	switch values := l.Values[name]; {
+	switch values := c.Values[name]; {
 	case values != nil:
 		return values(ctx)
-	case l.Agent && name != outputFlag && findFlag(AgentFlags(), name) != nil:
+	case c.Agent && name != outputFlag && findFlag(AgentFlags(), name) != nil:
 		return Files(ctx)
 	}
 	return nil
@@ -174,7 +171,7 @@ func flagCandidates(flags []urfave.Flag) []Candidate {
 	return out
 }
 
-func commandCandidates(commands []*urfave.Command) []Candidate {
+func commandCandidates(commands []Command) []Candidate {
 	var out []Candidate
 	for _, c := range commands {
 		if !c.Hidden {
@@ -186,7 +183,7 @@ func commandCandidates(commands []*urfave.Command) []Candidate {
 
 // Client returns a client of the agent that a command line, as far as it is typed,
 // is about; nil when there is no telling.
-func (t Typed) Client() *control.Client {
+func (t Typed) Client() *client.Client {
 	socket := t.options[SocketFlag]
 	if socket == "" {
 		at, err := t.opts.Places(t.options[ConfigFlag])
@@ -195,7 +192,7 @@ func (t Typed) Client() *control.Client {
 		}
 		socket = at.Socket
 	}
-	return control.NewClient(socket)
+	return client.New(socket)
 }
 
 // FileValues completes options that name files.

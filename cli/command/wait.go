@@ -36,7 +36,7 @@ func WaitFlags(timeout time.Duration) []urfave.Flag {
 // CheckTimeout refuses a --timeout that is none.
 func (c *Call) CheckTimeout() error {
 	if d := c.Duration(TimeoutFlag); d < 0 {
-		return UsageError(fmt.Sprintf("--%s %s: want a duration, 0 for no limit", TimeoutFlag, d), c.Command.HelpName+" --timeout 5m")
+		return UsageError(fmt.Sprintf("--%s %s: want a duration, 0 for no limit", TimeoutFlag, d), c.Name()+" --timeout 5m")
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"liqo.io/agent/agent/socket/client"
+
 	"github.com/BurntSushi/toml"
 	urfave "github.com/urfave/cli/v2"
 
@@ -34,7 +36,7 @@ var settings = []struct{ name, key, usage string }{
 func SettingFlags() []urfave.Flag {
 	flags := []urfave.Flag{
 		&urfave.StringFlag{Name: command.ConfigFlag, Aliases: []string{"c"}, Usage: "configuration `FILE` (default: " + config.DefaultPath + ", if it exists)"},
-		&urfave.StringSliceFlag{Name: setFlag, Usage: "set a configuration key: `KEY=VALUE`, such as discovery.interfaces=eth*; can be repeated"},
+		command.ListFlag(setFlag, "set a configuration key: `KEY=VALUE`, such as discovery.interfaces=eth*; can be repeated"),
 	}
 	for _, f := range settings {
 		flags = append(flags, &urfave.StringFlag{Name: f.name, Usage: f.usage + " (" + f.key + ")"})
@@ -71,7 +73,7 @@ func Load(c *command.Call) (*config.Loaded, error) {
 		}
 	}
 	path := c.String(command.ConfigFlag)
-	return config.Load(config.Options{Path: path, PathExplicit: path != "", Set: c.StringSlice(setFlag), Env: c.Options.Environ, Flags: flags})
+	return config.Load(config.Options{Path: path, PathExplicit: path != "", Set: c.List(setFlag), Env: c.Options.Environ, Flags: flags})
 }
 
 // KeyOf returns the key of the configuration that an option stands for, by its name
@@ -144,7 +146,7 @@ func reloadConfig(c *command.Call) error {
 		at, _ := c.Options.Places(c.String(command.ConfigFlag))
 		socket = at.Socket
 	}
-	client := control.NewClient(socket)
+	client := client.New(socket)
 	defer client.Close()
 	done, err := client.Reload(c.Ctx())
 	var bad *control.Error
@@ -185,7 +187,7 @@ func without(all, others []string) []string {
 func checkConfig(c *command.Call) error {
 	if len(c.Args) == 1 {
 		if c.IsSet(command.ConfigFlag) {
-			return command.UsageError("two configuration files are given", c.Command.HelpName+" "+c.Args[0])
+			return command.UsageError("two configuration files are given", c.Name()+" "+c.Args[0])
 		}
 		if err := c.Set(command.ConfigFlag, c.Args[0]); err != nil {
 			return err
@@ -251,7 +253,7 @@ const runtimeSource = "ClusterConfig "
 // withRuntime returns the configuration with what the agent that runs at its
 // socket knows from the ClusterConfig, which goes before everything else.
 func withRuntime(c *command.Call, loaded *config.Loaded) *config.Loaded {
-	client := control.NewClient(loaded.Config.State.Socket)
+	client := client.New(loaded.Config.State.Socket)
 	defer client.Close()
 	running, err := client.Config(c.Ctx())
 	if errors.Is(err, control.ErrNotRunning) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 
+	"liqo.io/agent/agent/socket"
+
 	"strings"
 	"testing"
 
@@ -41,7 +43,7 @@ func TestConfigReload(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := clitest.NoAgent(t, cli.New)
-			server := control.NewServer(control.ServerConfig{Path: w.Socket(), Backend: &clitest.Memory{}, Reloader: tc.reloads, Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
+			server := socket.NewServer(socket.ServerConfig{Path: w.Socket(), Backend: &clitest.Memory{}, Reloader: tc.reloads, Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler)})
 			if err := server.Listen(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
@@ -230,7 +232,7 @@ func refreshCommand() command.Command {
 // would start with, as far as that can be told without it.
 func known(c *command.Call) ([]control.Domain, error) {
 	at := c.Places()
-	client := control.NewClient(at.Socket)
+	client := client.New(at.Socket)
 	defer client.Close()
 	known, err := client.Domains(c.Ctx())
 	if !errors.Is(err, control.ErrNotRunning) {

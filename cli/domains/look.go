@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
@@ -15,7 +17,7 @@ const lookEvery = 100 * time.Millisecond
 
 // look waits until the agent has looked at a domain since before, and asked who
 // is at what the domain lists, and prints the result.
-func look(c *command.Call, client *control.Client, d control.Domain, before time.Time) error {
+func look(c *command.Call, client *client.Client, d control.Domain, before time.Time) error {
 	if c.Bool(command.NoWaitFlag) {
 		if !c.Out.Value(d) {
 			c.Out.Printf("Querying %s in the background. Result: %s domains show %s\n", render.Clean(d.Name), command.Name, render.Clean(d.Name))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
@@ -26,7 +28,7 @@ func confirmFlags() []urfave.Flag {
 
 // confirming calls decide, and again with the fingerprint that a person confirmed
 // if the key has to be. replace allows another key than the trusted one.
-func confirming(c *command.Call, client *control.Client, replace bool, decide func(peer.Fingerprint) (control.Peer, error)) (control.Peer, error) {
+func confirming(c *command.Call, client *client.Client, replace bool, decide func(peer.Fingerprint) (control.Peer, error)) (control.Peer, error) {
 	var given peer.Fingerprint
 	if text := c.String(fingerprintFlag); text != "" {
 		var err error
@@ -60,7 +62,7 @@ func confirming(c *command.Call, client *control.Client, replace bool, decide fu
 }
 
 // present shows what is to be confirmed.
-func present(c *command.Call, client *control.Client, s control.Shown) {
+func present(c *command.Call, client *client.Client, s control.Shown) {
 	out := render.New(c.Options.Stderr, "", c.Options.Color, c.Out.Now)
 	name := cmp.Or(s.Name, s.ID)
 	if s.Pinned != "" {
@@ -77,7 +79,7 @@ func present(c *command.Call, client *control.Client, s control.Shown) {
 }
 
 // ownName is what this cluster is called by others.
-func ownName(c *command.Call, client *control.Client) string {
+func ownName(c *command.Call, client *client.Client) string {
 	st, err := client.Status(c.Ctx())
 	if err != nil {
 		return "NAME" // it is only part of an advice

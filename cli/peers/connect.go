@@ -94,7 +94,7 @@ func connectPeer(c *command.Call) error {
 		case u != "":
 			c.Note("no cluster is called %s; trying %s", ref, u)
 			opts.URL, ref = u, ""
-		case c.Command.Name == Word && isCommand(ref):
+		case c.Path() == Word && isCommand(ref):
 			return command.UsageError(fmt.Sprintf("no cluster is called %q; did you mean \"peers %s\"?", ref, ref), command.HelpOf("peers "+ref))
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
@@ -80,7 +82,7 @@ type decision struct {
 	name, usage, about string
 	example            string
 	asks               bool // it is about those who wait for a decision
-	call               func(client *control.Client, ctx context.Context, ref string) (control.Peer, error)
+	call               func(client *client.Client, ctx context.Context, ref string) (control.Peer, error)
 	told               string // with the peer's label
 }
 
@@ -123,7 +125,7 @@ func rejectCommand() command.Command {
 		about: "Reject the request of a cluster that waits for your decision. The cluster is told. The rejection\n" +
 			"holds until you accept the cluster. To ignore a cluster completely, block it.",
 		example: "liqo-agent peers reject silo",
-		call:    (*control.Client).Reject,
+		call:    (*client.Client).Reject,
 		told:    "Rejected the request of %s.",
 	})
 }
@@ -135,7 +137,7 @@ func blockCommand() command.Command {
 			"name that a public certificate vouched for is blocked too.\n" +
 			command.PeerArgument,
 		example: "liqo-agent peers block silo",
-		call:    (*control.Client).Block,
+		call:    (*client.Client).Block,
 		told:    "Blocked %s.",
 	})
 }
@@ -146,7 +148,7 @@ func unblockCommand() command.Command {
 		about: "Unblock a cluster. Peerings that the block ended stay ended until you connect or accept again.\n" +
 			command.PeerArgument,
 		example: "liqo-agent peers unblock silo",
-		call:    (*control.Client).Unblock,
+		call:    (*client.Client).Unblock,
 		told:    "Unblocked %s.",
 	})
 }

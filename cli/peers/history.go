@@ -36,11 +36,11 @@ func historyCommand() command.Command {
 func showHistory(c *command.Call) error {
 	since, err := parseSince(c.String("since"), c.Out.Now)
 	if err != nil {
-		return command.UsageError(err.Error(), c.Command.HelpName+" --since 7d")
+		return command.UsageError(err.Error(), c.Name()+" --since 7d")
 	}
 	limit := c.Int("limit")
 	if limit < 0 {
-		return command.UsageError(fmt.Sprintf("--limit %d: want a number, 0 for all", limit), c.Command.HelpName+" --limit 0")
+		return command.UsageError(fmt.Sprintf("--limit %d: want a number, 0 for all", limit), c.Name()+" --limit 0")
 	}
 	ref := ""
 	if len(c.Args) > 0 {

@@ -231,7 +231,7 @@ func aliasCommand() command.Command {
 func aliasPeer(c *command.Call) error {
 	remove := c.Bool("remove")
 	if remove != (len(c.Args) == 1) {
-		return command.UsageError("give PEER and NAME, or PEER and --remove", c.Command.HelpName+" --help")
+		return command.UsageError("give PEER and NAME, or PEER and --remove", c.Name()+" --help")
 	}
 	alias := ""
 	if !remove {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/peer"
@@ -15,7 +17,7 @@ import (
 // source answers questions about peers: the running agent, or what it left in
 // its database.
 type source struct {
-	client *control.Client
+	client *client.Client
 	store  *state.Store // nil while an agent runs
 }
 
@@ -23,7 +25,7 @@ type source struct {
 // told which.
 func openSource(c *command.Call) (*source, error) {
 	at := c.Places()
-	client := control.NewClient(at.Socket)
+	client := client.New(at.Socket)
 	_, err := client.LogLevel(c.Ctx())
 	if !errors.Is(err, control.ErrNotRunning) {
 		return &source{client: client}, err

@@ -6,6 +6,7 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/adverts"
+	"liqo.io/agent/cli/network"
 	"liqo.io/agent/cli/render"
 )
 
@@ -76,6 +77,10 @@ func Print(p *render.Printer, q control.Peer) {
 		[2]string{"ForeignCluster", q.ForeignCluster}, [2]string{"First seen", p.When(q.FirstSeen)}, [2]string{"Last seen", p.When(q.LastSeen)},
 		[2]string{"Conflict", conflict},
 	)
+	if n := q.Network; n != nil {
+		p.Printf("\nNetwork:\n")
+		network.Print(p, "  ", *n)
+	}
 	steps(p, "Outgoing", q.Outgoing)
 	steps(p, "Incoming", q.Incoming)
 }

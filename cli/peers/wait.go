@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"liqo.io/agent/agent/socket/client"
+
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
@@ -33,7 +35,7 @@ func (g goal) direction(p control.Peer) control.Direction {
 // waiter follows one peer until the goal is reached, and tells about each step.
 type waiter struct {
 	*command.Call
-	client *control.Client
+	client *client.Client
 	peer   control.Peer // as it is now
 	goal   goal
 	before *control.Peer // as it was before the goal was set; nil = not known

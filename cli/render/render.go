@@ -286,6 +286,19 @@ func Count(n int, one, more string) string {
 	return strconv.Itoa(n) + " " + more
 }
 
+// Bytes writes a number of bytes.
+func Bytes(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KiB", (n+1023)>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
 // Named writes the name of a cluster with its ID, or the ID alone.
 func Named(name, id string) string {
 	if name == "" {

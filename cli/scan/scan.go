@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	socketclient "liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
@@ -43,7 +45,7 @@ func Command() command.Command {
 			&urfave.StringFlag{Name: "domain", Value: localDomain, Usage: "`DOMAIN` to scan"},
 			&urfave.BoolFlag{Name: "no-verify", Usage: "do not ask clusters to prove their identity"},
 			&urfave.BoolFlag{Name: "stats", Usage: "with --watch: end with packet counters; the \"event\" is end"},
-			&urfave.StringSliceFlag{Name: "interface", Aliases: []string{"i"}, Usage: "only interfaces that match `GLOB`; can be repeated"},
+			command.ListFlag("interface", "only interfaces that match `GLOB`; can be repeated", "i"),
 		},
 		Formats: []string{render.Table, render.Wide, render.JSON, render.YAML},
 		Values: map[string]func(context.Context) []command.Candidate{
@@ -79,7 +81,7 @@ func run(c *command.Call) error {
 			timeout = scanTimeout
 		}
 		if timeout <= 0 {
-			return command.UsageError(fmt.Sprintf("--timeout %s: want a time longer than 0", timeout), c.Command.HelpName+" --timeout 10s")
+			return command.UsageError(fmt.Sprintf("--timeout %s: want a time longer than 0", timeout), c.Name()+" --timeout 10s")
 		}
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 	}
@@ -108,9 +110,9 @@ func newScan(c *command.Call) (*scanner, error) {
 		}
 		return nil, e
 	}
-	filter := ifwatch.Filter{Include: c.StringSlice("interface"), Exclude: ifwatch.DefaultExclude()}
+	filter := ifwatch.Filter{Include: c.List("interface"), Exclude: ifwatch.DefaultExclude()}
 	if err := filter.Validate(); err != nil {
-		return nil, command.UsageError(err.Error(), c.Command.HelpName+" --interface 'eth*'")
+		return nil, command.UsageError(err.Error(), c.Name()+" --interface 'eth*'")
 	}
 	links, err := ifwatch.Read(filter)
 	if err != nil {
@@ -151,7 +153,7 @@ func ownFingerprint(c *command.Call) string {
 	}
 	ctx, cancel := context.WithTimeout(c.Ctx(), command.CompleteTimeout)
 	defer cancel()
-	client := control.NewClient(at.Socket)
+	client := socketclient.New(at.Socket)
 	defer client.Close()
 	status, err := client.Status(ctx)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"liqo.io/agent/agent/socket/client"
+
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
@@ -41,12 +43,13 @@ const noPeerings = "No peerings. List other clusters: liqo-agent peers list\n"
 
 // overview is what "info" shows without names.
 type overview struct {
-	Cluster  control.Identity      `json:"cluster"`
-	Peering  control.PeeringStatus `json:"peering"`
-	Sharing  control.Sharing       `json:"sharing"`
-	Trust    control.TrustStatus   `json:"trust"`
-	Problems []control.Problem     `json:"problems"`
-	Peers    []control.Peer        `json:"peers"` // with which there is a peering, or is to be one
+	Cluster  control.Identity       `json:"cluster"`
+	Peering  control.PeeringStatus  `json:"peering"`
+	Sharing  control.Sharing        `json:"sharing"`
+	Network  control.NetworkSummary `json:"network"`
+	Trust    control.TrustStatus    `json:"trust"`
+	Problems []control.Problem      `json:"problems"`
+	Peers    []control.Peer         `json:"peers"` // with which there is a peering, or is to be one
 }
 
 func showInfo(c *command.Call) error {
@@ -110,7 +113,7 @@ func showPeers(c *command.Call, shown []control.Peer, list bool) error {
 	return nil
 }
 
-func overviewOf(c *command.Call, client *control.Client) (overview, error) {
+func overviewOf(c *command.Call, client *client.Client) (overview, error) {
 	st, err := client.Status(c.Ctx())
 	if err != nil {
 		return overview{}, err
@@ -122,13 +125,14 @@ func overviewOf(c *command.Call, client *control.Client) (overview, error) {
 	active := slices.DeleteFunc(known, func(p control.Peer) bool {
 		return p.Outgoing.Over() && p.Incoming.Over() && p.Request == nil
 	})
-	return overview{Cluster: st.Identity, Peering: st.Peering, Sharing: st.Sharing, Trust: st.Trust, Problems: st.Problems, Peers: active}, nil
+	return overview{Cluster: st.Identity, Peering: st.Peering, Sharing: st.Sharing, Network: st.Network, Trust: st.Trust, Problems: st.Problems, Peers: active}, nil
 }
 
 func printOverview(p *render.Printer, v overview) {
 	p.Fields("", [2]string{"Cluster", render.Named(v.Cluster.Name, v.Cluster.ClusterID)}, [2]string{"Namespace", v.Cluster.Namespace},
 		[2]string{"Fingerprint", v.Cluster.Fingerprint}, [2]string{"Peering", peeringText(v.Peering)},
-		[2]string{"Offers", offeringText(v.Sharing.Offering)}, [2]string{"Uses", usingText(v.Sharing.Using)}, [2]string{"Trust", trustText(v.Trust, p.Now)})
+		[2]string{"Offers", offeringText(v.Sharing.Offering)}, [2]string{"Uses", usingText(v.Sharing.Using)},
+		[2]string{"Network", networkText(v.Network)}, [2]string{"Trust", trustText(v.Trust, p.Now)})
 	if v.Trust.Open != "" {
 		p.Printf("\n%s\n", p.Paint(render.Red, render.Clean(openText(v.Trust))))
 	}

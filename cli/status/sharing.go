@@ -58,11 +58,20 @@ func usingText(u control.Using) string {
 	if len(parts) == 0 {
 		return text + ": none"
 	}
-	text += ": " + strings.Join(parts, ", ")
-	if u.Accepted > 0 {
-		text += "; pods there have no IP here, and Services do not reach them"
+	return text + ": " + strings.Join(parts, ", ")
+}
+
+// networkText says how many peers' pods reach pods here, for status.
+func networkText(n control.NetworkSummary) string {
+	switch {
+	case n.Reason != "":
+		return "off: " + withinSentence(n.Message)
+	case n.Peers == 0:
+		return "no peers to connect"
+	case n.Connected < n.Peers:
+		return fmt.Sprintf("%d of %s connected (liqo-agent network list)", n.Connected, render.Count(n.Peers, "peer", "peers"))
 	}
-	return text
+	return fmt.Sprintf("%d of %s connected", n.Connected, render.Count(n.Peers, "peer", "peers"))
 }
 
 // fewShared is how many clusters of each kind status lists.

@@ -66,6 +66,7 @@ func printStatus(p *render.Printer, st control.Status) {
 		{"Peering", peeringText(st.Peering)},
 		{"Offers", offeringText(st.Sharing.Offering)},
 		{"Uses", usingText(st.Sharing.Using)},
+		{"Network", networkText(st.Network)},
 		{"Trust", trustText(st.Trust, p.Now)},
 	})
 	printSharing(p, st.Sharing, fewShared)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -341,7 +342,7 @@ func in(t *testing.T, test func(t *testing.T, b *bed)) { t.Helper(); within(t, n
 
 func within(t *testing.T, change func(*Config), test func(t *testing.T, b *bed)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t, change)
 		b.run()
 		defer func() { b.stop() }()

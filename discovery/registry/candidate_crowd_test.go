@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 func TestPauses(t *testing.T) {
@@ -132,7 +133,7 @@ func TestSlowDomain(t *testing.T) {
 
 // With one attempt at a time all of it works as well.
 func TestOneAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t, func(cfg *Config) { cfg.Lookups = 1 })
 		b.run()
 		defer b.stop()
@@ -160,7 +161,7 @@ func TestOneAtATime(t *testing.T) {
 
 // Persons go first, and domains take turns.
 func TestOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t, func(cfg *Config) { cfg.Lookups = 1 })
 		for i := range 5 {
 			for _, domain := range []string{"a", "b", "c"} {

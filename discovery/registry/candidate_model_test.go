@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -24,7 +24,7 @@ func TestWhateverHappens(t *testing.T) {
 		// rapid gives sequences up by panicking, which must not end the bubble's test,
 		// and tells them from failures by the line.
 		var panicked any
-		synctest.Test(t, func(*testing.T) {
+		bubble.Test(t, func(*testing.T) {
 			defer func() { panicked = recover() }()
 			newModel(rt).run()
 		})

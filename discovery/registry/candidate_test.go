@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -789,7 +789,7 @@ func TestDrop(t *testing.T) {
 // What was said while nobody listened counts: the last word about each candidate. And
 // whoever says something does not wait for the registry.
 func TestNeverBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t, nil)
 		kept, dropped := wan("d", "https://a"), wan("d", "https://b")
 		b.world.put("https://a", boxOf("a"))
@@ -826,7 +826,7 @@ func TestNeverBlocks(t *testing.T) {
 }
 
 func TestLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t, func(cfg *Config) { cfg.Limit = 2 })
 		b.run()
 		defer b.stop()

@@ -52,4 +52,7 @@
 //
 // Goroutines: that of Run, one for each probe, and that of the journal; all have ended
 // when Run returns.
+//
+// The package is larger than others because one goroutine owns candidates, claims and
+// clusters, and each of them changes the others.
 package registry

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -43,7 +43,7 @@ func TestForgedRecordsOfAPeer(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := start(t)
 				b.net.set(addr1, hostA())
 				b.see(t, sightingA(addr1))
@@ -73,7 +73,7 @@ func TestForgedRecordsOfAPeer(t *testing.T) {
 // Thousands of claims that never answer hold up neither the peers that do nor
 // one that comes after them.
 func TestFloodOfSilentClaims(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.cfg.Limit = 2000
 		b.net.set(addr1, hostA())

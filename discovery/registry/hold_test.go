@@ -3,16 +3,16 @@ package registry
 import (
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
 // A peer that somebody depends on stays while its endpoint answers, whatever
 // happens to its announcements.
 func TestHeldPeerNeedsNoAnnouncement(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.Hold("a", true)
@@ -48,7 +48,7 @@ func TestHeldPeerNeedsNoAnnouncement(t *testing.T) {
 
 // A goodbye of a held peer is believed once its endpoint is silent, too.
 func TestGoodbyeOfAHeldPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -65,7 +65,7 @@ func TestGoodbyeOfAHeldPeer(t *testing.T) {
 // A peer of an earlier run that was lost then is looked for as soon as it is
 // held.
 func TestHeldPeerOfAnEarlierRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t, peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhaseLost,
 			URL: "https://" + addr1.String(), LastSeen: time.Now()})
 		b.net.set(addr1, hostA())
@@ -79,7 +79,7 @@ func TestHeldPeerOfAnEarlierRun(t *testing.T) {
 
 // The best source is the one that sees the peer, not the one that was called.
 func TestBestSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		called := peer.Sighting{Source: peer.IncomingPeering, Instance: "a", ClusterID: "a", Fingerprint: keyA, Addrs: sightingA(addr1).Addrs}
@@ -108,7 +108,7 @@ func TestBestSource(t *testing.T) {
 // A call from one more address of a peer's does not move it there; when it has
 // left the address it had, it is found at the one it called from.
 func TestCallsAreHints(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.net.set(addr2, hostA())
@@ -131,7 +131,7 @@ func TestCallsAreHints(t *testing.T) {
 // another one, is looked for there a moment later, and not for ever.
 func TestLinkLocalIsADetour(t *testing.T) {
 	local := netip.MustParseAddrPort("[fe80::1%eth0]:6447")
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(local, hostA())
 		b.see(t, sightingA(addr1, local))

@@ -3,9 +3,9 @@ package registry
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -31,7 +31,7 @@ func TestRotatedKeyIsFollowed(t *testing.T) {
 		announce bool
 	}{{"seen in a check", false}, {"announced", true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := start(t)
 				b.net.set(addr1, hostA())
 				b.see(t, sightingA(addr1))
@@ -78,7 +78,7 @@ func TestRotatedKeyIsFollowed(t *testing.T) {
 // A key that is trusted to be a cluster's is its key even if another one that
 // claims the ID is met first.
 func TestPinnedKeyComesFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.mu.Lock()
 		b.pins["a"] = keyA
@@ -107,7 +107,7 @@ func TestPinnedKeyComesFirst(t *testing.T) {
 // A box that was set up anew has its old ID and another key. A person who says
 // that this is right ends the conflict.
 func TestAdoptedKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -134,7 +134,7 @@ func TestAdoptedKey(t *testing.T) {
 // Forgotten is not gone: who is still there comes back as a stranger, with
 // whatever key it has now.
 func TestForget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -162,7 +162,7 @@ func TestForget(t *testing.T) {
 
 // A check that ends after its peer was forgotten changes nothing.
 func TestForgetDuringACheck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.delay = 10 * time.Second
 		b.net.set(addr1, hostA())
@@ -182,7 +182,7 @@ func TestForgetDuringACheck(t *testing.T) {
 // A box that replaced its key while we were away is followed when it is back,
 // also where only the announcement leads to it.
 func TestRotatedKeyIsFollowedAfterAnAbsence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t, peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhaseLost,
 			URL: "https://" + addr2.String(), LastSeen: time.Now()})
 		b.net.mu.Lock()
@@ -199,7 +199,7 @@ func TestRotatedKeyIsFollowedAfterAnAbsence(t *testing.T) {
 
 // News of a new key on one link does not lose the sightings on another one.
 func TestRotatedKeyOnTwoLinks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		other := sightingA(addr1)

@@ -20,6 +20,7 @@ type machine struct {
 	journal  *journal.Journal
 	jobs     jobs
 	interval time.Duration
+	phase    time.Duration // see together
 
 	clusters map[peer.ClusterID]*cluster
 	seen     map[peer.Key]*sighting
@@ -47,7 +48,7 @@ type outcome struct {
 func newMachine(cfg *Config, views *views) *machine {
 	return &machine{
 		cfg: cfg, views: views, journal: journal.New(cfg.Store, cfg.Logger),
-		jobs: newJobs(cfg.Checkers, cfg.Lookups), interval: cfg.Interval,
+		jobs: newJobs(cfg.Checkers, cfg.Lookups), interval: cfg.Interval, phase: rand.N(time.Minute),
 		clusters: make(map[peer.ClusterID]*cluster), seen: make(map[peer.Key]*sighting), held: make(map[peer.ClusterID]bool),
 		candidates: make(map[peer.Key]*candidate), about: make(map[peer.ClusterID]map[*candidate]struct{}),
 	}
@@ -74,6 +75,12 @@ func (m *machine) resume(now time.Time) {
 // together for ever.
 func spread(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
+}
+
+// together moves the time of a regular check by up to a thirtieth of the interval to where others begin: with many peers, to wake
+// up for each of them takes more than the checks do. Other agents begin theirs at other times.
+func (m *machine) together(due time.Time) time.Time {
+	return due.Add(-(time.Duration(due.UnixNano()) + m.phase) % (m.interval / 30))
 }
 
 // backoff is first, doubled with every failure after the first, and most at most.
@@ -315,6 +322,8 @@ func (m *machine) checked(c *claim, res client.Result, err error, now time.Time)
 		next = now
 	case c.detour():
 		next = now.Add(secondLook)
+	case err == nil && !next.IsZero():
+		next = m.together(next)
 	}
 	if !c.job.Probing() {
 		m.jobs.plan(&c.job, next)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
 )
@@ -259,7 +260,7 @@ func hostA() *host {
 }
 
 func TestPeerAppearsOnlyAfterItsEndpointAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.see(t, sightingA(addr1))
 		settle(time.Second)
@@ -284,7 +285,7 @@ func TestPeerAppearsOnlyAfterItsEndpointAnswered(t *testing.T) {
 }
 
 func TestSameHostOnSeveralLinksIsOnePeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.net.set(addr2, hostA())
@@ -306,7 +307,7 @@ func TestSameHostOnSeveralLinksIsOnePeer(t *testing.T) {
 }
 
 func TestAddressChangeIsFollowedInPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -327,7 +328,7 @@ func TestAddressChangeIsFollowedInPlace(t *testing.T) {
 }
 
 func TestQuietPeerCausesNoWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -368,7 +369,7 @@ func TestLoss(t *testing.T) {
 		{"advertises and answers", true, nil, 10 * interval, peer.PhasePresent},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := start(t)
 				b.net.set(addr1, hostA())
 				b.see(t, sightingA(addr1))
@@ -394,7 +395,7 @@ func TestLoss(t *testing.T) {
 }
 
 func TestLostPeerReturnsOnlyWhenItAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -417,7 +418,7 @@ func TestLostPeerReturnsOnlyWhenItAnswers(t *testing.T) {
 }
 
 func TestAnotherKeyIsAConflictAndChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -456,7 +457,7 @@ func TestAnotherKeyIsAConflictAndChangesNothing(t *testing.T) {
 }
 
 func TestRememberedKeyWinsOverAnImpostorWhoCameFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		remembered := peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA,
 			Phase: peer.PhaseLost, URL: "https://192.0.2.1:6447", FirstSeen: time.Now()}
 		b := start(t, remembered)
@@ -475,7 +476,7 @@ func TestRememberedKeyWinsOverAnImpostorWhoCameFirst(t *testing.T) {
 }
 
 func TestSelf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		own := sightingA(addr1)
 		own.ClusterID, own.Instance, own.Fingerprint = "self", "self", selfKey
@@ -502,7 +503,7 @@ func TestSelf(t *testing.T) {
 }
 
 func TestRestartIsNoEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		stored := peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhasePresent,
 			Source: peer.LAN, Version: "1", URL: "https://192.0.2.1:6447", TTL: 2 * time.Minute,
 			Links: []string{"eth0"}, Addrs: []netip.AddrPort{addr1}, FirstSeen: time.Now(), LastSeen: time.Now()}
@@ -519,7 +520,7 @@ func TestRestartIsNoEvent(t *testing.T) {
 }
 
 func TestRememberedPeerThatLeftMeanwhileIsLostAfterThreeChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		stored := peer.Peer{ID: "a", Name: "barn", Fingerprint: keyA, Phase: peer.PhasePresent, URL: "https://192.0.2.1:6447"}
 		b := start(t, stored)
 		settle(time.Second)
@@ -535,7 +536,7 @@ func TestRememberedPeerThatLeftMeanwhileIsLostAfterThreeChecks(t *testing.T) {
 }
 
 func TestStoreFailureLosesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.store.fail = errors.New("disk full")
 		b.net.set(addr1, hostA())
@@ -564,7 +565,7 @@ func TestStoreFailureLosesNothing(t *testing.T) {
 }
 
 func TestLimitNeverForgetsWhoIsThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var remembered []peer.Peer
 		for i := range 6 {
 			remembered = append(remembered, peer.Peer{ID: peer.ClusterID(fmt.Sprintf("old-%d", i)), Name: "old",
@@ -598,7 +599,7 @@ func TestLimitNeverForgetsWhoIsThere(t *testing.T) {
 }
 
 func TestSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		sub := b.Subscribe()
 		defer sub.Close()

@@ -2,15 +2,15 @@ package registry
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
 // One check that fails is looked at again in a moment, and that counts once.
 func TestSecondLook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(addr1, hostA())
 		b.see(t, sightingA(addr1))
@@ -46,7 +46,7 @@ func TestSecondLook(t *testing.T) {
 // A stranger that does not answer at once is asked again soon, and then ever more
 // rarely.
 func TestStrangersAreAskedAgainSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.see(t, sightingA(addr1))
 		settle(10 * time.Second)

@@ -3,11 +3,11 @@ package registry
 import (
 	"net/netip"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 )
 
@@ -47,7 +47,7 @@ func TestPrecedenceOfSources(t *testing.T) {
 		{peer.IncomingPeering, "https://10.0.0.77:6447"},
 	}
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := start(t)
 			for _, a := range []netip.AddrPort{lanAddr, wanAddr, givenAddr, callerAddr} {
 				b.net.set(a, hostA())
@@ -89,7 +89,7 @@ func TestPrecedenceOfSources(t *testing.T) {
 
 // A source whose word counts most and is wrong does not hide the peer.
 func TestBestSourceMayBeWrong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(lanAddr, hostA())
 		b.net.set(wanAddr, hostA())
@@ -115,7 +115,7 @@ func TestBestSourceMayBeWrong(t *testing.T) {
 
 // The same cluster in two domains is one peer, until it has left both.
 func TestTwoDomains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(wanAddr, hostA())
 		one, two := sightingBy(peer.WAN), sightingBy(peer.WAN)
@@ -142,7 +142,7 @@ func TestTwoDomains(t *testing.T) {
 
 // Who is joined stays while its endpoint answers, also when its domain dropped it.
 func TestHeldPeerMayLeaveItsDomain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t)
 		b.net.set(wanAddr, hostA())
 		b.see(t, sightingBy(peer.WAN))

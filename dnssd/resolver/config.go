@@ -59,15 +59,7 @@ type endpoint struct {
 	port uint16
 }
 
-// CheckServer returns nil if s is a valid [Config.Server], and else what is wrong with it.
-func CheckServer(s string) error {
-	if s == "" {
-		return nil
-	}
-	_, err := parseServer(s)
-	return err
-}
-
+// parseServer takes s apart, which is a valid [Config.Server] but "".
 func parseServer(s string) (endpoint, error) {
 	fail := func(why string) (endpoint, error) {
 		return endpoint{}, fmt.Errorf("DNS server %q: %s (write host, host:port or tls://host:port)", s, why)

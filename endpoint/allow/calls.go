@@ -14,9 +14,16 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// pathGuests is the beginning of the paths at the gateway that are about the
-// namespaces that a peer has here.
-const pathGuests = wire.PathGateway + "api/v1/"
+// The beginnings of the paths of the API server that are about the namespaces that a peer
+// has here.
+const (
+	core      = "api/v1/"
+	discovery = "apis/discovery.k8s.io/v1/"
+)
+
+// EndpointSlices is the resource of which Kubernetes makes objects with a peer's label,
+// which it takes from the Service.
+const EndpointSlices = "endpointslices"
 
 // The forms of what a path can name.
 const (
@@ -72,6 +79,16 @@ var guestRoutes = []guestRoute{
 	{resource: "secrets", form: oneObject, method: http.MethodPatch, query: writeParams},
 	{resource: "secrets", form: oneObject, method: http.MethodDelete},
 
+	{resource: "services", method: http.MethodGet, query: listParams, answer: ListAnswer, endless: "watch"},
+	{resource: "services", form: oneObject, method: http.MethodGet},
+	{resource: "services", form: oneObject, method: http.MethodPatch, query: writeParams},
+	{resource: "services", form: oneObject, method: http.MethodDelete},
+
+	{resource: EndpointSlices, method: http.MethodGet, query: listParams, answer: ListAnswer, endless: "watch"},
+	{resource: EndpointSlices, form: oneObject, method: http.MethodGet},
+	{resource: EndpointSlices, form: oneObject, method: http.MethodPatch, query: writeParams},
+	{resource: EndpointSlices, form: oneObject, method: http.MethodDelete},
+
 	{resource: "events", method: http.MethodGet, query: listParams, answer: ListAnswer, endless: "watch"},
 }
 
@@ -87,7 +104,7 @@ type Call struct {
 
 // Path is where the API server has what the call is about.
 func (g Call) Path() string {
-	path := "/api/v1/namespaces/" + g.Namespace + "/" + g.Resource
+	path := "/" + groupOf(g.Resource) + "namespaces/" + g.Namespace + "/" + g.Resource
 	if g.Name != "" {
 		path += "/" + g.Name
 	}
@@ -95,6 +112,14 @@ func (g Call) Path() string {
 		path += "/" + g.Within
 	}
 	return path
+}
+
+// groupOf returns the beginning of the paths of a resource.
+func groupOf(resource string) string {
+	if resource == EndpointSlices {
+		return discovery
+	}
+	return core
 }
 
 // Request returns the request to send for the call, without a body.
@@ -111,7 +136,11 @@ func (g Call) Selected(id peer.ClusterID) string {
 	if g.Name != "" || g.Resource == "events" || g.Method != http.MethodGet {
 		return g.Query
 	}
-	selector := "labelSelector=" + url.QueryEscape(api.LabelOriginCluster+"="+string(id))
+	labels := api.LabelOriginCluster + "=" + string(id)
+	if g.Resource == EndpointSlices {
+		labels += "," + api.LabelSliceManager + "=" + api.ManagedByAgent
+	}
+	selector := "labelSelector=" + url.QueryEscape(labels)
 	if g.Query == "" {
 		return selector
 	}
@@ -120,15 +149,27 @@ func (g Call) Selected(id peer.ClusterID) string {
 
 // IsGuestPath reports whether the target of a request is about a namespace of a
 // peer.
-func IsGuestPath(target string) bool { return strings.HasPrefix(target, pathGuests) }
+func IsGuestPath(target string) bool { _, _, ok := cutGroup(target); return ok }
+
+// cutGroup divides a path at the gateway into the group and what follows; false when it is
+// about no namespace of a peer.
+func cutGroup(path string) (group, rest string, ok bool) {
+	for _, group := range []string{core, discovery} {
+		if rest, ok := strings.CutPrefix(path, wire.PathGateway+group); ok {
+			return group, rest, true
+		}
+	}
+	return "", "", false
+}
 
 // ParseCall reads the method and target of a request, as it was sent. Paths
 // are matched byte for byte: a segment is the word of the table or a name that
 // needs no escapes, so there is one spelling of each.
 func ParseCall(method, target string) (Call, *refusal.Refusal) {
 	path, query, _ := strings.Cut(target, "?")
-	segments := strings.Split(strings.TrimPrefix(path, pathGuests), "/")
-	if len(segments) < 3 || len(segments) > 5 || segments[0] != "namespaces" || !IsLabel(segments[1]) {
+	group, rest, ok := cutGroup(path)
+	segments := strings.Split(rest, "/")
+	if !ok || len(segments) < 3 || len(segments) > 5 || segments[0] != "namespaces" || !IsLabel(segments[1]) {
 		return Call{}, noSuchGuestPath()
 	}
 	call := Call{Method: method, Namespace: segments[1], Resource: segments[2]}
@@ -147,7 +188,7 @@ func ParseCall(method, target string) (Call, *refusal.Refusal) {
 	}
 	var methods []string
 	for _, r := range guestRoutes {
-		if r.resource != call.Resource || r.form != form {
+		if r.resource != call.Resource || r.form != form || groupOf(r.resource) != group {
 			continue
 		}
 		if r.method != method {
@@ -172,7 +213,7 @@ func ParseCall(method, target string) (Call, *refusal.Refusal) {
 }
 
 func noSuchGuestPath() *refusal.Refusal {
-	return refusal.NotPermitted("a peer can reach pods, configmaps, secrets and events in namespaces that it was given here, one at a time, and nothing else; correct the path")
+	return refusal.NotPermitted("a peer can reach pods, configmaps, secrets, services, endpointslices and events in namespaces that it was given here, one at a time, and nothing else; correct the path")
 }
 
 // IsLabel reports whether s is a label of RFC 1123, as the names of namespaces and

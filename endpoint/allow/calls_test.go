@@ -31,6 +31,9 @@ func TestGuestRoutes(t *testing.T) {
 		{"PATCH", "pods/web", "pods/web", "", OneAnswer},
 		{"PATCH", "secrets/web?fieldManager=me&force=true", "secrets/web", "", OneAnswer},
 		{"DELETE", "configmaps/web", "configmaps/web", "", OneAnswer},
+		{"GET", "services", "services", "", ListAnswer},
+		{"PATCH", "services/web?fieldManager=me&force=true", "services/web", "", OneAnswer},
+		{"DELETE", "services/web", "services/web", "", OneAnswer},
 		{"GET", "pods/web/log", "pods/web/log", "", TextAnswer},
 		{"GET", "pods/web/log?follow=true&container=c&tailLines=0&timestamps=true&previous=false&sinceSeconds=5&limitBytes=10", "pods/web/log",
 			"container=c&follow=true&limitBytes=10&previous=false&sinceSeconds=5&tailLines=0&timestamps=true", Following},
@@ -44,6 +47,51 @@ func TestGuestRoutes(t *testing.T) {
 		call, no := ParseCall(tc.method, in+tc.target)
 		if no != nil || call.Path() != "/api/v1/namespaces/b-shop/"+tc.path || call.Query != tc.query || call.Answer != tc.answer || call.Namespace != "b-shop" {
 			t.Errorf("%s %s: %+v, %+v", tc.method, tc.target, call, no)
+		}
+	}
+}
+
+// EndpointSlices are in a group of their own, where there is nothing else.
+func TestSliceRoutes(t *testing.T) {
+	const in = "apis/discovery.k8s.io/v1/namespaces/b-shop/endpointslices"
+	for _, c := range []struct{ method, end string }{{"GET", ""}, {"GET", "?watch=true"}, {"GET", "/web-liqo-4-0"}, {"PATCH", "/web-liqo-4-0?fieldManager=me"}, {"DELETE", "/web-liqo-4-0"}} {
+		path, _, _ := strings.Cut(c.end, "?")
+		call, no := ParseCall(c.method, "/kube/"+in+c.end)
+		if no != nil || call.Path() != "/"+in+path || !IsGuestPath("/kube/"+in+c.end) {
+			t.Errorf("%s %s: %+v, %+v", c.method, c.end, call, no)
+		}
+		const mine = "labelSelector=liqo.io%2Forigin-cluster-id%3Db%2Cendpointslice.kubernetes.io%2Fmanaged-by%3Dliqo-agent"
+		if listed := call.Name == ""; listed != strings.Contains(call.Selected("b"), mine) {
+			t.Errorf("%s %s: asks for %s", c.method, c.end, call.Selected("b"))
+		}
+	}
+	for _, target := range []string{
+		"/kube/apis/discovery.k8s.io/v1/namespaces/b-shop/pods", "/kube/apis/discovery.k8s.io/v1/namespaces/b-shop/services/web", "/kube/apis/discovery.k8s.io/v1/endpointslices",
+		"/kube/apis/discovery.k8s.io/v1beta1/namespaces/b-shop/endpointslices", "/kube/api/v1/namespaces/b-shop/endpointslices/web", "/kube/" + in + "/web/status", "/kube/" + in + "/",
+	} {
+		if call, no := ParseCall("GET", target); no == nil {
+			t.Errorf("%s goes to %s", target, call.Path())
+		}
+	}
+	if call, no := ParseCall("POST", "/kube/"+in); no == nil {
+		t.Errorf("POST goes to %s", call.Path())
+	}
+}
+
+// TestReplacing: what an object has takes the place of what it had.
+func TestReplacing(t *testing.T) {
+	for object, want := range map[string]string{
+		`{"kind":"Service","spec":{"selector":{"app":"web"},"ports":[{"port":80}],"sessionAffinityConfig":null}}`: `{"kind":"Service","spec":{"ports":[{"$patch":"replace"},{"port":80}],"selector":{"$patch":"replace","app":"web"},"sessionAffinityConfig":null}}`,
+		`{"kind":"Service","spec":{"selector":null,"ports":null}}`:                                                `{"kind":"Service","spec":{"ports":[{"$patch":"replace"}],"selector":null}}`,
+		`{"kind":"EndpointSlice","endpoints":[]}`:                                                                 `{"kind":"EndpointSlice","endpoints":[]}`,
+	} {
+		if got, err := Replacing([]byte(object)); err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v", object, got, err)
+		}
+	}
+	for _, bad := range []string{``, `[]`, `{"spec":[]}`} {
+		if got, err := Replacing([]byte(bad)); err == nil {
+			t.Errorf("%s: %s", bad, got)
 		}
 	}
 }
@@ -104,7 +152,7 @@ func TestGuestRoutesRefused(t *testing.T) {
 	// Nothing else of the API server can be named.
 	for _, path := range []string{
 		"", "namespaces", "namespaces/b-shop", "namespaces/b-shop/", "nodes", "nodes/x/proxy", "pods", "secrets", "events", "persistentvolumes", "componentstatuses",
-		"namespaces/b-shop/services", "namespaces/b-shop/serviceaccounts", "namespaces/b-shop/serviceaccounts/default/token", "namespaces/b-shop/resourcequotas",
+		"namespaces/b-shop/services/web/status", "namespaces/b-shop/services/web/proxy", "namespaces/b-shop/endpointslices", "namespaces/b-shop/serviceaccounts", "namespaces/b-shop/serviceaccounts/default/token", "namespaces/b-shop/resourcequotas",
 		"namespaces/b-shop/limitranges", "namespaces/b-shop/endpoints", "namespaces/b-shop/persistentvolumeclaims", "namespaces/b-shop/replicationcontrollers",
 		"namespaces/b-shop/bindings", "namespaces/b-shop/podtemplates", "namespaces/b-shop/status", "namespaces/b-shop/finalize",
 		"namespaces/b-shop/pods/web/status", "namespaces/b-shop/pods/web/eviction", "namespaces/b-shop/pods/web/binding", "namespaces/b-shop/pods/web/ephemeralcontainers",

@@ -41,6 +41,32 @@ func WithUID(body []byte, uid types.UID) ([]byte, error) {
 	return json.Marshal(all)
 }
 
+// Replacing returns the strategic merge patch that makes the fields of an object what they are
+// in a Service or EndpointSlice: what is in its maps and lists takes the place of what was.
+func Replacing(object []byte) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(object, &all); err != nil {
+		return nil, err
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(all["spec"], &spec); all["spec"] == nil {
+		return object, nil // the lists of an EndpointSlice are replaced as a whole
+	} else if err != nil {
+		return nil, err
+	}
+	const directive, replace = "$patch", "replace"
+	if selector, ok := spec["selector"].(map[string]any); ok {
+		selector[directive] = replace
+	}
+	ports, _ := spec["ports"].([]any)
+	spec["ports"] = append([]any{map[string]any{directive: replace}}, ports...)
+	var err error
+	if all["spec"], err = json.Marshal(spec); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
 // deletion is what a peer may say about a deletion, of metav1.DeleteOptions. How
 // what depends on the object goes is not its choice.
 type deletion struct {

@@ -418,8 +418,7 @@ func TestManyAtOnce(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	// How long it takes is for the benchmarks to say.
 	p := servePeer(t, b, "127.0.0.1:0", echo)
-	c := New(Config{Timeout: time.Minute})
-	c.attemptTimeout = time.Minute
+	c := patient(Config{})
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {

@@ -27,7 +27,7 @@ func mustIdentify(t *testing.T, c *Client, target peer.Target) Result {
 func TestNextCheckUsesTheKeptConnection(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	s := serve(t, b, "127.0.0.1:0")
-	c := New(Config{Keep: 1})
+	c := patient(Config{Keep: 1})
 	defer c.Close()
 	target := peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}
 	first := mustIdentify(t, c, target)
@@ -48,7 +48,7 @@ func TestNextCheckUsesTheKeptConnection(t *testing.T) {
 func TestClientWithoutKeepClosesEveryConnection(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	s := serve(t, b, "127.0.0.1:0")
-	c := New(Config{})
+	c := patient(Config{})
 	target := peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}
 	mustIdentify(t, c, target)
 	mustIdentify(t, c, target)
@@ -61,7 +61,7 @@ func TestClientWithoutKeepClosesEveryConnection(t *testing.T) {
 func TestClosedKeptConnectionIsReplaced(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	p := servePeer(t, b, "127.0.0.1:0", echo, func(s *http.Server) { s.IdleTimeout = 20 * time.Millisecond })
-	c := New(Config{Keep: 1})
+	c := patient(Config{Keep: 1})
 	defer c.Close()
 	target := peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), Addrs: endpointtest.Addrs(p.addr)}
 	mustIdentify(t, c, target)
@@ -78,7 +78,7 @@ func TestKeptConnectionGivesWayToABetterAddress(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	s := serve(t, b, "127.0.0.1:0")
 	moved := serve(t, b, "127.0.0.2:0")
-	c := New(Config{Keep: 1})
+	c := patient(Config{Keep: 1})
 	defer c.Close()
 	target := peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}
 	mustIdentify(t, c, target)
@@ -92,7 +92,7 @@ func TestKeptConnectionGivesWayToABetterAddress(t *testing.T) {
 func TestKeptConnectionKeepsThePin(t *testing.T) {
 	b, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	s := serve(t, b, "127.0.0.1:0")
-	c := New(Config{Keep: 1})
+	c := patient(Config{Keep: 1})
 	defer c.Close()
 	list := endpointtest.Addrs(at(s, "127.0.0.1"))
 	mustIdentify(t, c, peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), Addrs: list})
@@ -108,7 +108,7 @@ func TestKeptConnectionKeepsThePin(t *testing.T) {
 }
 
 func TestKeptConnectionsAreBounded(t *testing.T) {
-	c := New(Config{Keep: 2})
+	c := patient(Config{Keep: 2})
 	defer c.Close()
 	var servers []*endpoint.Server
 	var targets []peer.Target

@@ -141,7 +141,7 @@ func TestSystemRoots(t *testing.T) {
 	unknown := peer.Target{URL: url, Hosts: []string{"localhost"}}
 	known := peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), URL: url, Hosts: unknown.Hosts}
 
-	c := New(Config{Issuer: us.Issuer, Roots: ca.roots()})
+	c := patient(Config{Issuer: us.Issuer, Roots: ca.roots()})
 	got := mustIdentify(t, c, unknown)
 	if got.Fingerprint != b.Key.Fingerprint() || got.Shown.Name != "localhost" || got.URL != url {
 		t.Errorf("%+v", got)
@@ -157,7 +157,7 @@ func TestSystemRoots(t *testing.T) {
 
 	// Nobody answers for the name: it is what somebody said. Also when the connection is
 	// one that was made for who does.
-	c = New(Config{Issuer: us.Issuer, Roots: ca.roots(), Keep: 1})
+	c = patient(Config{Issuer: us.Issuer, Roots: ca.roots(), Keep: 1})
 	defer c.Close()
 	for _, hosts := range [][]string{nil, {"example.com"}, {"localhost"}, nil} {
 		target := known
@@ -175,7 +175,7 @@ func TestSystemRoots(t *testing.T) {
 	}
 
 	// Others do not vouch for it: it is nobody, unless its key is known already.
-	c = New(Config{Issuer: us.Issuer, Roots: newAuthority(t).roots()})
+	c = patient(Config{Issuer: us.Issuer, Roots: newAuthority(t).roots()})
 	var e *Error
 	if _, err := c.Identify(t.Context(), unknown); !errors.As(err, &e) || e.Reason != ReasonBadAnswer {
 		t.Errorf("%v", err)
@@ -197,7 +197,7 @@ func TestSucceedingKeyIsFollowedByName(t *testing.T) {
 	ca.name(t, after)
 	p := servePeer(t, after, "127.0.0.1:0", echo)
 	url := fmt.Sprintf("https://localhost:%d", p.addr.Port())
-	c := New(Config{Issuer: us.Issuer, Roots: ca.roots()})
+	c := patient(Config{Issuer: us.Issuer, Roots: ca.roots()})
 	old := peer.Target{ID: endpointtest.IDA, Fingerprint: before.Key.Fingerprint(), URL: url}
 	if got := mustIdentify(t, c, old); got.Fingerprint != after.Key.Fingerprint() || got.URL != url {
 		t.Errorf("%+v", got)
@@ -206,7 +206,7 @@ func TestSucceedingKeyIsFollowedByName(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	old.Fingerprint = us.Key.Fingerprint()
-	c = New(Config{Roots: ca.roots()})
+	c = patient(Config{Roots: ca.roots()})
 	var e *Error
 	if _, err := c.Exchange(t.Context(), old, Request{Method: "GET", Path: "/"}); !errors.As(err, &e) || e.Reason != ReasonWrongKey {
 		t.Errorf("%v", err)
@@ -245,7 +245,7 @@ func TestPeersSeeANewFleetCertificate(t *testing.T) {
 func TestCallsOfNobody(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	p := servePeer(t, b, "127.0.0.1:0", echo)
-	c := New(Config{Keep: 1})
+	c := patient(Config{Keep: 1})
 	defer c.Close()
 	for range 2 {
 		if got := string(mustExchange(t, c, targetOf(b, p.addr), Request{Method: "GET", Path: "/"}).Body); !strings.Contains(got, "from nobody") {

@@ -35,7 +35,7 @@ func TestPlacesComeFirst(t *testing.T) {
 		"one that is no URL":              {known([]peer.Place{{URL: "http://x"}, {URL: "https://x:0", Addrs: endpointtest.Addrs(named.addr)}}, plain.addr), "https://" + plain.addr.String(), "", plain.addr},
 		"nobody known":                    {peer.Target{Places: []peer.Place{{URL: url, Addrs: endpointtest.Addrs(named.addr)}}, Hosts: []string{"localhost"}}, url, "localhost", named.addr},
 	} {
-		c := New(Config{Issuer: us.Issuer, Roots: ca.roots(), Keep: 1})
+		c := patient(Config{Issuer: us.Issuer, Roots: ca.roots(), Keep: 1})
 		if got := mustIdentify(t, c, test.target); got.URL != test.url || got.Addr != test.at || got.Shown.Name != test.host || got.Fingerprint != b.Key.Fingerprint() {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -47,7 +47,7 @@ func TestPlacesComeFirst(t *testing.T) {
 		c.Close()
 	}
 
-	c := New(Config{Issuer: us.Issuer, Roots: ca.roots()})
+	c := patient(Config{Issuer: us.Issuer, Roots: ca.roots()})
 	var e *Error
 	if _, err := c.Identify(t.Context(), known([]peer.Place{dead, {URL: "no URL"}})); !errors.As(err, &e) || e.Reason != ReasonUnreachable || len(e.Others) != 1 {
 		t.Errorf("%v", err)
@@ -63,7 +63,7 @@ func TestKeptConnectionToAPlace(t *testing.T) {
 		"looked up": {URL: url}, "with addresses": {URL: url, Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))},
 	} {
 		before := accepted(s)
-		c := New(Config{Keep: 1})
+		c := patient(Config{Keep: 1})
 		target := peer.Target{ID: endpointtest.IDA, Fingerprint: b.Key.Fingerprint(), Places: []peer.Place{place}, Addrs: endpointtest.Addrs(other)}
 		for range 3 {
 			if got := mustIdentify(t, c, target); got.URL != url {

@@ -6,13 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // The first result wins; what comes too late is handed back, whoever it is from.
 func TestRaceHandsBackLateResults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var candidates []candidate
 		for port := range uint16(4) {
 			candidates = append(candidates, candidate{addr: netip.AddrPortFrom(netip.IPv6Loopback(), port)})

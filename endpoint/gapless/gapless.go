@@ -68,3 +68,14 @@ func writeNow(c net.Conn, b []byte) (n int) {
 	})
 	return n
 }
+
+// LimitUnsent bounds how many bytes that were written to a connection of TCP the kernel keeps beyond what is on its way: Write
+// waits before there are more. So what is written first waits here, where it can be overtaken or dropped, and not there.
+func LimitUnsent(tcp syscall.Conn, bytes int) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	// Without it, packets only wait for longer.
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes) })
+}

@@ -34,6 +34,8 @@ const (
 	Large Reason = "too-large"
 	// Slow: the body did not come in time.
 	Slow Reason = "too-slow"
+	// Network: the caller's network is not to be connected with this cluster's.
+	Network Reason = "network-not-wanted"
 	// Gateway: a request to the API server that no peer may send.
 	Gateway Reason = "gateway-not-permitted"
 	// APIServer: the API server could not be reached, or did not answer in time.

@@ -37,14 +37,22 @@ const (
 	// PathTunnel makes the connection one of HTTP/2 with prior knowledge (GET, with
 	// "Upgrade: liqo-tunnel"), on which the caller sends its other requests.
 	PathTunnel = "/peering/tunnel"
+	// PathNetwork makes the connection one of packets between the pods of both clusters
+	// (GET, with "Upgrade: liqo-network"); see package network.
+	PathNetwork = "/peering/network"
 	// PathGateway is the beginning of the paths that lead to the API server.
 	PathGateway = "/kube/"
 )
 
-// What both ends of a tunnel go by.
+// What both ends of upgraded connections go by.
 const (
 	// TunnelProtocol is what a connection is upgraded to at PathTunnel.
 	TunnelProtocol = "liqo-tunnel"
+	// NetworkProtocol is what a connection is upgraded to at PathNetwork.
+	NetworkProtocol = "liqo-network"
+	// NetworkUnsent is how many bytes wait in the kernel for a connection for packets, beyond what is on its way. With
+	// less, a fast link waits for this process; with more, a question waits behind what is sent on a slow one.
+	NetworkUnsent = 256 << 10
 	// TunnelIdle is how long the server keeps a tunnel without any request.
 	TunnelIdle = 5 * time.Minute
 	// RequestsPerPeer is how many requests about its namespaces a peer may have under

@@ -45,6 +45,8 @@ const (
 	ReasonNoAPIServer  = "NoAPIServer"
 	ReasonNotPermitted = "NotPermitted"
 	ReasonProtocol     = "ProtocolVersion" // the two have no version of the protocol in common
+	// ReasonNoNetwork: the networks of the two clusters are not to be connected.
+	ReasonNoNetwork = "NoNetwork"
 	// ReasonCertificateEnded: the caller's key is trusted by a certificate of a fleet
 	// that has ended.
 	ReasonCertificateEnded = "CertificateEnded"

@@ -32,7 +32,7 @@ const (
 )
 
 // busyboxPrograms are the ones that tests use.
-var busyboxPrograms = []string{"sh", "cat", "echo", "sleep", "tar", "httpd", "hostname", "env", "id", "ls", "true", "false", "wget", "test", "mkdir"}
+var busyboxPrograms = []string{"sh", "cat", "echo", "sleep", "tar", "httpd", "hostname", "env", "id", "ls", "true", "false", "wget", "test", "mkdir", "nc", "ping", "printf", "chmod", "nslookup"}
 
 // RealRoot reports whether root here is root on the machine, and not an ordinary user in a user namespace.
 func RealRoot() bool {
@@ -127,6 +127,33 @@ func (k *Kube) kubeletReady(ctx context.Context) error {
 }
 
 const cgroups = "/sys/fs/cgroup"
+
+// InPod runs fn in the network of one of the host's pods, as [Host.Do] does in the host's. The pod has a real container,
+// which runs.
+func (h *Host) InPod(pod string, fn func() error) error {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	for _, process := range processes {
+		groups, _ := os.ReadFile(process + "/cgroup") // nothing if it has ended
+		environment, _ := os.ReadFile(process + "/environ")
+		if !bytes.Contains(groups, []byte("/"+controlGroup(h)+"/")) || !bytes.Contains(append([]byte{0}, environment...), []byte("\x00HOSTNAME="+pod+"\x00")) {
+			continue
+		}
+		network, err := os.Open(process + "/ns/net")
+		if err != nil {
+			continue
+		}
+		defer network.Close()
+		ns := &namespaces{files: []*os.File{network}}
+		if err := ns.do(fn); err != nil {
+			return fmt.Errorf("in pod %s on host %s: %w", pod, h.Name, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("host %s runs no container of a pod %s", h.Name, pod)
+}
 
 // mountControlGroups shows the machine's control groups, which the host's own /sys hides, and makes one of a
 // name in each hierarchy.
@@ -282,6 +309,8 @@ enforceNodeAllocatable: []
 evictionHard: {memory.available: 1Mi}
 localStorageCapacityIsolation: false
 makeIPTablesUtilChains: false
+clusterDNS: [`+DNS+`]
+clusterDomain: `+clusterDomain+`
 resolvConf: %[1]s/resolv.conf
 podLogsDir: %[1]s/logs
 syncFrequency: 5s

@@ -4,10 +4,15 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 )
 
+// TestRealContainers: pods of the real kubelet run in containers, the real kube-proxy leads to them, and the real
+// CoreDNS knows the names of their Services.
 func TestRealContainers(t *testing.T) {
 	if !RealRoot() {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
@@ -26,10 +31,18 @@ func TestRealContainers(t *testing.T) {
 	if err := Poll(ctx, func() error {
 		return k.Apply(ctx, `apiVersion: v1
 kind: Pod
-metadata: {name: web, namespace: default}
+metadata: {name: web, namespace: default, labels: {app: web}}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: web, image: `+Image+`, command: [sh, -c, 'echo hello; exec sleep 100000']}]
+  containers: [{name: web, image: `+Image+`, command: [sh, -c, 'echo hello; exec nc -ll -p 8080 -e /bin/hostname']}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  clusterIP: 10.43.0.80
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8080}]
 `)
 	}); err != nil {
 		t.Fatal(err)
@@ -45,6 +58,45 @@ spec:
 	}
 	if out, err := k.Kubectl(ctx, "exec", "web", "--", "hostname"); err != nil || out != "web\n" {
 		t.Errorf("exec: %q %v", out, err)
+	}
+	if err := k.StartCoreDNS(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []ProxyMode{ProxyIPTables, ProxyNFTables} {
+		p, err := k.StartKubeProxy(ctx, mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Poll(ctx, func() error {
+			c, err := k.Host.DialContext(ctx, "tcp", "10.43.0.80:80")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			answer, err := io.ReadAll(c)
+			if err == nil && string(answer) != "web\n" {
+				err = fmt.Errorf("it answers %q", answer)
+			}
+			return err
+		}); err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		// By the search list that the container has.
+		if err := Poll(ctx, func() error {
+			out, err := k.Kubectl(ctx, "exec", "web", "--", "sh", "-c", "nslookup web; true")
+			if err == nil && !strings.Contains(out, "10.43.0.80") {
+				err = errors.New("it says: " + out)
+			}
+			return err
+		}); err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		if err := k.EndKubeProxy(ctx, p, mode); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := k.Host.Run(ctx, "nft", "list", "ruleset"); err != nil || strings.Contains(out, "10.43.0.80") {
+			t.Errorf("%s: its rules stay: %v\n%s", mode, err, out)
+		}
 	}
 	if _, err := k.Kubectl(ctx, "delete", "pod", "web", "--timeout=60s"); err != nil {
 		t.Error(err)

@@ -23,9 +23,10 @@ type Has struct {
 	Invites  []control.Invite
 	Domains  []control.Domain
 	Adverts  []control.Advert
+	Network  control.Network
 }
 
-// Memory is a control.Backend that answers from memory, and does what it is told
+// Memory is a socket.Backend that answers from memory, and does what it is told
 // to the peers in it, as far as their decisions go. What follows from a decision
 // is up to the test.
 type Memory struct {
@@ -41,17 +42,17 @@ type Memory struct {
 	told      []string        // decisions, in order
 }
 
-// Status is as in control.Backend.
+// Status is as in socket.Backend.
 func (m *Memory) Status(context.Context) (control.Status, error) { return m.Has.Status, nil }
 
-// Peers is as in control.Backend.
+// Peers is as in socket.Backend.
 func (m *Memory) Peers(context.Context) ([]control.Peer, error) {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
 	return slices.Clone(m.Has.Peers), nil
 }
 
-// Peer is as in control.Backend.
+// Peer is as in socket.Backend.
 func (m *Memory) Peer(_ context.Context, id peer.ClusterID) (control.Peer, error) {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
@@ -71,14 +72,14 @@ func (m *Memory) find(id peer.ClusterID) *control.Peer {
 	return nil
 }
 
-// Requests is as in control.Backend.
+// Requests is as in socket.Backend.
 func (m *Memory) Requests(context.Context) ([]control.Request, error) {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
 	return slices.Clone(m.Has.Requests), nil
 }
 
-// History is as in control.Backend.
+// History is as in socket.Backend.
 func (m *Memory) History(_ context.Context, q control.HistoryQuery) ([]peer.Event, error) {
 	var out []peer.Event
 	for _, e := range m.Has.Events {
@@ -92,7 +93,7 @@ func (m *Memory) History(_ context.Context, q control.HistoryQuery) ([]peer.Even
 	return out, nil
 }
 
-// Config is as in control.Backend.
+// Config is as in socket.Backend.
 func (m *Memory) Config(context.Context) (control.Config, error) {
 	return control.Config{Path: "/etc/x.toml", TOML: "[discovery]\nautojoin = false\nttl = \"10m\"\n\n[log]\nlevel = \"warn\"\n\n[[peer]]\nid = \"a\"\n\n[[peer]]\nid = \"b\"\n",
 		Sources: map[string]string{"log.level": "file /etc/x.toml line 2", "discovery.autojoin": "ClusterConfig liqo-configuration",
@@ -167,7 +168,7 @@ func pin(p *control.Peer, fp peer.Fingerprint, by string) error {
 	return nil
 }
 
-// Connect is as in control.Backend.
+// Connect is as in socket.Backend.
 func (m *Memory) Connect(_ context.Context, opts control.ConnectOptions) (peer.ClusterID, error) {
 	id := opts.ID
 	if id == "" {
@@ -187,7 +188,7 @@ func (m *Memory) Connect(_ context.Context, opts control.ConnectOptions) (peer.C
 	}, "connect %s url=%s token=%s once=%t", id, opts.URL, opts.Token, opts.Once)
 }
 
-// Disconnect is as in control.Backend.
+// Disconnect is as in socket.Backend.
 func (m *Memory) Disconnect(_ context.Context, id peer.ClusterID, incoming bool, _ string) error {
 	return m.decide(id, func(p *control.Peer) error {
 		if incoming {
@@ -199,7 +200,7 @@ func (m *Memory) Disconnect(_ context.Context, id peer.ClusterID, incoming bool,
 	}, "disconnect %s incoming=%t", id, incoming)
 }
 
-// Accept is as in control.Backend.
+// Accept is as in socket.Backend.
 func (m *Memory) Accept(_ context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
 	return m.decide(id, func(p *control.Peer) error {
 		p.Preferences.AutoAccept = control.Yes
@@ -207,32 +208,32 @@ func (m *Memory) Accept(_ context.Context, id peer.ClusterID, fp peer.Fingerprin
 	}, "accept %s", id)
 }
 
-// Reject is as in control.Backend.
+// Reject is as in socket.Backend.
 func (m *Memory) Reject(_ context.Context, id peer.ClusterID, _ string) error {
 	return m.decide(id, func(p *control.Peer) error { return nil }, "reject %s", id)
 }
 
-// Block is as in control.Backend.
+// Block is as in socket.Backend.
 func (m *Memory) Block(_ context.Context, id peer.ClusterID, _ string) error {
 	return m.decide(id, func(p *control.Peer) error { p.Preferences.Blocked = true; return nil }, "block %s", id)
 }
 
-// Unblock is as in control.Backend.
+// Unblock is as in socket.Backend.
 func (m *Memory) Unblock(_ context.Context, id peer.ClusterID, _ string) error {
 	return m.decide(id, func(p *control.Peer) error { p.Preferences.Blocked = false; return nil }, "unblock %s", id)
 }
 
-// Trust is as in control.Backend.
+// Trust is as in socket.Backend.
 func (m *Memory) Trust(_ context.Context, id peer.ClusterID, fp peer.Fingerprint, by string) error {
 	return m.decide(id, func(p *control.Peer) error { return pin(p, fp, by) }, "trust %s %.8s", id, fp)
 }
 
-// Distrust is as in control.Backend.
+// Distrust is as in socket.Backend.
 func (m *Memory) Distrust(_ context.Context, id peer.ClusterID, _ string) error {
 	return m.decide(id, func(p *control.Peer) error { p.Trust = control.Trust{Mode: control.Untrusted}; return nil }, "distrust %s", id)
 }
 
-// Set is as in control.Backend.
+// Set is as in socket.Backend.
 func (m *Memory) Set(_ context.Context, id peer.ClusterID, patch control.PreferencesPatch, _ string) error {
 	return m.decide(id, func(p *control.Peer) error {
 		prefs := &p.Preferences
@@ -250,13 +251,13 @@ func (m *Memory) Set(_ context.Context, id peer.ClusterID, patch control.Prefere
 	}, "set %s", id)
 }
 
-// SetAlias is as in control.Backend.
+// SetAlias is as in socket.Backend.
 func (m *Memory) SetAlias(_ context.Context, id peer.ClusterID, alias string) error {
 	m.Change(id, func(p *control.Peer) { p.Alias = alias })
 	return nil
 }
 
-// Forget is as in control.Backend.
+// Forget is as in socket.Backend.
 func (m *Memory) Forget(_ context.Context, id peer.ClusterID, _ string) error {
 	return m.decide(id, func(p *control.Peer) error {
 		p.Alias, p.Trust, p.Preferences = "", control.Trust{}, control.Preferences{}
@@ -264,34 +265,34 @@ func (m *Memory) Forget(_ context.Context, id peer.ClusterID, _ string) error {
 	}, "forget %s", id)
 }
 
-// Invite is as in control.Backend.
+// Invite is as in socket.Backend.
 func (m *Memory) Invite(_ context.Context, opts control.InviteOptions) (control.Invite, error) {
 	made := control.Invite{ID: "0a1b2c3d4e5f6071", Token: "liqo1-0123456789abcdef", State: control.InviteOpen, Note: opts.Note, URL: opts.URL,
 		CreatedAt: Now, CreatedBy: "user alice (command line)", ExpiresAt: Now.Add(opts.TTL)}
 	return made, m.decide("", func(*control.Peer) error { return nil }, "invite ttl=%s note=%s url=%s", opts.TTL, opts.Note, opts.URL)
 }
 
-// Invites is as in control.Backend.
+// Invites is as in socket.Backend.
 func (m *Memory) Invites(context.Context) ([]control.Invite, error) { return m.Has.Invites, nil }
 
-// RevokeInvite is as in control.Backend.
+// RevokeInvite is as in socket.Backend.
 func (m *Memory) RevokeInvite(_ context.Context, id, _ string) error {
 	return m.decide("", func(*control.Peer) error { return nil }, "revoke %s", id)
 }
 
-// Key is as in control.Backend.
+// Key is as in socket.Backend.
 func (m *Memory) Key(context.Context) (control.Key, error) {
 	return control.Key{Fingerprint: strings.Repeat("77", 32), PublicKey: "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", Successions: 2,
 		CreatedAt: Now.Add(-24 * time.Hour)}, nil
 }
 
-// RotateKey is as in control.Backend.
+// RotateKey is as in socket.Backend.
 func (m *Memory) RotateKey(context.Context, string) (control.Key, error) {
 	return control.Key{Fingerprint: strings.Repeat("88", 32), Successions: 3, CreatedAt: Now},
 		m.decide("", func(*control.Peer) error { return nil }, "rotate")
 }
 
-// CSR is as in control.Backend.
+// CSR is as in socket.Backend.
 func (m *Memory) CSR(_ context.Context, names []string) (string, error) {
 	return "-----BEGIN CERTIFICATE REQUEST-----\n" + strings.Join(names, "\n") + "\n-----END CERTIFICATE REQUEST-----\n", nil
 }
@@ -313,7 +314,7 @@ func CodeOf(t *testing.T, fingerprint string) string {
 // PeerID converts an ID.
 func PeerID(s string) peer.ClusterID { return peer.ClusterID(s) }
 
-// Domains is as in control.Backend.
+// Domains is as in socket.Backend.
 func (m *Memory) Domains(context.Context) ([]control.Domain, error) {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
@@ -332,7 +333,7 @@ func (m *Memory) Domain(name string, f func(*control.Domain)) {
 	f(&m.Has.Domains[i])
 }
 
-// AddDomain is as in control.Backend.
+// AddDomain is as in socket.Backend.
 func (m *Memory) AddDomain(_ context.Context, opts control.DomainOptions) error {
 	autojoin := "default"
 	if opts.Autojoin != nil {
@@ -346,7 +347,7 @@ func (m *Memory) AddDomain(_ context.Context, opts control.DomainOptions) error 
 	return m.decide("", func(*control.Peer) error { return nil }, "add-domain %s server=%s autojoin=%s %s..%s", opts.Name, opts.Server, autojoin, opts.MinInterval, opts.MaxInterval)
 }
 
-// RemoveDomain is as in control.Backend.
+// RemoveDomain is as in socket.Backend.
 func (m *Memory) RemoveDomain(_ context.Context, name, _ string) error {
 	return m.decide("", func(*control.Peer) error {
 		m.Has.Domains = slices.DeleteFunc(m.Has.Domains, func(d control.Domain) bool { return d.Name == name })
@@ -354,19 +355,22 @@ func (m *Memory) RemoveDomain(_ context.Context, name, _ string) error {
 	}, "remove-domain %s", name)
 }
 
-// AskDomain is as in control.Backend.
+// AskDomain is as in socket.Backend.
 func (m *Memory) AskDomain(_ context.Context, name string) error {
 	return m.decide("", func(*control.Peer) error { return nil }, "ask-domain %s", name)
 }
 
-// Adverts is as in control.Backend.
+// Network is as in socket.Backend.
+func (m *Memory) Network(context.Context) (control.Network, error) { return m.Has.Network, nil }
+
+// Adverts is as in socket.Backend.
 func (m *Memory) Adverts(context.Context) ([]control.Advert, error) {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
 	return slices.Clone(m.Has.Adverts), nil
 }
 
-// DecideAdvert is as in control.Backend.
+// DecideAdvert is as in socket.Backend.
 func (m *Memory) DecideAdvert(_ context.Context, id peer.ClusterID, accept bool, by string) error {
 	return m.decide(id, func(*control.Peer) error {
 		for i := range m.Has.Adverts {
@@ -381,12 +385,12 @@ func (m *Memory) DecideAdvert(_ context.Context, id peer.ClusterID, accept bool,
 	}, "decide-advert %s accept=%t", id, accept)
 }
 
-// PlanReset, BeginReset and ResetState make Memory a control.Resetter.
+// PlanReset, BeginReset and ResetState make Memory a socket.Resetter.
 func (m *Memory) PlanReset(context.Context, control.ResetOptions) (control.ResetPlan, error) {
 	return m.ResetPlan, nil
 }
 
-// BeginReset is as in control.Backend.
+// BeginReset is as in socket.Backend.
 func (m *Memory) BeginReset(_ context.Context, opts control.ResetOptions, _ string) (control.Reset, error) {
 	m.Mu.Lock()
 	defer m.Mu.Unlock()
@@ -405,7 +409,7 @@ func (m *Memory) ResetState(context.Context) (control.Reset, error) {
 		m.Resets = m.Resets[1:]
 	}
 	if len(m.Resets) == 0 {
-		return control.Reset{}, nil
+		return control.Reset{Phase: control.ResetNone}, nil
 	}
 	return m.Resets[0], nil
 }
@@ -427,5 +431,15 @@ func describeReset(opts control.ResetOptions) string {
 	return out
 }
 
-// Reach implements control.Diagnoser: nobody is there to be asked.
+// ProbeNetwork answers for peers that are Connected.
+func (m *Memory) ProbeNetwork(_ context.Context, id peer.ClusterID) (control.NetworkProbe, error) {
+	for _, p := range m.Has.Network.Peers {
+		if p.ID == string(id) {
+			return control.NetworkProbe{RTTMicroseconds: p.RTTMicroseconds, Message: p.Message}, nil
+		}
+	}
+	return control.NetworkProbe{Message: "the network of this cluster is not to be connected with that of the peer"}, nil
+}
+
+// Reach implements socket.Diagnoser: nobody is there to be asked.
 func (m *Memory) Reach(context.Context) ([]control.Reach, error) { return []control.Reach{}, nil }

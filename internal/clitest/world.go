@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"liqo.io/agent/agent/socket"
+
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/internal/generated"
@@ -28,7 +30,7 @@ func init() { time.Local = time.UTC }
 type World struct {
 	New    func(command.Options) *command.App // the program
 	Dir    string
-	Server *control.Server
+	Server *socket.Server
 	Stop   func() // ends the agent
 	Color  bool
 
@@ -77,7 +79,7 @@ func NoAgent(t *testing.T, program func(command.Options) *command.App) *World {
 }
 
 // WithAgent is a machine with an agent that answers from b.
-func WithAgent(t *testing.T, program func(command.Options) *command.App, b control.Backend) *World {
+func WithAgent(t *testing.T, program func(command.Options) *command.App, b socket.Backend) *World {
 	t.Helper()
 	w := NoAgent(t, program)
 	if m, ok := b.(*Memory); ok {
@@ -85,7 +87,7 @@ func WithAgent(t *testing.T, program func(command.Options) *command.App, b contr
 			w.Server.Publish(control.WatchEvent{Event: control.WatchUpdated, Peer: &control.Peer{ID: id}})
 		}
 	}
-	w.Server = control.NewServer(control.ServerConfig{Path: w.Socket(), Backend: b, Level: new(slog.LevelVar),
+	w.Server = socket.NewServer(socket.ServerConfig{Path: w.Socket(), Backend: b, Level: new(slog.LevelVar),
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return Now }})
 	if err := w.Server.Listen(t.Context()); err != nil {
 		t.Fatal(err)

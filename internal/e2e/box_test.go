@@ -12,7 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"liqo.io/agent/agent/socket/client"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
@@ -36,7 +37,7 @@ type box struct {
 	host  *bed.Host
 	kube  *bed.Kube
 	agent *bed.Process
-	asks  *control.Client // of the agent's socket
+	asks  *client.Client // of the agent's socket
 	bin   string
 	addr  netip.Addr
 	env   []string // of the agent, on top of the host's
@@ -56,7 +57,7 @@ func newBoxes(t *testing.T, b *bed.Bed, names ...string) []*box {
 
 func newBox(t *testing.T, h *bed.Host, addr netip.Addr) *box {
 	t.Helper()
-	x := &box{t: t, host: h, bin: bed.Binary(t, "liqo-agent"), addr: addr, asks: control.NewClient(h.Path(socketPath))}
+	x := &box{t: t, host: h, bin: bed.Binary(t, "liqo-agent"), addr: addr, asks: client.New(h.Path(socketPath))}
 	t.Cleanup(x.asks.Close)
 	t.Cleanup(x.explain)
 	x.configure("")
@@ -315,9 +316,9 @@ func (x *box) awaitNoFC(name string) {
 // reachable reports whether a ForeignCluster says its cluster answers.
 func reachable(fc foreignCluster) bool { return fc.condition("Reachable") == "True" }
 
-// calm waits until the agent has said all that there is to say, in objects and in
-// Events, which come one after the other, and returns its status then.
-func (x *box) calm() control.Status {
+// calm waits until the agent has said all that there is to say, in objects and in Events, which come one after the other: until
+// it writes nothing while y answers ten requests. A busy machine delays both alike.
+func (x *box) calm(y *box) control.Status {
 	x.t.Helper()
 	x.eventually("the ClusterConfig says how the agent is", func() error {
 		c, found, err := get[api.ClusterConfig](x, configPathAPI)
@@ -326,19 +327,20 @@ func (x *box) calm() control.Status {
 		}
 		return err
 	})
-	var writes, transactions uint64
-	var since time.Time
+	var last control.Status
+	var from uint64
 	x.eventually("writing settles", func() error {
-		st := x.mustStatus()
-		if st.Kubernetes.Writes != writes || st.State.Transactions != transactions {
-			writes, transactions, since = st.Kubernetes.Writes, st.State.Transactions, time.Now()
+		st, answered := x.mustStatus(), y.mustStatus().Endpoint.Requests
+		if from == 0 || st.Kubernetes.Writes != last.Kubernetes.Writes || st.State.Transactions != last.State.Transactions {
+			from = answered
 		}
-		if time.Since(since) < 2*time.Second {
-			return fmt.Errorf("%d writes, %d transactions", writes, transactions)
+		last = st
+		if answered-from < 10 {
+			return fmt.Errorf("%d writes, %d transactions, %d answers of %s since", st.Kubernetes.Writes, st.State.Transactions, answered-from, y.host.Name)
 		}
 		return nil
 	})
-	return x.mustStatus()
+	return last
 }
 
 func (x *box) eventually(what string, condition func() error) {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,19 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "")
 	p.join()
+	forwarding := func(on string) {
+		if _, err := p.a.host.Run(t.Context(), "sysctl", "-w", "net.ipv4.ip_forward="+on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forwarding("1") // as Kubernetes has it where there are containers
+	p.a.eventually("the networks are connected", func() error {
+		out, err := p.a.tryShell("liqo-agent network list -o json")
+		if err == nil && !strings.Contains(out, `"state": "Connected"`) {
+			err = errors.New(out)
+		}
+		return err
+	})
 	r := p.a.diagnosed("a healthy box")
 	for check, want := range map[string]string{
 		"endpoint": "birch can connect to it", "multicast": "1 other cluster answers", "peers": "reachable: birch", "crds": "all", "mdns-port": "in use by the agent",
@@ -82,5 +96,30 @@ func TestDoctor(t *testing.T) {
 		if got := said(r, check); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", check, got, want)
 		}
+	}
+	forwarding("0")
+	p.a.diagnosed("a box that does not pass packets on", "forwarding-off")
+	forwarding("1")
+
+	// What it says to type has an end to what it finds.
+	for what, rules := range map[string]string{
+		"a table of nftables": "nft 'add table inet fence; add chain inet fence gate { type filter hook forward priority 0; policy drop; }'",
+		"a policy of Docker":  "XTABLES_LOCKFILE=/dev/null iptables-nft -P FORWARD DROP",
+	} {
+		if out, err := p.a.tryShell(rules); err != nil {
+			t.Fatal(what, out, err)
+		}
+		r := p.a.diagnosed(what, "forward-dropped")
+		for _, c := range r.Checks {
+			for _, f := range c.Findings {
+				if f.Code != "forward-dropped" {
+					continue
+				}
+				if out, err := p.a.tryShell("export XTABLES_LOCKFILE=/dev/null; " + strings.ReplaceAll(f.Do[0], "sudo ", "")); err != nil {
+					t.Fatal(what, f.Do, out, err)
+				}
+			}
+		}
+		p.a.diagnosed(what + ", allowed")
 	}
 }

@@ -585,7 +585,7 @@ func (x *box) mayNot(id, home, other string) {
 	}
 	for _, q := range [][4]string{
 		{"create", "", "serviceaccounts", "token"}, {"create", "", "pods", "eviction"}, {"create", "", "pods", "binding"}, {"update", "", "pods", "status"},
-		{"patch", "", "pods", "ephemeralcontainers"}, {"update", "", "pods", ""}, {"deletecollection", "", "pods", ""}, {"create", "", "services", ""},
+		{"patch", "", "pods", "ephemeralcontainers"}, {"update", "", "pods", ""}, {"deletecollection", "", "pods", ""}, {"update", "", "services", ""}, {"create", "", "services", "proxy"}, {"create", "", "endpoints", ""},
 		{"patch", "", "resourcequotas", ""}, {"create", "rbac.authorization.k8s.io", "rolebindings", ""}, {"patch", "rbac.authorization.k8s.io", "roles", ""},
 		{"create", "apps", "deployments", ""}, {"create", "batch", "jobs", ""}, {"patch", "", "namespaces", ""},
 	} {

@@ -126,7 +126,7 @@ func TestHealth(t *testing.T) {
 		p.a.reload()
 		p.a.eventually("no problem", func() error { return p.a.hasProblem(health.Open, false) })
 		p.a.eventually("the condition", func() error { return p.a.healthy(api.ConditionTrue, "NoProblems") })
-		for _, line := range []string{"problem: anybody who can reach this agent", "the problem is over: " + health.Open.Title} {
+		for _, line := range []string{"problem: anybody who can reach this agent", "problem solved: " + health.Open.Title} {
 			if n := strings.Count(p.a.agent.Log(), line); n != 1 {
 				t.Errorf("the log says %d times %q", n, line)
 			}

@@ -316,7 +316,7 @@ func TestJoinedPairIsQuiet(t *testing.T) {
 	p.join()
 	p.works()
 	for _, x := range []*box{p.a, p.b} {
-		st := x.calm()
+		st := x.calm(x)
 		writes, transactions := st.Kubernetes.Writes, st.State.Transactions
 		from := x.mustStatus().Endpoint.Requests
 		x.eventually("twenty calls of the peer", func() error {

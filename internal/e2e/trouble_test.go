@@ -93,7 +93,7 @@ func TestQuietLANIsNotWrittenAbout(t *testing.T) {
 	for _, x := range []*box{mill, pond} {
 		barn.awaitFC("appears", x.id(), reachable)
 	}
-	barn.calm()
+	barn.calm(mill)
 	settled := func() (writes uint64, versions string) {
 		all, err := barn.foreignClusters()
 		if err != nil {

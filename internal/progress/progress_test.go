@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // The test program plays the command itself, when it is asked to.
@@ -216,7 +217,7 @@ func TestAbout(t *testing.T) {
 }
 
 func TestPlainLinesAreRare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		s := newScreen(&out, false)
 		for i := range 61 {

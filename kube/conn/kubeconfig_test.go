@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/kube/work"
 )
 
@@ -100,7 +101,7 @@ func TestLocate(t *testing.T) {
 // TestReplaced checks which changes of the files end a connection.
 func TestReplaced(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(dir, "config")
 		write(t, path, kubeconfigText("https://one"))
 		var setting atomic.Value
@@ -151,7 +152,7 @@ func TestReplaced(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		for i := range 20 {
 			step := time.Now()

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // TestAwait: a kind that is not served is worth one line in the log, and is waited
 // for.
 func TestAwait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, err := New(Config{Logger: slog.New(slog.DiscardHandler), Now: time.Now}).Open(&rest.Config{Host: "https://nowhere"})
 		if err != nil {
 			t.Fatal(err)

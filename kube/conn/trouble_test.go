@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // answering is a link whose requests are answered as a test says, and what it tells.
@@ -54,7 +55,7 @@ func forbidden(message string) string {
 
 func TestMissingPermissions(t *testing.T) {
 	const cannot = `User "system:serviceaccount:liqo:liqo-agent" cannot list resource "nodes" in API group "" at the cluster scope`
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		body, allowed := forbidden("nodes is forbidden: "+cannot), false
 		l, rt, changes := answering(func(*http.Request) (int, string, http.Header) {
 			if allowed {
@@ -155,7 +156,7 @@ func TestWhyThereIsNoConnection(t *testing.T) {
 }
 
 func TestClockOfTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var ahead time.Duration
 		header := true
 		l, rt, _ := answering(func(*http.Request) (int, string, http.Header) {

@@ -13,6 +13,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"pgregory.net/rapid"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 var errAny = errors.New("no")
@@ -58,7 +60,7 @@ func TestOutcomes(t *testing.T) {
 		"permanent, asked": {outcome: Permanent(apierrors.NewTooManyRequests("later", 5)), pauses: seconds(60)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var at []time.Time
 				var told []Attempt
 				config := config
@@ -97,7 +99,7 @@ func TestOutcomes(t *testing.T) {
 // TestNotBefore: what was asked for earlier does not cut short a pause that was decided
 // about later.
 func TestNotBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var at []time.Duration
 		outcomes := []Outcome{Again(10 * time.Second), Retry(apierrors.NewTooManyRequests("later", 60)), Done()}
@@ -120,7 +122,7 @@ func TestNotBefore(t *testing.T) {
 // TestOneAtATime: a key is never reconciled twice at a time, and once more when it is
 // added meanwhile; no more keys are than there are workers.
 func TestOneAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		busy, most, count := make(map[string]bool), 0, make(map[string]int)
 		again := "" // added while it is being reconciled
@@ -177,7 +179,7 @@ func TestOneAtATime(t *testing.T) {
 
 // TestInterrupted: what a Run does not get to is there for the next one, with its time.
 func TestInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		told := 0
 		q := New(Config[string]{Observe: func(string, Attempt) { told++ }})
 		q.Add("now")
@@ -207,7 +209,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestFailuresAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var last Attempt
 		q := New(Config[string]{Backoff: Backoff{First: time.Second, Max: time.Hour}, Observe: func(_ string, a Attempt) { last = a }})
 		q.Add("a")
@@ -241,7 +243,7 @@ func TestEverythingIsReconciledInTime(t *testing.T) {
 			}
 		}), 1, 40).Draw(rt, "ops")
 		var want, got []string
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			begun := time.Now()
 			due := make(map[string]time.Duration)
 			entry := func(key string, at time.Duration) string { return fmt.Sprintf("%09d %s", at/time.Millisecond, key) }

@@ -81,7 +81,8 @@ func (o *Objects) Secret(id peer.ClusterID) *plan.Secret {
 	if found == nil {
 		return nil
 	}
-	return readSecret(id, found)
+	identity := *found.identity
+	return &identity
 }
 
 // Access returns what a peer may do, nil when there is nothing about that.

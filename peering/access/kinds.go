@@ -30,7 +30,10 @@ func secretKind(namespace string) objects.Kind[*secret] {
 		About: func(s *secret) []peer.ClusterID {
 			return objects.ClusterIDs(strings.TrimPrefix(s.Name, plan.SecretName("")))
 		},
-		Trim: func(s *secret) { s.ManagedFields, s.Annotations = nil, nil },
+		Trim: func(s *secret) {
+			s.ManagedFields, s.Annotations = nil, nil
+			s.identity = readSecret(peer.ClusterID(strings.TrimPrefix(s.Name, plan.SecretName(""))), s)
+		},
 	}
 }
 
@@ -63,6 +66,10 @@ type secret struct {
 
 	Type string            `json:"type,omitempty"`
 	Data map[string][]byte `json:"data,omitempty"`
+
+	// identity is what readSecret makes of one that is kept: it is asked for at each look at a peer, and most of the work
+	// of such a look would be to parse the certificate.
+	identity *plan.Secret
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -27,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// hang bounds what takes forever if it fails. It says nothing about how fast anything is.
+const hang = 2 * time.Minute
+
 // serving is a Server at work and a client that trusts it as an API server does.
 type serving struct {
 	*Server
@@ -96,7 +99,7 @@ func dial(t *testing.T, s *Server) (url string, client *http.Client) {
 	}
 	return config["url"].(string), &http.Client{
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, MaxIdleConnsPerHost: 2 * maxConns},
-		Timeout:   20 * time.Second,
+		Timeout:   hang,
 	}
 }
 
@@ -309,8 +312,9 @@ const tooMany = 3 * maxConns
 // once, and whatever others hold on to.
 func TestBurst(t *testing.T) {
 	times := defaultTimeouts
-	// This is about none being closed, on a machine as slow as may be. The shortest of the three bounds a handshake.
-	times.header, times.read, times.write = time.Minute, time.Minute, time.Minute
+	// This is about none being closed, on a machine as slow as may be: each of the requests has a handshake of its own,
+	// and all of them together need two seconds of a processor with the race detector.
+	times.header, times.read, times.write = hang, hang, hang
 	r := serve(t, times, trusting)
 
 	// Others ask something once and keep their connections.
@@ -374,7 +378,7 @@ func TestSilentConnections(t *testing.T) {
 		open = append(open, c)
 	}
 	for _, c := range open {
-		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(hang)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {

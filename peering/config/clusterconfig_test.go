@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 )
 
@@ -31,7 +32,7 @@ func clusterConfig(uid types.UID, version int, discovery *bool) *api.ClusterConf
 func TestClusterConfigAtWork(t *testing.T) {
 	yes, no := true, false
 	const created = `{"apiVersion":"config.liqo.io/v1alpha1","kind":"ClusterConfig","metadata":{"name":"liqo-configuration","uid":"made","resourceVersion":"100"},"spec":{}}`
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told []string
 		_, r, fake := parts(t, Config{ClusterConfig: func(spec *api.ClusterConfigSpec) {

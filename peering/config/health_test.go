@@ -11,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 )
 
 // TestHealthyCondition: written when it says something else, and only then.
 func TestHealthyCondition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		health, known := Health{Healthy: true, Reason: "NoProblems", Message: "Nothing."}, false
 		var effective api.EffectiveConfig
 		var stored *api.ClusterConfig

@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
@@ -390,7 +391,7 @@ func TestSearchDomainRetries(t *testing.T) {
 		{"invalid", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, objects.RefusedRetry, objects.RefusedRetry / 2, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				d, _, fake := parts(t, Config{SearchDomainStatus: func(string) (api.SearchDomainStatus, bool) { return looked("Found", t0), true }},
 					func(*http.Request, string) (int, string) { return kubetest.Failure(tc.status, tc.reason) })
 				if err := kubetest.Tell(d.store).Update(searchDomain("d", "u1", 1, 0)); err != nil {
@@ -410,7 +411,7 @@ func TestSearchDomainRetries(t *testing.T) {
 // TestDomainsAtWork runs the goroutine: from the first list on, everything that
 // happens ends in the status that is known last.
 func TestDomainsAtWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var d *Domains
 		told := 0
 		outcome := "Found"

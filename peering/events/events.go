@@ -4,7 +4,8 @@ import (
 	"cmp"
 
 	"liqo.io/agent/api"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/reason"
 )
 
 // The reasons of the Events on ForeignClusters, which "kubectl describe fc" and
@@ -62,6 +63,12 @@ const (
 	// EventServing: the cluster consumes our resources. EventServingEnded: no longer.
 	EventServing      = "Serving"
 	EventServingEnded = "ServingEnded"
+
+	// EventNetworkConnected: packets pass between the pods of the two clusters.
+	// EventNetworkDown: no longer. EventNetworkNotConnected: they cannot be connected.
+	EventNetworkConnected    = "NetworkConnected"
+	EventNetworkDown         = "NetworkDown"
+	EventNetworkNotConnected = "NetworkNotConnected"
 )
 
 // Event is something that happened and that an operator should see.
@@ -88,25 +95,23 @@ func Between(before, after *api.ForeignCluster) []Event {
 		}
 	}
 	all.conflict(was.conflict, is.conflict)
-	all.trust(was.trusted, is.trusted)
-	if !sameVerdict(was.outgoing, is.outgoing) {
-		all.either(is.outgoing)
-		all.outgoing(was.outgoing, is.outgoing)
-	}
-	if !sameVerdict(was.incoming, is.incoming) {
-		all.either(is.incoming)
-		all.incoming(was.incoming, is.incoming)
-	}
+	all.changed(was.trusted, is.trusted, trustedKinds)
+	all.changed(was.outgoing, is.outgoing, eitherKinds)
+	all.changed(was.outgoing, is.outgoing, outgoingKinds)
+	all.changed(was.incoming, is.incoming, eitherKinds)
+	all.changed(was.incoming, is.incoming, incomingKinds)
+	all.network(was.network, is.network)
 	all.offer(before.Status.Outgoing.AdvertisementStatus, after.Status.Outgoing.AdvertisementStatus, is.outgoing)
 	return all
 }
 
-type shownConditions struct{ reachable, conflict, trusted, outgoing, incoming *api.Condition }
+type shownConditions struct{ reachable, conflict, trusted, outgoing, incoming, network *api.Condition }
 
 func conditionsOf(fc *api.ForeignCluster) shownConditions {
 	return shownConditions{
 		fc.Condition(api.ConditionReachable), fc.Condition(api.ConditionConflict), fc.Condition(api.ConditionTrusted),
 		fc.Condition(api.ConditionOutgoingPeering), fc.Condition(api.ConditionIncomingPeering),
+		fc.Condition(api.ConditionNetworkReady),
 	}
 }
 
@@ -135,7 +140,7 @@ func (c *changes) reached(was, is *api.Condition) {
 	case was == nil || sameVerdict(was, is):
 	case holds(is):
 		c.add(EventReachable, false, is.Message)
-	case is.Reason == plan.ReasonLost:
+	case is.Reason == reason.Lost:
 		c.add(EventLost, true, is.Message)
 	case holds(was):
 		c.add(EventUnreachable, true, is.Message)
@@ -144,80 +149,85 @@ func (c *changes) reached(was, is *api.Condition) {
 
 func (c *changes) conflict(was, is *api.Condition) {
 	switch {
-	case holds(is) && (!holds(was) || !plan.SameConflict(was.Message, is.Message)):
+	case holds(is) && (!holds(was) || !discovered.SameConflict(was.Message, is.Message)):
 		c.add(EventConflict, true, is.Message)
 	case holds(was) && !holds(is):
 		c.add(EventConflictOver, false, "No cluster uses this cluster ID with another key any more.")
 	}
 }
 
-func (c *changes) trust(was, is *api.Condition) {
+// kind is an Event without its message.
+type kind struct {
+	reason  string
+	warning bool
+}
+
+// The Events of a condition that changed, by its reason.
+var (
+	trustedKinds = map[string]kind{
+		reason.AnotherKey:       {EventOtherKey, true},
+		reason.Distrusted:       {EventDistrusted, true},
+		reason.CertificateEnded: {EventSuspended, true},
+	}
+	eitherKinds = map[string]kind{ // of the conditions of both directions
+		reason.Blocked:          {EventBlocked, true},
+		reason.Incompatible:     {EventIncompatible, true},
+		reason.CertificateEnded: {EventSuspended, true},
+		reason.Lost:             {EventPeeringLost, true},
+	}
+	outgoingKinds = map[string]kind{
+		reason.Joined:             {EventJoined, false},
+		reason.Refused:            {EventRefused, true},
+		reason.EndedByProvider:    {EventEndedByProvider, true},
+		reason.AwaitingTrust:      {EventTrustNeeded, false},
+		reason.AwaitingAcceptance: {EventAwaitingProvider, false},
+		reason.AwaitingDecision:   {EventOfferWaiting, false},
+		reason.Disconnected:       {EventDisconnected, false},
+	}
+	incomingKinds = map[string]kind{
+		reason.Joined:           {EventServing, false},
+		reason.Refused:          {EventRequestRefused, false},
+		reason.AwaitingDecision: {EventRequestWaiting, false},
+		reason.RequestMissing:   {EventRequestMissing, true},
+		reason.Ended:            {EventServingEnded, false},
+		reason.Withdrawn:        {EventServingEnded, false},
+	}
+)
+
+// changed adds the Event of a condition that changed. What was established before is not
+// established again, and what never was does not end.
+func (c *changes) changed(was, is *api.Condition, kinds map[string]kind) {
+	if sameVerdict(was, is) {
+		return
+	}
+	switch is.Reason {
+	case reason.Joined:
+		if holds(was) {
+			return
+		}
+	case reason.Disconnected, reason.Ended, reason.Withdrawn:
+		if was == nil {
+			return
+		}
+	}
+	if k, known := kinds[is.Reason]; known {
+		c.add(k.reason, k.warning, is.Message)
+	}
+}
+
+// network is about the network between the pods of the two clusters.
+func (c *changes) network(was, is *api.Condition) {
+	if sameVerdict(was, is) {
+		return
+	}
 	switch {
-	case sameVerdict(was, is):
-	case is.Reason == plan.ReasonAnotherKey:
-		c.add(EventOtherKey, true, is.Message)
-	case is.Reason == plan.ReasonDistrusted:
-		c.add(EventDistrusted, true, is.Message)
-	case is.Reason == plan.ReasonCertificateEnded:
-		c.add(EventSuspended, true, is.Message)
-	}
-}
-
-// either is for a condition of a peering that changed, in whichever direction.
-func (c *changes) either(is *api.Condition) {
-	switch is.Reason {
-	case plan.ReasonBlocked:
-		c.add(EventBlocked, true, is.Message)
-	case plan.ReasonIncompatible:
-		c.add(EventIncompatible, true, is.Message)
-	case plan.ReasonCertificateEnded:
-		c.add(EventSuspended, true, is.Message)
-	case plan.ReasonLost:
-		c.add(EventPeeringLost, true, is.Message)
-	}
-}
-
-// outgoing is for a condition OutgoingPeering that changed.
-func (c *changes) outgoing(was, is *api.Condition) {
-	switch is.Reason {
-	case plan.ReasonJoined:
-		if !holds(was) {
-			c.add(EventJoined, false, is.Message+" Pods that run there have no IP here, and no Service leads to them.")
-		}
-	case plan.ReasonRefused:
-		c.add(EventRefused, true, is.Message)
-	case plan.ReasonEndedByProvider:
-		c.add(EventEndedByProvider, true, is.Message)
-	case plan.ReasonAwaitingTrust:
-		c.add(EventTrustNeeded, false, is.Message)
-	case plan.ReasonAwaitingAcceptance:
-		c.add(EventAwaitingProvider, false, is.Message)
-	case plan.ReasonAwaitingDecision:
-		c.add(EventOfferWaiting, false, is.Message)
-	case plan.ReasonDisconnected:
-		if was != nil {
-			c.add(EventDisconnected, false, is.Message)
-		}
-	}
-}
-
-// incoming is for a condition IncomingPeering that changed.
-func (c *changes) incoming(was, is *api.Condition) {
-	switch is.Reason {
-	case plan.ReasonJoined:
-		if !holds(was) {
-			c.add(EventServing, false, is.Message)
-		}
-	case plan.ReasonRefused:
-		c.add(EventRequestRefused, false, is.Message)
-	case plan.ReasonAwaitingDecision:
-		c.add(EventRequestWaiting, false, is.Message)
-	case plan.ReasonRequestMissing:
-		c.add(EventRequestMissing, true, is.Message)
-	case plan.ReasonEnded, plan.ReasonWithdrawn:
-		if was != nil {
-			c.add(EventServingEnded, false, is.Message)
-		}
+	case is.Status == api.ConditionTrue:
+		c.add(EventNetworkConnected, false, is.Message)
+	case is.Status == api.ConditionUnknown, is.Reason == reason.NotShared, is.Reason == reason.Off:
+	case is.Reason == reason.NetworkDown:
+		c.add(EventNetworkDown, true, is.Message)
+	default:
+		c.add(EventNetworkNotConnected, true, is.Message)
 	}
 }
 
@@ -230,11 +240,11 @@ func (c *changes) offer(was, is api.AdvertisementStatus, outgoing *api.Condition
 		c.add(EventOfferAccepted, false, "Its offer is accepted here.")
 	case is == api.AdvertisementRefused:
 		message := "Its offer is refused here."
-		if outgoing != nil && outgoing.Reason == plan.ReasonOffered {
+		if outgoing != nil && outgoing.Reason == reason.Offered {
 			message = outgoing.Message
 		}
 		c.add(EventOfferRefused, true, message)
-	case outgoing != nil && outgoing.Reason == plan.ReasonAwaitingOffer:
+	case outgoing != nil && outgoing.Reason == reason.AwaitingOffer:
 		c.add(EventOfferWithdrawn, true, cmp.Or(outgoing.Message, "The provider no longer offers anything."))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/kube"
 )
 
@@ -99,6 +100,14 @@ func TestBetween(t *testing.T) {
 		{"ended here", shown(serves), shown(unserve + "Ended"), []string{"ServingEnded"}},
 		{"the request vanished", shown(serves), shown(unserve + "RequestMissing"), []string{"RequestGone!"}},
 		{"incompatible", shown(uses, serves), shown("OutgoingPeering=True/Incompatible", "IncomingPeering=True/Incompatible"), []string{"PeerIncompatible!"}},
+		{"the networks are about to be connected", shown(uses), shown(uses, "NetworkReady=Unknown/Connecting"), nil},
+		{"and are", shown(uses, "NetworkReady=Unknown/Connecting"), shown(uses, "NetworkReady=True/Connected"), []string{"NetworkConnected"}},
+		{"they stay", shown(uses, "NetworkReady=True/Connected"), shown(uses, "NetworkReady=True/Connected"), nil},
+		{"a cable is out", shown(uses, "NetworkReady=True/Connected"), shown(uses, "NetworkReady=False/NetworkDown"), []string{"NetworkDown!"}},
+		{"somebody switched it off", shown(uses, "NetworkReady=True/Connected"), shown(uses, "NetworkReady=False/Off"), nil},
+		{"nothing is shared any more", shown(uses, "NetworkReady=True/Connected"), shown(uses, "NetworkReady=False/NotShared"), nil},
+		{"a node too many", shown(uses, "NetworkReady=True/Connected"), shown(uses, "NetworkReady=False/SeveralNodes"), []string{"NetworkNotConnected!"}},
+		{"the peering and its network end", shown(uses, "NetworkReady=True/Connected"), shown(unused + "Disconnected"), []string{"Disconnected"}},
 		{"a conflict", shown(present), shown(present, "Conflict=True/OtherKeySeen"), []string{"KeyConflict!"}},
 		{"the same conflict", shown("Conflict=True/OtherKeySeen"), shown("Conflict=True/OtherKeySeen"), nil},
 		{"it is over", shown(present, "Conflict=True/OtherKeySeen"), shown(present), []string{"KeyConflictOver"}},
@@ -178,7 +187,7 @@ func (s *server) fail() {
 // TestRecorder: Events are written once, counted when they repeat, and given up when
 // they cannot be written; nobody waits for any of it.
 func TestRecorder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client, fake := newClient(t)
 		a := NewRecorder(Config{Client: client, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Refused: func(err error) { t.Error(err) }})
 		away := func(name string) { // what happens to an object

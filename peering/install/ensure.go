@@ -42,28 +42,25 @@ func (k *Keeper) CRDs(ctx context.Context) error {
 	errs := make([]error, len(manifests))
 	var group sync.WaitGroup
 	for i, manifest := range manifests {
-		group.Go(func() {
-			var wanted map[string]any
-			if err := yaml.Unmarshal(manifest.YAML, &wanted); err != nil {
-				errs[i] = fmt.Errorf("manifest of %s: %w", manifest.Name, err)
-				return
-			}
-			errs[i] = k.ensureCRD(ctx, manifest.Name, wanted)
-		})
+		group.Go(func() { errs[i] = k.ensureCRD(ctx, manifest, &k.settled[i]) })
 	}
 	group.Wait()
 	return cmp.Or(errs...) // what one meets, the others mostly meet as well
 }
 
-func (k *Keeper) ensureCRD(ctx context.Context, name string, wanted map[string]any) error {
+// ensureCRD makes one custom resource exist. settled is the resource version in which it was as it is to be, "" for
+// none: what has not changed since is not looked at again, because to read and to compare it takes more memory than all
+// else that an idle agent does.
+func (k *Keeper) ensureCRD(ctx context.Context, manifest api.Manifest, settled *string) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
+	name := manifest.Name
 	path := CRDPath + "/" + name
-	stampGeneration(wanted)
+	var wanted map[string]any
 	applied, failures := false, 0
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		var found map[string]any
-		err := k.client.Get(ctx, path, &found)
+		var text json.RawMessage
+		err := k.client.Get(ctx, path, &text)
 		if err != nil && !apierrors.IsNotFound(err) {
 			if failures++; failures < establishTries && passing(err) && work.Sleep(ctx, pause) == nil {
 				continue
@@ -71,12 +68,32 @@ func (k *Keeper) ensureCRD(ctx context.Context, name string, wanted map[string]a
 			return err
 		}
 		missing := err != nil
+		var version string
+		var found map[string]any
+		if !missing {
+			version = resourceVersion(text)
+			if version != "" && version == *settled {
+				return nil
+			}
+			if err := json.Unmarshal(text, &found); err != nil {
+				return fmt.Errorf("read custom resource definition %s: %w", name, err)
+			}
+		}
+		if wanted == nil {
+			if err := yaml.Unmarshal(manifest.YAML, &wanted); err != nil {
+				return fmt.Errorf("manifest of %s: %w", name, err)
+			}
+			stampGeneration(wanted)
+		}
 		switch {
 		case !missing && generationOf(found) > Generation:
 			// A newer agent brought it, and objects may have fields that we do not know: it
 			// serves us as it is, because no newer build takes anything away.
 			k.newer.Store(generationOf(found))
 			established, err := Established(found)
+			if established {
+				*settled = version
+			}
 			if established || err != nil {
 				return err
 			}
@@ -95,6 +112,9 @@ func (k *Keeper) ensureCRD(ctx context.Context, name string, wanted map[string]a
 			return fmt.Errorf("custom resource definition %s was deleted while it was installed", name)
 		default:
 			established, err := Established(found)
+			if established && !applied { // else it has not been compared
+				*settled = version
+			}
 			if established || err != nil {
 				return err
 			}
@@ -103,6 +123,19 @@ func (k *Keeper) ensureCRD(ctx context.Context, name string, wanted map[string]a
 			return fmt.Errorf("custom resource definition %s is not served after %v: %w", name, establishTimeout, err)
 		}
 	}
+}
+
+// resourceVersion returns that of an object, "" if it cannot be read.
+func resourceVersion(object []byte) string {
+	var o struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(object, &o) != nil {
+		return ""
+	}
+	return o.Metadata.ResourceVersion
 }
 
 // passing reports whether an API server that answers with err may answer

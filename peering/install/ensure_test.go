@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -122,6 +123,66 @@ func TestEnsureWebhook(t *testing.T) {
 			t.Errorf("%s: sent %q", tc.name, sent)
 		}
 	}
+}
+
+// TestCRDs: what is as it is to be is not compared again before it changes.
+func TestCRDs(t *testing.T) {
+	stored := make(map[string]map[string]any) // by path
+	version := 0
+	store := func(path string, object map[string]any) {
+		version++
+		object["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(version)
+		object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
+		stored[path] = object
+	}
+	fake := kubetest.New(func(r *http.Request, body string) (int, string) {
+		if r.Method == http.MethodPatch {
+			var object map[string]any
+			if err := yaml.Unmarshal([]byte(body), &object); err != nil {
+				t.Error(err)
+			}
+			store(r.URL.Path, object)
+		}
+		object, ok := stored[r.URL.Path]
+		if !ok {
+			return kubetest.Failure(http.StatusNotFound, metav1.StatusReasonNotFound)
+		}
+		text, err := json.Marshal(object)
+		if err != nil {
+			t.Error(err)
+		}
+		return http.StatusOK, string(text)
+	})
+	k := NewKeeper(Config{}, nil, fake.Client(t))
+	look := func(gets, patches int) {
+		t.Helper()
+		if err := k.CRDs(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sent := strings.Join(fake.Take(), "\n")
+		if g, p := strings.Count(sent, "GET "), strings.Count(sent, "PATCH "); g != gets || p != patches {
+			t.Errorf("%d GET, %d PATCH; want %d, %d", g, p, gets, patches)
+		}
+	}
+	all := len(api.CRDs())
+	look(2*all, all)
+	look(all, 0) // compared once more: somebody may have changed it since
+	look(all, 0)
+	path := CRDPath + "/" + api.CRDs()[0].Name
+	if k.settled[0] != resourceVersionOf(stored[path]) {
+		t.Errorf("settled at %q", k.settled[0])
+	}
+	edited := stored[path]
+	edited["spec"].(map[string]any)["scope"] = "Elsewhere"
+	store(path, edited)
+	look(all+1, 1)
+	look(all, 0)
+	delete(stored, path)
+	look(all+1, 1)
+}
+
+func resourceVersionOf(object map[string]any) string {
+	return object["metadata"].(map[string]any)["resourceVersion"].(string)
 }
 
 // TestManifestsParse makes sure that no manifest is left out for being broken.

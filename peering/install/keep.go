@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
@@ -60,12 +61,14 @@ type Keeper struct {
 	// newer is the generation of the custom resource definitions if it is above ours,
 	// else 0.
 	newer atomic.Int64
-	told  peer.ClusterID // the other cluster ID that was reported last
+	// settled is for each of api.CRDs the resource version in which it was found as it is to be; "" is none.
+	settled []string
+	told    peer.ClusterID // the other cluster ID that was reported last
 }
 
 // NewKeeper returns a Keeper for a connection. It does nothing yet.
 func NewKeeper(cfg Config, session *conn.Session, client *kube.Client) *Keeper {
-	return &Keeper{cfg: cfg, session: session, client: client, check: make(chan struct{}, 1)}
+	return &Keeper{cfg: cfg, session: session, client: client, check: make(chan struct{}, 1), settled: make([]string, len(api.CRDs()))}
 }
 
 // NewerCRDs returns the generation of the custom resource definitions when a newer agent

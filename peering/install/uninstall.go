@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/sharing/workload"
 )
@@ -289,7 +290,7 @@ func (w *uninstaller) letGo(ctx context.Context, k uninstallKind, o *installed) 
 	if err != nil {
 		return err
 	}
-	err = w.client.Patch(ctx, k.path+"/"+o.Name, plan.ManagerForeignCluster, types.MergePatchType, patch, nil)
+	err = w.client.Patch(ctx, k.path+"/"+o.Name, fields.ManagerForeignCluster, types.MergePatchType, patch, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

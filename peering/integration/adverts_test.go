@@ -16,36 +16,41 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // nodes is a peering.Sharing that makes nodes at once, and removes them once no
 // pods are held there.
 type nodes struct {
 	mu   sync.Mutex
-	use  map[peer.ClusterID]plan.NodeStatus
+	use  map[peer.ClusterID]spec.NodeStatus
 	pods bool
-	last plan.NodeSpec
+	last spec.Node
 }
 
-func (n *nodes) Provide(p plan.NodeSpec) plan.NodeStatus {
+func (n *nodes) Provide(p spec.Node, _ peer.Target) spec.NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.last = p
 	use := n.use[p.ID]
 	switch {
 	case p.Wanted && p.Offer != nil:
-		use = plan.NodeStatus{Name: string(p.ID), Busy: true, Ready: p.Reachable, Reason: "ProviderReady"}
+		use = spec.NodeStatus{Name: string(p.ID), Busy: true, Ready: p.Reachable, Reason: "ProviderReady"}
 	case use.Name != "" && n.pods && !p.Gone:
 		use.Ready, use.Reason, use.Message = false, "Draining", "1 pod is left."
 	case use.Name != "":
-		use = plan.NodeStatus{}
+		use = spec.NodeStatus{}
 	}
 	n.use[p.ID] = use
 	return use
 }
 
-func (n *nodes) Host(plan.TenantSpec) plan.TenantStatus { return plan.TenantStatus{} }
+func (*nodes) Network(peer.ClusterID) spec.Network { return spec.Network{} }
+
+func (n *nodes) Host(spec.Tenant) spec.TenantStatus { return spec.TenantStatus{} }
 
 func (n *nodes) hold(pods bool) {
 	n.mu.Lock()
@@ -65,7 +70,7 @@ func TestConsumer(t *testing.T) {
 	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	a := newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0], direct(t, kubes[0]))
 	b := newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1], direct(t, kubes[1]))
-	here := &nodes{use: map[peer.ClusterID]plan.NodeStatus{}}
+	here := &nodes{use: map[peer.ClusterID]spec.NodeStatus{}}
 	a.settings, a.sharing = func() plan.SharingSettings { return *settings.Load() }, here
 	a.find(b)
 	b.find(a)
@@ -113,23 +118,23 @@ func TestConsumer(t *testing.T) {
 
 	a.trusts(b, func(s *plan.Policy) { s.Connect = plan.Yes })
 	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
-	within(t, "an offer that waits", stands(api.AdvertisementPending, plan.ReasonAwaitingDecision, "", plan.ReasonAwaitingDecision, false))
+	within(t, "an offer that waits", stands(api.AdvertisementPending, reason.AwaitingDecision, "", reason.AwaitingDecision, false))
 	fc, err := a.foreign(b)
 	if c := fc.Condition(api.ConditionOutgoingPeering); err != nil || !strings.Contains(c.Message, "liqo-agent adverts accept provider") || !strings.Contains(c.Message, "cpu 4") {
 		t.Errorf("it is not said what to do: %+v, %v", c, err)
 	}
 
 	kubectl(`"Refused"`)
-	within(t, "refused with kubectl", stands(no, plan.ReasonRefusedByPerson, "kubectl-edit", plan.ReasonOffered, false))
+	within(t, "refused with kubectl", stands(no, reason.RefusedByPerson, "kubectl-edit", reason.Offered, false))
 	set(func(s *plan.SharingSettings) { s.AcceptManually = false })
 	looked(t, a, b)
-	if err := stands(no, plan.ReasonRefusedByPerson, "kubectl-edit", plan.ReasonOffered, false)(); err != nil {
+	if err := stands(no, reason.RefusedByPerson, "kubectl-edit", reason.Offered, false)(); err != nil {
 		t.Errorf("the policy undid it: %v", err)
 	}
 	if err := a.DecideOffer(t.Context(), b.id, true, "user alice (command line)"); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "accepted by the command line", stands(yes, plan.ReasonAcceptedByPerson, plan.ManagerIntent, plan.ReasonJoined, true))
+	within(t, "accepted by the command line", stands(yes, reason.AcceptedByPerson, fields.ManagerIntent, reason.Joined, true))
 	if adv, err := a.offer(b); err != nil || adv.Status.Message != "Accepted by user alice (command line)." {
 		t.Errorf("%+v, %v", adv.Status, err)
 	}
@@ -154,19 +159,19 @@ func TestConsumer(t *testing.T) {
 	if after := versions(t, a, b); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("written without a change:\n%v\n%v", before, after)
 	}
-	if err := stands(yes, plan.ReasonAcceptedByPerson, plan.ManagerIntent, plan.ReasonJoined, true)(); err != nil {
+	if err := stands(yes, reason.AcceptedByPerson, fields.ManagerIntent, reason.Joined, true)(); err != nil {
 		t.Error(err)
 	}
 
 	// Taken back, it is the policy's again.
 	here.hold(true)
 	kubectl("null")
-	within(t, "taken back", stands(api.AdvertisementPending, plan.ReasonAwaitingDecision, "", plan.ReasonAwaitingDecision, true))
+	within(t, "taken back", stands(api.AdvertisementPending, reason.AwaitingDecision, "", reason.AwaitingDecision, true))
 	if _, err := b.request(a); err != nil {
 		t.Errorf("the peering does not stay: %v", err)
 	}
 	set(func(s *plan.SharingSettings) { s.AcceptManually = false })
-	within(t, "accepted by policy", stands(yes, plan.ReasonJoined, "", plan.ReasonJoined, true))
+	within(t, "accepted by policy", stands(yes, reason.Joined, "", reason.Joined, true))
 	if owners := decidedBy(t, a, b); owners != "liqo-agent-advertisement" {
 		t.Errorf("the decision belongs to %s", owners)
 	}
@@ -185,7 +190,7 @@ func TestConsumer(t *testing.T) {
 			return err
 		}
 		c := fc.Condition(api.ConditionOutgoingPeering)
-		if c == nil || c.Reason != plan.ReasonDraining || !strings.Contains(c.Message, "1 pod is left.") || !back.Status.Incoming.Joined || len(fc.Finalizers) == 0 || fc.Status.Outgoing.Joined {
+		if c == nil || c.Reason != reason.Draining || !strings.Contains(c.Message, "1 pod is left.") || !back.Status.Incoming.Joined || len(fc.Finalizers) == 0 || fc.Status.Outgoing.Joined {
 			return fmt.Errorf("%+v, %+v, finalizers %v", c, back.Status.Incoming, fc.Finalizers)
 		}
 		return nil
@@ -303,7 +308,7 @@ func TestNoMoreThanMayBe(t *testing.T) {
 			switch s := adv.Status; {
 			case s.AdvertisementStatus == api.AdvertisementAccepted:
 				accepted = append(accepted, adv.Name)
-			case s.AdvertisementStatus == api.AdvertisementRefused && s.Reason == plan.ReasonTooMany:
+			case s.AdvertisementStatus == api.AdvertisementRefused && s.Reason == reason.TooMany:
 			default:
 				undecided++
 			}

@@ -238,21 +238,50 @@ func explain(t *testing.T) {
 	t.Log(text.String())
 }
 
-// calm waits until the Controller has written nothing for a second, and returns how many writes there were. What it
-// wrote may be seen at the API server before it is counted here.
-func (r *running) calm(t *testing.T) uint64 {
+// awaitInstalled waits until the agent's own objects are in place. The ConfigMap is the last of them, and comes at any
+// time after the connection.
+func awaitInstalled(t *testing.T, k *bed.Kube) {
 	t.Helper()
-	writes, since := r.Status().Writes, time.Now()
-	within(t, "nothing is written any more", func() error {
-		if now := r.Status().Writes; now != writes {
-			writes, since = now, time.Now()
+	within(t, "the ConfigMap with the cluster ID", func() error {
+		_, err := k.Request(t.Context(), "GET", cmPath, "", nil)
+		return err
+	})
+}
+
+// steady waits until the agents write nothing while look has them look at their peer again. What was decided before may
+// take several looks, and Events follow later, one after the other: no pause between two writes says that there is no
+// other. An agent that writes without a change never gets there.
+func steady(t *testing.T, look func(), agents ...*running) {
+	t.Helper()
+	writes := func() (own, passed uint64) {
+		for _, r := range agents {
+			s := r.Status()
+			own, passed = own+s.Writes, passed+s.PassedWrites
 		}
-		if time.Since(since) < time.Second {
-			return fmt.Errorf("%d writes", writes)
+		return own, passed
+	}
+	within(t, "nothing is written without a change", func() error {
+		own, passed := writes()
+		for range 2 { // the first that ends may have begun before
+			var looks []uint64
+			for _, r := range agents {
+				looks = append(looks, r.Stats().Reconciled)
+			}
+			look()
+			within(t, "the end of a look", func() error {
+				for i, r := range agents {
+					if r.Stats().Reconciled == looks[i] {
+						return errors.New("not yet")
+					}
+				}
+				return nil
+			})
+		}
+		if o, p := writes(); o != own || p != passed {
+			return fmt.Errorf("%d writes, and %d for peers", o-own, p-passed)
 		}
 		return nil
 	})
-	return writes
 }
 
 func get(t *testing.T, k *bed.Kube, name string) (*api.ForeignCluster, error) {

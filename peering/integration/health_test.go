@@ -172,7 +172,7 @@ func TestHealthAndEvents(t *testing.T) {
 				return nil
 			}
 		}
-		say(config.Health{Healthy: true, Reason: "NoProblems", Message: "Nothing is the matter."})
+		say(config.Health{Healthy: true, Reason: "NoProblems", Message: "There are no problems."})
 		b.begin()
 		within(t, "the condition", shows(api.ConditionTrue, "NoProblems"))
 		if _, err := b.kube.Kubectl(t.Context(), "wait", "--for=condition=Healthy", "clusterconfig", api.ClusterConfigName, "--timeout=10s"); err != nil {

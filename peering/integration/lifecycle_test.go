@@ -11,8 +11,9 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/fields"
 	"liqo.io/agent/peering/install"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
 )
 
 // TestLifecycle follows one neighbour from its first sight to its loss, with a
@@ -57,7 +58,7 @@ func TestLifecycle(t *testing.T) {
 
 	t.Run("owners of fields", func(t *testing.T) {
 		for _, m := range first.ManagedFields {
-			if m.Manager != plan.ManagerDiscovery || m.Operation != "Apply" {
+			if m.Manager != fields.ManagerDiscovery || m.Operation != "Apply" {
 				t.Errorf("fields are owned by %s (%s)", m.Manager, m.Operation)
 			}
 			for _, field := range []string{"f:join", "f:trustMode", "f:role", "f:modules"} {
@@ -100,7 +101,8 @@ func TestLifecycle(t *testing.T) {
 	t.Run("nothing is written without a change", func(t *testing.T) {
 		r.reg.settle(false)
 		defer r.reg.settle(true)
-		writes := r.calm(t)
+		awaitInstalled(t, k)
+		writes := r.Status().Writes
 		for range 50 {
 			r.Enqueue(barnID)
 		}
@@ -162,7 +164,7 @@ func TestLifecycle(t *testing.T) {
 		awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionFalse))
 		r.change(barnID, func(p *peer.Peer) { p.Phase = peer.PhaseLost })
 		awaitFC(t, k, string(barnID), func(fc *api.ForeignCluster) error {
-			if c := fc.Condition(api.ConditionReachable); c.Reason != plan.ReasonLost {
+			if c := fc.Condition(api.ConditionReachable); c.Reason != reason.Lost {
 				return fmt.Errorf("%+v", c)
 			}
 			return nil

@@ -12,20 +12,21 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
-	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
 )
 
 // places is a peering.URLProber whose answers tests say.
 type places struct {
 	mu      sync.Mutex
 	asked   map[string]string // "URL ID" by object
-	answers map[string]plan.ProbeResult
+	answers map[string]discovered.Result
 	story   []string // every call that changed something
 	changed func(object string)
 }
 
 func newPlaces() *places {
-	return &places{asked: make(map[string]string), answers: make(map[string]plan.ProbeResult), changed: func(string) {}}
+	return &places{asked: make(map[string]string), answers: make(map[string]discovered.Result), changed: func(string) {}}
 }
 
 func (p *places) Probe(object, url string, id peer.ClusterID) {
@@ -44,7 +45,7 @@ func (p *places) Stop(object string) {
 	p.story = append(p.story, "leave "+object)
 }
 
-func (p *places) Result(object string) (plan.ProbeResult, bool) {
+func (p *places) Result(object string) (discovered.Result, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	url, _, _ := strings.Cut(p.asked[object], " ")
@@ -54,7 +55,7 @@ func (p *places) Result(object string) (plan.ProbeResult, bool) {
 }
 
 // answer says who is at a URL.
-func (p *places) answer(url string, found plan.ProbeResult) {
+func (p *places) answer(url string, found discovered.Result) {
 	p.mu.Lock()
 	p.answers[url] = found
 	var objects []string
@@ -179,12 +180,12 @@ func TestManual(t *testing.T) {
 			shows(api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingContact", "")))
 	})
 	t.Run("nobody answers", func(t *testing.T) {
-		p.answer(first, plan.ProbeResult{Reason: "Unreachable", Message: "connection refused"})
+		p.answer(first, discovered.Result{Reason: "Unreachable", Message: "connection refused"})
 		awaitFC(t, k, "my-cluster", all(
 			shows(api.ConditionAuthURL, api.ConditionFalse, "Unreachable", first+" does not answer: connection refused."),
 			shows(api.ConditionReachable, api.ConditionFalse, "Unreachable", "AuthURL"),
 			shows(api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingContact", "AuthURL")))
-		stays(t, "my-cluster", func() { p.answer(first, plan.ProbeResult{Reason: "Unreachable", Message: "no route to host"}) })
+		stays(t, "my-cluster", func() { p.answer(first, discovered.Result{Reason: "Unreachable", Message: "no route to host"}) })
 		out, err := k.Kubectl(t.Context(), "get", "fc", "my-cluster", "-o", "wide")
 		if err != nil || !strings.Contains(out, first) || !strings.Contains(out, "False") {
 			t.Errorf("%v\n%s", err, out)
@@ -196,16 +197,16 @@ func TestManual(t *testing.T) {
 		}
 		within(t, "the question", func() error { return p.heard("look my-cluster " + second) })
 		awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionUnknown, "NotAskedYet", second))
-		p.answer(second, plan.ProbeResult{Reason: "Unreachable", Message: "no such host"})
+		p.answer(second, discovered.Result{Reason: "Unreachable", Message: "no such host"})
 		awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionFalse, "Unreachable", second+" does not answer: no such host."))
-		p.answer(second, plan.ProbeResult{Reason: "NotACluster", Message: "it speaks FTP"})
+		p.answer(second, discovered.Result{Reason: "NotACluster", Message: "it speaks FTP"})
 		awaitFC(t, k, "my-cluster", all(shows(api.ConditionAuthURL, api.ConditionFalse, "NotACluster", "FTP"), shows(api.ConditionReachable, api.ConditionFalse, "NotACluster", "")))
-		p.answer(second, plan.ProbeResult{ID: selfID, ClusterName: "self"})
+		p.answer(second, discovered.Result{ID: selfID, ClusterName: "self"})
 		awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionFalse, "ThisCluster", "this very cluster"))
 	})
 	t.Run("the cluster answers", func(t *testing.T) {
 		reg.put(barn())
-		p.answer(second, plan.ProbeResult{ID: barnID, ClusterName: "barn", Namespace: "liqo", Fingerprint: barn().Fingerprint})
+		p.answer(second, discovered.Result{ID: barnID, ClusterName: "barn", Namespace: "liqo", Fingerprint: barn().Fingerprint})
 		within(t, "kubectl wait", func() error {
 			_, err := k.Kubectl(t.Context(), "wait", "--for=condition=AuthURL", "fc/my-cluster", "--timeout=20s")
 			return err
@@ -219,7 +220,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("%+v\n%+v", fc.ObjectMeta, fc.Spec)
 		}
 		for _, m := range fc.ManagedFields {
-			if m.Manager == plan.ManagerDiscovery && m.Subresource == "" &&
+			if m.Manager == fields.ManagerDiscovery && m.Subresource == "" &&
 				m.FieldsV1.String() != `{"f:spec":{"f:clusterIdentity":{"f:clusterID":{},"f:clusterName":{}},"f:namespace":{}}}` {
 				t.Errorf("discovery owns %s", m.FieldsV1)
 			}
@@ -254,12 +255,12 @@ func TestManual(t *testing.T) {
 		awaitFC(t, k, "my-cluster", says(barnID, "mine", "liqo-3"))
 	})
 	t.Run("another cluster moves in", func(t *testing.T) {
-		p.answer(second, plan.ProbeResult{ID: neighbour(1).ID, Reason: "OtherCluster", Message: "another one"})
+		p.answer(second, discovered.Result{ID: neighbour(1).ID, Reason: "OtherCluster", Message: "another one"})
 		fc := awaitFC(t, k, "my-cluster", shows(api.ConditionAuthURL, api.ConditionFalse, "OtherCluster", "create another one"))
 		if !strings.Contains(fc.Condition(api.ConditionAuthURL).Message, string(neighbour(1).ID)) || condition(api.ConditionReachable, api.ConditionTrue)(fc) != nil {
 			t.Errorf("%+v", fc.Status.Conditions)
 		}
-		p.answer(second, plan.ProbeResult{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
+		p.answer(second, discovered.Result{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
 		awaitFC(t, k, "my-cluster", condition(api.ConditionAuthURL, api.ConditionTrue))
 	})
 	t.Run("a new controller writes nothing", func(t *testing.T) {
@@ -276,7 +277,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("%v: %+v", err, fc)
 		}
 		p = writes
-		p.answer(second, plan.ProbeResult{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
+		p.answer(second, discovered.Result{ID: barnID, ClusterName: "farm", Namespace: "liqo-3"})
 	})
 	t.Run("the URL is removed", func(t *testing.T) {
 		request(t, k, "PATCH", fcPath+"/my-cluster", merge, `{"spec":{"authUrl":null}}`)

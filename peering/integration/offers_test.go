@@ -14,22 +14,26 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // rooms is a peering.Sharing that notes who may be here.
 type rooms struct {
 	mu   sync.Mutex
-	last map[peer.ClusterID]plan.TenantSpec
+	last map[peer.ClusterID]spec.Tenant
 	busy bool
 }
 
-func (r *rooms) Provide(plan.NodeSpec) plan.NodeStatus { return plan.NodeStatus{} }
+func (r *rooms) Provide(spec.Node, peer.Target) spec.NodeStatus { return spec.NodeStatus{} }
 
-func (r *rooms) Host(t plan.TenantSpec) plan.TenantStatus {
+func (*rooms) Network(peer.ClusterID) spec.Network { return spec.Network{} }
+
+func (r *rooms) Host(t spec.Tenant) spec.TenantStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[t.ID] = t
-	return plan.TenantStatus{Busy: r.busy}
+	return spec.TenantStatus{Busy: r.busy}
 }
 
 func (r *rooms) hold(busy bool) {
@@ -49,10 +53,7 @@ func (r *rooms) is(id peer.ClusterID, admitted bool, cpu string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t, told := r.last[id]
-	has := ""
-	if t.Offer != nil {
-		has = t.Offer.ResourceQuota.Hard["cpu"]
-	}
+	has := t.Offer["cpu"]
 	if !told || t.Admitted != admitted || has != cpu {
 		return fmt.Errorf("told %v: %+v with cpu %q", told, t, has)
 	}
@@ -74,7 +75,7 @@ func TestOffers(t *testing.T) {
 	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	a := newSite(t, "consumer", "aaaaaaaa-097b-4b7d-ba04-6bd2a0f9d24f", kubes[0], direct(t, kubes[0]))
 	b := newSite(t, "provider", "bbbbbbbb-097b-4b7d-ba04-6bd2a0f9d24f", kubes[1], direct(t, kubes[1]))
-	here := &rooms{last: map[peer.ClusterID]plan.TenantSpec{}}
+	here := &rooms{last: map[peer.ClusterID]spec.Tenant{}}
 	b.settings, b.sharing = func() plan.SharingSettings { return *settings.Load() }, here
 	a.find(b)
 	b.find(a)
@@ -207,11 +208,11 @@ func TestOffers(t *testing.T) {
 			}
 		}
 		const says = "The request is accepted, but this cluster shares nothing at the moment (sharing.enable)."
-		within(t, "what the provider shows", shows(b, a, api.ConditionIncomingPeering, plan.ReasonNotSharing, says+" Its namespaces here are being removed."))
-		within(t, "what the consumer shows", shows(a, b, api.ConditionOutgoingPeering, plan.ReasonAwaitingOffer, ""))
+		within(t, "what the provider shows", shows(b, a, api.ConditionIncomingPeering, reason.NotSharing, says+" Its namespaces here are being removed."))
+		within(t, "what the consumer shows", shows(a, b, api.ConditionOutgoingPeering, reason.AwaitingOffer, ""))
 		here.hold(false)
 		b.Enqueue(a.id)
-		within(t, "the namespaces to be gone", shows(b, a, api.ConditionIncomingPeering, plan.ReasonNotSharing, says))
+		within(t, "the namespaces to be gone", shows(b, a, api.ConditionIncomingPeering, reason.NotSharing, says))
 		looked(t, a, b)
 		if req, err := b.request(a); err != nil || req.Status.Phase != api.RequestAccepted {
 			t.Errorf("the request: %v", err)

@@ -137,7 +137,8 @@ func TestClusterConfig(t *testing.T) {
 	t.Run("the lines that users know", func(t *testing.T) {
 		const on = `{"discoveryConfig":{"enableDiscovery":true,"enableAdvertisement":true}}`
 		const off = `{"discoveryConfig":{"enableDiscovery":false,"enableAdvertisement":false}}`
-		writes := r.calm(t)
+		awaitInstalled(t, k)
+		writes := r.Status().Writes
 		// One of them has to be quick enough: the machine may be busy with something else
 		// during any other.
 		quickest := time.Hour

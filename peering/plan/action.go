@@ -5,6 +5,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
 )
 
 // ActionKind says what an Action does.
@@ -17,20 +18,19 @@ const (
 	Create ActionKind = "create"
 	// UpdateSpec sets the discovered fields of the spec.
 	UpdateSpec ActionKind = "update-spec"
-	// Identify fills in which cluster a ForeignCluster that a person wrote is about,
-	// as Identity says, and nothing that somebody else set.
+	// Identify completes the identity in a ForeignCluster that a person wrote, as Identity
+	// says. It changes nothing that somebody else set.
 	Identify ActionKind = "identify"
 	// UpdateStatus sets the discovered fields of the status.
 	UpdateStatus ActionKind = "update-status"
-	// Delete removes a ForeignCluster that the agent created. When Heir is set, that
-	// is said in the log.
+	// Delete deletes a ForeignCluster that the agent created. A Heir is logged.
 	Delete ActionKind = "delete"
 	// ApplyIntent sets spec.join and spec.trustMode, as Intent says.
 	ApplyIntent ActionKind = "apply-intent"
 	// AddFinalizer puts api.FinalizerPeering on it.
 	AddFinalizer ActionKind = "add-finalizer"
-	// RemoveFinalizer takes api.FinalizerPeering from it. It is gone then if somebody deleted
-	// it.
+	// RemoveFinalizer removes api.FinalizerPeering. If somebody deleted the object, it is
+	// gone then.
 	RemoveFinalizer ActionKind = "remove-finalizer"
 	// UpdatePeering sets what Peering holds in its status.
 	UpdatePeering ActionKind = "update-peering"
@@ -40,8 +40,8 @@ const (
 	AdvertisementRef ActionKind = "advertisement-ref"
 )
 
-// The kinds of actions on the other objects about the peer, which are all named
-// after it. UID is that of the object looked at.
+// The kinds of actions on the other objects about the peer, whose name is its ID. UID is
+// that of the observed object.
 const (
 	// SetRequestStatus sets the status of its PeeringRequest to Request.
 	SetRequestStatus ActionKind = "set-request-status"
@@ -84,30 +84,29 @@ const (
 	RecordServed ActionKind = "record-served"
 	// RecordRequested calls Decisions.Requested(Phase, Reason).
 	RecordRequested ActionKind = "record-requested"
-	// ObserveGeneration notes Generation as Observed.ObservedGeneration, in the memory of the process only.
+	// ObserveGeneration stores Generation as Observed.ObservedGeneration, in memory only.
 	ObserveGeneration ActionKind = "observe-generation"
 )
 
 // Action is one request to the API server, or one call of the decision store. It is
-// idempotent, and refused by the API server when the object is no longer the one
-// that was looked at. An object to be deleted that is not there any more counts
-// as deleted.
+// idempotent. The API server refuses it if the object is no longer the observed one.
+// Deleting an object that does not exist is a success.
 type Action struct {
 	Kind ActionKind
 	// Name of the object.
 	Name string
-	// UID of the object looked at; "" when it did not exist yet: then it is that of
-	// what the Create before it made.
+	// UID of the observed object; "" if it did not exist: then it is the one that an earlier
+	// Create made.
 	UID types.UID
-	// ResourceVersion, when set, is that of the object looked at, and the request is
-	// refused when the object has another one by now: what somebody joins at the
-	// same moment stays. After other actions on the same object in one Decision, it
-	// is the version that the last of them returned.
+	// ResourceVersion, if set, is that of the observed object: the API server refuses the
+	// request if the object has changed, so that it does not overrule an edit of the same
+	// moment. After other actions on the object in the same Decision, it is the version that
+	// the last of them returned.
 	ResourceVersion string
 
-	Spec          *DiscoveredSpec           // Create, UpdateSpec
-	Identity      *IdentitySpec             // Identify
-	Status        *DiscoveredStatus         // UpdateStatus
+	Spec          *discovered.Spec          // Create, UpdateSpec
+	Identity      *discovered.Identity      // Identify
+	Status        *discovered.Status        // UpdateStatus
 	Intent        *Intent                   // ApplyIntent
 	Peering       *PeeringStatus            // UpdatePeering
 	Ref           *api.ObjectReference      // RequestRef, AdvertisementRef; nil removes
@@ -117,13 +116,12 @@ type Action struct {
 	Access        *Access                   // ApplyAccess
 	Record        *Record                   // Record...
 	Generation    uint64                    // ObserveGeneration
-	// Heir is the ForeignCluster of a person's that takes the place of the one to be
-	// deleted; "" for none.
+	// Heir is the ForeignCluster of a person that replaces the deleted one; "" for none.
 	Heir string
 }
 
-// Intent is everything that ManagerIntent is to own in a ForeignCluster's spec;
-// it gives up what is nil.
+// Intent is everything that ManagerIntent owns in a ForeignCluster's spec after it is
+// applied. It gives up fields that are nil.
 type Intent struct {
 	Join      *bool          `json:"join,omitempty"`
 	TrustMode *api.TrustMode `json:"trustMode,omitempty"`
@@ -140,7 +138,7 @@ type PeeringStatus struct {
 	Conditions []api.Condition  `json:"conditions,omitempty"`
 }
 
-// Record holds what the decision store is to record.
+// Record holds the arguments of a call of the decision store.
 type Record struct {
 	On     bool             // whether it begins; the value of spec.join
 	Mode   api.TrustMode    // of spec.trustMode

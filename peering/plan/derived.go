@@ -12,30 +12,31 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
-// derived is what follows from an Observed. Plan, View and Answer all read it, so
-// that what is done, what is shown and what the peer is told never disagree.
+// derived is what follows from an Observed. Plan, View and Answer all read it, so they never
+// disagree.
 type derived struct {
 	Observed
 	now time.Time
 
-	// own is the ForeignCluster that the agent made, others are those of people,
-	// the oldest first. terminating are those with a deletion timestamp that wait for
-	// our finalizer.
+	// own is the ForeignCluster that the agent created, others are those of people, the
+	// oldest first. terminating are those that are being deleted and have our finalizer.
 	own         *api.ForeignCluster
 	others      []*api.ForeignCluster
 	terminating []*api.ForeignCluster
-	// creating: own does not exist yet, and this plan creates it.
+	// creating: this plan creates own.
 	creating bool
-	// effective is the object whose spec.join and spec.trustMode count; nil for none.
+	// effective is the object whose spec.join and spec.trustMode are in effect; nil for none.
 	effective *api.ForeignCluster
 
 	// trusted: the peer's key is trusted, and the peer is not blocked.
 	trusted bool
 	// lost: the peer has been away for too long.
 	lost bool
-	// answerPending: a person asked again, and the peer has not answered that yet; its
+	// answerPending: a person connected again, and the peer has not answered since; its
 	// earlier refusal does not count.
 	answerPending bool
 
@@ -49,15 +50,15 @@ type derived struct {
 	access *Access
 }
 
-// expectsAnswer reports whether the peer refused before a person asked again, and has
-// not answered since.
+// expectsAnswer reports whether the peer refused before a person connected again, and has not
+// answered since.
 func (d *derived) expectsAnswer() bool {
 	r := d.Remote
 	no := r.Denied != "" || r.Asked != nil && r.Asked.Auth != api.AuthAccepted
 	return no && !r.Tried.IsZero() && d.GenerationSince.After(r.Tried)
 }
 
-// derive returns what follows from obs at a time.
+// derive returns what follows from obs at that time.
 func derive(obs Observed, now time.Time) *derived {
 	d := &derived{Observed: obs, now: now}
 	d.answerPending = d.expectsAnswer()
@@ -87,8 +88,8 @@ func derive(obs Observed, now time.Time) *derived {
 	return d
 }
 
-// unwritten returns the ForeignCluster that is about to be created for a peer, as far
-// as decisions read it.
+// unwritten returns the fields that decisions read of the ForeignCluster that is about to be
+// created for a peer.
 func unwritten(p *peer.Peer) *api.ForeignCluster {
 	fc := &api.ForeignCluster{}
 	fc.Name = string(p.ID)
@@ -107,8 +108,7 @@ func (d *derived) live() []*api.ForeignCluster {
 	return out
 }
 
-// chooseEffective returns the object whose spec.join and spec.trustMode count: the oldest of
-// people's, and without any the agent's.
+// chooseEffective returns the effective object: the oldest one of people, or else the agent's.
 func (d *derived) chooseEffective() *api.ForeignCluster {
 	if live := d.live(); len(live) > 0 {
 		return live[0]
@@ -121,19 +121,18 @@ func (d *derived) superseded() bool {
 	return len(d.others) > 0 && d.own != nil && d.own.DeletionTimestamp == nil
 }
 
-// redundant reports whether fc is a person's object without effect, because another
-// one counts.
+// redundant reports whether fc is a person's object without effect, because another one is in
+// effect.
 func (d *derived) redundant(fc *api.ForeignCluster) bool {
 	return fc != d.effective && fc != d.own && d.effective != nil
 }
 
-// author returns the object that says what a person wants of a field, and who set
-// it: the one that counts, unless nobody did there, and somebody did in the one
-// whose place it takes.
-func (d *derived) author(field func(Owners) Owner) (*api.ForeignCluster, Owner) {
+// author returns the object with a person's value of a field, and who set it: the effective
+// one, or the one that it replaces if a person set the field only there.
+func (d *derived) author(field func(fields.Owners) fields.Owner) (*api.ForeignCluster, fields.Owner) {
 	owner := field(d.Owners[d.effective.Name])
-	if d.superseded() && !owner.byPerson() {
-		if own := field(d.Owners[d.own.Name]); own.byPerson() {
+	if d.superseded() && !owner.ByPerson() {
+		if own := field(d.Owners[d.own.Name]); own.ByPerson() {
 			return d.own, own
 		}
 	}
@@ -151,7 +150,7 @@ func (d *derived) lastShown() *api.ForeignCluster {
 	for _, fc := range candidates {
 		out, in := fc.Condition(api.ConditionOutgoingPeering), fc.Condition(api.ConditionIncomingPeering)
 		switch {
-		case out != nil && out.Reason != ReasonAwaitingContact && out.Reason != ReasonAnotherObject, out == nil && in != nil:
+		case out != nil && out.Reason != reason.AwaitingContact && out.Reason != reason.AnotherObject, out == nil && in != nil:
 			return fc
 		case in != nil && part == nil:
 			part = fc
@@ -163,8 +162,8 @@ func (d *derived) lastShown() *api.ForeignCluster {
 	return &api.ForeignCluster{}
 }
 
-// remoteState returns what the peer said last, nil while nothing is known: it said
-// nothing yet, its API server is down, or it does not talk to us any more.
+// remoteState returns the last state that the peer reported, nil if it is not known: it
+// reported none yet, its API server is down, or it denies us.
 func (d *derived) remoteState() *wire.State {
 	if s := d.Remote.State; s != nil && s.Kubernetes && !d.denied() {
 		return s
@@ -172,20 +171,20 @@ func (d *derived) remoteState() *wire.State {
 	return nil
 }
 
-// denied reports whether the peer said in its last answer that it wants nothing
-// to do with us. Whatever it said before does not hold any more.
+// denied reports whether the peer refused to deal with us in its last answer. What it reported
+// before is void then.
 func (d *derived) denied() bool {
 	return d.expelled() || d.Remote.Denied == wire.ReasonOtherKey
 }
 
-// expelled reports whether the peer says that it knows nothing of us any more, and so that
-// nothing of ours is left there.
+// expelled reports whether the peer no longer trusts us, or blocked us, so that nothing of ours
+// is left there.
 func (d *derived) expelled() bool {
 	return d.Remote.Denied == wire.ReasonNotTrusted || d.Remote.Denied == wire.ReasonBlocked
 }
 
-// incompatible says that the peer and we cannot talk to each other, and what to do
-// about it; "" when we can.
+// incompatible returns a sentence if the two agents have no protocol version in common, else
+// "".
 func (d *derived) incompatible() string {
 	if d.Remote.Denied != wire.ReasonProtocol {
 		return ""
@@ -196,8 +195,8 @@ func (d *derived) incompatible() string {
 	return "The two agents cannot talk: " + text.Sentence(d.Remote.Err.Error()) + "."
 }
 
-// desiredSecret returns the desired Secret with the peer's identity, nil for none. An
-// existing one stays while nothing better is known.
+// desiredSecret returns the desired Secret with the peer's identity, nil for none. An existing
+// one stays until there is a valid newer certificate.
 func (d *derived) desiredSecret() *Secret {
 	if !d.RequestsKnown || !d.outgoing.keep && !d.outgoing.draining && !d.incoming.keep {
 		return nil
@@ -207,8 +206,7 @@ func (d *derived) desiredSecret() *Secret {
 		(len(d.Remote.CA) == 0 || bytes.Equal(have.CA, d.Remote.CA)) && (d.peerNamespace() == "" || have.Namespace == d.peerNamespace()) {
 		return have
 	}
-	// The certificate must be that of the key which is trusted now: what was shown
-	// before its rotation is worth nothing.
+	// The certificate must be that of the trusted key, not one from before its rotation.
 	ca := d.Remote.CA
 	cert, err := x509.ParseCertificate(ca)
 	if err != nil || peer.FingerprintOf(cert.RawSubjectPublicKeyInfo) != d.Policy.Pin.Fingerprint {
@@ -221,7 +219,7 @@ func (d *derived) desiredSecret() *Secret {
 	return &Secret{Fingerprint: d.Policy.Pin.Fingerprint, CA: ca, Namespace: namespace, Intact: true}
 }
 
-// peerNamespace is where Liqo lives in the peer, "" while that is not known.
+// peerNamespace is the namespace of Liqo in the peer, "" while that is not known.
 func (d *derived) peerNamespace() string {
 	if d.Peer == nil {
 		return ""
@@ -250,7 +248,7 @@ func (d *derived) desiredAccess() *Access {
 	return &want
 }
 
-// hasFinalizer reports whether fc waits for its peering to be undone.
+// hasFinalizer reports whether fc has our finalizer.
 func hasFinalizer(fc *api.ForeignCluster) bool {
 	return slices.Contains(fc.Finalizers, api.FinalizerPeering)
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peering/reason"
 )
 
 // decideOffer is a person with kubectl.
@@ -40,10 +41,10 @@ func TestDraining(t *testing.T) {
 		reason string // while it drains
 		after  string // "" when there is no object any more
 	}{
-		"disconnected":            {func(w *world) { w.a.book.disconnect() }, ReasonDraining, ReasonDisconnected},
-		"disconnected by kubectl": {func(w *world) { w.a.kubectlJoin(false) }, ReasonDraining, ReasonDisconnected},
-		"blocked":                 {func(w *world) { w.a.book.Blocked = true }, ReasonDraining, ReasonBlocked},
-		"deleted by kubectl":      {func(w *world) { w.a.kubectlDelete() }, ReasonDraining, ReasonDisconnected},
+		"disconnected":            {func(w *world) { w.a.book.disconnect() }, reason.Draining, reason.Disconnected},
+		"disconnected by kubectl": {func(w *world) { w.a.kubectlJoin(false) }, reason.Draining, reason.Disconnected},
+		"blocked":                 {func(w *world) { w.a.book.Blocked = true }, reason.Draining, reason.Blocked},
+		"deleted by kubectl":      {func(w *world) { w.a.kubectlDelete() }, reason.Draining, reason.Disconnected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for how, leave := range map[string]func(w *world){
@@ -100,9 +101,9 @@ func TestProviderEndsIt(t *testing.T) {
 		end    func(w *world)
 		reason string
 	}{
-		"disconnected there": {func(w *world) { w.b.book.Ended, w.b.book.Accept = "alice had enough.", api.RequestPending }, ReasonEndedByProvider},
-		"rejected there":     {func(w *world) { w.b.book.Accept = api.RequestRefused }, ReasonEndedByProvider},
-		"blocked there":      {func(w *world) { w.b.book.Blocked = true }, ReasonEndedByProvider},
+		"disconnected there": {func(w *world) { w.b.book.Ended, w.b.book.Accept = "alice had enough.", api.RequestPending }, reason.EndedByProvider},
+		"rejected there":     {func(w *world) { w.b.book.Accept = api.RequestRefused }, reason.EndedByProvider},
+		"blocked there":      {func(w *world) { w.b.book.Blocked = true }, reason.EndedByProvider},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := used(t)
@@ -141,7 +142,7 @@ func TestNotUsed(t *testing.T) {
 	mustRest(t, w)
 	c := w.a.own().Condition(api.ConditionOutgoingPeering)
 	module := w.a.own().Status.Modules.Offloading
-	if !w.a.joined() || w.a.node.Ready || !strings.Contains(c.Message, "sharing.use") || !module.Enabled || module.Conditions[0].Reason != ReasonSwitchedOff {
+	if !w.a.joined() || w.a.node.Ready || !strings.Contains(c.Message, "sharing.use") || !module.Enabled || module.Conditions[0].Reason != reason.SwitchedOff {
 		t.Fatalf("%s %+v", w.a, module)
 	}
 	w.a.pods = false
@@ -163,7 +164,7 @@ func TestOfferIsWithdrawn(t *testing.T) {
 	w.b.quietly = true
 	mustRest(t, w)
 	if w.a.joined() || w.a.node.Ready || w.a.kube.Advertisement != nil || w.b.kube.Request == nil || !w.a.own().Spec.Join ||
-		w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingOffer {
+		w.a.reason(api.ConditionOutgoingPeering) != reason.AwaitingOffer {
 		t.Fatalf("%s\n%s", w.a, w.b)
 	}
 	w.a.pods = false

@@ -6,38 +6,39 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // incoming is the state of the incoming peering: the peer consumes our resources.
 type incoming struct {
-	// stays: there is a request of the peer's, and it stays.
+	// stays: the peer's request exists and stays.
 	stays bool
-	// decision is what is decided about it; nil when there is none, or nothing is
-	// decided.
+	// decision is the decision about it; nil for none.
 	decision *api.PeeringRequestStatus
 	// serves: the request is accepted.
 	serves bool
-	// missing: an accepted request is gone, and nobody took it away on purpose.
+	// missing: an accepted request is gone, and nobody deleted it on purpose.
 	missing bool
-	// keep: what belongs to it stays.
+	// keep: its objects stay.
 	keep bool
 	// joined: the request is accepted here and our offer there.
 	joined bool
-	// drop is why the request is to be deleted; "" when it is not.
+	// drop is why to delete the request, a sentence; "" to keep it.
 	drop string
-	// dropReason is the same in one word.
+	// dropReason is the reason for drop.
 	dropReason string
 	// endedHere: a person deleted the request of a peer that was served.
 	endedHere bool
-	// edited: a person accepted or refused the request by its status, and the decision store
-	// does not know. What they wrote is overruled until it does.
+	// edited: a person set the phase of the request, and the decision store does not know it
+	// yet. Until then, the edit is overruled.
 	edited bool
-	// verdict is what the condition says; nil when there never was anything.
+	// verdict is the content of the condition; nil if there never was a peering.
 	verdict *verdict
 }
 
-// deriveIncoming returns the state of the incoming peering. It looks at
-// nothing about the other direction.
+// deriveIncoming derives the incoming peering. It does not read the outgoing one.
 func (d *derived) deriveIncoming() incoming {
 	if !d.RequestsKnown {
 		return incoming{}
@@ -49,14 +50,14 @@ func (d *derived) deriveIncoming() incoming {
 	case req == nil:
 		d.deriveWithoutRequest(&in)
 	case req.DeletionTimestamp != nil:
-		// It is on its way out; what that means is decided once it is gone.
+		// The meaning of the deletion is decided once it is gone.
 		in.missing = d.Policy.LastServed
 	default:
 		in.drop, in.dropReason = d.dropsRequest()
 		if in.stays = in.drop == ""; in.stays {
 			in.decision = d.decideRequest()
 			in.serves = in.decision != nil && in.decision.Phase == api.RequestAccepted
-			in.edited = in.decision != nil && in.decision.Phase != req.Status.Phase && phaseBy(req) != ""
+			in.edited = in.decision != nil && in.decision.Phase != req.Status.Phase && fields.PhaseBy(req) != ""
 		}
 	}
 	if in.serves {
@@ -81,19 +82,25 @@ func (d *derived) deriveIncoming() incoming {
 	return in
 }
 
-// TenantSpec returns the desired state of the peer as a tenant of this cluster, nil
-// while that is not known: a request that got lost ends nothing.
-func (obs Observed) TenantSpec(now time.Time) *TenantSpec { return derive(obs, now).tenantSpec() }
+// labelArch is the label of an offer for the architecture of its nodes.
+const labelArch = "kubernetes.io/arch"
+
+// TenantSpec returns the desired state of the peer as a tenant of this cluster, nil while that
+// is not known: a lost request ends nothing.
+func (obs Observed) TenantSpec(now time.Time) *spec.Tenant { return derive(obs, now).tenantSpec() }
 
 // tenantSpec is TenantSpec for what is derived already.
-func (d *derived) tenantSpec() *TenantSpec {
+func (d *derived) tenantSpec() *spec.Tenant {
 	in := d.incoming
 	if !d.RequestsKnown || in.missing && in.keep && !d.NotSharing {
 		return nil
 	}
-	t := &TenantSpec{ID: d.ID, Admitted: in.serves && in.keep && !d.NotSharing}
+	t := &spec.Tenant{ID: d.ID, Admitted: in.serves && in.keep && !d.NotSharing}
 	if t.Admitted {
-		t.Name, t.Offer = d.Request.Spec.ClusterIdentity.ClusterName, d.Offer
+		t.Name = d.Request.Spec.ClusterIdentity.ClusterName
+		if d.Offer != nil {
+			t.Offer, t.Arch = d.Offer.ResourceQuota.Hard, d.Offer.Labels[labelArch]
+		}
 	}
 	if d.Peer != nil && d.Peer.Name != "" {
 		t.Name = d.Peer.Name
@@ -101,7 +108,7 @@ func (d *derived) tenantSpec() *TenantSpec {
 	return t
 }
 
-// deriveWithoutRequest finds out what it means that there is no request.
+// deriveWithoutRequest derives what the absence of a request means.
 func (d *derived) deriveWithoutRequest(in *incoming) {
 	if !d.Policy.LastServed || !d.trusted || d.lost {
 		return
@@ -111,34 +118,33 @@ func (d *derived) deriveWithoutRequest(in *incoming) {
 	case DeletedByPerson:
 		in.endedHere = state == nil || state.Consumes
 	case DeletedUnseen:
-		// The decision store records it before the peer deletes its request, and before we do. So
-		// if it is shown, somebody deleted it while nobody looked. Else this is another
-		// API server, or an earlier state of it, and the peer asks again.
+		// Before the peer or the agent deletes a request, the decision store records that. So if
+		// the status still shows it, a person deleted it while the agent was down. Otherwise
+		// the API server is another one, or was restored, and the peer asks again.
 		gaveUp := d.denied() || state != nil && !state.Consumes
 		shows := d.shown.Status.Incoming.RemotePeeringRequestName != ""
 		in.endedHere, in.missing = shows && !gaveUp, !shows && !gaveUp
 	}
 }
 
-// dropsRequest says why the request that is there is to be deleted, as a sentence
-// and as a reason; "" when it is not.
-func (d *derived) dropsRequest() (why, reason string) {
+// dropsRequest returns why to delete the existing request, as a sentence and as a reason; "" to
+// keep it.
+func (d *derived) dropsRequest() (why, word string) {
 	state := d.remoteState()
 	switch {
 	case d.Policy.Blocked:
-		return "The consumer is blocked here.", ReasonBlocked
+		return "The consumer is blocked here.", reason.Blocked
 	case d.lost:
-		return d.absence("The consumer"), ReasonLost
+		return d.absence("The consumer"), reason.Lost
 	case state != nil && !state.Consumes && d.Reachable() && d.trusted && d.Remote.At.After(d.RequestSeen):
-		return "The consumer withdrew its request.", ReasonWithdrawn
+		return "The consumer withdrew its request.", reason.Withdrawn
 	case d.Policy.Ended != "" && d.Request.Status.Phase == api.RequestAccepted && d.Policy.Accept.Phase != api.RequestAccepted:
-		return d.Policy.Ended, ReasonEnded
+		return d.Policy.Ended, reason.Ended
 	}
 	return "", ""
 }
 
-// decideRequest returns the decision about the request that is there, nil while
-// there is none.
+// decideRequest returns the decision about the existing request, nil for none.
 func (d *derived) decideRequest() *api.PeeringRequestStatus {
 	accept := d.Policy.Accept
 	switch {
@@ -152,8 +158,8 @@ func (d *derived) decideRequest() *api.PeeringRequestStatus {
 	return &api.PeeringRequestStatus{Phase: accept.Phase, Reason: accept.Reason, Message: accept.Message}
 }
 
-// knownStatus returns status if it is a decision, and "" otherwise: it comes from
-// the peer, or a person.
+// knownStatus returns status if it is a decision, and "" otherwise. It comes from the peer or a
+// person.
 func knownStatus(status api.AdvertisementStatus) api.AdvertisementStatus {
 	if status == api.AdvertisementAccepted || status == api.AdvertisementRefused {
 		return status
@@ -161,7 +167,7 @@ func knownStatus(status api.AdvertisementStatus) api.AdvertisementStatus {
 	return ""
 }
 
-// remoteIncoming adds what the peer's consuming our resources needs at its side.
+// remoteIncoming adds what the incoming peering needs at the peer.
 func (d *derived) remoteIncoming(spec *RemoteSpec) {
 	in := d.incoming
 	if !d.RequestsKnown || d.lost || d.Policy.Pin == nil || d.Policy.Distrusted {
@@ -175,7 +181,7 @@ func (d *derived) remoteIncoming(spec *RemoteSpec) {
 			spec.Advertisement = d.Offer
 		}
 	case in.missing && !d.NotSharing, in.endedHere:
-		// The consumer is not to see its offer go before it can be told why.
+		// The consumer's offer is not removed before the consumer can learn why.
 		spec.Contact = true
 	default:
 		spec.Contact = spec.Contact || in.stays || in.missing || in.drop != ""
@@ -188,12 +194,12 @@ func (d *derived) remoteIncoming(spec *RemoteSpec) {
 	}
 }
 
-// showsServed reports whether anything tells that the peer was served.
+// showsServed reports whether the status or the decision store says that the peer was served.
 func (d *derived) showsServed() bool {
 	return d.Policy.LastServed || d.shown.Status.Incoming.AvailableIdentity
 }
 
-// why is a sentence about the end of it.
+// why returns a sentence about its end.
 func (in incoming) why() string {
 	if in.verdict != nil {
 		return strings.TrimSuffix(in.verdict.message, removalNote)
@@ -201,8 +207,7 @@ func (in incoming) why() string {
 	return "The provider no longer offers anything."
 }
 
-// serveActions returns the steps of the peer's consuming our resources that come
-// before they are shown.
+// serveActions returns the actions of the incoming peering that come before the status.
 func (d *derived) serveActions() []Action {
 	var plan []Action
 	in, req := d.incoming, d.Request
@@ -218,16 +223,16 @@ func (d *derived) serveActions() []Action {
 	return plan
 }
 
-// decidedActions returns what the decision store records first when a person decided about the
-// request by its status.
+// decidedActions returns the record of a person's edit of the request's phase, which comes
+// first.
 func (d *derived) decidedActions() []Action {
 	if !d.incoming.edited {
 		return nil
 	}
-	return []Action{d.record(RecordDecided, Record{On: d.Request.Status.Phase == api.RequestAccepted, By: phaseBy(d.Request)})}
+	return []Action{d.record(RecordDecided, Record{On: d.Request.Status.Phase == api.RequestAccepted, By: fields.PhaseBy(d.Request)})}
 }
 
-// endActions returns what the decision store records first when a person here ended it.
+// endActions returns the records of a person's end of the peering here, which come first.
 func (d *derived) endActions() []Action {
 	if !d.incoming.endedHere {
 		return nil
@@ -236,9 +241,8 @@ func (d *derived) endActions() []Action {
 	return []Action{d.record(RecordEndedHere, Record{Reason: why}), d.record(RecordServed, Record{Reason: why})}
 }
 
-// unserveActions returns the steps that undo it, which come after they are shown.
-// The decision store records it before the request goes: after a crash in between, nobody
-// takes our deletion for a person's.
+// unserveActions returns the actions that remove it, which come after the status. The record
+// comes before the deletion, so that it is not taken for a person's after a crash in between.
 func (d *derived) unserveActions() []Action {
 	var plan []Action
 	in := d.incoming

@@ -8,41 +8,35 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
 // intent is what is wanted of the peer, and by whom.
 type intent struct {
 	// wanted: we are to consume the peer's resources.
 	wanted bool
-	// join is what spec.join of the effective object is to be. It differs from wanted while
-	// the peer is blocked, or while there is no object.
+	// join is the desired spec.join of the effective object. It differs from wanted while the
+	// peer is blocked, or there is no object.
 	join bool
-	// trustMode is what spec.trustMode is to be.
+	// trustMode is the desired spec.trustMode.
 	trustMode api.TrustMode
-	// connect is Policy.Connect, or what it will be once the decision store was told.
+	// connect is Policy.Connect after the records.
 	connect Tristate
-	// records are what the decision store is to record first.
+	// records are the actions on the decision store, which come first.
 	records []Action
-	// replan: what the decision store makes of it is not known beforehand.
+	// replan: the records change Policy in a way that is not known beforehand.
 	replan bool
-	// trustEdited: what spec.trustMode is to be depends on the decision store's answer.
+	// trustEdited: the desired spec.trustMode depends on the decision store's answer.
 	trustEdited bool
-	// hangUp: somebody deleted the object of a peering, and meant it.
+	// hangUp: somebody deleted the object of a peering, which ends it.
 	hangUp bool
-	// ended is why the provider ended our consuming its resources just now, "" when
-	// it did not.
+	// ended is why the provider ended the outgoing peering just now, "" if it did not.
 	ended string
 }
 
-// byPerson reports whether somebody but the agent set the field.
-func (o Owner) byPerson() bool { return o.Manager != "" && o.Manager != ManagerIntent }
-
-// edited reports whether a person set the field since the decision store was told of an
-// edit the last time.
-func (o Owner) edited(stamp string) bool { return o.byPerson() && o.Stamp != stamp }
-
-// deriveIntent finds out what is wanted. People's edits of the object that counts go
-// before what the decision store remembers, once each.
+// deriveIntent derives the intent. Each edit of the effective object by a person overrules the
+// decision store once.
 func (d *derived) deriveIntent() intent {
 	in := intent{connect: d.Policy.Connect, trustMode: trustModeOf(d.Policy)}
 	if !d.RequestsKnown {
@@ -52,16 +46,16 @@ func (d *derived) deriveIntent() intent {
 	}
 	joinEdited := false
 	if d.effective != nil && !d.creating {
-		if fc, o := d.author(func(o Owners) Owner { return o.TrustMode }); o.edited(d.Policy.TrustStamp) {
+		if fc, o := d.author(func(o fields.Owners) fields.Owner { return o.TrustMode }); o.Edited(d.Policy.TrustStamp) {
 			// A fingerprint that cannot be read is none: then nothing can be trusted.
 			shown, _ := peer.ParseFingerprint(fc.Status.Fingerprint)
 			in.records = append(in.records, d.record(RecordTrustEdited, Record{Mode: fc.Spec.TrustMode, Shown: shown, By: o.Manager, Stamp: o.Stamp}))
 			in.trustEdited, in.replan = true, true
-			if c := fc.Condition(api.ConditionAccessRequested); fc.Spec.TrustMode == api.TrustTrusted && c != nil && c.Reason == ReasonPending {
+			if c := fc.Condition(api.ConditionAccessRequested); fc.Spec.TrustMode == api.TrustTrusted && c != nil && c.Reason == reason.Pending {
 				in.records = append(in.records, d.record(RecordDecided, Record{On: true, Shown: shown, By: o.Manager}))
 			}
 		}
-		if fc, o := d.author(func(o Owners) Owner { return o.Join }); o.edited(d.Policy.JoinStamp) {
+		if fc, o := d.author(func(o fields.Owners) fields.Owner { return o.Join }); o.Edited(d.Policy.JoinStamp) {
 			in.records = append(in.records, d.record(RecordJoinEdited, Record{On: fc.Spec.Join, By: o.Manager, Stamp: o.Stamp}))
 			joinEdited, in.replan, in.connect = true, true, No
 			if fc.Spec.Join {
@@ -92,9 +86,8 @@ func (d *derived) deriveIntent() intent {
 	return in
 }
 
-// forget looks at what objects still say that was wanted of a peer before it was
-// forgotten: the decision store is told when none of them says anything else than what is
-// wanted now. An object beside the one that counts has no say.
+// forget looks for objects that still contain decisions from before the peer was forgotten. The
+// decision store learns when there are none left. Redundant objects do not matter.
 func (d *derived) forget(in *intent) {
 	recalled := false
 	for _, fc := range append([]*api.ForeignCluster{d.effective, d.own}, d.terminating...) {
@@ -103,19 +96,19 @@ func (d *derived) forget(in *intent) {
 		}
 		trust := d.Owners[fc.Name].TrustMode
 		recalled = recalled || fc.Spec.Join && !in.join ||
-			cmp.Or(fc.Spec.TrustMode, api.TrustUnknown) != in.trustMode && trust.byPerson() && !trust.edited(d.Policy.TrustStamp)
+			cmp.Or(fc.Spec.TrustMode, api.TrustUnknown) != in.trustMode && trust.ByPerson() && !trust.Edited(d.Policy.TrustStamp)
 	}
-	in.replan = true // what this plan overrules, or tells, is looked at again
+	in.replan = true // to check what this plan changes
 	if !recalled && len(in.records) == 0 {
 		in.records = append(in.records, d.record(RecordForgot, Record{}))
 	}
 }
 
-// settle derives what is wanted from the wish.
+// settle derives join and wanted from connect.
 func (in *intent) settle(d *derived) {
 	switch in.connect {
 	case Yes:
-		// While an object that somebody deleted is on its way out, it is too late.
+		// Not while an object that somebody deleted is terminating.
 		in.join = d.effective != nil || len(d.terminating) == 0
 	case No:
 		in.join = false
@@ -125,22 +118,21 @@ func (in *intent) settle(d *derived) {
 	in.wanted = in.join && !d.Policy.Blocked
 }
 
-// inherits reports whether the object that counts takes the place of one that is
-// joined, and nobody says that it is not to be. Only what the agent itself joined
-// is followed from one person's object to another's.
+// inherits reports whether the effective object replaces a joined one, and no person set its
+// spec.join. From another person's object, only a join of the agent is inherited.
 func (d *derived) inherits() bool {
-	return !d.Owners[d.effective.Name].Join.byPerson() && slices.ContainsFunc(d.live(), func(fc *api.ForeignCluster) bool {
-		return fc.Spec.Join && (fc == d.own || d.Owners[fc.Name].Join.Manager == ManagerIntent)
+	return !d.Owners[d.effective.Name].Join.ByPerson() && slices.ContainsFunc(d.live(), func(fc *api.ForeignCluster) bool {
+		return fc.Spec.Join && (fc == d.own || d.Owners[fc.Name].Join.Manager == fields.ManagerIntent)
 	})
 }
 
-// staleAnswerFor is how long after a person asked to be connected again what the provider
-// says may still be about the time before. Each look at a provider begins with
-// asking again, which clears what it ended before.
+// staleAnswerFor is for how long after a person connected again the reported state may be from
+// before. Each contact with a provider begins with a request for access, which clears an
+// earlier end.
 const staleAnswerFor = 20 * time.Second
 
-// endedByProvider says why the provider ended the peering that we have or ask
-// for; "" when it did not, or when a person asked again since.
+// endedByProvider returns why the provider ended the outgoing peering; "" if it did not, or a
+// person connected again since.
 func (d *derived) endedByProvider() string {
 	shown, state, asked := d.shown.Status.Outgoing, d.remoteState(), d.Remote.Asked
 	if d.effective == nil {
@@ -148,8 +140,8 @@ func (d *derived) endedByProvider() string {
 	}
 	anew := d.Policy.Generation > d.ObservedGeneration
 	if state != nil && state.Request == nil && state.Ended != "" {
-		// A request that was seen there was ended; or the asking was answered, and yet
-		// there is an end, which is newer than that.
+		// Either a request that was seen there is gone, or the provider accepted us and ended
+		// it after that.
 		seen := shown.RemotePeeringRequestName != "" && !anew
 		answered := asked != nil && asked.Auth == api.AuthAccepted && d.Remote.At.After(d.GenerationSince.Add(staleAnswerFor))
 		if seen || answered {
@@ -159,8 +151,7 @@ func (d *derived) endedByProvider() string {
 	if anew || d.Advertisement != nil || d.OfferDeleted != DeletedByPeer || !shown.Joined && !d.awaitsOffer() {
 		return ""
 	}
-	// That it offers nothing at present is no end. It is one when the provider says
-	// no to the request as well.
+	// A missing offer alone is no end. It is one if the provider refuses the request as well.
 	switch {
 	case d.denied():
 	case state == nil, state.Request == nil, state.Request.Phase == api.RequestAccepted:
@@ -171,14 +162,13 @@ func (d *derived) endedByProvider() string {
 	return "The provider withdrew its offer."
 }
 
-// awaitsOffer reports whether the last that was shown is that the provider offers
-// nothing at present.
+// awaitsOffer reports whether the condition shows that the provider offers nothing.
 func (d *derived) awaitsOffer() bool {
 	c := d.shown.Condition(api.ConditionOutgoingPeering)
-	return c != nil && c.Reason == ReasonAwaitingOffer
+	return c != nil && c.Reason == reason.AwaitingOffer
 }
 
-// trustModeOf is the decision about a key as spec.trustMode says it.
+// trustModeOf returns the spec.trustMode for the decision about a key.
 func trustModeOf(s Policy) api.TrustMode {
 	switch {
 	case s.Distrusted:
@@ -189,16 +179,16 @@ func trustModeOf(s Policy) api.TrustMode {
 	return api.TrustUnknown
 }
 
-// intentActions returns what makes the objects say what is wanted.
+// intentActions returns the actions that write the intent to the objects.
 func (d *derived) intentActions() []Action {
 	var plan []Action
 	for _, fc := range d.terminating {
-		// Once it says so, nobody is told a second time.
+		// spec.join = false marks it as handled.
 		if d.intent.hangUp && fc.Spec.Join {
 			plan = append(plan, d.applyIntent(fc, false, fc.Spec.TrustMode))
 		}
 	}
-	// The one that counts comes first, so that nothing gets lost in between.
+	// The effective one comes first, so that the intent is never lost in between.
 	first := func(a, b *api.ForeignCluster) int {
 		switch d.effective {
 		case a:
@@ -218,8 +208,8 @@ func (d *derived) intentActions() []Action {
 			join = d.intent.join
 		case fc == d.own:
 			join = join && d.intent.join
-		case d.Owners[fc.Name].Join.Manager == ManagerIntent:
-			join = false // only one says what we want
+		case d.Owners[fc.Name].Join.Manager == fields.ManagerIntent:
+			join = false // only the effective one has our intent
 		}
 		if d.intent.trustEdited || trustMode == api.TrustUnknown && fc.Spec.TrustMode == "" {
 			trustMode = fc.Spec.TrustMode
@@ -231,24 +221,22 @@ func (d *derived) intentActions() []Action {
 	return plan
 }
 
-// applyIntent sets the two fields as given. What is as it should be, and is not
-// ours, stays whoever's it is.
+// applyIntent sets the two fields. A field that has the value already keeps its owner.
 func (d *derived) applyIntent(fc *api.ForeignCluster, join bool, trustMode api.TrustMode) Action {
 	var in Intent
 	owners := d.Owners[fc.Name]
-	if join != fc.Spec.Join || owners.Join.Manager == ManagerIntent {
+	if join != fc.Spec.Join || owners.Join.Manager == fields.ManagerIntent {
 		in.Join = &join
 	}
-	if trustMode != fc.Spec.TrustMode || owners.TrustMode.Manager == ManagerIntent {
+	if trustMode != fc.Spec.TrustMode || owners.TrustMode.Manager == fields.ManagerIntent {
 		in.TrustMode = &trustMode
 	}
-	// What a person sets at the same moment is to be seen before it is overruled.
+	// The version makes an edit of the same moment visible before it is overruled.
 	return Action{Kind: ApplyIntent, Name: fc.Name, UID: fc.UID, ResourceVersion: fc.ResourceVersion, Intent: &in}
 }
 
-// unneeded reports whether fc, which the agent made, is to go: the peer is not
-// there any more, and nothing is between us, or somebody has an object of their own
-// for it.
+// unneeded reports whether to delete fc, which the agent created: the peer is gone and there is
+// no peering, or a person's object replaces it.
 func (d *derived) unneeded(fc *api.ForeignCluster) bool {
 	if fc != d.own || d.creating || fc.DeletionTimestamp != nil {
 		return false
@@ -260,24 +248,22 @@ func (d *derived) unneeded(fc *api.ForeignCluster) bool {
 	case d.superseded():
 		return true
 	case !d.intent.join:
-		// Whoever is served is given up when its request is, and not because its agent is
-		// starting just now.
-		// Who asks, or was just now let in and is about to be called, is shown as well.
+		// A consumer keeps its object as long as its request, also while its agent restarts. A
+		// cluster that asks for access, or just got it and was not called yet, has one too.
 		asks := d.Policy.Ask != nil || d.Peer == nil && d.Policy.Asked
 		return d.gone() && (d.Request == nil || d.lost) && !asks
 	}
-	// It comes back with the peer, if that is remembered. While another key is shown
-	// for it, it stays and tells.
+	// The peer creates it again when it is back, if the intent is remembered. While there is a
+	// key conflict, it stays to show that.
 	return d.lost && !d.present() && (d.Peer == nil || d.Peer.Conflict == nil) && (hasFinalizer(fc) || d.intent.connect == Yes)
 }
 
-// deletes reports whether this plan deletes fc: not before its peering is undone.
+// deletes reports whether this plan deletes fc, which has to wait for the end of its peering.
 func (d *derived) deletes(fc *api.ForeignCluster) bool {
 	return d.unneeded(fc) && (!hasFinalizer(fc) || d.releasesFinalizer(fc))
 }
 
-// freesName reports whether this plan removes an object whose name may be needed
-// for another one.
+// freesName reports whether this plan removes an object whose name another one may need.
 func (d *derived) freesName() bool {
 	for _, fc := range d.terminating {
 		if d.releasesFinalizer(fc) && len(fc.Finalizers) == 1 {

@@ -7,19 +7,18 @@ import (
 	"liqo.io/agent/api"
 )
 
-// Leftovers is what is left between us and a peer while peerings end.
+// Leftovers says what is left of the peerings with a peer while they end.
 type Leftovers struct {
-	// Outgoing: something of our consuming its resources is left, here or there.
-	// Incoming: something of its consuming ours is.
+	// Outgoing and Incoming: something of that peering is left, here or there.
 	Outgoing, Incoming bool
-	// Reachable: it can be told.
+	// Reachable: the peer can be asked to remove its part.
 	Reachable bool
 }
 
 // Left reports whether anything is left.
 func (b Leftovers) Left() bool { return b.Outgoing || b.Incoming }
 
-// Leftovers returns what is left between us and the peer.
+// Leftovers returns what is left of the peerings with the peer.
 func (obs Observed) Leftovers(now time.Time) Leftovers { return derive(obs, now).leftovers() }
 
 // leftovers is Leftovers for what is derived already.
@@ -40,8 +39,8 @@ func (d *derived) leftHere() (outgoing, incoming bool) {
 	return outgoing, d.Request != nil || d.Hosting
 }
 
-// joinIsStale reports whether an object still says that the peer is to be joined, and it is
-// not.
+// joinIsStale reports whether spec.join of an object is still true although the peering is not
+// wanted.
 func (d *derived) joinIsStale() bool {
 	return !d.intent.join && slices.ContainsFunc(d.live(), func(fc *api.ForeignCluster) bool { return fc.Spec.Join })
 }

@@ -6,86 +6,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
-const barnURL = "https://barn.example:6447"
-
 // at returns a probe about which something is known.
-func at(found ProbeResult) URLProbe { return URLProbe{Known: true, Result: found} }
-
-func TestAuthURL(t *testing.T) {
-	named := manual("mine", testID)
-	unnamed := manual("mine", "")
-	for _, tc := range []struct {
-		name   string
-		fc     *api.ForeignCluster
-		place  URLProbe
-		status api.ConditionStatus // "" for none
-		reason string
-		text   string
-	}{
-		{"asked just now", unnamed, URLProbe{}, "", "", ""},
-		{"asked for a while", unnamed, URLProbe{Overdue: true}, api.ConditionUnknown, ReasonNotAskedYet, "is being asked"},
-		{"answers", unnamed, at(ProbeResult{ID: testID}), api.ConditionTrue, ReasonAnswering, "leads to the cluster"},
-		{"answers as expected", named, at(ProbeResult{ID: testID}), api.ConditionTrue, ReasonAnswering, ""},
-		{"names no cluster", unnamed, at(ProbeResult{}), api.ConditionFalse, ReasonNotACluster, "names no cluster ID"},
-		{"names a bad cluster", unnamed, at(ProbeResult{ID: "../x"}), api.ConditionFalse, ReasonNotACluster, ""},
-		{"this cluster", unnamed, at(ProbeResult{ID: "self"}), api.ConditionFalse, ReasonThisCluster, "this very cluster"},
-		{"said to be this cluster", unnamed, at(ProbeResult{Reason: ReasonThisCluster}), api.ConditionFalse, ReasonThisCluster, "Set authUrl"},
-		{"another cluster", named, at(ProbeResult{ID: "other"}), api.ConditionFalse, ReasonOtherCluster, "leads to cluster other, and this ForeignCluster is about " + string(testID)},
-		{"said to be another cluster", named, at(ProbeResult{Reason: ReasonOtherCluster, ID: "other"}), api.ConditionFalse, ReasonOtherCluster, "create another one"},
-		{"said to be some other cluster", named, at(ProbeResult{Reason: ReasonOtherCluster, Message: "not the one"}), api.ConditionFalse, ReasonOtherCluster, "not the one. Correct authUrl"},
-		{"unreachable", unnamed, at(ProbeResult{Reason: ReasonUnreachable, Message: "connection\nrefused."}), api.ConditionFalse, ReasonUnreachable, "does not answer: connection refused. It is asked again"},
-		{"unreachable without a word", unnamed, at(ProbeResult{Reason: ReasonUnreachable}), api.ConditionFalse, ReasonUnreachable, "does not answer. It is asked again"},
-		{"not a cluster", unnamed, at(ProbeResult{Reason: ReasonNotACluster, Message: "404"}), api.ConditionFalse, ReasonNotACluster, "404. Check its address"},
-		{"another key", named, at(ProbeResult{Reason: ReasonAnotherKey}), api.ConditionFalse, ReasonAnotherKey, "peers trust " + string(testID)},
-		{"whatever", named, at(ProbeResult{Reason: "Tuesday", Message: "closed"}), api.ConditionFalse, "Tuesday", "cannot be used: closed."},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			place := tc.place.checked(tc.fc, "self")
-			c, known := place.urlCondition(tc.fc)
-			if !known {
-				if tc.status != "" {
-					t.Fatal("nothing is to be shown")
-				}
-				return
-			}
-			if c.Type != api.ConditionAuthURL || c.Status != tc.status || c.Reason != tc.reason || !strings.Contains(c.Message, tc.text) ||
-				!strings.HasPrefix(c.Message, barnURL+" ") || !strings.HasSuffix(c.Message, ".") || strings.ContainsAny(c.Message, "\n") {
-				t.Errorf("shows %+v", c)
-			}
-			if place.answers() != (c.Status == api.ConditionTrue) || place.fails() != (c.Status == api.ConditionFalse) {
-				t.Errorf("answers %v, fails %v", place.answers(), place.fails())
-			}
-		})
-	}
-}
-
-func TestProbesURL(t *testing.T) {
-	deleted := func(fc *api.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{} }
-	held := func(fc *api.ForeignCluster) { fc.Finalizers = []string{api.FinalizerPeering} }
-	for name, tc := range map[string]struct {
-		fc         *api.ForeignCluster
-		discovered bool
-		want       bool
-	}{
-		"a person's":                 {manual("mine", ""), false, true},
-		"a person's with an ID":      {manual("mine", testID), false, true},
-		"without a URL":              {changed(manual("mine", testID), func(fc *api.ForeignCluster) { fc.Spec.AuthURL = "" }), false, false},
-		"the agent's":                {made(barn()), true, false},
-		"taken over":                 {changed(made(barn()), func(fc *api.ForeignCluster) { delete(fc.Labels, api.LabelManagedBy) }), true, false},
-		"taken over, URL confirmed":  {changed(made(barn()), func(fc *api.ForeignCluster) { delete(fc.Labels, api.LabelManagedBy) }), false, true},
-		"on its way out":             {changed(manual("mine", ""), deleted), false, false},
-		"on its way out, peered yet": {changed(changed(manual("mine", testID), deleted), held), false, true},
-	} {
-		if got := ProbesURL(tc.fc, IdentityOwners{DiscoveredURL: tc.discovered}); got != tc.want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
+func at(found discovered.Result) discovered.Probe {
+	return discovered.Probe{Known: true, Result: found}
 }
 
 // TestUnidentified holds the rules about an object that does not say which cluster
@@ -93,32 +24,32 @@ func TestProbesURL(t *testing.T) {
 func TestUnidentified(t *testing.T) {
 	join := func(fc *api.ForeignCluster) { fc.Spec.Join = true }
 	name := func(fc *api.ForeignCluster) { fc.Spec.ClusterIdentity = &api.ClusterIdentity{ClusterName: "mine"} }
-	refused := at(ProbeResult{Reason: ReasonUnreachable, Message: "refused"})
-	answer := at(ProbeResult{ID: testID, ClusterName: "barn", Namespace: "liqo"})
+	refused := at(discovered.Result{Reason: reason.Unreachable, Message: "refused"})
+	answer := at(discovered.Result{ID: testID, ClusterName: "barn", Namespace: "liqo"})
 	for _, tc := range []struct {
 		name   string
 		fc     *api.ForeignCluster
-		owners IdentityOwners
-		place  URLProbe
+		owners fields.IdentityOwners
+		place  discovered.Probe
 		want   string
 	}{
-		{"asked just now", manual("mine", ""), IdentityOwners{}, URLProbe{}, ""},
-		{"asked just now, to be joined", changed(manual("mine", ""), join), IdentityOwners{}, URLProbe{}, ""},
-		{"asked for a while", manual("mine", ""), IdentityOwners{}, URLProbe{Overdue: true}, "update-status"},
-		{"asked for a while, to be joined", changed(manual("mine", ""), join), IdentityOwners{}, URLProbe{Overdue: true}, "update-status update-peering"},
-		{"refused", manual("mine", ""), IdentityOwners{}, refused, "update-status"},
-		{"refused, to be joined", changed(manual("mine", ""), join), IdentityOwners{}, refused, "update-status update-peering"},
-		{"answers", manual("mine", ""), IdentityOwners{}, answer, `identify {ID barn} liqo`},
-		{"answers, named by a person", changed(manual("mine", ""), name), IdentityOwners{Name: true}, answer, `identify {ID } liqo`},
-		{"answers, placed by a person", manual("mine", ""), IdentityOwners{Namespace: true}, answer, `identify {ID barn} `},
-		{"answers nonsense", manual("mine", ""), IdentityOwners{}, at(ProbeResult{ID: testID, ClusterName: "a\nb", Namespace: "Not A Label"}), `identify {ID } `},
-		{"answers as this cluster", manual("mine", ""), IdentityOwners{}, at(ProbeResult{ID: "self"}), "update-status"},
+		{"asked just now", manual("mine", ""), fields.IdentityOwners{}, discovered.Probe{}, ""},
+		{"asked just now, to be joined", changed(manual("mine", ""), join), fields.IdentityOwners{}, discovered.Probe{}, ""},
+		{"asked for a while", manual("mine", ""), fields.IdentityOwners{}, discovered.Probe{Overdue: true}, "update-status"},
+		{"asked for a while, to be joined", changed(manual("mine", ""), join), fields.IdentityOwners{}, discovered.Probe{Overdue: true}, "update-status update-peering"},
+		{"refused", manual("mine", ""), fields.IdentityOwners{}, refused, "update-status"},
+		{"refused, to be joined", changed(manual("mine", ""), join), fields.IdentityOwners{}, refused, "update-status update-peering"},
+		{"answers", manual("mine", ""), fields.IdentityOwners{}, answer, `identify {ID barn} liqo`},
+		{"answers, named by a person", changed(manual("mine", ""), name), fields.IdentityOwners{Name: true}, answer, `identify {ID } liqo`},
+		{"answers, placed by a person", manual("mine", ""), fields.IdentityOwners{Namespace: true}, answer, `identify {ID barn} `},
+		{"answers nonsense", manual("mine", ""), fields.IdentityOwners{}, at(discovered.Result{ID: testID, ClusterName: "a\nb", Namespace: "Not A Label"}), `identify {ID } `},
+		{"answers as this cluster", manual("mine", ""), fields.IdentityOwners{}, at(discovered.Result{ID: "self"}), "update-status"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.fc.ResourceVersion = "7"
 			before := tc.fc.DeepCopy()
 			var got []string
-			plan := PlanUnidentified(tc.fc, Owners{Identity: tc.owners}, tc.place, "self", t0)
+			plan := PlanUnidentified(tc.fc, fields.Owners{Identity: tc.owners}, tc.place, "self", t0)
 			fc := tc.fc.DeepCopy()
 			for _, a := range plan {
 				if a.UID != tc.fc.UID || a.ResourceVersion != "7" || a.Name != "mine" {
@@ -141,10 +72,10 @@ func TestUnidentified(t *testing.T) {
 			if diff := cmp.Diff(before, tc.fc); diff != "" {
 				t.Errorf("the plan changed what it looked at:\n%s", diff)
 			}
-			if tc.place.answers() && len(plan) == 1 && plan[0].Kind == Identify {
+			if tc.place.Answers() && len(plan) == 1 && plan[0].Kind == Identify {
 				return
 			}
-			if again := PlanUnidentified(fc, Owners{Identity: tc.owners}, tc.place, "self", t0.Add(time.Hour)); len(again) != 0 {
+			if again := PlanUnidentified(fc, fields.Owners{Identity: tc.owners}, tc.place, "self", t0.Add(time.Hour)); len(again) != 0 {
 				t.Errorf("there is another plan: %v", kinds(again))
 			}
 		})
@@ -154,12 +85,14 @@ func TestUnidentified(t *testing.T) {
 // TestURLOfAKnownCluster holds the rules about an object that says which cluster it
 // is about.
 func TestURLOfAKnownCluster(t *testing.T) {
-	refused := func(message string) URLProbe { return at(ProbeResult{Reason: ReasonUnreachable, Message: message}) }
-	answer := at(ProbeResult{ID: testID})
+	refused := func(message string) discovered.Probe {
+		return at(discovered.Result{Reason: reason.Unreachable, Message: message})
+	}
+	answer := at(discovered.Result{ID: testID})
 	fc := manual("mine", testID)
 	var now time.Time
-	look := func(p *peer.Peer, place URLProbe, settled bool) []Action {
-		obs := Observed{ID: testID, Peer: p, Settled: settled, Objects: []*api.ForeignCluster{fc}, URLs: map[string]URLProbe{"mine": place}}
+	look := func(p *peer.Peer, place discovered.Probe, settled bool) []Action {
+		obs := Observed{ID: testID, Peer: p, Settled: settled, Objects: []*api.ForeignCluster{fc}, URLs: map[string]discovered.Probe{"mine": place}}
 		now = now.Add(time.Hour)
 		plan := Plan(obs, now).Actions
 		objects := map[string]*api.ForeignCluster{"mine": fc}
@@ -185,9 +118,9 @@ func TestURLOfAKnownCluster(t *testing.T) {
 			}
 		}
 	}
-	look(nil, URLProbe{}, true)
+	look(nil, discovered.Probe{}, true)
 	shows("", "")
-	look(nil, URLProbe{Overdue: true}, true)
+	look(nil, discovered.Probe{Overdue: true}, true)
 	shows("", "Unknown/NotAskedYet")
 	look(nil, refused("a"), false)
 	shows("False/Unreachable", "False/Unreachable")
@@ -195,7 +128,7 @@ func TestURLOfAKnownCluster(t *testing.T) {
 		t.Errorf("another wording is written: %v", kinds(plan))
 	}
 	// A process that starts knows nothing yet.
-	if plan := append(look(nil, URLProbe{}, true), look(nil, URLProbe{Overdue: true}, true)...); len(plan) != 0 {
+	if plan := append(look(nil, discovered.Probe{}, true), look(nil, discovered.Probe{Overdue: true}, true)...); len(plan) != 0 {
 		t.Errorf("what is known is forgotten: %v", kinds(plan))
 	}
 	look(nil, answer, true)
@@ -204,20 +137,20 @@ func TestURLOfAKnownCluster(t *testing.T) {
 	shows("True/EndpointAnswers", "True/Answers")
 	look(barn(), refused("c"), true)
 	shows("True/EndpointAnswers", "False/Unreachable") // it is seen elsewhere
-	look(barn(), at(ProbeResult{ID: "other"}), true)
+	look(barn(), at(discovered.Result{ID: "other"}), true)
 	shows("True/EndpointAnswers", "False/OtherCluster")
-	if plan := look(barn(), at(ProbeResult{ID: "third"}), true); len(plan) != 1 || !strings.Contains(fc.Condition(api.ConditionAuthURL).Message, "third") {
+	if plan := look(barn(), at(discovered.Result{ID: "third"}), true); len(plan) != 1 || !strings.Contains(fc.Condition(api.ConditionAuthURL).Message, "third") {
 		t.Errorf("another stranger is not told: %v", fc.Status.Conditions)
 	}
 	look(with(barn(), func(p *peer.Peer) { p.Phase = peer.PhaseLost }), refused("d"), true)
 	shows("False/Lost", "False/Unreachable")
 	before := fc.Condition(api.ConditionAuthURL).LastTransitionTime
 	fc = changed(fc, func(fc *api.ForeignCluster) { fc.Spec.AuthURL = "https://elsewhere:1" })
-	if plan := look(barn(), URLProbe{}, true); len(plan) != 1 || plan[0].Kind != UpdateStatus {
+	if plan := look(barn(), discovered.Probe{}, true); len(plan) != 1 || plan[0].Kind != UpdateStatus {
 		t.Errorf("%v", kinds(plan))
 	}
 	shows("True/EndpointAnswers", "False/Unreachable")
-	look(barn(), URLProbe{Overdue: true}, true)
+	look(barn(), discovered.Probe{Overdue: true}, true)
 	shows("True/EndpointAnswers", "Unknown/NotAskedYet")
 	look(barn(), refused("e"), true)
 	if c := fc.Condition(api.ConditionAuthURL); !strings.HasPrefix(c.Message, "https://elsewhere:1 ") || c.LastTransitionTime.Equal(&before) {
@@ -228,7 +161,7 @@ func TestURLOfAKnownCluster(t *testing.T) {
 		t.Error("the old URL is shown")
 	}
 	fc = changed(fc, func(fc *api.ForeignCluster) { fc.Spec.AuthURL = "" })
-	look(barn(), URLProbe{}, true)
+	look(barn(), discovered.Probe{}, true)
 	shows("True/EndpointAnswers", "")
 }
 
@@ -240,18 +173,18 @@ func TestFollowsTheName(t *testing.T) {
 	})
 	for _, tc := range []struct {
 		name   string
-		owners IdentityOwners
+		owners fields.IdentityOwners
 		peer   *peer.Peer
 		want   string
 	}{
-		{"completed", IdentityOwners{Filled: true}, barn(), "barn liqo"},
-		{"completed, named by a person", IdentityOwners{Filled: true, Name: true}, barn(), " liqo"},
-		{"completed, all else by a person", IdentityOwners{Filled: true, Name: true, Namespace: true}, barn(), "none"},
-		{"not completed", IdentityOwners{}, barn(), "none"},
-		{"nothing is said", IdentityOwners{Filled: true}, with(barn(), func(p *peer.Peer) { p.Name, p.Namespace = "", "" }), "none"},
-		{"away", IdentityOwners{Filled: true}, with(barn(), func(p *peer.Peer) { p.Phase = peer.PhaseUnreachable }), "none"},
+		{"completed", fields.IdentityOwners{Filled: true}, barn(), "barn liqo"},
+		{"completed, named by a person", fields.IdentityOwners{Filled: true, Name: true}, barn(), " liqo"},
+		{"completed, all else by a person", fields.IdentityOwners{Filled: true, Name: true, Namespace: true}, barn(), "none"},
+		{"not completed", fields.IdentityOwners{}, barn(), "none"},
+		{"nothing is said", fields.IdentityOwners{Filled: true}, with(barn(), func(p *peer.Peer) { p.Name, p.Namespace = "", "" }), "none"},
+		{"away", fields.IdentityOwners{Filled: true}, with(barn(), func(p *peer.Peer) { p.Phase = peer.PhaseUnreachable }), "none"},
 	} {
-		obs := Observed{ID: testID, Peer: tc.peer, Objects: []*api.ForeignCluster{mine}, Owners: map[string]Owners{"mine": {Identity: tc.owners}}}
+		obs := Observed{ID: testID, Peer: tc.peer, Objects: []*api.ForeignCluster{mine}, Owners: map[string]fields.Owners{"mine": {Identity: tc.owners}}}
 		got := "none"
 		for _, a := range Plan(obs, t0).Actions {
 			if a.Kind == Identify {

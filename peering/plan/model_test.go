@@ -19,6 +19,9 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/sharing/spec"
 )
 
 // This file holds a model of two boxes, each with an API server, a decision store and the
@@ -119,7 +122,7 @@ func (b *book) accept() { b.Accept, b.Ended = api.RequestAccepted, "" }
 // objects is a model of an API server: the objects about one peer.
 type objects struct {
 	FCs           map[string]*api.ForeignCluster
-	Owners        map[string]Owners
+	Owners        map[string]fields.Owners
 	Request       *api.PeeringRequest
 	Advertisement *api.Advertisement
 	Secret        *Secret
@@ -153,7 +156,7 @@ type box struct {
 
 	asks int // for a peering
 	// urls is what is known about the URLs in people's objects.
-	urls map[string]URLProbe
+	urls map[string]discovered.Probe
 
 	// What the registry knows.
 	phase    peer.Phase
@@ -161,7 +164,8 @@ type box struct {
 	conflict bool
 
 	// What comes of consuming the other box.
-	node    NodeStatus
+	node    spec.NodeStatus
+	network spec.Network
 	pods    bool // some run there, and take their time to leave
 	sharing SharingSettings
 	quietly bool // nothing is offered
@@ -185,7 +189,7 @@ func newWorld() *world {
 	w.a.other, w.b.other = w.b, w.a
 	for _, s := range w.boxes() {
 		s.apiUp, s.phase, s.knows = true, peer.PhasePresent, s.other.key
-		s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
+		s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]fields.Owners{}}
 		s.book.Accept = api.RequestAccepted
 		s.sharing = DefaultSharing()
 	}
@@ -274,7 +278,7 @@ func (s *box) observe() Observed {
 	}
 	obs.GenerationSince, obs.ObservedGeneration = s.generationSince, s.observedGeneration
 	obs.NotSharing = s.quietly
-	obs.Sharing, obs.Node, obs.NodeKnown, obs.OfferFits = s.sharing, s.node, true, true
+	obs.Sharing, obs.Node, obs.NodeKnown, obs.OfferFits, obs.Network = s.sharing, s.node, true, true, s.network
 	if !s.draining.IsZero() {
 		obs.Draining = max(s.w.now.Sub(s.draining), 1)
 	}
@@ -376,16 +380,16 @@ func (s *box) apply(a Action) bool {
 		p := a.Peering
 		fc.Status.Role, fc.Status.AuthStatus, fc.Status.Modules = p.Role, p.AuthStatus, p.Modules
 		fc.Status.Outgoing.PeeringState, fc.Status.Incoming.PeeringState = p.Outgoing, p.Incoming
-		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering, api.ConditionAutojoin,
+		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering, api.ConditionNetworkReady, api.ConditionAutojoin,
 			api.ConditionAccessRequested)
 		put()
 	case ApplyIntent:
 		owners := k.Owners[a.Name]
 		if a.Intent.Join != nil {
-			fc.Spec.Join, owners.Join = *a.Intent.Join, Owner{Manager: ManagerIntent}
+			fc.Spec.Join, owners.Join = *a.Intent.Join, fields.Owner{Manager: fields.ManagerIntent}
 		}
 		if a.Intent.TrustMode != nil {
-			fc.Spec.TrustMode, owners.TrustMode = *a.Intent.TrustMode, Owner{Manager: ManagerIntent}
+			fc.Spec.TrustMode, owners.TrustMode = *a.Intent.TrustMode, fields.Owner{Manager: fields.ManagerIntent}
 		}
 		k.Owners[a.Name] = owners
 		put()
@@ -529,14 +533,14 @@ const drainNode ActionKind = "drain-node"
 // provide is a model of what turns peerings into nodes. It is as quick as can be,
 // but for pods that take their time.
 func (s *box) provide(obs *Observed) {
-	switch p := obs.NodeSpec(s.w.now); {
+	switch p, _ := obs.NodeSpec(s.w.now); {
 	case !s.apiUp:
 	case p.Wanted && p.Offer != nil:
-		s.node = NodeStatus{Name: string(s.other.id), Busy: true, Ready: p.Reachable, Reason: "Ready"}
+		s.node = spec.NodeStatus{Name: string(s.other.id), Busy: true, Ready: p.Reachable, Reason: "Ready"}
 	case p.Wanted, s.node.Name == "":
 	case p.Gone, !s.pods:
 		s.done = append(s.done, drainNode)
-		s.node, s.pods = NodeStatus{}, false
+		s.node, s.pods = spec.NodeStatus{}, false
 	default:
 		s.done = append(s.done, drainNode)
 		s.node.Ready, s.node.Reason, s.node.Message = false, "Draining", "1 pod is left."
@@ -697,9 +701,9 @@ func (s *box) restart() {
 
 // wipe has the API server of a box start empty.
 func (s *box) wipe() {
-	s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]Owners{}}
+	s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]fields.Owners{}}
 	s.requestDeleted, s.offerDeleted = DeletedUnseen, DeletedUnseen
-	s.node, s.pods = NodeStatus{}, false
+	s.node, s.pods = spec.NodeStatus{}, false
 }
 
 // reset is a factory reset: another key, and nothing is known.
@@ -711,7 +715,7 @@ func (s *box) reset(key identityOf) {
 }
 
 // edit is a person with kubectl.
-func (s *box) edit(change func(fc *api.ForeignCluster, owners *Owners)) {
+func (s *box) edit(change func(fc *api.ForeignCluster, owners *fields.Owners)) {
 	for name, fc := range s.kube.FCs {
 		if fc.DeletionTimestamp != nil {
 			continue
@@ -723,19 +727,19 @@ func (s *box) edit(change func(fc *api.ForeignCluster, owners *Owners)) {
 }
 
 func (s *box) kubectlJoin(join bool) {
-	s.edit(func(fc *api.ForeignCluster, owners *Owners) {
+	s.edit(func(fc *api.ForeignCluster, owners *fields.Owners) {
 		if fc.Spec.Join != join {
 			fc.Spec.Join = join
-			owners.Join = Owner{Manager: "kubectl-patch", Stamp: string(s.w.uid())}
+			owners.Join = fields.Owner{Manager: "kubectl-patch", Stamp: string(s.w.uid())}
 		}
 	})
 }
 
 func (s *box) kubectlTrust(mode api.TrustMode) {
-	s.edit(func(fc *api.ForeignCluster, owners *Owners) {
+	s.edit(func(fc *api.ForeignCluster, owners *fields.Owners) {
 		if fc.Spec.TrustMode != mode {
 			fc.Spec.TrustMode = mode
-			owners.TrustMode = Owner{Manager: "kubectl-patch", Stamp: string(s.w.uid())}
+			owners.TrustMode = fields.Owner{Manager: "kubectl-patch", Stamp: string(s.w.uid())}
 		}
 	})
 }

@@ -4,26 +4,30 @@ import (
 	"time"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
-// drainSlack is how much longer than sharing.drain_timeout a peering is kept for a
-// node that is being drained.
+// drainSlack is how much longer than sharing.drain_timeout a peering is kept for a draining
+// node.
 const drainSlack = time.Minute
 
-// This file is about what comes of our consuming a peer's resources: its node here.
+// NodeSpec returns the desired state of the peer's node here, without Called and Excess, and the
+// target at which to call the provider. A target without a fingerprint cannot be called.
+func (obs Observed) NodeSpec(now time.Time) (node spec.Node, target peer.Target) {
+	d := derive(obs, now)
+	if d.Policy.Pin != nil && !d.Policy.Distrusted && !d.suspendedHere() {
+		target = d.target()
+	}
+	return d.nodeSpec(), target
+}
 
-// NodeSpec returns the desired state of the peer's node here.
-func (obs Observed) NodeSpec(now time.Time) NodeSpec { return derive(obs, now).nodeSpec() }
-
-// nodeSpec is NodeSpec for what is derived already.
-func (d *derived) nodeSpec() NodeSpec {
-	p := NodeSpec{ID: d.ID, Gone: d.outgoing.abandoned, Expelled: d.expelled(), Reachable: !d.unresponsive() && !d.denied() && !d.suspended()}
+func (d *derived) nodeSpec() spec.Node {
+	p := spec.Node{ID: d.ID, Gone: d.outgoing.abandoned, Expelled: d.expelled(), Reachable: !d.unresponsive() && !d.denied() && !d.suspended()}
 	if d.Peer != nil {
 		p.Name = d.Peer.Name
-	}
-	if d.Policy.Pin != nil && !d.Policy.Distrusted && !d.suspendedHere() {
-		p.Target = d.target()
 	}
 	if p.Wanted = d.usesNode(); p.Wanted && !d.OfferExpired {
 		p.Offer = &d.Advertisement.Spec
@@ -44,9 +48,8 @@ func (d *derived) nodeSpec() NodeSpec {
 	return p
 }
 
-// usesNode reports whether there is to be a node for the peer: while we are joined.
-// One that is there stays while it is not known whether we still are, for what the
-// provider does not say is not so.
+// usesNode reports whether to have a node for the peer: while the outgoing peering is
+// established, and an existing one also while it is unknown whether it still is.
 func (d *derived) usesNode() bool {
 	out, state := d.outgoing, d.remoteState()
 	if !d.Sharing.Use || !out.active || !usable(out.offer) {
@@ -56,11 +59,10 @@ func (d *derived) usesNode() bool {
 	return out.joined || d.Node.Name != "" && !refused
 }
 
-// busy reports whether something of our use of the peer is left, or may be.
+// busy reports whether something of the node is left, or may be.
 func (d *derived) busy() bool { return d.Node.Busy || !d.NodeKnown }
 
-// abandons reports whether there is no point in asking the provider anything any
-// more.
+// abandons reports whether to send no more requests to the provider.
 func (d *derived) abandons(keep bool) bool {
 	s := d.Policy
 	switch {
@@ -72,38 +74,35 @@ func (d *derived) abandons(keep bool) bool {
 	return d.drainOverdue()
 }
 
-// requestEnded reports whether the provider says that it has no request of ours.
+// requestEnded reports whether the provider reports that it has no request of ours.
 func (d *derived) requestEnded() bool {
 	state := d.remoteState()
 	return state != nil && state.Request == nil
 }
 
-// drainOverdue reports whether the node has been drained for longer than that may take.
+// drainOverdue reports whether the drain of the node takes too long.
 func (d *derived) drainOverdue() bool { return d.Draining >= d.Sharing.DrainTimeout+drainSlack }
 
-// drains reports whether a peering that nobody wants any more is kept until the
-// pods that run there have left.
+// drains reports whether a peering that is no longer wanted is kept until our pods have left.
 func (d *derived) drains(out outgoing) bool {
 	past := d.finalizers() || d.shown.Status.Outgoing.RemotePeeringRequestName != ""
 	return !out.keep && !out.abandoned && past && d.busy()
 }
 
-// unresponsive reports whether the peer has failed so many checks that its node is not
-// ready.
+// unresponsive reports whether so many checks failed that the node is not ready.
 func (d *derived) unresponsive() bool { return d.Quiet > 0 && d.Quiet >= d.keepaliveLimit() }
 
-// keepaliveLimit is how long a peer may be silent from the first check that failed.
+// keepaliveLimit is how long a peer may be silent after the first failed check.
 func (d *derived) keepaliveLimit() time.Duration {
 	return time.Duration(max(d.Sharing.KeepaliveThreshold-1, 0)) * d.Sharing.KeepaliveRetry
 }
 
-// suspects reports whether a check of a peer failed whose node is ready still.
+// suspects reports whether a check of the peer failed, and its node is still ready.
 func (d *derived) suspects() bool {
 	return d.Quiet > 0 && !d.unresponsive() && (d.usesNode() || d.Node.Name != "")
 }
 
-// keepalive returns whether the peer is to be asked now, and after how long it is
-// to be looked at again.
+// keepalive returns whether to check the peer now, and after how long to reconcile again.
 func (d *derived) keepalive() (check bool, again time.Duration) {
 	if !d.suspects() {
 		return false, 0
@@ -115,7 +114,7 @@ func (d *derived) keepalive() (check bool, again time.Duration) {
 	return check, max(min(next, d.keepaliveLimit()-d.Quiet), time.Millisecond)
 }
 
-// nodeRef names the node that stands for the offer, nil while there is none.
+// nodeRef refers to the node of the peer, nil while there is none.
 func (d *derived) nodeRef() *api.ObjectReference {
 	switch {
 	case !d.NodeKnown:
@@ -126,7 +125,7 @@ func (d *derived) nodeRef() *api.ObjectReference {
 	return &api.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.Node.Name}
 }
 
-// offloading returns the state of the module that runs pods in the other cluster.
+// offloading returns the state of the module offloading.
 func (d *derived) offloading(shown api.Module) api.Module {
 	v := d.nodeVerdict()
 	if !d.NodeKnown && len(shown.Conditions) > 0 {
@@ -135,7 +134,7 @@ func (d *derived) offloading(shown api.Module) api.Module {
 	return api.Module{Enabled: d.Node.Name != "", Conditions: []api.Condition{v.condition(ConditionVirtualNode, shown.Conditions, d.now)}}
 }
 
-// nodeVerdict returns what the condition VirtualNode says.
+// nodeVerdict returns the content of the condition VirtualNode.
 func (d *derived) nodeVerdict() *verdict {
 	use, message := d.Node, text.Sentence(d.Node.Message)
 	switch {
@@ -143,17 +142,17 @@ func (d *derived) nodeVerdict() *verdict {
 		if message == "" {
 			message = "Node " + use.Name + " is ready."
 		}
-		return yes(ReasonNodeReady, message)
+		return yes(reason.NodeReady, message)
 	case !d.Sharing.Use && d.outgoing.active:
 		off := "Offers of other clusters are not used here (sharing.use = false)."
 		if message != "" && use.Busy {
 			off += " " + message
 		}
-		return no(ReasonSwitchedOff, off)
+		return no(reason.SwitchedOff, off)
 	case use.Reason != "" && (use.Busy || d.usesNode()):
 		return no(use.Reason, message)
 	case d.usesNode():
-		return no(ReasonNodePending, "The node is being created.")
+		return no(reason.NodePending, "The node is being created.")
 	}
-	return no(ReasonNoNode, "There is no node for this cluster; its resources are not used.")
+	return no(reason.NoNode, "There is no node for this cluster; its resources are not used.")
 }

@@ -6,6 +6,8 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // TestKeepalive: a node stays ready until as many checks failed as may, and these
@@ -35,7 +37,7 @@ func TestKeepalive(t *testing.T) {
 			obs.Quiet, obs.Sharing.KeepaliveThreshold, obs.Remote.Tried = tc.quiet, tc.threshold, now.Add(-tc.tried)
 		})
 		d := Plan(obs, now)
-		p := obs.NodeSpec(now)
+		p, _ := obs.NodeSpec(now)
 		if p.Reachable != tc.ready || !p.Wanted || d.Check != tc.check || d.Again.Round(time.Second) != tc.again || p.Reachable != (p.Why == "") {
 			t.Errorf("%s: %+v, check %v, again %s", tc.name, p, d.Check, d.Again)
 		}
@@ -67,7 +69,7 @@ func TestProvision(t *testing.T) {
 		{"our request got lost there", noRequest, true, true, false, true},
 		{"held back there", phase(api.RequestPending, ""), true, true, false, true},
 		{"refused there", phase(api.RequestRefused, ""), false, false, false, true},
-		{"refused there, no node", both(noRequest, func(obs *Observed) { obs.Node = NodeStatus{} }), false, false, false, true},
+		{"refused there, no node", both(noRequest, func(obs *Observed) { obs.Node = spec.NodeStatus{} }), false, false, false, true},
 		{"shut out", denied(wire.ReasonBlocked), false, false, false, false},
 		{"shut out for long", both(denied(wire.ReasonBlocked), func(obs *Observed) { obs.Draining = time.Hour }), false, false, true, false},
 		{"the offer is withdrawn", noOffer, false, false, false, true},
@@ -82,12 +84,49 @@ func TestProvision(t *testing.T) {
 		{"distrusted", distrusted, false, false, true, true},
 		{"lost", both(lost, func(obs *Observed) { obs.Quiet = time.Hour }), false, false, true, false},
 	} {
-		p := base.change(tc.change).NodeSpec(t0)
+		p, target := base.change(tc.change).NodeSpec(t0)
 		if p.Wanted != tc.wanted || (p.Offer != nil) != tc.offer || p.Gone != tc.gone || p.Reachable != tc.reachable || (p.Why == "") != p.Reachable {
 			t.Errorf("%s: %+v", tc.name, p)
 		}
-		if trusts := tc.name != "not trusted" && tc.name != "distrusted"; p.Target.Fingerprint.IsZero() == trusts || p.ID != idB {
-			t.Errorf("%s: target %+v", tc.name, p.Target)
+		if trusts := tc.name != "not trusted" && tc.name != "distrusted"; target.Fingerprint.IsZero() == trusts || p.ID != idB {
+			t.Errorf("%s: target %+v", tc.name, target)
 		}
+	}
+}
+
+// TestNetworkIsShown: the condition says how the network to the peer is, as long as there is a
+// peering, and what it says stays while nothing is known.
+func TestNetworkIsShown(t *testing.T) {
+	w := used(t)
+	connecting := spec.Network{Enabled: true, Status: api.ConditionUnknown, Reason: reason.Connecting, Message: "Soon."}
+	for _, tc := range []struct {
+		name    string
+		network spec.Network
+		want    string
+		enabled bool
+	}{
+		{"nothing is shared", spec.Network{}, "False NotShared", false},
+		{"connected", spec.Network{Enabled: true, Status: api.ConditionTrue, Reason: reason.Connected, Message: "Yes."}, "True Connected", true},
+		{"the agent was restarted", connecting, "True Connected", true},
+		{"down", spec.Network{Enabled: true, Status: api.ConditionFalse, Reason: reason.NetworkDown, Message: "No."}, "False NetworkDown", true},
+		{"off", spec.Network{Status: api.ConditionFalse, Reason: reason.Off, Message: "Off."}, "False Off", false},
+	} {
+		w.a.network = tc.network
+		mustRest(t, w)
+		status := w.a.own().Status
+		c, module := w.a.own().Condition(api.ConditionNetworkReady), status.Modules.Networking
+		if got := string(c.Status) + " " + c.Reason; got != tc.want || c.Message == "" {
+			t.Errorf("%s: %+v, want %s", tc.name, c, tc.want)
+		}
+		if module.Enabled != tc.enabled || len(module.Conditions) != 1 || module.Conditions[0].Reason != c.Reason || module.Conditions[0].Type != c.Type {
+			t.Errorf("%s: the module is %+v", tc.name, module)
+		}
+	}
+	fresh := peered(t)
+	fresh.a.own().Status.Conditions, fresh.a.own().Status.Modules = nil, api.Modules{}
+	fresh.a.network = connecting
+	mustRest(t, fresh)
+	if c := fresh.a.own().Condition(api.ConditionNetworkReady); c.Status != api.ConditionUnknown || c.Reason != reason.Connecting {
+		t.Errorf("before anything is known: %+v", c)
 	}
 }

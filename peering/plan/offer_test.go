@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
 func entry(manager, subresource, fields string) metav1.ManagedFieldsEntry {
@@ -18,6 +20,12 @@ const (
 	otherField   = `{"f:status":{"f:message":{}}}`
 )
 
+// What a person owns who decided about an offer, or about a request.
+var (
+	decisionField = metav1.NewFieldsV1(`{"f:status":{"f:advertisementStatus":{}}}`)
+	phaseField    = metav1.NewFieldsV1(`{"f:status":{"f:phase":{}}}`)
+)
+
 // TestDecisionOf: whoever set the decision and is not the agent by itself took it.
 func TestDecisionOf(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -26,12 +34,12 @@ func TestDecisionOf(t *testing.T) {
 		want   OfferDecision
 	}{
 		"nobody":                       {"", nil, OfferDecision{}},
-		"the policy":                   {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(ManagerAdvertisement, "status", decidedField)}, OfferDecision{}},
+		"the policy":                   {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(fields.ManagerAdvertisement, "status", decidedField)}, OfferDecision{}},
 		"a person":                     {api.AdvertisementRefused, []metav1.ManagedFieldsEntry{entry("kubectl-edit", "status", decidedField)}, OfferDecision{"kubectl-edit", api.AdvertisementRefused}},
 		"a person, of something else":  {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry("kubectl-edit", "status", otherField)}, OfferDecision{}},
-		"a person, and the policy too": {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(ManagerAdvertisement, "status", decidedField), entry("k", "status", decidedField)}, OfferDecision{"k", api.AdvertisementAccepted}},
-		"the command line":             {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(ManagerIntent, "status", decidedField)}, OfferDecision{ManagerIntent, api.AdvertisementAccepted}},
-		"both, and kubectl says who":   {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry("k", "status", decidedField), entry(ManagerIntent, "status", decidedField)}, OfferDecision{"k", api.AdvertisementAccepted}},
+		"a person, and the policy too": {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(fields.ManagerAdvertisement, "status", decidedField), entry("k", "status", decidedField)}, OfferDecision{"k", api.AdvertisementAccepted}},
+		"the command line":             {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry(fields.ManagerIntent, "status", decidedField)}, OfferDecision{fields.ManagerIntent, api.AdvertisementAccepted}},
+		"both, and kubectl says who":   {api.AdvertisementAccepted, []metav1.ManagedFieldsEntry{entry("k", "status", decidedField), entry(fields.ManagerIntent, "status", decidedField)}, OfferDecision{"k", api.AdvertisementAccepted}},
 		"a person took it back":        {"", []metav1.ManagedFieldsEntry{entry("k", "status", decidedField)}, OfferDecision{}},
 		"a person wrote that it waits": {api.AdvertisementPending, []metav1.ManagedFieldsEntry{entry("k", "status", decidedField)}, OfferDecision{}},
 		"a person wrote nonsense":      {"Maybe", []metav1.ManagedFieldsEntry{entry("k", "status", decidedField)}, OfferDecision{}},
@@ -45,7 +53,7 @@ func TestDecisionOf(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 			for range 2 { // what is trimmed says the same, however often
-				if TrimAdvertisement(adv); DecisionOf(adv) != tc.want || len(adv.ManagedFields) > 2 {
+				if fields.TrimAdvertisement(adv); DecisionOf(adv) != tc.want || len(adv.ManagedFields) > 2 {
 					t.Errorf("trimmed: %+v", adv.ManagedFields)
 				}
 			}
@@ -66,7 +74,7 @@ func TestDecideOffer(t *testing.T) {
 			obs.Advertisement.ManagedFields = []metav1.ManagedFieldsEntry{entry(manager, "status", decidedField)}
 		})
 	}
-	none, refused := status("", ""), status(api.AdvertisementRefused, ReasonTooMany)
+	none, refused := status("", ""), status(api.AdvertisementRefused, reason.TooMany)
 	manual := func(obs *Observed) { obs.Sharing.AcceptManually = true }
 	full := func(obs *Observed) { obs.OfferFits = false }
 	expired := func(obs *Observed) { obs.OfferExpired = true }
@@ -83,28 +91,28 @@ func TestDecideOffer(t *testing.T) {
 		joined  bool
 		verdict string
 	}{
-		{"new", none, yes, ReasonJoined, "", true, ReasonJoined},
-		{"new, no room", both(none, full), no, ReasonTooMany, "sharing.max_accepted is 128", false, ReasonOffered},
-		{"no room before, room now", refused, yes, ReasonJoined, "", true, ReasonJoined},
-		{"accepted, no room", full, yes, ReasonJoined, "", true, ReasonJoined},
-		{"new, by hand", both(none, manual), api.AdvertisementPending, ReasonAwaitingDecision, "liqo-agent adverts accept box", false, ReasonAwaitingDecision},
-		{"no room before, by hand", both(refused, manual), api.AdvertisementPending, ReasonAwaitingDecision, "", false, ReasonAwaitingDecision},
-		{"accepted, by hand since", manual, yes, ReasonJoined, "", true, ReasonJoined},
-		{"accepted by a person", both(person("kubectl", yes), manual), yes, ReasonAcceptedByPerson, "with kubectl.", true, ReasonJoined},
-		{"accepted by a person, no room", both(person("kubectl", yes), full), yes, ReasonAcceptedByPerson, "", true, ReasonJoined},
-		{"refused by a person", person("kubectl", no), no, ReasonRefusedByPerson, "with kubectl.", false, ReasonOffered},
-		{"refused by a person, by hand", both(person("kubectl", no), manual), no, ReasonRefusedByPerson, "", false, ReasonOffered},
-		{"accepted by the command line", both(person(ManagerIntent, yes), func(obs *Observed) {
-			obs.Advertisement.Status.Reason, obs.Advertisement.Status.Message = ReasonAcceptedByPerson, "Accepted by user alice."
-		}), yes, ReasonAcceptedByPerson, "by user alice.", true, ReasonJoined},
-		{"taken back by a person", both(person("kubectl", ""), manual), api.AdvertisementPending, ReasonAwaitingDecision, "", false, ReasonAwaitingDecision},
-		{"ended, the provider is there", expired, no, ReasonExpired, "did not renew", false, ReasonOffered},
-		{"ended, the provider is away", both(expired, unreachable), yes, ReasonJoined, "", true, ReasonAwaitingPeer},
-		{"ended, then the provider went away", both(expired, unreachable, status(no, ReasonExpired)), no, ReasonExpired, "", false, ReasonAwaitingPeer},
-		{"renewed", status(no, ReasonExpired), yes, ReasonJoined, "", true, ReasonJoined},
-		{"ended, accepted by a person", both(person("kubectl", yes), expired), yes, ReasonExpired, "", false, ReasonOffered},
-		{"bad", both(none, bad), no, ReasonBadAmount, "memory", false, ReasonOffered},
-		{"bad, accepted by a person", both(person("kubectl", yes), bad), yes, ReasonBadAmount, "", false, ReasonOffered},
+		{"new", none, yes, reason.Joined, "", true, reason.Joined},
+		{"new, no room", both(none, full), no, reason.TooMany, "sharing.max_accepted is 128", false, reason.Offered},
+		{"no room before, room now", refused, yes, reason.Joined, "", true, reason.Joined},
+		{"accepted, no room", full, yes, reason.Joined, "", true, reason.Joined},
+		{"new, by hand", both(none, manual), api.AdvertisementPending, reason.AwaitingDecision, "liqo-agent adverts accept box", false, reason.AwaitingDecision},
+		{"no room before, by hand", both(refused, manual), api.AdvertisementPending, reason.AwaitingDecision, "", false, reason.AwaitingDecision},
+		{"accepted, by hand since", manual, yes, reason.Joined, "", true, reason.Joined},
+		{"accepted by a person", both(person("kubectl", yes), manual), yes, reason.AcceptedByPerson, "with kubectl.", true, reason.Joined},
+		{"accepted by a person, no room", both(person("kubectl", yes), full), yes, reason.AcceptedByPerson, "", true, reason.Joined},
+		{"refused by a person", person("kubectl", no), no, reason.RefusedByPerson, "with kubectl.", false, reason.Offered},
+		{"refused by a person, by hand", both(person("kubectl", no), manual), no, reason.RefusedByPerson, "", false, reason.Offered},
+		{"accepted by the command line", both(person(fields.ManagerIntent, yes), func(obs *Observed) {
+			obs.Advertisement.Status.Reason, obs.Advertisement.Status.Message = reason.AcceptedByPerson, "Accepted by user alice."
+		}), yes, reason.AcceptedByPerson, "by user alice.", true, reason.Joined},
+		{"taken back by a person", both(person("kubectl", ""), manual), api.AdvertisementPending, reason.AwaitingDecision, "", false, reason.AwaitingDecision},
+		{"ended, the provider is there", expired, no, reason.Expired, "did not renew", false, reason.Offered},
+		{"ended, the provider is away", both(expired, unreachable), yes, reason.Joined, "", true, reason.AwaitingPeer},
+		{"ended, then the provider went away", both(expired, unreachable, status(no, reason.Expired)), no, reason.Expired, "", false, reason.AwaitingPeer},
+		{"renewed", status(no, reason.Expired), yes, reason.Joined, "", true, reason.Joined},
+		{"ended, accepted by a person", both(person("kubectl", yes), expired), yes, reason.Expired, "", false, reason.Offered},
+		{"bad", both(none, bad), no, reason.BadAmount, "memory", false, reason.Offered},
+		{"bad, accepted by a person", both(person("kubectl", yes), bad), yes, reason.BadAmount, "", false, reason.Offered},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			obs := base.change(tc.change)
@@ -116,7 +124,7 @@ func TestDecideOffer(t *testing.T) {
 			if f.outgoing.joined != tc.joined || f.outgoing.verdict.reason != tc.verdict {
 				t.Errorf("joined %v, %s: %s", f.outgoing.joined, f.outgoing.verdict.reason, f.outgoing.verdict.message)
 			}
-			if tc.verdict == ReasonAwaitingDecision && !strings.Contains(f.outgoing.verdict.message, "cpu 4") {
+			if tc.verdict == reason.AwaitingDecision && !strings.Contains(f.outgoing.verdict.message, "cpu 4") {
 				t.Errorf("it is not said what is offered: %s", f.outgoing.verdict.message)
 			}
 			// What a person decided is never written over, not even with the same.
@@ -138,7 +146,7 @@ func TestDecisionsAreFollowed(t *testing.T) {
 	w := peered(t)
 	w.a.decideOffer(api.AdvertisementRefused)
 	mustRest(t, w)
-	if w.a.joined() || w.a.node.Name != "" || !w.a.own().Spec.Join || w.b.kube.Request == nil || w.a.kube.Advertisement.Status.Reason != ReasonRefusedByPerson {
+	if w.a.joined() || w.a.node.Name != "" || !w.a.own().Spec.Join || w.b.kube.Request == nil || w.a.kube.Advertisement.Status.Reason != reason.RefusedByPerson {
 		t.Fatalf("%s\n%s", w.a, w.b)
 	}
 	w.a.restart()
@@ -157,7 +165,7 @@ func TestDecisionsAreFollowed(t *testing.T) {
 	w.a.decideOffer("") // as it is set to null
 	w.a.sharing.AcceptManually = true
 	mustRest(t, w)
-	if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingDecision {
+	if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != reason.AwaitingDecision {
 		t.Fatalf("%s", w.a)
 	}
 }

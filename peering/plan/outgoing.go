@@ -6,40 +6,37 @@ import (
 	"liqo.io/agent/api"
 )
 
-// undoFor is how long the finalizer of a ForeignCluster waits for a present
-// provider to confirm that our request is gone. After that the provider's own
-// check cleans up.
+// undoFor is how long the finalizer of a ForeignCluster waits for a present provider to confirm
+// that our request is gone. After that, the provider cleans up by itself.
 const undoFor = 10 * time.Second
 
 // outgoing is the state of the outgoing peering: we consume the peer's resources.
 type outgoing struct {
-	// keep: what belongs to it stays; false removes it.
+	// keep: its objects stay; otherwise they are removed.
 	keep bool
-	// active: steps are taken, because there is an object that shows them.
+	// active: it is kept, and there is an object to show its progress.
 	active bool
-	// letIn: the provider let us in, as far as is known.
+	// letIn: the provider gave us access, as far as is known.
 	letIn bool
 	// requested and accepted are about our request there, as far as is known.
 	requested, accepted bool
-	// offer is the decision about the Advertisement here; nil when there is none
-	// that could be decided about.
+	// offer is the decision about the Advertisement here; nil if there is none.
 	offer *api.AdvertisementState
 	// joined: the request is accepted there and the offer here.
 	joined bool
-	// abandoned: the provider is asked nothing any more, whatever is left there.
+	// abandoned: the provider gets no more requests, whatever is left there.
 	abandoned bool
-	// draining: nobody wants it any more, and it stays until our pods have left.
+	// draining: it is no longer wanted, and stays until our pods have left.
 	draining bool
-	// undo: something of it is left at the provider and is to go.
+	// undo: something of it is left at the provider, and has to be removed.
 	undo bool
-	// confirmed: the provider says that nothing is left, or nobody is there to ask.
+	// confirmed: the provider reports that nothing is left, or cannot be asked.
 	confirmed bool
-	// verdict is what the condition says; nil when there never was anything.
+	// verdict is the content of the condition; nil if there never was a peering.
 	verdict *verdict
 }
 
-// deriveOutgoing returns the state of the outgoing peering. It looks at
-// nothing about the other direction.
+// deriveOutgoing derives the outgoing peering. It does not read the incoming one.
 func (d *derived) deriveOutgoing() outgoing {
 	if !d.RequestsKnown {
 		return outgoing{}
@@ -58,7 +55,7 @@ func (d *derived) deriveOutgoing() outgoing {
 			out.requested = state.Request != nil
 			out.accepted = out.requested && state.Request.Phase == api.RequestAccepted
 		default:
-			// What was there is not gone because nobody can say so.
+			// Unknown is never gone.
 			out.requested = shown.Outgoing.RemotePeeringRequestName != ""
 			out.accepted = shown.Outgoing.Joined
 			out.letIn = out.letIn || asked == nil && shown.Outgoing.AvailableIdentity
@@ -92,25 +89,25 @@ func (d *derived) finalizers() bool {
 	return false
 }
 
-// remoteOutgoing adds what our consuming the peer's resources needs at its side.
+// remoteOutgoing adds what the outgoing peering needs at the peer.
 func (d *derived) remoteOutgoing(spec *RemoteSpec) {
 	out := d.outgoing
 	switch {
 	case out.active:
 		spec.Contact, spec.Token = true, d.Policy.Token
-		// Once our request is there, there is nothing to ask for; when it vanished, the
-		// provider has to be asked before it takes another one.
+		// With a request there, access is not needed. If it vanished, the provider has to give
+		// access before it accepts another one.
 		state := d.remoteState()
 		spec.Ask = state == nil || state.Request == nil
 		spec.Fresh = d.shown.Status.Outgoing.RemotePeeringRequestName == "" || d.Policy.Generation > d.ObservedGeneration
-		// A peering that begins is asked for and requested in one go. One that was
-		// there is not requested before it is known that the provider did not end it.
+		// A new peering asks for access and creates the request at once. An earlier one first
+		// needs the provider's state, which says whether the provider ended it.
 		refused := d.Remote.Asked != nil && d.Remote.Asked.Auth != api.AuthAccepted
 		if (d.Remote.State != nil || spec.Fresh) && !d.denied() && !refused {
 			spec.Request = d.request()
 		}
 	case out.draining:
-		// It stays, and is not made again if somebody there deleted it.
+		// The request stays, but is not created again if somebody there deleted it.
 		spec.Contact = true
 		if state := d.remoteState(); state != nil && state.Request != nil {
 			spec.Request = d.request()
@@ -134,15 +131,14 @@ func (d *derived) request() *api.PeeringRequestSpec {
 	}
 }
 
-// generationObserved reports whether the provider has seen the present generation of the
-// policy: it has a request of ours from after a person asked again.
+// generationObserved reports whether the provider has answered the current generation of the
+// policy: it has our request since a person connected again.
 func (d *derived) generationObserved() bool {
 	state := d.remoteState()
 	return d.outgoing.active && d.Policy.Generation > d.ObservedGeneration && state != nil && state.Request != nil && d.Remote.At.After(d.GenerationSince)
 }
 
-// consumeActions returns the steps of our consuming the peer's resources that
-// come before they are shown.
+// consumeActions returns the actions of the outgoing peering that come before the status.
 func (d *derived) consumeActions() []Action {
 	var plan []Action
 	out := d.outgoing
@@ -163,8 +159,7 @@ func (d *derived) consumeActions() []Action {
 	return plan
 }
 
-// unconsumeActions returns the steps that undo it here, which come after they are
-// shown.
+// unconsumeActions returns the actions that remove it here, which come after the status.
 func (d *derived) unconsumeActions() []Action {
 	var plan []Action
 	out := d.outgoing
@@ -181,20 +176,19 @@ func (d *derived) unconsumeActions() []Action {
 	return plan
 }
 
-// dropsOffer reports whether there is an Advertisement that is to go: it is from
-// a cluster that we do not consume or do not trust.
+// dropsOffer reports whether to delete the Advertisement: it is from a cluster without an
+// outgoing peering.
 func (d *derived) dropsOffer() bool {
 	return d.RequestsKnown && d.Advertisement != nil && !d.outgoing.keep && !d.outgoing.draining
 }
 
-// undone reports whether nothing of our consuming the peer's resources is left,
-// once this plan is done.
+// undone reports whether nothing of the outgoing peering is left after this plan.
 func (d *derived) undone() bool {
 	adv := d.Advertisement
 	return d.RequestsKnown && !d.outgoing.keep && !d.outgoing.draining && d.outgoing.confirmed && (adv == nil || d.dropsOffer() && len(adv.Finalizers) == 0)
 }
 
-// releasesFinalizer reports whether the finalizer is to be taken from fc.
+// releasesFinalizer reports whether to remove the finalizer from fc.
 func (d *derived) releasesFinalizer(fc *api.ForeignCluster) bool {
 	if !d.RequestsKnown || !hasFinalizer(fc) {
 		return false

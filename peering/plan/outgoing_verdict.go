@@ -7,9 +7,10 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/reason"
 )
 
-// verdict is what a condition says.
+// verdict is the content of a condition.
 type verdict struct {
 	status  api.ConditionStatus
 	reason  string
@@ -24,7 +25,7 @@ func no(reason, message string) *verdict {
 	return &verdict{status: api.ConditionFalse, reason: reason, message: message}
 }
 
-// outgoingVerdict returns what the condition OutgoingPeering says.
+// outgoingVerdict returns the content of the condition OutgoingPeering.
 func (d *derived) outgoingVerdict(out outgoing) *verdict {
 	shown := d.shown.Condition(api.ConditionOutgoingPeering)
 	past := shown != nil || d.Policy.LastJoined || out.undo
@@ -34,7 +35,7 @@ func (d *derived) outgoingVerdict(out outgoing) *verdict {
 	case out.draining && !d.endedBefore(shown):
 		return d.drainingVerdict()
 	case d.Policy.Blocked && (past || d.intent.join):
-		return no(ReasonBlocked, "The cluster is blocked here. To unblock it: liqo-agent peers unblock "+d.commandName())
+		return no(reason.Blocked, "The cluster is blocked here. To unblock it: liqo-agent peers unblock "+d.commandName())
 	case !d.intent.wanted && !past:
 		return nil
 	case !d.intent.wanted:
@@ -42,63 +43,61 @@ func (d *derived) outgoingVerdict(out outgoing) *verdict {
 	case !d.trusted && d.neverSeen():
 		return awaitingContact()
 	case !d.trusted:
-		return no(ReasonAwaitingTrust, "Its key is not trusted yet, so nothing is sent to it. "+d.trustAdvice())
+		return no(reason.AwaitingTrust, "Its key is not trusted yet, so nothing is sent to it. "+d.trustAdvice())
 	case d.lost:
-		return no(ReasonLost, d.absence("The cluster")+" What belonged to the peering was removed here; it is joined again once that is over.")
+		return no(reason.Lost, d.absence("The cluster")+" What belonged to the peering was removed here; it is joined again once that is over.")
 	case d.suspended():
 		return d.suspendedVerdict(out.joined)
 	case out.joined:
 		return d.joinedVerdict()
 	case !d.Reachable():
-		return no(ReasonAwaitingPeer, "The cluster does not answer. The agent keeps trying; see condition Reachable.")
+		return no(reason.AwaitingPeer, "The cluster does not answer. The agent keeps trying; see condition Reachable.")
 	case !out.active:
-		return no(ReasonAsking, "The agent is about to ask the cluster.")
+		return no(reason.Asking, "The agent is about to ask the cluster.")
 	}
 	return d.askingVerdict(out)
 }
 
-// outgoingShown is what fc says about our consuming the peer's resources: only one
-// object does, when people wrote several.
+// outgoingShown returns the condition OutgoingPeering of fc. If people wrote several objects, only
+// the effective one shows the verdict.
 func (d *derived) outgoingShown(fc *api.ForeignCluster) *verdict {
 	if d.redundant(fc) {
-		return no(ReasonAnotherObject, "ForeignCluster "+d.effective.Name+" is about the same cluster and is older: that one counts, and what is set in this one has no effect. Delete one of the two.")
+		return no(reason.AnotherObject, "ForeignCluster "+d.effective.Name+" is about the same cluster and is older: that one counts, and what is set in this one has no effect. Delete one of the two.")
 	}
 	return d.outgoing.verdict
 }
 
-// neverSeen reports whether nothing was ever seen of the cluster, and a person said
-// where it is to be found: there is no key yet that could be trusted.
+// neverSeen reports whether the cluster is only known by the URL of a person's object, so that
+// there is no key yet to trust.
 func (d *derived) neverSeen() bool {
 	if d.Peer != nil || d.Policy.Pin != nil || d.Policy.Distrusted || d.effective == nil || d.effective.Status.Fingerprint != "" {
 		return false
 	}
-	_, asked := d.urlProbe(d.effective)
-	return asked
+	return d.urlProbe(d.effective) != nil
 }
 
-// drainingVerdict is for a peering that is to end once our pods have left.
+// drainingVerdict is for a peering that ends once our pods have left.
 func (d *derived) drainingVerdict() *verdict {
 	message := "The pods that run there are leaving; then the request is withdrawn."
 	if left := text.Sentence(d.Node.Message); left != "" {
 		message += " " + asSentence(left)
 	}
-	return no(ReasonDraining, message)
+	return no(reason.Draining, message)
 }
 
-// endedBefore reports whether it is the provider who ended it: then that says more
-// than what is left of it here.
+// endedBefore reports whether the provider ended it, which is more important to show than the
+// drain.
 func (d *derived) endedBefore(shown *api.Condition) bool {
 	state := d.remoteState()
-	return shown != nil && shown.Reason == ReasonEndedByProvider || state != nil && state.Request == nil && state.Ended != ""
+	return shown != nil && shown.Reason == reason.EndedByProvider || state != nil && state.Request == nil && state.Ended != ""
 }
 
 // endedVerdict is for a peering that the provider ended.
 func (d *derived) endedVerdict(why string) *verdict {
-	return no(ReasonEndedByProvider, "The provider ended the peering: "+why+" To ask again: liqo-agent peers connect "+d.commandName())
+	return no(reason.EndedByProvider, "The provider ended the peering: "+why+" To ask again: liqo-agent peers connect "+d.commandName())
 }
 
-// withDrainStatus adds how far the removal of the node is, while there is one that is not
-// wanted.
+// withDrainStatus adds the progress of the removal of an unwanted node, if there is one.
 func (d *derived) withDrainStatus(message string) string {
 	if left := text.Sentence(d.Node.Message); left != "" && d.Node.Busy && !d.usesNode() {
 		message += " " + asSentence(left)
@@ -106,7 +105,7 @@ func (d *derived) withDrainStatus(message string) string {
 	return message
 }
 
-// amounts lists the resources of an offer that people look at first.
+// amounts lists the most important resources of an offer.
 func amounts(hard map[string]string) string {
 	var parts []string
 	for _, name := range []string{"cpu", "memory", "pods"} {
@@ -120,94 +119,89 @@ func amounts(hard map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// disconnectedVerdict is for when nobody wants it any more.
+// disconnectedVerdict is for a peering that is no longer wanted.
 func (d *derived) disconnectedVerdict(shown *api.Condition) *verdict {
 	state := d.remoteState()
 	ended := state != nil && state.Request == nil && state.Ended != ""
 	switch {
-	case shown != nil && shown.Reason == ReasonEndedByProvider && !ended:
+	case shown != nil && shown.Reason == reason.EndedByProvider && !ended:
 		return no(shown.Reason, shown.Message)
-	case ended && (shown != nil && shown.Reason == ReasonEndedByProvider || d.shown.Status.Outgoing.RemotePeeringRequestName != ""):
+	case ended && (shown != nil && shown.Reason == reason.EndedByProvider || d.shown.Status.Outgoing.RemotePeeringRequestName != ""):
 		return d.endedVerdict(text.Sentence(state.Ended))
 	}
 	message := "Not connected"
 	if d.Policy.ConnectReason != "" && d.Policy.Connect == No {
 		message += ": " + d.Policy.ConnectReason
 	}
-	return no(ReasonDisconnected, message+". To connect: liqo-agent peers connect "+d.commandName())
+	return no(reason.Disconnected, message+". To connect: liqo-agent peers connect "+d.commandName())
 }
 
-// joinedVerdict is for a peering that is established, whatever fails just now.
+// joinedVerdict is for an established peering, with what fails at the moment.
 func (d *derived) joinedVerdict() *verdict {
 	switch {
 	case !d.Reachable():
-		message := "The peering is established, but the cluster does not answer at the moment."
-		if d.LostAfter > 0 {
-			message += " It is kept for " + d.LostAfter.String() + "."
-		}
-		return yes(ReasonAwaitingPeer, message)
+		return yes(reason.AwaitingPeer, d.keptFor("The peering is established, but the cluster does not answer at the moment."))
 	case d.incompatible() != "":
-		return yes(ReasonIncompatible, "The peering is established. "+d.incompatible())
+		return yes(reason.Incompatible, "The peering is established. "+d.incompatible())
 	case d.Remote.State != nil && d.remoteState() == nil:
-		return yes(ReasonProviderDown, "The peering is established, but the API server of the provider does not answer at the moment.")
+		return yes(reason.ProviderDown, "The peering is established, but the API server of the provider does not answer at the moment.")
 	}
 	message := "The provider accepted our request, and its offer is accepted."
 	if !d.Sharing.Use {
 		message += " It is not used: sharing.use is off."
 	}
-	return yes(ReasonJoined, d.withDrainStatus(message))
+	return yes(reason.Joined, d.withDrainStatus(message))
 }
 
-// askingVerdict is for a peering that is on its way.
+// askingVerdict is for a peering that is being established.
 func (d *derived) askingVerdict(out outgoing) *verdict {
 	state, asked := d.remoteState(), d.Remote.Asked
 	switch {
 	case d.incompatible() != "":
-		return no(ReasonIncompatible, d.incompatible())
+		return no(reason.Incompatible, d.incompatible())
 	case d.answerPending:
-		return no(ReasonAsking, "The provider is being asked again.")
+		return no(reason.Asking, "The provider is being asked again.")
 	case d.Remote.Denied == wire.ReasonBlocked:
-		return no(ReasonRefused, "The provider has blocked this cluster.")
+		return no(reason.Refused, "The provider has blocked this cluster.")
 	case d.Remote.Denied == wire.ReasonOtherKey:
-		return no(ReasonRefused, "The provider knows this cluster by another key. Somebody there has to decide.")
+		return no(reason.Refused, "The provider knows this cluster by another key. Somebody there has to decide.")
 	case asked != nil && asked.Auth == api.AuthPending:
-		return no(ReasonAwaitingAcceptance, d.pendingMessage(asked.Message))
+		return no(reason.AwaitingAcceptance, d.pendingMessage(asked.Message))
 	case asked != nil && asked.Auth != api.AuthAccepted:
-		return no(ReasonRefused, "The provider refused: "+cmp.Or(text.Sentence(asked.Message), "it gave no reason."))
+		return no(reason.Refused, "The provider refused: "+cmp.Or(text.Sentence(asked.Message), "it gave no reason."))
 	case d.denied():
-		return no(ReasonAsking, "The provider does not know this cluster; the agent is asking it.")
+		return no(reason.Asking, "The provider does not know this cluster; the agent is asking it.")
 	case d.Remote.State != nil && state == nil:
-		return no(ReasonProviderDown, "The API server of the provider does not answer. The agent keeps trying.")
+		return no(reason.ProviderDown, "The API server of the provider does not answer. The agent keeps trying.")
 	case state != nil && state.Request != nil:
 		return d.requestedVerdict(out, state.Request.Phase, state.Request.Message)
 	case out.requested:
-		return no(ReasonAsking, "The agent is checking its request.")
+		return no(reason.Asking, "The agent is checking its request.")
 	case out.letIn:
-		return no(ReasonAsking, "The provider gives this cluster access; the agent is creating the request.")
+		return no(reason.Asking, "The provider gives this cluster access; the agent is creating the request.")
 	}
-	return no(ReasonAsking, "The agent is asking the provider for access.")
+	return no(reason.Asking, "The agent is asking the provider for access.")
 }
 
-// requestedVerdict is for a request that is there.
+// requestedVerdict is for a request that exists at the provider.
 func (d *derived) requestedVerdict(out outgoing, phase api.RequestPhase, message string) *verdict {
 	switch phase {
 	case api.RequestAccepted:
 		switch {
 		case out.offer == nil:
-			return no(ReasonAwaitingOffer, d.withDrainStatus("The provider accepted our request, but offers nothing at the moment."))
+			return no(reason.AwaitingOffer, d.withDrainStatus("The provider accepted our request, but offers nothing at the moment."))
 		case out.offer.AdvertisementStatus == api.AdvertisementPending:
-			return no(ReasonAwaitingDecision, "The provider offers "+amounts(d.Advertisement.Spec.ResourceQuota.Hard)+". To accept the offer: liqo-agent adverts accept "+d.commandName()+
+			return no(reason.AwaitingDecision, "The provider offers "+amounts(d.Advertisement.Spec.ResourceQuota.Hard)+". To accept the offer: liqo-agent adverts accept "+d.commandName()+
 				". Not to: liqo-agent adverts refuse "+d.commandName())
 		}
-		return no(ReasonOffered, d.withDrainStatus("The provider's offer is not accepted: "+out.offer.Message))
+		return no(reason.Offered, d.withDrainStatus("The provider's offer is not accepted: "+out.offer.Message))
 	case api.RequestRefused:
-		return no(ReasonRefused, "The provider refused our request: "+cmp.Or(text.Sentence(message), "it gave no reason."))
+		return no(reason.Refused, "The provider refused our request: "+cmp.Or(text.Sentence(message), "it gave no reason."))
 	}
-	return no(ReasonAwaitingAcceptance, d.pendingMessage(message))
+	return no(reason.AwaitingAcceptance, d.pendingMessage(message))
 }
 
-// pendingMessage says that a person at the provider has to act, and how to know
-// that it is the right cluster.
+// pendingMessage says that a person at the provider has to decide, and the code to compare.
 func (d *derived) pendingMessage(message string) string {
 	said := "The provider has not decided yet."
 	if message = text.Sentence(message); message != "" {

@@ -11,6 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/peering/discovered"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
 // This file adds to the model of two boxes the people who write ForeignClusters of
@@ -40,11 +43,11 @@ func (s *box) mine() []*api.ForeignCluster {
 
 // kubectlCreate writes an object with only a URL, unless there is one with that
 // name.
-func (s *box) kubectlCreate(name string, says ...func(fc *api.ForeignCluster, owners *Owners)) {
+func (s *box) kubectlCreate(name string, says ...func(fc *api.ForeignCluster, owners *fields.Owners)) {
 	if s.kube.FCs[name] != nil {
 		return
 	}
-	fc, owners := manual(name, ""), Owners{}
+	fc, owners := manual(name, ""), fields.Owners{}
 	fc.UID, fc.CreationTimestamp = s.w.uid(), metav1.Time{Time: s.w.now}
 	fc.Spec.AuthURL, fc.Spec.TrustMode = urlOther, api.TrustUnknown
 	for _, say := range says {
@@ -55,21 +58,21 @@ func (s *box) kubectlCreate(name string, says ...func(fc *api.ForeignCluster, ow
 	s.kube.FCs[name], s.kube.Owners[name] = fc, owners
 }
 
-func (s *box) saysJoin(join bool) func(*api.ForeignCluster, *Owners) {
-	return func(fc *api.ForeignCluster, owners *Owners) {
-		fc.Spec.Join, owners.Join = join, Owner{Manager: "kubectl-create", Stamp: string(s.w.uid())}
+func (s *box) saysJoin(join bool) func(*api.ForeignCluster, *fields.Owners) {
+	return func(fc *api.ForeignCluster, owners *fields.Owners) {
+		fc.Spec.Join, owners.Join = join, fields.Owner{Manager: "kubectl-create", Stamp: string(s.w.uid())}
 	}
 }
 
-func (s *box) saysID() func(*api.ForeignCluster, *Owners) {
-	return func(fc *api.ForeignCluster, owners *Owners) {
+func (s *box) saysID() func(*api.ForeignCluster, *fields.Owners) {
+	return func(fc *api.ForeignCluster, owners *fields.Owners) {
 		fc.Spec.ClusterIdentity = &api.ClusterIdentity{ClusterID: string(s.other.id), ClusterName: "my name for it"}
 		owners.Identity.Name = true
 	}
 }
 
-func (s *box) saysURL(url string) func(*api.ForeignCluster, *Owners) {
-	return func(fc *api.ForeignCluster, _ *Owners) { fc.Spec.AuthURL = url }
+func (s *box) saysURL(url string) func(*api.ForeignCluster, *fields.Owners) {
+	return func(fc *api.ForeignCluster, _ *fields.Owners) { fc.Spec.AuthURL = url }
 }
 
 // kubectlDeleteNamed deletes one object.
@@ -87,19 +90,19 @@ func (s *box) kubectlDeleteNamed(name string) {
 
 // lookAround has the URLs in people's objects asked.
 func (s *box) lookAround() {
-	s.urls = map[string]URLProbe{}
+	s.urls = map[string]discovered.Probe{}
 	for name, fc := range s.kube.FCs {
-		if !ProbesURL(fc, s.kube.Owners[name].Identity) {
+		if !discovered.ProbesURL(fc, s.kube.Owners[name].Identity) {
 			continue
 		}
-		found := ProbeResult{URL: fc.Spec.AuthURL, Reason: ReasonUnreachable, Message: fmt.Sprintf("attempt %d failed", s.w.rvs)}
+		found := discovered.Result{URL: fc.Spec.AuthURL, Reason: reason.Unreachable, Message: fmt.Sprintf("attempt %d failed", s.w.rvs)}
 		switch {
 		case fc.Spec.AuthURL == urlSelf:
-			found = ProbeResult{URL: fc.Spec.AuthURL, ID: s.id}
+			found = discovered.Result{URL: fc.Spec.AuthURL, ID: s.id}
 		case fc.Spec.AuthURL == urlOther && s.w.link:
-			found = ProbeResult{URL: fc.Spec.AuthURL, ID: s.other.id, ClusterName: "box", Namespace: "liqo", Fingerprint: s.other.key.fingerprint}
+			found = discovered.Result{URL: fc.Spec.AuthURL, ID: s.other.id, ClusterName: "box", Namespace: "liqo", Fingerprint: s.other.key.fingerprint}
 		}
-		s.urls[name] = URLProbe{Known: true, Result: found}
+		s.urls[name] = discovered.Probe{Known: true, Result: found}
 	}
 }
 
@@ -110,7 +113,7 @@ func (s *box) identify() string {
 	for name := range s.kube.FCs {
 		for range 2 {
 			fc := s.kube.FCs[name]
-			if fc.ClusterID() != "" || !ProbesURL(fc, s.kube.Owners[name].Identity) {
+			if fc.ClusterID() != "" || !discovered.ProbesURL(fc, s.kube.Owners[name].Identity) {
 				break
 			}
 			for _, a := range PlanUnidentified(fc, s.kube.Owners[name], s.urls[name], s.id, s.w.now) {
@@ -120,7 +123,7 @@ func (s *box) identify() string {
 				}
 			}
 		}
-		if fc := s.kube.FCs[name]; fc.ClusterID() == "" && ProbesURL(fc, s.kube.Owners[name].Identity) {
+		if fc := s.kube.FCs[name]; fc.ClusterID() == "" && discovered.ProbesURL(fc, s.kube.Owners[name].Identity) {
 			if left := PlanUnidentified(fc, s.kube.Owners[name], s.urls[name], s.id, s.w.now); len(left) != 0 {
 				return fmt.Sprintf("there is another plan about %s: %v", name, kinds(left))
 			}
@@ -137,13 +140,13 @@ func (s *box) wrongObjects() string {
 	}
 	for i, fc := range mine {
 		c := fc.Condition(api.ConditionOutgoingPeering)
-		if spare := c != nil && c.Reason == ReasonAnotherObject; spare != (i > 0) || spare && fc.Status.Outgoing != (api.OutgoingPeering{}) {
+		if spare := c != nil && c.Reason == reason.AnotherObject; spare != (i > 0) || spare && fc.Status.Outgoing != (api.OutgoingPeering{}) {
 			return fmt.Sprintf("object %d shows %+v and %+v", i, c, fc.Status.Outgoing)
 		}
 	}
 	joinedByUs := 0
 	for name, fc := range s.kube.FCs {
-		if owners := s.kube.Owners[name]; fc.Spec.Join && owners.Join.Manager == ManagerIntent {
+		if owners := s.kube.Owners[name]; fc.Spec.Join && owners.Join.Manager == fields.ManagerIntent {
 			joinedByUs++
 		}
 		if fc.CreatedByAgent() {
@@ -152,7 +155,7 @@ func (s *box) wrongObjects() string {
 			}
 			continue
 		}
-		want := map[string]string{urlOther: ReasonAnswering, urlSelf: ReasonThisCluster, urlNobody: ReasonUnreachable}[fc.Spec.AuthURL]
+		want := map[string]string{urlOther: reason.Answering, urlSelf: reason.ThisCluster, urlNobody: reason.Unreachable}[fc.Spec.AuthURL]
 		if c := fc.Condition(api.ConditionAuthURL); c == nil || c.Reason != want || !strings.HasPrefix(c.Message, fc.Spec.AuthURL+" ") {
 			return fmt.Sprintf("%s shows %+v about its URL, and not %s", name, c, want)
 		}
@@ -161,7 +164,7 @@ func (s *box) wrongObjects() string {
 			return name + " does not say which cluster it is about"
 		case id == "":
 			c := fc.Condition(api.ConditionOutgoingPeering)
-			if fc.Spec.Join != (c != nil) || c != nil && c.Reason != ReasonAwaitingContact {
+			if fc.Spec.Join != (c != nil) || c != nil && c.Reason != reason.AwaitingContact {
 				return fmt.Sprintf("%s shows %+v about its peering", name, c)
 			}
 			if c := fc.Condition(api.ConditionReachable); c == nil || c.Status != api.ConditionFalse || c.Reason != want {

@@ -6,6 +6,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/discovered"
 )
 
 // Plan decides what is to be done about one cluster so that its objects say what
@@ -77,7 +78,7 @@ func (d *derived) actions() []Action {
 			}
 		}
 		if d.outgoing.draining {
-			// Whoever deleted them sees what is waited for.
+			// They show the person who deleted them what the agent waits for.
 			for _, fc := range d.terminating {
 				plan = append(plan, d.showActions(fc)...)
 			}
@@ -89,14 +90,14 @@ func (d *derived) actions() []Action {
 	return append(plan, d.removeActions()...)
 }
 
-// discoveryActions returns what makes the objects show what was discovered.
+// discoveryActions returns the actions that write what was discovered to the objects.
 func (d *derived) discoveryActions() []Action {
 	var plan []Action
 	for _, fc := range d.live() {
 		switch {
 		case fc == d.own && d.creating:
-			spec := discoveredSpec(d.subject(), &api.ForeignCluster{})
-			status, _ := discoveredStatus(d.Observed, &api.ForeignCluster{}, d.now)
+			spec := discovered.SpecOf(d.subject(), &api.ForeignCluster{})
+			status := d.discoveredStatus(&api.ForeignCluster{})
 			plan = append(plan, Action{Kind: Create, Name: fc.Name, Spec: &spec}, Action{Kind: UpdateStatus, Name: fc.Name, Status: &status})
 			continue
 		case d.deletes(fc):
@@ -104,16 +105,18 @@ func (d *derived) discoveryActions() []Action {
 		case fc != d.own:
 			plan = append(plan, d.identityActions(fc)...)
 		case fc == d.own && d.present():
-			if spec := discoveredSpec(d.Peer, fc); !spec.shownBy(fc) {
+			if spec := discovered.SpecOf(d.Peer, fc); !spec.ShownBy(fc) {
 				plan = append(plan, Action{Kind: UpdateSpec, Name: fc.Name, UID: fc.UID, Spec: &spec})
 			}
 		}
-		plan = append(plan, statusActions(d.Observed, fc, d.now)...)
+		if status := d.discoveredStatus(fc); !status.ShownBy(fc) {
+			plan = append(plan, Action{Kind: UpdateStatus, Name: fc.Name, UID: fc.UID, Status: &status})
+		}
 	}
 	return plan
 }
 
-// grantActions returns what the peer needs here.
+// grantActions returns the actions that give the peer what it needs here.
 func (d *derived) grantActions() []Action {
 	var plan []Action
 	if want, have := d.secret, d.Secret; want != nil && want != have {
@@ -125,7 +128,7 @@ func (d *derived) grantActions() []Action {
 	return plan
 }
 
-// revokeActions takes from the peer what it needs no longer.
+// revokeActions returns the actions that remove what the peer no longer needs here.
 func (d *derived) revokeActions() []Action {
 	var plan []Action
 	if d.secret == nil && d.Secret != nil {
@@ -137,8 +140,8 @@ func (d *derived) revokeActions() []Action {
 	return plan
 }
 
-// removeActions lets objects go: those that somebody deletes, and those that the
-// agent made for a cluster that is not there any more.
+// removeActions returns the actions that remove objects: those that somebody deleted, and those
+// of the agent that are unneeded.
 func (d *derived) removeActions() []Action {
 	var plan []Action
 	for _, fc := range append(d.live(), d.terminating...) {
@@ -160,8 +163,8 @@ func (d *derived) removeActions() []Action {
 	return plan
 }
 
-// holds reports whether there is a peering that needs the peer to be checked even
-// when discovery lost it.
+// holds reports whether there is a peering for which to check the peer even if discovery lost
+// it.
 func (d *derived) holds() bool {
 	switch {
 	case d.lost:
@@ -172,7 +175,7 @@ func (d *derived) holds() bool {
 	return d.outgoing.keep || d.outgoing.draining || d.outgoing.undo || d.trusted && (d.incoming.stays || d.incoming.missing)
 }
 
-// target is where the peer is and the key that it must hold.
+// target returns the addresses of the peer, and the key that it must show.
 func (d *derived) target() peer.Target {
 	t := peer.Target{ID: d.ID}
 	if d.Policy.Pin != nil {
@@ -180,8 +183,8 @@ func (d *derived) target() peer.Target {
 	}
 	if p := d.Peer; p != nil {
 		t.Addrs, t.URL = slices.Clone(p.Addrs), p.URL
-		// Who was found by a name is called by it, so that calls go where checks go and
-		// share their connection.
+		// A peer that was found by name is called by that name, so that calls share the
+		// connection of the checks.
 		switch p.Source {
 		case peer.WAN:
 			t.Places = []peer.Place{{URL: p.URL, Addrs: t.Addrs}}
@@ -198,7 +201,7 @@ func (d *derived) target() peer.Target {
 	return t
 }
 
-// again returns after how long time alone changes the decision, 0 for never.
+// again returns after how long the decision changes by time alone, 0: never.
 func (d *derived) again(tearingDown bool) time.Duration {
 	var again time.Duration
 	if tearingDown {
@@ -208,14 +211,14 @@ func (d *derived) again(tearingDown bool) time.Duration {
 		again = sooner(again, max(d.LostAfter-d.Away, time.Millisecond))
 	}
 	if d.answerPending {
-		// That the peer says the same as before is told to nobody.
+		// An answer that equals the last one causes no reconcile.
 		again = sooner(again, answerWithin)
 	}
 	return again
 }
 
-// sooner is the shorter of two pauses, of which those that are not positive are
-// none. It is work.Sooner once more, because a plan depends on nothing of kube.
+// sooner returns the shorter of two pauses; one that is not positive is none. It repeats
+// work.Sooner, because plans must not depend on kube.
 func sooner(a, b time.Duration) time.Duration {
 	if a <= 0 || b > 0 && b < a {
 		return max(b, 0)
@@ -223,5 +226,5 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// answerWithin is the time between two looks at whether a peer has answered.
+// answerWithin is the time between two checks whether a peer has answered.
 const answerWithin = 500 * time.Millisecond

@@ -25,8 +25,8 @@ const (
 type Policy struct {
 	// Pin is the key that is trusted as the peer's; nil for none.
 	Pin *peer.Pin
-	// Former are the keys that the one in Pin replaced lately. Whoever watches the
-	// peer may not have seen the new one yet.
+	// Former are the keys that the one in Pin recently replaced. Discovery may not have seen
+	// the new one yet.
 	Former []peer.Fingerprint
 	// Distrusted: a person marked its key as not trusted.
 	Distrusted bool
@@ -35,43 +35,42 @@ type Policy struct {
 	// Connect says whether to consume its resources: what is remembered or
 	// configured, or what discovery.autojoin says about a new peer.
 	Connect Tristate
-	// ConnectReason says where Connect comes from, a phrase for people.
+	// ConnectReason is the origin of Connect, a phrase for people.
 	ConnectReason string
 	// NotAutojoined says why the peer is not joined although discovery.autojoin is on
 	// for peers like it; zero when it does not apply.
 	NotAutojoined NotAutojoined
-	// Generation goes up each time a person asks to be connected, and is 0 when the
-	// agent starts. A new generation begins the peering again, even if the provider
-	// ended the last one.
+	// Generation increases each time a person connects, and is 0 when the agent starts. A new
+	// generation starts the peering again, even if the provider ended it.
 	Generation uint64
 	// Accept is the answer to its PeeringRequests.
 	Accept AcceptDecision
 	// Token is the secret of an invite from the peer that was not used yet.
 	Token string
-	// Asked: it asked to be let in lately and may be, so that its PeeringRequest can
-	// come at any moment.
+	// Asked: it recently asked for access and may have it, so its PeeringRequest can come at
+	// any moment.
 	Asked bool
-	// Ask is its question to be let in, while that waits for a person because its key
-	// is not trusted; nil for none. Only so many wait at once.
+	// Ask is its request for access, while it waits for a person because the key is not
+	// trusted; nil for none. The number of waiting requests is bounded.
 	Ask *Ask
-	// Ended says why its last request was ended here, a sentence for people; "" when
-	// it was not, or when the peer was let in again since.
+	// Ended is why its last PeeringRequest was ended here, a sentence for people; "" if it was
+	// not, or the peer was accepted again since.
 	Ended string
 	// Code is the verification code of our key and the peer's; "" while its key is
 	// not known.
 	Code string
-	// LastServed and LastJoined are the remembered state of the two directions: its
-	// request was accepted; we were joined.
+	// LastServed and LastJoined are the remembered states of the incoming and the outgoing
+	// peering.
 	LastServed, LastJoined bool
 	// JoinStamp and TrustStamp name the last edits by kubectl that were recorded.
 	JoinStamp, TrustStamp string
-	// Forgotten: the peer was forgotten, and objects may still say what was wanted of
-	// it before. The edits that the stamps name do not count any more.
+	// Forgotten: a person had the peer forgotten, and objects may still contain earlier
+	// decisions. The edits that the stamps name do not count any more.
 	Forgotten bool
 }
 
-// Ask is the question of a cluster whose key is not trusted. It proved to hold the key;
-// the rest is its own word, in a form that can be shown.
+// Ask is a request for access of a cluster whose key is not trusted. The cluster proved that it
+// holds the key; the rest is its own claim, in a form that can be shown.
 type Ask struct {
 	Name, Namespace string
 	Fingerprint     peer.Fingerprint

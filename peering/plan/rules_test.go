@@ -13,6 +13,8 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
 // seen is what a table changes about the observation of a peering: of box A,
@@ -63,7 +65,7 @@ func (obs Observed) change(changes ...seen) Observed {
 			state.Advertisement = &offer
 		}
 	}
-	owners := map[string]Owners{}
+	owners := map[string]fields.Owners{}
 	for name, o := range obs.Owners {
 		owners[name] = o
 	}
@@ -162,109 +164,109 @@ func TestConditions(t *testing.T) {
 		reason    string
 		text      string
 	}{
-		{"pinned by a person", method(peer.TrustPerson), api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, "by user alice since 2027-01-15 08:00 UTC"},
-		{"pinned by an invite", method(peer.TrustInvite), api.ConditionTrusted, api.ConditionTrue, ReasonInvited, ""},
-		{"pinned by the fleet CA", method(peer.TrustFleet), api.ConditionTrusted, api.ConditionTrue, ReasonFleetCertified, ""},
-		{"pinned by the configuration", method(peer.TrustStatic), api.ConditionTrusted, api.ConditionTrue, ReasonConfigured, ""},
-		{"pinned by the system roots", method(peer.TrustRoots), api.ConditionTrusted, api.ConditionTrue, ReasonSystemRoots, ""},
-		{"pinned by an open policy", method(peer.TrustOpen), api.ConditionTrusted, api.ConditionTrue, ReasonOpenPolicy, ""},
-		{"not pinned", unpinned, api.ConditionTrusted, api.ConditionFalse, ReasonNotDecided, "aaaaa-bbbbb"},
-		{"distrusted", distrusted, api.ConditionTrusted, api.ConditionFalse, ReasonDistrusted, "peers trust"},
-		{"another key at the endpoint", otherOne, api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
-		{"another key instead of it", both(unreachable, func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }), api.ConditionTrusted, api.ConditionFalse, ReasonAnotherKey, otherKey.String()},
-		{"the key that it had before", rotated, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
+		{"pinned by a person", method(peer.TrustPerson), api.ConditionTrusted, api.ConditionTrue, reason.PersonDecided, "by user alice since 2027-01-15 08:00 UTC"},
+		{"pinned by an invite", method(peer.TrustInvite), api.ConditionTrusted, api.ConditionTrue, reason.Invited, ""},
+		{"pinned by the fleet CA", method(peer.TrustFleet), api.ConditionTrusted, api.ConditionTrue, reason.FleetCertified, ""},
+		{"pinned by the configuration", method(peer.TrustStatic), api.ConditionTrusted, api.ConditionTrue, reason.Configured, ""},
+		{"pinned by the system roots", method(peer.TrustRoots), api.ConditionTrusted, api.ConditionTrue, reason.SystemRoots, ""},
+		{"pinned by an open policy", method(peer.TrustOpen), api.ConditionTrusted, api.ConditionTrue, reason.OpenPolicy, ""},
+		{"not pinned", unpinned, api.ConditionTrusted, api.ConditionFalse, reason.NotDecided, "aaaaa-bbbbb"},
+		{"distrusted", distrusted, api.ConditionTrusted, api.ConditionFalse, reason.Distrusted, "peers trust"},
+		{"another key at the endpoint", otherOne, api.ConditionTrusted, api.ConditionFalse, reason.AnotherKey, otherKey.String()},
+		{"another key instead of it", both(unreachable, func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }), api.ConditionTrusted, api.ConditionFalse, reason.AnotherKey, otherKey.String()},
+		{"the key that it had before", rotated, api.ConditionTrusted, api.ConditionTrue, reason.PersonDecided, ""},
 		{"the key that it had before, instead of it", both(rotated, unreachable, func(obs *Observed) {
 			obs.Peer.Conflict = &peer.Conflict{Fingerprint: obs.Policy.Former[0]}
-		}), api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
-		{"joined, and the key that it had before", rotated, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"its certificate has ended", ended, api.ConditionTrusted, api.ConditionFalse, ReasonCertificateEnded, "expired on 2027-01-15 07:00 UTC"},
-		{"our certificate has ended", endedThere, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
-		{"joined, its certificate has ended", ended, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonCertificateEnded, "peers trust"},
-		{"joined, our certificate has ended", endedThere, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonCertificateEnded, "fleet sign"},
-		{"serving, its certificate has ended", ended, api.ConditionIncomingPeering, api.ConditionTrue, ReasonCertificateEnded, "kept for 15m0s"},
-		{"serving, our certificate has ended", endedThere, api.ConditionIncomingPeering, api.ConditionTrue, ReasonCertificateEnded, "reload the configuration."},
-		{"to be joined, its certificate has ended", both(fresh, silent, ended), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonCertificateEnded, "peers trust"},
-		{"its certificate has ended for too long", both(ended, forTooLong), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonLost, "suspended for longer than 15m0s"},
-		{"our certificate has ended for too long", both(endedThere, forTooLong), api.ConditionIncomingPeering, api.ConditionFalse, ReasonLost, "suspended for longer than 15m0s"},
-		{"another key beside it", func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }, api.ConditionTrusted, api.ConditionTrue, ReasonPersonDecided, ""},
+		}), api.ConditionTrusted, api.ConditionTrue, reason.PersonDecided, ""},
+		{"joined, and the key that it had before", rotated, api.ConditionOutgoingPeering, api.ConditionTrue, reason.Joined, ""},
+		{"its certificate has ended", ended, api.ConditionTrusted, api.ConditionFalse, reason.CertificateEnded, "expired on 2027-01-15 07:00 UTC"},
+		{"our certificate has ended", endedThere, api.ConditionTrusted, api.ConditionTrue, reason.PersonDecided, ""},
+		{"joined, its certificate has ended", ended, api.ConditionOutgoingPeering, api.ConditionTrue, reason.CertificateEnded, "peers trust"},
+		{"joined, our certificate has ended", endedThere, api.ConditionOutgoingPeering, api.ConditionTrue, reason.CertificateEnded, "fleet sign"},
+		{"serving, its certificate has ended", ended, api.ConditionIncomingPeering, api.ConditionTrue, reason.CertificateEnded, "kept for 15m0s"},
+		{"serving, our certificate has ended", endedThere, api.ConditionIncomingPeering, api.ConditionTrue, reason.CertificateEnded, "reload the configuration."},
+		{"to be joined, its certificate has ended", both(fresh, silent, ended), api.ConditionOutgoingPeering, api.ConditionFalse, reason.CertificateEnded, "peers trust"},
+		{"its certificate has ended for too long", both(ended, forTooLong), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Lost, "suspended for longer than 15m0s"},
+		{"our certificate has ended for too long", both(endedThere, forTooLong), api.ConditionIncomingPeering, api.ConditionFalse, reason.Lost, "suspended for longer than 15m0s"},
+		{"another key beside it", func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }, api.ConditionTrusted, api.ConditionTrue, reason.PersonDecided, ""},
 
-		{"joined", func(*Observed) {}, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, "accepted"},
-		{"joined, away", unreachable, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, "15m0s"},
-		{"joined, other key seen", otherOne, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonAwaitingPeer, ""},
-		{"joined, its API server down", down, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonProviderDown, "API server"},
-		{"joined, other versions", denied(wire.ReasonProtocol), api.ConditionOutgoingPeering, api.ConditionTrue, ReasonIncompatible, "established"},
+		{"joined", func(*Observed) {}, api.ConditionOutgoingPeering, api.ConditionTrue, reason.Joined, "accepted"},
+		{"joined, away", unreachable, api.ConditionOutgoingPeering, api.ConditionTrue, reason.AwaitingPeer, "15m0s"},
+		{"joined, other key seen", otherOne, api.ConditionOutgoingPeering, api.ConditionTrue, reason.AwaitingPeer, ""},
+		{"joined, its API server down", down, api.ConditionOutgoingPeering, api.ConditionTrue, reason.ProviderDown, "API server"},
+		{"joined, other versions", denied(wire.ReasonProtocol), api.ConditionOutgoingPeering, api.ConditionTrue, reason.Incompatible, "established"},
 		{"new, other versions", both(fresh, silent, denied(wire.ReasonProtocol), func(obs *Observed) { obs.Remote.Err = errors.New("it speaks version 2") }),
-			api.ConditionOutgoingPeering, api.ConditionFalse, ReasonIncompatible, "it speaks version 2"},
-		{"joined, nothing heard since the start", silent, api.ConditionOutgoingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"joined, denied", denied(wire.ReasonNotTrusted), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"joined, blocked there", denied(wire.ReasonBlocked), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
-		{"joined, our key changed", denied(wire.ReasonOtherKey), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "another key"},
-		{"joined, the request is gone", noRequest, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"joined, the offer is gone", noOffer, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
-		{"ended there", both(noRequest, theirs(func(s *wire.State) { s.Ended = "Bob\nended\x1b it." })), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob ended it."},
-		{"offer withdrawn", both(noOffer, func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, "offers nothing"},
-		{"offer withdrawn, held back", both(noOffer, phase(api.RequestPending, ""), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "withdrew"},
-		{"offer withdrawn, refused", both(noOffer, phase(api.RequestRefused, "Bob rejected it."), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Bob rejected it."},
-		{"offer deleted by a person", both(noOffer, func(obs *Observed) { obs.OfferDeleted = DeletedByPerson }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
-		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonLost, "15m0s"},
-		{"unwished", unwished, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonDisconnected, "alice said so"},
-		{"blocked", blocked, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonBlocked, "peers unblock"},
-		{"trust withdrawn", unpinned, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingTrust, `{"spec":{"trustMode":"Trusted"}}`},
-		{"distrusted", distrusted, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingTrust, "marked as not trusted"},
-		{"a bad offer", func(obs *Observed) { obs.Advertisement.Spec.ResourceQuota.Hard = map[string]string{"cpu": "-1"} }, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonOffered, "cpu"},
-		{"refused there", phase(api.RequestRefused, "No."), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "No."},
-		{"refused there without a word", phase(api.RequestRefused, ""), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "gave no reason"},
-		{"pending there", phase(api.RequestPending, "Bob has to decide."), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, "Bob has to decide. Both sides show the code aaaaa-"},
-		{"a phase that is none", phase("Whatever", ""), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, ""},
+			api.ConditionOutgoingPeering, api.ConditionFalse, reason.Incompatible, "it speaks version 2"},
+		{"joined, nothing heard since the start", silent, api.ConditionOutgoingPeering, api.ConditionTrue, reason.Joined, ""},
+		{"joined, denied", denied(wire.ReasonNotTrusted), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, ""},
+		{"joined, blocked there", denied(wire.ReasonBlocked), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "blocked"},
+		{"joined, our key changed", denied(wire.ReasonOtherKey), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "another key"},
+		{"joined, the request is gone", noRequest, api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, ""},
+		{"joined, the offer is gone", noOffer, api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingOffer, ""},
+		{"ended there", both(noRequest, theirs(func(s *wire.State) { s.Ended = "Bob\nended\x1b it." })), api.ConditionOutgoingPeering, api.ConditionFalse, reason.EndedByProvider, "Bob ended it."},
+		{"offer withdrawn", both(noOffer, func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingOffer, "offers nothing"},
+		{"offer withdrawn, held back", both(noOffer, phase(api.RequestPending, ""), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.EndedByProvider, "withdrew"},
+		{"offer withdrawn, refused", both(noOffer, phase(api.RequestRefused, "Bob rejected it."), func(obs *Observed) { obs.OfferDeleted = DeletedByPeer }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.EndedByProvider, "Bob rejected it."},
+		{"offer deleted by a person", both(noOffer, func(obs *Observed) { obs.OfferDeleted = DeletedByPerson }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingOffer, ""},
+		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Lost, "15m0s"},
+		{"unwished", unwished, api.ConditionOutgoingPeering, api.ConditionFalse, reason.Disconnected, "alice said so"},
+		{"blocked", blocked, api.ConditionOutgoingPeering, api.ConditionFalse, reason.Blocked, "peers unblock"},
+		{"trust withdrawn", unpinned, api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingTrust, `{"spec":{"trustMode":"Trusted"}}`},
+		{"distrusted", distrusted, api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingTrust, "marked as not trusted"},
+		{"a bad offer", func(obs *Observed) { obs.Advertisement.Spec.ResourceQuota.Hard = map[string]string{"cpu": "-1"} }, api.ConditionOutgoingPeering, api.ConditionFalse, reason.Offered, "cpu"},
+		{"refused there", phase(api.RequestRefused, "No."), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "No."},
+		{"refused there without a word", phase(api.RequestRefused, ""), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "gave no reason"},
+		{"pending there", phase(api.RequestPending, "Bob has to decide."), api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingAcceptance, "Bob has to decide. Both sides show the code aaaaa-"},
+		{"a phase that is none", phase("Whatever", ""), api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingAcceptance, ""},
 
-		{"new, nothing heard", both(fresh, silent), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "for access"},
-		{"new, away", both(fresh, silent, unreachable), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingPeer, "does not answer"},
-		{"new, asked and pending", both(fresh, silent, answered(api.AuthPending, "Bob has to decide.")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingAcceptance, "Bob has to decide."},
-		{"new, asked and refused", both(fresh, silent, answered(api.AuthRefused, "Never.")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "Never."},
-		{"new, asked without a token", both(fresh, silent, answered(api.AuthEmptyRefused, "")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "gave no reason"},
-		{"new, let in", both(fresh, silent, answered(api.AuthAccepted, "")), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "gives this cluster access"},
-		{"new, its API server down", both(fresh, down), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonProviderDown, "API server"},
-		{"new, accepted", fresh, api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAwaitingOffer, ""},
+		{"new, nothing heard", both(fresh, silent), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, "for access"},
+		{"new, away", both(fresh, silent, unreachable), api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingPeer, "does not answer"},
+		{"new, asked and pending", both(fresh, silent, answered(api.AuthPending, "Bob has to decide.")), api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingAcceptance, "Bob has to decide."},
+		{"new, asked and refused", both(fresh, silent, answered(api.AuthRefused, "Never.")), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "Never."},
+		{"new, asked without a token", both(fresh, silent, answered(api.AuthEmptyRefused, "")), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "gave no reason"},
+		{"new, let in", both(fresh, silent, answered(api.AuthAccepted, "")), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, "gives this cluster access"},
+		{"new, its API server down", both(fresh, down), api.ConditionOutgoingPeering, api.ConditionFalse, reason.ProviderDown, "API server"},
+		{"new, accepted", fresh, api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingOffer, ""},
 		{"refused before a person asked anew", both(fresh, noRequest, func(obs *Observed) {
 			obs.Remote.Denied, obs.Remote.Tried, obs.GenerationSince = wire.ReasonBlocked, t0, t0.Add(time.Second)
-		}), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, "again"},
+		}), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, "again"},
 		{"refused after a person asked anew", both(fresh, noRequest, func(obs *Observed) {
 			obs.Remote.Denied, obs.Remote.Tried, obs.GenerationSince = wire.ReasonBlocked, t0.Add(time.Second), t0
-		}), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonRefused, "blocked"},
-		{"new, ended before", both(fresh, noRequest, theirs(func(s *wire.State) { s.Ended = "Long ago." }), func(obs *Observed) { obs.GenerationSince = obs.Remote.At }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonAsking, ""},
-		{"new, ended after it was asked for", both(fresh, noRequest, theirs(func(s *wire.State) { s.Ended = "Just now." }), func(obs *Observed) { obs.GenerationSince = obs.Remote.At.Add(-time.Minute) }), api.ConditionOutgoingPeering, api.ConditionFalse, ReasonEndedByProvider, "Just now."},
+		}), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "blocked"},
+		{"new, ended before", both(fresh, noRequest, theirs(func(s *wire.State) { s.Ended = "Long ago." }), func(obs *Observed) { obs.GenerationSince = obs.Remote.At }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, ""},
+		{"new, ended after it was asked for", both(fresh, noRequest, theirs(func(s *wire.State) { s.Ended = "Just now." }), func(obs *Observed) { obs.GenerationSince = obs.Remote.At.Add(-time.Minute) }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.EndedByProvider, "Just now."},
 		{"never anything", both(fresh, silent, func(obs *Observed) {
 			obs.Policy.Connect, obs.Policy.LastJoined, obs.Objects[0].Finalizers = No, false, nil
 		}), api.ConditionOutgoingPeering, "", "", ""},
 
-		{"serving", func(*Observed) {}, api.ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"serving, away", unreachable, api.ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerAway, "15m0s"},
-		{"serving, other versions", denied(wire.ReasonProtocol), api.ConditionIncomingPeering, api.ConditionTrue, ReasonIncompatible, "established"},
-		{"serving, its API server down", down, api.ConditionIncomingPeering, api.ConditionTrue, ReasonConsumerDown, ""},
-		{"serving, nothing heard since the start", silent, api.ConditionIncomingPeering, api.ConditionTrue, ReasonJoined, ""},
-		{"serving, denied", denied(wire.ReasonNotTrusted), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},
-		{"serving, offer gone there", theirs(func(s *wire.State) { s.Advertisement = nil }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, ""},
+		{"serving", func(*Observed) {}, api.ConditionIncomingPeering, api.ConditionTrue, reason.Joined, ""},
+		{"serving, away", unreachable, api.ConditionIncomingPeering, api.ConditionTrue, reason.ConsumerAway, "15m0s"},
+		{"serving, other versions", denied(wire.ReasonProtocol), api.ConditionIncomingPeering, api.ConditionTrue, reason.Incompatible, "established"},
+		{"serving, its API server down", down, api.ConditionIncomingPeering, api.ConditionTrue, reason.ConsumerDown, ""},
+		{"serving, nothing heard since the start", silent, api.ConditionIncomingPeering, api.ConditionTrue, reason.Joined, ""},
+		{"serving, denied", denied(wire.ReasonNotTrusted), api.ConditionIncomingPeering, api.ConditionFalse, reason.AwaitingConsumer, ""},
+		{"serving, offer gone there", theirs(func(s *wire.State) { s.Advertisement = nil }), api.ConditionIncomingPeering, api.ConditionFalse, reason.AwaitingConsumer, ""},
 		{"serving, offer refused there", theirs(func(s *wire.State) {
 			s.Advertisement.Status, s.Advertisement.Message = api.AdvertisementRefused, "Too little."
-		}), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingConsumer, "Too little."},
-		{"nothing to offer", both(theirs(func(s *wire.State) { s.Advertisement = nil }), func(obs *Observed) { obs.Offer = nil }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonNothingToOffer, ""},
-		{"a request waits", accepts(api.RequestPending), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, "peers accept box"},
-		{"a request waits, not trusted", both(accepts(api.RequestPending), unpinned), api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, "code aaaaa-"},
-		{"accepted, not trusted", unpinned, api.ConditionIncomingPeering, api.ConditionFalse, ReasonAwaitingDecision, ""},
-		{"rejected", accepts(api.RequestRefused), api.ConditionIncomingPeering, api.ConditionFalse, ReasonRefused, ""},
-		{"withdrawn", theirs(func(s *wire.State) { s.Consumes = false }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
-		{"deleted by the peer", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Policy.LastServed = false }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
-		{"deleted by a person", both(ask, deleted(DeletedByPerson)), api.ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "deleted its PeeringRequest"},
-		{"deleted while nobody looked", both(ask, silent), api.ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "deleted its PeeringRequest"},
-		{"missing", both(ask, func(obs *Observed) { obs.Objects[0].Status.Incoming = api.IncomingPeering{} }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonRequestMissing, ""},
-		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Policy.Ended = "Enough." }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonEnded, "Enough."},
-		{"blocked", blocked, api.ConditionIncomingPeering, api.ConditionFalse, ReasonBlocked, ""},
-		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionIncomingPeering, api.ConditionFalse, ReasonLost, ""},
+		}), api.ConditionIncomingPeering, api.ConditionFalse, reason.AwaitingConsumer, "Too little."},
+		{"nothing to offer", both(theirs(func(s *wire.State) { s.Advertisement = nil }), func(obs *Observed) { obs.Offer = nil }), api.ConditionIncomingPeering, api.ConditionFalse, reason.NothingToOffer, ""},
+		{"a request waits", accepts(api.RequestPending), api.ConditionIncomingPeering, api.ConditionFalse, reason.AwaitingDecision, "peers accept box"},
+		{"a request waits, not trusted", both(accepts(api.RequestPending), unpinned), api.ConditionIncomingPeering, api.ConditionFalse, reason.AwaitingDecision, "code aaaaa-"},
+		{"accepted, not trusted", unpinned, api.ConditionIncomingPeering, api.ConditionFalse, reason.AwaitingDecision, ""},
+		{"rejected", accepts(api.RequestRefused), api.ConditionIncomingPeering, api.ConditionFalse, reason.Refused, ""},
+		{"withdrawn", theirs(func(s *wire.State) { s.Consumes = false }), api.ConditionIncomingPeering, api.ConditionFalse, reason.Withdrawn, ""},
+		{"deleted by the peer", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Policy.LastServed = false }), api.ConditionIncomingPeering, api.ConditionFalse, reason.Withdrawn, ""},
+		{"deleted by a person", both(ask, deleted(DeletedByPerson)), api.ConditionIncomingPeering, api.ConditionFalse, reason.Ended, "deleted its PeeringRequest"},
+		{"deleted while nobody looked", both(ask, silent), api.ConditionIncomingPeering, api.ConditionFalse, reason.Ended, "deleted its PeeringRequest"},
+		{"missing", both(ask, func(obs *Observed) { obs.Objects[0].Status.Incoming = api.IncomingPeering{} }), api.ConditionIncomingPeering, api.ConditionFalse, reason.RequestMissing, ""},
+		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Policy.Ended = "Enough." }), api.ConditionIncomingPeering, api.ConditionFalse, reason.Ended, "Enough."},
+		{"blocked", blocked, api.ConditionIncomingPeering, api.ConditionFalse, reason.Blocked, ""},
+		{"lost", both(lost, func(obs *Observed) { delete(obs.Objects[0].Labels, api.LabelManagedBy) }), api.ConditionIncomingPeering, api.ConditionFalse, reason.Lost, ""},
 		{"withdrawn, and ended before that", both(ask, func(obs *Observed) {
 			obs.Policy.LastServed, obs.Policy.Ended = false, "Long ago."
 			obs.Objects[0].Condition(api.ConditionIncomingPeering).Status = api.ConditionFalse
-			obs.Objects[0].Condition(api.ConditionIncomingPeering).Reason = ReasonWithdrawn
-		}), api.ConditionIncomingPeering, api.ConditionFalse, ReasonWithdrawn, ""},
+			obs.Objects[0].Condition(api.ConditionIncomingPeering).Reason = reason.Withdrawn
+		}), api.ConditionIncomingPeering, api.ConditionFalse, reason.Withdrawn, ""},
 		{"never asked", both(ask, func(obs *Observed) {
 			obs.Policy.LastServed, obs.Objects[0].Status = false, api.ForeignClusterStatus{}
 		}), api.ConditionIncomingPeering, "", "", ""},
@@ -308,7 +310,7 @@ func TestConditions(t *testing.T) {
 // TestActions holds the rules about what is done, apart from what is shown.
 func TestActions(t *testing.T) {
 	obs := bothWays(t)
-	edit := func(change func(fc *api.ForeignCluster, o *Owners)) seen {
+	edit := func(change func(fc *api.ForeignCluster, o *fields.Owners)) seen {
 		return func(obs *Observed) {
 			fc := obs.Objects[0]
 			o := obs.Owners[fc.Name]
@@ -344,15 +346,21 @@ func TestActions(t *testing.T) {
 			obs.Policy.Connect, obs.Policy.LastJoined, obs.Objects[0].Finalizers, obs.Objects[0].Spec.Join = Unset, false, nil, false
 			obs.Advertisement = &api.Advertisement{}
 		}), "update-status apply-access update-peering delete-advertisement"},
-		{"join edited", edit(func(fc *api.ForeignCluster, o *Owners) { fc.Spec.Join = false; o.Join = Owner{"kubectl", "new"} }), "record-join-edited apply-access advertisement-ref update-peering delete-advertisement record-joined"},
-		{"an edit that was told", both(edit(func(_ *api.ForeignCluster, o *Owners) { o.Join = Owner{"kubectl", "old"} }), func(obs *Observed) { obs.Policy.JoinStamp = "old" }), ""},
-		{"an edit that was told, and another wish since", both(edit(func(fc *api.ForeignCluster, o *Owners) { fc.Spec.Join = false; o.Join = Owner{"kubectl", "old"} }), func(obs *Observed) { obs.Policy.JoinStamp = "old" }), "apply-intent"},
-		{"join set by nobody", edit(func(fc *api.ForeignCluster, o *Owners) { fc.Spec.Join = false; o.Join = Owner{} }), "apply-intent"},
-		{"trust edited", edit(func(fc *api.ForeignCluster, o *Owners) {
+		{"join edited", edit(func(fc *api.ForeignCluster, o *fields.Owners) {
+			fc.Spec.Join = false
+			o.Join = fields.Owner{Manager: "kubectl", Stamp: "new"}
+		}), "record-join-edited apply-access advertisement-ref update-peering delete-advertisement record-joined"},
+		{"an edit that was told", both(edit(func(_ *api.ForeignCluster, o *fields.Owners) { o.Join = fields.Owner{Manager: "kubectl", Stamp: "old"} }), func(obs *Observed) { obs.Policy.JoinStamp = "old" }), ""},
+		{"an edit that was told, and another wish since", both(edit(func(fc *api.ForeignCluster, o *fields.Owners) {
+			fc.Spec.Join = false
+			o.Join = fields.Owner{Manager: "kubectl", Stamp: "old"}
+		}), func(obs *Observed) { obs.Policy.JoinStamp = "old" }), "apply-intent"},
+		{"join set by nobody", edit(func(fc *api.ForeignCluster, o *fields.Owners) { fc.Spec.Join = false; o.Join = fields.Owner{} }), "apply-intent"},
+		{"trust edited", edit(func(fc *api.ForeignCluster, o *fields.Owners) {
 			fc.Spec.TrustMode = api.TrustUntrusted
-			o.TrustMode = Owner{"kubectl", "new"}
+			o.TrustMode = fields.Owner{Manager: "kubectl", Stamp: "new"}
 		}), "record-trust-edited"},
-		{"trust set by nobody", edit(func(fc *api.ForeignCluster, o *Owners) { fc.Spec.TrustMode = api.TrustUnknown }), "apply-intent"},
+		{"trust set by nobody", edit(func(fc *api.ForeignCluster, o *fields.Owners) { fc.Spec.TrustMode = api.TrustUnknown }), "apply-intent"},
 		{"hung up", func(obs *Observed) { obs.Objects[0].DeletionTimestamp = &metav1.Time{Time: t0} }, "record-hung-up apply-intent apply-access delete-advertisement record-joined"},
 		{"hung up, told", both(unwished, func(obs *Observed) {
 			obs.Objects[0].DeletionTimestamp, obs.Objects[0].Spec.Join = &metav1.Time{Time: t0}, false
@@ -396,7 +404,7 @@ func TestActions(t *testing.T) {
 			mine := manual("mine", idB)
 			mine.Spec.TrustMode = api.TrustTrusted
 			obs.Objects = append(obs.Objects, mine)
-			obs.Owners["mine"] = Owners{TrustMode: Owner{"kubectl", "told"}}
+			obs.Owners["mine"] = fields.Owners{TrustMode: fields.Owner{Manager: "kubectl", Stamp: "told"}}
 			obs.Policy.TrustStamp = "told"
 		}, "update-status apply-intent add-finalizer request-ref advertisement-ref update-peering remove-finalizer delete"},
 		{"lost, an offer that others hold", both(lost, func(obs *Observed) { obs.Advertisement.Finalizers = []string{"theirs"} }), "update-status request-ref advertisement-ref update-peering delete-advertisement record-joined record-served delete-request delete-secret delete-access"},

@@ -5,37 +5,35 @@ import "time"
 // SharingSettings are the settings of [sharing] that peerings depend on. See
 // docs/configuration.md for what each of them is for.
 type SharingSettings struct {
-	// Enable: resources are offered to consumers that were let in. Else what was
-	// offered is withdrawn, and what they run here ends.
+	// Enable: offer resources to accepted consumers. Otherwise offers are withdrawn, and the
+	// pods of consumers end.
 	Enable bool
 	// Percentage of what is free is offered, 0 to 100.
 	Percentage int
-	// Overcommit is how much of that is promised to all consumers together, in
-	// percent; at least 100.
+	// Overcommit is how much of that all consumers together are promised, in percent; at least
+	// 100.
 	Overcommit int
-	// Hysteresis is by how many percent a resource has to change until offers are
-	// written again.
+	// Hysteresis is the change of a resource, in percent, from which on offers are written
+	// again.
 	Hysteresis int
 	// Labels are the node labels that consumers are told of, as names or globs (see
 	// path.Match).
 	Labels []string
-	// Registries are those that consumers may have images from, as registry.List has
-	// them: they are told of no others.
+	// Registries are the registries that consumers may use, as in registry.List. They learn of
+	// no others.
 	Registries []string
 
-	// Use: joined providers become nodes. Else their nodes are drained and removed.
+	// Use: create nodes for joined providers. Otherwise existing nodes are drained and removed.
 	Use bool
-	// AcceptManually: a person decides about each offer. Else they are accepted up to
-	// MaxAccepted.
+	// AcceptManually: a person decides about each offer. Otherwise up to MaxAccepted are
+	// accepted automatically.
 	AcceptManually bool
 	MaxAccepted    int
-	// KeepaliveThreshold is after how many failed checks in a row a provider's node is
-	// not ready, and KeepaliveRetry the time between two checks of a provider of
-	// which the last one failed.
+	// KeepaliveThreshold is after how many failed checks in a row a provider's node becomes not
+	// ready, and KeepaliveRetry the time between checks after a failed one.
 	KeepaliveThreshold int
 	KeepaliveRetry     time.Duration
-	// DrainTimeout is how long pods may take to leave the node of a provider that is
-	// given up.
+	// DrainTimeout is how long pods may take to leave a node that is being removed.
 	DrainTimeout time.Duration
 }
 

@@ -11,31 +11,43 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
-// trustedVerdict says whether the peer's key is trusted, by whom and since when;
-// nil when nobody asks.
+// The conditions of the modules in a ForeignCluster's status.
+const (
+	// ConditionIdentityStored, of module authentication: the cluster's key is trusted
+	// and its certificate is kept in a Secret.
+	ConditionIdentityStored = "IdentityStored"
+	// ConditionVirtualNode, of module offloading: there is a node for the cluster, and
+	// it is ready. Its other reasons are those of the node.
+	ConditionVirtualNode = "VirtualNode"
+)
+
+// trustedVerdict returns the content of the condition Trusted: whether the peer's key is trusted,
+// by whom and since when; nil if that does not matter yet.
 func (d *derived) trustedVerdict() *verdict {
 	pin := d.Policy.Pin
 	switch {
 	case d.Policy.Distrusted:
-		return no(ReasonDistrusted, "Its key is marked as not trusted. To trust it: liqo-agent peers trust "+d.commandName())
+		return no(reason.Distrusted, "Its key is marked as not trusted. To trust it: liqo-agent peers trust "+d.commandName())
 	case pin != nil && d.otherKeySeen() != "":
-		return no(ReasonAnotherKey, "The cluster shows the key "+d.otherKeySeen()+", and trusted is "+pin.Fingerprint.String()+
+		return no(reason.AnotherKey, "The cluster shows the key "+d.otherKeySeen()+", and trusted is "+pin.Fingerprint.String()+
 			". If it was set up anew, take the new key with: liqo-agent peers trust "+d.commandName()+". Otherwise somebody pretends to be it.")
 	case d.suspendedHere():
-		return no(ReasonCertificateEnded, d.suspension())
+		return no(reason.CertificateEnded, d.suspension())
 	case pin != nil:
 		return yes(trustReason(pin.Method), trustMessage(*pin))
 	case d.intent.join, d.Request != nil, d.Policy.Asked, d.shownTrusted():
-		return no(ReasonNotDecided, d.trustAdvice())
+		return no(reason.NotDecided, d.trustAdvice())
 	}
 	return nil
 }
 
-// otherKeySeen returns the key that is shown instead of the trusted one, "" for
-// none. A second cluster with the same ID beside the right one is a conflict, and
-// no reason to doubt the latter.
+// otherKeySeen returns the key that is shown instead of the trusted one, "" for none. A second
+// cluster with the same ID beside the right one is a conflict, and no reason to distrust the
+// right one.
 func (d *derived) otherKeySeen() string {
 	switch p := d.Peer; {
 	case d.otherKey():
@@ -46,7 +58,7 @@ func (d *derived) otherKeySeen() string {
 	return ""
 }
 
-// suspension says why trust is suspended, and what ends that.
+// suspension returns why trust is suspended, and what to do.
 func (d *derived) suspension() string {
 	if !d.suspendedHere() {
 		return "The cluster no longer trusts this one: the fleet certificate of this cluster has expired." +
@@ -62,17 +74,20 @@ func (d *derived) suspension() string {
 // suspendedVerdict is for a peering while trust is suspended.
 func (d *derived) suspendedVerdict(joined bool) *verdict {
 	if !joined {
-		return no(ReasonCertificateEnded, d.suspension())
+		return no(reason.CertificateEnded, d.suspension())
 	}
-	message := "The peering is established, but suspended. "
-	if d.LostAfter > 0 {
-		message += "It is kept for " + d.LostAfter.String() + ". "
-	}
-	return yes(ReasonCertificateEnded, message+d.suspension())
+	return yes(reason.CertificateEnded, d.keptFor("The peering is established, but suspended.")+" "+d.suspension())
 }
 
-// absence says for how long there was nothing between us and the peer, called who,
-// when that is too long.
+// keptFor adds to a message for how long the peering is kept.
+func (d *derived) keptFor(message string) string {
+	if d.LostAfter > 0 {
+		message += " It is kept for " + d.LostAfter.String() + "."
+	}
+	return message
+}
+
+// absence returns a sentence about the absence of a lost peer, called who.
 func (d *derived) absence(who string) string {
 	if d.suspended() {
 		return "Trust between the two clusters has been suspended for longer than " + d.LostAfter.String() + ": a fleet certificate has expired."
@@ -84,7 +99,7 @@ func (d *derived) shownTrusted() bool {
 	return slices.ContainsFunc(d.live(), func(fc *api.ForeignCluster) bool { return fc.Condition(api.ConditionTrusted) != nil })
 }
 
-// trustAdvice says what a person does to trust the peer.
+// trustAdvice returns what to do to trust the peer.
 func (d *derived) trustAdvice() string {
 	advice := "Nobody has decided about its key yet."
 	if d.Policy.Distrusted {
@@ -103,17 +118,17 @@ func (d *derived) trustAdvice() string {
 func trustReason(m peer.TrustMethod) string {
 	switch m {
 	case peer.TrustInvite:
-		return ReasonInvited
+		return reason.Invited
 	case peer.TrustFleet:
-		return ReasonFleetCertified
+		return reason.FleetCertified
 	case peer.TrustStatic:
-		return ReasonConfigured
+		return reason.Configured
 	case peer.TrustRoots:
-		return ReasonSystemRoots
+		return reason.SystemRoots
 	case peer.TrustOpen:
-		return ReasonOpenPolicy
+		return reason.OpenPolicy
 	}
-	return ReasonPersonDecided
+	return reason.PersonDecided
 }
 
 func trustMessage(pin peer.Pin) string {
@@ -130,7 +145,7 @@ func trustMessage(pin peer.Pin) string {
 	return text.Sentence(message) + "."
 }
 
-// peeringStatus returns what fc is to show about the peering.
+// peeringStatus returns the desired status of fc about the peering.
 func (d *derived) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 	in, out, shown := d.incoming, d.outgoing, d.shown.Status
 	status := PeeringStatus{Role: d.role(), AuthStatus: d.authStatus(), Modules: d.modules(fc)}
@@ -164,6 +179,7 @@ func (d *derived) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 		{api.ConditionTrusted, d.trustedVerdict()},
 		{api.ConditionOutgoingPeering, d.outgoingShown(fc)},
 		{api.ConditionIncomingPeering, in.verdict},
+		{api.ConditionNetworkReady, d.networkVerdict(fc.Status.Conditions)},
 		{api.ConditionAutojoin, d.unjoinedVerdict()},
 		{api.ConditionAccessRequested, d.askVerdict(fc)},
 	} {
@@ -174,8 +190,8 @@ func (d *derived) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 	return status
 }
 
-// unjoinedVerdict says why it is not joined by itself, nil when nobody said that it is
-// to be.
+// unjoinedVerdict returns the content of the condition Autojoin: why the peer is not joined
+// automatically; nil if it does not apply.
 func (d *derived) unjoinedVerdict() *verdict {
 	if why := d.Policy.NotAutojoined; why != (NotAutojoined{}) && !d.intent.wanted {
 		return no(why.Reason, why.Message)
@@ -183,29 +199,29 @@ func (d *derived) unjoinedVerdict() *verdict {
 	return nil
 }
 
-// askVerdict says that somebody has to decide whether the cluster may use ours, and
-// how; nil when nobody has to.
+// askVerdict returns the content of the condition AccessRequested: a person has to decide whether
+// the cluster may use ours, and how to do that; nil if not.
 func (d *derived) askVerdict(fc *api.ForeignCluster) *verdict {
 	patch := "kubectl patch foreigncluster " + fc.Name + ` --type=merge -p '{"spec":{"trustMode":"%s"}}'`
 	switch ask := d.Policy.Ask; {
 	case d.redundant(fc):
 		return nil
 	case ask != nil && d.knownKey(fc) != ask.Fingerprint.String():
-		return yes(ReasonOtherKey, "Somebody at "+ask.From+" asks to use this cluster, with the key "+ask.Fingerprint.String()+
+		return yes(reason.OtherKey, "Somebody at "+ask.From+" asks to use this cluster, with the key "+ask.Fingerprint.String()+
 			", which is not the one that is known. Find out why; then: liqo-agent peers accept, or reject, "+string(d.ID))
 	case ask != nil:
-		return yes(ReasonPending, "It asks for access from "+ask.From+". If it shows the code "+ask.Code+" too, accept it with: "+
+		return yes(reason.Pending, "It asks for access from "+ask.From+". If it shows the code "+ask.Code+" too, accept it with: "+
 			fmt.Sprintf(patch, api.TrustTrusted)+", or: liqo-agent peers accept "+d.commandName()+". Refuse it with: "+fmt.Sprintf(patch, api.TrustUntrusted)+
 			", or: liqo-agent peers reject "+d.commandName())
 	case d.incoming.decision != nil && d.incoming.decision.Phase == api.RequestPending:
 		phase := "kubectl patch peeringrequest " + string(d.ID) + ` --subresource=status --type=merge -p '{"status":{"phase":"%s"}}'`
-		return yes(ReasonPending, "Its PeeringRequest is pending. Accept it with: "+fmt.Sprintf(phase, api.RequestAccepted)+", or: liqo-agent peers accept "+d.commandName()+
+		return yes(reason.Pending, "Its PeeringRequest is pending. Accept it with: "+fmt.Sprintf(phase, api.RequestAccepted)+", or: liqo-agent peers accept "+d.commandName()+
 			". Refuse it with: "+fmt.Sprintf(phase, api.RequestRefused)+", or: liqo-agent peers reject "+d.commandName())
 	}
 	return nil
 }
 
-// knownKey is the key that fc is to show, which is the one that spec.trustMode is about.
+// knownKey returns the key that fc shows, to which spec.trustMode applies.
 func (d *derived) knownKey(fc *api.ForeignCluster) string {
 	if d.Peer != nil && !d.Peer.Fingerprint.IsZero() {
 		return d.Peer.Fingerprint.String()
@@ -216,8 +232,8 @@ func (d *derived) knownKey(fc *api.ForeignCluster) string {
 	return fc.Status.Fingerprint
 }
 
-// condition returns the condition to show, given those shown until now. The
-// transition time moves only with the status.
+// condition returns the new condition, given the present ones. The transition time changes only
+// with the status.
 func (v verdict) condition(kind string, shown []api.Condition, now time.Time) api.Condition {
 	next := api.Condition{
 		Type: kind, Status: v.status, Reason: v.reason, Message: v.message, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
@@ -226,7 +242,7 @@ func (v verdict) condition(kind string, shown []api.Condition, now time.Time) ap
 	return next
 }
 
-// role is what the peer is to us.
+// role returns the role of the peer.
 func (d *derived) role() api.Role {
 	switch {
 	case d.outgoing.joined && d.incoming.joined:
@@ -239,7 +255,7 @@ func (d *derived) role() api.Role {
 	return api.RoleUnknown
 }
 
-// authStatus is how the peer answered our asking to be let in.
+// authStatus returns the answer to our request for access.
 func (d *derived) authStatus() api.AuthStatus {
 	switch asked := d.Remote.Asked; {
 	case d.outgoing.draining:
@@ -256,8 +272,7 @@ func (d *derived) authStatus() api.AuthStatus {
 	return api.AuthPending
 }
 
-// knownAuth returns auth if it is one, and AuthPending otherwise: it comes from
-// the peer.
+// knownAuth returns auth if it is valid, and AuthPending otherwise. It comes from the peer.
 func knownAuth(auth api.AuthStatus) api.AuthStatus {
 	switch auth {
 	case api.AuthAccepted, api.AuthRefused, api.AuthEmptyRefused:
@@ -266,7 +281,7 @@ func knownAuth(auth api.AuthStatus) api.AuthStatus {
 	return api.AuthPending
 }
 
-// secretRef names the Secret with the peer's identity, nil while there is none.
+// secretRef refers to the Secret with the peer's identity, nil while there is none.
 func (d *derived) secretRef() *api.ObjectReference {
 	if !d.identityStored() {
 		return nil
@@ -274,28 +289,49 @@ func (d *derived) secretRef() *api.ObjectReference {
 	return &api.ObjectReference{APIVersion: "v1", Kind: "Secret", Name: SecretName(d.ID), Namespace: d.Namespace}
 }
 
-// modules says which parts of a peering are in use. Where there is no peering
-// there is nothing to say.
+// modules returns the state of the modules; zero without a peering.
 func (d *derived) modules(fc *api.ForeignCluster) api.Modules {
 	var m api.Modules
 	if !d.outgoing.active && !d.outgoing.draining && !d.incoming.keep {
 		return m
 	}
-	identity := no(ReasonNotStored, "The certificate of the cluster has not been seen yet.")
+	identity := no(reason.NotStored, "The certificate of the cluster has not been seen yet.")
 	if d.identityStored() {
-		identity = yes(ReasonStored, "The key of the cluster is trusted; its certificate is in Secret "+SecretName(d.ID)+".")
+		identity = yes(reason.Stored, "The key of the cluster is trusted; its certificate is in Secret "+SecretName(d.ID)+".")
 	}
-	networking := no(ReasonNotInThisVersion, "This version of liqo-agent does not connect the networks of the two clusters.")
 	shown := fc.Status.Modules
 	m.Authentication = api.Module{
 		Enabled: d.identityStored(), Conditions: []api.Condition{identity.condition(ConditionIdentityStored, shown.Authentication.Conditions, d.now)},
 	}
-	m.Networking.Conditions = []api.Condition{networking.condition(ConditionAvailable, shown.Networking.Conditions, d.now)}
+	if v := d.networkVerdict(shown.Networking.Conditions); v != nil {
+		m.Networking = api.Module{Enabled: d.Network.Enabled, Conditions: []api.Condition{v.condition(api.ConditionNetworkReady, shown.Networking.Conditions, d.now)}}
+	}
 	m.Offloading = d.offloading(shown.Offloading)
 	return m
 }
 
-// showActions returns the actions that make fc show the state of the peering.
+// networkVerdict returns the content of the condition NetworkReady: whether packets pass between
+// the pods of the two clusters; nil without a peering. While that is not known, what is shown
+// stays.
+func (d *derived) networkVerdict(shown []api.Condition) *verdict {
+	if !d.outgoing.active && !d.outgoing.draining && !d.incoming.keep {
+		return nil
+	}
+	n := d.Network
+	if n.Status == "" {
+		n = spec.Network{Status: api.ConditionFalse, Reason: reason.NotShared, Message: "No resources are shared with the cluster at present."}
+	}
+	if n.Status == api.ConditionUnknown {
+		for _, c := range shown {
+			if c.Type == api.ConditionNetworkReady {
+				return &verdict{c.Status, c.Reason, c.Message}
+			}
+		}
+	}
+	return &verdict{n.Status, n.Reason, n.Message}
+}
+
+// showActions returns the actions that write the state of the peering to the status of fc.
 func (d *derived) showActions(fc *api.ForeignCluster) []Action {
 	var plan []Action
 	var request, offer *api.ObjectReference
@@ -333,7 +369,7 @@ func (s PeeringStatus) shownBy(fc *api.ForeignCluster) bool {
 	}
 	own := slices.DeleteFunc(slices.Clone(shown.Conditions), func(c api.Condition) bool {
 		return c.Type != api.ConditionTrusted && c.Type != api.ConditionOutgoingPeering && c.Type != api.ConditionIncomingPeering &&
-			c.Type != api.ConditionAutojoin && c.Type != api.ConditionAccessRequested
+			c.Type != api.ConditionNetworkReady && c.Type != api.ConditionAutojoin && c.Type != api.ConditionAccessRequested
 	})
 	return s.Role == role && s.AuthStatus == auth &&
 		samePeering(s.Outgoing, shown.Outgoing.PeeringState) && samePeering(s.Incoming, shown.Incoming.PeeringState) &&

@@ -9,6 +9,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peering/reason"
 )
 
 // TestTenancy says of everything that can become of a consumer whether it may run
@@ -25,32 +26,32 @@ func TestTenancy(t *testing.T) {
 		reason  string // of the condition
 		offered string // what happens with the offer
 	}{
-		{"served", func(*Observed) {}, admitted, ReasonJoined, "there"},
-		{"served, away", unreachable, admitted, ReasonConsumerAway, "there"},
-		{"served, nothing heard since the start", silent, admitted, ReasonJoined, "there"},
-		{"served, its API server down", down, admitted, ReasonConsumerDown, "there"},
-		{"served, denied", denied(wire.ReasonNotTrusted), admitted, ReasonAwaitingConsumer, "there"},
-		{"other key seen", otherOne, admitted, ReasonConsumerAway, "there"},
-		{"not welcome", theirs(func(s *wire.State) { s.AdvertisementWelcome = false }), admitted, ReasonJoined, ""},
+		{"served", func(*Observed) {}, admitted, reason.Joined, "there"},
+		{"served, away", unreachable, admitted, reason.ConsumerAway, "there"},
+		{"served, nothing heard since the start", silent, admitted, reason.Joined, "there"},
+		{"served, its API server down", down, admitted, reason.ConsumerDown, "there"},
+		{"served, denied", denied(wire.ReasonNotTrusted), admitted, reason.AwaitingConsumer, "there"},
+		{"other key seen", otherOne, admitted, reason.ConsumerAway, "there"},
+		{"not welcome", theirs(func(s *wire.State) { s.AdvertisementWelcome = false }), admitted, reason.Joined, ""},
 		{"our API server unknown", func(obs *Observed) { obs.RequestsKnown = false }, asItIs, "", ""},
-		{"request missing", lostRequest, asItIs, ReasonRequestMissing, ""},
-		{"request going", func(obs *Observed) { obs.Request.DeletionTimestamp = &metav1.Time{} }, asItIs, ReasonRequestMissing, ""},
-		{"request missing, not shared", both(lostRequest, off), ended, ReasonRequestMissing, "gone"},
-		{"request missing, blocked", both(lostRequest, blocked), ended, ReasonBlocked, "gone"},
-		{"request going, blocked", both(blocked, func(obs *Observed) { obs.Request.DeletionTimestamp = &metav1.Time{} }), ended, ReasonRequestMissing, ""},
-		{"lost", lost, ended, ReasonLost, ""},
-		{"withdrawn", theirs(func(s *wire.State) { s.Consumes = false }), ended, ReasonWithdrawn, "gone"},
-		{"withdrawn before", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Policy.LastServed = false }), ended, ReasonWithdrawn, "gone"},
-		{"deleted by a person, who is noted first", both(ask, deleted(DeletedByPerson)), ended, ReasonEnded, ""},
-		{"blocked", blocked, ended, ReasonBlocked, "gone"},
-		{"not trusted", unpinned, ended, ReasonAwaitingDecision, ""},
-		{"distrusted", distrusted, ended, ReasonAwaitingDecision, ""},
-		{"refused", accepts(api.RequestRefused), ended, ReasonRefused, "gone"},
-		{"waiting", accepts(api.RequestPending), ended, ReasonAwaitingDecision, "gone"},
-		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Policy.Ended = "Enough." }), ended, ReasonEnded, "gone"},
-		{"not shared", off, ended, ReasonNotSharing, "gone"},
-		{"not shared, nothing heard since the start", both(off, silent), ended, ReasonNotSharing, "gone"},
-		{"not shared, taken back", both(off, theirs(func(s *wire.State) { s.Advertisement = nil })), ended, ReasonNotSharing, ""},
+		{"request missing", lostRequest, asItIs, reason.RequestMissing, ""},
+		{"request going", func(obs *Observed) { obs.Request.DeletionTimestamp = &metav1.Time{} }, asItIs, reason.RequestMissing, ""},
+		{"request missing, not shared", both(lostRequest, off), ended, reason.RequestMissing, "gone"},
+		{"request missing, blocked", both(lostRequest, blocked), ended, reason.Blocked, "gone"},
+		{"request going, blocked", both(blocked, func(obs *Observed) { obs.Request.DeletionTimestamp = &metav1.Time{} }), ended, reason.RequestMissing, ""},
+		{"lost", lost, ended, reason.Lost, ""},
+		{"withdrawn", theirs(func(s *wire.State) { s.Consumes = false }), ended, reason.Withdrawn, "gone"},
+		{"withdrawn before", both(ask, deleted(DeletedByPeer), func(obs *Observed) { obs.Policy.LastServed = false }), ended, reason.Withdrawn, "gone"},
+		{"deleted by a person, who is noted first", both(ask, deleted(DeletedByPerson)), ended, reason.Ended, ""},
+		{"blocked", blocked, ended, reason.Blocked, "gone"},
+		{"not trusted", unpinned, ended, reason.AwaitingDecision, ""},
+		{"distrusted", distrusted, ended, reason.AwaitingDecision, ""},
+		{"refused", accepts(api.RequestRefused), ended, reason.Refused, "gone"},
+		{"waiting", accepts(api.RequestPending), ended, reason.AwaitingDecision, "gone"},
+		{"disconnected here", both(accepts(api.RequestPending), func(obs *Observed) { obs.Policy.Ended = "Enough." }), ended, reason.Ended, "gone"},
+		{"not shared", off, ended, reason.NotSharing, "gone"},
+		{"not shared, nothing heard since the start", both(off, silent), ended, reason.NotSharing, "gone"},
+		{"not shared, taken back", both(off, theirs(func(s *wire.State) { s.Advertisement = nil })), ended, reason.NotSharing, ""},
 		{"nothing known about it", func(obs *Observed) { *obs = Observed{ID: obs.ID, RequestsKnown: true, Settled: true} }, ended, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,7 +88,7 @@ func TestTenancy(t *testing.T) {
 			// Something is left as long as the end is not through.
 			obs.Hosting = true
 			left := strings.HasSuffix(obs.View().Incoming.Message, removalNote)
-			over := got == ended && in.Reason != ReasonAwaitingDecision && in.Reason != ReasonRefused && in.Reason != ReasonRequestMissing
+			over := got == ended && in.Reason != reason.AwaitingDecision && in.Reason != reason.Refused && in.Reason != reason.RequestMissing
 			if left != over {
 				t.Errorf("with something left: %s", obs.View().Incoming.Message)
 			}

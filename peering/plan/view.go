@@ -5,6 +5,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/peering/reason"
 )
 
 // View is the state of the peering with one cluster, for people.
@@ -17,19 +18,19 @@ type View struct {
 
 // Direction is the state of a peering in one direction.
 type Direction struct {
-	// Wanted: the consumer wants it, as far as is known.
+	// Wanted: the consumer wants it, as far as known.
 	Wanted bool
 	// Joined: it is established.
 	Joined bool
-	// Ending: it is not wanted any more, and something of it is left.
+	// Ending: it is no longer wanted, and something of it is left.
 	Ending bool
-	// Reason and Message are those of the condition OutgoingPeering or
-	// IncomingPeering, or ReasonUnknown; "" when there never was anything.
+	// Reason and Message are those of the condition OutgoingPeering or IncomingPeering, or
+	// reason.Unknown; "" if there never was a peering.
 	Reason, Message string
 	// Since is when the condition last changed between true and false; zero while it
 	// is not shown.
 	Since time.Time
-	// Steps are what it takes, in order.
+	// Steps are its steps, in order.
 	Steps []Step
 }
 
@@ -56,8 +57,7 @@ const (
 	MessageNoAPIServer = "The API server of this cluster does not answer, or there is none: a peering needs one."
 )
 
-// View returns the state of the peering. It says the same as the conditions that Plan
-// shows.
+// View returns the state of the peering. It agrees with the conditions that Plan writes.
 func (obs Observed) View() View {
 	f := derive(obs, time.Time{})
 	v := View{Role: f.role()}
@@ -71,9 +71,9 @@ func (obs Observed) View() View {
 	return v
 }
 
-// ending reports which of the two are not wanted any more, and not over yet. What is
-// left at a peer that does not answer is nothing to wait for. Without an API server
-// there is only what is remembered.
+// ending reports which of the two peerings are no longer wanted and not over yet. What is left
+// at a peer that does not answer does not count. Without an API server, the decision store
+// tells.
 func (d *derived) ending() (outgoing, incoming bool) {
 	if !d.RequestsKnown {
 		return d.Policy.LastJoined && !d.intent.wanted, d.Policy.LastServed && d.Policy.Ended != ""
@@ -89,7 +89,7 @@ func (d *derived) direction(condition string, v *verdict, joined bool) Direction
 	shown := Direction{Joined: joined}
 	switch {
 	case !d.RequestsKnown:
-		shown.Reason, shown.Message = ReasonUnknown, MessageNoAPIServer
+		shown.Reason, shown.Message = reason.Unknown, MessageNoAPIServer
 	case v != nil:
 		shown.Reason, shown.Message = v.reason, v.message
 		if c := d.shown.Condition(condition); c != nil && c.Status == v.status {
@@ -99,7 +99,7 @@ func (d *derived) direction(condition string, v *verdict, joined bool) Direction
 	return shown
 }
 
-// outgoingSteps are the steps of our consuming the peer's resources.
+// outgoingSteps returns the steps of the outgoing peering.
 func (d *derived) outgoingSteps() []Step {
 	out, active := d.outgoing, d.outgoing.active
 	return []Step{
@@ -114,7 +114,7 @@ func (d *derived) outgoingSteps() []Step {
 	}
 }
 
-// incomingSteps are the steps of the peer's consuming ours.
+// incomingSteps returns the steps of the incoming peering.
 func (d *derived) incomingSteps() []Step {
 	in, state := d.incoming, d.remoteState()
 	serves := in.keep && in.serves
@@ -133,8 +133,7 @@ func (d *derived) incomingSteps() []Step {
 	}
 }
 
-// Answer is what we tell the peer when it asks for the state of what is between
-// us.
+// Answer returns the state of the peerings that we report to the peer.
 func (obs Observed) Answer() wire.State {
 	state := wire.State{Identity: obs.Self.Identity, Kubernetes: obs.RequestsKnown}
 	if !obs.RequestsKnown {
@@ -153,8 +152,8 @@ func (obs Observed) Answer() wire.State {
 			UID: string(adv.UID), Generation: adv.Generation, Status: adv.Status.AdvertisementStatus, Message: adv.Status.Message, Spec: adv.Spec,
 		}
 	}
-	// Even without an object that shows it, and while the peer seems lost: the wish
-	// is there, and a request of ours at the peer's is right.
+	// Also without an object, and while the peer is lost: we still want the peering, so our
+	// request at the peer should stay.
 	state.Consumes = f.intent.wanted && f.trusted || f.outgoing.draining && !f.requestEnded()
 	state.AdvertisementWelcome = f.outgoing.keep || f.outgoing.draining
 	return state

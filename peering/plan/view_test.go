@@ -6,6 +6,8 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
 )
 
 func done(steps []Step) string {
@@ -27,21 +29,21 @@ func TestViewFollowsAConnection(t *testing.T) {
 	w.a.book.connect()
 	mustRest(t, w)
 	v := w.a.observe().View()
-	if got := done(v.Outgoing.Steps); got != "reachable" || !v.Outgoing.Wanted || v.Outgoing.Reason != ReasonAwaitingTrust || v.Role != api.RoleUnknown {
+	if got := done(v.Outgoing.Steps); got != "reachable" || !v.Outgoing.Wanted || v.Outgoing.Reason != reason.AwaitingTrust || v.Role != api.RoleUnknown {
 		t.Fatalf("untrusted: %q %+v", got, v.Outgoing)
 	}
 	w.a.pin()
 	w.b.book.Accept = api.RequestPending
 	mustRest(t, w)
-	if v = w.a.observe().View(); done(v.Outgoing.Steps) != "reachable trusted identity" || v.Outgoing.Reason != ReasonAwaitingAcceptance {
+	if v = w.a.observe().View(); done(v.Outgoing.Steps) != "reachable trusted identity" || v.Outgoing.Reason != reason.AwaitingAcceptance {
 		t.Fatalf("asking: %+v", v.Outgoing)
 	}
 	w.b.pin()
 	mustRest(t, w)
-	if v = w.a.observe().View(); done(v.Outgoing.Steps) != "reachable trusted let-in identity requested" || v.Outgoing.Reason != ReasonAwaitingAcceptance {
+	if v = w.a.observe().View(); done(v.Outgoing.Steps) != "reachable trusted let-in identity requested" || v.Outgoing.Reason != reason.AwaitingAcceptance {
 		t.Fatalf("pending: %+v", v.Outgoing)
 	}
-	if in := w.b.observe().View().Incoming; done(in.Steps) != "reachable trusted requested" || in.Reason != ReasonAwaitingDecision || !in.Wanted || in.Joined {
+	if in := w.b.observe().View().Incoming; done(in.Steps) != "reachable trusted requested" || in.Reason != reason.AwaitingDecision || !in.Wanted || in.Joined {
 		t.Fatalf("pending, there: %+v", in)
 	}
 	w.b.book.accept()
@@ -57,7 +59,7 @@ func TestViewFollowsAConnection(t *testing.T) {
 		} else {
 			before = n
 		}
-		if all := strings.HasSuffix(steps, StepOfferAccepted) && strings.Contains(steps, " "+StepAccepted+" "); all != v.Outgoing.Joined || v.Outgoing.Joined != (v.Outgoing.Reason == ReasonJoined) {
+		if all := strings.HasSuffix(steps, StepOfferAccepted) && strings.Contains(steps, " "+StepAccepted+" "); all != v.Outgoing.Joined || v.Outgoing.Joined != (v.Outgoing.Reason == reason.Joined) {
 			t.Errorf("%q and %+v", steps, v.Outgoing)
 		}
 	}
@@ -75,7 +77,7 @@ func TestViewWithoutAnAPIServer(t *testing.T) {
 	w.a.apiUp = false
 	v := w.a.observe().View()
 	for _, d := range []Direction{v.Outgoing, v.Incoming} {
-		if d.Reason != ReasonUnknown || d.Message == "" || d.Joined {
+		if d.Reason != reason.Unknown || d.Message == "" || d.Joined {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -101,7 +103,7 @@ func TestAnswer(t *testing.T) {
 		{"not trusted", unpinned, false, false},
 		{"just edited", func(obs *Observed) {
 			obs.Objects[0].Spec.Join = false
-			obs.Owners[obs.Objects[0].Name] = Owners{Join: Owner{"kubectl", "new"}}
+			obs.Owners[obs.Objects[0].Name] = fields.Owners{Join: fields.Owner{Manager: "kubectl", Stamp: "new"}}
 		}, false, false},
 	} {
 		got := obs.change(tc.change).Answer()

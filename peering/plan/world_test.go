@@ -15,6 +15,9 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/fields"
+	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // mustRest fails the test unless the world comes to rest.
@@ -69,7 +72,7 @@ func (s *box) leftovers() []string {
 	if s.book.LastJoined || s.book.LastServed {
 		out = append(out, "decisions")
 	}
-	if s.node != (NodeStatus{}) {
+	if s.node != (spec.NodeStatus{}) {
 		out = append(out, "node")
 	}
 	return out
@@ -91,10 +94,10 @@ func TestWorld(t *testing.T) {
 				w.a.book.disconnect()
 				mustRest(t, w)
 				w.wantClean(t)
-				if got := w.a.reason(api.ConditionOutgoingPeering); got != ReasonDisconnected {
+				if got := w.a.reason(api.ConditionOutgoingPeering); got != reason.Disconnected {
 					t.Errorf("A shows %q", got)
 				}
-				if got := w.b.reason(api.ConditionIncomingPeering); got != ReasonWithdrawn {
+				if got := w.b.reason(api.ConditionIncomingPeering); got != reason.Withdrawn {
 					t.Errorf("B shows %q", got)
 				}
 				w.a.book.connect()
@@ -173,7 +176,7 @@ func TestWorld(t *testing.T) {
 			mustRest(t, w)
 			w.wantClean(t)
 			fc := w.a.own()
-			if fc.Spec.Join || w.a.reason(api.ConditionOutgoingPeering) != ReasonEndedByProvider || w.b.reason(api.ConditionIncomingPeering) != ReasonEnded {
+			if fc.Spec.Join || w.a.reason(api.ConditionOutgoingPeering) != reason.EndedByProvider || w.b.reason(api.ConditionIncomingPeering) != reason.Ended {
 				t.Fatalf("%s\n%s", w.a, w.b)
 			}
 			for range 5 {
@@ -191,7 +194,7 @@ func TestWorld(t *testing.T) {
 			// A person at A asks again, and waits for one at B.
 			w.a.book.connect()
 			mustRest(t, w)
-			if w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingAcceptance || w.b.reason(api.ConditionIncomingPeering) != ReasonAwaitingDecision {
+			if w.a.reason(api.ConditionOutgoingPeering) != reason.AwaitingAcceptance || w.b.reason(api.ConditionIncomingPeering) != reason.AwaitingDecision {
 				t.Fatalf("%s\n%s", w.a, w.b)
 			}
 			w.b.book.accept()
@@ -213,10 +216,10 @@ func TestWorld(t *testing.T) {
 			mustRest(t, w)
 			w.wantClean(t)
 			c := w.a.own().Condition(api.ConditionOutgoingPeering)
-			if c.Reason != ReasonEndedByProvider || !strings.Contains(c.Message, "alice had enough.") {
+			if c.Reason != reason.EndedByProvider || !strings.Contains(c.Message, "alice had enough.") {
 				t.Errorf("A shows %+v", c)
 			}
-			if c := w.b.own().Condition(api.ConditionIncomingPeering); c.Reason != ReasonEnded || c.Message != "alice had enough." {
+			if c := w.b.own().Condition(api.ConditionIncomingPeering); c.Reason != reason.Ended || c.Message != "alice had enough." {
 				t.Errorf("B shows %+v", c)
 			}
 		},
@@ -238,7 +241,7 @@ func TestWorld(t *testing.T) {
 			for _, s := range w.boxes() {
 				s.kube.Secret, s.kube.Access = nil, nil
 			}
-			w.a.edit(func(fc *api.ForeignCluster, _ *Owners) { fc.Finalizers = nil })
+			w.a.edit(func(fc *api.ForeignCluster, _ *fields.Owners) { fc.Finalizers = nil })
 			mustRest(t, w)
 			if !w.a.joined() || w.a.kube.Secret == nil || w.b.kube.Secret == nil || w.a.kube.Access == nil || w.b.kube.Access == nil || !hasFinalizer(w.a.own()) {
 				t.Errorf("%s\n%s", w.a, w.b)
@@ -248,7 +251,7 @@ func TestWorld(t *testing.T) {
 			w.a.book.Blocked = true
 			mustRest(t, w)
 			w.wantClean(t)
-			if w.a.reason(api.ConditionOutgoingPeering) != ReasonBlocked {
+			if w.a.reason(api.ConditionOutgoingPeering) != reason.Blocked {
 				t.Errorf("%s", w.a)
 			}
 			w.a.book.Blocked = false
@@ -263,12 +266,12 @@ func TestWorld(t *testing.T) {
 			if left := w.b.leftovers(); len(left) != 0 {
 				t.Errorf("B has left %v: %s", left, w.b)
 			}
-			if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != ReasonEndedByProvider || w.a.own().Spec.Join {
+			if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != reason.EndedByProvider || w.a.own().Spec.Join {
 				t.Errorf("%s", w.a)
 			}
 			w.a.book.connect()
 			mustRest(t, w)
-			if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != ReasonRefused || !w.a.own().Spec.Join {
+			if w.a.joined() || w.a.reason(api.ConditionOutgoingPeering) != reason.Refused || !w.a.own().Spec.Join {
 				t.Errorf("%s", w.a)
 			}
 			w.b.book.Blocked = false
@@ -283,7 +286,7 @@ func TestWorld(t *testing.T) {
 			for range 14 {
 				w.round(time.Minute)
 			}
-			if !w.a.joined() || !w.b.serves() || w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingPeer || w.b.reason(api.ConditionIncomingPeering) != ReasonConsumerAway {
+			if !w.a.joined() || !w.b.serves() || w.a.reason(api.ConditionOutgoingPeering) != reason.AwaitingPeer || w.b.reason(api.ConditionIncomingPeering) != reason.ConsumerAway {
 				t.Errorf("%s\n%s", w.a, w.b)
 			}
 			w.link = true
@@ -315,7 +318,7 @@ func TestWorld(t *testing.T) {
 			if w.a.own() != nil {
 				t.Errorf("A's object is not deleted: %s", w.a)
 			}
-			if got := w.b.reason(api.ConditionIncomingPeering); got != ReasonLost {
+			if got := w.b.reason(api.ConditionIncomingPeering); got != reason.Lost {
 				t.Errorf("B shows %q", got)
 			}
 			w.link = true
@@ -336,7 +339,7 @@ func TestWorld(t *testing.T) {
 			w.round(time.Second)
 			w.round(modelLostAfter + time.Second)
 			w.wantClean(t)
-			if a, b := w.a.reason(api.ConditionOutgoingPeering), w.b.reason(api.ConditionIncomingPeering); a != ReasonLost || b != ReasonLost {
+			if a, b := w.a.reason(api.ConditionOutgoingPeering), w.b.reason(api.ConditionIncomingPeering); a != reason.Lost || b != reason.Lost {
 				t.Errorf("A shows %q, B %q", a, b)
 			}
 			w.b.suspend(false)
@@ -366,12 +369,12 @@ func TestWorld(t *testing.T) {
 		"distrusted with kubectl": func(t *testing.T, w *world) {
 			w.a.kubectlTrust(api.TrustUntrusted)
 			mustRest(t, w)
-			if left := w.a.leftovers(); len(left) != 0 || w.a.reason(api.ConditionTrusted) != ReasonDistrusted || w.a.reason(api.ConditionOutgoingPeering) != ReasonAwaitingTrust {
+			if left := w.a.leftovers(); len(left) != 0 || w.a.reason(api.ConditionTrusted) != reason.Distrusted || w.a.reason(api.ConditionOutgoingPeering) != reason.AwaitingTrust {
 				t.Errorf("A has left %v: %s", left, w.a)
 			}
 			w.a.kubectlTrust(api.TrustTrusted)
 			mustRest(t, w)
-			if !w.a.joined() || w.a.reason(api.ConditionTrusted) != ReasonPersonDecided {
+			if !w.a.joined() || w.a.reason(api.ConditionTrusted) != reason.PersonDecided {
 				t.Errorf("not joined again: %s", w.a)
 			}
 		},
@@ -475,17 +478,17 @@ func TestEnding(t *testing.T) {
 			t.Errorf("%s: outgoing %v (%s), incoming %v: %s", what, v.Outgoing.Ending, v.Outgoing.Reason, v.Incoming.Ending, s)
 		}
 	}
-	ends("joined", w.a, false, false, ReasonJoined)
+	ends("joined", w.a, false, false, reason.Joined)
 	w.a.pods = true
 	w.a.book.disconnect()
 	ends("at once", w.a, true, false, "")
 	w.round(time.Second)
-	ends("pods are leaving", w.a, true, false, ReasonDraining)
+	ends("pods are leaving", w.a, true, false, reason.Draining)
 	w.a.apiUp = false
-	ends("without an API server", w.a, w.a.book.LastJoined, false, ReasonUnknown)
+	ends("without an API server", w.a, w.a.book.LastJoined, false, reason.Unknown)
 	w.a.apiUp, w.a.pods = true, false
 	mustRest(t, w)
-	ends("the end", w.a, false, false, ReasonDisconnected)
+	ends("the end", w.a, false, false, reason.Disconnected)
 	ends("the end at the provider", w.b, false, false, "")
 
 	w.a.book.connect()
@@ -561,7 +564,7 @@ func TestAskerIsShown(t *testing.T) {
 	if fc == nil || fc.Spec.DiscoveryType != api.DiscoveryIncomingPeering || fc.Spec.Join || fc.Status.Fingerprint != ask.Fingerprint.String() || fc.Spec.AuthURL != "" {
 		t.Fatalf("%+v", fc)
 	}
-	if c := fc.Condition(api.ConditionAccessRequested); c == nil || c.Reason != ReasonPending || !strings.Contains(c.Message, ask.Code) || !strings.Contains(c.Message, "192.0.2.7") {
+	if c := fc.Condition(api.ConditionAccessRequested); c == nil || c.Reason != reason.Pending || !strings.Contains(c.Message, ask.Code) || !strings.Contains(c.Message, "192.0.2.7") {
 		t.Errorf("%+v", c)
 	}
 	if _, d := look(); d.Again <= 0 || d.Again > time.Hour || !reflect.DeepEqual(d.Remote, RemoteSpec{}) {
@@ -571,7 +574,7 @@ func TestAskerIsShown(t *testing.T) {
 	right := ask.Fingerprint
 	ask.Fingerprint = modelKeys[2].fingerprint
 	settle()
-	if c := s.own().Condition(api.ConditionAccessRequested); c.Reason != ReasonOtherKey || s.own().Status.Fingerprint != right.String() {
+	if c := s.own().Condition(api.ConditionAccessRequested); c.Reason != reason.OtherKey || s.own().Status.Fingerprint != right.String() {
 		t.Errorf("another key: %+v", c)
 	}
 	ask.Fingerprint = right
@@ -609,7 +612,7 @@ func TestDecidedByStatus(t *testing.T) {
 			t.Errorf("%s, which nobody said, is told: %v", phase, kinds(d.Actions))
 		}
 		obs.Request.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-patch", Subresource: "status", FieldsV1: phaseField}}
-		TrimRequest(obs.Request)
+		fields.TrimRequest(obs.Request)
 		d := Plan(obs, w.now)
 		if len(d.Actions) == 0 || d.Actions[0].Kind != RecordDecided || d.Actions[0].Record.On != accept || d.Actions[0].Record.By != "kubectl-patch" || !d.Replan {
 			t.Fatalf("%s: %v", phase, kinds(d.Actions))
@@ -617,7 +620,7 @@ func TestDecidedByStatus(t *testing.T) {
 		if i := slices.IndexFunc(d.Actions, func(a Action) bool { return a.Kind == SetRequestStatus }); i < 0 || d.Actions[i].Request.Phase != api.RequestPending {
 			t.Errorf("%s: what they wrote stays: %v", phase, kinds(d.Actions))
 		}
-		for _, manager := range []string{ManagerPeeringRequest} {
+		for _, manager := range []string{fields.ManagerPeeringRequest} {
 			obs.Request.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Subresource: "status", FieldsV1: phaseField}}
 			if d := Plan(obs, w.now); slices.Contains(kinds(d.Actions), RecordDecided) {
 				t.Errorf("%s: our own word is taken for a person's", phase)
@@ -668,18 +671,18 @@ func certificateEnds(t *testing.T, w *world, s *box) {
 		if x == w.a {
 			direction = api.ConditionOutgoingPeering
 		}
-		if c := x.own().Condition(direction); c.Status != api.ConditionTrue || c.Reason != ReasonCertificateEnded {
+		if c := x.own().Condition(direction); c.Status != api.ConditionTrue || c.Reason != reason.CertificateEnded {
 			t.Errorf("%s shows %+v", x.id[:1], c)
 		}
 		trusted := x.reason(api.ConditionTrusted)
-		if x.book.suspended() != (trusted == ReasonCertificateEnded) {
+		if x.book.suspended() != (trusted == reason.CertificateEnded) {
 			t.Errorf("%s shows the trust as %q", x.id[:1], trusted)
 		}
 		if x.book.suspended() && !reflect.DeepEqual(x.desired, RemoteSpec{}) {
 			t.Errorf("%s wants something of it: %+v", x.id[:1], x.desired)
 		}
 	}
-	if p := w.a.observe().NodeSpec(w.now); !p.Wanted || p.Reachable || w.a.book.suspended() == (p.Target.Fingerprint != peer.Fingerprint{}) {
+	if p, target := w.a.observe().NodeSpec(w.now); !p.Wanted || p.Reachable || w.a.book.suspended() == (target.Fingerprint != peer.Fingerprint{}) {
 		t.Errorf("the provider is used as %+v", p)
 	}
 	if d := Plan(w.b.observe(), w.now); d.Tenant == nil || !d.Tenant.Admitted {
@@ -693,7 +696,7 @@ func certificateEnds(t *testing.T, w *world, s *box) {
 			t.Errorf("%s did %v", x.id[:1], x.done)
 		}
 	}
-	if a, b := w.a.reason(api.ConditionOutgoingPeering), w.b.reason(api.ConditionIncomingPeering); a != ReasonJoined || b != ReasonJoined {
+	if a, b := w.a.reason(api.ConditionOutgoingPeering), w.b.reason(api.ConditionIncomingPeering); a != reason.Joined || b != reason.Joined {
 		t.Errorf("A shows %q, B %q", a, b)
 	}
 }
@@ -706,7 +709,7 @@ func resets(t *testing.T, w *world, s *box) {
 	w.round(modelLostAfter + time.Second)
 	mustRest(t, w)
 	w.wantClean(t)
-	if got := s.other.reason(api.ConditionTrusted); got != ReasonAnotherKey {
+	if got := s.other.reason(api.ConditionTrusted); got != reason.AnotherKey {
 		t.Errorf("the other one shows %q: %s", got, s.other)
 	}
 	w.a.pin()
@@ -825,7 +828,7 @@ func (w *world) clone() *world {
 	out := *w
 	copyBox := func(s *box) *box {
 		c := *s
-		c.kube.FCs, c.kube.Owners = map[string]*api.ForeignCluster{}, map[string]Owners{}
+		c.kube.FCs, c.kube.Owners = map[string]*api.ForeignCluster{}, map[string]fields.Owners{}
 		for name, fc := range s.kube.FCs {
 			c.kube.FCs[name], c.kube.Owners[name] = fc, s.kube.Owners[name]
 		}
@@ -915,7 +918,7 @@ func TestAnythingConverges(t *testing.T) {
 			case "create-wrong":
 				s.kubectlCreate(mineName(t), s.saysURL(rapid.SampledFrom([]string{urlNobody, urlSelf}).Draw(t, "url")))
 			case "correct-url":
-				s.edit(func(fc *api.ForeignCluster, _ *Owners) {
+				s.edit(func(fc *api.ForeignCluster, _ *fields.Owners) {
 					if !fc.CreatedByAgent() {
 						fc.Spec.AuthURL = urlOther
 					}
@@ -1024,7 +1027,7 @@ func (s *box) wrong() string {
 		return "a request is shown that nobody wants"
 	case !wants && trusts(s) && trusts(o) && o.kube.Request != nil:
 		return "a request is left at the provider"
-	case own.Status.Outgoing.Joined != (s.reason(api.ConditionOutgoingPeering) == ReasonJoined):
+	case own.Status.Outgoing.Joined != (s.reason(api.ConditionOutgoingPeering) == reason.Joined):
 		return "condition and status disagree"
 	case s.kube.Secret != nil && !(wants && trusts(s)) && !(s.kube.Request != nil && trusts(s)):
 		return "a Secret is left"

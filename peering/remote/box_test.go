@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
@@ -398,7 +399,7 @@ func (b *bed) wishes() bool {
 // lay runs test with a Syncer in a bubble of its own time. Counters of the bed are
 // only looked at while nothing goes on.
 func lay(t *testing.T, test func(b *bed)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		defer func() { b.stop() }()
 		test(b)

@@ -9,6 +9,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -19,7 +20,7 @@ func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// rapid gives sequences up by panicking, which must not end the bubble's test.
 		var panicked any
-		synctest.Test(t, func(st *testing.T) {
+		bubble.Test(t, func(st *testing.T) {
 			defer func() { panicked = recover() }()
 			whatever(st, rt)
 		})

@@ -234,8 +234,8 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 	ok("a guest's network", apply("/apis/networking.k8s.io/v1/namespaces/"+home+"/networkpolicies/liqo-guests",
 		made("networking.k8s.io/v1", "NetworkPolicy", "liqo-guests", "spec", object{"podSelector": object{}})))
 	ok("a guest's role", apply(roles+"/namespaces/"+home+"/roles/liqo-consumer", role("Role", "liqo-consumer", object{
-		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps"}, "verbs": []any{"get", "create", "patch", "delete"},
-	})))
+		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps", "services"}, "verbs": []any{"get", "create", "patch", "delete"},
+	}, object{"apiGroups": []any{"discovery.k8s.io"}, "resources": []any{"endpointslices"}, "verbs": []any{"get", "list", "watch", "create", "patch", "delete"}})))
 	ok("a guest's binding", apply(roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", binding("RoleBinding", "liqo-consumer", "Role", "liqo-consumer", peerUser)))
 	ok("a peer's role", apply(roles+"/clusterroles/liqo:peer:mill", role("ClusterRole", "liqo:peer:mill", rule(api.GroupVersion.Group, api.PluralPeeringRequests, guest, "get"))))
 	ok("a peer's binding", apply(roles+"/clusterrolebindings/liqo:peer:mill", binding("ClusterRoleBinding", "liqo:peer:mill", "ClusterRole", "liqo:peer:mill", peerUser)))
@@ -252,6 +252,24 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		return put(f.peer, core+"/namespaces/"+home+"/secrets", made("v1", "Secret", "own", "type", "Opaque"))
 	})
 	f.serviceAccount(home)
+	service := func(name string, spec object) object {
+		return labelled(made("v1", "Service", name, "spec", spec), object{api.LabelOriginCluster: guest})
+	}
+	slice := func(name, address string) object {
+		out := labelled(made("discovery.k8s.io/v1", "EndpointSlice", name, "endpoints", []any{object{"addresses": []any{address}}}),
+			object{api.LabelOriginCluster: guest, api.LabelSliceManager: api.ManagedByAgent, "kubernetes.io/service-name": "web"})
+		out["addressType"] = "IPv4"
+		return out
+	}
+	slices := "/apis/discovery.k8s.io/v1/namespaces/"
+	ports := []any{object{"port": 80}}
+	ok("a guest's Service", put(f.peer, core+"/namespaces/"+home+"/services", service("web", object{"ports": ports, "selector": object{"app": "web", api.LabelOriginCluster: guest}})))
+	ok("a change of it", patch(f.peer, core+"/namespaces/"+home+"/services/web", `{"spec":{"sessionAffinity":"ClientIP"}}`))
+	ok("its endpoints", put(f.peer, slices+home+"/endpointslices", slice("web-liqo-4-0", "241.7.4.9")))
+	ok("that they are not ready", patch(f.self, slices+home+"/endpointslices/web-liqo-4-0", `{"endpoints":[{"addresses":["241.7.4.9"],"conditions":{"ready":false}}]}`))
+	ok("the administrator", put(f.admin, core+"/namespaces/"+home+"/services", made("v1", "Service", "ours", "spec", object{"ports": ports})))
+	generated := labelled(slice("web-x7k2b", "10.42.0.9"), object{api.LabelOriginCluster: guest, api.LabelSliceManager: "endpointslice-controller.k8s.io"})
+	ok("the API server's controller", put(f.admin, slices+home+"/endpointslices", generated))
 	ok("a guest's pod", put(f.peer, core+"/namespaces/"+home+"/pods", pod("web", object{})))
 
 	attempts := []struct {
@@ -327,6 +345,43 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 			return put(f.peer, core+"/namespaces/"+home+"/pods", pod("eve", object{"volumes": []any{object{"name": "root", "hostPath": object{"path": "/"}}}}))
 		}},
 		{"a pod in kube-system, as a guest", func() error { return put(f.peer, system+"/pods", pod("eve", object{})) }},
+
+		{"a Service in kube-system", func() error { return put(f.self, system+"/services", service("eve", object{"ports": ports})) }},
+		{"take over the Service of the API server", func() error {
+			return patch(f.self, core+"/namespaces/default/services/kubernetes", `{"spec":{"externalIPs":["192.0.2.66"]}}`)
+		}},
+		{"delete a Service", func() error { return remove(f.self, core+"/namespaces/default/services/kubernetes") }},
+		{"endpoints in kube-system", func() error { return put(f.self, slices+"kube-system/endpointslices", slice("eve", "241.7.4.9")) }},
+		{"other endpoints for the API server", func() error {
+			return patch(f.self, slices+"default/endpointslices/kubernetes", `{"endpoints":[{"addresses":["192.0.2.66"]}]}`)
+		}},
+		{"make endpoints for a guest", func() error { return put(f.self, slices+home+"/endpointslices", slice("eve", "241.7.4.9")) }},
+		{"have a guest's Service lead to the LAN", func() error {
+			return patch(f.self, slices+home+"/endpointslices/web-liqo-4-0", `{"endpoints":[{"addresses":["192.168.1.1"]}]}`)
+		}},
+		{"have a guest's Service lead to the LAN, as the guest", func() error {
+			return put(f.peer, slices+home+"/endpointslices", slice("eve", "192.168.1.1"))
+		}},
+		{"change the endpoints that Kubernetes found, as the guest", func() error {
+			return patch(f.peer, slices+home+"/endpointslices/web-x7k2b", `{"endpoints":[]}`)
+		}},
+		{"delete them, as the guest", func() error { return remove(f.peer, slices+home+"/endpointslices/web-x7k2b") }},
+		{"a Service by an address of its choice, as the guest", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/services", service("eve", object{"ports": ports, "externalIPs": []any{"192.0.2.66"}}))
+		}},
+		{"a port on the nodes, as the guest", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/services", service("eve", object{"type": "NodePort", "ports": ports}))
+		}},
+		{"an alias, as the guest", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/services", service("eve", object{"type": "ExternalName", "externalName": "example.com"}))
+		}},
+		{"a Service in front of pods of others, as the guest", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/services", service("eve", object{"ports": ports, "selector": object{"app": "web"}}))
+		}},
+		{"an operator's Service, as the guest", func() error {
+			return patch(f.peer, core+"/namespaces/"+home+"/services/ours", `{"metadata":{"labels":{"`+api.LabelOriginCluster+`":"mill"}}}`)
+		}},
+		{"a Service in kube-system, as the guest", func() error { return put(f.peer, system+"/services", service("eve", object{"ports": ports})) }},
 
 		{"the token of a service account", func() error { return put(f.self, system+"/serviceaccounts/root/token", token) }},
 		{"the token of a peer", func() error { return put(f.self, core+"/namespaces/liqo/serviceaccounts/liqo-peer-mill/token", token) }},

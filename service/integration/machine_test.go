@@ -248,9 +248,12 @@ func files(base string) (string, error) {
 			return "", fmt.Errorf("mount %s read-only: %w", path, err)
 		}
 	}
-	for _, device := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+	for _, device := range []string{"null", "zero", "full", "random", "urandom", "tty", tunDevice} {
+		if _, err := os.Stat("/dev/" + device); device == tunDevice && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		at := filepath.Join(root, "dev", device)
-		if err := os.WriteFile(at, nil, 0o666); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, nil, 0o666)); err != nil {
 			return "", err
 		}
 		if err := unix.Mount("/dev/"+device, at, "", unix.MS_BIND, ""); err != nil {

@@ -259,6 +259,9 @@ func testUnit(t *testing.T, m *machine) {
 	}
 }
 
+// tunDevice makes network devices; not every machine has it.
+const tunDevice = "net/tun"
+
 // testSandbox looks at what the process may do.
 func testSandbox(t *testing.T, m *machine) {
 	pid := m.show("MainPID")
@@ -290,7 +293,7 @@ func testSandbox(t *testing.T, m *machine) {
 			t.Errorf("%s can be seen: %v, %v", dir, entries, err)
 		}
 	}
-	for _, dir := range []string{"/", "/etc", "/usr", "/var/lib", "/run", "/etc/liqo-agent", "/sys/fs/cgroup"} {
+	for _, dir := range []string{"/", "/etc", "/usr", "/var/lib", "/run", "/dev", "/dev/shm", "/etc/liqo-agent", "/sys/fs/cgroup"} {
 		if err := os.WriteFile(filepath.Join(inside(dir), "x"), nil, 0o600); !errors.Is(err, unix.EROFS) {
 			t.Errorf("%s can be written: %v", dir, err)
 		}
@@ -300,6 +303,10 @@ func testSandbox(t *testing.T, m *machine) {
 		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Remove(file)); err != nil {
 			t.Errorf("%s cannot be written: %v", dir, err)
 		}
+	}
+	_, here := os.Stat(m.path("/dev/" + tunDevice))
+	if _, err := os.Stat(inside("/dev/" + tunDevice)); here == nil && err != nil {
+		t.Errorf("the device for the network between clusters is hidden: %v", err)
 	}
 	out, code := m.run("nsenter", "--target", pid, "--mount", "--", "/bin/true")
 	expect(t, out, code, 126, "Permission denied")

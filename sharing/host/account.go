@@ -27,6 +27,10 @@ const (
 	// of which we list too.
 	maxObjects     = 500
 	maxObjectBytes = 8 << 20
+	// maxServices and maxSlices bound the Services of a consumer, and its EndpointSlices
+	// without those that Kubernetes makes.
+	maxServices = 100
+	maxSlices   = 300
 	// reservation is how long something counts that was let through and not seen.
 	reservation = 30 * time.Second
 	// maxSeen bounds what is remembered of pods that come and go while one of the

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -153,7 +153,7 @@ func TestReservationsEnd(t *testing.T) {
 		{"counted anew", func(a *account, r *reserved) { a.replace(nil, nil) }, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				a := newAccount(time.Now)
 				r, refused := a.reserve("ns/web", one, offer, 1)
 				if refused != nil {
@@ -208,7 +208,7 @@ func TestParallelReservations(t *testing.T) {
 }
 
 func TestObjects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := newAccount(time.Now)
 		for i := range maxObjectBytes >> 20 {
 			if refused := a.reserveObject(fmt.Sprint("secrets/ns/", i), 1<<20); refused != nil {

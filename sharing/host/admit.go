@@ -85,9 +85,13 @@ func (a *account) answered(key string, r *reserved, answer []byte) {
 
 // in is the place of a consumer, as package workload wants to know it.
 func (h *Host) in(st standing, namespace string) workload.Guest {
+	var servers []string
+	for _, addr := range st.servers {
+		servers = append(servers, addr.String())
+	}
 	return workload.Guest{
-		Cluster: st.tenant.id, Namespace: namespace, Arch: st.arch, Enforce: st.settings.Enforce, Offer: st.offer,
-		Registries: h.cfg.Registries(), LocalImages: st.settings.LocalImages,
+		Cluster: st.tenant.id, Namespace: namespace, Origin: st.guest.Labels[workload.LabelOriginNamespace], Nameservers: servers, Arch: st.arch, Enforce: st.settings.Enforce, Offer: st.offer,
+		Registries: h.cfg.Registries(), LocalImages: st.settings.LocalImages, Network: st.network, Down: st.down,
 	}
 }
 
@@ -126,30 +130,57 @@ func (h *Host) PodPatch(id peer.ClusterID, namespace, _ string, body []byte) (cl
 	return clean, string(workload.PatchType), nil
 }
 
-// Object takes a ConfigMap or Secret, by the plural name of its resource, that a
-// consumer wants to apply in one of its namespaces, and returns what may be applied.
+// Object takes a ConfigMap, Secret, Service or EndpointSlice, by the plural name of its
+// resource, that a consumer wants to apply in one of its namespaces, and returns what may be
+// written. An EndpointSlice is for a Service that the consumer has made before.
 func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error) {
 	st, err := h.room(id, namespace)
 	if err != nil {
 		return nil, err
 	}
-	kind, known := map[string]string{resourceConfigMaps: "ConfigMap", resourceSecrets: "Secret"}[resource]
-	switch {
-	case !known:
-		return nil, refuse(ReasonBadName, "%q are not accepted here, only configmaps and secrets", text.Excerpt(resource))
-	case resource == resourceConfigMaps && name == workload.RootCA:
-		return nil, refuse(ReasonBadName, "%s belongs to this cluster", workload.RootCA)
-	}
-	clean, no := workload.AdmitObject(body, kind, name, h.in(st, namespace))
-	if no != nil {
-		return nil, refusedBy(no)
+	clean, r := admitObject(resource, name, body, h.in(st, namespace), st)
+	if r != nil {
+		return nil, r
 	}
 	size, err := weighObject(clean)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, err)
+		return nil, fmt.Errorf("%s %s/%s: %w", resource, namespace, name, err)
 	}
 	if refused := st.tenant.account.reserveObject(keyOf(resource, namespace, name), size); refused != nil {
 		return nil, refused
+	}
+	return clean, nil
+}
+
+// admitObject checks an object of a resource.
+func admitObject(resource, name string, body []byte, in workload.Guest, st standing) ([]byte, *Refused) {
+	var clean []byte
+	var no *workload.Refusal
+	switch resource {
+	case resourceConfigMaps:
+		if name == workload.RootCA {
+			return nil, refuse(ReasonBadName, "%s belongs to this cluster", workload.RootCA)
+		}
+		clean, no = workload.AdmitObject(body, "ConfigMap", name, in)
+	case resourceSecrets:
+		clean, no = workload.AdmitObject(body, "Secret", name, in)
+	case resourceServices, resourceSlices:
+		if !st.session.servicesKnown() {
+			return nil, refuse(ReasonNoServices, "the agent of this cluster may not read Services and EndpointSlices, or has not read them yet; run `liqo-agent rbac --apply` there if that goes on")
+		}
+		if resource == resourceServices {
+			clean, no = workload.AdmitService(body, name, in)
+			break
+		}
+		var service string
+		if clean, service, no = workload.AdmitSlice(body, name, in); no == nil && !st.tenant.account.has(keyOf(resourceServices, in.Namespace, service)) {
+			return nil, refuse(ReasonNotYours, "the Service %s in namespace %s is none of %s; make it before its endpoints", service, in.Namespace, in.Cluster)
+		}
+	default:
+		return nil, refuse(ReasonBadName, "%q are not accepted here, only configmaps, secrets, services and endpointslices", text.Excerpt(resource))
+	}
+	if no != nil {
+		return nil, refusedBy(no)
 	}
 	return clean, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/spec"
+	"liqo.io/agent/sharing/workload"
 )
 
 // Settings are those of [sharing] that matter to guests.
@@ -57,40 +60,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// TenantSpec is how a consumer's use of this cluster is to stand.
-type TenantSpec struct {
-	ID   peer.ClusterID
-	Name string // of the cluster, for people; may be empty
-	// Admitted: it may run pods, up to Offer. Else all it has here is to go.
-	Admitted bool
-	// Offer is what it was offered, as Kubernetes quantities by resource; nil while
-	// that is nothing yet: what it has stays as it is then, and nothing is added.
-	// Without "pods" it has as many as a node has by default, 110.
-	Offer map[string]string
-	// Arch is the architecture that the offer is of, which pods are held to; "" for
-	// any.
-	Arch string
-}
-
-// TenantStatus is how a consumer's use of this cluster stands.
-type TenantStatus struct {
-	// Busy: some of its namespaces are still there, or it is not known yet whether
-	// there are any.
-	Busy       bool
-	Namespaces int
-	// Pods counts those that have not ended.
-	Pods int
-	// Used is what these ask for, as Kubernetes quantities by resource; with "pods".
-	Used map[string]string
-}
-
-func (t TenantStatus) equal(o TenantStatus) bool {
-	return t.Busy == o.Busy && t.Namespaces == o.Namespaces && t.Pods == o.Pods && maps.Equal(t.Used, o.Used)
-}
-
-func (t TenantStatus) clone() TenantStatus {
-	t.Used = maps.Clone(t.Used)
-	return t
+func sameStatus(a, b spec.TenantStatus) bool {
+	return a.Busy == b.Busy && a.Namespaces == b.Namespaces && a.Pods == b.Pods && maps.Equal(a.Used, b.Used)
 }
 
 // Host keeps what consumers have in this cluster. Its methods may be called from any
@@ -119,9 +90,12 @@ type tenant struct {
 	admitted bool
 	offer    corev1.ResourceList // never changed, only replaced; nil: none yet
 	arch     string
-	settings Settings      // when Set was called last
-	told     *TenantStatus // what Set returned last
-	found    bool          // Changed was called before Set
+	network  []netip.Prefix     // addresses of the consumer, as this cluster knows them
+	down     bool               // no packets pass
+	servers  []netip.Addr       // whom its pods ask for names; nil: the cluster DNS
+	settings Settings           // when Set was called last
+	told     *spec.TenantStatus // what Set returned last; its map is shared
+	found    bool               // Changed was called before Set
 	reported time.Time
 	evicted  time.Time // when its eviction began, zero if it did not
 	stuck    bool      // that it takes long was logged
@@ -139,41 +113,41 @@ func New(cfg Config) *Host {
 // Set tells how a consumer's use of this cluster is to stand, and returns how it
 // stands. It is to be called again and again with what is so then; it is quick, the
 // work happens in Run. Without a connection the answer is the last that was known.
-func (h *Host) Set(t TenantSpec) TenantStatus {
+func (h *Host) Set(t spec.Tenant) spec.TenantStatus {
 	offer, settings := quantities(t.Offer), h.cfg.Settings()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.tenants[t.ID]
 	if n == nil {
 		if !t.Admitted && h.session != nil {
-			return TenantStatus{} // who has something here is in the map
+			return spec.TenantStatus{} // who has something here is in the map
 		}
 		n = h.tenantLocked(t.ID)
 	}
-	changed := !n.said || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
+	changed := !n.said || !slices.Equal(n.network, t.Network) || n.down != t.NetworkDown || !slices.Equal(n.servers, t.Nameservers) || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
 	if t.Admitted {
 		n.evicted, n.stuck = time.Time{}, false
 	}
-	n.said, n.name, n.admitted, n.offer, n.arch, n.settings = true, t.Name, t.Admitted, offer, t.Arch, settings
+	n.said, n.name, n.admitted, n.offer, n.arch, n.network, n.down, n.servers, n.settings = true, t.Name, t.Admitted, offer, t.Arch, t.Network, t.NetworkDown, t.Nameservers, settings
 	if changed && h.session != nil {
 		h.session.queue.Add(t.ID)
 		h.session.wake()
 	}
 	now := h.standsLocked(n)
 	n.told = &now
-	return now.clone()
+	return now
 }
 
 // Stands returns how a consumer's use of this cluster stands at this moment. Changed
 // is called less often than pods come and go.
-func (h *Host) Stands(id peer.ClusterID) TenantStatus {
+func (h *Host) Stands(id peer.ClusterID) spec.TenantStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.tenants[id]
 	if n == nil {
-		return TenantStatus{}
+		return spec.TenantStatus{}
 	}
-	return h.standsLocked(n).clone()
+	return h.standsLocked(n)
 }
 
 // quantities returns an offer. What is no amount, which no API server took, is an
@@ -218,6 +192,24 @@ func (h *Host) Owns(id peer.ClusterID, namespace string) bool {
 	return err == nil
 }
 
+// Namespaces returns the namespaces of a consumer by those that they stand for, from what the
+// API server said last.
+func (h *Host) Namespaces(id peer.ClusterID) map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.session == nil {
+		return nil
+	}
+	out := make(map[string]string)
+	for _, ns := range h.session.guests(id) {
+		origin := ns.Labels[workload.LabelOriginNamespace]
+		if _, known := out[origin]; origin != "" && (!known || ns.DeletionTimestamp == nil) {
+			out[origin] = ns.Name
+		}
+	}
+	return out
+}
+
 // tenantLocked returns the tenant of that ID, a new one if needed.
 func (h *Host) tenantLocked(id peer.ClusterID) *tenant {
 	n := h.tenants[id]
@@ -229,13 +221,13 @@ func (h *Host) tenantLocked(id peer.ClusterID) *tenant {
 }
 
 // standsLocked returns how the use of a consumer stands.
-func (h *Host) standsLocked(n *tenant) TenantStatus {
+func (h *Host) standsLocked(n *tenant) spec.TenantStatus {
 	if h.session == nil {
-		return TenantStatus{Busy: true}
+		return spec.TenantStatus{Busy: true}
 	}
 	namespaces := len(h.session.guests(n.id))
 	pods, used := n.account.totals()
-	out := TenantStatus{Busy: namespaces > 0, Namespaces: namespaces, Pods: pods}
+	out := spec.TenantStatus{Busy: namespaces > 0, Namespaces: namespaces, Pods: pods}
 	for name, q := range used {
 		if !q.IsZero() {
 			if out.Used == nil {
@@ -245,6 +237,28 @@ func (h *Host) standsLocked(n *tenant) TenantStatus {
 		}
 	}
 	return out
+}
+
+// report calls Changed if the status of a consumer is new. It returns after how long to call
+// report again, 0 for never.
+func (h *Host) report(n *tenant) time.Duration {
+	h.mu.Lock()
+	now := h.standsLocked(n)
+	var wait time.Duration
+	switch since := h.cfg.Now().Sub(n.reported); {
+	case n.told == nil && (n.found || !now.Busy), n.told != nil && sameStatus(now, *n.told):
+		h.mu.Unlock()
+		return 0
+	case n.told != nil && now.Busy == n.told.Busy && now.Namespaces == n.told.Namespaces && since >= 0 && since < tellPause:
+		wait = tellPause - since
+	default:
+		n.found, n.reported = true, h.cfg.Now()
+	}
+	h.mu.Unlock()
+	if wait == 0 {
+		h.cfg.Changed(n.id)
+	}
+	return wait
 }
 
 // take waits until nobody else works on the namespaces of a consumer, and returns
@@ -289,6 +303,9 @@ type standing struct {
 	name     string
 	offer    corev1.ResourceList
 	arch     string
+	network  []netip.Prefix
+	down     bool
+	servers  []netip.Addr
 	settings Settings
 	guest    *corev1.Namespace // where, if it asked for something in a namespace
 }
@@ -307,7 +324,7 @@ func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 	case !n.admitted:
 		return standing{}, refuse(ReasonNotAdmitted, "this cluster does not let %s run pods (any more)", id)
 	default:
-		return standing{session: h.session, tenant: n, name: n.name, offer: n.offer, arch: n.arch, settings: settings}, nil
+		return standing{session: h.session, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, settings: settings}, nil
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -37,7 +39,7 @@ func (c *told) take() int {
 
 // connected has a Host work on caches that nobody fills but test.
 func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		changed := &told{}
 		h := New(Config{
 			Settings: func() Settings {
@@ -48,7 +50,7 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 			Changed:    func(peer.ClusterID) { changed.add() },
 			Logger:     slog.New(slog.DiscardHandler),
 		})
-		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); !stands.Busy {
+		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); !stands.Busy {
 			t.Errorf("before anything is known it stands %+v", stands)
 		}
 		s := newSession(h, nil)
@@ -60,7 +62,7 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 		if changed.take() != 1 {
 			t.Error("that nothing is here was not told")
 		}
-		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Busy {
+		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); stands.Busy {
 			t.Errorf("it stands %+v", stands)
 		}
 		test(h, s, changed)
@@ -89,7 +91,7 @@ func TestBurstIsToldOnce(t *testing.T) {
 		if n := changed.take(); n == 0 || n > 5 {
 			t.Errorf("200 pods were told %d times", n)
 		}
-		stands := h.Set(TenantSpec{ID: barn, Admitted: true})
+		stands := h.Set(spec.Tenant{ID: barn, Admitted: true})
 		if stands.Pods != 200 || stands.Used["cpu"] != "20" || stands.Used["pods"] != "200" || stands.Used["limits.cpu"] != "" {
 			t.Errorf("it stands %+v", stands)
 		}
@@ -105,7 +107,7 @@ func TestBurstIsToldOnce(t *testing.T) {
 		if n := changed.take(); n == 0 {
 			t.Error("the end of pods was not told")
 		}
-		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Pods != 198 {
+		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); stands.Pods != 198 {
 			t.Errorf("it stands %+v", stands)
 		}
 	})
@@ -144,12 +146,12 @@ func TestOldSessionIsNotHeard(t *testing.T) {
 		s.countObject(resourceSecrets, nil, &guestObject{size: 7, ObjectMeta: newPod(1).ObjectMeta})
 		next := newSession(h, nil)
 		next.countPod(nil, newPod(2)) // it is not filled yet
-		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Pods != 1 {
+		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); stands.Pods != 1 {
 			t.Errorf("it stands %+v", stands)
 		}
 		h.adopt(next)
 		s.countPod(nil, newPod(3))
-		if stands := h.Set(TenantSpec{ID: barn, Admitted: true}); stands.Pods != 0 {
+		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); stands.Pods != 0 {
 			t.Errorf("it stands %+v", stands)
 		}
 		if !h.tenants[barn].account.empty() {
@@ -162,7 +164,7 @@ func TestOldSessionIsNotHeard(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	connected(t, func(h *Host, s *session, _ *told) {
 		s.countPod(nil, newPod(1))
-		h.Set(TenantSpec{ID: barn})
+		h.Set(spec.Tenant{ID: barn})
 		synctest.Wait()
 		if len(h.tenants) != 1 {
 			t.Error("a consumer with a pod is forgotten")
@@ -175,7 +177,7 @@ func TestForgotten(t *testing.T) {
 		if n != 0 {
 			t.Error("a consumer without anything is remembered")
 		}
-		if stands := h.Set(TenantSpec{ID: barn}); stands.Busy || len(h.tenants) != 0 {
+		if stands := h.Set(spec.Tenant{ID: barn}); stands.Busy || len(h.tenants) != 0 {
 			t.Errorf("it stands %+v", stands)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +56,8 @@ type guestPod struct {
 	amounts corev1.ResourceList
 	size    int64 // of the document, without what this cluster notes in it, in bytes
 	grace   int64 // in seconds
+	// clusterDNS: it asks the DNS of this cluster for names.
+	clusterDNS bool
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -72,7 +75,7 @@ func (p *guestPod) ended() bool { return workload.Ended(p.Status.Phase) }
 func (p *guestPod) weigh() {
 	var pod corev1.Pod
 	if p.Spec != nil && json.Unmarshal(p.Spec, &pod.Spec) == nil { // it is an API server's
-		p.amounts = amountsOf(&pod)
+		p.amounts, p.clusterDNS = amountsOf(&pod), workload.UsesClusterDNS(&pod.Spec)
 		p.grace = corev1.DefaultTerminationGracePeriodSeconds
 		if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
 			p.grace = *grace
@@ -87,13 +90,18 @@ func (p *guestPod) weigh() {
 	}
 }
 
-// guestObject is what matters of a ConfigMap or Secret.
+// guestObject is what matters of a ConfigMap, Secret, Service or EndpointSlice.
 type guestObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Data       map[string]string `json:"data,omitempty"`
 	BinaryData map[string]string `json:"binaryData,omitempty"`
+
+	Spec struct {
+		PublishNotReadyAddresses bool `json:"publishNotReadyAddresses,omitempty"`
+	} `json:"spec"` // of a Service
+	Endpoints []discoveryv1.Endpoint `json:"endpoints,omitempty"` // of an EndpointSlice
 
 	size int64 // in bytes
 }
@@ -102,7 +110,7 @@ type guestObject struct {
 func (o *guestObject) DeepCopyObject() runtime.Object {
 	out := *o
 	out.ObjectMeta = *o.ObjectMeta.DeepCopy()
-	out.Data, out.BinaryData = nil, nil
+	out.Data, out.BinaryData, out.Endpoints = nil, nil, slices.Clone(o.Endpoints)
 	return &out
 }
 
@@ -112,12 +120,17 @@ func (o *guestObject) weigh() {
 	for _, part := range []map[string]string{o.Data, o.BinaryData, o.Labels, o.Annotations} {
 		o.size += length(part)
 	}
+	o.size += int64(len(o.Endpoints)) * endpointSize
 	o.Data, o.BinaryData = nil, nil
-	o.ObjectMeta = metav1.ObjectMeta{
-		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Labels: map[string]string{workload.LabelOriginCluster: o.Labels[workload.LabelOriginCluster]},
+	labels := map[string]string{workload.LabelOriginCluster: o.Labels[workload.LabelOriginCluster]}
+	if service, there := o.Labels[discoveryv1.LabelServiceName]; there {
+		labels[discoveryv1.LabelServiceName] = service
 	}
+	o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: labels}
 }
+
+// endpointSize is about how many bytes an endpoint has.
+const endpointSize = 200
 
 // length is how long keys and values are, in bytes.
 func length(m map[string]string) (n int64) {
@@ -166,4 +179,5 @@ func (s *session) makeCaches() {
 		})
 	}
 	s.configMaps, s.secrets = object(resourceConfigMaps), object(resourceSecrets)
+	s.services, s.slices = object(resourceServices), object(resourceSlices)
 }

@@ -70,8 +70,8 @@ func namespaceFor(name string, id peer.ClusterID, origin string, settings Settin
 
 // quotaFor is the second line of what a consumer may have: the whole offer in one
 // namespace. What it cannot create by its Role is zero here nevertheless. It also says
-// whose the namespace is, should that lose its labels.
-func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings) *corev1.ResourceQuota {
+// whose the namespace is, should that lose its labels. With services, it may have some.
+func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings, services bool) *corev1.ResourceQuota {
 	hard := corev1.ResourceList{}
 	for name, q := range offer {
 		switch {
@@ -93,6 +93,9 @@ func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer c
 	}
 	// One ConfigMap is there already: kube-root-ca.crt.
 	hard["count/configmaps"] = *resource.NewQuantity(maxObjects+1, resource.DecimalSI)
+	if services {
+		hard["services"] = *resource.NewQuantity(maxServices, resource.DecimalSI)
+	}
 	hard["count/secrets"] = *resource.NewQuantity(maxObjects, resource.DecimalSI)
 	return &corev1.ResourceQuota{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
@@ -105,10 +108,11 @@ func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer c
 }
 
 // roleFor is what a consumer may do in one of its namespaces. Whoever writes it has
-// to have these rights too, or the verb escalate on roles.
-func roleFor(namespace string, id peer.ClusterID) *rbacv1.Role {
+// to have these rights too, or the verb escalate on roles: an agent whose own rights are of
+// before there were Services of guests gives none.
+func roleFor(namespace string, id peer.ClusterID, services bool) *rbacv1.Role {
 	all := []string{"get", "list", "watch", "create", "patch", "delete"}
-	return &rbacv1.Role{
+	role := &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: RoleName, Namespace: namespace, Labels: labels(id)},
 		Rules: []rbacv1.PolicyRule{
@@ -118,6 +122,12 @@ func roleFor(namespace string, id peer.ClusterID) *rbacv1.Role {
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"get", "list", "watch"}},
 		},
 	}
+	if services {
+		role.Rules = append(role.Rules,
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resourceServices}, Verbs: all},
+			rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{resourceSlices}, Verbs: all})
+	}
+	return role
 }
 
 // bindingFor gives a consumer its Role.

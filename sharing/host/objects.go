@@ -1,24 +1,52 @@
 package host
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
-// object is the name of a ConfigMap or Secret.
+// class are the objects of a consumer that have a limit together.
+type class struct {
+	most      int
+	plainly   string // what people call them
+	resources []string
+}
+
+var classes = []class{
+	{maxObjects, "ConfigMaps and Secrets", []string{resourceConfigMaps, resourceSecrets}},
+	{maxServices, "Services", []string{resourceServices}},
+	{maxSlices, "EndpointSlices", []string{resourceSlices}},
+}
+
+// has reports whether an object belongs to the class, by its key.
+func (c class) has(key string) bool {
+	resource, _, _ := strings.Cut(key, "/")
+	for _, r := range c.resources {
+		if r == resource {
+			return true
+		}
+	}
+	return false
+}
+
+// object is the name of an object.
 type object struct {
 	there         bool
 	size, pending int64     // as it is, and as it may be soon
 	until         time.Time // of pending
 }
 
-// reserveObject makes room for a ConfigMap or Secret of a size, or says why there
-// is none.
+// reserveObject makes room for an object of a size, or says why there is none.
 func (a *account) reserveObject(key string, size int64) *Refused {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
 	mine := a.objects[key]
 	if mine == nil {
-		if len(a.objects) >= maxObjects {
-			return refuse(ReasonTooManyObjects, "this consumer has %d ConfigMaps and Secrets here, and the limit is %d; delete some", len(a.objects), maxObjects).after(retryUsedUp)
+		for _, c := range classes {
+			if has := a.count(c); c.has(key) && has >= c.most {
+				return refuse(ReasonTooManyObjects, "this consumer has %d %s here, and the limit is %d; delete some", has, c.plainly, c.most).after(retryUsedUp)
+			}
 		}
 		mine = &object{}
 	}
@@ -27,14 +55,32 @@ func (a *account) reserveObject(key string, size int64) *Refused {
 		bytes += max(o.size, o.pending)
 	}
 	if more := max(mine.size, mine.pending, size) - max(mine.size, mine.pending); more > 0 && bytes+more > maxObjectBytes {
-		return refuse(ReasonTooManyObjects, "the ConfigMaps and Secrets of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
+		return refuse(ReasonTooManyObjects, "the ConfigMaps, Secrets and EndpointSlices of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
 	}
 	mine.pending, mine.until = max(mine.pending, size), a.now().Add(reservation)
 	a.objects[key] = mine
 	return nil
 }
 
-// putObject counts a ConfigMap or Secret as it is.
+// count returns how many objects of a class there are. The caller holds the lock.
+func (a *account) count(c class) (n int) {
+	for key := range a.objects {
+		if c.has(key) {
+			n++
+		}
+	}
+	return n
+}
+
+// has reports whether there is an object, or was let through a moment ago.
+func (a *account) has(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep()
+	return a.objects[key] != nil
+}
+
+// putObject counts an object as it is.
 func (a *account) putObject(key string, size int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,7 +99,7 @@ func (a *account) putObjectLocked(key string, size int64) {
 	}
 }
 
-// dropObject counts a ConfigMap or Secret no more.
+// dropObject counts an object no more.
 func (a *account) dropObject(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/names"
 )
 
 // What Settings.GuestEgress may be.
@@ -49,15 +50,36 @@ func internet() []networkingv1.NetworkPolicyPeer {
 	}
 }
 
-// policyFor keeps the pods of a consumer among themselves, and lets them out as far as
-// settings say. Others may add policies that allow more.
-func policyFor(namespace string, id peer.ClusterID, settings Settings) *networkingv1.NetworkPolicy {
+// namesEgress lets guests ask for names as in their own cluster. Whether a policy is applied
+// before or after the port is redirected depends on who applies it.
+func namesEgress() networkingv1.NetworkPolicyEgressRule {
+	var out networkingv1.NetworkPolicyEgressRule
+	for _, port := range []int32{names.AskPort, names.Port} {
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+			number := intstr.FromInt32(port)
+			out.Ports = append(out.Ports, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &number})
+		}
+	}
+	for _, addr := range names.Addresses {
+		out.To = append(out.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(addr, addr.BitLen()).String()}})
+	}
+	return out
+}
+
+// policyFor keeps the pods of a consumer among themselves and those in the consumer's own
+// cluster, which has the addresses of network here, and lets them out as far as settings
+// say, to the cluster DNS only if some of them ask it. Others may add policies that allow more.
+func policyFor(namespace string, id peer.ClusterID, network []netip.Prefix, clusterDNS bool, settings Settings) *networkingv1.NetworkPolicy {
 	guests := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: labels(id)}}
-	out := []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{guests}}}
-	switch settings.GuestEgress {
-	case EgressAll:
+	own := []networkingv1.NetworkPolicyPeer{guests}
+	for _, p := range network {
+		own = append(own, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: p.String()}})
+	}
+	out := []networkingv1.NetworkPolicyEgressRule{{To: own}, namesEgress()}
+	switch {
+	case settings.GuestEgress == EgressAll:
 		out = []networkingv1.NetworkPolicyEgressRule{{}}
-	case EgressInternet:
+	case settings.GuestEgress == EgressInternet && clusterDNS:
 		udp, tcp, domain := corev1.ProtocolUDP, corev1.ProtocolTCP, intstr.FromInt32(53)
 		// The labels that CoreDNS has in K3s, as cluster DNS has everywhere.
 		dns := networkingv1.NetworkPolicyPeer{
@@ -68,16 +90,17 @@ func policyFor(namespace string, id peer.ClusterID, settings Settings) *networki
 			networkingv1.NetworkPolicyEgressRule{
 				Ports: []networkingv1.NetworkPolicyPort{{Protocol: &udp, Port: &domain}, {Protocol: &tcp, Port: &domain}},
 				To:    []networkingv1.NetworkPolicyPeer{dns},
-			},
-			networkingv1.NetworkPolicyEgressRule{To: internet()},
-		)
+			})
+	}
+	if settings.GuestEgress == EgressInternet {
+		out = append(out, networkingv1.NetworkPolicyEgressRule{To: internet()})
 	}
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Namespace: namespace, Labels: labels(id)},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
-			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{guests}}},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: own}},
 			Egress:      out,
 		},
 	}

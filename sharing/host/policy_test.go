@@ -16,7 +16,7 @@ import (
 // enforces them. After a change: go test ./sharing/host -run TestPolicies -update
 func TestPolicies(t *testing.T) {
 	for _, egress := range []string{EgressInternet, EgressAll, EgressNone} {
-		text, err := yaml.Marshal(policyFor("liqo-barn-shop", peer.ClusterID("barn"), Settings{GuestEgress: egress}))
+		text, err := yaml.Marshal(policyFor("liqo-barn-shop", peer.ClusterID("barn"), nil, true, Settings{GuestEgress: egress}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestInternet(t *testing.T) {
 }
 
 func TestSamePolicy(t *testing.T) {
-	policy := policyFor("ns", barn, Settings{GuestEgress: EgressInternet})
+	policy := policyFor("ns", barn, nil, true, Settings{GuestEgress: EgressInternet})
 	for name, change := range map[string]func(*networkingv1.NetworkPolicy){
 		"more egress": func(p *networkingv1.NetworkPolicy) {
 			p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{})

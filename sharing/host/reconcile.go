@@ -2,13 +2,17 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/work"
@@ -59,8 +63,40 @@ func (s *session) reconcileTenant(ctx context.Context, st standing) (time.Durati
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, s.takeRights(ctx, st.tenant.id))
-	return again, errors.Join(errs...)
+	wait, err := s.reconcileSlices(ctx, st)
+	errs = append(errs, err, s.takeRights(ctx, st.tenant.id))
+	return work.Sooner(again, wait), errors.Join(errs...)
+}
+
+// reconcileSlices makes the endpoints of a consumer what they are to be, now that its network
+// has these addresses, and packets pass or do not. While neither is known they stay.
+func (s *session) reconcileSlices(ctx context.Context, st standing) (again time.Duration, err error) {
+	if !s.servicesKnown() || len(st.network) == 0 && !st.down {
+		return 0, nil
+	}
+	var errs []error
+	for _, slice := range s.slices.All() {
+		guest := s.namespaces.Get("", slice.Namespace)
+		if origin(slice) != st.tenant.id || guest == nil || owner(guest) != st.tenant.id || guest.DeletionTimestamp != nil {
+			continue
+		}
+		service := s.services.Get(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName])
+		endpoints, changed := workload.Reachable(slice.Endpoints, st.network, service != nil && service.Spec.PublishNotReadyAddresses, st.down)
+		if !changed {
+			continue
+		}
+		path := slicesGroup + "namespaces/" + slice.Namespace + "/" + resourceSlices + "/" + slice.Name
+		patch, err := json.Marshal(map[string]any{
+			// What was not seen yet is not undone.
+			"metadata":  map[string]any{"uid": slice.UID, "resourceVersion": slice.ResourceVersion},
+			"endpoints": append([]discoveryv1.Endpoint{}, endpoints...),
+		})
+		if err == nil {
+			err = ifThere(s.client.Patch(ctx, path, Manager, types.MergePatchType, patch, nil))
+		}
+		errs = append(errs, err)
+	}
+	return 0, errors.Join(errs...)
 }
 
 // leaving is whether a namespace is being deleted, or is no longer what it was, so
@@ -86,7 +122,7 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 		}
 	}
 	if st.offer != nil { // else the last one stands
-		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings), sameQuota)
+		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings, s.servicesKnown()), sameQuota)
 		if wait > 0 || err != nil {
 			return wait, err
 		}
@@ -94,11 +130,11 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 	if err := s.policiesKnown(); err != nil {
 		return 0, err
 	}
-	wait, err := ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.settings), samePolicy)
+	wait, err := ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.network, len(st.servers) == 0 || s.asksClusterDNS(guest.Name), st.settings), samePolicy)
 	if wait > 0 || err != nil {
 		return wait, err
 	}
-	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id), sameRole); wait > 0 || err != nil {
+	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, s.servicesKnown()), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
 	binding := bindingFor(guest.Name, id, s.host.cfg.Users(id))
@@ -110,6 +146,11 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 		}
 	}
 	return wait, err
+}
+
+// asksClusterDNS reports whether a pod in a namespace asks the DNS of this cluster.
+func (s *session) asksClusterDNS(namespace string) bool {
+	return slices.ContainsFunc(s.pods.All(), func(p *guestPod) bool { return p.Namespace == namespace && p.clusterDNS && !p.ended() })
 }
 
 // ensure applies an object unless the cache shows that it is as it is to be. It returns

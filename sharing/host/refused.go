@@ -20,7 +20,8 @@ const (
 	ReasonOfferUsedUp       = "OfferUsedUp"       // what is left of the offer is too little
 	ReasonNotOffered        = "NotOffered"        // a resource that is not part of the offer
 	ReasonTooManyPods       = "TooManyPods"       // too many objects, most of which have ended
-	ReasonTooManyObjects    = "TooManyObjects"    // too many or too large ConfigMaps and Secrets
+	ReasonTooManyObjects    = "TooManyObjects"    // too many or too large ConfigMaps, Secrets, Services or EndpointSlices
+	ReasonNoServices        = "NoServices"        // the agent may not read Services here
 )
 
 // When to try again.

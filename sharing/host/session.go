@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
@@ -33,6 +34,10 @@ const (
 
 	resourceConfigMaps = "configmaps"
 	resourceSecrets    = "secrets"
+	resourceServices   = "services"
+	resourceSlices     = "endpointslices"
+
+	slicesGroup = "/apis/discovery.k8s.io/v1/"
 )
 
 // session is one connection to the API server.
@@ -49,6 +54,8 @@ type session struct {
 	pods       *kube.Cache[*guestPod]
 	configMaps *kube.Cache[*guestObject]
 	secrets    *kube.Cache[*guestObject]
+	services   *kube.Cache[*guestObject]
+	slices     *kube.Cache[*guestObject]
 
 	queue *work.Queue[peer.ClusterID]
 
@@ -122,6 +129,50 @@ func (s *session) follow(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() {
 		s.secrets.Follow(ctx, s.client, kube.Query{Path: "/api/v1/" + resourceSecrets, Labels: guests})
 	})
+	group.Go(func() {
+		s.services.Follow(ctx, s.client, kube.Query{Path: "/api/v1/" + resourceServices, Labels: guests})
+	})
+	group.Go(func() {
+		// Kubernetes' own, of the Services of guests, have the label of the guest too.
+		s.slices.Follow(ctx, s.client, kube.Query{Path: slicesGroup + resourceSlices, Labels: guests + "," + api.LabelSliceManager + "=" + api.ManagedByAgent})
+	})
+	group.Go(func() { s.allowServices(ctx) })
+}
+
+// servicesKnown reports whether the Services and EndpointSlices of guests are known. Until then,
+// and for ever if the agent may not read them, guests have none.
+func (s *session) servicesKnown() bool { return s.services.HasSynced() && s.slices.HasSynced() }
+
+// allowServices has all consumers looked at once their Services can be known.
+func (s *session) allowServices(ctx context.Context) {
+	for _, synced := range []<-chan struct{}{s.services.Synced(), s.slices.Synced()} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return
+		}
+	}
+	s.host.mu.Lock()
+	defer s.host.mu.Unlock()
+	if s.host.session != s {
+		return // it begins with them
+	}
+	s.recountServices()
+}
+
+// recountServices counts the Services and EndpointSlices of all consumers, and has these
+// looked at. Host.mu is held.
+func (s *session) recountServices() {
+	for resource, all := range map[string][]*guestObject{resourceServices: s.services.All(), resourceSlices: s.slices.All()} {
+		for _, o := range all {
+			if id := origin(o); id != "" {
+				s.host.tenantLocked(id).account.putObject(keyOf(resource, o.Namespace, o.Name), o.size)
+			}
+		}
+	}
+	for id := range s.host.tenants {
+		s.queue.Add(id)
+	}
 }
 
 // filled waits until all caches are filled, and is false when ctx ended before.
@@ -180,7 +231,9 @@ func (h *Host) adopt(s *session) {
 		pods[origin(pod)] = append(pods[origin(pod)], pod)
 	}
 	objects := make(map[peer.ClusterID]map[string]int64)
-	for resource, all := range map[string][]*guestObject{resourceConfigMaps: s.configMaps.All(), resourceSecrets: s.secrets.All()} {
+	for resource, all := range map[string][]*guestObject{
+		resourceConfigMaps: s.configMaps.All(), resourceSecrets: s.secrets.All(), resourceServices: s.services.All(), resourceSlices: s.slices.All(),
+	} {
 		for _, o := range all {
 			if objects[origin(o)] == nil {
 				objects[origin(o)] = make(map[string]int64)
@@ -361,7 +414,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	defer release()
 	h, settings := s.host, s.host.cfg.Settings()
 	h.mu.Lock()
-	st := standing{session: s, tenant: n, name: n.name, offer: n.offer, arch: n.arch, settings: settings}
+	st := standing{session: s, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, settings: settings}
 	said, admitted := n.said, n.admitted
 	h.mu.Unlock()
 	lost, failed := s.reclaim(ctx, id, settings)
@@ -377,26 +430,4 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 		h.forget(n)
 	}
 	return again, err
-}
-
-// report calls Changed if that has something new to tell, and returns how long that
-// is to wait otherwise.
-func (h *Host) report(n *tenant) time.Duration {
-	h.mu.Lock()
-	now := h.standsLocked(n)
-	var wait time.Duration
-	switch since := h.cfg.Now().Sub(n.reported); {
-	case n.told == nil && (n.found || !now.Busy), n.told != nil && now.equal(*n.told):
-		h.mu.Unlock()
-		return 0
-	case n.told != nil && now.Busy == n.told.Busy && now.Namespaces == n.told.Namespaces && since >= 0 && since < tellPause:
-		wait = tellPause - since
-	default:
-		n.found, n.reported = true, h.cfg.Now()
-	}
-	h.mu.Unlock()
-	if wait == 0 {
-		h.cfg.Changed(n.id)
-	}
-	return wait
 }

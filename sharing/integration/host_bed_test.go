@@ -18,6 +18,7 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
 	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/spec"
 )
 
 const (
@@ -135,8 +136,8 @@ func (r *runningHost) jump(d time.Duration) {
 	r.skew += d
 }
 
-func tenancy(id peer.ClusterID, offer map[string]string) host.TenantSpec {
-	return host.TenantSpec{ID: id, Name: "a neighbour", Admitted: true, Offer: offer}
+func tenancy(id peer.ClusterID, offer map[string]string) spec.Tenant {
+	return spec.Tenant{ID: id, Name: "a neighbour", Admitted: true, Offer: offer}
 }
 
 // smallOffer has room for ten small pods.

@@ -6,7 +6,7 @@ import (
 
 	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/internal/bed/bedtest"
-	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/spec"
 )
 
 // The quota in a guest namespace says whose that is, and nothing about another namespace
@@ -28,9 +28,9 @@ func TestAttackCopiedQuota(t *testing.T) {
 		"metadata": object{"name": "liqo-offer", "labels": pick(quota, "metadata", "labels"), "annotations": pick(quota, "metadata", "annotations")},
 		"spec":     pick(quota, "spec"),
 	}, nil))
-	r.Set(host.TenantSpec{ID: barn})
+	r.Set(spec.Tenant{ID: barn})
 	bedtest.Within(t, "the consumer is gone", func() error {
-		if stands := r.Set(host.TenantSpec{ID: barn}); stands.Busy || stands.Pods > 0 {
+		if stands := r.Set(spec.Tenant{ID: barn}); stands.Busy || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return gone(t, k, namespaces+shop)

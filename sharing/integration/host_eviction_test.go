@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/spec"
 )
 
 // bound makes a pod that is bound to a node, of which nobody says that it ended.
@@ -32,7 +33,7 @@ func bound(t *testing.T, root *kube.Client, id peer.ClusterID, namespace, name s
 func testEviction(t *testing.T, k *bed.Kube) {
 	root, barn, cellar := admin(t, k), consumer(5), consumer(6)
 	r := newHost()
-	if stands := r.Set(host.TenantSpec{ID: barn}); !stands.Busy {
+	if stands := r.Set(spec.Tenant{ID: barn}); !stands.Busy {
 		t.Errorf("without a connection it stands %+v", stands)
 	}
 	r.Set(tenancy(barn, smallOffer()))
@@ -81,7 +82,7 @@ func testEviction(t *testing.T, k *bed.Kube) {
 		t.Errorf("written although nobody said anything: %q", writes)
 	}
 	began := time.Now()
-	if stands := r.Set(host.TenantSpec{ID: barn}); !stands.Busy || stands.Namespaces != 3 {
+	if stands := r.Set(spec.Tenant{ID: barn}); !stands.Busy || stands.Namespaces != 3 {
 		t.Errorf("it stands %+v", stands)
 	}
 	if r.Owns(barn, mine[0]) {
@@ -122,7 +123,7 @@ func testEviction(t *testing.T, k *bed.Kube) {
 	r.stop()
 	r = startHost(t, k)
 	r.Set(tenancy(cellar, smallOffer()))
-	r.Set(host.TenantSpec{ID: barn})
+	r.Set(spec.Tenant{ID: barn})
 	bedtest.Within(t, "the eviction goes on", func() error {
 		if ids := r.Tenants(); !slices.Contains(ids, barn) || !slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q", ids)
@@ -138,9 +139,9 @@ func testEviction(t *testing.T, k *bed.Kube) {
 	// The node never answers.
 	r.jump(2 * time.Minute)
 	r.set(func(s *host.Settings) { s.MaxNamespaces++ }) // has it look again
-	r.Set(host.TenantSpec{ID: barn})
+	r.Set(spec.Tenant{ID: barn})
 	bedtest.Within(t, "everything is gone", func() error {
-		if stands := r.Set(host.TenantSpec{ID: barn}); stands.Busy || stands.Namespaces > 0 || stands.Pods > 0 {
+		if stands := r.Set(spec.Tenant{ID: barn}); stands.Busy || stands.Namespaces > 0 || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		for _, namespace := range mine {

@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/spec"
 )
 
 // testIsolation has a consumer try, past the endpoint's own checks, what it should not
@@ -194,8 +195,8 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 			t.Errorf("%v: %v", o, err)
 		}
 	}
-	r.Set(host.TenantSpec{ID: barn})
-	r.Set(host.TenantSpec{ID: cellar})
+	r.Set(spec.Tenant{ID: barn})
+	r.Set(spec.Tenant{ID: cellar})
 	bedtest.Within(t, "everything is gone", func() error {
 		if ids := r.Tenants(); slices.Contains(ids, barn) || slices.Contains(ids, cellar) {
 			return fmt.Errorf("%q are here", ids)

@@ -10,7 +10,7 @@ import (
 
 	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/internal/bed/bedtest"
-	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/spec"
 )
 
 // Somebody takes the labels from a guest namespace, by which everything finds it. It
@@ -66,14 +66,14 @@ func TestAttackLostLabels(t *testing.T) {
 		}
 		return nil
 	})
-	r.Set(host.TenantSpec{ID: barn})
+	r.Set(spec.Tenant{ID: barn})
 	bedtest.Within(t, "it is gone", func() error {
 		// No kubelet runs that would end the pod.
 		zero := int64(0)
 		if err := root.Delete(t.Context(), namespaces+shop+"/pods/web", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		if stands := r.Set(host.TenantSpec{ID: barn}); stands.Busy || stands.Pods > 0 {
+		if stands := r.Set(spec.Tenant{ID: barn}); stands.Busy || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return gone(t, k, namespaces+shop)

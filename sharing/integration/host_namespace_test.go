@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/spec"
 )
 
 func TestHost(t *testing.T) {
@@ -130,12 +131,12 @@ func testNamespaces(t *testing.T, k *bed.Kube) {
 			t.Error(err)
 		}
 		again.set(func(s *host.Settings) { s.MaxNamespaces = 8 })
-		again.Set(host.TenantSpec{ID: consumer(1), Admitted: true})
+		again.Set(spec.Tenant{ID: consumer(1), Admitted: true})
 		if err := refusedWith(second(again.Namespace(t.Context(), consumer(1), "shop")), host.ReasonNothingOffered); err != nil {
 			t.Error(err)
 		}
 		// One that is let in no more and has nothing here is forgotten, sooner or later.
-		again.Set(host.TenantSpec{ID: consumer(1)})
+		again.Set(spec.Tenant{ID: consumer(1)})
 		_, err := again.Namespace(t.Context(), consumer(1), "shop")
 		if no := refusedWith(err, host.ReasonNotAdmitted); no != nil && refusedWith(err, host.ReasonNotReady) != nil {
 			t.Error(no)
@@ -171,7 +172,7 @@ func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 	}{
 		{"quota deleted", remove(quota), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
 		{"quota raised", merge(quota, `{"spec":{"hard":{"requests.cpu":"200"}}}`), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
-		{"limit taken away", merge(quota, `{"spec":{"hard":{"services":null}}}`), quota, []string{"spec", "hard", "services"}, "0"},
+		{"limit taken away", merge(quota, `{"spec":{"hard":{"services":null}}}`), quota, []string{"spec", "hard", "services"}, "100"},
 		{"label of the quota", merge(quota, `{"metadata":{"labels":null}}`), quota, []string{"metadata", "labels", "liqo.io/origin-cluster-id"}, string(barn)},
 		{"policy deleted", remove(policy), policy, []string{"spec", "policyTypes"}, "Egress"},
 		{"everything allowed", merge(policy, `{"spec":{"egress":[{}]}}`), policy, []string{"spec", "egress"}, "10.0.0.0/8"},
@@ -221,7 +222,7 @@ func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 					return err
 				}
 				rules, _ := pick(found, "spec", "egress").([]any)
-				if want := map[string]int{host.EgressAll: 1, host.EgressNone: 1, host.EgressInternet: 3}[egress]; len(rules) != want || (fmt.Sprint(rules) == "[map[]]") != (egress == host.EgressAll) {
+				if want := map[string]int{host.EgressAll: 1, host.EgressNone: 2, host.EgressInternet: 4}[egress]; len(rules) != want || (fmt.Sprint(rules) == "[map[]]") != (egress == host.EgressAll) {
 					return fmt.Errorf("with %q the rules are %v", egress, rules)
 				}
 				return nil

@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/spec"
 )
 
 // guestPod is a document of a pod as a consumer's agent sends it.
@@ -151,9 +152,9 @@ func testQuota(t *testing.T, k *bed.Kube) {
 	if _, kind, err := r.PodPatch(barn, two, "more", []byte(`{"metadata":{"labels":{"a":"b"}}}`)); err != nil || kind == "" {
 		t.Errorf("a patch: %q, %v", kind, err)
 	}
-	r.Set(host.TenantSpec{ID: barn})
+	r.Set(spec.Tenant{ID: barn})
 	bedtest.Within(t, "everything is gone", func() error {
-		if stands := r.Set(host.TenantSpec{ID: barn}); stands.Busy || stands.Pods > 0 {
+		if stands := r.Set(spec.Tenant{ID: barn}); stands.Busy || stands.Pods > 0 {
 			return fmt.Errorf("it stands %+v", stands)
 		}
 		return nil

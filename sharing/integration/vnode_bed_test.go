@@ -16,6 +16,7 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/vnode"
 )
 
@@ -46,8 +47,8 @@ func offer(cpu string, images int) *api.AdvertisementSpec {
 }
 
 // wantedProvider is one that shares and can be reached.
-func wantedProvider(id peer.ClusterID) vnode.Provider {
-	return vnode.Provider{ID: id, Name: "barn", Called: "barn", Wanted: true, Offer: offer("4", 3), Reachable: true}
+func wantedProvider(id peer.ClusterID) spec.Node {
+	return spec.Node{ID: id, Name: "barn", Called: "barn", Wanted: true, Offer: offer("4", 3), Reachable: true}
 }
 
 // runningNodes are Nodes at work.
@@ -113,16 +114,16 @@ func getNode(t *testing.T, k *bed.Kube, name string) (*corev1.Node, error) {
 }
 
 // ready awaits that the node is ready and Set says so.
-func (r *runningNodes) ready(t *testing.T, k *bed.Kube, p vnode.Provider) *corev1.Node {
+func (r *runningNodes) ready(t *testing.T, k *bed.Kube, p spec.Node) *corev1.Node {
 	t.Helper()
 	var node *corev1.Node
 	bedtest.Within(t, "ready node", func() error {
 		s := r.Set(p)
-		if !s.Ready || s.Node == "" || s.Name != s.Node || !s.Busy {
+		if !s.Ready || s.Name == "" || s.Assigned != s.Name || !s.Busy {
 			return fmt.Errorf("%+v", s)
 		}
 		var err error
-		node, err = getNode(t, k, s.Node)
+		node, err = getNode(t, k, s.Name)
 		if err == nil && readyStatus(node) != corev1.ConditionTrue {
 			err = errors.New("not ready")
 		}

@@ -11,6 +11,7 @@ import (
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/vnode"
 )
 
@@ -163,7 +164,7 @@ func TestNode(t *testing.T) {
 	})
 	p.Wanted, p.Offer = false, nil
 	bedtest.Within(t, "removal", func() error {
-		if s := r.Set(p); s != (vnode.State{}) {
+		if s := r.Set(p); s != (spec.NodeStatus{}) {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/vnode"
 )
 
@@ -283,7 +284,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("the node went after %v, as if its pods had not ended", took)
 	}
 	bedtest.Within(t, "nothing left", func() error {
-		if s := r.Set(drain); s != (vnode.State{}) {
+		if s := r.Set(drain); s != (spec.NodeStatus{}) {
 			return fmt.Errorf("%+v", s)
 		}
 		return gone(t, k, fmt.Sprintf(podsPath, "shop", "one"))

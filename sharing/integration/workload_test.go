@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand"
 	"os"
 	"strings"
@@ -343,7 +345,7 @@ func (b bench) objects(mine *corev1.Pod) {
 		if err := b.Apply(b.Context(), theirMaps+"conf", "liqo-agent", true, json.RawMessage(clean), theirs); err != nil {
 			b.Fatal(err)
 		}
-		if !workload.SameConfig(cm, theirs, shopOrigin) {
+		if theirs.Namespace != shopOrigin.Namespace || !maps.Equal(theirs.Data, cm.Data) || !maps.EqualFunc(theirs.BinaryData, cm.BinaryData, bytes.Equal) || theirs.Annotations[workload.AnnotationOriginUID] != "u" {
 			b.Errorf("applied as %+v", theirs)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"liqo.io/agent/internal/attack"
+	"liqo.io/agent/internal/bubble"
 )
 
 // lan is where the callers of tests come from.
@@ -64,7 +64,7 @@ func TestCallers(t *testing.T) {
 }
 
 func TestPermissions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		api := &reviewer{allowed: map[string]bool{"a get nodes/healthz ": true, "b get nodes/proxy n": true}}
 		gate := newGate(clientOf(t, api), nil)
 		ask := func(who, verb, node string, subresources ...string) int {
@@ -139,7 +139,7 @@ func TestPermissions(t *testing.T) {
 // TestAttackStrangersTokens: the API server is not made to look at more tokens than it
 // should, and callers who proved who they are do not notice.
 func TestAttackStrangersTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
 		api := &reviewer{tokens: map[string]string{"scraper": "scraper", "renewed": "scraper", "late": "late"}, allowed: map[string]bool{}}
 		gate := newGate(clientOf(t, api), ca.pool())
@@ -220,7 +220,7 @@ func TestAttackStrangersTokens(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := newMemory[int](3)
 		for i := range byte(10) {
 			m.put([32]byte{i}, int(i), time.Duration(100-i)*time.Second)

@@ -42,10 +42,10 @@ type Pool struct {
 	Images []api.ContainerImage
 }
 
-// Count finds out what there is to offer. labels are names or globs (path.Match)
-// of the node labels to tell of, and registries the entries of a registry.List. Where nodes differ in their architecture, those
-// of the one with the most cpu count: an offer is of one. Neither nodes nor pods
-// are changed, and the Pool shares memory with nodes.
+// Count finds out what there is to offer. labels are names or globs (path.Match) of the node
+// labels that consumers learn, and registries the entries of a registry.List. An offer is for
+// one architecture: of nodes of several ones, those of the one with the most cpu count. Neither
+// nodes nor pods are changed, and the Pool shares memory with nodes.
 func Count(nodes []*Node, pods []*Pod, labels, registries []string) Pool {
 	used := make(map[string]*Node, len(nodes))
 	for _, n := range choose(nodes) {

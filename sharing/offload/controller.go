@@ -14,30 +14,30 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// workers is how many pods of one provider are worked on at the same time. Most of
-// the time of each is spent waiting for an API server.
+// workers is how many pods of one provider are reconciled concurrently. A worker mostly
+// waits for an API server.
 const workers = 8
 
-// What is kept of one provider at most, whatever it says: pods and events in all of
-// its namespaces together. Ours is a hundredth of that with a hundred pods.
+// Limits of what is kept of one provider's answers: pods and events in all of its
+// namespaces together. A hundred pods need about a hundredth of that.
 const (
 	maxKept   = 20_000
 	maxTheirs = 32 << 20 // bytes of memory that these take
 	maxListed = 64 << 20 // bytes of text of one list; no endpoint passes on more
 	maxTold   = 4 << 20  // bytes of text of one object
-	maxSwept  = 2000     // ConfigMaps and Secrets in one of its namespaces
-	maxQueued = 20_000   // keys in a queue that it can fill by names of its own choice
+	maxSwept  = 2000     // objects of one kind, besides pods and events, in one of its namespaces
+	maxQueued = 20_000   // keys in a queue that it can fill with names of its choice
 )
 
 const (
-	// retryFirst and retryMax bound the pause before something that failed is tried
-	// again; refusedFirst and refusedMax the one after the provider said no, when only a
-	// change there can help, and that is mostly noticed by itself.
+	// retryFirst and retryMax bound the backoff after a failure; refusedFirst and
+	// refusedMax the one after a refusal, when only a change at the provider helps, which
+	// is mostly noticed by itself.
 	retryFirst   = 100 * time.Millisecond
 	retryMax     = 30 * time.Second
 	refusedFirst = 2 * time.Second
 	refusedMax   = 5 * time.Minute
-	// patience is how often something fails until it is worth a line in the log.
+	// patience is after how many failures in a row a warning is logged.
 	patience = 6
 )
 
@@ -56,21 +56,24 @@ type controller struct {
 	bounds   *kube.Bounds             // of what the provider says
 	index    *index
 	queue    *work.Queue[key]
-	events   *work.Queue[key] // which must not keep pods waiting
-	pace     pace             // of writing statuses
+	events   *work.Queue[key] // its own, so that events do not delay pods
+	pace     pace             // of status writes
 	running  sync.WaitGroup
-	// expelled: the provider said last that it does not let this cluster in any more.
-	expelled atomic.Bool
+	// expelled: the last answer of the provider was that it no longer admits this cluster.
+	expelled    atomic.Bool
+	addressless atomic.Bool // it was logged that pods cannot get their addresses
 
 	mu      sync.Mutex
-	remotes map[string]*remoteNamespace // by namespace here
+	remotes map[string]*remoteNamespace // by local namespace
 	states  map[key]podState
 	refused map[key]refused
-	denied  map[string]*workload.Refusal // why there is no remote namespace, by namespace here
-	held    time.Time                    // nothing is sent to the provider before
+	// services are those that are to be at the provider, with what is wrong with them.
+	services map[key]*workload.Refusal
+	denied   map[string]*workload.Refusal // why there is no remote namespace, by local namespace
+	held     time.Time                    // nothing is sent to the provider before
 }
 
-// refused is how a pod fares that the provider does not let in.
+// refused is the backoff of a pod that the provider refuses.
 type refused struct {
 	times int
 	until time.Time // no attempt before
@@ -84,9 +87,9 @@ func newController(s *session, p Provider) *controller {
 		index:   newIndex(func(pod *corev1.Pod) bool { return pc.refusal(pod, "") == nil }),
 		remotes: make(map[string]*remoteNamespace),
 		states:  make(map[key]podState),
-		refused: make(map[key]refused),
-		denied:  make(map[string]*workload.Refusal),
-		pace:    newPace(),
+		refused: make(map[key]refused), services: make(map[key]*workload.Refusal),
+		denied: make(map[string]*workload.Refusal),
+		pace:   newPace(),
 		bounds: &kube.Bounds{
 			Objects: maxKept, Bytes: maxTheirs, List: maxListed, Object: maxTold,
 			Changed: func() { s.o.cfg.Exceeded(p.ID) },
@@ -122,7 +125,7 @@ func (pc *controller) run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// set takes in how the provider stands.
+// set takes over a new state of the provider.
 func (pc *controller) set(p Provider) {
 	before := *pc.provider.Load()
 	if before == p {
@@ -145,7 +148,7 @@ func (pc *controller) set(p Provider) {
 	pc.enqueueAll()
 }
 
-// enqueueAll has everything looked at.
+// enqueueAll enqueues everything.
 func (pc *controller) enqueueAll() {
 	for _, k := range pc.index.in("") {
 		pc.queue.Add(k)
@@ -160,13 +163,14 @@ func (pc *controller) enqueueAll() {
 	}
 	for _, rn := range pc.remoteNamespaces() {
 		pc.queue.Add(key{kind: aNamespace, namespace: rn.origin})
+		pc.enqueueServices(rn)
 		for _, remote := range rn.pods.All() {
 			pc.queue.Add(key{aPod, rn.origin, remote.Name})
 		}
 	}
 }
 
-// podChanged takes in a change of a pod here.
+// podChanged handles a change of a local pod.
 func (pc *controller) podChanged(before, after *corev1.Pod) {
 	for _, ref := range pc.index.change(before, after) {
 		pc.queue.Add(ref)
@@ -189,7 +193,7 @@ func (pc *controller) podChanged(before, after *corev1.Pod) {
 	}
 }
 
-// remoteChanged takes in a change of a pod at the provider.
+// remoteChanged handles a change of a pod at the provider.
 func (pc *controller) remoteChanged(origin string, before, after *corev1.Pod) {
 	pod := after
 	if pod == nil {
@@ -198,7 +202,7 @@ func (pc *controller) remoteChanged(origin string, before, after *corev1.Pod) {
 	switch {
 	case pc.queue.Len() < maxQueued || pc.pods.Get(origin, pod.Name) != nil:
 		pc.queue.Add(key{aPod, origin, pod.Name})
-	default: // it makes up names
+	default: // it invents names
 		pc.queue.AddAfter(key{kind: strays, namespace: origin}, strayPause)
 	}
 	if after == nil || before != nil && !terminal(before) && terminal(after) {
@@ -206,11 +210,11 @@ func (pc *controller) remoteChanged(origin string, before, after *corev1.Pod) {
 	}
 }
 
-// maxHold bounds how long a provider can have us wait.
+// maxHold bounds how long a provider can make us wait.
 const maxHold = time.Minute
 
-// hold has nothing sent to the provider for a while, as it asked for. What is deleted
-// there, and what is done here, does not wait.
+// hold stops sending to the provider for a while, as it asked. Deletions there and local
+// writes go on.
 func (pc *controller) hold(pause time.Duration) {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
@@ -219,18 +223,17 @@ func (pc *controller) hold(pause time.Duration) {
 	}
 }
 
-// holds returns how long nothing is to be sent yet.
+// holds returns for how long nothing is to be sent.
 func (pc *controller) holds() time.Duration {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
 	return max(0, pc.held.Sub(pc.s.o.cfg.Now()))
 }
 
-// strayPause is how long strays wait that are too many at a time.
+// strayPause is the delay of strays while the queue is full.
 const strayPause = 10 * time.Second
 
-// reconcileStrays has the pods looked at that a namespace of the provider's has and ours
-// has not.
+// reconcileStrays enqueues the pods of a provider's namespace that have no local pod.
 func (pc *controller) reconcileStrays(origin string) {
 	rn := pc.remoteNamespace(origin)
 	if rn == nil {
@@ -243,7 +246,7 @@ func (pc *controller) reconcileStrays(origin string) {
 	}
 }
 
-// tryRefused has some of the refused pods tried again: there is room for a few.
+// tryRefused enqueues some of the refused pods: there may be room for a few.
 func (pc *controller) tryRefused() {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
@@ -258,7 +261,7 @@ func (pc *controller) tryRefused() {
 	}
 }
 
-// process looks at what a key names.
+// process reconciles what a key names.
 func (pc *controller) process(ctx context.Context, k key) work.Outcome {
 	outcome := work.Result(pc.reconcile(ctx, k))
 	if k.kind == aNamespace {
@@ -267,7 +270,7 @@ func (pc *controller) process(ctx context.Context, k key) work.Outcome {
 	return outcome
 }
 
-// attempted takes in how that ended.
+// attempted logs and counts a failed reconcile.
 func (pc *controller) attempted(k key, a work.Attempt) {
 	if a.Err == nil {
 		return
@@ -281,8 +284,8 @@ func (pc *controller) attempted(k key, a work.Attempt) {
 		"in", a.Next.Round(time.Millisecond), "error", a.Err)
 }
 
-// reconcile looks at what a key names, and returns after how long it is to be looked at
-// again; 0 for not before something changes.
+// reconcile reconciles what a key names, and returns after how long to do so again; 0: when
+// something changes.
 func (pc *controller) reconcile(ctx context.Context, k key) (again time.Duration, err error) {
 	switch k.kind {
 	case aPod:
@@ -290,7 +293,9 @@ func (pc *controller) reconcile(ctx context.Context, k key) (again time.Duration
 	case aNamespace:
 		return pc.reconcileNamespace(ctx, k.namespace)
 	case aSweep:
-		return 0, pc.sweep(ctx, k.namespace)
+		return pc.sweep(ctx, k.namespace)
+	case aService:
+		return pc.reconcileService(ctx, k)
 	case strays:
 		pc.reconcileStrays(k.namespace)
 		return 0, nil
@@ -301,7 +306,7 @@ func (pc *controller) reconcile(ctx context.Context, k key) (again time.Duration
 	}
 }
 
-// remoteNamespace returns what the provider has for a namespace of ours; nil while it is not
+// remoteNamespace returns the provider's namespace for a local one; nil while it is not
 // open.
 func (pc *controller) remoteNamespace(origin string) *remoteNamespace {
 	pc.mu.Lock()
@@ -319,7 +324,7 @@ func (pc *controller) remoteNamespaces() []*remoteNamespace {
 	return out
 }
 
-// remember changes the state of a pod. An empty one is forgotten.
+// remember changes the state of a pod, and drops an empty state.
 func (pc *controller) remember(k key, change func(*podState)) podState {
 	pc.mu.Lock()
 	defer pc.mu.Unlock()
@@ -353,7 +358,7 @@ func (pc *controller) count() Counts {
 	return c
 }
 
-// isRefused reports whether a pod shows that it is not to run at the provider.
+// isRefused reports whether a pod's status says that it is not offloadable or refused.
 func isRefused(pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if w := pod.Status.ContainerStatuses[i].State.Waiting; w != nil {
@@ -363,7 +368,7 @@ func isRefused(pod *corev1.Pod) bool {
 	return false
 }
 
-// find says where a pod runs.
+// find returns where a pod runs.
 func (pc *controller) find(namespace, name string) (Place, bool) {
 	local, rn := pc.pods.Get(namespace, name), pc.remoteNamespace(namespace)
 	if local == nil || rn == nil {

@@ -1,39 +1,42 @@
-// Package offload runs the pods that are bound to virtual nodes: it has them
-// created at the providers that the nodes stand for, together with the ConfigMaps
-// and Secrets that they name, and brings their state and events back.
+// Package offload runs the pods that are bound to virtual nodes: it creates a copy of each
+// at the provider that the node stands for, with the ConfigMaps and Secrets that the pod
+// references, and mirrors status and events back.
 //
-// What a pod becomes at the provider and what of it comes back is decided by
-// sharing/workload; this package compares and acts. Everything is level-triggered:
-// a watch event says which pod to look at, plan, which is pure, says what is to be
-// done with all that is known about it.
+// Package sharing/workload defines the translation of pods and of their status; this
+// package compares and acts. Everything is level-triggered: a watch event names the pod to
+// reconcile, and plan, a pure function, decides the next step from everything that is known
+// about it.
 //
-// A pod at the provider stands for one of ours if and only if it carries its UID.
-// It is deleted only when ours is being deleted, or is known not to exist, from a
-// complete list of this connection to the local API server. Ours is given up only
-// when the provider, in a complete list of the namespace, does not have what was
-// seen there before, or was created there by us.
+// A pod at the provider is the copy of a local pod if and only if it carries the UID of
+// that pod. The copy is deleted only if the local pod is being deleted, or is missing in a
+// complete list of this connection to the local API server. The local pod fails only if its
+// copy was seen or created, and is missing in a complete list of the provider's namespace.
 //
-// What was sent where is written down before anything is: an annotation of the
-// namespace here names the provider's namespace for it ("offload.liqo.io/ID"). After a
-// restart, what such a namespace has without an original here is removed; it is
-// given back when it was not needed for a minute. Namespaces know better than the
-// virtual node would: people delete nodes, and pods of a node go with it.
+// Before anything is sent, an annotation of the local namespace ("offload.liqo.io/ID")
+// records the provider's namespace for it. After a restart, pods there that have no local
+// pod are removed. The namespace is released when nothing has needed it for a minute. The
+// record is not on the virtual node, because people delete nodes, and their pods with them.
 //
-// Pods show what keeps them from running: as reason and message of the status and of
-// containers that wait, and in one Warning event.
+// Services of the namespace are copied too, while it is enabled and has pods at the provider,
+// with EndpointSlices that list their pods in this cluster (services.go). They are reconciled
+// with the same queue, and looked for again every five minutes: the provider's are not watched.
 //
-// What is kept of what a provider says is bounded, see [Offload.Excess]; events are
-// kept until they were repeated.
+// A pod that cannot run shows why: in reason and message of its status and of its waiting
+// containers, and in one Warning event.
 //
-// How often that is written here is bounded as well (pace.go); a state that has to wait
-// is written as it is then.
+// The memory for what a provider sends is bounded, see [Offload.Excess], and so is the rate
+// of writes to the local API server (pace.go). A delayed status is written as it is by then.
 //
-// It must not talk to a provider but through its Remote, and it knows nothing about
+// It must not talk to a provider except through its Remote, and knows nothing about
 // peerings, offers and nodes beyond what a Provider says.
 //
-// Goroutines: all of them are started by Run and end with it. One looks after the
-// set of providers, and one reflector follows the namespaces here. For each provider
-// there are two queues (see kube/work), which have nine workers at most, a reflector for the
-// pods of its node, and two for each of its namespaces in use (pods and events); for each namespace
-// here with pods that name ConfigMaps or Secrets up to two more.
+// The package is larger than others because all its reconcilers, of pods, namespaces,
+// ConfigMaps, Secrets, Services and events, share one controller with its caches and queues.
+//
+// Goroutines: Run starts all of them, and they end with it. One keeps the set of
+// controllers equal to the set of providers, and one reflector follows the local
+// namespaces. Each provider has two queues (see kube/work) with nine workers at most, a
+// reflector for the pods of its node, and two for each of its namespaces in use (pods and
+// events). Each local namespace in use has two more, for Services and EndpointSlices, and up
+// to two for ConfigMaps and Secrets that its pods reference.
 package offload

@@ -10,17 +10,17 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// maxEvents is how many events about one pod are repeated here in a minute.
+// maxEvents is how many events about one pod are repeated in a minute.
 const maxEvents = 20
 
-// posted is what was repeated of the events about one pod.
+// posted are the repeated events about one pod.
 type posted struct {
 	since time.Time
 	count int // since then
 	names map[string]int32
 }
 
-// reconcileEvent repeats an event of the provider here.
+// reconcileEvent repeats an event of the provider in the local cluster.
 func (pc *controller) reconcileEvent(ctx context.Context, k key) (again time.Duration, err error) {
 	rn := pc.remoteNamespace(k.namespace)
 	if rn == nil {
@@ -41,7 +41,7 @@ func (pc *controller) reconcileEvent(ctx context.Context, k key) (again time.Dur
 	made := pc.states[key{aPod, k.namespace, name}]
 	pc.mu.Unlock()
 	if made.local != local.UID || made.made != remote.InvolvedObject.UID || made.made == "" {
-		return 0, nil // about another pod of that name, or looked at again with the pod
+		return 0, nil // about an earlier pod of that name, or enqueued again with the pod
 	}
 	now := pc.s.o.cfg.Now()
 	if wait := pc.pace.events.Wait(struct{}{}, now); wait > 0 {
@@ -56,14 +56,13 @@ func (pc *controller) reconcileEvent(ctx context.Context, k key) (again time.Dur
 	err = pc.s.local.Apply(ctx, "/api/v1/namespaces/"+out.Namespace+"/events/"+out.Name, manager, true, out, nil)
 	if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		rn.events.Forget(remote)
-		return 0, nil // forbidden: the namespace is going
+		return 0, nil // forbidden: the namespace is being deleted
 	}
 	rn.unpost(name, out)
 	return 0, err
 }
 
-// eventsOf has the events about a pod looked at again, which came before it was
-// known whose they are.
+// eventsOf enqueues the events about a copy that arrived before the copy was known.
 func (pc *controller) eventsOf(rn *remoteNamespace, remote *corev1.Pod) {
 	for _, e := range rn.events.All() {
 		if e.InvolvedObject.UID == remote.UID {
@@ -72,7 +71,7 @@ func (pc *controller) eventsOf(rn *remoteNamespace, remote *corev1.Pod) {
 	}
 }
 
-// post reports whether an event about a pod is to be written, and notes that it is.
+// post reports whether to write an event about a pod, and notes it as written.
 func (rn *remoteNamespace) post(pod string, e *corev1.Event, now time.Time) bool {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -98,7 +97,7 @@ func (rn *remoteNamespace) post(pod string, e *corev1.Event, now time.Time) bool
 	return true
 }
 
-// unpost takes back that an event was written.
+// unpost undoes post after a failed write.
 func (rn *remoteNamespace) unpost(pod string, e *corev1.Event) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -107,7 +106,7 @@ func (rn *remoteNamespace) unpost(pod string, e *corev1.Event) {
 	}
 }
 
-// forget forgets what was repeated about a pod.
+// forget drops the memory of repeated events about a pod.
 func (rn *remoteNamespace) forget(pod string) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()

@@ -41,6 +41,7 @@ type localServer struct {
 	record     string // where the pods of all namespaces are at the provider; "" for nowhere yet
 	pods       []*corev1.Pod
 	later      chan *corev1.Pod // pods that come after the list; may be nil
+	confined   bool             // it is forbidden to give pods addresses
 
 	mu     sync.Mutex
 	writes []written
@@ -75,6 +76,12 @@ func (s *localServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
+		return
+	}
+	if s.confined && strings.Contains(string(body), `"podIPs":[`) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
 		return
 	}
 	s.mu.Lock()

@@ -8,27 +8,29 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// kind is what a key is about.
+// kind is the kind of what a key names.
 type kind string
 
 const (
 	aPod       kind = "pod"
 	aNamespace kind = "namespace" // name is empty
-	aSweep     kind = "sweep"     // of a namespace: what earlier runs left there; name is empty
-	strays     kind = "strays"    // of a namespace: pods there that do not exist here; name is empty
+	aSweep     kind = "sweep"     // what is copied for pods, also by earlier runs, in a remote namespace; name is empty
+	strays     kind = "strays"    // remote pods of a namespace without a local pod; name is empty
 	aConfigMap kind = "configmaps"
 	aSecret    kind = "secrets"
-	anEvent    kind = "event" // name is the provider's, namespace ours
+	aService   kind = "services"
+	aSlice     kind = "endpointslices" // reconciled with its Service
+	anEvent    kind = "event"          // name is the provider's, namespace ours
 )
 
-// key names something to look at, by this cluster's names.
+// key names something to reconcile, by local names.
 type key struct {
 	kind            kind
 	namespace, name string
 }
 
-// index knows the pods of a node by namespace, and by what they name. It follows
-// the cache of pods event by event and may be used by any number of goroutines.
+// index finds the pods of a node by namespace, and by the ConfigMaps and Secrets that they
+// reference. It is updated with each event of the cache of pods, and safe for concurrent use.
 type index struct {
 	sendable func(*corev1.Pod) bool // whether a pod can be sent to a provider
 
@@ -41,7 +43,7 @@ func newIndex(sendable func(*corev1.Pod) bool) *index {
 	return &index{sendable: sendable, pods: make(map[string]map[key]bool), users: make(map[key]map[key]bool)}
 }
 
-// references returns the keys of what a pod names; true: it can do without.
+// references returns the ConfigMaps and Secrets that a pod references; true: optional.
 func references(pod *corev1.Pod) map[key]bool {
 	out := make(map[key]bool)
 	configMaps, secrets := workload.References(pod)
@@ -56,7 +58,7 @@ func references(pod *corev1.Pod) map[key]bool {
 
 func podKey(pod *corev1.Pod) key { return key{aPod, pod.Namespace, pod.Name} }
 
-// change takes in that a pod is another, and returns what nobody names any more.
+// change takes in a change of a pod, and returns what is no longer referenced.
 func (x *index) change(before, after *corev1.Pod) (unused []key) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,8 +105,8 @@ func drop[K comparable](in map[K]map[key]bool, where K, k key) {
 	}
 }
 
-// needs reports whether a namespace has pods that are for the provider. Those of
-// DaemonSets, which are on every node, are not.
+// needs reports whether a namespace has pods for the provider. Pods of DaemonSets, which
+// are on every node, do not count.
 func (x *index) needs(namespace string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +133,7 @@ func (x *index) in(namespace string) []key {
 	return out
 }
 
-// namespaces returns those with pods.
+// namespaces returns the namespaces with pods.
 func (x *index) namespaces() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -142,7 +144,7 @@ func (x *index) namespaces() []string {
 	return out
 }
 
-// using returns the pods that name a ConfigMap or Secret.
+// using returns the pods that reference a ConfigMap or Secret.
 func (x *index) using(ref key) []key {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,25 +22,23 @@ import (
 )
 
 const (
-	// keepSpace is how long a provider's namespace is kept without pods in it.
+	// keepNamespace is how long a remote namespace without pods is kept.
 	keepNamespace = time.Minute
-	// trustSpace is how long a provider is not asked again for a namespace that it
-	// has just named.
+	// trustNamespace is how long the provider's answer about a namespace is not doubted.
 	trustNamespace = 2 * time.Second
-	// maxAsk bounds the pause before it is asked again after it gave none.
+	// maxAsk bounds the backoff after the provider gave no namespace.
 	maxAsk = 5 * time.Second
 )
 
-// A record is the annotation of a namespace here which says where its pods are. One is
-// written before the first pod is sent there, and taken away after the provider's
-// namespace was given back, so that nothing is forgotten there by an agent that was
-// killed.
+// A record is the annotation of a local namespace that names the remote one. It is written
+// before the first pod is sent, and removed after the remote namespace was released, so an
+// agent that was killed forgets nothing there.
 
 func isRecord(annotation string) bool {
 	return strings.HasPrefix(annotation, workload.AnnotationPlacePrefix)
 }
 
-// record returns the provider's namespace for one of ours that was recorded.
+// record returns the recorded remote namespace of a local one, "" for none.
 func (pc *controller) record(ns *metadata) string {
 	if ns == nil {
 		return ""
@@ -47,30 +46,30 @@ func (pc *controller) record(ns *metadata) string {
 	return ns.Annotations[workload.AnnotationPlacePrefix+string(pc.id)]
 }
 
-// remoteNamespace is a provider's namespace that stands for one of ours.
+// remoteNamespace is a provider's namespace for a local one.
 type remoteNamespace struct {
 	origin, name string
 	client       *kube.Client
 	pods         *kube.Cache[*workload.Copy]
-	events       *kube.Cache[*workload.EventCopy] // that were not repeated here yet
+	events       *kube.Cache[*workload.EventCopy] // that were not repeated yet
 	stop         context.CancelFunc
 	opened       time.Time
 
 	mu      sync.Mutex
 	busy    int       // pods being created
-	leaving bool      // it is being given back
-	doubted bool      // it may not be there, or not ours, any more
-	stale   bool      // it is to be listed afresh
-	idle    time.Time // since when nothing here needs it
+	leaving bool      // it is being released
+	doubted bool      // it may be gone, or no longer ours
+	stale   bool      // it is to be listed again
+	idle    time.Time // since when no local pod needs it
 	copies  map[key]*copied
 	posted  map[string]*posted // pods with events
 }
 
-// known reports whether the list of its pods was complete once.
+// known reports whether its pods were listed completely.
 func (rn *remoteNamespace) known() bool { return rn.pods.HasSynced() }
 
-// enter begins the creation of a pod, which keeps the namespace until leave. It is
-// false when the namespace is being given back.
+// enter begins the creation of a pod, which keeps the namespace until leave. It returns
+// false if the namespace is being released.
 func (rn *remoteNamespace) enter() bool {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -87,7 +86,7 @@ func (rn *remoteNamespace) leave() {
 	rn.busy--
 }
 
-// doubt has the provider asked for the namespace again.
+// doubt makes the controller ask the provider for the namespace again.
 func (pc *controller) doubt(rn *remoteNamespace) {
 	rn.mu.Lock()
 	rn.doubted = true
@@ -95,8 +94,8 @@ func (pc *controller) doubt(rn *remoteNamespace) {
 	pc.queue.Add(key{kind: aNamespace, namespace: rn.origin})
 }
 
-// renew has the pods of a remote namespace listed afresh at once: a reflector that was cut off
-// tries again only now and then.
+// renew makes the next reconcile list the remote namespace again: a reflector that was cut
+// off retries with a backoff.
 func (rn *remoteNamespace) renew() {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -109,23 +108,27 @@ func (rn *remoteNamespace) isStale() bool {
 	return rn.stale
 }
 
-// namespaceChanged takes in a change of a namespace here.
+// namespaceChanged handles a change of a local namespace.
 func (pc *controller) namespaceChanged(before, after *metadata) {
 	ns := after
 	if ns == nil {
 		ns = before
 	}
-	if pc.remoteNamespace(ns.Name) != nil || pc.record(ns) != "" {
+	rn := pc.remoteNamespace(ns.Name)
+	if rn != nil || pc.record(ns) != "" {
 		pc.queue.Add(key{kind: aNamespace, namespace: ns.Name})
+	}
+	if rn != nil && (before == nil || after == nil || before.Labels[workload.LabelEnabled] != after.Labels[workload.LabelEnabled]) {
+		pc.enqueueServices(rn)
 	}
 }
 
-// reconcileNamespace opens the provider's namespace for one of ours when there are pods for it,
-// and gives it back when there are none.
+// reconcileNamespace opens the remote namespace of a local one that has pods for it, and
+// releases it when there are none.
 func (pc *controller) reconcileNamespace(ctx context.Context, origin string) (again time.Duration, err error) {
 	p := pc.provider.Load()
 	if p.Gone || !p.Reachable {
-		return 0, nil // it is looked at again when that changes
+		return 0, nil // enqueued again when that changes
 	}
 	rn, local := pc.remoteNamespace(origin), pc.s.namespaces.Get("", origin)
 	if rn != nil && rn.isStale() {
@@ -159,8 +162,7 @@ func (pc *controller) reconcileNamespace(ctx context.Context, origin string) (ag
 	return pc.giveBack(ctx, rn, local)
 }
 
-// claim asks the provider for its namespace and opens it, in place of one that is
-// doubted, if any.
+// claim asks the provider for its namespace, and opens it in place of a doubted one, if any.
 func (pc *controller) claim(ctx context.Context, origin, record string, old *remoteNamespace) error {
 	name, err := pc.remote.Namespace(ctx, origin)
 	if err != nil {
@@ -180,22 +182,22 @@ func (pc *controller) claim(ctx context.Context, origin, record string, old *rem
 		}
 	}
 	if old != nil {
-		// It may be another one of the same name, without anything that we sent.
+		// It may be a new one of the same name, without anything that we sent.
 		pc.shut(old)
 	}
 	return pc.open(ctx, origin, name)
 }
 
-// expels reports whether an error says that the provider does not let this cluster in
-// any more, and so that it has taken back what there was.
+// expels reports whether an error says that the provider no longer admits this cluster, so
+// nothing of ours is left there.
 func expels(err error) bool {
 	var said interface{ NotAdmitted() bool }
 	return errors.As(err, &said) && said.NotAdmitted()
 }
 
-// deny has the pods of a namespace show why the provider has no place for them; nil:
-// it has. Some failures are not worth that: one that is just going is there again
-// some seconds later.
+// deny makes the pods of a namespace show why the provider gives no namespace; nil: it does.
+// The first failures are not shown: a namespace that is being deleted is there again some
+// seconds later.
 func (pc *controller) deny(origin string, err error) {
 	var why *workload.Refusal
 	if err != nil {
@@ -223,7 +225,7 @@ func (pc *controller) deny(origin string, err error) {
 	}
 }
 
-// writeRecord notes where the pods of a namespace here are; nil: nowhere.
+// writeRecord records the remote namespace of a local one; nil removes the record.
 func (pc *controller) writeRecord(ctx context.Context, origin string, name *string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{workload.AnnotationPlacePrefix + string(pc.id): name}}})
 	if err != nil {
@@ -232,7 +234,7 @@ func (pc *controller) writeRecord(ctx context.Context, origin string, name *stri
 	return pc.s.local.Patch(ctx, "/api/v1/namespaces/"+origin, manager, types.MergePatchType, patch, nil)
 }
 
-// dropRecords takes the records of a provider away that is forgotten.
+// dropRecords removes the records of a provider that is forgotten.
 func (pc *controller) dropRecords(ctx context.Context) {
 	for _, ns := range pc.s.namespaces.All() {
 		if pc.record(ns) == "" || pc.index.needs(ns.Name) {
@@ -244,7 +246,7 @@ func (pc *controller) dropRecords(ctx context.Context) {
 	}
 }
 
-// open begins to follow a namespace of the provider.
+// open starts the caches of a remote namespace.
 func (pc *controller) open(ctx context.Context, origin, name string) error {
 	rn := &remoteNamespace{origin: origin, name: name, opened: pc.s.o.cfg.Now(), copies: make(map[key]*copied), posted: make(map[string]*posted)}
 	client, err := kube.New(&rest.Config{Host: "https://provider", Transport: &gate{next: pc.remote, denied: func() { pc.doubt(rn) }, later: pc.hold}})
@@ -284,13 +286,17 @@ func (pc *controller) open(ctx context.Context, origin, name string) error {
 				pc.queue.Add(k)
 			}
 			pc.queue.Add(key{kind: aSweep, namespace: origin})
+			for _, what := range []kind{aService, aSlice} {
+				pc.s.bundle(pc, key{kind: what, namespace: origin})
+			}
+			pc.enqueueServices(rn)
 			pc.queue.Add(key{kind: aNamespace, namespace: origin})
 		}
 	})
 	return nil
 }
 
-// pod returns a pod of the namespace, nil when there is none of that name.
+// pod returns a pod of the remote namespace by name, nil for none.
 func (rn *remoteNamespace) pod(name string) *corev1.Pod { return podOf(rn.pods.Get(rn.name, name)) }
 
 func podOf(c *workload.Copy) *corev1.Pod {
@@ -300,17 +306,18 @@ func podOf(c *workload.Copy) *corev1.Pod {
 	return &c.Pod
 }
 
-// shut ends following a namespace.
+// shut stops the caches of a remote namespace.
 func (pc *controller) shut(rn *remoteNamespace) {
 	rn.stop()
 	pc.mu.Lock()
 	delete(pc.remotes, rn.origin)
+	maps.DeleteFunc(pc.services, func(ref key, _ *workload.Refusal) bool { return ref.namespace == rn.origin })
 	pc.mu.Unlock()
 	pc.s.release(pc, rn.origin)
 }
 
-// giveBack gives a namespace back to the provider once nothing here has needed it
-// for a while, or at once when ours does not exist any more.
+// giveBack releases a remote namespace that no local pod has needed for keepNamespace, or at
+// once if the local namespace is gone.
 func (pc *controller) giveBack(ctx context.Context, rn *remoteNamespace, local *metadata) (again time.Duration, err error) {
 	now := pc.s.o.cfg.Now()
 	rn.mu.Lock()
@@ -335,7 +342,7 @@ func (pc *controller) giveBack(ctx context.Context, rn *remoteNamespace, local *
 		defer rn.mu.Unlock()
 		rn.leaving = false
 	}
-	// From here on no pod is created in it; one that came just before counts.
+	// From here on no pod is created in it. One that came just before keeps it.
 	if pc.index.needs(rn.origin) {
 		stay()
 		return time.Nanosecond, nil
@@ -356,11 +363,11 @@ func (pc *controller) giveBack(ctx context.Context, rn *remoteNamespace, local *
 	return 0, nil
 }
 
-// gate watches what the provider answers.
+// gate watches the answers of the provider.
 type gate struct {
 	next   http.RoundTripper
-	denied func()              // pods are not to be listed
-	later  func(time.Duration) // nothing is to be sent before
+	denied func()              // pods may not be listed
+	later  func(time.Duration) // the provider asks to send nothing for that long
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -19,69 +19,73 @@ import (
 	"liqo.io/agent/kube/tally"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
 )
 
-// Remote is the way to one provider. Requests for its API server have a path as
-// at an API server, and any host. It is used by many goroutines.
+// Remote connects to one provider. Requests to its API server have the paths of an API
+// server, and any host. Many goroutines use it.
 type Remote interface {
 	http.RoundTripper
-	// Namespace returns the provider's namespace for one of this cluster's, which
-	// the provider makes if need be.
+	// Namespace returns the provider's namespace for a local one. The provider creates it
+	// if necessary.
 	Namespace(ctx context.Context, origin string) (string, error)
-	// Release gives the provider's namespace for one of this cluster's back, with
-	// all that is in it. That there is none is no error.
+	// Release deletes the provider's namespace for a local one with everything in it. It
+	// is no error if there is none.
 	Release(ctx context.Context, origin string) error
 }
 
-// Provider is one whose node may have pods.
+// Provider is a cluster whose virtual node may have pods.
 type Provider struct {
 	ID   peer.ClusterID
 	Node string // the virtual node; "" while its name is not known
-	// Remote is the way there, a pointer: it is compared with ==. Another one is used for what
-	// comes after, and what was known about the provider's pods is listed again.
+	// Remote connects to it. It is a pointer, compared with ==: another Remote restarts the
+	// controller, which lists the provider's pods again.
 	Remote Remote
-	// Offer is any text that changes when the provider's offer does. Pods that were
-	// refused are tried again then.
+	// Offer is any text that changes with the provider's offer. Refused pods are tried
+	// again then.
 	Offer string
-	// Reachable is whether the provider answers. While it does not, pods stay as they
-	// are; when it does again they are looked at.
+	// Reachable: the provider answers. While it does not, pods stay as they are; after
+	// that, all are reconciled.
 	Reachable bool
-	// Gone: the provider is given up. Nobody there is asked any more, and pods that
-	// are being deleted here end at once.
+	// Gone: the provider is given up. It gets no more requests, and local pods that are
+	// being deleted end at once.
 	Gone bool
-	// Expelled: the provider says that it does not let this cluster in any more. Pods that
-	// are being deleted here end at once, until it gives a namespace again.
+	// Expelled: the provider says that it no longer admits this cluster. Local pods that
+	// are being deleted end at once, until it gives a namespace again.
 	Expelled bool
+	// Network says how the provider's pods are reached from here, nil if they are not. It is
+	// another pointer whenever it says something else.
+	Network *workload.Network
 }
 
 // Config is what an Offload works with.
 type Config struct {
 	// Self returns this cluster's ID.
 	Self func() peer.ClusterID
-	// Changed is told that the Counts of a provider may have changed. It must not
+	// Changed is called when the Counts of a provider may have changed. It must not
 	// block, nor call the Offload. It may be nil.
 	Changed func(peer.ClusterID)
-	// Exceeded is told that what Excess returns about a provider has changed. It must
+	// Exceeded is called when the result of Excess for a provider has changed. It must
 	// not block, nor call the Offload. It may be nil.
 	Exceeded func(peer.ClusterID)
 	Logger   *slog.Logger
 	Now      func() time.Time // time.Now if nil
 }
 
-// Counts is how many pods are bound to a provider's node, and how they fare.
+// Counts counts the pods that are bound to a provider's node, by state.
 type Counts struct {
 	Bound   int
 	Running int // phase Running
 	Pending int // phase Pending, the refused ones among them
-	Refused int // never sent, or not let in by the provider
+	Refused int // not offloadable, or refused by the provider
 	Ending  int // being deleted
 }
 
-// Stats are what an Offload did since New.
+// Stats are the counters of an Offload since New.
 type Stats struct {
-	// Created is how long the requests took that created a pod at a provider.
+	// Created is the distribution of the durations of requests that created a pod at a provider.
 	Created tally.Distribution
-	// Retries counts work that failed and is tried again.
+	// Retries counts failed reconciles, each of which is tried again.
 	Retries uint64
 }
 
@@ -102,7 +106,7 @@ type Place struct {
 	Reachable bool
 }
 
-// Offload keeps the pods of all virtual nodes. Its methods may be called from any
+// Offload reconciles the pods of all virtual nodes. Its methods may be called from any
 // goroutine, and do not block.
 type Offload struct {
 	cfg Config
@@ -115,7 +119,7 @@ type Offload struct {
 	session   *session // nil while Run does not run
 }
 
-// New returns an Offload that does nothing until Run.
+// New returns an Offload that does nothing before Run.
 func New(cfg Config) *Offload {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -129,8 +133,8 @@ func New(cfg Config) *Offload {
 	return &Offload{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
 }
 
-// Run works with the local API server until ctx ends or the work cannot be begun.
-// It may run again afterwards, but once at a time.
+// Run reconciles until ctx ends. It returns an error if there is no client for local. It may
+// be called again after it returned.
 func (o *Offload) Run(ctx context.Context, local *rest.Config) error {
 	client, err := kube.New(local)
 	if err != nil {
@@ -140,8 +144,8 @@ func (o *Offload) Run(ctx context.Context, local *rest.Config) error {
 	return newSession(o, client).run(ctx)
 }
 
-// Set says how a provider stands. It may be called again and again; only changes
-// have an effect.
+// Set sets the state of a provider. It may be called repeatedly; only changes have an
+// effect.
 func (o *Offload) Set(p Provider) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,8 +156,8 @@ func (o *Offload) Set(p Provider) {
 	o.wake()
 }
 
-// Remove forgets a provider: its pods, wherever they are, are left as they are. It
-// is for a node that has no pods any more, or does not exist.
+// Remove forgets a provider, and leaves all its pods as they are. It is for a node that
+// has no pods any more, or does not exist.
 func (o *Offload) Remove(id peer.ClusterID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,14 +167,14 @@ func (o *Offload) Remove(id peer.ClusterID) {
 	}
 }
 
-// wake has the session look at the providers.
+// wake makes the session adjust its controllers to the providers.
 func (o *Offload) wake() {
 	if o.session != nil {
 		work.Wake(o.session.woken)
 	}
 }
 
-// attach makes s the session that the methods are about.
+// attach makes s the current session; nil: there is none.
 func (o *Offload) attach(s *session) {
 	o.mu.Lock()
 	o.session = s
@@ -188,7 +192,7 @@ func (o *Offload) snapshot() map[peer.ClusterID]Provider {
 	return maps.Clone(o.providers)
 }
 
-// controllers returns those of the session that runs.
+// controllers returns the controllers of the current session.
 func (o *Offload) controllers() []*controller {
 	o.mu.Lock()
 	s := o.session
@@ -199,8 +203,7 @@ func (o *Offload) controllers() []*controller {
 	return s.all()
 }
 
-// Count returns how many pods a provider's node has. While Run does not run, that
-// is not known, and all is zero.
+// Count returns the counts of a provider's node. They are zero while Run does not run.
 func (o *Offload) Count(id peer.ClusterID) Counts {
 	for _, pc := range o.controllers() {
 		if pc.id == id {
@@ -210,8 +213,8 @@ func (o *Offload) Count(id peer.ClusterID) Counts {
 	return Counts{}
 }
 
-// Excess returns in which way a provider says more than is taken from it, so that
-// what is known of its pods is old; nil while it does not.
+// Excess returns which limit the answers of a provider exceed, so that the known state of
+// its pods is outdated; nil if they exceed none.
 func (o *Offload) Excess(id peer.ClusterID) error {
 	for _, pc := range o.controllers() {
 		if pc.id == id {
@@ -221,8 +224,8 @@ func (o *Offload) Excess(id peer.ClusterID) error {
 	return nil
 }
 
-// Find says where a pod of this cluster runs; false when it is on no virtual node
-// or was not created at the provider yet.
+// Find returns where a pod of this cluster runs; false if it is on no virtual node, or was
+// not created at the provider yet.
 func (o *Offload) Find(namespace, pod string) (Place, bool) {
 	for _, pc := range o.controllers() {
 		if place, ok := pc.find(namespace, pod); ok {
@@ -232,9 +235,8 @@ func (o *Offload) Find(namespace, pod string) (Place, bool) {
 	return Place{}, false
 }
 
-// Pods returns the pods that are bound to a node, as this cluster has them, sorted
-// by namespace and name. They are shared and must not be changed; managed fields
-// are left out.
+// Pods returns the local pods that are bound to a node, sorted by namespace and name,
+// without managed fields. They are shared and must not be changed.
 func (o *Offload) Pods(node string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, pc := range o.controllers() {

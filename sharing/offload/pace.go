@@ -9,16 +9,15 @@ import (
 	"liqo.io/agent/throttle"
 )
 
-// How often the status of pods of one provider, and events about them, are written
-// here, whatever that says of them. A pod that starts, or ends, is written twice or
-// three times.
+// Limits of the writes that the pods of one provider cause in the local API server. The
+// start or end of a pod takes two or three writes.
 const (
 	podRate, podBurst     = 0.5, 6   // writes a second of one pod
 	writeRate, writeBurst = 20, 2400 // of all pods of the provider, and of events about them
-	maxPaced              = 10_000   // pods of which it is remembered
+	maxPaced              = 10_000   // pods with a bucket
 )
 
-// pace bounds how often is written what a provider says. It is safe for concurrent use.
+// pace limits the writes that a provider causes. It is safe for concurrent use.
 type pace struct {
 	pods *throttle.Buckets[key]
 	all  *throttle.Buckets[struct{}]
@@ -31,9 +30,9 @@ func newPace() pace {
 	return pace{pods: throttle.New[key](podRate, podBurst, maxPaced), all: all(), events: all()}
 }
 
-// wait returns how long the status of a pod is not to be written yet. What it is then
-// is what counts: nothing but what came in between is lost. That a pod has ended is
-// said at once, because others wait for that, and it is said once.
+// wait returns after how long the status of a pod may be written. It is computed again
+// then, so only intermediate states are lost. The end of a pod is written at once: it
+// happens once, and others wait for it.
 func (p pace) wait(k key, from, to *corev1.PodStatus, now time.Time) time.Duration {
 	if !workload.Ended(from.Phase) && workload.Ended(to.Phase) {
 		p.all.Owe(struct{}{}, 1, now)

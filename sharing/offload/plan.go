@@ -9,63 +9,65 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// view is all that is known about a pod when it is looked at.
+// view is everything that is known about a pod.
 type view struct {
-	local  *corev1.Pod // here; nil: it does not exist here
-	remote *corev1.Pod // what has its name at the provider; nil: nothing
-	// known: remote comes from a complete list of this connection. Without, it is nil
-	// and says nothing.
+	local  *corev1.Pod // nil: it does not exist
+	remote *corev1.Pod // the pod of its name at the provider; nil: none
+	// known: remote comes from a complete list of this connection. Otherwise it is nil
+	// and means nothing.
 	known bool
-	// never: nothing was ever created in the provider's namespace for local's.
+	// never: nothing was ever created for the local namespace at the provider.
 	never bool
 	state podState
-	// refusal is why local cannot be sent, missing why not yet, and denied why there
-	// is no place for it.
+	// refusal is why local cannot be sent, missing why not yet, and denied why the
+	// provider gives no namespace.
 	refusal, missing, denied *workload.Refusal
 	ready                    bool // missing is known
 
 	reachable, gone bool // the provider
-	// expelled: the provider does not let this cluster in any more. Nothing of it is left
-	// there for long, and nothing of it can be asked for.
+	// expelled: the provider no longer admits this cluster, and removes what it has there.
+	// Its state cannot be read.
 	expelled bool
 	origin   workload.Origin
 	now      time.Time
 }
 
-// verb is what is to be done about a pod.
+// verb is the kind of a step.
 type verb string
 
 const (
 	wait    verb = ""        // nothing, until something changes
-	create  verb = "create"  // have the provider create its copy
+	create  verb = "create"  // create the copy
 	change  verb = "change"  // patch the copy
 	confirm verb = "confirm" // ask the provider whether the copy is really gone
-	remove  verb = "remove"  // delete what has its name at the provider
-	finish  verb = "finish"  // delete local at once, which is being deleted
+	remove  verb = "remove"  // delete the pod of its name at the provider
+	finish  verb = "finish"  // end the deletion of local with grace period 0
 )
 
-// ownGrace as a grace period is that of the pod.
+// ownGrace stands for the pod's own grace period.
 const ownGrace int64 = -1
 
-// step is one step towards what is to be.
+// step is one step towards the desired state.
 type step struct {
 	verb  verb
 	uid   types.UID // remove
 	grace int64     // remove, in seconds; or ownGrace
 	patch []byte    // change
 
-	status *corev1.PodStatus // that local is to have; nil: the one it has
-	warn   *workload.Refusal // what people are to be told in an event
+	status *corev1.PodStatus // to write to local; nil: no change
+	warn   *workload.Refusal // to report in an event
 }
 
-// plan says what to do next about a pod. A step that leaves wait and no status is
-// the end: all is as it should be, or has to wait for somebody else.
+// plan returns the next step for a pod. The zero step means that nothing is left to do, or
+// somebody else has to act first.
 func plan(v view) step {
 	switch {
 	case v.local == nil:
 		return v.orphan()
 	case v.local.DeletionTimestamp != nil:
 		return v.ending()
+	case v.gone && !terminal(v.local):
+		return step{status: v.origin.Network.Withdraw(&v.local.Status)}
 	case v.gone:
 		return step{}
 	case terminal(v.local):
@@ -77,10 +79,10 @@ func plan(v view) step {
 	return v.living()
 }
 
-// asked reports whether the provider can be asked, and what it has is known.
+// asked reports whether the provider can be asked, and its pods are known.
 func (v view) asked() bool { return v.reachable && !v.gone && v.known }
 
-// copy returns what stands for local at the provider.
+// copy returns the copy of local at the provider, nil for none.
 func (v view) copy() *corev1.Pod {
 	if v.local != nil && v.remote != nil && workload.IsCopy(v.local, v.remote) {
 		return v.remote
@@ -88,7 +90,7 @@ func (v view) copy() *corev1.Pod {
 	return nil
 }
 
-// remove deletes what is at the provider, unless that was asked for before.
+// remove deletes a pod at the provider, unless that was requested before.
 func (v view) remove(uid types.UID, grace int64) step {
 	if v.state.removed(uid, grace) {
 		return step{}
@@ -96,10 +98,10 @@ func (v view) remove(uid types.UID, grace int64) step {
 	return step{verb: remove, uid: uid, grace: grace}
 }
 
-// ours reports whether a pod at the provider was created by a consumer.
+// ours reports whether a pod at the provider was created by a consumer's agent.
 func ours(remote *corev1.Pod) bool { return remote.Annotations[workload.AnnotationOriginUID] != "" }
 
-// orphan is for what the provider has and we do not.
+// orphan is for a pod at the provider without a local pod.
 func (v view) orphan() step {
 	if !v.asked() || v.remote == nil || !ours(v.remote) || v.remote.DeletionTimestamp != nil {
 		return step{}
@@ -107,13 +109,13 @@ func (v view) orphan() step {
 	return v.remove(v.remote.UID, ownGrace)
 }
 
-// ending is for a pod that is being deleted here.
+// ending is for a local pod that is being deleted.
 func (v view) ending() step {
 	over := v.local.DeletionGracePeriodSeconds != nil && *v.local.DeletionGracePeriodSeconds == 0
 	last := step{verb: finish}
 	if over && len(v.local.Finalizers) > 0 {
-		// They are what is left, and others'. Without any, the API server was cut off
-		// between marking the pod and deleting it, when our request was.
+		// Only finalizers of others are left. Without any, our request was cut off after the
+		// API server marked the pod and before it deleted it.
 		last.verb = wait
 	}
 	if v.gone || v.expelled {
@@ -123,7 +125,10 @@ func (v view) ending() step {
 		if v.never || !v.been() && (v.refusal != nil || v.state.unsent) {
 			return last
 		}
-		return step{}
+		if terminal(v.local) {
+			return step{}
+		}
+		return step{status: v.origin.Network.Withdraw(&v.local.Status)}
 	}
 	grace := remaining(v.local, v.now)
 	if c := v.copy(); c != nil {
@@ -135,8 +140,8 @@ func (v view) ending() step {
 		return s
 	}
 	if v.state.made != "" && !v.state.seen && !v.state.ended {
-		// Created, but not in the list yet, or never, when it is gone before the provider
-		// was listed again: then only asking tells that it is.
+		// It was created, and is not in the list: not yet, or no longer. Only a request to
+		// the provider can tell.
 		if v.state.removed(v.state.made, grace) {
 			return step{verb: confirm}
 		}
@@ -146,7 +151,7 @@ func (v view) ending() step {
 	return last
 }
 
-// lastStatus is what a pod ends with whose copy has ended as was wanted.
+// lastStatus is the final status of a pod whose copy was deleted on request.
 func (v view) lastStatus() *corev1.PodStatus {
 	if terminal(v.local) {
 		return nil
@@ -160,13 +165,13 @@ func (v view) lastStatus() *corev1.PodStatus {
 	if len(v.local.Finalizers) == 0 {
 		return nil // nobody would see it
 	}
-	// Whoever holds it, such as a Job, waits for a last word.
+	// The owner of the finalizer, such as a Job, waits for a final phase.
 	s := *v.local.Status.DeepCopy()
 	s.Phase = corev1.PodFailed
 	return v.unlessSame(s)
 }
 
-// living is for a pod that is to run.
+// living is for a local pod that is to run.
 func (v view) living() step {
 	c := v.copy()
 	if c == nil && v.refusal != nil && !v.been() {
@@ -176,11 +181,14 @@ func (v view) living() step {
 		if v.denied != nil && v.reachable && !v.been() {
 			return v.waiting(v.denied)
 		}
-		return step{}
+		if c != nil && v.origin.Network != nil && v.origin.Network.Down != "" {
+			return step{status: v.mirror(c)} // it is as it was, but cannot be reached
+		}
+		return step{status: v.origin.Network.Withdraw(&v.local.Status)}
 	}
 	switch {
 	case c != nil && c.DeletionTimestamp != nil:
-		// The provider ends it: see podState.about.
+		// The provider deletes it: see podState.about.
 		s := workload.Mirror(v.local, c, v.origin, v.now)
 		if workload.Ended(s.Phase) {
 			return step{}
@@ -197,7 +205,7 @@ func (v view) living() step {
 			Reason:  workload.ReasonRefusedByProvider,
 			Message: "The provider has a pod of this name in namespace " + v.remote.Namespace + " that the agent did not make. Give the pod another name.",
 		})
-	case v.remote != nil: // an earlier pod's, which does not exist any more
+	case v.remote != nil: // the copy of an earlier pod, which does not exist any more
 		return v.remove(v.remote.UID, 0)
 	case v.been() && v.state.ended:
 		s := workload.DeletedByProvider(v.local, v.state.last, v.origin, v.now)
@@ -212,10 +220,10 @@ func (v view) living() step {
 	return step{verb: create}
 }
 
-// been reports whether the provider had a copy.
+// been reports whether there was a copy.
 func (v view) been() bool { return v.state.made != "" || ran(&v.local.Status) }
 
-// ran reports whether a status shows that a kubelet had the pod.
+// ran reports whether a status shows that a kubelet had started the pod.
 func ran(s *corev1.PodStatus) bool {
 	if s.StartTime != nil || s.Phase == corev1.PodRunning {
 		return true
@@ -230,9 +238,9 @@ func ran(s *corev1.PodStatus) bool {
 	return false
 }
 
-// waiting has local show why it does not run.
+// waiting writes to local why it does not run.
 func (v view) waiting(why *workload.Refusal) step {
-	return step{status: v.unlessSame(workload.Waiting(v.local, why, v.origin, v.now)), warn: why}
+	return step{status: v.unlessSame(workload.Waiting(v.local, why, v.now)), warn: why}
 }
 
 func (v view) mirror(c *corev1.Pod) *corev1.PodStatus {
@@ -251,7 +259,7 @@ func (v view) unlessSame(s corev1.PodStatus) *corev1.PodStatus {
 
 func terminal(pod *corev1.Pod) bool { return workload.Ended(pod.Status.Phase) }
 
-// own returns the grace period that local is deleted with, in seconds.
+// own returns the grace period of the deletion of local, in seconds.
 func own(local *corev1.Pod) int64 {
 	if g := local.DeletionGracePeriodSeconds; g != nil {
 		return max(*g, 0)
@@ -259,9 +267,9 @@ func own(local *corev1.Pod) int64 {
 	return 0
 }
 
-// remaining returns how much of the grace period of local, which is being deleted,
-// is left, in seconds. It is 0 only if local was deleted so; else at least one, so
-// that processes are asked to end before they are made to.
+// remaining returns the rest of the grace period of local, which is being deleted, in
+// seconds. It is 0 only if the grace period was 0, otherwise at least 1, so that processes
+// get SIGTERM before SIGKILL.
 func remaining(local *corev1.Pod, now time.Time) int64 {
 	whole := own(local)
 	if whole == 0 {

@@ -2,13 +2,8 @@ package offload
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/http"
-	"regexp"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,28 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/kube/work"
-	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/workload"
 )
 
 const (
-	// manager is the field manager of what is written here and at providers.
+	// manager is the field manager of all writes, local and at providers.
 	manager = "liqo-agent-offload"
-	// unseen is after which time a copy that was created and does not appear in the
-	// list of the provider's pods is asked for.
+	// unseen is after how long a created copy that is not in the list of the provider's pods
+	// is read by name.
 	unseen = 15 * time.Second
-	// feedEvery is how often ConfigMaps and Secrets are sent again for a pod that does
-	// not find them.
+	// feedEvery is how often ConfigMaps and Secrets are sent again for a copy that lacks
+	// them.
 	feedEvery = 30 * time.Second
-	// maxWords bounds what a provider's refusal may say, in bytes.
-	maxWords = 1000
 )
 
 func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// reconcilePod looks at one pod.
+// reconcilePod reconciles one pod.
 func (pc *controller) reconcilePod(ctx context.Context, k key) (again time.Duration, err error) {
 	v, rn := pc.observe(k)
 	if c := v.copy(); c != nil && starved(c) {
@@ -47,8 +39,8 @@ func (pc *controller) reconcilePod(ctx context.Context, k key) (again time.Durat
 	return pc.act(ctx, k, v, rn, plan(v))
 }
 
-// starved reports whether a copy cannot start because the provider has no ConfigMap
-// or Secret that it names.
+// starved reports whether a copy cannot start because a ConfigMap or Secret is missing at
+// the provider.
 func starved(remote *corev1.Pod) bool {
 	for _, list := range [][]corev1.ContainerStatus{remote.Status.InitContainerStatuses, remote.Status.ContainerStatuses} {
 		for i := range list {
@@ -60,7 +52,7 @@ func starved(remote *corev1.Pod) bool {
 	return false
 }
 
-// feed has what a pod names sent once more: somebody removed it at the provider.
+// feed sends the references of a pod again: somebody removed them at the provider.
 func (pc *controller) feed(k key, v view, rn *remoteNamespace) {
 	fed := false
 	pc.remember(k, func(m *podState) {
@@ -86,7 +78,7 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 	v := view{
 		local:     pc.pods.Get(k.namespace, k.name),
 		reachable: p.Reachable, gone: p.Gone, expelled: pc.expelled.Load(),
-		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node},
+		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node, Network: p.Network},
 		now:    pc.s.o.cfg.Now(),
 	}
 	pc.mu.Lock()
@@ -121,21 +113,21 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 		v.missing, v.ready = pc.missing(v.local)
 	}
 	if ns := (key{kind: aNamespace, namespace: k.namespace}); rn == nil && v.refusal == nil && v.local.DeletionTimestamp == nil && pc.queue.Failures(ns) == 0 {
-		pc.queue.Add(ns) // else it is tried again anyway
+		pc.queue.Add(ns) // after a failure it is tried again anyway
 	}
 	return v, rn
 }
 
-// refusal returns why a pod of ours cannot be sent to the provider.
+// refusal returns why a local pod cannot be sent to the provider.
 func (pc *controller) refusal(local *corev1.Pod, namespace string) *workload.Refusal {
 	if namespace == "" {
-		namespace = local.Namespace // whatever it will be
+		namespace = local.Namespace // in place of the remote one, which is not known yet
 	}
 	_, why := workload.Translate(local, workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: namespace, Node: pc.node})
 	return why
 }
 
-// act takes a step.
+// act carries out a step.
 func (pc *controller) act(ctx context.Context, k key, v view, rn *remoteNamespace, s step) (again time.Duration, err error) {
 	var paced time.Duration
 	if s.status != nil {
@@ -145,7 +137,7 @@ func (pc *controller) act(ctx context.Context, k key, v view, rn *remoteNamespac
 		pc.warn(ctx, k, v.local, s.warn)
 	}
 	if err != nil && s.verb == finish && !apierrors.IsInvalid(err) {
-		return 0, err // the last word comes before the end
+		return 0, err // the final status is written before the deletion
 	}
 	var failed error
 	switch s.verb {
@@ -160,7 +152,7 @@ func (pc *controller) act(ctx context.Context, k key, v view, rn *remoteNamespac
 			pc.remember(k, func(m *podState) { m.patched = v.remote.ResourceVersion + string(s.patch) })
 		}
 		if apierrors.IsNotFound(failed) || apierrors.IsConflict(failed) {
-			failed = nil // the list tells soon
+			failed = nil // the watch tells soon
 		}
 	case confirm:
 		again, failed = pc.confirm(ctx, k, v, rn)
@@ -177,20 +169,28 @@ func (pc *controller) act(ctx context.Context, k key, v view, rn *remoteNamespac
 	return work.Sooner(again, paced), errors.Join(err, failed)
 }
 
-// write gives a pod here its status, unless that has to wait.
+// write writes the status of a local pod, unless the pace delays it.
 func (pc *controller) write(ctx context.Context, k key, local *corev1.Pod, status *corev1.PodStatus) (again time.Duration, err error) {
 	if wait := pc.pace.wait(k, &local.Status, status, pc.s.o.cfg.Now()); wait > 0 {
 		return wait, nil
 	}
-	patch, err := statusPatch(local.UID, &local.Status, status)
-	if err != nil {
-		return 0, err
+	written, err := pc.patchStatus(ctx, k, local, status)
+	if apierrors.IsForbidden(err) && len(status.PodIPs) > 0 {
+		// The policy that confines the agent is of before pods had addresses. Without, they run
+		// as they did then.
+		if pc.addressless.CompareAndSwap(false, true) {
+			pc.s.o.cfg.Logger.Warn("pods of a provider cannot get their addresses, so nothing in this cluster reaches them; run `liqo-agent rbac --apply` again", "provider", pc.id, "error", err)
+		}
+		bare := status.DeepCopy()
+		bare.PodIP, bare.PodIPs = "", nil
+		if workload.SameStatus(&local.Status, bare) {
+			return 0, nil
+		}
+		written, err = pc.patchStatus(ctx, k, local, bare)
 	}
-	written := &corev1.Pod{}
-	err = pc.s.local.Patch(ctx, podPath(k.namespace, k.name)+"/status", manager, types.StrategicMergePatchType, patch, written)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return 0, nil // another pod, or none: the cache tells soon
+		return 0, nil // a new pod, or none: the watch tells soon
 	case err != nil:
 		return 0, err
 	}
@@ -198,7 +198,17 @@ func (pc *controller) write(ctx context.Context, k key, local *corev1.Pod, statu
 	return 0, nil
 }
 
-// create has the provider create the copy.
+// patchStatus makes the status of a pod here what it is to be.
+func (pc *controller) patchStatus(ctx context.Context, k key, local *corev1.Pod, status *corev1.PodStatus) (*corev1.Pod, error) {
+	patch, err := statusPatch(local.UID, &local.Status, status)
+	if err != nil {
+		return nil, err
+	}
+	written := &corev1.Pod{}
+	return written, pc.s.local.Patch(ctx, podPath(k.namespace, k.name)+"/status", manager, types.StrategicMergePatchType, patch, written)
+}
+
+// create creates the copy.
 func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNamespace) (again time.Duration, err error) {
 	pc.mu.Lock()
 	rest := pc.refused[k].until.Sub(pc.s.o.cfg.Now())
@@ -207,7 +217,7 @@ func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNames
 		return rest, nil
 	}
 	if !rn.enter() {
-		return retryFirst, nil // it is being given back
+		return retryFirst, nil // it is being released
 	}
 	defer rn.leave()
 	why, err := pc.send(ctx, rn, v)
@@ -247,8 +257,8 @@ func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNames
 		pc.doubt(rn)
 		return 0, err
 	case apierrors.IsAlreadyExists(err):
-		// If the pod of that name is ours, the list tells soon. If it is the provider's, it
-		// cannot be read, and ours cannot run there.
+		// If the pod of that name is ours, the watch tells soon. If it is the provider's own,
+		// it cannot be read, and the copy cannot be created.
 		if other := rn.client.Get(ctx, "/api/v1/namespaces/"+rn.name+"/pods/"+k.name, nil); refusal(other) {
 			err = other
 		}
@@ -262,76 +272,12 @@ func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNames
 	return 0, err
 }
 
-// refusal reports whether an API server will go on saying no.
-func refusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsRequestEntityTooLargeError(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && statusCode(err)/100 == 4 && statusCode(err) != http.StatusTooManyRequests
-}
-
-func statusCode(err error) int32 {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return status.Status().Code
-	}
-	return 0
-}
-
-// words returns what an API server said, without what the client adds, and before it
-// the reason of the provider's agent, if it was that which said no.
-func words(err error) string {
-	said := err.Error()
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Message != "" {
-		said = status.Status().Message
-		if d := status.Status().Details; d != nil && len(d.Causes) == 1 && d.Causes[0].Message == said && reasonForm.MatchString(string(d.Causes[0].Type)) {
-			said = string(d.Causes[0].Type) + ": " + said
-		}
-	}
-	return text.Line(said, maxWords)
-}
-
-// reasonForm is what reasons of refusals look like.
-var reasonForm = regexp.MustCompile(`^[A-Z][A-Za-z]{0,62}$`)
-
-// turnedAway shows on a pod that the provider does not let it in.
-func (pc *controller) turnedAway(ctx context.Context, k key, v view, rn *remoteNamespace, why *workload.Refusal) (again time.Duration, err error) {
-	if rn.pods.Len() == 0 {
-		// The namespace may be gone, and our rights with it, which is the same no. If so its
-		// pods are not to be listed either, which the gate takes in; another error is met again.
-		_ = rn.client.Get(ctx, "/api/v1/namespaces/"+rn.name+"/pods", nil)
-	}
-	pc.mu.Lock()
-	times := pc.refused[k].times + 1
-	pause := work.Backoff{First: refusedFirst, Max: refusedMax}.Pause(times)
-	pc.refused[k] = refused{times: times, until: pc.s.o.cfg.Now().Add(pause)}
-	pc.mu.Unlock()
-	again, err = pc.show(ctx, k, v, why)
-	return work.Sooner(again, pause), err
-}
-
-// forget forgets a pod that does not exist here any more.
+// forget drops the memory of a local pod that does not exist any more.
 func (pc *controller) forget(k key, rn *remoteNamespace) {
 	pc.admitted(k)
 	if rn != nil {
 		rn.forget(k.name)
 	}
-}
-
-// admitted forgets that a pod was turned away.
-func (pc *controller) admitted(k key) {
-	pc.mu.Lock()
-	defer pc.mu.Unlock()
-	delete(pc.refused, k)
-}
-
-// show has a pod show why it waits.
-func (pc *controller) show(ctx context.Context, k key, v view, why *workload.Refusal) (again time.Duration, err error) {
-	s := v.waiting(why)
-	if s.status != nil {
-		again, err = pc.write(ctx, k, v.local, s.status)
-	}
-	pc.warn(ctx, k, v.local, why)
-	return again, err
 }
 
 // confirm asks the provider whether the copy is really gone.
@@ -348,10 +294,10 @@ func (pc *controller) confirm(ctx context.Context, k key, v view, rn *remoteName
 	if pc.remember(k, func(m *podState) { m.confirmed(v.local, remote) }).ended {
 		return time.Nanosecond, nil
 	}
-	return unseen, nil // the list tells before
+	return unseen, nil // the watch tells before
 }
 
-// remove deletes what has the pod's name at the provider.
+// remove deletes the pod of that name at the provider.
 func (pc *controller) remove(ctx context.Context, k key, v view, rn *remoteNamespace, s step) (again time.Duration, err error) {
 	if v.remote != nil && v.copy() == nil {
 		if lives, err := pc.lives(ctx, k, v.remote); err != nil || lives {
@@ -374,8 +320,8 @@ func (pc *controller) remove(ctx context.Context, k key, v view, rn *remoteNames
 	return unseen, nil
 }
 
-// lives asks the local API server itself whether the pod that a copy stands for
-// exists: a list may be older than the pod when there are several API servers.
+// lives asks the local API server whether the pod of a copy exists: with several API
+// servers, a list may be older than the pod.
 func (pc *controller) lives(ctx context.Context, k key, remote *corev1.Pod) (bool, error) {
 	local := &corev1.Pod{}
 	err := pc.s.local.Get(ctx, podPath(k.namespace, k.name), local)
@@ -383,29 +329,4 @@ func (pc *controller) lives(ctx context.Context, k key, remote *corev1.Pod) (boo
 		return false, nil
 	}
 	return err == nil && workload.IsCopy(local, remote) && local.Spec.NodeName == pc.node, err
-}
-
-// warn tells people about a pod in an event, once for each reason.
-func (pc *controller) warn(ctx context.Context, k key, local *corev1.Pod, why *workload.Refusal) {
-	m := pc.remember(k, func(*podState) {})
-	if m.local != local.UID || m.warned == why.Reason {
-		return
-	}
-	pc.remember(k, func(m *podState) { m.warned = why.Reason })
-	sum := sha256.Sum256([]byte(string(local.UID) + why.Reason))
-	now := metav1.NewTime(pc.s.o.cfg.Now())
-	event := &corev1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: local.Namespace, Name: strings.TrimRight(local.Name[:min(len(local.Name), 200)], ".-") + "." + hex.EncodeToString(sum[:8])},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: local.Namespace, Name: local.Name, UID: local.UID,
-		},
-		Type: corev1.EventTypeWarning, Reason: why.Reason, Message: why.Message,
-		Source: corev1.EventSource{Component: "liqo-agent"}, ReportingController: "liqo-agent",
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}
-	err := pc.s.local.Create(ctx, "/api/v1/namespaces/"+local.Namespace+"/events", event, nil)
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		pc.s.o.cfg.Logger.Debug("an event about a pod cannot be written", "namespace", local.Namespace, "pod", local.Name, "error", err)
-	}
 }

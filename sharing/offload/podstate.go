@@ -9,33 +9,31 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// podState is what this process remembers about a pod and its copy. Everything goes on
-// without it, at the cost of asking once more. What was written at the provider is in it,
-// and not in the cache of the provider's pods: that takes nothing but what the provider
-// tells, within its bounds.
+// podState is the memory of this process about a pod and its copy. Losing it costs only
+// another request. Our writes at the provider are noted here rather than in the cache of the
+// provider's pods, which holds only what the provider reports, within its bounds.
 type podState struct {
-	local types.UID // the pod that the rest is about
+	local types.UID // of the local pod
 
-	// unsent: it came while this process watched, and nothing was sent for it. Without, it is
-	// not known whether an earlier process sent something.
+	// unsent: the pod appeared while this process watched, and was not sent. If false, an
+	// earlier process may have sent it.
 	unsent bool
 
 	made  types.UID   // its copy, as created by us or seen
 	seen  bool        // made was in the list of the provider's pods
-	last  *corev1.Pod // the copy as it was there last
+	last  *corev1.Pod // the copy as it was seen last
 	ended bool        // the provider said that made is not there
 
 	removing types.UID // deleted at the provider by us
 	grace    int64     // with this grace period; negative: its own
 
-	fed     time.Time // when ConfigMaps and Secrets were sent once more
-	patched string    // resource version of the copy when it was patched, and the patch
+	fed     time.Time // when ConfigMaps and Secrets were sent again
+	patched string    // resource version of the copy before the last patch, and the patch
 
 	warned string // reason of the last warning
 }
 
-// about returns the state for what the view shows, with what can be learnt from
-// that.
+// about returns the state for the pods that are there now.
 func (m podState) about(local, remote *corev1.Pod) podState {
 	if local == nil {
 		return podState{removing: m.removing, grace: m.grace}
@@ -45,19 +43,19 @@ func (m podState) about(local, remote *corev1.Pod) podState {
 	}
 	if remote != nil && workload.IsCopy(local, remote) {
 		m.made, m.seen, m.ended = remote.UID, true, false
-		// How a copy ends that the provider ends unasked counts for nothing.
+		// The final status of a copy that the provider deletes on its own does not count.
 		if m.last == nil || !terminal(remote) || remote.DeletionTimestamp == nil || local.DeletionTimestamp != nil {
 			m.last = remote
 		}
 	}
 	if terminal(local) {
-		m.last = nil // all is said
+		m.last = nil // not needed any more
 	}
 	return m
 }
 
-// removed reports whether the deletion of a copy was asked for with that grace
-// period or a shorter one.
+// removed reports whether the deletion of a copy was requested with that grace period or a
+// shorter one.
 func (m podState) removed(uid types.UID, grace int64) bool {
 	return m.removing == uid && (m.grace == grace || grace < 0 || m.grace >= 0 && m.grace < grace)
 }
@@ -80,7 +78,7 @@ func (m *podState) confirmed(local, remote *corev1.Pod) {
 	}
 }
 
-// deleted: the provider deletes remote, or says that it is not there.
+// deleted: the provider deletes remote, or says that it does not exist.
 func (m *podState) deleted(remote types.UID, grace int64, gone bool) {
 	m.removing, m.grace = remote, grace
 	if gone && m.made == remote {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,33 +15,45 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// bundleKey names all ConfigMaps, or all Secrets, of a namespace here.
+// bundleKey names all objects of a kind in a local namespace.
 type bundleKey struct {
 	kind      kind
 	namespace string
 }
 
-// bundle follows them, for the controllers that have pods which name some. Only metadata
-// is kept: what is in one is read when it is sent.
+// bundle is their cache, shared by the controllers whose pods need some. It keeps only
+// metadata: the data is read when it is sent.
 type bundle struct {
 	cache *kube.Cache[*metadata]
 	stop  context.CancelFunc
 	users map[*controller]bool
 }
 
-// copied is a provider's copy of a ConfigMap or Secret.
+// copied is a provider's copy of a ConfigMap, Secret or Service.
 type copied struct {
 	mu      sync.Mutex
-	version string // resource version of ours that it was made from; "" if not known
-	there   bool   // it may be there
+	version string // resource version of the original that it was made from; "" if not known
+	there   bool   // it may exist
+
+	// slices are the EndpointSlices of a Service that may exist there, with the hash of what
+	// they were made from; "" if not known. They were made for that network.
+	slices  map[string]string
+	network *workload.Network
 }
 
-func (k key) path(namespace string) string {
-	return "/api/v1/namespaces/" + namespace + "/" + string(k.kind) + "/" + k.name
+// collection returns the path of the objects of the kind in a namespace.
+func (k key) collection(namespace string) string {
+	group := "/api/v1"
+	if k.kind == aSlice {
+		group = "/apis/discovery.k8s.io/v1"
+	}
+	return group + "/namespaces/" + namespace + "/" + string(k.kind)
 }
 
-// bundle returns the bundle of what a key is one of, for a controller. It is begun if
-// there is none.
+func (k key) path(namespace string) string { return k.collection(namespace) + "/" + k.name }
+
+// bundle returns the cache for an object, and starts it if necessary. The
+// controller becomes one of its users.
 func (s *session) bundle(pc *controller, ref key) *kube.Cache[*metadata] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,13 +70,20 @@ func (s *session) bundle(pc *controller, ref key) *kube.Cache[*metadata] {
 					o = before
 				}
 				for _, pc := range s.all() {
-					pc.referenceChanged(key{bk.kind, bk.namespace, o.Name}, before == nil)
+					switch bk.kind {
+					case aService:
+						pc.serviceChanged(bk.namespace, o.Name)
+					case aSlice:
+						pc.serviceChanged(bk.namespace, o.Labels[discoveryv1.LabelServiceName])
+					default:
+						pc.referenceChanged(key{bk.kind, bk.namespace, o.Name}, before == nil)
+					}
 				}
 			},
 		})
-		query := kube.Query{Path: "/api/v1/namespaces/" + bk.namespace + "/" + string(bk.kind)}
+		query := kube.Query{Path: ref.collection(bk.namespace)}
 		if bk.kind == aSecret {
-			// They are many and large, and no pod names them.
+			// They are many and large, and no pod references them.
 			query.Fields = "type!=helm.sh/release.v1"
 		}
 		var ctx context.Context
@@ -78,6 +98,9 @@ func (s *session) bundle(pc *controller, ref key) *kube.Cache[*metadata] {
 					for _, k := range pc.index.in(bk.namespace) {
 						pc.queue.Add(k)
 					}
+					if rn := pc.remoteNamespace(bk.namespace); rn != nil {
+						pc.enqueueServices(rn)
+					}
 				}
 			}
 		})
@@ -86,7 +109,17 @@ func (s *session) bundle(pc *controller, ref key) *kube.Cache[*metadata] {
 	return b.cache
 }
 
-// release ends what only l needed of a namespace; "" for all.
+// followed returns the objects of a bundle; none if nobody has started it.
+func (s *session) followed(bk bundleKey) []*metadata {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.bundles[bk]; b != nil {
+		return b.cache.All()
+	}
+	return nil
+}
+
+// release stops the bundles of a namespace ("": of all) that only pc used.
 func (s *session) release(pc *controller, namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +134,7 @@ func (s *session) release(pc *controller, namespace string) {
 	}
 }
 
-// referenceChanged takes in that a ConfigMap or Secret here is another.
+// referenceChanged handles a change of a local ConfigMap or Secret.
 func (pc *controller) referenceChanged(ref key, fresh bool) {
 	pods := pc.index.using(ref)
 	if len(pods) == 0 {
@@ -115,8 +148,8 @@ func (pc *controller) referenceChanged(ref key, fresh bool) {
 	}
 }
 
-// missing returns what a pod cannot be without and does not exist here; ready is
-// false while that is not known.
+// missing returns which required references of a pod do not exist; ready is false while
+// that is not known.
 func (pc *controller) missing(local *corev1.Pod) (why *workload.Refusal, ready bool) {
 	var lost = map[kind][]string{}
 	ready = true
@@ -138,7 +171,7 @@ func (pc *controller) missing(local *corev1.Pod) (why *workload.Refusal, ready b
 	return nil, ready
 }
 
-// send has the provider have what a pod names. It returns why the pod cannot run.
+// send copies the references of a pod to the provider. It returns why the pod cannot run.
 func (pc *controller) send(ctx context.Context, rn *remoteNamespace, v view) (*workload.Refusal, error) {
 	for ref, optional := range references(v.local) {
 		why, err := pc.copy(ctx, rn, ref, v.origin)
@@ -149,7 +182,7 @@ func (pc *controller) send(ctx context.Context, rn *remoteNamespace, v view) (*w
 	return nil, nil
 }
 
-// copied returns the copy of what a key names.
+// copied returns the state of the copy of a ConfigMap or Secret.
 func (rn *remoteNamespace) copied(ref key) *copied {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -161,12 +194,12 @@ func (rn *remoteNamespace) copied(ref key) *copied {
 	return c
 }
 
-// copy makes the provider's copy of a ConfigMap or Secret what ours is. It returns
-// why there is none.
+// copy makes the provider's copy of a ConfigMap or Secret equal to the original. It returns
+// why there is no copy.
 func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, origin workload.Origin) (*workload.Refusal, error) {
 	cache := pc.s.bundle(pc, ref)
 	if !cache.HasSynced() {
-		return nil, nil // it is looked at again when that has changed
+		return nil, nil // enqueued again once it has
 	}
 	c := rn.copied(ref)
 	c.mu.Lock()
@@ -189,7 +222,7 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 	c.there = true
 	err = rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
 	if apierrors.IsInvalid(err) {
-		// Immutable, and ours was made anew.
+		// The copy is immutable, and the original was recreated.
 		if err = rn.client.Delete(ctx, path, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
 			err = rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
 		}
@@ -215,7 +248,7 @@ func missing(ref key) *workload.Refusal {
 // String returns the key in words.
 func (k key) String() string { return string(k.kind) + " " + k.namespace + "/" + k.name }
 
-// uncopy removes a copy that is not needed, or has no original any more.
+// uncopy deletes a copy that is not needed, or has no original any more.
 func (pc *controller) uncopy(ctx context.Context, rn *remoteNamespace, ref key, c *copied) error {
 	if !c.there {
 		return nil
@@ -227,7 +260,7 @@ func (pc *controller) uncopy(ctx context.Context, rn *remoteNamespace, ref key, 
 	return nil
 }
 
-// read reads what a key names here, and returns what is sent to a provider.
+// read reads an original, and returns the body to send to the provider.
 func (pc *controller) read(ctx context.Context, ref key, origin workload.Origin) (body []byte, version string, why *workload.Refusal, err error) {
 	path := ref.path(ref.namespace)
 	if ref.kind == aConfigMap {
@@ -249,7 +282,7 @@ func (pc *controller) read(ctx context.Context, ref key, origin workload.Origin)
 	return nil, "", nil, err
 }
 
-// reconcileReference looks at one ConfigMap or Secret: at the copy of what pods use, or used.
+// reconcileReference reconciles the copy of a ConfigMap or Secret.
 func (pc *controller) reconcileReference(ctx context.Context, ref key) (again time.Duration, err error) {
 	p, rn := pc.provider.Load(), pc.remoteNamespace(ref.namespace)
 	if p.Gone || !p.Reachable || rn == nil || !rn.known() {
@@ -265,20 +298,17 @@ func (pc *controller) reconcileReference(ctx context.Context, ref key) (again ti
 	return 0, err
 }
 
-// sweep looks at everything that earlier runs sent to a provider's namespace.
-func (pc *controller) sweep(ctx context.Context, origin string) error {
+// sweep enqueues all copies in a remote namespace, also those of earlier runs. It returns after
+// how long to do so again.
+func (pc *controller) sweep(ctx context.Context, origin string) (again time.Duration, err error) {
 	rn := pc.remoteNamespace(origin)
 	if rn == nil {
-		return nil
+		return 0, nil
 	}
 	for _, what := range []kind{aConfigMap, aSecret} {
-		sent, err := kube.List(ctx, rn.client, kube.Query{Path: "/api/v1/namespaces/" + rn.name + "/" + string(what)}, kube.Kind[*workload.ObjectCopy]{
-			Fresh:  func() *workload.ObjectCopy { return &workload.ObjectCopy{} },
-			Keep:   func(o *workload.ObjectCopy) bool { return o.Annotations[workload.AnnotationOriginUID] != "" },
-			Bounds: &kube.Bounds{Objects: maxSwept, Bytes: maxTheirs, List: maxListed, Object: maxTold},
-		})
+		sent, err := pc.sent(ctx, rn, what)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for _, o := range sent {
 			ref := key{what, origin, o.Name}
@@ -289,5 +319,17 @@ func (pc *controller) sweep(ctx context.Context, origin string) error {
 			pc.queue.Add(ref)
 		}
 	}
-	return nil
+	if err := pc.sweepServices(ctx, rn); err != nil && !refusal(err) { // an older provider knows none
+		return 0, err
+	}
+	return sweepEvery, nil
+}
+
+// sent returns what agents of this cluster have sent of a kind.
+func (pc *controller) sent(ctx context.Context, rn *remoteNamespace, what kind) ([]*workload.ObjectCopy, error) {
+	return kube.List(ctx, rn.client, kube.Query{Path: key{kind: what}.collection(rn.name)}, kube.Kind[*workload.ObjectCopy]{
+		Fresh:  func() *workload.ObjectCopy { return &workload.ObjectCopy{} },
+		Keep:   func(o *workload.ObjectCopy) bool { return o.Annotations[workload.AnnotationOriginUID] != "" },
+		Bounds: &kube.Bounds{Objects: maxSwept, Bytes: maxTheirs, List: maxListed, Object: maxTold},
+	})
 }

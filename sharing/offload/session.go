@@ -6,10 +6,12 @@ import (
 	"slices"
 	"sync"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
 )
 
 // metadata is an object of which only the metadata is kept.
@@ -19,7 +21,7 @@ type metadata = metav1.PartialObjectMetadata
 type session struct {
 	o          *Offload
 	local      *kube.Client
-	namespaces *kube.Cache[*metadata] // all there are here
+	namespaces *kube.Cache[*metadata] // all local ones
 	woken      chan struct{}          // the providers changed; capacity 1
 	running    sync.WaitGroup
 	ctx        context.Context // of run, for the bundles, which controllers share
@@ -48,9 +50,14 @@ func newSession(o *Offload, local *kube.Client) *session {
 	return s
 }
 
-// trimMetadata leaves what this package needs of any object.
+// trimMetadata keeps what this package needs of any object.
 func trimMetadata(m *metadata) {
-	m.ManagedFields, m.Labels, m.OwnerReferences, m.Finalizers = nil, nil, nil, nil
+	m.ManagedFields, m.OwnerReferences, m.Finalizers = nil, nil, nil
+	for name := range m.Labels {
+		if name != workload.LabelEnabled && name != discoveryv1.LabelServiceName {
+			delete(m.Labels, name)
+		}
+	}
 	for name := range m.Annotations {
 		if !isRecord(name) {
 			delete(m.Annotations, name)
@@ -87,7 +94,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// adjust makes the controllers those of the providers.
+// adjust makes the set of controllers equal to the set of providers.
 func (s *session) adjust(ctx context.Context) {
 	providers := s.o.snapshot()
 	for _, pc := range s.all() {
@@ -112,7 +119,7 @@ func (s *session) adjust(ctx context.Context) {
 	}
 }
 
-// begin starts the work for a provider.
+// begin starts the controller of a provider.
 func (s *session) begin(ctx context.Context, p Provider) *controller {
 	pc := newController(s, p)
 	ctx, pc.cancel = context.WithCancel(ctx)
@@ -123,7 +130,7 @@ func (s *session) begin(ctx context.Context, p Provider) *controller {
 	return pc
 }
 
-// end ends it and waits until it has.
+// end stops a controller, and waits for it.
 func (s *session) end(pc *controller) {
 	pc.cancel()
 	<-pc.done

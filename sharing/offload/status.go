@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// byAddress are the lists of a status that a strategic merge patch merges instead
-// of replacing them, unless it is told.
+// byAddress are the lists of a status that a strategic merge patch merges by default
+// instead of replacing them.
 var byAddress = []string{"podIPs", "hostIPs", "resourceClaimStatuses"}
 
-// statusPatch returns the strategic merge patch that makes the status of the pod
-// with that UID what it is to be. Conditions that are the same are not in it, so
-// that those which others write meanwhile stay.
+// statusPatch returns the strategic merge patch that changes the status of the pod with
+// that UID. It leaves out equal conditions, so it does not overwrite what others write at
+// the same time.
 func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
 	before, err := fields(from)
 	if err != nil {
@@ -76,7 +76,7 @@ func conditions(from, to []corev1.PodCondition) []any {
 	return patch
 }
 
-// orNull returns nil, which takes a field away, for the zero value.
+// orNull returns nil, which removes a field, for the zero value.
 func orNull[T comparable](v T) any {
 	var zero T
 	if v == zero {
@@ -85,7 +85,7 @@ func orNull[T comparable](v T) any {
 	return v
 }
 
-// fields returns the fields of a status as JSON has them.
+// fields returns a status as decoded JSON.
 func fields(s *corev1.PodStatus) (map[string]any, error) {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/sharing/spec"
 )
 
 const (
@@ -67,7 +68,7 @@ func (d drain) describe(pods int) (reason, message string) {
 // remove takes the next steps in the removal of a node: cordon, drain, delete. It
 // has no memory beyond the agent's life, and needs none: it goes on with what is
 // there, and gives pods the whole drain timeout again.
-func (s *session) remove(ctx context.Context, p Provider, node *corev1.Node) (time.Duration, error) {
+func (s *session) remove(ctx context.Context, p spec.Node, node *corev1.Node) (time.Duration, error) {
 	if node == nil {
 		return 0, nil
 	}

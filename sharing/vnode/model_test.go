@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 // step is something that happens.
@@ -51,7 +52,7 @@ func TestModel(t *testing.T) {
 		// A bubble has a goroutine of its own, and rapid's Fatal wants to be called on this
 		// one.
 		var failed error
-		synctest.Test(t, func(t *testing.T) { failed = play(t, steps) })
+		bubble.Test(t, func(t *testing.T) { failed = play(t, steps) })
 		if failed != nil {
 			rt.Fatal(failed)
 		}
@@ -62,7 +63,7 @@ func TestModel(t *testing.T) {
 type world struct {
 	f    *fake
 	a    *agent
-	said map[peer.ClusterID]Provider
+	said map[peer.ClusterID]spec.Node
 	// called is what a provider is called now, and named what its node was called first.
 	called, named map[peer.ClusterID]string
 	// cordoned are the nodes that a person cordoned, by UID.
@@ -70,7 +71,7 @@ type world struct {
 }
 
 func play(t *testing.T, steps []step) error {
-	w := &world{f: newFake(), said: make(map[peer.ClusterID]Provider), cordoned: make(map[string]bool),
+	w := &world{f: newFake(), said: make(map[peer.ClusterID]spec.Node), cordoned: make(map[string]bool),
 		called: make(map[peer.ClusterID]string), named: make(map[peer.ClusterID]string)}
 	w.f.with(func() {
 		w.f.create(nodePath(foreign), map[string]any{"metadata": map[string]any{"name": foreign}, "spec": map[string]any{}})
@@ -290,7 +291,7 @@ func (w *world) check() error {
 			return fmt.Errorf("%s fails: %s", id, failure)
 		case !p.Wanted && (object != nil || f.objects[leasePath+"/"+f.names[id]] != nil):
 			return fmt.Errorf("%s is left: %+v", id, state)
-		case !p.Wanted && state != (State{}), p.Wanted && object != nil && state.Ready != (p.Offer != nil):
+		case !p.Wanted && state != (spec.NodeStatus{}), p.Wanted && object != nil && state.Ready != (p.Offer != nil):
 			return fmt.Errorf("%s is said to be %+v", id, state)
 		case p.Offer != nil && object == nil:
 			return fmt.Errorf("%s is missing: %+v", id, state)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 const (
@@ -46,6 +47,13 @@ func whose(n *corev1.Node) peer.ClusterID {
 	return id
 }
 
+// ProviderOf returns the provider that a node stands for; false of a node that the agent did
+// not make.
+func ProviderOf(n *corev1.Node) (peer.ClusterID, bool) {
+	id := whose(n)
+	return id, id != ""
+}
+
 // nodeName returns what the node of a provider may be called, which is what people
 // call the provider, as far as a name of a node can be that. Each attempt is
 // another name.
@@ -68,7 +76,7 @@ func nodeName(called string, id peer.ClusterID, attempt int) string {
 // name returns what the node of a provider is to be called: what it was called
 // before, or else a name that no node has, or had that stood for another provider.
 // It is remembered.
-func (s *session) name(ctx context.Context, p Provider) (string, error) {
+func (s *session) name(ctx context.Context, p spec.Node) (string, error) {
 	free := func(name string) bool { return s.nodes.Get("", name) == nil && name != s.cfg.Host }
 	if name := s.cfg.Names.NodeName(p.ID); name != "" && free(name) {
 		return name, nil

@@ -2,11 +2,12 @@ package vnode
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"liqo.io/agent/internal/attack"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 const (
@@ -21,12 +22,12 @@ func (a *agent) called(id peer.ClusterID, name string) string {
 	p.Called = name
 	a.Set(p)
 	wait(time.Minute)
-	return a.Set(p).Node
+	return a.Set(p).Name
 }
 
 // gone has a provider have no node any more.
 func (a *agent) gone(id peer.ClusterID) {
-	a.Set(Provider{ID: id, Gone: true})
+	a.Set(spec.Node{ID: id, Gone: true})
 	wait(2 * time.Minute)
 }
 
@@ -75,7 +76,7 @@ func TestAttackNodeNames(t *testing.T) {
 			return a.called(hostile, "../../KUBE-system\x00/")
 		}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f := newFake()
 			a := f.start(t)
 			defer a.stop()
@@ -91,7 +92,7 @@ func TestAttackNodeNames(t *testing.T) {
 // called, and one that an older agent named by cluster ID keeps that while it is
 // there.
 func TestNamesLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake()
 		a := f.start(t)
 		again := func() {
@@ -143,7 +144,7 @@ func TestNamesLast(t *testing.T) {
 // TestOneNode: an agent that had been put back to an older version left a node of
 // another name.
 func TestOneNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake()
 		a := f.start(t)
 		defer func() { a.stop() }()

@@ -14,6 +14,7 @@ import (
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 // Nodes are the virtual nodes of this cluster. Its methods may be called from any
@@ -32,7 +33,7 @@ type Nodes struct {
 
 // record is what is known about a provider, or a node that nobody wants.
 type record struct {
-	want Provider
+	want spec.Node
 	// said: Set was called. Else want is that of a node that nobody wants.
 	said    bool
 	drain   drain
@@ -41,7 +42,7 @@ type record struct {
 
 // answer is all that callers learn about a node.
 type answer struct {
-	State
+	spec.NodeStatus
 	uid       types.UID
 	accepting bool
 }
@@ -75,18 +76,18 @@ func (n *Nodes) Leases() (renewed, failed uint64) {
 // Set tells how the node of a provider is to stand, and returns how it stands. It
 // is quick: what is to be done is done by Run, and Changed called when the answer is
 // another.
-func (n *Nodes) Set(p Provider) State {
+func (n *Nodes) Set(p spec.Node) spec.NodeStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	r := n.records[p.ID]
 	if r == nil && !p.Wanted && n.session.looked() && n.session.own(p.ID) == nil {
-		return n.tell(p.ID).State // nothing to remember
+		return n.tell(p.ID).NodeStatus // nothing to remember
 	}
 	if r == nil {
 		r = &record{}
 		n.records[p.ID] = r
 	}
-	changed := !r.said || !sameProvider(r.want, p)
+	changed := !r.said || r.want != p // offers are never changed in place
 	if p.Wanted || !r.said || r.want.Wanted || r.want.Gone != p.Gone {
 		r.drain = drain{}
 	}
@@ -94,12 +95,8 @@ func (n *Nodes) Set(p Provider) State {
 	if changed {
 		n.session.look(p.ID)
 	}
-	return n.tell(p.ID).State
+	return n.tell(p.ID).NodeStatus
 }
-
-// sameProvider reports whether two say the same. Offers are never changed in
-// place.
-func sameProvider(a, b Provider) bool { return a == b }
 
 // Settled says that Set was called for every provider that is known. From then on,
 // nodes of other providers are removed as those of one that is Gone.
@@ -181,24 +178,24 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 		if r == nil {
 			return answer{}
 		}
-		return answer{State: State{Name: n.cfg.Names.NodeName(id), Busy: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
+		return answer{NodeStatus: spec.NodeStatus{Assigned: n.cfg.Names.NodeName(id), Busy: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
 	}
 	node := n.session.own(id)
-	var s State
+	var s spec.NodeStatus
 	if node != nil {
-		s = State{Node: node.Name, Name: node.Name, Busy: true, Pods: len(n.session.bound(node.Name))}
+		s = spec.NodeStatus{Name: node.Name, Assigned: node.Name, Busy: true, Pods: len(n.session.bound(node.Name))}
 	}
 	switch {
 	case r == nil:
 		s.Reason, s.Message = ReasonPending, "nothing is known about its provider yet"
 		if node == nil {
-			s = State{}
+			s = spec.NodeStatus{}
 		}
 	case !r.want.Wanted && node == nil:
 	case !r.want.Wanted:
 		s.Reason, s.Message = r.drain.describe(s.Pods)
 	case node == nil:
-		s.Name, s.Busy, s.Reason, s.Message = n.cfg.Names.NodeName(id), true, ReasonPending, "the node is being created"
+		s.Assigned, s.Busy, s.Reason, s.Message = n.cfg.Names.NodeName(id), true, ReasonPending, "the node is being created"
 	default:
 		j := judge(r.want)
 		s.Reason, s.Message = j.reason, j.message
@@ -211,7 +208,7 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 	if r != nil && r.failure != "" && !s.Ready && (node != nil || r.want.Wanted) {
 		s.Reason, s.Message = ReasonFailed, r.failure
 	}
-	a := answer{State: s}
+	a := answer{NodeStatus: s}
 	if node != nil {
 		a.uid, a.accepting = node.UID, n.accepting(id, node)
 	}

@@ -16,7 +16,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 const (
@@ -91,8 +93,8 @@ func testOffer(cpu string) *api.AdvertisementSpec {
 	}
 }
 
-func testProvider(id peer.ClusterID) Provider {
-	p := Provider{ID: id, Called: string(id), Wanted: true, Offer: testOffer("4"), Reachable: true}
+func testProvider(id peer.ClusterID) spec.Node {
+	p := spec.Node{ID: id, Called: string(id), Wanted: true, Offer: testOffer("4"), Reachable: true}
 	if id == barn {
 		p.Called = "Barn"
 	}
@@ -150,7 +152,7 @@ func unleased(writes []string) []string {
 // TestQuiet: a hundred nodes cost their heartbeats, spread over time, and nothing
 // else.
 func TestQuiet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake()
 		a := f.start(t)
 		defer a.stop()
@@ -203,7 +205,7 @@ func TestQuiet(t *testing.T) {
 // TestLeaseTrouble: a renewal that fails is tried again at once and again, and the
 // clock of the machine may go back.
 func TestLeaseTrouble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake()
 		a := f.start(t)
 		defer a.stop()
@@ -251,7 +253,7 @@ func TestLeaseTrouble(t *testing.T) {
 // TestExpiry: an offer that ends while its provider is away takes no pods, by our own
 // clock.
 func TestExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake()
 		a := f.start(t)
 		defer a.stop()
@@ -319,7 +321,7 @@ func TestDrain(t *testing.T) {
 		{name: "orphan", unheard: true, stuck: true, most: goneWait + 5*time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := newFake()
 				a := f.start(t)
 				p := testProvider(barn)
@@ -343,7 +345,7 @@ func TestDrain(t *testing.T) {
 					a.Settled()
 				} else {
 					p.Wanted, p.Offer, p.Gone = false, nil, tc.gone
-					if s := a.Set(p); !s.Busy || s.Node == "" {
+					if s := a.Set(p); !s.Busy || s.Name == "" {
 						t.Errorf("%+v", s)
 					}
 				}
@@ -361,7 +363,7 @@ func TestDrain(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				wait(10 * time.Second)
-				if s := a.Set(Provider{ID: barn}); s != (State{}) || len(a.Nodes.Nodes()) != 0 || len(a.records) != 0 || len(a.told) != 0 {
+				if s := a.Set(spec.Node{ID: barn}); s != (spec.NodeStatus{}) || len(a.Nodes.Nodes()) != 0 || len(a.records) != 0 || len(a.told) != 0 {
 					t.Errorf("%+v %v %v", s, a.records, a.told)
 				}
 				f.with(func() {
@@ -380,7 +382,7 @@ func TestDrain(t *testing.T) {
 
 // TestWantedAgain: a drain is given up when the provider is wanted after all.
 func TestWantedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake()
 		a := f.start(t)
 		defer a.stop()
@@ -389,7 +391,7 @@ func TestWantedAgain(t *testing.T) {
 		wait(time.Minute)
 		path := f.addPod("web", barnNode, false)
 		f.with(func() { f.blocked[path] = true })
-		gone := Provider{ID: barn, Reachable: true}
+		gone := spec.Node{ID: barn, Reachable: true}
 		a.Set(gone)
 		wait(time.Minute)
 		if s := a.Set(gone); s.Reason != ReasonDraining || !strings.Contains(s.Message, "shop/web: The disruption budget one") {

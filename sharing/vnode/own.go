@@ -1,12 +1,13 @@
 package vnode
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/api"
 )
 
 // manager is the field manager of what the agent says on nodes.
@@ -26,27 +27,11 @@ func trimNode(n *corev1.Node) {
 	})
 }
 
-// fields are fields as managed fields name them.
-type fields map[string]any
-
-// at returns those below a path, nil when there are none.
-func (f fields) at(path ...string) fields {
-	for _, name := range path {
-		next, _ := f[name].(map[string]any)
-		f = next
-	}
-	return f
-}
-
 // ownFields returns what the agent applied to a node, or to a subresource of it.
-func ownFields(n *corev1.Node, subresource string) fields {
+func ownFields(n *corev1.Node, subresource string) api.Fields {
 	for _, m := range n.ManagedFields {
-		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != subresource || m.FieldsV1 == nil {
-			continue
-		}
-		var f fields
-		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &f) == nil {
-			return f
+		if m.Manager == manager && m.Operation == metav1.ManagedFieldsOperationApply && m.Subresource == subresource {
+			return api.FieldsOf(m.FieldsV1)
 		}
 	}
 	return nil
@@ -64,12 +49,12 @@ func metaDiffers(n *corev1.Node, w want) bool {
 			return true
 		}
 	}
-	for key := range own.at("f:metadata", "f:labels") {
+	for key := range own.At("f:metadata", "f:labels") {
 		if _, wanted := w.labels[strings.TrimPrefix(key, "f:")]; !wanted {
 			return true
 		}
 	}
-	_, cordoned := own.at("f:spec")["f:unschedulable"]
+	_, cordoned := own.At("f:spec")["f:unschedulable"]
 	return w.cordon && !n.Spec.Unschedulable || !w.cordon && cordoned
 }
 
@@ -87,7 +72,7 @@ func statusDiffers(n *corev1.Node, w want) bool {
 				return true
 			}
 		}
-		for name := range own.at("f:status", m.field) {
+		for name := range own.At("f:status", m.field) {
 			if _, wanted := m.want[corev1.ResourceName(strings.TrimPrefix(name, "f:"))]; !wanted {
 				return true
 			}
@@ -103,7 +88,7 @@ func statusDiffers(n *corev1.Node, w want) bool {
 			return true
 		}
 	}
-	if len(w.status.Addresses) == 0 && own.at("f:status", "f:addresses") != nil {
+	if len(w.status.Addresses) == 0 && own.At("f:status", "f:addresses") != nil {
 		return true
 	}
 	return n.Status.DaemonEndpoints != w.status.DaemonEndpoints || !sameInfo(n.Status.NodeInfo, w.status.NodeInfo) ||

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 // errUnchanged: a node is not what was written, as if somebody else wrote at the
@@ -57,19 +58,19 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Durati
 // provider returns how the node of a provider is to stand: as Set said, or gone,
 // if everybody was heard and nobody wants the node. ok is false when it is not known
 // how, or there is nothing to do.
-func (s *session) provider(id peer.ClusterID, exists bool) (p Provider, ok bool) {
+func (s *session) provider(id peer.ClusterID, exists bool) (p spec.Node, ok bool) {
 	s.Nodes.mu.Lock()
 	defer s.Nodes.mu.Unlock()
 	r := s.records[id]
 	switch {
 	case r == nil && exists && s.settled:
-		r = &record{want: Provider{ID: id, Gone: true}}
+		r = &record{want: spec.Node{ID: id, Gone: true}}
 		s.records[id] = r
 	case r == nil:
-		return Provider{}, false
+		return spec.Node{}, false
 	case !exists && !r.want.Wanted:
 		delete(s.records, id)
-		return Provider{}, false
+		return spec.Node{}, false
 	}
 	return r.want, true
 }
@@ -89,7 +90,7 @@ func (s *session) prune(ctx context.Context, node *corev1.Node) error {
 
 // create makes a node with what says whose it is. It has the taint from its first
 // moment on, and no capacity.
-func (s *session) create(ctx context.Context, p Provider) (*corev1.Node, error) {
+func (s *session) create(ctx context.Context, p spec.Node) (*corev1.Node, error) {
 	name, err := s.name(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("name the node of %s: %w", p.ID, err)

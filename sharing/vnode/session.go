@@ -88,8 +88,6 @@ type session struct {
 	real   chan struct{} // the set of other nodes changed; capacity 1
 	policy *policy
 
-	synced chan struct{} // closed when both caches are
-
 	mu sync.Mutex
 	// byNode are the pods that are bound to each node.
 	byNode map[string]map[types.UID]*pod
@@ -100,7 +98,6 @@ func newSession(n *Nodes, client *kube.Client) *session {
 		Nodes: n, client: client,
 		beats:  make(chan struct{}, 1),
 		real:   make(chan struct{}, 1),
-		synced: make(chan struct{}),
 		byNode: make(map[string]map[types.UID]*pod),
 	}
 	s.nodes = kube.NewCache(kube.Kind[*corev1.Node]{Fresh: func() *corev1.Node { return &corev1.Node{} }, Trim: trimNode, Index: byProvider, Changed: s.nodeChanged})
@@ -126,7 +123,6 @@ func (s *session) run(ctx context.Context) error {
 	if !await(ctx, s.pods.Synced()) {
 		return nil
 	}
-	close(s.synced)
 	// From here on Set reaches the queue. What it missed before is added right after.
 	s.Nodes.mu.Lock()
 	s.session = s
@@ -226,18 +222,9 @@ func (s *session) podChanged(before, after *pod) {
 	}
 }
 
-// looked reports whether it is known which nodes there are.
-func (s *session) looked() bool {
-	if s == nil {
-		return false
-	}
-	select {
-	case <-s.synced:
-		return true
-	default:
-		return false
-	}
-}
+// looked reports whether it is known which nodes there are: a session counts once both of its
+// caches are complete.
+func (s *session) looked() bool { return s != nil }
 
 // look has a node looked at.
 func (s *session) look(id peer.ClusterID) {

@@ -8,47 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 )
-
-// Provider is how the node of a provider is to stand.
-type Provider struct {
-	ID   peer.ClusterID
-	Name string // of the cluster, for people; may be empty
-	// Called is what people here call it: a new node is named after that.
-	Called string
-	// Wanted: there is to be a node for Offer; without an Offer, which has ended while
-	// the provider is away, one that is there stays, and takes no pods. How long an
-	// offer stands is for who says so here. Not wanted: the node is to be drained and
-	// removed.
-	Wanted bool
-	Offer  *api.AdvertisementSpec // accepted; shared, not to be changed
-	// Gone: the provider is given up and nobody there can be asked any more, so that
-	// its node goes without waiting for pods to end in good order.
-	Gone bool
-	// Reachable is whether the provider answers. Why says why not, in a sentence.
-	Reachable bool
-	Why       string
-	// Excess, unless "", says in which way the provider says more than is taken from
-	// it. How its pods fare is not known then.
-	Excess string
-}
-
-// State is how the node of a provider stands.
-type State struct {
-	// Node is the name of the node, "" while there is none of ours. Name is what it is
-	// called, was called or will be; "" while that is not decided.
-	Node, Name string
-	// Busy: there is a node or may be one, so the peering is still needed.
-	Busy bool
-	// Ready is whether the node is; Reason (one of the Reason constants) and Message
-	// say why not, or how far its removal is.
-	Ready           bool
-	Reason, Message string
-	// Pods is how many pods are bound to the node.
-	Pods int
-}
 
 // Why a node is not there, not ready, or going. Those which a node's Ready
 // condition may show are part of the agent's interface.

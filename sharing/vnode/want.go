@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -63,7 +64,7 @@ type judgement struct {
 }
 
 // judge says how the node of a provider stands.
-func judge(p Provider) judgement {
+func judge(p spec.Node) judgement {
 	why := text.Sentence(p.Why)
 	if why == "" {
 		why = "the provider does not answer"
@@ -88,7 +89,7 @@ func judge(p Provider) judgement {
 
 // wanted returns what the node of a provider is to be. What an offer that is not
 // there would say stays as it is in now.
-func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
+func wanted(p spec.Node, j judgement, kubelet Kubelet, now *corev1.Node) want {
 	w := want{labels: firmLabels(p.ID), cordon: j.cordon}
 	w.labels[labelRole] = ""
 	w.labels[corev1.LabelHostname] = now.Name
@@ -102,7 +103,7 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 		w.status.NodeInfo = nodeInfo(p.Offer.Labels)
 		w.status.Images = images(p.Offer.Images)
 	default:
-		for key := range ownFields(now, "").at("f:metadata", "f:labels") {
+		for key := range ownFields(now, "").At("f:metadata", "f:labels") {
 			key = strings.TrimPrefix(key, "f:")
 			if _, firm := w.labels[key]; !firm && (mayOffer(key) || slices.Contains(checkedLabels, key)) {
 				w.labels[key] = now.Labels[key]
@@ -118,11 +119,12 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 		ready = corev1.ConditionTrue
 	}
 	w.status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: j.reason, Message: j.message}}
-	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
 		w.status.Conditions = append(w.status.Conditions, corev1.NodeCondition{
 			Type: kind, Status: corev1.ConditionFalse, Reason: "VirtualNode", Message: "the nodes of the provider handle this",
 		})
 	}
+	w.status.Conditions = append(w.status.Conditions, network(p.Network, now))
 	if kubelet.Address.IsValid() && kubelet.Port != 0 {
 		// An IP address by the type of a host name, which every API server takes and nobody has
 		// to resolve. A node with an address that is called internal is one with an agent of
@@ -131,6 +133,23 @@ func wanted(p Provider, j judgement, kubelet Kubelet, now *corev1.Node) want {
 		w.status.DaemonEndpoints.KubeletEndpoint.Port = int32(kubelet.Port)
 	}
 	return w
+}
+
+// network returns the condition NetworkUnavailable. It is true only if pods of the provider
+// were reachable from here, and are not now: Kubernetes then adds a taint against new pods,
+// which run without the network if there is none, as they always did. While the state is not
+// known, the condition stays as it is in now.
+func network(n spec.Network, now *corev1.Node) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: n.Reason, Message: n.Message}
+	switch {
+	case n.Status == api.ConditionUnknown && condition(now, c.Type) != nil:
+		return *condition(now, c.Type)
+	case n.Status == "", n.Status == api.ConditionUnknown:
+		c.Reason, c.Message = "VirtualNode", "the network to the provider is not connected yet"
+	case n.Reason == workload.ReasonNetworkDown:
+		c.Status = corev1.ConditionTrue
+	}
+	return c
 }
 
 // platform is an operating system or an architecture as Go names it.

@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/attack"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/spec"
 )
 
 const barn = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
@@ -76,7 +77,7 @@ func TestAttackNodeLabels(t *testing.T) {
 		offered[key] = "evil"
 	}
 	offered["offer.liqo.io/value"], offered["offer.liqo.io/long"] = "a b", strings.Repeat("a", 64)
-	p := Provider{ID: barn, Name: "barn", Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{Labels: offered}}
+	p := spec.Node{ID: barn, Name: "barn", Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{Labels: offered}}
 	if diff := cmp.Diff(want, wanted(p, judge(p), Kubelet{}, named("liqo-barn")).labels); diff != "" {
 		t.Error(diff)
 	}
@@ -144,33 +145,33 @@ func TestJudge(t *testing.T) {
 	offer := &api.AdvertisementSpec{}
 	for _, tc := range []struct {
 		name   string
-		p      Provider
+		p      spec.Node
 		ready  bool
 		reason string
 		cordon bool
 	}{
-		{"ready", Provider{Wanted: true, Offer: offer, Reachable: true}, true, ReasonReady, false},
-		{"unreachable", Provider{Wanted: true, Offer: offer}, false, ReasonUnreachable, false},
-		{"says too much", Provider{Wanted: true, Offer: offer, Reachable: true, Excess: "20 MiB"}, false, ReasonExcess, false},
-		{"says too much, unreachable", Provider{Wanted: true, Offer: offer, Excess: "20 MiB"}, false, ReasonUnreachable, false},
-		{"expired", Provider{Wanted: true}, false, ReasonExpired, true},
-		{"no offer", Provider{Wanted: true, Reachable: true}, false, ReasonNoOffer, true},
-		{"drained", Provider{Reachable: true}, true, ReasonReady, true},
-		{"drained and unreachable", Provider{}, false, ReasonUnreachable, true},
-		{"gone", Provider{Gone: true, Reachable: true}, false, ReasonGone, true},
+		{"ready", spec.Node{Wanted: true, Offer: offer, Reachable: true}, true, ReasonReady, false},
+		{"unreachable", spec.Node{Wanted: true, Offer: offer}, false, ReasonUnreachable, false},
+		{"says too much", spec.Node{Wanted: true, Offer: offer, Reachable: true, Excess: "20 MiB"}, false, ReasonExcess, false},
+		{"says too much, unreachable", spec.Node{Wanted: true, Offer: offer, Excess: "20 MiB"}, false, ReasonUnreachable, false},
+		{"expired", spec.Node{Wanted: true}, false, ReasonExpired, true},
+		{"no offer", spec.Node{Wanted: true, Reachable: true}, false, ReasonNoOffer, true},
+		{"drained", spec.Node{Reachable: true}, true, ReasonReady, true},
+		{"drained and unreachable", spec.Node{}, false, ReasonUnreachable, true},
+		{"gone", spec.Node{Gone: true, Reachable: true}, false, ReasonGone, true},
 	} {
 		j := judge(tc.p)
 		if j.ready != tc.ready || j.reason != tc.reason || j.cordon != tc.cordon || j.message == "" {
 			t.Errorf("%s: %+v", tc.name, j)
 		}
 	}
-	if j := judge(Provider{Wanted: true, Offer: offer, Why: "\x1b[31m" + strings.Repeat("a", 10_000)}); len(j.message) > 600 || strings.ContainsRune(j.message, '\x1b') {
+	if j := judge(spec.Node{Wanted: true, Offer: offer, Why: "\x1b[31m" + strings.Repeat("a", 10_000)}); len(j.message) > 600 || strings.ContainsRune(j.message, '\x1b') {
 		t.Errorf("%q", j.message)
 	}
 }
 
 func TestAddresses(t *testing.T) {
-	p := Provider{ID: barn, Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{}}
+	p := spec.Node{ID: barn, Wanted: true, Reachable: true, Offer: &api.AdvertisementSpec{}}
 	for address, want := range map[string]string{"10.77.0.1": "10.77.0.1", "::ffff:10.77.0.1": "10.77.0.1", "fd00::1": "fd00::1", "fe80::1%eth0": "fe80::1"} {
 		w := wanted(p, judge(p), Kubelet{Address: netip.MustParseAddr(address), Port: 10350}, named("liqo-barn"))
 		if len(w.status.Addresses) != 1 || w.status.Addresses[0].Address != want || w.status.DaemonEndpoints.KubeletEndpoint.Port != 10350 {

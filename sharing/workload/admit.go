@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,38 +28,44 @@ const (
 )
 
 // PatchType is the only type of patch for pods that consumers send and providers
-// take.
+// accept.
 const PatchType = types.StrategicMergePatchType
 
 // EnforceLimits as Guest.Enforce: every container must have limits.
 const EnforceLimits = "limits"
 
-// Guest is the place that a provider lets a consumer use: what a document is
-// checked against.
+// Guest is what a document of a consumer is checked against.
 type Guest struct {
-	// Cluster is the consumer, by the key that it proved itself with.
+	// Cluster is the consumer, as its key proved.
 	Cluster peer.ClusterID
-	// Namespace is the one of this cluster that the call is for.
-	Namespace string
+	// Namespace is the namespace of this cluster that the request is for, and Origin the
+	// one of the consumer that it stands for.
+	Namespace, Origin string
+	// Nameservers are the addresses at which guests ask for names as in their own cluster;
+	// none: they ask the DNS of this cluster.
+	Nameservers []string
 	// Arch, if not empty, is the architecture that was offered: pods run on nodes
 	// with this value of the label kubernetes.io/arch.
 	Arch string
 	// Enforce is EnforceLimits if containers must have limits of cpu and memory.
 	Enforce string
-	// Offer is what the consumer may use altogether: the limit of what is written to
-	// disk, and to volumes in memory, where a pod gives none.
+	// Offer is what the consumer may use in total. It limits what a pod without limits of
+	// its own writes to disk, and to volumes in memory.
 	Offer corev1.ResourceList
 	// Registries are those that images may come from.
 	Registries registry.List
-	// LocalImages: pods pull their images as they say, and may run what is on the node
-	// already. Else each image is pulled, so that whoever runs it may have it.
+	// LocalImages: the imagePullPolicy of pods stays, so they may use images that are on the
+	// node. Otherwise it becomes Always, so the registry checks who may have an image.
 	LocalImages bool
+	// Network are the addresses by which the consumer's pods are known here, none while the
+	// clusters are not connected. Down: no packets pass at present.
+	Network []netip.Prefix
+	Down    bool
 }
 
-// Admit checks the document of a pod that a consumer wants to create. It returns
-// the document and the pod that may be created instead, which has nothing that
-// Admit does not know and everything that a provider insists on, or why it may not
-// be. Of errors in raw only the first is told.
+// Admit checks a pod that a consumer wants to create. It returns the pod that may be created
+// instead, as JSON and decoded, or why it is refused: only fields that Admit knows, with what
+// the provider enforces. Only the first error in raw is reported.
 func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 	if len(raw) > MaxPod {
 		return nil, nil, invalid("The pod is larger than %d KiB: move long texts into ConfigMaps.", MaxPod>>10)
@@ -103,6 +110,7 @@ func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 		return nil, nil, r
 	}
 	harden(&pod.Spec, in)
+	resolve(&pod.Spec, in)
 	if clean, err = json.Marshal(pod); err != nil {
 		return nil, nil, invalid("The pod cannot be encoded: %s.", text.Line(err.Error(), 200))
 	}
@@ -117,9 +125,8 @@ func forbidden(format string, args ...any) *Refusal {
 	return &Refusal{Reason: ReasonForbidden, Message: fmt.Sprintf(format, args...)}
 }
 
-// admitMeta checks what all objects of consumers have in common and returns what may
-// be of it, without labels and annotations. name is what it must be called, "" for
-// any name.
+// admitMeta checks the metadata of an object, and returns what is admitted of it, without
+// labels and annotations of its own. name is the required name, "" for any.
 func admitMeta(sent *metav1.ObjectMeta, name string, in Guest) (*metav1.ObjectMeta, *Refusal) {
 	switch {
 	case sent.GenerateName != "":
@@ -148,10 +155,10 @@ func admitMeta(sent *metav1.ObjectMeta, name string, in Guest) (*metav1.ObjectMe
 	}, nil
 }
 
-// uidPattern is what UIDs of Kubernetes look like, and a little more.
+// uidPattern matches UIDs of Kubernetes, and a little more.
 var uidPattern = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z._-]{0,126}[0-9A-Za-z])?$`)
 
-// admitKeys adds the labels and annotations of a pod to what it may have.
+// admitKeys checks the labels and annotations of a pod, and adds them to meta.
 func admitKeys(sent *corev1.Pod, meta *metav1.ObjectMeta, in Guest) *Refusal {
 	for _, key := range slices.Sorted(maps.Keys(sent.Labels)) {
 		if r := admitKey("label", key, key == LabelOriginCluster || carries(key)); r != nil {
@@ -171,7 +178,7 @@ func admitKeys(sent *corev1.Pod, meta *metav1.ObjectMeta, in Guest) *Refusal {
 	return nil
 }
 
-// ownAnnotation reports whether key is one of ours that a consumer sets for itself.
+// ownAnnotation reports whether key is an annotation of the agent that consumers set.
 func ownAnnotation(key string) bool {
 	return key == AnnotationOriginNamespace || key == AnnotationApplied
 }
@@ -186,8 +193,8 @@ func admitKey(what, key string, known bool) *Refusal {
 	return forbidden("Guests may not set the %s %q, because it may have a meaning in this cluster: remove it.", what, text.Line(key, 317))
 }
 
-// outside returns a sentence about the first thing of a spec that is about the
-// cluster around the pod: where it runs, as whom, before whom.
+// outside returns a sentence about the first field of a spec that refers to the cluster
+// around the pod: scheduling, identity, priority. It returns "" if there is none.
 func outside(s *corev1.PodSpec) string {
 	switch {
 	case s.NodeName != "":
@@ -214,11 +221,11 @@ func outside(s *corev1.PodSpec) string {
 	return ""
 }
 
-// counted are the resources that every container must say something about, so that
-// quotas count it (https://kubernetes.io/docs/concepts/policy/resource-quotas/).
+// counted are the resources that every container must request, so that quotas count it
+// (https://kubernetes.io/docs/concepts/policy/resource-quotas/).
 var counted = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// admitResources checks what a container asks for and fills in what it left out.
+// admitResources checks the resources of a container, and adds missing requests.
 func admitResources(c *corev1.Container, spec *corev1.PodSpec, in Guest) *Refusal {
 	who := fmt.Sprintf("Container %q", text.Line(c.Name, 63))
 	if r := admitQuantities(who, c.Resources); r != nil {
@@ -252,7 +259,7 @@ func admitResources(c *corev1.Container, spec *corev1.PodSpec, in Guest) *Refusa
 	return nil
 }
 
-// admitQuantities checks that amounts add up.
+// admitQuantities refuses negative amounts.
 func admitQuantities(who string, r corev1.ResourceRequirements) *Refusal {
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
 		for _, name := range slices.Sorted(maps.Keys(list)) {

@@ -1,8 +1,10 @@
 package workload
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -186,14 +188,6 @@ func TestObjects(t *testing.T) {
 	if clean, r := AdmitObject(raw, "ConfigMap", "conf", guest); r != nil || string(clean) != want {
 		t.Errorf("admitted %s, %v", clean, r)
 	}
-	theirs := decode[corev1.ConfigMap](t, raw)
-	if !SameConfig(cm, theirs, origin) {
-		t.Error("the copy is another one")
-	}
-	theirs.Data["k"] = "w"
-	if SameConfig(cm, theirs, origin) {
-		t.Error("the changed copy is the same")
-	}
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "pw", Namespace: "shop", UID: "u"}, Data: map[string][]byte{"k": {0, 1}}}
 	raw, r = SecretOf(s, origin)
 	if r != nil {
@@ -203,14 +197,11 @@ func TestObjects(t *testing.T) {
 	if r != nil || string(clean) != string(raw) {
 		t.Errorf("admitted %s, %v", clean, r)
 	}
-	copied := decode[corev1.Secret](t, raw)
-	copied.Type = corev1.SecretTypeOpaque
-	if !SameSecret(s, copied, origin) {
-		t.Error("the copy is another one")
+	if copied := decode[corev1.Secret](t, raw); copied.Namespace != origin.Namespace || copied.Labels[LabelOriginCluster] != string(origin.Cluster) ||
+		copied.Annotations[AnnotationOriginUID] != "u" || !maps.EqualFunc(copied.Data, s.Data, bytes.Equal) {
+		t.Errorf("the copy is %s", raw)
 	}
-	if s.Type = corev1.SecretTypeServiceAccountToken; SameSecret(s, copied, origin) {
-		t.Error("another type is the same")
-	}
+	s.Type = corev1.SecretTypeServiceAccountToken
 	if _, r := SecretOf(s, origin); r == nil || r.Reason != ReasonNotOffloadable || sentence(r) != "" {
 		t.Errorf("a token is refused with %v", r)
 	}
@@ -283,11 +274,6 @@ containers: [{name: a, image: i, resources: {requests: {cpu: 500m, memory: 1Gi},
 		"cpu": mustQuantity("2100m"), "memory": mustQuantity("1"), "nvidia.com/gpu": mustQuantity("1"), "x.io/none": mustQuantity("0"), "pods": mustQuantity("1"),
 	}, hard)); d != "" {
 		t.Error(d)
-	}
-	Sub(sum, got)
-	Sub(sum, corev1.ResourceList{"memory": mustQuantity("9Gi"), "x": mustQuantity("1")})
-	if sum.Cpu().String() != "2100m" || !sum.Memory().IsZero() || len(sum) != 3 {
-		t.Errorf("rest %v", sum)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"liqo.io/agent/sharing/registry"
 )
 
-// maxQuotedImage is how much of an image's name is repeated, in bytes.
+// maxQuotedImage is how much of an image's name is quoted, in bytes.
 const maxQuotedImage = 200
 
-// admitImages checks where the images of a pod come from, those of volumes too, and
-// has each of them pulled.
+// admitImages checks the registries of the images of a pod, also of image volumes, and sets
+// the pull policy of each to Always unless in.LocalImages.
 func admitImages(spec *corev1.PodSpec, in Guest) *Refusal {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -34,7 +34,7 @@ func admitImages(spec *corev1.PodSpec, in Guest) *Refusal {
 		if r := admitImage(fmt.Sprintf("Volume %q", text.Line(v.Name, 63)), v.Image.Reference, in); r != nil {
 			return r
 		}
-		pulled := *v.Image // what was sent is not changed
+		pulled := *v.Image // shared with the decoded document
 		if !in.LocalImages {
 			pulled.PullPolicy = corev1.PullAlways
 		}

@@ -14,13 +14,13 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// maxDeadline is the largest activeDeadlineSeconds that API servers take.
+// maxDeadline is the largest activeDeadlineSeconds that API servers accept.
 const maxDeadline = 1<<31 - 1
 
-// AdmitPatch checks a patch of type [PatchType] of a pod, and returns the one that
-// may be applied instead, or why there is none. Labels, annotations, images and
-// activeDeadlineSeconds can be changed, and a UID can be given as a precondition.
-// What else there is in it is refused, so that nobody believes it to be done.
+// AdmitPatch checks a patch of type [PatchType] of a pod, and returns the patch that may be
+// applied instead, or why it is refused. It may change labels, annotations, images and
+// activeDeadlineSeconds, and have a UID as a precondition. Other fields are refused rather
+// than dropped, so that nobody believes them to be applied.
 func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 	if len(raw) > MaxPatch {
 		return nil, invalid("The patch is larger than %d KiB: send a smaller one.", MaxPatch>>10)
@@ -68,7 +68,7 @@ func AdmitPatch(raw []byte, in Guest) (clean []byte, r *Refusal) {
 	return clean, nil
 }
 
-// strictly decodes a document that has nothing but what into has.
+// strictly decodes a patch, and refuses fields that podPatch does not have.
 func strictly(raw []byte, into *podPatch) *Refusal {
 	var all map[string]any
 	if err := utiljson.Unmarshal(raw, &all); err != nil {
@@ -111,9 +111,8 @@ func strictly(raw []byte, into *podPatch) *Refusal {
 	return nil
 }
 
-// AdmitObject checks the body of a server-side apply of a ConfigMap or Secret, as
-// kind says, called name, and returns the body (JSON) that may be applied instead,
-// or why there is none.
+// AdmitObject checks the body of a server-side apply of the ConfigMap or Secret with that
+// name, and returns the body (JSON) that may be applied instead, or why it is refused.
 func AdmitObject(raw []byte, kind, name string, in Guest) (clean []byte, r *Refusal) {
 	if len(raw) > MaxObject {
 		return nil, invalid("The %s is larger than %d KiB: split it.", text.Line(kind, 32), MaxObject>>10)
@@ -159,11 +158,7 @@ func AdmitObject(raw []byte, kind, name string, in Guest) (clean []byte, r *Refu
 	default:
 		return nil, forbidden("Guests cannot have objects of kind %q: only ConfigMaps and Secrets.", text.Line(kind, 63))
 	}
-	clean, err := json.Marshal(out)
-	if err != nil {
-		return nil, invalid("The %s cannot be encoded: %s.", kind, text.Line(err.Error(), 200))
-	}
-	return clean, nil
+	return encoded(kind, out)
 }
 
 func typeMeta(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
@@ -172,6 +167,12 @@ func admitObjectMeta(t metav1.TypeMeta, sent *metav1.ObjectMeta, kind, name stri
 	if t != typeMeta(kind) {
 		return nil, invalid("The document is not a v1 %s: send it to the path of its kind.", kind)
 	}
+	return admitOwnMeta(sent, kind, name, in)
+}
+
+// admitOwnMeta checks the metadata of an object other than a pod, which has no labels and
+// annotations but those of the agent.
+func admitOwnMeta(sent *metav1.ObjectMeta, kind, name string, in Guest) (*bodyMeta, *Refusal) {
 	meta, r := admitMeta(sent, name, in)
 	if r != nil {
 		return nil, r
@@ -194,8 +195,8 @@ func credential(t corev1.SecretType) bool {
 	return t == corev1.SecretTypeServiceAccountToken || t == corev1.SecretTypeBootstrapToken
 }
 
-// body is what ConfigMaps and Secrets have in common as the body of an apply: it
-// names what the applier owns, so that it must not have empty fields.
+// body are the fields that ConfigMaps and Secrets share in the body of an apply. The applier
+// owns what is in the body, so it must not have empty fields.
 type body struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        bodyMeta `json:"metadata"`

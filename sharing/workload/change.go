@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podPatch is what consumers may change in their pods at a provider, and the form of
-// all patches between them.
+// podPatch has the fields that consumers may change in their pods at a provider. All patches
+// of pods have this form.
 type podPatch struct {
 	Metadata patchMeta  `json:"metadata"`
 	Spec     *patchSpec `json:"spec,omitempty"`
@@ -32,13 +32,13 @@ type patchImage struct {
 	Image string `json:"image"`
 }
 
-// Change returns what to send to the provider so that theirs, its copy of mine,
-// follows what may change in a pod: labels, annotations, images and
-// activeDeadlineSeconds. The patch is of type [PatchType] and holds the UID of
-// theirs as a precondition. ok is false if there is nothing to send.
+// Change returns the patch that makes theirs, the provider's copy, follow mine in what can
+// change: labels, annotations, images and activeDeadlineSeconds. The patch is of type
+// [PatchType], with the UID of theirs as a precondition. ok is false if there is nothing to
+// change.
 //
 // Labels and annotations that the provider added stay, and so does an image that it
-// replaced by its own.
+// replaced.
 func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 	if !IsCopy(mine, theirs) {
 		return nil, false
@@ -49,7 +49,7 @@ func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 	}
 	var before applied
 	if err := json.Unmarshal([]byte(theirs.Annotations[AnnotationApplied]), &before); err != nil {
-		before = applied{} // the provider's doing: then only what is wanted counts
+		before = applied{} // the provider damaged it: nothing is removed then
 	}
 	p := podPatch{Metadata: patchMeta{
 		UID:         theirs.UID,
@@ -60,7 +60,7 @@ func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 		InitContainers: changedImages(want.Spec.InitContainers, theirs.Spec.InitContainers, before.Images),
 		Containers:     changedImages(want.Spec.Containers, theirs.Spec.Containers, before.Images),
 	}
-	// API servers let a deadline only be set or come closer.
+	// API servers allow only to set or to shorten a deadline.
 	if now, then := want.Spec.ActiveDeadlineSeconds, theirs.Spec.ActiveDeadlineSeconds; now != nil && (then == nil || *now < *then) {
 		spec.ActiveDeadlineSeconds = now
 	}
@@ -101,7 +101,7 @@ func changedImages(want, have []corev1.Container, before map[string]string) []pa
 		if at < 0 || have[at].Image == image {
 			continue
 		}
-		// An image that was sent as it is and is another one there is the provider's choice.
+		// If this image was sent and theirs differs, the provider replaced it.
 		if sent, ok := before[name]; ok && sent == image {
 			continue
 		}

@@ -15,14 +15,14 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// Copy is a pod as another cluster's API server tells it. Decoding one costs no more
-// than its length allows, which decoding a corev1.Pod does not ensure: read what a
-// peer sends into this type. It has only what is compared and mirrored of a copy.
+// Copy is a pod of another cluster. Use it to decode what a peer sends: unlike that of a
+// corev1.Pod, the cost of decoding is proportional to the length of the document. It has only
+// the fields that are compared and mirrored.
 type Copy struct {
 	corev1.Pod
 }
 
-// copyDocument is what is read of a pod. What is not in it takes no memory.
+// copyDocument are the fields of a pod that are decoded. Others take no memory.
 type copyDocument struct {
 	Metadata copyMeta `json:"metadata"`
 	Spec     struct {
@@ -37,6 +37,7 @@ type copyDocument struct {
 		Phase                 corev1.PodPhase       `json:"phase"`
 		Reason                string                `json:"reason"`
 		Message               string                `json:"message"`
+		PodIPs                []corev1.PodIP        `json:"podIPs"`
 		StartTime             *metav1.Time          `json:"startTime"`
 		Conditions            []corev1.PodCondition `json:"conditions"`
 		InitContainerStatuses []copyStatus          `json:"initContainerStatuses"`
@@ -99,6 +100,7 @@ func (c *Copy) UnmarshalJSON(raw []byte) error {
 		},
 		Status: corev1.PodStatus{
 			ObservedGeneration: d.Status.ObservedGeneration, Phase: d.Status.Phase, Reason: d.Status.Reason, Message: d.Status.Message,
+			PodIPs:    d.Status.PodIPs[:min(len(d.Status.PodIPs), maxPodIPs)],
 			StartTime: d.Status.StartTime, Conditions: d.Status.Conditions,
 			InitContainerStatuses: statusesOf(d.Status.InitContainerStatuses), ContainerStatuses: statusesOf(d.Status.ContainerStatuses),
 		},
@@ -135,8 +137,8 @@ func statusesOf(in []copyStatus) []corev1.ContainerStatus {
 // DeepCopyObject implements runtime.Object.
 func (c *Copy) DeepCopyObject() runtime.Object { return &Copy{Pod: *c.DeepCopy()} }
 
-// EventCopy is an event as another cluster's API server tells it, with only what
-// [Event] repeats. As with [Copy], decoding one costs what its length allows.
+// EventCopy is an event of another cluster, with the fields that [Event] repeats. It is
+// decoded at the cost of a [Copy].
 type EventCopy struct {
 	corev1.Event
 }
@@ -178,8 +180,8 @@ func (c *EventCopy) UnmarshalJSON(raw []byte) error {
 // DeepCopyObject implements runtime.Object.
 func (c *EventCopy) DeepCopyObject() runtime.Object { return &EventCopy{Event: *c.DeepCopy()} }
 
-// ObjectCopy is a ConfigMap or Secret as another cluster's API server tells it: its
-// name and annotations. As with [Copy], decoding one costs what its length allows.
+// ObjectCopy is the name and the annotations of a ConfigMap or Secret of another cluster. It
+// is decoded at the cost of a [Copy].
 type ObjectCopy struct {
 	metav1.ObjectMeta
 }

@@ -9,10 +9,9 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// Waiting returns the status of mine while no copy of it can run at the provider:
-// Pending, all containers waiting with the reason and message of why. A pod that
-// has ended stays so.
-func Waiting(mine *corev1.Pod, why *Refusal, _ Origin, now time.Time) corev1.PodStatus {
+// Waiting returns the status of mine while it cannot run at the provider: Pending, with all
+// containers waiting for the reason and message of why. A pod that has ended keeps its phase.
+func Waiting(mine *corev1.Pod, why *Refusal, now time.Time) corev1.PodStatus {
 	out := base(mine)
 	reason, message := text.Line(why.Reason, maxReason), text.Lines(why.Message, maxMessage)
 	if !Ended(out.Phase) {
@@ -25,9 +24,9 @@ func Waiting(mine *corev1.Pod, why *Refusal, _ Origin, now time.Time) corev1.Pod
 	return out
 }
 
-// DeletedByProvider returns the status of mine after the provider ended its copy
-// unasked: Failed, which makes its controller replace it. last is the copy as it was
-// seen last, or nil. A copy that had finished by itself leaves what it ended with.
+// DeletedByProvider returns the status of mine after the provider deleted its copy on its own:
+// Failed, so that the controller replaces it. last is the copy as it was seen last, or nil. If
+// that had already ended, its phase stays.
 func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
 	out := base(mine)
 	var seenInit, seen []corev1.ContainerStatus
@@ -53,7 +52,7 @@ func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.
 	return out
 }
 
-// endedBecause is what a copy told before it went.
+// endedBecause returns why a copy ended, by its last status.
 func endedBecause(last *corev1.Pod) *Refusal {
 	reason, message := last.Status.Reason, last.Status.Message
 	if c := condition(last.Status.Conditions, corev1.DisruptionTarget); reason == "" && c != nil && c.Status == corev1.ConditionTrue {
@@ -69,8 +68,8 @@ func endedBecause(last *corev1.Pod) *Refusal {
 	return &Refusal{ReasonEvictedByProvider, said}
 }
 
-// lost ends the containers whose end nobody saw, the way a kubelet does for those
-// that it cannot find any more.
+// lost marks the containers as terminated whose end was not seen, as a kubelet does for
+// containers that it cannot find.
 func lost(list []corev1.ContainerStatus, now time.Time) []corev1.ContainerStatus {
 	for i := range list {
 		s := &list[i]

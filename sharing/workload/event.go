@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// EventSource is the component that repeated events, and our own, come from.
+	// EventSource is the source component of repeated events, and of our own.
 	EventSource = "liqo-agent"
 
-	// maxEventMessage is what API servers allow for the message of an event.
+	// maxEventMessage is the limit of API servers for the message of an event.
 	maxEventMessage = 1024
 	maxEventName    = 253
 )
 
-// fieldPath is where an event says that it is about a container.
+// fieldPath matches the fieldPath of an event about a container.
 var fieldPath = regexp.MustCompile(`^spec\.(containers|initContainers|ephemeralContainers)\{[a-z0-9-]{1,63}\}$`)
 
-// Event returns what the provider's event about the copy of mine is in the
-// consumer, or false if it is not to be repeated. That theirs is about that copy
-// (involvedObject.uid) is for the caller to know. The name is the same for the same
-// event, so that a later count is an update; the result is good for a server-side
-// apply or create as it is. Its times are of the provider's clock.
+// Event returns the consumer's version of the provider's event theirs about the copy of mine,
+// or false if it is not repeated. The caller checks that theirs is about that copy
+// (involvedObject.uid). The same event has the same name, so a later count is an update. The
+// result can be created or applied as it is. Its times are from the provider's clock.
 func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
 	about := theirs.InvolvedObject
 	reason := text.Line(theirs.Reason, maxReason)
@@ -37,7 +36,7 @@ func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
 		return nil, false
 	}
 	first, last, count := theirs.FirstTimestamp, theirs.LastTimestamp, theirs.Count
-	if first.IsZero() { // events.k8s.io/v1 has these elsewhere
+	if first.IsZero() { // set by clients of events.k8s.io/v1 in eventTime
 		first = metav1.Time{Time: theirs.EventTime.Time}
 	}
 	if s := theirs.Series; s != nil {

@@ -6,17 +6,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// rawSockets is the capability with which a pod speaks as any other one on its
-// network: by ARP it takes the place of the node's own address.
+// rawSockets is the capability that lets a pod send in the name of others on its network: with
+// ARP it can take over the address of the node.
 const rawSockets corev1.Capability = "NET_RAW"
 
-// harden fills in what a guest's pod left open, always the safe way. What a pod says
-// itself stays as far as Pod Security lets it, as allowPrivilegeEscalation does, which
-// programs such as sudo need, under the standard "baseline". Limits of what it writes
-// that are above the offer are lowered to that.
+// harden sets the security fields that a guest's pod leaves unset to the safe value. Explicit
+// values stay within Pod Security: under "baseline" a pod may set allowPrivilegeEscalation,
+// which programs such as sudo need. Limits of ephemeral storage above the offer are lowered
+// to it.
 func harden(spec *corev1.PodSpec, in Guest) {
 	if spec.OS != nil && spec.OS.Name == corev1.Windows {
-		return // has none of this, and an API server refuses it there
+		return // has none of these fields: API servers refuse them
 	}
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &corev1.PodSecurityContext{}

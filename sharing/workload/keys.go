@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// AnnotationOriginNamespace on a pod of a provider is the namespace of the pod
-	// that it stands for.
+	// AnnotationOriginNamespace on a pod of a provider is the namespace of the origin
+	// pod.
 	AnnotationOriginNamespace = "liqo.io/origin-namespace"
-	// AnnotationApplied on a pod of a provider is what the consumer set that may
-	// change later, for itself to compare with: what else there is belongs to the
-	// provider.
+	// AnnotationApplied on a pod of a provider lists the changeable fields that the consumer
+	// set. It tells them apart from those that the provider set.
 	AnnotationApplied = "liqo.io/applied"
 
-	// own is the domain of our keys.
+	// own is the domain of the agent's keys.
 	own = "liqo.io"
 
-	// maxAnnotations is how many bytes of a pod's annotations go along.
+	// maxAnnotations is how many bytes of a pod's annotations are sent.
 	maxAnnotations = 64 << 10
 )
 
-// carried are the labels and annotations in domains of Kubernetes that go along with
-// a pod, because those who run in it read them. All others there are directions to
-// controllers, admission or kubelets of one cluster.
+// carried are the labels and annotations in domains of Kubernetes that are sent with a pod,
+// because programs in the pod read them. All others there are for controllers, admission or
+// kubelets of one cluster.
 var carried = map[string]bool{
 	"apps.kubernetes.io/pod-index":                true,
 	"batch.kubernetes.io/controller-uid":          true,
@@ -39,9 +38,8 @@ var carried = map[string]bool{
 	"statefulset.kubernetes.io/pod-name":          true,
 }
 
-// reserved are the domains, with all below them, whose labels attach
-// pods to networks, devices or identities of the cluster that they run in, or belong
-// to what runs there.
+// reserved are domains, with their subdomains, whose labels attach pods to networks, devices or
+// identities of the cluster that they run in, or belong to software there.
 var reserved = []string{
 	"kubernetes.io", "k8s.io", own,
 	"cncf.io", "multus-cni.io", "projectcalico.org", "cilium.io", "antrea.io", "kube-ovn.io", "ovn.org", "openshift.io",
@@ -49,12 +47,12 @@ var reserved = []string{
 	"nvidia.com", "amazonaws.com", "azure.com", "workload.identity", "gke.io",
 }
 
-// reversed are beginnings of keys that name container runtimes and what belongs to
-// them the other way round, without a domain in front of a slash.
+// reversed are prefixes of keys of container runtimes, written as reversed domains without a
+// slash.
 var reversed = []string{"io.kubernetes.", "io.cilium.", "io.containerd.", "io.katacontainers.", "io.cri-o.", "org.systemd."}
 
-// carries reports whether a label goes from consumer to provider as it is. Those of
-// ours are set on their own.
+// carries reports whether a label is sent to the provider as it is. The agent's own labels are
+// set separately.
 func carries(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	for _, begin := range reversed {
@@ -76,10 +74,10 @@ func carries(key string) bool {
 	return true
 }
 
-// carriesAnnotation reports whether an annotation goes from consumer to provider as
-// it is. Annotations direct what runs in a cluster, and nobody knows all that does:
-// only those go along that are known to be read in the pod, and those without a
-// slash or dot, which are private to whoever wrote them.
+// carriesAnnotation reports whether an annotation is sent to the provider as it is. Annotations
+// configure the software of a cluster, and there is no list of all of them. So only two kinds
+// are sent: those that programs in the pod are known to read, and those without a slash or
+// dot, which are private to their author.
 func carriesAnnotation(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {
@@ -88,7 +86,7 @@ func carriesAnnotation(key string) bool {
 	return domain == "app.kubernetes.io" || carried[key]
 }
 
-// carriedLabels returns what goes along of labels.
+// carriedLabels returns the labels that are sent.
 func carriedLabels(labels map[string]string) map[string]string {
 	out := make(map[string]string, len(labels)+1)
 	for key, value := range labels {
@@ -99,8 +97,8 @@ func carriedLabels(labels map[string]string) map[string]string {
 	return out
 }
 
-// carriedAnnotations returns what goes along of annotations: of more than
-// maxAnnotations bytes the small ones.
+// carriedAnnotations returns the annotations that are sent; the smallest ones, if there are more
+// than maxAnnotations bytes.
 func carriedAnnotations(annotations map[string]string) map[string]string {
 	keys := foreign(annotations, carriesAnnotation)
 	size := func(key string) int { return len(key) + len(annotations[key]) }
@@ -115,14 +113,14 @@ func carriedAnnotations(annotations map[string]string) map[string]string {
 	return out
 }
 
-// applied is what AnnotationApplied holds, as JSON.
+// applied is the content of AnnotationApplied, as JSON.
 type applied struct {
 	Labels      []string          `json:"labels,omitempty"`
 	Annotations []string          `json:"annotations,omitempty"`
 	Images      map[string]string `json:"images,omitempty"` // by container
 }
 
-// appliedOf returns what a translated pod is going to have applied.
+// appliedOf returns the changeable fields that a translated pod sets.
 func appliedOf(out *corev1.Pod) applied {
 	a := applied{Labels: foreign(out.Labels, carries), Annotations: foreign(out.Annotations, carriesAnnotation), Images: make(map[string]string)}
 	for _, list := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
@@ -133,7 +131,7 @@ func appliedOf(out *corev1.Pod) applied {
 	return a
 }
 
-// foreign returns the keys that go along as they are, in order.
+// foreign returns the keys that are sent as they are, in order.
 func foreign(m map[string]string, carries func(key string) bool) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {

@@ -13,43 +13,43 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// IsCopy reports whether theirs stands for mine and not for an earlier pod of the
-// same name: whether its AnnotationOriginUID is the UID of mine.
+// IsCopy reports whether theirs is the copy of mine, and not of an earlier pod of the same
+// name: its AnnotationOriginUID is the UID of mine.
 func IsCopy(mine, theirs *corev1.Pod) bool {
 	return mine.UID != "" && theirs.Annotations[AnnotationOriginUID] == string(mine.UID)
 }
 
-// Mirror returns the status that mine is to have, given its copy theirs as the
-// provider shows it. Nothing of theirs is believed to be well-formed: what the API
-// server would refuse is left out, lengths are bounded and control characters
-// removed. Times of conditions are of this cluster's clock: now where the condition
-// changed. The result shares nothing with the arguments, and is to be written as a
-// whole (an update of pods/status, with the resourceVersion of mine).
+// Mirror returns the status of mine, given its copy theirs at the provider. It does not expect
+// theirs to be well-formed: it leaves out what the API server would refuse, bounds lengths and
+// removes control characters. Times of conditions are from this cluster's clock: now if the
+// condition changed. The result shares nothing with the arguments.
 //
 // Of the fields of a PodStatus:
 //   - phase, reason, message, initContainerStatuses and containerStatuses are the
-//     provider's. A phase or container that came to its end stays there.
-//   - conditions that a kubelet sets are the provider's, with readiness gates looked
-//     up here; all others, PodScheduled among them, are this cluster's. DisruptionTarget
-//     is taken from either.
-//   - podIP, podIPs, hostIP and hostIPs are empty. The networks of the two clusters are
-//     not connected, and an address of the provider's may be that of another pod here:
-//     Services would lead there, and network policies open or close for it. A node's own
-//     address as hostIP would make the pod a local one to those who keep such policies.
-//   - startTime is the provider's, but not outside the life of mine, and never changes.
-//   - observedGeneration is that of mine once the copy has what is in it.
+//     provider's. A pod or container that has ended stays ended.
+//   - Conditions that a kubelet sets are the provider's, with the readiness gates of this
+//     cluster. All others, such as PodScheduled, are this cluster's. DisruptionTarget is
+//     taken from either.
+//   - podIP and podIPs are the addresses by which the pod is reached from this cluster. If
+//     the two networks are not connected they are empty, because an address of the provider
+//     may belong to another pod here: Services would send traffic to it, and network policies
+//     would apply to it. While no packets pass, the pod is not ready.
+//   - hostIP and hostIPs are empty. With the address of a local node, network plugins would
+//     take the pod for a local one.
+//   - startTime is the provider's, within the lifetime of mine, and never changes.
+//   - observedGeneration is that of mine once the copy has all its changes.
 //   - qosClass, nominatedNodeName and the states of resource claims are this cluster's.
-//   - resize is answered with Infeasible, also by the condition PodResizePending.
-//   - resources, allocatedResources, and of containers also user, volumeMounts,
-//     stopSignal and allocatedResourcesStatus are empty: they are about the provider's
-//     node, and some of them would move this cluster's scheduler.
+//   - resize is Infeasible, and the condition PodResizePending says so.
+//   - resources and allocatedResources, and user, volumeMounts, stopSignal and
+//     allocatedResourcesStatus of containers are empty: they are about the provider's node,
+//     and some of them would influence this cluster's scheduler.
 //   - ephemeralContainerStatuses say that these containers do not run.
 func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
 	switch c := condition(theirs.Status.Conditions, corev1.PodScheduled); {
 	case Ended(mine.Status.Phase) && !Ended(theirs.Status.Phase):
-		return *mine.Status.DeepCopy() // a late word of before the end
+		return *mine.Status.DeepCopy() // theirs is from before the end
 	case c != nil && c.Status == corev1.ConditionFalse && theirs.Spec.NodeName == "" && !Ended(theirs.Status.Phase):
-		return Waiting(mine, unschedulable(c), in, now)
+		return Waiting(mine, unschedulable(c), now)
 	}
 	out := base(mine)
 	if !Ended(mine.Status.Phase) {
@@ -77,6 +77,10 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, theirs.Status.InitContainerStatuses, unseen, size)
 	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, theirs.Status.ContainerStatuses, unseen, size)
 
+	if out.PodIPs = in.Network.addresses(mine.Status.PodIPs, theirs.Status.PodIPs); len(out.PodIPs) > 0 {
+		out.PodIP = out.PodIPs[0].IP
+	}
+
 	set := setter{out: &out, before: mine.Status.Conditions, now: now}
 	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized} {
 		if c := condition(theirs.Status.Conditions, kind); c != nil {
@@ -89,7 +93,7 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 			c = &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "The provider has not reported it yet."}
 		}
 		if c.Status == corev1.ConditionTrue {
-			c = ready(kind, c, mine, out.Phase)
+			c = ready(kind, c, mine, &out, in.Network)
 		}
 		set.as(kind, c)
 	}
@@ -104,7 +108,7 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 	return out
 }
 
-// within is t as other clocks tell it, but not before or after what is possible.
+// within returns t, a time of another clock, moved into what is possible.
 func within(t, earliest, latest time.Time) time.Time {
 	if t.Before(earliest) {
 		t = earliest
@@ -115,7 +119,7 @@ func within(t, earliest, latest time.Time) time.Time {
 	return t.UTC().Truncate(time.Second)
 }
 
-// base is the part of the status of mine that does not depend on the provider.
+// base returns the part of the status of mine that does not depend on the provider.
 func base(mine *corev1.Pod) corev1.PodStatus {
 	s := mine.Status.DeepCopy()
 	out := corev1.PodStatus{
@@ -156,12 +160,12 @@ func base(mine *corev1.Pod) corev1.PodStatus {
 	return out
 }
 
-// Ended reports whether a pod in that phase runs no more, and never will.
+// Ended reports whether a pod in that phase has ended for good.
 func Ended(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// unschedulable is why the provider's scheduler found no node.
+// unschedulable returns why the provider's scheduler found no node.
 func unschedulable(c *corev1.PodCondition) *Refusal {
 	message := "The provider has no node for the pod"
 	if said := strings.TrimRight(text.Lines(c.Message, maxMessage-200), ". "); said != "" {
@@ -170,8 +174,8 @@ func unschedulable(c *corev1.PodCondition) *Refusal {
 	return &Refusal{ReasonRemoteUnschedulable, message + "."}
 }
 
-// resized reports whether mine asks for other resources than its copy has, which
-// only a resize in place can bring about.
+// resized reports whether mine requests other resources than its copy, after an in-place
+// resize.
 func resized(mine, theirs *corev1.Pod) bool {
 	for i := range mine.Spec.Containers {
 		want := &mine.Spec.Containers[i]
@@ -187,7 +191,7 @@ func resized(mine, theirs *corev1.Pod) bool {
 	return false
 }
 
-// differ looks at what can be resized.
+// differ compares the resources that can be resized.
 func differ(want, have corev1.ResourceList) bool {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		w, wanted := want[name]
@@ -199,8 +203,8 @@ func differ(want, have corev1.ResourceList) bool {
 	return false
 }
 
-// Missing says that pods wait for ConfigMaps and Secrets of these names, at least
-// one of which is given. The result is for [Waiting].
+// Missing returns the refusal of a pod that waits for ConfigMaps and Secrets of these names, of
+// which there is at least one.
 func Missing(configMaps, secrets []string) *Refusal {
 	var what []string
 	for kind, names := range map[string][]string{"ConfigMap": configMaps, "Secret": secrets} {
@@ -212,9 +216,8 @@ func Missing(configMaps, secrets []string) *Refusal {
 	return &Refusal{ReasonMissingReference, "The pod needs objects that do not exist: " + text.List(what, 8, ", ") + ". It starts when they are created."}
 }
 
-// SameStatus reports whether writing b where a is changes nothing. Empty and nil
-// lists are the same, and so are the same quantities and times written differently,
-// and the same conditions in another order.
+// SameStatus reports whether a and b are semantically equal: empty and nil lists, quantities and
+// times in another notation, and conditions in another order are equal.
 func SameStatus(a, b *corev1.PodStatus) bool {
 	x, y := *a, *b
 	x.Conditions, y.Conditions = sorted(a.Conditions), sorted(b.Conditions)

@@ -120,7 +120,7 @@ func TestMirrorDetails(t *testing.T) {
 	})
 	t.Run("not told yet", func(t *testing.T) {
 		mine := podOf(t, "{}")
-		mine.Status = Waiting(mine, &Refusal{Reason: ReasonRemoteUnschedulable, Message: "no node"}, origin, now)
+		mine.Status = Waiting(mine, &Refusal{Reason: ReasonRemoteUnschedulable, Message: "no node"}, now)
 		got := Mirror(mine, copyOf(t, mine), origin, now)
 		if c := kind(got, corev1.PodReady); c.Reason != "ContainersNotReady" || got.Reason != "" || got.Message != "" || got.ContainerStatuses[0].State.Waiting.Reason != "ContainerCreating" {
 			t.Errorf("%+v", got)
@@ -206,17 +206,17 @@ func TestWaiting(t *testing.T) {
 	if why.Message != `The pod needs objects that do not exist: ConfigMap "a", ConfigMap "b", Secret "s". It starts when they are created.` || sentence(why) != "" {
 		t.Errorf("%q", why.Message)
 	}
-	got := Waiting(mine, why, origin, now)
+	got := Waiting(mine, why, now)
 	w := got.ContainerStatuses[0].State.Waiting
 	if got.Phase != corev1.PodPending || w == nil || w.Reason != ReasonMissingReference || w.Message != why.Message || condition(got.Conditions, corev1.PodReady).Status != corev1.ConditionFalse {
 		t.Errorf("%+v", got)
 	}
 	mine.Status = *stored(t, &got)
-	if again := Waiting(mine, why, origin, now.Add(time.Hour)); !SameStatus(&again, &mine.Status) {
+	if again := Waiting(mine, why, now.Add(time.Hour)); !SameStatus(&again, &mine.Status) {
 		t.Errorf("not the same an hour later: %s", cmp.Diff(mine.Status, again))
 	}
 	mine.Status.Phase = corev1.PodSucceeded
-	if again := Waiting(mine, why, origin, now); again.Phase != corev1.PodSucceeded {
+	if again := Waiting(mine, why, now); again.Phase != corev1.PodSucceeded {
 		t.Errorf("a pod that had ended is %s", again.Phase)
 	}
 }
@@ -355,7 +355,7 @@ func TestMirrorOfAnything(t *testing.T) {
 			case 0:
 				got = DeletedByProvider(mine, theirs, origin, clock)
 			case 1:
-				got = Waiting(mine, &Refusal{Reason: hostile[3], Message: theirs.Status.Message}, origin, clock)
+				got = Waiting(mine, &Refusal{Reason: hostile[3], Message: theirs.Status.Message}, clock)
 			default:
 				got = Mirror(mine, theirs, origin, clock)
 			}

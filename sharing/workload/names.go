@@ -9,27 +9,23 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Labels and annotations of what is shared. Keys are part of the agent's
-// interface: people select by them.
+// Labels and annotations of shared objects. They are part of the agent's interface: people
+// select by them.
 const (
 	// LabelEnabled on a namespace of a consumer, with value "true", lets its pods run
 	// on virtual nodes.
 	LabelEnabled = "liqo.io/enabled"
-	// LabelType on a node, with value VirtualNode, marks one that stands for a
-	// provider.
+	// LabelType on a node, with value VirtualNode, marks the virtual nodes.
 	LabelType   = "liqo.io/type"
 	VirtualNode = "virtual-node"
-	// LabelOriginCluster on objects of a provider is the ID of the consumer that they
-	// are for.
+	// LabelOriginCluster on objects of a provider is the ID of their consumer.
 	LabelOriginCluster = api.LabelOriginCluster
-	// LabelOriginNamespace on a namespace of a provider is what the one that it stands
-	// for is called in the consumer.
+	// LabelOriginNamespace on a guest namespace is the name of the consumer's namespace.
 	LabelOriginNamespace = "liqo.io/origin-namespace"
-	// AnnotationPlacePrefix and a provider's ID are the annotation of a namespace here
-	// that says in which namespace of the provider its pods are.
+	// AnnotationPlacePrefix with a provider's ID is the annotation of a consumer's namespace
+	// that names the provider's namespace for it.
 	AnnotationPlacePrefix = "offload.liqo.io/"
-	// AnnotationOriginUID on an object of a provider is the UID of the consumer's
-	// object that it stands for.
+	// AnnotationOriginUID on an object of a provider is the UID of the consumer's object.
 	AnnotationOriginUID = "liqo.io/origin-uid"
 
 	// TaintNotAllowed, with effect NoExecute, keeps pods from a virtual node unless
@@ -37,24 +33,23 @@ const (
 	TaintNotAllowed = "virtual-node.liqo.io/not-allowed"
 )
 
-// shortLength is how many characters of a cluster ID are in the name of a
-// namespace.
+// shortLength is how many characters of a cluster ID the name of a namespace has.
 const shortLength = 8
 
 // maxNamespace is the longest name of a namespace (RFC 1123 label).
 const maxNamespace = 63
 
-// Short is the beginning of a cluster ID, for names: enough to tell the clusters
-// that one knows apart.
+// Short returns the beginning of a cluster ID, for names. It is long enough to tell known
+// clusters apart.
 func Short(id peer.ClusterID) string {
 	short := string(id)[:min(len(id), shortLength)]
 	return strings.TrimRight(short, "-")
 }
 
-// Namespace is the namespace of a provider that stands for a namespace of a
-// consumer: PREFIX-SHORTID-NAMESPACE. Where that is too long, the end of the name
-// gives way to a hash of consumer and whole name. Two consumers whose IDs begin
-// alike get the same names: whoever makes namespaces looks whose they are.
+// Namespace returns the name of the guest namespace for a namespace of a consumer:
+// PREFIX-SHORTID-NAMESPACE. If that is too long, a hash of consumer and whole name replaces
+// its end. Two consumers whose IDs begin alike get the same names, so whoever creates a
+// namespace checks whose it is.
 func Namespace(prefix string, consumer peer.ClusterID, namespace string) string {
 	name := prefix + "-" + Short(consumer) + "-" + namespace
 	if len(name) <= maxNamespace {
@@ -63,8 +58,7 @@ func Namespace(prefix string, consumer peer.ClusterID, namespace string) string 
 	return Hashed(name, string(consumer)+"/"+namespace)
 }
 
-// Hashed returns name, shortened to what fits a namespace together with a hash of
-// what it stands for.
+// Hashed returns name with a hash of of, shortened to the length of a namespace.
 func Hashed(name, of string) string {
 	sum := sha256.Sum256([]byte(of))
 	hash := strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:5]))

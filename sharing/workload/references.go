@@ -7,21 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RootCA is the ConfigMap that every cluster keeps in every namespace, with its own
-// CA. It is never copied: pods that name it get the provider's.
+// RootCA is the ConfigMap with the CA of the cluster, which exists in every namespace. It is
+// never copied: pods that reference it get the provider's.
 const RootCA = "kube-root-ca.crt"
 
-// Reference is the name of a ConfigMap or Secret in the namespace of the pod that
-// names it.
+// Reference is a reference of a pod to a ConfigMap or Secret in its namespace.
 type Reference struct {
 	Name string
-	// Optional: the pod runs without it too. False if it is required anywhere.
+	// Optional: the pod runs without it. False if any of several references requires it.
 	Optional bool
 }
 
-// References returns the ConfigMaps and Secrets that pod names in environment,
-// volumes and image pull secrets, each once, ordered by name. Image pull secrets
-// count as optional, as they do for a kubelet. [RootCA] is left out.
+// References returns the ConfigMaps and Secrets that pod references in its environment, volumes
+// and image pull secrets, each once, ordered by name. Image pull secrets are optional, as for a
+// kubelet. [RootCA] is left out.
 func References(pod *corev1.Pod) (configMaps, secrets []Reference) {
 	c, s := make(found), make(found)
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -74,7 +73,7 @@ func References(pod *corev1.Pod) (configMaps, secrets []Reference) {
 	return c.list(), s.list()
 }
 
-// found is whether references are optional, by name.
+// found says whether references are optional, by name.
 type found map[string]bool
 
 func (f found) add(name string, optional *bool) {

@@ -1,8 +1,7 @@
 package workload
 
-// Refusal says why something is not to be. Message is a sentence that says what it
-// is and what to do instead; Reason is a CamelCase word for programs, one of the
-// Reason constants.
+// Refusal says why a pod or object is refused. Message is a sentence for people: what is wrong,
+// and what to do. Reason is one of the Reason constants, for programs.
 type Refusal struct {
 	Reason  string
 	Message string
@@ -13,23 +12,22 @@ func (r *Refusal) Error() string { return r.Message }
 
 // Reasons of refusals, of containers that wait, and of pods that failed.
 const (
-	// ReasonNotOffloadable: what the pod asks for exists in its own cluster only.
+	// ReasonNotOffloadable: the pod needs something that exists only in its own cluster.
 	ReasonNotOffloadable = "NotOffloadable"
 	// ReasonMissingReference: a ConfigMap or Secret that the pod needs does not exist.
 	ReasonMissingReference = "MissingReference"
 	// ReasonRemoteUnschedulable: the provider has no node for the pod.
 	ReasonRemoteUnschedulable = "RemoteUnschedulable"
-	// ReasonRefusedByProvider: the provider did not let the pod in.
+	// ReasonRefusedByProvider: the provider refused the pod.
 	ReasonRefusedByProvider = "RefusedByProvider"
-	// ReasonDeletedByProvider: the provider ended the pod; EvictedByProvider where
-	// its status told why.
+	// ReasonDeletedByProvider: the provider deleted the pod; ReasonEvictedByProvider: its
+	// status said why.
 	ReasonDeletedByProvider = "DeletedByProvider"
 	ReasonEvictedByProvider = "EvictedByProvider"
-	// ReasonForbidden: a consumer sent what a consumer may not.
+	// ReasonForbidden: a consumer may not have what it sent.
 	ReasonForbidden = "Forbidden"
-	// ReasonRegistryNotAllowed: an image is from a registry that the provider's guests
-	// may not have images from.
+	// ReasonRegistryNotAllowed: the provider's guests may not use the registry of an image.
 	ReasonRegistryNotAllowed = "RegistryNotAllowed"
-	// ReasonInvalid: what was sent is not what it has to be, whoever sent it.
+	// ReasonInvalid: the document is not valid.
 	ReasonInvalid = "Invalid"
 )

@@ -8,9 +8,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Requests returns what pod counts for: what the scheduler would reserve for it
-// (init and sidecar containers, pod-level resources and overhead as in
-// k8s.io/component-helpers/resource), and pods: 1.
+// Requests returns what the scheduler reserves for pod (with init and sidecar containers,
+// pod-level resources and overhead, by k8s.io/component-helpers/resource), and pods: 1.
 func Requests(pod *corev1.Pod) corev1.ResourceList {
 	out := helper.PodRequests(pod, helper.PodResourcesOptions{})
 	out[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
@@ -32,24 +31,8 @@ func Add(sum, more corev1.ResourceList) {
 	}
 }
 
-// Sub takes less away from sum. Nothing goes below zero, and what becomes zero stays.
-func Sub(sum, less corev1.ResourceList) {
-	for name, q := range less {
-		have, ok := sum[name]
-		if !ok {
-			continue
-		}
-		have = have.DeepCopy()
-		have.Sub(q)
-		if have.Sign() < 0 {
-			have = *resource.NewQuantity(0, q.Format)
-		}
-		sum[name] = have
-	}
-}
-
-// Exceeded returns the resources, by name, of which used and more together are more
-// than hard, and more is not zero. What hard does not name is not to be had.
+// Exceeded returns the resources, by name, of which more is not zero, and used and more
+// together exceed hard. What is not in hard counts as zero.
 func Exceeded(used, more, hard corev1.ResourceList) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for name, q := range more {

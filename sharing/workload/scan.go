@@ -18,22 +18,21 @@ const (
 	// maxDepth is how deeply a document may be nested; a pod needs some 15 levels.
 	maxDepth = 50
 	// maxNested is how many objects and lists a document of a consumer may have, and
-	// maxNestedCopy one that a provider has made longer: an empty one of two bytes can
-	// be a container of a thousand.
+	// maxNestedCopy one of a provider, which adds fields. An empty object of two bytes can
+	// decode into a container of a thousand.
 	maxNested     = 10_000
 	maxNestedCopy = 50_000
-	// maxValues times as many values it may have altogether.
+	// maxValues is how many values a document may have for each of them.
 	maxValues = 10
 	// maxCopyContainers is how many containers of one kind the copy of a pod may have.
 	maxCopyContainers = 1000
-	// maxQuantity is the longest quantity, in bytes, and maxExponent the most digits
-	// that its decimal exponent has. Reading 1e-999999999 takes a processor for ever:
-	// resource.Quantity writes it out.
+	// maxQuantity is the longest quantity, in bytes, and maxExponent the most digits of its
+	// decimal exponent: resource.Quantity expands 1e-999999999 to all its digits.
 	maxQuantity = 64
 	maxExponent = 2
 )
 
-// shape is what of a type must be looked at before it is decoded.
+// shape says where a type has quantities, which are checked before a document is decoded.
 type shape struct {
 	quantity bool
 	fields   map[string]*shape // of a struct, by its name in JSON
@@ -42,8 +41,8 @@ type shape struct {
 
 var podShape = shapeOf(reflect.TypeFor[corev1.Pod](), map[reflect.Type]*shape{})
 
-// shapeOf returns the shape of a type, nil if it has no quantities anywhere. Types
-// of Kubernetes' API that contain themselves do not occur in pods.
+// shapeOf returns the shape of a type, nil if it has no quantities. No type in a pod contains
+// itself.
 func shapeOf(t reflect.Type, known map[reflect.Type]*shape) *shape {
 	if t == reflect.TypeFor[resource.Quantity]() {
 		return &shape{quantity: true}
@@ -83,8 +82,7 @@ func shapeOf(t reflect.Type, known map[reflect.Type]*shape) *shape {
 	return nil
 }
 
-// field is what is at a name of s, by the rules of encoding/json, which does not
-// look at case.
+// field returns the shape of a field, by the rules of encoding/json, which ignores case.
 func (s *shape) field(name string) *shape {
 	switch {
 	case s == nil:
@@ -103,9 +101,8 @@ func (s *shape) field(name string) *shape {
 	return nil
 }
 
-// scan reports whether raw is a JSON document, with at most so many objects and
-// lists, which can be decoded into a type of the given shape at a cost in proportion
-// to its length.
+// scan returns an error unless raw is a JSON document with at most that many objects and lists,
+// which can be decoded into a type of that shape at a cost proportional to its length.
 func scan(raw []byte, of *shape, most int) error {
 	type level struct {
 		of     *shape
@@ -161,7 +158,7 @@ func scan(raw []byte, of *shape, most int) error {
 	}
 }
 
-// checkQuantity looks at a value where a quantity may be expected.
+// checkQuantity checks a value, if s is a quantity.
 func (s *shape) checkQuantity(value string) error {
 	if s == nil || !s.quantity {
 		return nil
@@ -175,8 +172,7 @@ func (s *shape) checkQuantity(value string) error {
 	return nil
 }
 
-// decodePod decodes a pod that comes from somewhere else. Names are case-sensitive,
-// as they are for an API server.
+// decodePod decodes an untrusted pod. Names are case-sensitive, as for an API server.
 func decodePod(raw []byte) (*corev1.Pod, error) {
 	if err := scan(raw, podShape, maxNested); err != nil {
 		return nil, err

@@ -2,12 +2,12 @@ package workload
 
 import corev1 "k8s.io/api/core/v1"
 
-// maxGrace is the longest that a pod of a consumer may take to end, in seconds.
+// maxGrace is the longest grace period of a consumer's pod, in seconds.
 const maxGrace = 3600
 
-// portable returns what a pod's spec says that means the same in every cluster, and
-// nothing else: what is not named here does not go along. spec has passed
-// [unportable]; the result shares memory with it.
+// portable returns the fields of a pod's spec that mean the same in every cluster. Fields that
+// are not listed here are not sent. spec has passed [unportable]; the result shares memory
+// with it.
 func portable(spec *corev1.PodSpec) corev1.PodSpec {
 	no := false
 	out := corev1.PodSpec{

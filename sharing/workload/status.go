@@ -12,8 +12,8 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// Limits of what is repeated of a provider, in bytes. A kubelet keeps to 4096 for
-// the message of one container and 12 KiB for all of them together.
+// Limits of what is mirrored from a provider, in bytes. A kubelet limits the message of a
+// container to 4096, and those of all containers to 12 KiB together.
 const (
 	maxReason   = 128
 	maxMessage  = 4096
@@ -22,7 +22,7 @@ const (
 	allMessages = 24 << 10
 )
 
-// budget is how long a message of each of n containers may be.
+// budget returns the limit for the message of each of n containers.
 func budget(n int) int { return min(max(allMessages/max(n, 1), 128), maxMessage) }
 
 func condition(list []corev1.PodCondition, kind corev1.PodConditionType) *corev1.PodCondition {
@@ -32,14 +32,14 @@ func condition(list []corev1.PodCondition, kind corev1.PodConditionType) *corev1
 	return nil
 }
 
-// setter sets conditions of a status, whose generation is already set.
+// setter sets conditions of a status whose ObservedGeneration is already set.
 type setter struct {
 	out    *corev1.PodStatus
 	before []corev1.PodCondition
 	now    time.Time
 }
 
-// as sets a condition to what a provider says, or what is put like that.
+// as sets the condition of that type to the status, reason and message of c.
 func (s setter) as(kind corev1.PodConditionType, c *corev1.PodCondition) {
 	status := c.Status
 	if status != corev1.ConditionTrue && status != corev1.ConditionFalse {
@@ -63,18 +63,22 @@ func (s setter) as(kind corev1.PodConditionType, c *corev1.PodCondition) {
 	s.out.Conditions = append(s.out.Conditions, set)
 }
 
-// unready sets what says that a pod does not serve.
+// unready sets the conditions of a pod that is not ready.
 func (s setter) unready(reason, message string) {
 	c := &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: reason, Message: message}
 	s.as(corev1.ContainersReady, c)
 	s.as(corev1.PodReady, c)
 }
 
-// ready is a condition of mine, Ready or ContainersReady, whose copy says that it is
-// true: readiness gates are not known to the provider, and are opened here (KEP-580).
-func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Pod, phase corev1.PodPhase) *corev1.PodCondition {
-	if Ended(phase) {
+// ready returns the condition Ready or ContainersReady of mine, if it is true for the copy. The
+// readiness gates of this cluster (KEP-580) are not sent to the provider, so they are checked
+// here.
+func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Pod, out *corev1.PodStatus, n *Network) *corev1.PodCondition {
+	if Ended(out.Phase) {
 		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
+	}
+	if kind == corev1.PodReady && len(out.PodIPs) > 0 && n.Down != "" {
+		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: ReasonNetworkDown, Message: text.Line(n.Down, maxMessage)}
 	}
 	var shut []string
 	for _, gate := range mine.Spec.ReadinessGates {
@@ -88,8 +92,8 @@ func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Po
 	return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady", Message: strings.Join(shut, ", ")}
 }
 
-// containerStatuses returns one status for each container of mine: what the provider
-// says, or unseen.
+// containerStatuses returns one status for each container of mine: the provider's, or waiting
+// with unseen.
 func containerStatuses(of []corev1.Container, mine *corev1.Pod, before, theirs []corev1.ContainerStatus, unseen corev1.ContainerStateWaiting, size int) []corev1.ContainerStatus {
 	index := make(map[string]*corev1.ContainerStatus, len(of))
 	for i := range theirs {
@@ -117,8 +121,8 @@ func containerStatuses(of []corev1.Container, mine *corev1.Pod, before, theirs [
 	return out
 }
 
-// final returns the status that a container of mine has already and keeps, because
-// it ended and is not to start again: an API server refuses a status without that.
+// final returns the present status of a container that has ended and may not restart, nil for
+// others: API servers refuse to change it back.
 func final(c *corev1.Container, mine *corev1.Pod, before []corev1.ContainerStatus, after *corev1.ContainerStatus) *corev1.ContainerStatus {
 	if after.State.Terminated != nil {
 		return nil
@@ -131,8 +135,8 @@ func final(c *corev1.Container, mine *corev1.Pod, before []corev1.ContainerStatu
 	return &kept
 }
 
-// restarts reports whether a container may start after it ended with a code, as API
-// servers see it (KEP-5307).
+// restarts reports whether a container may restart after that exit code, by the rules of API
+// servers (KEP-5307).
 func restarts(c *corev1.Container, spec *corev1.PodSpec, code int32) bool {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -170,7 +174,7 @@ func restarts(c *corev1.Container, spec *corev1.PodSpec, code int32) bool {
 	return true
 }
 
-// containerStatus is what is repeated of a container's status.
+// containerStatus returns the part of a container's status that is mirrored.
 func containerStatus(t *corev1.ContainerStatus, unseen corev1.ContainerStateWaiting, size int) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{
 		Name: t.Name, RestartCount: max(t.RestartCount, 0),
@@ -209,8 +213,8 @@ func terminated(t *corev1.ContainerStateTerminated, size int) *corev1.ContainerS
 	}
 }
 
-// moment returns a time as API servers store it, to the second, and none where they
-// could not read it back.
+// moment returns a time with the precision of API servers, a second, and zero if they could not
+// decode it.
 func moment(t metav1.Time) metav1.Time {
 	utc := t.UTC()
 	if t.IsZero() || utc.Year() < 1 || utc.Year() > 9999 {

@@ -12,19 +12,20 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// Origin is what a consumer knows about the place that a pod is sent to.
+// Origin is where a pod comes from, and where it is sent.
 type Origin struct {
 	// Cluster is the consumer: this cluster.
 	Cluster peer.ClusterID
-	// Namespace is the provider's namespace that stands for the pod's.
+	// Namespace is the provider's namespace for that of the pod.
 	Namespace string
 	// Node is the name of the virtual node.
 	Node string
+	// Network says how the provider's pods are reached from here, nil if they are not.
+	Network *Network
 }
 
-// Translate returns the pod that is sent to the provider for pod, which is bound to
-// in.Node, or why it cannot run there. The result shares nothing with pod, which
-// is not changed, and is the same for the same arguments.
+// Translate returns the copy of pod for the provider, or why pod cannot run there. pod is bound
+// to in.Node. The result shares nothing with pod, and is the same for the same arguments.
 func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	for _, owner := range pod.OwnerReferences {
 		if owner.Kind == "DaemonSet" {
@@ -49,6 +50,7 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 		}
 	}
 	renameFields(mine.Spec.Volumes)
+	sayDomain(&mine.Spec, mine.Namespace, in.Network)
 
 	out := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -79,12 +81,10 @@ func notOffloadable(message string) *Refusal {
 	return &Refusal{Reason: ReasonNotOffloadable, Message: message}
 }
 
-// tokenPrefix is how the volume is called that admission gives pods for the token of
-// their service account.
+// tokenPrefix is the prefix of the volume that admission adds for the service account token.
 const tokenPrefix = "kube-api-access-"
 
-// tokenVolume reports whether v is that volume, rather than one that the pod's
-// author asked for.
+// tokenVolume reports whether v is that volume, and not one of the pod's author.
 func tokenVolume(v *corev1.Volume) bool {
 	if !strings.HasPrefix(v.Name, tokenPrefix) || v.Projected == nil {
 		return false
@@ -102,8 +102,8 @@ func tokenVolume(v *corev1.Volume) bool {
 	return token
 }
 
-// removeToken takes the volume with the token of the service account away: it would
-// be of no use elsewhere, and is nobody's business there.
+// removeToken removes the volume with the service account token: it is useless in another
+// cluster, and a credential.
 func removeToken(spec *corev1.PodSpec) {
 	removed := make(map[string]bool)
 	var kept []corev1.Volume
@@ -128,8 +128,7 @@ func removeToken(spec *corev1.PodSpec) {
 	}
 }
 
-// resolveEnv replaces references to fields whose value is another one at the
-// provider by the value here.
+// resolveEnv replaces references to fields that differ in the copy by the value in pod.
 func resolveEnv(env []corev1.EnvVar, pod *corev1.Pod) {
 	for i := range env {
 		from := env[i].ValueFrom
@@ -137,13 +136,13 @@ func resolveEnv(env []corev1.EnvVar, pod *corev1.Pod) {
 			continue
 		}
 		if value, ok := fieldHere(from.FieldRef.FieldPath, pod); ok {
-			// A kubelet expands $(NAME) in values, and not in fields.
+			// A kubelet expands $(NAME) in values, but not in field references.
 			env[i].Value, env[i].ValueFrom = strings.ReplaceAll(value, "$", "$$"), nil
 		}
 	}
 }
 
-// fieldHere returns the value of a field, if it has to be that of the consumer.
+// fieldHere returns the value of a field of pod, and whether the copy has another one.
 func fieldHere(path string, pod *corev1.Pod) (string, bool) {
 	switch path {
 	case "metadata.namespace":
@@ -164,15 +163,14 @@ func fieldHere(path string, pod *corev1.Pod) (string, bool) {
 	return "", false
 }
 
-// keyIn returns the key of which a path gives the value in a map, as in
-// metadata.labels['key'].
+// keyIn returns the key in a path such as metadata.labels['key'].
 func keyIn(path, field string) (key string, ok bool) {
 	quoted, ok := strings.CutPrefix(path, field+"['")
 	return strings.TrimSuffix(quoted, "']"), ok
 }
 
-// emptied returns a sentence about the first file in which the provider would find
-// nothing, because the label or annotation that it is to hold does not go along.
+// emptied returns a sentence about the first downward API file that would be empty at the
+// provider, because its label or annotation is not sent; "" for none.
 func emptied(pod *corev1.Pod) string {
 	for _, file := range fieldFiles(pod.Spec.Volumes) {
 		_, quoted, keyed := strings.Cut(file.FieldRef.FieldPath, "['")
@@ -184,8 +182,8 @@ func emptied(pod *corev1.Pod) string {
 	return ""
 }
 
-// renameFields lets files with fields whose value is another one at the provider
-// have the value here, out of annotations.
+// renameFields makes downward API files with namespace or UID read the values of the origin
+// pod, from annotations.
 func renameFields(volumes []corev1.Volume) {
 	for _, file := range fieldFiles(volumes) {
 		switch file.FieldRef.FieldPath {
@@ -197,7 +195,7 @@ func renameFields(volumes []corev1.Volume) {
 	}
 }
 
-// fieldFiles returns the files in volumes that hold a field of the pod.
+// fieldFiles returns the downward API files in volumes that contain a field of the pod.
 func fieldFiles(volumes []corev1.Volume) []*corev1.DownwardAPIVolumeFile {
 	var out []*corev1.DownwardAPIVolumeFile
 	add := func(items []corev1.DownwardAPIVolumeFile) {

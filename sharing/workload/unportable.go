@@ -10,7 +10,7 @@ import (
 	"liqo.io/agent/peer/text"
 )
 
-// stay is what to do with a pod that cannot go.
+// stay is the advice for a pod that cannot be offloaded.
 const stay = "keep the pod on nodes of its own cluster, with a node affinity for " + LabelType + " NotIn " + VirtualNode
 
 // The lists of what Pod Security's level baseline allows
@@ -28,8 +28,8 @@ var (
 	}
 )
 
-// unportable returns a sentence about the first thing of a pod that no cluster can
-// do for another one, or that none does for a guest; "" if there is nothing.
+// unportable returns a sentence about the first field of a pod that cannot work in another
+// cluster, or that no provider permits to guests; "" for none.
 func unportable(spec *corev1.PodSpec) string {
 	switch {
 	case spec.HostNetwork, spec.HostPID, spec.HostIPC:
@@ -100,7 +100,7 @@ func unportablePodSecurity(c *corev1.PodSecurityContext) string {
 	return unportableSecurity("The pod", c.WindowsOptions, c.SELinuxOptions, c.SeccompProfile, c.AppArmorProfile)
 }
 
-// unportableSecurity looks at what pods and containers have in common.
+// unportableSecurity checks the fields that the security contexts of pods and containers share.
 func unportableSecurity(who string, w *corev1.WindowsSecurityContextOptions, se *corev1.SELinuxOptions, sc *corev1.SeccompProfile, aa *corev1.AppArmorProfile) string {
 	switch {
 	case w != nil:

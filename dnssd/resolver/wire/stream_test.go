@@ -7,11 +7,12 @@ import (
 	"io"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,7 +75,7 @@ func echo(t *testing.T, far net.Conn, b []byte) {
 }
 
 func TestStreamRestsAndEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, far := pipe(t)
 		start := time.Now()
 		time.Sleep(idleTimeout - time.Second)
@@ -97,7 +98,7 @@ func TestStreamRestsAndEnds(t *testing.T) {
 }
 
 func TestStreamThatIsSilentEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, far := pipe(t)
 		first := ask(t, t.Context(), s, "a.example.com", 3*time.Second)
 		hear(t, far)
@@ -116,7 +117,7 @@ func TestStreamThatIsSilentEnds(t *testing.T) {
 }
 
 func TestStreamOutlivesWhoGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, far := pipe(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		first := ask(t, ctx, s, "a.example.com", time.Hour)
@@ -150,7 +151,7 @@ func TestStreamOutlivesWhoGivesUp(t *testing.T) {
 }
 
 func TestStreamTakesOnlySoMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, far := pipe(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ids := map[uint16]bool{}
@@ -196,7 +197,7 @@ func TestStreamUsesNoIDTwice(t *testing.T) {
 }
 
 func TestStreamThatDoesNotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, _ := pipe(t)
 		if err := <-ask(t, t.Context(), s, "example.com", time.Second); err == nil {
 			t.Error("asked")

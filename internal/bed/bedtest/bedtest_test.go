@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"liqo.io/agent/internal/bubble"
 )
 
 // recorder is a test that only notes what is said of it.
@@ -43,7 +45,7 @@ func TestRun(t *testing.T) {
 		{"early", nil, broken, "Run ended before it was told to, with broken\nlog:\nthe end"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var log Log
 				fmt.Fprint(&log, "the end")
 				r := &recorder{TB: t}
@@ -63,7 +65,7 @@ func TestRun(t *testing.T) {
 
 // What does not end is a failure, too.
 func TestRunHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r, end := &recorder{TB: t}, make(chan struct{})
 		Run(r, nil, nil, func(context.Context) error {
 			<-end

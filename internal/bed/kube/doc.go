@@ -6,6 +6,6 @@
 // cannot parse the version of an unstamped kube-apiserver. It must not be imported, must not
 // know anything about liqo-agent, and starts nothing but the program it was asked for.
 //
-// The module also pins the bed's kubelets: a real one, in a folder of its own, and kwok, which runs
-// pods without containers. They share its versions, and with them what is compiled.
+// The module also pins the bed's kubelets: a real one, in a folder of its own with kube-proxy, and kwok, which
+// runs pods without containers, and CoreDNS. They share its versions, and with them what is compiled.
 package main

@@ -22,13 +22,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/kube"
 )
 
@@ -224,7 +224,7 @@ func run(t *testing.T, c *cluster, dir string, subject Subject) (*Keeper, *atomi
 
 func TestSignedKeptRenewed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kubelet")
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		k, changes, stop := run(t, c, dir, box)
 		time.Sleep(time.Second)
@@ -288,7 +288,7 @@ func roots(c *cluster) *x509.CertPool {
 
 func TestNobodySigns(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.set(func() { c.silent = true })
 		k, _, stop := run(t, c, dir, box)
@@ -320,7 +320,7 @@ func TestNobodySigns(t *testing.T) {
 
 func TestRefusedAndUnreachable(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		c.set(func() { c.denies = true })
 		k, _, stop := run(t, c, dir, box)

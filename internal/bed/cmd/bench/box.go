@@ -164,9 +164,14 @@ func leaves(m *dns.Msg) bool {
 // usage is what a process has used since its start.
 type usage struct {
 	cpu     time.Duration
-	rss     int64 // now, bytes
+	anon    int64 // anonymous memory now, bytes
+	rss     int64 // with the pages of the binary and other files
 	peakRSS int64
 }
+
+// memory gives both figures: the pages of the binary are shared, and the kernel
+// drops those that nobody reads when it needs room.
+func (u usage) memory() string { return mb(u.anon) + " anonymous, " + mb(u.rss) + " RSS" }
 
 // usageOf reads a running process's figures from the kernel.
 func usageOf(pid int) (usage, error) {
@@ -197,6 +202,8 @@ func usageOf(pid int) (usage, error) {
 			continue
 		}
 		switch name {
+		case "RssAnon":
+			u.anon = kb << 10
 		case "VmRSS":
 			u.rss = kb << 10
 		case "VmHWM":

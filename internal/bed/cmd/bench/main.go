@@ -19,8 +19,12 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
+var plotFile, profiles string
+
 func main() {
 	only := flag.String("only", "", "run the scenarios whose name matches this regular `expression`")
+	flag.StringVar(&plotFile, "plot", "", "draw what scenario network measures in this `file`, as SVG")
+	flag.StringVar(&profiles, "profile", "", "write processor profiles of the network's engines in this `directory`")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
@@ -59,6 +63,11 @@ func scenarios() []scenario {
 		{"sharing-peers", measureSharingPeers},
 		{"domains", measureDomains},
 		{"rfc6762", measureRules},
+		{"network", measureNetwork},
+		{"network-link", measureNetworkLink},
+		{"network-many", measureNetworkMany},
+		{"network-joined", measureNetworkJoined},
+		{"network-binary", measureNetworkBinary},
 	}
 }
 
@@ -68,6 +77,7 @@ type row struct{ what, target, measured, how string }
 // scenarioRun is one scenario under way.
 type scenarioRun struct {
 	bed.TB
+	name string
 	rows []row
 }
 
@@ -89,7 +99,7 @@ func run(ctx context.Context, pattern *regexp.Regexp) int {
 		var r *scenarioRun
 		// The bed must outlive an interruption, to be taken down in order.
 		err := bed.Script(ctx, s.name, os.Stdout, func(tb bed.TB) {
-			r = &scenarioRun{TB: tb}
+			r = &scenarioRun{TB: tb, name: s.name}
 			s.run(r)
 		})
 		if r != nil {
@@ -141,5 +151,7 @@ func short(d time.Duration) string {
 	}
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
+
+func mb(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

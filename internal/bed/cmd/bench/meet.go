@@ -15,7 +15,7 @@ func measureBinary(r *scenarioRun) {
 	if err != nil {
 		r.Fatalf("%v", err)
 	}
-	r.add("stripped static binary", "at most 40 MB", mib(info.Size()), "linux, this machine's architecture")
+	r.add("stripped static binary", "at most 36 MB", mb(info.Size()), "linux, this machine's architecture")
 }
 
 // measureStart measures an agent's start with an existing state file.

@@ -162,7 +162,7 @@ func (r *scenarioRun) joined(name, settings string, nodes bool) {
 		return nil
 	})
 	r.add(name+": 100 neighbours appear and are joined", "", short(time.Since(began)), "simulated boxes with real endpoints, a real API server here")
-	writes, memory := "0", "at most 48 MB"
+	writes, memory := "0", "at most 26 MB, 52 MB RSS"
 	if nodes {
 		r.await(120*time.Second, "all nodes are ready", func() error { return x.virtualNodes(size) })
 		r.add(name+": all nodes ready", "", short(time.Since(began)), "from the start of the neighbours")
@@ -185,7 +185,7 @@ func (r *scenarioRun) joined(name, settings string, nodes bool) {
 	r.add(name+": API writes", writes, fmt.Sprint(w1-w0), how)
 	r.add(name+": SQLite transactions", "0", fmt.Sprint(t1-t0), how)
 	r.add(name+": CPU", "at most 1 % of one core", fmt.Sprintf("%.2f %%", 100*float64(u1.cpu-u0.cpu)/float64(window)), how)
-	r.add(name+": memory", memory, mib(u1.rss), how+"; RSS")
+	r.add(name+": memory", memory, u1.memory(), how)
 }
 
 // neighbours is a crowd of simulated providers.

@@ -290,6 +290,6 @@ func measureUnused(r *scenarioRun) {
 		p.add("sharing, idle, "+side+": API writes", wanted, fmt.Sprintf("%.1f a minute", float64(after.own[i]-before.own[i])/window.Minutes()), how+"; the lease is renewed every 25 s")
 		p.add("sharing, idle, "+side+": SQLite transactions", "0", fmt.Sprint(after.sqlite[i]-before.sqlite[i]), how)
 		p.add("sharing, idle, "+side+": CPU", "", fmt.Sprintf("%.2f %%", 100*float64(after.used[i].cpu-before.used[i].cpu)/float64(window)), how+"; of one core")
-		p.add("sharing, idle, "+side+": memory", "", mib(after.used[i].rss), how+"; RSS")
+		p.add("sharing, idle, "+side+": memory", "at most 12 MB, 40 MB RSS", after.used[i].memory(), how)
 	}
 }

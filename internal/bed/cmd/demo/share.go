@@ -47,6 +47,7 @@ func (d *demo) share() {
 	d.say("What box-b sees: a namespace for box-a's, with a quota.")
 	d.b.show("kubectl", "get", "pods,quota", "-A", "-l", "liqo.io/origin-cluster-id")
 	d.b.show("liqo-agent", "peers", "show", "box-a")
+	d.network()
 
 	d.chapter("box-a disconnects: its pods come home first")
 	started = time.Now()
@@ -62,6 +63,22 @@ func (d *demo) share() {
 	d.a.show("kubectl", "rollout", "restart", "-n", "shop", "deployment/web")
 	d.b.wait(joinDeadline, "pods of box-a run on box-b", d.b.hosts(3))
 	d.b.show("kubectl", "get", "pods", "-A", "-l", "liqo.io/origin-cluster-id")
+}
+
+// network shows the network between the pods of both boxes.
+func (d *demo) network() {
+	d.chapter("Their pods have a network")
+	d.say("Both boxes use 10.42.0.0/24. Each knows the other's pods by addresses that it has chosen itself:")
+	d.a.wait(joinDeadline, "the networks are connected", func(ctx context.Context) error {
+		out, err := d.a.host.Run(ctx, "liqo-agent", "network", "list", "-o", "json")
+		if err != nil {
+			return err
+		}
+		return says(out, `"state": "Connected"`)
+	})
+	d.a.show("liqo-agent", "network", "list")
+	d.a.show("liqo-agent", "network", "probe", "box-b", "--count", "3", "--interval", "100ms")
+	d.say("Pods of kwok have no containers, so nobody answers there. TestNetwork in internal/e2e has pods that do.")
 }
 
 // deployment spreads over all nodes that there are.

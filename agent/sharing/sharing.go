@@ -1,0 +1,402 @@
+package sharing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/connect"
+	"liqo.io/agent/agent/supervise"
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/tunnel"
+	"liqo.io/agent/health"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/plan"
+	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/kubelet"
+	"liqo.io/agent/sharing/offload"
+	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/spec"
+	"liqo.io/agent/sharing/vnode"
+)
+
+// settleAfter is how long after the connection to the API server the list of
+// providers counts as complete, so that nodes of others can be removed.
+const settleAfter = time.Minute
+
+// Config is what Sharing needs. All of it is required.
+type Config struct {
+	Self     peer.ClusterID
+	Settings func() config.Config
+	// Names stores the names of nodes.
+	Names vnode.Names
+	// Client connects to providers.
+	Client *client.Client
+	// Network connects the pods of joined clusters.
+	Network *connect.Connect
+	// Label returns what people call a cluster.
+	Label func(id peer.ClusterID) string
+	// OwnRegistries are the image registries of this cluster.
+	OwnRegistries func() []string
+	// Users returns the users in the API server by which a peer is known.
+	Users func(id peer.ClusterID) []string
+	// Webhook returns the configuration of the webhook for pods.
+	Webhook func() map[string]any
+	// Requeue has the peering controller reconcile a peer.
+	Requeue func(id peer.ClusterID)
+	// Recheck ends the connections of a peer that is no longer admitted.
+	Recheck    func(id peer.ClusterID)
+	Supervisor *supervise.Supervisor
+	Tracker    *health.Tracker
+	Logger     *slog.Logger
+	Now        func() time.Time
+}
+
+// Sharing holds the parts that turn peerings into nodes and pods, and the connections to
+// the providers. It is safe for concurrent use.
+type Sharing struct {
+	cfg     Config
+	hosts   *host.Host
+	nodes   *vnode.Nodes
+	pods    *offload.Offload
+	kubelet *kubelet.Server
+
+	// startKubelet starts the kubelet API: it closes kubeletWanted.
+	startKubelet  func()
+	kubeletWanted <-chan struct{}
+
+	mu        sync.Mutex
+	providers map[peer.ClusterID]*provider
+	consumers map[peer.ClusterID]spec.Tenant
+}
+
+// provider is a Provider with the connection to it.
+type provider struct {
+	Provider
+	link   *tunnel.Link
+	target peer.Target
+}
+
+// Provider is a cluster that has, or will have, a node here.
+type Provider struct {
+	Spec   spec.Node
+	Status spec.NodeStatus
+}
+
+// Consumer is a cluster that has, or may create, namespaces and pods here.
+type Consumer struct {
+	Spec   spec.Tenant
+	Status spec.TenantStatus
+}
+
+var (
+	_ peering.Sharing = (*Sharing)(nil)
+	_ endpoint.Guests = (*Sharing)(nil)
+)
+
+// New returns Sharing for one session. Run does the work.
+func New(cfg Config) *Sharing {
+	wanted := make(chan struct{})
+	s := &Sharing{
+		cfg: cfg, startKubelet: sync.OnceFunc(func() { close(wanted) }), kubeletWanted: wanted,
+		providers: make(map[peer.ClusterID]*provider), consumers: make(map[peer.ClusterID]spec.Tenant),
+	}
+	self := func() peer.ClusterID { return cfg.Self }
+	s.hosts = host.New(host.Config{
+		Settings: func() host.Settings { return hostSettings(cfg.Settings()) },
+		Registries: func() registry.List {
+			return registry.List{Entries: cfg.Settings().Sharing.Registries, Own: cfg.OwnRegistries()}
+		},
+		Users: cfg.Users, Changed: cfg.Requeue, Logger: cfg.Logger, Now: cfg.Now,
+	})
+	host, _ := os.Hostname() // without one, no name is left out
+	s.nodes = vnode.New(vnode.Config{
+		Settings: func() vnode.Settings {
+			shared := cfg.Settings().Sharing
+			return vnode.Settings{Heartbeat: shared.Heartbeat, DrainTimeout: shared.DrainTimeout}
+		},
+		Kubelet: s.kubeletAddress, Changed: cfg.Requeue, Names: cfg.Names, Host: strings.ToLower(host),
+		Webhook: cfg.Webhook, Logger: cfg.Logger, Now: cfg.Now,
+	})
+	s.pods = offload.New(offload.Config{Self: self, Exceeded: cfg.Requeue, Logger: cfg.Logger, Now: cfg.Now})
+	s.kubelet = kubelet.New(kubelet.Config{
+		Listen: func() string { return cfg.Settings().Sharing.KubeletListen },
+		Find:   s.find, Dir: filepath.Join(cfg.Settings().State.Dir, "kubelet"), Self: self,
+		Logger: cfg.Logger, Changed: s.kubeletChanged,
+	})
+	return s
+}
+
+func hostSettings(cfg config.Config) host.Settings {
+	shared := cfg.Sharing
+	return host.Settings{
+		Prefix: shared.NamespacePrefix, PodSecurity: shared.PodSecurity, Enforce: shared.Enforce, MaxNamespaces: shared.MaxNamespaces,
+		GuestEgress: shared.GuestEgress, LocalImages: shared.LocalImages,
+	}
+}
+
+// Settings returns the settings of sharing that peerings depend on.
+func Settings(cfg config.Config) plan.SharingSettings {
+	shared := cfg.Sharing
+	return plan.SharingSettings{
+		Enable: shared.Enable, Percentage: shared.Percentage, Overcommit: shared.Overcommit, Hysteresis: shared.Hysteresis,
+		Labels: shared.Labels, Registries: shared.Registries, Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
+		KeepaliveThreshold: shared.KeepaliveThreshold, KeepaliveRetry: shared.KeepaliveRetry, DrainTimeout: shared.DrainTimeout,
+	}
+}
+
+// SettingsChanged takes changed settings into use.
+func (s *Sharing) SettingsChanged() {
+	s.nodes.Touch()
+	s.cfg.Network.Touch()
+}
+
+// Run runs the parts of sharing that need an API server, until ctx ends.
+func (s *Sharing) Run(ctx context.Context, local *rest.Config) {
+	s.cfg.Supervisor.Run(ctx, []supervise.Part{
+		{Name: "consumers", Run: func(ctx context.Context) error { return s.hosts.Run(ctx, local) }},
+		{Name: "virtual nodes", Run: func(ctx context.Context) error { return s.nodes.Run(ctx, local) }},
+		{Name: "pods", Run: func(ctx context.Context) error { return s.pods.Run(ctx, local) }},
+		{Name: "kubelet API", Run: func(ctx context.Context) error {
+			// It requests a certificate, which a machine without providers does not need.
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-s.kubeletWanted:
+			}
+			return s.kubelet.Run(ctx, local)
+		}},
+		{Name: "connectivity", Run: func(ctx context.Context) error { return s.cfg.Network.RunRules(ctx, local) }},
+		{Name: "leftovers", Run: s.settle},
+	}...)
+}
+
+// settle tells the nodes that all providers are known, settleAfter after the connection.
+func (s *Sharing) settle(ctx context.Context) error {
+	timer := time.NewTimer(settleAfter)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		s.nodes.Settled()
+		s.cfg.Network.Settled()
+	}
+	return nil
+}
+
+// Provide implements peering.Sharing.
+func (s *Sharing) Provide(node spec.Node, target peer.Target) spec.NodeStatus {
+	if node.Wanted {
+		s.startKubelet()
+	}
+	node.Called = s.cfg.Label(node.ID)
+	if err := s.pods.Excess(node.ID); err != nil {
+		node.Excess = err.Error()
+	}
+	node.Network = s.cfg.Network.State(node.ID)
+	status := s.nodes.Set(node)
+	network := s.cfg.Network.Use(node.ID, target, !node.Gone && (node.Wanted && node.Offer != nil || status.Name != ""))
+	if node.Wanted || status.Busy {
+		s.pods.Set(offload.Provider{
+			ID: node.ID, Node: status.Assigned, Remote: s.link(node.ID, target),
+			Offer: describe(node.Offer), Reachable: node.Reachable, Gone: node.Gone, Expelled: node.Expelled,
+			Network: network,
+		})
+	} else {
+		s.remove(node.ID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.providers[node.ID]; known != nil {
+		known.Spec, known.Status = node, status
+	}
+	return status
+}
+
+// describe is a text that changes when an offer's amounts do.
+func describe(offer *api.AdvertisementSpec) string {
+	if offer == nil {
+		return ""
+	}
+	return fmt.Sprint(offer.ResourceQuota.Hard) // maps are printed in order
+}
+
+// link returns the connection to a provider. It stays the same as long as there is
+// anything of the provider here.
+func (s *Sharing) link(id peer.ClusterID, target peer.Target) *tunnel.Link {
+	s.mu.Lock()
+	known := s.providers[id]
+	if known == nil {
+		known = &provider{}
+		known.link = tunnel.New(s.cfg.Client, tunnel.Config{Target: func() (peer.Target, bool) { return s.target(id) }, Logger: s.cfg.Logger})
+		s.providers[id] = known
+	}
+	moved := !reflect.DeepEqual(known.target, target)
+	known.target = target
+	s.mu.Unlock()
+	if moved {
+		known.link.Moved() // it reads the target again
+	}
+	return known.link
+}
+
+func (s *Sharing) target(id peer.ClusterID) (peer.Target, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.providers[id]
+	if known == nil || known.target.Fingerprint.IsZero() {
+		return peer.Target{}, false
+	}
+	return known.target, true
+}
+
+// remove closes the connection to a provider of which nothing is left here.
+func (s *Sharing) remove(id peer.ClusterID) {
+	s.mu.Lock()
+	known := s.providers[id]
+	delete(s.providers, id)
+	s.mu.Unlock()
+	if known == nil {
+		return
+	}
+	s.pods.Remove(id)
+	go known.link.Close() // it waits for pending requests
+}
+
+// Close closes the connections to all providers. Nothing may use them any more.
+func (s *Sharing) Close() {
+	s.mu.Lock()
+	providers := s.providers
+	s.providers = make(map[peer.ClusterID]*provider)
+	s.mu.Unlock()
+	for _, known := range providers {
+		known.link.Close()
+	}
+}
+
+// kubeletAddress returns the address of the kubelet API.
+func (s *Sharing) kubeletAddress() vnode.Kubelet {
+	addr, port, _ := s.kubelet.Where()
+	return vnode.Kubelet{Address: addr, Port: port}
+}
+
+// kubeletChanged is called when the state or address of the kubelet API changed.
+func (s *Sharing) kubeletChanged() {
+	state := s.kubelet.State()
+	s.cfg.Tracker.When(health.KubeletAPI, state.Problem != "", health.Args{"problem": state.Problem, "remedy": state.Remedy})
+	s.nodes.Touch()
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.providers))
+	s.mu.Unlock()
+	for _, id := range ids {
+		s.cfg.Requeue(id) // its pods show the address
+	}
+}
+
+// find returns the provider and the pod there that an offloaded pod of this cluster runs as.
+func (s *Sharing) find(namespace, pod string) (kubelet.Place, bool) {
+	place, ok := s.pods.Find(namespace, pod)
+	if !ok {
+		return kubelet.Place{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.providers[place.ID]
+	if known == nil {
+		return kubelet.Place{}, false
+	}
+	return kubelet.Place{ID: place.ID, Node: place.Node, Namespace: place.Namespace, Name: place.Name, Upstream: known.link}, true
+}
+
+// Host implements peering.Sharing.
+func (s *Sharing) Host(tenant spec.Tenant) spec.TenantStatus {
+	tenant.Network, tenant.NetworkDown = s.cfg.Network.Serve(tenant.ID, tenant.Admitted)
+	tenant.Nameservers = s.cfg.Network.Nameservers(tenant.ID)
+	status := s.hosts.Set(tenant)
+	if !tenant.Admitted {
+		s.cfg.Recheck(tenant.ID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if tenant.Admitted || status.Namespaces > 0 {
+		s.consumers[tenant.ID] = tenant
+	} else {
+		delete(s.consumers, tenant.ID)
+	}
+	return status
+}
+
+// Network implements peering.Sharing.
+func (s *Sharing) Network(id peer.ClusterID) spec.Network { return s.cfg.Network.State(id) }
+
+// Peers returns all clusters with which something is shared.
+func (s *Sharing) Peers() []peer.ClusterID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []peer.ClusterID
+	for id := range s.providers {
+		out = append(out, id)
+	}
+	for id := range s.consumers {
+		if _, both := s.providers[id]; !both {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Provider returns the state of a provider.
+func (s *Sharing) Provider(id peer.ClusterID) (Provider, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.providers[id]; known != nil {
+		return known.Provider, true
+	}
+	return Provider{}, false
+}
+
+// Consumer returns the state of a consumer.
+func (s *Sharing) Consumer(id peer.ClusterID) (Consumer, bool) {
+	status := s.hosts.Stands(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tenant, ok := s.consumers[id]
+	return Consumer{tenant, status}, ok
+}
+
+// Pods counts the pods at a provider.
+func (s *Sharing) Pods(id peer.ClusterID) offload.Counts { return s.pods.Count(id) }
+
+// Services returns the Services of this cluster at a provider.
+func (s *Sharing) Services(id peer.ClusterID) offload.Services { return s.pods.Services(id) }
+
+// Stats are counters since the start of the session.
+type Stats struct {
+	Pods offload.Stats
+	// LeasesRenewed and LeasesFailed count the renewals of leases of nodes.
+	LeasesRenewed, LeasesFailed uint64
+	// KubeletCertificateEnds is when the certificate of the kubelet API expires, zero
+	// without one.
+	KubeletCertificateEnds time.Time
+}
+
+// Stats returns the present counters.
+func (s *Sharing) Stats() Stats {
+	out := Stats{Pods: s.pods.Stats(), KubeletCertificateEnds: s.kubelet.State().NotAfter}
+	out.LeasesRenewed, out.LeasesFailed = s.nodes.Leases()
+	return out
+}

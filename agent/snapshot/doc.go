@@ -1,0 +1,4 @@
+// Package snapshot reads the metrics of one session from its parts.
+//
+// Goroutines: it starts none.
+package snapshot

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/health"
+	"liqo.io/agent/kube/work"
+	"liqo.io/agent/state"
+)
+
+// pruneInterval is how often history older than state.history is deleted.
+const pruneInterval = 24 * time.Hour
+
+// upkeep looks after the database.
+type upkeep struct {
+	store    *state.Store
+	settings func() config.Config
+	tracker  *health.Tracker
+	logger   *slog.Logger
+}
+
+// Run checks the whole database once, and deletes old history once a day, until ctx ends.
+func (u upkeep) Run(ctx context.Context) error {
+	// At the start, discovery comes first.
+	if work.Sleep(ctx, time.Minute) != nil {
+		return nil
+	}
+	if err := u.store.Check(ctx); err != nil && ctx.Err() == nil {
+		u.tracker.Report(health.StateDamaged, err)
+	}
+	if err := settle(); err != nil {
+		u.logger.Debug("cannot give back the memory of the start", "error", err)
+	}
+	for {
+		if _, err := u.store.Prune(ctx, u.settings().State.History); err != nil && ctx.Err() == nil {
+			u.logger.Warn("cannot delete old history", "error", err)
+		}
+		if work.Sleep(ctx, pruneInterval) != nil {
+			return nil
+		}
+	}
+}

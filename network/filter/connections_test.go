@@ -1,0 +1,166 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	vnetlink "github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// refusals returns how many packets of a peer a box refused.
+func (b *box) refusals(of *box) uint64 {
+	b.t.Helper()
+	var all map[string]uint64
+	b.do(func() (err error) { all, err = Refused(); return err })
+	return all[of.name]
+}
+
+// flows returns how many connections of a protocol, with blocks, a box tracks.
+func flows(t *testing.T, b *box, protocol int) (n int) {
+	t.Helper()
+	for _, c := range tracked(t, b) {
+		if strings.HasPrefix(c, fmt.Sprintf("%d ", protocol)) && strings.Contains(c, "241.") {
+			n++
+		}
+	}
+	return n
+}
+
+// needsLimit skips a test where the kernel does not count connections.
+func needsLimit(t *testing.T, b *box) {
+	t.Helper()
+	if !b.table.Bounds() {
+		t.Skip("the kernel has no connlimit")
+	}
+}
+
+func TestConnectionsOfPeersAreBounded(t *testing.T) {
+	const most, tried = 20, 30
+	_, a, b, x, y := two(t, "nft")
+	needsLimit(t, b)
+	z := b.addPod(6)
+	allow([]*pod{x}, []*pod{z})
+	a.set()
+	b.desired.Connections = 2 * most // of which half are for IPv6
+	b.set()
+
+	c, err := dial(x, "tcp", a.seen(b, y.v4), talk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	for i := range tried { // what the pod at the end does with them does not matter
+		say(t, x, a.seen(b, []*pod{y, z}[i%2].v4), 99, "one more")
+	}
+	waitFor(t, func() error {
+		if n := b.refusals(a); n < tried+1-most {
+			return fmt.Errorf("%d packets were refused", n)
+		}
+		return nil
+	})
+	if n := flows(t, b, unix.IPPROTO_UDP); n != most-1 {
+		t.Errorf("the peer has %d connections of UDP, want %d", n, most-1)
+	}
+	if n := b.refusals(a); n != tried+1-most {
+		t.Errorf("%d packets were refused, want %d", n, tried+1-most)
+	}
+	exchange(t, c, "what there is goes on")
+	ask(t, x, "udp", a.seen(b, y.v6), "the other family has its own")
+	ask(t, y, "udp", b.seen(a, x.v4), "what the peer has counts for nobody else")
+	// Others' changes are none that has the kernel forget.
+	b.peer(a).In = b.peer(a).In[:1]
+	b.set()
+	refused := b.refusals(a)
+	waitFor(t, func() error {
+		say(t, x, a.seen(b, y.v4), 99, "and one more")
+		if b.refusals(a) == refused {
+			return errors.New("nothing more was refused after a permission ended")
+		}
+		return nil
+	})
+	// Those that are gone make room.
+	b.do(func() error { return vnetlink.ConntrackTableFlush(vnetlink.ConntrackTable) })
+	ask(t, x, "udp", a.seen(b, y.v4), "again")
+}
+
+// Connections that are closed are not counted, and stay in the table all the same.
+func TestClosedConnectionsAreBounded(t *testing.T) {
+	_, a, b, x, y := two(t, "nft")
+	needsLimit(t, b)
+	const most = 64
+	b.desired.Connections = 2 * most
+	b.set()
+	for range 2*most + 20 {
+		c, err := dial(x, "tcp", a.seen(b, y.v4), talk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if b.refusals(a) > 0 {
+			return
+		}
+	}
+	t.Errorf("%d connections are tracked, and none was refused", flows(t, b, unix.IPPROTO_TCP))
+}
+
+// The peer's pods that run here, and echo requests to the host, count as well.
+func TestGuestsAndEchosAreBounded(t *testing.T) {
+	const most, tried = 20, 30
+	_, a, b, x, y := two(t, "nft")
+	needsLimit(t, b)
+	a.desired.Connections, b.desired.Connections = 2*most, 2*most
+	b.peer(a).Out[0].Guests = true
+	a.set()
+	b.set()
+	for range tried {
+		say(t, y, b.seen(a, x.v4), 99, "from a guest")
+	}
+	waitFor(t, func() error {
+		if n := b.refusals(a); n != tried-most {
+			return fmt.Errorf("%d packets of guests were refused, want %d", n, tried-most)
+		}
+		return nil
+	})
+	for i := range tried {
+		inject(t, a, echo(a.seen(b, y.v4), b.seen(a, host4), uint16(i)))
+	}
+	waitFor(t, func() error {
+		if n := a.refusals(b); n < tried-most {
+			return fmt.Errorf("%d echo requests were refused", n)
+		}
+		return nil
+	})
+}
+
+// echo is an echo request.
+func echo(from, to netip.Addr, id uint16) []byte {
+	b := udp(from, to, 0, "")
+	b[9] = unix.IPPROTO_ICMP
+	b[10], b[11] = 0, 0
+	sum := checksum(b[:20])
+	b[10], b[11] = byte(sum>>8), byte(sum)
+	copy(b[20:], []byte{8, 0, 0, 0, byte(id >> 8), byte(id), 0, 0})
+	sum = checksum(b[20:28])
+	b[22], b[23] = byte(sum>>8), byte(sum)
+	return b
+}
+
+// A kernel that does not count connections has all other rules.
+func TestKernelThatDoesNotCount(t *testing.T) {
+	_, a, b, x, y := two(t, "nft")
+	b.table.unbound = true
+	b.desired.Connections = 2
+	b.set()
+	if rules := b.run("nft list table ip liqo"); strings.Contains(rules, "ct count") || b.table.Bounds() {
+		t.Errorf("connections are counted:\n%s", rules)
+	}
+	ask(t, x, "udp", a.seen(b, y.v4), "one")
+	ask(t, x, "udp", a.seen(b, y.v4), "another")
+}

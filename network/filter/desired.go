@@ -1,0 +1,229 @@
+package filter
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+)
+
+// Desired is everything that the tables are made from.
+type Desired struct {
+	// Device is the name of the network device to all peers. It need not exist yet.
+	Device string
+	// Pods are the addresses of this node's pods: one prefix per family, at most.
+	// Traffic of a family without one is dropped.
+	Pods []netip.Prefix
+	// Host are the host's own addresses within Pods, one for each. What the host
+	// itself sends to a peer gets the corresponding address of Ours.
+	Host []netip.Addr
+	// DNSPort is the port (UDP and TCP) on Host that peers may reach; 0 is none.
+	DNSPort uint16
+	// Connections bounds how many connections tracked here each peer may have opened at a time, so that nobody takes the
+	// whole table of the kernel; 0 is no bound. Twice as many can be new at once, and a 32nd of it a second: those that
+	// are closed stay in the table for a while, and are not counted. Kernels without connlimit have no bound.
+	Connections int
+	// Names is where pods of this node ask the host for names.
+	Names Names
+	// Peers are the clusters to be reached, in any order.
+	Peers []Peer
+}
+
+// Names is a DNS service of the host for some of its pods. The zero Names is none.
+type Names struct {
+	// Addresses are the host's own, at most one of each family, for nothing else: nobody
+	// reaches them but for the ports.
+	Addresses []netip.Addr
+	// AskPort is the port that pods ask, by UDP and TCP, and Port the one to which it is
+	// redirected.
+	AskPort, Port uint16
+	// From are the pods that may ask, but for those in Except.
+	From, Except []netip.Prefix
+}
+
+// Peer is a cluster that is reached by the device.
+type Peer struct {
+	// Name identifies the peer: up to 63 letters, digits, dots, dashes and underscores.
+	Name string
+	// Theirs are the addresses that stand for the peer's pods here, as long as the
+	// prefix of its pods: one per family, at most. Blocks of peers must not overlap.
+	Theirs []netip.Prefix
+	// Ours are the addresses that stand for this node's pods there: one as long as Pods
+	// for each family of Theirs.
+	Ours []netip.Prefix
+	// Gateways are the addresses in Theirs of the peer's host. The host here may
+	// ping them.
+	Gateways []netip.Addr
+	// Out are the connections that may be opened to the peer. The host itself, and clients
+	// from elsewhere whose connection was redirected here (to a NodePort), may reach
+	// the To of all of them.
+	Out []Grant
+	// In are the connections that the peer may open.
+	In []Grant
+}
+
+// Grant allows connections from each of the addresses in From to each of those in To,
+// as pods here see them. Addresses of both families can be mixed.
+type Grant struct {
+	From, To []netip.Prefix
+	// Guests says that From are pods of the peer that run here: their connections count as the peer's.
+	Guests bool
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+
+// check returns what is wrong with it.
+func (d *Desired) check() error {
+	if d.Device == "" || len(d.Device) >= ifNameSize {
+		return fmt.Errorf("network filter: %q is no name of a device", d.Device)
+	}
+	if err := d.checkPods(); err != nil {
+		return fmt.Errorf("network filter: %w", err)
+	}
+	if err := d.Names.check(); err != nil {
+		return fmt.Errorf("network filter: names: %w", err)
+	}
+	names := make(map[string]bool, len(d.Peers))
+	type block struct {
+		netip.Prefix
+		peer string
+	}
+	var blocks []block
+	for i := range d.Peers {
+		p := &d.Peers[i]
+		if !validName.MatchString(p.Name) || names[p.Name] {
+			return fmt.Errorf("network filter: peer %q: the name is used twice, or not one of up to 63 letters, digits, dots, dashes and underscores", p.Name)
+		}
+		names[p.Name] = true
+		if err := p.check(d.Pods); err != nil {
+			return fmt.Errorf("network filter: peer %s: %w", p.Name, err)
+		}
+		for _, b := range p.Theirs {
+			blocks = append(blocks, block{b, p.Name})
+		}
+	}
+	slices.SortFunc(blocks, func(a, b block) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	for i := 1; i < len(blocks); i++ {
+		if a, b := blocks[i-1], blocks[i]; a.Overlaps(b.Prefix) {
+			return fmt.Errorf("network filter: block %s of peer %s overlaps %s of peer %s: choose another one", b.Prefix, b.peer, a.Prefix, a.peer)
+		}
+	}
+	return nil
+}
+
+func (d *Desired) checkPods() error {
+	if err := onePerFamily(d.Pods); err != nil {
+		return fmt.Errorf("pods: %w", err)
+	}
+	for _, pods := range d.Pods {
+		if !slices.ContainsFunc(d.Host, pods.Contains) {
+			return fmt.Errorf("no address of the host in %s", pods)
+		}
+	}
+	if len(d.Host) != len(d.Pods) {
+		return fmt.Errorf("%d addresses of the host for %d ranges of pods", len(d.Host), len(d.Pods))
+	}
+	return nil
+}
+
+func (n *Names) check() error {
+	var addresses []netip.Prefix
+	for _, a := range n.Addresses {
+		addresses = append(addresses, netip.PrefixFrom(a, a.BitLen()))
+	}
+	if len(addresses) > 0 && (n.AskPort == 0 || n.Port == 0) {
+		return errors.New("addresses without a port")
+	}
+	return errors.Join(onePerFamily(addresses), onePerFamily(n.From))
+}
+
+func (p *Peer) check(pods []netip.Prefix) error {
+	if err := errors.Join(onePerFamily(p.Theirs), onePerFamily(p.Ours)); err != nil {
+		return err
+	}
+	if len(p.Ours) != len(p.Theirs) {
+		return fmt.Errorf("%d blocks of theirs, but %d of ours", len(p.Theirs), len(p.Ours))
+	}
+	for _, theirs := range p.Theirs {
+		own, ours := ofFamily(pods, theirs.Addr().Is6()), ofFamily(p.Ours, theirs.Addr().Is6())
+		if own.Bits() != ours.Bits() || !own.IsValid() {
+			return fmt.Errorf("its block for our pods %s must be as long as our range %s", ours, own)
+		}
+		if own.Overlaps(theirs) {
+			return fmt.Errorf("block %s overlaps our pods %s: choose another one", theirs, own)
+		}
+	}
+	return nil
+}
+
+func onePerFamily(prefixes []netip.Prefix) error {
+	for i, p := range prefixes {
+		if !p.IsValid() || p.Addr().Is4In6() || p != p.Masked() {
+			return fmt.Errorf("%s is no network", p)
+		}
+		if slices.ContainsFunc(prefixes[:i], func(q netip.Prefix) bool { return q.Addr().Is6() == p.Addr().Is6() }) {
+			return fmt.Errorf("more than one network of the family of %s", p)
+		}
+	}
+	return nil
+}
+
+// ofFamily returns the first prefix of a family, or the zero Prefix.
+func ofFamily(prefixes []netip.Prefix, six bool) netip.Prefix {
+	for _, p := range prefixes {
+		if p.Addr().Is6() == six {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// corresponding returns the address in prefix "to" that has the place of addr in
+// prefix "from", which is as long.
+func corresponding(addr netip.Addr, from, to netip.Prefix) netip.Addr {
+	out, base := addr.AsSlice(), to.Masked().Addr().AsSlice()
+	for i := range out {
+		host := byte(0xff >> min(8, max(0, from.Bits()-8*i)))
+		out[i] = out[i]&host | base[i]&^host
+	}
+	a, _ := netip.AddrFromSlice(out)
+	return a
+}
+
+// last returns the last address of a prefix.
+func last(p netip.Prefix) netip.Addr {
+	out := p.Addr().AsSlice()
+	for i := range out {
+		out[i] |= byte(0xff >> min(8, max(0, p.Bits()-8*i)))
+	}
+	a, _ := netip.AddrFromSlice(out)
+	return a
+}
+
+// merge returns the addresses of a family as few disjoint intervals.
+func merge(prefixes []netip.Prefix, six bool) []element {
+	out := make([]element, 0, len(prefixes))
+	for _, p := range prefixes {
+		if p.IsValid() && p.Addr().Is6() == six {
+			out = append(out, element{from: p.Masked().Addr(), to: last(p)})
+		}
+	}
+	slices.SortFunc(out, func(a, b element) int { return a.from.Compare(b.from) })
+	n := 0
+	for _, e := range out {
+		// After the last address of the family there is none, and Next returns the zero Addr.
+		if n > 0 && (out[n-1].to.Compare(e.from) >= 0 || out[n-1].to.Next() == e.from) {
+			if out[n-1].to.Less(e.to) {
+				out[n-1].to = e.to
+			}
+			continue
+		}
+		out[n] = e
+		n++
+	}
+	return out[:n]
+}

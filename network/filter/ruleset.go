@@ -1,0 +1,325 @@
+package filter
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// ruleset is the wanted content of one family's table.
+type ruleset struct {
+	six      bool
+	sets     map[string]*set
+	chains   map[string]*chain
+	counters map[string]bool
+}
+
+// set is a named set, or a verdict map.
+type set struct {
+	kind     kind
+	elements []element // in order, each once
+}
+
+// around returns the index of the element of a set of addresses that has an address, -1 for none. A nil set is empty.
+func (s *set) around(a netip.Addr) int {
+	if s == nil {
+		return -1
+	}
+	return slices.IndexFunc(s.elements, func(e element) bool { return e.from.Compare(a) <= 0 && a.Compare(e.to) <= 0 })
+}
+
+type kind int
+
+const (
+	addresses kind = iota // intervals of addresses
+	pairs                 // intervals of source addresses, each with one of destinations
+	verdicts              // intervals of addresses, each with a chain
+)
+
+// element is an interval of addresses in a set, with its first and its last one.
+type element struct {
+	from, to       netip.Addr
+	toFrom, toLast netip.Addr // of destinations, in pairs
+	chain          string     // in verdicts
+}
+
+func (e element) compare(o element) int {
+	return cmp.Or(
+		e.from.Compare(o.from), e.to.Compare(o.to), e.toFrom.Compare(o.toFrom), e.toLast.Compare(o.toLast), cmp.Compare(e.chain, o.chain),
+	)
+}
+
+// chain is a list of rules. It is called by others unless it has a hook.
+type chain struct {
+	hook     *nftables.ChainHook
+	kind     nftables.ChainType
+	priority nftables.ChainPriority
+	rules    [][]expr.Any
+}
+
+const (
+	tableName  = "liqo"
+	ifNameSize = 16 // with the final zero byte
+	dnsTCP     = 6
+	dnsUDP     = 17
+)
+
+// rulesets returns the tables for what is desired, IPv4 first. Each family has one,
+// so that nothing of a family without pods passes the device.
+func rulesets(d *Desired) [2]*ruleset {
+	return [2]*ruleset{build(d, false), build(d, true)}
+}
+
+func build(d *Desired, six bool) *ruleset {
+	r := &ruleset{six: six, sets: make(map[string]*set), chains: make(map[string]*chain), counters: make(map[string]bool)}
+	b := builder{ruleset: r, device: d.Device, pods: ofFamily(d.Pods, six)}
+	for _, h := range d.Host {
+		if h.Is6() == six {
+			b.host = h
+		}
+	}
+	b.names = d.Names
+	for _, a := range d.Names.Addresses {
+		if a.Is6() == six {
+			b.asked = netip.PrefixFrom(a, a.BitLen())
+		}
+	}
+	b.askers = ofFamily(d.Names.From, six)
+	b.addSets(d)
+	b.addHooks(d.DNSPort)
+	for i := range d.Peers {
+		b.addPeer(&d.Peers[i], d.Connections)
+	}
+	for _, s := range r.sets {
+		slices.SortFunc(s.elements, element.compare)
+	}
+	return r
+}
+
+type builder struct {
+	*ruleset
+	device string
+	pods   netip.Prefix // not valid: none of this family
+	host   netip.Addr
+	names  Names
+	asked  netip.Prefix // the address of Names; not valid: none of this family
+	askers netip.Prefix // who may ask
+}
+
+func (b *builder) addSets(d *Desired) {
+	for name, kind := range map[string]kind{
+		"theirs": addresses, "gateways": addresses, "services": addresses, "silent": addresses,
+		"pairs": pairs,
+		"dnat":  verdicts, "snat": verdicts, "in": verdicts, "out": verdicts, "admit": verdicts,
+	} {
+		b.sets[name] = &set{kind: kind}
+	}
+	var gateways, services []netip.Prefix
+	for _, p := range d.Peers {
+		for _, g := range p.Gateways {
+			gateways = append(gateways, netip.PrefixFrom(g, g.BitLen()))
+		}
+		theirs := ofFamily(p.Theirs, b.six)
+		for _, g := range p.Out {
+			for _, to := range g.To {
+				// A grant of one peer's must not open another one's block.
+				switch {
+				case !theirs.IsValid() || !theirs.Overlaps(to):
+				case to.Bits() < theirs.Bits():
+					services = append(services, theirs)
+				default:
+					services = append(services, to)
+				}
+			}
+		}
+	}
+	b.fill("gateways", gateways)
+	b.fill("services", services)
+	b.fill("silent", d.Names.Except)
+}
+
+// fill makes a set of addresses of those of this family.
+func (b *builder) fill(name string, prefixes []netip.Prefix) {
+	b.sets[name] = &set{kind: addresses, elements: merge(prefixes, b.six)}
+}
+
+func (b *builder) add(name string, e element) {
+	b.sets[name].elements = append(b.sets[name].elements, e)
+}
+
+// addPeer adds what belongs to one peer.
+func (b *builder) addPeer(p *Peer, connections int) {
+	theirs, ours := ofFamily(p.Theirs, b.six), ofFamily(p.Ours, b.six)
+	if !theirs.IsValid() {
+		return
+	}
+	block := element{from: theirs.Addr(), to: last(theirs)}
+	b.add("theirs", block)
+	pair := block
+	pair.toFrom, pair.toLast = ours.Addr(), last(ours)
+	b.add("pairs", pair)
+	for _, name := range []string{"dnat", "snat", "in", "out", "admit"} {
+		e := block
+		e.chain = name + "_" + p.Name
+		b.add(name, e)
+	}
+	b.chains["dnat_"+p.Name] = &chain{rules: [][]expr.Any{
+		rule(b.within(destination, ours), b.translate(expr.NATTypeDestNAT, b.pods)),
+	}}
+	gateway := corresponding(b.host, b.pods, ours)
+	b.chains["snat_"+p.Name] = &chain{rules: [][]expr.Any{
+		rule(b.within(source, b.pods), b.translate(expr.NATTypeSourceNAT, ours)),
+		rule(b.translate(expr.NATTypeSourceNAT, netip.PrefixFrom(gateway, gateway.BitLen()))),
+	}}
+	b.addAdmission(p.Name, connections/len(p.Theirs)) // each family counts for itself
+	admit := jump("admit_" + p.Name)
+	b.addGrants("in_"+p.Name, p.In, func(Grant) []expr.Any { return admit })
+	b.addGrants("out_"+p.Name, p.Out, func(g Grant) []expr.Any {
+		if g.Guests {
+			return admit
+		}
+		return accept()
+	})
+}
+
+// refused is the beginning of the name of a peer's counter of packets that would have begun one connection too many.
+const refused = "refused_"
+
+// addAdmission adds a chain that accepts a new connection of a peer, if it has not too many. Its rules must not change
+// while the peer stays: with them, the kernel forgets what it has counted.
+func (b *builder) addAdmission(name string, connections int) {
+	c := &chain{}
+	b.chains["admit_"+name] = c
+	if connections > 0 {
+		counter := refused + name
+		b.counters[counter] = true
+		c.rules = append(c.rules,
+			rule(first(), faster(max(connections/32, 1), 2*connections), count(counter), drop()),
+			rule(first(), moreThan(connections), count(counter), drop()),
+		)
+	}
+	c.rules = append(c.rules, rule(accept()))
+}
+
+// addGrants adds a chain that does what is said with what the grants allow. Each has two
+// sets, so that a change of addresses changes no rule.
+func (b *builder) addGrants(name string, grants []Grant, do func(Grant) []expr.Any) {
+	c := &chain{}
+	b.chains[name] = c
+	for i, g := range grants {
+		from, to := setName(name, i, "from"), setName(name, i, "to")
+		b.fill(from, g.From)
+		b.fill(to, g.To)
+		c.rules = append(c.rules, rule(b.in(source, from), b.in(destination, to), do(g)))
+	}
+}
+
+// addHooks adds the chains that packets come into, and those that they call whatever
+// the peers are.
+func (b *builder) addHooks(dnsPort uint16) {
+	// Before connection tracking: what comes by the device is from a peer's block to the one
+	// that this peer chose, and nothing else is from a peer's block.
+	b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -300,
+		rule(iif(b.device), b.pair("pairs"), accept()),
+		rule(iif(b.device), drop()),
+		rule(notIif("lo"), b.in(source, "theirs"), drop()),
+	)
+	prerouting := [][]expr.Any{rule(iif(b.device), b.lookup(source, "dnat"))}
+	input := [][]expr.Any{rule(iif(b.device), jump("host_in"))}
+	var spoofed, output [][]expr.Any
+	if b.asked.IsValid() && b.askers.IsValid() {
+		for _, protocol := range []byte{dnsUDP, dnsTCP} {
+			prerouting = append(prerouting,
+				rule(b.within(destination, b.asked), port(protocol, b.names.AskPort), b.redirect(b.asked.Addr(), b.names.Port)))
+		}
+		input = append(input, rule(b.within(destination, b.asked), jump("names")))
+		spoofed = append(spoofed, rule(b.within(destination, b.asked), b.within(source, b.askers), noRouteBack(), drop()))
+		// While nobody listens, resolvers wait and ask again, instead of giving up.
+		output = append(output, rule(b.within(source, b.asked), notOif("lo"), b.icmp(icmpUnreachable), drop()))
+		b.chains["names"] = &chain{rules: [][]expr.Any{
+			rule(iif("lo"), accept()),
+			rule(b.in(source, "silent"), drop()),
+			rule(b.within(source, b.askers), port(dnsUDP, b.names.Port), accept()),
+			rule(b.within(source, b.askers), port(dnsTCP, b.names.Port), accept()),
+			rule(drop()),
+		}}
+	}
+	b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, -105, prerouting...)
+	b.base("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, -5,
+		rule(oif(b.device), clampMSS()),
+		rule(iif(b.device), clampMSS()),
+		rule(oif(b.device), jump("outgoing")),
+		rule(iif(b.device), jump("incoming")),
+	)
+	b.base("input", nftables.ChainTypeFilter, nftables.ChainHookInput, -5, input...)
+	// If others translated the destination to a block just now, the kernel still shows the device
+	// to the previous one.
+	b.base("output", nftables.ChainTypeFilter, nftables.ChainHookOutput, -5, append(output,
+		rule(oif(b.device), jump("host_out")),
+		rule(b.in(destination, "theirs"), jump("host_out")),
+	)...)
+	// There may be no route to a block by the device.
+	b.base("leaving", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, -5,
+		rule(notOif(b.device), b.in(destination, "theirs"), drop()),
+	)
+	b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, 95,
+		rule(oif(b.device), b.lookup(destination, "snat")),
+	)
+
+	outgoing := [][]expr.Any{
+		rule(established(), accept()),
+		rule(invalid(), drop()),
+		// From one peer to another.
+		rule(iif(b.device), b.lookup(destination, "out")),
+		rule(iif(b.device), drop()),
+	}
+	incoming := [][]expr.Any{
+		rule(established(), accept()),
+		rule(invalid(), drop()),
+		rule(b.lookup(source, "in")),
+		rule(drop()),
+	}
+	hostIn := [][]expr.Any{
+		rule(established(), accept()),
+		rule(invalid(), drop()),
+	}
+	if b.pods.IsValid() {
+		// After translation of destinations, also by others: who claims to be a pod must come from
+		// where the pods are.
+		spoofed = append(spoofed, rule(b.in(destination, "theirs"), b.within(source, b.pods), noRouteBack(), drop()))
+		outgoing = append(outgoing,
+			rule(b.within(source, b.pods), b.lookup(destination, "out")),
+			rule(b.within(source, b.pods), drop()),
+			// A client that asked for a Service here; who asks for a block itself is dropped.
+			rule(redirected(), b.in(destination, "services"), accept()),
+		)
+		host := netip.PrefixFrom(b.host, b.host.BitLen())
+		hostIn = append(hostIn, rule(b.within(destination, host), b.icmp(icmpEcho), b.lookup(source, "admit")))
+		if dnsPort != 0 {
+			hostIn = append(hostIn,
+				rule(b.within(destination, host), port(dnsUDP, dnsPort), b.lookup(source, "admit")),
+				rule(b.within(destination, host), port(dnsTCP, dnsPort), b.lookup(source, "admit")),
+			)
+		}
+	}
+	if len(spoofed) > 0 {
+		b.base("spoofed", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -90, spoofed...)
+	}
+	b.chains["outgoing"] = &chain{rules: append(outgoing, rule(drop()))}
+	b.chains["incoming"] = &chain{rules: incoming}
+	b.chains["host_in"] = &chain{rules: append(hostIn, rule(drop()))}
+	b.chains["host_out"] = &chain{rules: [][]expr.Any{
+		rule(established(), accept()),
+		rule(invalid(), drop()),
+		rule(b.in(destination, "services"), accept()),
+		rule(b.in(destination, "gateways"), b.icmp(icmpEcho), accept()),
+		rule(drop()),
+	}}
+}
+
+func (b *builder) base(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...[]expr.Any) {
+	b.chains[name] = &chain{hook: hook, kind: kind, priority: priority, rules: rules}
+}

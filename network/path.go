@@ -1,0 +1,477 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"liqo.io/agent/network/packet"
+	"liqo.io/agent/peer"
+)
+
+// Times of a path.
+const (
+	probeEvery   = 2 * time.Second        // a probe of each stream
+	silentAfter  = 3 * probeEvery         // a stream on which nothing came for that long does not connect
+	deadAfter    = 30 * time.Second       // and ends after that long, if no other took its place
+	yieldFor     = time.Second            // the cluster with the greater ID leaves the other one that long to connect
+	freshFor     = 2 * time.Second        // a stream that is not older may have crossed with that of the peer
+	dialFirst    = 100 * time.Millisecond // pause after a failed attempt to connect, doubled with each further one: the peer may be about to want us
+	redialFirst  = 500 * time.Millisecond // the same after a stream that did not last, or when the peer may be somewhere else
+	redialMost   = 15 * time.Second
+	refusedMost  = 5 * time.Minute // pause when the peer says how long it is to be
+	dialTimeout  = 10 * time.Second
+	offerTimeout = 10 * time.Second // until run takes a connection of the peer
+	steadyFor    = time.Minute      // a connection that was lost too often has to last that long
+)
+
+// path is the way of packets to one peer.
+type path struct {
+	engine   *Engine
+	id       peer.ClusterID
+	counters counters
+
+	offers chan *stream  // that the peer has opened
+	again  chan struct{} // something changed; capacity 1
+	moved  atomic.Bool   // the peer may be somewhere else
+	gone   chan struct{} // closed when the path is not wanted any more
+
+	current atomic.Pointer[stream] // written by run
+	route   atomic.Pointer[routed] // nil until device and filter know the blocks
+
+	mu      sync.Mutex
+	stop    context.CancelFunc // of run; nil while it does not run
+	spec    Peer
+	blocks  Blocks
+	away    *Move // the last change of addresses that were taken
+	news    bool  // blocks or failure are others than Changed was told of
+	failure error // of the last attempt to connect, or why the last stream ended
+	// disagreed is why what the peer said last cannot be, nil if it can. An attempt to connect that fails for
+	// another reason does not hide it.
+	disagreed error
+	state     State
+	since     time.Time
+	up        time.Time // when packets began to pass; zero while none do
+	flaps     int       // how often it was lost since it is lost too often, 0 if it is not
+}
+
+// routed are the addresses of packets that may pass.
+type routed struct{ theirs, ours []netip.Prefix }
+
+func newPath(e *Engine, spec Peer) *path {
+	return &path{
+		engine: e, id: spec.ID, spec: spec, offers: make(chan *stream), again: make(chan struct{}, 1),
+		gone: make(chan struct{}), state: Connecting, since: time.Now(), news: true,
+	}
+}
+
+func (p *path) wake() { wake(p.again) }
+
+// specify changes what is wanted of the path, and is false if nothing changed.
+func (p *path) specify(spec Peer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spec.equal(spec) {
+		return false
+	}
+	p.spec = spec
+	return true
+}
+
+// remember sets the blocks. Packets pass again once device and filter know them.
+func (p *path) remember(b Blocks) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if reflect.DeepEqual(p.blocks, b) {
+		return
+	}
+	p.blocks, p.news = b, true
+	p.route.Store(nil)
+	p.wake()
+}
+
+func (p *path) known() (Blocks, Peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.blocks, p.spec
+}
+
+// apply says that device and filter know these addresses of these blocks, nil for none.
+func (p *path) apply(b Blocks, r *routed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if reflect.DeepEqual(p.blocks, b) { // else others were agreed on meanwhile
+		p.route.Store(r)
+		p.wake()
+	} else if r == nil {
+		p.unroute()
+	}
+}
+
+// unroute has no packets pass until apply.
+func (p *path) unroute() {
+	p.route.Store(nil)
+	p.wake()
+}
+
+// close ends the path for good. It does not wait.
+func (p *path) close() {
+	close(p.gone)
+	if s := p.current.Load(); s != nil {
+		s.end(ErrNotWanted)
+	}
+}
+
+// restart ends the stream, so that both sides say anew what is with their addresses.
+func (p *path) restart() {
+	if s := p.current.Load(); s != nil {
+		s.end(errRestart)
+	}
+}
+
+// start has the path run, unless it does.
+func (p *path) start(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		return
+	}
+	ctx, p.stop = context.WithCancel(ctx)
+	p.engine.running.Go(func() {
+		p.run(ctx)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stop()
+		p.stop = nil
+		wake(p.engine.again) // it may be wanted again meanwhile
+	})
+}
+
+// halt ends what start has begun. It does not wait.
+func (p *path) halt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+// dialer is the part of run that connects to the peer.
+type dialer struct {
+	results  chan dialResult
+	cancel   context.CancelFunc // of the attempt that is under way, nil for none
+	begun    time.Time          // the last attempt
+	failures int
+	at       time.Time // not before
+}
+
+type dialResult struct {
+	conn net.Conn
+	err  error
+}
+
+// run keeps a stream to the peer until the path is not wanted any more or ctx ends.
+func (p *path) run(ctx context.Context) {
+	d := dialer{results: make(chan dialResult), at: time.Now().Add(p.patience())}
+	var streams sync.WaitGroup
+	defer func() {
+		if s := p.current.Swap(nil); s != nil {
+			s.end(errStopped)
+		}
+		if d.cancel != nil {
+			d.cancel()
+			if r := <-d.results; r.conn != nil {
+				_ = r.conn.Close()
+			}
+		}
+		streams.Wait()
+		p.settle(nil)
+	}()
+	adopt := func(s *stream) {
+		if old := p.current.Swap(s); old != nil {
+			old.end(errReplaced)
+		}
+		s.say(message{Pods: p.engine.pods()})
+		s.probe()
+		streams.Go(func() {
+			s.run(ctx)
+			p.wake()
+		})
+	}
+	probes := time.NewTicker(probeEvery)
+	defer probes.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		s := p.current.Load()
+		if s != nil && s.ended() {
+			p.lost(s, &d)
+			s = nil
+		}
+		p.settle(s)
+		idle := s == nil || s.silent() >= silentAfter
+		if p.moved.Swap(false) && idle {
+			d.at, d.failures = d.begun.Add(redialFirst), 0
+		}
+		timer.Stop()
+		if idle && d.cancel == nil {
+			if wait := time.Until(d.at); wait > 0 {
+				timer.Reset(wait)
+			} else {
+				p.dial(ctx, &d)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.gone:
+			return
+		case <-p.again:
+		case <-timer.C:
+		case <-probes.C:
+			if s != nil {
+				s.tick()
+			}
+		case offered := <-p.offers:
+			switch {
+			case p.leads() && s != nil && s.dialed && !idle && time.Since(s.begun) < freshFor:
+				offered.end(errCrossed)
+			case p.leads(): // if an attempt is under way, the peer will take that instead
+				adopt(offered)
+			default:
+				if d.cancel != nil {
+					d.cancel()
+				}
+				adopt(offered)
+			}
+		case r := <-d.results:
+			d.cancel()
+			d.cancel = nil
+			crossed := s != nil && !idle && !s.dialed && !s.begun.Before(d.begun)
+			switch {
+			case r.err == nil && (p.leads() || !crossed):
+				adopt(newStream(p, r.conn, true))
+			case r.err == nil:
+				_ = r.conn.Close() // the peer has not taken it
+			case idle:
+				p.failed(r.err, &d)
+			}
+		}
+	}
+}
+
+// patience is how long the peer is left to connect first.
+func (p *path) patience() time.Duration {
+	if p.leads() {
+		return 0
+	}
+	return yieldFor
+}
+
+// leads reports whether this cluster's streams count if both connect at the same time.
+func (p *path) leads() bool { return p.engine.cfg.Self() < p.id }
+
+// dial begins an attempt to connect.
+func (p *path) dial(ctx context.Context, d *dialer) {
+	d.begun = time.Now()
+	ctx, d.cancel = context.WithTimeout(ctx, dialTimeout)
+	go func() {
+		conn, err := p.engine.cfg.Dial(ctx, p.id)
+		d.results <- dialResult{conn, err}
+	}()
+}
+
+// failed keeps why an attempt to connect failed, and says when the next one is.
+func (p *path) failed(err error, d *dialer) {
+	d.failures++
+	pause := redial(dialFirst, d.failures)
+	if later := (interface{ RetryAfter() time.Duration })(nil); errors.As(err, &later) {
+		pause = max(pause, min(later.RetryAfter(), refusedMost))
+	}
+	d.at = time.Now().Add(pause)
+	p.engine.cfg.Logger.Debug("cannot connect with the network of a peer", "peer", p.id, "error", err, "again", pause)
+	p.fail(err)
+}
+
+// fail keeps why the path is not Connected.
+func (p *path) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news = p.news || p.flaps == 0 && fmt.Sprint(p.failure) != fmt.Sprint(err)
+	p.failure = err
+}
+
+// leave keeps why the peer has other addresses.
+func (p *path) leave(m Move) {
+	p.engine.cfg.Logger.Warn("the pods of a peer have other addresses here, because this machine has a route to the old ones",
+		"peer", p.id, "route", m.Taken, "from", m.From, "to", m.To)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away, p.news = &m, true
+}
+
+// redial is the pause after that many failures in a row.
+func redial(first time.Duration, failures int) time.Duration {
+	return min(first<<min(failures-1, 10), redialMost)
+}
+
+// lost forgets a stream that has ended, and says when the next attempt to connect is.
+func (p *path) lost(s *stream, d *dialer) {
+	p.current.Store(nil)
+	d.at = time.Now().Add(p.patience())
+	if time.Since(s.begun) < redialMost { // one that does not last is like one that fails
+		d.failures++
+		d.at = d.at.Add(redial(redialFirst, d.failures))
+	} else {
+		d.failures = 0
+	}
+	p.fail(s.why)
+}
+
+// settle takes note of the state of the path, and tells of a change.
+func (p *path) settle(s *stream) {
+	state := Connecting
+	switch {
+	case s == nil:
+	case s.silent() >= silentAfter:
+		state = Silent
+	case s.rtt.Load() > 0 && p.route.Load() != nil:
+		state = Connected
+	}
+	now := time.Now()
+	p.mu.Lock()
+	if state == Connected {
+		p.failure = nil
+	}
+	flapped, lost := p.flaps > 0, p.flaps
+	state = p.damp(state, now)
+	changed := state != p.state || p.news
+	before, failure := p.state, p.failure
+	if state != before {
+		p.state, p.since = state, now
+	}
+	p.news = false
+	flaps := p.flaps > 0
+	p.mu.Unlock()
+	logger := p.engine.cfg.Logger
+	switch {
+	case flaps && !flapped:
+		logger.Warn("the connection with the network of a peer is lost again and again: it counts as down until it lasts",
+			"peer", p.id, "lost", lossBurst+1, "lasts", steadyFor, "error", failure)
+	case state == before:
+	case state == Connected && flapped:
+		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", time.Duration(s.rtt.Load()), "lost", lost)
+	case state == Connected:
+		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", time.Duration(s.rtt.Load()))
+	case before == Connected:
+		logger.Info("no packets pass between this cluster's network and that of a peer", "peer", p.id, "state", state, "error", failure)
+	}
+	if changed {
+		p.engine.cfg.Changed(p.id)
+	}
+}
+
+// damp returns the state that is shown for one that is. Each change is told, written to pods and logged, so a connection
+// that is lost too often counts as down until it has lasted for steadyFor; packets pass all the same. p.mu is held.
+func (p *path) damp(state State, now time.Time) State {
+	switch {
+	case state != Connected && !p.up.IsZero():
+		p.up = time.Time{}
+		if p.flaps > 0 {
+			p.flaps++
+		} else if p.engine.losses.Take(p.id, now) > 0 {
+			p.flaps = lossBurst + 1
+		}
+	case state == Connected && p.up.IsZero():
+		p.up = now
+	}
+	if p.flaps == 0 {
+		return state
+	}
+	if state == Connected && now.Sub(p.up) >= steadyFor {
+		p.flaps = 0
+		return state
+	}
+	return Connecting
+}
+
+// told takes a message of the peer, on the goroutine that reads s.
+func (p *path) told(ctx context.Context, s *stream, m message) (err error) {
+	defer func() {
+		if err == nil && len(m.Pods) == 0 || errors.Is(err, errReplaced) {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.disagreed = err
+	}()
+	if len(m.Pods) > 0 {
+		if s.saidPods {
+			return errors.New("the peer says twice which addresses its pods have")
+		}
+		s.saidPods = true
+		if err := checkPods(m.Pods); err != nil {
+			return fmt.Errorf("the peer's range of pods cannot be used: %w", err)
+		}
+		theirs, err := p.engine.assign(ctx, p, s, m.Pods)
+		if err != nil {
+			return err
+		}
+		s.say(message{Yours: theirs})
+	}
+	if len(m.Yours) > 0 {
+		if s.saidYours {
+			return errors.New("the peer says twice which addresses our pods have there")
+		}
+		s.saidYours = true
+		return p.engine.accept(ctx, p, s, m.Yours)
+	}
+	return nil
+}
+
+// send takes a frame of the device that is addressed to the peer.
+func (p *path) send(src netip.Addr, frame []byte) {
+	r, s := p.route.Load(), p.current.Load()
+	switch {
+	case r == nil || !containsAny(r.ours, src):
+		p.counters.drop(dropSource) // it would mean nothing at the peer, or somebody else
+	case s == nil:
+		p.counters.drop(dropDown)
+	case !s.queue.packet(frame):
+		p.counters.drop(dropFull)
+	default:
+		p.counters.sent(len(frame))
+	}
+}
+
+// deliver takes a frame of the peer.
+func (p *path) deliver(frame []byte) {
+	info, err := packet.Check(frame, MTU)
+	if err != nil {
+		p.counters.drop(dropInvalid)
+		return
+	}
+	switch r := p.route.Load(); {
+	case r == nil || !containsAny(r.theirs, info.Src) || !containsAny(r.ours, info.Dst):
+		p.counters.drop(dropForeign)
+	case !p.engine.write(frame):
+		p.counters.drop(dropDevice)
+	default:
+		p.counters.received(len(frame))
+	}
+}
+
+func containsAny(prefixes []netip.Prefix, a netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+package network
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"liqo.io/agent/network/frame"
+)
+
+// message is what the ends of a stream tell each other beside packets, each field once.
+type message struct {
+	// Pods are the addresses of the sender's pods in its own cluster.
+	Pods []netip.Prefix `json:"pods,omitempty"`
+	// Yours is what the sender chose for the pods of the receiver.
+	Yours []netip.Prefix `json:"yours,omitempty"`
+}
+
+// stream is one connection to a peer that carries packets in both directions.
+type stream struct {
+	path   *path
+	conn   net.Conn
+	queue  *queue
+	dialed bool // by this cluster
+	begun  time.Time
+
+	saidPods, saidYours bool // by the peer; of the goroutine that reads
+
+	heard atomic.Int64  // nanoseconds since begun, when something came last
+	rtt   atomic.Int64  // nanoseconds, of the last probe that was answered; 0 while none was
+	asked atomic.Uint64 // the probe that waits for its echo, 0 for none
+
+	mu      sync.Mutex
+	waiters []chan time.Duration // each with room for one round-trip time; closed never
+
+	done chan struct{} // closed when it has ended
+	once sync.Once
+	why  error // set before done is closed
+}
+
+var (
+	errReplaced   = errors.New("another connection took its place")
+	errCrossed    = errors.New("both clusters have connected at the same time, and the other connection is used")
+	errRestart    = errors.New("the addresses of the clusters are agreed on anew")
+	errStopped    = errors.New("this cluster's network is being stopped")
+	errUnanswered = errors.New("the peer does not answer")
+	errFlaps      = fmt.Errorf("the connection is lost again and again, and counts once it has lasted for %s", steadyFor)
+	errDeaf       = errors.New("the peer sends, and does not take our answers")
+	errUnreadable = errors.New("the peer sends a message that cannot be read")
+)
+
+func newStream(p *path, conn net.Conn, dialed bool) *stream {
+	return &stream{path: p, conn: conn, queue: newQueue(), dialed: dialed, begun: time.Now(), done: make(chan struct{})}
+}
+
+// run carries packets until the stream ends.
+func (s *stream) run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { s.end(s.write()) })
+	both.Go(func() { s.end(s.read(ctx)) })
+	both.Wait()
+}
+
+// end ends the stream. Only the first reason counts.
+func (s *stream) end(why error) {
+	s.once.Do(func() {
+		s.why = why
+		close(s.done)
+		_ = s.conn.SetDeadline(time.Unix(1, 0)) // the farewell of TLS is not waited for
+		_ = s.conn.Close()
+	})
+}
+
+func (s *stream) ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// write sends what waits.
+func (s *stream) write() error {
+	var chunk []byte
+	for {
+		select {
+		case <-s.queue.ready:
+		case <-s.done:
+			return nil
+		}
+		for {
+			if chunk = s.queue.take(chunk); len(chunk) == 0 {
+				break
+			}
+			if _, err := s.conn.Write(chunk); err != nil { // a peer that takes nothing is noticed by its silence
+				return fmt.Errorf("send packets: %w", err)
+			}
+		}
+	}
+}
+
+// read handles what comes.
+func (s *stream) read(ctx context.Context) error {
+	r := frame.NewReader(s.conn)
+	for {
+		kind, payload, err := r.Next()
+		if err != nil {
+			return fmt.Errorf("receive packets: %w", err)
+		}
+		if now := time.Since(s.begun); now-time.Duration(s.heard.Swap(int64(now))) >= silentAfter {
+			s.path.wake() // it was Silent
+		}
+		switch kind {
+		case frame.Packet:
+			s.path.deliver(payload)
+		case frame.Probe:
+			if !s.queue.message(frame.Echo, payload) {
+				return errDeaf
+			}
+		case frame.Echo:
+			s.echoed(payload)
+		case frame.Control:
+			var m message
+			if json.Unmarshal(payload, &m) != nil {
+				return errUnreadable // the error would have the peer's bytes in it
+			}
+			if err := s.path.told(ctx, s, m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// say sends a message.
+func (s *stream) say(m message) {
+	b, err := json.Marshal(m)
+	if err != nil || !s.queue.message(frame.Control, b) {
+		s.end(errDeaf)
+	}
+}
+
+// tick is called every probeEvery.
+func (s *stream) tick() {
+	asked := s.asked.Load()
+	if s.silent() >= deadAfter || asked != 0 && time.Since(s.begun)-time.Duration(asked) >= deadAfter {
+		s.end(errUnanswered)
+		return
+	}
+	s.probe()
+	s.queue.trim()
+}
+
+// probe asks for an echo, unless one is waited for already.
+func (s *stream) probe() {
+	now := uint64(time.Since(s.begun)) + 1 // never 0
+	if s.asked.CompareAndSwap(0, now) {
+		s.queue.message(frame.Probe, binary.BigEndian.AppendUint64(nil, now))
+	}
+}
+
+// measure returns how long the next probe takes that is answered. It sends one unless one is on its way: however many
+// measure, a stream has one at a time.
+func (s *stream) measure(ctx context.Context) (time.Duration, error) {
+	wait := make(chan time.Duration, 1)
+	s.mu.Lock()
+	s.waiters = append(s.waiters, wait)
+	s.mu.Unlock()
+	s.probe()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiters = slices.DeleteFunc(s.waiters, func(w chan time.Duration) bool { return w == wait })
+	}()
+	select {
+	case took := <-wait:
+		return took, nil
+	case <-s.done:
+		return 0, s.why
+	case <-ctx.Done():
+		return 0, errUnanswered
+	}
+}
+
+// echoed takes the answer to a probe.
+func (s *stream) echoed(payload []byte) {
+	asked := binary.BigEndian.Uint64(payload)
+	if asked == 0 || !s.asked.CompareAndSwap(asked, 0) {
+		return // none that we wait for
+	}
+	took := max(int64(time.Since(s.begun))+1-int64(asked), 1)
+	s.mu.Lock()
+	for _, w := range s.waiters {
+		w <- time.Duration(took)
+	}
+	s.waiters = nil
+	s.mu.Unlock()
+	if s.rtt.Swap(took) == 0 {
+		s.path.wake()
+	}
+}
+
+// silent returns for how long nothing has come.
+func (s *stream) silent() time.Duration { return time.Since(s.begun) - time.Duration(s.heard.Load()) }

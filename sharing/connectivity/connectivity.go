@@ -1,0 +1,554 @@
+package connectivity
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
+	"liqo.io/agent/network"
+	"liqo.io/agent/network/filter"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/names"
+	"liqo.io/agent/sharing/vnode"
+	"liqo.io/agent/sharing/workload"
+)
+
+// Network carries packets. It is *network.Engine, whose methods these are.
+type Network interface {
+	SetNode(network.Node)
+	Shown(map[netip.Addr]peer.ClusterID)
+	SetNames(filter.Names)
+	Set(network.Peer)
+	Remove(id peer.ClusterID)
+	Status(id peer.ClusterID) (network.Status, bool)
+	Settled()
+}
+
+// Names answers the DNS queries of guests. It is *names.Server.
+type Names interface{ Set(*names.State) }
+
+// Config is what a Connectivity needs. Its functions are called on several goroutines and
+// must be quick.
+type Config struct {
+	Network Network
+	Names   Names
+	// Enabled reports whether this cluster is to be connected with others at all.
+	Enabled func() bool
+	// Owns reports whether a namespace here is one of a consumer's.
+	Owns func(consumer peer.ClusterID, namespace string) bool
+	// Addresses returns the addresses of this machine; net.InterfaceAddrs if nil.
+	Addresses func() ([]net.Addr, error)
+	// Changed is told that Problem may return something else.
+	Changed func()
+	Logger  *slog.Logger
+}
+
+// Connectivity says who reaches whom. Its methods may be called from any goroutine.
+type Connectivity struct {
+	cfg   Config
+	again chan struct{} // something changed; capacity 1
+
+	mu      sync.Mutex
+	serves  map[peer.ClusterID]bool // consumers
+	uses    map[peer.ClusterID]bool // providers
+	set     map[peer.ClusterID]bool // whom Network has been told of
+	settled bool
+	problem *Problem
+	last    network.Node // that could be connected
+	ends    time.Time    // what is connected in spite of problem; zero for nothing
+	domain  string       // of this cluster; "" while not known
+}
+
+// Problem is why this cluster cannot be connected with others.
+type Problem struct {
+	Reason  string // one of the Reason constants
+	Message string // a sentence
+}
+
+// Why a cluster cannot be connected.
+const (
+	// ReasonOff: the configuration says so.
+	ReasonOff = "Off"
+	// ReasonUnknown: it is not known yet.
+	ReasonUnknown = "Unknown"
+	// ReasonSeveralNodes: it has more than one node of its own.
+	ReasonSeveralNodes = "SeveralNodes"
+	// ReasonNoRange: its node has no range of addresses for pods.
+	ReasonNoRange = "NoPodRange"
+	// ReasonElsewhere: the node is another machine than the agent's.
+	ReasonElsewhere = "NodeElsewhere"
+)
+
+var (
+	problemOff     = &Problem{ReasonOff, "sharing.network is off."}
+	problemUnknown = &Problem{ReasonUnknown, "The nodes of this cluster are not known yet."}
+)
+
+// New returns a Connectivity that connects nobody. It starts nothing.
+func New(cfg Config) *Connectivity {
+	if cfg.Addresses == nil {
+		cfg.Addresses = net.InterfaceAddrs
+	}
+	return &Connectivity{
+		cfg: cfg, again: make(chan struct{}, 1), problem: problemUnknown,
+		serves: make(map[peer.ClusterID]bool), uses: make(map[peer.ClusterID]bool), set: make(map[peer.ClusterID]bool),
+	}
+}
+
+// Serve says whether a cluster consumes resources of this one.
+func (c *Connectivity) Serve(id peer.ClusterID, joined bool) { c.join(c.serves, id, joined) }
+
+// Use says whether this cluster consumes resources of a peer.
+func (c *Connectivity) Use(id peer.ClusterID, joined bool) { c.join(c.uses, id, joined) }
+
+func (c *Connectivity) join(peers map[peer.ClusterID]bool, id peer.ClusterID, joined bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if peers[id] == joined {
+		return
+	}
+	if joined {
+		peers[id] = true
+	} else {
+		delete(peers, id)
+		c.disconnect(id) // at once, whether or not there is an API server
+	}
+	work.Wake(c.again)
+}
+
+// disconnect tells Network of a peer with which there is nothing to share any more. c.mu is
+// held.
+func (c *Connectivity) disconnect(id peer.ClusterID) {
+	if c.set[id] && !c.serves[id] && !c.uses[id] {
+		delete(c.set, id)
+		c.cfg.Network.Remove(id)
+	}
+}
+
+// Settled says that all peers that are joined were told of: what is left of others goes, once
+// the nodes of this cluster are known.
+func (c *Connectivity) Settled() {
+	c.mu.Lock()
+	c.settled = true
+	c.mu.Unlock()
+	work.Wake(c.again)
+}
+
+// Touch says that settings, what was agreed on with a peer, or what Owns returns may have
+// changed.
+func (c *Connectivity) Touch() { work.Wake(c.again) }
+
+// Shares reports whether resources are shared with a peer, in any direction.
+func (c *Connectivity) Shares(id peer.ClusterID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.serves[id] || c.uses[id]
+}
+
+// Problem returns why this cluster cannot be connected, nil if it can.
+func (c *Connectivity) Problem() *Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.problem
+}
+
+// Domain returns the DNS domain of this cluster, "" while it is not known.
+func (c *Connectivity) Domain() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.domain
+}
+
+// watched are the caches of one connection to the API server.
+type watched struct {
+	nodes      *kube.Cache[*corev1.Node]
+	pods       *kube.Cache[*corev1.Pod]
+	namespaces *kube.Cache[*metav1.PartialObjectMetadata] // that are enabled for sharing
+}
+
+// Run decides who reaches whom, until ctx ends.
+func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
+	client, err := kube.New(local)
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	defer client.Close()
+	domain, err := names.Domain(ctx, local)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.domain = domain
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	w := c.caches()
+	following.Go(func() { w.nodes.Follow(ctx, client, kube.Query{Path: "/api/v1/nodes"}) })
+	following.Go(func() { w.pods.Follow(ctx, client, kube.Query{Path: "/api/v1/pods"}) })
+	following.Go(func() {
+		w.namespaces.Follow(ctx, client, kube.Query{Path: "/api/v1/namespaces", Labels: workload.LabelEnabled + "=true"})
+	})
+	for _, synced := range []<-chan struct{}{w.nodes.Synced(), w.pods.Synced(), w.namespaces.Synced()} {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-synced:
+		}
+	}
+	for {
+		c.decide(w)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.again:
+		}
+	}
+}
+
+// caches returns the caches of a connection, which have nothing yet.
+func (c *Connectivity) caches() *watched {
+	return &watched{
+		nodes: kube.NewCache(kube.Kind[*corev1.Node]{
+			Fresh: func() *corev1.Node { return new(corev1.Node) }, Trim: trimNode,
+			Changed: func(before, after *corev1.Node) { c.Touch() },
+		}),
+		pods: kube.NewCache(kube.Kind[*corev1.Pod]{
+			Fresh: func() *corev1.Pod { return new(corev1.Pod) }, Trim: trimPod,
+			Changed: func(before, after *corev1.Pod) {
+				if before == nil || after == nil || !samePod(before, after) {
+					c.Touch()
+				}
+			},
+		}),
+		namespaces: kube.NewCache(kube.Kind[*metav1.PartialObjectMetadata]{
+			Fresh: func() *metav1.PartialObjectMetadata { return new(metav1.PartialObjectMetadata) }, Trim: trimNamespace,
+			Changed: func(before, after *metav1.PartialObjectMetadata) { c.Touch() },
+		}),
+	}
+}
+
+// trimNode leaves what tells nodes apart, and the addresses of their pods.
+func trimNode(n *corev1.Node) {
+	n.ObjectMeta = metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}
+	n.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs}
+	n.Status = corev1.NodeStatus{}
+}
+
+// trimPod leaves where a pod is, its addresses, whom it asks for names, and whether others do
+// ask it.
+func trimPod(p *corev1.Pod) {
+	app := p.Labels[labelApp]
+	p.ObjectMeta = metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}
+	if p.Namespace == metav1.NamespaceSystem && app == clusterDNS {
+		p.Labels = map[string]string{labelApp: app}
+	}
+	asks := p.Spec.DNSConfig
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork}
+	if asks != nil {
+		p.Spec.DNSConfig = &corev1.PodDNSConfig{Nameservers: asks.Nameservers, Searches: asks.Searches}
+	}
+	p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs}
+}
+
+func trimNamespace(m *metav1.PartialObjectMetadata) {
+	m.ObjectMeta = metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+}
+
+func samePod(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && a.Labels[labelApp] == b.Labels[labelApp] && a.Spec.NodeName == b.Spec.NodeName && workload.Ended(a.Status.Phase) == workload.Ended(b.Status.Phase) &&
+		slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+}
+
+// decide tells Network who reaches whom.
+func (c *Connectivity) decide(w *watched) {
+	nodes := w.nodes.All()
+	node, problem := c.node(nodes)
+	if problem == problemUnknown { // what was known stays
+		return
+	}
+	providers := make(map[string]peer.ClusterID)
+	for _, n := range nodes {
+		if id, virtual := vnode.ProviderOf(n); virtual {
+			providers[n.Name] = id
+		}
+	}
+	c.cfg.Network.Shown(shown(w, nodes, providers))
+	draining := c.drain(problem)
+	if draining {
+		node = c.last
+	}
+	c.cfg.Network.SetNode(node)
+
+	c.mu.Lock()
+	reached, state := c.asked(w, c.ranges(nodes), providers, problem == nil)
+	changed := (problem == nil) != (c.problem == nil) || problem != nil && *problem != *c.problem
+	c.problem = problem
+	if problem == nil || draining {
+		grants := grants{pods: node.Pods, host: node.Host, owns: c.cfg.Owns, serves: c.serves, providers: providers, w: w}
+		grants.count()
+		c.last = node
+		for _, id := range c.joined() {
+			if draining && !c.set[id] {
+				continue
+			}
+			c.set[id] = true
+			c.cfg.Network.Set(grants.of(id, c.serves[id], c.uses[id], c.cfg.Network))
+		}
+	} else {
+		for id := range c.set {
+			delete(c.set, id)
+			c.cfg.Network.Remove(id)
+			changed = true
+		}
+	}
+	settled := c.settled
+	c.mu.Unlock()
+	c.cfg.Names.Set(state)
+	c.cfg.Network.SetNames(reached)
+	if settled {
+		c.cfg.Network.Settled()
+	}
+	if changed {
+		if draining {
+			c.cfg.Logger.Warn("this cluster cannot be connected with others any more: connections end soon",
+				"reason", problem.Reason, "message", problem.Message, "in", DrainFor)
+		} else if problem != nil {
+			c.cfg.Logger.Info("this cluster cannot be connected with others", "reason", problem.Reason, "message", problem.Message)
+		} else {
+			c.cfg.Logger.Info("this cluster can be connected with others", "pods", node.Pods)
+		}
+		c.cfg.Changed()
+	}
+}
+
+// DrainFor is how long connections go on after another node has joined: time for Services to leave pods out that are not
+// ready any more, for what is under way to end, and for a node that joined by mistake to go.
+const DrainFor = 30 * time.Second
+
+// drain reports whether what is connected stays so for a while, although there is a problem. It is of Run's goroutine.
+func (c *Connectivity) drain(problem *Problem) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if problem == nil || problem.Reason != ReasonSeveralNodes {
+		c.ends = time.Time{}
+		return false
+	}
+	if len(c.set) == 0 {
+		return false
+	}
+	if c.ends.IsZero() {
+		c.ends = time.Now().Add(DrainFor)
+		time.AfterFunc(DrainFor, c.Touch)
+	}
+	return time.Now().Before(c.ends)
+}
+
+// shown returns the addresses of pods that run elsewhere, by the peer at which they do.
+func shown(w *watched, nodes []*corev1.Node, providers map[string]peer.ClusterID) map[netip.Addr]peer.ClusterID {
+	out := make(map[netip.Addr]peer.ClusterID)
+	for _, p := range w.pods.All() {
+		id, virtual := providers[p.Spec.NodeName]
+		if p.Spec.HostNetwork || !virtual && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
+			continue
+		}
+		for _, ip := range p.Status.PodIPs {
+			addr, err := netip.ParseAddr(ip.IP)
+			if err != nil {
+				continue
+			}
+			if other, twice := out[addr]; twice && other != id {
+				id = "" // then it is nobody's
+			}
+			out[addr] = id
+		}
+	}
+	return out
+}
+
+// joined returns the peers that share anything with this cluster. c.mu is held.
+func (c *Connectivity) joined() []peer.ClusterID {
+	var out []peer.ClusterID
+	for _, peers := range []map[peer.ClusterID]bool{c.serves, c.uses} {
+		for id := range peers {
+			if !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+	}
+	return out
+}
+
+// node returns what the network of this cluster's one node is like, or why it has none that
+// can be connected.
+func (c *Connectivity) node(nodes []*corev1.Node) (network.Node, *Problem) {
+	if !c.cfg.Enabled() {
+		return network.Node{}, problemOff
+	}
+	var own []*corev1.Node
+	for _, n := range nodes {
+		if !strings.HasPrefix(n.Spec.ProviderID, vnode.ProviderPrefix) {
+			own = append(own, n)
+		}
+	}
+	switch {
+	case len(own) == 0:
+		return network.Node{}, problemUnknown
+	case len(own) > 1:
+		return network.Node{}, &Problem{ReasonSeveralNodes, fmt.Sprintf("This cluster has %d nodes of its own. Only a cluster with one node can be connected.", len(own))}
+	}
+	ranges := rangesOf(own[0])
+	if len(ranges) == 0 {
+		return network.Node{}, &Problem{ReasonNoRange, fmt.Sprintf("Node %s has no range of addresses for pods (spec.podCIDR).", own[0].Name)}
+	}
+	addresses, err := c.cfg.Addresses()
+	if err != nil {
+		return network.Node{}, &Problem{ReasonElsewhere, fmt.Sprintf("The addresses of this machine cannot be read: %v.", err)}
+	}
+	var out network.Node
+	for _, text := range ranges {
+		pods, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue
+		}
+		if host, ok := within(pods, addresses); ok {
+			out.Pods, out.Host = append(out.Pods, pods.Masked()), append(out.Host, host)
+		}
+	}
+	if len(out.Pods) == 0 {
+		return network.Node{}, &Problem{ReasonElsewhere, fmt.Sprintf("No address of this machine is in %s, the range of node %s: the agent does not run on that node, or no pod does.",
+			strings.Join(ranges, ", "), own[0].Name)}
+	}
+	return out, nil
+}
+
+// rangesOf returns the ranges of a node's pods.
+func rangesOf(n *corev1.Node) []string {
+	if len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "" {
+		return []string{n.Spec.PodCIDR}
+	}
+	return n.Spec.PodCIDRs
+}
+
+// within returns the first address of this machine in a range: that of the bridge of its
+// pods.
+func within(pods netip.Prefix, addresses []net.Addr) (netip.Addr, bool) {
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && pods.Contains(p.Addr()) {
+			return p.Addr(), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// grants says who reaches whom, by what the caches have.
+type grants struct {
+	pods      []netip.Prefix
+	host      []netip.Addr
+	owns      func(consumer peer.ClusterID, namespace string) bool
+	serves    map[peer.ClusterID]bool   // all consumers
+	providers map[string]peer.ClusterID // by node
+	w         *watched
+	holders   map[netip.Addr]int // how many living pods here show an address
+}
+
+// count counts who shows which address. After a reboot, pods show the address that they had until they are started again,
+// and others may have got it meanwhile. Nothing says whose it is now, so a permission of one would be one to reach the other:
+// an address that two show is granted to neither, until only one does.
+func (g *grants) count() {
+	g.holders = make(map[netip.Addr]int)
+	for _, p := range g.w.pods.All() {
+		if _, virtual := g.providers[p.Spec.NodeName]; virtual || p.Spec.HostNetwork || workload.Ended(p.Status.Phase) {
+			continue
+		}
+		for _, a := range addresses(p, g.pods) {
+			g.holders[a.Addr()]++
+		}
+	}
+}
+
+// here returns the addresses of a pod here that no other one shows.
+func (g *grants) here(p *corev1.Pod) []netip.Prefix {
+	return slices.DeleteFunc(addresses(p, g.pods), func(a netip.Prefix) bool { return g.holders[a.Addr()] > 1 })
+}
+
+// of returns what a peer is connected with.
+func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Peer {
+	out := network.Peer{ID: id}
+	status, _ := n.Status(id)
+	theirs := status.Blocks.Theirs
+	if len(theirs) == 0 {
+		return out // nothing was agreed on yet
+	}
+	var guests, own, home, remote []netip.Prefix // own: all that are nobody's guests; home: those of enabled namespaces
+	for _, p := range g.w.pods.All() {
+		if p.Spec.HostNetwork || workload.Ended(p.Status.Phase) {
+			continue
+		}
+		provider, virtual := g.providers[p.Spec.NodeName]
+		switch {
+		case virtual && provider == id:
+			remote = append(remote, addresses(p, theirs)...)
+		case virtual:
+		case serves && g.owns(id, p.Namespace):
+			guests = append(guests, g.here(p)...)
+		case !g.guest(p.Namespace):
+			own = append(own, g.here(p)...)
+			if g.w.namespaces.Get("", p.Namespace) != nil {
+				home = append(home, g.here(p)...)
+			}
+		}
+	}
+	for _, list := range [][]netip.Prefix{guests, own, home, remote} {
+		slices.SortFunc(list, netip.Prefix.Compare) // so that what is the same looks the same
+	}
+	if serves && len(guests) > 0 {
+		out.In = append(out.In, filter.Grant{From: theirs, To: guests})
+		out.Out = append(out.Out, filter.Grant{From: guests, To: theirs, Guests: true})
+	}
+	if uses && len(remote) > 0 {
+		for _, h := range g.host {
+			own = append(own, netip.PrefixFrom(h, h.BitLen()))
+		}
+		out.Out = append(out.Out, filter.Grant{From: own, To: remote})
+		if len(home) > 0 {
+			out.In = append(out.In, filter.Grant{From: remote, To: home})
+		}
+	}
+	return out
+}
+
+// guest reports whether a namespace is that of any consumer.
+func (g *grants) guest(namespace string) bool {
+	for id := range g.serves {
+		if g.owns(id, namespace) {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses returns the addresses of a pod that are within ranges.
+func addresses(p *corev1.Pod, ranges []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, ip := range p.Status.PodIPs {
+		addr, err := netip.ParseAddr(ip.IP)
+		if err == nil && slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) }) {
+			out = append(out, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	return out
+}

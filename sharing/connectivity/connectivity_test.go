@@ -1,0 +1,360 @@
+package connectivity
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/network"
+	"liqo.io/agent/network/filter"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/names"
+)
+
+// recorder is a Network that remembers what it was told.
+type recorder struct {
+	node    network.Node
+	names   filter.Names
+	peers   map[peer.ClusterID]network.Peer
+	blocks  map[peer.ClusterID]network.Blocks
+	shown   map[netip.Addr]peer.ClusterID
+	settled bool
+}
+
+func (r *recorder) SetNode(n network.Node) { r.node = n }
+func (r *recorder) Shown(of map[netip.Addr]peer.ClusterID) {
+	r.shown = of
+}
+func (r *recorder) SetNames(n filter.Names)  { r.names = n }
+func (r *recorder) Set(p network.Peer)       { r.peers[p.ID] = p }
+func (r *recorder) Remove(id peer.ClusterID) { delete(r.peers, id) }
+func (r *recorder) Settled()                 { r.settled = true }
+func (r *recorder) Status(id peer.ClusterID) (network.Status, bool) {
+	_, ok := r.peers[id]
+	return network.Status{Blocks: r.blocks[id]}, ok
+}
+
+const (
+	barn = peer.ClusterID("barn") // uses us, and we use it
+	mill = peer.ClusterID("mill") // uses us
+)
+
+// bench is a Connectivity with caches that a test fills.
+type bench struct {
+	*Connectivity
+	net     *recorder
+	w       *watched
+	on      bool
+	address string
+	broken  error
+	changes int
+	names   *names.State
+}
+
+// Set implements Names.
+func (b *bench) Set(state *names.State) { b.names = state }
+
+func newBench() *bench {
+	b := &bench{on: true, address: "10.42.0.1/24", net: &recorder{
+		peers: make(map[peer.ClusterID]network.Peer),
+		blocks: map[peer.ClusterID]network.Blocks{
+			barn: {Theirs: prefixes("241.1.0.0/24")}, mill: {Theirs: prefixes("241.2.0.0/24")},
+		},
+	}}
+	b.Connectivity = New(Config{
+		Network: b.net, Names: b, Enabled: func() bool { return b.on }, Changed: func() { b.changes++ }, Logger: slog.New(slog.DiscardHandler),
+		Owns: func(id peer.ClusterID, namespace string) bool { return namespace == "guests-of-"+string(id) },
+		Addresses: func() ([]net.Addr, error) {
+			ip, n, err := net.ParseCIDR(b.address)
+			if err != nil {
+				return nil, nil
+			}
+			return []net.Addr{&net.IPNet{IP: net.IPv4(192, 0, 2, 7), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: ip, Mask: n.Mask}}, b.broken
+		},
+	})
+	b.w = b.caches()
+	return b
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func (b *bench) addNode(name, providerID string, ranges ...string) {
+	b.w.nodes.Wrote(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", ResourceVersion: "1"}, Spec: corev1.NodeSpec{ProviderID: providerID, PodCIDRs: ranges},
+	})
+}
+
+func (b *bench) addPod(namespace, name, node, ip string, change func(*corev1.Pod)) {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "u", ResourceVersion: "1"},
+		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if ip != "" {
+		p.Status.PodIPs = []corev1.PodIP{{IP: ip}}
+	}
+	if change != nil {
+		change(p)
+	}
+	b.w.pods.Wrote(p)
+}
+
+func TestNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set  func(*bench)
+		want string // Reason
+	}{
+		"one node":               {set: func(b *bench) { b.addNode("box", "k3s://box", "10.42.0.0/24") }},
+		"and virtual ones":       {set: func(b *bench) { b.addNode("box", "", "10.42.0.0/24"); b.addNode("v", "liqo://barn", "10.42.9.0/24") }},
+		"the range in one field": {set: func(b *bench) { b.addNode("box", ""); b.w.nodes.Get("", "box").Spec.PodCIDR = "10.42.0.0/24" }},
+		"two nodes":              {set: func(b *bench) { b.addNode("box", "", "10.42.0.0/24"); b.addNode("other", "", "10.42.1.0/24") }, want: ReasonSeveralNodes},
+		"none":                   {set: func(b *bench) { b.addNode("v", "liqo://barn", "10.42.9.0/24") }, want: ReasonUnknown},
+		"without a range":        {set: func(b *bench) { b.addNode("box", "") }, want: ReasonNoRange},
+		"with nonsense for one":  {set: func(b *bench) { b.addNode("box", "", "nonsense") }, want: ReasonElsewhere},
+		"on another machine":     {set: func(b *bench) { b.addNode("box", "", "10.42.7.0/24") }, want: ReasonElsewhere},
+		"on who knows which":     {set: func(b *bench) { b.addNode("box", "", "10.42.0.0/24"); b.broken = errors.New("no") }, want: ReasonElsewhere},
+		"switched off":           {set: func(b *bench) { b.addNode("box", "", "10.42.0.0/24"); b.on = false }, want: ReasonOff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench()
+			tc.set(b)
+			b.Serve(barn, true)
+			b.decide(b.w)
+			reason := ""
+			if p := b.Problem(); p != nil {
+				reason = p.Reason
+			}
+			if reason != tc.want {
+				t.Fatalf("reason %q, want %q", reason, tc.want)
+			}
+			want := network.Node{}
+			if tc.want == "" {
+				want = network.Node{Pods: prefixes("10.42.0.0/24"), Host: []netip.Addr{netip.MustParseAddr("10.42.0.1")}}
+			}
+			if !reflect.DeepEqual(b.net.node, want) || (len(b.net.peers) == 1) != (tc.want == "") {
+				t.Errorf("told %+v and %v", b.net.node, b.net.peers)
+			}
+		})
+	}
+}
+
+// TestUnknownIsNotGone: while no node is known, everything stays as it was.
+func TestUnknownIsNotGone(t *testing.T) {
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.Use(barn, true)
+	b.Settled()
+	b.decide(b.w)
+	before := b.net.node
+	b.w.nodes.Deleted("", "box", "u")
+	b.decide(b.w)
+	if !reflect.DeepEqual(b.net.node, before) || len(b.net.peers) != 1 || b.Problem() != nil {
+		t.Errorf("%+v %v %v", b.net.node, b.net.peers, b.Problem())
+	}
+	b.on = false
+	b.decide(b.w)
+	if len(b.net.peers) != 0 || len(b.net.node.Pods) != 0 || b.changes != 2 {
+		t.Errorf("%+v %v after %d changes", b.net.node, b.net.peers, b.changes)
+	}
+}
+
+func TestWhoReachesWhom(t *testing.T) {
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addNode("liqo-barn", "liqo://barn", "10.42.8.0/24")
+	b.addNode("liqo-mill", "liqo://mill", "10.42.9.0/24")
+	b.w.namespaces.Wrote(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "u", ResourceVersion: "1"}})
+
+	b.addPod("shop", "home", "box", "10.42.0.10", nil)
+	b.addPod("shop", "waits", "", "", nil)
+	b.addPod("shop", "on-the-host", "box", "192.0.2.7", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	b.addPod("shop", "ended", "box", "10.42.0.11", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	b.addPod("shop", "elsewhere", "box", "192.0.2.8", nil) // an address that no pod of ours can have
+	b.addPod("private", "secret", "box", "10.42.0.12", nil)
+	b.addPod("shop", "away", "liqo-barn", "241.1.0.5", nil)
+	b.addPod("shop", "lies", "liqo-barn", "241.2.0.5", nil) // of another's block
+	b.addPod("shop", "takes", "liqo-barn", "10.42.0.12", nil)
+	b.addPod("guests-of-barn", "guest", "box", "10.42.0.20", nil)
+	b.addPod("guests-of-mill", "guest", "box", "10.42.0.30", nil)
+
+	b.Use(barn, true)
+	b.Serve(barn, true)
+	b.Serve(mill, true)
+	b.decide(b.w)
+	grant := func(from, to string) filter.Grant { return filter.Grant{From: prefixes(from), To: prefixes(to)} }
+	guest := func(from, to string) filter.Grant {
+		return filter.Grant{From: prefixes(from), To: prefixes(to), Guests: true}
+	}
+	want := map[peer.ClusterID]network.Peer{
+		barn: {
+			ID:  barn,
+			In:  []filter.Grant{grant("241.1.0.0/24", "10.42.0.20/32"), grant("241.1.0.5/32", "10.42.0.10/32")},
+			Out: []filter.Grant{guest("10.42.0.20/32", "241.1.0.0/24"), {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
+		},
+		mill: {ID: mill, In: []filter.Grant{grant("241.2.0.0/24", "10.42.0.30/32")}, Out: []filter.Grant{guest("10.42.0.30/32", "241.2.0.0/24")}},
+	}
+	if !reflect.DeepEqual(b.net.peers, want) {
+		t.Errorf("told\n%+v, want\n%+v", b.net.peers, want)
+	}
+
+	b.Serve(barn, false)
+	b.decide(b.w)
+	if got := b.net.peers[barn]; len(got.In) != 1 || len(got.Out) != 1 || got.In[0].From[0] != prefixes("241.1.0.5/32")[0] {
+		t.Errorf("barn has %+v after it uses us no more", got)
+	}
+	// Nobody waits for the API server to disconnect.
+	b.Use(barn, false)
+	b.Serve(mill, false)
+	if len(b.net.peers) != 0 {
+		t.Errorf("%v are connected", b.net.peers)
+	}
+	b.decide(b.w)
+	if len(b.net.peers) != 0 || b.net.settled {
+		t.Errorf("%v are connected, settled: %v", b.net.peers, b.net.settled)
+	}
+	b.net.blocks[barn] = network.Blocks{} // nothing was agreed on
+	b.Use(barn, true)
+	b.decide(b.w)
+	if got := b.net.peers[barn]; got.In != nil || got.Out != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Who got the address of a pod that was here before a reboot gets none of its permissions.
+func TestAddressOfTwo(t *testing.T) {
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addNode("liqo-barn", "liqo://barn", "")
+	b.w.namespaces.Wrote(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "u", ResourceVersion: "1"}})
+	b.addPod("guests-of-barn", "guest", "box", "10.42.0.20", nil)
+	b.addPod("guests-of-barn", "other", "box", "10.42.0.21", nil)
+	b.addPod("shop", "home", "box", "10.42.0.10", nil)
+	b.addPod("shop", "away", "liqo-barn", "241.1.0.5", nil)
+	b.addPod("private", "secret", "box", "10.42.0.20", nil)
+	b.addPod("private", "ended", "box", "10.42.0.21", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	b.addPod("private", "another", "box", "10.42.0.10", nil)
+	b.Use(barn, true)
+	b.Serve(barn, true)
+	b.decide(b.w)
+	want := network.Peer{
+		ID: barn, In: []filter.Grant{{From: prefixes("241.1.0.0/24"), To: prefixes("10.42.0.21/32")}},
+		Out: []filter.Grant{
+			{From: prefixes("10.42.0.21/32"), To: prefixes("241.1.0.0/24"), Guests: true},
+			{From: prefixes("10.42.0.1/32"), To: prefixes("241.1.0.5/32")},
+		},
+	}
+	if got := b.net.peers[barn]; !reflect.DeepEqual(got, want) {
+		t.Errorf("told\n%+v, want\n%+v", got, want)
+	}
+	// Once only one shows it, it is known whose it is.
+	b.addPod("private", "secret", "box", "10.42.0.30", func(p *corev1.Pod) { p.ResourceVersion = "2" })
+	b.decide(b.w)
+	if got := b.net.peers[barn].In[0].To; !reflect.DeepEqual(got, prefixes("10.42.0.20/32", "10.42.0.21/32")) {
+		t.Errorf("barn reaches %v", got)
+	}
+}
+
+// What pods show is kept for their provider, also while the network is off.
+func TestWhatIsShown(t *testing.T) {
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addNode("liqo-barn", "liqo://barn", "")
+	b.addNode("liqo-mill", "liqo://mill", "")
+	b.addPod("shop", "here", "box", "10.42.0.10", nil)
+	b.addPod("shop", "away", "liqo-barn", "241.9.0.5", nil)
+	b.addPod("shop", "same", "liqo-barn", "241.9.0.6", nil)
+	b.addPod("shop", "too", "liqo-mill", "241.9.0.6", nil)
+	b.addPod("shop", "left", "liqo-gone", "241.8.0.1", nil)
+	for _, on := range []bool{true, false} {
+		b.on = on
+		b.net.shown = nil
+		b.decide(b.w)
+		addr := netip.MustParseAddr
+		want := map[netip.Addr]peer.ClusterID{addr("241.9.0.5"): barn, addr("241.9.0.6"): "", addr("241.8.0.1"): ""}
+		if !reflect.DeepEqual(b.net.shown, want) {
+			t.Errorf("on %v: %v, want %v", on, b.net.shown, want)
+		}
+	}
+}
+
+// A second node that joins cuts nothing at once: pods are not ready first, and a node that joined by mistake may go.
+func TestSecondNode(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.addNode("box", "", "10.42.0.0/24")
+		b.addNode("liqo-barn", "liqo://barn", "")
+		b.addPod("shop", "away", "liqo-barn", "241.1.0.5", nil)
+		b.Use(barn, true)
+		b.Settled()
+		b.decide(b.w)
+		before, node := b.net.peers[barn], b.net.node
+		if len(before.Out) != 1 || b.Problem() != nil {
+			t.Fatalf("%+v, %+v", before, b.Problem())
+		}
+		drained := func() bool {
+			select {
+			case <-b.again:
+				return true
+			case <-time.After(2 * DrainFor):
+				return false
+			}
+		}
+
+		b.addNode("other", "", "10.42.1.0/24")
+		changes := b.changes
+		b.decide(b.w)
+		if p := b.Problem(); p == nil || p.Reason != ReasonSeveralNodes || b.changes == changes {
+			t.Errorf("the problem is %+v", p)
+		}
+		b.Serve(mill, true) // who comes now is not connected any more
+		b.decide(b.w)
+		if got := b.net.peers; len(got) != 1 || !reflect.DeepEqual(got[barn], before) || !reflect.DeepEqual(b.net.node, node) {
+			t.Errorf("at once, %+v at %+v", got, b.net.node)
+		}
+		for len(b.again) > 0 {
+			<-b.again
+		}
+		changes = b.changes
+		if !drained() {
+			t.Fatal("it never ends")
+		}
+		b.decide(b.w)
+		if len(b.net.peers) != 0 || b.changes == changes || len(b.net.node.Pods) != 0 {
+			t.Errorf("in the end, %+v at %+v", b.net.peers, b.net.node)
+		}
+
+		// The other one goes, comes back and goes: nothing is cut, and what ended earlier counts no more.
+		b.w.nodes.Forget(b.w.nodes.Get("", "other"))
+		b.decide(b.w)
+		b.addNode("other", "", "10.42.1.0/24")
+		b.decide(b.w)
+		time.Sleep(DrainFor / 2)
+		b.w.nodes.Forget(b.w.nodes.Get("", "other"))
+		b.decide(b.w)
+		time.Sleep(DrainFor)
+		b.decide(b.w)
+		if got := b.net.peers[barn]; !reflect.DeepEqual(got, before) || b.Problem() != nil {
+			t.Errorf("after it went, %+v, %+v", got, b.Problem())
+		}
+		b.addNode("other", "", "10.42.1.0/24")
+		b.decide(b.w)
+		b.on = false // a decision of the owner takes effect at once
+		b.decide(b.w)
+		if len(b.net.peers) != 0 {
+			t.Errorf("switched off, %+v", b.net.peers)
+		}
+	})
+}

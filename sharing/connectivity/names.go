@@ -1,0 +1,114 @@
+package connectivity
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/network/filter"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/names"
+	"liqo.io/agent/sharing/vnode"
+	"liqo.io/agent/sharing/workload"
+)
+
+// The cluster DNS is pods with this label in kube-system, in K3s as everywhere.
+const (
+	labelApp   = "k8s-app"
+	clusterDNS = "kube-dns"
+)
+
+// ranges returns the ranges of pods that are on this machine, one of each family.
+func (c *Connectivity) ranges(nodes []*corev1.Node) []netip.Prefix {
+	machine, err := c.cfg.Addresses()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, n := range nodes {
+		if _, virtual := vnode.ProviderOf(n); virtual {
+			continue
+		}
+		for _, text := range rangesOf(n) {
+			pods, err := netip.ParsePrefix(text)
+			if err != nil || slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Addr().Is4() == pods.Addr().Is4() }) {
+				continue
+			}
+			if _, here := within(pods, machine); here {
+				out = append(out, pods.Masked())
+			}
+		}
+	}
+	return out
+}
+
+// asked returns who may ask for names here, and where. That is nobody while nobody could be
+// connected, and no guest that was told to ask is left. c.mu is held.
+func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[string]peer.ClusterID, connectable bool) (filter.Names, *names.State) {
+	state := &names.State{Pods: pods, Guests: make(map[netip.Addr]names.Guest), Others: make(map[netip.Addr]bool), Domain: c.domain}
+	holders := make(map[netip.Addr]int)
+	told := false
+	for _, p := range w.pods.All() {
+		if _, virtual := providers[p.Spec.NodeName]; virtual || workload.Ended(p.Status.Phase) {
+			continue
+		}
+		if p.Namespace == metav1.NamespaceSystem && p.Labels[labelApp] == clusterDNS {
+			for _, ip := range p.Status.PodIPs {
+				if addr, err := netip.ParseAddr(ip.IP); err == nil {
+					state.Servers = append(state.Servers, netip.AddrPortFrom(addr, names.AskPort))
+				}
+			}
+		}
+		if p.Spec.HostNetwork {
+			continue
+		}
+		consumer, guest := c.consumerOf(p.Namespace)
+		var searches []string
+		if asks := p.Spec.DNSConfig; guest && asks != nil {
+			searches = asks.Searches
+			told = told || slices.ContainsFunc(names.Addresses, func(a netip.Addr) bool { return slices.Contains(asks.Nameservers, a.String()) })
+		}
+		for _, a := range addresses(p, pods) {
+			holders[a.Addr()]++
+			if guest {
+				domain, _ := workload.ClusterDomain(searches)
+				state.Guests[a.Addr()] = names.Guest{Consumer: consumer, Domain: domain}
+			} else {
+				state.Others[a.Addr()] = true
+			}
+		}
+	}
+	for a, n := range holders {
+		if n > 1 { // until one of them is gone, it is not known who asks
+			delete(state.Guests, a)
+			delete(state.Others, a)
+		}
+	}
+	var others []netip.Prefix
+	for a := range state.Others {
+		others = append(others, netip.PrefixFrom(a, a.BitLen()))
+	}
+	if !told && (!connectable || len(c.serves) == 0 || len(state.Servers) == 0) {
+		return filter.Names{}, new(names.State)
+	}
+	slices.SortFunc(state.Servers, netip.AddrPort.Compare) // so that what is the same looks the same
+	slices.SortFunc(others, netip.Prefix.Compare)
+	for _, a := range names.Addresses {
+		if slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
+			state.Addresses = append(state.Addresses, a)
+		}
+	}
+	return filter.Names{Addresses: state.Addresses, AskPort: names.AskPort, Port: names.Port, From: pods, Except: others}, state
+}
+
+// consumerOf returns the consumer whose guests are in a namespace here. c.mu is held.
+func (c *Connectivity) consumerOf(namespace string) (peer.ClusterID, bool) {
+	for id := range c.serves {
+		if c.cfg.Owns(id, namespace) {
+			return id, true
+		}
+	}
+	return "", false
+}

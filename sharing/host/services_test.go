@@ -1,0 +1,163 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/spec"
+	"liqo.io/agent/sharing/workload"
+)
+
+// fewObjects is an API server with these objects, which takes down what is patched.
+type fewObjects struct {
+	items   map[string]string // of lists, by path
+	patched chan string
+}
+
+func (s *fewObjects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.Method == http.MethodPatch:
+		body, _ := io.ReadAll(r.Body)
+		s.patched <- r.URL.Path + " " + string(body)
+		fmt.Fprint(w, `{}`)
+	case r.URL.Query().Get("sendInitialEvents") != "":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+	case r.URL.Query().Get("watch") != "":
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	default:
+		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"1"},"items":[%s]}`, s.items[r.URL.Path])
+	}
+}
+
+// TestServices: endpoints are for Services that the consumer has made, within its limits, and
+// follow the path to it. An agent that may not read Services admits none, and gives no rights.
+func TestServices(t *testing.T) {
+	const mine = `"labels":{"liqo.io/origin-cluster-id":"` + string(barn) + `","kubernetes.io/service-name":"web"}`
+	api := &fewObjects{patched: make(chan string, 1), items: map[string]string{
+		"/api/v1/services": `{"metadata":{"name":"web","namespace":"ns","uid":"s",` + mine + `}}`,
+		"/apis/discovery.k8s.io/v1/endpointslices": `{"metadata":{"name":"web-liqo-4-0","namespace":"ns","uid":"e","resourceVersion":"7",` + mine + `},` +
+			`"endpoints":[{"addresses":["241.7.4.9"],"conditions":{"ready":true,"serving":true}},{"addresses":["241.9.9.9"],"conditions":{"ready":true,"serving":true}}]}`,
+	}}
+	server := httptest.NewServer(api)
+	defer server.Close()
+	defer server.CloseClientConnections()
+	client, err := kube.New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(Config{
+		Settings:   func() Settings { return Settings{MaxNamespaces: 1} },
+		Registries: func() registry.List { return registry.List{} },
+		Users:      func(peer.ClusterID) []string { return nil },
+		Changed:    func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
+	})
+	block := []netip.Prefix{netip.MustParsePrefix("241.7.4.0/24")}
+	h.Set(spec.Tenant{ID: barn, Admitted: true, Network: block})
+	s := newSession(h, client)
+	in := workload.Guest{Cluster: barn, Namespace: "ns", Network: block}
+	st := standing{session: s, tenant: h.tenants[barn], network: block}
+	service := func(name string) string {
+		return `{"apiVersion":"v1","kind":"Service","metadata":{"name":"` + name + `","annotations":{"liqo.io/origin-uid":"u"}},"spec":{"ports":[{"port":80}]}}`
+	}
+	slice := func(service string) (name, body string) {
+		return service + "-liqo-4-0", `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"` + service + `-liqo-4-0","annotations":{"liqo.io/origin-uid":"u"},` +
+			`"labels":{"kubernetes.io/service-name":"` + service + `"}},"addressType":"IPv4","endpoints":[{"addresses":["241.7.4.9"]}]}`
+	}
+	refused := func(what, reason, resource, name, body string) {
+		t.Helper()
+		_, r := admitObject(resource, name, []byte(body), in, st)
+		if r == nil || r.Reason != reason {
+			t.Errorf("%s: %v, want it refused with %s", what, r, reason)
+		}
+	}
+	refused("before the Services are known", ReasonNoServices, resourceServices, "web", service("web"))
+	if role := roleFor("ns", barn, s.servicesKnown()); strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
+		t.Errorf("before that, the consumer may %v", role.Rules)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	group.Go(func() { s.services.Follow(ctx, client, kube.Query{Path: "/api/v1/services"}) })
+	group.Go(func() { s.slices.Follow(ctx, client, kube.Query{Path: slicesGroup + resourceSlices}) })
+	<-s.services.Synced()
+	<-s.slices.Synced()
+	h.adopt(s)
+	if role := roleFor("ns", barn, s.servicesKnown()); !strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
+		t.Errorf("the consumer may only %v", role.Rules)
+	}
+	name, body := slice("web")
+	if _, r := admitObject(resourceSlices, name, []byte(body), in, st); r != nil {
+		t.Errorf("endpoints of its own Service: %v", r)
+	}
+	name, body = slice("operators")
+	refused("endpoints of another's Service", ReasonNotYours, resourceSlices, name, body)
+	refused("another kind", ReasonBadName, "endpoints", "web", "{}")
+	account := st.tenant.account
+	for i := range maxServices - 1 {
+		if r := account.reserveObject(keyOf(resourceServices, "ns", fmt.Sprint("a", i)), 1); r != nil {
+			t.Fatalf("Service %d: %v", i, r)
+		}
+	}
+	var no *Refused
+	if err := error(account.reserveObject(keyOf(resourceServices, "ns", "more"), 1)); !errors.As(err, &no) || no.Reason != ReasonTooManyObjects || !strings.Contains(no.Message, "Services") {
+		t.Errorf("one Service too many: %v", err)
+	}
+	if r := account.reserveObject(keyOf(resourceServices, "ns", "web"), 1); r != nil {
+		t.Errorf("one that is there: %v", r)
+	}
+	if r := account.reserveObject(keyOf(resourceConfigMaps, "ns", "c"), 1); r != nil {
+		t.Errorf("a ConfigMap beside many Services: %v", r)
+	}
+
+	// The endpoints follow the network.
+	guest := namespaceFor("ns", barn, "shop", Settings{PodSecurity: "baseline"})
+	guest.UID, guest.ResourceVersion = "n", "1"
+	s.namespaces.Wrote(guest)
+	for _, tc := range []struct {
+		what    string
+		network []netip.Prefix
+		down    bool
+		want    string // "" for nothing
+	}{
+		{"one is outside", block, false, `[{"addresses":["241.7.4.9"],"conditions":{"ready":true,"serving":true}}]`},
+		{"no packets pass", block, true, `[{"addresses":["241.7.4.9"],"conditions":{"ready":false,"serving":true}}]`},
+		{"not connected", nil, true, `[{"addresses":["241.7.4.9"],"conditions":{"ready":false,"serving":true}},{"addresses":["241.9.9.9"],"conditions":{"ready":false,"serving":true}}]`},
+		{"another block", []netip.Prefix{netip.MustParsePrefix("241.8.0.0/24")}, false, `[]`},
+		{"not known yet", nil, false, ""},
+	} {
+		st.network, st.down = tc.network, tc.down
+		if _, err := s.reconcileSlices(ctx, st); err != nil {
+			t.Errorf("%s: %v", tc.what, err)
+		}
+		got := ""
+		select {
+		case got = <-api.patched:
+		default:
+		}
+		want := ""
+		if tc.want != "" {
+			want = `/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/web-liqo-4-0 {"endpoints":` + tc.want + `,"metadata":{"resourceVersion":"7","uid":"e"}}`
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", tc.what, got, want)
+		}
+	}
+}
