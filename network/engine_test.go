@@ -234,8 +234,8 @@ func TestNames(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			time.Sleep(restMost)
-			if routes := a.routed(); len(a.own) != 1 || !slices.Equal(a.set().Names.Addresses, names.Addresses) || len(a.set().Peers) != peers || len(routes) != peers || a.count("remove") != 0 {
-				t.Errorf("%s: addresses %v, routes %v, rules %+v", what, a.own, routes, a.set())
+			if routes := a.routed(); len(a.addressed()) != 1 || !slices.Equal(a.set().Names.Addresses, names.Addresses) || len(a.set().Peers) != peers || len(routes) != peers || a.count("remove") != 0 {
+				t.Errorf("%s: addresses %v, routes %v, rules %+v", what, a.addressed(), routes, a.set())
 			}
 		}
 		a.SetNames(names)
@@ -257,8 +257,8 @@ func TestNames(t *testing.T) {
 		}
 		a.SetNames(names)
 		time.Sleep(restMost)
-		if len(a.own) != 1 || len(a.set().Names.Addresses) != 1 {
-			t.Errorf("nobody is answered: %v, %+v", a.own, a.set())
+		if len(a.addressed()) != 1 || len(a.set().Names.Addresses) != 1 {
+			t.Errorf("nobody is answered: %v, %+v", a.addressed(), a.set())
 		}
 	})
 }

@@ -134,6 +134,13 @@ func (m *machine) routed() []tun.Route {
 	return m.routes
 }
 
+func (m *machine) addressed() []netip.Addr {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.own
+}
+
 // uses has somebody else use addresses.
 func (m *machine) uses(p netip.Prefix) {
 	m.mu.Lock()
