@@ -128,7 +128,7 @@ var settings = []setting[Config]{
 	{key: "sharing.local_images", field: func(c *Config) any { return &c.Sharing.LocalImages }, def: false,
 		doc: "Let pods of peers run images that are already on the node, without pulling them. false: every image is pulled with the pod's own secrets, so that a peer cannot run a private image from the node's store."},
 	{key: "sharing.guest_egress", field: func(c *Config) any { return &c.Sharing.GuestEgress }, def: "internet", rule: oneOf("internet", "all", "none"),
-		doc: "Where pods of peers can connect to, besides pods of the same peer. internet: public addresses, and DNS. all: everywhere, including this machine, other pods of this cluster and the LAN. none: nowhere, and DNS has names of their own cluster only. Needs a network policy controller; K3s has one."},
+		doc: "Where pods of peers can connect to, besides pods of the same peer, here and in its own cluster. internet: public addresses, and DNS. all: everywhere, including this machine, other pods of this cluster and the LAN. none: nowhere, and DNS has names of their own cluster only. Needs a network policy controller; K3s has one."},
 	{key: "sharing.use", field: func(c *Config) any { return &c.Sharing.Use }, def: true,
 		doc: "Create a node for each joined provider, for pods in namespaces with the label liqo.io/enabled=true. false: drain and remove these nodes."},
 	{key: "sharing.accept_policy", field: func(c *Config) any { return &c.Sharing.AcceptPolicy }, def: "auto", rule: oneOf("auto", "manual"),
