@@ -54,11 +54,10 @@ func (j *judge) mayGoOut(p *Peer, f *flow, from, to netip.Addr) bool {
 }
 
 func (j *judge) mayComeIn(p *Peer, f *flow, from, to netip.Addr) bool {
-	if !slices.Contains(j.desired.Host, to) {
-		return grants(p.In, from, to)
+	if slices.Contains(j.desired.Host, to) {
+		return isEcho(f)
 	}
-	isDNS := f.forward.protocol == dnsTCP || f.forward.protocol == dnsUDP
-	return isEcho(f) || isDNS && j.desired.DNSPort != 0 && f.forward.dstPort == j.desired.DNSPort
+	return grants(p.In, from, to)
 }
 
 func isEcho(f *flow) bool {
@@ -83,7 +82,6 @@ type flow struct {
 type tuple struct {
 	src, dst netip.Addr
 	protocol uint8
-	dstPort  uint16
 }
 
 // parseFlow reads a message about a connection, which begins with a struct nfgenmsg.
@@ -114,8 +112,6 @@ func parseTuple(b []byte) (t tuple) {
 				t.dst, _ = netip.AddrFromSlice(value)
 			case kind == nl.CTA_TUPLE_PROTO && inner == nl.CTA_PROTO_NUM && len(value) == 1:
 				t.protocol = value[0]
-			case kind == nl.CTA_TUPLE_PROTO && inner == nl.CTA_PROTO_DST_PORT && len(value) == 2:
-				t.dstPort = binary.BigEndian.Uint16(value)
 			}
 		}
 	}

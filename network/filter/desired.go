@@ -19,8 +19,6 @@ type Desired struct {
 	// Host are the host's own addresses within Pods, one for each. What the host
 	// itself sends to a peer gets the corresponding address of Ours.
 	Host []netip.Addr
-	// DNSPort is the port (UDP and TCP) on Host that peers may reach; 0 is none.
-	DNSPort uint16
 	// Connections bounds how many connections tracked here each peer may have opened at a time, so that nobody takes the
 	// whole table of the kernel; 0 is no bound. Twice as many can be new at once, and a 32nd of it a second: those that
 	// are closed stay in the table for a while, and are not counted. Kernels without connlimit have no bound.

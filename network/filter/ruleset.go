@@ -89,7 +89,7 @@ func build(d *Desired, six bool) *ruleset {
 	}
 	b.askers = ofFamily(d.Names.From, six)
 	b.addSets(d)
-	b.addHooks(d.DNSPort)
+	b.addHooks()
 	for i := range d.Peers {
 		b.addPeer(&d.Peers[i], d.Connections)
 	}
@@ -219,7 +219,7 @@ func (b *builder) addGrants(name string, grants []Grant, do func(Grant) []expr.A
 
 // addHooks adds the chains that packets come into, and those that they call whatever
 // the peers are.
-func (b *builder) addHooks(dnsPort uint16) {
+func (b *builder) addHooks() {
 	// Before connection tracking: what comes by the device is from a peer's block to the one
 	// that this peer chose, and nothing else is from a peer's block.
 	b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -300,
@@ -298,12 +298,6 @@ func (b *builder) addHooks(dnsPort uint16) {
 		)
 		host := netip.PrefixFrom(b.host, b.host.BitLen())
 		hostIn = append(hostIn, rule(b.within(destination, host), b.icmp(icmpEcho), b.lookup(source, "admit")))
-		if dnsPort != 0 {
-			hostIn = append(hostIn,
-				rule(b.within(destination, host), port(dnsUDP, dnsPort), b.lookup(source, "admit")),
-				rule(b.within(destination, host), port(dnsTCP, dnsPort), b.lookup(source, "admit")),
-			)
-		}
 	}
 	if len(spoofed) > 0 {
 		b.base("spoofed", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -90, spoofed...)
