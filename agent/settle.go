@@ -9,16 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calmPercent is GOGC after the start: there is little to collect then, so it may be collected more often than at the
-// start, where time counts.
-const calmPercent = 50
-
 // settle gives back the memory that only the start needed: what handshakes and lists left on the heap, and the pages of
 // the binary with code that does not run again.
 func settle() error {
-	if percent := debug.SetGCPercent(calmPercent); percent != 100 {
-		debug.SetGCPercent(percent) // GOGC is set
-	}
 	debug.FreeOSMemory()
 	return unmapBinary()
 }
