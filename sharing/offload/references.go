@@ -188,7 +188,7 @@ func (rn *remoteNamespace) copied(ref key) *copied {
 	defer rn.mu.Unlock()
 	c := rn.copies[ref]
 	if c == nil {
-		c = &copied{}
+		c = &copied{slices: make(map[string]string)}
 		rn.copies[ref] = c
 	}
 	return c
@@ -218,16 +218,8 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 	if err != nil || why != nil {
 		return why, err
 	}
-	path := ref.path(rn.name)
 	c.there = true
-	err = rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
-	if apierrors.IsInvalid(err) {
-		// The copy is immutable, and the original was recreated.
-		if err = rn.client.Delete(ctx, path, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
-			err = rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), nil)
-		}
-	}
-	switch {
+	switch err = rn.apply(ctx, ref.path(rn.name), body, nil, nil); {
 	case err == nil:
 		c.version = version
 	case refusal(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -236,6 +228,19 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 		}, nil
 	}
 	return nil, err
+}
+
+// apply applies an object. One that cannot be changed into that, or does not fit then, is made anew: the original was, too.
+func (rn *remoteNamespace) apply(ctx context.Context, path string, body []byte, made any, fits func() bool) error {
+	apply := func() error { return rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), made) }
+	err := apply()
+	if !apierrors.IsInvalid(err) && (err != nil || fits == nil || fits()) {
+		return err
+	}
+	if err := rn.client.Delete(ctx, path, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return apply()
 }
 
 func missing(ref key) *workload.Refusal {

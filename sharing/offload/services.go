@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -184,18 +183,10 @@ func (pc *controller) sendService(ctx context.Context, rn *remoteNamespace, ref 
 	if c.version == version {
 		return nil, nil
 	}
-	path := ref.path(rn.name)
 	var made corev1.Service
-	apply := func() error { return rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), &made) }
 	c.there = true
-	err := apply()
-	if apierrors.IsInvalid(err) || err == nil && workload.Headless(&made) != workload.Headless(svc) {
-		// Whether it has an address cannot be changed: the original was made anew.
-		if err = rn.client.Delete(ctx, path, metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
-			made = corev1.Service{}
-			err = apply()
-		}
-	}
+	// Whether it has an address cannot be changed.
+	err := rn.apply(ctx, ref.path(rn.name), body, &made, func() bool { return workload.Headless(&made) == workload.Headless(svc) })
 	if err == nil {
 		c.version = version
 		return nil, nil
@@ -262,17 +253,8 @@ func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref k
 		if c.slices[name] == sum {
 			continue
 		}
-		if c.slices == nil {
-			c.slices = make(map[string]string)
-		}
 		c.slices[name] = ""
-		err := rn.client.Apply(ctx, path(name), manager, true, json.RawMessage(body), nil)
-		if apierrors.IsInvalid(err) { // its family cannot be changed
-			if err = rn.client.Delete(ctx, path(name), metav1.DeleteOptions{}); err == nil || apierrors.IsNotFound(err) {
-				err = rn.client.Apply(ctx, path(name), manager, true, json.RawMessage(body), nil)
-			}
-		}
-		if err != nil {
+		if err := rn.apply(ctx, path(name), body, nil, nil); err != nil { // its family cannot be changed
 			return pc.refusedService(rn, "The provider does not take endpoints of the Service", err)
 		}
 		c.slices[name] = sum
@@ -303,49 +285,46 @@ func (pc *controller) sweepServices(ctx context.Context, rn *remoteNamespace) er
 	if err != nil {
 		return err
 	}
-	found := make(map[key]map[string]bool) // EndpointSlices by Service
-	for _, o := range services {
-		found[key{aService, rn.origin, o.Name}] = make(map[string]bool)
+	type found struct {
+		there  bool
+		slices map[string]bool
 	}
-	there := func(ref key) bool { return found[ref] != nil }
-	own := make(map[key]bool)
-	for ref := range found {
-		own[ref] = true
+	all := make(map[string]*found) // by Service
+	about := func(service string) *found {
+		if all[service] == nil {
+			all[service] = &found{slices: make(map[string]bool)}
+		}
+		return all[service]
+	}
+	for _, o := range services {
+		about(o.Name).there = true
 	}
 	for _, o := range sent {
-		service := workload.SliceService(o.Name)
-		if service == "" {
-			continue
+		if service := workload.SliceService(o.Name); service != "" {
+			about(service).slices[o.Name] = true
 		}
-		ref := key{aService, rn.origin, service}
-		if !there(ref) {
-			found[ref] = make(map[string]bool)
-		}
-		found[ref][o.Name] = true
 	}
 	rn.mu.Lock()
 	for ref := range rn.copies {
-		if ref.kind == aService && !there(ref) {
-			found[ref] = nil
+		if ref.kind == aService {
+			about(ref.name)
 		}
 	}
 	rn.mu.Unlock()
-	for ref, names := range found {
+	for service, f := range all {
+		ref := key{aService, rn.origin, service}
 		c := rn.copied(ref)
 		c.mu.Lock()
-		if c.there = own[ref]; !c.there {
+		if c.there = f.there; !c.there {
 			c.version = ""
 		}
 		for name := range c.slices {
-			if !names[name] {
+			if !f.slices[name] {
 				c.slices[name] = ""
 			}
 		}
-		for name := range names {
+		for name := range f.slices {
 			if _, known := c.slices[name]; !known {
-				if c.slices == nil {
-					c.slices = make(map[string]string)
-				}
 				c.slices[name] = ""
 			}
 		}
