@@ -250,7 +250,7 @@ func (c *Connect) path(id peer.ClusterID, problem *connectivity.Problem, status 
 	stop(&known.again)
 	switch wait := grace(known.connected) - time.Since(status.Since); {
 	case problem != nil: // the connection ends soon
-		known.down = "No packets pass between this cluster and the provider soon: " + problem.Message
+		known.down = "The network to the provider ends soon: " + problem.Message
 	case status.State == network.Connected:
 		known.connected, known.down = true, ""
 	case status.State == network.Connecting && wait > 0:

@@ -65,6 +65,10 @@ func (c *Connect) state(id peer.ClusterID, shares bool, problem *connectivity.Pr
 			stop(&known.again)
 			delete(c.stated, id)
 		}
+		if known := c.shown[id]; known != nil {
+			stop(&known.again)
+			delete(c.shown, id)
+		}
 		return spec.Network{}
 	}
 	if known == nil {

@@ -128,8 +128,10 @@ func TestStateChangesSeldom(t *testing.T) {
 		if look() != api.ConditionTrue {
 			t.Error("what is shown is not what is")
 		}
-		if got := c.state(barn, false, nil, now, false, nil); got.Status != "" || len(c.stated) != 0 {
-			t.Errorf("a peer with which nothing is shared: %+v, %d kept", got, len(c.stated))
+		now.Known = true
+		c.show(barn, nil, now, true)
+		if got := c.state(barn, false, nil, now, false, nil); got.Status != "" || len(c.stated)+len(c.shown) != 0 {
+			t.Errorf("a peer with which nothing is shared: %+v, %d and %d kept", got, len(c.stated), len(c.shown))
 		}
 	})
 }
