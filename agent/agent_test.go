@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/service/notify"
 )
 

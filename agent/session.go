@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"liqo.io/agent/agent/socket"
-
 	"liqo.io/agent/agent/backend"
 	"liqo.io/agent/agent/calls"
 	"liqo.io/agent/agent/clock"
@@ -25,6 +23,7 @@ import (
 	"liqo.io/agent/agent/reload"
 	"liqo.io/agent/agent/reset"
 	"liqo.io/agent/agent/sharing"
+	"liqo.io/agent/agent/socket"
 	"liqo.io/agent/agent/supervise"
 	"liqo.io/agent/agent/urls"
 	"liqo.io/agent/agent/watchdog"

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/reset"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )

@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/ifwatch"

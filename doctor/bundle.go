@@ -15,11 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"liqo.io/agent/agent/connect"
-	"liqo.io/agent/agent/socket/client"
-
 	"sigs.k8s.io/yaml"
 
+	"liqo.io/agent/agent/connect"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/api"
 	"liqo.io/agent/doctor/bundle"
 	"liqo.io/agent/doctor/look"

@@ -11,13 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"liqo.io/agent/agent/socket"
-
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/agent/lan"
 	"liqo.io/agent/agent/policy"
 	"liqo.io/agent/agent/problems"
+	"liqo.io/agent/agent/socket"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/wire"

@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/peer"
 )
 

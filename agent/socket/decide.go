@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
-
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 )

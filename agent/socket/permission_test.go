@@ -15,9 +15,8 @@ import (
 	"syscall"
 	"testing"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 )
 
 // helperSocket makes the test binary a client of the socket it names, so that

@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 )
 
 // reloader answers as a test says.

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 )
 
 const patience = 20 * time.Second

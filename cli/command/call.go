@@ -7,11 +7,10 @@ import (
 	"io/fs"
 	"strings"
 
-	"liqo.io/agent/agent/socket/client"
-
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/render"
 )
 

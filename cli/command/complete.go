@@ -5,10 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	urfave "github.com/urfave/cli/v2"
 
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/render"
 )
 

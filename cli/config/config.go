@@ -8,13 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"github.com/BurntSushi/toml"
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )

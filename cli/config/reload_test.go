@@ -3,13 +3,11 @@ package config_test
 import (
 	"context"
 	"log/slog"
-
-	"liqo.io/agent/agent/socket"
-
 	"strings"
 	"testing"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket"
 	"liqo.io/agent/cli"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/internal/clitest"

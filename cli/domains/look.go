@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 	"liqo.io/agent/peer"

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	socketclient "liqo.io/agent/agent/socket/client"
-
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	socketclient "liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 	"liqo.io/agent/endpoint/client"

@@ -5,11 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"liqo.io/agent/agent/socket/client"
-
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/peers"
 	"liqo.io/agent/cli/render"

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"liqo.io/agent/agent/socket"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/internal/generated"
 )

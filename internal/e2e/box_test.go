@@ -13,9 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"liqo.io/agent/agent/socket/client"
-
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 )

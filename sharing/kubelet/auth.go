@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-
-	"golang.org/x/time/rate"
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/throttle"

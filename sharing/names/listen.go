@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 )
 
 // listen opens the sockets of an address, which this machine need not have yet.
