@@ -23,8 +23,8 @@ const (
 	// bytesPerPod is how long the documents of these pods may be on average. We list
 	// all of them when we start.
 	bytesPerPod = 16 << 10
-	// maxObjects and maxObjectBytes bound the ConfigMaps and Secrets of a consumer, all
-	// of which we list too.
+	// maxObjects bounds the ConfigMaps and Secrets of a consumer, all of which we list too,
+	// and maxObjectBytes these with its Services and EndpointSlices.
 	maxObjects     = 500
 	maxObjectBytes = 8 << 20
 	// maxServices and maxSlices bound the Services of a consumer, and its EndpointSlices

@@ -55,7 +55,7 @@ func (a *account) reserveObject(key string, size int64) *Refused {
 		bytes += max(o.size, o.pending)
 	}
 	if more := max(mine.size, mine.pending, size) - max(mine.size, mine.pending); more > 0 && bytes+more > maxObjectBytes {
-		return refuse(ReasonTooManyObjects, "the ConfigMaps, Secrets and EndpointSlices of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
+		return refuse(ReasonTooManyObjects, "the ConfigMaps, Secrets, Services and EndpointSlices of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
 	}
 	mine.pending, mine.until = max(mine.pending, size), a.now().Add(reservation)
 	a.objects[key] = mine
