@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -53,13 +54,7 @@ func (e *Error) Try() string { return e.Advice }
 
 // Unwrap returns kind and cause.
 func (e *Error) Unwrap() []error {
-	var out []error
-	for _, err := range []error{e.Kind, e.Cause} {
-		if err != nil {
-			out = append(out, err)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]error{e.Kind, e.Cause}, func(err error) bool { return err == nil })
 }
 
 // Manager installs and controls the service. It is for one goroutine.
