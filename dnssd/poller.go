@@ -49,7 +49,6 @@ type Poller struct {
 
 	mu       sync.Mutex // guards all below
 	requests requests
-	service  string
 	domains  map[string]Domain // as they are to be, by name
 	last     map[string]Report // of these
 }
@@ -81,8 +80,8 @@ func New(cfg Config) *Poller {
 	}
 	return &Poller{
 		cfg: cfg, gate: newGate(cfg.Parallel), seed: newSeed(), random: rand.Float64, ready: make(chan struct{}, 1),
-		requests: noRequests(), service: cfg.Service,
-		domains: make(map[string]Domain), last: make(map[string]Report),
+		requests: noRequests(),
+		domains:  make(map[string]Domain), last: make(map[string]Report),
 	}
 }
 
@@ -107,14 +106,6 @@ func (p *Poller) SetDomains(domains []Domain) {
 			delete(p.last, name)
 		}
 	}
-	p.wake()
-}
-
-// SetService replaces Config.Service. All domains are looked at at once.
-func (p *Poller) SetService(service string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.service = service
 	p.wake()
 }
 

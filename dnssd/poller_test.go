@@ -296,19 +296,6 @@ func TestPollerWithoutAResolver(t *testing.T) {
 	})
 }
 
-func TestPollerChangesItsService(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		z := newZone(t, "_one._tcp.a.net. PTR one.a.net.\n_two._tcp.a.net. PTR two.a.net.\none.a.net. SRV 0 0 1 h.a.net.\ntwo.a.net. SRV 0 0 1 h.a.net.\nh.a.net. A 10.0.0.1")
-		p := poll(t, map[string]*zone{"": z}, func(c *Config) { c.Service = "_one._tcp" })
-		p.SetDomains([]Domain{{Name: "a.net"}})
-		p.want("a.net:Found:one.a.net")
-		p.SetService("_two._tcp")
-		p.want("a.net:Found:two.a.net")
-		p.SetService("_two._tcp")
-		p.want("")
-	})
-}
-
 // TestPollerChangeDuringALook: what the old server says no longer counts.
 func TestPollerChangeDuringALook(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

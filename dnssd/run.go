@@ -12,7 +12,6 @@ import (
 // watch is a domain that Run keeps an eye on.
 type watch struct {
 	domain   Domain
-	service  string
 	resolver Resolver           // nil: to be made
 	memory   *memory            // the running look's while there is one
 	cancel   context.CancelFunc // of the running look; nil when there is none
@@ -81,7 +80,7 @@ func (p *Poller) Run(ctx context.Context) error {
 // heed takes up what was asked for.
 func (l *loop) heed() {
 	l.mu.Lock()
-	asked, service := l.requests, l.service
+	asked := l.requests
 	l.requests = noRequests()
 	domains := make([]Domain, 0, len(l.domains))
 	for _, d := range l.domains {
@@ -102,11 +101,11 @@ func (l *loop) heed() {
 	for _, d := range domains {
 		w := l.watches[d.Name]
 		if w == nil {
-			w = &watch{domain: d, service: service, memory: newMemory()}
+			w = &watch{domain: d, memory: newMemory()}
 			l.watches[d.Name] = w
 			continue
 		}
-		w.change(d, service)
+		w.change(d)
 	}
 	for name := range asked.ask {
 		if w := l.watches[name]; w != nil {
@@ -117,14 +116,14 @@ func (l *loop) heed() {
 }
 
 // change gives a watch another domain of the same name.
-func (w *watch) change(d Domain, service string) {
-	if w.domain == d && w.service == service {
+func (w *watch) change(d Domain) {
+	if w.domain == d {
 		return
 	}
 	if w.domain.Server != d.Server {
 		w.renew, w.expire = true, true
 	}
-	w.domain, w.service, w.again = d, service, true
+	w.domain, w.again = d, true
 	if w.cancel != nil {
 		w.cancel()
 		w.cut = true
@@ -191,7 +190,7 @@ func (l *loop) start(ctx context.Context, w *watch, now time.Time) {
 	w.cancel = cancel
 	look := look{
 		asker:   asker{domain: w.domain, resolver: counting{who, &l.asked}, gate: l.gate, start: now, whole: whole, memory: w.memory},
-		service: w.service, limit: l.cfg.MaxInstances, seed: l.seed,
+		service: l.cfg.Service, limit: l.cfg.MaxInstances, seed: l.seed,
 	}
 	l.looks.Go(func() {
 		report := look.run(whole)

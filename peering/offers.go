@@ -34,8 +34,6 @@ type Offered struct {
 	Free  map[string]string
 	// Pool is what of Free is offered, to all consumers together.
 	Pool map[string]string
-	// Percentage of it is offered, and Overcommit percent of that promised.
-	Percentage, Overcommit int
 	// Why is why nothing is offered, or nothing anew, in a sentence; else "".
 	Why string
 	// Promises are what each consumer is offered, by cluster ID.
@@ -52,7 +50,7 @@ type Promise struct {
 // Offered returns what this cluster offers. Any goroutine may call it at any time.
 func (c *Controller) Offered() Offered {
 	summary, settings := c.allocator.Summary(), c.cfg.SharingSettings()
-	out := Offered{Percentage: settings.Percentage, Overcommit: settings.Overcommit}
+	var out Offered
 	for id, spec := range summary.Offers {
 		out.Promises = append(out.Promises, Promise{ID: id, Offer: spec})
 	}

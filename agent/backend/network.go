@@ -11,11 +11,9 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/network"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/sharing/connectivity"
 )
-
-// reasonNotShared is why a peer is not connected while this cluster can be.
-const reasonNotShared = "NotShared"
 
 // Network implements socket.Backend.
 func (b *Backend) Network(context.Context) (control.Network, error) { return b.network(), nil }
@@ -74,7 +72,7 @@ func (v *Views) networkTo(id peer.ClusterID) control.NetworkPeer {
 
 // networkOff is a peer that is not to be connected, or not yet.
 func networkOff(problem *connectivity.Problem) control.NetworkPeer {
-	out := control.NetworkPeer{State: control.NetworkOff, Reason: reasonNotShared, Message: "The peering is beginning or ending: no resources are shared with it now."}
+	out := control.NetworkPeer{State: control.NetworkOff, Reason: reason.NotShared, Message: "The peering is beginning or ending: no resources are shared with it now."}
 	if problem != nil {
 		out.Reason, out.Message = problem.Reason, problem.Message
 	}

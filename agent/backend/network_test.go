@@ -10,6 +10,7 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/network"
+	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/sharing/connectivity"
 )
 
@@ -35,7 +36,7 @@ func TestNetworkPeer(t *testing.T) {
 		got.Reason != "Off" || got.Message != "sharing.network is off." {
 		t.Errorf("a cluster that is not to be connected: %+v", got)
 	}
-	if got := networkOff(nil); got.State != control.NetworkOff || got.Reason != reasonNotShared || got.Message == "" {
+	if got := networkOff(nil); got.State != control.NetworkOff || got.Reason != reason.NotShared || got.Message == "" {
 		t.Errorf("a peer without shared resources: %+v", got)
 	}
 }

@@ -46,8 +46,6 @@ func NewTrust(pin *peer.Pin, distrusted bool) Trust {
 // The reasons of a Direction that the command line acts on. It only shows others, such
 // as those of the ForeignCluster's conditions.
 const (
-	// ReasonAwaitingTrust: a person has to trust the peer's key.
-	ReasonAwaitingTrust = "AwaitingTrust"
 	// ReasonAwaitingAcceptance: a person at the provider has to accept.
 	ReasonAwaitingAcceptance = "AwaitingAcceptance"
 	// ReasonRefused: the provider refused; Message has its reason.

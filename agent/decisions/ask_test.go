@@ -501,8 +501,8 @@ func TestRefusedKeyIsNotedRarely(t *testing.T) {
 	if detail := b.events(barn)[1].Detail; !strings.Contains(detail, thief.fp().String()) || !strings.Contains(detail, "192.0.2.9") {
 		t.Errorf("detail: %s", detail)
 	}
-	if b.RefusedKey(barn) != thief.fp() {
-		t.Errorf("refused key: %s", b.RefusedKey(barn))
+	if refused := b.record(barn).refused; refused != thief.fp() {
+		t.Errorf("refused key: %s", refused)
 	}
 	b.pass(noteAgain)
 	b.Ask(t.Context(), c, a)

@@ -322,10 +322,6 @@ func (s *Store) Returned(id peer.ClusterID) {
 	})
 }
 
-// RefusedKey returns the last key that was refused because another key is trusted for
-// this ID; zero for none.
-func (s *Store) RefusedKey(id peer.ClusterID) peer.Fingerprint { return s.record(id).refused }
-
 // refuseKey records that a caller showed another key than the trusted one.
 func (s *Store) refuseKey(ctx context.Context, c endpoint.Caller) {
 	now := s.cfg.Now()

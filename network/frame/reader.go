@@ -53,10 +53,6 @@ func (r *Reader) Next() (Type, []byte, error) {
 	}
 }
 
-// Buffered returns how many bytes have been read and not returned. While there
-// are enough for another frame, Next does not wait.
-func (r *Reader) Buffered() int { return r.end - r.start }
-
 // fill reads until there are n bytes, which the buffer must be able to hold.
 func (r *Reader) fill(n int) error {
 	if r.end-r.start >= n {

@@ -56,7 +56,7 @@ var reasons = [Reasons]string{
 	TooBig:       "too_big",
 }
 
-// String returns a short name in lower case, for the label of a metric.
+// String returns a short name in lower case.
 func (r Reason) String() string {
 	if int(r) >= len(reasons) {
 		return "unknown"

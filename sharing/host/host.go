@@ -167,24 +167,6 @@ func quantities(offer map[string]string) corev1.ResourceList {
 	return out
 }
 
-// Tenants returns everyone who has a namespace here, from what the API server said
-// last, in order. Nobody is known before the first connection.
-func (h *Host) Tenants() []peer.ClusterID {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session == nil {
-		return nil
-	}
-	var out []peer.ClusterID
-	for _, ns := range h.session.namespaces.All() {
-		if id := owner(ns); id != "" && !slices.Contains(out, id) {
-			out = append(out, id)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // Owns is whether a namespace is one of an admitted consumer's. It may be being
 // deleted.
 func (h *Host) Owns(id peer.ClusterID, namespace string) bool {

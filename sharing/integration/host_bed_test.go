@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -112,6 +113,11 @@ func startHost(t *testing.T, k *bed.Kube) *runningHost {
 	r := newHost()
 	r.connect(t, k)
 	return r
+}
+
+// consumers returns who of barn and cellar has namespaces.
+func (r *runningHost) consumers() []peer.ClusterID {
+	return slices.DeleteFunc([]peer.ClusterID{barn, cellar}, func(id peer.ClusterID) bool { return r.Stands(id).Namespaces == 0 })
 }
 
 // taken returns what was written since it was called last.

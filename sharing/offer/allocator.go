@@ -307,7 +307,6 @@ func renewalOf(id peer.ClusterID) time.Duration {
 
 // Summary is what an Allocator holds, for people.
 type Summary struct {
-	Terms Terms
 	// Pool is what there is to offer; nil while that is not known, and then Why is a
 	// sentence about that, or empty.
 	Pool *Pool
@@ -321,7 +320,7 @@ type Summary struct {
 func (a *Allocator) Summary() Summary {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := Summary{Terms: a.terms, Pool: a.pool, Why: a.why, Offers: make(map[peer.ClusterID]*api.AdvertisementSpec, len(a.consumers))}
+	out := Summary{Pool: a.pool, Why: a.why, Offers: make(map[peer.ClusterID]*api.AdvertisementSpec, len(a.consumers))}
 	for id := range a.consumers {
 		out.Offers[id] = nil
 		if t := a.told[id]; t != nil {

@@ -374,7 +374,7 @@ func (pc *controller) find(namespace, name string) (Place, bool) {
 	if local == nil || rn == nil {
 		return Place{}, false
 	}
-	place := Place{ID: pc.id, Node: pc.node, Remote: pc.remote, Namespace: rn.name, Name: name, Reachable: pc.provider.Load().Reachable}
+	place := Place{ID: pc.id, Node: pc.node, Namespace: rn.name, Name: name}
 	if !rn.known() {
 		return place, ran(&local.Status)
 	}

@@ -98,12 +98,9 @@ func (o *Offload) Stats() Stats {
 type Place struct {
 	ID        peer.ClusterID // of the provider
 	Node      string         // the virtual node
-	Remote    Remote
-	Namespace string    // there
-	Name      string    // there
-	UID       types.UID // there; "" when the provider's list was not read yet
-	// Reachable is whether the provider answers.
-	Reachable bool
+	Namespace string         // there
+	Name      string         // there
+	UID       types.UID      // there; "" when the provider's list was not read yet
 }
 
 // Offload reconciles the pods of all virtual nodes. Its methods may be called from any
