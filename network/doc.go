@@ -17,12 +17,11 @@
 //
 // # Paths
 //
-// A path is the way to one peer. It has one stream, which either side may open; if both do
-// at the same time, that of the cluster with the lesser ID counts: the other cluster takes
-// it whatever it has, so its own attempt is not given up for one of the peer. A peer that can only
-// connect and not be connected to has one all the same. A path is Connected when a probe
-// was answered on its stream, and device and tables know the blocks. Without an answer for
-// six seconds it is Silent: another stream is tried, and the first one that works is used.
+// A path is the way to one peer. It has one stream, which either side may open, so it is
+// enough if one of them can connect to the other. If both do at the same time, the stream of
+// the cluster with the lesser ID counts. A path is Connected when a probe was answered on its
+// stream, and device and tables know the blocks. Without an answer for six seconds it is
+// Silent: another stream is tried, and the first one that works is used.
 //
 // What waits for a stream is bounded, and what comes beyond that is dropped, so that a peer
 // that takes nothing keeps nobody else waiting.

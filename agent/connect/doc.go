@@ -8,5 +8,5 @@
 //
 // # Goroutines
 //
-// None of its own, but for a timer for each provider whose connection is away for a moment.
+// None of its own, but for timers of peers whose state is about to be another.
 package connect
