@@ -108,6 +108,10 @@ bin/kwok: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 bin/kubelet: $(wildcard $(KUBE_DIR)/kubelet/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,the kubelet for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubelet
 
+# What runs in pods of the real kubelet.
+bin/shop: $(wildcard internal/bed/cmd/shop/*.go) | bin/progress
+	$(call progress,what runs in pods of the test bed,.) go build -ldflags '-s -w' -o $@ ./internal/bed/cmd/shop
+
 # The DNS server of clusters.
 bin/coredns: $(wildcard $(KUBE_DIR)/coredns/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,CoreDNS for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./coredns
@@ -167,7 +171,7 @@ flakes: setup programs
 
 # What tests run.
 .PHONY: programs
-programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/coredns bin/packager man
+programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/shop bin/coredns bin/packager man
 
 # The agent with the race detector, for one story from end to end.
 .PHONY: bin/liqo-agent-race

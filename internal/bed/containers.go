@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// Image is the one image that nodes with a real kubelet have: busybox, whose programs are in /bin.
+	// Image is the one image that nodes with a real kubelet have: busybox and the program of internal/bed/cmd/shop, in /bin.
 	Image = "bed.example.com/busybox:1"
 
 	busybox    = "/bin/busybox"
@@ -61,7 +61,7 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 		filepath.Join(root, "resolv.conf"):           "nameserver 127.0.0.1\n",
 		filepath.Join(root, "state", "cni", ".keep"): "",
 	}
-	image, err := busyboxImage()
+	image, err := podImage(Binary(h.bed.t, "shop"))
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,8 @@ state = "%[1]s/state"
 `, root, Image, cniPlugins)
 }
 
-const cniConfig = `{"cniVersion": "0.4.0", "name": "bed", "type": "bridge", "bridge": "` + clusterBridge + `", "isGateway": true,
+// cniConfig is what flannel has the plugin do: a pod reaches itself by a Service, too.
+const cniConfig = `{"cniVersion": "0.4.0", "name": "bed", "type": "bridge", "bridge": "` + clusterBridge + `", "isGateway": true, "hairpinMode": true,
 "ipam": {"type": "host-local", "subnet": "` + podSubnet + `", "gateway": "10.42.0.1", "dataDir": "/run/cni-bed", "routes": [{"dst": "0.0.0.0/0"}]}}
 `
 
@@ -320,12 +321,16 @@ syncFrequency: 5s
 // controlGroup is the name of the control group of a host's pods: kubelets of other beds have others.
 func controlGroup(h *Host) string { return filepath.Base(filepath.Dir(h.dir)) + "-" + h.Name }
 
-// busyboxImage is an image of the machine's busybox, as docker save writes it. Its first program waits for
+// podImage is an image of the machine's busybox and of a program shop, as docker save writes it. Its first program waits for
 // ever, so that it serves for the sandboxes of pods as well.
-func busyboxImage() ([]byte, error) {
-	program, err := os.ReadFile(busybox)
+func podImage(shop string) ([]byte, error) {
+	box, err := os.ReadFile(busybox)
 	if err != nil {
 		return nil, fmt.Errorf("%w (install busybox-static: hack/setup.sh)", err)
+	}
+	program, err := os.ReadFile(shop)
+	if err != nil {
+		return nil, err
 	}
 	var layer bytes.Buffer
 	files := tar.NewWriter(&layer)
@@ -341,7 +346,8 @@ func busyboxImage() ([]byte, error) {
 	for _, dir := range []string{"bin/", "tmp/", "etc/", "www/"} {
 		add(tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o777}, nil)
 	}
-	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, program)
+	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg, Mode: 0o755}, box)
+	add(tar.Header{Name: "bin/shop", Typeflag: tar.TypeReg, Mode: 0o755}, program)
 	for _, name := range busyboxPrograms {
 		add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, nil)
 	}

@@ -4,9 +4,12 @@ package bed
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"net/http"
+	"net/netip"
 	"path/filepath"
+	"strings"
 )
 
 const (
@@ -14,63 +17,47 @@ const (
 	DNS = "10.43.0.10"
 
 	clusterDomain = "cluster.local"
-	corePort      = "1053" // of CoreDNS on the host; 53 is everybody's
 )
 
-// StartCoreDNS starts CoreDNS, configured as K3s does, and waits until it has read the cluster's Services. It runs on
-// the host itself, not in a pod; the Service kube-dns leads to it, if there is kube-proxy ([Kube.StartKubeProxy]). Names outside
-// of the cluster are asked for at the host's port 53.
-func (k *Kube) StartCoreDNS(ctx context.Context) error {
+// StartCoreDNS starts CoreDNS as K3s does: a pod in kube-system with its own account, behind the Service kube-dns, that also
+// knows the name of the node. It returns when that pod is ready, for which kube-proxy ([Kube.StartKubeProxy]) has to lead it to
+// the API server. Names outside of the cluster are asked for at upstream, the address of a DNS server.
+func (k *Kube) StartCoreDNS(ctx context.Context, upstream netip.Addr) error {
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	h := k.Host
-	binary := Binary(h.bed.t, "coredns")
-	corefile := filepath.Join(h.dir, "Corefile")
-	if err := h.Do(func() error {
-		return writeFile(corefile, `.:`+corePort+` {
-	errors
-	ready 127.0.0.1:8181
-	kubernetes `+clusterDomain+` in-addr.arpa ip6.arpa {
-		kubeconfig `+Kubeconfig+`
-		pods insecure
-		fallthrough in-addr.arpa ip6.arpa
+	// The program lies on the host: it is as large as all of an image.
+	dir := filepath.Dir(Binary(h.bed.t, "coredns"))
+	manifests := strings.NewReplacer("DIR", dir, "NODE", h.Name, "ADDRESS", h.addresses()[0], "IMAGE", Image, "CLUSTER-IP", DNS, "UPSTREAM", upstream.String(), "DOMAIN", clusterDomain).Replace(coreManifests)
+	if err := k.Apply(ctx, manifests); err != nil {
+		return fmt.Errorf("host %s: CoreDNS: %w", h.Name, err)
 	}
-	cache 30
-	forward . 127.0.0.1
-}
-`)
-	}); err != nil {
-		return err
-	}
-	if _, err := h.start(Cmd{Name: "coredns", Args: []string{binary, "-conf", corefile}}); err != nil {
-		return err
-	}
-	if err := k.Apply(ctx, `apiVersion: v1
-kind: Service
-metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
-spec:
-  clusterIP: `+DNS+`
-  ports:
-  - {name: dns, port: 53, protocol: UDP}
-  - {name: dns-tcp, port: 53, protocol: TCP}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: kube-dns, namespace: kube-system, labels: {kubernetes.io/service-name: kube-dns, endpointslice.kubernetes.io/managed-by: bed}}
-addressType: IPv4
-endpoints: [{addresses: [`+h.addresses()[0]+`], conditions: {ready: true}}]
-ports:
-- {name: dns, port: `+corePort+`, protocol: UDP}
-- {name: dns-tcp, port: `+corePort+`, protocol: TCP}
-`); err != nil {
-		return fmt.Errorf("host %s: Service kube-dns: %w", h.Name, err)
-	}
-	transport := &http.Transport{DialContext: h.DialContext}
-	defer transport.CloseIdleConnections()
 	if err := Poll(ctx, func() error {
-		answer, err := get(ctx, &http.Client{Transport: transport}, "http://127.0.0.1:8181/ready")
-		if err == nil && answer != http.StatusOK {
-			err = fmt.Errorf("/ready answers %d", answer)
+		text, err := k.Request(ctx, "GET", "/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-dns", "", nil)
+		if err != nil {
+			return err
+		}
+		var pods struct {
+			Items []struct {
+				Status struct {
+					Phase      string
+					Conditions []struct{ Type, Status, Message string }
+				}
+			}
+		}
+		if err := json.Unmarshal(text, &pods); err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			for _, c := range pod.Status.Conditions {
+				if c.Type == "Ready" && c.Status == "True" {
+					return nil
+				}
+			}
+			err = fmt.Errorf("its pod is %+v", pod.Status)
+		}
+		if err == nil {
+			err = errors.New("there is no pod")
 		}
 		return err
 	}); err != nil {
@@ -78,3 +65,84 @@ ports:
 	}
 	return nil
 }
+
+// coreManifests are those of K3s, without what measures and what reloads, and with the program from the host.
+const coreManifests = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: coredns, namespace: kube-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: system:coredns}
+rules:
+- {apiGroups: [""], resources: [endpoints, services, pods, namespaces], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: system:coredns}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:coredns}
+subjects: [{kind: ServiceAccount, name: coredns, namespace: kube-system}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns, namespace: kube-system}
+data:
+  NodeHosts: |
+    ADDRESS NODE
+  Corefile: |
+    .:53 {
+      errors
+      ready
+      kubernetes DOMAIN in-addr.arpa ip6.arpa {
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+      }
+      hosts /etc/coredns/NodeHosts {
+        ttl 60
+        reload 15s
+        fallthrough
+      }
+      cache 30
+      loadbalance
+      forward . UPSTREAM
+    }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: coredns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec:
+  selector: {matchLabels: {k8s-app: kube-dns}}
+  template:
+    metadata: {labels: {k8s-app: kube-dns}}
+    spec:
+      serviceAccountName: coredns
+      dnsPolicy: Default
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: coredns
+        image: IMAGE
+        imagePullPolicy: Never
+        command: [/programs/coredns, -conf, /etc/coredns/Corefile]
+        ports:
+        - {name: dns, containerPort: 53, protocol: UDP}
+        - {name: dns-tcp, containerPort: 53, protocol: TCP}
+        readinessProbe: {httpGet: {path: /ready, port: 8181}, periodSeconds: 1}
+        securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [NET_BIND_SERVICE], drop: [ALL]}, readOnlyRootFilesystem: true}
+        volumeMounts:
+        - {name: config, mountPath: /etc/coredns, readOnly: true}
+        - {name: programs, mountPath: /programs, readOnly: true}
+      volumes:
+      - {name: config, configMap: {name: coredns}}
+      - {name: programs, hostPath: {path: DIR}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec:
+  clusterIP: CLUSTER-IP
+  selector: {k8s-app: kube-dns}
+  ports:
+  - {name: dns, port: 53, protocol: UDP}
+  - {name: dns-tcp, port: 53, protocol: TCP}
+`

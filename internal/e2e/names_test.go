@@ -3,20 +3,72 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/names"
+	"liqo.io/agent/sharing/workload"
 )
 
-// TestNames: a pod at a provider finds a Service of its own cluster by all of its names, and
-// none of the provider's.
+// shopPod is the spec of a pod that tells over HTTP who it is.
+const shopPod = `
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: web
+        image: ` + bed.Image + `
+        imagePullPolicy: Never
+        command: [shop, web]
+        resources: {requests: {cpu: 10m, memory: 8Mi}}
+`
+
+// namesManifests are a Service with a pod in each cluster, and a StatefulSet that has one in each.
+func namesManifests(home, away string) string {
+	pod := func(name, node string) string {
+		return `apiVersion: v1
+kind: Pod
+metadata: {name: ` + name + `, namespace: shop, labels: {app: web}}
+spec:
+      nodeSelector: {kubernetes.io/hostname: ` + node + `}` + shopPod + "---\n"
+	}
+	return pod("home", home) + pod("away", away) + `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIP: ` + webService + `
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec:
+  clusterIP: None
+  selector: {app: db}
+  ports: [{name: http, port: 8080}]
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  serviceName: db
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}` + shopPod
+}
+
+// TestNames: a pod at a provider finds the Services of its own cluster by all of their names, as a pod at home does, and none
+// of the provider's. Both clusters have CoreDNS.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	if !bed.RealRoot() {
@@ -24,25 +76,30 @@ func TestNames(t *testing.T) {
 	}
 	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n")
 	a, b := p.a, p.b
+	// The DNS server of the LAN, which knows all names that there are.
+	lan := nextAddr(p.bed, 0)
+	p.bed.AddHost("router", lan.String()+"/24").StartBIND(t.Context(), bed.Zone{Name: ".", Text: "@ SOA ns. hostmaster. 1 60 60 3600 5\n@ NS ns.\nns. A 192.0.2.53\nwww.example.com. A 192.0.2.1\n"})
 	for _, x := range []*box{a, b} {
 		if err := errors.Join(x.kube.StartControllers(t.Context()), x.kube.StartKubelet(t.Context())); err != nil {
 			t.Fatal(err)
 		}
+		x.likeK3s(bed.ProxyNFTables)
+		if err := x.kube.StartCoreDNS(t.Context(), lan); err != nil {
+			t.Fatal(err)
+		}
 	}
-	b.likeK3s(bed.ProxyNFTables)
-	// The cluster DNS of B: BIND on its host, of which the API server knows as a pod.
-	bind := b.host.StartBIND(t.Context(), bed.Zone{Name: "cluster.local", Dynamic: true, Text: "kubernetes.default.svc A 10.43.0.1\nsecret.private.svc A 10.43.0.66\n"},
-		bed.Zone{Name: "example.com", Dynamic: true, Text: "@ A 192.0.2.1\n"})
-	b.eventually("the pod of the cluster DNS is there", func() error { // with the ServiceAccount that controllers make
-		return b.kube.Apply(t.Context(), `apiVersion: v1
-kind: Pod
-metadata: {name: coredns, namespace: kube-system, labels: {k8s-app: kube-dns}}
-spec:
-  nodeSelector: {kubernetes.io/hostname: `+b.host.Name+`}
-  hostNetwork: true
-  terminationGracePeriodSeconds: 0
-  containers: [{name: dns, image: `+bed.Image+`, imagePullPolicy: Never, command: [sleep, "100000"]}]
-`)
+	const (
+		secret, others = "10.43.0.66", "10.43.0.67"
+		cluster        = ".svc.cluster.local"
+	)
+	guests := workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")
+	another := workload.Namespace("liqo", "5f4dcc3b-0000-4000-8000-000000000001", "shop")
+	for namespace, service := range map[string]string{"private": "secret, namespace: private}\nspec: {clusterIP: " + secret, another: "web, namespace: " + another + "}\nspec: {clusterIP: " + others} {
+		b.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n---\n" +
+			"apiVersion: v1\nkind: Service\nmetadata: {name: " + service + ", ports: [{name: http, port: 80}]}\n")
+	}
+	b.eventually("the namespace has its service account", func() error {
+		return b.kube.Apply(t.Context(), "apiVersion: v1\nkind: Pod\nmetadata: {name: own, namespace: private}\nspec:"+shopPod)
 	})
 	p.join()
 	a.awaitNode(b.asNode(), true)
@@ -55,103 +112,100 @@ spec:
 	})
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.tolerates()
-	a.apply(webPod("home", a.host.Name) + "---\n" + webPod("away", b.asNode()))
-	home := a.awaitAddress("home")
-	a.awaitAddress("away")
-
-	inAway := func(script string) (string, error) {
-		return a.tryShell("kubectl exec -n shop away -- sh -c '" + script + "'")
+	a.apply(namesManifests(a.host.Name, b.asNode()))
+	for _, pod := range []string{"home", "away", "db-0", "db-1"} {
+		a.awaitAddress(pod)
 	}
-	resolv, err := inAway("cat /etc/resolv.conf")
-	if err != nil || !strings.Contains(resolv, "nameserver 169.254.241.53\n") || !strings.Contains(resolv, "search shop.svc.cluster.local svc.cluster.local cluster.local\n") || !strings.Contains(resolv, "ndots:5") {
-		t.Fatalf("%v: %s", err, resolv)
-	}
-	// The Service web of shop, as it would be reflected.
-	guests, err := list[corev1.Namespace](b, "/api/v1/namespaces?labelSelector=liqo.io%2Forigin-namespace%3Dshop")
-	if err != nil || len(guests) != 1 {
-		t.Fatalf("%d namespaces of guests: %v", len(guests), err)
-	}
-	var there string
-	b.eventually("B knows the pods of A", func() error {
-		known, err := cliJSON[control.Network](b, "network", "list")
-		if err == nil && (len(known.Peers) != 1 || len(known.Peers[0].Theirs) != 1) {
-			return fmt.Errorf("%+v", known)
-		}
-		if err == nil {
-			there = strings.TrimSuffix(known.Peers[0].Theirs[0], "0/24") + fmt.Sprint(home.As4()[3])
+	var web string // the address of the Service at B
+	b.eventually("the Service is reflected", func() error {
+		svc, found, err := get[corev1.Service](b, "/api/v1/namespaces/"+guests+"/services/web")
+		if web = svc.Spec.ClusterIP; err == nil && !found {
+			err = errors.New("there is none")
 		}
 		return err
 	})
-	update := func(commands string) {
+	resolv, err := a.tryShell("kubectl exec -n shop away -- cat /etc/resolv.conf")
+	if err != nil || !strings.Contains(resolv, "nameserver 169.254.241.53\n") || !strings.Contains(resolv, "search shop.svc.cluster.local svc.cluster.local cluster.local\n") || !strings.Contains(resolv, "ndots:5") {
+		t.Fatalf("%v: %s", err, resolv)
+	}
+
+	// What a pod is told of names, as internal/bed/cmd/shop prints it.
+	finds := func(x *box, namespace, pod string, want map[string]string) {
 		t.Helper()
-		if err := bind.Update(t.Context(), commands); err != nil {
-			t.Fatal(err)
+		var args []string
+		for name := range want {
+			args = append(args, name)
 		}
-	}
-	update("update add web." + guests[0].Name + ".svc.cluster.local 60 A " + there)
-	update("update add www.example.com 60 A " + there)
-	resolver, err := dns.ClientConfigFromReader(strings.NewReader(resolv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// lookUp does what a resolver in the pod does, which the static programs of the image cannot.
-	lookUp := func(name string) (string, error) {
-		for _, full := range resolver.NameList(name) {
-			client := dns.Client{Timeout: moment}
-			var conn *dns.Conn
-			if err := b.host.InPod("away", func() (err error) {
-				conn, err = client.Dial(net.JoinHostPort(resolver.Servers[0], resolver.Port))
-				return err
-			}); err != nil {
-				return "", err
-			}
-			got, _, err := client.ExchangeWithConn(new(dns.Msg).SetQuestion(full, dns.TypeA), conn)
-			_ = conn.Close()
+		x.eventually("pod "+pod+" resolves names", func() error {
+			out, err := x.tryShell("kubectl exec -n " + namespace + " " + pod + " -- shop look " + strings.Join(args, " "))
 			if err != nil {
-				return "", fmt.Errorf("%s: %w", full, err)
+				return err
 			}
-			if len(got.Answer) > 0 {
-				return got.Answer[0].(*dns.A).A.String(), nil
+			var wrong []error
+			for line := range strings.Lines(out) {
+				name, got, _ := strings.Cut(strings.TrimSpace(line), "\t")
+				if got != want[name] {
+					wrong = append(wrong, fmt.Errorf("%s: %q, want %q", name, got, want[name]))
+				}
 			}
-			if got.Rcode != dns.RcodeSuccess && got.Rcode != dns.RcodeNameError {
-				return "", fmt.Errorf("%s: %s", full, dns.RcodeToString[got.Rcode])
+			if n := strings.Count(out, "\n"); n != len(want) {
+				wrong = append(wrong, fmt.Errorf("%d lines of %d: %s", n, len(want), out))
 			}
-		}
-		return "", nil
+			return errors.Join(wrong...)
+		})
 	}
-	finds := func(name string) {
+	// answers waits until requests from a pod are answered by these pods, each by one at least, and by no others.
+	answers := func(x *box, namespace, pod, options string, want ...string) {
 		t.Helper()
-		a.eventually("the pod finds "+name, func() error {
-			address, err := lookUp(name)
-			if err != nil || address != there {
-				return fmt.Errorf("it is %q and not %q: %v", address, there, err)
+		x.eventually("pod "+pod+" asks "+options, func() error {
+			out, err := x.tryShell("kubectl exec -n " + namespace + " " + pod + " -- shop ask " + options)
+			if err != nil {
+				return err
 			}
-			out, err := inAway(`printf "GET /cgi-bin/who HTTP/1.0\r\n\r\n" | nc -w 5 ` + address + " 8080")
-			if err == nil && !strings.Contains(out, "home asked by ") {
-				err = fmt.Errorf("it finds %q", out)
+			got := strings.Split(strings.TrimSpace(out), "\n")
+			for i := range got {
+				got[i] = got[i][strings.LastIndex(got[i], " ")+1:]
+			}
+			slices.Sort(got)
+			if got = slices.Compact(got); !slices.Equal(got, want) {
+				err = fmt.Errorf("%v answered: %s", got, out)
 			}
 			return err
 		})
 	}
-	for _, name := range []string{"web", "web.shop", "web.shop.svc", "web.shop.svc.cluster.local", "www.example.com"} {
-		finds(name)
-	}
-	for _, name := range []string{"kubernetes.default", "secret.private", "secret.private.svc.cluster.local", "web." + guests[0].Name + ".svc.cluster.local"} {
-		// As it is asked for outside in the end, BIND refuses names of zones that it does not have.
-		if address, err := lookUp(name); address != "" || err != nil && !strings.HasSuffix(err.Error(), name+".: REFUSED") {
-			t.Errorf("the pod finds %s: %q %v", name, address, err)
+	// All that both pods are told alike. The addresses of db are other ones, and HTTP requests say what they are worth.
+	told := func(web string, more map[string]string) map[string]string {
+		out := map[string]string{
+			"web": web, "web.shop": web, "web.shop.svc": web, "web.shop" + cluster: web, "WEB.shop" + cluster + ".": web,
+			web:                             "web.shop" + cluster + ".",
+			"_http._tcp.web.shop" + cluster: "web.shop" + cluster + ".:80",
+			"_http._tcp.db.shop" + cluster:  "db-0.db.shop" + cluster + ".:8080 db-1.db.shop" + cluster + ".:8080",
+			"www.example.com":               "192.0.2.1",
 		}
-	}
-	// Other pods of B, and B's host by a name, are refused.
-	b.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: private}\n")
-	b.apply(strings.ReplaceAll(webPod("own", b.host.Name), "namespace: shop", "namespace: private"))
-	b.eventually("a pod of B runs", func() error {
-		pod, _, err := get[corev1.Pod](b, "/api/v1/namespaces/private/pods/own")
-		if err == nil && !podReady(pod) {
-			err = errors.New("not yet")
+		for _, name := range []string{
+			"nothing", "nothing.shop", "nothing.shop" + cluster, "_https._tcp.web.shop" + cluster, "db-2.db.shop", "nothing.example.com",
+			"secret.private", "secret.private" + cluster, "web." + guests, "web." + guests + cluster, "web." + another + cluster, secret, others, b.host.Name, b.addr.String(),
+		} {
+			out[name] = "none"
 		}
-		return err
+		for name, records := range more {
+			out[name] = records
+		}
+		return out
+	}
+	finds(a, "shop", "home", told(webService, nil))
+	finds(a, "shop", "away", told(web, map[string]string{"kubernetes.default": "none", "kube-dns.kube-system" + cluster: "none", bed.DNS: "none", a.host.Name: "none"}))
+	// The provider's own pods are told all that is its own.
+	finds(b, "private", "own", map[string]string{
+		"secret": secret, "secret.private" + cluster: secret, "web." + another: others, b.host.Name: b.addr.String(), b.addr.String(): b.host.Name + ".",
+		secret: "secret.private" + cluster + ".", "web.shop": "none", "web.shop" + cluster: "none",
 	})
+	for _, pod := range []string{"home", "away"} {
+		answers(a, "shop", pod, "-count 10 http://web http://web.shop http://web.shop.svc http://web.shop"+cluster, "away", "home")
+		answers(a, "shop", pod, "http://db-0.db:8080 http://db-0.db.shop:8080 http://db-0.db.shop"+cluster+":8080", "db-0")
+		answers(a, "shop", pod, "http://db-1.db:8080 http://db-1.db.shop.svc:8080", "db-1")
+		answers(a, "shop", pod, "-count 20 http://db.shop:8080", "db-0", "db-1")
+	}
 	if out, err := b.tryShell("kubectl exec -n private own -- nc -w 2 169.254.241.53 53 </dev/null 2>&1"); err == nil {
 		t.Errorf("a pod of B reaches the address: %s", out)
 	}
@@ -161,23 +215,14 @@ spec:
 		t.Fatal(err)
 	}
 	b.start()
-	finds("web.shop")
+	answers(a, "shop", "away", "-count 20 http://web.shop", "away", "home")
 
-	// While the path is down, names are answered.
+	// While the path is down, names are answered, and requests by the pods that are there.
 	a.host.Link("eth0").Unplug()
-	b.eventually("the name is known without the path", func() error {
-		known, err := cliJSON[control.Network](b, "network", "list")
-		if err == nil && known.Peers[0].State == control.NetworkConnected {
-			return errors.New("the path is not down yet")
-		}
-		address, err := lookUp("web.shop")
-		if err == nil && address != there {
-			err = fmt.Errorf("it is %q", address)
-		}
-		return err
-	})
+	answers(b, guests, "away", "-count 20 http://web.shop", "away")
+	finds(b, guests, "away", map[string]string{"web.shop": web})
 	a.host.Link("eth0").Plug()
-	finds("web")
+	answers(a, "shop", "away", "-count 20 http://web.shop", "away", "home")
 
 	a.mustCLI("peers", "disconnect", p.bID)
 	b.eventually("nothing of the network is left", func() error {

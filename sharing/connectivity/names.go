@@ -3,6 +3,7 @@ package connectivity
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,7 +48,13 @@ func (c *Connectivity) ranges(nodes []*corev1.Node) []netip.Prefix {
 // asked returns who may ask for names here, and where. That is nobody while nobody could be
 // connected, and no guest that was told to ask is left. c.mu is held.
 func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[string]peer.ClusterID, connectable bool) (filter.Names, *names.State) {
-	state := &names.State{Pods: pods, Guests: make(map[netip.Addr]names.Guest), Others: make(map[netip.Addr]bool), Domain: c.domain}
+	state := &names.State{Pods: pods, Guests: make(map[netip.Addr]names.Guest), Others: make(map[netip.Addr]bool), Domain: c.domain, Nodes: make(map[string]bool)}
+	for _, n := range w.nodes.All() {
+		// One that is a name of the network, too, says nothing about this cluster.
+		if _, virtual := providers[n.Name]; !virtual && !strings.Contains(n.Name, ".") {
+			state.Nodes[n.Name] = true
+		}
+	}
 	holders := make(map[netip.Addr]int)
 	told := false
 	for _, p := range w.pods.All() {

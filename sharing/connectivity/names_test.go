@@ -62,6 +62,7 @@ func TestWhoAsks(t *testing.T) {
 			addr("10.42.0.30"): {Consumer: mill, Domain: "cluster.local"},
 		},
 		Others: map[netip.Addr]bool{addr("10.42.0.3"): true, addr("10.42.0.50"): true},
+		Nodes:  map[string]bool{"box": true},
 	}
 	same := cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
 	if d := cmp.Diff(state, b.names, same); d != "" {

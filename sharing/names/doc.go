@@ -2,9 +2,9 @@
 //
 // A guest asks for X.NS.svc.<domain of the consumer>. The cluster DNS here knows that name as
 // X.<guest namespace for NS>.svc.<domain of this cluster>: it is asked for that, and names in
-// its answer are written back. All other names in either domain do not exist for guests, so
-// that no name silently means a Service of this cluster. Names outside both are asked as they
-// are.
+// its answer are written back. All other names in either domain, and names of nodes of this
+// cluster, do not exist for guests, so that no name silently means a Service or a machine of this
+// cluster. Names outside both are asked as they are.
 //
 // Who asks is known by the source address of the query only. What both sides send is
 // untrusted: an answer is made anew from what was understood of the messages.

@@ -65,6 +65,8 @@ type State struct {
 	// Servers are the DNS servers of this cluster, and Domain is its domain.
 	Servers []netip.AddrPort
 	Domain  string
+	// Nodes are the names of its nodes, in small letters, which guests may not ask for.
+	Nodes map[string]bool
 }
 
 // Config is what a Server needs. Its functions are called on several goroutines and must be
@@ -334,7 +336,7 @@ func (s *Server) respond(ctx context.Context, src netip.Addr, q *dns.Msg) *dns.M
 	}
 	v := &view{
 		theirs: dns.CanonicalName(guest.Domain), ours: dns.CanonicalName(state.Domain),
-		namespaces: s.cfg.Namespaces(guest.Consumer), outside: s.cfg.Outside(),
+		namespaces: s.cfg.Namespaces(guest.Consumer), nodes: state.Nodes, outside: s.cfg.Outside(),
 	}
 	name, as := v.ask(q.Question[0].Name)
 	switch as {

@@ -21,6 +21,7 @@ const (
 type view struct {
 	theirs, ours string            // cluster domains of the consumer, and of this cluster
 	namespaces   map[string]string // guest namespaces by those of the consumer
+	nodes        map[string]bool   // names of this cluster's nodes
 	outside      bool              // names outside are answered
 }
 
@@ -29,7 +30,7 @@ func (v *view) ask(name string) (string, meaning) {
 	if prefix, ok := below(name, v.theirs); ok {
 		return v.service(prefix)
 	}
-	if _, ok := below(name, v.ours); ok {
+	if _, ok := below(name, v.ours); ok || v.node(name) {
 		return "", foreign
 	}
 	if !v.outside {
@@ -64,6 +65,9 @@ func (v *view) service(prefix string) (string, meaning) {
 // back returns the guest's name for one of the cluster DNS, false if guests may not have it.
 func (v *view) back(name string) (string, bool) {
 	prefix, ok := below(name, v.ours)
+	if !ok && v.node(name) {
+		return "", false
+	}
 	if !ok {
 		return name, true
 	}
@@ -80,6 +84,9 @@ func (v *view) back(name string) (string, bool) {
 	}
 	return "", false
 }
+
+// node reports whether a name is that of a node of this cluster, which the DNS of K3s knows.
+func (v *view) node(name string) bool { return v.nodes[strings.ToLower(strings.TrimSuffix(name, "."))] }
 
 // valid returns a name that was put together, foreign if it is too long to exist.
 func valid(name string, as meaning) (string, meaning) {

@@ -14,6 +14,7 @@ func shop(theirs, ours string) *view {
 	return &view{
 		theirs: theirs, ours: ours, outside: true,
 		namespaces: map[string]string{"shop": "liqo-1-shop", "data": "liqo-1-data", "default": "liqo-1-default"},
+		nodes:      map[string]bool{"birch": true},
 	}
 }
 
@@ -43,6 +44,10 @@ func TestAsk(t *testing.T) {
 		{"cluster.local.", `x.sho\112.svc.cluster.local.`, "", foreign},
 		{"cluster.local.", "example.com.", "example.com.", outside},
 		{"cluster.local.", "web.", "web.", outside},
+		{"cluster.local.", "birch.", "", foreign},
+		{"cluster.local.", "BIRCH.", "", foreign},
+		{"cluster.local.", "birch.example.com.", "birch.example.com.", outside},
+		{"cluster.local.", "birch.shop.svc.cluster.local.", "birch.liqo-1-shop.svc.cluster.local.", own},
 		{"cluster.local.", ".", ".", outside},
 		{"cluster.local.", "xcluster.local.", "xcluster.local.", outside},
 		{"cluster.local.", `x\.cluster.local.`, `x\.cluster.local.`, outside},
@@ -82,6 +87,7 @@ func TestBack(t *testing.T) {
 		"web.shop.svc.cluster.local.":        "",
 		"web.liqo-2-shop.svc.cluster.local.": "",
 		"ns.dns.cluster.local.":              "",
+		"Birch.":                             "",
 		"cluster.local.":                     "",
 		strings.Repeat(long, 3) + "b.liqo-1-shop.svc.cluster.local.": strings.Repeat(long, 3) + "b.shop.svc.corp.example.",
 	} {
@@ -197,6 +203,10 @@ func TestAnswer(t *testing.T) {
 		"an address of a Service of others": {
 			name: "66.0.43.10.in-addr.arpa.", kind: dns.TypePTR,
 			got: []string{"66.0.43.10.in-addr.arpa. 5 IN PTR secret.default.svc.cluster.local."}, wantRcode: dns.RcodeNameError,
+		},
+		"an address of a node": {
+			name: "2.0.77.10.in-addr.arpa.", kind: dns.TypePTR,
+			got: []string{"2.0.77.10.in-addr.arpa. 60 IN PTR birch."}, wantRcode: dns.RcodeNameError,
 		},
 		"the zone of the cluster DNS": {
 			name: "9.9.9.10.in-addr.arpa.", kind: dns.TypePTR, rcode: dns.RcodeNameError, wantRcode: dns.RcodeNameError,
