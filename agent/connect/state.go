@@ -92,7 +92,10 @@ func (c *Connect) state(id peer.ClusterID, shares bool, problem *connectivity.Pr
 	if alike == known.now {
 		return alike
 	}
-	if wait := c.changes.Take(id, time.Now()); wait > 0 {
+	// That there is a connection is not held back: until it is told, the node takes no pods. It is as rare as its loss.
+	if next.Status == api.ConditionTrue {
+		c.changes.Owe(id, 1, time.Now())
+	} else if wait := c.changes.Take(id, time.Now()); wait > 0 {
 		return later(wait)
 	}
 	known.now = next
