@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/internal/bubble"
 )
 
-func TestAskAll(t *testing.T) {
+func TestAskAll(t *testing.T) { bubble.Test(t, askedAll) }
+
+func askedAll(t *testing.T) {
 	fine := Probe{"fine", func(context.Context) error { return nil }}
 	broken := Probe{"broken", func(context.Context) error { return errors.New("out of order") }}
 	hang := make(chan struct{})
@@ -21,7 +24,7 @@ func TestAskAll(t *testing.T) {
 	if err := askAll(t.Context(), []Probe{fine, broken}); err == nil || err.Error() != "broken: out of order" {
 		t.Errorf("error %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := askAll(ctx, []Probe{hung, fine, broken}); err == nil || err.Error() != "no answer from hung\nbroken: out of order" {
 		t.Errorf("error %v", err)
