@@ -30,6 +30,7 @@ type peerState struct {
 	away               time.Time // since when it is not reachable; zero while it is
 	generation         uint64
 	generationSince    time.Time
+	anew               time.Time // when somebody decided anew, after the first look
 	observedGeneration uint64
 	tearingDown        time.Time       // since when our consuming its resources is being undone
 	draining           time.Time       // since when its node is not wanted any more and not gone

@@ -103,4 +103,19 @@ func TestFill(t *testing.T) {
 	if got := look(8*time.Minute, func(*plan.Observed) {}); got.RequestDeleted != plan.DeletedByPeer || got.OfferDeleted != plan.DeletedUnseen {
 		t.Errorf("deleted by %v and %v", got.RequestDeleted, got.OfferDeleted)
 	}
+	// An offer that went before somebody decided anew is no answer to that.
+	m.offer.Begin(plan.DeletedByPeer, t0.Add(9*time.Minute))
+	third := func(o *plan.Observed) { o.Policy.Generation = 3 }
+	look(9*time.Minute, third)
+	if got := look(10*time.Minute, third); got.OfferDeleted != plan.DeletedByPeer {
+		t.Errorf("the offer was deleted by %v", got.OfferDeleted)
+	}
+	fourth := func(o *plan.Observed) { o.Policy.Generation = 4 }
+	if got := look(11*time.Minute, fourth); got.OfferDeleted != plan.DeletedUnseen {
+		t.Errorf("an earlier offer was deleted by %v", got.OfferDeleted)
+	}
+	m.offer.Begin(plan.DeletedByPeer, t0.Add(12*time.Minute))
+	if got := look(12*time.Minute, fourth); got.OfferDeleted != plan.DeletedByPeer {
+		t.Errorf("the next offer was deleted by %v", got.OfferDeleted)
+	}
 }

@@ -122,6 +122,9 @@ func (m *peerState) fill(obs *plan.Observed, now time.Time) {
 	m.share(obs, now)
 	obs.TearingDown, obs.Hosting = since(m.tearingDown, now), m.hosting
 	if obs.Policy.Generation != m.generation {
+		if !m.generationSince.IsZero() {
+			m.anew = now
+		}
 		m.generation, m.generationSince = obs.Policy.Generation, now
 	}
 	obs.GenerationSince, obs.ObservedGeneration = m.generationSince, m.observedGeneration
@@ -131,9 +134,13 @@ func (m *peerState) fill(obs *plan.Observed, now time.Time) {
 		m.request.Observed(obs.Request.UID, now) // the watch may not have told yet
 		obs.RequestSeen = m.request.Seen
 	}
-	if obs.Advertisement == nil {
+	switch {
+	case obs.Advertisement == nil && m.offer.At.Before(m.anew):
+		// It was an offer from before somebody decided anew: that it went says nothing about
+		// what the provider thinks of that.
+	case obs.Advertisement == nil:
 		obs.OfferDeleted = m.offer.By
-	} else {
+	default:
 		m.offer.Observed(obs.Advertisement.UID, now)
 	}
 }

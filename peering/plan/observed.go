@@ -65,7 +65,8 @@ type Observed struct {
 	RequestDeleted Deleter
 	// Advertisement is the offer of the peer, in this cluster; nil for none.
 	Advertisement *api.Advertisement
-	// OfferDeleted is who deleted the last offer, while Advertisement is nil.
+	// OfferDeleted is who deleted the last offer since Policy.Generation changed, while
+	// Advertisement is nil.
 	OfferDeleted Deleter
 	// OfferFits: sharing.max_accepted allows to accept the offer, or it is accepted already.
 	OfferFits bool
