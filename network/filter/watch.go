@@ -32,17 +32,29 @@ func (t *Table) Watch(ctx context.Context, changed func()) error {
 	if t.spoil() {
 		changed()
 	}
+	pending := false // a change of others, whose end was not told yet
 	for {
 		messages, err := socket.Receive()
 		if ctx.Err() != nil {
 			return nil
 		}
-		// Messages were lost if the buffer was too small: look again.
-		lost := errors.Is(err, unix.ENOBUFS)
-		if err != nil && !lost {
+		// Messages were lost if the buffer was too small.
+		look := errors.Is(err, unix.ENOBUFS)
+		if err != nil && !look {
 			return fmt.Errorf("watch nftables: %w", err)
 		}
-		if (lost || t.foreign(messages)) && t.spoil() {
+		for _, m := range messages {
+			pending = pending || t.foreign(m)
+			// The number of the generation ends what is told of a change. A Set before that
+			// would be followed by the rest, and repeated for it.
+			if pending && isGeneration(m) {
+				look = true
+			}
+		}
+		if !look {
+			continue
+		}
+		if pending = false; t.spoil() {
 			changed()
 		}
 	}
@@ -58,19 +70,19 @@ func (t *Table) spoil() bool {
 }
 
 // foreign reports whether a message tells of a change of our tables by others.
-func (t *Table) foreign(messages []netlink.Message) bool {
-	for _, m := range messages {
-		if _, own := t.sockets.Load(m.Header.PID); !own && isOurs(m) {
-			return true
-		}
-	}
-	return false
+func (t *Table) foreign(m netlink.Message) bool {
+	_, own := t.sockets.Load(m.Header.PID)
+	return !own && isOurs(m)
+}
+
+func isGeneration(m netlink.Message) bool {
+	return m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN
 }
 
 // isOurs reports whether a message is about one of our tables, or something in it.
 func isOurs(m netlink.Message) bool {
 	const header = 4 // struct nfgenmsg: family, version, resource
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN || len(m.Data) < header {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || isGeneration(m) || len(m.Data) < header {
 		return false
 	}
 	if family := m.Data[0]; family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 {
