@@ -105,10 +105,10 @@ func (v *view) answer(q *dns.Msg, name string, as meaning, got *dns.Msg) *dns.Ms
 	}
 	w := writer{view: v, from: name, to: q.Question[0].Name, closed: as == own, chain: map[string]bool{strings.ToLower(name): true}}
 	out := reply(q, got.Rcode)
-	out.Authoritative = got.Authoritative
+	out.Authoritative, out.Truncated = got.Authoritative, got.Truncated
 	out.Answer = w.records(got.Answer)
 	if as == own {
-		if len(out.Answer) == 0 {
+		if len(out.Answer) == 0 && !got.Truncated {
 			rcode := got.Rcode
 			if len(got.Answer) > 0 {
 				rcode = dns.RcodeNameError // all of it was about others
@@ -119,7 +119,7 @@ func (v *view) answer(q *dns.Msg, name string, as meaning, got *dns.Msg) *dns.Ms
 		return out
 	}
 	out.AuthenticatedData = got.AuthenticatedData
-	if len(got.Answer) > 0 && len(out.Answer) == 0 {
+	if len(got.Answer) > 0 && len(out.Answer) == 0 && !got.Truncated {
 		out.Rcode = dns.RcodeNameError
 		return out
 	}

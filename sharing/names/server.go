@@ -38,6 +38,8 @@ const (
 	inAll                 = 1024
 	connsPerConsumer      = 64 // TCP
 	connsInAll            = 512
+	largePerConsumer      = 2 // answers that do not fit into a datagram, at a time: each takes some MB of memory
+	largeInAll            = 8
 	maxSources            = 4096 // whose rate is remembered
 	idleTimeout           = 10 * time.Second
 	answerTimeout         = 5 * time.Second // for all of a query
@@ -88,6 +90,7 @@ type Server struct {
 	guests *throttle.Slots[netip.Addr]
 	all    *throttle.Slots[peer.ClusterID]
 	conns  *throttle.Slots[peer.ClusterID]
+	large  *throttle.Slots[peer.ClusterID]
 
 	queries, rewritten atomic.Uint64
 
@@ -104,7 +107,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, rates: throttle.New[netip.Addr](perSecond, burst, maxSources),
 		guests: throttle.NewSlots[netip.Addr](perGuest, inAll), all: throttle.NewSlots[peer.ClusterID](perConsumer, inAll),
-		conns: throttle.NewSlots[peer.ClusterID](connsPerConsumer, connsInAll),
+		conns: throttle.NewSlots[peer.ClusterID](connsPerConsumer, connsInAll), large: throttle.NewSlots[peer.ClusterID](largePerConsumer, largeInAll),
 		state: new(State), changed: make(chan struct{}), refusals: make(map[string]uint64),
 	}
 }
@@ -314,7 +317,26 @@ func (s *Server) handle(ctx context.Context, src netip.Addr, raw []byte, tcp boo
 	if !tcp {
 		size = room(q)
 	}
-	return fit(s.respond(ctx, src, q), size)
+	l, no := s.understand(ctx, src, q)
+	if no != nil {
+		return fit(no, size)
+	}
+	m := upstream(q, l.name, l.as)
+	got, err := exchange(ctx, "udp", m, l.servers)
+	if err == nil && got.Truncated && tcp { // by UDP, the guest would not take more either
+		if !s.large.Await(ctx, l.consumer) {
+			s.refuse(refusedRate)
+			return fit(reply(q, dns.RcodeServerFailure), size)
+		}
+		defer s.large.Release(l.consumer)
+		got, err = exchange(ctx, "tcp", m, l.servers)
+	}
+	if err != nil {
+		s.refuse(refusedUpstream)
+		s.cfg.Logger.Debug("a DNS query of a guest is not answered", "peer", l.consumer, "error", err)
+		return fit(reply(q, dns.RcodeServerFailure), size)
+	}
+	return fit(l.answer(q, l.name, l.as, got), size)
 }
 
 const (
@@ -323,16 +345,25 @@ const (
 	maxQuery    = 4096 // bytes
 )
 
-// respond makes the answer to a query.
-func (s *Server) respond(ctx context.Context, src netip.Addr, q *dns.Msg) *dns.Msg {
+// lookup is what the cluster DNS is asked for a guest.
+type lookup struct {
+	*view
+	consumer peer.ClusterID
+	name     string
+	as       meaning
+	servers  []netip.AddrPort
+}
+
+// understand returns what the cluster DNS is to be asked for a query, or the answer to the query.
+func (s *Server) understand(ctx context.Context, src netip.Addr, q *dns.Msg) (*lookup, *dns.Msg) {
 	guest, state, ok := s.who(ctx, src)
 	if !ok {
 		s.refuse(refusedUnknown)
-		return reply(q, dns.RcodeRefused)
+		return nil, reply(q, dns.RcodeRefused)
 	}
 	if rcode, why := check(q); why != "" {
 		s.refuse(why)
-		return reply(q, rcode)
+		return nil, reply(q, rcode)
 	}
 	v := &view{
 		theirs: dns.CanonicalName(guest.Domain), ours: dns.CanonicalName(state.Domain),
@@ -341,23 +372,17 @@ func (s *Server) respond(ctx context.Context, src netip.Addr, q *dns.Msg) *dns.M
 	name, as := v.ask(q.Question[0].Name)
 	switch as {
 	case empty:
-		return v.absent(q, dns.RcodeSuccess, negativeTTL)
+		return nil, v.absent(q, dns.RcodeSuccess, negativeTTL)
 	case foreign:
 		s.refuse(refusedForeign)
-		return v.absent(q, dns.RcodeNameError, negativeTTL)
+		return nil, v.absent(q, dns.RcodeNameError, negativeTTL)
 	case outsider:
 		s.refuse(refusedOutside)
-		return reply(q, dns.RcodeRefused)
+		return nil, reply(q, dns.RcodeRefused)
 	case own:
 		s.rewritten.Add(1)
 	}
-	got, err := exchange(ctx, upstream(q, name, as), state.Servers)
-	if err != nil {
-		s.refuse(refusedUpstream)
-		s.cfg.Logger.Debug("a DNS query of a guest is not answered", "peer", guest.Consumer, "error", err)
-		return reply(q, dns.RcodeServerFailure)
-	}
-	return v.answer(q, name, as, got)
+	return &lookup{view: v, consumer: guest.Consumer, name: name, as: as, servers: state.Servers}, nil
 }
 
 // who returns the guest that has an address. A pod of which nothing is known may be a new one.

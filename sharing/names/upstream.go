@@ -21,14 +21,14 @@ const (
 	tryTimeout = 1300 * time.Millisecond
 )
 
-// exchange asks the cluster DNS.
-func exchange(ctx context.Context, m *dns.Msg, servers []netip.AddrPort) (*dns.Msg, error) {
+// exchange asks the cluster DNS by a network, "udp" or "tcp". What comes by UDP may be truncated.
+func exchange(ctx context.Context, network string, m *dns.Msg, servers []netip.AddrPort) (*dns.Msg, error) {
 	if len(servers) == 0 {
 		return nil, errors.New("this cluster has no DNS server")
 	}
 	var errs []error
 	for i := range tries {
-		got, err := try(ctx, m, servers[i%len(servers)])
+		got, err := try(ctx, network, m, servers[i%len(servers)])
 		if err == nil {
 			return got, nil
 		}
@@ -40,22 +40,20 @@ func exchange(ctx context.Context, m *dns.Msg, servers []netip.AddrPort) (*dns.M
 	return nil, fmt.Errorf("ask the cluster DNS: %w", errors.Join(errs...))
 }
 
-// try asks one server, by TCP if the answer does not fit into a datagram.
-func try(ctx context.Context, m *dns.Msg, server netip.AddrPort) (*dns.Msg, error) {
-	for _, network := range []string{"udp", "tcp"} {
-		client := dns.Client{Net: network, UDPSize: maxUDP, Timeout: tryTimeout}
-		got, _, err := client.ExchangeContext(ctx, m, server.String())
-		switch {
-		case err != nil:
-			return nil, err
-		case !got.Response || len(got.Question) != 1 || got.Question[0].Qtype != m.Question[0].Qtype || got.Question[0].Qclass != dns.ClassINET ||
-			!strings.EqualFold(got.Question[0].Name, m.Question[0].Name):
-			return nil, fmt.Errorf("%s answers another question", server)
-		case !got.Truncated:
-			return got, nil
-		}
+// try asks one server.
+func try(ctx context.Context, network string, m *dns.Msg, server netip.AddrPort) (*dns.Msg, error) {
+	client := dns.Client{Net: network, UDPSize: maxUDP, Timeout: tryTimeout}
+	got, _, err := client.ExchangeContext(ctx, m, server.String())
+	switch {
+	case err != nil:
+		return nil, err
+	case !got.Response || len(got.Question) != 1 || got.Question[0].Qtype != m.Question[0].Qtype || got.Question[0].Qclass != dns.ClassINET ||
+		!strings.EqualFold(got.Question[0].Name, m.Question[0].Name):
+		return nil, fmt.Errorf("%s answers another question", server)
+	case got.Truncated && network == "tcp":
+		return nil, fmt.Errorf("%s truncates what it sends by TCP", server)
 	}
-	return nil, fmt.Errorf("%s truncates what it sends by TCP", server)
+	return got, nil
 }
 
 // Probe asks a server for a name from this machine, which it has to refuse, and returns why it
@@ -76,7 +74,7 @@ func verify(ctx context.Context, domain string, servers []netip.AddrPort) error 
 	m := new(dns.Msg)
 	m.SetQuestion("kubernetes.default.svc."+dns.Fqdn(domain), dns.TypeA)
 	m.SetEdns0(maxUDP, false)
-	got, err := exchange(ctx, m, servers)
+	got, err := exchange(ctx, "udp", m, servers)
 	if err == nil && got.Rcode != dns.RcodeSuccess {
 		err = fmt.Errorf("the cluster DNS does not know %s: %s", m.Question[0].Name, dns.RcodeToString[got.Rcode])
 	}
