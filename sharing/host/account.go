@@ -31,6 +31,12 @@ const (
 	// without those that Kubernetes makes.
 	maxServices = 100
 	maxSlices   = 300
+	// maxServicePorts bounds the ports of all Services of a consumer, and maxEndpointPorts the
+	// ports of each of its endpoints, all together. kube-proxy has some rules for each of these, and
+	// for each pod that a Service selects as many as the Service has ports, and goes through all
+	// with a change of one: 100 ports everywhere would be millions.
+	maxServicePorts  = 300
+	maxEndpointPorts = 10_000
 	// reservation is how long something counts that was let through and not seen.
 	reservation = 30 * time.Second
 	// maxSeen bounds what is remembered of pods that come and go while one of the
@@ -168,7 +174,7 @@ func (a *account) sweep() {
 	}
 	for key, o := range a.objects {
 		if !now.Before(o.until) {
-			o.pending = 0
+			o.pending = weight{}
 			if !o.there {
 				delete(a.objects, key)
 			}
@@ -324,7 +330,7 @@ func (s *slot) note(uid types.UID) {
 }
 
 // replace counts what is there anew. What is reserved stays.
-func (a *account) replace(pods []*guestPod, objects map[string]int64) {
+func (a *account) replace(pods []*guestPod, objects map[string]weight) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, s := range a.slots {
@@ -332,16 +338,16 @@ func (a *account) replace(pods []*guestPod, objects map[string]int64) {
 		a.tidy(key, s)
 	}
 	for key, o := range a.objects {
-		o.there, o.size = false, 0
-		if o.pending == 0 {
+		o.there, o.is = false, weight{}
+		if o.pending == (weight{}) {
 			delete(a.objects, key)
 		}
 	}
 	for _, pod := range pods {
 		a.putLocked(pod)
 	}
-	for key, size := range objects {
-		a.putObjectLocked(key, size)
+	for key, is := range objects {
+		a.putObjectLocked(key, is)
 	}
 }
 

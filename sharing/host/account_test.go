@@ -211,28 +211,28 @@ func TestObjects(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := newAccount(time.Now)
 		for i := range maxObjectBytes >> 20 {
-			if refused := a.reserveObject(fmt.Sprint("secrets/ns/", i), 1<<20); refused != nil {
+			if refused := a.reserveObject(fmt.Sprint("secrets/ns/", i), weight{bytes: 1 << 20}); refused != nil {
 				t.Fatalf("object %d: %v", i, refused)
 			}
 		}
-		if refused := a.reserveObject("secrets/ns/more", 1); refused == nil || refused.Reason != ReasonTooManyObjects {
+		if refused := a.reserveObject("secrets/ns/more", weight{bytes: 1}); refused == nil || refused.Reason != ReasonTooManyObjects {
 			t.Errorf("a byte too many: %v", refused)
 		}
-		if refused := a.reserveObject("secrets/ns/1", 1<<20); refused != nil {
+		if refused := a.reserveObject("secrets/ns/1", weight{bytes: 1 << 20}); refused != nil {
 			t.Errorf("again: %v", refused)
 		}
-		a.putObject("secrets/ns/1", 1<<20)
+		a.putObject("secrets/ns/1", weight{bytes: 1 << 20})
 		a.dropObject("secrets/ns/1")
-		if refused := a.reserveObject("secrets/ns/more", 1<<20); refused != nil {
+		if refused := a.reserveObject("secrets/ns/more", weight{bytes: 1 << 20}); refused != nil {
 			t.Errorf("after one was deleted: %v", refused)
 		}
 		time.Sleep(reservation) // none of them was ever seen
 		for i := range maxObjects {
-			if refused := a.reserveObject(fmt.Sprint("configmaps/ns/", i), 10); refused != nil {
+			if refused := a.reserveObject(fmt.Sprint("configmaps/ns/", i), weight{bytes: 10}); refused != nil {
 				t.Fatalf("object %d: %v", i, refused)
 			}
 		}
-		if refused := a.reserveObject("configmaps/ns/more", 10); refused == nil || refused.Reason != ReasonTooManyObjects {
+		if refused := a.reserveObject("configmaps/ns/more", weight{bytes: 10}); refused == nil || refused.Reason != ReasonTooManyObjects {
 			t.Errorf("one too many: %v", refused)
 		}
 		time.Sleep(reservation)

@@ -142,11 +142,11 @@ func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body 
 	if r != nil {
 		return nil, r
 	}
-	size, err := weighObject(clean)
+	wants, err := weighObject(clean)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s/%s: %w", resource, namespace, name, err)
 	}
-	if refused := st.tenant.account.reserveObject(keyOf(resource, namespace, name), size); refused != nil {
+	if refused := st.tenant.account.reserveObject(keyOf(resource, namespace, name), wants); refused != nil {
 		return nil, refused
 	}
 	return clean, nil

@@ -143,7 +143,7 @@ func TestCountedBeforeLookedAt(t *testing.T) {
 func TestOldSessionIsNotHeard(t *testing.T) {
 	connected(t, func(h *Host, s *session, _ *told) {
 		s.countPod(nil, newPod(1))
-		s.countObject(resourceSecrets, nil, &guestObject{size: 7, ObjectMeta: newPod(1).ObjectMeta})
+		s.countObject(resourceSecrets, nil, &guestObject{weight: weight{bytes: 7}, ObjectMeta: newPod(1).ObjectMeta})
 		next := newSession(h, nil)
 		next.countPod(nil, newPod(2)) // it is not filled yet
 		if stands := h.Set(spec.Tenant{ID: barn, Admitted: true}); stands.Pods != 1 {

@@ -98,30 +98,40 @@ type guestObject struct {
 	Data       map[string]string `json:"data,omitempty"`
 	BinaryData map[string]string `json:"binaryData,omitempty"`
 
-	Spec struct {
-		PublishNotReadyAddresses bool `json:"publishNotReadyAddresses,omitempty"`
-	} `json:"spec"` // of a Service
+	Spec      json.RawMessage        `json:"spec,omitempty"`      // of a Service; nil once weighed
 	Endpoints []discoveryv1.Endpoint `json:"endpoints,omitempty"` // of an EndpointSlice
+	Ports     []json.RawMessage      `json:"ports,omitempty"`     // the same; nil once weighed
 
-	size int64 // in bytes
+	weight
+	publish bool // what a Service says about addresses that are not ready
 }
 
 // DeepCopyObject implements runtime.Object.
 func (o *guestObject) DeepCopyObject() runtime.Object {
 	out := *o
 	out.ObjectMeta = *o.ObjectMeta.DeepCopy()
-	out.Data, out.BinaryData, out.Endpoints = nil, nil, slices.Clone(o.Endpoints)
+	out.Data, out.BinaryData, out.Spec, out.Ports, out.Endpoints = nil, nil, nil, nil, slices.Clone(o.Endpoints)
 	return &out
 }
 
-// weigh takes down how large the object is, and drops everything else.
+// weigh takes down what the object costs, and drops everything else.
 func (o *guestObject) weigh() {
-	o.size = 0
-	for _, part := range []map[string]string{o.Data, o.BinaryData, o.Labels, o.Annotations} {
-		o.size += length(part)
+	var spec struct {
+		Ports                    []json.RawMessage `json:"ports"`
+		PublishNotReadyAddresses bool              `json:"publishNotReadyAddresses"`
 	}
-	o.size += int64(len(o.Endpoints)) * endpointSize
-	o.Data, o.BinaryData = nil, nil
+	if o.Spec != nil && json.Unmarshal(o.Spec, &spec) == nil { // it is an API server's
+		o.publish = spec.PublishNotReadyAddresses
+	}
+	o.bytes, o.rules = int64(len(o.Spec)), int64(len(spec.Ports)+len(o.Endpoints)*len(o.Ports))
+	for _, part := range []map[string]string{o.Data, o.BinaryData, o.Labels, o.Annotations} {
+		o.bytes += length(part)
+	}
+	o.bytes += int64(len(o.Endpoints)) * endpointSize
+	for _, port := range o.Ports {
+		o.bytes += int64(len(port))
+	}
+	o.Data, o.BinaryData, o.Spec, o.Ports = nil, nil, nil, nil
 	labels := map[string]string{workload.LabelOriginCluster: o.Labels[workload.LabelOriginCluster]}
 	if service, there := o.Labels[discoveryv1.LabelServiceName]; there {
 		labels[discoveryv1.LabelServiceName] = service
@@ -140,14 +150,14 @@ func length(m map[string]string) (n int64) {
 	return n
 }
 
-// weighObject returns how large the object in a document is, in bytes.
-func weighObject(text []byte) (int64, error) {
+// weighObject returns what the object in a document costs.
+func weighObject(text []byte) (weight, error) {
 	var o guestObject
 	if err := json.Unmarshal(text, &o); err != nil {
-		return 0, err
+		return weight{}, err
 	}
 	o.weigh()
-	return o.size, nil
+	return o.weight, nil
 }
 
 // slim drops what the API server notes for itself.

@@ -10,12 +10,25 @@ type class struct {
 	most      int
 	plainly   string // what people call them
 	resources []string
+	mostRules int64
+	rules     string // what people call them
 }
 
 var classes = []class{
-	{maxObjects, "ConfigMaps and Secrets", []string{resourceConfigMaps, resourceSecrets}},
-	{maxServices, "Services", []string{resourceServices}},
-	{maxSlices, "EndpointSlices", []string{resourceSlices}},
+	{maxObjects, "ConfigMaps and Secrets", []string{resourceConfigMaps, resourceSecrets}, 0, ""},
+	{maxServices, "Services", []string{resourceServices}, maxServicePorts, "ports"},
+	{maxSlices, "EndpointSlices", []string{resourceSlices}, maxEndpointPorts, "ports of endpoints"},
+}
+
+// weight is what an object costs.
+type weight struct {
+	bytes int64
+	rules int64 // that kube-proxy has for it, more or less
+}
+
+// most returns the most of both in each respect.
+func (w weight) most(other weight) weight {
+	return weight{max(w.bytes, other.bytes), max(w.rules, other.rules)}
 }
 
 // has reports whether an object belongs to the class, by its key.
@@ -31,45 +44,58 @@ func (c class) has(key string) bool {
 
 // object is the name of an object.
 type object struct {
-	there         bool
-	size, pending int64     // as it is, and as it may be soon
-	until         time.Time // of pending
+	there       bool
+	is, pending weight    // as it is, and as it may be soon
+	until       time.Time // of pending
 }
 
-// reserveObject makes room for an object of a size, or says why there is none.
-func (a *account) reserveObject(key string, size int64) *Refused {
+// reserveObject makes room for an object, or says why there is none.
+func (a *account) reserveObject(key string, wants weight) *Refused {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
 	mine := a.objects[key]
-	if mine == nil {
-		for _, c := range classes {
-			if has := a.count(c); c.has(key) && has >= c.most {
-				return refuse(ReasonTooManyObjects, "this consumer has %d %s here, and the limit is %d; delete some", has, c.plainly, c.most).after(retryUsedUp)
-			}
-		}
+	fresh := mine == nil
+	if fresh {
 		mine = &object{}
 	}
+	before := mine.is.most(mine.pending)
+	more := before.most(wants)
+	more.bytes -= before.bytes
+	more.rules -= before.rules
 	var bytes int64
 	for _, o := range a.objects {
-		bytes += max(o.size, o.pending)
+		bytes += o.is.most(o.pending).bytes
 	}
-	if more := max(mine.size, mine.pending, size) - max(mine.size, mine.pending); more > 0 && bytes+more > maxObjectBytes {
-		return refuse(ReasonTooManyObjects, "the ConfigMaps, Secrets, Services and EndpointSlices of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more, int64(maxObjectBytes)).after(retryUsedUp)
+	for _, c := range classes {
+		if !c.has(key) {
+			continue
+		}
+		has, rules := a.count(c)
+		if fresh && has >= c.most {
+			return refuse(ReasonTooManyObjects, "this consumer has %d %s here, and the limit is %d; delete some", has, c.plainly, c.most).after(retryUsedUp)
+		}
+		if more.rules > 0 && rules+more.rules > c.mostRules {
+			return refuse(ReasonTooManyObjects, "the %s of this consumer have %d %s here, and %d more exceed the limit of %d; delete some", c.plainly, rules, c.rules, more.rules, c.mostRules).after(retryUsedUp)
+		}
 	}
-	mine.pending, mine.until = max(mine.pending, size), a.now().Add(reservation)
+	if more.bytes > 0 && bytes+more.bytes > maxObjectBytes {
+		return refuse(ReasonTooManyObjects, "the ConfigMaps, Secrets, Services and EndpointSlices of this consumer have %d bytes here, and %d more exceed the limit of %d", bytes, more.bytes, int64(maxObjectBytes)).after(retryUsedUp)
+	}
+	mine.pending, mine.until = mine.pending.most(wants), a.now().Add(reservation)
 	a.objects[key] = mine
 	return nil
 }
 
-// count returns how many objects of a class there are. The caller holds the lock.
-func (a *account) count(c class) (n int) {
-	for key := range a.objects {
+// count returns how many objects of a class there are, and their rules. The caller holds the lock.
+func (a *account) count(c class) (n int, rules int64) {
+	for key, o := range a.objects {
 		if c.has(key) {
 			n++
+			rules += o.is.most(o.pending).rules
 		}
 	}
-	return n
+	return n, rules
 }
 
 // has reports whether there is an object, or was let through a moment ago.
@@ -81,21 +107,21 @@ func (a *account) has(key string) bool {
 }
 
 // putObject counts an object as it is.
-func (a *account) putObject(key string, size int64) {
+func (a *account) putObject(key string, is weight) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.putObjectLocked(key, size)
+	a.putObjectLocked(key, is)
 }
 
-func (a *account) putObjectLocked(key string, size int64) {
+func (a *account) putObjectLocked(key string, is weight) {
 	o := a.objects[key]
 	if o == nil {
 		o = &object{}
 		a.objects[key] = o
 	}
-	o.there, o.size = true, size
-	if o.pending == size {
-		o.pending = 0
+	o.there, o.is = true, is
+	if o.pending == is {
+		o.pending = weight{}
 	}
 }
 
@@ -107,8 +133,8 @@ func (a *account) dropObject(key string) {
 	if o == nil {
 		return
 	}
-	o.there, o.size = false, 0
-	if o.pending == 0 {
+	o.there, o.is = false, weight{}
+	if o.pending == (weight{}) {
 		delete(a.objects, key)
 	}
 }

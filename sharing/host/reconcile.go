@@ -81,7 +81,7 @@ func (s *session) reconcileSlices(ctx context.Context, st standing) (again time.
 			continue
 		}
 		service := s.services.Get(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName])
-		endpoints, changed := workload.Reachable(slice.Endpoints, st.network, service != nil && service.Spec.PublishNotReadyAddresses, st.down)
+		endpoints, changed := workload.Reachable(slice.Endpoints, st.network, service != nil && service.publish, st.down)
 		if !changed {
 			continue
 		}

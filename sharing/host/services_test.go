@@ -112,19 +112,49 @@ func TestServices(t *testing.T) {
 	refused("another kind", ReasonBadName, "endpoints", "web", "{}")
 	account := st.tenant.account
 	for i := range maxServices - 1 {
-		if r := account.reserveObject(keyOf(resourceServices, "ns", fmt.Sprint("a", i)), 1); r != nil {
+		if r := account.reserveObject(keyOf(resourceServices, "ns", fmt.Sprint("a", i)), weight{bytes: 1}); r != nil {
 			t.Fatalf("Service %d: %v", i, r)
 		}
 	}
 	var no *Refused
-	if err := error(account.reserveObject(keyOf(resourceServices, "ns", "more"), 1)); !errors.As(err, &no) || no.Reason != ReasonTooManyObjects || !strings.Contains(no.Message, "Services") {
+	if err := error(account.reserveObject(keyOf(resourceServices, "ns", "more"), weight{bytes: 1})); !errors.As(err, &no) || no.Reason != ReasonTooManyObjects || !strings.Contains(no.Message, "Services") {
 		t.Errorf("one Service too many: %v", err)
 	}
-	if r := account.reserveObject(keyOf(resourceServices, "ns", "web"), 1); r != nil {
+	if r := account.reserveObject(keyOf(resourceServices, "ns", "web"), weight{bytes: 1}); r != nil {
 		t.Errorf("one that is there: %v", r)
 	}
-	if r := account.reserveObject(keyOf(resourceConfigMaps, "ns", "c"), 1); r != nil {
+	if r := account.reserveObject(keyOf(resourceConfigMaps, "ns", "c"), weight{bytes: 1}); r != nil {
 		t.Errorf("a ConfigMap beside many Services: %v", r)
+	}
+
+	// What costs kube-proxy much is few of it, and all of it counts as bytes.
+	ports := strings.Repeat(`{"port":80,"appProtocol":"example.com/`+strings.Repeat("a", 60)+`"},`, 100)
+	wide := `{"spec":{"publishNotReadyAddresses":true,"ports":[` + strings.TrimSuffix(ports, ",") + `]}}`
+	heavy, err := weighObject([]byte(wide))
+	if err != nil || heavy.rules != 100 || heavy.bytes < 100*60 {
+		t.Errorf("a Service of 100 ports is %+v, %v", heavy, err)
+	}
+	full := `{"endpoints":[` + strings.Repeat(`{"addresses":["241.7.4.9"]},`, 99) + `{"addresses":["241.7.4.9"]}],"ports":[` + strings.TrimSuffix(ports, ",") + `]}`
+	if w, err := weighObject([]byte(full)); err != nil || w.rules != 100*100 || w.bytes < 100*60+100*endpointSize {
+		t.Errorf("an EndpointSlice of 100 endpoints with 100 ports is %+v, %v", w, err)
+	}
+	account.replace(nil, map[string]weight{keyOf(resourceServices, "ns", "web"): heavy, keyOf(resourceSlices, "ns", "s"): {rules: maxEndpointPorts - 1}})
+	for _, tc := range []struct {
+		what, key string
+		wants     weight
+		ok        bool
+	}{
+		{"one that stays", keyOf(resourceServices, "ns", "web"), heavy, true},
+		{"a Service with all that is left", keyOf(resourceServices, "ns", "a0"), weight{rules: maxServicePorts - 100}, true},
+		{"one port more", keyOf(resourceServices, "ns", "web"), weight{rules: 101}, false},
+		{"a Service with one", keyOf(resourceServices, "ns", "a1"), weight{rules: 1}, false},
+		{"a ConfigMap", keyOf(resourceConfigMaps, "ns", "c"), weight{bytes: 1}, true},
+		{"the last endpoint", keyOf(resourceSlices, "ns", "t"), weight{rules: 1}, true},
+		{"another one", keyOf(resourceSlices, "ns", "u"), weight{rules: 1}, false},
+	} {
+		if r := account.reserveObject(tc.key, tc.wants); (r == nil) != tc.ok || r != nil && (r.Reason != ReasonTooManyObjects || !strings.Contains(r.Message, "ports")) {
+			t.Errorf("%s: %v", tc.what, r)
+		}
 	}
 
 	// The endpoints follow the network.

@@ -166,7 +166,7 @@ func (s *session) recountServices() {
 	for resource, all := range map[string][]*guestObject{resourceServices: s.services.All(), resourceSlices: s.slices.All()} {
 		for _, o := range all {
 			if id := origin(o); id != "" {
-				s.host.tenantLocked(id).account.putObject(keyOf(resource, o.Namespace, o.Name), o.size)
+				s.host.tenantLocked(id).account.putObject(keyOf(resource, o.Namespace, o.Name), o.weight)
 			}
 		}
 	}
@@ -230,15 +230,15 @@ func (h *Host) adopt(s *session) {
 	for _, pod := range s.pods.All() {
 		pods[origin(pod)] = append(pods[origin(pod)], pod)
 	}
-	objects := make(map[peer.ClusterID]map[string]int64)
+	objects := make(map[peer.ClusterID]map[string]weight)
 	for resource, all := range map[string][]*guestObject{
 		resourceConfigMaps: s.configMaps.All(), resourceSecrets: s.secrets.All(), resourceServices: s.services.All(), resourceSlices: s.slices.All(),
 	} {
 		for _, o := range all {
 			if objects[origin(o)] == nil {
-				objects[origin(o)] = make(map[string]int64)
+				objects[origin(o)] = make(map[string]weight)
 			}
-			objects[origin(o)][keyOf(resource, o.Namespace, o.Name)] = o.size
+			objects[origin(o)][keyOf(resource, o.Namespace, o.Name)] = o.weight
 		}
 	}
 	for id := range pods {
@@ -342,7 +342,7 @@ func (s *session) countObject(resource string, before, after *guestObject) {
 		s.count(origin(before), func(a *account) { a.dropObject(keyOf(resource, before.Namespace, before.Name)) })
 	}
 	if after != nil {
-		s.count(origin(after), func(a *account) { a.putObject(keyOf(resource, after.Namespace, after.Name), after.size) })
+		s.count(origin(after), func(a *account) { a.putObject(keyOf(resource, after.Namespace, after.Name), after.weight) })
 	}
 }
 
