@@ -42,6 +42,8 @@ type localServer struct {
 	pods       []*corev1.Pod
 	later      chan *corev1.Pod // pods that come after the list; may be nil
 	confined   bool             // it is forbidden to give pods addresses
+	enabled    bool             // the namespaces are
+	objects    map[string]any   // others, by path
 
 	mu     sync.Mutex
 	writes []written
@@ -58,6 +60,9 @@ func (s *localServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				if s.record != "" {
 					ns.Annotations = map[string]string{workload.AnnotationPlacePrefix + string(farID): s.record}
 				}
+				if s.enabled {
+					ns.Labels = map[string]string{workload.LabelEnabled: "true"}
+				}
 				items = append(items, ns)
 			}
 		case "/api/v1/pods":
@@ -70,6 +75,17 @@ func (s *localServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				items = append(items, pod)
 			}
 			s.mu.Unlock()
+		default:
+			if o := s.objects[r.URL.Path]; o != nil {
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(o)
+				return
+			}
+			for at, o := range s.objects {
+				if path.Dir(at) == r.URL.Path {
+					items = append(items, o)
+				}
+			}
 		}
 		listOrHang(w, r, items)
 		return

@@ -64,10 +64,9 @@ func (pc *controller) feed(k key, v view, rn *remoteNamespace) {
 		return
 	}
 	for ref := range references(v.local) {
-		c := rn.copied(ref)
-		c.mu.Lock()
+		c := rn.hold(ref)
 		c.version = ""
-		c.mu.Unlock()
+		rn.letGo(ref, c)
 		pc.queue.Add(ref)
 	}
 }

@@ -34,12 +34,23 @@ type copied struct {
 	mu      sync.Mutex
 	version string // resource version of the original that it was made from; "" if not known
 	there   bool   // it may exist
+	dropped bool   // there is none, and another copied in its place
 
-	// slices are the EndpointSlices of a Service that may exist there, with the hash of what
-	// they were made from; "" if not known. They were made for that network.
-	slices  map[string]string
+	// revision is the resource version of the copy of a Service; "" if not known.
+	revision string
+	// slices are the EndpointSlices of a Service that may exist there. They were made for that
+	// network.
+	slices  map[string]sentSlice
 	network *workload.Network
 }
+
+// sentSlice is the hash of what an EndpointSlice was made from, and the resource version that it
+// has at the provider; "" if not known.
+type sentSlice struct{ sum, revision string }
+
+// maxCopies bounds how many copies are known in a remote namespace: the provider says which there
+// are of earlier runs.
+const maxCopies = 2 * maxSwept
 
 // collection returns the path of the objects of the kind in a namespace.
 func (k key) collection(namespace string) string {
@@ -182,16 +193,39 @@ func (pc *controller) send(ctx context.Context, rn *remoteNamespace, v view) (*w
 	return nil, nil
 }
 
-// copied returns the state of the copy of a ConfigMap or Secret.
-func (rn *remoteNamespace) copied(ref key) *copied {
+// hold returns what is known of the copy of an object, for the caller alone until letGo.
+func (rn *remoteNamespace) hold(ref key) *copied {
+	for {
+		rn.mu.Lock()
+		c := rn.copies[ref]
+		if c == nil {
+			c = &copied{slices: make(map[string]sentSlice)}
+			rn.copies[ref] = c
+		}
+		rn.mu.Unlock()
+		if c.mu.Lock(); !c.dropped {
+			return c
+		}
+		c.mu.Unlock()
+	}
+}
+
+// letGo ends hold. A copy that does not exist is forgotten.
+func (rn *remoteNamespace) letGo(ref key, c *copied) {
+	if !c.there && len(c.slices) == 0 {
+		rn.mu.Lock()
+		delete(rn.copies, ref)
+		rn.mu.Unlock()
+		c.dropped = true
+	}
+	c.mu.Unlock()
+}
+
+// takes reports whether there is room for what the provider says is there.
+func (rn *remoteNamespace) takes(ref key) bool {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
-	c := rn.copies[ref]
-	if c == nil {
-		c = &copied{slices: make(map[string]string)}
-		rn.copies[ref] = c
-	}
-	return c
+	return rn.copies[ref] != nil || len(rn.copies) < maxCopies
 }
 
 // copy makes the provider's copy of a ConfigMap or Secret equal to the original. It returns
@@ -201,9 +235,8 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 	if !cache.HasSynced() {
 		return nil, nil // enqueued again once it has
 	}
-	c := rn.copied(ref)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c := rn.hold(ref)
+	defer rn.letGo(ref, c)
 	if len(pc.index.using(ref)) == 0 {
 		return nil, pc.uncopy(ctx, rn, ref, c)
 	}
@@ -219,7 +252,7 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 		return why, err
 	}
 	c.there = true
-	switch err = rn.apply(ctx, ref.path(rn.name), body, nil, nil); {
+	switch _, err = rn.apply(ctx, ref.path(rn.name), body, nil); {
 	case err == nil:
 		c.version = version
 	case refusal(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -231,14 +264,17 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 }
 
 // apply applies an object. One that cannot be changed into that, or does not fit then, is made anew: the original was, too.
-func (rn *remoteNamespace) apply(ctx context.Context, path string, body []byte, made any, fits func() bool) error {
-	apply := func() error { return rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), made) }
-	err := apply()
-	if !apierrors.IsInvalid(err) && (err != nil || fits == nil || fits()) {
-		return err
+func (rn *remoteNamespace) apply(ctx context.Context, path string, body []byte, fits func(*answered) bool) (*answered, error) {
+	apply := func() (*answered, error) {
+		made := &answered{}
+		return made, rn.client.Apply(ctx, path, manager, true, json.RawMessage(body), made)
+	}
+	made, err := apply()
+	if !apierrors.IsInvalid(err) && (err != nil || fits == nil || fits(made)) {
+		return made, err
 	}
 	if err := rn.client.Delete(ctx, path, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return err
+		return nil, err
 	}
 	return apply()
 }
@@ -261,7 +297,7 @@ func (pc *controller) uncopy(ctx context.Context, rn *remoteNamespace, ref key, 
 	if err := rn.client.Delete(ctx, ref.path(rn.name), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	c.there, c.version = false, ""
+	c.there, c.version, c.revision = false, "", ""
 	return nil
 }
 
@@ -317,10 +353,12 @@ func (pc *controller) sweep(ctx context.Context, origin string) (again time.Dura
 		}
 		for _, o := range sent {
 			ref := key{what, origin, o.Name}
-			c := rn.copied(ref)
-			c.mu.Lock()
+			if !rn.takes(ref) {
+				break // the next time
+			}
+			c := rn.hold(ref)
 			c.there = true
-			c.mu.Unlock()
+			rn.letGo(ref, c)
 			pc.queue.Add(ref)
 		}
 	}

@@ -104,9 +104,8 @@ func (pc *controller) reconcileService(ctx context.Context, ref key) (again time
 	if !known.HasSynced() || !endpoints.HasSynced() {
 		return 0, nil // enqueued again once they have
 	}
-	c := rn.copied(ref)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c := rn.hold(ref)
+	defer rn.letGo(ref, c)
 	svc, err := pc.wanted(ctx, ref, known)
 	if err != nil {
 		return 0, err
@@ -168,7 +167,7 @@ func (pc *controller) noteService(ctx context.Context, ref key, svc *corev1.Serv
 		return
 	}
 	pc.s.o.cfg.Changed(pc.id)
-	if svc == nil || why == nil {
+	if svc == nil || why == nil || pc.pace.events.Take(struct{}{}, pc.s.o.cfg.Now()) > 0 { // the provider may say something else each time
 		return
 	}
 	said := *why
@@ -183,15 +182,37 @@ func (pc *controller) sendService(ctx context.Context, rn *remoteNamespace, ref 
 	if c.version == version {
 		return nil, nil
 	}
-	var made corev1.Service
 	c.there = true
 	// Whether it has an address cannot be changed.
-	err := rn.apply(ctx, ref.path(rn.name), body, &made, func() bool { return workload.Headless(&made) == workload.Headless(svc) })
+	made, err := rn.apply(ctx, ref.path(rn.name), body, func(made *answered) bool {
+		return (made.Spec.ClusterIP == corev1.ClusterIPNone) == workload.Headless(svc)
+	})
 	if err == nil {
-		c.version = version
+		c.version, c.revision = version, made.revision()
 		return nil, nil
 	}
 	return pc.refusedService(rn, "The provider does not take the Service", err)
+}
+
+// answered is what matters of an object as the provider answers it. Other fields take no memory.
+type answered struct {
+	Metadata struct {
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+	Spec struct {
+		ClusterIP string `json:"clusterIP"`
+	} `json:"spec"`
+}
+
+// maxRevision is the longest resource version that is kept: one of Kubernetes is a number.
+const maxRevision = 64
+
+// revision returns the resource version, "" for one that cannot be.
+func (a *answered) revision() string {
+	if len(a.Metadata.ResourceVersion) > maxRevision {
+		return ""
+	}
+	return strings.Clone(a.Metadata.ResourceVersion)
 }
 
 // refusedService divides a provider's error into a refusal that lasts, and what is tried again.
@@ -234,7 +255,7 @@ func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref k
 	}
 	if c.network != in.Network { // the provider may have changed the endpoints meanwhile
 		for name := range c.slices {
-			c.slices[name] = ""
+			c.slices[name] = sentSlice{}
 		}
 		c.network = in.Network
 	}
@@ -250,14 +271,15 @@ func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref k
 	}
 	for name, body := range bodies {
 		sum := fmt.Sprintf("%x", sha256.Sum256(body))
-		if c.slices[name] == sum {
+		if c.slices[name].sum == sum {
 			continue
 		}
-		c.slices[name] = ""
-		if err := rn.apply(ctx, path(name), body, nil, nil); err != nil { // its family cannot be changed
+		c.slices[name] = sentSlice{}
+		made, err := rn.apply(ctx, path(name), body, nil)
+		if err != nil { // its family cannot be changed
 			return pc.refusedService(rn, "The provider does not take endpoints of the Service", err)
 		}
-		c.slices[name] = sum
+		c.slices[name] = sentSlice{sum, made.revision()}
 	}
 	return why, nil
 }
@@ -275,7 +297,7 @@ func (pc *controller) withdraw(ctx context.Context, rn *remoteNamespace, ref key
 }
 
 // sweepServices enqueues the Services in a remote namespace, also those of earlier runs, and
-// those that somebody removed there.
+// those that somebody removed there. What somebody changed there is sent again.
 func (pc *controller) sweepServices(ctx context.Context, rn *remoteNamespace) error {
 	services, err := pc.sent(ctx, rn, aService)
 	if err != nil {
@@ -285,50 +307,54 @@ func (pc *controller) sweepServices(ctx context.Context, rn *remoteNamespace) er
 	if err != nil {
 		return err
 	}
-	type found struct {
-		there  bool
-		slices map[string]bool
+	type service struct {
+		there    bool
+		revision string
+		slices   map[string]string // revisions of its EndpointSlices, by name
 	}
-	all := make(map[string]*found) // by Service
-	about := func(service string) *found {
-		if all[service] == nil {
-			all[service] = &found{slices: make(map[string]bool)}
+	found := make(map[key]*service)
+	at := func(name string) *service {
+		ref := key{aService, rn.origin, name}
+		if found[ref] == nil {
+			found[ref] = &service{slices: make(map[string]string)}
 		}
-		return all[service]
+		return found[ref]
 	}
 	for _, o := range services {
-		about(o.Name).there = true
+		s := at(o.Name)
+		s.there, s.revision = true, o.ResourceVersion
 	}
 	for _, o := range sent {
-		if service := workload.SliceService(o.Name); service != "" {
-			about(service).slices[o.Name] = true
+		if name := workload.SliceService(o.Name); name != "" {
+			at(name).slices[o.Name] = o.ResourceVersion
 		}
 	}
 	rn.mu.Lock()
 	for ref := range rn.copies {
 		if ref.kind == aService {
-			about(ref.name)
+			at(ref.name)
 		}
 	}
 	rn.mu.Unlock()
-	for service, f := range all {
-		ref := key{aService, rn.origin, service}
-		c := rn.copied(ref)
-		c.mu.Lock()
-		if c.there = f.there; !c.there {
+	for ref, s := range found {
+		if !rn.takes(ref) {
+			continue // the next time
+		}
+		c := rn.hold(ref)
+		if c.there = s.there; !c.there || s.revision != c.revision {
 			c.version = ""
 		}
-		for name := range c.slices {
-			if !f.slices[name] {
-				c.slices[name] = ""
+		for name, known := range c.slices {
+			if revision, there := s.slices[name]; !there || revision != known.revision {
+				c.slices[name] = sentSlice{}
 			}
 		}
-		for name := range f.slices {
+		for name := range s.slices {
 			if _, known := c.slices[name]; !known {
-				c.slices[name] = ""
+				c.slices[name] = sentSlice{}
 			}
 		}
-		c.mu.Unlock()
+		rn.letGo(ref, c)
 		pc.queue.Add(ref)
 	}
 	return nil

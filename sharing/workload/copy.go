@@ -180,8 +180,8 @@ func (c *EventCopy) UnmarshalJSON(raw []byte) error {
 // DeepCopyObject implements runtime.Object.
 func (c *EventCopy) DeepCopyObject() runtime.Object { return &EventCopy{Event: *c.DeepCopy()} }
 
-// ObjectCopy is the name and the annotations of a ConfigMap or Secret of another cluster. It
-// is decoded at the cost of a [Copy].
+// ObjectCopy is the name, the resource version and the annotations of an object of another
+// cluster. It is decoded at the cost of a [Copy].
 type ObjectCopy struct {
 	metav1.ObjectMeta
 }
@@ -190,14 +190,15 @@ type ObjectCopy struct {
 func (c *ObjectCopy) UnmarshalJSON(raw []byte) error {
 	var d struct {
 		Metadata struct {
-			Name        string            `json:"name"`
-			Annotations map[string]string `json:"annotations"`
+			Name            string            `json:"name"`
+			ResourceVersion string            `json:"resourceVersion"`
+			Annotations     map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return fmt.Errorf("the document is not an object: %w", err)
 	}
-	c.ObjectMeta = metav1.ObjectMeta{Name: d.Metadata.Name, Annotations: d.Metadata.Annotations}
+	c.ObjectMeta = metav1.ObjectMeta{Name: d.Metadata.Name, ResourceVersion: d.Metadata.ResourceVersion, Annotations: d.Metadata.Annotations}
 	return nil
 }
 
