@@ -91,7 +91,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 	s.urls = urls.New(urls.Config{Self: s.id, Settings: s.config, Registry: s.registry, Decisions: s.decisions})
 	s.connect = connect.New(connect.Config{
 		Self: func() peer.ClusterID { return s.id }, Settings: s.config, Database: s.store, Client: s.client,
-		Owns:       func(id peer.ClusterID, namespace string) bool { return s.sharing.Owns(id, namespace) },
+		Consumer:   func(namespace string) (peer.ClusterID, bool) { return s.sharing.ConsumerOf(namespace) },
 		Namespaces: func(id peer.ClusterID) map[string]string { return s.sharing.Namespaces(id) },
 		Changed:    s.hub.reconcile, Logger: s.logger,
 	})

@@ -51,8 +51,9 @@ type Config struct {
 	Settings func() config.Config
 	Database Database
 	Client   Client
-	// Owns reports whether a namespace here is one of a consumer's.
-	Owns func(consumer peer.ClusterID, namespace string) bool
+	// Consumer returns whose guests are in a namespace here, "" for nobody's; known is false
+	// while that is not known.
+	Consumer func(namespace string) (id peer.ClusterID, known bool)
 	// Namespaces returns the namespaces here of a consumer, by those that they stand for.
 	Namespaces func(consumer peer.ClusterID) map[string]string
 	// Changed is told that what Use or Serve return about a peer has changed.
@@ -119,7 +120,7 @@ func New(cfg Config) *Connect {
 	})
 	c.rules = connectivity.New(connectivity.Config{
 		Network: c.engine, Names: c.names, Enabled: func() bool { return cfg.Settings().Sharing.Network == config.NetworkAuto },
-		Owns: cfg.Owns, Changed: c.changedForAll, Logger: cfg.Logger,
+		Consumer: cfg.Consumer, Changed: c.changedForAll, Logger: cfg.Logger,
 	})
 	return c
 }

@@ -25,6 +25,11 @@ func (s *Sharing) Owns(id peer.ClusterID, namespace string) bool {
 	return s.hosts.Owns(id, namespace)
 }
 
+// ConsumerOf returns whose guests are in a namespace, "" for nobody's; known is false while that is not known.
+func (s *Sharing) ConsumerOf(namespace string) (id peer.ClusterID, known bool) {
+	return s.hosts.Consumer(namespace)
+}
+
 // Namespaces returns the guest namespaces of a consumer, by those of the consumer that they
 // stand for.
 func (s *Sharing) Namespaces(id peer.ClusterID) map[string]string { return s.hosts.Namespaces(id) }

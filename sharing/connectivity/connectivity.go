@@ -46,8 +46,9 @@ type Config struct {
 	Names   Names
 	// Enabled reports whether this cluster is to be connected with others at all.
 	Enabled func() bool
-	// Owns reports whether a namespace here is one of a consumer's.
-	Owns func(consumer peer.ClusterID, namespace string) bool
+	// Consumer returns whose guests are in a namespace here, "" for nobody's. While known is
+	// false, that is not known of any namespace.
+	Consumer func(namespace string) (id peer.ClusterID, known bool)
 	// Addresses returns the addresses of this machine; net.InterfaceAddrs if nil.
 	Addresses func() ([]net.Addr, error)
 	// Changed is told that Problem may return something else.
@@ -146,7 +147,7 @@ func (c *Connectivity) Settled() {
 	work.Wake(c.again)
 }
 
-// Touch says that settings, what was agreed on with a peer, or what Owns returns may have
+// Touch says that settings, what was agreed on with a peer, or what Consumer returns may have
 // changed.
 func (c *Connectivity) Touch() { work.Wake(c.again) }
 
@@ -277,7 +278,7 @@ func samePod(a, b *corev1.Pod) bool {
 func (c *Connectivity) decide(w *watched) {
 	nodes := w.nodes.All()
 	node, problem := c.node(nodes)
-	if problem == problemUnknown { // what was known stays
+	if problem == problemUnknown || !c.knowsGuests() { // what was known stays
 		return
 	}
 	providers := make(map[string]peer.ClusterID)
@@ -298,7 +299,7 @@ func (c *Connectivity) decide(w *watched) {
 	changed := (problem == nil) != (c.problem == nil) || problem != nil && *problem != *c.problem
 	c.problem = problem
 	if problem == nil || draining {
-		grants := grants{pods: node.Pods, host: node.Host, owns: c.cfg.Owns, serves: c.serves, providers: providers, w: w}
+		grants := grants{pods: node.Pods, host: node.Host, consumer: c.cfg.Consumer, providers: providers, w: w}
 		grants.count()
 		c.last = node
 		for _, id := range c.joined() {
@@ -333,6 +334,16 @@ func (c *Connectivity) decide(w *watched) {
 		}
 		c.cfg.Changed()
 	}
+}
+
+// knowsGuests reports whether it is known whose guests pods are: else those of consumers would pass for pods of nobody.
+// Without consumers it does not matter.
+func (c *Connectivity) knowsGuests() bool {
+	c.mu.Lock()
+	serves := len(c.serves) > 0
+	c.mu.Unlock()
+	_, known := c.cfg.Consumer(metav1.NamespaceSystem)
+	return known || !serves
 }
 
 // DrainFor is how long connections go on after another node has joined: time for Services to leave pods out that are not
@@ -458,8 +469,7 @@ func within(pods netip.Prefix, addresses []net.Addr) (netip.Addr, bool) {
 type grants struct {
 	pods      []netip.Prefix
 	host      []netip.Addr
-	owns      func(consumer peer.ClusterID, namespace string) bool
-	serves    map[peer.ClusterID]bool   // all consumers
+	consumer  func(namespace string) (id peer.ClusterID, known bool)
 	providers map[string]peer.ClusterID // by node
 	w         *watched
 	holders   map[netip.Addr]int // how many living pods here show an address
@@ -499,13 +509,14 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 			continue
 		}
 		provider, virtual := g.providers[p.Spec.NodeName]
+		consumer, _ := g.consumer(p.Namespace)
 		switch {
 		case virtual && provider == id:
 			remote = append(remote, addresses(p, theirs)...)
 		case virtual:
-		case serves && g.owns(id, p.Namespace):
+		case serves && consumer == id:
 			guests = append(guests, g.here(p)...)
-		case !g.guest(p.Namespace):
+		case consumer == "":
 			own = append(own, g.here(p)...)
 			if g.w.namespaces.Get("", p.Namespace) != nil {
 				home = append(home, g.here(p)...)
@@ -529,16 +540,6 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 		}
 	}
 	return out
-}
-
-// guest reports whether a namespace is that of any consumer.
-func (g *grants) guest(namespace string) bool {
-	for id := range g.serves {
-		if g.owns(id, namespace) {
-			return true
-		}
-	}
-	return false
 }
 
 // addresses returns the addresses of a pod that are within ranges.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,8 @@ type bench struct {
 	broken  error
 	changes int
 	names   *names.State
+
+	guestsUnknown bool
 }
 
 // Set implements Names.
@@ -71,7 +74,13 @@ func newBench() *bench {
 	}}
 	b.Connectivity = New(Config{
 		Network: b.net, Names: b, Enabled: func() bool { return b.on }, Changed: func() { b.changes++ }, Logger: slog.New(slog.DiscardHandler),
-		Owns: func(id peer.ClusterID, namespace string) bool { return namespace == "guests-of-"+string(id) },
+		Consumer: func(namespace string) (peer.ClusterID, bool) {
+			id, _ := strings.CutPrefix(namespace, "guests-of-")
+			if id == namespace {
+				id = ""
+			}
+			return peer.ClusterID(id), !b.guestsUnknown
+		},
 		Addresses: func() ([]net.Addr, error) {
 			ip, n, err := net.ParseCIDR(b.address)
 			if err != nil {
@@ -212,7 +221,8 @@ func TestWhoReachesWhom(t *testing.T) {
 
 	b.Serve(barn, false)
 	b.decide(b.w)
-	if got := b.net.peers[barn]; len(got.In) != 1 || len(got.Out) != 1 || got.In[0].From[0] != prefixes("241.1.0.5/32")[0] {
+	if got := b.net.peers[barn]; len(got.In) != 1 || len(got.Out) != 1 || got.In[0].From[0] != prefixes("241.1.0.5/32")[0] ||
+		!reflect.DeepEqual(got.Out[0].From, prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32")) { // its guests are not ours until they are gone
 		t.Errorf("barn has %+v after it uses us no more", got)
 	}
 	// Nobody waits for the API server to disconnect.
@@ -230,6 +240,39 @@ func TestWhoReachesWhom(t *testing.T) {
 	b.decide(b.w)
 	if got := b.net.peers[barn]; got.In != nil || got.Out != nil {
 		t.Errorf("%+v", got)
+	}
+}
+
+// While nobody knows whose guests pods are, as after a start or while the API server comes back, what they reach stays.
+func TestGuestsUnknown(t *testing.T) {
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addPod("guests-of-barn", "guest", "box", "10.42.0.20", nil)
+	b.addPod("kube-system", "coredns", "box", "10.42.0.3", func(p *corev1.Pod) { p.Labels = map[string]string{"k8s-app": "kube-dns"} })
+	b.guestsUnknown = true
+	b.Serve(barn, true)
+	b.decide(b.w)
+	if len(b.net.peers) != 0 || b.names != nil {
+		t.Errorf("before anything is known, %+v, names %+v", b.net.peers, b.names)
+	}
+	b.guestsUnknown = false
+	b.decide(b.w)
+	before, asking := b.net.peers[barn], b.names
+	if len(before.In) != 1 || len(asking.Guests) != 1 {
+		t.Fatalf("%+v, names %+v", before, asking)
+	}
+	b.guestsUnknown = true
+	b.decide(b.w)
+	if !reflect.DeepEqual(b.net.peers[barn], before) || b.names != asking {
+		t.Errorf("when nothing is known, %+v, names %+v", b.net.peers[barn], b.names)
+	}
+	b.guestsUnknown = false
+	b.Serve(barn, false)
+	b.Use(mill, true)
+	b.guestsUnknown = true
+	b.decide(b.w) // who has no consumers does not wait
+	if len(b.net.peers) != 1 {
+		t.Errorf("%+v", b.net.peers)
 	}
 }
 

@@ -71,7 +71,8 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 		if p.Spec.HostNetwork {
 			continue
 		}
-		consumer, guest := c.consumerOf(p.Namespace)
+		consumer, _ := c.cfg.Consumer(p.Namespace)
+		guest := consumer != ""
 		var searches []string
 		if asks := p.Spec.DNSConfig; guest && asks != nil {
 			searches = asks.Searches
@@ -108,14 +109,4 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 		}
 	}
 	return filter.Names{Addresses: state.Addresses, AskPort: names.AskPort, Port: names.Port, From: pods, Except: others}, state
-}
-
-// consumerOf returns the consumer whose guests are in a namespace here. c.mu is held.
-func (c *Connectivity) consumerOf(namespace string) (peer.ClusterID, bool) {
-	for id := range c.serves {
-		if c.cfg.Owns(id, namespace) {
-			return id, true
-		}
-	}
-	return "", false
 }

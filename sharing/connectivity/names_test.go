@@ -85,11 +85,11 @@ func TestWhoAsks(t *testing.T) {
 		t.Errorf("%+v %+v", b.names, b.net.names)
 	}
 
-	// Who is no consumer any more is nobody's guest.
+	// The guests of who is no consumer any more are guests until they are gone.
 	b.on = true
 	b.Serve(mill, false)
 	b.decide(b.w)
-	if _, guest := b.names.Guests[addr("10.42.0.30")]; guest || !b.names.Others[addr("10.42.0.30")] {
+	if b.names.Guests[addr("10.42.0.30")].Consumer != mill || b.names.Others[addr("10.42.0.30")] {
 		t.Errorf("%+v", b.names)
 	}
 	b.Serve(barn, false)

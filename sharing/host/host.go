@@ -174,6 +174,20 @@ func (h *Host) Owns(id peer.ClusterID, namespace string) bool {
 	return err == nil
 }
 
+// Consumer returns whose a namespace is, "" for nobody, from what the API server said last, whether or not the consumer
+// is admitted (any more). It is not known before the first connection.
+func (h *Host) Consumer(namespace string) (id peer.ClusterID, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.session == nil {
+		return "", false
+	}
+	if ns := h.session.namespaces.Get("", namespace); ns != nil {
+		id = owner(ns)
+	}
+	return id, true
+}
+
 // Namespaces returns the namespaces of a consumer by those that they stand for, from what the
 // API server said last.
 func (h *Host) Namespaces(id peer.ClusterID) map[string]string {

@@ -200,3 +200,40 @@ func TestRegistriesNotKnownYet(t *testing.T) {
 		}
 	}
 }
+
+// TestConsumer: whose a namespace is stays known when the connection to the API server ends, and when the consumer is not
+// admitted any more. What the consumer may do does not.
+func TestConsumer(t *testing.T) {
+	connected(t, func(h *Host, s *session, _ *told) {
+		guest := namespaceFor("liqo-barn-shop", barn, "shop", Settings{PodSecurity: "baseline"})
+		guest.UID, guest.ResourceVersion = "n", "1"
+		s.namespaces.Wrote(guest)
+		whose := func(want peer.ClusterID) {
+			t.Helper()
+			for namespace, want := range map[string]peer.ClusterID{"liqo-barn-shop": want, "kube-system": ""} {
+				if id, known := h.Consumer(namespace); id != want || !known {
+					t.Errorf("%s is %q's, known: %v", namespace, id, known)
+				}
+			}
+		}
+		whose(barn)
+		h.mu.Lock()
+		s.ended = true
+		h.mu.Unlock()
+		whose(barn)
+		if h.Owns(barn, "liqo-barn-shop") {
+			t.Error("it may do something without a connection")
+		}
+		h.Set(spec.Tenant{ID: barn})
+		whose(barn)
+		h.mu.Lock()
+		h.session = nil
+		h.mu.Unlock()
+		if _, known := h.Consumer("liqo-barn-shop"); known {
+			t.Error("known without a connection")
+		}
+		h.mu.Lock()
+		h.session = s
+		h.mu.Unlock()
+	})
+}
