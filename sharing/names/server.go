@@ -34,13 +34,15 @@ const (
 // Limits of what guests may ask.
 const (
 	perSecond, burst      = 1000, 2000 // queries of one address
-	perGuest, perConsumer = 64, 256    // that are under way
+	allPerSecond          = 2000       // of all guests of a consumer, each of which costs the cluster DNS as much as us
+	allBurst              = 2 * allPerSecond
+	perGuest, perConsumer = 64, 256 // that are under way
 	inAll                 = 1024
 	connsPerConsumer      = 64 // TCP
 	connsInAll            = 512
 	largePerConsumer      = 2 // answers that do not fit into a datagram, at a time: each takes some MB of memory
 	largeInAll            = 8
-	maxSources            = 4096 // whose rate is remembered
+	maxSources            = 4096 // whose rate is remembered, and consumers
 	idleTimeout           = 10 * time.Second
 	answerTimeout         = 5 * time.Second // for all of a query
 	// unknownFor is how long a query waits until its source is known: a pod may ask before the
@@ -87,6 +89,7 @@ type Config struct {
 type Server struct {
 	cfg    Config
 	rates  *throttle.Buckets[netip.Addr]
+	shares *throttle.Buckets[peer.ClusterID]
 	guests *throttle.Slots[netip.Addr]
 	all    *throttle.Slots[peer.ClusterID]
 	conns  *throttle.Slots[peer.ClusterID]
@@ -105,7 +108,7 @@ type Server struct {
 // New returns a Server that answers nobody. It starts nothing.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, rates: throttle.New[netip.Addr](perSecond, burst, maxSources),
+		cfg: cfg, rates: throttle.New[netip.Addr](perSecond, burst, maxSources), shares: throttle.New[peer.ClusterID](allPerSecond, allBurst, maxSources),
 		guests: throttle.NewSlots[netip.Addr](perGuest, inAll), all: throttle.NewSlots[peer.ClusterID](perConsumer, inAll),
 		conns: throttle.NewSlots[peer.ClusterID](connsPerConsumer, connsInAll), large: throttle.NewSlots[peer.ClusterID](largePerConsumer, largeInAll),
 		state: new(State), changed: make(chan struct{}), refusals: make(map[string]uint64),
@@ -288,7 +291,7 @@ func (s *Server) admit(src netip.Addr) (release func(), ok bool) {
 	state, _ := s.current()
 	consumer := state.Guests[src].Consumer
 	switch {
-	case s.rates.Take(src, time.Now()) > 0, !s.guests.Take(src):
+	case s.rates.Take(src, time.Now()) > 0, s.shares.Take(consumer, time.Now()) > 0, !s.guests.Take(src):
 	case !s.all.Take(consumer):
 		s.guests.Release(src)
 	default:

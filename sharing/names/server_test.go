@@ -487,6 +487,28 @@ func TestHostileGuest(t *testing.T) {
 	if !drained {
 		t.Error("a source may ask as fast as it likes")
 	}
+	// Nor may all guests of a consumer together.
+	many := s.now(nil)
+	sources := make([]netip.Addr, 10)
+	for i := range sources {
+		sources[i] = netip.AddrFrom4([4]byte{10, 42, 1, byte(i)})
+		many.Guests[sources[i]] = Guest{"crowd", "cluster.local"}
+	}
+	s.Set(many)
+	drained = false
+	for i := range len(sources) * burst {
+		release, ok := s.admit(sources[i%len(sources)])
+		if !ok {
+			drained = true
+			break
+		}
+		release()
+	}
+	if release, ok := s.admit(millPod); !ok || !drained {
+		t.Errorf("all guests of a consumer are limited: %v; those of another are answered: %v", drained, ok)
+	} else {
+		release()
+	}
 	var conns []net.Conn
 	for range connsPerConsumer + 1 {
 		c, err := (&net.Dialer{Timeout: hang, LocalAddr: &net.TCPAddr{IP: millPod.AsSlice()}}).Dial("tcp", netip.AddrPortFrom(asked, Port).String())
