@@ -165,8 +165,11 @@ func admitObject(resource, name string, body []byte, in workload.Guest, st stand
 	case resourceSecrets:
 		clean, no = workload.AdmitObject(body, "Secret", name, in)
 	case resourceServices, resourceSlices:
+		if st.session.servicesRefused() {
+			return nil, refuse(ReasonNoServices, "the agent of this cluster may not read Services and EndpointSlices; run `liqo-agent rbac --apply` there")
+		}
 		if !st.session.servicesKnown() {
-			return nil, refuse(ReasonNoServices, "the agent of this cluster may not read Services and EndpointSlices, or has not read them yet; run `liqo-agent rbac --apply` there if that goes on")
+			return nil, refuse(ReasonNotReady, "this cluster does not know yet which Services %s has; try again later", in.Cluster).after(retryNotReady)
 		}
 		if resource == resourceServices {
 			clean, no = workload.AdmitService(body, name, in)

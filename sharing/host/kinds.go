@@ -182,12 +182,12 @@ func (s *session) makeCaches() {
 	s.pods = kube.NewCache(kube.Kind[*guestPod]{
 		Fresh: func() *guestPod { return new(guestPod) }, Trim: (*guestPod).weigh, Changed: s.countPod,
 	})
-	object := func(resource string) *kube.Cache[*guestObject] {
+	object := func(resource string, failed func(error)) *kube.Cache[*guestObject] {
 		return kube.NewCache(kube.Kind[*guestObject]{
-			Fresh: func() *guestObject { return new(guestObject) }, Trim: (*guestObject).weigh,
+			Fresh: func() *guestObject { return new(guestObject) }, Trim: (*guestObject).weigh, Failed: failed,
 			Changed: func(before, after *guestObject) { s.countObject(resource, before, after) },
 		})
 	}
-	s.configMaps, s.secrets = object(resourceConfigMaps), object(resourceSecrets)
-	s.services, s.slices = object(resourceServices), object(resourceSlices)
+	s.configMaps, s.secrets = object(resourceConfigMaps, nil), object(resourceSecrets, nil)
+	s.services, s.slices = object(resourceServices, s.cannotRead), object(resourceSlices, s.cannotRead)
 }

@@ -9,10 +9,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/kube"
@@ -26,6 +30,7 @@ import (
 type fewObjects struct {
 	items   map[string]string // of lists, by path
 	patched chan string
+	late    chan struct{} // until when the lists of Services take; nil: they do not
 }
 
 func (s *fewObjects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +47,9 @@ func (s *fewObjects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	default:
+		if s.late != nil && (path.Base(r.URL.Path) == resourceServices || path.Base(r.URL.Path) == resourceSlices) {
+			<-s.late
+		}
 		fmt.Fprintf(w, `{"metadata":{"resourceVersion":"1"},"items":[%s]}`, s.items[r.URL.Path])
 	}
 }
@@ -87,7 +95,17 @@ func TestServices(t *testing.T) {
 			t.Errorf("%s: %v, want it refused with %s", what, r, reason)
 		}
 	}
-	refused("before the Services are known", ReasonNoServices, resourceServices, "web", service("web"))
+	refused("before the Services are known", ReasonNotReady, resourceServices, "web", service("web"))
+	mute := newSession(h, client)
+	mute.cannotRead(apierrors.NewInternalError(errors.New("no etcd")))
+	if mute.servicesRefused() {
+		t.Error("a failure passes for a refusal")
+	}
+	mute.cannotRead(apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil))
+	mute.cannotRead(apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", nil))
+	st.session = mute
+	refused("if the agent may not read them", ReasonNoServices, resourceServices, "web", service("web"))
+	st.session = s
 	if role := roleFor("ns", barn, s.servicesKnown()); strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
 		t.Errorf("before that, the consumer may %v", role.Rules)
 	}
@@ -189,5 +207,47 @@ func TestServices(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %s, want %s", tc.what, got, want)
 		}
+	}
+}
+
+// TestServicesComeLate: consumers are served once their Services are known, too: else they would lose the rights to these
+// with each connection to the API server, until they are.
+func TestServicesComeLate(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		api := &fewObjects{late: make(chan struct{})}
+		server := httptest.NewServer(api)
+		client, err := kube.New(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSession(New(Config{Logger: slog.New(slog.DiscardHandler)}), client)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		s.follow(ctx, &group)
+		filled := make(chan bool, 1)
+		go func() { filled <- s.filled(ctx) }()
+		for _, synced := range []<-chan struct{}{s.namespaces.Synced(), s.pods.Synced(), s.secrets.Synced(), s.policies.Synced()} {
+			<-synced
+		}
+		if refused {
+			s.cannotRead(apierrors.NewForbidden(schema.GroupResource{Resource: resourceSlices}, "", nil))
+		} else {
+			select {
+			case <-filled:
+				t.Error("consumers are served before their Services are known")
+			case <-time.After(100 * time.Millisecond): // is enough for it, and a longer time proves no more
+			}
+			close(api.late)
+		}
+		if !<-filled || s.servicesKnown() == refused || s.servicesRefused() != refused {
+			t.Errorf("refused %v: known %v, refused %v", refused, s.servicesKnown(), s.servicesRefused())
+		}
+		if refused {
+			close(api.late)
+		}
+		cancel()
+		group.Wait()
+		server.CloseClientConnections()
+		server.Close()
 	}
 }

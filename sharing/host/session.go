@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -59,6 +60,10 @@ type session struct {
 
 	queue *work.Queue[peer.ClusterID]
 
+	// noServices is closed once the API server refuses to tell of Services or EndpointSlices.
+	noServices     chan struct{}
+	refuseServices sync.Once
+
 	mu       sync.Mutex
 	woken    chan struct{}        // closed, and replaced, when something may be other than it was
 	repaired map[string]time.Time // when an object was written last, by path
@@ -97,7 +102,7 @@ func newSession(h *Host, client *kube.Client) *session {
 			Backoff: work.Backoff{First: retryFirst, Max: retryMax},
 			Observe: func(id peer.ClusterID, a work.Attempt) { h.complain(id, a.Err, a.Next) },
 		}),
-		woken:    make(chan struct{}),
+		noServices: make(chan struct{}), woken: make(chan struct{}),
 		repaired: make(map[string]time.Time), ready: make(map[types.UID]bool),
 	}
 	s.makeCaches()
@@ -142,6 +147,23 @@ func (s *session) follow(ctx context.Context, group *sync.WaitGroup) {
 // servicesKnown reports whether the Services and EndpointSlices of guests are known. Until then,
 // and for ever if the agent may not read them, guests have none.
 func (s *session) servicesKnown() bool { return s.services.HasSynced() && s.slices.HasSynced() }
+
+// servicesRefused reports whether the agent may not read them.
+func (s *session) servicesRefused() bool {
+	select {
+	case <-s.noServices:
+		return !s.servicesKnown()
+	default:
+		return false
+	}
+}
+
+// cannotRead is told why Services or EndpointSlices cannot be listed or watched.
+func (s *session) cannotRead(err error) {
+	if apierrors.IsForbidden(err) {
+		s.refuseServices.Do(func() { close(s.noServices) })
+	}
+}
 
 // allowServices has all consumers looked at once their Services can be known.
 func (s *session) allowServices(ctx context.Context) {
@@ -203,6 +225,19 @@ func (s *session) filled(ctx context.Context) bool {
 		s.host.cfg.Logger.Warn("network policies cannot be read, so consumers get no namespaces; run `sudo liqo-agent rbac --apply` if the agent lacks the permission", "error", s.policies.Failure())
 	case <-ctx.Done():
 		return false
+	}
+	// Else consumers would lose their rights to Services until these are known.
+	late := time.NewTimer(listPatience)
+	defer late.Stop()
+	for _, synced := range []<-chan struct{}{s.services.Synced(), s.slices.Synced()} {
+		select {
+		case <-synced:
+		case <-s.noServices:
+		case <-late.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
 	}
 	return true
 }
