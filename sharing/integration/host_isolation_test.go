@@ -197,8 +197,8 @@ func testIsolation(t *testing.T, k *bed.Kube) {
 	r.Set(spec.Tenant{ID: barn})
 	r.Set(spec.Tenant{ID: cellar})
 	bedtest.Within(t, "everything is gone", func() error {
-		if ids := r.consumers(); len(ids) > 0 {
-			return fmt.Errorf("%q are here", ids)
+		if here, there := r.Stands(barn).Namespaces, r.Stands(cellar).Namespaces; here+there > 0 {
+			return fmt.Errorf("%d and %d namespaces are here", here, there)
 		}
 		return nil
 	})
