@@ -197,12 +197,20 @@ func TestWatchdogOfAnotherProcess(t *testing.T) {
 	}
 }
 
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
 // watch runs Watch until the test ends, with a watchdog of d.
-func watch(t *testing.T, d time.Duration, check func(context.Context) error) (*manager, *bytes.Buffer, func()) {
+func watch(t *testing.T, d time.Duration, check func(context.Context) error) (*manager, lines, func()) {
 	t.Helper()
 	m := newManager(t)
 	t.Setenv("WATCHDOG_USEC", fmt.Sprint(d.Microseconds()))
-	log := new(bytes.Buffer)
+	log := make(lines, 10_000)
 	n := New(slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -241,16 +249,21 @@ func TestWatch(t *testing.T) {
 // TestWatchHung looks at a check that does not come back: no sign of life is sent, whatever passes, and no second check
 // is started. Once it is back, so are the signs.
 func TestWatchHung(t *testing.T) {
-	hang := make(chan struct{})
+	hang, hangs := make(chan struct{}), make(chan struct{})
 	var checks atomic.Int32
 	m, log, stop := watch(t, 40*time.Millisecond, func(context.Context) error {
 		if checks.Add(1) == 2 {
+			close(hangs)
 			<-hang
 		}
 		return nil
 	})
 	if got := m.next(5 * time.Second); got != "WATCHDOG=1" {
 		t.Fatalf("sent %q", got)
+	}
+	<-hangs
+	if line := <-log; !strings.Contains(line, "does not return") {
+		t.Errorf("logged %s", line)
 	}
 	if got := m.next(200 * time.Millisecond); got != "" {
 		t.Errorf("sent %q while the check hangs", got)
@@ -263,9 +276,6 @@ func TestWatchHung(t *testing.T) {
 		t.Errorf("sent %q after the check came back", got)
 	}
 	stop()
-	if !strings.Contains(log.String(), "does not return") {
-		t.Errorf("log:\n%s", log)
-	}
 }
 
 func TestWatchFailing(t *testing.T) {
@@ -283,7 +293,14 @@ func TestWatchFailing(t *testing.T) {
 		t.Fatalf("sent %q", got)
 	}
 	stop()
-	if n := strings.Count(log.String(), "the recorder hangs"); n != 3 || checks.Load() < 4 {
-		t.Errorf("%d checks, %d failures logged:\n%s", checks.Load(), n, log)
+	close(log)
+	failures := 0
+	for line := range log {
+		if strings.Contains(line, "the recorder hangs") {
+			failures++
+		}
+	}
+	if failures != 3 || checks.Load() < 4 {
+		t.Errorf("%d checks, %d failures logged", checks.Load(), failures)
 	}
 }
