@@ -79,6 +79,10 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("host %s: %w", h.Name, err)
 	}
+	// The host may have got another address since its control plane was made.
+	if err := k.certifyKubelet(); err != nil {
+		return fmt.Errorf("host %s: the kubelet's certificate: %w", h.Name, err)
+	}
 	socket := filepath.Join(root, "containerd.sock")
 	containerd, err := h.start(Cmd{Name: "containerd", Args: []string{"containerd", "--config", filepath.Join(root, "containerd.toml")}})
 	if err != nil {

@@ -165,7 +165,8 @@ func (k *Kube) Start(ctx context.Context) error {
 
 func (k *Kube) start(ctx context.Context) error {
 	begin := time.Now()
-	cmd := k.program("kube-apiserver", k.flags...)
+	// The Service kubernetes leads to an address that the host has now, as K3s has it after each start.
+	cmd := k.program("kube-apiserver", append(slices.Clone(k.flags), "--advertise-address="+k.Host.addresses()[0])...)
 	if RealRoot() {
 		cmd.Args = append(slices.Clone(ofNoAccount), cmd.Args...)
 	}

@@ -97,7 +97,6 @@ func (k *Kube) writeFiles() error {
 	k.flags = []string{
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--secure-port=" + kubePort,
-		"--advertise-address=" + k.Host.addresses()[0],
 		"--anonymous-auth=false",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -135,12 +134,7 @@ func (k *Kube) writeFiles() error {
 // furnish gives the host what a control plane has on it: its directory, the administrator's kubeconfig, and
 // the certificate of a kubelet.
 func (k *Kube) furnish() error {
-	kubelet, err := k.serverCA.issue(pkix.Name{CommonName: "system:node:" + k.Host.Name, Organization: []string{"system:nodes"}},
-		[]string{"localhost", k.Host.Name}, k.Host.ips())
-	if err != nil {
-		return err
-	}
-	return k.Host.Do(func() error {
+	if err := k.Host.Do(func() error {
 		for _, dir := range []string{k.dir, kubeDir} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
@@ -149,10 +143,24 @@ func (k *Kube) furnish() error {
 		if err := unix.Mount(k.dir, kubeDir, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", kubeDir, err)
 		}
+		return writeFile(Kubeconfig, k.kubeconfig)
+	}); err != nil {
+		return err
+	}
+	return k.certifyKubelet()
+}
+
+// certifyKubelet writes the certificate of a kubelet, for the addresses that the host has now.
+func (k *Kube) certifyKubelet() error {
+	kubelet, err := k.serverCA.issue(pkix.Name{CommonName: "system:node:" + k.Host.Name, Organization: []string{"system:nodes"}},
+		[]string{"localhost", k.Host.Name}, k.Host.ips())
+	if err != nil {
+		return err
+	}
+	return k.Host.Do(func() error {
 		return errors.Join(
 			writeFile(kubeDir+"/tls/serving-kubelet.crt", string(kubelet.cert)),
 			writeFile(kubeDir+"/tls/serving-kubelet.key", string(kubelet.key)),
-			writeFile(Kubeconfig, k.kubeconfig),
 		)
 	})
 }

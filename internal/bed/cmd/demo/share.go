@@ -5,24 +5,38 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
+
+	"liqo.io/agent/internal/bed"
 )
+
+const configuration = "/etc/liqo-agent/liqo-agent.toml"
 
 // share shows what all of it is for: pods of one box that run on the other.
 func (d *demo) share() {
 	d.chapter("What it is for: box-a's pods run on box-b")
-	d.say("Both boxes get the rest of a cluster: kube-scheduler, kube-controller-manager, and kwok, which plays a kubelet without containers.")
+	if d.real {
+		d.say("Nothing can be pulled here. box-b permits guests to use the image that it has, and its agent is started again:")
+		d.b.host.WriteFile(configuration, "[sharing]\nlocal_images = true\n")
+		d.b.show("cat", configuration)
+	}
+	d.b.startAgent()
+	d.a.wait(findDeadline, "box-a finds box-b again", d.a.foreign("box-b", "192.0.2.112"))
+	if d.real {
+		d.say("Both boxes get the rest of a cluster: kube-scheduler, kube-controller-manager, kubelet with containerd, kube-proxy and CoreDNS.")
+	} else {
+		d.say("Both boxes get kube-scheduler, kube-controller-manager, and kwok, which plays a kubelet without containers: those need root on the machine.")
+	}
 	started := time.Now()
 	var group sync.WaitGroup
 	for _, x := range []*box{d.a, d.b} {
 		group.Go(func() {
-			if err := x.kube.StartKwok(d.ctx); err != nil {
-				d.tb.Errorf("%v", err)
-			}
-			if err := x.kube.StartControllers(d.ctx); err != nil {
+			if err := x.complete(d.ctx, d.real); err != nil {
 				d.tb.Errorf("%v", err)
 			}
 		})
@@ -48,6 +62,9 @@ func (d *demo) share() {
 	d.b.show("kubectl", "get", "pods,quota", "-A", "-l", "liqo.io/origin-cluster-id")
 	d.b.show("liqo-agent", "peers", "show", "box-a")
 	d.network()
+	if d.real {
+		d.application()
+	}
 
 	d.chapter("box-a disconnects: its pods come home first")
 	started = time.Now()
@@ -78,11 +95,32 @@ func (d *demo) network() {
 	})
 	d.a.show("liqo-agent", "network", "list")
 	d.a.show("liqo-agent", "network", "probe", "box-b", "--count", "3", "--interval", "100ms")
-	d.say("Pods of kwok have no containers, so nobody answers there. TestNetwork in internal/e2e has pods that do.")
+	if !d.real {
+		d.say("Pods of kwok have no containers, so nobody answers there. As root on the machine, this demo goes on with an application.")
+	}
+}
+
+// complete starts the rest of a cluster on the box: with containers, or with kwok.
+func (x *box) complete(ctx context.Context, real bool) error {
+	if !real {
+		return errors.Join(x.kube.StartKwok(ctx), x.kube.StartControllers(ctx))
+	}
+	if err := errors.Join(x.kube.StartControllers(ctx), x.kube.StartKubelet(ctx)); err != nil {
+		return err
+	}
+	if _, err := x.kube.StartKubeProxy(ctx, bed.ProxyNFTables); err != nil {
+		return err
+	}
+	return x.kube.StartCoreDNS(ctx, netip.MustParseAddr("192.0.2.53"))
 }
 
 // deployment spreads over all nodes that there are.
-const deployment = `apiVersion: apps/v1
+const deployment = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop}
 spec:
@@ -95,7 +133,11 @@ spec:
       topologySpreadConstraints:
       - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}, matchLabelKeys: [pod-template-hash]}
       containers:
-      - {name: web, image: nginx:1.29, resources: {requests: {cpu: 100m, memory: 32Mi}}}
+      - name: web
+        image: ` + bed.Image + `
+        command: [shop, web, "store:6379"]
+        env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+        resources: {requests: {cpu: 100m, memory: 32Mi}}
 `
 
 // read reads an object of the box's API server.
