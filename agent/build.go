@@ -101,7 +101,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Label:         func(id peer.ClusterID) string { return s.views.Label(id) },
 		OwnRegistries: func() []string { return s.peering.OwnRegistries() },
 		Users:         func(id peer.ClusterID) []string { return s.peering.PeerUsers().Names(string(id)) },
-		Webhook:       func() map[string]any { return s.admission.MutatingWebhook() },
+		Webhook:       func(claims bool) map[string]any { return s.admission.MutatingWebhook(claims) },
 		Requeue:       s.hub.reconcile, Recheck: func(id peer.ClusterID) { s.server.Recheck(id) },
 		Supervisor: s.agent.supervisor, Tracker: s.health, Logger: s.logger, Now: time.Now,
 	})

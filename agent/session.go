@@ -190,6 +190,9 @@ func (s *session) build(ctx context.Context) error {
 	var err error
 	s.admission, err = admission.NewServer(admission.Config{
 		Listen: cfg.Cluster.AdmissionListen, Dir: cfg.State.Dir, Policy: s.admissionPolicy, Logger: s.logger,
+		OwnClaims: func(ctx context.Context, namespace string, names []string) bool {
+			return s.sharing.OwnClaims(ctx, namespace, names)
+		},
 	})
 	if err != nil {
 		return err

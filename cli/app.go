@@ -9,6 +9,7 @@ import (
 	"liqo.io/agent/cli/peers"
 	"liqo.io/agent/cli/scan"
 	"liqo.io/agent/cli/status"
+	"liqo.io/agent/cli/storage"
 )
 
 // New returns the program with all its commands.
@@ -38,7 +39,7 @@ func tree(m machine) []command.Command {
 		peers.Command(), peers.ConnectCommand(), peers.DisconnectCommand(),
 		inviteCommand(),
 		status.InfoCommand(),
-		domains.Command(), adverts.Command(), network.Command(),
+		domains.Command(), adverts.Command(), network.Command(), storage.Command(),
 		scan.Command(),
 		status.Command(),
 		doctorCommand(m.examiner),

@@ -68,7 +68,7 @@ func TestComplete(t *testing.T) {
 		{w, []string{"log", "level", "de"}, []string{"debug"}},
 		{w, []string{"completion", "z"}, []string{"zsh"}},
 		{w, []string{"run", "--set", "log.l"}, []string{"log.level="}},
-		{w, nil, []string{"run", "service", "peers", "invite", "info", "domains", "adverts", "network", "scan", "status", "doctor", "key", "fleet", "log", "config", "state", "reset", "crds", "rbac", "completion", "version", "help"}},
+		{w, nil, []string{"run", "service", "peers", "invite", "info", "domains", "adverts", "network", "storage", "scan", "status", "doctor", "key", "fleet", "log", "config", "state", "reset", "crds", "rbac", "completion", "version", "help"}},
 	} {
 		stdout, stderr, code := tc.w.Run(t.Context(), append([]string{command.CompleteCommand}, tc.words...)...)
 		var got []string

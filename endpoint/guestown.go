@@ -180,20 +180,24 @@ func (s *Server) makeEmpty(ctx context.Context, caller Caller, call *allow.Call,
 	return resp.StatusCode, text, nil
 }
 
-// checkNamed refuses a pod that names a ConfigMap or Secret that the caller did not
+// checkNamed refuses a pod that names a ConfigMap, Secret or claim that the caller did not
 // make: in it, it could be read.
 func (s *Server) checkNamed(r *http.Request, caller Caller, namespace string, pod []byte) *refusal.Refusal {
-	configMaps, secrets, err := s.cfg.Guests.Named(pod)
+	named, err := s.cfg.Guests.Named(pod)
 	if err != nil {
 		return refusal.Internal("the pod cannot be read back; please report this")
 	}
-	if len(configMaps)+len(secrets) > maxNamed {
-		return refusal.BadBody(fmt.Sprintf("the pod names more than %d ConfigMaps and Secrets; put them together", maxNamed))
+	all := 0
+	for _, names := range named {
+		all += len(names)
 	}
-	for resource, names := range map[string][]string{"configmaps": configMaps, "secrets": secrets} {
+	if all > maxNamed {
+		return refusal.BadBody(fmt.Sprintf("the pod names more than %d ConfigMaps, Secrets and claims; put them together", maxNamed))
+	}
+	for resource, names := range named {
 		for _, name := range names {
 			if !allow.IsName(name) {
-				return refusal.BadBody("the pod names a ConfigMap or Secret that cannot be; correct the name")
+				return refusal.BadBody("the pod names a ConfigMap, Secret or claim that cannot be; correct the name")
 			}
 			if no := s.checkOwn(r, caller, &allow.Call{Namespace: namespace, Resource: resource, Name: name}); no != nil {
 				return no

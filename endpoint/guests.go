@@ -26,15 +26,15 @@ type Guests interface {
 	// it: with the pod as the API server answered, with nil if that refused, and with
 	// nothing in it if its answer is not known.
 	Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error)
-	// Named returns the names of the ConfigMaps and Secrets that a pod, as Pod returned
-	// it, refers to.
-	Named(pod []byte) (configMaps, secrets []string, err error)
+	// Named returns the names of the ConfigMaps, Secrets and PersistentVolumeClaims that a pod,
+	// as Pod returned it, refers to, by "configmaps", "secrets" and "persistentvolumeclaims".
+	Named(pod []byte) (map[string][]string, error)
 	// PodPatch checks a patch of a pod, in JSON as of RFC 7386 or a strategic merge
 	// patch of Kubernetes, and returns the one that is sent instead, with its media
 	// type.
 	PodPatch(id peer.ClusterID, namespace, name string, body []byte) (clean []byte, contentType string, err error)
 	// Object checks an object that the peer applies, and returns the one that is
 	// written instead, as JSON, with every field that is to change. resource is
-	// "configmaps", "secrets", "services" or "endpointslices".
+	// "configmaps", "secrets", "services", "endpointslices" or "persistentvolumeclaims".
 	Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error)
 }

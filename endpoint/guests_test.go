@@ -114,11 +114,15 @@ func (i *inn) Pod(_ context.Context, id peer.ClusterID, ns string, body []byte) 
 	}, nil
 }
 
-func (i *inn) Named(pod []byte) (configMaps, secrets []string, err error) {
+func (i *inn) Named(pod []byte) (map[string][]string, error) {
+	named := make(map[string][]string)
 	if strings.Contains(string(pod), "regcred") {
-		secrets = []string{"regcred"}
+		named["secrets"] = []string{"regcred"}
 	}
-	return nil, secrets, nil
+	if strings.Contains(string(pod), "claimName") {
+		named["persistentvolumeclaims"] = []string{"data"}
+	}
+	return named, nil
 }
 
 func (i *inn) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, string, error) {

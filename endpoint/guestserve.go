@@ -260,9 +260,10 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 		if err == nil {
 			out.Body, err = allow.WithUID(out.Body, call.UID)
 		}
-	case call.Resource == "services" || call.Resource == allow.EndpointSlices:
+	case call.Resource == "services" || call.Resource == allow.EndpointSlices || call.Resource == allow.Claims:
 		// They cannot be made empty and applied then, and what is left out in an apply stays if
-		// it was made otherwise. So they are made whole, and replaced field by field.
+		// it was made otherwise. So they are made whole, and replaced field by field; of a claim,
+		// only its size can change.
 		if out.Body, err = s.cfg.Guests.Object(caller.ID, call.Namespace, call.Resource, call.Name, body); err != nil {
 			break
 		}
@@ -272,7 +273,11 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 			break
 		}
 		out.ContentType = allow.StrategicPatch
-		if out.Body, err = allow.Replacing(out.Body); err == nil {
+		change := allow.Replacing
+		if call.Resource == allow.Claims {
+			change = allow.Resizing
+		}
+		if out.Body, err = change(out.Body); err == nil {
 			out.Body, err = allow.WithUID(out.Body, call.UID)
 		}
 	default:

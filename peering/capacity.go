@@ -126,7 +126,7 @@ func (s *session) measure(pods *podFollower) (known bool, again time.Duration) {
 		return false, podsRetry
 	}
 	settings := s.cfg.SharingSettings()
-	changed, again := s.allocator.Measure(offer.Count(s.nodes.All(), list, settings.Labels, settings.Registries), terms(settings), s.cfg.Now())
+	changed, again := s.allocator.Measure(offer.Count(s.nodes.All(), list, settings.Labels, settings.Registries, settings.Storage), terms(settings), s.cfg.Now())
 	for _, id := range changed {
 		s.queue.Add(id)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/sharing/vnode"
+	"liqo.io/agent/sharing/volumes"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -30,7 +31,9 @@ type confined struct {
 var confinement = []confined{
 	{groupCore, []string{"namespaces", "nodes", "nodes/status", "configmaps", "secrets"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"pods", "pods/status", "resourcequotas"}, []string{"CREATE", "UPDATE"}},
-	{groupCore, []string{"services"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupCore, []string{"persistentvolumes"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupStorage, []string{"storageclasses"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupCore, []string{"services", "persistentvolumeclaims"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupSlices, []string{"endpointslices"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"pods/exec", "pods/attach", "pods/portforward"}, []string{"CONNECT"}},
 	{"networking.k8s.io", []string{"networkpolicies"}, []string{"CREATE", "UPDATE"}},
@@ -140,6 +143,8 @@ func demands(namespace string) []demand {
 			api.PeerUserPrefix(namespace), id, api.FormerPeerUserPrefix, id)
 	}
 	peer := fmt.Sprintf("request.name.substring(%d)", len(api.PeerRolePrefix))
+	// What the agent takes away of guests whose claims are all that is kept.
+	const ended = `variables.deleted && variables.home != "" || `
 	own := fmt.Sprintf(`request.?namespace.orValue("") == %q && `, namespace)
 	return []demand{
 		{"a peer's user may change things in its own guest namespaces only",
@@ -171,29 +176,40 @@ func demands(namespace string) []demand {
 				` && object.metadata.?labels.orValue({}).all(k, k in ["`+strings.Join(vnode.NodeLabels(), `", "`)+`"] || k.startsWith("liqo.io/") || k.startsWith("`+vnode.LabelOffered+`") || `+
 				`oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k]))`, "nodes", "nodes/status")},
 		{"the agent writes one ConfigMap, " + api.ClusterIDConfigMap + " in its own namespace",
-			of("configmaps", fmt.Sprintf(`!variables.agent || `+own+`request.name == %q`, api.ClusterIDConfigMap))},
+			of("configmaps", fmt.Sprintf(`!variables.agent || `+ended+own+`request.name == %q`, api.ClusterIDConfigMap))},
 		{"the agent writes Secrets of peers, in its own namespace and without a token",
-			of("secrets", fmt.Sprintf(`!variables.agent || `+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
+			of("secrets", fmt.Sprintf(`!variables.agent || `+ended+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
 		{"quotas, network policies, roles and bindings of the agent are in the namespaces of guests",
 			oneOf(`variables.home != ""`, "resourcequotas", "networkpolicies", "roles", "rolebindings")},
-		{"the agent writes no Services: guests do that in their own namespaces",
-			of("services", `!variables.agent`)},
+		{"the agent writes no Services, and deletes those of guests: guests write them in their own namespaces",
+			of("services", `!variables.agent || `+ended+`false`)},
 		{"Services of guests are reached inside the cluster only, and select their own pods",
 			of("services", `variables.deleted || object.spec.?type.orValue("ClusterIP") == "ClusterIP" && object.spec.?externalIPs.orValue([]) == [] && object.spec.?externalName.orValue("") == "" && `+
 				`object.spec.?ports.orValue([]).all(p, p.?nodePort.orValue(0) == 0) && `+
 				fmt.Sprintf(`(object.spec.?selector.orValue({}) == {} || object.spec.selector[?%q].orValue("") == variables.home)`, api.LabelOriginCluster))},
 		{"what is written there has the label of the guest, and had it",
-			oneOf(fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") == variables.home)`, api.LabelOriginCluster), "services", "endpointslices")},
+			oneOf(fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") == variables.home)`, api.LabelOriginCluster), "services", "endpointslices", "persistentvolumeclaims")},
 		{"the agent changes EndpointSlices in the namespaces of guests, and makes none",
-			of("endpointslices", `!variables.agent || request.operation == "UPDATE" && variables.home != ""`)},
+			of("endpointslices", `!variables.agent || request.operation in ["UPDATE", "DELETE"] && variables.home != ""`)},
+		{"the agent makes no claims, and changes nothing in them but its own notes and finalizer",
+			of("persistentvolumeclaims", `!variables.agent || request.operation == "UPDATE" && object.spec == oldObject.spec && `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+
+				fmt.Sprintf(` && [object, oldObject].all(o, o.metadata.?finalizers.orValue([]).all(f, f == %q || f in object.metadata.?finalizers.orValue([]) && f in oldObject.metadata.?finalizers.orValue([])))`, volumes.Finalizer))},
+		{"the agent's storage class is one of its own",
+			of("storageclasses", fmt.Sprintf(`(oldObject == null ? object : oldObject).provisioner == %q`, workload.Provisioner))},
+		{"the agent's volumes stand for claims at providers, and are on virtual nodes only",
+			of("persistentvolumes", fmt.Sprintf(`(oldObject == null ? object : oldObject).metadata.?annotations[?"pv.kubernetes.io/provisioned-by"].orValue("") == %q && (variables.deleted || has(object.spec.local) && object.spec.local.path.startsWith("/liqo/") && `+
+				`object.spec.nodeAffinity.required.nodeSelectorTerms.all(t, t.?matchExpressions.orValue([]).exists(e, e.key == %q && e.operator == "In" && e.values == [%q])))`,
+				workload.Provisioner, workload.LabelType, workload.VirtualNode))},
+		{"claims of guests are empty when they are made, have no volume of their choice, and the label of the guest",
+			of("persistentvolumeclaims", `variables.agent || variables.deleted || !has(object.spec.dataSource) && !has(object.spec.dataSourceRef) && !has(object.spec.selector) && `+same("spec.?volumeName", `""`))},
 		{"EndpointSlices are those of the agent",
 			of("endpointslices", fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") == %q)`, api.LabelSliceManager, api.ManagedByAgent))},
 		// Where sharing.network_range and IPv6 blocks are, as for the addresses of pods.
 		{"EndpointSlices have addresses of peers, in 240.0.0.0/4 and fd00::/8, and refer to nothing in this cluster",
 			of("endpointslices", `variables.deleted || object.addressType != "FQDN" && object.?endpoints.orValue([]).all(e, e.addresses.all(a, a.matches("^(24[0-9]|25[0-4])[.]|^fd")) && !has(e.targetRef) && !has(e.nodeName))`)},
-		{"the agent's roles are for pods, ConfigMaps, Secrets, Services, EndpointSlices and events",
+		{"the agent's roles are for pods, ConfigMaps, Secrets, Services, EndpointSlices, PersistentVolumeClaims and events",
 			of("roles", `object.?rules.orValue([]).all(r, r.?apiGroups.orValue([]) == [""] && r.?resources.orValue([]).all(x, `+
-				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "services", "events"]) || `+
+				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "services", "persistentvolumeclaims", "events"]) || `+
 				`r.?apiGroups.orValue([]) == ["discovery.k8s.io"] && r.?resources.orValue([]) == ["endpointslices"])`)},
 		{"the agent gives such a role to the peer of the namespace",
 			of("rolebindings", `object.roleRef.kind == "Role" && `+users(`variables.home`))},

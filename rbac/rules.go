@@ -47,6 +47,7 @@ const (
 	groupAdmission = "admissionregistration.k8s.io"
 	groupCSR       = "certificates.k8s.io"
 	groupSlices    = "discovery.k8s.io"
+	groupStorage   = "storage.k8s.io"
 )
 
 // Rules returns everything that the agent needs in its own cluster, with its own things
@@ -132,8 +133,8 @@ func Rules(namespace string) []Rule {
 			Granted: []string{"create", "patch"}, Reason: "counts what is used, ends those of guests and those that came back; guests make their own",
 		}, {
 			Part: PartShared, Group: groupCore, Resources: []string{"configmaps"},
-			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
-			Granted: []string{"delete"}, Reason: "keeps cluster-id in its own namespace, and sends along what offloaded pods name; guests keep theirs",
+			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
+			Reason: "keeps cluster-id in its own namespace, sends along what offloaded pods name, and ends those of guests; guests keep theirs",
 		}, {
 			Part: PartShared, Group: groupCore, Resources: []string{"secrets"},
 			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
@@ -147,11 +148,20 @@ func Rules(namespace string) []Rule {
 		{
 			Part: PartShared, Group: groupCore, Resources: []string{"services"},
 			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
-			Granted: []string{"create", "patch", "delete"}, Reason: "sends Services along with offloaded pods; guests keep theirs",
+			Granted: []string{"create", "patch"}, Reason: "sends Services along with offloaded pods, and ends those of guests; guests keep theirs",
 		}, {
 			Part: PartShared, Group: groupSlices, Resources: []string{"endpointslices"},
 			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
-			Granted: []string{"get", "create", "delete"}, Reason: "follows the endpoints of such Services, and says which of guests' are reached; guests keep theirs",
+			Granted: []string{"get", "create"}, Reason: "follows the endpoints of such Services, and says which of guests' are reached; guests keep theirs",
+		},
+
+		{
+			Part: PartShared, Group: groupCore, Resources: []string{"persistentvolumeclaims"},
+			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
+			Granted: []string{"create", "delete"}, Reason: "notes on claims which provider may have their data, and counts what guests ask for; guests keep their claims",
+		}, {
+			Part: PartShared, Group: groupStorage, Resources: []string{"storageclasses"},
+			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "keeps its own class, and looks whether there is one for the claims of guests",
 		},
 
 		{
@@ -189,6 +199,9 @@ func Rules(namespace string) []Rule {
 		{
 			Part: PartBorrowed, Group: groupCore, Resources: []string{"nodes/status", "pods/status"},
 			Verbs: []string{"patch"}, Reason: "tells how things stand at the provider",
+		}, {
+			Part: PartBorrowed, Group: groupCore, Resources: []string{"persistentvolumes"},
+			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "keeps one for each claim at a provider",
 		}, {
 			Part: PartBorrowed, Group: groupCore, Resources: []string{"pods/eviction"},
 			Verbs: []string{"create"}, Reason: "drains a virtual node before it goes",

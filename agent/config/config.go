@@ -90,7 +90,12 @@ type Sharing struct {
 	LocalImages     bool
 	GuestEgress     string // internet, all, none
 
+	Storage           string // an amount of bytes, as Kubernetes writes it
+	GuestStorageClass string // "" for the default one
+	StorageKeep       time.Duration
+
 	Use                bool
+	StorageClass       string
 	AcceptPolicy       string // auto, manual
 	MaxAccepted        int
 	KeepaliveThreshold int

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/registry"
@@ -144,6 +147,20 @@ var (
 	})
 	fingerprint = textRule("the 64 hexadecimal digits of a SHA-256", func(s string) error {
 		if _, err := peer.ParseFingerprint(s); err != nil {
+			return errNotAllowed
+		}
+		return nil
+	})
+	// amount is one of bytes, up to a pebibyte.
+	amount = textRule("an amount such as \"20Gi\"", func(s string) error {
+		q, err := resource.ParseQuantity(s)
+		if err != nil || len(s) > 32 || q.Sign() < 0 || q.CmpInt64(1<<50) > 0 {
+			return errNotAllowed
+		}
+		return nil
+	})
+	objectName = textRule("the name of a Kubernetes object", func(s string) error {
+		if len(validation.IsDNS1123Subdomain(s)) > 0 {
 			return errNotAllowed
 		}
 		return nil

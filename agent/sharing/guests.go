@@ -41,7 +41,7 @@ func (s *Sharing) Pod(ctx context.Context, id peer.ClusterID, namespace string, 
 }
 
 // Named implements endpoint.Guests.
-func (s *Sharing) Named(pod []byte) (configMaps, secrets []string, err error) {
+func (s *Sharing) Named(pod []byte) (map[string][]string, error) {
 	return host.Named(pod)
 }
 

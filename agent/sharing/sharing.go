@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/agent/config"
@@ -32,6 +34,7 @@ import (
 	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/vnode"
+	"liqo.io/agent/sharing/volumes"
 )
 
 // settleAfter is how long after the connection to the API server the list of
@@ -54,8 +57,8 @@ type Config struct {
 	OwnRegistries func() []string
 	// Users returns the users in the API server by which a peer is known.
 	Users func(id peer.ClusterID) []string
-	// Webhook returns the configuration of the webhook for pods.
-	Webhook func() map[string]any
+	// Webhook returns the configuration of the webhook for pods, or only for those with claims.
+	Webhook func(claims bool) map[string]any
 	// Requeue has the peering controller reconcile a peer.
 	Requeue func(id peer.ClusterID)
 	// Recheck ends the connections of a peer that is no longer admitted.
@@ -73,6 +76,7 @@ type Sharing struct {
 	hosts   *host.Host
 	nodes   *vnode.Nodes
 	pods    *offload.Offload
+	volumes *volumes.Volumes
 	kubelet *kubelet.Server
 
 	// startKubelet starts the kubelet API: it closes kubeletWanted.
@@ -130,9 +134,15 @@ func New(cfg Config) *Sharing {
 			return vnode.Settings{Heartbeat: shared.Heartbeat, DrainTimeout: shared.DrainTimeout}
 		},
 		Kubelet: s.kubeletAddress, Changed: cfg.Requeue, Names: cfg.Names, Host: strings.ToLower(host),
-		Webhook: cfg.Webhook, Logger: cfg.Logger, Now: cfg.Now,
+		Webhook: cfg.Webhook, Claims: func() bool { return s.volumes.InUse() }, Logger: cfg.Logger, Now: cfg.Now,
 	})
-	s.pods = offload.New(offload.Config{Self: self, Exceeded: cfg.Requeue, Logger: cfg.Logger, Now: cfg.Now})
+	s.volumes = volumes.New(volumes.Config{
+		Self: self, Class: func() string { return cfg.Settings().Sharing.StorageClass },
+		Changed: func(namespace string) { s.pods.ClaimsChanged(namespace) }, Used: s.nodes.Touch, Logger: cfg.Logger, Now: cfg.Now,
+	})
+	s.pods = offload.New(offload.Config{
+		Self: self, Exceeded: cfg.Requeue, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Logger: cfg.Logger, Now: cfg.Now,
+	})
 	s.kubelet = kubelet.New(kubelet.Config{
 		Listen: func() string { return cfg.Settings().Sharing.KubeletListen },
 		Find:   s.find, Dir: filepath.Join(cfg.Settings().State.Dir, "kubelet"), Self: self,
@@ -146,7 +156,17 @@ func hostSettings(cfg config.Config) host.Settings {
 	return host.Settings{
 		Prefix: shared.NamespacePrefix, PodSecurity: shared.PodSecurity, Enforce: shared.Enforce, MaxNamespaces: shared.MaxNamespaces,
 		GuestEgress: shared.GuestEgress, LocalImages: shared.LocalImages,
+		Storage: storage(cfg), GuestStorageClass: shared.GuestStorageClass, StorageKeep: shared.StorageKeep,
 	}
+}
+
+// storage returns how many bytes the claims of consumers may ask for together.
+func storage(cfg config.Config) int64 {
+	amount, err := resource.ParseQuantity(cfg.Sharing.Storage)
+	if err != nil { // a configuration that was not read from anywhere
+		return 0
+	}
+	return amount.Value()
 }
 
 // Settings returns the settings of sharing that peerings depend on.
@@ -154,7 +174,7 @@ func Settings(cfg config.Config) plan.SharingSettings {
 	shared := cfg.Sharing
 	return plan.SharingSettings{
 		Enable: shared.Enable, Percentage: shared.Percentage, Overcommit: shared.Overcommit, Hysteresis: shared.Hysteresis,
-		Labels: shared.Labels, Registries: shared.Registries, Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
+		Labels: shared.Labels, Registries: shared.Registries, Storage: storage(cfg), Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
 		KeepaliveThreshold: shared.KeepaliveThreshold, KeepaliveRetry: shared.KeepaliveRetry, DrainTimeout: shared.DrainTimeout,
 	}
 }
@@ -171,6 +191,7 @@ func (s *Sharing) Run(ctx context.Context, local *rest.Config) {
 		{Name: "consumers", Run: func(ctx context.Context) error { return s.hosts.Run(ctx, local) }},
 		{Name: "virtual nodes", Run: func(ctx context.Context) error { return s.nodes.Run(ctx, local) }},
 		{Name: "pods", Run: func(ctx context.Context) error { return s.pods.Run(ctx, local) }},
+		{Name: "volumes", Run: func(ctx context.Context) error { return s.volumes.Run(ctx, local) }},
 		{Name: "kubelet API", Run: func(ctx context.Context) error {
 			// It requests a certificate, which a machine without providers does not need.
 			select {
@@ -193,6 +214,7 @@ func (s *Sharing) settle(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-timer.C:
 		s.nodes.Settled()
+		s.volumes.Settled()
 		s.cfg.Network.Settled()
 	}
 	return nil
@@ -211,8 +233,10 @@ func (s *Sharing) Provide(node spec.Node, target peer.Target) spec.NodeStatus {
 	status := s.nodes.Set(node)
 	network := s.cfg.Network.Use(node.ID, target, !node.Gone && (node.Wanted && node.Offer != nil || status.Name != ""))
 	if node.Wanted || status.Busy {
+		link := s.link(node.ID, target)
+		s.volumes.Set(volumes.Provider{ID: node.ID, Remote: link, Storage: offeredStorage(node), Reachable: node.Reachable && !node.Gone && !node.Expelled})
 		s.pods.Set(offload.Provider{
-			ID: node.ID, Node: status.Assigned, Remote: s.link(node.ID, target),
+			ID: node.ID, Node: status.Assigned, Remote: link,
 			Offer: describe(node.Offer), Reachable: node.Reachable, Gone: node.Gone, Expelled: node.Expelled,
 			Network: network,
 		})
@@ -225,6 +249,18 @@ func (s *Sharing) Provide(node spec.Node, target peer.Target) spec.NodeStatus {
 		known.Spec, known.Status = node, status
 	}
 	return status
+}
+
+// offeredStorage returns how many bytes a provider offers for claims.
+func offeredStorage(node spec.Node) int64 {
+	if !node.Wanted || node.Offer == nil {
+		return 0
+	}
+	amount, err := resource.ParseQuantity(node.Offer.ResourceQuota.Hard[string(corev1.ResourceStorage)])
+	if err != nil || amount.Sign() < 0 {
+		return 0
+	}
+	return amount.Value()
 }
 
 // describe is a text that changes when an offer's amounts do.
@@ -274,6 +310,7 @@ func (s *Sharing) remove(id peer.ClusterID) {
 		return
 	}
 	s.pods.Remove(id)
+	s.volumes.Remove(id)
 	go known.link.Close() // it waits for pending requests
 }
 
@@ -377,6 +414,25 @@ func (s *Sharing) Consumer(id peer.ClusterID) (Consumer, bool) {
 	tenant, ok := s.consumers[id]
 	return Consumer{tenant, status}, ok
 }
+
+// OwnClaims reports whether claims of this cluster may be at providers.
+func (s *Sharing) OwnClaims(ctx context.Context, namespace string, names []string) bool {
+	return s.volumes.Ours(ctx, namespace, names)
+}
+
+// OfferedStorage returns how many bytes the claims of consumers may ask for together.
+func (s *Sharing) OfferedStorage() int64 { return storage(s.cfg.Settings()) }
+
+// Stored returns the consumers that have claims here.
+func (s *Sharing) Stored() map[peer.ClusterID]spec.TenantStatus { return s.hosts.Stored() }
+
+// ReclaimStorage removes the claims of a consumer that are only kept.
+func (s *Sharing) ReclaimStorage(ctx context.Context, id peer.ClusterID) error {
+	return s.hosts.Discard(ctx, id)
+}
+
+// Volumes returns the data of this cluster at providers.
+func (s *Sharing) Volumes() []volumes.Volume { return s.volumes.List() }
 
 // Pods counts the pods at a provider.
 func (s *Sharing) Pods(id peer.ClusterID) offload.Counts { return s.pods.Count(id) }

@@ -41,6 +41,8 @@ type Viewer interface {
 	History(ctx context.Context, q control.HistoryQuery) ([]peer.Event, error)
 	// Network returns the network between the pods of this cluster and those of its peers.
 	Network(ctx context.Context) (control.Network, error)
+	// Storage returns what claims keep at other clusters, and others' claims here.
+	Storage(ctx context.Context) (control.Storage, error)
 	// Config returns the configuration in use.
 	Config(ctx context.Context) (control.Config, error)
 }
@@ -86,6 +88,9 @@ type Decider interface {
 	// Forget drops everything that is remembered about the peer: trust,
 	// preferences, alias. Peerings with it are ended.
 	Forget(ctx context.Context, id peer.ClusterID, by string) error
+	// ReclaimStorage removes the claims that are only kept of a cluster. The error wraps
+	// ErrNotFound if it has none, and ErrRefused if it uses them.
+	ReclaimStorage(ctx context.Context, id peer.ClusterID) (control.Reclaimed, error)
 }
 
 // Keeper manages the invites and the key of this cluster.

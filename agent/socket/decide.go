@@ -32,13 +32,20 @@ func (s *Server) decisionRoutes() map[string]handle {
 		"DELETE /v1/peers/{ref}/trust":      s.decide(control.ResolveProven, b.Distrust),
 		"PATCH /v1/peers/{ref}/preferences": s.set,
 		"DELETE /v1/peers/{ref}":            s.decide(control.Resolve, b.Forget),
-		"GET /v1/requests":                  func(r *http.Request) (any, error) { return b.Requests(r.Context()) },
-		"GET /v1/invites":                   func(r *http.Request) (any, error) { return b.Invites(r.Context()) },
-		"POST /v1/invites":                  s.invite,
-		"DELETE /v1/invites/{id}":           s.revokeInvite,
-		"GET /v1/key":                       func(r *http.Request) (any, error) { return b.Key(r.Context()) },
-		"POST /v1/key/rotate":               func(r *http.Request) (any, error) { return b.RotateKey(r.Context(), by(r.Context())) },
-		"POST /v1/key/csr":                  s.csr,
+		"POST /v1/storage/{id}/reclaim": func(r *http.Request) (any, error) {
+			id, err := peer.ParseClusterID(r.PathValue("id"))
+			if err != nil {
+				return nil, &control.Error{Kind: control.ErrInvalid, Message: err.Error()}
+			}
+			return b.ReclaimStorage(r.Context(), id)
+		},
+		"GET /v1/requests":        func(r *http.Request) (any, error) { return b.Requests(r.Context()) },
+		"GET /v1/invites":         func(r *http.Request) (any, error) { return b.Invites(r.Context()) },
+		"POST /v1/invites":        s.invite,
+		"DELETE /v1/invites/{id}": s.revokeInvite,
+		"GET /v1/key":             func(r *http.Request) (any, error) { return b.Key(r.Context()) },
+		"POST /v1/key/rotate":     func(r *http.Request) (any, error) { return b.RotateKey(r.Context(), by(r.Context())) },
+		"POST /v1/key/csr":        s.csr,
 	}
 }
 

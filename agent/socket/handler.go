@@ -30,6 +30,7 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/history":           s.history,
 		"GET /v1/config":            s.config,
 		"GET /v1/network":           s.network,
+		"GET /v1/storage":           func(r *http.Request) (any, error) { return s.cfg.Backend.Storage(r.Context()) },
 		"GET /v1/log/level":         s.logLevel,
 		"PUT /v1/log/level":         s.setLogLevel,
 	}

@@ -233,6 +233,14 @@ func (m *memory) DecideAdvert(_ context.Context, id peer.ClusterID, accept bool,
 	return m.tell("decide-advert %s accept=%t %s", id, accept, by)
 }
 
+func (m *memory) Storage(context.Context) (control.Storage, error) {
+	return control.Storage{Class: "liqo"}, m.fail
+}
+
+func (m *memory) ReclaimStorage(context.Context, peer.ClusterID) (control.Reclaimed, error) {
+	return control.Reclaimed{Claims: 1}, m.fail
+}
+
 func (m *memory) ProbeNetwork(_ context.Context, id peer.ClusterID) (control.NetworkProbe, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

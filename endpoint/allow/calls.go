@@ -25,6 +25,9 @@ const (
 // which it takes from the Service.
 const EndpointSlices = "endpointslices"
 
+// Claims is the resource of which nothing but the size can change.
+const Claims = "persistentvolumeclaims"
+
 // The forms of what a path can name.
 const (
 	collection = ""       // .../pods
@@ -88,6 +91,11 @@ var guestRoutes = []guestRoute{
 	{resource: EndpointSlices, form: oneObject, method: http.MethodGet},
 	{resource: EndpointSlices, form: oneObject, method: http.MethodPatch, query: writeParams},
 	{resource: EndpointSlices, form: oneObject, method: http.MethodDelete},
+
+	{resource: Claims, method: http.MethodGet, query: listParams, answer: ListAnswer, endless: "watch"},
+	{resource: Claims, form: oneObject, method: http.MethodGet},
+	{resource: Claims, form: oneObject, method: http.MethodPatch, query: writeParams},
+	{resource: Claims, form: oneObject, method: http.MethodDelete},
 
 	{resource: "events", method: http.MethodGet, query: listParams, answer: ListAnswer, endless: "watch"},
 }
@@ -213,7 +221,7 @@ func ParseCall(method, target string) (Call, *refusal.Refusal) {
 }
 
 func noSuchGuestPath() *refusal.Refusal {
-	return refusal.NotPermitted("a peer can reach pods, configmaps, secrets, services, endpointslices and events in namespaces that it was given here, one at a time, and nothing else; correct the path")
+	return refusal.NotPermitted("a peer can reach pods, configmaps, secrets, services, endpointslices, persistentvolumeclaims and events in namespaces that it was given here, one at a time, and nothing else; correct the path")
 }
 
 // IsLabel reports whether s is a label of RFC 1123, as the names of namespaces and

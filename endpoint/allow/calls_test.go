@@ -153,7 +153,7 @@ func TestGuestRoutesRefused(t *testing.T) {
 	for _, path := range []string{
 		"", "namespaces", "namespaces/b-shop", "namespaces/b-shop/", "nodes", "nodes/x/proxy", "pods", "secrets", "events", "persistentvolumes", "componentstatuses",
 		"namespaces/b-shop/services/web/status", "namespaces/b-shop/services/web/proxy", "namespaces/b-shop/endpointslices", "namespaces/b-shop/serviceaccounts", "namespaces/b-shop/serviceaccounts/default/token", "namespaces/b-shop/resourcequotas",
-		"namespaces/b-shop/limitranges", "namespaces/b-shop/endpoints", "namespaces/b-shop/persistentvolumeclaims", "namespaces/b-shop/replicationcontrollers",
+		"namespaces/b-shop/limitranges", "namespaces/b-shop/endpoints", "namespaces/b-shop/persistentvolumeclaims/c/status", "namespaces/b-shop/replicationcontrollers",
 		"namespaces/b-shop/bindings", "namespaces/b-shop/podtemplates", "namespaces/b-shop/status", "namespaces/b-shop/finalize",
 		"namespaces/b-shop/pods/web/status", "namespaces/b-shop/pods/web/eviction", "namespaces/b-shop/pods/web/binding", "namespaces/b-shop/pods/web/ephemeralcontainers",
 		"namespaces/b-shop/pods/web/proxy", "namespaces/b-shop/pods/web/proxy/x", "namespaces/b-shop/pods/web/resize", "namespaces/b-shop/pods/web/log/x",

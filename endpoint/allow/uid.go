@@ -67,6 +67,19 @@ func Replacing(object []byte) ([]byte, error) {
 	return json.Marshal(all)
 }
 
+// Resizing returns the merge patch that gives a claim the size that it has in object.
+func Resizing(object []byte) ([]byte, error) {
+	var claim struct {
+		Spec struct {
+			Resources json.RawMessage `json:"resources"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(object, &claim); err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{"spec": map[string]any{"resources": claim.Spec.Resources}})
+}
+
 // deletion is what a peer may say about a deletion, of metav1.DeleteOptions. How
 // what depends on the object goes is not its choice.
 type deletion struct {

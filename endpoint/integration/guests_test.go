@@ -40,7 +40,7 @@ func (landlord) Pod(_ context.Context, _ peer.ClusterID, _ string, body []byte) 
 	return body, func([]byte) {}, nil
 }
 
-func (landlord) Named([]byte) (configMaps, secrets []string, err error) { return nil, nil, nil }
+func (landlord) Named([]byte) (map[string][]string, error) { return nil, nil }
 
 func (landlord) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, string, error) {
 	return body, "application/strategic-merge-patch+json", nil

@@ -137,7 +137,7 @@ func (anything) Pod(_ context.Context, _ peer.ClusterID, _ string, body []byte) 
 	return body, func([]byte) {}, nil
 }
 
-func (anything) Named([]byte) (configMaps, secrets []string, err error) { return nil, nil, nil }
+func (anything) Named([]byte) (map[string][]string, error) { return nil, nil }
 
 // at returns the address of s on this machine.
 func at(s *endpoint.Server) netip.AddrPort {

@@ -130,6 +130,17 @@ func Farm() *Memory {
 			{ID: Shed, Name: "shed\x1b[2J", State: control.NetworkOff, Reason: "NotShared", Message: "The peering is beginning or ending: no resources are shared with it now."},
 			{ID: Van, Name: "van\u202e", State: "Connecting", MTU: 1500, Message: "connect to 192.0.2.9:6447: \u202erefused", Since: Now.Add(-time.Minute)},
 		}},
+		Storage: control.Storage{
+			Class: "liqo", OfferedBytes: 20 << 30,
+			Own: []control.OwnStorage{
+				{ID: Barn, Name: "barn", Namespace: "shop", Claim: "data-db-0", Bytes: 5 << 30, State: "Bound", Since: Now.Add(-49 * time.Hour)},
+				{ID: Silo, Name: "Halle 3", Namespace: "shop", Claim: "cache", Bytes: 1 << 30, State: "Parted", Message: "There is no peering with the provider, which keeps the data for some days. Connect again to use it.", Since: Now.Add(-time.Hour)},
+			},
+			Guests: []control.GuestStorage{
+				{ID: Shed, Name: "shed\x1b[2J", Claims: 3, Bytes: 12 << 30, State: control.StorageRetained, Since: Now.Add(-24 * time.Hour), Until: Now.Add(6 * 24 * time.Hour)},
+				{ID: Van, Name: "van\u202e", Claims: 1, Bytes: 1 << 30, State: control.StorageInUse},
+			},
+		},
 		Status: control.Status{
 			Version: "1.2.3", Protocol: "1-2",
 			Identity:  control.Identity{ClusterID: FarmID, Name: "farm", Namespace: "liqo", Fingerprint: strings.Repeat("77", 32), IDOrigin: "ConfigMap"},

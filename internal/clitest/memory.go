@@ -24,6 +24,7 @@ type Has struct {
 	Domains  []control.Domain
 	Adverts  []control.Advert
 	Network  control.Network
+	Storage  control.Storage
 }
 
 // Memory is a socket.Backend that answers from memory, and does what it is told
@@ -358,6 +359,22 @@ func (m *Memory) RemoveDomain(_ context.Context, name, _ string) error {
 // AskDomain is as in socket.Backend.
 func (m *Memory) AskDomain(_ context.Context, name string) error {
 	return m.decide("", func(*control.Peer) error { return nil }, "ask-domain %s", name)
+}
+
+// Storage is as in socket.Backend.
+func (m *Memory) Storage(context.Context) (control.Storage, error) { return m.Has.Storage, nil }
+
+// ReclaimStorage is as in socket.Backend.
+func (m *Memory) ReclaimStorage(_ context.Context, id peer.ClusterID) (control.Reclaimed, error) {
+	for _, g := range m.Has.Storage.Guests {
+		if g.ID == string(id) && g.State == control.StorageInUse {
+			return control.Reclaimed{}, &control.Error{Kind: control.ErrRefused, Message: "it uses its claims", Advice: "end the peering first"}
+		}
+		if g.ID == string(id) {
+			return control.Reclaimed{Claims: g.Claims, Bytes: g.Bytes}, nil
+		}
+	}
+	return control.Reclaimed{}, &control.Error{Kind: control.ErrNotFound, Message: "no claims"}
 }
 
 // Network is as in socket.Backend.

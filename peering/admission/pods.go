@@ -1,7 +1,9 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
+	"time"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -19,6 +21,10 @@ const (
 	// podsTimeoutSeconds is how long the API server waits for an answer about a pod.
 	// Without one it creates the pod as it is.
 	podsTimeoutSeconds = 2
+	// claimsTimeout is how long it may take to find out whose the claims of a pod are, of which
+	// it may have at most maxClaims.
+	claimsTimeout = 1500 * time.Millisecond
+	maxClaims     = 16
 )
 
 // pods is the one resource of which objects are changed.
@@ -30,10 +36,11 @@ var pods = reviewResource{Version: "v1", Resource: "pods"}
 // is the same after every restart that gets the same port, and says all that an API
 // server would fill in.
 //
-// It is for API servers that have no MutatingAdmissionPolicies. A pod is created
+// It is for API servers that have no MutatingAdmissionPolicies, and with claims for the
+// pods that mount claims, of which policies cannot say whose they are. A pod is created
 // without waiting for an agent that is down, and then has no toleration.
-func (s *Server) MutatingWebhook() map[string]any {
-	return s.configuration("MutatingWebhookConfiguration", MutatingWebhookName, toleratePath, map[string]any{
+func (s *Server) MutatingWebhook(claims bool) map[string]any {
+	webhook := map[string]any{
 		"name": podsHookName,
 		"rules": []any{map[string]any{
 			"apiGroups":   []any{pods.Group},
@@ -46,8 +53,15 @@ func (s *Server) MutatingWebhook() map[string]any {
 		"reinvocationPolicy": "IfNeeded",
 		"timeoutSeconds":     float64(podsTimeoutSeconds),
 		"namespaceSelector":  map[string]any{"matchLabels": map[string]any{workload.LabelEnabled: "true"}},
-	})
+	}
+	if claims {
+		webhook["matchConditions"] = []any{map[string]any{"name": "claims", "expression": celClaims}}
+	}
+	return s.configuration("MutatingWebhookConfiguration", MutatingWebhookName, toleratePath, webhook)
 }
+
+// celClaims is whether a pod mounts claims, in CEL.
+const celClaims = `has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim))`
 
 // reviewedPod is as much of a pod as the toleration depends on.
 type reviewedPod struct {
@@ -61,8 +75,10 @@ type reviewedPod struct {
 	Spec *struct {
 		Tolerations []toleration `json:"tolerations"`
 		Volumes     []struct {
-			PersistentVolumeClaim *struct{} `json:"persistentVolumeClaim"`
-			Ephemeral             *struct{} `json:"ephemeral"`
+			PersistentVolumeClaim *struct {
+				ClaimName string `json:"claimName"`
+			} `json:"persistentVolumeClaim"`
+			Ephemeral *struct{} `json:"ephemeral"`
 		} `json:"volumes"`
 	} `json:"spec"`
 }
@@ -108,9 +124,9 @@ type operation struct {
 
 // tolerate answers a review of a pod: it is never refused, and gets the toleration
 // unless it has it, or belongs to its node: pods of DaemonSets and those that stand
-// for a kubelet's files do, and so does a pod with a claim, which is of this cluster and
-// may be made on the pod's node. What cannot be read stays as it is.
-func tolerate(r *reviewRequest) reviewResponse {
+// for a kubelet's files do, and so does a pod with a claim that cannot be at a provider,
+// and may be made on the pod's node. What cannot be read stays as it is.
+func (s *Server) tolerate(r *reviewRequest) reviewResponse {
 	out := reviewResponse{UID: r.UID, Allowed: true}
 	if r.Resource != pods || r.SubResource != "" || r.Operation != OperationCreate {
 		return out
@@ -127,15 +143,22 @@ func tolerate(r *reviewRequest) reviewResponse {
 			return out
 		}
 	}
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return out
-		}
-	}
 	for _, t := range pod.Spec.Tolerations {
 		if t.suffices() {
 			return out
 		}
+	}
+	var claims []string
+	for _, v := range pod.Spec.Volumes {
+		if v.Ephemeral != nil {
+			return out
+		}
+		if v.PersistentVolumeClaim != nil {
+			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	if len(claims) > 0 && !s.ownClaims(r.Namespace, claims) {
+		return out
 	}
 	added := toleration{Key: workload.TaintNotAllowed, Operator: exists, Effect: noExecute}
 	step := operation{Op: "add", Path: "/spec/tolerations", Value: []toleration{added}}
@@ -144,4 +167,14 @@ func tolerate(r *reviewRequest) reviewResponse {
 	}
 	out.Patch, out.PatchType = patch{step}, "JSONPatch"
 	return out
+}
+
+// ownClaims reports whether claims of a namespace may be at providers.
+func (s *Server) ownClaims(namespace string, names []string) bool {
+	if s.cfg.OwnClaims == nil || len(names) > maxClaims {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), claimsTimeout)
+	defer cancel()
+	return s.cfg.OwnClaims(ctx, namespace, names)
 }

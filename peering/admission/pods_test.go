@@ -81,7 +81,7 @@ func TestTolerate(t *testing.T) {
 // waits long for it.
 func TestMutatingWebhook(t *testing.T) {
 	r := serve(t, defaultTimeouts, trusting)
-	text, err := json.Marshal(r.MutatingWebhook())
+	text, err := json.Marshal(r.MutatingWebhook(false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestMutatingWebhook(t *testing.T) {
 		}
 	}
 	s, err := NewServer(Config{Dir: t.TempDir(), Logger: r.cfg.Logger})
-	if err != nil || s.MutatingWebhook() != nil {
+	if err != nil || s.MutatingWebhook(false) != nil {
 		t.Errorf("%v: a configuration without an address", err)
 	}
 }
@@ -111,7 +111,7 @@ func FuzzPodReview(f *testing.F) {
 		if err != nil {
 			return
 		}
-		response := tolerate(r)
+		response := new(Server).tolerate(r)
 		if !response.Allowed || response.UID != r.UID || response.Status != nil {
 			t.Fatalf("%+v", response)
 		}

@@ -39,6 +39,7 @@ type reviewRequest struct {
 	Resource    reviewResource `json:"resource"`
 	SubResource string         `json:"subResource"`
 	Name        string         `json:"name"`
+	Namespace   string         `json:"namespace"`
 	Operation   string         `json:"operation"`
 	UserInfo    struct {
 		Username string   `json:"username"`

@@ -68,6 +68,9 @@ type Config struct {
 	// Policy returns what is decided about a cluster, known or not. It is called
 	// on several goroutines and must be quick.
 	Policy func(peer.ClusterID) Policy
+	// OwnClaims reports whether claims of a namespace may be at providers, so that pods which
+	// mount them may be there. It asks the API server. Nil: none may.
+	OwnClaims func(ctx context.Context, namespace string, names []string) bool
 	// Logger gets a line when serving starts, and what is refused: at most a few
 	// lines a minute.
 	Logger *slog.Logger
@@ -173,7 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 	protocols.SetHTTP1(true)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+admitPath, s.answering(s.decide))
-	mux.HandleFunc("POST "+toleratePath, s.answering(tolerate))
+	mux.HandleFunc("POST "+toleratePath, s.answering(s.tolerate))
 	server := &http.Server{
 		Handler:           limited.yielding(mux),
 		Protocols:         protocols,

@@ -126,6 +126,9 @@ type uninstallKind struct {
 	through string
 	// takes reports whether an object goes; nil for every one that the agent made.
 	takes func(*installed) bool
+	// unless is a collection of which no object with the label of a consumer may be in an object
+	// that goes: with the claims in a namespace, data would go that is not ours.
+	unless string
 	// shows reports whether people are told that an object stays.
 	shows bool
 }
@@ -142,7 +145,8 @@ func uninstallOrder(cfg UninstallConfig) []uninstallKind {
 		{name: "PeeringRequest", path: api.Collection(api.GroupVersion, api.PluralPeeringRequests), takes: every},
 		{name: "Advertisement", path: api.Collection(api.SharingGroupVersion, api.PluralAdvertisements), takes: every},
 		{name: "Node", path: "/api/v1/nodes", selector: api.OwnObjects + "," + workload.LabelType + "=" + workload.VirtualNode},
-		{name: "Namespace", path: "/api/v1/namespaces", selector: guests, through: "/api/v1/resourcequotas", takes: every},
+		{name: "Namespace", path: "/api/v1/namespaces", selector: guests, through: "/api/v1/resourcequotas", takes: every, unless: "/api/v1/persistentvolumeclaims"},
+		{name: "StorageClass", path: "/apis/storage.k8s.io/v1/storageclasses", selector: api.OwnObjects},
 		{name: "Secret", path: namespacePath + cfg.Namespace + "/secrets", selector: api.OwnObjects,
 			takes: func(t *installed) bool { return strings.HasPrefix(t.Name, plan.SecretName("")) }},
 		{name: "ForeignCluster", path: api.Collection(api.GroupVersion, api.PluralForeignClusters), shows: true, takes: func(t *installed) bool {
@@ -211,8 +215,20 @@ func (w *uninstaller) kind(ctx context.Context, k uninstallKind) {
 		w.out.Failed = append(w.out.Failed, fmt.Sprintf("%ss: %v", k.name, err))
 		return
 	}
+	holding, err := w.holding(ctx, k)
+	if err != nil {
+		w.out.Failed = append(w.out.Failed, fmt.Sprintf("%ss: %v", k.name, err))
+		return
+	}
 	for _, o := range objects {
 		label := k.name + " " + o.Name
+		if holding[o.Name] {
+			w.out.Kept = append(w.out.Kept, label+", which has claims of a cluster")
+			if err := w.endPods(ctx, o.Name); err != nil {
+				w.out.Failed = append(w.out.Failed, fmt.Sprintf("%s: %v", label, err))
+			}
+			continue
+		}
 		takes := k.takes
 		if takes == nil {
 			takes = (*installed).ours
@@ -229,6 +245,38 @@ func (w *uninstaller) kind(ctx context.Context, k uninstallKind) {
 			w.out.Failed = append(w.out.Failed, fmt.Sprintf("%s: %v", label, err))
 		}
 	}
+}
+
+// holding returns the names of the objects of a kind that stay for what is in them.
+func (w *uninstaller) holding(ctx context.Context, k uninstallKind) (map[string]bool, error) {
+	if k.unless == "" {
+		return nil, nil
+	}
+	within, err := kube.List(ctx, w.client, kube.Query{Path: k.unless, Labels: workload.LabelOriginCluster}, kube.Kind[*installed]{Fresh: func() *installed { return &installed{} }})
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil, nil // an agent without this right lets nobody have any
+	}
+	out := make(map[string]bool)
+	for _, o := range within {
+		out[o.Namespace] = true
+	}
+	return out, err
+}
+
+// endPods deletes the pods of a consumer in a namespace that stays.
+func (w *uninstaller) endPods(ctx context.Context, namespace string) error {
+	path := "/api/v1/namespaces/" + namespace + "/pods"
+	pods, err := kube.List(ctx, w.client, kube.Query{Path: path, Labels: workload.LabelOriginCluster}, kube.Kind[*installed]{Fresh: func() *installed { return &installed{} }})
+	errs := []error{err}
+	for _, pod := range pods {
+		if !w.really {
+			continue
+		}
+		if err := w.client.Delete(ctx, path+"/"+pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}); !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (w *uninstaller) list(ctx context.Context, k uninstallKind) ([]*installed, error) {

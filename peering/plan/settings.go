@@ -23,6 +23,9 @@ type SharingSettings struct {
 	// no others.
 	Registries []string
 
+	// Storage is how many bytes the claims of all consumers may ask for together.
+	Storage int64
+
 	// Use: create nodes for joined providers. Otherwise existing nodes are drained and removed.
 	Use bool
 	// AcceptManually: a person decides about each offer. Otherwise up to MaxAccepted are

@@ -94,8 +94,9 @@ type account struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	slots   map[string]*slot   // by namespace/name
-	objects map[string]*object // by resource/namespace/name
+	slots   map[string]*slot // by namespace/name
+	objects ledger           // by resource/namespace/name
+	claims  ledger           // by namespace/name, in the bytes of storage that they ask for
 }
 
 // slot is the name of a pod.
@@ -114,7 +115,7 @@ type reserved struct {
 }
 
 func newAccount(now func() time.Time) *account {
-	return &account{now: now, slots: make(map[string]*slot), objects: make(map[string]*object)}
+	return &account{now: now, slots: make(map[string]*slot), objects: make(ledger), claims: make(ledger)}
 }
 
 // amounts returns the most that the name may stand for.
@@ -172,14 +173,8 @@ func (a *account) sweep() {
 		s.reserved = slices.DeleteFunc(s.reserved, func(r *reserved) bool { return !now.Before(r.until) })
 		a.tidy(key, s)
 	}
-	for key, o := range a.objects {
-		if !now.Before(o.until) {
-			o.pending = weight{}
-			if !o.there {
-				delete(a.objects, key)
-			}
-		}
-	}
+	a.objects.sweep(now)
+	a.claims.sweep(now)
 }
 
 func (a *account) tidy(key string, s *slot) {
@@ -330,24 +325,17 @@ func (s *slot) note(uid types.UID) {
 }
 
 // replace counts what is there anew. What is reserved stays.
-func (a *account) replace(pods []*guestPod, objects map[string]weight) {
+func (a *account) replace(pods []*guestPod, objects, claims map[string]weight) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, s := range a.slots {
 		s.pod = nil
 		a.tidy(key, s)
 	}
-	for key, o := range a.objects {
-		o.there, o.is = false, weight{}
-		if o.pending == (weight{}) {
-			delete(a.objects, key)
-		}
-	}
+	a.objects.replace(objects)
+	a.claims.replace(claims)
 	for _, pod := range pods {
 		a.putLocked(pod)
-	}
-	for key, is := range objects {
-		a.putObjectLocked(key, is)
 	}
 }
 
@@ -373,7 +361,7 @@ func (a *account) empty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweep()
-	return len(a.slots) == 0 && len(a.objects) == 0
+	return len(a.slots) == 0 && len(a.objects) == 0 && len(a.claims) == 0
 }
 
 func keyOf(parts ...string) string { return strings.Join(parts, "/") }

@@ -150,7 +150,7 @@ func TestReservationsEnd(t *testing.T) {
 			r.amounts = amounts("cpu=0 pods=1")
 			a.settle("ns/web", r, podOf("web", "u1", "", "cpu=1 pods=1"))
 		}, true},
-		{"counted anew", func(a *account, r *reserved) { a.replace(nil, nil) }, true},
+		{"counted anew", func(a *account, r *reserved) { a.replace(nil, nil, nil) }, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestOfferHolds(t *testing.T) {
 			"relist": func(t *rapid.T) {
 				c.events = nil
 				drained = now
-				a.replace(slices.Collect(maps.Values(c.pods)), nil)
+				a.replace(slices.Collect(maps.Values(c.pods)), nil, nil)
 			},
 			"": func(t *rapid.T) {
 				used := corev1.ResourceList{}

@@ -51,12 +51,12 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 	}, nil
 }
 
-// Named returns the names of the ConfigMaps and Secrets that a pod, as Pod returned it,
-// refers to.
-func Named(pod []byte) (configMaps, secrets []string, err error) {
+// Named returns the names of the ConfigMaps, Secrets and claims that a pod, as Pod returned it,
+// refers to, by the plural name of their resource.
+func Named(pod []byte) (map[string][]string, error) {
 	var p corev1.Pod
 	if err := json.Unmarshal(pod, &p); err != nil {
-		return nil, nil, fmt.Errorf("read a pod back: %w", err)
+		return nil, fmt.Errorf("read a pod back: %w", err)
 	}
 	names := func(all []workload.Reference) []string {
 		var out []string
@@ -66,7 +66,7 @@ func Named(pod []byte) (configMaps, secrets []string, err error) {
 		return out
 	}
 	c, s := workload.References(&p)
-	return names(c), names(s), nil
+	return map[string][]string{resourceConfigMaps: names(c), resourceSecrets: names(s), resourceClaims: workload.Claims(&p.Spec)}, nil
 }
 
 // answered ends a reservation with the API server's answer.
@@ -92,6 +92,8 @@ func (h *Host) in(st standing, namespace string) workload.Guest {
 	return workload.Guest{
 		Cluster: st.tenant.id, Namespace: namespace, Origin: st.guest.Labels[workload.LabelOriginNamespace], Nameservers: servers, Arch: st.arch, Enforce: st.settings.Enforce, Offer: st.offer,
 		Registries: h.cfg.Registries(), LocalImages: st.settings.LocalImages, Network: st.network, Down: st.down,
+		Class:    st.settings.GuestStorageClass,
+		HasClaim: func(name string) bool { return st.tenant.account.hasClaim(keyOf(namespace, name)) },
 	}
 }
 
@@ -130,13 +132,20 @@ func (h *Host) PodPatch(id peer.ClusterID, namespace, _ string, body []byte) (cl
 	return clean, string(workload.PatchType), nil
 }
 
-// Object takes a ConfigMap, Secret, Service or EndpointSlice, by the plural name of its
-// resource, that a consumer wants to apply in one of its namespaces, and returns what may be
-// written. An EndpointSlice is for a Service that the consumer has made before.
+// Object takes a ConfigMap, Secret, Service, EndpointSlice or PersistentVolumeClaim, by the plural
+// name of its resource, that a consumer wants to apply in one of its namespaces, and returns what
+// may be written. An EndpointSlice is for a Service that the consumer has made before.
 func (h *Host) Object(id peer.ClusterID, namespace, resource, name string, body []byte) (clean []byte, err error) {
 	st, err := h.room(id, namespace)
 	if err != nil {
 		return nil, err
+	}
+	if resource == resourceClaims {
+		clean, r := h.claim(name, body, h.in(st, namespace), st)
+		if r != nil {
+			return nil, r
+		}
+		return clean, nil
 	}
 	clean, r := admitObject(resource, name, body, h.in(st, namespace), st)
 	if r != nil {
@@ -180,7 +189,7 @@ func admitObject(resource, name string, body []byte, in workload.Guest, st stand
 			return nil, refuse(ReasonNotYours, "the Service %s in namespace %s is none of %s; make it before its endpoints", service, in.Namespace, in.Cluster)
 		}
 	default:
-		return nil, refuse(ReasonBadName, "%q are not accepted here, only configmaps, secrets, services and endpointslices", text.Excerpt(resource))
+		return nil, refuse(ReasonBadName, "%q are not accepted here, only configmaps, secrets, services, endpointslices and persistentvolumeclaims", text.Excerpt(resource))
 	}
 	if no != nil {
 		return nil, refusedBy(no)

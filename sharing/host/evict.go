@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 )
 
@@ -22,12 +23,13 @@ const (
 	stuckAfter = 2 * time.Minute
 )
 
-// evict takes away everything that a consumer has here: first its rights, so that it
-// can do nothing more, then all namespaces. Nothing is deleted of which the API
+// evict takes away what a consumer has here: first its rights, so that it can do nothing
+// more, then all namespaces but those with claims, which are kept for a while. Nothing is deleted of which the API
 // server does not say that it is the object that we know.
 func (s *session) evict(ctx context.Context, st standing) (time.Duration, error) {
 	h, id := s.host, st.tenant.id
-	guests := s.guests(id)
+	rights := s.takeRights(ctx, id)
+	guests, again, err := s.retain(ctx, st, s.guests(id))
 	h.mu.Lock()
 	started := st.tenant.evicted
 	if len(guests) > 0 && started.IsZero() {
@@ -39,9 +41,9 @@ func (s *session) evict(ctx context.Context, st standing) (time.Duration, error)
 		h.cfg.Logger.Info("the namespaces of a consumer are removed", "peer", id, "name", st.name)
 	}
 	h.mu.Unlock()
-	errs := []error{s.takeRights(ctx, id)}
+	errs := []error{rights, err}
 	if len(guests) == 0 {
-		return 0, errors.Join(errs...)
+		return again, errors.Join(errs...)
 	}
 	for _, guest := range guests {
 		if guest.DeletionTimestamp == nil {
@@ -51,10 +53,10 @@ func (s *session) evict(ctx context.Context, st standing) (time.Duration, error)
 	took := h.cfg.Now().Sub(started)
 	errs = append(errs, s.endPods(ctx, guests, took >= forceAfter))
 	if took < forceAfter {
-		return forceAfter - took, errors.Join(errs...)
+		return work.Sooner(again, forceAfter-took), errors.Join(errs...)
 	}
 	if took < stuckAfter {
-		return stuckAfter - took, errors.Join(errs...)
+		return work.Sooner(again, stuckAfter-took), errors.Join(errs...)
 	}
 	h.mu.Lock()
 	told := st.tenant.stuck
@@ -63,7 +65,7 @@ func (s *session) evict(ctx context.Context, st standing) (time.Duration, error)
 	if !told {
 		h.cfg.Logger.Warn("namespaces of a consumer are not removed", "peer", id, "namespaces", stuck(guests))
 	}
-	return retryMax, errors.Join(errs...)
+	return work.Sooner(again, retryMax), errors.Join(errs...)
 }
 
 // deleteNamespace deletes a namespace, as long as it has those labels, and waits

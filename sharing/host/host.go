@@ -36,6 +36,12 @@ type Settings struct {
 	// GuestEgress says where pods may connect to besides each other: "internet" (with
 	// the cluster's DNS), "all" or "none".
 	GuestEgress string
+	// Storage is how many bytes the claims of all consumers may ask for together.
+	Storage int64
+	// GuestStorageClass is the storage class of consumers' claims, "" for the default one.
+	GuestStorageClass string
+	// StorageKeep is how long the claims of a consumer are kept that is not admitted any more.
+	StorageKeep time.Duration
 	// LocalImages: pods may run what is on the node already.
 	LocalImages bool
 }
@@ -61,7 +67,8 @@ type Config struct {
 }
 
 func sameStatus(a, b spec.TenantStatus) bool {
-	return a.Busy == b.Busy && a.Namespaces == b.Namespaces && a.Pods == b.Pods && maps.Equal(a.Used, b.Used)
+	return a.Busy == b.Busy && a.Namespaces == b.Namespaces && a.Pods == b.Pods && maps.Equal(a.Used, b.Used) &&
+		a.Claims == b.Claims && a.Storage == b.Storage && a.RetainedSince.Equal(b.RetainedSince)
 }
 
 // Host keeps what consumers have in this cluster. Its methods may be called from any
@@ -221,9 +228,17 @@ func (h *Host) standsLocked(n *tenant) spec.TenantStatus {
 	if h.session == nil {
 		return spec.TenantStatus{Busy: true}
 	}
-	namespaces := len(h.session.guests(n.id))
 	pods, used := n.account.totals()
-	out := spec.TenantStatus{Busy: namespaces > 0, Namespaces: namespaces, Pods: pods}
+	out := spec.TenantStatus{Pods: pods}
+	for _, guest := range h.session.guests(n.id) {
+		out.Namespaces++
+		if since, is := retainedSince(guest); !is {
+			out.Busy = true
+		} else if out.RetainedSince.IsZero() || since.Before(out.RetainedSince) {
+			out.RetainedSince = since
+		}
+	}
+	out.Claims, out.Storage = n.account.storage()
 	for name, q := range used {
 		if !q.IsZero() {
 			if out.Used == nil {

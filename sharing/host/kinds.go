@@ -190,4 +190,5 @@ func (s *session) makeCaches() {
 	}
 	s.configMaps, s.secrets = object(resourceConfigMaps, nil), object(resourceSecrets, nil)
 	s.services, s.slices = object(resourceServices, s.cannotRead), object(resourceSlices, s.cannotRead)
+	s.makeClaimCaches()
 }

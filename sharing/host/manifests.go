@@ -70,8 +70,8 @@ func namespaceFor(name string, id peer.ClusterID, origin string, settings Settin
 
 // quotaFor is the second line of what a consumer may have: the whole offer in one
 // namespace. What it cannot create by its Role is zero here nevertheless. It also says
-// whose the namespace is, should that lose its labels. With services, it may have some.
-func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings, services bool) *corev1.ResourceQuota {
+// whose the namespace is, should that lose its labels. With services or claims, it may have some.
+func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer corev1.ResourceList, settings Settings, services, claims bool) *corev1.ResourceQuota {
 	hard := corev1.ResourceList{}
 	for name, q := range offer {
 		switch {
@@ -96,6 +96,9 @@ func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer c
 	if services {
 		hard["services"] = *resource.NewQuantity(maxServices, resource.DecimalSI)
 	}
+	if storage := offer[corev1.ResourceStorage]; claims && storage.Sign() > 0 {
+		hard[corev1.ResourcePersistentVolumeClaims] = *resource.NewQuantity(maxClaims, resource.DecimalSI)
+	}
 	hard["count/secrets"] = *resource.NewQuantity(maxObjects, resource.DecimalSI)
 	return &corev1.ResourceQuota{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
@@ -109,8 +112,8 @@ func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer c
 
 // roleFor is what a consumer may do in one of its namespaces. Whoever writes it has
 // to have these rights too, or the verb escalate on roles: an agent whose own rights are of
-// before there were Services of guests gives none.
-func roleFor(namespace string, id peer.ClusterID, services bool) *rbacv1.Role {
+// before there were Services or claims of guests gives none.
+func roleFor(namespace string, id peer.ClusterID, services, claims bool) *rbacv1.Role {
 	all := []string{"get", "list", "watch", "create", "patch", "delete"}
 	role := &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"},
@@ -126,6 +129,9 @@ func roleFor(namespace string, id peer.ClusterID, services bool) *rbacv1.Role {
 		role.Rules = append(role.Rules,
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resourceServices}, Verbs: all},
 			rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{resourceSlices}, Verbs: all})
+	}
+	if claims {
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resourceClaims}, Verbs: all})
 	}
 	return role
 }

@@ -27,7 +27,7 @@ func TestQuotaFor(t *testing.T) {
 		}},
 		{"limits", map[corev1.ResourceName]string{"requests.cpu": "2", "limits.cpu": "2", "limits.memory": "1Gi", "limits.ephemeral-storage": "", "limits.nvidia.com/gpu": ""}},
 	} {
-		quota := quotaFor(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "u"}}, barn, "shop", offer, Settings{Enforce: test.enforce}, false)
+		quota := quotaFor(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", UID: "u"}}, barn, "shop", offer, Settings{Enforce: test.enforce}, false, false)
 		for name, want := range test.want {
 			q, there := quota.Spec.Hard[name]
 			if (want != "") != there || there && q.String() != want {
@@ -66,7 +66,7 @@ func TestQuotaFor(t *testing.T) {
 }
 
 func TestSameRoleAndBinding(t *testing.T) {
-	role, binding := roleFor("ns", barn, true), bindingFor("ns", barn, []string{"user"})
+	role, binding := roleFor("ns", barn, true, false), bindingFor("ns", barn, []string{"user"})
 	for name, change := range map[string]func(*rbacv1.Role){
 		"more":     func(r *rbacv1.Role) { r.Rules[0].Verbs = append(r.Rules[0].Verbs, "deletecollection") },
 		"less":     func(r *rbacv1.Role) { r.Rules = r.Rules[1:] },

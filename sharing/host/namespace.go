@@ -196,8 +196,8 @@ func slow(name string, err error) error {
 }
 
 // Release gives back the guest namespace that stands for origin, with everything in
-// it. That there is none is no error; that it is gone when Release returns is not
-// promised.
+// it. One with claims stays. That there is none is no error; that it is gone when Release
+// returns is not promised.
 func (h *Host) Release(ctx context.Context, id peer.ClusterID, origin string) error {
 	if _, err := h.admitted(id); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (h *Host) Release(ctx context.Context, id peer.ClusterID, origin string) er
 		return err
 	}
 	for _, guest := range st.session.guests(id) {
-		if guest.Labels[workload.LabelOriginNamespace] != origin || guest.DeletionTimestamp != nil {
+		if guest.Labels[workload.LabelOriginNamespace] != origin || guest.DeletionTimestamp != nil || st.session.hasData(guest) {
 			continue
 		}
 		if err := st.session.deleteNamespace(ctx, guest); err != nil {

@@ -42,6 +42,9 @@ func (c class) has(key string) bool {
 	return false
 }
 
+// ledger counts objects by their keys.
+type ledger map[string]*object
+
 // object is the name of an object.
 type object struct {
 	there       bool
@@ -110,14 +113,15 @@ func (a *account) has(key string) bool {
 func (a *account) putObject(key string, is weight) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.putObjectLocked(key, is)
+	a.objects.put(key, is)
 }
 
-func (a *account) putObjectLocked(key string, is weight) {
-	o := a.objects[key]
+// put counts an object as it is.
+func (l ledger) put(key string, is weight) {
+	o := l[key]
 	if o == nil {
 		o = &object{}
-		a.objects[key] = o
+		l[key] = o
 	}
 	o.there, o.is = true, is
 	if o.pending == is {
@@ -125,16 +129,43 @@ func (a *account) putObjectLocked(key string, is weight) {
 	}
 }
 
-// dropObject counts an object no more.
-func (a *account) dropObject(key string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	o := a.objects[key]
+// drop counts an object no more.
+func (l ledger) drop(key string) {
+	o := l[key]
 	if o == nil {
 		return
 	}
 	o.there, o.is = false, weight{}
 	if o.pending == (weight{}) {
-		delete(a.objects, key)
+		delete(l, key)
 	}
+}
+
+// replace counts what is there anew. What is pending stays.
+func (l ledger) replace(all map[string]weight) {
+	for key := range l {
+		l.drop(key)
+	}
+	for key, is := range all {
+		l.put(key, is)
+	}
+}
+
+// sweep drops what was pending for too long.
+func (l ledger) sweep(now time.Time) {
+	for key, o := range l {
+		if !now.Before(o.until) {
+			o.pending = weight{}
+			if !o.there {
+				delete(l, key)
+			}
+		}
+	}
+}
+
+// dropObject counts an object no more.
+func (a *account) dropObject(key string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.objects.drop(key)
 }

@@ -122,7 +122,7 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 		}
 	}
 	if st.offer != nil { // else the last one stands
-		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings, s.servicesKnown()), sameQuota)
+		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings, s.servicesKnown(), s.mayClaim(st, guest)), sameQuota)
 		if wait > 0 || err != nil {
 			return wait, err
 		}
@@ -130,11 +130,14 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 	if err := s.policiesKnown(); err != nil {
 		return 0, err
 	}
+	if err := s.unretain(ctx, guest); err != nil {
+		return 0, err
+	}
 	wait, err := ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.network, len(st.servers) == 0 || s.asksClusterDNS(guest.Name), st.settings), samePolicy)
 	if wait > 0 || err != nil {
 		return wait, err
 	}
-	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, s.servicesKnown()), sameRole); wait > 0 || err != nil {
+	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, s.servicesKnown(), s.mayClaim(st, guest)), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
 	binding := bindingFor(guest.Name, id, s.host.cfg.Users(id))

@@ -22,6 +22,7 @@ const (
 	ReasonTooManyPods       = "TooManyPods"       // too many objects, most of which have ended
 	ReasonTooManyObjects    = "TooManyObjects"    // too many or too large ConfigMaps, Secrets, Services or EndpointSlices
 	ReasonNoServices        = "NoServices"        // the agent may not read Services here
+	ReasonNoStorage         = "NoStorage"         // no claims here: none offered, or no class for them
 )
 
 // When to try again.

@@ -106,7 +106,7 @@ func TestServices(t *testing.T) {
 	st.session = mute
 	refused("if the agent may not read them", ReasonNoServices, resourceServices, "web", service("web"))
 	st.session = s
-	if role := roleFor("ns", barn, s.servicesKnown()); strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
+	if role := roleFor("ns", barn, s.servicesKnown(), false); strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
 		t.Errorf("before that, the consumer may %v", role.Rules)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestServices(t *testing.T) {
 	<-s.services.Synced()
 	<-s.slices.Synced()
 	h.adopt(s)
-	if role := roleFor("ns", barn, s.servicesKnown()); !strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
+	if role := roleFor("ns", barn, s.servicesKnown(), false); !strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
 		t.Errorf("the consumer may only %v", role.Rules)
 	}
 	name, body := slice("web")
@@ -156,7 +156,7 @@ func TestServices(t *testing.T) {
 	if w, err := weighObject([]byte(full)); err != nil || w.rules != 100*100 || w.bytes < 100*60+100*endpointSize {
 		t.Errorf("an EndpointSlice of 100 endpoints with 100 ports is %+v, %v", w, err)
 	}
-	account.replace(nil, map[string]weight{keyOf(resourceServices, "ns", "web"): heavy, keyOf(resourceSlices, "ns", "s"): {rules: maxEndpointPorts - 1}})
+	account.replace(nil, map[string]weight{keyOf(resourceServices, "ns", "web"): heavy, keyOf(resourceSlices, "ns", "s"): {rules: maxEndpointPorts - 1}}, nil)
 	for _, tc := range []struct {
 		what, key string
 		wants     weight

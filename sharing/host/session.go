@@ -57,6 +57,8 @@ type session struct {
 	secrets    *kube.Cache[*guestObject]
 	services   *kube.Cache[*guestObject]
 	slices     *kube.Cache[*guestObject]
+	claims     *kube.Cache[*guestClaim]
+	classes    *kube.Cache[*storageClass] // all
 
 	queue *work.Queue[peer.ClusterID]
 
@@ -141,7 +143,12 @@ func (s *session) follow(ctx context.Context, group *sync.WaitGroup) {
 		// Kubernetes' own, of the Services of guests, have the label of the guest too.
 		s.slices.Follow(ctx, s.client, kube.Query{Path: slicesGroup + resourceSlices, Labels: guests + "," + api.LabelSliceManager + "=" + api.ManagedByAgent})
 	})
-	group.Go(func() { s.allowServices(ctx) })
+	group.Go(func() {
+		s.claims.Follow(ctx, s.client, kube.Query{Path: "/api/v1/" + resourceClaims, Labels: guests})
+	})
+	group.Go(func() { s.classes.Follow(ctx, s.client, kube.Query{Path: classesPath}) })
+	group.Go(func() { s.allow(ctx, s.recountServices, s.services.Synced(), s.slices.Synced()) })
+	group.Go(func() { s.allow(ctx, s.recountClaims, s.claims.Synced(), s.classes.Synced()) })
 }
 
 // servicesKnown reports whether the Services and EndpointSlices of guests are known. Until then,
@@ -165,9 +172,9 @@ func (s *session) cannotRead(err error) {
 	}
 }
 
-// allowServices has all consumers looked at once their Services can be known.
-func (s *session) allowServices(ctx context.Context) {
-	for _, synced := range []<-chan struct{}{s.services.Synced(), s.slices.Synced()} {
+// allow recounts what consumers have, and has all of them looked at, once that can be known.
+func (s *session) allow(ctx context.Context, recount func(), known ...<-chan struct{}) {
+	for _, synced := range known {
 		select {
 		case <-synced:
 		case <-ctx.Done():
@@ -179,11 +186,13 @@ func (s *session) allowServices(ctx context.Context) {
 	if s.host.session != s {
 		return // it begins with them
 	}
-	s.recountServices()
+	recount()
+	for id := range s.host.tenants {
+		s.queue.Add(id)
+	}
 }
 
-// recountServices counts the Services and EndpointSlices of all consumers, and has these
-// looked at. Host.mu is held.
+// recountServices counts the Services and EndpointSlices of all consumers. Host.mu is held.
 func (s *session) recountServices() {
 	for resource, all := range map[string][]*guestObject{resourceServices: s.services.All(), resourceSlices: s.slices.All()} {
 		for _, o := range all {
@@ -192,8 +201,14 @@ func (s *session) recountServices() {
 			}
 		}
 	}
-	for id := range s.host.tenants {
-		s.queue.Add(id)
+}
+
+// recountClaims counts the claims of all consumers. Host.mu is held.
+func (s *session) recountClaims() {
+	for _, c := range s.claims.All() {
+		if id := origin(c); id != "" {
+			s.host.tenantLocked(id).account.putClaim(keyOf(c.Namespace, c.Name), c.size())
+		}
 	}
 }
 
@@ -276,7 +291,17 @@ func (h *Host) adopt(s *session) {
 			objects[origin(o)][keyOf(resource, o.Namespace, o.Name)] = o.weight
 		}
 	}
+	claims := make(map[peer.ClusterID]map[string]weight)
+	for _, c := range s.claims.All() {
+		if claims[origin(c)] == nil {
+			claims[origin(c)] = make(map[string]weight)
+		}
+		claims[origin(c)][keyOf(c.Namespace, c.Name)] = weight{bytes: c.size()}
+	}
 	for id := range pods {
+		h.spoken(id)
+	}
+	for id := range claims {
 		h.spoken(id)
 	}
 	for id := range objects {
@@ -289,7 +314,7 @@ func (h *Host) adopt(s *session) {
 		h.spoken(owner(quota)) // whose namespace may have lost its labels
 	}
 	for id, n := range h.tenants {
-		n.account.replace(pods[id], objects[id])
+		n.account.replace(pods[id], objects[id], claims[id])
 		s.queue.Add(id)
 	}
 }

@@ -65,7 +65,7 @@ func (l landlord) Pod(ctx context.Context, id peer.ClusterID, ns string, body []
 	return clean, done, l.refused(err)
 }
 
-func (landlord) Named(pod []byte) (configMaps, secrets []string, err error) { return host.Named(pod) }
+func (landlord) Named(pod []byte) (map[string][]string, error) { return host.Named(pod) }
 
 func (l landlord) PodPatch(id peer.ClusterID, ns, name string, body []byte) ([]byte, string, error) {
 	clean, contentType, err := l.runningHost.PodPatch(id, ns, name, body)

@@ -6,7 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +46,9 @@ func TestWebhook(t *testing.T) {
 	k := bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
 	server, err := admission.NewServer(admission.Config{
 		Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		OwnClaims: func(_ context.Context, namespace string, names []string) bool {
+			return namespace == "shop" && slices.Equal(names, []string{"ours"})
+		},
 		Policy: func(peer.ClusterID) admission.Policy { return admission.Policy{} },
 	})
 	must(t, err)
@@ -52,12 +57,14 @@ func TestWebhook(t *testing.T) {
 	bedtest.Run(t, nil, nil, server.Run)
 
 	log := &bedtest.Log{}
+	var claims atomic.Bool
 	n := vnode.New(vnode.Config{
 		Settings: func() vnode.Settings { return vnode.Settings{Heartbeat: 5 * time.Second} },
 		Kubelet:  func() vnode.Kubelet { return vnode.Kubelet{} },
 		Changed:  func(peer.ClusterID) {},
 		Names:    newNames(),
 		Webhook:  server.MutatingWebhook,
+		Claims:   claims.Load,
 		Logger:   log.Logger(),
 	})
 	config := k.RESTConfig()
@@ -118,4 +125,25 @@ func TestWebhook(t *testing.T) {
 		_, err := k.Request(t.Context(), "GET", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/"+vnode.OffloadingName, "", nil)
 		return err
 	})
+	// Of pods with claims, the agent is asked.
+	claims.Store(true)
+	n.Touch()
+	mounts := func(claim string) (string, error) {
+		text := strings.Replace(podText("shop", "db"), `"spec":{`, `"spec":{"automountServiceAccountToken":false,"volumes":[{"name":"data","persistentVolumeClaim":{"claimName":"`+claim+`"}}],`, 1)
+		out, err := k.Request(t.Context(), "POST", "/api/v1/namespaces/shop/pods?dryRun=All", jsonMIME, []byte(text))
+		return string(out), err
+	}
+	bedtest.Within(t, "toleration of a pod with a claim", func() error {
+		out, err := mounts("ours")
+		if err == nil && !strings.Contains(out, "virtual-node.liqo.io/not-allowed") {
+			err = errors.New(out)
+		}
+		return err
+	})
+	if out, err := mounts("theirs"); err != nil || strings.Contains(out, "virtual-node.liqo.io/not-allowed") {
+		t.Errorf("a pod with another claim: %s %v", out, err)
+	}
+	claims.Store(false)
+	n.Touch()
+	awaitGone(t, k, webhooks)
 }

@@ -13,6 +13,8 @@ const (
 	memory  = "memory"
 	storage = "ephemeral-storage"
 	pods    = "pods"
+	// claims is what PersistentVolumeClaims ask for.
+	claims = "storage"
 )
 
 // mebi is the granularity of memory and storage in offers, tenMilli that of cpu.
@@ -27,16 +29,16 @@ const maxUnits = 1 << 53
 // maxQuantity bounds the text of an amount in bytes.
 const maxQuantity = 64
 
-// Amounts are amounts of resources: cpu in thousandths of a CPU, memory and
-// ephemeral-storage in bytes, everything else in pieces. None is negative.
+// Amounts are amounts of resources: cpu in thousandths of a CPU, memory,
+// ephemeral-storage and storage in bytes, everything else in pieces. None is negative.
 type Amounts map[string]int64
 
 // offered reports whether a resource can be offered: cpu, memory, ephemeral-storage,
-// pods, and extended resources as Kubernetes defines them (a name with a domain
+// storage, pods, and extended resources as Kubernetes defines them (a name with a domain
 // that is not kubernetes.io). Huge pages cannot.
 func offered(name string) bool {
 	switch name {
-	case cpu, memory, storage, pods:
+	case cpu, memory, storage, claims, pods:
 		return true
 	}
 	domain, _, ok := strings.Cut(name, "/")
@@ -85,7 +87,7 @@ func (a Amounts) Texts() map[string]string {
 		switch name {
 		case cpu:
 			quantity = resource.NewMilliQuantity(amount, resource.DecimalSI)
-		case memory, storage:
+		case memory, storage, claims:
 			quantity = resource.NewQuantity(amount, resource.BinarySI)
 		}
 		out[name] = quantity.String()

@@ -45,8 +45,9 @@ type Pool struct {
 // Count finds out what there is to offer. labels are names or globs (path.Match) of the node
 // labels that consumers learn, and registries the entries of a registry.List. An offer is for
 // one architecture: of nodes of several ones, those of the one with the most cpu count. Neither
-// nodes nor pods are changed, and the Pool shares memory with nodes.
-func Count(nodes []*Node, pods []*Pod, labels, registries []string) Pool {
+// nodes nor pods are changed, and the Pool shares memory with nodes. storage is how many bytes the
+// claims of consumers may ask for altogether; it is people's decision, and nothing is counted.
+func Count(nodes []*Node, pods []*Pod, labels, registries []string, storage int64) Pool {
 	used := make(map[string]*Node, len(nodes))
 	for _, n := range choose(nodes) {
 		used[n.Name] = n
@@ -70,6 +71,9 @@ func Count(nodes []*Node, pods []*Pod, labels, registries []string) Pool {
 	}
 	for name, amount := range p.Free {
 		p.Free[name] = max(amount-taken[name], 0)
+	}
+	if delete(p.Free, claims); storage > 0 && p.Nodes > 0 {
+		p.Free[claims] = storage
 	}
 	limit(p.Free)
 	sorted := slices.SortedFunc(maps.Values(used), func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -110,7 +114,7 @@ func limit(a Amounts) {
 
 func rank(name string) int {
 	switch name {
-	case cpu, memory, storage, pods:
+	case cpu, memory, storage, claims, pods:
 		return 0
 	}
 	return 1

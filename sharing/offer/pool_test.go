@@ -77,7 +77,7 @@ func TestCountFree(t *testing.T) {
 		{"two as strong", []*Node{machine("a", map[string]string{"cpu": "2"}, arch("arm64")), machine("b", map[string]string{"cpu": "2", "memory": "1Mi"}, arch("amd64"))}, nil, 1,
 			Amounts{cpu: 2000, memory: 1 << 20}},
 	} {
-		if got := Count(tc.nodes, tc.pods, nil, nil); !maps.Equal(got.Free, tc.want) || got.Nodes != tc.count {
+		if got := Count(tc.nodes, tc.pods, nil, nil, 0); !maps.Equal(got.Free, tc.want) || got.Nodes != tc.count {
 			t.Errorf("%s: %d nodes with %v, want %d with %v", tc.name, got.Nodes, got.Free, tc.count, tc.want)
 		}
 	}
@@ -85,7 +85,7 @@ func TestCountFree(t *testing.T) {
 	for i := range 2 * maxResources {
 		many[fmt.Sprintf("a.example/%03d", i)] = "1"
 	}
-	if got := Count([]*Node{machine("a", many)}, nil, nil, nil).Free; len(got) != maxResources || got[cpu] != 1000 {
+	if got := Count([]*Node{machine("a", many)}, nil, nil, nil, 0).Free; len(got) != maxResources || got[cpu] != 1000 {
 		t.Errorf("%d resources, cpu %d", len(got), got[cpu])
 	}
 }
@@ -111,7 +111,7 @@ func TestCountLabels(t *testing.T) {
 		{[]*Node{node("c", "?", nil)}, nil, map[string]string{"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}},
 		{[]*Node{machine("d", nil)}, nil, map[string]string{"kubernetes.io/os": "linux"}},
 	} {
-		if got := Count(tc.nodes, nil, tc.globs, nil).Labels; !maps.Equal(got, tc.want) {
+		if got := Count(tc.nodes, nil, tc.globs, nil, 0).Labels; !maps.Equal(got, tc.want) {
 			t.Errorf("%v: %v, want %v", tc.globs, got, tc.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestCountLabels(t *testing.T) {
 	for i := range 100 {
 		many[fmt.Sprint("l", i)] = "v"
 	}
-	if got := Count([]*Node{node("a", "v1", many)}, nil, []string{"l*"}, nil).Labels; len(got) > 64 || got["long"] != "" || got["kubernetes.io/arch"] == "" {
+	if got := Count([]*Node{node("a", "v1", many)}, nil, []string{"l*"}, nil, 0).Labels; len(got) > 64 || got["long"] != "" || got["kubernetes.io/arch"] == "" {
 		t.Errorf("%d labels: %v", len(got), got)
 	}
 }
@@ -146,10 +146,10 @@ func TestImages(t *testing.T) {
 		{Names: []string{digest}, SizeBytes: 9}, {Names: []string{"a", "b", "c", "d", "e"}, SizeBytes: 7},
 		{Names: []string{"r.example.com/db:2"}, SizeBytes: 6}, {Names: []string{"r.example.com/web:1", "r.example.com/web:latest"}, SizeBytes: 5},
 	}
-	if got := Count([]*Node{b, a}, nil, nil, from).Images; !reflect.DeepEqual(got, want) {
+	if got := Count([]*Node{b, a}, nil, nil, from, 0).Images; !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
-	if got := Count([]*Node{node("c", crowd...)}, nil, nil, from).Images; len(got) != maxImages || got[0].SizeBytes != 2*maxImages-1 {
+	if got := Count([]*Node{node("c", crowd...)}, nil, nil, from, 0).Images; len(got) != maxImages || got[0].SizeBytes != 2*maxImages-1 {
 		t.Errorf("%d images, the first %+v", len(got), got[0])
 	}
 	for i := range crowd {
@@ -158,7 +158,7 @@ func TestImages(t *testing.T) {
 			crowd[i].Names = append(crowd[i].Names, fmt.Sprintf("%s:%d-%d", strings.Repeat("x", 240), i, j))
 		}
 	}
-	text, err := json.Marshal(Count([]*Node{node("d", crowd...)}, nil, nil, from).Images)
+	text, err := json.Marshal(Count([]*Node{node("d", crowd...)}, nil, nil, from, 0).Images)
 	if err != nil || len(text) > maxImageText*5/4 || len(text) < maxImageText/2 {
 		t.Errorf("%d bytes of images, %v", len(text), err)
 	}
@@ -228,7 +228,7 @@ func TestImagesOfRegistries(t *testing.T) {
 		{[]string{"own"}, []string{"registry.example.com/shop:1", "registry.example.com:5000/shop:2"}},
 		{nil, nil},
 	} {
-		pool := Count([]*Node{n}, own, nil, tc.entries)
+		pool := Count([]*Node{n}, own, nil, tc.entries, 0)
 		var got []string
 		for _, image := range pool.Images {
 			got = append(got, image.Names...)
@@ -240,7 +240,7 @@ func TestImagesOfRegistries(t *testing.T) {
 			t.Errorf("the cluster's own pods use %v, want %v", pool.Registries.Own, want)
 		}
 	}
-	if pool := Count(nil, nil, nil, []string{"own"}); !pool.Registries.Known() {
+	if pool := Count(nil, nil, nil, []string{"own"}, 0); !pool.Registries.Known() {
 		t.Error("without pods it is not known what they use")
 	}
 }

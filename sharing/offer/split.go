@@ -15,7 +15,8 @@ type Split struct {
 
 // Of returns what each consumer is promised of what is free: the same for all of
 // them, so that all promises together are at most Percentage of Overcommit of it.
-// Amounts are rounded down: cpu to ten thousandths, memory and storage to MiB. A
+// Amounts are rounded down: cpu to ten thousandths, memory and storage to MiB. Storage for
+// claims is what people decided to give, so all of it is divided, and none promised twice. A
 // resource of which so little is left that it is nothing is there with 0.
 func (s Split) Of(free Amounts) Amounts {
 	consumers := max(s.Consumers, 1)
@@ -26,6 +27,9 @@ func (s Split) Of(free Amounts) Amounts {
 		switch name {
 		case cpu:
 			part -= part % tenMilli
+		case claims:
+			part = amount / int64(consumers)
+			part -= part % mebi
 		case memory, storage:
 			part -= part % mebi
 		}

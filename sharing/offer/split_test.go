@@ -27,6 +27,12 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%+v: %v, want %v", tc.split, got, tc.want)
 		}
 	}
+	// Storage is divided as it was given.
+	for consumers, want := range map[int]string{0: "20Gi", 1: "20Gi", 3: "6826Mi"} {
+		if got := (Split{Percentage: 10, Overcommit: 500, Consumers: consumers}).Of(Amounts{claims: 20 << 30}).Texts()["storage"]; got != want {
+			t.Errorf("storage for %d consumers: %s, want %s", consumers, got, want)
+		}
+	}
 }
 
 // TestSplitKeepsWord draws pools and terms, and checks what holds for all of them.

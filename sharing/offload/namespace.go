@@ -237,7 +237,7 @@ func (pc *controller) writeRecord(ctx context.Context, origin string, name *stri
 // dropRecords removes the records of a provider that is forgotten.
 func (pc *controller) dropRecords(ctx context.Context) {
 	for _, ns := range pc.s.namespaces.All() {
-		if pc.record(ns) == "" || pc.index.needs(ns.Name) {
+		if pc.record(ns) == "" || pc.index.needs(ns.Name) || pc.s.o.cfg.Holds(pc.id, ns.Name) {
 			continue
 		}
 		if err := pc.writeRecord(ctx, ns.Name, nil); err != nil && ctx.Err() == nil {
@@ -317,8 +317,11 @@ func (pc *controller) shut(rn *remoteNamespace) {
 }
 
 // giveBack releases a remote namespace that no local pod has needed for keepNamespace, or at
-// once if the local namespace is gone.
+// once if the local namespace is gone. One with claims stays.
 func (pc *controller) giveBack(ctx context.Context, rn *remoteNamespace, local *metadata) (again time.Duration, err error) {
+	if pc.s.o.cfg.Holds(pc.id, rn.origin) {
+		return keepNamespace, nil
+	}
 	now := pc.s.o.cfg.Now()
 	rn.mu.Lock()
 	if rn.idle.IsZero() {

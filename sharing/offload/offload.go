@@ -68,8 +68,14 @@ type Config struct {
 	// Exceeded is called when the result of Excess for a provider has changed. It must
 	// not block, nor call the Offload. It may be nil.
 	Exceeded func(peer.ClusterID)
-	Logger   *slog.Logger
-	Now      func() time.Time // time.Now if nil
+	// Claim returns what a claim of this cluster is called at a provider, or why a pod there
+	// cannot mount it. Nil: no pod with claims can be there.
+	Claim func(id peer.ClusterID, namespace, name string) (string, *workload.Refusal)
+	// Holds reports whether a provider's namespace for a local one is needed for claims. It may be
+	// nil.
+	Holds  func(id peer.ClusterID, namespace string) bool
+	Logger *slog.Logger
+	Now    func() time.Time // time.Now if nil
 }
 
 // Counts counts the pods that are bound to a provider's node, by state.
@@ -127,6 +133,9 @@ func New(cfg Config) *Offload {
 	if cfg.Exceeded == nil {
 		cfg.Exceeded = func(peer.ClusterID) {}
 	}
+	if cfg.Holds == nil {
+		cfg.Holds = func(peer.ClusterID, string) bool { return false }
+	}
 	return &Offload{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
 }
 
@@ -161,6 +170,16 @@ func (o *Offload) Remove(id peer.ClusterID) {
 	if _, there := o.providers[id]; there {
 		delete(o.providers, id)
 		o.wake()
+	}
+}
+
+// ClaimsChanged has the pods of a local namespace reconciled: they may mount other claims than
+// before.
+func (o *Offload) ClaimsChanged(namespace string) {
+	for _, pc := range o.controllers() {
+		for _, k := range pc.index.in(namespace) {
+			pc.queue.Add(k)
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 	v := view{
 		local:     pc.pods.Get(k.namespace, k.name),
 		reachable: p.Reachable, gone: p.Gone, expelled: pc.expelled.Load(),
-		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node, Network: p.Network},
+		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node, Network: p.Network, Claim: pc.claimNames()},
 		now:    pc.s.o.cfg.Now(),
 	}
 	pc.mu.Lock()
@@ -117,13 +117,28 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 	return v, rn
 }
 
-// refusal returns why a local pod cannot be sent to the provider.
+// refusal returns why a local pod cannot be sent to the provider's namespace for it. While that
+// is not known (""), claims do not matter: they may become known later.
 func (pc *controller) refusal(local *corev1.Pod, namespace string) *workload.Refusal {
+	in := workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: namespace, Node: pc.node, Claim: pc.claimNames()}
 	if namespace == "" {
-		namespace = local.Namespace // in place of the remote one, which is not known yet
+		in.Namespace = local.Namespace // in place of the remote one
+		if in.Claim != nil {
+			in.Claim = func(_, name string) (string, *workload.Refusal) { return name, nil }
+		}
 	}
-	_, why := workload.Translate(local, workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: namespace, Node: pc.node})
+	_, why := workload.Translate(local, in)
 	return why
+}
+
+// claimNames returns what claims are called at the provider; nil if it has none.
+func (pc *controller) claimNames() func(namespace, name string) (string, *workload.Refusal) {
+	if pc.s.o.cfg.Claim == nil {
+		return nil
+	}
+	return func(namespace, name string) (string, *workload.Refusal) {
+		return pc.s.o.cfg.Claim(pc.id, namespace, name)
+	}
 }
 
 // act carries out a step.

@@ -28,6 +28,10 @@ func refusal(err error) bool {
 		apierrors.IsRequestEntityTooLargeError(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && statusCode(err)/100 == 4 && statusCode(err) != http.StatusTooManyRequests
 }
 
+// Refused returns what an API server said, without the client's prefix, and whether that is
+// permanent.
+func Refused(err error) (said string, permanent bool) { return words(err), refusal(err) }
+
 func statusCode(err error) int32 {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

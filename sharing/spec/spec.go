@@ -2,6 +2,7 @@ package spec
 
 import (
 	"net/netip"
+	"time"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
@@ -89,13 +90,19 @@ type Tenant struct {
 
 // TenantStatus is the observed state of a consumer in this cluster.
 type TenantStatus struct {
-	// Busy: some of its namespaces are still there, or it is not known yet whether
-	// there are any.
+	// Busy: some of its namespaces are still there that are not only kept for their claims, or
+	// it is not known yet whether there are any.
 	Busy       bool
 	Namespaces int
 	// Pods counts those that have not ended.
 	Pods int
-	// Used is what these request, as Kubernetes quantities by resource; with "pods". The
+	// Claims counts its PersistentVolumeClaims, and Storage is how many bytes they ask for.
+	Claims  int
+	Storage int64
+	// RetainedSince is since when some of them are only kept, because the cluster is not
+	// admitted any more; zero if none are.
+	RetainedSince time.Time
+	// Used is what these pods request, as Kubernetes quantities by resource; with "pods". The
 	// map is shared and not to be changed.
 	Used map[string]string
 }

@@ -27,6 +27,9 @@ type keeping struct {
 	path  string // of the collection
 	cache *kube.Cache[*manifest]
 	want  func() *manifest // nil while nobody knows
+	// extra, if not nil, reports whether it is to be there at all. Without it, only pods with
+	// claims are not let on nodes.
+	extra func() bool
 }
 
 func (k keeping) object() string { return k.path + "/" + OffloadingName }
@@ -138,8 +141,7 @@ func (p *policy) needed() (wanted, unwanted bool) {
 	return slices.ContainsFunc(p.nodes.All(), func(n *corev1.Node) bool { return whose(n) != "" }), p.settled
 }
 
-// choose finds out what the API server has, and takes away what an older one
-// needed.
+// choose finds out what the API server has.
 func (p *policy) choose(ctx context.Context) ([]keeping, error) {
 	for _, version := range []string{"v1", "v1beta1"} {
 		var served metav1.APIResourceList
@@ -153,20 +155,29 @@ func (p *policy) choose(ctx context.Context) ([]keeping, error) {
 		if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == pluralPolicies }) {
 			continue
 		}
-		if err := p.remove(ctx, admissionPath+"v1/"+pluralWebhooks+"/"+OffloadingName); err != nil {
-			return nil, err
+		// Policies cannot look at claims: of pods with some, the agent is asked.
+		claims := p.webhook(true)
+		claims.extra = p.cfg.Claims
+		if claims.extra == nil {
+			claims.extra = func() bool { return false }
 		}
 		return []keeping{
 			p.keeping(version, pluralPolicies, func() *manifest { return policyManifest(version) }),
 			p.keeping(version, pluralBindings, func() *manifest { return bindingManifest(version) }),
+			claims,
 		}, nil
 	}
-	return []keeping{p.keeping("v1", pluralWebhooks, func() *manifest {
+	return []keeping{p.webhook(false)}, nil
+}
+
+// webhook keeps the configuration of the webhook, for pods with claims only if so said.
+func (p *policy) webhook(claims bool) keeping {
+	return p.keeping("v1", pluralWebhooks, func() *manifest {
 		if p.cfg.Webhook == nil {
 			return nil
 		}
-		return webhookManifest(p.cfg.Webhook())
-	})}, nil
+		return webhookManifest(p.cfg.Webhook(claims))
+	})
 }
 
 func (p *policy) keeping(version, plural string, want func() *manifest) keeping {
@@ -202,13 +213,17 @@ var errUnknown = errors.New("the API server has not said yet what is there")
 func (p *policy) keep(ctx context.Context, kept []keeping, wanted, unwanted bool) error {
 	var errs []error
 	for _, k := range kept {
+		wanted, unwanted := wanted, unwanted
+		if k.extra != nil && !k.extra() {
+			wanted, unwanted = false, wanted || unwanted
+		}
 		select {
 		case <-k.cache.Synced():
 		default:
 			if wanted {
-				return errUnknown
+				errs = append(errs, errUnknown)
 			}
-			return nil
+			continue
 		}
 		found := k.cache.Get("", OffloadingName)
 		switch {
@@ -256,14 +271,4 @@ func advise(k keeping, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s is missing or of another version, and only an administrator can write it: run `sudo liqo-agent rbac --apply`: %w", k.object(), err)
-}
-
-// remove removes what the agent made at a path.
-func (p *policy) remove(ctx context.Context, path string) error {
-	var found manifest
-	err := p.client.Get(ctx, path, &found)
-	if err == nil && found.Labels[api.LabelManagedBy] == api.ManagedByAgent {
-		err = p.client.Delete(ctx, path, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
-	}
-	return ignoreGone(err)
 }

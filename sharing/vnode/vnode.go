@@ -77,10 +77,14 @@ type Config struct {
 	// is held.
 	Changed func(peer.ClusterID)
 	// Webhook returns the MutatingWebhookConfiguration, as JSON decodes it, that is
-	// installed where the API server has no MutatingAdmissionPolicies; nil while there
-	// is none. It is (*admission.Server).MutatingWebhook of peering/admission.
-	Webhook func() map[string]any
-	Logger  *slog.Logger
+	// installed where the API server has no MutatingAdmissionPolicies, or, for pods with
+	// claims only, beside these; nil while there is none. It is
+	// (*admission.Server).MutatingWebhook of peering/admission.
+	Webhook func(claims bool) map[string]any
+	// Claims reports whether pods with claims may run on the nodes; nil: they never may. Touch
+	// is to be called when that changes.
+	Claims func() bool
+	Logger *slog.Logger
 	// Now is the clock, time.Now if nil. Only differences count.
 	Now func() time.Time
 }

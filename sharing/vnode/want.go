@@ -19,7 +19,7 @@ import (
 
 // Labels of virtual nodes.
 const (
-	labelClusterID   = "liqo.io/cluster-id"
+	labelClusterID   = workload.LabelClusterID
 	labelClusterName = "liqo.io/cluster-name"
 	labelRole        = "node-role.kubernetes.io/agent"
 

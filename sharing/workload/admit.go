@@ -61,6 +61,11 @@ type Guest struct {
 	// clusters are not connected. Down: no packets pass at present.
 	Network []netip.Prefix
 	Down    bool
+	// Class is the storage class of the consumer's claims, "" for the default one.
+	Class string
+	// HasClaim reports whether the consumer has made a claim of that name in Namespace. Nil: it
+	// has none.
+	HasClaim func(name string) bool
 }
 
 // Admit checks a pod that a consumer wants to create. It returns the pod that may be created
@@ -89,6 +94,9 @@ func Admit(raw []byte, in Guest) (clean []byte, pod *corev1.Pod, r *Refusal) {
 	}
 	if s := unportable(&sent.Spec); s != "" {
 		return nil, nil, forbidden("%s", s)
+	}
+	if r := ownClaims(&sent.Spec, in); r != nil {
+		return nil, nil, r
 	}
 	pod = &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: *meta, Spec: portable(&sent.Spec)}
 	if in.Arch != "" {

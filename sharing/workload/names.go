@@ -18,6 +18,8 @@ const (
 	// LabelType on a node, with value VirtualNode, marks the virtual nodes.
 	LabelType   = "liqo.io/type"
 	VirtualNode = "virtual-node"
+	// LabelClusterID on a virtual node is the ID of its provider.
+	LabelClusterID = "liqo.io/cluster-id"
 	// LabelOriginCluster on objects of a provider is the ID of their consumer.
 	LabelOriginCluster = api.LabelOriginCluster
 	// LabelOriginNamespace on a guest namespace is the name of the consumer's namespace.
@@ -27,6 +29,9 @@ const (
 	AnnotationPlacePrefix = "offload.liqo.io/"
 	// AnnotationOriginUID on an object of a provider is the UID of the consumer's object.
 	AnnotationOriginUID = "liqo.io/origin-uid"
+
+	// Provisioner is the provisioner of the agent's storage class.
+	Provisioner = "storage.liqo.io"
 
 	// TaintNotAllowed, with effect NoExecute, keeps pods from a virtual node unless
 	// their namespace has LabelEnabled.

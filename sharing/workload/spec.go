@@ -59,6 +59,7 @@ func volumes(in []corev1.Volume) []corev1.Volume {
 		v := &in[i]
 		source := corev1.VolumeSource{
 			EmptyDir: v.EmptyDir, ConfigMap: v.ConfigMap, Secret: v.Secret, DownwardAPI: v.DownwardAPI, Image: v.Image,
+			PersistentVolumeClaim: v.PersistentVolumeClaim,
 		}
 		if v.Projected != nil {
 			source.Projected = &corev1.ProjectedVolumeSource{DefaultMode: v.Projected.DefaultMode}

@@ -22,6 +22,9 @@ type Origin struct {
 	Node string
 	// Network says how the provider's pods are reached from here, nil if they are not.
 	Network *Network
+	// Claim returns what a claim of a local namespace is called at the provider, or why a pod
+	// there cannot mount it. Nil: the provider has none.
+	Claim func(namespace, name string) (remote string, why *Refusal)
 }
 
 // Translate returns the copy of pod for the provider, or why pod cannot run there. pod is bound
@@ -40,6 +43,9 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 	removeToken(&mine.Spec)
 	if s := unportable(&mine.Spec); s != "" {
 		return nil, notOffloadable(s)
+	}
+	if r := mountClaims(mine, in); r != nil {
+		return nil, r
 	}
 	if s := emptied(mine); s != "" {
 		return nil, notOffloadable(s)

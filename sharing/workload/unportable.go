@@ -63,8 +63,6 @@ func unportableVolume(v *corev1.Volume) string {
 	switch {
 	case s.HostPath != nil:
 		return fmt.Sprintf("Volume %q is a hostPath, and the host of a virtual node belongs to another cluster: %s", name, instead)
-	case s.PersistentVolumeClaim != nil:
-		return fmt.Sprintf("Volume %q is a persistentVolumeClaim, whose data is only in the pod's own cluster: %s", name, instead)
 	case s.Ephemeral != nil:
 		return fmt.Sprintf("Volume %q is a generic ephemeral volume, whose claim is only in the pod's own cluster: %s", name, instead)
 	case s.CSI != nil:
@@ -82,7 +80,7 @@ func unportableVolume(v *corev1.Volume) string {
 			}
 		}
 		return ""
-	case s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.Image != nil:
+	case s.ConfigMap != nil, s.Secret != nil, s.DownwardAPI != nil, s.Image != nil, s.PersistentVolumeClaim != nil: // see mountClaims
 		return ""
 	}
 	return fmt.Sprintf("Volume %q is of a type that virtual nodes do not support: %s", name, instead)

@@ -39,6 +39,16 @@ func (c *Client) Network(ctx context.Context) (control.Network, error) {
 	return call[control.Network](ctx, c, http.MethodGet, "/v1/network", nil)
 }
 
+// Storage returns what claims keep at other clusters, and others' claims here.
+func (c *Client) Storage(ctx context.Context) (control.Storage, error) {
+	return call[control.Storage](ctx, c, http.MethodGet, "/v1/storage", nil)
+}
+
+// ReclaimStorage removes the claims that are only kept of the cluster with that ID.
+func (c *Client) ReclaimStorage(ctx context.Context, id string) (control.Reclaimed, error) {
+	return call[control.Reclaimed](ctx, c, http.MethodPost, "/v1/storage/"+url.PathEscape(id)+"/reclaim", nil)
+}
+
 // ProbeNetwork measures the way to a peer's network and back, once.
 func (c *Client) ProbeNetwork(ctx context.Context, ref string) (control.NetworkProbe, error) {
 	return call[control.NetworkProbe](ctx, c, http.MethodPost, "/v1/diagnose/network/"+url.PathEscape(ref), nil)

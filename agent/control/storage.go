@@ -1,0 +1,47 @@
+package control
+
+import "time"
+
+// The states of GuestStorage.
+const (
+	StorageInUse    = "InUse"
+	StorageRetained = "Retained"
+)
+
+// Storage is what claims keep at other clusters, and what claims of other clusters keep here.
+type Storage struct {
+	Class        string         `json:"class"`        // whose claims are kept at providers
+	OfferedBytes int64          `json:"offeredBytes"` // to all consumers together
+	Own          []OwnStorage   `json:"own"`          // of this cluster, at providers
+	Guests       []GuestStorage `json:"guests"`       // of consumers, in this cluster
+}
+
+// OwnStorage is a claim of this cluster whose data is at a provider.
+type OwnStorage struct {
+	ID        string    `json:"id"`   // of the provider
+	Name      string    `json:"name"` // as in Advert
+	Namespace string    `json:"namespace"`
+	Claim     string    `json:"claim"`
+	Bytes     int64     `json:"bytes"`   // that it asks for
+	State     string    `json:"state"`   // Pending, Bound, Unknown, Parted, Missing, Deleting, Released
+	Message   string    `json:"message"` // more about the state, in a sentence, or empty
+	Since     time.Time `json:"since,omitzero"`
+}
+
+// GuestStorage are the claims of a consumer in this cluster.
+type GuestStorage struct {
+	ID     string `json:"id"`   // of the consumer
+	Name   string `json:"name"` // as in Advert
+	Claims int    `json:"claims"`
+	Bytes  int64  `json:"bytes"` // that they ask for
+	State  string `json:"state"` // StorageInUse, or StorageRetained
+	// Since is since when they are only kept, and Until how long.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Reclaimed is what a consumer's claims were that are being removed.
+type Reclaimed struct {
+	Claims int   `json:"claims"`
+	Bytes  int64 `json:"bytes"`
+}

@@ -1,0 +1,3 @@
+// Package storage is the commands about claims whose data is at other clusters, and those of
+// others here.
+package storage

@@ -1,0 +1,160 @@
+package volumes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/sharing/workload"
+)
+
+// reasonDataMissing is the reason of the event about a claim that the provider does not have.
+const reasonDataMissing = "DataMissing"
+
+// reconcileVolume deletes the copy of a claim that was deleted, and otherwise looks whether the
+// provider still has it.
+func (s *session) reconcileVolume(ctx context.Context, name string) (again time.Duration, err error) {
+	volume := s.volumes.Get("", name)
+	if volume == nil || volume.Spec.ClaimRef == nil {
+		return 0, nil
+	}
+	p, there := s.v.provider(providerOf(volume))
+	if !there || !p.Reachable {
+		return 0, nil // enqueued again when that changes
+	}
+	ref := volume.Spec.ClaimRef
+	if claim := s.claims.Get(ref.Namespace, ref.Name); claim != nil && claim.UID == ref.UID {
+		return s.check(ctx, p, volume, claim)
+	}
+	if volume.Status.Phase != corev1.VolumeReleased && volume.Status.Phase != corev1.VolumeFailed ||
+		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || !slices.Contains(volume.Finalizers, Finalizer) {
+		return 0, nil
+	}
+	// What is deleted here is gone: the API server is asked itself whether the claim is.
+	found := &metav1.PartialObjectMetadata{}
+	err = s.client.Get(ctx, claimPath(ref.Namespace, ref.Name), found)
+	switch {
+	case err == nil && found.UID == ref.UID:
+		return retryMax, nil // the watch tells of it before
+	case err != nil && !apierrors.IsNotFound(err):
+		return 0, err
+	}
+	namespace, err := s.namespace(ctx, p, ref.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	if namespace == volume.Annotations[annotationRemoteNamespace] { // else it is gone with its namespace
+		if err := s.deleteCopy(ctx, p, namespace, volume.Annotations[annotationRemoteClaim]); err != nil {
+			return 0, fmt.Errorf("delete claim %s/%s at %s: %w", namespace, volume.Annotations[annotationRemoteClaim], p.ID, err)
+		}
+	}
+	return 0, s.removeVolume(ctx, volume)
+}
+
+// removeVolume removes a volume of which nothing is left at the provider.
+func (s *session) removeVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
+	path := volumesPath + "/" + volume.Name
+	if volume.DeletionTimestamp == nil {
+		err := s.client.Delete(ctx, path, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &volume.UID}})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	now := &corev1.PersistentVolume{}
+	err := s.client.Get(ctx, path, now)
+	if err == nil && now.UID == volume.UID && slices.Contains(now.Finalizers, Finalizer) {
+		var patch []byte
+		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": now.UID, "resourceVersion": now.ResourceVersion,
+			"finalizers": slices.DeleteFunc(append([]string{}, now.Finalizers...), func(f string) bool { return f == Finalizer }),
+		}})
+		if err == nil {
+			err = s.client.Patch(ctx, path, manager, types.MergePatchType, patch, nil)
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// check asks the provider for the copy of a claim, now and then.
+func (s *session) check(ctx context.Context, p Provider, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (again time.Duration, err error) {
+	now := s.v.cfg.Now()
+	s.mu.Lock()
+	before, known := s.states[volume.UID]
+	s.mu.Unlock()
+	if left := checkEvery - now.Sub(before.at); known && left > 0 {
+		return left, nil
+	}
+	client, err := remoteClient(p)
+	if err != nil {
+		return 0, err
+	}
+	defer client.Close()
+	var found struct {
+		Status struct {
+			Phase corev1.PersistentVolumeClaimPhase `json:"phase"`
+		} `json:"status"`
+	}
+	err = client.Get(ctx, claimPath(volume.Annotations[annotationRemoteNamespace], volume.Annotations[annotationRemoteClaim]), &found)
+	// Who has no namespace of ours has no claim in it.
+	missing := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
+	if err != nil && !missing {
+		return 0, err
+	}
+	phase := found.Status.Phase
+	if phase != corev1.ClaimPending && phase != corev1.ClaimBound && phase != corev1.ClaimLost {
+		phase = ""
+	}
+	s.mu.Lock()
+	s.states[volume.UID] = state{at: now, missing: missing, phase: phase}
+	s.mu.Unlock()
+	if missing && !before.missing {
+		s.tell(ctx, claim, &workload.Refusal{Reason: reasonDataMissing, Message: "The provider does not have the data of this claim any more, because it was removed there, or kept for as long as sharing.storage_keep says. " +
+			"Pods that mount the claim cannot start. Delete the claim to begin anew."})
+	}
+	return checkEvery, nil
+}
+
+// describe returns a volume for people.
+func (s *session) describe(volume *corev1.PersistentVolume) Volume {
+	out := Volume{Provider: providerOf(volume), Storage: volume.Spec.Capacity.Storage().Value(), Since: volume.CreationTimestamp.Time, State: StateBound}
+	ref := volume.Spec.ClaimRef
+	if ref == nil {
+		ref = &corev1.ObjectReference{}
+	}
+	out.Namespace, out.Name = ref.Namespace, ref.Name
+	p, there := s.v.provider(out.Provider)
+	s.mu.Lock()
+	state, asked := s.states[volume.UID]
+	s.mu.Unlock()
+	switch claim := s.claims.Get(ref.Namespace, ref.Name); {
+	case claim == nil || claim.UID != ref.UID:
+		out.State, out.Message = StateDeleting, "The claim was deleted, and the provider is told when it answers."
+		if volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+			out.State, out.Message = StateReleased, "The claim was deleted, and the reclaim policy of the volume keeps the data."
+		}
+	case !there:
+		out.State, out.Message = StateParted, "There is no peering with the provider, which keeps the data for some days (sharing.storage_keep there, 7 days by default). Connect again to use it."
+	case !p.Reachable:
+		out.State, out.Message = StateUnknown, "The provider does not answer."
+	case asked && state.missing:
+		out.State, out.Message = StateMissing, "The provider does not have the data any more."
+	case asked && state.phase == corev1.ClaimPending:
+		out.Message = "At the provider, the claim has no volume yet: it gets one with its first pod."
+	case asked && state.phase == corev1.ClaimLost:
+		out.State, out.Message = StateMissing, "At the provider, the claim has lost its volume."
+	}
+	return out
+}
