@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/workload"
+)
+
+// disks are the volumes of a box, of a class that waits for the first pod like that of K3s.
+func disks(number int) string {
+	out := `apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: disks, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+`
+	for i := range number {
+		out += fmt.Sprintf(`---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk-%[1]d}
+spec:
+  storageClassName: disks
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  hostPath: {path: /run/disk-%[1]d, type: DirectoryOrCreate}
+`, i)
+	}
+	return out
+}
+
+const databaseManifest = `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  serviceName: db
+  replicas: 1
+  selector: {matchLabels: {app: db}}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {storageClassName: liqo, accessModes: [ReadWriteOnce], resources: {requests: {storage: 100Mi}}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: db
+        image: ` + bed.Image + `
+        imagePullPolicy: Never
+        command: [sh, -c, 'exec sleep 1000000']
+        resources: {requests: {cpu: 10m, memory: 8Mi}}
+        volumeMounts: [{name: data, mountPath: /data}]
+`
+
+// TestStorage: the data of a StatefulSet at a provider survives its pod, the death of both
+// agents and the end of the peering, and goes with its claim.
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	if !bed.RealRoot() {
+		t.Skip("containers need root on the machine; run the tests as root to have this one")
+	}
+	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\nstorage = \"1Gi\"\n")
+	a, b := p.a, p.b
+	if err := errors.Join(a.kube.StartControllers(t.Context()), b.kube.StartControllers(t.Context()), b.kube.StartKubelet(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	b.apply(disks(2))
+	p.join()
+	a.awaitNode(b.asNode(), true)
+	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
+	a.tolerates()
+	// Pods with claims of the class are let on the node, others are not.
+	mounts := func(class string) string {
+		t.Helper()
+		a.eventually("the storage class", func() error {
+			return a.kube.Apply(t.Context(), "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: probe-"+class+", namespace: shop}\n"+
+				"spec: {storageClassName: "+class+", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n")
+		})
+		text, err := a.kube.Request(t.Context(), "POST", "/api/v1/namespaces/shop/pods?dryRun=All", "application/json",
+			[]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"probe"},"spec":{"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"probe-`+class+`"}}],"containers":[{"name":"c","image":"i"}]}}`))
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
+	}
+	a.eventually("pods with such claims tolerate virtual nodes", func() error {
+		if text := mounts("liqo"); !strings.Contains(text, workload.TaintNotAllowed) {
+			return errors.New(text)
+		}
+		return nil
+	})
+	if text := mounts("others"); strings.Contains(text, workload.TaintNotAllowed) {
+		t.Errorf("a pod with another claim is let on virtual nodes: %s", text)
+	}
+
+	a.apply(databaseManifest)
+	// runs waits for a pod of the database that is not the one with that UID.
+	runs := func(not string) (uid string) {
+		t.Helper()
+		a.eventually("the database runs", func() error {
+			pod, _, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/db-0")
+			if uid = string(pod.UID); err == nil && (!podReady(pod) || uid == not || pod.Spec.NodeName != b.asNode()) {
+				err = fmt.Errorf("on %q it is %s: %+v", pod.Spec.NodeName, pod.Status.Phase, pod.Status.Conditions)
+			}
+			return err
+		})
+		return uid
+	}
+	in := func(script string) string {
+		t.Helper()
+		var out string
+		a.eventually("kubectl exec", func() (err error) {
+			out, err = a.tryShell("kubectl exec -n shop db-0 -- sh -c '" + script + "'")
+			return err
+		})
+		return strings.TrimSpace(out)
+	}
+	same := func(when string) {
+		t.Helper()
+		if got := in("cat /data/rows"); got != "what was written" {
+			t.Errorf("%s: %q", when, got)
+		}
+	}
+	uid := runs("")
+	in("echo what was written > /data/rows; sync")
+	a.shell("kubectl delete pod -n shop db-0 --wait=false")
+	uid = runs(uid)
+	same("after its pod was deleted")
+	for _, x := range []*box{a, b} {
+		if err := x.agent.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		x.start()
+	}
+	a.awaitNode(b.asNode(), true)
+	a.shell("kubectl delete pod -n shop db-0 --wait=false")
+	uid = runs(uid)
+	same("after both agents were killed")
+
+	// The two part, and find each other again.
+	guests := workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+	b.eventually("the claim is kept", func() error {
+		known, err := cliJSON[control.Storage](b, "storage", "list")
+		if err == nil && (len(known.Guests) != 1 || known.Guests[0].State != control.StorageRetained || known.Guests[0].Claims != 1 || known.Guests[0].Bytes != 100<<20) {
+			err = fmt.Errorf("%+v", known)
+		}
+		return err
+	})
+	if own, err := cliJSON[control.Storage](a, "storage", "list"); err != nil || len(own.Own) != 1 || own.Own[0].State != "Parted" || own.Own[0].Claim != "data-db-0" {
+		t.Errorf("%+v, %v", own, err)
+	}
+	if pods, err := list[corev1.Pod](b, "/api/v1/namespaces/"+guests+"/pods"); err != nil || len(pods) > 0 {
+		t.Errorf("%d pods are left, %v", len(pods), err)
+	}
+	p.join()
+	runs(uid)
+	same("after the two were apart")
+
+	// With the claim, the data goes.
+	a.shell("kubectl delete statefulset -n shop db; kubectl delete pvc -n shop data-db-0 --wait=false")
+	for _, x := range []*box{a, b} {
+		x.eventually("nothing is kept", func() error {
+			known, err := cliJSON[control.Storage](x, "storage", "list")
+			if err == nil && len(known.Own)+len(known.Guests) > 0 {
+				err = fmt.Errorf("%+v", known)
+			}
+			return err
+		})
+	}
+}
