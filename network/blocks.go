@@ -27,11 +27,15 @@ type Blocks struct {
 	// Pods are the addresses that the peer's pods have in their own cluster.
 	Pods []netip.Prefix `json:"pods,omitempty"`
 	// Theirs is what this cluster chose for the peer's pods: an address of Pods is known here by the same host part in
-	// Theirs of its family.
+	// Theirs of its family. It is the lower half of a block; the upper half has the addresses that the peer gives to pods of
+	// third clusters, which are reached by way of it.
 	Theirs []netip.Prefix `json:"theirs,omitempty"`
-	// Ours is what the peer chose for the pods of this cluster.
+	// Ours is what the peer chose for the pods of this cluster: the lower half of a block.
 	Ours []netip.Prefix `json:"ours,omitempty"`
 }
+
+// Whole returns the blocks of which Theirs are the lower halves: all addresses that packets of the peer have here.
+func (b Blocks) Whole() []netip.Prefix { return wholes(b.Theirs) }
 
 // check returns what is wrong with blocks that were stored.
 func (b Blocks) check() error {
@@ -39,14 +43,22 @@ func (b Blocks) check() error {
 		return err
 	}
 	if err := checkPrefixes(b.Theirs, func(t netip.Prefix) error {
-		if pods, _ := ofFamily(b.Pods, t.Addr().Is4()); pods.Bits() != t.Bits() || whole(t).Addr() != t.Addr() {
+		if pods, _ := ofFamily(b.Pods, t.Addr().Is4()); pods.Bits() != t.Bits() {
 			return fmt.Errorf("%s is no block for %s", t, pods)
 		}
-		return nil
+		return checkHalf(t)
 	}); err != nil {
 		return err
 	}
-	return checkPrefixes(b.Ours, func(netip.Prefix) error { return nil })
+	return checkPrefixes(b.Ours, checkHalf)
+}
+
+// checkHalf checks that a prefix is the lower half of a block.
+func checkHalf(p netip.Prefix) error {
+	if p.Bits() == 0 || whole(p).Addr() != p.Addr() {
+		return fmt.Errorf("%s is not the lower half of a block", p)
+	}
+	return nil
 }
 
 // Here returns the address by which a pod of the peer is known in this cluster; false when the address is none that the
@@ -124,7 +136,7 @@ func checkOurs(ours, pods []netip.Prefix) error {
 		if p.Bits() != own.Bits() {
 			return fmt.Errorf("%s is not as large as our range %s", p, own)
 		}
-		return nil
+		return checkHalf(p)
 	})
 }
 
@@ -172,8 +184,8 @@ func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
 }
 
 // choose returns blocks for the pods of a peer, one of each family that it and this cluster have, that overlap nothing
-// that is taken. Where the last ones are still right, they stay. An IPv4 block is the lower half of one twice as large,
-// whose upper half is kept for clusters that are reached by way of the peer.
+// that is taken. Where the last ones are still right, they stay. Each is the lower half of one twice as large, whose upper
+// half is for clusters that are reached by way of the peer.
 func choose(id peer.ClusterID, pods, own, last, taken []netip.Prefix, within netip.Prefix) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, p := range pods {
@@ -212,12 +224,17 @@ func fair(pods []netip.Prefix, within netip.Prefix) error {
 
 func covers(p, other netip.Prefix) bool { return p.Bits() <= other.Bits() && p.Contains(other.Addr()) }
 
-// whole returns what is kept for a peer that has a block: IPv4 blocks are the lower half of it.
-func whole(block netip.Prefix) netip.Prefix {
-	if block.Addr().Is4() {
-		return netip.PrefixFrom(block.Addr(), block.Bits()-1).Masked()
+// whole returns the block of which a prefix is one half.
+func whole(half netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(half.Addr(), half.Bits()-1).Masked()
+}
+
+func wholes(halves []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, h := range halves {
+		out = append(out, whole(h))
 	}
-	return block
+	return out
 }
 
 // number returns an IPv4 address as a number.
@@ -233,11 +250,12 @@ func free(id peer.ClusterID, bits int, v4 bool, taken []netip.Prefix, within net
 		var addr [16]byte
 		copy(addr[:8], seed[:8])
 		addr[0] = 0xfd
-		for range 1 << 16 {
-			if p := netip.PrefixFrom(netip.AddrFrom16(addr), bits); !overlapsAny(p, taken) {
+		addr[7] &^= 1
+		for range 1 << 15 {
+			if p := netip.PrefixFrom(netip.AddrFrom16(addr), bits); !overlapsAny(whole(p), taken) {
 				return p, nil
 			}
-			binary.BigEndian.PutUint16(addr[6:], binary.BigEndian.Uint16(addr[6:])+1)
+			binary.BigEndian.PutUint16(addr[6:], binary.BigEndian.Uint16(addr[6:])+2)
 		}
 		return netip.Prefix{}, errors.New("no IPv6 block is free")
 	}

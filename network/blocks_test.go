@@ -120,7 +120,7 @@ func TestChoose(t *testing.T) {
 			}
 			for _, b := range theirs {
 				p, _ := ofFamily(pods, b.Addr().Is4())
-				if b != b.Masked() || b.Bits() != p.Bits() || overlapsAny(whole(b), taken) || !unicast(whole(b)) || b.Addr().Is4() && !covers(within, whole(b)) {
+				if b != b.Masked() || b.Bits() != p.Bits() || overlapsAny(whole(b), taken) || !unicast(whole(b)) || whole(b).Addr() != b.Addr() || b.Addr().Is4() && !covers(within, whole(b)) {
 					t.Fatalf("%s for %s, with %v", b, p, taken)
 				}
 			}
@@ -185,6 +185,8 @@ func TestStoredBlocks(t *testing.T) {
 		"upper half":          func(b *Blocks) { b.Theirs = prefixes("241.3.3.0/24") },
 		"of no pods":          func(b *Blocks) { b.Pods = b.Pods[:1] },
 		"twice":               func(b *Blocks) { b.Theirs = prefixes("241.3.2.0/24", "241.5.2.0/24") },
+		"six, upper half":     func(b *Blocks) { b.Theirs = prefixes("241.3.2.0/24", "fd12:0:0:1::/64") },
+		"upper half of ours":  func(b *Blocks) { b.Ours = prefixes("241.7.16.0/20") },
 		"not masked":          func(b *Blocks) { b.Ours = prefixes("241.7.0.1/20") },
 		"multicast":           func(b *Blocks) { b.Ours = prefixes("227.0.0.0/20") },
 		"not valid":           func(b *Blocks) { b.Ours = []netip.Prefix{{}} },

@@ -38,6 +38,8 @@ type Peer struct {
 	// Out says which connections may begin here, and In those that may begin there, in addresses as they are seen in this
 	// cluster.
 	Out, In []filter.Grant
+	// Thirds are pods of other peers, by their addresses here, that are to have one at this peer. nil: not known yet.
+	Thirds []netip.Addr
 }
 
 // Device passes packets between the kernel and the engine. It is *tun.Device.
@@ -52,6 +54,8 @@ type Device interface {
 // Table is what the kernel lets pass, and translates. It is *filter.Table.
 type Table interface {
 	Set(filter.Desired) error
+	// Thirds returns what the tables of an earlier run have of filter.Peer.Thirds, by the names of peers.
+	Thirds() (map[string][]filter.Third, error)
 	// Bounds reports whether the kernel can bound the connections of peers.
 	Bounds() bool
 	Remove() error
@@ -111,6 +115,8 @@ type Engine struct {
 	link    atomic.Pointer[attached] // nil while there is none; written by Run
 	cleared bool                     // nothing of us is left in the kernel; of Run
 	used    bool                     // something of us may be; of Run
+	// kept are the addresses of third clusters when the tables were opened; of Run.
+	kept map[peer.ClusterID]map[netip.Addr]netip.Addr
 
 	agreeing sync.Mutex // one choice of blocks at a time, until it is stored; taken before mu
 	writes   *throttle.Buckets[peer.ClusterID]
@@ -430,18 +436,22 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 	var applied []func()
 	for _, p := range paths {
 		blocks, spec := e.blocksOf(ctx, p, taken)
-		r := paired(blocks, node.Pods)
-		applied = append(applied, func() { p.apply(blocks, r) })
-		if r == nil {
+		theirs, ours := paired(blocks, node.Pods)
+		if len(theirs) == 0 {
+			applied = append(applied, func() { p.apply(blocks, nil) })
 			continue
 		}
-		desired.Peers = append(desired.Peers, filter.Peer{
-			Name: string(p.id), Theirs: r.theirs, Ours: r.ours, Gateways: gateways(r.theirs), In: spec.In, Out: spec.Out,
-		})
+		r := &routed{theirs: wholes(theirs), ours: wholes(ours), thirds: p.place(spec.Thirds, ours)}
+		applied = append(applied, func() { p.apply(blocks, r) })
+		peer := filter.Peer{Name: string(p.id), Theirs: r.theirs, Ours: ours, Gateways: gateways(theirs), In: spec.In, Out: spec.Out}
+		for _, here := range slices.SortedFunc(maps.Keys(r.thirds), netip.Addr.Compare) {
+			peer.Thirds = append(peer.Thirds, filter.Third{Here: here, There: r.thirds[here]})
+		}
+		desired.Peers = append(desired.Peers, peer)
 		for _, t := range r.theirs {
 			table.add(t, p)
-			routes = append(routes, tun.Route{Prefix: whole(t), Source: source(node.Host, t.Addr().Is4())})
-			taken = append(taken, whole(t))
+			routes = append(routes, tun.Route{Prefix: t, Source: source(node.Host, t.Addr().Is4())})
+			taken = append(taken, t)
 		}
 	}
 	if err := link.table.Set(desired); err != nil {
@@ -569,20 +579,16 @@ func source(host []netip.Addr, v4 bool) netip.Addr {
 }
 
 // paired returns the blocks of the families for which both sides have chosen, as long as this cluster's pods are those
-// that the peer knows; nil for none.
-func paired(b Blocks, pods []netip.Prefix) *routed {
-	r := new(routed)
+// that the peer knows.
+func paired(b Blocks, pods []netip.Prefix) (theirs, ours []netip.Prefix) {
 	for _, t := range b.Theirs {
 		v4 := t.Addr().Is4()
 		own, _ := ofFamily(pods, v4)
 		if o, ok := ofFamily(b.Ours, v4); ok && o.Bits() == own.Bits() {
-			r.theirs, r.ours = append(r.theirs, t), append(r.ours, o)
+			theirs, ours = append(theirs, t), append(ours, o)
 		}
 	}
-	if len(r.theirs) == 0 {
-		return nil
-	}
-	return r
+	return theirs, ours
 }
 
 // gateways returns the addresses by which the hosts of a peer's pods are known: the first of each range, which the bridge
@@ -626,6 +632,7 @@ func (e *Engine) attach(ctx context.Context) (*attached, error) {
 	if err != nil {
 		return nil, errors.Join(err, table.Close())
 	}
+	e.keep(table)
 	ctx, cancel := context.WithCancel(ctx)
 	l := &attached{Device: device, table: table, opened: time.Now(), cancel: cancel, failed: make(chan error, 1)}
 	e.link.Store(l)

@@ -238,6 +238,16 @@ func (r rules) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
+func (r rules) Thirds() (map[string][]filter.Third, error) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	out := make(map[string][]filter.Third)
+	for _, p := range r.of.desired.Peers {
+		out[p.Name] = p.Thirds
+	}
+	return out, nil
+}
+
 func (r rules) Bounds() bool { return !r.of.unbound }
 
 func (r rules) Close() error { return r.of.called("close table") }

@@ -123,6 +123,7 @@ func TestWhatIsSaid(t *testing.T) {
 		{[]string{`{"yours":["241.7.0.0/25"]}`}, true, "not as large"},
 		{[]string{`{"yours":["241.7.0.0/23"]}`}, true, "not as large"},
 		{[]string{`{"yours":["241.7.0.1/24"]}`}, true, "beginning"},
+		{[]string{`{"yours":["241.7.1.0/24"]}`}, true, "lower half"},
 		{[]string{`{"yours":["255.255.255.0/24"]}`}, true, "unicast"},
 		{[]string{`{"yours":["0.0.0.0/0"]}`}, true, ""},
 		{[]string{`{"yours":["fd00::/64"]}`}, true, "family"},
@@ -246,8 +247,10 @@ func TestSpoofing(t *testing.T) {
 			"right and large":        {superpacket(theirs, ours, 64000), true},
 			"another peer's source":  {frameOf(ofC.Theirs[0].Addr().Next(), ours, "x"), false},
 			"for another peer":       {frameOf(theirs, ofC.Theirs[0].Addr().Next(), "x"), false},
-			"beside our block":       {frameOf(theirs, netip.MustParseAddr("241.7.1.0"), "x"), false},
-			"the upper half":         {frameOf(last(whole(block)), ours, "x"), false},
+			"beside our block":       {frameOf(theirs, netip.MustParseAddr("241.7.2.0"), "x"), false},
+			"of a third cluster":     {frameOf(last(whole(block)), ours, "x"), true}, // the filter says what it reaches
+			"above the upper half":   {frameOf(last(whole(block)).Next(), ours, "x"), false},
+			"to a third cluster":     {frameOf(theirs, netip.MustParseAddr("241.7.1.0"), "x"), true},
 			"our pods":               {frameOf(theirs, netip.MustParseAddr("10.42.0.7"), "x"), false},
 			"our host":               {frameOf(theirs, k3s.Host[0], "x"), false},
 			"from our host":          {frameOf(k3s.Host[0], ours, "x"), false},
@@ -268,7 +271,7 @@ func TestSpoofing(t *testing.T) {
 				t.Errorf("%s: %v", name, got)
 			}
 		}
-		if c := mustStatus(t, a, "b").Counters; c.PacketsIn != 2 || c.Dropped[dropNames[dropForeign]]+c.Dropped[dropNames[dropInvalid]] != 13 {
+		if c := mustStatus(t, a, "b").Counters; c.PacketsIn != 4 || c.Dropped[dropNames[dropForeign]]+c.Dropped[dropNames[dropInvalid]] != 13 {
 			t.Errorf("%+v", c)
 		}
 		// A device that does not take it is no reason to end anything.

@@ -57,12 +57,16 @@ type path struct {
 	disagreed error
 	state     State
 	since     time.Time
-	up        time.Time // when packets began to pass; zero while none do
-	flaps     int       // how often it was lost since it is lost too often, 0 if it is not
+	thirds    map[netip.Addr]netip.Addr // as applied last; nil while not known
+	up        time.Time                 // when packets began to pass; zero while none do
+	flaps     int                       // how often it was lost since it is lost too often, 0 if it is not
 }
 
-// routed are the addresses of packets that may pass.
-type routed struct{ theirs, ours []netip.Prefix }
+// routed are the addresses of packets that may pass, and those that pods of third clusters have at the peer.
+type routed struct {
+	theirs, ours []netip.Prefix
+	thirds       map[netip.Addr]netip.Addr
+}
 
 func newPath(e *Engine, spec Peer) *path {
 	return &path{
@@ -108,6 +112,9 @@ func (p *path) apply(b Blocks, r *routed) {
 	defer p.mu.Unlock()
 	if reflect.DeepEqual(p.blocks, b) { // else others were agreed on meanwhile
 		p.route.Store(r)
+		if r != nil && !reflect.DeepEqual(p.thirds, r.thirds) {
+			p.thirds, p.news = r.thirds, true
+		}
 		p.wake()
 	} else if r == nil {
 		p.unroute()

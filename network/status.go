@@ -50,6 +50,9 @@ type Status struct {
 	Blocks Blocks
 	// Own are the ranges of this cluster's pods.
 	Own []netip.Prefix
+	// Thirds are the addresses that pods of other peers have at this one, by those that they have here; nil while not
+	// known. It is not changed any more.
+	Thirds map[netip.Addr]netip.Addr
 	// Moved is the last change of Blocks.Theirs because of this machine's routes, nil for none since Run began.
 	Moved    *Move
 	Counters Counters
@@ -71,7 +74,7 @@ func (e *Engine) Status(id peer.ClusterID) (Status, bool) {
 		return Status{}, false
 	}
 	p.mu.Lock()
-	out := Status{State: p.state, Since: p.since, Problem: p.failure, Known: known, Blocks: p.blocks, Own: own, Moved: p.away, Counters: p.counters.snapshot()}
+	out := Status{State: p.state, Since: p.since, Problem: p.failure, Known: known, Blocks: p.blocks, Own: own, Thirds: p.thirds, Moved: p.away, Counters: p.counters.snapshot()}
 	disagreed, flaps := p.disagreed, p.flaps > 0
 	p.mu.Unlock()
 	switch {

@@ -73,6 +73,8 @@ type Connect struct {
 	shown   map[peer.ClusterID]*shown
 	stated  map[peer.ClusterID]*stated
 	changes *throttle.Buckets[peer.ClusterID]
+	// versions is how many networks were made for pods.
+	versions uint64
 }
 
 // unknown is what pods show of a network of which nothing is known yet.
@@ -90,6 +92,7 @@ type shown struct {
 	down      string // why no packets pass, for the pods of a provider; "" while they do
 	blocks    network.Blocks
 	own       []netip.Prefix
+	thirds    map[netip.Addr]netip.Addr
 	pods      *workload.Network // made of these; nil: not yet
 	connected bool              // there was a connection since the agent started
 	again     *time.Timer       // for the end of the grace; nil for none
@@ -166,8 +169,9 @@ func (c *Connect) Use(id peer.ClusterID, target peer.Target, joined bool) *workl
 	return c.pods(id)
 }
 
-// Serve says whether a peer uses resources of this cluster, and returns the addresses of the
-// peer here, nil while there are none, and whether it is known that no packets pass.
+// Serve says whether a peer uses resources of this cluster, and returns the addresses here of the
+// peer's pods, wherever these run, nil while there are none, and whether it is known that no
+// packets pass.
 func (c *Connect) Serve(id peer.ClusterID, joined bool) (network []netip.Prefix, down bool) {
 	c.rules.Serve(id, joined)
 	if !joined {
@@ -182,7 +186,7 @@ func (c *Connect) Serve(id peer.ClusterID, joined bool) (network []netip.Prefix,
 	if known == nil {
 		return nil, sure
 	}
-	return status.Blocks.Theirs, known.down != ""
+	return status.Blocks.Whole(), known.down != ""
 }
 
 // Nameservers returns the addresses at which pods of a consumer are to ask for names, nil while
@@ -221,11 +225,19 @@ func (c *Connect) show(id peer.ClusterID, problem *connectivity.Problem, status 
 		return nil
 	}
 	if known.pods == nil || known.pods.Down != known.down || !reflect.DeepEqual(known.blocks, status.Blocks) || !slices.Equal(known.own, status.Own) {
-		known.blocks, known.own = status.Blocks, status.Own
+		known.blocks, known.own, known.thirds = status.Blocks, status.Own, status.Thirds
+		c.versions++
 		known.pods = &workload.Network{
 			Here: status.Blocks.Here, Blocks: status.Blocks.Theirs, Down: known.down, Domain: c.rules.Domain(),
-			There: func(pod netip.Addr) (netip.Addr, bool) { return status.Blocks.There(pod, status.Own) },
+			There:  func(pod netip.Addr) (netip.Addr, bool) { return status.Blocks.There(pod, status.Own) },
+			Thirds: status.Thirds, Version: c.versions,
 		}
+	}
+	if !reflect.DeepEqual(known.thirds, status.Thirds) {
+		known.thirds = status.Thirds
+		next := *known.pods
+		next.Thirds = status.Thirds
+		known.pods = &next
 	}
 	return known.pods
 }

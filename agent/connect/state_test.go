@@ -140,6 +140,30 @@ func TestStateChangesSeldom(t *testing.T) {
 	})
 }
 
+// Pods that come and go at other providers change what there is to say about those, and nothing else.
+func TestShowThirds(t *testing.T) {
+	c := New(Config{Changed: func(peer.ClusterID) {}})
+	status := network.Status{State: network.Connected, Known: true, Blocks: agreed}
+	show := func() *workload.Network { return c.show(barn, nil, status, true) }
+	first := show()
+	if first.Thirds != nil || show() != first {
+		t.Errorf("%+v", first)
+	}
+	pod, there := netip.MustParseAddr("241.9.0.5"), netip.MustParseAddr("241.7.1.5")
+	status.Thirds = map[netip.Addr]netip.Addr{pod: there}
+	second := show()
+	if second.Thirds[pod] != there || !second.Alike(first) || first.Thirds != nil || show() != second {
+		t.Errorf("%+v after %+v", second, first)
+	}
+	status.Blocks.Ours = []netip.Prefix{netip.MustParsePrefix("241.8.0.0/24")}
+	if third := show(); third.Alike(second) {
+		t.Errorf("%+v is like %+v", third, second)
+	}
+	if other := c.show("other", nil, status, true); other.Alike(show()) {
+		t.Error("what is shown of another peer is like it")
+	}
+}
+
 // What pods show is the truth of now, or what they showed as long as nothing is known.
 func TestShow(t *testing.T) {
 	up := network.Status{State: network.Connected, Known: true, Blocks: agreed}

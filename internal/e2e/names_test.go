@@ -74,7 +74,8 @@ func TestNames(t *testing.T) {
 	if !bed.RealRoot() {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
-	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n")
+	const sharing = "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n"
+	p := newPair(t, sharing)
 	a, b := p.a, p.b
 	// The DNS server of the LAN, which knows all names that there are.
 	lan := nextAddr(p.bed, 0)
@@ -209,6 +210,26 @@ func TestNames(t *testing.T) {
 	if out, err := b.tryShell("kubectl exec -n private own -- nc -w 2 169.254.241.53 53 </dev/null 2>&1"); err == nil {
 		t.Errorf("a pod of B reaches the address: %s", out)
 	}
+
+	// A pod at another provider is one more behind the Services.
+	third := p.third(sharing)
+	all := func() {
+		t.Helper()
+		answers(a, "shop", "away", "-count 30 http://web.shop", "away", "home", "third")
+		answers(a, "shop", "away", "-count 30 http://all.shop:8080", "away", "home", "third")
+		answers(a, "shop", "away", "http://"+third.at.String()+":8080", "third")
+		answers(a, "shop", "third", "http://"+third.away.String()+":8080", "away")
+		third.datagrams()
+		third.deny()
+	}
+	all()
+	third.cut()
+	if err := a.agent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	all()
+	third.leave()
 
 	// B's agent ends and starts: names are answered again, at the same address.
 	if err := b.agent.Kill(); err != nil {

@@ -144,6 +144,8 @@ func (b *batch) handle(name string, s *set, six bool) *nftables.Set {
 		out.KeyType, out.Concatenation = nftables.MustConcatSetType(address, address), true
 	case verdicts:
 		out.IsMap, out.DataType = true, nftables.TypeVerdict
+	case translations:
+		out.IsMap, out.DataType, out.Interval = true, address, false
 	}
 	return out
 }
@@ -170,6 +172,9 @@ func encode(kind kind, e element) []nftables.SetElement {
 		return []nftables.SetElement{start}
 	case verdicts:
 		start.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: e.chain}
+	case translations:
+		start.Val = e.toFrom.AsSlice()
+		return []nftables.SetElement{start}
 	}
 	next := e.to.Next()
 	if !next.IsValid() {

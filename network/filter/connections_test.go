@@ -116,7 +116,7 @@ func TestGuestsAndEchosAreBounded(t *testing.T) {
 	_, a, b, x, y := two(t, "nft")
 	needsLimit(t, b)
 	a.desired.Connections, b.desired.Connections = 2*most, 2*most
-	b.peer(a).Out[0].Guests = true
+	b.peer(a).Out[0].By = a.name
 	a.set()
 	b.set()
 	for range tried {

@@ -35,6 +35,8 @@ func (j *judge) allowed(f *flow) bool {
 		switch {
 		case theirs.Contains(to) && ours.Contains(f.reverse.dst):
 			return j.mayGoOut(p, f, from, to)
+		case theirs.Contains(to) && slices.Contains(p.Thirds, Third{from, f.reverse.dst}):
+			return j.mayPass(p, f, from, to)
 		case theirs.Contains(from) && ours.Contains(f.forward.dst):
 			return j.mayComeIn(p, f, from, to)
 		}
@@ -51,6 +53,13 @@ func (j *judge) mayGoOut(p *Peer, f *flow, from, to netip.Addr) bool {
 	}
 	return slices.ContainsFunc(p.Out, func(g Grant) bool { return containsAddr(g.To, to) }) ||
 		isEcho(f) && slices.Contains(p.Gateways, to)
+}
+
+// mayPass reports whether a connection from another peer to p may go on.
+func (j *judge) mayPass(p *Peer, f *flow, from, to netip.Addr) bool {
+	return grants(p.Out, from, to) && slices.ContainsFunc(j.desired.Peers, func(other Peer) bool {
+		return containsAddr(other.Theirs, from) && slices.Contains(other.Thirds, Third{to, f.forward.dst})
+	})
 }
 
 func (j *judge) mayComeIn(p *Peer, f *flow, from, to netip.Addr) bool {
@@ -293,10 +302,15 @@ func narrows(before, after *ruleset) (bool, []netip.Addr) {
 		if now != nil && len(minus(old, now)) == 0 {
 			continue
 		}
-		if old.kind != addresses {
+		gone := missing(old, now)
+		switch old.kind {
+		case addresses:
+		case translations:
+			gone = before.local(minus(old, now))
+		default:
 			return true, nil
 		}
-		for a := range missing(old, now) {
+		for a := range gone {
 			if !slices.Contains(out, a) {
 				out = append(out, a)
 			}
@@ -306,6 +320,19 @@ func narrows(before, after *ruleset) (bool, []netip.Addr) {
 		}
 	}
 	return len(out) > 0, out
+}
+
+// local goes through the addresses in elements of translations that are in a block of a peer.
+func (r *ruleset) local(elements []element) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, e := range elements {
+			for _, a := range []netip.Addr{e.from, e.toFrom} {
+				if r.sets["theirs"].around(a) >= 0 && !yield(a) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // missing goes through the addresses of a set that another one, nil for an empty one, has not.

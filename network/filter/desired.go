@@ -45,8 +45,9 @@ type Names struct {
 type Peer struct {
 	// Name identifies the peer: up to 63 letters, digits, dots, dashes and underscores.
 	Name string
-	// Theirs are the addresses that stand for the peer's pods here, as long as the
-	// prefix of its pods: one per family, at most. Blocks of peers must not overlap.
+	// Theirs are the addresses that stand here for what the peer sends from: its pods, and
+	// the pods of clusters that are reached by way of it. One prefix per family, at most.
+	// Blocks of peers must not overlap.
 	Theirs []netip.Prefix
 	// Ours are the addresses that stand for this node's pods there: one as long as Pods
 	// for each family of Theirs.
@@ -60,14 +61,27 @@ type Peer struct {
 	Out []Grant
 	// In are the connections that the peer may open.
 	In []Grant
+	// Thirds are the pods of other peers that have an address there. What is granted
+	// between two peers passes only between pods that each have one at the other's.
+	Thirds []Third
+}
+
+// Third is a pod of one peer that another one reaches by way of this cluster.
+type Third struct {
+	// Here is its address in Theirs of its own peer.
+	Here netip.Addr
+	// There is its address at the other one: in the range next to Ours with which that makes
+	// a range twice as large.
+	There netip.Addr
 }
 
 // Grant allows connections from each of the addresses in From to each of those in To,
 // as pods here see them. Addresses of both families can be mixed.
 type Grant struct {
 	From, To []netip.Prefix
-	// Guests says that From are pods of the peer that run here: their connections count as the peer's.
-	Guests bool
+	// By is the name of the peer as whose the connections count; "" for nobody's, or that of
+	// In. A grant by a peer that is not there is none.
+	By string
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
@@ -155,7 +169,31 @@ func (p *Peer) check(pods []netip.Prefix) error {
 			return fmt.Errorf("block %s overlaps our pods %s: choose another one", theirs, own)
 		}
 	}
+	return p.checkThirds()
+}
+
+func (p *Peer) checkThirds() error {
+	seen := make(map[netip.Addr]bool)
+	for _, t := range p.Thirds {
+		six := t.There.Is6()
+		if ours := ofFamily(p.Ours, six); t.Here.Is6() != six || !ours.IsValid() || !beside(ours).Contains(t.There) {
+			return fmt.Errorf("%s, for %s, is not next to its block for our pods %s", t.There, t.Here, ours)
+		}
+		if seen[t.Here] || seen[t.There] {
+			return fmt.Errorf("%s, for %s, is used twice", t.There, t.Here)
+		}
+		seen[t.Here], seen[t.There] = true, true
+	}
 	return nil
+}
+
+// beside returns the prefix that makes one twice as large with p.
+func beside(p netip.Prefix) netip.Prefix {
+	out := p.Masked().Addr().AsSlice()
+	bit := p.Bits() - 1
+	out[bit/8] ^= 0x80 >> (bit % 8)
+	a, _ := netip.AddrFromSlice(out)
+	return netip.PrefixFrom(a, p.Bits())
 }
 
 func onePerFamily(prefixes []netip.Prefix) error {

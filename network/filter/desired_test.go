@@ -24,7 +24,17 @@ func TestCheck(t *testing.T) {
 		"must be as long":        func(d *Desired) { d.Peers[1].Ours[0] = netip.MustParsePrefix("241.2.0.0/25") },
 		"must be as long as our": func(d *Desired) { d.Pods, d.Host = d.Pods[:1], d.Host[:1] },
 		"overlaps our pods":      func(d *Desired) { d.Peers[1].Theirs = prefixes("10.0.0.0/8", "fd01:0:0:1::/64") },
-		"overlaps 241.1.0.0/16":  func(d *Desired) { d.Peers[1].Theirs[0] = netip.MustParsePrefix("241.1.0.0/16") },
+		"is not next to its block": func(d *Desired) {
+			d.Peers[1].Thirds = []Third{{netip.MustParseAddr("241.1.0.9"), netip.MustParseAddr("241.2.0.9")}}
+		},
+		"not next to its block for our pods fd02": func(d *Desired) {
+			d.Peers[1].Thirds = []Third{{netip.MustParseAddr("241.1.0.9"), netip.MustParseAddr("fd02:0:0:1::9")}}
+		},
+		"9, is used twice": func(d *Desired) {
+			a, b := netip.MustParseAddr("241.1.0.9"), netip.MustParseAddr("241.2.1.9")
+			d.Peers[1].Thirds = []Third{{a, b}, {a, b.Next()}}
+		},
+		"overlaps 241.1.0.0/16": func(d *Desired) { d.Peers[1].Theirs[0] = netip.MustParsePrefix("241.1.0.0/16") },
 	} {
 		d := example(2, 1)
 		change(&d)

@@ -134,6 +134,19 @@ func (r *ruleset) translate(kind expr.NATType, to netip.Prefix) []expr.Any {
 	}
 }
 
+// translateBy replaces an address by the one that a map has for it, if it has one.
+func (r *ruleset) translateBy(kind expr.NATType, d direction, set string) []expr.Any {
+	family := uint32(unix.NFPROTO_IPV4)
+	if r.six {
+		family = unix.NFPROTO_IPV6
+	}
+	return []expr.Any{
+		r.load(d, register1),
+		&expr.Lookup{SourceRegister: register1, SetName: set, IsDestRegSet: true, DestRegister: register1},
+		&expr.NAT{Type: kind, Family: family, RegAddrMin: register1},
+	}
+}
+
 // redirect replaces destination and port.
 func (r *ruleset) redirect(to netip.Addr, port uint16) []expr.Any {
 	family := uint32(unix.NFPROTO_IPV4)

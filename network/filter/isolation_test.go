@@ -297,7 +297,7 @@ func TestNothingPassesWithoutPods(t *testing.T) {
 // Without a route by the device, what is for a block must not leave by another one.
 func TestBlocksLeaveByTheDeviceOnly(t *testing.T) {
 	w, a, b, x, y := two(t, "nft")
-	a.run("ip route del 241.7.2.0/24; ip route add default via 192.0.2.2; ip -6 route del fd99:a::/64")
+	a.run("ip route del 241.7.2.0/23; ip route add default via 192.0.2.2; ip -6 route del fd99:a::/63")
 	b.run("ip addr add 241.7.2.5/32 dev lo") // whoever it is that would get it
 	pass := func() { ask(t, a, "udp", netip.MustParseAddr("192.0.2.2"), "barrier") }
 	for name, from := range map[string]place{"a pod": x, "the host": a} {

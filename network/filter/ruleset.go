@@ -34,15 +34,16 @@ func (s *set) around(a netip.Addr) int {
 type kind int
 
 const (
-	addresses kind = iota // intervals of addresses
-	pairs                 // intervals of source addresses, each with one of destinations
-	verdicts              // intervals of addresses, each with a chain
+	addresses    kind = iota // intervals of addresses
+	pairs                    // intervals of source addresses, each with one of destinations
+	verdicts                 // intervals of addresses, each with a chain
+	translations             // addresses, each with another one
 )
 
 // element is an interval of addresses in a set, with its first and its last one.
 type element struct {
 	from, to       netip.Addr
-	toFrom, toLast netip.Addr // of destinations, in pairs
+	toFrom, toLast netip.Addr // of destinations, in pairs; toFrom is the other address in translations
 	chain          string     // in verdicts
 }
 
@@ -90,6 +91,10 @@ func build(d *Desired, six bool) *ruleset {
 	b.askers = ofFamily(d.Names.From, six)
 	b.addSets(d)
 	b.addHooks()
+	b.peers = make(map[string]bool)
+	for i := range d.Peers {
+		b.peers[d.Peers[i].Name] = ofFamily(d.Peers[i].Theirs, six).IsValid()
+	}
 	for i := range d.Peers {
 		b.addPeer(&d.Peers[i], d.Connections)
 	}
@@ -107,6 +112,7 @@ type builder struct {
 	names  Names
 	asked  netip.Prefix // the address of Names; not valid: none of this family
 	askers netip.Prefix // who may ask
+	peers  map[string]bool
 }
 
 func (b *builder) addSets(d *Desired) {
@@ -161,29 +167,45 @@ func (b *builder) addPeer(p *Peer, connections int) {
 	pair := block
 	pair.toFrom, pair.toLast = ours.Addr(), last(ours)
 	b.add("pairs", pair)
+	here, there := &set{kind: translations}, &set{kind: translations}
+	for _, t := range p.Thirds {
+		if t.Here.Is6() == b.six {
+			here.elements = append(here.elements, element{from: t.There, to: t.There, toFrom: t.Here})
+			there.elements = append(there.elements, element{from: t.Here, to: t.Here, toFrom: t.There})
+		}
+	}
+	if len(here.elements) > 0 {
+		pair.toFrom, pair.toLast = beside(ours).Addr(), last(beside(ours))
+		b.add("pairs", pair)
+	}
+	dnatPeer, snatPeer := "dnat_"+p.Name, snat+p.Name
+	thirdsHere, thirdsThere := dnatPeer+thirds, snatPeer+thirds
+	b.sets[thirdsHere], b.sets[thirdsThere] = here, there
 	for _, name := range []string{"dnat", "snat", "in", "out", "admit"} {
 		e := block
 		e.chain = name + "_" + p.Name
 		b.add(name, e)
 	}
-	b.chains["dnat_"+p.Name] = &chain{rules: [][]expr.Any{
+	// What is for nobody must not go on to who has that address here.
+	b.chains[dnatPeer] = &chain{rules: [][]expr.Any{
 		rule(b.within(destination, ours), b.translate(expr.NATTypeDestNAT, b.pods)),
+		rule(b.translateBy(expr.NATTypeDestNAT, destination, thirdsHere)),
+		rule(drop()),
 	}}
 	gateway := corresponding(b.host, b.pods, ours)
-	b.chains["snat_"+p.Name] = &chain{rules: [][]expr.Any{
+	b.chains[snatPeer] = &chain{rules: [][]expr.Any{
 		rule(b.within(source, b.pods), b.translate(expr.NATTypeSourceNAT, ours)),
+		rule(b.translateBy(expr.NATTypeSourceNAT, source, thirdsThere)),
+		rule(b.in(source, "theirs"), drop()),
 		rule(b.translate(expr.NATTypeSourceNAT, netip.PrefixFrom(gateway, gateway.BitLen()))),
 	}}
 	b.addAdmission(p.Name, connections/len(p.Theirs)) // each family counts for itself
-	admit := jump("admit_" + p.Name)
-	b.addGrants("in_"+p.Name, p.In, func(Grant) []expr.Any { return admit })
-	b.addGrants("out_"+p.Name, p.Out, func(g Grant) []expr.Any {
-		if g.Guests {
-			return admit
-		}
-		return accept()
-	})
+	b.addGrants("in_"+p.Name, p.In, p.Name)
+	b.addGrants("out_"+p.Name, p.Out, "")
 }
+
+// The maps of addresses of third clusters are called snat_PEER_thirds, and dnat_PEER_thirds for the way back.
+const snat, thirds = "snat_", "_thirds"
 
 // refused is the beginning of the name of a peer's counter of packets that would have begun one connection too many.
 const refused = "refused_"
@@ -204,16 +226,23 @@ func (b *builder) addAdmission(name string, connections int) {
 	c.rules = append(c.rules, rule(accept()))
 }
 
-// addGrants adds a chain that does what is said with what the grants allow. Each has two
-// sets, so that a change of addresses changes no rule.
-func (b *builder) addGrants(name string, grants []Grant, do func(Grant) []expr.Any) {
+// addGrants adds a chain that accepts what the grants allow, as connections of the peer by if the grant names none. Each
+// has two sets, so that a change of addresses changes no rule.
+func (b *builder) addGrants(name string, grants []Grant, by string) {
 	c := &chain{}
 	b.chains[name] = c
 	for i, g := range grants {
+		who, do := cmp.Or(g.By, by), accept()
+		if who != "" {
+			do = jump("admit_" + who)
+		}
+		if who != "" && !b.peers[who] {
+			continue
+		}
 		from, to := setName(name, i, "from"), setName(name, i, "to")
 		b.fill(from, g.From)
 		b.fill(to, g.To)
-		c.rules = append(c.rules, rule(b.in(source, from), b.in(destination, to), do(g)))
+		c.rules = append(c.rules, rule(b.in(source, from), b.in(destination, to), do))
 	}
 }
 

@@ -221,6 +221,47 @@ func Leftovers() ([]string, error) {
 	return found, nil
 }
 
+// Thirds returns what there is of Peer.Thirds in the tables, whoever wrote them, by the names of peers.
+func (t *Table) Thirds() (map[string][]Third, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.dial(); err != nil {
+		return nil, err
+	}
+	out := make(map[string][]Third)
+	for _, six := range []bool{false, true} {
+		there, err := exists(t.conn, tableOf(six))
+		if err != nil {
+			return nil, t.failed(err)
+		}
+		if !there {
+			continue
+		}
+		sets, err := t.conn.GetSets(tableOf(six))
+		if err != nil {
+			return nil, t.failed(fmt.Errorf("list the sets in nftables table %s: %w", title(six), err))
+		}
+		for _, s := range sets {
+			peer, ours := strings.CutPrefix(s.Name, snat)
+			peer, of := strings.CutSuffix(peer, thirds)
+			if !ours || !of {
+				continue
+			}
+			elements, err := t.conn.GetSetElements(s)
+			if err != nil {
+				return nil, t.failed(fmt.Errorf("read %s in nftables table %s: %w", s.Name, title(six), err))
+			}
+			for _, e := range elements {
+				here, ok := netip.AddrFromSlice(e.Key)
+				if there, valid := netip.AddrFromSlice(e.Val); ok && valid {
+					out[peer] = append(out[peer], Third{Here: here, There: there})
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
 func title(six bool) string {
 	if six {
 		return "ip6 " + tableName

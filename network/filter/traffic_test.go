@@ -339,7 +339,7 @@ func TestBlocksOfPeersMayBeEqual(t *testing.T) {
 	w := newWorld(t, "a", "b", "c", "d")
 	a := w.boxes[0]
 	same := prefixes("241.50.0.0/24", "fd50::/64")
-	byA := [][]netip.Prefix{prefixes("241.1.0.0/24", "fd01::/64"), prefixes("241.1.1.0/24", "fd01:0:0:1::/64"), same}
+	byA := [][]netip.Prefix{prefixes("241.1.0.0/24", "fd01::/64"), prefixes("241.1.2.0/24", "fd01:0:0:2::/64"), same}
 	x := a.addPod(5)
 	var others []*pod
 	for i, other := range w.boxes[1:] {

@@ -227,15 +227,19 @@ func ends(packet []byte) (source, destination netip.Addr, ok bool) {
 	return
 }
 
-// join connects two boxes: each chooses the blocks that stand for the other one's pods.
+// double returns the block of which a prefix is one half.
+func double(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked() }
+
+// join connects two boxes: each chooses the blocks of which the lower halves stand for the other one's pods.
 func (w *world) join(a, b *box, byA, byB []netip.Prefix) {
 	w.t.Helper()
 	for _, side := range []struct {
 		box, peer    *box
 		theirs, ours []netip.Prefix
 	}{{a, b, byA, byB}, {b, a, byB, byA}} {
-		peer := Peer{Name: side.peer.name, Theirs: side.theirs, Ours: side.ours}
+		peer := Peer{Name: side.peer.name, Ours: side.ours}
 		for _, block := range side.theirs {
+			peer.Theirs = append(peer.Theirs, double(block))
 			host := host4
 			own := pods4
 			if block.Addr().Is6() {
@@ -247,10 +251,10 @@ func (w *world) join(a, b *box, byA, byB []netip.Prefix) {
 				if err != nil {
 					return err
 				}
-				return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(block)})
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(double(block))})
 			})
 			side.box.mu.Lock()
-			side.box.routes = append(side.box.routes, route{block, ofFamily(side.ours, block.Addr().Is6()), side.peer})
+			side.box.routes = append(side.box.routes, route{double(block), double(ofFamily(side.ours, block.Addr().Is6())), side.peer})
 			side.box.mu.Unlock()
 		}
 		side.box.desired.Peers = append(side.box.desired.Peers, peer)

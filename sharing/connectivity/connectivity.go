@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -301,6 +302,7 @@ func (c *Connectivity) decide(w *watched) {
 	if problem == nil || draining {
 		grants := grants{pods: node.Pods, host: node.Host, consumer: c.cfg.Consumer, providers: providers, w: w}
 		grants.count()
+		grants.place(c.uses, c.cfg.Network)
 		c.last = node
 		for _, id := range c.joined() {
 			if draining && !c.set[id] {
@@ -473,7 +475,11 @@ type grants struct {
 	providers map[string]peer.ClusterID // by node
 	w         *watched
 	holders   map[netip.Addr]int // how many living pods here show an address
+	away      map[peer.ClusterID]away
 }
+
+// away are the addresses of our pods at a provider.
+type away struct{ all, enabled []netip.Prefix } // enabled: those of namespaces that are enabled for sharing
 
 // count counts who shows which address. After a reboot, pods show the address that they had until they are started again,
 // and others may have got it meanwhile. Nothing says whose it is now, so a permission of one would be one to reach the other:
@@ -490,6 +496,50 @@ func (g *grants) count() {
 	}
 }
 
+// place notes which of our pods are at which provider.
+func (g *grants) place(uses map[peer.ClusterID]bool, n Network) {
+	g.away = make(map[peer.ClusterID]away)
+	blocks := make(map[peer.ClusterID][]netip.Prefix)
+	for id := range uses {
+		status, _ := n.Status(id)
+		blocks[id] = status.Blocks.Theirs
+	}
+	for _, p := range g.w.pods.All() {
+		id := g.providers[p.Spec.NodeName]
+		if p.Spec.HostNetwork || workload.Ended(p.Status.Phase) {
+			continue
+		}
+		if own := addresses(p, blocks[id]); len(own) > 0 {
+			a := g.away[id]
+			a.all = append(a.all, own...)
+			if g.w.namespaces.Get("", p.Namespace) != nil {
+				a.enabled = append(a.enabled, own...)
+			}
+			g.away[id] = a
+		}
+	}
+	for _, a := range g.away { // so that what is the same looks the same
+		slices.SortFunc(a.all, netip.Prefix.Compare)
+		slices.SortFunc(a.enabled, netip.Prefix.Compare)
+	}
+}
+
+// between adds what our pods at other providers and those at a peer are connected with: each other, by way of us.
+func (g *grants) between(id peer.ClusterID, out *network.Peer) {
+	out.Thirds = []netip.Addr{}
+	for _, other := range slices.Sorted(maps.Keys(g.away)) {
+		if other == id || len(g.away[id].all) == 0 {
+			continue
+		}
+		for _, p := range g.away[other].all {
+			out.Thirds = append(out.Thirds, p.Addr())
+		}
+		if to := g.away[id].enabled; len(to) > 0 {
+			out.Out = append(out.Out, filter.Grant{From: g.away[other].all, To: to, By: string(other)})
+		}
+	}
+}
+
 // here returns the addresses of a pod here that no other one shows.
 func (g *grants) here(p *corev1.Pod) []netip.Prefix {
 	return slices.DeleteFunc(addresses(p, g.pods), func(a netip.Prefix) bool { return g.holders[a.Addr()] > 1 })
@@ -499,20 +549,19 @@ func (g *grants) here(p *corev1.Pod) []netip.Prefix {
 func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Peer {
 	out := network.Peer{ID: id}
 	status, _ := n.Status(id)
-	theirs := status.Blocks.Theirs
+	theirs := status.Blocks.Whole() // with pods that the peer has elsewhere
 	if len(theirs) == 0 {
 		return out // nothing was agreed on yet
 	}
-	var guests, own, home, remote []netip.Prefix // own: all that are nobody's guests; home: those of enabled namespaces
+	remote := g.away[id].all
+	var guests, own, home []netip.Prefix // own: all that are nobody's guests; home: those of enabled namespaces
 	for _, p := range g.w.pods.All() {
 		if p.Spec.HostNetwork || workload.Ended(p.Status.Phase) {
 			continue
 		}
-		provider, virtual := g.providers[p.Spec.NodeName]
+		_, virtual := g.providers[p.Spec.NodeName]
 		consumer, _ := g.consumer(p.Namespace)
 		switch {
-		case virtual && provider == id:
-			remote = append(remote, addresses(p, theirs)...)
 		case virtual:
 		case serves && consumer == id:
 			guests = append(guests, g.here(p)...)
@@ -523,12 +572,12 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 			}
 		}
 	}
-	for _, list := range [][]netip.Prefix{guests, own, home, remote} {
-		slices.SortFunc(list, netip.Prefix.Compare) // so that what is the same looks the same
+	for _, list := range [][]netip.Prefix{guests, own, home} {
+		slices.SortFunc(list, netip.Prefix.Compare)
 	}
 	if serves && len(guests) > 0 {
 		out.In = append(out.In, filter.Grant{From: theirs, To: guests})
-		out.Out = append(out.Out, filter.Grant{From: guests, To: theirs, Guests: true})
+		out.Out = append(out.Out, filter.Grant{From: guests, To: theirs, By: string(id)})
 	}
 	if uses && len(remote) > 0 {
 		for _, h := range g.host {
@@ -539,6 +588,7 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 			out.In = append(out.In, filter.Grant{From: remote, To: home})
 		}
 	}
+	g.between(id, &out)
 	return out
 }
 

@@ -204,16 +204,19 @@ func TestWhoReachesWhom(t *testing.T) {
 	b.Serve(mill, true)
 	b.decide(b.w)
 	grant := func(from, to string) filter.Grant { return filter.Grant{From: prefixes(from), To: prefixes(to)} }
-	guest := func(from, to string) filter.Grant {
-		return filter.Grant{From: prefixes(from), To: prefixes(to), Guests: true}
+	guest := func(by peer.ClusterID, from, to string) filter.Grant {
+		return filter.Grant{From: prefixes(from), To: prefixes(to), By: string(by)}
 	}
+	none := []netip.Addr{}
 	want := map[peer.ClusterID]network.Peer{
 		barn: {
 			ID:  barn,
-			In:  []filter.Grant{grant("241.1.0.0/24", "10.42.0.20/32"), grant("241.1.0.5/32", "10.42.0.10/32")},
-			Out: []filter.Grant{guest("10.42.0.20/32", "241.1.0.0/24"), {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
+			In:  []filter.Grant{grant("241.1.0.0/23", "10.42.0.20/32"), grant("241.1.0.5/32", "10.42.0.10/32")},
+			Out: []filter.Grant{guest(barn, "10.42.0.20/32", "241.1.0.0/23"), {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
+
+			Thirds: none,
 		},
-		mill: {ID: mill, In: []filter.Grant{grant("241.2.0.0/24", "10.42.0.30/32")}, Out: []filter.Grant{guest("10.42.0.30/32", "241.2.0.0/24")}},
+		mill: {ID: mill, In: []filter.Grant{grant("241.2.0.0/23", "10.42.0.30/32")}, Out: []filter.Grant{guest(mill, "10.42.0.30/32", "241.2.0.0/23")}, Thirds: none},
 	}
 	if !reflect.DeepEqual(b.net.peers, want) {
 		t.Errorf("told\n%+v, want\n%+v", b.net.peers, want)
@@ -238,7 +241,7 @@ func TestWhoReachesWhom(t *testing.T) {
 	b.net.blocks[barn] = network.Blocks{} // nothing was agreed on
 	b.Use(barn, true)
 	b.decide(b.w)
-	if got := b.net.peers[barn]; got.In != nil || got.Out != nil {
+	if got := b.net.peers[barn]; got.In != nil || got.Out != nil || got.Thirds != nil {
 		t.Errorf("%+v", got)
 	}
 }
@@ -276,6 +279,64 @@ func TestGuestsUnknown(t *testing.T) {
 	}
 }
 
+// Our pods at two providers reach each other, those of namespaces that are not enabled only begin. Nobody else's do, and
+// nobody's who only uses us.
+func TestWhoPasses(t *testing.T) {
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addNode("liqo-barn", "liqo://barn", "")
+	b.addNode("liqo-mill", "liqo://mill", "")
+	b.w.namespaces.Wrote(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "u", ResourceVersion: "1"}})
+	b.addPod("shop", "home", "box", "10.42.0.10", nil)
+	b.addPod("shop", "one", "liqo-barn", "241.1.0.5", nil)
+	b.addPod("shop", "two", "liqo-mill", "241.2.0.7", nil)
+	b.addPod("shop", "more", "liqo-mill", "241.2.0.6", nil)
+	b.addPod("shop", "ended", "liqo-mill", "241.2.0.8", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+	b.addPod("shop", "new", "liqo-mill", "", nil)
+	b.addPod("shop", "lies", "liqo-mill", "241.1.0.6", nil)
+	b.addPod("private", "left", "liqo-mill", "241.2.0.9", nil)
+	b.addPod("guests-of-barn", "guest", "box", "10.42.0.20", nil)
+	b.Use(barn, true)
+	b.Use(mill, true)
+	b.Serve(barn, true)
+	b.decide(b.w)
+	// between are the last grants, those by another peer.
+	between := func(id peer.ClusterID) (out []filter.Grant) {
+		for _, g := range b.net.peers[id].Out {
+			if g.By != "" && g.By != string(id) {
+				out = append(out, g)
+			}
+		}
+		return out
+	}
+	atMill := prefixes("241.2.0.6/32", "241.2.0.7/32", "241.2.0.9/32")
+	if got, want := between(barn), []filter.Grant{{From: atMill, To: prefixes("241.1.0.5/32"), By: "mill"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("to barn %+v, want %+v", got, want)
+	}
+	if got, want := between(mill), []filter.Grant{{From: prefixes("241.1.0.5/32"), To: prefixes("241.2.0.6/32", "241.2.0.7/32"), By: "barn"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("to mill %+v, want %+v", got, want)
+	}
+	var thirds []netip.Addr
+	for _, p := range atMill {
+		thirds = append(thirds, p.Addr())
+	}
+	if got := b.net.peers[barn].Thirds; !reflect.DeepEqual(got, thirds) {
+		t.Errorf("barn knows %v, want %v", got, thirds)
+	}
+	if got := b.net.peers[mill].Thirds; !reflect.DeepEqual(got, []netip.Addr{netip.MustParseAddr("241.1.0.5")}) {
+		t.Errorf("mill knows %v", got)
+	}
+
+	b.Use(mill, false)
+	b.Serve(mill, true)
+	b.decide(b.w)
+	for _, id := range []peer.ClusterID{barn, mill} {
+		if got := b.net.peers[id]; between(id) != nil || len(got.Thirds) != 0 {
+			t.Errorf("with one provider, %s has %+v", id, got)
+		}
+	}
+}
+
 // Who got the address of a pod that was here before a reboot gets none of its permissions.
 func TestAddressOfTwo(t *testing.T) {
 	b := newBench()
@@ -293,9 +354,9 @@ func TestAddressOfTwo(t *testing.T) {
 	b.Serve(barn, true)
 	b.decide(b.w)
 	want := network.Peer{
-		ID: barn, In: []filter.Grant{{From: prefixes("241.1.0.0/24"), To: prefixes("10.42.0.21/32")}},
+		ID: barn, Thirds: []netip.Addr{}, In: []filter.Grant{{From: prefixes("241.1.0.0/23"), To: prefixes("10.42.0.21/32")}},
 		Out: []filter.Grant{
-			{From: prefixes("10.42.0.21/32"), To: prefixes("241.1.0.0/24"), Guests: true},
+			{From: prefixes("10.42.0.21/32"), To: prefixes("241.1.0.0/23"), By: string(barn)},
 			{From: prefixes("10.42.0.1/32"), To: prefixes("241.1.0.5/32")},
 		},
 	}

@@ -3,7 +3,8 @@
 //
 //   - a consumer, with its host, reaches its own guests here, and they reach the consumer;
 //   - the guests that we have at a provider reach the pods of our namespaces that are
-//     enabled for sharing, and our pods and host reach them;
+//     enabled for sharing, also those at other providers, by way of this cluster, and our
+//     pods and host reach them;
 //   - nobody reaches anything else: not hosts, not other pods, not guests of others.
 //
 // [Connectivity.Serve] and [Connectivity.Use] say again and again which peers are joined.

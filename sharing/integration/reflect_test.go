@@ -116,7 +116,7 @@ func TestReflection(t *testing.T) {
 	r := startHost(t, p.kubeB)
 	blocks := network.Blocks{Ours: []netip.Prefix{netip.MustParsePrefix("241.7.4.0/24")}}
 	tenant := tenancy(consumerID, smallOffer())
-	tenant.Network = blocks.Ours
+	tenant.Network = []netip.Prefix{netip.MustParsePrefix("241.7.4.0/23")}
 	r.Set(tenant)
 	link := startEndpoint(t, p, r)
 
@@ -126,8 +126,10 @@ func TestReflection(t *testing.T) {
 	log := &bedtest.Log{}
 	o := offload.New(offload.Config{Self: func() peer.ClusterID { return consumerID }, Logger: log.Logger()})
 	provider := offload.Provider{ID: providerID, Node: barnNode, Remote: link, Offer: "1", Reachable: true}
+	version := uint64(0)
 	path := func(blocks network.Blocks) *workload.Network {
-		return &workload.Network{Here: blocks.Here, There: func(a netip.Addr) (netip.Addr, bool) {
+		version++
+		return &workload.Network{Thirds: map[netip.Addr]netip.Addr{}, Version: version, Here: blocks.Here, There: func(a netip.Addr) (netip.Addr, bool) {
 			return blocks.There(a, []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")})
 		}}
 	}
@@ -262,6 +264,29 @@ func TestReflection(t *testing.T) {
 	leads("a pod is not ready", "web", near, "241.7.4.17:8080  ready=false")
 	patch(p.a, podPath("shop", "web-0")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
 	leads("and is again", "web", near, far)
+
+	// A pod at another provider is listed once it has an address at this one.
+	p.must(p.a.Create(ctx, "/api/v1/nodes", object{"apiVersion": "v1", "kind": "Node", "metadata": object{"name": "mill"}}, nil))
+	at(p.a, "shop", "web-2", "241.83.20.9", object{"nodeName": "mill"})
+	bedtest.Within(t, "it is known that the pod is left out", func() error {
+		var events corev1.EventList
+		p.must(p.a.Get(ctx, home+"/events", &events))
+		if !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == "EndpointsLeftOut" && e.InvolvedObject.Name == "web" }) {
+			return errors.New("there is no event")
+		}
+		return nil
+	})
+	leads("a pod at another provider has no address", "web", near, far)
+	third := *provider.Network
+	third.Thirds = map[netip.Addr]netip.Addr{netip.MustParseAddr("241.83.20.9"): netip.MustParseAddr("241.7.5.3")}
+	provider.Network = &third
+	o.Set(provider)
+	leads("a pod at another provider", "web", near, far, "241.7.5.3:8080  ready=true")
+	patch(p.a, podPath("shop", "web-2")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	leads("the other provider is not reached", "web", near, far, "241.7.5.3:8080  ready=false")
+	now := int64(0)
+	p.must(p.a.Delete(ctx, podPath("shop", "web-2"), metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	leads("the pod at the other provider is gone", "web", near, far)
 
 	// While no packets pass, the provider leaves out what it cannot reach, by itself.
 	tenant.NetworkDown = true

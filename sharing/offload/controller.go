@@ -132,6 +132,14 @@ func (pc *controller) set(p Provider) {
 		return
 	}
 	pc.provider.Store(&p)
+	if same := p; before.Network.Alike(p.Network) {
+		if same.Network = before.Network; same == before { // only pods at other providers came or went
+			for _, rn := range pc.remoteNamespaces() {
+				pc.enqueueServices(rn)
+			}
+			return
+		}
+	}
 	if p.Expelled {
 		pc.expelled.Store(true)
 	}

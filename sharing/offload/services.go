@@ -229,7 +229,7 @@ func (pc *controller) refusedService(rn *remoteNamespace, what string, err error
 // sendSlices makes the EndpointSlices of a Service at the provider. It returns why endpoints are
 // not there.
 func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref key, c *copied, svc *corev1.Service, in workload.Origin) (*workload.Refusal, error) {
-	if in.Network != nil && in.Network.Unknown {
+	if in.Network != nil && (in.Network.Unknown || in.Network.Thirds == nil) {
 		return nil, nil // they stay; enqueued again once it is known
 	}
 	var bodies map[string][]byte
@@ -250,15 +250,15 @@ func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref k
 		}
 		if left > 0 {
 			why = &workload.Refusal{Reason: reasonEndpointsLeftOut, Message: fmt.Sprintf(
-				"%d endpoints of the Service are left out: only pods of this namespace in the pod network of this cluster can be reached from the provider, 1000 of them at most.", left)}
+				"%d endpoints of the Service are left out: only pods of this namespace in the pod network of this cluster, or at other providers, can be reached from the provider, 1000 of them at most.", left)}
 		}
 	}
-	if c.network != in.Network { // the provider may have changed the endpoints meanwhile
+	if !c.network.Alike(in.Network) { // the provider may have changed the endpoints meanwhile
 		for name := range c.slices {
 			c.slices[name] = sentSlice{}
 		}
-		c.network = in.Network
 	}
+	c.network = in.Network
 	path := func(name string) string { return key{kind: aSlice, name: name}.path(rn.name) }
 	for name := range c.slices {
 		if bodies[name] != nil {

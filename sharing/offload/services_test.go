@@ -119,8 +119,9 @@ func TestEditedThere(t *testing.T) {
 	n := join(t, local, &far{}, there.ServeHTTP)
 	p := n.provider()
 	p.Network = &workload.Network{
-		Here:  func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false },
-		There: func(netip.Addr) (netip.Addr, bool) { return netip.MustParseAddr("241.7.4.5"), true },
+		Thirds: map[netip.Addr]netip.Addr{},
+		Here:   func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false },
+		There:  func(netip.Addr) (netip.Addr, bool) { return netip.MustParseAddr("241.7.4.5"), true },
 	}
 	n.Set(p)
 	service, slice := servicesThere+"/web", slicesThere+"/web-liqo-4-0"

@@ -18,6 +18,11 @@ type Network struct {
 	// There returns the address by which a pod of this cluster is known at the provider;
 	// false for an address that none of its pods can have.
 	There func(netip.Addr) (netip.Addr, bool)
+	// Thirds are the addresses by which pods at other providers are known at this one, by
+	// their addresses here; nil while not known.
+	Thirds map[netip.Addr]netip.Addr
+	// Version is the same for those that differ in Thirds only; 0 is like no other.
+	Version uint64
 	// Down is why no packets pass at present, a sentence; "" while they do.
 	Down string
 	// Domain is the cluster domain of this cluster, which the provider is told with a pod; ""
@@ -26,6 +31,11 @@ type Network struct {
 	// Unknown: nothing is known yet, as after a start of the agent. Pods keep the addresses
 	// that they show.
 	Unknown bool
+}
+
+// Alike reports whether two differ in Thirds at most.
+func (n *Network) Alike(o *Network) bool {
+	return n == o || n != nil && o != nil && n.Version != 0 && n.Version == o.Version
 }
 
 // ReasonNetworkDown is why a pod is not ready that runs, but cannot be reached from this

@@ -143,8 +143,7 @@ func Skipped(meta *metav1.ObjectMeta) bool {
 }
 
 // Slices returns the bodies (JSON), by name, of the applies of the EndpointSlices at the provider
-// that list the pods of a Service which run in this cluster, by the addresses that they have
-// there. local are the EndpointSlices of the Service here. left is how many endpoints are not
+// that list the pods of a Service which run elsewhere, by the addresses that they have there. local are the EndpointSlices of the Service here. left is how many endpoints are not
 // sent because they are not pods of the Service's namespace that the provider can reach;
 // those that run at the provider do not count.
 func Slices(svc *corev1.Service, local []*discoveryv1.EndpointSlice, in Origin) (bodies map[string][]byte, left int, why *Refusal) {
@@ -230,6 +229,9 @@ func sentEndpoint(e *discoveryv1.Endpoint, namespace string, in Origin) (discove
 		return discoveryv1.Endpoint{}, false
 	}
 	there, ok := in.Network.There(addr)
+	if !ok {
+		there, ok = in.Network.Thirds[addr]
+	}
 	if !ok {
 		return discoveryv1.Endpoint{}, false
 	}

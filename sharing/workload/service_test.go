@@ -22,10 +22,10 @@ var (
 	// connected is a guest whose pods are known in a block of IPv4 and one of IPv6.
 	connected = func() Guest {
 		g := guest
-		g.Network = []netip.Prefix{block, netip.MustParsePrefix("fd12::/64")}
+		g.Network = []netip.Prefix{netip.MustParsePrefix("241.7.4.0/23"), netip.MustParsePrefix("fd12::/64")}
 		return g
 	}()
-	// reaching is an origin whose pods have addresses of 10.42.0.0/24, known as those of block.
+	// reaching is an origin whose pods have addresses of 10.42.0.0/24, known as those of block, and one at another provider.
 	reaching = func() Origin {
 		o := origin
 		o.Network = &Network{There: func(a netip.Addr) (netip.Addr, bool) {
@@ -34,7 +34,7 @@ var (
 			}
 			b := a.As4()
 			return netip.AddrFrom4([4]byte{241, 7, 4, b[3]}), true
-		}}
+		}, Thirds: map[netip.Addr]netip.Addr{netip.MustParseAddr("241.99.0.9"): netip.MustParseAddr("241.7.5.200")}}
 		return o
 	}()
 )
@@ -209,6 +209,7 @@ func TestSlices(t *testing.T) {
 			{addresses: [10.42.0.9], `+pod+`, conditions: {ready: false, serving: true, terminating: true}},
 			{addresses: [241.83.20.9], nodeName: barn, `+pod+`},
 			{addresses: [241.99.0.9], nodeName: another-provider, `+pod+`},
+			{addresses: [241.99.0.10], nodeName: another-provider, `+pod+`},
 			{addresses: [10.42.0.18]},
 			{addresses: [10.42.0.19], targetRef: {kind: Pod, namespace: bank, name: p}},
 			{addresses: [10.42.0.20], targetRef: {kind: Node, namespace: shop, name: p}},
@@ -244,7 +245,7 @@ func TestSlices(t *testing.T) {
 			}
 		}
 	}
-	if d := cmp.Diff([]string{"241.7.4.17:8080 web-1 true true false", "241.7.4.9:8080  false true true", "241.7.4.21:9090  true true false"}, got); d != "" {
+	if d := cmp.Diff([]string{"241.7.4.17:8080 web-1 true true false", "241.7.4.9:8080  false true true", "241.7.5.200:8080  true true false", "241.7.4.21:9090  true true false"}, got); d != "" {
 		t.Error(d)
 	}
 	if bodies, left, r := Slices(svc, local[1:2], origin); len(bodies) != 0 || left != 1 || r != nil {
@@ -310,7 +311,7 @@ func TestAttackSlices(t *testing.T) {
 		doc("{addresses: [192.168.1.1]}"):                                        address,
 		doc("{addresses: [127.0.0.1]}"):                                          address,
 		doc("{addresses: [169.254.169.254]}"):                                    address,
-		doc("{addresses: [241.7.5.0]}"):                                          address, // another consumer's
+		doc("{addresses: [241.7.6.0]}"):                                          address, // another consumer's
 		doc("{addresses: [241.7.3.255]}"):                                        address,
 		doc("{addresses: ['::ffff:241.7.4.9']}"):                                 address,
 		doc("{addresses: ['241.7.4.09']}"):                                       address,
