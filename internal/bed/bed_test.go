@@ -302,8 +302,12 @@ func TestHostIsABoxOfItsOwn(t *testing.T) {
 		h.WriteFile("/etc/liqo-agent/liqo-agent.toml", h.Name)
 		h.WriteFile("/var/lib/liqo-agent/x", h.Name)
 		h.WriteFile("/run/liqo-agent/x", h.Name)
+		h.WriteFile("/etc/resolv.conf", h.Name) // the machine has one, too
 	}
 	for _, h := range []*Host{a, c} {
+		if out, err := h.Run(ctx, "cat", "/etc/resolv.conf"); out != h.Name || err != nil {
+			t.Errorf("/etc/resolv.conf on %s: %q, %v", h.Name, out, err)
+		}
 		for _, path := range []string{"/etc/liqo-agent/liqo-agent.toml", "/var/lib/liqo-agent/x", "/run/liqo-agent/x"} {
 			if out, err := h.Run(ctx, "cat", path); out != h.Name || err != nil {
 				t.Errorf("%s on %s: %q, %v", path, h.Name, out, err)

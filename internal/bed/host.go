@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -266,7 +267,15 @@ func writeFile(path, content string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(path, []byte(content), 0o644)
+	err := os.WriteFile(path, []byte(content), 0o644)
+	if errors.Is(err, fs.ErrPermission) {
+		// Without root, files of the machine's root can only be replaced.
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		err = os.WriteFile(path, []byte(content), 0o644)
+	}
+	return err
 }
 
 // Binary returns the path of a program that make builds, such as liqo-agent or kubebox. A missing one
