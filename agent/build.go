@@ -147,7 +147,7 @@ func (s *session) newMonitor() *problems.Monitor {
 		ID: s.id, Settings: s.config, Tracker: s.health, Logger: s.agent.opts.Logger, Told: s.agent.watchdog.Changed,
 		Peering: s.peering, Registry: s.registry, Decisions: s.decisions, MDNS: s.mdns,
 		Links: func() int { return len(s.lan.InUse()) }, Domains: s.domains.Reports, GivenURLs: s.urls.Results,
-		Requests: s.views.OpenRequests, Label: s.views.Label, Networks: s.networks,
+		Requests: s.views.OpenRequests, Label: s.views.Label, Networks: s.networks, Storage: s.views.Stored,
 		Certificates: s.certificates.Loaded, Clock: func() error { return s.clock.Check("", s.hub.joined) }, SetAside: s.store.Recovered,
 	})
 }

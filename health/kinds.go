@@ -249,6 +249,38 @@ var (
 		Remedy: "make sure that one of the two clusters can connect to the other by TCP (liqo-agent doctor here and there); see liqo-agent network list",
 		Doc:    "The peer itself answers, so this is not peer-unreachable. Pods at the provider are not ready while their network is down.",
 	}
+	// StorageRetained: claims of a cluster are kept after its peering. Arguments: peer, id, claims, size, until.
+	StorageRetained = &Kind{
+		Code: "storage-retained", Severity: Warning,
+		Title:  "data of a cluster is kept after its peering",
+		Text:   "{claims} of {peer} with {size} are kept until {until}, and then removed: its peering has ended",
+		Remedy: "accept it again (liqo-agent peers accept {id}), or remove them (liqo-agent storage reclaim {id})",
+		Doc:    "Nothing is removed by the end of a peering. How long claims are kept is in sharing.storage_keep.",
+	}
+	// StorageAway: data of this cluster is where no pod reaches it. Arguments: peer, id, claims, size.
+	StorageAway = &Kind{
+		Code: "storage-away", Severity: Warning, Grace: time.Minute,
+		Title:  "data of this cluster is at a cluster without peering",
+		Text:   "{claims} of this cluster with {size} are at {peer}, and there is no peering with it, which removes them after some days",
+		Remedy: "connect again (liqo-agent peers connect {id}), or delete the claims if nobody needs the data; see liqo-agent storage list",
+		Doc:    "Pods that use these claims wait. How long the provider keeps them is its own setting, sharing.storage_keep, 7 days by default.",
+	}
+	// StorageMissing: a provider has removed data of this cluster. Arguments: peer, id, claims.
+	StorageMissing = &Kind{
+		Code: "storage-missing", Severity: Error,
+		Title:  "a provider does not have data of this cluster",
+		Text:   "{peer} does not have the data of {claims} of this cluster",
+		Remedy: "ask its administrator; delete the claims to begin anew; see liqo-agent storage list",
+		Doc:    "The data was removed there, by a person or because its time was over. Pods that mount the claims cannot start.",
+	}
+	// StorageUnusable: storage is offered and cannot be used. Arguments: error.
+	StorageUnusable = &Kind{
+		Code: "storage-unusable", Severity: Warning, Grace: time.Minute,
+		Title:  "claims of peers cannot be kept here",
+		Text:   "storage is offered to peers (sharing.storage), but {error}",
+		Remedy: "make a storage class with volumeBindingMode WaitForFirstConsumer the default one, or name one in sharing.guest_storage_class; or set sharing.storage = \"0\"",
+		Doc:    "The claims of consumers need a storage class of this cluster.",
+	}
 	// PodNetworkMoved: the pods of a peer have other addresses than before. Arguments: peer, route, from, to.
 	PodNetworkMoved = &Kind{
 		Code: "pod-network-moved", Severity: Warning,
@@ -426,13 +458,13 @@ var all = []*Kind{
 	APIUnreachable, APICredentials, KubeconfigUnusable, APIForbidden, ObjectsMissing,
 	ConfigBad, ClusterConfigBad, NetworksUnusable,
 	FleetCAUnusable, FleetCertificateUnusable, CertificateUnusable, CertificateExpired, CertificateAboutToExpire,
-	PeerConflict,
+	PeerConflict, StorageMissing,
 	Open, InstanceRenamed, ClusterIDDiffers, KeyChain,
 	KubeconfigMissing, WebhookMissing, NewerDefinitions, KubeletAPI, ClockOff,
 	StateRecovered, DiskLow, RestartNeeded, MetricsListen,
 	CertificateExpiringSoon, CertificateExpiring, ClockUntrusted,
 	PeerUnreachable, RequestWaiting, GivenURL, SearchDomain,
-	PodNetworkImpossible, PodNetworkDown, PodNetworkMoved, SocketDrops, TooManyPeers,
+	PodNetworkImpossible, PodNetworkDown, PodNetworkMoved, StorageRetained, StorageAway, StorageUnusable, SocketDrops, TooManyPeers,
 }
 
 // All returns every kind there is, errors first. The slice is the caller's.

@@ -12,17 +12,20 @@ import (
 )
 
 // Storage implements socket.Backend.
-func (b *Backend) Storage(context.Context) (control.Storage, error) {
-	settings := b.config().Sharing
-	out := control.Storage{Class: settings.StorageClass, OfferedBytes: b.sharing.OfferedStorage()}
-	for _, v := range b.sharing.Volumes() {
+func (b *Backend) Storage(context.Context) (control.Storage, error) { return b.Stored(), nil }
+
+// Stored returns what claims keep at other clusters, and others' claims here.
+func (v *Views) Stored() control.Storage {
+	settings := v.sharing.Settings()
+	out := control.Storage{Class: settings.StorageClass, OfferedBytes: v.sharing.OfferedStorage(), Problem: v.sharing.StorageProblem()}
+	for _, volume := range v.sharing.Volumes() {
 		out.Own = append(out.Own, control.OwnStorage{
-			ID: string(v.Provider), Name: b.Label(v.Provider), Namespace: v.Namespace, Claim: v.Name, Bytes: v.Storage,
-			State: string(v.State), Message: v.Message, Since: v.Since.UTC(),
+			ID: string(volume.Provider), Name: v.Label(volume.Provider), Namespace: volume.Namespace, Claim: volume.Name, Bytes: volume.Storage,
+			State: string(volume.State), Message: volume.Message, Since: volume.Since.UTC(),
 		})
 	}
-	for id, status := range b.sharing.Stored() {
-		guest := control.GuestStorage{ID: string(id), Name: b.Label(id), Claims: status.Claims, Bytes: status.Storage, State: control.StorageInUse}
+	for id, status := range v.sharing.Stored() {
+		guest := control.GuestStorage{ID: string(id), Name: v.Label(id), Claims: status.Claims, Bytes: status.Storage, State: control.StorageInUse}
 		if !status.RetainedSince.IsZero() {
 			guest.State, guest.Since, guest.Until = control.StorageRetained, status.RetainedSince.UTC(), status.RetainedSince.Add(settings.StorageKeep).UTC()
 		}
@@ -31,7 +34,7 @@ func (b *Backend) Storage(context.Context) (control.Storage, error) {
 	slices.SortFunc(out.Guests, func(a, b control.GuestStorage) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
 	})
-	return out, nil
+	return out
 }
 
 // ReclaimStorage implements socket.Backend.

@@ -12,6 +12,7 @@ const (
 type Storage struct {
 	Class        string         `json:"class"`        // whose claims are kept at providers
 	OfferedBytes int64          `json:"offeredBytes"` // to all consumers together
+	Problem      string         `json:"problem"`      // why claims of consumers cannot be kept here; "" if they can
 	Own          []OwnStorage   `json:"own"`          // of this cluster, at providers
 	Guests       []GuestStorage `json:"guests"`       // of consumers, in this cluster
 }

@@ -4,7 +4,7 @@ import "liqo.io/agent/kube/tally"
 
 // resources are those whose amounts are shown, with their units.
 var resources = []struct{ name, unit string }{
-	{"cpu", "core"}, {"memory", "byte"}, {"ephemeral-storage", "byte"}, {"pods", "integer"},
+	{"cpu", "core"}, {"memory", "byte"}, {"ephemeral-storage", "byte"}, {"storage", "byte"}, {"pods", "integer"},
 }
 
 // Resources returns the names of the resources that Amounts may have.

@@ -93,6 +93,8 @@ type Config struct {
 	Requests func() map[peer.ClusterID]control.Request
 	// Networks is the network to each peer with which resources are shared.
 	Networks func() map[peer.ClusterID]connect.Seen
+	// Storage is what claims keep at other clusters, and others' claims here.
+	Storage func() control.Storage
 	// Label is what people call a cluster.
 	Label func(id peer.ClusterID) string
 	// Certificates are those of this cluster.
@@ -231,6 +233,7 @@ func (m *Monitor) look() {
 	m.lookAtNetwork()
 	m.lookAtPeers()
 	m.lookAtPaths(m.cfg.Networks(), time.Now())
+	m.lookAtStorage(m.cfg.Storage())
 	m.lookAtCertificates(time.Now())
 	m.cfg.Tracker.Report(health.StateWrite, m.cfg.Registry.StoreError())
 	m.mu.Lock()

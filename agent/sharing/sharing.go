@@ -423,6 +423,12 @@ func (s *Sharing) OwnClaims(ctx context.Context, namespace string, names []strin
 // OfferedStorage returns how many bytes the claims of consumers may ask for together.
 func (s *Sharing) OfferedStorage() int64 { return storage(s.cfg.Settings()) }
 
+// StorageProblem returns why claims of consumers cannot be kept here, "" if they can.
+func (s *Sharing) StorageProblem() string { return s.hosts.StorageProblem() }
+
+// Settings returns the settings of sharing that are in use.
+func (s *Sharing) Settings() config.Sharing { return s.cfg.Settings().Sharing }
+
 // Stored returns the consumers that have claims here.
 func (s *Sharing) Stored() map[peer.ClusterID]spec.TenantStatus { return s.hosts.Stored() }
 

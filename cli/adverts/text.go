@@ -13,7 +13,7 @@ import (
 )
 
 // firstResources are those that people look at first.
-var firstResources = []string{"cpu", "memory", "pods", "ephemeral-storage"}
+var firstResources = []string{"cpu", "memory", "pods", "ephemeral-storage", "storage"}
 
 // AmountsText lists amounts of resources, the best known first; "nothing" for
 // none.

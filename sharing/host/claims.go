@@ -2,9 +2,12 @@ package host
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +28,8 @@ const (
 
 	// annotationDefaultClass, with value "true", makes a storage class the default one.
 	annotationDefaultClass = "storageclass.kubernetes.io/is-default-class"
+	// waitForPod is the volumeBindingMode of classes that choose a node with the first pod.
+	waitForPod = "WaitForFirstConsumer"
 )
 
 // guestClaim is what matters of a PersistentVolumeClaim of a consumer.
@@ -56,7 +61,8 @@ type storageClass struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Provisioner string `json:"provisioner"`
+	Provisioner       string `json:"provisioner"`
+	VolumeBindingMode string `json:"volumeBindingMode"`
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -95,17 +101,16 @@ func (s *session) countClaim(before, after *guestClaim) {
 	}
 }
 
-// class returns why there is no storage class for guests' claims, nil if there is one.
-func (s *session) class(name string) *Refused {
-	var class *storageClass
+// class returns the storage class for guests' claims, or why there is none.
+func (s *session) class(name string) (class *storageClass, why *Refused) {
 	if name != "" {
 		if class = s.classes.Get("", name); class == nil {
-			return refuse(ReasonNoStorage, "this cluster has no storage class %q, which sharing.guest_storage_class there names; correct it there", text.Excerpt(name))
+			return nil, refuse(ReasonNoStorage, "this cluster has no storage class %q, which sharing.guest_storage_class there names; correct it there", text.Excerpt(name))
 		}
 	} else {
 		defaults := slices.DeleteFunc(s.classes.All(), func(c *storageClass) bool { return c.Annotations[annotationDefaultClass] != "true" })
 		if len(defaults) == 0 {
-			return refuse(ReasonNoStorage, "this cluster has no default storage class; set sharing.guest_storage_class there, or make a class the default one")
+			return nil, refuse(ReasonNoStorage, "this cluster has no default storage class; set sharing.guest_storage_class there, or make a class the default one")
 		}
 		// As the API server chooses among several.
 		class = slices.MinFunc(defaults, func(a, b *storageClass) int {
@@ -113,9 +118,36 @@ func (s *session) class(name string) *Refused {
 		})
 	}
 	if class.Provisioner == workload.Provisioner {
-		return refuse(ReasonNoStorage, "the storage class for guests of this cluster, %s, keeps its data at peers of this cluster; set sharing.guest_storage_class there to another one", text.Excerpt(class.Name))
+		return nil, refuse(ReasonNoStorage, "the storage class for guests of this cluster, %s, keeps its data at peers of this cluster; set sharing.guest_storage_class there to another one", text.Excerpt(class.Name))
 	}
-	return nil
+	return class, nil
+}
+
+// StorageProblem returns why claims of consumers cannot be kept as they should, in a sentence without
+// its end; "" if they can, or no storage is offered, or that is not known yet.
+func (h *Host) StorageProblem() string {
+	settings := h.cfg.Settings()
+	h.mu.Lock()
+	s := h.session
+	h.mu.Unlock()
+	switch {
+	case settings.Storage == 0 || s == nil:
+		return ""
+	case !s.claimsKnown():
+		if err := cmp.Or(s.claims.Failure(), s.classes.Failure()); apierrors.IsForbidden(err) {
+			return "the agent may not read PersistentVolumeClaims and StorageClasses; run `liqo-agent rbac --apply`"
+		}
+		return ""
+	}
+	class, why := s.class(settings.GuestStorageClass)
+	switch {
+	case why != nil:
+		return strings.ReplaceAll(why.Message, " there", "")
+	case class.VolumeBindingMode != waitForPod:
+		return fmt.Sprintf("the storage class %s does not wait for the first pod (volumeBindingMode %s), so data may be on a node where the pod does not fit; set sharing.guest_storage_class to another one",
+			text.Excerpt(class.Name), text.Excerpt(class.VolumeBindingMode))
+	}
+	return ""
 }
 
 // Stored returns how the use of this cluster stands of those who have claims here.
@@ -143,7 +175,7 @@ func (h *Host) claim(name string, body []byte, in workload.Guest, st standing) (
 	case !st.session.claimsKnown():
 		return nil, refuse(ReasonNoStorage, "the agent of this cluster may not read PersistentVolumeClaims and StorageClasses, or has not read them yet; run `liqo-agent rbac --apply` there if that goes on").after(retryUsedUp)
 	}
-	if r := st.session.class(st.settings.GuestStorageClass); r != nil {
+	if _, r := st.session.class(st.settings.GuestStorageClass); r != nil {
 		return nil, r
 	}
 	if r := h.reserveClaim(st, keyOf(in.Namespace, name), size); r != nil {

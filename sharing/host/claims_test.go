@@ -112,7 +112,7 @@ func TestClassForGuests(t *testing.T) {
 		for _, c := range test.classes {
 			s.classes.Wrote(c)
 		}
-		switch r := s.class(test.setting); {
+		switch _, r := s.class(test.setting); {
 		case (r == nil) != (test.says == ""), r != nil && (r.Reason != ReasonNoStorage || !strings.Contains(r.Message, test.says)):
 			t.Errorf("%s: %v, want %q", test.name, r, test.says)
 		}

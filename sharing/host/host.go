@@ -239,6 +239,9 @@ func (h *Host) standsLocked(n *tenant) spec.TenantStatus {
 		}
 	}
 	out.Claims, out.Storage = n.account.storage()
+	if out.Storage > 0 {
+		used[corev1.ResourceStorage] = *resource.NewQuantity(out.Storage, resource.BinarySI)
+	}
 	for name, q := range used {
 		if !q.IsZero() {
 			if out.Used == nil {

@@ -102,7 +102,7 @@ type TenantStatus struct {
 	// RetainedSince is since when some of them are only kept, because the cluster is not
 	// admitted any more; zero if none are.
 	RetainedSince time.Time
-	// Used is what these pods request, as Kubernetes quantities by resource; with "pods". The
+	// Used is what these pods and claims request, as Kubernetes quantities by resource; with "pods". The
 	// map is shared and not to be changed.
 	Used map[string]string
 }
