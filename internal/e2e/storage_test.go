@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
@@ -38,7 +39,23 @@ spec:
 	return out
 }
 
-const databaseManifest = `apiVersion: apps/v1
+// databaseManifest has a database, and a pod at home behind a Service, whose status the test writes.
+const databaseManifest = `apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: None, selector: {app: db}, ports: [{port: 5432}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: reader, namespace: shop}
+spec: {selector: {app: reader}, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: reader, namespace: shop, labels: {app: reader}}
+spec: {nodeName: alder, containers: [{name: reader, image: ` + bed.Image + `}]}
+---
+apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db, namespace: shop}
 spec:
@@ -130,7 +147,26 @@ func TestStorage(t *testing.T) {
 			t.Errorf("%s: %q", when, got)
 		}
 	}
+	a.shell(`kubectl patch pod -n shop reader --subresource=status -p '{"status":{"phase":"Running","podIP":"10.42.0.77","podIPs":[{"ip":"10.42.0.77"}],"conditions":[{"type":"Ready","status":"True"}]}}'`)
+	guests := workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")
+	// others counts what there is in the namespace at B besides claims.
+	others := func() map[string]int {
+		t.Helper()
+		pods, err1 := list[corev1.Pod](b, "/api/v1/namespaces/"+guests+"/pods")
+		services, err2 := list[corev1.Service](b, "/api/v1/namespaces/"+guests+"/services")
+		slices, err3 := list[discoveryv1.EndpointSlice](b, "/apis/discovery.k8s.io/v1/namespaces/"+guests+"/endpointslices?labelSelector=endpointslice.kubernetes.io%2Fmanaged-by%3Dliqo-agent")
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		return map[string]int{"pods": len(pods), "services": len(services), "endpointslices": len(slices)}
+	}
 	uid := runs("")
+	b.eventually("it has the Services", func() error {
+		if got := others(); got["services"] != 2 || got["endpointslices"] != 1 {
+			return fmt.Errorf("there are %v", got)
+		}
+		return nil
+	})
 	in("echo what was written > /data/rows; sync")
 	a.shell("kubectl delete pod -n shop db-0 --wait=false")
 	uid = runs(uid)
@@ -147,7 +183,6 @@ func TestStorage(t *testing.T) {
 	same("after both agents were killed")
 
 	// The two part, and find each other again.
-	guests := workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")
 	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
 	b.eventually("the claim is kept", func() error {
 		known, err := cliJSON[control.Storage](b, "storage", "list")
@@ -159,9 +194,12 @@ func TestStorage(t *testing.T) {
 	if own, err := cliJSON[control.Storage](a, "storage", "list"); err != nil || len(own.Own) != 1 || own.Own[0].State != "Parted" || own.Own[0].Claim != "data-db-0" {
 		t.Errorf("%+v, %v", own, err)
 	}
-	if pods, err := list[corev1.Pod](b, "/api/v1/namespaces/"+guests+"/pods"); err != nil || len(pods) > 0 {
-		t.Errorf("%d pods are left, %v", len(pods), err)
-	}
+	b.eventually("nothing else is", func() error {
+		if got := others(); got["pods"]+got["services"]+got["endpointslices"] > 0 {
+			return fmt.Errorf("%v are left", got)
+		}
+		return nil
+	})
 	p.join()
 	runs(uid)
 	same("after the two were apart")
