@@ -156,7 +156,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("the administrator lacks %q", gaps)
 	}
 	for _, path := range []string{
-		"/apis/apps/v1/deployments", "/api/v1/persistentvolumeclaims", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x",
+		"/apis/apps/v1/deployments", "/api/v1/replicationcontrollers", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x",
 		"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/another",
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/another.example.com",
 	} {
