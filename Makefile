@@ -127,6 +127,16 @@ rules: bin/kubebox
 setup:
 	@hack/setup.sh
 
+# QEMU, and a kernel with WireGuard for the tests in a virtual machine.
+.PHONY: vm
+vm:
+	@hack/vm.sh
+
+# The tests of WireGuard alone. make test runs them, too.
+.PHONY: test-wireguard
+test-wireguard: vm
+	go test -count=1 -vet=off -ldflags '-s -w' -run TestInVM -v ./network/integration
+
 bin/tools/staticcheck bin/tools/govulncheck &: tools/go.mod tools/go.sum | bin/progress
 	$(call progress,the linters,tools) go build -o $(CURDIR)/bin/tools/ tool
 
@@ -184,7 +194,7 @@ RACE    := -race -gcflags='$(UNRACED)'
 
 # Tests that only run built programs: in them the race detector would look at nothing but the tests. In both groups the longest
 # come first, so that nothing is waited for alone at the end; those in the second line mostly wait.
-DRIVING := ./internal/e2e ./internal/packagetest ./doctor/integration ./service/integration
+DRIVING := ./internal/e2e ./network/integration ./internal/packagetest ./doctor/integration ./service/integration
 LONGEST := ./peering/integration ./sharing/integration \
 	./mdnssvc ./internal/mdnscheck ./endpoint ./endpoint/tunnel ./internal/bed
 OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
@@ -193,7 +203,7 @@ OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agen
 # the test programs are linked in half the time.
 GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 20m
 .PHONY: test
-test: setup lint programs rules
+test: setup vm lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 3 $(OTHERS)

@@ -16,12 +16,14 @@ import (
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/network"
 	"liqo.io/agent/network/filter"
+	"liqo.io/agent/network/wireguard"
 	"liqo.io/agent/sharing/connectivity"
 )
 
 // machine is what this machine has for the network between clusters.
 type machine struct {
 	tun, tables error // why the device, or nftables, cannot be used; nil if they can
+	wireguard   error // the same about WireGuard
 	forwards    bool  // the kernel passes packets on
 	taken       []netip.Prefix
 	pods        []netip.Prefix // of the bridge of the pods
@@ -41,6 +43,7 @@ func findMachine() (machine, error) {
 		_ = tun.Close()
 	}
 	_, out.tables = filter.Leftovers()
+	out.wireguard = wireguard.Available()
 	raw, err := os.ReadFile(forwarding)
 	if err != nil {
 		return out, err
@@ -123,9 +126,19 @@ func judgeMachine(m machine, fire look.Firewall, blocks string) []Finding {
 			Do: []string{"sudo sysctl -w net.ipv4.ip_forward=1", "echo net.ipv4.ip_forward=1 | sudo tee /etc/sysctl.d/90-forward.conf"}})
 	}
 	out = append(out, judgeRange(m.taken, blocks)...)
-	for _, chain := range fire.Forwards(connect.Device, m.pods) {
-		out = append(out, Finding{Code: "forward-dropped", Status: Warning, Why: why + ": a drop in any table is final",
-			What: "a firewall drops what is passed on between pods and " + connect.Device + ": " + chain.Rule, Do: []string{allow(fire, chain)}})
+	devices := []string{connect.Device}
+	if m.wireguard == nil {
+		devices = append(devices, network.TunnelOf(connect.Device))
+	} else {
+		out = append(out, Finding{Code: "wireguard-missing", Status: Info, What: "packets to the pods of peers go by TLS, and not by WireGuard: " + m.wireguard.Error(),
+			Why: "TLS takes more processor time, and is slow on links that lose packets; everything works with it",
+			Do:  []string{"load the module, if there is one: sudo modprobe wireguard"}})
+	}
+	for _, device := range devices {
+		for _, chain := range fire.Forwards(device, m.pods) {
+			out = append(out, Finding{Code: "forward-dropped", Status: Warning, Why: why + ": a drop in any table is final",
+				What: "a firewall drops what is passed on between pods and " + device + ": " + chain.Rule, Do: []string{allow(fire, chain, device)}})
+		}
 	}
 	for _, rule := range fire.Masquerades() {
 		out = append(out, Finding{Code: "masqueraded", Status: Warning, What: "a firewall rule gives every packet the address of this machine: " + rule,
@@ -135,9 +148,8 @@ func judgeMachine(m machine, fire look.Firewall, blocks string) []Finding {
 	return out
 }
 
-// allow returns the command that lets packets by the device pass a chain.
-func allow(fire look.Firewall, chain look.Forward) string {
-	const device = connect.Device
+// allow returns the command that lets packets by a device pass a chain.
+func allow(fire look.Firewall, chain look.Forward, device string) string {
 	switch {
 	case fire.Firewalld:
 		return "sudo firewall-cmd --permanent --zone=trusted --add-interface=" + device + " && sudo firewall-cmd --reload"
@@ -181,6 +193,9 @@ func judgePaths(known control.Network) []Finding {
 	}
 	var out []Finding
 	for _, p := range known.Peers {
+		if p.State == control.NetworkConnected && p.NoWireGuard != "" {
+			out = append(out, info("network-by-tls", "packets to the pods of %s go by TLS, and not by WireGuard: %s", p.Name, p.NoWireGuard))
+		}
 		if p.Message == "" || p.State == control.NetworkConnected || p.State == control.NetworkOff { // or about to be connected
 			continue
 		}

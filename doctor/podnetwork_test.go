@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/doctor/look"
+	"liqo.io/agent/network/wireguard"
 )
 
 // TestMachine: everything that a machine may lack is found, with what to type.
@@ -32,17 +33,19 @@ func TestMachine(t *testing.T) {
 		{"no driver", func(m *machine) { m.tun = unix.ENODEV }, look.Firewall{}, "tun-missing warning", "sudo modprobe tun"},
 		{"a closed TUN", func(m *machine) { m.tun = fmt.Errorf("open: %w", os.ErrPermission) }, look.Firewall{}, "tun-closed warning", "sudo chmod 0666 /dev/net/tun"},
 		{"no nftables", func(m *machine) { m.tables = unix.EPROTONOSUPPORT }, look.Firewall{}, "nftables-missing warning", "sudo modprobe -a nf_tables"},
+		{"no WireGuard", func(m *machine) { m.wireguard = wireguard.ErrUnavailable }, look.Firewall{Rules: dropping}, "wireguard-missing info, forward-dropped warning", "sudo modprobe wireguard"},
+		{"the other device", func(*machine) {}, look.Firewall{Rules: dropping, Ufw: true}, "forward-dropped warning, forward-dropped warning", "sudo ufw route allow in on liqo0-wg"},
 		{"not root", func(m *machine) { m.tables = fmt.Errorf("list: %w", unix.EPERM) }, look.Firewall{}, " skipped", ""},
 		{"no forwarding", func(m *machine) { m.forwards = false }, look.Firewall{}, "forwarding-off warning", "sudo sysctl -w net.ipv4.ip_forward=1"},
 		{"the range is taken", func(m *machine) { m.taken = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4")} }, look.Firewall{}, "range-taken warning", "sudo ip route del 240.0.0.0/4"},
 		{"a part of it is", func(m *machine) { m.taken = []netip.Prefix{netip.MustParsePrefix("241.9.0.0/16")} }, look.Firewall{}, "range-shared info", ""},
 		{"none of it is", func(m *machine) { m.taken = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }, look.Firewall{}, "", ""},
-		{"docker", func(*machine) {}, look.Firewall{Rules: dropping}, "forward-dropped warning", "sudo iptables -I FORWARD -i liqo0 -j ACCEPT && sudo iptables -I FORWARD -o liqo0 -j ACCEPT"},
-		{"ufw", func(*machine) {}, look.Firewall{Rules: dropping, Ufw: true}, "forward-dropped warning", "sudo ufw route allow in on liqo0 && sudo ufw route allow out on liqo0"},
+		{"docker", func(*machine) {}, look.Firewall{Rules: dropping}, "forward-dropped warning, forward-dropped warning", "sudo iptables -I FORWARD -i liqo0 -j ACCEPT && sudo iptables -I FORWARD -o liqo0 -j ACCEPT"},
+		{"ufw", func(*machine) {}, look.Firewall{Rules: dropping, Ufw: true}, "forward-dropped warning, forward-dropped warning", "sudo ufw route allow in on liqo0 && sudo ufw route allow out on liqo0"},
 		{"firewalld", func(*machine) {}, look.Firewall{Firewalld: true, Rules: []string{"table inet firewalld chain filter_FORWARD type filter hook forward priority filter + 10; policy accept;",
-			"table inet firewalld chain filter_FORWARD reject with icmpx admin-prohibited"}}, "forward-dropped warning", "sudo firewall-cmd --permanent --zone=trusted --add-interface=liqo0"},
+			"table inet firewalld chain filter_FORWARD reject with icmpx admin-prohibited"}}, "forward-dropped warning, forward-dropped warning", "sudo firewall-cmd --permanent --zone=trusted --add-interface=liqo0"},
 		{"nftables", func(*machine) {}, look.Firewall{Rules: []string{"table inet f chain c type filter hook forward priority filter; policy drop;"}},
-			"forward-dropped warning", "sudo nft insert rule inet f c iifname liqo0 accept && sudo nft insert rule inet f c oifname liqo0 accept"},
+			"forward-dropped warning, forward-dropped warning", "sudo nft insert rule inet f c iifname liqo0 accept && sudo nft insert rule inet f c oifname liqo0 accept"},
 		{"masquerade", func(*machine) {}, look.Firewall{Rules: []string{"table ip nat chain POSTROUTING counter packets 1 bytes 2 masquerade"}}, "masqueraded warning", "oifname"},
 	} {
 		m := whole
@@ -81,6 +84,7 @@ func TestPaths(t *testing.T) {
 		{"nobody", control.Network{Reason: "SeveralNodes", Message: "Two."}, ""},
 		{"connected", control.Network{Peers: peers("Connected", "Off")}, ""},
 		{"one is not", control.Network{Peers: peers("Connected", "Connecting", "Silent")}, "pod-network-down warning, pod-network-down warning"},
+		{"by TLS", control.Network{Peers: []control.NetworkPeer{{ID: id, Name: "barn", State: "Connected", NoWireGuard: "the peer has none"}}}, "network-by-tls info"},
 		{"one is about to be", control.Network{Peers: []control.NetworkPeer{{ID: id, State: "Connecting"}}}, ""},
 		{"several nodes", control.Network{Reason: "SeveralNodes", Message: "Two.", Peers: peers("Off")}, "pod-network-impossible warning"},
 		{"not known yet", control.Network{Reason: "Unknown", Peers: peers("Off")}, ""},

@@ -5,13 +5,14 @@ import (
 
 	"liqo.io/agent/network/filter"
 	"liqo.io/agent/network/tun"
+	"liqo.io/agent/network/wireguard"
 )
 
-// Clear removes the device of that name, the routes through it and the rules for it, which outlive the agent, and which
+// Clear removes the device of that name with that of WireGuard, the routes through them and the rules for them, which outlive the agent, and which
 // no engine may be using. Where there is nothing to remove it returns nil, with whatever rights.
 func Clear(device string) error {
 	used := exists(device)
-	err := tun.Remove(device)
+	err := errors.Join(wireguard.Remove(TunnelOf(device)), tun.Remove(device))
 	left, unknown := filter.Leftovers()
 	switch {
 	case unknown != nil && used:

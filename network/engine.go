@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"liqo.io/agent/network/filter"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
 	"liqo.io/agent/network/tun"
+	"liqo.io/agent/network/wireguard"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/throttle"
 )
@@ -47,7 +49,7 @@ type Device interface {
 	Read(b []byte) (int, error)
 	Write(frame []byte) (int, error)
 	Close() error
-	Configure(want tun.Config) error
+	Configure(want netdev.Config) error
 	Watch(ctx context.Context, changed func()) error
 }
 
@@ -91,6 +93,14 @@ type host struct {
 	taken  func(device string) ([]netip.Prefix, error)
 	// tracked returns how many connections the kernel has room for; 0 if that is not known.
 	tracked func() int
+	// wireguard returns nil if the kernel has WireGuard.
+	wireguard func() error
+	// tunnel opens its device of that name, with that private key if there is none, and removeTunnel removes it.
+	tunnel       func(name string, private wireguard.Key) (Tunnel, error)
+	removeTunnel func(name string) error
+	probes       func(device string, from netip.AddrPort) (net.PacketConn, error)
+	// outer returns the MTU of the link by which an address outside is reached; 0 if that is not known.
+	outer func(to netip.Addr) int
 	// refused returns how many packets of each peer would have begun one connection too many.
 	refused func() (map[string]uint64, error)
 }
@@ -102,6 +112,11 @@ var linux = host{
 	exists: exists,
 	table:  func() (Table, error) { return filter.Open() },
 	taken:  Taken, tracked: tracked, refused: filter.Refused,
+	wireguard: wireguard.Available,
+	tunnel: func(name string, private wireguard.Key) (Tunnel, error) {
+		return wireguard.Open(name, mostTunnelMTU, private, TunnelPort)
+	},
+	removeTunnel: wireguard.Remove, probes: openProbes, outer: outerMTU,
 }
 
 // Engine connects this cluster with peers. Its methods may be called from any goroutine.
@@ -109,12 +124,16 @@ type Engine struct {
 	cfg  Config
 	host host
 
-	again   chan struct{} // something changed; capacity 1
-	running sync.WaitGroup
-	routes  atomic.Pointer[routing]  // nil while nothing is routed
-	link    atomic.Pointer[attached] // nil while there is none; written by Run
-	cleared bool                     // nothing of us is left in the kernel; of Run
-	used    bool                     // something of us may be; of Run
+	again               chan struct{} // something changed; capacity 1
+	running             sync.WaitGroup
+	routes              atomic.Pointer[routing]  // nil while nothing is routed
+	link                atomic.Pointer[attached] // nil while there is none; written by Run
+	tunnel              atomic.Pointer[tunneled] // the same
+	adopted, untunneled bool                     // what an earlier run left was taken over; there is no WireGuard device; of Run
+	beside              bool                     // there was one; of Run
+	noTunnel            error                    // why that does not work; of Run
+	cleared             bool                     // nothing of us is left in the kernel; of Run
+	used                bool                     // something of us may be; of Run
 	// kept are the addresses of third clusters when the tables were opened; of Run.
 	kept map[peer.ClusterID]map[netip.Addr]netip.Addr
 
@@ -123,6 +142,7 @@ type Engine struct {
 	total    *throttle.Buckets[struct{}]
 	opens    *throttle.Buckets[peer.ClusterID]
 	losses   *throttle.Buckets[peer.ClusterID]
+	echoes   *throttle.Buckets[peer.ClusterID]
 
 	mu      sync.Mutex // not held while anything waits
 	node    Node
@@ -130,8 +150,9 @@ type Engine struct {
 	paths   map[peer.ClusterID]*path
 	stored  map[peer.ClusterID]Blocks
 	shown   map[netip.Addr]peer.ClusterID
-	settled bool  // nobody is wanted but those in paths
-	problem error // why there is no network here
+	private wireguard.Key // of WireGuard; zero while it was not needed
+	settled bool          // nobody is wanted but those in paths
+	problem error         // why there is no network here
 
 	counting sync.Mutex // held while refused is read; taken before mu
 	refused  map[string]uint64
@@ -143,7 +164,7 @@ func New(cfg Config) *Engine {
 	return &Engine{
 		cfg: cfg, host: linux, again: make(chan struct{}, 1), paths: make(map[peer.ClusterID]*path),
 		writes: throttle.New[peer.ClusterID](writeRate, writeBurst, maxPeers), total: throttle.New[struct{}](totalRate, totalBurst, 1), opens: throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),
-		losses: throttle.New[peer.ClusterID](lossRate, lossBurst, maxPeers),
+		losses: throttle.New[peer.ClusterID](lossRate, lossBurst, maxPeers), echoes: throttle.New[peer.ClusterID](echoRate, echoBurst, maxPeers),
 	}
 }
 
@@ -313,6 +334,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	loaded := slices.Collect(maps.Keys(e.paths))
+	e.adopted = false
 	for id, p := range e.paths {
 		p.remember(e.stored[id])
 	}
@@ -407,6 +429,7 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		for _, p := range paths {
 			p.halt()
 			p.unroute()
+			p.untunnel(errNotTried)
 		}
 		paths = nil
 	}
@@ -421,6 +444,10 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		e.unbound = true
 		e.cfg.Logger.Warn("the kernel cannot limit the connections of peers (no nft_connlimit): a peer may fill the table of tracked connections of this machine")
 	}
+	outside := source(node.Host, true)
+	if err := e.adoptTunnel(ctx, outside, paths); err != nil {
+		e.cfg.Logger.Warn("packets that went by WireGuard go by TLS for a moment", "error", err)
+	}
 	e.Refresh() // what is written anew counts from 0
 	for _, p := range paths {
 		p.start(ctx)
@@ -432,7 +459,8 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 	taken = append(taken, node.Pods...)
 	desired := filter.Desired{Device: e.cfg.Device, Pods: node.Pods, Host: node.Host, Names: names, Connections: share(e.host.tracked())}
 	table := newRouting()
-	var routes []tun.Route
+	var routes []netdev.Route
+	var tunnels wireguard.Config
 	var applied []func()
 	for _, p := range paths {
 		blocks, spec := e.blocksOf(ctx, p, taken)
@@ -448,22 +476,31 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 			peer.Thirds = append(peer.Thirds, filter.Third{Here: here, There: r.thirds[here]})
 		}
 		desired.Peers = append(desired.Peers, peer)
+		p.wantTunnel(&tunnels, r, node.Host)
 		for _, t := range r.theirs {
 			table.add(t, p)
-			routes = append(routes, tun.Route{Prefix: t, Source: source(node.Host, t.Addr().Is4())})
+			routes = append(routes, netdev.Route{Prefix: t, Source: source(node.Host, t.Addr().Is4())})
 			taken = append(taken, t)
 		}
+	}
+	if len(tunnels.Peers) > 0 {
+		desired.Tunnel = TunnelOf(e.cfg.Device)
 	}
 	if err := link.table.Set(desired); err != nil {
 		return fmt.Errorf("set the packet filter: %w", err)
 	}
-	if err := link.Configure(tun.Config{Addresses: names.Addresses, Routes: routes}); err != nil {
+	addresses := names.Addresses
+	if e.beside = e.beside || len(tunnels.Peers) > 0; e.beside { // and stays: with the last address, routes would go for a moment
+		addresses = append(slices.Clone(addresses), besideTunnel)
+	}
+	if err := link.Configure(netdev.Config{Addresses: addresses, Routes: routes}); err != nil {
 		return err
 	}
 	e.routes.Store(table)
 	for _, apply := range applied {
 		apply()
 	}
+	e.setTunnel(ctx, tunnels, outside, paths)
 	return nil
 }
 
@@ -650,6 +687,7 @@ func (e *Engine) attach(ctx context.Context) (*attached, error) {
 
 // detach closes device and tables, which stay. No path is Connected without them.
 func (e *Engine) detach() {
+	e.closeTunnel()
 	l := e.link.Swap(nil)
 	if l == nil {
 		return
@@ -675,9 +713,10 @@ func (e *Engine) clear() error {
 	}
 	e.detach()
 	e.used = e.used || e.host.exists(e.cfg.Device)
-	if err := e.host.remove(e.cfg.Device); err != nil {
+	if err := errors.Join(e.host.removeTunnel(TunnelOf(e.cfg.Device)), e.host.remove(e.cfg.Device)); err != nil {
 		return err
 	}
+	e.untunneled = true
 	table, err := e.host.table()
 	if err == nil {
 		err = errors.Join(table.Remove(), table.Close())

@@ -19,8 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"liqo.io/agent/network/filter"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
-	"liqo.io/agent/network/tun"
+	"liqo.io/agent/network/wireguard"
 	"liqo.io/agent/peer"
 )
 
@@ -44,7 +45,7 @@ type machine struct {
 	mu      sync.Mutex
 	open    *memory // the device
 	desired filter.Desired
-	routes  []tun.Route
+	routes  []netdev.Route
 	own     []netip.Addr   // of the device
 	others  []netip.Prefix // in use by others
 	broken  map[string]error
@@ -52,6 +53,8 @@ type machine struct {
 	slow    time.Duration // that a change of the filter takes
 	refused map[string]uint64
 	unbound bool // it bounds no connections
+	wires   *wires
+	secret  *secret // guarded by wires.mu
 }
 
 func newMachine() *machine {
@@ -97,7 +100,10 @@ func (m *machine) host() host {
 			m.mu.Unlock()
 			return m.called("remove")
 		},
-		exists: func(string) bool {
+		exists: func(name string) bool {
+			if name == TunnelOf("liqo0") {
+				return m.hasTunnel()
+			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return m.routes != nil
@@ -110,6 +116,14 @@ func (m *machine) host() host {
 			return slices.Clone(m.others), err
 		},
 		tracked: func() int { return 1 << 16 },
+		wireguard: func() error {
+			if m.wires == nil {
+				return wireguard.ErrUnavailable
+			}
+			return nil
+		},
+		tunnel: m.openTunnel, removeTunnel: func(string) error { return m.deleteTunnel() }, probes: m.openProbes,
+		outer: func(netip.Addr) int { return MTU },
 		refused: func() (map[string]uint64, error) {
 			err := m.called("refused")
 			m.mu.Lock()
@@ -127,7 +141,7 @@ func (m *machine) set() filter.Desired {
 	return m.desired
 }
 
-func (m *machine) routed() []tun.Route {
+func (m *machine) routed() []netdev.Route {
 	synctest.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +210,7 @@ func (d *memory) Close() error {
 	return nil
 }
 
-func (d *memory) Configure(want tun.Config) error {
+func (d *memory) Configure(want netdev.Config) error {
 	if err := d.of.called("configure"); err != nil {
 		return err
 	}

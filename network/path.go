@@ -57,6 +57,8 @@ type path struct {
 	disagreed error
 	state     State
 	since     time.Time
+	tunnel    tunnel
+	said      int                       // the length of the longest packet by WireGuard that the peer was told
 	thirds    map[netip.Addr]netip.Addr // as applied last; nil while not known
 	up        time.Time                 // when packets began to pass; zero while none do
 	flaps     int                       // how often it was lost since it is lost too often, 0 if it is not
@@ -204,7 +206,7 @@ func (p *path) run(ctx context.Context) {
 		if old := p.current.Swap(s); old != nil {
 			old.end(errReplaced)
 		}
-		s.say(message{Pods: p.engine.pods()})
+		s.say(message{Pods: p.engine.pods(), WireGuard: p.offer(s.conn.RemoteAddr())})
 		s.probe()
 		streams.Go(func() {
 			s.run(ctx)
@@ -344,7 +346,15 @@ func (p *path) lost(s *stream, d *dialer) {
 // settle takes note of the state of the path, and tells of a change.
 func (p *path) settle(s *stream) {
 	state := Connecting
+	p.mu.Lock()
+	tunneled, rtt := p.tunnel.mtu > 0, p.tunnel.rtt
+	p.mu.Unlock()
+	if !tunneled && s != nil {
+		rtt = time.Duration(s.rtt.Load())
+	}
 	switch {
+	case tunneled && p.route.Load() != nil: // the agent of the peer may be about to be back
+		state = Connected
 	case s == nil:
 	case s.silent() >= silentAfter:
 		state = Silent
@@ -373,9 +383,9 @@ func (p *path) settle(s *stream) {
 			"peer", p.id, "lost", lossBurst+1, "lasts", steadyFor, "error", failure)
 	case state == before:
 	case state == Connected && flapped:
-		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", time.Duration(s.rtt.Load()), "lost", lost)
+		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", rtt, "lost", lost)
 	case state == Connected:
-		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", time.Duration(s.rtt.Load()))
+		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", rtt)
 	case before == Connected:
 		logger.Info("no packets pass between this cluster's network and that of a peer", "peer", p.id, "state", state, "error", failure)
 	}
@@ -431,6 +441,10 @@ func (p *path) told(ctx context.Context, s *stream, m message) (err error) {
 			return err
 		}
 		s.say(message{Yours: theirs})
+		p.invited(s.conn.RemoteAddr(), m.WireGuard)
+	}
+	if m.Fell {
+		p.fallen()
 	}
 	if len(m.Yours) > 0 {
 		if s.saidYours {

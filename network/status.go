@@ -25,8 +25,13 @@ const (
 	Silent State = "Silent"
 )
 
-// EngineTLS carries packets through a TLS connection to the endpoint of one of the clusters.
-const EngineTLS = "tls"
+// What carries packets.
+const (
+	// EngineTLS is a TLS connection to the endpoint of one of the clusters.
+	EngineTLS = "tls"
+	// EngineWireGuard is the WireGuard of both kernels.
+	EngineWireGuard = "wireguard"
+)
 
 // Move is a change of the addresses of a peer's pods because something else uses them.
 type Move struct {
@@ -45,6 +50,10 @@ type Status struct {
 	RTT time.Duration
 	// Engine carries the packets, one of the Engine constants; "" while there is no connection.
 	Engine string
+	// MTU is the length of the longest packet to the peer.
+	MTU int
+	// NoWireGuard is why packets do not go by WireGuard, nil if they do.
+	NoWireGuard error
 	// Known: Blocks were read from where they are stored.
 	Known  bool
 	Blocks Blocks
@@ -76,6 +85,8 @@ func (e *Engine) Status(id peer.ClusterID) (Status, bool) {
 	p.mu.Lock()
 	out := Status{State: p.state, Since: p.since, Problem: p.failure, Known: known, Blocks: p.blocks, Own: own, Thirds: p.thirds, Moved: p.away, Counters: p.counters.snapshot()}
 	disagreed, flaps := p.disagreed, p.flaps > 0
+	tunneled, took := p.tunnel.mtu, p.tunnel.rtt
+	out.NoWireGuard = p.tunnel.why
 	p.mu.Unlock()
 	switch {
 	case out.State == Silent:
@@ -88,7 +99,10 @@ func (e *Engine) Status(id peer.ClusterID) (Status, bool) {
 	if problem != nil {
 		out.Problem = problem
 	}
-	if s := p.current.Load(); s != nil {
+	out.MTU = MTU
+	if s := p.current.Load(); tunneled > 0 {
+		out.RTT, out.Engine, out.MTU = took, EngineWireGuard, tunneled
+	} else if s != nil {
 		out.RTT, out.Engine = time.Duration(s.rtt.Load()), EngineTLS
 	}
 	return out, true
@@ -100,6 +114,11 @@ func (e *Engine) Probe(ctx context.Context, id peer.ClusterID) (time.Duration, e
 	status, wanted := e.Status(id)
 	if !wanted {
 		return 0, errNotShared
+	}
+	if t := e.tunnel.Load(); t != nil && status.Engine == EngineWireGuard {
+		if p := e.path(id); p != nil {
+			return p.measure(ctx, t)
+		}
 	}
 	if s := e.path(id).stream(); s != nil {
 		return s.measure(ctx)

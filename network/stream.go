@@ -22,6 +22,11 @@ type message struct {
 	Pods []netip.Prefix `json:"pods,omitempty"`
 	// Yours is what the sender chose for the pods of the receiver.
 	Yours []netip.Prefix `json:"yours,omitempty"`
+	// WireGuard is an offer, with Pods: how the sender can be reached by WireGuard. It is read apart, because packets can do
+	// without.
+	WireGuard json.RawMessage `json:"wireguard,omitempty"`
+	// Fell says that nothing reaches the sender by WireGuard any more.
+	Fell bool `json:"fell,omitempty"`
 }
 
 // stream is one connection to a peer that carries packets in both directions.

@@ -12,11 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Taken returns the addresses for which this machine has routes, but those by the device and the default routes.
+// Taken returns the addresses for which this machine has routes, but those by the device, that of WireGuard beside it, and
+// the default routes.
 func Taken(device string) ([]netip.Prefix, error) {
-	own := -1
-	if link, err := netlink.LinkByName(device); err == nil {
-		own = link.Attrs().Index
+	own := make(map[int]bool)
+	for _, name := range []string{device, TunnelOf(device)} {
+		if link, err := netlink.LinkByName(name); err == nil {
+			own[link.Attrs().Index] = true
+		}
 	}
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then another look follows
@@ -24,7 +27,7 @@ func Taken(device string) ([]netip.Prefix, error) {
 	}
 	var out []netip.Prefix
 	for _, r := range routes {
-		if r.LinkIndex == own || r.Dst == nil {
+		if own[r.LinkIndex] || r.Dst == nil {
 			continue
 		}
 		addr, ok := netip.AddrFromSlice(r.Dst.IP)

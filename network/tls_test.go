@@ -16,8 +16,8 @@ import (
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/internal/endpointtest"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
-	"liqo.io/agent/network/tun"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/trust"
 )
@@ -54,7 +54,7 @@ func (p *port) Close() error {
 	return nil
 }
 
-func (p *port) Configure(tun.Config) error { return nil }
+func (p *port) Configure(netdev.Config) error { return nil }
 
 func (p *port) Watch(ctx context.Context, _ func()) error {
 	<-ctx.Done()

@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/network"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/sharing/connectivity"
 )
@@ -82,14 +83,20 @@ func networkOff(problem *connectivity.Problem) control.NetworkPeer {
 // networkPeer is a peer that is to be connected, as the control socket shows it.
 func networkPeer(s network.Status) control.NetworkPeer {
 	out := control.NetworkPeer{
-		State: string(s.State), Since: s.Since.UTC(), Engine: s.Engine, MTU: network.MTU, RTTMicroseconds: s.RTT.Microseconds(), Theirs: prefixes(s.Blocks.Theirs), Ours: prefixes(s.Blocks.Ours),
+		State: string(s.State), Since: s.Since.UTC(), Engine: s.Engine, MTU: s.MTU, RTTMicroseconds: s.RTT.Microseconds(), Theirs: prefixes(s.Blocks.Theirs), Ours: prefixes(s.Blocks.Ours),
 		SentBytes: s.Counters.BytesOut, ReceivedBytes: s.Counters.BytesIn, Dropped: s.Counters.Dropped,
 	}
 	if s.Problem != nil && s.State != network.Connected {
 		out.Message = s.Problem.Error()
 	}
+	if s.NoWireGuard != nil {
+		out.NoWireGuard = text.Line(s.NoWireGuard.Error(), maxReason)
+	}
 	return out
 }
+
+// maxReason is how long a reason is that is shown, in bytes.
+const maxReason = 200
 
 func prefixes(of []netip.Prefix) []string {
 	out := make([]string, 0, len(of))

@@ -17,12 +17,12 @@ import (
 func TestNetworkPeer(t *testing.T) {
 	since := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	status := network.Status{
-		State: network.Connected, Since: since, Engine: network.EngineTLS, RTT: 1234 * time.Microsecond,
+		State: network.Connected, Since: since, Engine: network.EngineTLS, MTU: 1500, NoWireGuard: errors.New("it is being tried"), RTT: 1234 * time.Microsecond,
 		Blocks:   network.Blocks{Theirs: []netip.Prefix{netip.MustParsePrefix("241.35.10.0/24")}, Ours: []netip.Prefix{netip.MustParsePrefix("241.7.0.0/24")}},
 		Counters: network.Counters{BytesIn: 1, BytesOut: 2, Dropped: map[string]uint64{"source": 3}},
 	}
 	want := control.NetworkPeer{
-		State: control.NetworkConnected, Since: since, Engine: "tls", MTU: 1500, RTTMicroseconds: 1234, Theirs: []string{"241.35.10.0/24"}, Ours: []string{"241.7.0.0/24"},
+		State: control.NetworkConnected, Since: since, Engine: "tls", NoWireGuard: "it is being tried", MTU: 1500, RTTMicroseconds: 1234, Theirs: []string{"241.35.10.0/24"}, Ours: []string{"241.7.0.0/24"},
 		SentBytes: 2, ReceivedBytes: 1, Dropped: map[string]uint64{"source": 3},
 	}
 	if diff := cmp.Diff(want, networkPeer(status)); diff != "" {

@@ -160,6 +160,9 @@ func (c *Connect) Use(id peer.ClusterID, target peer.Target, joined bool) *workl
 	}
 	c.mu.Unlock()
 	c.rules.Use(id, joined)
+	if target.Fingerprint.IsZero() {
+		c.engine.Distrust(id)
+	}
 	if moved {
 		c.engine.Moved(id)
 	}

@@ -32,8 +32,10 @@ type NetworkPeer struct {
 	Reason  string    `json:"reason"`         // why it is Off, in one word
 	Message string    `json:"message"`        // why it is not Connected; "" while nothing is known to be wrong
 	Since   time.Time `json:"since,omitzero"` // of State
-	Engine  string    `json:"engine"`         // what carries the packets: tls; "" while there is no connection
-	MTU     int       `json:"mtu"`            // the largest packet in bytes; 0 if it is Off
+	Engine  string    `json:"engine"`         // what carries the packets: tls or wireguard; "" while there is no connection
+	// NoWireGuard is why packets do not go by WireGuard; "" if they do.
+	NoWireGuard string `json:"noWireGuard"`
+	MTU         int    `json:"mtu"` // the largest packet in bytes; 0 if it is Off
 	// RTTMicroseconds is how long the last probe took, there and back; 0 while none was answered.
 	RTTMicroseconds int64             `json:"rttMicroseconds"`
 	Theirs          []string          `json:"theirs"` // prefixes by which pods of the peer are known here
@@ -68,8 +70,12 @@ type NetworkSummary struct {
 	Message   string `json:"message"`
 	Peers     int    `json:"peers"`     // with which resources are shared
 	Connected int    `json:"connected"` // of them
+	WireGuard int    `json:"wireGuard"` // of these, by WireGuard
 	Names     Names  `json:"names"`
 }
+
+// engineWireGuard is an Engine.
+const engineWireGuard = "wireguard"
 
 // Summary returns the network in short.
 func (n Network) Summary() NetworkSummary {
@@ -77,6 +83,9 @@ func (n Network) Summary() NetworkSummary {
 	for _, p := range n.Peers {
 		if p.State == NetworkConnected {
 			out.Connected++
+			if p.Engine == engineWireGuard {
+				out.WireGuard++
+			}
 		}
 	}
 	return out

@@ -132,7 +132,7 @@ func TestPeersCannotMakeMoreSeries(t *testing.T) {
 		most.Peers[i] = one
 	}
 	got := gather(t, most)
-	if n := count(got); n > 24*MaxPeers+200 {
+	if n := count(got); n > 25*MaxPeers+200 {
 		t.Errorf("ten thousand peers make %d series", n)
 	} else {
 		t.Logf("%d series at most", n)

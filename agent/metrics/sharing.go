@@ -103,6 +103,8 @@ var sharingFamilies = []family{
 		}},
 	{name: "network_connected", kind: gauge, labels: []string{"peer"}, help: "1 while the pods of a peer can be reached, 0 while they should be and cannot.",
 		collect: networks(func(id string, n *Network, add add) { add(truth(n.Connected), id) })},
+	{name: "network_wireguard", kind: gauge, labels: []string{"peer"}, help: "1 while packets to the pods of a peer go by WireGuard, 0 while they go by TLS or not at all.",
+		collect: networks(func(id string, n *Network, add add) { add(truth(n.WireGuard), id) })},
 	{name: "network_bytes_total", kind: counter, labels: []string{"peer", "direction"}, help: "Bytes of packets between pods here and at a peer, by direction: sent or received.",
 		collect: networks(func(id string, n *Network, add add) {
 			add(float64(n.Sent), id, "sent")

@@ -125,6 +125,7 @@ type Peer struct {
 // Network is the network between the pods of this cluster and those of a peer.
 type Network struct {
 	Connected      bool
+	WireGuard      bool              // packets go by it
 	Sent, Received uint64            // bytes
 	Dropped        map[string]uint64 // packets that were not passed on, by reason
 }

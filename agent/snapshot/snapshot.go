@@ -276,7 +276,7 @@ func (s *Source) peerMetrics(id peer.ClusterID) metrics.Peer {
 	}
 	if s, ok := s.cfg.Connect.Status(id); ok {
 		p.Network = &metrics.Network{
-			Connected: s.State == network.Connected, Sent: s.Counters.BytesOut, Received: s.Counters.BytesIn, Dropped: s.Counters.Dropped,
+			Connected: s.State == network.Connected, WireGuard: s.Engine == network.EngineWireGuard, Sent: s.Counters.BytesOut, Received: s.Counters.BytesIn, Dropped: s.Counters.Dropped,
 		}
 	}
 	return p

@@ -28,9 +28,10 @@ func listCommand() command.Command {
 		Name:  "list",
 		Usage: "list the peers with the state of the network to each",
 		About: "List the peers with which resources are shared, the state of the network to each, and why it is not\n" +
-			"connected. THEIR ADDRESSES are those by which pods of the peer are known in this cluster, OUR\n" +
-			"ADDRESSES those by which pods of this cluster are known there. DROPPED counts packets. SERVICES counts\n" +
-			"those of this cluster that its pods at the peer have, too.",
+			"connected. ENGINE is what carries the packets: wireguard where both kernels have it, else tls. THEIR\n" +
+			"ADDRESSES are those by which pods of the peer are known in this cluster, OUR ADDRESSES those by which\n" +
+			"pods of this cluster are known there. DROPPED counts packets. SERVICES counts those of this cluster\n" +
+			"that its pods at the peer have, too.",
 		Examples: []string{"liqo-agent network list", "liqo-agent network list -o json | jq -r '.peers[] | select(.state != \"Connected\") | .name'"},
 		Agent:    true,
 		Formats:  []string{render.Table, render.JSON, render.YAML},
@@ -55,7 +56,7 @@ func printNetwork(p *render.Printer, known control.Network) {
 	} else {
 		rows := make([]render.Row, 0, len(known.Peers))
 		for _, one := range known.Peers {
-			r := render.Row{Cells: []string{one.Name, stateText(one), rttText(one), strings.Join(one.Theirs, ", "), strings.Join(one.Ours, ", "),
+			r := render.Row{Cells: []string{one.Name, stateText(one), one.Engine, rttText(one), strings.Join(one.Theirs, ", "), strings.Join(one.Ours, ", "),
 				render.Bytes(int64(one.SentBytes)), render.Bytes(int64(one.ReceivedBytes)), fmt.Sprint(dropped(one)),
 				fmt.Sprint(one.Services), p.Ago(one.Since)}}
 			if one.State != control.NetworkConnected {
@@ -63,7 +64,7 @@ func printNetwork(p *render.Printer, known control.Network) {
 			}
 			rows = append(rows, r)
 		}
-		p.Table([]string{"PEER", "STATE", "RTT", "THEIR ADDRESSES", "OUR ADDRESSES", "SENT", "RECEIVED", "DROPPED", "SERVICES", "SINCE"}, rows)
+		p.Table([]string{"PEER", "STATE", "ENGINE", "RTT", "THEIR ADDRESSES", "OUR ADDRESSES", "SENT", "RECEIVED", "DROPPED", "SERVICES", "SINCE"}, rows)
 	}
 	switch {
 	case known.Names.Message != "":
@@ -108,7 +109,7 @@ func Print(p *render.Printer, indent string, one control.NetworkPeer) {
 	if one.Message != "" {
 		state += ": " + one.Message
 	}
-	fields := [][2]string{{"State", state}, {"Round trip", rttText(one)}, {"Engine", one.Engine}}
+	fields := [][2]string{{"State", state}, {"Round trip", rttText(one)}, {"Engine", engineText(one)}}
 	if one.MTU > 0 {
 		fields = append(fields, [2]string{"MTU", fmt.Sprintf("%d bytes", one.MTU)},
 			[2]string{"Their addresses", cmp.Or(strings.Join(one.Theirs, ", "), "none yet")}, [2]string{"Our addresses", cmp.Or(strings.Join(one.Ours, ", "), "none yet")},
@@ -136,6 +137,14 @@ func stateText(one control.NetworkPeer) string {
 		return one.State
 	}
 	return one.State + " (" + one.Reason + ")"
+}
+
+// engineText is what carries the packets, and why it is not WireGuard.
+func engineText(one control.NetworkPeer) string {
+	if one.Engine == "" || one.NoWireGuard == "" {
+		return one.Engine
+	}
+	return one.Engine + " (no WireGuard: " + one.NoWireGuard + ")"
 }
 
 // rttText is the time of the last answered probe, "" for none.

@@ -129,7 +129,7 @@ func printProbes(p *render.Printer, label string, out Probes) {
 	}
 	engine, carries := "", ""
 	if n := out.Network; n != nil && n.MTU > 0 {
-		engine, carries = n.Engine, fmt.Sprintf("packets of up to %d bytes", n.MTU)
+		engine, carries = engineText(*n), fmt.Sprintf("packets of up to %d bytes", n.MTU)
 	}
 	p.Fields("  ", [2]string{"Round trip", trip}, [2]string{"Engine", engine}, [2]string{"Carries", carries}, [2]string{"Last failure", out.Message})
 }

@@ -68,10 +68,15 @@ func networkText(n control.NetworkSummary) string {
 		return "off: " + withinSentence(n.Message)
 	case n.Peers == 0:
 		return "no peers to connect"
-	case n.Connected < n.Peers:
-		return fmt.Sprintf("%d of %s connected (liqo-agent network list)", n.Connected, render.Count(n.Peers, "peer", "peers"))
 	}
-	return fmt.Sprintf("%d of %s connected", n.Connected, render.Count(n.Peers, "peer", "peers"))
+	out := fmt.Sprintf("%d of %s connected", n.Connected, render.Count(n.Peers, "peer", "peers"))
+	if n.WireGuard > 0 {
+		out += fmt.Sprintf(", %d by WireGuard", n.WireGuard)
+	}
+	if n.Connected < n.Peers {
+		out += " (liqo-agent network list)"
+	}
+	return out
 }
 
 // fewShared is how many clusters of each kind status lists.

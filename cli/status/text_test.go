@@ -45,6 +45,7 @@ func TestStatusTexts(t *testing.T) {
 		{offeringText(control.Offering{Source: "file x"}), "off (sharing.enable = false, file x)"},
 		{offeringText(control.Offering{Enabled: true, Percentage: 50, Overcommit: 100, Message: "no node is ready"}), "50% of free resources: nothing; no node is ready"},
 		{networkText(control.NetworkSummary{Peers: 2, Connected: 2}), "2 of 2 peers connected"},
+		{networkText(control.NetworkSummary{Peers: 3, Connected: 2, WireGuard: 1}), "2 of 3 peers connected, 1 by WireGuard (liqo-agent network list)"},
 		{networkText(control.NetworkSummary{Reason: "Off", Message: "sharing.network is off.", Peers: 1}), "off: sharing.network is off"},
 		{usingText(control.Using{}), "off (sharing.use = false): none"},
 		{usingText(control.Using{Enabled: true, Policy: "manual", Pending: 2}), "accepts offers manually: 2 pending (liqo-agent adverts list)"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 )
 
@@ -140,6 +141,8 @@ func (b *batch) handle(name string, s *set, six bool) *nftables.Set {
 	// which it does without a lock.
 	out := &nftables.Set{Table: b.table, Name: name, ID: 1, KeyType: address, Interval: true}
 	switch s.kind {
+	case links:
+		out.KeyType, out.KeyByteOrder, out.Interval, out.HasTimeout = nftables.TypeIFName, binaryutil.NativeEndian, false, true
 	case pairs:
 		out.KeyType, out.Concatenation = nftables.MustConcatSetType(address, address), true
 	case verdicts:
@@ -164,6 +167,13 @@ func (b *batch) elements(op func(*nftables.Set, []nftables.SetElement) error, na
 // encode returns how the kernel represents an interval: by the element after its last one,
 // except in concatenations.
 func encode(kind kind, e element) []nftables.SetElement {
+	if kind == links {
+		out := nftables.SetElement{Key: padded(e.link)}
+		if e.renewal > 0 {
+			out.Timeout = tunnelLife
+		}
+		return []nftables.SetElement{out}
+	}
 	start := nftables.SetElement{Key: e.from.AsSlice()}
 	switch kind {
 	case pairs:

@@ -9,6 +9,7 @@ import (
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/network"
 	"liqo.io/agent/network/filter"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/tun"
 )
 
@@ -35,7 +36,7 @@ func TestClear(t *testing.T) {
 					Device: device, Pods: []netip.Prefix{prefix("10.42.0.0/24")}, Host: []netip.Addr{netip.MustParseAddr("10.42.0.1")},
 					Peers: []filter.Peer{{Name: "b", Theirs: []netip.Prefix{prefix("241.1.0.0/24")}, Ours: []netip.Prefix{prefix("241.2.0.0/24")}}},
 				}),
-				d.Configure(tun.Config{Routes: []tun.Route{{Prefix: prefix("241.1.0.0/23")}}}),
+				d.Configure(netdev.Config{Routes: []netdev.Route{{Prefix: prefix("241.1.0.0/23")}}}),
 				d.Close(), table.Close(),
 			)
 			if what == "the device is gone" {

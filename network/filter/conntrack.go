@@ -52,7 +52,7 @@ func (j *judge) mayGoOut(p *Peer, f *flow, from, to netip.Addr) bool {
 		return false
 	}
 	return slices.ContainsFunc(p.Out, func(g Grant) bool { return containsAddr(g.To, to) }) ||
-		isEcho(f) && slices.Contains(p.Gateways, to)
+		(isEcho(f) || isProbe(f)) && slices.Contains(p.Gateways, to)
 }
 
 // mayPass reports whether a connection from another peer to p may go on.
@@ -64,7 +64,7 @@ func (j *judge) mayPass(p *Peer, f *flow, from, to netip.Addr) bool {
 
 func (j *judge) mayComeIn(p *Peer, f *flow, from, to netip.Addr) bool {
 	if slices.Contains(j.desired.Host, to) {
-		return isEcho(f)
+		return isEcho(f) || isProbe(f)
 	}
 	return grants(p.In, from, to)
 }
@@ -72,6 +72,9 @@ func (j *judge) mayComeIn(p *Peer, f *flow, from, to netip.Addr) bool {
 func isEcho(f *flow) bool {
 	return f.forward.protocol == unix.IPPROTO_ICMP || f.forward.protocol == unix.IPPROTO_ICMPV6
 }
+
+// isProbe also allows what the rules do not let begin: between hosts, only probes do.
+func isProbe(f *flow) bool { return f.forward.protocol == dnsUDP }
 
 func grants(all []Grant, from, to netip.Addr) bool {
 	return slices.ContainsFunc(all, func(g Grant) bool { return containsAddr(g.From, from) && containsAddr(g.To, to) })
@@ -299,7 +302,7 @@ func narrows(before, after *ruleset) (bool, []netip.Addr) {
 	var out []netip.Addr
 	for name, old := range before.sets {
 		now := after.sets[name]
-		if now != nil && len(minus(old, now)) == 0 {
+		if now != nil && len(minus(old, now)) == 0 || old.kind == links {
 			continue
 		}
 		gone := missing(old, now)

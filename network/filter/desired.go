@@ -7,12 +7,17 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // Desired is everything that the tables are made from.
 type Desired struct {
 	// Device is the name of the network device to all peers. It need not exist yet.
 	Device string
+	// Tunnel is the name of another device to the same peers, whose kernels pass packets on without this process; "" for
+	// none. It counts as a device to peers for tunnelLife after the last Set, which is to be called every minute: later, there
+	// is nobody who takes back what was granted. By it, hosts reach ProbePort of each other.
+	Tunnel string
 	// Pods are the addresses of this node's pods: one prefix per family, at most.
 	// Traffic of a family without one is dropped.
 	Pods []netip.Prefix
@@ -27,7 +32,18 @@ type Desired struct {
 	Names Names
 	// Peers are the clusters to be reached, in any order.
 	Peers []Peer
+
+	renewal int // of Tunnel; of Set
 }
+
+// ProbePort is the UDP port, at both ends, by which hosts try whether packets pass the tunnel.
+const ProbePort = 6448
+
+// For how long the tunnel counts, and how old that may be before a Set renews it.
+const (
+	tunnelLife  = 5 * time.Minute
+	tunnelRenew = tunnelLife / 10
+)
 
 // Names is a DNS service of the host for some of its pods. The zero Names is none.
 type Names struct {
@@ -90,6 +106,9 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 func (d *Desired) check() error {
 	if d.Device == "" || len(d.Device) >= ifNameSize {
 		return fmt.Errorf("network filter: %q is no name of a device", d.Device)
+	}
+	if d.Tunnel == d.Device || len(d.Tunnel) >= ifNameSize {
+		return fmt.Errorf("network filter: %q is no name of another device", d.Tunnel)
 	}
 	if err := d.checkPods(); err != nil {
 		return fmt.Errorf("network filter: %w", err)

@@ -48,16 +48,35 @@ func notIif(name string) []expr.Any { return ifname(expr.MetaKeyIIFNAME, expr.Cm
 
 func oif(name string) []expr.Any { return ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, name) }
 
+// arriving matches what comes by a device to peers.
+func arriving() []expr.Any { return onDevice(expr.MetaKeyIIFNAME, false) }
+
+// departing matches what leaves by a device to peers, and notDeparting all else.
+func departing() []expr.Any { return onDevice(expr.MetaKeyOIFNAME, false) }
+
+func notDeparting() []expr.Any { return onDevice(expr.MetaKeyOIFNAME, true) }
+
+func onDevice(key expr.MetaKey, not bool) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: register1},
+		&expr.Lookup{SourceRegister: register1, SetName: "to_peers", Invert: not},
+	}
+}
+
 func notOif(name string) []expr.Any { return ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, name) }
 
 // ifname compares the name, not the index, of a network device: it may be made anew.
 func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
-	padded := make([]byte, ifNameSize)
-	copy(padded, name)
 	return []expr.Any{
 		&expr.Meta{Key: key, Register: register1},
-		&expr.Cmp{Op: op, Register: register1, Data: padded},
+		&expr.Cmp{Op: op, Register: register1, Data: padded(name)},
 	}
+}
+
+func padded(name string) []byte {
+	out := make([]byte, ifNameSize)
+	copy(out, name)
+	return out
 }
 
 func (r *ruleset) size() uint32 {
@@ -243,10 +262,14 @@ func (r *ruleset) icmp(k icmpKind) []expr.Any {
 	)
 }
 
-// port matches the destination port of TCP or UDP.
-func port(protocol byte, number uint16) []expr.Any {
+// port matches the destination port of TCP or UDP, and fromPort the source port.
+func port(protocol byte, number uint16) []expr.Any { return portAt(2, protocol, number) }
+
+func fromPort(protocol byte, number uint16) []expr.Any { return portAt(0, protocol, number) }
+
+func portAt(offset uint32, protocol byte, number uint16) []expr.Any {
 	return append(transport(protocol),
-		&expr.Payload{Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2, DestRegister: register1},
+		&expr.Payload{Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2, DestRegister: register1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: register1, Data: binaryutil.BigEndian.PutUint16(number)},
 	)
 }

@@ -38,6 +38,7 @@ const (
 	pairs                    // intervals of source addresses, each with one of destinations
 	verdicts                 // intervals of addresses, each with a chain
 	translations             // addresses, each with another one
+	links                    // names of network devices
 )
 
 // element is an interval of addresses in a set, with its first and its last one.
@@ -45,11 +46,14 @@ type element struct {
 	from, to       netip.Addr
 	toFrom, toLast netip.Addr // of destinations, in pairs; toFrom is the other address in translations
 	chain          string     // in verdicts
+	link           string     // in links
+	renewal        int        // of a link that is forgotten some time after; 0 for one that stays
 }
 
 func (e element) compare(o element) int {
 	return cmp.Or(
 		e.from.Compare(o.from), e.to.Compare(o.to), e.toFrom.Compare(o.toFrom), e.toLast.Compare(o.toLast), cmp.Compare(e.chain, o.chain),
+		cmp.Compare(e.link, o.link), cmp.Compare(e.renewal, o.renewal),
 	)
 }
 
@@ -76,7 +80,7 @@ func rulesets(d *Desired) [2]*ruleset {
 
 func build(d *Desired, six bool) *ruleset {
 	r := &ruleset{six: six, sets: make(map[string]*set), chains: make(map[string]*chain), counters: make(map[string]bool)}
-	b := builder{ruleset: r, device: d.Device, pods: ofFamily(d.Pods, six)}
+	b := builder{ruleset: r, tunnel: d.Tunnel, pods: ofFamily(d.Pods, six)}
 	for _, h := range d.Host {
 		if h.Is6() == six {
 			b.host = h
@@ -106,7 +110,7 @@ func build(d *Desired, six bool) *ruleset {
 
 type builder struct {
 	*ruleset
-	device string
+	tunnel string
 	pods   netip.Prefix // not valid: none of this family
 	host   netip.Addr
 	names  Names
@@ -122,6 +126,10 @@ func (b *builder) addSets(d *Desired) {
 		"dnat":  verdicts, "snat": verdicts, "in": verdicts, "out": verdicts, "admit": verdicts,
 	} {
 		b.sets[name] = &set{kind: kind}
+	}
+	b.sets["to_peers"] = &set{kind: links, elements: []element{{link: d.Device}}}
+	if d.Tunnel != "" {
+		b.add("to_peers", element{link: d.Tunnel, renewal: d.renewal})
 	}
 	var gateways, services []netip.Prefix
 	for _, p := range d.Peers {
@@ -252,13 +260,20 @@ func (b *builder) addHooks() {
 	// Before connection tracking: what comes by the device is from a peer's block to the one
 	// that this peer chose, and nothing else is from a peer's block.
 	b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -300,
-		rule(iif(b.device), b.pair("pairs"), accept()),
-		rule(iif(b.device), drop()),
+		rule(arriving(), b.pair("pairs"), accept()),
+		rule(arriving(), drop()),
 		rule(notIif("lo"), b.in(source, "theirs"), drop()),
 	)
-	prerouting := [][]expr.Any{rule(iif(b.device), b.lookup(source, "dnat"))}
-	input := [][]expr.Any{rule(iif(b.device), jump("host_in"))}
+	prerouting := [][]expr.Any{rule(arriving(), b.lookup(source, "dnat"))}
+	input := [][]expr.Any{rule(arriving(), jump("host_in"))}
 	var spoofed, output [][]expr.Any
+	if b.tunnel != "" && b.pods.IsValid() {
+		// One connection for each peer, so they are not counted.
+		host := netip.PrefixFrom(b.host, b.host.BitLen())
+		between := slices.Concat(fromPort(dnsUDP, ProbePort), port(dnsUDP, ProbePort), accept())
+		input = append([][]expr.Any{rule(iif(b.tunnel), b.in(source, "gateways"), b.within(destination, host), between)}, input...)
+		output = append(output, rule(oif(b.tunnel), b.in(destination, "gateways"), between))
+	}
 	if b.asked.IsValid() && b.askers.IsValid() {
 		for _, protocol := range []byte{dnsUDP, dnsTCP} {
 			prerouting = append(prerouting,
@@ -278,32 +293,32 @@ func (b *builder) addHooks() {
 	}
 	b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, -105, prerouting...)
 	b.base("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, -5,
-		rule(oif(b.device), clampMSS()),
-		rule(iif(b.device), clampMSS()),
-		rule(oif(b.device), jump("outgoing")),
-		rule(iif(b.device), jump("incoming")),
+		rule(departing(), clampMSS()),
+		rule(arriving(), clampMSS()),
+		rule(departing(), jump("outgoing")),
+		rule(arriving(), jump("incoming")),
 	)
 	b.base("input", nftables.ChainTypeFilter, nftables.ChainHookInput, -5, input...)
 	// If others translated the destination to a block just now, the kernel still shows the device
 	// to the previous one.
 	b.base("output", nftables.ChainTypeFilter, nftables.ChainHookOutput, -5, append(output,
-		rule(oif(b.device), jump("host_out")),
+		rule(departing(), jump("host_out")),
 		rule(b.in(destination, "theirs"), jump("host_out")),
 	)...)
 	// There may be no route to a block by the device.
 	b.base("leaving", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, -5,
-		rule(notOif(b.device), b.in(destination, "theirs"), drop()),
+		rule(notDeparting(), b.in(destination, "theirs"), drop()),
 	)
 	b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, 95,
-		rule(oif(b.device), b.lookup(destination, "snat")),
+		rule(departing(), b.lookup(destination, "snat")),
 	)
 
 	outgoing := [][]expr.Any{
 		rule(established(), accept()),
 		rule(invalid(), drop()),
 		// From one peer to another.
-		rule(iif(b.device), b.lookup(destination, "out")),
-		rule(iif(b.device), drop()),
+		rule(arriving(), b.lookup(destination, "out")),
+		rule(arriving(), drop()),
 	}
 	incoming := [][]expr.Any{
 		rule(established(), accept()),

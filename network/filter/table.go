@@ -24,6 +24,10 @@ type Table struct {
 
 	unbound bool // the kernel does not count connections
 
+	tunneled       bool      // the kernel knows of a tunnel
+	renewals, told int       // of it, and of them those that the kernel knows
+	renewed        time.Time // the last one
+
 	current [2]*ruleset // what the kernel has; nil: not known, write all
 	// blocks are all blocks of peers since connection tracking was last cleaned up.
 	blocks map[netip.Prefix]struct{}
@@ -117,6 +121,16 @@ func (t *Table) Set(d Desired) error {
 	if t.unbound {
 		d.Connections = 0
 	}
+	if d.Tunnel != "" {
+		age := time.Since(t.renewed)
+		if age >= tunnelRenew {
+			t.renewals++
+		}
+		if age >= tunnelLife && t.tunneled { // the kernel may have forgotten it
+			t.current = [2]*ruleset{}
+		}
+		d.renewal = t.renewals
+	}
 	wanted := rulesets(&d)
 	if err := t.dial(); err != nil {
 		return err
@@ -156,8 +170,12 @@ func (t *Table) Set(d Desired) error {
 	if size > 0 {
 		// What is seen of others' changes from here on, may come after ours.
 		t.current = wanted
+		now := time.Now()
 		if err := t.flush(); err != nil {
 			return err
+		}
+		if t.tunneled = d.Tunnel != ""; t.tunneled && d.renewal != t.told {
+			t.told, t.renewed = d.renewal, now
 		}
 	}
 	if !t.dirty && len(t.narrowed) == 0 {

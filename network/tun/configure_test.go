@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/network/netdev"
 )
 
 // addresses and routes of the device, as the ip command shows them.
@@ -36,29 +36,29 @@ func TestConfigure(t *testing.T) {
 	p := netip.MustParsePrefix
 	steps := []struct {
 		name string
-		want Config
+		want netdev.Config
 		show []string
 	}{
-		{"nothing", Config{}, []string{foreign}},
+		{"nothing", netdev.Config{}, []string{foreign}},
 		{"both families", configA, []string{
 			"inet 241.0.0.1/32", "inet6 fd41::1/128", foreign,
 			"241.0.1.0/24 proto 241 scope 253 src 241.0.0.1", "fd41:1::/64 proto 241 src fd41::1 metric 1024",
 		}},
-		{"another address and source", Config{
+		{"another address and source", netdev.Config{
 			Addresses: []netip.Addr{netip.MustParseAddr("241.0.0.2"), netip.MustParseAddr("fd41::2")},
-			Routes:    []Route{{p("241.0.1.0/24"), netip.MustParseAddr("241.0.0.2")}, {p("fd41:1::/64"), netip.MustParseAddr("fd41::2")}},
+			Routes:    []netdev.Route{{Prefix: p("241.0.1.0/24"), Source: netip.MustParseAddr("241.0.0.2")}, {Prefix: p("fd41:1::/64"), Source: netip.MustParseAddr("fd41::2")}},
 		}, []string{
 			"inet 241.0.0.2/32", "inet6 fd41::2/128", foreign,
 			"241.0.1.0/24 proto 241 scope 253 src 241.0.0.2", "fd41:1::/64 proto 241 src fd41::2 metric 1024",
 		}},
-		{"sources on other links, and none", Config{
-			Routes: []Route{{p("241.0.1.0/24"), netip.MustParseAddr("10.42.0.1")}, {p("241.0.2.0/24"), netip.Addr{}}, {p("241.0.3.1/32"), netip.MustParseAddr("10.77.0.1")}},
+		{"sources on other links, and none", netdev.Config{
+			Routes: []netdev.Route{{Prefix: p("241.0.1.0/24"), Source: netip.MustParseAddr("10.42.0.1")}, {Prefix: p("241.0.2.0/24"), Source: netip.Addr{}}, {Prefix: p("241.0.3.1/32"), Source: netip.MustParseAddr("10.77.0.1")}},
 		}, []string{
 			// The other one went with the last address.
 			"241.0.1.0/24 proto 241 scope 253 src 10.42.0.1", "241.0.2.0/24 proto 241 scope 253",
 			"241.0.3.1 proto 241 scope 253 src 10.77.0.1",
 		}},
-		{"nothing again", Config{}, nil},
+		{"nothing again", netdev.Config{}, nil},
 	}
 	for _, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
@@ -85,9 +85,9 @@ func TestConfigureConflict(t *testing.T) {
 	d := open(t, h, 1500)
 	ip(t, h, "route", "add", "241.0.1.0/24", "dev", "eth0")
 	want := configA
-	want.Routes = append([]Route{{netip.MustParsePrefix("241.0.9.0/24"), addrA}}, want.Routes...)
+	want.Routes = append([]netdev.Route{{Prefix: netip.MustParsePrefix("241.0.9.0/24"), Source: addrA}}, want.Routes...)
 	err := d.Configure(want)
-	if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "241.0.1.0/24") {
+	if !errors.Is(err, netdev.ErrConflict) || !strings.Contains(err.Error(), "241.0.1.0/24") {
 		t.Errorf("Configure = %v", err)
 	}
 	if got := shown(t, h); !strings.Contains(got, "241.0.9.0/24") || !strings.Contains(got, "fd41:1::/64") || strings.Contains(got, "241.0.1.0/24") {
@@ -104,14 +104,14 @@ func TestConfigureRefuses(t *testing.T) {
 	h := bed.New(t).AddHost("a", "")
 	d := open(t, h, 1500)
 	p := netip.MustParsePrefix
-	for name, c := range map[string]Config{
+	for name, c := range map[string]netdev.Config{
 		"no address":      {Addresses: []netip.Addr{{}}},
 		"a zone":          {Addresses: []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}},
-		"no prefix":       {Routes: []Route{{}}},
-		"host bits":       {Routes: []Route{{Prefix: p("241.0.0.1/24")}}},
-		"another family":  {Routes: []Route{{p("241.0.0.0/24"), addrA6}}},
-		"twice":           {Routes: []Route{{Prefix: p("241.0.0.0/24")}, {Prefix: p("241.0.0.0/24")}}},
-		"not our address": {Routes: []Route{{p("241.0.0.0/24"), netip.MustParseAddr("192.0.2.1")}}},
+		"no prefix":       {Routes: []netdev.Route{{}}},
+		"host bits":       {Routes: []netdev.Route{{Prefix: p("241.0.0.1/24")}}},
+		"another family":  {Routes: []netdev.Route{{Prefix: p("241.0.0.0/24"), Source: addrA6}}},
+		"twice":           {Routes: []netdev.Route{{Prefix: p("241.0.0.0/24")}, {Prefix: p("241.0.0.0/24")}}},
+		"not our address": {Routes: []netdev.Route{{Prefix: p("241.0.0.0/24"), Source: netip.MustParseAddr("192.0.2.1")}}},
 	} {
 		if err := d.Configure(c); err == nil {
 			t.Errorf("%s: no error", name)
@@ -197,36 +197,6 @@ func TestWatchAndRepair(t *testing.T) {
 		on(t, h, func() error { return Remove(device) })
 		<-told
 	})
-}
-
-// What concerns other links is not told.
-func TestWatchPassesOverOthers(t *testing.T) {
-	h := bed.New(t).AddHost("a", "10.77.0.1/24")
-	d := open(t, h, 1500)
-	configure(t, d, configA)
-	var socket *os.File
-	on(t, h, func() (err error) { socket, err = listen(); return err })
-	defer socket.Close()
-	for _, change := range []string{
-		"route add 192.0.2.0/24 dev eth0",
-		"addr add 192.0.2.1/32 dev eth0",
-		"link set eth0 mtu 1400",
-		"link add marker type bridge",
-	} {
-		ip(t, h, strings.Fields(change)...)
-	}
-	for b := make([]byte, 64<<10); ; {
-		n, err := socket.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.concerns(b[:n]) {
-			t.Fatalf("a change of others is told: % x", b[:n])
-		}
-		if strings.Contains(string(b[:n]), "marker") {
-			return
-		}
-	}
 }
 
 // A route of others that takes addresses of ours is told at once.

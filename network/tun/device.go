@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
 )
 
@@ -20,19 +18,8 @@ import (
 var (
 	// ErrUnavailable means that this machine gives us no TUN devices.
 	ErrUnavailable = errors.New("no TUN devices here")
-	// ErrForeign means that a device of the name exists that is not made as ours.
-	ErrForeign = errors.New("not a device of ours")
 	// ErrBusy means that another process holds the device.
 	ErrBusy = errors.New("in use by another process")
-	// ErrRemoved means that the device was deleted while it was open. Open makes
-	// another one.
-	ErrRemoved = errors.New("deleted by somebody else")
-)
-
-// Lengths of packets that a device may have, in bytes.
-const (
-	minMTU = 1280  // below, the kernel takes IPv6 off the device
-	maxMTU = 65535 // of a TUN device
 )
 
 const (
@@ -47,41 +34,28 @@ const (
 
 // Device is an open TUN device. Open returns it.
 type Device struct {
-	name  string
-	index int
-	file  *os.File
-
-	mu  sync.Mutex // one Configure at a time
-	nl  *conn      // guarded by mu
-	mtu int        // guarded by mu
-
-	wanted atomic.Pointer[[]Route] // of the last Configure
+	*netdev.Device
+	file *os.File
 }
 
 // Open creates the persistent device of that name, or adopts the one that an
 // earlier Open made, sets its MTU, and brings it up. Its addresses and routes
 // stay as they are until Configure. Only one process can have it open.
 //
-// Errors wrap ErrUnavailable, ErrForeign or ErrBusy where these are the reason. A
+// Errors wrap ErrUnavailable, netdev.ErrForeign or ErrBusy where these are the reason. A
 // device that was created is gone again when Open fails.
 func Open(name string, mtu int) (_ *Device, err error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	if err := checkMTU(mtu); err != nil {
-		return nil, err
-	}
-	c, err := newConn()
+	base, err := netdev.New(name, mtu)
 	if err != nil {
 		return nil, fmt.Errorf("opening the network device %s: %w", name, err)
 	}
-	d := &Device{name: name, nl: c, mtu: mtu}
+	d := &Device{Device: base}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("opening the network device %s: %w", name, errors.Join(err, d.Close()))
 		}
 	}()
-	exists, err := c.adoptable(name)
+	exists, err := adoptable(base)
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +64,7 @@ func Open(name string, mtu int) (_ *Device, err error) {
 		return nil, err
 	}
 	d.file = os.NewFile(uintptr(fd), clonePath)
-	// A device that is deleted meanwhile is not found, or is another one, to which
-	// nothing has been done yet.
-	if d.index, err = c.index(name); err != nil {
-		return nil, err
-	}
-	if err := d.repair(); err != nil {
+	if err := base.Attach(); err != nil {
 		return nil, err
 	}
 	if err := d.control(func(fd int) error { return unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1) }); err != nil {
@@ -136,7 +105,7 @@ func attach(name string, exists bool) (_ int, err error) {
 	case errors.Is(err, unix.EPERM):
 		return 0, fmt.Errorf("%w: %w: the process needs CAP_NET_ADMIN", ErrUnavailable, err)
 	case errors.Is(err, unix.EINVAL):
-		return 0, foreign(name, "it is of another kind")
+		return 0, netdev.Foreign(name, "it is of another kind")
 	case err != nil:
 		return 0, err
 	}
@@ -155,31 +124,24 @@ func attach(name string, exists bool) (_ int, err error) {
 
 // adoptable reports whether a device of that name exists. The error is not nil
 // when there is one that is not made as ours.
-func (c *conn) adoptable(name string) (bool, error) {
-	link, err := c.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return false, nil
-	}
-	if err != nil {
+func adoptable(d *netdev.Device) (bool, error) {
+	link, err := d.Find()
+	if link == nil || err != nil {
 		return false, err
 	}
 	t, ok := link.(*netlink.Tuntap)
 	const flags, know = netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR, netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR | netlink.TUNTAP_MULTI_QUEUE
 	switch {
 	case !ok:
-		return false, foreign(name, "it is a "+link.Type()+" device")
+		return false, netdev.Foreign(d.Name(), "it is a "+link.Type()+" device")
 	case t.Mode != netlink.TUNTAP_MODE_TUN:
-		return false, foreign(name, "it is a TAP device")
+		return false, netdev.Foreign(d.Name(), "it is a TAP device")
 	case t.NonPersist:
-		return false, busy(name) // or it would be gone
+		return false, busy(d.Name()) // or it would be gone
 	case t.Flags&know != flags:
-		return false, foreign(name, "it has other flags than a TUN device of ours")
+		return false, netdev.Foreign(d.Name(), "it has other flags than a TUN device of ours")
 	}
 	return true, nil
-}
-
-func foreign(name, what string) error {
-	return fmt.Errorf("%w: %s: if nothing needs it, delete it with `ip link delete %s`; else give one of them another name", ErrForeign, what, name)
 }
 
 func busy(name string) error {
@@ -188,44 +150,20 @@ func busy(name string) error {
 
 // Remove deletes the device of that name, with its addresses and routes, even
 // while a process has it open. It returns nil when there is none, and an error
-// that wraps ErrForeign when it is not a TUN device.
+// that wraps netdev.ErrForeign when it is not a TUN device.
 func Remove(name string) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
-	c, err := newConn()
-	if err != nil {
-		return fmt.Errorf("deleting the network device %s: %w", name, err)
-	}
-	defer c.close()
-	link, err := c.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil
-	}
-	if err == nil {
+	return netdev.Remove(name, func(link netlink.Link) string {
 		if t, ok := link.(*netlink.Tuntap); !ok || t.Mode != netlink.TUNTAP_MODE_TUN {
-			err = foreign(name, "it is a "+link.Type()+" device and no TUN device")
-		} else if err = c.LinkDel(link); errors.Is(err, unix.ENODEV) {
-			err = nil
+			return "it is a " + link.Type() + " device and no TUN device"
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("deleting the network device %s: %w", name, err)
-	}
-	return nil
+		return ""
+	})
 }
-
-// Name returns the name that was given to Open.
-func (d *Device) Name() string { return d.name }
-
-// Index returns the interface index, which stays the same for as long as the
-// device exists.
-func (d *Device) Index() int { return d.index }
 
 // Read waits for a frame, puts it into b, and returns its length. b must have
 // room for packet.MaxLen bytes, because the kernel would cut a longer frame
 // without a word; else the error is io.ErrShortBuffer. After Close it is
-// os.ErrClosed, and it wraps ErrRemoved when the device is gone.
+// os.ErrClosed, and it wraps netdev.ErrRemoved when the device is gone.
 func (d *Device) Read(b []byte) (int, error) {
 	if len(b) < packet.MaxLen {
 		return 0, io.ErrShortBuffer
@@ -241,7 +179,7 @@ func (d *Device) Read(b []byte) (int, error) {
 }
 
 // Write gives one frame to the kernel. The frame must be trusted or have passed
-// packet.Check. After Close the error is os.ErrClosed, and it wraps ErrRemoved
+// packet.Check. After Close the error is os.ErrClosed, and it wraps netdev.ErrRemoved
 // when the device is gone. Any other error concerns this frame only: the kernel
 // refused it, had no memory for it, or the device is down.
 func (d *Device) Write(frame []byte) (int, error) {
@@ -260,7 +198,7 @@ func (d *Device) fileError(doing string, err error) error {
 	case errors.Is(err, unix.EBADFD), errors.Is(err, unix.EFAULT), !errors.As(err, new(unix.Errno)):
 		// The device has let go of the descriptor, or is about to, or the poller
 		// says that there is nothing to wait for any more.
-		return fmt.Errorf("%s the network device %s: %w", doing, d.name, ErrRemoved)
+		return fmt.Errorf("%s the network device %s: %w", doing, d.Name(), netdev.ErrRemoved)
 	}
 	return err
 }
@@ -273,11 +211,9 @@ func (d *Device) Close() error {
 	if d.file != nil {
 		err = d.file.Close()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.nl.close()
+	d.Device.Close()
 	if err != nil && !errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("closing the network device %s: %w", d.name, err)
+		return fmt.Errorf("closing the network device %s: %w", d.Name(), err)
 	}
 	return nil
 }
@@ -293,19 +229,4 @@ func (d *Device) control(f func(fd int) error) error {
 		return err
 	}
 	return failed
-}
-
-// checkName refuses what the kernel would refuse, or would take as a pattern.
-func checkName(name string) error {
-	if name == "" || len(name) >= unix.IFNAMSIZ || name == "." || name == ".." || strings.ContainsAny(name, "/:% \t\n\v\f\r\x00") {
-		return fmt.Errorf("%q cannot be the name of a network device: use at most %d letters and digits", name, unix.IFNAMSIZ-1)
-	}
-	return nil
-}
-
-func checkMTU(mtu int) error {
-	if mtu < minMTU || mtu > maxMTU {
-		return fmt.Errorf("a network device cannot have the MTU %d: use %d to %d", mtu, minMTU, maxMTU)
-	}
-	return nil
 }

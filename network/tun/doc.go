@@ -1,6 +1,6 @@
 // Package tun owns the TUN device of the path between clusters: it creates the
-// device, moves frames between it and its caller, and keeps its settings,
-// addresses and routes as they are wanted.
+// device, and moves frames between it and its caller. Package netdev keeps its
+// settings, addresses and routes.
 //
 // The device is persistent. It stays, with addresses and routes, when the
 // process ends in whatever way, and the next Open adopts it, so that connections
@@ -8,14 +8,6 @@
 //
 // Frames carry a virtio-net header in little endian, as network/packet has them,
 // and are superpackets of up to 64 KiB where the kernel has not cut them yet.
-//
-// # What is ours
-//
-// The device with all its addresses and settings, and the routes through it that
-// have our routing protocol number. Routes of others are never changed or
-// replaced, nor are any sysctls that are not the device's own. What belongs to
-// the device is set by netlink and not below /proc/sys, which the unit of the
-// agent has read-only.
 //
 // # Goroutines
 //

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/ipv6"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
 )
 
@@ -277,7 +278,7 @@ func BenchmarkDevices(b *testing.B) {
 	bd := bed.New(b)
 	hosts := []*bed.Host{bd.AddHost("a", "10.77.0.1/24"), bd.AddHost("b", "10.77.0.2/24")}
 	devices := make([]*Device, 2)
-	for i, c := range []Config{configA, configB} {
+	for i, c := range []netdev.Config{configA, configB} {
 		if err := hosts[i].Do(func() (err error) { devices[i], err = Open(device, 1500); return err }); err != nil {
 			b.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
 )
 
@@ -54,14 +55,26 @@ func on(t *testing.T, h *bed.Host, f func() error) {
 // open opens the device of a host until the test ends.
 func open(t *testing.T, h *bed.Host, mtu int) (d *Device) {
 	t.Helper()
-	on(t, h, func() (err error) { d, err = Open(device, mtu); return err })
+	var nl *netlink.Handle
+	on(t, h, func() (err error) {
+		if d, err = Open(device, mtu); err == nil {
+			nl, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		}
+		return err
+	})
+	handles.Store(d, nl)
 	t.Cleanup(func() {
+		handles.Delete(d)
+		nl.Close()
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return d
 }
+
+// handles are netlink sockets of the hosts of open devices.
+var handles sync.Map
 
 // refused opens a device that is not to be opened.
 func refused(t *testing.T, h *bed.Host, want error, words ...string) {
@@ -156,13 +169,13 @@ func join(t *testing.T, a, b *Device, mtu int, seen func([]byte)) {
 var (
 	addrA, addrB   = netip.MustParseAddr("241.0.0.1"), netip.MustParseAddr("241.0.1.1")
 	addrA6, addrB6 = netip.MustParseAddr("fd41::1"), netip.MustParseAddr("fd41:1::1")
-	configA        = Config{
+	configA        = netdev.Config{
 		Addresses: []netip.Addr{addrA, addrA6},
-		Routes:    []Route{{netip.MustParsePrefix("241.0.1.0/24"), addrA}, {netip.MustParsePrefix("fd41:1::/64"), addrA6}},
+		Routes:    []netdev.Route{{Prefix: netip.MustParsePrefix("241.0.1.0/24"), Source: addrA}, {Prefix: netip.MustParsePrefix("fd41:1::/64"), Source: addrA6}},
 	}
-	configB = Config{
+	configB = netdev.Config{
 		Addresses: []netip.Addr{addrB, addrB6},
-		Routes:    []Route{{netip.MustParsePrefix("241.0.0.0/24"), addrB}, {netip.MustParsePrefix("fd41::/64"), addrB6}},
+		Routes:    []netdev.Route{{Prefix: netip.MustParsePrefix("241.0.0.0/24"), Source: addrB}, {Prefix: netip.MustParsePrefix("fd41::/64"), Source: addrB6}},
 	}
 )
 
@@ -179,15 +192,16 @@ func pair(t *testing.T, bd *bed.Bed, mtu int, seen func([]byte)) (a, b *bed.Host
 
 // configure also waits until the kernel delivers to the IPv6 addresses, which it
 // sees to on a queue of its own, and tells when it is done.
-func configure(t *testing.T, d *Device, want Config) {
+func configure(t *testing.T, d *Device, want netdev.Config) {
 	t.Helper()
 	if err := d.Configure(want); err != nil {
 		t.Fatal(err)
 	}
+	nl, _ := handles.Load(d)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := bed.Poll(ctx, func() error {
-		local, err := d.nl.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL, LinkIndex: d.index, Type: unix.RTN_LOCAL},
+		local, err := nl.(*netlink.Handle).RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL, LinkIndex: d.Index(), Type: unix.RTN_LOCAL},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF|netlink.RT_FILTER_TYPE)
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/network/netdev"
 	"liqo.io/agent/network/packet"
 )
 
@@ -75,7 +76,7 @@ func TestOpenRefuses(t *testing.T) {
 			h := bed.New(t).AddHost("a", "")
 			ip(t, h, strings.Fields(make)...)
 			before := link(t, h).Attrs().MTU
-			refused(t, h, ErrForeign, name, "ip link delete")
+			refused(t, h, netdev.ErrForeign, name, "ip link delete")
 			if after := link(t, h).Attrs().MTU; after != before {
 				t.Errorf("it has the MTU %d now", after)
 			}
@@ -100,7 +101,7 @@ func TestOpenRefuses(t *testing.T) {
 		h := bed.New(t).AddHost("a", "")
 		d := open(t, h, 1500)
 		refused(t, h, ErrBusy)
-		if _, err := d.Write(nil); errors.Is(err, ErrRemoved) || errors.Is(err, os.ErrClosed) {
+		if _, err := d.Write(nil); errors.Is(err, netdev.ErrRemoved) || errors.Is(err, os.ErrClosed) {
 			t.Errorf("the first cannot use it any more: %v", err)
 		}
 	})
@@ -118,11 +119,11 @@ func TestOpenRefuses(t *testing.T) {
 func TestRemoveRefusesOtherDevices(t *testing.T) {
 	h := bed.New(t).AddHost("a", "")
 	err := h.Do(func() error { return Remove("eth0") })
-	if !errors.Is(err, ErrForeign) {
+	if !errors.Is(err, netdev.ErrForeign) {
 		t.Errorf("Remove = %v", err)
 	}
 	ip(t, h, "tuntap", "add", "mode", "tap", "name", device)
-	if err := h.Do(func() error { return Remove(device) }); !errors.Is(err, ErrForeign) {
+	if err := h.Do(func() error { return Remove(device) }); !errors.Is(err, netdev.ErrForeign) {
 		t.Errorf("Remove = %v", err)
 	}
 	link(t, h)
@@ -145,8 +146,8 @@ func TestAdoptAfterKill(t *testing.T) {
 	refused(t, h, ErrBusy)
 	ip(t, h, "addr", "add", "241.0.0.1/32", "dev", device)
 	ip(t, h, "-6", "addr", "add", "fd41::1/128", "dev", device, "nodad", "noprefixroute")
-	ip(t, h, "route", "add", "241.0.1.0/24", "dev", device, "src", "241.0.0.1", "proto", fmt.Sprint(Protocol))
-	ip(t, h, "route", "add", "fd41:1::/64", "dev", device, "src", "fd41::1", "proto", fmt.Sprint(Protocol))
+	ip(t, h, "route", "add", "241.0.1.0/24", "dev", device, "src", "241.0.0.1", "proto", fmt.Sprint(netdev.Protocol))
+	ip(t, h, "route", "add", "fd41:1::/64", "dev", device, "src", "fd41::1", "proto", fmt.Sprint(netdev.Protocol))
 	routes := func() string {
 		return strings.ReplaceAll(ip(t, h, "route", "show", "dev", device)+ip(t, h, "-6", "route", "show", "dev", device), "linkdown ", "")
 	}
@@ -170,7 +171,7 @@ func TestAdoptAfterKill(t *testing.T) {
 
 // changesNothing fails the test when Configure writes though all is as it should
 // be. What the kernel still tells of earlier changes ends after a while.
-func changesNothing(t *testing.T, h *bed.Host, d *Device, want Config) {
+func changesNothing(t *testing.T, h *bed.Host, d *Device, want netdev.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -231,25 +232,25 @@ func TestRemovedWhileOpen(t *testing.T) {
 		}
 	}()
 	on(t, h, func() error { return Remove(device) })
-	if err := <-ended; !errors.Is(err, ErrRemoved) {
+	if err := <-ended; !errors.Is(err, netdev.ErrRemoved) {
 		t.Errorf("Read = %v", err)
 	}
-	if _, err := d.Read(make([]byte, packet.MaxLen)); !errors.Is(err, ErrRemoved) {
+	if _, err := d.Read(make([]byte, packet.MaxLen)); !errors.Is(err, netdev.ErrRemoved) {
 		t.Errorf("Read again = %v", err)
 	}
-	if _, err := d.Write(make([]byte, 100)); !errors.Is(err, ErrRemoved) {
+	if _, err := d.Write(make([]byte, 100)); !errors.Is(err, netdev.ErrRemoved) {
 		t.Errorf("Write = %v", err)
 	}
-	if err := d.Configure(configA); !errors.Is(err, ErrRemoved) {
+	if err := d.Configure(configA); !errors.Is(err, netdev.ErrRemoved) {
 		t.Errorf("Configure = %v", err)
 	}
-	if err := d.SetMTU(1400); !errors.Is(err, ErrRemoved) {
+	if err := d.SetMTU(1400); !errors.Is(err, netdev.ErrRemoved) {
 		t.Errorf("SetMTU = %v", err)
 	}
 	again := open(t, h, 1500)
 	configure(t, again, configA)
 	// The first is another device, though it has the same name.
-	if err := d.Configure(Config{}); !errors.Is(err, ErrRemoved) {
+	if err := d.Configure(netdev.Config{}); !errors.Is(err, netdev.ErrRemoved) {
 		t.Errorf("Configure = %v", err)
 	}
 	if out := ip(t, h, "route", "show", "dev", device); out == "" {
@@ -303,7 +304,7 @@ func TestSetMTU(t *testing.T) {
 			if err := d.SetMTU(mtu); err != nil {
 				t.Fatal(err)
 			}
-			configure(t, d, map[*Device]Config{da: configA, db: configB}[d])
+			configure(t, d, map[*Device]netdev.Config{da: configA, db: configB}[d])
 		}
 		if got := link(t, a).Attrs().MTU; got != mtu {
 			t.Errorf("MTU %d, want %d", got, mtu)

@@ -3,6 +3,7 @@ if [ "$1" -eq 0 ] && command -v systemctl >/dev/null; then
 	if [ -d /run/systemd/system ]; then
 		systemctl --no-reload disable --now liqo-agent.service || :
 		# The network with other clusters outlives the agent, so that an upgrade keeps connections. Mostly there is none.
+		ip link delete liqo0-wg 2>/dev/null || :
 		ip link delete liqo0 2>/dev/null || :
 		nft delete table ip liqo 2>/dev/null || :
 		nft delete table ip6 liqo 2>/dev/null || :

@@ -1,4 +1,4 @@
-package tun
+package netdev
 
 import (
 	"encoding/binary"
@@ -39,6 +39,9 @@ type Route struct {
 	// an address of this host, on whatever link. The zero Addr leaves it to the
 	// kernel.
 	Source netip.Addr
+	// MTU is the length of the longest packet to there, in bytes; 0 is that of the
+	// device.
+	MTU int
 }
 
 // Configure compares the device with what is wanted, and changes the difference:
@@ -157,6 +160,16 @@ func (d *Device) compareAddresses(want []netip.Addr) (extra []netlink.Addr, miss
 	return extra, missing, nil
 }
 
+// Routes returns the routes of ours through the device.
+func (d *Device) Routes() ([]Route, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.nl.sockets == nil {
+		return nil, os.ErrClosed
+	}
+	return d.nl.routes(d.index)
+}
+
 // configureRoutes turns our routes that there are into those that are wanted.
 func (d *Device) configureRoutes(want []Route) error {
 	have, err := d.nl.routes(d.index)
@@ -185,7 +198,7 @@ func (d *Device) configureRoutes(want []Route) error {
 				err = ErrConflict
 			}
 			failed("adding", w, err)
-		case have[i].Source != w.Source:
+		case have[i] != w:
 			failed("changing", w, d.nl.RouteReplace(d.netlinkRoute(w)))
 		}
 	}
@@ -203,6 +216,7 @@ func (d *Device) netlinkRoute(r Route) *netlink.Route {
 	if r.Prefix.Addr().Is4() {
 		route.Scope = unix.RT_SCOPE_LINK
 	}
+	route.MTU = r.MTU
 	if r.Source.IsValid() {
 		route.Src = r.Source.AsSlice()
 	}
@@ -254,6 +268,12 @@ func parseRoute(b []byte) (m routeMessage, ok bool) {
 			address, _ = netip.AddrFromSlice(value)
 		case kind == unix.RTA_PREFSRC:
 			m.Source, _ = netip.AddrFromSlice(value)
+		case kind == unix.RTA_METRICS:
+			for metric, value := range attributes(value) {
+				if metric == unix.RTAX_MTU && len(value) >= 4 {
+					m.MTU = int(binary.NativeEndian.Uint32(value))
+				}
+			}
 		case kind == unix.RTA_OIF && len(value) >= 4:
 			m.link = int(int32(binary.NativeEndian.Uint32(value)))
 		case kind == unix.RTA_TABLE && len(value) >= 4:

@@ -1,4 +1,4 @@
-package tun
+package netdev
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package tun
+package netdev
 
 import (
 	"encoding/binary"
@@ -67,14 +67,6 @@ func (c *conn) request(kind, flags int, data ...nl.NetlinkRequestData) *nl.Netli
 		req.AddData(d)
 	}
 	return req
-}
-
-func (c *conn) index(name string) (int, error) {
-	link, err := c.LinkByName(name)
-	if err != nil {
-		return 0, err
-	}
-	return link.Attrs().Index, nil
 }
 
 // settings are what a device has and should have.

@@ -1,0 +1,2 @@
+// Package integration has the tests of package network that need a kernel with WireGuard.
+package integration
