@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"testing"
 
@@ -234,7 +235,7 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 	ok("a guest's network", apply("/apis/networking.k8s.io/v1/namespaces/"+home+"/networkpolicies/liqo-guests",
 		made("networking.k8s.io/v1", "NetworkPolicy", "liqo-guests", "spec", object{"podSelector": object{}})))
 	ok("a guest's role", apply(roles+"/namespaces/"+home+"/roles/liqo-consumer", role("Role", "liqo-consumer", object{
-		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps", "services"}, "verbs": []any{"get", "create", "patch", "delete"},
+		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps", "services", "persistentvolumeclaims"}, "verbs": []any{"get", "create", "patch", "delete"},
 	}, object{"apiGroups": []any{"discovery.k8s.io"}, "resources": []any{"endpointslices"}, "verbs": []any{"get", "list", "watch", "create", "patch", "delete"}})))
 	ok("a guest's binding", apply(roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", binding("RoleBinding", "liqo-consumer", "Role", "liqo-consumer", peerUser)))
 	ok("a peer's role", apply(roles+"/clusterroles/liqo:peer:mill", role("ClusterRole", "liqo:peer:mill", rule(api.GroupVersion.Group, api.PluralPeeringRequests, guest, "get"))))
@@ -271,6 +272,40 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 	generated := labelled(slice("web-x7k2b", "10.42.0.9"), object{api.LabelOriginCluster: guest, api.LabelSliceManager: "endpointslice-controller.k8s.io"})
 	ok("the API server's controller", put(f.admin, slices+home+"/endpointslices", generated))
 	ok("a guest's pod", put(f.peer, core+"/namespaces/"+home+"/pods", pod("web", object{})))
+
+	const classes = "/apis/storage.k8s.io/v1/storageclasses"
+	claim := func(name string, more object) object {
+		spec := object{"storageClassName": "liqo", "accessModes": []any{"ReadWriteOnce"}, "resources": object{"requests": object{"storage": "1Gi"}}}
+		maps.Copy(spec, more)
+		return made("v1", "PersistentVolumeClaim", name, "spec", spec)
+	}
+	volume := func(name string, source, affinity object) object {
+		out := made("v1", "PersistentVolume", name, "spec", object{
+			"capacity": object{"storage": "1Gi"}, "accessModes": []any{"ReadWriteOnce"}, "storageClassName": "liqo", "persistentVolumeReclaimPolicy": "Retain",
+			"nodeAffinity": object{"required": object{"nodeSelectorTerms": []any{object{"matchExpressions": []any{affinity}}}}},
+		})
+		maps.Copy(out["spec"].(object), source)
+		out["metadata"].(object)["annotations"] = object{"pv.kubernetes.io/provisioned-by": "storage.liqo.io"}
+		out["metadata"].(object)["finalizers"] = []any{"storage.liqo.io/remote"}
+		return out
+	}
+	virtual := object{"key": "liqo.io/type", "operator": "In", "values": []any{"virtual-node"}}
+	claims, volumes := core+"/namespaces/default/persistentvolumeclaims", core+"/persistentvolumes"
+	local := object{"local": object{"path": "/liqo/mill/data"}}
+	ok("its storage class", put(f.self, classes, object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": "liqo"}, "provisioner": "storage.liqo.io", "volumeBindingMode": "WaitForFirstConsumer"}))
+	ok("a claim of the class", put(f.admin, claims, claim("data", nil)))
+	ok("its note on a claim", patch(f.self, claims+"/data", `{"metadata":{"finalizers":["kubernetes.io/pvc-protection","storage.liqo.io/remote"],"annotations":{"storage.liqo.io/provider":"mill"}}}`))
+	ok("and the end of it", patch(f.self, claims+"/data", `{"metadata":{"finalizers":["kubernetes.io/pvc-protection"],"annotations":{"storage.liqo.io/provider":null}}}`))
+	ok("a volume on a virtual node", put(f.self, volumes, volume("liqo-data", local, virtual)))
+	ok("and the end of its finalizer", patch(f.self, volumes+"/liqo-data", `{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`))
+	ok("a volume of others", put(f.admin, volumes, made("v1", "PersistentVolume", "others", "spec", object{
+		"capacity": object{"storage": "1Gi"}, "accessModes": []any{"ReadWriteOnce"}, "hostPath": object{"path": "/data"}})))
+	own := func(o object) object { return labelled(o, object{api.LabelOriginCluster: guest}) }
+	ok("a guest's claim", put(f.peer, core+"/namespaces/"+home+"/persistentvolumeclaims", own(claim("data", nil))))
+	ok("a guest's Secret", put(f.peer, core+"/namespaces/"+home+"/secrets", made("v1", "Secret", "left", "type", "Opaque")))
+	ok("and its end when the guest is gone", remove(f.self, core+"/namespaces/"+home+"/secrets/left"))
+	ok("a guest's other Service", put(f.peer, core+"/namespaces/"+home+"/services", service("left", object{"ports": ports})))
+	ok("and its end when the guest is gone", remove(f.self, core+"/namespaces/"+home+"/services/left"))
 
 	attempts := []struct {
 		what string
@@ -316,6 +351,35 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 			return patch(f.self, roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]}`)
 		}},
 
+		{"a volume with the node's disk", func() error {
+			return put(f.self, volumes, volume("eve", object{"hostPath": object{"path": "/"}}, virtual))
+		}},
+		{"a volume on a node of its choice", func() error {
+			return put(f.self, volumes, volume("eve", local, object{"key": "kubernetes.io/hostname", "operator": "Exists"}))
+		}},
+		{"a local volume with the node's disk", func() error {
+			return put(f.self, volumes, volume("eve", object{"local": object{"path": "/"}}, virtual))
+		}},
+		{"delete a volume of others", func() error { return remove(f.self, volumes+"/others") }},
+		{"take a volume of others", func() error {
+			return patch(f.self, volumes+"/others", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"storage.liqo.io"}}}`)
+		}},
+		{"a storage class of another provisioner", func() error {
+			return put(f.self, classes, object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": "eve"}, "provisioner": "eve.example.com/x"})
+		}},
+		{"a claim in kube-system", func() error { return put(f.self, system+"/persistentvolumeclaims", claim("eve", nil)) }},
+		{"delete a claim", func() error { return remove(f.self, claims+"/data") }},
+		{"another volume for a claim", func() error { return patch(f.self, claims+"/data", `{"spec":{"volumeName":"others"}}`) }},
+		{"take the finalizer of others from a claim", func() error { return patch(f.self, claims+"/data", `{"metadata":{"finalizers":[]}}`) }},
+		{"a guest's claim with the data of another", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/persistentvolumeclaims", own(claim("eve", object{"dataSource": object{"kind": "PersistentVolumeClaim", "name": "data"}})))
+		}},
+		{"a guest's claim of a volume of its choice", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/persistentvolumeclaims", own(claim("eve", object{"volumeName": "others"})))
+		}},
+		{"a guest's claim without its label", func() error {
+			return put(f.peer, core+"/namespaces/"+home+"/persistentvolumeclaims", claim("eve", nil))
+		}},
 		{"a pod in kube-system", func() error { return put(f.self, system+"/pods", pod("eve", object{"serviceAccountName": "root"})) }},
 		{"a pod with the node's disk", func() error {
 			return put(f.self, core+"/namespaces/default/pods", pod("eve", object{"volumes": []any{object{"name": "root", "hostPath": object{"path": "/"}}}}))
