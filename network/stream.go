@@ -58,7 +58,7 @@ var (
 	errStopped    = errors.New("this cluster's network is being stopped")
 	errUnanswered = errors.New("the peer does not answer")
 	errFlaps      = fmt.Errorf("the connection is lost again and again, and counts once it has lasted for %s", steadyFor)
-	errDeaf       = errors.New("the peer sends, and does not take our answers")
+	errDeaf       = errors.New("the peer does not take what is sent")
 	errUnreadable = errors.New("the peer sends a message that cannot be read")
 )
 
@@ -128,9 +128,9 @@ func (s *stream) read(ctx context.Context) error {
 		case frame.Packet:
 			s.path.deliver(payload)
 		case frame.Probe:
-			if !s.queue.message(frame.Echo, payload) {
-				return errDeaf
-			}
+			// Without room for the answer there is none: a peer has one probe on its way, and one that
+			// takes nothing is noticed by its own silence.
+			s.queue.message(frame.Echo, payload)
 		case frame.Echo:
 			s.echoed(payload)
 		case frame.Control:
