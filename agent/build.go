@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"liqo.io/agent/agent/backend"
@@ -65,9 +67,16 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer, MaxSessions: cfg.Discovery.MaxNeighbours, Keep: maxKept,
 	})
 	s.fresh = client.New(client.Config{SelfFingerprint: s.key.Fingerprint(), Issuer: s.issuer})
-	remembered, err := s.rememberedPeers(ctx)
+	remembered, seen, err := s.rememberedPeers(ctx)
 	if err != nil {
 		return err
+	}
+	sightings := slices.Concat(slices.Collect(maps.Values(seen))...)
+	var objects []string
+	for _, one := range sightings {
+		if object, ok := urls.Object(one.Key()); ok {
+			objects = append(objects, object)
+		}
 	}
 	s.notifier = calls.NewNotifier(s.hub.seen, s.client, s.logger)
 	s.decisions, err = decisions.Open(ctx, decisions.Config{
@@ -84,11 +93,11 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
 		Changed:   s.hub.changed, CandidateChanged: s.candidateChanged,
 		Proved: s.proofs.Proved, Pinned: s.pinned,
-		Store: s.store, Remembered: remembered,
+		Store: s.store, Remembered: remembered, Seen: seen, Joined: s.decisions.Partner,
 		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Lookups: maxLookups, Interval: cfg.Discovery.CheckInterval,
 		Logger: s.logger,
 	})
-	s.urls = urls.New(urls.Config{Self: s.id, Settings: s.config, Registry: s.registry, Decisions: s.decisions})
+	s.urls = urls.New(urls.Config{Self: s.id, Settings: s.config, Registry: s.registry, Decisions: s.decisions, Seen: sightings})
 	s.connect = connect.New(connect.Config{
 		Self: func() peer.ClusterID { return s.id }, Settings: s.config, Database: s.store, Client: s.client,
 		Consumer:   func(namespace string) (peer.ClusterID, bool) { return s.sharing.ConsumerOf(namespace) },
@@ -113,7 +122,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.hub.viewed, Interval: cfg.Discovery.CheckInterval,
-		URLs: s.urls, StatusChanged: func() { s.problems.Again() },
+		URLs: s.urls, URLsAsked: objects, StatusChanged: func() { s.problems.Again() },
 		People: peeringconfig.Config{
 			SearchDomains:      found.Tell,
 			SearchDomainStatus: func(name string) (api.SearchDomainStatus, bool) { return s.domains.Status(name) },
@@ -124,11 +133,12 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Sharing: s.sharing, While: s.sharing.Run, SharingSettings: func() plan.SharingSettings { return sharing.Settings(s.config()) },
 	})
 	s.poller = dnssd.New(dnssd.Config{
-		Service: cfg.Discovery.Service, Report: func(r dnssd.Report) { s.domains.Looked(r) }, MaxInstances: cfg.Discovery.MaxNeighbours, Logger: s.logger,
+		Service: cfg.Discovery.Service, Report: func(r dnssd.Report) { s.domains.Looked(r) },
+		Recall: func(domain string) []dnssd.Instance { return s.domains.Recall(domain) }, MaxInstances: cfg.Discovery.MaxNeighbours, Logger: s.logger,
 	})
 	s.domains = domains.New(found, domains.Config{
 		Self: s.self, Loaded: s.agent.settings.Loaded, Store: s.store, Poller: s.poller, Registry: s.registry, Decisions: s.decisions, Peering: s.peering,
-		Merged: s.applyPolicy, Now: time.Now,
+		Merged: s.applyPolicy, Now: time.Now, Seen: sightings,
 	})
 	s.follower = reload.NewFollower(s.agent.settings, reload.Config{
 		Store: s.store, Notifier: s.agent.opts.Notify, Changed: s.peering.HealthChanged, Differ: s.certificates.Differ, Apply: s.apply,

@@ -302,23 +302,23 @@ func (s *session) admissionPolicy(id peer.ClusterID) admission.Policy {
 	}
 }
 
-// rememberedPeers returns the stored peers; those that were there when the last
-// run ended are Present.
-func (s *session) rememberedPeers(ctx context.Context) ([]peer.Peer, error) {
+// rememberedPeers returns the stored peers and what saw them when the last run ended;
+// those that were there then are Present.
+func (s *session) rememberedPeers(ctx context.Context) ([]peer.Peer, map[peer.ClusterID][]peer.Sighting, error) {
 	peers, err := s.store.Peers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the remembered peers: %w", err)
+		return nil, nil, fmt.Errorf("read the remembered peers: %w", err)
 	}
 	seen, err := s.store.Seen(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read which peers were there: %w", err)
+		return nil, nil, fmt.Errorf("read which peers were there: %w", err)
 	}
 	for i := range peers {
-		if seen[peers[i].ID] {
+		if len(seen[peers[i].ID]) > 0 {
 			peers[i].Phase = peer.PhasePresent
 		}
 	}
-	return peers, nil
+	return peers, seen, nil
 }
 
 // announcement returns what to advertise with a configuration, nil for nothing.

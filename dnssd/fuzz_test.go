@@ -99,7 +99,7 @@ x. A 0.0.0.0`
 		}
 		// One question at a time, so that a failure can be had again.
 		l := look{
-			asker:   asker{domain: withDefaults(Domain{Name: "example.com"}), resolver: &scripted{script: raw}, gate: newGate(1), start: time.Now(), whole: t.Context(), memory: newMemory()},
+			asker:   asker{domain: withDefaults(Domain{Name: "example.com"}), resolver: &scripted{script: raw}, gate: newGate(1), start: time.Now(), whole: t.Context(), memory: newMemory(nil)},
 			service: "_liqo._tcp", limit: 20, seed: 1,
 		}
 		for range 2 {

@@ -3,6 +3,7 @@ package dnssd
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -78,9 +79,18 @@ func (l *look) run(ctx context.Context) Report {
 		}
 	}
 	r.Skipped = l.leftOut(skips, tooMany)
+	for name := range listings {
+		delete(l.memory.recalled, name)
+	}
+	all := slices.Concat(own, further, []list{browsed})
+	if open := slices.IndexFunc(all, func(l list) bool { return !l.outcome.Conclusive() }); open < 0 {
+		clear(l.memory.recalled)
+	} else {
+		l.keep(&r, maps.Keys(l.memory.recalled), all[open].message)
+	}
 	judge(&r, own, further, browsed)
 	if !r.Complete {
-		l.keepAll(&r)
+		l.keep(&r, maps.Keys(l.memory.instances), r.Message)
 	}
 	slices.SortFunc(r.Instances, func(a, b Instance) int { return cmp.Compare(a.Name, b.Name) })
 	l.memory.instances = make(map[string]Instance, len(r.Instances))
@@ -91,9 +101,9 @@ func (l *look) run(ctx context.Context) Report {
 	return r
 }
 
-// keepAll puts back what was known before and is not in the report: without the
-// domain's own lists nobody can say that it left.
-func (l *look) keepAll(r *Report) {
+// keep puts back those of the names that are not in the report: without the lists that
+// may have them nobody can say that they left.
+func (l *look) keep(r *Report, names iter.Seq[string], why string) {
 	there := make(map[string]bool)
 	for _, i := range r.Instances {
 		there[i.Name] = true
@@ -101,9 +111,9 @@ func (l *look) keepAll(r *Report) {
 	for _, s := range r.Skipped {
 		there[s.Name] = true
 	}
-	for name := range l.memory.instances {
+	for name := range names {
 		if !there[name] {
-			r.Instances = append(r.Instances, l.stale(name, r.Message).instance)
+			r.Instances = append(r.Instances, l.stale(name, why).instance)
 		}
 	}
 }

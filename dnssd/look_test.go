@@ -56,7 +56,7 @@ func TestTheZoneOfTheDocumentation(t *testing.T) {
 func lookOnce(ctx context.Context, r Resolver, service string, d Domain) Report {
 	d = withDefaults(d)
 	l := look{
-		asker:   asker{domain: d, resolver: r, gate: newGate(defaultParallel), start: time.Now(), whole: ctx, memory: newMemory()},
+		asker:   asker{domain: d, resolver: r, gate: newGate(defaultParallel), start: time.Now(), whole: ctx, memory: newMemory(nil)},
 		service: service, limit: defaultMaxInstances, seed: newSeed(),
 	}
 	report := l.run(ctx)

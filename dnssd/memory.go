@@ -114,10 +114,16 @@ type memory struct {
 	looks     uint64
 	topics    map[question]*topic
 	instances map[string]Instance // as last reported, by name
+	recalled  map[string]bool     // of instances, those of which it is not known which list has them
 }
 
-func newMemory() *memory {
-	return &memory{topics: make(map[question]*topic), instances: make(map[string]Instance)}
+// newMemory returns a memory of instances, and of nothing that was asked about them.
+func newMemory(instances []Instance) *memory {
+	m := &memory{topics: make(map[question]*topic), instances: make(map[string]Instance), recalled: make(map[string]bool)}
+	for _, i := range instances {
+		m.instances[i.Name], m.recalled[i.Name] = i, true
+	}
+	return m
 }
 
 // expire has everything asked again. What is known stays, for questions that are not

@@ -30,6 +30,9 @@ type Config struct {
 	// on Run's goroutine. The report is the callee's own. It may take a moment. nil:
 	// nobody is told.
 	Report func(Report)
+	// Recall returns what a domain that is new to the Poller listed before: that is taken
+	// as listed until there is an answer. It is called on Run's goroutine. nil: nothing.
+	Recall func(domain string) []Instance
 	// MaxInstances is how many instances of a domain are looked at. 0: 5000.
 	MaxInstances int
 	// Parallel is how many questions are under way at once, over all domains. 0: 32.
@@ -74,6 +77,9 @@ func New(cfg Config) *Poller {
 	}
 	if cfg.Report == nil {
 		cfg.Report = func(Report) {}
+	}
+	if cfg.Recall == nil {
+		cfg.Recall = func(string) []Instance { return nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

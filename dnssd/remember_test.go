@@ -434,7 +434,7 @@ func TestAQuestionIsAskedOnceALook(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		z := newZone(t, classic)
 		z.failing("", resolver.Timeout)
-		m := newMemory()
+		m := newMemory(nil)
 		m.looks = 1
 		a := asker{domain: withDefaults(Domain{Name: "example.com"}), resolver: z, gate: newGate(1), start: time.Now(), whole: t.Context(), memory: m}
 		for range 3 {

@@ -101,7 +101,7 @@ func (l *loop) heed() {
 	for _, d := range domains {
 		w := l.watches[d.Name]
 		if w == nil {
-			w = &watch{domain: d, memory: newMemory()}
+			w = &watch{domain: d, memory: newMemory(l.cfg.Recall(d.Name))}
 			l.watches[d.Name] = w
 			continue
 		}

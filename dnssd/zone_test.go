@@ -200,7 +200,7 @@ type looker struct {
 }
 
 func newLooker(who Resolver) *looker {
-	return &looker{domain: withDefaults(Domain{Name: "example.com"}), who: who, memory: newMemory(), limit: defaultMaxInstances}
+	return &looker{domain: withDefaults(Domain{Name: "example.com"}), who: who, memory: newMemory(nil), limit: defaultMaxInstances}
 }
 
 func (k *looker) look(ctx context.Context) Report {

@@ -66,6 +66,9 @@ type Config struct {
 	// URLs asks the URLs that people wrote into ForeignClusters who is there. The
 	// field may be nil: then nobody is asked.
 	URLs URLProber
+	// URLsAsked are the names of the ForeignClusters whose URLs led to a cluster when the
+	// last run ended: those that are gone are told to URLs.Stop.
+	URLsAsked []string
 
 	// People is about what people say in SearchDomains and the ClusterConfig, and what
 	// their status is to say.
@@ -127,7 +130,7 @@ func New(cfg Config) *Controller {
 		cfg.TokenUsed = func(peer.ClusterID) {}
 	}
 	c := &Controller{
-		observer:  observer{cfg: &cfg, peers: newPeerStates(), allocator: offer.NewAllocator(), urls: newURLProbes(cfg.URLs)},
+		observer:  observer{cfg: &cfg, peers: newPeerStates(), allocator: offer.NewAllocator(), urls: newURLProbes(cfg.URLs, cfg.URLsAsked)},
 		users:     api.PeerUsers{Namespace: cfg.Namespace},
 		checkEach: time.Minute,
 	}

@@ -61,8 +61,14 @@ type asking struct {
 	since time.Time // the URL is asked
 }
 
-func newURLProbes(asker URLProber) *urlProbes {
-	return &urlProbes{prober: asker, asked: make(map[string]asking)}
+// newURLProbes returns urlProbes that were asked about the objects with those names
+// before, nobody knows what.
+func newURLProbes(asker URLProber, before []string) *urlProbes {
+	p := &urlProbes{prober: asker, asked: make(map[string]asking)}
+	for _, name := range before {
+		p.asked[name] = asking{}
+	}
+	return p
 }
 
 // track has the URL of an object asked, or no longer when it has none to be asked;

@@ -63,8 +63,25 @@ func guided(t *testing.T, answer func(r *http.Request, body string) (int, string
 	c.remote = &outbox{}
 	g, now := &guide{found: map[string]discovered.Result{}}, t0
 	c.cfg.Now = func() time.Time { return now }
-	c.urls = newURLProbes(g)
+	c.urls = newURLProbes(g, nil)
 	return c, s, fake, g, &now
+}
+
+// A URL of an earlier run is no longer asked when its object went meanwhile.
+func TestURLOfAnObjectThatWentMeanwhile(t *testing.T) {
+	_, s, _, g, _ := guided(t, nil)
+	s.urls = newURLProbes(g, []string{"gone"})
+	names := s.urls.names()
+	for range 2 {
+		for _, name := range names {
+			if err := s.lookAt(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if calls := g.take(); !slices.Equal(calls, []string{"leave gone"}) {
+		t.Errorf("%v", calls)
+	}
 }
 
 // queued returns what is in the two queues.

@@ -140,13 +140,13 @@ func (s *Store) Peers(ctx context.Context) (peers []peer.Peer, err error) {
 	return peers, err
 }
 
-// Seen returns the peers that some source saw when they were last stored: at
-// the start of an agent, those that were there when the last one ended.
-func (s *Store) Seen(ctx context.Context) (map[peer.ClusterID]bool, error) {
+// Seen returns the sightings of the peers that some source saw when they were last
+// stored: at the start of an agent, of those that were there when the last one ended.
+func (s *Store) Seen(ctx context.Context) (map[peer.ClusterID][]peer.Sighting, error) {
 	rows, err := sightingTable.rows(ctx, s, "")
-	seen := make(map[peer.ClusterID]bool)
+	seen := make(map[peer.ClusterID][]peer.Sighting)
 	for _, row := range rows {
-		seen[row.ClusterID] = true
+		seen[row.ClusterID] = append(seen[row.ClusterID], row.Sighting)
 	}
 	return seen, err
 }

@@ -258,7 +258,7 @@ func TestSightingsReplace(t *testing.T) {
 	if got := apply(b2, c, a); len(got) != 2 || got[0].Link != "b" || got[1].Link != "c" || len(got[0].Addrs) != 1 {
 		t.Errorf("sightings = %+v", got)
 	}
-	if seen, err := s.Seen(t.Context()); err != nil || len(seen) != 1 || !seen["p1"] {
+	if seen, err := s.Seen(t.Context()); err != nil || len(seen) != 1 || len(seen["p1"]) != 2 || seen["p1"][0].Link != "b" {
 		t.Errorf("Seen = %v, %v", seen, err)
 	}
 	if got := apply(); len(got) != 0 {
@@ -474,7 +474,7 @@ func TestMemoryRemembers(t *testing.T) {
 	must(t, err)
 	seen, err := m.Seen(t.Context())
 	must(t, err)
-	if id != "me" || len(peers) != 1 || peers[0].Alias != "x" || len(peers[0].Addrs) != 1 || !seen["p1"] {
+	if id != "me" || len(peers) != 1 || peers[0].Alias != "x" || len(peers[0].Addrs) != 1 || len(seen["p1"]) != 1 {
 		t.Errorf("remembered: %q, %+v, %v", id, peers, seen)
 	}
 	must(t, m.SetClusterID(t.Context(), "other", "test"))

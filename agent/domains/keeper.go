@@ -64,6 +64,10 @@ type Config struct {
 	// Merged has the decision store decide by the set as it is now.
 	Merged func(ctx context.Context)
 	Now    func() time.Time
+
+	// Seen is what saw peers when the last run ended. What domains led to is taken as
+	// listed until they are looked in again, or nobody looks in them any more.
+	Seen []peer.Sighting
 }
 
 // Keeper keeps the set of search domains as it is said to be, and has what was found
@@ -79,7 +83,15 @@ type Keeper struct {
 }
 
 // New returns a Keeper of a set. Run does the work.
-func New(set *Set, cfg Config) *Keeper { return &Keeper{cfg: cfg, set: set} }
+func New(set *Set, cfg Config) *Keeper {
+	set.remember(cfg.Seen)
+	cfg.Seen = nil
+	return &Keeper{cfg: cfg, set: set}
+}
+
+// Recall returns what a domain listed when the last run ended, to whoever is about to
+// look in it for the first time. It returns it once.
+func (k *Keeper) Recall(domain string) []dnssd.Instance { return k.set.recall(domain) }
 
 // Again has the set made anew: what is configured changed. It does not block.
 func (k *Keeper) Again() { work.Wake(k.set.again) }

@@ -20,6 +20,7 @@ import (
 	"liqo.io/agent/dnssd"
 	"liqo.io/agent/dnssd/resolver"
 	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
 	"liqo.io/agent/state"
@@ -178,6 +179,63 @@ func TestLooked(t *testing.T) {
 	expect(t, b, "nobody looks there any more", "merged", "look in ", fmt.Sprintf("drop y of a.example: %v", registry.Withdrawn))
 	b.Looked(lists("y"))
 	expect(t, b, "the look that was under way")
+}
+
+// What domains led to when the last run ended is taken back when they are looked in and do
+// not list it, or are not looked in any more. It takes all places that name domains to know
+// the latter.
+func TestSeenInTheLastRun(t *testing.T) {
+	seen := func(domain, name string) peer.Sighting {
+		return peer.Sighting{Source: peer.WAN, Domain: domain, Instance: name, URL: "https://" + name + ":6447", ClusterID: "c", Fingerprint: peer.Fingerprint{1}}
+	}
+	start := func() *bed {
+		b := newBed()
+		cfg := b.cfg
+		cfg.Seen = []peer.Sighting{seen("a.example", "x"), seen("a.example", "y"), seen("gone.example", "z"), {Source: peer.LAN, Instance: "c"}}
+		b.Keeper = New(NewSet(), cfg)
+		b.added = []state.SearchDomain{added("a.example")}
+		return b
+	}
+	const drop = "drop %s of %s: %v"
+	taken := fmt.Sprintf(drop, "z", "gone.example", registry.Withdrawn)
+	b := start()
+	b.set.Tell(nil)
+	if err := b.merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, b, "all domains are known", "merged", "look in a.example", taken)
+	want := []dnssd.Instance{{Name: "x", URL: "https://x:6447", ID: "c", Fingerprint: peer.Fingerprint{1}}, {Name: "y", URL: "https://y:6447", ID: "c", Fingerprint: peer.Fingerprint{1}}}
+	if diff := cmp.Diff(want, b.Recall("a.example")); diff != "" {
+		t.Error(diff)
+	}
+	if got := append(b.Recall("a.example"), b.Recall("gone.example")...); len(got) > 0 {
+		t.Errorf("recalled twice, or after it was taken back: %v", got)
+	}
+	b.Looked(lists("y"))
+	expect(t, b, "one has left", fmt.Sprintf(drop, "x", "a.example", registry.Withdrawn), "set y at https://y:6447")
+	if err := b.merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, b, "once is enough", "merged", "look in a.example")
+
+	b = start()
+	b.merged(t)
+	if err := b.RemoveDomain(t.Context(), "a.example", ""); err != nil {
+		t.Fatal(err)
+	}
+	did := b.deeds()
+	slices.Sort(did)
+	if diff := cmp.Diff([]string{fmt.Sprintf(drop, "x", "a.example", registry.Withdrawn), fmt.Sprintf(drop, "y", "a.example", registry.Withdrawn),
+		"look in ", "merged", "remove a.example, domain-removed"}, did); diff != "" {
+		t.Errorf("removed before it was looked in; the other one may be in the API server:\n%s", diff)
+	}
+
+	b = start()
+	b.loaded.Config.Cluster.Kubeconfig = conn.KubeconfigNone
+	if err := b.merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, b, "there is no API server", "merged", "look in a.example", taken)
 }
 
 // Who adds, changes, removes or refreshes a domain on the command line is refused what

@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
 	"liqo.io/agent/dnssd"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/state"
@@ -41,6 +42,8 @@ type Set struct {
 	useless map[types.UID]string
 	// listed are the leads that came from each domain.
 	listed map[string]map[peer.Key]struct{}
+	// remembered is what each domain listed when the last run ended, until it is looked in.
+	remembered map[string][]dnssd.Instance
 	// shown is what the status of each SearchDomain said last.
 	shown map[types.UID]api.SearchDomainStatus
 	// remarks say of clusters that are listed, by ID, why they are not joined.
@@ -56,8 +59,9 @@ func NewSet() *Set {
 	return &Set{
 		byName: make(map[string]*Domain), useless: make(map[types.UID]string),
 		listed: make(map[string]map[peer.Key]struct{}), shown: make(map[types.UID]api.SearchDomainStatus),
-		remarks: make(map[peer.ClusterID]string),
-		changed: make(map[string]struct{}), again: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		remembered: make(map[string][]dnssd.Instance),
+		remarks:    make(map[peer.ClusterID]string),
+		changed:    make(map[string]struct{}), again: make(chan struct{}, 1), news: make(chan struct{}, 1),
 	}
 }
 
@@ -67,6 +71,34 @@ func (d *Set) Tell(objects []api.SearchDomain) {
 	d.objects, d.told = objects, true
 	d.mu.Unlock()
 	work.Wake(d.again)
+}
+
+// remember takes what domains led to in an earlier run as listed.
+func (d *Set) remember(seen []peer.Sighting) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range seen {
+		if s.Source != peer.WAN {
+			continue
+		}
+		if d.listed[s.Domain] == nil {
+			d.listed[s.Domain] = make(map[peer.Key]struct{})
+		}
+		d.listed[s.Domain][s.Key()] = struct{}{}
+		d.remembered[s.Domain] = append(d.remembered[s.Domain], dnssd.Instance{
+			Name: s.Instance, URL: s.URL, Addrs: s.Addrs, ID: s.ClusterID, ClusterName: s.ClusterName, Namespace: s.Namespace,
+			Fingerprint: s.Fingerprint, Version: s.Version, TTL: s.TTL,
+		})
+	}
+}
+
+// recall returns what is remembered of a domain, and forgets it.
+func (d *Set) recall(domain string) []dnssd.Instance {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	instances := d.remembered[domain]
+	delete(d.remembered, domain)
+	return instances
 }
 
 // note says that there is something new about a domain.
@@ -188,6 +220,14 @@ func (d *Set) merge(loaded *config.Loaded, stored []state.SearchDomain) (looked 
 			dropped = append(dropped, name)
 		}
 	}
+	if d.told || loaded.Config.Cluster.Kubeconfig == conn.KubeconfigNone {
+		// No other domain is looked in than these, whatever the last run did.
+		for name := range d.listed {
+			if byName[name] == nil && d.byName[name] == nil {
+				dropped = append(dropped, name)
+			}
+		}
+	}
 	for name := range byName {
 		d.changed[name] = struct{}{}
 	}
@@ -230,6 +270,7 @@ func (d *Set) drop(domain string) []peer.Key {
 	}
 	gone := slices.Collect(maps.Keys(d.listed[domain]))
 	delete(d.listed, domain)
+	delete(d.remembered, domain)
 	return gone
 }
 

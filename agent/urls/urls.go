@@ -2,6 +2,8 @@ package urls
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +61,9 @@ type Config struct {
 	Settings  func() config.Config
 	Registry  Registry
 	Decisions Decisions
+	// Seen is what saw peers when the last run ended. A URL that led to one is taken back
+	// if nobody gives it any more.
+	Seen []peer.Sighting
 }
 
 // Prober makes candidates of the given URLs. All methods are safe for concurrent use.
@@ -120,18 +125,18 @@ func (p *Prober) setCandidate(key peer.Key, t target) {
 // Run keeps the candidates up to date until ctx ends: URLs change, and so do the keys
 // that are expected there.
 func (p *Prober) Run(ctx context.Context) error {
-	given := make(map[peer.ClusterID]string)
+	given := p.before()
 	for {
 		wanted := p.forClusters()
 		for id, url := range wanted {
 			p.setCandidate(manualKey(givenFor, string(id)), target{url, id})
 		}
-		for id := range given {
+		for _, id := range given {
 			if _, still := wanted[id]; !still {
 				p.cfg.Registry.DropCandidate(manualKey(givenFor, string(id)), registry.Absence{Reason: "its URL was removed", Evidence: registry.Withdrawn})
 			}
 		}
-		given = wanted
+		given = slices.Collect(maps.Keys(wanted))
 		p.setObjects()
 		select {
 		case <-ctx.Done():
@@ -140,6 +145,17 @@ func (p *Prober) Run(ctx context.Context) error {
 		case <-time.After(compareInterval):
 		}
 	}
+}
+
+// before returns the clusters that URLs were given for when the last run ended.
+func (p *Prober) before() []peer.ClusterID {
+	var out []peer.ClusterID
+	for _, s := range p.cfg.Seen {
+		if id, found := strings.CutPrefix(s.Instance, givenFor); found && s.Source == peer.Manual {
+			out = append(out, peer.ClusterID(id))
+		}
+	}
+	return out
 }
 
 // setObjects makes candidates of the URLs in ForeignClusters.

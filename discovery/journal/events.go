@@ -56,10 +56,11 @@ func SameView(a, b *peer.Peer) bool {
 }
 
 // SameStored is SameView without what the store does not need to survive: the
-// count and text of failures in a row, and who sees the peer now.
+// count and text of failures in a row, and which kinds of sources see the peer now.
+// Which domains do counts, because the next run takes back what they no longer list.
 func SameStored(a, b peer.Peer) bool {
 	a.Failures, a.Reason = b.Failures, b.Reason
-	a.Sources, a.Domains = b.Sources, b.Domains
+	a.Sources = b.Sources
 	return SameView(&a, &b)
 }
 

@@ -38,13 +38,30 @@ func (m *machine) set(c Candidate, now time.Time) {
 		if c.given() {
 			m.given++
 		}
+		m.inherit(e, now)
 		m.begin(e, c, now)
+		if e.seen != nil && e.seen.URL == c.URL {
+			e.last = holder{e.seen.ClusterID, e.seen.Fingerprint}
+		}
 	case e.place().equal(c):
 	case e.place().samePlace(c) && e.place().sameExpectation(c):
 		m.describe(e, c, now)
 	default:
 		m.begin(e, c, now)
 	}
+}
+
+// inherit has a new candidate begin with the sighting that it was in an earlier run, if
+// it was one.
+func (m *machine) inherit(e *candidate, now time.Time) {
+	s := m.seen[e.key]
+	if s == nil {
+		return
+	}
+	s.recalled = false
+	e.seen, e.proved = s.Sighting, true
+	m.index(e, s.ClusterID)
+	m.update(m.clusters[s.claim.id], now)
 }
 
 // room reports whether there is room for one more candidate.
@@ -175,10 +192,11 @@ func (m *machine) carries(e *candidate) bool {
 	return s != nil && s.claim.key == m.known(s.claim.id)
 }
 
-// drop ends a candidate if there is one.
+// drop ends a candidate if there is one, or the sighting that it was in an earlier run.
 func (m *machine) drop(k peer.Key, why Absence, now time.Time) {
 	e := m.candidates[k]
 	if e == nil {
+		m.unsee(k, why, now)
 		return
 	}
 	e.job.Stop()

@@ -36,7 +36,8 @@ const maxPause = 10 * time.Minute
 // never changed.
 type sighting struct {
 	*peer.Sighting
-	claim *claim
+	claim    *claim
+	recalled bool // by an earlier run, and not said again since, see recall
 }
 
 // claim is one key's claim to be one cluster: the sightings that carry it, and
@@ -88,7 +89,7 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 		old = &sighting{claim: c}
 		c.sightings = append(c.sightings, old)
 	}
-	old.Sighting = s
+	old.Sighting, old.recalled = s, false
 	if c.verified && phase == peer.PhaseLost && c.failures < failuresUntilLost {
 		// A packet alone brings nobody back: lost until its endpoint answers.
 		c.failures, c.failure = failuresUntilLost, "seen again, not checked yet; it was lost because "+reason
@@ -242,12 +243,14 @@ var ranking = [...]peer.Source{peer.Manual, peer.LAN, peer.WAN, peer.IncomingPee
 
 func rankOf(s peer.Source) int { return slices.Index(ranking[:], s) }
 
-// ordered returns the sightings, those of the best source first, in a stable
-// order.
+// ordered returns the sightings of this run, those of the best source first, in a
+// stable order.
 func (c *claim) ordered() []*peer.Sighting {
-	out := make([]*peer.Sighting, len(c.sightings))
-	for i, s := range c.sightings {
-		out[i] = s.Sighting
+	out := make([]*peer.Sighting, 0, len(c.sightings))
+	for _, s := range c.sightings {
+		if !s.recalled {
+			out = append(out, s.Sighting)
+		}
 	}
 	slices.SortFunc(out, func(a, b *peer.Sighting) int {
 		return cmp.Or(cmp.Compare(rankOf(a.Source), rankOf(b.Source)), a.Key().Compare(b.Key()))
@@ -269,11 +272,11 @@ func (c *claim) addrs() []netip.AddrPort {
 	return out
 }
 
-// addrsOf returns every address that a source gives now, sorted.
+// addrsOf returns every address that a source gives now, in this run, sorted.
 func (c *claim) addrsOf(source peer.Source) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, s := range c.sightings {
-		if s.Source == source {
+		if s.Source == source && !s.recalled {
 			out = append(out, s.Addrs...)
 		}
 	}

@@ -85,6 +85,11 @@ func (e *cluster) sightings() []peer.Sighting {
 	for _, s := range c.ordered() {
 		out = append(out, *s)
 	}
+	for _, s := range c.sightings {
+		if s.recalled {
+			out = append(out, *s.Sighting)
+		}
+	}
 	return out
 }
 

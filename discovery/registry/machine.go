@@ -3,6 +3,7 @@ package registry
 import (
 	"cmp"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -119,6 +120,7 @@ func (m *machine) remember(p peer.Peer, now time.Time) {
 	}
 	if c.absence.Evidence == NoEvidence {
 		m.jobs.plan(&c.job, now)
+		m.recall(c, m.cfg.Seen[p.ID])
 	}
 	view := p.Clone()
 	view.Conflict, view.Fingerprint, view.Failures = nil, c.key, c.failures
@@ -126,6 +128,26 @@ func (m *machine) remember(p peer.Peer, now time.Time) {
 	e.view = &view
 	m.views.publish(e.view, e.known)
 }
+
+// recall restores what domains and persons said of a cluster in an earlier run, so that
+// it can be taken back. It counts for nothing else before it is said again: neither where
+// the cluster is looked for nor whether it is joined. Who was announced on a link, too,
+// stays as long as its endpoint answers: that nobody has heard of it yet is no absence.
+func (m *machine) recall(c *claim, seen []peer.Sighting) {
+	if slices.ContainsFunc(seen, func(s peer.Sighting) bool { return s.Source == peer.LAN }) {
+		return
+	}
+	for _, s := range seen {
+		if s.Source == peer.IncomingPeering || m.seen[s.Key()] != nil {
+			continue
+		}
+		m.seen[s.Key()] = &sighting{Sighting: &s, claim: c, recalled: true}
+		c.sightings = append(c.sightings, m.seen[s.Key()])
+	}
+}
+
+// joined reports whether there is a peering with a cluster.
+func (m *machine) joined(id peer.ClusterID) bool { return m.cfg.Joined != nil && m.cfg.Joined(id) }
 
 // repeats reports whether a source says again what it said before, which changes
 // nothing.
@@ -175,9 +197,10 @@ func (m *machine) unsee(k peer.Key, why Absence, now time.Time) {
 	c.end(s, why)
 	m.forgetCalls(c, why)
 	if len(c.sightings) == 0 {
-		if c.held && c.absence.Evidence == Withdrawn {
-			// It said goodbye to those who look around. Whether it is there for those
-			// who depend on it, its endpoint knows.
+		if c.absence.Evidence == Withdrawn && (c.held || k.Source != peer.LAN && m.joined(c.id)) {
+			// It said goodbye to those who look around, or a list has left it out. Whether it
+			// is there for those who depend on it, its endpoint knows. After a start, that it
+			// is joined is known before it is held.
 			c.absence.Evidence = Expired
 		}
 		if c.absence.Evidence == Withdrawn || !c.verified {

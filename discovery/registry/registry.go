@@ -12,9 +12,8 @@ import (
 	"liqo.io/agent/peer"
 )
 
-// Config is everything a Registry needs. Remembered, Proved, Pinned, Succeeds,
-// and
-// CandidateChanged may be left out. The functions are called from the
+// Config is everything a Registry needs. Remembered, Seen, Joined, Proved, Pinned,
+// Succeeds, and CandidateChanged may be left out. The functions are called from the
 // goroutine of Run, unless they say otherwise, and must not block.
 type Config struct {
 	// Self is our own cluster ID, SelfKey our own key.
@@ -49,6 +48,12 @@ type Config struct {
 	// Remembered are the peers known from earlier runs. Those that are not in
 	// PhaseLost were there when the last run ended.
 	Remembered []peer.Peer
+	// Seen is what saw them then. What domains and persons led to is taken as said still,
+	// until SetCandidate or DropCandidate says what has become of it. nil: not known.
+	Seen map[peer.ClusterID][]peer.Sighting
+	// Joined reports whether there is a peering with a cluster, which does not end because
+	// a domain or a person no longer names it. nil: there is none.
+	Joined func(id peer.ClusterID) bool
 	// Limit bounds the number of peers kept in memory, present or not; that of the
 	// candidates of persons; and that of all other candidates.
 	Limit int
@@ -284,7 +289,7 @@ func (r *Registry) SetCandidate(c Candidate) {
 }
 
 // DropCandidate takes a candidate back, and with it its sighting, for the reason
-// given. It never blocks.
+// given. It may be one of an earlier run, see Config.Seen. It never blocks.
 func (r *Registry) DropCandidate(k peer.Key, why Absence) {
 	r.mail.put(k, func(o *order) { o.set, o.drop = nil, &why })
 }

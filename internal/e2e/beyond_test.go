@@ -229,6 +229,17 @@ update add example.com 2 PTR broken.example.com.`); err != nil {
 	birch.configure(dark)
 	birch.reload()
 	birch.awaitPeer(cedarID, "Lost")
+
+	// It leaves the file while the agent is stopped.
+	birch.configure(dark + "[[search_domain]]\ndomain = \"example.com\"\nserver = \"10.77.0.53\"\n" + quick)
+	birch.reload()
+	birch.awaitPeer(cedarID, "Present")
+	birch.stop()
+	birch.configure(dark)
+	birch.start("--kubeconfig", "none")
+	if p := birch.awaitPeer(cedarID, "Lost"); !strings.Contains(p.Reason, "the search domain example.com was removed") {
+		t.Errorf("%+v", p)
+	}
 	if err := bind.Stop(); err != nil {
 		t.Error(err)
 	}
