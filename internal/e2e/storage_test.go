@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
@@ -215,4 +216,15 @@ func TestStorage(t *testing.T) {
 			return err
 		})
 	}
+
+	// Without a provider and claims there is no class.
+	a.shell("kubectl delete pvc -n shop --all")
+	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
+	a.eventually("the storage class is gone", func() error {
+		classes, err := list[storagev1.StorageClass](a, "/apis/storage.k8s.io/v1/storageclasses")
+		if err == nil && len(classes) > 0 {
+			err = fmt.Errorf("there is %s", classes[0].Name)
+		}
+		return err
+	})
 }
