@@ -144,7 +144,7 @@ func engineText(one control.NetworkPeer) string {
 	if one.Engine == "" || one.NoWireGuard == "" {
 		return one.Engine
 	}
-	return one.Engine + " (no WireGuard: " + one.NoWireGuard + ")"
+	return one.Engine + ", not WireGuard: " + one.NoWireGuard
 }
 
 // rttText is the time of the last answered probe, "" for none.

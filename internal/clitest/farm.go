@@ -125,7 +125,7 @@ func Farm() *Memory {
 			{ID: Barn, Name: "barn", State: control.NetworkConnected, Since: Now.Add(-3 * time.Hour), Engine: "wireguard", MTU: 1420, RTTMicroseconds: 1240, Theirs: []string{"241.35.10.0/24", "fd35:a:0:1::/64"}, Ours: []string{"241.7.0.0/24", "fd07::/64"},
 				SentBytes: 3 << 20, ReceivedBytes: 42 << 30, Dropped: map[string]uint64{"disconnected": 2, "source": 5},
 				Services: 4, RefusedServices: []control.RefusedService{{Namespace: "shop", Name: "alias", Reason: "NotReflected", Message: "A Service of type ExternalName is an alias."}}},
-			{ID: Silo, Name: "Halle 3", State: "Silent", Engine: "tls", NoWireGuard: "the kernel has not got it", MTU: 1500, Message: "the peer does not answer", Since: Now.Add(-5 * time.Minute), Theirs: []string{"241.35.11.0/24"}, Ours: []string{"241.7.1.0/24"},
+			{ID: Silo, Name: "Halle 3", State: "Silent", Engine: "tls", NoWireGuard: "the kernel of this machine has no WireGuard; try `modprobe wireguard`", MTU: 1500, Message: "the peer does not answer", Since: Now.Add(-5 * time.Minute), Theirs: []string{"241.35.11.0/24"}, Ours: []string{"241.7.1.0/24"},
 				SentBytes: 512, Dropped: map[string]uint64{"disconnected": 40}},
 			{ID: Shed, Name: "shed\x1b[2J", State: control.NetworkOff, Reason: "NotShared", Message: "The peering is beginning or ending: no resources are shared with it now."},
 			{ID: Van, Name: "van\u202e", State: "Connecting", MTU: 1500, Message: "connect to 192.0.2.9:6447: \u202erefused", Since: Now.Add(-time.Minute)},

@@ -20,7 +20,7 @@ const Overhead = 80
 const kind = "wireguard"
 
 // ErrUnavailable means that this machine gives us no WireGuard.
-var ErrUnavailable = errors.New("no WireGuard here")
+var ErrUnavailable = errors.New("the kernel of this machine has no WireGuard")
 
 // Config is what a device should have.
 type Config struct {
@@ -132,7 +132,7 @@ func portError(port uint16, err error) error {
 }
 
 // errNoModule is why devices cannot be made.
-var errNoModule = fmt.Errorf("%w: the kernel has not got it; try `modprobe wireguard`", ErrUnavailable)
+var errNoModule = fmt.Errorf("%w; try `modprobe wireguard`", ErrUnavailable)
 
 // Available returns nil if the kernel has WireGuard; it loads the module if it has to. Else the error wraps ErrUnavailable.
 func Available() error {
