@@ -170,7 +170,7 @@ func New(cfg Config) *Engine {
 
 // How often, a second and at once, a peer can have us store blocks, take another stream of it, and be told of.
 const (
-	writeRate, writeBurst = 0.01, 10
+	writeRate, writeBurst = 0.01, 30 // joining and parting is three
 	totalRate, totalBurst = 0.1, 100 // of all peers together, beside the first blocks of each
 	openRate, openBurst   = 0.5, 10
 	lossRate, lossBurst   = 1.0 / 60, 5 // losses of the connection that are told
