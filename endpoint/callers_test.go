@@ -128,6 +128,7 @@ func servePeers(t testing.TB, b *endpointtest.Box, l *decisions, g *gateway.Gate
 	t.Helper()
 	s := NewServer(ServerConfig{Listen: "127.0.0.1:0", Issuer: b.Issuer, Identity: b.Identify, Logger: b.Logger(), Peers: l, Gateway: g})
 	withoutRates(s)
+	patient(s)
 	if change != nil {
 		change(s)
 	}

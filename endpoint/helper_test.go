@@ -27,6 +27,7 @@ func serve(t testing.TB, b *endpointtest.Box, listen string, change func(*Server
 		Logger:   b.Logger(),
 	})
 	withoutRates(s) // everybody has one address here
+	patient(s)
 	if change != nil {
 		change(s)
 	}

@@ -159,10 +159,10 @@ func TestNetworkCarries(t *testing.T) {
 	n, l := &echoes{}, pin(other)
 	s := servePeers(t, home, l, nil, func(s *Server) {
 		s.cfg.Network = n
-		s.times.read, s.times.write, s.times.idle = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+		s.times.read, s.times.write, s.times.idle = 2*time.Second, 2*time.Second, 2*time.Second // enough for a handshake on a busy machine
 	})
 	v := connectNetwork(t, s, other)
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(3 * time.Second)
 	s.Recheck(endpointtest.IDB) // still known
 	mustEcho(t, v, v.r)
 	_ = v.Close()

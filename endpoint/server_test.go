@@ -79,6 +79,7 @@ func TestIDsWithCurl(t *testing.T) {
 func TestDualStackAndPort(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	s := NewServer(ServerConfig{Listen: ":0", Issuer: b.Issuer, Identity: b.Identify, Logger: b.Logger()})
+	patient(s)
 	if s.Port() != 0 {
 		t.Error("a port before Listen")
 	}
@@ -89,7 +90,7 @@ func TestDualStackAndPort(t *testing.T) {
 		t.Error("listens twice")
 	}
 	endpointtest.Start(t, s)
-	c := client.New(client.Config{})
+	c := client.New(client.Config{Timeout: endpointtest.Hang})
 	for _, ip := range []string{"127.0.0.1", "127.9.9.9", "::1"} {
 		got, err := c.Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, ip))})
 		if err != nil && ip == "::1" && errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -128,7 +129,7 @@ func TestNewNameShowsAtOnce(t *testing.T) {
 			return id
 		}
 	})
-	c := client.New(client.Config{})
+	c := client.New(client.Config{Timeout: endpointtest.Hang})
 	for _, want := range []string{"before", "after"} {
 		name.Store(want)
 		got, err := c.Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})
@@ -256,7 +257,7 @@ func TestFloodOfSilentConnections(t *testing.T) {
 	mu.Lock()
 	offset = 2 * guard.StaleAfter
 	mu.Unlock()
-	got, err := client.New(client.Config{}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})
+	got, err := client.New(client.Config{Timeout: endpointtest.Hang}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))})
 	if err != nil || got.Identity != b.Identity {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -379,7 +380,7 @@ func TestHandshakesGiveTheirProcessorBack(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if _, err := client.New(client.Config{}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}); err != nil {
+		if _, err := client.New(client.Config{Timeout: endpointtest.Hang}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -441,7 +442,7 @@ func TestRunMayBeCalledAgain(t *testing.T) {
 	for range 2 {
 		stop := endpointtest.Start(t, s)
 		endpointtest.Eventually(t, "listen", func() bool { return s.Port() != 0 })
-		if _, err := client.New(client.Config{}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}); err != nil {
+		if _, err := client.New(client.Config{Timeout: endpointtest.Hang}).Identify(t.Context(), peer.Target{Addrs: endpointtest.Addrs(at(s, "127.0.0.1"))}); err != nil {
 			t.Error(err)
 		}
 		stop()

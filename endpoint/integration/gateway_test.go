@@ -169,7 +169,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 	}
 	var status int
 	var object map[string]any
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if status, object = peerMill.send(http.MethodGet, own, ""); status == http.StatusNotFound {
 			break
 		}

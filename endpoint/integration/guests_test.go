@@ -133,7 +133,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 	}
 	eventually := func(what string, ok func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: did not happen", what)
 			}

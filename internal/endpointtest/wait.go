@@ -7,7 +7,7 @@ import (
 )
 
 // Hang bounds whatever a test waits for. It measures nothing: these machines are shared.
-const Hang = 2 * time.Minute
+const Hang = 5 * time.Minute
 
 // Eventually waits until ok.
 func Eventually(t testing.TB, what string, ok func() bool) {
