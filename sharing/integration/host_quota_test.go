@@ -79,7 +79,8 @@ func testQuota(t *testing.T, k *bed.Kube) {
 	let := flood(func(i int) error {
 		return me.Create(t.Context(), namespaces+one+"/pods", hostPod(one, fmt.Sprint("direct-", i), asked), nil)
 	})
-	if n := countPods(t, root, one); let != n || n > 6 || n == 0 {
+	// A request that the API server has carried out may have failed for its client, which waited too long.
+	if n := countPods(t, root, one); let > n || n > 6 || n == 0 {
 		t.Errorf("%d pods were let in by the quota, %d are there", let, n)
 	}
 	must(t, root.Create(t.Context(), namespaces+two+"/pods", hostPod(two, "local", object{"cpu": "0", "memory": "0"}), nil))
@@ -105,7 +106,7 @@ func testQuota(t *testing.T, k *bed.Kube) {
 		}
 		return err
 	})
-	if n := countPods(t, root, one) + countPods(t, root, two) - 1; let != n || n != 6 {
+	if n := countPods(t, root, one) + countPods(t, root, two) - 1; let > n || n != 6 {
 		t.Errorf("%d pods were let in, %d are there, want 6", let, n)
 	}
 	reasons.Range(func(reason, message any) bool {
