@@ -201,7 +201,8 @@ OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agen
 
 # Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,
 # the test programs are linked in half the time.
-GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 20m
+# The timeout bounds a hang; slow machines need a multiple of what fast ones do.
+GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 60m
 .PHONY: test
 test: setup vm lint programs rules
 	$(call stage,tests)

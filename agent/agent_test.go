@@ -64,7 +64,7 @@ func startSupervised(t *testing.T, d time.Duration) *supervised {
 // until reads messages until one begins with want, and returns it; it fails when there is one that begins with not.
 func (s *supervised) until(want, not string) string {
 	s.t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		message := s.next(time.Until(deadline))
 		switch {

@@ -131,7 +131,7 @@ func TestFollowCapacity(t *testing.T) {
 	})
 	await := func(what string, condition func() bool) {
 		t.Helper()
-		for end := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(5 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("waiting for %s; offered %+v", what, c.Offered())
 			}

@@ -246,7 +246,7 @@ func TestRealEndpoints(t *testing.T) {
 // eventually waits until ok, which must happen soon.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: did not happen", what)

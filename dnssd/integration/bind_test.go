@@ -161,7 +161,7 @@ func domain() dnssd.Domain {
 func TestTheDocumentedZoneComesAndGoes(t *testing.T) {
 	b := bed.New(t)
 	ns, box := b.AddHost("ns", server+"/24"), b.AddHost("box", "10.77.0.1/24")
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	zone := bed.Zone{Name: "example.com", Text: documented, Dynamic: true}
 	bind := ns.StartBIND(ctx, zone)
 	w := watch(t, ctx, box, domain())
@@ -221,7 +221,7 @@ func TestTheDocumentedZoneComesAndGoes(t *testing.T) {
 func TestServiceDiscoveryInFull(t *testing.T) {
 	b := bed.New(t)
 	ns, box := b.AddHost("ns", server+"/24"), b.AddHost("box", "10.77.0.1/24")
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	ns.StartBIND(ctx, bed.Zone{Name: "example.com", Text: `
 example.com. TXT "v=spf1 -all"
 _liqo._tcp 600 PTR box\0327._liqo._tcp

@@ -95,7 +95,7 @@ func groupSocket(t *testing.T, l *Link) *ipv4.PacketConn {
 func TestHostsReachEachOther(t *testing.T) {
 	b := New(t)
 	a, c := b.AddHost("a", "10.77.0.1/24"), b.AddHost("c", "10.77.0.2/24")
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	port := greet(t, c)
 
 	linkLocal := ""
@@ -131,7 +131,7 @@ func TestMulticastIsHeardAndCaptured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range sockets {
-		if err := s.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		if err := s.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 100)
@@ -144,7 +144,7 @@ func TestMulticastIsHeardAndCaptured(t *testing.T) {
 		}
 	}
 
-	p, err := capture.WaitFor(within(t, 2*time.Minute), func(p Packet) bool { return string(p.Payload) == "hello" })
+	p, err := capture.WaitFor(within(t, 5*time.Minute), func(p Packet) bool { return string(p.Payload) == "hello" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestCaptureSeesUnicastAndIPv6ButNothingElse(t *testing.T) {
 	send("10.77.0.2:5353", "unicast")
 	send("[ff02::fb%eth0]:5353", "six")
 	for _, want := range []string{"unicast", "six"} {
-		if _, err := capture.WaitFor(within(t, 2*time.Minute), func(p Packet) bool { return string(p.Payload) == want }); err != nil {
+		if _, err := capture.WaitFor(within(t, 5*time.Minute), func(p Packet) bool { return string(p.Payload) == want }); err != nil {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestLossLosesSomePackets(t *testing.T) {
 		if _, err := sender.WriteTo([]byte("end"), nil, net.UDPAddrFromAddrPort(mdnsGroup)); err != nil {
 			t.Fatal(err)
 		}
-		if err := receiver.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		if err := receiver.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 10)
@@ -291,7 +291,7 @@ func TestLossLosesSomePackets(t *testing.T) {
 func TestHostIsABoxOfItsOwn(t *testing.T) {
 	b := New(t)
 	a, c := b.AddHost("a", "10.77.0.1/24"), b.AddHost("c", "10.77.0.2/24")
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 	for _, h := range []*Host{a, c} {
 		if out, err := h.Run(ctx, "hostname"); strings.TrimSpace(out) != h.Name || err != nil {
 			t.Errorf("hostname of %s: %q, %v", h.Name, out, err)
@@ -325,7 +325,7 @@ func TestHostIsABoxOfItsOwn(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	b := New(t)
 	a := b.AddHost("a", "10.77.0.1/24")
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 5*time.Minute)
 
 	if out, err := a.RunInput(ctx, "in", "sh", "-c", "cat; echo $HOME >&2; exit 3"); out != "in" || err == nil || !strings.Contains(err.Error(), "/home") {
 		t.Errorf("Run: %q, %v", out, err)

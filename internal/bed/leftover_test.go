@@ -28,7 +28,7 @@ func TestNestedBed(t *testing.T) {
 	a := b.AddHost("a", "10.77.0.1/24")
 	b.AddHost("c", "10.77.0.2/24")
 	p := a.Start(Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo up; wait"}})
-	if err := p.WaitLog(within(t, 2*time.Minute), "up"); err != nil {
+	if err := p.WaitLog(within(t, 5*time.Minute), "up"); err != nil {
 		t.Fatal(err)
 	}
 	pid, err := a.MachinePID()
@@ -64,7 +64,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			ctx := within(t, 2*time.Minute)
+			ctx := within(t, 5*time.Minute)
 			var pid int
 			if err := Poll(ctx, func() error {
 				_, line, _ := strings.Cut(out.String(), "nested bed is up, ")

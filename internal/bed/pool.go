@@ -285,7 +285,7 @@ type HostSpec struct {
 
 // AddClusters adds hosts, each with a control plane of the pool that all tests of the process share. It is
 // as if it had just been started, and put back to that at the end of the test, or ended if the test
-// killed, stopped or froze it. Without a deadline in ctx, it may take two minutes.
+// killed, stopped or froze it. Without a deadline in ctx, it may take as long as [Hang].
 func (b *Bed) AddClusters(ctx context.Context, specs ...HostSpec) []*Kube {
 	b.t.Helper()
 	ctx, cancel := deadlineFrom(ctx, Hang)

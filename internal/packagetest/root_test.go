@@ -218,7 +218,7 @@ func execAgent(t *testing.T, image string, args ...string) *exec.Cmd {
 func waitFor(t *testing.T, condition func() (string, bool)) string {
 	t.Helper()
 	said := ""
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := bed.Poll(ctx, func() error {
 		var ok bool

@@ -26,7 +26,7 @@ import (
 
 const (
 	// hang bounds a test that hangs, and measures nothing.
-	hang   = 2 * time.Minute
+	hang   = 5 * time.Minute
 	device = "liqo0"
 	// talk is the port on which everybody answers.
 	talk = 7

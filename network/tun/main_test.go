@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds whatever a test waits for.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 const device = "liqo0"
 

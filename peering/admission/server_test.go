@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // hang bounds what takes forever if it fails. It says nothing about how fast anything is.
-const hang = 2 * time.Minute
+const hang = 5 * time.Minute
 
 // serving is a Server at work and a client that trusts it as an API server does.
 type serving struct {

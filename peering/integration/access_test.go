@@ -48,7 +48,7 @@ func impersonate(t *testing.T, k *bed.Kube, id peer.ClusterID) *impersonator {
 // than for the header: a watch has no end.
 func (i *impersonator) try(method, path, contentType, body string) int {
 	i.t.Helper()
-	ctx, cancel := context.WithTimeout(i.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(i.t.Context(), 5*time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, i.host+path, bytes.NewReader([]byte(body)))
 	if err != nil {

@@ -303,7 +303,7 @@ func TestOutage(t *testing.T) {
 			if id != "someone-else" {
 				t.Errorf("OnClusterID(%q)", id)
 			}
-		case <-time.After(2 * time.Minute):
+		case <-time.After(5 * time.Minute):
 			t.Fatal("OnClusterID was not called")
 		}
 		request(t, k, "PATCH", cmPath, merge, `{"data":{"CLUSTER_ID":"Not An ID"}}`)

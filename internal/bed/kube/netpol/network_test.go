@@ -36,7 +36,7 @@ const (
 	// queueFile is where the kernel says which queues of packets are listened to.
 	queueFile = "/proc/net/netfilter/nfnetlink_queue"
 	// hang bounds a test that hangs, and measures nothing.
-	hang = 2 * time.Minute
+	hang = 5 * time.Minute
 )
 
 // TestMain runs the tests in a network of their own.
