@@ -43,7 +43,7 @@ func volumeName(claim types.UID) string { return "liqo-" + string(claim) }
 
 // reconcileClaim provisions a claim for which the scheduler chose the node of a provider.
 func (s *session) reconcileClaim(ctx context.Context, namespace, name string) (again time.Duration, err error) {
-	claim := s.claims.Get(namespace, name)
+	claim := s.claims.Get(namespace, name).DeepCopy() // note changes it
 	if claim == nil {
 		return 0, nil
 	}
@@ -246,7 +246,8 @@ func (s *session) settle(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return s.note(ctx, claim, finalizers, map[string]any{annotationProvider: nil})
 }
 
-// note changes finalizers and annotations of a claim, if it is as it was seen last.
+// note changes finalizers and annotations of a claim, if it is as it was seen last. claim becomes
+// what it is then, so it must not be the cache's.
 func (s *session) note(ctx context.Context, claim *corev1.PersistentVolumeClaim, finalizers []string, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "finalizers": append([]string{}, finalizers...), "annotations": annotations,
@@ -264,8 +265,8 @@ func (s *session) note(ctx context.Context, claim *corev1.PersistentVolumeClaim,
 	case now.DeletionTimestamp != nil && len(now.Finalizers) == 0:
 		return nil // that was the end of it
 	}
+	now.DeepCopyInto(claim)
 	s.claims.Wrote(now)
-	*claim = *now
 	return nil
 }
 
