@@ -19,7 +19,10 @@
 //
 // Services of the namespace are copied too, while it is enabled and has pods at the provider,
 // with EndpointSlices that list their pods in this cluster (services.go). They are reconciled
-// with the same queue, and looked for again every five minutes: the provider's are not watched.
+// with the same queue.
+//
+// Copies at the provider are not watched, but for pods. They are listed every five minutes, and
+// sent again if their resource version is another than that of what was sent (sweep.go).
 //
 // A pod that cannot run shows why: in reason and message of its status and of its waiting
 // containers, and in one Warning event.

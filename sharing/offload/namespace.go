@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,7 @@ type remoteNamespace struct {
 	events       *kube.Cache[*workload.EventCopy] // that were not repeated yet
 	stop         context.CancelFunc
 	opened       time.Time
+	writes       atomic.Uint64 // of copies
 
 	mu      sync.Mutex
 	busy    int       // pods being created

@@ -31,13 +31,13 @@ type bundle struct {
 
 // copied is a provider's copy of a ConfigMap, Secret or Service.
 type copied struct {
-	mu      sync.Mutex
-	version string // resource version of the original that it was made from; "" if not known
-	there   bool   // it may exist
-	dropped bool   // there is none, and another copied in its place
+	mu       sync.Mutex
+	version  string // resource version of the original that it was made from; "" if it is to be sent
+	revision string // resource version of the copy; "" if not known
+	written  uint64 // remoteNamespace.writes after it was sent
+	there    bool   // it may exist
+	dropped  bool   // there is none, and another copied in its place
 
-	// revision is the resource version of the copy of a Service; "" if not known.
-	revision string
 	// slices are the EndpointSlices of a Service that may exist there. They were made for that
 	// network.
 	slices  map[string]sentSlice
@@ -252,9 +252,10 @@ func (pc *controller) copy(ctx context.Context, rn *remoteNamespace, ref key, or
 		return why, err
 	}
 	c.there = true
-	switch _, err = rn.apply(ctx, ref.path(rn.name), body, nil); {
+	made, err := rn.apply(ctx, ref.path(rn.name), body, nil)
+	switch {
 	case err == nil:
-		c.version = version
+		c.version, c.revision, c.written = version, made.revision(), rn.writes.Add(1)
 	case refusal(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return &workload.Refusal{
 			Reason: workload.ReasonRefusedByProvider, Message: "The provider does not take " + ref.String() + ": " + words(err),
@@ -337,42 +338,4 @@ func (pc *controller) reconcileReference(ctx context.Context, ref key) (again ti
 		return 0, why
 	}
 	return 0, err
-}
-
-// sweep enqueues all copies in a remote namespace, also those of earlier runs. It returns after
-// how long to do so again.
-func (pc *controller) sweep(ctx context.Context, origin string) (again time.Duration, err error) {
-	rn := pc.remoteNamespace(origin)
-	if rn == nil {
-		return 0, nil
-	}
-	for _, what := range []kind{aConfigMap, aSecret} {
-		sent, err := pc.sent(ctx, rn, what)
-		if err != nil {
-			return 0, err
-		}
-		for _, o := range sent {
-			ref := key{what, origin, o.Name}
-			if !rn.takes(ref) {
-				break // the next time
-			}
-			c := rn.hold(ref)
-			c.there = true
-			rn.letGo(ref, c)
-			pc.queue.Add(ref)
-		}
-	}
-	if err := pc.sweepServices(ctx, rn); err != nil && !refusal(err) { // an older provider knows none
-		return 0, err
-	}
-	return sweepEvery, nil
-}
-
-// sent returns what agents of this cluster have sent of a kind.
-func (pc *controller) sent(ctx context.Context, rn *remoteNamespace, what kind) ([]*workload.ObjectCopy, error) {
-	return kube.List(ctx, rn.client, kube.Query{Path: key{kind: what}.collection(rn.name)}, kube.Kind[*workload.ObjectCopy]{
-		Fresh:  func() *workload.ObjectCopy { return &workload.ObjectCopy{} },
-		Keep:   func(o *workload.ObjectCopy) bool { return o.Annotations[workload.AnnotationOriginUID] != "" },
-		Bounds: &kube.Bounds{Objects: maxSwept, Bytes: maxTheirs, List: maxListed, Object: maxTold},
-	})
 }

@@ -19,12 +19,8 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-const (
-	// sweepEvery is how often it is looked whether all Services are still at the provider.
-	sweepEvery = 5 * time.Minute
-	// maxRead bounds the EndpointSlices of one Service that are read here.
-	maxRead = 16 << 20
-)
+// maxRead bounds the EndpointSlices of one Service that are read here.
+const maxRead = 16 << 20
 
 // Reasons of the events about Services, besides those of package workload.
 const (
@@ -81,12 +77,8 @@ func (pc *controller) enqueueServices(rn *remoteNamespace) {
 	for _, svc := range pc.s.followed(bundleKey{aService, rn.origin}) {
 		pc.queue.Add(key{aService, rn.origin, svc.Name})
 	}
-	rn.mu.Lock()
-	defer rn.mu.Unlock()
-	for ref := range rn.copies {
-		if ref.kind == aService {
-			pc.queue.Add(ref)
-		}
+	for _, ref := range rn.of(aService) {
+		pc.queue.Add(ref)
 	}
 }
 
@@ -188,7 +180,7 @@ func (pc *controller) sendService(ctx context.Context, rn *remoteNamespace, ref 
 		return (made.Spec.ClusterIP == corev1.ClusterIPNone) == workload.Headless(svc)
 	})
 	if err == nil {
-		c.version, c.revision = version, made.revision()
+		c.version, c.revision, c.written = version, made.revision(), rn.writes.Add(1)
 		return nil, nil
 	}
 	return pc.refusedService(rn, "The provider does not take the Service", err)
@@ -294,68 +286,4 @@ func (pc *controller) withdraw(ctx context.Context, rn *remoteNamespace, ref key
 		delete(c.slices, name)
 	}
 	return pc.uncopy(ctx, rn, ref, c)
-}
-
-// sweepServices enqueues the Services in a remote namespace, also those of earlier runs, and
-// those that somebody removed there. What somebody changed there is sent again.
-func (pc *controller) sweepServices(ctx context.Context, rn *remoteNamespace) error {
-	services, err := pc.sent(ctx, rn, aService)
-	if err != nil {
-		return err
-	}
-	sent, err := pc.sent(ctx, rn, aSlice)
-	if err != nil {
-		return err
-	}
-	type service struct {
-		there    bool
-		revision string
-		slices   map[string]string // revisions of its EndpointSlices, by name
-	}
-	found := make(map[key]*service)
-	at := func(name string) *service {
-		ref := key{aService, rn.origin, name}
-		if found[ref] == nil {
-			found[ref] = &service{slices: make(map[string]string)}
-		}
-		return found[ref]
-	}
-	for _, o := range services {
-		s := at(o.Name)
-		s.there, s.revision = true, o.ResourceVersion
-	}
-	for _, o := range sent {
-		if name := workload.SliceService(o.Name); name != "" {
-			at(name).slices[o.Name] = o.ResourceVersion
-		}
-	}
-	rn.mu.Lock()
-	for ref := range rn.copies {
-		if ref.kind == aService {
-			at(ref.name)
-		}
-	}
-	rn.mu.Unlock()
-	for ref, s := range found {
-		if !rn.takes(ref) {
-			continue // the next time
-		}
-		c := rn.hold(ref)
-		if c.there = s.there; !c.there || s.revision != c.revision {
-			c.version = ""
-		}
-		for name, known := range c.slices {
-			if revision, there := s.slices[name]; !there || revision != known.revision {
-				c.slices[name] = sentSlice{}
-			}
-		}
-		for name := range s.slices {
-			if _, known := c.slices[name]; !known {
-				c.slices[name] = sentSlice{}
-			}
-		}
-		rn.letGo(ref, c)
-		pc.queue.Add(ref)
-	}
-	return nil
 }

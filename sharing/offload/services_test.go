@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,11 +24,13 @@ import (
 )
 
 const (
-	servicesThere = "/api/v1/namespaces/guest-shop/services"
-	slicesThere   = "/apis/discovery.k8s.io/v1/namespaces/guest-shop/endpointslices"
+	servicesThere   = "/api/v1/namespaces/guest-shop/services"
+	configMapsThere = "/api/v1/namespaces/guest-shop/configmaps"
+	secretsThere    = "/api/v1/namespaces/guest-shop/secrets"
+	slicesThere     = "/apis/discovery.k8s.io/v1/namespaces/guest-shop/endpointslices"
 )
 
-// shelf is a provider that keeps Services and EndpointSlices.
+// shelf is a provider that keeps Services, EndpointSlices, ConfigMaps and Secrets.
 type shelf struct {
 	extra func(path string) []any // what it says to have besides, in its lists
 
@@ -47,7 +51,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete:
 		delete(s.kept, r.URL.Path)
 		s.deleted[r.URL.Path] = true
-	case r.Method == http.MethodPatch && (strings.HasPrefix(r.URL.Path, servicesThere) || strings.HasPrefix(r.URL.Path, slicesThere)):
+	case r.Method == http.MethodPatch && slices.Contains([]string{servicesThere, slicesThere, configMapsThere, secretsThere}, path.Dir(r.URL.Path)):
 		s.writes[r.URL.Path]++
 		s.touch(r.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
@@ -96,14 +100,21 @@ func (n *neighbours) opened(t *testing.T) (pc *controller, rn *remoteNamespace) 
 	return pc, rn
 }
 
-// TestEditedThere: what somebody changes of a Service or its endpoints at the provider, or deletes there, is sent again
-// with the next look, and nothing is that is as it was sent.
+// TestEditedThere: what somebody changes at the provider of a Service, its endpoints, a ConfigMap or a Secret, or deletes
+// there, is sent again with the next look, and nothing is that is as it was sent.
 func TestEditedThere(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "u", ResourceVersion: "1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}
 	}
 	number, yes := int32(80), true
-	local := &localServer{namespaces: []string{"shop"}, enabled: true, pods: []*corev1.Pod{podHere("web")}, objects: map[string]any{
+	pod := podHere("web")
+	pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+		{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}}},
+	}
+	local := &localServer{namespaces: []string{"shop"}, enabled: true, pods: []*corev1.Pod{pod}, objects: map[string]any{
+		"/api/v1/namespaces/shop/configmaps/settings": &corev1.ConfigMap{ObjectMeta: meta("settings"), Data: map[string]string{"a": "1"}},
+		"/api/v1/namespaces/shop/secrets/password":    &corev1.Secret{ObjectMeta: meta("password"), Data: map[string][]byte{"a": []byte("1")}},
 		"/api/v1/namespaces/shop/services/web": &corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{
 			ClusterIP: "10.43.0.9", Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
 		}},
@@ -124,56 +135,55 @@ func TestEditedThere(t *testing.T) {
 		There:  func(netip.Addr) (netip.Addr, bool) { return netip.MustParseAddr("241.7.4.5"), true },
 	}
 	n.Set(p)
-	service, slice := servicesThere+"/web", slicesThere+"/web-liqo-4-0"
-	written := func(services, slices int) {
-		t.Helper()
-		bedtest.Within(t, "they are sent", func() error {
-			if there.wrote(service) < services || there.wrote(slice) < slices {
-				return fmt.Errorf("the Service was %d times, its endpoints %d times", there.wrote(service), there.wrote(slice))
+	refs := map[string]key{
+		servicesThere + "/web":        {aService, "shop", "web"},
+		slicesThere + "/web-liqo-4-0": {aService, "shop", "web"},
+		configMapsThere + "/settings": {aConfigMap, "shop", "settings"},
+		secretsThere + "/password":    {aSecret, "shop", "password"},
+	}
+	bedtest.Within(t, "all are sent", func() error {
+		for at := range refs {
+			if there.wrote(at) == 0 {
+				return errors.New(at + " is not")
 			}
-			return nil
-		})
-	}
-	written(1, 1)
-	pc, rn := n.opened(t)
-	ref := key{aService, "shop", "web"}
-	sweep := func() {
+		}
+		return nil
+	})
+	pc, _ := n.opened(t)
+	before := make(map[string]int)
+	// look has the provider looked at, and checks which objects are sent again.
+	look := func(what string, again ...string) {
 		t.Helper()
-		if err := pc.sweepServices(t.Context(), rn); err != nil {
+		if _, err := pc.sweep(t.Context(), "shop"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pc.reconcileService(t.Context(), ref); err != nil {
-			t.Fatal(err)
+		for at, ref := range refs {
+			if _, err := pc.reconcile(t.Context(), ref); err != nil {
+				t.Fatal(err)
+			}
+			wrote, want := there.wrote(at), before[at]
+			if slices.Contains(again, at) {
+				want++
+			}
+			if before[at] > 0 && wrote != want {
+				t.Errorf("%s: %s was sent %d times, want %d", what, at, wrote, want)
+			}
+			before[at] = wrote
 		}
 	}
-	sweep() // the first one may have come while they were sent
-	services, slices := there.wrote(service), there.wrote(slice)
-	sweep()
-	if there.wrote(service) != services || there.wrote(slice) != slices {
-		t.Error("what nobody changed is sent again")
+	look("the first look may have come while they were sent")
+	look("nobody changed anything")
+	for at := range refs {
+		there.mu.Lock()
+		there.touch(at)
+		there.mu.Unlock()
+		look(at+" was changed", at)
+		look("nothing was changed since")
 	}
 	there.mu.Lock()
-	there.touch(service)
+	clear(there.kept)
 	there.mu.Unlock()
-	sweep()
-	if there.wrote(service) != services+1 || there.wrote(slice) != slices {
-		t.Errorf("after an edit of the Service, it was sent %d times, and its endpoints %d times", there.wrote(service)-services, there.wrote(slice)-slices)
-	}
-	there.mu.Lock()
-	there.touch(slice)
-	there.mu.Unlock()
-	sweep()
-	if there.wrote(slice) != slices+1 {
-		t.Errorf("after an edit of the endpoints, they were sent %d times", there.wrote(slice)-slices)
-	}
-	there.mu.Lock()
-	delete(there.kept, service)
-	delete(there.kept, slice)
-	there.mu.Unlock()
-	sweep()
-	if there.wrote(service) != services+2 || there.wrote(slice) != slices+2 {
-		t.Errorf("after both were deleted, %d and %d", there.wrote(service)-services, there.wrote(slice)-slices)
-	}
+	look("all were deleted", slices.Collect(maps.Keys(refs))...)
 }
 
 // TestStrangeServices: what a provider says that there is of earlier runs is deleted there, and forgotten here, however
