@@ -141,7 +141,6 @@ type Engine struct {
 	writes   *throttle.Buckets[peer.ClusterID]
 	total    *throttle.Buckets[struct{}]
 	opens    *throttle.Buckets[peer.ClusterID]
-	losses   *throttle.Buckets[peer.ClusterID]
 	echoes   *throttle.Buckets[peer.ClusterID]
 
 	mu      sync.Mutex // not held while anything waits
@@ -164,11 +163,12 @@ func New(cfg Config) *Engine {
 	return &Engine{
 		cfg: cfg, host: linux, again: make(chan struct{}, 1), paths: make(map[peer.ClusterID]*path),
 		writes: throttle.New[peer.ClusterID](writeRate, writeBurst, maxPeers), total: throttle.New[struct{}](totalRate, totalBurst, 1), opens: throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),
-		losses: throttle.New[peer.ClusterID](lossRate, lossBurst, maxPeers), echoes: throttle.New[peer.ClusterID](echoRate, echoBurst, maxPeers),
+		echoes: throttle.New[peer.ClusterID](echoRate, echoBurst, maxPeers),
 	}
 }
 
-// How often, a second and at once, a peer can have us store blocks, take another stream of it, and be told of.
+// How often, a second and at once, a peer can have us store blocks, take another stream of it, and be told of. Who parts and
+// joins again begins anew with its losses: how often that can be is bounded by what is stored.
 const (
 	writeRate, writeBurst = 0.01, 30 // joining and parting is three
 	totalRate, totalBurst = 0.1, 100 // of all peers together, beside the first blocks of each

@@ -576,6 +576,66 @@ func TestNothingToClear(t *testing.T) {
 	})
 }
 
+// Who parts on purpose, however often, has lost nothing, and the other one is told.
+func TestParting(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lan) {
+		a, b := l.add("a"), l.add("b")
+		var logs [2]strings.Builder
+		for i, s := range []*site{a, b} {
+			s.cfg.Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
+			s.begin()
+		}
+		times := 2 * lossBurst
+		for i := range times {
+			a.Set(Peer{ID: "b"})
+			b.Set(Peer{ID: "a"})
+			connected(t, a, b, 20*time.Second)
+			first, second := a, b
+			if i%2 == 1 {
+				first, second = b, a
+			}
+			first.Remove(second.id)
+			if s := second.expect(first.id, Connecting, 0); !errors.Is(s.Problem, ErrLeft) {
+				t.Errorf("round %d: %s is told %v", i, second.id, s.Problem)
+			}
+			second.Remove(first.id)
+			time.Sleep(time.Second)
+		}
+		for i := range logs {
+			text := logs[i].String()
+			for line, want := range map[string]int{
+				"disconnected from the network of a peer": times / 2, "a peer has disconnected": times / 2, "no packets pass": 0, "again and again": 0,
+			} {
+				if n := strings.Count(text, line); n != want {
+					t.Errorf("%d lines %q, want %d:\n%s", n, line, want, text)
+				}
+			}
+		}
+	})
+}
+
+// A peer that takes nothing does not keep what it is not to have any more.
+func TestPartingFromWhoTakesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lan) {
+		a := facing(l)
+		r := l.intrude(a, true)
+		r.say(honest)
+		a.expect("b", Connected, 3*time.Second)
+		l.hold("b")
+		for range 10 {
+			a.device().in <- frameOf(netip.MustParseAddr("241.7.0.5"), mustStatus(t, a, "b").Blocks.Theirs[0].Addr().Next(), "x")
+		}
+		s := a.path("b").current.Load()
+		a.Remove("b")
+		time.Sleep(partTimeout)
+		synctest.Wait()
+		if !s.ended() {
+			t.Error("the stream goes on")
+		}
+		l.breakAll()
+	})
+}
+
 func TestClearIsRetried(t *testing.T) {
 	for _, what := range []string{"remove", "table", "remove table"} {
 		inBubble(t, func(t *testing.T, l *lan) {

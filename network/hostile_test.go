@@ -328,14 +328,25 @@ func TestPeerThatComesAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A peer that connects again every two seconds is told of once, and counts again when it has stopped.
+// A peer that connects again every two seconds is told of once, and counts again when it has stopped, also if it says each
+// time that it leaves on purpose.
 func TestFlapping(t *testing.T) {
+	for _, farewell := range []string{"", `{"left":true}`} {
+		testFlapping(t, farewell)
+	}
+}
+
+func testFlapping(t *testing.T, farewell string) {
 	inBubble(t, func(t *testing.T, l *lan) {
 		a := facing(l)
 		var log strings.Builder
 		a.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		again := func(n int, every time.Duration) (r *rogue) {
 			for range n {
+				if r != nil && farewell != "" {
+					r.say(farewell)
+					synctest.Wait()
+				}
 				if r != nil {
 					_ = r.Close()
 				}

@@ -13,6 +13,7 @@ import (
 
 	"liqo.io/agent/network/packet"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/throttle"
 )
 
 // Times of a path.
@@ -29,6 +30,7 @@ const (
 	dialTimeout  = 10 * time.Second
 	offerTimeout = 10 * time.Second // until run takes a connection of the peer
 	steadyFor    = time.Minute      // a connection that was lost too often has to last that long
+	partTimeout  = time.Second      // until the peer has taken that the connection ends
 )
 
 // path is the way of packets to one peer.
@@ -62,6 +64,7 @@ type path struct {
 	thirds    map[netip.Addr]netip.Addr // as applied last; nil while not known
 	up        time.Time                 // when packets began to pass; zero while none do
 	flaps     int                       // how often it was lost since it is lost too often, 0 if it is not
+	losses    *throttle.Buckets[struct{}]
 }
 
 // routed are the addresses of packets that may pass, and those that pods of third clusters have at the peer.
@@ -74,6 +77,7 @@ func newPath(e *Engine, spec Peer) *path {
 	return &path{
 		engine: e, id: spec.ID, spec: spec, offers: make(chan *stream), again: make(chan struct{}, 1),
 		gone: make(chan struct{}), state: Connecting, since: time.Now(), news: true,
+		losses: throttle.New[struct{}](lossRate, lossBurst, 1),
 	}
 }
 
@@ -129,11 +133,22 @@ func (p *path) unroute() {
 	p.wake()
 }
 
-// close ends the path for good. It does not wait.
+// close ends the path for good, and tells the peer. It does not wait.
 func (p *path) close() {
 	close(p.gone)
+	p.unroute()
 	if s := p.current.Load(); s != nil {
-		s.end(ErrNotWanted)
+		s.part()
+	}
+}
+
+// closed reports whether close was called.
+func (p *path) closed() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -190,7 +205,9 @@ func (p *path) run(ctx context.Context) {
 	d := dialer{results: make(chan dialResult), at: time.Now().Add(p.patience())}
 	var streams sync.WaitGroup
 	defer func() {
-		if s := p.current.Swap(nil); s != nil {
+		if s := p.current.Swap(nil); s != nil && p.closed() {
+			s.part()
+		} else if s != nil {
 			s.end(errStopped)
 		}
 		if d.cancel != nil {
@@ -200,7 +217,7 @@ func (p *path) run(ctx context.Context) {
 			}
 		}
 		streams.Wait()
-		p.settle(nil)
+		p.settle(nil, true)
 	}()
 	adopt := func(s *stream) {
 		if old := p.current.Swap(s); old != nil {
@@ -223,7 +240,7 @@ func (p *path) run(ctx context.Context) {
 			p.lost(s, &d)
 			s = nil
 		}
-		p.settle(s)
+		p.settle(s, false)
 		idle := s == nil || s.silent() >= silentAfter
 		if p.moved.Swap(false) && idle {
 			d.at, d.failures = d.begun.Add(redialFirst), 0
@@ -308,14 +325,6 @@ func (p *path) failed(err error, d *dialer) {
 	p.fail(err)
 }
 
-// fail keeps why the path is not Connected.
-func (p *path) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.news = p.news || p.flaps == 0 && fmt.Sprint(p.failure) != fmt.Sprint(err)
-	p.failure = err
-}
-
 // leave keeps why the peer has other addresses.
 func (p *path) leave(m Move) {
 	p.engine.cfg.Logger.Warn("the pods of a peer have other addresses here, because this machine has a route to the old ones",
@@ -341,81 +350,11 @@ func (p *path) lost(s *stream, d *dialer) {
 		d.failures = 0
 	}
 	p.fail(s.why)
-}
-
-// settle takes note of the state of the path, and tells of a change.
-func (p *path) settle(s *stream) {
-	state := Connecting
-	p.mu.Lock()
-	tunneled, rtt := p.tunnel.mtu > 0, p.tunnel.rtt
-	p.mu.Unlock()
-	if !tunneled && s != nil {
-		rtt = time.Duration(s.rtt.Load())
-	}
-	switch {
-	case tunneled && p.route.Load() != nil: // the agent of the peer may be about to be back
-		state = Connected
-	case s == nil:
-	case s.silent() >= silentAfter:
-		state = Silent
-	case s.rtt.Load() > 0 && p.route.Load() != nil:
-		state = Connected
-	}
-	now := time.Now()
-	p.mu.Lock()
-	if state == Connected {
-		p.failure = nil
-	}
-	flapped, lost := p.flaps > 0, p.flaps
-	state = p.damp(state, now)
-	changed := state != p.state || p.news
-	before, failure := p.state, p.failure
-	if state != before {
-		p.state, p.since = state, now
-	}
-	p.news = false
-	flaps := p.flaps > 0
-	p.mu.Unlock()
-	logger := p.engine.cfg.Logger
-	switch {
-	case flaps && !flapped:
-		logger.Warn("the connection with the network of a peer is lost again and again: it counts as down until it lasts",
-			"peer", p.id, "lost", lossBurst+1, "lasts", steadyFor, "error", failure)
-	case state == before:
-	case state == Connected && flapped:
-		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", rtt, "lost", lost)
-	case state == Connected:
-		logger.Info("connected with the network of a peer", "peer", p.id, "rtt", rtt)
-	case before == Connected:
-		logger.Info("no packets pass between this cluster's network and that of a peer", "peer", p.id, "state", state, "error", failure)
-	}
-	if changed {
-		p.engine.cfg.Changed(p.id)
-	}
-}
-
-// damp returns the state that is shown for one that is. Each change is told, written to pods and logged, so a connection
-// that is lost too often counts as down until it has lasted for steadyFor; packets pass all the same. p.mu is held.
-func (p *path) damp(state State, now time.Time) State {
-	switch {
-	case state != Connected && !p.up.IsZero():
+	if errors.Is(s.why, errRestart) { // which is no loss
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.up = time.Time{}
-		if p.flaps > 0 {
-			p.flaps++
-		} else if p.engine.losses.Take(p.id, now) > 0 {
-			p.flaps = lossBurst + 1
-		}
-	case state == Connected && p.up.IsZero():
-		p.up = now
 	}
-	if p.flaps == 0 {
-		return state
-	}
-	if state == Connected && now.Sub(p.up) >= steadyFor {
-		p.flaps = 0
-		return state
-	}
-	return Connecting
 }
 
 // told takes a message of the peer, on the goroutine that reads s.

@@ -27,6 +27,8 @@ type message struct {
 	WireGuard json.RawMessage `json:"wireguard,omitempty"`
 	// Fell says that nothing reaches the sender by WireGuard any more.
 	Fell bool `json:"fell,omitempty"`
+	// Left says that the sender does not want to be connected any more, and that the stream ends.
+	Left bool `json:"left,omitempty"`
 }
 
 // stream is one connection to a peer that carries packets in both directions.
@@ -46,10 +48,16 @@ type stream struct {
 	mu      sync.Mutex
 	waiters []chan time.Duration // each with room for one round-trip time; closed never
 
+	leaving sync.Once
+	parting atomic.Bool // it ends when everything is sent
+
 	done chan struct{} // closed when it has ended
 	once sync.Once
 	why  error // set before done is closed
 }
+
+// ErrLeft: a peer has said that it ends the connection on purpose.
+var ErrLeft = errors.New("the peer has disconnected its network from that of this cluster")
 
 var (
 	errReplaced   = errors.New("another connection took its place")
@@ -84,6 +92,16 @@ func (s *stream) end(why error) {
 	})
 }
 
+// part tells the peer that this cluster does not want the stream any more, and ends it. It does not wait.
+func (s *stream) part() {
+	s.leaving.Do(func() {
+		s.say(message{Left: true})
+		_ = s.conn.SetWriteDeadline(time.Now().Add(partTimeout)) // fails when it has ended
+		s.parting.Store(true)
+		wake(s.queue.ready)
+	})
+}
+
 func (s *stream) ended() bool {
 	select {
 	case <-s.done:
@@ -103,7 +121,11 @@ func (s *stream) write() error {
 			return nil
 		}
 		for {
+			parting := s.parting.Load()
 			if chunk = s.queue.take(chunk); len(chunk) == 0 {
+				if parting {
+					return ErrNotWanted
+				}
 				break
 			}
 			if _, err := s.conn.Write(chunk); err != nil { // a peer that takes nothing is noticed by its silence
@@ -137,6 +159,9 @@ func (s *stream) read(ctx context.Context) error {
 			var m message
 			if json.Unmarshal(payload, &m) != nil {
 				return errUnreadable // the error would have the peer's bytes in it
+			}
+			if m.Left {
+				return ErrLeft
 			}
 			if err := s.path.told(ctx, s, m); err != nil {
 				return err

@@ -92,9 +92,12 @@ func (c *Connect) state(id peer.ClusterID, shares bool, problem *connectivity.Pr
 	if alike == known.now {
 		return alike
 	}
-	// That there is a connection is not held back: until it is told, the node takes no pods. It is as rare as its loss.
+	// That there is a connection is not held back: until it is told, the node takes no pods. It is as rare as its loss, and
+	// the first one as joining.
 	if next.Status == api.ConditionTrue {
-		c.changes.Owe(id, 1, time.Now())
+		if known.now.Status == api.ConditionFalse {
+			c.changes.Owe(id, 1, time.Now())
+		}
 	} else if wait := c.changes.Take(id, time.Now()); wait > 0 {
 		return later(wait)
 	}
@@ -119,7 +122,7 @@ func describe(problem *connectivity.Problem, status network.Status, wanted bool,
 		out.Status, out.Reason = api.ConditionTrue, reason.Connected
 		out.Message = fmt.Sprintf("The networks are connected. Here, its pods have addresses in %s; there, pods of this cluster have addresses in %s.",
 			network.Prefixes(status.Blocks.Theirs), network.Prefixes(status.Blocks.Ours))
-	case refused != nil && refused.Reason == wire.ReasonNoNetwork:
+	case refused != nil && refused.Reason == wire.ReasonNoNetwork, errors.Is(status.Problem, network.ErrLeft):
 		out.Reason, out.Message = reason.NotWanted, "The cluster does not connect its network with this one. To see why, run there: liqo-agent network list"
 	case refused != nil && refused.Reason == wire.ReasonNoSuchPath:
 		out.Reason, out.Message = reason.PeerWithoutNetwork, "The agent of the cluster is too old to connect networks: update it."

@@ -50,6 +50,7 @@ func TestDescribe(t *testing.T) {
 		{"not decided yet", nil, network.Status{}, false, nil, "Unknown Connecting true", "being connected"},
 		{"connected", nil, network.Status{State: network.Connected, Blocks: agreed}, true, nil, "True Connected true", "241.3.4.0/24; there, pods of this cluster have addresses in 241.7.0.0/24."},
 		{"refused", nil, refused(wire.ReasonNoNetwork), true, nil, "False NotWanted true", "run there: liqo-agent network list"},
+		{"left", nil, network.Status{State: network.Connecting, Problem: network.ErrLeft, Blocks: agreed}, true, nil, "False NotWanted true", "run there: liqo-agent network list"},
 		{"an old agent", nil, refused(wire.ReasonNoSuchPath), true, nil, "False PeerWithoutNetwork true", "update it"},
 		{"down", nil, network.Status{State: network.Silent, Problem: errors.New("no\x1banswer"), Blocks: agreed}, true, nil, "False NetworkDown true", "two clusters: no answer."},
 		{"never connected", nil, network.Status{State: network.Connecting, Problem: errors.New(strings.Repeat("x", 9999))}, true, nil, "False CannotConnect true", "xxx"},
