@@ -67,6 +67,15 @@ func TestLink(t *testing.T) {
 	if lost != nil || l.Status().Writes != 20 {
 		t.Fatalf("lost %v after %d writes", lost, l.Status().Writes)
 	}
+	// Nothing is stored of a question.
+	for _, path := range []string{"/apis/authorization.k8s.io/v1/subjectaccessreviews", "/apis/authentication.k8s.io/v1/tokenreviews", "/apis/rbac.authorization.k8s.io/v1/clusterroles"} {
+		status, failure = http.StatusCreated, nil
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://server"+path, nil)
+		_, _ = transport.RoundTrip(req)
+	}
+	if l.Status().Writes != 21 {
+		t.Fatalf("%d writes", l.Status().Writes)
+	}
 	// A request that we gave up says nothing.
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
