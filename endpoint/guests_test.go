@@ -248,6 +248,55 @@ func TestGuestCallsArrive(t *testing.T) {
 	}
 }
 
+// TestGuestMetrics: what pods use is asked for as often as scrapers do, and refused in one
+// way where nothing measures it.
+func TestGuestMetrics(t *testing.T) {
+	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	a := newAPIServer(t)
+	at := time.Now()
+	s, _ := a.hosting(t, home, pin(other), func(s *Server) { s.limits.now = func() time.Time { return at } })
+	l := newLink(t, other, s, home)
+	const path = "/apis/metrics.k8s.io/v1beta1/namespaces/b-shop/pods"
+	status, body, _ := endpointtest.Through(t, l, "GET", path, "", "")
+	if seen := a.taken(); status != http.StatusOK || body != `{"kind":"x"}` || len(seen) != 1 || !strings.HasPrefix(seen[0], "GET "+path+"?labelSelector=liqo.io%2Forigin-cluster-id%3Db\n") {
+		t.Errorf("%d %s: arrived as %q", status, body, seen)
+	}
+	for _, tc := range []struct{ from, status int }{{404, 503}, {503, 503}, {403, 403}} {
+		a.answering(func(w http.ResponseWriter, _ *http.Request) {
+			if tc.from == 403 {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tc.from)
+				_, _ = w.Write([]byte(`{"kind":"Status"}`))
+				return
+			}
+			http.Error(w, "404 page not found", tc.from) // as API servers do
+		})
+		status, body, _ := endpointtest.Through(t, l, "GET", path, "", "")
+		if status != tc.status || (status == 503) != strings.Contains(body, "metrics-server") || (status == 503) != strings.Contains(body, wire.ReasonNoMetrics) {
+			t.Errorf("for %d: %d %s", tc.from, status, body)
+		}
+	}
+	// It takes nothing from other lists, and has an end.
+	a.answering(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"x"}`))
+	})
+	got := 4 // until now
+	for range scrapeBurst {
+		if status, _, _ := endpointtest.Through(t, l, "GET", path, "", ""); status == http.StatusOK {
+			got++
+		} else if status != http.StatusTooManyRequests {
+			t.Fatal(status)
+		}
+	}
+	if got != scrapeBurst {
+		t.Errorf("%d were answered", got)
+	}
+	if status, body, _ := endpointtest.Through(t, l, "GET", endpointtest.PodsOfB, "", ""); status != http.StatusOK {
+		t.Errorf("pods after that: %d %s", status, body)
+	}
+}
+
 // What guests may not is refused in the words of an API server, and never arrives.
 func TestGuestCallsRefused(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)

@@ -62,7 +62,11 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 		return refusal.NotPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.Namespace, wire.PathNamespaces))
 	}
 	if call.Answer != allow.OneAnswer && call.Answer != allow.Upgrading {
-		if wait := s.limits.opens.Take(caller.ID, s.limits.now()); wait > 0 {
+		opens := s.limits.opens
+		if call.Resource == allow.PodMetrics {
+			opens = s.limits.scrapes // who scrapes often is not to be without lists and logs
+		}
+		if wait := opens.Take(caller.ID, s.limits.now()); wait > 0 {
 			return refusal.TooOften(wait, "for lists, watches and logs")
 		}
 	}

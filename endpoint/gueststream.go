@@ -39,6 +39,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, caller Caller, c
 		return no
 	}
 	defer func() { _ = resp.Body.Close() }() // everything that matters was read
+	if call.Resource == allow.PodMetrics && (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusServiceUnavailable) {
+		// The API server has the group from a metrics-server, and says so in plain text if
+		// there is none.
+		return refusal.NoMetrics()
+	}
 	if resp.StatusCode != http.StatusOK {
 		text, no := gateway.Read(ctx, resp, gateway.MaxAnswer)
 		if no == nil {

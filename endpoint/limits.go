@@ -38,6 +38,9 @@ const (
 	byteRate, byteBurst   = 8 << 20 / 60, 32 << 20 // 8 MiB a minute
 	podRate, podBurst     = 10, 1200               // 600 a minute
 	openRate, openBurst   = 5, 300                 // lists, watches and logs: 300 a minute
+	// scrapeRate is for some ten namespaces with guests, which are asked about every ten
+	// seconds.
+	scrapeRate, scrapeBurst = 10, 300
 	// writesOfNamespace is what making or releasing a namespace counts for.
 	writesOfNamespace = 10
 
@@ -59,7 +62,7 @@ type limits struct {
 	reachRate *throttle.Buckets[peer.ClusterID]
 	reach     *throttle.Slots[peer.ClusterID]
 
-	writes, bytes, pods, opens *throttle.Buckets[peer.ClusterID]
+	writes, bytes, pods, opens, scrapes *throttle.Buckets[peer.ClusterID]
 
 	guestRate *throttle.Buckets[peer.ClusterID]
 	// Whoever has to wait for these waits in a request: how many do is bounded by how
@@ -89,6 +92,8 @@ func newLimits() *limits {
 		bytes:  throttle.New[peer.ClusterID](byteRate, byteBurst, maxPeers),
 		pods:   throttle.New[peer.ClusterID](podRate, podBurst, maxPeers),
 		opens:  throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),
+
+		scrapes: throttle.New[peer.ClusterID](scrapeRate, scrapeBurst, maxPeers),
 
 		guestRate: throttle.New[peer.ClusterID](guestRate, guestBurst, maxPeers),
 		guests:    throttle.NewSlots[peer.ClusterID](wire.RequestsPerPeer, guestsInAll),

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/sharing/kubelet"
 	"liqo.io/agent/sharing/vnode"
 	"liqo.io/agent/sharing/volumes"
 	"liqo.io/agent/sharing/workload"
@@ -171,8 +172,11 @@ func demands(namespace string) []demand {
 			oneOf(fmt.Sprintf(`(oldObject == null ? object : oldObject).spec.?providerID.orValue("").startsWith(%q)`, vnode.ProviderPrefix), "nodes", "nodes/status")},
 		{"a virtual node keeps its taint",
 			of("nodes", `variables.deleted || `+fmt.Sprintf(tainted, "object")+` || oldObject != null && !`+fmt.Sprintf(tainted, "oldObject"))},
-		{"the agent gives a virtual node no range of addresses, no annotations, and only labels of its own",
-			oneOf(`variables.deleted || `+same("spec.?podCIDR", `""`)+` && `+same("spec.?podCIDRs", "[]")+` && `+same("metadata.?annotations", "{}")+
+		{"the agent gives a virtual node no range of addresses, no annotations but where it says what its pods use, and only labels of its own",
+			oneOf(`variables.deleted || `+same("spec.?podCIDR", `""`)+` && `+same("spec.?podCIDRs", "[]")+` && `+
+				// Where metrics-server asks at the agent's own port.
+				fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?annotations.orValue({}).all(k, k == %[1]q || oldObject != null && object.metadata.?annotations[?k] == oldObject.metadata.?annotations[?k])) && `+
+					`object.metadata.?annotations[?%[1]q].orValue(%[2]q + request.name) == %[2]q + request.name`, vnode.AnnotationMetricsPath, kubelet.ResourcePath(""))+
 				` && object.metadata.?labels.orValue({}).all(k, k in ["`+strings.Join(vnode.NodeLabels(), `", "`)+`"] || k.startsWith("liqo.io/") || k.startsWith("`+vnode.LabelOffered+`") || `+
 				`oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k]))`, "nodes", "nodes/status")},
 		{"the agent writes one ConfigMap, " + api.ClusterIDConfigMap + " in its own namespace",
@@ -207,10 +211,11 @@ func demands(namespace string) []demand {
 		// Where sharing.network_range and IPv6 blocks are, as for the addresses of pods.
 		{"EndpointSlices have addresses of peers, in 240.0.0.0/4 and fd00::/8, and refer to nothing in this cluster",
 			of("endpointslices", `variables.deleted || object.addressType != "FQDN" && object.?endpoints.orValue([]).all(e, e.addresses.all(a, a.matches("^(24[0-9]|25[0-4])[.]|^fd")) && !has(e.targetRef) && !has(e.nodeName))`)},
-		{"the agent's roles are for pods, ConfigMaps, Secrets, Services, EndpointSlices, PersistentVolumeClaims and events",
+		{"the agent's roles are for pods and what they use, ConfigMaps, Secrets, Services, EndpointSlices, PersistentVolumeClaims and events",
 			of("roles", `object.?rules.orValue([]).all(r, r.?apiGroups.orValue([]) == [""] && r.?resources.orValue([]).all(x, `+
 				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "services", "persistentvolumeclaims", "events"]) || `+
-				`r.?apiGroups.orValue([]) == ["discovery.k8s.io"] && r.?resources.orValue([]) == ["endpointslices"])`)},
+				`r.?apiGroups.orValue([]) == ["discovery.k8s.io"] && r.?resources.orValue([]) == ["endpointslices"] || `+
+				`r.?apiGroups.orValue([]) == ["metrics.k8s.io"] && r.?resources.orValue([]) == ["pods"] && r.?verbs.orValue([]) == ["list"])`)},
 		{"the agent gives such a role to the peer of the namespace",
 			of("rolebindings", `object.roleRef.kind == "Role" && `+users(`variables.home`))},
 		{"the agent's cluster roles are called " + api.PeerRolePrefix + "<ID>",

@@ -48,6 +48,7 @@ const (
 	groupCSR       = "certificates.k8s.io"
 	groupSlices    = "discovery.k8s.io"
 	groupStorage   = "storage.k8s.io"
+	groupMetrics   = "metrics.k8s.io"
 )
 
 // Rules returns everything that the agent needs in its own cluster, with its own things
@@ -170,6 +171,9 @@ func Rules(namespace string) []Rule {
 		}, {
 			Part: PartHosting, Group: groupCore, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"},
 			Verbs: []string{"get", "create"}, Granted: []string{"get", "create"}, Reason: "guests reach into their pods, over WebSockets and over SPDY",
+		}, {
+			Part: PartHosting, Group: groupMetrics, Resources: []string{"pods"},
+			Verbs: []string{"list"}, Granted: []string{"list"}, Reason: "guests read what their pods use",
 		}, {
 			Part: PartHosting, Group: groupCore, Resources: []string{"resourcequotas"},
 			Verbs: []string{"list", "watch"}, Reason: "follows what guests are held to",

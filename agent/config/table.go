@@ -152,7 +152,7 @@ var settings = []setting[Config]{
 	{key: "sharing.drain_timeout", field: func(c *Config) any { return &c.Sharing.DrainTimeout }, def: 5 * time.Minute, rule: between(0, day),
 		doc: "How long pods can take to leave the node of a removed provider, respecting PodDisruptionBudgets. Remaining pods are then deleted."},
 	{key: "sharing.kubelet_listen", field: func(c *Config) any { return &c.Sharing.KubeletListen }, def: "", rule: optional(listenAddress), rebuild: true,
-		doc: "The address and port where the local API server calls for kubectl logs, exec and port-forward. Empty: the address of this machine towards its API server, and any free port."},
+		doc: "The address and port where the local API server calls for kubectl logs, exec and port-forward, and metrics-server for kubectl top. Empty: the address of this machine towards its API server, and any free port. metrics-server in a pod needs one that pods can reach."},
 
 	{key: "sharing.network", field: func(c *Config) any { return &c.Sharing.Network }, def: NetworkAuto, rule: oneOf(NetworkAuto, NetworkOff),
 		doc: "Whether the networks of joined clusters are connected, so that offloaded pods can be reached from this cluster, and reach it. auto: if this cluster has one node, and the agent runs on it."},

@@ -33,6 +33,7 @@ import (
 	"liqo.io/agent/sharing/offload"
 	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
+	"liqo.io/agent/sharing/usage"
 	"liqo.io/agent/sharing/vnode"
 	"liqo.io/agent/sharing/volumes"
 )
@@ -133,7 +134,7 @@ func New(cfg Config) *Sharing {
 			shared := cfg.Settings().Sharing
 			return vnode.Settings{Heartbeat: shared.Heartbeat, DrainTimeout: shared.DrainTimeout}
 		},
-		Kubelet: s.kubeletAddress, Changed: cfg.Requeue, Names: cfg.Names, Host: strings.ToLower(host),
+		Kubelet: s.kubeletAddress, MetricsPath: kubelet.ResourcePath, Changed: cfg.Requeue, Names: cfg.Names, Host: strings.ToLower(host),
 		Webhook: cfg.Webhook, Claims: func() bool { return s.volumes.InUse() }, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.volumes = volumes.New(volumes.Config{
@@ -145,7 +146,7 @@ func New(cfg Config) *Sharing {
 	})
 	s.kubelet = kubelet.New(kubelet.Config{
 		Listen: func() string { return cfg.Settings().Sharing.KubeletListen },
-		Find:   s.find, Dir: filepath.Join(cfg.Settings().State.Dir, "kubelet"), Self: self,
+		Find:   s.find, Usage: usage.New(usage.Config{Node: s.measured, Names: s.pods.Nodes, Logger: cfg.Logger}), Dir: filepath.Join(cfg.Settings().State.Dir, "kubelet"), Self: self,
 		Logger: cfg.Logger, Changed: s.kubeletChanged,
 	})
 	return s

@@ -19,11 +19,16 @@ import (
 const (
 	core      = "api/v1/"
 	discovery = "apis/discovery.k8s.io/v1/"
+	metrics   = "apis/metrics.k8s.io/v1beta1/"
 )
 
 // EndpointSlices is the resource of which Kubernetes makes objects with a peer's label,
 // which it takes from the Service.
 const EndpointSlices = "endpointslices"
+
+// PodMetrics is the resource that says what pods use, which is another than pods, of the
+// same name in its group.
+const PodMetrics = "pods.metrics.k8s.io"
 
 // Claims is the resource of which nothing but the size can change.
 const Claims = "persistentvolumeclaims"
@@ -97,6 +102,7 @@ var guestRoutes = []guestRoute{
 	{resource: Claims, form: oneObject, method: http.MethodPatch, query: writeParams},
 	{resource: Claims, form: oneObject, method: http.MethodDelete},
 
+	{resource: PodMetrics, method: http.MethodGet, answer: ListAnswer},
 	{resource: "events", method: http.MethodGet, query: listParams, answer: ListAnswer, endless: "watch"},
 }
 
@@ -112,7 +118,8 @@ type Call struct {
 
 // Path is where the API server has what the call is about.
 func (g Call) Path() string {
-	path := "/" + groupOf(g.Resource) + "namespaces/" + g.Namespace + "/" + g.Resource
+	resource, _, _ := strings.Cut(g.Resource, ".")
+	path := "/" + groupOf(g.Resource) + "namespaces/" + g.Namespace + "/" + resource
 	if g.Name != "" {
 		path += "/" + g.Name
 	}
@@ -124,8 +131,11 @@ func (g Call) Path() string {
 
 // groupOf returns the beginning of the paths of a resource.
 func groupOf(resource string) string {
-	if resource == EndpointSlices {
+	switch resource {
+	case EndpointSlices:
 		return discovery
+	case PodMetrics:
+		return metrics
 	}
 	return core
 }
@@ -162,7 +172,7 @@ func IsGuestPath(target string) bool { _, _, ok := cutGroup(target); return ok }
 // cutGroup divides a path at the gateway into the group and what follows; false when it is
 // about no namespace of a peer.
 func cutGroup(path string) (group, rest string, ok bool) {
-	for _, group := range []string{core, discovery} {
+	for _, group := range []string{core, discovery, metrics} {
 		if rest, ok := strings.CutPrefix(path, wire.PathGateway+group); ok {
 			return group, rest, true
 		}
@@ -181,6 +191,9 @@ func ParseCall(method, target string) (Call, *refusal.Refusal) {
 		return Call{}, noSuchGuestPath()
 	}
 	call := Call{Method: method, Namespace: segments[1], Resource: segments[2]}
+	if group == metrics {
+		call.Resource += ".metrics.k8s.io"
+	}
 	form := collection
 	if len(segments) > 3 {
 		form, call.Name = oneObject, segments[3]
@@ -221,7 +234,7 @@ func ParseCall(method, target string) (Call, *refusal.Refusal) {
 }
 
 func noSuchGuestPath() *refusal.Refusal {
-	return refusal.NotPermitted("a peer can reach pods, configmaps, secrets, services, endpointslices, persistentvolumeclaims and events in namespaces that it was given here, one at a time, and nothing else; correct the path")
+	return refusal.NotPermitted("a peer can reach pods, configmaps, secrets, services, endpointslices, persistentvolumeclaims, events and metrics of pods in namespaces that it was given here, one at a time, and nothing else; correct the path")
 }
 
 // IsLabel reports whether s is a label of RFC 1123, as the names of namespaces and

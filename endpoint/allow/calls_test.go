@@ -51,6 +51,27 @@ func TestGuestRoutes(t *testing.T) {
 	}
 }
 
+// What pods use is in a group of its own, can be listed only, and leads to the pods of the
+// caller.
+func TestMetricsRoutes(t *testing.T) {
+	const in = "apis/metrics.k8s.io/v1beta1/namespaces/b-shop/pods"
+	call, no := ParseCall("GET", "/kube/"+in)
+	if no != nil || call.Path() != "/"+in || call.Answer != ListAnswer || call.Selected("b") != "labelSelector=liqo.io%2Forigin-cluster-id%3Db" || !IsGuestPath("/kube/"+in) {
+		t.Errorf("%+v, %+v", call, no)
+	}
+	for _, method := range allMethods {
+		for _, target := range []string{
+			in, in + "/web", in + "?watch=true", in + "?labelSelector=x", in + "/", "apis/metrics.k8s.io/v1beta1/nodes", "apis/metrics.k8s.io/v1beta1/pods",
+			"apis/metrics.k8s.io/v1beta1/namespaces/b-shop/pods.metrics.k8s.io", "apis/metrics.k8s.io/v1beta1/namespaces/b-shop/secrets",
+			"apis/metrics.k8s.io/v1/namespaces/b-shop/pods", "api/v1/namespaces/b-shop/pods.metrics.k8s.io", "apis/metrics.k8s.io/v1beta1/namespaces//pods",
+		} {
+			if call, no := ParseCall(method, "/kube/"+target); no == nil && (method != "GET" || target != in) {
+				t.Errorf("%s %s goes to %s", method, target, call.Path())
+			}
+		}
+	}
+}
+
 // EndpointSlices are in a group of their own, where there is nothing else.
 func TestSliceRoutes(t *testing.T) {
 	const in = "apis/discovery.k8s.io/v1/namespaces/b-shop/endpointslices"

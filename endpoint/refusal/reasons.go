@@ -42,6 +42,8 @@ const (
 	APIServer Reason = "no-api-server"
 	// Upstream: the API server answered something that is not passed on.
 	Upstream Reason = "bad-upstream-answer"
+	// Metrics: there is no metrics API, or it does not answer.
+	Metrics Reason = "no-metrics"
 	// Failed: the agent could not do what was asked.
 	Failed Reason = "failed"
 )

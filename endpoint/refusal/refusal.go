@@ -116,6 +116,14 @@ func NoAPIServer(status int, text string) *Refusal {
 	}
 }
 
+// NoMetrics says that this cluster does not measure what pods use.
+func NoMetrics() *Refusal {
+	return &Refusal{
+		Status: http.StatusServiceUnavailable, Counted: Metrics, Reason: wire.ReasonNoMetrics, Retry: 30 * time.Second,
+		Text: "this cluster has no metrics API (metrics.k8s.io), or it does not answer; install metrics-server here, or see why it does not run",
+	}
+}
+
 // LostUpstream says that the API server did not answer, because of err.
 func LostUpstream(err error) *Refusal {
 	if errors.Is(err, context.DeadlineExceeded) {

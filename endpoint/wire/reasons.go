@@ -44,6 +44,7 @@ const (
 	ReasonOtherKey     = "OtherKey" // this cluster ID is known with another key
 	ReasonNoAPIServer  = "NoAPIServer"
 	ReasonNotPermitted = "NotPermitted"
+	ReasonNoMetrics    = "NoMetrics"       // nothing measures what pods use
 	ReasonProtocol     = "ProtocolVersion" // the two have no version of the protocol in common
 	// ReasonNoNetwork: the networks of the two clusters are not to be connected.
 	ReasonNoNetwork = "NoNetwork"

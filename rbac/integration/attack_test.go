@@ -236,12 +236,14 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		made("networking.k8s.io/v1", "NetworkPolicy", "liqo-guests", "spec", object{"podSelector": object{}})))
 	ok("a guest's role", apply(roles+"/namespaces/"+home+"/roles/liqo-consumer", role("Role", "liqo-consumer", object{
 		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps", "services", "persistentvolumeclaims"}, "verbs": []any{"get", "create", "patch", "delete"},
-	}, object{"apiGroups": []any{"discovery.k8s.io"}, "resources": []any{"endpointslices"}, "verbs": []any{"get", "list", "watch", "create", "patch", "delete"}})))
+	}, object{"apiGroups": []any{"discovery.k8s.io"}, "resources": []any{"endpointslices"}, "verbs": []any{"get", "list", "watch", "create", "patch", "delete"}},
+		object{"apiGroups": []any{"metrics.k8s.io"}, "resources": []any{"pods"}, "verbs": []any{"list"}})))
 	ok("a guest's binding", apply(roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", binding("RoleBinding", "liqo-consumer", "Role", "liqo-consumer", peerUser)))
 	ok("a peer's role", apply(roles+"/clusterroles/liqo:peer:mill", role("ClusterRole", "liqo:peer:mill", rule(api.GroupVersion.Group, api.PluralPeeringRequests, guest, "get"))))
 	ok("a peer's binding", apply(roles+"/clusterrolebindings/liqo:peer:mill", binding("ClusterRoleBinding", "liqo:peer:mill", "ClusterRole", "liqo:peer:mill", peerUser)))
 	ok("a virtual node", put(f.self, core+"/nodes", node("mill", taint)))
 	ok("its status", patch(f.self, core+"/nodes/mill/status", `{"status":{"nodeInfo":{"kubeletVersion":"v1"}}}`))
+	ok("where it says what its pods use", patch(f.self, core+"/nodes/mill", `{"metadata":{"annotations":{"metrics.k8s.io/resource-metrics-path":"/metrics/resource/mill"}}}`))
 	ok("a label of it", patch(f.self, core+"/nodes/mill", `{"metadata":{"labels":{"offer.liqo.io/a":"b"}}}`))
 	ok("a pod's state", patch(f.self, system+"/pods/victim/status", `{"status":{"reason":"Elsewhere"}}`))
 	beside := "https://127.0.0.1:6446/admit"
@@ -346,6 +348,9 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		}},
 		{"a role that lets a guest change its namespace", func() error {
 			return patch(f.self, roles+"/namespaces/"+home+"/roles/liqo-consumer", `{"rules":[{"apiGroups":[""],"resources":["namespaces"],"verbs":["patch"]}]}`)
+		}},
+		{"a role that lets a guest say what pods use", func() error {
+			return patch(f.self, roles+"/namespaces/"+home+"/roles/liqo-consumer", `{"rules":[{"apiGroups":["metrics.k8s.io"],"resources":["pods"],"verbs":["create"]}]}`)
 		}},
 		{"a guest's role for somebody else", func() error {
 			return patch(f.self, roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]}`)
@@ -547,6 +552,9 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		}},
 		{"a lease of flannel for a virtual node", func() error {
 			return patch(f.self, core+"/nodes/mill", `{"metadata":{"annotations":{"flannel.alpha.coreos.com/kube-subnet-manager":"true"}}}`)
+		}},
+		{"metrics of a virtual node from elsewhere", func() error {
+			return patch(f.self, core+"/nodes/mill", `{"metadata":{"annotations":{"metrics.k8s.io/resource-metrics-path":"/exec/shop/web/main"}}}`)
 		}},
 		{"that by its status", func() error {
 			return patch(f.self, core+"/nodes/mill/status", `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.66"}}}`)

@@ -36,6 +36,8 @@ const (
 	enforceLimits = workload.EnforceLimits
 
 	rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
+
+	metricsGroup = "metrics.k8s.io"
 )
 
 // labels are those of everything that is made for a consumer.
@@ -112,8 +114,8 @@ func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer c
 
 // roleFor is what a consumer may do in one of its namespaces. Whoever writes it has
 // to have these rights too, or the verb escalate on roles: an agent whose own rights are of
-// before there were Services or claims of guests gives none.
-func roleFor(namespace string, id peer.ClusterID, services, claims bool) *rbacv1.Role {
+// before there were Services, claims or metrics of guests gives none.
+func roleFor(namespace string, id peer.ClusterID, services, claims, metrics bool) *rbacv1.Role {
 	all := []string{"get", "list", "watch", "create", "patch", "delete"}
 	role := &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"},
@@ -132,6 +134,9 @@ func roleFor(namespace string, id peer.ClusterID, services, claims bool) *rbacv1
 	}
 	if claims {
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resourceClaims}, Verbs: all})
+	}
+	if metrics {
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{metricsGroup}, Resources: []string{"pods"}, Verbs: []string{"list"}})
 	}
 	return role
 }

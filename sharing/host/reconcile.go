@@ -137,7 +137,7 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 	if wait > 0 || err != nil {
 		return wait, err
 	}
-	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, s.servicesKnown(), s.mayClaim(st, guest)), sameRole); wait > 0 || err != nil {
+	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, s.servicesKnown(), s.mayClaim(st, guest), s.grantsMetrics), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
 	binding := bindingFor(guest.Name, id, s.host.cfg.Users(id))

@@ -62,6 +62,10 @@ type session struct {
 
 	queue *work.Queue[peer.ClusterID]
 
+	// grantsMetrics: the agent may let consumers read what their pods use. It is set before
+	// anything is reconciled.
+	grantsMetrics bool
+
 	// noServices is closed once the API server refuses to tell of Services or EndpointSlices.
 	noServices     chan struct{}
 	refuseServices sync.Once
@@ -231,6 +235,9 @@ func (s *session) filled(ctx context.Context) bool {
 			}
 		}
 	}
+	if err := s.askMetrics(ctx); err != nil {
+		return false
+	}
 	// Without network policies nobody is let in, but who is not admitted any more has to go.
 	unread := time.NewTimer(listPatience)
 	defer unread.Stop()
@@ -255,6 +262,21 @@ func (s *session) filled(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// askMetrics finds out whether the agent may let consumers read what their pods use: it has
+// to have that right itself. It asks until there is an answer, and fails when ctx ends.
+func (s *session) askMetrics(ctx context.Context) error {
+	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
+		may, err := s.client.May(ctx, kube.Access{Verb: "list", Group: metricsGroup, Resource: "pods"})
+		if err == nil {
+			s.grantsMetrics = may
+			return nil
+		}
+		if err := work.Sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // policiesKnown returns why nobody can be let in yet: the network policies that are there are

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -96,7 +97,7 @@ func (r *runningHost) connect(t *testing.T, k *bed.Kube) {
 	config := k.RESTConfig()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			if request.Method != http.MethodGet {
+			if request.Method != http.MethodGet && !strings.HasPrefix(request.URL.Path, "/apis/authorization.k8s.io/") { // nothing is stored of a question
 				r.mu.Lock()
 				r.writes = append(r.writes, request.Method+" "+request.URL.Path)
 				r.mu.Unlock()

@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/kubelet"
+	"liqo.io/agent/sharing/usage"
 )
 
 const (
@@ -124,6 +126,14 @@ func (c *clusters) serve(t *testing.T, listen string) {
 		Find: func(namespace, pod string) (kubelet.Place, bool) {
 			return kubelet.Place{ID: providerID, Node: barnNode, Namespace: guest, Name: pod + "-there", Upstream: up}, namespace == "shop"
 		},
+		// The provider has no metrics API.
+		Usage: usage.New(usage.Config{
+			Node: func(name string) (usage.Node, bool) {
+				return usage.Node{Remote: up, Guests: map[string][]*corev1.Pod{guest: nil}}, name == barnNode
+			},
+			Names:  func() []string { return []string{barnNode} },
+			Logger: log.Logger(),
+		}),
 		Dir: c.dir, Self: func() peer.ClusterID { return consumerID },
 		Logger: log.Logger(),
 	})

@@ -1,6 +1,6 @@
 // Package kubelet is the kubelet API of the virtual nodes: what the local API
-// server calls for kubectl logs, exec, attach, cp and port-forward, and others for
-// metrics. One HTTPS port serves all virtual nodes of this cluster.
+// server calls for kubectl logs, exec, attach, cp and port-forward, and metrics-server
+// and others for what pods use. One HTTPS port serves all virtual nodes of this cluster.
 //
 // A call names a pod of this cluster. Config.Find says at which provider it runs
 // and under which name, and the call becomes the same one at the provider's API
@@ -10,6 +10,10 @@
 // at the provider, with the header that names the protocol, and from then on bytes
 // are copied both ways. One thing is added: an exit status where the provider's side
 // ended without one, which callers would take for success.
+//
+// What pods use is asked for by node, and a kubelet's paths name none. metrics-server goes
+// by an annotation of the node to ResourcePath, and the API server's proxy says which node
+// it was asked for. Others get the pods of all virtual nodes, without totals.
 //
 // # Who may call
 //

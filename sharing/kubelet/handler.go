@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/usage"
 	"liqo.io/agent/throttle"
 )
 
@@ -32,6 +33,7 @@ const (
 type handler struct {
 	ctx    context.Context // of the run: no stream outlives it
 	find   func(namespace, pod string) (Place, bool)
+	usage  Usage
 	gate   *gate
 	logger *slog.Logger
 	// proven is called with every caller who showed a good certificate.
@@ -105,12 +107,15 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	asked, malformed := parse(r.Method, path, r.URL.RawQuery)
 	var place Place
 	found := malformed == nil && asked.ofPod()
-	if found {
+	switch {
+	case found:
 		place, found = h.find(asked.namespace, asked.pod)
+	case malformed == nil && asked.node == "":
+		asked.node = proxiedNode(r.Header)
 	}
 	// Whoever may not call learns nothing, not even which pods there are.
 	p := needed(r.Method, path, asked)
-	p.node = place.Node
+	p.node = place.Node + asked.node // a call has one of them at most
 	if err := h.gate.permit(ctx, who, p); err != nil {
 		conn.belongs("")
 		return err
@@ -122,7 +127,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	case asked.ofPod() && !found:
 		return refuse(http.StatusNotFound, "pod %q in namespace %q is not at any provider (any more, or yet)", asked.pod, asked.namespace)
 	case !asked.ofPod():
-		return answerForNode(w, asked.kind)
+		return h.answerForNode(ctx, w, asked)
 	}
 	if !h.streams.Take(who.Name) {
 		return refuse(http.StatusTooManyRequests, "too many logs, execs and port-forwards are open already (%d of one caller, %d in all)", streamsPerCaller, maxStreams)
@@ -136,23 +141,39 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) error {
 	return h.stream(w, r, asked, place)
 }
 
-// answerForNode answers what is asked about the node itself. What pods use is
-// measured at the provider and not told here, so there are no numbers, and no
-// error either: a scraper is to go on with the other nodes.
-func answerForNode(w http.ResponseWriter, kind kind) error {
-	contentType, text := "text/plain; version=0.0.4; charset=utf-8", ""
-	switch kind {
+// answerForNode answers what is asked about a node, or about all virtual nodes where the
+// caller does not say which.
+func (h *handler) answerForNode(ctx context.Context, w http.ResponseWriter, asked call) error {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	switch asked.kind {
 	case health:
-		contentType, text = "text/plain; charset=utf-8", "ok"
-	case resourceMetrics:
-		text = "# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise\n" +
-			"# TYPE resource_scrape_error gauge\nresource_scrape_error 0\n"
-	case statsSummary:
-		contentType, text = "application/json", `{"node":{"nodeName":"","startTime":null},"pods":[]}`
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, "ok") // who is gone needs no answer
+	case resourceMetrics, statsSummary:
+		reports, err := h.measured(ctx, asked.node)
+		if err != nil {
+			return err
+		}
+		write := usage.WriteResource
+		if asked.kind == statsSummary {
+			w.Header().Set("Content-Type", "application/json")
+			write = usage.WriteSummary
+		}
+		_ = write(w, reports) // the same
 	}
-	w.Header().Set("Content-Type", contentType)
-	_, _ = io.WriteString(w, text) // who is gone needs no answer
 	return nil
+}
+
+// measured returns what the pods of a node use, or of all nodes with "".
+func (h *handler) measured(ctx context.Context, node string) ([]usage.Report, error) {
+	if node == "" {
+		return h.usage.All(ctx), nil
+	}
+	report, known := h.usage.Node(ctx, node)
+	if !known {
+		return nil, refuse(http.StatusNotFound, "there is no virtual node %q", node)
+	}
+	return []usage.Report{report}, nil
 }
 
 // unreachable is the answer when the provider gave none.

@@ -31,6 +31,7 @@ const maxPorts = 64
 // call is what a request asks for.
 type call struct {
 	kind      kind
+	node      string // of a call that names one, and no pod
 	namespace string // of the pod in this cluster
 	pod       string
 	query     url.Values // for the provider's API server
@@ -71,8 +72,26 @@ var nodeCalls = map[string]kind{
 	"/metrics":          noMetrics,
 	"/metrics/cadvisor": noMetrics,
 	"/metrics/probes":   noMetrics,
-	"/metrics/resource": resourceMetrics,
+	resourcePath:        resourceMetrics,
 	"/stats/summary":    statsSummary,
+}
+
+// resourcePath is where kubelets say what their pods use.
+const resourcePath = "/metrics/resource"
+
+// ResourcePath returns where the port says what the pods of one virtual node use. All
+// nodes share the port, and scrapers name none at the path of a kubelet.
+func ResourcePath(node string) string { return resourcePath + "/" + node }
+
+// proxiedNode returns the node that the caller asked the API server's proxy for, "" if that
+// did not forward the call. Callers of a proxy cannot say it in its place.
+func proxiedNode(header http.Header) string {
+	rest, found := strings.CutPrefix(header.Get("X-Forwarded-Uri"), "/api/v1/nodes/")
+	name, rest, _ := strings.Cut(rest, "/")
+	if !found || !strings.HasPrefix(rest, "proxy/") || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return ""
+	}
+	return name
 }
 
 // parse says what a request to the kubelet API is about: method, path as it was
@@ -96,11 +115,15 @@ func parse(method, path, rawQuery string) (call, error) {
 	case segments[0] == "portForward" && len(segments) == 3:
 		return podCall(portForward, segments[1:], method, query)
 	}
+	node := ""
+	if name, one := strings.CutPrefix(path, resourcePath+"/"); one && len(validation.IsDNS1123Subdomain(name)) == 0 {
+		path, node = resourcePath, name
+	}
 	if kind, known := nodeCalls[path]; known {
 		if method != http.MethodGet {
 			return call{}, refuse(http.StatusMethodNotAllowed, "%s is not possible here", method)
 		}
-		return call{kind: kind}, nil
+		return call{kind: kind, node: node}, nil
 	}
 	return call{}, refuse(http.StatusNotFound, "a virtual node does not have this part of the kubelet API")
 }

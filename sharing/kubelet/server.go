@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/kubelet/serving"
+	"liqo.io/agent/sharing/usage"
 	"liqo.io/agent/throttle"
 )
 
@@ -47,6 +48,15 @@ type Place struct {
 	Upstream        Upstream
 }
 
+// Usage measures what the pods of virtual nodes use. It is asked by any number of
+// goroutines, and takes some seconds at most.
+type Usage interface {
+	// Node returns what the pods of a virtual node use, false if there is no such node.
+	Node(ctx context.Context, name string) (usage.Report, bool)
+	// All returns the same for all of them.
+	All(ctx context.Context) []usage.Report
+}
+
 // Config is what a Server needs. All functions may be called from any goroutine
 // and must be quick.
 type Config struct {
@@ -56,6 +66,8 @@ type Config struct {
 	// Find returns where a pod of this cluster runs, false when it is on no virtual
 	// node or nothing of it is at the provider.
 	Find func(namespace, pod string) (Place, bool)
+	// Usage measures what pods use.
+	Usage Usage
 	// Dir is the directory that key and certificate are kept in. It is made if need be.
 	Dir string
 	// Self returns the ID of this cluster.
@@ -190,7 +202,7 @@ func (s *Server) serve(ctx context.Context, client *kube.Client, gate *gate, rou
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	handler := &handler{ctx: ctx, find: s.config.Find, gate: gate, logger: s.config.Logger, proven: func() { s.reject("") }, streams: throttle.NewSlots[string](streamsPerCaller, maxStreams)}
+	handler := &handler{ctx: ctx, find: s.config.Find, usage: s.config.Usage, gate: gate, logger: s.config.Logger, proven: func() { s.reject("") }, streams: throttle.NewSlots[string](streamsPerCaller, maxStreams)}
 	server := &http.Server{
 		Handler:     handler,
 		BaseContext: func(net.Listener) context.Context { return ctx },

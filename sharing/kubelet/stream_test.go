@@ -35,7 +35,7 @@ func newHandler(t *testing.T, ctx context.Context, p provider) *handler {
 	api := &reviewer{tokens: map[string]string{"good": "admin", "other": "helper"}, allowed: map[string]bool{
 		"helper create nodes/proxy liqo-far": true,
 		"admin get nodes/proxy liqo-far":     true, "admin create nodes/proxy liqo-far": true, "admin get nodes/metrics ": true, "admin get nodes/proxy ": true}}
-	return &handler{ctx: ctx, gate: newGate(clientOf(t, api), nil), logger: slog.New(slog.DiscardHandler), proven: func() {}, streams: throttle.NewSlots[string](2, 3),
+	return &handler{ctx: ctx, usage: meters{}, gate: newGate(clientOf(t, api), nil), logger: slog.New(slog.DiscardHandler), proven: func() {}, streams: throttle.NewSlots[string](2, 3),
 		find: func(namespace, pod string) (Place, bool) {
 			if pod == "gone" {
 				return Place{}, false

@@ -251,6 +251,34 @@ func (o *Offload) Find(namespace, pod string) (Place, bool) {
 	return Place{}, false
 }
 
+// Nodes returns the names of the virtual nodes whose pods are reconciled.
+func (o *Offload) Nodes() []string {
+	var out []string
+	for _, pc := range o.controllers() {
+		out = append(out, pc.node)
+	}
+	return out
+}
+
+// Guests returns the provider of a virtual node, and the local pods that run there, by the
+// provider's namespaces; false if there is no such node. The pods are shared and must not be
+// changed.
+func (o *Offload) Guests(node string) (id peer.ClusterID, guests map[string][]*corev1.Pod, known bool) {
+	for _, pc := range o.controllers() {
+		if pc.node != node {
+			continue
+		}
+		guests := make(map[string][]*corev1.Pod)
+		for _, pod := range pc.pods.All() {
+			if place, there := pc.find(pod.Namespace, pod.Name); there && pod.Status.Phase == corev1.PodRunning {
+				guests[place.Namespace] = append(guests[place.Namespace], pod)
+			}
+		}
+		return pc.id, guests, true
+	}
+	return "", nil, false
+}
+
 // Pods returns the local pods that are bound to a node, sorted by namespace and name,
 // without managed fields. They are shared and must not be changed.
 func (o *Offload) Pods(node string) []*corev1.Pod {

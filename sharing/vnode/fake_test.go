@@ -27,12 +27,15 @@ type fake struct {
 	objects  map[string]map[string]any // by path
 	removed  map[string]map[string]any // that are gone, as they were last
 	watchers map[*watcher]bool
-	delay    time.Duration        // of every answer
-	down     bool                 // every request fails
-	blocked  map[string]bool      // pods that a budget protects, by path
-	stuck    bool                 // pods that are deleted do not end
-	writes   []string             // method and path of every change
-	leases   map[string]time.Time // when each was renewed last
+	delay    time.Duration   // of every answer
+	down     bool            // every request fails
+	blocked  map[string]bool // pods that a budget protects, by path
+	stuck    bool            // pods that are deleted do not end
+	confined bool            // nobody may annotate nodes
+	// annotations is how often that was tried.
+	annotations int
+	writes      []string             // method and path of every change
+	leases      map[string]time.Time // when each was renewed last
 	// inherited are the Leases that the running agent has not renewed. They go with their nodes, by
 	// garbage collection: the agent may not even have seen the node.
 	inherited map[string]bool
@@ -361,6 +364,13 @@ func (f *fake) do(r *http.Request, collection, name, subresource string, body []
 		metadata, _ := in["metadata"].(map[string]any)
 		if want := textAt(metadata, "resourceVersion"); want != "" && want != textAt(o, "metadata", "resourceVersion") {
 			return 409, status(409, "Conflict", "another version")
+		}
+		if want := textAt(metadata, "uid"); want != "" && want != uid {
+			return 409, status(409, "Conflict", "another uid")
+		}
+		if metadata["annotations"] != nil && f.confined {
+			f.annotations++
+			return 403, status(403, "Forbidden", "no annotations")
 		}
 		mergeInto(o, in)
 	}

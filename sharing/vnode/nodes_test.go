@@ -56,8 +56,8 @@ func (f *fake) start(t *testing.T) *agent {
 	a := &agent{changed: make(map[peer.ClusterID]int)}
 	a.Nodes = New(Config{
 		Settings: func() Settings { return Settings{Heartbeat: heartbeat, DrainTimeout: drainTimeout} },
-		Kubelet:  func() Kubelet { return Kubelet{} },
-		Names:    f, Host: "liqo-host",
+		Kubelet:  func() Kubelet { return Kubelet{} }, MetricsPath: func(node string) string { return "/metrics/resource/" + node },
+		Names: f, Host: "liqo-host",
 		Changed: func(id peer.ClusterID) {
 			a.mu.Lock()
 			defer a.mu.Unlock()

@@ -13,14 +13,22 @@ import (
 // manager is the field manager of what the agent says on nodes.
 const manager = "liqo-agent-node"
 
+// AnnotationMetricsPath on a node tells metrics-server where the node says what its pods
+// use, in place of the path of kubelets: all virtual nodes have the same port.
+const AnnotationMetricsPath = "metrics.k8s.io/resource-metrics-path"
+
 // trimNode keeps of a node what is looked at: of other people's nodes that they
 // are there, and of ours all but who else set which field.
 func trimNode(n *corev1.Node) {
+	path, metrics := n.Annotations[AnnotationMetricsPath]
 	n.Annotations = nil
 	if whose(n) == "" {
 		n.ObjectMeta = metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		n.Spec, n.Status = corev1.NodeSpec{ProviderID: n.Spec.ProviderID}, corev1.NodeStatus{}
 		return
+	}
+	if metrics {
+		n.Annotations = map[string]string{AnnotationMetricsPath: path}
 	}
 	n.ManagedFields = slices.DeleteFunc(n.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply

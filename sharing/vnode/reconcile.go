@@ -52,7 +52,40 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (time.Durati
 	if node.DeletionTimestamp != nil {
 		return 0, nil // it goes, and is made anew then
 	}
-	return 0, s.shape(ctx, node, wanted(p, judge(p), s.cfg.Kubelet(), node))
+	if err := s.shape(ctx, node, wanted(p, judge(p), s.cfg.Kubelet(), node)); err != nil {
+		return 0, err
+	}
+	return 0, s.annotate(ctx, node)
+}
+
+// annotate tells scrapers where a node says what its pods use. It is no part of what is
+// applied: an agent that may not annotate nodes, by the policy of an earlier version, does
+// the rest.
+func (s *session) annotate(ctx context.Context, node *corev1.Node) error {
+	if s.cfg.MetricsPath == nil || s.unannotated.Load() {
+		return nil
+	}
+	path := s.cfg.MetricsPath(node.Name)
+	if node.Annotations[AnnotationMetricsPath] == path {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": map[string]string{AnnotationMetricsPath: path}}})
+	if err != nil {
+		return fmt.Errorf("annotate node %s: %w", node.Name, err)
+	}
+	var written corev1.Node
+	err = s.client.Patch(ctx, nodePath(node.Name), manager, types.MergePatchType, patch, &written)
+	if apierrors.IsForbidden(err) {
+		if !s.unannotated.Swap(true) {
+			s.cfg.Logger.Warn("The agent may not annotate virtual nodes, so kubectl top does not know what a node uses; run `sudo liqo-agent rbac --apply`, and restart the agent.", "node", node.Name, "error", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.nodes.Wrote(&written)
+	return nil
 }
 
 // provider returns how the node of a provider is to stand: as Set said, or gone,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,8 @@ type session struct {
 	beats  chan struct{} // the set of nodes changed; capacity 1
 	real   chan struct{} // the set of other nodes changed; capacity 1
 	policy *policy
+	// unannotated: the agent may not annotate nodes.
+	unannotated atomic.Bool
 
 	mu sync.Mutex
 	// byNode are the pods that are bound to each node.

@@ -70,7 +70,10 @@ type Config struct {
 	Settings func() Settings
 	// Kubelet returns where the kubelet API is now.
 	Kubelet func() Kubelet
-	Names   Names
+	// MetricsPath returns the path at which the kubelet API says what the pods of one node
+	// use; nil: it does not.
+	MetricsPath func(node string) string
+	Names       Names
 	// Host is the name of this machine, which its own node has or may come to have.
 	Host string
 	// Changed is called when what Set returned about a provider has changed. No lock
