@@ -25,6 +25,7 @@ func TestGuestsOwnObjects(t *testing.T) {
 	calls := []struct{ method, resource, within, mediaType, body string }{
 		{"GET", "pods", "", "", ""},
 		{"PATCH", "pods", "", allow.MergePatch, `{}`},
+		{"PATCH", "pods", "/ephemeralcontainers", allow.StrategicPatch, `{}`},
 		{"DELETE", "pods", "", "", ""},
 		{"GET", "pods", "/log", "", ""},
 		{"GET", "configmaps", "", "", ""},
@@ -61,6 +62,9 @@ func TestGuestsOwnObjects(t *testing.T) {
 	// A pod that names what the caller did not make could read it.
 	if status, body, _ := endpointtest.Through(t, l, "POST", endpointtest.PodsOfB, "application/json", `{"names":"regcred"}`); status != http.StatusForbidden || !strings.Contains(body, "secrets/regcred") {
 		t.Errorf("a pod with somebody else's Secret: %d %s", status, body)
+	}
+	if status, body, _ := endpointtest.Through(t, l, "PATCH", endpointtest.PodsOfB+"/web/ephemeralcontainers", allow.StrategicPatch, `{"names":"regcred"}`); status != http.StatusForbidden || !strings.Contains(body, "secrets/regcred") {
+		t.Errorf("an ephemeral container with somebody else's Secret: %d %s", status, body)
 	}
 	if seen := a.taken(); len(seen) != 0 {
 		t.Errorf("%q arrived", seen)

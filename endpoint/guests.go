@@ -27,12 +27,16 @@ type Guests interface {
 	// nothing in it if its answer is not known.
 	Pod(ctx context.Context, id peer.ClusterID, namespace string, body []byte) (clean []byte, done func(created []byte), err error)
 	// Named returns the names of the ConfigMaps, Secrets and PersistentVolumeClaims that a pod,
-	// as Pod returned it, refers to, by "configmaps", "secrets" and "persistentvolumeclaims".
+	// as Pod or Ephemeral returned it, refers to, by "configmaps", "secrets" and "persistentvolumeclaims".
 	Named(pod []byte) (map[string][]string, error)
 	// PodPatch checks a patch of a pod, in JSON as of RFC 7386 or a strategic merge
 	// patch of Kubernetes, and returns the one that is sent instead, with its media
 	// type.
 	PodPatch(id peer.ClusterID, namespace, name string, body []byte) (clean []byte, contentType string, err error)
+	// Ephemeral checks a patch that adds an ephemeral container to a pod, and returns the
+	// strategic merge patch of its ephemeralcontainers that is sent instead. done is as of Pod:
+	// the answer is the whole pod.
+	Ephemeral(ctx context.Context, id peer.ClusterID, namespace, name string, body []byte) (clean []byte, done func(changed []byte), err error)
 	// Object checks an object that the peer applies, and returns the one that is
 	// written instead, as JSON, with every field that is to change. resource is
 	// "configmaps", "secrets", "services", "endpointslices" or "persistentvolumeclaims".

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,6 +133,11 @@ func (i *inn) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, stri
 	return []byte(`{"clean":"patch"}`), allow.StrategicPatch, i.decide(body)
 }
 
+func (i *inn) Ephemeral(ctx context.Context, id peer.ClusterID, ns, name string, body []byte) ([]byte, func([]byte), error) {
+	clean, done, err := i.Pod(ctx, id, ns+"/"+name, body)
+	return bytes.ReplaceAll(clean, []byte(`"pod"`), []byte(`"ephemeral"`)), done, err
+}
+
 func (i *inn) Object(_ peer.ClusterID, _, resource, name string, body []byte) ([]byte, error) {
 	return []byte(`{"clean":"` + resource + " " + name + `"}`), i.decide(body)
 }
@@ -218,6 +224,8 @@ func TestGuestCallsArrive(t *testing.T) {
 		{"POST", endpointtest.PodsOfB + "?fieldManager=evil", "application/json", `{"evil":1}`, "POST " + endpointtest.PodsOfB + "?fieldManager=liqo-peer\n" + typed("application/json") + "\n" + `{"clean":"pod"}`,
 			`done b b-shop {"kind":"x"}`},
 		{"PATCH", endpointtest.PodsOfB + "/web", allow.MergePatch, `{}`, "PATCH " + endpointtest.PodsOfB + "/web?fieldManager=liqo-peer\n" + typed(allow.StrategicPatch) + "\n" + `{"clean":"patch","metadata":{"uid":"the-uid"}}`, ""},
+		{"PATCH", endpointtest.PodsOfB + "/web/ephemeralcontainers", allow.StrategicPatch, `{}`, "PATCH " + endpointtest.PodsOfB + "/web/ephemeralcontainers?fieldManager=liqo-peer\n" + typed(allow.StrategicPatch) + "\n" + `{"clean":"ephemeral","metadata":{"uid":"the-uid"}}`,
+			`done b b-shop/web {"kind":"x"}`},
 		{"PATCH", objects + "secrets/s?fieldManager=x&force=true", allow.ApplyPatch, `{}`, "PATCH " + objects + "secrets/s?fieldManager=liqo-peer&force=true\n" + typed(allow.ApplyPatch) + "\n" + `{"clean":"secrets s","metadata":{"uid":"the-uid"}}`, ""},
 		{"DELETE", endpointtest.PodsOfB + "/web", "application/json", `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Orphan"}`,
 			"DELETE " + endpointtest.PodsOfB + "/web\n" + typed("application/json") + "\n" + `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"},"propagationPolicy":"Background"}`, ""},
@@ -321,6 +329,8 @@ func TestGuestCallsRefused(t *testing.T) {
 		{"POST", endpointtest.PodsOfB, "application/yaml", `{}`, 415, "UnsupportedMediaType", "application/json"},
 		{"POST", endpointtest.PodsOfB, "application/json", big, 413, "RequestEntityTooLarge", "at most"},
 		{"PATCH", endpointtest.PodsOfB + "/web", "application/json-patch+json", `[]`, 415, "UnsupportedMediaType", allow.MergePatch},
+		{"PUT", endpointtest.PodsOfB + "/web/ephemeralcontainers", "application/json", "{}", 405, "MethodNotAllowed", "use PATCH"},
+		{"PATCH", endpointtest.PodsOfB + "/web/ephemeralcontainers", allow.StrategicPatch, `{"hostNetwork":true}`, 403, "Forbidden", "the offer is used up: cpu"},
 		{"PATCH", endpointtest.PodsOfB + "/web", allow.MergePatch, `{"jsonpatch":1}`, 500, "InternalError", "report"},
 		{"PATCH", "/api/v1/namespaces/b-shop/secrets/s", allow.MergePatch, `{}`, 415, "UnsupportedMediaType", allow.ApplyPatch},
 		{"DELETE", endpointtest.PodsOfB + "/web", "application/json", `{"dryRun":["All"]}`, 400, "BadRequest", "dryRun"},

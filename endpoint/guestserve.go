@@ -256,6 +256,20 @@ func (s *Server) serveGuestCall(w http.ResponseWriter, r *http.Request, c *conn,
 				return no
 			}
 		}
+	case call.Within == allow.Ephemeral:
+		out.ContentType = allow.StrategicPatch
+		if out.Body, done, err = s.cfg.Guests.Ephemeral(ctx, caller.ID, call.Namespace, call.Name, body); err == nil {
+			no := s.checkNamed(r, caller, call.Namespace, out.Body)
+			if no == nil {
+				if out.Body, err = allow.WithUID(out.Body, call.UID); err != nil {
+					no = refusal.Internal("the patch cannot be written down; please report this")
+				}
+			}
+			if no != nil {
+				done(nil)
+				return no
+			}
+		}
 	case call.Resource == "pods":
 		out.Body, out.ContentType, err = s.cfg.Guests.PodPatch(caller.ID, call.Namespace, call.Name, body)
 		if err == nil && out.ContentType != allow.MergePatch && out.ContentType != allow.StrategicPatch {

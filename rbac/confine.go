@@ -32,6 +32,7 @@ type confined struct {
 var confinement = []confined{
 	{groupCore, []string{"namespaces", "nodes", "nodes/status", "configmaps", "secrets"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"pods", "pods/status", "resourcequotas"}, []string{"CREATE", "UPDATE"}},
+	{groupCore, []string{"pods/ephemeralcontainers"}, []string{"UPDATE"}},
 	{groupCore, []string{"persistentvolumes"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupStorage, []string{"storageclasses"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"services", "persistentvolumeclaims"}, []string{"CREATE", "UPDATE", "DELETE"}},
@@ -151,7 +152,7 @@ func demands(namespace string) []demand {
 		{"a peer's user may change things in its own guest namespaces only",
 			`variables.agent || variables.home != "" && variables.home == variables.peer`},
 		{"the agent makes no pods, and reaches into none: guests do that in their own namespaces",
-			oneOf(`!variables.agent`, "pods", "pods/exec", "pods/attach", "pods/portforward")},
+			oneOf(`!variables.agent`, "pods", "pods/ephemeralcontainers", "pods/exec", "pods/attach", "pods/portforward")},
 		// Where sharing.network_range and IPv6 blocks are: nobody else's pods have these.
 		{"the agent gives pods no addresses but those for pods of peers, in 240.0.0.0/4 and fd00::/8",
 			of("pods/status", `object.?status.?podIPs.orValue([]).all(p, p.ip.matches("^(24[0-9]|25[0-4])[.]|^fd")) || object.?status.?podIPs.orValue([]) == oldObject.?status.?podIPs.orValue([])`)},
@@ -213,7 +214,7 @@ func demands(namespace string) []demand {
 			of("endpointslices", `variables.deleted || object.addressType != "FQDN" && object.?endpoints.orValue([]).all(e, e.addresses.all(a, a.matches("^(24[0-9]|25[0-4])[.]|^fd")) && !has(e.targetRef) && !has(e.nodeName))`)},
 		{"the agent's roles are for pods and what they use, ConfigMaps, Secrets, Services, EndpointSlices, PersistentVolumeClaims and events",
 			of("roles", `object.?rules.orValue([]).all(r, r.?apiGroups.orValue([]) == [""] && r.?resources.orValue([]).all(x, `+
-				`x in ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "services", "persistentvolumeclaims", "events"]) || `+
+				`x in ["pods", "pods/ephemeralcontainers", "pods/log", "pods/exec", "pods/attach", "pods/portforward", "configmaps", "secrets", "services", "persistentvolumeclaims", "events"]) || `+
 				`r.?apiGroups.orValue([]) == ["discovery.k8s.io"] && r.?resources.orValue([]) == ["endpointslices"] || `+
 				`r.?apiGroups.orValue([]) == ["metrics.k8s.io"] && r.?resources.orValue([]) == ["pods"] && r.?verbs.orValue([]) == ["list"])`)},
 		{"the agent gives such a role to the peer of the namespace",

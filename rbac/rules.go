@@ -175,6 +175,9 @@ func Rules(namespace string) []Rule {
 			Part: PartHosting, Group: groupMetrics, Resources: []string{"pods"},
 			Verbs: []string{"list"}, Granted: []string{"list"}, Reason: "guests read what their pods use",
 		}, {
+			Part: PartHosting, Group: groupCore, Resources: []string{"pods/ephemeralcontainers"},
+			Verbs: []string{"patch"}, Granted: []string{"patch"}, Reason: "guests debug their pods",
+		}, {
 			Part: PartHosting, Group: groupCore, Resources: []string{"resourcequotas"},
 			Verbs: []string{"list", "watch"}, Reason: "follows what guests are held to",
 		}, {

@@ -51,6 +51,12 @@ func (s *Sharing) PodPatch(id peer.ClusterID, namespace, name string, body []byt
 	return clean, contentType, refused(err)
 }
 
+// Ephemeral implements endpoint.Guests.
+func (s *Sharing) Ephemeral(ctx context.Context, id peer.ClusterID, namespace, name string, body []byte) ([]byte, func([]byte), error) {
+	clean, done, err := s.hosts.Ephemeral(ctx, id, namespace, name, body)
+	return clean, done, refused(err)
+}
+
 // Object implements endpoint.Guests.
 func (s *Sharing) Object(id peer.ClusterID, namespace, resource, name string, body []byte) ([]byte, error) {
 	clean, err := s.hosts.Object(id, namespace, resource, name, body)

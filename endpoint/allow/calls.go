@@ -33,6 +33,9 @@ const PodMetrics = "pods.metrics.k8s.io"
 // Claims is the resource of which nothing but the size can change.
 const Claims = "persistentvolumeclaims"
 
+// Ephemeral is the subresource of a pod by which ephemeral containers are added to it.
+const Ephemeral = "ephemeralcontainers"
+
 // The forms of what a path can name.
 const (
 	collection = ""       // .../pods
@@ -69,6 +72,7 @@ var guestRoutes = []guestRoute{
 	{resource: "pods", form: oneObject, method: http.MethodGet},
 	{resource: "pods", form: oneObject, method: http.MethodPatch, query: writeParams},
 	{resource: "pods", form: oneObject, method: http.MethodDelete},
+	{resource: "pods", form: Ephemeral, method: http.MethodPatch, query: writeParams},
 	{resource: "pods", form: "log", method: http.MethodGet, query: logParams, answer: TextAnswer, endless: "follow"},
 	{resource: "pods", form: "exec", method: http.MethodGet, query: execParams, answer: Upgrading},
 	{resource: "pods", form: "exec", method: http.MethodPost, query: execParams, answer: Upgrading},

@@ -46,6 +46,10 @@ func (landlord) PodPatch(_ peer.ClusterID, _, _ string, body []byte) ([]byte, st
 	return body, "application/strategic-merge-patch+json", nil
 }
 
+func (landlord) Ephemeral(_ context.Context, _ peer.ClusterID, _, _ string, body []byte) ([]byte, func([]byte), error) {
+	return body, func([]byte) {}, nil
+}
+
 func (landlord) Object(_ peer.ClusterID, _, _, _ string, body []byte) ([]byte, error) {
 	return body, nil
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,6 +88,11 @@ func guestObject(kind, name, metadata, more string) []byte {
 		kind, name, workload.AnnotationOriginUID, metadata, more)
 }
 
+// debugger is the patch by which agents add an ephemeral container, with more in it.
+func debugger(image, more string) []byte {
+	return fmt.Appendf(nil, `{"spec":{"ephemeralContainers":[{"name":"debugger","image":%q%s}]}}`, image, more)
+}
+
 // inside are calls about a namespace and the pod "web" in it.
 func inside(namespace string) []attempt {
 	in := "/kube/api/v1/namespaces/" + namespace
@@ -96,6 +102,7 @@ func inside(namespace string) []attempt {
 		{"POST", in + "/pods", jsonHeader, guestPod("evil", "", "")},
 		{"GET", in + "/pods/web", nil, nil},
 		{"PATCH", in + "/pods/web", patchHeader, []byte(`{"spec":{"containers":[{"name":"web","image":"evil"}]}}`)},
+		{"PATCH", in + "/pods/web/ephemeralcontainers", patchHeader, debugger("web:1", "")},
 		{"DELETE", in + "/pods/web", nil, nil},
 		{"GET", in + "/pods/web/log", nil, nil},
 		{"GET", in + "/pods/web/log?follow=true", nil, nil},
@@ -123,6 +130,7 @@ func ofOperators(home string) []attempt {
 		{"GET", pod, nil, nil},
 		{"GET", pod + "/log", nil, nil},
 		{"PATCH", pod, patchHeader, []byte(`{"metadata":{"labels":{"a":"b"}}}`)},
+		{"PATCH", pod + "/ephemeralcontainers", patchHeader, debugger("web:1", "")},
 		{"DELETE", pod, nil, nil},
 		{"POST", pod + "/exec?command=sh", spdyHeader, nil},
 		{"GET", pod + "/portforward?ports=80", spdyHeader, nil},
@@ -259,6 +267,15 @@ func documents(namespace, other string) []attempt {
 	} {
 		all = append(all, attempt{"PATCH", in + "/pods/web", patchHeader, []byte(body)})
 	}
+	for _, body := range [][]byte{
+		debugger("registry.example.net/web:1", ""), debugger("web:1", `,"securityContext":{"privileged":true}`),
+		debugger("web:1", `,"securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}`), debugger("web:1", `,"resources":{"requests":{"cpu":"1"}}`),
+		debugger("web:1", `,"ports":[{"containerPort":80,"hostPort":80}]`), debugger("web:1", `,"livenessProbe":{"tcpSocket":{"port":80}}`),
+		debugger("web:1", `,"envFrom":[{"secretRef":{"name":"regcred"}}]`), debugger("web:1", `,"volumeMounts":[{"name":"x","mountPath":"/x"}]`),
+		debugger("web:1", `},{"name":"second","image":"web:1"`), debugger("web:1", `,"command":["`+strings.Repeat("x", 64<<10)+`"]`), []byte(`{"spec":{"hostNetwork":true}}`),
+	} {
+		all = append(all, attempt{"PATCH", in + "/pods/web/ephemeralcontainers", patchHeader, body})
+	}
 	for _, kind := range []string{"application/json-patch+json", "application/apply-patch+yaml", "application/json"} {
 		all = append(all, attempt{"PATCH", in + "/pods/web", http.Header{"Content-Type": {kind}}, []byte(`{"metadata":{"labels":{"a":"b"}}}`)})
 	}
@@ -375,6 +392,9 @@ spec: {containers: [{name: web, image: "web:1"}]}
 	// What it may do, it can: otherwise the refusals show nothing.
 	if status, body := c.must(attempt{"POST", "/kube/api/v1/namespaces/" + home + "/pods", jsonHeader, guestPod("web", "", "")}); status != http.StatusCreated {
 		t.Fatalf("a pod as it has to be: %d %s", status, body)
+	}
+	if status, body := c.must(attempt{"PATCH", "/kube/api/v1/namespaces/" + home + "/pods/web/ephemeralcontainers", patchHeader, bytes.Replace(debugger("web:1", ""), []byte("debugger"), []byte("first"), 1)}); status != http.StatusOK {
+		t.Fatalf("an ephemeral container as it has to be: %d %s", status, body)
 	}
 	// The API server does not know this word, and would drop it.
 	status, body := c.must(attempt{"POST", "/kube/api/v1/namespaces/" + home + "/pods", jsonHeader, guestPod("words", "", `,"hostnetwork":true,"unheardOf":1`)})
@@ -571,8 +591,8 @@ func (x *box) mayNot(id, home, other string) {
 		}
 		return answer.Status.Allowed
 	}
-	if !ask("create", "", "pods", "", home) {
-		x.t.Error("RBAC: it may not create pods in its own namespace")
+	if !ask("create", "", "pods", "", home) || !ask("patch", "", "pods", "ephemeralcontainers", home) {
+		x.t.Error("RBAC: it may not create and debug pods in its own namespace")
 	}
 	for _, namespace := range []string{"default", "kube-system", "liqo", other, ""} {
 		for _, resource := range []string{"pods", "secrets", "configmaps", "events", "nodes", "namespaces"} {
@@ -585,7 +605,7 @@ func (x *box) mayNot(id, home, other string) {
 	}
 	for _, q := range [][4]string{
 		{"create", "", "serviceaccounts", "token"}, {"create", "", "pods", "eviction"}, {"create", "", "pods", "binding"}, {"update", "", "pods", "status"},
-		{"patch", "", "pods", "ephemeralcontainers"}, {"update", "", "pods", ""}, {"deletecollection", "", "pods", ""}, {"update", "", "services", ""}, {"create", "", "services", "proxy"}, {"create", "", "endpoints", ""},
+		{"update", "", "pods", "ephemeralcontainers"}, {"update", "", "pods", ""}, {"deletecollection", "", "pods", ""}, {"update", "", "services", ""}, {"create", "", "services", "proxy"}, {"create", "", "endpoints", ""},
 		{"patch", "", "resourcequotas", ""}, {"create", "rbac.authorization.k8s.io", "rolebindings", ""}, {"patch", "rbac.authorization.k8s.io", "roles", ""},
 		{"create", "apps", "deployments", ""}, {"create", "batch", "jobs", ""}, {"patch", "", "namespaces", ""},
 	} {

@@ -236,7 +236,8 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		made("networking.k8s.io/v1", "NetworkPolicy", "liqo-guests", "spec", object{"podSelector": object{}})))
 	ok("a guest's role", apply(roles+"/namespaces/"+home+"/roles/liqo-consumer", role("Role", "liqo-consumer", object{
 		"apiGroups": []any{""}, "resources": []any{"pods", "secrets", "configmaps", "services", "persistentvolumeclaims"}, "verbs": []any{"get", "create", "patch", "delete"},
-	}, object{"apiGroups": []any{"discovery.k8s.io"}, "resources": []any{"endpointslices"}, "verbs": []any{"get", "list", "watch", "create", "patch", "delete"}},
+	}, object{"apiGroups": []any{""}, "resources": []any{"pods/ephemeralcontainers"}, "verbs": []any{"patch"}},
+		object{"apiGroups": []any{"discovery.k8s.io"}, "resources": []any{"endpointslices"}, "verbs": []any{"get", "list", "watch", "create", "patch", "delete"}},
 		object{"apiGroups": []any{"metrics.k8s.io"}, "resources": []any{"pods"}, "verbs": []any{"list"}})))
 	ok("a guest's binding", apply(roles+"/namespaces/"+home+"/rolebindings/liqo-consumer", binding("RoleBinding", "liqo-consumer", "Role", "liqo-consumer", peerUser)))
 	ok("a peer's role", apply(roles+"/clusterroles/liqo:peer:mill", role("ClusterRole", "liqo:peer:mill", rule(api.GroupVersion.Group, api.PluralPeeringRequests, guest, "get"))))
@@ -274,6 +275,7 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 	generated := labelled(slice("web-x7k2b", "10.42.0.9"), object{api.LabelOriginCluster: guest, api.LabelSliceManager: "endpointslice-controller.k8s.io"})
 	ok("the API server's controller", put(f.admin, slices+home+"/endpointslices", generated))
 	ok("a guest's pod", put(f.peer, core+"/namespaces/"+home+"/pods", pod("web", object{})))
+	ok("a guest's ephemeral container", patch(f.peer, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"}]}}`))
 
 	const classes = "/apis/storage.k8s.io/v1/storageclasses"
 	claim := func(name string, more object) object {
@@ -398,6 +400,15 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		{"forward a port to it", func() error { return f.self.Create(ctx, system+"/pods/victim/portforward", nil, nil) }},
 		{"an ephemeral container in it", func() error {
 			return patch(f.self, system+"/pods/victim/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"}]}}`)
+		}},
+		{"an ephemeral container in a guest's pod, as the agent", func() error {
+			return patch(f.self, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"f","image":"e"}]}}`)
+		}},
+		{"a privileged ephemeral container, as a guest", func() error {
+			return patch(f.peer, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"f","image":"e","securityContext":{"privileged":true}}]}}`)
+		}},
+		{"an ephemeral container in a pod of kube-system, as a guest", func() error {
+			return patch(f.peer, system+"/pods/victim/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"}]}}`)
 		}},
 		{"its own address for a pod of kube-system", func() error {
 			return patch(f.self, system+"/pods/victim/status", `{"status":{"podIP":"10.42.0.66","podIPs":[{"ip":"10.42.0.66"}]}}`)

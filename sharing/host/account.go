@@ -103,6 +103,7 @@ type account struct {
 type slot struct {
 	pod      *guestPod // as it was seen last, nil if there is none
 	reserved []*reserved
+	extended []*extension
 }
 
 // reserved is room for a pod that was let through.
@@ -144,6 +145,9 @@ func (s *slot) size() (size int64) {
 	for _, r := range s.reserved {
 		size = max(size, r.size)
 	}
+	for _, e := range s.extended {
+		size += e.size
+	}
 	return size
 }
 
@@ -171,6 +175,7 @@ func (a *account) sweep() {
 	now := a.now()
 	for key, s := range a.slots {
 		s.reserved = slices.DeleteFunc(s.reserved, func(r *reserved) bool { return !now.Before(r.until) })
+		s.extended = slices.DeleteFunc(s.extended, func(e *extension) bool { return !now.Before(e.until) })
 		a.tidy(key, s)
 	}
 	a.objects.sweep(now)
@@ -178,7 +183,7 @@ func (a *account) sweep() {
 }
 
 func (a *account) tidy(key string, s *slot) {
-	if s.pod == nil && len(s.reserved) == 0 {
+	if s.pod == nil && len(s.reserved) == 0 && len(s.extended) == 0 {
 		delete(a.slots, key)
 	}
 }

@@ -58,6 +58,7 @@ type guestPod struct {
 	grace   int64 // in seconds
 	// clusterDNS: it asks the DNS of this cluster for names.
 	clusterDNS bool
+	ephemeral  int // how many ephemeral containers it has
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -80,6 +81,7 @@ func (p *guestPod) weigh() {
 		if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
 			p.grace = *grace
 		}
+		p.ephemeral = len(pod.Spec.EphemeralContainers)
 		p.size = int64(len(p.Spec)) + length(p.Labels) + length(p.Annotations)
 	}
 	p.Spec = nil

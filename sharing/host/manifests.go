@@ -112,10 +112,13 @@ func quotaFor(guest *corev1.Namespace, id peer.ClusterID, origin string, offer c
 	}
 }
 
+// grants are the rights of consumers that not every agent may give, or not at any time.
+type grants struct{ services, claims, metrics, ephemeral bool }
+
 // roleFor is what a consumer may do in one of its namespaces. Whoever writes it has
 // to have these rights too, or the verb escalate on roles: an agent whose own rights are of
-// before there were Services, claims or metrics of guests gives none.
-func roleFor(namespace string, id peer.ClusterID, services, claims, metrics bool) *rbacv1.Role {
+// before there were Services, claims, metrics or ephemeral containers of guests gives none.
+func roleFor(namespace string, id peer.ClusterID, g grants) *rbacv1.Role {
 	all := []string{"get", "list", "watch", "create", "patch", "delete"}
 	role := &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"},
@@ -127,15 +130,18 @@ func roleFor(namespace string, id peer.ClusterID, services, claims, metrics bool
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"get", "list", "watch"}},
 		},
 	}
-	if services {
+	if g.ephemeral {
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/ephemeralcontainers"}, Verbs: []string{"patch"}})
+	}
+	if g.services {
 		role.Rules = append(role.Rules,
 			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resourceServices}, Verbs: all},
 			rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{resourceSlices}, Verbs: all})
 	}
-	if claims {
+	if g.claims {
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resourceClaims}, Verbs: all})
 	}
-	if metrics {
+	if g.metrics {
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{metricsGroup}, Resources: []string{"pods"}, Verbs: []string{"list"}})
 	}
 	return role

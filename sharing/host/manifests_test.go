@@ -66,7 +66,7 @@ func TestQuotaFor(t *testing.T) {
 }
 
 func TestSameRoleAndBinding(t *testing.T) {
-	role, binding := roleFor("ns", barn, true, false, true), bindingFor("ns", barn, []string{"user"})
+	role, binding := roleFor("ns", barn, grants{services: true, metrics: true}), bindingFor("ns", barn, []string{"user"})
 	for name, change := range map[string]func(*rbacv1.Role){
 		"more":     func(r *rbacv1.Role) { r.Rules[0].Verbs = append(r.Rules[0].Verbs, "deletecollection") },
 		"less":     func(r *rbacv1.Role) { r.Rules = r.Rules[1:] },

@@ -137,7 +137,9 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 	if wait > 0 || err != nil {
 		return wait, err
 	}
-	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, s.servicesKnown(), s.mayClaim(st, guest), s.grantsMetrics), sameRole); wait > 0 || err != nil {
+	granted := s.granted
+	granted.services, granted.claims = s.servicesKnown(), s.mayClaim(st, guest)
+	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, granted), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
 	binding := bindingFor(guest.Name, id, s.host.cfg.Users(id))

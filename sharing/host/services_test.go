@@ -106,7 +106,7 @@ func TestServices(t *testing.T) {
 	st.session = mute
 	refused("if the agent may not read them", ReasonNoServices, resourceServices, "web", service("web"))
 	st.session = s
-	if role := roleFor("ns", barn, s.servicesKnown(), false, false); strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
+	if role := roleFor("ns", barn, grants{services: s.servicesKnown()}); strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
 		t.Errorf("before that, the consumer may %v", role.Rules)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestServices(t *testing.T) {
 	<-s.services.Synced()
 	<-s.slices.Synced()
 	h.adopt(s)
-	if role := roleFor("ns", barn, s.servicesKnown(), false, false); !strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
+	if role := roleFor("ns", barn, grants{services: s.servicesKnown()}); !strings.Contains(fmt.Sprint(role.Rules), resourceServices) {
 		t.Errorf("the consumer may only %v", role.Rules)
 	}
 	name, body := slice("web")

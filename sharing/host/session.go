@@ -62,9 +62,9 @@ type session struct {
 
 	queue *work.Queue[peer.ClusterID]
 
-	// grantsMetrics: the agent may let consumers read what their pods use. It is set before
-	// anything is reconciled.
-	grantsMetrics bool
+	// granted are the rights that the agent may give to consumers, as long as its session lasts: metrics and ephemeral
+	// containers. They are set before anything is reconciled.
+	granted grants
 
 	// noServices is closed once the API server refuses to tell of Services or EndpointSlices.
 	noServices     chan struct{}
@@ -235,7 +235,7 @@ func (s *session) filled(ctx context.Context) bool {
 			}
 		}
 	}
-	if err := s.askMetrics(ctx); err != nil {
+	if err := s.askGrants(ctx); err != nil {
 		return false
 	}
 	// Without network policies nobody is let in, but who is not admitted any more has to go.
@@ -264,13 +264,17 @@ func (s *session) filled(ctx context.Context) bool {
 	return true
 }
 
-// askMetrics finds out whether the agent may let consumers read what their pods use: it has
-// to have that right itself. It asks until there is an answer, and fails when ctx ends.
-func (s *session) askMetrics(ctx context.Context) error {
+// askGrants finds out whether the agent may let consumers read what their pods use, and add ephemeral containers: it has to
+// have these rights itself. It asks until there is an answer, and fails when ctx ends.
+func (s *session) askGrants(ctx context.Context) error {
 	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
-		may, err := s.client.May(ctx, kube.Access{Verb: "list", Group: metricsGroup, Resource: "pods"})
-		if err == nil {
-			s.grantsMetrics = may
+		metrics, err := s.client.May(ctx, kube.Access{Verb: "list", Group: metricsGroup, Resource: "pods"})
+		ephemeral, also := s.client.May(ctx, kube.Access{Verb: "patch", Resource: "pods", Subresource: "ephemeralcontainers"})
+		if err == nil && also == nil {
+			s.granted = grants{metrics: metrics, ephemeral: ephemeral}
+			if !ephemeral {
+				s.host.cfg.Logger.Warn("consumers cannot use kubectl debug here, because the agent may not let them; run `liqo-agent rbac --apply` again, and restart the agent")
+			}
 			return nil
 		}
 		if err := work.Sleep(ctx, pause); err != nil {

@@ -72,6 +72,11 @@ func (l landlord) PodPatch(id peer.ClusterID, ns, name string, body []byte) ([]b
 	return clean, contentType, l.refused(err)
 }
 
+func (l landlord) Ephemeral(ctx context.Context, id peer.ClusterID, ns, name string, body []byte) ([]byte, func([]byte), error) {
+	clean, done, err := l.runningHost.Ephemeral(ctx, id, ns, name, body)
+	return clean, done, l.refused(err)
+}
+
 func (l landlord) Object(id peer.ClusterID, ns, resource, name string, body []byte) ([]byte, error) {
 	clean, err := l.runningHost.Object(id, ns, resource, name, body)
 	return clean, l.refused(err)

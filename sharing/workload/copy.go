@@ -31,6 +31,7 @@ type copyDocument struct {
 		TerminationGracePeriodSeconds *int64          `json:"terminationGracePeriodSeconds"`
 		InitContainers                []copyContainer `json:"initContainers"`
 		Containers                    []copyContainer `json:"containers"`
+		EphemeralContainers           []copyContainer `json:"ephemeralContainers"`
 	} `json:"spec"`
 	Status struct {
 		ObservedGeneration    int64                 `json:"observedGeneration"`
@@ -42,6 +43,7 @@ type copyDocument struct {
 		Conditions            []corev1.PodCondition `json:"conditions"`
 		InitContainerStatuses []copyStatus          `json:"initContainerStatuses"`
 		ContainerStatuses     []copyStatus          `json:"containerStatuses"`
+		EphemeralStatuses     []copyStatus          `json:"ephemeralContainerStatuses"`
 	} `json:"status"`
 }
 
@@ -87,7 +89,10 @@ func (c *Copy) UnmarshalJSON(raw []byte) error {
 	if err := utiljson.Unmarshal(raw, &d); err != nil {
 		return fmt.Errorf("the document is not a pod: %w", err)
 	}
-	for _, n := range []int{len(d.Spec.InitContainers), len(d.Spec.Containers), len(d.Status.InitContainerStatuses), len(d.Status.ContainerStatuses)} {
+	for _, n := range []int{
+		len(d.Spec.InitContainers), len(d.Spec.Containers), len(d.Spec.EphemeralContainers),
+		len(d.Status.InitContainerStatuses), len(d.Status.ContainerStatuses), len(d.Status.EphemeralStatuses),
+	} {
 		if n > maxCopyContainers {
 			return fmt.Errorf("the document has %d containers, more than %d", n, maxCopyContainers)
 		}
@@ -103,7 +108,11 @@ func (c *Copy) UnmarshalJSON(raw []byte) error {
 			PodIPs:    d.Status.PodIPs[:min(len(d.Status.PodIPs), maxPodIPs)],
 			StartTime: d.Status.StartTime, Conditions: d.Status.Conditions,
 			InitContainerStatuses: statusesOf(d.Status.InitContainerStatuses), ContainerStatuses: statusesOf(d.Status.ContainerStatuses),
+			EphemeralContainerStatuses: statusesOf(d.Status.EphemeralStatuses),
 		},
+	}
+	for _, e := range d.Spec.EphemeralContainers {
+		c.Spec.EphemeralContainers = append(c.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: e.Name, Image: e.Image}})
 	}
 	return nil
 }

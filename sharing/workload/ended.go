@@ -17,9 +17,10 @@ func Waiting(mine *corev1.Pod, why *Refusal, now time.Time) corev1.PodStatus {
 	if !Ended(out.Phase) {
 		out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
 	}
-	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: text.Lines(message, budget(len(mine.Spec.InitContainers)+len(mine.Spec.Containers)))}
+	unseen := corev1.ContainerStateWaiting{Reason: reason, Message: text.Lines(message, budget(containersIn(&mine.Spec)))}
 	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, nil, unseen, maxMessage)
 	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, nil, unseen, maxMessage)
+	out.EphemeralContainerStatuses = containerStatuses(ephemerals(&mine.Spec), mine, mine.Status.EphemeralContainerStatuses, nil, unseen, maxMessage)
 	setter{out: &out, before: mine.Status.Conditions, now: now}.unready(reason, message)
 	return out
 }
@@ -29,10 +30,10 @@ func Waiting(mine *corev1.Pod, why *Refusal, now time.Time) corev1.PodStatus {
 // that had already ended, its phase stays.
 func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
 	out := base(mine)
-	var seenInit, seen []corev1.ContainerStatus
+	var seenInit, seen, seenEphemeral []corev1.ContainerStatus
 	if last != nil {
 		out = Mirror(mine, last, in, now)
-		seenInit, seen = last.Status.InitContainerStatuses, last.Status.ContainerStatuses
+		seenInit, seen, seenEphemeral = last.Status.InitContainerStatuses, last.Status.ContainerStatuses, last.Status.EphemeralContainerStatuses
 	}
 	if Ended(out.Phase) {
 		return out
@@ -43,9 +44,10 @@ func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.
 	}
 	out.Phase, out.Reason, out.Message = corev1.PodFailed, why.Reason, why.Message
 
-	size := budget(len(mine.Spec.InitContainers) + len(mine.Spec.Containers))
+	size := budget(containersIn(&mine.Spec))
 	out.InitContainerStatuses = lost(containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, seenInit, corev1.ContainerStateWaiting{}, size), now)
 	out.ContainerStatuses = lost(containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, seen, corev1.ContainerStateWaiting{}, size), now)
+	out.EphemeralContainerStatuses = lost(containerStatuses(ephemerals(&mine.Spec), mine, mine.Status.EphemeralContainerStatuses, seenEphemeral, corev1.ContainerStateWaiting{}, size), now)
 	set := setter{out: &out, before: mine.Status.Conditions, now: now}
 	set.unready("PodFailed", "")
 	set.as(corev1.DisruptionTarget, &corev1.PodCondition{Status: corev1.ConditionTrue, Reason: why.Reason, Message: why.Message})

@@ -25,8 +25,8 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 // condition changed. The result shares nothing with the arguments.
 //
 // Of the fields of a PodStatus:
-//   - phase, reason, message, initContainerStatuses and containerStatuses are the
-//     provider's. A pod or container that has ended stays ended.
+//   - phase, reason, message, and the statuses of containers, init containers and ephemeral
+//     containers are the provider's. A pod or container that has ended stays ended.
 //   - Conditions that a kubelet sets are the provider's, with the readiness gates of this
 //     cluster. All others, such as PodScheduled, are this cluster's. DisruptionTarget is
 //     taken from either.
@@ -43,7 +43,6 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 //   - resources and allocatedResources, and user, volumeMounts, stopSignal and
 //     allocatedResourcesStatus of containers are empty: they are about the provider's node,
 //     and some of them would influence this cluster's scheduler.
-//   - ephemeralContainerStatuses say that these containers do not run.
 func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
 	switch c := condition(theirs.Status.Conditions, corev1.PodScheduled); {
 	case Ended(mine.Status.Phase) && !Ended(theirs.Status.Phase):
@@ -64,18 +63,20 @@ func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus
 		out.StartTime = &metav1.Time{Time: within(theirs.Status.StartTime.Time, mine.CreationTimestamp.Time, now)}
 	}
 	if seen := theirs.Status.ObservedGeneration; mine.Generation > out.ObservedGeneration && (seen == 0 || seen >= theirs.Generation) {
-		if _, behind := Change(mine, theirs, in); !behind {
+		_, behind := Change(mine, theirs, in)
+		if waits, _, _ := Ephemeral(mine, theirs, nil); !behind && waits == "" {
 			out.ObservedGeneration = mine.Generation
 		}
 	}
 
-	size := budget(len(mine.Spec.InitContainers) + len(mine.Spec.Containers))
+	size := budget(containersIn(&mine.Spec))
 	unseen := corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 	if len(mine.Spec.InitContainers) > 0 {
 		unseen.Reason = "PodInitializing"
 	}
 	out.InitContainerStatuses = containerStatuses(mine.Spec.InitContainers, mine, mine.Status.InitContainerStatuses, theirs.Status.InitContainerStatuses, unseen, size)
 	out.ContainerStatuses = containerStatuses(mine.Spec.Containers, mine, mine.Status.ContainerStatuses, theirs.Status.ContainerStatuses, unseen, size)
+	out.EphemeralContainerStatuses = containerStatuses(ephemerals(&mine.Spec), mine, mine.Status.EphemeralContainerStatuses, theirs.Status.EphemeralContainerStatuses, unseen, size)
 
 	if out.PodIPs = in.Network.addresses(mine.Status.PodIPs, theirs.Status.PodIPs); len(out.PodIPs) > 0 {
 		out.PodIP = out.PodIPs[0].IP
@@ -142,20 +143,6 @@ func base(mine *corev1.Pod) corev1.PodStatus {
 		}
 		known[c.Type] = true
 		out.Conditions = append(out.Conditions, c)
-	}
-	for i := range mine.Spec.EphemeralContainers {
-		name := mine.Spec.EphemeralContainers[i].Name
-		at := slices.IndexFunc(s.EphemeralContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == name })
-		if at >= 0 && s.EphemeralContainerStatuses[at].State.Terminated != nil {
-			out.EphemeralContainerStatuses = append(out.EphemeralContainerStatuses, s.EphemeralContainerStatuses[at])
-			continue
-		}
-		out.EphemeralContainerStatuses = append(out.EphemeralContainerStatuses, corev1.ContainerStatus{
-			Name: name, Image: mine.Spec.EphemeralContainers[i].Image,
-			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
-				Reason: ReasonNotOffloadable, Message: "Containers cannot be added to a pod on a virtual node: use kubectl exec, or a copy of the pod (kubectl debug --copy-to).",
-			}},
-		})
 	}
 	return out
 }

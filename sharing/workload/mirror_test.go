@@ -191,13 +191,6 @@ func TestMirrorDetails(t *testing.T) {
 			t.Errorf("%v", c)
 		}
 	})
-	t.Run("debugging", func(t *testing.T) {
-		mine := podOf(t, "ephemeralContainers: [{name: debug, image: i}]")
-		got := Mirror(mine, running(t, mine), origin, now).EphemeralContainerStatuses
-		if len(got) != 1 || got[0].State.Waiting.Reason != ReasonNotOffloadable {
-			t.Errorf("%v", got)
-		}
-	})
 }
 
 func TestWaiting(t *testing.T) {

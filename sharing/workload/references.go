@@ -19,32 +19,19 @@ type Reference struct {
 }
 
 // References returns the ConfigMaps and Secrets that pod references in its environment, volumes
-// and image pull secrets, each once, ordered by name. Image pull secrets are optional, as for a
-// kubelet. [RootCA] is left out.
+// and image pull secrets, each once, ordered by name. Those of ephemeral containers and image pull
+// secrets are optional, as for a kubelet. [RootCA] is left out.
 func References(pod *corev1.Pod) (configMaps, secrets []Reference) {
 	c, s := make(found), make(found)
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for _, from := range list[i].EnvFrom {
-				if r := from.ConfigMapRef; r != nil {
-					c.add(r.Name, r.Optional)
-				}
-				if r := from.SecretRef; r != nil {
-					s.add(r.Name, r.Optional)
-				}
-			}
-			for _, v := range list[i].Env {
-				if v.ValueFrom == nil {
-					continue
-				}
-				if r := v.ValueFrom.ConfigMapKeyRef; r != nil {
-					c.add(r.Name, r.Optional)
-				}
-				if r := v.ValueFrom.SecretKeyRef; r != nil {
-					s.add(r.Name, r.Optional)
-				}
-			}
+			environment(&list[i], c.add, s.add)
 		}
+	}
+	yes := true
+	optional := func(f found) func(string, *bool) { return func(name string, _ *bool) { f.add(name, &yes) } }
+	for _, e := range ephemerals(&pod.Spec) {
+		environment(&e, optional(c), optional(s))
 	}
 	for _, v := range pod.Spec.Volumes {
 		if r := v.ConfigMap; r != nil {
@@ -65,12 +52,34 @@ func References(pod *corev1.Pod) (configMaps, secrets []Reference) {
 			}
 		}
 	}
-	yes := true
 	for _, r := range pod.Spec.ImagePullSecrets {
 		s.add(r.Name, &yes)
 	}
 	delete(c, RootCA)
 	return c.list(), s.list()
+}
+
+// environment calls configMap and secret for what the environment of a container references.
+func environment(c *corev1.Container, configMap, secret func(name string, optional *bool)) {
+	for _, from := range c.EnvFrom {
+		if r := from.ConfigMapRef; r != nil {
+			configMap(r.Name, r.Optional)
+		}
+		if r := from.SecretRef; r != nil {
+			secret(r.Name, r.Optional)
+		}
+	}
+	for _, v := range c.Env {
+		if v.ValueFrom == nil {
+			continue
+		}
+		if r := v.ValueFrom.ConfigMapKeyRef; r != nil {
+			configMap(r.Name, r.Optional)
+		}
+		if r := v.ValueFrom.SecretKeyRef; r != nil {
+			secret(r.Name, r.Optional)
+		}
+	}
 }
 
 // found says whether references are optional, by name.

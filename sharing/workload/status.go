@@ -22,6 +22,11 @@ const (
 	allMessages = 24 << 10
 )
 
+// containersIn returns how many containers of all kinds a pod has.
+func containersIn(spec *corev1.PodSpec) int {
+	return len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers)
+}
+
 // budget returns the limit for the message of each of n containers.
 func budget(n int) int { return min(max(allMessages/max(n, 1), 128), maxMessage) }
 
