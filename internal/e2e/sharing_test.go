@@ -709,6 +709,7 @@ kill $pid`)
 			t.Errorf("port-forward: %q %v", out, err)
 		}
 	})
+	t.Run("debug", p.kubectlDebug)
 	t.Run("logs that follow", func(t *testing.T) {
 		out, err := a.tryShell(`kubectl run -n shop talker --image=` + bed.Image + ` --image-pull-policy=Never --restart=Never --overrides='{"spec":{"nodeSelector":{"kubernetes.io/hostname":"` + p.b.asNode() + `"}}}' -- sh -c 'for i in 1 2 3; do echo line $i; sleep 1; done'
 kubectl wait -n shop pod/talker --for=jsonpath='{.status.containerStatuses[0].state.running.startedAt}' --timeout=20s || true

@@ -39,6 +39,7 @@ const (
 	wait    verb = ""        // nothing, until something changes
 	create  verb = "create"  // create the copy
 	change  verb = "change"  // patch the copy
+	extend  verb = "extend"  // add an ephemeral container to the copy
 	confirm verb = "confirm" // ask the provider whether the copy is really gone
 	remove  verb = "remove"  // delete the pod of its name at the provider
 	finish  verb = "finish"  // end the deletion of local with grace period 0
@@ -52,7 +53,10 @@ type step struct {
 	verb  verb
 	uid   types.UID // remove
 	grace int64     // remove, in seconds; or ownGrace
-	patch []byte    // change
+	patch []byte    // change, extend
+
+	container string            // extend: its name
+	why       *workload.Refusal // extend: it cannot be sent
 
 	status *corev1.PodStatus // to write to local; nil: no change
 	warn   *workload.Refusal // to report in an event
@@ -198,6 +202,10 @@ func (v view) living() step {
 		s := step{status: v.mirror(c)}
 		if patch, ok := workload.Change(v.local, c, v.origin); ok && !terminal(c) && v.state.patched != c.ResourceVersion+string(patch) {
 			s.verb, s.patch = change, patch
+			return s
+		}
+		if name, patch, why := workload.Ephemeral(v.local, c, v.state.debug); name != "" && !terminal(c) && v.state.extended != c.ResourceVersion+string(patch) {
+			s.verb, s.container, s.patch, s.why = extend, name, patch, why
 		}
 		return s
 	case v.remote != nil && !ours(v.remote):
@@ -247,7 +255,9 @@ func (v view) mirror(c *corev1.Pod) *corev1.PodStatus {
 	if terminal(v.local) {
 		return nil
 	}
-	return v.unlessSame(workload.Mirror(v.local, c, v.origin, v.now))
+	s := workload.Mirror(v.local, c, v.origin, v.now)
+	workload.RefuseEphemeral(&s, v.state.debug)
+	return v.unlessSame(s)
 }
 
 func (v view) unlessSame(s corev1.PodStatus) *corev1.PodStatus {

@@ -42,7 +42,7 @@ func (pc *controller) reconcilePod(ctx context.Context, k key) (again time.Durat
 // starved reports whether a copy cannot start because a ConfigMap or Secret is missing at
 // the provider.
 func starved(remote *corev1.Pod) bool {
-	for _, list := range [][]corev1.ContainerStatus{remote.Status.InitContainerStatuses, remote.Status.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{remote.Status.InitContainerStatuses, remote.Status.ContainerStatuses, remote.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if w := list[i].State.Waiting; w != nil && w.Reason == "CreateContainerConfigError" {
 				return true
@@ -168,6 +168,8 @@ func (pc *controller) act(ctx context.Context, k key, v view, rn *remoteNamespac
 		if apierrors.IsNotFound(failed) || apierrors.IsConflict(failed) {
 			failed = nil // the watch tells soon
 		}
+	case extend:
+		again, failed = pc.extend(ctx, k, v, rn, s)
 	case confirm:
 		again, failed = pc.confirm(ctx, k, v, rn)
 	case remove:

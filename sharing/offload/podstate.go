@@ -30,6 +30,9 @@ type podState struct {
 	fed     time.Time // when ConfigMaps and Secrets were sent again
 	patched string    // resource version of the copy before the last patch, and the patch
 
+	extended string                       // the same of the last ephemeral container
+	debug    map[string]*workload.Refusal // ephemeral containers that are refused; not changed once it is here
+
 	warned string // reason of the last warning
 }
 
