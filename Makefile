@@ -116,6 +116,10 @@ bin/shop: $(wildcard internal/bed/cmd/shop/*.go) | bin/progress
 bin/coredns: $(wildcard $(KUBE_DIR)/coredns/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,CoreDNS for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./coredns
 
+# What makes volumes for claims, as in K3s.
+bin/local-path-provisioner: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
+	$(call progress,local-path-provisioner for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/rancher/local-path-provisioner
+
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.
 .PHONY: rules
@@ -181,7 +185,7 @@ flakes: setup programs
 
 # What tests run.
 .PHONY: programs
-programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/shop bin/coredns bin/packager man
+programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/shop bin/coredns bin/local-path-provisioner bin/packager man
 
 # The agent with the race detector, for one story from end to end.
 .PHONY: bin/liqo-agent-race

@@ -32,7 +32,7 @@ const (
 )
 
 // busyboxPrograms are the ones that tests use.
-var busyboxPrograms = []string{"sh", "cat", "echo", "sleep", "tar", "httpd", "hostname", "env", "id", "ls", "true", "false", "wget", "test", "mkdir", "nc", "ping", "printf", "chmod", "nslookup"}
+var busyboxPrograms = []string{"sh", "cat", "echo", "sleep", "tar", "httpd", "hostname", "env", "id", "ls", "true", "false", "wget", "test", "mkdir", "rm", "dd", "find", "sort", "sha256sum", "sync", "nc", "ping", "printf", "chmod", "nslookup"}
 
 // RealRoot reports whether root here is root on the machine, and not an ordinary user in a user namespace.
 func RealRoot() bool {

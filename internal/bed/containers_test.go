@@ -4,9 +4,12 @@ package bed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -101,4 +104,63 @@ spec:
 	if _, err := k.Kubectl(ctx, "delete", "pod", "web", "--timeout=60s"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLocalPath: a claim of the default class is a directory of the host, and goes with the claim.
+func TestLocalPath(t *testing.T) {
+	if !RealRoot() {
+		t.Skip("containers need root on the machine; run the tests as root to have this one")
+	}
+	b := New(t)
+	k := b.AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), Hang)
+	defer cancel()
+	if err := errors.Join(k.StartControllers(ctx), k.StartKubelet(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.StartLocalPath(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := Poll(ctx, func() error {
+		return k.Apply(ctx, `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, namespace: default}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: writer, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: writer, image: `+Image+`, command: [sh, -c, 'echo hello > /data/said; exec sleep 1000000'], volumeMounts: [{name: data, mountPath: /data}]}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+`)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// is waits until there are so many directories of volumes, each with what the pod wrote.
+	is := func(want int) {
+		t.Helper()
+		if err := Poll(ctx, func() error {
+			dirs, err := filepath.Glob(filepath.Join(k.Host.Path(LocalPathDir), "*"))
+			if err == nil && len(dirs) != want {
+				err = fmt.Errorf("there are directories %v", dirs)
+			}
+			for _, dir := range dirs {
+				said, readErr := os.ReadFile(filepath.Join(dir, "said"))
+				if readErr == nil && string(said) != "hello\n" {
+					readErr = fmt.Errorf("%s has %q", dir, said)
+				}
+				err = errors.Join(err, readErr)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is(1)
+	if out, err := k.Kubectl(ctx, "delete", "pod/writer", "pvc/data", "--timeout=60s"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	is(0)
 }

@@ -3,6 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,30 +17,6 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
-
-// disks are the volumes of a box, of a class that waits for the first pod like that of K3s.
-func disks(number int) string {
-	out := `apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: disks, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
-provisioner: kubernetes.io/no-provisioner
-volumeBindingMode: WaitForFirstConsumer
-`
-	for i := range number {
-		out += fmt.Sprintf(`---
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: disk-%[1]d}
-spec:
-  storageClassName: disks
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  persistentVolumeReclaimPolicy: Retain
-  hostPath: {path: /run/disk-%[1]d, type: DirectoryOrCreate}
-`, i)
-	}
-	return out
-}
 
 // databaseManifest has a database, and a pod at home behind a Service, whose status the test writes.
 const databaseManifest = `apiVersion: v1
@@ -69,6 +47,7 @@ spec:
   template:
     metadata: {labels: {app: db}}
     spec:
+      nodeSelector: {liqo.io/type: virtual-node}
       terminationGracePeriodSeconds: 0
       containers:
       - name: db
@@ -79,23 +58,88 @@ spec:
         volumeMounts: [{name: data, mountPath: /data}]
 `
 
-// TestStorage: the data of a StatefulSet at a provider survives its pod, the death of both
-// agents and the end of the peering, and goes with its claim.
-func TestStorage(t *testing.T) {
-	t.Parallel()
+// disks returns the directories in which a box keeps the data of a namespace.
+func (x *box) disks(namespace string) []string {
+	x.t.Helper()
+	found, err := filepath.Glob(filepath.Join(x.host.Path(bed.LocalPathDir), "*_"+namespace+"_*"))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return found
+}
+
+// database is a pair of clusters that is joined, of which B has a kubelet and offers storage, and
+// A a namespace whose pods may run there.
+type database struct {
+	*pair
+	t      *testing.T
+	guests string // the namespace of B for that of A
+}
+
+const storageSettings = "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\nstorage = \"1Gi\"\n"
+
+func newDatabase(t *testing.T) *database {
+	t.Helper()
 	if !bed.RealRoot() {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
-	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\nstorage = \"1Gi\"\n")
+	p := newPair(t, storageSettings)
 	a, b := p.a, p.b
 	if err := errors.Join(a.kube.StartControllers(t.Context()), b.kube.StartControllers(t.Context()), b.kube.StartKubelet(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	b.apply(disks(2))
+	if _, err := b.kube.StartLocalPath(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	p.join()
 	a.awaitNode(b.asNode(), true)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.tolerates()
+	return &database{pair: p, t: t, guests: workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")}
+}
+
+// runs waits for a pod of the database at B that is not the one with that UID.
+func (d *database) runs(not string) (uid string) {
+	d.t.Helper()
+	d.a.eventually("the database runs", func() error {
+		pod, _, err := get[corev1.Pod](d.a, "/api/v1/namespaces/shop/pods/db-0")
+		if uid = string(pod.UID); err == nil && (!podReady(pod) || uid == not || pod.Spec.NodeName != d.b.asNode()) {
+			err = fmt.Errorf("on %q it is %s: %+v", pod.Spec.NodeName, pod.Status.Phase, pod.Status.Conditions)
+		}
+		return err
+	})
+	return uid
+}
+
+// in runs a script in the pod of the database.
+func (d *database) in(script string) string {
+	d.t.Helper()
+	var out string
+	d.a.eventually("kubectl exec", func() (err error) {
+		out, err = d.a.tryShell("kubectl exec -n shop db-0 -- sh -c '" + script + "'")
+		return err
+	})
+	return strings.TrimSpace(out)
+}
+
+// stored waits until `storage list` of B shows the claim of A in a state.
+func (d *database) stored(state string) {
+	d.t.Helper()
+	d.b.eventually("the claim is "+state, func() error {
+		known, err := cliJSON[control.Storage](d.b, "storage", "list")
+		if err == nil && (len(known.Guests) != 1 || known.Guests[0].State != state || known.Guests[0].Claims != 1 || known.Guests[0].Bytes != 100<<20) {
+			err = fmt.Errorf("%+v", known)
+		}
+		return err
+	})
+}
+
+// TestStorage: the data of a StatefulSet at a provider survives its pod, the death of both
+// agents and the end of the peering, and goes with its claim.
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	p := newDatabase(t)
+	a, b, guests := p.a, p.b, p.guests
 	// Pods with claims of the class are let on the node, others are not.
 	mounts := func(class string) string {
 		t.Helper()
@@ -121,35 +165,13 @@ func TestStorage(t *testing.T) {
 	}
 
 	a.apply(databaseManifest)
-	// runs waits for a pod of the database that is not the one with that UID.
-	runs := func(not string) (uid string) {
-		t.Helper()
-		a.eventually("the database runs", func() error {
-			pod, _, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/db-0")
-			if uid = string(pod.UID); err == nil && (!podReady(pod) || uid == not || pod.Spec.NodeName != b.asNode()) {
-				err = fmt.Errorf("on %q it is %s: %+v", pod.Spec.NodeName, pod.Status.Phase, pod.Status.Conditions)
-			}
-			return err
-		})
-		return uid
-	}
-	in := func(script string) string {
-		t.Helper()
-		var out string
-		a.eventually("kubectl exec", func() (err error) {
-			out, err = a.tryShell("kubectl exec -n shop db-0 -- sh -c '" + script + "'")
-			return err
-		})
-		return strings.TrimSpace(out)
-	}
 	same := func(when string) {
 		t.Helper()
-		if got := in("cat /data/rows"); got != "what was written" {
+		if got := p.in("cat /data/rows"); got != "what was written" {
 			t.Errorf("%s: %q", when, got)
 		}
 	}
 	a.shell(`kubectl patch pod -n shop reader --subresource=status -p '{"status":{"phase":"Running","podIP":"10.42.0.77","podIPs":[{"ip":"10.42.0.77"}],"conditions":[{"type":"Ready","status":"True"}]}}'`)
-	guests := workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")
 	// others counts what there is in the namespace at B besides claims.
 	others := func() map[string]int {
 		t.Helper()
@@ -161,16 +183,21 @@ func TestStorage(t *testing.T) {
 		}
 		return map[string]int{"pods": len(pods), "services": len(services), "endpointslices": len(slices)}
 	}
-	uid := runs("")
+	uid := p.runs("")
 	b.eventually("it has the Services", func() error {
 		if got := others(); got["services"] != 2 || got["endpointslices"] != 1 {
 			return fmt.Errorf("there are %v", got)
 		}
 		return nil
 	})
-	in("echo what was written > /data/rows; sync")
+	p.in("echo what was written > /data/rows; sync")
+	if dirs := b.disks(guests); len(dirs) != 1 {
+		t.Errorf("B keeps data in %v", dirs)
+	} else if rows, err := os.ReadFile(filepath.Join(dirs[0], "rows")); err != nil || string(rows) != "what was written\n" {
+		t.Errorf("B's disk has %q, %v", rows, err)
+	}
 	a.shell("kubectl delete pod -n shop db-0 --wait=false")
-	uid = runs(uid)
+	uid = p.runs(uid)
 	same("after its pod was deleted")
 	for _, x := range []*box{a, b} {
 		if err := x.agent.Kill(); err != nil {
@@ -180,18 +207,12 @@ func TestStorage(t *testing.T) {
 	}
 	a.awaitNode(b.asNode(), true)
 	a.shell("kubectl delete pod -n shop db-0 --wait=false")
-	uid = runs(uid)
+	uid = p.runs(uid)
 	same("after both agents were killed")
 
 	// The two part, and find each other again.
 	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
-	b.eventually("the claim is kept", func() error {
-		known, err := cliJSON[control.Storage](b, "storage", "list")
-		if err == nil && (len(known.Guests) != 1 || known.Guests[0].State != control.StorageRetained || known.Guests[0].Claims != 1 || known.Guests[0].Bytes != 100<<20) {
-			err = fmt.Errorf("%+v", known)
-		}
-		return err
-	})
+	p.stored(control.StorageRetained)
 	if own, err := cliJSON[control.Storage](a, "storage", "list"); err != nil || len(own.Own) != 1 || own.Own[0].State != "Parted" || own.Own[0].Claim != "data-db-0" {
 		t.Errorf("%+v, %v", own, err)
 	}
@@ -202,7 +223,7 @@ func TestStorage(t *testing.T) {
 		return nil
 	})
 	p.join()
-	runs(uid)
+	p.runs(uid)
 	same("after the two were apart")
 
 	// With the claim, the data goes.
@@ -216,6 +237,12 @@ func TestStorage(t *testing.T) {
 			return err
 		})
 	}
+	b.eventually("its disk is clean", func() error {
+		if dirs := b.disks(guests); len(dirs) > 0 {
+			return fmt.Errorf("there is %v", dirs)
+		}
+		return nil
+	})
 
 	// Without a provider and claims there is no class.
 	a.shell("kubectl delete pvc -n shop --all")
