@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/sharing/kubelet"
 )
@@ -212,19 +210,6 @@ func testMetrics(t *testing.T, c *clusters) {
 	}
 	if status, text := ask("/metrics/resource/"+barnNode, token); status != http.StatusForbidden {
 		t.Errorf("with a role for something else: %d %s", status, text)
-	}
-	// The API server says of which node it was asked for, whatever its callers say.
-	client, err := rest.HTTPClientFor(c.consumer.RESTConfig())
-	must(t, err)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.consumer.RESTConfig().Host+nodesPath+barnNode+"/proxy/stats/summary", nil)
-	must(t, err)
-	r.Header.Set("X-Forwarded-Uri", nodesPath+"other/proxy/stats/summary")
-	answer, err := client.Do(r)
-	must(t, err)
-	text, err := io.ReadAll(answer.Body)
-	_ = answer.Body.Close()
-	if want := `{"nodeName":"` + barnNode + `","startTime":null},"pods":[]`; err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("through the API server: %v %s", err, text)
 	}
 	if status, text := ask("/exec/shop/web/main?command=id&output=1", token); status != http.StatusForbidden {
 		t.Errorf("with a role for something else: %d %s", status, text)
