@@ -17,6 +17,9 @@
 // A support archive (Bundle) holds what the checks saw and more, and no secrets: what
 // goes in is chosen, and what may hold a secret by accident is searched for it.
 //
+// It has more lines than other packages because there are many checks: each is some
+// dozens of lines that no other uses, mostly words.
+//
 // Goroutines: Run starts one for each check, and returns after the last of them has
 // ended or been given up at its deadline.
 package doctor

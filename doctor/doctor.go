@@ -120,6 +120,7 @@ func Checks() []Check {
 		{"crds", groupKubernetes, "Custom resources", "Whether the definitions exist, in this version.", asking, checkCRDs},
 		{"rbac", groupKubernetes, "Permissions", "Whether the agent has the permissions that it needs, and whether a policy confines it to them.", asking, checkRBAC},
 		{"network-policies", groupKubernetes, "Network policies", "Whether something enforces the network policies for the pods of peers.", asking, checkPolicies},
+		{"storage", groupKubernetes, "Storage", "Whether a class and a provisioner keep the claims of peers, whether their disk is large enough, and whether the class for data at providers exists.", asking, checkStorage},
 		{"foreign-liqo", groupKubernetes, "Other Liqo", "Whether another version of Liqo is installed in the same cluster.", asking, checkForeignLiqo},
 		{"state", groupBox, "State directory", "Whether the directory, the database and the key exist, are intact, and are private.", usual, checkState},
 		{"disk", groupBox, "Disk", "How much space is free, and how long a write takes.", networks, checkDisk},
@@ -237,14 +238,16 @@ const agentCheck = "agent"
 
 // sameMatter are the codes of the agent's problems that a finding explains.
 var sameMatter = map[string][]string{
-	"disk-full":       {"state-write", "state-volatile", "disk-low"},
-	"disk-low":        {"disk-full"},
-	"disk-read-only":  {"state-write", "state-volatile"},
-	"api-unreachable": {"objects-missing", "webhook-missing"},
-	"rbac-gaps":       {"api-forbidden"},
-	"id-conflict":     {"instance-renamed"},
-	"id-clone":        {"instance-renamed", "id-conflict"},
-	"no-links":        {"networks-unusable"},
+	"disk-full":               {"state-write", "state-volatile", "disk-low"},
+	"disk-low":                {"disk-full"},
+	"disk-read-only":          {"state-write", "state-volatile"},
+	"api-unreachable":         {"objects-missing", "webhook-missing"},
+	"rbac-gaps":               {"api-forbidden"},
+	"id-conflict":             {"instance-renamed"},
+	"id-clone":                {"instance-renamed", "id-conflict"},
+	"no-links":                {"networks-unusable"},
+	"storage-no-class":        {"storage-unusable"},
+	"storage-class-immediate": {"storage-unusable"},
 }
 
 // fine is a finding that there is nothing to do about.

@@ -2,9 +2,6 @@ package host
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +11,6 @@ import (
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/workload"
 )
@@ -25,11 +21,6 @@ const (
 
 	// maxClaims is how many claims a consumer may have in all its namespaces together.
 	maxClaims = 100
-
-	// annotationDefaultClass, with value "true", makes a storage class the default one.
-	annotationDefaultClass = "storageclass.kubernetes.io/is-default-class"
-	// waitForPod is the volumeBindingMode of classes that choose a node with the first pod.
-	waitForPod = "WaitForFirstConsumer"
 )
 
 // guestClaim is what matters of a PersistentVolumeClaim of a consumer.
@@ -56,28 +47,12 @@ func (c *guestClaim) DeepCopyObject() runtime.Object {
 // size returns how many bytes the claim asks for.
 func (c *guestClaim) size() int64 { return c.Spec.Resources.Requests.Storage().Value() }
 
-// storageClass is what matters of a StorageClass.
-type storageClass struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Provisioner       string `json:"provisioner"`
-	VolumeBindingMode string `json:"volumeBindingMode"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (c *storageClass) DeepCopyObject() runtime.Object {
-	out := *c
-	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
-	return &out
-}
-
 func (s *session) makeClaimCaches() {
 	s.claims = kube.NewCache(kube.Kind[*guestClaim]{
 		Fresh: func() *guestClaim { return new(guestClaim) }, Trim: func(c *guestClaim) { slim(c) }, Changed: s.countClaim,
 	})
-	s.classes = kube.NewCache(kube.Kind[*storageClass]{
-		Fresh: func() *storageClass { return new(storageClass) }, Trim: func(c *storageClass) { slim(c) },
+	s.classes = kube.NewCache(kube.Kind[*StorageClass]{
+		Fresh: func() *StorageClass { return new(StorageClass) }, Trim: func(c *StorageClass) { slim(c) },
 	})
 }
 
@@ -102,25 +77,8 @@ func (s *session) countClaim(before, after *guestClaim) {
 }
 
 // class returns the storage class for guests' claims, or why there is none.
-func (s *session) class(name string) (class *storageClass, why *Refused) {
-	if name != "" {
-		if class = s.classes.Get("", name); class == nil {
-			return nil, refuse(ReasonNoStorage, "this cluster has no storage class %q, which sharing.guest_storage_class there names; correct it there", text.Excerpt(name))
-		}
-	} else {
-		defaults := slices.DeleteFunc(s.classes.All(), func(c *storageClass) bool { return c.Annotations[annotationDefaultClass] != "true" })
-		if len(defaults) == 0 {
-			return nil, refuse(ReasonNoStorage, "this cluster has no default storage class; set sharing.guest_storage_class there, or make a class the default one")
-		}
-		// As the API server chooses among several.
-		class = slices.MinFunc(defaults, func(a, b *storageClass) int {
-			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-		})
-	}
-	if class.Provisioner == workload.Provisioner {
-		return nil, refuse(ReasonNoStorage, "the storage class for guests of this cluster, %s, keeps its data at peers of this cluster; set sharing.guest_storage_class there to another one", text.Excerpt(class.Name))
-	}
-	return class, nil
+func (s *session) class(name string) (*StorageClass, *Refused) {
+	return GuestClass(name, s.classes.All())
 }
 
 // StorageProblem returns why claims of consumers cannot be kept as they should, in a sentence without
@@ -139,15 +97,7 @@ func (h *Host) StorageProblem() string {
 		}
 		return ""
 	}
-	class, why := s.class(settings.GuestStorageClass)
-	switch {
-	case why != nil:
-		return strings.ReplaceAll(why.Message, " there", "")
-	case class.VolumeBindingMode != waitForPod:
-		return fmt.Sprintf("the storage class %s does not wait for the first pod (volumeBindingMode %s), so data may be on a node where the pod does not fit; set sharing.guest_storage_class to another one",
-			text.Excerpt(class.Name), text.Excerpt(class.VolumeBindingMode))
-	}
-	return ""
+	return ClassProblem(settings.GuestStorageClass, s.classes.All())
 }
 
 // Stored returns how the use of this cluster stands of those who have claims here.

@@ -84,28 +84,28 @@ func TestStorageOfAll(t *testing.T) {
 
 // TestClassForGuests: claims of guests need a class here, which does not lead to a third cluster.
 func TestClassForGuests(t *testing.T) {
-	class := func(name, provisioner string, made int64, def bool) *storageClass {
-		c := &storageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(made, 0)}, Provisioner: provisioner}
+	class := func(name, provisioner string, made int64, def bool) *StorageClass {
+		c := &StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(made, 0)}, Provisioner: provisioner}
 		if def {
-			c.Annotations = map[string]string{annotationDefaultClass: "true"}
+			c.Annotations = map[string]string{AnnotationDefaultClass: "true"}
 		}
 		return c
 	}
 	for _, test := range []struct {
 		name    string
-		classes []*storageClass
+		classes []*StorageClass
 		setting string
 		says    string
 	}{
 		{"none", nil, "", "no default storage class"},
-		{"none of that name", []*storageClass{class("a", "x", 1, true)}, "b", `no storage class "b"`},
-		{"no default", []*storageClass{class("a", "x", 1, false)}, "", "no default storage class"},
-		{"default", []*storageClass{class("a", "x", 1, true)}, "", ""},
-		{"named", []*storageClass{class("a", "x", 1, false)}, "a", ""},
-		{"ours", []*storageClass{class("liqo", "storage.liqo.io", 1, true)}, "", "keeps its data at peers"},
-		{"ours by name", []*storageClass{class("liqo", "storage.liqo.io", 1, false)}, "liqo", "keeps its data at peers"},
-		{"the newest of two", []*storageClass{class("liqo", "storage.liqo.io", 1, true), class("a", "x", 2, true)}, "", ""},
-		{"the newest of two, ours", []*storageClass{class("liqo", "storage.liqo.io", 2, true), class("a", "x", 1, true)}, "", "keeps its data at peers"},
+		{"none of that name", []*StorageClass{class("a", "x", 1, true)}, "b", `no storage class "b"`},
+		{"no default", []*StorageClass{class("a", "x", 1, false)}, "", "no default storage class"},
+		{"default", []*StorageClass{class("a", "x", 1, true)}, "", ""},
+		{"named", []*StorageClass{class("a", "x", 1, false)}, "a", ""},
+		{"ours", []*StorageClass{class("liqo", "storage.liqo.io", 1, true)}, "", "keeps its data at peers"},
+		{"ours by name", []*StorageClass{class("liqo", "storage.liqo.io", 1, false)}, "liqo", "keeps its data at peers"},
+		{"the newest of two", []*StorageClass{class("liqo", "storage.liqo.io", 1, true), class("a", "x", 2, true)}, "", ""},
+		{"the newest of two, ours", []*StorageClass{class("liqo", "storage.liqo.io", 2, true), class("a", "x", 1, true)}, "", "keeps its data at peers"},
 	} {
 		s := &session{}
 		s.makeClaimCaches()

@@ -58,7 +58,7 @@ type session struct {
 	services   *kube.Cache[*guestObject]
 	slices     *kube.Cache[*guestObject]
 	claims     *kube.Cache[*guestClaim]
-	classes    *kube.Cache[*storageClass] // all
+	classes    *kube.Cache[*StorageClass] // all
 
 	queue *work.Queue[peer.ClusterID]
 
