@@ -281,6 +281,14 @@ var (
 		Remedy: "make a storage class with volumeBindingMode WaitForFirstConsumer the default one, or name one in sharing.guest_storage_class; or set sharing.storage = \"0\"",
 		Doc:    "The claims of consumers need a storage class of this cluster.",
 	}
+	// StoragePressure: a disk is nearly full, and peers have data here. Arguments: nodes, claims, size.
+	StoragePressure = &Kind{
+		Code: "storage-pressure", Severity: Warning, Grace: time.Minute,
+		Title:  "the disk with data of peers is nearly full",
+		Text:   "little disk is left on {nodes} (DiskPressure), and {claims} of peers with {size} are in this cluster",
+		Remedy: "see whose data it is (liqo-agent storage list); remove what is only kept after a peering (liqo-agent storage reclaim PEER), or free space",
+		Doc:    "Kubernetes evicts pods of the node, those of this cluster, too, and starts no more. Data is not deleted, but programs fail that write to a full disk.",
+	}
 	// PodNetworkMoved: the pods of a peer have other addresses than before. Arguments: peer, route, from, to.
 	PodNetworkMoved = &Kind{
 		Code: "pod-network-moved", Severity: Warning,
@@ -464,7 +472,7 @@ var all = []*Kind{
 	StateRecovered, DiskLow, RestartNeeded, MetricsListen,
 	CertificateExpiringSoon, CertificateExpiring, ClockUntrusted,
 	PeerUnreachable, RequestWaiting, GivenURL, SearchDomain,
-	PodNetworkImpossible, PodNetworkDown, PodNetworkMoved, StorageRetained, StorageAway, StorageUnusable, SocketDrops, TooManyPeers,
+	PodNetworkImpossible, PodNetworkDown, PodNetworkMoved, StoragePressure, StorageRetained, StorageAway, StorageUnusable, SocketDrops, TooManyPeers,
 }
 
 // All returns every kind there is, errors first. The slice is the caller's.

@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -178,6 +179,8 @@ type APIStatus struct {
 	conn.Status
 	// ForeignClusters is the number of objects in the API server.
 	ForeignClusters int
+	// DiskPressed are the nodes of this cluster whose disks are nearly full, in order.
+	DiskPressed []string
 }
 
 // Status says how the Controller gets on with the API server. Any goroutine may
@@ -186,6 +189,12 @@ func (c *Controller) Status() APIStatus {
 	status := APIStatus{Status: c.link.Status()}
 	if s := c.current(); s != nil {
 		status.ForeignClusters = s.foreign.Len()
+		for _, n := range s.nodes.All() {
+			if n.DiskPressed() {
+				status.DiskPressed = append(status.DiskPressed, n.Name)
+			}
+		}
+		slices.Sort(status.DiskPressed)
 	}
 	return status
 }

@@ -10,14 +10,17 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/health"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/volumes"
 )
 
-// lookAtStorage checks the claims at other clusters, and those of others here.
-func (m *Monitor) lookAtStorage(now control.Storage) {
+// lookAtStorage checks the claims at other clusters, and those of others here. The disks of the nodes in pressed are nearly full.
+func (m *Monitor) lookAtStorage(now control.Storage, pressed []string) {
 	size := func(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
 	var retained []health.Finding
+	count, bytes := 0, int64(0)
 	for _, g := range now.Guests {
+		count, bytes = count+g.Claims, bytes+g.Bytes
 		if g.State == control.StorageRetained {
 			retained = append(retained, health.Finding{About: g.ID, Since: g.Since, Args: health.Args{
 				"peer": g.Name, "id": g.ID, "claims": claims(g.Claims), "size": size(g.Bytes), "until": g.Until.Format(time.RFC3339),
@@ -25,6 +28,9 @@ func (m *Monitor) lookAtStorage(now control.Storage) {
 		}
 	}
 	m.cfg.Tracker.Replace(health.StorageRetained, retained...)
+	m.cfg.Tracker.When(health.StoragePressure, count > 0 && len(pressed) > 0, health.Args{
+		"nodes": text.List(pressed, 4, ", "), "claims": claims(count), "size": size(bytes),
+	})
 	for kind, state := range map[*health.Kind]volumes.State{health.StorageAway: volumes.StateParted, health.StorageMissing: volumes.StateMissing} {
 		count, bytes, name := make(map[string]int), make(map[string]int64), make(map[string]string)
 		for _, o := range now.Own {

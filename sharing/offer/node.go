@@ -58,8 +58,12 @@ type NodeInfo struct {
 	KubeletVersion  string `json:"kubeletVersion,omitempty"`
 }
 
-// NodeReady is the type of the condition of a node that can run pods.
-const NodeReady = "Ready"
+const (
+	// NodeReady is the type of the condition of a node that can run pods.
+	NodeReady = "Ready"
+	// NodeDiskPressure is that of one whose disk is nearly full: it evicts pods, and takes no more.
+	NodeDiskPressure = "DiskPressure"
+)
 
 // NodeCondition is as much of a node's condition as an offer depends on.
 type NodeCondition struct {
@@ -70,7 +74,7 @@ type NodeCondition struct {
 // Trim drops what nobody reads. It may be called again with its own result.
 func (n *Node) Trim() {
 	n.ManagedFields, n.Annotations = nil, nil
-	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c NodeCondition) bool { return c.Type != NodeReady })
+	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c NodeCondition) bool { return c.Type != NodeReady && c.Type != NodeDiskPressure })
 	images := n.Status.Images[:0]
 	for _, image := range n.Status.Images {
 		if image.Names = tellable(image.Names); len(image.Names) > 0 {
@@ -118,6 +122,11 @@ const (
 	labelArch = "kubernetes.io/arch"
 	labelOS   = "kubernetes.io/os"
 )
+
+// DiskPressed reports whether a node of this cluster itself says that its disk is nearly full.
+func (n *Node) DiskPressed() bool {
+	return slices.Contains(n.Status.Conditions, NodeCondition{Type: NodeDiskPressure, Status: "True"}) && n.Labels[workload.LabelType] != workload.VirtualNode
+}
 
 func (n *Node) system() string {
 	return cmp.Or(n.Labels[labelOS], n.Status.NodeInfo.OperatingSystem, linux)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/sharing/workload"
 )
 
 // machine returns a node that is ready.
@@ -170,14 +171,14 @@ func TestNodeKeeps(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7","annotations":{"x":"y"},
 		"managedFields":[{"manager":"k3s"}],"labels":{"l":"m"}},"spec":{"podCIDR":"10.42.0.0/24","unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"}]},"status":{
 		"capacity":{"cpu":"9"},"allocatable":{"cpu":"4","memory":"1Gi"},"images":[{"names":["a:1"],"sizeBytes":3}],"nodeInfo":{"kubeletVersion":"v1","machineID":"m"},
-		"conditions":[{"type":"DiskPressure","status":"False"},{"type":"Ready","status":"True","message":"fine"}]}}`), n); err != nil {
+		"conditions":[{"type":"MemoryPressure","status":"False"},{"type":"DiskPressure","status":"False"},{"type":"Ready","status":"True","message":"fine"}]}}`), n); err != nil {
 		t.Fatal(err)
 	}
 	n.Trim()
 	want := &Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "7", Labels: map[string]string{"l": "m"}}}
 	want.Spec = NodeSpec{Unschedulable: true, Taints: []Taint{{Effect: "NoSchedule"}}}
 	want.Status = NodeStatus{
-		Allocatable: map[string]string{"cpu": "4", "memory": "1Gi"}, Conditions: []NodeCondition{{NodeReady, "True"}},
+		Allocatable: map[string]string{"cpu": "4", "memory": "1Gi"}, Conditions: []NodeCondition{{NodeDiskPressure, "False"}, {NodeReady, "True"}},
 		NodeInfo: NodeInfo{KubeletVersion: "v1"}, Images: []api.ContainerImage{{Names: []string{"a:1"}, SizeBytes: 3}},
 	}
 	if !reflect.DeepEqual(n, want) {
@@ -190,6 +191,16 @@ func TestNodeKeeps(t *testing.T) {
 	c.Status.Allocatable["cpu"], c.Labels["l"], c.Status.Conditions[0].Status, c.Status.Images[0].Names[0], c.Spec.Taints[0].Effect = "x", "x", "x", "x", "x"
 	if !reflect.DeepEqual(n, want) {
 		t.Error("a copy shares memory")
+	}
+	if n.DiskPressed() {
+		t.Error("its disk is nearly full")
+	}
+	n.Status.Conditions[0].Status = "True"
+	if !n.DiskPressed() {
+		t.Error("its disk is not nearly full")
+	}
+	if n.Labels[workload.LabelType] = workload.VirtualNode; n.DiskPressed() {
+		t.Error("the disk of a peer counts as one of this cluster")
 	}
 	if !slices.Equal(tellable([]string{"a@b", ""}), []string{"a@b"}) {
 		t.Error("an image that has only a digest has no name")
