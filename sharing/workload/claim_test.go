@@ -98,6 +98,7 @@ func TestAttackClaims(t *testing.T) {
 		"owners":              document(`,"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"x"}]`, fine),
 		"annotations":         document(`,"labels":{"a":"b"}`, fine),
 		"a selected node":     strings.Replace(document("", fine), `"liqo.io/origin-uid"`, `"volume.kubernetes.io/selected-node":"n","liqo.io/origin-uid"`, 1),
+		"a volume type":       strings.Replace(document("", fine), `"liqo.io/origin-uid"`, `"volumeType":"hostPath","liqo.io/origin-uid"`, 1), // local-path would follow it
 		"another name":        strings.Replace(document("", fine), `"name":"data"`, `"name":"other"`, 1),
 		"another namespace":   document(`,"namespace":"kube-system"`, fine),
 		"another cluster":     document(`,"labels":{"liqo.io/origin-cluster-id":"other"}`, fine),
