@@ -352,7 +352,7 @@ func (b bench) objects(mine *corev1.Pod) {
 	event, ok := workload.Event(&corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "e", UID: "e"}, Type: "Warning", Reason: "BackOff", Message: strings.Repeat("x", 5000),
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: mine.Name}, EventTime: metav1.MicroTime{Time: time.Now()},
-	}, mine)
+	}, mine, nil, shopOrigin)
 	if !ok {
 		b.Fatal("the event is not repeated")
 	}

@@ -47,7 +47,8 @@ func (pc *controller) reconcileEvent(ctx context.Context, k key) (again time.Dur
 	if wait := pc.pace.events.Wait(struct{}{}, now); wait > 0 {
 		return wait, nil
 	}
-	out, ok := workload.Event(&remote.Event, local)
+	in := workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: rn.name, Node: pc.node, Network: pc.provider.Load().Network, Claim: pc.claimNames()}
+	out, ok := workload.Event(&remote.Event, local, rn.pod(name), in)
 	if !ok || !rn.post(name, out, now) {
 		rn.events.Forget(remote)
 		return 0, nil

@@ -64,6 +64,7 @@ func (pc *controller) turnedAway(ctx context.Context, k key, v view, rn *remoteN
 		// its pods is then forbidden as well, which the gate notices. Other errors recur.
 		_ = rn.client.Get(ctx, "/api/v1/namespaces/"+rn.name+"/pods", nil)
 	}
+	why.Message = workload.AtHome(why.Message, rn.name, k.namespace)
 	pc.mu.Lock()
 	times := pc.refused[k].times + 1
 	pause := work.Backoff{First: refusedFirst, Max: refusedMax}.Pause(times)

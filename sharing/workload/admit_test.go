@@ -281,33 +281,42 @@ func TestEvent(t *testing.T) {
 	mine := podOf(t, "nodeName: barn")
 	theirs := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "web.1", UID: "e"}, Type: "Warning", Reason: "BackOff", Message: "back\x1b[2J-off", Count: 3,
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web", FieldPath: "spec.containers{app}"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web", UID: "their-uid", FieldPath: "spec.containers{app}"},
 		FirstTimestamp: metav1.Time{Time: now}, LastTimestamp: metav1.Time{Time: now.Add(time.Minute)},
 	}
-	got, ok := Event(theirs, mine)
+	got, ok := Event(theirs, mine, nil, origin)
 	if !ok || got.Namespace != "shop" || got.InvolvedObject.UID != mine.UID || got.Message != "back[2J-off" || got.Count != 3 || got.InvolvedObject.FieldPath == "" ||
 		!strings.HasPrefix(got.Name, "web.") || got.Source.Component != EventSource || got.Source.Host != "barn" {
 		t.Errorf("%+v", got)
 	}
 	theirs.Count = 4
-	if again, _ := Event(theirs, mine); again.Name != got.Name || again.Count != 4 {
+	if again, _ := Event(theirs, mine, nil, origin); again.Name != got.Name || again.Count != 4 {
 		t.Errorf("later %+v", again)
 	}
 	theirs.FirstTimestamp, theirs.LastTimestamp, theirs.EventTime = metav1.Time{}, metav1.Time{}, metav1.MicroTime{Time: now}
 	theirs.Series = &corev1.EventSeries{Count: 7, LastObservedTime: metav1.MicroTime{Time: now.Add(time.Hour)}}
-	if series, _ := Event(theirs, mine); series.Count != 7 || !series.FirstTimestamp.Time.Equal(now) || !series.LastTimestamp.Time.Equal(now.Add(time.Hour)) {
+	if series, _ := Event(theirs, mine, nil, origin); series.Count != 7 || !series.FirstTimestamp.Time.Equal(now) || !series.LastTimestamp.Time.Equal(now.Add(time.Hour)) {
 		t.Errorf("series %+v", series)
 	}
+	theirs.Source.Component, theirs.Message = componentKubelet, "in pod web_liqo-11111111-shop(their-uid)"
+	if got, _ := Event(theirs, mine, nil, origin); got.Source.Component != componentKubelet || got.ReportingController != componentKubelet || got.Message != "in pod web_shop("+string(mine.UID)+")" {
+		t.Errorf("of a kubelet %+v", got)
+	}
+	theirs.ReportingController = componentScheduler
+	if got, _ := Event(theirs, mine, nil, origin); got.Source.Component != EventSource {
+		t.Errorf("of the scheduler %+v", got)
+	}
 	for name, spoil := range map[string]func(*corev1.Event){
-		"type":   func(e *corev1.Event) { e.Type = "Odd" },
-		"name":   func(e *corev1.Event) { e.InvolvedObject.Name = "other" },
-		"kind":   func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" },
-		"reason": func(e *corev1.Event) { e.Reason = "\x00" },
-		"uid":    func(e *corev1.Event) { e.UID = "" },
+		"scheduled": func(e *corev1.Event) { e.Type = corev1.EventTypeNormal },
+		"type":      func(e *corev1.Event) { e.Type = "Odd" },
+		"name":      func(e *corev1.Event) { e.InvolvedObject.Name = "other" },
+		"kind":      func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" },
+		"reason":    func(e *corev1.Event) { e.Reason = "\x00" },
+		"uid":       func(e *corev1.Event) { e.UID = "" },
 	} {
 		bad := theirs.DeepCopy()
 		spoil(bad)
-		if _, ok := Event(bad, mine); ok {
+		if _, ok := Event(bad, mine, nil, origin); ok {
 			t.Errorf("an event with another %s is repeated", name)
 		}
 	}

@@ -162,6 +162,10 @@ func (c *EventCopy) UnmarshalJSON(raw []byte) error {
 			UID       types.UID `json:"uid"`
 			FieldPath string    `json:"fieldPath"`
 		} `json:"involvedObject"`
+		Source struct {
+			Component string `json:"component"`
+		} `json:"source"`
+		Reporting      string              `json:"reportingComponent"`
 		Reason         string              `json:"reason"`
 		Message        string              `json:"message"`
 		Type           string              `json:"type"`
@@ -180,6 +184,7 @@ func (c *EventCopy) UnmarshalJSON(raw []byte) error {
 		InvolvedObject: corev1.ObjectReference{
 			Kind: d.InvolvedObject.Kind, Name: d.InvolvedObject.Name, UID: d.InvolvedObject.UID, FieldPath: d.InvolvedObject.FieldPath,
 		},
+		Source: corev1.EventSource{Component: text.Line(d.Source.Component, maxReason)}, ReportingController: text.Line(d.Reporting, maxReason),
 		Reason: text.Line(d.Reason, maxReason), Message: text.Lines(d.Message, maxEventMessage), Type: d.Type,
 		FirstTimestamp: d.FirstTimestamp, LastTimestamp: d.LastTimestamp, EventTime: d.EventTime, Count: d.Count, Series: d.Series,
 	}

@@ -59,8 +59,8 @@ func TestCopyHasWhatIsMirrored(t *testing.T) {
 	if err := json.Unmarshal(text, &e); err != nil {
 		t.Fatal(err)
 	}
-	want, _ := Event(event, mine)
-	got, ok := Event(&e.Event, mine)
+	want, _ := Event(event, mine, nil, origin)
+	got, ok := Event(&e.Event, mine, nil, origin)
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Error(diff)
 	}

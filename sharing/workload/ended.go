@@ -40,7 +40,7 @@ func DeletedByProvider(mine, last *corev1.Pod, in Origin, now time.Time) corev1.
 	}
 	why := &Refusal{ReasonDeletedByProvider, "The provider deleted the pod."}
 	if last != nil {
-		why = endedBecause(last)
+		why = endedBecause(atHome(mine, last, in))
 	}
 	out.Phase, out.Reason, out.Message = corev1.PodFailed, why.Reason, why.Message
 

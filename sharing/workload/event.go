@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
@@ -13,8 +14,12 @@ import (
 )
 
 const (
-	// EventSource is the source component of repeated events, and of our own.
+	// EventSource is the source component of our own events, and of repeated ones that are not of
+	// a kubelet.
 	EventSource = "liqo-agent"
+
+	componentKubelet   = "kubelet"
+	componentScheduler = "default-scheduler"
 
 	// maxEventMessage is the limit of API servers for the message of an event.
 	maxEventMessage = 1024
@@ -26,14 +31,23 @@ var fieldPath = regexp.MustCompile(`^spec\.(containers|initContainers|ephemeralC
 
 // Event returns the consumer's version of the provider's event theirs about the copy of mine,
 // or false if it is not repeated. The caller checks that theirs is about that copy
-// (involvedObject.uid). The same event has the same name, so a later count is an update. The
-// result can be created or applied as it is. Its times are from the provider's clock.
-func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
-	about := theirs.InvolvedObject
+// (involvedObject.uid). there is the copy, nil if it is not known any more. The same event has the
+// same name, so a later count is an update. The result can be created or applied as it is. It reads
+// as at home: of the kubelet of the virtual node, and with the names of this cluster. Its times are
+// from the provider's clock.
+func Event(theirs *corev1.Event, mine, there *corev1.Pod, in Origin) (*corev1.Event, bool) {
+	about, from := theirs.InvolvedObject, cmp.Or(theirs.ReportingController, theirs.Source.Component)
 	reason := text.Line(theirs.Reason, maxReason)
 	if about.Kind != "Pod" || about.Name != mine.Name || theirs.UID == "" || reason == "" ||
 		theirs.Type != corev1.EventTypeNormal && theirs.Type != corev1.EventTypeWarning {
 		return nil, false
+	}
+	if from == componentScheduler && theirs.Type == corev1.EventTypeNormal {
+		return nil, false // the scheduler here said where the pod is
+	}
+	component := EventSource
+	if from == componentKubelet {
+		component = componentKubelet
 	}
 	first, last, count := theirs.FirstTimestamp, theirs.LastTimestamp, theirs.Count
 	if first.IsZero() { // set by clients of events.k8s.io/v1 in eventTime
@@ -58,9 +72,9 @@ func Event(theirs *corev1.Event, mine *corev1.Pod) (*corev1.Event, bool) {
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: mine.Namespace, Name: mine.Name, UID: mine.UID, FieldPath: where,
 		},
-		Type: theirs.Type, Reason: reason, Message: text.Lines(theirs.Message, maxEventMessage),
-		Source:         corev1.EventSource{Component: EventSource, Host: mine.Spec.NodeName},
+		Type: theirs.Type, Reason: reason, Message: text.Lines(namesOf(mine, there, about.UID, in).in(theirs.Message), maxEventMessage),
+		Source:         corev1.EventSource{Component: component, Host: mine.Spec.NodeName},
 		FirstTimestamp: moment(first), LastTimestamp: moment(last), Count: max(count, 1),
-		ReportingController: EventSource, ReportingInstance: mine.Spec.NodeName,
+		ReportingController: component, ReportingInstance: mine.Spec.NodeName,
 	}, true
 }

@@ -21,7 +21,7 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 
 // Mirror returns the status of mine, given its copy theirs at the provider. It does not expect
 // theirs to be well-formed: it leaves out what the API server would refuse, bounds lengths and
-// removes control characters. Times of conditions are from this cluster's clock: now if the
+// removes control characters; names of the provider in texts are replaced by those of this cluster. Times of conditions are from this cluster's clock: now if the
 // condition changed. The result shares nothing with the arguments.
 //
 // Of the fields of a PodStatus:
@@ -44,6 +44,7 @@ func IsCopy(mine, theirs *corev1.Pod) bool {
 //     allocatedResourcesStatus of containers are empty: they are about the provider's node,
 //     and some of them would influence this cluster's scheduler.
 func Mirror(mine, theirs *corev1.Pod, in Origin, now time.Time) corev1.PodStatus {
+	theirs = atHome(mine, theirs, in)
 	switch c := condition(theirs.Status.Conditions, corev1.PodScheduled); {
 	case Ended(mine.Status.Phase) && !Ended(theirs.Status.Phase):
 		return *mine.Status.DeepCopy() // theirs is from before the end
