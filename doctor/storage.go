@@ -18,6 +18,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -37,7 +38,7 @@ const (
 
 // storageThere is what the API server has of storage.
 type storageThere struct {
-	classes []*host.StorageClass
+	classes []*storageclass.Class
 	claims  []corev1.PersistentVolumeClaim
 	volumes []corev1.PersistentVolume
 	// provisioners is how many pods of local-path's provisioner run.
@@ -50,7 +51,7 @@ type storageThere struct {
 func findStorage(ctx context.Context, c *kube.Client) (storageThere, error) {
 	var (
 		out     storageThere
-		classes struct{ Items []*host.StorageClass }
+		classes struct{ Items []*storageclass.Class }
 		pods    struct{ Items []policyPod }
 		offers  struct{ Items []api.Advertisement }
 		claims  corev1.PersistentVolumeClaimList
@@ -123,7 +124,7 @@ func (b *Box) judgeOffered(s storageThere, cfg config.Sharing, offered resource.
 }
 
 // judgeGuestClass returns the storage class for claims of peers, if there is one, and says what is wrong with it.
-func judgeGuestClass(classes []*host.StorageClass, cfg config.Sharing) (*host.StorageClass, []Finding) {
+func judgeGuestClass(classes []*storageclass.Class, cfg config.Sharing) (*storageclass.Class, []Finding) {
 	class, _ := host.GuestClass(cfg.GuestStorageClass, classes)
 	problem := host.ClassProblem(cfg.GuestStorageClass, classes)
 	if problem == "" {
@@ -132,7 +133,7 @@ func judgeGuestClass(classes []*host.StorageClass, cfg config.Sharing) (*host.St
 	f := Finding{Code: "storage-no-class", Status: Warning, What: "storage is offered to peers (sharing.storage), but " + problem, Why: "claims of peers are refused (NoStorage)"}
 	var fit []string
 	for _, c := range classes {
-		if c.Waits() && c.Provisioner != workload.Provisioner {
+		if c.VolumeBindingMode == storageclass.WaitForFirstConsumer && c.Provisioner != workload.Provisioner {
 			fit = append(fit, c.Name)
 		}
 	}
@@ -144,7 +145,7 @@ func judgeGuestClass(classes []*host.StorageClass, cfg config.Sharing) (*host.St
 	case len(fit) > 0:
 		f.Do = append(f.Do, fmt.Sprintf("set sharing.guest_storage_class = %q, and reload the configuration: sudo systemctl reload liqo-agent", fit[0]))
 		if cfg.GuestStorageClass == "" && class == nil {
-			f.Do = append(f.Do, "or make it the default class: kubectl annotate storageclass "+fit[0]+" "+host.AnnotationDefaultClass+"=true")
+			f.Do = append(f.Do, "or make it the default class: kubectl annotate storageclass "+fit[0]+" "+storageclass.AnnotationDefault+"=true")
 		}
 	case class != nil:
 		f.Do = append(f.Do, fmt.Sprintf(`make a class of the same provisioner that waits: kubectl get storageclass %s -o json | jq '{apiVersion, kind, provisioner, parameters, reclaimPolicy, metadata: {name: "guests"}, volumeBindingMode: "WaitForFirstConsumer"}' | kubectl apply -f -`, class.Name),
@@ -158,7 +159,7 @@ func judgeGuestClass(classes []*host.StorageClass, cfg config.Sharing) (*host.St
 }
 
 // judgeProvisioner says whether anybody makes the volumes of a class.
-func judgeProvisioner(s storageThere, class *host.StorageClass, now time.Time) []Finding {
+func judgeProvisioner(s storageThere, class *storageclass.Class, now time.Time) []Finding {
 	f := Finding{Code: "storage-no-provisioner", Status: Warning, Why: "pods of peers with claims do not start"}
 	logs := []string{"look for its pod, and what it says: kubectl get pods -A | grep provisioner"}
 	if class.Provisioner == localPath {
@@ -167,7 +168,7 @@ func judgeProvisioner(s storageThere, class *host.StorageClass, now time.Time) [
 	}
 	var waiting []string
 	for _, c := range s.claims {
-		chosen := c.Annotations[annotationSelected] != "" || !class.Waits()
+		chosen := c.Annotations[annotationSelected] != "" || class.VolumeBindingMode != storageclass.WaitForFirstConsumer
 		if c.Spec.StorageClassName != nil && *c.Spec.StorageClassName == class.Name && c.Status.Phase == corev1.ClaimPending && chosen && now.Sub(c.CreationTimestamp.Time) > longWait {
 			waiting = append(waiting, c.Namespace+"/"+c.Name)
 		}
@@ -241,7 +242,7 @@ func judgeStorageClass(s storageThere, cfg config.Sharing) []Finding {
 	for _, v := range s.volumes {
 		used[v.Spec.StorageClassName] = true
 	}
-	there := make(map[string]*host.StorageClass)
+	there := make(map[string]*storageclass.Class)
 	for _, c := range s.classes {
 		there[c.Name] = c
 	}

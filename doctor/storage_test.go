@@ -11,14 +11,14 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/api"
 	"liqo.io/agent/doctor/look"
-	"liqo.io/agent/sharing/host"
+	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/workload"
 )
 
-func classOf(name, provisioner, mode string, def bool) *host.StorageClass {
-	c := &host.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: mode}
+func classOf(name, provisioner, mode string, def bool) *storageclass.Class {
+	c := &storageclass.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: mode}
 	if def {
-		c.Annotations = map[string]string{host.AnnotationDefaultClass: "true"}
+		c.Annotations = map[string]string{storageclass.AnnotationDefault: "true"}
 	}
 	if provisioner == workload.Provisioner {
 		c.Labels = map[string]string{api.LabelManagedBy: api.ManagedByAgent}
@@ -35,18 +35,18 @@ func TestJudgeGuestClass(t *testing.T) {
 	local, slow, ours := classOf("local-path", localPath, waits, true), classOf("slow", "x", immediate, false), classOf("liqo", workload.Provisioner, waits, false)
 	for _, tc := range []struct {
 		name     string
-		classes  []*host.StorageClass
+		classes  []*storageclass.Class
 		setting  string
 		want, do string
 	}{
-		{"the default one", []*host.StorageClass{local, slow, ours}, "", "", ""},
+		{"the default one", []*storageclass.Class{local, slow, ours}, "", "", ""},
 		{"none", nil, "", "storage-no-class warning", "--disable local-storage"},
-		{"only ours", []*host.StorageClass{ours}, "", "storage-no-class warning", "--disable local-storage"},
-		{"no default", []*host.StorageClass{slow, classOf("fast", "x", waits, false), ours}, "", "storage-no-class warning", "kubectl annotate storageclass fast storageclass.kubernetes.io/is-default-class=true"},
-		{"a misspelled one", []*host.StorageClass{local}, "lokal-path", "storage-no-class warning", `sharing.guest_storage_class = "local-path"`},
-		{"ours by name", []*host.StorageClass{local, ours}, "liqo", "storage-no-class warning", `sharing.guest_storage_class = "local-path"`},
-		{"one that does not wait", []*host.StorageClass{local, slow}, "slow", "storage-class-immediate warning", `sharing.guest_storage_class = "local-path"`},
-		{"only one that does not wait", []*host.StorageClass{slow}, "slow", "storage-class-immediate warning", "kubectl get storageclass slow -o json | jq"},
+		{"only ours", []*storageclass.Class{ours}, "", "storage-no-class warning", "--disable local-storage"},
+		{"no default", []*storageclass.Class{slow, classOf("fast", "x", waits, false), ours}, "", "storage-no-class warning", "kubectl annotate storageclass fast storageclass.kubernetes.io/is-default-class=true"},
+		{"a misspelled one", []*storageclass.Class{local}, "lokal-path", "storage-no-class warning", `sharing.guest_storage_class = "local-path"`},
+		{"ours by name", []*storageclass.Class{local, ours}, "liqo", "storage-no-class warning", `sharing.guest_storage_class = "local-path"`},
+		{"one that does not wait", []*storageclass.Class{local, slow}, "slow", "storage-class-immediate warning", `sharing.guest_storage_class = "local-path"`},
+		{"only one that does not wait", []*storageclass.Class{slow}, "slow", "storage-class-immediate warning", "kubectl get storageclass slow -o json | jq"},
 	} {
 		_, found := judgeGuestClass(tc.classes, config.Sharing{GuestStorageClass: tc.setting})
 		checkFindings(t, tc.name, found, tc.want, tc.do)
@@ -69,7 +69,7 @@ func TestJudgeProvisioner(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		there    storageThere
-		class    *host.StorageClass
+		class    *storageclass.Class
 		want, do string
 	}{
 		{"its pod runs", storageThere{provisioners: 1}, local, "", ""},
@@ -117,14 +117,14 @@ func TestJudgeStorageClass(t *testing.T) {
 		want, do string
 	}{
 		{"nobody offers storage", storageThere{}, use, "", ""},
-		{"somebody does", storageThere{classes: []*host.StorageClass{ours}, offerers: somebody}, use, "", ""},
-		{"it is missing", storageThere{classes: []*host.StorageClass{older}, offerers: somebody}, use, "storage-class-missing warning, storage-class-stale warning", "sudo liqo-agent rbac --apply"},
+		{"somebody does", storageThere{classes: []*storageclass.Class{ours}, offerers: somebody}, use, "", ""},
+		{"it is missing", storageThere{classes: []*storageclass.Class{older}, offerers: somebody}, use, "storage-class-missing warning, storage-class-stale warning", "sudo liqo-agent rbac --apply"},
 		{"not wanted", storageThere{offerers: somebody}, config.Sharing{StorageClass: "liqo"}, "", ""},
-		{"taken", storageThere{classes: []*host.StorageClass{foreign}, offerers: somebody}, use, "storage-class-taken warning", "set sharing.storage_class to another name"},
-		{"somebody else's, and nobody offers", storageThere{classes: []*host.StorageClass{foreign}}, use, "", ""},
-		{"stale", storageThere{classes: []*host.StorageClass{ours}}, use, "storage-class-stale warning", "kubectl delete storageclass liqo"},
-		{"in use", storageThere{classes: []*host.StorageClass{ours}, claims: claims}, use, "", ""},
-		{"of another name", storageThere{classes: []*host.StorageClass{ours, older}, offerers: somebody}, use, "storage-class-stale warning", "kubectl delete storageclass older"},
+		{"taken", storageThere{classes: []*storageclass.Class{foreign}, offerers: somebody}, use, "storage-class-taken warning", "set sharing.storage_class to another name"},
+		{"somebody else's, and nobody offers", storageThere{classes: []*storageclass.Class{foreign}}, use, "", ""},
+		{"stale", storageThere{classes: []*storageclass.Class{ours}}, use, "storage-class-stale warning", "kubectl delete storageclass liqo"},
+		{"in use", storageThere{classes: []*storageclass.Class{ours}, claims: claims}, use, "", ""},
+		{"of another name", storageThere{classes: []*storageclass.Class{ours, older}, offerers: somebody}, use, "storage-class-stale warning", "kubectl delete storageclass older"},
 	} {
 		checkFindings(t, tc.name, judgeStorageClass(tc.there, tc.cfg), tc.want, tc.do)
 	}

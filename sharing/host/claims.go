@@ -11,13 +11,14 @@ import (
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 	"liqo.io/agent/sharing/spec"
+	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/workload"
 )
 
 const (
 	resourceClaims = "persistentvolumeclaims"
-	classesPath    = "/apis/storage.k8s.io/v1/storageclasses"
 
 	// maxClaims is how many claims a consumer may have in all its namespaces together.
 	maxClaims = 100
@@ -29,10 +30,12 @@ type guestClaim struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec struct {
-		Resources corev1.VolumeResourceRequirements `json:"resources"`
+		StorageClassName string                            `json:"storageClassName"`
+		Resources        corev1.VolumeResourceRequirements `json:"resources"`
 	} `json:"spec"`
 	Status struct {
-		Phase corev1.PersistentVolumeClaimPhase `json:"phase,omitempty"`
+		Phase     corev1.PersistentVolumeClaimPhase `json:"phase,omitempty"`
+		Allocated corev1.ResourceList               `json:"allocatedResources,omitempty"`
 	} `json:"status"`
 }
 
@@ -40,19 +43,22 @@ type guestClaim struct {
 func (c *guestClaim) DeepCopyObject() runtime.Object {
 	out := *c
 	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
-	out.Spec.Resources = *c.Spec.Resources.DeepCopy()
+	out.Spec.Resources, out.Status.Allocated = *c.Spec.Resources.DeepCopy(), c.Status.Allocated.DeepCopy()
 	return &out
 }
 
-// size returns how many bytes the claim asks for.
-func (c *guestClaim) size() int64 { return c.Spec.Resources.Requests.Storage().Value() }
+// size returns how many bytes count of the claim, as for a quota: what it asks for, or what it has asked
+// for if it asks for less since, while it grew.
+func (c *guestClaim) size() int64 {
+	return max(c.Spec.Resources.Requests.Storage().Value(), c.Status.Allocated.Storage().Value())
+}
 
 func (s *session) makeClaimCaches() {
 	s.claims = kube.NewCache(kube.Kind[*guestClaim]{
 		Fresh: func() *guestClaim { return new(guestClaim) }, Trim: func(c *guestClaim) { slim(c) }, Changed: s.countClaim,
 	})
-	s.classes = kube.NewCache(kube.Kind[*StorageClass]{
-		Fresh: func() *StorageClass { return new(StorageClass) }, Trim: func(c *StorageClass) { slim(c) },
+	s.classes = kube.NewCache(kube.Kind[*storageclass.Class]{
+		Fresh: func() *storageclass.Class { return new(storageclass.Class) }, Trim: func(c *storageclass.Class) { slim(c) },
 	})
 }
 
@@ -77,7 +83,7 @@ func (s *session) countClaim(before, after *guestClaim) {
 }
 
 // class returns the storage class for guests' claims, or why there is none.
-func (s *session) class(name string) (*StorageClass, *Refused) {
+func (s *session) class(name string) (*storageclass.Class, *Refused) {
 	return GuestClass(name, s.classes.All())
 }
 
@@ -128,10 +134,25 @@ func (h *Host) claim(name string, body []byte, in workload.Guest, st standing) (
 	if _, r := st.session.class(st.settings.GuestStorageClass); r != nil {
 		return nil, r
 	}
+	if r := st.session.expandable(in.Namespace, name, size); r != nil {
+		return nil, r
+	}
 	if r := h.reserveClaim(st, keyOf(in.Namespace, name), size); r != nil {
 		return nil, r
 	}
 	return clean, nil
+}
+
+// expandable refuses a claim that is there and is to have more bytes, if its class cannot do that.
+func (s *session) expandable(namespace, name string, size int64) *Refused {
+	claim := s.claims.Get(namespace, name)
+	if claim == nil || size <= claim.Spec.Resources.Requests.Storage().Value() {
+		return nil
+	}
+	if class := s.classes.Get("", claim.Spec.StorageClassName); class == nil || !class.AllowVolumeExpansion {
+		return refuse(ReasonNoExpansion, "the storage class %s of this cluster cannot expand claims; make a larger claim, and copy the data", text.Excerpt(claim.Spec.StorageClassName))
+	}
+	return nil
 }
 
 // reserveClaim makes room for a claim of so many bytes, or says why there is none: in the offer to

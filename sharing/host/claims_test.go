@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/spec"
+	"liqo.io/agent/sharing/storageclass"
 )
 
 func TestReserveClaim(t *testing.T) {
@@ -84,28 +87,28 @@ func TestStorageOfAll(t *testing.T) {
 
 // TestClassForGuests: claims of guests need a class here, which does not lead to a third cluster.
 func TestClassForGuests(t *testing.T) {
-	class := func(name, provisioner string, made int64, def bool) *StorageClass {
-		c := &StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(made, 0)}, Provisioner: provisioner}
+	class := func(name, provisioner string, made int64, def bool) *storageclass.Class {
+		c := &storageclass.Class{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(made, 0)}, Provisioner: provisioner}
 		if def {
-			c.Annotations = map[string]string{AnnotationDefaultClass: "true"}
+			c.Annotations = map[string]string{storageclass.AnnotationDefault: "true"}
 		}
 		return c
 	}
 	for _, test := range []struct {
 		name    string
-		classes []*StorageClass
+		classes []*storageclass.Class
 		setting string
 		says    string
 	}{
 		{"none", nil, "", "no default storage class"},
-		{"none of that name", []*StorageClass{class("a", "x", 1, true)}, "b", `no storage class "b"`},
-		{"no default", []*StorageClass{class("a", "x", 1, false)}, "", "no default storage class"},
-		{"default", []*StorageClass{class("a", "x", 1, true)}, "", ""},
-		{"named", []*StorageClass{class("a", "x", 1, false)}, "a", ""},
-		{"ours", []*StorageClass{class("liqo", "storage.liqo.io", 1, true)}, "", "keeps its data at peers"},
-		{"ours by name", []*StorageClass{class("liqo", "storage.liqo.io", 1, false)}, "liqo", "keeps its data at peers"},
-		{"the newest of two", []*StorageClass{class("liqo", "storage.liqo.io", 1, true), class("a", "x", 2, true)}, "", ""},
-		{"the newest of two, ours", []*StorageClass{class("liqo", "storage.liqo.io", 2, true), class("a", "x", 1, true)}, "", "keeps its data at peers"},
+		{"none of that name", []*storageclass.Class{class("a", "x", 1, true)}, "b", `no storage class "b"`},
+		{"no default", []*storageclass.Class{class("a", "x", 1, false)}, "", "no default storage class"},
+		{"default", []*storageclass.Class{class("a", "x", 1, true)}, "", ""},
+		{"named", []*storageclass.Class{class("a", "x", 1, false)}, "a", ""},
+		{"ours", []*storageclass.Class{class("liqo", "storage.liqo.io", 1, true)}, "", "keeps its data at peers"},
+		{"ours by name", []*storageclass.Class{class("liqo", "storage.liqo.io", 1, false)}, "liqo", "keeps its data at peers"},
+		{"the newest of two", []*storageclass.Class{class("liqo", "storage.liqo.io", 1, true), class("a", "x", 2, true)}, "", ""},
+		{"the newest of two, ours", []*storageclass.Class{class("liqo", "storage.liqo.io", 2, true), class("a", "x", 1, true)}, "", "keeps its data at peers"},
 	} {
 		s := &session{}
 		s.makeClaimCaches()
@@ -116,5 +119,39 @@ func TestClassForGuests(t *testing.T) {
 		case (r == nil) != (test.says == ""), r != nil && (r.Reason != ReasonNoStorage || !strings.Contains(r.Message, test.says)):
 			t.Errorf("%s: %v, want %q", test.name, r, test.says)
 		}
+	}
+}
+
+// TestExpandable: a claim grows if its own class can do that, whatever the class for new ones is; and what
+// it was granted counts although it asks for less since.
+func TestExpandable(t *testing.T) {
+	s := &session{host: New(Config{
+		Settings: func() Settings { return Settings{} }, Registries: func() registry.List { return registry.List{} },
+		Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
+	})}
+	s.makeClaimCaches()
+	for name, expands := range map[string]bool{"fixed": false, "elastic": true} {
+		s.classes.Wrote(&storageclass.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, AllowVolumeExpansion: expands})
+	}
+	bytes := func(n int64) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(n, resource.BinarySI)}
+	}
+	for _, name := range []string{"fixed", "elastic", "gone"} {
+		c := &guestClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		c.Spec.StorageClassName, c.Spec.Resources.Requests = name, bytes(5)
+		s.claims.Wrote(c)
+		if r := s.expandable("ns", name, 5); r != nil {
+			t.Errorf("%s as it is: %v", name, r)
+		}
+		if r := s.expandable("ns", name, 6); (r == nil) != (name == "elastic") || r != nil && r.Reason != ReasonNoExpansion {
+			t.Errorf("%s with more: %v", name, r)
+		}
+		c.Status.Allocated = bytes(9)
+		if got := c.size(); got != 9 {
+			t.Errorf("%s counts as %d", name, got)
+		}
+	}
+	if r := s.expandable("ns", "new", 5); r != nil {
+		t.Errorf("a new claim: %v", r)
 	}
 }

@@ -23,6 +23,7 @@ const (
 	ReasonTooManyObjects    = "TooManyObjects"    // too many or too large ConfigMaps, Secrets, Services or EndpointSlices
 	ReasonNoServices        = "NoServices"        // the agent may not read Services here
 	ReasonNoStorage         = "NoStorage"         // no claims here: none offered, or no class for them
+	ReasonNoExpansion       = "NoExpansion"       // the class of a claim cannot expand it
 )
 
 // When to try again.

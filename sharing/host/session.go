@@ -20,6 +20,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -58,7 +59,7 @@ type session struct {
 	services   *kube.Cache[*guestObject]
 	slices     *kube.Cache[*guestObject]
 	claims     *kube.Cache[*guestClaim]
-	classes    *kube.Cache[*StorageClass] // all
+	classes    *kube.Cache[*storageclass.Class] // all
 
 	queue *work.Queue[peer.ClusterID]
 
@@ -150,7 +151,7 @@ func (s *session) follow(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() {
 		s.claims.Follow(ctx, s.client, kube.Query{Path: "/api/v1/" + resourceClaims, Labels: guests})
 	})
-	group.Go(func() { s.classes.Follow(ctx, s.client, kube.Query{Path: classesPath}) })
+	group.Go(func() { s.classes.Follow(ctx, s.client, kube.Query{Path: storageclass.Path}) })
 	group.Go(func() { s.allow(ctx, s.recountServices, s.services.Synced(), s.slices.Synced()) })
 	group.Go(func() { s.allow(ctx, s.recountClaims, s.claims.Synced(), s.classes.Synced()) })
 }
