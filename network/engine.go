@@ -91,6 +91,8 @@ type host struct {
 	exists func(name string) bool
 	table  func() (Table, error)
 	taken  func(device string) ([]netip.Prefix, error)
+	// bridge returns the name of the device that has all these addresses; "" if there is none.
+	bridge func(host []netip.Addr) string
 	// tracked returns how many connections the kernel has room for; 0 if that is not known.
 	tracked func() int
 	// wireguard returns nil if the kernel has WireGuard.
@@ -111,7 +113,7 @@ var linux = host{
 	remove: tun.Remove,
 	exists: exists,
 	table:  func() (Table, error) { return filter.Open() },
-	taken:  Taken, tracked: tracked, refused: filter.Refused,
+	taken:  Taken, bridge: bridge, tracked: tracked, refused: filter.Refused,
 	wireguard: wireguard.Available,
 	tunnel: func(name string, private wireguard.Key) (Tunnel, error) {
 		return wireguard.Open(name, mostTunnelMTU, private, TunnelPort)
@@ -457,7 +459,9 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		return fmt.Errorf("read which addresses are in use here: %w", err)
 	}
 	taken = append(taken, node.Pods...)
-	desired := filter.Desired{Device: e.cfg.Device, Pods: node.Pods, Host: node.Host, Names: names, Connections: share(e.host.tracked())}
+	desired := filter.Desired{
+		Device: e.cfg.Device, Bridge: e.host.bridge(node.Host), Pods: node.Pods, Host: node.Host, Names: names, Connections: share(e.host.tracked()),
+	}
 	table := newRouting()
 	var routes []netdev.Route
 	var tunnels wireguard.Config

@@ -115,6 +115,7 @@ func (m *machine) host() host {
 			defer m.mu.Unlock()
 			return slices.Clone(m.others), err
 		},
+		bridge:  func([]netip.Addr) string { return "cni0" },
 		tracked: func() int { return 1 << 16 },
 		wireguard: func() error {
 			if m.wires == nil {

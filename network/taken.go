@@ -3,8 +3,10 @@ package network
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,6 +43,26 @@ func Taken(device string) ([]netip.Prefix, error) {
 		}
 	}
 	return out, nil
+}
+
+// bridge returns the name of the device that has all these addresses; "" if there is none.
+func bridge(host []netip.Addr) string {
+	links, err := net.Interfaces()
+	if err != nil {
+		return ""
+	}
+	for _, link := range links {
+		own, err := link.Addrs()
+		if err == nil && len(host) > 0 && !slices.ContainsFunc(host, func(h netip.Addr) bool {
+			return !slices.ContainsFunc(own, func(a net.Addr) bool {
+				p, err := netip.ParsePrefix(a.String())
+				return err == nil && p.Addr() == h
+			})
+		}) {
+			return link.Name
+		}
+	}
+	return ""
 }
 
 // exists reports whether there is a network device of that name.

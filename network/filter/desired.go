@@ -24,6 +24,10 @@ type Desired struct {
 	// Host are the host's own addresses within Pods, one for each. What the host
 	// itself sends to a peer gets the corresponding address of Ours.
 	Host []netip.Addr
+	// Bridge is the name of the network device by which the host reaches Pods, which has the addresses in Host; "" if that is
+	// not known. Who comes by it may have an address in Pods. Who comes by another one has each packet checked for
+	// whether answers would go the same way, which takes longer.
+	Bridge string
 	// Connections bounds how many connections tracked here each peer may have opened at a time, so that nobody takes the
 	// whole table of the kernel; 0 is no bound. Twice as many can be new at once, and a 32nd of it a second: those that
 	// are closed stay in the table for a while, and are not counted. Kernels without connlimit have no bound.
@@ -109,6 +113,9 @@ func (d *Desired) check() error {
 	}
 	if d.Tunnel == d.Device || len(d.Tunnel) >= ifNameSize {
 		return fmt.Errorf("network filter: %q is no name of another device", d.Tunnel)
+	}
+	if len(d.Bridge) >= ifNameSize {
+		return fmt.Errorf("network filter: %q is no name of a bridge", d.Bridge)
 	}
 	if err := d.checkPods(); err != nil {
 		return fmt.Errorf("network filter: %w", err)
@@ -257,6 +264,20 @@ func last(p netip.Prefix) netip.Addr {
 	}
 	a, _ := netip.AddrFromSlice(out)
 	return a
+}
+
+// cover returns the longest prefix that has all addresses of these, which are of one family; the zero Prefix for none.
+func cover(prefixes []netip.Prefix) netip.Prefix {
+	if len(prefixes) == 0 {
+		return netip.Prefix{}
+	}
+	out := prefixes[0]
+	for _, p := range prefixes[1:] {
+		for !out.Contains(p.Addr()) || out.Bits() > p.Bits() {
+			out = netip.PrefixFrom(out.Addr(), out.Bits()-1).Masked()
+		}
+	}
+	return out
 }
 
 // merge returns the addresses of a family as few disjoint intervals.

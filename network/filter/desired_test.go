@@ -14,6 +14,7 @@ func TestCheck(t *testing.T) {
 	for want, change := range map[string]func(d *Desired){
 		"":                       func(*Desired) {},
 		"no name of a device":    func(d *Desired) { d.Device = "a-name-that-is-too-long" },
+		"no name of a bridge":    func(d *Desired) { d.Bridge = "a-name-that-is-too-long" },
 		"no address of the host": func(d *Desired) { d.Host = d.Host[:1] },
 		"3 addresses":            func(d *Desired) { d.Host = append(d.Host, d.Host[0]) },
 		"more than one network":  func(d *Desired) { d.Pods = append(d.Pods, pods4) },
@@ -58,6 +59,36 @@ func TestCorresponding(t *testing.T) {
 			t.Errorf("%s of %s is %v in %s, want %s", c.addr, c.from, got, c.to, c.want)
 		}
 	}
+}
+
+// A cover has all of the prefixes, and its halves do not.
+func TestCover(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []netip.Prefix
+		for range rapid.IntRange(0, 5).Draw(t, "prefixes") {
+			address := netip.AddrFrom4([4]byte{byte(rapid.SampledFrom([]int{10, 241, 245}).Draw(t, "a")), rapid.Byte().Draw(t, "b"), rapid.Byte().Draw(t, "c"), 0})
+			all = append(all, netip.PrefixFrom(address, rapid.IntRange(8, 32).Draw(t, "bits")).Masked())
+		}
+		got := cover(all)
+		has := func(p netip.Prefix) bool {
+			return !slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() < p.Bits() || !p.Contains(q.Addr()) })
+		}
+		if len(all) == 0 {
+			if got.IsValid() {
+				t.Fatalf("%v for none", got)
+			}
+			return
+		}
+		if got != got.Masked() || !has(got) {
+			t.Fatalf("%v for %v", got, all)
+		}
+		if got.Bits() < 32 {
+			lower := netip.PrefixFrom(got.Addr(), got.Bits()+1)
+			if has(lower) || has(beside(lower)) {
+				t.Fatalf("%v for %v is too large", got, all)
+			}
+		}
+	})
 }
 
 // Merged intervals have the same addresses, and do not touch each other. A set that was read

@@ -38,6 +38,11 @@ func jump(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
 }
 
+// goTo goes on in another chain, and does not come back.
+func goTo(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}
+
 func setName(chain string, i int, side string) string {
 	return chain + "_" + strconv.Itoa(i) + "_" + side
 }
@@ -182,6 +187,9 @@ func (r *ruleset) redirect(to netip.Addr, port uint16) []expr.Any {
 func established() []expr.Any {
 	return bits(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)
 }
+
+// ofConnection is established without what is only related, such as errors.
+func ofConnection() []expr.Any { return bits(expr.CtKeySTATE, expr.CtStateBitESTABLISHED) }
 
 func invalid() []expr.Any { return bits(expr.CtKeySTATE, expr.CtStateBitINVALID) }
 

@@ -130,9 +130,11 @@ func inject(t *testing.T, b *box, packet []byte) {
 	}
 }
 
-// udp makes a whole packet.
+const udpFrom = 4000
+
+// udp makes a whole packet, from port udpFrom.
 func udp(from, to netip.Addr, port uint16, what string) []byte {
-	datagram := binary.BigEndian.AppendUint16(nil, 4000)
+	datagram := binary.BigEndian.AppendUint16(nil, udpFrom)
 	datagram = binary.BigEndian.AppendUint16(datagram, port)
 	datagram = binary.BigEndian.AppendUint16(datagram, uint16(8+len(what)))
 	datagram = append(binary.BigEndian.AppendUint16(datagram, 0), what...)
@@ -167,9 +169,38 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// A machine on the LAN pretends to be a peer or a pod, and asks this node to route to a peer.
+// converse opens a connection of UDP, from the port that udp has, and has it answered.
+func converse(t *testing.T, from *pod, to netip.Addr) {
+	t.Helper()
+	var c *net.UDPConn
+	from.do(func() (err error) {
+		c, err = net.DialUDP("udp", &net.UDPAddr{Port: udpFrom}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, talk)))
+		return err
+	})
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(late()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("conversation")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A machine on the LAN pretends to be a peer or a pod, and asks this node to route to a peer, also in the middle of what
+// these say to each other.
 func TestStrangersOnTheLAN(t *testing.T) {
+	for _, bridge := range []string{"cni0", ""} {
+		t.Run("bridge "+bridge, func(t *testing.T) { testStrangers(t, bridge) })
+	}
+}
+
+func testStrangers(t *testing.T, bridge string) {
 	w, a, b, x, y := two(t, "nft")
+	a.desired.Bridge = bridge
+	a.set()
 	allowHost(a, b)
 	b.set()
 	stranger := w.bed.AddHost("stranger", "192.0.2.66/24")
@@ -201,11 +232,16 @@ func TestStrangersOnTheLAN(t *testing.T) {
 		}
 		barrier(t, x, y)
 	}
-	for _, six := range []bool{false, true} {
+	for i := range 4 {
+		six, established := i%2 == 1, i >= 2
 		own := map[bool]netip.Addr{false: netip.MustParseAddr("192.0.2.66"), true: netip.MustParseAddr("fd66::66")}[six]
 		box := map[bool]netip.Addr{false: netip.MustParseAddr("192.0.2.1"), true: netip.MustParseAddr("fd66::1")}[six]
 		host := map[bool]netip.Addr{false: host4, true: host6}[six]
 		far, near := a.seen(b, y.addr(six)), b.seen(a, x.addr(six))
+		if established {
+			converse(t, x, far)
+			converse(t, y, near)
+		}
 		for _, attempt := range []struct {
 			name     string
 			from, to netip.Addr
@@ -221,7 +257,7 @@ func TestStrangersOnTheLAN(t *testing.T) {
 			{"pretends to have the address that the peer knows, to a peer", near, far, talk},
 			{"pretends to be a pod, to a NodePort whose endpoint is at the peer", x.addr(six), box, 30007},
 		} {
-			name := fmt.Sprintf("%s, IPv6 %v", attempt.name, six)
+			name := fmt.Sprintf("%s, IPv6 %v, in a connection %v", attempt.name, six, established)
 			checkSilence(t, name, func(what string) { sendVia(t, stranger, box, udp(attempt.from, attempt.to, attempt.port, what)) }, pass, everybody...)
 		}
 	}
@@ -233,6 +269,10 @@ func TestStrangersOnTheLAN(t *testing.T) {
 		}
 		return nil
 	})
+	// It was answered. A peer has no part in that connection.
+	checkSilence(t, "from the device, in a connection with the LAN", func(what string) {
+		inject(t, a, udp(netip.MustParseAddr("192.0.2.66"), x.v4, talk, what))
+	}, pass, everybody...)
 	w.checkStrange()
 }
 

@@ -80,7 +80,7 @@ func rulesets(d *Desired) [2]*ruleset {
 
 func build(d *Desired, six bool) *ruleset {
 	r := &ruleset{six: six, sets: make(map[string]*set), chains: make(map[string]*chain), counters: make(map[string]bool)}
-	b := builder{ruleset: r, tunnel: d.Tunnel, pods: ofFamily(d.Pods, six)}
+	b := builder{ruleset: r, device: d.Device, tunnel: d.Tunnel, bridge: d.Bridge, pods: ofFamily(d.Pods, six), blocks: cover(blocks(d, six))}
 	for _, h := range d.Host {
 		if h.Is6() == six {
 			b.host = h
@@ -108,10 +108,22 @@ func build(d *Desired, six bool) *ruleset {
 	return r
 }
 
+// blocks returns the blocks of all peers.
+func blocks(d *Desired, six bool) (out []netip.Prefix) {
+	for i := range d.Peers {
+		if theirs := ofFamily(d.Peers[i].Theirs, six); theirs.IsValid() {
+			out = append(out, theirs)
+		}
+	}
+	return out
+}
+
 type builder struct {
 	*ruleset
-	tunnel string
+	device, tunnel, bridge string
+
 	pods   netip.Prefix // not valid: none of this family
+	blocks netip.Prefix // which has those of all peers; not valid: there are none
 	host   netip.Addr
 	names  Names
 	asked  netip.Prefix // the address of Names; not valid: none of this family
@@ -252,112 +264,4 @@ func (b *builder) addGrants(name string, grants []Grant, by string) {
 		b.fill(to, g.To)
 		c.rules = append(c.rules, rule(b.in(source, from), b.in(destination, to), do))
 	}
-}
-
-// addHooks adds the chains that packets come into, and those that they call whatever
-// the peers are.
-func (b *builder) addHooks() {
-	// Before connection tracking: what comes by the device is from a peer's block to the one
-	// that this peer chose, and nothing else is from a peer's block.
-	b.base("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -300,
-		rule(arriving(), b.pair("pairs"), accept()),
-		rule(arriving(), drop()),
-		rule(notIif("lo"), b.in(source, "theirs"), drop()),
-	)
-	prerouting := [][]expr.Any{rule(arriving(), b.lookup(source, "dnat"))}
-	input := [][]expr.Any{rule(arriving(), jump("host_in"))}
-	var spoofed, output [][]expr.Any
-	if b.tunnel != "" && b.pods.IsValid() {
-		// One connection for each peer, so they are not counted.
-		host := netip.PrefixFrom(b.host, b.host.BitLen())
-		between := slices.Concat(fromPort(dnsUDP, ProbePort), port(dnsUDP, ProbePort), accept())
-		input = append([][]expr.Any{rule(iif(b.tunnel), b.in(source, "gateways"), b.within(destination, host), between)}, input...)
-		output = append(output, rule(oif(b.tunnel), b.in(destination, "gateways"), between))
-	}
-	if b.asked.IsValid() && b.askers.IsValid() {
-		for _, protocol := range []byte{dnsUDP, dnsTCP} {
-			prerouting = append(prerouting,
-				rule(b.within(destination, b.asked), port(protocol, b.names.AskPort), b.redirect(b.asked.Addr(), b.names.Port)))
-		}
-		input = append(input, rule(b.within(destination, b.asked), jump("names")))
-		spoofed = append(spoofed, rule(b.within(destination, b.asked), b.within(source, b.askers), noRouteBack(), drop()))
-		// While nobody listens, resolvers wait and ask again, instead of giving up.
-		output = append(output, rule(b.within(source, b.asked), notOif("lo"), b.icmp(icmpUnreachable), drop()))
-		b.chains["names"] = &chain{rules: [][]expr.Any{
-			rule(iif("lo"), accept()),
-			rule(b.in(source, "silent"), drop()),
-			rule(b.within(source, b.askers), port(dnsUDP, b.names.Port), accept()),
-			rule(b.within(source, b.askers), port(dnsTCP, b.names.Port), accept()),
-			rule(drop()),
-		}}
-	}
-	b.base("prerouting", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, -105, prerouting...)
-	b.base("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, -5,
-		rule(departing(), clampMSS()),
-		rule(arriving(), clampMSS()),
-		rule(departing(), jump("outgoing")),
-		rule(arriving(), jump("incoming")),
-	)
-	b.base("input", nftables.ChainTypeFilter, nftables.ChainHookInput, -5, input...)
-	// If others translated the destination to a block just now, the kernel still shows the device
-	// to the previous one.
-	b.base("output", nftables.ChainTypeFilter, nftables.ChainHookOutput, -5, append(output,
-		rule(departing(), jump("host_out")),
-		rule(b.in(destination, "theirs"), jump("host_out")),
-	)...)
-	// There may be no route to a block by the device.
-	b.base("leaving", nftables.ChainTypeFilter, nftables.ChainHookPostrouting, -5,
-		rule(notDeparting(), b.in(destination, "theirs"), drop()),
-	)
-	b.base("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, 95,
-		rule(departing(), b.lookup(destination, "snat")),
-	)
-
-	outgoing := [][]expr.Any{
-		rule(established(), accept()),
-		rule(invalid(), drop()),
-		// From one peer to another.
-		rule(arriving(), b.lookup(destination, "out")),
-		rule(arriving(), drop()),
-	}
-	incoming := [][]expr.Any{
-		rule(established(), accept()),
-		rule(invalid(), drop()),
-		rule(b.lookup(source, "in")),
-		rule(drop()),
-	}
-	hostIn := [][]expr.Any{
-		rule(established(), accept()),
-		rule(invalid(), drop()),
-	}
-	if b.pods.IsValid() {
-		// After translation of destinations, also by others: who claims to be a pod must come from
-		// where the pods are.
-		spoofed = append(spoofed, rule(b.in(destination, "theirs"), b.within(source, b.pods), noRouteBack(), drop()))
-		outgoing = append(outgoing,
-			rule(b.within(source, b.pods), b.lookup(destination, "out")),
-			rule(b.within(source, b.pods), drop()),
-			// A client that asked for a Service here; who asks for a block itself is dropped.
-			rule(redirected(), b.in(destination, "services"), accept()),
-		)
-		host := netip.PrefixFrom(b.host, b.host.BitLen())
-		hostIn = append(hostIn, rule(b.within(destination, host), b.icmp(icmpEcho), b.lookup(source, "admit")))
-	}
-	if len(spoofed) > 0 {
-		b.base("spoofed", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, -90, spoofed...)
-	}
-	b.chains["outgoing"] = &chain{rules: append(outgoing, rule(drop()))}
-	b.chains["incoming"] = &chain{rules: incoming}
-	b.chains["host_in"] = &chain{rules: append(hostIn, rule(drop()))}
-	b.chains["host_out"] = &chain{rules: [][]expr.Any{
-		rule(established(), accept()),
-		rule(invalid(), drop()),
-		rule(b.in(destination, "services"), accept()),
-		rule(b.in(destination, "gateways"), b.icmp(icmpEcho), accept()),
-		rule(drop()),
-	}}
-}
-
-func (b *builder) base(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...[]expr.Any) {
-	b.chains[name] = &chain{hook: hook, kind: kind, priority: priority, rules: rules}
 }

@@ -24,7 +24,7 @@ import (
 // example is what is desired about some peers with some pods each.
 func example(peers, pods int) Desired {
 	d := Desired{
-		Device: device, Pods: []netip.Prefix{pods4, pods6}, Host: []netip.Addr{host4, host6}, Connections: 1000,
+		Device: device, Bridge: "cni0", Pods: []netip.Prefix{pods4, pods6}, Host: []netip.Addr{host4, host6}, Connections: 1000,
 	}
 	for i := range peers {
 		p := Peer{

@@ -93,7 +93,7 @@ func newWorld(t testing.TB, names ...string) *world {
 	w := &world{t: t, bed: bed.New(t)}
 	for i, name := range names {
 		b := &box{t: t, name: name, Host: w.bed.AddHost(name, fmt.Sprintf("192.0.2.%d/24", i+1))}
-		b.desired = Desired{Device: device, Pods: []netip.Prefix{pods4, pods6}, Host: []netip.Addr{host4, host6}}
+		b.desired = Desired{Device: device, Bridge: "cni0", Pods: []netip.Prefix{pods4, pods6}, Host: []netip.Addr{host4, host6}}
 		b.do(b.setUp)
 		b.heard = listen(t, b, talk)
 		w.boxes = append(w.boxes, b)

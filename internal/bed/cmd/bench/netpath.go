@@ -69,7 +69,7 @@ func (r *scenarioRun) natWay(b *bed.Bed) *way {
 				return err
 			}
 			r.Cleanup(func() { _ = table.Close() })
-			return table.Set(filter.Desired{Device: "eth0", Pods: pods, Host: host, Peers: []filter.Peer{{
+			return table.Set(filter.Desired{Device: "eth0", Bridge: "cni0", Pods: pods, Host: host, Peers: []filter.Peer{{
 				Name: "peer", Theirs: theirs, Ours: ours, Gateways: []netip.Addr{theirs[0].Addr().Next()},
 				Out: []filter.Grant{{From: pods, To: theirs}}, In: []filter.Grant{{From: theirs, To: pods}},
 			}}})
