@@ -39,7 +39,12 @@ type pair struct {
 // startPair returns two clusters that are ready.
 func startPair(t *testing.T) *pair {
 	t.Helper()
-	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24"})
+	return pairOf(t, bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24"}))
+}
+
+// pairOf makes two control planes, on hosts a and b, two clusters that are ready.
+func pairOf(t *testing.T, kubes []*bed.Kube) *pair {
+	t.Helper()
 	errs := make([]error, len(kubes))
 	var group sync.WaitGroup
 	for i, k := range kubes {

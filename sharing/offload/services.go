@@ -106,6 +106,9 @@ func (pc *controller) reconcileService(ctx context.Context, ref key) (again time
 		pc.noteService(ctx, ref, nil, nil)
 		return 0, pc.withdraw(ctx, rn, ref, c)
 	}
+	if p.Network != nil && p.Network.Unknown {
+		return 0, nil // which families the provider has; enqueued again once it is known
+	}
 	in := workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: rn.name, Node: pc.node, Network: p.Network}
 	body, why := workload.ServiceOf(svc, in)
 	if why != nil {
@@ -170,7 +173,8 @@ func (pc *controller) noteService(ctx context.Context, ref key, svc *corev1.Serv
 // sendService makes the provider's copy of a Service. It returns why the provider does not take
 // it.
 func (pc *controller) sendService(ctx context.Context, rn *remoteNamespace, ref key, c *copied, svc *corev1.Service, body []byte) (*workload.Refusal, error) {
-	version := string(svc.UID) + "/" + svc.ResourceVersion
+	// The body depends on what is known of the provider, too.
+	version := fmt.Sprintf("%s/%s/%x", svc.UID, svc.ResourceVersion, sha256.Sum256(body))
 	if c.version == version {
 		return nil, nil
 	}
@@ -221,7 +225,7 @@ func (pc *controller) refusedService(rn *remoteNamespace, what string, err error
 // sendSlices makes the EndpointSlices of a Service at the provider. It returns why endpoints are
 // not there.
 func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref key, c *copied, svc *corev1.Service, in workload.Origin) (*workload.Refusal, error) {
-	if in.Network != nil && (in.Network.Unknown || in.Network.Thirds == nil) {
+	if in.Network != nil && in.Network.Thirds == nil {
 		return nil, nil // they stay; enqueued again once it is known
 	}
 	var bodies map[string][]byte

@@ -186,6 +186,40 @@ func TestEditedThere(t *testing.T) {
 	look("all were deleted", slices.Collect(maps.Keys(refs))...)
 }
 
+// TestFamiliesOfProvider: a Service is sent again when the provider has other families than before.
+func TestFamiliesOfProvider(t *testing.T) {
+	policy := corev1.IPFamilyPolicyPreferDualStack
+	local := &localServer{namespaces: []string{"shop"}, enabled: true, pods: []*corev1.Pod{podHere("web")}, objects: map[string]any{
+		"/api/v1/namespaces/shop/services/web": &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "1"},
+			Spec: corev1.ServiceSpec{
+				Ports: []corev1.ServicePort{{Port: 80}}, IPFamilyPolicy: &policy, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+			},
+		},
+	}}
+	there := newShelf()
+	n := join(t, local, &far{}, there.ServeHTTP)
+	sent := 0 // all that was until now
+	again := func(blocks ...netip.Prefix) {
+		t.Helper()
+		bedtest.Within(t, fmt.Sprint("it is sent to who has ", blocks), func() error {
+			if now := there.wrote(servicesThere + "/web"); now != sent+1 {
+				return fmt.Errorf("it was %d times, before %d times", now, sent)
+			}
+			return nil
+		})
+		sent++
+	}
+	again() // there is no network yet
+	four, six := netip.MustParsePrefix("241.83.20.0/24"), netip.MustParsePrefix("fd83::/64")
+	for i, blocks := range [][]netip.Prefix{{four, six}, {four}, {six, four}} {
+		p := n.provider()
+		p.Network = &workload.Network{Blocks: blocks, Version: uint64(i + 1)}
+		n.Set(p)
+		again(blocks...)
+	}
+}
+
 // TestStrangeServices: what a provider says that there is of earlier runs is deleted there, and forgotten here, however
 // often it says something else.
 func TestStrangeServices(t *testing.T) {

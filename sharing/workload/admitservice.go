@@ -2,6 +2,7 @@ package workload
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -110,11 +111,29 @@ func AdmitService(raw []byte, name string, in Guest) (clean []byte, r *Refusal) 
 	default:
 		return nil, invalid("The Service has the session affinity %q: use None or ClientIP.", text.Line(string(spec.SessionAffinity), 32))
 	}
+	if r := admitFamilies(&spec); r != nil {
+		return nil, r
+	}
+	out.IPFamilyPolicy, out.IPFamilies = spec.IPFamilyPolicy, spec.IPFamilies
+	spec.IPFamilyPolicy, spec.IPFamilies = nil, nil
 	spec.Type, spec.ClusterIP, spec.Ports, spec.Selector, spec.SessionAffinity, spec.SessionAffinityConfig, spec.PublishNotReadyAddresses = "", "", nil, nil, "", nil, false
 	if !reflect.DeepEqual(spec, corev1.ServiceSpec{}) {
-		return nil, forbidden("The Service has fields that guests may not set: set only ports, selector, clusterIP (None), sessionAffinity and publishNotReadyAddresses.")
+		return nil, forbidden("The Service has fields that guests may not set: set only ports, selector, clusterIP (None), ipFamilyPolicy, ipFamilies, sessionAffinity and publishNotReadyAddresses.")
 	}
 	return encoded("Service", serviceBody{TypeMeta: typeMeta("Service"), Metadata: *meta, Spec: out})
+}
+
+// admitFamilies checks which IP families a Service is to have.
+func admitFamilies(spec *corev1.ServiceSpec) *Refusal {
+	if p := spec.IPFamilyPolicy; p != nil && *p != corev1.IPFamilyPolicySingleStack && *p != corev1.IPFamilyPolicyPreferDualStack {
+		return invalid("The Service has the ipFamilyPolicy %q: use SingleStack or PreferDualStack.", text.Line(string(*p), 32))
+	}
+	for i, f := range spec.IPFamilies {
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol || slices.Contains(spec.IPFamilies[:i], f) {
+			return invalid("The Service has the ipFamilies %q: use IPv4, IPv6 or both.", text.Line(fmt.Sprint(spec.IPFamilies), 64))
+		}
+	}
+	return nil
 }
 
 // admitServicePort checks a port of a Service.

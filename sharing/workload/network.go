@@ -38,6 +38,13 @@ func (n *Network) Alike(o *Network) bool {
 	return n == o || n != nil && o != nil && n.Version != 0 && n.Version == o.Version
 }
 
+// dualStack reports whether pods of the provider have addresses of both families.
+func (n *Network) dualStack() bool {
+	four := func(p netip.Prefix) bool { return p.Addr().Is4() }
+	six := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	return slices.ContainsFunc(n.Blocks, four) && slices.ContainsFunc(n.Blocks, six)
+}
+
 // ReasonNetworkDown is why a pod is not ready that runs, but cannot be reached from this
 // cluster at present.
 const ReasonNetworkDown = "NetworkDown"

@@ -65,6 +65,9 @@ type serviceSpec struct {
 	SessionAffinity          corev1.ServiceAffinity        `json:"sessionAffinity"`
 	SessionAffinityConfig    *corev1.SessionAffinityConfig `json:"sessionAffinityConfig"`
 	PublishNotReadyAddresses bool                          `json:"publishNotReadyAddresses"`
+	// Left out where the provider has one family only, or is older.
+	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
+	IPFamilies     []corev1.IPFamily      `json:"ipFamilies,omitempty"`
 }
 
 type servicePort = corev1.ServicePort
@@ -101,6 +104,7 @@ func ServiceOf(svc *corev1.Service, in Origin) ([]byte, *Refusal) {
 	if Headless(svc) {
 		body.Spec.ClusterIP = corev1.ClusterIPNone
 	}
+	body.Spec.IPFamilyPolicy, body.Spec.IPFamilies = families(svc, in.Network)
 	for _, p := range svc.Spec.Ports {
 		p.NodePort = 0
 		body.Spec.Ports = append(body.Spec.Ports, p)
@@ -113,6 +117,21 @@ func ServiceOf(svc *corev1.Service, in Origin) ([]byte, *Refusal) {
 		return nil, invalid("The Service %s cannot be encoded: %s.", text.Line(svc.Name, 253), text.Line(err.Error(), 200))
 	}
 	return raw, nil
+}
+
+// families returns which IP families the provider's copy of a Service is to have: those of the Service, where the provider
+// has both, and the only one of the provider otherwise. A Service with both has the provider's order, which may not be ours.
+func families(svc *corev1.Service, n *Network) (*corev1.IPFamilyPolicy, []corev1.IPFamily) {
+	if n == nil || !n.dualStack() || svc.Spec.IPFamilyPolicy == nil {
+		return nil, nil
+	}
+	policy := corev1.IPFamilyPolicySingleStack
+	if len(svc.Spec.IPFamilies) == 1 {
+		return &policy, svc.Spec.IPFamilies
+	}
+	// What cannot be had is not required: a Service with one family is better than none.
+	policy = corev1.IPFamilyPolicyPreferDualStack
+	return &policy, nil
 }
 
 // Headless reports whether a Service has no address of its own.

@@ -120,6 +120,45 @@ func TestServiceOf(t *testing.T) {
 	}
 }
 
+// TestFamiliesOfService: a Service has the families at a provider that it has here, if the provider has both, and what the
+// provider has otherwise.
+func TestFamiliesOfService(t *testing.T) {
+	four, six := netip.MustParsePrefix("241.83.20.0/24"), netip.MustParsePrefix("fd83::/64")
+	for _, tc := range []struct{ here, both, one string }{
+		{"ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", "ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", ""},
+		{"ipFamilies: [IPv6], ipFamilyPolicy: SingleStack", "ipFamilies: [IPv6], ipFamilyPolicy: SingleStack", ""},
+		{"ipFamilies: [IPv4], ipFamilyPolicy: PreferDualStack", "ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", ""}, // as this cluster has no more
+		{"ipFamilies: [IPv6, IPv4], ipFamilyPolicy: PreferDualStack", "ipFamilyPolicy: PreferDualStack", ""},
+		{"ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "ipFamilyPolicy: PreferDualStack", ""},
+		{"", "", ""},
+	} {
+		for _, n := range []struct {
+			blocks []netip.Prefix
+			want   string
+		}{{[]netip.Prefix{four, six}, tc.both}, {[]netip.Prefix{six, four}, tc.both}, {[]netip.Prefix{four}, tc.one}, {[]netip.Prefix{six}, tc.one}, {nil, tc.one}} {
+			in := origin
+			in.Network = &Network{Blocks: n.blocks}
+			sent, r := ServiceOf(serviceOf(t, "{"+tc.here+"}"), in)
+			if r != nil {
+				t.Fatal(r)
+			}
+			clean, r := AdmitService(sent, "web", guest)
+			if r != nil {
+				t.Errorf("%q, blocks %v: %v", tc.here, n.blocks, r)
+				continue
+			}
+			want, got := serviceOf(t, "{"+n.want+"}").Spec, decode[corev1.Service](t, clean).Spec
+			if d := cmp.Diff(want.IPFamilies, got.IPFamilies) + cmp.Diff(want.IPFamilyPolicy, got.IPFamilyPolicy); d != "" {
+				t.Errorf("%q, blocks %v: %s", tc.here, n.blocks, d)
+			}
+		}
+	}
+	sent, _ := ServiceOf(serviceOf(t, "{ipFamilies: [IPv4, IPv6], ipFamilyPolicy: PreferDualStack}"), origin)
+	if got := decode[corev1.Service](t, sent).Spec; got.IPFamilyPolicy != nil || got.IPFamilies != nil {
+		t.Errorf("to who is not connected: %s", sent)
+	}
+}
+
 func TestSkipped(t *testing.T) {
 	for value, want := range map[string]bool{"": true, "true": true, "false": false} {
 		for _, meta := range []metav1.ObjectMeta{{Labels: map[string]string{SkipReflection: value}}, {Annotations: map[string]string{SkipReflection: value}}} {
@@ -156,7 +195,9 @@ func TestAttackServices(t *testing.T) {
 		with("{externalTrafficPolicy: Local, ports: [{port: 80}]}"):                                             "fields",
 		with("{internalTrafficPolicy: Local, ports: [{port: 80}]}"):                                             "fields",
 		with("{healthCheckNodePort: 30000, ports: [{port: 80}]}"):                                               "fields",
-		with("{ipFamilies: [IPv6], ports: [{port: 80}]}"):                                                       "fields",
+		with("{ipFamilyPolicy: RequireDualStack, ports: [{port: 80}]}"):                                         "SingleStack or PreferDualStack",
+		with("{ipFamilies: [IPv6, IPv6], ports: [{port: 80}]}"):                                                 "IPv4, IPv6 or both",
+		with("{ipFamilies: [IPX], ports: [{port: 80}]}"):                                                        "IPv4, IPv6 or both",
 		with("{trafficDistribution: PreferClose, ports: [{port: 80}]}"):                                         "fields",
 		with("{ports: [{port: 0}]}"):                                                                            "65535",
 		with("{ports: [{port: 65536}]}"):                                                                        "65535",
@@ -402,7 +443,8 @@ func TestReachable(t *testing.T) {
 }
 
 func FuzzAdmitService(f *testing.F) {
-	for _, spec := range []string{"{clusterIP: None}", "{selector: {app: web}, ports: [{port: 80, targetPort: web}]}", "{type: LoadBalancer, sessionAffinity: ClientIP, ports: [{port: 1, nodePort: 2}]}"} {
+	for _, spec := range []string{"{clusterIP: None}", "{selector: {app: web}, ports: [{port: 80, targetPort: web}]}", "{type: LoadBalancer, sessionAffinity: ClientIP, ports: [{port: 1, nodePort: 2}]}",
+		"{ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv6, IPv4]}"} {
 		sent, r := ServiceOf(serviceOf(f, spec), origin)
 		if r != nil {
 			f.Fatal(r)
