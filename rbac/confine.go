@@ -34,6 +34,7 @@ var confinement = []confined{
 	{groupCore, []string{"pods", "pods/status", "resourcequotas"}, []string{"CREATE", "UPDATE"}},
 	{groupCore, []string{"pods/ephemeralcontainers"}, []string{"UPDATE"}},
 	{groupCore, []string{"persistentvolumes"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupCore, []string{"persistentvolumeclaims/status"}, []string{"UPDATE"}},
 	{groupStorage, []string{"storageclasses"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"services", "persistentvolumeclaims"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupSlices, []string{"endpointslices"}, []string{"CREATE", "UPDATE", "DELETE"}},
@@ -145,6 +146,9 @@ func demands(namespace string) []demand {
 			api.PeerUserPrefix(namespace), id, api.FormerPeerUserPrefix, id)
 	}
 	peer := fmt.Sprintf("request.name.substring(%d)", len(api.PeerRolePrefix))
+	behind := fmt.Sprintf(`variables.now.metadata.name.matches(%q) && variables.now.metadata.?labels[?%q].orValue("") == %q && `+
+		`variables.now.metadata.?ownerReferences.orValue([]).map(r, r.kind + "/" + %q + r.uid) == ["PersistentVolumeClaim/" + variables.now.metadata.name]`,
+		volumes.BehindPattern, api.LabelManagedBy, api.ManagedByAgent, volumes.BehindPrefix)
 	// What the agent takes away of guests whose claims are all that is kept.
 	const ended = `variables.deleted && variables.home != "" || `
 	own := fmt.Sprintf(`request.?namespace.orValue("") == %q && `, namespace)
@@ -196,15 +200,21 @@ func demands(namespace string) []demand {
 			oneOf(fmt.Sprintf(`[object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") == variables.home)`, api.LabelOriginCluster), "services", "endpointslices", "persistentvolumeclaims")},
 		{"the agent changes EndpointSlices in the namespaces of guests, and makes none",
 			of("endpointslices", `!variables.agent || request.operation in ["UPDATE", "DELETE"] && variables.home != ""`)},
-		{"the agent makes no claims, and changes nothing in them but its own notes and finalizer",
-			of("persistentvolumeclaims", `!variables.agent || request.operation == "UPDATE" && object.spec == oldObject.spec && `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+
+		{"the agent makes claims that stand behind others, empty and not for guests, and deletes those only",
+			of("persistentvolumeclaims", `!variables.agent || request.operation == "UPDATE" || variables.home == "" && `+behind+
+				` && (variables.deleted || !has(object.spec.dataSource) && !has(object.spec.dataSourceRef) && !has(object.spec.selector) && object.spec.?volumeName.orValue("") == "")`)},
+		{"the agent changes nothing in claims but its own notes and finalizer",
+			of("persistentvolumeclaims", `!variables.agent || request.operation != "UPDATE" || object.spec == oldObject.spec && `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+
 				fmt.Sprintf(` && [object, oldObject].all(o, o.metadata.?finalizers.orValue([]).all(f, f == %q || f in object.metadata.?finalizers.orValue([]) && f in oldObject.metadata.?finalizers.orValue([])))`, volumes.Finalizer))},
+		{"the agent changes the size that is shown of claims at providers, and nothing else in the status of claims",
+			of("persistentvolumeclaims/status", `object.spec == oldObject.spec && object.spec.?volumeName.orValue("") == "liqo-" + object.metadata.uid && object.status.?phase == oldObject.status.?phase && `+
+				same("metadata.?labels", "{}")+` && `+same("metadata.?annotations", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]"))},
 		{"the agent's storage class is one of its own",
 			of("storageclasses", fmt.Sprintf(`(oldObject == null ? object : oldObject).provisioner == %q`, workload.Provisioner))},
-		{"the agent's volumes stand for claims at providers, and are on virtual nodes only",
+		{"the agent's volumes stand for claims at providers, and are on virtual nodes only; of others it hands over those of its claims",
 			of("persistentvolumes", fmt.Sprintf(`(oldObject == null ? object : oldObject).metadata.?annotations[?"pv.kubernetes.io/provisioned-by"].orValue("") == %q && (variables.deleted || has(object.spec.local) && object.spec.local.path.startsWith("/liqo/") && `+
-				`object.spec.nodeAffinity.required.nodeSelectorTerms.all(t, t.?matchExpressions.orValue([]).exists(e, e.key == %q && e.operator == "In" && e.values == [%q])))`,
-				workload.Provisioner, workload.LabelType, workload.VirtualNode))},
+				`object.spec.nodeAffinity.required.nodeSelectorTerms.all(t, t.?matchExpressions.orValue([]).exists(e, e.key == %q && e.operator == "In" && e.values == [%q]))) || `,
+				workload.Provisioner, workload.LabelType, workload.VirtualNode)+handsOver())},
 		{"claims of guests are empty when they are made, have no volume of their choice, and the label of the guest",
 			of("persistentvolumeclaims", `variables.agent || variables.deleted || !has(object.spec.dataSource) && !has(object.spec.dataSourceRef) && !has(object.spec.selector) && `+same("spec.?volumeName", `""`))},
 		{"EndpointSlices are those of the agent",
@@ -240,6 +250,35 @@ func demands(namespace string) []demand {
 		{"the agent asks for certificates of kubelets' servers only",
 			of("certificatesigningrequests", `object.spec.signerName == "kubernetes.io/kubelet-serving"`)},
 	}
+}
+
+// handsOver is that an update of a volume is one of the three of its hand-over, from a claim that stands
+// behind another one to that: it is protected from deletion, then refers to the other claim, and then has
+// its reclaim policy back. Nothing else in it changes. A volume that people use is never in the first of
+// these states, so nobody's data is taken by them.
+func handsOver() string {
+	const unchanged = `object.%[1]s == oldObject.%[1]s`
+	var all []string
+	for _, field := range []string{
+		"metadata.?labels", "metadata.?ownerReferences", "metadata.?finalizers", "spec.?accessModes", "spec.?capacity", "spec.?csi", "spec.?hostPath", "spec.?local", "spec.?mountOptions",
+		"spec.?nodeAffinity", "spec.?storageClassName", "spec.?volumeAttributesClassName", "spec.?volumeMode",
+	} {
+		all = append(all, fmt.Sprintf(unchanged, field))
+	}
+	note := func(of, key string) string { return fmt.Sprintf(`%s.metadata.?annotations[?%q]`, of, key) }
+	before, after := note("oldObject", volumes.AnnotationPolicy), note("object", volumes.AnnotationPolicy)
+	const policy, claim = `.spec.?persistentVolumeReclaimPolicy`, `.spec.?claimRef`
+	const sameClaim = `object` + claim + ` == oldObject` + claim
+	protects := sameClaim + fmt.Sprintf(` && object.spec.?claimRef.?name.orValue("").matches(%q)`, volumes.BehindPattern) +
+		` && !` + before + `.hasValue() && ` + after + ` == oldObject` + policy + ` && object` + policy + ` == optional.of("Retain")`
+	hands := before + `.hasValue() && ` + after + ` == ` + before + ` && oldObject` + policy + ` == optional.of("Retain") && object` + policy + ` == optional.of("Retain")` +
+		fmt.Sprintf(` && object.spec.?claimRef.?uid.hasValue() && oldObject.spec.?claimRef.?name == optional.of(%q + object.spec.claimRef.uid)`, volumes.BehindPrefix) +
+		` && object.spec.?claimRef.?namespace == oldObject.spec.?claimRef.?namespace && object.spec.?claimRef.?name == ` + note("oldObject", volumes.AnnotationClaim)
+	restores := sameClaim + ` && ` + before + `.hasValue() && !` + after + `.hasValue() && object` + policy + ` == ` + before
+	return `request.operation == "UPDATE" && ` + strings.Join(all, " && ") +
+		fmt.Sprintf(` && [object, oldObject].all(o, o.metadata.?annotations.orValue({}).all(k, k in [%q, %q] || object.metadata.?annotations[?k] == oldObject.metadata.?annotations[?k]))`,
+			volumes.AnnotationPolicy, volumes.AnnotationClaim) +
+		` && (` + protects + ` || ` + hands + ` || ` + restores + `)`
 }
 
 func values(texts ...string) []any {

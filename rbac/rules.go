@@ -158,8 +158,8 @@ func Rules(namespace string) []Rule {
 
 		{
 			Part: PartShared, Group: groupCore, Resources: []string{"persistentvolumeclaims"},
-			Verbs:   []string{"get", "list", "watch", "create", "patch", "delete"},
-			Granted: []string{"create", "delete"}, Reason: "notes on claims which provider may have their data, and counts what guests ask for; guests keep their claims",
+			Verbs:  []string{"get", "list", "watch", "create", "patch", "delete"},
+			Reason: "notes on claims where their data is, makes those behind claims at home, and counts those of guests; guests keep theirs",
 		}, {
 			Part: PartShared, Group: groupStorage, Resources: []string{"storageclasses"},
 			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "keeps its own class, and looks whether there is one for the claims of guests",
@@ -208,7 +208,10 @@ func Rules(namespace string) []Rule {
 			Verbs: []string{"patch"}, Reason: "tells how things stand at the provider",
 		}, {
 			Part: PartBorrowed, Group: groupCore, Resources: []string{"persistentvolumes"},
-			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "keeps one for each claim at a provider",
+			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}, Reason: "keeps one for each claim at a provider, and hands over those that were made behind claims at home",
+		}, {
+			Part: PartBorrowed, Group: groupCore, Resources: []string{"persistentvolumeclaims/status"},
+			Verbs: []string{"patch"}, Reason: "shows how large a claim at a provider is after it has grown",
 		}, {
 			Part: PartBorrowed, Group: groupCore, Resources: []string{"pods/eviction"},
 			Verbs: []string{"create"}, Reason: "drains a virtual node before it goes",

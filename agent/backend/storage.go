@@ -19,10 +19,14 @@ func (v *Views) Stored() control.Storage {
 	settings := v.sharing.Settings()
 	out := control.Storage{Class: settings.StorageClass, OfferedBytes: v.sharing.OfferedStorage(), Problem: v.sharing.StorageProblem()}
 	for _, volume := range v.sharing.Volumes() {
-		out.Own = append(out.Own, control.OwnStorage{
-			ID: string(volume.Provider), Name: v.Label(volume.Provider), Namespace: volume.Namespace, Claim: volume.Name, Bytes: volume.Storage,
+		own := control.OwnStorage{
+			ID: string(volume.Provider), Namespace: volume.Namespace, Claim: volume.Name, Bytes: volume.Storage,
 			State: string(volume.State), Message: volume.Message, Since: volume.Since.UTC(),
-		})
+		}
+		if volume.Provider != "" {
+			own.Name = v.Label(volume.Provider)
+		}
+		out.Own = append(out.Own, own)
 	}
 	for id, status := range v.sharing.Stored() {
 		guest := control.GuestStorage{ID: string(id), Name: v.Label(id), Claims: status.Claims, Bytes: status.Storage, State: control.StorageInUse}

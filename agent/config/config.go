@@ -96,6 +96,7 @@ type Sharing struct {
 
 	Use                bool
 	StorageClass       string
+	HomeStorageClass   string // "" for the default one
 	AcceptPolicy       string // auto, manual
 	MaxAccepted        int
 	KeepaliveThreshold int

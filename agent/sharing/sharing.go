@@ -139,7 +139,8 @@ func New(cfg Config) *Sharing {
 	})
 	s.volumes = volumes.New(volumes.Config{
 		Self: self, Class: func() string { return cfg.Settings().Sharing.StorageClass },
-		Changed: func(namespace string) { s.pods.ClaimsChanged(namespace) }, Used: s.nodes.Touch, Logger: cfg.Logger, Now: cfg.Now,
+		HomeClass: func() string { return cfg.Settings().Sharing.HomeStorageClass },
+		Changed:   func(namespace string) { s.pods.ClaimsChanged(namespace) }, Used: s.nodes.Touch, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.pods = offload.New(offload.Config{
 		Self: self, Exceeded: cfg.Requeue, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Logger: cfg.Logger, Now: cfg.Now,
@@ -183,6 +184,7 @@ func Settings(cfg config.Config) plan.SharingSettings {
 // SettingsChanged takes changed settings into use.
 func (s *Sharing) SettingsChanged() {
 	s.nodes.Touch()
+	s.volumes.Touch()
 	s.cfg.Network.Touch()
 }
 
@@ -416,7 +418,7 @@ func (s *Sharing) Consumer(id peer.ClusterID) (Consumer, bool) {
 	return Consumer{tenant, status}, ok
 }
 
-// OwnClaims reports whether claims of this cluster may be at providers.
+// OwnClaims reports whether claims of this cluster are, or may be, at providers.
 func (s *Sharing) OwnClaims(ctx context.Context, namespace string, names []string) bool {
 	return s.volumes.Ours(ctx, namespace, names)
 }
@@ -438,7 +440,7 @@ func (s *Sharing) ReclaimStorage(ctx context.Context, id peer.ClusterID) error {
 	return s.hosts.Discard(ctx, id)
 }
 
-// Volumes returns the data of this cluster at providers.
+// Volumes returns the data of claims of the storage class.
 func (s *Sharing) Volumes() []volumes.Volume { return s.volumes.List() }
 
 // Pods counts the pods at a provider.

@@ -19,7 +19,7 @@ func Command() command.Command {
 	return command.Command{
 		Name:     "storage",
 		Usage:    "show what claims keep at other clusters, and others keep here",
-		About:    "Show the PersistentVolumeClaims of this cluster whose data is at providers, and those of consumers here.",
+		About:    "Show where the data of PersistentVolumeClaims of this cluster is, and those of consumers here.",
 		Examples: []string{"liqo-agent storage list"},
 		Commands: []command.Command{listCommand(), reclaimCommand()},
 	}
@@ -29,10 +29,10 @@ func listCommand() command.Command {
 	return command.Command{
 		Name:  "list",
 		Usage: "list claims at other clusters, and those of others here",
-		About: "List the claims of this cluster whose data is at a provider, and how many claims each consumer has\n" +
-			"in this cluster. SIZE is what they ask for. Claims of a consumer whose peering has ended are\n" +
-			"Retained: they are removed at the time shown, or by storage reclaim.",
-		Examples: []string{"liqo-agent storage list", "liqo-agent storage list -o json | jq -r '.own[] | select(.state != \"Bound\") | .claim'"},
+		About: "List the claims of the agent's storage class with the cluster that has their data, and how many claims\n" +
+			"each consumer has in this cluster. SIZE is what they ask for. Claims of a consumer whose peering has\n" +
+			"ended are Retained: they are removed at the time shown, or by storage reclaim.",
+		Examples: []string{"liqo-agent storage list", "liqo-agent storage list -o json | jq -r '.own[] | select(.state == \"Parted\") | .claim'"},
 		Agent:    true,
 		Formats:  []string{render.Table, render.JSON, render.YAML},
 		Run: func(c *command.Call) error {
@@ -56,8 +56,8 @@ func printStorage(p *render.Printer, known control.Storage) {
 	} else {
 		rows := make([]render.Row, 0, len(known.Own))
 		for _, o := range known.Own {
-			r := render.Row{Cells: []string{o.Namespace, o.Claim, cmp.Or(o.Name, o.ID), size(o.Bytes), o.State, p.Ago(o.Since)}}
-			if o.State != "Bound" {
+			r := render.Row{Cells: []string{o.Namespace, o.Claim, cmp.Or(o.Name, o.ID, "this cluster"), size(o.Bytes), o.State, p.Ago(o.Since)}}
+			if o.State != "Bound" && o.State != "Home" {
 				r.Color = render.Yellow
 			}
 			rows = append(rows, r)

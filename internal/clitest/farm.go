@@ -133,6 +133,7 @@ func Farm() *Memory {
 		Storage: control.Storage{
 			Class: "liqo", OfferedBytes: 20 << 30,
 			Own: []control.OwnStorage{
+				{Namespace: "shop", Claim: "data-web-0", Bytes: 2 << 30, State: "Home", Since: Now.Add(-time.Hour)},
 				{ID: Barn, Name: "barn", Namespace: "shop", Claim: "data-db-0", Bytes: 5 << 30, State: "Bound", Since: Now.Add(-49 * time.Hour)},
 				{ID: Silo, Name: "Halle 3", Namespace: "shop", Claim: "cache", Bytes: 1 << 30, State: "Parted", Message: "There is no peering with the provider, which keeps the data for some days. Connect again to use it.", Since: Now.Add(-time.Hour)},
 			},

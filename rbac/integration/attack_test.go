@@ -305,6 +305,40 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 	ok("a volume of others", put(f.admin, volumes, made("v1", "PersistentVolume", "others", "spec", object{
 		"capacity": object{"storage": "1Gi"}, "accessModes": []any{"ReadWriteOnce"}, "hostPath": object{"path": "/data"}})))
 	own := func(o object) object { return labelled(o, object{api.LabelOriginCluster: guest}) }
+	// A claim at home, whose volume is handed over by the agent's own steps.
+	uid := func(path string) string { return f.read(path)["metadata"].(object)["uid"].(string) }
+	behind := func(name, of string, more object) object {
+		out := labelled(claim(name, more), object{api.LabelManagedBy: api.ManagedByAgent})
+		out["metadata"].(object)["ownerReferences"] = []any{object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "home", "uid": of}}
+		return out
+	}
+	disk := func(name, claim, uid, policy string) object {
+		out := made("v1", "PersistentVolume", name, "spec", object{
+			"capacity": object{"storage": "1Gi"}, "accessModes": []any{"ReadWriteOnce"}, "storageClassName": "disk", "persistentVolumeReclaimPolicy": policy, "hostPath": object{"path": "/disk/" + name},
+			"claimRef": object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "name": claim, "uid": uid},
+		})
+		out["metadata"].(object)["annotations"] = object{"pv.kubernetes.io/provisioned-by": "disks.example.com"}
+		return out
+	}
+	ok("a claim at home", put(f.admin, claims, claim("home", nil)))
+	atHome := uid(claims + "/home")
+	ok("the claim behind it", put(f.self, claims, behind("liqo-"+atHome, atHome, object{"storageClassName": "disk"})))
+	ok("its provisioner", put(f.admin, volumes, disk("pvc-home", "liqo-"+atHome, uid(claims+"/liqo-"+atHome), "Delete")))
+	ok("its provisioner", put(f.admin, volumes, disk("pvc-fresh", "liqo-"+atHome, "a", "Delete")))
+	ok("its provisioner", put(f.admin, volumes, disk("pvc-used", "home", atHome, "Delete")))
+	const protect = `{"metadata":{"annotations":{"storage.liqo.io/reclaim-policy":"Delete","storage.liqo.io/claim":"home"}},"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`
+	handOver := func(name, uid string) string {
+		return `{"spec":{"claimRef":{"name":"` + name + `","uid":"` + uid + `"}}}`
+	}
+	ok("a volume that is protected", patch(f.self, volumes+"/pvc-home", protect))
+	ok("the end of the claim behind", remove(f.self, claims+"/liqo-"+atHome))
+	ok("the hand-over", patch(f.self, volumes+"/pvc-home", handOver("home", atHome)))
+	const restore = `{"metadata":{"annotations":{"storage.liqo.io/reclaim-policy":null,"storage.liqo.io/claim":null}},"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`
+	ok("the former policy", patch(f.self, volumes+"/pvc-home", restore))
+	ok("a protected volume", patch(f.self, volumes+"/pvc-fresh", protect))
+	ok("a claim at a provider", put(f.admin, claims, claim("grows", nil)))
+	ok("the administrator", patch(f.admin, claims+"/grows", `{"spec":{"volumeName":"liqo-`+uid(claims+"/grows")+`"}}`))
+	ok("the size of a claim at a provider", patch(f.self, claims+"/grows/status", `{"status":{"capacity":{"storage":"2Gi"}}}`))
 	ok("a guest's claim", put(f.peer, core+"/namespaces/"+home+"/persistentvolumeclaims", own(claim("data", nil))))
 	ok("a guest's Secret", put(f.peer, core+"/namespaces/"+home+"/secrets", made("v1", "Secret", "left", "type", "Opaque")))
 	ok("and its end when the guest is gone", remove(f.self, core+"/namespaces/"+home+"/secrets/left"))
@@ -373,6 +407,59 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 		}},
 		{"a storage class of another provisioner", func() error {
 			return put(f.self, classes, object{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": object{"name": "eve"}, "provisioner": "eve.example.com/x"})
+		}},
+		{"protect a volume in use, for a hand-over", func() error { return patch(f.self, volumes+"/pvc-used", protect) }},
+		{"hand over a volume in use", func() error { return patch(f.self, volumes+"/pvc-used", handOver("data", uid(claims+"/data"))) }},
+		{"hand over a volume to another claim", func() error { return patch(f.self, volumes+"/pvc-fresh", handOver("data", uid(claims+"/data"))) }},
+		{"hand over a volume to another name", func() error { return patch(f.self, volumes+"/pvc-fresh", handOver("data", atHome)) }},
+		{"hand over a volume to another namespace", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"spec":{"claimRef":{"name":"home","uid":"`+atHome+`","namespace":"kube-system"}}}`)
+		}},
+		{"hand over a volume, and have it deleted", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"metadata":{"annotations":{"storage.liqo.io/reclaim-policy":null,"storage.liqo.io/claim":null}},"spec":{"persistentVolumeReclaimPolicy":"Delete","claimRef":{"name":"home","uid":"`+atHome+`"}}}`)
+		}},
+		{"a protected volume with another policy than before", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"metadata":{"annotations":{"storage.liqo.io/reclaim-policy":null,"storage.liqo.io/claim":null}},"spec":{"persistentVolumeReclaimPolicy":"Recycle"}}`)
+		}},
+		{"another note of the former policy", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"metadata":{"annotations":{"storage.liqo.io/reclaim-policy":"Recycle"}}}`)
+		}},
+		{"the data of a volume in use deleted with its claim", func() error {
+			return patch(f.self, volumes+"/others", `{"spec":{"persistentVolumeReclaimPolicy":"Recycle"}}`)
+		}},
+		{"a hand-over that also changes the size", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"spec":{"capacity":{"storage":"9Gi"},"claimRef":{"name":"home","uid":"`+atHome+`"}}}`)
+		}},
+		{"a hand-over that also changes the node", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}},"claimRef":{"name":"home","uid":"`+atHome+`"}}}`)
+		}},
+		{"a hand-over that also changes the provisioner", func() error {
+			return patch(f.self, volumes+"/pvc-fresh", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"storage.liqo.io"}},"spec":{"claimRef":{"name":"home","uid":"`+atHome+`"}}}`)
+		}},
+		{"delete a volume that is handed over", func() error { return remove(f.self, volumes+"/pvc-fresh") }},
+		{"a volume with the node's disk for a claim behind", func() error {
+			return put(f.self, volumes, disk("eve", "liqo-"+atHome, atHome, "Delete"))
+		}},
+		{"a claim of its own", func() error { return put(f.self, claims, claim("eve", object{"storageClassName": "disk"})) }},
+		{"a claim behind nothing", func() error { return put(f.self, claims, behind("eve", atHome, nil)) }},
+		{"a claim behind another than its name says", func() error {
+			return put(f.self, claims, behind("liqo-"+uid(claims+"/data"), atHome, nil))
+		}},
+		{"a claim behind with a volume of its choice", func() error {
+			return put(f.self, claims, behind("liqo-"+atHome, atHome, object{"volumeName": "others"}))
+		}},
+		{"a claim behind with the data of another", func() error {
+			return put(f.self, claims, behind("liqo-"+atHome, atHome, object{"dataSource": object{"kind": "PersistentVolumeClaim", "name": "data"}}))
+		}},
+		{"a claim behind one of a guest", func() error {
+			return put(f.self, core+"/namespaces/"+home+"/persistentvolumeclaims", behind("liqo-"+atHome, atHome, nil))
+		}},
+		{"the status of a claim that is at no provider", func() error {
+			return patch(f.self, claims+"/home/status", `{"status":{"capacity":{"storage":"9Gi"}}}`)
+		}},
+		{"the phase of a claim at a provider", func() error { return patch(f.self, claims+"/grows/status", `{"status":{"phase":"Lost"}}`) }},
+		{"the finalizers of a claim by its status", func() error {
+			return patch(f.self, claims+"/grows/status", `{"metadata":{"finalizers":[]},"status":{"capacity":{"storage":"1Gi"}}}`)
 		}},
 		{"a claim in kube-system", func() error { return put(f.self, system+"/persistentvolumeclaims", claim("eve", nil)) }},
 		{"delete a claim", func() error { return remove(f.self, claims+"/data") }},

@@ -126,7 +126,7 @@ func (s *storing) keep(wrap func(http.RoundTripper) http.RoundTripper, changed f
 	s.t.Helper()
 	log := &bedtest.Log{}
 	v := volumes.New(volumes.Config{
-		Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" },
+		Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" }, HomeClass: func() string { return "" },
 		Changed: changed, Used: func() {}, Logger: log.Logger(),
 	})
 	v.Set(s.volumes())
@@ -324,6 +324,34 @@ func (d *dyingRemote) Namespace(ctx context.Context, origin string) (string, err
 	return d.link.Namespace(ctx, origin)
 }
 
+// die runs an agent until it was killed after so many writes, or until done.
+func (s *storing) die(writes int64, done func() bool) (killed bool) {
+	s.t.Helper()
+	var left atomic.Int64
+	left.Store(writes)
+	dead, kill := context.WithCancel(s.t.Context())
+	defer kill()
+	log := &bedtest.Log{}
+	v := volumes.New(volumes.Config{
+		Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" }, HomeClass: func() string { return "" },
+		Changed: func(string) {}, Used: func() {}, Logger: log.Logger(),
+	})
+	p := s.volumes()
+	p.Remote = &dyingRemote{dying{s.link, &left, kill}, s.link}
+	v.Set(p)
+	config := s.kubeA.RESTConfig()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return dying{next, &left, kill} })
+	stop := bedtest.Run(s.t, log, nil, func(ctx context.Context) error { return v.Run(ctx, config) })
+	defer stop()
+	bedtest.Within(s.t, "the end of an agent", func() error {
+		if dead.Err() != nil || done() {
+			return nil
+		}
+		return errors.New("it lives")
+	})
+	return dead.Err() != nil
+}
+
 // TestKilledVolumes: whenever the agent is killed, the next one finishes what it began, once:
 // one copy of a claim, and none after the claim was deleted.
 func TestKilledVolumes(t *testing.T) {
@@ -334,32 +362,6 @@ func TestKilledVolumes(t *testing.T) {
 	_, stop := s.keep(nil, func(string) {})
 	bedtest.Within(t, "the storage class", func() error { return s.a.Get(ctx, liqoClass, nil) })
 	stop()
-	// die runs an agent until it was killed after so many writes, or until done.
-	die := func(writes int64, done func() bool) (killed bool) {
-		var left atomic.Int64
-		left.Store(writes)
-		dead, kill := context.WithCancel(ctx)
-		defer kill()
-		log := &bedtest.Log{}
-		v := volumes.New(volumes.Config{
-			Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" },
-			Changed: func(string) {}, Used: func() {}, Logger: log.Logger(),
-		})
-		p := s.volumes()
-		p.Remote = &dyingRemote{dying{s.link, &left, kill}, s.link}
-		v.Set(p)
-		config := s.kubeA.RESTConfig()
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return dying{next, &left, kill} })
-		stop := bedtest.Run(t, log, nil, func(ctx context.Context) error { return v.Run(ctx, config) })
-		defer stop()
-		bedtest.Within(t, "the end of an agent", func() error {
-			if dead.Err() != nil || done() {
-				return nil
-			}
-			return errors.New("it lives")
-		})
-		return dead.Err() != nil
-	}
 	get := func(path string) bool { return s.a.Get(ctx, path, nil) == nil }
 	for writes := int64(0); ; writes++ {
 		name := fmt.Sprint("data-", writes)
@@ -370,9 +372,9 @@ func TestKilledVolumes(t *testing.T) {
 			now := &corev1.PersistentVolumeClaim{}
 			return s.a.Get(ctx, path, now) == nil && now.Status.Phase == corev1.ClaimBound && len(now.Finalizers) == 1
 		}
-		killed := die(writes, settled)
+		killed := s.die(writes, settled)
 		if killed {
-			die(1000, settled)
+			s.die(1000, settled)
 		}
 		if n := len(s.copies("shop")); n != 1 {
 			t.Fatalf("killed after %d writes: %d copies", writes, n)
@@ -382,9 +384,9 @@ func TestKilledVolumes(t *testing.T) {
 		_ = s.a.Delete(ctx, podPath("shop", name), metav1.DeleteOptions{GracePeriodSeconds: &zero}) // there may be none any more
 		s.must(s.a.Delete(ctx, path, metav1.DeleteOptions{}))
 		removed := func() bool { return !get(path) && !get(volume) }
-		if die(writes, removed) {
+		if s.die(writes, removed) {
 			killed = true
-			die(1000, removed)
+			s.die(1000, removed)
 		}
 		bedtest.Within(t, "no copy", func() error {
 			if n := len(s.copies("shop")); n != 0 {

@@ -41,16 +41,20 @@ func claimPath(namespace, name string) string {
 // volumeName returns the name of the volume of a claim.
 func volumeName(claim types.UID) string { return "liqo-" + string(claim) }
 
-// reconcileClaim provisions a claim for which the scheduler chose the node of a provider.
+// reconcileClaim provisions a claim for which the scheduler chose a node.
 func (s *session) reconcileClaim(ctx context.Context, namespace, name string) (again time.Duration, err error) {
 	claim := s.claims.Get(namespace, name).DeepCopy() // note changes it
-	if claim == nil {
-		return 0, nil
+	done, again, err := s.reconcileHome(ctx, namespace, name, claim)
+	if err != nil || !done || claim == nil {
+		return again, err
 	}
 	at := peer.ClusterID(claim.Annotations[annotationProvider])
 	if claim.Spec.VolumeName != "" || s.volumes.Get("", volumeName(claim.UID)) != nil {
 		s.admitted(claim)
-		return 0, s.settle(ctx, claim) // the volume remembers the rest
+		if err := s.settle(ctx, claim); err != nil { // the volume remembers the rest
+			return 0, err
+		}
+		return 0, s.checkExpansionAtHome(ctx, claim)
 	}
 	if claim.DeletionTimestamp != nil {
 		if at == "" {
@@ -103,8 +107,7 @@ func (s *session) chosen(claim *corev1.PersistentVolumeClaim, selected string) (
 	}
 	id, virtual := n.provider()
 	if !virtual {
-		return failed("The node %s is in this cluster, and claims of class %s are kept at providers only: let the pod run there, with the label %s=true on its namespace, or use another class.",
-			selected, s.class, workload.LabelEnabled)
+		return failed("The node %s has become one of this cluster.", selected)
 	}
 	if _, why := workload.ClaimOf(claim, s.origin("", "")); why != nil {
 		return failed("%s", why.Message)

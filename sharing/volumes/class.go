@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -9,32 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/workload"
 )
-
-const classesPath = "/apis/storage.k8s.io/v1/storageclasses"
-
-// storageClass is a StorageClass.
-type storageClass struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Provisioner       string                               `json:"provisioner"`
-	ReclaimPolicy     corev1.PersistentVolumeReclaimPolicy `json:"reclaimPolicy,omitempty"`
-	VolumeBindingMode string                               `json:"volumeBindingMode,omitempty"`
-	AllowedTopologies []corev1.TopologySelectorTerm        `json:"allowedTopologies,omitempty"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (c *storageClass) DeepCopyObject() runtime.Object {
-	out := *c
-	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	out.AllowedTopologies = slices.Clone(c.AllowedTopologies)
-	return &out
-}
 
 // reconcileClass keeps the storage class, with the nodes where claims can be.
 func (s *session) reconcileClass(ctx context.Context) (again time.Duration, err error) {
@@ -52,17 +32,17 @@ func (s *session) reconcileClass(ctx context.Context) (again time.Duration, err 
 		if found == nil || !settled {
 			return 0, nil
 		}
-		err := s.client.Delete(ctx, classesPath+"/"+s.class, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
+		err := s.client.Delete(ctx, storageclass.Path+"/"+s.class, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return 0, nil
 		}
 		return 0, err
 	}
-	want := &storageClass{
+	want := &storageclass.Class{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
 		ObjectMeta:  metav1.ObjectMeta{Name: s.class, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
-		Provisioner: workload.Provisioner, ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, VolumeBindingMode: "WaitForFirstConsumer",
-		AllowedTopologies: s.topologies(),
+		Provisioner: workload.Provisioner, ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, VolumeBindingMode: storageclass.WaitForFirstConsumer,
+		AllowVolumeExpansion: true, AllowedTopologies: s.topologies(),
 	}
 	switch {
 	case want.AllowedTopologies == nil && found == nil:
@@ -70,20 +50,26 @@ func (s *session) reconcileClass(ctx context.Context) (again time.Duration, err 
 	case want.AllowedTopologies == nil:
 		want.AllowedTopologies = found.AllowedTopologies // no list would mean all nodes
 	}
-	if found != nil && reflect.DeepEqual(found.AllowedTopologies, want.AllowedTopologies) {
+	if found != nil && found.AllowVolumeExpansion && reflect.DeepEqual(found.AllowedTopologies, want.AllowedTopologies) {
 		return 0, nil
 	}
-	_, err = s.classes.Apply(ctx, s.client, classesPath+"/"+s.class, manager, true, want)
+	_, err = s.classes.Apply(ctx, s.client, storageclass.Path+"/"+s.class, manager, true, want)
 	return 0, err
 }
 
 // topologies returns the nodes where claims can be: the virtual ones of providers that offer
-// storage. There is nil if there are none.
+// storage, and those of this cluster if it has a class for claims at home. There is nil if there
+// are none.
 func (s *session) topologies() []corev1.TopologySelectorTerm {
+	_, why := s.homeClass()
 	var names []string
 	for _, n := range s.nodes.All() {
-		id, virtual := n.provider()
-		if p, there := s.v.provider(id); virtual && there && p.Storage > 0 && n.Labels[corev1.LabelHostname] != "" {
+		here := why == ""
+		if id, virtual := n.provider(); virtual {
+			p, there := s.v.provider(id)
+			here = there && p.Storage > 0
+		}
+		if here && n.Labels[corev1.LabelHostname] != "" {
 			names = append(names, n.Labels[corev1.LabelHostname])
 		}
 	}
@@ -92,6 +78,29 @@ func (s *session) topologies() []corev1.TopologySelectorTerm {
 	}
 	slices.Sort(names)
 	return []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: slices.Compact(names)}}}}
+}
+
+// homeClass returns the class that claims at home have behind them, or why there is none, in a
+// sentence without its end.
+func (s *session) homeClass() (class *storageclass.Class, why string) {
+	const choose = "make another class the default one, or set sharing.home_storage_class"
+	if name := s.v.cfg.HomeClass(); name != "" {
+		if class = s.classes.Get("", name); class == nil {
+			return nil, fmt.Sprintf("this cluster has no storage class %s, which sharing.home_storage_class names: correct it", name)
+		}
+	} else {
+		others := slices.DeleteFunc(s.classes.All(), func(c *storageclass.Class) bool { return c.Provisioner == workload.Provisioner })
+		if class = storageclass.Default(others); class == nil {
+			return nil, "this cluster has no other storage class that is the default one: " + choose
+		}
+	}
+	switch class.Provisioner {
+	case workload.Provisioner:
+		return nil, fmt.Sprintf("the storage class %s, which sharing.home_storage_class names, is the agent's: correct it", class.Name)
+	case storageclass.NoProvisioner:
+		return nil, fmt.Sprintf("the storage class %s makes no volumes: %s", class.Name, choose)
+	}
+	return class, ""
 }
 
 // complainOnce logs a warning, until it is about something else.

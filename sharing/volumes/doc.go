@@ -1,5 +1,5 @@
-// Package volumes keeps the data of this cluster's claims at providers: it provisions the
-// PersistentVolumeClaims of the agent's storage class.
+// Package volumes keeps the data of this cluster's claims where their pods run: it provisions and
+// expands the PersistentVolumeClaims of the agent's storage class.
 //
 // The first pod that uses a claim decides where its data is: the scheduler chooses a node, and
 // says so on the claim. If that is the virtual node of a provider, a copy of the claim is made
@@ -14,6 +14,13 @@
 // goes on where it was. The copy is deleted if and only if the claim was deleted and the
 // volume has the reclaim policy Delete. Nothing is deleted because something cannot be read,
 // or because a peering ended.
+//
+// If the scheduler chooses a node of this cluster, a second claim, of this cluster's default class,
+// stands behind the first until it has a volume, which is then handed over; see [handover]. After
+// that the agent has nothing to do with it.
+//
+// A claim grows by what its provider has counted and given. Of what a provider says, a claim shows
+// never more than it asks for, and never less than before.
 //
 // Names of copies have a part of the claim's UID in them: data of one claim is never taken
 // for that of another of the same name.

@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/storageclass"
 	"liqo.io/agent/sharing/vnode"
 )
 
@@ -30,6 +31,8 @@ const (
 	refusedMax   = 5 * time.Minute
 	// checkEvery is how often it is looked whether the provider still has a claim.
 	checkEvery = 5 * time.Minute
+	// growFirst is how soon it is looked first whether a claim has grown there.
+	growFirst = time.Second
 
 	// Finalizer is on claims that may be at a provider and have no volume yet, and on volumes
 	// whose claims are at a provider.
@@ -101,9 +104,9 @@ type session struct {
 	client *kube.Client
 	class  string // the name of the storage class
 
-	claims  *kube.Cache[*corev1.PersistentVolumeClaim] // of the class, and those with our finalizer
-	volumes *kube.Cache[*corev1.PersistentVolume]      // ours
-	classes *kube.Cache[*storageClass]
+	claims  *kube.Cache[*corev1.PersistentVolumeClaim] // of the class, those with our finalizer, and those behind others
+	volumes *kube.Cache[*corev1.PersistentVolume]      // ours, and those that are being handed over
+	classes *kube.Cache[*storageclass.Class]
 	nodes   *kube.Cache[*node]
 	queue   *work.Queue[key]
 
@@ -126,6 +129,20 @@ type state struct {
 	at      time.Time
 	missing bool
 	phase   corev1.PersistentVolumeClaimPhase
+
+	asked   int64  // how many bytes the claim here asked for
+	tries   int    // how often it was looked whether the provider gives as much, if it gave less
+	growing bool   // the provider has taken that the claim grows, and is not done
+	said    string // why it has not, as it was told last
+}
+
+// pause returns how long after it the provider is asked again; grows reports whether the claim asks for
+// more than the provider gave.
+func (st state) pause(grows bool) time.Duration {
+	if !grows || st.tries == 0 {
+		return checkEvery
+	}
+	return work.Backoff{First: growFirst, Max: checkEvery}.Pause(st.tries)
 }
 
 func newSession(v *Volumes, client *kube.Client) *session {
@@ -135,38 +152,64 @@ func newSession(v *Volumes, client *kube.Client) *session {
 		refused: make(map[types.UID]refused), states: make(map[types.UID]state),
 	}
 	s.claims = kube.NewCache(kube.Kind[*corev1.PersistentVolumeClaim]{
-		Fresh:   func() *corev1.PersistentVolumeClaim { return &corev1.PersistentVolumeClaim{} },
-		Trim:    func(c *corev1.PersistentVolumeClaim) { c.ManagedFields = nil },
-		Keep:    s.ofClass,
+		Fresh: func() *corev1.PersistentVolumeClaim { return &corev1.PersistentVolumeClaim{} },
+		Trim:  func(c *corev1.PersistentVolumeClaim) { c.ManagedFields = nil },
+		Keep: func(c *corev1.PersistentVolumeClaim) bool {
+			_, behind := owner(c)
+			return behind || s.ofClass(c)
+		},
+		Index: func(c *corev1.PersistentVolumeClaim) []string {
+			if ref, behind := owner(c); behind {
+				return []string{c.Namespace + "/" + ref.Name}
+			}
+			return nil
+		},
 		Changed: s.claimChanged,
 	})
 	s.volumes = kube.NewCache(kube.Kind[*corev1.PersistentVolume]{
-		Fresh:   func() *corev1.PersistentVolume { return &corev1.PersistentVolume{} },
-		Trim:    func(v *corev1.PersistentVolume) { v.ManagedFields = nil },
-		Keep:    func(v *corev1.PersistentVolume) bool { return providerOf(v) != "" },
+		Fresh: func() *corev1.PersistentVolume { return &corev1.PersistentVolume{} },
+		Trim:  func(v *corev1.PersistentVolume) { v.ManagedFields = nil },
+		Keep:  ofVolumes,
+		Index: func(v *corev1.PersistentVolume) []string {
+			if namespace, name, _, is := handedTo(v); is {
+				return []string{namespace + "/" + name}
+			}
+			return nil
+		},
 		Changed: s.volumeChanged,
 	})
-	s.classes = kube.NewCache(kube.Kind[*storageClass]{
-		Fresh:   func() *storageClass { return &storageClass{} },
-		Trim:    func(c *storageClass) { c.ManagedFields = nil },
-		Keep:    func(c *storageClass) bool { return c.Name == s.class },
-		Changed: func(_, _ *storageClass) { s.queue.Add(key{kind: aClass}) },
+	s.classes = kube.NewCache(kube.Kind[*storageclass.Class]{
+		Fresh:   func() *storageclass.Class { return &storageclass.Class{} },
+		Trim:    func(c *storageclass.Class) { c.ManagedFields = nil },
+		Changed: func(_, _ *storageclass.Class) { s.touch() },
 	})
 	s.nodes = kube.NewCache(kube.Kind[*node]{
 		Fresh: func() *node { return &node{} }, Trim: trimNode,
 		Changed: func(before, after *node) {
 			if before == nil || after == nil || before.Labels[corev1.LabelHostname] != after.Labels[corev1.LabelHostname] {
-				s.queue.Add(key{kind: aClass})
-				s.enqueueClaims()
+				s.touch()
 			}
 		},
 	})
 	return s
 }
 
+// touch enqueues what depends on nodes, classes and settings.
+func (s *session) touch() {
+	s.queue.Add(key{kind: aClass})
+	s.enqueueClaims()
+}
+
 // ofClass reports whether a claim is of the storage class, or may be at a provider.
 func (s *session) ofClass(c *corev1.PersistentVolumeClaim) bool {
 	return c.Spec.StorageClassName != nil && *c.Spec.StorageClassName == s.class || c.Annotations[annotationProvider] != ""
+}
+
+// ofVolumes reports whether a volume stands for a claim at a provider, or is made for one behind a
+// claim at home, or is being handed over to that.
+func ofVolumes(v *corev1.PersistentVolume) bool {
+	_, _, _, handed := handedTo(v)
+	return handed || providerOf(v) != "" || v.Spec.ClaimRef != nil && behindName.MatchString(v.Spec.ClaimRef.Name)
 }
 
 // providerOf returns the provider that has the data of a volume, "" of a volume that the agent
@@ -188,9 +231,7 @@ func (s *session) run(ctx context.Context) {
 	defer running.Wait()
 	running.Go(func() { s.claims.Follow(ctx, s.client, kube.Query{Path: "/api/v1/persistentvolumeclaims"}) })
 	running.Go(func() { s.volumes.Follow(ctx, s.client, kube.Query{Path: volumesPath}) })
-	running.Go(func() {
-		s.classes.Follow(ctx, s.client, kube.Query{Path: classesPath, Fields: "metadata.name=" + s.class})
-	})
+	running.Go(func() { s.classes.Follow(ctx, s.client, kube.Query{Path: storageclass.Path}) })
 	running.Go(func() { s.nodes.Follow(ctx, s.client, kube.Query{Path: "/api/v1/nodes"}) })
 	for _, synced := range []<-chan struct{}{s.claims.Synced(), s.volumes.Synced(), s.classes.Synced(), s.nodes.Synced()} {
 		select {
@@ -220,6 +261,10 @@ func (s *session) enqueueAll(id peer.ClusterID) {
 	s.queue.ForgetFailures()
 	s.mu.Lock()
 	clear(s.refused)
+	for uid, st := range s.states {
+		st.asked = 0 // it may grow now
+		s.states[uid] = st
+	}
 	s.mu.Unlock()
 	s.enqueueClaims()
 	for _, v := range s.volumes.All() {
@@ -233,7 +278,7 @@ func (s *session) enqueueAll(id peer.ClusterID) {
 func (s *session) enqueueClaims() {
 	for _, c := range s.claims.All() {
 		if c.Spec.VolumeName == "" || c.Annotations[annotationProvider] != "" {
-			s.queue.Add(key{aClaim, c.Namespace, c.Name})
+			s.queue.Add(keyOf(c))
 		}
 	}
 }
@@ -246,7 +291,10 @@ func (s *session) claimChanged(before, after *corev1.PersistentVolumeClaim) {
 		s.queue.Add(key{kind: aVolume, name: volumeName(c.UID)})
 		s.admitted(c)
 	}
-	s.queue.Add(key{aClaim, c.Namespace, c.Name})
+	s.queue.Add(keyOf(c))
+	if after != nil && after.Spec.VolumeName == volumeName(after.UID) {
+		s.queue.Add(key{kind: aVolume, name: after.Spec.VolumeName}) // it may grow
+	}
 	if before == nil || after == nil || before.UID != after.UID || before.Spec.VolumeName != after.Spec.VolumeName {
 		s.v.cfg.Changed(c.Namespace)
 	}
@@ -263,8 +311,15 @@ func (s *session) volumeChanged(before, after *corev1.PersistentVolume) {
 		s.mu.Unlock()
 	}
 	s.queue.Add(key{kind: aVolume, name: volume.Name})
+	if namespace, name, _, handed := handedTo(volume); handed {
+		s.queue.Add(key{aClaim, namespace, name})
+	}
 	if ref := volume.Spec.ClaimRef; ref != nil {
-		s.queue.Add(key{aClaim, ref.Namespace, ref.Name})
+		if behind := s.claims.Get(ref.Namespace, ref.Name); behind != nil {
+			s.queue.Add(keyOf(behind))
+		} else {
+			s.queue.Add(key{aClaim, ref.Namespace, ref.Name})
+		}
 		if before == nil || after == nil {
 			s.v.cfg.Changed(ref.Namespace)
 		}

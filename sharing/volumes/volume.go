@@ -90,41 +90,47 @@ func (s *session) removeVolume(ctx context.Context, volume *corev1.PersistentVol
 
 // check asks the provider for the copy of a claim, now and then.
 func (s *session) check(ctx context.Context, p Provider, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (again time.Duration, err error) {
+	asked, grows := requested(claim), requested(claim) > volume.Spec.Capacity.Storage().Value()
 	now := s.v.cfg.Now()
 	s.mu.Lock()
-	before, known := s.states[volume.UID]
+	state, known := s.states[volume.UID]
 	s.mu.Unlock()
-	if left := checkEvery - now.Sub(before.at); known && left > 0 {
-		return left, nil
+	if left := state.pause(grows) - now.Sub(state.at); known && left > 0 && (!grows || state.asked == asked) {
+		return left, s.showSize(ctx, volume, claim, state.growing)
 	}
 	client, err := remoteClient(p)
 	if err != nil {
 		return 0, err
 	}
 	defer client.Close()
-	var found struct {
-		Status struct {
-			Phase corev1.PersistentVolumeClaimPhase `json:"phase"`
-		} `json:"status"`
-	}
+	var found remoteClaim
 	err = client.Get(ctx, claimPath(volume.Annotations[annotationRemoteNamespace], volume.Annotations[annotationRemoteClaim]), &found)
 	// Who has no namespace of ours has no claim in it.
 	missing := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	if err != nil && !missing {
 		return 0, err
 	}
-	phase := found.Status.Phase
-	if phase != corev1.ClaimPending && phase != corev1.ClaimBound && phase != corev1.ClaimLost {
-		phase = ""
-	}
-	s.mu.Lock()
-	s.states[volume.UID] = state{at: now, missing: missing, phase: phase}
-	s.mu.Unlock()
-	if missing && !before.missing {
+	if missing && !state.missing {
 		s.tell(ctx, claim, &workload.Refusal{Reason: reasonDataMissing, Message: "The provider does not have the data of this claim any more, because it was removed there, or kept for as long as sharing.storage_keep says. " +
 			"Pods that mount the claim cannot start. Delete the claim to begin anew."})
 	}
-	return checkEvery, nil
+	if state.asked != asked {
+		state.tries, state.said = 0, ""
+	}
+	state.at, state.missing, state.asked, state.growing = now, missing, asked, false
+	if state.phase = found.Status.Phase; state.phase != corev1.ClaimPending && state.phase != corev1.ClaimBound && state.phase != corev1.ClaimLost {
+		state.phase = ""
+	}
+	if grows && !missing {
+		state.tries++
+		if volume, err = s.expand(ctx, client, volume, claim, &found, &state); err != nil {
+			return 0, err
+		}
+	}
+	s.mu.Lock()
+	s.states[volume.UID] = state
+	s.mu.Unlock()
+	return state.pause(grows), s.showSize(ctx, volume, claim, state.growing)
 }
 
 // describe returns a volume for people.

@@ -44,6 +44,9 @@ type Config struct {
 	Self func() peer.ClusterID
 	// Class returns the name of the storage class.
 	Class func() string
+	// HomeClass returns the name of the class that claims in this cluster have behind them, "" for
+	// the default one.
+	HomeClass func() string
 	// Changed is called when pods of a local namespace may mount other claims than before. It
 	// must not block.
 	Changed func(namespace string)
@@ -115,6 +118,13 @@ func (v *Volumes) Remove(id peer.ClusterID) {
 	}
 	if there {
 		v.cfg.Used()
+	}
+}
+
+// Touch takes changed settings into use.
+func (v *Volumes) Touch() {
+	if s := v.known(); s != nil {
+		s.touch()
 	}
 }
 
@@ -201,8 +211,8 @@ func (v *Volumes) Holds(id peer.ClusterID, namespace string) bool {
 	})
 }
 
-// Ours reports whether claims exist and are of the storage class. It asks the API server, because
-// pods come right after their claims.
+// Ours reports whether claims exist, are of the storage class, and not in this cluster. It asks the
+// API server, because pods come right after their claims.
 func (v *Volumes) Ours(ctx context.Context, namespace string, names []string) bool {
 	s := v.known()
 	if s == nil {
@@ -210,18 +220,23 @@ func (v *Volumes) Ours(ctx context.Context, namespace string, names []string) bo
 	}
 	for _, name := range names {
 		claim := &corev1.PersistentVolumeClaim{}
-		if err := s.client.Get(ctx, claimPath(namespace, name), claim); err != nil || !s.ofClass(claim) {
+		if err := s.client.Get(ctx, claimPath(namespace, name), claim); err != nil || !s.ofClass(claim) || atHome(claim) {
 			return false
 		}
 	}
 	return true
 }
 
-// Volume is data of this cluster at a provider.
+// atHome reports whether the volume of a claim of the class is in this cluster.
+func atHome(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName != "" && claim.Spec.VolumeName != volumeName(claim.UID)
+}
+
+// Volume is data of a claim of the storage class.
 type Volume struct {
-	Provider        peer.ClusterID
-	Namespace, Name string // of the claim
-	Storage         int64  // in bytes
+	Provider        peer.ClusterID // "" for this cluster
+	Namespace, Name string         // of the claim
+	Storage         int64          // in bytes
 	Since           time.Time
 	// State is what is known of it, one of the States.
 	State State
@@ -236,6 +251,7 @@ type State string
 const (
 	StatePending  State = "Pending"  // the claim has no volume yet
 	StateBound    State = "Bound"    // the provider has it
+	StateHome     State = "Home"     // it is in this cluster
 	StateUnknown  State = "Unknown"  // the provider does not answer
 	StateParted   State = "Parted"   // there is no peering with the provider
 	StateMissing  State = "Missing"  // the provider says that it does not have it
@@ -243,8 +259,8 @@ const (
 	StateReleased State = "Released" // the claim was deleted, and the volume is to stay
 )
 
-// List returns the data of this cluster at providers, by provider, namespace and name. There is
-// none before the first connection.
+// List returns the data of claims of the storage class: first that in this cluster, then that at
+// providers, by provider, namespace and name. There is none before the first connection.
 func (v *Volumes) List() []Volume {
 	s := v.known()
 	if s == nil {
@@ -252,9 +268,16 @@ func (v *Volumes) List() []Volume {
 	}
 	var out []Volume
 	for _, volume := range s.volumes.All() {
-		out = append(out, s.describe(volume))
+		if providerOf(volume) != "" {
+			out = append(out, s.describe(volume))
+		}
 	}
 	for _, claim := range s.claims.All() {
+		if s.ofOwnClass(claim) && atHome(claim) {
+			out = append(out, Volume{
+				Namespace: claim.Namespace, Name: claim.Name, Storage: claim.Status.Capacity.Storage().Value(), Since: claim.CreationTimestamp.Time, State: StateHome,
+			})
+		}
 		if id := peer.ClusterID(claim.Annotations[annotationProvider]); id != "" && s.volumes.Get("", volumeName(claim.UID)) == nil {
 			out = append(out, Volume{
 				Provider: id, Namespace: claim.Namespace, Name: claim.Name, Storage: claim.Spec.Resources.Requests.Storage().Value(),

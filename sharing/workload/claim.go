@@ -90,6 +90,19 @@ func claimed(spec *corev1.PersistentVolumeClaimSpec) (modes []corev1.PersistentV
 	return spec.AccessModes, *resource.NewQuantity(size.Value(), resource.BinarySI), ""
 }
 
+// Bytes returns the amount that a provider says a claim has; false for what is none, is negative, or
+// more than a claim can ask for.
+func Bytes(quantity string) (int64, bool) {
+	if (&shape{quantity: true}).checkQuantity(quantity) != nil {
+		return 0, false
+	}
+	q, err := resource.ParseQuantity(quantity)
+	if err != nil || q.Sign() < 0 || q.CmpInt64(maxClaim) > 0 {
+		return 0, false
+	}
+	return q.Value(), true
+}
+
 // AdmitClaim checks the body of an apply of the claim with that name, and returns the body (JSON)
 // that may be written instead, with how many bytes it asks for, or why it is refused. Its class
 // is the provider's choice.
