@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// localPath is the provisioner that K3s brings, and localPathPods its pods. Nodes have its volumes as directories.
-	localPath     = "rancher.io/local-path"
-	localPathPods = "app=local-path-provisioner"
+	// localPath is the provisioner that K3s brings, and localPathApp the label app of its pods. Nodes have its volumes as directories.
+	localPath    = "rancher.io/local-path"
+	localPathApp = "local-path-provisioner"
 	// noProvisioner is that of classes whose volumes people make.
 	noProvisioner = "kubernetes.io/no-provisioner"
 
@@ -59,8 +59,7 @@ func findStorage(ctx context.Context, c *kube.Client) (storageThere, error) {
 	)
 	for path, into := range map[string]any{
 		"/apis/storage.k8s.io/v1/storageclasses": &classes, "/api/v1/persistentvolumeclaims": &claims, "/api/v1/persistentvolumes": &volumes,
-		"/api/v1/pods?labelSelector=" + strings.ReplaceAll(localPathPods, "=", "%3D"): &pods,
-		"/apis/sharing.liqo.io/v1alpha1/" + api.PluralAdvertisements:                  &offers,
+		"/api/v1/pods": &pods, "/apis/sharing.liqo.io/v1alpha1/" + api.PluralAdvertisements: &offers,
 	} {
 		// Without their definition there are no offers, and another check says so.
 		if err := c.Get(ctx, path, into); err != nil && !apierrors.IsNotFound(err) {
@@ -69,7 +68,7 @@ func findStorage(ctx context.Context, c *kube.Client) (storageThere, error) {
 	}
 	out.classes, out.claims, out.volumes = classes.Items, claims.Items, volumes.Items
 	for _, p := range pods.Items {
-		if p.Status.Phase == string(corev1.PodRunning) {
+		if p.Status.Phase == string(corev1.PodRunning) && p.Metadata.Labels["app"] == localPathApp {
 			out.provisioners++
 		}
 	}
@@ -163,7 +162,7 @@ func judgeProvisioner(s storageThere, class *storageclass.Class, now time.Time) 
 	f := Finding{Code: "storage-no-provisioner", Status: Warning, Why: "pods of peers with claims do not start"}
 	logs := []string{"look for its pod, and what it says: kubectl get pods -A | grep provisioner"}
 	if class.Provisioner == localPath {
-		logs = []string{"look whether it runs, and what it says: kubectl logs -n kube-system -l " + localPathPods,
+		logs = []string{"look whether it runs, and what it says: kubectl logs -n kube-system -l app=" + localPathApp,
 			"K3s does not start it with --disable local-storage: remove that from /etc/rancher/k3s/config.yaml or its arguments, and restart it: sudo systemctl restart k3s"}
 	}
 	var waiting []string

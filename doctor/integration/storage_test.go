@@ -26,6 +26,16 @@ spec:
   accessModes: [ReadWriteOnce]
   hostPath: {path: /var/lib}
 `
+	// provisioner is a pod with the label of that provisioner, in a cluster without controllers.
+	provisioner = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: default}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: provisioner, namespace: default, labels: {app: local-path-provisioner}}
+spec: {nodeName: alder, automountServiceAccountToken: false, containers: [{name: provisioner, image: x}]}
+`
 	// offering is what the agent keeps of a provider with storage, and ours the class that it keeps then.
 	offering = `apiVersion: sharing.liqo.io/v1alpha1
 kind: Advertisement
@@ -74,6 +84,10 @@ func TestStorage(t *testing.T) {
 	x.host.WriteFile(configPath, offers)
 	apply(localPath)
 	finds(t, x.report(), "agent-stopped", "storage-no-provisioner")
+	apply(provisioner)
+	kubectl("patch", "pod", "-n", "default", "provisioner", "--subresource=status", "--type=merge", `-p={"status":{"phase":"Running"}}`)
+	finds(t, x.report(), "agent-stopped")
+	kubectl("delete", "pod", "-n", "default", "provisioner", "--force", "--grace-period=0")
 	apply(provisioned)
 	r = x.report()
 	finds(t, r, "agent-stopped")
