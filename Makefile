@@ -228,7 +228,7 @@ bench: setup build kubebox bin/kwok
 	go run ./internal/bed/cmd/bench -only '$(ONLY)' -plot docs/network-bench.svg
 
 # Root on the machine has containers, others have not (bed.RealRoot).
-DEMO_PODS := $(if $(shell [[ $$(id -u) == 0 ]] && read -r _ outside _ </proc/self/uid_map && [[ $$outside == 0 ]] && echo yes),bin/kubelet bin/shop bin/coredns,bin/kwok)
+DEMO_PODS := $(if $(shell [[ $$(id -u) == 0 ]] && read -r _ outside _ </proc/self/uid_map && [[ $$outside == 0 ]] && echo yes),bin/kubelet bin/shop bin/coredns bin/local-path-provisioner,bin/kwok)
 
 .PHONY: demo
 demo: setup build kubebox $(DEMO_PODS)

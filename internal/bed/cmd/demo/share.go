@@ -22,14 +22,14 @@ const configuration = "/etc/liqo-agent/liqo-agent.toml"
 func (d *demo) share() {
 	d.chapter("What it is for: box-a's pods run on box-b")
 	if d.real {
-		d.say("Nothing can be pulled here. box-b permits guests to use the image that it has, and its agent is started again:")
-		d.b.host.WriteFile(configuration, "[sharing]\nlocal_images = true\n")
+		d.say("Nothing can be pulled here. box-b permits guests to use the image that it has, and some of its disk. Its agent is started again:")
+		d.b.host.WriteFile(configuration, "[sharing]\nlocal_images = true\nstorage = \"1Gi\"\n")
 		d.b.show("cat", configuration)
 	}
 	d.b.startAgent()
 	d.a.wait(findDeadline, "box-a finds box-b again", d.a.foreign("box-b", "192.0.2.112"))
 	if d.real {
-		d.say("Both boxes get the rest of a cluster: kube-scheduler, kube-controller-manager, kubelet with containerd, kube-proxy and CoreDNS.")
+		d.say("Both boxes get the rest of a cluster: kube-scheduler, kube-controller-manager, kubelet with containerd, kube-proxy, CoreDNS and local-path-provisioner.")
 	} else {
 		d.say("Both boxes get kube-scheduler, kube-controller-manager, and kwok, which plays a kubelet without containers: those need root on the machine.")
 	}
@@ -69,6 +69,7 @@ func (d *demo) share() {
 	d.network()
 	if d.real {
 		d.application()
+		d.storage()
 	}
 
 	d.chapter("box-a disconnects: its pods come home first")
@@ -83,8 +84,15 @@ func (d *demo) share() {
 	d.a.show("liqo-agent", "peers", "connect", "box-b")
 	d.a.wait(joinDeadline, "box-b is a node of box-a again", d.a.nodes(2))
 	d.a.show("kubectl", "rollout", "restart", "-n", "shop", "deployment/web")
-	d.b.wait(joinDeadline, "pods of box-a run on box-b", d.b.hosts(3))
+	guests := 3
+	if d.real {
+		guests++ // the one with its data there
+	}
+	d.b.wait(joinDeadline, "pods of box-a run on box-b", d.b.hosts(guests))
 	d.b.show("kubectl", "get", "pods", "-A", "-l", "liqo.io/origin-cluster-id")
+	if d.real {
+		d.kept()
+	}
 }
 
 // network shows the network between the pods of both boxes.
@@ -114,6 +122,9 @@ func (x *box) complete(ctx context.Context, real bool) error {
 		return err
 	}
 	if _, err := x.kube.StartKubeProxy(ctx, bed.ProxyNFTables); err != nil {
+		return err
+	}
+	if _, err := x.kube.StartLocalPath(ctx); err != nil {
 		return err
 	}
 	return x.kube.StartCoreDNS(ctx, netip.MustParseAddr("192.0.2.53"))

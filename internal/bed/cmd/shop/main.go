@@ -6,6 +6,7 @@
 //	shop web [STORE]             tells by HTTP who answers, and which visit this is, by the store
 //	shop ask [-count N] URL ...  makes HTTP requests, and prints the answers
 //	shop look NAME ...           prints what DNS has for names: addresses, for _PORT._PROTOCOL.NAME the targets, for an address its names
+//	shop rows FILE [TEXT ...]    adds rows to an SQLite database, and prints all that it has
 //
 // Names are resolved as the pod's /etc/resolv.conf says.
 package main
@@ -39,7 +40,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("name a part: store, web, ask or look")
+		return errors.New("name a part: store, web, ask, look or rows")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	count := flags.Int("count", 1, "`number` of requests")
@@ -56,6 +57,8 @@ func run(ctx context.Context, args []string) error {
 	case args[0] == "look" && flags.NArg() > 0:
 		look(ctx, flags.Args())
 		return nil
+	case args[0] == "rows" && flags.NArg() > 0:
+		return rows(ctx, flags.Arg(0), flags.Args()[1:])
 	}
 	return fmt.Errorf("%v are no arguments: see the comment of this program", args)
 }
