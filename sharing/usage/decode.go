@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"liqo.io/agent/sharing/workload"
 )
 
 const (
 	// What of an answer is taken, so that little text does not become much memory.
 	maxPods       = 10_000
 	maxContainers = 100
-	maxQuantity   = 64 // bytes of text
 
 	// More than that no container uses. Sums of it fit into the 64 bits of scrapers.
 	maxCores  = 10_000
@@ -106,13 +105,10 @@ func (p *podMetrics) samples() map[string]sample {
 
 // number reads a quantity from 0 to most.
 func number(text string, most float64) (float64, bool) {
-	if len(text) > maxQuantity {
-		return 0, false
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
+	q, ok := workload.Quantity(text)
+	if !ok {
 		return 0, false
 	}
 	value := q.AsApproximateFloat64()
-	return value, value >= 0 && value <= most
+	return value, value <= most
 }

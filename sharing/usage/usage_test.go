@@ -296,6 +296,7 @@ func TestAttackMetrics(t *testing.T) {
 		"infinite":            said("web main Inf 1Gi"),
 		"long":                said("web main " + strings.Repeat("9", 100_000) + " 1Gi"),
 		"nothing":             strings.Replace(said("web main 1 1Gi"), `"cpu":"1"`, `"cpu":""`, 1),
+		"endless digits":      said("web main 1e-999999999 1Gi"),
 		"a number":            strings.Replace(said("web main 1 1Gi"), `"cpu":"1"`, `"cpu":1`, 1),
 		"another pod":         said("kube-apiserver main 1 1Gi"),
 		"another container":   said("web other 1 1Gi"),

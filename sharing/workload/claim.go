@@ -93,14 +93,21 @@ func claimed(spec *corev1.PersistentVolumeClaimSpec) (modes []corev1.PersistentV
 // Bytes returns the amount that a provider says a claim has; false for what is none, is negative, or
 // more than a claim can ask for.
 func Bytes(quantity string) (int64, bool) {
-	if (&shape{quantity: true}).checkQuantity(quantity) != nil {
-		return 0, false
-	}
-	q, err := resource.ParseQuantity(quantity)
-	if err != nil || q.Sign() < 0 || q.CmpInt64(maxClaim) > 0 {
+	q, ok := Quantity(quantity)
+	if !ok || q.CmpInt64(maxClaim) > 0 {
 		return 0, false
 	}
 	return q.Value(), true
+}
+
+// Quantity reads an amount that a peer says; false for what is none or is negative, and for what would
+// have more digits than anything has: [resource.ParseQuantity] writes out all of them.
+func Quantity(quantity string) (resource.Quantity, bool) {
+	if (&shape{quantity: true}).checkQuantity(quantity) != nil {
+		return resource.Quantity{}, false
+	}
+	q, err := resource.ParseQuantity(quantity)
+	return q, err == nil && q.Sign() >= 0
 }
 
 // AdmitClaim checks the body of an apply of the claim with that name, and returns the body (JSON)
