@@ -220,24 +220,24 @@ attack: setup programs
 	$(call stage,attacks)
 	@bin/attacks docs/security.md $(GO_TEST)
 
+# Root on the machine has containers, others have not (bed.RealRoot).
+PODS := $(if $(shell [[ $$(id -u) == 0 ]] && read -r _ outside _ </proc/self/uid_map && [[ $$outside == 0 ]] && echo yes),bin/kubelet bin/shop bin/coredns bin/local-path-provisioner,bin/kwok)
+
 # make bench ONLY=network: the scenarios whose names match that. The plot is drawn by scenario network.
 .PHONY: bench
-bench: setup build kubebox bin/kwok
+bench: setup build kubebox bin/kwok $(PODS)
 	go build -o bin/neighbours ./internal/bed/cmd/neighbours
 	go build -ldflags '-s -w' -o bin/netend ./internal/bed/cmd/netend
 	go run ./internal/bed/cmd/bench -only '$(ONLY)' -plot docs/network-bench.svg
 
-# Root on the machine has containers, others have not (bed.RealRoot).
-DEMO_PODS := $(if $(shell [[ $$(id -u) == 0 ]] && read -r _ outside _ </proc/self/uid_map && [[ $$outside == 0 ]] && echo yes),bin/kubelet bin/shop bin/coredns bin/local-path-provisioner,bin/kwok)
-
 .PHONY: demo
-demo: setup build kubebox $(DEMO_PODS)
+demo: setup build kubebox $(PODS)
 	$(call progress,the demo,.) go build -ldflags '-s -w' -o bin/demo ./internal/bed/cmd/demo
 	@bin/demo
 
 # The demo as it ran, for the README.
 .PHONY: record
-record: setup build kubebox $(DEMO_PODS)
+record: setup build kubebox $(PODS)
 	go build -o bin/demo ./internal/bed/cmd/demo
 	go run ./internal/bed/cmd/record -cast docs/demo.cast -svg docs/demo.svg -still "Six pods are ready" bin/demo
 

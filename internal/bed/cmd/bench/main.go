@@ -61,6 +61,7 @@ func scenarios() []scenario {
 		{"sharing", measureSharing},
 		{"sharing-burst", measureBurst},
 		{"sharing-peers", measureSharingPeers},
+		{"storage", measureStorage},
 		{"domains", measureDomains},
 		{"rfc6762", measureRules},
 		{"network", measureNetwork},

@@ -36,6 +36,15 @@ type pair struct {
 // has room for a thousand pods and offers all of it; more is the consumer's
 // configuration.
 func (r *scenarioRun) newPair(more string) *pair {
+	p := r.newClusters(func(k *bed.Kube) error { return k.StartKwok(r.Context()) })
+	const room = `{"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "1100"}`
+	p.y.request("PATCH", "/api/v1/nodes/b/status", `{"status": {"capacity": `+room+`, "allocatable": `+room+`}}`)
+	p.startAgents(more, "[sharing]\npercentage = 100\n")
+	return p
+}
+
+// newClusters starts two clusters with controllers and what runs their pods, without agents.
+func (r *scenarioRun) newClusters(kubelet func(*bed.Kube) error) *pair {
 	b := bed.New(r)
 	p := &pair{scenarioRun: r, bed: b, x: r.box(b, "a", "10.77.0.1/16"), y: r.box(b, "b", "10.77.0.2/16")}
 	for i, k := range b.StartKubes(r.Context(), p.x.host, p.y.host) {
@@ -44,23 +53,25 @@ func (r *scenarioRun) newPair(more string) *pair {
 	errs := make([]error, 2)
 	var group sync.WaitGroup
 	for i, o := range []*box{p.x, p.y} {
-		group.Go(func() { errs[i] = errors.Join(o.kube.StartKwok(r.Context()), o.kube.StartControllers(r.Context())) })
+		group.Go(func() { errs[i] = errors.Join(kubelet(o.kube), o.kube.StartControllers(r.Context())) })
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {
 		r.Fatalf("%v", err)
 	}
-	const room = `{"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "1100"}`
-	p.y.request("PATCH", "/api/v1/nodes/b/status", `{"status": {"capacity": `+room+`, "allocatable": `+room+`}}`)
-	p.x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", more)
-	p.y.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[sharing]\npercentage = 100\n")
+	return p
+}
+
+// startAgents starts the agents with their configurations, and waits until they know each other.
+func (p *pair) startAgents(consumer, provider string) {
+	p.x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", consumer)
+	p.y.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", provider)
 	p.x.start()
 	p.y.start()
 	for _, o := range []*box{p.x, p.y} {
 		o.when(60*time.Second, "its neighbour", func(all map[string]foreign) bool { return len(all) == 1 })
 	}
 	p.xID, p.yID = p.x.mustStatus().Identity.ClusterID, p.y.mustStatus().Identity.ClusterID
-	return p
 }
 
 // share has the consumer use the provider, waits for the node and watches the pods.
