@@ -37,6 +37,10 @@ type Blocks struct {
 // Whole returns the blocks of which Theirs are the lower halves: all addresses that packets of the peer have here.
 func (b Blocks) Whole() []netip.Prefix { return wholes(b.Theirs) }
 
+// Gateways returns the addresses by which the peer's own host is known here. Its API server is there, too, for those of its
+// pods that may reach it: see [filter.API].
+func (b Blocks) Gateways() []netip.Addr { return gateways(b.Theirs) }
+
 // check returns what is wrong with blocks that were stored.
 func (b Blocks) check() error {
 	if err := checkPods(b.Pods); err != nil {

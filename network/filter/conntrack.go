@@ -66,7 +66,7 @@ func (j *judge) mayComeIn(p *Peer, f *flow, from, to netip.Addr) bool {
 	if slices.Contains(j.desired.Host, to) {
 		return isEcho(f) || isProbe(f)
 	}
-	return grants(p.In, from, to)
+	return grants(p.In, from, to) || p.API.allows(f, from, to)
 }
 
 func isEcho(f *flow) bool {

@@ -81,6 +81,8 @@ type Peer struct {
 	Out []Grant
 	// In are the connections that the peer may open.
 	In []Grant
+	// API is how pods of the peer reach the API server of this cluster.
+	API API
 	// Thirds are the pods of other peers that have an address there. What is granted
 	// between two peers passes only between pods that each have one at the other's.
 	Thirds []Third
@@ -194,6 +196,9 @@ func (p *Peer) check(pods []netip.Prefix) error {
 		if own.Overlaps(theirs) {
 			return fmt.Errorf("block %s overlaps our pods %s: choose another one", theirs, own)
 		}
+	}
+	if a := p.API.At; a.IsValid() && (a.Port() == 0 || a.Addr().IsLoopback() || a.Addr() != a.Addr().Unmap() || a.Addr().IsUnspecified()) {
+		return fmt.Errorf("%s is no address of an API server that pods can reach", a)
 	}
 	return p.checkThirds()
 }

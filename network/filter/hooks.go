@@ -110,7 +110,7 @@ func (b *builder) addHooks() {
 			rule(redirected(), b.in(destination, "services"), accept()),
 		)
 		host := netip.PrefixFrom(b.host, b.host.BitLen())
-		hostIn = append(hostIn, rule(b.within(destination, host), b.icmp(icmpEcho), b.lookup(source, "admit")))
+		hostIn = append(hostIn, rule(b.within(destination, host), b.icmp(icmpEcho), b.lookup(source, "admit")), rule(b.lookup(source, "api")))
 	}
 	b.chains["outgoing"] = &chain{rules: append(outgoing, rule(drop()))}
 	b.chains["incoming"] = &chain{rules: [][]expr.Any{

@@ -135,7 +135,7 @@ func (b *builder) addSets(d *Desired) {
 	for name, kind := range map[string]kind{
 		"theirs": addresses, "gateways": addresses, "services": addresses, "silent": addresses,
 		"pairs": pairs,
-		"dnat":  verdicts, "snat": verdicts, "in": verdicts, "out": verdicts, "admit": verdicts,
+		"dnat":  verdicts, "snat": verdicts, "in": verdicts, "out": verdicts, "admit": verdicts, "api": verdicts,
 	} {
 		b.sets[name] = &set{kind: kind}
 	}
@@ -201,17 +201,17 @@ func (b *builder) addPeer(p *Peer, connections int) {
 	dnatPeer, snatPeer := "dnat_"+p.Name, snat+p.Name
 	thirdsHere, thirdsThere := dnatPeer+thirds, snatPeer+thirds
 	b.sets[thirdsHere], b.sets[thirdsThere] = here, there
-	for _, name := range []string{"dnat", "snat", "in", "out", "admit"} {
+	for _, name := range []string{"dnat", "snat", "in", "out", "admit", "api"} {
 		e := block
 		e.chain = name + "_" + p.Name
 		b.add(name, e)
 	}
 	// What is for nobody must not go on to who has that address here.
-	b.chains[dnatPeer] = &chain{rules: [][]expr.Any{
+	b.chains[dnatPeer] = &chain{rules: append(b.addAPI(p, ours),
 		rule(b.within(destination, ours), b.translate(expr.NATTypeDestNAT, b.pods)),
 		rule(b.translateBy(expr.NATTypeDestNAT, destination, thirdsHere)),
 		rule(drop()),
-	}}
+	)}
 	gateway := corresponding(b.host, b.pods, ours)
 	b.chains[snatPeer] = &chain{rules: [][]expr.Any{
 		rule(b.within(source, b.pods), b.translate(expr.NATTypeSourceNAT, ours)),

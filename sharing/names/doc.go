@@ -4,7 +4,8 @@
 // X.<guest namespace for NS>.svc.<domain of this cluster>: it is asked for that, and names in
 // its answer are written back. All other names in either domain, and names of nodes of this
 // cluster, do not exist for guests, so that no name silently means a Service or a machine of this
-// cluster. Names outside both are asked as they are.
+// cluster. Names outside both are asked as they are. The API server of the consumer is where
+// [Guest.Server] says, without asking anybody.
 //
 // Who asks is known by the source address of the query only. What both sides send is
 // untrusted: an answer is made anew from what was understood of the messages.

@@ -14,6 +14,8 @@ const (
 	minUDP = dns.MinMsgSize
 	// negativeTTL is how long the absence of names is known, in seconds, as in CoreDNS.
 	negativeTTL = 5
+	// serverTTL is how long an address of the API server is known, in seconds, as in CoreDNS.
+	serverTTL = 5
 	// firstMeta to lastMeta are no types of data: zone transfers, ANY and others (RFC 6895).
 	firstMeta, lastMeta = 128, 255
 )
@@ -90,6 +92,25 @@ func (v *view) absent(q *dns.Msg, rcode int, ttl uint32) *dns.Msg {
 		Hdr: dns.RR_Header{Name: v.theirs, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
 		Ns:  below("ns.dns."), Mbox: below("hostmaster."), Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl,
 	}}
+	return out
+}
+
+// located returns the answer to a query for the API server of the consumer.
+func (v *view) located(q *dns.Msg) *dns.Msg {
+	out, asked := reply(q, dns.RcodeSuccess), q.Question[0]
+	out.Authoritative = true
+	header := dns.RR_Header{Name: asked.Name, Rrtype: asked.Qtype, Class: dns.ClassINET, Ttl: serverTTL}
+	for _, a := range v.server {
+		switch {
+		case a.Is4() && asked.Qtype == dns.TypeA:
+			out.Answer = append(out.Answer, &dns.A{Hdr: header, A: a.AsSlice()})
+		case a.Is6() && asked.Qtype == dns.TypeAAAA:
+			out.Answer = append(out.Answer, &dns.AAAA{Hdr: header, AAAA: a.AsSlice()})
+		}
+	}
+	if len(out.Answer) == 0 {
+		return v.absent(q, dns.RcodeSuccess, negativeTTL)
+	}
 	return out
 }
 

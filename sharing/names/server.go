@@ -55,6 +55,9 @@ const (
 type Guest struct {
 	Consumer peer.ClusterID
 	Domain   string // of the consumer's cluster
+	// Server are the addresses by which the guest reaches the API server of the consumer's cluster;
+	// none: the name of that does not exist for it.
+	Server []netip.Addr
 }
 
 // State is what a Server goes by. It is not changed once it is in use.
@@ -370,7 +373,7 @@ func (s *Server) understand(ctx context.Context, src netip.Addr, q *dns.Msg) (*l
 	}
 	v := &view{
 		theirs: dns.CanonicalName(guest.Domain), ours: dns.CanonicalName(state.Domain),
-		namespaces: s.cfg.Namespaces(guest.Consumer), nodes: state.Nodes, outside: s.cfg.Outside(),
+		namespaces: s.cfg.Namespaces(guest.Consumer), nodes: state.Nodes, outside: s.cfg.Outside(), server: guest.Server,
 	}
 	name, as := v.ask(q.Question[0].Name)
 	switch as {
@@ -379,6 +382,8 @@ func (s *Server) understand(ctx context.Context, src netip.Addr, q *dns.Msg) (*l
 	case foreign:
 		s.refuse(refusedForeign)
 		return nil, v.absent(q, dns.RcodeNameError, negativeTTL)
+	case server:
+		return nil, v.located(q)
 	case outsider:
 		s.refuse(refusedOutside)
 		return nil, reply(q, dns.RcodeRefused)

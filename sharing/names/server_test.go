@@ -103,7 +103,10 @@ func serve(t *testing.T, servers ...netip.AddrPort) *service {
 func (s *service) now(servers []netip.AddrPort) *State {
 	return &State{
 		Addresses: []netip.Addr{asked}, Pods: pods, Servers: servers, Domain: "cluster.local",
-		Guests: map[netip.Addr]Guest{barnPod: {barn, "cluster.local"}, millPod: {mill, "mill.lan"}}, Others: map[netip.Addr]bool{ownPod: true},
+		Guests: map[netip.Addr]Guest{
+			barnPod: {Consumer: barn, Domain: "cluster.local"},
+			millPod: {Consumer: mill, Domain: "mill.lan", Server: []netip.Addr{netip.MustParseAddr("241.7.4.1"), netip.MustParseAddr("fd07::1")}},
+		}, Others: map[netip.Addr]bool{ownPod: true},
 	}
 }
 
@@ -213,6 +216,11 @@ trap.liqo-barn-shop.svc CNAME secret.default.svc
 		{barnPod, "none.shop.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{barnPod, "secret.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{barnPod, "kubernetes.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
+		{millPod, "kubernetes.default.svc.mill.lan.", dns.TypeA, 0, []string{"kubernetes.default.svc.mill.lan. 5 IN A 241.7.4.1"}},
+		{millPod, "kubernetes.Default.svc.mill.lan.", dns.TypeAAAA, 0, []string{"kubernetes.Default.svc.mill.lan. 5 IN AAAA fd07::1"}},
+		{millPod, "kubernetes.default.svc.", dns.TypeA, 0, []string{"kubernetes.default.svc. 5 IN A 241.7.4.1"}},
+		{millPod, "kubernetes.default.svc.mill.lan.", dns.TypeMX, 0, nil},
+		{millPod, "kubernetes.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{barnPod, "web.liqo-mill-shop.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{millPod, "web.shop.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{millPod, "secret.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
@@ -276,7 +284,7 @@ trap.liqo-barn-shop.svc CNAME secret.default.svc
 		return nil
 	})
 	known := s.now([]netip.AddrPort{server})
-	known.Guests[newPod] = Guest{barn, "cluster.local"}
+	known.Guests[newPod] = Guest{Consumer: barn, Domain: "cluster.local"}
 	s.Set(known)
 	if err := <-early; err != nil {
 		t.Error(err)
@@ -492,7 +500,7 @@ func TestHostileGuest(t *testing.T) {
 	sources := make([]netip.Addr, 10)
 	for i := range sources {
 		sources[i] = netip.AddrFrom4([4]byte{10, 42, 1, byte(i)})
-		many.Guests[sources[i]] = Guest{"crowd", "cluster.local"}
+		many.Guests[sources[i]] = Guest{Consumer: "crowd", Domain: "cluster.local"}
 	}
 	s.Set(many)
 	drained = false

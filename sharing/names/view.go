@@ -1,6 +1,7 @@
 package names
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -15,6 +16,7 @@ const (
 	own                     // of a Service of its cluster, and known by another name here
 	outside                 // of neither cluster
 	outsider                // of neither cluster, and guests may not ask for such names
+	server                  // the API server of the guest's cluster
 )
 
 // view is how guests of one consumer see names. Domains are fully qualified.
@@ -23,11 +25,20 @@ type view struct {
 	namespaces   map[string]string // guest namespaces by those of the consumer
 	nodes        map[string]bool   // names of this cluster's nodes
 	outside      bool              // names outside are answered
+	server       []netip.Addr      // where the API server of the consumer is; none: not for this guest
 }
+
+// apiServer is the name of the API server, before the domain of its cluster, and without one: pods
+// that search no cluster find it, too.
+const apiServer = "kubernetes.default.svc."
 
 // ask returns what a name means, and the name to ask the cluster DNS for if it is own or outside.
 func (v *view) ask(name string) (string, meaning) {
-	if prefix, ok := below(name, v.theirs); ok {
+	prefix, within := below(name, v.theirs)
+	if len(v.server) > 0 && (within && strings.EqualFold(prefix, apiServer) || strings.EqualFold(name, apiServer)) {
+		return "", server
+	}
+	if within {
 		return v.service(prefix)
 	}
 	if _, ok := below(name, v.ours); ok || v.node(name) {
@@ -57,7 +68,7 @@ func (v *view) service(prefix string) (string, meaning) {
 		return "", foreign
 	}
 	if _, service := lastLabel(prefix); namespace == "default" && service == "kubernetes" {
-		return "", foreign // the API server of the consumer is no Service here
+		return "", foreign // it is no Service here: see ask
 	}
 	return valid(prefix+guest+".svc."+v.ours, own)
 }

@@ -71,6 +71,16 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	v := shop("cluster.local.", "cluster.local.")
+	v.server = []netip.Addr{netip.MustParseAddr("241.7.4.1")}
+	for name, want := range map[string]meaning{
+		"kubernetes.default.svc.cluster.local.": server, "Kubernetes.DEFAULT.svc.cluster.local.": server, "kubernetes.default.svc.": server,
+		"_https._tcp.kubernetes.default.svc.cluster.local.": foreign, "x.kubernetes.default.svc.cluster.local.": foreign,
+		"kubernetes.shop.svc.cluster.local.": own, "kubernetes.default.svc.corp.lan.": outside, "kubernetes.default.": outside,
+	} {
+		if _, as := v.ask(name); as != want {
+			t.Errorf("%s is %d for a guest that may reach its API server, want %d", name, as, want)
+		}
+	}
 	v.outside = false
 	if _, as := v.ask("example.com."); as != outsider {
 		t.Errorf("example.com is %d for guests that may not ask for it", as)
