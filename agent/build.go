@@ -102,6 +102,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Self: func() peer.ClusterID { return s.id }, Settings: s.config, Database: s.store, Client: s.client,
 		Consumer:   func(namespace string) (peer.ClusterID, bool) { return s.sharing.ConsumerOf(namespace) },
 		Namespaces: func(id peer.ClusterID) map[string]string { return s.sharing.Namespaces(id) },
+		Tokens:     func(namespace string) bool { return sharing.NoTokens(s.config(), namespace) == "" },
 		Changed:    s.hub.reconcile, Logger: s.logger,
 	})
 	s.sharing = sharing.New(sharing.Config{

@@ -38,6 +38,7 @@ var confinement = []confined{
 	{groupStorage, []string{"storageclasses"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupCore, []string{"services", "persistentvolumeclaims"}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{groupSlices, []string{"endpointslices"}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{groupCore, []string{tokens}, []string{"CREATE"}},
 	{groupCore, []string{"pods/exec", "pods/attach", "pods/portforward"}, []string{"CONNECT"}},
 	{"networking.k8s.io", []string{"networkpolicies"}, []string{"CREATE", "UPDATE"}},
 	{groupRBAC, []string{"clusterroles", "clusterrolebindings"}, []string{"CREATE", "UPDATE", "DELETE"}},
@@ -188,6 +189,12 @@ func demands(namespace string) []demand {
 			of("configmaps", fmt.Sprintf(`!variables.agent || `+ended+own+`request.name == %q`, api.ClusterIDConfigMap))},
 		{"the agent writes Secrets of peers, in its own namespace and without a token",
 			of("secrets", fmt.Sprintf(`!variables.agent || `+ended+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
+		// Whether the pod is on a virtual node cannot be seen here, nor whose account it has: the API server
+		// itself gives a token that is bound to a pod for the account of that pod only.
+		{"the agent asks for tokens of pods in namespaces with the label " + workload.LabelTokens + "=true, for a day at most, and never in kube-system, its own namespace and those of guests",
+			of(tokens, fmt.Sprintf(`variables.agent && variables.labels[?%q].orValue("") == "true" && variables.labels[?%q].orValue("") == "true" && variables.home == "" && !(request.?namespace.orValue("") in ["kube-system", %q]) && `+
+				`has(object.spec.boundObjectRef) && object.spec.boundObjectRef.?kind.orValue("") == "Pod" && object.spec.boundObjectRef.?uid.orValue("") != "" && `+
+				`object.spec.?expirationSeconds.orValue(%[4]d) <= %[4]d`, workload.LabelTokens, workload.LabelEnabled, namespace, int(workload.LongestToken.Seconds())))},
 		{"quotas, network policies, roles and bindings of the agent are in the namespaces of guests",
 			oneOf(`variables.home != ""`, "resourcequotas", "networkpolicies", "roles", "rolebindings")},
 		{"the agent writes no Services, and deletes those of guests: guests write them in their own namespaces",

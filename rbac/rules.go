@@ -49,6 +49,7 @@ const (
 	groupSlices    = "discovery.k8s.io"
 	groupStorage   = "storage.k8s.io"
 	groupMetrics   = "metrics.k8s.io"
+	tokens         = "serviceaccounts/token"
 )
 
 // Rules returns everything that the agent needs in its own cluster, with its own things
@@ -212,6 +213,9 @@ func Rules(namespace string) []Rule {
 		}, {
 			Part: PartBorrowed, Group: groupCore, Resources: []string{"persistentvolumeclaims/status"},
 			Verbs: []string{"patch"}, Reason: "shows how large a claim at a provider is after it has grown",
+		}, {
+			Part: PartBorrowed, Group: groupCore, Resources: []string{tokens},
+			Verbs: []string{"create"}, Reason: "asks for the service account tokens of pods at providers, where a namespace has the label liqo.io/tokens=true",
 		}, {
 			Part: PartBorrowed, Group: groupCore, Resources: []string{"pods/eviction"},
 			Verbs: []string{"create"}, Reason: "drains a virtual node before it goes",

@@ -97,6 +97,7 @@ type Sharing struct {
 	Use                bool
 	StorageClass       string
 	HomeStorageClass   string // "" for the default one
+	Tokens             string // TokensAuto or TokensOff
 	AcceptPolicy       string // auto, manual
 	MaxAccepted        int
 	KeepaliveThreshold int
@@ -112,6 +113,12 @@ type Sharing struct {
 const (
 	NetworkAuto = "auto"
 	NetworkOff  = "off"
+)
+
+// What Sharing.Tokens may be.
+const (
+	TokensAuto = "auto"
+	TokensOff  = "off"
 )
 
 // Log is about the agent's own messages.

@@ -141,6 +141,8 @@ var settings = []setting[Config]{
 		doc: "The storage class whose claims are kept where the first pod that uses them runs: at a provider, or in this cluster. It exists while a provider offers storage, or there are such claims."},
 	{key: "sharing.home_storage_class", field: func(c *Config) any { return &c.Sharing.HomeStorageClass }, def: "", rule: optional(objectName),
 		doc: "The storage class that provides the volumes of such claims in this cluster. Empty: the default class of this cluster."},
+	{key: "sharing.tokens", field: func(c *Config) any { return &c.Sharing.Tokens }, def: TokensAuto, rule: oneOf(TokensAuto, TokensOff),
+		doc: "Whether pods at providers have their service account tokens with them, and reach the API server of this cluster. auto: those of namespaces with the label liqo.io/tokens=true, whose tokens the provider then sees; never those of kube-system and of cluster.namespace. off: none."},
 	{key: "sharing.accept_policy", field: func(c *Config) any { return &c.Sharing.AcceptPolicy }, def: "auto", rule: oneOf("auto", "manual"),
 		doc: "What to do with offers of joined providers. auto: accept up to max_accepted. manual: a person decides (liqo-agent adverts accept). A change does not affect accepted offers."},
 	{key: "sharing.max_accepted", field: func(c *Config) any { return &c.Sharing.MaxAccepted }, def: 128, rule: within(0, 10_000),

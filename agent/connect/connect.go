@@ -54,6 +54,9 @@ type Config struct {
 	// Consumer returns whose guests are in a namespace here, "" for nobody's; known is false
 	// while that is not known.
 	Consumer func(namespace string) (id peer.ClusterID, known bool)
+	// Tokens reports whether pods of a namespace may have service account tokens with them at
+	// providers, if it is labelled so.
+	Tokens func(namespace string) bool
 	// Namespaces returns the namespaces here of a consumer, by those that they stand for.
 	Namespaces func(consumer peer.ClusterID) map[string]string
 	// Changed is told that what Use or Serve return about a peer has changed.
@@ -123,7 +126,7 @@ func New(cfg Config) *Connect {
 	})
 	c.rules = connectivity.New(connectivity.Config{
 		Network: c.engine, Names: c.names, Enabled: func() bool { return cfg.Settings().Sharing.Network == config.NetworkAuto },
-		Consumer: cfg.Consumer, Changed: c.changedForAll, Logger: cfg.Logger,
+		Tokens: cfg.Tokens, Consumer: cfg.Consumer, Changed: c.changedForAll, Logger: cfg.Logger,
 	})
 	return c
 }

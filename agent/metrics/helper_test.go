@@ -39,7 +39,7 @@ func full() Snapshot {
 		Peerings: Peerings{OutgoingWanted: 3, OutgoingJoined: 2, IncomingWanted: 1, IncomingJoined: 1, Requests: 1, Invites: 1, InviteEnds: at},
 		Names:    Names{Queries: 9, Rewritten: 5, Refused: map[string]uint64{"foreign-name": 2}},
 		Offer: Offer{
-			Pool: Amounts{"cpu": 3.5, "memory": 1 << 30}, Accepted: 2, Pending: 1, PodCreation: took, PodRetries: 13, LeasesRenewed: 14, LeasesFailed: 1,
+			Pool: Amounts{"cpu": 3.5, "memory": 1 << 30}, Accepted: 2, Pending: 1, PodCreation: took, PodRetries: 13, TokensIssued: 16, TokensRefused: 2, LeasesRenewed: 14, LeasesFailed: 1,
 		},
 		Trust: Trust{Certificates: map[string]time.Time{"fleet-ca": at, "endpoint": {}}, KeyMade: at, Successions: 1},
 		State: State{Transactions: 15, Errors: 1, DatabaseBytes: 4096, FreeBytes: 1 << 20, SizeBytes: 1 << 30, SpaceKnown: true},

@@ -96,6 +96,12 @@ var sharingFamilies = []family{
 		took: func(s *Snapshot) tally.Distribution { return s.Offer.PodCreation }},
 	{name: "offload_retries_total", kind: counter, help: "Retries after failed work on offloaded pods and on what they need.",
 		collect: number(func(s *Snapshot) uint64 { return s.Offer.PodRetries })},
+	{name: "offload_tokens_total", kind: counter, labels: []string{"result"},
+		help: "Service account tokens of pods at providers that the local API server was asked for, by result: issued or refused.",
+		collect: func(s *Snapshot, add add) {
+			add(float64(s.Offer.TokensIssued), "issued")
+			add(float64(s.Offer.TokensRefused), "refused")
+		}},
 	{name: "lease_renewals_total", kind: counter, labels: []string{"result"}, help: "Renewals of leases of virtual nodes, by result: ok or failed.",
 		collect: func(s *Snapshot, add add) {
 			add(float64(s.Offer.LeasesRenewed), "ok")

@@ -157,6 +157,8 @@ type Offer struct {
 	Accepted, Pending, Refused int     // offers of others
 	PodCreation                tally.Distribution
 	PodRetries                 uint64 // of work on offloaded pods that failed
+	TokensIssued               uint64 // service account tokens of offloaded pods
+	TokensRefused              uint64
 	LeasesRenewed              uint64
 	LeasesFailed               uint64 // renewals that failed
 }

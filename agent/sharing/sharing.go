@@ -143,7 +143,7 @@ func New(cfg Config) *Sharing {
 		Changed:   func(namespace string) { s.pods.ClaimsChanged(namespace) }, Used: s.nodes.Touch, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.pods = offload.New(offload.Config{
-		Self: self, Exceeded: cfg.Requeue, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Logger: cfg.Logger, Now: cfg.Now,
+		Self: self, Exceeded: cfg.Requeue, Tokens: func(namespace string) string { return NoTokens(cfg.Settings(), namespace) }, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.kubelet = kubelet.New(kubelet.Config{
 		Listen: func() string { return cfg.Settings().Sharing.KubeletListen },
@@ -186,6 +186,7 @@ func (s *Sharing) SettingsChanged() {
 	s.nodes.Touch()
 	s.volumes.Touch()
 	s.cfg.Network.Touch()
+	s.pods.TokensChanged()
 }
 
 // Run runs the parts of sharing that need an API server, until ctx ends.

@@ -210,6 +210,7 @@ func (s *Source) offerMetrics() metrics.Offer {
 	shared := s.cfg.Sharing.Stats()
 	out := metrics.Offer{
 		Pool: amounts(s.cfg.Peering.Offered().Pool), PodCreation: shared.Pods.Created, PodRetries: shared.Pods.Retries,
+		TokensIssued: shared.Pods.TokensIssued, TokensRefused: shared.Pods.TokensRefused,
 		LeasesRenewed: shared.LeasesRenewed, LeasesFailed: shared.LeasesFailed,
 	}
 	out.Accepted, out.Refused, out.Pending = s.cfg.Offers()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -47,6 +48,9 @@ type Config struct {
 	Names   Names
 	// Enabled reports whether this cluster is to be connected with others at all.
 	Enabled func() bool
+	// Tokens reports whether pods of a namespace may have service account tokens with them at
+	// providers, if the namespace has workload.LabelTokens. Nil: those of all may.
+	Tokens func(namespace string) bool
 	// Consumer returns whose guests are in a namespace here, "" for nobody's. While known is
 	// false, that is not known of any namespace.
 	Consumer func(namespace string) (id peer.ClusterID, known bool)
@@ -71,6 +75,7 @@ type Connectivity struct {
 	last    network.Node // that could be connected
 	ends    time.Time    // what is connected in spite of problem; zero for nothing
 	domain  string       // of this cluster; "" while not known
+	remote  bool         // it was logged that the API server is elsewhere
 }
 
 // Problem is why this cluster cannot be connected with others.
@@ -100,6 +105,9 @@ var (
 
 // New returns a Connectivity that connects nobody. It starts nothing.
 func New(cfg Config) *Connectivity {
+	if cfg.Tokens == nil {
+		cfg.Tokens = func(string) bool { return true }
+	}
 	if cfg.Addresses == nil {
 		cfg.Addresses = net.InterfaceAddrs
 	}
@@ -178,6 +186,7 @@ type watched struct {
 	nodes      *kube.Cache[*corev1.Node]
 	pods       *kube.Cache[*corev1.Pod]
 	namespaces *kube.Cache[*metav1.PartialObjectMetadata] // that are enabled for sharing
+	servers    *kube.Cache[*discoveryv1.EndpointSlice]    // of the Service kubernetes
 }
 
 // Run decides who reaches whom, until ctx ends.
@@ -203,6 +212,10 @@ func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
 	following.Go(func() { w.pods.Follow(ctx, client, kube.Query{Path: "/api/v1/pods"}) })
 	following.Go(func() {
 		w.namespaces.Follow(ctx, client, kube.Query{Path: "/api/v1/namespaces", Labels: workload.LabelEnabled + "=true"})
+	})
+	// Nobody waits for it: it is for those only who may reach the API server.
+	following.Go(func() {
+		w.servers.Follow(ctx, client, kube.Query{Path: "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", Labels: discoveryv1.LabelServiceName + "=kubernetes"})
 	})
 	for _, synced := range []<-chan struct{}{w.nodes.Synced(), w.pods.Synced(), w.namespaces.Synced()} {
 		select {
@@ -240,6 +253,15 @@ func (c *Connectivity) caches() *watched {
 			Fresh: func() *metav1.PartialObjectMetadata { return new(metav1.PartialObjectMetadata) }, Trim: trimNamespace,
 			Changed: func(before, after *metav1.PartialObjectMetadata) { c.Touch() },
 		}),
+		servers: kube.NewCache(kube.Kind[*discoveryv1.EndpointSlice]{
+			Fresh: func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
+			Trim:  func(s *discoveryv1.EndpointSlice) { s.ManagedFields = nil },
+			Changed: func(before, after *discoveryv1.EndpointSlice) {
+				if !slices.Equal(locate(before), locate(after)) {
+					c.Touch()
+				}
+			},
+		}),
 	}
 }
 
@@ -250,13 +272,16 @@ func trimNode(n *corev1.Node) {
 	n.Status = corev1.NodeStatus{}
 }
 
-// trimPod leaves where a pod is, its addresses, whom it asks for names, and whether others do
-// ask it.
+// trimPod leaves where a pod is, its addresses, whom it asks for names, whether others do ask it,
+// and whether it knows the API server of another cluster.
 func trimPod(p *corev1.Pod) {
 	app := p.Labels[labelApp]
 	p.ObjectMeta = metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}
 	if p.Namespace == metav1.NamespaceSystem && app == clusterDNS {
 		p.Labels = map[string]string{labelApp: app}
+	}
+	if workload.ReachesHome(&p.Spec) {
+		p.Annotations = map[string]string{reachesHome: "true"}
 	}
 	asks := p.Spec.DNSConfig
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork}
@@ -267,7 +292,11 @@ func trimPod(p *corev1.Pod) {
 }
 
 func trimNamespace(m *metav1.PartialObjectMetadata) {
+	tokens := m.Labels[workload.LabelTokens]
 	m.ObjectMeta = metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
+	if tokens == "true" {
+		m.Labels = map[string]string{workload.LabelTokens: tokens}
+	}
 }
 
 func samePod(a, b *corev1.Pod) bool {
@@ -300,9 +329,10 @@ func (c *Connectivity) decide(w *watched) {
 	changed := (problem == nil) != (c.problem == nil) || problem != nil && *problem != *c.problem
 	c.problem = problem
 	if problem == nil || draining {
-		grants := grants{pods: node.Pods, host: node.Host, consumer: c.cfg.Consumer, providers: providers, w: w}
+		grants := grants{server: c.apiServer(w), tokens: c.cfg.Tokens, pods: node.Pods, host: node.Host, consumer: c.cfg.Consumer, providers: providers, w: w}
 		grants.count()
 		grants.place(c.uses, c.cfg.Network)
+		c.tellServer(w, &grants)
 		c.last = node
 		for _, id := range c.joined() {
 			if draining && !c.set[id] {
@@ -469,6 +499,8 @@ func within(pods netip.Prefix, addresses []net.Addr) (netip.Addr, bool) {
 
 // grants says who reaches whom, by what the caches have.
 type grants struct {
+	server    netip.AddrPort // the API server; not valid: nobody reaches it
+	tokens    func(namespace string) bool
 	pods      []netip.Prefix
 	host      []netip.Addr
 	consumer  func(namespace string) (id peer.ClusterID, known bool)
@@ -479,7 +511,10 @@ type grants struct {
 }
 
 // away are the addresses of our pods at a provider.
-type away struct{ all, enabled []netip.Prefix } // enabled: those of namespaces that are enabled for sharing
+type away struct {
+	all, enabled []netip.Prefix // enabled: those of namespaces that are enabled for sharing
+	tokens       []netip.Prefix // those that may have tokens with them
+}
 
 // count counts who shows which address. After a reboot, pods show the address that they had until they are started again,
 // and others may have got it meanwhile. Nothing says whose it is now, so a permission of one would be one to reach the other:
@@ -512,8 +547,11 @@ func (g *grants) place(uses map[peer.ClusterID]bool, n Network) {
 		if own := addresses(p, blocks[id]); len(own) > 0 {
 			a := g.away[id]
 			a.all = append(a.all, own...)
-			if g.w.namespaces.Get("", p.Namespace) != nil {
+			if ns := g.w.namespaces.Get("", p.Namespace); ns != nil {
 				a.enabled = append(a.enabled, own...)
+				if ns.Labels[workload.LabelTokens] == "true" && g.tokens(p.Namespace) {
+					a.tokens = append(a.tokens, own...)
+				}
 			}
 			g.away[id] = a
 		}
@@ -521,6 +559,7 @@ func (g *grants) place(uses map[peer.ClusterID]bool, n Network) {
 	for _, a := range g.away { // so that what is the same looks the same
 		slices.SortFunc(a.all, netip.Prefix.Compare)
 		slices.SortFunc(a.enabled, netip.Prefix.Compare)
+		slices.SortFunc(a.tokens, netip.Prefix.Compare)
 	}
 }
 
@@ -586,6 +625,9 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 		out.Out = append(out.Out, filter.Grant{From: own, To: remote})
 		if len(home) > 0 {
 			out.In = append(out.In, filter.Grant{From: remote, To: home})
+		}
+		if from := g.away[id].tokens; len(from) > 0 && g.server.IsValid() {
+			out.API = filter.API{From: from, At: g.server}
 		}
 	}
 	g.between(id, &out)

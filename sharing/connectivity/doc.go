@@ -5,6 +5,8 @@
 //   - the guests that we have at a provider reach the pods of our namespaces that are
 //     enabled for sharing, also those at other providers, by way of this cluster, and our
 //     pods and host reach them;
+//   - those of namespaces whose pods may have tokens with them reach the API server of this
+//     cluster, at one port (apiserver.go);
 //   - nobody reaches anything else: not hosts, not other pods, not guests of others.
 //
 // [Connectivity.Serve] and [Connectivity.Use] say again and again which peers are joined.

@@ -82,7 +82,7 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 			holders[a.Addr()]++
 			if guest {
 				domain, _ := workload.ClusterDomain(searches)
-				state.Guests[a.Addr()] = names.Guest{Consumer: consumer, Domain: domain}
+				state.Guests[a.Addr()] = names.Guest{Consumer: consumer, Domain: domain, Server: c.server(p, consumer)}
 			} else {
 				state.Others[a.Addr()] = true
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/work"
@@ -71,6 +72,7 @@ type controller struct {
 	services map[key]*workload.Refusal
 	denied   map[string]*workload.Refusal // why there is no remote namespace, by local namespace
 	held     time.Time                    // nothing is sent to the provider before
+	tokens   map[types.UID]bool           // owners of pods, of which it was said that they have no token
 }
 
 // refused is the backoff of a pod that the provider refuses.
@@ -88,8 +90,8 @@ func newController(s *session, p Provider) *controller {
 		remotes: make(map[string]*remoteNamespace),
 		states:  make(map[key]podState),
 		refused: make(map[key]refused), services: make(map[key]*workload.Refusal),
-		denied: make(map[string]*workload.Refusal),
-		pace:   newPace(),
+		denied: make(map[string]*workload.Refusal), tokens: make(map[types.UID]bool),
+		pace: newPace(),
 		bounds: &kube.Bounds{
 			Objects: maxKept, Bytes: maxTheirs, List: maxListed, Object: maxTold,
 			Changed: func() { s.o.cfg.Exceeded(p.ID) },
@@ -309,6 +311,8 @@ func (pc *controller) reconcile(ctx context.Context, k key) (again time.Duration
 		return 0, nil
 	case anEvent:
 		return pc.reconcileEvent(ctx, k)
+	case aToken:
+		return pc.reconcileTokens(ctx, k)
 	default:
 		return pc.reconcileReference(ctx, k)
 	}

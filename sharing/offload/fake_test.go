@@ -43,7 +43,11 @@ type localServer struct {
 	later      chan *corev1.Pod // pods that come after the list; may be nil
 	confined   bool             // it is forbidden to give pods addresses
 	enabled    bool             // the namespaces are
-	objects    map[string]any   // others, by path
+	tokens     bool             // and pods in them may have tokens
+	// answers answers a write in place of the server; nil, or false: the server does.
+	answers func(w http.ResponseWriter, path string, body []byte) bool
+	config  func(*Config)  // changes what the Offload is made with; may be nil
+	objects map[string]any // others, by path
 
 	mu     sync.Mutex
 	writes []written
@@ -62,6 +66,9 @@ func (s *localServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 				if s.enabled {
 					ns.Labels = map[string]string{workload.LabelEnabled: "true"}
+				}
+				if s.tokens {
+					ns.Labels[workload.LabelTokens] = "true"
 				}
 				items = append(items, ns)
 			}
@@ -98,6 +105,9 @@ func (s *localServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+		return
+	}
+	if s.answers != nil && s.answers(w, r.URL.Path, body) {
 		return
 	}
 	s.mu.Lock()
@@ -279,10 +289,14 @@ func join(t *testing.T, local *localServer, p *far, remote http.HandlerFunc) *ne
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Offload = New(Config{
+	config := Config{
 		Self: func() peer.ClusterID { return "here" }, Logger: slog.New(slog.DiscardHandler),
 		Exceeded: func(peer.ClusterID) { n.told <- struct{}{} },
-	})
+	}
+	if local.config != nil {
+		local.config(&config)
+	}
+	n.Offload = New(config)
 	p.base, n.far = base, p
 	n.Set(n.provider())
 	ctx, cancel := context.WithCancel(context.Background())

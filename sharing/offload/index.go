@@ -21,6 +21,7 @@ const (
 	aService   kind = "services"
 	aSlice     kind = "endpointslices" // reconciled with its Service
 	anEvent    kind = "event"          // name is the provider's, namespace ours
+	aToken     kind = "tokens"         // those of a pod, and their Secret at the provider
 )
 
 // key names something to reconcile, by local names.
@@ -89,6 +90,16 @@ func (x *index) change(before, after *corev1.Pod) (unused []key) {
 		}
 	}
 	return left
+}
+
+// reconsider asks again whether a pod can be sent.
+func (x *index) reconsider(pod *corev1.Pod) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := podKey(pod)
+	if _, there := x.pods[k.namespace][k]; there {
+		x.pods[k.namespace][k] = x.sendable(pod) || ran(&pod.Status)
+	}
 }
 
 func put[K comparable](in map[K]map[key]bool, where K, k key, value bool) {

@@ -123,6 +123,9 @@ func (pc *controller) namespaceChanged(before, after *metadata) {
 	if rn != nil && (before == nil || after == nil || before.Labels[workload.LabelEnabled] != after.Labels[workload.LabelEnabled]) {
 		pc.enqueueServices(rn)
 	}
+	if before == nil || after == nil || mayHaveTokens(before) != mayHaveTokens(after) {
+		pc.tokensChanged(ns.Name)
+	}
 }
 
 // reconcileNamespace opens the remote namespace of a local one that has pods for it, and

@@ -68,6 +68,9 @@ type Config struct {
 	// Exceeded is called when the result of Excess for a provider has changed. It must
 	// not block, nor call the Offload. It may be nil.
 	Exceeded func(peer.ClusterID)
+	// Tokens returns "" if pods of a namespace with workload.LabelTokens may have service account
+	// tokens with them, otherwise why they may not: part of a sentence.
+	Tokens func(namespace string) string
 	// Claim returns what a claim of this cluster is called at a provider, or why a pod there
 	// cannot mount it. Nil: no pod with claims can be there.
 	Claim func(id peer.ClusterID, namespace, name string) (string, *workload.Refusal)
@@ -93,11 +96,17 @@ type Stats struct {
 	Created tally.Distribution
 	// Retries counts failed reconciles, each of which is tried again.
 	Retries uint64
+	// TokensIssued counts the service account tokens that the local API server gave for pods at
+	// providers, TokensRefused those that it did not.
+	TokensIssued, TokensRefused uint64
 }
 
 // Stats returns the counts.
 func (o *Offload) Stats() Stats {
-	return Stats{Created: o.created.Distribution(), Retries: o.retries.Load()}
+	return Stats{
+		Created: o.created.Distribution(), Retries: o.retries.Load(),
+		TokensIssued: o.tokens.issued.Load(), TokensRefused: o.tokens.refused.Load(),
+	}
 }
 
 // Place is where a pod of this cluster runs.
@@ -116,6 +125,7 @@ type Offload struct {
 
 	created tally.Histogram // how long it took to create a pod at a provider
 	retries atomic.Uint64
+	tokens  tokenCounts
 
 	mu        sync.Mutex
 	providers map[peer.ClusterID]Provider
@@ -132,6 +142,9 @@ func New(cfg Config) *Offload {
 	}
 	if cfg.Exceeded == nil {
 		cfg.Exceeded = func(peer.ClusterID) {}
+	}
+	if cfg.Tokens == nil {
+		cfg.Tokens = func(string) string { return "" }
 	}
 	if cfg.Holds == nil {
 		cfg.Holds = func(peer.ClusterID, string) bool { return false }

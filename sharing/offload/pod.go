@@ -36,6 +36,7 @@ func (pc *controller) reconcilePod(ctx context.Context, k key) (again time.Durat
 	if c := v.copy(); c != nil && starved(c) {
 		pc.feed(k, v, rn)
 	}
+	pc.enqueueTokens(k, v, rn)
 	return pc.act(ctx, k, v, rn, plan(v))
 }
 
@@ -69,6 +70,7 @@ func (pc *controller) feed(k key, v view, rn *remoteNamespace) {
 		rn.letGo(ref, c)
 		pc.queue.Add(ref)
 	}
+	pc.resendTokens(k, rn)
 }
 
 // observe collects what is known about a pod.
@@ -77,7 +79,7 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 	v := view{
 		local:     pc.pods.Get(k.namespace, k.name),
 		reachable: p.Reachable, gone: p.Gone, expelled: pc.expelled.Load(),
-		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node, Network: p.Network, Claim: pc.claimNames()},
+		origin: workload.Origin{Cluster: pc.s.o.cfg.Self(), Node: pc.node, Network: p.Network, Claim: pc.claimNames(), Tokens: pc.tokensOf(k.namespace) == ""},
 		now:    pc.s.o.cfg.Now(),
 	}
 	pc.mu.Lock()
@@ -120,7 +122,7 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 // refusal returns why a local pod cannot be sent to the provider's namespace for it. While that
 // is not known (""), claims do not matter: they may become known later.
 func (pc *controller) refusal(local *corev1.Pod, namespace string) *workload.Refusal {
-	in := workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: namespace, Node: pc.node, Claim: pc.claimNames()}
+	in := workload.Origin{Cluster: pc.s.o.cfg.Self(), Namespace: namespace, Node: pc.node, Claim: pc.claimNames(), Tokens: pc.tokensOf(local.Namespace) == ""}
 	if namespace == "" {
 		in.Namespace = local.Namespace // in place of the remote one
 		if in.Claim != nil {
@@ -237,10 +239,13 @@ func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNames
 	}
 	defer rn.leave()
 	why, err := pc.send(ctx, rn, v)
+	if err == nil && why == nil {
+		why, err = pc.sendTokens(ctx, rn, v)
+	}
 	switch {
 	case err != nil:
 		return 0, err
-	case why != nil && why.Reason == workload.ReasonRefusedByProvider:
+	case why != nil && (why.Reason == workload.ReasonRefusedByProvider || why.Reason == workload.ReasonNoToken):
 		return pc.turnedAway(ctx, k, v, rn, why)
 	case why != nil:
 		return pc.show(ctx, k, v, why)
@@ -267,6 +272,7 @@ func (pc *controller) create(ctx context.Context, k key, v view, rn *remoteNames
 	case err == nil:
 		pc.remember(k, func(m *podState) { m.created(v.local.UID, made.Metadata.UID) })
 		pc.admitted(k)
+		pc.sayTokens(ctx, v)
 		return unseen, nil
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		unsent(v.state.unsent)

@@ -42,6 +42,11 @@ type copied struct {
 	// network.
 	slices  map[string]sentSlice
 	network *workload.Network
+
+	// due is when the tokens of a pod are to be renewed, which are in that Secret. version is the UID
+	// of the pod.
+	due    time.Time
+	secret string
 }
 
 // sentSlice is the hash of what an EndpointSlice was made from, and the resource version that it

@@ -104,6 +104,11 @@ func (pc *controller) warn(ctx context.Context, k key, local *corev1.Pod, why *w
 // tell writes a Warning event about a local object. Those about an object with the same text
 // in once are one.
 func (pc *controller) tell(ctx context.Context, kind string, about *metav1.ObjectMeta, once string, why *workload.Refusal) {
+	pc.say(ctx, corev1.EventTypeWarning, kind, about, once, why)
+}
+
+// say is tell with a type of event.
+func (pc *controller) say(ctx context.Context, level, kind string, about *metav1.ObjectMeta, once string, why *workload.Refusal) {
 	sum := sha256.Sum256([]byte(string(about.UID) + once))
 	now := metav1.NewTime(pc.s.o.cfg.Now())
 	event := &corev1.Event{
@@ -112,7 +117,7 @@ func (pc *controller) tell(ctx context.Context, kind string, about *metav1.Objec
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: kind, Namespace: about.Namespace, Name: about.Name, UID: about.UID,
 		},
-		Type: corev1.EventTypeWarning, Reason: why.Reason, Message: why.Message,
+		Type: level, Reason: why.Reason, Message: why.Message,
 		Source: corev1.EventSource{Component: "liqo-agent"}, ReportingController: "liqo-agent",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}

@@ -54,7 +54,7 @@ func newSession(o *Offload, local *kube.Client) *session {
 func trimMetadata(m *metadata) {
 	m.ManagedFields, m.OwnerReferences, m.Finalizers = nil, nil, nil
 	for name := range m.Labels {
-		if name != workload.LabelEnabled && name != discoveryv1.LabelServiceName {
+		if name != workload.LabelEnabled && name != workload.LabelTokens && name != discoveryv1.LabelServiceName {
 			delete(m.Labels, name)
 		}
 	}

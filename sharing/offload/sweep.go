@@ -47,6 +47,11 @@ func (pc *controller) sweep(ctx context.Context, origin string) (again time.Dura
 		if err != nil {
 			return 0, err
 		}
+		if what == aSecret {
+			if sent, err = pc.sweepTokens(ctx, rn, sent, since); err != nil {
+				return 0, err
+			}
+		}
 		found := make(map[key]*workload.ObjectCopy)
 		for _, ref := range rn.of(what) {
 			found[ref] = nil

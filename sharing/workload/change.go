@@ -43,13 +43,11 @@ func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 	if !IsCopy(mine, theirs) {
 		return nil, false
 	}
+	before := appliedTo(theirs)
+	in.Tokens = before.Tokens // what a pod mounts does not change
 	want, refused := Translate(mine, in)
 	if refused != nil {
 		return nil, false
-	}
-	var before applied
-	if err := json.Unmarshal([]byte(theirs.Annotations[AnnotationApplied]), &before); err != nil {
-		before = applied{} // the provider damaged it: nothing is removed then
 	}
 	p := podPatch{Metadata: patchMeta{
 		UID:         theirs.UID,
@@ -72,6 +70,16 @@ func Change(mine, theirs *corev1.Pod, in Origin) (patch []byte, ok bool) {
 	}
 	patch, err := json.Marshal(p)
 	return patch, err == nil
+}
+
+// appliedTo returns what was set in a provider's copy; nothing if the provider damaged that, so that
+// nothing is removed then.
+func appliedTo(theirs *corev1.Pod) applied {
+	var before applied
+	if err := json.Unmarshal([]byte(theirs.Annotations[AnnotationApplied]), &before); err != nil {
+		return applied{}
+	}
+	return before
 }
 
 func changedKeys(want, have map[string]string, before []string, carries func(key string) bool) map[string]*string {

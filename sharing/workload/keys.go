@@ -118,6 +118,7 @@ type applied struct {
 	Labels      []string          `json:"labels,omitempty"`
 	Annotations []string          `json:"annotations,omitempty"`
 	Images      map[string]string `json:"images,omitempty"` // by container
+	Tokens      bool              `json:"tokens,omitempty"` // the pod mounts its TokenSecret
 }
 
 // appliedOf returns the changeable fields that a translated pod sets.

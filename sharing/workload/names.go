@@ -15,6 +15,9 @@ const (
 	// LabelEnabled on a namespace of a consumer, with value "true", lets its pods run
 	// on virtual nodes.
 	LabelEnabled = "liqo.io/enabled"
+	// LabelTokens on a namespace of a consumer, with value "true", lets the service account tokens
+	// of its pods be at providers.
+	LabelTokens = "liqo.io/tokens"
 	// LabelType on a node, with value VirtualNode, marks the virtual nodes.
 	LabelType   = "liqo.io/type"
 	VirtualNode = "virtual-node"

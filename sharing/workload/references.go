@@ -8,7 +8,8 @@ import (
 )
 
 // RootCA is the ConfigMap with the CA of the cluster, which exists in every namespace. It is
-// never copied: pods that reference it get the provider's.
+// never copied: pods that reference it get the provider's, and those with tokens their own
+// cluster's, in their [TokenSecret].
 const RootCA = "kube-root-ca.crt"
 
 // Reference is a reference of a pod to a ConfigMap or Secret in its namespace.

@@ -24,6 +24,11 @@ const (
 	// status said why.
 	ReasonDeletedByProvider = "DeletedByProvider"
 	ReasonEvictedByProvider = "EvictedByProvider"
+	// ReasonNoToken: the API server gives no service account token for the pod. In an event: the pod
+	// runs without one.
+	ReasonNoToken = "NoToken"
+	// ReasonNoAPIServer: the pod does not reach the API server of its own cluster.
+	ReasonNoAPIServer = "NoAPIServer"
 	// ReasonForbidden: a consumer may not have what it sent.
 	ReasonForbidden = "Forbidden"
 	// ReasonRegistryNotAllowed: the provider's guests may not use the registry of an image.

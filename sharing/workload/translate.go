@@ -22,6 +22,8 @@ type Origin struct {
 	Node string
 	// Network says how the provider's pods are reached from here, nil if they are not.
 	Network *Network
+	// Tokens: the pod may have service account tokens with it. Otherwise it has none.
+	Tokens bool
 	// Claim returns what a claim of a local namespace is called at the provider, or why a pod
 	// there cannot mount it. Nil: the provider has none.
 	Claim func(namespace, name string) (remote string, why *Refusal)
@@ -40,7 +42,18 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 		return nil, &Refusal{ReasonInvalid, "The pod cannot be sent until it has a name and a UID, and the provider has a namespace for it: wait."}
 	}
 	mine := pod.DeepCopy()
-	removeToken(&mine.Spec)
+	tokens := false
+	if in.Tokens {
+		var r *Refusal
+		if tokens, r = mountTokens(mine); r != nil {
+			return nil, r
+		}
+	} else {
+		removeToken(&mine.Spec)
+		if s := ownToken(&mine.Spec); s != "" {
+			return nil, notOffloadable(s)
+		}
+	}
 	if s := unportable(&mine.Spec); s != "" {
 		return nil, notOffloadable(s)
 	}
@@ -66,7 +79,9 @@ func Translate(pod *corev1.Pod, in Origin) (*corev1.Pod, *Refusal) {
 		},
 		Spec: portable(&mine.Spec),
 	}
-	record, err := json.Marshal(appliedOf(out))
+	sent := appliedOf(out)
+	sent.Tokens = tokens
+	record, err := json.Marshal(sent)
 	if err != nil {
 		return nil, &Refusal{ReasonInvalid, "The pod cannot be encoded: " + err.Error() + "."}
 	}

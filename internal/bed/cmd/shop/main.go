@@ -7,6 +7,7 @@
 //	shop ask [-count N] URL ...  makes HTTP requests, and prints the answers
 //	shop look NAME ...           prints what DNS has for names: addresses, for _PORT._PROTOCOL.NAME the targets, for an address its names
 //	shop rows FILE [TEXT ...]    adds rows to an SQLite database, and prints all that it has
+//	shop api METHOD PATH [BODY]  asks the API server of the cluster with the pod's service account token, and prints the answer
 //
 // Names are resolved as the pod's /etc/resolv.conf says.
 package main
@@ -40,7 +41,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("name a part: store, web, ask, look or rows")
+		return errors.New("name a part: store, web, ask, look, rows or api")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	count := flags.Int("count", 1, "`number` of requests")
@@ -59,6 +60,9 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	case args[0] == "rows" && flags.NArg() > 0:
 		return rows(ctx, flags.Arg(0), flags.Args()[1:])
+	}
+	if n := flags.NArg(); args[0] == "api" && (n == 2 || n == 3) {
+		return callAPI(ctx, flags.Arg(0), flags.Arg(1), flags.Arg(2))
 	}
 	return fmt.Errorf("%v are no arguments: see the comment of this program", args)
 }
