@@ -205,13 +205,14 @@ OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agen
 
 # Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,
 # the test programs are linked in half the time.
-# The timeout bounds a hang; slow machines need a multiple of what fast ones do.
-GO_TEST := go test -count=1 -vet=off -parallel 4 -ldflags '-s -w' -timeout 60m
+# The timeout bounds a hang; slow machines need a multiple of what fast ones do. Each test that is under way has up to three
+# control planes, and each of these costs a twentieth of a slow processor while it has nothing to do.
+GO_TEST := go test -count=1 -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
 .PHONY: test
 test: setup vm lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 3 $(OTHERS)
+	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 2 $(OTHERS)
 
 # The tests that docs/security.md names, with a table of what was tried and seen. make test runs them, too.
 .PHONY: attack
