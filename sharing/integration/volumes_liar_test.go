@@ -59,7 +59,7 @@ func TestAttackVolumesOfALiar(t *testing.T) {
 	now := time.Now()
 	log := &bedtest.Log{}
 	v := volumes.New(volumes.Config{
-		Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" },
+		Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" }, HomeClass: func() string { return "" },
 		Changed: func(string) {}, Used: func() {}, Logger: log.Logger(),
 		Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
 	})
