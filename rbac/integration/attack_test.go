@@ -489,10 +489,10 @@ func TestAttackWithTheAgentsToken(t *testing.T) {
 			return patch(f.self, system+"/pods/victim/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"}]}}`)
 		}},
 		{"an ephemeral container in a guest's pod, as the agent", func() error {
-			return patch(f.self, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"f","image":"e"}]}}`)
+			return patch(f.self, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"},{"name":"f","image":"e"}]}}`)
 		}},
 		{"a privileged ephemeral container, as a guest", func() error {
-			return patch(f.peer, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"f","image":"e","securityContext":{"privileged":true}}]}}`)
+			return patch(f.peer, core+"/namespaces/"+home+"/pods/web/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"},{"name":"f","image":"e","securityContext":{"privileged":true}}]}}`)
 		}},
 		{"an ephemeral container in a pod of kube-system, as a guest", func() error {
 			return patch(f.peer, system+"/pods/victim/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"e"}]}}`)
