@@ -107,8 +107,10 @@ func (h handover) next(claim *corev1.PersistentVolumeClaim, want choice, node st
 
 // nextOfProtected is next for a volume with a note.
 func (h handover) nextOfProtected(claim *corev1.PersistentVolumeClaim, want choice, node string) step {
-	_, name, _, _ := handedTo(h.volume)
+	_, name, _, known := handedTo(h.volume)
 	switch {
+	case !known:
+		return wait // somebody changed to whom it refers, or the note: it is theirs
 	case h.volume.Spec.ClaimRef.Name == name:
 		bound := claim != nil && claim.Spec.VolumeName != ""
 		if claim != nil && !bound || bound && claim.Spec.VolumeName == h.volume.Name && (claim.Status.Phase != corev1.ClaimBound || h.volume.Status.Phase != corev1.VolumeBound) {

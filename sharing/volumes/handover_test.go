@@ -444,3 +444,21 @@ func TestHandOver(t *testing.T) {
 		}
 	})
 }
+
+// TestHandOverOfOthers: a volume to which somebody gave another claim, or none, is left to them.
+func TestHandOverOfOthers(t *testing.T) {
+	const uid = types.UID("01234567-89ab-cdef-0123-456789abcdef")
+	behind := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: BehindPrefix + string(uid), UID: "b", Annotations: map[string]string{annotationSelected: "alder"}}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: uid}}
+	for name, ref := range map[string]*corev1.ObjectReference{
+		"none": nil, "another": {Namespace: "shop", Name: "other", UID: "o"},
+	} {
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", Annotations: map[string]string{AnnotationPolicy: "Delete", AnnotationClaim: "data"}}}
+		v.Spec.ClaimRef, v.Spec.PersistentVolumeReclaimPolicy = ref, corev1.PersistentVolumeReclaimRetain
+		for _, want := range []choice{home, undecided, elsewhere} {
+			if got := (handover{uid: uid, behind: behind, volume: v}).next(claim, want, "alder"); got != wait {
+				t.Errorf("%s, %d: step %d", name, want, got)
+			}
+		}
+	}
+}
