@@ -11,19 +11,14 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
-const (
-	// deadline bounds how long a condition may take to hold, and what runs to return once it is told to. It
-	// bounds a hang and measures nothing: these machines are shared.
-	deadline = 2 * time.Minute
-	// logTail is how much of a log a failed test shows.
-	logTail = 64 << 10
-)
+// logTail is how much of a log a failed test shows, in bytes.
+const logTail = 64 << 10
 
 // Within polls condition until it returns nil, and ends the test with what and its last error if that takes
-// too long. It belongs on the test's goroutine.
+// longer than [bed.Hang]. It belongs on the test's goroutine.
 func Within(t testing.TB, what string, condition func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), bed.Hang)
 	defer cancel()
 	if err := bed.Poll(ctx, condition); err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -53,8 +48,8 @@ func Run(t testing.TB, log *Log, want error, run func(context.Context) error) (s
 			if err != nil {
 				t.Errorf("Run %v", err)
 			}
-		case <-time.After(deadline):
-			t.Errorf("Run has not ended %v after it was told to", deadline)
+		case <-time.After(bed.Hang):
+			t.Errorf("Run has not ended %v after it was told to", bed.Hang)
 		}
 	})
 	t.Cleanup(func() {

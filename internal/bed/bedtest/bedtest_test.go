@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bubble"
 )
 
@@ -72,7 +73,7 @@ func TestRunHangs(t *testing.T) {
 			return nil
 		})()
 		close(end)
-		if got := strings.Join(r.said, "\n"); got != fmt.Sprintf("Run has not ended %v after it was told to", deadline) {
+		if got := strings.Join(r.said, "\n"); got != fmt.Sprintf("Run has not ended %v after it was told to", bed.Hang) {
 			t.Errorf("%q", got)
 		}
 	})
