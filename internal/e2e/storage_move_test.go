@@ -29,7 +29,29 @@ func documented(t *testing.T, document, heading string) string {
 	return block
 }
 
-// TestStorageMovesHome: the manifests in the documentation move the data of a claim home.
+// notesManifest has a claim of the agent's class whose pod runs at home.
+const notesManifest = `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: notes, namespace: shop}
+spec: {storageClassName: liqo, accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: notes, namespace: shop}
+spec:
+  nodeSelector: {kubernetes.io/hostname: alder}
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: notes
+    image: ` + bed.Image + `
+    imagePullPolicy: Never
+    command: [sh, -c, 'echo a note > /data/note && exec sleep 1000000']
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: notes}}]
+`
+
+// TestStorageMovesHome: the manifests in the documentation move the data of a claim home. Before that, the claim
+// grows, and afterwards the class has one at home.
 func TestStorageMovesHome(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)
@@ -49,6 +71,18 @@ func TestStorageMovesHome(t *testing.T) {
 	a.apply(databaseManifest)
 	p.runs("")
 	p.in("mkdir -p /data/log; dd if=/dev/urandom of=/data/rows bs=65536 count=32 2>/dev/null; echo a line > /data/log/one; sync")
+	// Nobody expands what rancher's provisioner makes, so the test does.
+	b.shell(`kubectl patch storageclass local-path -p '{"allowVolumeExpansion":true}'`)
+	a.shell(`kubectl patch pvc -n shop data-db-0 -p '{"spec":{"resources":{"requests":{"storage":"200Mi"}}}}'`)
+	b.eventually("its claim asks for more", func() error {
+		out, err := b.tryShell("kubectl get pvc -n " + p.guests + " -o jsonpath={.items[*].spec.resources.requests.storage}")
+		if err == nil && out != "200Mi" {
+			err = errors.New(out)
+		}
+		return err
+	})
+	b.shell("kubectl get pvc -n " + p.guests + ` -o name | xargs kubectl patch -n ` + p.guests + ` --subresource=status -p '{"status":{"capacity":{"storage":"200Mi"}}}'`)
+	a.shell("kubectl wait -n shop --for=jsonpath={.status.capacity.storage}=200Mi pvc/data-db-0 --timeout=100s")
 	a.shell("kubectl scale -n shop statefulset/db --replicas=0; kubectl wait -n shop --for=delete pod/db-0 --timeout=100s")
 
 	manifests := documented(t, "sharing.md", "### Moving data home")
@@ -81,4 +115,19 @@ func TestStorageMovesHome(t *testing.T) {
 		}
 		return nil
 	})
+
+	a.apply(notesManifest)
+	a.shell("kubectl wait -n shop --for=condition=Ready pod/notes --timeout=100s")
+	a.eventually("the volume is the claim's, with the policy of its class", func() error {
+		claims, err := a.tryShell("kubectl get pvc -n shop -o name")
+		policy, err2 := a.tryShell("kubectl get pv $(kubectl get pvc -n shop notes -o jsonpath={.spec.volumeName}) -o jsonpath={.spec.persistentVolumeReclaimPolicy}")
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if strings.Contains(claims, "/liqo-") || policy != "Delete" {
+			return fmt.Errorf("policy %q, claims %q", policy, claims)
+		}
+		return nil
+	})
+	a.shell("kubectl delete -n shop pod/notes pvc/notes")
 }
