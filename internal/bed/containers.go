@@ -28,7 +28,6 @@ const (
 
 	busybox    = "/bin/busybox"
 	cniPlugins = "/usr/lib/cni"
-	podSubnet  = "10.42.0.0/24"
 )
 
 // busyboxPrograms are the ones that tests use.
@@ -56,7 +55,7 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 	root := filepath.Join(h.dir, "containers")
 	files := map[string]string{
 		filepath.Join(root, "containerd.toml"):       containerdConfig(root),
-		filepath.Join(root, "net.d", "10-bed.conf"):  cniConfig,
+		filepath.Join(root, "net.d", "10-bed.conf"):  cniConfig(h.Pods.Node()),
 		filepath.Join(root, "kubelet.yaml"):          k.kubeletConfig(root),
 		filepath.Join(root, "resolv.conf"):           "nameserver 127.0.0.1\n",
 		filepath.Join(root, "state", "cni", ".keep"): "",
@@ -101,7 +100,7 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 		return fmt.Errorf("host %s: import the image: %w", h.Name, err)
 	}
 	cmd := Cmd{Name: "kubelet", Args: []string{binary, "--config=" + filepath.Join(root, "kubelet.yaml"), "--kubeconfig=" + Kubeconfig,
-		"--hostname-override=" + h.Name, "--node-ip=" + h.addresses()[0], "--root-dir=" + filepath.Join(root, "kubelet"), "--cert-dir=" + filepath.Join(root, "pki")}}
+		"--hostname-override=" + h.Name, "--node-ip=" + strings.Join(h.nodeIPs(), ","), "--root-dir=" + filepath.Join(root, "kubelet"), "--cert-dir=" + filepath.Join(root, "pki")}}
 	if kubelet, err = h.start(cmd); err != nil {
 		return err
 	}
@@ -291,9 +290,20 @@ state = "%[1]s/state"
 }
 
 // cniConfig is what flannel has the plugin do: a pod reaches itself by a Service, too.
-const cniConfig = `{"cniVersion": "0.4.0", "name": "bed", "type": "bridge", "bridge": "` + clusterBridge + `", "isGateway": true, "hairpinMode": true,
-"ipam": {"type": "host-local", "subnet": "` + podSubnet + `", "gateway": "10.42.0.1", "dataDir": "/run/cni-bed", "routes": [{"dst": "0.0.0.0/0"}]}}
-`
+func cniConfig(pods Ranges) string {
+	var ranges, routes []string
+	for i, gateway := range pods.gateways() {
+		all := "0.0.0.0/0"
+		if gateway.Addr().Is6() {
+			all = "::/0"
+		}
+		ranges = append(ranges, fmt.Sprintf(`[{"subnet": "%s", "gateway": "%s"}]`, pods[i], gateway.Addr()))
+		routes = append(routes, fmt.Sprintf(`{"dst": "%s"}`, all))
+	}
+	return fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "bed", "type": "bridge", "bridge": "%s", "isGateway": true, "hairpinMode": true,
+"ipam": {"type": "host-local", "ranges": [%s], "dataDir": "/run/cni-bed", "routes": [%s]}}
+`, clusterBridge, strings.Join(ranges, ", "), strings.Join(routes, ", "))
+}
 
 func (k *Kube) kubeletConfig(root string) string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1

@@ -56,7 +56,7 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 			"--cluster-signing-kubelet-client-cert-file=" + tlsDir + "/client-ca.crt", "--cluster-signing-kubelet-client-key-file=" + tlsDir + "/client-ca.key",
 			"--cluster-signing-kube-apiserver-client-cert-file=" + tlsDir + "/client-ca.crt", "--cluster-signing-kube-apiserver-client-key-file=" + tlsDir + "/client-ca.key",
 			"--cluster-signing-legacy-unknown-cert-file=" + tlsDir + "/server-ca.crt", "--cluster-signing-legacy-unknown-key-file=" + tlsDir + "/server-ca.key",
-			"--allocate-node-cidrs=true", "--cluster-cidr=" + podRange, "--service-cluster-ip-range=" + serviceRange,
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + k.Host.Pods.String(), "--service-cluster-ip-range=" + k.Host.Pods.Services().String(),
 			"--bind-address=127.0.0.1",
 		}, lifecycle...)...), "10257"},
 		{k.program("kube-scheduler",

@@ -15,7 +15,7 @@
 // A [Host] has network, mount and UTS namespaces of its own: its own links, /run, hostname,
 // machine-id, and copy-on-write views of /etc, /var/lib and /usr/local, so that programs run with
 // their usual paths and many of them side by side. Like every K3s box it has a cni0 with the same
-// 10.42.0.1/24. Its links are plugged into a [LAN]: a bridge in a network namespace that belongs to
+// 10.42.0.1/24, unless a [HostSpec] says otherwise. Its links are plugged into a [LAN]: a bridge in a network namespace that belongs to
 // no host. Process IDs are shared by all hosts of a program.
 //
 // # Use
@@ -40,7 +40,7 @@
 // It knows nothing about liqo-agent beyond the name of its binary, never skips a test, and
 // never waits for a fixed time: readiness is a condition polled until a deadline.
 //
-// Goroutines: one per process started (waits for its end), one per [Capture] (reads its socket),
+// Goroutines: one per process started (waits for its end), one per [Capture] (reads its socket), those of an HTTP server while [Kube.Starting] answers,
 // and one, with an operating system thread that ends with it, for the duration of each
 // [Host.Do].
 package bed

@@ -20,12 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clusterBridge and clusterGateway are the same on every box: K3s gives the first node of every
-// cluster the pod network 10.42.0.0/24.
-const (
-	clusterBridge  = "cni0"
-	clusterGateway = "10.42.0.1/24"
-)
+// clusterBridge leads to the pods of a box. With K3s, it has the same address on every one: the first node of every
+// cluster has the pod network 10.42.0.0/24, unless somebody told it another one.
+const clusterBridge = "cni0"
 
 // overlays are the directories of which every host has a copy-on-write view of its own.
 var overlays = []string{"/etc", "/var/lib", "/usr/local"}
@@ -35,6 +32,8 @@ var overlays = []string{"/etc", "/var/lib", "/usr/local"}
 type Host struct {
 	// Name is the host's name on the bed and its hostname.
 	Name string
+	// Pods are the ranges of the pods of the host's cluster, of which the host is the first node.
+	Pods Ranges
 
 	bed    *Bed
 	dir    string // its files, visible in all namespaces
@@ -48,7 +47,7 @@ type Host struct {
 // "10.77.0.1/24"; empty means none yet.
 func (b *Bed) AddHost(name, prefix string) *Host {
 	b.t.Helper()
-	h, err := b.addHost(name, nil)
+	h, err := b.addHost(HostSpec{Name: name}, nil)
 	if err == nil {
 		_, err = h.addLink(b.lan, "eth0", prefix)
 	}
@@ -59,8 +58,11 @@ func (b *Bed) AddHost(name, prefix string) *Host {
 }
 
 // addHost adds a host without a link. If network is not nil, it is the host's network namespace.
-func (b *Bed) addHost(name string, network *os.File) (*Host, error) {
-	h := &Host{Name: name, bed: b, dir: filepath.Join(b.dir, name), links: map[string]*Link{}}
+func (b *Bed) addHost(spec HostSpec, network *os.File) (*Host, error) {
+	h := &Host{Name: spec.Name, Pods: spec.Pods, bed: b, dir: filepath.Join(b.dir, spec.Name), links: map[string]*Link{}}
+	if h.Pods == nil {
+		h.Pods = k3sRanges
+	}
 	var err error
 	if h.ns, h.nl, err = newNetwork(unix.CLONE_NEWUTS|unix.CLONE_NEWNET|unix.CLONE_NEWNS, network, h.furnish); err != nil {
 		return nil, err
@@ -182,8 +184,10 @@ func (h *Host) addClusterBridge() error {
 		}
 	}
 	l := &Link{Name: clusterBridge, host: h}
-	if err := l.addAddress(clusterGateway); err != nil {
-		return err
+	for _, gateway := range h.Pods.Node().gateways() {
+		if err := l.addAddress(gateway.String()); err != nil {
+			return err
+		}
 	}
 	return l.waitFor(usable)
 }

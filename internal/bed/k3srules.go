@@ -35,8 +35,20 @@ iptables -t nat -A FLANNEL-POSTRTG ! -s CLUSTER -d CLUSTER -m comment --comment 
 }
 
 // FirewalldRules is a script for nft that makes a table as firewalld does, anew if it is there: what no zone trusts is rejected. Trusted are
-// the ranges that K3s asks for, and the device that docs/network.md does.
-const FirewalldRules = `table inet firewalld
+// the ranges that K3s asks for, those of pods and Services, and the device that docs/network.md does.
+func FirewalldRules(pods Ranges) string {
+	var trusted strings.Builder
+	for _, p := range append(pods[:len(pods):len(pods)], pods.Services()...) {
+		family := "ip"
+		if p.Addr().Is6() {
+			family = "ip6"
+		}
+		fmt.Fprintf(&trusted, "%s saddr %s accept\n", family, p)
+	}
+	return strings.ReplaceAll(firewalldRules, "TRUSTED", trusted.String())
+}
+
+const firewalldRules = `table inet firewalld
 delete table inet firewalld
 table inet firewalld {
 	chain filter_INPUT {
@@ -58,16 +70,14 @@ table inet firewalld {
 		reject with icmpx admin-prohibited
 	}
 	chain filter_INPUT_ZONES {
-		ip saddr { 10.42.0.0/16, 10.43.0.0/16 } accept
-		ip6 saddr fd42::/56 accept
+		TRUSTED
 		iifname "liqo0" accept
 		meta l4proto { icmp, ipv6-icmp } accept
 		tcp dport { 22, 6443, 6447, 10250 } accept
 		udp dport 5353 accept
 	}
 	chain filter_FORWARD_ZONES {
-		ip saddr { 10.42.0.0/16, 10.43.0.0/16 } accept
-		ip6 saddr fd42::/56 accept
+		TRUSTED
 		iifname "liqo0" accept
 	}
 }
@@ -83,22 +93,41 @@ type PolicedPod struct {
 }
 
 // SyncKubeRouter does what the network policy controller of K3s, kube-router, does at each of its rounds: it saves
-// the whole filter table, replaces its chains in the text, and restores the whole of it.
+// the whole filter table, replaces its chains in the text, and restores the whole of it. It does so for each family
+// that pods have.
 func (h *Host) SyncKubeRouter(ctx context.Context, pods ...PolicedPod) error {
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
-	saved, err := h.Run(ctx, "iptables-save", "-t", "filter")
-	if err != nil {
-		return err
+	for _, f := range []struct {
+		program, services, refused string
+		six                        bool
+	}{{"iptables", serviceRange, "icmp-port-unreachable", false}, {"ip6tables", serviceRange6, "icmp6-port-unreachable", true}} {
+		var own []PolicedPod
+		for _, p := range pods {
+			if p.Addr.Is6() == f.six {
+				own = append(own, p)
+			}
+		}
+		if len(own) == 0 && f.six {
+			continue
+		}
+		saved, err := h.Run(ctx, f.program+"-save", "-t", "filter")
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(saved, "*filter") {
+			saved = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+		}
+		rules := strings.NewReplacer("SERVICES", f.services, "REFUSED", f.refused).Replace(kubeRouterRules(saved, own))
+		if _, err := h.RunInput(ctx, rules, f.program+"-restore", "-w"); err != nil {
+			return err
+		}
 	}
-	if !strings.Contains(saved, "*filter") {
-		saved = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
-	}
-	_, err = h.RunInput(ctx, kubeRouterRules(saved, pods), "iptables-restore", "-w")
-	return err
+	return nil
 }
 
-// kubeRouterRules is a saved filter table with the chains of kube-router as they have to be now.
+// kubeRouterRules is a saved filter table with the chains of kube-router as they have to be now. SERVICES stands for the
+// range of Services, and REFUSED for the error that tells who is denied.
 func kubeRouterRules(saved string, pods []PolicedPod) string {
 	var policies, rest, rules strings.Builder
 	rule := func(format string, args ...any) { fmt.Fprintf(&rules, format+"\n", args...) }
@@ -109,7 +138,7 @@ func kubeRouterRules(saved string, pods []PolicedPod) string {
 	}
 	policies.WriteString(":KUBE-NWPLCY-DEFAULT - [0:0]\n")
 	rule("-A KUBE-NWPLCY-DEFAULT -j MARK --set-xmark 0x10000/0x10000")
-	rule("-A KUBE-ROUTER-INPUT -d %s -j RETURN", serviceRange)
+	rule("-A KUBE-ROUTER-INPUT -d SERVICES -j RETURN")
 	for _, protocol := range []string{"tcp", "udp"} {
 		rule("-A KUBE-ROUTER-INPUT -p %s -m addrtype --dst-type LOCAL -m multiport --dports 30000:32767 -j RETURN", protocol)
 	}
@@ -121,6 +150,9 @@ func kubeRouterRules(saved string, pods []PolicedPod) string {
 			policy = "KUBE-NWPLCY-" + chainHash("policy of "+pod.Addr.String())
 			policies.WriteString(":" + policy + " - [0:0]\n")
 			for _, from := range pod.From {
+				if from.Addr().Is6() != pod.Addr.Is6() {
+					continue
+				}
 				rule("-A %s -s %s -d %s -j MARK --set-xmark 0x10000/0x10000", policy, from, pod.Addr)
 				rule("-A %s -s %s -d %s -m mark --mark 0x10000/0x10000 -j RETURN", policy, from, pod.Addr)
 			}
@@ -140,7 +172,7 @@ func kubeRouterRules(saved string, pods []PolicedPod) string {
 		rule("-A %s -d %s -j %s", own, pod.Addr, policy)
 		rule("-A %s -s %s -j KUBE-NWPLCY-DEFAULT", own, pod.Addr)
 		rule("-A %s -m mark ! --mark 0x10000/0x10000 -m limit --limit 10/min --limit-burst 10 -j NFLOG --nflog-group 100", own)
-		rule("-A %s -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with icmp-port-unreachable", own)
+		rule("-A %s -m mark ! --mark 0x10000/0x10000 -j REJECT --reject-with REFUSED", own)
 		rule("-A %s -j MARK --set-xmark 0x0/0x10000", own)
 		rule("-A %s -j MARK --set-xmark 0x20000/0x20000", own)
 	}

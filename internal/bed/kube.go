@@ -24,11 +24,11 @@ const (
 	// Kubeconfig is where a host keeps the kubeconfig of its administrator: where K3s has it.
 	Kubeconfig = "/etc/rancher/k3s/k3s.yaml"
 
-	kubeDir      = "/var/lib/rancher/k3s/server" // the control plane's files
-	kubePort     = "6443"
-	serviceRange = "10.43.0.0/16"
-	serviceIP    = "10.43.0.1" // of the API server, the first of the range
-	podRange     = "10.42.0.0/16"
+	kubeDir       = "/var/lib/rancher/k3s/server" // the control plane's files
+	kubePort      = "6443"
+	serviceRange  = "10.43.0.0/16"
+	serviceRange6 = "fd43::/112" // beside the other one, in dual-stack clusters
+	serviceIP     = "10.43.0.1"  // of the API server, the first of the range
 
 	// readyPause is between two questions whether an API server is ready. Each costs it a millisecond of the
 	// seconds that it needs to be so.

@@ -3,6 +3,7 @@
 package bed
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,15 +13,17 @@ import (
 
 func TestControlPlanes(t *testing.T) {
 	b := New(t)
-	a, c := b.AddHost("a", "10.77.0.1/24"), b.AddHost("c", "10.77.0.2/24")
+	a := b.AddHost("a", "10.77.0.1/24")
 	ctx := within(t, 3*time.Minute)
-	kubes := b.StartKubes(ctx, a, c)
+	kubes := append(b.StartKubes(ctx, a), b.AddClusters(ctx, HostSpec{Name: "c", Prefix: "10.77.0.2/24", Pods: RangesOf("10.50.0.0/16,fd50::/56")})...)
 
-	for _, k := range kubes {
-		address, _, _ := strings.Cut(k.Host.Link("eth0").Addresses()[0].String(), "/")
+	for i, k := range kubes {
 		out, err := k.Kubectl(ctx, "get", "nodes", "--no-headers", "-o",
-			"custom-columns=N:.metadata.name,A:.status.addresses[1].address,P:.spec.podCIDR")
-		want := []string{k.Host.Name, address, "10.42.0.0/24"}
+			"custom-columns=N:.metadata.name,A:.status.addresses[*].address,I:.metadata.annotations['k3s\\.io/internal-ip'],P:.spec.podCIDRs[*]")
+		want := [][]string{
+			{"a", "a,10.77.0.1", "10.77.0.1", "10.42.0.0/24"},
+			{"c", "c,10.77.0.2,fd77::a4d:2", "10.77.0.2,fd77::a4d:2", "10.50.0.0/24,fd50::/64"},
+		}[i]
 		if got := strings.Fields(out); err != nil || !slices.Equal(got, want) {
 			t.Errorf("nodes: %q, %v, want %q", got, err, want)
 		}
@@ -40,6 +43,10 @@ func TestControlPlanes(t *testing.T) {
 		t.Errorf("anonymous: %q, %v", out, err)
 	}
 
+	if out, err := a.Run(ctx, "stat", "-c", "%a %u", Kubeconfig); out != "600 0\n" || err != nil {
+		t.Errorf("the kubeconfig: %q, %v", out, err)
+	}
+
 	const object = `{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, namespace: default}, data: {k: v}}`
 	if err := kubes[0].Apply(ctx, object); err != nil {
 		t.Fatal(err)
@@ -50,7 +57,16 @@ func TestControlPlanes(t *testing.T) {
 	if _, err := kubes[0].Request(ctx, http.MethodGet, "/readyz", "", nil); err == nil {
 		t.Error("answers after Stop")
 	}
-	if err := kubes[0].Start(ctx); err != nil {
+	end, err := kubes[0].Starting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/ping": "200", "/version": "503", "/api/v1/nodes?watch=1": "503"} {
+		if out, err := a.Run(ctx, "curl", "--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}", "https://127.0.0.1:6443"+path); out != want || err != nil {
+			t.Errorf("%s while it starts: %q, %v, want %s", path, out, err, want)
+		}
+	}
+	if err := errors.Join(end(), kubes[0].Start(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	if err := kubes[0].Kill(); err != nil {

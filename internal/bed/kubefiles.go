@@ -104,7 +104,7 @@ func (k *Kube) writeFiles() error {
 		// that back.
 		"--disable-admission-plugins=TaintNodesByCondition",
 		"--allow-privileged=true",
-		"--service-cluster-ip-range=" + serviceRange,
+		"--service-cluster-ip-range=" + k.Host.Pods.Services().String(),
 		"--client-ca-file=" + tlsDir + "/client-ca.crt",
 		"--tls-cert-file=" + tlsDir + "/server.crt",
 		"--tls-private-key-file=" + tlsDir + "/server.key",
@@ -143,7 +143,8 @@ func (k *Kube) furnish() error {
 		if err := unix.Mount(k.dir, kubeDir, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", kubeDir, err)
 		}
-		return writeFile(Kubeconfig, k.kubeconfig)
+		// As K3s writes it: for root.
+		return errors.Join(writeFile(Kubeconfig, k.kubeconfig), os.Chmod(Kubeconfig, 0o600))
 	}); err != nil {
 		return err
 	}

@@ -24,20 +24,24 @@ func (k *Kube) StartKubeProxy(ctx context.Context, mode ProxyMode) (*Process, er
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	h := k.Host
-	if err := h.Do(func() error {
-		return writeSysctls(
-			"net/ipv4/ip_forward", "1",
-			// The way back of what one pod asks another one by a Service is over the bridge only.
-			"net/bridge/bridge-nf-call-iptables", "1",
-		)
-	}); err != nil {
+	sysctls := []string{
+		"net/ipv4/ip_forward", "1",
+		// The way back of what one pod asks another one by a Service is over the bridge only.
+		"net/bridge/bridge-nf-call-iptables", "1",
+	}
+	if h.Pods.dualStack() {
+		sysctls = append(sysctls, "net/ipv6/conf/all/forwarding", "1", "net/bridge/bridge-nf-call-ip6tables", "1")
+	}
+	if err := h.Do(func() error { return writeSysctls(sysctls...) }); err != nil {
 		return nil, err
 	}
 	// What a host without a default route sends to a Service would go nowhere before kube-proxy sees it.
-	if _, err := h.Run(ctx, "ip", "route", "replace", serviceRange, "dev", "eth0"); err != nil {
-		return nil, err
+	for _, services := range h.Pods.Services() {
+		if _, err := h.Run(ctx, "ip", "route", "replace", services.String(), "dev", "eth0"); err != nil {
+			return nil, err
+		}
 	}
-	p, err := h.start(k.proxy(mode, "--cluster-cidr="+podRange, "--kubeconfig="+Kubeconfig,
+	p, err := h.start(k.proxy(mode, "--cluster-cidr="+h.Pods.String(), "--kubeconfig="+Kubeconfig,
 		"--healthz-bind-address=127.0.0.1", "--metrics-bind-address=127.0.0.1",
 		// Those limits are the machine's.
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"))

@@ -107,7 +107,7 @@ func (k *Kube) StartKwok(ctx context.Context) error {
 		return err
 	}
 	process, err := k.Host.start(Cmd{Name: "kwok", Args: []string{kwok, "--kubeconfig=" + Kubeconfig, "--config=" + stages,
-		"--manage-single-node=" + k.Host.Name, "--cidr=10.42.0.0/24", "--node-ip=" + k.Host.addresses()[0]}})
+		"--manage-single-node=" + k.Host.Name, "--cidr=" + k.Host.Pods.Node()[0].String(), "--node-ip=" + k.Host.addresses()[0]}})
 	if err != nil {
 		return err
 	}

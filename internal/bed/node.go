@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +16,38 @@ import (
 // addresses returns the host's IPv4 addresses as Kubernetes on it knows them: those of its links, or
 // that of the pod network's bridge if it has none.
 func (h *Host) addresses() []string {
+	addresses := h.addressesOf(netip.Addr.Is4)
+	if len(addresses) == 0 {
+		addresses = []string{h.Pods.Node().gateways()[0].Addr().String()}
+	}
+	return addresses
+}
+
+// nodeIPs returns the host's addresses as K3s tells the kubelet: one of each family that its pods have.
+func (h *Host) nodeIPs() []string {
+	out := h.addresses()[:1]
+	if h.Pods.dualStack() {
+		out = append(out, h.addresses6()...)
+	}
+	return out
+}
+
+// ips are the addresses at which the host's own programs are asked.
+func (h *Host) ips() []net.IP {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, a := range append(h.addresses(), h.addresses6()...) {
+		ips = append(ips, net.ParseIP(a))
+	}
+	return ips
+}
+
+// addresses6 returns the host's IPv6 addresses that count outside of a link.
+func (h *Host) addresses6() []string {
+	return h.addressesOf(func(a netip.Addr) bool { return a.Is6() && !a.IsLinkLocalUnicast() })
+}
+
+// addressesOf returns the addresses of the host's links that are of a kind, by the names of the links.
+func (h *Host) addressesOf(kind func(netip.Addr) bool) []string {
 	h.bed.mu.Lock()
 	links := make([]*Link, 0, len(h.links))
 	for _, l := range h.links {
@@ -29,25 +62,12 @@ func (h *Host) addresses() []string {
 			continue // it vanished meanwhile
 		}
 		for _, p := range s.addrs {
-			if p.Addr().Is4() {
+			if kind(p.Addr()) {
 				addresses = append(addresses, p.Addr().String())
 			}
 		}
 	}
-	if len(addresses) == 0 {
-		gateway, _, _ := strings.Cut(clusterGateway, "/")
-		addresses = []string{gateway}
-	}
 	return addresses
-}
-
-// ips are the addresses at which the host's own programs are asked.
-func (h *Host) ips() []net.IP {
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	for _, a := range h.addresses() {
-		ips = append(ips, net.ParseIP(a))
-	}
-	return ips
 }
 
 // createNode registers the host as the single node of its cluster, with what the kubelet of a K3s
@@ -57,8 +77,12 @@ func (k *Kube) createNode(ctx context.Context) error {
 	name := k.Host.Name
 	resources := object{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"}
 	addresses := []object{{"type": "Hostname", "address": name}}
-	for _, a := range k.Host.addresses() {
+	for _, a := range append(k.Host.addresses(), k.Host.nodeIPs()[1:]...) {
 		addresses = append(addresses, object{"type": "InternalIP", "address": a})
+	}
+	var ranges []string
+	for _, p := range k.Host.Pods.Node() {
+		ranges = append(ranges, p.String())
 	}
 	condition := func(kind, status, reason string) object {
 		return object{"type": kind, "status": status, "reason": reason, "message": "the test bed says so"}
@@ -76,9 +100,9 @@ func (k *Kube) createNode(ctx context.Context) error {
 				"node-role.kubernetes.io/master":        "true",
 				"node.kubernetes.io/instance-type":      "k3s",
 			},
-			"annotations": object{"k3s.io/hostname": name},
+			"annotations": object{"k3s.io/hostname": name, "k3s.io/internal-ip": strings.Join(k.Host.nodeIPs(), ",")},
 		},
-		"spec": object{"podCIDR": "10.42.0.0/24", "podCIDRs": []string{"10.42.0.0/24"}, "providerID": "k3s://" + name},
+		"spec": object{"podCIDR": ranges[0], "podCIDRs": ranges, "providerID": "k3s://" + name},
 	}
 	status := object{"status": object{
 		"addresses":   addresses,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -132,7 +133,7 @@ func (p *planes) giveBack(l *loan) {
 }
 
 func startPlane(ctx context.Context, b *Bed, name, kubebox string) (*plane, error) {
-	h, err := b.addHost(name, nil)
+	h, err := b.addHost(HostSpec{Name: name}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", name, err)
 	}
@@ -275,12 +276,16 @@ func (p *plane) lend(ctx context.Context, h *Host) (*Kube, error) {
 // AddCluster adds a host as [Bed.AddHost] does, with a control plane that is ready: see [Bed.AddClusters].
 func (b *Bed) AddCluster(ctx context.Context, name, prefix string) *Kube {
 	b.t.Helper()
-	return b.AddClusters(ctx, HostSpec{name, prefix})[0]
+	return b.AddClusters(ctx, HostSpec{Name: name, Prefix: prefix})[0]
 }
 
-// HostSpec is what [Bed.AddHost] takes.
+// HostSpec is a host of a cluster.
 type HostSpec struct {
+	// Name and Prefix are what [Bed.AddHost] takes.
 	Name, Prefix string
+	// Pods are the ranges of the cluster's pods, those of K3s without options if nil. A dual-stack cluster has a control
+	// plane of its own, because those of the pool have Services of one family, and the host an IPv6 address, too.
+	Pods Ranges
 }
 
 // AddClusters adds hosts, each with a control plane of the pool that all tests of the process share. It is
@@ -303,11 +308,14 @@ func (b *Bed) AddClusters(ctx context.Context, specs ...HostSpec) []*Kube {
 }
 
 func (b *Bed) addCluster(ctx context.Context, spec HostSpec) (*Kube, error) {
+	if spec.Pods.dualStack() {
+		return b.addDualStack(ctx, spec)
+	}
 	p, err := pool.take(ctx, b.t)
 	if err != nil {
 		return nil, err
 	}
-	h, err := b.addHost(spec.Name, p.kube.Host.ns.net)
+	h, err := b.addHost(spec, p.kube.Host.ns.net)
 	if err == nil {
 		_, err = h.addLink(b.lan, "eth0", spec.Prefix)
 	}
@@ -326,3 +334,32 @@ func (b *Bed) addCluster(ctx context.Context, spec HostSpec) (*Kube, error) {
 	b.mu.Unlock()
 	return k, nil
 }
+
+// addDualStack adds a host with a control plane of its own whose Services can have addresses of both families.
+func (b *Bed) addDualStack(ctx context.Context, spec HostSpec) (*Kube, error) {
+	h, err := b.addHost(spec, nil)
+	var l *Link
+	if err == nil {
+		l, err = h.addLink(b.lan, "eth0", spec.Prefix)
+	}
+	var own netip.Prefix
+	if err == nil {
+		own, err = netip.ParsePrefix(spec.Prefix)
+	}
+	if err == nil {
+		six := netip.MustParseAddr(lan6).As16()
+		copy(six[12:], own.Addr().AsSlice())
+		err = l.addAddress(netip.PrefixFrom(netip.AddrFrom16(six), 64).String())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", spec.Name, err)
+	}
+	k, err := h.startKube(ctx, Binary(b.t, "kubebox"), nil)
+	if err != nil {
+		return nil, err
+	}
+	return k, k.createNode(ctx)
+}
+
+// lan6 is the network of the IPv6 addresses of hosts; their last bytes are the IPv4 address.
+const lan6 = "fd77::"

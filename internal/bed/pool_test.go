@@ -109,7 +109,7 @@ webhooks:
 		}
 	})
 	t.Run("after a kill", func(t *testing.T) {
-		kubes := New(t).AddClusters(ctx, HostSpec{"barn", "10.77.0.1/24"}, HostSpec{"mill", "10.77.0.2/24"})
+		kubes := New(t).AddClusters(ctx, HostSpec{Name: "barn", Prefix: "10.77.0.1/24"}, HostSpec{Name: "mill", Prefix: "10.77.0.2/24"})
 		for _, k := range kubes {
 			if k.APIServer() == first {
 				t.Errorf("%s has the API server that was killed", k.Host.Name)

@@ -73,8 +73,17 @@ func nextAddr(b *bed.Bed, n int) netip.Addr {
 func newClusters(t *testing.T, b *bed.Bed, names ...string) []*box {
 	t.Helper()
 	var specs []bed.HostSpec
-	for i, name := range names {
-		specs = append(specs, bed.HostSpec{Name: name, Prefix: nextAddr(b, i).String() + "/24"})
+	for _, name := range names {
+		specs = append(specs, bed.HostSpec{Name: name})
+	}
+	return newClustersOf(t, b, specs...)
+}
+
+// newClustersOf is newClusters for those who want more of them than a name. Addresses of hosts are those of newBoxes.
+func newClustersOf(t *testing.T, b *bed.Bed, specs ...bed.HostSpec) []*box {
+	t.Helper()
+	for i := range specs {
+		specs[i].Prefix = nextAddr(b, i).String() + "/24"
 	}
 	var out []*box
 	for i, k := range b.AddClusters(t.Context(), specs...) {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,31 +33,35 @@ spec:
 `
 }
 
-// awaitAddress waits until a pod is ready and has an address, and returns that.
-func (x *box) awaitAddress(pod string) netip.Addr {
+// awaitAddress waits until a pod is ready and has an address of each family that the box's pods have, and returns the first.
+func (x *box) awaitAddress(pod string) netip.Addr { return x.awaitAddresses(pod)[0] }
+
+// awaitAddresses is awaitAddress, and returns all.
+func (x *box) awaitAddresses(pod string) []netip.Addr {
 	x.t.Helper()
-	var addr netip.Addr
+	var addrs []netip.Addr
 	x.eventually("pod "+pod+" is ready and has an address", func() error {
 		p, _, err := get[corev1.Pod](x, "/api/v1/namespaces/shop/pods/"+pod)
-		if err == nil && (!podReady(p) || p.Status.PodIP == "") {
-			err = fmt.Errorf("it is %s, its address is %q: %+v", p.Status.Phase, p.Status.PodIP, p.Status.Conditions)
+		if err == nil && (!podReady(p) || len(p.Status.PodIPs) != len(x.host.Pods)) {
+			err = fmt.Errorf("it is %s, its addresses are %v: %+v", p.Status.Phase, p.Status.PodIPs, p.Status.Conditions)
 		}
 		if err == nil {
-			addr, err = netip.ParseAddr(p.Status.PodIP)
+			addrs = addressesOf(&p)
 		}
 		return err
 	})
-	return addr
+	return addrs
 }
 
-// TestNetwork: pods reach each other from one cluster to the other, by addresses that each
-// cluster has chosen for itself, although both have the same range.
+// TestNetwork: pods reach each other from one cluster to the other, by addresses that each cluster has chosen for itself, in
+// both families. The clusters are dual-stack, and A has other ranges than those of K3s without options. What clusters with the
+// same ranges do is in TestNames.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	if !bed.RealRoot() {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
-	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n")
+	p := newPairOf(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n", bed.RangesOf("10.50.0.0/16,fd50::/56"), bed.RangesOf("10.42.0.0/16,fd42::/56"))
 	a, b := p.a, p.b
 	for _, x := range []*box{a, b} {
 		if err := errors.Join(x.kube.StartControllers(t.Context()), x.kube.StartKubelet(t.Context())); err != nil {
@@ -69,7 +75,7 @@ func TestNetwork(t *testing.T) {
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.tolerates()
 	a.apply(webPod("home", a.host.Name) + "---\n" + webPod("away", b.asNode()))
-	home, away := a.awaitAddress("home"), a.awaitAddress("away")
+	home, away := a.awaitAddresses("home"), a.awaitAddresses("away")
 	// asks has a pod ask another one for its name, and returns the address by which that knows
 	// who asked.
 	asks := func(from, to, name string) (by netip.Addr) {
@@ -89,17 +95,20 @@ func TestNetwork(t *testing.T) {
 		})
 		return by
 	}
-	same := func(a, b netip.Addr) bool { return a.As4()[3] == b.As4()[3] }
-	blocks := netip.MustParsePrefix("241.0.0.0/8")
-	if !blocks.Contains(away) {
-		t.Errorf("the pod at B is known as %s here", away)
-	}
-	there := asks("home", away.String(), "away")
-	if !blocks.Contains(there) || !same(there, home) {
-		t.Errorf("%s is known as %s at B", home, there)
-	}
-	if by := asks("away", there.String(), "home"); by != away {
-		t.Errorf("%s asks as %s", away, by)
+	blocks := []netip.Prefix{netip.MustParsePrefix("241.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	own := []netip.Prefix{netip.MustParsePrefix("10.50.0.0/24"), netip.MustParsePrefix("fd50::/64")}
+	var there []netip.Addr // pod home, as B knows it
+	for i := range blocks {
+		if !blocks[i].Contains(away[i]) || !own[i].Contains(home[i]) {
+			t.Errorf("the pod at B is known as %s here, and that at home as %s", away, home)
+		}
+		there = append(there, asks("home", away[i].String(), "away"))
+		if !blocks[i].Contains(there[i]) || own[i].Contains(there[i]) || counterpart(home[i], there[i:]) != there[i] {
+			t.Errorf("%s is known as %s at B", home[i], there[i])
+		}
+		if by := asks("away", there[i].String(), "home"); by != away[i] {
+			t.Errorf("%s asks as %s", away[i], by)
+		}
 	}
 
 	// shows waits until the ForeignCluster and the node of B say the same about the network.
@@ -133,44 +142,46 @@ func TestNetwork(t *testing.T) {
 		t.Error(out)
 	}
 
+	var attempts sync.WaitGroup
 	denied := func(x *box, what, script string) {
-		t.Helper()
-		if out, err := x.tryShell(script); err == nil {
-			t.Errorf("%s: %s", what, out)
-		}
+		attempts.Go(func() {
+			if out, err := x.tryShell(script); err == nil {
+				t.Errorf("%s: %s", what, out)
+			}
+		})
 	}
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: private}\n")
 	b.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: private}\n")
 	a.apply(strings.ReplaceAll(webPod("secret", a.host.Name), "namespace: shop", "namespace: private"))
 	b.apply(strings.ReplaceAll(webPod("secret", b.host.Name), "namespace: shop", "namespace: private"))
-	block := func(known netip.Addr) func(netip.Addr) string { // the other cluster's name of an address
-		return func(own netip.Addr) string {
-			out := known.As4()
-			out[3] = own.As4()[3]
-			return netip.AddrFrom4(out).String()
-		}
-	}
+	secrets := make(map[*box][]netip.Addr)
 	for _, x := range []struct {
 		own    *box
-		knows  func(netip.Addr) string
+		known  []netip.Addr // addresses of its pods in the other cluster
 		prober string
-	}{{a, block(there), "away"}, {b, block(away), "home"}} {
-		var secret netip.Addr
+	}{{a, there, "away"}, {b, away, "home"}} {
 		x.own.eventually("its own pod runs", func() error {
 			pod, _, err := get[corev1.Pod](x.own, "/api/v1/namespaces/private/pods/secret")
-			if err == nil {
-				secret, err = netip.ParseAddr(pod.Status.PodIP)
+			if secrets[x.own] = addressesOf(&pod); err == nil && len(secrets[x.own]) != len(blocks) {
+				err = fmt.Errorf("it is %+v", pod.Status)
 			}
 			return err
 		})
-		denied(a, x.prober+" reaches a pod that is not shared at "+x.own.host.Name,
-			fmt.Sprintf("kubectl exec -n shop %s -- sh -c 'nc -w 2 %s 8080 </dev/null'", x.prober, x.knows(secret)))
-		denied(a, x.prober+" reaches the host "+x.own.host.Name,
-			fmt.Sprintf("kubectl exec -n shop %s -- sh -c 'nc -w 2 %s 6447 </dev/null'", x.prober, x.knows(netip.MustParseAddr("10.42.0.1"))))
+		for i, gateway := range []string{"10.42.0.1", "fd42::1"} {
+			denied(a, x.prober+" reaches a pod that is not shared at "+x.own.host.Name,
+				fmt.Sprintf("kubectl exec -n shop %s -- sh -c 'nc -w 2 %s 8080 </dev/null'", x.prober, counterpart(secrets[x.own][i], x.known)))
+			denied(a, x.prober+" reaches the host "+x.own.host.Name,
+				fmt.Sprintf("kubectl exec -n shop %s -- sh -c 'nc -w 2 %s 6447 </dev/null'", x.prober, counterpart(netip.MustParseAddr(gateway), x.known)))
+		}
 	}
+	for _, pod := range there {
+		denied(b, "a pod of B's own reaches one of A", fmt.Sprintf("kubectl exec -n private secret -- sh -c 'nc -w 2 %s 8080 </dev/null'", pod))
+		denied(b, "B's host reaches a pod of A", fmt.Sprintf("nc -w 2 %s 8080 </dev/null", pod))
+	}
+	attempts.Wait()
 
-	services := p.serve(proxy, bed.ProxyIPTables, away, netip.PrefixFrom(there, 24).Masked())
-	services.work(home)
+	services := p.serve(proxy, bed.ProxyIPTables, away, there)
+	services.work(home, secrets[a])
 
 	// The agents' ends and starts keep what is connected: nothing of the path is gone meanwhile.
 	for _, x := range []*box{a, b} {
@@ -179,8 +190,14 @@ func TestNetwork(t *testing.T) {
 		}
 		x.start()
 	}
-	asks("home", away.String(), "away")
-	asks("away", there.String(), "home")
+	both := func() {
+		t.Helper()
+		for i := range blocks {
+			asks("home", away[i].String(), "away")
+			asks("away", there[i].String(), "home")
+		}
+	}
+	both()
 	services.goesOn()
 
 	b.host.Link("eth0").Unplug()
@@ -198,14 +215,14 @@ func TestNetwork(t *testing.T) {
 	in := time.Now()
 	services.checkEndpoints("web")
 	t.Logf("all pods were ready again %v after the cable was plugged in", time.Since(in).Round(100*time.Millisecond))
-	if again := a.awaitAddress("away"); again != away {
+	if again := a.awaitAddresses("away"); !slices.Equal(again, away) {
 		t.Errorf("the pod is known as %s now", again)
 	}
-	asks("home", away.String(), "away")
+	both()
 	services.policies()
-	services.work(home)
+	services.work(home, secrets[a])
 	services.otherMode(bed.ProxyNFTables)
-	services.work(home)
+	services.work(home, secrets[a])
 	services.withdrawn("web-headless")
 	shows(api.ConditionTrue, "Connected")
 	a.eventually("there are events about the network", func() error {

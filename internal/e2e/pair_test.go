@@ -32,10 +32,13 @@ type pair struct {
 
 // newPair starts two boxes and waits until each has a ForeignCluster of the
 // other.
-func newPair(t *testing.T, more string) *pair {
+func newPair(t *testing.T, more string) *pair { return newPairOf(t, more, nil, nil) }
+
+// newPairOf is newPair with these ranges of pods, nil for those of K3s without options.
+func newPairOf(t *testing.T, more string, ofA, ofB bed.Ranges) *pair {
 	t.Helper()
 	b := bed.New(t)
-	boxes := newClusters(t, b, "alder", "birch")
+	boxes := newClustersOf(t, b, bed.HostSpec{Name: "alder", Pods: ofA}, bed.HostSpec{Name: "birch", Pods: ofB})
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
 	for _, x := range boxes {
 		x.configure(more)

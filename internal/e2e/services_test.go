@@ -2,15 +2,20 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +26,10 @@ import (
 )
 
 const (
-	webService = "10.43.7.1"
-	echoPort   = 7000 // of pods: who they are, and then everything again
+	webService  = "10.43.7.1"
+	webService6 = "fd43::701"
+	proxyPort   = 8090 // of the pod that leads requests to others
+	echoPort    = 7000 // of pods: who they are, and then everything again
 	// moment is after how long a request that was lost is made again.
 	moment = 3 * time.Second
 
@@ -50,7 +57,9 @@ kind: Service
 metadata: {name: web, namespace: shop}
 spec:
   type: NodePort
+  ipFamilyPolicy: PreferDualStack
   clusterIP: ` + webService + `
+  clusterIPs: [` + webService + `, "` + webService6 + `"]
   selector: {app: shop}
   ports:
   - {name: http, port: 80, targetPort: 8080, nodePort: 30080}
@@ -62,6 +71,7 @@ kind: Service
 metadata: {name: web-local, namespace: shop}
 spec:
   type: NodePort
+  ipFamilyPolicy: PreferDualStack
   externalTrafficPolicy: Local
   selector: {app: shop}
   ports: [{port: 80, targetPort: 8080, nodePort: 30081}]
@@ -70,23 +80,34 @@ apiVersion: v1
 kind: Service
 metadata: {name: web-headless, namespace: shop}
 spec:
+  ipFamilyPolicy: PreferDualStack
   clusterIP: None
   selector: {app: shop}
   ports: [{port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: ingress, namespace: private}
+spec:
+  type: NodePort
+  externalTrafficPolicy: Local
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8090, nodePort: 30082}]
 `
 )
 
-// services are those of A, whose pods run in both clusters, beside all that changes packets on a box with K3s.
+// services are those of A, whose pods run in both clusters, beside all that changes packets on a box with K3s. Both
+// clusters are dual-stack.
 type services struct {
 	*pair
 	proxy *bed.Process // of A
 	mode  bed.ProxyMode
-	desk  *bed.Host             // another machine on the LAN
-	at    netip.Addr            // its address
-	home  []string              // pods at A
-	pods  map[string]netip.Addr // of all pods their addresses as A knows them
-	away  netip.Addr            // pod away, as A knows it
-	there netip.Prefix          // A's pods, as B knows them
+	desk  *bed.Host               // another machine on the LAN
+	at    []netip.Addr            // its addresses
+	home  []string                // pods at A
+	pods  map[string][]netip.Addr // of all pods their addresses as A knows them
+	away  []netip.Addr            // pod away, as A knows it
+	there []netip.Addr            // pod home, as B knows it
 	// From A's host by the Service to a pod at B: a TCP connection, and a UDP socket, which kube-proxy leads elsewhere
 	// when that pod is not ready.
 	session, datagrams net.Conn
@@ -102,33 +123,37 @@ func (x *box) likeK3s(mode bed.ProxyMode) *bed.Process {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.shell("iptables -w -P FORWARD DROP\n" + bed.FlannelRules("iptables -w", netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("10.42.0.0/24")) +
-		"nft -f - <<'end'\n" + bed.FirewalldRules + "end\n")
+	pods := x.host.Pods
+	for i, program := range []string{"iptables -w", "ip6tables -w"}[:len(pods)] {
+		x.shell(program + " -P FORWARD DROP\n" + bed.FlannelRules(program, pods[i], pods.Node()[i]))
+	}
+	x.shell("nft -f - <<'end'\n" + bed.FirewalldRules(pods) + "end\n")
 	return proxy
 }
 
 // serve starts a Deployment with pods in both clusters, with Services.
-func (p *pair) serve(proxy *bed.Process, mode bed.ProxyMode, away netip.Addr, there netip.Prefix) *services {
+func (p *pair) serve(proxy *bed.Process, mode bed.ProxyMode, away, there []netip.Addr) *services {
 	a, t := p.a, p.a.t
 	t.Helper()
-	s := &services{pair: p, proxy: proxy, mode: mode, away: away, there: there, pods: make(map[string]netip.Addr)}
-	s.at = nextAddr(p.bed, 0)
-	s.desk = p.bed.AddHost("desk", s.at.String()+"/24")
+	s := &services{pair: p, proxy: proxy, mode: mode, away: away, there: there, pods: make(map[string][]netip.Addr)}
+	s.at = []netip.Addr{nextAddr(p.bed, 0), netip.MustParseAddr("fd77::de5c")}
+	s.desk = p.bed.AddHost("desk", s.at[0].String()+"/24")
+	s.desk.Link("eth0").AddAddress(s.at[1].String() + "/64")
 	a.apply(webManifests)
 	p.b.apply("apiVersion: v1\nkind: Service\nmetadata: {name: secret, namespace: private}\n" +
-		"spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30090}]}\n")
+		"spec: {type: NodePort, ipFamilyPolicy: PreferDualStack, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30090}]}\n")
 	a.eventually("the pods of the Deployment run in both clusters", func() error {
 		clear(s.pods)
 		s.home = nil
 		pods, err := list[corev1.Pod](a, "/api/v1/namespaces/shop/pods?labelSelector=app%3Dshop")
 		for _, pod := range pods {
-			if !podReady(pod) || pod.Status.PodIP == "" {
-				return fmt.Errorf("%s on %s is %s: %+v", pod.Name, pod.Spec.NodeName, pod.Status.Phase, pod.Status.Conditions)
+			if !podReady(pod) || len(pod.Status.PodIPs) != 2 {
+				return fmt.Errorf("%s on %s is %s: %v, %+v", pod.Name, pod.Spec.NodeName, pod.Status.Phase, pod.Status.PodIPs, pod.Status.Conditions)
 			}
 			if pod.Spec.NodeName == a.host.Name {
 				s.home = append(s.home, pod.Name)
 			}
-			s.pods[pod.Name] = netip.MustParseAddr(pod.Status.PodIP)
+			s.pods[pod.Name] = addressesOf(&pod)
 		}
 		if err == nil && (len(s.pods) != 4 || len(s.home) != 2) {
 			err = fmt.Errorf("%d pods, %d of them at home", len(s.pods), len(s.home))
@@ -142,6 +167,7 @@ func (p *pair) serve(proxy *bed.Process, mode bed.ProxyMode, away netip.Addr, th
 		}
 		s.listen(x, name)
 	}
+	s.lead()
 	s.checkEndpoints("web-headless")
 	s.policies()
 
@@ -167,8 +193,8 @@ func (s *services) listen(x *box, pod string) {
 	var packets net.PacketConn
 	var streams net.Listener
 	if err := x.host.InPod(pod, func() (err error) {
-		if packets, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", echoPort)); err == nil {
-			streams, err = net.Listen("tcp4", fmt.Sprintf(":%d", echoPort))
+		if packets, err = net.ListenPacket("udp", fmt.Sprintf(":%d", echoPort)); err == nil {
+			streams, err = net.Listen("tcp", fmt.Sprintf(":%d", echoPort))
 		}
 		return err
 	}); err != nil {
@@ -200,6 +226,82 @@ func (s *services) listen(x *box, pod string) {
 	}()
 }
 
+// lead has pod secret, of a namespace that is not shared, be what an Ingress controller is: it leads each request to a pod
+// behind Service web by the addresses in EndpointSlices, in turn, if that is ready. Service ingress leads to it, and it
+// has to know who asks.
+func (s *services) lead() {
+	t := s.a.t
+	t.Helper()
+	in := place(func(fn func() error) error { return s.a.host.InPod("secret", fn) })
+	var listener net.Listener
+	if err := in(func() (err error) { listener, err = net.Listen("tcp", fmt.Sprintf(":%d", proxyPort)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, address string) (c net.Conn, err error) {
+		err = in(func() (err error) { c, err = (&net.Dialer{Timeout: moment}).Dial(network, address); return err })
+		return c, err
+	}}
+	var turn atomic.Uint32
+	server := &http.Server{ReadHeaderTimeout: soon, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || from.Addr().Unmap() != s.at[0] {
+			t.Errorf("the pod behind the NodePort for local pods was asked by %s, want %s", r.RemoteAddr, s.at[0])
+		}
+		known, err := s.endpoints("web")
+		var ready []netip.Addr
+		for addr, is := range known {
+			if is {
+				ready = append(ready, addr)
+			}
+		}
+		if err != nil || len(ready) == 0 {
+			http.Error(w, fmt.Sprint("no pod is ready: ", known, err), http.StatusBadGateway)
+			return
+		}
+		slices.SortFunc(ready, netip.Addr.Compare)
+		to := ready[int(turn.Add(1))%len(ready)]
+		(&httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: netip.AddrPortFrom(to, 8080).String()})
+		}}).ServeHTTP(w, r)
+	})}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.Serve(listener) }()
+}
+
+// addr6 is the box's own IPv6 address.
+func (x *box) addr6() (out netip.Addr) {
+	for _, p := range x.host.Link("eth0").Addresses() {
+		if p.Addr().Is6() && !p.Addr().IsLinkLocalUnicast() {
+			out = p.Addr()
+		}
+	}
+	return out
+}
+
+// addressesOf returns the addresses that a pod shows.
+func addressesOf(pod *corev1.Pod) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range pod.Status.PodIPs {
+		out = append(out, netip.MustParseAddr(ip.IP))
+	}
+	return out
+}
+
+// counterpart returns what an address is among others, by one of them of its family: the range of a node is as large everywhere.
+func counterpart(addr netip.Addr, others []netip.Addr) netip.Addr {
+	for _, other := range others {
+		if other.Is6() == addr.Is6() {
+			last := 1
+			if addr.Is6() {
+				last = 8
+			}
+			out, own := other.AsSlice(), addr.AsSlice()
+			copy(out[len(out)-last:], own[len(own)-last:])
+			addr, _ = netip.AddrFromSlice(out)
+		}
+	}
+	return addr
+}
+
 // policies is a round of kube-router in both clusters. In A, a policy of shop admits the cluster's pods and the machine on
 // the LAN, and in B, the agent's own admits whom it says.
 func (s *services) policies() {
@@ -220,14 +322,19 @@ func (s *services) policies() {
 			if pod.Status.HostIP != x.addr.String() || pod.Status.PodIP == "" {
 				continue
 			}
-			policed := bed.PolicedPod{Addr: netip.MustParseAddr(pod.Status.PodIP)}
+			var policed bed.PolicedPod
+			admit := func(addrs []netip.Addr) {
+				for _, addr := range addrs {
+					policed.From = append(policed.From, netip.PrefixFrom(addr, addr.BitLen()))
+				}
+			}
 			if x == s.a && pod.Namespace == "shop" {
-				policed.From = append(policed.From, netip.PrefixFrom(s.at, 32))
+				admit(s.at)
 			}
 			for _, other := range pods {
 				guests := x == s.b && pod.Namespace != "private" && other.Namespace == pod.Namespace // that is what liqo-guests says
-				if addr, err := netip.ParseAddr(other.Status.PodIP); err == nil && (guests || x == s.a && pod.Namespace == "shop") {
-					policed.From = append(policed.From, netip.PrefixFrom(addr, 32))
+				if guests || x == s.a && pod.Namespace == "shop" {
+					admit(addressesOf(&other))
 				}
 			}
 			for _, policy := range policies {
@@ -242,10 +349,12 @@ func (s *services) policies() {
 			if (x == s.b || slices.Contains(s.home, pod.Name)) && pod.Namespace != "private" && len(policed.From) == 0 {
 				t.Errorf("no policy is about %s/%s in %s", pod.Namespace, pod.Name, x.host.Name)
 			}
-			local = append(local, policed)
+			for _, policed.Addr = range addressesOf(&pod) {
+				local = append(local, policed)
+			}
 		}
-		if want := 3; len(local) < want {
-			t.Errorf("%d pods run in %s, want %d or more", len(local), x.host.Name, want)
+		if want := 2 * 3; len(local) < want {
+			t.Errorf("pods have %d addresses in %s, want %d or more", len(local), x.host.Name, want)
 		}
 		if err := x.host.SyncKubeRouter(t.Context(), local...); err != nil {
 			t.Fatal(err)
@@ -271,8 +380,10 @@ func (s *services) endpoints(service string) (map[netip.Addr]bool, error) {
 func (s *services) checkEndpoints(service string) {
 	s.a.t.Helper()
 	want := make(map[netip.Addr]bool)
-	for _, addr := range s.pods {
-		want[addr] = true
+	for _, addrs := range s.pods {
+		for _, addr := range addrs {
+			want[addr] = true
+		}
 	}
 	s.a.eventually("Service "+service+" has all pods", func() error {
 		got, err := s.endpoints(service)
@@ -342,9 +453,9 @@ func (s *services) ask(from place, address string) (name string, by netip.Addr, 
 	return name, by.Unmap(), err
 }
 
-// answered waits until each of the pods has answered, and fails if another one did. source is the address by which
-// a pod has to know who asks; the zero Addr is any.
-func (s *services) answered(what string, pods []string, source func(home bool) netip.Addr, ask func() (string, netip.Addr, error)) {
+// answered waits until each of the pods has answered, and fails if another one did. source is by which of these addresses
+// a pod has to know who asks; nil is by any.
+func (s *services) answered(what string, pods []string, source func(home bool) []netip.Addr, ask func() (string, netip.Addr, error)) {
 	s.a.t.Helper()
 	seen := make(map[string]bool)
 	s.a.eventually(what+": all pods of the Service answer", func() error {
@@ -355,7 +466,7 @@ func (s *services) answered(what string, pods []string, source func(home bool) n
 		if !slices.Contains(pods, name) {
 			s.a.t.Errorf("%s: %s answered, want one of %v", what, name, pods)
 		}
-		if want := source(slices.Contains(s.home, name)); want.IsValid() && by != want {
+		if want := source(slices.Contains(s.home, name)); want != nil && !slices.Contains(want, by) {
 			s.a.t.Errorf("%s: %s was asked by %s, want %s", what, name, by, want)
 		}
 		seen[name] = true
@@ -367,34 +478,35 @@ func (s *services) answered(what string, pods []string, source func(home bool) n
 }
 
 // work fails unless clients in A and on the LAN reach the pods of both clusters by the Services.
-func (s *services) work(home netip.Addr) {
+func (s *services) work(home, secret []netip.Addr) {
 	s.a.t.Helper()
 	a := s.a
 	all := slices.Sorted(maps.Keys(s.pods))
 	inPod := place(func(fn func() error) error { return a.host.InPod("home", fn) })
 	other := place(func(fn func() error) error { return a.host.InPod("secret", fn) })
-	known := func(addr netip.Addr) netip.Addr { // A's address, as B knows it
-		out := s.there.Addr().As4()
-		out[3] = addr.As4()[3]
-		return netip.AddrFrom4(out)
+	known := func(addrs []netip.Addr) (out []netip.Addr) { // A's addresses, as B knows them
+		for _, addr := range addrs {
+			out = append(out, counterpart(addr, s.there))
+		}
+		return out
 	}
-	gateway := known(netip.MustParseAddr("10.42.0.1"))
-	exactly := func(local, remote netip.Addr) func(bool) netip.Addr {
-		return func(home bool) netip.Addr {
+	gateway := known([]netip.Addr{netip.MustParseAddr("10.50.0.1"), netip.MustParseAddr("fd50::1")})
+	exactly := func(local, remote []netip.Addr) func(bool) []netip.Addr {
+		return func(home bool) []netip.Addr {
 			if home {
 				return local
 			}
 			return remote
 		}
 	}
-	var any netip.Addr // one of the host's, whichever kube-proxy takes
-	node := a.addr.String()
+	var any []netip.Addr // one of the host's, whichever kube-proxy takes
+	node, node6 := a.addr.String(), "["+a.addr6().String()+"]"
 	type client struct {
 		name    string
 		from    place
 		address string
 		pods    []string
-		source  func(home bool) netip.Addr
+		source  func(home bool) []netip.Addr
 	}
 	clients := []client{
 		{"a pod, cluster IP", inPod, webService + ":80", all, exactly(home, known(home))},
@@ -403,7 +515,13 @@ func (s *services) work(home netip.Addr) {
 		{"the host, cluster IP", a.host.Do, webService + ":80", all, exactly(any, gateway)},
 		{"the host, NodePort", a.host.Do, node + ":30080", all, exactly(any, gateway)},
 		{"the LAN, NodePort", s.desk.Do, node + ":30080", all, exactly(any, gateway)},
-		{"the LAN, NodePort for local pods", s.desk.Do, node + ":30081", s.home, exactly(s.at, any)},
+		{"the LAN, NodePort for local pods", s.desk.Do, node + ":30081", s.home, exactly(s.at[:1], any)},
+		{"a pod, cluster IP, IPv6", inPod, "[" + webService6 + "]:80", all, exactly(home[1:], known(home[1:]))},
+		{"a pod of a namespace that is not shared, cluster IP, IPv6", other, "[" + webService6 + "]:80", all, exactly(secret[1:], known(secret[1:]))},
+		{"the host, cluster IP, IPv6", a.host.Do, "[" + webService6 + "]:80", all, exactly(any, gateway[1:])},
+		{"the LAN, NodePort, IPv6", s.desk.Do, node6 + ":30080", all, exactly(any, gateway[1:])},
+		{"the LAN, NodePort for local pods, IPv6", s.desk.Do, node6 + ":30081", s.home, exactly(s.at[1:], any)},
+		{"the LAN, by a pod that leads to others", s.desk.Do, node + ":30082", all, exactly(secret, known(secret))},
 	}
 	if s.mode == bed.ProxyIPTables {
 		clients = append(clients, client{"the host, NodePort at localhost", a.host.Do, "127.0.0.1:30080", all, exactly(any, gateway)})
@@ -413,6 +531,7 @@ func (s *services) work(home netip.Addr) {
 	}
 	for _, c := range []client{
 		{"a pod, cluster IP, UDP", inPod, webService + ":7", all, exactly(any, any)},
+		{"a pod, cluster IP, UDP, IPv6", inPod, "[" + webService6 + "]:7", all, exactly(any, any)},
 		{"the host, cluster IP, UDP", a.host.Do, webService + ":7", all, exactly(any, any)},
 		{"the LAN, NodePort, UDP", s.desk.Do, node + ":30007", all, exactly(any, any)},
 	} {
@@ -421,7 +540,7 @@ func (s *services) work(home netip.Addr) {
 			if err == nil {
 				_ = session.Close()
 			}
-			return name, any, err
+			return name, netip.Addr{}, err
 		})
 	}
 	s.closed()
@@ -434,27 +553,27 @@ func (s *services) work(home netip.Addr) {
 func (s *services) closed() {
 	t := s.a.t
 	t.Helper()
-	s.answered("the LAN, NodePort of the other cluster", []string{"secret"}, func(bool) netip.Addr { return netip.Addr{} },
+	s.answered("the LAN, NodePort of the other cluster", []string{"secret"}, func(bool) []netip.Addr { return nil },
 		func() (string, netip.Addr, error) { return s.ask(s.desk.Do, s.b.addr.String()+":30090") })
-	host := func(known netip.Addr) string {
-		out := known.As4()
-		out[3] = 1
-		return netip.AddrFrom4(out).String()
-	}
 	var group sync.WaitGroup
 	for _, attempt := range []struct {
-		x        *box
-		pod, url string
+		x    *box
+		pod  string
+		at   []netip.Addr
+		port uint16
 	}{
-		{s.a, "home", host(s.away) + ":30090"},
-		{s.b, "away", host(s.there.Addr()) + ":30080"},
+		{s.a, "home", s.away, 30090},
+		{s.b, "away", s.there, 30080},
 	} {
-		group.Go(func() {
-			name, _, err := s.ask(func(fn func() error) error { return attempt.x.host.InPod(attempt.pod, fn) }, attempt.url)
-			if err == nil {
-				t.Errorf("pod %s reaches %s by NodePort %s", attempt.pod, name, attempt.url)
-			}
-		})
+		for _, gateway := range []string{"10.42.0.1", "fd42::1"} {
+			url := netip.AddrPortFrom(counterpart(netip.MustParseAddr(gateway), attempt.at), attempt.port).String()
+			group.Go(func() {
+				name, _, err := s.ask(func(fn func() error) error { return attempt.x.host.InPod(attempt.pod, fn) }, url)
+				if err == nil {
+					t.Errorf("pod %s reaches %s by NodePort %s", attempt.pod, name, url)
+				}
+			})
+		}
 	}
 	group.Wait()
 }
@@ -464,20 +583,20 @@ func (s *services) closed() {
 func (s *services) reflected(pods []string, ready bool) {
 	b := s.b
 	b.t.Helper()
-	var web string // its address
+	var web []string // its addresses
 	b.eventually("the Services are reflected", func() error {
 		found, err := list[corev1.Service](b, "/api/v1/services?labelSelector=liqo.io/origin-cluster-id")
 		var names []string
 		for _, svc := range found {
 			if names = append(names, svc.Name); svc.Name == "web" {
-				web = svc.Spec.ClusterIP
+				web = svc.Spec.ClusterIPs
 			}
 			if svc.Spec.Type != corev1.ServiceTypeClusterIP || len(svc.Spec.Ports) == 0 || svc.Spec.Ports[0].NodePort != 0 {
 				b.t.Errorf("%s is %+v", svc.Name, svc.Spec)
 			}
 		}
-		if slices.Sort(names); err == nil && !slices.Equal(names, []string{"web", "web-headless", "web-local"}) {
-			err = fmt.Errorf("B has %v", names)
+		if slices.Sort(names); err == nil && (!slices.Equal(names, []string{"web", "web-headless", "web-local"}) || len(web) != 2) {
+			err = fmt.Errorf("B has %v, with %v", names, web)
 		}
 		return err
 	})
@@ -491,14 +610,16 @@ func (s *services) reflected(pods []string, ready bool) {
 				}
 			}
 		}
-		if want := 3 * len(s.home); err == nil && count != want {
+		if want := 2 * 3 * len(s.home); err == nil && count != want {
 			err = fmt.Errorf("there are %d endpoints of A, want %d", count, want)
 		}
 		return err
 	})
-	s.answered("a pod at B, cluster IP", pods, func(bool) netip.Addr { return netip.Addr{} }, func() (string, netip.Addr, error) {
-		return s.ask(func(fn func() error) error { return b.host.InPod("away", fn) }, web+":80")
-	})
+	for _, at := range web {
+		s.answered("a pod at B, cluster IP "+at, pods, func(bool) []netip.Addr { return nil }, func() (string, netip.Addr, error) {
+			return s.ask(func(fn func() error) error { return b.host.InPod("away", fn) }, net.JoinHostPort(at, "80"))
+		})
+	}
 }
 
 // withdrawn waits until B has no Service and no endpoints of one that A has deleted.
@@ -552,7 +673,7 @@ func (s *services) otherMode(mode bed.ProxyMode) {
 		t.Fatal(err)
 	}
 	s.mode = mode
-	s.a.shell("iptables -I FORWARD -o liqo0 -j ACCEPT && iptables -I FORWARD -i liqo0 -j ACCEPT")
+	s.a.shell("for program in iptables ip6tables; do $program -I FORWARD -o liqo0 -j ACCEPT && $program -I FORWARD -i liqo0 -j ACCEPT; done")
 }
 
 // onlyHome waits until the Service is without the pods of B, and fails if a request does not get an answer from then on.
@@ -561,9 +682,11 @@ func (s *services) onlyHome(since time.Time) {
 	t.Helper()
 	s.a.eventually("the pods of the other cluster are not ready in EndpointSlices", func() error {
 		got, err := s.endpoints("web")
-		for name, addr := range s.pods {
-			if err == nil && got[addr] != slices.Contains(s.home, name) {
-				err = fmt.Errorf("they are %v", got)
+		for name, addrs := range s.pods {
+			for _, addr := range addrs {
+				if err == nil && got[addr] != slices.Contains(s.home, name) {
+					err = fmt.Errorf("they are %v", got)
+				}
 			}
 		}
 		return err
@@ -572,13 +695,16 @@ func (s *services) onlyHome(since time.Time) {
 	inPod := place(func(fn func() error) error { return s.a.host.InPod("home", fn) })
 	batch := func() error {
 		for range 20 {
-			for _, from := range []place{inPod, s.a.host.Do} {
-				name, _, err := s.ask(from, webService+":80")
+			for _, client := range []struct {
+				from place
+				to   string
+			}{{inPod, webService + ":80"}, {s.a.host.Do, webService + ":80"}, {inPod, "[" + webService6 + "]:80"}, {s.desk.Do, s.a.addr.String() + ":30082"}} {
+				name, _, err := s.ask(client.from, client.to)
 				if err == nil && !slices.Contains(s.home, name) {
 					err = errors.New(name + " answered")
 				}
 				if err != nil {
-					return err
+					return fmt.Errorf("%s: %w", client.to, err)
 				}
 			}
 		}

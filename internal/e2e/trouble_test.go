@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -48,10 +49,21 @@ func TestAPIServerComesAndGoes(t *testing.T) {
 		}
 		return nil
 	})
+	// K3s starts: somebody answers at the port, who is no API server yet.
+	started, err := barn.kube.Starting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	barn.eventually("the agent says that the API server is not ready", func() error {
+		if st := barn.mustStatus().Kubernetes; st.Connected || !strings.Contains(st.LastError, "503") && !strings.Contains(st.LastError, "apiserver not ready") {
+			return fmt.Errorf("connected: %t, %q", st.Connected, st.LastError)
+		}
+		return nil
+	})
 	// What changes meanwhile is not lost.
 	mill.stop()
 	barn.awaitPeer(millID, "Lost")
-	if err := barn.kube.Start(t.Context()); err != nil {
+	if err := errors.Join(started(), barn.kube.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	barn.awaitNoFC(millID)

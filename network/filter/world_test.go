@@ -574,7 +574,7 @@ func (b *box) flannel(backend string) {
 func (b *box) firewalls(pods ...bed.PolicedPod) {
 	b.t.Helper()
 	b.do(func() error {
-		out, err := exec.Command("nft", bed.FirewalldRules).CombinedOutput()
+		out, err := exec.Command("nft", bed.FirewalldRules(bed.RangesOf("10.42.0.0/16,fd42::/56"))).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("nft: %w\n%s", err, out)
 		}
