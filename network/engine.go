@@ -40,6 +40,8 @@ type Peer struct {
 	// Out says which connections may begin here, and In those that may begin there, in addresses as they are seen in this
 	// cluster.
 	Out, In []filter.Grant
+	// Guests are the pods of this node that are the peer's: what each of them opens to anybody is bounded.
+	Guests []netip.Prefix
 	// API is how pods of the peer reach the API server of this cluster.
 	API filter.API
 	// Thirds are pods of other peers, by their addresses here, that are to have one at this peer. nil: not known yet.
@@ -477,7 +479,7 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		}
 		r := &routed{theirs: wholes(theirs), ours: wholes(ours), thirds: p.place(spec.Thirds, ours)}
 		applied = append(applied, func() { p.apply(blocks, r) })
-		peer := filter.Peer{Name: string(p.id), Theirs: r.theirs, Ours: ours, Gateways: gateways(theirs), In: spec.In, Out: spec.Out, API: spec.API}
+		peer := filter.Peer{Name: string(p.id), Theirs: r.theirs, Ours: ours, Gateways: gateways(theirs), Guests: spec.Guests, In: spec.In, Out: spec.Out, API: spec.API}
 		for _, here := range slices.SortedFunc(maps.Keys(r.thirds), netip.Addr.Compare) {
 			peer.Thirds = append(peer.Thirds, filter.Third{Here: here, There: r.thirds[here]})
 		}

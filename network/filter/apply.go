@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -149,9 +150,20 @@ func (b *batch) handle(name string, s *set, six bool) *nftables.Set {
 		out.IsMap, out.DataType = true, nftables.TypeVerdict
 	case translations:
 		out.IsMap, out.DataType, out.Interval = true, address, false
+	case limited:
+		out.Interval, out.Dynamic, out.Size, out.HasTimeout, out.Timeout = false, true, mostSources, true, rateLife
+	case counted:
+		out.Interval, out.Dynamic, out.Size = false, true, mostSources
 	}
 	return out
 }
+
+const (
+	// mostSources is of how many addresses a set that the kernel fills can keep something: a peer can make addresses up.
+	mostSources = 4096
+	// rateLife is after which time the kernel forgets how fast an address was. Until then, it may begin as much at once again.
+	rateLife = 2 * time.Minute
+)
 
 // elements applies an operation to elements of a set, in several messages.
 func (b *batch) elements(op func(*nftables.Set, []nftables.SetElement) error, name string, s *set, elements []element, six bool) {

@@ -31,6 +31,15 @@ func flows(t *testing.T, b *box, protocol int) (n int) {
 	return n
 }
 
+// warm has pods ask somebody until they are answered, with a connection each: what is said after that is not lost because
+// nobody knows yet where they are.
+func warm(t *testing.T, from []*pod, to netip.Addr) {
+	t.Helper()
+	for _, p := range from {
+		ask(t, p, "udp", to, "are you there?")
+	}
+}
+
 // needsLimit skips a test where the kernel does not count connections.
 func needsLimit(t *testing.T, b *box) {
 	t.Helper()
@@ -44,7 +53,9 @@ func TestConnectionsOfPeersAreBounded(t *testing.T) {
 	_, a, b, x, y := two(t, "nft")
 	needsLimit(t, b)
 	z := b.addPod(6)
+	from := []*pod{x, a.addPod(6), a.addPod(7)} // of which each may have half
 	allow([]*pod{x}, []*pod{z})
+	allow(from[1:], []*pod{y, z})
 	a.set()
 	b.desired.Connections = 2 * most // of which half are for IPv6
 	b.set()
@@ -54,11 +65,12 @@ func TestConnectionsOfPeersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
+	warm(t, from[1:], a.seen(b, y.v4))
 	for i := range tried { // what the pod at the end does with them does not matter
-		say(t, x, a.seen(b, []*pod{y, z}[i%2].v4), 99, "one more")
+		say(t, from[i%3], a.seen(b, []*pod{y, z}[i%2].v4), 99, "one more")
 	}
 	waitFor(t, func() error {
-		if n := b.refusals(a); n < tried+1-most {
+		if n := b.refusals(a); n < tried+3-most {
 			return fmt.Errorf("%d packets were refused", n)
 		}
 		return nil
@@ -66,8 +78,8 @@ func TestConnectionsOfPeersAreBounded(t *testing.T) {
 	if n := flows(t, b, unix.IPPROTO_UDP); n != most-1 {
 		t.Errorf("the peer has %d connections of UDP, want %d", n, most-1)
 	}
-	if n := b.refusals(a); n != tried+1-most {
-		t.Errorf("%d packets were refused, want %d", n, tried+1-most)
+	if n := b.refusals(a); n != tried+3-most {
+		t.Errorf("%d packets were refused, want %d", n, tried+3-most)
 	}
 	exchange(t, c, "what there is goes on")
 	ask(t, x, "udp", a.seen(b, y.v6), "the other family has its own")
@@ -115,16 +127,21 @@ func TestGuestsAndEchosAreBounded(t *testing.T) {
 	const most, tried = 20, 30
 	_, a, b, x, y := two(t, "nft")
 	needsLimit(t, b)
+	from := []*pod{y, b.addPod(6), b.addPod(7)} // of which each may have half
+	allow(from[1:], []*pod{x})
 	a.desired.Connections, b.desired.Connections = 2*most, 2*most
-	b.peer(a).Out[0].By = a.name
+	for i := range b.peer(a).Out {
+		b.peer(a).Out[i].By = a.name
+	}
 	a.set()
 	b.set()
-	for range tried {
-		say(t, y, b.seen(a, x.v4), 99, "from a guest")
+	warm(t, from, b.seen(a, x.v4))
+	for i := range tried {
+		say(t, from[i%3], b.seen(a, x.v4), 99, "from a guest")
 	}
 	waitFor(t, func() error {
-		if n := b.refusals(a); n != tried-most {
-			return fmt.Errorf("%d packets of guests were refused, want %d", n, tried-most)
+		if n := b.refusals(a); n != tried+3-most {
+			return fmt.Errorf("%d packets of guests were refused, want %d", n, tried+3-most)
 		}
 		return nil
 	})
@@ -134,6 +151,66 @@ func TestGuestsAndEchosAreBounded(t *testing.T) {
 	waitFor(t, func() error {
 		if n := a.refusals(b); n < tried-most {
 			return fmt.Errorf("%d echo requests were refused", n)
+		}
+		return nil
+	})
+}
+
+// One pod of a peer leaves connections to the others, whether it is a guest here or at home, and whatever a guest asks.
+func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
+	const most, tried = 20, 50
+	_, a, b, x, y := two(t, "nft")
+	needsLimit(t, b)
+	x2, y2, own := a.addPod(6), b.addPod(6), b.addPod(7)
+	allow([]*pod{x2}, []*pod{y})
+	a.set()
+	b.desired.Connections = 2 * most
+	b.peer(a).Guests = []netip.Prefix{single(y.v4), single(y.v6), single(y2.v4), single(y2.v6)}
+	b.set()
+
+	warm(t, []*pod{x}, a.seen(b, y.v4))
+	for range tried {
+		say(t, x, a.seen(b, y.v4), 99, "one more")
+	}
+	waitFor(t, func() error {
+		if n := b.refusals(a); n != tried+1-most/2 {
+			return fmt.Errorf("%d packets of a pod at home were refused, want %d", n, tried+1-most/2)
+		}
+		return nil
+	})
+	ask(t, x2, "udp", a.seen(b, y.v4), "there is room for another one")
+
+	// A guest asks another machine, and the host, which have no network between clusters in between.
+	const another = 2 // requests before
+	places := [another]netip.Addr{netip.MustParseAddr("192.0.2.1"), host4}
+	for _, at := range places {
+		warm(t, []*pod{y}, at)
+	}
+	before := b.refusals(a)
+	for i := range tried {
+		say(t, y, places[i%another], 99, "one more")
+	}
+	waitFor(t, func() error {
+		if n := b.refusals(a) - before; n != tried+another-most {
+			return fmt.Errorf("%d packets of a guest were refused, want %d", n, tried+another-most)
+		}
+		return nil
+	})
+	ask(t, y2, "udp", host4, "there is room for another guest")
+	ask(t, y, "udp", host6, "the other family has its own")
+	for range tried {
+		say(t, own, host4, 99, "who is nobody's guest has no bound")
+	}
+	if n := b.refusals(a) - before; n != tried+another-most {
+		t.Errorf("%d packets were refused", n)
+	}
+	// Guests come and go without a change of what is counted.
+	b.peer(a).Guests = b.peer(a).Guests[:2]
+	b.set()
+	say(t, y, host4, 99, "one more")
+	waitFor(t, func() error {
+		if n := b.refusals(a) - before; n != tried+another-most+1 {
+			return fmt.Errorf("%d packets were refused, want %d", n, tried+another-most+1)
 		}
 		return nil
 	})

@@ -302,7 +302,7 @@ func narrows(before, after *ruleset) (bool, []netip.Addr) {
 	var out []netip.Addr
 	for name, old := range before.sets {
 		now := after.sets[name]
-		if now != nil && len(minus(old, now)) == 0 || old.kind == links {
+		if now != nil && len(minus(old, now)) == 0 || old.kind == links || old.kind.filledByKernel() || name == guests {
 			continue
 		}
 		gone := missing(old, now)

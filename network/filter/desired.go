@@ -30,7 +30,8 @@ type Desired struct {
 	Bridge string
 	// Connections bounds how many connections tracked here each peer may have opened at a time, so that nobody takes the
 	// whole table of the kernel; 0 is no bound. Twice as many can be new at once, and a 32nd of it a second: those that
-	// are closed stay in the table for a while, and are not counted. Kernels without connlimit have no bound.
+	// are closed stay in the table for a while, and are not counted. Half of all that is for one address, so that none takes
+	// everything from the others of its peer. Kernels without connlimit have no bound.
 	Connections int
 	// Names is where pods of this node ask the host for names.
 	Names Names
@@ -75,6 +76,9 @@ type Peer struct {
 	// Gateways are the addresses in Theirs of the peer's host. The host here may
 	// ping them.
 	Gateways []netip.Addr
+	// Guests are the addresses of the pods of this node that are the peer's, each once, and none another peer's. Of what each
+	// of them opens to anybody, and not only to the peer, no more is tracked here than Connections.
+	Guests []netip.Prefix
 	// Out are the connections that may be opened to the peer. The host itself, and clients
 	// from elsewhere whose connection was redirected here (to a NodePort), may reach
 	// the To of all of them.
@@ -131,6 +135,7 @@ func (d *Desired) check() error {
 		peer string
 	}
 	var blocks []block
+	guests := make(map[netip.Prefix]bool)
 	for i := range d.Peers {
 		p := &d.Peers[i]
 		if !validName.MatchString(p.Name) || names[p.Name] {
@@ -142,6 +147,12 @@ func (d *Desired) check() error {
 		}
 		for _, b := range p.Theirs {
 			blocks = append(blocks, block{b, p.Name})
+		}
+		for _, g := range p.Guests {
+			if !g.IsSingleIP() || guests[g] {
+				return fmt.Errorf("network filter: peer %s: guest %s is no address, or is there twice", p.Name, g)
+			}
+			guests[g] = true
 		}
 	}
 	slices.SortFunc(blocks, func(a, b block) int {

@@ -212,6 +212,16 @@ func moreThan(connections int) []expr.Any {
 	return []expr.Any{&expr.Connlimit{Count: uint32(connections), Flags: expr.NFT_CONNLIMIT_F_INV}}
 }
 
+// perSource has a condition of its own for each source address, which a set keeps. It does not match, as if there was none,
+// while the set is full.
+func (r *ruleset) perSource(set string, of kind, condition []expr.Any) []expr.Any {
+	keep := &expr.Dynset{SrcRegKey: register1, SetName: set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: condition}
+	if of == limited { // which have a time of life, from the last packet on
+		keep.Operation = unix.NFT_DYNSET_OP_UPDATE
+	}
+	return []expr.Any{r.load(source, register1), keep}
+}
+
 // count counts a packet in a named counter.
 func count(counter string) []expr.Any {
 	return []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counter}}

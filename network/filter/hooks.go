@@ -81,6 +81,11 @@ func (b *builder) addHooks() {
 		leaving = append(leaving, rule(b.toBlock(destination, notOif(b.device), notDeparting()), drop()))
 	}
 
+	// What guests begin is bounded here, where all of it passes, wherever it goes.
+	if b.hosts {
+		guard = append(guard, rule(first(), b.lookup(source, guests)))
+	}
+
 	outgoing := [][]expr.Any{
 		rule(clampMSS()),
 		rule(established(), accept()),

@@ -39,7 +39,12 @@ const (
 	verdicts                 // intervals of addresses, each with a chain
 	translations             // addresses, each with another one
 	links                    // names of network devices
+	limited                  // addresses that packets had lately, each with how fast they came
+	counted                  // addresses that packets had, each with the connections that it has
 )
+
+// filledByKernel reports whether the elements of a set are none of ours.
+func (k kind) filledByKernel() bool { return k == limited || k == counted }
 
 // element is an interval of addresses in a set, with its first and its last one.
 type element struct {
@@ -93,6 +98,7 @@ func build(d *Desired, six bool) *ruleset {
 		}
 	}
 	b.askers = ofFamily(d.Names.From, six)
+	b.hosts = d.Connections > 0 && slices.ContainsFunc(d.Peers, func(p Peer) bool { return len(p.Guests) > 0 })
 	b.addSets(d)
 	b.addHooks()
 	b.peers = make(map[string]bool)
@@ -129,13 +135,14 @@ type builder struct {
 	asked  netip.Prefix // the address of Names; not valid: none of this family
 	askers netip.Prefix // who may ask
 	peers  map[string]bool
+	hosts  bool // there are guests, of which each is bounded
 }
 
 func (b *builder) addSets(d *Desired) {
 	for name, kind := range map[string]kind{
 		"theirs": addresses, "gateways": addresses, "services": addresses, "silent": addresses,
 		"pairs": pairs,
-		"dnat":  verdicts, "snat": verdicts, "in": verdicts, "out": verdicts, "admit": verdicts, "api": verdicts,
+		"dnat":  verdicts, "snat": verdicts, "in": verdicts, "out": verdicts, "admit": verdicts, "api": verdicts, guests: verdicts,
 	} {
 		b.sets[name] = &set{kind: kind}
 	}
@@ -220,6 +227,7 @@ func (b *builder) addPeer(p *Peer, connections int) {
 		rule(b.translate(expr.NATTypeSourceNAT, netip.PrefixFrom(gateway, gateway.BitLen()))),
 	}}
 	b.addAdmission(p.Name, connections/len(p.Theirs)) // each family counts for itself
+	b.addGuests(p, connections/len(p.Theirs))
 	b.addGrants("in_"+p.Name, p.In, p.Name)
 	b.addGrants("out_"+p.Name, p.Out, "")
 }
@@ -238,12 +246,42 @@ func (b *builder) addAdmission(name string, connections int) {
 	if connections > 0 {
 		counter := refused + name
 		b.counters[counter] = true
-		c.rules = append(c.rules,
+		c.rules = append(b.each("admit_"+name, connections/2, counter),
 			rule(first(), faster(max(connections/32, 1), 2*connections), count(counter), drop()),
 			rule(first(), moreThan(connections), count(counter), drop()),
 		)
 	}
 	c.rules = append(c.rules, rule(accept()))
+}
+
+// guests is the verdict map that leads to what bounds the pods here of a peer.
+const guests = "guests"
+
+// addGuests adds a chain that drops what a pod here of a peer begins beyond its bound.
+func (b *builder) addGuests(p *Peer, connections int) {
+	name := "guest_" + p.Name
+	c := &chain{}
+	b.chains[name] = c
+	if connections == 0 {
+		return
+	}
+	for _, g := range p.Guests {
+		if g.Addr().Is6() == b.six {
+			b.add(guests, element{from: g.Addr(), to: g.Addr(), chain: name})
+		}
+	}
+	c.rules = b.each(name, connections, refused+p.Name)
+}
+
+// each returns rules that drop what an address begins beyond this bound of its own, and count it. Sets that the kernel
+// fills keep what it has counted.
+func (b *builder) each(name string, connections int, counter string) [][]expr.Any {
+	connections = max(connections, 1)
+	b.sets[name+"_rates"], b.sets[name+"_flows"] = &set{kind: limited}, &set{kind: counted}
+	return [][]expr.Any{
+		rule(first(), b.perSource(name+"_rates", limited, faster(max(connections/32, 1), 2*connections)), count(counter), drop()),
+		rule(first(), b.perSource(name+"_flows", counted, moreThan(connections)), count(counter), drop()),
+	}
 }
 
 // addGrants adds a chain that accepts what the grants allow, as connections of the peer by if the grant names none. Each

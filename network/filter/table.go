@@ -64,9 +64,17 @@ func counts() bool {
 	b := &batch{conn: conn, table: &nftables.Table{Name: tableName + "-probe", Family: nftables.TableFamilyIPv4}}
 	b.renew()
 	chain := conn.AddChain(&nftables.Chain{Name: "probe", Table: b.table})
+	r := new(ruleset)
+	for name, of := range map[string]struct {
+		kind      kind
+		condition []expr.Any
+	}{"rates": {limited, faster(1, 1)}, "flows": {counted, moreThan(1)}} {
+		b.note(conn.AddSet(b.handle(name, &set{kind: of.kind}, false), nil))
+		conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: r.perSource(name, of.kind, of.condition)})
+	}
 	conn.AddRule(&nftables.Rule{Table: b.table, Chain: chain, Exprs: moreThan(1)})
 	conn.DelTable(b.table)
-	return conn.Flush() == nil
+	return b.err == nil && conn.Flush() == nil
 }
 
 // Bounds reports whether the kernel can bound the connections of peers.

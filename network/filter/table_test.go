@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -216,6 +217,9 @@ func mutate(random *rand.Rand) Desired {
 		if random.IntN(2) == 0 {
 			p.Ours = prefixes("241.3.0.0/24", "fd03::/64")
 		}
+		for n := range random.IntN(4) {
+			p.Guests = append(p.Guests, single(netip.AddrFrom4([4]byte{10, 42, 0, byte(10*i + n)})), single(netip.MustParseAddr(fmt.Sprintf("fd42::%x", 10*i+n))))
+		}
 		p.In = p.In[random.IntN(2):]
 		for range random.IntN(3) {
 			var g Grant
@@ -228,6 +232,9 @@ func mutate(random *rand.Rand) Desired {
 	}
 	if random.IntN(5) == 0 {
 		d.Device = "liqo1"
+	}
+	if random.IntN(5) == 0 {
+		d.Connections = 0
 	}
 	return d
 }
@@ -472,4 +479,36 @@ func TestGrantedConnectionsSurvive(t *testing.T) {
 		t.Errorf("only %d connections were tracked: %v", len(before), before)
 	}
 	w.checkStrange()
+}
+
+// Without the right to change nftables, nothing is changed, and it is said what was not permitted.
+func TestWithoutRights(t *testing.T) {
+	b := newWorld(t, "a").boxes[0]
+	b.set()
+	before := b.run("nft list ruleset")
+	b.desired.Pods, b.desired.Host = b.desired.Pods[:1], b.desired.Host[:1]
+	b.do(func() error {
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var rights [2]unix.CapUserData
+		if err := unix.Capget(&header, &rights[0]); err != nil {
+			return err
+		}
+		rights[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		rights[0].Permitted &^= 1 << unix.CAP_NET_ADMIN
+		if err := unix.Capset(&header, &rights[0]); err != nil { // the thread ends with this function
+			return err
+		}
+		table, err := Open()
+		if err == nil {
+			defer func() { _ = table.Close() }()
+			err = table.Set(b.desired)
+		}
+		if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "nftables") && !strings.Contains(err.Error(), "netlink") {
+			t.Errorf("Set: %v", err)
+		}
+		return nil
+	})
+	if after := b.run("nft list ruleset"); after != before {
+		t.Errorf("the rules were %s\nand are %s", before, after)
+	}
 }

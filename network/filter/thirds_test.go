@@ -206,8 +206,8 @@ func TestConnectionsByTheHubAreBounded(t *testing.T) {
 		say(t, c.x, c.at(c.p, false), 99, "one more")
 	}
 	waitFor(t, func() error {
-		if n := c.h.refusals(c.p); n != tried-most {
-			return fmt.Errorf("%d packets were refused, want %d", n, tried-most)
+		if n := c.h.refusals(c.p); n != tried-most/2 { // the other half is for the other pods of that provider
+			return fmt.Errorf("%d packets were refused, want %d", n, tried-most/2)
 		}
 		return nil
 	})

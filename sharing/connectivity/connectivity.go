@@ -615,6 +615,7 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 		slices.SortFunc(list, netip.Prefix.Compare)
 	}
 	if serves && len(guests) > 0 {
+		out.Guests = guests
 		out.In = append(out.In, filter.Grant{From: theirs, To: guests})
 		out.Out = append(out.Out, filter.Grant{From: guests, To: theirs, By: string(id)})
 	}

@@ -214,9 +214,9 @@ func TestWhoReachesWhom(t *testing.T) {
 			In:  []filter.Grant{grant("241.1.0.0/23", "10.42.0.20/32"), grant("241.1.0.5/32", "10.42.0.10/32")},
 			Out: []filter.Grant{guest(barn, "10.42.0.20/32", "241.1.0.0/23"), {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
 
-			Thirds: none,
+			Guests: prefixes("10.42.0.20/32"), Thirds: none,
 		},
-		mill: {ID: mill, In: []filter.Grant{grant("241.2.0.0/23", "10.42.0.30/32")}, Out: []filter.Grant{guest(mill, "10.42.0.30/32", "241.2.0.0/23")}, Thirds: none},
+		mill: {ID: mill, Guests: prefixes("10.42.0.30/32"), In: []filter.Grant{grant("241.2.0.0/23", "10.42.0.30/32")}, Out: []filter.Grant{guest(mill, "10.42.0.30/32", "241.2.0.0/23")}, Thirds: none},
 	}
 	if !reflect.DeepEqual(b.net.peers, want) {
 		t.Errorf("told\n%+v, want\n%+v", b.net.peers, want)
@@ -354,7 +354,7 @@ func TestAddressOfTwo(t *testing.T) {
 	b.Serve(barn, true)
 	b.decide(b.w)
 	want := network.Peer{
-		ID: barn, Thirds: []netip.Addr{}, In: []filter.Grant{{From: prefixes("241.1.0.0/23"), To: prefixes("10.42.0.21/32")}},
+		ID: barn, Guests: prefixes("10.42.0.21/32"), Thirds: []netip.Addr{}, In: []filter.Grant{{From: prefixes("241.1.0.0/23"), To: prefixes("10.42.0.21/32")}},
 		Out: []filter.Grant{
 			{From: prefixes("10.42.0.21/32"), To: prefixes("241.1.0.0/23"), By: string(barn)},
 			{From: prefixes("10.42.0.1/32"), To: prefixes("241.1.0.5/32")},
