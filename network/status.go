@@ -46,6 +46,8 @@ type Status struct {
 	Since time.Time
 	// Problem is why the path is not Connected, nil while nothing is known to be wrong.
 	Problem error
+	// Unable: Problem is one of this machine, which can connect nobody.
+	Unable bool
 	// RTT is how long the last probe took, there and back; 0 while none was answered.
 	RTT time.Duration
 	// Engine carries the packets, one of the Engine constants; "" while there is no connection.
@@ -97,7 +99,7 @@ func (e *Engine) Status(id peer.ClusterID) (Status, bool) {
 		out.Problem = disagreed
 	}
 	if problem != nil {
-		out.Problem = problem
+		out.Problem, out.Unable = problem, true
 	}
 	out.MTU = MTU
 	if s := p.current.Load(); tunneled > 0 {

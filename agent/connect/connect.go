@@ -90,6 +90,10 @@ const (
 	graceLater   = 3 * time.Second
 )
 
+// absentAfter is for how long one of the two sides must have said that it connects no networks until pods run as if there
+// had never been one. A peer whose agent or machine starts says so until it knows its nodes, and connections go on then.
+const absentAfter = 2 * time.Minute
+
 // shown is what is shown of the path to a peer.
 type shown struct {
 	down      string // why no packets pass, for the pods of a provider; "" while they do
@@ -97,7 +101,9 @@ type shown struct {
 	own       []netip.Prefix
 	thirds    map[netip.Addr]netip.Addr
 	pods      *workload.Network // made of these; nil: not yet
+	held      *workload.Network // what pods show is left as it is; nil: not yet
 	connected bool              // there was a connection since the agent started
+	absent    bool              // there is no network, and not only one that is down, until there is a connection
 	again     *time.Timer       // for the end of the grace; nil for none
 }
 
@@ -192,6 +198,9 @@ func (c *Connect) Serve(id peer.ClusterID, joined bool) (network []netip.Prefix,
 	if known == nil {
 		return nil, sure
 	}
+	if known.absent {
+		return nil, true
+	}
 	return status.Blocks.Whole(), known.down != ""
 }
 
@@ -227,8 +236,14 @@ func (c *Connect) show(id peer.ClusterID, problem *connectivity.Problem, status 
 	switch {
 	case known == nil && !sure:
 		return unknown // or it is connected in a moment, with the addresses that are stored
-	case known == nil:
+	case known == nil, known.absent:
 		return nil
+	case !known.connected && problem == nil && (known.down == "" || absence(status) != ""):
+		// Before the agent started, pods may have been without a network.
+		if held := known.held; held == nil || held.Down != known.down || held.Domain != c.rules.Domain() {
+			known.held = &workload.Network{Unknown: true, Down: known.down, Domain: c.rules.Domain()}
+		}
+		return known.held
 	}
 	if known.pods == nil || known.pods.Down != known.down || !reflect.DeepEqual(known.blocks, status.Blocks) || !slices.Equal(known.own, status.Own) {
 		known.blocks, known.own, known.thirds = status.Blocks, status.Own, status.Thirds
@@ -271,13 +286,20 @@ func (c *Connect) path(id peer.ClusterID, problem *connectivity.Problem, status 
 	case problem != nil: // the connection ends soon
 		known.down = "The network to the provider ends soon: " + problem.Message
 	case status.State == network.Connected:
-		known.connected, known.down = true, ""
+		known.connected, known.absent, known.down = true, false, ""
 	case status.State == network.Connecting && wait > 0:
 		known.again = time.AfterFunc(wait, func() { c.cfg.Changed(id) })
 	default:
 		known.down = "No packets pass between this cluster and the provider."
 		if status.Problem != nil {
 			known.down = fmt.Sprintf("No packets pass between this cluster and the provider: %v.", status.Problem)
+		}
+		switch wait := absentAfter - time.Since(status.Since); {
+		case known.absent || absence(status) == "":
+		case wait > 0:
+			known.again = time.AfterFunc(wait, func() { c.cfg.Changed(id) })
+		default:
+			known.absent = true
 		}
 	}
 	return known, true

@@ -105,11 +105,25 @@ func (c *Connect) state(id peer.ClusterID, shares bool, problem *connectivity.Pr
 	return later(0) // who asks here need not be who shows it
 }
 
+// absence returns the reason why there can be no network to a peer, "" if there can, or that is not known. With one, it is
+// not that a network is down.
+func absence(status network.Status) string {
+	var refused *wire.Refused
+	switch errors.As(status.Problem, &refused); {
+	case status.Unable:
+		return reason.NotPossibleHere
+	case refused != nil && refused.Reason == wire.ReasonNoNetwork, errors.Is(status.Problem, network.ErrLeft):
+		return reason.NotWanted
+	case refused != nil && refused.Reason == wire.ReasonNoSuchPath:
+		return reason.PeerWithoutNetwork
+	}
+	return ""
+}
+
 // describe returns the state of the network to a peer with which resources are shared.
 func describe(problem *connectivity.Problem, status network.Status, wanted bool, unable error) spec.Network {
-	var refused *wire.Refused
 	out := spec.Network{Enabled: true, Status: api.ConditionFalse}
-	switch errors.As(status.Problem, &refused); {
+	switch why := absence(status); {
 	case problem != nil && problem.Reason == connectivity.ReasonUnknown:
 		out.Status, out.Reason, out.Message = api.ConditionUnknown, reason.Connecting, problem.Message
 	case problem != nil:
@@ -122,10 +136,10 @@ func describe(problem *connectivity.Problem, status network.Status, wanted bool,
 		out.Status, out.Reason = api.ConditionTrue, reason.Connected
 		out.Message = fmt.Sprintf("The networks are connected. Here, its pods have addresses in %s; there, pods of this cluster have addresses in %s.",
 			network.Prefixes(status.Blocks.Theirs), network.Prefixes(status.Blocks.Ours))
-	case refused != nil && refused.Reason == wire.ReasonNoNetwork, errors.Is(status.Problem, network.ErrLeft):
-		out.Reason, out.Message = reason.NotWanted, "The cluster does not connect its network with this one. To see why, run there: liqo-agent network list"
-	case refused != nil && refused.Reason == wire.ReasonNoSuchPath:
-		out.Reason, out.Message = reason.PeerWithoutNetwork, "The agent of the cluster is too old to connect networks: update it."
+	case why == reason.NotWanted:
+		out.Reason, out.Message = why, "The cluster does not connect its network with this one. To see why, run there: liqo-agent network list"
+	case why == reason.PeerWithoutNetwork:
+		out.Reason, out.Message = why, "The agent of the cluster is too old to connect networks: update it."
 	case len(status.Blocks.Theirs) > 0:
 		out.Reason, out.Message = reason.NetworkDown, because("No packets pass between the networks of the two clusters", status.Problem)
 	default:

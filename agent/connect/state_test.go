@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +47,7 @@ func TestDescribe(t *testing.T) {
 		{"nothing is known", &connectivity.Problem{Reason: connectivity.ReasonUnknown, Message: "Not yet."}, network.Status{}, false, nil, "Unknown Connecting true", "Not yet."},
 		{"off", &connectivity.Problem{Reason: connectivity.ReasonOff, Message: "Off."}, network.Status{}, false, nil, "False Off false", "Off."},
 		{"several nodes", &connectivity.Problem{Reason: connectivity.ReasonSeveralNodes, Message: "Two."}, network.Status{}, false, nil, "False SeveralNodes false", "Two."},
-		{"no TUN", nil, network.Status{Problem: errors.New("x")}, true, errors.New("no /dev/net/tun"), "False NotPossibleHere true", "no /dev/net/tun."},
+		{"no TUN", nil, network.Status{Problem: errors.New("x"), Unable: true}, true, errors.New("no /dev/net/tun"), "False NotPossibleHere true", "no /dev/net/tun."},
 		{"not decided yet", nil, network.Status{}, false, nil, "Unknown Connecting true", "being connected"},
 		{"connected", nil, network.Status{State: network.Connected, Blocks: agreed}, true, nil, "True Connected true", "241.3.4.0/24; there, pods of this cluster have addresses in 241.7.0.0/24."},
 		{"refused", nil, refused(wire.ReasonNoNetwork), true, nil, "False NotWanted true", "run there: liqo-agent network list"},
@@ -197,5 +198,78 @@ func TestShow(t *testing.T) {
 		case tc.want == "" && got.Down != "" || !strings.Contains(got.Down, tc.want) || len(got.Blocks) != 1:
 			t.Errorf("%s: %+v", tc.name, got)
 		}
+	}
+}
+
+// Where there can be no network any more, pods run as if there had never been one. Before that is sure, they are not ready, and
+// a peer or an agent that starts costs nobody his address.
+func TestShowAbsence(t *testing.T) {
+	why := func(reason string) error { return refused{&wire.Refused{Reason: reason, Message: "no"}} }
+	for name, problem := range map[string]error{
+		"nftables are read-only": syscall.EROFS, "switched off there": why(wire.ReasonNoNetwork), "left": network.ErrLeft, "an older agent": why(wire.ReasonNoSuchPath),
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var again atomic.Bool
+			c := New(Config{Changed: func(peer.ClusterID) { again.Store(true) }})
+			now := network.Status{State: network.Connected, Since: time.Now(), Known: true, Blocks: agreed}
+			look := func() string {
+				again.Store(false)
+				switch got := c.show(barn, nil, now, true); {
+				case got == nil:
+					return "nothing"
+				case got != c.show(barn, nil, now, true):
+					return "another one each time"
+				case got.Unknown && got.Down == "":
+					return "as it is"
+				case got.Unknown:
+					return "as it is, not ready"
+				case got.Down != "":
+					return "not ready"
+				}
+				return "ready"
+			}
+			want := func(at, want string) {
+				t.Helper()
+				if got := look(); got != want {
+					t.Errorf("%s: %s: %s, want %s", name, at, got, want)
+				}
+			}
+			later := func(wait time.Duration) {
+				t.Helper()
+				time.Sleep(wait)
+				synctest.Wait()
+				if !again.Load() {
+					t.Errorf("%s: nobody looks again", name)
+				}
+			}
+			absent := func() {
+				now.State, now.Since, now.Problem, now.Unable = network.Connecting, time.Now(), problem, problem == syscall.EROFS
+			}
+			want("connected", "ready")
+			absent()
+			want("a blink", "ready")
+			later(graceLater)
+			want("a moment", "not ready")
+			later(absentAfter - graceLater)
+			want("for good", "nothing")
+			now.Problem, now.Unable = errors.New("connection refused"), false
+			want("it is away, too", "nothing")
+			now.State, now.Since, now.Problem = network.Connected, time.Now(), nil
+			want("connected again", "ready")
+			now.State, now.Since, now.Problem = network.Connecting, time.Now(), errors.New("connection refused")
+			look()
+			time.Sleep(24 * time.Hour)
+			want("only down", "not ready")
+
+			c = New(Config{Changed: func(peer.ClusterID) { again.Store(true) }})
+			now.Since, now.Problem = time.Now(), nil
+			want("the agent starts", "as it is")
+			absent()
+			want("and is refused", "as it is")
+			later(graceAtFirst)
+			want("the grace is over", "as it is, not ready")
+			later(absentAfter - graceAtFirst)
+			want("for good after the start", "nothing")
+		})
 	}
 }

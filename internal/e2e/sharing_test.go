@@ -568,6 +568,7 @@ func TestSharingAmongThree(t *testing.T) {
 	boxes := newClusters(t, bd, "alder", "birch", "cedar")
 	staff(t, boxes...)
 	a, b, c := boxes[0], boxes[1], boxes[2]
+	c.shell("mount -t tmpfs tmpfs /dev/net") // C has no TUN, and shares as before there were networks
 	for _, x := range boxes {
 		x.configure("[sharing]\npercentage = 50\n")
 		x.start()
@@ -601,6 +602,32 @@ func TestSharingAmongThree(t *testing.T) {
 	}
 	for _, p := range pairs {
 		p.settled(3)
+	}
+	says := func(x *box, id, reason, message string) {
+		t.Helper()
+		x.awaitStatus("says why the networks are not connected", id, func(fc *api.ForeignCluster) error {
+			err := condition(fc, api.ConditionNetworkReady, api.ConditionFalse, reason)
+			if err == nil && !strings.Contains(fc.Condition(api.ConditionNetworkReady).Message, message) {
+				err = fmt.Errorf("it says %q", fc.Condition(api.ConditionNetworkReady).Message)
+			}
+			return err
+		})
+	}
+	says(c, bID, "NotPossibleHere", "modprobe tun")
+	says(b, cID, "NotWanted", "liqo-agent network list")
+	if !strings.Contains(c.agent.Log(), "the network with other clusters does not work") {
+		t.Error("the log of C does not say that it has no network")
+	}
+	for _, p := range pairs {
+		p.a.eventually("pods have addresses where networks are connected", func() error {
+			pods, err := p.onNeighbour(3)
+			for _, pod := range pods {
+				if (pod.Status.PodIP == "") != (p.a == c) {
+					err = fmt.Errorf("pod %s has the address %q", pod.Name, pod.Status.PodIP)
+				}
+			}
+			return err
+		})
 	}
 	// A guest's pod is not sent on: what B runs for A and C is on B's own node.
 	for _, consumer := range []string{aID, cID} {

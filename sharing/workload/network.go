@@ -29,7 +29,7 @@ type Network struct {
 	// while it is not known.
 	Domain string
 	// Unknown: nothing is known yet, as after a start of the agent. Pods keep the addresses
-	// that they show.
+	// that they show; those that show some are not ready if it is Down.
 	Unknown bool
 }
 

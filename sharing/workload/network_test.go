@@ -36,6 +36,8 @@ func TestMirrorAddresses(t *testing.T) {
 		"without a network":    {theirs: []string{"10.42.0.7"}, ready: corev1.ConditionTrue},
 		"by another address":   {network: shifted(""), theirs: []string{"10.42.0.7"}, want: []string{"241.7.0.7"}, ready: corev1.ConditionTrue},
 		"nothing is known":     {network: &Network{Unknown: true}, theirs: []string{"10.42.0.7"}, mine: []string{"241.9.9.9"}, want: []string{"241.9.9.9"}, ready: corev1.ConditionTrue},
+		"nothing passes yet":   {network: &Network{Unknown: true, Down: "Away."}, theirs: []string{"10.42.0.7"}, mine: []string{"241.9.9.9"}, want: []string{"241.9.9.9"}, ready: corev1.ConditionFalse, reason: ReasonNetworkDown},
+		"there was none":       {network: &Network{Unknown: true, Down: "Away."}, theirs: []string{"10.42.0.7"}, ready: corev1.ConditionTrue},
 		"of both families":     {network: shifted(""), theirs: []string{"fd42::9", "10.42.0.7"}, want: []string{"fd42:700::9", "241.7.0.7"}, ready: corev1.ConditionTrue},
 		"while nothing passes": {network: shifted("The cable is out."), theirs: []string{"10.42.0.7"}, want: []string{"241.7.0.7"}, ready: corev1.ConditionFalse, reason: ReasonNetworkDown},
 		"none, and down":       {network: shifted("The cable is out."), ready: corev1.ConditionTrue},
