@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -52,24 +53,25 @@ func (r *acceptQuota) release(id peer.ClusterID) {
 
 // fitsLocked is fits with mu held.
 func (r *acceptQuota) fitsLocked(all []*api.Advertisement, id peer.ClusterID, most int) bool {
-	there := make(map[peer.ClusterID]*api.Advertisement, len(all))
+	var own *api.Advertisement
 	used := 0
 	for _, adv := range all {
-		about := peer.ClusterID(adv.Name)
-		there[about] = adv
-		if about != id && adv.Status.AdvertisementStatus == api.AdvertisementAccepted {
+		switch {
+		case peer.ClusterID(adv.Name) == id:
+			own = adv
+		case adv.Status.AdvertisementStatus == api.AdvertisementAccepted:
 			used++
 		}
 	}
 	for about, uid := range r.taken {
-		switch adv := there[about]; {
-		case adv == nil || adv.UID != uid || adv.Status.AdvertisementStatus == api.AdvertisementAccepted || plan.DecisionOf(adv).Manager != "":
+		at := slices.IndexFunc(all, func(adv *api.Advertisement) bool { return peer.ClusterID(adv.Name) == about })
+		switch {
+		case at < 0 || all[at].UID != uid || all[at].Status.AdvertisementStatus == api.AdvertisementAccepted || plan.DecisionOf(all[at]).Manager != "":
 			delete(r.taken, about)
 		case about != id:
 			used++
 		}
 	}
-	own := there[id]
 	if own == nil {
 		return used < most // it is on its way out
 	}
@@ -77,7 +79,10 @@ func (r *acceptQuota) fitsLocked(all []*api.Advertisement, id peer.ClusterID, mo
 		return true
 	}
 	for _, adv := range all {
-		if _, taken := r.taken[peer.ClusterID(adv.Name)]; !taken && plan.Waits(adv) && plan.OlderOffer(adv, own) < 0 {
+		if used >= most {
+			return false
+		}
+		if _, taken := r.taken[peer.ClusterID(adv.Name)]; !taken && plan.OlderOffer(adv, own) < 0 && plan.Waits(adv) {
 			used++
 		}
 	}

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -89,15 +88,19 @@ func usable(state *api.AdvertisementState) bool {
 	return state != nil && state.AdvertisementStatus == api.AdvertisementAccepted && state.Reason != reason.BadAmount && state.Reason != reason.Expired
 }
 
-// badAmount returns the name of a resource with an invalid amount, "" for none.
+// badAmount returns the name of a resource with an invalid amount, the first of them, ""
+// for none.
 func badAmount(adv *api.Advertisement) string {
-	for _, name := range slices.Sorted(maps.Keys(adv.Spec.ResourceQuota.Hard)) {
-		amount := adv.Spec.ResourceQuota.Hard[name]
+	var bad []string
+	for name, amount := range adv.Spec.ResourceQuota.Hard {
 		if quantity, err := resource.ParseQuantity(amount); len(amount) > 64 || err != nil || quantity.Sign() < 0 {
-			return text.Line(name, 64)
+			bad = append(bad, name)
 		}
 	}
-	return ""
+	if len(bad) == 0 {
+		return ""
+	}
+	return text.Line(slices.Min(bad), 64)
 }
 
 // appliedOffer returns the part of an offer's state that the agent applies: without the decision
