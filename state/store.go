@@ -112,6 +112,15 @@ func (s *Store) Stats() Stats {
 	return out
 }
 
+// Shrink gives back the memory of the pages that are cached, up to two megabytes of it.
+// Those that are needed again are read again.
+func (s *Store) Shrink(ctx context.Context) error {
+	return s.read(ctx, func(ctx context.Context) error {
+		_, err := s.conn.ExecContext(ctx, "PRAGMA shrink_memory")
+		return err
+	})
+}
+
 // Close folds the write-ahead log into the database and lets the next agent
 // in. It is idempotent.
 func (s *Store) Close() error {
