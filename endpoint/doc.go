@@ -65,7 +65,7 @@
 // # Goroutines
 //
 // Server.Run owns one goroutine that accepts, one that looks again at what lasts,
-// one per connection, and in a tunnel one per request besides those of HTTP/2; an
-// upgraded connection has two. All have ended when Run returns. The goroutine of a
+// one per connection and one per request, in a tunnel besides those of HTTP/2; an
+// upgraded connection has two more. All have ended when Run returns. The goroutine of a
 // request calls Peers, Gateway and Guests.
 package endpoint

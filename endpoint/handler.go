@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,26 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
 )
+
+// serveApart is serve on a goroutine of its own: what is done about a request takes a
+// stack several times as large as waiting for the next one does, and stacks shrink late.
+// So the goroutine of a connection keeps a small one.
+func (s *Server) serveApart(w http.ResponseWriter, r *http.Request) {
+	served := make(chan any)
+	go func() {
+		var failure any
+		defer func() { served <- failure }()
+		defer func() {
+			if failure = recover(); failure != nil && failure != http.ErrAbortHandler {
+				failure = fmt.Sprintf("%v\n%s", failure, debug.Stack())
+			}
+		}()
+		s.serve(w, r)
+	}()
+	if failure := <-served; failure != nil {
+		panic(failure) // net/http ends the connection, and logs it
+	}
+}
 
 // serve answers one request. There is no http.ServeMux in between because that
 // answers some paths by itself, with redirects and HTML.

@@ -238,7 +238,7 @@ func (s *Server) Run(ctx context.Context) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	server := &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
+		Handler:           http.HandlerFunc(s.serveApart),
 		Protocols:         protocols,
 		ReadHeaderTimeout: s.times.header,
 		ReadTimeout:       s.times.read,

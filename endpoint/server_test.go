@@ -469,3 +469,39 @@ func TestStrangersAreQuiet(t *testing.T) {
 		t.Errorf("%d lines at debug level", n)
 	}
 }
+
+// lines takes what is logged, line by line.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestPanic: a request that makes the agent panic ends its connection and nothing else, and
+// the log says where it happened.
+func TestPanic(t *testing.T) {
+	b := endpointtest.New(t, endpointtest.IDA)
+	logged := make(lines, 16)
+	var broken atomic.Bool
+	s := serve(t, b, "127.0.0.1:0", func(s *Server) {
+		s.cfg.Logger = slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelError}))
+		s.cfg.Identity = func() peer.Identity {
+			if broken.Load() {
+				panic("nobody knows")
+			}
+			return b.Identify()
+		}
+	})
+	broken.Store(true)
+	if got := visit(t, s, nil).send(get("/ids")); got.err == nil {
+		t.Errorf("it is answered with %d %s", got.status, got.body)
+	}
+	if line := <-logged; !strings.Contains(line, "nobody knows") || !strings.Contains(line, "endpoint.(*Server).serveIDs") {
+		t.Errorf("logged: %s", line)
+	}
+	broken.Store(false)
+	if got := visit(t, s, nil).send(get("/ids")); got.status != http.StatusOK {
+		t.Errorf("afterwards: %d %s %v", got.status, got.body, got.err)
+	}
+}
