@@ -7,6 +7,9 @@ const (
 	// zero for one that is not known yet, and drops the whole pod. It reads nanoseconds,
 	// and one could get lost in rounding.
 	least = 2e-9
+	// began is how long before its first rate a counter begins: metrics-server compares with what it read first only if the counter
+	// had begun then, and both times are rounded.
+	began = time.Millisecond
 	// maxSeconds is where a counter begins anew, as scrapers read nanoseconds in 64 bits.
 	maxSeconds = 1e10
 )
@@ -25,7 +28,7 @@ func (c *counter) add(cores float64, now time.Time) {
 	passed := now.Sub(c.last)
 	switch {
 	case c.since.IsZero() || c.seconds+cores*passed.Seconds() > maxSeconds:
-		*c = counter{since: now, last: now, seconds: least}
+		*c = counter{since: now.Add(-began), last: now, seconds: least}
 	case passed > 0:
 		c.seconds += cores * passed.Seconds()
 		c.last = now

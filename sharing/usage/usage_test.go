@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,12 @@ func (r Report) container(pod string) (Amount, bool) {
 	return Amount{}, false
 }
 
+// begins reports whether a counter begins with a report: before it, also to who reads what is written of it, but not much.
+func begins(a Amount, r Report) bool {
+	since, err := strconv.ParseFloat(float(float64(a.Since.UnixMilli())/1000), 64)
+	return err == nil && time.Unix(0, int64(since*1e9)).Before(time.UnixMilli(r.Time.UnixMilli())) && r.Time.Sub(a.Since) < time.Second
+}
+
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
 
 // Rates become counters that only grow while a container runs, also when the provider
@@ -107,12 +114,12 @@ func TestCountersGrow(t *testing.T) {
 		s.says("web main 500m 64Mi", "db main 1 1Gi")
 		r := s.report(t)
 		web, _ := r.container("web")
-		if !r.Whole || len(r.Pods) != 2 || web.Seconds != least || web.Memory != 64<<20 || web.Cores != 0.5 || !web.Since.Equal(r.Time) || r.Pods[1].UID != "uid-web" || r.Pods[1].Namespace != "shop" {
+		if !r.Whole || len(r.Pods) != 2 || web.Seconds != least || web.Memory != 64<<20 || web.Cores != 0.5 || !begins(web, r) || r.Pods[1].UID != "uid-web" || r.Pods[1].Namespace != "shop" {
 			t.Fatalf("at first: %+v", r)
 		}
 		time.Sleep(20 * time.Second)
 		r = s.report(t)
-		if web, _ = r.container("web"); !near(web.Seconds, 10) || web.Since.Equal(r.Time) {
+		if web, _ = r.container("web"); !near(web.Seconds, 10) || begins(web, r) {
 			t.Errorf("after 20 s of half a core: %+v", web)
 		}
 		if !near(r.Total.Seconds, 30) || !near(r.Total.Cores, 1.5) || r.Total.Memory != 1<<30+64<<20 {
@@ -142,7 +149,7 @@ func TestCountersGrow(t *testing.T) {
 		s.says("web main 250m 64Mi", "db main 5 5Gi")
 		time.Sleep(20 * time.Second)
 		r = s.report(t)
-		if web, _ = r.container("web"); web.Seconds != least || !web.Since.Equal(r.Time) || len(r.Pods) != 1 || !near(r.Total.Seconds, total+5) {
+		if web, _ = r.container("web"); web.Seconds != least || !begins(web, r) || len(r.Pods) != 1 || !near(r.Total.Seconds, total+5) {
 			t.Errorf("after a restart: %+v", r)
 		}
 	})
@@ -368,7 +375,7 @@ func TestLargest(t *testing.T) {
 				t.Fatalf("from %+v back to %+v", last, a)
 			case !a.Since.Equal(last.Since):
 				again++
-				if a.Since.Before(last.Since) || !a.Since.Equal(r.Time) {
+				if a.Since.Before(last.Since) || !begins(a, r) {
 					t.Fatalf("%+v begins anew at %v", a, r.Time)
 				}
 			}
