@@ -120,6 +120,10 @@ bin/coredns: $(wildcard $(KUBE_DIR)/coredns/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)
 bin/local-path-provisioner: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,local-path-provisioner for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/rancher/local-path-provisioner
 
+# What kubectl top asks, as in K3s.
+bin/metrics-server: $(wildcard $(KUBE_DIR)/metricsserver/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
+	$(call progress,metrics-server for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./metricsserver
+
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.
 .PHONY: rules
@@ -185,7 +189,7 @@ flakes: setup programs
 
 # What tests run.
 .PHONY: programs
-programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/shop bin/coredns bin/local-path-provisioner bin/packager man
+programs: build versions bin/liqo-agent-race kubebox bin/kwok bin/kubelet bin/shop bin/coredns bin/local-path-provisioner bin/metrics-server bin/packager man
 
 # The agent with the race detector, for one story from end to end.
 .PHONY: bin/liqo-agent-race

@@ -17,6 +17,8 @@ type ControllerConfig struct {
 	NodeLifecycle bool
 	// GracePeriod is after how long, the controller's own default if zero.
 	GracePeriod time.Duration
+	// AutoscalerPeriod is how often HorizontalPodAutoscalers are looked at, the controller's own default if zero.
+	AutoscalerPeriod time.Duration
 }
 
 // StartControllers starts a kube-controller-manager and a kube-scheduler, for tests in which pods,
@@ -32,13 +34,16 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 	defer cancel()
 	tlsDir := kubeDir + "/tls"
 	// Without a kubelet that renews its node's lease, that node must not be taken for dead.
-	lifecycle := []string{"--controllers=*,-node-lifecycle-controller"}
+	options := []string{"--controllers=*,-node-lifecycle-controller"}
 	if config.NodeLifecycle {
-		lifecycle = nil
+		options = nil
 	}
 	if config.NodeLifecycle && config.GracePeriod != 0 {
-		lifecycle = []string{"--node-monitor-period=1s",
+		options = []string{"--node-monitor-period=1s",
 			"--node-monitor-grace-period=" + config.GracePeriod.String(), "--node-startup-grace-period=" + config.GracePeriod.String()}
+	}
+	if config.AutoscalerPeriod != 0 {
+		options = append(options, "--horizontal-pod-autoscaler-sync-period="+config.AutoscalerPeriod.String())
 	}
 	programs := []struct {
 		cmd  Cmd
@@ -58,7 +63,7 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 			"--cluster-signing-legacy-unknown-cert-file=" + tlsDir + "/server-ca.crt", "--cluster-signing-legacy-unknown-key-file=" + tlsDir + "/server-ca.key",
 			"--allocate-node-cidrs=true", "--cluster-cidr=" + k.Host.Pods.String(), "--service-cluster-ip-range=" + k.Host.Pods.Services().String(),
 			"--bind-address=127.0.0.1",
-		}, lifecycle...)...), "10257"},
+		}, options...)...), "10257"},
 		{k.program("kube-scheduler",
 			"--kubeconfig="+Kubeconfig,
 			"--authentication-kubeconfig="+Kubeconfig, "--authorization-kubeconfig="+Kubeconfig,

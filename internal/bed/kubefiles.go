@@ -66,7 +66,7 @@ func (k *Kube) writeFiles() error {
 		return err
 	}
 	tlsDir := kubeDir + "/tls"
-	k.serverCA, k.accountKey, k.kubeconfig = serverCA, serviceAccounts, kubeconfig(serverCA.pem, admin)
+	k.serverCA, k.accountKey, k.kubeconfig = serverCA, serviceAccounts, kubeconfig(serverCA.pem, admin.user())
 	if err := k.furnish(); err != nil {
 		return err
 	}
@@ -166,21 +166,26 @@ func (k *Kube) certifyKubelet() error {
 	})
 }
 
-// kubeconfig returns the administrator's kubeconfig as K3s writes it.
-func kubeconfig(ca []byte, admin keyPair) string {
+// user is who shows the key pair to an API server, as a kubeconfig has it.
+func (p keyPair) user() string {
 	b64 := base64.StdEncoding.EncodeToString
+	return `client-certificate-data: ` + b64(p.cert) + `
+    client-key-data: ` + b64(p.key)
+}
+
+// kubeconfig returns a kubeconfig as K3s writes it, for whom the lines of user say.
+func kubeconfig(ca []byte, user string) string {
 	return `apiVersion: v1
 kind: Config
 clusters:
 - name: default
   cluster:
     server: https://127.0.0.1:` + kubePort + `
-    certificate-authority-data: ` + b64(ca) + `
+    certificate-authority-data: ` + base64.StdEncoding.EncodeToString(ca) + `
 users:
 - name: default
   user:
-    client-certificate-data: ` + b64(admin.cert) + `
-    client-key-data: ` + b64(admin.key) + `
+    ` + user + `
 contexts:
 - name: default
   context:

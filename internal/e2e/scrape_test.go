@@ -17,34 +17,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
-
-// metricsAPI leads an API server to a metrics API on its host.
-const metricsAPI = `apiVersion: v1
-kind: Service
-metadata: {name: metrics, namespace: kube-system}
-spec: {type: ExternalName, externalName: localhost, ports: [{port: 4443}]}
----
-apiVersion: apiregistration.k8s.io/v1
-kind: APIService
-metadata: {name: v1beta1.metrics.k8s.io}
-spec:
-  service: {name: metrics, namespace: kube-system, port: 4443}
-  group: metrics.k8s.io
-  version: v1beta1
-  insecureSkipTLSVerify: true
-  groupPriorityMinimum: 100
-  versionPriority: 100
-`
 
 // measureAs has the test be the metrics API of a box: its pods use what use returns, as CPU and memory.
 func (x *box) measureAs(use func() (cpu, memory string)) {
 	x.t.Helper()
 	var listener net.Listener
 	if err := x.host.Do(func() (err error) {
-		listener, err = net.Listen("tcp", "127.0.0.1:4443")
+		listener, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", bed.MetricsPort))
 		return err
 	}); err != nil {
 		x.t.Fatal(err)
@@ -78,7 +61,9 @@ func (x *box) measureAs(use func() (cpu, memory string)) {
 	server.Listener = listener
 	server.StartTLS()
 	x.t.Cleanup(server.Close)
-	x.apply(metricsAPI)
+	if err := x.kube.RegisterMetrics(x.t.Context()); err != nil {
+		x.t.Fatal(err)
+	}
 }
 
 // stamped is a sample with its time, in milliseconds.

@@ -7,5 +7,5 @@
 // know anything about liqo-agent, and starts nothing but the program it was asked for.
 //
 // The module also pins the bed's kubelets: a real one, in a folder of its own with kube-proxy, and kwok, which
-// runs pods without containers, CoreDNS, and rancher's local-path-provisioner. They share its versions, and with them what is compiled.
+// runs pods without containers, CoreDNS, rancher's local-path-provisioner, and metrics-server. They share its versions, and with them what is compiled.
 package main
