@@ -93,8 +93,17 @@ func TestMirrorDetails(t *testing.T) {
 	}
 	t.Run("readiness gate", func(t *testing.T) {
 		mine := podOf(t, "readinessGates: [{conditionType: example.com/gate}]")
-		if c := kind(Mirror(mine, running(t, mine), origin, now), corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" {
-			t.Errorf("shut: %v", c)
+		for _, test := range []struct {
+			own  []corev1.PodCondition
+			says string
+		}{
+			{nil, `corresponding condition of pod readiness gate "example.com/gate" does not exist.`},
+			{[]corev1.PodCondition{{Type: "example.com/gate", Status: corev1.ConditionFalse}}, `the status of pod readiness gate "example.com/gate" is not "True", but False`},
+		} {
+			mine.Status.Conditions = test.own
+			if c := kind(Mirror(mine, running(t, mine), origin, now), corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != test.says {
+				t.Errorf("shut: %v", c)
+			}
 		}
 		mine.Status.Conditions = []corev1.PodCondition{{Type: "example.com/gate", Status: corev1.ConditionTrue}}
 		got := Mirror(mine, running(t, mine), origin, now)

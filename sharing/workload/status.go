@@ -87,8 +87,11 @@ func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Po
 	}
 	var shut []string
 	for _, gate := range mine.Spec.ReadinessGates {
-		if own := condition(mine.Status.Conditions, gate.ConditionType); own == nil || own.Status != corev1.ConditionTrue {
-			shut = append(shut, fmt.Sprintf("the readiness gate %q is not open", gate.ConditionType))
+		switch own := condition(mine.Status.Conditions, gate.ConditionType); { // in the words of kubelets
+		case own == nil:
+			shut = append(shut, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case own.Status != corev1.ConditionTrue:
+			shut = append(shut, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, own.Status))
 		}
 	}
 	if kind != corev1.PodReady || shut == nil {
