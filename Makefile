@@ -218,6 +218,11 @@ test: setup vm lint programs rules
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 2 $(OTHERS)
 
+# What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out.
+.PHONY: reads
+reads: setup programs
+	go test -count=1 -vet=off -ldflags '-s -w' -run '^TestPodsReadAsAtHome$$' -v ./internal/e2e
+
 # The tests that docs/security.md names, with a table of what was tried and seen. make test runs them, too.
 .PHONY: attack
 attack: setup programs
