@@ -66,11 +66,17 @@ func newSharingPair(t *testing.T, more string) *pair {
 	p := newPair(t, more)
 	staff(t, p.a, p.b)
 	p.dump()
+	p.share()
+	return p
+}
+
+// share joins the pair, waits for the node, and opts the namespace "shop" of A in.
+func (p *pair) share() {
+	p.a.t.Helper()
 	p.join()
 	p.a.awaitNode(p.b.asNode(), true)
 	p.a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	p.a.tolerates()
-	return p
 }
 
 // asNode is what the node is called that stands for a box.

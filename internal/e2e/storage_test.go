@@ -91,10 +91,7 @@ func newDatabase(t *testing.T) *database {
 	if _, err := b.kube.StartLocalPath(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.join()
-	a.awaitNode(b.asNode(), true)
-	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
-	a.tolerates()
+	p.share()
 	return &database{pair: p, t: t, guests: workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")}
 }
 

@@ -30,10 +30,7 @@ func newContainersPair(t *testing.T, more string, config bed.ControllerConfig) *
 		}
 	}
 	p.dump()
-	p.join()
-	p.a.awaitNode(p.b.asNode(), true)
-	p.a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
-	p.a.tolerates()
+	p.share()
 	return p
 }
 
