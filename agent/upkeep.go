@@ -31,21 +31,22 @@ func (u upkeep) Run(ctx context.Context) error {
 	if err := u.store.Check(ctx); err != nil && ctx.Err() == nil {
 		u.tracker.Report(health.StateDamaged, err)
 	}
-	for settled := false; ; {
-		if _, err := u.store.Prune(ctx, u.settings().State.History); err != nil && ctx.Err() == nil {
-			u.logger.Warn("cannot delete old history", "error", err)
-		}
-		if err := u.store.Shrink(ctx); err != nil && ctx.Err() == nil {
-			u.logger.Debug("cannot give back the memory of the database", "error", err)
-		}
-		if !settled {
-			settled = true
-			if err := settle(); err != nil {
-				u.logger.Debug("cannot give back the memory of the start", "error", err)
-			}
-		}
-		if work.Sleep(ctx, pruneInterval) != nil {
-			return nil
-		}
+	u.prune(ctx)
+	if err := settle(); err != nil {
+		u.logger.Debug("cannot give back the memory of the start", "error", err)
+	}
+	for work.Sleep(ctx, pruneInterval) == nil {
+		u.prune(ctx)
+	}
+	return nil
+}
+
+// prune deletes old history, and gives back the memory that this took.
+func (u upkeep) prune(ctx context.Context) {
+	if _, err := u.store.Prune(ctx, u.settings().State.History); err != nil && ctx.Err() == nil {
+		u.logger.Warn("cannot delete old history", "error", err)
+	}
+	if err := u.store.Shrink(ctx); err != nil && ctx.Err() == nil {
+		u.logger.Debug("cannot give back the memory of the database", "error", err)
 	}
 }
