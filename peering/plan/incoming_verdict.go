@@ -9,13 +9,16 @@ import (
 	"liqo.io/agent/peering/reason"
 )
 
+// endedHere is why a peering ended whose request was deleted here, for people at both sides.
+const endedHere = "Somebody deleted its PeeringRequest here."
+
 // incomingVerdict returns the content of the condition IncomingPeering.
 func (d *derived) incomingVerdict(in incoming) *verdict {
 	switch {
 	case in.drop != "":
 		return no(in.dropReason, in.drop)
 	case in.endedHere:
-		return no(reason.Ended, "Somebody deleted its PeeringRequest here.")
+		return no(reason.Ended, endedHere)
 	case in.missing:
 		return no(reason.RequestMissing, "The accepted request no longer exists. The consumer creates it again if it still wants to connect.")
 	case in.serves:

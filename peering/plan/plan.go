@@ -51,8 +51,11 @@ func Plan(obs Observed, now time.Time) Decision {
 	if derived.RequestsKnown {
 		var soon time.Duration
 		decision.Check, soon = derived.keepalive()
-		decision.Check = decision.Check || derived.outgoing.active && !derived.Remote.Tried.IsZero() && derived.GenerationSince.After(derived.Remote.Tried)
 		decision.Again = sooner(decision.Again, soon)
+		if derived.outgoing.active && !derived.Remote.Tried.IsZero() && derived.GenerationSince.After(derived.Remote.Tried) {
+			// What the answer says may be what was known before, and an answer that is the same wakes nobody.
+			decision.Check, decision.Again = true, sooner(decision.Again, time.Second)
+		}
 		if decision.Draining {
 			decision.Again = sooner(decision.Again, derived.Sharing.DrainTimeout+drainSlack-derived.Draining)
 		}

@@ -144,8 +144,10 @@ func (obs Observed) Answer() wire.State {
 		state.Request = &wire.RequestState{
 			UID: string(req.UID), Generation: req.Generation, Phase: req.Status.Phase, Reason: req.Status.Reason, Message: req.Status.Message, Spec: req.Spec,
 		}
-	} else {
-		state.Ended = obs.Policy.Ended
+	} else if state.Ended = obs.Policy.Ended; state.Ended == "" && f.incoming.endedHere {
+		// The decision store is told a moment later. A peer that asked meanwhile, and was not told
+		// so, would make the request again.
+		state.Ended = endedHere
 	}
 	if adv := obs.Advertisement; adv != nil {
 		state.Advertisement = &wire.OfferState{

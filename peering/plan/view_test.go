@@ -118,6 +118,15 @@ func TestAnswer(t *testing.T) {
 	if got := obs.change(func(obs *Observed) { obs.Policy.Ended = "Enough." }).Answer(); got.Ended != "" || got.Request.UID == "" {
 		t.Errorf("a request that is there was not ended: %+v", got)
 	}
+	// What somebody deleted has ended before the decision store knows.
+	got = obs.change(both(func(obs *Observed) { obs.Request, obs.Policy.LastServed = nil, true }, deleted(DeletedByPerson))).Answer()
+	if got.Request != nil || got.Ended != endedHere {
+		t.Errorf("deleted a moment ago: %+v", got)
+	}
+	got = obs.change(both(func(obs *Observed) { obs.Request, obs.Policy.LastServed = nil, true }, deleted(DeletedByPeer))).Answer()
+	if got.Request != nil || got.Ended != "" {
+		t.Errorf("taken back by the peer: %+v", got)
+	}
 	got = obs.change(func(obs *Observed) { obs.RequestsKnown = false }).Answer()
 	if got.Kubernetes || got.Consumes || got.Request != nil || got.Identity != obs.Self.Identity {
 		t.Errorf("without an API server: %+v", got)
