@@ -67,7 +67,7 @@ func TestConnectionsOfPeersAreBounded(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	warm(t, from[1:], a.seen(b, y.v4))
 	for i := range tried { // what the pod at the end does with them does not matter
-		say(t, from[i%3], a.seen(b, []*pod{y, z}[i%2].v4), 99, "one more")
+		startFlow(t, from[i%3], a.seen(b, []*pod{y, z}[i%2].v4), 99, "one more")
 	}
 	more := 0
 	waitFor(t, func() error {
@@ -137,7 +137,7 @@ func TestGuestsAndEchosAreBounded(t *testing.T) {
 	b.set()
 	warm(t, from, b.seen(a, x.v4))
 	for i := range tried {
-		say(t, from[i%3], b.seen(a, x.v4), 99, "from a guest")
+		startFlow(t, from[i%3], b.seen(a, x.v4), 99, "from a guest")
 	}
 	waitFor(t, func() error {
 		if n := b.refusals(a); n != tried+3-most {
@@ -170,7 +170,7 @@ func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
 
 	warm(t, []*pod{x}, a.seen(b, y.v4))
 	for range tried {
-		say(t, x, a.seen(b, y.v4), 99, "one more")
+		startFlow(t, x, a.seen(b, y.v4), 99, "one more")
 	}
 	waitFor(t, func() error {
 		if n := b.refusals(a); n != tried+1-most/2 {
@@ -188,7 +188,7 @@ func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
 	}
 	before := b.refusals(a)
 	for i := range tried {
-		say(t, y, places[i%another], 99, "one more")
+		startFlow(t, y, places[i%another], 99, "one more")
 	}
 	waitFor(t, func() error {
 		if n := b.refusals(a) - before; n != tried+another-most {
@@ -199,7 +199,7 @@ func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
 	ask(t, y2, "udp", host4, "there is room for another guest")
 	ask(t, y, "udp", host6, "the other family has its own")
 	for range tried {
-		say(t, own, host4, 99, "who is nobody's guest has no bound")
+		startFlow(t, own, host4, 99, "who is nobody's guest has no bound")
 	}
 	if n := b.refusals(a) - before; n != tried+another-most {
 		t.Errorf("%d packets were refused", n)
@@ -207,7 +207,7 @@ func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
 	// Guests come and go without a change of what is counted.
 	b.peer(a).Guests = b.peer(a).Guests[:2]
 	b.set()
-	say(t, y, host4, 99, "one more")
+	startFlow(t, y, host4, 99, "one more")
 	waitFor(t, func() error {
 		if n := b.refusals(a) - before; n != tried+another-most+1 {
 			return fmt.Errorf("%d packets were refused, want %d", n, tried+another-most+1)

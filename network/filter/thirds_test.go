@@ -203,7 +203,7 @@ func TestConnectionsByTheHubAreBounded(t *testing.T) {
 	c.h.desired.Connections = 2 * most
 	c.h.set()
 	for range tried {
-		say(t, c.x, c.at(c.p, false), 99, "one more")
+		startFlow(t, c.x, c.at(c.p, false), 99, "one more")
 	}
 	waitFor(t, func() error {
 		if n := c.h.refusals(c.p); n != tried-most/2 { // the other half is for the other pods of that provider

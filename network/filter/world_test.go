@@ -532,14 +532,26 @@ func tryPort(at place, network string, to netip.Addr, port int, what string) (st
 // say sends one datagram and does not wait.
 func say(t testing.TB, at place, to netip.Addr, port int, what string) {
 	t.Helper()
+	_ = send(t, at, to, port, what).Close()
+}
+
+// startFlow is say as a new connection: its socket stays open until the test ends, so that no other one has its port.
+func startFlow(t testing.TB, at place, to netip.Addr, port int, what string) {
+	t.Helper()
+	c := send(t, at, to, port, what)
+	t.Cleanup(func() { _ = c.Close() })
+}
+
+func send(t testing.TB, at place, to netip.Addr, port int, what string) net.Conn {
+	t.Helper()
 	c, err := dial(at, "udp", to, port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
 	if _, err := io.WriteString(c, what); err != nil && !errors.Is(err, unix.EPERM) { // EPERM: by a rule for output
 		t.Fatal(err)
 	}
+	return c
 }
 
 // checkAnswer fails unless an answer says that the message came from an address.
