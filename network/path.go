@@ -403,7 +403,7 @@ func (p *path) send(src netip.Addr, frame []byte) {
 		p.counters.drop(dropSource) // it would mean nothing at the peer, or somebody else
 	case s == nil:
 		p.counters.drop(dropDown)
-	case !s.queue.packet(frame):
+	case !s.packet(frame):
 		p.counters.drop(dropFull)
 	default:
 		p.counters.sent(len(frame))

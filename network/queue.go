@@ -57,6 +57,13 @@ func (q *queue) message(kind frame.Type, b []byte) bool {
 	return true
 }
 
+// empty reports whether nothing waits.
+func (q *queue) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.packets)+len(q.control) == 0
+}
+
 // take returns what waits, and keeps what it returned the last time for what comes next. The result is valid until the
 // next call.
 func (q *queue) take(last []byte) []byte {

@@ -11,7 +11,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/network/frame"
 )
@@ -38,6 +41,12 @@ type stream struct {
 	queue  *queue
 	dialed bool // by this cluster
 	begun  time.Time
+
+	writing sync.Mutex      // held while something is sent; taken before that of the queue
+	raw     syscall.RawConn // of the socket, nil if there is none
+	waits   func(fd uintptr)
+	waiting int    // what waits found; with writing
+	small   []byte // what sendNow sent last; with writing
 
 	saidPods, saidYours bool // by the peer; of the goroutine that reads
 
@@ -71,7 +80,17 @@ var (
 )
 
 func newStream(p *path, conn net.Conn, dialed bool) *stream {
-	return &stream{path: p, conn: conn, queue: newQueue(), dialed: dialed, begun: time.Now(), done: make(chan struct{})}
+	s := &stream{path: p, conn: conn, queue: newQueue(), dialed: dialed, begun: time.Now(), done: make(chan struct{})}
+	if socket, ok := conn.(syscall.Conn); ok {
+		s.raw, _ = socket.SyscallConn() // fails when it is closed already
+	}
+	s.waits = func(fd uintptr) {
+		var err error
+		if s.waiting, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err != nil {
+			s.waiting = unknown
+		}
+	}
+	return s
 }
 
 // run carries packets until the stream ends.
@@ -111,6 +130,34 @@ func (s *stream) ended() bool {
 	}
 }
 
+const (
+	// mostDirect is the longest frame of the device, in bytes, that need not wait for the goroutine that writes.
+	mostDirect = 2 << 10
+	// unknown is for stream.waiting when the socket does not tell.
+	unknown = -1
+)
+
+// packet sends a frame of the device, and is false when there is no room for it. It never waits for the peer.
+func (s *stream) packet(b []byte) bool { return s.sendNow(b) || s.queue.packet(b) }
+
+// sendNow sends a short frame if nothing else is under way, as Nagle's algorithm does (RFC 896), which spares questions and
+// answers the time until the goroutine that writes is woken. What the peer has not acknowledged is under way: so there is
+// room in the socket, and packets that come faster than that are still sent together.
+func (s *stream) sendNow(b []byte) bool {
+	if s.raw == nil || len(b) > mostDirect || !s.writing.TryLock() {
+		return false
+	}
+	defer s.writing.Unlock()
+	if !s.queue.empty() || s.raw.Control(s.waits) != nil || s.waiting != 0 {
+		return false
+	}
+	s.small = frame.Append(s.small[:0], frame.Packet, b)
+	if _, err := s.conn.Write(s.small); err != nil {
+		s.end(fmt.Errorf("send packets: %w", err))
+	}
+	return true
+}
+
 // write sends what waits.
 func (s *stream) write() error {
 	var chunk []byte
@@ -120,19 +167,29 @@ func (s *stream) write() error {
 		case <-s.done:
 			return nil
 		}
-		for {
+		for sent := true; sent; sent = len(chunk) > 0 {
 			parting := s.parting.Load()
-			if chunk = s.queue.take(chunk); len(chunk) == 0 {
-				if parting {
-					return ErrNotWanted
-				}
-				break
-			}
-			if _, err := s.conn.Write(chunk); err != nil { // a peer that takes nothing is noticed by its silence
+			var err error
+			if chunk, err = s.send(chunk); err != nil { // a peer that takes nothing is noticed by its silence
 				return fmt.Errorf("send packets: %w", err)
+			}
+			if len(chunk) == 0 && parting {
+				return ErrNotWanted
 			}
 		}
 	}
+}
+
+// send sends what waits, and returns it; its memory is for the next call.
+func (s *stream) send(last []byte) ([]byte, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	chunk := s.queue.take(last)
+	if len(chunk) == 0 {
+		return chunk, nil
+	}
+	_, err := s.conn.Write(chunk)
+	return chunk, err
 }
 
 // read handles what comes.

@@ -173,6 +173,45 @@ func TestOverTLS(t *testing.T) {
 	}
 }
 
+// A packet that nothing is under way before does not wait for another goroutine, and one that comes while the peer takes
+// nothing never keeps those to others waiting.
+func TestNothingUnderWay(t *testing.T) {
+	stuck := make(chan struct{})
+	arrived := make(chan struct{}, 1)
+	j := join(t, func([]byte) {}, func([]byte) {
+		select {
+		case arrived <- struct{}{}:
+		default:
+			<-stuck
+		}
+	})
+	var end sync.Once
+	defer end.Do(func() { close(stuck) })
+	src, dst := j.addresses(0)
+	small := superpacket(src, dst, 64)
+	q := j.engines[0].path(j.engines[1].cfg.Self()).current.Load().queue
+	queued := func() int {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.most
+	}
+	endpointtest.Eventually(t, "be sent at once", func() bool {
+		q.trim() // forgets what waited before
+		j.ports[0].in <- small
+		<-arrived
+		return queued() == 0
+	})
+	// Now nobody takes anything. The device is read on all the same.
+	large := superpacket(src, dst, 1400)
+	endpointtest.Eventually(t, "be dropped", func() bool {
+		for range 100 {
+			j.ports[0].in <- large
+		}
+		return j.status(0).Counters.Dropped[dropNames[dropFull]] > 0
+	})
+	end.Do(func() { close(stuck) })
+}
+
 // BenchmarkPackets is a packet over TLS on loopback, from one device to the other, with
 // both engines in this process.
 func BenchmarkPackets(b *testing.B) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"syscall"
 
 	"liqo.io/agent/endpoint/gapless"
 	"liqo.io/agent/endpoint/wire"
@@ -50,3 +51,6 @@ func (p *packetConn) Close() error {
 	p.under.Abort()
 	return nil
 }
+
+// SyscallConn is that of the socket below, for who asks what is under way there.
+func (p *packetConn) SyscallConn() (syscall.RawConn, error) { return p.under.tcp.SyscallConn() }
