@@ -143,7 +143,7 @@ func New(cfg Config) *Sharing {
 		Changed:   func(namespace string) { s.pods.ClaimsChanged(namespace) }, Used: s.nodes.Touch, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.pods = offload.New(offload.Config{
-		Self: self, Exceeded: cfg.Requeue, Tokens: func(namespace string) string { return NoTokens(cfg.Settings(), namespace) }, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Logger: cfg.Logger, Now: cfg.Now,
+		Self: self, Exceeded: cfg.Requeue, Tokens: func(namespace string) string { return NoTokens(cfg.Settings(), namespace) }, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Mounted: s.volumes.Look, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.kubelet = kubelet.New(kubelet.Config{
 		Listen: func() string { return cfg.Settings().Sharing.KubeletListen },
