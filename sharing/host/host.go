@@ -54,6 +54,9 @@ type Config struct {
 	// Registries returns those that consumers may have images from. It must be quick
 	// and safe for concurrent use.
 	Registries func() registry.List
+	// OnlyNode returns the node that all pods of consumers run on, "" if there is not exactly one. It must be quick and safe
+	// for concurrent use.
+	OnlyNode func() string
 	// Users returns the names under which a consumer's requests may reach the API
 	// server.
 	Users func(peer.ClusterID) []string

@@ -46,6 +46,7 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 				return Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 1}
 			},
 			Registries: func() registry.List { return registry.List{Entries: []string{"docker.io", registry.Own}} },
+			OnlyNode:   func() string { return "" },
 			Users:      func(id peer.ClusterID) []string { return []string{string(id)} },
 			Changed:    func(peer.ClusterID) { changed.add() },
 			Logger:     slog.New(slog.DiscardHandler),

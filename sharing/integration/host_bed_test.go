@@ -75,6 +75,7 @@ func newHost() *runningHost {
 			return r.settings
 		},
 		Registries: func() registry.List { return registry.List{Entries: []string{"docker.io"}} },
+		OnlyNode:   func() string { return "" },
 		Users:      func(id peer.ClusterID) []string { return api.PeerUsers{Namespace: "liqo"}.Names(string(id)) },
 		Changed: func(id peer.ClusterID) {
 			r.mu.Lock()
