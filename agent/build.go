@@ -110,6 +110,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Self:    s.id, Settings: s.config, Names: s.decisions, Client: s.client,
 		Label:         func(id peer.ClusterID) string { return s.views.Label(id) },
 		OwnRegistries: func() []string { return s.peering.OwnRegistries() },
+		OnlyNode:      func() string { return s.peering.OnlyNode() },
 		Users:         func(id peer.ClusterID) []string { return s.peering.PeerUsers().Names(string(id)) },
 		Webhook:       func(claims bool) map[string]any { return s.admission.MutatingWebhook(claims) },
 		Requeue:       s.hub.reconcile, Recheck: func(id peer.ClusterID) { s.server.Recheck(id) },

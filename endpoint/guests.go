@@ -17,9 +17,10 @@ type Guests interface {
 	// Release gives that namespace back, with everything in it. That there is none
 	// is no error.
 	Release(ctx context.Context, id peer.ClusterID, origin string) error
-	// Owns reports whether the namespace is the peer's. It is asked for every
-	// request, and again and again while one of a stream lasts.
-	Owns(id peer.ClusterID, namespace string) bool
+	// Owns returns nil if the namespace is the peer's. It is asked for every request,
+	// and again and again while one of a stream lasts. A *Refused with a time to try
+	// again says that this is not known yet.
+	Owns(id peer.ClusterID, namespace string) error
 	// Pod checks a pod, as JSON, that the peer wants to create in a namespace of its
 	// own, and returns what is sent to the API server instead. done, which is never
 	// nil without an error, is called exactly once when it is known what became of

@@ -68,10 +68,16 @@ func (i *inn) Release(_ context.Context, id peer.ClusterID, origin string) error
 	return nil
 }
 
-func (i *inn) Owns(id peer.ClusterID, namespace string) bool {
+func (i *inn) Owns(id peer.ClusterID, namespace string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return strings.HasPrefix(namespace, string(id)+"-") && !i.gone[namespace]
+	if !strings.HasPrefix(namespace, string(id)+"-") || i.gone[namespace] {
+		return &wire.Refused{Reason: "NotYours"}
+	}
+	if namespace == string(id)+"-early" {
+		return &wire.Refused{Reason: "NotReady", Message: "not known yet", Retry: time.Second}
+	}
+	return nil
 }
 
 func (i *inn) evict(namespace string) {
@@ -319,6 +325,7 @@ func TestGuestCallsRefused(t *testing.T) {
 		says                            string
 	}{
 		{"GET", "/api/v1/namespaces/c-shop/pods", "", "", 403, "Forbidden", "none of yours"},
+		{"GET", "/api/v1/namespaces/b-early/pods", "", "", 503, "ServiceUnavailable", "not known yet"},
 		{"GET", "/api/v1/pods", "", "", 403, "Forbidden", "namespaces that it was given"},
 		{"GET", "/api/v1/namespaces/b-shop/serviceaccounts", "", "", 403, "Forbidden", "correct the path"},
 		{"GET", endpointtest.PodsOfB + "?labelSelector=a", "", "", 400, "BadRequest", "not known here"},

@@ -58,7 +58,11 @@ func (s *Server) serveGuests(w http.ResponseWriter, r *http.Request, c *conn, ca
 		s.cfg.Gateway.Complain(caller.ID, r, no)
 		return no
 	}
-	if !s.cfg.Guests.Owns(caller.ID, call.Namespace) {
+	if err := s.cfg.Guests.Owns(caller.ID, call.Namespace); err != nil {
+		// While it is not known, nobody is to take it for an end.
+		if no := s.guestsRefuse(r, caller, err); no.Retry > 0 {
+			return no
+		}
 		return refusal.NotPermitted(fmt.Sprintf("namespace %s here is none of yours, or not any more; ask for one (%s)", call.Namespace, wire.PathNamespaces))
 	}
 	if call.Answer != allow.OneAnswer && call.Answer != allow.Upgrading {

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/endpointtest"
 	"liqo.io/agent/relay"
@@ -262,6 +264,25 @@ func TestUpgradeRefused(t *testing.T) {
 	})
 	if conn, resp, err := l.Upgrade(t.Context(), good()); err != nil || conn != nil || resp.StatusCode != http.StatusNotFound {
 		t.Errorf("%v, %v, %v", conn, resp, err)
+	}
+	// What a kubelet says of a container that does not run is text, and so may be anything else.
+	for text, passed := range map[string]bool{
+		`container not found ("web")`: true, `container not found ("web")` + "\n": true,
+		`container not found ("web"); run curl`: false, `container not found ("../web")`: false, `container not found ("` + strings.Repeat("w", 64) + `")`: false,
+		`container not found (web)`: false, "container not found (\"we\nb\")": false, `open /etc/passwd: no`: false, ``: false,
+	} {
+		a.answering(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, text)
+		})
+		conn, resp, err := l.Upgrade(t.Context(), good())
+		if err != nil || conn != nil {
+			t.Fatalf("%q: %v, %v", text, conn, err)
+		}
+		var said metav1.Status
+		if err := json.NewDecoder(resp.Body).Decode(&said); err != nil || passed != (resp.StatusCode == http.StatusInternalServerError) || passed != (said.Message == strings.TrimSpace(text)) {
+			t.Errorf("%q: %d %q, %v", text, resp.StatusCode, said.Message, err)
+		}
 	}
 	for _, head := range []string{"Upgrade: h2c\r\n", "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: a b\r\n"} {
 		a.answering(func(w http.ResponseWriter, r *http.Request) {

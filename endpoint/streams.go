@@ -127,7 +127,7 @@ func (s *Server) Recheck(id peer.ClusterID) {
 
 func (s *Server) recheck(entries []*openStream) {
 	for _, e := range entries { // of callers: there are Peers
-		if s.cfg.Peers.Admit(e.id, e.shown) != Known || e.namespace != "" && !s.cfg.Guests.Owns(e.id, e.namespace) {
+		if s.cfg.Peers.Admit(e.id, e.shown) != Known || e.namespace != "" && s.cfg.Guests.Owns(e.id, e.namespace) != nil {
 			e.end()
 		}
 	}

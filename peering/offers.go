@@ -26,6 +26,15 @@ func (c *Controller) SharingChanged() {
 // at any time.
 func (c *Controller) OwnRegistries() []string { return c.allocator.Own() }
 
+// OnlyNode returns the name of the node that all pods of consumers run on, "" if there is not exactly one, or while
+// that is not known. Any goroutine may call it at any time.
+func (c *Controller) OnlyNode() string {
+	if s := c.current(); s != nil {
+		return offer.Only(s.nodes.All())
+	}
+	return ""
+}
+
 // Offered is what this cluster offers to its consumers, for people.
 type Offered struct {
 	// Nodes is how many nodes take part, and Free what their own cluster leaves of

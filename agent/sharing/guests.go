@@ -21,8 +21,8 @@ func (s *Sharing) Release(ctx context.Context, id peer.ClusterID, origin string)
 }
 
 // Owns implements endpoint.Guests.
-func (s *Sharing) Owns(id peer.ClusterID, namespace string) bool {
-	return s.hosts.Owns(id, namespace)
+func (s *Sharing) Owns(id peer.ClusterID, namespace string) error {
+	return refused(s.hosts.Owns(id, namespace))
 }
 
 // ConsumerOf returns whose guests are in a namespace, "" for nobody's; known is false while that is not known.

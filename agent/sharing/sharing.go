@@ -56,6 +56,8 @@ type Config struct {
 	Label func(id peer.ClusterID) string
 	// OwnRegistries are the image registries of this cluster.
 	OwnRegistries func() []string
+	// OnlyNode returns the node of this cluster that all pods of consumers run on, "" if there is not exactly one.
+	OnlyNode func() string
 	// Users returns the users in the API server by which a peer is known.
 	Users func(id peer.ClusterID) []string
 	// Webhook returns the configuration of the webhook for pods, or only for those with claims.
@@ -126,7 +128,7 @@ func New(cfg Config) *Sharing {
 		Registries: func() registry.List {
 			return registry.List{Entries: cfg.Settings().Sharing.Registries, Own: cfg.OwnRegistries()}
 		},
-		Users: cfg.Users, Changed: cfg.Requeue, Logger: cfg.Logger, Now: cfg.Now,
+		OnlyNode: cfg.OnlyNode, Users: cfg.Users, Changed: cfg.Requeue, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	host, _ := os.Hostname() // without one, no name is left out
 	s.nodes = vnode.New(vnode.Config{
@@ -143,7 +145,7 @@ func New(cfg Config) *Sharing {
 		Changed:   func(namespace string) { s.pods.ClaimsChanged(namespace) }, Used: s.nodes.Touch, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.pods = offload.New(offload.Config{
-		Self: self, Exceeded: cfg.Requeue, Tokens: func(namespace string) string { return NoTokens(cfg.Settings(), namespace) }, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Logger: cfg.Logger, Now: cfg.Now,
+		Self: self, Exceeded: cfg.Requeue, Tokens: func(namespace string) string { return NoTokens(cfg.Settings(), namespace) }, Claim: s.volumes.Claim, Holds: s.volumes.Holds, Mounted: s.volumes.Look, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.kubelet = kubelet.New(kubelet.Config{
 		Listen: func() string { return cfg.Settings().Sharing.KubeletListen },

@@ -10,7 +10,10 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/allow"
@@ -146,6 +149,10 @@ func request(ctx context.Context, up Upstream, id peer.ClusterID, out allow.Requ
 	return req, nil
 }
 
+// notRunning matches what a kubelet says of a container that does not run, in place of an upgrade. The API server passes that on
+// as it is, which is text. Other text may say anything.
+var notRunning = regexp.MustCompile(`^container not found \("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"\)$`)
+
 // Read reads an answer of at most that many bytes, if it makes sense to a peer. ctx
 // is that of the request.
 func Read(ctx context.Context, resp *http.Response, limit int64) ([]byte, *refusal.Refusal) {
@@ -171,6 +178,15 @@ func Read(ctx context.Context, resp *http.Response, limit int64) ([]byte, *refus
 		return nil, refusal.BadUpstream("an answer that is too large")
 	}
 	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "application/json" || !json.Valid(body) {
+		if said := bytes.TrimSpace(body); resp.StatusCode == http.StatusInternalServerError && notRunning.Match(said) {
+			body, err := json.Marshal(metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+				Message: string(said), Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError,
+			})
+			if err == nil {
+				return body, nil
+			}
+		}
 		// Not an answer about objects: the API server is starting, lacks the
 		// resource's definition, or something stands in front of it.
 		return nil, refusal.BadUpstream(fmt.Sprintf("status %d without JSON", resp.StatusCode))

@@ -23,6 +23,7 @@ import (
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/tunnel"
+	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
@@ -32,8 +33,11 @@ import (
 // landlord lets mill do anything in the namespace mill-shop, as far as RBAC does.
 type landlord struct{ endpoint.Guests }
 
-func (landlord) Owns(id peer.ClusterID, namespace string) bool {
-	return namespace == string(id)+"-shop"
+func (landlord) Owns(id peer.ClusterID, namespace string) error {
+	if namespace != string(id)+"-shop" {
+		return &wire.Refused{Reason: "NotYours"}
+	}
+	return nil
 }
 
 func (landlord) Pod(_ context.Context, _ peer.ClusterID, _ string, body []byte) ([]byte, func([]byte), error) {

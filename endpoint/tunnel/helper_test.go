@@ -127,7 +127,7 @@ func (everybody) Admit(peer.ClusterID, trust.Shown) endpoint.AccessLevel { retur
 // anything goes.
 type anything struct{ endpoint.Guests }
 
-func (anything) Owns(peer.ClusterID, string) bool { return true }
+func (anything) Owns(peer.ClusterID, string) error { return nil }
 
 func (anything) Namespace(_ context.Context, id peer.ClusterID, origin string) (string, error) {
 	return string(id) + "-" + origin, nil

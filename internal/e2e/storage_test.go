@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/host"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -181,6 +184,13 @@ func TestStorage(t *testing.T) {
 		return map[string]int{"pods": len(pods), "services": len(services), "endpointslices": len(slices)}
 	}
 	uid := p.runs("")
+	// The agent of B chose its node for the claim, before the scheduler of B had a pod.
+	claims, err := list[corev1.PersistentVolumeClaim](b, "/api/v1/namespaces/"+guests+"/persistentvolumeclaims")
+	if err != nil || len(claims) != 1 || !slices.ContainsFunc(claims[0].ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == host.Manager && strings.Contains(f.FieldsV1.String(), "selected-node")
+	}) {
+		t.Errorf("B has the claims %+v (%v)", claims, err)
+	}
 	b.eventually("it has the Services", func() error {
 		if got := others(); got["services"] != 2 || got["endpointslices"] != 1 {
 			return fmt.Errorf("there are %v", got)

@@ -12,7 +12,6 @@ const (
 	resolvConf     = "`/etc/resolv.conf`"
 	ownName        = "the name of a pod with `subdomain` in its own `/etc/hosts`"
 	resizing       = "resizing in place"
-	notRunning     = "`kubectl exec` in a container that does not run"
 )
 
 // once is what containers do that are killed at first, by a probe that then succeeds.
@@ -120,7 +119,7 @@ func things() []*thing {
 		{name: "image-not-there", main: `{image: bed.example.com/nothing:1, imagePullPolicy: IfNotPresent}`, shows: "waiting ImagePullBackOff",
 			do: `until_is "trying and failing to pull image" k logs $POD`},
 		{name: "image-never", main: `image: bed.example.com/nothing:1`, shows: "waiting ErrImageNeverPull", do: `no k logs $POD`},
-		{name: "exec-not-running", on: "image-never", shows: "waiting ErrImageNeverPull", do: `no k exec $POD -- true`, differs: map[string]string{inOutput: notRunning}},
+		{name: "exec-not-running", on: "image-never", shows: "waiting ErrImageNeverPull", do: `until_is 'container not found ("main")' k exec $POD -- true; no k exec $POD -- true`},
 		{name: "image-name", main: `image: "bed.example.com/NOTHING:1"`, shows: "InvalidImageName", differs: map[string]string{inStatus: badImageName, inEvents: badImageName}},
 		{name: "pull-secret", spec: `imagePullSecrets: [{name: nothing}]`, do: `k describe pod $POD | grep -A1 'Image:'`},
 		{name: "command-not-there", main: `command: [/nothing]`, spec: `restartPolicy: Never`, shows: "terminated 128 0 StartError.*Failed"},

@@ -192,7 +192,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range found {
-			if workload.IsTokenSecret(s.Name) {
+			if workload.IsTokenSecret(&s) {
 				out = append(out, s)
 			}
 		}

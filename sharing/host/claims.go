@@ -31,6 +31,7 @@ type guestClaim struct {
 
 	Spec struct {
 		StorageClassName string                            `json:"storageClassName"`
+		VolumeName       string                            `json:"volumeName"`
 		Resources        corev1.VolumeResourceRequirements `json:"resources"`
 	} `json:"spec"`
 	Status struct {
@@ -79,6 +80,9 @@ func (s *session) countClaim(before, after *guestClaim) {
 	}
 	if after != nil {
 		s.count(origin(after), func(a *account) { a.putClaim(keyOf(after.Namespace, after.Name), after.size()) })
+		if s.placeable(after) {
+			s.host.look(s, origin(after))
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func TestStorageOfAll(t *testing.T) {
 	const total, each = 100, 7
 	h := New(Config{
 		Settings: func() Settings { return Settings{Storage: total} }, Registries: func() registry.List { return registry.List{} },
-		Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
+		OnlyNode: func() string { return "" }, Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	var granted atomic.Int64
 	var group sync.WaitGroup
@@ -127,7 +127,7 @@ func TestClassForGuests(t *testing.T) {
 func TestExpandable(t *testing.T) {
 	s := &session{host: New(Config{
 		Settings: func() Settings { return Settings{} }, Registries: func() registry.List { return registry.List{} },
-		Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
+		OnlyNode: func() string { return "" }, Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
 	})}
 	s.makeClaimCaches()
 	for name, expands := range map[string]bool{"fixed": false, "elastic": true} {

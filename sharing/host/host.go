@@ -54,6 +54,9 @@ type Config struct {
 	// Registries returns those that consumers may have images from. It must be quick
 	// and safe for concurrent use.
 	Registries func() registry.List
+	// OnlyNode returns the node that all pods of consumers run on, "" if there is not exactly one. It must be quick and safe
+	// for concurrent use.
+	OnlyNode func() string
 	// Users returns the names under which a consumer's requests may reach the API
 	// server.
 	Users func(peer.ClusterID) []string
@@ -174,11 +177,11 @@ func quantities(offer map[string]string) corev1.ResourceList {
 	return out
 }
 
-// Owns is whether a namespace is one of an admitted consumer's. It may be being
-// deleted.
-func (h *Host) Owns(id peer.ClusterID, namespace string) bool {
+// Owns returns nil if a namespace is one of an admitted consumer's, which may be
+// being deleted, and otherwise why not, or why that is not known.
+func (h *Host) Owns(id peer.ClusterID, namespace string) error {
 	_, err := h.place(id, namespace)
-	return err == nil
+	return err
 }
 
 // Consumer returns whose a namespace is, "" for nobody, from what the API server said last, whether or not the consumer

@@ -141,7 +141,7 @@ func (s *session) complete(ctx context.Context, st standing, guest *corev1.Names
 	// refuses every pod.
 	err := s.await(ctx, func() bool {
 		quota := s.quotas.Get(guest.Name, QuotaName)
-		return quota != nil && counted(quota) || s.leaving(guest) || !s.host.Owns(st.tenant.id, guest.Name)
+		return quota != nil && counted(quota) || s.leaving(guest) || s.host.Owns(st.tenant.id, guest.Name) != nil
 	})
 	if err == nil {
 		err = s.awaitServiceAccount(ctx, guest.Name)

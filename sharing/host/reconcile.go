@@ -52,7 +52,7 @@ func podPath(pod *guestPod) string {
 // reconcileTenant makes the namespaces of an admitted consumer what they are to be.
 func (s *session) reconcileTenant(ctx context.Context, st standing) (time.Duration, error) {
 	var again time.Duration
-	var errs []error
+	errs := []error{s.placeClaims(ctx, st.tenant.id)}
 	for _, guest := range s.guests(st.tenant.id) {
 		if guest.DeletionTimestamp != nil {
 			continue // by whomever: it is respected

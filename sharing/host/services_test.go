@@ -73,6 +73,7 @@ func TestServices(t *testing.T) {
 	h := New(Config{
 		Settings:   func() Settings { return Settings{MaxNamespaces: 1} },
 		Registries: func() registry.List { return registry.List{} },
+		OnlyNode:   func() string { return "" },
 		Users:      func(peer.ClusterID) []string { return nil },
 		Changed:    func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
 	})

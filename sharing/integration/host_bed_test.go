@@ -51,6 +51,9 @@ type runningHost struct {
 	*host.Host
 	log  *bedtest.Log
 	stop func()
+	// through is what its requests go through, and node where pods of consumers run; they may be nil and "".
+	through func(http.RoundTripper) http.RoundTripper
+	node    string
 
 	mu       sync.Mutex
 	settings host.Settings
@@ -68,6 +71,12 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func newHost() *runningHost {
 	r := &runningHost{log: &bedtest.Log{}, stop: func() {}, changed: make(map[peer.ClusterID]int)}
 	r.settings = host.Settings{Prefix: "liqo", PodSecurity: "baseline", Enforce: "requests", MaxNamespaces: 8, GuestEgress: host.EgressInternet}
+	r.renew()
+	return r
+}
+
+// renew makes the Host anew, which remembers nothing. It is not connected.
+func (r *runningHost) renew() {
 	r.Host = host.New(host.Config{
 		Settings: func() host.Settings {
 			r.mu.Lock()
@@ -75,6 +84,7 @@ func newHost() *runningHost {
 			return r.settings
 		},
 		Registries: func() registry.List { return registry.List{Entries: []string{"docker.io"}} },
+		OnlyNode:   func() string { return r.node },
 		Users:      func(id peer.ClusterID) []string { return api.PeerUsers{Namespace: "liqo"}.Names(string(id)) },
 		Changed: func(id peer.ClusterID) {
 			r.mu.Lock()
@@ -88,13 +98,15 @@ func newHost() *runningHost {
 			return time.Now().Add(r.skew)
 		},
 	})
-	return r
 }
 
 // connect runs the Host against a control plane.
 func (r *runningHost) connect(t *testing.T, k *bed.Kube) {
 	t.Helper()
 	config := k.RESTConfig()
+	if r.through != nil {
+		config.Wrap(r.through)
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
 			if request.Method != http.MethodGet && !strings.HasPrefix(request.URL.Path, "/apis/authorization.k8s.io/") { // nothing is stored of a question

@@ -36,7 +36,7 @@ func TestAttackLostLabels(t *testing.T) {
 		if id, origin := pick(found, "metadata", "labels", "liqo.io/origin-cluster-id"), pick(found, "metadata", "labels", "liqo.io/origin-namespace"); id != string(barn) || origin != "shop" {
 			return fmt.Errorf("its labels are %v", pick(found, "metadata", "labels"))
 		}
-		if !r.Owns(barn, shop) {
+		if r.Owns(barn, shop) != nil {
 			return fmt.Errorf("it is not the consumer's yet")
 		}
 		return nil

@@ -48,7 +48,15 @@ func (l landlord) refused(err error) error {
 	if !errors.As(err, &no) {
 		return err
 	}
-	return &wire.Refused{Reason: no.Reason, Message: no.Message}
+	out := &wire.Refused{Reason: no.Reason, Message: no.Message}
+	if no.Reason == host.ReasonNotReady || no.Reason == host.ReasonTerminating {
+		out.Retry = no.Retry
+	}
+	return out
+}
+
+func (l landlord) Owns(id peer.ClusterID, ns string) error {
+	return l.refused(l.runningHost.Owns(id, ns))
 }
 
 func (l landlord) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {

@@ -20,6 +20,7 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/host"
 	"liqo.io/agent/sharing/offload"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/volumes"
 	"liqo.io/agent/sharing/workload"
 )
@@ -35,6 +36,8 @@ type storing struct {
 	*pair
 	host *runningHost
 	link *tunnel.Link
+	// told is what the agent of the provider is told when it starts, if it dies with that of the consumer.
+	told *spec.Tenant
 }
 
 // startStoring returns a consumer and a provider that offers 10Gi.
@@ -69,9 +72,14 @@ func startStoring(t *testing.T) *storing {
 
 // admit has the provider let the consumer in.
 func (s *storing) admit() {
+	s.host.Set(storingTenancy())
+}
+
+// storingTenancy lets the consumer in, with storage.
+func storingTenancy() spec.Tenant {
 	offer := smallOffer()
 	offer["storage"] = "10Gi"
-	s.host.Set(tenancy(consumerID, offer))
+	return tenancy(consumerID, offer)
 }
 
 // namespace makes an enabled namespace at home.
@@ -303,7 +311,7 @@ type dying struct {
 }
 
 func (d dying) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet && d.left.Add(-1) < 0 {
+	if r.Method != http.MethodGet && !strings.HasPrefix(r.URL.Path, "/apis/authorization.k8s.io/") && d.left.Add(-1) < 0 {
 		d.dead()
 		return nil, errors.New("the agent was killed")
 	}
@@ -324,23 +332,33 @@ func (d *dyingRemote) Namespace(ctx context.Context, origin string) (string, err
 	return d.link.Namespace(ctx, origin)
 }
 
-// die runs an agent until it was killed after so many writes, or until done.
+// die runs the agent of the consumer, and that of the provider if that was told something, until they were killed after so
+// many writes of both, or until done.
 func (s *storing) die(writes int64, done func() bool) (killed bool) {
 	s.t.Helper()
 	var left atomic.Int64
 	left.Store(writes)
 	dead, kill := context.WithCancel(s.t.Context())
 	defer kill()
+	through := func(next http.RoundTripper) http.RoundTripper { return dying{next, &left, kill} }
+	p := s.volumes()
+	if s.told != nil {
+		s.host.stop()
+		s.host.renew()
+		s.host.through = through
+		s.host.connect(s.t, s.kubeB)
+		s.host.Set(*s.told)
+		p.Reachable = s.told.Admitted
+	}
 	log := &bedtest.Log{}
 	v := volumes.New(volumes.Config{
 		Self: func() peer.ClusterID { return consumerID }, Class: func() string { return "liqo" }, HomeClass: func() string { return "" },
 		Changed: func(string) {}, Used: func() {}, Logger: log.Logger(),
 	})
-	p := s.volumes()
 	p.Remote = &dyingRemote{dying{s.link, &left, kill}, s.link}
 	v.Set(p)
 	config := s.kubeA.RESTConfig()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return dying{next, &left, kill} })
+	config.Wrap(through)
 	stop := bedtest.Run(s.t, log, nil, func(ctx context.Context) error { return v.Run(ctx, config) })
 	defer stop()
 	bedtest.Within(s.t, "the end of an agent", func() error {
@@ -352,53 +370,93 @@ func (s *storing) die(writes int64, done func() bool) (killed bool) {
 	return dead.Err() != nil
 }
 
-// TestKilledVolumes: whenever the agent is killed, the next one finishes what it began, once:
-// one copy of a claim, and none after the claim was deleted.
+// TestKilledVolumes: whenever the agents of both clusters are killed in the life of a claim, the next ones finish what was
+// begun, once: there is one copy of it, which keeps its volume, and none after the claim was deleted.
 func TestKilledVolumes(t *testing.T) {
 	t.Parallel()
 	s := startStoring(t)
 	ctx := t.Context()
+	s.must(s.b.Create(ctx, classesPath, object{
+		"metadata": object{"name": "made"}, "provisioner": diskMaker, "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
+	}, nil))
 	s.namespace("shop")
 	_, stop := s.keep(nil, func(string) {})
 	bedtest.Within(t, "the storage class", func() error { return s.a.Get(ctx, liqoClass, nil) })
 	stop()
-	get := func(path string) bool { return s.a.Get(ctx, path, nil) == nil }
-	for writes := int64(0); ; writes++ {
+	s.host.stop()
+	s.host.node, s.host.settings.GuestStorageClass = "b", "made"
+	guests := guestNamespace("shop")
+	rights := rbac + guests + "/rolebindings/" + host.RoleName
+	get := func(c *kube.Client, path string) bool { return c.Get(ctx, path, nil) == nil }
+	joined, parted := storingTenancy(), storingTenancy()
+	parted.Admitted = false
+	done := make(map[string]bool) // what was not killed the last time, because it writes less than that
+	for writes := int64(0); len(done) < 5; writes++ {
 		name := fmt.Sprint("data-", writes)
 		claim := s.claim("shop", name, "1Mi")
-		s.mount("shop", name, name)
-		path, volume := namespaces+"shop/persistentvolumeclaims/"+name, "/api/v1/persistentvolumes/liqo-"+string(claim.UID)
-		settled := func() bool {
+		path, volume := claimsPath+name, volumesPath+"liqo-"+string(claim.UID)
+		bound := func(size string) bool {
 			now := &corev1.PersistentVolumeClaim{}
-			return s.a.Get(ctx, path, now) == nil && now.Status.Phase == corev1.ClaimBound && len(now.Finalizers) == 1
+			return s.a.Get(ctx, path, now) == nil && now.Status.Phase == corev1.ClaimBound && len(now.Finalizers) == 1 && now.Status.Capacity.Storage().String() == size && len(now.Status.Conditions) == 0
 		}
-		killed := s.die(writes, settled)
-		if killed {
-			s.die(1000, settled)
+		disk := "" // of the copy
+		step := func(what string, consumer spec.Tenant, settled func() bool) {
+			t.Helper()
+			s.told = &consumer
+			if s.die(writes, settled) {
+				s.die(1000, settled)
+			} else {
+				done[what] = true
+			}
+			if copies := s.copies("shop"); what != "delete" && (len(copies) != 1 || copies[0].Spec.VolumeName != disk) {
+				t.Fatalf("%s, killed after %d writes: the copies are %+v", what, writes, copies)
+			}
+			if done[what] && writes == 0 {
+				t.Errorf("%s: nothing was written", what)
+			}
 		}
-		if n := len(s.copies("shop")); n != 1 {
-			t.Fatalf("killed after %d writes: %d copies", writes, n)
+		s.mount("shop", name, name)
+		step("make", joined, func() bool {
+			copies := s.copies("shop")
+			return bound("1Mi") && len(copies) == 1 && copies[0].Annotations["volume.kubernetes.io/selected-node"] == "b"
+		})
+		// The provisioner of B makes its volume.
+		disk = "disk-of-" + name
+		s.must(s.b.Create(ctx, strings.TrimSuffix(volumesPath, "/"), object{
+			"metadata": object{"name": disk},
+			"spec": object{"storageClassName": "made", "capacity": object{"storage": "10Mi"}, "accessModes": []string{"ReadWriteOnce"}, "hostPath": object{"path": "/" + disk},
+				"persistentVolumeReclaimPolicy": "Retain", "claimRef": object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": guests, "name": workload.ClaimName(name, string(claim.UID)), "uid": s.copies("shop")[0].UID}},
+		}, nil))
+		bedtest.Within(t, "the provider's volume", func() error {
+			if copies := s.copies("shop"); copies[0].Status.Phase != corev1.ClaimBound {
+				return fmt.Errorf("%+v", copies)
+			}
+			return nil
+		})
+		if !done["expand"] {
+			s.must(s.a.Patch(ctx, path, "", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Mi"}}}}`), nil))
+			step("expand", joined, func() bool { return bound("2Mi") })
 		}
-		s.must(s.a.Delete(ctx, podPath("shop", name), metav1.DeleteOptions{}))
-		zero := int64(0)
-		_ = s.a.Delete(ctx, podPath("shop", name), metav1.DeleteOptions{GracePeriodSeconds: &zero}) // there may be none any more
+		if !done["part"] || !done["join"] {
+			secret := namespaces + guests + "/secrets/" + name
+			s.must(s.b.Create(ctx, namespaces+guests+"/secrets", object{"metadata": object{"name": name, "labels": object{workload.LabelOriginCluster: string(consumerID)}}}, nil))
+			step("part", parted, func() bool {
+				status := s.host.Stands(consumerID)
+				return !status.Busy && status.Claims == 1 && !status.RetainedSince.IsZero() && !get(s.b, secret) && !get(s.b, rights)
+			})
+			step("join", joined, func() bool {
+				status := s.host.Stands(consumerID)
+				return status.Claims == 1 && status.RetainedSince.IsZero() && get(s.b, rights)
+			})
+		}
+		s.end(name)
 		s.must(s.a.Delete(ctx, path, metav1.DeleteOptions{}))
-		removed := func() bool { return !get(path) && !get(volume) }
-		if s.die(writes, removed) {
-			killed = true
-			s.die(1000, removed)
-		}
+		step("delete", joined, func() bool { return !get(s.a, path) && !get(s.a, volume) })
 		bedtest.Within(t, "no copy", func() error {
 			if n := len(s.copies("shop")); n != 0 {
 				return fmt.Errorf("killed after %d writes: %d copies", writes, n)
 			}
 			return nil
 		})
-		if !killed {
-			if writes < 5 {
-				t.Errorf("it was never killed: %d writes", writes)
-			}
-			return
-		}
 	}
 }

@@ -117,6 +117,16 @@ func (n *Node) usable() bool {
 		n.Labels[workload.LabelType] != workload.VirtualNode && n.DeletionTimestamp == nil && n.system() == linux
 }
 
+// Only returns the name of the node that all pods of consumers run on: the only one of this cluster, if they may be scheduled
+// to it; "" otherwise. One that takes no pods now counts as well, as it may take some later.
+func Only(nodes []*Node) string {
+	own := slices.DeleteFunc(slices.Clone(nodes), func(n *Node) bool { return n.Labels[workload.LabelType] == workload.VirtualNode })
+	if len(own) != 1 || !own[0].usable() {
+		return ""
+	}
+	return own[0].Name
+}
+
 const (
 	linux     = "linux"
 	labelArch = "kubernetes.io/arch"

@@ -31,6 +31,30 @@ func machine(name string, allocatable map[string]string, change ...func(*Node)) 
 // busy returns a pod on a node.
 func busy(node string, requests Amounts) *Pod { return &Pod{Node: node, Requests: requests} }
 
+// TestOnly: a node is the only one if there is no other of this cluster, usable or not.
+func TestOnly(t *testing.T) {
+	virtual := machine("liqo-birch", nil, func(n *Node) { n.Labels["liqo.io/type"] = "virtual-node" })
+	for name, tc := range map[string]struct {
+		nodes []*Node
+		want  string
+	}{
+		"none":                  {nil, ""},
+		"one":                   {[]*Node{machine("a", nil)}, "a"},
+		"one and a virtual one": {[]*Node{virtual, machine("a", nil)}, "a"},
+		"a virtual one":         {[]*Node{virtual}, ""},
+		"two":                   {[]*Node{machine("a", nil), machine("b", nil)}, ""},
+		"two, one not ready":    {[]*Node{machine("a", nil), machine("b", nil, func(n *Node) { n.Status.Conditions[0].Status = "Unknown" })}, ""},
+		"two, one cordoned":     {[]*Node{machine("a", nil, func(n *Node) { n.Spec.Unschedulable = true }), machine("b", nil)}, ""},
+		"one, cordoned":         {[]*Node{machine("a", nil, func(n *Node) { n.Spec.Unschedulable = true })}, ""},
+		"one, tainted":          {[]*Node{machine("a", nil, func(n *Node) { n.Spec.Taints = []Taint{{Effect: "NoSchedule"}} })}, ""},
+		"one, about to go":      {[]*Node{machine("a", nil, func(n *Node) { n.DeletionTimestamp = &metav1.Time{} })}, ""},
+	} {
+		if got := Only(tc.nodes); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 func TestCountFree(t *testing.T) {
 	small := map[string]string{"cpu": "3900m", "memory": "3824Mi", "pods": "110"}
 	all := Amounts{cpu: 3900, memory: 3824 << 20, pods: 110}

@@ -374,7 +374,7 @@ func (pc *controller) giveBack(ctx context.Context, rn *remoteNamespace, local *
 // gate watches the answers of the provider.
 type gate struct {
 	next   http.RoundTripper
-	denied func()              // pods may not be listed
+	denied func()              // pods may not be listed, or not yet
 	later  func(time.Duration) // the provider asks to send nothing for that long
 }
 
@@ -382,7 +382,7 @@ type gate struct {
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := g.next.RoundTrip(r)
 	if err == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods") &&
-		(answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusNotFound) {
+		(answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusServiceUnavailable) {
 		g.denied()
 	}
 	if err == nil && answer.StatusCode == http.StatusTooManyRequests && (r.Method == http.MethodPost || r.Method == http.MethodPatch) {

@@ -76,9 +76,12 @@ type Config struct {
 	Claim func(id peer.ClusterID, namespace, name string) (string, *workload.Refusal)
 	// Holds reports whether a provider's namespace for a local one is needed for claims. It may be
 	// nil.
-	Holds  func(id peer.ClusterID, namespace string) bool
-	Logger *slog.Logger
-	Now    func() time.Time // time.Now if nil
+	Holds func(id peer.ClusterID, namespace string) bool
+	// Mounted is called when a pod at a provider that mounts claims gets on: they may have volumes
+	// there by now. It must not block, and may be nil.
+	Mounted func(namespace string, claims []string)
+	Logger  *slog.Logger
+	Now     func() time.Time // time.Now if nil
 }
 
 // Counts counts the pods that are bound to a provider's node, by state.
@@ -148,6 +151,9 @@ func New(cfg Config) *Offload {
 	}
 	if cfg.Holds == nil {
 		cfg.Holds = func(peer.ClusterID, string) bool { return false }
+	}
+	if cfg.Mounted == nil {
+		cfg.Mounted = func(string, []string) {}
 	}
 	return &Offload{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
 }

@@ -213,6 +213,9 @@ func (pc *controller) write(ctx context.Context, k key, local *corev1.Pod, statu
 		return 0, err
 	}
 	pc.pods.Wrote(written)
+	if claims := workload.Claims(&local.Spec); len(claims) > 0 {
+		pc.s.o.cfg.Mounted(k.namespace, claims)
+	}
 	return 0, nil
 }
 

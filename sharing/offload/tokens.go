@@ -305,7 +305,7 @@ func (pc *controller) requestToken(ctx context.Context, pod *corev1.Pod, t workl
 func (pc *controller) sweepTokens(ctx context.Context, rn *remoteNamespace, secrets []*workload.ObjectCopy, since uint64) (others []*workload.ObjectCopy, err error) {
 	revisions := make(map[string]string)
 	for _, o := range secrets {
-		if workload.IsTokenSecret(o.Name) {
+		if workload.IsTokenSecret(o) {
 			revisions[o.Name] = o.ResourceVersion
 		} else {
 			others = append(others, o)

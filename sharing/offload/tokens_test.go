@@ -331,6 +331,23 @@ func TestTokensOfPods(t *testing.T) {
 	}
 }
 
+// TestSecretNamedLikeTokens: a person's Secret whose name begins like those of tokens is copied as any other, and stays.
+func TestSecretNamedLikeTokens(t *testing.T) {
+	const name = "liqo-tokens-mine"
+	v := newVault()
+	pod := podHere("web")
+	pod.Spec.Volumes = []corev1.Volume{{Name: "mine", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}}
+	local := v.local(pod)
+	local.objects["/api/v1/namespaces/shop/secrets/"+name] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-mine", ResourceVersion: "1"}}
+	n := join(t, local, &far{}, v.ServeHTTP)
+	v.await(t, "it is sent", name, 0, 1, 0)
+	pc, _ := n.opened(t)
+	if _, err := pc.sweep(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	v.await(t, "it stays as it is", name, 0, 1, 0)
+}
+
 // TestTokensRefused: a pod waits while the API server gives no token for it, and says why.
 func TestTokensRefused(t *testing.T) {
 	v := newVault()

@@ -1,11 +1,13 @@
 package volumes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -153,4 +155,40 @@ func TestHomeClass(t *testing.T) {
 			t.Errorf("%q of %s: the class is for %s", test.setting, test.classes, nodes)
 		}
 	}
+}
+
+// disk is a provider that answers as a test says.
+type disk struct{ *kubetest.Server }
+
+func (disk) Namespace(context.Context, string) (string, error) { return "liqo-shop", nil }
+
+// TestLook: a claim that has no volume at its provider is looked at again when its pod gets on there, and not before.
+func TestLook(t *testing.T) {
+	claim, volume := grown("2Gi")
+	c := &cluster{version: 10, volumes: map[string]*corev1.PersistentVolume{volume.Name: volume}, claims: map[string]*corev1.PersistentVolumeClaim{"data": claim}, now: time.Now(), kill: -1}
+	s := c.agent(t)
+	s.v.session = s
+	phase := corev1.ClaimPending
+	there := disk{kubetest.New(func(*http.Request, string) (int, string) {
+		return http.StatusOK, fmt.Sprintf(`{"status":{"phase":%q}}`, phase)
+	})}
+	s.v.Set(Provider{ID: providerThere, Remote: there, Storage: 1, Reachable: true})
+	looked := func(when string, asked int, pending bool) {
+		t.Helper()
+		if _, err := s.reconcileVolume(t.Context(), volume.Name); err != nil {
+			t.Fatal(err)
+		}
+		if n, shown := len(there.Take()), s.v.List(); n != asked || len(shown) != 1 || shown[0].State != StateBound || (shown[0].Message != "") != pending {
+			t.Errorf("%s: %d requests, and %+v", when, n, shown)
+		}
+	}
+	looked("at first", 1, true)
+	looked("again", 0, true)
+	s.v.Look("shop", []string{"other"})
+	looked("for another claim", 0, true)
+	phase = corev1.ClaimBound
+	s.v.Look("shop", []string{"other", "data"})
+	looked("with its pod", 1, false)
+	s.v.Look("shop", []string{"data"})
+	looked("when it is bound", 0, false)
 }

@@ -198,6 +198,35 @@ func (v *Volumes) Claim(id peer.ClusterID, namespace, name string) (remote strin
 	return volume.Annotations[annotationRemoteClaim], nil
 }
 
+// Look has it looked soon whether claims have volumes at their providers by now, of which those said that they had none. Pods
+// that mount them get on only then.
+func (v *Volumes) Look(namespace string, claims []string) {
+	s := v.known()
+	if s == nil {
+		return
+	}
+	for _, name := range claims {
+		claim := s.claims.Get(namespace, name)
+		if claim == nil {
+			continue
+		}
+		volume := s.volumes.Get("", claim.Spec.VolumeName)
+		if volume == nil {
+			continue
+		}
+		s.mu.Lock()
+		st, pending := s.states[volume.UID]
+		if pending = pending && st.phase == corev1.ClaimPending; pending {
+			st.at = time.Time{}
+			s.states[volume.UID] = st
+		}
+		s.mu.Unlock()
+		if pending {
+			s.queue.Add(key{kind: aVolume, name: volume.Name})
+		}
+	}
+}
+
 // Holds reports whether a provider has, or may have, data of a local namespace.
 func (v *Volumes) Holds(id peer.ClusterID, namespace string) bool {
 	s := v.known()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/peer/text"
@@ -109,8 +110,11 @@ func LacksToken(spec *corev1.PodSpec) bool {
 // cluster.
 func TokenSecret(pod types.UID) string { return tokenSecretPrefix + strings.ToLower(string(pod)) }
 
-// IsTokenSecret reports whether a Secret at a provider has the name of one.
-func IsTokenSecret(name string) bool { return strings.HasPrefix(name, tokenSecretPrefix) }
+// IsTokenSecret reports whether a Secret at a provider is one: a copy of a Secret whose name is like that has the UID of the
+// Secret, and not of a pod.
+func IsTokenSecret(secret metav1.Object) bool {
+	return secret.GetName() == TokenSecret(types.UID(secret.GetAnnotations()[AnnotationOriginUID]))
+}
 
 func tokenKey(i int) string { return "token-" + strconv.Itoa(i) }
 

@@ -166,7 +166,7 @@ func TestTokenBody(t *testing.T) {
 		t.Fatal(r)
 	}
 	secret := decode[corev1.Secret](t, clean)
-	if !IsTokenSecret(secret.Name) || secret.Annotations[AnnotationOriginUID] != string(pod.UID) || len(secret.Data) != 4 || string(secret.Data["token-1"]) != "two" || string(secret.Data["ca.crt"]) != "CA" {
+	if !IsTokenSecret(secret) || secret.Annotations[AnnotationOriginUID] != string(pod.UID) || len(secret.Data) != 4 || string(secret.Data["token-1"]) != "two" || string(secret.Data["ca.crt"]) != "CA" {
 		t.Errorf("%+v", secret)
 	}
 	if _, r := TokenBody(pod, withTokens(), strings.Repeat("x", MaxObject), nil); r == nil {
