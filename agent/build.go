@@ -93,7 +93,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Reconfirm: func(link, instance string) { s.mdns.Reconfirm(link, instance) },
 		Changed:   s.hub.changed, CandidateChanged: s.candidateChanged,
 		Proved: s.proofs.Proved, Pinned: s.pinned,
-		Store: s.store, Remembered: remembered, Seen: seen, Joined: s.decisions.Partner,
+		Store: s.store, Remembered: remembered, Recall: s.store.Others, Seen: seen, Joined: s.decisions.Partner,
 		Limit: 2 * cfg.Discovery.MaxNeighbours, Checkers: maxChecks, Lookups: maxLookups, Interval: cfg.Discovery.CheckInterval,
 		Logger: s.logger,
 	})

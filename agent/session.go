@@ -302,10 +302,10 @@ func (s *session) admissionPolicy(id peer.ClusterID) admission.Policy {
 	}
 }
 
-// rememberedPeers returns the stored peers and what saw them when the last run ended;
-// those that were there then are Present.
+// rememberedPeers returns the stored peers that matter from the start and what saw them
+// when the last run ended; those that were there then are Present.
 func (s *session) rememberedPeers(ctx context.Context) ([]peer.Peer, map[peer.ClusterID][]peer.Sighting, error) {
-	peers, err := s.store.Peers(ctx)
+	peers, err := s.store.Standing(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the remembered peers: %w", err)
 	}

@@ -161,6 +161,37 @@ func getIDs(c net.Conn) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(c), nil)
 }
 
+// A client may have any of the three ways to agree on a key, and no other one.
+func TestKeyExchanges(t *testing.T) {
+	s := serve(t, endpointtest.New(t, endpointtest.IDA), "127.0.0.1:0", nil)
+	for curve, served := range map[tls.CurveID]bool{tls.X25519MLKEM768: true, tls.X25519: true, tls.CurveP256: true, tls.CurveP384: false} {
+		c, err := dialTLS(t, s, &tls.Config{CurvePreferences: []tls.CurveID{curve}})
+		if (err == nil) != served || served && c.ConnectionState().CurveID != curve {
+			t.Errorf("%v: %v", curve, err)
+		}
+	}
+	// The first choice of the client may be one that has to be asked for again.
+	c, err := dialTLS(t, s, &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384, tls.CurveP256}})
+	if err != nil || c.ConnectionState().CurveID != tls.CurveP256 {
+		t.Errorf("P-384 before P-256: %v", err)
+	}
+}
+
+// The end of a connection is announced, so that nobody can feign it (RFC 8446 section 6.1).
+func TestConnectionsEndProperly(t *testing.T) {
+	s := serve(t, endpointtest.New(t, endpointtest.IDA), "127.0.0.1:0", nil)
+	c, err := dialTLS(t, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET /ids HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || !bytes.Contains(b, []byte("clusterId")) {
+		t.Errorf("read %q, %v: without close_notify the end is unexpected", b, err)
+	}
+}
+
 func TestClientCertificates(t *testing.T) {
 	s := serve(t, endpointtest.New(t, endpointtest.IDA), "127.0.0.1:0", nil)
 	other := endpointtest.New(t, endpointtest.IDB)

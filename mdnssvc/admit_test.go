@@ -15,7 +15,7 @@ import (
 // everything is what a link is used for unless somebody says otherwise.
 var everything = Use{Advertise: true, Browse: true}
 
-func testCore(t *testing.T) *core {
+func testCore(t testing.TB) *core {
 	t.Helper()
 	svc, err := New(Config{Service: "_liqo._tcp"})
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"liqo.io/agent/mdnssvc/browser"
 	"liqo.io/agent/mdnssvc/responder"
 	"liqo.io/agent/mdnssvc/wire"
@@ -23,6 +25,38 @@ type core struct {
 	echoes    *echoes
 	instances int // found and not lost
 	browsing  bool
+
+	asleep func() time.Duration // see the function of that name
+	slept  time.Duration        // what it said last
+}
+
+// slumber is how long the machine must have slept to be new on its links.
+const slumber = time.Second
+
+// woke has everything begin again if the machine slept since the last call: what
+// happened on its links meanwhile it does not know (RFC 6762 section 8).
+func (c *core) woke(now time.Time) {
+	slept := c.asleep()
+	if slept-c.slept < slumber {
+		return
+	}
+	c.log.Debug("mDNS starts again after the machine slept", "for", slept-c.slept)
+	c.slept = slept
+	if c.responder != nil {
+		c.responder.Restart(now)
+	}
+	c.browser.Restart(now)
+}
+
+// asleep returns for how long the machine slept since it was booted: one clock counts
+// that time, and the other does not. Where that cannot be said it is zero.
+func asleep() time.Duration {
+	var all, awake unix.Timespec
+	// In this order: a process that is stopped in between takes nothing for sleep.
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &all) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {
+		return 0
+	}
+	return time.Duration(all.Nano() - awake.Nano())
 }
 
 // conflict is called by the responder.

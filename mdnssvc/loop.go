@@ -23,6 +23,9 @@ const (
 	chunk = 64
 	// minWait keeps a machine that wants to work at once from taking the CPU.
 	minWait = time.Millisecond
+	// maxWait is when the loop looks at the latest whether the machine slept. Timers
+	// do not notice.
+	maxWait = time.Minute
 )
 
 // membership is one group joined.
@@ -66,6 +69,7 @@ func (l *loop) run(ctx context.Context, failed <-chan error) error {
 		case <-timer.C:
 		}
 		now := time.Now()
+		l.woke(now)
 		if !l.rejoinAt.IsZero() && !now.Before(l.rejoinAt) {
 			l.setWanted(l.wanted)
 		}
@@ -81,11 +85,11 @@ func (l *loop) schedule(timer *time.Timer) {
 	if !l.rejoinAt.IsZero() && (at.IsZero() || l.rejoinAt.Before(at)) {
 		at = l.rejoinAt
 	}
-	if at.IsZero() {
-		timer.Stop()
-		return
+	wait := maxWait
+	if !at.IsZero() {
+		wait = min(maxWait, max(minWait, time.Until(at)))
 	}
-	timer.Reset(max(minWait, time.Until(at)))
+	timer.Reset(wait)
 }
 
 // resume takes over the links of the Run before, whose sockets are gone.

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/mdnssvc/browser"
@@ -40,6 +41,8 @@ type Config struct {
 	// kernel grants it to the privileged and limits it to net.core.rmem_max for
 	// others. 0 means DefaultReceiveBuffer.
 	ReceiveBuffer int
+
+	asleep func() time.Duration // nil means the function of that name
 }
 
 // Service announces one service instance and finds those of others. Create it
@@ -66,6 +69,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+	if cfg.asleep == nil {
+		cfg.asleep = asleep
+	}
 	if err := checkService(cfg.Service, cfg.Domain); err != nil {
 		return nil, err
 	}
@@ -76,6 +82,8 @@ func New(cfg Config) (*Service, error) {
 		count:  s.count,
 		links:  make(map[int]*link),
 		echoes: newEchoes(),
+		asleep: cfg.asleep,
+		slept:  cfg.asleep(),
 		browser: browser.New(browser.Config{
 			Rand:         newRand(),
 			Service:      cfg.Service,

@@ -8,8 +8,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/internal/bed"
@@ -342,6 +345,48 @@ func TestRunContinues(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run at the end = %v", err)
+	}
+}
+
+// TestSleep: after the machine slept, its names are probed for and announced again,
+// and neighbours are asked for.
+func TestSleep(t *testing.T) {
+	lan := bed.New(t)
+	ha, hb := lan.AddHost("a", "10.77.0.1/24"), lan.AddHost("b", "10.77.0.2/24")
+	var slept atomic.Int64
+	a := startBox(t, ha, Config{asleep: func() time.Duration { return time.Duration(slept.Load()) }})
+	b := startBox(t, hb, Config{})
+	a.advertise(1000)
+	a.awaitStats("name won", func(s Stats) bool { return s.Established })
+	b.awaitInstance("eth0", "a", nil)
+	capture := lan.LAN().Capture()
+	from := time.Now()
+	slept.Store(int64(time.Hour))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := a.svc.Answers(ctx); err != nil {
+		t.Fatal(err)
+	}
+	probes, asked := 0, false
+	if _, err := capture.WaitFor(ctx, func(p bed.Packet) bool {
+		m, drop := wire.Decode(p.Payload)
+		if drop != "" || p.Time.Before(from) || p.Src.Addr() != netip.MustParseAddr("10.77.0.1") {
+			return false
+		}
+		asked = asked || !m.Response && len(m.Ns) == 0 && m.Question[0].Qtype == dns.TypePTR
+		switch {
+		case len(m.Ns) > 0:
+			probes++
+		case m.Response && probes < 3:
+			t.Errorf("said something after %d probes: %v", probes, m)
+		}
+		return m.Response && probes == 3 && asked && slices.ContainsFunc(m.Answer, func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeSRV })
+	}); err != nil {
+		t.Fatalf("%d probes, asked %v, and then no announcement: %v", probes, asked, err)
+	}
+	a.awaitStats("name won again", func(s Stats) bool { return s.Established })
+	if reason := b.lostBy("eth0", "a"); reason != "" {
+		t.Errorf("its neighbour lost it: %s", reason)
 	}
 }
 

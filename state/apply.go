@@ -37,11 +37,6 @@ type Change struct {
 	Events []peer.Event
 }
 
-// fewPeers is the number of peers up to which each is looked up by itself. To
-// read the whole table once is cheaper than many look-ups, and a start on a
-// busy LAN brings peers by the hundred.
-const fewPeers = 10
-
 // Apply stores c in one transaction, or in none when everything in it is
 // stored already. A peer's LastSeen alone is no change: it is stored with the
 // next one, or through Change.LastSeen. Sightings and LastSeen of peers that
@@ -64,11 +59,7 @@ func (s *Store) Apply(ctx context.Context, c Change) error {
 		for _, p := range c.Peers {
 			ids = append(ids, p.ID)
 		}
-		slices.Sort(ids)
-		if ids = slices.Compact(ids); len(ids) > fewPeers {
-			ids = []peer.ClusterID{""}
-		}
-		all, err := s.stored(ctx, ids...)
+		all, err := s.stored(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -244,14 +235,17 @@ func (s *Store) boundPeersOps(storing []peer.Peer) ([]op, error) {
 }
 
 // undecided selects the rows of peers that nobody decided anything about.
-func undecided() string {
-	var decided []string
+func undecided() string { return "cluster_id NOT IN (" + decided() + ")" }
+
+// decided selects the IDs of the peers that somebody decided something about.
+func decided() string {
+	var selects []string
 	for _, t := range tables {
 		if t.about().decided {
-			decided = append(decided, "SELECT cluster_id FROM "+t.about().name)
+			selects = append(selects, "SELECT cluster_id FROM "+t.about().name)
 		}
 	}
-	return "cluster_id NOT IN (" + strings.Join(decided, " UNION ") + ")"
+	return strings.Join(selects, " UNION ")
 }
 
 // Prune drops what is older than olderThan: history, addresses a peer no

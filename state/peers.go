@@ -1,8 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"context"
-	"maps"
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"time"
@@ -86,36 +87,38 @@ type stored struct {
 	sightings map[peer.ClusterID][]sightingRow
 }
 
-// stored returns what is stored of peers; of all for "".
-func (s *Store) stored(ctx context.Context, ids ...peer.ClusterID) (stored, error) {
+// stored returns what is stored of peers. However many are stored, only these are read.
+func (s *Store) stored(ctx context.Context, ids []peer.ClusterID) (stored, error) {
 	all := stored{map[peer.ClusterID]peer.Peer{}, map[peer.ClusterID][]endpointRow{}, map[peer.ClusterID][]sightingRow{}}
-	for _, id := range ids {
-		which, args := ofPeer(id)
-		peers, err := peerTable.read(ctx, s.conn, which, args...)
-		if err != nil {
-			return all, err
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return all, err
+	}
+	const these = "WHERE cluster_id IN (SELECT value FROM json_each(?))"
+	peers, err := peerTable.read(ctx, s.conn, these, string(list))
+	if err != nil {
+		return all, err
+	}
+	endpoints, err := s.endpoints(ctx, these+" AND gone_at IS NULL", string(list))
+	if err != nil {
+		return all, err
+	}
+	sightings, err := sightingTable.read(ctx, s.conn, these, string(list))
+	if err != nil {
+		return all, err
+	}
+	for _, seen := range sightings {
+		all.sightings[seen.ClusterID] = append(all.sightings[seen.ClusterID], seen)
+	}
+	for _, e := range endpoints {
+		all.endpoints[e.id] = append(all.endpoints[e.id], e)
+	}
+	for _, p := range peers {
+		for _, e := range all.endpoints[p.ID] {
+			p.Addrs = append(p.Addrs, e.Addr)
 		}
-		endpoints, err := s.endpoints(ctx, which+" AND gone_at IS NULL", args...)
-		if err != nil {
-			return all, err
-		}
-		sightings, err := sightingTable.read(ctx, s.conn, which, args...)
-		if err != nil {
-			return all, err
-		}
-		for _, seen := range sightings {
-			all.sightings[seen.ClusterID] = append(all.sightings[seen.ClusterID], seen)
-		}
-		for _, e := range endpoints {
-			all.endpoints[e.id] = append(all.endpoints[e.id], e)
-		}
-		for _, p := range peers {
-			for _, e := range all.endpoints[p.ID] {
-				p.Addrs = append(p.Addrs, e.Addr)
-			}
-			slices.SortFunc(p.Addrs, netip.AddrPort.Compare)
-			all.peers[p.ID] = p
-		}
+		slices.SortFunc(p.Addrs, netip.AddrPort.Compare)
+		all.peers[p.ID] = p
 	}
 	return all, nil
 }
@@ -123,17 +126,45 @@ func (s *Store) stored(ctx context.Context, ids ...peer.ClusterID) (stored, erro
 // Peers returns every stored peer with its current addresses, or the last ones
 // it had, sorted by cluster ID. Phase is Lost: whether it is there now is not
 // a thing to remember.
-func (s *Store) Peers(ctx context.Context) (peers []peer.Peer, err error) {
-	err = s.read(ctx, func(ctx context.Context) error {
-		all, err := s.stored(ctx, "")
+func (s *Store) Peers(ctx context.Context) ([]peer.Peer, error) { return s.peers(ctx, "WHERE true") }
+
+// Standing returns those of Peers that some source saw when they were last stored, and
+// those that somebody decided something about.
+func (s *Store) Standing(ctx context.Context) ([]peer.Peer, error) {
+	return s.peers(ctx, "WHERE "+standing)
+}
+
+// Others returns those of Peers that are not among those of Standing: as many at most,
+// the ones that were seen last.
+func (s *Store) Others(ctx context.Context, most int) ([]peer.Peer, error) {
+	return s.peers(ctx, "WHERE cluster_id IN (SELECT cluster_id FROM peers WHERE NOT "+standing+" ORDER BY last_seen DESC LIMIT ?)", int64(most))
+}
+
+// standing selects the rows of the peers of Standing.
+var standing = "cluster_id IN (SELECT cluster_id FROM sightings UNION " + decided() + ")"
+
+// peers returns the peers that which selects.
+func (s *Store) peers(ctx context.Context, which string, args ...any) (peers []peer.Peer, err error) {
+	err = s.read(ctx, func(ctx context.Context) (err error) {
+		if peers, err = peerTable.read(ctx, s.conn, which, args...); err != nil {
+			return err
+		}
+		endpoints, err := s.endpoints(ctx, "WHERE gone_at IS NULL AND cluster_id IN (SELECT cluster_id FROM peers "+which+")", args...)
 		if err != nil {
 			return err
 		}
 		rulings, err := s.rulings(ctx, "")
-		for _, id := range slices.Sorted(maps.Keys(all.peers)) {
-			p := all.peers[id]
-			p.Phase, p.Alias = peer.PhaseLost, rulings[id].Preferences.Alias
-			peers = append(peers, p)
+		slices.SortFunc(peers, func(a, b peer.Peer) int { return cmp.Compare(a.ID, b.ID) })
+		for _, e := range endpoints {
+			i, known := slices.BinarySearchFunc(peers, e.id, func(p peer.Peer, id peer.ClusterID) int { return cmp.Compare(p.ID, id) })
+			if known {
+				peers[i].Addrs = append(peers[i].Addrs, e.Addr)
+			}
+		}
+		for i := range peers {
+			p := &peers[i]
+			slices.SortFunc(p.Addrs, netip.AddrPort.Compare)
+			p.Phase, p.Alias = peer.PhaseLost, rulings[p.ID].Preferences.Alias
 		}
 		return err
 	})

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -45,9 +46,12 @@ type Config struct {
 	Succeeds func(res client.Result, old peer.Fingerprint) bool
 	// Store keeps what must survive.
 	Store journal.Store
-	// Remembered are the peers known from earlier runs. Those that are not in
-	// PhaseLost were there when the last run ended.
+	// Remembered are the peers known from earlier runs that matter from the start. Those
+	// that are not in PhaseLost were there when the last run ended.
 	Remembered []peer.Peer
+	// Recall returns other peers known from earlier runs, for which nobody waits, as many
+	// at most; Run takes them in before anything else. nil: there are none.
+	Recall func(ctx context.Context, most int) ([]peer.Peer, error)
 	// Seen is what saw them then. What domains and persons led to is taken as said still,
 	// until SetCandidate or DropCandidate says what has become of it. nil: not known.
 	Seen map[peer.ClusterID][]peer.Sighting
@@ -95,6 +99,7 @@ type Registry struct {
 	start time.Time
 
 	machine  *machine // belongs to the goroutine in Run
+	recalled bool     // likewise
 	outcomes chan outcome
 	probes   sync.WaitGroup
 }
@@ -116,17 +121,42 @@ func New(cfg Config) *Registry {
 		outcomes: make(chan outcome, cfg.Checkers+cfg.Lookups+2), // either budget is one at least
 	}
 	r.machine = newMachine(&r.cfg, r.views)
-	for _, p := range cfg.Remembered {
-		if p.ID != cfg.Self && !p.Fingerprint.IsZero() {
-			r.machine.remember(p, r.start)
-		}
-	}
+	r.remember(cfg.Remembered)
 	return r
 }
 
+func (r *Registry) remember(peers []peer.Peer) {
+	for _, p := range peers {
+		if p.ID != r.cfg.Self && !p.Fingerprint.IsZero() && r.machine.clusters[p.ID] == nil {
+			r.machine.remember(p, r.start)
+		}
+	}
+}
+
+// recall takes in the peers that are remembered and did not matter at the start, as long
+// as half of the room is left for those who come. Until then nothing else is taken in: whoever comes with the ID of one
+// of them has to show the key that is known of it.
+func (r *Registry) recall(ctx context.Context) error {
+	room := r.cfg.Limit/2 - len(r.machine.clusters)
+	if r.recalled || r.cfg.Recall == nil || room <= 0 {
+		return nil
+	}
+	others, err := r.cfg.Recall(ctx, room)
+	if err != nil {
+		return fmt.Errorf("read the remembered peers: %w", err)
+	}
+	r.remember(others)
+	r.recalled = true
+	return nil
+}
+
 // Run keeps the registry until ctx ends, waits for its goroutines, and stores what
-// is pending. It returns nil, and may be called again.
+// is pending. It returns nil, or an error if what is remembered cannot be read, and may
+// be called again.
 func (r *Registry) Run(ctx context.Context) error {
+	if err := r.recall(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
 	var background sync.WaitGroup
 	background.Go(func() { r.machine.journal.Run(ctx, r.views.lastSeen) })
 	r.machine.resume(time.Now())

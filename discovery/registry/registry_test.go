@@ -171,12 +171,17 @@ type bench struct {
 // start runs a registry inside a synctest bubble.
 func start(t *testing.T, remembered ...peer.Peer) *bench {
 	t.Helper()
+	return startWith(t, func(cfg *Config) { cfg.Remembered = remembered })
+}
+
+func startWith(t *testing.T, change func(*Config)) *bench {
+	t.Helper()
 	b := &bench{
 		net:   &network{hosts: make(map[netip.AddrPort]host), delay: time.Millisecond, signed: make(map[peer.Fingerprint]peer.Fingerprint)},
 		store: &memory{peers: make(map[peer.ClusterID]peer.Peer)},
 		pins:  make(map[peer.ClusterID]peer.Fingerprint),
 	}
-	b.Registry = New(Config{
+	cfg := Config{
 		Proved: func(_ peer.ClusterID, res client.Result) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -201,13 +206,14 @@ func start(t *testing.T, remembered ...peer.Peer) *bench {
 			defer b.mu.Unlock()
 			b.changed++
 		},
-		Store:      b.store,
-		Remembered: remembered,
-		Limit:      8,
-		Checkers:   4,
-		Interval:   interval,
-		Logger:     slog.New(slog.DiscardHandler),
-	})
+		Store:    b.store,
+		Limit:    8,
+		Checkers: 4,
+		Interval: interval,
+		Logger:   slog.New(slog.DiscardHandler),
+	}
+	change(&cfg)
+	b.Registry = New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -473,6 +479,74 @@ func TestRememberedKeyWinsOverAnImpostorWhoCameFirst(t *testing.T) {
 			t.Errorf("peer = %+v", p)
 		}
 	})
+}
+
+// What is remembered of those who are not there is read while others start, and still
+// known before anybody who comes.
+func TestRecalledKeyWinsOverAnImpostorWhoCameFirst(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		asked := 0
+		b := startWith(t, func(cfg *Config) {
+			cfg.Remembered = []peer.Peer{{ID: "b", Name: "birch", Fingerprint: keyB, Phase: peer.PhaseLost}}
+			cfg.Recall = func(_ context.Context, most int) ([]peer.Peer, error) {
+				asked = most
+				time.Sleep(time.Second)
+				return []peer.Peer{
+					{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhaseLost, URL: "https://192.0.2.1:6447"},
+					{ID: "b", Name: "old news", Fingerprint: keyA, Phase: peer.PhaseLost},
+					{ID: "self", Name: "self", Fingerprint: selfKey, Phase: peer.PhaseLost},
+					{ID: "c", Name: "without a key", Phase: peer.PhaseLost},
+				}, nil
+			}
+		})
+		evil := hostA()
+		evil.key = keyB
+		b.net.set(addr2, evil)
+		clone := sightingA(addr2)
+		clone.Fingerprint = keyB
+		b.see(t, clone)
+		settle(time.Second)
+		if p := b.phase(t, "a", peer.PhaseLost); p.Conflict == nil || p.Fingerprint != keyA {
+			t.Errorf("peer = %+v", p)
+		}
+		if p := b.phase(t, "b", peer.PhaseLost); p.Name != "birch" {
+			t.Errorf("what was known is %+v", p)
+		}
+		if asked != 3 || len(b.Peers()) != 2 {
+			t.Errorf("asked for %d peers, want half of the limit without the one that is known; %d are known", asked, len(b.Peers()))
+		}
+	})
+}
+
+// A registry that cannot read what it knew takes nothing in, and tries again.
+func TestRecallFails(t *testing.T) {
+	broken := errors.New("the disk is on fire")
+	calls := 0
+	r := New(Config{Self: "self", Limit: 8, Checkers: 1, Lookups: 1, Store: discard{}, Logger: slog.New(slog.DiscardHandler),
+		Recall: func(context.Context, int) ([]peer.Peer, error) {
+			if calls++; calls == 1 {
+				return nil, broken
+			}
+			return []peer.Peer{{ID: "a", Fingerprint: keyA, Phase: peer.PhaseLost}}, nil
+		}})
+	if err := r.Run(t.Context()); !errors.Is(err, broken) {
+		t.Fatalf("Run = %v", err)
+	}
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		if err := r.ask(ctx, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := r.Peer("a"); !ok || calls != 2 {
+		t.Errorf("known: %v, read %d times", ok, calls)
+	}
 }
 
 func TestSelf(t *testing.T) {

@@ -97,6 +97,9 @@ func parseServer(s string) (endpoint, error) {
 			return fail("there is no IPv6 address between the brackets")
 		}
 	}
+	if e.tls && e.port == portDNS {
+		return fail("port 53 is for DNS without TLS, and never for DNS over TLS (RFC 7858 section 3.1)")
+	}
 	if !e.addr.IsValid() {
 		if err := checkHost(e.host); err != nil {
 			return fail(err.Error())

@@ -43,6 +43,7 @@ func TestServer(t *testing.T) {
 		"ns.example.com:0":            "the port is a number",
 		"ns.example.com:65536":        "the port is a number",
 		"ns.example.com:domain":       "the port is a number",
+		"tls://ns.example.com:53":     "port 53 is for DNS without TLS",
 		"192.0.2.1:53:53":             "neither one port nor the brackets",
 		"[192.0.2.1]":                 "no IPv6 address between the brackets",
 		"[ns.example.com]:53":         "no IPv6 address between the brackets",

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -374,6 +375,28 @@ func TestTLSConnectionsThatEnd(t *testing.T) {
 		answers <- struct{}{}
 		look(t, r, "example.com", dns.TypeA, Found)
 	})
+}
+
+// A connection that has to be made again does not begin from nothing (RFC 7858 section 3.4).
+func TestTLSResumes(t *testing.T) {
+	pool, config := authority(t, "127.0.0.1")
+	var resumed atomic.Int32
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if state.DidResume {
+			resumed.Add(1)
+		}
+		return nil
+	}
+	s := serve(t, "127.0.0.1", 0, func(q *dns.Msg, _ string) [][]byte {
+		return [][]byte{pack(t, reply(t, q, 0, address)), nil}
+	}, func(s *server) { s.tls = config })
+	r := asking(t, s, func(c *Config) { c.Server, c.RootCAs = "tls://"+c.Server, pool })
+	for range 5 {
+		look(t, r, "example.com", dns.TypeA, Found)
+	}
+	if s.tcp.Load() != 5 || resumed.Load() != 4 {
+		t.Errorf("%d connections, %d of them resumed", s.tcp.Load(), resumed.Load())
+	}
 }
 
 func TestTLSProvesWhoItIs(t *testing.T) {

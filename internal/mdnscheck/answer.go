@@ -3,6 +3,7 @@
 package mdnscheck
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,44 @@ func answeringChecks() []Check {
 			}
 			return err
 		}},
+		{"6.5", Must, "answers class ANY", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			m := query(l.srv.Hdr.Name, dns.TypeSRV)
+			m.Question[0].Qclass = dns.ClassANY
+			_, _, err := l.ask(ctx, m, multicast, answerTime, "answer", l.answersSRV)
+			return err
+		}},
+		{"6.2", Should, "adds the addresses of the other family, or that there are none", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			s, _, err := l.ask(ctx, query(l.srv.Target, dns.TypeA), multicast, answerTime, "answer", l.answers(l.srv.Target, dns.TypeA))
+			if err != nil {
+				return err
+			}
+			all := slices.Concat(s.msg.Answer, s.msg.Extra)
+			if has(all, l.srv.Target, dns.TypeAAAA) == nil && has(all, l.srv.Target, dns.TypeNSEC) == nil {
+				err = fmt.Errorf("neither AAAA nor NSEC among %v", all)
+			}
+			return err
+		}},
+		{"10.2", Must, "gives a whole set although the querier knows a part of it", wholeSet},
+		{"6", Must, "does not answer a question in a response", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			m := query(l.srv.Hdr.Name, dns.TypeSRV)
+			m.Response, m.Authoritative = true, true
+			at, err := l.send(m, multicast)
+			if err != nil {
+				return err
+			}
+			return l.refuse(at, answerTime, "an answer", func(s seen) bool {
+				return s.msg.Response && has(s.msg.Answer, l.srv.Hdr.Name, dns.TypeSRV) != nil
+			})
+		}},
 		{"6.1", Must, "denies with NSEC a type that a name of its own does not have", func(ctx context.Context, l *Lab) error {
 			return l.denial(ctx, func(s seen) bool { return has(s.msg.Answer, l.srv.Hdr.Name, dns.TypeNSEC) != nil })
 		}},
@@ -90,11 +129,15 @@ func answeringChecks() []Check {
 			if err := l.establish(ctx); err != nil {
 				return err
 			}
-			at, err := l.send(query("nobody-has-this."+l.subject.Service, dns.TypeSRV), multicast)
+			nobody := "nobody-has-this." + l.subject.Service
+			at, err := l.send(query(nobody, dns.TypeSRV), multicast)
 			if err != nil {
 				return err
 			}
-			return l.refuse(at, answerTime, "an answer", func(s seen) bool { return s.msg.Response })
+			return l.refuse(at, answerTime, "an answer", func(s seen) bool {
+				about := func(rr dns.RR) bool { return same(rr.Header().Name, nobody) }
+				return s.msg.Response && (s.msg.Rcode != 0 || slices.ContainsFunc(slices.Concat(s.msg.Answer, s.msg.Ns, s.msg.Extra), about))
+			})
 		}},
 		{"16", Must, "compares names without regard to case", func(ctx context.Context, l *Lab) error {
 			_, _, err := l.ask(ctx, query(strings.ToUpper(l.subject.Service), dns.TypePTR), multicast, answerTime, "answer", l.answersPTR)
@@ -120,6 +163,13 @@ func answeringChecks() []Check {
 			_, _, err := l.ask(ctx, query(l.srv.Hdr.Name, dns.TypeSRV), direct, answerTime, "answer", func(s seen) bool {
 				return s.msg.Response && has(s.msg.Answer, l.srv.Hdr.Name, dns.TypeSRV) != nil
 			})
+			return err
+		}},
+		{"11", Should, "answers a QU question from off the link by multicast", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			_, _, err := l.ask(ctx, query(l.srv.Hdr.Name, dns.TypeSRV, wantUnicast), groupFromBeyond, answerTime, "multicast answer", l.answersSRV)
 			return err
 		}},
 		{"6763 9", Must, "lists its service type under _services._dns-sd._udp", func(ctx context.Context, l *Lab) error {
@@ -168,7 +218,37 @@ func answeringChecks() []Check {
 			}
 			return nil
 		})},
+		{"18.14", Must, "does not compress the target of SRV in a legacy answer", l7(func(l *Lab, s seen, _ *dns.Msg) error {
+			target := make([]byte, 256)
+			n, err := dns.PackDomainName(l.srv.Target, target, 0, nil, false)
+			if err == nil && !bytes.Contains(s.Payload, target[:n]) {
+				err = fmt.Errorf("%s is nowhere whole in %q", l.srv.Target, s.Payload)
+			}
+			return err
+		})},
 	}
+}
+
+// wholeSet gives the subject a second address, and asks for both as one who knows one.
+func wholeSet(ctx context.Context, l *Lab) error {
+	if err := l.establish(ctx); err != nil {
+		return err
+	}
+	return l.withSecondAddress(func(second [4]byte, at time.Time) error {
+		both := func(s seen) bool {
+			return l.multicastAnswer(s) && len(slices.DeleteFunc(slices.Clone(s.msg.Answer), func(rr dns.RR) bool {
+				_, ok := rr.(*dns.A)
+				return !ok || !same(rr.Header().Name, l.srv.Target)
+			})) == 2
+		}
+		if _, err := l.expect(at, 10*time.Second, "announcement of both addresses", both); err != nil {
+			return err
+		}
+		known := withTTL(l.a[0], l.a[0].Hdr.Ttl).(*dns.A)
+		known.A = second[:]
+		_, _, err := l.ask(ctx, query(l.srv.Target, dns.TypeA, knows(known)), multicast, answerTime, "answer with both addresses", both)
+		return err
+	})
 }
 
 // l7 is a check of the answer to a legacy query.

@@ -86,7 +86,9 @@ func conflictChecks() []Check {
 			if err != nil {
 				return err
 			}
-			return l.refuse(at, answerTime, "an answer", func(s seen) bool { return s.msg.Response })
+			return l.refuse(at, answerTime, "an answer", func(s seen) bool {
+				return s.msg.Response && has(s.msg.Answer, l.srv.Hdr.Name, dns.TypeSRV) != nil
+			})
 		}},
 		{"6", Must, "ignores a response from another port than 5353", func(ctx context.Context, l *Lab) error {
 			return l.ignores(ctx, l.conflicting, legacy)
@@ -95,24 +97,33 @@ func conflictChecks() []Check {
 			if err := l.establish(ctx); err != nil {
 				return err
 			}
-			added := l.subject.Addr.As4()
-			added[3] += 100
-			prefix := fmt.Sprintf("%d.%d.%d.%d/24", added[0], added[1], added[2], added[3])
-			at := time.Now()
-			l.subject.AddAddress(prefix)
-			_, err := l.expect(at, 10*time.Second, "announcement of the new address", func(s seen) bool {
-				return l.multicastAnswer(s) && slices.ContainsFunc(s.msg.Answer, func(rr dns.RR) bool {
-					a, ok := rr.(*dns.A)
-					return ok && same(a.Hdr.Name, l.srv.Target) && [4]byte(a.A.To4()) == added
+			return l.withSecondAddress(func(second [4]byte, at time.Time) error {
+				_, err := l.expect(at, 10*time.Second, "announcement of the new address", func(s seen) bool {
+					return l.multicastAnswer(s) && slices.ContainsFunc(s.msg.Answer, func(rr dns.RR) bool {
+						a, ok := rr.(*dns.A)
+						return ok && same(a.Hdr.Name, l.srv.Target) && [4]byte(a.A.To4()) == second
+					})
 				})
-			})
-			l.subject.DelAddress(prefix)
-			if err != nil {
 				return err
-			}
-			return l.halt()
+			})
 		}},
 	}
+}
+
+// withSecondAddress gives the subject's link another address while look runs, and stops
+// the subject after it. at is when the address was added.
+func (l *Lab) withSecondAddress(look func(second [4]byte, at time.Time) error) error {
+	added := l.subject.Addr.As4()
+	added[3] += 100
+	prefix := fmt.Sprintf("%d.%d.%d.%d/24", added[0], added[1], added[2], added[3])
+	at := time.Now()
+	l.subject.AddAddress(prefix)
+	err := look(added, at)
+	l.subject.DelAddress(prefix)
+	if err != nil {
+		return err
+	}
+	return l.halt()
 }
 
 // ignores checks that the subject does not react to a message.
@@ -147,6 +158,37 @@ func hostileChecks() []Check {
 			if err == nil && s.msg.Id != 0 {
 				err = fmt.Errorf("answers with ID %d", s.msg.Id)
 			}
+			return err
+		}},
+		{"18", Must, "does not mind the bits of a query's header that mean nothing here", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			m := query(l.srv.Hdr.Name, dns.TypeSRV)
+			m.Authoritative, m.RecursionDesired, m.RecursionAvailable, m.Zero, m.AuthenticatedData, m.CheckingDisabled = true, true, true, true, true, true
+			s, _, err := l.ask(ctx, m, multicast, answerTime, "answer", l.answersSRV)
+			want := dns.MsgHdr{Response: true, Authoritative: true}
+			if err == nil && s.msg.MsgHdr != want {
+				err = fmt.Errorf("answers with header %+v", s.msg.MsgHdr)
+			}
+			return err
+		}},
+		{"6.1", Must, "reads a message in which an NSEC record does not parse", func(ctx context.Context, l *Lab) error {
+			if err := l.establish(ctx); err != nil {
+				return err
+			}
+			b, err := query(l.srv.Hdr.Name, dns.TypeSRV).Pack()
+			if err != nil {
+				return err
+			}
+			// An additional record: x. NSEC x., with a window of no bytes.
+			b = append(b, 1, 'x', 0, 0, 47, 0, 1, 0, 0, 0, 120, 0, 5, 1, 'x', 0, 0, 0)
+			b[11] = 1
+			at, err := l.sendRaw(b, multicast)
+			if err != nil {
+				return err
+			}
+			_, err = l.expect(at, answerTime, "answer", l.answersSRV)
 			return err
 		}},
 		{"17", Must, "lives on after a thousand malformed packets", func(ctx context.Context, l *Lab) error {

@@ -40,6 +40,9 @@ type Subject struct {
 	Name    string
 	Service string // such as "_liqo._tcp.local."
 	Addr    netip.Addr
+	// Quiet is how long it must have been silent before it is asked anything, so that
+	// it is past its announcements; 0 means a little longer than a second.
+	Quiet time.Duration
 	// Start starts it afresh, with an empty memory of earlier conflicts, and
 	// returns a function that stops it in its orderly way.
 	Start func(ctx context.Context) (stop func() error, err error)
@@ -239,14 +242,15 @@ func (l *Lab) addressesOf(host string) []*dns.A {
 	return out
 }
 
-// quiet waits until neither side has sent anything for quietTime.
+// quiet waits until neither side has sent anything for that long.
 func (l *Lab) quiet(ctx context.Context) error {
+	enough := max(quietTime, l.subject.Quiet)
 	return bed.Poll(ctx, func() error {
 		packets := l.capture.Packets()
 		if len(packets) == 0 {
 			return nil
 		}
-		if gap := time.Since(packets[len(packets)-1].Time); gap < quietTime {
+		if gap := time.Since(packets[len(packets)-1].Time); gap < enough {
 			return fmt.Errorf("the last packet was %v ago", gap)
 		}
 		return nil
@@ -305,10 +309,11 @@ func (l *Lab) refuse(since time.Time, d time.Duration, what string, match func(s
 type sending int
 
 const (
-	multicast  sending = iota // from port 5353 to the group
-	legacy                    // from another port to the group
-	direct                    // from port 5353 to the subject's own address
-	fromBeyond                // from port 5353 of an off-link address to the subject's own address
+	multicast       sending = iota // from port 5353 to the group
+	legacy                         // from another port to the group
+	direct                         // from port 5353 to the subject's own address
+	fromBeyond                     // from port 5353 of an off-link address to the subject's own address
+	groupFromBeyond                // from there to the group
 )
 
 // send sends a message and returns when it did.
@@ -330,6 +335,8 @@ func (l *Lab) sendRaw(b []byte, how sending) (time.Time, error) {
 		to = netip.AddrPortFrom(l.subject.Addr, 5353)
 	case fromBeyond:
 		conn, to = l.away, netip.AddrPortFrom(l.subject.Addr, 5353)
+	case groupFromBeyond:
+		conn = l.away
 	}
 	at := time.Now()
 	_, err := conn.WriteToUDPAddrPort(b, to)

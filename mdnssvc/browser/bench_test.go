@@ -57,6 +57,36 @@ func BenchmarkThousand(b *testing.B) {
 	}
 }
 
+// TestKnownAgainAllocatesNothing: what is heard most, a neighbour that says what it
+// said before.
+func TestKnownAgainAllocatesNothing(t *testing.T) {
+	for name, more := range map[string]func(r *neighbour){
+		"one address":   func(*neighbour) {},
+		"both families": func(r *neighbour) { r.addrs[1] = append(r.addrs[1], addr("fe80::1"), addr("2001:db8::1")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			br := New(Config{Rand: rand.New(rand.NewPCG(1, 1)), Service: service, Domain: "local"})
+			br.SetLinks(epoch, []LinkFamilies{{Index: 1, Families: [2]bool{true, false}}})
+			br.SetEnabled(epoch, true)
+			r := newNeighbour(1)
+			more(r)
+			in := wire.Received{Msg: r.announcement(), Link: 1, From: r.from, ToMulticast: true}
+			if events, drop := br.Receive(epoch, in); len(events) != 1 || drop != "" {
+				t.Fatalf("%+v %q", events, drop)
+			}
+			now := epoch
+			if n := testing.AllocsPerRun(1000, func() {
+				now = now.Add(time.Second)
+				if events, drop := br.Receive(now, in); len(events) != 0 || drop != "" {
+					t.Fatalf("%+v %q", events, drop)
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+		})
+	}
+}
+
 // BenchmarkReceive is one answer that brings nothing new, among few and many
 // neighbours: it must cost the same.
 func BenchmarkReceive(b *testing.B) {

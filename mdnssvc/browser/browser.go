@@ -178,6 +178,16 @@ func (b *Browser) SetEnabled(now time.Time, on bool) {
 	}
 }
 
+// Restart begins to query again on all links. Nothing that was found is lost by it.
+func (b *Browser) Restart(now time.Time) {
+	b.now = now
+	for _, l := range b.order {
+		if b.browses(l) {
+			l.start(now)
+		}
+	}
+}
+
 // browses reports whether browsing is switched on, here and everywhere.
 func (b *Browser) browses(l *link) bool { return b.enabled && !l.off }
 

@@ -242,6 +242,50 @@ func TestLinksAndSwitch(t *testing.T) {
 	}
 }
 
+// TestRestart: queries begin again, with what is known, and nothing is lost.
+func TestRestart(t *testing.T) {
+	n, _ := steady(t, 25, Config{})
+	n.run(time.Hour)
+	before := len(n.browses(wire.IPv4))
+	start := n.now
+	n.b.Restart(n.now)
+	n.run(10 * time.Second)
+	sent := n.browses(wire.IPv4)[before:]
+	if len(sent) != 4 || sent[0].at.Sub(start) > maxFirst || sent[1].at.Sub(sent[0].at) != firstGap {
+		t.Errorf("%d queries: %v", len(sent), sent)
+	}
+	if len(n.events) != 1 {
+		t.Errorf("events: %+v", n.events)
+	}
+}
+
+// TestKnownAnswersHaveNoFlushBit: nor has a query an ID (RFC 6762 sections 10.2 and 18.1).
+func TestKnownAnswersHaveNoFlushBit(t *testing.T) {
+	n := newNetwork(t, 26, Config{})
+	n.add(5)
+	n.start()
+	n.run(10 * time.Minute)
+	known := 0
+	for _, p := range n.sent {
+		if p.Msg.Id != 0 || p.Msg.Response {
+			t.Errorf("header %+v", p.Msg.MsgHdr)
+		}
+		for _, q := range p.Msg.Question {
+			if q.Qclass != dns.ClassINET {
+				t.Errorf("question %v", q)
+			}
+		}
+		for _, rr := range p.Msg.Answer {
+			if known++; rr.Header().Class != dns.ClassINET {
+				t.Errorf("known answer %v", rr)
+			}
+		}
+	}
+	if known == 0 {
+		t.Error("no known answers")
+	}
+}
+
 func TestDualStack(t *testing.T) {
 	n := newNetwork(t, 8, Config{})
 	for k, r := range n.add(30) {

@@ -110,6 +110,22 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// TestSeveralSRV: of several SRV records in one message the one with the least
+// priority counts, in whatever order they come (RFC 6763 section 5).
+func TestSeveralSRV(t *testing.T) {
+	for _, order := range [][]uint16{{20, 10, 30}, {10, 20, 30}, {30, 20, 10}} {
+		n, r := steady(t, 27, Config{})
+		m := response()
+		for _, priority := range order {
+			m.Answer = append(m.Answer, &dns.SRV{Hdr: hdr(r.fqdn(), dns.TypeSRV, flush, 120), Priority: priority, Port: 1000 + priority, Target: r.hostFQDN()})
+		}
+		n.announce(r, m)
+		if e := last(n); e.Kind != Updated || e.Instance.Port != 1010 {
+			t.Errorf("%v: told %+v", order, e)
+		}
+	}
+}
+
 // TestSharedHost: one change of a host with many instances reaches all of them.
 func TestSharedHost(t *testing.T) {
 	for _, count := range []int{3, manyUsers + 20} {
@@ -197,6 +213,43 @@ func TestNSEC(t *testing.T) {
 		if r.askedFor[dns.TypeA] < 20 {
 			t.Errorf("asked for A only %d times", r.askedFor[dns.TypeA])
 		}
+	}
+}
+
+// TestNoTXT: an instance that has no TXT record, an empty one, or one with an empty
+// string says the same (RFC 6763 section 6.1).
+func TestNoTXT(t *testing.T) {
+	for name, txt := range map[string]func(r *neighbour) dns.RR{
+		"one empty string": func(r *neighbour) dns.RR { r.txt = []string{""}; return r.txtRR(4500) },
+		"no string":        func(r *neighbour) dns.RR { r.txt = nil; return r.txtRR(4500) },
+		"no record": func(r *neighbour) dns.RR {
+			return &dns.NSEC{Hdr: hdr(r.fqdn(), dns.TypeNSEC, flush, 4500), NextDomain: r.fqdn(), TypeBitMap: []uint16{dns.TypeSRV}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, 24, Config{})
+			r := newNeighbour(1)
+			m := r.announcement()
+			m.Answer[2] = txt(r)
+			n.start()
+			for range 2 {
+				n.announce(r, m)
+				n.run(time.Minute)
+				if len(n.events) != 1 || n.events[0].Kind != Found || len(wire.DecodeTXT(n.events[0].Instance.TXT)) != 0 {
+					t.Fatalf("events: %+v", n.events)
+				}
+			}
+			// Once it has one, that counts, and a denial does not end it.
+			r.txt = []string{"a=b"}
+			n.announce(r, response(r.txtRR(4500)))
+			n.announce(r, m)
+			if e := n.events[1]; e.Kind != Updated || len(e.Instance.TXT) != 1 || e.Instance.TXT[0] != "a=b" {
+				t.Fatalf("events: %+v", n.events)
+			}
+			if denied := name == "no record"; denied != (len(n.events) == 2) {
+				t.Errorf("events: %+v", n.events)
+			}
+		})
 	}
 }
 

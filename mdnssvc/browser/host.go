@@ -36,6 +36,7 @@ type host struct {
 	key   string
 	fqdn  string
 	addrs [2][]address // by family
+	order []netip.Addr // what list returned; nil after a change
 	none  [2]time.Time // until when NSEC says that the host has no such address (RFC 6762 section 6.1)
 	other [2]uint8     // tries for a family nothing is known about
 
@@ -252,6 +253,7 @@ func (h *host) remove(gone func(*address) bool) {
 	for f := range h.addrs {
 		h.addrs[f] = slices.DeleteFunc(h.addrs[f], func(a address) bool { return gone(&a) })
 	}
+	h.order = nil
 }
 
 // receive takes in an A or AAAA record of the host.
@@ -278,6 +280,7 @@ func (h *host) receive(now time.Time, addr netip.Addr, hdr *dns.RR_Header) wire.
 			set = slices.Delete(set, oldest, oldest+1)
 			drop = DropAddressLimit
 		}
+		h.order = nil
 		set = append(set, address{addr: addr, added: now})
 		at = len(set) - 1
 		h.addrs[f] = set
@@ -323,8 +326,12 @@ func (h *host) receiveNSEC(now time.Time, rr *dns.NSEC) {
 }
 
 // list returns the addresses, those heard of last first; of those heard of
-// together, the ones that need no zone.
+// together, the ones that need no zone. The slice is the same until one comes or
+// goes, so that hearing of a host again costs no memory, and must not be changed.
 func (h *host) list() []netip.Addr {
+	if h.order != nil {
+		return h.order
+	}
 	all := make([]address, 0, h.count())
 	all = append(append(all, h.addrs[0]...), h.addrs[1]...)
 	slices.SortFunc(all, func(a, b address) int {
@@ -343,6 +350,7 @@ func (h *host) list() []netip.Addr {
 	for k := range all {
 		out[k] = all[k].addr
 	}
+	h.order = out
 	return out
 }
 
@@ -368,7 +376,8 @@ func (h *host) tell(now time.Time, reason string) {
 }
 
 func (h *host) tellAll(now time.Time, reason string) {
-	for _, i := range slices.Clone(h.users) { // who is lost by it leaves
+	for k := len(h.users) - 1; k >= 0; k-- { // who is lost by it leaves, and the last one takes its place
+		i := h.users[k]
 		i.update(now, reason)
 		if i.host == h {
 			i.schedule()

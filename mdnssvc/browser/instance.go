@@ -221,8 +221,12 @@ func (i *instance) receiveTXT(now time.Time, rr *dns.TXT) wire.DropReason {
 	if size > maxTXT {
 		return DropTXTSize
 	}
+	text := rr.Txt
+	if len(text) == 0 {
+		text = noTXT
+	}
 	if rr.Hdr.Ttl == 0 {
-		if i.txt.live() && slices.Equal(i.text, rr.Txt) {
+		if i.txt.live() && slices.Equal(i.text, text) {
 			i.txt.end(now, goodbye)
 			i.link.question(now, i)
 		}
@@ -230,8 +234,22 @@ func (i *instance) receiveTXT(now time.Time, rr *dns.TXT) wire.DropReason {
 	}
 	i.txt.set(now, rr.Hdr.Ttl, i.link.jitter(now))
 	i.alive(now)
-	i.text = rr.Txt
+	i.text = text
 	return ""
+}
+
+// noTXT is what an instance without a TXT record says, or with an empty one (RFC
+// 6763 section 6.1).
+var noTXT = []string{""}
+
+// receiveNSEC takes in that the instance has no TXT record.
+func (i *instance) receiveNSEC(now time.Time, rr *dns.NSEC) {
+	if rr.Hdr.Ttl == 0 || slices.Contains(rr.TypeBitMap, dns.TypeTXT) || i.txt.live() && !slices.Equal(i.text, noTXT) {
+		return
+	}
+	i.txt.set(now, rr.Hdr.Ttl, i.link.jitter(now))
+	i.alive(now)
+	i.text = noTXT
 }
 
 // A TXT record should not exceed 1300 bytes (RFC 6763 section 6.2). The bound

@@ -115,7 +115,7 @@ func (l *link) receivePTR(now time.Time, in wire.Received, rr *dns.PTR) (bool, w
 
 func (l *link) receiveInstance(now time.Time, in wire.Received, rr dns.RR) (bool, wire.DropReason) {
 	switch rr.(type) {
-	case *dns.SRV, *dns.TXT:
+	case *dns.SRV, *dns.TXT, *dns.NSEC:
 	default:
 		return false, ""
 	}
@@ -124,10 +124,15 @@ func (l *link) receiveInstance(now time.Time, in wire.Received, rr dns.RR) (bool
 		return false, ""
 	}
 	l.touch(i, in.Family)
-	if srv, ok := rr.(*dns.SRV); ok {
-		return true, i.receiveSRV(now, srv)
+	switch rr := rr.(type) {
+	case *dns.SRV:
+		return true, i.receiveSRV(now, rr)
+	case *dns.TXT:
+		return true, i.receiveTXT(now, rr)
+	default:
+		i.receiveNSEC(now, rr.(*dns.NSEC))
+		return true, ""
 	}
-	return true, i.receiveTXT(now, rr.(*dns.TXT))
 }
 
 func (l *link) receiveHost(now time.Time, in wire.Received, rr dns.RR) (bool, wire.DropReason) {

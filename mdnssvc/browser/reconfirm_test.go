@@ -184,6 +184,23 @@ func TestDuplicateQuestions(t *testing.T) {
 	}
 }
 
+// TestKnownAnswersOfOthers: what another host's query lists as known is taken from it
+// by nobody (RFC 6762 section 7.1).
+func TestKnownAnswersOfOthers(t *testing.T) {
+	n, r := steady(t, 37, Config{})
+	stranger := newNeighbour(99)
+	m := query(dns.Question{Name: serviceFQDN, Qtype: dns.TypePTR, Qclass: dns.ClassINET})
+	m.Answer = append(stranger.announcement().Answer, r.goodbye().Answer...)
+	n.overhear(m, nil)
+	n.run(time.Minute)
+	if len(n.events) != 1 || len(n.b.Instances()) != 1 {
+		t.Errorf("events: %+v", n.events)
+	}
+	if asked := asksFor(n, 0, dns.TypeSRV, stranger.fqdn()); len(asked) != 0 {
+		t.Errorf("asked for an instance that nobody announced: %v", asked)
+	}
+}
+
 // TestDuplicateRefresh: a question about an instance that another host just
 // asked is not repeated.
 func TestDuplicateRefresh(t *testing.T) {

@@ -88,6 +88,46 @@ func Test10_1_Goodbye(t *testing.T) {
 	})
 }
 
+func Test8_3_NoAnnouncementsWithoutAReason(t *testing.T) {
+	b := established(t, 1)
+	b.run(7 * 24 * time.Hour)
+	b.expectNothing()
+	b.links(oneLink(ourAddr)...) // told once more, and nothing is new
+	b.announce(announcementForTest())
+	b.run(time.Hour)
+	b.expectNothing()
+}
+
+func TestRestart(t *testing.T) {
+	b := established(t, 1)
+	b.r.Restart(b.now)
+	if b.r.Established() {
+		t.Error("still established before it probed")
+	}
+	b.receive(querier, query(q{name: host, qtype: dns.TypeA}))
+	b.run(5 * time.Second)
+	got := b.take()
+	if len(got) != 5 || len(got[2].Msg.Ns) != 3 || len(got[3].Msg.Answer) != 5 || !b.r.Established() {
+		t.Errorf("want 3 probes and 2 announcements: %s", describe(got))
+	}
+	b.announce(nil)
+	b.run(0)
+	b.take()
+	b.r.Restart(b.now)
+	b.run(time.Minute)
+	b.expectNothing()
+}
+
+// One instance, one target: priority and weight are zero (RFC 6763 section 5).
+func TestOneServiceHasNothingToWeigh(t *testing.T) {
+	b := established(t, 1)
+	b.receive(querier, query(q{name: instance, qtype: dns.TypeSRV}))
+	b.run(time.Second)
+	if srv := b.expect([]string{recSRV}, nil).Msg.Answer[0].(*dns.SRV); srv.Priority != 0 || srv.Weight != 0 {
+		t.Errorf("%v", srv)
+	}
+}
+
 func Test8_4_ChangedTXT(t *testing.T) {
 	b := established(t, 1)
 	a := announcementForTest()
@@ -275,6 +315,7 @@ func TestAnnouncementIsValidated(t *testing.T) {
 		{"empty instance", func(a *Announcement) { a.Instance = "" }, "label"},
 		{"empty host", func(a *Announcement) { a.Host = "" }, "label"},
 		{"not UTF-8", func(a *Announcement) { a.Host = "\xff" }, "label"},
+		{"control character", func(a *Announcement) { a.Instance = "a\tb" }, "control"},
 		{"port", func(a *Announcement) { a.Port = 0 }, "port"},
 		{"service", func(a *Announcement) { a.Service = "liqo" }, "service"},
 		{"service without protocol", func(a *Announcement) { a.Service = "_liqo" }, "service"},

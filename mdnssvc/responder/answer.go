@@ -81,12 +81,12 @@ func (r *Responder) query(now time.Time, c *conversation, in wire.Received) wire
 func (r *Responder) reply(now time.Time, c *conversation, from netip.AddrPort, replies []reply, known map[string]bool, notBefore, due time.Time) wire.DropReason {
 	u := &unicast{conv: c, to: from, due: due}
 	for _, p := range replies {
-		if c.usable(p.rec) == nil || known[p.rec.id] && !p.defence {
+		if c.usable(p.rec) == nil || p.rec.knownIn(known) && !p.defence {
 			continue
 		}
 		var extras []*record
 		for _, e := range c.zone.additional(p.rec) {
-			if !known[e.id] {
+			if !e.knownIn(known) {
 				extras = append(extras, e)
 			}
 		}

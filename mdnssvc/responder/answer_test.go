@@ -209,19 +209,91 @@ func Test7_1_KnownAnswers(t *testing.T) {
 	}
 }
 
-// Part of a set must not flush the rest of it.
-func Test10_2_PartOfASetDoesNotFlush(t *testing.T) {
+// Of a set of unique records all are sent, with the cache-flush bit, or none.
+func Test10_2_SetsAreSentWhole(t *testing.T) {
 	second := netip.MustParsePrefix("192.168.1.11/24")
-	b := established(t, 1, oneLink(ourAddr, second)...)
-	m := query(q{name: host, qtype: dns.TypeA})
-	m.Answer = rrs(t, host+" 120 IN A 192.168.1.11")
-	b.receive(querier, m)
+	both := []string{recA, "A 120 192.168.1.11!"}
+	knows := func(tc bool, addrs ...string) *dns.Msg {
+		m := query(q{name: host, qtype: dns.TypeA})
+		m.Truncated = tc
+		for _, a := range addrs {
+			m.Answer = append(m.Answer, rr(t, host+" 120 IN A "+a))
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		do   func(b *bed)
+		want []string // nil: silence
+	}{
+		"one is known":      {func(b *bed) { b.receive(querier, knows(false, "192.168.1.11")) }, both},
+		"both are known":    {func(b *bed) { b.receive(querier, knows(false, "192.168.1.10", "192.168.1.11")) }, nil},
+		"one is at its end": {func(b *bed) { b.receive(otherAddr, answers(t, host+" 0 IN A 192.168.1.11")) }, both},
+		"somebody else gives one of them": {func(b *bed) {
+			b.receive(querier, query(q{name: host, qtype: dns.TypeA}, q{name: "other.local.", qtype: dns.TypeA}))
+			b.run(5 * time.Millisecond)
+			b.receive(otherAddr, answers(t, host+" 120 IN A 192.168.1.11"))
+		}, both},
+		"somebody else gives both": {func(b *bed) {
+			b.receive(querier, query(q{name: host, qtype: dns.TypeA}, q{name: "other.local.", qtype: dns.TypeA}))
+			b.run(5 * time.Millisecond)
+			b.receive(otherAddr, answers(t, host+" 120 IN A 192.168.1.11", host+" 120 IN A 192.168.1.10"))
+		}, nil},
+		"both are known from two packets": {func(b *bed) {
+			b.receive(querier, knows(true, "192.168.1.10"))
+			b.run(100 * time.Millisecond)
+			rest := knows(false, "192.168.1.11")
+			rest.Question = nil
+			b.receive(querier, rest)
+		}, nil},
+		"by unicast": {func(b *bed) {
+			m := knows(false, "192.168.1.11")
+			m.Question[0].Qclass |= wire.TopBit
+			b.receive(querier, m)
+		}, both},
+		"one was not there when it was asked for": {func(b *bed) {
+			b.receive(querier, query(q{name: service, qtype: dns.TypePTR, qu: true}))
+			b.links(oneLink(ourAddr, second, netip.MustParsePrefix("192.168.1.12/24"))...)
+			b.r.convs[0].news.left = 0 // what is announced would have it anyway
+		}, []string{recPTR}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := established(t, 1, oneLink(ourAddr, second)...)
+			c.do(b)
+			b.run(time.Second)
+			if c.want == nil {
+				b.expectNothing()
+				return
+			}
+			p := b.expect(c.want, nil)
+			var told []string
+			for _, s := range shorts(append(p.Msg.Answer, p.Msg.Extra...)) {
+				if strings.HasPrefix(s, "A ") {
+					told = append(told, s)
+				}
+			}
+			if want := len(b.r.convs[0].zone.a); len(told) != want || !strings.HasSuffix(told[0], "!") {
+				t.Errorf("addresses %q, want all %d, with the cache-flush bit", told, want)
+			}
+		})
+	}
+}
+
+// What others say and ask for is no business of ours, whatever else a message has.
+func Test6_OnlyOwnRecordsAndOnlyAnswers(t *testing.T) {
+	b := established(t, 1)
+	// A response is not answered, though it has a question.
+	m := answers(t, service+" 4500 IN PTR other."+service, "other."+service+" 120 IN SRV 0 0 1 other.local.")
+	m.Question = query(q{name: host, qtype: dns.TypeA}).Question
+	b.receive(otherAddr, m)
 	b.run(time.Second)
-	b.expect([]string{"A 120 192.168.1.10"}, nil)
-	b.run(2 * time.Second)
-	b.receive(querier, query(q{name: host, qtype: dns.TypeA}))
+	b.expectNothing()
+	// What it said is not passed on.
+	b.receive(querier, query(q{name: service, qtype: dns.TypePTR}))
 	b.run(time.Second)
-	b.expect([]string{recA, "A 120 192.168.1.11!"}, nil)
+	b.expect([]string{recPTR}, nil)
+	b.receive(querier, query(q{name: "other." + service, qtype: dns.TypeSRV}))
+	b.run(time.Second)
+	b.expectNothing()
 }
 
 func Test7_2_Truncated(t *testing.T) {

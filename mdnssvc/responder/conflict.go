@@ -44,8 +44,11 @@ func (r *Responder) response(now time.Time, c *conversation, in wire.Received) {
 			}
 		}
 	}
+	// Before the first probe it may be late news, perhaps of ourselves; whoever
+	// has the name will answer the probe (section 8.1).
+	probed := c.round.sent > 0
 	for k := range numClaims {
-		if conflict[k] {
+		if conflict[k] && (c.claims[k] == held || probed) {
 			r.conflict(now, c, k)
 		}
 	}

@@ -3,6 +3,7 @@ package responder
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -153,6 +154,7 @@ func (r *Responder) flush(now time.Time, c *conversation) {
 	if !due {
 		return
 	}
+	c.completeSets()
 	var answers, extras []*record
 	wanted := make(map[string]bool)
 	for _, rec := range c.zone.records {
@@ -170,7 +172,8 @@ func (r *Responder) flush(now time.Time, c *conversation) {
 		delete(wanted, rec.id)
 	}
 	for _, rec := range c.zone.records {
-		if wanted[rec.id] && c.usable(rec) != nil && !c.allowedAt(rec, false).After(now) {
+		of := slices.ContainsFunc(rec.set, func(m *record) bool { return wanted[m.id] })
+		if of && c.usable(rec) != nil && !c.allowedAt(rec, false).After(now) {
 			extras = append(extras, rec)
 			// An answer that was to follow has just been given.
 			delete(c.pending, rec.id)
@@ -183,6 +186,22 @@ func (r *Responder) flush(now time.Time, c *conversation) {
 		}
 	}
 	r.emit(now, c, response(answers, extras, false), netip.AddrPort{})
+}
+
+// completeSets makes the rest of a unique set wait along with a member of it: all
+// of a set are sent, or none (RFC 6762 section 10.2).
+func (c *conversation) completeSets() {
+	for _, rec := range c.zone.records {
+		a := c.pending[rec.id]
+		if a == nil {
+			continue
+		}
+		for _, m := range rec.set {
+			if m != rec {
+				c.schedule(m, a.notBefore, a.due, a.defence, nil)
+			}
+		}
+	}
 }
 
 // publish notes that others know a record now, and no longer what it replaces.
@@ -208,8 +227,8 @@ func (c *conversation) forget(now time.Time) {
 }
 
 // response makes a response message. The cache-flush bit goes to members of
-// unique sets that are complete in it: a part of a set must not flush the rest
-// (RFC 6762 section 10.2). A legacy response has neither that bit nor TTLs above
+// unique sets that are complete in it: a part of a set, such as what a goodbye
+// is for, must not flush the rest (RFC 6762 section 10.2). A legacy response has neither that bit nor TTLs above
 // 10 s (section 6.7).
 func response(answers, extras []*record, legacy bool) *dns.Msg {
 	present := make(map[string]bool, len(answers)+len(extras))

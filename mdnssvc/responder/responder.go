@@ -39,6 +39,9 @@ func (a *Announcement) Validate() error {
 		if l == "" || len(l) > maxLabel || !utf8.ValidString(l) {
 			errs = append(errs, fmt.Errorf("label %q: want 1 to %d bytes of UTF-8", l, maxLabel))
 		}
+		if strings.ContainsFunc(l, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			errs = append(errs, fmt.Errorf("label %q: want no control characters (RFC 6763 section 4.1.1)", l))
+		}
 	}
 	if _, service, domain, ok := wire.SplitInstance(wire.InstanceName("x", a.Service, a.Domain)); !ok ||
 		service != strings.Trim(a.Service, ".") || domain != strings.Trim(a.Domain, ".") {
@@ -166,6 +169,19 @@ func (r *Responder) SetLinks(now time.Time, links []LinkAddrs) error {
 		return err
 	}
 	return nil
+}
+
+// Restart probes for all names again and announces everything, as at the start: for
+// a machine that was away from its links without noticing (RFC 6762 section 8).
+func (r *Responder) Restart(now time.Time) {
+	for _, c := range r.convs {
+		if c.zone == nil {
+			continue
+		}
+		for k := range numClaims {
+			r.startProbing(now, c, k)
+		}
+	}
 }
 
 // refresh brings every conversation in line with what is wanted, or returns an

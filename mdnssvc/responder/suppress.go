@@ -45,6 +45,17 @@ func (c *conversation) knownAnswers(answers []dns.RR) map[string]bool {
 	return known
 }
 
+// knownIn reports whether a querier that knows these records knows this one, and
+// all of its set, because sets are sent whole.
+func (rec *record) knownIn(known map[string]bool) bool {
+	for _, m := range rec.set {
+		if !known[m.id] {
+			return false
+		}
+	}
+	return true
+}
+
 // truncatedOf returns the waiting query of a source, or nil.
 func (r *Responder) truncatedOf(c *conversation, from netip.AddrPort) *truncatedQuery {
 	for _, x := range r.truncated {

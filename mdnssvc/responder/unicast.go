@@ -44,7 +44,7 @@ func (r *Responder) legacyQuery(now time.Time, c *conversation, in wire.Received
 	shared := false
 	for _, q := range m.Question {
 		for _, rec := range c.zone.lookup(q) {
-			if c.usable(rec) == nil || known[rec.id] {
+			if c.usable(rec) == nil || rec.knownIn(known) {
 				continue
 			}
 			u.answers = append(u.answers, rec)
@@ -81,6 +81,7 @@ func (r *Responder) sendUnicasts(now time.Time) {
 			return false
 		}
 		u.answers, u.extras = u.conv.stillUsable(u.answers), u.conv.stillUsable(u.extras)
+		u.trim()
 		if len(u.answers) > 0 {
 			r.emit(now, u.conv, u.message(), u.to)
 		}
@@ -117,11 +118,13 @@ func (u *unicast) trim() {
 	u.extras = once(u.extras)
 }
 
+// stillUsable returns those of the records that may still be sent, with the sets they
+// are in now.
 func (c *conversation) stillUsable(recs []*record) []*record {
 	out := recs[:0:0]
 	for _, rec := range recs {
 		if cur := c.usable(rec); cur != nil {
-			out = append(out, cur)
+			out = append(out, cur.set...)
 		}
 	}
 	return out

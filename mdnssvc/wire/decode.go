@@ -31,9 +31,10 @@ const (
 //
 // Of the header only the ID, the QR bit, AA and, in queries, TC survive; opcode
 // and rcode must be zero and all other bits are ignored (RFC 6762 section 18).
-// EDNS pseudo-records are left out: mDNS has no use for them. Record types
-// without a use in mDNS become dns.RFC3597. Bytes behind the last record are
-// ignored.
+// EDNS pseudo-records are left out: mDNS has no use for them. So is an NSEC
+// record that does not parse, which is no reason to ignore the rest (section
+// 6.1). Record types without a use in mDNS become dns.RFC3597. Bytes behind the
+// last record are ignored.
 //
 // Decode does not keep b. Its memory is bounded by a small multiple of len(b).
 func Decode(b []byte) (*dns.Msg, DropReason) {
@@ -150,10 +151,23 @@ func (d *decoder) record() (dns.RR, DropReason) {
 	}
 	d.off = end
 
+	switch h.Rrtype {
+	case dns.TypeOPT:
+		return nil, ""
+	case dns.TypeNSEC:
+		rr, drop := d.data(h, start, end)
+		if drop == DropMalformed || drop == DropLoop {
+			return nil, ""
+		}
+		return rr, drop
+	}
+	return d.data(h, start, end)
+}
+
+// data returns the record with header h whose data are the bytes from start to end.
+func (d *decoder) data(h dns.RR_Header, start, end int) (dns.RR, DropReason) {
 	nameAt, known := rdataName(h.Rrtype)
 	switch {
-	case h.Rrtype == dns.TypeOPT:
-		return nil, ""
 	case !known:
 		return &dns.RFC3597{Hdr: h, Rdata: hex.EncodeToString(d.b[start:end])}, ""
 	case h.Rdlength == 0 && h.Rrtype != dns.TypeTXT:

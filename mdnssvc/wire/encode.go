@@ -41,10 +41,11 @@ func Encode(m *dns.Msg) ([]byte, error) {
 // The records of a query's answer section are known answers: they follow the
 // questions and spill into packets of their own, all but the last with the TC
 // bit set (RFC 6762 section 7.2). A query's authority section (the records a
-// probe proposes) is never parted from its questions. The answers of a response
+// probe proposes) is never parted from its questions: a probe that is too large
+// becomes one for each name. The answers of a response
 // spill into further responses; additional records only travel as far as they
-// fit beside the last answers, because no receiver may count on them. Legacy
-// unicast responses are not split.
+// fit beside the last answers, whole sets of them, because no receiver may count
+// on them. Legacy unicast responses are not split.
 //
 // A single record, or probe, larger than max goes alone in a packet of at most
 // MaxPacket bytes; one that is larger still is an error.
@@ -54,8 +55,11 @@ func EncodeAll(m *dns.Msg, max int) ([][]byte, error) {
 	}
 	if len(m.Ns) > 0 || m.Response && len(m.Question) > 0 {
 		one, err := Encode(m)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case len(one) > max && !m.Response && len(m.Question) > 1:
+			return encodeProbes(m)
 		}
 		return [][]byte{one}, nil
 	}
@@ -93,8 +97,11 @@ func EncodeAll(m *dns.Msg, max int) ([][]byte, error) {
 			return nil, err
 		}
 	}
-	for _, rr := range m.Extra {
-		before, counts := e.off, e.counts
+	before, counts := e.off, e.counts // where the set begins
+	for i, rr := range m.Extra {
+		if i > 0 && !sameSet(rr, m.Extra[i-1]) {
+			before, counts = e.off, e.counts
+		}
 		if err := e.record(rr, 3); err != nil || e.off > max {
 			// The names the record left in the compression table point behind
 			// the end now, so nothing may follow.
@@ -103,6 +110,30 @@ func EncodeAll(m *dns.Msg, max int) ([][]byte, error) {
 		}
 	}
 	return append(out, e.packet(m.Truncated && !m.Response)), nil
+}
+
+// encodeProbes returns a probe as one for each name, with what is proposed for it.
+func encodeProbes(m *dns.Msg) ([][]byte, error) {
+	var out [][]byte
+	for _, q := range m.Question {
+		one := &dns.Msg{MsgHdr: m.MsgHdr, Question: []dns.Question{q}}
+		for _, rr := range m.Ns {
+			if Key(rr.Header().Name) == Key(q.Name) {
+				one.Ns = append(one.Ns, rr)
+			}
+		}
+		b, err := Encode(one)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// sameSet reports whether two records are of one name and type.
+func sameSet(a, b dns.RR) bool {
+	return a.Header().Rrtype == b.Header().Rrtype && Key(a.Header().Name) == Key(b.Header().Name)
 }
 
 // The library's packer of names does not check every bound, so the end of the

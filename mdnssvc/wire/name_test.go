@@ -53,7 +53,7 @@ func TestKey(t *testing.T) {
 	tests := []struct{ in, want string }{
 		{"", "."}, {".", "."}, {"local.", "local."}, {"Local", "local."}, {"BoX.Local.", "box.local."},
 		{`a\032b.local.`, `a\ b.local.`}, {`a b.local.`, `a\ b.local.`}, {`\065.local.`, "a.local."}, {`\195\132.`, `\195\132.`}, {"\u00c4.", `\195\132.`},
-		{`a\.b.local.`, `a\.b.local.`},
+		{`a\.b.local.`, `a\.b.local.`}, {"\ufeffa.local.", `\239\187\191a.local.`},
 	}
 	for _, tt := range tests {
 		got := Key(tt.in)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,7 +83,6 @@ func TestDecodeDropReasons(t *testing.T) {
 		{"PTR whose name leaves the record", cat(header(bitResponse, 0, 2), rawRecord(rawName, dns.TypePTR, []byte{1}), aRecord), DropMalformed},
 		{"TXT without data", cat(header(bitResponse, 0, 1), rawRecord(rawName, dns.TypeTXT, nil)), ""},
 		{"TXT string beyond record", cat(header(bitResponse, 0, 1), rawRecord(rawName, dns.TypeTXT, []byte{5, 'a'})), DropMalformed},
-		{"NSEC with an empty window", cat(header(bitResponse, 0, 1), rawRecord(rawName, dns.TypeNSEC, []byte{0xc0, 12, 0, 0})), DropMalformed},
 		{"unknown type", cat(header(bitResponse, 0, 1), rawRecord(rawName, 65280, []byte{1, 2})), ""},
 		{"pointer to itself", cat(header(0, 1), []byte{0xc0, 12, 0, 12, 0, 1}), DropLoop},
 		{"pointer forwards", cat(header(0, 1), []byte{0xc0, 16, 0, 12, 0, 1, 0}), DropLoop},
@@ -134,6 +134,36 @@ func TestDecodeLeavesOutEDNS(t *testing.T) {
 	}
 	if _, err := Encode(m); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// RFC 6762 section 6.1: a message is not ignored for an NSEC record that does not parse.
+func TestDecodeLeavesOutABrokenNSEC(t *testing.T) {
+	for name, data := range map[string][]byte{
+		"an empty window":       {0xc0, 12, 0, 0},
+		"a window too long":     {0xc0, 12, 0, 33, 1},
+		"no data":               {},
+		"a name without an end": {5, 'a'},
+		"a pointer to itself":   {0xc0, 56},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := rawRecord(rawName, dns.TypeA, []byte{10, 0, 0, 1})
+			m, drop := Decode(cat(header(bitResponse, 0, 1, 0, 2), first, rawRecord([]byte{0xc0, 12}, dns.TypeNSEC, data), first))
+			if drop != "" {
+				t.Fatal(drop)
+			}
+			if len(m.Answer) != 1 || len(m.Extra) != 1 || m.Extra[0].Header().Rrtype != dns.TypeA {
+				t.Errorf("what is left is %v", m)
+			}
+		})
+	}
+	// A next name that is another one, and types above 255, are as good as any.
+	m, drop := Decode(cat(header(bitResponse, 0, 1), rawRecord(rawName, dns.TypeNSEC, []byte("\x01x\x00\x00\x01\x40\x01\x01\x40"))))
+	if drop != "" || len(m.Answer) != 1 {
+		t.Fatalf("%v %q", m, drop)
+	}
+	if nsec := m.Answer[0].(*dns.NSEC); nsec.NextDomain != "x." || !slices.Equal(nsec.TypeBitMap, []uint16{dns.TypeA, dns.TypeCAA}) {
+		t.Errorf("%v", nsec)
 	}
 }
 
@@ -256,6 +286,23 @@ func TestEncodeCompressesData(t *testing.T) {
 	}
 }
 
+// RFC 6762 section 18.14: questions are compressed, and what a probe proposes.
+func TestEncodeCompressesQuestions(t *testing.T) {
+	b, err := Encode(&dns.Msg{
+		Question: []dns.Question{{Name: "x._liqo._tcp.local.", Qtype: dns.TypeSRV, Qclass: dns.ClassINET},
+			{Name: "x._liqo._tcp.local.", Qtype: dns.TypeTXT, Qclass: dns.ClassINET}, {Name: "host.local.", Qtype: dns.TypeA, Qclass: dns.ClassINET}},
+		Ns: []dns.RR{rr(t, "x._liqo._tcp.local. 120 IN SRV 0 0 6447 host.local."), rr(t, "host.local. 120 IN A 10.0.0.1")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, label := range []string{"local", "_liqo", "host"} {
+		if n := strings.Count(string(b), label); n != 1 {
+			t.Errorf("%s is there %d times in %q", label, n, b)
+		}
+	}
+}
+
 func knownAnswers(t testing.TB, n int) *dns.Msg {
 	m := &dns.Msg{Question: []dns.Question{{Name: "_liqo._tcp.local.", Qtype: dns.TypePTR, Qclass: dns.ClassINET}}}
 	for i := range n {
@@ -329,6 +376,8 @@ func TestEncodeAllOthers(t *testing.T) {
 		{"not fully qualified", response(&dns.PTR{Hdr: dns.RR_Header{Name: "a.", Rrtype: dns.TypePTR, Class: 1}, Ptr: "a"}), nil},
 		{"endless name", response(&dns.PTR{Hdr: dns.RR_Header{Name: "a.", Rrtype: dns.TypePTR, Class: 1}, Ptr: strings.Repeat("a.", 5000)}), nil},
 		{"endless owner", response(&dns.A{Hdr: dns.RR_Header{Name: strings.Repeat("a.", 5000), Rrtype: dns.TypeA, Class: 1}}), nil},
+		{"probe for two names", &dns.Msg{Question: []dns.Question{{Name: "x._liqo._tcp.local.", Qtype: 255, Qclass: 1}, {Name: "h.local.", Qtype: 255, Qclass: 1}},
+			Ns: []dns.RR{big, small}}, []int{0, 0}},
 		{"probe stays whole", &dns.Msg{Question: []dns.Question{{Name: "x.", Qtype: 255, Qclass: 1}}, Ns: []dns.RR{big, small}}, []int{0}},
 	}
 	for _, tt := range tests {
@@ -367,6 +416,55 @@ func TestEncodeAllDropsAdditionalsThatDoNotFit(t *testing.T) {
 	got, drop := Decode(packets[0])
 	if drop != "" || len(got.Extra) < 15 || len(got.Answer) != 1 {
 		t.Errorf("got %v %q", got, drop)
+	}
+}
+
+// RFC 6762 section 10.2: some of a set would flush the others, so none of it goes.
+func TestEncodeAllPartsNoSet(t *testing.T) {
+	m := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true}, Answer: []dns.RR{rr(t, "h.local. 120 IN A 10.0.0.1")}}
+	for i := range 10 {
+		m.Extra = append(m.Extra, rr(t, fmt.Sprintf("k.local. 120 IN A 10.0.0.%d", i)))
+	}
+	for i := range 10 {
+		m.Extra = append(m.Extra, rr(t, fmt.Sprintf("k.local. 120 IN AAAA fe80::%d", i)))
+	}
+	packets, err := EncodeAll(m, 300)
+	if err != nil || len(packets) != 1 {
+		t.Fatalf("%d packets, %v", len(packets), err)
+	}
+	if got, drop := Decode(packets[0]); drop != "" || len(got.Extra) != 10 {
+		t.Errorf("%d additional records, want the ten addresses of IPv4: %v %q", len(got.Extra), got, drop)
+	}
+}
+
+// RFC 6762 section 17: what does not fit one packet of the link is not sent in
+// fragments as long as it is more than one record.
+func TestEncodeAllPartsAProbeByName(t *testing.T) {
+	m := &dns.Msg{
+		Question: []dns.Question{{Name: "h.local.", Qtype: dns.TypeANY, Qclass: dns.ClassINET}, {Name: "X.local.", Qtype: dns.TypeANY, Qclass: dns.ClassINET}},
+		Ns:       []dns.RR{rr(t, "h.local. 120 IN A 10.0.0.1"), rr(t, "x.local. 4500 IN TXT "+strings.Repeat("v", 250)), rr(t, "x.local. 120 IN SRV 0 0 1 h.local.")},
+	}
+	for max, want := range map[int][]int{1452: {3}, 320: {1, 2}} {
+		packets, err := EncodeAll(m, max)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, b := range packets {
+			part, drop := Decode(b)
+			if drop != "" || len(b) > max || part.Truncated {
+				t.Fatalf("%d bytes, %v %q", len(b), part, drop)
+			}
+			got = append(got, len(part.Ns))
+			for _, rr := range part.Ns {
+				if !slices.ContainsFunc(part.Question, func(q dns.Question) bool { return Key(q.Name) == Key(rr.Header().Name) }) {
+					t.Errorf("%v without its question", rr)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in packets of %d: %v records, want %v", max, got, want)
+		}
 	}
 }
 

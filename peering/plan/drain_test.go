@@ -23,7 +23,7 @@ func (s *box) decideOffer(status api.AdvertisementStatus) {
 }
 
 // used returns a world in which A uses B, and pods run there.
-func used(t *testing.T) *world {
+func used(t testing.TB) *world {
 	t.Helper()
 	w := peered(t)
 	w.a.pods = true

@@ -32,7 +32,7 @@ func mustRest(t interface {
 }
 
 // peered returns a world in which both trust each other and A is joined to B.
-func peered(t *testing.T) *world {
+func peered(t testing.TB) *world {
 	t.Helper()
 	w := newWorld()
 	w.a.pin()

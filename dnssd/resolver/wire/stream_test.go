@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,6 +96,39 @@ func TestStreamRestsAndEnds(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// writes counts what is written to a connection, by calls.
+type writes struct {
+	net.Conn
+	calls atomic.Int32
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.calls.Add(1)
+	return w.Conn.Write(b)
+}
+
+// Length and message go out together (RFC 7858 section 3.3).
+func TestStreamWritesAtOnce(t *testing.T) {
+	near, far := net.Pipe()
+	counted := &writes{Conn: near}
+	s := newStream(counted, idleTimeout, func(*stream) {})
+	t.Cleanup(func() {
+		s.close(io.EOF)
+		far.Close()
+		<-s.done
+	})
+	for n := range int32(3) {
+		done := ask(t, t.Context(), s, "example.com", time.Hour)
+		echo(t, far, hear(t, far))
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if got := counted.calls.Load(); got != n+1 {
+			t.Fatalf("%d writes for %d questions", got, n+1)
+		}
+	}
 }
 
 func TestStreamThatIsSilentEnds(t *testing.T) {

@@ -3,11 +3,19 @@
 package main
 
 import (
+	"database/sql"
+	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"liqo.io/agent/agent/config"
+	"liqo.io/agent/agent/statedir"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/peer"
 )
 
 func measureBinary(r *scenarioRun) {
@@ -24,20 +32,62 @@ func measureStart(r *scenarioRun) {
 	x := r.box(b, "a", "10.77.0.1/24")
 	capture := b.LAN().Capture()
 	from := netip.MustParseAddr("10.77.0.1")
-	const rounds = 25
-	var probe spread
-	for i := range rounds + 1 {
-		at := x.start()
-		first := r.packetFrom(capture, from, at, "probe", isProbe)
-		announced := r.packetFrom(capture, from, first, "announcement", announces)
-		r.packetFrom(capture, from, announced.Add(time.Millisecond), "second announcement", announces)
-		x.stop()
-		if i > 0 { // the first one makes the state file
-			probe = append(probe, first.Sub(at))
+	// measure starts the agent, and returns when it sent its first query and its first probe.
+	measure := func(rounds int) (query, probe spread) {
+		for range rounds {
+			at := x.start()
+			first := r.packetFrom(capture, from, at, "probe", isProbe)
+			asked := r.packetFrom(capture, from, at, "query", isQuery)
+			announced := r.packetFrom(capture, from, first, "announcement", announces)
+			r.packetFrom(capture, from, announced.Add(time.Millisecond), "second announcement", announces)
+			x.stop()
+			query, probe = append(query, asked.Sub(at)), append(probe, first.Sub(at))
 		}
+		return query, probe
 	}
-	r.add("agent start to first probe", "at most 150 ms", probe.String(),
-		"exec to packet; includes the random 0..250 ms of RFC 6762 8.1")
+	measure(1) // makes the state file
+	query, probe := measure(25)
+	const how = "exec to packet; includes the random 0..250 ms of RFC 6762 8.1"
+	r.add("agent start to first probe", "at most 150 ms", probe.String(), how)
+	r.add("agent start to first query", "", query.String(), "exec to packet; includes the random 20..120 ms of RFC 6762 5.2")
+	const many = 100_000
+	r.remember(x, many)
+	query, probe = measure(15)
+	r.add("the same with 100,000 remembered peers: first probe; first query", "at most 300 ms", probe.String()+"; "+query.String(), how)
+	// Most of them are read after the start.
+	at := x.start()
+	r.await(time.Minute, "the peers that are kept in memory", func() error {
+		if st := x.mustStatus(); st.Peers[string(peer.PhaseLost)] < 1000 {
+			return fmt.Errorf("only %v", st.Peers)
+		}
+		return nil
+	})
+	r.add("those of them that are kept in memory (5,000): known", "", time.Since(at).Round(time.Millisecond).String(), "exec to `status`")
+	x.stop()
+}
+
+// remember adds lost peers to the database of a box that is stopped.
+func (r *scenarioRun) remember(x *box, many int) {
+	err := x.host.Do(func() error {
+		db, err := sql.Open("sqlite", filepath.Join(config.Default().State.Dir, statedir.Database))
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		for _, insert := range []string{
+			"peers SELECT id, 'box-' || i, 'liqo', randomblob(32), 'LAN', 'https://10.1.2.3:6447', '1', 'eth0', 4500000, 1700000000000, 1700000000000 + i",
+			"endpoints SELECT id, '10.1.2.3', '', 6447, NULL, 'LAN', 'eth0', 1700000000000, NULL",
+		} {
+			if _, err := db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?),
+				ids(i, id) AS (SELECT i, printf('%08d-1111-4111-8111-111111111111', i) FROM n) INSERT INTO `+insert+` FROM ids`, many); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.Fatalf("remember %d peers: %v", many, err)
+	}
 }
 
 // measureMeeting measures an agent that comes, moves and goes, as others see

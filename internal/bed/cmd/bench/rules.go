@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/mdnscheck"
@@ -43,6 +44,7 @@ func (r *scenarioRun) rules(name string) (passed int, failed []string) {
 		},
 	}
 	if name == "avahi" {
+		subject.Quiet = 4500 * time.Millisecond // it announces four times, the last one after 4 s
 		subject.Start = func(ctx context.Context) (func() error, error) {
 			a := x.host.StartAvahi(ctx)
 			p, err := x.host.AvahiPublish(ctx, "avahi", "_liqo._tcp", 6447, "txtvers=1", "id=avahi")
