@@ -124,6 +124,26 @@ bin/local-path-provisioner: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 bin/metrics-server: $(wildcard $(KUBE_DIR)/metricsserver/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,metrics-server for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./metricsserver
 
+# Liqo's own controllers, its custom resources and what its Helm chart installs: only for the tests that are about Liqo.
+LIQO_DIR      := internal/bed/liqo
+LIQO_PROGRAMS := $(addprefix bin/liqo/,liqo-controller-manager crd-replicator webhook chart)
+
+$(LIQO_PROGRAMS) &: $(wildcard $(LIQO_DIR)/chart/*.go) $(LIQO_DIR)/go.mod $(LIQO_DIR)/go.sum | bin/progress
+	@mkdir -p bin/liqo
+	$(call progress,the controllers of Liqo for the test bed,$(LIQO_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/bin/liqo/ tool ./chart
+
+bin/liqo/chart.json bin/liqo/crds.json &: $(LIQO_PROGRAMS)
+	bin/liqo/chart $$(cd $(LIQO_DIR) && go list -m -f '{{.Dir}} {{.Version}}' github.com/liqotech/liqo) bin/liqo
+
+.PHONY: liqo
+liqo: bin/liqo/chart.json
+
+# What Liqo 1.x does, as the agent relies on it. make test does not build it.
+.PHONY: test-liqo
+test-liqo: setup kubebox bin/kwok liqo bin/tools/staticcheck
+	cd $(LIQO_DIR) && go vet ./chart && $(CURDIR)/bin/tools/staticcheck ./chart
+	$(GO_TEST) -v ./internal/bed/liqotest
+
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.
 .PHONY: rules

@@ -23,22 +23,37 @@ const applied = "?fieldManager=kubectl-client-side-apply&fieldValidation=Strict"
 // unknown are errors, and fields that an object has beyond its manifest stay. It needs no process and none of the schemas
 // that kubectl downloads for each call.
 func (k *Kube) Apply(ctx context.Context, manifests string) error {
-	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096)
+	objects, err := decode(strings.NewReader(manifests))
+	if err != nil {
+		return fmt.Errorf("read the manifests: %w", err)
+	}
+	return k.applyAll(ctx, objects)
+}
+
+// decode reads manifests, as YAML or JSON.
+func decode(manifests io.Reader) ([]*unstructured.Unstructured, error) {
+	documents := yaml.NewYAMLOrJSONDecoder(manifests, 4096)
+	var objects []*unstructured.Unstructured
 	for {
 		var o unstructured.Unstructured
-		err := documents.Decode(&o)
-		switch {
+		switch err := documents.Decode(&o); {
 		case errors.Is(err, io.EOF):
-			return nil
+			return objects, nil
 		case err != nil:
-			return fmt.Errorf("read the manifests: %w", err)
-		case len(o.Object) == 0:
-			continue
+			return nil, err
+		case len(o.Object) > 0:
+			objects = append(objects, &o)
 		}
-		if err := k.applyOne(ctx, &o); err != nil {
+	}
+}
+
+func (k *Kube) applyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if err := k.applyOne(ctx, o); err != nil {
 			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
+	return nil
 }
 
 func (k *Kube) applyOne(ctx context.Context, o *unstructured.Unstructured) error {

@@ -27,17 +27,11 @@ func (k *Kube) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	ips := append(k.Host.ips(), net.ParseIP(serviceIP))
 	proxyCA, err := newAuthority("k3s-request-header-ca")
 	if err != nil {
 		return err
 	}
 	proxy, err := proxyCA.issue(pkix.Name{CommonName: "system:auth-proxy"}, nil, nil)
-	if err != nil {
-		return err
-	}
-	server, err := serverCA.issue(pkix.Name{CommonName: "kube-apiserver"},
-		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", k.Host.Name}, ips)
 	if err != nil {
 		return err
 	}
@@ -81,12 +75,13 @@ func (k *Kube) writeFiles() error {
 			writeFile(tlsDir+"/request-header-ca.crt", string(proxyCA.pem)),
 			writeFile(tlsDir+"/client-auth-proxy.crt", string(proxy.cert)),
 			writeFile(tlsDir+"/client-auth-proxy.key", string(proxy.key)),
-			writeFile(tlsDir+"/server.crt", string(server.cert)),
-			writeFile(tlsDir+"/server.key", string(server.key)),
 			writeFile(tlsDir+"/service.key", string(serviceAccountKey)),
 			writeFile(auditPolicyPath, auditPolicy),
 		)
 	}); err != nil {
+		return err
+	}
+	if err := k.certifyServer(); err != nil {
 		return err
 	}
 	k.config = &rest.Config{
@@ -149,6 +144,22 @@ func (k *Kube) furnish() error {
 		return err
 	}
 	return k.certifyKubelet()
+}
+
+// certifyServer writes the certificate of the API server, for the addresses that the host has now.
+func (k *Kube) certifyServer() error {
+	server, err := k.serverCA.issue(pkix.Name{CommonName: "kube-apiserver"},
+		[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost", k.Host.Name},
+		append(k.Host.ips(), net.ParseIP(serviceIP)))
+	if err != nil {
+		return err
+	}
+	return k.Host.Do(func() error {
+		return errors.Join(
+			writeFile(kubeDir+"/tls/server.key", string(server.key)),
+			writeFile(kubeDir+"/tls/server.crt", string(server.cert)),
+		)
+	})
 }
 
 // certifyKubelet writes the certificate of a kubelet, for the addresses that the host has now.

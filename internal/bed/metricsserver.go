@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 const (
@@ -48,13 +47,7 @@ func (k *Kube) StartMetricsServer(ctx context.Context) (*Process, error) {
 	if err := k.Apply(ctx, metricsRights); err != nil {
 		return nil, fmt.Errorf("host %s: metrics-server: %w", h.Name, err)
 	}
-	token, err := k.Kubectl(ctx, "create", "token", "-n", "kube-system", "metrics-server")
-	if err != nil {
-		return nil, err
-	}
-	if err := h.Do(func() error {
-		return writeFile(metricsConfig, kubeconfig(k.serverCA.pem, "token: "+strings.TrimSpace(token)))
-	}); err != nil {
+	if err := k.accountConfig(ctx, "kube-system", "metrics-server", metricsConfig); err != nil {
 		return nil, err
 	}
 	process, err := h.start(Cmd{Name: "metrics-server", Args: []string{binary,

@@ -4,7 +4,9 @@ package bed
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -76,10 +78,6 @@ func (k *Kube) createNode(ctx context.Context) error {
 	type object = map[string]any
 	name := k.Host.Name
 	resources := object{"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"}
-	addresses := []object{{"type": "Hostname", "address": name}}
-	for _, a := range append(k.Host.addresses(), k.Host.nodeIPs()[1:]...) {
-		addresses = append(addresses, object{"type": "InternalIP", "address": a})
-	}
 	var ranges []string
 	for _, p := range k.Host.Pods.Node() {
 		ranges = append(ranges, p.String())
@@ -105,7 +103,7 @@ func (k *Kube) createNode(ctx context.Context) error {
 		"spec": object{"podCIDR": ranges[0], "podCIDRs": ranges, "providerID": "k3s://" + name},
 	}
 	status := object{"status": object{
-		"addresses":   addresses,
+		"addresses":   k.nodeAddresses(),
 		"capacity":    resources,
 		"allocatable": resources,
 		"conditions": []object{
@@ -136,4 +134,49 @@ func (k *Kube) createNode(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// nodeAddresses are those in the status of the host's node.
+func (k *Kube) nodeAddresses() []map[string]any {
+	addresses := []map[string]any{{"type": "Hostname", "address": k.Host.Name}}
+	for _, a := range append(k.Host.addresses(), k.Host.nodeIPs()[1:]...) {
+		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a})
+	}
+	return addresses
+}
+
+// Readdress has the control plane know the addresses that the host has now, as K3s does when it is started after a change: the
+// Node has them, and the certificate of the API server is for them. It returns when that shows the new certificate. Control
+// planes of the pool were started before their host had an address, so that only clients on the host can verify them until then.
+func (k *Kube) Readdress(ctx context.Context) error {
+	ctx, cancel := deadlineFrom(ctx, Hang)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"addresses": k.nodeAddresses()}})
+	if err != nil {
+		return err
+	}
+	if _, err := k.Request(ctx, http.MethodPatch, "/api/v1/nodes/"+k.Host.Name+"/status", "application/merge-patch+json", patch); err != nil {
+		return err
+	}
+	if err := k.certifyServer(); err != nil {
+		return err
+	}
+	return Poll(ctx, func() error {
+		conn, err := k.Host.DialContext(ctx, "tcp", "127.0.0.1:"+kubePort)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		// The next line verifies it, for the addresses that others connect to.
+		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		for _, a := range k.Host.addresses() {
+			if err := secure.ConnectionState().PeerCertificates[0].VerifyHostname(a); err != nil {
+				return fmt.Errorf("the API server on %s has its old certificate: %w", k.Host.Name, err)
+			}
+		}
+		return nil
+	})
 }

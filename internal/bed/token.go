@@ -51,6 +51,20 @@ func (k *Kube) IssueToken(ctx context.Context, namespace, name string) error {
 	return err
 }
 
+// accountConfig writes a kubeconfig of a service account to a file of the host.
+func (k *Kube) accountConfig(ctx context.Context, namespace, account, file string) error {
+	text, err := k.Request(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+account+"/token", "application/json",
+		[]byte(`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}`))
+	if err != nil {
+		return err
+	}
+	var request struct{ Status struct{ Token string } }
+	if err := json.Unmarshal(text, &request); err != nil {
+		return err
+	}
+	return k.Host.Do(func() error { return writeFile(file, kubeconfig(k.serverCA.pem, "token: "+request.Status.Token)) })
+}
+
 func (k *Kube) read(ctx context.Context, path string, into any) error {
 	text, err := k.Request(ctx, http.MethodGet, path, "", nil)
 	if err != nil {
