@@ -40,6 +40,9 @@ const (
 	// PathNetwork makes the connection one of packets between the pods of both clusters
 	// (GET, with "Upgrade: liqo-network"); see package network.
 	PathNetwork = "/peering/network"
+	// PathLiqo is one step of the exchange by which Liqo peers the two clusters (POST, a Call
+	// of package liqo/exchange -> its Answer). The caller repeats it until it has all.
+	PathLiqo = "/peering/liqo"
 	// PathGateway is the beginning of the paths that lead to the API server.
 	PathGateway = "/kube/"
 )

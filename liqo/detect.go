@@ -1,0 +1,130 @@
+package liqo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"liqo.io/agent/kube"
+	"liqo.io/agent/liqo/document"
+	"liqo.io/agent/liqo/engine"
+	"liqo.io/agent/peer/text"
+)
+
+// Of the chart (deployments/liqo/templates).
+const (
+	nameLabel        = "app.kubernetes.io/name"
+	versionLabel     = "app.kubernetes.io/version"
+	clusterIDs       = nameLabel + "=clusterid-configmap"
+	parts            = "app.kubernetes.io/part-of=liqo"
+	fieldClusterID   = "CLUSTER_ID"
+	controllers      = "controller-manager"
+	maxVersion       = 64
+	applyEngineRight = "run `liqo-agent rbac --apply --engine liqo`"
+)
+
+// needed are the Deployments without which nothing of an exchange comes to its end.
+var needed = []string{controllers, "crd-replicator", "webhook"}
+
+// served says what of Liqo an API server serves.
+type served struct {
+	problem string // why it cannot be used, a clause; "" if it can
+	renews  bool   // since 1.1
+}
+
+// detect asks what of Liqo the API server serves; nil for nothing.
+func detect(ctx context.Context, c *kube.Client) (*served, error) {
+	resources, err := resourcesOf(ctx, c, document.Authentication)
+	if err != nil || resources == nil {
+		return nil, err
+	}
+	found := &served{renews: slices.Contains(resources, pluralRenews)}
+	for _, kind := range []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices} {
+		if !slices.Contains(resources, kind) {
+			found.problem = fmt.Sprintf("the API server does not serve %s of %s", kind, document.Authentication)
+		}
+	}
+	for _, gv := range []schema.GroupVersion{document.Core, document.Offloading} {
+		resources, err := resourcesOf(ctx, c, gv)
+		if err != nil {
+			return nil, err
+		}
+		if resources == nil {
+			found.problem = fmt.Sprintf("the API server does not serve %s", gv)
+		}
+	}
+	if found.problem != "" {
+		return found, nil
+	}
+	// Without the right, each list would be refused again and again.
+	may, err := c.May(ctx, kube.Access{Verb: "list", Group: document.Authentication.Group, Resource: document.PluralTenants})
+	if err != nil {
+		return nil, err
+	}
+	if !may {
+		found.problem = "the agent has no rights for it; " + applyEngineRight
+	}
+	return found, nil
+}
+
+// resourcesOf returns the plural names of what a version of a group has; nil if it is not served.
+func resourcesOf(ctx context.Context, c *kube.Client, gv schema.GroupVersion) ([]string, error) {
+	var list struct {
+		Resources []struct {
+			Name string `json:"name"`
+		} `json:"resources"`
+	}
+	if err := c.Get(ctx, "/apis/"+gv.String(), &list); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	names := []string{}
+	for _, r := range list.Resources {
+		names = append(names, r.Name)
+	}
+	return names, nil
+}
+
+// installation describes the Liqo of this cluster by its ConfigMaps and Deployments, and returns
+// its namespace.
+func installation(maps []*configMap, deployments []*deployment) (engine.Installation, string) {
+	var found engine.Installation
+	if len(maps) != 1 {
+		found.Problem = fmt.Sprintf("%d ConfigMaps with label %s say what Liqo calls this cluster", len(maps), clusterIDs)
+		return found, ""
+	}
+	namespace := maps[0].Namespace
+	id, err := document.ParseClusterID(maps[0].Data[fieldClusterID])
+	if err != nil {
+		found.Problem = fmt.Sprintf("ConfigMap %s/%s does not say what Liqo calls this cluster", namespace, maps[0].Name)
+		return found, namespace
+	}
+	found.ID = id
+	ready := make(map[string]bool)
+	for _, d := range deployments {
+		if d.Namespace != namespace {
+			continue
+		}
+		name := d.Labels[nameLabel]
+		ready[name] = ready[name] || d.Status.ReadyReplicas > 0
+		if name == controllers {
+			found.Version = text.Line(d.Labels[versionLabel], maxVersion)
+		}
+	}
+	var missing []string
+	for _, name := range needed {
+		if !ready[name] {
+			missing = append(missing, "liqo-"+name)
+		}
+	}
+	if len(missing) > 0 {
+		found.Problem = "not ready: " + strings.Join(missing, ", ")
+	}
+	return found, namespace
+}

@@ -1,0 +1,141 @@
+package exchange
+
+import (
+	"bytes"
+
+	"liqo.io/agent/liqo/document"
+)
+
+// PlanProvider decides what a provider does, and what it answers.
+func PlanProvider(obs Provider) Decision {
+	d := Decision{Answer: Answer{ClusterID: obs.Self}}
+	if !obs.Wanted {
+		obs.undo(&d)
+		return d
+	}
+	obs.establish(&d)
+	if !d.Ready {
+		d.Answer.Waits = d.Message
+	}
+	return d
+}
+
+func (obs Provider) establish(d *Decision) {
+	switch {
+	case obs.Consumer == "":
+		d.wait(ReasonWaits, "The consumer has not said yet how Liqo calls it.")
+		return
+	case obs.Said != nil && obs.Said.ClusterID != obs.Consumer:
+		d.wait(ReasonClaimed, changedID, obs.Consumer, obs.Said.ClusterID)
+		return
+	case obs.Consumer == obs.Self:
+		d.wait(ReasonClaimed, "Liqo calls both clusters %s. Two clusters cannot have one ID in Liqo: install Liqo in one of them with another.", obs.Self)
+		return
+	}
+	namespace, ok := d.care(obs.Here, obs.Consumer, obs.Peer)
+	if !ok {
+		return
+	}
+	switch {
+	case obs.Nonce == nil:
+		d.do(Action{Verb: Apply, Kind: NonceSecret, Namespace: namespace, Name: document.NonceSecret, Cluster: obs.Consumer, Peer: obs.Peer})
+		d.wait(ReasonWaits, "Liqo's controllers make a nonce.")
+		return
+	case obs.Nonce.Deleting || len(obs.Nonce.Nonce) == 0:
+		d.wait(ReasonWaits, "Liqo's controllers have not made the nonce yet.")
+		return
+	}
+	nonce, err := document.ParseNonce(obs.Nonce.Nonce)
+	if err != nil {
+		d.wait(ReasonHostile, "The nonce in Secret %s cannot be used: %v. Delete the Secret to have another one made.", obs.Nonce.Name, err)
+		return
+	}
+	d.Answer.Nonce = nonce
+	obs.admit(d, namespace, nonce)
+}
+
+// admit applies the Tenant of the consumer, and answers with its Identity.
+func (obs Provider) admit(d *Decision, namespace string, nonce document.Nonce) {
+	have := obs.Tenant
+	if have != nil && have.Deleting {
+		d.wait(ReasonWaits, "The Tenant %s is being deleted.", have.Name)
+		return
+	}
+	if obs.Said == nil || obs.Said.Tenant == nil {
+		// After a restart the consumer has not called yet. What is there is as it was.
+		if d.Ready = have != nil && have.Auth != nil && have.Check(obs.Consumer, nonce) == nil; d.Ready {
+			d.wait(ReasonReady, "Liqo gives resources of this cluster to the consumer.")
+		} else {
+			d.wait(ReasonWaits, "The consumer has not signed the nonce yet.")
+		}
+		return
+	}
+	want, err := document.ParseTenant(obs.Said.Tenant, obs.Consumer, nonce)
+	switch {
+	case err != nil && have != nil && have.Auth != nil && have.Check(obs.Consumer, nonce) == nil:
+		// A call from before is no reason to doubt what was checked.
+		d.Ready = true
+		d.wait(ReasonReady, "Liqo gives resources of this cluster to the consumer.")
+		return
+	case err != nil:
+		d.wait(ReasonHostile, "What the consumer says is refused: %v.", err)
+		return
+	case have == nil || !have.Equal(want) || have.Drained:
+		if obs.Certificate != nil && (have == nil || !bytes.Equal(have.CSR, want.CSR)) {
+			// Liqo gives a certificate for the first request only.
+			d.remove(CertSecret, namespace, *obs.Certificate)
+		}
+		d.do(Action{Verb: Apply, Kind: TenantObject, Namespace: namespace, Name: string(obs.Consumer), Cluster: obs.Consumer, Peer: obs.Peer, Tenant: &want})
+		d.wait(ReasonWaits, "Liqo's controllers make the consumer's certificate.")
+		return
+	case have.Auth == nil:
+		d.wait(ReasonWaits, "Liqo's controllers make the consumer's certificate.")
+		return
+	}
+	identity := *have.Auth
+	identity.ClusterID = obs.Self
+	text, err := identity.Encode()
+	if err != nil {
+		d.wait(ReasonHostile, "The Identity cannot be made: %v.", err)
+		return
+	}
+	d.Answer.Identity, d.Ready = text, true
+	d.wait(ReasonReady, "Liqo gives resources of this cluster to the consumer.")
+}
+
+// undo removes what the consumer has here. Its Liqo removes what it put here as long as it has
+// its rights; so the Tenant goes after that, or when it took too long.
+func (obs Provider) undo(d *Decision) {
+	namespace, cared := "", false
+	for _, n := range obs.Namespaces {
+		if n.Peer == obs.Peer {
+			namespace, cared = n.Name, true
+		}
+	}
+	if !cared {
+		return
+	}
+	left := obs.Tenant != nil || len(obs.Replicated) > 0
+	d.Busy = left
+	switch {
+	case len(obs.Replicated) > 0 && !obs.Overdue:
+		d.wait(ReasonRemoving, "The consumer's Liqo removes what it has here.")
+	case obs.Tenant != nil && len(obs.Replicated) > 0 && !obs.Tenant.Drained && !obs.Tenant.Deleting:
+		d.do(Action{Verb: Drain, Kind: TenantObject, Namespace: namespace, Name: obs.Tenant.Name, Cluster: obs.Consumer})
+		d.wait(ReasonRemoving, "Liqo removes what the consumer has here.")
+	case obs.Tenant != nil:
+		d.remove(TenantObject, namespace, obs.Tenant.Object)
+		d.wait(ReasonRemoving, "Liqo takes the consumer's rights away.")
+	default:
+		if obs.Certificate != nil {
+			d.remove(CertSecret, namespace, *obs.Certificate)
+		}
+		if obs.Nonce != nil {
+			d.remove(NonceSecret, namespace, obs.Nonce.Object)
+		} else if !obs.Consumes {
+			here := obs.Here
+			here.Replicated = nil // they go with the namespace
+			d.release(here, obs.Consumer, obs.Peer)
+		}
+	}
+}

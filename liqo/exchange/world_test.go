@@ -1,0 +1,343 @@
+package exchange
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"liqo.io/agent/liqo/document"
+	"liqo.io/agent/peer"
+)
+
+var now = time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC)
+
+// box is one of two clusters: its API server, as far as it is about the other one, and its Liqo.
+type box struct {
+	t      testing.TB
+	id     document.ClusterID
+	peer   peer.ClusterID
+	key    ed25519.PrivateKey
+	keys   document.Keys
+	here   Here
+	server string // its API server, as its Liqo says
+	uids   int
+	writes []string
+}
+
+func newBox(t testing.TB, id document.ClusterID) *box {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	privateDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publicDER, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := document.ParseKeys(pemOf("PRIVATE KEY", privateDER), pemOf("PUBLIC KEY", publicDER))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &box{t: t, id: id, peer: peer.ClusterID("agent-of-" + id), key: private, keys: keys, server: "https://10.0.0.1:6443"}
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func (b *box) object(name string) Object {
+	b.uids++
+	return Object{Name: name, UID: types.UID(fmt.Sprint("uid-", b.uids))}
+}
+
+// act does what an action says, as an API server does.
+func (b *box) act(a Action) {
+	b.t.Helper()
+	b.writes = append(b.writes, string(a.Verb)+" "+string(a.Kind))
+	h := &b.here
+	switch {
+	case a.Verb == Apply && a.Kind == TenantNamespace:
+		if len(h.Namespaces) == 0 {
+			h.Namespaces = []Namespace{{Object: b.object(a.Name)}}
+		}
+		h.Namespaces[0].Peer, h.Namespaces[0].Made = a.Peer, a.Made
+	case a.Verb == Apply && a.Kind == NonceSecret:
+		if h.Nonce == nil {
+			h.Nonce = &Secret{Object: b.object(a.Name)}
+		}
+	case a.Verb == Apply && a.Kind == SignedSecret:
+		if h.Signed == nil {
+			h.Signed = &Secret{Object: b.object(a.Name)}
+		}
+		signed := *h.Signed
+		signed.Nonce = []byte(a.Nonce)
+		h.Signed = &signed
+	case a.Verb == Apply && a.Kind == TenantObject:
+		next := Tenant{Object: b.object(a.Name), Tenant: *a.Tenant}
+		if h.Tenant != nil {
+			next.Object, next.Auth = h.Tenant.Object, h.Tenant.Auth
+		}
+		h.Tenant = &next
+	case a.Verb == Apply && a.Kind == IdentityObject:
+		next := Identity{Object: b.object(a.Name), Identity: *a.Identity, Type: document.IdentityControlPlane}
+		if h.Identity != nil {
+			next.Object, next.Kubeconfig = h.Identity.Object, h.Identity.Kubeconfig
+		}
+		h.Identity = &next
+	case a.Verb == Move:
+		next := *h.Identity
+		next.APIServer = a.Server
+		h.Identity = &next
+	case a.Verb == Apply && a.Kind == SliceObject:
+		h.Slices = []Slice{{Object: b.object(a.Name), Asks: maps.Clone(a.Asks)}}
+	case a.Verb == Drain:
+		next := *h.Tenant
+		next.Drained = true
+		h.Tenant = &next
+	case a.Verb == Abandon:
+		h.Checked = "abandoned"
+	case a.Verb == Delete:
+		b.delete(a)
+	default:
+		b.t.Fatalf("no such action: %+v", a)
+	}
+}
+
+func (b *box) delete(a Action) {
+	h := &b.here
+	gone := func(o Object) bool {
+		if a.UID == "" || o.UID != a.UID {
+			b.t.Fatalf("%s: UID %q, there is %q", a.Kind, a.UID, o.UID)
+		}
+		return true
+	}
+	switch a.Kind {
+	case TenantNamespace:
+		if gone(h.Namespaces[0].Object) {
+			*h = Here{}
+		}
+	case NonceSecret:
+		gone(h.Nonce.Object)
+		h.Nonce = nil
+	case SignedSecret:
+		gone(h.Signed.Object)
+		h.Signed = nil
+	case TenantObject:
+		gone(h.Tenant.Object)
+		h.Tenant = nil
+	case CertSecret:
+		gone(*h.Certificate)
+		h.Certificate = nil
+	case IdentityObject:
+		gone(h.Identity.Object)
+		h.Identity = nil
+	case SliceObject, VirtualNode: // they have finalizers
+		for i := range h.Slices {
+			if h.Slices[i].UID == a.UID {
+				h.Slices[i].Deleting = true
+			}
+		}
+		for i := range h.VirtualNodes {
+			if h.VirtualNodes[i].UID == a.UID {
+				h.VirtualNodes[i].Deleting = true
+			}
+		}
+	}
+}
+
+// liqo does the next thing that Liqo's controllers do here, with the provider's Liqo at hand, and
+// reports whether there was one.
+func (b *box) liqo(provider *box) bool {
+	h := &b.here
+	switch {
+	case h.Nonce != nil && h.Nonce.Nonce == nil:
+		random := make([]byte, 64)
+		_, _ = rand.Read(random)
+		h.Nonce = &Secret{Object: h.Nonce.Object, Nonce: []byte(base64.StdEncoding.EncodeToString(random))}
+	case h.Signed != nil && !bytes.Equal(h.Signed.Signature, ed25519.Sign(b.key, h.Signed.Nonce)):
+		h.Signed = &Secret{Object: h.Signed.Object, Nonce: h.Signed.Nonce, Signature: ed25519.Sign(b.key, h.Signed.Nonce)}
+	case h.Tenant != nil && h.Tenant.Auth == nil && h.Nonce != nil:
+		b.certify()
+	case h.Tenant != nil && h.Tenant.Auth != nil && h.Tenant.Auth.APIServer != b.server:
+		next := *h.Tenant
+		auth := *next.Auth
+		auth.APIServer = b.server
+		next.Auth = &auth
+		h.Tenant = &next
+	case h.Tenant != nil && h.Tenant.Drained && len(h.Replicated) > 0:
+		h.Replicated = nil
+	case h.Identity != nil && !h.Identity.Kubeconfig:
+		next := *h.Identity
+		next.Kubeconfig = true
+		h.Identity, h.Kubeconfig = &next, true
+	case h.Identity != nil && h.Identity.APIServer != h.Checked && (h.Checked == "" || h.Identity.APIServer == ""):
+		h.Checked = h.Identity.APIServer
+	case h.Identity == nil && h.Checked != "":
+		h.Checked = ""
+	case h.Identity == nil && h.Kubeconfig && len(h.Slices) == 0:
+		if provider.here.Tenant != nil {
+			provider.here.Replicated = nil
+		} else if len(provider.here.Replicated) > 0 {
+			return false // it has no rights there any more, and tries for ever
+		}
+		h.Kubeconfig = false
+	case len(h.Slices) > 0 && h.Slices[0].Deleting:
+		provider.here.Replicated = slices.DeleteFunc(provider.here.Replicated, func(o Object) bool { return o.Name == h.Slices[0].Name })
+		h.Slices = nil
+	case len(h.VirtualNodes) > 0 && (h.VirtualNodes[0].Deleting || len(h.Slices) == 0):
+		h.VirtualNodes = nil
+	case len(h.Slices) > 0 && !h.Slices[0].Accepted() && h.Identity != nil && provider.here.Tenant != nil && provider.here.Tenant.Auth != nil:
+		s := &h.Slices[0]
+		if provider.here.Replicated == nil {
+			provider.here.Replicated = []Object{provider.object("renew"), provider.object(s.Name)}
+		}
+		s.Authentication, s.Resources = document.Accepted, document.Accepted
+		h.VirtualNodes = []Object{b.object(s.Name)}
+	default:
+		return false
+	}
+	return true
+}
+
+// certify gives the Tenant a certificate, as Liqo does it: the first request only.
+func (b *box) certify() {
+	b.t.Helper()
+	h := &b.here
+	block, _ := pem.Decode(h.Tenant.CSR)
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: csr.Subject, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), BasicConstraintsValid: true,
+	}, &x509.Certificate{Subject: pkix.Name{CommonName: "k3s-client-ca"}}, csr.PublicKey, b.key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	authority := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "k3s-server-ca"}, NotBefore: now, NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, IsCA: true,
+	}
+	ca, err := x509.CreateCertificate(rand.Reader, authority, authority, b.key.Public(), b.key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	o := b.object("liqo-remote-certificate")
+	h.Certificate = &o
+	next := *h.Tenant
+	next.Auth = &document.Identity{Namespace: h.Namespaces[0].Name, APIServer: b.server, CA: pemOf("CERTIFICATE", ca), Certificate: pemOf("CERTIFICATE", certificate)}
+	h.Tenant = &next
+}
+
+// world is a consumer and its provider, and the agents of both.
+type world struct {
+	consumer, provider *box
+	wanted, admitted   bool
+	overdue, gone      bool
+	said               *Answer
+	heard              *Call
+	address            netip.Addr
+	asks               map[string]string
+	calls              []Call   // all that were made
+	answers            []Answer // all that came
+}
+
+func newWorld(t testing.TB) *world {
+	return &world{consumer: newBox(t, "barn"), provider: newBox(t, "mill"), wanted: true, admitted: true, address: netip.MustParseAddr("192.0.2.7")}
+}
+
+// other is the ID of the other cluster: as it said, or as the namespace in care says.
+func other(here Here, id, said document.ClusterID) document.ClusterID {
+	if len(here.Namespaces) > 0 {
+		return id
+	}
+	return said
+}
+
+func (w *world) consumerPlan() Decision {
+	obs := Consumer{
+		Peer: w.provider.peer, Wanted: w.wanted, Gone: w.gone, Self: w.consumer.id, Keys: &w.consumer.keys, Asks: w.asks, Here: w.consumer.here, Said: w.said, Address: w.address, Now: now,
+	}
+	if w.said != nil {
+		obs.Provider = w.said.ClusterID
+	}
+	obs.Provider = other(w.consumer.here, w.provider.id, obs.Provider)
+	return PlanConsumer(obs)
+}
+
+func (w *world) providerPlan() Decision {
+	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Self: w.provider.id, Here: w.provider.here, Said: w.heard}
+	if w.heard != nil {
+		obs.Consumer = w.heard.ClusterID
+	}
+	obs.Consumer = other(w.provider.here, w.consumer.id, obs.Consumer)
+	return PlanProvider(obs)
+}
+
+// carry carries out a plan up to that many actions, all if it is negative.
+func carry(b *box, d Decision, most int) bool {
+	for i, a := range d.Actions {
+		if i == most {
+			break
+		}
+		b.act(a)
+	}
+	return len(d.Actions) > 0
+}
+
+// settle lets everybody work until nobody has anything left to do.
+func (w *world) settle(t testing.TB) (consumer, provider Decision) {
+	t.Helper()
+	for range 200 {
+		busy := false
+		provider = w.providerPlan()
+		busy = carry(w.provider, provider, -1) || busy
+		consumer = w.consumerPlan()
+		busy = carry(w.consumer, consumer, -1) || busy
+		busy = w.consumer.liqo(w.provider) || busy
+		busy = w.provider.liqo(w.consumer) || busy
+		if consumer.Call != nil && w.admitted && (len(w.calls) == 0 || !w.calls[len(w.calls)-1].Equal(*consumer.Call)) {
+			w.call(*consumer.Call)
+			busy = true
+		}
+		if answer := w.providerPlan().Answer; w.wanted && w.heard != nil && !sameAnswer(w.said, answer) {
+			w.answer(answer)
+			busy = true
+		}
+		if !busy {
+			return w.consumerPlan(), w.providerPlan()
+		}
+	}
+	t.Fatalf("they never end: consumer %+v, provider %+v", consumer, provider)
+	return
+}
+
+func (w *world) call(c Call) {
+	w.heard = &c
+	w.calls = append(w.calls, c)
+}
+
+func (w *world) answer(a Answer) {
+	w.said = &a
+	w.answers = append(w.answers, a)
+}
+
+func sameAnswer(a *Answer, b Answer) bool {
+	return a != nil && a.ClusterID == b.ClusterID && a.Nonce == b.Nonce && bytes.Equal(a.Identity, b.Identity) && a.Waits == b.Waits
+}

@@ -1,0 +1,244 @@
+package liqo
+
+import (
+	"maps"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/liqo/document"
+	"liqo.io/agent/liqo/exchange"
+	"liqo.io/agent/peer"
+)
+
+// object is as much as matters of all kinds of the exchange. They have no fields of one name that
+// differ in their types.
+type object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Data map[string][]byte `json:"data,omitempty"` // of a Secret
+	Spec struct {
+		ClusterID       string                     `json:"clusterID,omitempty"`
+		PublicKey       []byte                     `json:"publicKey,omitempty"`
+		CSR             []byte                     `json:"csr,omitempty"`
+		Signature       []byte                     `json:"signature,omitempty"`
+		TenantCondition string                     `json:"tenantCondition,omitempty"`
+		Type            string                     `json:"type,omitempty"`
+		Namespace       string                     `json:"namespace,omitempty"`
+		AuthParams      *authParams                `json:"authParams,omitempty"`
+		Resources       map[string]document.Amount `json:"resources,omitempty"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		document.SliceStatus
+		TenantNamespace     string      `json:"tenantNamespace,omitempty"`
+		AuthParams          *authParams `json:"authParams,omitempty"`
+		KubeconfigSecretRef *struct {
+			Name string `json:"name"`
+		} `json:"kubeconfigSecretRef,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+// authParams are those of a Tenant and an Identity (apis/authentication/v1beta1/common_types.go).
+type authParams struct {
+	CA        []byte `json:"ca,omitempty"`
+	SignedCRT []byte `json:"signedCRT,omitempty"`
+	APIServer string `json:"apiServer,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (o *object) DeepCopyObject() runtime.Object {
+	out := *o
+	o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Data, out.Spec.Resources = maps.Clone(o.Data), maps.Clone(o.Spec.Resources)
+	return &out
+}
+
+// trim drops what nobody reads: of Secrets, all but nonces.
+func trim(o *object) {
+	o.ManagedFields = nil
+	if o.Data != nil {
+		kept := make(map[string][]byte)
+		for _, field := range []string{document.FieldNonce, document.FieldSignedNonce} {
+			if value, ok := o.Data[field]; ok {
+				kept[field] = value
+			}
+		}
+		o.Data = kept
+	}
+}
+
+// checked is as much as matters of Liqo's own ForeignCluster.
+type checked struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Status struct {
+		APIServerURL string `json:"apiServerUrl,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (c *checked) DeepCopyObject() runtime.Object {
+	out := *c
+	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// configMap is the one with Liqo's ID of this cluster.
+type configMap struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Data map[string]string `json:"data,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (c *configMap) DeepCopyObject() runtime.Object {
+	out := *c
+	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Data = maps.Clone(c.Data)
+	return &out
+}
+
+// deployment is one of those that run Liqo's controllers.
+type deployment struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Status struct {
+		ReadyReplicas int `json:"readyReplicas,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (d *deployment) DeepCopyObject() runtime.Object {
+	out := *d
+	d.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// remote returns the ID of the other cluster that an object is about.
+func remote(o metav1.Object) document.ClusterID {
+	return document.ClusterID(o.GetLabels()[document.LabelRemoteCluster])
+}
+
+// inCare returns the peer in whose care an object is, "" for none.
+func inCare(o metav1.Object) peer.ClusterID { return peer.ClusterID(o.GetLabels()[api.LabelClusterID]) }
+
+// byRemote and byPeer are what caches find objects by.
+func byRemote(id document.ClusterID) string { return "cluster/" + string(id) }
+func byPeer(id peer.ClusterID) string       { return "peer/" + string(id) }
+
+func index(o metav1.Object) (keys []string) {
+	if id := remote(o); id != "" {
+		keys = append(keys, byRemote(id))
+	}
+	if id := inCare(o); id != "" {
+		keys = append(keys, byPeer(id))
+	}
+	return keys
+}
+
+// about describes an object for a plan.
+func about(o metav1.Object) exchange.Object {
+	return exchange.Object{Name: o.GetName(), UID: o.GetUID(), Deleting: o.GetDeletionTimestamp() != nil}
+}
+
+// asks returns the amounts that a ResourceSlice asks for.
+func asks(o *object) map[string]string {
+	out := make(map[string]string)
+	for name, amount := range o.Spec.Resources {
+		out[name] = string(amount)
+	}
+	return out
+}
+
+func tenantOf(o *object) *exchange.Tenant {
+	t := &exchange.Tenant{
+		Object: about(o), Drained: o.Spec.TenantCondition == conditionDrained,
+		Tenant: document.Tenant{ClusterID: document.ClusterID(o.Spec.ClusterID), PublicKey: o.Spec.PublicKey, CSR: o.Spec.CSR, Signature: o.Spec.Signature},
+	}
+	if p := o.Status.AuthParams; p != nil && o.Status.TenantNamespace != "" && len(p.SignedCRT) > 0 {
+		t.Auth = &document.Identity{Namespace: o.Status.TenantNamespace, APIServer: p.APIServer, CA: p.CA, Certificate: p.SignedCRT}
+	}
+	return t
+}
+
+func identityOf(o *object) *exchange.Identity {
+	i := &exchange.Identity{Object: about(o), Type: o.Spec.Type, Kubeconfig: o.Status.KubeconfigSecretRef != nil && o.Status.KubeconfigSecretRef.Name != ""}
+	i.Identity.ClusterID, i.Identity.Namespace = document.ClusterID(o.Spec.ClusterID), o.Spec.Namespace
+	if p := o.Spec.AuthParams; p != nil {
+		i.APIServer, i.CA, i.Certificate = p.APIServer, p.CA, p.SignedCRT
+	}
+	return i
+}
+
+func secretOf(o *object) *exchange.Secret {
+	return &exchange.Secret{Object: about(o), Nonce: o.Data[document.FieldNonce], Signature: o.Data[document.FieldSignedNonce]}
+}
+
+// here returns what there is about another cluster.
+func (s *session) here(id document.ClusterID) exchange.Here {
+	var h exchange.Here
+	if id == "" {
+		return h
+	}
+	key := byRemote(id)
+	for _, n := range s.namespaces.By(key) {
+		h.Namespaces = append(h.Namespaces, exchange.Namespace{Object: about(n), Peer: inCare(n), Made: n.Labels[api.LabelManagedBy] == api.ManagedByAgent})
+	}
+	if len(h.Namespaces) != 1 {
+		return h
+	}
+	inside := h.Namespaces[0].Name
+	for _, o := range s.secrets.By(key) {
+		switch {
+		case o.Namespace != inside:
+		case o.Labels[document.LabelNonce] != "":
+			h.Nonce = secretOf(o)
+		case o.Labels[document.LabelSignedNonce] != "":
+			h.Signed = secretOf(o)
+		case o.Name == certificateSecret:
+			certificate := about(o)
+			h.Certificate = &certificate
+		case o.Name == kubeconfigPrefix+id.IdentityName():
+			h.Kubeconfig = true
+		}
+	}
+	for _, o := range s.tenants.By(key) {
+		if o.Namespace == inside {
+			h.Tenant = tenantOf(o)
+		}
+	}
+	for _, o := range s.identities.By(key) {
+		if o.Namespace == inside && o.Name == id.IdentityName() {
+			h.Identity = identityOf(o)
+		}
+	}
+	for _, o := range s.slices.By(key) {
+		switch {
+		case o.Namespace != inside:
+		case o.Labels[labelReplicated] != "":
+			h.Replicated = append(h.Replicated, about(o))
+		case o.Labels[document.LabelReplicationTo] == string(id):
+			h.Slices = append(h.Slices, exchange.Slice{Object: about(o), Slice: o.Status.Review(), Asks: asks(o)})
+		}
+	}
+	for _, o := range s.renews.By(key) {
+		if o.Namespace == inside && o.Labels[labelReplicated] != "" {
+			h.Replicated = append(h.Replicated, about(o))
+		}
+	}
+	for _, o := range s.nodes.By(key) {
+		if o.Namespace == inside {
+			h.VirtualNodes = append(h.VirtualNodes, about(o))
+		}
+	}
+	if fc := s.foreign.Get("", string(id)); fc != nil {
+		h.Checked = strings.TrimSpace(fc.Status.APIServerURL)
+	}
+	return h
+}

@@ -1,0 +1,420 @@
+package liqo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/kube/work"
+	"liqo.io/agent/liqo/document"
+	"liqo.io/agent/liqo/exchange"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
+)
+
+const (
+	workers               = 4
+	retryFirst, retryMax  = 100 * time.Millisecond, 15 * time.Second
+	keysFor               = 30 * time.Second // that the key pair is not read again
+	interval              = 30 * time.Second // between two calls of a provider when there is nothing to do
+	certificateSecret     = "liqo-remote-certificate"
+	kubeconfigPrefix      = "kubeconfig-"
+	labelReplicated       = "liqo.io/replicated"
+	pluralRenews          = "renews"
+	conditionActive       = "Active"
+	conditionDrained      = "Drained"
+	annotationUnreachable = "liqo.io/foreign-cluster-permanently-unreachable"
+	namespacesPath        = "/api/v1/namespaces"
+	manager               = "liqo-agent-liqo"
+	classDefault          = "default"
+)
+
+// asksAgain is the pause between calls of a provider that says nothing new, or does not answer.
+var asksAgain = work.Backoff{First: time.Second, Max: interval}
+
+// session is one connection to an API server with Liqo.
+type session struct {
+	*Liqo
+	client *kube.Client
+	found  served
+	queue  *work.Queue[peer.ClusterID]
+	needed func() // starts to follow what only pairs need
+	start  chan struct{}
+
+	maps        *kube.Cache[*configMap]
+	deployments *kube.Cache[*deployment]
+	namespaces  *kube.Cache[*object]
+
+	secrets, tenants, identities, slices, nodes, renews *kube.Cache[*object]
+	foreign                                             *kube.Cache[*checked]
+
+	mu        sync.Mutex
+	namespace string         // of Liqo
+	keys      *document.Keys // of this cluster
+	keysRead  time.Time
+}
+
+func newSession(l *Liqo, c *kube.Client, found served) *session {
+	s := &session{Liqo: l, client: c, found: found, start: make(chan struct{})}
+	s.needed = sync.OnceFunc(func() { close(s.start) })
+	s.queue = work.New(work.Config[peer.ClusterID]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Observe: func(id peer.ClusterID, a work.Attempt) {
+		if a.Err != nil {
+			l.cfg.Logger.Debug("the exchange with a peer's Liqo failed, trying again", "peer", id, "in", a.Next, "error", a.Err)
+		}
+	}})
+	failed := func(err error) {
+		if apierrors.IsNotFound(err) {
+			l.Look()
+		}
+	}
+	s.maps = kube.NewCache(kube.Kind[*configMap]{Fresh: func() *configMap { return &configMap{} }, Failed: failed, Changed: func(_, _ *configMap) { s.describe() }})
+	s.deployments = kube.NewCache(kube.Kind[*deployment]{Fresh: func() *deployment { return &deployment{} }, Failed: failed, Changed: func(_, _ *deployment) { s.describe() }})
+	objects := func() *kube.Cache[*object] {
+		return kube.NewCache(kube.Kind[*object]{
+			Fresh: func() *object { return &object{} }, Trim: trim, Failed: failed, Index: func(o *object) []string { return index(o) },
+			Changed: func(before, after *object) { s.changed(before, after) },
+		})
+	}
+	s.namespaces, s.secrets, s.tenants, s.identities, s.slices, s.nodes, s.renews = objects(), objects(), objects(), objects(), objects(), objects(), objects()
+	s.foreign = kube.NewCache(kube.Kind[*checked]{
+		Fresh: func() *checked { return &checked{} }, Failed: failed,
+		Changed: func(before, after *checked) {
+			for _, o := range []*checked{before, after} {
+				if o != nil {
+					s.concerns(document.ClusterID(o.Name))
+				}
+			}
+		},
+	})
+	return s
+}
+
+// need has the objects followed that only pairs need.
+func (s *session) need() { s.needed() }
+
+// cares reports whether something here is in care for a peer.
+func (s *session) cares(id peer.ClusterID) bool { return len(s.namespaces.By(byPeer(id))) > 0 }
+
+// run starts what works until ctx ends, and returns.
+func (s *session) run(ctx context.Context, running *sync.WaitGroup) {
+	running.Go(func() { s.maps.Follow(ctx, s.client, kube.Query{Path: "/api/v1/configmaps", Labels: clusterIDs}) })
+	running.Go(func() {
+		s.deployments.Follow(ctx, s.client, kube.Query{Path: "/apis/apps/v1/deployments", Labels: parts})
+	})
+	running.Go(func() {
+		s.namespaces.Follow(ctx, s.client, kube.Query{Path: namespacesPath, Labels: document.LabelTenantNamespace + "=true"})
+	})
+	running.Go(func() {
+		if !await(ctx, s.maps.Synced()) || !await(ctx, s.deployments.Synced()) || !await(ctx, s.namespaces.Synced()) {
+			return
+		}
+		s.describe()
+		s.Liqo.mu.Lock()
+		pairs := len(s.pairs)
+		s.Liqo.mu.Unlock()
+		for _, n := range s.namespaces.All() {
+			if inCare(n) != "" {
+				pairs++
+			}
+		}
+		if pairs > 0 {
+			s.need()
+		}
+		s.attach() // from here on new pairs need it
+		if !await(ctx, s.start) {
+			return
+		}
+		s.exchange(ctx, running)
+	})
+}
+
+// attach has Consume, Serve and Answer reach the session.
+func (s *session) attach() {
+	s.Liqo.mu.Lock()
+	defer s.Liqo.mu.Unlock()
+	s.Liqo.session = s
+	if len(s.pairs) > 0 {
+		s.need()
+	}
+	for id := range s.pairs {
+		s.queue.Add(id)
+	}
+}
+
+func await(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// exchange follows what pairs need, and works on them until ctx ends.
+func (s *session) exchange(ctx context.Context, running *sync.WaitGroup) {
+	follow := func(cache *kube.Cache[*object], path string) {
+		running.Go(func() { cache.Follow(ctx, s.client, kube.Query{Path: path, Labels: document.LabelRemoteCluster}) })
+	}
+	authentication := func(plural string) string { return api.Collection(document.Authentication, plural) }
+	follow(s.secrets, "/api/v1/secrets")
+	follow(s.tenants, authentication(document.PluralTenants))
+	follow(s.identities, authentication(document.PluralIdentities))
+	follow(s.slices, authentication(document.PluralResourceSlices))
+	follow(s.nodes, api.Collection(document.Offloading, document.PluralVirtualNodes))
+	running.Go(func() {
+		s.foreign.Follow(ctx, s.client, kube.Query{Path: api.Collection(document.Core, api.PluralForeignClusters)})
+	})
+	synced := []<-chan struct{}{s.secrets.Synced(), s.tenants.Synced(), s.identities.Synced(), s.slices.Synced(), s.nodes.Synced(), s.foreign.Synced()}
+	if s.found.renews {
+		follow(s.renews, authentication(pluralRenews))
+		synced = append(synced, s.renews.Synced())
+	}
+	for _, first := range synced {
+		if !await(ctx, first) {
+			return
+		}
+	}
+	// Whoever is in care may not be wanted any more: the caller has to say.
+	for _, n := range s.namespaces.All() {
+		if id := inCare(n); id != "" {
+			s.cfg.Changed(id)
+		}
+	}
+	s.queue.Run(ctx, workers, func(ctx context.Context, id peer.ClusterID) work.Outcome {
+		return work.Result(s.reconcile(ctx, id))
+	})
+}
+
+// describe says what Liqo is here.
+func (s *session) describe() {
+	if !s.maps.HasSynced() || !s.deployments.HasSynced() {
+		return
+	}
+	found, namespace := installation(s.maps.All(), s.deployments.All())
+	s.mu.Lock()
+	if s.namespace != namespace {
+		s.namespace, s.keys = namespace, nil
+	}
+	s.mu.Unlock()
+	s.set(&found)
+}
+
+// changed has the pairs looked at that a changed object is about.
+func (s *session) changed(before, after *object) {
+	for _, o := range []*object{before, after} {
+		if o == nil {
+			continue
+		}
+		s.concerns(remote(o))
+		if id := inCare(o); id != "" {
+			s.queue.Add(id)
+		}
+	}
+}
+
+// concerns has the pairs looked at that are with a cluster which Liqo calls so.
+func (s *session) concerns(id document.ClusterID) {
+	for _, n := range s.namespaces.By(byRemote(id)) {
+		if of := inCare(n); of != "" {
+			s.queue.Add(of)
+		}
+	}
+}
+
+// self returns what Liqo calls this cluster.
+func (s *session) self() document.ClusterID {
+	if found := s.Installed(); found != nil {
+		return found.ID
+	}
+	return ""
+}
+
+// reconcile works on one pair, in both directions.
+func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.Duration, err error) {
+	s.Liqo.mu.Lock()
+	p := s.pairs[id]
+	var now pair
+	if p != nil {
+		now = *p
+	}
+	s.Liqo.mu.Unlock()
+	self := s.self()
+	if p == nil || self == "" {
+		return 0, nil // whoever finds out has it looked at again
+	}
+	next, err := s.serve(ctx, id, p, now, self)
+	if err != nil {
+		return 0, err
+	}
+	again, err = s.consume(ctx, id, p, now, self)
+	return work.Sooner(again, next), err
+}
+
+// serve works on the peer's consuming this cluster.
+func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pair, self document.ClusterID) (again time.Duration, err error) {
+	obs := exchange.Provider{Peer: id, Wanted: now.serve, Self: self, Said: now.heard, Consumes: now.consume.Wanted}
+	if now.heard != nil {
+		obs.Consumer = now.heard.ClusterID
+	}
+	obs.Consumer = s.other(id, obs.Consumer)
+	obs.Here = s.here(obs.Consumer)
+	if !now.serve {
+		left := undoWait - s.cfg.Now().Sub(now.unserved)
+		if obs.Overdue = left <= 0; !obs.Overdue {
+			again = left
+		}
+	}
+	d := exchange.PlanProvider(obs)
+	if !d.Busy && !now.serve {
+		again = 0
+	}
+	s.Liqo.mu.Lock()
+	if p.serve == now.serve && p.heard == now.heard {
+		p.answer, p.final = d.Answer, d.Reason != exchange.ReasonWaits
+		close(p.told)
+		p.told = make(chan struct{})
+	}
+	s.Liqo.mu.Unlock()
+	s.note(id, &p.serving, d)
+	return again, s.act(ctx, d.Actions)
+}
+
+// consume works on this cluster's consuming the peer.
+func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now pair, self document.ClusterID) (again time.Duration, err error) {
+	asked, want := now.asking, now.consume
+	obs := exchange.Consumer{
+		Peer: id, Wanted: want.Wanted, Gone: want.Gone, Self: self, Asks: want.Asks, Serves: now.serve, Said: asked.said, Address: asked.address, Now: s.cfg.Now(),
+	}
+	if asked.said != nil {
+		obs.Provider = asked.said.ClusterID
+	}
+	obs.Provider = s.other(id, obs.Provider)
+	obs.Here = s.here(obs.Provider)
+	if want.Wanted && obs.Signed != nil && len(obs.Signed.Signature) > 0 {
+		if obs.Keys, err = s.ownKeys(ctx); err != nil {
+			return 0, err
+		}
+	}
+	d := exchange.PlanConsumer(obs)
+	if asked.failed != "" && !d.Ready && d.Call != nil {
+		d.Reason, d.Message = exchange.ReasonWaits, asked.failed
+	}
+	s.note(id, &p.consuming, d)
+	if err := s.act(ctx, d.Actions); err != nil {
+		return 0, err
+	}
+	if d.Call == nil || want.Target.Fingerprint.IsZero() {
+		return 0, nil
+	}
+	if pause := asked.next.Sub(s.cfg.Now()); pause > 0 && asked.call != nil && asked.call.Equal(*d.Call) {
+		return pause, nil
+	}
+	s.Liqo.mu.Lock()
+	pause := p.asking.mayCall(s.cfg.Now())
+	s.Liqo.mu.Unlock()
+	if pause > 0 {
+		d.Reason, d.Message = exchange.ReasonWaits, "The provider says something else each time it is asked. It is asked again in a minute."
+		s.note(id, &p.consuming, d)
+		return pause, nil
+	}
+	return s.ask(ctx, p, now, *d.Call), nil
+}
+
+// ask calls the provider, and returns after how long to look at the pair again.
+func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call) time.Duration {
+	answer, address, err := s.call(ctx, now.consume.Target, call)
+	s.Liqo.mu.Lock()
+	defer s.Liqo.mu.Unlock()
+	if !reflect.DeepEqual(p.consume, now.consume) || ctx.Err() != nil {
+		return time.Nanosecond // something else is wanted by now
+	}
+	next := p.asking
+	next.call = &call
+	old := next.said
+	switch {
+	case err != nil:
+		next.failed = "The provider's agent cannot be asked: " + text.Sentence(err.Error()) + "."
+		next.same++
+	default:
+		next.failed = ""
+		news := old == nil || next.address != address || !reflect.DeepEqual(*old, answer)
+		if next.said, next.address = &answer, address; news && next.same < 2 {
+			next.same = 0
+		} else {
+			next.same++ // also of one that says something new each time
+		}
+	}
+	pause := asksAgain.Pause(max(next.same, 1))
+	if err == nil && answer.Waits == "" {
+		pause = interval
+	}
+	if next.same > 0 && (old == nil || err != nil) {
+		pause = max(pause, work.RetryAfter(err))
+	}
+	next.next = s.cfg.Now().Add(pause)
+	p.asking = next
+	return time.Nanosecond // the plan is another now, or waits until then
+}
+
+func (s *session) call(ctx context.Context, target peer.Target, call exchange.Call) (answer exchange.Answer, from netip.Addr, err error) {
+	body, err := json.Marshal(call)
+	if err != nil {
+		return answer, from, err
+	}
+	resp, err := s.cfg.Peers.Exchange(ctx, target, client.Request{Method: http.MethodPost, Path: wire.PathLiqo, Body: body})
+	if err != nil {
+		return answer, from, err
+	}
+	if resp.Status != http.StatusOK {
+		return answer, from, resp.Refused()
+	}
+	if answer, err = exchange.ParseAnswer(resp.Body); err != nil {
+		return answer, from, fmt.Errorf("the peer %w", err)
+	}
+	return answer, resp.Result.Addr.Addr(), nil
+}
+
+// note keeps the state of one direction.
+func (s *session) note(id peer.ClusterID, status *Status, d exchange.Decision) {
+	next := Status{Known: true, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps}
+	s.Liqo.mu.Lock()
+	same := reflect.DeepEqual(*status, next)
+	*status = next
+	s.Liqo.mu.Unlock()
+	if !same {
+		s.cfg.Changed(id)
+	}
+}
+
+// ownKeys returns the key pair of this cluster.
+func (s *session) ownKeys(ctx context.Context) (*document.Keys, error) {
+	s.mu.Lock()
+	namespace, keys, fresh := s.namespace, s.keys, s.cfg.Now().Sub(s.keysRead) < keysFor
+	s.mu.Unlock()
+	if keys != nil && fresh {
+		return keys, nil
+	}
+	var secret object
+	if err := s.client.Get(ctx, namespacesPath+"/"+namespace+"/secrets/"+document.KeysSecret, &secret); err != nil {
+		return nil, err
+	}
+	read, err := document.ParseKeys(secret.Data[document.FieldPrivateKey], secret.Data[document.FieldPublicKey])
+	if err != nil {
+		return nil, fmt.Errorf("read Liqo's keys of this cluster from Secret %s/%s: %w", namespace, document.KeysSecret, err)
+	}
+	s.mu.Lock()
+	s.keys, s.keysRead = &read, s.cfg.Now()
+	s.mu.Unlock()
+	return &read, nil
+}
