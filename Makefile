@@ -138,11 +138,11 @@ bin/liqo/chart.json bin/liqo/crds.json &: $(LIQO_PROGRAMS)
 .PHONY: liqo
 liqo: bin/liqo/chart.json
 
-# What Liqo 1.x does, as the agent relies on it. make test does not build it.
+# What Liqo 1.x does, as the agent relies on it, and what is to drive it. make test does neither.
 .PHONY: test-liqo
 test-liqo: setup kubebox bin/kwok liqo bin/tools/staticcheck
 	cd $(LIQO_DIR) && go vet ./chart && $(CURDIR)/bin/tools/staticcheck ./chart
-	$(GO_TEST) -v ./internal/bed/liqotest
+	$(GO_TEST) -v ./internal/bed/liqotest ./liqo/integration
 
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.

@@ -39,7 +39,8 @@ func numbered(i int) peer.ClusterID {
 // many are read as asked for, those seen last.
 func TestStandingAndOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
-	many(t, path, 30)
+	const n = fewPeers + 30
+	many(t, path, n)
 	s := open(t, path, Options{})
 	must(t, s.SetAlias(t.Context(), numbered(7), "attic"))
 	must(t, s.UpdatePreferences(t.Context(), "never-seen", func(p *Preferences) { p.Note = "x" }))
@@ -57,14 +58,20 @@ func TestStandingAndOthers(t *testing.T) {
 	if got := ids(s.Standing(t.Context())); !slices.Equal(got, []peer.ClusterID{numbered(0), numbered(7)}) {
 		t.Errorf("standing: %v", got)
 	}
-	if got := ids(s.Others(t.Context(), 3)); !slices.Equal(got, []peer.ClusterID{numbered(28), numbered(29), numbered(30)}) {
+	if got := ids(s.Others(t.Context(), 3)); !slices.Equal(got, []peer.ClusterID{numbered(n - 2), numbered(n - 1), numbered(n)}) {
 		t.Errorf("others: %v", got)
 	}
-	if got := ids(s.Others(t.Context(), 1000)); len(got) != 29 || slices.Contains(got, numbered(7)) || slices.Contains(got, numbered(0)) {
+	if got := ids(s.Others(t.Context(), 2*n)); len(got) != n-1 || slices.Contains(got, numbered(7)) || slices.Contains(got, numbered(0)) {
 		t.Errorf("all others: %v", got)
 	}
 	if got := ids(s.Others(t.Context(), 0)); len(got) != 0 {
 		t.Errorf("no others: %v", got)
+	}
+	must(t, s.Close())
+	path = filepath.Join(t.TempDir(), "agent.db")
+	many(t, path, 30)
+	if got, err := open(t, path, Options{}).Standing(t.Context()); err != nil || len(got) != 31 {
+		t.Errorf("of few peers: %d, %v", len(got), err)
 	}
 }
 
