@@ -59,9 +59,10 @@ type Kube struct {
 	auditFrom  int64             // where the audit log began then
 
 	mu        sync.Mutex
+	etcd      *Process
 	apiserver *Process
 	starts    []start
-	meddled   bool // its API server was stopped, killed or frozen
+	meddled   bool // its API server or its etcd was stopped, killed or frozen
 }
 
 // start is one start of an API server. It answers some requests before it is ready.
@@ -113,7 +114,7 @@ func (h *Host) startKube(ctx context.Context, kubebox string, flags []string) (*
 	if k.client, err = rest.HTTPClientFor(k.config); err != nil {
 		return nil, fmt.Errorf("host %s: client: %w", h.Name, err)
 	}
-	if _, err = h.start(k.program("etcd", "--data-dir="+kubeDir+"/db")); err != nil {
+	if err := k.StartEtcd(); err != nil {
 		return nil, err
 	}
 	return k, k.start(ctx)
@@ -124,7 +125,7 @@ func (k *Kube) lent(h *Host) *Kube {
 	return &Kube{
 		Host: h, kubebox: k.kubebox, config: k.config, client: k.client, flags: k.flags,
 		dir: k.dir, serverCA: k.serverCA, accountKey: k.accountKey, kubeconfig: k.kubeconfig,
-		since: time.Now(), auditFrom: k.auditSize(), apiserver: k.apiserver,
+		since: time.Now(), auditFrom: k.auditSize(), etcd: k.etcd, apiserver: k.apiserver,
 	}
 }
 
@@ -138,6 +139,26 @@ func (k *Kube) spoilt() bool {
 	default:
 		return k.meddled
 	}
+}
+
+// StartEtcd starts the etcd, also after it was killed, with what it had stored. It returns at once.
+func (k *Kube) StartEtcd() error {
+	p, err := k.Host.start(k.program("etcd", "--data-dir="+kubeDir+"/db"))
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.etcd = p
+	return nil
+}
+
+// Etcd returns the process of the etcd that was started last, for a test that kills or freezes it.
+func (k *Kube) Etcd() *Process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.meddled = true
+	return k.etcd
 }
 
 // meddle notes that a test does something to the API server.

@@ -122,8 +122,14 @@ func (x *box) configure(more string) {
 // start starts the agent and waits until its socket answers.
 func (x *box) start(args ...string) {
 	x.t.Helper()
-	x.agent = x.host.Start(bed.Cmd{Name: "liqo-agent", Args: append([]string{x.bin, "run"}, args...), Env: x.env})
+	x.launch(args...)
 	x.eventually("the agent answers", func() error { _, err := x.status(); return err })
+}
+
+// launch starts the agent, and waits for nothing.
+func (x *box) launch(args ...string) {
+	x.t.Helper()
+	x.agent = x.host.Start(bed.Cmd{Name: "liqo-agent", Args: append([]string{x.bin, "run"}, args...), Env: x.env})
 }
 
 // connected waits until the agent has its API server, which knows the kinds of ours then.
