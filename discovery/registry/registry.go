@@ -137,8 +137,11 @@ func (r *Registry) remember(peers []peer.Peer) {
 // as half of the room is left for those who come. Until then nothing else is taken in: whoever comes with the ID of one
 // of them has to show the key that is known of it.
 func (r *Registry) recall(ctx context.Context) error {
+	if r.recalled || r.cfg.Recall == nil {
+		return nil
+	}
 	room := r.cfg.Limit/2 - len(r.machine.clusters)
-	if r.recalled || r.cfg.Recall == nil || room <= 0 {
+	if room <= 0 {
 		return nil
 	}
 	others, err := r.cfg.Recall(ctx, room)
