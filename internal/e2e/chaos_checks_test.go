@@ -217,7 +217,7 @@ func (c *chaos) grown(before []usedUp) error {
 }
 
 // generated are the resources whose objects have other names each time, or that are notes.
-const generated = "events,events.events.k8s.io,pods,replicasets.apps,endpointslices.discovery.k8s.io,endpoints,certificatesigningrequests.certificates.k8s.io,componentstatuses,pods.metrics.k8s.io"
+const generated = "events,events.events.k8s.io,pods,replicasets.apps,endpointslices.discovery.k8s.io,ipaddresses.networking.k8s.io,endpoints,certificatesigningrequests.certificates.k8s.io,componentstatuses,pods.metrics.k8s.io"
 
 // inventory lists what is in all API servers, with what may be edited of it.
 func (c *chaos) inventory() map[string]bool {
