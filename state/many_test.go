@@ -70,8 +70,12 @@ func TestStandingAndOthers(t *testing.T) {
 	must(t, s.Close())
 	path = filepath.Join(t.TempDir(), "agent.db")
 	many(t, path, 30)
-	if got, err := open(t, path, Options{}).Standing(t.Context()); err != nil || len(got) != 31 {
+	s = open(t, path, Options{})
+	if got, err := s.Standing(t.Context()); err != nil || len(got) != 31 {
 		t.Errorf("of few peers: %d, %v", len(got), err)
+	}
+	if got, err := s.Others(t.Context(), n); err != nil || len(got) != 0 {
+		t.Errorf("other than all of few peers: %d, %v", len(got), err)
 	}
 }
 

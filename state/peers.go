@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -128,23 +129,24 @@ func (s *Store) stored(ctx context.Context, ids []peer.ClusterID) (stored, error
 // a thing to remember.
 func (s *Store) Peers(ctx context.Context) ([]peer.Peer, error) { return s.peers(ctx, "WHERE true") }
 
-// fewPeers is how many peers are read as fast as some of them.
-const fewPeers = 1000
-
 // Standing returns those of Peers that some source saw when they were last stored, and
 // those that somebody decided something about; all of them if there are few.
 func (s *Store) Standing(ctx context.Context) ([]peer.Peer, error) {
-	return s.peers(ctx, "WHERE (SELECT count(*) FROM (SELECT 1 FROM peers LIMIT ?)) <= ? OR "+standing, int64(fewPeers+1), int64(fewPeers))
+	return s.peers(ctx, "WHERE "+standing)
 }
 
-// Others returns those of Peers that no source saw and nobody decided anything about: as many
-// at most, the ones that were seen last.
+// Others returns those of Peers that are not among those of Standing: as many at most,
+// the ones that were seen last.
 func (s *Store) Others(ctx context.Context, most int) ([]peer.Peer, error) {
 	return s.peers(ctx, "WHERE cluster_id IN (SELECT cluster_id FROM peers WHERE NOT "+standing+" ORDER BY last_seen DESC LIMIT ?)", int64(most))
 }
 
-// standing selects the rows of the peers of Standing if there are many.
-var standing = "cluster_id IN (SELECT cluster_id FROM sightings UNION " + decided() + ")"
+// fewPeers is how many peers are read as fast as some of them.
+const fewPeers = 1000
+
+// standing selects the rows of the peers of Standing.
+var standing = fmt.Sprintf("((SELECT count(*) FROM (SELECT 1 FROM peers LIMIT %d)) <= %d OR cluster_id IN (SELECT cluster_id FROM sightings UNION %s))",
+	fewPeers+1, fewPeers, decided())
 
 // peers returns the peers that which selects.
 func (s *Store) peers(ctx context.Context, which string, args ...any) (peers []peer.Peer, err error) {

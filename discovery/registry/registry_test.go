@@ -462,18 +462,24 @@ func TestAnotherKeyIsAConflictAndChangesNothing(t *testing.T) {
 	})
 }
 
+// impersonate has somebody with another key say that it is a.
+func (b *bench) impersonate(t *testing.T) {
+	t.Helper()
+	evil := hostA()
+	evil.key = keyB
+	b.net.set(addr2, evil)
+	clone := sightingA(addr2)
+	clone.Fingerprint = keyB
+	b.see(t, clone)
+	settle(time.Second)
+}
+
 func TestRememberedKeyWinsOverAnImpostorWhoCameFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		remembered := peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA,
 			Phase: peer.PhaseLost, URL: "https://192.0.2.1:6447", FirstSeen: time.Now()}
 		b := start(t, remembered)
-		evil := hostA()
-		evil.key = keyB
-		b.net.set(addr2, evil)
-		clone := sightingA(addr2)
-		clone.Fingerprint = keyB
-		b.see(t, clone)
-		settle(time.Second)
+		b.impersonate(t)
 		p := b.phase(t, "a", peer.PhaseLost)
 		if p.Conflict == nil || p.Fingerprint != keyA {
 			t.Errorf("peer = %+v", p)
@@ -499,13 +505,7 @@ func TestRecalledKeyWinsOverAnImpostorWhoCameFirst(t *testing.T) {
 				}, nil
 			}
 		})
-		evil := hostA()
-		evil.key = keyB
-		b.net.set(addr2, evil)
-		clone := sightingA(addr2)
-		clone.Fingerprint = keyB
-		b.see(t, clone)
-		settle(time.Second)
+		b.impersonate(t)
 		if p := b.phase(t, "a", peer.PhaseLost); p.Conflict == nil || p.Fingerprint != keyA {
 			t.Errorf("peer = %+v", p)
 		}
