@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -45,8 +44,7 @@ func (s *Server) serveNetwork(w http.ResponseWriter, r *http.Request, c *conn, c
 	if carrier == nil {
 		return no
 	}
-	tcp, ok := c.NetConn().(syscall.Conn)
-	if ok {
+	if tcp, ok := c.NetConn().(syscall.Conn); ok {
 		gapless.LimitUnsent(tcp, wire.NetworkUnsent)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -55,7 +53,7 @@ func (s *Server) serveNetwork(w http.ResponseWriter, r *http.Request, c *conn, c
 		cancel(errNotAnyMore)
 		_ = c.Close()
 	}})()
-	if err := s.cfg.Network.Accept(ctx, caller.ID, &packetConn{Conn: carrier, under: c, tcp: tcp}); err != nil {
+	if err := s.cfg.Network.Accept(ctx, caller.ID, &packetConn{Conn: carrier, under: c}); err != nil {
 		s.cfg.Logger.Debug("a connection for packets has ended", "peer", caller.ID, "error", err)
 	}
 	return nil
@@ -66,16 +64,10 @@ func (s *Server) serveNetwork(w http.ResponseWriter, r *http.Request, c *conn, c
 type packetConn struct {
 	net.Conn
 	under io.Closer
-	tcp   syscall.Conn // nil if it is something else
 }
 
 // Close is net.Conn.Close.
 func (p *packetConn) Close() error { return p.under.Close() }
 
-// SyscallConn is that of the socket below, for who asks what is under way there.
-func (p *packetConn) SyscallConn() (syscall.RawConn, error) {
-	if p.tcp == nil {
-		return nil, errors.ErrUnsupported
-	}
-	return p.tcp.SyscallConn()
-}
+// NetConn returns the connection with TLS.
+func (p *packetConn) NetConn() net.Conn { return p.Conn }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/network/frame"
+	"liqo.io/agent/relay"
 )
 
 // message is what the ends of a stream tell each other beside packets, each field once.
@@ -80,10 +81,7 @@ var (
 )
 
 func newStream(p *path, conn net.Conn, dialed bool) *stream {
-	s := &stream{path: p, conn: conn, queue: newQueue(), dialed: dialed, begun: time.Now(), done: make(chan struct{})}
-	if socket, ok := conn.(syscall.Conn); ok {
-		s.raw, _ = socket.SyscallConn() // fails when it is closed already
-	}
+	s := &stream{path: p, conn: conn, raw: relay.Socket(conn), queue: newQueue(), dialed: dialed, begun: time.Now(), done: make(chan struct{})}
 	s.waits = func(fd uintptr) {
 		var err error
 		if s.waiting, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err != nil {

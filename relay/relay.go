@@ -163,17 +163,24 @@ func base(c io.WriteCloser) io.WriteCloser {
 	}
 }
 
-// control calls f with the socket of a connection, if there is one that is open.
-func control(c io.WriteCloser, f func(fd int)) {
+// Socket returns the socket of a connection, that of the lowest one by NetConn; nil if there is none that is open.
+func Socket(c io.WriteCloser) syscall.RawConn {
 	socket, ok := base(c).(syscall.Conn)
 	if !ok {
-		return
+		return nil
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return
+		return nil
 	}
-	_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails on one that is closed
+	return raw
+}
+
+// control calls f with the socket of a connection, if there is one that is open.
+func control(c io.WriteCloser, f func(fd int)) {
+	if raw := Socket(c); raw != nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails on one that is closed
+	}
 }
 
 // unsent is how many bytes were sent that the other end has not acknowledged; 0

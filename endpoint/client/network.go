@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"syscall"
 
 	"liqo.io/agent/endpoint/gapless"
 	"liqo.io/agent/endpoint/wire"
@@ -51,6 +50,3 @@ func (p *packetConn) Close() error {
 	p.under.Abort()
 	return nil
 }
-
-// SyscallConn is that of the socket below, for who asks what is under way there.
-func (p *packetConn) SyscallConn() (syscall.RawConn, error) { return p.under.tcp.SyscallConn() }
