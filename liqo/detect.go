@@ -17,14 +17,13 @@ import (
 
 // Of the chart (deployments/liqo/templates).
 const (
-	nameLabel        = "app.kubernetes.io/name"
-	versionLabel     = "app.kubernetes.io/version"
-	clusterIDs       = nameLabel + "=clusterid-configmap"
-	parts            = "app.kubernetes.io/part-of=liqo"
-	fieldClusterID   = "CLUSTER_ID"
-	controllers      = "controller-manager"
-	maxVersion       = 64
-	applyEngineRight = "run `liqo-agent rbac --apply --engine liqo`"
+	nameLabel      = "app.kubernetes.io/name"
+	versionLabel   = "app.kubernetes.io/version"
+	clusterIDs     = nameLabel + "=clusterid-configmap"
+	parts          = "app.kubernetes.io/part-of=liqo"
+	fieldClusterID = "CLUSTER_ID"
+	controllers    = "controller-manager"
+	maxVersion     = 64
 )
 
 // needed are the Deployments without which nothing of an exchange comes to its end.
@@ -66,7 +65,7 @@ func detect(ctx context.Context, c *kube.Client) (*served, error) {
 		return nil, err
 	}
 	if !may {
-		found.problem = "the agent has no rights for it; " + applyEngineRight
+		found.problem = "the agent has no rights for it"
 	}
 	return found, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +50,7 @@ type session struct {
 	client *kube.Client
 	found  served
 	queue  *work.Queue[peer.ClusterID]
-	needed func() // starts to follow what only pairs need
+	need   func() // starts to follow what only pairs need
 	start  chan struct{}
 
 	maps        *kube.Cache[*configMap]
@@ -67,7 +68,7 @@ type session struct {
 
 func newSession(l *Liqo, c *kube.Client, found served) *session {
 	s := &session{Liqo: l, client: c, found: found, start: make(chan struct{})}
-	s.needed = sync.OnceFunc(func() { close(s.start) })
+	s.need = sync.OnceFunc(func() { close(s.start) })
 	s.queue = work.New(work.Config[peer.ClusterID]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Observe: func(id peer.ClusterID, a work.Attempt) {
 		if a.Err != nil {
 			l.cfg.Logger.Debug("the exchange with a peer's Liqo failed, trying again", "peer", id, "in", a.Next, "error", a.Err)
@@ -100,9 +101,6 @@ func newSession(l *Liqo, c *kube.Client, found served) *session {
 	return s
 }
 
-// need has the objects followed that only pairs need.
-func (s *session) need() { s.needed() }
-
 // cares reports whether something here is in care for a peer.
 func (s *session) cares(id peer.ClusterID) bool { return len(s.namespaces.By(byPeer(id))) > 0 }
 
@@ -120,15 +118,7 @@ func (s *session) run(ctx context.Context, running *sync.WaitGroup) {
 			return
 		}
 		s.describe()
-		s.Liqo.mu.Lock()
-		pairs := len(s.pairs)
-		s.Liqo.mu.Unlock()
-		for _, n := range s.namespaces.All() {
-			if inCare(n) != "" {
-				pairs++
-			}
-		}
-		if pairs > 0 {
+		if slices.ContainsFunc(s.namespaces.All(), func(n *object) bool { return inCare(n) != "" }) {
 			s.need()
 		}
 		s.attach() // from here on new pairs need it

@@ -23,9 +23,6 @@ const (
 	StepResources      = "slice-resources"
 )
 
-// changedID is why nothing is done with a cluster that says another ID than before.
-const changedID = "Liqo called the cluster %s, and calls it %s now. Disconnect it and connect it again to use the new ID."
-
 // PlanConsumer decides what a consumer does. The steps are those of `liqoctl peer`, with the
 // same words.
 func PlanConsumer(obs Consumer) Decision {
@@ -41,15 +38,11 @@ func PlanConsumer(obs Consumer) Decision {
 }
 
 func (obs Consumer) establish(d *Decision) {
-	switch {
-	case obs.Provider == "":
-		d.wait(ReasonWaits, "The provider has not said yet how Liqo calls it.")
-		return
-	case obs.Said != nil && obs.Said.ClusterID != obs.Provider:
-		d.wait(ReasonClaimed, changedID, obs.Provider, obs.Said.ClusterID)
-		return
-	case obs.Provider == obs.Self:
-		d.wait(ReasonClaimed, "Liqo calls both clusters %s. Two clusters cannot have one ID in Liqo: install Liqo in one of them with another.", obs.Self)
+	said := obs.Provider
+	if obs.Said != nil {
+		said = obs.Said.ClusterID
+	}
+	if !d.called(obs.Self, obs.Provider, said, "The provider has not said yet how Liqo calls it.") {
 		return
 	}
 	namespace, ok := d.care(obs.Here, obs.Provider, obs.Peer)
@@ -120,7 +113,7 @@ func (obs Consumer) identify(d *Decision, namespace string) bool {
 		case err != nil:
 			d.wait(ReasonHostile, "What the provider says is refused: %v.", err)
 			return have != nil && have.Kubeconfig // what works goes on
-		case have == nil || have.Type != document.IdentityControlPlane || have.ClusterID != want.ClusterID || have.Namespace != want.Namespace || outdated(have.Identity, want, *obs.Keys, obs.Now):
+		case have == nil || have.Type != document.IdentityControlPlane || have.ClusterID != want.ClusterID || have.Namespace != want.Namespace || outdated(have.Identity, want, *obs.Keys):
 			d.do(Action{Verb: Apply, Kind: IdentityObject, Namespace: namespace, Name: obs.Provider.IdentityName(), Cluster: obs.Provider, Peer: obs.Peer, Identity: &want})
 			d.wait(ReasonWaits, "Liqo's controllers here make a kubeconfig from the Identity.")
 			return false
@@ -145,7 +138,7 @@ func (obs Consumer) identify(d *Decision, namespace string) bool {
 // outdated reports whether the Identity is not for the key of this cluster, or the provider has
 // a newer certificate or another CA. Liqo renews certificates by itself, so an older one is
 // never written over a newer one.
-func outdated(have, want document.Identity, keys document.Keys, now time.Time) bool {
+func outdated(have, want document.Identity, keys document.Keys) bool {
 	return !keys.Certified(have.Certificate) || ends(have.Certificate).Before(ends(want.Certificate)) || !bytes.Equal(have.CA, want.CA) && !ends(have.Certificate).After(ends(want.Certificate))
 }
 
@@ -238,13 +231,8 @@ func (obs Consumer) steps() []Step {
 // with the kubeconfig goes when Liqo has removed all that is ours at the provider; only then may
 // the provider take our rights away.
 func (obs Consumer) undo(d *Decision) {
-	namespace, cared := "", false
-	for _, n := range obs.Namespaces {
-		if n.Peer == obs.Peer {
-			namespace, cared = n.Name, true
-		}
-	}
-	if !cared {
+	namespace := obs.cared(obs.Peer)
+	if namespace == "" {
 		return
 	}
 	d.Busy = true

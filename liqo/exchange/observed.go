@@ -86,6 +86,16 @@ type Here struct {
 	Checked string
 }
 
+// cared returns the name of the namespace that is in the agent's care for a peer, "" for none.
+func (h Here) cared(of peer.ClusterID) string {
+	for _, n := range h.Namespaces {
+		if n.Peer == of {
+			return n.Name
+		}
+	}
+	return ""
+}
+
 // empty reports whether nothing of a peering is there.
 func (h Here) empty() bool {
 	return h.Signed == nil && h.Nonce == nil && h.Identity == nil && h.Tenant == nil && len(h.Slices) == 0 && len(h.VirtualNodes) == 0 &&
@@ -218,6 +228,22 @@ type Action struct {
 	Identity *document.Identity // Apply IdentityObject
 	Server   string             // Move; "" for none
 	Asks     map[string]string  // Apply SliceObject
+}
+
+// called reports whether it is clear what Liqo calls the other cluster, by what is known here, "" for nothing,
+// and by what it says; else d says why not, with silent as the sentence about one that is not known.
+func (d *Decision) called(self, other, said document.ClusterID, silent string) bool {
+	switch {
+	case other == "":
+		d.wait(ReasonWaits, "%s", silent)
+	case said != other:
+		d.wait(ReasonClaimed, "Liqo called the cluster %s, and calls it %s now. Disconnect it and connect it again to use the new ID.", other, said)
+	case other == self:
+		d.wait(ReasonClaimed, "Liqo calls both clusters %s. Two clusters cannot have one ID in Liqo: install Liqo in one of them with another.", self)
+	default:
+		return true
+	}
+	return false
 }
 
 // care finds the namespace that stands for a cluster and is in the agent's care for a peer. If

@@ -21,15 +21,11 @@ func PlanProvider(obs Provider) Decision {
 }
 
 func (obs Provider) establish(d *Decision) {
-	switch {
-	case obs.Consumer == "":
-		d.wait(ReasonWaits, "The consumer has not said yet how Liqo calls it.")
-		return
-	case obs.Said != nil && obs.Said.ClusterID != obs.Consumer:
-		d.wait(ReasonClaimed, changedID, obs.Consumer, obs.Said.ClusterID)
-		return
-	case obs.Consumer == obs.Self:
-		d.wait(ReasonClaimed, "Liqo calls both clusters %s. Two clusters cannot have one ID in Liqo: install Liqo in one of them with another.", obs.Self)
+	said := obs.Consumer
+	if obs.Said != nil {
+		said = obs.Said.ClusterID
+	}
+	if !d.called(obs.Self, obs.Consumer, said, "The consumer has not said yet how Liqo calls it.") {
 		return
 	}
 	namespace, ok := d.care(obs.Here, obs.Consumer, obs.Peer)
@@ -106,13 +102,8 @@ func (obs Provider) admit(d *Decision, namespace string, nonce document.Nonce) {
 // undo removes what the consumer has here. Its Liqo removes what it put here as long as it has
 // its rights; so the Tenant goes after that, or when it took too long.
 func (obs Provider) undo(d *Decision) {
-	namespace, cared := "", false
-	for _, n := range obs.Namespaces {
-		if n.Peer == obs.Peer {
-			namespace, cared = n.Name, true
-		}
-	}
-	if !cared {
+	namespace := obs.cared(obs.Peer)
+	if namespace == "" {
 		return
 	}
 	left := obs.Tenant != nil || len(obs.Replicated) > 0
