@@ -107,7 +107,7 @@ func TestOneIDTwice(t *testing.T) {
 	x, y := newBox(t, b, "alder", "10.77.0.1", quiet).start(), newBox(t, b, "birch", "10.77.0.2", quiet)
 	copyState(t, x, y, "cluster.key")
 	y.start()
-	// The doctor of a box without an agent sees it, too.
+	x.eventually("hears birch", func() error { return heardAs(x, "10.77.0.2") })
 	finds(t, x.report(), "id-conflict")
 	y.stop()
 

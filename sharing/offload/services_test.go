@@ -244,22 +244,26 @@ func TestStrangeServices(t *testing.T) {
 	}
 	n := join(t, &localServer{namespaces: []string{"shop"}, enabled: true, pods: []*corev1.Pod{podHere("web")}}, &far{}, there.ServeHTTP)
 	pc, rn := n.opened(t)
-	for range 3 {
+	// What the next list does not have is gone for the agent, so each is waited for; the first one is its own.
+	for looks := 1; ; looks++ {
+		bedtest.Within(t, fmt.Sprint("all of look ", looks, " are deleted and forgotten"), func() error {
+			there.mu.Lock()
+			deleted := len(there.deleted)
+			there.mu.Unlock()
+			rn.mu.Lock()
+			defer rn.mu.Unlock()
+			if deleted < looks*40 || len(rn.copies) > 0 {
+				return fmt.Errorf("%d were deleted, and %d are remembered", deleted, len(rn.copies))
+			}
+			return nil
+		})
+		if looks == 3 {
+			return
+		}
 		if err := pc.sweepServices(t.Context(), rn); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bedtest.Within(t, "they are deleted and forgotten", func() error {
-		there.mu.Lock()
-		deleted := len(there.deleted)
-		there.mu.Unlock()
-		rn.mu.Lock()
-		defer rn.mu.Unlock()
-		if deleted < 3*40 || len(rn.copies) > 0 {
-			return fmt.Errorf("%d were deleted, and %d are remembered", deleted, len(rn.copies))
-		}
-		return nil
-	})
 }
 
 // TestAnswerOfService: only what matters of a provider's answer takes memory.
