@@ -4,9 +4,9 @@ package bed
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -45,6 +45,8 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 	if config.AutoscalerPeriod != 0 {
 		options = append(options, "--horizontal-pod-autoscaler-sync-period="+config.AutoscalerPeriod.String())
 	}
+	// As K3s has it. Without, each makes an RSA key of its own at every start.
+	serving := []string{"--tls-cert-file=" + tlsDir + "/server.crt", "--tls-private-key-file=" + tlsDir + "/server.key"}
 	programs := []struct {
 		cmd  Cmd
 		port string
@@ -63,12 +65,13 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 			"--cluster-signing-legacy-unknown-cert-file=" + tlsDir + "/server-ca.crt", "--cluster-signing-legacy-unknown-key-file=" + tlsDir + "/server-ca.key",
 			"--allocate-node-cidrs=true", "--cluster-cidr=" + k.Host.Pods.String(), "--service-cluster-ip-range=" + k.Host.Pods.Services().String(),
 			"--bind-address=127.0.0.1",
-		}, options...)...), "10257"},
-		{k.program("kube-scheduler",
-			"--kubeconfig="+Kubeconfig,
-			"--authentication-kubeconfig="+Kubeconfig, "--authorization-kubeconfig="+Kubeconfig,
+		}, slices.Concat(options, serving)...)...), "10257"},
+		{k.program("kube-scheduler", append([]string{
+			"--kubeconfig=" + Kubeconfig,
+			"--authentication-kubeconfig=" + Kubeconfig, "--authorization-kubeconfig=" + Kubeconfig,
 			"--leader-elect=false",
-			"--bind-address=127.0.0.1"), "10259"},
+			"--bind-address=127.0.0.1",
+		}, serving...)...), "10259"},
 	}
 	for _, program := range programs {
 		if _, err := k.Host.start(program.cmd); err != nil {
@@ -76,11 +79,8 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 		}
 	}
 	for _, program := range programs {
-		// Their certificates are made by themselves, and /healthz is open to anyone on the host.
-		transport := &http.Transport{DialContext: k.Host.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-		client := &http.Client{Transport: transport}
 		err := Poll(ctx, func() error {
-			answer, err := get(ctx, client, "https://127.0.0.1:"+program.port+"/healthz")
+			answer, err := k.status(ctx, "https://127.0.0.1:"+program.port+"/healthz")
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,6 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 			}
 			return nil
 		})
-		transport.CloseIdleConnections()
 		if err != nil {
 			return fmt.Errorf("%s on %s is not healthy: %w", program.cmd.Name, k.Host.Name, err)
 		}
@@ -97,13 +96,13 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 	return nil
 }
 
-// get returns the status of an answer.
-func get(ctx context.Context, client *http.Client, url string) (int, error) {
+// status returns the status of the answer of a program of the control plane.
+func (k *Kube) status(ctx context.Context, url string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := client.Do(r)
+	answer, err := k.client.Do(r)
 	if err != nil {
 		return 0, err
 	}
