@@ -125,6 +125,12 @@ bin/local-path-provisioner: $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 bin/metrics-server: $(wildcard $(KUBE_DIR)/metricsserver/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
 	$(call progress,metrics-server for the test bed,$(KUBE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ ./metricsserver
 
+# What K3s keeps its objects in.
+KINE_DIR := internal/bed/kine
+
+bin/kine: $(KINE_DIR)/go.mod $(KINE_DIR)/go.sum | bin/progress
+	$(call progress,kine for the test bed,$(KINE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/k3s-io/kine
+
 # Liqo's own controllers, its custom resources and what its Helm chart installs: only for the tests that are about Liqo.
 LIQO_DIR      := internal/bed/liqo
 LIQO_PROGRAMS := $(addprefix bin/liqo/,liqo-controller-manager crd-replicator webhook chart)
@@ -244,15 +250,23 @@ test: setup vm lint programs rules
 reads: setup programs
 	go test -count=1 -vet=off -ldflags '-s -w' -run '^TestPodsReadAsAtHome$$' -v ./internal/e2e
 
-# Boxes to which a schedule of faults happens, drawn from a seed: make chaos SEEDS=1-20 ROUNDS=40, or SEEDS=17 again. See
+# The end-to-end tests with the objects of clusters in kine, as K3s has them, and not in etcd: make kine RUN=TestSharing. make test
+# leaves them out.
+.PHONY: kine
+kine: PKG = ./internal/e2e
+kine: setup programs bin/kine
+	LIQO_BED_STORE=kine $(GO_TEST) -v -p 1 -run '$(RUN)' $(PKG)
+
+# Boxes to which a schedule of faults happens, drawn from a seed: make chaos SEEDS=1-20 ROUNDS=40, or SEEDS=17 again, or STORE=kine. See
 # docs/reliability.md. make test leaves it out.
 SEEDS  ?= 1-3
 ROUNDS ?= 20
 BOXES  ?= 3
+STORE  ?= etcd
 
 .PHONY: chaos
-chaos: setup build kubebox bin/kwok
-	LIQO_CHAOS_SEEDS='$(SEEDS)' LIQO_CHAOS_ROUNDS='$(ROUNDS)' LIQO_CHAOS_BOXES='$(BOXES)' \
+chaos: setup build kubebox bin/kwok $(if $(filter kine,$(STORE)),bin/kine)
+	LIQO_BED_STORE='$(STORE)' LIQO_CHAOS_SEEDS='$(SEEDS)' LIQO_CHAOS_ROUNDS='$(ROUNDS)' LIQO_CHAOS_BOXES='$(BOXES)' \
 		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos$$' -v ./internal/e2e
 
 # The tests that docs/security.md names, with a table of what was tried and seen. make test runs them, too.

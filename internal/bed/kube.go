@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -40,7 +41,24 @@ const (
 // twenty of them, a kubelet, which ends without one, would get none. An API server that gets none asks again later.
 var ofNoAccount = []string{"setpriv", "--reuid=64443", "--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"}
 
-// Kube is the Kubernetes control plane of a host: an etcd and a kube-apiserver at the host's port
+// storeEnv says where control planes keep their objects: in etcd, or in kine, as K3s without options does.
+const storeEnv = "LIQO_BED_STORE"
+
+// onKine reports whether control planes keep their objects in kine.
+func onKine(t TB) bool {
+	switch store := os.Getenv(storeEnv); store {
+	case "", "etcd":
+		return false
+	case "kine":
+		return true
+	default:
+		t.Helper()
+		t.Fatalf("bed: %s is %q: it can be etcd or kine", storeEnv, store)
+		return false
+	}
+}
+
+// Kube is the Kubernetes control plane of a host: an etcd, or what stands for one, and a kube-apiserver at the host's port
 // 6443, set up as K3s does it: no anonymous requests, RBAC, one Node that is the host.
 type Kube struct {
 	// Host is where it runs.
@@ -143,7 +161,12 @@ func (k *Kube) spoilt() bool {
 
 // StartEtcd starts the etcd, also after it was killed, with what it had stored. It returns at once.
 func (k *Kube) StartEtcd() error {
-	p, err := k.Host.start(k.program("etcd", "--data-dir="+kubeDir+"/db"))
+	store := k.program("etcd", "--data-dir="+kubeDir+"/db")
+	if onKine(k.Host.bed.t) {
+		// It keeps db/state.db in the directory where it runs, with the options that K3s has for SQLite.
+		store = Cmd{Args: []string{Binary(k.Host.bed.t, "kine"), "--listen-address=127.0.0.1:2379", "--metrics-bind-address=0"}, Dir: kubeDir}
+	}
+	p, err := k.Host.start(store)
 	if err != nil {
 		return err
 	}

@@ -308,8 +308,8 @@ func (b *Bed) AddClusters(ctx context.Context, specs ...HostSpec) []*Kube {
 }
 
 func (b *Bed) addCluster(ctx context.Context, spec HostSpec) (*Kube, error) {
-	if spec.Pods.dualStack() {
-		return b.addDualStack(ctx, spec)
+	if spec.Pods.dualStack() || onKine(b.t) { // only etcd can put back what a test has changed
+		return b.addOwn(ctx, spec)
 	}
 	p, err := pool.take(ctx, b.t)
 	if err != nil {
@@ -335,8 +335,8 @@ func (b *Bed) addCluster(ctx context.Context, spec HostSpec) (*Kube, error) {
 	return k, nil
 }
 
-// addDualStack adds a host with a control plane of its own whose Services can have addresses of both families.
-func (b *Bed) addDualStack(ctx context.Context, spec HostSpec) (*Kube, error) {
+// addOwn adds a host with a control plane of its own, and with an IPv6 address if its cluster is dual-stack.
+func (b *Bed) addOwn(ctx context.Context, spec HostSpec) (*Kube, error) {
 	h, err := b.addHost(spec, nil)
 	var l *Link
 	if err == nil {
@@ -346,7 +346,7 @@ func (b *Bed) addDualStack(ctx context.Context, spec HostSpec) (*Kube, error) {
 	if err == nil {
 		own, err = netip.ParsePrefix(spec.Prefix)
 	}
-	if err == nil {
+	if err == nil && spec.Pods.dualStack() {
 		six := netip.MustParseAddr(lan6).As16()
 		copy(six[12:], own.Addr().AsSlice())
 		err = l.addAddress(netip.PrefixFrom(netip.AddrFrom16(six), 64).String())

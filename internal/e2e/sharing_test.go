@@ -736,7 +736,7 @@ spec:
 		out, err := a.tryShell(`kubectl port-forward -n shop web 18080:8080 > /tmp/forward.log 2>&1 &
 pid=$!
 for i in $(seq 100); do grep -q Forwarding /tmp/forward.log && break; sleep 0.1; done
-curl -s --max-time 10 http://127.0.0.1:18080/index.html
+curl -sS --max-time 10 http://127.0.0.1:18080/index.html 2>&1 || cat /tmp/forward.log
 kill $pid`)
 		if err != nil || !strings.Contains(out, "from the shop") {
 			t.Errorf("port-forward: %q %v", out, err)
