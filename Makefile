@@ -284,7 +284,15 @@ PODS := $(if $(shell [[ $$(id -u) == 0 ]] && read -r _ outside _ </proc/self/uid
 bench: setup build kubebox bin/kwok $(PODS)
 	go build -o bin/neighbours ./internal/bed/cmd/neighbours
 	go build -ldflags '-s -w' -o bin/netend ./internal/bed/cmd/netend
-	go run ./internal/bed/cmd/bench -only '$(ONLY)' -plot docs/network-bench.svg
+	go run ./internal/bed/cmd/bench -only '$(ONLY)' -plots docs
+
+# How what the agent needs grows with the number of neighbours, remembered peers, joined peers and pods: make scale MOST=1000
+MOST ?= 0
+
+.PHONY: scale
+scale: setup build kubebox bin/kwok
+	go build -o bin/neighbours ./internal/bed/cmd/neighbours
+	go run ./internal/bed/cmd/bench -scale -only '$(ONLY)' -most '$(MOST)' -plots docs
 
 .PHONY: demo
 demo: setup build kubebox $(PODS)

@@ -19,11 +19,16 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
-var plotFile, profiles string
+var (
+	plots, profiles string // directories
+	most            int    // of a ladder; 0: no limit
+)
 
 func main() {
 	only := flag.String("only", "", "run the scenarios whose name matches this regular `expression`")
-	flag.StringVar(&plotFile, "plot", "", "draw what scenario network measures in this `file`, as SVG")
+	flag.StringVar(&plots, "plots", "", "draw what the scenario network and those of -scale measure in this `directory`, as SVG")
+	flag.IntVar(&most, "most", 0, "with -scale, leave out larger `numbers`")
+	scaling := flag.Bool("scale", false, "run the scenarios scale-... in place of the others")
 	flag.StringVar(&profiles, "profile", "", "write processor profiles of the network's engines in this `directory`")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
@@ -35,7 +40,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, pattern))
+	all := scenarios()
+	if *scaling {
+		all = scales()
+	}
+	os.Exit(run(ctx, all, pattern))
 }
 
 // scenario measures something on a bed of its own.
@@ -88,10 +97,10 @@ func (r *scenarioRun) add(what, target, measured, how string) {
 	r.Logf("  %s: %s (wanted: %s; %s)", what, measured, target, how)
 }
 
-func run(ctx context.Context, pattern *regexp.Regexp) int {
+func run(ctx context.Context, all []scenario, pattern *regexp.Regexp) int {
 	var rows []row
 	failed := false
-	for _, s := range scenarios() {
+	for _, s := range all {
 		if !pattern.MatchString(s.name) || ctx.Err() != nil {
 			continue
 		}

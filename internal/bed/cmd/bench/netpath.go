@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -219,11 +220,11 @@ func (r *scenarioRun) plot(ways []*way, stream map[string]numbers) {
 		speed.Lines[i].Y = append(speed.Lines[i].Y, stream[w.name].median()*8/1e6)
 		r.Logf("  %s: %.0f Mbit/s and %.0f µs with packets of %v bytes, and one stream", w.name, speed.Lines[i].Y, delay.Lines[i].Y, lengths)
 	}
-	if plotFile == "" {
+	if plots == "" {
 		return
 	}
 	svg := plot.SVG("Pods of two clusters: packets of UDP by length in bytes, and one stream of TCP", speed, delay)
-	if err := os.WriteFile(plotFile, svg, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(plots, "network-bench.svg"), svg, 0o644); err != nil {
 		r.Fatalf("%v", err)
 	}
 }

@@ -33,11 +33,11 @@ type pair struct {
 }
 
 // newPair starts two whole clusters with agents that know each other. The provider
-// has room for a thousand pods and offers all of it; more is the consumer's
+// has room for 2,500 pods and offers all of it; more is the consumer's
 // configuration.
 func (r *scenarioRun) newPair(more string) *pair {
 	p := r.newClusters(func(k *bed.Kube) error { return k.StartKwok(r.Context()) })
-	const room = `{"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "1100"}`
+	const room = `{"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "2500"}`
 	p.y.request("PATCH", "/api/v1/nodes/b/status", `{"status": {"capacity": `+room+`, "allocatable": `+room+`}}`)
 	p.startAgents(more, "[sharing]\npercentage = 100\n")
 	return p

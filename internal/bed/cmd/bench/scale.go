@@ -1,0 +1,238 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/crowd"
+	"liqo.io/agent/internal/plot"
+)
+
+const (
+	settle = 75 * time.Second // the first checks, and the queries that become rarer
+	atRest = time.Minute
+)
+
+// ladder is something of which there can be few or many, and how an agent comes to it.
+type ladder struct {
+	name, what string
+	sizes      []int
+	// climb starts what is measured and returns when it began, and when all was there.
+	climb func(r *scenarioRun, size int) (x *box, began, done time.Time)
+}
+
+var ladders = []ladder{
+	{"neighbours", "neighbours", []int{10, 100, 1000, 5000}, climbNeighbours},
+	{"remembered", "remembered peers", []int{100, 1000, 10_000, 100_000}, climbRemembered},
+	{"joined", "joined peers", []int{10, 50, 100, 500}, climbJoined},
+	{"pods", "pods at a provider", []int{10, 100, 500, 2000}, climbPods},
+}
+
+// rung is what one size took.
+type rung struct {
+	size     int
+	until    time.Duration // all of it was there
+	busy     time.Duration // processor time of the agent until then
+	rest     time.Duration // its processor time in a minute at rest
+	anon     int64         // its anonymous memory then, bytes
+	requests float64       // of the agent to its API server in that minute
+	packets  float64       // that left its host in that minute
+}
+
+func scales() (all []scenario) {
+	for _, l := range ladders {
+		all = append(all, scenario{"scale-" + l.name, scale(l)})
+	}
+	return all
+}
+
+// scale returns the scenario that climbs a ladder.
+func scale(l ladder) func(*scenarioRun) {
+	return func(r *scenarioRun) {
+		var rungs []rung
+		for _, size := range l.sizes {
+			if most > 0 && size > most {
+				break
+			}
+			// Each on a bed of its own, of which nothing is left when the next begins.
+			if err := bed.Script(r.Context(), fmt.Sprintf("%s-%d", r.name, size), os.Stdout, func(tb bed.TB) {
+				s := &scenarioRun{TB: tb, name: r.name}
+				x, began, done := l.climb(s, size)
+				rungs = append(rungs, x.rung(size, began, done))
+			}); err != nil {
+				r.Errorf("%d %s: %v", size, l.what, err)
+				break
+			}
+			g := rungs[len(rungs)-1]
+			growth := ""
+			if len(rungs) > 1 {
+				p := rungs[len(rungs)-2]
+				growth = fmt.Sprintf("%s times as many: %s the processor time, %s the memory, %s the processor time at rest", times(g.size, p.size), times(g.busy, p.busy), times(g.anon, p.anon), times(g.rest, p.rest))
+			}
+			r.add(fmt.Sprintf("%d %s: all there; processor time; a minute at rest: processor time, API requests, packets; memory", g.size, l.what), "",
+				fmt.Sprintf("%s; %s; %s, %.0f, %.0f; %s", short(g.until), short(g.busy), short(g.rest), g.requests, g.packets, mb(g.anon)), growth)
+		}
+		r.drawScale(l, rungs)
+	}
+}
+
+// times says how many times as large a is as b.
+func times[T int | int64 | time.Duration](a, b T) string {
+	if b == 0 {
+		return "?"
+	}
+	return fmt.Sprintf("%.3g", float64(a)/float64(b))
+}
+
+// rung waits until the start's work has ended, and measures a minute in which nothing happens.
+func (x *box) rung(size int, began, done time.Time) rung {
+	used := func() usage {
+		u, err := usageOf(x.agent.PID())
+		if err != nil {
+			x.r.Fatalf("%v", err)
+		}
+		return u
+	}
+	g := rung{size: size, until: done.Sub(began), busy: used().cpu}
+	x.r.pause(settle)
+	u0, r0, p0 := used(), x.apiRequests(), x.packets()
+	x.r.pause(atRest)
+	u1 := used()
+	g.rest, g.anon, g.requests, g.packets = u1.cpu-u0.cpu, u1.anon, x.apiRequests()-r0, x.packets()-p0
+	return g
+}
+
+// apiRequests returns how many requests to its API server the agent has made.
+func (x *box) apiRequests() (sum float64) {
+	text, err := x.host.Run(x.r.Context(), "curl", "-sS", "--unix-socket", "/run/liqo-agent/agent.sock", "http://agent/metrics")
+	if err != nil {
+		x.r.Fatalf("%v", err)
+	}
+	for line := range strings.Lines(text) {
+		var n float64
+		if at := strings.LastIndexByte(line, ' '); strings.HasPrefix(line, "liqo_agent_apiserver_requests_total{") {
+			if _, err := fmt.Sscan(line[at:], &n); err != nil {
+				x.r.Fatalf("metrics: %v: %s", err, line)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
+
+// packets returns how many packets have left the host's link.
+func (x *box) packets() (sent float64) {
+	text, err := x.host.Run(x.r.Context(), "cat", "/proc/net/dev")
+	if err != nil {
+		x.r.Fatalf("%v", err)
+	}
+	for line := range strings.Lines(text) {
+		const count = 10 // the name and what was received come first, then the bytes that were sent
+		if fields := strings.Fields(line); len(fields) > count && fields[0] == "eth0:" {
+			if _, err := fmt.Sscan(fields[count], &sent); err == nil {
+				return sent
+			}
+		}
+	}
+	x.r.Fatalf("/proc/net/dev has no eth0:\n%s", text)
+	return 0
+}
+
+func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
+	b := bed.New(r)
+	x = r.box(b, "a", "10.77.0.1/16")
+	x.kube = b.StartKubes(r.Context(), x.host)[0]
+	x.start() // makes the database, the kinds and the namespace
+	r.await(time.Minute, "connected", func() error { return connected(x) })
+	x.stop()
+	r.newCrowd(b, crowd.Options{Size: size, Endpoints: true})
+	began = x.start()
+	done = x.when(5*time.Minute, "all neighbours", func(all map[string]foreign) bool {
+		n := 0
+		for _, fc := range all {
+			if fc.Status.Fingerprint != "" {
+				n++
+			}
+		}
+		return n == size
+	})
+	return x, began, done
+}
+
+func climbRemembered(r *scenarioRun, size int) (x *box, began, done time.Time) {
+	b := bed.New(r)
+	x = r.box(b, "a", "10.77.0.1/16")
+	x.start() // makes the database
+	x.mustStatus()
+	x.stop()
+	r.remember(x, size)
+	capture := b.LAN().Capture()
+	began = x.start()
+	return x, began, r.packetFrom(capture, netip.MustParseAddr("10.77.0.1"), began, "query", isQuery)
+}
+
+func climbJoined(r *scenarioRun, size int) (x *box, began, done time.Time) {
+	b := bed.New(r)
+	x = r.box(b, "a", "10.77.0.1/16")
+	x.kube = b.StartKubes(r.Context(), x.host)[0]
+	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\nautojoin_untrusted = true\n[sharing]\nuse = false\n")
+	x.start()
+	r.await(time.Minute, "connected", func() error { return connected(x) })
+	began = time.Now()
+	b.AddHost("crowd", "10.77.15.1/16").Start(neighbours(r, size))
+	r.await(5*time.Minute, "all neighbours are joined", func() error {
+		if st := x.mustStatus(); st.Peering.Joined != size {
+			return fmt.Errorf("%d are", st.Peering.Joined)
+		}
+		return nil
+	})
+	return x, began, time.Now()
+}
+
+func climbPods(r *scenarioRun, size int) (x *box, began, done time.Time) {
+	p := r.newPair("")
+	p.share()
+	first := p.create("first", p.onProvider())
+	p.mine.awaitUID(r, "the first pod runs", first, isReady)
+	began = time.Now()
+	p.createMany(size, "flood", `"nodeName": "`+p.node()+`"`)
+	p.mine.await(r, 10*time.Minute, "all pods run", size, named("flood", isReady))
+	done = time.Now()
+	p.exact("flood")
+	return p.x, began, done
+}
+
+// drawScale draws a ladder.
+func (r *scenarioRun) drawScale(l ladder, rungs []rung) {
+	if plots == "" || len(rungs) < 2 {
+		return
+	}
+	panels := []plot.Panel{
+		{Title: "Until all are there", Unit: "s", Log: true},
+		{Title: "Processor time until then", Unit: "s", Log: true},
+		{Title: "Processor time in a minute at rest", Unit: "s", Log: true},
+		{Title: "Memory, anonymous", Unit: "MB"},
+	}
+	for i := range panels {
+		panels[i].Lines = []plot.Line{{Name: l.what}}
+	}
+	for _, g := range rungs {
+		for i, v := range []float64{g.until.Seconds(), g.busy.Seconds(), g.rest.Seconds(), float64(g.anon) / 1e6} {
+			panels[i].X = append(panels[i].X, fmt.Sprint(g.size))
+			// Less than the kernel counts has no place on a logarithmic scale.
+			panels[i].Lines[0].Y = append(panels[i].Lines[0].Y, math.Max(v, 0.01))
+		}
+	}
+	svg := plot.SVG("One agent with more and more "+l.what, panels...)
+	if err := os.WriteFile(filepath.Join(plots, r.name+".svg"), svg, 0o644); err != nil {
+		r.Fatalf("%v", err)
+	}
+}
