@@ -191,7 +191,7 @@ func (s *session) buildMetrics(ctx context.Context, cfg config.Config) error {
 		Version: s.agent.opts.Version, Self: s.self, Key: s.key, Settings: s.config, Sessions: s.agent.watchdog.Sessions, Reloaded: s.agent.settings.Read,
 		Supervisor: s.agent.supervisor, Store: s.store, Links: s.lan.InUse, MDNS: s.mdns, Registry: s.registry, Decisions: s.decisions,
 		Peering: s.peering, Sharing: s.sharing, Connect: s.connect, Server: s.server, Lookups: s.poller.Lookups, Domains: s.domains.Outcomes, Issuer: s.issuer,
-		Certificates: s.certificates.Loaded, Problems: s.problems.Current, PendingRequests: s.views.PendingRequests, Offers: s.views.Offers, Now: time.Now,
+		Certificates: s.certificates.Loaded, Problems: s.problems.Current, PendingRequests: s.views.PendingRequests, Offers: s.views.Offers,
 	})
 	s.metrics = metrics.New(source.Snapshot, s.logger)
 	s.scrapes = metrics.NewListener(s.metrics.Handler(), s.logger)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,23 +20,23 @@ import (
 // fit is refused whole, reading goes on, and the same change succeeds once
 // there is space.
 func TestDiskFull(t *testing.T) {
-	for name, flags := range map[string]uintptr{"root": syscall.CLONE_NEWNS, "user": syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER} {
-		if (name == "root") != (os.Getuid() == 0) {
-			continue
-		}
-		cmd := helper(t, "fill-disk", t.TempDir())
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
-		if name == "user" {
-			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		}
-		out, err := cmd.CombinedOutput()
-		if errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "cannot mount") {
-			t.Skipf("no mount namespace to be had here: %v %s", err, out)
-		}
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+	out, err := mounting(helper(t, "fill-disk", t.TempDir())).CombinedOutput()
+	if errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "cannot mount") {
+		t.Skipf("no mount namespace to be had here: %v %s", err, out)
 	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// mounting gives cmd namespaces in which it may mount.
+func mounting(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+	}
+	return cmd
 }
 
 func fillDisk(ctx context.Context, dir string) error {

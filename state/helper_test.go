@@ -24,6 +24,7 @@ var helpers = map[string]func(ctx context.Context, path string) error{
 	"read":          readAll,
 	"open":          justOpen,
 	"fill-disk":     fillDisk,
+	"cut-power":     cutPower,
 }
 
 func TestMain(m *testing.M) {

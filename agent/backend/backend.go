@@ -81,7 +81,7 @@ var _ socket.Backend = (*Backend)(nil)
 func (b *Backend) config() config.Config { return b.Loaded().Config }
 
 // Status implements socket.Backend.
-func (b *Backend) Status(ctx context.Context) (control.Status, error) {
+func (b *Backend) Status(context.Context) (control.Status, error) {
 	loaded, identity := b.Loaded(), b.Self()
 	cfg, sources := loaded.Config, loaded.Sources
 	links := make([]control.Link, 0)
@@ -129,7 +129,7 @@ func (b *Backend) Status(ctx context.Context) (control.Status, error) {
 		},
 		State:    b.state(),
 		Peers:    Named(seen.Phases),
-		Peering:  b.peeringStatus(ctx),
+		Peering:  b.peeringStatus(),
 		Sharing:  b.sharingStatus(cfg, sources),
 		Network:  b.network().Summary(),
 		Trust:    b.trustStatus(cfg),
@@ -155,7 +155,7 @@ func (b *Backend) notJoined() []control.NotJoined {
 }
 
 // peeringStatus sums up the peerings.
-func (b *Backend) peeringStatus(ctx context.Context) control.PeeringStatus {
+func (b *Backend) peeringStatus() control.PeeringStatus {
 	var out control.PeeringStatus
 	for _, id := range b.decisions.Wanted() {
 		view := b.peering.View(id)
@@ -170,13 +170,7 @@ func (b *Backend) peeringStatus(ctx context.Context) control.PeeringStatus {
 		}
 	}
 	out.Requests = b.PendingRequests()
-	// Without the database there are no invites to be used either.
-	invites, _ := b.decisions.Invites(ctx)
-	for _, i := range invites {
-		if i.Live(b.Now()) {
-			out.Invites++
-		}
-	}
+	out.Invites = len(b.decisions.LiveInvites())
 	return out
 }
 

@@ -83,6 +83,8 @@ type Store struct {
 	// deciding is held from before a decision is thought about until it is
 	// published. It comes before mu.
 	deciding sync.Mutex
+	// inviting is held while the invites are read again. It comes between the two.
+	inviting sync.Mutex
 
 	mu      sync.RWMutex
 	policy  policy
@@ -90,6 +92,7 @@ type Store struct {
 	queue   queue
 	guesses guesses
 	noise   noise
+	invites []state.Invite // as they were stored last; replaced, never changed
 }
 
 var _ peering.Decisions = (*Store)(nil)
@@ -174,6 +177,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	for id, r := range rulings {
 		s.records[id] = record{Ruling: r}
 	}
+	s.readInvites(ctx)
 	return s, s.SetPolicy(ctx, cfg.Policy)
 }
 
@@ -282,6 +286,7 @@ func (s *Store) ruled(ctx context.Context, id peer.ClusterID, plan func(peer.Clu
 	switch {
 	case d.invite != "":
 		err = s.cfg.Database.UseInvite(ctx, d.invite, s.cfg.Now(), id, want.Ruling, d.events...)
+		s.readInvites(ctx)
 	case want.Ruling != have.Ruling || len(d.events) > 0:
 		err = s.cfg.Database.SetRuling(ctx, id, want.Ruling, d.events...)
 	}

@@ -34,6 +34,7 @@ func (s *Store) Invite(ctx context.Context, ttl time.Duration, note, by string) 
 	if err := s.cfg.Database.AddInvite(ctx, invite, created); err != nil {
 		return trust.Invite{}, state.Invite{}, err
 	}
+	s.readInvites(ctx)
 	return token, invite, nil
 }
 
@@ -45,9 +46,37 @@ func (s *Store) Invites(ctx context.Context) ([]state.Invite, error) {
 
 // RevokeInvite makes the invite whose ID begins so void.
 func (s *Store) RevokeInvite(ctx context.Context, idPrefix, by string) error {
+	defer s.readInvites(ctx)
 	return s.cfg.Database.RevokeInvite(ctx, idPrefix, s.cfg.Now(), func(i state.Invite) []peer.Event {
 		return []peer.Event{s.event(s.cfg.Self(), eventInviteRevoked, "invite %s, by %s", i.ID, or(by, "a person"))}
 	})
+}
+
+// LiveInvites returns the invites that can be used now. It does not wait for the database: whoever looks at the agent does not
+// wait for a slow disk.
+func (s *Store) LiveInvites() (live []state.Invite) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	now := s.cfg.Now()
+	for _, i := range s.invites {
+		if i.Live(now) {
+			live = append(live, i)
+		}
+	}
+	return live
+}
+
+// readInvites has LiveInvites see a change. What cannot be read cannot be used either.
+func (s *Store) readInvites(ctx context.Context) {
+	s.inviting.Lock()
+	defer s.inviting.Unlock()
+	invites, err := s.cfg.Database.Invites(ctx)
+	if err != nil {
+		s.cfg.Logger.Warn("the invites cannot be read", "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.invites = invites
 }
 
 // UseInvite uses an invite here, as its bearer: it trusts the key of the issuer, and

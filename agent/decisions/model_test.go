@@ -420,6 +420,10 @@ func TestConcurrently(t *testing.T) {
 	}
 	invites, err := b.Invites(ctx)
 	must(t, err)
+	live := slices.DeleteFunc(slices.Clone(invites), func(i state.Invite) bool { return !i.Live(b.clock()) })
+	if kept := b.LiveInvites(); !slices.Equal(kept, live) {
+		t.Errorf("live invites in memory %+v, on the disk %+v", kept, live)
+	}
 	used := slices.DeleteFunc(invites, func(i state.Invite) bool { return i.UsedAt.IsZero() })
 	if len(used) > 1 {
 		t.Errorf("the invite was used %d times", len(used))

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"cmp"
-	"context"
 	"os"
 	"path/filepath"
 	"sync"
@@ -38,7 +37,6 @@ import (
 type onDisk struct {
 	state   metrics.State
 	keyMade time.Time
-	invites []state.Invite
 }
 
 // Config are the parts that a Source reads. All of it is required.
@@ -71,7 +69,6 @@ type Config struct {
 	// other clusters.
 	PendingRequests func() int
 	Offers          func() (accepted, refused, pending int)
-	Now             func() time.Time
 }
 
 // Source reads the metrics. It is safe for concurrent use.
@@ -96,12 +93,10 @@ func (s *Source) Snapshot() metrics.Snapshot {
 	}
 	s.peeringMetrics(&out)
 	out.Peerings.Requests = s.cfg.PendingRequests()
-	for _, i := range disk.invites {
-		if i.Live(s.cfg.Now()) {
-			out.Peerings.Invites++
-			if ends := out.Peerings.InviteEnds; ends.IsZero() || i.ExpiresAt.Before(ends) {
-				out.Peerings.InviteEnds = i.ExpiresAt
-			}
+	for _, i := range s.cfg.Decisions.LiveInvites() {
+		out.Peerings.Invites++
+		if ends := out.Peerings.InviteEnds; ends.IsZero() || i.ExpiresAt.Before(ends) {
+			out.Peerings.InviteEnds = i.ExpiresAt
 		}
 	}
 	return out
@@ -113,8 +108,6 @@ func (s *Source) readDisk() onDisk {
 	if s.reading.TryLock() {
 		defer s.reading.Unlock()
 		fresh := onDisk{state: s.stateMetrics()}
-		// Without the database, no invite can be used.
-		fresh.invites, _ = s.cfg.Decisions.Invites(context.Background())
 		if info, err := os.Stat(filepath.Join(s.cfg.Settings().State.Dir, trust.KeyFile)); err == nil {
 			fresh.keyMade = info.ModTime()
 		}
