@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"liqo.io/agent/network/filter"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/names"
+	"liqo.io/agent/sharing/workload"
 )
 
 // recorder is a Network that remembers what it was told.
@@ -324,6 +326,50 @@ func TestGuestsWithoutANetwork(t *testing.T) {
 	there("still")
 	if n := strings.Count(log.String(), "not limited"); n != 1 {
 		t.Errorf("it is said %d times that one is not held:\n%s", n, log.String())
+	}
+}
+
+// A cluster that has only IPv6 is connected as others are, with names and the API server.
+func TestIPv6Only(t *testing.T) {
+	b := newBench()
+	b.address = "fd42::1/64"
+	b.net.blocks[barn] = network.Blocks{Theirs: prefixes("fd83::/64")}
+	b.addNode("box", "", "fd42::/64")
+	b.addNode("liqo-barn", "liqo://barn", "fd42:0:0:8::/64")
+	b.addNamespace("shop", map[string]string{workload.LabelTokens: "true", workload.LabelEnabled: "true"})
+	b.addPod("kube-system", "coredns", "box", "fd42::3", func(p *corev1.Pod) { p.Labels = map[string]string{labelApp: clusterDNS} })
+	b.addPod("shop", "home", "box", "fd42::10", nil)
+	b.addPod("shop", "away", "liqo-barn", "fd83::5", nil)
+	b.addPod("guests-of-barn", "guest", "box", "fd42::20", func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{{Name: "a", Env: []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: workload.APIServer}}}}
+	})
+	b.serve("1", 6443, "fd42::1")
+	b.Use(barn, true)
+	b.Serve(barn, true)
+	b.decide(b.w)
+	if want := (network.Node{Pods: prefixes("fd42::/64"), Host: []netip.Addr{addr("fd42::1")}}); !reflect.DeepEqual(b.net.node, want) || b.Problem() != nil {
+		t.Fatalf("the node is %+v, %+v", b.net.node, b.Problem())
+	}
+	want := network.Peer{
+		ID: barn, Thirds: []netip.Addr{},
+		In: []filter.Grant{{From: prefixes("fd83::/63"), To: prefixes("fd42::20/128")}, {From: prefixes("fd83::5/128"), To: prefixes("fd42::10/128")}},
+		Out: []filter.Grant{
+			{From: prefixes("fd42::20/128"), To: prefixes("fd83::/63"), By: string(barn)},
+			{From: prefixes("fd42::3/128", "fd42::10/128", "fd42::1/128"), To: prefixes("fd83::5/128")},
+		},
+		API: filter.API{From: prefixes("fd83::5/128"), At: netip.MustParseAddrPort("[fd42::1]:6443")},
+	}
+	if got := b.net.peers[barn]; !reflect.DeepEqual(got, want) {
+		t.Errorf("told\n%+v, want\n%+v", got, want)
+	}
+	if got := b.net.guests[barn]; !slices.Equal(got, prefixes("fd42::20/128")) {
+		t.Errorf("its guests are %v", got)
+	}
+	if got := b.net.names; !slices.Equal(got.Addresses, names.Addresses[1:]) || !slices.Equal(b.names.Servers, []netip.AddrPort{netip.MustParseAddrPort("[fd42::3]:53")}) {
+		t.Errorf("names are asked for at %v, and at %v", got.Addresses, b.names.Servers)
+	}
+	if got := b.names.Guests[addr("fd42::20")].Server; !slices.Equal(got, []netip.Addr{addr("fd83::1")}) {
+		t.Errorf("the API server of barn is at %v", got)
 	}
 }
 
