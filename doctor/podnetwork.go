@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,9 +23,9 @@ import (
 
 // machine is what this machine has for the network between clusters.
 type machine struct {
-	tun, tables error // why the device, or nftables, cannot be used; nil if they can
-	wireguard   error // the same about WireGuard
-	forwards    bool  // the kernel passes packets on
+	tun, tables error    // why the device, or nftables, cannot be used; nil if they can
+	wireguard   error    // the same about WireGuard
+	stuck       []string // settings by which the kernel passes packets of pods on, and which are off
 	taken       []netip.Prefix
 	pods        []netip.Prefix // of the bridge of the pods
 }
@@ -32,8 +33,11 @@ type machine struct {
 // tunDevice is what network devices are made by.
 const tunDevice = "/dev/net/tun"
 
-// forwarding is whether the kernel passes IPv4 packets on.
-const forwarding = "/proc/sys/net/ipv4/ip_forward"
+// The settings by which the kernel passes packets on, as files below /proc/sys.
+const (
+	forwarding4 = "net/ipv4/ip_forward"
+	forwarding6 = "net/ipv6/conf/all/forwarding"
+)
 
 // findMachine looks at the machine. The error is about what is needed to look.
 func findMachine() (machine, error) {
@@ -44,11 +48,6 @@ func findMachine() (machine, error) {
 	}
 	_, out.tables = filter.Leftovers()
 	out.wireguard = wireguard.Available()
-	raw, err := os.ReadFile(forwarding)
-	if err != nil {
-		return out, err
-	}
-	out.forwards = strings.TrimSpace(string(raw)) != "0"
 	if out.taken, err = network.Taken(connect.Device); err != nil {
 		return out, err
 	}
@@ -60,7 +59,31 @@ func findMachine() (machine, error) {
 			}
 		}
 	}
-	return out, err
+	if err != nil {
+		return out, err
+	}
+	for _, file := range forwardingFor(out.pods) {
+		raw, err := os.ReadFile("/proc/sys/" + file)
+		if err != nil {
+			return out, err
+		}
+		if strings.TrimSpace(string(raw)) == "0" {
+			out.stuck = append(out.stuck, strings.ReplaceAll(file, "/", "."))
+		}
+	}
+	return out, nil
+}
+
+// forwardingFor returns the settings that pods with these addresses need: that of IPv4 while there are none.
+func forwardingFor(pods []netip.Prefix) []string {
+	var out []string
+	if slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Addr().Is6() && !p.Addr().IsLinkLocalUnicast() }) {
+		out = append(out, forwarding6)
+	}
+	if len(out) == 0 || slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+		out = append(out, forwarding4)
+	}
+	return out
 }
 
 func checkPodNetwork(ctx context.Context, b *Box) []Finding {
@@ -121,9 +144,9 @@ func judgeMachine(m machine, fire look.Firewall, blocks string) []Finding {
 		out = append(out, Finding{Code: "nftables-missing", Status: Warning, What: fmt.Sprintf("nftables cannot be used: %v", m.tables), Why: why,
 			Do: []string{"load the modules: sudo modprobe -a nf_tables nft_chain_nat nft_nat nft_ct", "if there are none, use a kernel with nf_tables, NAT and connection tracking"}})
 	}
-	if !m.forwards {
-		out = append(out, Finding{Code: "forwarding-off", Status: Warning, What: "the kernel does not pass packets on (net.ipv4.ip_forward is 0)", Why: why + ", and Kubernetes does not work either",
-			Do: []string{"sudo sysctl -w net.ipv4.ip_forward=1", "echo net.ipv4.ip_forward=1 | sudo tee /etc/sysctl.d/90-forward.conf"}})
+	for _, name := range m.stuck {
+		out = append(out, Finding{Code: "forwarding-off", Status: Warning, What: "the kernel does not pass packets on (" + name + " is 0)", Why: why + ", and Kubernetes does not work either",
+			Do: []string{"sudo sysctl -w " + name + "=1", "echo " + name + "=1 | sudo tee -a /etc/sysctl.d/90-forward.conf"}})
 	}
 	out = append(out, judgeRange(m.taken, blocks)...)
 	devices := []string{connect.Device}
@@ -156,7 +179,11 @@ func allow(fire look.Firewall, chain look.Forward, device string) string {
 	case fire.Ufw:
 		return "sudo ufw route allow in on " + device + " && sudo ufw route allow out on " + device
 	case chain.Chain == "FORWARD":
-		return "sudo iptables -I FORWARD -i " + device + " -j ACCEPT && sudo iptables -I FORWARD -o " + device + " -j ACCEPT"
+		program := "sudo iptables"
+		if chain.Family == "ip6" {
+			program = "sudo ip6tables"
+		}
+		return program + " -I FORWARD -i " + device + " -j ACCEPT && " + program + " -I FORWARD -o " + device + " -j ACCEPT"
 	}
 	insert := fmt.Sprintf("sudo nft insert rule %s %s %s", chain.Family, chain.Table, chain.Chain)
 	return insert + " iifname " + device + " accept && " + insert + " oifname " + device + " accept"

@@ -19,7 +19,7 @@ import (
 // TestMachine: everything that a machine may lack is found, with what to type.
 func TestMachine(t *testing.T) {
 	const blocks = "241.0.0.0/8"
-	whole := machine{forwards: true}
+	var whole machine
 	dropping := []string{"table ip filter chain FORWARD type filter hook forward priority filter; policy drop;"}
 	for _, tc := range []struct {
 		name   string
@@ -36,11 +36,12 @@ func TestMachine(t *testing.T) {
 		{"no WireGuard", func(m *machine) { m.wireguard = wireguard.ErrUnavailable }, look.Firewall{Rules: dropping}, "wireguard-missing info, forward-dropped warning", "sudo modprobe wireguard"},
 		{"the other device", func(*machine) {}, look.Firewall{Rules: dropping, Ufw: true}, "forward-dropped warning, forward-dropped warning", "sudo ufw route allow in on liqo0-wg"},
 		{"not root", func(m *machine) { m.tables = fmt.Errorf("list: %w", unix.EPERM) }, look.Firewall{}, " skipped", ""},
-		{"no forwarding", func(m *machine) { m.forwards = false }, look.Firewall{}, "forwarding-off warning", "sudo sysctl -w net.ipv4.ip_forward=1"},
+		{"no forwarding", func(m *machine) { m.stuck = []string{"net.ipv4.ip_forward"} }, look.Firewall{}, "forwarding-off warning", "sudo sysctl -w net.ipv4.ip_forward=1"},
 		{"the range is taken", func(m *machine) { m.taken = []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4")} }, look.Firewall{}, "range-taken warning", "sudo ip route del 240.0.0.0/4"},
 		{"a part of it is", func(m *machine) { m.taken = []netip.Prefix{netip.MustParsePrefix("241.9.0.0/16")} }, look.Firewall{}, "range-shared info", ""},
 		{"none of it is", func(m *machine) { m.taken = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }, look.Firewall{}, "", ""},
 		{"docker", func(*machine) {}, look.Firewall{Rules: dropping}, "forward-dropped warning, forward-dropped warning", "sudo iptables -I FORWARD -i liqo0 -j ACCEPT && sudo iptables -I FORWARD -o liqo0 -j ACCEPT"},
+		{"docker with IPv6", func(*machine) {}, look.Firewall{Rules: []string{strings.Replace(dropping[0], "ip filter", "ip6 filter", 1)}}, "forward-dropped warning, forward-dropped warning", "sudo ip6tables -I FORWARD -i liqo0 -j ACCEPT && sudo ip6tables -I FORWARD -o liqo0 -j ACCEPT"},
 		{"ufw", func(*machine) {}, look.Firewall{Rules: dropping, Ufw: true}, "forward-dropped warning, forward-dropped warning", "sudo ufw route allow in on liqo0 && sudo ufw route allow out on liqo0"},
 		{"firewalld", func(*machine) {}, look.Firewall{Firewalld: true, Rules: []string{"table inet firewalld chain filter_FORWARD type filter hook forward priority filter + 10; policy accept;",
 			"table inet firewalld chain filter_FORWARD reject with icmpx admin-prohibited"}}, "forward-dropped warning, forward-dropped warning", "sudo firewall-cmd --permanent --zone=trusted --add-interface=liqo0"},
@@ -106,7 +107,22 @@ func TestPodNetworkOff(t *testing.T) {
 
 // TestUnshared: what is missing is no fault as long as nobody is to be connected.
 func TestUnshared(t *testing.T) {
-	checkFindings(t, "nobody", unshared(judgeMachine(machine{}, look.Firewall{}, "241.0.0.0/8")), "forwarding-off info", "sudo sysctl -w net.ipv4.ip_forward=1")
+	checkFindings(t, "nobody", unshared(judgeMachine(machine{stuck: []string{"net.ipv4.ip_forward"}}, look.Firewall{}, "241.0.0.0/8")), "forwarding-off info", "sudo sysctl -w net.ipv4.ip_forward=1")
+}
+
+// TestForwarding: what is needed depends on the addresses of pods.
+func TestForwarding(t *testing.T) {
+	for pods, want := range map[string]string{
+		"": forwarding4, "10.42.0.0/24 fe80::/64": forwarding4, "fd42::/64 fe80::/64": forwarding6, "10.42.0.0/24 fd42::/64": forwarding6 + " " + forwarding4,
+	} {
+		var all []netip.Prefix
+		for _, text := range strings.Fields(pods) {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+		if got := strings.Join(forwardingFor(all), " "); got != want {
+			t.Errorf("%q: %s, want %s", pods, got, want)
+		}
+	}
 }
 
 // TestThisMachine: this machine can be looked at, whatever it has.

@@ -30,6 +30,9 @@
 // go on with the next Run. What is left of peers that nobody wants goes once
 // [Engine.Settled] was called.
 //
+// The tables also bound what guests open ([Engine.SetGuests]): while there are some, they are there without a device, too,
+// whether or not anybody is connected.
+//
 // # What this package must not do
 //
 // It knows nothing of Kubernetes, of trust, or of where a peer is.

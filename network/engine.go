@@ -40,8 +40,6 @@ type Peer struct {
 	// Out says which connections may begin here, and In those that may begin there, in addresses as they are seen in this
 	// cluster.
 	Out, In []filter.Grant
-	// Guests are the pods of this node that are the peer's: what each of them opens to anybody is bounded.
-	Guests []netip.Prefix
 	// API is how pods of the peer reach the API server of this cluster.
 	API filter.API
 	// Thirds are pods of other peers, by their addresses here, that are to have one at this peer. nil: not known yet.
@@ -134,11 +132,14 @@ type Engine struct {
 	running             sync.WaitGroup
 	routes              atomic.Pointer[routing]  // nil while nothing is routed
 	link                atomic.Pointer[attached] // nil while there is none; written by Run
+	tables              atomic.Pointer[ruled]    // the same
 	tunnel              atomic.Pointer[tunneled] // the same
 	adopted, untunneled bool                     // what an earlier run left was taken over; there is no WireGuard device; of Run
 	beside              bool                     // there was one; of Run
 	noTunnel            error                    // why that does not work; of Run
+	noBounds            error                    // why guests are not bounded while nobody is connected; of Run
 	cleared             bool                     // nothing of us is left in the kernel; of Run
+	deviceless          bool                     // no device of us is; of Run
 	used                bool                     // something of us may be; of Run
 	// kept are the addresses of third clusters when the tables were opened; of Run.
 	kept map[peer.ClusterID]map[netip.Addr]netip.Addr
@@ -152,6 +153,7 @@ type Engine struct {
 	mu      sync.Mutex // not held while anything waits
 	node    Node
 	names   filter.Names
+	guests  map[peer.ClusterID][]netip.Prefix
 	paths   map[peer.ClusterID]*path
 	stored  map[peer.ClusterID]Blocks
 	shown   map[netip.Addr]peer.ClusterID
@@ -218,6 +220,17 @@ func (e *Engine) SetNames(n filter.Names) {
 	defer e.mu.Unlock()
 	if !reflect.DeepEqual(e.names, n) {
 		e.names = n
+		wake(e.again)
+	}
+}
+
+// SetGuests says which pods of this node are whose, by their addresses: what each of them opens to anybody is bounded, whether
+// or not this cluster is connected with its own, or with any.
+func (e *Engine) SetGuests(guests map[peer.ClusterID][]netip.Prefix) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !maps.EqualFunc(e.guests, guests, slices.Equal) {
+		e.guests = guests
 		wake(e.again)
 	}
 }
@@ -421,11 +434,11 @@ func (e *Engine) tell(problem error) {
 // reconcile makes device, routes and rules what they are to be.
 func (e *Engine) reconcile(ctx context.Context) (err error) {
 	e.mu.Lock()
-	node, names, settled := e.node, e.names, e.settled
+	node, names, settled, guests := e.node, e.names, e.settled, byName(e.guests)
 	paths := slices.SortedFunc(maps.Values(e.paths), func(a, b *path) int { return compare(a.id, b.id) })
 	e.mu.Unlock()
 	connected, asked := len(paths) > 0 && len(node.Pods) > 0, len(names.Addresses) > 0
-	if !settled && (!connected && !asked || e.awaits()) {
+	if !settled && (!connected && !asked && len(guests) == 0 || e.awaits()) {
 		return nil
 	}
 	if settled {
@@ -440,16 +453,21 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		paths = nil
 	}
 	if !connected && !asked {
-		return e.clear()
+		if len(guests) == 0 {
+			return e.clear()
+		}
+		e.hold(ctx, guests)
+		return nil
 	}
-	link, err := e.attach(ctx)
+	link, tables, err := e.attach(ctx)
 	if err != nil {
+		// With a device, there are rules, and connections that go on by them.
+		if (len(guests) > 0 || e.used) && !e.host.exists(e.cfg.Device) {
+			e.hold(ctx, guests)
+		}
 		return err
 	}
-	if !link.table.Bounds() && !e.unbound {
-		e.unbound = true
-		e.cfg.Logger.Warn("the kernel cannot limit the connections of peers (no nft_connlimit): a peer may fill the table of tracked connections of this machine")
-	}
+	e.noBounds = nil
 	outside := source(node.Host, true)
 	if err := e.adoptTunnel(ctx, outside, paths); err != nil {
 		e.cfg.Logger.Warn("packets that went by WireGuard go by TLS for a moment", "error", err)
@@ -465,6 +483,7 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 	taken = append(taken, node.Pods...)
 	desired := filter.Desired{
 		Device: e.cfg.Device, Bridge: e.host.bridge(node.Host), Pods: node.Pods, Host: node.Host, Names: names, Connections: share(e.host.tracked()),
+		Guests: guests,
 	}
 	table := newRouting()
 	var routes []netdev.Route
@@ -479,7 +498,7 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		}
 		r := &routed{theirs: wholes(theirs), ours: wholes(ours), thirds: p.place(spec.Thirds, ours)}
 		applied = append(applied, func() { p.apply(blocks, r) })
-		peer := filter.Peer{Name: string(p.id), Theirs: r.theirs, Ours: ours, Gateways: gateways(theirs), Guests: spec.Guests, In: spec.In, Out: spec.Out, API: spec.API}
+		peer := filter.Peer{Name: string(p.id), Theirs: r.theirs, Ours: ours, Gateways: gateways(theirs), In: spec.In, Out: spec.Out, API: spec.API}
 		for _, here := range slices.SortedFunc(maps.Keys(r.thirds), netip.Addr.Compare) {
 			peer.Thirds = append(peer.Thirds, filter.Third{Here: here, There: r.thirds[here]})
 		}
@@ -494,7 +513,7 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 	if len(tunnels.Peers) > 0 {
 		desired.Tunnel = TunnelOf(e.cfg.Device)
 	}
-	if err := link.table.Set(desired); err != nil {
+	if err := tables.Set(desired); err != nil {
 		return fmt.Errorf("set the packet filter: %w", err)
 	}
 	addresses := names.Addresses
@@ -510,6 +529,32 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 	}
 	e.setTunnel(ctx, tunnels, outside, paths)
 	return nil
+}
+
+// hold bounds what guests open on a machine that is connected with nobody, which takes no device. It is no fault of the network
+// if that fails.
+func (e *Engine) hold(ctx context.Context, guests map[string][]netip.Prefix) {
+	err := e.removeDevices()
+	if err == nil {
+		var tables *ruled
+		if tables, err = e.open(ctx); err == nil {
+			e.used = true
+			err = tables.Set(filter.Desired{Device: e.cfg.Device, Connections: share(e.host.tracked()), Guests: guests})
+		}
+	}
+	if err != nil && len(guests) > 0 && fmt.Sprint(err) != fmt.Sprint(e.noBounds) {
+		e.cfg.Logger.Warn("what pods of consumers open is not limited: they may fill the table of tracked connections of this machine", "error", err)
+	}
+	e.noBounds = err
+}
+
+// byName returns guests by the names of their clusters.
+func byName(guests map[peer.ClusterID][]netip.Prefix) map[string][]netip.Prefix {
+	out := make(map[string][]netip.Prefix, len(guests))
+	for id, all := range guests {
+		out[string(id)] = all
+	}
+	return out
 }
 
 // Connections of a peer.
@@ -529,7 +574,7 @@ func share(all int) int {
 
 // Refresh reads what the kernel counts, for Status.
 func (e *Engine) Refresh() {
-	if e.link.Load() == nil {
+	if e.tables.Load() == nil {
 		return
 	}
 	e.counting.Lock()
@@ -646,10 +691,9 @@ func gateways(theirs []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// attached are the device and the tables while they are open.
+// attached is the device while it is open.
 type attached struct {
 	Device
-	table  Table
 	opened time.Time
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -663,45 +707,88 @@ func (l *attached) ended() <-chan error {
 	return l.failed
 }
 
+// ruled are the tables while they are open.
+type ruled struct {
+	Table
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
 // attach opens device and tables, unless they are open.
-func (e *Engine) attach(ctx context.Context) (*attached, error) {
+func (e *Engine) attach(ctx context.Context) (*attached, *ruled, error) {
+	tables, err := e.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	if l := e.link.Load(); l != nil {
-		return l, nil
+		return l, tables, nil
+	}
+	e.deviceless = false
+	device, err := e.host.device(e.cfg.Device, MTU)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l := &attached{Device: device, opened: time.Now(), cancel: cancel, failed: make(chan error, 1)}
+	e.link.Store(l)
+	l.work.Go(func() { l.failed <- e.pump(device) })
+	l.work.Go(func() { e.follow(ctx, device.Watch) })
+	return l, tables, nil
+}
+
+// open opens the tables, unless they are open.
+func (e *Engine) open(ctx context.Context) (*ruled, error) {
+	if t := e.tables.Load(); t != nil {
+		return t, nil
 	}
 	e.cleared = false
 	table, err := e.host.table()
 	if err != nil {
 		return nil, err
 	}
-	device, err := e.host.device(e.cfg.Device, MTU)
-	if err != nil {
-		return nil, errors.Join(err, table.Close())
-	}
 	e.keep(table)
-	ctx, cancel := context.WithCancel(ctx)
-	l := &attached{Device: device, table: table, opened: time.Now(), cancel: cancel, failed: make(chan error, 1)}
-	e.link.Store(l)
-	l.work.Go(func() { l.failed <- e.pump(device) })
-	for _, watch := range []func(context.Context, func()) error{device.Watch, table.Watch} {
-		l.work.Go(func() {
-			if err := watch(ctx, func() { wake(e.again) }); err != nil {
-				// Then changes of others are noticed by checkEvery only.
-				e.cfg.Logger.Warn("cannot follow what others change in the network of this machine", "error", err)
-			}
-		})
+	if !table.Bounds() && !e.unbound {
+		e.unbound = true
+		e.cfg.Logger.Warn("the kernel cannot limit the connections of peers (no nft_connlimit): a peer, or its pods here, may fill the table of tracked connections of this machine")
 	}
-	return l, nil
+	ctx, cancel := context.WithCancel(ctx)
+	t := &ruled{Table: table, cancel: cancel}
+	e.tables.Store(t)
+	t.work.Go(func() { e.follow(ctx, table.Watch) })
+	return t, nil
+}
+
+// follow has what others change set again.
+func (e *Engine) follow(ctx context.Context, watch func(context.Context, func()) error) {
+	if err := watch(ctx, func() { wake(e.again) }); err != nil {
+		// Then changes of others are noticed by checkEvery only.
+		e.cfg.Logger.Warn("cannot follow what others change in the network of this machine", "error", err)
+	}
 }
 
 // detach closes device and tables, which stay. No path is Connected without them.
 func (e *Engine) detach() {
+	e.unplug()
+	t := e.tables.Swap(nil)
+	if t == nil {
+		return
+	}
+	t.cancel()
+	if err := t.Close(); err != nil {
+		e.cfg.Logger.Debug("close the tables of the packet filter", "error", err)
+	}
+	t.work.Wait()
+}
+
+// unplug closes the device, which stays.
+func (e *Engine) unplug() {
 	e.closeTunnel()
 	l := e.link.Swap(nil)
 	if l == nil {
 		return
 	}
 	l.cancel()
-	err := errors.Join(l.Close(), l.table.Close())
+	err := l.Close()
 	l.work.Wait()
 	e.routes.Store(nil)
 	e.mu.Lock()
@@ -714,17 +801,30 @@ func (e *Engine) detach() {
 	}
 }
 
+// removeDevices removes what devices there are.
+func (e *Engine) removeDevices() error {
+	e.unplug()
+	if e.deviceless {
+		return nil
+	}
+	e.used = e.used || e.host.exists(e.cfg.Device)
+	if err := errors.Join(e.host.removeTunnel(TunnelOf(e.cfg.Device)), e.host.remove(e.cfg.Device)); err != nil {
+		return err
+	}
+	e.untunneled, e.deviceless = true, true
+	return nil
+}
+
 // clear removes what there is of the network on this machine.
 func (e *Engine) clear() error {
 	if e.cleared {
 		return nil
 	}
 	e.detach()
-	e.used = e.used || e.host.exists(e.cfg.Device)
-	if err := errors.Join(e.host.removeTunnel(TunnelOf(e.cfg.Device)), e.host.remove(e.cfg.Device)); err != nil {
+	if err := e.removeDevices(); err != nil {
 		return err
 	}
-	e.untunneled = true
+	e.noBounds = nil
 	table, err := e.host.table()
 	if err == nil {
 		err = errors.Join(table.Remove(), table.Close())

@@ -263,6 +263,65 @@ func TestNames(t *testing.T) {
 	})
 }
 
+// What guests open is bounded whether or not this cluster is connected with theirs, or with any, and as far as the machine can.
+func TestGuests(t *testing.T) {
+	guests := map[peer.ClusterID][]netip.Prefix{"b": prefixes("10.42.0.9/32"), "c": prefixes("10.42.0.10/32")}
+	inBubble(t, func(t *testing.T, l *lan) {
+		a := l.add("a")
+		var log strings.Builder
+		a.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		held := func(when string, peers int, plugged bool) {
+			t.Helper()
+			synctest.Wait()
+			time.Sleep(restMost)
+			set := a.set()
+			if len(set.Guests) != 2 || !slices.Equal(set.Guests["b"], guests["b"]) || set.Connections == 0 || len(set.Peers) != peers || (a.link.Load() != nil) != plugged {
+				t.Errorf("%s: %+v, device %v", when, set, a.link.Load())
+			}
+		}
+		a.breaks("device", errors.New("no TUN"))
+		a.SetGuests(guests)
+		a.begin("b")
+		held("without a device", 0, false)
+		a.breaks("device", nil)
+		time.Sleep(redialMost)
+		held("with nothing agreed on", 0, true)
+		b := l.add("b").begin("a")
+		connected(t, a, b, redialMost)
+		held("connected", 1, true)
+		removed := a.count("remove")
+		a.SetNode(Node{})
+		held("without a network", 0, false)
+		if n := a.count("remove") - removed; n != 1 || len(a.routed()) != 0 {
+			t.Errorf("the device is removed %d times, with routes %v", n, a.routed())
+		}
+		a.stop()
+		a.renew()
+		a.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		a.SetGuests(guests)
+		a.run()
+		held("after a restart", 0, false)
+		a.breaks("set", errors.New("no nftables"))
+		a.SetGuests(nil)
+		a.SetGuests(guests)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "what pods of consumers open is not limited"); n != 1 || a.Problem() != nil {
+			t.Errorf("it is said %d times, and the problem is %v:\n%s", n, a.Problem(), log.String())
+		}
+		a.breaks("set", nil)
+		time.Sleep(checkEvery)
+		held("again", 0, false)
+		a.Settled()
+		a.SetGuests(nil)
+		time.Sleep(restMost)
+		if a.count("remove table") != 1 || a.set().Device != "" {
+			t.Errorf("something is left: %+v", a.set())
+		}
+		b.stop()
+	})
+}
+
 func TestRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, l *lan) {
 		a, b, c := l.add("a").begin("b", "c"), l.add("b").begin("a"), l.add("c").begin("a")

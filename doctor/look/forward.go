@@ -76,8 +76,8 @@ func (f Firewall) admits(chain Forward, device string, pods []netip.Prefix) bool
 
 var (
 	accepts      = regexp.MustCompile(`(?:^|\s)(?:accept|-j ACCEPT)\b`)
-	sources      = regexp.MustCompile(`(?:saddr|-s) ([0-9./]+)`)
-	destinations = regexp.MustCompile(`(?:daddr|-d) ([0-9./]+)`)
+	sources      = regexp.MustCompile(`(?:saddr|-s) ([0-9a-f.:/]+)`)
+	destinations = regexp.MustCompile(`(?:daddr|-d) ([0-9a-f.:/]+)`)
 )
 
 // covers reports whether what a rule matches has all pods in it.
@@ -91,7 +91,7 @@ func covers(part *regexp.Regexp, rule string, pods []netip.Prefix) bool {
 }
 
 // masks finds a rule that gives everything another source, behind its chain.
-var masks = regexp.MustCompile(`(?:^table (?:ip|inet) \S+ chain \S+ (?:counter(?: packets \d+ bytes \d+)? )?masquerade\b|^-A POSTROUTING -j MASQUERADE\b)`)
+var masks = regexp.MustCompile(`(?:^table (?:ip6?|inet) \S+ chain \S+ (?:counter(?: packets \d+ bytes \d+)? )?masquerade\b|^-A POSTROUTING -j MASQUERADE\b)`)
 
 // Masquerades returns the rules that give every packet which leaves another source.
 func (f Firewall) Masquerades() []string {

@@ -30,7 +30,8 @@ const (
 // TestForwards: a chain that drops what is passed on is found among real rules, and only one that
 // does.
 func TestForwards(t *testing.T) {
-	pods := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}
+	pods := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd42::/64")}
+	six := strings.NewReplacer("iptables-nft", "ip6tables-nft", "10.42.0.0/16", "fd42::/56").Replace
 	for _, tc := range []struct{ name, script, want string }{
 		{"no rules", "true", ""},
 		{"accepting", "nft 'add table inet f; add chain inet f c { type filter hook forward priority 0; policy accept; }'", ""},
@@ -39,6 +40,8 @@ func TestForwards(t *testing.T) {
 		{"docker", dropped, "ip filter FORWARD"},
 		{"docker, allowed", dropped + "iptables-nft -I FORWARD -i liqo0 -j ACCEPT; iptables-nft -I FORWARD -o liqo0 -j ACCEPT", ""},
 		{"K3s beside docker", dropped + flannel + "iptables-nft -A FLANNEL-FWD -d 10.42.0.0/16 -j ACCEPT", ""},
+		{"K3s with IPv6 beside docker", six(dropped + flannel + "iptables-nft -A FLANNEL-FWD -d 10.42.0.0/16 -j ACCEPT"), ""},
+		{"one way only, with IPv6", six(dropped + flannel), "ip6 filter FORWARD"},
 		{"one way only", dropped + flannel, "ip filter FORWARD"},
 		{"other pods", dropped + strings.ReplaceAll(flannel+"iptables-nft -A FLANNEL-FWD -d 10.42.0.0/16 -j ACCEPT", "10.42.", "10.244."), "ip filter FORWARD"},
 		{"a rule at the end", "nft 'add table inet f; add chain inet f c { type filter hook forward priority 0; }; add rule inet f c ct state established accept; add rule inet f c counter reject with icmpx admin-prohibited'", "inet f c"},

@@ -165,7 +165,7 @@ func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
 	allow([]*pod{x2}, []*pod{y})
 	a.set()
 	b.desired.Connections = 2 * most
-	b.peer(a).Guests = []netip.Prefix{single(y.v4), single(y.v6), single(y2.v4), single(y2.v6)}
+	b.desired.Guests = map[string][]netip.Prefix{a.name: append(both(y), both(y2)...)}
 	b.set()
 
 	warm(t, []*pod{x}, a.seen(b, y.v4))
@@ -205,7 +205,7 @@ func TestOnePodLeavesConnectionsToOthers(t *testing.T) {
 		t.Errorf("%d packets were refused", n)
 	}
 	// Guests come and go without a change of what is counted.
-	b.peer(a).Guests = b.peer(a).Guests[:2]
+	b.desired.Guests = map[string][]netip.Prefix{a.name: both(y)}
 	b.set()
 	startFlow(t, y, host4, 99, "one more")
 	waitFor(t, func() error {

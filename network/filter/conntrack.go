@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	vnetlink "github.com/vishvananda/netlink"
@@ -295,7 +296,7 @@ func (c *tracking) remove(six bool, raw []byte) error {
 // others, too.
 func narrows(before, after *ruleset) (bool, []netip.Addr) {
 	for name := range after.chains {
-		if before.chains[name] == nil {
+		if before.chains[name] == nil && !strings.HasPrefix(name, guest) {
 			return true, nil // a new peer: connections may have been tried before, without translation
 		}
 	}

@@ -37,6 +37,9 @@ type Desired struct {
 	Names Names
 	// Peers are the clusters to be reached, in any order.
 	Peers []Peer
+	// Guests are the pods of this node that are a cluster's, by its name: their addresses, each once. Of what each of them
+	// opens to anybody, no more is tracked here than Connections. Their cluster need not be one of Peers.
+	Guests map[string][]netip.Prefix
 
 	renewal int // of Tunnel; of Set
 }
@@ -76,9 +79,6 @@ type Peer struct {
 	// Gateways are the addresses in Theirs of the peer's host. The host here may
 	// ping them.
 	Gateways []netip.Addr
-	// Guests are the addresses of the pods of this node that are the peer's, each once, and none another peer's. Of what each
-	// of them opens to anybody, and not only to the peer, no more is tracked here than Connections.
-	Guests []netip.Prefix
 	// Out are the connections that may be opened to the peer. The host itself, and clients
 	// from elsewhere whose connection was redirected here (to a NodePort), may reach
 	// the To of all of them.
@@ -135,7 +135,6 @@ func (d *Desired) check() error {
 		peer string
 	}
 	var blocks []block
-	guests := make(map[netip.Prefix]bool)
 	for i := range d.Peers {
 		p := &d.Peers[i]
 		if !validName.MatchString(p.Name) || names[p.Name] {
@@ -148,12 +147,6 @@ func (d *Desired) check() error {
 		for _, b := range p.Theirs {
 			blocks = append(blocks, block{b, p.Name})
 		}
-		for _, g := range p.Guests {
-			if !g.IsSingleIP() || guests[g] {
-				return fmt.Errorf("network filter: peer %s: guest %s is no address, or is there twice", p.Name, g)
-			}
-			guests[g] = true
-		}
 	}
 	slices.SortFunc(blocks, func(a, b block) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
@@ -161,6 +154,22 @@ func (d *Desired) check() error {
 	for i := 1; i < len(blocks); i++ {
 		if a, b := blocks[i-1], blocks[i]; a.Overlaps(b.Prefix) {
 			return fmt.Errorf("network filter: block %s of peer %s overlaps %s of peer %s: choose another one", b.Prefix, b.peer, a.Prefix, a.peer)
+		}
+	}
+	return d.checkGuests()
+}
+
+func (d *Desired) checkGuests() error {
+	seen := make(map[netip.Prefix]bool)
+	for name, guests := range d.Guests {
+		if !validName.MatchString(name) {
+			return fmt.Errorf("network filter: guests of %q: the name is not one of up to 63 letters, digits, dots, dashes and underscores", name)
+		}
+		for _, g := range guests {
+			if !g.IsSingleIP() || seen[g] {
+				return fmt.Errorf("network filter: guest %s of %s is no address, or is there twice", g, name)
+			}
+			seen[g] = true
 		}
 	}
 	return nil

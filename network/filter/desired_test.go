@@ -35,7 +35,13 @@ func TestCheck(t *testing.T) {
 			a, b := netip.MustParseAddr("241.1.0.9"), netip.MustParseAddr("241.2.1.9")
 			d.Peers[1].Thirds = []Third{{a, b}, {a, b.Next()}}
 		},
-		"overlaps 241.1.0.0/16": func(d *Desired) { d.Peers[1].Theirs[0] = netip.MustParsePrefix("241.1.0.0/16") },
+		"is no address, or is there twice": func(d *Desired) {
+			g := single(netip.MustParseAddr("10.42.0.9"))
+			d.Guests = map[string][]netip.Prefix{"a": {g}, "b": {g}}
+		},
+		"10.42.0.0/24 of a is no address": func(d *Desired) { d.Guests = map[string][]netip.Prefix{"a": {pods4}} },
+		"guests of \"a b\"":               func(d *Desired) { d.Guests = map[string][]netip.Prefix{"a b": nil} },
+		"overlaps 241.1.0.0/16":           func(d *Desired) { d.Peers[1].Theirs[0] = netip.MustParsePrefix("241.1.0.0/16") },
 	} {
 		d := example(2, 1)
 		change(&d)

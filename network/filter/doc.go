@@ -20,7 +20,7 @@
 // (priority -105), sources too (95), and no packet mark is used. An accept here only
 // ends our own chain: other tables may still drop the packet. Only packets that come
 // from or go to the device, or have an address in a block, are touched, and those with
-// which a guest (Peer.Guests) begins something.
+// which a guest (Desired.Guests) begins something.
 //
 // Requires Linux 5.8 (translation of whole prefixes) and CAP_NET_ADMIN.
 //

@@ -98,7 +98,7 @@ func build(d *Desired, six bool) *ruleset {
 		}
 	}
 	b.askers = ofFamily(d.Names.From, six)
-	b.hosts = d.Connections > 0 && slices.ContainsFunc(d.Peers, func(p Peer) bool { return len(p.Guests) > 0 })
+	b.hosts = d.Connections > 0 && len(d.Guests) > 0
 	b.addSets(d)
 	b.addHooks()
 	b.peers = make(map[string]bool)
@@ -108,6 +108,7 @@ func build(d *Desired, six bool) *ruleset {
 	for i := range d.Peers {
 		b.addPeer(&d.Peers[i], d.Connections)
 	}
+	b.addGuests(d)
 	for _, s := range r.sets {
 		slices.SortFunc(s.elements, element.compare)
 	}
@@ -227,7 +228,6 @@ func (b *builder) addPeer(p *Peer, connections int) {
 		rule(b.translate(expr.NATTypeSourceNAT, netip.PrefixFrom(gateway, gateway.BitLen()))),
 	}}
 	b.addAdmission(p.Name, connections/len(p.Theirs)) // each family counts for itself
-	b.addGuests(p, connections/len(p.Theirs))
 	b.addGrants("in_"+p.Name, p.In, p.Name)
 	b.addGrants("out_"+p.Name, p.Out, "")
 }
@@ -254,23 +254,31 @@ func (b *builder) addAdmission(name string, connections int) {
 	c.rules = append(c.rules, rule(accept()))
 }
 
-// guests is the verdict map that leads to what bounds the pods here of a peer.
-const guests = "guests"
+// guests is the verdict map that leads to what bounds the pods here of a peer, in the chain guest_PEER.
+const guests, guest = "guests", "guest_"
 
-// addGuests adds a chain that drops what a pod here of a peer begins beyond its bound.
-func (b *builder) addGuests(p *Peer, connections int) {
-	name := "guest_" + p.Name
-	c := &chain{}
-	b.chains[name] = c
-	if connections == 0 {
+// addGuests adds a chain for each cluster that drops what a pod here of it begins beyond its bound. Whether there is a network
+// with the cluster changes none of its rules: with them, the kernel would forget what it has counted.
+func (b *builder) addGuests(d *Desired) {
+	if !b.hosts {
 		return
 	}
-	for _, g := range p.Guests {
-		if g.Addr().Is6() == b.six {
-			b.add(guests, element{from: g.Addr(), to: g.Addr(), chain: name})
+	families := make(map[bool]bool) // each counts for itself
+	for _, all := range d.Guests {
+		for _, g := range all {
+			families[g.Addr().Is6()] = true
 		}
 	}
-	c.rules = b.each(name, connections, refused+p.Name)
+	for of, all := range d.Guests {
+		name, counter := guest+of, refused+of
+		for _, g := range all {
+			if g.Addr().Is6() == b.six {
+				b.add(guests, element{from: g.Addr(), to: g.Addr(), chain: name})
+			}
+		}
+		b.counters[counter] = true
+		b.chains[name] = &chain{rules: b.each(name, d.Connections/max(len(families), 1), counter)}
+	}
 }
 
 // each returns rules that drop what an address begins beyond this bound of its own, and count it. Sets that the kernel

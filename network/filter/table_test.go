@@ -208,6 +208,12 @@ func theirs(d Desired) (out []netip.Prefix) {
 func mutate(random *rand.Rand) Desired {
 	d := example(5, 3)
 	d.Peers = slices.DeleteFunc(d.Peers, func(Peer) bool { return random.IntN(3) == 0 })
+	d.Guests = make(map[string][]netip.Prefix)
+	for i, name := range []string{"peer-0", "peer-1", "nobody"} {
+		for n := range random.IntN(4) {
+			d.Guests[name] = append(d.Guests[name], single(netip.AddrFrom4([4]byte{10, 42, 0, byte(10*i + n)})), single(netip.MustParseAddr(fmt.Sprintf("fd42::%x", 10*i+n))))
+		}
+	}
 	shift := byte(random.IntN(3)) // blocks that others had before, next to each other
 	for i := range d.Peers {
 		p := &d.Peers[i]
@@ -216,9 +222,6 @@ func mutate(random *rand.Rand) Desired {
 		p.Theirs[0] = netip.PrefixFrom(netip.AddrFrom4(at), 24)
 		if random.IntN(2) == 0 {
 			p.Ours = prefixes("241.3.0.0/24", "fd03::/64")
-		}
-		for n := range random.IntN(4) {
-			p.Guests = append(p.Guests, single(netip.AddrFrom4([4]byte{10, 42, 0, byte(10*i + n)})), single(netip.MustParseAddr(fmt.Sprintf("fd42::%x", 10*i+n))))
 		}
 		p.In = p.In[random.IntN(2):]
 		for range random.IntN(3) {

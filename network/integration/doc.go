@@ -1,2 +1,3 @@
-// Package integration has the tests of package network that need a kernel with WireGuard.
+// Package integration has the tests of package network with its endpoint and devices in namespaces: those that need a kernel with
+// WireGuard run in a virtual machine.
 package integration

@@ -36,11 +36,9 @@ type settings struct {
 	Fingerprint peer.Fingerprint // of the peer
 	At          []netip.AddrPort // the peer
 	Keys        string           // the directory of the key and the blocks
+	Node        network.Node     // which is the same at both
 	Pods        []netip.Prefix   // the addresses here that the peer may reach
 }
-
-// node is the network of a K3s node, which is the same everywhere.
-var node = network.Node{Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Host: []netip.Addr{netip.MustParseAddr("10.42.0.1")}}
 
 // end is a cluster whose network is connected with that of a peer.
 type end struct {
@@ -104,7 +102,7 @@ func (e *end) run() error {
 			}
 		})
 	}
-	e.engine.SetNode(node)
+	e.engine.SetNode(e.Node)
 	known, err := e.load(ctx)
 	if err != nil {
 		return err
@@ -137,7 +135,7 @@ func (e *end) spec(b network.Blocks) network.Peer {
 		return network.Peer{ID: e.Peer}
 	}
 	return network.Peer{
-		ID: e.Peer, Out: []filter.Grant{{From: node.Pods, To: b.Theirs}}, In: []filter.Grant{{From: b.Theirs, To: e.Pods}},
+		ID: e.Peer, Out: []filter.Grant{{From: e.Node.Pods, To: b.Theirs}}, In: []filter.Grant{{From: b.Theirs, To: e.Pods}},
 	}
 }
 

@@ -56,20 +56,35 @@ type pod struct {
 	addr netip.Addr
 }
 
-// newBoxes returns two clusters that are about to be connected.
-func newBoxes(t *testing.T) [2]*box {
+// Prefixes of the pods of each box, and of the LAN between them, of each family. Those of IPv4 are those of K3s.
+var (
+	pods4, lan4 = netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("192.0.2.0/24")
+	pods6, lan6 = netip.MustParsePrefix("fd42::/64"), netip.MustParsePrefix("fd07::/64")
+)
+
+// numbered returns the address in a prefix with that last byte.
+func numbered(p netip.Prefix, n byte) netip.Addr {
+	b := p.Addr().AsSlice()
+	b[len(b)-1] = n
+	out, _ := netip.AddrFromSlice(b)
+	return out
+}
+
+// newBoxes returns two clusters that are about to be connected, with pods of one family only, and on a LAN of that.
+func newBoxes(t *testing.T, pods, lan netip.Prefix) [2]*box {
 	t.Helper()
 	b := bed.New(t)
 	var out [2]*box
 	for i := range out {
 		name := string(rune('a' + i))
-		x := &box{t: t, Host: b.AddHost(name, fmt.Sprintf("192.0.2.%d/24", i+1))}
+		x := &box{t: t, Host: b.AddHost(name, netip.PrefixFrom(numbered(lan, byte(i+1)), lan.Bits()).String())}
 		x.set = settings{ID: peer.ClusterID("cluster-" + name), Keys: t.TempDir()}
-		x.do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+		x.set.Node = network.Node{Pods: []netip.Prefix{pods}, Host: []netip.Addr{numbered(pods, 1)}}
+		x.do(func() error { return x.bridge(numbered(pods, 1), pods.Bits()) })
 		for n := range x.pods {
-			x.pods[n] = x.addPod(byte(5 + n))
+			x.pods[n] = x.addPod(numbered(pods, byte(5+n)))
 		}
-		x.set.Pods = []netip.Prefix{netip.PrefixFrom(x.pods[0].addr, 32)}
+		x.set.Pods = []netip.Prefix{netip.PrefixFrom(x.pods[0].addr, x.pods[0].addr.BitLen())}
 		out[i] = x
 	}
 	for i, x := range out {
@@ -79,7 +94,7 @@ func newBoxes(t *testing.T) [2]*box {
 			t.Fatal(err)
 		}
 		x.set.Peer, x.set.Fingerprint = other.set.ID, key.Fingerprint()
-		x.set.At = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(2 - i)}), 6447)}
+		x.set.At = []netip.AddrPort{netip.AddrPortFrom(numbered(lan, byte(2-i)), 6447)}
 	}
 	for _, x := range out {
 		x.start()
@@ -128,9 +143,38 @@ func (b *box) says(what string) {
 	}
 }
 
-func (b *box) addPod(n byte) *pod {
+// bridge gives the bridge of the box's pods no other address than this one, and has the kernel pass packets of its family on.
+func (b *box) bridge(host netip.Addr, bits int) error {
+	link, err := netlink.LinkByName("cni0")
+	if err != nil {
+		return err
+	}
+	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, a := range have {
+		if err := netlink.AddrDel(link, &a); err != nil {
+			return err
+		}
+	}
+	forwarding := "ipv4/ip_forward"
+	if host.Is6() {
+		forwarding = "ipv6/conf/all/forwarding"
+	}
+	return errors.Join(
+		netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(host, bits)), Flags: unix.IFA_F_NODAD}),
+		os.WriteFile("/proc/sys/net/"+forwarding, []byte("1"), 0),
+	)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func (b *box) addPod(addr netip.Addr) *pod {
 	b.t.Helper()
-	p := &pod{addr: netip.AddrFrom4([4]byte{10, 42, 0, n})}
+	p := &pod{addr: addr}
 	err := onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
@@ -149,7 +193,7 @@ func (b *box) addPod(n byte) *pod {
 			return err
 		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MasterIndex = fmt.Sprintf("pod%d", n), bridge.Attrs().Index
+		attrs.Name, attrs.MasterIndex = fmt.Sprintf("pod%d", addr.AsSlice()[addr.BitLen()/8-1]), bridge.Attrs().Index
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(p.ns.Fd()))}); err != nil {
 			return err
 		}
@@ -174,8 +218,8 @@ func (b *box) addPod(n byte) *pod {
 			return err
 		}
 		if err := errors.Join(
-			netlink.AddrAdd(eth0, &netlink.Addr{IPNet: &net.IPNet{IP: p.addr.AsSlice(), Mask: net.CIDRMask(24, 32)}}),
-			netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: node.Host[0].AsSlice()}),
+			netlink.AddrAdd(eth0, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(p.addr, b.set.Node.Pods[0].Bits())), Flags: unix.IFA_F_NODAD}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: b.set.Node.Host[0].AsSlice()}),
 		); err != nil {
 			return err
 		}
@@ -226,11 +270,10 @@ func onThread(fn func() error) error {
 
 // dial connects a pod of the box to one of the other.
 func (b *box) dial(from *pod, to *pod, patience time.Duration) (conn net.Conn, err error) {
-	host := to.addr.As4()
-	at := b.seen.Addr().As4()
-	at[3] = host[3]
+	host := to.addr.AsSlice()
+	at := numbered(b.seen, host[len(host)-1])
 	err = from.Do(func() error {
-		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.AddrFrom4(at), talk).String(), patience)
+		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(at, talk).String(), patience)
 		return err
 	})
 	return conn, err
@@ -375,7 +418,7 @@ func (b *box) peers() (out map[wireguard.Key]wireguard.Seen) {
 // A running path goes by WireGuard when both kernels have it, and by TLS when that stops; connections go on.
 func TestWireGuard(t *testing.T) {
 	vm.Inside(t)
-	boxes := newBoxes(t)
+	boxes := newBoxes(t, pods4, lan4)
 	a, b := boxes[0], boxes[1]
 	begun := time.Now()
 	step := func(format string, args ...any) {

@@ -32,6 +32,7 @@ type Network interface {
 	SetNode(network.Node)
 	Shown(map[netip.Addr]peer.ClusterID)
 	SetNames(filter.Names)
+	SetGuests(map[peer.ClusterID][]netip.Prefix)
 	Set(network.Peer)
 	Remove(id peer.ClusterID)
 	Status(id peer.ClusterID) (network.Status, bool)
@@ -76,6 +77,8 @@ type Connectivity struct {
 	ends    time.Time    // what is connected in spite of problem; zero for nothing
 	domain  string       // of this cluster; "" while not known
 	remote  bool         // it was logged that the API server is elsewhere
+
+	elsewhere bool // it was logged that guests are
 }
 
 // Problem is why this cluster cannot be connected with others.
@@ -325,7 +328,7 @@ func (c *Connectivity) decide(w *watched) {
 	c.cfg.Network.SetNode(node)
 
 	c.mu.Lock()
-	reached, state := c.asked(w, c.ranges(nodes), providers, problem == nil)
+	reached, state, guests := c.asked(w, c.ranges(nodes), providers, problem == nil)
 	changed := (problem == nil) != (c.problem == nil) || problem != nil && *problem != *c.problem
 	c.problem = problem
 	if problem == nil || draining {
@@ -352,6 +355,7 @@ func (c *Connectivity) decide(w *watched) {
 	c.mu.Unlock()
 	c.cfg.Names.Set(state)
 	c.cfg.Network.SetNames(reached)
+	c.cfg.Network.SetGuests(guests)
 	if settled {
 		c.cfg.Network.Settled()
 	}
@@ -615,7 +619,6 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 		slices.SortFunc(list, netip.Prefix.Compare)
 	}
 	if serves && len(guests) > 0 {
-		out.Guests = guests
 		out.In = append(out.In, filter.Grant{From: theirs, To: guests})
 		out.Out = append(out.Out, filter.Grant{From: guests, To: theirs, By: string(id)})
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"liqo.io/agent/network/filter"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/names"
+	"liqo.io/agent/sharing/workload"
 )
 
 // recorder is a Network that remembers what it was told.
@@ -27,6 +29,7 @@ type recorder struct {
 	peers   map[peer.ClusterID]network.Peer
 	blocks  map[peer.ClusterID]network.Blocks
 	shown   map[netip.Addr]peer.ClusterID
+	guests  map[peer.ClusterID][]netip.Prefix
 	settled bool
 }
 
@@ -34,7 +37,10 @@ func (r *recorder) SetNode(n network.Node) { r.node = n }
 func (r *recorder) Shown(of map[netip.Addr]peer.ClusterID) {
 	r.shown = of
 }
-func (r *recorder) SetNames(n filter.Names)  { r.names = n }
+func (r *recorder) SetNames(n filter.Names) { r.names = n }
+func (r *recorder) SetGuests(of map[peer.ClusterID][]netip.Prefix) {
+	r.guests = of
+}
 func (r *recorder) Set(p network.Peer)       { r.peers[p.ID] = p }
 func (r *recorder) Remove(id peer.ClusterID) { delete(r.peers, id) }
 func (r *recorder) Settled()                 { r.settled = true }
@@ -214,9 +220,9 @@ func TestWhoReachesWhom(t *testing.T) {
 			In:  []filter.Grant{grant("241.1.0.0/23", "10.42.0.20/32"), grant("241.1.0.5/32", "10.42.0.10/32")},
 			Out: []filter.Grant{guest(barn, "10.42.0.20/32", "241.1.0.0/23"), {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
 
-			Guests: prefixes("10.42.0.20/32"), Thirds: none,
+			Thirds: none,
 		},
-		mill: {ID: mill, Guests: prefixes("10.42.0.30/32"), In: []filter.Grant{grant("241.2.0.0/23", "10.42.0.30/32")}, Out: []filter.Grant{guest(mill, "10.42.0.30/32", "241.2.0.0/23")}, Thirds: none},
+		mill: {ID: mill, In: []filter.Grant{grant("241.2.0.0/23", "10.42.0.30/32")}, Out: []filter.Grant{guest(mill, "10.42.0.30/32", "241.2.0.0/23")}, Thirds: none},
 	}
 	if !reflect.DeepEqual(b.net.peers, want) {
 		t.Errorf("told\n%+v, want\n%+v", b.net.peers, want)
@@ -276,6 +282,94 @@ func TestGuestsUnknown(t *testing.T) {
 	b.decide(b.w) // who has no consumers does not wait
 	if len(b.net.peers) != 1 {
 		t.Errorf("%+v", b.net.peers)
+	}
+}
+
+// Guests are told of whether or not there is a network with their cluster, or with any, for as long as they run. Where they
+// cannot be, the log says so.
+func TestGuestsWithoutANetwork(t *testing.T) {
+	b := newBench()
+	var log strings.Builder
+	b.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b.net.blocks = nil // nothing was agreed on
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addNode("liqo-mill", "liqo://mill", "")
+	b.addPod("guests-of-barn", "one", "box", "10.42.0.20", nil)
+	b.addPod("guests-of-barn", "two", "box", "10.42.0.21", nil)
+	b.addPod("guests-of-barn", "ended", "box", "10.42.0.22", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	b.addPod("guests-of-barn", "starts", "box", "", nil)
+	b.addPod("guests-of-mill", "three", "box", "10.42.0.30", nil)
+	b.addPod("shop", "home", "box", "10.42.0.10", nil)
+	b.addPod("shop", "away", "liqo-mill", "10.42.0.40", nil)
+	b.Serve(barn, true)
+	b.Serve(mill, true)
+	want := map[peer.ClusterID][]netip.Prefix{barn: prefixes("10.42.0.20/32", "10.42.0.21/32"), mill: prefixes("10.42.0.30/32")}
+	there := func(when string) {
+		t.Helper()
+		b.decide(b.w)
+		if !reflect.DeepEqual(b.net.guests, want) {
+			t.Errorf("%s, guests are %v, want %v", when, b.net.guests, want)
+		}
+	}
+	there("with nothing agreed on")
+	b.on = false
+	there("switched off")
+	b.on = true
+	b.Serve(mill, false)
+	there("with one that parts")
+	if log := log.String(); strings.Contains(log, "not limited") {
+		t.Errorf("all of them are here:\n%s", log)
+	}
+	b.addNode("other", "", "10.42.1.0/24")
+	b.addPod("guests-of-barn", "far", "other", "10.42.1.20", nil)
+	there("with a second node")
+	there("still")
+	if n := strings.Count(log.String(), "not limited"); n != 1 {
+		t.Errorf("it is said %d times that one is not held:\n%s", n, log.String())
+	}
+}
+
+// A cluster that has only IPv6 is connected as others are, with names and the API server.
+func TestIPv6Only(t *testing.T) {
+	b := newBench()
+	b.address = "fd42::1/64"
+	b.net.blocks[barn] = network.Blocks{Theirs: prefixes("fd83::/64")}
+	b.addNode("box", "", "fd42::/64")
+	b.addNode("liqo-barn", "liqo://barn", "fd42:0:0:8::/64")
+	b.addNamespace("shop", map[string]string{workload.LabelTokens: "true", workload.LabelEnabled: "true"})
+	b.addPod("kube-system", "coredns", "box", "fd42::3", func(p *corev1.Pod) { p.Labels = map[string]string{labelApp: clusterDNS} })
+	b.addPod("shop", "home", "box", "fd42::10", nil)
+	b.addPod("shop", "away", "liqo-barn", "fd83::5", nil)
+	b.addPod("guests-of-barn", "guest", "box", "fd42::20", func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{{Name: "a", Env: []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: workload.APIServer}}}}
+	})
+	b.serve("1", 6443, "fd42::1")
+	b.Use(barn, true)
+	b.Serve(barn, true)
+	b.decide(b.w)
+	if want := (network.Node{Pods: prefixes("fd42::/64"), Host: []netip.Addr{addr("fd42::1")}}); !reflect.DeepEqual(b.net.node, want) || b.Problem() != nil {
+		t.Fatalf("the node is %+v, %+v", b.net.node, b.Problem())
+	}
+	want := network.Peer{
+		ID: barn, Thirds: []netip.Addr{},
+		In: []filter.Grant{{From: prefixes("fd83::/63"), To: prefixes("fd42::20/128")}, {From: prefixes("fd83::5/128"), To: prefixes("fd42::10/128")}},
+		Out: []filter.Grant{
+			{From: prefixes("fd42::20/128"), To: prefixes("fd83::/63"), By: string(barn)},
+			{From: prefixes("fd42::3/128", "fd42::10/128", "fd42::1/128"), To: prefixes("fd83::5/128")},
+		},
+		API: filter.API{From: prefixes("fd83::5/128"), At: netip.MustParseAddrPort("[fd42::1]:6443")},
+	}
+	if got := b.net.peers[barn]; !reflect.DeepEqual(got, want) {
+		t.Errorf("told\n%+v, want\n%+v", got, want)
+	}
+	if got := b.net.guests[barn]; !slices.Equal(got, prefixes("fd42::20/128")) {
+		t.Errorf("its guests are %v", got)
+	}
+	if got := b.net.names; !slices.Equal(got.Addresses, names.Addresses[1:]) || !slices.Equal(b.names.Servers, []netip.AddrPort{netip.MustParseAddrPort("[fd42::3]:53")}) {
+		t.Errorf("names are asked for at %v, and at %v", got.Addresses, b.names.Servers)
+	}
+	if got := b.names.Guests[addr("fd42::20")].Server; !slices.Equal(got, []netip.Addr{addr("fd83::1")}) {
+		t.Errorf("the API server of barn is at %v", got)
 	}
 }
 
@@ -354,7 +448,7 @@ func TestAddressOfTwo(t *testing.T) {
 	b.Serve(barn, true)
 	b.decide(b.w)
 	want := network.Peer{
-		ID: barn, Guests: prefixes("10.42.0.21/32"), Thirds: []netip.Addr{}, In: []filter.Grant{{From: prefixes("241.1.0.0/23"), To: prefixes("10.42.0.21/32")}},
+		ID: barn, Thirds: []netip.Addr{}, In: []filter.Grant{{From: prefixes("241.1.0.0/23"), To: prefixes("10.42.0.21/32")}},
 		Out: []filter.Grant{
 			{From: prefixes("10.42.0.21/32"), To: prefixes("241.1.0.0/23"), By: string(barn)},
 			{From: prefixes("10.42.0.1/32"), To: prefixes("241.1.0.5/32")},
@@ -362,6 +456,9 @@ func TestAddressOfTwo(t *testing.T) {
 	}
 	if got := b.net.peers[barn]; !reflect.DeepEqual(got, want) {
 		t.Errorf("told\n%+v, want\n%+v", got, want)
+	}
+	if got := b.net.guests[barn]; !reflect.DeepEqual(got, prefixes("10.42.0.21/32")) {
+		t.Errorf("its guests are %v", got)
 	}
 	// Once only one shows it, it is known whose it is.
 	b.addPod("private", "secret", "box", "10.42.0.30", func(p *corev1.Pod) { p.ResourceVersion = "2" })

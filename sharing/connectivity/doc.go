@@ -9,6 +9,8 @@
 //     cluster, at one port (apiserver.go);
 //   - nobody reaches anything else: not hosts, not other pods, not guests of others.
 //
+// It also says which pods are guests of whom: what they open is bounded, connected or not.
+//
 // [Connectivity.Serve] and [Connectivity.Use] say again and again which peers are joined.
 // What each may reach follows from the caches of pods, namespaces and nodes that
 // [Connectivity.Run] has while there is a connection to the API server; without one, what

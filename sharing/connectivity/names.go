@@ -46,8 +46,8 @@ func (c *Connectivity) ranges(nodes []*corev1.Node) []netip.Prefix {
 }
 
 // asked returns who may ask for names here, and where. That is nobody while nobody could be
-// connected, and no guest that was told to ask is left. c.mu is held.
-func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[string]peer.ClusterID, connectable bool) (filter.Names, *names.State) {
+// connected, and no guest that was told to ask is left. It also returns all guests. c.mu is held.
+func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[string]peer.ClusterID, connectable bool) (filter.Names, *names.State, map[peer.ClusterID][]netip.Prefix) {
 	state := &names.State{Pods: pods, Guests: make(map[netip.Addr]names.Guest), Others: make(map[netip.Addr]bool), Domain: c.domain, Nodes: make(map[string]bool)}
 	for _, n := range w.nodes.All() {
 		// One that is a name of the network, too, says nothing about this cluster.
@@ -56,7 +56,7 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 		}
 	}
 	holders := make(map[netip.Addr]int)
-	told := false
+	told, elsewhere := false, false
 	for _, p := range w.pods.All() {
 		if _, virtual := providers[p.Spec.NodeName]; virtual || workload.Ended(p.Status.Phase) {
 			continue
@@ -78,7 +78,9 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 			searches = asks.Searches
 			told = told || slices.ContainsFunc(names.Addresses, func(a netip.Addr) bool { return slices.Contains(asks.Nameservers, a.String()) })
 		}
-		for _, a := range addresses(p, pods) {
+		here := addresses(p, pods)
+		elsewhere = elsewhere || guest && len(here) == 0 && len(p.Status.PodIPs) > 0
+		for _, a := range here {
 			holders[a.Addr()]++
 			if guest {
 				domain, _ := workload.ClusterDomain(searches)
@@ -94,12 +96,20 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 			delete(state.Others, a)
 		}
 	}
+	c.tellElsewhere(elsewhere)
+	guests := make(map[peer.ClusterID][]netip.Prefix)
+	for a, g := range state.Guests {
+		guests[g.Consumer] = append(guests[g.Consumer], netip.PrefixFrom(a, a.BitLen()))
+	}
+	for _, all := range guests {
+		slices.SortFunc(all, netip.Prefix.Compare)
+	}
 	var others []netip.Prefix
 	for a := range state.Others {
 		others = append(others, netip.PrefixFrom(a, a.BitLen()))
 	}
 	if !told && (!connectable || len(c.serves) == 0 || len(state.Servers) == 0) {
-		return filter.Names{}, new(names.State)
+		return filter.Names{}, new(names.State), guests
 	}
 	slices.SortFunc(state.Servers, netip.AddrPort.Compare) // so that what is the same looks the same
 	slices.SortFunc(others, netip.Prefix.Compare)
@@ -108,5 +118,13 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 			state.Addresses = append(state.Addresses, a)
 		}
 	}
-	return filter.Names{Addresses: state.Addresses, AskPort: names.AskPort, Port: names.Port, From: pods, Except: others}, state
+	return filter.Names{Addresses: state.Addresses, AskPort: names.AskPort, Port: names.Port, From: pods, Except: others}, state, guests
+}
+
+// tellElsewhere logs that there are guests which this machine cannot hold to what a peer may open. c.mu is held.
+func (c *Connectivity) tellElsewhere(guests bool) {
+	if guests && !c.elsewhere {
+		c.cfg.Logger.Warn("what some pods of consumers open is not limited, because their addresses are in no range of pods (spec.podCIDR) of this machine: they may fill the table of tracked connections of their node")
+	}
+	c.elsewhere = guests
 }

@@ -65,7 +65,7 @@ type serviceSpec struct {
 	SessionAffinity          corev1.ServiceAffinity        `json:"sessionAffinity"`
 	SessionAffinityConfig    *corev1.SessionAffinityConfig `json:"sessionAffinityConfig"`
 	PublishNotReadyAddresses bool                          `json:"publishNotReadyAddresses"`
-	// Left out where the provider has one family only, or is older.
+	// Left out where there is no network with the provider, as with one that is older.
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 	IPFamilies     []corev1.IPFamily      `json:"ipFamilies,omitempty"`
 }
@@ -119,13 +119,21 @@ func ServiceOf(svc *corev1.Service, in Origin) ([]byte, *Refusal) {
 	return raw, nil
 }
 
-// families returns which IP families the provider's copy of a Service is to have: those of the Service, where the provider
-// has both, and the only one of the provider otherwise. A Service with both has the provider's order, which may not be ours.
+// families returns which IP families the provider's copy of a Service is to have: those of the Service, where both clusters
+// have both, and the only one by which their pods reach each other otherwise, which need not be the provider's first. A Service
+// with both has the provider's order, which may not be ours.
 func families(svc *corev1.Service, n *Network) (*corev1.IPFamilyPolicy, []corev1.IPFamily) {
-	if n == nil || !n.dualStack() || svc.Spec.IPFamilyPolicy == nil {
+	if n == nil || len(n.Blocks) == 0 || svc.Spec.IPFamilyPolicy == nil {
 		return nil, nil
 	}
 	policy := corev1.IPFamilyPolicySingleStack
+	if !n.dualStack() {
+		only := corev1.IPv4Protocol
+		if n.Blocks[0].Addr().Is6() {
+			only = corev1.IPv6Protocol
+		}
+		return &policy, []corev1.IPFamily{only}
+	}
 	if len(svc.Spec.IPFamilies) == 1 {
 		return &policy, svc.Spec.IPFamilies
 	}

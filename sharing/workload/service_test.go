@@ -120,22 +120,23 @@ func TestServiceOf(t *testing.T) {
 	}
 }
 
-// TestFamiliesOfService: a Service has the families at a provider that it has here, if the provider has both, and what the
-// provider has otherwise.
+// TestFamiliesOfService: a Service has the families at a provider that it has here, if both clusters have both, and the one
+// that they have in common otherwise.
 func TestFamiliesOfService(t *testing.T) {
 	four, six := netip.MustParsePrefix("241.83.20.0/24"), netip.MustParsePrefix("fd83::/64")
-	for _, tc := range []struct{ here, both, one string }{
-		{"ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", "ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", ""},
-		{"ipFamilies: [IPv6], ipFamilyPolicy: SingleStack", "ipFamilies: [IPv6], ipFamilyPolicy: SingleStack", ""},
-		{"ipFamilies: [IPv4], ipFamilyPolicy: PreferDualStack", "ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", ""}, // as this cluster has no more
-		{"ipFamilies: [IPv6, IPv4], ipFamilyPolicy: PreferDualStack", "ipFamilyPolicy: PreferDualStack", ""},
-		{"ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "ipFamilyPolicy: PreferDualStack", ""},
-		{"", "", ""},
+	const only4, only6 = "ipFamilies: [IPv4], ipFamilyPolicy: SingleStack", "ipFamilies: [IPv6], ipFamilyPolicy: SingleStack"
+	for _, tc := range []struct{ here, both, one4, one6 string }{
+		{only4, only4, only4, only6},
+		{only6, only6, only4, only6},
+		{"ipFamilies: [IPv4], ipFamilyPolicy: PreferDualStack", only4, only4, only6}, // as this cluster has no more
+		{"ipFamilies: [IPv6, IPv4], ipFamilyPolicy: PreferDualStack", "ipFamilyPolicy: PreferDualStack", only4, only6},
+		{"ipFamilies: [IPv4, IPv6], ipFamilyPolicy: RequireDualStack", "ipFamilyPolicy: PreferDualStack", only4, only6},
+		{"", "", "", ""},
 	} {
 		for _, n := range []struct {
 			blocks []netip.Prefix
 			want   string
-		}{{[]netip.Prefix{four, six}, tc.both}, {[]netip.Prefix{six, four}, tc.both}, {[]netip.Prefix{four}, tc.one}, {[]netip.Prefix{six}, tc.one}, {nil, tc.one}} {
+		}{{[]netip.Prefix{four, six}, tc.both}, {[]netip.Prefix{six, four}, tc.both}, {[]netip.Prefix{four}, tc.one4}, {[]netip.Prefix{six}, tc.one6}, {nil, ""}} {
 			in := origin
 			in.Network = &Network{Blocks: n.blocks}
 			sent, r := ServiceOf(serviceOf(t, "{"+tc.here+"}"), in)
