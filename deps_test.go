@@ -36,7 +36,7 @@ var sideways = map[string][]string{
 	"kube":      {"peer"},
 	"liqo":      {"endpoint"},
 	"mdnssvc":   {"ifwatch"},
-	"peering":   {"endpoint", "sharing", "trust"},
+	"peering":   {"endpoint", "liqo", "sharing", "trust"},
 	"rbac":      {"sharing"},
 	"sharing":   {"network"},
 }

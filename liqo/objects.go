@@ -238,7 +238,8 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 		}
 	}
 	if fc := s.foreign.Get("", string(id)); fc != nil {
-		h.Checked = strings.TrimSpace(fc.Status.APIServerURL)
+		foreign := about(fc)
+		h.Foreign, h.Checked = &foreign, strings.TrimSpace(fc.Status.APIServerURL)
 	}
 	return h
 }
