@@ -37,7 +37,7 @@ var sideways = map[string][]string{
 	"liqo":      {"endpoint"},
 	"mdnssvc":   {"ifwatch"},
 	"peering":   {"endpoint", "liqo", "sharing", "trust"},
-	"rbac":      {"sharing"},
+	"rbac":      {"liqo", "sharing"},
 	"sharing":   {"network"},
 }
 

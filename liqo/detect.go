@@ -65,7 +65,7 @@ func detect(ctx context.Context, c *kube.Client) (*served, error) {
 		return nil, err
 	}
 	if !may {
-		found.problem = "the agent's account has no rights for its objects"
+		found.problem = "the agent's account may not drive it: run sudo liqo-agent rbac --apply --engine liqo"
 	}
 	return found, nil
 }

@@ -201,7 +201,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 			h.Nonce = secretOf(o)
 		case o.Labels[document.LabelSignedNonce] != "":
 			h.Signed = secretOf(o)
-		case o.Name == certificateSecret:
+		case o.Name == document.CertificateSecret:
 			certificate := about(o)
 			h.Certificate = &certificate
 		case o.Name == kubeconfigPrefix+id.IdentityName():

@@ -29,7 +29,6 @@ const (
 	retryFirst, retryMax  = 100 * time.Millisecond, 15 * time.Second
 	keysFor               = 30 * time.Second // that the key pair is not read again
 	interval              = 30 * time.Second // between two calls of a provider when there is nothing to do
-	certificateSecret     = "liqo-remote-certificate"
 	kubeconfigPrefix      = "kubeconfig-"
 	labelReplicated       = "liqo.io/replicated"
 	pluralRenews          = "renews"

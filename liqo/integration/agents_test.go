@@ -14,16 +14,19 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peering/reason"
 )
 
-// site is a cluster with Liqo's own controllers and the built agent, which has an administrator's rights as on K3s.
+// site is a cluster with Liqo's own controllers and the built agent, which has the account of rbac --apply --engine liqo.
 type site struct {
 	t     *testing.T
 	k     *bed.Kube
 	liqo  *bed.Liqo
 	agent *bed.Process
 	id    string // by which agents know it
+
+	audited int // so many requests of the agent were looked at
 }
 
 // newSites makes two clusters with Liqo and agents, which see each other.
@@ -41,7 +44,9 @@ func newSites(t *testing.T) (barn, mill *site) {
 	must(t, errors.Join(errs...))
 	for _, s := range sites {
 		s.k.Host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\ncheck_interval = \"1s\"\n")
+		s.mustCLI("rbac", "--apply", "--engine", "liqo")
 		s.start()
+		t.Cleanup(s.audit)
 	}
 	barn, mill = sites[0], sites[1]
 	barn.sees(mill, "that it is there", func(control.Peer) error { return nil })
@@ -61,6 +66,19 @@ func (s *site) start() {
 		s.id = st.Identity.ClusterID
 		return err
 	})
+}
+
+// audit fails the test if the agent was refused something.
+func (s *site) audit() {
+	events, err := s.k.Audit()
+	if err != nil || len(events) == 0 {
+		s.t.Errorf("%s: %d requests of the agent, %v", s.liqo.ID, len(events), err)
+	}
+	for _, e := range events[min(s.audited, len(events)):] {
+		if e.ResponseStatus.Code == http.StatusForbidden && e.ImpersonatedUser == nil && !strings.HasSuffix(e.ResponseStatus.Message, "because it is being terminated") {
+			s.t.Errorf("%s: %s %s: %s", s.liqo.ID, e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+	}
 }
 
 // restart kills the agent and starts it again.
@@ -212,6 +230,8 @@ func TestAgents(t *testing.T) {
 	bedtest.Within(t, "a VirtualNode", func() error { return there(barn, path("virtualnodes", "liqo-tenant-mill", "mill")) })
 	must(t, byLiqoAlone(barn, mill))
 
+	barn.thief()
+
 	// Agents that are killed find what there is, and write none of it again.
 	before := []*item{get(t, barn.k, identity), get(t, mill.k, tenant)}
 	barn.restart()
@@ -262,6 +282,30 @@ func TestAgents(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// thief tries with the agent's credential what the policy refuses, although the account has the
+// rights to drive Liqo.
+func (s *site) thief() {
+	s.t.Helper()
+	s.audit()
+	const care = `"liqo.io/tenant-namespace": "true", "discovery.liqo.io/cluster-id": "x"`
+	for what, body := range map[string]string{
+		"make a namespace for a peer of Liqo's under another name": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-tenant-y", "labels": {"liqo.io/remote-cluster-id": "x", ` + care + `}}}`,
+		"make one with a label that means something to others":     `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-tenant-x", "labels": {"liqo.io/remote-cluster-id": "x", "liqo.io/tokens": "true", ` + care + `}}}`,
+		"make one that is in nobody's care":                        `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-tenant-x", "labels": {"liqo.io/remote-cluster-id": "x", "liqo.io/tenant-namespace": "true"}}}`,
+		"write another Secret beside those of the exchange":        `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "liqo-other", "namespace": "liqo-tenant-mill"}}`,
+		"have a nonce signed outside of such a namespace":          `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "liqo-signed-nonce", "namespace": "default", "labels": {"liqo.io/signed-nonce": "true"}}}`,
+		"let a consumer in without proof of its key":               `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "liqo-tenant-mill"}, "spec": {"clusterID": "mill", "authzPolicy": "TolerateNoHandshake"}}`,
+		"let a consumer in outside of such a namespace":            `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "default"}, "spec": {"clusterID": "mill"}}`,
+	} {
+		if _, err := s.k.Host.RunInput(s.t.Context(), body, "kubectl", "--kubeconfig", conn.AgentKubeconfig, "create", "--validate=false", "-f", "-"); err == nil || !strings.Contains(err.Error(), "denied request: ") {
+			s.t.Errorf("%s: %v", what, err)
+		}
+	}
+	events, err := s.k.Audit()
+	must(s.t, err)
+	s.audited = len(events)
 }
 
 // there returns an error unless there is something at a path.
