@@ -36,8 +36,8 @@ var sideways = map[string][]string{
 	"kube":      {"peer"},
 	"liqo":      {"endpoint"},
 	"mdnssvc":   {"ifwatch"},
-	"peering":   {"endpoint", "sharing", "trust"},
-	"rbac":      {"sharing"},
+	"peering":   {"endpoint", "liqo", "sharing", "trust"},
+	"rbac":      {"liqo", "sharing"},
 	"sharing":   {"network"},
 }
 

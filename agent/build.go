@@ -5,7 +5,10 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/agent/backend"
 	"liqo.io/agent/agent/calls"
@@ -28,6 +31,8 @@ import (
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/health"
+	"liqo.io/agent/liqo"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	peeringconfig "liqo.io/agent/peering/config"
@@ -48,11 +53,24 @@ const (
 func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
 	s.server = endpoint.NewServer(endpoint.ServerConfig{
 		Listen: cfg.Endpoint.Listen, Issuer: s.issuer, Identity: s.self,
-		Peers: s.incoming, Reach: s.callBack,
+		Peers: s.incoming, Reach: s.callBack, Liqo: s.answerLiqo,
 		Gateway: gateway.New(gateway.Config{Upstream: s.peering.Upstream, DeletedByPeer: s.peering.DeletedByPeer, Logger: s.logger}),
 		Guests:  s.sharing, Network: s.connect.Endpoint(), MaxConns: cfg.Endpoint.MaxConnections, Logger: s.logger,
 	})
 	return s.server.Listen(ctx)
+}
+
+// answerLiqo answers a step of the exchange with a peer's Liqo.
+func (s *session) answerLiqo(ctx context.Context, id peer.ClusterID, body []byte) (any, error) {
+	return s.liqo.Answer(ctx, id, body)
+}
+
+// beside runs what works beside the peering controller while there is an API server.
+func (s *session) beside(ctx context.Context, local *rest.Config) {
+	var running sync.WaitGroup
+	running.Go(func() { s.liqo.Run(ctx, local) })
+	s.sharing.Run(ctx, local)
+	running.Wait()
 }
 
 // callBack checks for a peer whether its endpoint can be reached from here, with a new
@@ -116,11 +134,13 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Requeue:       s.hub.reconcile, Recheck: func(id peer.ClusterID) { s.server.Recheck(id) },
 		Supervisor: s.agent.supervisor, Tracker: s.health, Logger: s.logger, Now: time.Now,
 	})
+	outgoing := calls.Outgoing{Client: s.client, Pin: s.decisions.Pin}
+	s.liqo = liqo.New(liqo.Config{Peers: outgoing, Changed: s.hub.reconcile, Found: s.hub.enginesChanged, Logger: s.logger, Now: time.Now})
 	s.peering = peering.New(peering.Config{
 		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
 		Registry:   lookedAfter{s.registry, s.decisions}, Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
 		OnClusterID: s.otherID,
-		Decisions:   s.decisions, Peers: calls.Outgoing{Client: s.client, Pin: s.decisions.Pin}, Greeting: s.greeting, TokenUsed: s.decisions.TokenUsed, Reached: s.proofs.Reached,
+		Decisions:   s.decisions, Peers: outgoing, Greeting: s.greeting, TokenUsed: s.decisions.TokenUsed, Reached: s.proofs.Reached,
 		LostAfter: func() time.Duration { return s.config().Discovery.LostAfter },
 		Webhook:   func() map[string]any { return s.admission.Webhook() },
 		Viewed:    s.hub.viewed, Interval: cfg.Discovery.CheckInterval,
@@ -132,7 +152,8 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 			Health:             func() (peeringconfig.Health, bool) { return s.problems.Shown() },
 			Effective:          func() api.EffectiveConfig { return reload.Shown(s.config()) },
 		},
-		Sharing: s.sharing, While: s.sharing.Run, SharingSettings: func() plan.SharingSettings { return sharing.Settings(s.config()) },
+		Sharing: s.sharing, While: s.beside, SharingSettings: func() plan.SharingSettings { return sharing.Settings(s.config()) },
+		Liqo: s.liqo, Engine: func() engine.Setting { return engine.Setting(s.config().Peering.Engine) },
 	})
 	s.poller = dnssd.New(dnssd.Config{
 		Service: cfg.Discovery.Service, Report: func(r dnssd.Report) { s.domains.Looked(r) },
@@ -178,7 +199,8 @@ func (s *session) newBackend() *backend.Backend {
 	return &backend.Backend{
 		Views: s.views, Resetter: s.reset, SearchDomains: s.domains, Decisions: s.decisions,
 		Version: s.agent.opts.Version, Origin: s.origin, Started: s.agent.started, Loaded: s.agent.settings.Loaded, Self: s.self, Greeting: s.greeting,
-		Now: time.Now, Logger: s.logger, LastErrors: s.agent.lastErrors.List, URLsChanged: s.urls.Again,
+		Liqo: s.liqo.Installed,
+		Now:  time.Now, Logger: s.logger, LastErrors: s.agent.lastErrors.List, URLsChanged: s.urls.Again,
 		Store: s.store, Links: s.lan.InUse, Uses: &s.uses, MDNS: s.mdns, Server: s.server, Client: s.client,
 		Certificates: s.certificates.Loaded, Problems: s.problems.Current, Rotation: s.rotation,
 	}
@@ -221,6 +243,7 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)
 	s.sharing.SettingsChanged()
 	s.peering.SharingChanged()
+	s.liqo.Look()
 	s.listenForMetrics(ctx, cfg)
 	return s.registry.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }

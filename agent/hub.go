@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/discovery/registry"
 	"liqo.io/agent/endpoint"
 	"liqo.io/agent/endpoint/client"
+	"liqo.io/agent/liqo"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 )
@@ -34,6 +35,7 @@ type wiring struct {
 	incoming  *calls.Incoming
 	proofs    *proofs.Queue
 	domains   *domains.Keeper
+	liqo      *liqo.Liqo
 }
 
 // with calls do with the parts, once they are built.
@@ -63,8 +65,12 @@ func (h *hub) decided(id peer.ClusterID) {
 		w.domains.Remark(id)
 		w.server.Recheck(id)
 		w.problems.Again()
+		w.liqo.Look() // whoever installed it before they decided is not kept waiting
 	})
 }
+
+// enginesChanged is called when what Liqo is here changed.
+func (h *hub) enginesChanged() { h.with(func(w *wiring) { w.peering.SharingChanged() }) }
 
 // changed is called by the registry when its view of a peer changed.
 func (h *hub) changed(id peer.ClusterID) {

@@ -35,6 +35,7 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/health"
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/liqo"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/mdnssvc/responder"
 	"liqo.io/agent/peer"
@@ -73,6 +74,7 @@ type session struct {
 	metrics   *metrics.Metrics
 	scrapes   *metrics.Listener
 	sharing   *sharing.Sharing
+	liqo      *liqo.Liqo
 	connect   *connect.Connect
 	reset     *reset.Resetter
 	claim     *reset.Claim
@@ -215,7 +217,7 @@ func (s *session) build(ctx context.Context) error {
 	s.problems = s.newMonitor()
 	s.hub.wired.Store(&wiring{
 		registry: s.registry, decisions: s.decisions, peering: s.peering, server: s.server, client: s.client, problems: s.problems,
-		incoming: s.incoming, proofs: s.proofs, domains: s.domains,
+		incoming: s.incoming, proofs: s.proofs, domains: s.domains, liqo: s.liqo,
 	})
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))

@@ -222,7 +222,7 @@ func TestEnumsListEveryConstant(t *testing.T) {
 		string(AuthPending), string(AuthAccepted), string(AuthRefused), string(AuthEmptyRefused),
 		string(AdvertisementAccepted), string(AdvertisementRefused),
 		string(RequestPending), string(RequestAccepted), string(RequestRefused),
-		string(AcceptAutoMax), string(AcceptManual),
+		string(AcceptAutoMax), string(AcceptManual), string(EngineLiqo),
 	} {
 		if !strings.Contains(text, "- "+value+"\n") {
 			t.Errorf("no enum of the manifest lists %s", value)

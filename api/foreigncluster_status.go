@@ -278,6 +278,9 @@ const (
 	// ConditionNetworkReady: packets pass between the pods of this cluster and those of
 	// the other one. It is shown while there is a peering; module networking has the same.
 	ConditionNetworkReady = "NetworkReady"
+	// ConditionEngine: by what the two clusters are peered, the agents or Liqo 1.x, and why. It is
+	// shown while there is a peering and one of the two has Liqo. While it is false, neither can.
+	ConditionEngine = "Engine"
 	// ConditionAutojoin: somebody said that clusters like this one are joined by
 	// themselves, and it is not. The message says why, and how to join it. It is only
 	// shown while it is false.

@@ -35,6 +35,7 @@ type PeeringRequest struct {
 // PeeringRequestSpec says who asks for a peering.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.clusterIdentity.clusterID)",message="clusterIdentity.clusterID is required"
+// +kubebuilder:validation:XValidation:rule="has(self.engine) == has(oldSelf.engine) && (!has(self.engine) || self.engine == oldSelf.engine)",message="engine cannot change: the provider accepted the request with the one that it has; delete the request and create another one"
 type PeeringRequestSpec struct {
 	// ClusterIdentity is the consumer.
 	ClusterIdentity ClusterIdentity `json:"clusterIdentity"`
@@ -48,7 +49,19 @@ type PeeringRequestSpec struct {
 	// AuthURL is the endpoint of the consumer; empty when the consumer leaves it
 	// to the provider to find it.
 	AuthURL EndpointURL `json:"authUrl,omitempty"`
+
+	// Engine is what is to share the resources: liqo for Liqo 1.x, which runs in both
+	// clusters; without it, the agents do so themselves. It cannot change.
+	Engine PeeringEngine `json:"engine,omitempty"`
 }
+
+// PeeringEngine is what shares the resources of a peering.
+//
+// +kubebuilder:validation:Enum=liqo
+type PeeringEngine string
+
+// EngineLiqo is Liqo 1.x. Without an engine, the agents themselves share the resources.
+const EngineLiqo PeeringEngine = "liqo"
 
 // PeeringRequestStatus is what the provider decided about a request.
 type PeeringRequestStatus struct {

@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/rbac"
 )
 
@@ -21,6 +22,7 @@ const (
 	namespaceFlag  = "namespace"
 	outFlag        = "out"
 	applyFlag      = "apply"
+	engineFlag     = "engine"
 	deleteFlag     = "delete"
 	forceFlag      = "force"
 )
@@ -33,12 +35,14 @@ func rbacCommand() command.Command {
 			"and the policies that restrict how the agent can use them, as YAML. With --apply, install them\n" +
 			"with an administrator's kubeconfig, and write a kubeconfig for the ServiceAccount. A running\n" +
 			"agent switches to it automatically. Run it again after an upgrade: only differences are changed.\n" +
-			"--delete removes what --apply installed.",
+			"--delete removes what --apply installed. With --engine liqo, the permissions that it takes to\n" +
+			"have Liqo 1.x peer clusters are added; see the setting peering.engine.",
 		Examples: []string{"liqo-agent rbac > rbac.yaml", "sudo liqo-agent rbac --apply", "sudo liqo-agent rbac --delete",
 			"liqo-agent rbac --apply --kubeconfig admin.yaml --out ./kubeconfig"},
 		Flags: []urfave.Flag{
 			&urfave.BoolFlag{Name: applyFlag, Usage: "install the permissions, and write the agent's kubeconfig"},
 			&urfave.BoolFlag{Name: deleteFlag, Usage: "remove what --apply installed"},
+			&urfave.StringFlag{Name: engineFlag, Value: string(engine.Builtin), Usage: "`ENGINE` that is to peer clusters: builtin, or liqo for permissions to drive Liqo as well"},
 			&urfave.StringFlag{Name: namespaceFlag, Usage: "`NAMESPACE` of the ServiceAccount (default: cluster.namespace in the configuration)"},
 			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "administrator's kubeconfig `FILE` (default: $KUBECONFIG, " + conn.K3sKubeconfig + " or ~/.kube/config)"},
 			&urfave.StringFlag{Name: outFlag, Value: conn.AgentKubeconfig, Usage: "`FILE` for the agent's kubeconfig"},
@@ -57,7 +61,10 @@ func runRBAC(c *command.Call) error {
 	if err != nil {
 		return err
 	}
+	liqo := c.String(engineFlag) == string(engine.Liqo)
 	switch {
+	case !liqo && c.String(engineFlag) != string(engine.Builtin):
+		return command.UsageError(fmt.Sprintf("rbac: --engine %s: builtin or liqo is wanted", c.String(engineFlag)), command.HelpOf("rbac"))
 	case c.Bool(applyFlag) && c.Bool(deleteFlag):
 		return command.UsageError("rbac: --apply and --delete cannot be combined", command.HelpOf("rbac"))
 	case c.Bool(applyFlag):
@@ -80,7 +87,7 @@ func runRBAC(c *command.Call) error {
 	if c.Format == render.JSON {
 		manifest = rbac.ManifestJSON
 	}
-	text, err := manifest(namespace)
+	text, err := manifest(namespace, liqo)
 	if err == nil {
 		c.Out.Write(text)
 	}
@@ -111,7 +118,7 @@ func installRBAC(c *command.Call, namespace string, do func(context.Context, rba
 	if err != nil {
 		return adviseRBAC(c, err)
 	}
-	done, err := do(c.Ctx(), rbac.Options{Admin: admin, Namespace: namespace, Out: c.String(outFlag), Force: c.Bool(forceFlag)})
+	done, err := do(c.Ctx(), rbac.Options{Admin: admin, Namespace: namespace, Out: c.String(outFlag), Liqo: c.String(engineFlag) == string(engine.Liqo), Force: c.Bool(forceFlag)})
 	if err != nil {
 		if c.Format == render.Text {
 			changes(c.Out, done)

@@ -119,15 +119,17 @@ func TestRBAC(t *testing.T) {
 	// Printed is what package rbac makes, in the namespace of the agent.
 	for _, tc := range []struct {
 		args []string
-		make func(string) ([]byte, error)
+		make func(string, bool) ([]byte, error)
 		in   string
+		liqo bool
 	}{
-		{nil, rbac.Manifest, "liqo"},
-		{[]string{"-o", "yaml"}, rbac.Manifest, "liqo"},
-		{[]string{"-o", "json", "--namespace", "farm"}, rbac.ManifestJSON, "farm"},
-		{[]string{"--config", at("agent.toml")}, rbac.Manifest, "edge"},
+		{nil, rbac.Manifest, "liqo", false},
+		{[]string{"-o", "yaml"}, rbac.Manifest, "liqo", false},
+		{[]string{"-o", "json", "--namespace", "farm"}, rbac.ManifestJSON, "farm", false},
+		{[]string{"--config", at("agent.toml")}, rbac.Manifest, "edge", false},
+		{[]string{"--engine", "liqo"}, rbac.Manifest, "liqo", true},
 	} {
-		want, err := tc.make(tc.in)
+		want, err := tc.make(tc.in, tc.liqo)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,6 +83,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *refusal.Refusal 
 			return no
 		}
 		return s.serveGateway(w, r, c, caller)
+	case path == wire.PathLiqo && s.cfg.Liqo != nil:
+		return s.serveLiqo(w, r, c, caller)
 	case path == wire.PathReach && s.cfg.Reach != nil:
 		return s.serveReach(w, r, c, caller)
 	case path == wire.PathAsk, path == wire.PathState, path == wire.PathWithdraw, path == wire.PathNotice:

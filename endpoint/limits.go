@@ -61,6 +61,8 @@ type limits struct {
 
 	reachRate *throttle.Buckets[peer.ClusterID]
 	reach     *throttle.Slots[peer.ClusterID]
+	liqoRate  *throttle.Buckets[peer.ClusterID]
+	liqo      *throttle.Slots[peer.ClusterID]
 
 	writes, bytes, pods, opens, scrapes *throttle.Buckets[peer.ClusterID]
 
@@ -87,6 +89,8 @@ func newLimits() *limits {
 
 		reachRate: throttle.New[peer.ClusterID](reachRate, reachBurst, maxPeers),
 		reach:     throttle.NewSlots[peer.ClusterID](reachPerPeer, reachInAll),
+		liqoRate:  throttle.New[peer.ClusterID](liqoRate, liqoBurst, maxPeers),
+		liqo:      throttle.NewSlots[peer.ClusterID](liqoPerPeer, liqoInAll),
 
 		writes: throttle.New[peer.ClusterID](writeRate, writeBurst, maxPeers),
 		bytes:  throttle.New[peer.ClusterID](byteRate, byteBurst, maxPeers),

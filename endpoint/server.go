@@ -89,6 +89,9 @@ type ServerConfig struct {
 	// can ask for; nil: callers are told that there is no such call. Its context ends
 	// as that of a call of Peers.
 	Reach func(ctx context.Context, c Caller, at netip.AddrPort) wire.Reached
+	// Liqo answers the exchange by which Liqo peers two clusters; nil: callers are told that there
+	// is no such call.
+	Liqo LiqoExchange
 	// Gateway leads known callers to the API server; nil when there is none to
 	// lead to. It needs Peers.
 	Gateway *gateway.Gateway

@@ -65,7 +65,7 @@ func detect(ctx context.Context, c *kube.Client) (*served, error) {
 		return nil, err
 	}
 	if !may {
-		found.problem = "the agent has no rights for it"
+		found.problem = "the agent's account may not drive it: run sudo liqo-agent rbac --apply --engine liqo"
 	}
 	return found, nil
 }
@@ -78,7 +78,8 @@ func resourcesOf(ctx context.Context, c *kube.Client, gv schema.GroupVersion) ([
 		} `json:"resources"`
 	}
 	if err := c.Get(ctx, "/apis/"+gv.String(), &list); err != nil {
-		if apierrors.IsNotFound(err) {
+		// Who may not even ask has no use for it.
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			return nil, nil
 		}
 		return nil, err

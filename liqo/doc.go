@@ -15,7 +15,7 @@
 // # Goroutines
 //
 // Run has one that looks for Liqo; while it is there, one for each kind of object, one that
-// waits for what is due, and one for each pair that is being worked on, at most workers. All of
+// waits for what is due, and one for each direction of a pair that is being worked on, at most workers. All of
 // them have ended when it returns. The other methods may be called from any goroutine at any
 // time; only Answer waits.
 package liqo

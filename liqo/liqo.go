@@ -64,17 +64,7 @@ type Consumption struct {
 }
 
 // Status is the state of one direction of a pair.
-type Status struct {
-	// Known: it was looked at on this connection. Before that, something of it may be there.
-	Known bool
-	// Ready: Liqo has peered the two. Busy: it is not wanted, and something of it is left that
-	// needs the other side.
-	Ready, Busy bool
-	// Reason is one of package exchange, and Message a sentence: what it waits for.
-	Reason, Message string
-	// Steps are those of a consumer.
-	Steps []exchange.Step
-}
+type Status = exchange.Status
 
 // pair is what is known about one peer. It is guarded by Liqo.mu.
 type pair struct {
@@ -123,6 +113,7 @@ type Liqo struct {
 	look chan struct{} // look for Liqo now; capacity 1
 
 	mu      sync.Mutex
+	looked  bool // it is known whether there is Liqo
 	found   *engine.Installation
 	pairs   map[peer.ClusterID]*pair
 	session *session
@@ -133,11 +124,22 @@ func New(cfg Config) *Liqo {
 	return &Liqo{cfg: cfg, look: make(chan struct{}, 1), pairs: make(map[peer.ClusterID]*pair)}
 }
 
-// Installed returns the Liqo of this cluster, nil if there is none or it is not known.
-func (l *Liqo) Installed() *engine.Installation {
+// Status returns the state of a pair.
+func (l *Liqo) Status(id peer.ClusterID) (consuming, serving Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.found
+	if p := l.pairs[id]; p != nil {
+		return p.consuming, p.serving
+	}
+	unknown := Status{Unknown: !l.looked || l.found != nil && l.session == nil || l.session != nil && l.session.cares(id)}
+	return unknown, unknown
+}
+
+// Installed returns the Liqo of this cluster, nil if there is none, and whether it was looked for.
+func (l *Liqo) Installed() (found *engine.Installation, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.found, l.looked
 }
 
 // Look has the API server asked again whether Liqo is there. It does not block.
@@ -151,7 +153,7 @@ func (l *Liqo) Consume(id peer.ClusterID, c Consumption) Status {
 	p := l.pairs[id]
 	if p == nil {
 		if !c.Wanted && (l.session == nil || !l.session.cares(id)) {
-			return Status{Known: l.session != nil || l.found == nil}
+			return Status{Unknown: !l.looked || l.session == nil && l.found != nil}
 		}
 		p = l.add(id)
 	}
@@ -161,6 +163,7 @@ func (l *Liqo) Consume(id peer.ClusterID, c Consumption) Status {
 		}
 		if !c.Wanted {
 			p.asking = asking{}
+			p.consuming.Ready, p.consuming.Busy = false, p.consuming.Present
 		}
 		p.consume = c
 		l.due(id)
@@ -175,7 +178,7 @@ func (l *Liqo) Serve(id peer.ClusterID, wanted bool) Status {
 	p := l.pairs[id]
 	if p == nil {
 		if !wanted && (l.session == nil || !l.session.cares(id)) {
-			return Status{Known: l.session != nil || l.found == nil}
+			return Status{Unknown: !l.looked || l.session == nil && l.found != nil}
 		}
 		p = l.add(id)
 	}
@@ -183,6 +186,7 @@ func (l *Liqo) Serve(id peer.ClusterID, wanted bool) Status {
 		p.serve = wanted
 		if !wanted {
 			p.unserved, p.heard = l.cfg.Now(), nil
+			p.serving.Ready, p.serving.Busy = false, p.serving.Present
 		}
 		l.due(id)
 	}
@@ -191,7 +195,8 @@ func (l *Liqo) Serve(id peer.ClusterID, wanted bool) Status {
 
 // add adds a pair. l.mu is held.
 func (l *Liqo) add(id peer.ClusterID) *pair {
-	p := &pair{told: make(chan struct{}), unserved: l.cfg.Now()}
+	unknown := Status{Unknown: true}
+	p := &pair{told: make(chan struct{}), unserved: l.cfg.Now(), consuming: unknown, serving: unknown}
 	l.pairs[id] = p
 	if l.session != nil {
 		l.session.need()
@@ -203,7 +208,7 @@ func (l *Liqo) add(id peer.ClusterID) *pair {
 // due has a pair looked at. l.mu is held.
 func (l *Liqo) due(id peer.ClusterID) {
 	if l.session != nil {
-		l.session.queue.Add(id)
+		l.session.add(id)
 	}
 }
 
@@ -258,7 +263,6 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 		return
 	}
 	defer c.Close()
-	defer l.set(nil)
 	for failures := 0; ctx.Err() == nil; {
 		found, err := detect(ctx, c)
 		switch {
@@ -279,6 +283,10 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 			continue
 		}
 		failures = 0
+		// Others can cause looks, so there are not many.
+		if work.Sleep(ctx, detecting.First) != nil {
+			return
+		}
 		select {
 		case <-ctx.Done():
 		case <-l.look:
@@ -290,7 +298,7 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 func (l *Liqo) set(found *engine.Installation) {
 	l.mu.Lock()
 	same := reflect.DeepEqual(l.found, found)
-	l.found = found
+	l.found, l.looked = found, true
 	l.mu.Unlock()
 	if !same {
 		l.cfg.Found()
@@ -308,7 +316,7 @@ func (l *Liqo) drive(ctx context.Context, c *kube.Client, found served) {
 		l.mu.Lock()
 		l.session = nil
 		for _, p := range l.pairs {
-			p.consuming.Known, p.serving.Known = false, false
+			p.consuming.Unknown, p.serving.Unknown = true, true
 		}
 		l.mu.Unlock()
 	}()

@@ -201,7 +201,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 			h.Nonce = secretOf(o)
 		case o.Labels[document.LabelSignedNonce] != "":
 			h.Signed = secretOf(o)
-		case o.Name == certificateSecret:
+		case o.Name == document.CertificateSecret:
 			certificate := about(o)
 			h.Certificate = &certificate
 		case o.Name == kubeconfigPrefix+id.IdentityName():
@@ -238,7 +238,8 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 		}
 	}
 	if fc := s.foreign.Get("", string(id)); fc != nil {
-		h.Checked = strings.TrimSpace(fc.Status.APIServerURL)
+		foreign := about(fc)
+		h.Foreign, h.Checked = &foreign, strings.TrimSpace(fc.Status.APIServerURL)
 	}
 	return h
 }

@@ -25,11 +25,10 @@ import (
 )
 
 const (
-	workers               = 4
+	workers               = 8
 	retryFirst, retryMax  = 100 * time.Millisecond, 15 * time.Second
 	keysFor               = 30 * time.Second // that the key pair is not read again
 	interval              = 30 * time.Second // between two calls of a provider when there is nothing to do
-	certificateSecret     = "liqo-remote-certificate"
 	kubeconfigPrefix      = "kubeconfig-"
 	labelReplicated       = "liqo.io/replicated"
 	pluralRenews          = "renews"
@@ -44,12 +43,19 @@ const (
 // asksAgain is the pause between calls of a provider that says nothing new, or does not answer.
 var asksAgain = work.Backoff{First: time.Second, Max: interval}
 
+// job is one direction of a pair. A consumer waits for the answer of its provider, and two clusters
+// that consume each other must not wait for each other.
+type job struct {
+	id    peer.ClusterID
+	serve bool
+}
+
 // session is one connection to an API server with Liqo.
 type session struct {
 	*Liqo
 	client *kube.Client
 	found  served
-	queue  *work.Queue[peer.ClusterID]
+	queue  *work.Queue[job]
 	need   func() // starts to follow what only pairs need
 	start  chan struct{}
 
@@ -69,9 +75,9 @@ type session struct {
 func newSession(l *Liqo, c *kube.Client, found served) *session {
 	s := &session{Liqo: l, client: c, found: found, start: make(chan struct{})}
 	s.need = sync.OnceFunc(func() { close(s.start) })
-	s.queue = work.New(work.Config[peer.ClusterID]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Observe: func(id peer.ClusterID, a work.Attempt) {
+	s.queue = work.New(work.Config[job]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Observe: func(j job, a work.Attempt) {
 		if a.Err != nil {
-			l.cfg.Logger.Debug("the exchange with a peer's Liqo failed, trying again", "peer", id, "in", a.Next, "error", a.Err)
+			l.cfg.Logger.Debug("the exchange with a peer's Liqo failed, trying again", "peer", j.id, "in", a.Next, "error", a.Err)
 		}
 	}})
 	failed := func(err error) {
@@ -138,7 +144,7 @@ func (s *session) attach() {
 		s.need()
 	}
 	for id := range s.pairs {
-		s.queue.Add(id)
+		s.add(id)
 	}
 }
 
@@ -181,9 +187,7 @@ func (s *session) exchange(ctx context.Context, running *sync.WaitGroup) {
 			s.cfg.Changed(id)
 		}
 	}
-	s.queue.Run(ctx, workers, func(ctx context.Context, id peer.ClusterID) work.Outcome {
-		return work.Result(s.reconcile(ctx, id))
-	})
+	s.queue.Run(ctx, workers, func(ctx context.Context, j job) work.Outcome { return work.Result(s.reconcile(ctx, j)) })
 }
 
 // describe says what Liqo is here.
@@ -208,7 +212,7 @@ func (s *session) changed(before, after *object) {
 		}
 		s.concerns(remote(o))
 		if id := inCare(o); id != "" {
-			s.queue.Add(id)
+			s.add(id)
 		}
 	}
 }
@@ -217,23 +221,29 @@ func (s *session) changed(before, after *object) {
 func (s *session) concerns(id document.ClusterID) {
 	for _, n := range s.namespaces.By(byRemote(id)) {
 		if of := inCare(n); of != "" {
-			s.queue.Add(of)
+			s.add(of)
 		}
 	}
 }
 
 // self returns what Liqo calls this cluster.
 func (s *session) self() document.ClusterID {
-	if found := s.Installed(); found != nil {
+	if found, _ := s.Installed(); found != nil {
 		return found.ID
 	}
 	return ""
 }
 
-// reconcile works on one pair, in both directions.
-func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.Duration, err error) {
+// add has both directions of a pair looked at.
+func (s *session) add(id peer.ClusterID) {
+	s.queue.Add(job{id, true})
+	s.queue.Add(job{id, false})
+}
+
+// reconcile works on one direction of a pair.
+func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, err error) {
 	s.Liqo.mu.Lock()
-	p := s.pairs[id]
+	p := s.pairs[j.id]
 	var now pair
 	if p != nil {
 		now = *p
@@ -243,12 +253,10 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	if p == nil || self == "" {
 		return 0, nil // whoever finds out has it looked at again
 	}
-	next, err := s.serve(ctx, id, p, now, self)
-	if err != nil {
-		return 0, err
+	if j.serve {
+		return s.serve(ctx, j.id, p, now, self)
 	}
-	again, err = s.consume(ctx, id, p, now, self)
-	return work.Sooner(again, next), err
+	return s.consume(ctx, j.id, p, now, self)
 }
 
 // serve works on the peer's consuming this cluster.
@@ -377,7 +385,7 @@ func (s *session) call(ctx context.Context, target peer.Target, call exchange.Ca
 
 // note keeps the state of one direction.
 func (s *session) note(id peer.ClusterID, status *Status, d exchange.Decision) {
-	next := Status{Known: true, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps}
+	next := d.Status()
 	s.Liqo.mu.Lock()
 	same := reflect.DeepEqual(*status, next)
 	*status = next

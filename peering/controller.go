@@ -13,6 +13,7 @@ import (
 	"liqo.io/agent/endpoint/gateway"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/config"
 	"liqo.io/agent/peering/plan"
@@ -85,6 +86,10 @@ type Config struct {
 	// SharingChanged says that the answer is another. The field may be nil: then all
 	// that is free is offered, and every offer accepted.
 	SharingSettings func() plan.SharingSettings
+	// Liqo peers clusters by Liqo 1.x, and Engine returns the setting peering.engine. The fields
+	// may be nil: then the agents peer all clusters.
+	Liqo   Liqo
+	Engine func() engine.Setting
 	// While runs beside the Controller while there is a connection. The field may be
 	// nil.
 	While While

@@ -6,6 +6,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/liqo"
+	"liqo.io/agent/liqo/engine"
+	"liqo.io/agent/liqo/exchange"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/discovered"
 	"liqo.io/agent/peering/plan"
@@ -98,6 +101,20 @@ type Sharing interface {
 	Host(tenant spec.Tenant) spec.TenantStatus
 	// Network returns the state of the network to a peer.
 	Network(id peer.ClusterID) spec.Network
+}
+
+// Liqo peers clusters by Liqo 1.x. The reconcile of a peer calls it as it calls Sharing, on
+// several goroutines but for one peer at a time. Its methods must be quick: they take the
+// desired state, work elsewhere, and have Enqueue called when the state they return changes.
+type Liqo interface {
+	// Installed returns the Liqo of this cluster, nil for none, and whether that is known yet.
+	Installed() (found *engine.Installation, known bool)
+	// Status returns the state of a pair.
+	Status(id peer.ClusterID) (consuming, serving exchange.Status)
+	// Consume sets the desired state of consuming a peer, and returns its state; Serve does so
+	// for being consumed.
+	Consume(id peer.ClusterID, c liqo.Consumption) exchange.Status
+	Serve(id peer.ClusterID, wanted bool) exchange.Status
 }
 
 // While runs as long as there is a connection to the API server, with the

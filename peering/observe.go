@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/discovered"
 	"liqo.io/agent/peering/fields"
@@ -56,6 +57,11 @@ func (v *observer) gather(s *session, id peer.ClusterID, now time.Time, offered 
 	if v.cfg.Sharing != nil {
 		obs.Network = v.cfg.Sharing.Network(id)
 	}
+	if v.cfg.Liqo != nil {
+		found, known := v.cfg.Liqo.Installed()
+		obs.Engine = engine.State{Setting: v.cfg.Engine(), Liqo: found, Unknown: !known}
+		obs.Liqo.Consuming, obs.Liqo.Serving = v.cfg.Liqo.Status(id)
+	}
 	if s != nil {
 		s.objects(&obs)
 	}
@@ -66,7 +72,7 @@ func (v *observer) gather(s *session, id peer.ClusterID, now time.Time, offered 
 // offers adds what is offered to a cluster that we may let in as a consumer.
 func (v *observer) offers(obs *plan.Observed, now time.Time, offered offered) {
 	obs.NotSharing = !obs.Sharing.Enable
-	if obs.NotSharing || obs.Request == nil || obs.Policy.Accept.Phase != api.RequestAccepted {
+	if obs.NotSharing || obs.Request == nil || obs.Policy.Accept.Phase != api.RequestAccepted || obs.Request.Spec.Engine == api.EngineLiqo {
 		return
 	}
 	prior := offer.Prior{Unknown: obs.Policy.LastServed && obs.Remote.State == nil}

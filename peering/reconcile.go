@@ -56,6 +56,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 			s.queue.AddAfter(id, unsettledRetry)
 		}
 		s.provide(&obs)
+		s.drive(&obs)
 		decision := plan.Plan(obs, s.cfg.Now())
 		s.note(id, decision)
 		if s.host(decision) {
@@ -145,7 +146,7 @@ type stateDigest struct {
 	reason, message   string
 	offerStatus       api.AdvertisementStatus
 	consumes, welcome bool
-	ended             string
+	ended, engine     string
 }
 
 // objectVersion tells states of an object's spec apart.
@@ -160,6 +161,9 @@ func (s *session) settle(id peer.ClusterID, d plan.Decision) {
 	obs := s.observe(s, id) // the actions have changed it
 	state := obs.Answer()
 	news := stateDigest{consumes: state.Consumes, welcome: state.AdvertisementWelcome, ended: state.Ended}
+	if e := state.Engine; e != nil && !e.Unknown { // nobody waits for hearing that
+		news.engine = fmt.Sprint(e.Setting, e.Liqo)
+	}
 	if r := obs.Request; r != nil {
 		news.request = objectVersion{r.UID, r.Generation}
 		news.phase, news.reason, news.message = r.Status.Phase, r.Status.Reason, r.Status.Message
@@ -176,7 +180,7 @@ func (s *session) settle(id peer.ClusterID, d plan.Decision) {
 		s.remote.Notify(id)
 	}
 	if obs.Peer == nil && len(obs.Objects) == 0 && obs.Request == nil && obs.Advertisement == nil && obs.Secret == nil && obs.Access == nil &&
-		obs.Policy.Pin == nil && d.Remote.Target.Fingerprint.IsZero() && !obs.Node.Busy {
+		obs.Policy.Pin == nil && d.Remote.Target.Fingerprint.IsZero() && !obs.Node.Busy && !obs.Liqo.Consuming.Busy {
 		s.allocator.Admit(id, false)
 		s.peers.forget(id)
 	}

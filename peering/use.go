@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/liqo"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/deletion"
 	"liqo.io/agent/peering/fields"
@@ -23,6 +24,20 @@ func (s *session) provide(obs *plan.Observed) {
 	obs.Node = s.cfg.Sharing.Provide(obs.NodeSpec(s.cfg.Now()))
 	obs.NodeKnown = true
 	s.peers.with(obs.ID, func(m *peerState) { m.node, m.nodeKnown = obs.Node, true })
+}
+
+// drive hands on the desired state of the two clusters in Liqo, and takes in its state.
+func (s *session) drive(obs *plan.Observed) {
+	if s.cfg.Liqo == nil || obs.Engine.Liqo == nil && obs.Liqo.None() {
+		return
+	}
+	spec, target := obs.LiqoSpec(s.cfg.Now())
+	if spec.Serve != nil {
+		obs.Liqo.Serving = s.cfg.Liqo.Serve(obs.ID, *spec.Serve)
+	}
+	if spec.Consume != nil {
+		obs.Liqo.Consuming = s.cfg.Liqo.Consume(obs.ID, liqo.Consumption{Wanted: *spec.Consume, Gone: spec.Gone, Target: target})
+	}
 }
 
 // errNoRoom: another offer was accepted at the same moment, and no more may be.

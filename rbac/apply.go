@@ -63,15 +63,15 @@ type identified struct {
 
 // Apply makes the objects of [Manifest] exist as they are there, by server-side apply,
 // with a client that has an administrator's rights. What is as it should be is left
-// alone. Without force, a field that somebody else manages with another value is an
+// alone, and so is the role for Liqo if it is not asked for. Of options, Namespace, Liqo and Force count. Without Force, a field that somebody else manages with another value is an
 // error that wraps ErrConflict. It returns what it did, also together with an error.
-func Apply(ctx context.Context, client *kube.Client, namespace string, force bool) ([]Change, error) {
-	if err := checkNamespace(namespace); err != nil {
+func Apply(ctx context.Context, client *kube.Client, options Options) ([]Change, error) {
+	if err := checkNamespace(options.Namespace); err != nil {
 		return nil, err
 	}
 	var done []Change
-	for _, o := range objects(namespace, true) {
-		result, err := applyServed(ctx, client, o, force)
+	for _, o := range wanted(options.Namespace, options.Liqo) {
+		result, err := applyServed(ctx, client, o, options.Force)
 		if err != nil {
 			return done, o.explain(err)
 		}
@@ -212,13 +212,16 @@ func Delete(ctx context.Context, client *kube.Client, namespace string) ([]Chang
 		return nil, err
 	}
 	var done []Change
-	for _, o := range slices.Backward(objects(namespace, true)) {
+	for _, o := range slices.Backward(wanted(namespace, true)) {
 		if o.bare {
 			continue
 		}
 		result, err := deleteServed(ctx, client, o)
 		if err != nil {
 			return done, o.explain(err)
+		}
+		if result == Missing && o.name == liqoName {
+			continue // few have it
 		}
 		done = append(done, o.change(result))
 	}

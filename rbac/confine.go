@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/sharing/kubelet"
 	"liqo.io/agent/sharing/vnode"
 	"liqo.io/agent/sharing/volumes"
@@ -46,6 +47,7 @@ var confinement = []confined{
 	{groupAdmission, []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"}, []string{"CREATE", "UPDATE"}},
 	{"apiextensions.k8s.io", []string{"customresourcedefinitions"}, []string{"CREATE", "UPDATE"}},
 	{groupCSR, []string{"certificatesigningrequests"}, []string{"CREATE"}},
+	{document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}, []string{"CREATE", "UPDATE"}},
 }
 
 // guestPrefix begins the names of guest namespaces, unless sharing.namespace_prefix says
@@ -94,11 +96,14 @@ func Confinement(namespace string) map[string]any {
 			variable("what", `request.resource.resource + (has(request.subResource) && request.subResource != "" ? "/" + request.subResource : "")`),
 			variable("deleted", `request.operation == "DELETE"`),
 			variable("now", `variables.deleted ? oldObject : object`),
+			variable("liqo", drivesLiqo),
 			variable("labels", `namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({})`),
 			// Whose guest namespace a request is about something in, and which one it is about.
 			variable("home", guestOf(`variables.labels`)),
 			variable("guest", `variables.what != "namespaces" ? "" : `+guestOf(`variables.now.metadata.?labels.orValue({})`)),
 			variable("guestBefore", `variables.what != "namespaces" || oldObject == null ? "" : `+guestOf(`oldObject.metadata.?labels.orValue({})`)),
+			// Whether it is about a namespace for a peer of Liqo's.
+			variable("tenant", tenantNamespace()),
 		},
 		"validations": validations,
 	}
@@ -163,17 +168,17 @@ func demands(namespace string) []demand {
 			of("pods/status", `object.?status.?podIPs.orValue([]).all(p, p.ip.matches("^(24[0-9]|25[0-4])[.]|^fd")) || object.?status.?podIPs.orValue([]) == oldObject.?status.?podIPs.orValue([])`)},
 		{"the agent changes nothing but the status of pods",
 			of("pods/status", same("metadata.?labels", "{}")+` && `+same("metadata.?annotations", "{}")+` && `+same("metadata.?finalizers", "[]"))},
-		{"the agent makes namespaces for guests, held to Pod Security baseline or restricted, and its own",
-			of("namespaces", fmt.Sprintf(`request.operation != "CREATE" || request.name == %q && variables.guest == "" || variables.guest != "" && `+
+		{"the agent makes namespaces for guests, held to Pod Security baseline or restricted, its own, and those of Liqo's peers",
+			of("namespaces", fmt.Sprintf(`request.operation != "CREATE" || variables.tenant || request.name == %q && variables.guest == "" || variables.guest != "" && `+
 				secure, namespace))},
 		{"the agent changes namespaces of guests, held to Pod Security baseline or restricted, and of others only its own notes",
 			// What lost its labels was a guest's if it is called like one.
-			of("namespaces", `request.operation != "UPDATE" || variables.guest != "" && (variables.guest == variables.guestBefore || `+
+			of("namespaces", `request.operation != "UPDATE" || variables.tenant || variables.guest != "" && (variables.guest == variables.guestBefore || `+
 				`variables.guestBefore == "" && request.name.startsWith("`+guestPrefix+`")) && `+
 				secure+` || `+
 				same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+kept("object", "oldObject")+` && `+kept("oldObject", "object"))},
-		{"the agent deletes namespaces of guests only",
-			of("namespaces", `!variables.deleted || variables.guestBefore != ""`)},
+		{"the agent deletes namespaces of guests, and those that it made of Liqo's peers",
+			of("namespaces", `!variables.deleted || variables.tenant || variables.guestBefore != ""`)},
 		{"the agent writes virtual nodes only",
 			oneOf(fmt.Sprintf(`(oldObject == null ? object : oldObject).spec.?providerID.orValue("").startsWith(%q)`, vnode.ProviderPrefix), "nodes", "nodes/status")},
 		{"a virtual node keeps its taint",
@@ -187,8 +192,8 @@ func demands(namespace string) []demand {
 				`oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k]))`, "nodes", "nodes/status")},
 		{"the agent writes one ConfigMap, " + api.ClusterIDConfigMap + " in its own namespace",
 			of("configmaps", fmt.Sprintf(`!variables.agent || `+ended+own+`request.name == %q`, api.ClusterIDConfigMap))},
-		{"the agent writes Secrets of peers, in its own namespace and without a token",
-			of("secrets", fmt.Sprintf(`!variables.agent || `+ended+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
+		{"the agent writes Secrets of peers, in its own namespace and without a token, and those of Liqo's exchange with a peer",
+			of("secrets", fmt.Sprintf(`!variables.agent || `+ended+tenantSecret()+` || `+own+`request.name.startsWith(%q) && variables.now.?type.orValue("Opaque") == "Opaque"`, api.PeerAccountPrefix))},
 		// Whether the pod is on a virtual node cannot be seen here, nor whose account it has: the API server
 		// itself gives a token that is bound to a pod for the account of that pod only.
 		{"the agent asks for tokens of pods in namespaces with the label " + workload.LabelTokens + "=true, for a day at most, and never in kube-system, its own namespace and those of guests",
@@ -256,6 +261,9 @@ func demands(namespace string) []demand {
 			of("customresourcedefinitions", `object.spec.?conversion.?strategy.orValue("None") == "None"`)},
 		{"the agent asks for certificates of kubelets' servers only",
 			of("certificatesigningrequests", `object.spec.signerName == "kubernetes.io/kubelet-serving"`)},
+		{"the agent has Liqo peer clusters in namespaces that are in its care, and no consumer without proof of its key",
+			oneOf(careOf(`variables.labels`)+` && object.spec.?authzPolicy.orValue("KeysExchange") == "KeysExchange"`,
+				document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices)},
 	}
 }
 

@@ -30,13 +30,14 @@ var free = map[string]string{
 	"subjectaccessreviews.authorization.k8s.io":               "not stored",
 	"serviceaccounts":                                         "not written, and acted as in the agent's namespace alone",
 	"groups":                                                  "not written",
+	"foreignclusters.core.liqo.io":                            "Liqo shows something in them, and writes it again",
 }
 
 // Whatever a rule lets the agent write, the policy is asked about, or there is a reason
 // why not.
 func TestConfinementIsComplete(t *testing.T) {
 	operation := map[string]string{"create": "CREATE", "update": "UPDATE", "patch": "UPDATE"}
-	for _, need := range needs(Rules(DefaultNamespace)) {
+	for _, need := range needs(append(Rules(DefaultNamespace), LiqoRules()...)) {
 		wanted := operation[need.Verb]
 		switch {
 		case need.Verb == "delete", need.Verb == "get", need.Verb == "list", need.Verb == "watch":

@@ -24,6 +24,8 @@ type Options struct {
 	Namespace string
 	// Out is the path of the agent's kubeconfig.
 	Out string
+	// Liqo: with the role for Liqo.
+	Liqo bool
 	// Force takes objects and a file over that are somebody else's.
 	Force bool
 }
@@ -42,7 +44,7 @@ func Install(ctx context.Context, options Options) ([]Change, error) {
 		return nil, err
 	}
 	defer client.Close()
-	done, err := Apply(ctx, client, options.Namespace, options.Force)
+	done, err := Apply(ctx, client, options)
 	if err != nil {
 		return done, err
 	}

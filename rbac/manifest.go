@@ -35,20 +35,25 @@ func ServiceAccount(namespace string) string {
 // Manifest returns everything that makes a user of the agent, as YAML with a comment
 // on each rule: the namespace, a ServiceAccount in it with a Secret that gets its
 // token, a ClusterRole and Roles with [Rules], their bindings, and the policies with
-// what roles cannot say. The same namespace gives the same bytes. The error says that namespace is no name of one.
-func Manifest(namespace string) ([]byte, error) { return manifest(namespace, true) }
+// what roles cannot say; with liqo also the role with [LiqoRules]. The same arguments give the
+// same bytes. The error says that namespace is no name of one.
+func Manifest(namespace string, liqo bool) ([]byte, error) {
+	return manifest(namespace, wanted(namespace, liqo))
+}
 
 // ManifestInCluster is [Manifest] without the Secret, for an agent that runs as a pod
 // of the ServiceAccount: its token is mounted into it, and ends with it.
-func ManifestInCluster(namespace string) ([]byte, error) { return manifest(namespace, false) }
+func ManifestInCluster(namespace string) ([]byte, error) {
+	return manifest(namespace, objects(namespace, false))
+}
 
 // ManifestJSON is [Manifest] as a List in JSON, without comments.
-func ManifestJSON(namespace string) ([]byte, error) {
+func ManifestJSON(namespace string, liqo bool) ([]byte, error) {
 	if err := checkNamespace(namespace); err != nil {
 		return nil, err
 	}
 	var items []map[string]any
-	for _, o := range objects(namespace, true) {
+	for _, o := range wanted(namespace, liqo) {
 		items = append(items, o.body())
 	}
 	text, err := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "items": items}, "", "  ")
@@ -67,7 +72,7 @@ func PolicyText() []byte { return part(func(o object) bool { return o.kind == va
 
 func part(shown func(object) bool) []byte {
 	var out strings.Builder
-	for _, o := range objects(DefaultNamespace, false) {
+	for _, o := range append(objects(DefaultNamespace, false), liqoObjects(DefaultNamespace)...) {
 		if shown(o) {
 			o.text(&out)
 		}
@@ -82,7 +87,16 @@ func checkNamespace(namespace string) error {
 	return nil
 }
 
-func manifest(namespace string, token bool) ([]byte, error) {
+// wanted are the objects for an agent that is no pod, with or without the role for Liqo.
+func wanted(namespace string, liqo bool) []object {
+	out := objects(namespace, true)
+	if liqo {
+		out = append(out, liqoObjects(namespace)...)
+	}
+	return out
+}
+
+func manifest(namespace string, objects []object) ([]byte, error) {
 	if err := checkNamespace(namespace); err != nil {
 		return nil, err
 	}
@@ -90,7 +104,7 @@ func manifest(namespace string, token bool) ([]byte, error) {
 	out.WriteString(`# What liqo-agent may do in the API server of its own cluster: what it uses, and no more.
 # Printed by "liqo-agent rbac"; "liqo-agent rbac --apply" installs it, and writes a kubeconfig.
 `)
-	for _, o := range objects(namespace, token) {
+	for _, o := range objects {
 		o.text(&out)
 	}
 	return []byte(out.String()), nil
@@ -227,7 +241,7 @@ func (o object) body() map[string]any {
 		body["rules"] = rules
 	}
 	if o.role != "" {
-		body["roleRef"] = map[string]any{"apiGroup": groupRBAC, "kind": o.role, "name": Name}
+		body["roleRef"] = map[string]any{"apiGroup": groupRBAC, "kind": o.role, "name": o.name}
 		body["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": Name, "namespace": o.subject}}
 	}
 	return body
@@ -254,7 +268,7 @@ func (o object) text(out *strings.Builder) {
 		line("type: %s", o.secretType)
 	}
 	if o.role != "" {
-		line("roleRef: {apiGroup: %s, kind: %s, name: %s}", groupRBAC, o.role, Name)
+		line("roleRef: {apiGroup: %s, kind: %s, name: %s}", groupRBAC, o.role, o.name)
 		line("subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]", Name, o.subject)
 	}
 	if o.spec != nil {

@@ -14,7 +14,7 @@ import (
 
 // What people read says the same as what is applied.
 func TestManifest(t *testing.T) {
-	text, err := Manifest("edge")
+	text, err := Manifest("edge", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestManifest(t *testing.T) {
 		}
 		shown = append(shown, one)
 	}
-	listed, err := ManifestJSON("edge")
+	listed, err := ManifestJSON("edge", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +37,16 @@ func TestManifest(t *testing.T) {
 	if !reflect.DeepEqual(shown, list.Items) {
 		t.Errorf("the manifests differ:\n%s\n%s", text, listed)
 	}
-	for _, r := range Rules("edge") {
+	for _, r := range append(Rules("edge"), LiqoRules()...) {
 		if !bytes.Contains(text, []byte("# "+r.Reason+"\n")) || !bytes.Contains(text, []byte("# "+string(r.Part)+"\n")) {
 			t.Errorf("the manifest does not say %q", r.Reason)
 		}
 	}
-	if again, err := Manifest("edge"); err != nil || !bytes.Equal(again, text) {
+	if again, err := Manifest("edge", true); err != nil || !bytes.Equal(again, text) {
 		t.Errorf("the same arguments give something else: %v", err)
+	}
+	if plain, err := Manifest("edge", false); err != nil || !bytes.HasPrefix(text, plain) || bytes.Contains(plain, []byte("kind: ClusterRole\nmetadata:\n  name: liqo-agent-liqo")) {
+		t.Errorf("without Liqo: %v\n%s", err, plain)
 	}
 	inCluster, err := ManifestInCluster("edge")
 	if err != nil || bytes.Contains(inCluster, []byte("kind: Secret")) || !bytes.Contains(inCluster, []byte("kind: ServiceAccount\n")) {
@@ -53,8 +56,8 @@ func TestManifest(t *testing.T) {
 
 func TestManifestWantsANamespace(t *testing.T) {
 	for _, namespace := range []string{"", "Liqo", "a b", "-", "x\nkind: Secret", strings.Repeat("x", 64)} {
-		for _, make := range []func(string) ([]byte, error){Manifest, ManifestInCluster, ManifestJSON} {
-			if text, err := make(namespace); err == nil || !strings.Contains(err.Error(), "namespace") {
+		for _, make := range []func(string, bool) ([]byte, error){Manifest, ManifestJSON, func(n string, _ bool) ([]byte, error) { return ManifestInCluster(n) }} {
+			if text, err := make(namespace, true); err == nil || !strings.Contains(err.Error(), "namespace") {
 				t.Errorf("%q: %v\n%s", namespace, err, text)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 func TestRules(t *testing.T) {
 	seen := make(map[string]string)
 	var parts []Part
-	for _, r := range Rules(DefaultNamespace) {
+	for _, r := range append(Rules(DefaultNamespace), LiqoRules()...) {
 		what := strings.Join(r.Resources, ", ") + " " + strings.Join(r.Verbs, ", ")
 		if len(r.Resources) == 0 || len(r.Verbs) == 0 {
 			t.Errorf("a rule for nothing: %+v", r)

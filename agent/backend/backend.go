@@ -21,6 +21,7 @@ import (
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/mdnssvc"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/plan"
@@ -46,6 +47,8 @@ type Backend struct {
 	Now        func() time.Time
 	Logger     *slog.Logger
 	LastErrors func() []control.LogEntry
+	// Liqo returns the Liqo of this cluster, nil for none, and whether that is known yet.
+	Liqo func() (*engine.Installation, bool)
 	// URLsChanged has the URLs that people gave for peers compared with the candidates.
 	URLsChanged func()
 
@@ -127,6 +130,7 @@ func (b *Backend) Status(context.Context) (control.Status, error) {
 			Connected: api.Connected, Disabled: cfg.Cluster.Kubeconfig == "none", Server: api.Server, Version: api.Version, Kubeconfig: api.Kubeconfig,
 			LastError: api.LastError, ForeignClusters: api.ForeignClusters, Writes: api.Writes, Since: api.Since,
 		},
+		Liqo:     b.liqo(cfg),
 		State:    b.state(),
 		Peers:    Named(seen.Phases),
 		Peering:  b.peeringStatus(),
@@ -137,6 +141,15 @@ func (b *Backend) Status(context.Context) (control.Status, error) {
 		Drops:    drops,
 		Problems: b.Problems(), LastErrors: b.LastErrors(),
 	}, nil
+}
+
+// liqo describes the Liqo of this cluster, nil if there is none.
+func (b *Backend) liqo(cfg config.Config) *control.Liqo {
+	found, _ := b.Liqo()
+	if found == nil {
+		return nil
+	}
+	return &control.Liqo{ID: string(found.ID), Version: found.Version, Problem: found.Problem, Engine: cfg.Peering.Engine}
 }
 
 // notJoined lists the clusters that autojoin is on for, and that are not joined, with the

@@ -151,6 +151,7 @@ func (v *Views) view(p peer.Peer, requests map[peer.ClusterID]control.Request) c
 	out.Role = string(cmp.Or(there.Role, api.RoleUnknown))
 	out.Outgoing = direction(there.Outgoing)
 	out.Incoming = direction(there.Incoming)
+	out.Engine = there.Engine
 	if out.Sharing = v.peerSharing(p.ID); out.Sharing.Provider != nil || out.Sharing.Consumer != nil {
 		one := v.networkTo(p.ID)
 		out.Network = &one

@@ -15,12 +15,18 @@ type Config struct {
 	Discovery     Discovery
 	Endpoint      Endpoint
 	Trust         Trust
+	Peering       Peering
 	Sharing       Sharing
 	Log           Log
 	Metrics       Metrics
 	Peers         []StaticPeer
 	SearchDomains []SearchDomain
 	Networks      []Network
+}
+
+// Peering is about what peers clusters.
+type Peering struct {
+	Engine string // auto, builtin, liqo
 }
 
 // Cluster says who we are.

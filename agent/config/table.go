@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"liqo.io/agent/ifwatch"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/network"
 	"liqo.io/agent/sharing/registry"
 )
@@ -37,6 +38,7 @@ var sections = []struct{ name, doc string }{
 	{"discovery", "Discovery on the LAN (multicast DNS)."},
 	{"endpoint", "The HTTPS port for other clusters."},
 	{"trust", "Which clusters to trust and to accept."},
+	{"peering", "What peers clusters."},
 	{"sharing", "What peers can use of this cluster, and what this cluster uses of its peers."},
 	{"log", "The log of the agent."},
 	{"metrics", "Prometheus metrics."},
@@ -104,6 +106,9 @@ var settings = []setting[Config]{
 		doc: "A PEM file with the fleet CA. Keys that it certified are trusted."},
 	{key: "trust.fleet_certificate", field: func(c *Config) any { return &c.Trust.FleetCertificate }, def: "", rule: anyPath,
 		doc: "A PEM file with this cluster's certificate from the fleet CA (see liqo-agent fleet sign). Peers see it. Empty: fleet.crt in state.dir, if it exists."},
+
+	{key: "peering.engine", field: func(c *Config) any { return &c.Peering.Engine }, def: string(engine.Auto), rule: oneOf(string(engine.Auto), string(engine.OnlyBuiltin), string(engine.OnlyLiqo)),
+		doc: "What peers this cluster with others. builtin: the agents share resources by themselves. liqo: Liqo 1.0 to 1.2, if it runs in both clusters; with others there is no peering. auto: Liqo where both clusters have it and it is ready, else builtin. A change applies to new peerings."},
 
 	{key: "sharing.enable", field: func(c *Config) any { return &c.Sharing.Enable }, def: true,
 		doc: "Offer resources to accepted peers. false: withdraw all offers, and end the pods that run here for peers."},

@@ -36,9 +36,10 @@ type Peer struct {
 
 	Code        string      `json:"code"` // verification code of its key and ours; "" while its key is not known
 	Trust       Trust       `json:"trust"`
-	Role        string      `json:"role"`     // what it is for us: Consumer, Provider, ConsumerAndProvider, Unknown
-	Outgoing    Direction   `json:"outgoing"` // we consume its resources
-	Incoming    Direction   `json:"incoming"` // it consumes ours
+	Role        string      `json:"role"`             // what it is for us: Consumer, Provider, ConsumerAndProvider, Unknown
+	Outgoing    Direction   `json:"outgoing"`         // we consume its resources
+	Incoming    Direction   `json:"incoming"`         // it consumes ours
+	Engine      string      `json:"engine,omitempty"` // what peers the two and why; left out without Liqo
 	Preferences Preferences `json:"preferences"`
 	Request     *Request    `json:"request,omitempty"` // waits for a person here, or was refused by one
 	Sharing     PeerSharing `json:"sharing"`
@@ -188,6 +189,7 @@ type Status struct {
 	Networks      []LinkNetwork     `json:"networks"` // what counts on each link in use, by name; empty without [[network]] rules
 	Endpoint      Endpoint          `json:"endpoint"`
 	Kubernetes    Kubernetes        `json:"kubernetes"`
+	Liqo          *Liqo             `json:"liqo,omitempty"` // Liqo 1.x in the local API server
 	State         State             `json:"state"`
 	Peers         map[string]int    `json:"peers"` // count by phase
 	Peering       PeeringStatus     `json:"peering"`
@@ -283,6 +285,14 @@ type Endpoint struct {
 	Port        int    `json:"port"`
 	Connections int    `json:"connections"` // open now
 	Requests    uint64 `json:"requests"`    // answered since the start
+}
+
+// Liqo is the Liqo 1.x of this cluster.
+type Liqo struct {
+	ID      string `json:"id"`      // by which Liqo knows this cluster
+	Version string `json:"version"` // "" if it is not known
+	Problem string `json:"problem"` // why it cannot be used, a clause; "" if it can
+	Engine  string `json:"engine"`  // peering.engine
 }
 
 // Kubernetes is the state of the connection to the local API server.

@@ -69,6 +69,7 @@ func Print(p *render.Printer, q control.Peer) {
 		[2]string{"Phase", q.Phase}, [2]string{"Reason", q.Reason}, [2]string{"Verified", render.YesNo(q.Verified)},
 		[2]string{"Fingerprint", q.Fingerprint}, [2]string{"Code", q.Code}, [2]string{"Trust", trust(p, q.Trust)}, [2]string{"Trusted key", otherKey(q)},
 		[2]string{"Role", RoleText(q.Role)}, [2]string{"Outgoing", direction(p, q.Outgoing)}, [2]string{"Incoming", direction(p, q.Incoming)},
+		[2]string{"Engine", q.Engine},
 		[2]string{"We use", adverts.ProviderText(q.Sharing.Provider)}, [2]string{"It uses", adverts.ConsumerText(q.Sharing.Consumer)},
 		[2]string{"Request", request(p, q.Request)}, [2]string{"Preferences", remembered(q.Preferences)},
 		[2]string{"Source", sourcesText(q)}, [2]string{"Endpoint", q.URL}, [2]string{"Preferred URL", q.Preferences.URL},

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -60,6 +61,7 @@ func printStatus(p *render.Printer, st control.Status) {
 		{"Packets", packetsText(st)},
 	}, [][2]string{
 		{"Kubernetes", kubernetesText(st.Kubernetes, p)},
+		{"Liqo", liqoText(st.Liqo)},
 		{"Database", stateText(st.State)},
 	}, [][2]string{
 		{"Peers", peersText(st.Peers)},
@@ -76,6 +78,22 @@ func printStatus(p *render.Printer, st control.Status) {
 	}
 	lastErrors(p, st.LastErrors)
 	problems(p, st.Problems)
+}
+
+// liqoText is about the Liqo of this cluster.
+func liqoText(l *control.Liqo) string {
+	if l == nil {
+		return ""
+	}
+	text := cmp.Or(l.ID, "unknown ID")
+	if l.Version != "" {
+		text += " (" + l.Version + ")"
+	}
+	text += ", peering.engine = \"" + l.Engine + "\""
+	if l.Problem != "" {
+		text += "; it cannot be used: " + l.Problem
+	}
+	return text
 }
 
 // agentText is about the program and how long it has been running.

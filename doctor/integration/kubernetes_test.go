@@ -85,7 +85,7 @@ users: [{name: x, user: {token: "` + token + `"}}]
 	finds(t, r, "agent-stopped", "foreign-liqo", "rbac-gaps")
 
 	// The agent's own user, without the policy that comes with it.
-	manifest, err := rbac.Manifest(rbac.DefaultNamespace)
+	manifest, err := rbac.Manifest(rbac.DefaultNamespace, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,8 @@ const (
 	Slow Reason = "too-slow"
 	// Network: the caller's network is not to be connected with this cluster's.
 	Network Reason = "network-not-wanted"
+	// Liqo: the caller may not consume this cluster by Liqo, or not now.
+	Liqo Reason = "liqo-not-admitted"
 	// Gateway: a request to the API server that no peer may send.
 	Gateway Reason = "gateway-not-permitted"
 	// APIServer: the API server could not be reached, or did not answer in time.

@@ -76,6 +76,12 @@ func ParseState(body []byte) (State, error) {
 		return State{Identity: s.Identity}, nil
 	}
 	s.Ended = Readable(s.Ended)
+	if e := s.Engine; e != nil {
+		e.Setting = Word(e.Setting)
+		if l := e.Liqo; l != nil {
+			l.ID, l.Version, l.Problem = Readable(l.ID), Readable(l.Version), Readable(l.Problem)
+		}
+	}
 	if req := s.Request; req != nil {
 		switch req.Phase {
 		case api.RequestAccepted, api.RequestPending, api.RequestRefused:

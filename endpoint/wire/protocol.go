@@ -137,6 +137,25 @@ type State struct {
 	Advertisement *OfferState `json:"advertisement,omitempty"`
 	// AdvertisementWelcome: I consume your resources, and would take an offer.
 	AdvertisementWelcome bool `json:"advertisementWelcome"`
+	// Engine says how I can be peered; nil if that is only by the agent itself.
+	Engine *Engine `json:"engine,omitempty"`
+}
+
+// Engine is what a cluster says about how it can be peered.
+type Engine struct {
+	// Setting is its peering.engine.
+	Setting string `json:"setting,omitempty"`
+	// Liqo is the Liqo 1.x that runs there, nil for none.
+	Liqo *Liqo `json:"liqo,omitempty"`
+	// Unknown: it was not looked for yet. Ask again in a moment.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Liqo is the Liqo 1.x of a cluster.
+type Liqo struct {
+	ID      string `json:"id"` // by which Liqo knows the cluster
+	Version string `json:"version,omitempty"`
+	Problem string `json:"problem,omitempty"` // why it cannot be used, a clause for people; "" if it can
 }
 
 // RequestState is a PeeringRequest as its provider sees it.

@@ -52,6 +52,8 @@ const (
 	// FieldNonce and FieldSignedNonce are their fields.
 	FieldNonce       = "nonce"
 	FieldSignedNonce = "signedNonce"
+	// CertificateSecret is the Secret with the request that Liqo signed for a consumer.
+	CertificateSecret = "liqo-remote-certificate"
 	// KeysSecret is the Secret in Liqo's namespace with the key pair of a cluster, in PEM, in
 	// FieldPrivateKey and FieldPublicKey.
 	KeysSecret      = "authentication-keys"

@@ -30,17 +30,18 @@ const (
 // Installation is the Liqo of one cluster.
 type Installation struct {
 	// ID is how Liqo calls the cluster, and Version its version, "" if that is not known.
-	ID      document.ClusterID `json:"id"`
-	Version string             `json:"version,omitempty"`
+	ID      document.ClusterID
+	Version string
 	// Problem is why it cannot be used, a clause for people; "" if it can.
-	Problem string `json:"problem,omitempty"`
+	Problem string
 }
 
 // State is what one cluster says about its engines.
 type State struct {
-	Setting Setting `json:"setting,omitempty"`
-	// Liqo is nil where there is none.
-	Liqo *Installation `json:"liqo,omitempty"`
+	Setting Setting
+	// Liqo is nil where there is none. Unknown: it was not looked for yet.
+	Liqo    *Installation
+	Unknown bool
 }
 
 // May reports whether the engine Liqo can be chosen, whatever the other cluster says.

@@ -38,16 +38,16 @@ func TestChoose(t *testing.T) {
 		{OnlyLiqo, barn, OnlyBuiltin, mill, Liqo, true, "peering.engine is liqo here and builtin there: change one of the two."},
 		{OnlyBuiltin, barn, OnlyLiqo, mill, Liqo, true, "peering.engine is builtin here and liqo there: change one of the two."},
 	} {
-		got := Choose(State{c.ours, c.here}, State{c.theirs, c.there})
+		got := Choose(State{Setting: c.ours, Liqo: c.here}, State{Setting: c.theirs, Liqo: c.there})
 		if got != (Choice{c.want, c.blocked, c.why}) {
 			t.Errorf("%s %v, %s %v: %+v, want %s", c.ours, c.here, c.theirs, c.there, got, c.why)
 		}
 		// Both sides choose the same: what one does, the other one lets it.
-		other := Choose(State{c.theirs, c.there}, State{c.ours, c.here})
+		other := Choose(State{Setting: c.theirs, Liqo: c.there}, State{Setting: c.ours, Liqo: c.here})
 		if other.Engine != got.Engine || other.Blocked != got.Blocked || !strings.HasSuffix(other.Why, ".") {
 			t.Errorf("%s %v, %s %v: %+v here, %+v there", c.ours, c.here, c.theirs, c.there, got, other)
 		}
-		if may := (State{c.ours, c.here}).May(); got.Engine == Liqo && !got.Blocked && !may {
+		if may := (State{Setting: c.ours, Liqo: c.here}).May(); got.Engine == Liqo && !got.Blocked && !may {
 			t.Errorf("%s %v: chosen, although it may not be", c.ours, c.here)
 		}
 	}

@@ -26,7 +26,7 @@ const (
 // PlanConsumer decides what a consumer does. The steps are those of `liqoctl peer`, with the
 // same words.
 func PlanConsumer(obs Consumer) Decision {
-	var d Decision
+	d := Decision{Present: obs.Signed != nil || obs.Identity != nil || len(obs.Slices) > 0 || len(obs.VirtualNodes) > 0 || obs.Kubeconfig}
 	if !obs.Wanted {
 		obs.undo(&d)
 		return d

@@ -60,10 +60,10 @@ func TestExchange(t *testing.T) {
 	}
 	w.consumer.writes, w.provider.writes = nil, nil
 	w.mustBeApart(t)
-	if want := []string{"delete resourceslice", "delete virtualnode", "delete identity", "delete signed-nonce", "delete namespace"}; !slices.Equal(w.consumer.writes, want) {
+	if want := []string{"delete resourceslice", "delete virtualnode", "delete identity", "delete signed-nonce", "delete foreigncluster", "delete namespace"}; !slices.Equal(w.consumer.writes, want) {
 		t.Errorf("the consumer undid %q, want %q", w.consumer.writes, want)
 	}
-	if want := []string{"delete tenant", "delete certificate", "delete nonce", "delete namespace"}; !slices.Equal(w.provider.writes, want) {
+	if want := []string{"delete tenant", "delete certificate", "delete nonce", "delete foreigncluster", "delete namespace"}; !slices.Equal(w.provider.writes, want) {
 		t.Errorf("the provider undid %q, want %q", w.provider.writes, want)
 	}
 }

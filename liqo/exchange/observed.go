@@ -82,7 +82,9 @@ type Here struct {
 	Certificate *Object
 	// Replicated are the objects that the consumer's Liqo has put here.
 	Replicated []Object
-	// Checked is where Liqo looks for the provider's API server; "" while it does not.
+	// Foreign is what Liqo shows about the cluster, nil if there is none. Checked is where it looks
+	// for the provider's API server; "" while it does not.
+	Foreign *Object
 	Checked string
 }
 
@@ -158,11 +160,35 @@ type Decision struct {
 	Answer Answer
 	// Steps are those of the exchange so far.
 	Steps []Step
+	// Present: something of it is there.
+	Present bool
 	// Ready: there is nothing left to do. Busy: of a peering that is not wanted, something is
 	// left that needs the other side.
 	Ready, Busy bool
 	// Reason and Message say what it waits for.
 	Reason, Message string
+}
+
+// Status is the state of one direction of a pair. The zero Status is that of one of which there
+// is nothing.
+type Status struct {
+	// Unknown: it was not looked at on this connection. Something of it may be there, and the
+	// rest is what was known before.
+	Unknown bool
+	// Present: something of it is in this cluster.
+	Present bool
+	// Ready: Liqo has peered the two. Busy: it is not wanted, and something of it is left that
+	// needs the other side.
+	Ready, Busy bool
+	// Reason and Message, a sentence, say what it waits for.
+	Reason, Message string
+	// Steps are those of a consumer.
+	Steps []Step
+}
+
+// Status returns the state that a decision is made in.
+func (d Decision) Status() Status {
+	return Status{Present: d.Present, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps}
 }
 
 // wait says why it does not go on.
@@ -278,10 +304,14 @@ func (d *Decision) care(here Here, id document.ClusterID, of peer.ClusterID) (na
 	return "", false
 }
 
-// release deletes a namespace that the agent made, when nothing of a peering is left in it.
+// release deletes a namespace that the agent made, when nothing of a peering is left in it, and
+// what Liqo goes on to show about the cluster. Liqo may make that again while the namespace ends.
 func (d *Decision) release(here Here, id document.ClusterID, of peer.ClusterID) {
 	for _, n := range here.Namespaces {
 		if n.Peer == of && n.Made && here.empty() {
+			if here.Foreign != nil {
+				d.remove(ForeignCluster, "", *here.Foreign)
+			}
 			d.remove(TenantNamespace, "", n.Object)
 		}
 	}

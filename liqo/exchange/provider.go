@@ -8,7 +8,7 @@ import (
 
 // PlanProvider decides what a provider does, and what it answers.
 func PlanProvider(obs Provider) Decision {
-	d := Decision{Answer: Answer{ClusterID: obs.Self}}
+	d := Decision{Answer: Answer{ClusterID: obs.Self}, Present: obs.Nonce != nil || obs.Tenant != nil || len(obs.Replicated) > 0}
 	if !obs.Wanted {
 		obs.undo(&d)
 		return d

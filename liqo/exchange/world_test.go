@@ -142,6 +142,9 @@ func (b *box) delete(a Action) {
 	case TenantObject:
 		gone(h.Tenant.Object)
 		h.Tenant = nil
+	case ForeignCluster:
+		gone(*h.Foreign)
+		h.Foreign = nil
 	case CertSecret:
 		gone(*h.Certificate)
 		h.Certificate = nil
@@ -167,6 +170,9 @@ func (b *box) delete(a Action) {
 func (b *box) liqo(provider *box) bool {
 	h := &b.here
 	switch {
+	case h.Foreign == nil && (h.Tenant != nil || h.Identity != nil):
+		o := b.object(string(provider.id))
+		h.Foreign = &o
 	case h.Nonce != nil && h.Nonce.Nonce == nil:
 		random := make([]byte, 64)
 		_, _ = rand.Read(random)

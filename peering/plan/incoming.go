@@ -19,6 +19,8 @@ type incoming struct {
 	decision *api.PeeringRequestStatus
 	// serves: the request is accepted.
 	serves bool
+	// liqo: it is by Liqo: the peer gets no offer and has no pods of guests here.
+	liqo bool
 	// missing: an accepted request is gone, and nobody deleted it on purpose.
 	missing bool
 	// keep: its objects stay.
@@ -60,7 +62,10 @@ func (d *derived) deriveIncoming() incoming {
 			in.edited = in.decision != nil && in.decision.Phase != req.Status.Phase && fields.PhaseBy(req) != ""
 		}
 	}
-	if in.serves {
+	in.liqo = req != nil && req.Spec.Engine == api.EngineLiqo
+	if in.serves && in.liqo {
+		in.joined = !d.NotSharing && (d.Liqo.Serving.Ready || d.shown.Status.Incoming.Joined && (d.Liqo.Serving.Present || d.Liqo.Serving.Unknown))
+	} else if in.serves {
 		in.decision.AdvertisementStatus = req.Status.AdvertisementStatus
 		in.joined = d.shown.Status.Incoming.Joined
 		switch {
@@ -95,7 +100,7 @@ func (d *derived) tenantSpec() *spec.Tenant {
 	if !d.RequestsKnown || in.missing && in.keep && !d.NotSharing {
 		return nil
 	}
-	t := &spec.Tenant{ID: d.ID, Admitted: in.serves && in.keep && !d.NotSharing}
+	t := &spec.Tenant{ID: d.ID, Admitted: in.serves && in.keep && !d.NotSharing && !in.liqo}
 	if t.Admitted {
 		t.Name = d.Request.Spec.ClusterIdentity.ClusterName
 		if d.Offer != nil {
@@ -150,6 +155,8 @@ func (d *derived) decideRequest() *api.PeeringRequestStatus {
 	switch {
 	case accept.Phase == "":
 		return nil
+	case accept.Phase == api.RequestAccepted && d.trusted && d.otherEngine() != "":
+		return &api.PeeringRequestStatus{Phase: api.RequestPending, Reason: reason.NoEngine, Message: d.otherEngine()}
 	case accept.Phase == api.RequestAccepted && !d.trusted:
 		return &api.PeeringRequestStatus{
 			Phase: api.RequestPending, Reason: wire.ReasonNotTrusted, Message: "The provider does not trust the key of this cluster.",
@@ -175,6 +182,9 @@ func (d *derived) remoteIncoming(spec *RemoteSpec) {
 	}
 	state := d.remoteState()
 	switch {
+	case in.keep && in.serves && !d.NotSharing && in.liqo:
+		spec.Contact = true
+		spec.AdvertisementGone = state != nil && state.Advertisement != nil
 	case in.keep && in.serves && !d.NotSharing:
 		spec.Contact = true
 		if state == nil || state.AdvertisementWelcome {
@@ -184,7 +194,7 @@ func (d *derived) remoteIncoming(spec *RemoteSpec) {
 		// The consumer's offer is not removed before the consumer can learn why.
 		spec.Contact = true
 	default:
-		spec.Contact = spec.Contact || in.stays || in.missing || in.drop != ""
+		spec.Contact = spec.Contact || in.stays || in.missing || in.drop != "" || d.Liqo.Serving.Present
 		if state != nil && state.Advertisement != nil || state == nil && d.showsServed() {
 			spec.Contact, spec.AdvertisementGone = true, true
 			if spec.Reason == "" {

@@ -25,6 +25,8 @@ func (d *derived) incomingVerdict(in incoming) *verdict {
 		return d.servingVerdict(in)
 	case in.decision != nil && in.decision.Phase == api.RequestRefused:
 		return no(reason.Refused, cmp.Or(d.messageHere(in.decision), "The request is refused."))
+	case in.stays && in.decision != nil && in.decision.Reason == reason.NoEngine:
+		return no(reason.NoEngine, in.decision.Message)
 	case in.stays:
 		message := "Its request needs a decision: liqo-agent peers accept " + d.commandName()
 		if d.Policy.Code != "" && !d.trusted {
@@ -70,12 +72,14 @@ func (d *derived) servingVerdict(in incoming) *verdict {
 		return yes(reason.Incompatible, "The peering is established. "+d.incompatible())
 	case in.joined && down:
 		return yes(reason.ConsumerDown, "The peering is established, but the API server of the consumer does not answer at the moment.")
-	case in.joined:
+	case in.joined && !in.liqo:
 		return yes(reason.Joined, "The request is accepted, and the consumer accepted our offer.")
 	case !d.Reachable():
 		return no(reason.ConsumerAway, "The request is accepted, but the cluster does not answer.")
 	case d.incompatible() != "":
 		return no(reason.Incompatible, "The request is accepted. "+d.incompatible())
+	case in.liqo:
+		return d.liqoServingVerdict(in)
 	case d.denied():
 		return no(reason.AwaitingConsumer, "The request is accepted, but the consumer gives this cluster no access at the moment.")
 	case down:

@@ -35,8 +35,8 @@ func (d *derived) leftovers() Leftovers {
 // leftHere reports whether anything is left in this cluster.
 func (d *derived) leftHere() (outgoing, incoming bool) {
 	out := d.outgoing
-	outgoing = out.keep || out.draining || d.joinIsStale() || d.finalizers() && !d.undone() || d.Advertisement != nil || !d.usesNode() && d.Node.Busy
-	return outgoing, d.Request != nil || d.Hosting
+	outgoing = out.keep || out.draining || d.joinIsStale() || d.finalizers() && !d.undone() || d.Advertisement != nil || !d.usesNode() && d.Node.Busy || d.Liqo.Consuming.Busy
+	return outgoing, d.Request != nil || d.Hosting || d.Liqo.Serving.Busy
 }
 
 // joinIsStale reports whether spec.join of an object is still true although the peering is not

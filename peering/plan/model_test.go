@@ -18,6 +18,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/discovered"
 	"liqo.io/agent/peering/fields"
@@ -170,6 +171,11 @@ type box struct {
 	sharing SharingSettings
 	quietly bool // nothing is offered
 
+	// What Liqo has between the two, and is to have.
+	engine   engine.State
+	liqo     LiqoStatus
+	liqoSpec LiqoSpec
+
 	done []ActionKind // every action that was carried out
 }
 
@@ -279,6 +285,10 @@ func (s *box) observe() Observed {
 	obs.GenerationSince, obs.ObservedGeneration = s.generationSince, s.observedGeneration
 	obs.NotSharing = s.quietly
 	obs.Sharing, obs.Node, obs.NodeKnown, obs.OfferFits, obs.Network = s.sharing, s.node, true, true, s.network
+	obs.Engine, obs.Liqo = s.engine, s.liqo
+	if s.liqo.Consuming.Unknown { // since the start
+		obs.Engine.Liqo, obs.Engine.Unknown = nil, true
+	}
 	if !s.draining.IsZero() {
 		obs.Draining = max(s.w.now.Sub(s.draining), 1)
 	}
@@ -380,7 +390,7 @@ func (s *box) apply(a Action) bool {
 		p := a.Peering
 		fc.Status.Role, fc.Status.AuthStatus, fc.Status.Modules = p.Role, p.AuthStatus, p.Modules
 		fc.Status.Outgoing.PeeringState, fc.Status.Incoming.PeeringState = p.Outgoing, p.Incoming
-		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering, api.ConditionNetworkReady, api.ConditionAutojoin,
+		setConditions(fc, p.Conditions, api.ConditionTrusted, api.ConditionOutgoingPeering, api.ConditionIncomingPeering, api.ConditionNetworkReady, api.ConditionAutojoin, api.ConditionEngine,
 			api.ConditionAccessRequested)
 		put()
 	case ApplyIntent:
@@ -491,7 +501,7 @@ func (s *box) dump() string {
 	for _, fc := range s.kube.FCs {
 		slices.SortFunc(fc.Status.Conditions, func(a, b api.Condition) int { return len(a.Type) - len(b.Type) })
 	}
-	text, err := json.Marshal([]any{s.kube, s.book, s.observedGeneration, s.node})
+	text, err := json.Marshal([]any{s.kube, s.book, s.observedGeneration, s.node, s.liqo})
 	if err != nil {
 		panic(err)
 	}
@@ -503,6 +513,7 @@ func (s *box) plan() Decision {
 	s.w.now = s.w.now.Add(time.Millisecond)
 	obs := s.observe()
 	s.provide(&obs)
+	s.drive(&obs)
 	d := Plan(obs, s.w.now)
 	if again := Plan(obs, s.w.now); !reflect.DeepEqual(d, again) {
 		panic("the same facts give another plan")
@@ -658,7 +669,7 @@ func (s *box) sync() {
 			k.Request = k.Request.DeepCopy()
 			k.Request.Spec = *d.Request
 		case d.Request == nil && d.RequestGone && k.Request != nil:
-			if s.node.Busy {
+			if s.node.Busy || s.liqo.Consuming.Busy {
 				panic("the request is taken back while pods are there")
 			}
 			o.requestDeleted, o.book.LastServed = DeletedByPeer, false
@@ -694,6 +705,7 @@ func (s *box) restart() {
 	s.remote, s.desired, s.askAgain, s.freshUsed = RemoteStatus{}, RemoteSpec{}, false, false
 	s.requestDeleted, s.offerDeleted, s.requestUID, s.requestSeen = DeletedUnseen, DeletedUnseen, "", time.Time{}
 	s.draining = time.Time{}
+	s.liqo.Consuming.Unknown, s.liqo.Serving.Unknown, s.liqoSpec = s.engine.Liqo != nil, s.engine.Liqo != nil, LiqoSpec{}
 	s.away, s.tearing, s.generationSince, s.generation, s.observedGeneration = time.Time{}, time.Time{}, time.Time{}, 0, 0
 	s.book.Generation = 0
 	s.urls = nil
@@ -703,7 +715,7 @@ func (s *box) restart() {
 func (s *box) wipe() {
 	s.kube = objects{FCs: map[string]*api.ForeignCluster{}, Owners: map[string]fields.Owners{}}
 	s.requestDeleted, s.offerDeleted = DeletedUnseen, DeletedUnseen
-	s.node, s.pods = spec.NodeStatus{}, false
+	s.node, s.pods, s.liqo = spec.NodeStatus{}, false, LiqoStatus{}
 }
 
 // reset is a factory reset: another key, and nothing is known.
@@ -792,6 +804,9 @@ func (w *world) round(d time.Duration) string {
 	}
 	for _, s := range w.boxes() {
 		s.sync()
+	}
+	for _, s := range w.boxes() {
+		s.liqoWorks()
 	}
 	return ""
 }

@@ -59,8 +59,10 @@ func (d *derived) usesNode() bool {
 	return out.joined || d.Node.Name != "" && !refused
 }
 
-// busy reports whether something of the node is left, or may be.
-func (d *derived) busy() bool { return d.Node.Busy || !d.NodeKnown }
+// busy reports whether something of the node, or of what Liqo made, is left, or may be.
+func (d *derived) busy() bool {
+	return d.Node.Busy || !d.NodeKnown || d.Liqo.Consuming.Busy || d.Liqo.Consuming.Unknown
+}
 
 // abandons reports whether to send no more requests to the provider.
 func (d *derived) abandons(keep bool) bool {
@@ -127,6 +129,9 @@ func (d *derived) nodeRef() *api.ObjectReference {
 
 // offloading returns the state of the module offloading.
 func (d *derived) offloading(shown api.Module) api.Module {
+	if d.outgoing.active && d.outgoing.liqo {
+		return d.liqoOffloading(shown)
+	}
 	v := d.nodeVerdict()
 	if !d.NodeKnown && len(shown.Conditions) > 0 {
 		return shown

@@ -6,6 +6,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/discovered"
 	"liqo.io/agent/peering/fields"
@@ -82,6 +83,9 @@ type Observed struct {
 	NodeKnown bool
 	// Network is the state of the network to the peer; zero while nothing is shared with it.
 	Network spec.Network
+	// Engine is what this cluster says about its engines, and Liqo what that has between the two.
+	Engine engine.State
+	Liqo   LiqoStatus
 	// Draining is for how long Decision.Draining has been true without a break, by the
 	// monotonic clock; 0 if it was not.
 	Draining time.Duration

@@ -20,6 +20,8 @@ type outgoing struct {
 	letIn bool
 	// requested and accepted are about our request there, as far as is known.
 	requested, accepted bool
+	// liqo: it is by Liqo, and there is no offer.
+	liqo bool
 	// offer is the decision about the Advertisement here; nil if there is none.
 	offer *api.AdvertisementState
 	// joined: the request is accepted there and the offer here.
@@ -60,7 +62,10 @@ func (d *derived) deriveOutgoing() outgoing {
 			out.accepted = shown.Outgoing.Joined
 			out.letIn = out.letIn || asked == nil && shown.Outgoing.AvailableIdentity
 		}
-		if adv := d.Advertisement; adv != nil && adv.DeletionTimestamp == nil {
+		if out.liqo = d.consumesByLiqo(); out.liqo {
+			done := d.Liqo.Consuming.Ready || shown.Outgoing.Joined && (d.Liqo.Consuming.Present || d.Liqo.Consuming.Unknown)
+			out.joined = out.accepted && (done || !d.Sharing.Use)
+		} else if adv := d.Advertisement; adv != nil && adv.DeletionTimestamp == nil {
 			out.offer = d.decideOffer()
 			out.joined = out.accepted && usable(out.offer)
 		}
@@ -103,7 +108,7 @@ func (d *derived) remoteOutgoing(spec *RemoteSpec) {
 		// A new peering asks for access and creates the request at once. An earlier one first
 		// needs the provider's state, which says whether the provider ended it.
 		refused := d.Remote.Asked != nil && d.Remote.Asked.Auth != api.AuthAccepted
-		if (d.Remote.State != nil || spec.Fresh) && !d.denied() && !refused {
+		if (d.Remote.State != nil || spec.Fresh) && !d.denied() && !refused && !d.awaitsEngine() {
 			spec.Request = d.request()
 		}
 	case out.draining:
@@ -124,11 +129,15 @@ func (d *derived) remoteOutgoing(spec *RemoteSpec) {
 // request returns our PeeringRequest.
 func (d *derived) request() *api.PeeringRequestSpec {
 	self := d.Self
-	return &api.PeeringRequestSpec{
+	spec := &api.PeeringRequestSpec{
 		ClusterIdentity: api.ClusterIdentity{ClusterID: string(self.Identity.ClusterID), ClusterName: self.Identity.ClusterName},
 		Namespace:       self.Identity.GuestNamespace,
 		AuthURL:         self.URL,
 	}
+	if d.consumesByLiqo() {
+		spec.Engine = api.EngineLiqo
+	}
+	return spec
 }
 
 // generationObserved reports whether the provider has answered the current generation of the

@@ -82,6 +82,9 @@ func (d *derived) drainingVerdict() *verdict {
 	if left := text.Sentence(d.Node.Message); left != "" {
 		message += " " + asSentence(left)
 	}
+	if left := d.Liqo.Consuming; left.Busy && left.Message != "" {
+		message += " " + left.Message
+	}
 	return no(reason.Draining, message)
 }
 
@@ -147,6 +150,9 @@ func (d *derived) joinedVerdict() *verdict {
 		return yes(reason.ProviderDown, "The peering is established, but the API server of the provider does not answer at the moment.")
 	}
 	message := "The provider accepted our request, and its offer is accepted."
+	if d.consumesByLiqo() {
+		message = d.liqoJoinedMessage()
+	}
 	if !d.Sharing.Use {
 		message += " It is not used: sharing.use is off."
 	}
@@ -177,6 +183,8 @@ func (d *derived) askingVerdict(out outgoing) *verdict {
 		return d.requestedVerdict(out, state.Request.Phase, state.Request.Message)
 	case out.requested:
 		return no(reason.Asking, "The agent is checking its request.")
+	case d.Remote.State != nil && d.awaitsEngine():
+		return d.engineAwaitedVerdict()
 	case out.letIn:
 		return no(reason.Asking, "The provider gives this cluster access; the agent is creating the request.")
 	}
@@ -188,6 +196,8 @@ func (d *derived) requestedVerdict(out outgoing, phase api.RequestPhase, message
 	switch phase {
 	case api.RequestAccepted:
 		switch {
+		case out.liqo:
+			return d.liqoWorks(d.Liqo.Consuming)
 		case out.offer == nil:
 			return no(reason.AwaitingOffer, d.withDrainStatus("The provider accepted our request, but offers nothing at the moment."))
 		case out.offer.AdvertisementStatus == api.AdvertisementPending:

@@ -39,7 +39,7 @@ func Plan(obs Observed, now time.Time) Decision {
 		}
 		decision.Tenant = derived.tenantSpec()
 		decision.TearingDown = derived.finalizers() && !derived.outgoing.keep && !derived.outgoing.draining && !derived.undone()
-		decision.Draining = !derived.usesNode() && derived.Node.Busy
+		decision.Draining = !derived.usesNode() && derived.Node.Busy || derived.Liqo.Consuming.Busy
 	}
 	if decision.Remote.Contact {
 		decision.Remote.Target = derived.target()
@@ -51,7 +51,7 @@ func Plan(obs Observed, now time.Time) Decision {
 	if derived.RequestsKnown {
 		var soon time.Duration
 		decision.Check, soon = derived.keepalive()
-		decision.Again = sooner(decision.Again, soon)
+		decision.Again = sooner(sooner(decision.Again, soon), derived.engineAgain())
 		if derived.outgoing.active && !derived.Remote.Tried.IsZero() && derived.GenerationSince.After(derived.Remote.Tried) {
 			// What the answer says may be what was known before, and an answer that is the same wakes nobody.
 			decision.Check, decision.Again = true, sooner(decision.Again, time.Second)

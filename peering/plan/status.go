@@ -181,6 +181,7 @@ func (d *derived) peeringStatus(fc *api.ForeignCluster) PeeringStatus {
 		{api.ConditionIncomingPeering, in.verdict},
 		{api.ConditionNetworkReady, d.networkVerdict(fc.Status.Conditions)},
 		{api.ConditionAutojoin, d.unjoinedVerdict()},
+		{api.ConditionEngine, d.engineVerdict()},
 		{api.ConditionAccessRequested, d.askVerdict(fc)},
 	} {
 		if c.verdict != nil {
@@ -369,7 +370,7 @@ func (s PeeringStatus) shownBy(fc *api.ForeignCluster) bool {
 	}
 	own := slices.DeleteFunc(slices.Clone(shown.Conditions), func(c api.Condition) bool {
 		return c.Type != api.ConditionTrusted && c.Type != api.ConditionOutgoingPeering && c.Type != api.ConditionIncomingPeering &&
-			c.Type != api.ConditionNetworkReady && c.Type != api.ConditionAutojoin && c.Type != api.ConditionAccessRequested
+			c.Type != api.ConditionNetworkReady && c.Type != api.ConditionAutojoin && c.Type != api.ConditionEngine && c.Type != api.ConditionAccessRequested
 	})
 	return s.Role == role && s.AuthStatus == auth &&
 		samePeering(s.Outgoing, shown.Outgoing.PeeringState) && samePeering(s.Incoming, shown.Incoming.PeeringState) &&

@@ -5,6 +5,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/liqo/exchange"
 	"liqo.io/agent/peering/reason"
 )
 
@@ -12,6 +13,8 @@ import (
 type View struct {
 	// Role is what the cluster is to us.
 	Role api.Role
+	// Engine is what peers the two and why, a sentence; "" without Liqo.
+	Engine string
 	// Outgoing is our consuming its resources, Incoming its consuming ours.
 	Outgoing, Incoming Direction
 }
@@ -61,6 +64,9 @@ const (
 func (obs Observed) View() View {
 	f := derive(obs, time.Time{})
 	v := View{Role: f.role()}
+	if engine := f.engineVerdict(); engine != nil {
+		v.Engine = engine.message
+	}
 	v.Outgoing = f.direction(api.ConditionOutgoingPeering, f.outgoing.verdict, f.outgoing.joined)
 	v.Outgoing.Wanted = f.intent.wanted
 	v.Outgoing.Steps = f.outgoingSteps()
@@ -102,16 +108,21 @@ func (d *derived) direction(condition string, v *verdict, joined bool) Direction
 // outgoingSteps returns the steps of the outgoing peering.
 func (d *derived) outgoingSteps() []Step {
 	out, active := d.outgoing, d.outgoing.active
-	return []Step{
+	steps := []Step{
 		{StepReachable, "(remote) the cluster answers", d.answers()},
 		{StepTrusted, "(local) its key is trusted", d.trusted && !d.suspendedHere()},
 		{StepLetIn, "(remote) this cluster has access", out.letIn},
 		{StepIdentity, "(local) its identity is stored", active && d.identityStored()},
 		{StepRequested, "(remote) the PeeringRequest exists", out.requested},
 		{StepAccepted, "(remote) the PeeringRequest is accepted", out.accepted},
-		{StepOffered, "(local) its Advertisement exists", out.offer != nil},
-		{StepOfferAccepted, "(local) its Advertisement is accepted", out.offer != nil && out.offer.AdvertisementStatus == api.AdvertisementAccepted},
 	}
+	if out.liqo {
+		return append(steps, d.liqoSteps()...)
+	}
+	return append(steps,
+		Step{StepOffered, "(local) its Advertisement exists", out.offer != nil},
+		Step{StepOfferAccepted, "(local) its Advertisement is accepted", out.offer != nil && out.offer.AdvertisementStatus == api.AdvertisementAccepted},
+	)
 }
 
 // incomingSteps returns the steps of the incoming peering.
@@ -122,15 +133,20 @@ func (d *derived) incomingSteps() []Step {
 	if serves && state != nil && !d.denied() {
 		offered = state.Advertisement != nil
 	}
-	return []Step{
+	steps := []Step{
 		{StepReachable, "(remote) the cluster answers", d.answers()},
 		{StepTrusted, "(local) its key is trusted", d.trusted && !d.suspendedHere()},
 		{StepRequested, "(local) its PeeringRequest is there", in.stays},
 		{StepAccepted, "(local) its PeeringRequest is accepted", in.serves},
 		{StepIdentity, "(local) its identity is stored", serves && d.identityStored()},
-		{StepOffered, "(remote) our Advertisement is there", offered},
-		{StepOfferAccepted, "(remote) our Advertisement is accepted", in.joined},
 	}
+	if in.liqo {
+		return append(steps, Step{exchange.StepTenant, "(local) Tenant status is filled", in.joined})
+	}
+	return append(steps,
+		Step{StepOffered, "(remote) our Advertisement is there", offered},
+		Step{StepOfferAccepted, "(remote) our Advertisement is accepted", in.joined},
+	)
 }
 
 // Answer returns the state of the peerings that we report to the peer.
@@ -139,6 +155,7 @@ func (obs Observed) Answer() wire.State {
 	if !obs.RequestsKnown {
 		return state
 	}
+	state.Engine = obs.answeredEngine()
 	f := derive(obs, time.Time{})
 	if req := obs.Request; req != nil {
 		state.Request = &wire.RequestState{

@@ -75,6 +75,9 @@ func (s *box) leftovers() []string {
 	if s.node != (spec.NodeStatus{}) {
 		out = append(out, "node")
 	}
+	if s.liqo.Consuming.Present || s.liqo.Serving.Present {
+		out = append(out, "Liqo")
+	}
 	return out
 }
 

@@ -1,6 +1,9 @@
 package reason
 
-import "liqo.io/agent/endpoint/wire"
+import (
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/liqo/exchange"
+)
 
 // The reasons of the conditions Reachable, Verified and Conflict.
 const (
@@ -166,6 +169,28 @@ const (
 
 	// AnotherKey, of the condition Trusted, is used as well: who answers does
 	// not hold the key that is expected.
+)
+
+// The reasons of the condition Engine, and of peerings that Liqo makes.
+const (
+	// Builtin: the agents peer the two clusters. ByLiqo: Liqo does.
+	Builtin = "Builtin"
+	ByLiqo  = "Liqo"
+	// NoEngine: the settings of the two clusters leave no engine.
+	NoEngine = "NoCommonEngine"
+	// AwaitingLiqo: it waits for Liqo's controllers, here or there.
+	AwaitingLiqo = exchange.ReasonWaits
+	// NotInCare: the namespace that stands for the cluster in Liqo is of a peering that the
+	// agent did not make.
+	NotInCare = exchange.ReasonNotOurs
+	// LiqoIDClaimed: another cluster has that ID in Liqo.
+	LiqoIDClaimed = exchange.ReasonClaimed
+	// DocumentRefused: what the other cluster says for Liqo is refused.
+	DocumentRefused = exchange.ReasonHostile
+	// SliceDenied: the provider's Liqo denies the resources.
+	SliceDenied = exchange.ReasonDenied
+	// LiqoRemoving: Liqo undoes the peering.
+	LiqoRemoving = exchange.ReasonRemoving
 )
 
 // The reasons of the conditions of modules.

@@ -236,7 +236,7 @@ func (s *site) read(path string) map[string]any {
 // change and without force.
 func TestPrinted(t *testing.T) {
 	s := newSite(t)
-	text, err := rbac.Manifest("liqo")
+	text, err := rbac.Manifest("liqo", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,15 @@ func TestPeeringRequests(t *testing.T) {
 		check(t, "an unknown phase", err, `status.phase: supported values: "Pending", "Accepted", "Refused"`)
 		_, err = r.patch(t, u, `{"spec":{"clusterIdentity":{"clusterID":"b"}}}`)
 		check(t, "another cluster ID", err, "<nil>: a PeeringRequest is named after the cluster ID that it is from")
+		_, err = r.patch(t, u, `{"spec":{"engine":"liqo"}}`)
+		check(t, "an engine", err, "spec: engine cannot change")
+		if u, err = r.create(t, "a", `"spec":{"clusterIdentity":{"clusterID":"a"},"engine":"liqo"}`); err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.patch(t, u, `{"spec":{"engine":null}}`)
+		check(t, "no engine", err, "spec: engine cannot change")
+		_, err = r.patch(t, u, `{"spec":{"namespace":"elsewhere"}}`)
+		check(t, "the same engine", err)
 	})
 }
 

@@ -1,0 +1,315 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"liqo.io/agent/agent/control"
+	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/peering/reason"
+)
+
+// site is a cluster with Liqo's own controllers and the built agent, which has the account of rbac --apply --engine liqo.
+type site struct {
+	t     *testing.T
+	k     *bed.Kube
+	liqo  *bed.Liqo
+	agent *bed.Process
+	id    string // by which agents know it
+
+	audited int // so many requests of the agent were looked at
+}
+
+// newSites makes two clusters with Liqo and agents, which see each other.
+func newSites(t *testing.T) (barn, mill *site) {
+	t.Helper()
+	b := bed.New(t)
+	kubes := b.AddClusters(t.Context(), bed.HostSpec{Name: "barn", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "mill", Prefix: "10.77.0.2/24"})
+	sites := []*site{{t: t, k: kubes[0]}, {t: t, k: kubes[1]}}
+	errs := make([]error, len(sites))
+	var group sync.WaitGroup
+	for i, s := range sites {
+		group.Go(func() { s.liqo, errs[i] = s.k.StartLiqo(t.Context(), s.k.Host.Name) })
+	}
+	group.Wait()
+	must(t, errors.Join(errs...))
+	for _, s := range sites {
+		s.k.Host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\ncheck_interval = \"1s\"\n")
+		s.mustCLI("rbac", "--apply", "--engine", "liqo")
+		s.start()
+		t.Cleanup(s.audit)
+	}
+	barn, mill = sites[0], sites[1]
+	barn.sees(mill, "that it is there", func(control.Peer) error { return nil })
+	mill.sees(barn, "that it is there", func(control.Peer) error { return nil })
+	return barn, mill
+}
+
+// start starts the agent, and waits until it knows what Liqo is here.
+func (s *site) start() {
+	s.t.Helper()
+	s.agent = s.k.Host.Start(bed.Cmd{Name: "liqo-agent", Args: []string{bed.Binary(s.t, "liqo-agent"), "run"}})
+	bedtest.Within(s.t, "the agent with Liqo", func() error {
+		st, err := show[control.Status](s, "status")
+		if err == nil && (st.Liqo == nil || st.Liqo.ID != s.liqo.ID || st.Liqo.Version != "v1.2.0" || st.Liqo.Problem != "") {
+			err = fmt.Errorf("%+v", st.Liqo)
+		}
+		s.id = st.Identity.ClusterID
+		return err
+	})
+}
+
+// audit fails the test if the agent was refused something.
+func (s *site) audit() {
+	events, err := s.k.Audit()
+	if err != nil || len(events) == 0 {
+		s.t.Errorf("%s: %d requests of the agent, %v", s.liqo.ID, len(events), err)
+	}
+	for _, e := range events[min(s.audited, len(events)):] {
+		if e.ResponseStatus.Code == http.StatusForbidden && e.ImpersonatedUser == nil && !strings.HasSuffix(e.ResponseStatus.Message, "because it is being terminated") {
+			s.t.Errorf("%s: %s %s: %s", s.liqo.ID, e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+	}
+}
+
+// restart kills the agent and starts it again.
+func (s *site) restart() {
+	s.t.Helper()
+	must(s.t, s.agent.Kill())
+	s.start()
+}
+
+func (s *site) cli(args ...string) (string, error) { return s.run(s.t.Context(), args...) }
+
+func (s *site) run(ctx context.Context, args ...string) (string, error) {
+	return s.k.Host.Run(ctx, append([]string{bed.Binary(s.t, "liqo-agent")}, args...)...)
+}
+
+func (s *site) mustCLI(args ...string) string {
+	s.t.Helper()
+	out, err := s.cli(args...)
+	if err != nil {
+		s.t.Fatalf("%s: liqo-agent %s: %v\n%s", s.liqo.ID, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// show returns what a command says for programs.
+func show[T any](s *site, args ...string) (out T, err error) {
+	text, err := s.cli(append(args, "-o", "json")...)
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal([]byte(text), &out)
+}
+
+// sees waits until the agent shows the other cluster as wanted, which says what is missing.
+func (s *site) sees(other *site, what string, wanted func(control.Peer) error) {
+	s.t.Helper()
+	bedtest.Within(s.t, s.liqo.ID+": "+what, func() error {
+		p, err := show[control.Peer](s, "peers", "show", other.id)
+		if err == nil {
+			err = wanted(p)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w; %+v, %+v", err, p.Outgoing, p.Incoming)
+		}
+		return err
+	})
+}
+
+func role(want string) func(control.Peer) error {
+	return func(p control.Peer) error {
+		if p.Role != want {
+			return fmt.Errorf("it is %s", p.Role)
+		}
+		return nil
+	}
+}
+
+// peered waits until Liqo has peered the two.
+func peered(consumer, provider *site) {
+	consumer.t.Helper()
+	consumer.sees(provider, "a provider", role("Provider"))
+	provider.sees(consumer, "a consumer", role("Consumer"))
+}
+
+// none returns an error if there is something at a path.
+func (s *site) none(path string) error {
+	text, err := s.k.Request(s.t.Context(), http.MethodGet, path, "", nil)
+	if err == nil && strings.Contains(string(text), `"uid"`) {
+		err = fmt.Errorf("%s: there is %.1000s", s.liqo.ID, text)
+	}
+	return err
+}
+
+// byLiqoAlone returns an error if something is there with which the agents themselves share.
+func byLiqoAlone(consumer, provider *site) error {
+	return errors.Join(
+		consumer.none("/apis/sharing.liqo.io/v1alpha1/advertisements"), consumer.none("/api/v1/nodes?labelSelector=liqo.io/type=virtual-node"),
+		provider.none("/api/v1/namespaces?labelSelector=liqo.io/origin-cluster-id"),
+	)
+}
+
+// nothingLeft waits until neither cluster has anything of the other one in Liqo.
+func nothingLeft(sites ...*site) {
+	sites[0].t.Helper()
+	bedtest.Within(sites[0].t, "nothing is left", func() error {
+		var errs []error
+		for _, s := range sites {
+			for plural, group := range kinds {
+				path := group + "/" + plural
+				if plural == "secrets" {
+					path += "?labelSelector=liqo.io/remote-cluster-id"
+				}
+				errs = append(errs, s.none(path))
+			}
+			errs = append(errs, s.none("/api/v1/namespaces?labelSelector=liqo.io/tenant-namespace"))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// TestAgents: strangers are peered by Liqo and by nothing else, step by step in the words of
+// liqoctl, and parted from either side. An agent that is killed changes nothing of it, and nothing
+// is left of it in the end.
+func TestAgents(t *testing.T) {
+	barn, mill := newSites(t)
+	identity, tenant := path("identities", "liqo-tenant-mill", "controlplane-mill"), path("tenants", "liqo-tenant-barn", "barn")
+
+	began := time.Now()
+	connected := make(chan string, 1)
+	go func() {
+		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "2m")
+		if err != nil {
+			t.Errorf("%v", err)
+		}
+		connected <- out
+	}()
+	mill.sees(barn, "a request", func(p control.Peer) error {
+		if p.Request == nil {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	accepted := time.Now()
+	out := <-connected
+	t.Logf("connected after %v, %v since it was accepted:\n%s", time.Since(began), time.Since(accepted), out)
+	at := 0
+	for _, step := range []string{
+		"(remote) the PeeringRequest is accepted", "(local) Tenant namespace correctly ensured", "(remote) Nonce retrieved", "(local) Nonce is signed", "(remote) Tenant status is filled",
+		"(local) Identity correctly applied on consumer cluster", "(local) Identity status is filled", "(local) ResourceSlice created",
+		"(local) ResourceSlice authentication: Accepted", "(local) ResourceSlice resources: Accepted",
+	} {
+		next := strings.Index(out[at:], step)
+		if next < 0 {
+			t.Errorf("%q is not shown in its place in:\n%s", step, out)
+			continue
+		}
+		at += next
+	}
+	barn.sees(mill, "a provider by Liqo", func(p control.Peer) error {
+		if !strings.HasPrefix(p.Engine, "Liqo peers the two clusters.") || !p.Outgoing.Joined {
+			return errors.New(p.Engine)
+		}
+		return nil
+	})
+	if o := get(t, barn.k, identity); o.Spec["authParams"].(map[string]any)["apiServer"] != "https://10.77.0.2:6443" {
+		t.Errorf("the provider is not called where its agent is: %+v", o.Spec)
+	}
+	bedtest.Within(t, "a VirtualNode", func() error { return there(barn, path("virtualnodes", "liqo-tenant-mill", "mill")) })
+	must(t, byLiqoAlone(barn, mill))
+
+	barn.thief()
+
+	// Agents that are killed find what there is, and write none of it again.
+	before := []*item{get(t, barn.k, identity), get(t, mill.k, tenant)}
+	barn.restart()
+	mill.restart()
+	peered(barn, mill)
+	for i, o := range []*item{get(t, barn.k, identity), get(t, mill.k, tenant)} {
+		if o.ResourceVersion != before[i].ResourceVersion {
+			t.Errorf("written after a restart: %+v, was %+v", o, before[i])
+		}
+	}
+	must(t, byLiqoAlone(barn, mill))
+
+	// The consumer ends it.
+	began = time.Now()
+	barn.mustCLI("peers", "disconnect", mill.id)
+	nothingLeft(barn, mill)
+	t.Logf("nothing is left %v after the consumer disconnected", time.Since(began))
+
+	// Both agents are killed on the way, and one more time on the way back, which the provider begins.
+	barn.mustCLI("peers", "connect", mill.id, "--no-wait")
+	bedtest.Within(t, "the consumer's part", func() error { return there(barn, path("secrets", "liqo-tenant-mill", "liqo-signed-nonce")) })
+	barn.restart()
+	bedtest.Within(t, "the provider's part", func() error { return there(mill, tenant) })
+	mill.restart()
+	peered(barn, mill)
+	must(t, byLiqoAlone(barn, mill))
+	began = time.Now()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := mill.run(t.Context(), "peers", "disconnect", barn.id, "--incoming", "--timeout", "2m")
+		ended <- err
+	}()
+	barn.sees(mill, "that it was ended", func(p control.Peer) error {
+		if p.Outgoing.Reason != reason.EndedByProvider && p.Outgoing.Reason != reason.Draining {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+	barn.restart()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	nothingLeft(barn, mill)
+	t.Logf("nothing is left %v after the provider disconnected", time.Since(began))
+	barn.sees(mill, "that it was ended by the provider", func(p control.Peer) error {
+		if p.Outgoing.Reason != reason.EndedByProvider {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+}
+
+// thief tries with the agent's credential what the policy refuses, although the account has the
+// rights to drive Liqo.
+func (s *site) thief() {
+	s.t.Helper()
+	s.audit()
+	const care = `"liqo.io/tenant-namespace": "true", "discovery.liqo.io/cluster-id": "x"`
+	for what, body := range map[string]string{
+		"make a namespace for a peer of Liqo's under another name": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-tenant-y", "labels": {"liqo.io/remote-cluster-id": "x", ` + care + `}}}`,
+		"make one with a label that means something to others":     `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-tenant-x", "labels": {"liqo.io/remote-cluster-id": "x", "liqo.io/tokens": "true", ` + care + `}}}`,
+		"make one that is in nobody's care":                        `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "liqo-tenant-x", "labels": {"liqo.io/remote-cluster-id": "x", "liqo.io/tenant-namespace": "true"}}}`,
+		"write another Secret beside those of the exchange":        `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "liqo-other", "namespace": "liqo-tenant-mill"}}`,
+		"have a nonce signed outside of such a namespace":          `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "liqo-signed-nonce", "namespace": "default", "labels": {"liqo.io/signed-nonce": "true"}}}`,
+		"let a consumer in without proof of its key":               `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "liqo-tenant-mill"}, "spec": {"clusterID": "mill", "authzPolicy": "TolerateNoHandshake"}}`,
+		"let a consumer in outside of such a namespace":            `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "default"}, "spec": {"clusterID": "mill"}}`,
+	} {
+		if _, err := s.k.Host.RunInput(s.t.Context(), body, "kubectl", "--kubeconfig", conn.AgentKubeconfig, "create", "--validate=false", "-f", "-"); err == nil || !strings.Contains(err.Error(), "denied request: ") {
+			s.t.Errorf("%s: %v", what, err)
+		}
+	}
+	events, err := s.k.Audit()
+	must(s.t, err)
+	s.audited = len(events)
+}
+
+// there returns an error unless there is something at a path.
+func there(s *site, path string) error {
+	_, err := s.k.Request(s.t.Context(), http.MethodGet, path, "", nil)
+	return err
+}

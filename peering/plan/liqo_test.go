@@ -1,0 +1,296 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint/wire"
+	"liqo.io/agent/liqo/document"
+	"liqo.io/agent/liqo/engine"
+	"liqo.io/agent/liqo/exchange"
+	"liqo.io/agent/peering/reason"
+)
+
+// drive is a model of what hands on the desired state in Liqo.
+func (s *box) drive(obs *Observed) {
+	spec, _ := obs.LiqoSpec(s.w.now)
+	if s.engine.Liqo == nil || !s.apiUp {
+		return
+	}
+	if spec.Consume != nil {
+		s.liqoSpec.Consume = spec.Consume
+		if c := &s.liqo.Consuming; !*spec.Consume {
+			c.Ready, c.Busy = false, c.Present && !spec.Gone
+		}
+	}
+	if spec.Serve != nil {
+		s.liqoSpec.Serve = spec.Serve
+		if v := &s.liqo.Serving; !*spec.Serve {
+			v.Ready, v.Busy = false, v.Present
+		}
+	}
+	s.liqoSpec.Gone = spec.Gone
+	obs.Liqo = s.liqo
+}
+
+// liqoWorks is a model of Liqo's controllers and of package liqo: one round of them.
+func (s *box) liqoWorks() {
+	if s.engine.Liqo == nil || !s.apiUp {
+		return
+	}
+	o, spec := s.other, s.liqoSpec
+	s.liqo.Consuming.Unknown, s.liqo.Serving.Unknown = false, false
+	served := o.liqoSpec.Serve != nil && *o.liqoSpec.Serve && o.apiUp && s.w.link
+	if spec.Consume != nil {
+		switch c := &s.liqo.Consuming; {
+		case *spec.Consume && served:
+			*c = exchange.Status{Present: true, Ready: true, Reason: exchange.ReasonReady}
+		case *spec.Consume:
+			c.Present, c.Busy = true, false
+			c.Reason, c.Message = exchange.ReasonWaits, "It waits."
+		case s.pods && !spec.Gone:
+			c.Reason, c.Message = exchange.ReasonRemoving, "Liqo drains and removes the virtual node."
+		default:
+			*c, s.pods = exchange.Status{}, false
+		}
+	}
+	if spec.Serve != nil {
+		if *spec.Serve {
+			s.liqo.Serving = exchange.Status{Present: true, Ready: o.liqo.Consuming.Present, Reason: exchange.ReasonReady}
+		} else if !o.liqo.Consuming.Present {
+			s.liqo.Serving = exchange.Status{}
+		}
+	}
+}
+
+// withLiqo returns a world in which both trust each other and run Liqo.
+func withLiqo(t *testing.T) *world {
+	t.Helper()
+	w := newWorld()
+	for _, s := range w.boxes() {
+		s.pin()
+		s.engine = engine.State{Setting: engine.Auto, Liqo: &engine.Installation{ID: document.ClusterID("liqo-" + s.id[:1]), Version: "v1.2.0"}}
+	}
+	mustRest(t, w)
+	return w
+}
+
+func (w *world) wantByLiqo(t *testing.T) {
+	t.Helper()
+	a, b := w.a, w.b
+	if !a.joined() || !b.serves() || !a.liqo.Consuming.Ready || b.kube.Request == nil || b.kube.Request.Spec.Engine != api.EngineLiqo {
+		t.Fatalf("not joined by Liqo\n%s\n%s", a, b)
+	}
+	if a.kube.Advertisement != nil || a.node.Name != "" {
+		t.Errorf("joined by both engines\n%s\n%s", a, b)
+	}
+	if a.reason(api.ConditionEngine) != reason.ByLiqo || b.reason(api.ConditionEngine) != reason.ByLiqo {
+		t.Errorf("A shows %s, B shows %s", a.reason(api.ConditionEngine), b.reason(api.ConditionEngine))
+	}
+}
+
+func (w *world) wantBuiltin(t *testing.T) {
+	t.Helper()
+	if !w.a.joined() || !w.b.serves() || w.b.kube.Request.Spec.Engine != "" || w.a.kube.Advertisement == nil || w.a.liqo.Consuming.Present || w.b.liqo.Serving.Present {
+		t.Fatalf("not joined by the agents alone\n%s\n%s", w.a, w.b)
+	}
+}
+
+// TestLiqo: clusters that run Liqo are peered by it and by nothing else, and parted.
+func TestLiqo(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, w *world){
+		"join and leave": func(t *testing.T, w *world) {
+			for range 3 {
+				w.a.book.disconnect()
+				mustRest(t, w)
+				w.wantClean(t)
+				w.a.book.connect()
+				mustRest(t, w)
+				w.wantByLiqo(t)
+			}
+			v := w.a.observe().View()
+			if !strings.HasPrefix(v.Engine, "Liqo peers the two clusters. Both clusters run Liqo: liqo-") || !v.Outgoing.Joined || v.Role != api.RoleProvider {
+				t.Errorf("%+v", v)
+			}
+		},
+		"pods leave first": func(t *testing.T, w *world) {
+			w.a.pods = true
+			w.a.book.disconnect()
+			for range 5 {
+				if problem := w.round(time.Second); problem != "" {
+					t.Fatal(problem)
+				}
+			}
+			if w.b.kube.Request == nil || w.a.reason(api.ConditionOutgoingPeering) != reason.Draining {
+				t.Errorf("the provider takes the rights away while pods run there\n%s\n%s", w.a, w.b)
+			}
+			w.a.pods = false
+			mustRest(t, w)
+			w.wantClean(t)
+		},
+		"the provider ends it": func(t *testing.T, w *world) {
+			w.b.deleteRequest()
+			mustRest(t, w)
+			w.wantClean(t)
+			if got := w.a.reason(api.ConditionOutgoingPeering); got != reason.EndedByProvider {
+				t.Errorf("A shows %s", got)
+			}
+		},
+		"both directions": func(t *testing.T, w *world) {
+			w.b.book.connect()
+			mustRest(t, w)
+			w.wantByLiqo(t)
+			if !w.b.joined() || w.a.kube.Request.Spec.Engine != api.EngineLiqo {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+			w.a.book.disconnect()
+			mustRest(t, w)
+			if !w.b.joined() || w.a.joined() {
+				t.Errorf("one direction ends the other\n%s\n%s", w.a, w.b)
+			}
+		},
+		"a restart without the peer": func(t *testing.T, w *world) {
+			w.link = false
+			w.a.restart()
+			w.b.restart()
+			for range 10 {
+				if problem := w.round(5 * time.Second); problem != "" {
+					t.Fatal(problem)
+				}
+			}
+			if !w.a.joined() || !w.a.liqo.Consuming.Present || w.a.liqo.Consuming.Busy || !w.b.liqo.Serving.Present {
+				t.Errorf("unknown is gone\n%s\n%s", w.a, w.b)
+			}
+			w.link = true
+			mustRest(t, w)
+			w.wantByLiqo(t)
+		},
+		"connected while both start": func(t *testing.T, w *world) {
+			w.a.book.disconnect()
+			mustRest(t, w)
+			w.a.restart()
+			w.b.restart()
+			w.a.book.connect()
+			mustRest(t, w)
+			w.wantByLiqo(t)
+		},
+		"the provider loses everything": func(t *testing.T, w *world) {
+			w.b.wipe()
+			mustRest(t, w)
+			w.wantByLiqo(t)
+		},
+		"the peer is lost": func(t *testing.T, w *world) {
+			w.link = false
+			for range 5 {
+				w.pass(modelLostAfter)
+				if problem := w.round(time.Second); problem != "" {
+					t.Fatal(problem)
+				}
+			}
+			if w.a.joined() || w.a.liqo.Consuming.Present || w.b.liqo.Serving.Present {
+				t.Errorf("%s\n%s", w.a, w.b)
+			}
+			w.link = true
+			mustRest(t, w)
+			w.wantByLiqo(t)
+		},
+		"another engine for new peerings": func(t *testing.T, w *world) {
+			w.a.engine.Setting = engine.OnlyBuiltin
+			mustRest(t, w)
+			w.wantByLiqo(t)
+			c := w.a.own().Condition(api.ConditionEngine)
+			if !strings.Contains(c.Message, "peering.engine is builtin here.") || !strings.Contains(c.Message, "disconnect the two clusters and connect them again") {
+				t.Errorf("%+v", c)
+			}
+			w.a.book.disconnect()
+			mustRest(t, w)
+			w.a.book.connect()
+			mustRest(t, w)
+			w.wantBuiltin(t)
+			// And back again: there is no switch while they are joined.
+			w.a.engine.Setting = engine.OnlyLiqo
+			mustRest(t, w)
+			w.wantBuiltin(t)
+			w.b.wipe()
+			mustRest(t, w)
+			w.wantBuiltin(t)
+		},
+		"Liqo is ill while joined": func(t *testing.T, w *world) {
+			ill := *w.b.engine.Liqo
+			ill.Problem = "not ready: liqo-webhook"
+			w.b.engine.Liqo = &ill
+			mustRest(t, w)
+			w.wantByLiqo(t)
+		},
+		"nothing is used": func(t *testing.T, w *world) {
+			w.a.sharing.Use = false
+			mustRest(t, w)
+			if !w.a.joined() || w.a.liqo.Consuming.Present || !strings.Contains(w.a.own().Condition(api.ConditionOutgoingPeering).Message, "sharing.use") {
+				t.Errorf("%s", w.a)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := withLiqo(t)
+			w.a.book.connect()
+			mustRest(t, w)
+			w.wantByLiqo(t)
+			run(t, w)
+		})
+	}
+}
+
+// TestEngineOfPair: who may not or cannot use Liqo is peered by the agents, or not at all if
+// somebody insists.
+func TestEngineOfPair(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(w *world)
+		joined  bool
+		message string // of OutgoingPeering, a part
+	}{
+		"no Liqo here":              {func(w *world) { w.a.engine.Liqo = nil }, true, ""},
+		"no Liqo there":             {func(w *world) { w.b.engine = engine.State{} }, true, ""},
+		"builtin there":             {func(w *world) { w.b.engine.Setting = engine.OnlyBuiltin }, true, ""},
+		"another minor version":     {func(w *world) { w.b.engine.Liqo.Version = "v1.1.0" }, true, ""},
+		"Liqo wanted, none there":   {func(w *world) { w.a.engine.Setting, w.b.engine.Liqo = engine.OnlyLiqo, nil }, false, "peering.engine is liqo here"},
+		"Liqo wanted there, none":   {func(w *world) { w.b.engine.Setting, w.a.engine.Liqo = engine.OnlyLiqo, nil }, false, ""},
+		"one wants Liqo, one never": {func(w *world) { w.a.engine.Setting, w.b.engine.Setting = engine.OnlyLiqo, engine.OnlyBuiltin }, false, "change one of the two"},
+	} {
+		w := withLiqo(t)
+		c.change(w)
+		w.a.book.connect()
+		mustRest(t, w)
+		if !c.joined {
+			message := w.a.own().Condition(api.ConditionOutgoingPeering).Message
+			if w.a.joined() || w.a.liqo.Consuming.Present || w.a.kube.Advertisement != nil || !strings.Contains(message, c.message) {
+				t.Errorf("%s: %s\n%s", name, message, w.a)
+			}
+			continue
+		}
+		w.wantBuiltin(t)
+	}
+}
+
+// TestHostileEngine: what a peer says about its Liqo is refused or shown, and is never used as it is.
+func TestHostileEngine(t *testing.T) {
+	w := withLiqo(t)
+	w.a.book.connect()
+	mustRest(t, w)
+	state := *w.a.remote.State
+	for _, said := range []*wire.Engine{
+		{Setting: "fun", Liqo: &wire.Liqo{ID: "../a"}}, {Liqo: &wire.Liqo{ID: strings.Repeat("x", 60), Version: strings.Repeat("v", 900)}}, {},
+	} {
+		state.Request, state.Engine = nil, said
+		obs := w.a.observe()
+		obs.Remote.State, obs.Liqo = &state, LiqoStatus{}
+		d := derive(obs, w.now)
+		if theirs := d.theirEngine(); theirs.Setting != "" || theirs.Liqo != nil && (theirs.Liqo.Problem == "" || len(theirs.Liqo.Version) > 64) {
+			t.Errorf("%+v: %+v, %+v", said, theirs, theirs.Liqo)
+		}
+		if d.consumesByLiqo() {
+			t.Errorf("%+v: by Liqo", said)
+		}
+	}
+}

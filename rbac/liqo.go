@@ -1,0 +1,76 @@
+package rbac
+
+import (
+	"fmt"
+	"strings"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/liqo/document"
+)
+
+// liqoName is the name of the role with what it takes to drive Liqo, and of its binding.
+const liqoName = Name + "-liqo"
+
+// PartLiqo is the section of [LiqoRules].
+const PartLiqo Part = "Liqo 1.x: peers that it peers, where it is installed (rbac --engine liqo)"
+
+// LiqoRules returns what the agent needs besides [Rules] where Liqo is to peer this cluster. The
+// policy lets it write what is Liqo's only while it has these rights.
+func LiqoRules() []Rule {
+	authentication, kinds := document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}
+	return []Rule{
+		{
+			Part: PartLiqo, Group: authentication, Resources: kinds,
+			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "carries out the exchange by which Liqo peers two clusters, and undoes it",
+		}, {
+			Part: PartLiqo, Group: authentication, Resources: []string{"renews"},
+			Verbs: []string{"list", "watch"}, Reason: "follows what consumers have here",
+		}, {
+			Part: PartLiqo, Group: document.Offloading.Group, Resources: []string{document.PluralVirtualNodes},
+			Verbs: []string{"list", "watch", "delete"}, Reason: "has Liqo drain and remove the virtual nodes of its peers",
+		}, {
+			Part: PartLiqo, Group: document.Core.Group, Resources: []string{api.PluralForeignClusters},
+			Verbs: []string{"list", "watch", "patch", "delete"}, Reason: "follows where Liqo looks for providers, and takes away what it shows of those that are parted",
+		}, {
+			Part: PartLiqo, Group: "apps", Resources: []string{"deployments"},
+			Verbs: []string{"list", "watch"}, Reason: "looks whether Liqo's controllers are ready",
+		},
+	}
+}
+
+// liqoObjects are the role with [LiqoRules] and its binding.
+func liqoObjects(namespace string) []object {
+	const version = groupRBAC + "/v1"
+	return []object{
+		{apiVersion: version, kind: "ClusterRole", plural: "clusterroles", name: liqoName, rules: LiqoRules()},
+		{apiVersion: version, kind: "ClusterRoleBinding", plural: "clusterrolebindings", name: liqoName, role: "ClusterRole", subject: namespace},
+	}
+}
+
+// drivesLiqo is whether the agent's user was given [LiqoRules].
+var drivesLiqo = fmt.Sprintf(`variables.agent && authorizer.group(%q).resource(%q).check("create").allowed()`, document.Authentication.Group, document.PluralTenants)
+
+// careOf is that labels are those of a namespace which stands for another cluster, and is in the
+// agent's care.
+func careOf(labels string) string {
+	return fmt.Sprintf(`%[1]s[?%[2]q].orValue("") == "true" && %[1]s[?%[3]q].orValue("") != "" && %[1]s[?%[4]q].orValue("") != ""`,
+		labels, document.LabelTenantNamespace, document.LabelRemoteCluster, api.LabelClusterID)
+}
+
+// tenantNamespace is that a request makes such a namespace, takes one into care, or deletes one that the
+// agent made. Other labels, which may mean something to somebody, stay as they were.
+func tenantNamespace() string {
+	labels := []string{document.LabelTenantNamespace, document.LabelRemoteCluster, api.LabelClusterID, api.LabelManagedBy, "kubernetes.io/metadata.name"}
+	const of = `variables.now.metadata.?labels.orValue({})`
+	return `variables.what == "namespaces" && variables.liqo && variables.guest == "" && variables.guestBefore == "" && ` + careOf(of) +
+		fmt.Sprintf(` && request.name == %q + `+of+`[%q] && (variables.deleted ? `+of+`[?%q].orValue("") == %q : `,
+			document.ClusterID("").TenantNamespace(), document.LabelRemoteCluster, api.LabelManagedBy, api.ManagedByAgent) +
+		of + `.all(k, k in ["` + strings.Join(labels, `", "`) + `"] || oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k])))`
+}
+
+// tenantSecret is that a request is about a Secret of the exchange, in such a namespace.
+func tenantSecret() string {
+	return fmt.Sprintf(`variables.liqo && %s && variables.now.?type.orValue("Opaque") == "Opaque" && `+
+		`(request.name in [%q, %q] || variables.deleted && request.name == %q)`,
+		careOf(`variables.labels`), document.NonceSecret, document.SignedNonceSecret, document.CertificateSecret)
+}
