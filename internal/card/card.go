@@ -419,7 +419,9 @@ func (f *file) attributes(out *fuse.Attr) {
 }
 
 // Open implements fs.NodeOpener.
-func (f *file) Open(context.Context, uint32) (fusefs.FileHandle, uint32, syscall.Errno) { return nil, 0, 0 }
+func (f *file) Open(context.Context, uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
+	return nil, 0, 0
+}
 
 // Getattr implements fs.NodeGetattrer.
 func (f *file) Getattr(_ context.Context, _ fusefs.FileHandle, out *fuse.AttrOut) syscall.Errno {
