@@ -267,7 +267,7 @@ STORE  ?= etcd
 .PHONY: chaos
 chaos: setup build kubebox bin/kwok $(if $(filter kine,$(STORE)),bin/kine)
 	LIQO_BED_STORE='$(STORE)' LIQO_CHAOS_SEEDS='$(SEEDS)' LIQO_CHAOS_ROUNDS='$(ROUNDS)' LIQO_CHAOS_BOXES='$(BOXES)' \
-		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos$$' -v ./internal/e2e
+		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos(Notices)?$$' -v ./internal/e2e
 
 # The tests that docs/security.md names, with a table of what was tried and seen. make test runs them, too.
 .PHONY: attack

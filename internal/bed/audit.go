@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,6 +48,12 @@ type AuditEvent struct {
 	// Starting: the API server had not said yet that it was ready. Until then it knows
 	// no roles, and forbids everything.
 	Starting bool `json:"-"`
+}
+
+// Writes reports whether the request was to change something. The leases of nodes do not count: they are there to be renewed.
+func (e AuditEvent) Writes() bool {
+	return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && e.ObjectRef.Resource != "leases" &&
+		!strings.HasSuffix(e.ObjectRef.Resource, "reviews") && !strings.Contains(e.RequestURI, "dryRun=")
 }
 
 // auditSize returns how long the audit log is.

@@ -177,12 +177,16 @@ func (l *Link) SetLoss(percent int) {
 	port := l.port.Attrs().Name
 	rules := fmt.Sprintf("add table bridge %[1]s\ndelete table bridge %[1]s\n", port)
 	if percent > 0 {
+		which := fmt.Sprintf("numgen random mod 100 < %d", percent)
+		if percent >= 100 {
+			which = "" // nft takes no bound that is always met
+		}
 		rules += fmt.Sprintf(`table bridge %[1]s {
 			chain forward {
 				type filter hook forward priority 0
-				oifname %[1]s numgen random mod 100 < %[2]d drop
+				oifname %[1]s %[2]s drop
 			}
-		}`, port, percent)
+		}`, port, which)
 	}
 	l.check("set loss", l.host.bed.sw.do(func() error {
 		cmd := exec.Command("nft", "-f", "-")

@@ -26,7 +26,7 @@ import (
 func (c *chaos) asDecided() error {
 	for _, x := range c.boxes {
 		if st, err := x.status(); err != nil || !st.Kubernetes.Connected {
-			return fmt.Errorf("%s has no API server: %s %w", x.host.Name, st.Kubernetes.LastError, err)
+			return fmt.Errorf("%s has no API server: %s %v", x.host.Name, st.Kubernetes.LastError, err)
 		}
 		// As a person does: nobody else takes away pods that failed.
 		if _, err := x.kube.Request(c.t.Context(), "DELETE", "/api/v1/namespaces/shop/pods?fieldSelector=status.phase%3DFailed", "", nil); err != nil {
@@ -54,7 +54,7 @@ func (c *chaos) asDecided() error {
 			return err
 		}
 		if all, err := list[corev1.Node](c.boxes[x], "/api/v1/nodes"); err != nil || len(all) != nodes {
-			return fmt.Errorf("%s has %d nodes, want %d: %w", c.boxes[x].host.Name, len(all), nodes, err)
+			return fmt.Errorf("%s has %d nodes, want %d: %v", c.boxes[x].host.Name, len(all), nodes, err)
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func (c *chaos) edge(x, y int) (joined bool, err error) {
 		return joined, err
 	}
 	if node, err := p.a.node(p.b.asNode()); err != nil || node != nil {
-		return joined, fmt.Errorf("the node is there: %w", err)
+		return joined, fmt.Errorf("the node is there: %v", err)
 	}
 	spaces, err := list[metav1.PartialObjectMetadata](p.b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster+"%3D"+p.aID)
 	if err == nil && len(spaces) > 0 {
@@ -125,7 +125,7 @@ func (c *chaos) edge(x, y int) (joined bool, err error) {
 func (c *chaos) running(x *box, name string, want bool) error {
 	d, found, err := get[appsv1.Deployment](x, "/apis/apps/v1/namespaces/shop/deployments/"+name)
 	if err != nil || !found {
-		return fmt.Errorf("%s: there is no Deployment %s: %w", x.host.Name, name, err)
+		return fmt.Errorf("%s: there is no Deployment %s: %v", x.host.Name, name, err)
 	}
 	pods, err := list[corev1.Pod](x, "/api/v1/namespaces/shop/pods?labelSelector=app%3D"+name)
 	if err != nil {
@@ -145,23 +145,23 @@ func (c *chaos) running(x *box, name string, want bool) error {
 // quietFor is how long nobody writes anything at the end.
 const quietFor = time.Minute
 
-// quiet waits for a minute in which no agent writes anything, neither to its API server, but for leases of nodes, nor to its database.
-func (c *chaos) quiet() {
-	c.t.Helper()
+// silence is the condition that for a minute no agent has written anything, neither to its API server, but for leases of nodes, nor
+// to its database.
+func (c *chaos) silence() func() error {
 	stored, since := make([]uint64, len(c.boxes)), time.Now()
 	var last string
-	c.eventually("a minute without a write", func() error {
+	return func() error {
 		for i, x := range c.boxes {
 			st, err := x.status()
 			if err != nil {
 				return err
 			}
 			if n := st.State.Transactions; n != stored[i] {
-				stored[i], since, last = n, time.Now(), x.host.Name+" to its database"
+				stored[i], since, last = n, time.Now(), x.host.Name+" wrote to its database"
 			}
 		}
 		if time.Since(since) < quietFor {
-			return fmt.Errorf("%s wrote, the last time %s ago", last, time.Since(since).Round(time.Second))
+			return fmt.Errorf("%s at %s", last, since.Format(time.TimeOnly))
 		}
 		for _, x := range c.boxes {
 			events, err := x.kube.Audit()
@@ -172,16 +172,14 @@ func (c *chaos) quiet() {
 				if e.RequestReceivedTimestamp.Before(time.Now().Add(-quietFor)) {
 					break
 				}
-				switch {
-				case slices.Contains([]string{"get", "list", "watch"}, e.Verb), e.ObjectRef.Resource == "leases", strings.HasSuffix(e.ObjectRef.Resource, "reviews"), strings.Contains(e.RequestURI, "dryRun="):
-					continue
+				if e.Writes() {
+					since, last = e.RequestReceivedTimestamp, fmt.Sprintf("%s: %s %s", x.host.Name, e.Verb, e.RequestURI)
+					return errors.New(last)
 				}
-				since, last = e.RequestReceivedTimestamp, fmt.Sprintf("%s: %s %s", x.host.Name, e.Verb, e.RequestURI)
-				return errors.New(last)
 			}
 		}
 		return nil
-	})
+	}
 }
 
 // usedUp is what an agent uses of its machine.
