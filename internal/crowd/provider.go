@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -139,8 +140,11 @@ func (c *Crowd) provide(ctx context.Context) error {
 	}
 }
 
-// newKey makes a cluster key that is kept nowhere.
-func newKey() (*trust.Key, error) {
+// loadKey returns the cluster key that a box keeps in a directory, or a new one that is kept nowhere.
+func loadKey(dir, name string) (*trust.Key, error) {
+	if dir != "" {
+		return trust.LoadOrCreateKey(filepath.Join(dir, name))
+	}
 	dir, err := os.MkdirTemp("", "neighbour")
 	if err != nil {
 		return nil, err

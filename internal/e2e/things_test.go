@@ -156,7 +156,7 @@ func things() []*thing {
 		{name: "ready-by-tcp", sh: `exec httpd -f -p 8081 -h /www`, main: `readinessProbe: {tcpSocket: {port: 8081}, periodSeconds: 1}`, chance: "Unhealthy"},
 		{name: "ready-no-port", main: `readinessProbe: {httpGet: {path: /, port: 9}, periodSeconds: 1}`, shows: "Unhealthy.*connection refused"},
 		{name: "ready-http-error", sh: `exec httpd -f -p 8081 -h /www`, main: `readinessProbe: {httpGet: {path: /nothing, port: 8081}, periodSeconds: 1, initialDelaySeconds: 2}`, shows: "Unhealthy.*404", chance: "connection refused"},
-		{name: "not-alive-once", sh: once, main: `{livenessProbe: {exec: {command: [test, -f, /state/again]}, periodSeconds: 1, failureThreshold: 1}, ` + stateMount + `}`, spec: stateVolume, shows: "Ready=True.*restarted=true.*liveness probe"},
+		{name: "not-alive-once", sh: once, main: `{livenessProbe: {exec: {command: [test, -f, /state/again]}, periodSeconds: 1, failureThreshold: 1}, ` + stateMount + `}`, spec: stateVolume, shows: "Ready=True.*restarted=true.*liveness probe", chance: "Unhealthy"},
 		{name: "not-started-once", sh: once, main: `{startupProbe: {exec: {command: [test, -f, /state/again]}, periodSeconds: 1, failureThreshold: 2}, ` + stateMount + `}`, spec: stateVolume, shows: "Ready=True.*restarted=true.*startup probe", chance: "Unhealthy"},
 		{name: "gate", spec: `readinessGates: [{conditionType: example.com/open}]`, shows: "Ready=False ReadinessGatesNotReady", do: `k get pod $POD -o wide --no-headers | grep -o '[01]/1$'`},
 		{name: "gate-opens", spec: `readinessGates: [{conditionType: example.com/open}]`, shows: "Ready=False ReadinessGatesNotReady", then: "Ready=True",
@@ -175,7 +175,7 @@ func things() []*thing {
 		{name: "forced", do: `k delete pod $POD --force --grace-period=0`, then: ".", chance: "Killing"},
 		{name: "evicted", then: ".", chance: "Killing",
 			do: `echo '{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"'$POD'","namespace":"'$NS'"}}' | k create --raw /api/v1/namespaces/$NS/pods/$POD/eviction -f - | grep -o Success; k wait pod/$POD --for=delete --timeout=60s`},
-		{name: "deadline", spec: `{activeDeadlineSeconds: 2, terminationGracePeriodSeconds: 30}`, shows: "^Failed DeadlineExceeded"},
+		{name: "deadline", spec: `{activeDeadlineSeconds: 15, terminationGracePeriodSeconds: 30}`, shows: "^Failed DeadlineExceeded"},
 		{name: "deadline-set", spec: `terminationGracePeriodSeconds: 30`, do: `k patch pod $POD -p '{"spec":{"activeDeadlineSeconds":1}}'`, then: "^Failed DeadlineExceeded"},
 
 		// What is not there.
