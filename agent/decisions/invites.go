@@ -66,13 +66,14 @@ func (s *Store) LiveInvites() (live []state.Invite) {
 	return live
 }
 
-// readInvites has LiveInvites see a change. What cannot be read cannot be used either.
+// readInvites has LiveInvites see a change, also when the caller does not wait any more: what was stored is stored.
 func (s *Store) readInvites(ctx context.Context) {
 	s.inviting.Lock()
 	defer s.inviting.Unlock()
-	invites, err := s.cfg.Database.Invites(ctx)
+	invites, err := s.cfg.Database.Invites(context.WithoutCancel(ctx))
 	if err != nil {
-		s.cfg.Logger.Warn("the invites cannot be read", "error", err)
+		s.cfg.Logger.Warn("the invites cannot be read, and are shown as they were", "error", err)
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
