@@ -51,13 +51,29 @@ const (
 
 // buildEndpoint builds our HTTPS port.
 func (s *session) buildEndpoint(ctx context.Context, cfg config.Config) error {
+	var answer endpoint.LiqoExchange
+	if byLiqo(cfg) {
+		answer = s.answerLiqo
+	}
 	s.server = endpoint.NewServer(endpoint.ServerConfig{
 		Listen: cfg.Endpoint.Listen, Issuer: s.issuer, Identity: s.self,
-		Peers: s.incoming, Reach: s.callBack, Liqo: s.answerLiqo,
+		Peers: s.incoming, Reach: s.callBack, Liqo: answer,
 		Gateway: gateway.New(gateway.Config{Upstream: s.peering.Upstream, DeletedByPeer: s.peering.DeletedByPeer, Logger: s.logger}),
 		Guests:  s.sharing, Network: s.connect.Endpoint(), MaxConns: cfg.Endpoint.MaxConnections, Logger: s.logger,
 	})
 	return s.server.Listen(ctx)
+}
+
+// byLiqo reports whether Liqo may peer this cluster. If not, nobody looks for it.
+func byLiqo(cfg config.Config) bool { return engine.Setting(cfg.Peering.Engine) != engine.OnlyBuiltin }
+
+// installedLiqo returns the Liqo of this cluster, nil for none, as far as it is looked for.
+func (s *session) installedLiqo() *engine.Installation {
+	if s.liqo == nil {
+		return nil
+	}
+	found, _ := s.liqo.Installed()
+	return found
 }
 
 // answerLiqo answers a step of the exchange with a peer's Liqo.
@@ -68,7 +84,9 @@ func (s *session) answerLiqo(ctx context.Context, id peer.ClusterID, body []byte
 // beside runs what works beside the peering controller while there is an API server.
 func (s *session) beside(ctx context.Context, local *rest.Config) {
 	var running sync.WaitGroup
-	running.Go(func() { s.liqo.Run(ctx, local) })
+	if s.liqo != nil {
+		running.Go(func() { s.liqo.Run(ctx, local) })
+	}
 	s.sharing.Run(ctx, local)
 	running.Wait()
 }
@@ -135,7 +153,11 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Supervisor: s.agent.supervisor, Tracker: s.health, Logger: s.logger, Now: time.Now,
 	})
 	outgoing := calls.Outgoing{Client: s.client, Pin: s.decisions.Pin}
-	s.liqo = liqo.New(liqo.Config{Peers: outgoing, Changed: s.hub.reconcile, Found: s.hub.enginesChanged, Logger: s.logger, Now: time.Now})
+	var peersByLiqo peering.Liqo
+	if byLiqo(cfg) {
+		s.liqo = liqo.New(liqo.Config{Peers: outgoing, Changed: s.hub.reconcile, Found: s.hub.enginesChanged, Logger: s.logger, Now: time.Now})
+		peersByLiqo = s.liqo
+	}
 	s.peering = peering.New(peering.Config{
 		Kubeconfig: func() string { return s.config().Cluster.Kubeconfig },
 		Registry:   lookedAfter{s.registry, s.decisions}, Identity: s.self, Namespace: cfg.Cluster.Namespace, Logger: s.logger,
@@ -153,7 +175,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 			Effective:          func() api.EffectiveConfig { return reload.Shown(s.config()) },
 		},
 		Sharing: s.sharing, While: s.beside, SharingSettings: func() plan.SharingSettings { return sharing.Settings(s.config()) },
-		Liqo: s.liqo, Engine: func() engine.Setting { return engine.Setting(s.config().Peering.Engine) },
+		Liqo: peersByLiqo, Engine: func() engine.Setting { return engine.Setting(cfg.Peering.Engine) },
 	})
 	s.poller = dnssd.New(dnssd.Config{
 		Service: cfg.Discovery.Service, Report: func(r dnssd.Report) { s.domains.Looked(r) },
@@ -199,7 +221,7 @@ func (s *session) newBackend() *backend.Backend {
 	return &backend.Backend{
 		Views: s.views, Resetter: s.reset, SearchDomains: s.domains, Decisions: s.decisions,
 		Version: s.agent.opts.Version, Origin: s.origin, Started: s.agent.started, Loaded: s.agent.settings.Loaded, Self: s.self, Greeting: s.greeting,
-		Liqo: s.liqo.Installed,
+		Liqo: s.installedLiqo,
 		Now:  time.Now, Logger: s.logger, LastErrors: s.agent.lastErrors.List, URLsChanged: s.urls.Again,
 		Store: s.store, Links: s.lan.InUse, Uses: &s.uses, MDNS: s.mdns, Server: s.server, Client: s.client,
 		Certificates: s.certificates.Loaded, Problems: s.problems.Current, Rotation: s.rotation,
@@ -243,7 +265,9 @@ func (s *session) apply(ctx context.Context, cfg config.Config) error {
 	s.peering.SetInterval(cfg.Discovery.CheckInterval)
 	s.sharing.SettingsChanged()
 	s.peering.SharingChanged()
-	s.liqo.Look()
+	if s.liqo != nil {
+		s.liqo.Look()
+	}
 	s.listenForMetrics(ctx, cfg)
 	return s.registry.SetInterval(ctx, cfg.Discovery.CheckInterval)
 }

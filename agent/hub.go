@@ -35,7 +35,7 @@ type wiring struct {
 	incoming  *calls.Incoming
 	proofs    *proofs.Queue
 	domains   *domains.Keeper
-	liqo      *liqo.Liqo
+	liqo      *liqo.Liqo // nil: the agents peer all clusters
 }
 
 // with calls do with the parts, once they are built.
@@ -65,7 +65,9 @@ func (h *hub) decided(id peer.ClusterID) {
 		w.domains.Remark(id)
 		w.server.Recheck(id)
 		w.problems.Again()
-		w.liqo.Look() // whoever installed it before they decided is not kept waiting
+		if w.liqo != nil {
+			w.liqo.Look() // whoever installed it before they decided is not kept waiting
+		}
 	})
 }
 

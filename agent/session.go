@@ -74,7 +74,7 @@ type session struct {
 	metrics   *metrics.Metrics
 	scrapes   *metrics.Listener
 	sharing   *sharing.Sharing
-	liqo      *liqo.Liqo
+	liqo      *liqo.Liqo // nil: the agents peer all clusters
 	connect   *connect.Connect
 	reset     *reset.Resetter
 	claim     *reset.Claim

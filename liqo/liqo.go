@@ -297,7 +297,7 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 // set keeps what Liqo is here.
 func (l *Liqo) set(found *engine.Installation) {
 	l.mu.Lock()
-	same := reflect.DeepEqual(l.found, found)
+	same := l.looked && reflect.DeepEqual(l.found, found)
 	l.found, l.looked = found, true
 	l.mu.Unlock()
 	if !same {

@@ -57,6 +57,7 @@ func (v *observer) gather(s *session, id peer.ClusterID, now time.Time, offered 
 	if v.cfg.Sharing != nil {
 		obs.Network = v.cfg.Sharing.Network(id)
 	}
+	obs.Engine = engine.State{Setting: engine.OnlyBuiltin}
 	if v.cfg.Liqo != nil {
 		found, known := v.cfg.Liqo.Installed()
 		obs.Engine = engine.State{Setting: v.cfg.Engine(), Liqo: found, Unknown: !known}

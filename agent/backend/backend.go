@@ -47,8 +47,8 @@ type Backend struct {
 	Now        func() time.Time
 	Logger     *slog.Logger
 	LastErrors func() []control.LogEntry
-	// Liqo returns the Liqo of this cluster, nil for none, and whether that is known yet.
-	Liqo func() (*engine.Installation, bool)
+	// Liqo returns the Liqo of this cluster, nil for none, as far as it is looked for.
+	Liqo func() *engine.Installation
 	// URLsChanged has the URLs that people gave for peers compared with the candidates.
 	URLsChanged func()
 
@@ -145,7 +145,7 @@ func (b *Backend) Status(context.Context) (control.Status, error) {
 
 // liqo describes the Liqo of this cluster, nil if there is none.
 func (b *Backend) liqo(cfg config.Config) *control.Liqo {
-	found, _ := b.Liqo()
+	found := b.Liqo()
 	if found == nil {
 		return nil
 	}

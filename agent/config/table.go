@@ -107,8 +107,8 @@ var settings = []setting[Config]{
 	{key: "trust.fleet_certificate", field: func(c *Config) any { return &c.Trust.FleetCertificate }, def: "", rule: anyPath,
 		doc: "A PEM file with this cluster's certificate from the fleet CA (see liqo-agent fleet sign). Peers see it. Empty: fleet.crt in state.dir, if it exists."},
 
-	{key: "peering.engine", field: func(c *Config) any { return &c.Peering.Engine }, def: string(engine.Auto), rule: oneOf(string(engine.Auto), string(engine.OnlyBuiltin), string(engine.OnlyLiqo)),
-		doc: "What peers this cluster with others. builtin: the agents share resources by themselves. liqo: Liqo 1.0 to 1.2, if it runs in both clusters; with others there is no peering. auto: Liqo where both clusters have it and it is ready, else builtin. A change applies to new peerings."},
+	{key: "peering.engine", field: func(c *Config) any { return &c.Peering.Engine }, def: string(engine.OnlyBuiltin), rule: oneOf(string(engine.Auto), string(engine.OnlyBuiltin), string(engine.OnlyLiqo)), restart: true,
+		doc: "What peers this cluster with others. builtin: the agents share resources by themselves. liqo: Liqo 1.0 to 1.2, if it runs in both clusters; with others there is no peering. auto: Liqo where both clusters have it and it is ready, else builtin. Pods that peers run here by Liqo are under its rules, not those of the agent. Disconnect pairs that Liqo peers before a change to builtin."},
 
 	{key: "sharing.enable", field: func(c *Config) any { return &c.Sharing.Enable }, def: true,
 		doc: "Offer resources to accepted peers. false: withdraw all offers, and end the pods that run here for peers."},

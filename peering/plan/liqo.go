@@ -113,6 +113,8 @@ func (d *derived) choice() engine.Choice {
 func (d *derived) consumesByLiqo() bool {
 	state := d.remoteState()
 	switch {
+	case d.Engine.Setting == engine.OnlyBuiltin && !d.Liqo.Consuming.Present:
+		return false // whatever the provider says of our request
 	case state != nil && state.Request != nil:
 		return state.Request.Spec.Engine == api.EngineLiqo
 	case d.Liqo.Consuming.Present || d.consumesBuiltin():
