@@ -17,7 +17,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -140,11 +139,8 @@ func (c *Crowd) provide(ctx context.Context) error {
 	}
 }
 
-// loadKey returns the cluster key that a box keeps in a directory, or a new one that is kept nowhere.
-func loadKey(dir, name string) (*trust.Key, error) {
-	if dir != "" {
-		return trust.LoadOrCreateKey(filepath.Join(dir, name))
-	}
+// newKey makes a cluster key that is kept nowhere.
+func newKey() (*trust.Key, error) {
 	dir, err := os.MkdirTemp("", "neighbour")
 	if err != nil {
 		return nil, err
