@@ -92,6 +92,17 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, c *conn, call
 	return nil
 }
 
+// knownCall returns the body of a call that only peers whose key is trusted may make.
+func (s *Server) knownCall(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) ([]byte, *refusal.Refusal) {
+	if no := needsKnown(caller); no != nil {
+		return nil, no
+	}
+	if r.Method != http.MethodPost {
+		return nil, refusal.NotAllowed("POST")
+	}
+	return s.readBody(w, r, c, "application/json", maxCallBody)
+}
+
 func reply(w http.ResponseWriter, v any) *refusal.Refusal {
 	body, err := wire.Encode(v)
 	if err != nil {

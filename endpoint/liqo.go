@@ -27,13 +27,7 @@ type LiqoExchange func(ctx context.Context, id peer.ClusterID, body []byte) (any
 
 // serveLiqo answers PathLiqo.
 func (s *Server) serveLiqo(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
-	if no := needsKnown(caller); no != nil {
-		return no
-	}
-	if r.Method != http.MethodPost {
-		return refusal.NotAllowed("POST")
-	}
-	body, no := s.readBody(w, r, c, "application/json", maxCallBody)
+	body, no := s.knownCall(w, r, c, caller)
 	if no != nil {
 		return no
 	}

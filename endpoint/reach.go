@@ -18,13 +18,7 @@ const (
 // serveReach answers PathReach. The address tried is that of the caller's own
 // connection: nobody can have us connect to anybody else.
 func (s *Server) serveReach(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
-	if no := needsKnown(caller); no != nil {
-		return no
-	}
-	if r.Method != http.MethodPost {
-		return refusal.NotAllowed("POST")
-	}
-	body, no := s.readBody(w, r, c, "application/json", maxCallBody)
+	body, no := s.knownCall(w, r, c, caller)
 	if no != nil {
 		return no
 	}
