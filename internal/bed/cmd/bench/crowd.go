@@ -205,26 +205,7 @@ func (r *scenarioRun) avahiCrowd(b *bed.Bed, c *crowd.Crowd, name string) {
 
 // measureNeighbours has an agent meet a thousand boxes that do have endpoints.
 func measureNeighbours(r *scenarioRun) {
-	b := bed.New(r)
-	x := r.box(b, "a", "10.77.0.1/16")
-	x.kube = b.StartKubes(r.Context(), x.host)[0]
-	// A first start makes the state file, the CRD and the namespace: what is
-	// measured is meeting the neighbours.
-	x.start()
-	r.await(60*time.Second, "connected", func() error { return connected(x) })
-	x.stop()
-	r.newCrowd(b, crowd.Options{Size: crowdSize, Endpoints: true})
-	began := x.start()
-	n := 0
-	done := x.when(120*time.Second, "all neighbours", func(all map[string]foreign) bool {
-		n = 0
-		for _, fc := range all {
-			if fc.Status.Fingerprint != "" {
-				n++
-			}
-		}
-		return n == crowdSize
-	})
+	x, began, done := climbNeighbours(r, crowdSize)
 	r.add(fmt.Sprintf("%d neighbours verified and in the API server", crowdSize), "at most 20 s", short(done.Sub(began)),
 		"from the agent's start; API server, etcd and 1,000 TLS endpoints on the same 2 cores")
 	atOnce, err := usageOf(x.agent.PID())

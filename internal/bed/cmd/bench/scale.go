@@ -146,6 +146,7 @@ func (x *box) packets() (sent float64) {
 	return 0
 }
 
+// climbNeighbours has an agent that has started before meet boxes with endpoints: what is measured is meeting them.
 func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	b := bed.New(r)
 	x = r.box(b, "a", "10.77.0.1/16")
@@ -155,7 +156,7 @@ func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	x.stop()
 	r.newCrowd(b, crowd.Options{Size: size, Endpoints: true})
 	began = x.start()
-	done = x.when(5*time.Minute, "all neighbours", func(all map[string]foreign) bool {
+	done = x.when(max(2*time.Minute, time.Duration(size)*60*time.Millisecond), "all neighbours", func(all map[string]foreign) bool {
 		n := 0
 		for _, fc := range all {
 			if fc.Status.Fingerprint != "" {
