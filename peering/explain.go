@@ -98,7 +98,7 @@ func (c *Controller) explain(out *strings.Builder, s *session, id peer.ClusterID
 		fmt.Fprintf(out, "%s: wanted=%v joined=%v %s; missing: %s\n", way.name, way.Wanted, way.Joined, way.Reason, strings.Join(missing, ", "))
 	}
 	fmt.Fprintf(out, "away %v, quiet %v, tearing down %v, draining %v\n", obs.Away, obs.Quiet, obs.TearingDown, obs.Draining)
-	if l := obs.Liqo; c.cfg.Liqo != nil && (obs.Engine.Liqo != nil) {
+	if l := obs.Liqo; obs.Engine.Liqo != nil {
 		fmt.Fprintf(out, "Liqo: consuming %+v, serving %+v\n", l.Consuming, l.Serving)
 	}
 	out.WriteString(c.remote.Explain(id))
