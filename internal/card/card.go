@@ -222,8 +222,9 @@ func (c *Card) name(name string, f *file) {
 	c.journal = append(c.journal, renaming{name, f})
 }
 
-// sync lets a sync take its time.
-func (c *Card) sync(ctx context.Context) syscall.Errno {
+// sync lets a sync take its time. A signal does not end it, as it ends none on a disk: programs, and SQLite among them, take an
+// interrupted one for an error of the disk, and Go's runtime sends itself signals all the time.
+func (c *Card) sync() {
 	c.mu.Lock()
 	stalled := c.stalled
 	c.waiting++
@@ -236,17 +237,13 @@ func (c *Card) sync(ctx context.Context) syscall.Errno {
 	var enough <-chan time.Time
 	if stalled == nil {
 		if c.opts.Sync == 0 {
-			return 0
+			return
 		}
 		enough = time.After(c.opts.Sync)
 	}
 	select {
 	case <-stalled:
-		return 0
 	case <-enough:
-		return 0
-	case <-ctx.Done():
-		return syscall.EINTR
 	}
 }
 
@@ -390,10 +387,8 @@ func (d *directory) Seekdir(_ context.Context, off uint64) syscall.Errno {
 }
 
 // Fsyncdir implements fs.FileFsyncdirer. What happened to names until now is on the card then.
-func (d *directory) Fsyncdir(ctx context.Context, _ uint32) syscall.Errno {
-	if err := d.card.sync(ctx); err != 0 {
-		return err
-	}
+func (d *directory) Fsyncdir(context.Context, uint32) syscall.Errno {
+	d.card.sync()
 	d.card.mu.Lock()
 	defer d.card.mu.Unlock()
 	if err := d.card.broken(); err != 0 {
@@ -500,10 +495,8 @@ func (f *file) Write(_ context.Context, _ fusefs.FileHandle, data []byte, off in
 }
 
 // Fsync implements fs.NodeFsyncer. The content is on the card then; the name only once the directory is synced, too.
-func (f *file) Fsync(ctx context.Context, _ fusefs.FileHandle, _ uint32) syscall.Errno {
-	if err := f.card.sync(ctx); err != 0 {
-		return err
-	}
+func (f *file) Fsync(context.Context, fusefs.FileHandle, uint32) syscall.Errno {
+	f.card.sync()
 	f.card.mu.Lock()
 	defer f.card.mu.Unlock()
 	if err := f.card.broken(); err != 0 {
