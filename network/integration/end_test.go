@@ -48,6 +48,9 @@ type end struct {
 
 	mu        sync.Mutex
 	said, why string
+
+	deciding sync.Mutex // of what is wanted of the peer
+	left     bool
 }
 
 // runEnd connects with the peer until it gets SIGTERM, and is disconnected from it by SIGUSR1.
@@ -116,15 +119,28 @@ func (e *end) run() error {
 		case <-ctx.Done():
 			return nil
 		case <-leave:
-			e.engine.Remove(e.Peer)
+			e.leave()
 		case <-ticker.C:
 			e.say()
 		}
 	}
 }
 
+// leave disconnects the two.
+func (e *end) leave() {
+	e.deciding.Lock()
+	defer e.deciding.Unlock()
+	e.left = true
+	e.engine.Remove(e.Peer)
+}
+
 // grant lets all pods here reach all of the peer, and the peer some of them, once there are addresses.
 func (e *end) grant() {
+	e.deciding.Lock()
+	defer e.deciding.Unlock()
+	if e.left {
+		return // what was known before must not connect them again
+	}
 	if status, ok := e.engine.Status(e.Peer); ok && len(status.Blocks.Theirs) > 0 {
 		e.engine.Set(e.spec(status.Blocks))
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,9 @@ func startHostKube(t *testing.T) *bed.Kube {
 // runningHost is a Host at work.
 type runningHost struct {
 	*host.Host
+	// serving is the same for the endpoint, which may still have requests from before it was made anew.
+	serving atomic.Pointer[host.Host]
+
 	log  *bedtest.Log
 	stop func()
 	// through is what its requests go through, and node where pods of consumers run; they may be nil and "".
@@ -98,6 +102,7 @@ func (r *runningHost) renew() {
 			return time.Now().Add(r.skew)
 		},
 	})
+	r.serving.Store(r.Host)
 }
 
 // connect runs the Host against a control plane.

@@ -56,37 +56,37 @@ func (l landlord) refused(err error) error {
 }
 
 func (l landlord) Owns(id peer.ClusterID, ns string) error {
-	return l.refused(l.runningHost.Owns(id, ns))
+	return l.refused(l.serving.Load().Owns(id, ns))
 }
 
 func (l landlord) Namespace(ctx context.Context, id peer.ClusterID, origin string) (string, error) {
-	name, err := l.runningHost.Namespace(ctx, id, origin)
+	name, err := l.serving.Load().Namespace(ctx, id, origin)
 	return name, l.refused(err)
 }
 
 func (l landlord) Release(ctx context.Context, id peer.ClusterID, origin string) error {
-	return l.refused(l.runningHost.Release(ctx, id, origin))
+	return l.refused(l.serving.Load().Release(ctx, id, origin))
 }
 
 func (l landlord) Pod(ctx context.Context, id peer.ClusterID, ns string, body []byte) ([]byte, func([]byte), error) {
-	clean, done, err := l.runningHost.Pod(ctx, id, ns, body)
+	clean, done, err := l.serving.Load().Pod(ctx, id, ns, body)
 	return clean, done, l.refused(err)
 }
 
 func (landlord) Named(pod []byte) (map[string][]string, error) { return host.Named(pod) }
 
 func (l landlord) PodPatch(id peer.ClusterID, ns, name string, body []byte) ([]byte, string, error) {
-	clean, contentType, err := l.runningHost.PodPatch(id, ns, name, body)
+	clean, contentType, err := l.serving.Load().PodPatch(id, ns, name, body)
 	return clean, contentType, l.refused(err)
 }
 
 func (l landlord) Ephemeral(ctx context.Context, id peer.ClusterID, ns, name string, body []byte) ([]byte, func([]byte), error) {
-	clean, done, err := l.runningHost.Ephemeral(ctx, id, ns, name, body)
+	clean, done, err := l.serving.Load().Ephemeral(ctx, id, ns, name, body)
 	return clean, done, l.refused(err)
 }
 
 func (l landlord) Object(id peer.ClusterID, ns, resource, name string, body []byte) ([]byte, error) {
-	clean, err := l.runningHost.Object(id, ns, resource, name, body)
+	clean, err := l.serving.Load().Object(id, ns, resource, name, body)
 	return clean, l.refused(err)
 }
 
