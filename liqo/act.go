@@ -56,6 +56,13 @@ func (s *session) do(ctx context.Context, a exchange.Action) error {
 		return s.merge(ctx, cache, path, map[string]any{"spec": map[string]any{"authParams": map[string]any{"apiServer": server}}})
 	case exchange.Drain:
 		return s.merge(ctx, cache, path, map[string]any{"spec": map[string]any{"tenantCondition": conditionDrained}})
+	case exchange.Note:
+		note := map[string]any{"annotations": map[string]any{document.AnnotationAddress: a.Noted}}
+		change := map[string]any{"metadata": note}
+		if a.Restart {
+			change["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": note}}}}
+		}
+		return s.merge(ctx, cache, path, change)
 	case exchange.Abandon:
 		return s.merge(ctx, nil, path, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationUnreachable: "true"}}})
 	case exchange.Delete:
@@ -132,6 +139,9 @@ func body(a exchange.Action) applied {
 		b.Data = map[string]any{document.FieldNonce: []byte(a.Nonce)}
 	case exchange.TenantObject:
 		b.Kind = document.KindTenant
+		if a.Noted != "" {
+			b.Metadata.Annotations = map[string]string{document.AnnotationAddress: a.Noted}
+		}
 		b.Spec = map[string]any{
 			"clusterID": a.Tenant.ClusterID, "publicKey": a.Tenant.PublicKey, "csr": a.Tenant.CSR, "signature": a.Tenant.Signature, "tenantCondition": conditionActive,
 		}

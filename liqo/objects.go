@@ -2,6 +2,7 @@ package liqo
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,6 +121,41 @@ func (d *deployment) DeepCopyObject() runtime.Object {
 	return &out
 }
 
+// controlPlane is a node with the API server.
+type controlPlane struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Status struct {
+		Addresses []nodeAddress `json:"addresses,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+type nodeAddress struct {
+	Type    string `json:"type"`
+	Address string `json:"address"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (c *controlPlane) DeepCopyObject() runtime.Object {
+	out := *c
+	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Status.Addresses = slices.Clone(c.Status.Addresses)
+	return &out
+}
+
+// addresses are those of the nodes from which Liqo takes the address of this cluster.
+func (s *session) addresses() string {
+	var all []string
+	for _, n := range s.planes.All() {
+		for _, a := range n.Status.Addresses {
+			all = append(all, a.Address)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), " ")
+}
+
 // remote returns the ID of the other cluster that an object is about.
 func remote(o metav1.Object) document.ClusterID {
 	return document.ClusterID(o.GetLabels()[document.LabelRemoteCluster])
@@ -158,7 +194,7 @@ func asks(o *object) map[string]string {
 
 func tenantOf(o *object) *exchange.Tenant {
 	t := &exchange.Tenant{
-		Object: about(o), Drained: o.Spec.TenantCondition == conditionDrained,
+		Object: about(o), Drained: o.Spec.TenantCondition == conditionDrained, Addresses: o.Annotations[document.AnnotationAddress],
 		Tenant: document.Tenant{ClusterID: document.ClusterID(o.Spec.ClusterID), PublicKey: o.Spec.PublicKey, CSR: o.Spec.CSR, Signature: o.Spec.Signature},
 	}
 	if p := o.Status.AuthParams; p != nil && o.Status.TenantNamespace != "" && len(p.SignedCRT) > 0 {
@@ -224,7 +260,11 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 		case o.Labels[labelReplicated] != "":
 			h.Replicated = append(h.Replicated, about(o))
 		case o.Labels[document.LabelReplicationTo] == string(id):
-			h.Slices = append(h.Slices, exchange.Slice{Object: about(o), Slice: o.Status.Review(), Asks: asks(o)})
+			own := exchange.Slice{Object: about(o), Slice: o.Status.Review(), Asks: asks(o)}
+			if i := s.identities.Get(inside, document.SliceIdentityName(o.Name)); i != nil {
+				own.Server = identityOf(i).APIServer
+			}
+			h.Slices = append(h.Slices, own)
 		}
 	}
 	for _, o := range s.renews.By(key) {
@@ -234,7 +274,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 	}
 	for _, o := range s.nodes.By(key) {
 		if o.Namespace == inside {
-			h.VirtualNodes = append(h.VirtualNodes, about(o))
+			h.VirtualNodes = append(h.VirtualNodes, exchange.Node{Object: about(o), Server: o.Annotations[document.AnnotationAddress]})
 		}
 	}
 	if fc := s.foreign.Get("", string(id)); fc != nil {

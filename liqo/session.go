@@ -35,6 +35,7 @@ const (
 	conditionActive       = "Active"
 	conditionDrained      = "Drained"
 	annotationUnreachable = "liqo.io/foreign-cluster-permanently-unreachable"
+	labelControlPlane     = "node-role.kubernetes.io/control-plane" // of the nodes whose address Liqo tells
 	namespacesPath        = "/api/v1/namespaces"
 	manager               = "liqo-agent-liqo"
 	classDefault          = "default"
@@ -65,6 +66,7 @@ type session struct {
 
 	secrets, tenants, identities, slices, nodes, renews *kube.Cache[*object]
 	foreign                                             *kube.Cache[*checked]
+	planes                                              *kube.Cache[*controlPlane]
 
 	mu        sync.Mutex
 	namespace string         // of Liqo
@@ -94,6 +96,14 @@ func newSession(l *Liqo, c *kube.Client, found served) *session {
 		})
 	}
 	s.namespaces, s.secrets, s.tenants, s.identities, s.slices, s.nodes, s.renews = objects(), objects(), objects(), objects(), objects(), objects(), objects()
+	s.planes = kube.NewCache(kube.Kind[*controlPlane]{
+		Fresh: func() *controlPlane { return &controlPlane{} }, Failed: failed,
+		Changed: func(before, after *controlPlane) {
+			if before == nil || after == nil || !slices.Equal(before.Status.Addresses, after.Status.Addresses) {
+				s.addAll()
+			}
+		},
+	})
 	s.foreign = kube.NewCache(kube.Kind[*checked]{
 		Fresh: func() *checked { return &checked{} }, Failed: failed,
 		Changed: func(before, after *checked) {
@@ -171,7 +181,8 @@ func (s *session) exchange(ctx context.Context, running *sync.WaitGroup) {
 	running.Go(func() {
 		s.foreign.Follow(ctx, s.client, kube.Query{Path: api.Collection(document.Core, api.PluralForeignClusters)})
 	})
-	synced := []<-chan struct{}{s.secrets.Synced(), s.tenants.Synced(), s.identities.Synced(), s.slices.Synced(), s.nodes.Synced(), s.foreign.Synced()}
+	running.Go(func() { s.planes.Follow(ctx, s.client, kube.Query{Path: "/api/v1/nodes", Labels: labelControlPlane}) })
+	synced := []<-chan struct{}{s.planes.Synced(), s.secrets.Synced(), s.tenants.Synced(), s.identities.Synced(), s.slices.Synced(), s.nodes.Synced(), s.foreign.Synced()}
 	if s.found.renews {
 		follow(s.renews, authentication(pluralRenews))
 		synced = append(synced, s.renews.Synced())
@@ -240,6 +251,15 @@ func (s *session) add(id peer.ClusterID) {
 	s.queue.Add(job{id, false})
 }
 
+// addAll has all pairs looked at.
+func (s *session) addAll() {
+	for _, n := range s.namespaces.All() {
+		if id := inCare(n); id != "" {
+			s.add(id)
+		}
+	}
+}
+
 // reconcile works on one direction of a pair.
 func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, err error) {
 	s.Liqo.mu.Lock()
@@ -261,7 +281,7 @@ func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, er
 
 // serve works on the peer's consuming this cluster.
 func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pair, self document.ClusterID) (again time.Duration, err error) {
-	obs := exchange.Provider{Peer: id, Wanted: now.serve, Self: self, Said: now.heard, Consumes: now.consume.Wanted}
+	obs := exchange.Provider{Peer: id, Wanted: now.serve, Self: self, Said: now.heard, Consumes: now.consume.Wanted, Addresses: s.addresses()}
 	if now.heard != nil {
 		obs.Consumer = now.heard.ClusterID
 	}

@@ -48,6 +48,7 @@ var confinement = []confined{
 	{"apiextensions.k8s.io", []string{"customresourcedefinitions"}, []string{"CREATE", "UPDATE"}},
 	{groupCSR, []string{"certificatesigningrequests"}, []string{"CREATE"}},
 	{document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}, []string{"CREATE", "UPDATE"}},
+	{document.Offloading.Group, []string{document.PluralVirtualNodes}, []string{"UPDATE"}},
 }
 
 // guestPrefix begins the names of guest namespaces, unless sharing.namespace_prefix says
@@ -264,6 +265,8 @@ func demands(namespace string) []demand {
 		{"the agent has Liqo peer clusters in namespaces that are in its care, and no consumer without proof of its key",
 			oneOf(careOf(`variables.labels`)+` && object.spec.?authzPolicy.orValue("KeysExchange") == "KeysExchange"`,
 				document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices)},
+		{"the agent notes the provider's address on Liqo's virtual nodes and the pods of their virtual kubelets, and changes nothing else in them",
+			of(document.PluralVirtualNodes, careOf(`variables.labels`)+` && `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+onlyNoted())},
 	}
 }
 

@@ -27,7 +27,7 @@ func LiqoRules() []Rule {
 			Verbs: []string{"list", "watch"}, Reason: "follows what consumers have here",
 		}, {
 			Part: PartLiqo, Group: document.Offloading.Group, Resources: []string{document.PluralVirtualNodes},
-			Verbs: []string{"list", "watch", "delete"}, Reason: "has Liqo drain and remove the virtual nodes of its peers",
+			Verbs: []string{"list", "watch", "patch", "delete"}, Reason: "has Liqo start virtual kubelets again at another address, and drain and remove virtual nodes",
 		}, {
 			Part: PartLiqo, Group: document.Core.Group, Resources: []string{api.PluralForeignClusters},
 			Verbs: []string{"list", "watch", "patch", "delete"}, Reason: "follows where Liqo looks for providers, and takes away what it shows of those that are parted",
@@ -73,4 +73,20 @@ func tenantSecret() string {
 	return fmt.Sprintf(`variables.liqo && %s && variables.now.?type.orValue("Opaque") == "Opaque" && `+
 		`(request.name in [%q, %q] || variables.deleted && request.name == %q)`,
 		careOf(`variables.labels`), document.NonceSecret, document.SignedNonceSecret, document.CertificateSecret)
+}
+
+// onlyNoted is that an update of a VirtualNode changes no more than the annotation that it shares with
+// the template of its virtual kubelet's pod.
+func onlyNoted() string {
+	var all []string
+	for _, c := range []struct{ in, but string }{
+		{"metadata.?annotations.orValue({})", document.AnnotationAddress}, {"spec", "template"}, {"spec.template", "spec"}, {"spec.template.spec", "template"},
+		{"spec.template.spec.template", "metadata"}, {"spec.template.spec.template.?metadata.orValue({})", "annotations"},
+		{"spec.template.spec.template.?metadata.?annotations.orValue({})", document.AnnotationAddress},
+	} {
+		for _, pair := range [][]any{{"object", "oldObject", c.in, c.but}, {"oldObject", "object", c.in, c.but}} {
+			all = append(all, fmt.Sprintf(`%[1]s.%[3]s.all(k, k == %[4]q || %[2]s.%[3]s[?k] == optional.of(%[1]s.%[3]s[k]))`, pair...))
+		}
+	}
+	return strings.Join(all, " && ")
 }

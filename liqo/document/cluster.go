@@ -34,5 +34,8 @@ func ParseClusterID(s string) (ClusterID, error) {
 // TenantNamespace is the namespace that stands for the cluster in another one.
 func (id ClusterID) TenantNamespace() string { return tenantPrefix + string(id) }
 
+// SliceIdentityName is the name of the Identity of the virtual node that a ResourceSlice became.
+func SliceIdentityName(slice string) string { return "resourceslice-" + slice }
+
 // IdentityName is the name of the Identity by which another cluster reaches this one.
 func (id ClusterID) IdentityName() string { return identityPrefix + string(id) }

@@ -44,6 +44,9 @@ const (
 	AnnotationVirtualNode = "liqo.io/create-virtual-node"
 )
 
+// AnnotationAddress is the agent's: the addresses with which a Tenant and a VirtualNode work.
+const AnnotationAddress = "discovery.liqo.io/liqo-address"
+
 // Objects of the exchange (pkg/liqo-controller-manager/authentication/forge, pkg/consts).
 const (
 	// NonceSecret and SignedNonceSecret are the names of the Secrets in a tenant's namespace.

@@ -62,6 +62,18 @@ func (obs Consumer) establish(d *Decision) {
 		return
 	}
 	obs.slice(d, namespace)
+	obs.restart(d, namespace)
+}
+
+// restart has the virtual kubelets follow the provider's address, which they read when they start.
+func (obs Consumer) restart(d *Decision, namespace string) {
+	for _, n := range obs.VirtualNodes {
+		for _, s := range obs.Slices {
+			if s.Name == n.Name && s.Server != "" && s.Server != n.Server && !n.Deleting {
+				d.do(Action{Verb: Note, Kind: VirtualNode, Namespace: namespace, Name: n.Name, Cluster: obs.Provider, Noted: s.Server, Restart: n.Server != ""})
+			}
+		}
+	}
 }
 
 // tenant makes the Tenant of this cluster once the nonce is signed.
@@ -250,7 +262,7 @@ func (obs Consumer) undo(d *Decision) {
 		d.wait(ReasonRemoving, "Liqo gives the resources back to the provider.")
 	case len(obs.VirtualNodes) > 0:
 		for _, n := range obs.VirtualNodes {
-			d.remove(VirtualNode, namespace, n)
+			d.remove(VirtualNode, namespace, n.Object)
 		}
 		d.wait(ReasonRemoving, "Liqo drains and removes the virtual node.")
 	case obs.Identity != nil || obs.Kubeconfig:

@@ -49,7 +49,7 @@ func TestExchange(t *testing.T) {
 	w := newWorld(t)
 	w.asks = map[string]string{"cpu": "2"}
 	w.mustBePeered(t)
-	if want := []string{"apply namespace", "apply signed-nonce", "apply identity", "apply resourceslice"}; !slices.Equal(w.consumer.writes, want) {
+	if want := []string{"apply namespace", "apply signed-nonce", "apply identity", "apply resourceslice", "note virtualnode"}; !slices.Equal(w.consumer.writes, want) {
 		t.Errorf("the consumer wrote %q, want %q", w.consumer.writes, want)
 	}
 	if want := []string{"apply namespace", "apply nonce", "apply tenant"}; !slices.Equal(w.provider.writes, want) {
@@ -182,13 +182,15 @@ func TestAddressFollows(t *testing.T) {
 	w.mustBePeered(t)
 	before := *w.consumer.here.Identity
 	w.consumer.writes, w.provider.writes = nil, nil
-	w.address, w.provider.server = netip.MustParseAddr("2001:db8::7"), "https://10.9.9.9:6444"
+	w.address, w.provider.server, w.provider.addresses = netip.MustParseAddr("2001:db8::7"), "https://10.9.9.9:6444", "10.9.9.9"
 	w.mustBePeered(t)
 	after := w.consumer.here
 	if after.Identity.APIServer != "https://[2001:db8::7]:6444" || after.Checked != after.Identity.APIServer || after.Identity.UID != before.UID {
 		t.Errorf("the Identity is %+v, Liqo looks at %s", after.Identity, after.Checked)
 	}
-	if want := []string{"move identity", "move identity"}; !slices.Equal(w.consumer.writes, want) || len(w.provider.writes) != 0 {
+	slices.Sort(w.consumer.writes)
+	if want := []string{"move identity", "move identity", "note virtualnode"}; !slices.Equal(w.consumer.writes, want) || !slices.Equal(w.provider.writes, []string{"note tenant"}) ||
+		after.VirtualNodes[0].Server != w.provider.server {
 		t.Errorf("written: %q, and at the provider %q", w.consumer.writes, w.provider.writes)
 	}
 	// The agent is killed while there is none.

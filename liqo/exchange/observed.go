@@ -42,6 +42,8 @@ type Tenant struct {
 	document.Tenant
 	// Drained: what its consumer has here is being removed.
 	Drained bool
+	// Addresses are those of this cluster when Liqo was last made to look for them.
+	Addresses string
 	// Auth are what the consumer is to know, nil while Liqo has not made them.
 	Auth *document.Identity
 }
@@ -62,6 +64,15 @@ type Slice struct {
 	document.Slice
 	// Asks are the amounts that it asks for.
 	Asks map[string]string
+	// Server is where Liqo calls the provider for it, "" while it does not.
+	Server string
+}
+
+// Node is a VirtualNode of this cluster. It is called as its ResourceSlice.
+type Node struct {
+	Object
+	// Server is where its virtual kubelet calls the provider; "" if that was not noted yet.
+	Server string
 }
 
 // Here is what there is in the API server about one other cluster, in both directions.
@@ -74,7 +85,7 @@ type Here struct {
 	Tenant        *Tenant
 	// Slices are the ResourceSlices that this cluster asks with, VirtualNodes what came of them.
 	Slices       []Slice
-	VirtualNodes []Object
+	VirtualNodes []Node
 	// Kubeconfig: the Secret with the kubeconfig of the Identity is there. It outlives the
 	// Identity as long as something of ours is at the provider.
 	Kubeconfig bool
@@ -211,12 +222,14 @@ type Verb string
 
 // The verbs. Apply makes the object of that name say what the Action does, and Delete deletes
 // the one with that UID. Move sets only an Identity's API server, Drain only a Tenant's
-// condition.
+// condition, and Note only an annotation: Liqo looks at a Tenant again then, and starts the
+// virtual kubelet of a VirtualNode again if Restart says so.
 const (
 	Apply  Verb = "apply"
 	Delete Verb = "delete"
 	Move   Verb = "move"
 	Drain  Verb = "drain"
+	Note   Verb = "note"
 	// Abandon tells Liqo that a cluster is gone for ever, so that it waits for nothing there.
 	Abandon Verb = "abandon"
 )
@@ -253,6 +266,8 @@ type Action struct {
 	Tenant   *document.Tenant   // Apply TenantObject
 	Identity *document.Identity // Apply IdentityObject
 	Server   string             // Move; "" for none
+	Noted    string             // Note, and Apply TenantObject
+	Restart  bool               // Note VirtualNode
 	Asks     map[string]string  // Apply SliceObject
 }
 
@@ -351,6 +366,8 @@ type Provider struct {
 	// Self is this cluster, and Consumer the other one: as it said, or as the namespace in care
 	// says; "" while nothing does.
 	Self, Consumer document.ClusterID
+	// Addresses are those of this cluster's API server, "" while they are not known.
+	Addresses string
 	Here
 	// Consumes: it is, or is to be, a consumer of the other one as well.
 	Consumes bool

@@ -57,6 +57,9 @@ func (obs Provider) admit(d *Decision, namespace string, nonce document.Nonce) {
 		d.wait(ReasonWaits, "The Tenant %s is being deleted.", have.Name)
 		return
 	}
+	if have != nil && have.Auth != nil && obs.Addresses != "" && have.Addresses != obs.Addresses {
+		d.do(Action{Verb: Note, Kind: TenantObject, Namespace: namespace, Name: have.Name, Cluster: obs.Consumer, Noted: obs.Addresses})
+	}
 	if obs.Said == nil || obs.Said.Tenant == nil {
 		// After a restart the consumer has not called yet. What is there is as it was.
 		if d.Ready = have != nil && have.Auth != nil && have.Check(obs.Consumer, nonce) == nil; d.Ready {
@@ -81,7 +84,7 @@ func (obs Provider) admit(d *Decision, namespace string, nonce document.Nonce) {
 			// Liqo gives a certificate for the first request only.
 			d.remove(CertSecret, namespace, *obs.Certificate)
 		}
-		d.do(Action{Verb: Apply, Kind: TenantObject, Namespace: namespace, Name: string(obs.Consumer), Cluster: obs.Consumer, Peer: obs.Peer, Tenant: &want})
+		d.do(Action{Verb: Apply, Kind: TenantObject, Namespace: namespace, Name: string(obs.Consumer), Cluster: obs.Consumer, Peer: obs.Peer, Tenant: &want, Noted: obs.Addresses})
 		d.wait(ReasonWaits, "Liqo's controllers make the consumer's certificate.")
 		return
 	case have.Auth == nil:

@@ -33,8 +33,10 @@ type box struct {
 	keys   document.Keys
 	here   Here
 	server string // its API server, as its Liqo says
-	uids   int
-	writes []string
+	// addresses are those of its nodes.
+	addresses string
+	uids      int
+	writes    []string
 }
 
 func newBox(t testing.TB, id document.ClusterID) *box {
@@ -55,7 +57,7 @@ func newBox(t testing.TB, id document.ClusterID) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &box{t: t, id: id, peer: peer.ClusterID("agent-of-" + id), key: private, keys: keys, server: "https://10.0.0.1:6443"}
+	return &box{t: t, id: id, peer: peer.ClusterID("agent-of-" + id), key: private, keys: keys, server: "https://10.0.0.1:6443", addresses: "10.0.0.1"}
 }
 
 func pemOf(kind string, der []byte) []byte {
@@ -94,6 +96,7 @@ func (b *box) act(a Action) {
 		if h.Tenant != nil {
 			next.Object, next.Auth = h.Tenant.Object, h.Tenant.Auth
 		}
+		next.Addresses = a.Noted
 		h.Tenant = &next
 	case a.Verb == Apply && a.Kind == IdentityObject:
 		next := Identity{Object: b.object(a.Name), Identity: *a.Identity, Type: document.IdentityControlPlane}
@@ -111,6 +114,19 @@ func (b *box) act(a Action) {
 		next := *h.Tenant
 		next.Drained = true
 		h.Tenant = &next
+	case a.Verb == Note && a.Kind == TenantObject:
+		next := *h.Tenant
+		next.Addresses = a.Noted
+		h.Tenant = &next
+	case a.Verb == Note && a.Kind == VirtualNode:
+		for i := range h.VirtualNodes {
+			if h.VirtualNodes[i].Name == a.Name {
+				if a.Restart != (h.VirtualNodes[i].Server != "") {
+					b.t.Errorf("the virtual kubelet starts again: %v", a.Restart)
+				}
+				h.VirtualNodes = []Node{{h.VirtualNodes[i].Object, a.Noted}}
+			}
+		}
 	case a.Verb == Abandon:
 		h.Checked = "abandoned"
 	case a.Verb == Delete:
@@ -181,7 +197,7 @@ func (b *box) liqo(provider *box) bool {
 		h.Signed = &Secret{Object: h.Signed.Object, Nonce: h.Signed.Nonce, Signature: ed25519.Sign(b.key, h.Signed.Nonce)}
 	case h.Tenant != nil && h.Tenant.Auth == nil && h.Nonce != nil:
 		b.certify()
-	case h.Tenant != nil && h.Tenant.Auth != nil && h.Tenant.Auth.APIServer != b.server:
+	case h.Tenant != nil && h.Tenant.Auth != nil && h.Tenant.Auth.APIServer != b.server && h.Tenant.Addresses == b.addresses: // it was made to look
 		next := *h.Tenant
 		auth := *next.Auth
 		auth.APIServer = b.server
@@ -209,13 +225,17 @@ func (b *box) liqo(provider *box) bool {
 		h.Slices = nil
 	case len(h.VirtualNodes) > 0 && (h.VirtualNodes[0].Deleting || len(h.Slices) == 0):
 		h.VirtualNodes = nil
+	case len(h.Slices) > 0 && h.Slices[0].Accepted() && provider.here.Tenant != nil && provider.here.Tenant.Auth != nil && h.Slices[0].Server != provider.here.Tenant.Auth.APIServer:
+		h.Slices = slices.Clone(h.Slices)
+		h.Slices[0].Server = provider.here.Tenant.Auth.APIServer
 	case len(h.Slices) > 0 && !h.Slices[0].Accepted() && h.Identity != nil && provider.here.Tenant != nil && provider.here.Tenant.Auth != nil:
 		s := &h.Slices[0]
 		if provider.here.Replicated == nil {
 			provider.here.Replicated = []Object{provider.object("renew"), provider.object(s.Name)}
 		}
 		s.Authentication, s.Resources = document.Accepted, document.Accepted
-		h.VirtualNodes = []Object{b.object(s.Name)}
+		s.Server = provider.here.Tenant.Auth.APIServer
+		h.VirtualNodes = []Node{{Object: b.object(s.Name)}}
 	default:
 		return false
 	}
@@ -288,7 +308,7 @@ func (w *world) consumerPlan() Decision {
 }
 
 func (w *world) providerPlan() Decision {
-	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Self: w.provider.id, Here: w.provider.here, Said: w.heard}
+	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Self: w.provider.id, Addresses: w.provider.addresses, Here: w.provider.here, Said: w.heard}
 	if w.heard != nil {
 		obs.Consumer = w.heard.ClusterID
 	}

@@ -244,6 +244,33 @@ func TestAgents(t *testing.T) {
 	}
 	must(t, byLiqoAlone(barn, mill))
 
+	// The provider has another address. Nothing is deleted, and all of Liqo's parts follow.
+	began = time.Now()
+	const server = "https://10.77.0.22:6443"
+	kubelets := "/api/v1/namespaces/liqo-tenant-mill/pods"
+	kubelet := names(t, barn, kubelets)
+	mill.k.Host.Link("eth0").SetAddress("10.77.0.22/24")
+	must(t, mill.k.Readdress(t.Context()))
+	bedtest.Within(t, "the provider at its new address", func() error {
+		for _, name := range []string{"controlplane-mill", "resourceslice-mill"} {
+			if at := get(t, barn.k, path("identities", "liqo-tenant-mill", name)).Spec["authParams"].(map[string]any)["apiServer"]; at != server {
+				return fmt.Errorf("%s is for %v", name, at)
+			}
+		}
+		if fc := get(t, barn.k, path("foreignclusters", "", "mill")).Status; !strings.Contains(fmt.Sprint(fc["conditions"]), "Established") || fc["apiServerUrl"] != server {
+			return fmt.Errorf("Liqo sees %v", fc)
+		}
+		if now := names(t, barn, kubelets); now == kubelet || now == "" {
+			return fmt.Errorf("the virtual kubelet is still %s", now)
+		}
+		return nil
+	})
+	t.Logf("Liqo follows a new address after %v", time.Since(began))
+	if o := get(t, barn.k, identity); o.UID != before[0].UID {
+		t.Error("the Identity was made anew")
+	}
+	peered(barn, mill)
+
 	// The consumer ends it.
 	began = time.Now()
 	barn.mustCLI("peers", "disconnect", mill.id)
@@ -306,6 +333,22 @@ func (s *site) thief() {
 	events, err := s.k.Audit()
 	must(s.t, err)
 	s.audited = len(events)
+}
+
+// names are those of the objects at a path that are not being deleted.
+func names(t *testing.T, s *site, path string) string {
+	t.Helper()
+	text, err := s.k.Request(t.Context(), http.MethodGet, path, "", nil)
+	must(t, err)
+	var list struct{ Items []item }
+	must(t, json.Unmarshal(text, &list))
+	var out []string
+	for _, o := range list.Items {
+		if o.DeletionTimestamp == nil {
+			out = append(out, o.Name)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // there returns an error unless there is something at a path.
