@@ -47,8 +47,8 @@ var confinement = []confined{
 	{groupAdmission, []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"}, []string{"CREATE", "UPDATE"}},
 	{"apiextensions.k8s.io", []string{"customresourcedefinitions"}, []string{"CREATE", "UPDATE"}},
 	{groupCSR, []string{"certificatesigningrequests"}, []string{"CREATE"}},
-	{document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}, []string{"CREATE", "UPDATE"}},
-	{document.Offloading.Group, []string{document.PluralVirtualNodes}, []string{"UPDATE"}},
+	{document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{document.Offloading.Group, []string{document.PluralVirtualNodes}, []string{"UPDATE", "DELETE"}},
 }
 
 // guestPrefix begins the names of guest namespaces, unless sharing.namespace_prefix says
@@ -263,10 +263,10 @@ func demands(namespace string) []demand {
 		{"the agent asks for certificates of kubelets' servers only",
 			of("certificatesigningrequests", `object.spec.signerName == "kubernetes.io/kubelet-serving"`)},
 		{"the agent has Liqo peer clusters in namespaces that are in its care, and no consumer without proof of its key",
-			oneOf(careOf(`variables.labels`)+` && object.spec.?authzPolicy.orValue("KeysExchange") == "KeysExchange"`,
+			oneOf(careOf(`variables.labels`)+` && (variables.deleted || object.spec.?authzPolicy.orValue("KeysExchange") == "KeysExchange")`,
 				document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices)},
-		{"the agent notes the provider's address on Liqo's virtual nodes and the pods of their virtual kubelets, and changes nothing else in them",
-			of(document.PluralVirtualNodes, careOf(`variables.labels`)+` && `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+onlyNoted())},
+		{"the agent notes the provider's address on Liqo's virtual nodes and the pods of their virtual kubelets, and changes nothing else in them; it deletes those in its care",
+			of(document.PluralVirtualNodes, careOf(`variables.labels`)+` && (variables.deleted || `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+onlyNoted()+`)`)},
 	}
 }
 
