@@ -53,9 +53,13 @@ type box struct {
 func newBox(t testing.TB, signer crypto.Signer) box {
 	t.Helper()
 	private := must(x509.MarshalPKCS8PrivateKey(signer))(t)
-	public := must(x509.MarshalPKIXPublicKey(signer.Public()))(t)
-	keys := must(ParseKeys(pemOf(pemPrivateKey, private), pemOf(pemPublicKey, public)))(t)
+	keys := must(ParseKeys(pemOf(pemPrivateKey, private), publicPEM(t, signer)))(t)
 	return box{t, signer, keys}
+}
+
+func publicPEM(t testing.TB, signer crypto.Signer) []byte {
+	t.Helper()
+	return pemOf(pemPublicKey, must(x509.MarshalPKIXPublicKey(signer.Public()))(t))
 }
 
 func pemOf(kind string, der []byte) []byte {
@@ -174,8 +178,13 @@ func TestTenant(t *testing.T) {
 		if err != nil || !got.Equal(made) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
-		if again := b.tenant(nonce); name != "ECDSA" && !again.Equal(made) {
+		if again := must(NewTenant(consumer, b.keys, nonce, made.Signature))(t); !again.Equal(made) {
 			t.Errorf("%s: another Tenant each time", name)
+		}
+		inPEM := made
+		inPEM.PublicKey = publicPEM(t, b.signer)
+		if got, err := ParseTenant(encode(t, inPEM), consumer, nonce); err != nil || !got.Equal(made) || !made.Equal(got) {
+			t.Errorf("%s with its key in PEM, as liqoctl has it: %+v, %v", name, got, err)
 		}
 	}
 	b, other := ed25519Box(t), ed25519Box(t)
@@ -201,7 +210,7 @@ func TestHostileTenant(t *testing.T) {
 	weakTenant := func() []byte {
 		sum := sha256.Sum256([]byte(nonce))
 		return encode(t, Tenant{
-			ClusterID: consumer, PublicKey: pemOf(pemPublicKey, must(x509.MarshalPKIXPublicKey(weak.Public()))(t)),
+			ClusterID: consumer, PublicKey: publicPEM(t, weak),
 			Signature: must(rsa.SignPKCS1v15(rand.Reader, weak, crypto.SHA256, sum[:]))(t),
 			CSR:       pemOf(pemRequest, must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: controlPlane(consumer)}, weak))(t)),
 		})
@@ -218,11 +227,13 @@ func TestHostileTenant(t *testing.T) {
 		"a namespace":     []byte(strings.Replace(text, `{`, `{"namespace":"kube-system",`, 1)),
 		"another cluster": change(func(c *Tenant) { c.ClusterID = "farm" }),
 		"no key":          change(func(c *Tenant) { c.PublicKey = nil }),
-		"another key":     change(func(c *Tenant) { c.PublicKey = must(thief.keys.publicPEM())(t) }),
+		"another key":     change(func(c *Tenant) { c.PublicKey = must(thief.keys.encoded())(t) }),
 		"a private key":   change(func(c *Tenant) { c.PublicKey = pemOf(pemPrivateKey, []byte{1}) }),
 		"no PEM":          change(func(c *Tenant) { c.PublicKey = []byte("key") }),
 		"text before":     change(func(c *Tenant) { c.PublicKey = append([]byte("x\n"), c.PublicKey...) }),
 		"two keys":        change(func(c *Tenant) { c.PublicKey = bytes.Repeat(c.PublicKey, 2) }),
+		"two keys in PEM": change(func(c *Tenant) { c.PublicKey = bytes.Repeat(publicPEM(t, b.signer), 2) }),
+		"PEM after text":  change(func(c *Tenant) { c.PublicKey = append([]byte("x\n"), publicPEM(t, b.signer)...) }),
 		"a header": change(func(c *Tenant) {
 			c.PublicKey = pem.EncodeToMemory(&pem.Block{Type: pemPublicKey, Headers: map[string]string{"a": "b"}})
 		}),
@@ -325,7 +336,7 @@ func TestHostileIdentity(t *testing.T) {
 		"a CA that is none":    change(func(c *Identity) { c.CA = authority(t, false) }),
 		"text between CAs":     change(func(c *Identity) { c.CA = append(append(bytes.Clone(c.CA), "x\n"...), c.CA...) }),
 		"too many CAs":         change(func(c *Identity) { c.CA = bytes.Repeat(c.CA, maxCertificates+1) }),
-		"a key as CA":          change(func(c *Identity) { c.CA = must(thief.keys.publicPEM())(t) }),
+		"a key as CA":          change(func(c *Identity) { c.CA = publicPEM(t, thief.signer) }),
 		"no certificate":       change(func(c *Identity) { c.Certificate = nil }),
 		"a long chain":         change(func(c *Identity) { c.Certificate = bytes.Repeat(c.Certificate, maxChain+1) }),
 		"another's":            change(func(c *Identity) { c.Certificate = thief.certificate(nil) }),
@@ -343,10 +354,10 @@ func TestHostileIdentity(t *testing.T) {
 func TestParseKeys(t *testing.T) {
 	b, other := ed25519Box(t), ed25519Box(t)
 	private := pemOf(pemPrivateKey, must(x509.MarshalPKCS8PrivateKey(b.signer))(t))
-	public := must(b.keys.publicPEM())(t)
+	public := must(b.keys.encoded())(t)
 	for name, pair := range map[string][2][]byte{
 		"nothing": {nil, nil}, "no public key": {private, nil}, "no private key": {nil, public}, "swapped": {public, private},
-		"of two pairs": {private, must(other.keys.publicPEM())(t)}, "not PKCS #8": {pemOf(pemPrivateKey, []byte{0x30, 0}), public},
+		"of two pairs": {private, must(other.keys.encoded())(t)}, "not PKCS #8": {pemOf(pemPrivateKey, []byte{0x30, 0}), public},
 	} {
 		if _, err := ParseKeys(pair[0], pair[1]); err == nil {
 			t.Errorf("%s: taken", name)

@@ -48,8 +48,12 @@ func oneBlock(text []byte, kind string, limit int) ([]byte, error) {
 	return block.Bytes, nil
 }
 
-// parsePublicKey reads a public key of one of the kinds that Liqo has: Ed25519, RSA or ECDSA.
+// parsePublicKey reads a public key of one of the kinds that Liqo has: Ed25519, RSA or ECDSA. One of
+// Ed25519 may be its bytes alone, as before 1.0.2.
 func parsePublicKey(text []byte) (publicKey, error) {
+	if len(text) == ed25519.PublicKeySize {
+		return ed25519.PublicKey(text), nil
+	}
 	der, err := oneBlock(text, pemPublicKey, maxKey)
 	if err != nil {
 		return nil, err
@@ -125,8 +129,11 @@ func ParseKeys(private, public []byte) (Keys, error) {
 	return Keys{signer, own}, nil
 }
 
-// publicPEM returns the public key as a Tenant has it.
-func (k Keys) publicPEM() ([]byte, error) {
+// encoded returns the public key as a Tenant has it: for Ed25519 in the form that Liqo knows since 1.0.0.
+func (k Keys) encoded() ([]byte, error) {
+	if raw, ok := k.public.(ed25519.PublicKey); ok {
+		return raw, nil
+	}
 	der, err := x509.MarshalPKIXPublicKey(k.public)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package document
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -22,22 +21,24 @@ const (
 // its request for a certificate. The names are those of a Tenant's spec.
 type Tenant struct {
 	ClusterID ClusterID `json:"clusterID"`
-	PublicKey []byte    `json:"publicKey"` // PEM
+	PublicKey []byte    `json:"publicKey"` // PEM, or the bytes of a key of Ed25519
 	CSR       []byte    `json:"csr"`       // PEM
 	Signature []byte    `json:"signature"`
 }
 
 // NewTenant makes the Tenant of the consumer with these keys, for the provider of the nonce
-// that was signed. With keys of Ed25519 and RSA, the result is the same each time.
+// that was signed. The result is the same each time.
 func NewTenant(id ClusterID, keys Keys, nonce Nonce, signature []byte) (Tenant, error) {
 	if !signed(keys.public, nonce, signature) {
 		return Tenant{}, errors.New("the signature of the nonce is not that of this cluster's key")
 	}
-	public, err := keys.publicPEM()
+	public, err := keys.encoded()
 	if err != nil {
 		return Tenant{}, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+	// Without a source of randomness, keys of all kinds sign the same way each time (RFC 6979 for ECDSA): Liqo
+	// gives a certificate for the first request only.
+	der, err := x509.CreateCertificateRequest(nil, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: string(id), Organization: []string{organization}},
 	}, keys.signer)
 	if err != nil {
@@ -107,9 +108,12 @@ func isControlPlane(subject pkix.Name, id ClusterID) bool {
 	return len(subject.Names) == 2 && subject.CommonName == string(id) && slices.Equal(subject.Organization, []string{organization})
 }
 
-// Equal reports whether t and o say the same.
+// Equal reports whether t and o say the same. Both were checked.
 func (t Tenant) Equal(o Tenant) bool {
-	return t.ClusterID == o.ClusterID && bytes.Equal(t.PublicKey, o.PublicKey) && bytes.Equal(t.CSR, o.CSR) && bytes.Equal(t.Signature, o.Signature)
+	key, err := parsePublicKey(t.PublicKey)
+	other, otherErr := parsePublicKey(o.PublicKey)
+	same := err == nil && otherErr == nil && key.Equal(other)
+	return same && t.ClusterID == o.ClusterID && bytes.Equal(t.CSR, o.CSR) && bytes.Equal(t.Signature, o.Signature)
 }
 
 // Encode returns the document.
