@@ -35,7 +35,7 @@ type appliedMeta struct {
 func (s *session) act(ctx context.Context, actions []exchange.Action) error {
 	for _, a := range actions {
 		if err := s.do(ctx, a); err != nil {
-			return fmt.Errorf("%s %s %s of the exchange: %w", a.Verb, a.Kind, a.Name, err)
+			return fmt.Errorf("%s %s %s: %w", a.Verb, a.Kind, a.Name, err)
 		}
 		s.cfg.Logger.Info("took a step of the exchange with a peer's Liqo", "step", a.Verb, "object", a.Kind, "name", a.Name, "cluster", a.Cluster)
 	}

@@ -1,7 +1,7 @@
 // Package liqo drives Liqo 1.x in the local API server: it says what Liqo runs here, and has
 // Liqo's controllers peer this cluster with others, by the plans of package liqo/exchange.
 //
-// A [Liqo] takes the desired state of each pair (Consume, Serve) and returns its state; when
+// A [Liqo] takes the desired state of each pair (Drive) and returns its state; when
 // that changes, Config.Changed is told. It follows Liqo's objects while Liqo is there, and those
 // of the exchange from the first pair on. Where there is no Liqo, that costs one request for each
 // connection to the API server, and one for each Look.

@@ -30,6 +30,8 @@ const (
 	// undoWait is how long the rights of a consumer outlive its peering, so that its Liqo can
 	// clean up.
 	undoWait = time.Minute
+	// looks is the least pause between two looks for Liqo: others can cause them, and so can lists that fail.
+	looks = 5 * time.Second
 )
 
 // detecting is how a look for Liqo that failed is repeated.
@@ -52,6 +54,15 @@ type Config struct {
 	Now    func() time.Time
 }
 
+// Desired is the desired state of a pair.
+type Desired struct {
+	// Consume says whether and how to consume the peer, and Serve whether it may consume this
+	// cluster. One that is nil is not known: what was desired before stays so, and what is there
+	// stays as it is if nothing ever was.
+	Consume *Consumption
+	Serve   *bool
+}
+
 // Consumption is the desired state of consuming a peer.
 type Consumption struct {
 	Wanted bool
@@ -68,9 +79,8 @@ type Status = exchange.Status
 
 // pair is what is known about one peer. It is guarded by Liqo.mu.
 type pair struct {
-	consume Consumption
-	serve   bool
-	// unserved is since when serve is false.
+	desired Desired // what its fields point to never changes
+	// unserved is since when the peer may not consume this cluster.
 	unserved           time.Time
 	consuming, serving Status
 
@@ -112,10 +122,13 @@ type Liqo struct {
 	cfg  Config
 	look chan struct{} // look for Liqo now; capacity 1
 
-	mu      sync.Mutex
-	looked  bool // it is known whether there is Liqo
-	found   *engine.Installation
-	pairs   map[peer.ClusterID]*pair
+	mu     sync.Mutex
+	looked bool // it is known whether there is Liqo
+	found  *engine.Installation
+	pairs  map[peer.ClusterID]*pair
+	// settled: it is known which peers are in care here. Without a session, nothing can be done
+	// for them: there is no Liqo that can be used.
+	settled bool
 	session *session
 }
 
@@ -128,10 +141,15 @@ func New(cfg Config) *Liqo {
 func (l *Liqo) Status(id peer.ClusterID) (consuming, serving Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.status(id)
+}
+
+// status is Status. l.mu is held.
+func (l *Liqo) status(id peer.ClusterID) (consuming, serving Status) {
 	if p := l.pairs[id]; p != nil {
 		return p.consuming, p.serving
 	}
-	unknown := Status{Unknown: !l.looked || l.found != nil && l.session == nil || l.session != nil && l.session.cares(id)}
+	unknown := Status{Unknown: !l.settled || l.session != nil && l.session.cares(id)}
 	return unknown, unknown
 }
 
@@ -145,65 +163,66 @@ func (l *Liqo) Installed() (found *engine.Installation, known bool) {
 // Look has the API server asked again whether Liqo is there. It does not block.
 func (l *Liqo) Look() { work.Wake(l.look) }
 
-// Consume sets the desired state of consuming a peer, and returns its state. Nothing that c
-// points to may be changed afterwards.
-func (l *Liqo) Consume(id peer.ClusterID, c Consumption) Status {
+// Drive sets the desired state of a pair, and returns its state.
+func (l *Liqo) Drive(id peer.ClusterID, d Desired) (consuming, serving Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pairs[id]
 	if p == nil {
-		if !c.Wanted && (l.session == nil || !l.session.cares(id)) {
-			return Status{Unknown: !l.looked || l.session == nil && l.found != nil}
+		wanted := d.Consume != nil && d.Consume.Wanted || d.Serve != nil && *d.Serve
+		if !wanted && (l.session == nil || !l.session.cares(id)) {
+			return l.status(id)
 		}
-		p = l.add(id)
+		p = &pair{told: make(chan struct{})}
+		l.pairs[id] = p
+		p.reset(l.settled && l.session == nil)
+		if l.session != nil {
+			l.session.need()
+		}
+		l.due(id)
 	}
-	if !reflect.DeepEqual(p.consume, c) {
-		if !reflect.DeepEqual(p.consume.Target, c.Target) {
+	if c := d.Consume; c != nil && (p.desired.Consume == nil || !reflect.DeepEqual(*p.desired.Consume, *c)) {
+		if before := p.desired.Consume; before == nil || !reflect.DeepEqual(before.Target, c.Target) {
 			p.asking.next = time.Time{} // it may be somewhere else
 		}
 		if !c.Wanted {
 			p.asking = asking{}
-			p.consuming.Ready, p.consuming.Busy = false, p.consuming.Present
+			p.consuming = ending(p.consuming, l.session)
 		}
-		p.consume = c
+		p.desired.Consume = c
 		l.due(id)
 	}
-	return p.consuming
-}
-
-// Serve sets whether a peer may consume this cluster, and returns the state of that.
-func (l *Liqo) Serve(id peer.ClusterID, wanted bool) Status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.pairs[id]
-	if p == nil {
-		if !wanted && (l.session == nil || !l.session.cares(id)) {
-			return Status{Unknown: !l.looked || l.session == nil && l.found != nil}
-		}
-		p = l.add(id)
-	}
-	if p.serve != wanted {
-		p.serve = wanted
-		if !wanted {
+	if d.Serve != nil && (p.desired.Serve == nil || *p.desired.Serve != *d.Serve) {
+		if !*d.Serve {
 			p.unserved, p.heard = l.cfg.Now(), nil
-			p.serving.Ready, p.serving.Busy = false, p.serving.Present
+			p.serving = ending(p.serving, l.session)
 		}
+		p.desired.Serve = d.Serve
 		l.due(id)
 	}
-	return p.serving
+	return p.consuming, p.serving
 }
 
-// add adds a pair. l.mu is held.
-func (l *Liqo) add(id peer.ClusterID) *pair {
-	unknown := Status{Unknown: true}
-	p := &pair{told: make(chan struct{}), unserved: l.cfg.Now(), consuming: unknown, serving: unknown}
-	l.pairs[id] = p
-	if l.session != nil {
-		l.session.need()
+// reset forgets what is there. Nothing is if Liqo cannot be used.
+func (p *pair) reset(unusable bool) {
+	if unusable {
+		p.consuming, p.serving, p.asking, p.heard = Status{}, Status{}, asking{}, nil
+		return
 	}
-	l.due(id)
-	return p
+	p.consuming.Unknown, p.serving.Unknown = true, true
 }
+
+// ending is the state of a direction that is not wanted any more. What is under way may have made
+// something that is not known yet.
+func ending(before Status, s *session) Status {
+	if s == nil && !before.Unknown {
+		return before
+	}
+	return Status{Unknown: true, Present: before.Present, Busy: before.Present, Reason: before.Reason, Message: before.Message}
+}
+
+// serves reports whether the peer may consume this cluster.
+func (p *pair) serves() bool { return p.desired.Serve != nil && *p.desired.Serve }
 
 // due has a pair looked at. l.mu is held.
 func (l *Liqo) due(id peer.ClusterID) {
@@ -227,7 +246,7 @@ func (l *Liqo) Answer(ctx context.Context, id peer.ClusterID, body []byte) (exch
 	defer cancel()
 	l.mu.Lock()
 	p := l.pairs[id]
-	if p == nil || !p.serve {
+	if p == nil || !p.serves() {
 		l.mu.Unlock()
 		return exchange.Answer{}, ErrNotServed
 	}
@@ -274,23 +293,39 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 			}
 			continue
 		case found == nil:
-			l.set(nil)
+			l.unusable(nil)
 		case found.problem != "":
-			l.set(&engine.Installation{Problem: found.problem})
+			l.unusable(&engine.Installation{Problem: found.problem})
 		default:
 			l.drive(ctx, c, *found)
 			failures = 0
 			continue
 		}
 		failures = 0
-		// Others can cause looks, so there are not many.
-		if work.Sleep(ctx, detecting.First) != nil {
+		if work.Sleep(ctx, looks) != nil {
 			return
 		}
 		select {
 		case <-ctx.Done():
 		case <-l.look:
 		}
+	}
+}
+
+// unusable keeps that there is no Liqo here, or why it cannot be used. Nobody waits for what it
+// may have left.
+func (l *Liqo) unusable(found *engine.Installation) {
+	l.mu.Lock()
+	same := l.settled && reflect.DeepEqual(l.found, found)
+	l.found, l.looked, l.settled = found, true, true
+	if !same {
+		for _, p := range l.pairs {
+			p.reset(true)
+		}
+	}
+	l.mu.Unlock()
+	if !same {
+		l.cfg.Found()
 	}
 }
 
@@ -314,9 +349,9 @@ func (l *Liqo) drive(ctx context.Context, c *kube.Client, found served) {
 	defer func() {
 		cancel()
 		l.mu.Lock()
-		l.session = nil
+		l.session, l.settled = nil, false
 		for _, p := range l.pairs {
-			p.consuming.Unknown, p.serving.Unknown = true, true
+			p.reset(false)
 		}
 		l.mu.Unlock()
 	}()
@@ -331,8 +366,7 @@ func (l *Liqo) drive(ctx context.Context, c *kube.Client, found served) {
 			l.cfg.Logger.Info("Liqo changed in the API server", "served", again != nil)
 			return
 		}
-		// A list that fails asks for one look, not for one each time.
-		if work.Sleep(ctx, detecting.First) != nil {
+		if work.Sleep(ctx, looks) != nil {
 			return
 		}
 	}

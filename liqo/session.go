@@ -27,6 +27,7 @@ import (
 const (
 	workers               = 8
 	retryFirst, retryMax  = 100 * time.Millisecond, 15 * time.Second
+	shownFailures         = 4                // of one step in a row
 	keysFor               = 30 * time.Second // that the key pair is not read again
 	interval              = 30 * time.Second // between two calls of a provider when there is nothing to do
 	kubeconfigPrefix      = "kubeconfig-"
@@ -68,6 +69,8 @@ type session struct {
 	foreign                                             *kube.Cache[*checked]
 	planes                                              *kube.Cache[*controlPlane]
 
+	failed map[job]int // failures in a row; guarded by Liqo.mu
+
 	mu        sync.Mutex
 	namespace string         // of Liqo
 	keys      *document.Keys // of this cluster
@@ -75,15 +78,18 @@ type session struct {
 }
 
 func newSession(l *Liqo, c *kube.Client, found served) *session {
-	s := &session{Liqo: l, client: c, found: found, start: make(chan struct{})}
+	s := &session{Liqo: l, client: c, found: found, start: make(chan struct{}), failed: make(map[job]int)}
 	s.need = sync.OnceFunc(func() { close(s.start) })
 	s.queue = work.New(work.Config[job]{Backoff: work.Backoff{First: retryFirst, Max: retryMax}, Observe: func(j job, a work.Attempt) {
 		if a.Err != nil {
 			l.cfg.Logger.Debug("the exchange with a peer's Liqo failed, trying again", "peer", j.id, "in", a.Next, "error", a.Err)
 		}
+		if apierrors.IsForbidden(a.Err) {
+			l.Look() // the rights may be gone, and watches go on without them
+		}
 	}})
 	failed := func(err error) {
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			l.Look()
 		}
 	}
@@ -145,17 +151,18 @@ func (s *session) run(ctx context.Context, running *sync.WaitGroup) {
 	})
 }
 
-// attach has Consume, Serve and Answer reach the session.
+// attach has Drive and Answer reach the session. Whoever waits for what is known now is told.
 func (s *session) attach() {
 	s.Liqo.mu.Lock()
-	defer s.Liqo.mu.Unlock()
-	s.Liqo.session = s
+	s.Liqo.session, s.settled = s, true
 	if len(s.pairs) > 0 {
 		s.need()
 	}
 	for id := range s.pairs {
 		s.add(id)
 	}
+	s.Liqo.mu.Unlock()
+	s.cfg.Found()
 }
 
 func await(ctx context.Context, c <-chan struct{}) bool {
@@ -212,7 +219,14 @@ func (s *session) describe() {
 		s.namespace, s.keys = namespace, nil
 	}
 	s.mu.Unlock()
-	s.set(&found)
+	before := s.self()
+	if s.set(&found); found.ID != before {
+		s.Liqo.mu.Lock()
+		defer s.Liqo.mu.Unlock()
+		for id := range s.pairs {
+			s.Liqo.due(id)
+		}
+	}
 }
 
 // changed has the pairs looked at that a changed object is about.
@@ -270,8 +284,8 @@ func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, er
 	}
 	s.Liqo.mu.Unlock()
 	self := s.self()
-	if p == nil || self == "" {
-		return 0, nil // whoever finds out has it looked at again
+	if p == nil {
+		return 0, nil
 	}
 	if j.serve {
 		return s.serve(ctx, j.id, p, now, self)
@@ -281,38 +295,49 @@ func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, er
 
 // serve works on the peer's consuming this cluster.
 func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pair, self document.ClusterID) (again time.Duration, err error) {
-	obs := exchange.Provider{Peer: id, Wanted: now.serve, Self: self, Said: now.heard, Consumes: now.consume.Wanted, Addresses: s.addresses()}
+	obs := exchange.Provider{
+		Peer: id, Wanted: now.serves(), Undecided: now.desired.Serve == nil, Self: self, Said: now.heard, Addresses: s.addresses(),
+		// What may be wanted keeps the namespace.
+		Consumes: now.desired.Consume == nil || now.desired.Consume.Wanted,
+	}
 	if now.heard != nil {
 		obs.Consumer = now.heard.ClusterID
 	}
 	obs.Consumer = s.other(id, obs.Consumer)
 	obs.Here = s.here(obs.Consumer)
-	if !now.serve {
+	if !obs.Wanted && !obs.Undecided {
 		left := undoWait - s.cfg.Now().Sub(now.unserved)
 		if obs.Overdue = left <= 0; !obs.Overdue {
 			again = left
 		}
 	}
 	d := exchange.PlanProvider(obs)
-	if !d.Busy && !now.serve {
+	if !d.Busy {
 		again = 0
 	}
-	s.Liqo.mu.Lock()
-	if p.serve == now.serve && p.heard == now.heard {
+	err = s.act(ctx, d.Actions)
+	s.note(job{id, true}, d, err, func() *Status {
+		if p.desired.Serve != now.desired.Serve || p.heard != now.heard {
+			return nil
+		}
 		p.answer, p.final = d.Answer, d.Reason != exchange.ReasonWaits
 		close(p.told)
 		p.told = make(chan struct{})
-	}
-	s.Liqo.mu.Unlock()
-	s.note(id, &p.serving, d)
-	return again, s.act(ctx, d.Actions)
+		return &p.serving
+	})
+	return again, err
 }
 
 // consume works on this cluster's consuming the peer.
 func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now pair, self document.ClusterID) (again time.Duration, err error) {
-	asked, want := now.asking, now.consume
+	asked := now.asking
+	var want Consumption
+	if c := now.desired.Consume; c != nil {
+		want = *c
+	}
 	obs := exchange.Consumer{
-		Peer: id, Wanted: want.Wanted, Gone: want.Gone, Self: self, Asks: want.Asks, Serves: now.serve, Said: asked.said, Address: asked.address, Now: s.cfg.Now(),
+		Peer: id, Wanted: want.Wanted, Undecided: now.desired.Consume == nil, Gone: want.Gone, Self: self, Asks: want.Asks,
+		Serves: now.desired.Serve == nil || *now.desired.Serve, Said: asked.said, Address: asked.address, Now: s.cfg.Now(),
 	}
 	if asked.said != nil {
 		obs.Provider = asked.said.ClusterID
@@ -320,16 +345,23 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 	obs.Provider = s.other(id, obs.Provider)
 	obs.Here = s.here(obs.Provider)
 	if want.Wanted && obs.Signed != nil && len(obs.Signed.Signature) > 0 {
-		if obs.Keys, err = s.ownKeys(ctx); err != nil {
-			return 0, err
-		}
+		obs.Keys, err = s.ownKeys(ctx)
 	}
 	d := exchange.PlanConsumer(obs)
 	if asked.failed != "" && !d.Ready && d.Call != nil {
 		d.Reason, d.Message = exchange.ReasonWaits, asked.failed
 	}
-	s.note(id, &p.consuming, d)
-	if err := s.act(ctx, d.Actions); err != nil {
+	if err == nil {
+		err = s.act(ctx, d.Actions)
+	}
+	current := func() *Status {
+		if p.desired.Consume != now.desired.Consume {
+			return nil
+		}
+		return &p.consuming
+	}
+	s.note(job{id, false}, d, err, current)
+	if err != nil {
 		return 0, err
 	}
 	if d.Call == nil || want.Target.Fingerprint.IsZero() {
@@ -343,7 +375,7 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 	s.Liqo.mu.Unlock()
 	if pause > 0 {
 		d.Reason, d.Message = exchange.ReasonWaits, "The provider says something else each time it is asked. It is asked again in a minute."
-		s.note(id, &p.consuming, d)
+		s.note(job{id, false}, d, nil, current)
 		return pause, nil
 	}
 	return s.ask(ctx, p, now, *d.Call), nil
@@ -351,10 +383,10 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 
 // ask calls the provider, and returns after how long to look at the pair again.
 func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call) time.Duration {
-	answer, address, err := s.call(ctx, now.consume.Target, call)
+	answer, address, err := s.call(ctx, now.desired.Consume.Target, call)
 	s.Liqo.mu.Lock()
 	defer s.Liqo.mu.Unlock()
-	if !reflect.DeepEqual(p.consume, now.consume) || ctx.Err() != nil {
+	if p.desired.Consume != now.desired.Consume || ctx.Err() != nil {
 		return time.Nanosecond // something else is wanted by now
 	}
 	next := p.asking
@@ -403,15 +435,29 @@ func (s *session) call(ctx context.Context, target peer.Target, call exchange.Ca
 	return answer, resp.Result.Addr.Addr(), nil
 }
 
-// note keeps the state of one direction.
-func (s *session) note(id peer.ClusterID, status *Status, d exchange.Decision) {
-	next := d.Status()
+// note keeps the state of one direction, where current says; nil: something else is wanted by now,
+// and it is looked at again. current is called with Liqo.mu held. A step that failed, with err, is
+// shown when it has failed so often that it is not because of what was not seen yet.
+func (s *session) note(j job, d exchange.Decision, err error, current func() *Status) {
 	s.Liqo.mu.Lock()
-	same := reflect.DeepEqual(*status, next)
-	*status = next
-	s.Liqo.mu.Unlock()
+	if s.failed[j]++; err == nil {
+		delete(s.failed, j)
+	}
+	failures := s.failed[j]
+	if failures >= shownFailures {
+		d.Fail(err)
+	}
+	next, status := d.Status(), current()
+	same := status == nil || reflect.DeepEqual(*status, next)
 	if !same {
-		s.cfg.Changed(id)
+		*status = next
+	}
+	s.Liqo.mu.Unlock()
+	if failures == shownFailures {
+		s.cfg.Logger.Warn("a step of the exchange with a peer's Liqo failed, trying again", "peer", j.id, "error", err)
+	}
+	if !same {
+		s.cfg.Changed(j.id)
 	}
 }
 

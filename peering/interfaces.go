@@ -111,10 +111,8 @@ type Liqo interface {
 	Installed() (found *engine.Installation, known bool)
 	// Status returns the state of a pair.
 	Status(id peer.ClusterID) (consuming, serving exchange.Status)
-	// Consume sets the desired state of consuming a peer, and returns its state; Serve does so
-	// for being consumed.
-	Consume(id peer.ClusterID, c liqo.Consumption) exchange.Status
-	Serve(id peer.ClusterID, wanted bool) exchange.Status
+	// Drive sets the desired state of a pair, and returns its state.
+	Drive(id peer.ClusterID, d liqo.Desired) (consuming, serving exchange.Status)
 }
 
 // While runs as long as there is a connection to the API server, with the

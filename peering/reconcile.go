@@ -161,8 +161,8 @@ func (s *session) settle(id peer.ClusterID, d plan.Decision) {
 	obs := s.observe(s, id) // the actions have changed it
 	state := obs.Answer()
 	news := stateDigest{consumes: state.Consumes, welcome: state.AdvertisementWelcome, ended: state.Ended}
-	if e := state.Engine; e != nil && !e.Unknown { // nobody waits for hearing that
-		news.engine = fmt.Sprint(e.Setting, e.Liqo)
+	if e := state.Engine; e != nil {
+		news.engine = fmt.Sprint(e.Setting, e.Unknown, e.Liqo)
 	}
 	if r := obs.Request; r != nil {
 		news.request = objectVersion{r.UID, r.Generation}

@@ -32,12 +32,11 @@ func (s *session) drive(obs *plan.Observed) {
 		return
 	}
 	spec, target := obs.LiqoSpec(s.cfg.Now())
-	if spec.Serve != nil {
-		obs.Liqo.Serving = s.cfg.Liqo.Serve(obs.ID, *spec.Serve)
-	}
+	desired := liqo.Desired{Serve: spec.Serve}
 	if spec.Consume != nil {
-		obs.Liqo.Consuming = s.cfg.Liqo.Consume(obs.ID, liqo.Consumption{Wanted: *spec.Consume, Gone: spec.Gone, Target: target})
+		desired.Consume = &liqo.Consumption{Wanted: *spec.Consume, Gone: spec.Gone, Target: target}
 	}
+	obs.Liqo.Consuming, obs.Liqo.Serving = s.cfg.Liqo.Drive(obs.ID, desired)
 }
 
 // errNoRoom: another offer was accepted at the same moment, and no more may be.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"maps"
+	"slices"
 	"time"
 
 	"liqo.io/agent/liqo/document"
@@ -27,13 +28,18 @@ const (
 // same words.
 func PlanConsumer(obs Consumer) Decision {
 	d := Decision{Present: obs.Signed != nil || obs.Identity != nil || len(obs.Slices) > 0 || len(obs.VirtualNodes) > 0 || obs.Kubeconfig}
-	if !obs.Wanted {
+	switch {
+	case obs.Undecided:
+		d.Ready = slices.ContainsFunc(obs.Slices, func(s Slice) bool { return s.Name == string(obs.Provider) && s.Accepted() && !s.Deleting })
+	case obs.Wanted:
+		if obs.Self != "" {
+			d.Call = &Call{ClusterID: obs.Self}
+		}
+		obs.establish(&d)
+		d.Steps = obs.steps()
+	default:
 		obs.undo(&d)
-		return d
 	}
-	d.Call = &Call{ClusterID: obs.Self}
-	obs.establish(&d)
-	d.Steps = obs.steps()
 	return d
 }
 

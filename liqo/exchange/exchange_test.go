@@ -68,6 +68,39 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// TestUndecided: while it is not known what is wanted, what there is stays as it is, and is known.
+func TestUndecided(t *testing.T) {
+	w := newWorld(t)
+	consumer := func() Decision {
+		return PlanConsumer(Consumer{Peer: w.provider.peer, Undecided: true, Provider: w.provider.id, Here: w.consumer.here, Now: now})
+	}
+	provider := func() Decision {
+		return PlanProvider(Provider{Peer: w.consumer.peer, Undecided: true, Self: w.provider.id, Consumer: w.consumer.id, Here: w.provider.here, Said: w.heard})
+	}
+	for _, d := range []Decision{consumer(), provider()} {
+		if d.Present || d.Ready || d.Busy || d.Actions != nil || d.Call != nil {
+			t.Errorf("of nothing: %+v", d)
+		}
+	}
+	w.mustBePeered(t)
+	for _, d := range []Decision{consumer(), provider()} {
+		if !d.Present || !d.Ready || d.Busy || d.Actions != nil || d.Call != nil {
+			t.Errorf("of two that are peered: %+v", d)
+		}
+	}
+}
+
+// TestToldWhy: a consumer is told why it waits, and nothing of what is meant for people at the provider.
+func TestToldWhy(t *testing.T) {
+	w := newWorld(t)
+	w.provider.here.Namespaces = []Namespace{{Object: Object{Name: "liqo-tenant-barn"}, Peer: "a third cluster"}}
+	call := Call{ClusterID: w.consumer.id}
+	d := PlanProvider(Provider{Peer: w.consumer.peer, Wanted: true, Self: w.provider.id, Consumer: w.consumer.id, Here: w.provider.here, Said: &call})
+	if d.Reason != ReasonClaimed || !strings.Contains(d.Message, "a third cluster") || d.Answer.Waits == "" || strings.Contains(d.Answer.Waits, "third") {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestSteps: each step shows in the order in which it is done.
 func TestSteps(t *testing.T) {
 	w := newWorld(t)

@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // Object is as much as is needed of an object to delete it.
@@ -131,7 +132,7 @@ type Answer struct {
 	ClusterID document.ClusterID `json:"clusterID"`
 	Nonce     document.Nonce     `json:"nonce,omitempty"`
 	Identity  json.RawMessage    `json:"identity,omitempty"`
-	// Waits is for what, a sentence for people; "" if nothing is missing.
+	// Waits is for what, a sentence for the people of the consumer; "" if nothing is missing.
 	Waits string `json:"waits,omitempty"`
 }
 
@@ -155,6 +156,8 @@ const (
 	ReasonWaits = "AwaitingLiqo"
 	// ReasonDenied: the provider's Liqo denies the ResourceSlice.
 	ReasonDenied = "SliceDenied"
+	// ReasonFailed: the API server here refuses a step, or does not answer.
+	ReasonFailed = "StepFailed"
 	// ReasonReady: it is done.
 	ReasonReady = "Ready"
 	// ReasonRemoving: it is being undone.
@@ -183,8 +186,8 @@ type Decision struct {
 // Status is the state of one direction of a pair. The zero Status is that of one of which there
 // is nothing.
 type Status struct {
-	// Unknown: it was not looked at on this connection. Something of it may be there, and the
-	// rest is what was known before.
+	// Unknown: it was not looked at on this connection, or since it is not wanted any more.
+	// Something of it may be there, and the rest is what was known before.
 	Unknown bool
 	// Present: something of it is in this cluster.
 	Present bool
@@ -200,6 +203,12 @@ type Status struct {
 // Status returns the state that a decision is made in.
 func (d Decision) Status() Status {
 	return Status{Present: d.Present, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps}
+}
+
+// Fail says that a step of the decision failed.
+func (d *Decision) Fail(err error) {
+	d.Ready = false
+	d.wait(ReasonFailed, "A step here failed, and is tried again: %s.", text.Sentence(err.Error()))
 }
 
 // wait says why it does not go on.
@@ -275,6 +284,8 @@ type Action struct {
 // and by what it says; else d says why not, with silent as the sentence about one that is not known.
 func (d *Decision) called(self, other, said document.ClusterID, silent string) bool {
 	switch {
+	case self == "":
+		d.wait(ReasonWaits, "Liqo here does not say how it calls this cluster.")
 	case other == "":
 		d.wait(ReasonWaits, "%s", silent)
 	case said != other:
@@ -334,9 +345,10 @@ func (d *Decision) release(here Here, id document.ClusterID, of peer.ClusterID) 
 
 // Consumer is what the plan of a consumer is made of.
 type Consumer struct {
-	// Peer is the provider, as agents know it. Wanted: this cluster wants to consume it.
-	Peer   peer.ClusterID
-	Wanted bool
+	// Peer is the provider, as agents know it. Wanted: this cluster wants to consume it. Undecided:
+	// that is not known, and what is there stays as it is.
+	Peer              peer.ClusterID
+	Wanted, Undecided bool
 	// Gone: the provider is given up: nothing waits for it.
 	Gone bool
 	// Self is this cluster, and Provider the other one: as it said, or as the namespace in care
@@ -358,9 +370,10 @@ type Consumer struct {
 
 // Provider is what the plan of a provider is made of.
 type Provider struct {
-	// Peer is the consumer, as agents know it. Wanted: it may consume this cluster.
-	Peer   peer.ClusterID
-	Wanted bool
+	// Peer is the consumer, as agents know it. Wanted: it may consume this cluster. Undecided: that is
+	// not known, and what is there stays as it is.
+	Peer              peer.ClusterID
+	Wanted, Undecided bool
 	// Overdue: it was not wanted for so long that nobody waits for the consumer any more.
 	Overdue bool
 	// Self is this cluster, and Consumer the other one: as it said, or as the namespace in care

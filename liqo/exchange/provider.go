@@ -9,15 +9,28 @@ import (
 // PlanProvider decides what a provider does, and what it answers.
 func PlanProvider(obs Provider) Decision {
 	d := Decision{Answer: Answer{ClusterID: obs.Self}, Present: obs.Nonce != nil || obs.Tenant != nil || len(obs.Replicated) > 0}
-	if !obs.Wanted {
+	switch {
+	case obs.Undecided:
+		d.Ready = obs.Tenant != nil && obs.Tenant.Auth != nil && !obs.Tenant.Deleting
+	case obs.Wanted:
+		obs.establish(&d)
+		d.tell()
+	default:
 		obs.undo(&d)
-		return d
-	}
-	obs.establish(&d)
-	if !d.Ready {
-		d.Answer.Waits = d.Message
 	}
 	return d
+}
+
+// tell has the consumer told why it waits. The message is for people here: it names objects, and
+// perhaps other clusters.
+func (d *Decision) tell() {
+	switch {
+	case d.Ready, d.Answer.Waits != "":
+	case d.Reason == ReasonWaits:
+		d.Answer.Waits = "Liqo's controllers there are at work, or do not run."
+	default:
+		d.Answer.Waits = "Somebody has to see there what is in the way: liqo-agent peers show."
+	}
 }
 
 func (obs Provider) establish(d *Decision) {
@@ -78,6 +91,7 @@ func (obs Provider) admit(d *Decision, namespace string, nonce document.Nonce) {
 		return
 	case err != nil:
 		d.wait(ReasonHostile, "What the consumer says is refused: %v.", err)
+		d.Answer.Waits = d.Message
 		return
 	case have == nil || !have.Equal(want) || have.Drained:
 		if obs.Certificate != nil && (have == nil || !bytes.Equal(have.CSR, want.CSR)) {

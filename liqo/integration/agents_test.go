@@ -311,6 +311,38 @@ func TestAgents(t *testing.T) {
 	})
 }
 
+// TestRightsTakenAway: without the rights to drive Liqo, a peering ends all the same, and what it
+// left is removed when they are back.
+func TestRightsTakenAway(t *testing.T) {
+	barn, mill := newSites(t)
+	barn.mustCLI("peers", "connect", mill.id, "--yes", "--no-wait")
+	mill.sees(barn, "a request", func(p control.Peer) error {
+		if p.Request == nil {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	peered(barn, mill)
+	barn.audit()
+	_, err := barn.k.Request(t.Context(), http.MethodDelete, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/liqo-agent-liqo", "", nil)
+	must(t, err)
+	began := time.Now()
+	barn.mustCLI("peers", "disconnect", mill.id, "--timeout", "2m")
+	t.Logf("disconnected without the rights in %v", time.Since(began))
+	if st, err := show[control.Status](barn, "status"); err != nil || st.Liqo == nil || !strings.Contains(st.Liqo.Problem, "rbac --apply --engine liqo") {
+		t.Errorf("%+v, %v", st.Liqo, err)
+	}
+	must(t, there(barn, path("identities", "liqo-tenant-mill", "controlplane-mill")))
+	barn.mustCLI("rbac", "--apply", "--engine", "liqo")
+	events, err := barn.k.Audit()
+	must(t, err)
+	barn.audited = len(events)
+	barn.mustCLI("config", "reload")
+	nothingLeft(barn, mill)
+	t.Logf("nothing is left %v after it was disconnected", time.Since(began))
+}
+
 // thief tries with the agent's credential what the policy refuses, although the account has the
 // rights to drive Liqo.
 func (s *site) thief() {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -142,7 +143,10 @@ func (p *pair) startProvider(t *testing.T, k *bed.Kube) {
 
 // want says again what is wanted, as the peering controller does, and returns what comes of it.
 func (p *pair) want(consumed, served bool) (consuming, serving liqo.Status) {
-	return p.consumer.Consume(providerID, liqo.Consumption{Wanted: consumed, Target: p.target}), p.provider.Serve(consumerID, served)
+	no := false
+	consuming, _ = p.consumer.Drive(providerID, liqo.Desired{Consume: &liqo.Consumption{Wanted: consumed, Target: p.target}, Serve: &no})
+	_, serving = p.provider.Drive(consumerID, liqo.Desired{Consume: &liqo.Consumption{}, Serve: &served})
+	return consuming, serving
 }
 
 func (p *pair) awaitPeered(t *testing.T) {
@@ -391,6 +395,13 @@ func TestFound(t *testing.T) {
 	await("Liqo that is not ready", "not ready: liqo-crd-replicator")
 	s.ready("crd-replicator", 1)
 	await("Liqo that is ready again", "")
+	wanted := liqo.Desired{Consume: &liqo.Consumption{Wanted: true}}
+	bedtest.Within(t, "a peer that is waited for", func() error {
+		if c, _ := a.Drive(providerID, wanted); c.Unknown || c.Reason != exchange.ReasonWaits {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 	_, err := k.Request(t.Context(), http.MethodDelete, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tenants.authentication.liqo.io", "", nil)
 	must(t, err)
 	bedtest.Within(t, "Liqo without Tenants", func() error {
@@ -400,4 +411,13 @@ func TestFound(t *testing.T) {
 		}
 		return nil
 	})
+	// Nobody waits for what cannot be used.
+	for _, id := range []peer.ClusterID{providerID, consumerID} {
+		if c, s := a.Status(id); !reflect.DeepEqual(c, liqo.Status{}) || !reflect.DeepEqual(s, liqo.Status{}) {
+			t.Errorf("%s: %+v, %+v", id, c, s)
+		}
+	}
+	if c, _ := a.Drive(providerID, liqo.Desired{Consume: &liqo.Consumption{}}); !reflect.DeepEqual(c, liqo.Status{}) {
+		t.Errorf("%+v", c)
+	}
 }

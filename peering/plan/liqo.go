@@ -51,10 +51,10 @@ func (obs Observed) LiqoSpec(now time.Time) (LiqoSpec, peer.Target) {
 func (d *derived) liqoSpec() LiqoSpec {
 	out, in := d.outgoing, d.incoming
 	spec := LiqoSpec{Gone: out.abandoned}
-	// Unknown is never gone: without the provider's state, what there is stays.
-	unknown := d.remoteState() == nil
-	consume := out.active && out.liqo && d.Sharing.Use && (out.accepted || unknown && d.Liqo.Consuming.Present)
-	if consume || !out.active || !unknown || !d.Liqo.Consuming.Unknown {
+	// Unknown is never gone, and a provider that lost our request, or its decision, refuses nothing: what
+	// there is stays, as a node does.
+	consume := out.active && out.liqo && d.Sharing.Use && (out.accepted || d.Liqo.Consuming.Present && !d.refusedThere())
+	if consume || !out.active || !d.Sharing.Use || d.refusedThere() || !d.Liqo.Consuming.Unknown {
 		spec.Consume = &consume
 	}
 	if !in.missing {
@@ -126,10 +126,11 @@ func (d *derived) consumesByLiqo() bool {
 // consumesBuiltin reports whether something of a peering by the agents themselves is here.
 func (d *derived) consumesBuiltin() bool { return d.Advertisement != nil || d.Node.Name != "" }
 
-// engineUnknown reports whether one of the two has not looked for its Liqo yet, and that matters.
+// engineUnknown reports whether one of the two has not looked for its Liqo yet, or this one for what
+// there is of a peering, and that matters.
 func (d *derived) engineUnknown() bool {
 	ours := d.Engine
-	return ours.Setting != engine.OnlyBuiltin && (ours.Unknown || ours.May() && d.theirEngine().Unknown)
+	return d.Liqo.Consuming.Unknown || ours.Setting != engine.OnlyBuiltin && (ours.Unknown || ours.May() && d.theirEngine().Unknown)
 }
 
 // awaitsEngine reports whether no request can be made, because the engine is not decided.
@@ -168,13 +169,20 @@ func (d *derived) otherEngine() string {
 		return ""
 	}
 	byLiqo, here := req.Spec.Engine == api.EngineLiqo, d.Engine.Liqo
+	state := d.remoteState()
+	accepted := state != nil && state.Request != nil && state.Request.Phase == api.RequestAccepted
 	switch {
+	case byLiqo && (d.consumesBuiltin() || accepted && state.Request.Spec.Engine != api.EngineLiqo),
+		!byLiqo && (d.Liqo.Consuming.Present || accepted && state.Request.Spec.Engine == api.EngineLiqo):
+		return "The provider consumes this cluster by the other engine, and two clusters are peered by one: disconnect them in both directions, and connect them again."
 	case !byLiqo && d.Engine.Setting == engine.OnlyLiqo:
 		return "The provider peers by Liqo only (peering.engine)."
 	case !byLiqo:
 		return ""
 	case d.Engine.Setting == engine.OnlyBuiltin:
 		return "The provider does not peer by Liqo (peering.engine)."
+	case d.Engine.Unknown:
+		return "The provider has not found out yet whether it runs Liqo."
 	case here == nil:
 		return "Liqo is not installed at the provider."
 	case here.Problem != "":

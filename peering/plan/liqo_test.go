@@ -178,6 +178,14 @@ func TestLiqo(t *testing.T) {
 		},
 		"the provider loses everything": func(t *testing.T, w *world) {
 			w.b.wipe()
+			for range 5 {
+				if problem := w.round(time.Second); problem != "" {
+					t.Fatal(problem)
+				}
+				if !*w.a.liqoSpec.Consume {
+					t.Fatalf("a lost request undoes the virtual node\n%s\n%s", w.a, w.b)
+				}
+			}
 			mustRest(t, w)
 			w.wantByLiqo(t)
 		},
@@ -270,6 +278,33 @@ func TestEngineOfPair(t *testing.T) {
 			continue
 		}
 		w.wantBuiltin(t)
+	}
+}
+
+// TestOneEngine: a request by another engine than that by which this cluster consumes the peer waits,
+// however often it was accepted before, and so does one while nobody knows what Liqo is here.
+func TestOneEngine(t *testing.T) {
+	for _, byLiqo := range []bool{true, false} {
+		w := withLiqo(t)
+		if !byLiqo {
+			w.a.engine.Setting = engine.OnlyBuiltin
+		}
+		w.a.book.connect()
+		mustRest(t, w)
+		w.a.engine.Setting = engine.Auto
+		for _, asked := range []api.PeeringEngine{"", api.EngineLiqo} {
+			obs := w.a.observe()
+			obs.Request = w.b.kube.Request.DeepCopy()
+			obs.Request.Spec.Engine, obs.Request.Status = asked, api.PeeringRequestStatus{}
+			obs.Policy.Accept = AcceptDecision{Phase: api.RequestAccepted}
+			d := derive(obs, w.now)
+			if refused := d.decideRequest().Reason == reason.NoEngine; refused == (byLiqo == (asked == api.EngineLiqo)) {
+				t.Errorf("consumed by Liqo: %t; a request by %q: %+v", byLiqo, asked, d.decideRequest())
+			}
+			if obs.Engine.Unknown = true; asked == api.EngineLiqo && derive(obs, w.now).decideRequest().Phase != api.RequestPending {
+				t.Errorf("decided before it is known whether Liqo is here: %+v", derive(obs, w.now).decideRequest())
+			}
+		}
 	}
 }
 

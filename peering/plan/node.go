@@ -51,12 +51,18 @@ func (d *derived) nodeSpec() spec.Node {
 // usesNode reports whether to have a node for the peer: while the outgoing peering is
 // established, and an existing one also while it is unknown whether it still is.
 func (d *derived) usesNode() bool {
-	out, state := d.outgoing, d.remoteState()
+	out := d.outgoing
 	if !d.Sharing.Use || !out.active || !usable(out.offer) {
 		return false
 	}
-	refused := d.denied() || state != nil && state.Request != nil && state.Request.Phase == api.RequestRefused
-	return out.joined || d.Node.Name != "" && !refused
+	return out.joined || d.Node.Name != "" && !d.refusedThere()
+}
+
+// refusedThere reports whether the provider has decided against this cluster. Without an answer, and
+// while it has no decision, it has not.
+func (d *derived) refusedThere() bool {
+	state := d.remoteState()
+	return d.denied() || state != nil && state.Request != nil && state.Request.Phase == api.RequestRefused
 }
 
 // busy reports whether something of the node, or of what Liqo made, is left, or may be.
