@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -13,11 +11,8 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube"
-	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering/install"
 )
-
-const ourSite = ".liqo.io"
 
 func checkCRDs(ctx context.Context, b *Box) []Finding {
 	there, err := b.kubernetes(ctx)
@@ -130,72 +125,4 @@ func managers(object map[string]any) []string {
 		}
 	}
 	return out
-}
-
-func checkForeignLiqo(ctx context.Context, b *Box) []Finding {
-	there, err := b.kubernetes(ctx)
-	if f, none := without(there, err); none {
-		return []Finding{f}
-	}
-	served, err := servedResources(ctx, there.client)
-	if err != nil {
-		return []Finding{skipped("cannot list the resources of the API server: %v", err)}
-	}
-	return judgeForeign(served)
-}
-
-// servedResources returns the resources of groups that end in liqo.io, as
-// plural.group, by version. Every authenticated user may ask for them.
-func servedResources(ctx context.Context, client *kube.Client) (map[string][]string, error) {
-	var groups struct {
-		Groups []struct {
-			Name     string
-			Versions []struct{ GroupVersion, Version string }
-		}
-	}
-	if err := client.Get(ctx, "/apis", &groups); err != nil {
-		return nil, err
-	}
-	out := make(map[string][]string)
-	for _, g := range groups.Groups {
-		if !strings.HasSuffix(g.Name, ourSite) {
-			continue
-		}
-		for _, v := range g.Versions {
-			var list struct{ Resources []struct{ Name string } }
-			if err := client.Get(ctx, "/apis/"+v.GroupVersion, &list); err != nil {
-				return nil, errors.Join(fmt.Errorf("resources of %s", v.GroupVersion), err)
-			}
-			for _, r := range list.Resources {
-				if !strings.Contains(r.Name, "/") {
-					name := r.Name + "." + g.Name
-					out[name] = append(out[name], v.Version)
-				}
-			}
-		}
-	}
-	return out, nil
-}
-
-// judgeForeign says what resources of Liqo that are not ours mean.
-func judgeForeign(served map[string][]string) []Finding {
-	ours := make(map[string]bool)
-	for _, m := range api.CRDs() {
-		ours[m.Name] = true
-	}
-	var foreign []string
-	for _, name := range slices.Sorted(keysOf(served)) {
-		if !ours[name] {
-			foreign = append(foreign, name)
-		}
-	}
-	if len(foreign) == 0 {
-		return []Finding{fine("not installed in this cluster")}
-	}
-	what := "another version of Liqo is installed in this cluster, with " + text.List(foreign, 4, ", ")
-	f := Finding{Code: "foreign-liqo", Status: Warning, What: what,
-		Why: "the two do not know each other: `kubectl get foreignclusters` may show the objects of either, each has its own peerings and virtual nodes, and both may offer the same resources",
-		Do: []string{"use the full name: kubectl get foreignclusters.discovery.liqo.io",
-			"use only one of them: remove the other (liqoctl uninstall), or this agent"}}
-	return []Finding{f}
 }

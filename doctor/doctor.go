@@ -121,7 +121,7 @@ func Checks() []Check {
 		{"rbac", groupKubernetes, "Permissions", "Whether the agent has the permissions that it needs, and whether a policy confines it to them.", asking, checkRBAC},
 		{"network-policies", groupKubernetes, "Network policies", "Whether something enforces the network policies for the pods of peers.", asking, checkPolicies},
 		{"storage", groupKubernetes, "Storage", "Whether a class and a provisioner keep the claims of peers, whether their disk is large enough, and whether the class for data at providers exists.", asking, checkStorage},
-		{"foreign-liqo", groupKubernetes, "Other Liqo", "Whether another version of Liqo is installed in the same cluster.", asking, checkForeignLiqo},
+		{"foreign-liqo", groupKubernetes, "Other Liqo", "Whether another version of Liqo is installed in the same cluster, and whether the agent can drive it, where it is to.", asking, checkForeignLiqo},
 		{"state", groupBox, "State directory", "Whether the directory, the database and the key exist, are intact, and are private.", usual, checkState},
 		{"disk", groupBox, "Disk", "How much space is free, and how long a write takes.", networks, checkDisk},
 		{"resources", groupBox, "Memory and limits", "The limits and use of memory and files, and whether packets were lost.", usual, checkResources},

@@ -15,6 +15,7 @@ import (
 	"liqo.io/agent/doctor/look"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/reason"
 	"liqo.io/agent/state"
@@ -282,10 +283,25 @@ func TestJudgeAPIServer(t *testing.T) {
 
 func TestJudgeForeign(t *testing.T) {
 	ours := map[string][]string{"foreignclusters.discovery.liqo.io": {"v1alpha1"}}
-	judged(t, "ours", judgeForeign(ours), "ok")
-	ours["foreignclusters.core.liqo.io"] = []string{"v1beta1"}
-	judged(t, "another", judgeForeign(ours), "warning foreign-liqo")
-	judged(t, "an old one in our group", judgeForeign(map[string][]string{"resourcerequests.discovery.liqo.io": {"v1alpha1"}}), "warning foreign-liqo")
+	theirs := map[string][]string{"foreignclusters.discovery.liqo.io": {"v1alpha1"}, "foreignclusters.core.liqo.io": {"v1beta1"}}
+	ready, ill := &engine.Installation{ID: "barn", Version: "v1.2.0"}, &engine.Installation{ID: "barn", Version: "v1.2.0", Problem: "not ready: liqo-webhook"}
+	for name, c := range map[string]struct {
+		found foreignLiqo
+		want  string
+	}{
+		"ours":                         {foreignLiqo{served: ours, setting: engine.OnlyBuiltin}, "ok"},
+		"none to drive":                {foreignLiqo{served: ours, setting: engine.Auto}, "ok"},
+		"none, and it is wanted":       {foreignLiqo{served: ours, setting: engine.OnlyLiqo}, "error liqo-missing"},
+		"another":                      {foreignLiqo{served: theirs, setting: engine.OnlyBuiltin, found: ready}, "warning foreign-liqo"},
+		"one that cannot be seen":      {foreignLiqo{served: theirs, setting: engine.OnlyBuiltin, err: errors.New("forbidden")}, "warning foreign-liqo"},
+		"an old one in our group":      {foreignLiqo{served: map[string][]string{"resourcerequests.discovery.liqo.io": {"v1alpha1"}}, setting: engine.Auto}, "warning foreign-liqo"},
+		"driven":                       {foreignLiqo{served: theirs, setting: engine.Auto, found: ready}, "ok"},
+		"driven, without a module":     {foreignLiqo{served: theirs, setting: engine.Auto, found: ready, missing: []string{"geneve"}}, "ok, info liqo-modules"},
+		"not ready":                    {foreignLiqo{served: theirs, setting: engine.OnlyLiqo, found: ill}, "warning liqo-unusable"},
+		"to drive, and cannot be seen": {foreignLiqo{served: theirs, setting: engine.Auto, err: errors.New("forbidden")}, "skipped"},
+	} {
+		judged(t, name, c.found.judge(), c.want)
+	}
 }
 
 func TestJudgeState(t *testing.T) {

@@ -2,7 +2,9 @@ package liqo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -24,10 +26,31 @@ const (
 	fieldClusterID = "CLUSTER_ID"
 	controllers    = "controller-manager"
 	maxVersion     = 64
+
+	configMapsPath  = "/api/v1/configmaps"
+	deploymentsPath = "/apis/apps/v1/deployments"
 )
 
 // needed are the Deployments without which nothing of an exchange comes to its end.
 var needed = []string{controllers, "crd-replicator", "webhook"}
+
+// Find looks for the Liqo of a cluster, once; nil for none.
+func Find(ctx context.Context, c *kube.Client) (*engine.Installation, error) {
+	found, err := detect(ctx, c)
+	switch {
+	case err != nil || found == nil:
+		return nil, err
+	case found.problem != "":
+		return &engine.Installation{Problem: found.problem}, nil
+	}
+	var maps struct{ Items []*configMap }
+	var deployments struct{ Items []*deployment }
+	if err := errors.Join(c.Get(ctx, configMapsPath+"?labelSelector="+url.QueryEscape(clusterIDs), &maps), c.Get(ctx, deploymentsPath+"?labelSelector="+url.QueryEscape(parts), &deployments)); err != nil {
+		return nil, err
+	}
+	here, _ := installation(maps.Items, deployments.Items)
+	return &here, nil
+}
 
 // served says what of Liqo an API server serves.
 type served struct {

@@ -3,6 +3,7 @@ package look
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -100,5 +101,29 @@ func TestSyncTimes(t *testing.T) {
 	}
 	if d, err := DiskOf(dir); err != nil || d.Bytes == 0 {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestKernelHas: a module is loaded, built in or to load, by either spelling; without a list it may be.
+func TestKernelHas(t *testing.T) {
+	loaded, available := t.TempDir(), t.TempDir()
+	if !kernelHas(loaded, available, "geneve") {
+		t.Error("without a list")
+	}
+	for name, text := range map[string]string{
+		"modules.dep":     "kernel/drivers/net/geneve.ko.xz: kernel/net/ipv4/udp_tunnel.ko.xz\nkernel/net/ipv6/ip6_udp_tunnel.ko:\nkernel/x/wireguard-extra.ko:\n",
+		"modules.builtin": "kernel/net/netfilter/nf-tables.ko\n",
+	} {
+		if err := os.WriteFile(filepath.Join(available, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(loaded, "vxlan"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"geneve": true, "nf_tables": true, "ip6_udp_tunnel": true, "vxlan": true, "wireguard": false, "tunnel": false, "udp_tunnel": true} {
+		if got := kernelHas(loaded, available, name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }
