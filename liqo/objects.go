@@ -12,6 +12,7 @@ import (
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/liqo/exchange"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // object is as much as matters of all kinds of the exchange. They have no fields of one name that
@@ -77,14 +78,48 @@ type checked struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Status struct {
-		APIServerURL string `json:"apiServerUrl,omitempty"`
+		APIServerURL string                 `json:"apiServerUrl,omitempty"`
+		Conditions   []shown                `json:"conditions,omitempty"`
+		Modules      map[string]shownModule `json:"modules,omitempty"`
 	} `json:"status,omitzero"`
+}
+
+type shownModule struct {
+	Conditions []shown `json:"conditions,omitempty"`
+}
+
+// shown is a condition of Liqo's, which Kubernetes' tools do not take for one (apis/core/v1beta1).
+type shown struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+}
+
+// maxShown bounds the conditions that are passed on; Liqo has ten.
+const maxShown = 20
+
+// shown returns the conditions for people.
+func (c *checked) shown() []exchange.Shown {
+	var all []exchange.Shown
+	add := func(module string, conditions []shown) {
+		for _, s := range conditions {
+			if len(all) < maxShown {
+				all = append(all, exchange.Shown{Module: module, Type: s.Type, Status: s.Status, Message: text.Sentence(s.Message)})
+			}
+		}
+	}
+	add("", c.Status.Conditions)
+	for _, module := range slices.Sorted(maps.Keys(c.Status.Modules)) {
+		add(module, c.Status.Modules[module].Conditions)
+	}
+	return all
 }
 
 // DeepCopyObject implements runtime.Object.
 func (c *checked) DeepCopyObject() runtime.Object {
 	out := *c
 	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out.Status.Conditions, out.Status.Modules = slices.Clone(c.Status.Conditions), maps.Clone(c.Status.Modules)
 	return &out
 }
 
@@ -279,7 +314,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 	}
 	if fc := s.foreign.Get("", string(id)); fc != nil {
 		foreign := about(fc)
-		h.Foreign, h.Checked = &foreign, strings.TrimSpace(fc.Status.APIServerURL)
+		h.Foreign, h.Checked, h.Shown = &foreign, strings.TrimSpace(fc.Status.APIServerURL), fc.shown()
 	}
 	return h
 }

@@ -128,9 +128,9 @@ func (s *session) cares(id peer.ClusterID) bool { return len(s.namespaces.By(byP
 
 // run starts what works until ctx ends, and returns.
 func (s *session) run(ctx context.Context, running *sync.WaitGroup) {
-	running.Go(func() { s.maps.Follow(ctx, s.client, kube.Query{Path: "/api/v1/configmaps", Labels: clusterIDs}) })
+	running.Go(func() { s.maps.Follow(ctx, s.client, kube.Query{Path: configMapsPath, Labels: clusterIDs}) })
 	running.Go(func() {
-		s.deployments.Follow(ctx, s.client, kube.Query{Path: "/apis/apps/v1/deployments", Labels: parts})
+		s.deployments.Follow(ctx, s.client, kube.Query{Path: deploymentsPath, Labels: parts})
 	})
 	running.Go(func() {
 		s.namespaces.Follow(ctx, s.client, kube.Query{Path: namespacesPath, Labels: document.LabelTenantNamespace + "=true"})
@@ -316,7 +316,7 @@ func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pai
 		again = 0
 	}
 	err = s.act(ctx, d.Actions)
-	s.note(job{id, true}, d, err, func() *Status {
+	s.note(job{id, true}, d, obs.Shown, err, func() *Status {
 		if p.desired.Serve != now.desired.Serve || p.heard != now.heard {
 			return nil
 		}
@@ -360,7 +360,7 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 		}
 		return &p.consuming
 	}
-	s.note(job{id, false}, d, err, current)
+	s.note(job{id, false}, d, obs.Shown, err, current)
 	if err != nil {
 		return 0, err
 	}
@@ -375,7 +375,7 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 	s.Liqo.mu.Unlock()
 	if pause > 0 {
 		d.Reason, d.Message = exchange.ReasonWaits, "The provider says something else each time it is asked. It is asked again in a minute."
-		s.note(job{id, false}, d, nil, current)
+		s.note(job{id, false}, d, obs.Shown, nil, current)
 		return pause, nil
 	}
 	return s.ask(ctx, p, now, *d.Call), nil
@@ -438,7 +438,7 @@ func (s *session) call(ctx context.Context, target peer.Target, call exchange.Ca
 // note keeps the state of one direction, where current says; nil: something else is wanted by now,
 // and it is looked at again. current is called with Liqo.mu held. A step that failed, with err, is
 // shown when it has failed so often that it is not because of what was not seen yet.
-func (s *session) note(j job, d exchange.Decision, err error, current func() *Status) {
+func (s *session) note(j job, d exchange.Decision, shown []exchange.Shown, err error, current func() *Status) {
 	s.Liqo.mu.Lock()
 	if s.failed[j]++; err == nil {
 		delete(s.failed, j)
@@ -448,6 +448,7 @@ func (s *session) note(j job, d exchange.Decision, err error, current func() *St
 		d.Fail(err)
 	}
 	next, status := d.Status(), current()
+	next.Shown = shown
 	same := status == nil || reflect.DeepEqual(*status, next)
 	if !same {
 		*status = next

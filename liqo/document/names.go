@@ -17,7 +17,6 @@ const (
 	KindTenant        = "Tenant"
 	KindIdentity      = "Identity"
 	KindResourceSlice = "ResourceSlice"
-	KindVirtualNode   = "VirtualNode"
 
 	PluralTenants        = "tenants"
 	PluralIdentities     = "identities"
@@ -74,6 +73,4 @@ const (
 const (
 	// IdentityControlPlane is the Identity by which objects are replicated.
 	IdentityControlPlane = "ControlPlane"
-	// IdentityResourceSlice is the Identity of a virtual node.
-	IdentityResourceSlice = "ResourceSlice"
 )

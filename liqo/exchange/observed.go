@@ -95,9 +95,18 @@ type Here struct {
 	// Replicated are the objects that the consumer's Liqo has put here.
 	Replicated []Object
 	// Foreign is what Liqo shows about the cluster, nil if there is none. Checked is where it looks
-	// for the provider's API server; "" while it does not.
+	// for the provider's API server; "" while it does not. Shown are its conditions.
 	Foreign *Object
 	Checked string
+	Shown   []Shown
+}
+
+// Shown is a condition that Liqo shows about another cluster, for people.
+type Shown struct {
+	// Module is networking, authentication or offloading; "" for the cluster as a whole.
+	Module string
+	// Type and Status are Liqo's words: OffloadingNodeStatus, Ready.
+	Type, Status, Message string
 }
 
 // cared returns the name of the namespace that is in the agent's care for a peer, "" for none.
@@ -198,6 +207,8 @@ type Status struct {
 	Reason, Message string
 	// Steps are those of a consumer.
 	Steps []Step
+	// Shown is what Liqo shows about the other cluster.
+	Shown []Shown
 }
 
 // Status returns the state that a decision is made in.

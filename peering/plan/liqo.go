@@ -2,6 +2,8 @@ package plan
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"liqo.io/agent/api"
@@ -12,6 +14,7 @@ import (
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 	"liqo.io/agent/peering/reason"
+	"liqo.io/agent/sharing/spec"
 )
 
 // LiqoStatus is what Liqo's controllers have between the two clusters. The zero value is that of
@@ -212,7 +215,7 @@ func (d *derived) engineVerdict() *verdict {
 	if !established {
 		choice = d.choice()
 		used = choice.Engine
-	} else if out.liqo && out.requested || in.liqo && in.keep {
+	} else if d.byLiqo() {
 		used = engine.Liqo
 	}
 	why := choice.Why
@@ -273,6 +276,96 @@ func (d *derived) liqoOffloading(shown api.Module) api.Module {
 		v = d.liqoWorks(s)
 	}
 	return api.Module{Enabled: d.outgoing.joined, Conditions: []api.Condition{v.condition(ConditionVirtualNode, shown.Conditions, d.now)}}
+}
+
+// byLiqo reports whether a peering between the two is by Liqo.
+func (d *derived) byLiqo() bool {
+	return d.outgoing.liqo && d.outgoing.requested || d.incoming.liqo && d.incoming.keep
+}
+
+// liqoShown is what Liqo shows about the cluster.
+func (d *derived) liqoShown() []exchange.Shown {
+	if shown := d.Liqo.Consuming.Shown; shown != nil {
+		return shown
+	}
+	return d.Liqo.Serving.Shown
+}
+
+// The modules of Liqo's ForeignCluster, and the words of its conditions (apis/core/v1beta1).
+const (
+	liqoNetworkingModule, liqoOffloadingModule        = "networking", "offloading"
+	liqoNetworkConnection                             = "NetworkConnectionStatus"
+	liqoEstablished, liqoReady, liqoPending, liqoNone = "Established", "Ready", "Pending", "None"
+)
+
+// liqoNetworking is the content of the condition NetworkReady where Liqo peers the two.
+func (d *derived) liqoNetworking() spec.Network {
+	if d.liqoUnseen() {
+		return spec.Network{Status: api.ConditionUnknown, Reason: reason.ByLiqo, Message: "Liqo has not been asked yet."}
+	}
+	for _, s := range d.liqoShown() {
+		if s.Type != liqoNetworkConnection {
+			continue
+		}
+		if s.Status == liqoEstablished {
+			return spec.Network{Enabled: true, Status: api.ConditionTrue, Reason: reason.ByLiqo, Message: "Liqo connects the networks of the two clusters."}
+		}
+		return spec.Network{Status: api.ConditionFalse, Reason: reason.ByLiqo,
+			Message: strings.TrimSpace("Liqo does not connect the networks of the two clusters now: " + cmp.Or(s.Status, liqoNone) + ". " + s.Message)}
+	}
+	return spec.Network{Status: api.ConditionFalse, Reason: reason.ByLiqo, Message: "Liqo peers the two clusters, and its networking between them is not set up (liqoctl network)."}
+}
+
+// liqoUnseen reports whether what Liqo shows about the cluster is not known yet.
+func (d *derived) liqoUnseen() bool {
+	return d.liqoShown() == nil && (d.Liqo.Consuming.Unknown || d.Liqo.Serving.Unknown)
+}
+
+// addLiqo adds the conditions that Liqo shows to the modules that they are about, and keeps them while
+// they are not known.
+func (d *derived) addLiqo(m *api.Modules, before api.Modules) {
+	if !d.byLiqo() {
+		return
+	}
+	add := func(module *api.Module, shown []api.Condition, c api.Condition) {
+		if !slices.ContainsFunc(module.Conditions, func(o api.Condition) bool { return o.Type == c.Type }) {
+			c.KeepTransition(shown)
+			module.Conditions = append(module.Conditions, c)
+		}
+	}
+	if d.liqoUnseen() {
+		for _, pair := range [][2]*api.Module{{&m.Authentication, &before.Authentication}, {&m.Networking, &before.Networking}, {&m.Offloading, &before.Offloading}} {
+			for _, c := range pair[1].Conditions {
+				add(pair[0], pair[1].Conditions, c)
+			}
+		}
+		return
+	}
+	for _, s := range d.liqoShown() {
+		v := verdict{api.ConditionFalse, cmp.Or(s.Status, liqoNone), cmp.Or(s.Message, "Liqo says so.")}
+		switch v.reason {
+		case liqoEstablished, liqoReady:
+			v.status = api.ConditionTrue
+		case liqoPending, liqoNone:
+			v.status = api.ConditionUnknown
+		}
+		if !conditionWord(s.Type) || !conditionWord(v.reason) {
+			continue
+		}
+		switch c := v.condition(s.Type, nil, d.now); s.Module {
+		case liqoNetworkingModule:
+			add(&m.Networking, before.Networking.Conditions, c)
+		case liqoOffloadingModule:
+			add(&m.Offloading, before.Offloading.Conditions, c)
+		default:
+			add(&m.Authentication, before.Authentication.Conditions, c)
+		}
+	}
+}
+
+// conditionWord reports whether a word can be a type or a reason of a condition.
+func conditionWord(s string) bool {
+	return s != "" && len(s) <= 64 && strings.IndexFunc(s, func(r rune) bool { return (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }) < 0
 }
 
 // liqoSteps are the steps of a consumer after its request is accepted.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -278,6 +279,54 @@ func TestEngineOfPair(t *testing.T) {
 			continue
 		}
 		w.wantBuiltin(t)
+	}
+}
+
+// TestShownByLiqo: what Liqo shows about a cluster is shown in the modules that it is about, and stays
+// while it is not known.
+func TestShownByLiqo(t *testing.T) {
+	w := withLiqo(t)
+	w.a.book.connect()
+	mustRest(t, w)
+	conditions := func(m api.Module) (all []string) {
+		for _, c := range m.Conditions {
+			all = append(all, c.Type+" "+string(c.Status)+" "+c.Reason)
+		}
+		return all
+	}
+	obs := w.a.observe()
+	if n := derive(obs, w.now).modules(w.a.own()).Networking; n.Enabled || !strings.Contains(n.Conditions[0].Message, "liqoctl network") {
+		t.Errorf("without networking: %+v", n)
+	}
+	obs.Liqo.Consuming.Shown = []exchange.Shown{
+		{Type: "APIServerStatus", Status: "Established"}, {Module: "networking", Type: "NetworkConnectionStatus", Status: "Established"},
+		{Module: "offloading", Type: "OffloadingNodeStatus", Status: "NotReady", Message: "It is not."}, {Module: "offloading", Type: "OffloadingVirtualNodeStatus"},
+		{Module: "offloading", Type: "no word", Status: "Ready"}, {Module: "offloading", Type: "Other", Status: "no\nword"},
+		{Module: "offloading", Type: ConditionVirtualNode, Status: "Ready"},
+	}
+	fc := w.a.own().DeepCopy()
+	fc.Status.Modules = derive(obs, w.now).modules(fc)
+	for range 2 {
+		m := fc.Status.Modules
+		for what, c := range map[string]struct {
+			module api.Module
+			want   []string
+		}{
+			"authentication": {m.Authentication, []string{ConditionIdentityStored + " True " + reason.Stored, "APIServerStatus True Established"}},
+			"networking":     {m.Networking, []string{api.ConditionNetworkReady + " True " + reason.ByLiqo, "NetworkConnectionStatus True Established"}},
+			"offloading":     {m.Offloading, []string{ConditionVirtualNode + " True " + reason.ByLiqo, "OffloadingNodeStatus False NotReady", "OffloadingVirtualNodeStatus Unknown None"}},
+		} {
+			if got := conditions(c.module); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %q, want %q", what, got, c.want)
+			}
+		}
+		if !m.Networking.Enabled {
+			t.Error("the network is not shown as connected")
+		}
+		// The agent is started again.
+		obs.Liqo.Consuming.Shown, obs.Liqo.Consuming.Unknown = nil, true
+		obs.Objects = []*api.ForeignCluster{fc}
+		fc.Status.Modules = derive(obs, w.now).modules(fc)
 	}
 }
 

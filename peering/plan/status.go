@@ -305,9 +305,10 @@ func (d *derived) modules(fc *api.ForeignCluster) api.Modules {
 		Enabled: d.identityStored(), Conditions: []api.Condition{identity.condition(ConditionIdentityStored, shown.Authentication.Conditions, d.now)},
 	}
 	if v := d.networkVerdict(shown.Networking.Conditions); v != nil {
-		m.Networking = api.Module{Enabled: d.Network.Enabled, Conditions: []api.Condition{v.condition(api.ConditionNetworkReady, shown.Networking.Conditions, d.now)}}
+		m.Networking = api.Module{Enabled: d.Network.Enabled || d.byLiqo() && v.status == api.ConditionTrue, Conditions: []api.Condition{v.condition(api.ConditionNetworkReady, shown.Networking.Conditions, d.now)}}
 	}
 	m.Offloading = d.offloading(shown.Offloading)
+	d.addLiqo(&m, shown)
 	return m
 }
 
@@ -319,7 +320,10 @@ func (d *derived) networkVerdict(shown []api.Condition) *verdict {
 		return nil
 	}
 	n := d.Network
-	if n.Status == "" {
+	switch {
+	case d.byLiqo():
+		n = d.liqoNetworking()
+	case n.Status == "":
 		n = spec.Network{Status: api.ConditionFalse, Reason: reason.NotShared, Message: "No resources are shared with the cluster at present."}
 	}
 	if n.Status == api.ConditionUnknown {
