@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/internal/bed/liqotest"
 	"liqo.io/agent/kube/conn"
+	"liqo.io/agent/liqo/exchange"
 	"liqo.io/agent/peering/reason"
 )
 
@@ -341,6 +344,73 @@ func TestRightsTakenAway(t *testing.T) {
 	barn.mustCLI("config", "reload")
 	nothingLeft(barn, mill)
 	t.Logf("nothing is left %v after it was disconnected", time.Since(began))
+}
+
+// TestAdopted: a pair that liqoctl has peered is not touched until its namespaces are put into the
+// agents' care. Nothing of it is made again then, and the agents part it.
+func TestAdopted(t *testing.T) {
+	barn, mill := newSites(t)
+	liqotest.ByHand(t, barn.liqo, mill.liqo)
+	node := path("virtualnodes", "liqo-tenant-mill", "mill")
+	made := func() (uids, versions []string) {
+		for _, of := range []struct {
+			k    *bed.Kube
+			path string
+		}{
+			{barn.k, path("identities", "liqo-tenant-mill", "controlplane-mill")}, {barn.k, path("resourceslices", "liqo-tenant-mill", "mill")},
+			{barn.k, node}, {mill.k, path("tenants", "liqo-tenant-barn", "barn")},
+			{barn.k, path("secrets", "liqo-tenant-mill", "liqo-signed-nonce")}, {mill.k, path("secrets", "liqo-tenant-barn", "liqo-nonce")},
+		} {
+			o := get(t, of.k, of.path)
+			uids = append(uids, string(o.UID))
+			if of.path != node { // Liqo goes on to write its status
+				versions = append(versions, o.ResourceVersion)
+			}
+		}
+		return uids, versions
+	}
+	before, versions := made()
+
+	barn.mustCLI("peers", "connect", mill.id, "--yes", "--no-wait")
+	mill.sees(barn, "a request", func(p control.Peer) error {
+		if p.Request == nil {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	barn.sees(mill, "that somebody else has peered the two", func(p control.Peer) error {
+		if p.Outgoing.Joined || p.Outgoing.Reason != exchange.ReasonNotOurs || !strings.Contains(p.Outgoing.Message, "kubectl label namespace liqo-tenant-mill") {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+	if _, now := made(); !slices.Equal(now, versions) {
+		t.Errorf("what liqoctl has made was changed: %q, was %q", now, versions)
+	}
+	for _, of := range []struct{ here, other *site }{{barn, mill}, {mill, barn}} {
+		_, err := of.here.k.Kubectl(t.Context(), "label", "namespace", "liqo-tenant-"+of.other.liqo.ID, "discovery.liqo.io/cluster-id="+of.other.id)
+		must(t, err)
+	}
+	peered(barn, mill)
+	if now, _ := made(); !slices.Equal(now, before) {
+		t.Errorf("made again: %q, was %q", now, before)
+	}
+	must(t, byLiqoAlone(barn, mill))
+
+	barn.mustCLI("peers", "disconnect", mill.id)
+	bedtest.Within(t, "an end of all but the namespaces", func() error {
+		var errs []error
+		for _, s := range []*site{barn, mill} {
+			for _, plural := range []string{"identities", "resourceslices", "virtualnodes", "tenants"} {
+				errs = append(errs, s.none(kinds[plural]+"/"+plural))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	for _, of := range []struct{ here, other *site }{{barn, mill}, {mill, barn}} {
+		must(t, there(of.here, "/api/v1/namespaces/liqo-tenant-"+of.other.liqo.ID))
+	}
 }
 
 // thief tries with the agent's credential what the policy refuses, although the account has the

@@ -3,14 +3,43 @@
 package liqotest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 )
+
+func TestMain(m *testing.M) { bed.Main(m) }
+
+// start makes two clusters with Liqo, which know nothing of each other.
+func start(t *testing.T) (consumer, provider side) {
+	if !bed.Built("liqo/chart.json") {
+		t.Skip("Liqo's programs are not there: make test-liqo builds them, and runs this")
+	}
+	b := bed.New(t)
+	kubes := b.AddClusters(t.Context(),
+		bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
+	sides := make([]side, 2)
+	errs := make([]error, 2)
+	var group sync.WaitGroup
+	for i, id := range []string{"rome-1", "milan-1"} {
+		group.Go(func() {
+			sides[i].t = t
+			sides[i].Liqo, errs[i] = kubes[i].StartLiqo(t.Context(), id)
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return sides[0], sides[1]
+}
 
 // Two clusters peer without anybody holding the credentials of both, and part again without a trace.
 func TestExchange(t *testing.T) {

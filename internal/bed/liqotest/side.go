@@ -15,15 +15,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 )
-
-func TestMain(m *testing.M) { bed.Main(m) }
 
 const (
 	authentication = "authentication.liqo.io/v1beta1"
@@ -66,28 +63,10 @@ type identity struct {
 	AuthParams authParams `json:"authParams"`
 }
 
-// start makes two clusters with Liqo, which know nothing of each other.
-func start(t *testing.T) (consumer, provider side) {
-	if !bed.Built("liqo/chart.json") {
-		t.Skip("Liqo's programs are not there: make test-liqo builds them, and runs this")
-	}
-	b := bed.New(t)
-	kubes := b.AddClusters(t.Context(),
-		bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
-	sides := make([]side, 2)
-	errs := make([]error, 2)
-	var group sync.WaitGroup
-	for i, id := range []string{"rome-1", "milan-1"} {
-		group.Go(func() {
-			sides[i].t = t
-			sides[i].Liqo, errs[i] = kubes[i].StartLiqo(t.Context(), id)
-		})
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	return sides[0], sides[1]
+// ByHand has the consumer use the provider as liqoctl does: each step by the client of one side's administrator.
+func ByHand(t testing.TB, consumer, provider *bed.Liqo) {
+	t.Helper()
+	peer(side{consumer, t}, side{provider, t}, nil)
 }
 
 // tenantNamespace is where a cluster has what is about the other one.
