@@ -46,7 +46,7 @@ func rbacCommand() command.Command {
 			&urfave.StringFlag{Name: namespaceFlag, Usage: "`NAMESPACE` of the ServiceAccount (default: cluster.namespace in the configuration)"},
 			&urfave.StringFlag{Name: kubeconfigFlag, Usage: "administrator's kubeconfig `FILE` (default: $KUBECONFIG, " + conn.K3sKubeconfig + " or ~/.kube/config)"},
 			&urfave.StringFlag{Name: outFlag, Value: conn.AgentKubeconfig, Usage: "`FILE` for the agent's kubeconfig"},
-			&urfave.BoolFlag{Name: forceFlag, Usage: "with --apply: replace objects and files that somebody else created"},
+			&urfave.BoolFlag{Name: forceFlag, Usage: "with --apply: replace objects and files that somebody else created, and share a namespace with other service accounts"},
 			command.YesOption("with --delete: do not ask"),
 			&urfave.StringFlag{Name: command.ConfigFlag, Aliases: []string{"c"}, Usage: "configuration `FILE` of the agent; names its namespace"},
 		},
@@ -156,7 +156,7 @@ func adviseRBAC(c *command.Call, err error) error {
 		try = "sudo " + try
 	case errors.Is(err, rbac.ErrNoKubeconfig):
 		try += " --" + kubeconfigFlag + " FILE"
-	case errors.Is(err, rbac.ErrForeign), errors.Is(err, rbac.ErrConflict):
+	case errors.Is(err, rbac.ErrForeign), errors.Is(err, rbac.ErrConflict), errors.Is(err, rbac.ErrShared):
 		try += " --" + forceFlag
 	default:
 		return err

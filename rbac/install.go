@@ -12,7 +12,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
+	"liqo.io/agent/peer/text"
 )
 
 // Options are those of [Install] and [Uninstall].
@@ -30,8 +32,44 @@ type Options struct {
 	Force bool
 }
 
+// ErrShared: the namespace has service accounts of others, and whoever has the agent's credential can act as them.
+var ErrShared = errors.New("it has service accounts of others")
+
+// alone reports as ErrShared that the namespace is not the agent's alone, unless options say to go on.
+func alone(ctx context.Context, client *kube.Client, options Options) error {
+	if options.Force {
+		return nil
+	}
+	others, err := strangers(ctx, client, options.Namespace)
+	if err != nil || len(others) == 0 {
+		return err
+	}
+	return fmt.Errorf("namespace %s: %w: %s. The agent acts for its peers as service accounts of its namespace, so whoever steals its credential could act as these, too: "+
+		"set cluster.namespace to one of its own, such as %s", options.Namespace, ErrShared, text.List(others, maxOthers, ", "), Name)
+}
+
+// maxOthers is how many service accounts are named.
+const maxOthers = 4
+
+// strangers returns the names of the service accounts in the agent's namespace that are neither its own
+// nor those of its peers.
+func strangers(ctx context.Context, client *kube.Client, namespace string) ([]string, error) {
+	var list struct{ Items []identified }
+	if err := client.Get(ctx, "/api/v1/namespaces/"+namespace+"/serviceaccounts", &list); err != nil {
+		return nil, fmt.Errorf("list the service accounts of namespace %s: %w", namespace, err)
+	}
+	var others []string
+	for _, a := range list.Items {
+		if name := a.Metadata.Name; name != Name && name != "default" && !strings.HasPrefix(name, api.PeerAccountPrefix) {
+			others = append(others, name)
+		}
+	}
+	return others, nil
+}
+
 // Install gives the agent a user of its own: [Apply], then a kubeconfig with its token
-// at Out, once that was tried and lacks nothing. It can be run again at any time, and
+// at Out, once that was tried and lacks nothing. Without Force, a namespace with service accounts
+// of others is an error that wraps ErrShared. It can be run again at any time, and
 // then changes what is not as it should be. It returns what it did, also together with
 // an error; the file is written last.
 func Install(ctx context.Context, options Options) ([]Change, error) {
@@ -44,6 +82,9 @@ func Install(ctx context.Context, options Options) ([]Change, error) {
 		return nil, err
 	}
 	defer client.Close()
+	if err := alone(ctx, client, options); err != nil {
+		return nil, err
+	}
 	done, err := Apply(ctx, client, options)
 	if err != nil {
 		return done, err

@@ -16,10 +16,13 @@ import (
 )
 
 // AuditedUser is the user whose requests an API server writes down: the agent, when it
-// has the user of its own.
+// has the user of its own, in its default namespace.
 const AuditedUser = "system:serviceaccount:liqo:liqo-agent"
 
 const (
+	// auditedApart is the same in a namespace of its own, as beside Liqo.
+	auditedApart = "system:serviceaccount:liqo-agent:liqo-agent"
+
 	auditPolicyPath = kubeDir + "/audit-policy.yaml"
 	auditLogPath    = kubeDir + "/audit.log"
 
@@ -28,7 +31,7 @@ const (
 kind: Policy
 omitStages: [RequestReceived]
 rules:
-- {level: Metadata, users: ["` + AuditedUser + `"]}
+- {level: Metadata, users: ["` + AuditedUser + `", "` + auditedApart + `"]}
 - {level: None}
 `
 )

@@ -46,7 +46,7 @@ func newSites(t *testing.T) (barn, mill *site) {
 	group.Wait()
 	must(t, errors.Join(errs...))
 	for _, s := range sites {
-		s.k.Host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\ncheck_interval = \"1s\"\n[peering]\nengine = \"auto\"\n")
+		s.k.Host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\ncheck_interval = \"1s\"\n[peering]\nengine = \"auto\"\n[cluster]\nnamespace = \"liqo-agent\"\n")
 		s.mustCLI("rbac", "--apply", "--engine", "liqo")
 		s.start()
 		t.Cleanup(s.audit)

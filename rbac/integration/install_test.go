@@ -270,6 +270,24 @@ func TestInTheWay(t *testing.T) {
 	if err := s.admin.Get(t.Context(), rolePath, nil); !apierrors.IsNotFound(err) {
 		t.Errorf("the role: %v", err)
 	}
+	if err := os.Remove(s.host.Path(out)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.kube.Kubectl(t.Context(), "create", "namespace", rbac.DefaultNamespace); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"liqo-peer-a", "liqo-controller-manager"} {
+		if _, err := s.kube.Kubectl(t.Context(), "create", "serviceaccount", "--namespace", rbac.DefaultNamespace, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.run("--apply"); err == nil || !strings.Contains(err.Error(), "has service accounts of others: liqo-controller-manager. ") || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("a namespace of somebody else's: %v", err)
+	}
+	if err := s.admin.Get(t.Context(), rolePath, nil); !apierrors.IsNotFound(err) {
+		t.Errorf("the role: %v", err)
+	}
+	s.host.WriteFile(out, "mine")
 	if _, err := s.run("--apply", "--kubeconfig", "/absent"); err == nil || !strings.Contains(err.Error(), "/absent: no such file") {
 		t.Errorf("no administrator: %v", err)
 	}
