@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,13 @@ func (s *session) act(ctx context.Context, actions []exchange.Action) error {
 func (s *session) do(ctx context.Context, a exchange.Action) error {
 	cache, path := s.place(a)
 	switch a.Verb {
+	case exchange.Create:
+		var made object
+		if err := s.client.CreateAs(ctx, strings.TrimSuffix(path, "/"+a.Name), manager, body(a), &made); err != nil {
+			return err
+		}
+		cache.Wrote(&made)
+		return nil
 	case exchange.Apply:
 		_, err := cache.Apply(ctx, s.client, path, manager, true, body(a))
 		return err
@@ -106,6 +114,8 @@ func (s *session) place(a exchange.Action) (*kube.Cache[*object], string) {
 		return s.identities, inside(authentication, document.PluralIdentities)
 	case exchange.SliceObject:
 		return s.slices, inside(authentication, document.PluralResourceSlices)
+	case exchange.RenewObject:
+		return s.renews, inside(authentication, pluralRenews)
 	case exchange.VirtualNode:
 		return s.nodes, inside("/apis/"+document.Offloading.String(), document.PluralVirtualNodes)
 	case exchange.ForeignCluster:
@@ -127,9 +137,7 @@ func body(a exchange.Action) applied {
 	case exchange.TenantNamespace:
 		b.APIVersion, b.Kind = "v1", "Namespace"
 		labels[document.LabelTenantNamespace] = "true"
-		if a.Made {
-			labels[api.LabelManagedBy] = api.ManagedByAgent
-		}
+		labels[api.LabelManagedBy] = api.ManagedByAgent
 	case exchange.NonceSecret:
 		b.APIVersion, b.Kind = "v1", "Secret"
 		labels[document.LabelNonce] = "true"

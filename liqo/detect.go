@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/liqo/engine"
@@ -82,13 +83,22 @@ func detect(ctx context.Context, c *kube.Client) (*served, error) {
 	if found.problem != "" {
 		return found, nil
 	}
-	// Without the right, each list would be refused again and again.
-	may, err := c.May(ctx, kube.Access{Verb: "list", Group: document.Authentication.Group, Resource: document.PluralTenants})
-	if err != nil {
-		return nil, err
-	}
-	if !may {
-		found.problem = "the agent's account may not drive it: run sudo liqo-agent rbac --apply --engine liqo"
+	// Without one of the rights, a list would be refused again and again, and nothing would be known.
+	for _, right := range []kube.Access{
+		{Group: document.Authentication.Group, Resource: document.PluralTenants}, {Group: document.Authentication.Group, Resource: document.PluralIdentities},
+		{Group: document.Authentication.Group, Resource: document.PluralResourceSlices}, {Group: document.Authentication.Group, Resource: pluralRenews},
+		{Group: document.Offloading.Group, Resource: document.PluralVirtualNodes}, {Group: document.Core.Group, Resource: api.PluralForeignClusters},
+		{Group: "apps", Resource: "deployments"}, {Resource: "configmaps"}, {Resource: "secrets"}, {Resource: "namespaces"}, {Resource: "nodes"},
+	} {
+		right.Verb = "list"
+		may, err := c.May(ctx, right)
+		if err != nil {
+			return nil, err
+		}
+		if !may {
+			found.problem = "the agent's account may not list " + right.Resource + ": run sudo liqo-agent rbac --apply --engine liqo"
+			return found, nil
+		}
 	}
 	return found, nil
 }
@@ -118,8 +128,12 @@ func resourcesOf(ctx context.Context, c *kube.Client, gv schema.GroupVersion) ([
 // its namespace.
 func installation(maps []*configMap, deployments []*deployment) (engine.Installation, string) {
 	var found engine.Installation
+	// Others may have such ConfigMaps, and some reach a cluster from others.
+	maps = slices.DeleteFunc(slices.Clone(maps), func(m *configMap) bool {
+		return !slices.ContainsFunc(deployments, func(d *deployment) bool { return d.Namespace == m.Namespace && d.Labels[nameLabel] == controllers })
+	})
 	if len(maps) != 1 {
-		found.Problem = fmt.Sprintf("%d ConfigMaps with label %s say what Liqo calls this cluster", len(maps), clusterIDs)
+		found.Problem = fmt.Sprintf("%d ConfigMaps with label %s beside Liqo's controllers say what Liqo calls this cluster", len(maps), clusterIDs)
 		return found, ""
 	}
 	namespace := maps[0].Namespace

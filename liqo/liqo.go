@@ -18,6 +18,7 @@ import (
 	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/liqo/exchange"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -30,6 +31,8 @@ const (
 	// undoWait is how long the rights of a consumer outlive its peering, so that its Liqo can
 	// clean up.
 	undoWait = time.Minute
+	// giveUp is how long Liqo here has to remove a consumer that is not served any more.
+	giveUp = 3 * time.Minute
 	// looks is the least pause between two looks for Liqo: others can cause them, and so can lists that fail.
 	looks = 5 * time.Second
 )
@@ -181,7 +184,13 @@ func (l *Liqo) Drive(id peer.ClusterID, d Desired) (consuming, serving Status) {
 		}
 		l.due(id)
 	}
-	if c := d.Consume; c != nil && (p.desired.Consume == nil || !reflect.DeepEqual(*p.desired.Consume, *c)) {
+	c := d.Consume
+	if before := p.desired.Consume; c != nil && before != nil && before.Gone && !before.Wanted && !c.Wanted && !c.Gone {
+		gone := *c
+		gone.Gone = true // once nobody waits for the peer, nobody does until it is wanted again
+		c = &gone
+	}
+	if c != nil && (p.desired.Consume == nil || !reflect.DeepEqual(*p.desired.Consume, *c)) {
 		if before := p.desired.Consume; before == nil || !reflect.DeepEqual(before.Target, c.Target) {
 			p.asking.next = time.Time{} // it may be somewhere else
 		}
@@ -286,8 +295,11 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 		found, err := detect(ctx, c)
 		switch {
 		case err != nil:
-			failures++
-			l.cfg.Logger.Debug("cannot look for Liqo, trying again", "error", err)
+			if failures++; failures == shownFailures {
+				// Peerings without Liqo do not wait for it.
+				l.cfg.Logger.Warn("cannot look for Liqo, trying again", "error", err)
+				l.unusable(&engine.Installation{Problem: "it cannot be looked for: " + text.Sentence(err.Error())})
+			}
 			if work.Sleep(ctx, detecting.Pause(failures)) != nil {
 				return
 			}
@@ -374,7 +386,7 @@ func (l *Liqo) drive(ctx context.Context, c *kube.Client, found served) {
 
 // other returns what Liqo calls a peer: as its namespace says, or as it said itself.
 func (s *session) other(id peer.ClusterID, said document.ClusterID) document.ClusterID {
-	for _, n := range s.namespaces.By(byPeer(id)) {
+	for _, n := range s.named(byPeer(id)) {
 		if id := remote(n); id != "" {
 			return id
 		}

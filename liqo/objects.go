@@ -58,13 +58,23 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// trim drops what nobody reads: of Secrets, all but nonces.
+// maxKept bounds what is kept of one field of a Secret, in bytes: a nonce has 88, its signature with RSA a
+// thousand at most.
+const maxKept = 1 << 10
+
+// trim drops what nobody reads, and what others may have made long: of Secrets, all but nonces, and of
+// annotations, all but the agent's.
 func trim(o *object) {
 	o.ManagedFields = nil
+	if at, ok := o.Annotations[document.AnnotationAddress]; ok {
+		o.Annotations = map[string]string{document.AnnotationAddress: at}
+	} else {
+		o.Annotations = nil
+	}
 	if o.Data != nil {
 		kept := make(map[string][]byte)
 		for _, field := range []string{document.FieldNonce, document.FieldSignedNonce} {
-			if value, ok := o.Data[field]; ok {
+			if value, ok := o.Data[field]; ok && len(value) <= maxKept {
 				kept[field] = value
 			}
 		}
@@ -213,6 +223,11 @@ func index(o metav1.Object) (keys []string) {
 	return keys
 }
 
+// named returns the namespaces with a key, by their names: which one is taken must not change.
+func (s *session) named(key string) []*object {
+	return slices.SortedFunc(slices.Values(s.namespaces.By(key)), func(a, b *object) int { return strings.Compare(a.Name, b.Name) })
+}
+
 // about describes an object for a plan.
 func about(o metav1.Object) exchange.Object {
 	return exchange.Object{Name: o.GetName(), UID: o.GetUID(), Deleting: o.GetDeletionTimestamp() != nil}
@@ -251,20 +266,22 @@ func secretOf(o *object) *exchange.Secret {
 	return &exchange.Secret{Object: about(o), Nonce: o.Data[document.FieldNonce], Signature: o.Data[document.FieldSignedNonce]}
 }
 
-// here returns what there is about another cluster.
-func (s *session) here(id document.ClusterID) exchange.Here {
+// here returns what there is about another cluster, for a peer.
+func (s *session) here(id document.ClusterID, of peer.ClusterID) exchange.Here {
 	var h exchange.Here
 	if id == "" {
 		return h
 	}
-	key := byRemote(id)
-	for _, n := range s.namespaces.By(key) {
+	key, inside := byRemote(id), ""
+	for _, n := range s.named(key) {
 		h.Namespaces = append(h.Namespaces, exchange.Namespace{Object: about(n), Peer: inCare(n), Made: n.Labels[api.LabelManagedBy] == api.ManagedByAgent})
+		if inside == "" && inCare(n) == of {
+			inside = n.Name
+		}
 	}
-	if len(h.Namespaces) != 1 {
+	if inside == "" {
 		return h
 	}
-	inside := h.Namespaces[0].Name
 	for _, o := range s.secrets.By(key) {
 		switch {
 		case o.Namespace != inside:
@@ -293,7 +310,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 		switch {
 		case o.Namespace != inside:
 		case o.Labels[labelReplicated] != "":
-			h.Replicated = append(h.Replicated, about(o))
+			h.Replicated = append(h.Replicated, exchange.Replica{Object: about(o), Kind: exchange.SliceObject})
 		case o.Labels[document.LabelReplicationTo] == string(id):
 			own := exchange.Slice{Object: about(o), Slice: o.Status.Review(), Asks: asks(o)}
 			if i := s.identities.Get(inside, document.SliceIdentityName(o.Name)); i != nil {
@@ -304,7 +321,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 	}
 	for _, o := range s.renews.By(key) {
 		if o.Namespace == inside && o.Labels[labelReplicated] != "" {
-			h.Replicated = append(h.Replicated, about(o))
+			h.Replicated = append(h.Replicated, exchange.Replica{Object: about(o), Kind: exchange.RenewObject})
 		}
 	}
 	for _, o := range s.nodes.By(key) {
@@ -315,6 +332,7 @@ func (s *session) here(id document.ClusterID) exchange.Here {
 	if fc := s.foreign.Get("", string(id)); fc != nil {
 		foreign := about(fc)
 		h.Foreign, h.Checked, h.Shown = &foreign, strings.TrimSpace(fc.Status.APIServerURL), fc.shown()
+		h.Abandoned = fc.Annotations[annotationUnreachable] == "true"
 	}
 	return h
 }

@@ -69,7 +69,8 @@ type session struct {
 	foreign                                             *kube.Cache[*checked]
 	planes                                              *kube.Cache[*controlPlane]
 
-	failed map[job]int // failures in a row; guarded by Liqo.mu
+	failed     map[job]int // failures in a row; guarded by Liqo.mu
+	describing sync.Mutex  // what is seen last is said last
 
 	mu        sync.Mutex
 	namespace string         // of Liqo
@@ -158,7 +159,14 @@ func (s *session) attach() {
 	if len(s.pairs) > 0 {
 		s.need()
 	}
-	for id := range s.pairs {
+	for id, p := range s.pairs {
+		// What was not wanted while nobody could look may be wanted after all: the caller says it again.
+		if p.reset(false); p.desired.Consume != nil && !p.desired.Consume.Wanted {
+			p.desired.Consume = nil
+		}
+		if !p.serves() {
+			p.desired.Serve = nil
+		}
 		s.add(id)
 	}
 	s.Liqo.mu.Unlock()
@@ -213,6 +221,8 @@ func (s *session) describe() {
 	if !s.maps.HasSynced() || !s.deployments.HasSynced() {
 		return
 	}
+	s.describing.Lock()
+	defer s.describing.Unlock()
 	found, namespace := installation(s.maps.All(), s.deployments.All())
 	s.mu.Lock()
 	if s.namespace != namespace {
@@ -304,11 +314,15 @@ func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pai
 		obs.Consumer = now.heard.ClusterID
 	}
 	obs.Consumer = s.other(id, obs.Consumer)
-	obs.Here = s.here(obs.Consumer)
+	obs.Here = s.here(obs.Consumer, id)
 	if !obs.Wanted && !obs.Undecided {
-		left := undoWait - s.cfg.Now().Sub(now.unserved)
-		if obs.Overdue = left <= 0; !obs.Overdue {
-			again = left
+		since := s.cfg.Now().Sub(now.unserved)
+		obs.Overdue, obs.Expired = since >= undoWait, since >= giveUp
+		switch {
+		case !obs.Overdue:
+			again = undoWait - since
+		case !obs.Expired:
+			again = giveUp - since
 		}
 	}
 	d := exchange.PlanProvider(obs)
@@ -343,12 +357,12 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 		obs.Provider = asked.said.ClusterID
 	}
 	obs.Provider = s.other(id, obs.Provider)
-	obs.Here = s.here(obs.Provider)
+	obs.Here = s.here(obs.Provider, id)
 	if want.Wanted && obs.Signed != nil && len(obs.Signed.Signature) > 0 {
 		obs.Keys, err = s.ownKeys(ctx)
 	}
 	d := exchange.PlanConsumer(obs)
-	if asked.failed != "" && !d.Ready && d.Call != nil {
+	if asked.failed != "" && d.Reason == exchange.ReasonWaits && d.Call != nil {
 		d.Reason, d.Message = exchange.ReasonWaits, asked.failed
 	}
 	if err == nil {

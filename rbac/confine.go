@@ -48,6 +48,7 @@ var confinement = []confined{
 	{"apiextensions.k8s.io", []string{"customresourcedefinitions"}, []string{"CREATE", "UPDATE"}},
 	{groupCSR, []string{"certificatesigningrequests"}, []string{"CREATE"}},
 	{document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}, []string{"CREATE", "UPDATE", "DELETE"}},
+	{document.Authentication.Group, []string{"renews"}, []string{"DELETE"}},
 	{document.Offloading.Group, []string{document.PluralVirtualNodes}, []string{"UPDATE", "DELETE"}},
 }
 
@@ -174,7 +175,7 @@ func demands(namespace string) []demand {
 				secure, namespace))},
 		{"the agent changes namespaces of guests, held to Pod Security baseline or restricted, and of others only its own notes",
 			// What lost its labels was a guest's if it is called like one.
-			of("namespaces", `request.operation != "UPDATE" || variables.tenant || variables.guest != "" && (variables.guest == variables.guestBefore || `+
+			of("namespaces", `request.operation != "UPDATE" || variables.guest != "" && (variables.guest == variables.guestBefore || `+
 				`variables.guestBefore == "" && request.name.startsWith("`+guestPrefix+`")) && `+
 				secure+` || `+
 				same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+kept("object", "oldObject")+` && `+kept("oldObject", "object"))},
@@ -264,7 +265,7 @@ func demands(namespace string) []demand {
 			of("certificatesigningrequests", `object.spec.signerName == "kubernetes.io/kubelet-serving"`)},
 		{"the agent has Liqo peer clusters in namespaces that are in its care, and no consumer without proof of its key",
 			oneOf(careOf(`variables.labels`)+` && (variables.deleted || object.spec.?authzPolicy.orValue("KeysExchange") == "KeysExchange")`,
-				document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices)},
+				document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices, "renews")},
 		{"the agent notes the provider's address on Liqo's virtual nodes and the pods of their virtual kubelets, and changes nothing else in them; it deletes those in its care",
 			of(document.PluralVirtualNodes, careOf(`variables.labels`)+` && (variables.deleted || `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+onlyNoted()+`)`)},
 	}

@@ -24,7 +24,7 @@ func LiqoRules() []Rule {
 			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "carries out the exchange by which Liqo peers two clusters, and undoes it",
 		}, {
 			Part: PartLiqo, Group: authentication, Resources: []string{"renews"},
-			Verbs: []string{"list", "watch"}, Reason: "follows what consumers have here",
+			Verbs: []string{"list", "watch", "delete"}, Reason: "follows what consumers have here, and removes what they leave",
 		}, {
 			Part: PartLiqo, Group: document.Offloading.Group, Resources: []string{document.PluralVirtualNodes},
 			Verbs: []string{"list", "watch", "patch", "delete"}, Reason: "has Liqo start virtual kubelets again at another address, and drain and remove virtual nodes",
@@ -57,15 +57,15 @@ func careOf(labels string) string {
 		labels, document.LabelTenantNamespace, document.LabelRemoteCluster, api.LabelClusterID)
 }
 
-// tenantNamespace is that a request makes such a namespace, takes one into care, or deletes one that the
-// agent made. Other labels, which may mean something to somebody, stay as they were.
+// tenantNamespace is that a request makes such a namespace, with no label that may mean something to
+// somebody, or deletes one that the agent made. It cannot make one of others its own.
 func tenantNamespace() string {
 	labels := []string{document.LabelTenantNamespace, document.LabelRemoteCluster, api.LabelClusterID, api.LabelManagedBy, "kubernetes.io/metadata.name"}
 	const of = `variables.now.metadata.?labels.orValue({})`
-	return `variables.what == "namespaces" && variables.liqo && variables.guest == "" && variables.guestBefore == "" && ` + careOf(of) +
-		fmt.Sprintf(` && request.name == %q + `+of+`[%q] && (variables.deleted ? `+of+`[?%q].orValue("") == %q : `,
+	return `variables.what == "namespaces" && variables.liqo && request.operation != "UPDATE" && variables.guest == "" && variables.guestBefore == "" && ` + careOf(of) +
+		fmt.Sprintf(` && request.name == %q + `+of+`[%q] && `+of+`[?%q].orValue("") == %q && (variables.deleted || `,
 			document.ClusterID("").TenantNamespace(), document.LabelRemoteCluster, api.LabelManagedBy, api.ManagedByAgent) +
-		of + `.all(k, k in ["` + strings.Join(labels, `", "`) + `"] || oldObject != null && oldObject.metadata.?labels[?k] == optional.of(object.metadata.labels[k])))`
+		of + `.all(k, k in ["` + strings.Join(labels, `", "`) + `"]))`
 }
 
 // tenantSecret is that a request is about a Secret of the exchange, in such a namespace.

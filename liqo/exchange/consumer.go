@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"liqo.io/agent/liqo/document"
@@ -255,21 +256,28 @@ func (obs Consumer) undo(d *Decision) {
 	}
 	d.Busy = true
 	if obs.Gone {
-		if obs.Checked != "" {
+		if obs.Checked != "" && !obs.Abandoned {
 			d.do(Action{Verb: Abandon, Kind: ForeignCluster, Name: string(obs.Provider), Cluster: obs.Provider})
 		}
 		d.Busy = false // nobody waits for what the provider keeps
+	}
+	nodes := func() {
+		for _, n := range obs.VirtualNodes {
+			d.remove(VirtualNode, namespace, n.Object)
+		}
 	}
 	switch {
 	case len(obs.Slices) > 0:
 		for _, s := range obs.Slices {
 			d.remove(SliceObject, namespace, s.Object)
 		}
+		if obs.Gone {
+			nodes()
+			obs.reconnect(d, namespace)
+		}
 		d.wait(ReasonRemoving, "Liqo gives the resources back to the provider.")
 	case len(obs.VirtualNodes) > 0:
-		for _, n := range obs.VirtualNodes {
-			d.remove(VirtualNode, namespace, n.Object)
-		}
+		nodes()
 		d.wait(ReasonRemoving, "Liqo drains and removes the virtual node.")
 	case obs.Identity != nil || obs.Kubeconfig:
 		if obs.Identity != nil {
@@ -284,4 +292,15 @@ func (obs Consumer) undo(d *Decision) {
 			d.release(obs.Here, obs.Provider, obs.Peer)
 		}
 	}
+}
+
+// reconnect has Liqo connect anew to a provider that has taken the rights away before it could remove
+// what it had there: it tries that for ever, and knows of nothing there after another text of the URL.
+func (obs Consumer) reconnect(d *Decision, namespace string) {
+	i := obs.Identity
+	if i == nil || i.Deleting || i.APIServer == "" || strings.HasSuffix(i.APIServer, "/") ||
+		slices.ContainsFunc(obs.Slices, func(s Slice) bool { return !s.Deleting }) {
+		return
+	}
+	d.do(Action{Verb: Move, Kind: IdentityObject, Namespace: namespace, Name: i.Name, Cluster: obs.Provider, Server: i.APIServer + "/"})
 }

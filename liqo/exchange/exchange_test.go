@@ -49,10 +49,10 @@ func TestExchange(t *testing.T) {
 	w := newWorld(t)
 	w.asks = map[string]string{"cpu": "2"}
 	w.mustBePeered(t)
-	if want := []string{"apply namespace", "apply signed-nonce", "apply identity", "apply resourceslice", "note virtualnode"}; !slices.Equal(w.consumer.writes, want) {
+	if want := []string{"create namespace", "apply signed-nonce", "apply identity", "apply resourceslice", "note virtualnode"}; !slices.Equal(w.consumer.writes, want) {
 		t.Errorf("the consumer wrote %q, want %q", w.consumer.writes, want)
 	}
-	if want := []string{"apply namespace", "apply nonce", "apply tenant"}; !slices.Equal(w.provider.writes, want) {
+	if want := []string{"create namespace", "apply nonce", "apply tenant"}; !slices.Equal(w.provider.writes, want) {
 		t.Errorf("the provider wrote %q, want %q", w.provider.writes, want)
 	}
 	if got := w.consumer.here.Identity.APIServer; got != "https://192.0.2.7:6443" {
@@ -246,8 +246,55 @@ func TestProviderEnds(t *testing.T) {
 	}
 	w.overdue, w.provider.writes = true, nil
 	w.settle(t)
-	if !reflect.DeepEqual(w.provider.here, Here{}) || w.provider.writes[0] != "drain tenant" {
+	want := []string{"drain tenant", "delete tenant", "delete renew", "delete certificate", "delete nonce", "delete foreigncluster", "delete namespace"}
+	if !reflect.DeepEqual(w.provider.here, Here{}) || !slices.Equal(w.provider.writes, want) {
 		t.Errorf("left: %+v, after %q", w.provider.here, w.provider.writes)
+	}
+	// The consumer is back. Its Liqo is refused what it is to remove, until it connects anew.
+	w.wanted = false
+	if c, _ := w.settle(t); !c.Busy {
+		t.Errorf("nothing of the consumer's is left: %+v", w.consumer.here)
+	}
+	w.gone = true
+	if w.settle(t); !reflect.DeepEqual(w.consumer.here, Here{}) {
+		t.Errorf("left of the consumer's: %+v, after %q", w.consumer.here, w.consumer.writes)
+	}
+}
+
+// TestNothingMoves: where Liqo's controllers do nothing any more, or the consumer has objects that do not go, a
+// provider waits for as long as it takes, and then for nobody.
+func TestNothingMoves(t *testing.T) {
+	slice, renew := Replica{Object{Name: "mill", UID: "s"}, SliceObject}, Replica{Object{Name: "controlplane-mill", UID: "r"}, RenewObject}
+	obs := Provider{Peer: "p", Self: "mill", Consumer: "barn", Overdue: true, Here: Here{
+		Namespaces: []Namespace{{Object: Object{Name: "liqo-tenant-barn", UID: "n"}, Peer: "p", Made: true}},
+		Tenant:     &Tenant{Object: Object{Name: "barn", UID: "t"}, Drained: true}, Replicated: []Replica{renew, slice},
+	}}
+	if d := PlanProvider(obs); len(d.Actions) > 0 || !d.Busy {
+		t.Errorf("the Tenant goes before Liqo has drained it: %+v", d)
+	}
+	obs.Expired = true
+	if d := PlanProvider(obs); len(d.Actions) != 1 || d.Actions[0].Kind != TenantObject || d.Busy {
+		t.Errorf("Liqo has not drained it for minutes: %+v", d)
+	}
+	obs.Tenant.Deleting = true
+	if d := PlanProvider(obs); len(d.Actions) > 0 || d.Busy {
+		t.Errorf("a Tenant that does not go: %+v", d)
+	}
+}
+
+// TestTwoNamespaces: when there are two namespaces for one cluster, nothing is lost with the one in care.
+func TestTwoNamespaces(t *testing.T) {
+	w := newWorld(t)
+	w.mustBePeered(t)
+	for _, b := range []*box{w.consumer, w.provider} {
+		b.here.Namespaces = append([]Namespace{{Object: Object{Name: "other", UID: "x"}}}, b.here.Namespaces...)
+	}
+	w.wanted, w.admitted = false, false
+	if d := w.consumerPlan(); !d.Busy || len(d.Actions) != 1 || d.Actions[0].Kind != SliceObject {
+		t.Errorf("consumer: %+v", d)
+	}
+	if d := w.providerPlan(); !d.Busy || len(d.Actions) != 0 {
+		t.Errorf("provider: %+v", d)
 	}
 }
 
@@ -257,7 +304,7 @@ func TestProviderGone(t *testing.T) {
 	w.mustBePeered(t)
 	w.wanted, w.gone, w.consumer.writes = false, true, nil
 	d := w.consumerPlan()
-	if d.Busy || len(d.Actions) != 2 || d.Actions[0].Verb != Abandon || d.Actions[1].Kind != SliceObject {
+	if d.Busy || len(d.Actions) != 3 || d.Actions[0].Verb != Abandon || d.Actions[1].Kind != SliceObject || d.Actions[2].Kind != VirtualNode {
 		t.Errorf("%+v", d)
 	}
 }

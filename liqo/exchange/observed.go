@@ -76,7 +76,8 @@ type Node struct {
 	Server string
 }
 
-// Here is what there is in the API server about one other cluster, in both directions.
+// Here is what there is in the API server about one other cluster, in both directions: in the namespace
+// that is in care for the peer, nothing without one.
 type Here struct {
 	// Namespaces are those that stand for the cluster. More than one confuses Liqo.
 	Namespaces []Namespace
@@ -93,12 +94,20 @@ type Here struct {
 	// Certificate is the Secret with the certificate that Liqo gave the consumer for its Tenant.
 	Certificate *Object
 	// Replicated are the objects that the consumer's Liqo has put here.
-	Replicated []Object
+	Replicated []Replica
 	// Foreign is what Liqo shows about the cluster, nil if there is none. Checked is where it looks
-	// for the provider's API server; "" while it does not. Shown are its conditions.
-	Foreign *Object
-	Checked string
-	Shown   []Shown
+	// for the provider's API server; "" while it does not. Abandoned: Liqo was told that the cluster is gone.
+	// Shown are its conditions.
+	Foreign   *Object
+	Checked   string
+	Abandoned bool
+	Shown     []Shown
+}
+
+// Replica is an object that a consumer's Liqo has put here: a ResourceSlice or a Renew.
+type Replica struct {
+	Object
+	Kind Kind // SliceObject or RenewObject
 }
 
 // Shown is a condition that Liqo shows about another cluster, for people.
@@ -240,11 +249,12 @@ func (d *Decision) remove(kind Kind, namespace string, o Object) {
 // Verb is what an Action does.
 type Verb string
 
-// The verbs. Apply makes the object of that name say what the Action does, and Delete deletes
+// The verbs. Create makes an object that must not exist, Apply makes the object of that name say what the Action does, and Delete deletes
 // the one with that UID. Move sets only an Identity's API server, Drain only a Tenant's
 // condition, and Note only an annotation: Liqo looks at a Tenant again then, and starts the
 // virtual kubelet of a VirtualNode again if Restart says so.
 const (
+	Create Verb = "create"
 	Apply  Verb = "apply"
 	Delete Verb = "delete"
 	Move   Verb = "move"
@@ -265,6 +275,7 @@ const (
 	TenantObject    Kind = "tenant"
 	IdentityObject  Kind = "identity"
 	SliceObject     Kind = "resourceslice"
+	RenewObject     Kind = "renew"
 	VirtualNode     Kind = "virtualnode"
 	CertSecret      Kind = "certificate"
 	ForeignCluster  Kind = "foreigncluster"
@@ -281,7 +292,6 @@ type Action struct {
 	Cluster document.ClusterID
 	Peer    peer.ClusterID
 
-	Made     bool               // Apply TenantNamespace: it is the agent's
 	Nonce    document.Nonce     // Apply SignedSecret
 	Tenant   *document.Tenant   // Apply TenantObject
 	Identity *document.Identity // Apply IdentityObject
@@ -314,7 +324,7 @@ func (d *Decision) called(self, other, said document.ClusterID, silent string) b
 func (d *Decision) care(here Here, id document.ClusterID, of peer.ClusterID) (namespace string, ok bool) {
 	switch len(here.Namespaces) {
 	case 0:
-		d.do(Action{Verb: Apply, Kind: TenantNamespace, Name: id.TenantNamespace(), Cluster: id, Peer: of, Made: true})
+		d.do(Action{Verb: Create, Kind: TenantNamespace, Name: id.TenantNamespace(), Cluster: id, Peer: of})
 		d.wait(ReasonWaits, "The namespace %s is being made.", id.TenantNamespace())
 		return "", false
 	case 1:
@@ -331,9 +341,6 @@ func (d *Decision) care(here Here, id document.ClusterID, of peer.ClusterID) (na
 		return n.Name, true
 	case n.Peer != "":
 		d.wait(ReasonClaimed, "The cluster says that Liqo calls it %s, and that is cluster %s here. Two clusters cannot have one ID in Liqo: install Liqo in one of them with another.", id, n.Peer)
-	case here.empty() && n.Name == id.TenantNamespace():
-		d.do(Action{Verb: Apply, Kind: TenantNamespace, Name: n.Name, Cluster: id, Peer: of})
-		d.wait(ReasonWaits, "The namespace %s is being taken into care.", n.Name)
 	default:
 		d.wait(ReasonNotOurs, "The namespace %s is of a peering that the agent did not make. If cluster %s is that peer, put it into the agent's care: kubectl label namespace %s %s=%s",
 			n.Name, of, n.Name, api.LabelClusterID, of)
@@ -385,8 +392,9 @@ type Provider struct {
 	// not known, and what is there stays as it is.
 	Peer              peer.ClusterID
 	Wanted, Undecided bool
-	// Overdue: it was not wanted for so long that nobody waits for the consumer any more.
-	Overdue bool
+	// Overdue: it was not wanted for so long that nobody waits for the consumer any more. Expired: nor for
+	// Liqo here.
+	Overdue, Expired bool
 	// Self is this cluster, and Consumer the other one: as it said, or as the namespace in care
 	// says; "" while nothing does.
 	Self, Consumer document.ClusterID

@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"bytes"
+	"slices"
 
 	"liqo.io/agent/liqo/document"
 )
@@ -123,17 +124,25 @@ func (obs Provider) undo(d *Decision) {
 	if namespace == "" {
 		return
 	}
-	left := obs.Tenant != nil || len(obs.Replicated) > 0
-	d.Busy = left
+	d.Busy = (obs.Tenant != nil || len(obs.Replicated) > 0) && !obs.Expired
+	given := slices.ContainsFunc(obs.Replicated, func(r Replica) bool { return r.Kind == SliceObject })
 	switch {
 	case len(obs.Replicated) > 0 && !obs.Overdue:
 		d.wait(ReasonRemoving, "The consumer's Liqo removes what it has here.")
-	case obs.Tenant != nil && len(obs.Replicated) > 0 && !obs.Tenant.Drained && !obs.Tenant.Deleting:
+	case obs.Tenant != nil && given && !obs.Tenant.Drained && !obs.Tenant.Deleting:
 		d.do(Action{Verb: Drain, Kind: TenantObject, Namespace: namespace, Name: obs.Tenant.Name, Cluster: obs.Consumer})
 		d.wait(ReasonRemoving, "Liqo removes what the consumer has here.")
+	case obs.Tenant != nil && given && !obs.Tenant.Deleting && !obs.Expired:
+		d.wait(ReasonRemoving, "Liqo removes what the consumer has here.") // of a Tenant that is being deleted it does not
 	case obs.Tenant != nil:
 		d.remove(TenantObject, namespace, obs.Tenant.Object)
 		d.wait(ReasonRemoving, "Liqo takes the consumer's rights away.")
+	case len(obs.Replicated) > 0:
+		// What the consumer's Liqo did not remove while it had the rights to.
+		for _, r := range obs.Replicated {
+			d.remove(r.Kind, namespace, r.Object)
+		}
+		d.wait(ReasonRemoving, "What the consumer had here is being removed.")
 	default:
 		if obs.Certificate != nil {
 			d.remove(CertSecret, namespace, *obs.Certificate)
@@ -141,9 +150,7 @@ func (obs Provider) undo(d *Decision) {
 		if obs.Nonce != nil {
 			d.remove(NonceSecret, namespace, obs.Nonce.Object)
 		} else if !obs.Consumes {
-			here := obs.Here
-			here.Replicated = nil // they go with the namespace
-			d.release(here, obs.Consumer, obs.Peer)
+			d.release(obs.Here, obs.Consumer, obs.Peer)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,11 +76,8 @@ func (b *box) act(a Action) {
 	b.writes = append(b.writes, string(a.Verb)+" "+string(a.Kind))
 	h := &b.here
 	switch {
-	case a.Verb == Apply && a.Kind == TenantNamespace:
-		if len(h.Namespaces) == 0 {
-			h.Namespaces = []Namespace{{Object: b.object(a.Name)}}
-		}
-		h.Namespaces[0].Peer, h.Namespaces[0].Made = a.Peer, a.Made
+	case a.Verb == Create && a.Kind == TenantNamespace && len(h.Namespaces) == 0:
+		h.Namespaces = []Namespace{{Object: b.object(a.Name), Peer: a.Peer, Made: true}}
 	case a.Verb == Apply && a.Kind == NonceSecret:
 		if h.Nonce == nil {
 			h.Nonce = &Secret{Object: b.object(a.Name)}
@@ -127,8 +125,8 @@ func (b *box) act(a Action) {
 				h.VirtualNodes = []Node{{h.VirtualNodes[i].Object, a.Noted}}
 			}
 		}
-	case a.Verb == Abandon:
-		h.Checked = "abandoned"
+	case a.Verb == Abandon && !h.Abandoned:
+		h.Abandoned = true
 	case a.Verb == Delete:
 		b.delete(a)
 	default:
@@ -167,7 +165,10 @@ func (b *box) delete(a Action) {
 	case IdentityObject:
 		gone(h.Identity.Object)
 		h.Identity = nil
+	case RenewObject:
+		h.Replicated = slices.DeleteFunc(h.Replicated, func(r Replica) bool { return r.UID == a.UID })
 	case SliceObject, VirtualNode: // they have finalizers
+		h.Replicated = slices.DeleteFunc(h.Replicated, func(r Replica) bool { return r.UID == a.UID })
 		for i := range h.Slices {
 			if h.Slices[i].UID == a.UID {
 				h.Slices[i].Deleting = true
@@ -203,8 +204,8 @@ func (b *box) liqo(provider *box) bool {
 		auth.APIServer = b.server
 		next.Auth = &auth
 		h.Tenant = &next
-	case h.Tenant != nil && h.Tenant.Drained && len(h.Replicated) > 0:
-		h.Replicated = nil
+	case h.Tenant != nil && h.Tenant.Drained && !h.Tenant.Deleting && slices.ContainsFunc(h.Replicated, given):
+		h.Replicated = slices.DeleteFunc(h.Replicated, given) // and nobody removes a Renew
 	case h.Identity != nil && !h.Identity.Kubeconfig:
 		next := *h.Identity
 		next.Kubeconfig = true
@@ -221,7 +222,12 @@ func (b *box) liqo(provider *box) bool {
 		}
 		h.Kubeconfig = false
 	case len(h.Slices) > 0 && h.Slices[0].Deleting:
-		provider.here.Replicated = slices.DeleteFunc(provider.here.Replicated, func(o Object) bool { return o.Name == h.Slices[0].Name })
+		switch {
+		case provider.here.Tenant != nil:
+			provider.here.Replicated = slices.DeleteFunc(provider.here.Replicated, func(r Replica) bool { return r.Name == h.Slices[0].Name })
+		case h.Identity != nil && !strings.HasSuffix(h.Identity.APIServer, "/"):
+			return false // it has no rights there any more, and tries for ever
+		}
 		h.Slices = nil
 	case len(h.VirtualNodes) > 0 && (h.VirtualNodes[0].Deleting || len(h.Slices) == 0):
 		h.VirtualNodes = nil
@@ -231,7 +237,7 @@ func (b *box) liqo(provider *box) bool {
 	case len(h.Slices) > 0 && !h.Slices[0].Accepted() && h.Identity != nil && provider.here.Tenant != nil && provider.here.Tenant.Auth != nil:
 		s := &h.Slices[0]
 		if provider.here.Replicated == nil {
-			provider.here.Replicated = []Object{provider.object("renew"), provider.object(s.Name)}
+			provider.here.Replicated = []Replica{{provider.object("renew"), RenewObject}, {provider.object(s.Name), SliceObject}}
 		}
 		s.Authentication, s.Resources = document.Accepted, document.Accepted
 		s.Server = provider.here.Tenant.Auth.APIServer
@@ -241,6 +247,9 @@ func (b *box) liqo(provider *box) bool {
 	}
 	return true
 }
+
+// given reports whether a replica is a ResourceSlice.
+func given(r Replica) bool { return r.Kind == SliceObject }
 
 // certify gives the Tenant a certificate, as Liqo does it: the first request only.
 func (b *box) certify() {

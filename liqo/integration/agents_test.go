@@ -432,6 +432,18 @@ func (s *site) thief() {
 			s.t.Errorf("%s: %v", what, err)
 		}
 	}
+	const others = "liqo-tenant-zen"
+	_, err := s.k.Kubectl(s.t.Context(), "create", "namespace", others)
+	must(s.t, err)
+	_, err = s.k.Kubectl(s.t.Context(), "label", "namespace", others, "liqo.io/tenant-namespace=true", "liqo.io/remote-cluster-id=zen")
+	must(s.t, err)
+	for _, label := range []string{"discovery.liqo.io/cluster-id=x", "app.kubernetes.io/managed-by=liqo-agent"} {
+		if _, err := s.k.Host.Run(s.t.Context(), "kubectl", "--kubeconfig", conn.AgentKubeconfig, "label", "namespace", others, label); err == nil || !strings.Contains(err.Error(), "denied request: ") {
+			s.t.Errorf("take a pair of liqoctl's: %v", err)
+		}
+	}
+	_, err = s.k.Kubectl(s.t.Context(), "delete", "namespace", others)
+	must(s.t, err)
 	events, err := s.k.Audit()
 	must(s.t, err)
 	s.audited = len(events)

@@ -21,10 +21,16 @@ func (s *box) drive(obs *Observed) {
 		return
 	}
 	if spec.Consume != nil {
-		s.liqoSpec.Consume = spec.Consume
+		before := s.liqoSpec.Consume
+		unwanted := before != nil && !*before && !*spec.Consume
+		spec.Gone = spec.Gone || unwanted && s.liqoSpec.Gone
 		if c := &s.liqo.Consuming; !*spec.Consume {
 			c.Ready, c.Busy = false, c.Present && !spec.Gone
+			if s.stuck && (!unwanted || spec.Gone != s.liqoSpec.Gone) { // it has not been looked at since
+				c.Unknown, c.Busy = true, c.Present
+			}
 		}
+		s.liqoSpec.Consume = spec.Consume
 	}
 	if spec.Serve != nil {
 		s.liqoSpec.Serve = spec.Serve
@@ -51,6 +57,9 @@ func (s *box) liqoWorks() {
 		case *spec.Consume:
 			c.Present, c.Busy = true, false
 			c.Reason, c.Message = exchange.ReasonWaits, "It waits."
+		case s.stuck && c.Present:
+			c.Busy = !spec.Gone
+			c.Reason, c.Message = exchange.ReasonRemoving, "Liqo gives the resources back to the provider."
 		case s.pods && !spec.Gone:
 			c.Reason, c.Message = exchange.ReasonRemoving, "Liqo drains and removes the virtual node."
 		default:
@@ -130,6 +139,25 @@ func TestLiqo(t *testing.T) {
 			w.a.pods = false
 			mustRest(t, w)
 			w.wantClean(t)
+		},
+		"Liqo never lets go": func(t *testing.T, w *world) {
+			w.a.stuck = true
+			w.a.book.disconnect()
+			ended := time.Time{}
+			for range 60 {
+				if problem := w.round(15 * time.Second); problem != "" {
+					t.Fatal(problem)
+				}
+				switch ending := w.a.observe().View().Outgoing.Ending || w.b.kube.Request != nil; {
+				case !ending && ended.IsZero():
+					ended = w.now
+				case ending && !ended.IsZero():
+					t.Fatalf("it had ended, and ends again\n%s", w.a)
+				}
+			}
+			if ended.IsZero() {
+				t.Errorf("it ends for ever\n%s", w.a)
+			}
 		},
 		"the provider ends it": func(t *testing.T, w *world) {
 			w.b.deleteRequest()
@@ -248,6 +276,29 @@ func TestLiqo(t *testing.T) {
 			w.wantByLiqo(t)
 			run(t, w)
 		})
+	}
+}
+
+// TestBlind: while Liqo here cannot be looked at, a peering by the agents themselves ends in the end.
+func TestBlind(t *testing.T) {
+	w := newWorld()
+	for _, s := range w.boxes() {
+		s.pin()
+	}
+	mustRest(t, w)
+	w.a.book.connect()
+	mustRest(t, w)
+	w.wantBuiltin(t)
+	w.a.engine = engine.State{Setting: engine.Auto, Unknown: true}
+	w.a.liqo.Consuming.Unknown, w.a.liqo.Serving.Unknown = true, true
+	w.a.book.disconnect()
+	for range 60 {
+		if problem := w.round(15 * time.Second); problem != "" {
+			t.Fatal(problem)
+		}
+	}
+	if w.b.kube.Request != nil {
+		t.Errorf("%s: the request is there\n%s", w.a.reason(api.ConditionOutgoingPeering), w.a)
 	}
 }
 

@@ -168,6 +168,7 @@ type box struct {
 	node    spec.NodeStatus
 	network spec.Network
 	pods    bool // some run there, and take their time to leave
+	stuck   bool // Liqo never lets go of what it has
 	sharing SharingSettings
 	quietly bool // nothing is offered
 

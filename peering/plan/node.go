@@ -93,8 +93,12 @@ func (d *derived) drainOverdue() bool { return d.Draining >= d.Sharing.DrainTime
 
 // drains reports whether a peering that is no longer wanted is kept until our pods have left.
 func (d *derived) drains(out outgoing) bool {
-	past := d.finalizers() || d.shown.Status.Outgoing.RemotePeeringRequestName != ""
-	return !out.keep && !out.abandoned && past && d.busy()
+	return !out.keep && !out.abandoned && d.past() && d.busy()
+}
+
+// past reports whether there is something of an outgoing peering.
+func (d *derived) past() bool {
+	return d.finalizers() || d.shown.Status.Outgoing.RemotePeeringRequestName != ""
 }
 
 // unresponsive reports whether so many checks failed that the node is not ready.

@@ -39,7 +39,7 @@ func Plan(obs Observed, now time.Time) Decision {
 		}
 		decision.Tenant = derived.tenantSpec()
 		decision.TearingDown = derived.finalizers() && !derived.outgoing.keep && !derived.outgoing.draining && !derived.undone()
-		decision.Draining = !derived.usesNode() && derived.Node.Busy || derived.Liqo.Consuming.Busy
+		decision.Draining = !derived.usesNode() && derived.Node.Busy || derived.Liqo.Consuming.Busy || !derived.outgoing.keep && derived.Liqo.Consuming.Unknown && derived.past()
 	}
 	if decision.Remote.Contact {
 		decision.Remote.Target = derived.target()

@@ -1,0 +1,95 @@
+package liqo
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"liqo.io/agent/api"
+	"liqo.io/agent/liqo/document"
+	"liqo.io/agent/liqo/engine"
+	"liqo.io/agent/peer"
+)
+
+// TestInstallation: the Liqo of this cluster is the one with controllers; a ConfigMap like its own, which may have come from
+// another cluster, is nothing.
+func TestInstallation(t *testing.T) {
+	var deployments []*deployment
+	for _, name := range needed {
+		d := &deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo", Name: "liqo-" + name, Labels: map[string]string{nameLabel: name}}}
+		d.Status.ReadyReplicas = 1
+		deployments = append(deployments, d)
+	}
+	called := func(namespace, id string) *configMap {
+		return &configMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "any"}, Data: map[string]string{fieldClusterID: id}}
+	}
+	for name, c := range map[string]struct {
+		maps        []*configMap
+		deployments []*deployment
+		id          document.ClusterID
+		ready       bool
+	}{
+		"one":                   {[]*configMap{called("liqo", "mill")}, deployments, "mill", true},
+		"one, and a guest's":    {[]*configMap{called("liqo", "mill"), called("guest", "x")}, deployments, "mill", true},
+		"one that is not ready": {[]*configMap{called("liqo", "mill")}, deployments[:1], "mill", false},
+		"two":                   {[]*configMap{called("liqo", "mill"), called("liqo", "barn")}, deployments, "", false},
+		"a guest's alone":       {[]*configMap{called("guest", "x")}, deployments, "", false},
+		"no ID":                 {[]*configMap{called("liqo", "a b")}, deployments, "", false},
+	} {
+		if found, _ := installation(c.maps, c.deployments); found.ID != c.id || (found.Problem == "") != c.ready {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}
+
+// TestBackAgain: what was not wanted while Liqo could not be used, and nobody knew what there is, is not undone when it
+// can be: whoever decides says it again first.
+func TestBackAgain(t *testing.T) {
+	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
+	l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	back := func() {
+		s := newSession(l, nil, served{})
+		n := &object{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-mill", UID: "n", ResourceVersion: "1", Labels: map[string]string{
+			document.LabelTenantNamespace: "true", document.LabelRemoteCluster: "mill", api.LabelClusterID: string(id),
+		}}}
+		if err := s.namespaces.Told().Replace([]any{n}, "1"); err != nil {
+			t.Fatal(err)
+		}
+		s.attach()
+	}
+	yes, no := true, false
+	back()
+	l.Drive(id, Desired{Consume: &Consumption{Wanted: true}, Serve: &yes})
+	l.mu.Lock()
+	l.session = nil
+	l.mu.Unlock()
+	l.unusable(&engine.Installation{Problem: "no rights"})
+	if c, s := l.Drive(id, Desired{Consume: &Consumption{}, Serve: &no}); c.Unknown || c.Busy || s.Unknown || s.Busy {
+		t.Errorf("somebody would wait for what cannot be used: %+v, %+v", c, s)
+	}
+	back()
+	if c, s := l.Status(id); !c.Unknown || !s.Unknown {
+		t.Errorf("known before anybody looked: %+v, %+v", c, s)
+	}
+	if p := l.pairs[id]; p.desired.Consume != nil || p.desired.Serve != nil {
+		t.Errorf("to be undone: %+v", p.desired)
+	}
+}
+
+// TestGoneStaysGone: a provider that was given up is not waited for again until it is wanted again.
+func TestGoneStaysGone(t *testing.T) {
+	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
+	l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	newSession(l, nil, served{}).attach()
+	for _, c := range []struct {
+		set  Consumption
+		gone bool
+	}{{Consumption{Wanted: true}, false}, {Consumption{}, false}, {Consumption{Gone: true}, true}, {Consumption{}, true}, {Consumption{Wanted: true}, false}, {Consumption{}, false}} {
+		l.Drive(id, Desired{Consume: &c.set})
+		if got := l.pairs[id].desired.Consume.Gone; got != c.gone {
+			t.Errorf("%+v: gone %t", c.set, got)
+		}
+	}
+}
