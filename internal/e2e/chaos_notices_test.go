@@ -105,10 +105,10 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 	c.partAll()
 	c.eventually("nothing is left", func() error { return errors.Join(c.same(stranger, " liqo:peer:"), c.noNetwork()) })
 	notices("a guest namespace is left", "namespace stray is left", apply(y, "apiVersion: v1\nkind: Namespace\nmetadata: {name: stray, labels: {"+workload.LabelOriginCluster+": "+c.ids[0]+"}, "+stays+"}\n"), c.asDecided, release(y, "namespace/stray"))
-	notices("an offer is left", "the offer is left", apply(x, "apiVersion: sharing.liqo.io/v1alpha1\nkind: Advertisement\nmetadata: {name: "+c.ids[1]+", "+stays+"}\n"+
+	notices("an offer is left", "consumes birch (false)", apply(x, "apiVersion: sharing.liqo.io/v1alpha1\nkind: Advertisement\nmetadata: {name: "+c.ids[1]+", "+stays+"}\n"+
 		"spec: {clusterId: "+c.ids[1]+", resourceQuota: {hard: {cpu: \"1\"}}, timestamp: \"2026-01-01T00:00:00Z\", timeToLive: \"2036-01-01T00:00:00Z\"}\n"), c.asDecided, release(x, "advertisement/"+c.ids[1]))
 	for what, script := range map[string][2]string{
-		"device": {"ip link add liqo9 type dummy", "ip link delete liqo9"},
+		"device": {"ip link add liqo9 type bridge", "ip link delete liqo9"},
 		"table":  {"nft add table ip liqo-stray", "nft delete table ip liqo-stray"},
 		"route":  {"ip route add 241.9.0.0/16 via 10.42.0.1", "ip route delete 241.9.0.0/16"},
 	} {
