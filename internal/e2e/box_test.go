@@ -40,6 +40,8 @@ type box struct {
 	bin   string
 	addr  netip.Addr
 	env   []string // of the agent, on top of the host's
+	// deprived is part of the requests for which a test took the privileges from the agent, "" if it took none.
+	deprived string
 }
 
 // newBoxes makes hosts with addresses 10.77.0.1, .2, ... that are configured

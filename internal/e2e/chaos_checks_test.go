@@ -82,43 +82,56 @@ func (c *chaos) edge(x, y int) (joined bool, err error) {
 	joined = consumer.Outgoing.Wanted && accepts && !consumer.Preferences.Blocked && !provider.Preferences.Blocked &&
 		consumer.Trust.Mode == control.Trusted && provider.Trust.Mode == control.Trusted
 	if consumer.Outgoing.Joined != joined || provider.Incoming.Joined != joined || consumer.Outgoing.Ending || provider.Incoming.Ending {
-		return joined, fmt.Errorf("outgoing %+v, incoming %+v", consumer.Outgoing, provider.Incoming)
+		err = fmt.Errorf("outgoing %+v, incoming %+v", consumer.Outgoing, provider.Incoming)
 	}
 	p := &pair{bed: c.bed, a: c.boxes[x], b: c.boxes[y], aID: c.ids[x], bID: c.ids[y]}
-	if joined {
-		mine, err := p.a.full(p.bID)
-		if err != nil {
-			return joined, err
-		}
-		theirs, err := p.b.full(p.aID)
-		if err != nil {
-			return joined, err
-		}
-		if err := errors.Join(outgoing(true)(mine), incoming(true)(theirs), condition(mine, api.ConditionReachable, api.ConditionTrue, "")); err != nil {
-			return joined, err
-		}
-		node, err := p.a.node(p.b.asNode())
-		if err == nil && (node == nil || !ready(node)) {
-			err = fmt.Errorf("the node is not ready: %v", node)
-		}
-		if err != nil {
-			return joined, err
-		}
+	if !joined {
+		return false, errors.Join(err, p.nothingShared())
+	}
+	if err == nil {
+		err = p.shares()
+	}
+	return joined, err
+}
+
+// shares checks that both ForeignClusters say that A consumes B, and that the node and its pods are what they are to be.
+func (p *pair) shares() error {
+	mine, err := p.a.full(p.bID)
+	if err != nil {
+		return err
+	}
+	theirs, err := p.b.full(p.aID)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(outgoing(true)(mine), incoming(true)(theirs), condition(mine, api.ConditionReachable, api.ConditionTrue, "")); err != nil {
+		return err
+	}
+	node, err := p.a.node(p.b.asNode())
+	if err == nil && (node == nil || !ready(node)) {
+		err = fmt.Errorf("the node is not ready: %v", node)
+	}
+	if err == nil {
 		_, err = p.onNeighbour(-1)
-		return joined, err
 	}
-	if node, err := p.a.node(p.b.asNode()); err != nil || node != nil {
-		return joined, fmt.Errorf("the node is there: %v", err)
+	return err
+}
+
+// nothingShared checks that there is no node of B at A, no offer, and nothing of A at B.
+func (p *pair) nothingShared() error {
+	node, err := p.a.node(p.b.asNode())
+	if node != nil {
+		err = fmt.Errorf("node %s is left: %+v", node.Name, node.Spec)
 	}
-	spaces, err := list[metav1.PartialObjectMetadata](p.b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster+"%3D"+p.aID)
-	if err == nil && len(spaces) > 0 {
-		err = fmt.Errorf("namespace %s is left", spaces[0].Name)
+	spaces, spaceErr := list[metav1.PartialObjectMetadata](p.b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster+"%3D"+p.aID)
+	if len(spaces) > 0 {
+		spaceErr = fmt.Errorf("namespace %s is left", spaces[0].Name)
 	}
-	offers, found, offerErr := get[api.Advertisement](p.a, advPath+"/"+p.bID)
+	offer, found, offerErr := get[api.Advertisement](p.a, advPath+"/"+p.bID)
 	if found {
-		offerErr = fmt.Errorf("the offer is left: %+v", offers.Status)
+		offerErr = fmt.Errorf("the offer is left: %+v", offer.Status)
 	}
-	return joined, errors.Join(err, offerErr)
+	return errors.Join(err, spaceErr, offerErr)
 }
 
 // running checks that a Deployment has as many pods as it is to have, and that all of them are ready, or none is anywhere.

@@ -89,6 +89,26 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 	notices("an object is gone", "gone: alder: Service shop spread", run(x, "kubectl delete service -n shop spread"), func() error { return c.same(joined, "") }, run(x, "kubectl create service clusterip -n shop spread --tcp=80"))
 	notices("an object is another one", "stray", run(x, "kubectl label namespace shop liqo.io/type=stray"), func() error { return c.same(joined, "") }, run(x, "kubectl label namespace shop liqo.io/type-"))
 
+	wire := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return (&pair{bed: c.bed, a: x, b: y, aID: c.ids[0], bID: c.ids[1]}).wire(ctx)
+	}
+	// Who is to put it right has to call the other one. Agents that are stopped would refuse the edit.
+	cable := y.host.Link("eth0")
+	for _, edited := range []string{"the offer", "the request"} {
+		notices(edited+" was edited", edited+" is not put right", cable.Unplug, wire, cable.Plug)
+		c.eventually("all is well again", c.asDecided)
+	}
+	const leases = "/namespaces/kube-node-lease/"
+	notices("a right is missing", leases, run(x, "kubectl delete rolebinding -n kube-node-lease liqo-agent"), func() error {
+		events, err := x.kube.Audit()
+		c.check(err)
+		return errors.New(strings.Join(lacking(events), "\n"))
+	}, func() { x.mustCLI("rbac", "--apply") })
+	x.deprived = leases
+	c.eventually("all is well again", c.asDecided)
+
 	var open []net.Conn
 	notices("open files", "files", func() {
 		for range 100 {
@@ -105,7 +125,7 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 	c.partAll()
 	c.eventually("nothing is left", func() error { return errors.Join(c.same(stranger, " liqo:peer:"), c.noNetwork()) })
 	notices("a guest namespace is left", "namespace stray is left", apply(y, "apiVersion: v1\nkind: Namespace\nmetadata: {name: stray, labels: {"+workload.LabelOriginCluster+": "+c.ids[0]+"}, "+stays+"}\n"), c.asDecided, release(y, "namespace/stray"))
-	notices("an offer is left", "consumes birch (false)", apply(x, "apiVersion: sharing.liqo.io/v1alpha1\nkind: Advertisement\nmetadata: {name: "+c.ids[1]+", "+stays+"}\n"+
+	notices("an offer is left", "the offer is left", apply(x, "apiVersion: sharing.liqo.io/v1alpha1\nkind: Advertisement\nmetadata: {name: "+c.ids[1]+", "+stays+"}\n"+
 		"spec: {clusterId: "+c.ids[1]+", resourceQuota: {hard: {cpu: \"1\"}}, timestamp: \"2026-01-01T00:00:00Z\", timeToLive: \"2036-01-01T00:00:00Z\"}\n"), c.asDecided, release(x, "advertisement/"+c.ids[1]))
 	for what, script := range map[string][2]string{
 		"device": {"ip link add liqo9 type bridge", "ip link delete liqo9"},

@@ -233,16 +233,16 @@ func (p *pair) works() {
 	p.b.awaitStatus("serves and is reachable", p.aID, func(fc *api.ForeignCluster) error {
 		return errors.Join(incoming(true)(fc), condition(fc, api.ConditionReachable, api.ConditionTrue, ""))
 	})
-	if err := p.wire(); err != nil {
+	ctx, cancel := context.WithTimeout(p.a.t.Context(), soon)
+	defer cancel()
+	if err := p.wire(ctx); err != nil {
 		p.a.t.Fatal(err)
 	}
 }
 
 // wire has both objects edited behind their owners' backs: they are put right
 // only if the calls of both boxes get through.
-func (p *pair) wire() error {
-	ctx, cancel := context.WithTimeout(p.a.t.Context(), soon)
-	defer cancel()
+func (p *pair) wire(ctx context.Context) error {
 	offerPath, requestPath := advPath+"/"+p.bID, prPath+"/"+p.aID
 	// Agents that were killed may not have noticed yet that it was deleted meanwhile.
 	var offer api.Advertisement
