@@ -1,10 +1,12 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,6 +71,25 @@ func connected(t *testing.T, test func(h *Host, s *session, changed *told)) {
 		test(h, s, changed)
 		cancel()
 		group.Wait()
+	})
+}
+
+// TestUnreadSaysWhy: an API server that does not answer is a reason like any other, though nothing has failed yet.
+func TestUnreadSaysWhy(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s := newSession(New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*listPatience)
+		defer cancel()
+		if s.filled(ctx) {
+			t.Error("caches that nobody fills are filled")
+		}
+		if text := log.String(); !strings.Contains(text, "cannot be read yet") || !strings.Contains(text, "has not answered yet") {
+			t.Errorf("it logs %q", text)
+		}
+		if err := s.policiesKnown(); err == nil || !strings.Contains(err.Error(), "has not answered yet") {
+			t.Errorf("network policies: %v", err)
+		}
 	})
 }
 

@@ -230,7 +230,7 @@ func (s *session) filled(ctx context.Context) bool {
 			case <-synced:
 				waiting = false
 			case <-patience.C:
-				s.host.cfg.Logger.Warn("the namespaces of consumers cannot be read yet, so consumers are not served; trying again", "error", s.failure())
+				s.host.cfg.Logger.Warn("the namespaces of consumers cannot be read yet, so consumers are not served; trying again", "error", whyUnread(s.failure()))
 			case <-ctx.Done():
 				return false
 			}
@@ -245,7 +245,7 @@ func (s *session) filled(ctx context.Context) bool {
 	select {
 	case <-s.policies.Synced():
 	case <-unread.C:
-		s.host.cfg.Logger.Warn("network policies cannot be read, so consumers get no namespaces; run `sudo liqo-agent rbac --apply` if the agent lacks the permission", "error", s.policies.Failure())
+		s.host.cfg.Logger.Warn("network policies cannot be read, so consumers get no namespaces; run `sudo liqo-agent rbac --apply` if the agent lacks the permission", "error", whyUnread(s.policies.Failure()))
 	case <-ctx.Done():
 		return false
 	}
@@ -288,9 +288,14 @@ func (s *session) askGrants(ctx context.Context) error {
 // not known.
 func (s *session) policiesKnown() error {
 	if !s.policies.HasSynced() {
-		return fmt.Errorf("read network policies: %w", cmp.Or(s.policies.Failure(), errors.New("not yet")))
+		return fmt.Errorf("read network policies: %w", whyUnread(s.policies.Failure()))
 	}
 	return nil
+}
+
+// whyUnread is why a list is not there: how the last attempt failed, or none has ended.
+func whyUnread(failure error) error {
+	return cmp.Or(failure, errors.New("the API server has not answered yet"))
 }
 
 // failure returns why what is known may be old, nil if it is not.
