@@ -6,6 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
 )
@@ -65,6 +69,23 @@ func (x *box) mustStatus() control.Status {
 		return err
 	})
 	return st
+}
+
+// fetch gets what the agent serves at its control socket.
+func (x *box) fetch(path string) []byte {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return x.host.DialContext(ctx, "unix", config.Default().State.Socket)
+	}}
+	answer, err := (&http.Client{Transport: transport, Timeout: 2 * time.Minute}).Get("http://agent" + path)
+	if err != nil {
+		x.r.Fatalf("%s: %v", x.host.Name, err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		x.r.Fatalf("%s: %s: %s: %v", x.host.Name, path, answer.Status, err)
+	}
+	return body
 }
 
 // foreign is as much of a ForeignCluster as is measured.

@@ -29,7 +29,7 @@ func main() {
 	flag.StringVar(&plots, "plots", "", "draw what the scenario network and those of -scale measure in this `directory`, as SVG")
 	flag.IntVar(&most, "most", 0, "with -scale, leave out larger `numbers`")
 	scaling := flag.Bool("scale", false, "run the scenarios scale-... in place of the others")
-	flag.StringVar(&profiles, "profile", "", "write processor profiles of the network's engines in this `directory`")
+	flag.StringVar(&profiles, "profile", "", "write processor profiles of the network's engines, and of agents at rest with -scale, in this `directory`")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/netip"
@@ -39,12 +40,17 @@ var ladders = []ladder{
 // rung is what one size took.
 type rung struct {
 	size     int
-	until    time.Duration // all of it was there
-	busy     time.Duration // processor time of the agent until then
-	rest     time.Duration // its processor time in a minute at rest
-	anon     int64         // its anonymous memory then, bytes
-	requests float64       // of the agent to its API server in that minute
-	packets  float64       // that left its host in that minute
+	until    time.Duration      // all of it was there
+	busy     time.Duration      // processor time of the agent until then
+	rest     time.Duration      // its processor time in a minute at rest
+	anon     int64              // its anonymous memory then, bytes
+	requests float64            // of the agent to its API server in that minute
+	packets  map[string]float64 // that left its host in that minute, by kind
+}
+
+// kinds are what packets are counted as: a name and how nft tells them. A packet may be of several.
+var kinds = [][2]string{
+	{"all", ""}, {"mdns", "udp sport 5353"}, {"tcp", "meta l4proto tcp"}, {"syn", "tcp flags & (syn | ack) == syn"}, {"arp", "ether type arp"},
 }
 
 func scales() (all []scenario) {
@@ -77,8 +83,9 @@ func scale(l ladder) func(*scenarioRun) {
 				p := rungs[len(rungs)-2]
 				growth = fmt.Sprintf("%s times as many: %s the processor time, %s the memory, %s the processor time at rest", times(g.size, p.size), times(g.busy, p.busy), times(g.anon, p.anon), times(g.rest, p.rest))
 			}
-			r.add(fmt.Sprintf("%d %s: all there; processor time; a minute at rest: processor time, API requests, packets; memory", g.size, l.what), "",
-				fmt.Sprintf("%s; %s; %s, %.0f, %.0f; %s", short(g.until), short(g.busy), short(g.rest), g.requests, g.packets, mb(g.anon)), growth)
+			r.add(fmt.Sprintf("%d %s: all there; processor time; a minute at rest: processor time, API requests, packets, of mDNS, TCP and ARP, connections begun; memory", g.size, l.what), "",
+				fmt.Sprintf("%s; %s; %s, %.0f, %.0f, %.0f, %.0f, %.0f, %.0f; %s", short(g.until), short(g.busy), short(g.rest), g.requests,
+					g.packets["all"], g.packets["mdns"], g.packets["tcp"], g.packets["arp"], g.packets["syn"], mb(g.anon)), growth)
 		}
 		r.drawScale(l, rungs)
 	}
@@ -103,20 +110,23 @@ func (x *box) rung(size int, began, done time.Time) rung {
 	}
 	g := rung{size: size, until: done.Sub(began), busy: used().cpu}
 	x.r.pause(settle)
-	u0, r0, p0 := used(), x.apiRequests(), x.packets()
-	x.r.pause(atRest)
+	u0, r0 := used(), x.apiRequests()
+	x.countPackets()
+	if profiles == "" {
+		x.r.pause(atRest)
+	} else if err := os.WriteFile(filepath.Join(profiles, fmt.Sprintf("%s-%d.pprof", x.r.name, size)),
+		x.fetch(fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", atRest.Seconds())), 0o644); err != nil {
+		x.r.Fatalf("%v", err)
+	}
+	g.packets = x.packets()
 	u1 := used()
-	g.rest, g.anon, g.requests, g.packets = u1.cpu-u0.cpu, u1.anon, x.apiRequests()-r0, x.packets()-p0
+	g.rest, g.anon, g.requests = u1.cpu-u0.cpu, u1.anon, x.apiRequests()-r0
 	return g
 }
 
 // apiRequests returns how many requests to its API server the agent has made.
 func (x *box) apiRequests() (sum float64) {
-	text, err := x.host.Run(x.r.Context(), "curl", "-sS", "--unix-socket", "/run/liqo-agent/agent.sock", "http://agent/metrics")
-	if err != nil {
-		x.r.Fatalf("%v", err)
-	}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(string(x.fetch("/metrics"))) {
 		var n float64
 		if at := strings.LastIndexByte(line, ' '); strings.HasPrefix(line, "liqo_agent_apiserver_requests_total{") {
 			if _, err := fmt.Sscan(line[at:], &n); err != nil {
@@ -128,22 +138,42 @@ func (x *box) apiRequests() (sum float64) {
 	return sum
 }
 
-// packets returns how many packets have left the host's link.
-func (x *box) packets() (sent float64) {
-	text, err := x.host.Run(x.r.Context(), "cat", "/proc/net/dev")
-	if err != nil {
-		x.r.Fatalf("%v", err)
+// countPackets has the kernel count the packets that leave the host's link from now on.
+func (x *box) countPackets() {
+	var counters, rules strings.Builder
+	for _, kind := range kinds {
+		fmt.Fprintf(&counters, "counter sent_%s {}\n", kind[0])
+		fmt.Fprintf(&rules, "%s counter name sent_%s\n", kind[1], kind[0])
 	}
-	for line := range strings.Lines(text) {
-		const count = 10 // the name and what was received come first, then the bytes that were sent
-		if fields := strings.Fields(line); len(fields) > count && fields[0] == "eth0:" {
-			if _, err := fmt.Sscan(fields[count], &sent); err == nil {
-				return sent
+	rules.WriteString("}\n}\n")
+	if _, err := x.host.RunInput(x.r.Context(), "table netdev bench {\n"+counters.String()+
+		"chain sent { type filter hook egress device eth0 priority 0;\n"+rules.String(), "nft", "-f", "-"); err != nil {
+		x.r.Fatalf("count packets: %v", err)
+	}
+}
+
+// packets returns how many packets were counted, by kind.
+func (x *box) packets() map[string]float64 {
+	text, err := x.host.Run(x.r.Context(), "nft", "-j", "list", "counters", "table", "netdev", "bench")
+	var listed struct {
+		Nftables []struct {
+			Counter struct {
+				Name    string
+				Packets float64
 			}
 		}
 	}
-	x.r.Fatalf("/proc/net/dev has no eth0:\n%s", text)
-	return 0
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &listed)
+	}
+	if err != nil {
+		x.r.Fatalf("count packets: %v", err)
+	}
+	sent := make(map[string]float64)
+	for _, one := range listed.Nftables {
+		sent[strings.TrimPrefix(one.Counter.Name, "sent_")] = one.Counter.Packets
+	}
+	return sent
 }
 
 // climbNeighbours has an agent that has started before meet boxes with endpoints: what is measured is meeting them.
