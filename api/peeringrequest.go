@@ -15,6 +15,8 @@ import (
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
 // +kubebuilder:printcolumn:name="Advertisement",type=string,JSONPath=`.status.advertisementStatus`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resources.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resources.memory`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.clusterIdentity.clusterID) || self.metadata.name == self.spec.clusterIdentity.clusterID",message="a PeeringRequest is named after the cluster ID that it is from"
@@ -53,7 +55,41 @@ type PeeringRequestSpec struct {
 	// Engine is what is to share the resources: liqo for Liqo 1.x, which runs in both
 	// clusters; without it, the agents do so themselves. It cannot change.
 	Engine PeeringEngine `json:"engine,omitempty"`
+
+	// Resources are how much the consumer asks for: it is offered at most that. It may
+	// change at any time.
+	Resources RequestedResources `json:"resources,omitzero"`
 }
+
+// RequestedResources is how much a consumer asks for; as much as there is of what it
+// leaves out.
+type RequestedResources struct {
+	// CPU is an amount of CPU, as in 2 or 500m.
+	CPU RequestedAmount `json:"cpu,omitempty"`
+
+	// Memory is an amount of memory, as in 4Gi.
+	Memory RequestedAmount `json:"memory,omitempty"`
+}
+
+// Amounts returns the amounts by the names of their resources, nil for none.
+func (r RequestedResources) Amounts() map[string]string {
+	var out map[string]string
+	for name, amount := range map[string]RequestedAmount{"cpu": r.CPU, "memory": r.Memory} {
+		if amount != "" {
+			if out == nil {
+				out = make(map[string]string)
+			}
+			out[name] = string(amount)
+		}
+	}
+	return out
+}
+
+// RequestedAmount is a Kubernetes quantity.
+//
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$`
+type RequestedAmount string
 
 // PeeringEngine is what shares the resources of a peering.
 //

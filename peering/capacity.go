@@ -154,7 +154,7 @@ func (s *session) enqueueConsumers() {
 func (s *session) countConsumers() {
 	for _, id := range s.requests.IDs() {
 		if tenancy := s.observe(s, id).TenantSpec(s.cfg.Now()); tenancy != nil {
-			s.allocator.Admit(id, tenancy.Admitted)
+			s.allocator.Admit(id, tenancy.Admitted, tenancy.Asked)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func (s *session) host(d plan.Decision) (news bool) {
 	if d.Replan || t == nil {
 		return false
 	}
-	if s.allocator.Admit(t.ID, t.Admitted) {
+	if s.allocator.Admit(t.ID, t.Admitted, t.Asked) {
 		work.Wake(s.count)
 	}
 	if s.cfg.Sharing == nil {

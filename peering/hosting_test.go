@@ -169,7 +169,7 @@ func TestFollowCapacity(t *testing.T) {
 	if said := fake.said.String(); strings.Count(said, "cannot be listed") != 1 {
 		t.Errorf("said:\n%s", said)
 	}
-	c.allocator.Admit(testID, false)
+	c.allocator.Admit(testID, false, api.RequestedResources{})
 	work.Wake(s.count)
 	await("the end of it", func() bool { return c.allocator.Summary().Pool == nil })
 }
@@ -179,7 +179,7 @@ func TestOfferedWhy(t *testing.T) {
 	c, _, _ := connected(t, &diary{}, nil)
 	settings := plan.DefaultSharing()
 	c.cfg.SharingSettings = func() plan.SharingSettings { return settings }
-	c.allocator.Admit(testID, true)
+	c.allocator.Admit(testID, true, api.RequestedResources{})
 	pool := func(nodes int, cpu, memory int64) func() {
 		return func() {
 			c.allocator.Measure(offer.Pool{Nodes: nodes, Free: offer.Amounts{"cpu": cpu, "memory": memory}}, terms(settings), t0)
@@ -197,7 +197,7 @@ func TestOfferedWhy(t *testing.T) {
 		{pool(0, 0, 0), "No node of this cluster"},
 		{func() { settings.Percentage = 0 }, "sharing.percentage is 0"},
 		{func() { c.attach(nil, gateway.Upstream{}) }, plan.MessageNoAPIServer},
-		{func() { c.allocator.Admit(testID, false) }, "no consumer"},
+		{func() { c.allocator.Admit(testID, false, api.RequestedResources{}) }, "no consumer"},
 		{func() { settings.Enable = false }, "sharing.enable"},
 	} {
 		tc.change()
@@ -205,8 +205,8 @@ func TestOfferedWhy(t *testing.T) {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}
-	c.allocator.Admit("b", true)
-	c.allocator.Admit("a", true)
+	c.allocator.Admit("b", true, api.RequestedResources{})
+	c.allocator.Admit("a", true, api.RequestedResources{})
 	if got := fmt.Sprint(c.Offered().Promises); got != "[{a <nil>} {b <nil>}]" {
 		t.Errorf("promises %s", got)
 	}

@@ -76,7 +76,7 @@ func (v *observer) offers(obs *plan.Observed, now time.Time, offered offered) {
 	if obs.NotSharing || obs.Request == nil || obs.Policy.Accept.Phase != api.RequestAccepted || obs.Request.Spec.Engine == api.EngineLiqo {
 		return
 	}
-	prior := offer.Prior{Unknown: obs.Policy.LastServed && obs.Remote.State == nil}
+	prior := offer.Prior{Asked: obs.Request.Spec.Resources, Unknown: obs.Policy.LastServed && obs.Remote.State == nil}
 	if state := obs.Remote.State; state != nil && state.Advertisement != nil {
 		spec := state.Advertisement.Spec
 		prior.Spec = &spec

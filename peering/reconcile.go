@@ -181,7 +181,7 @@ func (s *session) settle(id peer.ClusterID, d plan.Decision) {
 	}
 	if obs.Peer == nil && len(obs.Objects) == 0 && obs.Request == nil && obs.Advertisement == nil && obs.Secret == nil && obs.Access == nil &&
 		obs.Policy.Pin == nil && d.Remote.Target.Fingerprint.IsZero() && !obs.Node.Busy && !obs.Liqo.Consuming.Busy {
-		s.allocator.Admit(id, false)
+		s.allocator.Admit(id, false, api.RequestedResources{})
 		s.peers.forget(id)
 	}
 }

@@ -207,7 +207,7 @@ func TestForgotten(t *testing.T) {
 			registry.known = barn()
 		}
 		c.cfg.Registry = registry
-		c.allocator.Admit(testID, true)
+		c.allocator.Admit(testID, true, api.RequestedResources{})
 		c.allocator.Measure(pool, offer.Terms{Percentage: 100}, t0)
 		c.allocator.Offer("self", testID, offer.Prior{}, t0)
 		s.settle(testID, plan.Decision{})
@@ -215,7 +215,7 @@ func TestForgotten(t *testing.T) {
 			t.Errorf("known %v: %d and %d are kept, offered %v", known, len(c.peers.peers), c.allocator.Consumers(), offered)
 		}
 		c.peers.forget(testID)
-		c.allocator.Admit(testID, false)
+		c.allocator.Admit(testID, false, api.RequestedResources{})
 	}
 }
 

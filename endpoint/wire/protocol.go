@@ -137,6 +137,9 @@ type State struct {
 	Advertisement *OfferState `json:"advertisement,omitempty"`
 	// AdvertisementWelcome: I consume your resources, and would take an offer.
 	AdvertisementWelcome bool `json:"advertisementWelcome"`
+	// TakesResources: your PeeringRequest may have spec.resources. The API servers of
+	// older agents refuse one that has.
+	TakesResources bool `json:"takesResources,omitempty"`
 	// Engine says how I can be peered; nil if that is only by the agent itself.
 	Engine *Engine `json:"engine,omitempty"`
 }

@@ -129,8 +129,8 @@ func TestCustomResources(t *testing.T) {
 			args         []string
 			header, cell string
 		}{
-			{[]string{"get", "pr", "a"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT AGE", "Refused"},
-			{[]string{"get", "pr", "a", "-o", "wide"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT AGE MESSAGE", "It is."},
+			{[]string{"get", "pr", "a"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT CPU MEMORY AGE", "Refused"},
+			{[]string{"get", "pr", "a", "-o", "wide"}, "NAME CLUSTER NAME PHASE REASON ADVERTISEMENT CPU MEMORY AGE MESSAGE", "It is."},
 			{[]string{"get", "adv", "a"}, "NAME STATUS CPU MEMORY PODS EXPIRES AGE", "3900m 7.5Gi 110 2026-11-01T06:00:00Z"},
 			{[]string{"get", "adv", "a", "-o", "wide"}, "NAME STATUS CPU MEMORY PODS EXPIRES AGE ARCH NODE REASON", ""},
 			{[]string{"get", "fc"}, "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY ACCESS AGE", "Unknown false false Manual"},

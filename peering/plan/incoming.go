@@ -102,7 +102,7 @@ func (d *derived) tenantSpec() *spec.Tenant {
 	}
 	t := &spec.Tenant{ID: d.ID, Admitted: in.serves && in.keep && !d.NotSharing && !in.liqo}
 	if t.Admitted {
-		t.Name = d.Request.Spec.ClusterIdentity.ClusterName
+		t.Name, t.Asked = d.Request.Spec.ClusterIdentity.ClusterName, d.Request.Spec.Resources
 		if d.Offer != nil {
 			t.Offer, t.Arch = d.Offer.ResourceQuota.Hard, d.Offer.Labels[labelArch]
 		}

@@ -133,6 +133,7 @@ func (d *derived) request() *api.PeeringRequestSpec {
 		ClusterIdentity: api.ClusterIdentity{ClusterID: string(self.Identity.ClusterID), ClusterName: self.Identity.ClusterName},
 		Namespace:       self.Identity.GuestNamespace,
 		AuthURL:         self.URL,
+		Resources:       d.Policy.Asks,
 	}
 	if d.consumesByLiqo() {
 		spec.Engine = api.EngineLiqo

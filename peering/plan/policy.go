@@ -40,6 +40,8 @@ type Policy struct {
 	// NotAutojoined says why the peer is not joined although discovery.autojoin is on
 	// for peers like it; zero when it does not apply.
 	NotAutojoined NotAutojoined
+	// Asks is how much to ask it for.
+	Asks api.RequestedResources
 	// Generation increases each time a person connects, and is 0 when the agent starts. A new
 	// generation starts the peering again, even if the provider ended it.
 	Generation uint64

@@ -504,9 +504,11 @@ func TestRemote(t *testing.T) {
 func TestOurRequest(t *testing.T) {
 	obs := bothWays(t)
 	obs.Self.URL = "https://example.com:6447"
+	obs.Policy.Asks = api.RequestedResources{CPU: "2", Memory: "4Gi"}
 	d := Plan(obs, t0)
 	want := api.PeeringRequestSpec{
 		ClusterIdentity: api.ClusterIdentity{ClusterID: string(idA), ClusterName: "box-a"}, Namespace: "liqo", AuthURL: "https://example.com:6447",
+		Resources: api.RequestedResources{CPU: "2", Memory: "4Gi"},
 	}
 	if d.Remote.Request == nil || *d.Remote.Request != want {
 		t.Errorf("got %+v", d.Remote.Request)

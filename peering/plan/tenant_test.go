@@ -59,6 +59,7 @@ func TestTenancy(t *testing.T) {
 			if obs.Request != nil {
 				obs.Request = obs.Request.DeepCopy()
 				obs.Request.Spec.ClusterIdentity.ClusterName = "named"
+				obs.Request.Spec.Resources.CPU = "2"
 			}
 			d := Plan(obs, obs.Remote.At.Add(time.Millisecond))
 			got := asItIs
@@ -67,7 +68,7 @@ func TestTenancy(t *testing.T) {
 				if d.Tenant.Admitted {
 					got = admitted
 				}
-				if d.Tenant.ID != obs.ID || (d.Tenant.Offer != nil) != d.Tenant.Admitted {
+				if d.Tenant.ID != obs.ID || (d.Tenant.Asked.CPU == "2") != d.Tenant.Admitted || (d.Tenant.Offer != nil) != d.Tenant.Admitted {
 					t.Errorf("%+v", d.Tenant)
 				}
 			}

@@ -155,6 +155,7 @@ func (obs Observed) Answer() wire.State {
 	if !obs.RequestsKnown {
 		return state
 	}
+	state.TakesResources = true
 	state.Engine = obs.answeredEngine()
 	f := derive(obs, time.Time{})
 	if req := obs.Request; req != nil {

@@ -241,6 +241,11 @@ func (p *pass) apply(state *wire.State) (changed bool, err error) {
 }
 
 func (p *pass) applyRequest(state *wire.State) (changed bool, err error) {
+	if p.want.Request != nil && !state.TakesResources {
+		older := *p.want.Request
+		older.Resources = api.RequestedResources{}
+		p.want.Request = &older
+	}
 	switch want, there := p.want.Request, state.Request; {
 	case want != nil && there == nil:
 		if state.Ended != "" && !(p.want.Fresh && p.memo.fresh != p.terms.fresh) {

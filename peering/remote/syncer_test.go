@@ -272,6 +272,38 @@ func TestNothingIsWrittenInVain(t *testing.T) {
 	})
 }
 
+// How much is asked for goes only to who takes it: the API server of an older agent refuses a
+// request with a field that it does not know.
+func TestAmountsGoToWhoTakesThem(t *testing.T) {
+	lay(t, func(b *bed) {
+		want := request()
+		want.Resources = api.RequestedResources{CPU: "2"}
+		b.Set(them, plan.RemoteSpec{Target: b.target(), Contact: true, Request: want})
+		after(10 * time.Minute)
+		if got := b.there().Request; got == nil || got.Spec != *request() || b.count("PATCH") != 1 {
+			t.Errorf("an older peer has %+v after %d writes", got, b.count("PATCH"))
+		}
+		b.change(func(x *box) { x.state.TakesResources = true })
+		after(10 * time.Minute)
+		if got := b.there().Request.Spec; got != *want || b.count("PATCH") != 2 {
+			t.Errorf("updated, it has %+v after %d writes", got, b.count("PATCH"))
+		}
+		less := *want
+		less.Resources = api.RequestedResources{CPU: "1", Memory: "1Gi"}
+		b.Set(them, plan.RemoteSpec{Target: b.target(), Contact: true, Request: &less})
+		after(time.Second)
+		if got := b.there().Request.Spec; got != less || b.count("PATCH") != 3 {
+			t.Errorf("asked for less, it has %+v after %d writes", got, b.count("PATCH"))
+		}
+		// An agent that went back to an older version knows nothing of what is there.
+		b.change(func(x *box) { x.state.TakesResources, x.state.Request.Spec.Resources = false, api.RequestedResources{} })
+		after(10 * time.Minute)
+		if n := b.count("PATCH"); n != 3 {
+			t.Errorf("written %d times", n)
+		}
+	})
+}
+
 // The same edit made again and again is put right each time, also where the
 // peer's agent hears of what was written a moment later.
 func TestRepeatedEditsAreRepaired(t *testing.T) {

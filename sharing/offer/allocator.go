@@ -47,10 +47,10 @@ type Terms struct {
 type Allocator struct {
 	mu        sync.Mutex
 	terms     Terms
-	pool      *Pool     // nil while it is not known
-	why       string    // it is not known, a sentence
-	bare      time.Time // since when no node counts, while the pool is not known; else zero
-	consumers map[peer.ClusterID]bool
+	pool      *Pool                                     // nil while it is not known
+	why       string                                    // it is not known, a sentence
+	bare      time.Time                                 // since when no node counts, while the pool is not known; else zero
+	consumers map[peer.ClusterID]api.RequestedResources // what they ask for
 	told      map[peer.ClusterID]*told
 }
 
@@ -78,18 +78,19 @@ func (a *Allocator) Own() []string {
 
 // NewAllocator returns an Allocator without consumers, that knows of nothing to offer.
 func NewAllocator() *Allocator {
-	return &Allocator{consumers: make(map[peer.ClusterID]bool), told: make(map[peer.ClusterID]*told)}
+	return &Allocator{consumers: make(map[peer.ClusterID]api.RequestedResources), told: make(map[peer.ClusterID]*told)}
 }
 
-// Admit says whether a cluster is a consumer. Consumers share the pool. It reports
-// whether that is new; then Measure is to be called, for the others. What a cluster
-// was told that is no consumer is forgotten.
-func (a *Allocator) Admit(id peer.ClusterID, admitted bool) (changed bool) {
+// Admit says whether a cluster is a consumer, and how much it asks for. Consumers share
+// the pool. It reports whether that is new; then Measure is to be called, for the others.
+// What a cluster was told that is no consumer is forgotten.
+func (a *Allocator) Admit(id peer.ClusterID, admitted bool, asked api.RequestedResources) (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed = a.consumers[id] != admitted
+	was, there := a.consumers[id]
+	changed = there != admitted || there && was != asked
 	if admitted {
-		a.consumers[id] = true
+		a.consumers[id] = asked
 	} else {
 		delete(a.consumers, id)
 		delete(a.told, id)
@@ -142,9 +143,9 @@ func (a *Allocator) Measure(pool Pool, terms Terms, now time.Time) (changed []pe
 		}
 	}
 	a.pool, a.why, a.bare = &pool, "", time.Time{}
-	split := a.split(len(a.consumers))
-	want := split.Of(pool.Free)
-	for id := range a.consumers {
+	for id, asked := range a.consumers {
+		split := a.split(len(a.consumers), asked)
+		want := split.Of(pool.Free)
 		t := a.told[id]
 		if t == nil {
 			changed = append(changed, id)
@@ -177,15 +178,15 @@ func (a *Allocator) Measure(pool Pool, terms Terms, now time.Time) (changed []pe
 	return changed, again
 }
 
-// split returns how the pool is shared out among that many.
-func (a *Allocator) split(consumers int) Split {
-	return Split{Percentage: a.terms.Percentage, Overcommit: a.terms.Overcommit, Consumers: max(consumers, 1)}
+// split returns how the pool is shared out among that many, for one who asked for that much.
+func (a *Allocator) split(consumers int, asked api.RequestedResources) Split {
+	return Split{Percentage: a.terms.Percentage, Overcommit: a.terms.Overcommit, Consumers: max(consumers, 1), Asked: asked}
 }
 
 // differs reports whether another offer is to be made. What people decided is told
 // exactly; the number of consumers is not as important.
 func (t *told) differs(want Amounts, split Split, pool *Pool, hysteresis int) bool {
-	if t.split.Percentage != split.Percentage || t.split.Overcommit != split.Overcommit {
+	if t.split.Percentage != split.Percentage || t.split.Overcommit != split.Overcommit || t.split.Asked != split.Asked {
 		hysteresis = 0
 	}
 	return want.differs(t.amounts, hysteresis) || !maps.Equal(t.spec.Labels, pool.Labels) || t.namesOthers(pool.Registries)
@@ -198,9 +199,12 @@ func (t *told) namesOthers(from registry.List) bool {
 	})
 }
 
-// Prior is what is known about the offer of an earlier process.
+// Prior is what is known about a consumer besides what an Allocator keeps: what it asks for,
+// and the offer of an earlier process.
 type Prior struct {
-	// Unknown: the consumer may have one, and has not said so yet.
+	// Asked is how much it asks for.
+	Asked api.RequestedResources
+	// Unknown: the consumer may have an offer, and has not said so yet.
 	Unknown bool
 	// Spec is the one that it has; nil when it has none.
 	Spec *api.AdvertisementSpec
@@ -243,10 +247,11 @@ func (a *Allocator) next(self, id peer.ClusterID, prior Prior, now time.Time) *t
 	case t == nil && prior.Unknown:
 		return nil
 	}
-	split := a.split(len(a.consumers))
-	if !a.consumers[id] {
-		split = a.split(len(a.consumers) + 1)
+	consumers := len(a.consumers)
+	if _, there := a.consumers[id]; !there {
+		consumers++
 	}
+	split := a.split(consumers, prior.Asked)
 	want := split.Of(a.pool.Free)
 	if t == nil {
 		t = a.adopt(self, prior.Spec, want, split, now)
@@ -264,22 +269,23 @@ func (a *Allocator) next(self, id peer.ClusterID, prior Prior, now time.Time) *t
 // replaces reports whether a consumer is to be told something else than t.
 func (a *Allocator) replaces(id peer.ClusterID, t *told, want Amounts, split Split, now time.Time) bool {
 	age := now.Sub(t.renewed)
+	_, consumes := a.consumers[id]
 	// What was told somebody who then became no consumer is not kept for long.
-	late := age >= renewalOf(id) || !a.consumers[id] && age >= settles
+	late := age >= renewalOf(id) || !consumes && age >= settles
 	return late || t.stale && t.differs(want, split, a.pool, a.terms.Hysteresis)
 }
 
 // adopt returns the offer that a consumer has from an earlier process, nil when
 // there is none or it is not good any more. Who has it could have changed it: it
 // is not taken if it says more than what would be offered now, but for what makes
-// no difference.
+// no difference, nor if it says more than was asked for.
 func (a *Allocator) adopt(self peer.ClusterID, spec *api.AdvertisementSpec, want Amounts, split Split, now time.Time) *told {
 	if spec == nil || spec.ClusterID != string(self) || len(spec.Prices) > 0 || spec.TimeToLive.Sub(spec.Timestamp.Time) != Life {
 		return nil
 	}
 	age := now.Sub(spec.Timestamp.Time)
 	t := &told{spec: spec, amounts: parseAll(spec.ResourceQuota.Hard), split: split, renewed: now.Add(-age)}
-	if age < 0 || age >= renewal || len(t.amounts) != len(spec.ResourceQuota.Hard) || t.differs(want, split, a.pool, a.terms.Hysteresis) {
+	if age < 0 || age >= renewal || len(t.amounts) != len(spec.ResourceQuota.Hard) || t.differs(want, split, a.pool, a.terms.Hysteresis) || split.bound(t.amounts) {
 		return nil
 	}
 	t.from = a.pool.Registries

@@ -28,6 +28,7 @@ type desk struct {
 	due    time.Time // when Measure wants to be called again; zero for never
 	writes map[peer.ClusterID]int
 	has    map[peer.ClusterID]*api.AdvertisementSpec
+	asks   map[peer.ClusterID]api.RequestedResources
 }
 
 // newDesk returns an Allocator that knows that much cpu to be free, in thousandths.
@@ -35,6 +36,7 @@ func newDesk(free int64, consumers ...peer.ClusterID) *desk {
 	d := &desk{
 		Allocator: NewAllocator(), now: t0, terms: Terms{Percentage: 100, Overcommit: 100, Hysteresis: 10},
 		writes: map[peer.ClusterID]int{}, has: map[peer.ClusterID]*api.AdvertisementSpec{},
+		asks: map[peer.ClusterID]api.RequestedResources{},
 	}
 	d.pool = Pool{Nodes: 1, Free: Amounts{cpu: free}}
 	d.join(consumers...)
@@ -45,20 +47,29 @@ func newDesk(free int64, consumers ...peer.ClusterID) *desk {
 func (d *desk) join(ids ...peer.ClusterID) {
 	for _, id := range ids {
 		d.look(id)
-		d.Admit(id, true)
+		d.Admit(id, true, d.asks[id])
 		d.measure()
 	}
 }
 
+// ask has a consumer ask for that much CPU, and reports whether that is news.
+func (d *desk) ask(id peer.ClusterID, cpu api.RequestedAmount) bool {
+	d.asks[id] = api.RequestedResources{CPU: cpu}
+	d.look(id)
+	news := d.Admit(id, true, d.asks[id])
+	d.measure()
+	return news
+}
+
 func (d *desk) leave(id peer.ClusterID) {
-	d.Admit(id, false)
+	d.Admit(id, false, d.asks[id])
 	delete(d.has, id)
 	d.measure()
 }
 
 // look is a reconcile of a consumer: what it is offered is written if it is new.
 func (d *desk) look(id peer.ClusterID) {
-	if spec := d.Offer(self, id, Prior{}, d.now); spec != nil && spec != d.has[id] {
+	if spec := d.Offer(self, id, Prior{Asked: d.asks[id]}, d.now); spec != nil && spec != d.has[id] {
 		d.has[id] = spec
 		d.writes[id]++
 	}
@@ -109,7 +120,7 @@ func TestPeek(t *testing.T) {
 	b := d.Allocator
 	b.Measure(d.pool, d.terms, t0)
 	peeked := b.Peek(self, "a", Prior{}, t0)
-	b.Admit("a", true)
+	b.Admit("a", true, api.RequestedResources{})
 	if peeked == nil || b.Summary().Offers["a"] != nil {
 		t.Errorf("peeked %v, told %v", peeked, b.Summary().Offers["a"])
 	}
@@ -216,9 +227,52 @@ func TestAllocatorShares(t *testing.T) {
 	if summary.Pool == nil || summary.Pool.Free[cpu] != 4000 || len(summary.Offers) != 2 || summary.Offers["b"] != d.has["b"] {
 		t.Errorf("%+v", summary)
 	}
-	if d.Admit("a", true) || !d.Admit("a", false) || d.Admit("a", false) || d.Due("a", d.now) != 0 {
+	all := api.RequestedResources{}
+	if d.Admit("a", true, all) || !d.Admit("a", false, all) || d.Admit("a", false, api.RequestedResources{CPU: "1"}) || d.Due("a", d.now) != 0 {
 		t.Error("who is a consumer is not kept")
 	}
+}
+
+// TestAllocatorAsked: an offer follows what is asked for, and not what is free above that.
+func TestAllocatorAsked(t *testing.T) {
+	d := newDesk(4000)
+	d.asks["a"] = api.RequestedResources{CPU: "1500m"}
+	d.join("a")
+	d.expect(t, "asked from the start", "a:1500 ", 1)
+	for _, free := range []int64{3000, 9000, 1600} {
+		d.free(free)
+		d.pass(time.Hour)
+	}
+	d.expect(t, "what is free moves above it", "a:1500 ", 1)
+	if d.ask("a", "1500m") || !d.ask("a", "1550m") {
+		t.Error("what is asked for is no news, or is all the time")
+	}
+	d.pass(gathers - time.Millisecond)
+	d.expect(t, "a little more, a moment ago", "a:1500 ", 1)
+	d.pass(time.Millisecond)
+	d.expect(t, "a little more", "a:1550 ", 2)
+	d.ask("a", "1")
+	d.ask("a", "2")
+	d.ask("a", "1")
+	d.pass(time.Hour)
+	d.expect(t, "to and fro", "a:1000 ", 3)
+	d.free(500)
+	d.pass(settles)
+	d.expect(t, "less is free", "a:500 ", 4)
+	d.free(4000)
+	d.pass(settles)
+	d.expect(t, "and more again", "a:1000 ", 5)
+	d.ask("a", "")
+	d.pass(gathers)
+	d.expect(t, "as much as there is", "a:4000 ", 6)
+	d.ask("a", "8")
+	d.pass(time.Hour)
+	d.expect(t, "more than there is", "a:4000 ", 6)
+	// What others leave is promised to nobody.
+	d.asks["b"] = api.RequestedResources{CPU: "100m"}
+	d.join("b")
+	d.pass(gathers)
+	d.expect(t, "another one came", "a:2000 b:100 ", 8)
 }
 
 // TestBookManyConsumers has a hundred of them come, and counts what that costs.
@@ -334,25 +388,27 @@ func TestAllocatorOutlivesRestart(t *testing.T) {
 		{"another label", time.Hour, func(s *api.AdvertisementSpec) { s.Labels = map[string]string{"a": "b"} }, false},
 		{"prices", time.Hour, func(s *api.AdvertisementSpec) { s.Prices = map[string]string{"a": "b"} }, false},
 		{"not ours", time.Hour, func(s *api.AdvertisementSpec) { s.ClusterID = "x" }, false},
+		{"more than asked for", time.Hour, func(s *api.AdvertisementSpec) { s.ResourceQuota.Hard["cpu"] = "1001m" }, false},
 		{"edited", time.Hour, func(s *api.AdvertisementSpec) { s.TimeToLive = metav1.NewTime(t0.Add(99 * time.Hour)) }, false},
 	} {
 		prior := earlier.DeepCopy()
 		tc.prior(&prior)
 		d := newDesk(1000)
 		d.now = t0.Add(tc.after)
-		d.Admit("a", true)
-		if d.Offer(self, "a", Prior{Unknown: true}, d.now) != nil {
+		asked := api.RequestedResources{CPU: "1"}
+		d.Admit("a", true, asked)
+		if d.Offer(self, "a", Prior{Asked: asked, Unknown: true}, d.now) != nil {
 			t.Errorf("%s: something is offered although nothing is known", tc.name)
 		}
 		d.Measure(d.pool, d.terms, d.now)
-		if d.Offer(self, "a", Prior{Unknown: true}, d.now) != nil {
+		if d.Offer(self, "a", Prior{Asked: asked, Unknown: true}, d.now) != nil {
 			t.Errorf("%s: something is offered before the consumer said what it has", tc.name)
 		}
-		got := d.Offer(self, "a", Prior{Spec: &prior}, d.now)
+		got := d.Offer(self, "a", Prior{Asked: asked, Spec: &prior}, d.now)
 		if (got == &prior) != tc.stays {
 			t.Errorf("%s: offered %+v", tc.name, got)
 		}
-		if changed, _ := d.Measure(d.pool, d.terms, d.now.Add(time.Hour)); len(changed) > 0 || d.Offer(self, "a", Prior{}, d.now) != got {
+		if changed, _ := d.Measure(d.pool, d.terms, d.now.Add(time.Hour)); len(changed) > 0 || d.Offer(self, "a", Prior{Asked: asked}, d.now) != got {
 			t.Errorf("%s: it is made anew right after", tc.name)
 		}
 		if due := d.Due("a", d.now); tc.stays && due > renewal-tc.after {
@@ -375,19 +431,26 @@ func TestAllocatorKeepsWord(t *testing.T) {
 				d.free(rapid.Int64Range(0, 8000).Draw(t, "amount"))
 				quiet = 0
 			},
+			"ask": func(t *rapid.T) {
+				id, asked := rapid.SampledFrom(ids).Draw(t, "who"), rapid.SampledFrom([]api.RequestedAmount{"", "1", "1050m", "3", "nonsense"}).Draw(t, "asked")
+				if _, consumes := d.consumers[id]; consumes {
+					d.ask(id, asked)
+					quiet = 0
+				}
+			},
 			"terms": func(t *rapid.T) {
 				d.terms.Percentage, d.terms.Overcommit = rapid.IntRange(0, 100).Draw(t, "percentage"), rapid.IntRange(100, 300).Draw(t, "overcommit")
 				d.measure()
 				quiet = 0
 			},
 			"join": func(t *rapid.T) {
-				if id := rapid.SampledFrom(ids).Draw(t, "who"); !d.consumers[id] {
+				if id := rapid.SampledFrom(ids).Draw(t, "who"); d.has[id] == nil {
 					d.join(id)
 					quiet = 0
 				}
 			},
 			"leave": func(t *rapid.T) {
-				if id := rapid.SampledFrom(ids).Draw(t, "who"); d.consumers[id] {
+				if id := rapid.SampledFrom(ids).Draw(t, "who"); d.has[id] != nil {
 					d.leave(id)
 					quiet = 0
 				}
@@ -405,10 +468,10 @@ func TestAllocatorKeepsWord(t *testing.T) {
 				if quiet < settles || len(d.consumers) == 0 {
 					return
 				}
-				split := Split{d.terms.Percentage, d.terms.Overcommit, len(d.consumers)}
-				want := split.Of(d.pool.Free)
-				for id := range d.consumers {
-					if has := parseAll(d.has[id].ResourceQuota.Hard); want.differs(has, d.terms.Hysteresis) {
+				for id, asked := range d.consumers {
+					split := Split{d.terms.Percentage, d.terms.Overcommit, len(d.consumers), asked}
+					want := split.Of(d.pool.Free)
+					if has := parseAll(d.has[id].ResourceQuota.Hard); want.differs(has, d.terms.Hysteresis) || split.bound(has) {
 						t.Fatalf("%s has %v long after it became %v", id, has, want)
 					}
 				}
@@ -441,7 +504,7 @@ func TestImagesAreTakenBack(t *testing.T) {
 	}
 	for _, prior := range []*api.AdvertisementSpec{before, d.has["a"]} {
 		fresh := NewAllocator()
-		fresh.Admit("a", true)
+		fresh.Admit("a", true, api.RequestedResources{})
 		fresh.Measure(d.pool, d.terms, d.now)
 		if got := fresh.Offer(self, "a", Prior{Spec: prior}, d.now); len(got.Images) != 1 || (got == prior) != (prior != before) {
 			t.Errorf("of an earlier process' offer with %v becomes one with %v", prior.Images, got.Images)

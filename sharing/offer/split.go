@@ -1,6 +1,10 @@
 package offer
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"liqo.io/agent/api"
+)
 
 // Split says how a pool is shared out.
 type Split struct {
@@ -11,10 +15,13 @@ type Split struct {
 	Overcommit int
 	// Consumers is how many there are; 0 counts as 1.
 	Consumers int
+	// Asked is how much the consumer asked for, which comes from the network.
+	Asked api.RequestedResources
 }
 
-// Of returns what each consumer is promised of what is free: the same for all of
-// them, so that all promises together are at most Percentage of Overcommit of it.
+// Of returns what a consumer is promised of what is free: the same for all of
+// them, so that all promises together are at most Percentage of Overcommit of it, but
+// for those who asked for less. What they leave is promised to nobody.
 // Amounts are rounded down: cpu to ten thousandths, memory and storage to MiB. Storage for
 // claims is what people decided to give, so all of it is divided, and none promised twice. A
 // resource of which so little is left that it is nothing is there with 0.
@@ -35,7 +42,19 @@ func (s Split) Of(free Amounts) Amounts {
 		}
 		out[name] = part
 	}
+	s.bound(out)
 	return out
+}
+
+// bound lowers amounts to what was asked for, and reports whether they were more. What says
+// no amount asks for nothing in particular.
+func (s Split) bound(amounts Amounts) (lowered bool) {
+	for name, text := range s.Asked.Amounts() {
+		if asked, said := parse(name, text); said && amounts[name] > asked {
+			amounts[name], lowered = asked, true
+		}
+	}
+	return lowered
 }
 
 // share returns amount*of/by, rounded down. of is at most by, and none is negative.

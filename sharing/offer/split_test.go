@@ -2,30 +2,53 @@ package offer
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"liqo.io/agent/api"
 )
 
 func TestSplit(t *testing.T) {
 	free := Amounts{cpu: 4000, memory: 8 << 30, pods: 110, "a.example/gpu": 1}
+	all := api.RequestedResources{}
+	asked := func(cpu, memory api.RequestedAmount) Split {
+		return Split{50, 100, 1, api.RequestedResources{CPU: cpu, Memory: memory}}
+	}
+	rest := func(cpu, memory string) map[string]string {
+		return map[string]string{"cpu": cpu, "memory": memory, "pods": "55", "a.example/gpu": "0"}
+	}
 	for _, tc := range []struct {
 		split Split
 		want  map[string]string
 	}{
-		{Split{100, 100, 0}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
-		{Split{100, 100, 1}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
-		{Split{50, 100, 1}, map[string]string{"cpu": "2", "memory": "4Gi", "pods": "55", "a.example/gpu": "0"}},
-		{Split{100, 100, 3}, map[string]string{"cpu": "1330m", "memory": "2730Mi", "pods": "36", "a.example/gpu": "0"}},
-		{Split{100, 200, 1}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
-		{Split{100, 200, 3}, map[string]string{"cpu": "2660m", "memory": "5461Mi", "pods": "73", "a.example/gpu": "0"}},
-		{Split{0, 100, 1}, map[string]string{"cpu": "0", "memory": "0", "pods": "0", "a.example/gpu": "0"}},
-		{Split{-5, 0, -1}, map[string]string{"cpu": "0", "memory": "0", "pods": "0", "a.example/gpu": "0"}},
-		{Split{900, 5, 1}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
+		{Split{100, 100, 0, all}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
+		{Split{100, 100, 1, all}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
+		{Split{50, 100, 1, all}, map[string]string{"cpu": "2", "memory": "4Gi", "pods": "55", "a.example/gpu": "0"}},
+		{Split{100, 100, 3, all}, map[string]string{"cpu": "1330m", "memory": "2730Mi", "pods": "36", "a.example/gpu": "0"}},
+		{Split{100, 200, 1, all}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
+		{Split{100, 200, 3, all}, map[string]string{"cpu": "2660m", "memory": "5461Mi", "pods": "73", "a.example/gpu": "0"}},
+		{Split{0, 100, 1, all}, map[string]string{"cpu": "0", "memory": "0", "pods": "0", "a.example/gpu": "0"}},
+		{Split{-5, 0, -1, all}, map[string]string{"cpu": "0", "memory": "0", "pods": "0", "a.example/gpu": "0"}},
+		{Split{900, 5, 1, all}, map[string]string{"cpu": "4", "memory": "8Gi", "pods": "110", "a.example/gpu": "1"}},
+		{asked("1500m", "1Gi"), rest("1500m", "1Gi")},
+		{asked("1.234", ""), rest("1234m", "4Gi")},
+		{asked("", "1e3"), rest("2", "1k")},
+		{asked("2", "4Gi"), rest("2", "4Gi")},
+		{asked("3", "5Gi"), rest("2", "4Gi")},
+		{asked("0", "0"), rest("0", "0")},
+		{asked("-1", "-1Gi"), rest("2", "4Gi")},
+		{asked("much", "1e99"), rest("2", "4Gi")},
+		{asked(api.RequestedAmount(strings.Repeat("0", maxQuantity)+"1"), "1Gi "), rest("2", "4Gi")},
 	} {
 		if got := tc.split.Of(free).Texts(); !maps.Equal(got, tc.want) {
 			t.Errorf("%+v: %v, want %v", tc.split, got, tc.want)
 		}
+	}
+	// Nothing is offered that there is not.
+	if got := asked("1", "1Gi").Of(Amounts{pods: 2}); !maps.Equal(got, Amounts{pods: 1}) {
+		t.Errorf("without CPU and memory: %v", got)
 	}
 	// Storage is divided as it was given.
 	for consumers, want := range map[int]string{0: "20Gi", 1: "20Gi", 3: "6826Mi"} {
@@ -43,7 +66,7 @@ func TestSplitKeepsWord(t *testing.T) {
 		for _, name := range names {
 			free[name] = rapid.OneOf(rapid.Int64Range(0, 1<<20), rapid.Int64Range(0, 1<<63-1)).Draw(t, name)
 		}
-		s := Split{rapid.IntRange(0, 100).Draw(t, "percentage"), rapid.IntRange(100, 1000).Draw(t, "overcommit"), rapid.IntRange(1, 200).Draw(t, "consumers")}
+		s := Split{rapid.IntRange(0, 100).Draw(t, "percentage"), rapid.IntRange(100, 1000).Draw(t, "overcommit"), rapid.IntRange(1, 200).Draw(t, "consumers"), api.RequestedResources{}}
 		each := s.Of(free)
 		if len(each) != len(free) {
 			t.Fatalf("a resource got lost: %v", each)
@@ -60,8 +83,8 @@ func TestSplitKeepsWord(t *testing.T) {
 			}
 		}
 		for what, more := range map[string]Split{
-			"consumers": {s.Percentage, s.Overcommit, s.Consumers + 1}, "percentage": {max(s.Percentage-1, 0), s.Overcommit, s.Consumers},
-			"overcommit": {s.Percentage, max(s.Overcommit-1, 100), s.Consumers},
+			"consumers": {s.Percentage, s.Overcommit, s.Consumers + 1, s.Asked}, "percentage": {max(s.Percentage-1, 0), s.Overcommit, s.Consumers, s.Asked},
+			"overcommit": {s.Percentage, max(s.Overcommit-1, 100), s.Consumers, s.Asked},
 		} {
 			for name, amount := range more.Of(free) {
 				if amount > each[name] {

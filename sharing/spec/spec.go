@@ -71,6 +71,8 @@ type Tenant struct {
 	Name string // of the cluster, for people; may be empty
 	// Admitted: it may run pods, up to Offer. Otherwise everything it has here is to go.
 	Admitted bool
+	// Asked is how much it asks for.
+	Asked api.RequestedResources
 	// Offer is what it was offered last, as Kubernetes quantities by resource; nil while
 	// that is nothing: what it has stays, and nothing is added. Without "pods" it has as
 	// many as a node has by default, 110. The map is shared and not to be changed.

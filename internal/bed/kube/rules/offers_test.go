@@ -34,6 +34,12 @@ func TestPeeringRequests(t *testing.T) {
 		{from(`,"authUrl":"https://"`), []string{sayNoHost}},
 		{from(`,"authUrl":"file:///etc/passwd"`), []string{sayScheme}},
 		{from(`,"authUrl":"https://` + long + `"`), []string{"spec.authUrl: may not be more than 1024"}},
+		{from(`,"resources":{"cpu":"500m","memory":"4Gi"}`), nil},
+		{from(`,"resources":{"cpu":"2"}`), nil},
+		{from(`,"resources":{}`), nil},
+		{from(`,"resources":{"cpu":"-1","memory":"much"}`), []string{"spec.resources.cpu: should match", "spec.resources.memory: should match"}},
+		{from(`,"resources":{"cpu":2}`), []string{"spec.resources.cpu: must be of type string"}},
+		{from(`,"resources":{"memory":"` + long + `"}`), []string{"spec.resources.memory: may not be more than 32"}},
 		{from(`,"namespace":"Not Good"`), []string{"spec.namespace: should match"}},
 		{from(`,"namespace":"` + long + `"`), []string{"spec.namespace: may not be more than 63"}},
 		{`{"clusterIdentity":{"clusterID":"a","clusterName":"` + long + `"}}`, []string{"spec.clusterIdentity.clusterName: may not be more than 63"}},
@@ -87,6 +93,11 @@ func TestPeeringRequests(t *testing.T) {
 		check(t, "no engine", err, "spec: engine cannot change")
 		_, err = r.patch(t, u, `{"spec":{"namespace":"elsewhere"}}`)
 		check(t, "the same engine", err)
+		if u, err = r.patch(t, u, `{"spec":{"resources":{"cpu":"2"}}}`); err != nil || value(t, u, "spec", "resources", "cpu") != "2" {
+			t.Errorf("amounts: %v", err)
+		}
+		_, err = r.patch(t, u, `{"spec":{"resources":null}}`)
+		check(t, "no amounts", err)
 	})
 }
 
