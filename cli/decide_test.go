@@ -86,6 +86,10 @@ func TestDecisionOutputs(t *testing.T) {
 		{"trust-remove", "peers trust barn --remove", ""},
 		{"set", "peers set barn --auto-connect no --auto-accept default --note roof --alias B --url https://barn.example", ""},
 		{"set-nothing", "peers set barn", ""},
+		{"set-amounts", "peers set barn --cpu 1500m --memory 4Gi", ""},
+		{"set-tiny", "peers set barn --memory 500m", ""},
+		{"connect-amounts", "peers connect barn --no-wait --cpu 2 --memory 4Gi -o json", ""},
+		{"connect-nonsense", "peers connect barn --cpu many", ""},
 		{"forget", "peers forget barn", "y\n"},
 		{"forget-no-terminal", "peers forget -- barn", ""},
 		{"connect-blocked-here", "peers connect shed --yes", ""},
@@ -115,13 +119,22 @@ func TestDecisionOutputs(t *testing.T) {
 // What is set is what was asked for: nothing else changes.
 func TestSetChangesOnlyWhatIsNamed(t *testing.T) {
 	m := clitest.Neighbours(t)
-	before := control.Preferences{AutoConnect: control.Yes, AutoAccept: control.No, Note: "n", URL: "https://x"}
+	before := control.Preferences{AutoConnect: control.Yes, AutoAccept: control.No, Note: "n", URL: "https://x", CPU: "2", Memory: "4Gi"}
+	with := func(cpu, memory string) control.Preferences {
+		changed := before
+		changed.CPU, changed.Memory = cpu, memory
+		return changed
+	}
 	for args, want := range map[string]control.Preferences{
-		"--auto-connect default": {AutoConnect: control.Undecided, AutoAccept: control.No, Note: "n", URL: "https://x"},
-		"--auto-accept yes":      {AutoConnect: control.Yes, AutoAccept: control.Yes, Note: "n", URL: "https://x"},
-		"--note=":                {AutoConnect: control.Yes, AutoAccept: control.No, URL: "https://x"},
-		"--url=":                 {AutoConnect: control.Yes, AutoAccept: control.No, Note: "n"},
+		"--auto-connect default": {AutoConnect: control.Undecided, AutoAccept: control.No, Note: "n", URL: "https://x", CPU: "2", Memory: "4Gi"},
+		"--auto-accept yes":      {AutoConnect: control.Yes, AutoAccept: control.Yes, Note: "n", URL: "https://x", CPU: "2", Memory: "4Gi"},
+		"--note=":                {AutoConnect: control.Yes, AutoAccept: control.No, URL: "https://x", CPU: "2", Memory: "4Gi"},
+		"--url=":                 {AutoConnect: control.Yes, AutoAccept: control.No, Note: "n", CPU: "2", Memory: "4Gi"},
 		"--alias b":              before,
+		"--cpu 0.5":              with("500m", "4Gi"),
+		"--cpu default":          with("", "4Gi"),
+		"--memory=":              with("2", ""),
+		"--cpu 4 --memory 1.5Gi": with("4", "1536Mi"),
 	} {
 		m.Change(clitest.Barn, func(p *control.Peer) { p.Preferences = before })
 		_, stderr, code := clitest.WithAgent(t, cli.New, m).Run(t.Context(), append([]string{"peers", "set", clitest.Barn}, strings.Fields(args)...)...)

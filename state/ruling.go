@@ -73,6 +73,9 @@ type Preferences struct {
 	// BlockedHosts are host names that the block holds for, whoever is there; see
 	// JoinHosts.
 	BlockedHosts string
+	// CPU and Memory are how much to ask it for, as Kubernetes quantities; "" for as much
+	// as there is.
+	CPU, Memory string
 }
 
 // maxNoteLength bounds a note, in bytes.
@@ -90,7 +93,7 @@ var preferenceTable = describe(table[preferenceRow]{
 		return []column{{"cluster_id", (*clusterID)(&r.id), key}, {"auto_connect", (*yesNo)(&r.AutoConnect), value},
 			{"auto_accept", (*yesNo)(&r.AutoAccept), value}, {"blocked", (*yesNo)(&r.Blocked), value}, {"alias", orNull(&r.Alias), value},
 			{"note", words{&r.Note, "note", maxNoteLength, nil}, value}, {"url", orNull(&r.URL), value},
-			{"blocked_hosts", orNull(&r.BlockedHosts), value}, {"changed_at", at(&r.changedAt), along}}
+			{"blocked_hosts", orNull(&r.BlockedHosts), value}, {"cpu", orNull(&r.CPU), value}, {"memory", orNull(&r.Memory), value}, {"changed_at", at(&r.changedAt), along}}
 	},
 	check: func(r *preferenceRow) error {
 		if r.URL != "" {

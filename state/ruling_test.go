@@ -19,7 +19,8 @@ func testRuling(id peer.ClusterID) Ruling {
 		Pin: Pin{Pin: peer.Pin{ID: id, Fingerprint: peer.FingerprintOf([]byte(id)), Method: peer.TrustPerson, By: "user alice", At: epoch,
 			Detail: "compared the code", Host: "barn.example", Domain: "example",
 			NotBefore: epoch.AddDate(-1, 0, 0), NotAfter: epoch.AddDate(1, 0, 0), Suspended: epoch.AddDate(0, 0, 1)}, Basis: peer.FingerprintOf([]byte("basis"))},
-		Preferences: Preferences{AutoConnect: Yes, AutoAccept: No, Blocked: Yes, Alias: "alias of " + string(id), Note: "n", URL: "https://barn.example:6447", BlockedHosts: "barn.example/byre.example"},
+		Preferences: Preferences{AutoConnect: Yes, AutoAccept: No, Blocked: Yes, Alias: "alias of " + string(id), Note: "n", URL: "https://barn.example:6447", BlockedHosts: "barn.example/byre.example",
+			CPU: "2", Memory: "4Gi"},
 		Peering: Peering{Joined: true, Once: true, HungUp: true, EndedByPeer: "tired", Served: true, Request: "Pending", Ended: "enough",
 			Rejected: peer.FingerprintOf([]byte("r")), JoinStamp: "j", TrustStamp: "t", NodeName: "liqo-barn"},
 	}

@@ -85,7 +85,7 @@ func TestRoundTrip(t *testing.T) {
 	must(t, s.Apply(t.Context(), Change{Peers: []peer.Peer{p}, Sightings: map[peer.ClusterID][]peer.Sighting{p.ID: sightings}, Events: events}))
 	must(t, s.SetClusterID(t.Context(), "me", "test"))
 	must(t, s.UpdatePreferences(t.Context(), p.ID, func(f *Preferences) {
-		*f = Preferences{AutoConnect: Yes, Blocked: No, Alias: "Süd", Note: "the one by the door", URL: "https://192.0.2.7:6447"}
+		*f = Preferences{AutoConnect: Yes, Blocked: No, Alias: "Süd", Note: "the one by the door", URL: "https://192.0.2.7:6447", CPU: "500m", Memory: "4Gi"}
 	}))
 
 	compare := func(s *Store) {
@@ -109,7 +109,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		f, err := s.Preferences(t.Context(), p.ID)
 		must(t, err)
-		if want := (Preferences{Yes, Undecided, No, "Süd", "the one by the door", "https://192.0.2.7:6447", ""}); f != want {
+		if want := (Preferences{Yes, Undecided, No, "Süd", "the one by the door", "https://192.0.2.7:6447", "", "500m", "4Gi"}); f != want {
 			t.Errorf("Preferences = %+v, want %+v", f, want)
 		}
 		id, err := s.ClusterID(t.Context())

@@ -77,6 +77,9 @@ func olderRuling(id peer.ClusterID, i, schema int) Ruling {
 		return Ruling{Preferences: Preferences{Blocked: Yes, Alias: fmt.Sprint("alias ", i), Note: "note"}}
 	}
 	r := testRuling(id)
+	if schema < 10 {
+		r.Preferences.CPU, r.Preferences.Memory = "", ""
+	}
 	if schema < 8 {
 		r.Pin.NotBefore, r.Pin.NotAfter, r.Pin.Suspended = time.Time{}, time.Time{}, time.Time{}
 	}

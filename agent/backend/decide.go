@@ -31,7 +31,25 @@ func (b *Backend) Connect(ctx context.Context, opts control.ConnectOptions) (pee
 	if err := b.confirm(ctx, shownPeer(opts.ID, p), pin, opts.Fingerprint, opts.By); err != nil {
 		return "", err
 	}
+	if err := b.rememberAsks(ctx, opts.ID, opts); err != nil {
+		return "", err
+	}
 	return opts.ID, b.decisions.Connect(ctx, opts.ID, opts.Once, opts.By)
+}
+
+// rememberAsks stores how much a person asks a peer for. It comes before the connection, so that the
+// first request says it.
+func (b *Backend) rememberAsks(ctx context.Context, id peer.ClusterID, opts control.ConnectOptions) error {
+	return b.decisions.Set(ctx, id, func(p *state.Preferences) { setAsks(p, opts.Asks) }, opts.By)
+}
+
+func setAsks(p *state.Preferences, asks control.Asks) {
+	if asks.CPU != nil {
+		p.CPU = *asks.CPU
+	}
+	if asks.Memory != nil {
+		p.Memory = *asks.Memory
+	}
 }
 
 // connectInvited connects to the issuer of an invite. The invite contains the issuer's
@@ -62,6 +80,9 @@ func (b *Backend) connectInvited(ctx context.Context, opts control.ConnectOption
 			Message: fmt.Sprintf("the issuer of the token, cluster %s, has not been discovered here", invite.Issuer),
 			Advice:  "add its address: liqo-agent peers connect --token TOKEN https://ADDRESS:6447"}
 	}
+	if err := b.rememberAsks(ctx, invite.Issuer, opts); err != nil {
+		return "", err
+	}
 	if err := b.decisions.UseInvite(ctx, invite, opts.By); err != nil {
 		return "", err
 	}
@@ -85,7 +106,7 @@ func (b *Backend) connectURL(ctx context.Context, opts control.ConnectOptions) (
 	if err := b.confirm(ctx, shown, b.decisions.Pin(id), opts.Fingerprint, opts.By); err != nil {
 		return "", err
 	}
-	if err := b.remember(ctx, id, opts.URL, opts.By); err != nil {
+	if err := errors.Join(b.remember(ctx, id, opts.URL, opts.By), b.rememberAsks(ctx, id, opts)); err != nil {
 		return "", err
 	}
 	return id, b.decisions.Connect(ctx, id, opts.Once, opts.By)
@@ -245,6 +266,7 @@ func (b *Backend) Set(ctx context.Context, id peer.ClusterID, patch control.Pref
 		if patch.URL != nil {
 			p.URL = *patch.URL
 		}
+		setAsks(p, patch.Asks)
 	}, by)
 	if err == nil && patch.URL != nil {
 		b.URLsChanged()

@@ -143,6 +143,7 @@ func (v *Views) view(p peer.Peer, requests map[peer.ClusterID]control.Request) c
 	out.Preferences = control.Preferences{
 		AutoConnect: control.Choice(prefs.AutoConnect.String()), AutoAccept: control.Choice(prefs.AutoAccept.String()),
 		Blocked: standing.Blocked, BlockedHosts: prefs.Hosts(), Note: prefs.Note, URL: prefs.URL,
+		CPU: prefs.CPU, Memory: prefs.Memory,
 	}
 	if r, ok := requests[p.ID]; ok {
 		out.Request = &r

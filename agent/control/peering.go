@@ -104,11 +104,23 @@ type Preferences struct {
 	BlockedHosts []string `json:"blockedHosts,omitempty"`
 	Note         string   `json:"note"`
 	URL          string   `json:"url"` // where it is looked for besides where it is seen; "" for nowhere
+	// CPU and Memory are how much it is asked for, as Kubernetes quantities; "" for as
+	// much as there is.
+	CPU    string `json:"cpu,omitempty"`
+	Memory string `json:"memory,omitempty"`
+}
+
+// Asks changes how much a peer is asked for. Fields that are nil do not change; "" is as much
+// as there is.
+type Asks struct {
+	CPU    *string `json:"cpu,omitempty"`
+	Memory *string `json:"memory,omitempty"`
 }
 
 // PreferencesPatch changes preferences. Fields that are nil do not change. Package
 // control has validated the values.
 type PreferencesPatch struct {
+	Asks
 	AutoConnect *Choice `json:"autoConnect,omitempty"`
 	AutoAccept  *Choice `json:"autoAccept,omitempty"`
 	Note        *string `json:"note,omitempty"` // "" removes it
@@ -160,6 +172,8 @@ type ConnectOptions struct {
 	Fingerprint peer.Fingerprint
 	// Once: connect now, and not again when the peer returns.
 	Once bool
+	// Asks are remembered.
+	Asks Asks
 	By   string // who wants it, for people
 }
 

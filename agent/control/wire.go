@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 )
@@ -19,6 +21,7 @@ type (
 		Token       string `json:"token"`
 		Fingerprint string `json:"fingerprint"`
 		Once        bool   `json:"once"`
+		Asks
 	}
 	// DisconnectBody is the body of POST /v1/peers/{ref}/disconnect.
 	DisconnectBody struct {
@@ -52,6 +55,9 @@ type DomainBody struct {
 	MaxIntervalSeconds int64 `json:"maxIntervalSeconds,omitempty"`
 }
 
+// maxAmount bounds the text of an amount in bytes.
+const maxAmount = 32
+
 // Limits of the time that an invite is valid.
 const (
 	MinInviteTTL = time.Minute
@@ -69,6 +75,26 @@ func CheckURL(s string) (string, error) {
 		return "", &Error{Kind: ErrInvalid, Message: fmt.Sprintf("URL %q: want https://HOST:PORT; %v", text.Excerpt(s), err)}
 	}
 	return u.String(), nil
+}
+
+// Check validates the amounts, and brings them into the form in which they are kept and sent:
+// that of Kubernetes. The error wraps ErrInvalid.
+func (a *Asks) Check() error {
+	for _, one := range []struct {
+		name, least, example string
+		amount               **string
+	}{{"CPU", "1m", "2 or 500m", &a.CPU}, {"memory", "1Mi", "4Gi", &a.Memory}} {
+		if *one.amount == nil || **one.amount == "" {
+			continue
+		}
+		quantity, err := resource.ParseQuantity(**one.amount)
+		if err != nil || len(**one.amount) > maxAmount || quantity.Cmp(resource.MustParse(one.least)) < 0 {
+			return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("%s %q: want an amount of at least %s, as in %s", one.name, text.Excerpt(**one.amount), one.least, one.example)}
+		}
+		kept := quantity.String()
+		*one.amount = &kept
+	}
+	return nil
 }
 
 // MaxReach is how many peers are asked to call this cluster back at once.

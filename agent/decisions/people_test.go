@@ -82,6 +82,9 @@ func TestDecisions(t *testing.T) {
 		{"set", nil, func(b *bed) error {
 			return b.Set(ctx, barn, func(p *state.Preferences) { p.Alias, p.Note, p.URL = "door", "by the door", "https://192.0.2.7:6447" }, "user alice")
 		}, "preference", "", "by user alice: alias is door, note is by the door, URL is https://192.0.2.7:6447"},
+		{"set amounts", []func(*bed){func(b *bed) { must(b.t, b.Set(ctx, barn, func(p *state.Preferences) { p.Memory = "4Gi" }, "x")) }}, func(b *bed) error {
+			return b.Set(ctx, barn, func(p *state.Preferences) { p.CPU, p.Memory = "2", "" }, "user alice")
+		}, "preference", "", "by user alice: the CPU to ask for is 2, the memory to ask for removed"},
 		{"set connect", nil, func(b *bed) error {
 			return b.Set(ctx, barn, func(p *state.Preferences) { p.AutoConnect = state.Yes }, "user alice")
 		}, "connect", "", "by user alice"},

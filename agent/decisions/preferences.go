@@ -62,5 +62,7 @@ func differences(a, b state.Preferences) string {
 	compare("alias", a.Alias, b.Alias)
 	compare("note", a.Note, b.Note)
 	compare("URL", a.URL, b.URL)
+	compare("the CPU to ask for", a.CPU, b.CPU)
+	compare("the memory to ask for", a.Memory, b.Memory)
 	return strings.Join(list, ", ")
 }

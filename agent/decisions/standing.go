@@ -43,6 +43,7 @@ func (s *Store) Policy(id peer.ClusterID) plan.Policy {
 	out := plan.Policy{
 		Distrusted: r.distrusted(),
 		Blocked:    r.blocked(),
+		Asks:       api.RequestedResources{CPU: api.RequestedAmount(r.Preferences.CPU), Memory: api.RequestedAmount(r.Preferences.Memory)},
 		Generation: r.generation,
 		Accept:     acceptOf(id, r, p, reference(id, r, seen.Name)),
 		Token:      r.token,

@@ -115,8 +115,11 @@ func (s *Server) connect(r *http.Request) (any, error) {
 	if err := decode(r, &body); err != nil {
 		return nil, err
 	}
-	opts := control.ConnectOptions{Token: body.Token, Once: body.Once, By: by(r.Context())}
-	var err error
+	opts := control.ConnectOptions{Token: body.Token, Once: body.Once, Asks: body.Asks, By: by(r.Context())}
+	err := opts.Asks.Check()
+	if err != nil {
+		return nil, err
+	}
 	if opts.Fingerprint, err = parseFingerprint(body.Fingerprint); err != nil {
 		return nil, err
 	}
@@ -166,12 +169,15 @@ func (s *Server) set(r *http.Request) (any, error) {
 	})(r)
 }
 
-// checkPatch validates the values, and brings the URL into the form in which it is stored.
+// checkPatch validates the values, and brings URL and amounts into the form in which they are stored.
 func checkPatch(p *control.PreferencesPatch) error {
 	for name, c := range map[string]*control.Choice{"autoConnect": p.AutoConnect, "autoAccept": p.AutoAccept} {
 		if c != nil && *c != control.Yes && *c != control.No && *c != control.Undecided {
 			return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("%s %q: want yes, no or undecided", name, *c)}
 		}
+	}
+	if err := p.Check(); err != nil {
+		return err
 	}
 	if p.Note != nil {
 		if err := checkNote(*p.Note); err != nil {

@@ -63,6 +63,9 @@ func TestDecisions(t *testing.T) {
 		{"set all", func() error {
 			return only(c.Set(ctx, "barn", control.PreferencesPatch{AutoConnect: ptr(control.Yes), AutoAccept: ptr(control.Undecided), Note: ptr(""), URL: ptr("https://Barn.example:6447/")}))
 		}, "set " + idBarn + ` connect="yes" accept="undecided" note="" url="https://Barn.example:6447" ` + self},
+		{"set amounts", func() error {
+			return only(c.Set(ctx, "barn", control.PreferencesPatch{Asks: control.Asks{CPU: ptr("0.5"), Memory: ptr("")}}))
+		}, "set " + idBarn + ` connect=nil accept=nil note=nil url=nil cpu="500m" memory="" ` + self},
 		{"invite", func() error {
 			return only(c.Invite(ctx, control.InviteOptions{TTL: time.Hour, Note: "for Jo", URL: "https://192.0.2.1:6447", By: "forged"}))
 		}, "invite {TTL:1h0m0s Note:for Jo URL:https://192.0.2.1:6447 By:" + self + "}"},
@@ -83,11 +86,13 @@ func TestDecisions(t *testing.T) {
 func TestConnectOptionsArrive(t *testing.T) {
 	m := &memory{peers: twoPeers()}
 	_, c := serve(t, m)
-	p, err := c.Connect(t.Context(), "", control.ConnectOptions{ID: "ignored", URL: "https://192.0.2.7:6447/", Token: "liqo1-x", Fingerprint: fpBarn, Once: true, By: "forged"})
+	p, err := c.Connect(t.Context(), "", control.ConnectOptions{ID: "ignored", URL: "https://192.0.2.7:6447/", Token: "liqo1-x", Fingerprint: fpBarn, Once: true, By: "forged",
+		Asks: control.Asks{CPU: ptr("2000m"), Memory: ptr("4096Mi")}})
 	if err != nil || p.ID != idSilo || p.Name != "silo" {
 		t.Errorf("Connect = %+v, %v", p, err)
 	}
-	want := control.ConnectOptions{URL: "https://192.0.2.7:6447", Token: "liqo1-x", Fingerprint: fpBarn, Once: true, By: me(t)}
+	want := control.ConnectOptions{URL: "https://192.0.2.7:6447", Token: "liqo1-x", Fingerprint: fpBarn, Once: true, By: me(t),
+		Asks: control.Asks{CPU: ptr("2"), Memory: ptr("4Gi")}}
 	if diff := cmp.Diff(want, m.connects); diff != "" {
 		t.Error(diff)
 	}

@@ -146,8 +146,12 @@ func (m *memory) Set(_ context.Context, id peer.ClusterID, patch control.Prefere
 		}
 		return fmt.Sprintf("%q", *s)
 	}
-	return m.tell("set %s connect=%s accept=%s note=%s url=%s %s", id, text((*string)(patch.AutoConnect)), text((*string)(patch.AutoAccept)),
-		text(patch.Note), text(patch.URL), by)
+	asks := ""
+	if patch.Asks != (control.Asks{}) {
+		asks = "cpu=" + text(patch.CPU) + " memory=" + text(patch.Memory) + " "
+	}
+	return m.tell("set %s connect=%s accept=%s note=%s url=%s %s%s", id, text((*string)(patch.AutoConnect)), text((*string)(patch.AutoAccept)),
+		text(patch.Note), text(patch.URL), asks, by)
 }
 
 func (m *memory) Forget(_ context.Context, id peer.ClusterID, by string) error {

@@ -1,10 +1,12 @@
 package peers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,21 +58,23 @@ func connectCommand() command.Command {
 			"now). If its key is not trusted yet, compare the code on this screen with the code on the other\n" +
 			"cluster. The command shows each step and waits until the cluster is connected. Ctrl-C stops the\n" +
 			"waiting; connecting continues in the background.\n" +
+			"--cpu and --memory bound what you are offered; they are remembered, and peers set changes them.\n" +
 			"Give a URL or an address for a cluster that discovery does not find. With a token that\n" +
 			"liqo-agent invite created on the other cluster, there is no code to compare. --token - reads the\n" +
 			"token from standard input; the environment variable LIQO_AGENT_TOKEN can hold it too.\n" +
 			"liqo-agent peer is the same command.\n" +
 			command.PeerArgument,
-		Examples: []string{"liqo-agent peers connect barn", "liqo-agent peers connect 192.0.2.13", "liqo-agent peers connect https://barn.example.com:6447 --timeout 5m",
+		Examples: []string{"liqo-agent peers connect barn", "liqo-agent peers connect barn --cpu 2 --memory 4Gi", "liqo-agent peers connect 192.0.2.13", "liqo-agent peers connect https://barn.example.com:6447 --timeout 5m",
 			"liqo-agent peers connect barn --fingerprint 0a1b... --no-wait", "liqo-agent peers connect --token - < token.txt"},
 		Max:   1,
 		Agent: true,
-		Flags: append(append([]urfave.Flag{
+		Flags: slices.Concat([]urfave.Flag{
 			&urfave.StringFlag{Name: TokenFlag, Usage: "`TOKEN` that liqo-agent invite created on the other cluster; - reads it from standard input"},
 			&urfave.BoolFlag{Name: "once", Usage: "connect only now; do not remember it"}},
-			confirmFlags()...), command.WaitFlags(time.Minute)...),
+			amountFlags(), confirmFlags(), command.WaitFlags(time.Minute)),
 		Formats: []string{render.Text, render.JSON, render.YAML},
 		Words:   peerNames,
+		Values:  map[string]func(context.Context) []command.Candidate{cpuFlag: amounts, memoryFlag: amounts},
 		Run:     connectPeer,
 	}
 }
@@ -122,6 +126,9 @@ func connectOptions(c *command.Call) (opts control.ConnectOptions, ref string, e
 		return opts, "", err
 	}
 	opts = control.ConnectOptions{Once: c.Bool("once")}
+	if opts.Asks, err = readAsks(c); err != nil {
+		return opts, "", err
+	}
 	if len(c.Args) > 0 {
 		ref = c.Args[0]
 	}

@@ -195,23 +195,26 @@ func setCommand() command.Command {
 		Usage: "change the preferences for a cluster",
 		Args:  "PEER",
 		About: "Change the preferences for a cluster: whether to connect to it and whether to accept its\n" +
-			"requests ('default' follows the configuration), a note, an alias, and a URL if discovery does\n" +
-			"not find it. They last until the cluster is forgotten. '' removes a value.\n" +
+			"requests ('default' follows the configuration), how much of its resources to ask for ('default'\n" +
+			"is as much as it offers), a note, an alias, and a URL if discovery does not find it. They last\n" +
+			"until the cluster is forgotten. '' removes a value. A change of the amounts changes the node\n" +
+			"of the cluster at once.\n" +
 			command.PeerArgument,
 		Examples: []string{"liqo-agent peers set barn --auto-connect no --note 'leaking roof'", "liqo-agent peers set barn --url https://barn.example.com:6447",
-			"liqo-agent peers set barn --alias ''"},
+			"liqo-agent peers set barn --alias ''", "liqo-agent peers set barn --cpu 4 --memory default"},
 		Min: 1, Max: 1,
 		Agent: true,
-		Flags: []urfave.Flag{
+		Flags: append([]urfave.Flag{
 			&urfave.StringFlag{Name: "auto-connect", Usage: "connect when it is present: `yes|no|default`"},
 			&urfave.StringFlag{Name: "auto-accept", Usage: "accept its requests: `yes|no|default`"},
 			&urfave.StringFlag{Name: "note", Usage: "a `TEXT` for yourself"},
 			&urfave.StringFlag{Name: "alias", Usage: "your own `NAME` for it"},
-			&urfave.StringFlag{Name: "url", Usage: "`URL` of its endpoint"}},
+			&urfave.StringFlag{Name: "url", Usage: "`URL` of its endpoint"}}, amountFlags()...),
 		Formats: []string{render.Text, render.JSON, render.YAML},
 		Words:   peerNames,
-		Values:  map[string]func(context.Context) []command.Candidate{"auto-connect": choices, "auto-accept": choices},
-		Run:     setPeer,
+		Values: map[string]func(context.Context) []command.Candidate{
+			"auto-connect": choices, "auto-accept": choices, cpuFlag: amounts, memoryFlag: amounts},
+		Run: setPeer,
 	}
 }
 
@@ -252,6 +255,37 @@ func setPeer(c *command.Call) error {
 	return nil
 }
 
+const (
+	cpuFlag    = "cpu"
+	memoryFlag = "memory"
+	// noAmount is for as much as there is.
+	noAmount = "default"
+)
+
+// amountFlags are the options for how much a cluster is asked for.
+func amountFlags() []urfave.Flag {
+	return []urfave.Flag{
+		&urfave.StringFlag{Name: cpuFlag, Usage: "how much CPU to ask for at most, as in 2 or 500m: `AMOUNT|default`"},
+		&urfave.StringFlag{Name: memoryFlag, Usage: "how much memory to ask for at most, as in 4Gi: `AMOUNT|default`"}}
+}
+
+func amounts(context.Context) []command.Candidate { return command.Fixed(noAmount) }
+
+// readAsks reads these options.
+func readAsks(c *command.Call) (control.Asks, error) {
+	var out control.Asks
+	for name, into := range map[string]**string{cpuFlag: &out.CPU, memoryFlag: &out.Memory} {
+		if c.IsSet(name) {
+			amount := c.String(name)
+			if amount == noAmount {
+				amount = ""
+			}
+			*into = &amount
+		}
+	}
+	return out, out.Check()
+}
+
 // readPatch reads the options of set.
 func readPatch(c *command.Call) (control.PreferencesPatch, error) {
 	var out control.PreferencesPatch
@@ -265,6 +299,10 @@ func readPatch(c *command.Call) (control.PreferencesPatch, error) {
 			return out, command.UsageError(fmt.Sprintf("--%s %q: want yes, no or default", name, c.String(name)), command.HelpOf("peers set"))
 		}
 		*into = &choice
+	}
+	var err error
+	if out.Asks, err = readAsks(c); err != nil {
+		return out, err
 	}
 	if c.IsSet("note") {
 		note := c.String("note")

@@ -88,6 +88,7 @@ func decided(p *control.Peer, r state.Ruling) {
 	p.Preferences = control.Preferences{
 		AutoConnect: control.Choice(r.Preferences.AutoConnect.String()), AutoAccept: control.Choice(r.Preferences.AutoAccept.String()),
 		Blocked: r.Preferences.Blocked == state.Yes, BlockedHosts: r.Preferences.Hosts(), Note: r.Preferences.Note, URL: r.Preferences.URL,
+		CPU: r.Preferences.CPU, Memory: r.Preferences.Memory,
 	}
 }
 

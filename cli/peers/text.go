@@ -2,6 +2,7 @@ package peers
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"liqo.io/agent/agent/control"
@@ -198,6 +199,11 @@ func remembered(prefs control.Preferences) string {
 		parts = append(parts, "accept automatically")
 	case control.No:
 		parts = append(parts, "ask before accepting")
+	}
+	amounts := map[string]string{"cpu": prefs.CPU, "memory": prefs.Memory}
+	maps.DeleteFunc(amounts, func(_, amount string) bool { return amount == "" })
+	if len(amounts) > 0 {
+		parts = append(parts, "ask for "+adverts.AmountsText(amounts))
 	}
 	return strings.Join(parts, ", ")
 }

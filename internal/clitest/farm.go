@@ -54,7 +54,7 @@ func Farm() *Memory {
 					ID: Barn, Name: "barn", State: control.NetworkConnected, Since: Now.Add(-3 * time.Hour), Engine: "wireguard", MTU: 1420, RTTMicroseconds: 1240,
 					Theirs: []string{"241.35.10.0/24"}, Ours: []string{"241.7.0.0/24"}, SentBytes: 3 << 20, ReceivedBytes: 42 << 30, Dropped: map[string]uint64{"disconnected": 2, "source": 5},
 				},
-				Preferences: control.Preferences{AutoConnect: control.Yes, AutoAccept: control.Yes, Note: "leaking roof", URL: "https://barn.example:6447"}},
+				Preferences: control.Preferences{AutoConnect: control.Yes, AutoAccept: control.Yes, Note: "leaking roof", URL: "https://barn.example:6447", CPU: "4", Memory: "6Gi"}},
 			{ID: Silo, Name: "silo", Alias: "Halle 3", Phase: "Unreachable", Reason: "connect to 192.0.2.8:6447: connection refused", Source: "LAN",
 				URL: "https://192.0.2.8:6447", Addresses: []string{"192.0.2.8:6447"}, Links: []string{"eth0"}, Fingerprint: strings.Repeat("cd", 32),
 				Namespace: "liqo", Version: "1", TTLSeconds: 120, Failures: 2, Verified: true, Remembered: true, FirstSeen: Now.Add(-time.Hour), LastSeen: Now.Add(-5 * time.Minute),

@@ -185,6 +185,7 @@ func (m *Memory) Connect(_ context.Context, opts control.ConnectOptions) (peer.C
 			return &control.Error{Kind: control.ErrRefused, Message: p.Label() + " is blocked", Advice: "liqo-agent peers unblock " + p.ID}
 		}
 		p.Outgoing.Wanted = true
+		setAsks(&p.Preferences, opts.Asks)
 		return nil
 	}, "connect %s url=%s token=%s once=%t", id, opts.URL, opts.Token, opts.Once)
 }
@@ -248,8 +249,17 @@ func (m *Memory) Set(_ context.Context, id peer.ClusterID, patch control.Prefere
 				*to = *from
 			}
 		}
+		setAsks(prefs, patch.Asks)
 		return nil
 	}, "set %s", id)
+}
+
+func setAsks(p *control.Preferences, asks control.Asks) {
+	for from, to := range map[*string]*string{asks.CPU: &p.CPU, asks.Memory: &p.Memory} {
+		if from != nil {
+			*to = *from
+		}
+	}
 }
 
 // SetAlias is as in socket.Backend.

@@ -193,10 +193,10 @@ func (p *pair) trust() {
 }
 
 // join peers A with B by both people's command lines, and waits.
-func (p *pair) join() {
+func (p *pair) join(options ...string) {
 	p.a.t.Helper()
 	p.b.mustCLI("peers", "accept", p.aID, "--yes")
-	p.a.mustCLI("peers", "connect", p.bID, "--yes", "--timeout", "50s")
+	p.a.mustCLI(append([]string{"peers", "connect", p.bID, "--yes", "--timeout", "50s"}, options...)...)
 	p.a.awaitStatus("is joined", p.bID, outgoing(true))
 	p.b.awaitStatus("serves", p.aID, incoming(true))
 }

@@ -61,19 +61,19 @@ func staff(t *testing.T, boxes ...*box) {
 
 // newSharingPair is a pair of whole clusters that is joined, with the namespace
 // "shop" of A opted in, and waits for the node.
-func newSharingPair(t *testing.T, more string) *pair {
+func newSharingPair(t *testing.T, more string, connect ...string) *pair {
 	t.Helper()
 	p := newPair(t, more)
 	staff(t, p.a, p.b)
 	p.dump()
-	p.share()
+	p.share(connect...)
 	return p
 }
 
 // share joins the pair, waits for the node, and opts the namespace "shop" of A in.
-func (p *pair) share() {
+func (p *pair) share(connect ...string) {
 	p.a.t.Helper()
-	p.join()
+	p.join(connect...)
 	p.a.awaitNode(p.b.asNode(), true)
 	p.a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	p.a.tolerates()
@@ -461,13 +461,51 @@ spec:
 	})
 }
 
-// The consumer parts: its pods leave in order, and nothing is left at the provider.
+// sized waits until the request asks for that much, and the node and what its pods may have together are of that size.
+func (p *pair) sized(asked api.RequestedResources, cpu, memory string) {
+	p.a.t.Helper()
+	guest := "/api/v1/namespaces/" + workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")
+	p.a.eventually("a node with cpu "+cpu+", memory "+memory, func() error {
+		node, err := p.a.node(p.b.asNode())
+		request, _, prErr := get[api.PeeringRequest](p.b, prPath+"/"+p.aID)
+		quota, limited, quotaErr := get[corev1.ResourceQuota](p.b, guest+"/resourcequotas/liqo-offer")
+		switch err := errors.Join(err, prErr, quotaErr); {
+		case err != nil:
+			return err
+		case node == nil || node.Status.Allocatable.Cpu().String() != cpu || node.Status.Allocatable.Memory().String() != memory:
+			return fmt.Errorf("node %+v; request %+v", node, request.Spec)
+		case request.Spec.Resources != asked:
+			return fmt.Errorf("request %+v", request.Spec)
+		}
+		if most := quota.Spec.Hard["requests.cpu"]; limited && most.String() != cpu {
+			return fmt.Errorf("quota %+v", quota.Spec)
+		}
+		return nil
+	})
+}
+
+// The consumer gets no more than it asks for, and parts: its pods leave in order, and nothing is
+// left at the provider.
 func TestSharingEnds(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
-	p := newSharingPair(t, "")
+	p := newSharingPair(t, "", "--cpu", "0.5", "--memory", "256Mi")
 	a, b := p.a, p.b
+	p.sized(api.RequestedResources{CPU: "500m", Memory: "256Mi"}, "500m", "256Mi")
+	if table := b.kubectl("get", "peeringrequests"); !strings.Contains(table, "500m") || !strings.Contains(table, "256Mi") {
+		t.Errorf("kubectl get peeringrequests:\n%s", table)
+	}
 	a.apply(deployment("web", 6, "", ""))
 	p.settled(3)
+	a.mustCLI("peers", "set", p.bID, "--cpu", "1")
+	p.sized(api.RequestedResources{CPU: "1", Memory: "256Mi"}, "1", "256Mi")
+	if err := a.agent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.mustCLI("peers", "set", p.bID, "--memory", "512Mi")
+	p.sized(api.RequestedResources{CPU: "1", Memory: "512Mi"}, "1", "512Mi")
+	a.mustCLI("peers", "set", p.bID, "--cpu", "default")
+	p.sized(api.RequestedResources{Memory: "512Mi"}, "2", "512Mi")
 	a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
 	a.eventually("all run at home", func() error {
 		pods, err := a.pods()

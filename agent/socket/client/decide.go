@@ -17,7 +17,7 @@ import (
 // with that fingerprint.
 func (c *Client) Connect(ctx context.Context, ref string, opts control.ConnectOptions) (control.Peer, error) {
 	return call[control.Peer](ctx, c, http.MethodPost, "/v1/connect",
-		control.ConnectBody{Peer: ref, URL: opts.URL, Token: opts.Token, Fingerprint: opts.Fingerprint.String(), Once: opts.Once})
+		control.ConnectBody{Peer: ref, URL: opts.URL, Token: opts.Token, Fingerprint: opts.Fingerprint.String(), Once: opts.Once, Asks: opts.Asks})
 }
 
 // Disconnect ends the outgoing peering with the peer that ref names, or with incoming
