@@ -73,7 +73,7 @@ type Consumption struct {
 	Gone bool
 	// Target is where the peer is, and its key. Without a fingerprint it is not called.
 	Target peer.Target
-	// Asks are the amounts to ask for; nil leaves them to the provider.
+	// Asks are the amounts to ask for; what is missing is left to the provider, or to a person.
 	Asks map[string]string
 }
 

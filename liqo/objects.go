@@ -62,9 +62,19 @@ func (o *object) DeepCopyObject() runtime.Object {
 // thousand at most.
 const maxKept = 1 << 10
 
-// trim drops what nobody reads, and what others may have made long: of Secrets, all but nonces, and of
-// annotations, all but the agent's.
+// trim drops what nobody reads, and what others may have made long: of Secrets, all but nonces, of annotations,
+// all but the agent's, and of the amounts that a ResourceSlice asks for, all but those that the agent
+// applied. The others are people's.
 func trim(o *object) {
+	if len(o.Spec.Resources) > 0 && o.ManagedFields != nil {
+		var ours api.Fields
+		for _, m := range o.ManagedFields {
+			if m.Manager == manager && m.Operation == metav1.ManagedFieldsOperationApply {
+				ours = api.FieldsOf(m.FieldsV1).At("f:spec", "f:resources")
+			}
+		}
+		maps.DeleteFunc(o.Spec.Resources, func(name string, _ document.Amount) bool { return !ours.Has("f:" + name) })
+	}
 	o.ManagedFields = nil
 	if at, ok := o.Annotations[document.AnnotationAddress]; ok {
 		o.Annotations = map[string]string{document.AnnotationAddress: at}
@@ -233,7 +243,7 @@ func about(o metav1.Object) exchange.Object {
 	return exchange.Object{Name: o.GetName(), UID: o.GetUID(), Deleting: o.GetDeletionTimestamp() != nil}
 }
 
-// asks returns the amounts that a ResourceSlice asks for.
+// asks returns the amounts that a ResourceSlice asks for on behalf of the agent.
 func asks(o *object) map[string]string {
 	out := make(map[string]string)
 	for name, amount := range o.Spec.Resources {

@@ -34,7 +34,7 @@ func (s *session) drive(obs *plan.Observed) {
 	spec, target := obs.LiqoSpec(s.cfg.Now())
 	desired := liqo.Desired{Serve: spec.Serve}
 	if spec.Consume != nil {
-		desired.Consume = &liqo.Consumption{Wanted: *spec.Consume, Gone: spec.Gone, Target: target}
+		desired.Consume = &liqo.Consumption{Wanted: *spec.Consume, Gone: spec.Gone, Target: target, Asks: obs.Policy.Asks.Amounts()}
 	}
 	obs.Liqo.Consuming, obs.Liqo.Serving = s.cfg.Liqo.Drive(obs.ID, desired)
 }

@@ -206,7 +206,7 @@ func (obs Consumer) slice(d *Decision, namespace string) {
 	switch {
 	case own != nil && own.Deleting:
 		d.wait(ReasonWaits, "The ResourceSlice %s is being deleted.", own.Name)
-	case own == nil || obs.Asks != nil && !maps.Equal(own.Asks, obs.Asks):
+	case own == nil || !maps.Equal(own.Asks, obs.Asks):
 		d.do(Action{Verb: Apply, Kind: SliceObject, Namespace: namespace, Name: string(obs.Provider), Cluster: obs.Provider, Peer: obs.Peer, Asks: obs.Asks})
 		d.wait(ReasonWaits, "Liqo asks the provider for resources.")
 	case own.Authentication == document.Denied || own.Resources == document.Denied:

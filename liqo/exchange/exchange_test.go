@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"encoding/base64"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -65,6 +66,21 @@ func TestExchange(t *testing.T) {
 	}
 	if want := []string{"delete tenant", "delete certificate", "delete nonce", "delete foreigncluster", "delete namespace"}; !slices.Equal(w.provider.writes, want) {
 		t.Errorf("the provider undid %q, want %q", w.provider.writes, want)
+	}
+}
+
+// TestAsks: the ResourceSlice follows what is asked for, with one write for each change.
+func TestAsks(t *testing.T) {
+	w := newWorld(t)
+	w.mustBePeered(t)
+	for _, asks := range []map[string]string{{"cpu": "2"}, {"cpu": "1", "memory": "1Gi"}, {"memory": "1Gi"}, nil, {}} {
+		before := w.consumer.here.Slices[0].Asks
+		w.consumer.writes, w.asks = nil, asks
+		w.mustBePeered(t)
+		writes := slices.DeleteFunc(w.consumer.writes, func(write string) bool { return write != "apply resourceslice" })
+		if now := w.consumer.here.Slices[0].Asks; !maps.Equal(now, asks) || len(writes) > 1 || (len(writes) == 0) != maps.Equal(before, asks) {
+			t.Errorf("%v: it asks for %v after %q", asks, now, writes)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ type Identity struct {
 type Slice struct {
 	Object
 	document.Slice
-	// Asks are the amounts that it asks for.
+	// Asks are the amounts that the agent asks for by it.
 	Asks map[string]string
 	// Server is where Liqo calls the provider for it, "" while it does not.
 	Server string
@@ -374,7 +374,7 @@ type Consumer struct {
 	Self, Provider document.ClusterID
 	// Keys are those of this cluster, nil while they are not read.
 	Keys *document.Keys
-	// Asks are the amounts to ask for; nil leaves them to the provider.
+	// Asks are the amounts to ask for; what is missing is left to the provider, or to a person.
 	Asks map[string]string
 	Here
 	// Serves: it is, or is to be, a provider of the other one as well.

@@ -192,7 +192,7 @@ func TestAgents(t *testing.T) {
 	began := time.Now()
 	connected := make(chan string, 1)
 	go func() {
-		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "2m")
+		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "2m", "--cpu", "2", "--memory", "1Gi")
 		if err != nil {
 			t.Errorf("%v", err)
 		}
@@ -230,8 +230,22 @@ func TestAgents(t *testing.T) {
 	if o := get(t, barn.k, identity); o.Spec["authParams"].(map[string]any)["apiServer"] != "https://10.77.0.2:6443" {
 		t.Errorf("the provider is not called where its agent is: %+v", o.Spec)
 	}
-	bedtest.Within(t, "a VirtualNode", func() error { return there(barn, path("virtualnodes", "liqo-tenant-mill", "mill")) })
+	barn.gets("2", "1Gi")
 	must(t, byLiqoAlone(barn, mill))
+
+	// What is asked for may change. What a person asks for besides stays.
+	slice := path("resourceslices", "liqo-tenant-mill", "mill")
+	_, err := barn.k.Request(t.Context(), http.MethodPatch, slice, "application/merge-patch+json", []byte(`{"spec":{"resources":{"pods":"7"}}}`))
+	must(t, err)
+	barn.mustCLI("peers", "set", mill.id, "--cpu", "3")
+	barn.gets("3", "1Gi")
+	barn.mustCLI("peers", "set", mill.id, "--memory", "default")
+	bedtest.Within(t, "a ResourceSlice without memory", func() error {
+		if asked := fmt.Sprint(get(t, barn.k, slice).Spec["resources"]); asked != "map[cpu:3 pods:7]" {
+			return errors.New(asked)
+		}
+		return nil
+	})
 
 	barn.thief()
 
@@ -447,6 +461,22 @@ func (s *site) thief() {
 	events, err := s.k.Audit()
 	must(s.t, err)
 	s.audited = len(events)
+}
+
+// gets waits until Liqo's node of the provider is of that size.
+func (s *site) gets(cpu, memory string) {
+	s.t.Helper()
+	bedtest.Within(s.t, "a VirtualNode with cpu "+cpu+", memory "+memory, func() error {
+		node := path("virtualnodes", "liqo-tenant-mill", "mill")
+		if err := there(s, node); err != nil {
+			return err
+		}
+		quota, _ := get(s.t, s.k, node).Spec["resourceQuota"].(map[string]any)
+		if hard, _ := quota["hard"].(map[string]any); hard["cpu"] != cpu || hard["memory"] != memory {
+			return fmt.Errorf("it has %v", quota)
+		}
+		return nil
+	})
 }
 
 // names are those of the objects at a path that are not being deleted.
