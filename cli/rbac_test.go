@@ -63,6 +63,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			f.objects[path], f.texts[path] = object, string(text)
 		}
 	}
+	if r.Method == http.MethodGet && strings.HasSuffix(path, "/serviceaccounts") {
+		answer(http.StatusOK, map[string]any{"items": []any{}})
+		return
+	}
 	object, found := f.objects[path]
 	if !found {
 		answer(http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404})
