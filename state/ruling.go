@@ -76,6 +76,8 @@ type Preferences struct {
 	// CPU and Memory are how much to ask it for, as Kubernetes quantities; "" for as much
 	// as there is.
 	CPU, Memory string
+	// ByLiqo: AutoAccept holds for requests to be peered by Liqo, too.
+	ByLiqo bool
 }
 
 // maxNoteLength bounds a note, in bytes.
@@ -93,7 +95,8 @@ var preferenceTable = describe(table[preferenceRow]{
 		return []column{{"cluster_id", (*clusterID)(&r.id), key}, {"auto_connect", (*yesNo)(&r.AutoConnect), value},
 			{"auto_accept", (*yesNo)(&r.AutoAccept), value}, {"blocked", (*yesNo)(&r.Blocked), value}, {"alias", orNull(&r.Alias), value},
 			{"note", words{&r.Note, "note", maxNoteLength, nil}, value}, {"url", orNull(&r.URL), value},
-			{"blocked_hosts", orNull(&r.BlockedHosts), value}, {"cpu", orNull(&r.CPU), value}, {"memory", orNull(&r.Memory), value}, {"changed_at", at(&r.changedAt), along}}
+			{"blocked_hosts", orNull(&r.BlockedHosts), value}, {"cpu", orNull(&r.CPU), value}, {"memory", orNull(&r.Memory), value},
+			{"by_liqo", &r.ByLiqo, value}, {"changed_at", at(&r.changedAt), along}}
 	},
 	check: func(r *preferenceRow) error {
 		if r.URL != "" {

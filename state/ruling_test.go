@@ -20,7 +20,7 @@ func testRuling(id peer.ClusterID) Ruling {
 			Detail: "compared the code", Host: "barn.example", Domain: "example",
 			NotBefore: epoch.AddDate(-1, 0, 0), NotAfter: epoch.AddDate(1, 0, 0), Suspended: epoch.AddDate(0, 0, 1)}, Basis: peer.FingerprintOf([]byte("basis"))},
 		Preferences: Preferences{AutoConnect: Yes, AutoAccept: No, Blocked: Yes, Alias: "alias of " + string(id), Note: "n", URL: "https://barn.example:6447", BlockedHosts: "barn.example/byre.example",
-			CPU: "2", Memory: "4Gi"},
+			CPU: "2", Memory: "4Gi", ByLiqo: true},
 		Peering: Peering{Joined: true, Once: true, HungUp: true, EndedByPeer: "tired", Served: true, Request: "Pending", Ended: "enough",
 			Rejected: peer.FingerprintOf([]byte("r")), JoinStamp: "j", TrustStamp: "t", NodeName: "liqo-barn"},
 	}

@@ -109,7 +109,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		f, err := s.Preferences(t.Context(), p.ID)
 		must(t, err)
-		if want := (Preferences{Yes, Undecided, No, "Süd", "the one by the door", "https://192.0.2.7:6447", "", "500m", "4Gi"}); f != want {
+		if want := (Preferences{Yes, Undecided, No, "Süd", "the one by the door", "https://192.0.2.7:6447", "", "500m", "4Gi", false}); f != want {
 			t.Errorf("Preferences = %+v, want %+v", f, want)
 		}
 		id, err := s.ClusterID(t.Context())

@@ -78,7 +78,7 @@ func olderRuling(id peer.ClusterID, i, schema int) Ruling {
 	}
 	r := testRuling(id)
 	if schema < 10 {
-		r.Preferences.CPU, r.Preferences.Memory = "", ""
+		r.Preferences.CPU, r.Preferences.Memory, r.Preferences.ByLiqo = "", "", false
 	}
 	if schema < 8 {
 		r.Pin.NotBefore, r.Pin.NotAfter, r.Pin.Suspended = time.Time{}, time.Time{}, time.Time{}

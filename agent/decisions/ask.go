@@ -252,6 +252,7 @@ func (s *Store) acceptFrom(id peer.ClusterID, r *record, now time.Time, by strin
 // letIn has the requests of a peer accepted.
 func (s *Store) letIn(r *record) {
 	r.Preferences.AutoAccept = state.Yes
+	r.Preferences.ByLiqo = s.currentPolicy().ByLiqo
 	r.Peering.Rejected, r.Peering.Ended = peer.Fingerprint{}, ""
 }
 

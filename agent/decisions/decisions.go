@@ -58,8 +58,10 @@ type Config struct {
 
 // Policy has the settings about peers.
 type Policy struct {
-	Accept            string // trust.accept: ask, trusted, all or none
-	AllowEmptyToken   bool
+	Accept          string // trust.accept: ask, trusted, all or none
+	AllowEmptyToken bool
+	// ByLiqo: Liqo may peer clusters (peering.engine), and who accepts one now knows that.
+	ByLiqo            bool
 	Autojoin          bool
 	AutojoinUntrusted bool
 	// AutojoinSet: Autojoin is set explicitly, so status explains which clusters it

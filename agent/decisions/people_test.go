@@ -525,6 +525,47 @@ func TestNextRequest(t *testing.T) {
 	}
 }
 
+// TestAcceptedByLiqo: an acceptance holds for Liqo if Liqo could peer clusters when it was given, and who was accepted before
+// waits for a person again.
+func TestAcceptedByLiqo(t *testing.T) {
+	ctx := t.Context()
+	b, x := newBed(t, asks()), newBox(t, barn)
+	must(t, b.Accept(ctx, barn, x.fp(), "alice"))
+	byLiqo := asks()
+	byLiqo.ByLiqo = true
+	must(t, b.SetPolicy(ctx, byLiqo))
+	b.restart(byLiqo)
+	if accept := b.Policy(barn).Accept; accept.Phase != api.RequestAccepted || accept.ByLiqo {
+		t.Errorf("accepted before: %+v", accept)
+	}
+	must(t, b.Requested(ctx, barn, api.RequestPending, ""))
+	if waiting := b.Requests(); len(waiting) != 1 || waiting[0].ID != barn {
+		t.Errorf("waiting: %+v", waiting)
+	}
+	must(t, b.Accept(ctx, barn, peer.Fingerprint{}, "alice"))
+	b.restart(byLiqo)
+	if accept := b.Policy(barn).Accept; accept.Phase != api.RequestAccepted || !accept.ByLiqo {
+		t.Errorf("accepted once more: %+v", accept)
+	}
+	if waiting := b.Requests(); len(waiting) != 0 {
+		t.Errorf("waiting: %+v", waiting)
+	}
+	must(t, b.Set(ctx, barn, func(p *state.Preferences) { p.AutoAccept = state.No }, "alice"))
+	must(t, b.SetPolicy(ctx, asks()))
+	must(t, b.Set(ctx, barn, func(p *state.Preferences) { p.AutoAccept = state.Yes }, "alice"))
+	if b.Policy(barn).Accept.ByLiqo {
+		t.Error("accepted without Liqo")
+	}
+	// Whoever accepts by the configuration has set both.
+	all := byLiqo
+	all.Accept = "all"
+	must(t, b.Set(ctx, barn, func(p *state.Preferences) { p.AutoAccept = state.Undecided }, "alice"))
+	must(t, b.SetPolicy(ctx, all))
+	if accept := b.Policy(barn).Accept; accept.Phase != api.RequestAccepted || !accept.ByLiqo {
+		t.Errorf("accepted by policy: %+v", accept)
+	}
+}
+
 // TestOnce ends with the peering.
 func TestOnce(t *testing.T) {
 	ctx := t.Context()

@@ -35,6 +35,7 @@ func (s *Store) Set(ctx context.Context, id peer.ClusterID, edit func(*state.Pre
 		}
 		if want.AutoAccept != r.Preferences.AutoAccept && want.AutoAccept != state.No {
 			r.Peering.Rejected, r.Peering.Ended = peer.Fingerprint{}, ""
+			want.ByLiqo = want.AutoAccept == state.Yes && s.currentPolicy().ByLiqo
 		}
 		if changes := differences(r.Preferences, want); changes != "" {
 			d.events = append(d.events, s.event(id, peer.EventPreference, "by %s: %s", or(by, "a person"), changes))

@@ -184,7 +184,7 @@ func unjoined(id peer.ClusterID, r record, p policy, seen peer.Peer) plan.NotAut
 func acceptOf(id peer.ClusterID, r record, p policy, ref string) plan.AcceptDecision {
 	fixed := p.static[id]
 	accepted := func(reason, message, here string) plan.AcceptDecision {
-		return plan.AcceptDecision{Phase: api.RequestAccepted, Reason: reason, Message: message, Here: here}
+		return plan.AcceptDecision{Phase: api.RequestAccepted, Reason: reason, Message: message, Here: here, ByLiqo: true}
 	}
 	pending := func(reason, message, here string) plan.AcceptDecision {
 		return plan.AcceptDecision{Phase: api.RequestPending, Reason: reason, Message: message, Here: here}
@@ -211,7 +211,9 @@ func acceptOf(id peer.ClusterID, r record, p policy, ref string) plan.AcceptDeci
 		return pending(wire.ReasonAsksPerson, "A person at the provider rejected an earlier request, and has to decide again: liqo-agent peers accept "+ref,
 			"You rejected an earlier request. To accept this one: liqo-agent peers accept "+ref)
 	case r.Preferences.AutoAccept == state.Yes:
-		return accepted(ReasonAccepted, "A person at the provider accepted this cluster.", "It was accepted.")
+		byPerson := accepted(ReasonAccepted, "A person at the provider accepted this cluster.", "It was accepted.")
+		byPerson.ByLiqo = r.Preferences.ByLiqo
+		return byPerson
 	case fixed.accept == "auto":
 		return accepted(ReasonStatic, "The configuration of the provider accepts this cluster.", "The configuration accepts it.")
 	}

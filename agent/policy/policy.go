@@ -8,6 +8,7 @@ import (
 
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/agent/decisions"
+	"liqo.io/agent/liqo/engine"
 )
 
 // Domains has the search domains.
@@ -42,7 +43,7 @@ func (s *Source) Use(cfg config.Config, fleetCAs []*x509.Certificate) {
 	s.configured = decisions.Policy{
 		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken, Fleet: fleetCAs,
 		Autojoin: cfg.Discovery.Autojoin, AutojoinUntrusted: cfg.Discovery.AutojoinUntrusted,
-		Static: cfg.Peers,
+		Static: cfg.Peers, ByLiqo: engine.Setting(cfg.Peering.Engine) != engine.OnlyBuiltin,
 	}
 }
 

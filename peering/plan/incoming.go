@@ -157,6 +157,11 @@ func (d *derived) decideRequest() *api.PeeringRequestStatus {
 		return nil
 	case accept.Phase == api.RequestAccepted && d.trusted && d.otherEngine() != "":
 		return &api.PeeringRequestStatus{Phase: api.RequestPending, Reason: reason.NoEngine, Message: d.otherEngine()}
+	case d.trusted && d.acceptedForLess():
+		return &api.PeeringRequestStatus{
+			Phase: api.RequestPending, Reason: wire.ReasonAsksPerson,
+			Message: "The provider accepted this cluster for the agents' own sharing. A person there has to accept it once more, to be peered by Liqo: liqo-agent peers accept",
+		}
 	case accept.Phase == api.RequestAccepted && !d.trusted:
 		return &api.PeeringRequestStatus{
 			Phase: api.RequestPending, Reason: wire.ReasonNotTrusted, Message: "The provider does not trust the key of this cluster.",

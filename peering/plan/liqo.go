@@ -94,7 +94,7 @@ func (d *derived) choice() engine.Choice {
 	theirs := d.theirEngine()
 	c := engine.Choose(d.Engine, theirs)
 	req := d.Request
-	if req == nil || req.Status.Phase != api.RequestAccepted && (d.Policy.Accept.Phase != api.RequestAccepted || d.otherEngine() != "") {
+	if req == nil || req.Status.Phase != api.RequestAccepted && (d.Policy.Accept.Phase != api.RequestAccepted || d.otherEngine() != "" || d.acceptedForLess()) {
 		return c
 	}
 	const both = "Two clusters are peered by one engine: to change it, end the peering in the other direction first."
@@ -192,6 +192,13 @@ func (d *derived) otherEngine() string {
 		return "Liqo at the provider cannot be used: " + here.Problem + "."
 	}
 	return ""
+}
+
+// acceptedForLess reports whether the peer was accepted for the agents' own sharing, and asks to be peered by
+// Liqo now.
+func (d *derived) acceptedForLess() bool {
+	accept, req := d.Policy.Accept, d.Request
+	return accept.Phase == api.RequestAccepted && !accept.ByLiqo && req.Spec.Engine == api.EngineLiqo && req.Status.Phase != api.RequestAccepted
 }
 
 // engineVerdict returns the content of the condition Engine: what peers the two clusters, and why.

@@ -279,6 +279,24 @@ func TestLiqo(t *testing.T) {
 	}
 }
 
+// TestAcceptedForLess: who was accepted before Liqo peered clusters here is not peered by it without another
+// question, and stays peered once it was.
+func TestAcceptedForLess(t *testing.T) {
+	w := withLiqo(t)
+	w.b.book.ForLess = true
+	w.a.book.connect()
+	mustRest(t, w)
+	if req := w.b.kube.Request; w.a.joined() || w.b.serves() || req.Status.Phase != api.RequestPending || req.Status.Reason != wire.ReasonAsksPerson || !strings.Contains(req.Status.Message, "once more") {
+		t.Fatalf("%+v\n%s\n%s", req, w.a, w.b)
+	}
+	w.b.book.ForLess = false
+	mustRest(t, w)
+	w.wantByLiqo(t)
+	w.b.book.ForLess = true
+	mustRest(t, w)
+	w.wantByLiqo(t)
+}
+
 // TestBlind: while Liqo here cannot be looked at, a peering by the agents themselves ends in the end.
 func TestBlind(t *testing.T) {
 	w := newWorld()
@@ -396,7 +414,7 @@ func TestOneEngine(t *testing.T) {
 			obs := w.a.observe()
 			obs.Request = w.b.kube.Request.DeepCopy()
 			obs.Request.Spec.Engine, obs.Request.Status = asked, api.PeeringRequestStatus{}
-			obs.Policy.Accept = AcceptDecision{Phase: api.RequestAccepted}
+			obs.Policy.Accept = AcceptDecision{Phase: api.RequestAccepted, ByLiqo: true}
 			d := derive(obs, w.now)
 			if refused := d.decideRequest().Reason == reason.NoEngine; refused == (byLiqo == (asked == api.EngineLiqo)) {
 				t.Errorf("consumed by Liqo: %t; a request by %q: %+v", byLiqo, asked, d.decideRequest())

@@ -73,6 +73,7 @@ type book struct {
 	EndedByPeer, Ended      string
 	Generation              uint64
 	Accept                  api.RequestPhase
+	ForLess                 bool // Accept does not hold for Liqo
 	LastServed, LastJoined  bool
 	JoinStamp, TrustStamp   string
 	AskedAt                 time.Time `json:"-"`
@@ -84,7 +85,7 @@ func (b *book) policy(now time.Time) Policy {
 		Distrusted: b.Distrusted, Blocked: b.Blocked, Connect: b.Connect, Generation: b.Generation, Asked: now.Sub(b.AskedAt) < 10*time.Second && b.Pin != nil && !b.Blocked,
 		Ended: b.Ended, LastServed: b.LastServed, LastJoined: b.LastJoined, JoinStamp: b.JoinStamp, TrustStamp: b.TrustStamp,
 		Code:   "aaaaa-bbbbb-ccccc-ddddd-eeeee-fffff-ggggg-hhhhh",
-		Accept: AcceptDecision{Phase: b.Accept, Reason: "Because" + string(b.Accept), Message: "It is " + string(b.Accept) + "."},
+		Accept: AcceptDecision{Phase: b.Accept, Reason: "Because" + string(b.Accept), Message: "It is " + string(b.Accept) + ".", ByLiqo: !b.ForLess},
 	}
 	if b.Pin != nil {
 		pin := *b.Pin

@@ -93,4 +93,7 @@ type AcceptDecision struct {
 	Reason  string           // one word for programs
 	Message string           // a sentence for people at both sides
 	Here    string           // the same for people at ours
+	// ByLiqo: an acceptance holds for requests to be peered by Liqo, too. What Liqo lets a consumer do is
+	// more than what the agents do.
+	ByLiqo bool
 }
