@@ -300,6 +300,11 @@ func (c *chaos) eventually(what string, condition func() error) {
 // explain ends the test with what all sides know.
 func (c *chaos) explain(err error) {
 	c.t.Helper()
+	// An API server that gets no processor for ten seconds looks like one that hangs.
+	for _, path := range []string{"/proc/loadavg", "/proc/pressure/cpu"} {
+		text, failed := os.ReadFile(path)
+		c.t.Logf("%s: %v %s", path, failed, strings.TrimSpace(string(text)))
+	}
 	for _, x := range c.boxes {
 		for _, args := range [][]string{{"peers", "list", "--all"}, {"peers", "history", "--limit", "40"}, {"network", "list"}} {
 			out, failed := x.cli(args...)
