@@ -2,7 +2,7 @@
 # make demo    two boxes on one LAN find each other     make check   lint and unit tests, the minute while editing
 # make bench   the numbers in docs/benchmarks.md        make flakes  look for tests that fail only sometimes
 # make package dist/: .deb and .rpm for each platform   make attack  what attackers try, and what comes of it
-#                                                       make chaos   faults by a schedule, and what comes of them
+# make soak    a day of peers that come and go          make chaos   faults by a schedule, and what comes of them
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
@@ -268,6 +268,12 @@ STORE  ?= etcd
 chaos: setup build kubebox bin/kwok $(if $(filter kine,$(STORE)),bin/kine)
 	LIQO_BED_STORE='$(STORE)' LIQO_CHAOS_SEEDS='$(SEEDS)' LIQO_CHAOS_ROUNDS='$(ROUNDS)' LIQO_CHAOS_BOXES='$(BOXES)' \
 		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos(Notices)?$$' -v ./internal/e2e
+
+# Peers come and go, and pods move, for as long as FOR says: make soak FOR=96m is a day of it. See docs/reliability.md.
+.PHONY: soak
+soak: setup build kubebox bin/kwok
+	go build -o bin/neighbours ./internal/bed/cmd/neighbours
+	go run ./internal/bed/cmd/bench -soak '$(or $(FOR),15m)'
 
 # The tests that docs/security.md names, with a table of what was tried and seen. make test runs them, too.
 .PHONY: attack

@@ -37,6 +37,11 @@ const (
 type Options struct {
 	// Size is the number of boxes.
 	Size int
+	// Skip is how many boxes of other crowds on the LAN come before these: IDs and names count on from there.
+	Skip int
+	// Keys is a directory in which the boxes keep their keys, so that a crowd that starts again is the same one; empty means
+	// that it is another one each time.
+	Keys string
 	// First is the address of the first box; the others follow.
 	First netip.Addr
 	// Service is what they announce, such as "_liqo._tcp.local.".
@@ -115,7 +120,7 @@ func New(host Namespace, opts Options) (*Crowd, error) {
 	c := &Crowd{opts: opts, host: host, byName: make(map[string]*Box), wake: make(chan struct{}, 1)}
 	addr := opts.First
 	for i := range opts.Size {
-		b, err := newBox(i, addr, opts)
+		b, err := newBox(opts.Skip+i, addr, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +142,7 @@ func newBox(i int, addr netip.Addr, opts Options) (*Box, error) {
 	b.host = string(b.ID) + ".local."
 	fingerprint := peer.FingerprintOf([]byte(b.ID))
 	if opts.Providers || opts.Endpoints {
-		key, err := newKey()
+		key, err := loadKey(opts.Keys, b.Name)
 		if err != nil {
 			return nil, err
 		}

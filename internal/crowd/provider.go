@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -117,7 +118,7 @@ func (c *caller) Exchange(ctx context.Context, t peer.Target, r client.Request) 
 	return out, err
 }
 
-// provide runs the providers of all boxes until ctx ends.
+// provide runs the providers of all boxes, which announce themselves, until ctx ends.
 func (c *Crowd) provide(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -131,16 +132,39 @@ func (c *Crowd) provide(ctx context.Context) error {
 		}
 		all.Go(func() { failed <- p.run(ctx) })
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-failed:
+	again := time.After(time.Second)
+	if err := c.announceAll(); err != nil {
 		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case <-again:
+			if err := c.announceAll(); err != nil {
+				return err
+			}
+		}
 	}
 }
 
-// newKey makes a cluster key that is kept nowhere.
-func newKey() (*trust.Key, error) {
+// announceAll has each box say that it is there, as it does twice when it begins (RFC 6762 section 8.3).
+func (c *Crowd) announceAll() error {
+	for i := range c.Boxes {
+		if err := c.Announce(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadKey returns the cluster key that a box keeps in a directory, or a new one that is kept nowhere.
+func loadKey(dir, name string) (*trust.Key, error) {
+	if dir != "" {
+		return trust.LoadOrCreateKey(filepath.Join(dir, name))
+	}
 	dir, err := os.MkdirTemp("", "neighbour")
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 var (
 	plots, profiles string // directories
 	most            int    // of a ladder; 0: no limit
+	soakFor         time.Duration
 )
 
 func main() {
@@ -30,6 +31,7 @@ func main() {
 	flag.IntVar(&most, "most", 0, "with -scale, leave out larger `numbers`")
 	scaling := flag.Bool("scale", false, "run the scenarios scale-... in place of the others")
 	flag.StringVar(&profiles, "profile", "", "write processor profiles of the network's engines, and of agents at rest with -scale, in this `directory`")
+	flag.DurationVar(&soakFor, "soak", 0, "run scenario soak in place of the others, in which peers come and go for so `long`")
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
@@ -41,8 +43,11 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	all := scenarios()
-	if *scaling {
+	switch {
+	case *scaling:
 		all = scales()
+	case soakFor > 0:
+		all = []scenario{{"soak", measureSoak}}
 	}
 	os.Exit(run(ctx, all, pattern))
 }

@@ -93,8 +93,7 @@ func (p *pair) watch() {
 	p.theirs = p.watchPods(p.y.kube, "labelSelector="+workload.LabelOriginCluster+"%3D"+p.xID)
 }
 
-// virtualNodes returns an error unless there are so many virtual nodes that are
-// ready.
+// virtualNodes returns an error unless there are so many virtual nodes, and all of them are ready.
 func (x *box) virtualNodes(want int) error {
 	body, err := x.kube.Request(x.r.Context(), "GET", "/api/v1/nodes?labelSelector="+workload.LabelType+"%3D"+workload.VirtualNode, "", nil)
 	if err != nil {
@@ -112,7 +111,7 @@ func (x *box) virtualNodes(want int) error {
 			ready++
 		}
 	}
-	if ready != want {
+	if ready != want || len(nodes.Items) != want {
 		return fmt.Errorf("%d nodes are ready, of %d", ready, len(nodes.Items))
 	}
 	return nil

@@ -20,9 +20,11 @@ import (
 func main() {
 	size := flag.Int("size", 100, "number of boxes")
 	first := flag.String("first", "10.77.16.1", "`address` of the first box")
+	skip := flag.Int("skip", 0, "number of boxes in other processes that come before these")
+	keys := flag.String("keys", "", "`directory` for their keys, so that they are the same boxes when they start again")
 	port := flag.Uint("port", 6447, "port of their endpoints")
 	flag.Parse()
-	if err := run(*size, *first, *port); err != nil {
+	if err := run(*size, *skip, *keys, *first, *port); err != nil {
 		fmt.Fprintln(os.Stderr, "neighbours:", err)
 		os.Exit(1)
 	}
@@ -33,7 +35,7 @@ type here struct{}
 
 func (here) Do(fn func() error) error { return fn() }
 
-func run(size int, first string, port uint) error {
+func run(size, skip int, keys, first string, port uint) error {
 	addr, err := netip.ParseAddr(first)
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func run(size int, first string, port uint) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	c, err := crowd.New(here{}, crowd.Options{
-		Size: size, First: addr, Service: "_liqo._tcp.local.", Port: uint16(port), Providers: true,
+		Size: size, Skip: skip, Keys: keys, First: addr, Service: "_liqo._tcp.local.", Port: uint16(port), Providers: true,
 	})
 	if err != nil {
 		return err
