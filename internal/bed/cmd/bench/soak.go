@@ -217,7 +217,11 @@ func (s *soak) trends() {
 				wanted = "flat"
 			}
 			last := values[len(values)-1]
-			s.add("soak, "+side+": "+f.name, wanted, fmt.Sprintf("%s at the end; %s ± %s a day", f.show(last), f.show(slope), f.show(failing)), how+fmt.Sprintf("; least squares without the first %d rounds, and their standard error", soakWarm))
+			grows := fmt.Sprintf("%s at the end; too few rounds for a slope", f.show(last))
+			if !math.IsInf(failing, 0) {
+				grows = fmt.Sprintf("%s at the end; %s ± %s a day", f.show(last), f.show(slope), f.show(failing))
+			}
+			s.add("soak, "+side+": "+f.name, wanted, grows, how+fmt.Sprintf("; least squares without the first %d rounds, and their standard error", soakWarm))
 			// What is certain, and more than a tenth a day. Figures of few rounds say nothing.
 			if !f.grows && len(values) > 5 && slope > 3*failing && slope > last/10 {
 				s.Errorf("%s of the %s: grows by %s a day", f.name, side, f.show(slope))
