@@ -45,9 +45,9 @@ func (s *Store) Requests() []Request {
 			Source: w.address, URL: w.url, Since: w.since})
 	}
 	for id, r := range s.records {
-		// One that is accepted, and not for Liqo, waits if it is to be peered by that.
+		// One that is accepted, and not for Liqo, waits where Liqo may peer clusters.
 		accept := acceptOf(id, r, s.policy, "")
-		if r.pinned() && r.Peering.Request == string(api.RequestPending) && (accept.Phase == api.RequestPending || accept.Phase == api.RequestAccepted && !accept.ByLiqo) {
+		if r.pinned() && r.Peering.Request == string(api.RequestPending) && (accept.Phase == api.RequestPending || accept.Phase == api.RequestAccepted && s.policy.ByLiqo && !accept.ByLiqo) {
 			all = append(all, Request{ID: id, Fingerprint: r.Pin.Fingerprint, Trusted: true})
 		}
 	}

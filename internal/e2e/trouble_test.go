@@ -270,19 +270,19 @@ func TestStartsInTrouble(t *testing.T) {
 		}
 	})
 	t.Run("the endpoint's port is taken", func(t *testing.T) {
-		_, err := barn.cli("run", "--kubeconfig", "none", "--state-dir", "/tmp/other", "--socket", "/run/other.sock")
+		_, err := barn.cli("run", "--kubeconfig", "none", "--state-dir", "/var/lib/other", "--socket", "/run/other.sock")
 		if err == nil || !strings.Contains(err.Error(), "6447") || !strings.Contains(err.Error(), "in use") {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("a directory nobody can write", func(t *testing.T) {
 		barn.stop()
-		barn.host.WriteFile("/tmp/ro/keep", "")
-		if _, err := barn.host.Run(t.Context(), "mount", "-t", "tmpfs", "-o", "ro", "none", "/tmp/ro"); err != nil {
+		barn.host.WriteFile("/var/lib/ro/keep", "")
+		if _, err := barn.host.Run(t.Context(), "mount", "-t", "tmpfs", "-o", "ro", "none", "/var/lib/ro"); err != nil {
 			t.Fatal(err)
 		}
-		out, err := barn.cli("run", "--kubeconfig", "none", "--state-dir", "/tmp/ro")
-		if err == nil || !strings.Contains(err.Error(), "/tmp/ro") {
+		out, err := barn.cli("run", "--kubeconfig", "none", "--state-dir", "/var/lib/ro")
+		if err == nil || !strings.Contains(err.Error(), "/var/lib/ro") {
 			t.Errorf("%s, %v", out, err)
 		}
 	})
