@@ -88,6 +88,11 @@ func Mount(dir string, opts Options) (*Card, error) {
 	return c, nil
 }
 
+// Unavailable reports whether the error of [Mount] is that FUSE cannot be used here.
+func Unavailable(err error) bool {
+	return slices.ContainsFunc([]error{syscall.ENODEV, syscall.ENOENT, syscall.EPERM, syscall.EACCES}, func(no error) bool { return errors.Is(err, no) })
+}
+
 // Close unmounts the card. Its files have to be closed.
 func (c *Card) Close() error { return c.server.Unmount() }
 

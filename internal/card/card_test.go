@@ -3,11 +3,9 @@
 package card_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -23,7 +21,7 @@ func TestMain(m *testing.M) { bed.Main(m) }
 func TestSignal(t *testing.T) {
 	dir := t.TempDir()
 	c, err := card.Mount(dir, card.Options{})
-	if slices.ContainsFunc([]error{unix.ENODEV, unix.ENOENT, unix.EPERM, unix.EACCES}, func(no error) bool { return errors.Is(err, no) }) {
+	if card.Unavailable(err) {
 		t.Skipf("FUSE cannot be used here: %v", err)
 	} else if err != nil {
 		t.Fatal(err)

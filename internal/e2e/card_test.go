@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/card"
@@ -34,7 +31,7 @@ func TestSlowCard(t *testing.T) {
 	if err := barn.host.Do(func() (err error) {
 		c, err = card.Mount(dir, card.Options{Sync: 100 * time.Millisecond, Seed: 1})
 		return err
-	}); slices.ContainsFunc([]error{unix.ENODEV, unix.ENOENT, unix.EPERM, unix.EACCES}, func(no error) bool { return errors.Is(err, no) }) {
+	}); card.Unavailable(err) {
 		t.Skipf("FUSE cannot be used here: %v", err)
 	} else if err != nil {
 		t.Fatal(err)
