@@ -61,7 +61,7 @@ type Config struct {
 type Desired struct {
 	// Consume says whether and how to consume the peer, and Serve whether it may consume this
 	// cluster. One that is nil is not known: what was desired before stays so, and what is there
-	// stays as it is if nothing ever was.
+	// stays as it is if nothing ever was. What they point to must not change afterwards.
 	Consume *Consumption
 	Serve   *bool
 }
@@ -298,16 +298,16 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 			if failures++; failures == shownFailures {
 				// Peerings without Liqo do not wait for it.
 				l.cfg.Logger.Warn("cannot look for Liqo, trying again", "error", err)
-				l.unusable(&engine.Installation{Problem: "it cannot be looked for: " + text.Sentence(err.Error())})
+				l.set(&engine.Installation{Problem: "it cannot be looked for: " + text.Sentence(err.Error())}, true)
 			}
 			if work.Sleep(ctx, detecting.Pause(failures)) != nil {
 				return
 			}
 			continue
 		case found == nil:
-			l.unusable(nil)
+			l.set(nil, true)
 		case found.problem != "":
-			l.unusable(&engine.Installation{Problem: found.problem})
+			l.set(&engine.Installation{Problem: found.problem}, true)
 		default:
 			l.drive(ctx, c, *found)
 			failures = 0
@@ -324,28 +324,18 @@ func (l *Liqo) Run(ctx context.Context, local *rest.Config) {
 	}
 }
 
-// unusable keeps that there is no Liqo here, or why it cannot be used. Nobody waits for what it
-// may have left.
-func (l *Liqo) unusable(found *engine.Installation) {
+// set keeps what Liqo is here. Of one that cannot be used, or is not there, nothing is known to be left:
+// nobody waits for it.
+func (l *Liqo) set(found *engine.Installation, unusable bool) {
 	l.mu.Lock()
-	same := l.settled && reflect.DeepEqual(l.found, found)
-	l.found, l.looked, l.settled = found, true, true
-	if !same {
+	same := l.looked && reflect.DeepEqual(l.found, found) && (l.settled || !unusable)
+	l.found, l.looked = found, true
+	if unusable && !same {
+		l.settled = true
 		for _, p := range l.pairs {
 			p.reset(true)
 		}
 	}
-	l.mu.Unlock()
-	if !same {
-		l.cfg.Found()
-	}
-}
-
-// set keeps what Liqo is here.
-func (l *Liqo) set(found *engine.Installation) {
-	l.mu.Lock()
-	same := l.looked && reflect.DeepEqual(l.found, found)
-	l.found, l.looked = found, true
 	l.mu.Unlock()
 	if !same {
 		l.cfg.Found()

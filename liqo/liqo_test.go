@@ -65,7 +65,7 @@ func TestBackAgain(t *testing.T) {
 	l.mu.Lock()
 	l.session = nil
 	l.mu.Unlock()
-	l.unusable(&engine.Installation{Problem: "no rights"})
+	l.set(&engine.Installation{Problem: "no rights"}, true)
 	if c, s := l.Drive(id, Desired{Consume: &Consumption{}, Serve: &no}); c.Unknown || c.Busy || s.Unknown || s.Busy {
 		t.Errorf("somebody would wait for what cannot be used: %+v, %+v", c, s)
 	}

@@ -230,7 +230,7 @@ func (s *session) describe() {
 	}
 	s.mu.Unlock()
 	before := s.self()
-	if s.set(&found); found.ID != before {
+	if s.set(&found, false); found.ID != before {
 		s.Liqo.mu.Lock()
 		defer s.Liqo.mu.Unlock()
 		for id := range s.pairs {

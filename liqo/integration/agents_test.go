@@ -139,6 +139,18 @@ func role(want string) func(control.Peer) error {
 	}
 }
 
+// accept waits for a request of the other cluster, and accepts it.
+func (s *site) accept(other *site) {
+	s.t.Helper()
+	s.sees(other, "a request", func(p control.Peer) error {
+		if p.Request == nil {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	s.mustCLI("peers", "accept", other.id, "--yes")
+}
+
 // peered waits until Liqo has peered the two.
 func peered(consumer, provider *site) {
 	consumer.t.Helper()
@@ -198,13 +210,7 @@ func TestAgents(t *testing.T) {
 		}
 		connected <- out
 	}()
-	mill.sees(barn, "a request", func(p control.Peer) error {
-		if p.Request == nil {
-			return errors.New("it has none")
-		}
-		return nil
-	})
-	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	mill.accept(barn)
 	accepted := time.Now()
 	out := <-connected
 	t.Logf("connected after %v, %v since it was accepted:\n%s", time.Since(began), time.Since(accepted), out)
@@ -333,13 +339,7 @@ func TestAgents(t *testing.T) {
 func TestRightsTakenAway(t *testing.T) {
 	barn, mill := newSites(t)
 	barn.mustCLI("peers", "connect", mill.id, "--yes", "--no-wait")
-	mill.sees(barn, "a request", func(p control.Peer) error {
-		if p.Request == nil {
-			return errors.New("it has none")
-		}
-		return nil
-	})
-	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	mill.accept(barn)
 	peered(barn, mill)
 	barn.audit()
 	_, err := barn.k.Request(t.Context(), http.MethodDelete, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/liqo-agent-liqo", "", nil)
@@ -386,13 +386,7 @@ func TestAdopted(t *testing.T) {
 	before, versions := made()
 
 	barn.mustCLI("peers", "connect", mill.id, "--yes", "--no-wait")
-	mill.sees(barn, "a request", func(p control.Peer) error {
-		if p.Request == nil {
-			return errors.New("it has none")
-		}
-		return nil
-	})
-	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	mill.accept(barn)
 	barn.sees(mill, "that somebody else has peered the two", func(p control.Peer) error {
 		if p.Outgoing.Joined || p.Outgoing.Reason != exchange.ReasonNotOurs || !strings.Contains(p.Outgoing.Message, "kubectl label namespace liqo-tenant-mill") {
 			return errors.New("it does not say so")
