@@ -144,7 +144,8 @@ type Engine struct {
 	// kept are the addresses of third clusters when the tables were opened; of Run.
 	kept map[peer.ClusterID]map[netip.Addr]netip.Addr
 
-	agreeing sync.Mutex // one choice of blocks at a time, until it is stored; taken before mu
+	loaded   chan struct{} // closed once stored was read
+	agreeing sync.Mutex    // one choice of blocks at a time, until it is stored; taken before mu
 	writes   *throttle.Buckets[peer.ClusterID]
 	total    *throttle.Buckets[struct{}]
 	opens    *throttle.Buckets[peer.ClusterID]
@@ -155,7 +156,7 @@ type Engine struct {
 	names   filter.Names
 	guests  map[peer.ClusterID][]netip.Prefix
 	paths   map[peer.ClusterID]*path
-	stored  map[peer.ClusterID]Blocks
+	stored  map[peer.ClusterID]Blocks // nil until it was read
 	shown   map[netip.Addr]peer.ClusterID
 	private wireguard.Key // of WireGuard; zero while it was not needed
 	settled bool          // nobody is wanted but those in paths
@@ -169,7 +170,7 @@ type Engine struct {
 // New returns an engine that connects nobody.
 func New(cfg Config) *Engine {
 	return &Engine{
-		cfg: cfg, host: linux, again: make(chan struct{}, 1), paths: make(map[peer.ClusterID]*path),
+		cfg: cfg, host: linux, again: make(chan struct{}, 1), loaded: make(chan struct{}), paths: make(map[peer.ClusterID]*path),
 		writes: throttle.New[peer.ClusterID](writeRate, writeBurst, maxPeers), total: throttle.New[struct{}](totalRate, totalBurst, 1), opens: throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),
 		echoes: throttle.New[peer.ClusterID](echoRate, echoBurst, maxPeers),
 	}
@@ -234,6 +235,10 @@ func (e *Engine) SetGuests(guests map[peer.ClusterID][]netip.Prefix) {
 		wake(e.again)
 	}
 }
+
+// Loaded returns a channel that is closed once the addresses of an earlier run were read. Connections of that run end that
+// the first Set of their peer does not grant, and Status has the addresses by which it can.
+func (e *Engine) Loaded() <-chan struct{} { return e.loaded }
 
 // Set has this cluster connected with a peer.
 func (e *Engine) Set(spec Peer) {
@@ -346,6 +351,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		return fmt.Errorf("read the addresses of connected clusters: %w", err)
 	}
 	e.mu.Lock()
+	if e.stored == nil {
+		close(e.loaded)
+	}
 	e.stored = make(map[peer.ClusterID]Blocks, len(stored))
 	for id, b := range stored {
 		if b.check() == nil { // else they are agreed on anew

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -439,6 +440,35 @@ func TestNothingGoesBeforeSettled(t *testing.T) {
 		if a.Wanted("b") == nil {
 			t.Error("b is wanted")
 		}
+	})
+}
+
+// TestAgreedBefore: what the first Set of a peer grants is made of what was agreed on with it in an earlier run.
+func TestAgreedBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lan) {
+		a, b := l.add("a").begin("b"), l.add("b").begin("a")
+		connected(t, a, b, 3*time.Second)
+		before := mustStatus(t, a, "b").Blocks
+		a.stop()
+		a.renew()
+		if s, wanted := a.Status("b"); wanted || s.Known || len(s.Blocks.Theirs) > 0 {
+			t.Errorf("before it runs: %+v", s)
+		}
+		select {
+		case <-a.Loaded():
+			t.Error("loaded before it runs")
+		default:
+		}
+		a.run()
+		<-a.Loaded()
+		if s, wanted := a.Status("b"); wanted || !s.Known || !reflect.DeepEqual(s.Blocks, before) {
+			t.Errorf("before it is wanted: %+v, want %+v", s, before)
+		}
+		a.stop()
+		a.run() // Run may be called again
+		a.SetNode(k3s)
+		a.Set(Peer{ID: "b"})
+		connected(t, a, b, 3*time.Second)
 	})
 }
 

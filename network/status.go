@@ -76,13 +76,14 @@ func (e *Engine) Problem() error {
 	return e.problem
 }
 
-// Status returns what is known about the path to a peer; false when it is not to be connected.
+// Status returns what is known about the path to a peer; false when it is not to be connected: then that is only what was
+// agreed on when it was connected last.
 func (e *Engine) Status(id peer.ClusterID) (Status, bool) {
 	e.mu.Lock()
-	p, problem, known, own := e.paths[id], e.problem, e.stored != nil, e.node.Pods
+	p, problem, known, stored, own := e.paths[id], e.problem, e.stored != nil, e.stored[id], e.node.Pods
 	e.mu.Unlock()
 	if p == nil {
-		return Status{}, false
+		return Status{Known: known, Blocks: stored, Own: own}, false
 	}
 	p.mu.Lock()
 	out := Status{State: p.state, Since: p.since, Problem: p.failure, Known: known, Blocks: p.blocks, Own: own, Thirds: p.thirds, Moved: p.away, Counters: p.counters.snapshot()}

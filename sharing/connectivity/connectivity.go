@@ -35,6 +35,7 @@ type Network interface {
 	SetGuests(map[peer.ClusterID][]netip.Prefix)
 	Set(network.Peer)
 	Remove(id peer.ClusterID)
+	Loaded() <-chan struct{}
 	Status(id peer.ClusterID) (network.Status, bool)
 	Settled()
 }
@@ -70,6 +71,7 @@ type Connectivity struct {
 	mu      sync.Mutex
 	serves  map[peer.ClusterID]bool // consumers
 	uses    map[peer.ClusterID]bool // providers
+	told    map[peer.ClusterID]role // in which roles, until settled
 	set     map[peer.ClusterID]bool // whom Network has been told of
 	settled bool
 	problem *Problem
@@ -116,19 +118,35 @@ func New(cfg Config) *Connectivity {
 	}
 	return &Connectivity{
 		cfg: cfg, again: make(chan struct{}, 1), problem: problemUnknown,
-		serves: make(map[peer.ClusterID]bool), uses: make(map[peer.ClusterID]bool), set: make(map[peer.ClusterID]bool),
+		serves: make(map[peer.ClusterID]bool), uses: make(map[peer.ClusterID]bool), told: make(map[peer.ClusterID]role), set: make(map[peer.ClusterID]bool),
 	}
 }
 
 // Serve says whether a cluster consumes resources of this one.
-func (c *Connectivity) Serve(id peer.ClusterID, joined bool) { c.join(c.serves, id, joined) }
+func (c *Connectivity) Serve(id peer.ClusterID, joined bool) { c.join(asConsumer, id, joined) }
 
 // Use says whether this cluster consumes resources of a peer.
-func (c *Connectivity) Use(id peer.ClusterID, joined bool) { c.join(c.uses, id, joined) }
+func (c *Connectivity) Use(id peer.ClusterID, joined bool) { c.join(asProvider, id, joined) }
 
-func (c *Connectivity) join(peers map[peer.ClusterID]bool, id peer.ClusterID, joined bool) {
+// role is what a peer is for this cluster; several are added.
+type role uint8
+
+const (
+	asConsumer role = 1 << iota
+	asProvider
+)
+
+func (c *Connectivity) join(as role, id peer.ClusterID, joined bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.settled && c.told[id]&as == 0 {
+		c.told[id] |= as
+		work.Wake(c.again)
+	}
+	peers := c.serves
+	if as == asProvider {
+		peers = c.uses
+	}
 	if peers[id] == joined {
 		return
 	}
@@ -155,6 +173,7 @@ func (c *Connectivity) disconnect(id peer.ClusterID) {
 func (c *Connectivity) Settled() {
 	c.mu.Lock()
 	c.settled = true
+	clear(c.told)
 	c.mu.Unlock()
 	work.Wake(c.again)
 }
@@ -192,6 +211,10 @@ type watched struct {
 	servers    *kube.Cache[*discoveryv1.EndpointSlice]    // of the Service kubernetes
 }
 
+// serverPatience is how long connections of pods to the API server wait for it to be known where that is: what is decided
+// before ends them.
+const serverPatience = 10 * time.Second
+
 // Run decides who reaches whom, until ctx ends.
 func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
 	client, err := kube.New(local)
@@ -216,16 +239,24 @@ func (c *Connectivity) Run(ctx context.Context, local *rest.Config) error {
 	following.Go(func() {
 		w.namespaces.Follow(ctx, client, kube.Query{Path: "/api/v1/namespaces", Labels: workload.LabelEnabled + "=true"})
 	})
-	// Nobody waits for it: it is for those only who may reach the API server.
 	following.Go(func() {
 		w.servers.Follow(ctx, client, kube.Query{Path: "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", Labels: discoveryv1.LabelServiceName + "=kubernetes"})
 	})
-	for _, synced := range []<-chan struct{}{w.nodes.Synced(), w.pods.Synced(), w.namespaces.Synced()} {
+	for _, known := range []<-chan struct{}{w.nodes.Synced(), w.pods.Synced(), w.namespaces.Synced(), c.cfg.Network.Loaded()} {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-synced:
+		case <-known:
 		}
+	}
+	// Without the right to read where the API server is, the rest works all the same.
+	patience := time.NewTimer(serverPatience)
+	defer patience.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.servers.Synced():
+	case <-patience.C:
 	}
 	for {
 		c.decide(w)
@@ -338,8 +369,8 @@ func (c *Connectivity) decide(w *watched) {
 		c.tellServer(w, &grants)
 		c.last = node
 		for _, id := range c.joined() {
-			if draining && !c.set[id] {
-				continue
+			if !c.set[id] && (draining || !c.settled && c.told[id] != asConsumer|asProvider) {
+				continue // what one role needs would end while only the other is known
 			}
 			c.set[id] = true
 			c.cfg.Network.Set(grants.of(id, c.serves[id], c.uses[id], c.cfg.Network))

@@ -43,6 +43,7 @@ func (r *recorder) SetGuests(of map[peer.ClusterID][]netip.Prefix) {
 }
 func (r *recorder) Set(p network.Peer)       { r.peers[p.ID] = p }
 func (r *recorder) Remove(id peer.ClusterID) { delete(r.peers, id) }
+func (r *recorder) Loaded() <-chan struct{}  { return nil }
 func (r *recorder) Settled()                 { r.settled = true }
 func (r *recorder) Status(id peer.ClusterID) (network.Status, bool) {
 	_, ok := r.peers[id]
@@ -96,6 +97,10 @@ func newBench() *bench {
 		},
 	})
 	b.w = b.caches()
+	for _, id := range []peer.ClusterID{barn, mill} {
+		b.Use(id, false)
+		b.Serve(id, false)
+	}
 	return b
 }
 
@@ -488,6 +493,40 @@ func TestWhatIsShown(t *testing.T) {
 		if !reflect.DeepEqual(b.net.shown, want) {
 			t.Errorf("on %v: %v, want %v", on, b.net.shown, want)
 		}
+	}
+}
+
+// TestFirstDecision: connections of an earlier run end that the first Set does not grant, so nobody is Set before it is known
+// what the peer is for this cluster, and what was agreed on with it before counts.
+func TestFirstDecision(t *testing.T) {
+	const both = peer.ClusterID("both")
+	b := newBench()
+	b.addNode("box", "", "10.42.0.0/24")
+	b.addNode("liqo-both", "liqo://both", "")
+	b.addPod("shop", "away", "liqo-both", "241.3.0.5", nil)
+	b.addPod("guests-of-both", "guest", "box", "10.42.0.20", nil)
+	b.net.blocks[both] = network.Blocks{Theirs: prefixes("241.3.0.0/24")}
+	b.Use(both, true)
+	b.decide(b.w)
+	if len(b.net.peers) != 0 {
+		t.Errorf("%+v, while it is not known whether it is a consumer", b.net.peers)
+	}
+	<-b.again
+	b.Serve(both, true)
+	<-b.again
+	b.decide(b.w)
+	if got := b.net.peers[both]; len(got.In) != 1 || len(got.Out) != 2 {
+		t.Errorf("at first it gets %+v", got)
+	}
+	b.Serve("late", true)
+	b.decide(b.w)
+	if _, set := b.net.peers["late"]; set {
+		t.Error("connected with a peer of which only one role is known")
+	}
+	b.Settled()
+	b.decide(b.w)
+	if _, set := b.net.peers["late"]; !set {
+		t.Error("not connected with a peer of which no more is to be known")
 	}
 }
 
