@@ -160,7 +160,7 @@ func (d *derived) decideRequest() *api.PeeringRequestStatus {
 	case d.trusted && d.acceptedForLess():
 		return &api.PeeringRequestStatus{
 			Phase: api.RequestPending, Reason: wire.ReasonAsksPerson,
-			Message: "The provider accepted this cluster for the agents' own sharing. A person there has to accept it once more, to be peered by Liqo: liqo-agent peers accept",
+			Message: "The provider accepted this cluster for the agents' own sharing. A person there has to accept it once more, to be peered by Liqo: liqo-agent peers accept " + d.commandName(),
 		}
 	case accept.Phase == api.RequestAccepted && !d.trusted:
 		return &api.PeeringRequestStatus{

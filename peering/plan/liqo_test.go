@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/liqo/exchange"
+	"liqo.io/agent/peer"
 	"liqo.io/agent/peering/reason"
 )
 
@@ -286,7 +287,7 @@ func TestAcceptedForLess(t *testing.T) {
 	w.b.book.ForLess = true
 	w.a.book.connect()
 	mustRest(t, w)
-	if req := w.b.kube.Request; w.a.joined() || w.b.serves() || req.Status.Phase != api.RequestPending || req.Status.Reason != wire.ReasonAsksPerson || !strings.Contains(req.Status.Message, "once more") {
+	if req := w.b.kube.Request; w.a.joined() || w.b.serves() || req.Status.Phase != api.RequestPending || req.Status.Reason != wire.ReasonAsksPerson || !strings.HasSuffix(req.Status.Message, "once more, to be peered by Liqo: liqo-agent peers accept "+peer.Reference(idA, "", "box")) {
 		t.Fatalf("%+v\n%s\n%s", req, w.a, w.b)
 	}
 	w.b.book.ForLess = false
