@@ -59,6 +59,21 @@ func TestModel(t *testing.T) {
 	})
 }
 
+// TestFound: what the model found once.
+func TestFound(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"the agent ends right after the node was deleted": {{"want", "two", 0}, {"wait", "two", 3}, {"unwant", "two", 1}, {"delete node", "two", 1}, {"restart", "two", 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				if err := play(t, steps); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // world is what happened, and what is to come of it.
 type world struct {
 	f    *fake

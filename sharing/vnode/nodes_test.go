@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -47,9 +48,11 @@ type agent struct {
 func (f *fake) start(t *testing.T) *agent {
 	t.Helper()
 	f.with(func() {
-		for path := range f.objects {
-			if name, ok := strings.CutPrefix(path, leasePath+"/"); ok {
-				f.inherited[name] = true
+		for path := range maps.Clone(f.objects) {
+			if name, ok := strings.CutPrefix(path, leasePath+"/"); !ok {
+				continue
+			} else if f.inherited[name] = true; f.objects[nodePath(name)] == nil {
+				f.store(path, nil) // by the garbage collector, as later: see store
 			}
 		}
 	})
