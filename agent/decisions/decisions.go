@@ -76,6 +76,9 @@ type Policy struct {
 	Search []string
 	Static []config.StaticPeer
 	Fleet  []*x509.Certificate // the fleet's authorities
+	// FleetUnknown: there are some, and they cannot be read. Nobody is trusted by them anew then, and whom
+	// they made trusted stays so.
+	FleetUnknown bool
 }
 
 // Store decides about peers. Make one with Open.

@@ -293,7 +293,11 @@ func (p policy) stillNames(id peer.ClusterID, r record) bool {
 	return p.Search == nil || r.Pin.Domain == "" || p.named(id, r, r.Pin.Host) || p.domainOf(r.Pin.Host) != ""
 }
 
+// knowsAuthority reports whether an authority with that key is one of the fleet, or may be.
 func (p policy) knowsAuthority(key peer.Fingerprint) bool {
+	if p.FleetUnknown {
+		return true
+	}
 	for _, authority := range p.Fleet {
 		if peer.FingerprintOf(authority.RawSubjectPublicKeyInfo) == key {
 			return true

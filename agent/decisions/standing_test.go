@@ -313,6 +313,18 @@ func TestPolicy(t *testing.T) {
 	if b.changes(barn) == 0 || b.changes(silo) == 0 || b.changes("another") != 0 {
 		t.Error("autojoin concerns the peers that the configuration trusts")
 	}
+	// The file of the authorities cannot be read now: whom they made trusted stays so, also over a start.
+	unread := p
+	unread.Fleet, unread.FleetUnknown = nil, true
+	b.quiet("authorities that cannot be read", func() {
+		must(t, b.SetPolicy(ctx, unread))
+		b.restart(unread)
+	})
+	if pin := b.Pin(barn); pin == nil || pin.Method != peer.TrustFleet {
+		t.Errorf("with authorities that cannot be read: %+v", pin)
+	}
+	b.changes(barn)
+	b.changes(silo)
 	// The configuration no longer vouches.
 	must(t, b.SetPolicy(ctx, Policy{Accept: "ask", Fleet: []*x509.Certificate{other.cert}}))
 	if b.Pin(barn) != nil || b.Pin(silo) != nil {

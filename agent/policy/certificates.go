@@ -39,7 +39,7 @@ func NewCertificates(id peer.ClusterID, key *trust.Key, issuer *trust.Issuer, tr
 }
 
 // Use loads the certificates of a configuration. Unusable ones are reported and left
-// out, so an unreadable fleet CA makes nobody trusted.
+// out, so an unreadable fleet CA makes nobody trusted anew.
 func (c *Certificates) Use(cfg config.Config) {
 	var now problems.Certificates
 	var err error

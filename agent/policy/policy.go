@@ -36,12 +36,12 @@ func NewSource(loaded func() *config.Loaded, domains Domains, noAutojoin func() 
 	return &Source{loaded: loaded, domains: domains, noAutojoin: noAutojoin}
 }
 
-// Use takes the trust settings of a configuration into use, with its fleet CAs.
+// Use takes the trust settings of a configuration into use, with its fleet CAs; nil if it names none, or these cannot be used.
 func (s *Source) Use(cfg config.Config, fleetCAs []*x509.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.configured = decisions.Policy{
-		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken, Fleet: fleetCAs,
+		Accept: cfg.Trust.Accept, AllowEmptyToken: cfg.Trust.AllowEmptyToken, Fleet: fleetCAs, FleetUnknown: cfg.Trust.FleetCA != "" && fleetCAs == nil,
 		Autojoin: cfg.Discovery.Autojoin, AutojoinUntrusted: cfg.Discovery.AutojoinUntrusted,
 		Static: cfg.Peers, ByLiqo: engine.Setting(cfg.Peering.Engine) != engine.OnlyBuiltin,
 	}
