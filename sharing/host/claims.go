@@ -67,6 +67,11 @@ func (s *session) makeClaimCaches() {
 // then, and for ever if the agent may not read them, guests make none.
 func (s *session) claimsKnown() bool { return s.claims.HasSynced() && s.classes.HasSynced() }
 
+// claimsRefused reports whether the agent may not read them.
+func (s *session) claimsRefused() bool {
+	return !s.claimsKnown() && (apierrors.IsForbidden(s.claims.Failure()) || apierrors.IsForbidden(s.classes.Failure()))
+}
+
 // mayClaim reports whether a consumer may have claims in a namespace: storage is offered, or it
 // has some there.
 func (s *session) mayClaim(st standing, guest *corev1.Namespace) bool {
@@ -132,8 +137,10 @@ func (h *Host) claim(name string, body []byte, in workload.Guest, st standing) (
 	switch {
 	case no != nil:
 		return nil, refusedBy(no)
+	case st.session.claimsRefused():
+		return nil, refuse(ReasonNoStorage, "the agent of this cluster may not read PersistentVolumeClaims and StorageClasses; run `liqo-agent rbac --apply` there").after(retryUsedUp)
 	case !st.session.claimsKnown():
-		return nil, refuse(ReasonNoStorage, "the agent of this cluster may not read PersistentVolumeClaims and StorageClasses, or has not read them yet; run `liqo-agent rbac --apply` there if that goes on").after(retryUsedUp)
+		return nil, refuse(ReasonNotReady, "this cluster does not know yet which PersistentVolumeClaims %s has; try again later", in.Cluster).after(retryNotReady)
 	}
 	if _, r := st.session.class(st.settings.GuestStorageClass); r != nil {
 		return nil, r

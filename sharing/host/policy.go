@@ -106,6 +106,22 @@ func policyFor(namespace string, id peer.ClusterID, network []netip.Prefix, clus
 	}
 }
 
+// networkOf returns the addresses of the consumer's own cluster that a policy lets in.
+func networkOf(policy *networkingv1.NetworkPolicy) (network []netip.Prefix) {
+	if policy == nil || len(policy.Spec.Ingress) != 1 {
+		return nil
+	}
+	for _, from := range policy.Spec.Ingress[0].From {
+		if from.IPBlock == nil || len(from.IPBlock.Except) > 0 {
+			continue
+		}
+		if p, err := netip.ParsePrefix(from.IPBlock.CIDR); err == nil {
+			network = append(network, p)
+		}
+	}
+	return network
+}
+
 func samePolicy(found, wanted *networkingv1.NetworkPolicy) bool {
 	return covers(found.Labels, wanted.Labels) && reflect.DeepEqual(found.Spec, wanted.Spec)
 }

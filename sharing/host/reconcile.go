@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,8 +122,9 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 			return wait, err
 		}
 	}
+	granted := s.grantsFor(st, guest)
 	if st.offer != nil { // else the last one stands
-		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings, s.servicesKnown(), s.mayClaim(st, guest)), sameQuota)
+		wait, err := ensure(ctx, s, s.quotas, quotaPath(guest.Name), guest.Name, quotaFor(guest, id, origin, st.offer, st.settings, granted.services, granted.claims), sameQuota)
 		if wait > 0 || err != nil {
 			return wait, err
 		}
@@ -133,12 +135,11 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 	if err := s.unretain(ctx, guest); err != nil {
 		return 0, err
 	}
-	wait, err := ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policyFor(guest.Name, id, st.network, len(st.servers) == 0 || s.asksClusterDNS(guest.Name), st.settings), samePolicy)
+	policy, same := s.policyOf(st, guest)
+	wait, err := ensure(ctx, s, s.policies, policyPath(guest.Name), guest.Name, policy, same)
 	if wait > 0 || err != nil {
 		return wait, err
 	}
-	granted := s.granted
-	granted.services, granted.claims = s.servicesKnown(), s.mayClaim(st, guest)
 	if wait, err = ensure(ctx, s, s.roles, rolePath(guest.Name), guest.Name, roleFor(guest.Name, id, granted), sameRole); wait > 0 || err != nil {
 		return wait, err
 	}
@@ -151,6 +152,42 @@ func (s *session) reconcileNamespace(ctx context.Context, st standing, guest *co
 		}
 	}
 	return wait, err
+}
+
+// grantsFor returns the rights of a consumer in one of its namespaces. What it has stays while it is not known whether it is
+// to have that: after a start, Services, claims and the offer are known one after the other.
+func (s *session) grantsFor(st standing, guest *corev1.Namespace) grants {
+	out := s.granted
+	out.services = s.servicesKnown() || !s.servicesRefused() && s.gives(guest, resourceServices)
+	out.claims = s.mayClaim(st, guest) || (st.offer == nil || !s.claimsKnown()) && !s.claimsRefused() && s.gives(guest, resourceClaims)
+	return out
+}
+
+// gives reports whether the Role in a namespace lets the consumer make objects of a resource.
+func (s *session) gives(guest *corev1.Namespace, resource string) bool {
+	role := s.roles.Get(guest.Name, RoleName)
+	return role != nil && slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, "create")
+	})
+}
+
+// policyOf returns the NetworkPolicy that a namespace is to have, and whether one that is there does. While it is not known
+// which addresses the consumer has here, or whether its pods are answered for names, that stays as it is.
+func (s *session) policyOf(st standing, guest *corev1.Namespace) (wanted *networkingv1.NetworkPolicy, same func(found, wanted *networkingv1.NetworkPolicy) bool) {
+	network, unknown := st.network, len(st.network) == 0 && !st.down
+	if unknown {
+		network = networkOf(s.policies.Get(guest.Name, PolicyName))
+	}
+	with := func(clusterDNS bool) *networkingv1.NetworkPolicy {
+		return policyFor(guest.Name, st.tenant.id, network, clusterDNS, st.settings)
+	}
+	wanted = with(len(st.servers) == 0 || s.asksClusterDNS(guest.Name))
+	if !unknown {
+		return wanted, samePolicy
+	}
+	return wanted, func(found, wanted *networkingv1.NetworkPolicy) bool {
+		return samePolicy(found, wanted) || samePolicy(found, with(false))
+	}
 }
 
 // asksClusterDNS reports whether a pod in a namespace asks the DNS of this cluster.
