@@ -137,7 +137,7 @@ func New(cfg Config) *Sharing {
 			return vnode.Settings{Heartbeat: shared.Heartbeat, DrainTimeout: shared.DrainTimeout}
 		},
 		Kubelet: s.kubeletAddress, MetricsPath: kubelet.ResourcePath, Changed: cfg.Requeue, Names: cfg.Names, Host: strings.ToLower(host),
-		Webhook: cfg.Webhook, Claims: func() bool { return s.volumes.InUse() }, Logger: cfg.Logger, Now: cfg.Now,
+		Webhook: cfg.Webhook, Claims: func() (bool, bool) { return s.volumes.InUse() }, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	s.volumes = volumes.New(volumes.Config{
 		Self: self, Class: func() string { return cfg.Settings().Sharing.StorageClass },

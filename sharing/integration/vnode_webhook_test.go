@@ -64,7 +64,7 @@ func TestWebhook(t *testing.T) {
 		Changed:  func(peer.ClusterID) {},
 		Names:    newNames(),
 		Webhook:  server.MutatingWebhook,
-		Claims:   claims.Load,
+		Claims:   func() (bool, bool) { return claims.Load(), true },
 		Logger:   log.Logger(),
 	})
 	config := k.RESTConfig()

@@ -27,9 +27,9 @@ type keeping struct {
 	path  string // of the collection
 	cache *kube.Cache[*manifest]
 	want  func() *manifest // nil while nobody knows
-	// extra, if not nil, reports whether it is to be there at all. Without it, only pods with
-	// claims are not let on nodes.
-	extra func() bool
+	// extra, if not nil, reports whether it is to be there at all, and whether that is known yet.
+	// Without it, only pods with claims are not let on nodes.
+	extra func() (is, known bool)
 }
 
 func (k keeping) object() string { return k.path + "/" + OffloadingName }
@@ -159,7 +159,7 @@ func (p *policy) choose(ctx context.Context) ([]keeping, error) {
 		claims := p.webhook(true)
 		claims.extra = p.cfg.Claims
 		if claims.extra == nil {
-			claims.extra = func() bool { return false }
+			claims.extra = func() (bool, bool) { return false, true }
 		}
 		return []keeping{
 			p.keeping(version, pluralPolicies, func() *manifest { return policyManifest(version) }),
@@ -214,8 +214,13 @@ func (p *policy) keep(ctx context.Context, kept []keeping, wanted, unwanted bool
 	var errs []error
 	for _, k := range kept {
 		wanted, unwanted := wanted, unwanted
-		if k.extra != nil && !k.extra() {
-			wanted, unwanted = false, wanted || unwanted
+		if k.extra != nil {
+			switch is, known := k.extra(); {
+			case !known:
+				continue // what is there stays
+			case !is:
+				wanted, unwanted = false, wanted || unwanted
+			}
 		}
 		select {
 		case <-k.cache.Synced():

@@ -84,9 +84,9 @@ type Config struct {
 	// claims only, beside these; nil while there is none. It is
 	// (*admission.Server).MutatingWebhook of peering/admission.
 	Webhook func(claims bool) map[string]any
-	// Claims reports whether pods with claims may run on the nodes; nil: they never may. Touch
-	// is to be called when that changes.
-	Claims func() bool
+	// Claims reports whether pods with claims may run on the nodes, and whether that is known yet;
+	// nil: they never may. Touch is to be called when that changes.
+	Claims func() (may, known bool)
 	Logger *slog.Logger
 	// Now is the clock, time.Now if nil. Only differences count.
 	Now func() time.Time

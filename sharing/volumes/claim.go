@@ -112,7 +112,8 @@ func (s *session) chosen(claim *corev1.PersistentVolumeClaim, selected string) (
 	if _, why := workload.ClaimOf(claim, s.origin("", "")); why != nil {
 		return failed("%s", why.Message)
 	}
-	if p, there := s.v.provider(id); !there || p.Storage == 0 {
+	// One that was not heard since the start may offer some: the claim waits for it.
+	if p, there := s.v.provider(id); there && p.Storage == 0 || !there && s.v.complete() {
 		return failed("The provider of node %s offers no storage. It can offer some with the setting sharing.storage.", selected)
 	}
 	return id, nil

@@ -25,11 +25,8 @@ func (s *session) reconcileClass(ctx context.Context) (again time.Duration, err 
 		}
 		return 0, nil // somebody's own, with whatever is in it
 	}
-	if !s.v.InUse() {
-		s.v.mu.Lock()
-		settled := s.v.settled
-		s.v.mu.Unlock()
-		if found == nil || !settled {
+	if used, known := s.v.InUse(); !used {
+		if found == nil || !known {
 			return 0, nil
 		}
 		err := s.client.Delete(ctx, storageclass.Path+"/"+s.class, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
@@ -42,7 +39,7 @@ func (s *session) reconcileClass(ctx context.Context) (again time.Duration, err 
 		TypeMeta:    metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
 		ObjectMeta:  metav1.ObjectMeta{Name: s.class, Labels: map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
 		Provisioner: workload.Provisioner, ReclaimPolicy: corev1.PersistentVolumeReclaimDelete, VolumeBindingMode: storageclass.WaitForFirstConsumer,
-		AllowVolumeExpansion: true, AllowedTopologies: s.topologies(),
+		AllowVolumeExpansion: true, AllowedTopologies: s.topologies(found),
 	}
 	switch {
 	case want.AllowedTopologies == nil && found == nil:
@@ -58,19 +55,20 @@ func (s *session) reconcileClass(ctx context.Context) (again time.Duration, err 
 }
 
 // topologies returns the nodes where claims can be: the virtual ones of providers that offer
-// storage, and those of this cluster if it has a class for claims at home. There is nil if there
-// are none.
-func (s *session) topologies() []corev1.TopologySelectorTerm {
+// storage, and those of this cluster if it has a class for claims at home. Those of providers that were not
+// heard yet are as in found, the class that there is. There is nil if there are none.
+func (s *session) topologies(found *storageclass.Class) []corev1.TopologySelectorTerm {
 	_, why := s.homeClass()
+	complete := s.v.complete()
 	var names []string
 	for _, n := range s.nodes.All() {
-		here := why == ""
+		name, here := n.Labels[corev1.LabelHostname], why == ""
 		if id, virtual := n.provider(); virtual {
 			p, there := s.v.provider(id)
-			here = there && p.Storage > 0
+			here = there && p.Storage > 0 || !there && !complete && lists(found, name)
 		}
-		if here && n.Labels[corev1.LabelHostname] != "" {
-			names = append(names, n.Labels[corev1.LabelHostname])
+		if here && name != "" {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
@@ -78,6 +76,15 @@ func (s *session) topologies() []corev1.TopologySelectorTerm {
 	}
 	slices.Sort(names)
 	return []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: slices.Compact(names)}}}}
+}
+
+// lists reports whether claims of a class, which is nil if there is none, can be on a node.
+func lists(class *storageclass.Class, node string) bool {
+	return class != nil && slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {
+		return slices.ContainsFunc(t.MatchLabelExpressions, func(e corev1.TopologySelectorLabelRequirement) bool {
+			return e.Key == corev1.LabelHostname && slices.Contains(e.Values, node)
+		})
+	})
 }
 
 // homeClass returns the class that claims at home have behind them, or why there is none, in a

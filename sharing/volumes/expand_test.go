@@ -151,7 +151,7 @@ func TestHomeClass(t *testing.T) {
 		if got != test.want || (why == "") != (test.says == "") || !strings.Contains(why, test.says) {
 			t.Errorf("%q of %s: %q, %q", test.setting, test.classes, got, why)
 		}
-		if nodes := fmt.Sprint(s.topologies()); strings.Contains(nodes, "one") != (test.want != "") {
+		if nodes := fmt.Sprint(s.topologies(nil)); strings.Contains(nodes, "one") != (test.want != "") {
 			t.Errorf("%q of %s: the class is for %s", test.setting, test.classes, nodes)
 		}
 	}

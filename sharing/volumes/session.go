@@ -240,9 +240,7 @@ func (s *session) run(ctx context.Context) {
 		case <-synced:
 		}
 	}
-	s.v.mu.Lock()
-	s.v.session = s
-	s.v.mu.Unlock()
+	s.v.attach(s)
 	s.enqueueAll("")
 	s.v.cfg.Used()
 	namespaces := make(map[string]bool)

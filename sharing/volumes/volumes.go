@@ -63,6 +63,7 @@ type Volumes struct {
 	mu        sync.Mutex
 	providers map[peer.ClusterID]Provider
 	settled   bool
+	ready     chan struct{} // closed with the first session
 	// session is the last one of which all caches were filled, nil before the first. What it
 	// knows stays known after it ended.
 	session *session
@@ -73,7 +74,7 @@ func New(cfg Config) *Volumes {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Volumes{cfg: cfg, providers: make(map[peer.ClusterID]Provider)}
+	return &Volumes{cfg: cfg, providers: make(map[peer.ClusterID]Provider), ready: make(chan struct{})}
 }
 
 // Run provisions until ctx ends. It returns an error if there is no client for local. It may be
@@ -128,15 +129,27 @@ func (v *Volumes) Touch() {
 	}
 }
 
-// Settled says that all providers were set. Until then the storage class stays.
+// Settled says that all providers were set. Until then the storage class stays, and claims wait for
+// providers that were not.
 func (v *Volumes) Settled() {
 	v.mu.Lock()
 	v.settled = true
 	s := v.session
 	v.mu.Unlock()
 	if s != nil {
-		s.queue.Add(key{kind: aClass})
+		s.touch()
 	}
+	v.cfg.Used()
+}
+
+// attach makes a session of which all caches were filled the one that counts.
+func (v *Volumes) attach(s *session) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.session == nil {
+		close(v.ready)
+	}
+	v.session = s
 }
 
 // provider returns a provider; false if it is not known.
@@ -159,14 +172,25 @@ func (v *Volumes) offers() bool {
 	return false
 }
 
-// InUse reports whether pods with claims may run on virtual nodes: somebody offers storage, or
-// keeps some.
-func (v *Volumes) InUse() bool {
+// InUse reports whether pods with claims may run on virtual nodes, because somebody offers storage or
+// keeps some, and whether that is known: that nobody does is so once all were heard.
+func (v *Volumes) InUse() (used, known bool) {
 	if v.offers() {
-		return true
+		return true, true
 	}
 	s := v.known()
-	return s != nil && s.volumes.Len()+s.claims.Len() > 0
+	if s == nil {
+		return false, false
+	}
+	used = s.volumes.Len()+s.claims.Len() > 0
+	return used, used || v.complete()
+}
+
+// complete reports whether all providers were set.
+func (v *Volumes) complete() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.settled
 }
 
 // known returns the last session of which all caches were filled, nil before the first.
@@ -241,12 +265,15 @@ func (v *Volumes) Holds(id peer.ClusterID, namespace string) bool {
 }
 
 // Ours reports whether claims exist, are of the storage class, and not in this cluster. It asks the
-// API server, because pods come right after their claims.
+// API server, because pods come right after their claims, and waits for the first connection to it: a pod that
+// is kept from virtual nodes when it is made is so for good.
 func (v *Volumes) Ours(ctx context.Context, namespace string, names []string) bool {
-	s := v.known()
-	if s == nil {
+	select {
+	case <-v.ready:
+	case <-ctx.Done():
 		return false
 	}
+	s := v.known()
 	for _, name := range names {
 		claim := &corev1.PersistentVolumeClaim{}
 		if err := s.client.Get(ctx, claimPath(namespace, name), claim); err != nil || !s.ofClass(claim) || atHome(claim) {
