@@ -78,13 +78,15 @@ type Connect struct {
 	changes *throttle.Buckets[peer.ClusterID]
 	// versions is how many networks were made for pods.
 	versions uint64
+	asked    time.Time                      // when nameservers were asked for first, and not known
+	unnamed  map[peer.ClusterID]*time.Timer // for the end of that
 }
 
 // unknown is what pods show of a network of which nothing is known yet.
 var unknown = &workload.Network{Unknown: true}
 
 // How long a path may be without a connection before pods count as unreachable: their agent or
-// ours may have been restarted, which ends no connection of theirs.
+// ours may have been restarted, which ends no connection of theirs. New pods wait as long at first, for whom to ask for names.
 const (
 	graceAtFirst = 10 * time.Second
 	graceLater   = 3 * time.Second
@@ -111,7 +113,7 @@ type shown struct {
 func New(cfg Config) *Connect {
 	c := &Connect{
 		cfg: cfg, targets: make(map[peer.ClusterID]peer.Target), shown: make(map[peer.ClusterID]*shown),
-		stated: make(map[peer.ClusterID]*stated), changes: throttle.New[peer.ClusterID](changeRate, changeBurst, changePeers),
+		stated: make(map[peer.ClusterID]*stated), unnamed: make(map[peer.ClusterID]*time.Timer), changes: throttle.New[peer.ClusterID](changeRate, changeBurst, changePeers),
 	}
 	c.engine = network.New(network.Config{
 		Self: cfg.Self, Device: Device, Dial: c.dial, Load: c.load,
@@ -204,14 +206,37 @@ func (c *Connect) Serve(id peer.ClusterID, joined bool) (network []netip.Prefix,
 	return status.Blocks.Whole(), known.down != ""
 }
 
-// Nameservers returns the addresses at which pods of a consumer are to ask for names, nil while
-// these cannot be answered, or the consumer cannot be connected.
-func (c *Connect) Nameservers(id peer.ClusterID) []netip.Addr {
+// Nameservers returns the addresses at which pods of a consumer that is served are to ask for names, nil while
+// these cannot be answered, or the consumer cannot be connected. known is false for a moment after the start: a pod keeps
+// for all of its life whom it was told to ask.
+func (c *Connect) Nameservers(id peer.ClusterID) (servers []netip.Addr, known bool) {
+	problem := c.rules.Problem()
 	status, ok := c.engine.Status(id)
-	if !ok || len(status.Blocks.Theirs) == 0 && status.Problem != nil {
-		return nil
+	return c.nameservers(id, problem, status, ok, c.names.Serving(), c.names.Pending())
+}
+
+func (c *Connect) nameservers(id peer.ClusterID, problem *connectivity.Problem, status network.Status, ok bool, serving []netip.Addr, pending bool) (servers []netip.Addr, known bool) {
+	undecided := !ok && (problem == nil || problem.Reason == connectivity.ReasonUnknown)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if timer := c.unnamed[id]; timer != nil {
+		timer.Stop()
+		delete(c.unnamed, id)
 	}
-	return c.names.Serving()
+	switch {
+	case !undecided && (!ok || len(status.Blocks.Theirs) == 0 && status.Problem != nil):
+		return nil, true
+	case !undecided && (len(serving) > 0 || !pending):
+		return serving, true
+	case c.asked.IsZero():
+		c.asked = time.Now()
+	}
+	wait := graceAtFirst - time.Since(c.asked)
+	if wait <= 0 { // pods without these names are better than none
+		return nil, true
+	}
+	c.unnamed[id] = time.AfterFunc(wait, func() { c.cfg.Changed(id) })
+	return nil, false
 }
 
 // Names returns what there is to know about the DNS queries of guests: at which addresses they

@@ -368,7 +368,10 @@ func (s *Sharing) find(namespace, pod string) (kubelet.Place, bool) {
 // Host implements peering.Sharing.
 func (s *Sharing) Host(tenant spec.Tenant) spec.TenantStatus {
 	tenant.Network, tenant.NetworkDown = s.cfg.Network.Serve(tenant.ID, tenant.Admitted)
-	tenant.Nameservers = s.cfg.Network.Nameservers(tenant.ID)
+	if tenant.Admitted {
+		servers, known := s.cfg.Network.Nameservers(tenant.ID)
+		tenant.Nameservers, tenant.NamesUnknown = servers, !known
+	}
 	status := s.hosts.Set(tenant)
 	if !tenant.Admitted {
 		s.cfg.Recheck(tenant.ID)

@@ -26,6 +26,9 @@ func (h *Host) Pod(ctx context.Context, id peer.ClusterID, namespace string, bod
 	if err != nil {
 		return nil, nil, err
 	}
+	if st.unnamed {
+		return nil, nil, refuse(ReasonNotReady, "this cluster does not know yet whom the pods of %s ask for names; try again later", id).after(retryNotReady)
+	}
 	in := h.in(st, namespace)
 	clean, pod, no := workload.Admit(body, in)
 	if no != nil {

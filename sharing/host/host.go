@@ -103,6 +103,7 @@ type tenant struct {
 	network  []netip.Prefix     // addresses of the consumer, as this cluster knows them
 	down     bool               // no packets pass
 	servers  []netip.Addr       // whom its pods ask for names; nil: the cluster DNS
+	unnamed  bool               // that is not known yet
 	settings Settings           // when Set was called last
 	told     *spec.TenantStatus // what Set returned last; its map is shared
 	found    bool               // Changed was called before Set
@@ -134,11 +135,11 @@ func (h *Host) Set(t spec.Tenant) spec.TenantStatus {
 		}
 		n = h.tenantLocked(t.ID)
 	}
-	changed := !n.said || !slices.Equal(n.network, t.Network) || n.down != t.NetworkDown || !slices.Equal(n.servers, t.Nameservers) || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
+	changed := !n.said || !slices.Equal(n.network, t.Network) || n.down != t.NetworkDown || !slices.Equal(n.servers, t.Nameservers) || n.unnamed != t.NamesUnknown || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
 	if t.Admitted {
 		n.evicted, n.stuck = time.Time{}, false
 	}
-	n.said, n.name, n.admitted, n.offer, n.arch, n.network, n.down, n.servers, n.settings = true, t.Name, t.Admitted, offer, t.Arch, t.Network, t.NetworkDown, t.Nameservers, settings
+	n.said, n.name, n.admitted, n.offer, n.arch, n.network, n.down, n.servers, n.unnamed, n.settings = true, t.Name, t.Admitted, offer, t.Arch, t.Network, t.NetworkDown, t.Nameservers, t.NamesUnknown, settings
 	if changed && h.session != nil {
 		h.session.queue.Add(t.ID)
 		h.session.wake()
@@ -323,6 +324,7 @@ type standing struct {
 	network  []netip.Prefix
 	down     bool
 	servers  []netip.Addr
+	unnamed  bool
 	settings Settings
 	guest    *corev1.Namespace // where, if it asked for something in a namespace
 }
@@ -341,7 +343,7 @@ func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 	case !n.admitted:
 		return standing{}, refuse(ReasonNotAdmitted, "this cluster does not let %s run pods (any more)", id)
 	default:
-		return standing{session: h.session, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, settings: settings}, nil
+		return standing{session: h.session, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, unnamed: n.unnamed, settings: settings}, nil
 	}
 }
 

@@ -182,7 +182,7 @@ func (s *session) policyOf(st standing, guest *corev1.Namespace) (wanted *networ
 		return policyFor(guest.Name, st.tenant.id, network, clusterDNS, st.settings)
 	}
 	wanted = with(len(st.servers) == 0 || s.asksClusterDNS(guest.Name))
-	if !unknown {
+	if !unknown && !st.unnamed {
 		return wanted, samePolicy
 	}
 	return wanted, func(found, wanted *networkingv1.NetworkPolicy) bool {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"net/netip"
@@ -90,10 +91,15 @@ func TestStartTakesNothing(t *testing.T) {
 	}
 	claim := `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"data","annotations":{"liqo.io/origin-uid":"u"}},` +
 		`"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Ki"}}}}`
-	if _, no := h.claim("data", []byte(claim), h.in(standing{session: s, tenant: st.tenant, guest: guest, settings: settings}, "ns"), st); no == nil || no.Reason != ReasonNotReady {
+	_, no := h.claim("data", []byte(claim), h.in(standing{session: s, tenant: st.tenant, guest: guest, settings: settings}, "ns"), st)
+	if no == nil || no.Reason != ReasonNotReady {
 		t.Errorf("a claim while claims are not known: %v, want it refused for the moment", no)
 	}
-	st.network = block
+	st.network, st.unnamed = block, true
+	if got := changes(); got != nil {
+		t.Errorf("its addresses are known, and changed are %v", got)
+	}
+	st.unnamed = false
 	st.servers = []netip.Addr{netip.MustParseAddr("169.254.241.53")}
 	if got := changes(); got != nil {
 		t.Errorf("its network is known, and changed are %v", got)
@@ -101,6 +107,11 @@ func TestStartTakesNothing(t *testing.T) {
 	st.offer = offer
 	if got := changes(); got != nil {
 		t.Errorf("its offer is known, and changed are %v", got)
+	}
+	// A pod keeps whom it was told to ask for names.
+	h.Set(spec.Tenant{ID: barn, Admitted: true, Offer: map[string]string{"pods": "3"}, Network: block, NamesUnknown: true})
+	if _, _, err := h.Pod(ctx, barn, "ns", []byte(`{}`)); !errors.As(err, &no) || no.Reason != ReasonNotReady || no.Retry == 0 {
+		t.Errorf("a pod while it is not known whom it is to ask for names: %v, want it refused for the moment", err)
 	}
 	// What is known to be otherwise changes.
 	st.network, st.down = nil, true

@@ -83,7 +83,7 @@ type Config struct {
 	Namespaces func(consumer peer.ClusterID) map[string]string
 	// Outside reports whether guests may ask for names outside of clusters.
 	Outside func() bool
-	// Changed is told that Serving may return something else.
+	// Changed is told that Serving or Pending may return something else.
 	Changed func()
 	Logger  *slog.Logger
 }
@@ -102,6 +102,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	state    *State
+	told     bool          // Set was called
 	changed  chan struct{} // closed, and replaced, when state is another
 	serving  []netip.Addr
 	problem  error
@@ -122,6 +123,7 @@ func New(cfg Config) *Server {
 func (s *Server) Set(state *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.told = true
 	if reflect.DeepEqual(s.state, state) {
 		return
 	}
@@ -142,6 +144,13 @@ func (s *Server) Serving() []netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.serving
+}
+
+// Pending reports whether it is not known yet whether guests are answered.
+func (s *Server) Pending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.told || len(s.state.Addresses) > 0 && len(s.serving) == 0 && s.problem == nil
 }
 
 // Problem returns why guests are not answered, nil if they are or need not be.
@@ -178,7 +187,7 @@ func (s *Server) refuse(why string) {
 // note keeps whether guests are answered, and tells of a change.
 func (s *Server) note(serving []netip.Addr, problem error) {
 	s.mu.Lock()
-	changed := !slices.Equal(s.serving, serving)
+	changed := !slices.Equal(s.serving, serving) || (s.problem == nil) != (problem == nil)
 	news := fmt.Sprint(s.problem) != fmt.Sprint(problem)
 	s.serving, s.problem = serving, problem
 	s.mu.Unlock()

@@ -85,6 +85,8 @@ type Tenant struct {
 	// Nameservers are the addresses at which its pods ask for names as in their own cluster,
 	// nil while that is the DNS of this cluster. The slice is shared and not to be changed.
 	Nameservers []netip.Addr
+	// NamesUnknown: these are not known yet.
+	NamesUnknown bool
 	// Arch is the architecture that the offer is for, to which pods are restricted; ""
 	// for any.
 	Arch string
