@@ -159,6 +159,13 @@ func (s *session) countConsumers() {
 	}
 }
 
+// Told reports whether Config.Sharing was told of all clusters that there were when the connection to the API server began;
+// false while there is none. Any goroutine may call it at any time.
+func (c *Controller) Told() bool {
+	s := c.current()
+	return s != nil && s.toldAll()
+}
+
 // host tells how the use of this cluster by one that may be a consumer is to
 // stand. It reports whether how it stands is not what the decision was made for.
 func (s *session) host(d plan.Decision) (news bool) {

@@ -49,6 +49,26 @@ func (h *hall) take() []spec.Tenant {
 	return told
 }
 
+// TestAllAreTold: all are told when Sharing was told of everybody who was there at the beginning.
+func TestAllAreTold(t *testing.T) {
+	c, s, _ := connected(t, &diary{}, nil)
+	c.cfg.Sharing, c.cfg.Registry = &hall{}, neighbours{}
+	c.remote = &outbox{}
+	s.untold[testID] = struct{}{}
+	if c.Told() {
+		t.Error("nobody was told, and all were")
+	}
+	if err := s.reconcile(t.Context(), testID); err != nil {
+		t.Fatal(err)
+	}
+	if !c.Told() {
+		t.Error("all were told, and somebody was not")
+	}
+	if c.attach(nil, gateway.Upstream{}); c.Told() {
+		t.Error("without a connection, all were told")
+	}
+}
+
 // TestHostIsTold looks at a cluster of which nothing is known, but that something
 // of it is here.
 func TestHostIsTold(t *testing.T) {

@@ -62,6 +62,9 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) error {
 		if s.host(decision) {
 			continue
 		}
+		if !decision.Replan {
+			s.told(id)
+		}
 		if err := s.act(ctx, id, decision.Actions); err != nil {
 			return err
 		}

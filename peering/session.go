@@ -63,13 +63,15 @@ type session struct {
 
 	mu      sync.Mutex
 	refused map[peer.ClusterID]string // what was logged about a cluster
+	// untold are the clusters that there were at the beginning, and of which Config.Sharing was not told since.
+	untold map[peer.ClusterID]struct{}
 }
 
 func (c *Controller) newSession(connection *conn.Session, client *kube.Client) *session {
 	s := &session{
 		observer: &c.observer, Session: connection, client: client, looks: &c.looks, users: api.PeerUsers{Namespace: c.cfg.Namespace},
 		count:   make(chan struct{}, 1),
-		refused: make(map[peer.ClusterID]string),
+		refused: make(map[peer.ClusterID]string), untold: make(map[peer.ClusterID]struct{}),
 	}
 	s.keeper = install.NewKeeper(install.Config{
 		Identity: c.cfg.Identity, OnClusterID: c.cfg.OnClusterID, Namespace: c.cfg.Namespace, Webhook: c.cfg.Webhook, Logger: c.cfg.Logger,
@@ -153,6 +155,9 @@ func (c *Controller) connect(ctx context.Context, connection *conn.Session) erro
 	s.peers.reconnected(s.cfg.Now())
 	defer func() { s.peers.leave(s.requests, s.offers) }()
 	s.countConsumers()
+	for _, id := range s.known() {
+		s.untold[id] = struct{}{}
+	}
 
 	// From here on Enqueue reaches the queue. What it missed before is added right
 	// after: no change can fall between.
@@ -202,13 +207,28 @@ func (s *session) sync(ctx context.Context) error {
 }
 
 func (s *session) enqueueAll() {
-	for _, ids := range [][]peer.ClusterID{
-		s.cfg.Registry.IDs(), s.foreign.IDs(), s.requests.IDs(), s.offers.IDs(), s.access.IDs(),
-	} {
-		for _, id := range ids {
-			s.queue.Add(id)
-		}
+	for _, id := range s.known() {
+		s.queue.Add(id)
 	}
+}
+
+// known returns the clusters that there is anything about, some of them more than once.
+func (s *session) known() []peer.ClusterID {
+	return slices.Concat(s.cfg.Registry.IDs(), s.foreign.IDs(), s.requests.IDs(), s.offers.IDs(), s.access.IDs())
+}
+
+// told notes that Config.Sharing was told of a cluster.
+func (s *session) told(id peer.ClusterID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.untold, id)
+}
+
+// toldAll reports whether it was told of all clusters that there were at the beginning.
+func (s *session) toldAll() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.untold) == 0
 }
 
 // result says whether an error can pass by itself.

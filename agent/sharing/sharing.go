@@ -25,6 +25,7 @@ import (
 	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/endpoint/tunnel"
 	"liqo.io/agent/health"
+	"liqo.io/agent/kube/work"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
 	"liqo.io/agent/peering/plan"
@@ -39,8 +40,9 @@ import (
 )
 
 // settleAfter is how long after the connection to the API server the list of
-// providers counts as complete, so that nodes of others can be removed.
-const settleAfter = time.Minute
+// providers counts as complete at the earliest, so that nodes of others can be removed. If it is not, that is looked at
+// again every settleEvery.
+const settleAfter, settleEvery = time.Minute, time.Second
 
 // Config is what Sharing needs. All of it is required.
 type Config struct {
@@ -60,6 +62,8 @@ type Config struct {
 	OnlyNode func() string
 	// Users returns the users in the API server by which a peer is known.
 	Users func(id peer.ClusterID) []string
+	// Told reports whether Provide and Host were called for all peers since the connection to the API server.
+	Told func() bool
 	// Webhook returns the configuration of the webhook for pods, or only for those with claims.
 	Webhook func(claims bool) map[string]any
 	// Requeue has the peering controller reconcile a peer.
@@ -214,16 +218,23 @@ func (s *Sharing) Run(ctx context.Context, local *rest.Config) {
 
 // settle tells the nodes that all providers are known, settleAfter after the connection.
 func (s *Sharing) settle(ctx context.Context) error {
-	timer := time.NewTimer(settleAfter)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+	if complete(ctx, s.cfg.Told) {
 		s.nodes.Settled()
 		s.volumes.Settled()
 		s.cfg.Network.Settled()
 	}
 	return nil
+}
+
+// complete waits until all peers were told of, and is false when ctx ended before. With many of them, or a slow API server,
+// that takes longer than settleAfter.
+func complete(ctx context.Context, told func() bool) bool {
+	for pause := settleAfter; work.Sleep(ctx, pause) == nil; pause = settleEvery {
+		if told() {
+			return true
+		}
+	}
+	return false
 }
 
 // Provide implements peering.Sharing.
