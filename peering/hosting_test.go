@@ -28,9 +28,10 @@ type hall struct {
 	mu   sync.Mutex
 	told []spec.Tenant
 	busy bool
+	node spec.NodeStatus
 }
 
-func (h *hall) Provide(spec.Node, peer.Target) spec.NodeStatus { return spec.NodeStatus{} }
+func (h *hall) Provide(spec.Node, peer.Target) spec.NodeStatus { return h.node }
 
 func (*hall) Network(peer.ClusterID) spec.Network { return spec.Network{} }
 
@@ -47,6 +48,20 @@ func (h *hall) take() []spec.Tenant {
 	told := h.told
 	h.told = nil
 	return told
+}
+
+// TestNodeNotKnown: whether a peer has a node is known when somebody has looked, and not when Sharing was asked.
+func TestNodeNotKnown(t *testing.T) {
+	c, s, _ := connected(t, &diary{}, nil)
+	rooms := &hall{}
+	c.cfg.Sharing, c.cfg.Registry = rooms, neighbours{}
+	for _, known := range []bool{false, true} {
+		rooms.node = spec.NodeStatus{Busy: true, Unknown: !known}
+		obs := s.observe(s, testID)
+		if s.provide(&obs); obs.NodeKnown != known {
+			t.Errorf("somebody has looked: %v, and the node is known: %v", known, obs.NodeKnown)
+		}
+	}
 }
 
 // TestAllAreTold: all are told when Sharing was told of everybody who was there at the beginning.

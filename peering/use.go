@@ -22,8 +22,8 @@ func (s *session) provide(obs *plan.Observed) {
 		return
 	}
 	obs.Node = s.cfg.Sharing.Provide(obs.NodeSpec(s.cfg.Now()))
-	obs.NodeKnown = true
-	s.peers.with(obs.ID, func(m *peerState) { m.node, m.nodeKnown = obs.Node, true })
+	obs.NodeKnown = !obs.Node.Unknown
+	s.peers.with(obs.ID, func(m *peerState) { m.node, m.nodeKnown = obs.Node, obs.NodeKnown })
 }
 
 // drive hands on the desired state of the two clusters in Liqo, and takes in its state.

@@ -248,7 +248,7 @@ func (s *Sharing) Provide(node spec.Node, target peer.Target) spec.NodeStatus {
 	}
 	node.Network = s.cfg.Network.State(node.ID)
 	status := s.nodes.Set(node)
-	network := s.cfg.Network.Use(node.ID, target, !node.Gone && (node.Wanted && node.Offer != nil || status.Name != ""))
+	network := s.cfg.Network.Use(node.ID, target, used(node, status))
 	if node.Wanted || status.Busy {
 		link := s.link(node.ID, target)
 		s.volumes.Set(volumes.Provider{ID: node.ID, Remote: link, Storage: offeredStorage(node), Reachable: node.Reachable && !node.Gone && !node.Expelled})
@@ -266,6 +266,12 @@ func (s *Sharing) Provide(node spec.Node, target peer.Target) spec.NodeStatus {
 		known.Spec, known.Status = node, status
 	}
 	return status
+}
+
+// used reports whether pods may be at a provider. While it is not known whether there is a node, what is shown counts: pods
+// stay on one that is drained, and keep their network.
+func used(node spec.Node, status spec.NodeStatus) bool {
+	return !node.Gone && (node.Wanted && node.Offer != nil || status.Name != "" || status.Unknown && node.Shown)
 }
 
 // offeredStorage returns how many bytes a provider offers for claims.

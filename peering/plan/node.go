@@ -32,6 +32,7 @@ func (d *derived) nodeSpec() spec.Node {
 	if p.Wanted = d.usesNode(); p.Wanted && !d.OfferExpired {
 		p.Offer = &d.Advertisement.Spec
 	}
+	p.Shown = d.Advertisement != nil && d.Advertisement.Status.VnodeReference != nil
 	switch {
 	case p.Reachable:
 	case d.suspended():
@@ -55,7 +56,15 @@ func (d *derived) usesNode() bool {
 	if !d.Sharing.Use || !out.active || !usable(out.offer) {
 		return false
 	}
-	return out.joined || d.Node.Name != "" && !d.refusedThere()
+	return out.joined || d.hasNode() && !d.refusedThere()
+}
+
+// hasNode reports whether there is a node for the peer. While that is not known, what is shown counts.
+func (d *derived) hasNode() bool {
+	if !d.NodeKnown {
+		return d.Advertisement != nil && d.nodeRef() != nil
+	}
+	return d.Node.Name != ""
 }
 
 // refusedThere reports whether the provider has decided against this cluster. Without an answer, and

@@ -50,6 +50,18 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// unlooked has nobody have looked yet whether there is a node, of which the Advertisement shows one or not.
+func unlooked(shown bool) seen {
+	return func(obs *Observed) {
+		obs.Node, obs.NodeKnown = spec.NodeStatus{Busy: true, Unknown: true}, false
+		adv := *obs.Advertisement
+		if adv.Status.VnodeReference = nil; shown {
+			adv.Status.VnodeReference = &api.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "liqo-b"}
+		}
+		obs.Advertisement = &adv
+	}
+}
+
 // TestProvision says what is asked of whom turns peerings into nodes.
 func TestProvision(t *testing.T) {
 	w := peered(t)
@@ -70,6 +82,8 @@ func TestProvision(t *testing.T) {
 		{"held back there", phase(api.RequestPending, ""), true, true, false, true},
 		{"refused there", phase(api.RequestRefused, ""), false, false, false, true},
 		{"refused there, no node", both(noRequest, func(obs *Observed) { obs.Node = spec.NodeStatus{} }), false, false, false, true},
+		{"our request got lost there, nobody has looked here since the start", both(noRequest, unlooked(true)), true, true, false, true},
+		{"the same, and no node is shown", both(noRequest, unlooked(false)), false, false, false, true},
 		{"shut out", denied(wire.ReasonBlocked), false, false, false, false},
 		{"shut out for long", both(denied(wire.ReasonBlocked), func(obs *Observed) { obs.Draining = time.Hour }), false, false, true, false},
 		{"the offer is withdrawn", noOffer, false, false, false, true},

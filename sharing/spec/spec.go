@@ -20,6 +20,8 @@ type Node struct {
 	// nil then.
 	Wanted bool
 	Offer  *api.AdvertisementSpec // accepted; shared, not to be changed
+	// Shown: the Advertisement shows a node. It counts while NodeStatus.Unknown is true.
+	Shown bool
 	// Gone: the provider is given up and cannot be asked any more, so nobody is to wait
 	// until its pods have ended in good order.
 	Gone bool
@@ -57,6 +59,8 @@ type NodeStatus struct {
 	// peering; also while nobody has looked yet. While it is true, but not for longer
 	// than sharing.drain_timeout and a minute, our request stays at the provider.
 	Busy bool
+	// Unknown: nobody has looked yet whether there is a node.
+	Unknown bool
 	// Ready is whether the node is; Reason (one of package vnode) and Message say why
 	// not, or how far its removal is.
 	Ready           bool

@@ -178,7 +178,7 @@ func (n *Nodes) answer(id peer.ClusterID) answer {
 		if r == nil {
 			return answer{}
 		}
-		return answer{NodeStatus: spec.NodeStatus{Assigned: n.cfg.Names.NodeName(id), Busy: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
+		return answer{NodeStatus: spec.NodeStatus{Assigned: n.cfg.Names.NodeName(id), Busy: true, Unknown: true, Reason: ReasonPending, Message: "the nodes of this cluster are not known yet"}}
 	}
 	node := n.session.own(id)
 	var s spec.NodeStatus
