@@ -291,7 +291,7 @@ func (c *Connect) show(id peer.ClusterID, problem *connectivity.Problem, status 
 // path returns what is known of the path to a peer, nil while nothing was agreed on, and whether
 // that is sure, and not only not known yet. c.mu is held.
 func (c *Connect) path(id peer.ClusterID, problem *connectivity.Problem, status network.Status, ok bool) (known *shown, sure bool) {
-	if !ok && (problem == nil || problem.Reason == connectivity.ReasonUnknown) || ok && !status.Known {
+	if !ok && (problem == nil || problem.Reason == connectivity.ReasonUnknown || problem.Passing) || ok && !status.Known {
 		return nil, false
 	}
 	known = c.shown[id]

@@ -179,6 +179,7 @@ func TestShow(t *testing.T) {
 		{"connected", nil, up, true, ""},
 		{"about to be connected", nil, network.Status{}, false, "as it is"},
 		{"the nodes are not known", &connectivity.Problem{Reason: connectivity.ReasonUnknown}, network.Status{}, false, "as it is"},
+		{"the bridge has no address yet", &connectivity.Problem{Reason: connectivity.ReasonElsewhere, Passing: true}, network.Status{}, false, "as it is"},
 		{"the database was not read", nil, network.Status{State: network.Connecting}, true, "as it is"},
 		{"nothing was agreed on", nil, network.Status{State: network.Connecting, Known: true}, true, "nothing"},
 		{"switched off", &connectivity.Problem{Reason: connectivity.ReasonOff}, network.Status{}, false, "nothing"},

@@ -87,6 +87,8 @@ type Connectivity struct {
 type Problem struct {
 	Reason  string // one of the Reason constants
 	Message string // a sentence
+	// Passing: it is not sure yet that it lasts, and what is known of connections of before stays known.
+	Passing bool
 }
 
 // Why a cluster cannot be connected.
@@ -104,8 +106,8 @@ const (
 )
 
 var (
-	problemOff     = &Problem{ReasonOff, "sharing.network is off."}
-	problemUnknown = &Problem{ReasonUnknown, "The nodes of this cluster are not known yet."}
+	problemOff     = &Problem{Reason: ReasonOff, Message: "sharing.network is off."}
+	problemUnknown = &Problem{Reason: ReasonUnknown, Message: "The nodes of this cluster are not known yet."}
 )
 
 // New returns a Connectivity that connects nobody. It starts nothing.
@@ -342,7 +344,12 @@ func samePod(a, b *corev1.Pod) bool {
 func (c *Connectivity) decide(w *watched) {
 	nodes := w.nodes.All()
 	node, problem := c.node(nodes)
+	draining := c.drain(problem)
 	if problem == problemUnknown || !c.knowsGuests() { // what was known stays
+		return
+	}
+	if draining && c.connects() == 0 {
+		c.report(&Problem{Reason: problem.Reason, Message: problem.Message, Passing: true}, node, false, false)
 		return
 	}
 	providers := make(map[string]peer.ClusterID)
@@ -352,7 +359,6 @@ func (c *Connectivity) decide(w *watched) {
 		}
 	}
 	c.cfg.Network.Shown(shown(w, nodes, providers))
-	draining := c.drain(problem)
 	if draining {
 		node = c.last
 	}
@@ -360,8 +366,11 @@ func (c *Connectivity) decide(w *watched) {
 
 	c.mu.Lock()
 	reached, state, guests := c.asked(w, c.ranges(nodes), providers, problem == nil)
-	changed := (problem == nil) != (c.problem == nil) || problem != nil && *problem != *c.problem
-	c.problem = problem
+	// Before the peers: the addresses for names and the routes to peers are on one device, and without any
+	// address the kernel drops these routes.
+	c.cfg.Names.Set(state)
+	c.cfg.Network.SetNames(reached)
+	c.cfg.Network.SetGuests(guests)
 	if problem == nil || draining {
 		grants := grants{server: c.apiServer(w), tokens: c.cfg.Tokens, pods: node.Pods, host: node.Host, consumer: c.cfg.Consumer, providers: providers, w: w}
 		grants.count()
@@ -375,32 +384,40 @@ func (c *Connectivity) decide(w *watched) {
 			c.set[id] = true
 			c.cfg.Network.Set(grants.of(id, c.serves[id], c.uses[id], c.cfg.Network))
 		}
-	} else {
+	}
+	ended := problem != nil && !draining && len(c.set) > 0
+	if ended {
 		for id := range c.set {
 			delete(c.set, id)
 			c.cfg.Network.Remove(id)
-			changed = true
 		}
 	}
 	settled := c.settled
 	c.mu.Unlock()
-	c.cfg.Names.Set(state)
-	c.cfg.Network.SetNames(reached)
-	c.cfg.Network.SetGuests(guests)
 	if settled {
 		c.cfg.Network.Settled()
 	}
-	if changed {
-		if draining {
-			c.cfg.Logger.Warn("this cluster cannot be connected with others any more: connections end soon",
-				"reason", problem.Reason, "message", problem.Message, "in", DrainFor)
-		} else if problem != nil {
-			c.cfg.Logger.Info("this cluster cannot be connected with others", "reason", problem.Reason, "message", problem.Message)
-		} else {
-			c.cfg.Logger.Info("this cluster can be connected with others", "pods", node.Pods)
-		}
-		c.cfg.Changed()
+	c.report(problem, node, draining, ended)
+}
+
+// report tells of a problem, nil for none, that is another one than before, or for which connections ended.
+func (c *Connectivity) report(problem *Problem, node network.Node, draining, ended bool) {
+	c.mu.Lock()
+	before := c.problem
+	c.problem = problem
+	c.mu.Unlock()
+	switch {
+	case !ended && (before == nil && problem == nil || before != nil && problem != nil && *before == *problem):
+		return
+	case problem == nil:
+		c.cfg.Logger.Info("this cluster can be connected with others", "pods", node.Pods)
+	case draining:
+		c.cfg.Logger.Warn("this cluster cannot be connected with others any more: connections end soon",
+			"reason", problem.Reason, "message", problem.Message, "in", graces[problem.Reason])
+	default:
+		c.cfg.Logger.Info("this cluster cannot be connected with others", "reason", problem.Reason, "message", problem.Message)
 	}
+	c.cfg.Changed()
 }
 
 // knowsGuests reports whether it is known whose guests pods are: else those of consumers would pass for pods of nobody.
@@ -417,22 +434,37 @@ func (c *Connectivity) knowsGuests() bool {
 // ready any more, for what is under way to end, and for a node that joined by mistake to go.
 const DrainFor = 30 * time.Second
 
-// drain reports whether what is connected stays so for a while, although there is a problem. It is of Run's goroutine.
+// graces are how long a problem has to last before connections end, by its reason; at once if it is not among them. The
+// bridge of a node has its address when the first pod starts after the machine or K3s did.
+var graces = map[string]time.Duration{ReasonSeveralNodes: DrainFor, ReasonElsewhere: 2 * time.Minute}
+
+// drain reports whether connections, and what is known while there are none, stay for a while in spite of a problem. It is of
+// Run's goroutine.
 func (c *Connectivity) drain(problem *Problem) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if problem == nil || problem.Reason != ReasonSeveralNodes {
+	var grace time.Duration
+	if problem != nil {
+		grace = graces[problem.Reason]
+	}
+	switch {
+	case grace == 0:
 		c.ends = time.Time{}
 		return false
-	}
-	if len(c.set) == 0 {
+	case problem.Reason == ReasonSeveralNodes && len(c.set) == 0:
 		return false
-	}
-	if c.ends.IsZero() {
-		c.ends = time.Now().Add(DrainFor)
-		time.AfterFunc(DrainFor, c.Touch)
+	case c.ends.IsZero():
+		c.ends = time.Now().Add(grace)
+		time.AfterFunc(grace, c.Touch)
 	}
 	return time.Now().Before(c.ends)
+}
+
+// connects returns with how many peers this cluster is to be connected.
+func (c *Connectivity) connects() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.set)
 }
 
 // shown returns the addresses of pods that run elsewhere, by the peer at which they do.
@@ -486,15 +518,15 @@ func (c *Connectivity) node(nodes []*corev1.Node) (network.Node, *Problem) {
 	case len(own) == 0:
 		return network.Node{}, problemUnknown
 	case len(own) > 1:
-		return network.Node{}, &Problem{ReasonSeveralNodes, fmt.Sprintf("This cluster has %d nodes of its own. Only a cluster with one node can be connected.", len(own))}
+		return network.Node{}, &Problem{Reason: ReasonSeveralNodes, Message: fmt.Sprintf("This cluster has %d nodes of its own. Only a cluster with one node can be connected.", len(own))}
 	}
 	ranges := rangesOf(own[0])
 	if len(ranges) == 0 {
-		return network.Node{}, &Problem{ReasonNoRange, fmt.Sprintf("Node %s has no range of addresses for pods (spec.podCIDR).", own[0].Name)}
+		return network.Node{}, &Problem{Reason: ReasonNoRange, Message: fmt.Sprintf("Node %s has no range of addresses for pods (spec.podCIDR).", own[0].Name)}
 	}
 	addresses, err := c.cfg.Addresses()
 	if err != nil {
-		return network.Node{}, &Problem{ReasonElsewhere, fmt.Sprintf("The addresses of this machine cannot be read: %v.", err)}
+		return network.Node{}, &Problem{Reason: ReasonElsewhere, Message: fmt.Sprintf("The addresses of this machine cannot be read: %v.", err)}
 	}
 	var out network.Node
 	for _, text := range ranges {
@@ -507,7 +539,7 @@ func (c *Connectivity) node(nodes []*corev1.Node) (network.Node, *Problem) {
 		}
 	}
 	if len(out.Pods) == 0 {
-		return network.Node{}, &Problem{ReasonElsewhere, fmt.Sprintf("No address of this machine is in %s, the range of node %s: the agent does not run on that node, or no pod does.",
+		return network.Node{}, &Problem{Reason: ReasonElsewhere, Message: fmt.Sprintf("No address of this machine is in %s, the range of node %s: the agent does not run on that node, or no pod does.",
 			strings.Join(ranges, ", "), own[0].Name)}
 	}
 	return out, nil

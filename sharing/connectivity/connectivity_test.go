@@ -530,6 +530,61 @@ func TestFirstDecision(t *testing.T) {
 	}
 }
 
+// TestBridgeIsLate: after a start of the machine or of K3s, no address is one of the node's range until its first pod starts.
+// What was agreed on with peers is not forgotten for that, and connections stay.
+func TestBridgeIsLate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newBench()
+		bridge := b.address
+		late := func(what string, passing bool, peers int) {
+			t.Helper()
+			b.decide(b.w)
+			if p := b.Problem(); p == nil || p.Reason != ReasonElsewhere || p.Passing != passing {
+				t.Errorf("%s: the problem is %+v", what, p)
+			}
+			if len(b.net.peers) != peers {
+				t.Errorf("%s: connected with %+v", what, b.net.peers)
+			}
+		}
+		wait := func() { time.Sleep(graces[ReasonElsewhere]) }
+		b.addNode("box", "", "10.42.0.0/24")
+		b.Use(barn, true)
+		b.Settled()
+		b.address = "192.0.2.9/24"
+		late("at the start", true, 0)
+		if b.net.settled {
+			t.Error("what was agreed on is forgotten")
+		}
+		b.address = bridge
+		b.decide(b.w)
+		if b.Problem() != nil || len(b.net.peers) != 1 || !b.net.settled {
+			t.Errorf("with a bridge: %+v, connected with %+v", b.Problem(), b.net.peers)
+		}
+		node := b.net.node
+		b.address = "192.0.2.9/24"
+		late("after a start of K3s", false, 1)
+		if !reflect.DeepEqual(b.net.node, node) {
+			t.Errorf("the node is %+v", b.net.node)
+		}
+		wait()
+		changes := b.changes
+		late("for long", false, 0)
+		if b.changes == changes {
+			t.Error("nobody was told of the end")
+		}
+
+		b = newBench()
+		b.addNode("box", "", "10.42.7.0/24")
+		late("on another machine", true, 0)
+		for len(b.again) > 0 {
+			<-b.again
+		}
+		wait()
+		<-b.again
+		late("on another machine", false, 0)
+	})
+}
+
 // A second node that joins cuts nothing at once: pods are not ready first, and a node that joined by mistake may go.
 func TestSecondNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
