@@ -1,6 +1,6 @@
 // Package document is what two clusters that run Liqo 1.x say to each other to be peered by
-// Liqo: the nonce, the Tenant and the Identity, and what a ResourceSlice says about the last
-// step. It makes the documents of this cluster, and reads those of others.
+// Liqo: the nonce, the Tenant and the Identity, what a ResourceSlice says about the last step, and
+// the Network: addresses, gateway and its key. It makes the documents of this cluster, and reads those of others.
 //
 // Everything that a peer says is hostile. The Parse functions bound it, read each field, and
 // check it against what is known without the document: whose it is, which key it belongs to,

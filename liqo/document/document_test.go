@@ -16,7 +16,10 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"net/netip"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -403,6 +406,157 @@ func TestReview(t *testing.T) {
 	if got := many.Review(); len(got.Granted) != maxAmounts {
 		t.Errorf("%d amounts", len(got.Granted))
 	}
+}
+
+func network() Network {
+	return Network{
+		ClusterID: provider, Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("100.64.0.0/10")},
+		External: []netip.Prefix{netip.MustParsePrefix("10.70.0.0/16")}, Gateway: Server, Port: 31840, MTU: 1340, Key: bytes.Repeat([]byte{7}, keyBytes),
+	}
+}
+
+var nodes = []netip.Addr{netip.MustParseAddr("192.168.7.9"), netip.MustParseAddr("2001:db8::9")}
+
+func TestNetwork(t *testing.T) {
+	good := network()
+	got, err := ParseNetwork(encode(t, good), provider, nodes)
+	if err != nil || !reflect.DeepEqual(got, good) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	before := Network{ClusterID: provider, Pods: good.Pods, External: good.External}
+	if got, err := ParseNetwork(encode(t, before), provider, nodes); err != nil || !reflect.DeepEqual(got, before) {
+		t.Errorf("before there is a gateway: %+v, %v", got, err)
+	}
+	off, err := ParseNetwork([]byte(`{"clusterID":"mill","problem":"off\u001b[2J","pod":["0.0.0.0/0"]}`), provider, nodes)
+	if err != nil || !reflect.DeepEqual(off, Network{ClusterID: provider, Problem: "off [2J"}) {
+		t.Errorf("%+v, %v", off, err)
+	}
+	for address, want := range map[string]string{"198.51.100.7": "198.51.100.7", "::ffff:198.51.100.7": "198.51.100.7", "fe80::1%eth0": "", "0.0.0.0": "", "224.0.0.1": ""} {
+		if got, err := Reachable(netip.MustParseAddr(address)); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v", address, got, err)
+		}
+	}
+}
+
+func TestHostileNetwork(t *testing.T) {
+	change := func(change func(*Network)) []byte {
+		c := network()
+		change(&c)
+		return encode(t, c)
+	}
+	pods := func(ranges ...string) []byte {
+		return change(func(c *Network) {
+			c.Pods = nil
+			for _, r := range ranges {
+				c.Pods = append(c.Pods, netip.MustParsePrefix(r))
+			}
+		})
+	}
+	text := string(encode(t, network()))
+	for name, body := range map[string][]byte{
+		"nothing": nil, "null": []byte("null"), "too long": []byte(text + strings.Repeat(" ", maxNetwork)), "a list": []byte("[]"),
+		"a field twice":       []byte(strings.Replace(text, `{`, `{"pod":[],`, 1)),
+		"a host":              []byte(strings.Replace(text, `{`, `{"addresses":["198.51.100.7"],`, 1)),
+		"a protocol":          []byte(strings.Replace(text, `{`, `{"protocol":"TCP",`, 1)),
+		"a template":          []byte(strings.Replace(text, `{`, `{"serverTemplateRef":{},`, 1)),
+		"a Secret":            []byte(strings.Replace(text, `{`, `{"secretRef":{"name":"authentication-keys"},`, 1)),
+		"what is no range":    []byte(strings.Replace(text, `10.42.0.0/16`, `10.42.0.0`, 1)),
+		"a range of null":     []byte(strings.Replace(text, `"10.42.0.0/16"`, `null`, 1)),
+		"an empty range":      []byte(strings.Replace(text, `10.42.0.0/16`, ``, 1)),
+		"another cluster":     change(func(c *Network) { c.ClusterID = "farm" }),
+		"no pods":             pods(),
+		"too many":            pods("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24", "10.0.4.0/24", "10.0.5.0/24", "10.0.6.0/24", "10.0.7.0/24", "10.0.8.0/24"),
+		"no external range":   change(func(c *Network) { c.External = nil }),
+		"two":                 change(func(c *Network) { c.External = append(c.External, netip.MustParsePrefix("10.71.0.0/16")) }),
+		"the internet":        pods("0.0.0.0/0"),
+		"half of it":          pods("128.0.0.0/1"),
+		"somebody's":          pods("8.8.8.0/24"),
+		"more than private":   pods("192.0.0.0/8"),
+		"loopback":            pods("127.0.0.0/8"),
+		"link-local":          pods("169.254.169.0/24"),
+		"multicast":           pods("224.0.0.0/16"),
+		"reserved":            pods("240.0.0.0/16"),
+		"IPv6":                pods("fd00::/64"),
+		"IPv4 in IPv6":        pods("::ffff:10.0.0.0/112"),
+		"too large":           pods("10.0.0.0/9"),
+		"too small":           pods("10.0.0.1/32"),
+		"bits of hosts":       pods("10.42.0.1/16"),
+		"twice":               pods("10.42.0.0/16", "10.42.0.0/16"),
+		"within another":      pods("10.42.0.0/16", "10.42.7.0/24"),
+		"the external ones":   pods("10.70.0.0/24"),
+		"our nodes":           pods("192.168.0.0/16"),
+		"near our nodes":      pods("192.168.7.128/25"),
+		"another gateway":     change(func(c *Network) { c.Gateway = "Server" }),
+		"a port of none":      change(func(c *Network) { c.Gateway, c.MTU, c.Key = "", 0, nil }),
+		"a client's port":     change(func(c *Network) { c.Gateway, c.MTU = Client, 0 }),
+		"a port too high":     change(func(c *Network) { c.Port = 1 << 16 }),
+		"a negative port":     change(func(c *Network) { c.Port = -1 }),
+		"a port and a half":   []byte(strings.Replace(text, `31840`, `31840.5`, 1)),
+		"no MTU":              change(func(c *Network) { c.MTU = 0 }),
+		"a small MTU":         change(func(c *Network) { c.MTU = minMTU - 1 }),
+		"a large MTU":         change(func(c *Network) { c.MTU = maxMTU + 1 }),
+		"a key of no gateway": change(func(c *Network) { c.Gateway, c.Port, c.MTU = "", 0, 0 }),
+		"a short key":         change(func(c *Network) { c.Key = c.Key[1:] }),
+		"a long key":          change(func(c *Network) { c.Key = append(c.Key, 1) }),
+		"a key of zeros":      change(func(c *Network) { c.Key = make([]byte, keyBytes) }),
+	} {
+		if got, err := ParseNetwork(body, provider, nodes); err == nil {
+			t.Errorf("%s: taken: %+v", name, got)
+		}
+	}
+}
+
+func TestRangePattern(t *testing.T) {
+	pattern := regexp.MustCompile(RangePattern)
+	for _, in := range ranges {
+		last := in.Addr().As4()
+		for i := range last {
+			last[i] |= ^net.CIDRMask(in.Bits(), 32)[i]
+		}
+		end := netip.AddrFrom4(last)
+		for _, r := range []netip.Prefix{in, netip.PrefixFrom(end, 30).Masked(), netip.PrefixFrom(end, 24).Masked()} {
+			if in.Bits() >= minBits && !pattern.MatchString(r.String()) {
+				t.Errorf("%s is none", r)
+			}
+		}
+		for _, r := range []netip.Prefix{netip.PrefixFrom(in.Addr().Prev(), 24), netip.PrefixFrom(end.Next(), 24), netip.PrefixFrom(in.Addr(), min(in.Bits()-1, 9))} {
+			if pattern.MatchString(r.Masked().String()) {
+				t.Errorf("%s is one", r.Masked())
+			}
+		}
+	}
+}
+
+// FuzzNetwork: whatever is taken has ranges and a gateway that can be written down.
+func FuzzNetwork(f *testing.F) {
+	f.Add(encode(f, network()))
+	f.Add([]byte(`{"clusterID":"mill","problem":"off"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := ParseNetwork(body, provider, nodes)
+		if err != nil {
+			return
+		}
+		if again, err := ParseNetwork(encode(t, got), provider, nodes); err != nil || !reflect.DeepEqual(again, got) {
+			t.Errorf("not read again: %v", err)
+		}
+		if got.Problem != "" {
+			if !reflect.DeepEqual(got, Network{ClusterID: provider, Problem: got.Problem}) || strings.ContainsFunc(got.Problem, func(c rune) bool { return !unicode.IsPrint(c) }) {
+				t.Errorf("taken: %+v", got)
+			}
+			return
+		}
+		for _, r := range append(got.Pods, got.External...) {
+			if !regexp.MustCompile(RangePattern).MatchString(r.String()) {
+				t.Errorf("taken: %s, which the pattern is not for", r)
+			}
+			if a := r.Addr(); !a.Is4() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || r.Bits() < minBits || r.Contains(nodes[0]) {
+				t.Errorf("taken: %s", r)
+			}
+		}
+		if got.Port < 0 || got.Port > 65535 || got.Key != nil && len(got.Key) != keyBytes || got.MTU > maxMTU {
+			t.Errorf("taken: %+v", got)
+		}
+	})
 }
 
 func FuzzNonce(f *testing.F) {

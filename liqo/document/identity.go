@@ -79,7 +79,7 @@ func ParseIdentity(body []byte, want Expected) (Identity, error) {
 // provider's node had when the certificate was made, and a provider must not send this
 // cluster's certificate anywhere else than to itself.
 func (i Identity) At(address netip.Addr) (Identity, error) {
-	if !address.IsValid() || address.Zone() != "" || address.IsUnspecified() || address.IsMulticast() {
+	if !usable(address) {
 		return Identity{}, errors.New("the address of the provider cannot be that of an API server")
 	}
 	server, err := peer.ParseURL(i.APIServer)
@@ -94,6 +94,11 @@ func (i Identity) At(address netip.Addr) (Identity, error) {
 	}
 	i.APIServer = "https://" + netip.AddrPortFrom(address.Unmap(), uint16(port)).String()
 	return i, nil
+}
+
+// usable reports whether an address at which a peer was met can be written down.
+func usable(address netip.Addr) bool {
+	return address.IsValid() && address.Zone() == "" && !address.IsUnspecified() && !address.IsMulticast()
 }
 
 // certificates reads PEM with nothing but certificates in it.

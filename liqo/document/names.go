@@ -10,6 +10,10 @@ var (
 	Core = schema.GroupVersion{Group: "core.liqo.io", Version: "v1beta1"}
 	// Offloading has VirtualNodes.
 	Offloading = schema.GroupVersion{Group: "offloading.liqo.io", Version: "v1beta1"}
+	// Networking has Configurations, gateways and PublicKeys.
+	Networking = schema.GroupVersion{Group: "networking.liqo.io", Version: "v1beta1"}
+	// IPAM has Networks: the addresses of a cluster (apis/ipam/v1alpha1).
+	IPAM = schema.GroupVersion{Group: "ipam.liqo.io", Version: "v1alpha1"}
 )
 
 // The kinds of the exchange and the plural names in their paths.
@@ -22,10 +26,25 @@ const (
 	PluralIdentities     = "identities"
 	PluralResourceSlices = "resourceslices"
 	PluralVirtualNodes   = "virtualnodes"
+
+	KindConfiguration  = "Configuration"
+	KindGatewayServer  = "GatewayServer"
+	KindGatewayClient  = "GatewayClient"
+	KindPublicKey      = "PublicKey"
+	KindServerTemplate = "WgGatewayServerTemplate"
+	KindClientTemplate = "WgGatewayClientTemplate"
+
+	PluralConfigurations  = "configurations"
+	PluralGatewayServers  = "gatewayservers"
+	PluralGatewayClients  = "gatewayclients"
+	PluralPublicKeys      = "publickeies"
+	PluralServerTemplates = "wggatewayservertemplates"
+	PluralClientTemplates = "wggatewayclienttemplates"
+	PluralNetworks        = "networks"
 )
 
 // Labels and annotations of Liqo (pkg/consts: namespace_mapping.go, core.go, authentication.go,
-// replication.go).
+// replication.go, externalnetwork.go, ipam.go).
 const (
 	// LabelRemoteCluster has the ID of the other cluster, on everything that is about it.
 	LabelRemoteCluster = "liqo.io/remote-cluster-id"
@@ -41,6 +60,21 @@ const (
 	LabelReplicationTo = "liqo.io/remoteID"
 	// AnnotationVirtualNode is "true" on a ResourceSlice that is to become a VirtualNode.
 	AnnotationVirtualNode = "liqo.io/create-virtual-node"
+	// LabelGateway is "true" on the Secrets with keys of gateways, and on PublicKeys.
+	LabelGateway = "networking.liqo.io/gateway-resource"
+	// LabelNetworkType says on a Network what its addresses are for: NetworkPods or NetworkExternal.
+	LabelNetworkType = "ipam.liqo.io/network-type"
+	NetworkPods      = "pod-cidr"
+	NetworkExternal  = "external-cidr"
+)
+
+// Gateways as liqoctl makes them (pkg/liqo-controller-manager/networking/forge).
+const (
+	ServerTemplate = "wireguard-server"
+	ClientTemplate = "wireguard-client"
+	// GatewayPort is the port of a GatewayServer's Service, and GatewayMTU that of the tunnel.
+	GatewayPort = 51840
+	GatewayMTU  = 1340
 )
 
 // AnnotationAddress is the agent's: the addresses with which a Tenant and a VirtualNode work.
