@@ -53,6 +53,33 @@ func TestConnectIsQuiet(t *testing.T) {
 	}
 }
 
+// Steps that go on when the cluster is connected are told as long as they come, and nobody waits for the rest.
+func TestConnectTellsWhatGoesOn(t *testing.T) {
+	m := clitest.Neighbours(t)
+	w := clitest.WithAgent(t, cli.New, m)
+	further := func(done int) func() {
+		return func() {
+			m.Change(clitest.Barn, func(p *control.Peer) {
+				p.Outgoing = control.Direction{Wanted: true, Joined: true, Steps: append(clitest.Steps(7),
+					control.Step{Name: "gateway-client", Text: "(local) Gateway client correctly set up", Done: done > 0}, control.Step{Name: "connection", Text: "(local) Connection is established", Done: done > 1})}
+			})
+		}
+	}
+	m.Decided = func(string) { further(0)() }
+	for _, pace := range []command.Pace{{Settle: time.Hour, Believe: time.Hour}, clitest.Quick} {
+		w.Pace = pace
+		turns := map[string]func(){"its Advertisement is accepted": further(1)}
+		if pace != clitest.Quick {
+			turns["Gateway client"] = further(2)
+		}
+		stdout, stderr, code := clitest.Act(t, w, turns, "peers", "connect", "barn", "--once")
+		if code != command.ExitOK || !strings.Contains(stdout, "INFO (local) Gateway client correctly set up\n") || !strings.HasSuffix(stdout, "\nConnected to barn.\n") ||
+			strings.Contains(stdout, "INFO (local) Connection is established") == (pace == clitest.Quick) {
+			t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+		}
+	}
+}
+
 func TestConnectAsJSON(t *testing.T) {
 	m := clitest.Neighbours(t)
 	w := clitest.WithAgent(t, cli.New, m)

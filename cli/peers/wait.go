@@ -40,6 +40,7 @@ type waiter struct {
 	before *control.Peer // as it was before the goal was set; nil = not known
 
 	begun  time.Time
+	news   time.Time       // when a step was last told
 	wanted bool            // it was seen to be wanted
 	done   map[string]bool // the steps that were told
 	said   string          // what was told last to be waited for
@@ -49,6 +50,7 @@ type waiter struct {
 // longer.
 func (w *waiter) wait() error {
 	w.begun, w.done, w.wanted = time.Now(), make(map[string]bool), w.goal.direction(w.peer).Wanted
+	w.news = w.begun
 	parent := w.Ctx()
 	ctx, stop := context.WithCancel(parent)
 	updates := make(chan control.WatchEvent)
@@ -81,6 +83,9 @@ func (w *waiter) wait() error {
 		case <-parent.Done():
 			return w.leave()
 		case <-deadline:
+			if w.goal == connecting && w.peer.Outgoing.Joined {
+				return w.finish()
+			}
 			return w.late()
 		case <-settle.C:
 			w.tellWaiting()
@@ -105,6 +110,7 @@ func (w *waiter) wait() error {
 				return err
 			}
 			settle.Reset(w.Options.Pace.Settle)
+			believe.Reset(w.Options.Pace.Believe)
 		}
 		if err := w.Out.Flush(); err != nil {
 			return err
@@ -123,8 +129,11 @@ func (w *waiter) tellDone() {
 		return
 	}
 	for _, s := range w.peer.Outgoing.Steps {
-		if s.Done && !w.done[s.Name] && w.text() {
-			w.Out.Printf("INFO %s\n", render.Clean(s.Text))
+		if s.Done && !w.done[s.Name] {
+			w.news = time.Now()
+			if w.text() {
+				w.Out.Printf("INFO %s\n", render.Clean(s.Text))
+			}
 		}
 		// A step that is undone, as when the peer goes away, is told again.
 		w.done[s.Name] = s.Done
@@ -154,7 +163,7 @@ func (w *waiter) tellWaiting() {
 
 // telling is the agent's message, if it is about what is waited for.
 func (w *waiter) telling(d control.Direction) string {
-	if w.goal == connecting || d.Reason == control.ReasonDraining || d.Reason == control.ReasonUnknown {
+	if w.goal == connecting && !d.Joined || d.Reason == control.ReasonDraining || d.Reason == control.ReasonUnknown {
 		return d.Message
 	}
 	return ""
@@ -193,6 +202,9 @@ func (w *waiter) judge() (over bool, err error) {
 		return false, nil
 	}
 	if d.Joined {
+		if w.goesOn(d) {
+			return false, nil
+		}
 		return true, w.finish()
 	}
 	old := w.wanted
@@ -213,6 +225,11 @@ func (w *waiter) judge() (over bool, err error) {
 			Advice: command.Name + " peers history " + render.Quoted(w.peer.Label()), Code: command.ExitError}
 	}
 	return false, nil
+}
+
+// goesOn reports whether steps that nobody needs to wait for, as those that connect networks, are being taken.
+func (w *waiter) goesOn(d control.Direction) bool {
+	return len(d.Steps) > 0 && d.Steps[0].Done && !d.Steps[len(d.Steps)-1].Done && time.Since(w.news) < w.Options.Pace.Believe
 }
 
 // hopeless reports whether there is no point in waiting for the end of a peering with a
