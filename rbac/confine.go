@@ -50,6 +50,7 @@ var confinement = []confined{
 	{document.Authentication.Group, []string{document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices}, []string{"CREATE", "UPDATE", "DELETE"}},
 	{document.Authentication.Group, []string{"renews"}, []string{"DELETE"}},
 	{document.Offloading.Group, []string{document.PluralVirtualNodes}, []string{"UPDATE", "DELETE"}},
+	{document.Networking.Group, connecting, []string{"CREATE", "UPDATE", "DELETE"}},
 }
 
 // guestPrefix begins the names of guest namespaces, unless sharing.namespace_prefix says
@@ -268,6 +269,17 @@ func demands(namespace string) []demand {
 				document.PluralTenants, document.PluralIdentities, document.PluralResourceSlices, "renews")},
 		{"the agent notes the provider's address on Liqo's virtual nodes and the pods of their virtual kubelets, and changes nothing else in them; it deletes those in its care",
 			of(document.PluralVirtualNodes, careOf(`variables.labels`)+` && (variables.deleted || `+same("metadata.?labels", "{}")+` && `+same("metadata.?ownerReferences", "[]")+` && `+same("metadata.?finalizers", "[]")+` && `+onlyNoted()+`)`)},
+		{"the agent has Liqo connect networks in namespaces that are in its care, and writes and deletes only what it made there",
+			oneOf(careOf(`variables.labels`)+fmt.Sprintf(` && [object, oldObject].all(o, o == null || o.metadata.?labels[?%q].orValue("") != "")`, api.LabelClusterID), connecting...)},
+		{"networks of peers have private IPv4 addresses, and those of this cluster are up to Liqo",
+			of(document.PluralConfigurations, fmt.Sprintf(`variables.deleted || [object.spec.?remote.?cidr.?pod, object.spec.?remote.?cidr.?external].all(c, c.orValue([]).all(r, r.matches(%q)))`, document.RangePattern)+
+				` && (oldObject == null ? !object.spec.?local.hasValue() : object.spec.?local == oldObject.spec.?local)`)},
+		{"the agent's GatewayServers are Liqo's own, with a port of their own on the nodes",
+			of(document.PluralGatewayServers, gateway("serverTemplateRef", document.KindServerTemplate, document.ServerTemplate,
+				`object.spec.?endpoint.?serviceType.orValue("") == "NodePort" && object.spec.?endpoint.?nodePort.orValue(0) == 0 && object.spec.?endpoint.?loadBalancerIP.orValue("") == "" && `+
+					`object.spec.?serviceAnnotations.orValue({}) == {} && object.spec.?serviceLabels.orValue({}) == {}`))},
+		{"the agent's GatewayClients are Liqo's own, and call by UDP",
+			of(document.PluralGatewayClients, gateway("clientTemplateRef", document.KindClientTemplate, document.ClientTemplate, `object.spec.?endpoint.?protocol.orValue("") == "UDP"`))},
 	}
 }
 

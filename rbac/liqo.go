@@ -14,6 +14,9 @@ const liqoName = Name + "-liqo"
 // PartLiqo is the section of [LiqoRules].
 const PartLiqo Part = "Liqo 1.x: peers that it peers, where it is installed (rbac --engine liqo)"
 
+// connecting are the kinds by which the networks of two clusters are connected.
+var connecting = []string{document.PluralConfigurations, document.PluralGatewayServers, document.PluralGatewayClients, document.PluralPublicKeys}
+
 // LiqoRules returns what the agent needs besides [Rules] where Liqo is to peer this cluster. The
 // policy lets it write what is Liqo's only while it has these rights.
 func LiqoRules() []Rule {
@@ -31,6 +34,15 @@ func LiqoRules() []Rule {
 		}, {
 			Part: PartLiqo, Group: document.Core.Group, Resources: []string{api.PluralForeignClusters},
 			Verbs: []string{"list", "watch", "patch", "delete"}, Reason: "follows where Liqo looks for providers, and takes away what it shows of those that are parted",
+		}, {
+			Part: PartLiqo, Group: document.Networking.Group, Resources: connecting,
+			Verbs: []string{"list", "watch", "create", "patch", "delete"}, Reason: "has Liqo connect the networks of two clusters, and undoes it",
+		}, {
+			Part: PartLiqo, Group: document.Networking.Group, Resources: []string{document.PluralServerTemplates, document.PluralClientTemplates},
+			Verbs: []string{"list", "watch"}, Reason: "looks whether Liqo was installed with its networking",
+		}, {
+			Part: PartLiqo, Group: document.IPAM.Group, Resources: []string{document.PluralNetworks},
+			Verbs: []string{"list", "watch"}, Reason: "tells peers which addresses Liqo's networking has here",
 		}, {
 			Part: PartLiqo, Group: "apps", Resources: []string{"deployments"},
 			Verbs: []string{"list", "watch"}, Reason: "looks whether Liqo's controllers are ready",
@@ -73,6 +85,13 @@ func tenantSecret() string {
 	return fmt.Sprintf(`variables.liqo && %s && variables.now.?type.orValue("Opaque") == "Opaque" && `+
 		`(request.name in [%q, %q] || variables.deleted && request.name == %q)`,
 		careOf(`variables.labels`), document.NonceSecret, document.SignedNonceSecret, document.CertificateSecret)
+}
+
+// gateway is that one is made of Liqo's own template and nothing else: whatever a template says, Liqo makes
+// with its own rights.
+func gateway(field, kind, name, endpoint string) string {
+	return fmt.Sprintf(`variables.deleted || object.spec.?%[1]s.?apiVersion.orValue("") == %[2]q && object.spec.?%[1]s.?kind.orValue("") == %[3]q && object.spec.?%[1]s.?name.orValue("") == %[4]q && `+
+		`object.spec.?secretRef.?name.orValue("") == "" && `, field, document.Networking.String(), kind, name) + endpoint
 }
 
 // onlyNoted is that an update of a VirtualNode changes no more than the annotation that it shares with
