@@ -77,8 +77,8 @@ func (s *session) installedLiqo() *engine.Installation {
 }
 
 // answerLiqo answers a step of the exchange with a peer's Liqo.
-func (s *session) answerLiqo(ctx context.Context, id peer.ClusterID, body []byte) (any, error) {
-	return s.liqo.Answer(ctx, id, body)
+func (s *session) answerLiqo(ctx context.Context, id peer.ClusterID, from netip.Addr, body []byte) (any, error) {
+	return s.liqo.Answer(ctx, id, from, body)
 }
 
 // beside runs what works beside the peering controller while there is an API server.

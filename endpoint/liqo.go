@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"liqo.io/agent/endpoint/refusal"
@@ -23,7 +24,7 @@ const (
 // LiqoExchange answers one call of the exchange by which Liqo peers two clusters, and may wait a
 // moment for that. The caller's key is trusted; whether it may consume this cluster, it finds
 // out. The error is a *wire.Refused, or says what is wrong with the body.
-type LiqoExchange func(ctx context.Context, id peer.ClusterID, body []byte) (any, error)
+type LiqoExchange func(ctx context.Context, id peer.ClusterID, from netip.Addr, body []byte) (any, error)
 
 // serveLiqo answers PathLiqo.
 func (s *Server) serveLiqo(w http.ResponseWriter, r *http.Request, c *conn, caller Caller) *refusal.Refusal {
@@ -40,7 +41,7 @@ func (s *Server) serveLiqo(w http.ResponseWriter, r *http.Request, c *conn, call
 	defer s.limits.liqo.Release(caller.ID)
 	ctx, cancel := s.allow(w, r, s.times.call)
 	defer cancel()
-	answer, err := s.cfg.Liqo(ctx, caller.ID, body)
+	answer, err := s.cfg.Liqo(ctx, caller.ID, caller.Source, body)
 	var refused *wire.Refused
 	switch {
 	case errors.As(err, &refused) && refused.Retry > 0:

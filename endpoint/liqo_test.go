@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 func TestLiqo(t *testing.T) {
 	home, other, third := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB), endpointtest.New(t, endpointtest.IDC)
 	s := servePeers(t, home, pin(other), nil, func(s *Server) {
-		s.cfg.Liqo = func(_ context.Context, id peer.ClusterID, body []byte) (any, error) {
+		s.cfg.Liqo = func(_ context.Context, id peer.ClusterID, from netip.Addr, body []byte) (any, error) {
 			switch string(body) {
 			case "refuse":
 				return nil, &wire.Refused{Reason: wire.ReasonNotAdmitted, Message: "not you"}
@@ -27,14 +28,14 @@ func TestLiqo(t *testing.T) {
 			case "bad":
 				return nil, errors.New("it is no JSON")
 			}
-			return map[string]any{"for": id, "said": string(body)}, nil
+			return map[string]any{"for": id, "from": from.IsValid(), "said": string(body)}, nil
 		}
 	})
 	for _, tc := range []struct {
 		name, request, says string
 		status              int
 	}{
-		{"answered", post(wire.PathLiqo, "hello"), `{"for":"` + string(endpointtest.IDB) + `","said":"hello"}`, 200},
+		{"answered", post(wire.PathLiqo, "hello"), `{"for":"` + string(endpointtest.IDB) + `","from":true,"said":"hello"}`, 200},
 		{"refused", post(wire.PathLiqo, "refuse"), "not you", 403},
 		{"later", post(wire.PathLiqo, "later"), "not now", 503},
 		{"bad", post(wire.PathLiqo, "bad"), "the call for Liqo cannot be used: it is no JSON", 400},

@@ -48,13 +48,13 @@ func (s *session) do(ctx context.Context, a exchange.Action) error {
 	switch a.Verb {
 	case exchange.Create:
 		var made object
-		if err := s.client.CreateAs(ctx, strings.TrimSuffix(path, "/"+a.Name), manager, body(a), &made); err != nil {
+		if err := s.client.CreateAs(ctx, strings.TrimSuffix(path, "/"+a.Name), manager, body(a, s.installedIn()), &made); err != nil {
 			return err
 		}
 		cache.Wrote(&made)
 		return nil
 	case exchange.Apply:
-		_, err := cache.Apply(ctx, s.client, path, manager, true, body(a))
+		_, err := cache.Apply(ctx, s.client, path, manager, true, body(a, s.installedIn()))
 		return err
 	case exchange.Move:
 		var server any // null takes it away
@@ -104,7 +104,7 @@ func (s *session) place(a exchange.Action) (*kube.Cache[*object], string) {
 	inside := func(group, plural string) string {
 		return group + "/namespaces/" + a.Namespace + "/" + plural + "/" + a.Name
 	}
-	authentication := "/apis/" + document.Authentication.String()
+	authentication, networking := "/apis/"+document.Authentication.String(), "/apis/"+document.Networking.String()
 	switch a.Kind {
 	case exchange.TenantNamespace:
 		return s.namespaces, namespacesPath + "/" + a.Name
@@ -118,14 +118,22 @@ func (s *session) place(a exchange.Action) (*kube.Cache[*object], string) {
 		return s.renews, inside(authentication, pluralRenews)
 	case exchange.VirtualNode:
 		return s.nodes, inside("/apis/"+document.Offloading.String(), document.PluralVirtualNodes)
+	case exchange.ConfigurationObject:
+		return s.configurations, inside(networking, document.PluralConfigurations)
+	case exchange.GatewayServer:
+		return s.servers, inside(networking, document.PluralGatewayServers)
+	case exchange.GatewayClient:
+		return s.clients, inside(networking, document.PluralGatewayClients)
+	case exchange.PublicKeyObject:
+		return s.publicKeys, inside(networking, document.PluralPublicKeys)
 	case exchange.ForeignCluster:
 		return nil, api.Collection(document.Core, api.PluralForeignClusters) + "/" + a.Name
 	}
 	return s.secrets, inside("/api/v1", "secrets")
 }
 
-// body returns what is applied.
-func body(a exchange.Action) applied {
+// body returns what is applied, with templates of gateways in that namespace.
+func body(a exchange.Action, templates string) applied {
 	b := applied{
 		APIVersion: document.Authentication.String(),
 		Metadata: appliedMeta{Name: a.Name, Namespace: a.Namespace, Labels: map[string]string{
@@ -167,6 +175,38 @@ func body(a exchange.Action) applied {
 		if a.Asks != nil {
 			b.Spec["resources"] = a.Asks
 		}
+	case exchange.ConfigurationObject, exchange.GatewayServer, exchange.GatewayClient, exchange.PublicKeyObject:
+		b.APIVersion = document.Networking.String()
+		connects(&b, a, templates)
 	}
 	return b
+}
+
+// connects completes an object by which the networks of two clusters are connected, as liqoctl makes it.
+func connects(b *applied, a exchange.Action, templates string) {
+	template := func(kind, name string) map[string]string {
+		return map[string]string{"apiVersion": document.Networking.String(), "kind": kind, "name": name, "namespace": templates}
+	}
+	switch a.Kind {
+	case exchange.ConfigurationObject:
+		b.Kind = document.KindConfiguration
+		b.Spec = map[string]any{"remote": map[string]any{"cidr": map[string]any{"pod": a.Ranges.Pods, "external": a.Ranges.External}}}
+	case exchange.GatewayServer:
+		b.Kind = document.KindGatewayServer
+		// A port of its own, on all nodes: the other cluster knows the address of one.
+		b.Spec = map[string]any{
+			"mtu": a.Endpoint.MTU, "endpoint": endpoint{Port: a.Endpoint.Port, ServiceType: serviceNodePort},
+			"serverTemplateRef": template(document.KindServerTemplate, document.ServerTemplate),
+		}
+	case exchange.GatewayClient:
+		b.Kind = document.KindGatewayClient
+		b.Spec = map[string]any{
+			"mtu": a.Endpoint.MTU, "endpoint": endpoint{Addresses: []string{a.Endpoint.Address}, Port: a.Endpoint.Port, Protocol: protocolUDP},
+			"clientTemplateRef": template(document.KindClientTemplate, document.ClientTemplate),
+		}
+	case exchange.PublicKeyObject:
+		b.Kind = document.KindPublicKey
+		b.Metadata.Labels[document.LabelGateway] = "true"
+		b.Spec = map[string]any{"publicKey": a.Key}
+	}
 }

@@ -57,6 +57,8 @@ func Find(ctx context.Context, c *kube.Client) (*engine.Installation, error) {
 type served struct {
 	problem string // why it cannot be used, a clause; "" if it can
 	renews  bool   // since 1.1
+	// unconnected is why Liqo connects no networks here, a sentence; "" if it may.
+	unconnected string
 }
 
 // detect asks what of Liqo the API server serves; nil for nothing.
@@ -100,7 +102,38 @@ func detect(ctx context.Context, c *kube.Client) (*served, error) {
 			return found, nil
 		}
 	}
+	if found.unconnected, err = unconnected(ctx, c); err != nil {
+		return nil, err
+	}
 	return found, nil
+}
+
+// unconnected returns why the agent can connect no networks by Liqo, a sentence; "" if it can.
+func unconnected(ctx context.Context, c *kube.Client) (string, error) {
+	for _, of := range []struct {
+		gv    schema.GroupVersion
+		kinds []string
+	}{
+		{document.IPAM, []string{document.PluralNetworks}},
+		{document.Networking, []string{document.PluralConfigurations, document.PluralGatewayServers, document.PluralGatewayClients, document.PluralPublicKeys,
+			document.PluralServerTemplates, document.PluralClientTemplates}},
+	} {
+		resources, err := resourcesOf(ctx, c, of.gv)
+		if err != nil {
+			return "", err
+		}
+		for _, kind := range of.kinds {
+			if !slices.Contains(resources, kind) {
+				return fmt.Sprintf("The API server does not serve %s of %s.", kind, of.gv), nil
+			}
+		}
+	}
+	// An account that was made before the agent did this has no right to.
+	may, err := c.May(ctx, kube.Access{Verb: "list", Group: document.Networking.Group, Resource: document.PluralGatewayServers})
+	if err != nil || may {
+		return "", err
+	}
+	return "The agent's account may not use Liqo's networking: run sudo liqo-agent rbac --apply --engine liqo.", nil
 }
 
 // resourcesOf returns the plural names of what a version of a group has; nil if it is not served.

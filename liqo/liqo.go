@@ -88,12 +88,13 @@ type pair struct {
 	consuming, serving Status
 
 	asking asking
-	// heard is the peer's last call, and answer what is answered to it. told is closed when it
-	// was planned again.
-	heard  *exchange.Call
-	answer exchange.Answer
-	final  bool // nothing that Liqo does here changes the answer
-	told   chan struct{}
+	// heard is the peer's last call, from heardAt, and answer what is answered to it. told is closed
+	// when it was planned again.
+	heard   *exchange.Call
+	heardAt netip.Addr
+	answer  exchange.Answer
+	final   bool // nothing that Liqo does here changes the answer
+	told    chan struct{}
 }
 
 // asking is what was said to a provider, and what it answered.
@@ -243,10 +244,10 @@ func (l *Liqo) due(id peer.ClusterID) {
 // ErrNotServed is the error of a call by a cluster that may not consume this one by Liqo.
 var ErrNotServed = &wire.Refused{Reason: wire.ReasonNotAdmitted, Message: "your cluster has no accepted PeeringRequest here that asks for Liqo"}
 
-// Answer answers a peer that consumes this cluster, or wants to. It waits a moment for Liqo's
-// controllers if they have something to do. The error is a *wire.Refused, or says what is wrong
-// with the body.
-func (l *Liqo) Answer(ctx context.Context, id peer.ClusterID, body []byte) (exchange.Answer, error) {
+// Answer answers a peer that consumes this cluster, or wants to, and calls from an address. It waits
+// a moment for Liqo's controllers if they have something to do. The error is a *wire.Refused, or says
+// what is wrong with the body.
+func (l *Liqo) Answer(ctx context.Context, id peer.ClusterID, from netip.Addr, body []byte) (exchange.Answer, error) {
 	call, err := exchange.ParseCall(body)
 	if err != nil {
 		return exchange.Answer{}, err
@@ -263,7 +264,7 @@ func (l *Liqo) Answer(ctx context.Context, id peer.ClusterID, body []byte) (exch
 		l.mu.Unlock()
 		return exchange.Answer{}, &wire.Refused{Reason: wire.ReasonNoAPIServer, Message: "Liqo cannot be used in this cluster now", Retry: time.Second}
 	}
-	p.heard, p.answer, p.final = &call, exchange.Answer{}, false
+	p.heard, p.heardAt, p.answer, p.final = &call, from, exchange.Answer{}, false
 	l.due(id)
 	for {
 		answer, final, told := p.answer, p.final, p.told

@@ -32,15 +32,24 @@ type object struct {
 		Namespace       string                     `json:"namespace,omitempty"`
 		AuthParams      *authParams                `json:"authParams,omitempty"`
 		Resources       map[string]document.Amount `json:"resources,omitempty"`
+		Endpoint        *endpoint                  `json:"endpoint,omitempty"`
+		MTU             int                        `json:"mtu,omitempty"`
+		Remote          *clusterConfig             `json:"remote,omitempty"`
 	} `json:"spec,omitzero"`
 	Status struct {
 		document.SliceStatus
-		TenantNamespace     string      `json:"tenantNamespace,omitempty"`
-		AuthParams          *authParams `json:"authParams,omitempty"`
-		KubeconfigSecretRef *struct {
-			Name string `json:"name"`
-		} `json:"kubeconfigSecretRef,omitempty"`
+		TenantNamespace     string         `json:"tenantNamespace,omitempty"`
+		AuthParams          *authParams    `json:"authParams,omitempty"`
+		KubeconfigSecretRef *reference     `json:"kubeconfigSecretRef,omitempty"`
+		Endpoint            *endpoint      `json:"endpoint,omitempty"`
+		SecretRef           *reference     `json:"secretRef,omitempty"`
+		Remote              *clusterConfig `json:"remote,omitempty"`
+		CIDR                string         `json:"cidr,omitempty"` // of a Network
 	} `json:"status,omitzero"`
+}
+
+type reference struct {
+	Name string `json:"name"`
 }
 
 // authParams are those of a Tenant and an Identity (apis/authentication/v1beta1/common_types.go).
@@ -48,6 +57,23 @@ type authParams struct {
 	CA        []byte `json:"ca,omitempty"`
 	SignedCRT []byte `json:"signedCRT,omitempty"`
 	APIServer string `json:"apiServer,omitempty"`
+}
+
+// endpoint is that of a gateway (apis/networking/v1beta1/gatewayserver_types.go). A GatewayServer says the type
+// of its Service.
+type endpoint struct {
+	Addresses   []string `json:"addresses,omitempty"`
+	Port        int      `json:"port,omitempty"`
+	Protocol    string   `json:"protocol,omitempty"`
+	ServiceType string   `json:"serviceType,omitempty"`
+}
+
+// clusterConfig are the ranges in a Configuration.
+type clusterConfig struct {
+	CIDR struct {
+		Pod      []string `json:"pod,omitempty"`
+		External []string `json:"external,omitempty"`
+	} `json:"cidr"`
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -62,7 +88,7 @@ func (o *object) DeepCopyObject() runtime.Object {
 // thousand at most.
 const maxKept = 1 << 10
 
-// trim drops what nobody reads, and what others may have made long: of Secrets, all but nonces, of annotations,
+// trim drops what nobody reads, and what others may have made long: of Secrets, all but nonces and the public keys of gateways, of annotations,
 // all but the agent's, and of the amounts that a ResourceSlice asks for, all but those that the agent
 // applied. The others are people's.
 func trim(o *object) {
@@ -82,8 +108,11 @@ func trim(o *object) {
 		o.Annotations = nil
 	}
 	if o.Data != nil {
-		kept := make(map[string][]byte)
-		for _, field := range []string{document.FieldNonce, document.FieldSignedNonce} {
+		kept, fields := make(map[string][]byte), []string{document.FieldNonce, document.FieldSignedNonce}
+		if o.Labels[document.LabelGateway] != "" {
+			fields = []string{document.FieldPublicKey}
+		}
+		for _, field := range fields {
 			if value, ok := o.Data[field]; ok && len(value) <= maxKept {
 				kept[field] = value
 			}
@@ -339,6 +368,7 @@ func (s *session) here(id document.ClusterID, of peer.ClusterID) exchange.Here {
 			h.VirtualNodes = append(h.VirtualNodes, exchange.Node{Object: about(o), Server: o.Annotations[document.AnnotationAddress]})
 		}
 	}
+	h.Connected = s.connected(inside, id)
 	if fc := s.foreign.Get("", string(id)); fc != nil {
 		foreign := about(fc)
 		h.Foreign, h.Checked, h.Shown = &foreign, strings.TrimSpace(fc.Status.APIServerURL), fc.shown()

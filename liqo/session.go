@@ -40,6 +40,8 @@ const (
 	namespacesPath        = "/api/v1/namespaces"
 	manager               = "liqo-agent-liqo"
 	classDefault          = "default"
+	serviceNodePort       = "NodePort"
+	protocolUDP           = "UDP"
 )
 
 // asksAgain is the pause between calls of a provider that says nothing new, or does not answer.
@@ -68,6 +70,10 @@ type session struct {
 	secrets, tenants, identities, slices, nodes, renews *kube.Cache[*object]
 	foreign                                             *kube.Cache[*checked]
 	planes                                              *kube.Cache[*controlPlane]
+
+	// What connects networks, where Liqo does.
+	configurations, servers, clients, publicKeys *kube.Cache[*object]
+	networks, serverTemplates, clientTemplates   *kube.Cache[*object]
 
 	failed     map[job]int // failures in a row; guarded by Liqo.mu
 	describing sync.Mutex  // what is seen last is said last
@@ -103,6 +109,11 @@ func newSession(l *Liqo, c *kube.Client, found served) *session {
 		})
 	}
 	s.namespaces, s.secrets, s.tenants, s.identities, s.slices, s.nodes, s.renews = objects(), objects(), objects(), objects(), objects(), objects(), objects()
+	s.configurations, s.servers, s.clients, s.publicKeys = objects(), objects(), objects(), objects()
+	own := func() *kube.Cache[*object] {
+		return kube.NewCache(kube.Kind[*object]{Fresh: func() *object { return &object{} }, Trim: trim, Failed: failed, Changed: func(_, _ *object) { s.addAll() }})
+	}
+	s.networks, s.serverTemplates, s.clientTemplates = own(), own(), own()
 	s.planes = kube.NewCache(kube.Kind[*controlPlane]{
 		Fresh: func() *controlPlane { return &controlPlane{} }, Failed: failed,
 		Changed: func(before, after *controlPlane) {
@@ -201,6 +212,9 @@ func (s *session) exchange(ctx context.Context, running *sync.WaitGroup) {
 	if s.found.renews {
 		follow(s.renews, authentication(pluralRenews))
 		synced = append(synced, s.renews.Synced())
+	}
+	if s.found.unconnected == "" {
+		synced = append(synced, s.followNetworking(ctx, running, follow)...)
 	}
 	for _, first := range synced {
 		if !await(ctx, first) {
@@ -309,6 +323,7 @@ func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pai
 		Peer: id, Wanted: now.serves(), Undecided: now.desired.Serve == nil, Self: self, Said: now.heard, Addresses: s.addresses(),
 		// What may be wanted keeps the namespace.
 		Consumes: now.desired.Consume == nil || now.desired.Consume.Wanted,
+		Network:  s.network(), Address: now.heardAt,
 	}
 	if now.heard != nil {
 		obs.Consumer = now.heard.ClusterID
@@ -334,7 +349,7 @@ func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pai
 		if p.desired.Serve != now.desired.Serve || p.heard != now.heard {
 			return nil
 		}
-		p.answer, p.final = d.Answer, d.Reason != exchange.ReasonWaits
+		p.answer, p.final = d.Answer, d.Reason != exchange.ReasonWaits && !d.Connecting
 		close(p.told)
 		p.told = make(chan struct{})
 		return &p.serving
@@ -351,7 +366,7 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 	}
 	obs := exchange.Consumer{
 		Peer: id, Wanted: want.Wanted, Undecided: now.desired.Consume == nil, Gone: want.Gone, Self: self, Asks: want.Asks,
-		Serves: now.desired.Serve == nil || *now.desired.Serve, Said: asked.said, Address: asked.address, Now: s.cfg.Now(),
+		Serves: now.desired.Serve == nil || *now.desired.Serve, Network: s.network(), Said: asked.said, Address: asked.address, Now: s.cfg.Now(),
 	}
 	if asked.said != nil {
 		obs.Provider = asked.said.ClusterID

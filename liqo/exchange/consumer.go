@@ -37,7 +37,7 @@ func PlanConsumer(obs Consumer) Decision {
 			d.Call = &Call{ClusterID: obs.Self}
 		}
 		obs.establish(&d)
-		d.Steps = obs.steps()
+		d.Steps = append(obs.steps(), obs.connect(&d)...)
 	default:
 		obs.undo(&d)
 	}
@@ -70,6 +70,24 @@ func (obs Consumer) establish(d *Decision) {
 	}
 	obs.slice(d, namespace)
 	obs.restart(d, namespace)
+}
+
+// connect has Liqo connect the networks of the two clusters, and returns the steps of that. It comes last, so that
+// nothing else waits for it.
+func (obs Consumer) connect(d *Decision) []Step {
+	if !d.Ready {
+		return nil
+	}
+	c := &connection{
+		self: obs.Self, other: obs.Provider, peer: obs.Peer, namespace: obs.cared(obs.Peer), network: obs.Network, here: obs.Here, address: obs.Address,
+		serves: obs.Serves && obs.Self < obs.Provider, silent: "The provider is being asked about its network.",
+	}
+	if said := obs.Said; said != nil && said.Identity != nil {
+		c.said, c.silent = said.Network, "The agent of the provider does not connect the networks by Liqo: update it, or use liqoctl network."
+	}
+	d.Call.Network = c.says()
+	d.connect(c)
+	return c.steps()
 }
 
 // restart has the virtual kubelets follow the provider's address, which they read when they start.
@@ -286,9 +304,11 @@ func (obs Consumer) undo(d *Decision) {
 		d.wait(ReasonRemoving, "Liqo removes what this cluster has at the provider.")
 	default:
 		d.Busy = false
-		if obs.Signed != nil {
+		switch {
+		case !obs.Serves && !d.disconnect(namespace, obs.Connected):
+		case obs.Signed != nil:
 			d.remove(SignedSecret, namespace, obs.Signed.Object)
-		} else if !obs.Serves {
+		case !obs.Serves:
 			d.release(obs.Here, obs.Provider, obs.Peer)
 		}
 	}

@@ -7,6 +7,9 @@
 // from what is in the API server and the last answer, so a step that is lost, done twice or
 // out of order changes nothing, and nothing has to be remembered.
 //
+// With the same calls and answers both say what it takes to connect their networks. That is the same for both
+// (network.go), and the business of the consumer where they consume each other.
+//
 // [PlanConsumer] and [PlanProvider] are pure. Applying a plan leaves one without actions, until
 // Liqo's controllers or the other cluster go on.
 //

@@ -102,6 +102,8 @@ type Here struct {
 	Checked   string
 	Abandoned bool
 	Shown     []Shown
+	// Connected is what connects the networks of the two clusters.
+	Connected Connected
 }
 
 // Replica is an object that a consumer's Liqo has put here: a ResourceSlice or a Renew.
@@ -138,11 +140,13 @@ func (h Here) empty() bool {
 type Call struct {
 	ClusterID document.ClusterID `json:"clusterID"`
 	Tenant    json.RawMessage    `json:"tenant,omitempty"`
+	// Network is that of the consumer, as soon as it has resources of the provider.
+	Network json.RawMessage `json:"network,omitempty"`
 }
 
 // Equal reports whether c and o say the same.
 func (c Call) Equal(o Call) bool {
-	return c.ClusterID == o.ClusterID && slices.Equal(c.Tenant, o.Tenant)
+	return c.ClusterID == o.ClusterID && slices.Equal(c.Tenant, o.Tenant) && slices.Equal(c.Network, o.Network)
 }
 
 // Answer is what the provider answers: all that it has by then.
@@ -150,6 +154,8 @@ type Answer struct {
 	ClusterID document.ClusterID `json:"clusterID"`
 	Nonce     document.Nonce     `json:"nonce,omitempty"`
 	Identity  json.RawMessage    `json:"identity,omitempty"`
+	// Network is that of the provider, as soon as it gives resources to the consumer.
+	Network json.RawMessage `json:"network,omitempty"`
 	// Waits is for what, a sentence for the people of the consumer; "" if nothing is missing.
 	Waits string `json:"waits,omitempty"`
 }
@@ -199,6 +205,10 @@ type Decision struct {
 	Ready, Busy bool
 	// Reason and Message say what it waits for.
 	Reason, Message string
+	// Unconnected is why the networks of the two are not connected, a sentence, "" if they are or that is for
+	// others to say. Connecting: Liqo here is at work on it.
+	Unconnected string
+	Connecting  bool
 }
 
 // Status is the state of one direction of a pair. The zero Status is that of one of which there
@@ -216,13 +226,15 @@ type Status struct {
 	Reason, Message string
 	// Steps are those of a consumer.
 	Steps []Step
+	// Unconnected is why the networks of the two are not connected, a sentence, as far as that is known.
+	Unconnected string
 	// Shown is what Liqo shows about the other cluster.
 	Shown []Shown
 }
 
 // Status returns the state that a decision is made in.
 func (d Decision) Status() Status {
-	return Status{Present: d.Present, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps}
+	return Status{Present: d.Present, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps, Unconnected: d.Unconnected}
 }
 
 // Fail says that a step of the decision failed.
@@ -279,6 +291,11 @@ const (
 	VirtualNode     Kind = "virtualnode"
 	CertSecret      Kind = "certificate"
 	ForeignCluster  Kind = "foreigncluster"
+
+	ConfigurationObject Kind = "configuration"
+	GatewayServer       Kind = "gatewayserver"
+	GatewayClient       Kind = "gatewayclient"
+	PublicKeyObject     Kind = "publickey"
 )
 
 // Action is one request to the API server of this cluster. It is idempotent.
@@ -299,6 +316,10 @@ type Action struct {
 	Noted    string             // Note, and Apply TenantObject
 	Restart  bool               // Note VirtualNode
 	Asks     map[string]string  // Apply SliceObject
+
+	Ranges   Ranges   // Apply ConfigurationObject
+	Endpoint Endpoint // Apply GatewayServer, GatewayClient
+	Key      []byte   // Apply PublicKeyObject
 }
 
 // called reports whether it is clear what Liqo calls the other cluster, by what is known here, "" for nothing,
@@ -379,6 +400,8 @@ type Consumer struct {
 	Here
 	// Serves: it is, or is to be, a provider of the other one as well.
 	Serves bool
+	// Network is that of this cluster.
+	Network Network
 	// Said is the provider's last answer, nil before there was one, and Address where it came
 	// from.
 	Said    *Answer
@@ -403,6 +426,9 @@ type Provider struct {
 	Here
 	// Consumes: it is, or is to be, a consumer of the other one as well.
 	Consumes bool
-	// Said is the consumer's last call, nil before there was one.
-	Said *Call
+	// Network is that of this cluster.
+	Network Network
+	// Said is the consumer's last call, nil before there was one, and Address where it came from.
+	Said    *Call
+	Address netip.Addr
 }

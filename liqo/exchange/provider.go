@@ -15,6 +15,7 @@ func PlanProvider(obs Provider) Decision {
 		d.Ready = obs.Tenant != nil && obs.Tenant.Auth != nil && !obs.Tenant.Deleting
 	case obs.Wanted:
 		obs.establish(&d)
+		obs.connect(&d)
 		d.tell()
 	default:
 		obs.undo(&d)
@@ -26,6 +27,8 @@ func PlanProvider(obs Provider) Decision {
 // perhaps other clusters.
 func (d *Decision) tell() {
 	switch {
+	case d.Ready && d.Connecting:
+		d.Answer.Waits = "Liqo's networking there is at work, or does not run."
 	case d.Ready, d.Answer.Waits != "":
 	case d.Reason == ReasonWaits:
 		d.Answer.Waits = "Liqo's controllers there are at work, or do not run."
@@ -117,6 +120,31 @@ func (obs Provider) admit(d *Decision, namespace string, nonce document.Nonce) {
 	d.wait(ReasonReady, "Liqo gives resources of this cluster to the consumer.")
 }
 
+// connect has Liqo connect the networks of the two clusters, and answers with the one of this cluster. If this
+// cluster consumes the other one as well, it does so as the consumer.
+func (obs Provider) connect(d *Decision) {
+	if !d.Ready {
+		return
+	}
+	c := &connection{
+		self: obs.Self, other: obs.Consumer, peer: obs.Peer, namespace: obs.cared(obs.Peer), network: obs.Network, here: obs.Here, address: obs.Address,
+		serves: true, silent: "The agent of the consumer has not said anything about its network.",
+	}
+	d.Answer.Network = c.says()
+	if obs.Said != nil {
+		c.said = obs.Said.Network
+	}
+	if !obs.Consumes {
+		d.connect(c)
+		return
+	}
+	// The answer is another one as soon as there is a gateway.
+	if theirs, err := document.ParseNetwork(c.said, c.other, c.network.Nodes); err == nil && theirs.Problem == "" && c.network.Problem == "" {
+		own, what := obs.Connected.gateway()
+		d.Connecting = own == nil || own.Key == nil || what == document.Server && own.Port == 0
+	}
+}
+
 // undo removes what the consumer has here. Its Liqo removes what it put here as long as it has
 // its rights; so the Tenant goes after that, or when it took too long.
 func (obs Provider) undo(d *Decision) {
@@ -147,9 +175,11 @@ func (obs Provider) undo(d *Decision) {
 		if obs.Certificate != nil {
 			d.remove(CertSecret, namespace, *obs.Certificate)
 		}
-		if obs.Nonce != nil {
+		switch {
+		case !obs.Consumes && !d.disconnect(namespace, obs.Connected):
+		case obs.Nonce != nil:
 			d.remove(NonceSecret, namespace, obs.Nonce.Object)
-		} else if !obs.Consumes {
+		case !obs.Consumes:
 			d.release(obs.Here, obs.Consumer, obs.Peer)
 		}
 	}

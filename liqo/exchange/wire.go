@@ -22,9 +22,7 @@ func ParseCall(body []byte) (Call, error) {
 		return Call{}, err
 	}
 	_, err := document.ParseClusterID(string(c.ClusterID))
-	if string(c.Tenant) == "null" {
-		c.Tenant = nil
-	}
+	c.Tenant, c.Network = said(c.Tenant), said(c.Network)
 	return c, err
 }
 
@@ -47,9 +45,15 @@ func ParseAnswer(body []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("answers %s with something else: %w", wire.PathLiqo, err)
 	}
-	if string(a.Identity) == "null" {
-		a.Identity = nil
-	}
+	a.Identity, a.Network = said(a.Identity), said(a.Network)
 	a.Waits = text.Sentence(a.Waits)
 	return a, nil
+}
+
+// said returns a document, nil if there is none.
+func said(text json.RawMessage) json.RawMessage {
+	if string(text) == "null" {
+		return nil
+	}
+	return text
 }

@@ -36,6 +36,7 @@ type box struct {
 	server string // its API server, as its Liqo says
 	// addresses are those of its nodes.
 	addresses string
+	network   Network
 	uids      int
 	writes    []string
 }
@@ -58,7 +59,7 @@ func newBox(t testing.TB, id document.ClusterID) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &box{t: t, id: id, peer: peer.ClusterID("agent-of-" + id), key: private, keys: keys, server: "https://10.0.0.1:6443", addresses: "10.0.0.1"}
+	return &box{t: t, id: id, peer: peer.ClusterID("agent-of-" + id), key: private, keys: keys, server: "https://10.0.0.1:6443", addresses: "10.0.0.1", network: Network{Problem: "It is off."}}
 }
 
 func pemOf(kind string, der []byte) []byte {
@@ -125,6 +126,19 @@ func (b *box) act(a Action) {
 				h.VirtualNodes = []Node{{h.VirtualNodes[i].Object, a.Noted}}
 			}
 		}
+	case a.Verb == Apply && a.Kind == ConfigurationObject:
+		h.Connected.Configuration = &Configuration{Object: b.object(a.Name), Ours: true, Ranges: a.Ranges}
+	case a.Verb == Apply && a.Kind == GatewayServer:
+		h.Connected.Server = &Gateway{Object: b.object(a.Name), Ours: true, Endpoint: Endpoint{MTU: a.Endpoint.MTU}}
+	case a.Verb == Apply && a.Kind == GatewayClient:
+		next := Gateway{Object: b.object(a.Name), Ours: true}
+		if h.Connected.Client != nil {
+			next = *h.Connected.Client
+		}
+		next.Endpoint = a.Endpoint
+		h.Connected.Client = &next
+	case a.Verb == Apply && a.Kind == PublicKeyObject:
+		h.Connected.Key = &PublicKey{Object: b.object(a.Name), Ours: true, Key: a.Key}
 	case a.Verb == Abandon && !h.Abandoned:
 		h.Abandoned = true
 	case a.Verb == Delete:
@@ -162,6 +176,18 @@ func (b *box) delete(a Action) {
 	case CertSecret:
 		gone(*h.Certificate)
 		h.Certificate = nil
+	case ConfigurationObject:
+		gone(h.Connected.Configuration.Object)
+		h.Connected.Configuration = nil
+	case GatewayServer:
+		gone(h.Connected.Server.Object)
+		h.Connected.Server = nil
+	case GatewayClient:
+		gone(h.Connected.Client.Object)
+		h.Connected.Client = nil
+	case PublicKeyObject:
+		gone(h.Connected.Key.Object)
+		h.Connected.Key = nil
 	case IdentityObject:
 		gone(h.Identity.Object)
 		h.Identity = nil
@@ -243,7 +269,46 @@ func (b *box) liqo(provider *box) bool {
 		s.Server = provider.here.Tenant.Auth.APIServer
 		h.VirtualNodes = []Node{{Object: b.object(s.Name)}}
 	default:
+		return b.connects(provider)
+	}
+	return true
+}
+
+// connects does the next thing that Liqo's networking does here.
+func (b *box) connects(other *box) bool {
+	c := &b.here.Connected
+	gateway, what := c.gateway()
+	switch {
+	case c.Configuration != nil && !c.Configuration.Applied:
+		next := *c.Configuration
+		next.Applied = true
+		c.Configuration = &next
+	case gateway != nil && gateway.Key == nil:
+		next := *gateway
+		next.Key = make([]byte, 32)
+		_, _ = rand.Read(next.Key)
+		if what == document.Server {
+			next.Port = 30000 + b.uids
+			c.Server = &next
+		} else {
+			c.Client = &next
+		}
+	default:
+		theirs, role := other.here.Connected.gateway()
+		return b.shows(gateway != nil && theirs != nil && what != role && c.Key != nil && bytes.Equal(c.Key.Key, theirs.Key) && c.Configuration != nil &&
+			other.here.Connected.Key != nil && bytes.Equal(other.here.Connected.Key.Key, gateway.Key) && theirs.Port == gateway.Port)
+	}
+	return true
+}
+
+// shows has Liqo show whether the networks are connected, and reports whether that is another.
+func (b *box) shows(connected bool) bool {
+	if b.here.established() == connected || b.here.Foreign == nil {
 		return false
+	}
+	b.here.Shown = nil
+	if connected {
+		b.here.Shown = []Shown{{Module: "networking", Type: ShownConnection, Status: Established}}
 	}
 	return true
 }
@@ -287,14 +352,27 @@ type world struct {
 	overdue, gone      bool
 	said               *Answer
 	heard              *Call
-	address            netip.Addr
+	address, from      netip.Addr // of the provider, and of the consumer
+	both               bool       // each of them consumes the other one
 	asks               map[string]string
 	calls              []Call   // all that were made
 	answers            []Answer // all that came
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{consumer: newBox(t, "barn"), provider: newBox(t, "mill"), wanted: true, admitted: true, address: netip.MustParseAddr("192.0.2.7")}
+	return &world{consumer: newBox(t, "barn"), provider: newBox(t, "mill"), wanted: true, admitted: true, address: netip.MustParseAddr("192.0.2.7"), from: netip.MustParseAddr("192.0.2.5")}
+}
+
+// newConnected returns two clusters whose networks Liqo can connect.
+func newConnected(t testing.TB) *world {
+	w := newWorld(t)
+	for i, b := range []*box{w.consumer, w.provider} {
+		b.network = Network{
+			Ranges: Ranges{Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, External: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 70 + byte(i)}), 16)}},
+			Nodes:  []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		}
+	}
+	return w
 }
 
 // other is the ID of the other cluster: as it said, or as the namespace in care says.
@@ -308,6 +386,7 @@ func other(here Here, id, said document.ClusterID) document.ClusterID {
 func (w *world) consumerPlan() Decision {
 	obs := Consumer{
 		Peer: w.provider.peer, Wanted: w.wanted, Gone: w.gone, Self: w.consumer.id, Keys: &w.consumer.keys, Asks: w.asks, Here: w.consumer.here, Said: w.said, Address: w.address, Now: now,
+		Serves: w.both, Network: w.consumer.network,
 	}
 	if w.said != nil {
 		obs.Provider = w.said.ClusterID
@@ -317,7 +396,8 @@ func (w *world) consumerPlan() Decision {
 }
 
 func (w *world) providerPlan() Decision {
-	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Self: w.provider.id, Addresses: w.provider.addresses, Here: w.provider.here, Said: w.heard}
+	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Self: w.provider.id, Addresses: w.provider.addresses, Here: w.provider.here, Said: w.heard,
+		Consumes: w.both, Network: w.provider.network, Address: w.from}
 	if w.heard != nil {
 		obs.Consumer = w.heard.ClusterID
 	}
@@ -374,5 +454,5 @@ func (w *world) answer(a Answer) {
 }
 
 func sameAnswer(a *Answer, b Answer) bool {
-	return a != nil && a.ClusterID == b.ClusterID && a.Nonce == b.Nonce && bytes.Equal(a.Identity, b.Identity) && a.Waits == b.Waits
+	return a != nil && a.ClusterID == b.ClusterID && a.Nonce == b.Nonce && bytes.Equal(a.Identity, b.Identity) && bytes.Equal(a.Network, b.Network) && a.Waits == b.Waits
 }

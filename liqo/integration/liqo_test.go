@@ -42,6 +42,9 @@ const (
 	providerID = peer.ClusterID("22222222-2222-4222-8222-222222222222")
 )
 
+// callsFrom is where consumers call from.
+var callsFrom = netip.MustParseAddr("192.0.2.5")
+
 type object = map[string]any
 
 func must(t *testing.T, err error) {
@@ -81,7 +84,7 @@ func (w *way) Exchange(ctx context.Context, _ peer.Target, r client.Request) (cl
 	if r.Path != wire.PathLiqo || r.Method != http.MethodPost || provider == nil {
 		return client.Response{}, errors.New("nobody answers")
 	}
-	answer, err := provider.Answer(ctx, consumerID, r.Body)
+	answer, err := provider.Answer(ctx, consumerID, callsFrom, r.Body)
 	if lost {
 		return client.Response{}, errors.New("the answer is lost")
 	}
@@ -313,7 +316,7 @@ func TestKilledAtEachStep(t *testing.T) {
 // accepted request learns nothing.
 func TestHostileAnswers(t *testing.T) {
 	p := newPair(t)
-	_, err := p.provider.Answer(t.Context(), consumerID, []byte(`{"clusterID":"barn"}`))
+	_, err := p.provider.Answer(t.Context(), consumerID, callsFrom, []byte(`{"clusterID":"barn"}`))
 	if !errors.Is(err, liqo.ErrNotServed) {
 		t.Errorf("a stranger is answered: %v", err)
 	}

@@ -300,9 +300,8 @@ func (d *derived) liqoShown() []exchange.Shown {
 
 // The modules of Liqo's ForeignCluster, and the words of its conditions (apis/core/v1beta1).
 const (
-	liqoNetworkingModule, liqoOffloadingModule        = "networking", "offloading"
-	liqoNetworkConnection                             = "NetworkConnectionStatus"
-	liqoEstablished, liqoReady, liqoPending, liqoNone = "Established", "Ready", "Pending", "None"
+	liqoNetworkingModule, liqoOffloadingModule = "networking", "offloading"
+	liqoReady, liqoPending, liqoNone           = "Ready", "Pending", "None"
 )
 
 // liqoNetworking is the content of the condition NetworkReady where Liqo peers the two.
@@ -310,17 +309,22 @@ func (d *derived) liqoNetworking() spec.Network {
 	if d.liqoUnseen() {
 		return spec.Network{Status: api.ConditionUnknown, Reason: reason.ByLiqo, Message: "Liqo has not been asked yet."}
 	}
+	why := cmp.Or(d.Liqo.Consuming.Unconnected, d.Liqo.Serving.Unconnected)
 	for _, s := range d.liqoShown() {
-		if s.Type != liqoNetworkConnection {
+		if s.Type != exchange.ShownConnection {
 			continue
 		}
-		if s.Status == liqoEstablished {
+		if s.Status == exchange.Established {
 			return spec.Network{Enabled: true, Status: api.ConditionTrue, Reason: reason.ByLiqo, Message: "Liqo connects the networks of the two clusters."}
+		}
+		if why != "" {
+			break
 		}
 		return spec.Network{Status: api.ConditionFalse, Reason: reason.ByLiqo,
 			Message: strings.TrimSpace("Liqo does not connect the networks of the two clusters now: " + cmp.Or(s.Status, liqoNone) + ". " + s.Message)}
 	}
-	return spec.Network{Status: api.ConditionFalse, Reason: reason.ByLiqo, Message: "Liqo peers the two clusters, and its networking between them is not set up (liqoctl network)."}
+	return spec.Network{Status: api.ConditionFalse, Reason: reason.ByLiqo,
+		Message: "Liqo peers the two clusters, and does not connect their networks. " + cmp.Or(why, "That begins when one of them consumes the other.")}
 }
 
 // liqoUnseen reports whether what Liqo shows about the cluster is not known yet.
@@ -351,7 +355,7 @@ func (d *derived) addLiqo(m *api.Modules, before api.Modules) {
 	for _, s := range d.liqoShown() {
 		v := verdict{api.ConditionFalse, cmp.Or(s.Status, liqoNone), cmp.Or(s.Message, "Liqo says so.")}
 		switch v.reason {
-		case liqoEstablished, liqoReady:
+		case exchange.Established, liqoReady:
 			v.status = api.ConditionTrue
 		case liqoPending, liqoNone:
 			v.status = api.ConditionUnknown

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -365,8 +366,18 @@ func TestShownByLiqo(t *testing.T) {
 		return all
 	}
 	obs := w.a.observe()
-	if n := derive(obs, w.now).modules(w.a.own()).Networking; n.Enabled || !strings.Contains(n.Conditions[0].Message, "liqoctl network") {
-		t.Errorf("without networking: %+v", n)
+	for _, why := range []string{"", "Liqo was installed without its networking."} {
+		obs.Liqo.Consuming.Unconnected = why
+		for _, shown := range [][]exchange.Shown{nil, {{Module: "networking", Type: "NetworkConnectionStatus", Status: "NotReady", Message: "It is missing."}}} {
+			obs.Liqo.Consuming.Shown = shown
+			want := cmp.Or(why, "That begins when one of them consumes the other.")
+			if why == "" && shown != nil {
+				want = "It is missing."
+			}
+			if n := derive(obs, w.now).modules(w.a.own()).Networking; n.Enabled || !strings.HasSuffix(n.Conditions[0].Message, want) {
+				t.Errorf("without networking, %q: %+v", want, n)
+			}
+		}
 	}
 	obs.Liqo.Consuming.Shown = []exchange.Shown{
 		{Type: "APIServerStatus", Status: "Established"}, {Module: "networking", Type: "NetworkConnectionStatus", Status: "Established"},
