@@ -139,7 +139,7 @@ $(LIQO_PROGRAMS) &: $(wildcard $(LIQO_DIR)/chart/*.go) $(LIQO_DIR)/go.mod $(LIQO
 	@mkdir -p bin/liqo
 	$(call progress,the controllers of Liqo for the test bed,$(LIQO_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/bin/liqo/ tool ./chart
 
-bin/liqo/chart.json bin/liqo/crds.json &: $(LIQO_PROGRAMS)
+bin/liqo/chart.json bin/liqo/crds.json bin/liqo/networking.json &: $(LIQO_PROGRAMS)
 	bin/liqo/chart $$(cd $(LIQO_DIR) && go list -m -f '{{.Dir}} {{.Version}}' github.com/liqotech/liqo) bin/liqo
 
 .PHONY: liqo

@@ -35,18 +35,17 @@ const (
 	liqoPing = "1s"
 )
 
-// Liqo is Liqo 1.x in a cluster, installed as its Helm chart does, without networking. Its own programs run as processes of the
-// host, with the rights that they have in the cluster. Their Deployments are there, too: what runs for these are pods of the
-// host's kubelet, which do nothing. Its virtual kubelet is not available, so virtual nodes have no Node.
+// Liqo is Liqo 1.x in a cluster, installed as its Helm chart does, without networking unless [Liqo.EnableNetworking] says so.
+// Its own programs run as processes of the host, with the rights that they have in the cluster. Their Deployments are there, too:
+// what runs for these are pods of the host's kubelet, which do nothing. Its virtual kubelet is not available, so virtual nodes have no Node.
 type Liqo struct {
 	// Kube is the cluster.
 	Kube *Kube
 	// ID is the name by which Liqo knows the cluster.
 	ID string
 
-	commands map[string]Cmd // by program
-
 	mu        sync.Mutex
+	commands  map[string]Cmd      // by program
 	processes map[string]*Process // by program, the one started last
 }
 
@@ -115,6 +114,42 @@ func (l *Liqo) install(ctx context.Context, dir string) error {
 		}
 	}
 	return nil
+}
+
+// EnableNetworking has Liqo connect networks, as far as its controller manager does that: gateways are pods that do nothing, so there
+// is never a Connection, and without its IPAM it maps no addresses to others.
+func (l *Liqo) EnableNetworking(ctx context.Context) error {
+	ctx, cancel := deadlineFrom(ctx, Hang)
+	defer cancel()
+	objects, err := readObjects(filepath.Join(filepath.Dir(Binary(l.Kube.Host.bed.t, "liqo/chart.json")), "networking.json"))
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if err := l.adapt(o); err != nil {
+			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	if err := l.Kube.applyAll(ctx, objects); err != nil {
+		return err
+	}
+	// The controller manager does not start without the Service of its proxy.
+	if err := l.Kube.Apply(ctx, `{apiVersion: v1, kind: Service, metadata: {name: liqo-proxy, namespace: `+LiqoNamespace+`, labels: {app.kubernetes.io/name: proxy}}, spec: {ports: [{port: 8118}]}}`); err != nil {
+		return err
+	}
+	// Nor without a default route, by whose link its gateways would leave.
+	if out, err := l.Kube.Host.Run(ctx, "ip", "route", "replace", "default", "dev", "eth0"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	l.mu.Lock()
+	command := l.commands[LiqoControllerManager]
+	command.Args = append(slices.Clone(command.Args), "--networking-enabled=true", "--ipam-server=")
+	l.commands[LiqoControllerManager] = command
+	l.mu.Unlock()
+	if err := l.Process(LiqoControllerManager).Kill(); err != nil {
+		return err
+	}
+	return l.Start(ctx, LiqoControllerManager)
 }
 
 func readObjects(path string) ([]*unstructured.Unstructured, error) {
@@ -219,7 +254,10 @@ func (l *Liqo) Start(ctx context.Context, programs ...string) error {
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	for _, name := range programs {
-		p, err := l.Kube.Host.start(l.commands[name])
+		l.mu.Lock()
+		command := l.commands[name]
+		l.mu.Unlock()
+		p, err := l.Kube.Host.start(command)
 		if err != nil {
 			return err
 		}

@@ -2,10 +2,12 @@ package integration
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -238,6 +240,17 @@ func TestAgents(t *testing.T) {
 	}
 	barn.gets("2", "1Gi")
 	must(t, byLiqoAlone(barn, mill))
+	bedtest.Within(t, "why the networks are not connected", func() error {
+		var list struct{ Items []item }
+		text, err := barn.k.Request(t.Context(), http.MethodGet, "/apis/discovery.liqo.io/v1alpha1/foreignclusters", "", nil)
+		if err == nil {
+			err = json.Unmarshal(text, &list)
+		}
+		if err == nil && (len(list.Items) != 1 || !strings.Contains(fmt.Sprint(list.Items[0].Status["conditions"]), "Liqo was installed without its networking.")) {
+			err = fmt.Errorf("%s", text)
+		}
+		return err
+	})
 
 	// What is asked for may change. What a person asks for besides stays.
 	slice := path("resourceslices", "liqo-tenant-mill", "mill")
@@ -332,6 +345,148 @@ func TestAgents(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// connecting are the kinds by which networks are connected, with those that Liqo makes of them.
+var connecting = map[string]string{
+	"configurations": networking, "gatewayservers": networking, "gatewayclients": networking, "publickeies": networking, "wggatewayservers": networking, "wggatewayclients": networking,
+}
+
+const networking = "/apis/networking.liqo.io/v1beta1"
+
+// connects is the path of an object by which the network is connected with the one of another cluster.
+func connects(plural string, other *site) string {
+	return networking + "/namespaces/liqo-tenant-" + other.liqo.ID + "/" + plural + "/" + other.liqo.ID
+}
+
+// gatewayKey is the public key of the gateway for another cluster.
+func (s *site) gatewayKey(other *site) []byte {
+	s.t.Helper()
+	return get(s.t, s.k, path("secrets", "liqo-tenant-"+other.liqo.ID, "gw-"+other.liqo.ID)).Data["publicKey"]
+}
+
+// connectedTo returns an error unless all is there that connects the network of this cluster, which has the GatewayClient,
+// with the one of a provider at an address. The gateways themselves are not in the bed.
+func (s *site) connectedTo(provider *site, address string) error {
+	errs := []error{}
+	for _, of := range []struct{ here, other *site }{{s, provider}, {provider, s}} {
+		for _, plural := range []string{"configurations", "publickeies"} {
+			errs = append(errs, there(of.here, connects(plural, of.other)))
+		}
+	}
+	errs = append(errs, there(s, connects("gatewayclients", provider)), there(provider, connects("gatewayservers", s)))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	at, _ := get(s.t, provider.k, connects("gatewayservers", s)).Status["endpoint"].(map[string]any)
+	if calls := get(s.t, s.k, connects("gatewayclients", provider)).Spec["endpoint"]; at["port"] == nil || !reflect.DeepEqual(calls, map[string]any{"addresses": []any{address}, "port": at["port"], "protocol": "UDP"}) {
+		return fmt.Errorf("the client calls %v, the server is at %v", calls, at)
+	}
+	for _, of := range []struct{ here, other *site }{{s, provider}, {provider, s}} {
+		key := base64.StdEncoding.EncodeToString(of.other.gatewayKey(of.here))
+		if have := get(s.t, of.here.k, connects("publickeies", of.other)).Spec["publicKey"]; have != key || key == "" {
+			return fmt.Errorf("%s has key %v of the other gateway, which is %s", of.here.liqo.ID, have, key)
+		}
+		if remote, _ := get(s.t, of.here.k, connects("configurations", of.other)).Status["remote"].(map[string]any); !strings.Contains(fmt.Sprint(remote), "pod:[10.42.0.0/16]") {
+			return fmt.Errorf("%s: Liqo has the network %v of the other cluster", of.here.liqo.ID, remote)
+		}
+		if fc := get(s.t, of.here.k, path("foreignclusters", "", of.other.liqo.ID)).Status; !strings.Contains(fmt.Sprint(fc["modules"]), "NetworkGateway") {
+			return fmt.Errorf("%s: Liqo sees %v", of.here.liqo.ID, fc)
+		}
+	}
+	return nil
+}
+
+// TestNetworks: where both clusters have Liqo's networking, all is made that connects their networks, up to what the gateways do
+// themselves; it follows a new address, and is taken away in the end.
+func TestNetworks(t *testing.T) {
+	barn, mill := newSites(t)
+	for _, s := range []*site{barn, mill} {
+		must(t, s.liqo.EnableNetworking(t.Context()))
+	}
+	connected := make(chan string, 1)
+	go func() {
+		out, err := barn.run(t.Context(), "peers", "connect", mill.id, "--yes", "--timeout", "2m")
+		if err != nil {
+			t.Errorf("%v", err)
+		}
+		connected <- out
+	}()
+	mill.sees(barn, "a request", func(p control.Peer) error {
+		if p.Request == nil {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	accepted := time.Now()
+	bedtest.Within(t, "what connects the networks", func() error { return barn.connectedTo(mill, "10.77.0.2") })
+	t.Logf("all is there to connect the networks %v after it was accepted", time.Since(accepted))
+	out := <-connected
+	t.Logf("%s", out)
+	for _, step := range []string{
+		"(local) ResourceSlice resources: Accepted", "(remote) Network configuration correctly retrieved", "(local) Configuration applied successfully",
+		"(remote) Gateway server correctly set up", "(local) Gateway client correctly set up", "(local) Public key correctly created",
+	} {
+		if !strings.Contains(out, step) {
+			t.Errorf("%q is not shown in:\n%s", step, out)
+		}
+	}
+	barn.thief()
+
+	// Agents that are killed find what there is, and write none of it again.
+	all := func() (generations []string) {
+		for _, of := range []struct{ here, other *site }{{barn, mill}, {mill, barn}} {
+			for _, plural := range []string{"configurations", "publickeies", map[*site]string{barn: "gatewayclients", mill: "gatewayservers"}[of.here]} {
+				o := get(t, of.here.k, connects(plural, of.other))
+				generations = append(generations, fmt.Sprint(plural, o.UID, o.Generation))
+			}
+		}
+		return generations
+	}
+	before := all()
+	barn.restart()
+	mill.restart()
+	peered(barn, mill)
+	if now := all(); !slices.Equal(now, before) {
+		t.Errorf("written after a restart: %q, was %q", now, before)
+	}
+
+	// The provider has another address.
+	began := time.Now()
+	client := get(t, barn.k, connects("gatewayclients", mill))
+	mill.k.Host.Link("eth0").SetAddress("10.77.0.22/24")
+	must(t, mill.k.Readdress(t.Context()))
+	bedtest.Within(t, "the gateway at its new address", func() error { return barn.connectedTo(mill, "10.77.0.22") })
+	t.Logf("the GatewayClient follows after %v", time.Since(began))
+	if now := get(t, barn.k, connects("gatewayclients", mill)); now.UID != client.UID {
+		t.Error("the GatewayClient was made anew")
+	}
+
+	// What somebody deletes comes back, and the other cluster has its new port and key.
+	_, err := mill.k.Request(t.Context(), http.MethodDelete, connects("gatewayservers", barn), "", nil)
+	must(t, err)
+	bedtest.Within(t, "another gateway", func() error {
+		if err := there(mill, connects("gatewayservers", barn)); err != nil {
+			return err
+		}
+		return barn.connectedTo(mill, "10.77.0.22")
+	})
+
+	began = time.Now()
+	barn.mustCLI("peers", "disconnect", mill.id)
+	nothingLeft(barn, mill)
+	bedtest.Within(t, "nothing that connects networks", func() error {
+		var errs []error
+		for _, s := range []*site{barn, mill} {
+			for plural, group := range connecting {
+				errs = append(errs, s.none(group+"/"+plural))
+			}
+			errs = append(errs, s.none("/apis/ipam.liqo.io/v1alpha1/networks?labelSelector=liqo.io/remote-cluster-id"))
+		}
+		return errors.Join(errs...)
+	})
+	t.Logf("nothing is left %v after the consumer disconnected", time.Since(began))
 }
 
 // TestRightsTakenAway: without the rights to drive Liqo, a peering ends all the same, and what it
@@ -434,7 +589,19 @@ func (s *site) thief() {
 		"write another Secret beside those of the exchange":        `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "liqo-other", "namespace": "liqo-tenant-mill"}}`,
 		"have a nonce signed outside of such a namespace":          `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "liqo-signed-nonce", "namespace": "default", "labels": {"liqo.io/signed-nonce": "true"}}}`,
 		"let a consumer in without proof of its key":               `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "liqo-tenant-mill"}, "spec": {"clusterID": "mill", "authzPolicy": "TolerateNoHandshake"}}`,
-		"let a consumer in outside of such a namespace":            `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "default"}, "spec": {"clusterID": "mill"}}`,
+		"connect the network outside of such a namespace":          `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "PublicKey", "metadata": {"name": "mill", "namespace": "default", "labels": {"discovery.liqo.io/cluster-id": "x"}}, "spec": {"publicKey": "AA=="}}`,
+		"send the packets of this cluster to a gateway": `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "Configuration", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}},
+			"spec": {"remote": {"cidr": {"pod": ["0.0.0.0/1"], "external": ["10.70.0.0/16"]}}}}`,
+		"say what Liqo's network is here": `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "Configuration", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}},
+			"spec": {"local": {"cidr": {"pod": ["10.1.0.0/16"]}}}}`,
+		"have Liqo make what another template says": `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayServer", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}},
+			"spec": {"endpoint": {"port": 1, "serviceType": "NodePort"}, "serverTemplateRef": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayServerTemplate", "name": "other", "namespace": "default"}}}`,
+		"have a gateway at a load balancer": `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayServer", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}},
+			"spec": {"endpoint": {"port": 1, "serviceType": "LoadBalancer"}, "serverTemplateRef": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayServerTemplate", "name": "wireguard-server", "namespace": "liqo"}}}`,
+		"give a gateway the keys of another Secret": `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayClient", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}},
+			"spec": {"secretRef": {"name": "x"}, "endpoint": {"addresses": ["10.0.0.1"], "port": 1, "protocol": "UDP"}, "clientTemplateRef": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayClientTemplate", "name": "wireguard-client", "namespace": "liqo"}}}`,
+		"make what looks like a person's":               `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "PublicKey", "metadata": {"name": "x", "namespace": "liqo-tenant-mill"}, "spec": {"publicKey": "AA=="}}`,
+		"let a consumer in outside of such a namespace": `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "default"}, "spec": {"clusterID": "mill"}}`,
 	} {
 		if _, err := s.k.Host.RunInput(s.t.Context(), body, "kubectl", "--kubeconfig", conn.AgentKubeconfig, "create", "--validate=false", "-f", "-"); err == nil || !strings.Contains(err.Error(), "denied request: ") {
 			s.t.Errorf("%s: %v", what, err)

@@ -1,6 +1,6 @@
-// Command chart renders the Helm chart of a copy of Liqo for the test bed, as `helm template` does. It writes two files into a
-// directory, crds.json and chart.json, with one object after the other: JSON, because the bed reads the three megabytes of the
-// custom resource definitions for each cluster. Left out is what could not run there.
+// Command chart renders the Helm chart of a copy of Liqo for the test bed, as `helm template` does. It writes three files into a
+// directory, crds.json, chart.json, and networking.json with what the chart has besides with networking. In each there is one object
+// after the other: JSON, because the bed reads the three megabytes of the custom resource definitions for each cluster. Left out is what could not run there.
 package main
 
 import (
@@ -48,11 +48,35 @@ func run(args []string) error {
 	for _, crd := range loaded.CRDObjects() {
 		crds = append(crds, crd.File.Data)
 	}
-	manifests, err := render(loaded, version)
+	manifests, err := render(loaded, version, false)
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(filepath.Join(out, "crds.json"), crds), write(filepath.Join(out, "chart.json"), manifests))
+	if loaded, err = loader.Load(filepath.Join(liqo, "deployments", "liqo")); err != nil { // rendering changes it
+		return err
+	}
+	all, err := render(loaded, version, true)
+	if err != nil {
+		return err
+	}
+	networking := slices.DeleteFunc(all, func(o manifest) bool {
+		return o.kind == "Deployment" || slices.ContainsFunc(manifests, func(b manifest) bool { return o.kind == b.kind && o.name == b.name })
+	})
+	return errors.Join(write(filepath.Join(out, "crds.json"), crds), write(filepath.Join(out, "chart.json"), contents(manifests)),
+		write(filepath.Join(out, "networking.json"), contents(networking)))
+}
+
+// manifest is one object of the chart.
+type manifest struct {
+	kind, name string
+	content    []byte
+}
+
+func contents(manifests []manifest) (out [][]byte) {
+	for _, m := range manifests {
+		out = append(out, m.content)
+	}
+	return out
 }
 
 // write writes objects as lines of JSON.
@@ -71,13 +95,13 @@ func write(path string, objects [][]byte) error {
 
 // values differ from the chart's own only where the bed has nothing that could run it: networking needs modules of the kernel,
 // the metrics agent an aggregated API, telemetry the internet, and storage a provisioner.
-func values(version string) map[string]any {
+func values(version string, networking bool) map[string]any {
 	off := func() map[string]any { return map[string]any{"enabled": false} }
 	return map[string]any{
 		"tag":         version,
 		"discovery":   map[string]any{"config": map[string]any{"clusterID": clusterID}},
 		"ipam":        map[string]any{"podCIDR": "10.42.0.0/16", "serviceCIDR": "10.43.0.0/16"},
-		"networking":  off(),
+		"networking":  map[string]any{"enabled": networking},
 		"telemetry":   off(),
 		"storage":     off(),
 		"proxy":       off(),
@@ -86,8 +110,8 @@ func values(version string) map[string]any {
 }
 
 // render returns the manifests of a chart in the order in which Helm installs them.
-func render(c *chart.Chart, version string) ([][]byte, error) {
-	v := values(version)
+func render(c *chart.Chart, version string, networking bool) ([]manifest, error) {
+	v := values(version, networking)
 	if err := chartutil.ProcessDependencies(c, v); err != nil {
 		return nil, err
 	}
@@ -110,10 +134,10 @@ func render(c *chart.Chart, version string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out [][]byte
+	var out []manifest
 	for _, m := range sorted {
 		if !slices.Contains(leftOut, m.Head.Kind) {
-			out = append(out, []byte(m.Content))
+			out = append(out, manifest{m.Head.Kind, m.Head.Metadata.Name, []byte(m.Content)})
 		}
 	}
 	return out, nil
