@@ -108,6 +108,9 @@ spec:
 	return out
 }
 
+// looksAgain is the pause after a request that failed.
+const looksAgain = 500 * time.Millisecond
+
 // standIn does in one cluster what Liqo's controllers do.
 type standIn struct {
 	t      *testing.T
@@ -236,10 +239,12 @@ func (s *standIn) step(ctx context.Context, other *standIn) bool {
 		switch {
 		case o.Status["kubeconfigSecretRef"] == nil && s.does("identity"):
 			name := "kubeconfig-" + o.Name
-			s.create(ctx, "secrets", o.Namespace, object{
-				"apiVersion": "v1", "kind": "Secret",
-				"metadata": object{"name": name, "labels": object{"liqo.io/remote-cluster-id": id}, "finalizers": []string{"crdreplicator.liqo.io/operator"}},
-			})
+			if s.caches["secrets"].Get(o.Namespace, name) == nil {
+				return s.create(ctx, "secrets", o.Namespace, object{
+					"apiVersion": "v1", "kind": "Secret",
+					"metadata": object{"name": name, "labels": object{"liqo.io/remote-cluster-id": id}, "finalizers": []string{"crdreplicator.liqo.io/operator"}},
+				})
+			}
 			return s.patch(ctx, "identities", o, "/status", object{"status": object{"kubeconfigSecretRef": object{"name": name}}})
 		case fc == nil:
 			return s.create(ctx, "foreignclusters", "", object{
@@ -313,17 +318,21 @@ func (s *standIn) replicate(ctx context.Context, o *item, provider *standIn) boo
 		return s.patch(ctx, "resourceslices", o, "", object{"metadata": object{"finalizers": []string{"crdreplicator.liqo.io/resource"}}})
 	case there == nil:
 		replicated := object{"liqo.io/replicated": "true", "liqo.io/originID": s.id, "liqo.io/remote-cluster-id": s.id}
-		provider.create(ctx, "renews", "liqo-tenant-"+s.id, object{
-			"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Renew", "metadata": object{"name": "controlplane-" + provider.id, "labels": replicated},
-		})
+		if provider.caches["renews"].Get("liqo-tenant-"+s.id, "controlplane-"+provider.id) == nil {
+			return provider.create(ctx, "renews", "liqo-tenant-"+s.id, object{
+				"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Renew", "metadata": object{"name": "controlplane-" + provider.id, "labels": replicated},
+			})
+		}
 		return provider.create(ctx, "resourceslices", "liqo-tenant-"+s.id, object{
 			"apiVersion": "authentication.liqo.io/v1beta1", "kind": "ResourceSlice", "metadata": object{"name": o.Name, "labels": replicated}, "spec": o.Spec,
 		})
 	case o.Status["conditions"] == nil:
-		s.create(ctx, "virtualnodes", o.Namespace, object{
-			"apiVersion": "offloading.liqo.io/v1beta1", "kind": "VirtualNode",
-			"metadata": object{"name": o.Name, "labels": object{"liqo.io/remote-cluster-id": provider.id}, "finalizers": []string{"virtualnode.liqo.io/finalizer"}},
-		})
+		if s.caches["virtualnodes"].Get(o.Namespace, o.Name) == nil {
+			return s.create(ctx, "virtualnodes", o.Namespace, object{
+				"apiVersion": "offloading.liqo.io/v1beta1", "kind": "VirtualNode",
+				"metadata": object{"name": o.Name, "labels": object{"liqo.io/remote-cluster-id": provider.id}, "finalizers": []string{"virtualnode.liqo.io/finalizer"}},
+			})
+		}
 		return s.patch(ctx, "resourceslices", o, "/status", object{"status": object{
 			"conditions": []object{{"type": "Authentication", "status": "Accepted"}, {"type": "Resources", "status": "Accepted"}}, "resources": object{"cpu": 2},
 		}})
@@ -338,6 +347,13 @@ func path(plural, namespace, name string) string {
 	return kinds[plural] + namespace + "/" + plural + "/" + name
 }
 
+// failed has everything looked at again after a moment, as Liqo's controllers do: the object is gone, or the API server
+// was too busy, and then nothing else would happen any more.
+func (s *standIn) failed() bool {
+	time.AfterFunc(looksAgain, func() { work.Wake(s.wake) })
+	return false
+}
+
 func (s *standIn) patch(ctx context.Context, plural string, o *item, subresource string, change object) bool {
 	text, err := json.Marshal(change)
 	if err != nil {
@@ -346,7 +362,7 @@ func (s *standIn) patch(ctx context.Context, plural string, o *item, subresource
 	}
 	written := &item{}
 	if err := s.client.Patch(ctx, path(plural, o.Namespace, o.Name)+subresource, "liqo", types.MergePatchType, text, written); err != nil {
-		return false // it is gone, or the test is over: the next look decides
+		return s.failed()
 	}
 	s.caches[plural].Wrote(written)
 	return true
@@ -355,7 +371,7 @@ func (s *standIn) patch(ctx context.Context, plural string, o *item, subresource
 func (s *standIn) create(ctx context.Context, plural, namespace string, o object) bool {
 	written := &item{}
 	if err := s.client.Create(ctx, strings.TrimSuffix(path(plural, namespace, ""), "/"), o, written); err != nil {
-		return false
+		return s.failed()
 	}
 	s.caches[plural].Wrote(written)
 	return true
@@ -363,7 +379,7 @@ func (s *standIn) create(ctx context.Context, plural, namespace string, o object
 
 func (s *standIn) delete(ctx context.Context, plural string, o *item) bool {
 	if err := s.client.Delete(ctx, path(plural, o.Namespace, o.Name), metav1.DeleteOptions{}); err != nil {
-		return false
+		return s.failed()
 	}
 	s.caches[plural].Deleted(o.Namespace, o.Name, o.UID)
 	return len(o.Finalizers) == 0
