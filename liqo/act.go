@@ -32,15 +32,15 @@ type appliedMeta struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// act carries out actions in their order, up to the first that fails.
-func (s *session) act(ctx context.Context, actions []exchange.Action) error {
+// act carries out actions in their order, up to the first that fails, and returns what that was about.
+func (s *session) act(ctx context.Context, actions []exchange.Action) (failed exchange.Kind, err error) {
 	for _, a := range actions {
 		if err := s.do(ctx, a); err != nil {
-			return fmt.Errorf("%s %s %s: %w", a.Verb, a.Kind, a.Name, err)
+			return a.Kind, fmt.Errorf("%s %s %s: %w", a.Verb, a.Kind, a.Name, err)
 		}
 		s.cfg.Logger.Info("took a step of the exchange with a peer's Liqo", "step", a.Verb, "object", a.Kind, "name", a.Name, "cluster", a.Cluster)
 	}
-	return nil
+	return "", nil
 }
 
 func (s *session) do(ctx context.Context, a exchange.Action) error {

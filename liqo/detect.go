@@ -126,14 +126,17 @@ func unconnected(ctx context.Context, c *kube.Client) (string, error) {
 			if !slices.Contains(resources, kind) {
 				return fmt.Sprintf("The API server does not serve %s of %s.", kind, of.gv), nil
 			}
+			// An account that was made before the agent did this has no right to. Nothing would go on without one of the lists.
+			may, err := c.May(ctx, kube.Access{Verb: "list", Group: of.gv.Group, Resource: kind})
+			if err != nil {
+				return "", err
+			}
+			if !may {
+				return "The agent's account may not list " + kind + " of Liqo's networking: run sudo liqo-agent rbac --apply --engine liqo.", nil
+			}
 		}
 	}
-	// An account that was made before the agent did this has no right to.
-	may, err := c.May(ctx, kube.Access{Verb: "list", Group: document.Networking.Group, Resource: document.PluralGatewayServers})
-	if err != nil || may {
-		return "", err
-	}
-	return "The agent's account may not use Liqo's networking: run sudo liqo-agent rbac --apply --engine liqo.", nil
+	return "", nil
 }
 
 // resourcesOf returns the plural names of what a version of a group has; nil if it is not served.

@@ -344,8 +344,8 @@ func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pai
 	if !d.Busy {
 		again = 0
 	}
-	err = s.act(ctx, d.Actions)
-	s.note(job{id, true}, d, obs.Shown, err, func() *Status {
+	failed, err := s.act(ctx, d.Actions)
+	s.note(job{id, true}, d, obs.Shown, failed, err, func() *Status {
 		if p.desired.Serve != now.desired.Serve || p.heard != now.heard {
 			return nil
 		}
@@ -380,8 +380,9 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 	if asked.failed != "" && d.Reason == exchange.ReasonWaits && d.Call != nil {
 		d.Reason, d.Message = exchange.ReasonWaits, asked.failed
 	}
+	var failed exchange.Kind
 	if err == nil {
-		err = s.act(ctx, d.Actions)
+		failed, err = s.act(ctx, d.Actions)
 	}
 	current := func() *Status {
 		if p.desired.Consume != now.desired.Consume {
@@ -389,23 +390,20 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 		}
 		return &p.consuming
 	}
-	s.note(job{id, false}, d, obs.Shown, err, current)
-	if err != nil {
+	s.note(job{id, false}, d, obs.Shown, failed, err, current)
+	if err != nil && !failed.Connects() || d.Call == nil || want.Target.Fingerprint.IsZero() {
 		return 0, err
 	}
-	if d.Call == nil || want.Target.Fingerprint.IsZero() {
-		return 0, nil
-	}
 	if pause := asked.next.Sub(s.cfg.Now()); pause > 0 && asked.call != nil && asked.call.Equal(*d.Call) {
-		return pause, nil
+		return pause, err
 	}
 	s.Liqo.mu.Lock()
 	pause := p.asking.mayCall(s.cfg.Now())
 	s.Liqo.mu.Unlock()
 	if pause > 0 {
 		d.Reason, d.Message = exchange.ReasonWaits, "The provider says something else each time it is asked. It is asked again in a minute."
-		s.note(job{id, false}, d, obs.Shown, nil, current)
-		return pause, nil
+		s.note(job{id, false}, d, obs.Shown, failed, err, current)
+		return pause, err
 	}
 	return s.ask(ctx, p, now, *d.Call), nil
 }
@@ -465,16 +463,16 @@ func (s *session) call(ctx context.Context, target peer.Target, call exchange.Ca
 }
 
 // note keeps the state of one direction, where current says; nil: something else is wanted by now,
-// and it is looked at again. current is called with Liqo.mu held. A step that failed, with err, is
-// shown when it has failed so often that it is not because of what was not seen yet.
-func (s *session) note(j job, d exchange.Decision, shown []exchange.Shown, err error, current func() *Status) {
+// and it is looked at again. current is called with Liqo.mu held. A step that failed, about that kind with
+// err, is shown when it has failed so often that it is not because of what was not seen yet.
+func (s *session) note(j job, d exchange.Decision, shown []exchange.Shown, failed exchange.Kind, err error, current func() *Status) {
 	s.Liqo.mu.Lock()
 	if s.failed[j]++; err == nil {
 		delete(s.failed, j)
 	}
 	failures := s.failed[j]
 	if failures >= shownFailures {
-		d.Fail(err)
+		d.Fail(failed, err)
 	}
 	next, status := d.Status(), current()
 	next.Shown = shown

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -161,6 +162,20 @@ func TestOneServer(t *testing.T) {
 	back.mustBePeered(t)
 	if barn.Server == nil || barn.Server.UID != kept.UID || mill.Client == nil || mill.Server != nil {
 		t.Errorf("the gateways are %+v and %+v", barn, mill)
+	}
+}
+
+// TestNetworkFails: what fails for the networks is told, and keeps the two from nothing else.
+func TestNetworkFails(t *testing.T) {
+	w := newConnected(t)
+	w.mustBePeered(t)
+	w.consumer.here.Connected.Configuration = nil
+	d := w.consumerPlan()
+	if d.Fail(d.Actions[0].Kind, errors.New("it is refused")); !d.Ready || d.Reason != ReasonReady || !strings.Contains(d.Unconnected, "it is refused") {
+		t.Errorf("%+v", d)
+	}
+	if d.Fail(SliceObject, errors.New("it is refused")); d.Ready || d.Reason != ReasonFailed {
+		t.Errorf("%+v", d)
 	}
 }
 

@@ -237,10 +237,16 @@ func (d Decision) Status() Status {
 	return Status{Present: d.Present, Ready: d.Ready, Busy: d.Busy, Reason: d.Reason, Message: d.Message, Steps: d.Steps, Unconnected: d.Unconnected}
 }
 
-// Fail says that a step of the decision failed.
-func (d *Decision) Fail(err error) {
+// Fail says that a step of the decision failed, which was about that kind. For what connects networks, nothing
+// else waits.
+func (d *Decision) Fail(of Kind, err error) {
+	why := "A step here failed, and is tried again: " + text.Sentence(err.Error()) + "."
+	if d.Ready && of.Connects() {
+		d.Unconnected = why
+		return
+	}
 	d.Ready = false
-	d.wait(ReasonFailed, "A step here failed, and is tried again: %s.", text.Sentence(err.Error()))
+	d.wait(ReasonFailed, "%s", why)
 }
 
 // wait says why it does not go on.
@@ -297,6 +303,11 @@ const (
 	GatewayClient       Kind = "gatewayclient"
 	PublicKeyObject     Kind = "publickey"
 )
+
+// Connects reports whether objects of a kind connect networks.
+func (k Kind) Connects() bool {
+	return slices.Contains([]Kind{ConfigurationObject, GatewayServer, GatewayClient, PublicKeyObject}, k)
+}
 
 // Action is one request to the API server of this cluster. It is idempotent.
 type Action struct {
