@@ -168,7 +168,7 @@ func (d *Decision) connect(c *connection) {
 func (d *Decision) configure(c *connection) bool {
 	have, want := c.here.Connected.Configuration, Ranges{c.theirs.Pods, c.theirs.External}
 	if have == nil || have.Ours && !have.Deleting && !have.equal(want) {
-		d.keep(ConfigurationObject, c, Action{Ranges: want})
+		d.keep(ConfigurationObject, c, have == nil, Action{Ranges: want})
 	} else if have.Applied && !have.Deleting {
 		return true
 	}
@@ -205,10 +205,17 @@ func (d *Decision) open(c *connection) bool {
 	have, role := c.here.Connected, c.role()
 	own, what := have.gateway()
 	d.Unconnected = "Liqo here makes the gateway."
+	if have.Server != nil && have.Client != nil {
+		if !have.Server.Ours || !have.Client.Ours {
+			d.Unconnected = "There are a GatewayServer and a GatewayClient for the cluster, and Liqo works with one gateway: delete one of them."
+			return false
+		}
+		// Each direction of the pair made one, before it saw the other one's.
+		if own, what = have.Server, document.Server; role == document.Server {
+			own, what = have.Client, document.Client
+		}
+	}
 	switch {
-	case have.Server != nil && have.Client != nil:
-		d.Unconnected = "There are a GatewayServer and a GatewayClient for the cluster, and Liqo works with one gateway: delete one of them."
-		return false
 	case own != nil && (own.Deleting || what != role):
 		d.Connecting = true
 		d.remove(map[document.Gateway]Kind{document.Server: GatewayServer, document.Client: GatewayClient}[what], c.namespace, own.Object)
@@ -217,7 +224,7 @@ func (d *Decision) open(c *connection) bool {
 		d.Unconnected = "Both clusters have a Liqo gateway that is a " + string(what) + ". One that the agent made goes; else delete one of them."
 		return false
 	case role == document.Server && own == nil:
-		d.keep(GatewayServer, c, Action{Endpoint: Endpoint{Port: document.GatewayPort, MTU: document.GatewayMTU}})
+		d.keep(GatewayServer, c, true, Action{Endpoint: Endpoint{Port: document.GatewayPort, MTU: document.GatewayMTU}})
 		d.Connecting = true
 		return false
 	case role == document.Client && !d.call(c, own):
@@ -249,7 +256,7 @@ func (d *Decision) call(c *connection, own *Gateway) bool {
 	}
 	want := Endpoint{Address: address, Port: c.theirs.Port, MTU: c.theirs.MTU}
 	if own == nil || own.Endpoint != want {
-		d.keep(GatewayClient, c, Action{Endpoint: want})
+		d.keep(GatewayClient, c, own == nil, Action{Endpoint: want})
 		d.Connecting = true
 		return false
 	}
@@ -264,14 +271,21 @@ func (d *Decision) exchangeKeys(c *connection) {
 		d.Unconnected = "Liqo in the other cluster makes the key of its gateway."
 		return
 	case have == nil || have.Ours && !have.Deleting && !bytes.Equal(have.Key, c.theirs.Key):
-		d.keep(PublicKeyObject, c, Action{Key: c.theirs.Key})
+		d.keep(PublicKeyObject, c, have == nil, Action{Key: c.theirs.Key})
+	case !have.Ours && !bytes.Equal(have.Key, c.theirs.Key):
+		d.Unconnected = "The PublicKey " + have.Name + " was not made by the agent, and has another key than the gateway of the other cluster: delete it to have it made again."
+		return
 	}
 	d.Unconnected = ""
 }
 
-// keep adds the action that makes an object of the other cluster say what is wanted.
-func (d *Decision) keep(kind Kind, c *connection, want Action) {
+// keep adds the action that makes an object of the other cluster say what is wanted. One that is missing is made,
+// and not applied: if liqoctl makes it at the same moment, it stays liqoctl's.
+func (d *Decision) keep(kind Kind, c *connection, missing bool, want Action) {
 	want.Verb, want.Kind, want.Namespace, want.Name, want.Cluster, want.Peer = Apply, kind, c.namespace, string(c.other), c.other, c.peer
+	if missing {
+		want.Verb = Create
+	}
 	d.do(want)
 }
 

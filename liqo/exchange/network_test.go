@@ -16,10 +16,10 @@ import (
 func TestConnect(t *testing.T) {
 	w := newConnected(t)
 	w.mustBePeered(t)
-	if got, want := w.consumer.writes[5:], []string{"apply configuration", "apply gatewayclient", "apply publickey"}; !slices.Equal(got, want) {
+	if got, want := w.consumer.writes[5:], []string{"create configuration", "create gatewayclient", "create publickey"}; !slices.Equal(got, want) {
 		t.Errorf("the consumer wrote %q, want %q", got, want)
 	}
-	if got, want := w.provider.writes[3:], []string{"apply configuration", "apply gatewayserver", "apply publickey"}; !slices.Equal(got, want) {
+	if got, want := w.provider.writes[3:], []string{"create configuration", "create gatewayserver", "create publickey"}; !slices.Equal(got, want) {
 		t.Errorf("the provider wrote %q, want %q", got, want)
 	}
 	server, client := w.provider.here.Connected.Server, w.consumer.here.Connected.Client
@@ -165,6 +165,26 @@ func TestOneServer(t *testing.T) {
 	}
 }
 
+// TestBothGateways: a gateway that each direction of a pair made, before it saw the other one's, is mended; no Liqo works with two.
+func TestBothGateways(t *testing.T) {
+	w := newConnected(t)
+	w.mustBePeered(t)
+	for _, b := range []*box{w.consumer, w.provider} {
+		c := &b.here.Connected
+		before := *c
+		extra := &Gateway{Object: b.object(string(b.id)), Ours: true, Endpoint: Endpoint{MTU: document.GatewayMTU}}
+		if b.writes = nil; c.Server == nil {
+			c.Server = extra
+		} else {
+			c.Client = extra
+		}
+		w.mustBePeered(t)
+		if !reflect.DeepEqual(*c, before) || len(b.writes) != 1 {
+			t.Errorf("%s: %+v, after %q", b.id, *c, b.writes)
+		}
+	}
+}
+
 // TestNetworkFails: what fails for the networks is told, and keeps the two from nothing else.
 func TestNetworkFails(t *testing.T) {
 	w := newConnected(t)
@@ -270,6 +290,16 @@ func TestConnectedByHand(t *testing.T) {
 		if c := b.here.Connected; c.Configuration == nil || c.Key == nil || c.Server == nil && c.Client == nil || len(b.here.Namespaces) != 1 {
 			t.Errorf("%s: left: %+v", b.id, b.here)
 		}
+	}
+}
+
+// TestOldKey: people are told of a key by hand with which nothing can be connected.
+func TestOldKey(t *testing.T) {
+	w := newConnected(t)
+	w.mustBePeered(t)
+	w.consumer.here.Connected.Key = &PublicKey{Object: w.consumer.object("mill"), Key: make([]byte, 32)}
+	if d := w.consumerPlan(); len(d.Actions) > 0 || !strings.Contains(d.Unconnected, "PublicKey mill") {
+		t.Errorf("%q, %+v", d.Unconnected, d.Actions)
 	}
 }
 

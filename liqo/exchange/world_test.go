@@ -126,18 +126,20 @@ func (b *box) act(a Action) {
 				h.VirtualNodes = []Node{{h.VirtualNodes[i].Object, a.Noted}}
 			}
 		}
-	case a.Verb == Apply && a.Kind == ConfigurationObject:
+	case a.Verb == Create && b.has(a.Kind):
+		b.t.Fatalf("made a second time: %+v", a)
+	case a.Kind == ConfigurationObject && a.Verb != Delete:
 		h.Connected.Configuration = &Configuration{Object: b.object(a.Name), Ours: true, Ranges: a.Ranges}
-	case a.Verb == Apply && a.Kind == GatewayServer:
+	case a.Kind == GatewayServer && a.Verb != Delete:
 		h.Connected.Server = &Gateway{Object: b.object(a.Name), Ours: true, Endpoint: Endpoint{MTU: a.Endpoint.MTU}}
-	case a.Verb == Apply && a.Kind == GatewayClient:
+	case a.Kind == GatewayClient && a.Verb != Delete:
 		next := Gateway{Object: b.object(a.Name), Ours: true}
 		if h.Connected.Client != nil {
 			next = *h.Connected.Client
 		}
 		next.Endpoint = a.Endpoint
 		h.Connected.Client = &next
-	case a.Verb == Apply && a.Kind == PublicKeyObject:
+	case a.Kind == PublicKeyObject && a.Verb != Delete:
 		h.Connected.Key = &PublicKey{Object: b.object(a.Name), Ours: true, Key: a.Key}
 	case a.Verb == Abandon && !h.Abandoned:
 		h.Abandoned = true
@@ -146,6 +148,12 @@ func (b *box) act(a Action) {
 	default:
 		b.t.Fatalf("no such action: %+v", a)
 	}
+}
+
+// has reports whether there is an object of a kind by which networks are connected.
+func (b *box) has(k Kind) bool {
+	c := b.here.Connected
+	return k == ConfigurationObject && c.Configuration != nil || k == GatewayServer && c.Server != nil || k == GatewayClient && c.Client != nil || k == PublicKeyObject && c.Key != nil
 }
 
 func (b *box) delete(a Action) {
