@@ -52,7 +52,9 @@ type Config struct {
 	// Changed is told that the state of a pair is another. It must not block.
 	Changed func(id peer.ClusterID)
 	// Found is told that State is another. It must not block.
-	Found  func()
+	Found func()
+	// Links returns the addresses of this machine, each with the network that it is in.
+	Links  func() []netip.Prefix
 	Logger *slog.Logger
 	Now    func() time.Time
 }

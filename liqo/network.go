@@ -13,6 +13,11 @@ import (
 	"liqo.io/agent/liqo/exchange"
 )
 
+const (
+	nodeBits = 24 // of the network that another node is taken to be in
+	linkBits = 16 // of the largest network of this machine that no peer may have a part of
+)
+
 // followNetworking follows what connects networks until ctx ends, and returns what is closed when it is known.
 func (s *session) followNetworking(ctx context.Context, running *sync.WaitGroup, follow func(*kube.Cache[*object], string)) []<-chan struct{} {
 	networking := func(plural string) string { return api.Collection(document.Networking, plural) }
@@ -67,8 +72,12 @@ func (s *session) network() exchange.Network {
 	}
 	for address := range strings.FieldsSeq(s.addresses()) {
 		if ip, err := netip.ParseAddr(address); err == nil {
-			n.Nodes = append(n.Nodes, ip)
+			n.Taken = append(n.Taken, netip.PrefixFrom(ip.Unmap(), nodeBits).Masked())
 		}
+	}
+	for _, link := range s.cfg.Links() {
+		// A cluster whose own pods are within such a large network has to live with others' there, too.
+		n.Taken = append(n.Taken, netip.PrefixFrom(link.Addr(), max(link.Bits(), linkBits)).Masked())
 	}
 	return n
 }

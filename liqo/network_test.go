@@ -97,7 +97,8 @@ func TestRefusedNetwork(t *testing.T) {
 		return 403, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no room for a Configuration"}`
 	})
 	provider := &silent{}
-	l := New(Config{Peers: provider, Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	l := New(Config{Peers: provider, Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Links: func() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("192.168.7.9/22")} }})
 	s := newSession(l, refuses.Client(t), served{})
 	s.namespace = "liqo"
 	l.set(&engine.Installation{ID: "barn"}, false)
@@ -137,5 +138,10 @@ func TestRefusedNetwork(t *testing.T) {
 	}
 	if !p.consuming.Ready || !strings.Contains(p.consuming.Unconnected, "no room for a Configuration") || err == nil || provider.calls != 1 {
 		t.Errorf("%+v, %v, after %d calls", p.consuming, err, provider.calls)
+	}
+	// A part of the network that this machine is in is nobody's pods.
+	p.asking.said = says("192.168.5.0/24")
+	if _, err := s.consume(t.Context(), id, p, *p, "barn"); err != nil || !strings.Contains(p.consuming.Unconnected, "overlaps the network 192.168.4.0/22") {
+		t.Errorf("%+v, %v", p.consuming, err)
 	}
 }

@@ -410,28 +410,28 @@ func TestReview(t *testing.T) {
 
 func network() Network {
 	return Network{
-		ClusterID: provider, Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("100.64.0.0/10")},
+		ClusterID: provider, Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("100.64.0.0/12")},
 		External: []netip.Prefix{netip.MustParsePrefix("10.70.0.0/16")}, Gateway: Server, Port: 31840, MTU: 1340, Key: bytes.Repeat([]byte{7}, keyBytes),
 	}
 }
 
-var nodes = []netip.Addr{netip.MustParseAddr("192.168.7.9"), netip.MustParseAddr("2001:db8::9")}
+var taken = []netip.Prefix{netip.MustParsePrefix("192.168.4.0/22"), netip.MustParsePrefix("2001:db8::/64")}
 
 func TestNetwork(t *testing.T) {
 	good := network()
-	got, err := ParseNetwork(encode(t, good), provider, nodes)
+	got, err := ParseNetwork(encode(t, good), provider, taken)
 	if err != nil || !reflect.DeepEqual(got, good) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	before := Network{ClusterID: provider, Pods: good.Pods, External: good.External}
-	if got, err := ParseNetwork(encode(t, before), provider, nodes); err != nil || !reflect.DeepEqual(got, before) {
+	if got, err := ParseNetwork(encode(t, before), provider, taken); err != nil || !reflect.DeepEqual(got, before) {
 		t.Errorf("before there is a gateway: %+v, %v", got, err)
 	}
-	off, err := ParseNetwork([]byte(`{"clusterID":"mill","problem":"off\u001b[2J","pod":["0.0.0.0/0"]}`), provider, nodes)
+	off, err := ParseNetwork([]byte(`{"clusterID":"mill","problem":"off\u001b[2J","pod":["0.0.0.0/0"]}`), provider, taken)
 	if err != nil || !reflect.DeepEqual(off, Network{ClusterID: provider, Problem: "off [2J"}) {
 		t.Errorf("%+v, %v", off, err)
 	}
-	for address, want := range map[string]string{"198.51.100.7": "198.51.100.7", "::ffff:198.51.100.7": "198.51.100.7", "fe80::1%eth0": "", "0.0.0.0": "", "224.0.0.1": ""} {
+	for address, want := range map[string]string{"198.51.100.7": "198.51.100.7", "::ffff:198.51.100.7": "198.51.100.7", "2001:db8::7": "", "fe80::1%eth0": "", "0.0.0.0": "", "224.0.0.1": ""} {
 		if got, err := Reachable(netip.MustParseAddr(address)); got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v", address, got, err)
 		}
@@ -478,7 +478,8 @@ func TestHostileNetwork(t *testing.T) {
 		"reserved":            pods("240.0.0.0/16"),
 		"IPv6":                pods("fd00::/64"),
 		"IPv4 in IPv6":        pods("::ffff:10.0.0.0/112"),
-		"too large":           pods("10.0.0.0/9"),
+		"too large":           pods("10.0.0.0/10"),
+		"too large together":  pods("10.0.0.0/12", "172.16.0.0/12"),
 		"too small":           pods("10.0.0.1/32"),
 		"bits of hosts":       pods("10.42.0.1/16"),
 		"twice":               pods("10.42.0.0/16", "10.42.0.0/16"),
@@ -486,6 +487,7 @@ func TestHostileNetwork(t *testing.T) {
 		"the external ones":   pods("10.70.0.0/24"),
 		"our nodes":           pods("192.168.0.0/16"),
 		"near our nodes":      pods("192.168.7.128/25"),
+		"beside our nodes":    pods("192.168.5.0/24"),
 		"another gateway":     change(func(c *Network) { c.Gateway = "Server" }),
 		"a port of none":      change(func(c *Network) { c.Gateway, c.MTU, c.Key = "", 0, nil }),
 		"a client's port":     change(func(c *Network) { c.Gateway, c.MTU = Client, 0 }),
@@ -500,7 +502,7 @@ func TestHostileNetwork(t *testing.T) {
 		"a long key":          change(func(c *Network) { c.Key = append(c.Key, 1) }),
 		"a key of zeros":      change(func(c *Network) { c.Key = make([]byte, keyBytes) }),
 	} {
-		if got, err := ParseNetwork(body, provider, nodes); err == nil {
+		if got, err := ParseNetwork(body, provider, taken); err == nil {
 			t.Errorf("%s: taken: %+v", name, got)
 		}
 	}
@@ -515,7 +517,7 @@ func TestRangePattern(t *testing.T) {
 		}
 		end := netip.AddrFrom4(last)
 		for _, r := range []netip.Prefix{in, netip.PrefixFrom(end, 30).Masked(), netip.PrefixFrom(end, 24).Masked()} {
-			if in.Bits() >= minBits && !pattern.MatchString(r.String()) {
+			if r.Bits() >= 10 && !pattern.MatchString(r.String()) {
 				t.Errorf("%s is none", r)
 			}
 		}
@@ -532,11 +534,11 @@ func FuzzNetwork(f *testing.F) {
 	f.Add(encode(f, network()))
 	f.Add([]byte(`{"clusterID":"mill","problem":"off"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := ParseNetwork(body, provider, nodes)
+		got, err := ParseNetwork(body, provider, taken)
 		if err != nil {
 			return
 		}
-		if again, err := ParseNetwork(encode(t, got), provider, nodes); err != nil || !reflect.DeepEqual(again, got) {
+		if again, err := ParseNetwork(encode(t, got), provider, taken); err != nil || !reflect.DeepEqual(again, got) {
 			t.Errorf("not read again: %v", err)
 		}
 		if got.Problem != "" {
@@ -549,7 +551,7 @@ func FuzzNetwork(f *testing.F) {
 			if !regexp.MustCompile(RangePattern).MatchString(r.String()) {
 				t.Errorf("taken: %s, which the pattern is not for", r)
 			}
-			if a := r.Addr(); !a.Is4() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || r.Bits() < minBits || r.Contains(nodes[0]) {
+			if a := r.Addr(); !a.Is4() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || r.Bits() < 11 || r.Overlaps(taken[0]) {
 				t.Errorf("taken: %s", r)
 			}
 		}

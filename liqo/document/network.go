@@ -16,12 +16,12 @@ const (
 	maxNetwork = 4 << 10 // of the document, in bytes
 	// maxPods is how many ranges of pods a cluster may have. Liqo has one range of external addresses.
 	maxPods = 8
-	// Liqo maps a range to one of the same size if it is taken here, so large ones would leave no addresses
-	// for others.
-	minBits, maxBits = 10, 30
-	keyBytes         = 32 // of a key of WireGuard
-	minMTU, maxMTU   = 576, 9000
-	nodeBits         = 24 // of the network that a node is taken to be in
+	// maxAddresses is how many addresses a cluster may have altogether, as many as a /11. Liqo maps a range to one of
+	// the same size if it is taken here, so more would leave none for others.
+	maxAddresses   = 1 << 21
+	maxBits        = 30
+	keyBytes       = 32 // of a key of WireGuard
+	minMTU, maxMTU = 576, 9000
 )
 
 // ranges are those whose addresses are nobody's on the internet (RFC 1918, 6598 and 2544). A cluster
@@ -63,10 +63,10 @@ type Network struct {
 	Key []byte `json:"publicKey,omitempty"`
 }
 
-// ParseNetwork reads what the cluster with that ID says about its network. Nodes are the addresses of this
-// cluster's nodes: Liqo maps a range that it knows to be taken here to another one, but it does
-// not know of the network of the nodes.
-func ParseNetwork(body []byte, from ClusterID, nodes []netip.Addr) (Network, error) {
+// ParseNetwork reads what the cluster with that ID says about its network. Taken are the networks that the
+// nodes of this cluster are in: Liqo maps a range that it knows to be taken here to another one, but of these
+// it does not know.
+func ParseNetwork(body []byte, from ClusterID, taken []netip.Prefix) (Network, error) {
 	var n Network
 	if err := decode(body, maxNetwork, &n); err != nil {
 		return Network{}, fmt.Errorf("the document about its network cannot be read: %w", err)
@@ -77,30 +77,30 @@ func ParseNetwork(body []byte, from ClusterID, nodes []netip.Addr) (Network, err
 	if n.Problem != "" {
 		return Network{ClusterID: from, Problem: cmp.Or(text.Sentence(n.Problem), "It does not say why.")}, nil
 	}
-	if err := n.checkRanges(nodes); err != nil {
+	if err := n.checkRanges(taken); err != nil {
 		return Network{}, err
 	}
 	return n, n.checkGateway()
 }
 
-func (n Network) checkRanges(nodes []netip.Addr) error {
+func (n Network) checkRanges(taken []netip.Prefix) error {
 	if len(n.Pods) == 0 || len(n.Pods) > maxPods || len(n.External) != 1 {
 		return fmt.Errorf("it has %d ranges for pods and %d for external addresses, not one to %d and one", len(n.Pods), len(n.External), maxPods)
 	}
-	all := slices.Concat(n.Pods, n.External)
+	all, addresses := slices.Concat(n.Pods, n.External), 0
 	for i, p := range all {
 		if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return p.IsValid() && p.Bits() >= r.Bits() && r.Contains(p.Addr()) }) || p != p.Masked() {
 			return fmt.Errorf("%s is no range of private IPv4 addresses", p)
 		}
-		if p.Bits() < minBits || p.Bits() > maxBits {
-			return fmt.Errorf("the range %s is too large or too small; it has /%d to /%d", p, minBits, maxBits)
+		if addresses += 1 << (32 - p.Bits()); p.Bits() > maxBits || addresses > maxAddresses {
+			return fmt.Errorf("the range %s is too large or too small: it has /%d at most, and all have %d addresses at most", p, maxBits, maxAddresses)
 		}
 		if slices.ContainsFunc(all[:i], p.Overlaps) {
 			return fmt.Errorf("the range %s overlaps another one", p)
 		}
-		for _, node := range nodes {
-			if around, err := node.Unmap().Prefix(nodeBits); err == nil && node.Unmap().Is4() && p.Overlaps(around) {
-				return fmt.Errorf("the range %s overlaps the network %s of a node of this cluster", p, around)
+		for _, t := range taken {
+			if p.Overlaps(t) {
+				return fmt.Errorf("the range %s overlaps the network %s of a node of this cluster", p, t)
 			}
 		}
 	}
@@ -121,12 +121,12 @@ func (n Network) checkGateway() error {
 	return nil
 }
 
-// Reachable returns the address of a peer's gateway, whose agent is at that address.
+// Reachable returns the address of a peer's gateway, whose agent is at that address. Gateways have IPv4.
 func Reachable(address netip.Addr) (string, error) {
-	if !usable(address) {
-		return "", errors.New("the address of the cluster cannot be that of a gateway")
+	if address = address.Unmap(); !usable(address) || !address.Is4() {
+		return "", errors.New("the address of its agent is not one of IPv4, which Liqo's gateways have")
 	}
-	return address.Unmap().String(), nil
+	return address.String(), nil
 }
 
 // Encode returns the document.

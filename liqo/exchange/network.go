@@ -25,8 +25,8 @@ type Network struct {
 	// Problem is why Liqo does not connect it with others, a sentence; "" if it does.
 	Problem string
 	Ranges
-	// Nodes are the addresses of this cluster's nodes, as far as they are known.
-	Nodes []netip.Addr
+	// Taken are the networks that this cluster's nodes are in, as far as they are known.
+	Taken []netip.Prefix
 }
 
 // Ranges are those of a cluster's pods, and of the other addresses that it shows.
@@ -146,7 +146,7 @@ func (d *Decision) connect(c *connection) {
 		d.Unconnected = "There are several of " + have.Several + " for the cluster, and Liqo works with one: delete the others."
 		return
 	}
-	theirs, err := document.ParseNetwork(c.said, c.other, c.network.Nodes)
+	theirs, err := document.ParseNetwork(c.said, c.other, c.network.Taken)
 	switch {
 	case err != nil:
 		d.Unconnected = "What the cluster says about its network is refused: " + err.Error() + "."

@@ -211,7 +211,7 @@ func TestUnconnected(t *testing.T) {
 			w.provider.network.Pods = []netip.Prefix{netip.MustParsePrefix("8.8.8.0/24")}
 		}, "refused: 8.8.8.0/24", "Liqo in the other cluster"},
 		"where a node is": {func(w *world) {
-			w.consumer.network.Nodes = []netip.Addr{netip.MustParseAddr("10.42.7.1")}
+			w.consumer.network.Taken = []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24")}
 		}, "the network 10.42.7.0/24 of a node", "Liqo in the other cluster"},
 	} {
 		w := newConnected(t)

@@ -377,7 +377,7 @@ func newConnected(t testing.TB) *world {
 	for i, b := range []*box{w.consumer, w.provider} {
 		b.network = Network{
 			Ranges: Ranges{Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, External: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 70 + byte(i)}), 16)}},
-			Nodes:  []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+			Taken:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
 		}
 	}
 	return w
