@@ -66,6 +66,8 @@ type Desired struct {
 	// stays as it is if nothing ever was. What they point to must not change afterwards.
 	Consume *Consumption
 	Serve   *bool
+	// Cut: of what is not wanted, the networks are disconnected first, whatever goes on.
+	Cut bool
 }
 
 // Consumption is the desired state of consuming a peer.
@@ -185,6 +187,10 @@ func (l *Liqo) Drive(id peer.ClusterID, d Desired) (consuming, serving Status) {
 		if l.session != nil {
 			l.session.need()
 		}
+		l.due(id)
+	}
+	if p.desired.Cut != d.Cut {
+		p.desired.Cut = d.Cut
 		l.due(id)
 	}
 	c := d.Consume

@@ -323,7 +323,7 @@ func (s *session) serve(ctx context.Context, id peer.ClusterID, p *pair, now pai
 		Peer: id, Wanted: now.serves(), Undecided: now.desired.Serve == nil, Self: self, Said: now.heard, Addresses: s.addresses(),
 		// What may be wanted keeps the namespace.
 		Consumes: now.desired.Consume == nil || now.desired.Consume.Wanted,
-		Network:  s.network(), Address: now.heardAt,
+		Network:  s.network(), Address: now.heardAt, Cut: now.desired.Cut,
 	}
 	if now.heard != nil {
 		obs.Consumer = now.heard.ClusterID
@@ -365,7 +365,7 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 		want = *c
 	}
 	obs := exchange.Consumer{
-		Peer: id, Wanted: want.Wanted, Undecided: now.desired.Consume == nil, Gone: want.Gone, Self: self, Asks: want.Asks,
+		Peer: id, Wanted: want.Wanted, Undecided: now.desired.Consume == nil, Gone: want.Gone, Cut: now.desired.Cut, Self: self, Asks: want.Asks,
 		Serves: now.desired.Serve == nil || *now.desired.Serve, Network: s.network(), Said: asked.said, Address: asked.address, Now: s.cfg.Now(),
 	}
 	if asked.said != nil {

@@ -32,7 +32,7 @@ func (s *session) drive(obs *plan.Observed) {
 		return
 	}
 	spec, target := obs.LiqoSpec(s.cfg.Now())
-	desired := liqo.Desired{Serve: spec.Serve}
+	desired := liqo.Desired{Serve: spec.Serve, Cut: spec.Cut}
 	if spec.Consume != nil {
 		desired.Consume = &liqo.Consumption{Wanted: *spec.Consume, Gone: spec.Gone, Target: target, Asks: obs.Policy.Asks.Amounts()}
 	}

@@ -279,6 +279,10 @@ func (obs Consumer) undo(d *Decision) {
 		}
 		d.Busy = false // nobody waits for what the provider keeps
 	}
+	apart := true
+	if obs.Cut || !obs.Serves && len(obs.Slices)+len(obs.VirtualNodes) == 0 && obs.Identity == nil && !obs.Kubeconfig {
+		apart = d.disconnect(namespace, obs.Connected)
+	}
 	nodes := func() {
 		for _, n := range obs.VirtualNodes {
 			d.remove(VirtualNode, namespace, n.Object)
@@ -305,7 +309,7 @@ func (obs Consumer) undo(d *Decision) {
 	default:
 		d.Busy = false
 		switch {
-		case !obs.Serves && !d.disconnect(namespace, obs.Connected):
+		case !apart:
 		case obs.Signed != nil:
 			d.remove(SignedSecret, namespace, obs.Signed.Object)
 		case !obs.Serves:

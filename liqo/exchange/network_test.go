@@ -38,7 +38,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("the consumer undid %q, want %q", w.consumer.writes, want)
 	}
 	if want := []string{
-		"delete tenant", "delete certificate", "delete gatewayserver", "delete publickey", "delete configuration", "delete nonce", "delete foreigncluster", "delete namespace",
+		"delete tenant", "delete gatewayserver", "delete publickey", "delete configuration", "delete certificate", "delete nonce", "delete foreigncluster", "delete namespace",
 	}; !slices.Equal(slices.Compact(w.provider.writes), want) {
 		t.Errorf("the provider undid %q, want %q", w.provider.writes, want)
 	}
@@ -183,6 +183,24 @@ func TestBothGateways(t *testing.T) {
 			t.Errorf("%s: %+v, after %q", b.id, *c, b.writes)
 		}
 	}
+}
+
+// TestCut: a peer that is blocked has no way into the network while the rest ends.
+func TestCut(t *testing.T) {
+	w := newConnected(t)
+	w.mustBePeered(t)
+	w.wanted, w.admitted, w.cut = false, false, true
+	for _, b := range []*box{w.consumer, w.provider} {
+		d := w.providerPlan()
+		if b == w.consumer {
+			d = w.consumerPlan()
+		}
+		carry(b, d, -1)
+		if b.here.Connected != (Connected{}) || b.here.Identity == nil && b.here.Tenant == nil {
+			t.Errorf("%s: left: %+v, after %q", b.id, b.here, b.writes)
+		}
+	}
+	w.mustBeApart(t)
 }
 
 // TestNetworkFails: what fails for the networks is told, and keeps the two from nothing else.

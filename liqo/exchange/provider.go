@@ -153,6 +153,10 @@ func (obs Provider) undo(d *Decision) {
 		return
 	}
 	d.Busy = (obs.Tenant != nil || len(obs.Replicated) > 0) && !obs.Expired
+	apart := true
+	if obs.Cut || !obs.Consumes && obs.Tenant == nil && len(obs.Replicated) == 0 {
+		apart = d.disconnect(namespace, obs.Connected)
+	}
 	given := slices.ContainsFunc(obs.Replicated, func(r Replica) bool { return r.Kind == SliceObject })
 	switch {
 	case len(obs.Replicated) > 0 && !obs.Overdue:
@@ -176,7 +180,7 @@ func (obs Provider) undo(d *Decision) {
 			d.remove(CertSecret, namespace, *obs.Certificate)
 		}
 		switch {
-		case !obs.Consumes && !d.disconnect(namespace, obs.Connected):
+		case !apart:
 		case obs.Nonce != nil:
 			d.remove(NonceSecret, namespace, obs.Nonce.Object)
 		case !obs.Consumes:

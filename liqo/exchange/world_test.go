@@ -357,7 +357,7 @@ func (b *box) certify() {
 type world struct {
 	consumer, provider *box
 	wanted, admitted   bool
-	overdue, gone      bool
+	overdue, gone, cut bool
 	said               *Answer
 	heard              *Call
 	address, from      netip.Addr // of the provider, and of the consumer
@@ -393,7 +393,7 @@ func other(here Here, id, said document.ClusterID) document.ClusterID {
 
 func (w *world) consumerPlan() Decision {
 	obs := Consumer{
-		Peer: w.provider.peer, Wanted: w.wanted, Gone: w.gone, Self: w.consumer.id, Keys: &w.consumer.keys, Asks: w.asks, Here: w.consumer.here, Said: w.said, Address: w.address, Now: now,
+		Peer: w.provider.peer, Wanted: w.wanted, Gone: w.gone, Cut: w.cut, Self: w.consumer.id, Keys: &w.consumer.keys, Asks: w.asks, Here: w.consumer.here, Said: w.said, Address: w.address, Now: now,
 		Serves: w.both, Network: w.consumer.network,
 	}
 	if w.said != nil {
@@ -404,7 +404,7 @@ func (w *world) consumerPlan() Decision {
 }
 
 func (w *world) providerPlan() Decision {
-	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Self: w.provider.id, Addresses: w.provider.addresses, Here: w.provider.here, Said: w.heard,
+	obs := Provider{Peer: w.consumer.peer, Wanted: w.admitted, Overdue: w.overdue, Cut: w.cut, Self: w.provider.id, Addresses: w.provider.addresses, Here: w.provider.here, Said: w.heard,
 		Consumes: w.both, Network: w.provider.network, Address: w.from}
 	if w.heard != nil {
 		obs.Consumer = w.heard.ClusterID

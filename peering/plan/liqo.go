@@ -33,8 +33,8 @@ type LiqoSpec struct {
 	// Consume: this cluster consumes the peer by Liqo. Serve: the peer may consume this one by
 	// Liqo. One that is nil is not known, and what there is stays.
 	Consume, Serve *bool
-	// Gone: the peer is given up.
-	Gone bool
+	// Gone: the peer is given up. Cut: it is blocked, and has no way into the network while the rest ends.
+	Gone, Cut bool
 }
 
 // LiqoSpec returns the desired state of the two in Liqo, and the target at which to call the
@@ -53,7 +53,7 @@ func (obs Observed) LiqoSpec(now time.Time) (LiqoSpec, peer.Target) {
 // liqoSpec returns the desired state of the two in Liqo.
 func (d *derived) liqoSpec() LiqoSpec {
 	out, in := d.outgoing, d.incoming
-	spec := LiqoSpec{Gone: out.abandoned}
+	spec := LiqoSpec{Gone: out.abandoned, Cut: d.Policy.Blocked}
 	// Unknown is never gone, and a provider that lost our request, or its decision, refuses nothing: what
 	// there is stays, as a node does.
 	consume := out.active && out.liqo && d.Sharing.Use && (out.accepted || d.Liqo.Consuming.Present && !d.refusedThere())

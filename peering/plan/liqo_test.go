@@ -322,6 +322,18 @@ func TestBlind(t *testing.T) {
 	}
 }
 
+// TestBlockedIsCut: a cluster that is blocked has no way into the network while what there is of the peering ends.
+func TestBlockedIsCut(t *testing.T) {
+	w := withLiqo(t)
+	obs := w.a.observe()
+	for _, blocked := range []bool{false, true} {
+		obs.Policy.Blocked = blocked
+		if spec, _ := obs.LiqoSpec(w.now); spec.Cut != blocked {
+			t.Errorf("blocked %v: %+v", blocked, spec)
+		}
+	}
+}
+
 // TestEngineOfPair: who may not or cannot use Liqo is peered by the agents, or not at all if
 // somebody insists.
 func TestEngineOfPair(t *testing.T) {
