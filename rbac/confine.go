@@ -274,6 +274,8 @@ func demands(namespace string) []demand {
 		{"networks of peers have private IPv4 addresses, and those of this cluster are up to Liqo",
 			of(document.PluralConfigurations, fmt.Sprintf(`variables.deleted || [object.spec.?remote.?cidr.?pod, object.spec.?remote.?cidr.?external].all(c, c.orValue([]).all(r, r.matches(%q)))`, document.RangePattern)+
 				` && (oldObject == null ? !object.spec.?local.hasValue() : object.spec.?local == oldObject.spec.?local)`)},
+		{"keys of gateways have 32 bytes: with fewer, Liqo's gateway ends",
+			of(document.PluralPublicKeys, `variables.deleted || object.spec.?publicKey.orValue("").matches("^[A-Za-z0-9+/]{43}=$")`)},
 		{"the agent's GatewayServers are Liqo's own, with a port of their own on the nodes",
 			of(document.PluralGatewayServers, gateway("serverTemplateRef", document.KindServerTemplate, document.ServerTemplate,
 				`object.spec.?endpoint.?serviceType.orValue("") == "NodePort" && object.spec.?endpoint.?nodePort.orValue(0) == 0 && object.spec.?endpoint.?loadBalancerIP.orValue("") == "" && `+
