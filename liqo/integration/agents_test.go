@@ -359,42 +359,37 @@ func connects(plural string, other *site) string {
 	return networking + "/namespaces/liqo-tenant-" + other.liqo.ID + "/" + plural + "/" + other.liqo.ID
 }
 
-// gatewayKey is the public key of the gateway for another cluster.
-func (s *site) gatewayKey(other *site) []byte {
-	s.t.Helper()
-	return get(s.t, s.k, path("secrets", "liqo-tenant-"+other.liqo.ID, "gw-"+other.liqo.ID)).Data["publicKey"]
-}
-
 // connectedTo returns an error unless all is there that connects the network of this cluster, which has the GatewayClient,
 // with the one of a provider at an address. The gateways themselves are not in the bed.
 func (s *site) connectedTo(provider *site, address string) error {
-	errs := []error{}
+	var errs []error
+	look := func(s *site, path string) *item {
+		o := &item{}
+		text, err := s.k.Request(s.t.Context(), http.MethodGet, path, "", nil)
+		if err == nil {
+			err = json.Unmarshal(text, o)
+		}
+		errs = append(errs, err)
+		return o
+	}
+	at, _ := look(provider, connects("gatewayservers", s)).Status["endpoint"].(map[string]any)
+	calls := look(s, connects("gatewayclients", provider)).Spec["endpoint"]
+	if at["port"] == nil || !reflect.DeepEqual(calls, map[string]any{"addresses": []any{address}, "port": at["port"], "protocol": "UDP"}) {
+		errs = append(errs, fmt.Errorf("the client calls %v, the server is at %v", calls, at))
+	}
 	for _, of := range []struct{ here, other *site }{{s, provider}, {provider, s}} {
-		for _, plural := range []string{"configurations", "publickeies"} {
-			errs = append(errs, there(of.here, connects(plural, of.other)))
+		key := base64.StdEncoding.EncodeToString(look(of.other, path("secrets", "liqo-tenant-"+of.here.liqo.ID, "gw-"+of.here.liqo.ID)).Data["publicKey"])
+		if have := look(of.here, connects("publickeies", of.other)).Spec["publicKey"]; have != key || key == "" {
+			errs = append(errs, fmt.Errorf("%s has key %v of the other gateway, which is %s", of.here.liqo.ID, have, key))
+		}
+		if remote, _ := look(of.here, connects("configurations", of.other)).Status["remote"].(map[string]any); !strings.Contains(fmt.Sprint(remote), "pod:[10.42.0.0/16]") {
+			errs = append(errs, fmt.Errorf("%s: Liqo has the network %v of the other cluster", of.here.liqo.ID, remote))
+		}
+		if fc := look(of.here, path("foreignclusters", "", of.other.liqo.ID)).Status; !strings.Contains(fmt.Sprint(fc["modules"]), "NetworkGateway") {
+			errs = append(errs, fmt.Errorf("%s: Liqo sees %v", of.here.liqo.ID, fc))
 		}
 	}
-	errs = append(errs, there(s, connects("gatewayclients", provider)), there(provider, connects("gatewayservers", s)))
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	at, _ := get(s.t, provider.k, connects("gatewayservers", s)).Status["endpoint"].(map[string]any)
-	if calls := get(s.t, s.k, connects("gatewayclients", provider)).Spec["endpoint"]; at["port"] == nil || !reflect.DeepEqual(calls, map[string]any{"addresses": []any{address}, "port": at["port"], "protocol": "UDP"}) {
-		return fmt.Errorf("the client calls %v, the server is at %v", calls, at)
-	}
-	for _, of := range []struct{ here, other *site }{{s, provider}, {provider, s}} {
-		key := base64.StdEncoding.EncodeToString(of.other.gatewayKey(of.here))
-		if have := get(s.t, of.here.k, connects("publickeies", of.other)).Spec["publicKey"]; have != key || key == "" {
-			return fmt.Errorf("%s has key %v of the other gateway, which is %s", of.here.liqo.ID, have, key)
-		}
-		if remote, _ := get(s.t, of.here.k, connects("configurations", of.other)).Status["remote"].(map[string]any); !strings.Contains(fmt.Sprint(remote), "pod:[10.42.0.0/16]") {
-			return fmt.Errorf("%s: Liqo has the network %v of the other cluster", of.here.liqo.ID, remote)
-		}
-		if fc := get(s.t, of.here.k, path("foreignclusters", "", of.other.liqo.ID)).Status; !strings.Contains(fmt.Sprint(fc["modules"]), "NetworkGateway") {
-			return fmt.Errorf("%s: Liqo sees %v", of.here.liqo.ID, fc)
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // TestNetworks: where both clusters have Liqo's networking, all is made that connects their networks, up to what the gateways do
@@ -412,13 +407,7 @@ func TestNetworks(t *testing.T) {
 		}
 		connected <- out
 	}()
-	mill.sees(barn, "a request", func(p control.Peer) error {
-		if p.Request == nil {
-			return errors.New("it has none")
-		}
-		return nil
-	})
-	mill.mustCLI("peers", "accept", barn.id, "--yes")
+	mill.accept(barn)
 	accepted := time.Now()
 	bedtest.Within(t, "what connects the networks", func() error { return barn.connectedTo(mill, "10.77.0.2") })
 	t.Logf("all is there to connect the networks %v after it was accepted", time.Since(accepted))
@@ -466,15 +455,23 @@ func TestNetworks(t *testing.T) {
 	// What somebody deletes comes back, and the other cluster has its new port and key.
 	_, err := mill.k.Request(t.Context(), http.MethodDelete, connects("gatewayservers", barn), "", nil)
 	must(t, err)
-	bedtest.Within(t, "another gateway", func() error {
-		if err := there(mill, connects("gatewayservers", barn)); err != nil {
-			return err
-		}
-		return barn.connectedTo(mill, "10.77.0.22")
-	})
+	bedtest.Within(t, "another gateway", func() error { return barn.connectedTo(mill, "10.77.0.22") })
+
+	// The other direction has the same connection, until neither consumes the other one.
+	before = all()
+	mill.mustCLI("peers", "connect", barn.id, "--yes", "--no-wait")
+	barn.accept(mill)
+	barn.sees(mill, "both", role("ConsumerAndProvider"))
+	mill.sees(barn, "both", role("ConsumerAndProvider"))
+	barn.mustCLI("peers", "disconnect", mill.id)
+	peered(mill, barn)
+	if now := all(); !slices.Equal(now, before) {
+		t.Errorf("of both directions: %q, was %q", now, before)
+	}
+	must(t, errors.Join(barn.none(networking+"/gatewayservers"), mill.none(networking+"/gatewayclients"), barn.connectedTo(mill, "10.77.0.22")))
 
 	began = time.Now()
-	barn.mustCLI("peers", "disconnect", mill.id)
+	mill.mustCLI("peers", "disconnect", barn.id)
 	nothingLeft(barn, mill)
 	bedtest.Within(t, "nothing that connects networks", func() error {
 		var errs []error
@@ -486,7 +483,7 @@ func TestNetworks(t *testing.T) {
 		}
 		return errors.Join(errs...)
 	})
-	t.Logf("nothing is left %v after the consumer disconnected", time.Since(began))
+	t.Logf("nothing is left %v after neither consumes the other", time.Since(began))
 }
 
 // TestRightsTakenAway: without the rights to drive Liqo, a peering ends all the same, and what it
@@ -600,6 +597,7 @@ func (s *site) thief() {
 			"spec": {"endpoint": {"port": 1, "serviceType": "LoadBalancer"}, "serverTemplateRef": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayServerTemplate", "name": "wireguard-server", "namespace": "liqo"}}}`,
 		"give a gateway the keys of another Secret": `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "GatewayClient", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}},
 			"spec": {"secretRef": {"name": "x"}, "endpoint": {"addresses": ["10.0.0.1"], "port": 1, "protocol": "UDP"}, "clientTemplateRef": {"apiVersion": "networking.liqo.io/v1beta1", "kind": "WgGatewayClientTemplate", "name": "wireguard-client", "namespace": "liqo"}}}`,
+		"give a gateway a key with which it ends":       `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "PublicKey", "metadata": {"name": "x", "namespace": "liqo-tenant-mill", "labels": {"discovery.liqo.io/cluster-id": "x"}}, "spec": {"publicKey": "AA=="}}`,
 		"make what looks like a person's":               `{"apiVersion": "networking.liqo.io/v1beta1", "kind": "PublicKey", "metadata": {"name": "x", "namespace": "liqo-tenant-mill"}, "spec": {"publicKey": "AA=="}}`,
 		"let a consumer in outside of such a namespace": `{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Tenant", "metadata": {"name": "mill", "namespace": "default"}, "spec": {"clusterID": "mill"}}`,
 	} {
