@@ -10,8 +10,9 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// maxEvents is how many events about one pod are repeated in a minute.
-const maxEvents = 20
+// maxEvents is how many events about one pod are repeated in a minute. A kubelet says 25 things about a pod at once, and then one in
+// five minutes (client-go's EventSourceObjectSpamFilter): what it said only once must not be what is left out.
+const maxEvents = 30
 
 // posted are the repeated events about one pod.
 type posted struct {
