@@ -16,6 +16,10 @@
 // [Connectivity.Run] has while there is a connection to the API server; without one, what
 // was known last stays.
 //
+// What a decision does not grant ends, also connections of an earlier run. So the first one
+// waits for the caches and for what the network has stored, and a peer is connected once both
+// Serve and Use were called, or all peers were told of.
+//
 // Only a cluster with a single node of its own can be connected, on the machine that the
 // agent runs on: pods of other nodes could not be reached from here. Of a cluster that
 // cannot, [Connectivity.Problem] says why.
