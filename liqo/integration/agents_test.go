@@ -287,21 +287,31 @@ func TestAgents(t *testing.T) {
 	kubelet := names(t, barn, kubelets)
 	mill.k.Host.Link("eth0").SetAddress("10.77.0.22/24")
 	must(t, mill.k.Readdress(t.Context()))
-	bedtest.Within(t, "the provider at its new address", func() error {
+	bedtest.Within(t, "what calls the provider at its new address", func() error {
 		for _, name := range []string{"controlplane-mill", "resourceslice-mill"} {
-			if at := get(t, barn.k, path("identities", "liqo-tenant-mill", name)).Spec["authParams"].(map[string]any)["apiServer"]; at != server {
+			o := get(t, barn.k, path("identities", "liqo-tenant-mill", name))
+			if at := o.Spec["authParams"].(map[string]any)["apiServer"]; at != server {
 				return fmt.Errorf("%s is for %v", name, at)
 			}
-		}
-		if fc := get(t, barn.k, path("foreignclusters", "", "mill")).Status; !strings.Contains(fmt.Sprint(fc["conditions"]), "Established") || fc["apiServerUrl"] != server {
-			return fmt.Errorf("Liqo sees %v", fc)
+			ref, _ := o.Status["kubeconfigSecretRef"].(map[string]any)
+			secret := get(t, barn.k, path("secrets", "liqo-tenant-mill", fmt.Sprint(ref["name"])))
+			if !strings.Contains(string(secret.Data["kubeconfig"]), server) {
+				return fmt.Errorf("Secret %s is for another server", secret.Name)
+			}
 		}
 		if now := names(t, barn, kubelets); now == kubelet || now == "" {
 			return fmt.Errorf("the virtual kubelet is still %s", now)
 		}
 		return nil
 	})
-	t.Logf("Liqo follows a new address after %v", time.Since(began))
+	t.Logf("all that calls the provider follows a new address after %v", time.Since(began))
+	bedtest.Within(t, "that Liqo shows the new address", func() error { // after a check of its own
+		if fc := get(t, barn.k, path("foreignclusters", "", "mill")).Status; !strings.Contains(fmt.Sprint(fc["conditions"]), "Established") || fc["apiServerUrl"] != server {
+			return fmt.Errorf("Liqo sees %v", fc)
+		}
+		return nil
+	})
+	t.Logf("Liqo shows it after %v", time.Since(began))
 	if o := get(t, barn.k, identity); o.UID != before[0].UID {
 		t.Error("the Identity was made anew")
 	}
