@@ -66,7 +66,7 @@ type Desired struct {
 	// stays as it is if nothing ever was. What they point to must not change afterwards.
 	Consume *Consumption
 	Serve   *bool
-	// Cut: of what is not wanted, the networks are disconnected first, whatever goes on.
+	// Cut: the networks of the two are not to be connected, and are disconnected before all else.
 	Cut bool
 }
 

@@ -184,6 +184,7 @@ func Settings(cfg config.Config) plan.SharingSettings {
 		Enable: shared.Enable, Percentage: shared.Percentage, Overcommit: shared.Overcommit, Hysteresis: shared.Hysteresis,
 		Labels: shared.Labels, Registries: shared.Registries, Storage: storage(cfg), Use: shared.Use, AcceptManually: shared.AcceptPolicy == "manual", MaxAccepted: shared.MaxAccepted,
 		KeepaliveThreshold: shared.KeepaliveThreshold, KeepaliveRetry: shared.KeepaliveRetry, DrainTimeout: shared.DrainTimeout,
+		NoNetwork: shared.Network == config.NetworkOff,
 	}
 }
 

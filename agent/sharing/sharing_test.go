@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"liqo.io/agent/agent/config"
 	"liqo.io/agent/internal/bubble"
 )
 
@@ -26,4 +27,15 @@ func TestComplete(t *testing.T) {
 			t.Error("complete without anybody told of")
 		}
 	})
+}
+
+// TestNoNetwork: the setting reaches those peers, too, whose networks Liqo connects.
+func TestNoNetwork(t *testing.T) {
+	for setting, off := range map[string]bool{config.NetworkAuto: false, config.NetworkOff: true} {
+		cfg := config.Default()
+		cfg.Sharing.Network = setting
+		if got := Settings(cfg); got.NoNetwork != off {
+			t.Errorf("%s: %+v", setting, got)
+		}
+	}
 }

@@ -33,6 +33,9 @@ func PlanConsumer(obs Consumer) Decision {
 	case obs.Undecided:
 		d.Ready = slices.ContainsFunc(obs.Slices, func(s Slice) bool { return s.Name == string(obs.Provider) && s.Accepted() && !s.Deleting })
 	case obs.Wanted:
+		if obs.Cut {
+			obs.Network = d.cut(obs.cared(obs.Peer), obs.Connected)
+		}
 		if obs.Self != "" {
 			d.Call = &Call{ClusterID: obs.Self}
 		}
@@ -310,6 +313,7 @@ func (obs Consumer) undo(d *Decision) {
 		d.Busy = false
 		switch {
 		case !apart:
+			d.wait(ReasonRemoving, "Liqo disconnects the networks of the two clusters.")
 		case obs.Signed != nil:
 			d.remove(SignedSecret, namespace, obs.Signed.Object)
 		case !obs.Serves:

@@ -350,8 +350,14 @@ func (d *Decision) disconnect(namespace string, have Connected) bool {
 	if c := have.Configuration; c != nil {
 		remove(ConfigurationObject, c.Ours, c.Object)
 	}
-	if !gone {
-		d.wait(ReasonRemoving, "Liqo disconnects the networks of the two clusters.")
-	}
 	return gone
+}
+
+// cut disconnects the networks of two clusters that stay peered, before all else, and returns the one of this cluster as
+// it is said to be then.
+func (d *Decision) cut(namespace string, have Connected) Network {
+	if namespace != "" {
+		d.disconnect(namespace, have)
+	}
+	return Network{Problem: "sharing.network is off."}
 }

@@ -203,6 +203,35 @@ func TestCut(t *testing.T) {
 	w.mustBeApart(t)
 }
 
+// TestSwitchedOff: where networks are not to be connected any more, those that Liqo connects are disconnected, also while the
+// two are not peered completely. The rest of the peering stays as it is, and the networks come back.
+func TestSwitchedOff(t *testing.T) {
+	for _, ready := range []bool{true, false} {
+		w := newConnected(t)
+		w.mustBePeered(t)
+		if w.cut = true; !ready {
+			w.consumer.here.Slices, w.provider.here.Tenant.Auth = nil, nil
+		}
+		consumer, provider := w.consumerPlan(), w.providerPlan()
+		carry(w.consumer, consumer, 3) // whatever follows may fail
+		carry(w.provider, provider, 3)
+		if w.consumer.here.Connected != (Connected{}) || w.provider.here.Connected != (Connected{}) {
+			t.Errorf("ready %v: left: %+v, %+v", ready, w.consumer.here.Connected, w.provider.here.Connected)
+		}
+		consumer, provider = w.settle(t)
+		for _, d := range []Decision{consumer, provider} {
+			if !d.Ready || d.Connecting || d.Reason != ReasonReady || d.Unconnected != "sharing.network is off." || len(d.Actions) > 0 {
+				t.Errorf("ready %v: %+v", ready, d)
+			}
+		}
+		if w.consumer.here.Connected != (Connected{}) || w.provider.here.Connected != (Connected{}) {
+			t.Errorf("ready %v: made again: %+v, %+v", ready, w.consumer.here.Connected, w.provider.here.Connected)
+		}
+		w.cut = false
+		w.mustBePeered(t)
+	}
+}
+
 // TestNetworkFails: what fails for the networks is told, and keeps the two from nothing else.
 func TestNetworkFails(t *testing.T) {
 	w := newConnected(t)

@@ -399,7 +399,8 @@ type Consumer struct {
 	// that is not known, and what is there stays as it is.
 	Peer              peer.ClusterID
 	Wanted, Undecided bool
-	// Gone: the provider is given up: nothing waits for it. Cut: the networks are disconnected at once.
+	// Gone: the provider is given up: nothing waits for it. Cut: the networks are not to be connected, and are
+	// disconnected at once.
 	Gone, Cut bool
 	// Self is this cluster, and Provider the other one: as it said, or as the namespace in care
 	// says; "" while nothing does.
@@ -427,7 +428,7 @@ type Provider struct {
 	Peer              peer.ClusterID
 	Wanted, Undecided bool
 	// Overdue: it was not wanted for so long that nobody waits for the consumer any more. Expired: nor for
-	// Liqo here. Cut: the networks are disconnected at once.
+	// Liqo here. Cut: the networks are not to be connected, and are disconnected at once.
 	Overdue, Expired, Cut bool
 	// Self is this cluster, and Consumer the other one: as it said, or as the namespace in care
 	// says; "" while nothing does.

@@ -14,6 +14,9 @@ func PlanProvider(obs Provider) Decision {
 	case obs.Undecided:
 		d.Ready = obs.Tenant != nil && obs.Tenant.Auth != nil && !obs.Tenant.Deleting
 	case obs.Wanted:
+		if obs.Cut {
+			obs.Network = d.cut(obs.cared(obs.Peer), obs.Connected)
+		}
 		obs.establish(&d)
 		obs.connect(&d)
 		d.tell()
@@ -181,6 +184,7 @@ func (obs Provider) undo(d *Decision) {
 		}
 		switch {
 		case !apart:
+			d.wait(ReasonRemoving, "Liqo disconnects the networks of the two clusters.")
 		case obs.Nonce != nil:
 			d.remove(NonceSecret, namespace, obs.Nonce.Object)
 		case !obs.Consumes:

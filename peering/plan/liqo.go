@@ -33,7 +33,7 @@ type LiqoSpec struct {
 	// Consume: this cluster consumes the peer by Liqo. Serve: the peer may consume this one by
 	// Liqo. One that is nil is not known, and what there is stays.
 	Consume, Serve *bool
-	// Gone: the peer is given up. Cut: it is blocked, and has no way into the network while the rest ends.
+	// Gone: the peer is given up. Cut: networks are not to be connected with the one of the peer, whatever else goes on.
 	Gone, Cut bool
 }
 
@@ -42,7 +42,7 @@ type LiqoSpec struct {
 func (obs Observed) LiqoSpec(now time.Time) (LiqoSpec, peer.Target) {
 	d := derive(obs, now)
 	if !d.RequestsKnown {
-		return LiqoSpec{}, peer.Target{}
+		return LiqoSpec{Cut: d.cut()}, peer.Target{}
 	}
 	if d.Policy.Pin == nil || d.Policy.Distrusted || d.suspendedHere() {
 		return d.liqoSpec(), peer.Target{ID: d.ID}
@@ -53,19 +53,22 @@ func (obs Observed) LiqoSpec(now time.Time) (LiqoSpec, peer.Target) {
 // liqoSpec returns the desired state of the two in Liqo.
 func (d *derived) liqoSpec() LiqoSpec {
 	out, in := d.outgoing, d.incoming
-	spec := LiqoSpec{Gone: out.abandoned, Cut: d.Policy.Blocked}
+	spec := LiqoSpec{Gone: out.abandoned, Cut: d.cut()}
 	// Unknown is never gone, and a provider that lost our request, or its decision, refuses nothing: what
 	// there is stays, as a node does.
 	consume := out.active && out.liqo && d.Sharing.Use && (out.accepted || d.Liqo.Consuming.Present && !d.refusedThere())
 	if consume || !out.active || !d.Sharing.Use || d.refusedThere() || !d.Liqo.Consuming.Unknown {
 		spec.Consume = &consume
 	}
-	if !in.missing {
+	if !in.missing || !in.keep || d.NotSharing {
 		serve := in.liqo && in.serves && in.keep && !d.NotSharing
 		spec.Serve = &serve
 	}
 	return spec
 }
+
+// cut reports whether the peer's network is not to be connected: it ends at once with the trust, as the agents' own does.
+func (d *derived) cut() bool { return !d.trusted || d.Sharing.NoNetwork }
 
 // theirEngine returns what the peer says about its engines.
 func (d *derived) theirEngine() engine.State {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"liqo.io/agent/api"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/liqo/document"
@@ -322,14 +324,35 @@ func TestBlind(t *testing.T) {
 	}
 }
 
-// TestBlockedIsCut: a cluster that is blocked has no way into the network while what there is of the peering ends.
-func TestBlockedIsCut(t *testing.T) {
+// TestCutByLiqo: a cluster that is blocked, or whose key is not trusted any more, has no way into the network while what
+// there is of the peering ends; and none has if networks are not to be connected.
+func TestCutByLiqo(t *testing.T) {
 	w := withLiqo(t)
-	obs := w.a.observe()
+	w.a.book.connect()
+	mustRest(t, w)
+	w.wantByLiqo(t)
+	for name, change := range map[string]func(*Observed){
+		"":              func(*Observed) {},
+		"blocked":       func(obs *Observed) { obs.Policy.Blocked = true },
+		"distrusted":    func(obs *Observed) { obs.Policy.Distrusted = true },
+		"off":           func(obs *Observed) { obs.Sharing.NoNetwork = true },
+		"off and blind": func(obs *Observed) { obs.Sharing.NoNetwork, obs.RequestsKnown = true, false },
+	} {
+		obs := w.a.observe()
+		change(&obs)
+		if spec, _ := obs.LiqoSpec(w.now); spec.Cut != (name != "") {
+			t.Errorf("%q: %+v", name, spec)
+		}
+	}
+	// That its request is being deleted is no reason to go on with it.
+	obs := w.b.observe()
+	request := *obs.Request
+	request.DeletionTimestamp = &metav1.Time{Time: w.now}
+	obs.Request, obs.Policy.LastServed = &request, true
 	for _, blocked := range []bool{false, true} {
 		obs.Policy.Blocked = blocked
-		if spec, _ := obs.LiqoSpec(w.now); spec.Cut != blocked {
-			t.Errorf("blocked %v: %+v", blocked, spec)
+		if spec, _ := obs.LiqoSpec(w.now); blocked != (spec.Serve != nil) || blocked && *spec.Serve {
+			t.Errorf("blocked %v, while the request is deleted: %+v", blocked, spec)
 		}
 	}
 }

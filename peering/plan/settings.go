@@ -26,6 +26,9 @@ type SharingSettings struct {
 	// Storage is how many bytes the claims of all consumers may ask for together.
 	Storage int64
 
+	// NoNetwork: networks are connected with those of no peer.
+	NoNetwork bool
+
 	// Use: create nodes for joined providers. Otherwise existing nodes are drained and removed.
 	Use bool
 	// AcceptManually: a person decides about each offer. Otherwise up to MaxAccepted are
