@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -74,14 +75,6 @@ func (s *session) installedLiqo() *engine.Installation {
 	}
 	found, _ := s.liqo.Installed()
 	return found
-}
-
-// linkPrefixes returns the addresses of the links in use, each with the network that it is in.
-func (s *session) linkPrefixes() (all []netip.Prefix) {
-	for _, l := range s.lan.InUse() {
-		all = append(all, l.Addrs...)
-	}
-	return all
 }
 
 // answerLiqo answers a step of the exchange with a peer's Liqo.
@@ -164,7 +157,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 	outgoing := calls.Outgoing{Client: s.client, Pin: s.decisions.Pin}
 	var peersByLiqo peering.Liqo
 	if byLiqo(cfg) {
-		s.liqo = liqo.New(liqo.Config{Peers: outgoing, Changed: s.hub.reconcile, Found: s.hub.enginesChanged, Links: s.linkPrefixes, Logger: s.logger, Now: time.Now})
+		s.liqo = liqo.New(liqo.Config{Peers: outgoing, Changed: s.hub.reconcile, Found: s.hub.enginesChanged, Addresses: net.InterfaceAddrs, Logger: s.logger, Now: time.Now})
 		peersByLiqo = s.liqo
 	}
 	s.peering = peering.New(peering.Config{

@@ -3,6 +3,7 @@ package liqo
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"reflect"
 	"sync"
@@ -53,10 +54,10 @@ type Config struct {
 	Changed func(id peer.ClusterID)
 	// Found is told that State is another. It must not block.
 	Found func()
-	// Links returns the addresses of this machine, each with the network that it is in.
-	Links  func() []netip.Prefix
-	Logger *slog.Logger
-	Now    func() time.Time
+	// Addresses returns the addresses of this machine, each with the network that it is in.
+	Addresses func() ([]net.Addr, error)
+	Logger    *slog.Logger
+	Now       func() time.Time
 }
 
 // Desired is the desired state of a pair.

@@ -11,6 +11,7 @@ import (
 	"liqo.io/agent/kube"
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/liqo/exchange"
+	"liqo.io/agent/peer/text"
 )
 
 const (
@@ -27,7 +28,7 @@ func (s *session) followNetworking(ctx context.Context, running *sync.WaitGroup,
 	follow(s.publicKeys, networking(document.PluralPublicKeys))
 	own := func(cache *kube.Cache[*object], q kube.Query) { running.Go(func() { cache.Follow(ctx, s.client, q) }) }
 	own(s.networks, kube.Query{Path: api.Collection(document.IPAM, document.PluralNetworks),
-		Labels: document.LabelNetworkType + " in (" + document.NetworkPods + "," + document.NetworkExternal + ")"})
+		Labels: document.LabelNetworkType})
 	own(s.serverTemplates, kube.Query{Path: networking(document.PluralServerTemplates)})
 	own(s.clientTemplates, kube.Query{Path: networking(document.PluralClientTemplates)})
 	return []<-chan struct{}{s.configurations.Synced(), s.servers.Synced(), s.clients.Synced(), s.publicKeys.Synced(), s.networks.Synced(),
@@ -52,19 +53,24 @@ func (s *session) network() exchange.Network {
 		return exchange.Network{Problem: "Liqo was installed without its networking."}
 	}
 	var n exchange.Network
+	var known []netip.Prefix
 	for _, o := range s.networks.All() {
 		if o.Namespace != namespace {
 			continue
 		}
 		r, err := netip.ParsePrefix(o.Status.CIDR)
-		if err != nil {
+		kind := o.Labels[document.LabelNetworkType]
+		switch {
+		case err != nil && kind != document.NetworkPods && kind != document.NetworkExternal:
+			continue
+		case err != nil:
 			return exchange.Network{Problem: "Liqo's networking is not ready: Network " + o.Name + " has no addresses."}
-		}
-		if o.Labels[document.LabelNetworkType] == document.NetworkPods {
+		case kind == document.NetworkPods:
 			n.Pods = append(n.Pods, r)
-		} else {
+		case kind == document.NetworkExternal:
 			n.External = append(n.External, r)
 		}
+		known = append(known, r)
 	}
 	slices.SortFunc(n.Pods, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	if len(n.Pods) == 0 || len(n.External) == 0 {
@@ -75,7 +81,16 @@ func (s *session) network() exchange.Network {
 			n.Taken = append(n.Taken, netip.PrefixFrom(ip.Unmap(), nodeBits).Masked())
 		}
 	}
-	for _, link := range s.cfg.Links() {
+	addresses, err := s.cfg.Addresses()
+	if err != nil {
+		return exchange.Network{Problem: "The addresses of this machine cannot be read: " + text.Sentence(err.Error()) + "."}
+	}
+	for _, address := range addresses {
+		link, err := netip.ParsePrefix(address.String())
+		// Liqo maps what is in a range that it knows, as the bridge of the pods is.
+		if err != nil || slices.ContainsFunc(known, func(k netip.Prefix) bool { return k.Bits() <= link.Bits() && k.Contains(link.Addr()) }) {
+			continue
+		}
 		// A cluster whose own pods are within such a large network has to live with others' there, too.
 		n.Taken = append(n.Taken, netip.PrefixFrom(link.Addr(), max(link.Bits(), linkBits)).Masked())
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -98,7 +99,17 @@ func TestRefusedNetwork(t *testing.T) {
 	})
 	provider := &silent{}
 	l := New(Config{Peers: provider, Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-		Links: func() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("192.168.7.9/22")} }})
+		Addresses: func() ([]net.Addr, error) {
+			var all []net.Addr
+			for _, address := range []string{"127.0.0.1/8", "10.42.0.1/24", "10.80.0.2/32", "192.168.7.9/22", "10.8.0.6/24"} { // loopback, the bridge of pods, a tunnel of Liqo's, a LAN, a VPN
+				ip, own, err := net.ParseCIDR(address)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, &net.IPNet{IP: ip, Mask: own.Mask})
+			}
+			return all, nil
+		}})
 	s := newSession(l, refuses.Client(t), served{})
 	s.namespace = "liqo"
 	l.set(&engine.Installation{ID: "barn"}, false)
@@ -119,7 +130,7 @@ func TestRefusedNetwork(t *testing.T) {
 	})
 	fill(s.serverTemplates, "liqo", document.ServerTemplate, func(*object) {})
 	fill(s.clientTemplates, "liqo", document.ClientTemplate, func(*object) {})
-	for name, cidr := range map[string]string{document.NetworkPods: "10.42.0.0/16", document.NetworkExternal: "10.70.0.0/16"} {
+	for name, cidr := range map[string]string{document.NetworkPods: "10.42.0.0/16", document.NetworkExternal: "10.70.0.0/16", "internal-cidr": "10.80.0.0/16", "reserved": ""} {
 		fill(s.networks, "liqo", name, func(o *object) { o.Labels, o.Status.CIDR = map[string]string{document.LabelNetworkType: name}, cidr })
 	}
 	says := func(pods string) *exchange.Answer {
@@ -139,9 +150,11 @@ func TestRefusedNetwork(t *testing.T) {
 	if !p.consuming.Ready || !strings.Contains(p.consuming.Unconnected, "no room for a Configuration") || err == nil || provider.calls != 1 {
 		t.Errorf("%+v, %v, after %d calls", p.consuming, err, provider.calls)
 	}
-	// A part of the network that this machine is in is nobody's pods.
-	p.asking.said = says("192.168.5.0/24")
-	if _, err := s.consume(t.Context(), id, p, *p, "barn"); err != nil || !strings.Contains(p.consuming.Unconnected, "overlaps the network 192.168.4.0/22") {
-		t.Errorf("%+v, %v", p.consuming, err)
+	// A part of a network that this machine is in, by whatever link, is nobody's pods.
+	for pods, network := range map[string]string{"192.168.5.0/24": "192.168.4.0/22", "10.8.0.0/16": "10.8.0.0/24"} {
+		p.asking.said = says(pods)
+		if _, err := s.consume(t.Context(), id, p, *p, "barn"); err != nil || !strings.Contains(p.consuming.Unconnected, "overlaps the network "+network) {
+			t.Errorf("%s: %+v, %v", pods, p.consuming, err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"reflect"
@@ -109,7 +110,7 @@ func (w *way) set(change func(*way)) {
 func start(t *testing.T, k *bed.Kube, w *way) *agent {
 	t.Helper()
 	a := &agent{k: k, log: &bedtest.Log{}, way: w}
-	a.Liqo = liqo.New(liqo.Config{Peers: w, Changed: func(peer.ClusterID) {}, Found: func() {}, Links: func() []netip.Prefix { return nil }, Logger: a.log.Logger(), Now: time.Now})
+	a.Liqo = liqo.New(liqo.Config{Peers: w, Changed: func(peer.ClusterID) {}, Found: func() {}, Addresses: func() ([]net.Addr, error) { return nil, nil }, Logger: a.log.Logger(), Now: time.Now})
 	a.stop = bedtest.Run(t, a.log, nil, func(ctx context.Context) error {
 		a.Run(ctx, k.RESTConfig())
 		return nil
