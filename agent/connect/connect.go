@@ -216,7 +216,7 @@ func (c *Connect) Nameservers(id peer.ClusterID) (servers []netip.Addr, known bo
 }
 
 func (c *Connect) nameservers(id peer.ClusterID, problem *connectivity.Problem, status network.Status, ok bool, serving []netip.Addr, pending bool) (servers []netip.Addr, known bool) {
-	undecided := !ok && (problem == nil || problem.Reason == connectivity.ReasonUnknown)
+	undecided := !ok && passes(problem)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if timer := c.unnamed[id]; timer != nil {
@@ -288,10 +288,15 @@ func (c *Connect) show(id peer.ClusterID, problem *connectivity.Problem, status 
 	return known.pods
 }
 
+// passes reports whether a peer that is not connected may be in a moment.
+func passes(problem *connectivity.Problem) bool {
+	return problem == nil || problem.Reason == connectivity.ReasonUnknown || problem.Passing
+}
+
 // path returns what is known of the path to a peer, nil while nothing was agreed on, and whether
 // that is sure, and not only not known yet. c.mu is held.
 func (c *Connect) path(id peer.ClusterID, problem *connectivity.Problem, status network.Status, ok bool) (known *shown, sure bool) {
-	if !ok && (problem == nil || problem.Reason == connectivity.ReasonUnknown || problem.Passing) || ok && !status.Known {
+	if !ok && passes(problem) || ok && !status.Known {
 		return nil, false
 	}
 	known = c.shown[id]

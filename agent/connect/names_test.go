@@ -20,7 +20,7 @@ func TestNameservers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var again atomic.Int32
 		c := New(Config{Changed: func(peer.ClusterID) { again.Add(1) }})
-		unknown, off := &connectivity.Problem{Reason: connectivity.ReasonUnknown}, &connectivity.Problem{Reason: connectivity.ReasonOff}
+		unknown, off, late := &connectivity.Problem{Reason: connectivity.ReasonUnknown}, &connectivity.Problem{Reason: connectivity.ReasonOff}, &connectivity.Problem{Reason: connectivity.ReasonElsewhere, Passing: true}
 		serving := []netip.Addr{netip.MustParseAddr("169.254.241.53")}
 		for _, tc := range []struct {
 			name    string
@@ -33,6 +33,7 @@ func TestNameservers(t *testing.T) {
 			known   bool
 		}{
 			{"the nodes are not known", unknown, network.Status{}, false, nil, true, nil, false},
+			{"the bridge of the node has no address yet", late, network.Status{}, false, nil, true, nil, false},
 			{"the network was not told of it", nil, network.Status{}, false, serving, false, nil, false},
 			{"the cluster DNS is being tried", nil, network.Status{Known: true, Blocks: agreed}, true, nil, true, nil, false},
 			{"answered", nil, network.Status{Known: true, Blocks: agreed}, true, serving, false, serving, true},
