@@ -463,9 +463,29 @@ func TestNetworks(t *testing.T) {
 	}
 
 	// What somebody deletes comes back, and the other cluster has its new port and key.
-	_, err := mill.k.Request(t.Context(), http.MethodDelete, connects("gatewayservers", barn), "", nil)
+	service := func() (o item, err error) {
+		text, err := mill.k.Request(t.Context(), http.MethodGet, "/api/v1"+path("services", "liqo-tenant-barn", "gw-barn"), "", nil)
+		if err == nil {
+			err = json.Unmarshal(text, &o)
+		}
+		return o, err
+	}
+	gone, err := service()
 	must(t, err)
-	bedtest.Within(t, "another gateway", func() error { return barn.connectedTo(mill, "10.77.0.22") })
+	_, err = mill.k.Request(t.Context(), http.MethodDelete, connects("gatewayservers", barn), "", nil)
+	must(t, err)
+	bedtest.Within(t, "another gateway", func() error {
+		// Liqo shows the port of the Service that is on its way out first.
+		now, err := service()
+		if err != nil {
+			return err
+		}
+		port := now.Spec["ports"].([]any)[0].(map[string]any)["nodePort"]
+		if calls := get(t, barn.k, connects("gatewayclients", mill)).Spec["endpoint"].(map[string]any)["port"]; now.UID == gone.UID || calls != port {
+			return fmt.Errorf("the client calls %v, the Service is at %v, as before: %v", calls, port, now.UID == gone.UID)
+		}
+		return barn.connectedTo(mill, "10.77.0.22")
+	})
 
 	// The other direction has the same connection, until neither consumes the other one.
 	before = all()
