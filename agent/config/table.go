@@ -164,7 +164,7 @@ var settings = []setting[Config]{
 		doc: "The address and port where the local API server calls for kubectl logs, exec and port-forward, and metrics-server for kubectl top. Empty: the address of this machine towards its API server, and any free port. metrics-server in a pod needs one that pods can reach."},
 
 	{key: "sharing.network", field: func(c *Config) any { return &c.Sharing.Network }, def: NetworkAuto, rule: oneOf(NetworkAuto, NetworkOff),
-		doc: "Whether the networks of joined clusters are connected, so that offloaded pods can be reached from this cluster, and reach it. auto: if this cluster has one node, and the agent runs on it."},
+		doc: "Whether the networks of joined clusters are connected, so that offloaded pods can be reached from this cluster, and reach it. auto: if this cluster has one node, and the agent runs on it. off: not at all, also those of peers that Liqo peers."},
 	{key: "sharing.network_range", field: func(c *Config) any { return &c.Sharing.NetworkRange }, def: network.DefaultRange.String(), rule: networkRange,
 		doc: "IPv4 addresses from which this cluster chooses those by which it knows the pods of its peers. They must not be in use in its networks."},
 
