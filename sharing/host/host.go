@@ -329,6 +329,11 @@ type standing struct {
 	guest    *corev1.Namespace // where, if it asked for something in a namespace
 }
 
+// standing returns how the consumer stands. Host.mu is held.
+func (n *tenant) standing(s *session, settings Settings) standing {
+	return standing{session: s, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, unnamed: n.unnamed, settings: settings}
+}
+
 // admitted returns how an admitted consumer stands, or why it is refused. offer may
 // be nil.
 func (h *Host) admitted(id peer.ClusterID) (standing, error) {
@@ -343,7 +348,7 @@ func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 	case !n.admitted:
 		return standing{}, refuse(ReasonNotAdmitted, "this cluster does not let %s run pods (any more)", id)
 	default:
-		return standing{session: h.session, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, unnamed: n.unnamed, settings: settings}, nil
+		return n.standing(h.session, settings), nil
 	}
 }
 

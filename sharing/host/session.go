@@ -506,7 +506,7 @@ func (s *session) reconcile(ctx context.Context, id peer.ClusterID) (again time.
 	defer release()
 	h, settings := s.host, s.host.cfg.Settings()
 	h.mu.Lock()
-	st := standing{session: s, tenant: n, name: n.name, offer: n.offer, arch: n.arch, network: n.network, down: n.down, servers: n.servers, unnamed: n.unnamed, settings: settings}
+	st := n.standing(s, settings)
 	said, admitted := n.said, n.admitted
 	h.mu.Unlock()
 	lost, failed := s.reclaim(ctx, id, settings)
