@@ -97,12 +97,7 @@ func (l *Liqo) install(ctx context.Context, dir string) error {
 	if err := l.Kube.Apply(ctx, `{apiVersion: v1, kind: Namespace, metadata: {name: `+LiqoNamespace+`}}`); err != nil {
 		return err
 	}
-	for _, o := range chart {
-		if err := l.adapt(o); err != nil {
-			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-	}
-	if err := l.Kube.applyAll(ctx, chart); err != nil {
+	if err := l.applyAdapted(ctx, chart); err != nil {
 		return err
 	}
 	for _, o := range chart {
@@ -116,6 +111,16 @@ func (l *Liqo) install(ctx context.Context, dir string) error {
 	return nil
 }
 
+// applyAdapted applies objects of Liqo's chart, as they have to be in the bed.
+func (l *Liqo) applyAdapted(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if err := l.adapt(o); err != nil {
+			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return l.Kube.applyAll(ctx, objects)
+}
+
 // EnableNetworking has Liqo connect networks, as far as its controller manager does that: gateways are pods that do nothing, so there
 // is never a Connection, and without its IPAM it maps no addresses to others.
 func (l *Liqo) EnableNetworking(ctx context.Context) error {
@@ -125,12 +130,7 @@ func (l *Liqo) EnableNetworking(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range objects {
-		if err := l.adapt(o); err != nil {
-			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-	}
-	if err := l.Kube.applyAll(ctx, objects); err != nil {
+	if err := l.applyAdapted(ctx, objects); err != nil {
 		return err
 	}
 	// The controller manager does not start without the Service of its proxy.

@@ -75,6 +75,11 @@ type Gateway struct {
 	Key []byte
 }
 
+// made reports whether Liqo has made the gateway, which is of that kind: its key and, of a server, its port are there.
+func (g *Gateway) made(what document.Gateway) bool {
+	return g.Key != nil && (what != document.Server || g.Port != 0)
+}
+
 // PublicKey is that of the other cluster's gateway.
 type PublicKey struct {
 	Object
@@ -229,7 +234,7 @@ func (d *Decision) open(c *connection) bool {
 		return false
 	case role == document.Client && !d.call(c, own):
 		return false
-	case own.Key == nil || role == document.Server && own.Port == 0:
+	case !own.made(role):
 		d.Connecting = true
 		return false
 	}

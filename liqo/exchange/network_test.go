@@ -93,13 +93,9 @@ func TestConnectBoth(t *testing.T) {
 			case 3:
 				w.provider.liqo(w.consumer)
 			case 4:
-				if d := w.consumerPlan(); d.Call != nil {
-					w.call(*d.Call)
-				}
+				w.consumerAsks()
 			case 5:
-				if w.heard != nil {
-					w.answer(w.providerPlan().Answer)
-				}
+				w.providerReplies()
 			}
 		}
 		there.both, back.both = true, true

@@ -144,7 +144,7 @@ func (obs Provider) connect(d *Decision) {
 	// The answer is another one as soon as there is a gateway.
 	if theirs, err := document.ParseNetwork(c.said, c.other, c.network.Taken); err == nil && theirs.Problem == "" && c.network.Problem == "" {
 		own, what := obs.Connected.gateway()
-		d.Connecting = own == nil || own.Key == nil || what == document.Server && own.Port == 0
+		d.Connecting = own == nil || !own.made(what)
 	}
 }
 

@@ -461,6 +461,20 @@ func (w *world) answer(a Answer) {
 	w.answers = append(w.answers, a)
 }
 
+// consumerAsks has the consumer call the provider, if it has something to say.
+func (w *world) consumerAsks() {
+	if d := w.consumerPlan(); d.Call != nil {
+		w.call(*d.Call)
+	}
+}
+
+// providerReplies has the provider answer the last call, if there was one.
+func (w *world) providerReplies() {
+	if w.heard != nil {
+		w.answer(w.providerPlan().Answer)
+	}
+}
+
 func sameAnswer(a *Answer, b Answer) bool {
 	return a != nil && a.ClusterID == b.ClusterID && a.Nonce == b.Nonce && bytes.Equal(a.Identity, b.Identity) && bytes.Equal(a.Network, b.Network) && a.Waits == b.Waits
 }

@@ -438,11 +438,11 @@ func TestNetworks(t *testing.T) {
 		for _, of := range []struct{ here, other *site }{{barn, mill}, {mill, barn}} {
 			for _, plural := range []string{"configurations", "publickeies", map[*site]string{barn: "gatewayclients", mill: "gatewayservers"}[of.here]} {
 				o := get(t, of.here.k, connects(plural, of.other))
-				of := fmt.Sprint(o.Generation)
+				written := fmt.Sprint(o.Generation)
 				if at, _ := o.Spec["endpoint"].(map[string]any); plural == "gatewayclients" { // a new Service of Liqo's may have another port, at any time
-					of = fmt.Sprint(at["addresses"], o.Spec["mtu"])
+					written = fmt.Sprint(at["addresses"], o.Spec["mtu"])
 				}
-				generations = append(generations, fmt.Sprint(plural, o.UID, of))
+				generations = append(generations, fmt.Sprint(plural, o.UID, written))
 			}
 		}
 		return generations
