@@ -170,22 +170,25 @@ func (b *Bed) keepLogs(processes []*Process) {
 }
 
 // How long Poll waits between two calls at first, and at most: what happens soon is noticed at once, and
-// waiting for something that takes long keeps the machine free for it.
+// waiting for something that takes long keeps the machine free for it. A call that takes long, such as one of a
+// program, is not made more than a quarter of the time, as long as that means no more than pollDear between two.
 const (
 	pollFirst = 5 * time.Millisecond
-	pollLast  = 100 * time.Millisecond
+	pollLast  = 250 * time.Millisecond
+	pollDear  = time.Second
 )
 
 // Poll calls condition again and again until it returns nil, and returns its last error if ctx ends before
 // that.
 func Poll(ctx context.Context, condition func() error) error {
 	for pause := pollFirst; ; pause = min(pause*5/4, pollLast) {
+		began := time.Now()
 		err := condition()
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(max(pause, min(3*time.Since(began), pollDear))):
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))
 		}
