@@ -44,7 +44,7 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 		pkgs    = flags.String("pkg", "./...", "packages")
 		run     = flags.String("run", "", "only tests that match")
 		race    = flags.Bool("race", true, "compile with the race detector")
-		gcflags = flags.String("gcflags", "", "what go test -race gets as -gcflags")
+		unraced = flags.String("unraced", "", "packages that the race detector does not look into")
 		limit   = flags.Duration("timeout", 20*time.Minute, "how long one run may take")
 		dir     = flags.String("dir", "bin/flakes", "where the logs of failed runs and the compiled tests are kept")
 	)
@@ -61,7 +61,7 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	binaries, err := compile(ctx, filepath.Join(logs, "tests"), strings.Fields(*pkgs), *race, *gcflags)
+	binaries, err := compile(ctx, filepath.Join(logs, "tests"), strings.Fields(*pkgs), *race, strings.Fields(*unraced))
 	if err != nil {
 		return false, err
 	}
@@ -99,8 +99,9 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	return
 }
 
-// compile compiles the tests of packages once. Packages without tests are left out.
-func compile(ctx context.Context, dir string, pkgs []string, race bool, gcflags string) ([]binary, error) {
+// compile compiles the tests of packages once. Packages without tests are left out. The flags are those of make test, so that nothing
+// else is compiled again.
+func compile(ctx context.Context, dir string, pkgs []string, race bool, unraced []string) ([]binary, error) {
 	args := append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}"}, pkgs...)
 	list, err := output(ctx, args...)
 	if err != nil {
@@ -125,7 +126,10 @@ func compile(ctx context.Context, dir string, pkgs []string, race bool, gcflags 
 		fmt.Fprintf(os.Stderr, "compiling tests: %d of %d, %s\n", i+1, len(dirs), b.pkg)
 		args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", b.path, b.pkg}
 		if race {
-			args = slices.Insert(args, 2, "-race", "-gcflags="+gcflags)
+			args = slices.Insert(args, 2, "-race")
+			for _, pattern := range unraced {
+				args = slices.Insert(args, 3, "-gcflags="+pattern+"=-dwarf=false -race=false")
+			}
 		}
 		if _, err := output(ctx, args...); err != nil {
 			return nil, err
