@@ -149,7 +149,7 @@ liqo: bin/liqo/chart.json
 .PHONY: test-liqo
 test-liqo: setup kubebox bin/kwok liqo bin/tools/staticcheck
 	cd $(LIQO_DIR) && go vet ./chart && $(CURDIR)/bin/tools/staticcheck ./chart
-	$(GO_TEST) -v ./internal/bed/liqotest ./liqo/integration
+	$(EACH_TIME) -v ./internal/bed/liqotest ./liqo/integration
 
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.
@@ -229,23 +229,28 @@ bin/liqo-agent-race:
 UNRACED := modernc.org/... $(addprefix crypto/internal/fips140/,edwards25519/... nistec/... bigmod aes/... sha256 sha512 sha3)
 RACE    := -race $(UNRACED:%=-gcflags='%=-dwarf=false -race=false')
 
-# Tests that only run built programs: in them the race detector would look at nothing but the tests. In both groups the longest
-# come first, so that nothing is waited for alone at the end; those in the second line mostly wait.
+# Tests that only run built programs: in them the race detector would look at nothing but the tests. The longest come first in each
+# group, so that nothing is waited for alone at the end.
 DRIVING := ./internal/e2e ./network/integration ./internal/packagetest ./doctor/integration ./service/integration
-LONGEST := ./peering/integration ./sharing/integration \
-	./mdnssvc ./internal/mdnscheck ./endpoint ./endpoint/tunnel ./internal/bed
-OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
+LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed
+# Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
+# run again.
+ALONE    = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '{ for (i = 2; i <= NF; i++) if (index($$i, "$(BED)") == 1 || $$i == "os/exec") next; sub("liqo.io/agent", "."); print $$1 }')
+OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,
-# the test programs are linked in half the time.
+# the test programs are linked in half the time. FRESH=1 runs again what has not changed since it passed.
 # The timeout bounds a hang; slow machines need a multiple of what fast ones do. Each test that is under way has up to three
-# control planes, and each of these costs a twentieth of a slow processor while it has nothing to do.
-GO_TEST := go test -count=1 -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
+# control planes, and each of these costs a hundredth of a processor while it has nothing to do.
+GO_TEST    := go test -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
+EACH_TIME  := $(GO_TEST) -count=1
 .PHONY: test
 test: setup vm lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@bin/progress -what tests $(GO_TEST) -p 1 $(DRIVING) -- CGO_ENABLED=1 $(GO_TEST) $(RACE) -p 2 $(OTHERS)
+	@bin/progress -what tests $(EACH_TIME) -p 1 $(DRIVING) \
+		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
+		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE)
 
 # What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out.
 .PHONY: reads
@@ -257,7 +262,7 @@ reads: setup programs
 .PHONY: kine
 kine: PKG = ./internal/e2e
 kine: setup programs bin/kine
-	LIQO_BED_STORE=kine $(GO_TEST) -v -p 1 -run '$(RUN)' $(PKG)
+	LIQO_BED_STORE=kine $(EACH_TIME) -v -p 1 -run '$(RUN)' $(PKG)
 
 # Boxes to which a schedule of faults happens, drawn from a seed: make chaos SEEDS=1-20 ROUNDS=40, or SEEDS=17 again, or STORE=kine. See
 # docs/reliability.md. make test leaves it out.
@@ -282,7 +287,7 @@ soak: setup build kubebox bin/kwok
 attack: setup programs
 	go build -o bin/attacks ./internal/attack/cmd/attacks
 	$(call stage,attacks)
-	@bin/attacks docs/security.md $(GO_TEST)
+	@bin/attacks docs/security.md $(EACH_TIME)
 
 # Root on the machine has containers, others have not (bed.RealRoot).
 PODS := $(if $(shell [[ $$(id -u) == 0 ]] && read -r _ outside _ </proc/self/uid_map && [[ $$outside == 0 ]] && echo yes),bin/kubelet bin/shop bin/coredns bin/local-path-provisioner,bin/kwok)

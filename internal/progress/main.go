@@ -34,7 +34,7 @@ func run() int {
 	case len(args) >= 2 && slices.Contains(args, "test"):
 		err = job.test(ctx, args)
 	default:
-		err = errors.New("usage: progress [-what TEXT] [-C DIR] go build [ARGUMENTS], or [VARIABLE=VALUE...] go test [ARGUMENTS] [-- ...]")
+		err = errors.New("usage: progress [-what TEXT] [-C DIR] go build [ARGUMENTS], or [VARIABLE=VALUE...] go test [ARGUMENTS] [-- ... | ++ ...]")
 	}
 	job.out.clear()
 	var exit *exec.ExitError
@@ -71,21 +71,26 @@ type line struct {
 	args []string // of go
 }
 
-// lines takes command lines apart, which "--" separates.
-func lines(args []string) ([]line, error) {
-	var out []line
+// lines takes command lines apart: what comes after "--" is to run beside the others, and after "++" when the one before has ended,
+// however it did. Each element of the result is a sequence.
+func lines(args []string) ([][]line, error) {
+	out := [][]line{nil}
 	for len(args) > 0 {
-		end := slices.Index(args, "--")
+		end := slices.IndexFunc(args, func(a string) bool { return a == "--" || a == "++" })
 		if end < 0 {
 			end = len(args)
 		}
 		one := args[:end]
-		args = args[min(end+1, len(args)):]
 		variables := slices.IndexFunc(one, func(a string) bool { return !strings.Contains(a, "=") })
 		if variables < 0 || len(one) < variables+2 || one[variables] != "go" || one[variables+1] != "test" {
 			return nil, fmt.Errorf("%q is no go test", one)
 		}
-		out = append(out, line{env: one[:variables], args: one[variables+1:]})
+		last := &out[len(out)-1]
+		*last = append(*last, line{env: one[:variables], args: one[variables+1:]})
+		if end < len(args) && args[end] == "--" {
+			out = append(out, nil)
+		}
+		args = args[min(end+1, len(args)):]
 	}
 	return out, nil
 }

@@ -139,6 +139,10 @@ func TestSideBySide(t *testing.T) {
 	if !strings.HasPrefix(stderr, "tests: 0 of 5 packages finished") {
 		t.Errorf("said %q", stderr)
 	}
+	stdout, stderr, code = progress(t, "-what", "tests", "-C", dir, "go", "test", "-count=1", "./...", "++", "X=1", "go", "test", "-count=1", "./b", "--", "go", "test", "-count=1", "./b")
+	if n := strings.Count(stdout, "ok  \texample.invalid/m/b"); code != 1 || n != 3 || !strings.HasPrefix(stderr, "tests: 0 of 6 packages finished") {
+		t.Errorf("what comes after a failure is not run: exit code %d, %q, %q", code, stdout, stderr)
+	}
 	if _, stderr, code := progress(t, "-what", "tests", "-C", dir, "go", "test", "./b", "--", "go", "vet", "test"); code != 1 || !strings.Contains(stderr, `["go" "vet" "test"] is no go test`) {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// test runs one or more go test side by side, passes on what they print, package by package, and counts the
-// packages that are finished. It looks for packages among the arguments that begin with a dot.
+// test runs one or more go test side by side or one after another, passes on what they print, package by package, and counts
+// the packages that are finished. It looks for packages among the arguments that begin with a dot.
 func (j *job) test(ctx context.Context, args []string) error {
 	all, err := lines(args)
 	if err != nil {
@@ -23,30 +23,34 @@ func (j *job) test(ctx context.Context, args []string) error {
 	read, write := io.Pipe()
 	var mu sync.Mutex // one package's output at a time
 	total, done, began := 0, 0, time.Now()
-	var commands []*exec.Cmd
-	for _, l := range all {
-		list := []string{"list"}
-		for _, a := range l.args {
-			if strings.HasPrefix(a, ".") {
-				list = append(list, a)
+	sequences := make([][]*exec.Cmd, len(all))
+	for i, sequence := range all {
+		for _, l := range sequence {
+			list := []string{"list"}
+			for _, a := range l.args {
+				if strings.HasPrefix(a, ".") {
+					list = append(list, a)
+				}
 			}
+			names, err := j.command(ctx, list...).Output()
+			if err != nil {
+				return fmt.Errorf("list the packages: %w", err)
+			}
+			total += bytes.Count(names, []byte("\n"))
+			cmd := j.command(ctx, l.args...)
+			cmd.Env = append(os.Environ(), l.env...)
+			cmd.Stdout, cmd.Stderr = &packages{mu: &mu, w: write}, os.Stderr
+			sequences[i] = append(sequences[i], cmd)
 		}
-		names, err := j.command(ctx, list...).Output()
-		if err != nil {
-			return fmt.Errorf("list the packages: %w", err)
-		}
-		total += bytes.Count(names, []byte("\n"))
-		cmd := j.command(ctx, l.args...)
-		cmd.Env = append(os.Environ(), l.env...)
-		cmd.Stdout, cmd.Stderr = &packages{mu: &mu, w: write}, os.Stderr
-		commands = append(commands, cmd)
 	}
-	errs := make([]error, len(commands))
+	errs := make([]error, len(sequences))
 	var group sync.WaitGroup
-	for i, cmd := range commands {
+	for i, sequence := range sequences {
 		group.Go(func() {
-			errs[i] = cmd.Run()
-			cmd.Stdout.(*packages).flush()
+			for _, cmd := range sequence {
+				errs[i] = errors.Join(errs[i], cmd.Run())
+				cmd.Stdout.(*packages).flush()
+			}
 		})
 	}
 	go func() {
