@@ -74,7 +74,9 @@ func passageTransport(config *rest.Config, multiplexed bool) (http.RoundTripper,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
-		Protocols:           new(http.Protocols),
+		// The API server closes the connection of an upgrade that it refuses, without saying so in its answer.
+		DisableKeepAlives: !multiplexed,
+		Protocols:         new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerConnection: passageWindows,
 			MaxReceiveBufferPerStream:     passageWindow,
