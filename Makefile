@@ -198,7 +198,9 @@ lint: lint-code bin/tools/govulncheck
 
 # The minute while editing: no bed, no control planes, no namespaces, no race detector. Tests that import the bed are left out.
 BED   := liqo.io/agent/internal/bed
-UNITS  = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '{ for (i = 1; i <= NF; i++) if ($$i == "$(BED)") next; print $$1 }')
+# without REGEXP: the packages that do not match it, and whose tests import nothing that does.
+without = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '{ for (i = 1; i <= NF; i++) if ($$i ~ "$(1)") next; sub("liqo.io/agent", "."); print $$1 }')
+UNITS   = $(call without,^$(BED)$$)
 
 .PHONY: check
 check: lint-code
@@ -212,7 +214,7 @@ PKG ?= ./...
 .PHONY: flakes
 flakes: setup programs
 	@go build -o bin/hunt ./internal/flakes
-	@bin/hunt -unraced '$(UNRACED)' -n '$(N)' -pkg '$(PKG)' -run '$(RUN)' $(if $(SEED),-seed '$(SEED)') $(if $(FOR),-for '$(FOR)')
+	@bin/hunt $(RACE) -n '$(N)' -pkg '$(PKG)' -run '$(RUN)' $(if $(SEED),-seed '$(SEED)') $(if $(FOR),-for '$(FOR)')
 
 # What tests run.
 .PHONY: programs
@@ -235,7 +237,7 @@ DRIVING := ./internal/e2e ./network/integration ./internal/packagetest ./doctor/
 LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.
-ALONE    = $(shell go list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '{ for (i = 2; i <= NF; i++) if (index($$i, "$(BED)") == 1 || $$i == "os/exec") next; sub("liqo.io/agent", "."); print $$1 }')
+ALONE    = $(call without,^$(BED)|^os/exec$$)
 OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,

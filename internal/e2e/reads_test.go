@@ -282,18 +282,20 @@ no() { if "$@"; then echo "it did not fail"; else echo "failed with $?"; fi; }
 until_is() { for _ in $(seq 200); do out=$("${@:2}" 2>&1) || true; [[ $out == *"$1"* ]] && return; sleep 1; done; echo "it never was $1: $out"; return 1; }
 `
 
-// unheard matches what kubectl says of an API server that did not answer in ten seconds. It has done nothing then.
+// unheard matches what kubectl says of an API server that did not answer in ten seconds.
 var unheard = regexp.MustCompile(`Unable to connect to the server|TLS handshake timeout|http2: client connection lost`)
 
-// run does on a side what a person does, and returns what that person reads. Who gets no answer tries again.
-func (s *side) run(ctx context.Context, th *thing) (string, error) {
+// run does on a side what a person does, and returns what that person reads. Who gets no answer does all of it again.
+func (s *side) run(ctx context.Context, th *thing) (out string, err error) {
 	of := cmp.Or(th.on, th.name)
-	for {
-		out, err := s.x.tryShell("NS=" + s.namespace + " POD=" + of + " NODE=" + s.node + " IMAGE=" + bed.Image + "\n" + hands + th.do)
-		if out = s.plain(out, of); !unheard.MatchString(out) || ctx.Err() != nil {
-			return out, err
+	_ = bed.Poll(ctx, func() error { // what is left of it is in out and err
+		out, err = s.x.tryShell("NS=" + s.namespace + " POD=" + of + " NODE=" + s.node + " IMAGE=" + bed.Image + "\n" + hands + th.do)
+		if unheard.MatchString(out) {
+			return errors.New("no answer")
 		}
-	}
+		return nil
+	})
+	return s.plain(out, of), err
 }
 
 // row is one of the table of what reads differently.

@@ -38,16 +38,20 @@ func main() {
 func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	flags := flag.NewFlagSet("flakes", flag.ContinueOnError)
 	var (
-		rounds  = flags.Int("n", 10, "how often each package is run; 0: until -for is over")
-		bound   = flags.Duration("for", 0, "begin no run after this time (2h)")
-		seed    = flags.Int64("seed", 0, "seed of the first run; the next has the next (0: from the clock)")
-		pkgs    = flags.String("pkg", "./...", "packages")
-		run     = flags.String("run", "", "only tests that match")
-		race    = flags.Bool("race", true, "compile with the race detector")
-		unraced = flags.String("unraced", "", "packages that the race detector does not look into")
-		limit   = flags.Duration("timeout", 20*time.Minute, "how long one run may take")
-		dir     = flags.String("dir", "bin/flakes", "where the logs of failed runs and the compiled tests are kept")
+		rounds = flags.Int("n", 10, "how often each package is run; 0: until -for is over")
+		bound  = flags.Duration("for", 0, "begin no run after this time (2h)")
+		seed   = flags.Int64("seed", 0, "seed of the first run; the next has the next (0: from the clock)")
+		pkgs   = flags.String("pkg", "./...", "packages")
+		run    = flags.String("run", "", "only tests that match")
+		race   = flags.Bool("race", true, "compile with the race detector")
+		limit  = flags.Duration("timeout", 20*time.Minute, "how long one run may take")
+		dir    = flags.String("dir", "bin/flakes", "where the logs of failed runs and the compiled tests are kept")
 	)
+	var gcflags []string
+	flags.Func("gcflags", "what go test -race gets as -gcflags; as often as needed", func(s string) error {
+		gcflags = append(gcflags, "-gcflags="+s)
+		return nil
+	})
 	if err := flags.Parse(args); err != nil {
 		return false, err
 	}
@@ -61,7 +65,7 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	binaries, err := compile(ctx, filepath.Join(logs, "tests"), strings.Fields(*pkgs), *race, strings.Fields(*unraced))
+	binaries, err := compile(ctx, filepath.Join(logs, "tests"), strings.Fields(*pkgs), *race, gcflags)
 	if err != nil {
 		return false, err
 	}
@@ -99,9 +103,8 @@ func hunt(ctx context.Context, args []string) (passed bool, err error) {
 	return
 }
 
-// compile compiles the tests of packages once. Packages without tests are left out. The flags are those of make test, so that nothing
-// else is compiled again.
-func compile(ctx context.Context, dir string, pkgs []string, race bool, unraced []string) ([]binary, error) {
+// compile compiles the tests of packages once. Packages without tests are left out. gcflags are for the race detector.
+func compile(ctx context.Context, dir string, pkgs []string, race bool, gcflags []string) ([]binary, error) {
 	args := append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}"}, pkgs...)
 	list, err := output(ctx, args...)
 	if err != nil {
@@ -126,10 +129,7 @@ func compile(ctx context.Context, dir string, pkgs []string, race bool, unraced 
 		fmt.Fprintf(os.Stderr, "compiling tests: %d of %d, %s\n", i+1, len(dirs), b.pkg)
 		args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", b.path, b.pkg}
 		if race {
-			args = slices.Insert(args, 2, "-race")
-			for _, pattern := range unraced {
-				args = slices.Insert(args, 3, "-gcflags="+pattern+"=-dwarf=false -race=false")
-			}
+			args = slices.Insert(args, 2, append(gcflags, "-race")...)
 		}
 		if _, err := output(ctx, args...); err != nil {
 			return nil, err

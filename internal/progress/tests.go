@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,13 +27,8 @@ func (j *job) test(ctx context.Context, args []string) error {
 	sequences := make([][]*exec.Cmd, len(all))
 	for i, sequence := range all {
 		for _, l := range sequence {
-			list := []string{"list"}
-			for _, a := range l.args {
-				if strings.HasPrefix(a, ".") {
-					list = append(list, a)
-				}
-			}
-			names, err := j.command(ctx, list...).Output()
+			named := slices.DeleteFunc(slices.Clone(l.args), func(a string) bool { return !strings.HasPrefix(a, ".") })
+			names, err := j.command(ctx, append([]string{"list"}, named...)...).Output()
 			if err != nil {
 				return fmt.Errorf("list the packages: %w", err)
 			}

@@ -1,10 +1,9 @@
 package conn
 
 import (
-	"bufio"
 	"encoding/pem"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -26,11 +25,8 @@ func TestUpgradesShareNoConnection(t *testing.T) {
 		if err := buf.Flush(); err != nil {
 			t.Error(err)
 		}
-		// What comes on this connection now is not answered.
-		go func(conn net.Conn, r *bufio.Reader) {
-			_, _ = r.ReadByte()
-			conn.Close()
-		}(conn, buf.Reader)
+		_, _ = buf.ReadByte() // what comes on this connection now is not answered
+		conn.Close()
 	}))
 	defer server.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -51,11 +47,10 @@ func TestUpgradesShareNoConnection(t *testing.T) {
 		if err != nil {
 			t.Fatalf("upgrade %d: %v", i, err)
 		}
-		if got := make([]byte, 2); resp.StatusCode != 500 {
-			t.Fatalf("upgrade %d: %s", i, resp.Status)
-		} else if _, err := resp.Body.Read(got); string(got) != "no" {
-			t.Fatalf("upgrade %d: body %q, %v", i, got, err)
-		}
+		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
+		if resp.StatusCode != 500 || string(body) != "no" || err != nil {
+			t.Fatalf("upgrade %d: %s, body %q, %v", i, resp.Status, body, err)
+		}
 	}
 }
