@@ -18,10 +18,11 @@ import (
 
 // The ways that are measured, each between a pod and another one behind two nodes.
 const (
-	viaPlain = "plain forwarding"
-	viaNAT   = "NAT alone"
-	viaVXLAN = "vxlan"
-	viaTLS   = "tls"
+	viaPlain  = "plain forwarding"
+	viaNAT    = "NAT alone"
+	viaFilter = "NAT and filter"
+	viaVXLAN  = "vxlan"
+	viaTLS    = "tls"
 )
 
 // plainWay is a cable between nodes that only forward.
@@ -56,9 +57,22 @@ func (r *scenarioRun) vxlanWay(plain *way) *way {
 	return &way{name: viaVXLAN, from: plain.from, to: plain.to, pod: netip.MustParseAddr(fmt.Sprintf("198.51.100.%d", podHost))}
 }
 
-// natWay is a cable between nodes with the rules that the network has, without its device.
+// filterWay is a cable between nodes with the rules that the network has, without its device.
+func (r *scenarioRun) filterWay(b *bed.Bed) *way {
+	return r.translated(viaFilter, r.end(b, "c", "10.77.0.3"), r.end(b, "d", "10.77.0.4"))
+}
+
+// natWay is filterWay with those of the rules that translate addresses, and without those that decide what may pass.
 func (r *scenarioRun) natWay(b *bed.Bed) *way {
-	x, y := r.end(b, "c", "10.77.0.3"), r.end(b, "d", "10.77.0.4")
+	w := r.translated(viaNAT, r.end(b, "g", "10.77.0.7"), r.end(b, "h", "10.77.0.8"))
+	for _, e := range []*end{w.from, w.to} {
+		e.sh("for chain in $(nft list table ip liqo | awk '$1 == \"chain\" {name = $2} $2 == \"filter\" {print name}'); do nft delete chain ip liqo $chain; done")
+	}
+	return w
+}
+
+// translated is a cable between nodes, each with the rules for a peer, which is the other one.
+func (r *scenarioRun) translated(name string, x, y *end) *way {
 	blocks := []netip.Prefix{netip.MustParsePrefix("241.1.0.0/24"), netip.MustParsePrefix("241.2.0.0/24")}
 	pods, host := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, []netip.Addr{netip.MustParseAddr("10.42.0.1")}
 	for i, e := range []*end{x, y} {
@@ -78,7 +92,7 @@ func (r *scenarioRun) natWay(b *bed.Bed) *way {
 			r.Fatalf("%v", err)
 		}
 	}
-	return &way{name: viaNAT, from: x, to: y, pod: netip.AddrFrom4([4]byte{241, 1, 0, podHost})}
+	return &way{name: name, from: x, to: y, pod: netip.AddrFrom4([4]byte{241, 1, 0, podHost})}
 }
 
 // tlsWay are two nodes that are connected as agents do it.
@@ -123,7 +137,7 @@ func measureNetwork(r *scenarioRun) {
 	b := bed.New(r)
 	plain := r.plainWay(b)
 	tls, before := r.tlsWay(b)
-	ways := []*way{plain, r.natWay(b), tls}
+	ways := []*way{plain, r.natWay(b), r.filterWay(b), tls}
 	if vxlan := r.vxlanWay(plain); vxlan != nil {
 		ways = append(ways, vxlan)
 	}
@@ -150,6 +164,7 @@ func measureNetwork(r *scenarioRun) {
 			return ""
 		}
 		r.add("network: NAT alone against plain forwarding, one TCP stream", wanted("at least 0.9"), per(rate[viaNAT], rate[viaPlain]).show("%.2f"), how)
+		r.add("network: NAT and filter against plain forwarding, one TCP stream", "", per(rate[viaFilter], rate[viaPlain]).show("%.2f"), how)
 		if len(rate[viaVXLAN]) > 0 {
 			r.add("network: tls against vxlan without encryption, one TCP stream", wanted("at least 0.4, aim 0.6"), per(rate[viaTLS], rate[viaVXLAN]).show("%.2f"), how)
 		}
