@@ -393,7 +393,10 @@ func TestGatewayAnswers(t *testing.T) {
 func TestGatewayWithoutAPIServer(t *testing.T) {
 	home, other := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
 	a := newAPIServer(t)
-	s := servePeers(t, home, pin(other), a.gateway(t, ""), func(s *Server) { s.times.gateway = 200 * time.Millisecond })
+	var log strings.Builder
+	s := servePeers(t, home, pin(other), a.gateway(t, ""), func(s *Server) {
+		s.times.gateway, s.cfg.Logger = 200*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
 	v := visit(t, s, other)
 	check := func(name string, status int, says string) {
 		t.Helper()
@@ -434,6 +437,9 @@ func TestGatewayWithoutAPIServer(t *testing.T) {
 	check("half and then too slow", 504, "in time")
 	a.Server.Close()
 	check("down", 503, "did not answer")
+	if text := log.String(); !strings.Contains(text, "connection refused") || !strings.Contains(text, "peer="+string(endpointtest.IDB)) {
+		t.Errorf("the log has\n%s", text)
+	}
 	if n := s.limits.gateway.Taken(); n != 0 {
 		t.Errorf("%d are still under way", n)
 	}

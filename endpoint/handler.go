@@ -1,6 +1,8 @@
 package endpoint
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"liqo.io/agent/endpoint/refusal"
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/peer"
+	"liqo.io/agent/peer/text"
 )
 
 // serveApart is serve on a goroutine of its own: what is done about a request takes a
@@ -136,6 +139,9 @@ func (s *Server) serveIDs(w http.ResponseWriter, r *http.Request, c *conn) *refu
 // of an unwanted body is read, unless a known caller can go on using it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal.Refusal) {
 	s.guard.Count(no.Counted)
+	if no.Cause != nil && !errors.Is(no.Cause, context.Canceled) { // callers that hang up are no news
+		s.complain("endpoint cannot serve a peer's request", "peer", connOf(r).peer(), "method", text.Sentence(r.Method), "path", text.Sentence(r.RequestURI), "error", no.Text, "cause", no.Cause)
+	}
 	h := w.Header()
 	if !s.guard.IsKnown(connOf(r).Conn) || r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > allow.MaxObject) {
 		h.Set("Connection", "close") // a tunnel ends with that, too

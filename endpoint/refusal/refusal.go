@@ -21,6 +21,7 @@ type Refusal struct {
 	Text    string        // for people: what happened, and what to do
 	Retry   time.Duration // when trying again makes sense; 0: unsaid
 	Allow   string        // the methods that there are, with status 405
+	Cause   error         // for the log of this cluster, nil: none; callers are not told
 }
 
 // Body is what tells the caller.
@@ -126,10 +127,12 @@ func NoMetrics() *Refusal {
 
 // LostUpstream says that the API server did not answer, because of err.
 func LostUpstream(err error) *Refusal {
+	no := NoAPIServer(http.StatusServiceUnavailable, "this cluster's API server did not answer")
 	if errors.Is(err, context.DeadlineExceeded) {
-		return NoAPIServer(http.StatusGatewayTimeout, "this cluster's API server did not answer in time")
+		no = NoAPIServer(http.StatusGatewayTimeout, "this cluster's API server did not answer in time")
 	}
-	return NoAPIServer(http.StatusServiceUnavailable, "this cluster's API server did not answer")
+	no.Cause = err
+	return no
 }
 
 // BadUpstream says that the API server gave an answer that is not passed on. what
