@@ -145,7 +145,7 @@ bin/liqo/chart.json bin/liqo/crds.json bin/liqo/networking.json &: $(LIQO_PROGRA
 .PHONY: liqo
 liqo: bin/liqo/chart.json
 
-# What Liqo 1.x does, as the agent relies on it, and what is to drive it. make test does neither.
+# What Liqo 1.x does, as the agent relies on it, and what is to drive it. make test does neither, but in CI.
 .PHONY: test-liqo
 test-liqo: setup kubebox bin/kwok liqo bin/tools/staticcheck
 	cd $(LIQO_DIR) && go vet ./chart && $(CURDIR)/bin/tools/staticcheck ./chart
@@ -253,8 +253,9 @@ test: setup vm lint programs rules
 	@bin/progress -what tests $(EACH_TIME) -p 1 $(DRIVING) \
 		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
 		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE)
+	$(if $(CI),$(MAKE) reads test-liqo)
 
-# What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out.
+# What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out, but in CI.
 .PHONY: reads
 reads: setup programs
 	go test -count=1 -vet=off -ldflags '-s -w' -run '^TestPodsReadAsAtHome$$' -v ./internal/e2e

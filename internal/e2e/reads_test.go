@@ -361,7 +361,7 @@ func (th *thing) compare(home, away map[string]string, rows map[string]row) erro
 func TestPodsReadAsAtHome(t *testing.T) {
 	t.Parallel()
 	if whole() {
-		t.Skip("it takes over a hundred seconds of processor time; make reads runs it")
+		t.Skip("it takes over a hundred seconds of processor time; make reads runs it, and CI")
 	}
 	rows, needed := make(map[string]row), make(map[string]bool)
 	for _, r := range differences(t) {
