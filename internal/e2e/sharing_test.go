@@ -485,7 +485,7 @@ func (p *pair) sized(asked api.RequestedResources, cpu, memory string) {
 }
 
 // The consumer gets no more than it asks for, and parts: its pods leave in order, and nothing is
-// left at the provider.
+// left at the provider, whoever ends it.
 func TestSharingEnds(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
 	p := newSharingPair(t, "", "--cpu", "0.5", "--memory", "256Mi")
@@ -523,19 +523,39 @@ func TestSharingEnds(t *testing.T) {
 		}
 		return err
 	})
-	a.gone("/api/v1/nodes/" + p.b.asNode())
-	b.gone(prPath + "/" + p.aID)
-	b.eventually("nothing is left", func() error {
-		pods, err := b.guests(p.aID)
-		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("%d pods", len(pods))
-		}
-		spaces, nsErr := list[metav1.PartialObjectMetadata](b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster)
-		if nsErr == nil && len(spaces) > 0 {
-			nsErr = fmt.Errorf("%d namespaces", len(spaces))
-		}
-		return errors.Join(err, nsErr)
-	})
+	left := func() {
+		b.gone(prPath + "/" + p.aID)
+		b.eventually("nothing is left", func() error {
+			pods, err := b.guests(p.aID)
+			if err == nil && len(pods) > 0 {
+				err = fmt.Errorf("%d pods", len(pods))
+			}
+			spaces, nsErr := list[metav1.PartialObjectMetadata](b, "/api/v1/namespaces?labelSelector="+workload.LabelOriginCluster)
+			if nsErr == nil && len(spaces) > 0 {
+				nsErr = fmt.Errorf("%d namespaces", len(spaces))
+			}
+			return errors.Join(err, nsErr)
+		})
+	}
+	a.gone("/api/v1/nodes/" + b.asNode())
+	left()
+
+	// The provider ends it while the consumer is away, has long cleaned up when that comes back, and has started since.
+	a.mustCLI("peers", "connect", p.bID)
+	a.awaitNode(b.asNode(), true)
+	a.apply(deployment("there", 2, b.asNode(), ""))
+	p.settled(2)
+	if err := a.agent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.mustCLI("peers", "disconnect", p.aID, "--incoming")
+	left()
+	if err := b.agent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	a.start()
+	a.gone("/api/v1/nodes/" + b.asNode())
 }
 
 // Agents are killed, cables pulled and addresses changed: running pods stay what

@@ -96,6 +96,7 @@ type tenant struct {
 	// What follows is guarded by Host.mu.
 
 	said     bool // Set was called
+	asked    bool // it asked for something, and may do so again
 	name     string
 	admitted bool
 	offer    corev1.ResourceList // never changed, only replaced; nil: none yet
@@ -304,12 +305,13 @@ func (h *Host) take(ctx context.Context, id peer.ClusterID) (*tenant, func(), er
 	}
 }
 
-// forget drops a consumer that has nothing and may do nothing here. The caller has
-// taken it.
+// forget drops a consumer that has nothing and may do nothing here. One that has asked for
+// something is to be told so whenever it asks, and those are few: strangers cannot ask. The
+// caller has taken it.
 func (h *Host) forget(n *tenant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n.said && !n.admitted && n.account.empty() {
+	if n.said && !n.admitted && !n.asked && n.account.empty() {
 		delete(h.tenants, n.id)
 	}
 }
@@ -339,11 +341,20 @@ func (n *tenant) standing(s *session, settings Settings) standing {
 func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 	settings := h.cfg.Settings()
 	h.mu.Lock()
+	n := h.tenants[id]
+	if n == nil && h.session != nil {
+		// Nobody need have spoken of it: it may be one of before the start, or have been forgotten.
+		n = h.tenantLocked(id)
+		defer h.cfg.Changed(id)
+	}
 	defer h.mu.Unlock()
-	switch n := h.tenants[id]; {
+	if n != nil {
+		n.asked = true
+	}
+	switch {
 	case h.session == nil || h.session.ended:
 		return standing{}, refuse(ReasonNotReady, "this cluster's API server cannot be reached now; try again later").after(retryNotReady)
-	case n == nil || !n.said:
+	case !n.said:
 		return standing{}, unknown(id)
 	case !n.admitted:
 		return standing{}, refuse(ReasonNotAdmitted, "this cluster does not let %s run pods (any more)", id)

@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -202,6 +203,38 @@ func TestForgotten(t *testing.T) {
 		if stands := h.Set(spec.Tenant{ID: barn}); stands.Busy || len(h.tenants) != 0 {
 			t.Errorf("it stands %+v", stands)
 		}
+	})
+}
+
+// TestAsksAfterTheEnd: who is not admitted is told so whenever it asks, also when it had nothing here any more before it
+// asked, and when the agent has started since.
+func TestAsksAfterTheEnd(t *testing.T) {
+	connected(t, func(h *Host, s *session, changed *told) {
+		reason := func(want string) {
+			t.Helper()
+			var no *Refused
+			if err := h.Owns(barn, "liqo-barn-shop"); !errors.As(err, &no) || no.Reason != want {
+				t.Errorf("refused as %v, want %s", err, want)
+			}
+		}
+		h.Set(spec.Tenant{ID: barn})
+		synctest.Wait()
+		changed.take()
+		reason(ReasonNotReady)
+		if changed.take() != 1 {
+			t.Error("nobody is asked how it is to stand")
+		}
+		h.Set(spec.Tenant{ID: barn})
+		synctest.Wait()
+		reason(ReasonNotAdmitted)
+		if changed.take() != 0 {
+			t.Error("what is known is asked for again")
+		}
+		h.Set(spec.Tenant{ID: barn, Admitted: true})
+		reason(ReasonNotYours)
+		h.Set(spec.Tenant{ID: barn})
+		synctest.Wait()
+		reason(ReasonNotAdmitted)
 	})
 }
 
