@@ -328,7 +328,7 @@ type Action struct {
 	Restart  bool               // Note VirtualNode
 	Asks     map[string]string  // Apply SliceObject
 
-	Ranges   Ranges   // Apply ConfigurationObject
+	Ranges   Ranges   // Create ConfigurationObject
 	Endpoint Endpoint // Apply GatewayServer, GatewayClient
 	Key      []byte   // Apply PublicKeyObject
 }
