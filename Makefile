@@ -132,24 +132,34 @@ bin/kine: $(KINE_DIR)/go.mod $(KINE_DIR)/go.sum | bin/progress
 	$(call progress,kine for the test bed,$(KINE_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/$@ github.com/k3s-io/kine
 
 # Liqo's own controllers, its custom resources and what its Helm chart installs: only for the tests that are about Liqo.
+# make test-liqo LIQO_VERSION=v1.1.2 does it with another version of Liqo than that of the module.
+LIQO_VERSION  ?=
 LIQO_DIR      := internal/bed/liqo
-LIQO_PROGRAMS := $(addprefix bin/liqo/,liqo-controller-manager crd-replicator webhook chart)
+LIQO_OUT      := bin/liqo$(LIQO_VERSION:%=-%)
+LIQO_PROGRAMS := $(addprefix $(LIQO_OUT)/,liqo-controller-manager crd-replicator webhook chart)
+# Of another version, the go command finds out what else it requires.
+LIQO_MOD      := $(if $(LIQO_VERSION),$(LIQO_OUT)/go.mod)
+LIQO_MODFLAGS := $(if $(LIQO_VERSION),-mod=mod -modfile=$(CURDIR)/$(LIQO_MOD))
 
-$(LIQO_PROGRAMS) &: $(wildcard $(LIQO_DIR)/chart/*.go) $(LIQO_DIR)/go.mod $(LIQO_DIR)/go.sum | bin/progress
-	@mkdir -p bin/liqo
-	$(call progress,the controllers of Liqo for the test bed,$(LIQO_DIR)) go build -ldflags '-s -w' -o $(CURDIR)/bin/liqo/ tool ./chart
+$(LIQO_OUT)/go.mod: $(LIQO_DIR)/go.mod
+	@mkdir -p $(LIQO_OUT)
+	{ sed -n '/^module /p; /^go /p; /^tool (/,/^)/p' $<; echo 'require github.com/liqotech/liqo $(LIQO_VERSION)'; } >$@
 
-bin/liqo/chart.json bin/liqo/crds.json bin/liqo/networking.json &: $(LIQO_PROGRAMS)
-	bin/liqo/chart $$(cd $(LIQO_DIR) && go list -m -f '{{.Dir}} {{.Version}}' github.com/liqotech/liqo) bin/liqo
+$(LIQO_PROGRAMS) &: $(wildcard $(LIQO_DIR)/chart/*.go) $(LIQO_DIR)/go.mod $(LIQO_DIR)/go.sum | bin/progress $(LIQO_MOD)
+	@mkdir -p $(LIQO_OUT)
+	$(call progress,the controllers of Liqo for the test bed,$(LIQO_DIR)) go build $(LIQO_MODFLAGS) -ldflags '-s -w' -o $(CURDIR)/$(LIQO_OUT)/ tool ./chart
+
+$(addprefix $(LIQO_OUT)/,chart.json crds.json networking.json) &: $(LIQO_PROGRAMS)
+	$(LIQO_OUT)/chart $$(cd $(LIQO_DIR) && go list $(LIQO_MODFLAGS) -m -f '{{.Dir}} {{.Version}}' github.com/liqotech/liqo) $(LIQO_OUT)
 
 .PHONY: liqo
-liqo: bin/liqo/chart.json
+liqo: $(LIQO_OUT)/chart.json
 
 # What Liqo 1.x does, as the agent relies on it, and what is to drive it. make test does neither, but in CI.
 .PHONY: test-liqo
 test-liqo: setup kubebox bin/kwok liqo bin/tools/staticcheck
 	cd $(LIQO_DIR) && go vet ./chart && $(CURDIR)/bin/tools/staticcheck ./chart
-	$(EACH_TIME) -v ./internal/bed/liqotest ./liqo/integration
+	LIQO_BED_LIQO='$(LIQO_VERSION)' $(EACH_TIME) -v ./internal/bed/liqotest ./liqo/integration
 
 # The rules of the custom resources, as the API server's own code reads them, and the network policies of guests, as an
 # engine enforces them.

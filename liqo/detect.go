@@ -56,7 +56,7 @@ func Find(ctx context.Context, c *kube.Client) (*engine.Installation, error) {
 // served says what of Liqo an API server serves.
 type served struct {
 	problem string // why it cannot be used, a clause; "" if it can
-	renews  bool   // since 1.1
+	renews  bool
 	// unconnected is why Liqo connects no networks here, a sentence; "" if it may.
 	unconnected string
 }

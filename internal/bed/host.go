@@ -300,15 +300,6 @@ func Binary(t TB, name string) string {
 	return path
 }
 
-// Built reports whether a program is there that only some targets of make build, such as liqo/chart.
-func Built(name string) bool {
-	path, err := binaryPath(name)
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	return err == nil
-}
-
 // binaryPath is where make puts a program: LIQO_BIN if set, or else bin in the nearest directory
 // above the working directory that holds the module's go.mod.
 func binaryPath(name string) (string, error) {

@@ -33,7 +33,27 @@ const (
 
 	// liqoPing is how often Liqo asks whether a peer's API server is there. It asks four times a minute otherwise.
 	liqoPing = "1s"
+
+	// liqoEnv is the version of Liqo that runs, if it is another one than that of the bed.
+	liqoEnv = "LIQO_BED_LIQO"
 )
+
+// liqoFile is the name of one of Liqo's programs, or of a file of its chart, for [Binary].
+func liqoFile(name string) string {
+	if version := os.Getenv(liqoEnv); version != "" {
+		return "liqo-" + version + "/" + name
+	}
+	return "liqo/" + name
+}
+
+// LiqoBuilt reports whether Liqo's programs are there, which only make liqo and make test-liqo build.
+func LiqoBuilt() bool {
+	path, err := binaryPath(liqoFile("chart.json"))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	return err == nil
+}
 
 // Liqo is Liqo 1.x in a cluster, installed as its Helm chart does, without networking unless [Liqo.EnableNetworking] says so.
 // Its own programs run as processes of the host, with the rights that they have in the cluster. Their Deployments are there, too:
@@ -43,6 +63,8 @@ type Liqo struct {
 	Kube *Kube
 	// ID is the name by which Liqo knows the cluster.
 	ID string
+	// Version is that of its programs, as its chart says it.
+	Version string
 
 	mu        sync.Mutex
 	commands  map[string]Cmd      // by program
@@ -54,7 +76,7 @@ type Liqo struct {
 func (k *Kube) StartLiqo(ctx context.Context, id string) (*Liqo, error) {
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
-	dir := filepath.Dir(Binary(k.Host.bed.t, "liqo/chart.json"))
+	dir := filepath.Dir(Binary(k.Host.bed.t, liqoFile("chart.json")))
 	l := &Liqo{Kube: k, ID: id, commands: map[string]Cmd{}, processes: map[string]*Process{}}
 	// Peers come to the API server at the host's addresses.
 	err := k.Readdress(ctx)
@@ -104,6 +126,7 @@ func (l *Liqo) install(ctx context.Context, dir string) error {
 		if o.GetKind() != "Deployment" {
 			continue
 		}
+		l.Version = o.GetLabels()["app.kubernetes.io/version"]
 		if l.commands[o.GetName()], err = l.command(ctx, dir, o); err != nil {
 			return fmt.Errorf("%s: %w", o.GetName(), err)
 		}
@@ -126,7 +149,7 @@ func (l *Liqo) applyAdapted(ctx context.Context, objects []*unstructured.Unstruc
 func (l *Liqo) EnableNetworking(ctx context.Context) error {
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
-	objects, err := readObjects(filepath.Join(filepath.Dir(Binary(l.Kube.Host.bed.t, "liqo/chart.json")), "networking.json"))
+	objects, err := readObjects(Binary(l.Kube.Host.bed.t, liqoFile("networking.json")))
 	if err != nil {
 		return err
 	}
@@ -189,6 +212,9 @@ func (l *Liqo) adapt(o *unstructured.Unstructured) error {
 	switch o.GetKind() + " " + o.GetName() {
 	case "ConfigMap liqo-clusterid-configmap":
 		return unstructured.SetNestedField(o.Object, l.ID, "data", "CLUSTER_ID")
+	case "WgGatewayServerTemplate wireguard-server", "WgGatewayClientTemplate wireguard-client":
+		// The gateways of Liqo 1.0 give their pods this label.
+		return unstructured.SetNestedField(o.Object, "true", "spec", "template", "spec", "deployment", "spec", "template", "metadata", "labels", "networking.liqo.io/active")
 	case "Service " + LiqoWebhook:
 		// The API server is on the same host.
 		return unstructured.SetNestedMap(o.Object, map[string]any{

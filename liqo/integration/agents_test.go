@@ -65,7 +65,7 @@ func (s *site) start() {
 	s.agent = s.k.Host.Start(bed.Cmd{Name: "liqo-agent", Args: []string{bed.Binary(s.t, "liqo-agent"), "run"}})
 	bedtest.Within(s.t, "the agent with Liqo", func() error {
 		st, err := show[control.Status](s, "status")
-		if err == nil && (st.Liqo == nil || st.Liqo.ID != s.liqo.ID || st.Liqo.Version != "v1.2.0" || st.Liqo.Problem != "") {
+		if err == nil && (st.Liqo == nil || st.Liqo.ID != s.liqo.ID || st.Liqo.Version != s.liqo.Version || st.Liqo.Problem != "") {
 			err = fmt.Errorf("%+v", st.Liqo)
 		}
 		s.id = st.Identity.ClusterID

@@ -30,7 +30,7 @@ import (
 
 // These need Liqo's programs: make test-liqo builds them.
 func TestMain(m *testing.M) {
-	if !bed.Built("liqo/chart.json") {
+	if !bed.LiqoBuilt() {
 		fmt.Println("skipped: run make test-liqo")
 		return
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { bed.Main(m) }
 
 // start makes two clusters with Liqo, which know nothing of each other.
 func start(t *testing.T) (consumer, provider side) {
-	if !bed.Built("liqo/chart.json") {
+	if !bed.LiqoBuilt() {
 		t.Skip("Liqo's programs are not there: make test-liqo builds them, and runs this")
 	}
 	b := bed.New(t)
