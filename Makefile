@@ -277,16 +277,18 @@ kine: PKG = ./internal/e2e
 kine: setup programs bin/kine
 	LIQO_BED_STORE=kine $(EACH_TIME) -v -p 1 -run '$(RUN)' $(PKG)
 
-# Boxes to which a schedule of faults happens, drawn from a seed: make chaos SEEDS=1-20 ROUNDS=40, or SEEDS=17 again, or STORE=kine. See
-# docs/reliability.md. make test leaves it out.
+# Boxes to which a schedule of faults happens, drawn from a seed: make chaos SEEDS=1-20 ROUNDS=40, or SEEDS=17 again, or STORE=kine,
+# or FAULTS=lossy,disorder. See docs/reliability.md. make test leaves it out.
 SEEDS  ?= 1-3
 ROUNDS ?= 20
 BOXES  ?= 3
 STORE  ?= etcd
+FAULTS ?=
 
 .PHONY: chaos
 chaos: setup build kubebox bin/kwok $(if $(filter kine,$(STORE)),bin/kine)
 	LIQO_BED_STORE='$(STORE)' LIQO_CHAOS_SEEDS='$(SEEDS)' LIQO_CHAOS_ROUNDS='$(ROUNDS)' LIQO_CHAOS_BOXES='$(BOXES)' \
+		LIQO_CHAOS_FAULTS='$(FAULTS)' \
 		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos(Notices)?$$' -v ./internal/e2e
 
 # Peers come and go, and pods move, for as long as FOR says: make soak FOR=96m is a day of it. See docs/reliability.md.

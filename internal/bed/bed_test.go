@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -289,6 +290,104 @@ func TestLossLosesSomePackets(t *testing.T) {
 	c.Link("eth0").SetLoss(50)
 	if n := heard(); n < packets/4 || n > packets*3/4 {
 		t.Errorf("heard %d of %d with half of them lost", n, packets)
+	}
+}
+
+func TestDisorderDoublesAndReorders(t *testing.T) {
+	b := New(t)
+	a, c := b.AddHost("a", "10.77.0.1/24"), b.AddHost("c", "10.77.0.2/24")
+	sender, receiver := groupSocket(t, a.Link("eth0")), groupSocket(t, c.Link("eth0"))
+	buf := make([]byte, 10)
+	hear := func() string {
+		t.Helper()
+		if err := receiver.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		n, _, _, err := receiver.ReadFrom(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+	// heard returns how often c hears each of so many packets, and how many of those that it hears were sent before the one that it heard
+	// before them.
+	const packets = 100 // they all fit into the receive buffer, with copies
+	heard := func(percent int) (times [packets]int, back int) {
+		t.Helper()
+		a.Link("eth0").SetDisorder(percent)
+		for i := range packets {
+			if _, err := sender.WriteTo(fmt.Append(nil, i), nil, net.UDPAddrFromAddrPort(mdnsGroup)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for last, all := 0, 0; all < packets; {
+			i, err := strconv.Atoi(hear())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if times[i]++; times[i] == 1 {
+				all++
+			}
+			if i < last {
+				back++
+			}
+			last = i
+		}
+		a.Link("eth0").SetDisorder(0)
+		// No copy is under way now.
+		if _, err := sender.WriteTo([]byte("end"), nil, net.UDPAddrFromAddrPort(mdnsGroup)); err != nil {
+			t.Fatal(err)
+		}
+		for text := hear(); text != "end"; text = hear() {
+			i, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			times[i]++
+		}
+		return times, back
+	}
+	most := func(times [packets]int) (twice int) {
+		for i, n := range times {
+			if n > 2 {
+				t.Errorf("packet %d was heard %d times", i, n)
+			}
+			if n == 2 {
+				twice++
+			}
+		}
+		return twice
+	}
+	times, back := heard(0)
+	if twice := most(times); twice != 0 || back != 0 {
+		t.Errorf("without disorder %d packets are heard twice, %d after others", twice, back)
+	}
+	times, back = heard(30)
+	twice := most(times)
+	if twice == 0 || twice == packets || back == 0 {
+		t.Errorf("%d packets are heard twice, %d after others", twice, back)
+	}
+	t.Logf("%d of %d packets are heard twice, %d after others", twice, packets, back)
+
+	// A large answer has packets that the kernel did not cut yet, and its checksums are not computed.
+	var l net.Listener
+	large := strings.Repeat("0123456789", 100_000)
+	if err := a.Do(func() (err error) {
+		l, err = net.Listen("tcp", "10.77.0.1:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			io.WriteString(conn, large)
+			conn.Close()
+		}
+	}()
+	a.Link("eth0").SetDisorder(30)
+	if got, err := greeting(within(t, 5*time.Minute), c, "10.77.0.1", netip.MustParseAddrPort(l.Addr().String()).Port()); err != nil || got != large {
+		t.Errorf("over TCP come %d bytes of %d, %v", len(got), len(large), err)
 	}
 }
 

@@ -25,6 +25,8 @@ type Link struct {
 
 	host *Host
 	port netlink.Link // the other end
+	// inOrder ends what SetDisorder began; nil if nothing did.
+	inOrder func() error
 }
 
 // AddLink gives the host another interface, brings it up and plugs it into a LAN. The prefix is its
@@ -188,14 +190,19 @@ func (l *Link) SetLoss(percent int) {
 			}
 		}`, port, which)
 	}
-	l.check("set loss", l.host.bed.sw.do(func() error {
+	l.check("set loss", l.nft(rules))
+}
+
+// nft gives rules to the switch.
+func (l *Link) nft(rules string) error {
+	return l.host.bed.sw.do(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("nft: %w: %s", err, out)
 		}
 		return nil
-	}))
+	})
 }
 
 // clearNetwork removes all interfaces but the loopback, and all rules.

@@ -48,6 +48,11 @@ func faultKinds() []faultKind {
 		}},
 		{"one-way", 2, 15 * time.Second, link, func(c *chaos, f fault) func() { return c.lose(f, 100) }},
 		{"lossy", 2, 20 * time.Second, link, func(c *chaos, f fault) func() { return c.lose(f, 5+f.n%40) }},
+		{"disorder", 2, 20 * time.Second, link, func(c *chaos, f fault) func() {
+			l := c.boxes[f.box].host.Link("eth0")
+			l.SetDisorder(5 + f.n%40)
+			return func() { l.SetDisorder(0) }
+		}},
 		{"new-address", 2, 0, link, func(c *chaos, f fault) func() {
 			// Each box has addresses of its own, so that two never meet.
 			c.boxes[f.box].host.Link("eth0").SetAddress(fmt.Sprintf("10.77.0.%d/24", 10+f.box*80+f.n%80))

@@ -57,11 +57,11 @@ const (
 )
 
 // schedule draws so many faults for boxes. The same arguments give the same faults.
-func schedule(seed uint64, boxes, rounds int) []fault {
+func schedule(kinds []faultKind, seed uint64, boxes, rounds int) []fault {
 	r := rand.New(rand.NewPCG(seed, 0))
 	between := func(low, high time.Duration) time.Duration { return low + time.Duration(r.Int64N(int64(high-low)+1)) }
 	var lots []faultKind
-	for _, kind := range faultKinds() {
+	for _, kind := range kinds {
 		for range kind.weight {
 			lots = append(lots, kind)
 		}
@@ -99,11 +99,11 @@ func TestChaosSchedule(t *testing.T) {
 		uses[kind.name] = kind.uses
 	}
 	for seed := range uint64(100) {
-		plan := schedule(seed, boxes, rounds)
-		if again := schedule(seed, boxes, rounds); !reflect.DeepEqual(plan, again) {
+		plan := schedule(faultKinds(), seed, boxes, rounds)
+		if again := schedule(faultKinds(), seed, boxes, rounds); !reflect.DeepEqual(plan, again) {
 			t.Fatalf("seed %d: two schedules:\n%v\n%v", seed, plan, again)
 		}
-		if next := schedule(seed+1, boxes, rounds); reflect.DeepEqual(plan, next) {
+		if next := schedule(faultKinds(), seed+1, boxes, rounds); reflect.DeepEqual(plan, next) {
 			t.Errorf("seeds %d and %d have one schedule", seed, seed+1)
 		}
 		if len(plan) != rounds {
@@ -127,6 +127,23 @@ func TestChaosSchedule(t *testing.T) {
 			t.Errorf("fault %s never happens in 100 seeds", kind)
 		}
 	}
+}
+
+// only returns the kinds of these names, separated by commas; all if there is none.
+func only(names string) ([]faultKind, error) {
+	if names == "" {
+		return faultKinds(), nil
+	}
+	var out []faultKind
+	for name := range strings.SplitSeq(names, ",") {
+		all := faultKinds()
+		i := slices.IndexFunc(all, func(k faultKind) bool { return k.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%q names no kind of fault: give some of those in docs/reliability.md, separated by commas", name)
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
 }
 
 func TestChaosSeeds(t *testing.T) {

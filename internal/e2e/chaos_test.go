@@ -52,6 +52,10 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kinds, err := only(os.Getenv("LIQO_CHAOS_FAULTS"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	number := func(name string, normal, least, most int) int {
 		n, err := strconv.Atoi(cmp.Or(os.Getenv(name), strconv.Itoa(normal)))
 		if err != nil || n < least || n > most {
@@ -62,7 +66,7 @@ func TestChaos(t *testing.T) {
 	boxes, rounds := number("LIQO_CHAOS_BOXES", 3, 2, 3), number("LIQO_CHAOS_ROUNDS", 20, 1, 1000)
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			plan := schedule(seed, boxes, rounds)
+			plan := schedule(kinds, seed, boxes, rounds)
 			for _, f := range plan {
 				t.Log(f)
 			}
