@@ -21,6 +21,18 @@ func faultKinds() []faultKind {
 	agent, plane, link := []string{partAgent}, []string{partPlane}, []string{partLink}
 	return []faultKind{
 		{"kill-agent", 3, 6 * time.Second, agent, func(c *chaos, f fault) func() { return c.takeDown(f.box, nil) }},
+		{"other-version", 2, 20 * time.Second, agent, func(c *chaos, f fault) func() {
+			x := c.boxes[f.box]
+			// What has ended is started again after every step.
+			update := func(bin string) {
+				c.killed[x.agent] = true
+				c.check(x.agent.Kill())
+				x.bin = bin
+			}
+			present := x.bin
+			update(bed.Binary(c.t, []string{"liqo-agent-speaks-1-2", "liqo-agent-speaks-2"}[f.n%2]))
+			return func() { update(present) }
+		}},
 		{"stop-agent", 2, 12 * time.Second, agent, func(c *chaos, f fault) func() { return c.freeze(c.boxes[f.box].agent) }},
 		{"damage-database", 1, 3 * time.Second, []string{partAgent, partPlane, partDisk}, func(c *chaos, f fault) func() { return c.takeDown(f.box, func() { c.damage(f) }) }},
 		{"kill-apiserver", 2, 10 * time.Second, plane, func(c *chaos, f fault) func() {
