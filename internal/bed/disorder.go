@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldLongest is how long a packet is held back at most: longer than a round trip, and shorter than what TCP takes for a loss.
+// heldLongest is how long a packet is held back at most: longer than a round trip, and less than TCP waits for an acknowledgement.
 const heldLongest = 50 * time.Millisecond
 
 // SetDisorder makes the switch hold back this share of the packets that the host sends, in percent and at random, so that others overtake

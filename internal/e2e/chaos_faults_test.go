@@ -34,6 +34,19 @@ func faultKinds() []faultKind {
 			return func() { update(present) }
 		}},
 		{"stop-agent", 2, 12 * time.Second, agent, func(c *chaos, f fault) func() { return c.freeze(c.boxes[f.box].agent) }},
+		{"clock", 2, 20 * time.Second, agent, func(c *chaos, f fault) func() {
+			p := c.boxes[f.box].agent
+			set := func(ahead time.Duration) {
+				err := p.SetClock(ahead)
+				c.logf("%s: the clock of the agent is %s ahead: %v", c.boxes[f.box].host.Name, ahead, err)
+				if !over(p) && !errors.Is(err, errors.ErrUnsupported) {
+					c.check(err)
+				}
+			}
+			const day = 24 * time.Hour
+			set([]time.Duration{time.Hour, -time.Hour, 2 * day, -2 * day, 400 * day, -400 * day}[f.n%6])
+			return func() { set(0) }
+		}},
 		{"damage-database", 1, 3 * time.Second, []string{partAgent, partPlane, partDisk}, func(c *chaos, f fault) func() { return c.takeDown(f.box, func() { c.damage(f) }) }},
 		{"kill-apiserver", 2, 10 * time.Second, plane, func(c *chaos, f fault) func() {
 			c.check(c.boxes[f.box].kube.Kill())
