@@ -18,6 +18,7 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -155,6 +156,39 @@ func (c *chaos) running(x *box, name string, want bool) error {
 	return nil
 }
 
+// mayReplace are the kinds of faults after which pods may be others: people want it so, or the agent has lost what it knew.
+var mayReplace = []string{"damage-database", "decide", "delete", "edit", "reload", "scale"}
+
+// podsNow are all pods of the Deployments, and those at the providers that stand for them.
+func (c *chaos) podsNow() (map[string]bool, error) {
+	out := make(map[string]bool)
+	for _, x := range c.boxes {
+		mine, err := x.pods()
+		if err != nil {
+			return nil, err
+		}
+		theirs, err := list[corev1.Pod](x, "/api/v1/pods?labelSelector="+workload.LabelOriginCluster)
+		if err != nil {
+			return nil, err
+		}
+		for _, pod := range slices.Concat(mine, theirs) {
+			out[fmt.Sprintf("%s: pod %s/%s %s on %s", x.host.Name, pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName)] = true
+		}
+	}
+	return out, nil
+}
+
+// survived checks that the pods that were there before are there still.
+func (c *chaos) survived(before map[string]bool) error {
+	now, err := c.podsNow()
+	for pod := range before {
+		if !now[pod] {
+			err = errors.Join(err, fmt.Errorf("no fault was to end it, and it is gone: %s", pod))
+		}
+	}
+	return err
+}
+
 // quietFor is how long nobody writes anything at the end.
 const quietFor = time.Minute
 
@@ -193,6 +227,42 @@ func (c *chaos) silence() func() error {
 		}
 		return nil
 	}
+}
+
+// writesPerMinute is how often an agent writes to its API server at most, whatever happens: one that writes again what nobody takes, or
+// what somebody else undoes at once, writes more often.
+const writesPerMinute = 300
+
+// restrained checks that no agent has written more often than that in any minute since a time.
+func (c *chaos) restrained(since time.Time) error {
+	for _, x := range c.boxes {
+		events, err := x.kube.Audit()
+		if err != nil {
+			return err
+		}
+		events = slices.DeleteFunc(events, func(e bed.AuditEvent) bool { return !e.Writes() || e.RequestReceivedTimestamp.Before(since) })
+		slices.SortFunc(events, func(a, b bed.AuditEvent) int { return a.RequestReceivedTimestamp.Compare(b.RequestReceivedTimestamp) })
+		first, most := 0, 0 // of the busiest minute
+		for i, j := 0, 0; j < len(events); j++ {
+			for events[j].RequestReceivedTimestamp.Sub(events[i].RequestReceivedTimestamp) > time.Minute {
+				i++
+			}
+			if n := j - i + 1; n > most {
+				first, most = i, n
+			}
+		}
+		c.logf("%s: at most %d writes in a minute", x.host.Name, most)
+		if most <= writesPerMinute {
+			continue
+		}
+		times := make(map[string]int)
+		for _, e := range events[first : first+most] {
+			times[e.Verb+" "+e.RequestURI]++
+		}
+		what := slices.SortedFunc(maps.Keys(times), func(a, b string) int { return cmp.Compare(times[b], times[a]) })[0]
+		return fmt.Errorf("%s: %d writes in the minute from %s, %d times %s", x.host.Name, most, events[first].RequestReceivedTimestamp.Format(time.TimeOnly), times[what], what)
+	}
+	return nil
 }
 
 // usedUp is what an agent uses of its machine.

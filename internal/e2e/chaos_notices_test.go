@@ -71,6 +71,11 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 		"spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 1m, memory: 1Mi}}}]}\n"), c.asDecided, release(y, "-n "+guests+" pod/stray"))
 	c.eventually("all is well again", c.asDecided)
 
+	pods, err := c.podsNow()
+	c.check(err)
+	notices("a pod at the provider was replaced", "it is gone: birch", run(y, "kubectl delete pod --wait=false -n "+guests+" $(kubectl get pods -n "+guests+" -o name | head -1 | cut -d/ -f2)"), func() error { return c.survived(pods) }, nothing)
+	c.eventually("all is well again", c.asDecided)
+
 	c.remember()
 	notices("a row of the history is gone", "a row that there never was", func() { c.rows[x]["a row that there never was"] = 1 }, c.kept, func() { delete(c.rows, x) })
 	quiet, began := c.silence(), time.Now()
@@ -100,6 +105,10 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 		notices(edited+" was edited", edited+" is not put right", cable.Unplug, wire, cable.Plug)
 		c.eventually("all is well again", c.asDecided)
 	}
+	hasty := time.Now()
+	notices("an agent writes too often", "301 times create /api/v1/namespaces/shop/events", run(x, "for i in {1..301}; do echo \"{apiVersion: v1, kind: Event, metadata: {name: stray-$i, namespace: shop}, "+
+		"involvedObject: {kind: Namespace, name: shop, namespace: shop}, reason: Stray}\"; echo ---; done | kubectl --kubeconfig "+x.mustStatus().Kubernetes.Kubeconfig+" create --validate=false -f -"),
+		func() error { return c.restrained(hasty) }, run(x, "kubectl delete events -n shop --field-selector reason=Stray"))
 	const leases = "/namespaces/kube-node-lease/"
 	notices("a right is missing", leases, run(x, "kubectl delete rolebinding -n kube-node-lease liqo-agent"), func() error {
 		events, err := x.kube.Audit()

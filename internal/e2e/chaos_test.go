@@ -74,10 +74,16 @@ func TestChaos(t *testing.T) {
 			stranger := c.inventory()
 			c.joinAll()
 			joined, before := c.inventory(), c.resources()
+			pods, err := c.podsNow()
+			c.check(err)
 			c.happens(plan)
 
 			c.eventually("what is shared is what people decided", c.asDecided)
+			if !slices.ContainsFunc(plan, func(f fault) bool { return slices.Contains(mayReplace, f.kind) }) {
+				c.check(c.survived(pods))
+			}
 			c.check(c.kept())
+			c.check(c.restrained(c.began))
 			c.eventually("a minute without a write", c.silence())
 			c.joinAll()
 			c.eventually("all objects are there as before", func() error { return c.same(joined, "") })
