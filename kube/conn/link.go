@@ -42,12 +42,13 @@ type Link struct {
 	another    func()
 	pollEvery  time.Duration // how often the kubeconfig's files are looked at
 
-	log    *slog.Logger
-	now    func() time.Time
-	writes atomic.Uint64
-	passed atomic.Uint64 // writes of others
-	hear   func()        // hears that the status is another one; nil for nobody
-	clock  clock
+	log     *slog.Logger
+	now     func() time.Time
+	started time.Time
+	writes  atomic.Uint64
+	passed  atomic.Uint64 // writes of others
+	hear    func()        // hears that the status is another one; nil for nobody
+	clock   clock
 
 	deniedSome atomic.Bool // there are denials
 
@@ -67,9 +68,10 @@ type Link struct {
 
 // New returns a Link that does nothing until Run is called.
 func New(cfg Config) *Link {
+	started := cfg.Now()
 	return &Link{
 		locator: newLocator(), kubeconfig: cfg.Kubeconfig, another: cfg.Another, pollEvery: 3 * time.Second,
-		log: cfg.Logger, now: cfg.Now, hear: cfg.StatusChanged, status: Status{Since: cfg.Now()},
+		log: cfg.Logger, now: cfg.Now, started: started, hear: cfg.StatusChanged, status: Status{Since: started},
 	}
 }
 

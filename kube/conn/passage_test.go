@@ -30,7 +30,7 @@ func TestUpgradesShareNoConnection(t *testing.T) {
 	}))
 	defer server.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	l := &Link{now: time.Now}
+	l := &Link{now: time.Now, started: time.Now()}
 	p, err := l.passage(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,8 @@ func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	case resp.StatusCode >= http.StatusInternalServerError:
 		o.link.failed(begun, fmt.Errorf("the API server answers %s", resp.Status))
 	default:
-		o.link.clock.look(resp.Header, begun, o.link.now())
+		received := o.link.now()
+		o.link.clock.look(resp.Header, begun, received, received.Sub(o.link.started))
 		if resp.StatusCode == http.StatusForbidden {
 			o.link.denied(req, resp)
 		} else {

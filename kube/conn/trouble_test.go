@@ -18,7 +18,7 @@ import (
 // answering is a link whose requests are answered as a test says, and what it tells.
 func answering(answer func(r *http.Request) (int, string, http.Header)) (*Link, http.RoundTripper, *int) {
 	changes := new(int)
-	l := &Link{log: slog.New(slog.DiscardHandler), now: time.Now, hear: func() { *changes++ }}
+	l := &Link{log: slog.New(slog.DiscardHandler), now: time.Now, started: time.Now(), hear: func() { *changes++ }}
 	return l, l.wrap(transportFunc(func(r *http.Request) (*http.Response, error) {
 		status, body, header := answer(r)
 		if status == 0 {
@@ -191,4 +191,23 @@ func TestClockOfTheServer(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	})
+}
+
+// A clock that was wrong and is set right is looked at again as soon as any other.
+func TestClockIsSetRight(t *testing.T) {
+	for _, wrong := range []time.Duration{400 * 24 * time.Hour, -400 * 24 * time.Hour} {
+		var c clock
+		now := time.Now()
+		look := func(now time.Time, off, since time.Duration) time.Duration {
+			header := http.Header{"Date": {now.UTC().Format(http.TimeFormat)}}
+			c.look(header, now.Add(off), now.Add(off), since)
+			return time.Duration(c.offset.Load())
+		}
+		if got := look(now, wrong, 0); (got + wrong).Abs() > time.Second {
+			t.Errorf("%v ahead: the server is ahead by %v", wrong, got)
+		}
+		if got := look(now.Add(clockEvery), 0, clockEvery); got != 0 {
+			t.Errorf("%v ahead before: the server is ahead by %v", wrong, got)
+		}
+	}
 }
