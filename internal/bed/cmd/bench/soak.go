@@ -49,7 +49,8 @@ type soakSample struct {
 	heap, anon, files, goroutines, rows, size float64
 }
 
-// measureSoak has peers come and go, and pods move, for as long as it is told to, and looks at what has grown.
+// measureSoak has peers come and go, and pods move, for as long as it is told to, and looks at what has grown, at what is written
+// when nothing happens any more, and at what is left of history that is too old.
 func measureSoak(r *scenarioRun) {
 	s := &soak{pair: r.newClusters(func(k *bed.Kube) error { return k.StartKwok(r.Context()) }), random: rand.New(rand.NewPCG(soakSeed, 0))}
 	for _, o := range []*box{s.x, s.y} {
@@ -68,6 +69,8 @@ func measureSoak(r *scenarioRun) {
 		s.sample()
 	}
 	s.trends()
+	s.quiet()
+	s.aged()
 }
 
 // deploy makes the pods that move.
@@ -168,7 +171,7 @@ func (x *box) profile(path, before string) float64 {
 }
 
 // database asks the agent's database for a number, and for its size on disk with its log.
-func (x *box) database(query string) (n, size int64, err error) {
+func (x *box) database(query string, args ...any) (n, size int64, err error) {
 	err = x.host.Do(func() error {
 		path := filepath.Join(config.Default().State.Dir, statedir.Database)
 		db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)")
@@ -184,7 +187,7 @@ func (x *box) database(query string) (n, size int64, err error) {
 				return err
 			}
 		}
-		return db.QueryRow(query).Scan(&n)
+		return db.QueryRow(query, args...).Scan(&n)
 	})
 	return n, size, err
 }
@@ -250,4 +253,69 @@ func trend(x, y []float64) (slope, failing float64) {
 	}
 	slope = sxy / sxx
 	return slope, math.Sqrt(max(0, syy-slope*sxy) / (n - 2) / sxx)
+}
+
+// quiet looks at what is written while nothing happens.
+func (s *soak) quiet() {
+	const window = time.Hour / soakFaster
+	s.pause(2 * soakLost) // until what is late is done
+	from := time.Now()
+	stored := func() (n [2]uint64) {
+		for i, o := range []*box{s.x, s.y} {
+			n[i] = o.mustStatus().State.Transactions
+		}
+		return n
+	}
+	before := stored()
+	s.pause(window)
+	after := stored()
+	for i, o := range []*box{s.x, s.y} {
+		events, err := o.kube.Audit()
+		if err != nil {
+			s.Fatalf("%v", err)
+		}
+		var writes []string
+		for _, e := range events {
+			if e.Writes() && e.RequestReceivedTimestamp.After(from) {
+				writes = append(writes, e.Verb+" "+e.RequestURI)
+			}
+		}
+		side := []string{"consumer", "provider"}[i]
+		stored := after[i] - before[i]
+		s.add("soak, "+side+": API writes and transactions in a quiet hour", "0 and 0", fmt.Sprintf("%d and %d", len(writes), stored),
+			fmt.Sprintf("%s; by the audit log, without the leases of nodes", window))
+		if len(writes) > 0 || stored > 0 {
+			s.Errorf("%s wrote while nothing happened: %d transactions, %v", o.host.Name, stored, writes)
+		}
+	}
+}
+
+// aged makes the history of the consumer older than it is kept for, and looks at what is left of it, and at whether what comes then
+// fits where it was.
+func (s *soak) aged() {
+	s.x.stop()
+	old, _, err := s.x.database("UPDATE events SET at = at - ? RETURNING (SELECT count(*) FROM events)", (config.Default().State.History + 24*time.Hour).Milliseconds())
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+	s.x.start()
+	rows, since := int64(0), time.Now().Add(-config.Default().State.History).UnixMilli()
+	s.await(5*time.Minute, "old history is dropped", func() (err error) {
+		if rows, _, err = s.x.database("SELECT count(*) FROM events WHERE at < ?", since); err == nil && rows > 0 {
+			err = fmt.Errorf("%d rows are left", rows)
+		}
+		return err
+	})
+	s.settled()
+	s.round()
+	size := int64(s.taken[0][len(s.taken[0])-1].size) // with its log, as this one
+	now, grown, err := s.x.database("SELECT count(*) FROM events")
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+	s.add("soak, consumer: history when all of it is too old", "no row is left", fmt.Sprintf("0 of %d rows, %d after another round", old, now), "a day older than it is kept for, dropped at a start")
+	s.add("soak, consumer: database then", "not more than before", mb(grown)+" after "+mb(size), "after another round")
+	if grown > size+size/10 {
+		s.Errorf("the database has grown to %s, though it had %s for what was dropped", mb(grown), mb(size))
+	}
 }
