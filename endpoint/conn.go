@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"liqo.io/agent/endpoint/guard"
-	"liqo.io/agent/peer"
 )
 
 // conn is what the requests on one connection have in common.
@@ -20,14 +19,6 @@ type conn struct {
 	// goroutine that serves the connection, before there can be others that read it:
 	// those of the requests in a tunnel.
 	proof *proof
-}
-
-// peer returns who is at the other end, "" if that has not mattered yet.
-func (c *conn) peer() peer.ClusterID {
-	if c.proof == nil {
-		return ""
-	}
-	return c.proof.id
 }
 
 // connKey is where the context of a request has its *conn.

@@ -135,12 +135,14 @@ func (s *Server) serveIDs(w http.ResponseWriter, r *http.Request, c *conn) *refu
 	return nil
 }
 
-// refuse counts no and answers with it. It closes the connection, so that nothing
+// refuse counts no, logs its cause if it has one, which only those who proved who they are get to, and answers with it. It closes the connection, so that nothing
 // of an unwanted body is read, unless a known caller can go on using it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal.Refusal) {
 	s.guard.Count(no.Counted)
-	if no.Cause != nil && !errors.Is(no.Cause, context.Canceled) { // callers that hang up are no news
-		s.complain("endpoint cannot serve a peer's request", "peer", connOf(r).peer(), "method", text.Sentence(r.Method), "path", text.Sentence(r.RequestURI), "error", no.Text, "cause", no.Cause)
+	// Callers that hang up are no news, nor is what this agent has ended.
+	if no.Cause != nil && !errors.Is(no.Cause, context.Canceled) && !errors.Is(no.Cause, errNotAnyMore) {
+		path, _, _ := strings.Cut(r.RequestURI, "?") // behind that are commands of people
+		s.complain("endpoint cannot serve a peer's request", "peer", connOf(r).proof.id, "method", text.Sentence(r.Method), "path", text.Sentence(path), "error", no.Text, "cause", no.Cause)
 	}
 	h := w.Header()
 	if !s.guard.IsKnown(connOf(r).Conn) || r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > allow.MaxObject) {
