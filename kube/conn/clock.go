@@ -11,12 +11,12 @@ const clockEvery = time.Minute
 
 // clock compares the API server's clock with ours, now and then.
 type clock struct {
-	next   atomic.Int64 // when it is looked at again, in nanoseconds since the start: our clock may be set meanwhile
+	next   atomic.Int64 // when it is looked at again, in nanoseconds since New was called: our clock may be set meanwhile
 	offset atomic.Int64 // how far the server's is ahead of ours, in nanoseconds
 }
 
-// look takes in what the server said at a time between two of ours, the second of which is so long after the start by the monotonic
-// clock. A clock that differs by less than the answer took, and the second to which it is told, does not.
+// look takes in what the server said at a time between two of ours. since is the time from New to received, by the monotonic clock.
+// A clock that differs by less than the answer took, and the second to which it is told, does not.
 func (c *clock) look(header http.Header, sent, received time.Time, since time.Duration) {
 	if int64(since) < c.next.Load() {
 		return

@@ -60,8 +60,8 @@ type Config struct {
 	// Users returns the names under which a consumer's requests may reach the API
 	// server.
 	Users func(peer.ClusterID) []string
-	// Changed is called when what Set returns for a consumer is another, and when
-	// somebody was found to have something here. It is called without a lock, must be
+	// Changed is called when what Set returns for a consumer is another, when somebody
+	// was found to have something here, and when one asks for whom Set was not called. It is called without a lock, must be
 	// quick, and may call Set.
 	Changed func(peer.ClusterID)
 	Logger  *slog.Logger
@@ -86,7 +86,7 @@ type Host struct {
 	session *session
 }
 
-// tenant is a consumer that somebody spoke of, or that has something here.
+// tenant is a consumer that somebody spoke of, or that has something here, or asked for something.
 type tenant struct {
 	id peer.ClusterID
 	// busy is held by whoever makes or unmakes namespaces: capacity 1.
@@ -96,7 +96,7 @@ type tenant struct {
 	// What follows is guarded by Host.mu.
 
 	said     bool // Set was called
-	asked    bool // it asked for something, and may do so again
+	asked    bool // it asked for something, and is kept to be told why it gets nothing
 	name     string
 	admitted bool
 	offer    corev1.ResourceList // never changed, only replaced; nil: none yet
@@ -342,7 +342,7 @@ func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 	settings := h.cfg.Settings()
 	h.mu.Lock()
 	n := h.tenants[id]
-	if n == nil && h.session != nil {
+	if n == nil && h.session != nil && !h.session.ended {
 		// Nobody need have spoken of it: it may be one of before the start, or have been forgotten.
 		n = h.tenantLocked(id)
 		defer h.cfg.Changed(id)
