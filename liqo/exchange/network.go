@@ -172,13 +172,9 @@ func (d *Decision) connect(c *connection) {
 // configure keeps the Configuration, and reports whether Liqo uses it.
 func (d *Decision) configure(c *connection) bool {
 	have, want := c.here.Connected.Configuration, Ranges{c.theirs.Pods, c.theirs.External}
-	switch {
-	case have == nil:
-		d.keep(ConfigurationObject, c, true, Action{Ranges: want})
-	case have.Ours && !have.equal(want):
-		// Liqo before 1.2 maps the ranges of a Configuration once, and goes on with those that it had.
-		d.remove(ConfigurationObject, c.namespace, have.Object)
-	case have.Applied && !have.Deleting:
+	if have == nil || have.Ours && !have.Deleting && !have.equal(want) {
+		d.keep(ConfigurationObject, c, have == nil, Action{Ranges: want})
+	} else if have.Applied && !have.Deleting {
 		return true
 	}
 	d.Connecting, d.Unconnected = true, "Liqo here applies the Configuration of the cluster."

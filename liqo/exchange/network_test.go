@@ -65,21 +65,6 @@ func TestGatewayFollows(t *testing.T) {
 	}
 }
 
-// TestRangesFollow: a Configuration is made anew for other ranges, which Liqo before 1.2 would not see in one that is there.
-func TestRangesFollow(t *testing.T) {
-	w := newConnected(t)
-	w.mustBePeered(t)
-	w.consumer.writes, w.provider.writes = nil, nil
-	w.provider.network.Pods = []netip.Prefix{netip.MustParsePrefix("10.52.0.0/16")}
-	w.mustBePeered(t)
-	if got := w.consumer.here.Connected.Configuration; !got.Ranges.equal(w.provider.network.Ranges) || !got.Applied {
-		t.Errorf("the consumer has %+v", got)
-	}
-	if want := []string{"delete configuration", "create configuration"}; !slices.Equal(w.consumer.writes, want) || len(w.provider.writes) > 0 {
-		t.Errorf("written: %q, and at the provider %q", w.consumer.writes, w.provider.writes)
-	}
-}
-
 // TestConnectBoth: two clusters that consume each other have one connection, whatever comes first, and have it until
 // neither consumes the other.
 func TestConnectBoth(t *testing.T) {

@@ -328,7 +328,7 @@ type Action struct {
 	Restart  bool               // Note VirtualNode
 	Asks     map[string]string  // Apply SliceObject
 
-	Ranges   Ranges   // Create ConfigurationObject
+	Ranges   Ranges   // Apply ConfigurationObject
 	Endpoint Endpoint // Apply GatewayServer, GatewayClient
 	Key      []byte   // Apply PublicKeyObject
 }
