@@ -95,16 +95,27 @@ func gateway(field, kind, name, endpoint string) string {
 }
 
 // onlyNoted is that an update of a VirtualNode changes no more than the annotation that it shares with
-// the template of its virtual kubelet's pod.
+// the template of its virtual kubelet's pod. The webhook of Liqo 1.0 puts a creationTimestamp of null into templates, which is
+// not stored.
 func onlyNoted() string {
+	const created = "creationTimestamp"
 	var all []string
-	for _, c := range []struct{ in, but string }{
-		{"metadata.?annotations.orValue({})", document.AnnotationAddress}, {"spec", "template"}, {"spec.template", "spec"}, {"spec.template.spec", "template"},
-		{"spec.template.spec.template", "metadata"}, {"spec.template.spec.template.?metadata.orValue({})", "annotations"},
-		{"spec.template.spec.template.?metadata.?annotations.orValue({})", document.AnnotationAddress},
+	for _, c := range []struct {
+		in  string
+		but []string
+	}{
+		{"metadata.?annotations.orValue({})", []string{document.AnnotationAddress}},
+		{"spec", []string{"template"}},
+		{"spec.template", []string{"spec", "metadata"}},
+		{"spec.template.?metadata.orValue({})", []string{created}},
+		{"spec.template.spec", []string{"template"}},
+		{"spec.template.spec.template", []string{"metadata"}},
+		{"spec.template.spec.template.?metadata.orValue({})", []string{"annotations", created}},
+		{"spec.template.spec.template.?metadata.?annotations.orValue({})", []string{document.AnnotationAddress}},
 	} {
-		for _, pair := range [][]any{{"object", "oldObject", c.in, c.but}, {"oldObject", "object", c.in, c.but}} {
-			all = append(all, fmt.Sprintf(`%[1]s.%[3]s.all(k, k == %[4]q || %[2]s.%[3]s[?k] == optional.of(%[1]s.%[3]s[k]))`, pair...))
+		but := `["` + strings.Join(c.but, `", "`) + `"]`
+		for _, pair := range [][]any{{"object", "oldObject", c.in, but}, {"oldObject", "object", c.in, but}} {
+			all = append(all, fmt.Sprintf(`%[1]s.%[3]s.all(k, k in %[4]s || %[2]s.%[3]s[?k] == optional.of(%[1]s.%[3]s[k]))`, pair...))
 		}
 	}
 	return strings.Join(all, " && ")
