@@ -263,7 +263,7 @@ test: setup vm lint programs rules
 	@bin/progress -what tests $(EACH_TIME) -p 1 $(DRIVING) \
 		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
 		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE)
-	$(if $(CI),$(MAKE) reads test-liqo)
+	$(if $(filter true,$(CI)),$(MAKE) reads test-liqo)
 
 # What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out, but in CI.
 .PHONY: reads
