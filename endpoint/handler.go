@@ -135,8 +135,8 @@ func (s *Server) serveIDs(w http.ResponseWriter, r *http.Request, c *conn) *refu
 	return nil
 }
 
-// refuse counts no, logs its cause if it has one, which only those who proved who they are get to, and answers with it. It closes the connection, so that nothing
-// of an unwanted body is read, unless a known caller can go on using it.
+// refuse counts no, logs its cause, and answers with it. There is a cause only for those who proved who they are. It closes
+// the connection, so that nothing of an unwanted body is read, unless a known caller can go on using it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, no *refusal.Refusal) {
 	s.guard.Count(no.Counted)
 	// Callers that hang up are no news, nor is what this agent has ended.

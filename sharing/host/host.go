@@ -341,8 +341,8 @@ func (n *tenant) standing(s *session, settings Settings) standing {
 func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 	settings := h.cfg.Settings()
 	h.mu.Lock()
-	n := h.tenants[id]
-	if n == nil && h.session != nil && !h.session.ended {
+	n, connected := h.tenants[id], h.session != nil && !h.session.ended
+	if n == nil && connected {
 		// Nobody need have spoken of it: it may be one of before the start, or have been forgotten.
 		n = h.tenantLocked(id)
 		defer h.cfg.Changed(id)
@@ -352,7 +352,7 @@ func (h *Host) admitted(id peer.ClusterID) (standing, error) {
 		n.asked = true
 	}
 	switch {
-	case h.session == nil || h.session.ended:
+	case !connected:
 		return standing{}, refuse(ReasonNotReady, "this cluster's API server cannot be reached now; try again later").after(retryNotReady)
 	case !n.said:
 		return standing{}, unknown(id)
