@@ -24,6 +24,9 @@ import (
 // cluster has the pod network 10.42.0.0/24, unless somebody told it another one.
 const clusterBridge = "cni0"
 
+// podCable is the end of the cable in the bridge.
+const podCable = "veth1"
+
 // overlays are the directories of which every host has a copy-on-write view of its own.
 var overlays = []string{"/etc", "/var/lib", "/usr/local"}
 
@@ -170,7 +173,7 @@ func (h *Host) addClusterBridge() error {
 	}
 	attrs = netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex = "veth0", bridge.Index
-	cable := &netlink.Veth{LinkAttrs: attrs, PeerName: "veth1"}
+	cable := &netlink.Veth{LinkAttrs: attrs, PeerName: podCable}
 	if err := h.nl.LinkAdd(cable); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type chaos struct {
 	began time.Time
 	late  time.Duration // how far the faults are behind the schedule
 
+	packets *packets
 	pending []pending
 	down    map[*box]bool           // agents that are not to run now
 	full    map[*box]bool           // boxes whose disk is full
@@ -79,6 +80,8 @@ func TestChaos(t *testing.T) {
 			c.happens(plan)
 
 			c.eventually("what is shared is what people decided", c.asDecided)
+			c.eventually("requests to Services are answered again", c.packets.answered)
+			c.packets.stop()
 			if !slices.ContainsFunc(plan, func(f fault) bool { return slices.Contains(mayReplace, f.kind) }) {
 				c.check(c.survived(pods))
 			}
@@ -94,7 +97,7 @@ func TestChaos(t *testing.T) {
 			c.partAll()
 			// Who asked within ten minutes may ask again.
 			c.eventually("nothing is left", func() error { return errors.Join(c.same(stranger, " liqo:peer:"), c.noNetwork()) })
-			for _, text := range c.ended {
+			for _, text := range append(c.ended, c.packets.found...) {
 				t.Error(text)
 			}
 		})
@@ -109,6 +112,7 @@ func newChaos(t *testing.T, n int) *chaos {
 	c.boxes = newBoxes(t, c.bed, []string{"alder", "birch", "cedar"}[:n]...)
 	startKubes(t, c.bed, nil, c.boxes...)
 	staff(t, c.boxes...)
+	c.packets = newPackets(c)
 	for _, p := range c.pairs() {
 		p.dump()
 	}
@@ -119,20 +123,25 @@ func newChaos(t *testing.T, n int) *chaos {
 		c.ids = append(c.ids, x.id())
 	}
 	for i, x := range c.boxes {
+		c.packets.hide(x)
 		x.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 		x.tolerates()
-		x.apply(deployment("spread", 4, "", "") + "---\napiVersion: v1\nkind: Service\nmetadata: {name: spread, namespace: shop}\n" +
-			"spec: {selector: {app: spread}, ports: [{port: 80}]}\n")
+		x.apply(deployment("spread", 4, "", "") + service("spread") + "---\n" + deployment("home", 1, x.host.Name, "") + service("home"))
 		for j, y := range c.boxes {
 			if i == j {
 				continue
 			}
 			x.awaitFC("appears", c.ids[j], reachable)
-			x.apply(deployment("on-"+y.host.Name, 2, y.asNode(), ""))
+			x.apply(deployment("on-"+y.host.Name, 2, y.asNode(), "") + service("on-"+y.host.Name))
 			c.must(i, j, "accept")
 		}
 	}
 	return c
+}
+
+// service is one in namespace shop for the pods of a Deployment.
+func service(name string) string {
+	return fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s, namespace: shop}\nspec: {selector: {app: %[1]s}, ports: [{port: 80}]}\n", name)
 }
 
 // pairs are all two boxes of which the first may consume the second.
@@ -191,6 +200,7 @@ func (c *chaos) joinAll() {
 		}
 		return err
 	})
+	c.eventually("requests to Services are answered", c.packets.answered)
 }
 
 // partAll ends all peerings, and waits.
@@ -203,6 +213,7 @@ func (c *chaos) partAll() {
 // happens has the faults of a schedule happen, and returns when all of them are mended.
 func (c *chaos) happens(plan []fault) {
 	c.began, c.late = time.Now(), 0
+	c.packets.watch()
 	kinds := make(map[string]faultKind)
 	for _, kind := range faultKinds() {
 		kinds[kind.name] = kind
@@ -247,6 +258,7 @@ func (c *chaos) wait(at time.Duration) {
 
 // raise starts what has ended, as systemd does.
 func (c *chaos) raise() {
+	c.packets.note(c.pending)
 	for i, x := range c.boxes {
 		planeBroken := slices.ContainsFunc(c.pending, func(p pending) bool {
 			return p.box == i && (p.kind == "kill-etcd" || p.kind == "kill-apiserver" || p.kind == "stop-etcd")
