@@ -655,11 +655,12 @@ func (g *grants) here(p *corev1.Pod) []netip.Prefix {
 func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Peer {
 	out := network.Peer{ID: id}
 	status, _ := n.Status(id)
-	theirs := status.Blocks.Whole() // with pods that the peer has elsewhere
-	if len(theirs) == 0 {
+	whole := status.Blocks.Whole() // with pods that the peer has elsewhere
+	if len(whole) == 0 {
 		return out // nothing was agreed on yet
 	}
 	remote := g.away[id].all
+	theirs := without(whole, remote)     // our own pods there are in the same block
 	var guests, own, home []netip.Prefix // own: all that are nobody's guests; home: those of enabled namespaces
 	for _, p := range g.w.pods.All() {
 		if p.Spec.HostNetwork || workload.Ended(p.Status.Phase) {
@@ -698,6 +699,24 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 		}
 	}
 	g.between(id, &out)
+	return out
+}
+
+// without returns the addresses of prefixes that are in none of others.
+func without(prefixes, others []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range prefixes {
+		inside := slices.DeleteFunc(slices.Clone(others), func(o netip.Prefix) bool { return !o.Overlaps(p) })
+		switch {
+		case len(inside) == 0:
+			out = append(out, p)
+		case !slices.ContainsFunc(inside, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() }):
+			upper := p.Masked().Addr().AsSlice()
+			upper[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+			addr, _ := netip.AddrFromSlice(upper)
+			out = append(out, without([]netip.Prefix{netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1), netip.PrefixFrom(addr, p.Bits()+1)}, inside)...)
+		}
+	}
 	return out
 }
 

@@ -219,11 +219,13 @@ func TestWhoReachesWhom(t *testing.T) {
 		return filter.Grant{From: prefixes(from), To: prefixes(to), By: string(by)}
 	}
 	none := []netip.Addr{}
+	// Our own pod there is none of barn's, and does not reach barn's guests here, nor they it.
+	ofBarn := prefixes("241.1.0.0/30", "241.1.0.4/32", "241.1.0.6/31", "241.1.0.8/29", "241.1.0.16/28", "241.1.0.32/27", "241.1.0.64/26", "241.1.0.128/25", "241.1.1.0/24")
 	want := map[peer.ClusterID]network.Peer{
 		barn: {
 			ID:  barn,
-			In:  []filter.Grant{grant("241.1.0.0/23", "10.42.0.20/32"), grant("241.1.0.5/32", "10.42.0.10/32")},
-			Out: []filter.Grant{guest(barn, "10.42.0.20/32", "241.1.0.0/23"), {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
+			In:  []filter.Grant{{From: ofBarn, To: prefixes("10.42.0.20/32")}, grant("241.1.0.5/32", "10.42.0.10/32")},
+			Out: []filter.Grant{{From: prefixes("10.42.0.20/32"), To: ofBarn, By: string(barn)}, {From: prefixes("10.42.0.10/32", "10.42.0.12/32", "10.42.0.1/32"), To: prefixes("241.1.0.5/32")}},
 
 			Thirds: none,
 		},
@@ -357,9 +359,9 @@ func TestIPv6Only(t *testing.T) {
 	}
 	want := network.Peer{
 		ID: barn, Thirds: []netip.Addr{},
-		In: []filter.Grant{{From: prefixes("fd83::/63"), To: prefixes("fd42::20/128")}, {From: prefixes("fd83::5/128"), To: prefixes("fd42::10/128")}},
+		In: []filter.Grant{{From: without(prefixes("fd83::/63"), prefixes("fd83::5/128")), To: prefixes("fd42::20/128")}, {From: prefixes("fd83::5/128"), To: prefixes("fd42::10/128")}},
 		Out: []filter.Grant{
-			{From: prefixes("fd42::20/128"), To: prefixes("fd83::/63"), By: string(barn)},
+			{From: prefixes("fd42::20/128"), To: without(prefixes("fd83::/63"), prefixes("fd83::5/128")), By: string(barn)},
 			{From: prefixes("fd42::3/128", "fd42::10/128", "fd42::1/128"), To: prefixes("fd83::5/128")},
 		},
 		API: filter.API{From: prefixes("fd83::5/128"), At: netip.MustParseAddrPort("[fd42::1]:6443")},
@@ -453,9 +455,9 @@ func TestAddressOfTwo(t *testing.T) {
 	b.Serve(barn, true)
 	b.decide(b.w)
 	want := network.Peer{
-		ID: barn, Thirds: []netip.Addr{}, In: []filter.Grant{{From: prefixes("241.1.0.0/23"), To: prefixes("10.42.0.21/32")}},
+		ID: barn, Thirds: []netip.Addr{}, In: []filter.Grant{{From: without(prefixes("241.1.0.0/23"), prefixes("241.1.0.5/32")), To: prefixes("10.42.0.21/32")}},
 		Out: []filter.Grant{
-			{From: prefixes("10.42.0.21/32"), To: prefixes("241.1.0.0/23"), By: string(barn)},
+			{From: prefixes("10.42.0.21/32"), To: without(prefixes("241.1.0.0/23"), prefixes("241.1.0.5/32")), By: string(barn)},
 			{From: prefixes("10.42.0.1/32"), To: prefixes("241.1.0.5/32")},
 		},
 	}
