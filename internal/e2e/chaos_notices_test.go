@@ -71,6 +71,20 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 		"spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 1m, memory: 1Mi}}}]}\n"), c.asDecided, release(y, "-n "+guests+" pod/stray"))
 	c.eventually("all is well again", c.asDecided)
 
+	wrong := func() error {
+		c.packets.mu.Lock()
+		defer c.packets.mu.Unlock()
+		return errors.New(strings.Join(c.packets.found, "\n"))
+	}
+	c.packets.watch()
+	notices("the pods of a box are mute", "birch asks", func() { c.check(c.packets.servers[0].Close()) }, c.packets.answered, nothing)
+	notices("and are ready all the same", "birch: 241.", nothing, wrong, func() { c.packets.serve(0) })
+	astray := "table ip stray { chain all { type nat hook prerouting priority -100; ip daddr 10.42.0.0/24 dnat to 10.42.0.77; }; }"
+	notices("another pod answers", "10.42.0.77 of alder answered", func() { c.check(c.packets.pods[0].Run("nft '" + astray + "'")) }, c.packets.answered, func() { c.check(c.packets.pods[0].Run("nft delete table ip stray")) })
+	notices("a guest reaches what it may not", "reached 10.42.0.2 of alder", run(x, "kubectl label namespace private "+workload.LabelEnabled+"=true"), wrong, run(x, "kubectl label namespace private "+workload.LabelEnabled+"-"))
+	c.packets.stop()
+	c.eventually("requests to Services are answered", c.packets.answered)
+
 	pods, err := c.podsNow()
 	c.check(err)
 	notices("a pod at the provider was replaced", "it is gone: birch", run(y, "kubectl delete pod --wait=false -n "+guests+" $(kubectl get pods -n "+guests+" -o name | head -1 | cut -d/ -f2)"), func() error { return c.survived(pods) }, nothing)

@@ -225,6 +225,9 @@ func (p *packets) watch() {
 		boxes.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		for i := range p.targets {
+			p.targets[i] = nil // nobody asks them from now on
+		}
 		p.c.logf("%d packets were answered; an address was ready for %s at most until it answered", p.answers, p.longest.Round(100*time.Millisecond))
 	})
 	p.c.t.Cleanup(p.stop)
