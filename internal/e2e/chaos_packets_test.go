@@ -48,6 +48,7 @@ type packets struct {
 	suspects  []arrival
 	found     []string // what is wrong
 	pending   string   // faults
+	watching  bool
 	answers   int
 	longest   time.Duration
 

@@ -57,6 +57,9 @@ func (p *packets) learn(i int, s sight) {
 	}
 	targets := make(map[target]time.Time)
 	for t := range p.ready(i, "shop") {
+		if !p.watching {
+			break // nobody asks them all the time
+		}
 		if since, known := p.targets[i][t]; known && well {
 			targets[t] = since
 		} else {
@@ -204,6 +207,9 @@ func (p *packets) attempts(i int) (out []*question) {
 func (p *packets) watch() {
 	ctx, cancel := context.WithCancel(p.c.t.Context())
 	var boxes sync.WaitGroup
+	p.mu.Lock()
+	p.watching = true
+	p.mu.Unlock()
 	for i := range p.c.boxes {
 		boxes.Go(func() {
 			for ctx.Err() == nil {
@@ -225,9 +231,7 @@ func (p *packets) watch() {
 		boxes.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		for i := range p.targets {
-			p.targets[i] = nil // nobody asks them from now on
-		}
+		p.watching = false
 		p.c.logf("%d packets were answered; an address was ready for %s at most until it answered", p.answers, p.longest.Round(100*time.Millisecond))
 	})
 	p.c.t.Cleanup(p.stop)
