@@ -655,12 +655,11 @@ func (g *grants) here(p *corev1.Pod) []netip.Prefix {
 func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Peer {
 	out := network.Peer{ID: id}
 	status, _ := n.Status(id)
-	whole := status.Blocks.Whole() // with pods that the peer has elsewhere
-	if len(whole) == 0 {
+	block := status.Blocks.Whole() // with pods that the peer has elsewhere
+	if len(block) == 0 {
 		return out // nothing was agreed on yet
 	}
 	remote := g.away[id].all
-	theirs := without(whole, remote)     // our own pods there are in the same block
 	var guests, own, home []netip.Prefix // own: all that are nobody's guests; home: those of enabled namespaces
 	for _, p := range g.w.pods.All() {
 		if p.Spec.HostNetwork || workload.Ended(p.Status.Phase) {
@@ -683,6 +682,7 @@ func (g *grants) of(id peer.ClusterID, serves, uses bool, n Network) network.Pee
 		slices.SortFunc(list, netip.Prefix.Compare)
 	}
 	if serves && len(guests) > 0 {
+		theirs := without(block, remote) // our own pods there are in the same block
 		out.In = append(out.In, filter.Grant{From: theirs, To: guests})
 		out.Out = append(out.Out, filter.Grant{From: guests, To: theirs, By: string(id)})
 	}

@@ -336,6 +336,22 @@ func TestGuestsWithoutANetwork(t *testing.T) {
 	}
 }
 
+func TestWithout(t *testing.T) {
+	for _, c := range []struct{ from, others, want []netip.Prefix }{
+		{prefixes("241.1.0.0/24"), nil, prefixes("241.1.0.0/24")},
+		{prefixes("241.1.0.0/24"), prefixes("241.1.1.0/32", "fd83::1/128"), prefixes("241.1.0.0/24")},
+		{prefixes("241.1.0.0/30"), prefixes("241.1.0.0/32", "241.1.0.3/32"), prefixes("241.1.0.1/32", "241.1.0.2/32")},
+		{prefixes("241.1.0.0/30", "fd83::/126"), prefixes("241.1.0.2/32", "fd83::1/128"), prefixes("241.1.0.0/31", "241.1.0.3/32", "fd83::/128", "fd83::2/127")},
+		{prefixes("241.1.0.0/31"), prefixes("241.1.0.0/32", "241.1.0.1/32"), nil},
+		{prefixes("241.1.0.0/31"), prefixes("241.1.0.0/24"), nil},
+		{prefixes("241.1.0.9/32"), prefixes("241.1.0.9/32"), nil},
+	} {
+		if got := without(c.from, c.others); !slices.Equal(got, c.want) {
+			t.Errorf("%v without %v: %v, not %v", c.from, c.others, got, c.want)
+		}
+	}
+}
+
 // A cluster that has only IPv6 is connected as others are, with names and the API server.
 func TestIPv6Only(t *testing.T) {
 	b := newBench()
