@@ -29,7 +29,7 @@ const (
 	soakPeers  = 10 // in each
 	soakPods   = 10
 	soakSeed   = 1
-	soakWarm   = 3 // rounds whose figures are not fitted at least: memory that they take is used again later
+	soakWarm   = 3 // rounds whose figures are not fitted: memory that they take is used again later
 )
 
 // soak is a consumer with a hundred simulated providers that come and go, and pods that move between it and a real one.
@@ -196,25 +196,26 @@ func (x *box) database(query string, args ...any) (n, size int64, err error) {
 func (s *soak) trends() {
 	how := fmt.Sprintf("%d rounds in %s, which stand for %s", s.rounds, time.Since(s.began).Round(time.Second), (soakFaster * time.Since(s.began)).Round(time.Minute))
 	for i, side := range []string{"consumer", "provider"} {
-		// Of the two megabytes that SQLite takes for the pages that it keeps, most come as the history grows, until half a day or more
-		// has passed. What would go on growing does so in the last third, too.
-		skipped := max(min(soakWarm, len(s.taken[i])-1), len(s.taken[i])*2/3)
-		samples := s.taken[i][skipped:]
+		warm := min(soakWarm, len(s.taken[i])-1)
+		// SQLite takes two megabytes for pages, most of them as the history grows, for half a day or more. What would go on growing
+		// does so in the last third, too.
+		full := max(warm, len(s.taken[i])*2/3)
 		for _, f := range []struct {
 			name  string
 			show  func(float64) string
 			of    func(soakSample) float64
+			from  int  // the first round that is fitted
 			grows bool // as it may
 		}{
-			{"heap after garbage collection", inMB, func(n soakSample) float64 { return n.heap }, false},
-			{"anonymous memory", inMB, func(n soakSample) float64 { return n.anon }, false},
-			{"open files", count, func(n soakSample) float64 { return n.files }, false},
-			{"goroutines", count, func(n soakSample) float64 { return n.goroutines }, false},
-			{"rows of history", count, func(n soakSample) float64 { return n.rows }, true},
-			{"database on disk", inMB, func(n soakSample) float64 { return n.size }, true},
+			{"heap after garbage collection", inMB, func(n soakSample) float64 { return n.heap }, warm, false},
+			{"anonymous memory", inMB, func(n soakSample) float64 { return n.anon }, full, false},
+			{"open files", count, func(n soakSample) float64 { return n.files }, warm, false},
+			{"goroutines", count, func(n soakSample) float64 { return n.goroutines }, warm, false},
+			{"rows of history", count, func(n soakSample) float64 { return n.rows }, warm, true},
+			{"database on disk", inMB, func(n soakSample) float64 { return n.size }, warm, true},
 		} {
 			var at, values []float64
-			for _, n := range samples {
+			for _, n := range s.taken[i][f.from:] {
 				at, values = append(at, (soakFaster*n.at).Hours()/24), append(values, f.of(n))
 			}
 			slope, failing := trend(at, values)
@@ -227,7 +228,7 @@ func (s *soak) trends() {
 			if !math.IsInf(failing, 0) {
 				grows = fmt.Sprintf("%s at the end; %s ± %s a day", f.show(last), f.show(slope), f.show(failing))
 			}
-			s.add("soak, "+side+": "+f.name, wanted, grows, how+fmt.Sprintf("; least squares without the first %d rounds, and their standard error", skipped))
+			s.add("soak, "+side+": "+f.name, wanted, grows, how+fmt.Sprintf("; least squares without the first %d rounds, and their standard error", f.from))
 			// What is certain, and more than a tenth a day. Figures of few rounds say nothing.
 			if !f.grows && len(values) > 5 && slope > 3*failing && slope > last/10 {
 				s.Errorf("%s of the %s: grows by %s a day", f.name, side, f.show(slope))
