@@ -79,7 +79,7 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 	c.packets.watch()
 	notices("the pods of a box are mute", "birch asks", func() { c.check(c.packets.servers[0].Close()) }, c.packets.answered, nothing)
 	notices("and are ready all the same", "birch: 241.", nothing, wrong, func() { c.packets.serve(0) })
-	astray := "table ip stray { chain all { type nat hook prerouting priority -100; ip daddr 10.42.0.0/24 dnat to 10.42.0.77; }; }"
+	astray := "table ip stray { chain astray { type nat hook prerouting priority -100; ip daddr 10.42.0.0/24 dnat to 10.42.0.77; }; }"
 	notices("another pod answers", "10.42.0.77 of alder answered", func() { c.check(c.packets.pods[0].Run("nft '" + astray + "'")) }, c.packets.answered, func() { c.check(c.packets.pods[0].Run("nft delete table ip stray")) })
 	notices("a guest reaches what it may not", "reached 10.42.0.2 of alder", run(x, "kubectl label namespace private "+workload.LabelEnabled+"=true"), wrong, run(x, "kubectl label namespace private "+workload.LabelEnabled+"-"))
 	c.packets.stop()
