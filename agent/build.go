@@ -205,7 +205,7 @@ func (s *session) newMonitor() *problems.Monitor {
 		Peering: s.peering, Registry: s.registry, Decisions: s.decisions, MDNS: s.mdns,
 		Links: func() int { return len(s.lan.InUse()) }, Domains: s.domains.Reports, GivenURLs: s.urls.Results,
 		Requests: s.views.OpenRequests, Label: s.views.Label, Networks: s.networks, Storage: s.views.Stored,
-		Certificates: s.certificates.Loaded, Clock: func() error { return s.clock.Check("", s.hub.joined) }, SetAside: s.store.Recovered,
+		Certificates: s.certificates.Loaded, Clock: s.clockProblem, SetAside: s.store.Recovered,
 	})
 }
 

@@ -133,7 +133,7 @@ func (s *session) run(parent context.Context) error {
 		{Name: "DNS", Run: s.poller.Run},
 		{Name: "search domains", Run: s.domains.Run},
 		{Name: "configuration", Run: s.follower.Run},
-		{Name: "upkeep", Run: upkeep{store: s.store, settings: s.config, tracker: s.health, logger: s.logger}.Run},
+		{Name: "upkeep", Run: upkeep{store: s.store, settings: s.config, clock: s.clockProblem, tracker: s.health, logger: s.logger}.Run},
 		{Name: "reset", Run: s.reset.Run},
 		{Name: "identity", Run: s.claim.Run},
 		{Name: "health", Run: s.problems.Run},
@@ -247,6 +247,9 @@ func (s *session) applyPolicy(ctx context.Context) { s.policy.Apply(ctx, s.decis
 func (s *session) clockTrusted(about peer.ClusterID) bool {
 	return s.clock.Check(about, s.hub.joined) == nil
 }
+
+// clockProblem returns why our clock cannot be believed, nil if it can.
+func (s *session) clockProblem() error { return s.clock.Check("", s.hub.joined) }
 
 // self returns the identity that this cluster shows.
 func (s *session) self() peer.Identity {

@@ -8,16 +8,27 @@ import (
 	"liqo.io/agent/agent/config"
 	"liqo.io/agent/health"
 	"liqo.io/agent/kube/work"
-	"liqo.io/agent/state"
 )
 
-// pruneInterval is how often history older than state.history is deleted.
-const pruneInterval = 24 * time.Hour
+const (
+	// pruneInterval is how often history older than state.history is deleted.
+	pruneInterval = 24 * time.Hour
+	// clockInterval is how often the clock is looked at again that could not be believed.
+	clockInterval = time.Hour
+)
+
+// database is what upkeep does with a state.Store.
+type database interface {
+	Check(ctx context.Context) error
+	Prune(ctx context.Context, olderThan time.Duration) (int, error)
+	Shrink(ctx context.Context) error
+}
 
 // upkeep looks after the database.
 type upkeep struct {
-	store    *state.Store
+	store    database
 	settings func() config.Config
+	clock    func() error // why the clock cannot be believed, nil if it can
 	tracker  *health.Tracker
 	logger   *slog.Logger
 }
@@ -31,22 +42,28 @@ func (u upkeep) Run(ctx context.Context) error {
 	if err := u.store.Check(ctx); err != nil && ctx.Err() == nil {
 		u.tracker.Report(health.StateDamaged, err)
 	}
-	u.prune(ctx)
+	wait := u.prune(ctx)
 	if err := settle(); err != nil {
 		u.logger.Debug("cannot give back the memory of the start", "error", err)
 	}
-	for work.Sleep(ctx, pruneInterval) == nil {
-		u.prune(ctx)
+	for work.Sleep(ctx, wait) == nil {
+		wait = u.prune(ctx)
 	}
 	return nil
 }
 
-// prune deletes old history, and gives back the memory that this took.
-func (u upkeep) prune(ctx context.Context) {
+// prune deletes old history, gives back the memory that this took, and returns when to do it again. By a clock that is
+// ahead everything is old, so nothing is deleted while the clock cannot be believed: the bounds on rows hold without it.
+func (u upkeep) prune(ctx context.Context) time.Duration {
+	if err := u.clock(); err != nil {
+		u.logger.Debug("old history is kept while the clock of this box cannot be believed", "why", err, "again", clockInterval)
+		return clockInterval
+	}
 	if _, err := u.store.Prune(ctx, u.settings().State.History); err != nil && ctx.Err() == nil {
 		u.logger.Warn("cannot delete old history", "error", err)
 	}
 	if err := u.store.Shrink(ctx); err != nil && ctx.Err() == nil {
 		u.logger.Debug("cannot give back the memory of the database", "error", err)
 	}
+	return pruneInterval
 }
