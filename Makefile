@@ -286,7 +286,7 @@ STORE  ?= etcd
 FAULTS ?=
 
 .PHONY: chaos
-chaos: setup build versions kubebox bin/kwok $(if $(filter kine,$(STORE)),bin/kine)
+chaos: setup build versions kubebox bin/kwok bin/kubelet $(if $(filter kine,$(STORE)),bin/kine)
 	LIQO_BED_STORE='$(STORE)' LIQO_CHAOS_SEEDS='$(SEEDS)' LIQO_CHAOS_ROUNDS='$(ROUNDS)' LIQO_CHAOS_BOXES='$(BOXES)' \
 		LIQO_CHAOS_FAULTS='$(FAULTS)' \
 		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos(Notices)?$$' -v ./internal/e2e

@@ -35,17 +35,14 @@ func faultKinds() []faultKind {
 		}},
 		{"stop-agent", 2, 12 * time.Second, agent, func(c *chaos, f fault) func() { return c.freeze(c.boxes[f.box].agent) }},
 		{"clock", 2, 20 * time.Second, agent, func(c *chaos, f fault) func() {
-			p := c.boxes[f.box].agent
-			set := func(ahead time.Duration) {
-				err := p.SetClock(ahead)
-				c.logf("%s: the clock of the agent is %s ahead: %v", c.boxes[f.box].host.Name, ahead, err)
-				if !over(p) && !errors.Is(err, errors.ErrUnsupported) {
-					c.check(err)
-				}
-			}
-			const day = 24 * time.Hour
-			set([]time.Duration{time.Hour, -time.Hour, 2 * day, -2 * day, 400 * day, -400 * day}[f.n%6])
-			return func() { set(0) }
+			return c.setClock(f)
+		}},
+		{"start-at-wrong-time", 1, 20 * time.Second, agent, func(c *chaos, f fault) func() {
+			x := c.boxes[f.box]
+			c.killed[x.agent] = true
+			c.check(x.agent.Kill())
+			x.launch()
+			return c.setClock(f)
 		}},
 		{"damage-database", 1, 3 * time.Second, []string{partAgent, partPlane, partDisk}, func(c *chaos, f fault) func() { return c.takeDown(f.box, func() { c.damage(f) }) }},
 		{"kill-apiserver", 2, 10 * time.Second, plane, func(c *chaos, f fault) func() {
@@ -54,6 +51,12 @@ func faultKinds() []faultKind {
 		}},
 		{"stop-apiserver", 2, 15 * time.Second, plane, func(c *chaos, f fault) func() {
 			return c.freeze(c.boxes[f.box].kube.APIServer())
+		}},
+		{"kill-proxy", 1, 15 * time.Second, []string{partProxy}, func(c *chaos, f fault) func() {
+			if p := c.proxies[c.boxes[f.box]]; !over(p) {
+				c.check(p.Kill())
+			}
+			return func() {} // what has ended is started again after every step
 		}},
 		{"kill-etcd", 1, 5 * time.Second, plane, func(c *chaos, f fault) func() {
 			k := c.boxes[f.box].kube
@@ -142,6 +145,21 @@ const (
 	// patience is how long what a person types may take while things are broken.
 	patience = 10 * time.Second
 )
+
+// setClock sets the clock of an agent, until it is mended.
+func (c *chaos) setClock(f fault) (mend func()) {
+	p := c.boxes[f.box].agent
+	set := func(ahead time.Duration) {
+		err := p.SetClock(ahead)
+		c.logf("%s: the clock of the agent is %s ahead: %v", c.boxes[f.box].host.Name, ahead, err)
+		if !over(p) && !errors.Is(err, errors.ErrUnsupported) {
+			c.check(err)
+		}
+	}
+	const day = 24 * time.Hour
+	set([]time.Duration{time.Hour, -time.Hour, 2 * day, -2 * day, 400 * day, -400 * day}[f.n%6])
+	return func() { set(0) }
+}
 
 // takeDown kills an agent, and does something while it is down.
 func (c *chaos) takeDown(box int, meanwhile func()) (mend func()) {

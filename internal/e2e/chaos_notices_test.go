@@ -82,6 +82,10 @@ EOF`), c.asDecided, run(x, "kubectl delete pod -n shop stray"))
 	astray := "table ip stray { chain astray { type nat hook prerouting priority -100; ip daddr 10.42.0.0/24 dnat to 10.42.0.77; }; }"
 	notices("another pod answers", "10.42.0.77 of alder answered", func() { c.check(c.packets.pods[0].Run("nft '" + astray + "'")) }, c.packets.answered, func() { c.check(c.packets.pods[0].Run("nft delete table ip stray")) })
 	notices("a guest reaches what it may not", "reached 10.42.0.2 of alder", run(x, "kubectl label namespace private "+workload.LabelEnabled+"=true"), wrong, run(x, "kubectl label namespace private "+workload.LabelEnabled+"-"))
+	notices("nobody leads to the pods of a Service", "asks by the Service on-birch", func() {
+		c.check(c.proxies[x].Kill())
+		x.shell("nft delete table ip kube-proxy")
+	}, c.packets.answered, func() { c.check(c.directs(x)) })
 	c.packets.stop()
 	c.eventually("requests to Services are answered", c.packets.answered)
 

@@ -104,6 +104,7 @@ func newPackets(c *chaos) *packets {
 		p.pods = append(p.pods, x.host.AddPods())
 		p.known, p.targets = append(p.known, make(map[held]time.Duration)), append(p.targets, make(map[target]time.Time))
 		p.serve(i)
+		p.accept(i)
 		c.t.Cleanup(func() { _ = p.servers[i].Close() })
 	}
 	return p

@@ -278,6 +278,11 @@ func (p *packets) answered() error {
 			errs = append(errs, p.await(ctx, q))
 		}
 	}
+	for w, questions := range asked {
+		if w.from == w.owner && w.at < len(p.c.boxes) && len(questions) > 0 {
+			errs = append(errs, p.served(w.from, w.at))
+		}
+	}
 	return errors.Join(errs...)
 }
 

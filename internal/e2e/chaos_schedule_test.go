@@ -26,7 +26,7 @@ type fault struct {
 func (f fault) ends() time.Duration { return f.at + f.lasts }
 
 func (f fault) String() string {
-	text := fmt.Sprintf("%7s  %-15s box %d", f.at.Round(100*time.Millisecond), f.kind, f.box)
+	text := fmt.Sprintf("%7s  %-19s box %d", f.at.Round(100*time.Millisecond), f.kind, f.box)
 	if f.lasts > 0 {
 		text += fmt.Sprintf(" for %s", f.lasts.Round(100*time.Millisecond))
 	}
@@ -39,6 +39,7 @@ const (
 	partPlane = "control plane"
 	partLink  = "link"
 	partDisk  = "disk"
+	partProxy = "kube-proxy"
 )
 
 // faultKind is what a schedule is drawn from.

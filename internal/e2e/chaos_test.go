@@ -31,6 +31,7 @@ type chaos struct {
 	down    map[*box]bool           // agents that are not to run now
 	full    map[*box]bool           // boxes whose disk is full
 	killed  map[*bed.Process]bool   // agents that ended because they were killed
+	proxies map[*box]*bed.Process   // kube-proxy
 	ended   []string                // agents that ended by themselves
 	decided map[choice]bool         // what people decided, as far as it is known to hold still
 	rows    map[*box]map[string]int // of the history, each as often as it was seen
@@ -107,7 +108,7 @@ func TestChaos(t *testing.T) {
 // newChaos starts boxes that trust each other, with Deployments behind a Service on each: one whose pods are anywhere, and one for
 // each of the others.
 func newChaos(t *testing.T, n int) *chaos {
-	c := &chaos{t: t, bed: bed.New(t), began: time.Now(), down: make(map[*box]bool), full: make(map[*box]bool), killed: make(map[*bed.Process]bool),
+	c := &chaos{t: t, bed: bed.New(t), began: time.Now(), down: make(map[*box]bool), full: make(map[*box]bool), killed: make(map[*bed.Process]bool), proxies: make(map[*box]*bed.Process),
 		decided: make(map[choice]bool), rows: make(map[*box]map[string]int)}
 	c.boxes = newBoxes(t, c.bed, []string{"alder", "birch", "cedar"}[:n]...)
 	startKubes(t, c.bed, nil, c.boxes...)
@@ -123,6 +124,7 @@ func newChaos(t *testing.T, n int) *chaos {
 		c.ids = append(c.ids, x.id())
 	}
 	for i, x := range c.boxes {
+		c.check(c.directs(x))
 		c.packets.hide(x)
 		x.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 		x.tolerates()
@@ -141,7 +143,7 @@ func newChaos(t *testing.T, n int) *chaos {
 
 // service is one in namespace shop for the pods of a Deployment.
 func service(name string) string {
-	return fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s, namespace: shop}\nspec: {selector: {app: %[1]s}, ports: [{port: 80}]}\n", name)
+	return fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s, namespace: shop}\nspec: {selector: {app: %[1]s}, ports: [{port: %[2]d, targetPort: %[3]d}]}\n", name, servicePort, answerPort)
 }
 
 // pairs are all two boxes of which the first may consume the second.
@@ -266,6 +268,11 @@ func (c *chaos) raise() {
 		if !planeBroken && over(x.kube.APIServer()) {
 			c.logf("%s: the API server starts", x.host.Name)
 			c.check(x.kube.Start(c.t.Context()))
+		}
+		if !planeBroken && !slices.ContainsFunc(c.pending, func(p pending) bool { return p.box == i && p.kind == "kill-proxy" }) {
+			if err := c.directs(x); err != nil {
+				c.logf("%s: kube-proxy does not start yet: %v", x.host.Name, err)
+			}
 		}
 		if c.down[x] || !over(x.agent) {
 			continue
