@@ -97,9 +97,12 @@ KUBE_LDFLAGS := -s -w \
 	-X $(KUBE_STAMP).gitMinor=$(word 2,$(KUBE_PARTS))
 
 .PHONY: kubebox
-kubebox: bin/kubebox
+kubebox: bin/kubebox bin/kubectl
 bin/kubebox: $(KUBE_SOURCES) | bin/progress
 	$(call progress,Kubernetes $(KUBE_VERSION) for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ .
+
+bin/kubectl: $(wildcard $(KUBE_DIR)/kubectl/*.go) $(KUBE_DIR)/go.mod $(KUBE_DIR)/go.sum | bin/progress
+	$(call progress,kubectl for the test bed,$(KUBE_DIR)) go build -ldflags '$(KUBE_LDFLAGS)' -o $(CURDIR)/$@ ./kubectl
 
 # The kubelet of the test bed that runs pods without containers, and the one with containers, together with kube-proxy,
 # for which few tests ask.

@@ -102,7 +102,7 @@ func (h *Host) furnish() error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return err
 	}
-	for name, target := range map[string]string{"kubectl": "kubebox", "liqo-agent": "liqo-agent"} {
+	for name, target := range map[string]string{"kubectl": "kubectl", "liqo-agent": "liqo-agent"} {
 		path, err := binaryPath(target)
 		if err != nil {
 			return err

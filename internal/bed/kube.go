@@ -102,7 +102,7 @@ func (b *Bed) StartKubes(ctx context.Context, hosts ...*Host) []*Kube {
 // StartKubesWith is StartKubes with further options of the kube-apiserver.
 func (b *Bed) StartKubesWith(ctx context.Context, flags []string, hosts ...*Host) []*Kube {
 	b.t.Helper()
-	kubebox := Binary(b.t, "kubebox")
+	kubebox := kubebox(b.t)
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()
 	kubes, errs := make([]*Kube, len(hosts)), make([]error, len(hosts))
@@ -119,6 +119,13 @@ func (b *Bed) StartKubesWith(ctx context.Context, flags []string, hosts ...*Host
 		b.t.Fatalf("bed: %v", err)
 	}
 	return kubes
+}
+
+// kubebox returns the path of the programs of a control plane. Tests that have one call kubectl, too.
+func kubebox(t TB) string {
+	t.Helper()
+	Binary(t, "kubectl")
+	return Binary(t, "kubebox")
 }
 
 // startKube starts a control plane that knows of no node.

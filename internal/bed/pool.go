@@ -90,7 +90,7 @@ func (p *planes) take(ctx context.Context, t TB) (*plane, error) {
 	p.started++
 	b, name := p.bed, fmt.Sprintf("plane-%d", p.started)
 	p.mu.Unlock()
-	return startPlane(ctx, b, name, Binary(t, "kubebox"))
+	return startPlane(ctx, b, name, kubebox(t))
 }
 
 // changes returns a channel that is closed at the next change. The caller holds the lock.
@@ -354,7 +354,7 @@ func (b *Bed) addOwn(ctx context.Context, spec HostSpec) (*Kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", spec.Name, err)
 	}
-	k, err := h.startKube(ctx, Binary(b.t, "kubebox"), nil)
+	k, err := h.startKube(ctx, kubebox(b.t), nil)
 	if err != nil {
 		return nil, err
 	}
