@@ -19,9 +19,6 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// dualStack are the options of an API server whose Services can have addresses of both families.
-var dualStack = []string{"--service-cluster-ip-range=10.43.0.0/16,fd43::/112"}
-
 // TestReflectionInBothFamilies: the Services of a dual-stack cluster have the same families at a provider that has both, with
 // the pods of both clusters in each, and are there with IPv4 at one that has nothing else.
 func TestReflectionInBothFamilies(t *testing.T) {
@@ -35,13 +32,14 @@ func TestReflectionInBothFamilies(t *testing.T) {
 	own := prefixes("10.42.0.0/24", "fd42::/64")
 	two := network.Blocks{Pods: own, Theirs: prefixes("241.83.20.0/24", "fd83::/64"), Ours: prefixes("241.7.4.0/24", "fd99::/64")}
 	one := network.Blocks{Pods: own[:1], Theirs: two.Theirs[:1], Ours: two.Ours[:1]}
+	dualStack := bed.RangesOf("10.42.0.0/16,fd42::/56")
 	const (
 		near4, near6 = "IPv4 10.42.0.9", "IPv6 fd42::9"   // of the guest, there
 		far4, far6   = "IPv4 241.7.4.17", "IPv6 fd99::17" // of the pod at home, there
 	)
 	for _, tc := range []struct {
 		name   string
-		flags  []string // of the provider's API server
+		pods   bed.Ranges // of the provider's cluster
 		blocks network.Blocks
 		theirs []string // addresses of the guest there
 		here   []string // and here
@@ -65,8 +63,8 @@ func TestReflectionInBothFamilies(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, b := t.Context(), bed.New(t)
-			consumer, provider := b.AddHost("a", "10.77.0.1/24"), b.AddHost("b", "10.77.0.2/24")
-			p := pairOf(t, append(b.StartKubesWith(ctx, dualStack, consumer), b.StartKubesWith(ctx, tc.flags, provider)...))
+			p := pairOf(t, b.AddClusters(ctx, bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24", Pods: dualStack},
+				bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24", Pods: tc.pods}))
 			r := startHost(t, p.kubeB)
 			tenant := tenancy(consumerID, smallOffer())
 			tenant.Network = network.Blocks{Theirs: tc.blocks.Ours}.Whole() // as the provider sees it
