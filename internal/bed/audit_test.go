@@ -12,7 +12,7 @@ import (
 
 // A token that was issued is accepted, and what its user asks is written down.
 func TestAudit(t *testing.T) {
-	k := New(t).AddHost("barn", "10.77.0.1/24").StartKube(t.Context())
+	k := New(t).AddCluster(t.Context(), "barn", "10.77.0.1/24")
 	if err := k.Apply(t.Context(), `{apiVersion: v1, kind: Namespace, metadata: {name: liqo}}
 ---
 {apiVersion: v1, kind: ServiceAccount, metadata: {name: liqo-agent, namespace: liqo}}

@@ -119,7 +119,9 @@ func (b *Bed) close() {
 	b.keepLogs(processes)
 	for _, l := range lent {
 		if b.t.Failed() {
-			b.t.Logf("--- kube-apiserver on %s: %s\n%s", l.kube.Host.Name, l.plane.kube.apiserver.state(), tail(l.log(), logTail))
+			for _, p := range l.apiservers() {
+				b.t.Logf("--- kube-apiserver on %s: %s\n%s", l.kube.Host.Name, p.state(), tail(l.log(p), logTail))
+			}
 		}
 		pool.giveBack(l)
 	}

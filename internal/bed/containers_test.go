@@ -21,7 +21,7 @@ func TestRealContainers(t *testing.T) {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
 	b := New(t)
-	k := b.AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := b.AddCluster(t.Context(), "box", "10.77.0.1/24")
 	ctx, cancel := context.WithTimeout(t.Context(), Hang)
 	defer cancel()
 	if err := k.StartControllers(ctx); err != nil {
@@ -112,7 +112,7 @@ func TestLocalPath(t *testing.T) {
 		t.Skip("containers need root on the machine; run the tests as root to have this one")
 	}
 	b := New(t)
-	k := b.AddHost("box", "10.77.0.1/24").StartKube(t.Context())
+	k := b.AddCluster(t.Context(), "box", "10.77.0.1/24")
 	ctx, cancel := context.WithTimeout(t.Context(), Hang)
 	defer cancel()
 	if err := errors.Join(k.StartControllers(ctx), k.StartKubelet(ctx)); err != nil {

@@ -64,6 +64,7 @@ type Kube struct {
 	// Host is where it runs.
 	Host *Host
 
+	runsOn  *Host  // whose processes its programs are: Host, or the pool's that has lent it
 	kubebox string // path
 	config  *rest.Config
 	client  *http.Client
@@ -80,7 +81,8 @@ type Kube struct {
 	etcd      *Process
 	apiserver *Process
 	starts    []start
-	meddled   bool // its API server or its etcd was stopped, killed or frozen
+	meddled   bool // its API server was stopped, killed or frozen, and not started since
+	spoilt    bool // a test has its etcd
 }
 
 // start is one start of an API server. It answers some requests before it is ready.
@@ -130,7 +132,7 @@ func kubebox(t TB) string {
 
 // startKube starts a control plane that knows of no node.
 func (h *Host) startKube(ctx context.Context, kubebox string, flags []string) (*Kube, error) {
-	k := &Kube{Host: h, kubebox: kubebox, dir: filepath.Join(h.dir, "k3s-server")}
+	k := &Kube{Host: h, runsOn: h, kubebox: kubebox, dir: filepath.Join(h.dir, "k3s-server")}
 	if err := k.writeFiles(); err != nil {
 		return nil, fmt.Errorf("host %s: control plane: %w", h.Name, err)
 	}
@@ -148,21 +150,30 @@ func (h *Host) startKube(ctx context.Context, kubebox string, flags []string) (*
 // lent returns the control plane as that of another host in the same network namespace.
 func (k *Kube) lent(h *Host) *Kube {
 	return &Kube{
-		Host: h, kubebox: k.kubebox, config: k.config, client: k.client, flags: k.flags,
+		Host: h, runsOn: k.runsOn, kubebox: k.kubebox, config: k.config, client: k.client, flags: k.flags,
 		dir: k.dir, serverCA: k.serverCA, accountKey: k.accountKey, kubeconfig: k.kubeconfig,
 		since: time.Now(), auditFrom: k.auditSize(), etcd: k.etcd, apiserver: k.apiserver,
 	}
 }
 
-// spoilt reports whether a control plane that was lent is none any more that another test could have.
-func (k *Kube) spoilt() bool {
+// follow takes over what a test has made of the control plane that it was lent.
+func (k *Kube) follow(lent *Kube) {
+	p := lent.APIServer()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.apiserver = p
+}
+
+// asNew reports whether another test could have a control plane that was lent: an API server that was started again is as new
+// as the first one, and an etcd that was would not know what it is to be put back to.
+func (k *Kube) asNew() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
 	case <-k.apiserver.Done():
-		return true
+		return false
 	default:
-		return k.meddled
+		return !k.meddled && !k.spoilt
 	}
 }
 
@@ -187,7 +198,7 @@ func (k *Kube) StartEtcd() error {
 func (k *Kube) Etcd() *Process {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.meddled = true
+	k.spoilt = true
 	return k.etcd
 }
 
@@ -228,7 +239,7 @@ func (k *Kube) start(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.starts = append(k.starts, start{begin: begin, ready: time.Now()})
+	k.starts, k.meddled = append(k.starts, start{begin: begin, ready: time.Now()}), false
 	return nil
 }
 
@@ -238,12 +249,13 @@ var errGaveUp = errors.New("it gave up its start")
 var hookFailed = regexp.MustCompile(`PostStartHook "[^"]*" failed`)
 
 func (k *Kube) startOnce(ctx context.Context) error {
-	// The Service kubernetes leads to an address that the host has now, as K3s has it after each start.
-	cmd := k.program("kube-apiserver", append(slices.Clone(k.flags), "--advertise-address="+k.Host.addresses()[0])...)
+	// The Service kubernetes leads to an address that the host has now, as K3s has it after each start. That of the pool, which
+	// has no links, is the bridge's, which each host that borrows it has.
+	cmd := k.program("kube-apiserver", append(slices.Clone(k.flags), "--advertise-address="+k.runsOn.addresses()[0])...)
 	if RealRoot() {
 		cmd.Args = append(slices.Clone(ofNoAccount), cmd.Args...)
 	}
-	p, err := k.Host.start(cmd)
+	p, err := k.runsOn.start(cmd)
 	if err != nil {
 		return err
 	}

@@ -84,10 +84,8 @@ func TestControlPlanes(t *testing.T) {
 }
 
 func TestControllers(t *testing.T) {
-	b := New(t)
-	a := b.AddHost("a", "10.77.0.1/24")
 	ctx := within(t, 3*time.Minute)
-	k := a.StartKube(ctx)
+	k := New(t).AddCluster(ctx, "a", "10.77.0.1/24")
 	if err := k.StartControllers(ctx); err != nil {
 		t.Fatal(err)
 	}

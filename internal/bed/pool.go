@@ -54,10 +54,18 @@ type loan struct {
 	begin int64 // where the API server's log began
 }
 
-// log returns what the API server wrote while it was lent.
-func (l *loan) log() string {
-	text := l.plane.kube.apiserver.Log()
-	return text[min(l.begin, int64(len(text))):]
+// apiservers returns the process of the API server, and that of the one which the test has started in its place.
+func (l *loan) apiservers() []*Process {
+	return slices.Compact([]*Process{l.plane.kube.APIServer(), l.kube.APIServer()})
+}
+
+// log returns what one of them wrote while it was lent.
+func (l *loan) log(p *Process) string {
+	text := p.Log()
+	if p == l.plane.kube.APIServer() {
+		text = text[min(l.begin, int64(len(text))):]
+	}
+	return text
 }
 
 // take returns a control plane that is as if it was new: one that is idle, or soon will be, or a new one.
@@ -102,12 +110,13 @@ func (p *planes) changes() <-chan struct{} {
 }
 
 // giveBack ends a loan, after all that ran on the host has ended. The control plane is put back to how it
-// was; one whose API server was killed, stopped or frozen meanwhile ends.
+// was; one whose API server was killed, stopped or frozen meanwhile, and not started again, ends.
 func (p *planes) giveBack(l *loan) {
-	if l.kube.spoilt() {
+	if !l.kube.asNew() {
 		l.plane.end()
 		return
 	}
+	l.plane.kube.follow(l.kube)
 	p.mu.Lock()
 	p.cleaning++
 	p.mu.Unlock()
@@ -290,7 +299,7 @@ type HostSpec struct {
 
 // AddClusters adds hosts, each with a control plane of the pool that all tests of the process share. It is
 // as if it had just been started, and put back to that at the end of the test, or ended if the test
-// killed, stopped or froze it. Without a deadline in ctx, it may take as long as [Hang].
+// left its API server killed, stopped or frozen. Without a deadline in ctx, it may take as long as [Hang].
 func (b *Bed) AddClusters(ctx context.Context, specs ...HostSpec) []*Kube {
 	b.t.Helper()
 	ctx, cancel := deadlineFrom(ctx, Hang)

@@ -5,13 +5,14 @@ package bed
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// What a test leaves behind in a control plane of the pool is gone for the next one, and so is the control
-// plane itself once somebody has killed its API server.
+// What a test leaves behind in a control plane of the pool is gone for the next one, also if the test has started its API
+// server again, and so is the control plane itself if somebody has killed its API server for good.
 func TestPool(t *testing.T) {
 	ctx := within(t, 5*time.Minute)
 	const crd = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.bed.invalid},
@@ -42,7 +43,7 @@ webhooks:
   clientConfig: {url: "https://127.0.0.1:1/"}
   rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]
 `
-	var first *Process
+	var first, second *Process
 	var uid string
 	t.Run("a test", func(t *testing.T) {
 		k := New(t).AddCluster(ctx, "barn", "10.77.0.1/24")
@@ -107,18 +108,73 @@ webhooks:
 		if _, err := k.Kubectl(ctx, "get", "configmap", "mine"); err != nil {
 			t.Error(err)
 		}
-	})
-	t.Run("after a kill", func(t *testing.T) {
-		kubes := New(t).AddClusters(ctx, HostSpec{Name: "barn", Prefix: "10.77.0.1/24"}, HostSpec{Name: "mill", Prefix: "10.77.0.2/24"})
-		for _, k := range kubes {
-			if k.APIServer() == first {
-				t.Errorf("%s has the API server that was killed", k.Host.Name)
-			}
-			if _, err := k.Kubectl(ctx, "get", "configmap", "mine"); err == nil {
-				t.Errorf("%s has the store of the one that was killed", k.Host.Name)
-			}
+		second = k.APIServer()
+		if second == first || !slices.Equal(second.cmd.Args, first.cmd.Args) {
+			t.Errorf("it was started again with %q, at first with %q", second.cmd.Args, first.cmd.Args)
+		}
+		asAgent(t, k)
+		if events, err := k.Audit(); len(events) != 1 || err != nil {
+			t.Errorf("audit log: %+v, %v", events, err)
 		}
 	})
+	t.Run("after a restart", func(t *testing.T) {
+		b := New(t)
+		k := b.AddCluster(ctx, "barn", "10.77.0.1/24")
+		if k.APIServer() != second {
+			t.Error("it has another API server than the one that was started again")
+		}
+		if _, err := k.Kubectl(ctx, "get", "configmap", "mine"); err == nil || !strings.Contains(err.Error(), "NotFound") {
+			t.Errorf("the object of the test before: %v", err)
+		}
+		if events, err := k.Audit(); len(events) != 0 || err != nil {
+			t.Errorf("audit log: %+v, %v", events, err)
+		}
+		const started = "Serving securely"
+		if text := b.lent[0].log(second); strings.Contains(text, started) || !strings.Contains(second.Log(), started) {
+			t.Errorf("its log does not begin after the start in the test before: %s", text)
+		}
+		var service struct {
+			Subsets []struct{ Addresses []struct{ IP string } }
+		}
+		if err := k.read(ctx, "/api/v1/namespaces/default/endpoints/kubernetes", &service); err != nil ||
+			len(service.Subsets) != 1 || len(service.Subsets[0].Addresses) != 1 || service.Subsets[0].Addresses[0].IP != "10.42.0.1" {
+			t.Errorf("the Service kubernetes leads to %+v, %v", service, err)
+		}
+		asAgent(t, k)
+		if events, err := k.Audit(); len(events) != 1 || err != nil || events[0].Starting {
+			t.Errorf("audit log: %+v, %v", events, err)
+		}
+		if err := k.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("after a kill", func(t *testing.T) {
+		k := New(t).AddCluster(ctx, "barn", "10.77.0.1/24")
+		if k.APIServer() == second {
+			t.Error("it has the API server that was killed")
+		}
+		if k.Etcd(); k.asNew() {
+			t.Error("another test would have it, although its etcd may have been started again, and not know what it was")
+		}
+	})
+}
+
+// asAgent makes a request as the user whose requests are written down.
+func asAgent(t *testing.T, k *Kube) {
+	t.Helper()
+	if err := k.Apply(t.Context(), `{apiVersion: v1, kind: Namespace, metadata: {name: liqo}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: liqo-agent, namespace: liqo}}
+`); err != nil {
+		t.Fatal(err)
+	}
+	const file = "/etc/agent.yaml"
+	if err := k.accountConfig(t.Context(), "liqo", "liqo-agent", file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Host.Run(t.Context(), "kubectl", "--kubeconfig", file, "get", "--raw", "/api/v1/namespaces/shop/pods/web"); err == nil || !strings.Contains(err.Error(), "orbidden") {
+		t.Errorf("it may look at pods: %v", err)
+	}
 }
 
 func nodeUID(t *testing.T, k *Kube) string {
