@@ -104,6 +104,7 @@ type side struct {
 	x               *box
 	namespace, node string
 	things          []*thing
+	dir             string // for files of those who do things
 
 	pods   *kube.Cache[*corev1.Pod]
 	events *kube.Cache[*corev1.Event]
@@ -274,8 +275,10 @@ func (h *history) view(other *history, output string) map[string]string {
 	return map[string]string{inStatus: status, inEvents: h.events, inOutput: output}
 }
 
-// hands are what people of one side do things with. What is to fail is said so by "no".
+// hands are what people of one side do things with. What is to fail is said so by "no". Files are in a directory that is new, also
+// for who does something again: what an earlier attempt has written would be taken for what this one is to see.
 const hands = `set -eo pipefail
+cd "$(mktemp -d)"
 export GOGC=off # kubectl lives too short for it
 k() { kubectl -n $NS "$@"; }
 no() { if "$@"; then echo "it did not fail"; else echo "failed with $?"; fi; }
@@ -289,7 +292,7 @@ var unheard = regexp.MustCompile(`Unable to connect to the server|TLS handshake 
 func (s *side) run(ctx context.Context, th *thing) (out string, err error) {
 	of := cmp.Or(th.on, th.name)
 	_ = bed.Poll(ctx, func() error { // what is left of it is in out and err
-		out, err = s.x.tryShell("NS=" + s.namespace + " POD=" + of + " NODE=" + s.node + " IMAGE=" + bed.Image + "\n" + hands + th.do)
+		out, err = s.x.tryShell("export TMPDIR=" + s.dir + " NS=" + s.namespace + " POD=" + of + " NODE=" + s.node + " IMAGE=" + bed.Image + "\n" + hands + th.do)
 		if unheard.MatchString(out) {
 			return errors.New("no answer")
 		}
@@ -393,7 +396,7 @@ func TestPodsReadAsAtHome(t *testing.T) {
 	}
 	p := newContainersPair(t, "percentage = 100\n", bed.ControllerConfig{})
 	a := p.a
-	sides := []*side{{x: a, namespace: "here", node: a.host.Name, things: all}, {x: a, namespace: "away", node: p.b.asNode(), things: all}}
+	sides := []*side{{x: a, namespace: "here", node: a.host.Name, things: all, dir: t.TempDir()}, {x: a, namespace: "away", node: p.b.asNode(), things: all, dir: t.TempDir()}}
 	client, err := kube.New(a.kube.RESTConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ const (
 	stateVolume = `volumes: [{name: state, emptyDir: {}}]`
 )
 
-// siteObjects are what the pod site needs, which many things are done to.
+// siteObjects are what the pod site needs, which many things are done to, and siteLater is what one of these changes.
 const siteObjects = `
 apiVersion: v1
 kind: ConfigMap
@@ -36,6 +36,9 @@ apiVersion: v1
 kind: Secret
 metadata: {name: site, namespace: NAMESPACE}
 stringData: {word: sesame}
+`
+
+const siteLater = `
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -183,7 +186,7 @@ func things() []*thing {
 		// Hooks, and the end.
 		{name: "post-start", sh: `trap 'cat /tmp/hook; exit 0' TERM; echo hello; while true; do sleep 1000 & wait; done`, do: `k exec $POD -- cat /tmp/hook`,
 			main: `lifecycle: {postStart: {exec: {command: [sh, -c, "echo hooked > /tmp/hook"]}}, preStop: {exec: {command: [sh, -c, "echo stopping >> /tmp/hook"]}}}`},
-		{name: "pre-stop", on: "post-start", do: `k logs -f $POD > /tmp/hook-$NS & until_is hello cat /tmp/hook-$NS; k delete pod $POD; wait; cat /tmp/hook-$NS; no k get pod $POD`, then: ".", chance: "Killing"}, // as evicted
+		{name: "pre-stop", on: "post-start", do: `k logs -f $POD > hook & until_is hello cat hook; k delete pod $POD; wait; cat hook; no k get pod $POD`, then: ".", chance: "Killing"}, // as evicted
 		{name: "post-start-fails", sh: `trap "exit 0" TERM; echo yes > /tmp/up; while true; do sleep 1000 & wait; done`, main: `lifecycle: {postStart: {exec: {command: [sh, -c, "until test -f /tmp/up; do sleep 1; done; echo no; exit 3"]}}}`, spec: `restartPolicy: Never`, shows: "^Succeeded.*FailedPostStartHook"},
 
 		// What is not there.
@@ -217,7 +220,7 @@ func things() []*thing {
 
 		// One pod, to which much is done.
 		{name: "site", sh: `trap 'exit 0' TERM; httpd -p 8080 -h /www; echo serving $POD_NAME in $POD_NAMESPACE; while read -r line; do echo "got $line"; done; while true; do sleep 1000 & wait; done`,
-			meta: `{labels: {tier: front}, annotations: {note: "mind the gap", example.com/link: somewhere}}`, also: siteObjects, main: siteMain, spec: siteSpec, chance: "Unhealthy"}, // whether the probe is before the server
+			meta: `{labels: {tier: front}, annotations: {note: "mind the gap", example.com/link: somewhere}}`, also: siteObjects + siteLater, main: siteMain, spec: siteSpec, chance: "Unhealthy"}, // whether the probe is before the server
 		{name: "env", on: "site", do: `uid=$(k get pod $POD -o jsonpath='{.metadata.uid}'); k exec $POD -c main -- env | grep -v -e _IP= -e ^KUBERNETES_ | sed s/$uid/its\ own/ | sort`},
 		{name: "env-of-addresses", on: "site", do: `test $(k get pod $POD -o jsonpath='{.status.podIP}') = $(k exec $POD -c main -- sh -c 'echo $POD_IP') && echo its own || echo of elsewhere`, differs: map[string]string{inOutput: addressesInEnv}},
 		{name: "files-of-configs", on: "site", do: `k exec $POD -c main -- sh -c 'cat /config/deep/color /config/size; ls -lnL /config/deep /config/size; cat /www/index.html; ls /nothing'`},
@@ -232,9 +235,9 @@ func things() []*thing {
 		{name: "exec", on: "site", do: `echo in | no k exec -i $POD -- sh -c 'pwd; cat; exit 7'; no k exec $POD -c main -- /nothing; no k exec $POD -c nothing -- true`},
 		{name: "logs", on: "site", do: `k logs $POD -c other; k logs $POD -c other --tail=1 --timestamps | cut -d' ' -f2; k logs $POD -c other --limit-bytes=3; echo; k logs $POD -c main | head -1; no k logs $POD -c nothing; no k logs $POD -c other --previous`},
 		// What is printed before the streams are joined is not seen, so it is said until it is.
-		{name: "attach", on: "site", do: `for _ in $(seq 200); do echo hello; if grep -q 'got hello' /tmp/attach-$NS; then break; fi; sleep 1; done 2> /dev/null | k attach -q -i $POD -c main > /tmp/attach-$NS; grep -o 'got hello' /tmp/attach-$NS | head -1`},
-		{name: "cp", on: "site", do: `mkdir -p /tmp/cp-$NS; echo cargo > /tmp/cp-$NS/a; k cp /tmp/cp-$NS $NS/$POD:/tmp/cp -c main; k cp $NS/$POD:/tmp/cp /tmp/back-$NS -c main &> /dev/null; find /tmp/back-$NS -type f -exec cat {} +`},
-		{name: "port-forward", on: "site", do: `kubectl -n $NS port-forward $POD :8080 > /tmp/forward-$NS & until_is Forwarding cat /tmp/forward-$NS; curl -s --max-time 120 http://127.0.0.1:$(grep -o '127.0.0.1:[0-9]*' /tmp/forward-$NS | cut -d: -f2)/index.html; kill $!`},
+		{name: "attach", on: "site", do: `for _ in $(seq 200); do echo hello; if grep -q 'got hello' attached; then break; fi; sleep 1; done 2> /dev/null | k attach -q -i $POD -c main > attached; grep -o 'got hello' attached | head -1`},
+		{name: "cp", on: "site", do: `mkdir cargo; echo cargo > cargo/a; k cp cargo $NS/$POD:/tmp/cp -c main; k cp $NS/$POD:/tmp/cp back -c main &> /dev/null; find back -type f -exec cat {} +`},
+		{name: "port-forward", on: "site", do: `kubectl -n $NS port-forward $POD :8080 > forwarded & until_is Forwarding cat forwarded; curl -s --max-time 120 http://127.0.0.1:$(grep -o '127.0.0.1:[0-9]*' forwarded | cut -d: -f2)/index.html; kill $!`},
 		{name: "describe", on: "site", do: `k describe pod $POD | sed '/^Events:/,$d;/^Node:/d;/^IPs\?:/d;/  IP:/d;/^Annotations:/d;/^  *note:/d;/^Conditions:/,/PodScheduled/d'`},
 		{name: "immutable", on: "site", do: `no k patch pod $POD -p '{"spec":{"hostname":"other","containers":[{"name":"main","command":["true"]}]}}'`},
 		{name: "labels", meta: `{labels: {tier: front}, annotations: {note: old}}`, main: `{volumeMounts: [{name: fields, mountPath: /fields}, {name: state, mountPath: /state, subPath: a/b}], lifecycle: {preStop: {exec: {command: [sh, -c, "echo no; exit 3"]}}}}`,
