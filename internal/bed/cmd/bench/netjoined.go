@@ -22,17 +22,22 @@ import (
 // transfer, and what the network costs at rest.
 func measureNetworkJoined(r *scenarioRun) {
 	p := r.newPair("")
-	for _, o := range []*box{p.x, p.y} {
-		if _, err := o.host.Run(r.Context(), "sh", "-ec", usual+"echo 1 > /proc/sys/net/ipv4/ip_forward"); err != nil {
-			r.Fatalf("%v", err)
-		}
-	}
+	p.forward()
 	p.y.cli("peers", "accept", p.xID, "--yes")
 	p.x.cli("peers", "trust", p.yID, "--yes")
 	p.firstPackets()
 	p.share()
 	p.restarts()
 	p.networkAtRest()
+}
+
+// forward has both hosts forward packets.
+func (p *pair) forward() {
+	for _, o := range []*box{p.x, p.y} {
+		if _, err := o.host.Run(p.Context(), "sh", "-ec", usual+"echo 1 > /proc/sys/net/ipv4/ip_forward"); err != nil {
+			p.Fatalf("%v", err)
+		}
+	}
 }
 
 // firstPackets connects and disconnects. The addresses are the same each time, because nobody else wants them. They are

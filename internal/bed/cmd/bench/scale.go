@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/crowd"
 	"liqo.io/agent/internal/plot"
@@ -35,6 +37,7 @@ var ladders = []ladder{
 	{"remembered", "remembered peers", []int{100, 1000, 10_000, 100_000}, climbRemembered},
 	{"joined", "joined peers", []int{10, 50, 100, 500}, climbJoined},
 	{"pods", "pods at a provider", []int{10, 100, 500, 2000}, climbPods},
+	{"services", "Services with five pods at home each", []int{10, 50, 200}, climbServices},
 }
 
 // rung is what one size took.
@@ -239,6 +242,43 @@ func climbPods(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	done = time.Now()
 	p.exact("flood")
 	return p.x, began, done
+}
+
+func climbServices(r *scenarioRun, size int) (x *box, began, done time.Time) {
+	const behind = 5
+	p := r.newPair("")
+	p.forward()
+	p.share()
+	p.x.connected(p.yID)
+	p.postMany(behind, "pods", func(i int) []byte {
+		return fmt.Appendf(nil, `{"metadata": {"name": "web-%d", "labels": {"app": "web"}}, "spec": {"nodeName": "%s", %s}}`, i, p.x.host.Name, podSpec)
+	})
+	p.mine.await(r, time.Minute, "the pods at home run", behind, named("web", isReady))
+	// Services are reflected while there are guests.
+	p.mine.awaitUID(r, "the pod at the provider runs", p.create("first", p.onProvider()), isReady)
+	began = time.Now()
+	p.postMany(size, "services", func(i int) []byte {
+		return fmt.Appendf(nil, `{"metadata": {"name": "web-%d"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}`, i)
+	})
+	r.await(5*time.Minute, "all Services are reflected, with what is behind them", func() error {
+		var all discoveryv1.EndpointSliceList
+		if err := json.Unmarshal(p.y.request("GET", "/apis/discovery.k8s.io/v1/endpointslices?labelSelector="+discoveryv1.LabelManagedBy+"%3Dliqo-agent", ""), &all); err != nil {
+			return err
+		}
+		n := 0
+		for _, s := range all.Items {
+			for _, e := range s.Endpoints {
+				if e.Conditions.Ready != nil && *e.Conditions.Ready {
+					n++
+				}
+			}
+		}
+		if n != size*behind {
+			return fmt.Errorf("the provider has %d endpoints of %d", n, size*behind)
+		}
+		return nil
+	})
+	return p.x, began, time.Now()
 }
 
 // drawScale draws a ladder.

@@ -156,6 +156,13 @@ func (p *pair) create(name, where string) string {
 
 // createMany makes pods NAME-0, NAME-1, ... as fast as the API server takes them.
 func (p *pair) createMany(count int, name, where string) {
+	p.postMany(count, "pods", func(i int) []byte {
+		return fmt.Appendf(nil, `{"metadata": {"name": "%s-%d"}, "spec": {%s, %s}}`, name, i, where, podSpec)
+	})
+}
+
+// postMany makes objects in shop as fast as the API server takes them.
+func (p *pair) postMany(count int, plural string, object func(i int) []byte) {
 	numbers := make(chan int, count)
 	for i := range count {
 		numbers <- i
@@ -166,8 +173,7 @@ func (p *pair) createMany(count int, name, where string) {
 	for worker := range errs {
 		group.Go(func() {
 			for i := range numbers {
-				_, err := p.x.kube.Request(p.Context(), "POST", "/api/v1/namespaces/"+shop+"/pods", "application/json",
-					fmt.Appendf(nil, `{"metadata": {"name": "%s-%d"}, "spec": {%s, %s}}`, name, i, where, podSpec))
+				_, err := p.x.kube.Request(p.Context(), "POST", "/api/v1/namespaces/"+shop+"/"+plural, "application/json", object(i))
 				errs[worker] = errors.Join(errs[worker], err)
 			}
 		})
