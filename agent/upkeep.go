@@ -52,9 +52,11 @@ func (u upkeep) Run(ctx context.Context) error {
 	return nil
 }
 
-// prune deletes old history, gives back the memory that this took, and returns when to do it again. By a clock that is
-// ahead everything is old, so nothing is deleted while the clock cannot be believed: the bounds on rows hold without it.
+// prune deletes old history, gives back the memory that this and the check took, and returns when to do it again. By a
+// clock that is ahead everything is old, so nothing is deleted while the clock cannot be believed: the bounds on rows hold
+// without it.
 func (u upkeep) prune(ctx context.Context) time.Duration {
+	defer u.shrink(ctx)
 	if err := u.clock(); err != nil {
 		u.logger.Debug("old history is kept while the clock of this box cannot be believed", "why", err, "again", clockInterval)
 		return clockInterval
@@ -62,8 +64,11 @@ func (u upkeep) prune(ctx context.Context) time.Duration {
 	if _, err := u.store.Prune(ctx, u.settings().State.History); err != nil && ctx.Err() == nil {
 		u.logger.Warn("cannot delete old history", "error", err)
 	}
+	return pruneInterval
+}
+
+func (u upkeep) shrink(ctx context.Context) {
 	if err := u.store.Shrink(ctx); err != nil && ctx.Err() == nil {
 		u.logger.Debug("cannot give back the memory of the database", "error", err)
 	}
-	return pruneInterval
 }

@@ -17,10 +17,19 @@ type pruned struct {
 	start time.Time
 	at    []time.Duration
 	older time.Duration
+
+	cached bool // the database has been read, and the memory of that not given back
 }
 
-func (*pruned) Check(context.Context) error  { return nil }
-func (*pruned) Shrink(context.Context) error { return nil }
+func (p *pruned) Check(context.Context) error {
+	p.cached = true
+	return nil
+}
+
+func (p *pruned) Shrink(context.Context) error {
+	p.cached = false
+	return nil
+}
 
 func (p *pruned) Prune(_ context.Context, olderThan time.Duration) (int, error) {
 	p.at, p.older = append(p.at, time.Since(p.start)), olderThan
@@ -51,6 +60,11 @@ func TestClockThatIsWrongDeletesNothing(t *testing.T) {
 				},
 			}.Run(ctx)
 		}()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if store.cached {
+			t.Error("the memory of the check is not given back while the clock is wrong")
+		}
 		time.Sleep(100 * time.Hour)
 		synctest.Wait()
 		cancel()
