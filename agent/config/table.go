@@ -62,7 +62,7 @@ var settings = []setting[Config]{
 	{key: "state.socket", field: func(c *Config) any { return &c.State.Socket }, def: "/run/liqo-agent/agent.sock", rule: socketPath, restart: true,
 		doc: "The unix socket for the command line."},
 	{key: "state.history", field: func(c *Config) any { return &c.State.History }, def: 90 * day, rule: between(time.Hour, 10*year),
-		doc: "How long to keep events and forgotten neighbours; longer while no time server or joined peer confirms the clock."},
+		doc: "How long to keep events and forgotten neighbours; longer while neither a time server nor most joined peers confirm the clock."},
 
 	{key: "discovery.service", field: func(c *Config) any { return &c.Discovery.Service }, def: "_liqo._tcp", rule: serviceType, rebuild: true,
 		doc: "The DNS-SD service type to advertise and to browse, on the LAN and in search domains."},
