@@ -164,8 +164,8 @@ func (k *Kube) follow(lent *Kube) {
 	k.apiserver = p
 }
 
-// asNew reports whether another test could have a control plane that was lent: an API server that was started again is as new
-// as the first one, and an etcd that was would not know what it is to be put back to.
+// asNew reports whether another test can have a control plane that was lent. An API server that was started again is as good as
+// the first one. An etcd that was started again does not know what to put back.
 func (k *Kube) asNew() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,8 +218,7 @@ func (k *Kube) program(name string, args ...string) Cmd {
 	return Cmd{Name: name, Args: append([]string{k.kubebox, name}, args...), Env: []string{"GOGC=1000", "GOMEMLIMIT=512MiB", "GOMAXPROCS=1"}}
 }
 
-// Start starts the kube-apiserver again after StopAPIServer or KillAPIServer and waits until it is
-// ready.
+// Start starts the kube-apiserver again after [Kube.Stop] or [Kube.Kill] and waits until it is ready.
 func (k *Kube) Start(ctx context.Context) error {
 	ctx, cancel := deadlineFrom(ctx, Hang)
 	defer cancel()

@@ -19,6 +19,7 @@ const (
 )
 
 // StartKubeProxy starts kube-proxy on the host, which has a link eth0, as K3s does, and waits until its rules are there.
+// Those of one that was killed before are.
 // It needs the program that [Kube.StartKubelet] needs.
 func (k *Kube) StartKubeProxy(ctx context.Context, mode ProxyMode) (*Process, error) {
 	ctx, cancel := deadlineFrom(ctx, Hang)
@@ -56,7 +57,8 @@ func (k *Kube) StartKubeProxy(ctx context.Context, mode ProxyMode) (*Process, er
 		}
 		return err
 	}); err != nil {
-		return nil, fmt.Errorf("kube-proxy on %s: %w", h.Name, err)
+		// Who tries again would have two of them.
+		return nil, errors.Join(fmt.Errorf("kube-proxy on %s: %w", h.Name, err), p.Kill())
 	}
 	return p, nil
 }
