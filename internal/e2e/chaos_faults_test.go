@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"liqo.io/agent/agent/clock"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
@@ -158,7 +159,13 @@ func (c *chaos) setClock(f fault) (mend func()) {
 	}
 	const day = 24 * time.Hour
 	set([]time.Duration{time.Hour, -time.Hour, 2 * day, -2 * day, 400 * day, -400 * day}[f.n%6])
-	return func() { set(0) }
+	return func() {
+		set(0)
+		// The kernel still says that a time server keeps the clock, so the agent believes it, and may have deleted what is old by it.
+		if kept, err := clock.Synchronised(); kept && err == nil {
+			delete(c.rows, c.boxes[f.box])
+		}
+	}
 }
 
 // takeDown kills an agent, and does something while it is down.
