@@ -3,6 +3,7 @@ package offload
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,5 +83,33 @@ func TestAddresses(t *testing.T) {
 				return s.PodIP == "" && len(s.PodIPs) == 0 && s.Phase == corev1.PodRunning
 			})
 		})
+	}
+}
+
+// A pod that was ready when the agent ended is not ready if the agent starts again, no packets pass, and the provider does not say
+// which pods it has.
+func TestNotReadyAfterAStart(t *testing.T) {
+	pod := podHere("web")
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "241.7.0.9", PodIPs: []corev1.PodIP{{IP: "241.7.0.9"}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	local := &localServer{namespaces: []string{"shop"}, pods: []*corev1.Pod{pod}}
+	n := join(t, local, &far{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not now", http.StatusServiceUnavailable) })
+	p := n.provider()
+	p.Network = &workload.Network{Unknown: true, Down: "The peer does not answer."}
+	n.Set(p)
+	for deadline := time.After(hang); ; {
+		local.mu.Lock()
+		status := local.pods[0].Status
+		local.mu.Unlock()
+		if slices.ContainsFunc(status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == workload.ReasonNetworkDown
+		}) && status.PodIP == "241.7.0.9" {
+			return
+		}
+		select {
+		case <-local.wrote:
+		case <-deadline:
+			t.Fatalf("%+v", status)
+		}
 	}
 }

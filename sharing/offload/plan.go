@@ -132,7 +132,7 @@ func (v view) ending() step {
 		if terminal(v.local) {
 			return step{}
 		}
-		return step{status: v.origin.Network.Withdraw(&v.local.Status)}
+		return step{status: v.origin.Network.Unheard(v.local, v.now)}
 	}
 	grace := remaining(v.local, v.now)
 	if c := v.copy(); c != nil {
@@ -188,7 +188,7 @@ func (v view) living() step {
 		if c != nil && v.origin.Network != nil && v.origin.Network.Down != "" {
 			return step{status: v.mirror(c)} // it is as it was, but cannot be reached
 		}
-		return step{status: v.origin.Network.Withdraw(&v.local.Status)}
+		return step{status: v.origin.Network.Unheard(v.local, v.now)}
 	}
 	switch {
 	case c != nil && c.DeletionTimestamp != nil:

@@ -3,8 +3,11 @@ package workload
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/peer/text"
 )
 
 // Network says how pods of a provider are reached from this cluster. It is not changed once
@@ -89,6 +92,30 @@ func (n *Network) Withdraw(mine *corev1.PodStatus) *corev1.PodStatus {
 		out.PodIP, out.PodIPs = kept[0].IP, kept
 	}
 	return out
+}
+
+// Unheard returns the status of a pod of which nothing new is known: as by Withdraw, and not ready if it shows addresses to which
+// no packets pass; nil if that changes nothing.
+func (n *Network) Unheard(mine *corev1.Pod, now time.Time) *corev1.PodStatus {
+	out := n.Withdraw(&mine.Status)
+	shown := out
+	if shown == nil {
+		shown = &mine.Status
+	}
+	is := condition(shown.Conditions, corev1.PodReady)
+	if n == nil || n.Down == "" || len(shown.PodIPs) == 0 || is == nil || is.Status != corev1.ConditionTrue {
+		return out
+	}
+	if out == nil {
+		out = mine.Status.DeepCopy()
+	}
+	setter{out, mine.Status.Conditions, now}.as(corev1.PodReady, n.unreachable())
+	return out
+}
+
+// unreachable is the condition of a pod that runs, and to which no packets pass.
+func (n *Network) unreachable() *corev1.PodCondition {
+	return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: ReasonNetworkDown, Message: text.Line(n.Down, maxMessage)}
 }
 
 // maxPodIPs is how many addresses a pod can have: one of each family.

@@ -2,10 +2,13 @@ package workload
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // shifted has pods of 10.42.0.0/24 and fd42::/64 reached by other addresses.
@@ -116,6 +119,57 @@ func TestWithdraw(t *testing.T) {
 			}
 			if got.PodIP != first {
 				t.Errorf("podIP %s, want %s", got.PodIP, first)
+			}
+		})
+	}
+}
+
+// Of a pod whose copy is not known, as after a start of the agent, only what this cluster can tell is said anew.
+func TestUnheard(t *testing.T) {
+	before, now := metav1.NewTime(time.Unix(1000, 0)), time.Unix(2000, 0)
+	blocks := []netip.Prefix{netip.MustParsePrefix("241.7.0.0/24")}
+	down, up := &Network{Blocks: blocks, Down: "The cable is out."}, &Network{Blocks: blocks}
+	for name, tc := range map[string]struct {
+		network *Network
+		ip      string
+		is      corev1.ConditionStatus
+		changes bool
+		reason  string // of Ready then
+	}{
+		"packets pass":                 {up, "241.7.0.7", corev1.ConditionTrue, false, ""},
+		"none pass":                    {down, "241.7.0.7", corev1.ConditionTrue, true, ReasonNetworkDown},
+		"none pass, after a start":     {&Network{Unknown: true, Down: "The cable is out."}, "241.7.0.7", corev1.ConditionTrue, true, ReasonNetworkDown},
+		"it is not ready anyway":       {down, "241.7.0.7", corev1.ConditionFalse, false, ""},
+		"it shows no address":          {down, "", corev1.ConditionTrue, false, ""},
+		"its address is another one's": {down, "241.8.0.7", corev1.ConditionTrue, true, "Own"},
+		"there is no network":          {nil, "", corev1.ConditionTrue, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: tc.is, Reason: "Own", LastTransitionTime: before}}}}
+			if tc.ip != "" {
+				mine.Status.PodIP, mine.Status.PodIPs = tc.ip, []corev1.PodIP{{IP: tc.ip}}
+			}
+			was := mine.DeepCopy()
+			got := tc.network.Unheard(mine, now)
+			if !reflect.DeepEqual(mine, was) {
+				t.Errorf("the pod was changed: %+v", mine)
+			}
+			if !tc.changes {
+				if got != nil {
+					t.Errorf("%+v", got)
+				}
+				return
+			}
+			if got == nil {
+				t.Fatal("nothing is said")
+			}
+			ready := condition(got.Conditions, corev1.PodReady)
+			if ready.Reason != tc.reason || condition(got.Conditions, corev1.ContainersReady).Status != corev1.ConditionTrue || got.Phase != corev1.PodRunning {
+				t.Errorf("%+v", got)
+			}
+			if tc.reason == ReasonNetworkDown && (ready.Status != corev1.ConditionFalse || !ready.LastTransitionTime.Time.Equal(now) || ready.Message != tc.network.Down) {
+				t.Errorf("%+v", ready)
 			}
 		})
 	}

@@ -83,7 +83,7 @@ func ready(kind corev1.PodConditionType, c *corev1.PodCondition, mine *corev1.Po
 		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
 	}
 	if kind == corev1.PodReady && len(out.PodIPs) > 0 && n.Down != "" {
-		return &corev1.PodCondition{Status: corev1.ConditionFalse, Reason: ReasonNetworkDown, Message: text.Line(n.Down, maxMessage)}
+		return n.unreachable()
 	}
 	var shut []string
 	for _, gate := range mine.Spec.ReadinessGates {
