@@ -14,7 +14,9 @@ type eventRow struct {
 }
 
 var eventTable = describe(table[eventRow]{
-	aspects: aspects{name: "events", ofPeer: true, expired: "at < ?1"},
+	// A time that is long ago is one of a wrong clock if something before it is not as old: a machine that begins in 1970 until
+	// it is told the time would lose all that happened until then.
+	aspects: aspects{name: "events", ofPeer: true, expired: "at < ?1 AND id < coalesce((SELECT min(id) FROM events WHERE at >= ?1), 1 << 62)"},
 	columns: func(e *eventRow) []column {
 		return []column{{"id", &e.id, key}, {"at", at(&e.At), value}, {"cluster_id", &e.ID, value}, {"kind", &e.Kind, value},
 			{"detail", clipped(&e.Detail), value}}

@@ -442,6 +442,28 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// What was written while the clock was behind is not old, and what comes before it is, when its time has come.
+func TestPruneAfterAWrongClock(t *testing.T) {
+	s, c := openNew(t, Limits{})
+	written := []time.Time{epoch, epoch.Add(60 * time.Hour), time.Unix(0, 0), epoch.Add(61 * time.Hour)}
+	for _, at := range written {
+		must(t, s.Apply(t.Context(), Change{Events: []peer.Event{{At: at, ID: "present", Kind: peer.EventAppeared}}}))
+	}
+	for _, step := range []struct {
+		now           time.Duration
+		dropped, left int
+	}{{100 * time.Hour, 1, 3}, {110*time.Hour + time.Minute, 2, 1}, {112 * time.Hour, 1, 0}} {
+		c.t = epoch.Add(step.now)
+		n, err := s.Prune(t.Context(), 50*time.Hour)
+		must(t, err)
+		history, err := s.History(t.Context(), HistoryQuery{})
+		must(t, err)
+		if n != step.dropped || len(history) != step.left {
+			t.Errorf("after %s: %d dropped, left %v", step.now, n, history)
+		}
+	}
+}
+
 func TestMemory(t *testing.T) {
 	s := open(t, "/nonexistent/\x00", Options{Memory: true})
 	if !s.Volatile() || s.Path() != "" {
