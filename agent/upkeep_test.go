@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/config"
+	"liqo.io/agent/internal/bubble"
 )
 
 // pruned notes when history was deleted, in time since the start, and what counted as old.
@@ -39,7 +40,7 @@ func (p *pruned) Prune(_ context.Context, olderThan time.Duration) (int, error) 
 // By a clock that is ahead, all history is old: nothing is deleted before the clock can be believed, and what is old then
 // is deleted soon, however often the clock was wrong before.
 func TestClockThatIsWrongDeletesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		store := &pruned{start: start}
 		wrong := func(since time.Duration) bool {
