@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -103,7 +104,12 @@ func faultKinds() []faultKind {
 		}},
 		{"edit", 4, 0, nil, func(c *chaos, f fault) func() {
 			edits := c.edits(f)
-			c.kubectl(f, append([]string{"patch", "--type=merge"}, edits[f.n%len(edits)]...))
+			edit := edits[f.n%len(edits)]
+			if strings.Contains(edit[1], workload.LabelOriginCluster) {
+				// The agent may write there before it has heard of this.
+				c.boxes[f.box].deprived = "what is written there has the label of the guest"
+			}
+			c.kubectl(f, append([]string{"patch", "--type=merge"}, edit...))
 			return nil
 		}},
 		{"flush-network", 1, 0, nil, func(c *chaos, f fault) func() {
