@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,16 +20,16 @@ type pruned struct {
 	at    []time.Duration
 	older time.Duration
 
-	cached bool // the database has been read, and the memory of that not given back
+	cached atomic.Bool // the database has been read, and the memory of that not given back
 }
 
 func (p *pruned) Check(context.Context) error {
-	p.cached = true
+	p.cached.Store(true)
 	return nil
 }
 
 func (p *pruned) Shrink(context.Context) error {
-	p.cached = false
+	p.cached.Store(false)
 	return nil
 }
 
@@ -63,7 +64,7 @@ func TestClockThatIsWrongDeletesNothing(t *testing.T) {
 		}()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if store.cached {
+		if store.cached.Load() {
 			t.Error("the memory of the check is not given back while the clock is wrong")
 		}
 		time.Sleep(100 * time.Hour)
