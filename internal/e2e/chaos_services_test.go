@@ -4,12 +4,10 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,13 +42,11 @@ func (p *packets) accept(i int) {
 	go func() {
 		for {
 			conn, err := l.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
+			if err != nil {
+				return // closed, or nobody is answered any more, which is noticed
 			}
-			if err == nil {
-				_, _ = fmt.Fprintf(conn, "%d %s %s", i, conn.LocalAddr().(*net.TCPAddr).IP, conn.RemoteAddr().(*net.TCPAddr).IP)
-				_ = conn.Close()
-			}
+			_, _ = fmt.Fprintf(conn, "%d %s %s", i, conn.LocalAddr().(*net.TCPAddr).IP, conn.RemoteAddr().(*net.TCPAddr).IP)
+			_ = conn.Close()
 		}
 	}()
 }
@@ -58,19 +54,18 @@ func (p *packets) accept(i int) {
 // served checks that a pod at home of box x is answered by the Service whose pods are all at box y, by one of these.
 func (p *packets) served(x, y int) error {
 	name := "on-" + p.c.boxes[y].host.Name
-	services, err := list[corev1.Service](p.c.boxes[x], "/api/v1/namespaces/shop/services")
+	service, found, err := get[corev1.Service](p.c.boxes[x], "/api/v1/namespaces/shop/services/"+name)
 	if err != nil {
 		return err
 	}
-	s := slices.IndexFunc(services, func(s corev1.Service) bool { return s.Name == name })
 	p.mu.Lock()
 	src, asks := p.asker(x, x)
 	block := p.sights[y].blocks[x]
 	p.mu.Unlock()
-	if s < 0 || !asks {
+	if !found || !asks {
 		return fmt.Errorf("%s: there is no Service %s, or no pod that could ask it", p.c.boxes[x].host.Name, name)
 	}
-	addr := netip.AddrPortFrom(netip.MustParseAddr(services[s].Spec.ClusterIP), servicePort)
+	addr := netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), servicePort)
 	var conn net.Conn
 	if err := p.pods[x].Do(func() (err error) {
 		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), Timeout: 3 * time.Second}
