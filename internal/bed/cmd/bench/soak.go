@@ -19,18 +19,24 @@ import (
 	"liqo.io/agent/internal/bed"
 )
 
-// The intervals of a soak are a fifteenth of the defaults, so that 96 minutes have as many checks, losses and returns as a day.
-// What cannot be configured is as always: offers are renewed after hours, and history is looked through once a day.
 const (
-	soakFaster = 15
-	soakLost   = time.Minute
-	soakConfig = "[discovery]\ncheck_interval = \"2s\"\nlost_after = \"1m\"\n"
 	soakGroups = 10 // of peers that come and go together
 	soakPeers  = 10 // in each
 	soakPods   = 10
 	soakSeed   = 1
 	soakWarm   = 3 // rounds whose figures are not fitted: memory that they take is used again later
 )
+
+// soakLost is after how long a peer that does not answer is lost. The intervals of a soak are the defaults divided by soakFaster, so that
+// 96 minutes have as many checks, losses and returns as a day at a fifteenth of them.
+// What cannot be configured is as always: offers are renewed after hours, and history is looked through once a day.
+func soakLost() time.Duration {
+	return config.Default().Discovery.LostAfter / time.Duration(soakFaster)
+}
+
+func soakConfig() string {
+	return fmt.Sprintf("[discovery]\ncheck_interval = %q\nlost_after = %q\n", config.Default().Discovery.CheckInterval/time.Duration(soakFaster), soakLost())
+}
 
 // soak is a consumer with a hundred simulated providers that come and go, and pods that move between it and a real one.
 type soak struct {
@@ -56,7 +62,7 @@ func measureSoak(r *scenarioRun) {
 	for _, o := range []*box{s.x, s.y} {
 		o.cli("rbac", "--apply") // an account of its own, of which the API server notes what it writes
 	}
-	s.startAgents(soakConfig+"autojoin_untrusted = true\n", soakConfig)
+	s.startAgents(soakConfig()+"autojoin_untrusted = true\n", soakConfig())
 	s.share()
 	s.deploy()
 	s.crowd = s.bed.AddHost("crowd", "10.77.15.1/16")
@@ -122,9 +128,9 @@ func (s *soak) round() {
 	}
 	left := time.Now()
 	s.moved(s.rounds%2 == 0)
-	s.pause(soakLost/4 - time.Since(left))
+	s.pause(soakLost()/4 - time.Since(left))
 	s.comes(away[0])
-	s.pause(soakLost - time.Since(left))
+	s.pause(soakLost() - time.Since(left))
 	s.await(10*time.Minute, "the nodes of those that are away are gone", func() error {
 		return s.x.virtualNodes(1 + (soakGroups-2)*soakPeers)
 	})
@@ -194,7 +200,7 @@ func (x *box) database(query string, args ...any) (n, size int64, err error) {
 
 // trends adds what has become of each figure.
 func (s *soak) trends() {
-	how := fmt.Sprintf("%d rounds in %s, which stand for %s", s.rounds, time.Since(s.began).Round(time.Second), (soakFaster * time.Since(s.began)).Round(time.Minute))
+	how := fmt.Sprintf("%d rounds in %s, which stand for %s", s.rounds, time.Since(s.began).Round(time.Second), (time.Duration(soakFaster) * time.Since(s.began)).Round(time.Minute))
 	for i, side := range []string{"consumer", "provider"} {
 		warm := min(soakWarm, len(s.taken[i])-1)
 		// SQLite takes two megabytes for pages, most of them as the history grows, for half a day or more. What would go on growing
@@ -216,7 +222,7 @@ func (s *soak) trends() {
 		} {
 			var at, values []float64
 			for _, n := range s.taken[i][f.from:] {
-				at, values = append(at, (soakFaster*n.at).Hours()/24), append(values, f.of(n))
+				at, values = append(at, (time.Duration(soakFaster)*n.at).Hours()/24), append(values, f.of(n))
 			}
 			slope, failing := trend(at, values)
 			wanted := ""
@@ -261,8 +267,9 @@ func trend(x, y []float64) (slope, failing float64) {
 
 // quiet looks at what is written while nothing happens.
 func (s *soak) quiet() {
-	const window = time.Hour / soakFaster
-	s.pause(2 * soakLost) // until what is late is done
+	// Ten minutes are enough for what is late, and to see who writes, if an hour is an hour.
+	window := min(time.Hour/time.Duration(soakFaster), 10*time.Minute)
+	s.pause(min(2*soakLost(), 10*time.Minute))
 	from := time.Now()
 	stored := func() (n [2]uint64) {
 		for i, o := range []*box{s.x, s.y} {
@@ -286,8 +293,8 @@ func (s *soak) quiet() {
 		}
 		side := []string{"consumer", "provider"}[i]
 		stored := after[i] - before[i]
-		s.add("soak, "+side+": API writes and transactions in a quiet hour", "0 and 0", fmt.Sprintf("%d and %d", len(writes), stored),
-			fmt.Sprintf("%s; by the audit log, without the leases of nodes", window))
+		s.add("soak, "+side+": API writes and transactions while nothing happens", "0 and 0", fmt.Sprintf("%d and %d", len(writes), stored),
+			fmt.Sprintf("%s, which stand for %s; by the audit log, without the leases of nodes", window, time.Duration(soakFaster)*window))
 		if len(writes) > 0 || stored > 0 {
 			s.Errorf("%s wrote while nothing happened: %d transactions, %v", o.host.Name, stored, writes)
 		}
