@@ -217,7 +217,7 @@ func climbJoined(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	b := bed.New(r)
 	x = r.box(b, "a", "10.77.0.1/16")
 	x.kube = b.StartKubes(r.Context(), x.host)[0]
-	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\nautojoin_untrusted = true\n[sharing]\nuse = false\n")
+	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", fmt.Sprintf("[discovery]\nautojoin_untrusted = true\n[sharing]\nuse = false\nmax_accepted = %d\n", size))
 	x.start()
 	r.await(time.Minute, "connected", func() error { return connected(x) })
 	began = time.Now()
