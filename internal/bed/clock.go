@@ -31,14 +31,7 @@ func (p *Process) SetClock(ahead time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Hang)
 	defer cancel()
-	if err := Poll(ctx, func() error {
-		select {
-		case <-p.done:
-			cancel() // it does not get better
-		default:
-		}
-		return p.setClock(ahead)
-	}); err != nil {
+	if err := p.poll(ctx, func() error { return p.setClock(ahead) }); err != nil {
 		return fmt.Errorf("set the clock of %s on %s: %w", p.Name, p.host.Name, err)
 	}
 	return nil

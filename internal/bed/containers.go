@@ -93,7 +93,7 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 			h.bed.t.Errorf("bed: host %s: end its containers: %v", h.Name, err)
 		}
 	})
-	if err := Poll(ctx, func() error {
+	if err := containerd.poll(ctx, func() error {
 		_, err := h.Run(ctx, "ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", archive)
 		return err
 	}); err != nil {
@@ -104,7 +104,7 @@ func (k *Kube) StartKubelet(ctx context.Context) error {
 	if kubelet, err = h.start(cmd); err != nil {
 		return err
 	}
-	return Poll(ctx, func() error { return k.kubeletReady(ctx) })
+	return kubelet.poll(ctx, func() error { return k.kubeletReady(ctx) })
 }
 
 // kubeletReady checks that the node's Ready condition is the kubelet's, and true.

@@ -73,13 +73,16 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 			"--bind-address=127.0.0.1",
 		}, serving...)...), "10259"},
 	}
+	var started []*Process
 	for _, program := range programs {
-		if _, err := k.Host.start(program.cmd); err != nil {
+		p, err := k.Host.start(program.cmd)
+		if err != nil {
 			return err
 		}
+		started = append(started, p)
 	}
-	for _, program := range programs {
-		err := Poll(ctx, func() error {
+	for i, program := range programs {
+		err := started[i].poll(ctx, func() error {
 			answer, err := k.status(ctx, "https://127.0.0.1:"+program.port+"/healthz")
 			if err != nil {
 				return err

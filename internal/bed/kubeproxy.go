@@ -50,7 +50,7 @@ func (k *Kube) StartKubeProxy(ctx context.Context, mode ProxyMode) (*Process, er
 		return nil, err
 	}
 	// It says that it is healthy before it has any. One Service is always there.
-	if err := Poll(ctx, func() error {
+	if err := p.poll(ctx, func() error {
 		rules, err := h.Run(ctx, "nft", "list", "ruleset")
 		if err == nil && !strings.Contains(rules, serviceIP+" ") {
 			err = errors.New("no rule is about " + serviceIP)

@@ -60,7 +60,7 @@ func (k *Kube) StartMetricsServer(ctx context.Context) (*Process, error) {
 	if err := k.RegisterMetrics(ctx); err != nil {
 		return nil, fmt.Errorf("host %s: metrics-server: %w", h.Name, err)
 	}
-	if err := Poll(ctx, func() error {
+	if err := process.poll(ctx, func() error {
 		_, err := k.Request(ctx, "GET", "/apis/metrics.k8s.io/v1beta1/nodes", "", nil)
 		return err
 	}); err != nil {

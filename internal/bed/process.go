@@ -222,23 +222,29 @@ func (p *Process) Log() string {
 
 // WaitLog waits until the process has written a text. It fails at once if the process ends without.
 func (p *Process) WaitLog(ctx context.Context, text string) error {
-	ended := errors.New("it has ended")
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := Poll(ctx, func() error {
-		select {
-		case <-p.done:
-			// One more look: it may have written the text last.
-			cancel(ended)
-		default:
-		}
+	return p.poll(ctx, func() error {
 		if strings.Contains(p.Log(), text) {
 			return nil
 		}
 		return fmt.Errorf("%s on %s has not written %q", p.Name, p.host.Name, text)
 	})
+}
+
+// poll is [Poll] for what the process has to run for. It fails at once if the process ends without.
+func (p *Process) poll(ctx context.Context, condition func() error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := Poll(ctx, func() error {
+		select {
+		case <-p.done:
+			// One more look: it may have done it last.
+			cancel(fmt.Errorf("%s has ended: %s", p.Name, p.state()))
+		default:
+		}
+		return condition()
+	})
 	if err != nil {
-		return fmt.Errorf("%w; its log ends with:\n%s", err, tail(p.Log(), 20))
+		return fmt.Errorf("%w; the log of %s ends with:\n%s", err, p.Name, tail(p.Log(), 20))
 	}
 	return nil
 }
