@@ -79,6 +79,7 @@ type Connect struct {
 	// versions is how many networks were made for pods.
 	versions uint64
 	asked    time.Time                      // when nameservers were asked for first, and not known
+	silent   time.Time                      // the same of a cluster DNS that does not answer, zero once it does
 	unnamed  map[peer.ClusterID]*time.Timer // for the end of that
 }
 
@@ -91,6 +92,9 @@ const (
 	graceAtFirst = 10 * time.Second
 	graceLater   = 3 * time.Second
 )
+
+// graceOfDNS is how long new pods wait for a cluster DNS that does not answer, as after a start of the machine.
+const graceOfDNS = 2 * time.Minute
 
 // absentAfter is for how long one of the two sides must have said that it connects no networks until pods run as if there
 // had never been one. A peer whose agent or machine starts says so until it knows its nodes, and connections go on then.
@@ -207,8 +211,8 @@ func (c *Connect) Serve(id peer.ClusterID, joined bool) (network []netip.Prefix,
 }
 
 // Nameservers returns the addresses at which pods of a consumer that is served are to ask for names, nil while
-// these cannot be answered, or the consumer cannot be connected. known is false for a moment after the start: a pod keeps
-// for all of its life whom it was told to ask.
+// these cannot be answered, or the consumer cannot be connected. known is false for a moment after the start, and for longer
+// while the cluster DNS does not answer: a pod keeps for all of its life whom it was told to ask.
 func (c *Connect) Nameservers(id peer.ClusterID) (servers []netip.Addr, known bool) {
 	problem := c.rules.Problem()
 	status, ok := c.engine.Status(id)
@@ -227,11 +231,17 @@ func (c *Connect) nameservers(id peer.ClusterID, problem *connectivity.Problem, 
 	case !undecided && (!ok || len(status.Blocks.Theirs) == 0 && status.Problem != nil):
 		return nil, true
 	case !undecided && (len(serving) > 0 || !pending):
+		c.silent = time.Time{}
 		return serving, true
-	case c.asked.IsZero():
-		c.asked = time.Now()
 	}
-	wait := graceAtFirst - time.Since(c.asked)
+	since, grace := &c.asked, graceAtFirst
+	if !undecided {
+		since, grace = &c.silent, graceOfDNS
+	}
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	wait := grace - time.Since(*since)
 	if wait <= 0 { // pods without these names are better than none
 		return nil, true
 	}

@@ -50,19 +50,27 @@ func TestNameservers(t *testing.T) {
 		if len(c.unnamed) != 0 || again.Load() != 0 {
 			t.Errorf("%d wait, and %d were told", len(c.unnamed), again.Load())
 		}
-		ask := func() bool {
-			_, known := c.nameservers(barn, unknown, network.Status{}, false, nil, true)
-			return known
-		}
-		for range 2 {
-			if ask() {
-				t.Error("known although nothing is")
+		agreed := network.Status{Known: true, Blocks: agreed}
+		for _, wait := range []struct {
+			what  string
+			ask   func() (servers []netip.Addr, known bool)
+			grace time.Duration
+		}{
+			{"nothing is known", func() ([]netip.Addr, bool) { return c.nameservers(barn, unknown, network.Status{}, false, nil, true) }, graceAtFirst},
+			{"the cluster DNS does not answer", func() ([]netip.Addr, bool) { return c.nameservers(barn, nil, agreed, true, nil, true) }, graceOfDNS},
+		} {
+			again.Store(0)
+			c.nameservers(barn, nil, agreed, true, serving, false) // a cluster DNS that has answered is waited for anew
+			for range 2 {
+				if _, known := wait.ask(); known {
+					t.Errorf("%s: known at once", wait.what)
+				}
 			}
-		}
-		time.Sleep(graceAtFirst)
-		synctest.Wait()
-		if again.Load() != 1 || !ask() {
-			t.Errorf("after %s: told %d times, and pods wait still", graceAtFirst, again.Load())
+			time.Sleep(wait.grace)
+			synctest.Wait()
+			if _, known := wait.ask(); !known || again.Load() != 1 {
+				t.Errorf("%s: told %d times after %s, known: %v", wait.what, again.Load(), wait.grace, known)
+			}
 		}
 	})
 }

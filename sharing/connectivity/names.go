@@ -56,12 +56,13 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 		}
 	}
 	holders := make(map[netip.Addr]int)
-	told, elsewhere := false, false
+	told, elsewhere, dns := false, false, false
 	for _, p := range w.pods.All() {
 		if _, virtual := providers[p.Spec.NodeName]; virtual || workload.Ended(p.Status.Phase) {
 			continue
 		}
 		if p.Namespace == metav1.NamespaceSystem && p.Labels[labelApp] == clusterDNS {
+			dns = true
 			for _, ip := range p.Status.PodIPs {
 				if addr, err := netip.ParseAddr(ip.IP); err == nil {
 					state.Servers = append(state.Servers, netip.AddrPortFrom(addr, names.AskPort))
@@ -108,8 +109,13 @@ func (c *Connectivity) asked(w *watched, pods []netip.Prefix, providers map[stri
 	for a := range state.Others {
 		others = append(others, netip.PrefixFrom(a, a.BitLen()))
 	}
-	if !told && (!connectable || len(c.serves) == 0 || len(state.Servers) == 0) {
+	state.Starting = dns && len(state.Servers) == 0
+	switch {
+	case told:
+	case !connectable || len(c.serves) == 0:
 		return filter.Names{}, new(names.State), guests
+	case len(state.Servers) == 0:
+		return filter.Names{}, &names.State{Starting: state.Starting}, guests
 	}
 	slices.SortFunc(state.Servers, netip.AddrPort.Compare) // so that what is the same looks the same
 	slices.SortFunc(others, netip.Prefix.Compare)

@@ -51,6 +51,14 @@ func TestWhoAsks(t *testing.T) {
 		t.Errorf("%+v %+v", b.names, b.net.names)
 	}
 
+	// One that is to be there, and has no address yet.
+	b.addPod("kube-system", "coredns-starting", "box", "", dns)
+	b.decide(b.w)
+	if len(b.names.Addresses) != 0 || !b.names.Starting {
+		t.Errorf("%+v", b.names)
+	}
+	b.w.pods.Deleted("kube-system", "coredns-starting", "u")
+
 	b.addPod("kube-system", "coredns", "box", "10.42.0.3", dns)
 	b.addPod("guests-of-barn", "again", "box", "10.42.0.20", asks("shop.svc.barn.lan", "svc.barn.lan", "barn.lan"))
 	b.decide(b.w)

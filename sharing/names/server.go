@@ -72,6 +72,8 @@ type State struct {
 	// Servers are the DNS servers of this cluster, and Domain is its domain.
 	Servers []netip.AddrPort
 	Domain  string
+	// Starting: there are no Servers because the pods that are to be these have no addresses yet.
+	Starting bool
 	// Nodes are the names of its nodes, in small letters, which guests may not ask for.
 	Nodes map[string]bool
 }
@@ -146,11 +148,11 @@ func (s *Server) Serving() []netip.Addr {
 	return s.serving
 }
 
-// Pending reports whether it is not known yet whether guests are answered.
+// Pending reports whether it is not known yet whether guests are answered, which it is not while the cluster DNS does not answer.
 func (s *Server) Pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.told || len(s.state.Addresses) > 0 && len(s.serving) == 0 && s.problem == nil
+	return !s.told || s.state.Starting || len(s.state.Addresses) > 0 && len(s.serving) == 0 && (s.problem == nil || errors.Is(s.problem, errSilent))
 }
 
 // Problem returns why guests are not answered, nil if they are or need not be.
@@ -187,7 +189,7 @@ func (s *Server) refuse(why string) {
 // note keeps whether guests are answered, and tells of a change.
 func (s *Server) note(serving []netip.Addr, problem error) {
 	s.mu.Lock()
-	changed := !slices.Equal(s.serving, serving) || (s.problem == nil) != (problem == nil)
+	changed := !slices.Equal(s.serving, serving) || (s.problem == nil) != (problem == nil) || errors.Is(s.problem, errSilent) != errors.Is(problem, errSilent)
 	news := fmt.Sprint(s.problem) != fmt.Sprint(problem)
 	s.serving, s.problem = serving, problem
 	s.mu.Unlock()

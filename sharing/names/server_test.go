@@ -1,6 +1,7 @@
 package names
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
@@ -320,6 +321,17 @@ trap.liqo-barn-shop.svc CNAME secret.default.svc
 // hostile is a DNS server that answers as a test says.
 func hostile(t *testing.T, answer func(network string, q *dns.Msg) []byte) netip.AddrPort {
 	t.Helper()
+	return answering(t, func(network string, q *dns.Msg) []byte {
+		if strings.HasPrefix(q.Question[0].Name, "kubernetes.default.") {
+			return packed(new(dns.Msg).SetReply(q))
+		}
+		return answer(network, q)
+	})
+}
+
+// answering is a cluster DNS that answers what it is told to.
+func answering(t *testing.T, answer func(network string, q *dns.Msg) []byte) netip.AddrPort {
+	t.Helper()
 	addAddresses(t, "lo", "127.0.0.1/8")
 	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -331,13 +343,7 @@ func hostile(t *testing.T, answer func(network string, q *dns.Msg) []byte) netip
 	}
 	for network, server := range map[string]*dns.Server{"udp": {PacketConn: packets}, "tcp": {Listener: streams}} {
 		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-			raw := []byte(nil)
-			if strings.HasPrefix(q.Question[0].Name, "kubernetes.default.") {
-				raw, _ = new(dns.Msg).SetReply(q).Pack()
-			} else {
-				raw = answer(network, q)
-			}
-			if raw != nil {
+			if raw := answer(network, q); raw != nil {
 				_, _ = w.Write(raw)
 			}
 		})
@@ -404,6 +410,50 @@ func TestHostileUpstream(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	})
+}
+
+// TestPending: whether guests are answered is not known while the cluster DNS does not answer, or has no address, and is
+// once it says that it is not that of this cluster.
+func TestPending(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rcode            int // -1: no answer
+		serving, pending bool
+	}{
+		"silent":        {-1, false, true},
+		"starts":        {dns.RcodeServerFailure, false, true},
+		"of another":    {dns.RcodeNameError, false, false},
+		"of this one":   {dns.RcodeSuccess, true, false},
+		"refuses to us": {dns.RcodeRefused, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, answering(t, func(_ string, q *dns.Msg) []byte {
+				if tc.rcode < 0 {
+					return nil
+				}
+				return packed(new(dns.Msg).SetRcode(q, tc.rcode))
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), hang)
+			defer cancel()
+			if err := bed.Poll(ctx, func() error {
+				if s.Problem() == nil && len(s.Serving()) == 0 {
+					return errors.New("the cluster DNS was not asked")
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if serving := len(s.Serving()) > 0; serving != tc.serving || s.Pending() != tc.pending {
+				t.Errorf("serving: %v, pending: %v, %v", serving, s.Pending(), s.Problem())
+			}
+		})
+	}
+	s := New(Config{})
+	for _, pending := range []bool{true, false} {
+		s.Set(&State{Starting: pending})
+		if s.Pending() != pending {
+			t.Errorf("starting: %v, pending: %v", pending, s.Pending())
+		}
+	}
 }
 
 // TestLargeAnswers: a guest that asks by UDP costs no more than a datagram of the cluster DNS, and few large answers are

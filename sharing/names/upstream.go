@@ -21,6 +21,9 @@ const (
 	tryTimeout = 1300 * time.Millisecond
 )
 
+// errSilent: the cluster DNS does not answer, which it may do in a moment.
+var errSilent = errors.New("the cluster DNS does not answer")
+
 // exchange asks the cluster DNS by a network, "udp" or "tcp". What comes by UDP may be truncated.
 func exchange(ctx context.Context, network string, m *dns.Msg, servers []netip.AddrPort) (*dns.Msg, error) {
 	if len(servers) == 0 {
@@ -37,7 +40,7 @@ func exchange(ctx context.Context, network string, m *dns.Msg, servers []netip.A
 			break
 		}
 	}
-	return nil, fmt.Errorf("ask the cluster DNS: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("%w: %w", errSilent, errors.Join(errs...))
 }
 
 // try asks one server.
@@ -75,7 +78,11 @@ func verify(ctx context.Context, domain string, servers []netip.AddrPort) error 
 	m.SetQuestion("kubernetes.default.svc."+dns.Fqdn(domain), dns.TypeA)
 	m.SetEdns0(maxUDP, false)
 	got, err := exchange(ctx, "udp", m, servers)
-	if err == nil && got.Rcode != dns.RcodeSuccess {
+	switch {
+	case err != nil:
+	case got.Rcode == dns.RcodeServerFailure: // as while CoreDNS starts
+		err = fmt.Errorf("%w: %s", errSilent, dns.RcodeToString[got.Rcode])
+	case got.Rcode != dns.RcodeSuccess:
 		err = fmt.Errorf("the cluster DNS does not know %s: %s", m.Question[0].Name, dns.RcodeToString[got.Rcode])
 	}
 	return err
