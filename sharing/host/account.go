@@ -29,13 +29,13 @@ const (
 	maxObjectBytes = 8 << 20
 	// maxServices and maxSlices bound the Services of a consumer, and its EndpointSlices
 	// without those that Kubernetes makes.
-	maxServices = 100
-	maxSlices   = 300
+	maxServices = 250
+	maxSlices   = 600
 	// maxServicePorts bounds the ports of all Services of a consumer, and maxEndpointPorts the
 	// ports of each of its endpoints, all together. kube-proxy has some rules for each of these, and
 	// for each pod that a Service selects as many as the Service has ports, and goes through all
 	// with a change of one: 100 ports everywhere would be millions.
-	maxServicePorts  = 300
+	maxServicePorts  = 600
 	maxEndpointPorts = 10_000
 	// reservation is how long something counts that was let through and not seen.
 	reservation = 30 * time.Second
