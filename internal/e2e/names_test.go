@@ -238,6 +238,32 @@ func TestNames(t *testing.T) {
 	b.start()
 	answers(a, "shop", "away", "-count 20 http://web.shop", "away", "home")
 
+	// B's agent starts before its cluster DNS, as after a start of the machine: a pod waits for that, since it keeps whom it was told to ask.
+	if err := b.agent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	coreDNS := func(changes string) {
+		t.Helper()
+		b.shell("kubectl patch deployment -n kube-system coredns --patch '{\"spec\": " + changes + "}'")
+	}
+	coreDNS(`{"replicas": 0}`)
+	b.shell("kubectl wait -n kube-system --for=delete pod -l k8s-app=kube-dns --timeout=2m")
+	coreDNS(`{"replicas": 1, "template": {"spec": {"nodeSelector": {"starts": "later"}}}}`)
+	b.start()
+	a.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: late, namespace: shop}\nspec:\n      nodeSelector: {kubernetes.io/hostname: " + b.asNode() + "}" + shopPod)
+	a.eventually("the late pod waits", func() error {
+		if !strings.Contains(a.agent.Log(), "name=late") {
+			return errors.New("nothing is logged of it")
+		}
+		return nil
+	})
+	coreDNS(`{"template": {"spec": {"nodeSelector": null}}}`)
+	a.awaitAddress("late")
+	if resolv, err = a.tryShell("kubectl exec -n shop late -- cat /etc/resolv.conf"); err != nil || !strings.Contains(resolv, "nameserver 169.254.241.53\n") {
+		t.Errorf("%v: %s", err, resolv)
+	}
+	a.shell("kubectl delete pod -n shop late")
+
 	// While the path is down, names are answered, and requests by the pods that are there.
 	a.host.Link("eth0").Unplug()
 	answers(b, guests, "away", "-count 20 http://web.shop", "away")
