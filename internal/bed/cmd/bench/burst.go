@@ -111,7 +111,7 @@ func measureSharingPeers(r *scenarioRun) {
 	const crowdSize, size = 10, 100
 	p := r.newPair("[discovery]\nautojoin_untrusted = true\n")
 	p.y.cli("peers", "accept", p.xID, "--yes")
-	p.bed.AddHost("crowd", "10.77.15.1/16").Start(neighbours(r, crowdSize))
+	addCrowd(p.bed).Start(neighbours(r, crowdSize))
 	r.await(2*time.Minute, "all providers are joined", func() error {
 		if st := p.x.mustStatus(); st.Peering.Joined != crowdSize+1 {
 			return fmt.Errorf("%d are", st.Peering.Joined)

@@ -24,13 +24,16 @@ const (
 	liqoService = "_liqo._tcp.local."
 )
 
-// newCrowd starts a crowd on a host of its own.
-func (r *scenarioRun) newCrowd(b *bed.Bed, opts crowd.Options) *crowd.Crowd {
+// addCrowd adds the host of a crowd.
+func addCrowd(b *bed.Bed) *bed.Host { return b.AddHost("crowd", "10.77.15.1/16") }
+
+// newCrowd starts a crowd on a host.
+func (r *scenarioRun) newCrowd(host *bed.Host, opts crowd.Options) *crowd.Crowd {
 	opts.First, opts.Service = netip.MustParseAddr("10.77.16.1"), liqoService
 	if opts.Port == 0 {
 		opts.Port = 6447
 	}
-	c, err := crowd.New(b.AddHost("crowd", "10.77.15.1/16"), opts)
+	c, err := crowd.New(host, opts)
 	if err != nil {
 		r.Fatalf("crowd: %v", err)
 	}
@@ -124,7 +127,7 @@ func (r *scenarioRun) crowdTable(loss int, hasty bool) {
 	b := bed.New(r)
 	x := r.box(b, "a", "10.77.0.1/16")
 	alone := r.scan(b, x, nil)
-	c := r.newCrowd(b, crowd.Options{Size: crowdSize, LossPercent: loss, Hasty: hasty})
+	c := r.newCrowd(addCrowd(b), crowd.Options{Size: crowdSize, LossPercent: loss, Hasty: hasty})
 	var all, most spread
 	var cpu spread
 	var memory []int64
@@ -236,7 +239,7 @@ func measureIdle(r *scenarioRun) {
 	b := bed.New(r)
 	x := r.box(b, "a", "10.77.0.1/16")
 	x.kube = b.StartKubes(r.Context(), x.host)[0]
-	r.newCrowd(b, crowd.Options{Size: size, Endpoints: true})
+	r.newCrowd(addCrowd(b), crowd.Options{Size: size, Endpoints: true})
 	x.start()
 	x.when(120*time.Second, "all neighbours", func(all map[string]foreign) bool { return len(all) == size })
 	// Let the start's work end: a first round of checks and the query backoff.

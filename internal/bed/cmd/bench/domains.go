@@ -63,7 +63,7 @@ func serviceZone(c *crowd.Crowd) string {
 func (r *scenarioRun) domain(name string, size int, zone func(*crowd.Crowd) string) {
 	b := bed.New(r)
 	x := r.box(b, "a", "10.77.0.1/16")
-	c := r.newCrowd(b, crowd.Options{Size: size, Endpoints: true})
+	c := r.newCrowd(addCrowd(b), crowd.Options{Size: size, Endpoints: true})
 	// The clusters are behind a router, as they would be: a thousand neighbours at once are more than
 	// Linux resolves hardware addresses of.
 	if out, err := x.host.Run(r.Context(), "ip", "route", "add", "10.77.16.0/20", "via", "10.77.15.1"); err != nil {

@@ -154,7 +154,7 @@ func (r *scenarioRun) joined(name, settings string, nodes bool) {
 	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", "[discovery]\nautojoin_untrusted = true\n"+settings)
 	x.start()
 	began := time.Now()
-	b.AddHost("crowd", "10.77.15.1/16").Start(neighbours(r, size))
+	addCrowd(b).Start(neighbours(r, size))
 	r.await(120*time.Second, "all neighbours are joined", func() error {
 		if st := x.mustStatus(); st.Peering.Joined != size {
 			return fmt.Errorf("%d are", st.Peering.Joined)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -179,6 +180,18 @@ func (x *box) packets() map[string]float64 {
 	return sent
 }
 
+// fix makes the hardware addresses of a crowd known for good, so that they need not fit into the kernel's table of them: that has
+// room for 1,024 by default, in all namespaces together.
+func (x *box) fix(c *crowd.Crowd, mac net.HardwareAddr) {
+	var lines strings.Builder
+	for _, b := range c.Boxes {
+		fmt.Fprintf(&lines, "neigh replace %s lladdr %s dev eth0 nud permanent\n", b.Addr, mac)
+	}
+	if _, err := x.host.RunInput(x.r.Context(), lines.String(), "ip", "-batch", "-"); err != nil {
+		x.r.Fatalf("%v", err)
+	}
+}
+
 // climbNeighbours has an agent that has started before meet boxes with endpoints: what is measured is meeting them.
 func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	b := bed.New(r)
@@ -187,7 +200,8 @@ func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	x.start() // makes the database, the kinds and the namespace
 	r.await(time.Minute, "connected", func() error { return connected(x) })
 	x.stop()
-	r.newCrowd(b, crowd.Options{Size: size, Endpoints: true})
+	host := addCrowd(b)
+	x.fix(r.newCrowd(host, crowd.Options{Size: size, Endpoints: true}), host.Link("eth0").HardwareAddr())
 	began = x.start()
 	done = x.when(max(2*time.Minute, time.Duration(size)*60*time.Millisecond), "all neighbours", func(all map[string]foreign) bool {
 		n := 0
@@ -221,7 +235,7 @@ func climbJoined(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	x.start()
 	r.await(time.Minute, "connected", func() error { return connected(x) })
 	began = time.Now()
-	b.AddHost("crowd", "10.77.15.1/16").Start(neighbours(r, size))
+	addCrowd(b).Start(neighbours(r, size))
 	r.await(5*time.Minute, "all neighbours are joined", func() error {
 		if st := x.mustStatus(); st.Peering.Joined != size {
 			return fmt.Errorf("%d are", st.Peering.Joined)

@@ -65,7 +65,7 @@ func measureSoak(r *scenarioRun) {
 	s.startAgents(soakConfig()+"autojoin_untrusted = true\n", soakConfig())
 	s.share()
 	s.deploy()
-	s.crowd = s.bed.AddHost("crowd", "10.77.15.1/16")
+	s.crowd = addCrowd(s.bed)
 	for i := range s.groups {
 		s.comes(i)
 	}
