@@ -61,6 +61,7 @@ type claim struct {
 	second   bool      // the next check only looks at the last failure a second time
 	failedAt time.Time // the last failure that counted
 	failure  string    // why the last check failed
+	back     int       // failures when it was seen again after it was lost, 0 if it was not
 	seenAt   time.Time
 
 	absence Absence // why no source sees it, while none does
@@ -70,6 +71,7 @@ type claim struct {
 // it did.
 func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 	var before []netip.AddrPort
+	news := old == nil
 	if old != nil {
 		before = old.Addrs
 	}
@@ -80,7 +82,7 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 			break
 		}
 		if !slices.Contains(before, a) && !slices.Contains(c.fresh, a) {
-			c.fresh = slices.Insert(c.fresh, 0, a)
+			c.fresh, news = slices.Insert(c.fresh, 0, a), true
 		}
 	}
 	c.fresh = c.fresh[:min(len(c.fresh), maxAddrs)]
@@ -89,11 +91,16 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 		old = &sighting{claim: c}
 		c.sightings = append(c.sightings, old)
 	}
-	old.Sighting, old.recalled = s, false
-	if c.verified && phase == peer.PhaseLost && c.failures < failuresUntilLost {
-		// A packet alone brings nobody back: lost until its endpoint answers.
-		c.failures, c.failure = failuresUntilLost, "seen again, not checked yet; it was lost because "+reason
+	if c.verified && phase == peer.PhaseLost {
+		if c.failures < failuresUntilLost {
+			// A packet alone brings nobody back: lost until its endpoint answers.
+			c.failures, c.failure = failuresUntilLost, "seen again, not checked yet; it was lost because "+reason
+		}
+		if news {
+			c.back = c.failures
+		}
 	}
+	old.Sighting, old.recalled = s, false
 	return old
 }
 
@@ -140,7 +147,7 @@ func (c *claim) settle(res client.Result, err error, now time.Time) {
 		return
 	}
 	c.verified, c.second = true, false
-	c.failures, c.failure = 0, ""
+	c.failures, c.failure, c.back = 0, "", 0
 	c.identity, c.protocol, c.addr, c.url = res.Identity, res.Protocol, res.Addr, res.URL
 	c.seenAt = now
 	c.fresh = slices.DeleteFunc(c.fresh, func(a netip.AddrPort) bool { return slices.Contains(c.looked, a) })
@@ -153,8 +160,9 @@ func (c *claim) settle(res client.Result, err error, now time.Time) {
 // nextCheck says when to check again after an outcome: every interval while
 // the claim stands, and ever more rarely while it does not, so that a dead
 // endpoint behind a living responder costs little. Who answered before and does
-// not now is looked at once more in a moment, and a stranger, too: hosts get going
-// at a new address, and many at once keep each other waiting. Zero means never.
+// not now is looked at once more in a moment, and so are strangers, and who is
+// seen again after it was lost: hosts get going at a new address, and many at
+// once keep each other waiting. Zero means never.
 func (c *claim) nextCheck(now time.Time, interval time.Duration) time.Time {
 	phase, _ := c.phase()
 	if phase == peer.PhaseLost && len(c.sightings) == 0 && !c.held {
@@ -166,6 +174,8 @@ func (c *claim) nextCheck(now time.Time, interval time.Duration) time.Time {
 		wait = min(interval, secondLook)
 	case phase == peer.PhaseUnverified:
 		wait = backoff(secondLook, c.failures, maxPause)
+	case phase == peer.PhaseLost && !c.held && c.back > 0:
+		wait = backoff(secondLook, c.failures-c.back, maxPause)
 	case phase == peer.PhaseLost && !c.held:
 		wait = backoff(interval, c.failures, maxPause)
 	}

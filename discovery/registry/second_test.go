@@ -43,6 +43,53 @@ func TestSecondLook(t *testing.T) {
 	})
 }
 
+// Who is seen again after it was lost, and does not answer at once, is asked again soon, however long it was away, and then ever
+// more rarely.
+func TestWhoReturnsIsAskedAgainSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := start(t)
+		b.net.set(addr1, hostA())
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.net.set(addr1, nil)
+		settle(2 * time.Hour) // long away, and its records stay
+		b.phase(t, "a", peer.PhaseLost)
+		for _, back := range []struct {
+			what string
+			do   func()
+		}{
+			{"is announced again", func() {
+				b.unsee(t, sightingA(addr1), Absence{Reason: "its records expired", Evidence: Expired})
+				settle(time.Minute)
+				b.see(t, sightingA(addr1))
+			}},
+			{"has another address", func() { b.see(t, sightingA(addr2, addr1)) }},
+		} {
+			back.do()
+			before := b.net.count()
+			settle(10 * time.Second)
+			b.phase(t, "a", peer.PhaseLost)
+			if n := b.net.count() - before; n < 3 || n > 10 {
+				t.Errorf("%s: %d checks in ten seconds", back.what, n)
+			}
+			settle(time.Hour)
+			if before = b.net.count(); before == 0 {
+				t.Error("never checked")
+			}
+			settle(time.Hour)
+			if n := b.net.count() - before; n > 14 {
+				t.Errorf("%s: %d checks in the second hour", back.what, n)
+			}
+		}
+		b.unsee(t, sightingA(addr1), Absence{Reason: "its records expired", Evidence: Expired})
+		b.see(t, sightingA(addr1))
+		settle(2 * time.Second)
+		b.net.set(addr1, hostA())
+		settle(10 * time.Second)
+		b.phase(t, "a", peer.PhasePresent)
+	})
+}
+
 // A stranger that does not answer at once is asked again soon, and then ever more
 // rarely.
 func TestStrangersAreAskedAgainSoon(t *testing.T) {
