@@ -202,8 +202,8 @@ func checkResources(ctx context.Context, b *Box) []Finding {
 	if facts.total, facts.available, err = b.ask.memory(); err != nil {
 		return []Finding{skipped("%v", err)}
 	}
-	if facts.rmem, err = b.ask.rmem(); err != nil {
-		facts.rmem = 0 // not known
+	if facts.arp, facts.arpMost, err = b.ask.arpTable(); err != nil {
+		facts.arp, facts.arpMost = 0, 0
 	}
 	if says, err := b.agentSays(ctx); err == nil {
 		facts.packets = says.status.Packets
@@ -218,9 +218,10 @@ func checkResources(ctx context.Context, b *Box) []Finding {
 
 // resources is what there is for the agent, and what it uses. 0 is "not known".
 type resources struct {
-	total, available, rmem uint64
-	limits                 look.Limits
-	packets                control.Packets
+	total, available uint64
+	arp, arpMost     uint64 // entries of the ARP table
+	limits           look.Limits
+	packets          control.Packets
 }
 
 // judgeResources says whether that is enough.
@@ -241,6 +242,11 @@ func judgeResources(r resources) []Finding {
 	if l.MaxFiles > 0 && l.Files > l.MaxFiles/10*8 {
 		out = append(out, Finding{Code: "files-limit", Status: Warning, What: fmt.Sprintf("the agent has %d files and connections open, of at most %d", l.Files, l.MaxFiles),
 			Why: "at the limit, it cannot accept connections of peers", Do: []string{"raise LimitNOFILE: sudo systemctl edit liqo-agent", "or lower endpoint.max_connections"}})
+	}
+	if r.arp > r.arpMost/10*8 {
+		out = append(out, Finding{Code: "arp-table", Status: Warning, What: fmt.Sprintf("the kernel's ARP table has %d entries, of at most %d", r.arp, r.arpMost),
+			Why: "when it is full, this machine reaches no further neighbours and pods, and maybe not its router",
+			Do:  []string{"make room: sudo sysctl -w net.ipv4.neigh.default.gc_thresh2=8192 net.ipv4.neigh.default.gc_thresh3=16384", "or lower discovery.max_neighbours"}})
 	}
 	if p := r.packets; p.SocketDrops > 0 && p.SocketDrops > p.Received/100 {
 		f := Finding{Code: "socket-drops", Status: Warning, What: fmt.Sprintf("the kernel dropped %d of %d mDNS packets because the agent did not read them in time", p.SocketDrops, p.Received),

@@ -23,6 +23,20 @@ nonsense
 	}
 }
 
+func TestParseARPTable(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"entries  allocs   destroys\n000000b4 00005a0d 000063c6\n000000b4 00005891 00004e24\n": 180,
+		"entries\n": 0, "": 0, "entries\nx y\n": 0,
+	} {
+		if got, err := parseARPTable([]byte(text)); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %d %v", text, got, err)
+		}
+	}
+	if _, _, err := ARPTable(); err != nil && !strings.Contains(err.Error(), "ARP table takes") {
+		t.Error(err) // only the initial network namespace says how many
+	}
+}
+
 func FuzzParseSockets(f *testing.F) {
 	f.Add([]byte("  396: 00000000:14E9 0:0 07 0:0 0:0 0 108 0 23456 2\n"))
 	f.Fuzz(func(_ *testing.T, raw []byte) { ParseSockets(raw, 5353) })

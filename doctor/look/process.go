@@ -106,13 +106,30 @@ func Memory() (total, available uint64, err error) {
 	return Number(raw, "MemTotal:") << 10, Number(raw, "MemAvailable:") << 10, nil
 }
 
-// ReceiveBufferMax returns net.core.rmem_max in bytes.
-func ReceiveBufferMax() (uint64, error) {
-	raw, err := readFile("/proc/sys/net/core/rmem_max")
-	if err != nil {
-		return 0, fmt.Errorf("read net.core.rmem_max: %w", err)
+// ARPTable returns how many hardware addresses the kernel's ARP table has, in all network namespaces together, and how many it takes.
+// Only the initial network namespace has the second.
+func ARPTable() (entries, most uint64, err error) {
+	raw, err := readFile("/proc/net/stat/arp_cache")
+	if err == nil {
+		entries, err = parseARPTable(raw)
 	}
-	return strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil {
+		return 0, 0, fmt.Errorf("see how many entries the ARP table has: %w", err)
+	}
+	if raw, err = readFile("/proc/sys/net/ipv4/neigh/default/gc_thresh3"); err == nil {
+		most, err = strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("see how many entries the ARP table takes: %w", err)
+	}
+	return entries, most, nil
+}
+
+// parseARPTable reads the number of entries from /proc/net/stat/arp_cache: below a line of names, each processor has one that begins with it.
+func parseARPTable(raw []byte) (uint64, error) {
+	_, rest, _ := strings.Cut(string(raw), "\n")
+	first, _, _ := strings.Cut(rest, " ")
+	return strconv.ParseUint(first, 16, 64)
 }
 
 // Unit is the agent's service as systemd sees it.
