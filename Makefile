@@ -318,12 +318,13 @@ bench: setup build kubebox bin/kwok $(PODS)
 	go build -ldflags '-s -w' -o bin/netend ./internal/bed/cmd/netend
 	go run ./internal/bed/cmd/bench -only '$(ONLY)' -plots docs
 
-# How what the agent needs grows with the number of neighbours, remembered peers, joined peers and pods: make scale MOST=1000
+# How what the agent needs grows with the number of neighbours, peers, pods, Services and paths: make scale MOST=1000
 MOST ?= 0
 
 .PHONY: scale
 scale: setup build kubebox bin/kwok
 	go build -o bin/neighbours ./internal/bed/cmd/neighbours
+	go build -ldflags '-s -w' -o bin/netend ./internal/bed/cmd/netend
 	go run ./internal/bed/cmd/bench -scale -only '$(ONLY)' -most '$(MOST)' -plots docs
 
 .PHONY: demo

@@ -208,16 +208,16 @@ func (r *scenarioRun) avahiCrowd(b *bed.Bed, c *crowd.Crowd, name string) {
 
 // measureNeighbours has an agent meet a thousand boxes that do have endpoints.
 func measureNeighbours(r *scenarioRun) {
-	x, began, done := climbNeighbours(r, crowdSize)
+	m, began, done := climbNeighbours(r, crowdSize)
 	r.add(fmt.Sprintf("%d neighbours verified and in the API server", crowdSize), "at most 20 s", short(done.Sub(began)),
 		"from the agent's start; API server, etcd and 1,000 TLS endpoints on the same 2 cores")
-	atOnce, err := usageOf(x.agent.PID())
+	atOnce, err := usageOf(m.process.PID())
 	if err != nil {
 		r.Fatalf("%v", err)
 	}
 	// Let the start's work end, as in the other scenarios.
 	r.pause(90 * time.Second)
-	used, err := usageOf(x.agent.PID())
+	used, err := usageOf(m.process.PID())
 	if err != nil {
 		r.Fatalf("%v", err)
 	}

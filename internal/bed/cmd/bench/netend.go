@@ -32,6 +32,7 @@ type end struct {
 	fingerprint peer.Fingerprint
 	pod         *bed.Process
 	engine      *bed.Process
+	told        time.Time // of the others
 }
 
 // netend is the program that runs at the ends.
@@ -137,6 +138,7 @@ func (r *scenarioRun) connect(ends ...*end) (pods []netip.Addr, before []usage) 
 		before = append(before, e.used())
 	}
 	for _, e := range ends {
+		e.told = time.Now()
 		if err := e.engine.Signal(syscall.SIGUSR1); err != nil {
 			r.Fatalf("%v", err)
 		}

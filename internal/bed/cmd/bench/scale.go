@@ -30,8 +30,18 @@ type ladder struct {
 	name, what string
 	sizes      []int
 	// climb starts what is measured and returns when it began, and when all was there.
-	climb func(r *scenarioRun, size int) (x *box, began, done time.Time)
+	climb func(r *scenarioRun, size int) (m measured, began, done time.Time)
 }
+
+// measured is an agent, or an engine of networks.
+type measured struct {
+	r       *scenarioRun
+	host    *bed.Host
+	process *bed.Process
+	agent   *box // nil if it is an engine
+}
+
+func (x *box) measured() measured { return measured{x.r, x.host, x.agent, x} }
 
 var ladders = []ladder{
 	{"neighbours", "neighbours", []int{10, 100, 1000, 5000}, climbNeighbours},
@@ -39,13 +49,14 @@ var ladders = []ladder{
 	{"joined", "joined peers", []int{10, 50, 100, 500}, climbJoined},
 	{"pods", "pods at a provider", []int{10, 100, 500, 2000}, climbPods},
 	{"services", "Services with five pods at home each", []int{10, 50, 200}, climbServices},
+	{"paths", "paths", []int{1, 10, 50}, climbPaths},
 }
 
 // rung is what one size took.
 type rung struct {
 	size     int
 	until    time.Duration      // all of it was there
-	busy     time.Duration      // processor time of the agent until then
+	busy     time.Duration      // its processor time until then
 	rest     time.Duration      // its processor time in a minute at rest
 	anon     int64              // its anonymous memory then, bytes
 	requests float64            // of the agent to its API server in that minute
@@ -75,8 +86,8 @@ func scale(l ladder) func(*scenarioRun) {
 			// Each on a bed of its own, of which nothing is left when the next begins.
 			if err := bed.Script(r.Context(), fmt.Sprintf("%s-%d", r.name, size), os.Stdout, func(tb bed.TB) {
 				s := &scenarioRun{TB: tb, name: r.name}
-				x, began, done := l.climb(s, size)
-				rungs = append(rungs, x.rung(size, began, done))
+				m, began, done := l.climb(s, size)
+				rungs = append(rungs, m.rung(size, began, done))
 			}); err != nil {
 				r.Errorf("%d %s: %v", size, l.what, err)
 				break
@@ -104,27 +115,31 @@ func times[T int | int64 | time.Duration](a, b T) string {
 }
 
 // rung waits until the start's work has ended, and measures a minute in which nothing happens.
-func (x *box) rung(size int, began, done time.Time) rung {
+func (m measured) rung(size int, began, done time.Time) rung {
 	used := func() usage {
-		u, err := usageOf(x.agent.PID())
+		u, err := usageOf(m.process.PID())
 		if err != nil {
-			x.r.Fatalf("%v", err)
+			m.r.Fatalf("%v", err)
 		}
 		return u
 	}
-	g := rung{size: size, until: done.Sub(began), busy: used().cpu}
-	x.r.pause(settle)
-	u0, r0 := used(), x.apiRequests()
-	x.countPackets()
-	if profiles == "" {
-		x.r.pause(atRest)
-	} else if err := os.WriteFile(filepath.Join(profiles, fmt.Sprintf("%s-%d.pprof", x.r.name, size)),
-		x.fetch(fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", atRest.Seconds())), 0o644); err != nil {
-		x.r.Fatalf("%v", err)
+	requests := func() float64 { return 0 }
+	if m.agent != nil {
+		requests = m.agent.apiRequests
 	}
-	g.packets = x.packets()
+	g := rung{size: size, until: done.Sub(began), busy: used().cpu}
+	m.r.pause(settle)
+	u0, r0 := used(), requests()
+	m.countPackets()
+	if profiles == "" || m.agent == nil {
+		m.r.pause(atRest)
+	} else if err := os.WriteFile(filepath.Join(profiles, fmt.Sprintf("%s-%d.pprof", m.r.name, size)),
+		m.agent.fetch(fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", atRest.Seconds())), 0o644); err != nil {
+		m.r.Fatalf("%v", err)
+	}
+	g.packets = m.packets()
 	u1 := used()
-	g.rest, g.anon, g.requests = u1.cpu-u0.cpu, u1.anon, x.apiRequests()-r0
+	g.rest, g.anon, g.requests = u1.cpu-u0.cpu, u1.anon, requests()-r0
 	return g
 }
 
@@ -143,22 +158,22 @@ func (x *box) apiRequests() (sum float64) {
 }
 
 // countPackets has the kernel count the packets that leave the host's link from now on.
-func (x *box) countPackets() {
+func (m measured) countPackets() {
 	var counters, rules strings.Builder
 	for _, kind := range kinds {
 		fmt.Fprintf(&counters, "counter sent_%s {}\n", kind[0])
 		fmt.Fprintf(&rules, "%s counter name sent_%s\n", kind[1], kind[0])
 	}
 	rules.WriteString("}\n}\n")
-	if _, err := x.host.RunInput(x.r.Context(), "table netdev bench {\n"+counters.String()+
+	if _, err := m.host.RunInput(m.r.Context(), "table netdev bench {\n"+counters.String()+
 		"chain sent { type filter hook egress device eth0 priority 0;\n"+rules.String(), "nft", "-f", "-"); err != nil {
-		x.r.Fatalf("count packets: %v", err)
+		m.r.Fatalf("count packets: %v", err)
 	}
 }
 
 // packets returns how many packets were counted, by kind.
-func (x *box) packets() map[string]float64 {
-	text, err := x.host.Run(x.r.Context(), "nft", "-j", "list", "counters", "table", "netdev", "bench")
+func (m measured) packets() map[string]float64 {
+	text, err := m.host.Run(m.r.Context(), "nft", "-j", "list", "counters", "table", "netdev", "bench")
 	var listed struct {
 		Nftables []struct {
 			Counter struct {
@@ -171,7 +186,7 @@ func (x *box) packets() map[string]float64 {
 		err = json.Unmarshal([]byte(text), &listed)
 	}
 	if err != nil {
-		x.r.Fatalf("count packets: %v", err)
+		m.r.Fatalf("count packets: %v", err)
 	}
 	sent := make(map[string]float64)
 	for _, one := range listed.Nftables {
@@ -193,9 +208,9 @@ func (x *box) fix(c *crowd.Crowd, mac net.HardwareAddr) {
 }
 
 // climbNeighbours has an agent that has started before meet boxes with endpoints: what is measured is meeting them.
-func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
+func climbNeighbours(r *scenarioRun, size int) (m measured, began, done time.Time) {
 	b := bed.New(r)
-	x = r.box(b, "a", "10.77.0.1/16")
+	x := r.box(b, "a", "10.77.0.1/16")
 	x.kube = b.StartKubes(r.Context(), x.host)[0]
 	x.start() // makes the database, the kinds and the namespace
 	r.await(time.Minute, "connected", func() error { return connected(x) })
@@ -212,24 +227,24 @@ func climbNeighbours(r *scenarioRun, size int) (x *box, began, done time.Time) {
 		}
 		return n == size
 	})
-	return x, began, done
+	return x.measured(), began, done
 }
 
-func climbRemembered(r *scenarioRun, size int) (x *box, began, done time.Time) {
+func climbRemembered(r *scenarioRun, size int) (m measured, began, done time.Time) {
 	b := bed.New(r)
-	x = r.box(b, "a", "10.77.0.1/16")
+	x := r.box(b, "a", "10.77.0.1/16")
 	x.start() // makes the database
 	x.mustStatus()
 	x.stop()
 	r.remember(x, size)
 	capture := b.LAN().Capture()
 	began = x.start()
-	return x, began, r.packetFrom(capture, netip.MustParseAddr("10.77.0.1"), began, "query", isQuery)
+	return x.measured(), began, r.packetFrom(capture, netip.MustParseAddr("10.77.0.1"), began, "query", isQuery)
 }
 
-func climbJoined(r *scenarioRun, size int) (x *box, began, done time.Time) {
+func climbJoined(r *scenarioRun, size int) (m measured, began, done time.Time) {
 	b := bed.New(r)
-	x = r.box(b, "a", "10.77.0.1/16")
+	x := r.box(b, "a", "10.77.0.1/16")
 	x.kube = b.StartKubes(r.Context(), x.host)[0]
 	x.host.WriteFile("/etc/liqo-agent/liqo-agent.toml", fmt.Sprintf("[discovery]\nautojoin_untrusted = true\n[sharing]\nuse = false\nmax_accepted = %d\n", size))
 	x.start()
@@ -242,10 +257,10 @@ func climbJoined(r *scenarioRun, size int) (x *box, began, done time.Time) {
 		}
 		return nil
 	})
-	return x, began, time.Now()
+	return x.measured(), began, time.Now()
 }
 
-func climbPods(r *scenarioRun, size int) (x *box, began, done time.Time) {
+func climbPods(r *scenarioRun, size int) (m measured, began, done time.Time) {
 	p := r.newPair("")
 	p.share()
 	first := p.create("first", p.onProvider())
@@ -255,10 +270,10 @@ func climbPods(r *scenarioRun, size int) (x *box, began, done time.Time) {
 	p.mine.await(r, 10*time.Minute, "all pods run", size, named("flood", isReady))
 	done = time.Now()
 	p.exact("flood")
-	return p.x, began, done
+	return p.x.measured(), began, done
 }
 
-func climbServices(r *scenarioRun, size int) (x *box, began, done time.Time) {
+func climbServices(r *scenarioRun, size int) (m measured, began, done time.Time) {
 	const behind = 5
 	p := r.newPair("")
 	p.forward()
@@ -292,7 +307,18 @@ func climbServices(r *scenarioRun, size int) (x *box, began, done time.Time) {
 		}
 		return nil
 	})
-	return p.x, began, time.Now()
+	return p.x.measured(), began, time.Now()
+}
+
+// climbPaths has an engine of networks, which is what an agent runs for that, connect its node with others.
+func climbPaths(r *scenarioRun, size int) (m measured, began, done time.Time) {
+	b := bed.New(r)
+	ends := []*end{r.end(b, "a", "10.77.0.1")}
+	for i := range size {
+		ends = append(ends, r.end(b, fmt.Sprintf("b%d", i), fmt.Sprintf("10.77.1.%d", i+1)))
+	}
+	r.connect(ends...)
+	return measured{r, ends[0].host, ends[0].engine, nil}, ends[0].told, time.Now()
 }
 
 // drawScale draws a ladder.
