@@ -294,8 +294,8 @@ chaos: setup build versions kubebox bin/kwok bin/kubelet $(if $(filter kine,$(ST
 		LIQO_CHAOS_FAULTS='$(FAULTS)' \
 		go test -count=1 -vet=off -ldflags '-s -w' -timeout 0 -run '^TestChaos(Notices)?$$' -v ./internal/e2e
 
-# Peers come and go, and pods move, for as long as FOR says: make soak FOR=96m is a day of it, make soak FOR=96m FASTER=1 has the default
-# intervals. See docs/reliability.md.
+# Peers come and go, and pods move, for as long as FOR says: make soak FOR=96m stands for a day. With FASTER=1
+# the intervals are the defaults, and it takes FOR=5h until growth is judged. See docs/reliability.md.
 .PHONY: soak
 soak: setup build kubebox bin/kwok
 	go build -o bin/neighbours ./internal/bed/cmd/neighbours

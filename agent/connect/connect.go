@@ -80,7 +80,7 @@ type Connect struct {
 	versions uint64
 	asked    time.Time                      // when nameservers were asked for first, and not known
 	silent   time.Time                      // the same of a cluster DNS that does not answer, zero once it does
-	unnamed  map[peer.ClusterID]*time.Timer // for the end of that
+	unnamed  map[peer.ClusterID]*time.Timer // for the end of these waits
 }
 
 // unknown is what pods show of a network of which nothing is known yet.

@@ -61,7 +61,7 @@ type claim struct {
 	second   bool      // the next check only looks at the last failure a second time
 	failedAt time.Time // the last failure that counted
 	failure  string    // why the last check failed
-	back     int       // failures when it was seen again after it was lost, 0 if it was not
+	back     int       // failures when it was last seen again, or at a new address, while it was lost; 0 if it was not
 	seenAt   time.Time
 
 	absence Absence // why no source sees it, while none does
@@ -91,6 +91,7 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 		old = &sighting{claim: c}
 		c.sightings = append(c.sightings, old)
 	}
+	old.Sighting, old.recalled = s, false
 	if c.verified && phase == peer.PhaseLost {
 		if c.failures < failuresUntilLost {
 			// A packet alone brings nobody back: lost until its endpoint answers.
@@ -100,7 +101,6 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 			c.back = c.failures
 		}
 	}
-	old.Sighting, old.recalled = s, false
 	return old
 }
 
@@ -160,9 +160,10 @@ func (c *claim) settle(res client.Result, err error, now time.Time) {
 // nextCheck says when to check again after an outcome: every interval while
 // the claim stands, and ever more rarely while it does not, so that a dead
 // endpoint behind a living responder costs little. Who answered before and does
-// not now is looked at once more in a moment, and so are strangers, and who is
-// seen again after it was lost: hosts get going at a new address, and many at
-// once keep each other waiting. Zero means never.
+// not now is looked at once more in a moment. Strangers, and those who are seen
+// again after they were lost, are checked again in a moment, and then ever more
+// rarely: hosts get going at a new address, and many at once keep each other
+// waiting. Zero means never.
 func (c *claim) nextCheck(now time.Time, interval time.Duration) time.Time {
 	phase, _ := c.phase()
 	if phase == peer.PhaseLost && len(c.sightings) == 0 && !c.held {

@@ -106,26 +106,27 @@ func Memory() (total, available uint64, err error) {
 	return Number(raw, "MemTotal:") << 10, Number(raw, "MemAvailable:") << 10, nil
 }
 
-// ARPTable returns how many hardware addresses the kernel's ARP table has, in all network namespaces together, and how many it takes.
-// Only the initial network namespace has the second.
+// ARPTable returns how many entries the kernel's ARP table has, in all network namespaces together, and how many it takes.
+// Only the initial network namespace knows.
 func ARPTable() (entries, most uint64, err error) {
 	raw, err := readFile("/proc/net/stat/arp_cache")
 	if err == nil {
 		entries, err = parseARPTable(raw)
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("see how many entries the ARP table has: %w", err)
+	if err == nil {
+		raw, err = readFile("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
 	}
-	if raw, err = readFile("/proc/sys/net/ipv4/neigh/default/gc_thresh3"); err == nil {
+	if err == nil {
 		most, err = strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("see how many entries the ARP table takes: %w", err)
+		return 0, 0, fmt.Errorf("see how full the ARP table is: %w", err)
 	}
 	return entries, most, nil
 }
 
-// parseARPTable reads the number of entries from /proc/net/stat/arp_cache: below a line of names, each processor has one that begins with it.
+// parseARPTable reads the number of entries from /proc/net/stat/arp_cache: after a line of names there is one line for each
+// processor, and each begins with that number.
 func parseARPTable(raw []byte) (uint64, error) {
 	_, rest, _ := strings.Cut(string(raw), "\n")
 	first, _, _ := strings.Cut(rest, " ")

@@ -148,7 +148,7 @@ func (s *Server) Serving() []netip.Addr {
 	return s.serving
 }
 
-// Pending reports whether it is not known yet whether guests are answered, which it is not while the cluster DNS does not answer.
+// Pending reports whether it is still unknown whether guests are answered, as while the cluster DNS has no address or does not answer.
 func (s *Server) Pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

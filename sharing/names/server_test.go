@@ -419,11 +419,11 @@ func TestPending(t *testing.T) {
 		rcode            int // -1: no answer
 		serving, pending bool
 	}{
-		"silent":        {-1, false, true},
-		"starts":        {dns.RcodeServerFailure, false, true},
-		"of another":    {dns.RcodeNameError, false, false},
-		"of this one":   {dns.RcodeSuccess, true, false},
-		"refuses to us": {dns.RcodeRefused, false, false},
+		"silent":      {-1, false, true},
+		"starts":      {dns.RcodeServerFailure, false, true},
+		"of another":  {dns.RcodeNameError, false, false},
+		"of this one": {dns.RcodeSuccess, true, false},
+		"refuses us":  {dns.RcodeRefused, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, answering(t, func(_ string, q *dns.Msg) []byte {

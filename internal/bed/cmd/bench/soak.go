@@ -27,9 +27,9 @@ const (
 	soakWarm   = 3 // rounds whose figures are not fitted: memory that they take is used again later
 )
 
-// soakLost is after how long a peer that does not answer is lost. The intervals of a soak are the defaults divided by soakFaster, so that
-// 96 minutes have as many checks, losses and returns as a day at a fifteenth of them.
-// What cannot be configured is as always: offers are renewed after hours, and history is looked through once a day.
+// soakLost is how long a peer may be silent before it is given up. The intervals of a soak are the defaults divided by soakFaster: with 15,
+// 96 minutes have as many checks, losses and returns as a day. What cannot be configured is as always: offers are renewed after
+// hours, and history is looked through once a day.
 func soakLost() time.Duration {
 	return config.Default().Discovery.LostAfter / time.Duration(soakFaster)
 }
@@ -267,7 +267,7 @@ func trend(x, y []float64) (slope, failing float64) {
 
 // quiet looks at what is written while nothing happens.
 func (s *soak) quiet() {
-	// Ten minutes are enough for what is late, and to see who writes, if an hour is an hour.
+	// With the default intervals these would be an hour and half an hour; ten minutes of each are enough.
 	window := min(time.Hour/time.Duration(soakFaster), 10*time.Minute)
 	s.pause(min(2*soakLost(), 10*time.Minute))
 	from := time.Now()
