@@ -60,7 +60,7 @@ type probes struct {
 	process   func(ctx context.Context, socket string) (pid, uid int, err error)
 	limits    func(pid int) (look.Limits, error)
 	memory    func() (total, available uint64, err error)
-	arpTable  func() (entries, most uint64, err error)
+	arpTable  func() (look.ARPTable, error)
 	unit      func(ctx context.Context, name string) (look.Unit, error)
 	readFile  func(path string) ([]byte, error)
 	kube      func(ctx context.Context, setting string, running *control.Kubernetes, environ []string) (found, error)
@@ -219,7 +219,7 @@ func realProbes() probes {
 	return probes{
 		links: look.Links, usable: ifwatch.Read, port: look.UDPPort, multicast: look.Multicast, firewall: look.ReadFirewall, machine: findMachine,
 		names: names.Probe, callBack: callBack, synced: clock.Synchronised, disk: look.DiskOf, syncTimes: look.SyncTimes, modes: look.Modes,
-		database: readDatabase, process: look.PeerPID, limits: look.LimitsOf, memory: look.Memory, arpTable: look.ARPTable,
+		database: readDatabase, process: look.PeerPID, limits: look.LimitsOf, memory: look.Memory, arpTable: look.ReadARPTable,
 		unit: look.UnitOf, readFile: readSmall, kube: findAPI, gaps: rbac.Gaps, confined: findConfinement, now: time.Now,
 	}
 }

@@ -387,8 +387,9 @@ func TestJudgeResources(t *testing.T) {
 		{"none left", "warning memory-low", with(func(r *resources) { r.available = 1 << 20 })},
 		{"many files", "warning files-limit", with(func(r *resources) { r.limits.Files = 1000 })},
 		{"few drops", "ok", with(func(r *resources) { r.packets = control.Packets{Received: 10_000, SocketDrops: 3} })},
-		{"a full ARP table", "warning arp-table", with(func(r *resources) { r.arp, r.arpMost = 1000, 1024 })},
-		{"room in the ARP table", "ok", with(func(r *resources) { r.arp, r.arpMost = 500, 1024 })},
+		{"a full ARP table", "warning arp-table", with(func(r *resources) { r.arp = look.ARPTable{Entries: 1000, Most: 1024, Forced: true} })},
+		{"room in the ARP table", "ok", with(func(r *resources) { r.arp = look.ARPTable{Entries: 500, Most: 1024, Forced: true} })},
+		{"an ARP table that somebody filled", "ok", with(func(r *resources) { r.arp = look.ARPTable{Entries: 5000, Most: 1024} })},
 		{"many drops", "warning socket-drops", with(func(r *resources) { r.packets = control.Packets{Received: 10_000, SocketDrops: 500} })},
 	} {
 		judged(t, tc.name, judgeResources(tc.r), tc.want)

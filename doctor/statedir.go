@@ -202,7 +202,7 @@ func checkResources(ctx context.Context, b *Box) []Finding {
 	if facts.total, facts.available, err = b.ask.memory(); err != nil {
 		return []Finding{skipped("%v", err)}
 	}
-	facts.arp, facts.arpMost, _ = b.ask.arpTable() // 0 if it is not known
+	facts.arp, _ = b.ask.arpTable() // 0 if it is not known
 	if says, err := b.agentSays(ctx); err == nil {
 		facts.packets = says.status.Packets
 		if pid, _, err := b.ask.process(ctx, b.socket); err == nil {
@@ -217,7 +217,7 @@ func checkResources(ctx context.Context, b *Box) []Finding {
 // resources is what there is for the agent, and what it uses. 0 is "not known".
 type resources struct {
 	total, available uint64
-	arp, arpMost     uint64 // entries of the ARP table
+	arp              look.ARPTable
 	limits           look.Limits
 	packets          control.Packets
 }
@@ -241,10 +241,10 @@ func judgeResources(r resources) []Finding {
 		out = append(out, Finding{Code: "files-limit", Status: Warning, What: fmt.Sprintf("the agent has %d files and connections open, of at most %d", l.Files, l.MaxFiles),
 			Why: "at the limit, it cannot accept connections of peers", Do: []string{"raise LimitNOFILE: sudo systemctl edit liqo-agent", "or lower endpoint.max_connections"}})
 	}
-	if r.arp > r.arpMost/10*8 {
-		out = append(out, Finding{Code: "arp-table", Status: Warning, What: fmt.Sprintf("the kernel's ARP table has %d entries, of at most %d", r.arp, r.arpMost),
+	if r.arp.Forced && r.arp.Entries > r.arp.Most/10*8 {
+		out = append(out, Finding{Code: "arp-table", Status: Warning, What: fmt.Sprintf("the kernel's ARP table has %d entries, of at most %d", r.arp.Entries, r.arp.Most),
 			Why: "when it is full, this machine reaches no further neighbours and pods, and maybe not its router",
-			Do:  []string{"make room: sudo sysctl -w net.ipv4.neigh.default.gc_thresh2=8192 net.ipv4.neigh.default.gc_thresh3=16384", "or lower discovery.max_neighbours"}})
+			Do:  []string{"make room, and write it into /etc/sysctl.d: sudo sysctl -w net.ipv4.neigh.default.gc_thresh2=8192 net.ipv4.neigh.default.gc_thresh3=16384", "or lower discovery.max_neighbours"}})
 	}
 	if p := r.packets; p.SocketDrops > 0 && p.SocketDrops > p.Received/100 {
 		f := Finding{Code: "socket-drops", Status: Warning, What: fmt.Sprintf("the kernel dropped %d of %d mDNS packets because the agent did not read them in time", p.SocketDrops, p.Received),

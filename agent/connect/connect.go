@@ -79,7 +79,7 @@ type Connect struct {
 	// versions is how many networks were made for pods.
 	versions uint64
 	asked    time.Time                      // when nameservers were asked for first, and not known
-	silent   time.Time                      // the same of a cluster DNS that does not answer, zero once it does
+	silent   time.Time                      // the same of a cluster DNS that does not answer, zero once it has
 	unnamed  map[peer.ClusterID]*time.Timer // for the end of these waits
 }
 
@@ -93,7 +93,7 @@ const (
 	graceLater   = 3 * time.Second
 )
 
-// graceOfDNS is how long new pods wait for a cluster DNS that does not answer, as after a start of the machine.
+// graceOfDNS is how long new pods wait in all for a cluster DNS that does not answer, as after a start of the machine, until it has answered.
 const graceOfDNS = 2 * time.Minute
 
 // absentAfter is for how long one of the two sides must have said that it connects no networks until pods run as if there
@@ -216,7 +216,8 @@ func (c *Connect) Serve(id peer.ClusterID, joined bool) (network []netip.Prefix,
 func (c *Connect) Nameservers(id peer.ClusterID) (servers []netip.Addr, known bool) {
 	problem := c.rules.Problem()
 	status, ok := c.engine.Status(id)
-	return c.nameservers(id, problem, status, ok, c.names.Serving(), c.names.Pending())
+	pending := c.names.Pending() // before the other: it may end with that one's beginning
+	return c.nameservers(id, problem, status, ok, c.names.Serving(), pending)
 }
 
 func (c *Connect) nameservers(id peer.ClusterID, problem *connectivity.Problem, status network.Status, ok bool, serving []netip.Addr, pending bool) (servers []netip.Addr, known bool) {
@@ -227,15 +228,18 @@ func (c *Connect) nameservers(id peer.ClusterID, problem *connectivity.Problem, 
 		timer.Stop()
 		delete(c.unnamed, id)
 	}
+	if len(serving) > 0 {
+		c.silent = time.Time{}
+	}
 	switch {
 	case !undecided && (!ok || len(status.Blocks.Theirs) == 0 && status.Problem != nil):
 		return nil, true
 	case !undecided && (len(serving) > 0 || !pending):
-		c.silent = time.Time{}
 		return serving, true
 	}
 	since, grace := &c.asked, graceAtFirst
-	if !undecided {
+	if !undecided || problem != nil && problem.Passing {
+		// After a start of the machine, the bridge of its pods may have no address before CoreDNS is among these.
 		since, grace = &c.silent, graceOfDNS
 	}
 	if since.IsZero() {

@@ -58,6 +58,7 @@ func TestNameservers(t *testing.T) {
 		}{
 			{"nothing is known", func() ([]netip.Addr, bool) { return c.nameservers(barn, unknown, network.Status{}, false, nil, true) }, graceAtFirst},
 			{"the cluster DNS does not answer", func() ([]netip.Addr, bool) { return c.nameservers(barn, nil, agreed, true, nil, true) }, graceOfDNS},
+			{"the bridge has no address yet", func() ([]netip.Addr, bool) { return c.nameservers(barn, late, network.Status{}, false, nil, true) }, graceOfDNS},
 		} {
 			again.Store(0)
 			c.nameservers(barn, nil, agreed, true, serving, false) // a cluster DNS that has answered is waited for anew
@@ -70,6 +71,10 @@ func TestNameservers(t *testing.T) {
 			synctest.Wait()
 			if _, known := wait.ask(); !known || again.Load() != 1 {
 				t.Errorf("%s: told %d times after %s, known: %v", wait.what, again.Load(), wait.grace, known)
+			}
+			c.nameservers(barn, nil, agreed, true, nil, false) // there is none for a moment
+			if _, known := wait.ask(); !known {
+				t.Errorf("%s: waited for again", wait.what)
 			}
 		}
 	})

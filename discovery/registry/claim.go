@@ -29,6 +29,9 @@ const secondLook = time.Second
 // looked for at its others a moment later.
 const maxDetours = 3
 
+// soonChecks is how many checks of who is seen again have to fail until one more sighting begins anew: announcements are forged easily.
+const soonChecks = 8
+
 // maxPause is about how rarely a claim is checked that does not stand.
 const maxPause = 10 * time.Minute
 
@@ -61,7 +64,7 @@ type claim struct {
 	second   bool      // the next check only looks at the last failure a second time
 	failedAt time.Time // the last failure that counted
 	failure  string    // why the last check failed
-	back     int       // failures when it was last seen again, or at a new address, while it was lost; 0 if it was not
+	back     int       // failures when it was seen again, or at a new address, while it was lost; 0 if it was not
 	seenAt   time.Time
 
 	absence Absence // why no source sees it, while none does
@@ -96,8 +99,9 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 		if c.failures < failuresUntilLost {
 			// A packet alone brings nobody back: lost until its endpoint answers.
 			c.failures, c.failure = failuresUntilLost, "seen again, not checked yet; it was lost because "+reason
+			c.second = false
 		}
-		if news {
+		if news && (c.back == 0 || c.failures-c.back >= soonChecks) {
 			c.back = c.failures
 		}
 	}
@@ -175,8 +179,11 @@ func (c *claim) nextCheck(now time.Time, interval time.Duration) time.Time {
 		wait = min(interval, secondLook)
 	case phase == peer.PhaseUnverified:
 		wait = backoff(secondLook, c.failures, maxPause)
-	case phase == peer.PhaseLost && !c.held && c.back > 0:
+	case phase == peer.PhaseLost && c.back > 0:
 		wait = backoff(secondLook, c.failures-c.back, maxPause)
+		if c.held {
+			wait = min(wait, interval)
+		}
 	case phase == peer.PhaseLost && !c.held:
 		wait = backoff(interval, c.failures, maxPause)
 	}

@@ -25,15 +25,19 @@ nonsense
 }
 
 func TestParseARPTable(t *testing.T) {
-	for text, want := range map[string]uint64{
-		"entries  allocs   destroys\n000000b4 00005a0d 000063c6\n000000b4 00005891 00004e24\n": 180,
-		"entries\n": 0, "": 0, "entries\nx y\n": 0,
+	for text, want := range map[string]ARPTable{
+		"entries  allocs   forced_gc_runs\n000000b4 00005a0d 00000000\n000000b4 00005891 0000000c\n": {Entries: 180, Forced: true},
+		"entries forced_gc_runs more\n000000b4 00000000\n":                                           {Entries: 180},
+		"entries\n": {}, "": {},
 	} {
-		if got, err := parseARPTable([]byte(text)); got != want || (err == nil) != (want > 0) {
-			t.Errorf("%q: %d %v", text, got, err)
+		if got, err := parseARPTable([]byte(text)); got != want || err != nil {
+			t.Errorf("%q: %+v %v", text, got, err)
 		}
 	}
-	if _, _, err := ARPTable(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if got, err := parseARPTable([]byte("entries\nx y\n")); err == nil {
+		t.Errorf("%+v of no numbers", got)
+	}
+	if _, err := ReadARPTable(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err) // only the initial network namespace has these files
 	}
 }

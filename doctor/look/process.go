@@ -106,31 +106,54 @@ func Memory() (total, available uint64, err error) {
 	return Number(raw, "MemTotal:") << 10, Number(raw, "MemAvailable:") << 10, nil
 }
 
-// ARPTable returns how many entries the kernel's ARP table has, in all network namespaces together, and how many it takes.
-// Only the initial network namespace knows.
-func ARPTable() (entries, most uint64, err error) {
+// ARPTable says how full the kernel's ARP table is, in all network namespaces together.
+type ARPTable struct {
+	Entries, Most uint64 // Entries that were made by hand need no room
+	Forced        bool   // the kernel has had to look for room
+}
+
+// ReadARPTable reads it. Only the initial network namespace has it.
+func ReadARPTable() (ARPTable, error) {
+	var t ARPTable
 	raw, err := readFile("/proc/net/stat/arp_cache")
 	if err == nil {
-		entries, err = parseARPTable(raw)
+		t, err = parseARPTable(raw)
 	}
 	if err == nil {
 		raw, err = readFile("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
 	}
 	if err == nil {
-		most, err = strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+		t.Most, err = strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("see how full the ARP table is: %w", err)
+		return ARPTable{}, fmt.Errorf("see how full the ARP table is: %w", err)
 	}
-	return entries, most, nil
+	return t, nil
 }
 
-// parseARPTable reads the number of entries from /proc/net/stat/arp_cache: after a line of names there is one line for each
-// processor, and each begins with that number.
-func parseARPTable(raw []byte) (uint64, error) {
-	_, rest, _ := strings.Cut(string(raw), "\n")
-	first, _, _ := strings.Cut(rest, " ")
-	return strconv.ParseUint(first, 16, 64)
+// parseARPTable reads /proc/net/stat/arp_cache: a line of names, and one of hexadecimal numbers for each processor. All of these have the
+// same number of entries.
+func parseARPTable(raw []byte) (t ARPTable, err error) {
+	var names []string
+	for line := range strings.Lines(string(raw)) {
+		fields := strings.Fields(line)
+		if names == nil {
+			names = fields
+			continue
+		}
+		for i, name := range names[:min(len(names), len(fields))] {
+			n, err := strconv.ParseUint(fields[i], 16, 64)
+			switch {
+			case err != nil:
+				return t, err
+			case name == "entries":
+				t.Entries = n
+			case name == "forced_gc_runs":
+				t.Forced = t.Forced || n > 0
+			}
+		}
+	}
+	return t, nil
 }
 
 // Unit is the agent's service as systemd sees it.

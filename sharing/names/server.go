@@ -105,6 +105,7 @@ type Server struct {
 	mu       sync.Mutex
 	state    *State
 	told     bool          // Set was called
+	said     bool          // what Pending was when Changed was called last
 	changed  chan struct{} // closed, and replaced, when state is another
 	serving  []netip.Addr
 	problem  error
@@ -129,6 +130,9 @@ func (s *Server) Set(state *State) {
 	if reflect.DeepEqual(s.state, state) {
 		return
 	}
+	if !slices.Equal(s.state.Servers, state.Servers) || s.state.Domain != state.Domain {
+		s.problem = nil // these were not asked yet
+	}
 	s.state = state
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -152,6 +156,11 @@ func (s *Server) Serving() []netip.Addr {
 func (s *Server) Pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.pending()
+}
+
+// pending is Pending. The caller holds the lock.
+func (s *Server) pending() bool {
 	return !s.told || s.state.Starting || len(s.state.Addresses) > 0 && len(s.serving) == 0 && (s.problem == nil || errors.Is(s.problem, errSilent))
 }
 
@@ -189,9 +198,11 @@ func (s *Server) refuse(why string) {
 // note keeps whether guests are answered, and tells of a change.
 func (s *Server) note(serving []netip.Addr, problem error) {
 	s.mu.Lock()
-	changed := !slices.Equal(s.serving, serving) || (s.problem == nil) != (problem == nil) || errors.Is(s.problem, errSilent) != errors.Is(problem, errSilent)
+	changed := !slices.Equal(s.serving, serving) || (s.problem == nil) != (problem == nil)
 	news := fmt.Sprint(s.problem) != fmt.Sprint(problem)
 	s.serving, s.problem = serving, problem
+	pending := s.pending()
+	changed, s.said = changed || s.said != pending, pending
 	s.mu.Unlock()
 	if news && problem != nil {
 		s.cfg.Logger.Warn("the names of consumers cannot be answered here; trying again", "error", problem)
@@ -203,7 +214,11 @@ func (s *Server) note(serving []netip.Addr, problem error) {
 
 // Run answers queries until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.note(nil, nil)
+	defer func() {
+		if ctx.Err() != nil {
+			s.note(nil, nil)
+		} // else the problem stands until it is tried again
+	}()
 	verified := ""
 	for ctx.Err() == nil {
 		state, changed := s.current()

@@ -599,6 +599,9 @@ func TestPortTaken(t *testing.T) {
 	if err := s.Run(t.Context()); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("Run = %v", err)
 	}
+	if !errors.Is(s.Problem(), unix.EADDRINUSE) || s.Pending() {
+		t.Errorf("pending: %v, %v", s.Pending(), s.Problem())
+	}
 }
 
 // TestDomain: the certificate of an API server says how its cluster is called.
