@@ -168,7 +168,7 @@ func repaired(t *testing.T, r *runningHost, root *kube.Client, shop string) {
 	}{
 		{"quota deleted", remove(quota), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
 		{"quota raised", merge(quota, `{"spec":{"hard":{"requests.cpu":"200"}}}`), quota, []string{"spec", "hard", "requests.cpu"}, "2"},
-		{"limit taken away", merge(quota, `{"spec":{"hard":{"services":null}}}`), quota, []string{"spec", "hard", "services"}, "100"},
+		{"limit taken away", merge(quota, `{"spec":{"hard":{"services":null}}}`), quota, []string{"spec", "hard", "services"}, "250"},
 		{"label of the quota", merge(quota, `{"metadata":{"labels":null}}`), quota, []string{"metadata", "labels", "liqo.io/origin-cluster-id"}, string(barn)},
 		{"policy deleted", remove(policy), policy, []string{"spec", "policyTypes"}, "Egress"},
 		{"everything allowed", merge(policy, `{"spec":{"egress":[{}]}}`), policy, []string{"spec", "egress"}, "10.0.0.0/8"},
