@@ -93,7 +93,8 @@ const (
 	graceLater   = 3 * time.Second
 )
 
-// graceOfDNS is how long new pods wait in all for a cluster DNS that does not answer, as after a start of the machine, until it has answered.
+// graceOfDNS is how long new pods wait for a cluster DNS that does not answer, as after a start of the machine. It begins anew only
+// after the DNS has answered.
 const graceOfDNS = 2 * time.Minute
 
 // absentAfter is for how long one of the two sides must have said that it connects no networks until pods run as if there

@@ -5,7 +5,6 @@ package bed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -308,22 +307,13 @@ func (l *Liqo) Process(program string) *Process {
 
 // works waits until a program does its job.
 func (l *Liqo) works(ctx context.Context, name string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	p := l.Process(name)
-	go func() {
-		select {
-		case <-p.Done():
-			cancel(errors.New("it has ended: " + p.state()))
-		case <-ctx.Done():
-		}
-	}()
 	if name != LiqoWebhook {
 		return p.WaitLog(ctx, `"Starting workers"`)
 	}
 	// The API server asks it about this object, which is not stored.
 	probe := `{"apiVersion": "core.liqo.io/v1beta1", "kind": "ForeignCluster", "metadata": {"name": "probe"}, "spec": {"clusterID": "probe"}}`
-	return Poll(ctx, func() error {
+	return p.poll(ctx, func() error {
 		_, err := l.Kube.Request(ctx, http.MethodPost, "/apis/core.liqo.io/v1beta1/foreignclusters?dryRun=All", "application/json", []byte(probe))
 		return err
 	})

@@ -126,6 +126,16 @@ func (x *box) when(d time.Duration, what string, condition func(map[string]forei
 	return time.Time{}
 }
 
+// awaitJoined waits until the agent has joined so many peers.
+func (x *box) awaitJoined(d time.Duration, n int) {
+	x.r.await(d, fmt.Sprintf("%d peers are joined", n), func() error {
+		if st := x.mustStatus(); st.Peering.Joined != n {
+			return fmt.Errorf("%d are", st.Peering.Joined)
+		}
+		return nil
+	})
+}
+
 func (r *scenarioRun) await(d time.Duration, what string, condition func() error) {
 	ctx, cancel := context.WithTimeout(r.Context(), d)
 	defer cancel()

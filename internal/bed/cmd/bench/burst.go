@@ -112,12 +112,7 @@ func measureSharingPeers(r *scenarioRun) {
 	p := r.newPair("[discovery]\nautojoin_untrusted = true\n")
 	p.y.cli("peers", "accept", p.xID, "--yes")
 	addCrowd(p.bed).Start(neighbours(r, crowdSize))
-	r.await(2*time.Minute, "all providers are joined", func() error {
-		if st := p.x.mustStatus(); st.Peering.Joined != crowdSize+1 {
-			return fmt.Errorf("%d are", st.Peering.Joined)
-		}
-		return nil
-	})
+	p.x.awaitJoined(2*time.Minute, crowdSize+1)
 	r.await(2*time.Minute, "all nodes are ready", func() error { return p.x.virtualNodes(crowdSize + 1) })
 	p.watch()
 	p.pause(30 * time.Second)

@@ -23,7 +23,7 @@ var (
 	plots, profiles string // directories
 	most            int    // of a ladder; 0: no limit
 	soakFor         time.Duration
-	soakFaster      int // how many times as frequent checks and losses are as by default
+	soakFaster      time.Duration // how many times as frequent checks and losses are as by default
 )
 
 func main() {
@@ -33,12 +33,13 @@ func main() {
 	scaling := flag.Bool("scale", false, "run the scenarios scale-... in place of the others")
 	flag.StringVar(&profiles, "profile", "", "write processor profiles of the network's engines, and of agents at rest with -scale, in this `directory`")
 	flag.DurationVar(&soakFor, "soak", 0, "run scenario soak in place of the others, in which peers come and go for so `long`")
-	flag.IntVar(&soakFaster, "faster", 15, "with -soak, divide the default intervals by this `number`, from 1 to 15")
+	faster := flag.Int("faster", 15, "with -soak, divide the default intervals by this `number`, from 1 to 15")
 	flag.Parse()
-	if soakFaster < 1 || soakFaster > 15 {
+	if *faster < 1 || *faster > 15 {
 		fmt.Fprintln(os.Stderr, "bench: -faster must be from 1 to 15")
 		os.Exit(2)
 	}
+	soakFaster = time.Duration(*faster)
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: -only:", err)

@@ -155,12 +155,7 @@ func (r *scenarioRun) joined(name, settings string, nodes bool) {
 	x.start()
 	began := time.Now()
 	addCrowd(b).Start(neighbours(r, size))
-	r.await(120*time.Second, "all neighbours are joined", func() error {
-		if st := x.mustStatus(); st.Peering.Joined != size {
-			return fmt.Errorf("%d are", st.Peering.Joined)
-		}
-		return nil
-	})
+	x.awaitJoined(120*time.Second, size)
 	r.add(name+": 100 neighbours appear and are joined", "", short(time.Since(began)), "simulated boxes with real endpoints, a real API server here")
 	writes, memory := "0", "at most 26 MB, 52 MB RSS"
 	if nodes {

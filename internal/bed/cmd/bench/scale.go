@@ -251,12 +251,7 @@ func climbJoined(r *scenarioRun, size int) (m measured, began, done time.Time) {
 	r.await(time.Minute, "connected", func() error { return connected(x) })
 	began = time.Now()
 	addCrowd(b).Start(neighbours(r, size))
-	r.await(5*time.Minute, "all neighbours are joined", func() error {
-		if st := x.mustStatus(); st.Peering.Joined != size {
-			return fmt.Errorf("%d are", st.Peering.Joined)
-		}
-		return nil
-	})
+	x.awaitJoined(5*time.Minute, size)
 	return x.measured(), began, time.Now()
 }
 

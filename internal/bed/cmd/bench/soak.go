@@ -31,11 +31,11 @@ const (
 // 96 minutes have as many checks, losses and returns as a day. What cannot be configured is as always: offers are renewed after
 // hours, and history is looked through once a day.
 func soakLost() time.Duration {
-	return config.Default().Discovery.LostAfter / time.Duration(soakFaster)
+	return config.Default().Discovery.LostAfter / soakFaster
 }
 
 func soakConfig() string {
-	return fmt.Sprintf("[discovery]\ncheck_interval = %q\nlost_after = %q\n", config.Default().Discovery.CheckInterval/time.Duration(soakFaster), soakLost())
+	return fmt.Sprintf("[discovery]\ncheck_interval = %q\nlost_after = %q\n", config.Default().Discovery.CheckInterval/soakFaster, soakLost())
 }
 
 // soak is a consumer with a hundred simulated providers that come and go, and pods that move between it and a real one.
@@ -200,7 +200,7 @@ func (x *box) database(query string, args ...any) (n, size int64, err error) {
 
 // trends adds what has become of each figure.
 func (s *soak) trends() {
-	how := fmt.Sprintf("%d rounds in %s, which stand for %s", s.rounds, time.Since(s.began).Round(time.Second), (time.Duration(soakFaster) * time.Since(s.began)).Round(time.Minute))
+	how := fmt.Sprintf("%d rounds in %s, which stand for %s", s.rounds, time.Since(s.began).Round(time.Second), (soakFaster * time.Since(s.began)).Round(time.Minute))
 	for i, side := range []string{"consumer", "provider"} {
 		warm := min(soakWarm, len(s.taken[i])-1)
 		// SQLite takes two megabytes for pages, most of them as the history grows, for half a day or more. What would go on growing
@@ -222,7 +222,7 @@ func (s *soak) trends() {
 		} {
 			var at, values []float64
 			for _, n := range s.taken[i][f.from:] {
-				at, values = append(at, (time.Duration(soakFaster)*n.at).Hours()/24), append(values, f.of(n))
+				at, values = append(at, (soakFaster*n.at).Hours()/24), append(values, f.of(n))
 			}
 			slope, failing := trend(at, values)
 			wanted := ""
@@ -268,7 +268,7 @@ func trend(x, y []float64) (slope, failing float64) {
 // quiet looks at what is written while nothing happens.
 func (s *soak) quiet() {
 	// With the default intervals these would be an hour and half an hour; ten minutes of each are enough.
-	window := min(time.Hour/time.Duration(soakFaster), 10*time.Minute)
+	window := min(time.Hour/soakFaster, 10*time.Minute)
 	s.pause(min(2*soakLost(), 10*time.Minute))
 	from := time.Now()
 	stored := func() (n [2]uint64) {
@@ -294,7 +294,7 @@ func (s *soak) quiet() {
 		side := []string{"consumer", "provider"}[i]
 		stored := after[i] - before[i]
 		s.add("soak, "+side+": API writes and transactions while nothing happens", "0 and 0", fmt.Sprintf("%d and %d", len(writes), stored),
-			fmt.Sprintf("%s, which stand for %s; by the audit log, without the leases of nodes", window, time.Duration(soakFaster)*window))
+			fmt.Sprintf("%s, which stand for %s; by the audit log, without the leases of nodes", window, soakFaster*window))
 		if len(writes) > 0 || stored > 0 {
 			s.Errorf("%s wrote while nothing happened: %d transactions, %v", o.host.Name, stored, writes)
 		}
