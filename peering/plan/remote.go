@@ -48,8 +48,8 @@ type RemoteStatus struct {
 	// those in a row.
 	Err      error
 	Failures int
-	// Denied is the peer's reason for refusing the last call (a Reason of package wire), ""
-	// if it did not.
+	// Denied is the peer's reason for dealing with us no more (a Reason of package wire), as it
+	// said last, "" if it does. No answer, or one that it is too busy or has failed, changes nothing.
 	Denied string
 	// CA is the certificate of the peer's cluster key in DER, as it was shown in
 	// the last handshake.

@@ -52,6 +52,7 @@ type box struct {
 	apiDown  bool
 	rbac     bool          // we may write
 	too      time.Duration // 429 with that Retry-After
+	failed   bool          // 503
 	stubborn func(spec []byte) []byte
 	state    wire.State
 	told     *wire.State // what it said last; nil when that was nothing of use
@@ -194,6 +195,9 @@ func (b *box) serve(r client.Request) (int, any) {
 	}
 	if b.too > 0 {
 		return refuse(429, wire.ReasonBusy)
+	}
+	if b.failed {
+		return refuse(503, wire.ReasonFailed)
 	}
 	switch {
 	case r.Path == wire.PathAsk:

@@ -159,7 +159,7 @@ func (p *pass) ask() error {
 		p.memo.token = sha256.Sum256([]byte(ask.Token))
 		p.tokenUsed = true
 	}
-	p.seen.Asked = &answer
+	p.seen.Asked, p.seen.Denied = &answer, ""
 	p.memo.asked = p.terms.ask
 	return nil
 }
@@ -188,7 +188,7 @@ func (p *pass) state() (*wire.State, error) {
 		}
 		p.seen.State, p.memo.stateSum = &state, sum
 	}
-	p.seen.At = time.Now()
+	p.seen.At, p.seen.Denied = time.Now(), ""
 	state := p.seen.State
 	if state.Kubernetes {
 		p.memo.requestGone = p.want.RequestGone && state.Request == nil
@@ -306,7 +306,7 @@ func (p *pass) settle(err error) (pause time.Duration) {
 	if errors.Is(err, errInterrupted) {
 		return 0
 	}
-	p.seen.Err, p.seen.Denied, p.seen.Tried = err, "", time.Now()
+	p.seen.Err, p.seen.Tried = err, time.Now()
 	if err == nil {
 		p.seen.Failures, p.memo.passing = 0, 0
 		if p.waiting > 0 {
@@ -323,8 +323,11 @@ func (p *pass) settle(err error) (pause time.Duration) {
 		p.memo.passing = 0
 		return failing.Pause(p.seen.Failures)
 	}
-	if no.denies() {
+	switch {
+	case no.denies():
 		p.seen.Denied, p.seen.Asked = no.said.Reason, nil
+	case !no.postpones():
+		p.seen.Denied = ""
 	}
 	if no.passes() {
 		p.memo.passing++

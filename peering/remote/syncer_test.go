@@ -173,6 +173,45 @@ func TestDeniedWithinALook(t *testing.T) {
 	})
 }
 
+// Who did not answer, or was too busy to, has not taken back that it denied us.
+func TestDeniedUntilItSaysOtherwise(t *testing.T) {
+	for name, change := range map[string]func(*box){
+		"too many":   func(x *box) { x.too = time.Second },
+		"no answer":  func(x *box) { x.dead = true },
+		"has failed": func(x *box) { x.failed = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lay(t, func(b *bed) {
+				b.Set(them, plan.RemoteSpec{Target: b.target(), Contact: true, Request: request()})
+				after(time.Second)
+				b.change(func(x *box) { x.trusts = false })
+				b.Check(them)
+				after(10 * time.Millisecond)
+				b.change(change)
+				after(5 * time.Second)
+				if got := b.Get(them); got.Denied != wire.ReasonNotTrusted || got.Failures < 2 || strings.Contains(got.Err.Error(), wire.ReasonNotTrusted) {
+					t.Errorf("%+v", got)
+				}
+				b.change(func(x *box) { x.too, x.dead, x.failed, x.trusts = 0, false, false, true })
+				after(time.Minute)
+				if got := b.Get(them); got.Denied != "" || got.Err != nil {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.trusts = false })
+		b.Set(them, plan.RemoteSpec{Target: b.target(), Contact: true, Request: request()})
+		after(10 * time.Millisecond)
+		b.change(func(x *box) { x.trusts, x.rbac = true, false })
+		after(5 * time.Second)
+		if got := b.Get(them); got.Denied != "" || got.Err == nil || got.State == nil {
+			t.Errorf("its API server says no, and its agent did not: %+v", got)
+		}
+	})
+}
+
 func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
 	lay(t, func(b *bed) {
 		want := plan.RemoteSpec{Target: b.target(), Contact: true, Ask: true, Fresh: true, Request: request()}
