@@ -67,6 +67,8 @@ type claim struct {
 	back     int       // failures when it was seen again, or at a new address, while it was lost; 0 if it was not
 	seenAt   time.Time
 
+	// Of a peer of an earlier run that was there then: until when nobody may have heard it yet. Zero once somebody did.
+	unheard time.Time
 	absence Absence // why no source sees it, while none does
 }
 
@@ -94,7 +96,7 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 		old = &sighting{claim: c}
 		c.sightings = append(c.sightings, old)
 	}
-	old.Sighting, old.recalled = s, false
+	old.Sighting, old.recalled, c.unheard = s, false, time.Time{}
 	if c.verified && phase == peer.PhaseLost {
 		if c.failures < failuresUntilLost {
 			// A packet alone brings nobody back: lost until its endpoint answers.
@@ -110,7 +112,7 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 
 // end takes in that a source no longer sees the cluster.
 func (c *claim) end(s *sighting, why Absence) {
-	c.sightings = slices.DeleteFunc(c.sightings, func(o *sighting) bool { return o == s })
+	c.sightings, c.unheard = slices.DeleteFunc(c.sightings, func(o *sighting) bool { return o == s }), time.Time{}
 	if len(c.sightings) == 0 {
 		c.absence = why
 	}

@@ -77,6 +77,42 @@ func TestHeldPeerOfAnEarlierRun(t *testing.T) {
 	})
 }
 
+// Right after a start, nobody has heard yet who announces itself. So that a peering ends in that moment is no reason to lose
+// the peer: its object would be deleted, with what it says about the end.
+func TestNoLongerHeldRightAfterAStart(t *testing.T) {
+	known := peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhasePresent,
+		URL: "https://" + addr1.String(), LastSeen: time.Now()}
+	for name, tc := range map[string]struct {
+		meanwhile func(b *bench, t *testing.T)
+		want      peer.Phase
+	}{
+		"at once": {func(*bench, *testing.T) {}, peer.PhasePresent},
+		"it said goodbye": {func(b *bench, t *testing.T) {
+			b.see(t, sightingA(addr1))
+			b.unsee(t, sightingA(addr1), Absence{Reason: "it said goodbye", Evidence: Withdrawn})
+		}, peer.PhaseLost},
+		"later": {func(*bench, *testing.T) { settle(4 * interval) }, peer.PhaseLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				b := start(t, known)
+				b.net.set(addr1, hostA())
+				b.Hold("a", true)
+				settle(time.Second)
+				tc.meanwhile(b, t)
+				b.Hold("a", false)
+				settle(5 * interval)
+				b.phase(t, "a", tc.want)
+				if tc.want == peer.PhasePresent {
+					b.net.set(addr1, nil)
+					settle(5 * interval)
+					b.phase(t, "a", peer.PhaseLost)
+				}
+			})
+		})
+	}
+}
+
 // The best source is the one that sees the peer, not the one that was called.
 func TestBestSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -119,6 +119,7 @@ func (m *machine) remember(p peer.Peer, now time.Time) {
 		c.absence = Absence{Reason: cmp.Or(p.Reason, "not seen since the agent started"), Evidence: Withdrawn}
 	}
 	if c.absence.Evidence == NoEvidence {
+		c.unheard = now.Add(failuresUntilLost * m.interval)
 		m.jobs.plan(&c.job, now)
 		m.recall(c, m.cfg.Seen[p.ID])
 	}
@@ -265,6 +266,7 @@ func (m *machine) hold(id peer.ClusterID, hold bool, now time.Time) {
 	case len(c.sightings) > 0:
 	case hold:
 		m.checkNow(c, now)
+	case now.Before(c.unheard): // it stays like the others of an earlier run
 	case c.absence.Evidence != Withdrawn:
 		c.absence = Absence{Reason: "nothing announces it, and nobody depends on it any more", Evidence: Withdrawn}
 		m.jobs.plan(&c.job, time.Time{})
