@@ -207,8 +207,12 @@ func (e *Engine) SetNode(n Node) {
 	wake(e.again)
 }
 
-// Shown says which addresses pods show that run elsewhere, and at which peer; "" if that is not known. No other peer gets
-// a block that has one of them: clients use what is shown, whoever has the address now. It is to be called before SetNode.
+// Nobody is no peer: an address that pods at several peers show is nobody's.
+const Nobody peer.ClusterID = "-"
+
+// Shown says which addresses pods show that run elsewhere, and at which peer; "" if that is not known, as when somebody deleted
+// its node. No other peer gets a block that has one of them: clients use what is shown, whoever has the address now. What is
+// not known is taken to be at the peer that has the block already. It is to be called before SetNode.
 func (e *Engine) Shown(addresses map[netip.Addr]peer.ClusterID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -898,7 +902,7 @@ func (e *Engine) assign(ctx context.Context, p *path, s *stream, pods []netip.Pr
 		}
 	}
 	for a, id := range e.shown {
-		if id != p.id {
+		if id != p.id && (id != "" || !slices.ContainsFunc(wholes(b.Theirs), func(w netip.Prefix) bool { return w.Contains(a) })) {
 			taken = append(taken, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}

@@ -956,6 +956,19 @@ func TestBlocksThatAreShown(t *testing.T) {
 		if got := again(map[netip.Addr]peer.ClusterID{at: "b"}); got != block {
 			t.Errorf("b has %s, and its own pods show %s", got, at)
 		}
+		// The agent starts just when somebody has deleted the node of b.
+		anew := func(shown map[netip.Addr]peer.ClusterID) netip.Prefix {
+			a.stop()
+			a.renew()
+			a.Shown(shown)
+			return first()
+		}
+		if got := anew(map[netip.Addr]peer.ClusterID{at: ""}); got != block {
+			t.Errorf("b has %s in place of %s, of which a pod shows an address", got, block)
+		}
+		if got := anew(map[netip.Addr]peer.ClusterID{at: Nobody}); got.Overlaps(block) {
+			t.Errorf("b has %s, of which pods at several peers show %s", got, at)
+		}
 		b.stop()
 	})
 }

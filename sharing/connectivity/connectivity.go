@@ -481,7 +481,8 @@ func shown(w *watched, nodes []*corev1.Node, providers map[string]peer.ClusterID
 				continue
 			}
 			if other, twice := out[addr]; twice && other != id {
-				id = "" // then it is nobody's
+				out[addr] = network.Nobody
+				continue
 			}
 			out[addr] = id
 		}
