@@ -96,7 +96,8 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 		old = &sighting{claim: c}
 		c.sightings = append(c.sightings, old)
 	}
-	old.Sighting, old.recalled, c.unheard = s, false, time.Time{}
+	old.Sighting, old.recalled = s, false
+	c.hear(s)
 	if c.verified && phase == peer.PhaseLost {
 		if c.failures < failuresUntilLost {
 			// A packet alone brings nobody back: lost until its endpoint answers.
@@ -110,9 +111,17 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 	return old
 }
 
+// hear takes in that a source says something about the peer, or takes it back. That it calls is no announcement.
+func (c *claim) hear(s *peer.Sighting) {
+	if s.Source != peer.IncomingPeering {
+		c.unheard = time.Time{}
+	}
+}
+
 // end takes in that a source no longer sees the cluster.
 func (c *claim) end(s *sighting, why Absence) {
-	c.sightings, c.unheard = slices.DeleteFunc(c.sightings, func(o *sighting) bool { return o == s }), time.Time{}
+	c.sightings = slices.DeleteFunc(c.sightings, func(o *sighting) bool { return o == s })
+	c.hear(s.Sighting)
 	if len(c.sightings) == 0 {
 		c.absence = why
 	}

@@ -87,6 +87,11 @@ func TestNoLongerHeldRightAfterAStart(t *testing.T) {
 		want      peer.Phase
 	}{
 		"at once": {func(*bench, *testing.T) {}, peer.PhasePresent},
+		"it called": {func(b *bench, t *testing.T) {
+			called := peer.Sighting{Source: peer.IncomingPeering, Instance: "a", ClusterID: "a", Fingerprint: keyA, Addrs: sightingA(addr1).Addrs}
+			b.see(t, called)
+			b.unsee(t, called, Absence{Reason: "it was let go", Evidence: Expired})
+		}, peer.PhasePresent},
 		"it said goodbye": {func(b *bench, t *testing.T) {
 			b.see(t, sightingA(addr1))
 			b.unsee(t, sightingA(addr1), Absence{Reason: "it said goodbye", Evidence: Withdrawn})

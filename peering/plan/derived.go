@@ -55,7 +55,7 @@ type derived struct {
 func (d *derived) expectsAnswer() bool {
 	r := d.Remote
 	no := r.Denied != "" || r.Asked != nil && r.Asked.Auth != api.AuthAccepted
-	return no && !r.Tried.IsZero() && d.GenerationSince.After(r.Tried)
+	return no && !r.Answered.IsZero() && d.GenerationSince.After(r.Answered)
 }
 
 // derive returns what follows from obs at that time.

@@ -213,8 +213,8 @@ func (d *derived) again(tearingDown bool) time.Duration {
 	if !d.lost && !d.Reachable() && d.LostAfter > 0 && d.holds() {
 		again = sooner(again, max(d.LostAfter-d.Away, time.Millisecond))
 	}
-	if d.answerPending {
-		// An answer that equals the last one causes no reconcile.
+	if d.answerPending && d.GenerationSince.After(d.Remote.Tried) {
+		// An answer that equals the last one causes no reconcile. One that differs does, as does each failure.
 		again = sooner(again, answerWithin)
 	}
 	return again

@@ -42,8 +42,9 @@ type RemoteStatus struct {
 	// may be older than a failure.
 	State *wire.State
 	At    time.Time
-	// Tried is when the last attempt ended, successful or not.
-	Tried time.Time
+	// Tried is when the last attempt ended, successful or not. Answered is when the peer last
+	// said whether it deals with us.
+	Tried, Answered time.Time
 	// Err is why the last attempt failed, nil when it did not; Failures counts
 	// those in a row.
 	Err      error

@@ -187,6 +187,7 @@ func TestConditions(t *testing.T) {
 		{"serving, our certificate has ended", endedThere, api.ConditionIncomingPeering, api.ConditionTrue, reason.CertificateEnded, "reload the configuration."},
 		{"to be joined, its certificate has ended", both(fresh, silent, ended), api.ConditionOutgoingPeering, api.ConditionFalse, reason.CertificateEnded, "peers trust"},
 		{"its certificate has ended for too long", both(ended, forTooLong), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Lost, "suspended for longer than 15m0s"},
+		{"our certificate had ended, away", both(endedThere, unreachable), api.ConditionOutgoingPeering, api.ConditionTrue, reason.AwaitingPeer, "does not answer"},
 		{"our certificate has ended for too long", both(endedThere, forTooLong), api.ConditionIncomingPeering, api.ConditionFalse, reason.Lost, "suspended for longer than 15m0s"},
 		{"another key beside it", func(obs *Observed) { obs.Peer.Conflict = &peer.Conflict{Fingerprint: otherKey} }, api.ConditionTrusted, api.ConditionTrue, reason.PersonDecided, ""},
 
@@ -228,10 +229,13 @@ func TestConditions(t *testing.T) {
 		{"new, its API server down", both(fresh, down), api.ConditionOutgoingPeering, api.ConditionFalse, reason.ProviderDown, "API server"},
 		{"new, accepted", fresh, api.ConditionOutgoingPeering, api.ConditionFalse, reason.AwaitingOffer, ""},
 		{"refused before a person asked anew", both(fresh, noRequest, func(obs *Observed) {
-			obs.Remote.Denied, obs.Remote.Tried, obs.GenerationSince = wire.ReasonBlocked, t0, t0.Add(time.Second)
+			obs.Remote.Denied, obs.Remote.Answered, obs.GenerationSince = wire.ReasonBlocked, t0, t0.Add(time.Second)
+		}), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, "again"},
+		{"asked anew, and it was too busy", both(fresh, noRequest, func(obs *Observed) {
+			obs.Remote.Denied, obs.Remote.Answered, obs.GenerationSince, obs.Remote.Tried = wire.ReasonBlocked, t0, t0.Add(time.Second), t0.Add(2*time.Second)
 		}), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, "again"},
 		{"refused after a person asked anew", both(fresh, noRequest, func(obs *Observed) {
-			obs.Remote.Denied, obs.Remote.Tried, obs.GenerationSince = wire.ReasonBlocked, t0.Add(time.Second), t0
+			obs.Remote.Denied, obs.Remote.Answered, obs.GenerationSince = wire.ReasonBlocked, t0.Add(time.Second), t0
 		}), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Refused, "blocked"},
 		{"new, ended before", both(fresh, noRequest, theirs(func(s *wire.State) { s.Ended = "Long ago." }), func(obs *Observed) { obs.GenerationSince = obs.Remote.At }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.Asking, ""},
 		{"new, ended after it was asked for", both(fresh, noRequest, theirs(func(s *wire.State) { s.Ended = "Just now." }), func(obs *Observed) { obs.GenerationSince = obs.Remote.At.Add(-time.Minute) }), api.ConditionOutgoingPeering, api.ConditionFalse, reason.EndedByProvider, "Just now."},

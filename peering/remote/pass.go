@@ -81,6 +81,7 @@ func (p *pass) look() error {
 	state, err := p.state()
 	var no *refusal
 	if outside && errors.As(err, &no) && no.denies() {
+		p.seen.Denied = no.said.Reason
 		return nil // it does not know us at all, and its answer says more about that
 	}
 	if err != nil {
@@ -159,7 +160,10 @@ func (p *pass) ask() error {
 		p.memo.token = sha256.Sum256([]byte(ask.Token))
 		p.tokenUsed = true
 	}
-	p.seen.Asked, p.seen.Denied = &answer, ""
+	p.seen.Asked, p.seen.Answered = &answer, time.Now()
+	if answer.Auth == api.AuthAccepted {
+		p.seen.Denied = "" // any other answer is for strangers, too
+	}
 	p.memo.asked = p.terms.ask
 	return nil
 }
@@ -188,7 +192,7 @@ func (p *pass) state() (*wire.State, error) {
 		}
 		p.seen.State, p.memo.stateSum = &state, sum
 	}
-	p.seen.At, p.seen.Denied = time.Now(), ""
+	p.seen.At, p.seen.Answered, p.seen.Denied = time.Now(), time.Now(), ""
 	state := p.seen.State
 	if state.Kubernetes {
 		p.memo.requestGone = p.want.RequestGone && state.Request == nil
@@ -318,6 +322,9 @@ func (p *pass) settle(err error) (pause time.Duration) {
 	}
 	p.memo.waits = 0
 	p.seen.Failures++
+	if p.seen.Denied == wire.ReasonProtocol {
+		p.seen.Denied = "" // which it says with each answer
+	}
 	var no *refusal
 	if !errors.As(err, &no) {
 		p.memo.passing = 0
@@ -325,7 +332,7 @@ func (p *pass) settle(err error) (pause time.Duration) {
 	}
 	switch {
 	case no.denies():
-		p.seen.Denied, p.seen.Asked = no.said.Reason, nil
+		p.seen.Denied, p.seen.Asked, p.seen.Answered = no.said.Reason, nil, p.seen.Tried
 	case !no.postpones():
 		p.seen.Denied = ""
 	}

@@ -115,12 +115,12 @@ func TestDeniedAsksAgain(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		after(5 * time.Second)
-		if got := b.Get(them); got.Denied != "" || got.Asked == nil || got.Asked.Auth != api.AuthPending || got.Err != nil {
+		if got := b.Get(them); got.Denied != wire.ReasonNotTrusted || got.Asked == nil || got.Asked.Auth != api.AuthPending || got.Err != nil {
 			t.Errorf("%+v", got)
 		}
 		b.change(func(x *box) { x.lets, x.answer.Auth = true, api.AuthAccepted })
 		after(15 * time.Second)
-		if got := b.Get(them); got.State.Request == nil || got.Asked.Auth != api.AuthAccepted {
+		if got := b.Get(them); got.State.Request == nil || got.Asked.Auth != api.AuthAccepted || got.Denied != "" {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -470,6 +470,7 @@ func (c *Connectivity) connects() int {
 // shown returns the addresses of pods that run elsewhere, by the peer at which they do.
 func shown(w *watched, nodes []*corev1.Node, providers map[string]peer.ClusterID) map[netip.Addr]peer.ClusterID {
 	out := make(map[netip.Addr]peer.ClusterID)
+	on := make(map[netip.Addr]string) // the node
 	for _, p := range w.pods.All() {
 		id, virtual := providers[p.Spec.NodeName]
 		if p.Spec.HostNetwork || !virtual && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
@@ -480,11 +481,11 @@ func shown(w *watched, nodes []*corev1.Node, providers map[string]peer.ClusterID
 			if err != nil {
 				continue
 			}
-			if other, twice := out[addr]; twice && other != id {
+			if node, twice := on[addr]; twice && node != p.Spec.NodeName {
 				out[addr] = network.Nobody
 				continue
 			}
-			out[addr] = id
+			out[addr], on[addr] = id, p.Spec.NodeName
 		}
 	}
 	return out

@@ -503,12 +503,14 @@ func TestWhatIsShown(t *testing.T) {
 	b.addPod("shop", "too", "liqo-mill", "241.9.0.6", nil)
 	b.addPod("shop", "third", "liqo-mill", "241.9.0.6", nil)
 	b.addPod("shop", "left", "liqo-gone", "241.8.0.1", nil)
+	b.addPod("shop", "left-too", "liqo-gone", "241.8.0.2", nil)
+	b.addPod("shop", "left-same", "liqo-gone-too", "241.8.0.2", nil)
 	for _, on := range []bool{true, false} {
 		b.on = on
 		b.net.shown = nil
 		b.decide(b.w)
 		addr := netip.MustParseAddr
-		want := map[netip.Addr]peer.ClusterID{addr("241.9.0.5"): barn, addr("241.9.0.6"): network.Nobody, addr("241.8.0.1"): ""}
+		want := map[netip.Addr]peer.ClusterID{addr("241.9.0.5"): barn, addr("241.9.0.6"): network.Nobody, addr("241.8.0.1"): "", addr("241.8.0.2"): network.Nobody}
 		if !reflect.DeepEqual(b.net.shown, want) {
 			t.Errorf("on %v: %v, want %v", on, b.net.shown, want)
 		}
