@@ -207,7 +207,7 @@ func (e *Engine) SetNode(n Node) {
 	wake(e.again)
 }
 
-// Nobody is no peer: an address that pods at several peers show is nobody's.
+// Nobody stands in [Engine.Shown] for the peer of an address that pods on several nodes show.
 const Nobody peer.ClusterID = "-"
 
 // Shown says which addresses pods show that run elsewhere, and at which peer; "" if that is not known, as when somebody deleted
@@ -902,7 +902,7 @@ func (e *Engine) assign(ctx context.Context, p *path, s *stream, pods []netip.Pr
 		}
 	}
 	for a, id := range e.shown {
-		if id != p.id && (id != "" || !slices.ContainsFunc(wholes(b.Theirs), func(w netip.Prefix) bool { return w.Contains(a) })) {
+		if id != p.id && (id != "" || !containsAny(wholes(b.Theirs), a)) {
 			taken = append(taken, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}

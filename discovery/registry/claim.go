@@ -67,7 +67,8 @@ type claim struct {
 	back     int       // failures when it was seen again, or at a new address, while it was lost; 0 if it was not
 	seenAt   time.Time
 
-	// Of a peer of an earlier run that was there then: until when nobody may have heard it yet. Zero once somebody did.
+	// Of a peer that was there when the last run ended: until when it means nothing that no source has heard it. Zero once one
+	// has.
 	unheard time.Time
 	absence Absence // why no source sees it, while none does
 }
@@ -111,7 +112,8 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 	return old
 }
 
-// hear takes in that a source says something about the peer, or takes it back. That it calls is no announcement.
+// hear takes in that a source says something about the peer, or takes it back. That a peer calls us is no
+// announcement.
 func (c *claim) hear(s *peer.Sighting) {
 	if s.Source != peer.IncomingPeering {
 		c.unheard = time.Time{}

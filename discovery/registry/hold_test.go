@@ -82,25 +82,32 @@ func TestHeldPeerOfAnEarlierRun(t *testing.T) {
 func TestNoLongerHeldRightAfterAStart(t *testing.T) {
 	known := peer.Peer{ID: "a", Name: "barn", Namespace: "liqo", Fingerprint: keyA, Phase: peer.PhasePresent,
 		URL: "https://" + addr1.String(), LastSeen: time.Now()}
+	given := peer.Sighting{Source: peer.Manual, Instance: "cluster/a", URL: known.URL, ClusterID: "a", Fingerprint: keyA}
 	for name, tc := range map[string]struct {
+		seen      []peer.Sighting // in the earlier run
 		meanwhile func(b *bench, t *testing.T)
 		want      peer.Phase
 	}{
-		"at once": {func(*bench, *testing.T) {}, peer.PhasePresent},
-		"it called": {func(b *bench, t *testing.T) {
+		"at once": {nil, func(*bench, *testing.T) {}, peer.PhasePresent},
+		"it called": {nil, func(b *bench, t *testing.T) {
 			called := peer.Sighting{Source: peer.IncomingPeering, Instance: "a", ClusterID: "a", Fingerprint: keyA, Addrs: sightingA(addr1).Addrs}
 			b.see(t, called)
 			b.unsee(t, called, Absence{Reason: "it was let go", Evidence: Expired})
 		}, peer.PhasePresent},
-		"it said goodbye": {func(b *bench, t *testing.T) {
+		"it said goodbye": {nil, func(b *bench, t *testing.T) {
 			b.see(t, sightingA(addr1))
 			b.unsee(t, sightingA(addr1), Absence{Reason: "it said goodbye", Evidence: Withdrawn})
 		}, peer.PhaseLost},
-		"later": {func(*bench, *testing.T) { settle(4 * interval) }, peer.PhaseLost},
+		"a person took it back": {[]peer.Sighting{given}, func(b *bench, t *testing.T) {
+			b.unsee(t, given, Absence{Reason: "taken back", Evidence: Withdrawn})
+		}, peer.PhaseLost},
+		"later": {nil, func(*bench, *testing.T) { settle(4 * interval) }, peer.PhaseLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				b := start(t, known)
+				b := startWith(t, func(cfg *Config) {
+					cfg.Remembered, cfg.Seen = []peer.Peer{known}, map[peer.ClusterID][]peer.Sighting{"a": tc.seen}
+				})
 				b.net.set(addr1, hostA())
 				b.Hold("a", true)
 				settle(time.Second)

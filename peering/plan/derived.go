@@ -171,7 +171,7 @@ func (d *derived) remoteState() *wire.State {
 	return nil
 }
 
-// denied reports whether the peer refused to deal with us in its last answer. What it reported
+// denied reports whether the peer said that it does not deal with us, and has not taken that back. What it reported
 // before is void then.
 func (d *derived) denied() bool {
 	return d.expelled() || d.Remote.Denied == wire.ReasonOtherKey

@@ -154,7 +154,7 @@ func (d *derived) awaitsEngine() bool {
 // engineAgain returns after how long to look again whether the engine is decided, 0: never.
 func (d *derived) engineAgain() time.Duration {
 	if d.outgoing.active && !d.outgoing.requested && d.engineUnknown() {
-		return answerWithin
+		return 500 * time.Millisecond
 	}
 	return 0
 }

@@ -221,7 +221,7 @@ func (obs Observed) suspendedHere() bool {
 	return pin != nil && !pin.Suspended.IsZero()
 }
 
-// suspendedThere reports whether it is ours, as the peer said last. One that is not there may think otherwise by now.
+// suspendedThere reports whether it is ours, as the peer said last. An absent peer may have changed its mind.
 func (obs Observed) suspendedThere() bool {
 	return obs.Remote.Denied == wire.ReasonCertificateEnded && obs.present()
 }

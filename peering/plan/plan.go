@@ -213,10 +213,6 @@ func (d *derived) again(tearingDown bool) time.Duration {
 	if !d.lost && !d.Reachable() && d.LostAfter > 0 && d.holds() {
 		again = sooner(again, max(d.LostAfter-d.Away, time.Millisecond))
 	}
-	if d.answerPending && d.GenerationSince.After(d.Remote.Tried) {
-		// An answer that equals the last one causes no reconcile. One that differs does, as does each failure.
-		again = sooner(again, answerWithin)
-	}
 	return again
 }
 
@@ -228,6 +224,3 @@ func sooner(a, b time.Duration) time.Duration {
 	}
 	return a
 }
-
-// answerWithin is the time between two checks whether a peer has answered.
-const answerWithin = 500 * time.Millisecond

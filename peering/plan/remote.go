@@ -49,8 +49,9 @@ type RemoteStatus struct {
 	// those in a row.
 	Err      error
 	Failures int
-	// Denied is the peer's reason for dealing with us no more (a Reason of package wire), as it
-	// said last, "" if it does. No answer, or one that it is too busy or has failed, changes nothing.
+	// Denied is the peer's reason for not dealing with us (a Reason of package wire), as it said
+	// last, "" if it does. Only a State or being let in takes it back, and another answer to Ask
+	// makes it ReasonNotTrusted. ReasonProtocol also ends with any attempt that does not give it.
 	Denied string
 	// CA is the certificate of the peer's cluster key in DER, as it was shown in
 	// the last handshake.

@@ -53,6 +53,7 @@ type box struct {
 	rbac     bool          // we may write
 	too      time.Duration // 429 with that Retry-After
 	failed   bool          // 503
+	blocked  bool          // it wants nothing from us
 	stubborn func(spec []byte) []byte
 	state    wire.State
 	told     *wire.State // what it said last; nil when that was nothing of use
@@ -198,6 +199,10 @@ func (b *box) serve(r client.Request) (int, any) {
 	}
 	if b.failed {
 		return refuse(503, wire.ReasonFailed)
+	}
+	if b.blocked {
+		b.told = nil
+		return refuse(403, wire.ReasonBlocked)
 	}
 	switch {
 	case r.Path == wire.PathAsk:

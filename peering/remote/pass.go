@@ -161,8 +161,11 @@ func (p *pass) ask() error {
 		p.tokenUsed = true
 	}
 	p.seen.Asked, p.seen.Answered = &answer, time.Now()
-	if answer.Auth == api.AuthAccepted {
-		p.seen.Denied = "" // any other answer is for strangers, too
+	switch {
+	case answer.Auth == api.AuthAccepted:
+		p.seen.Denied = ""
+	case p.seen.Denied != "":
+		p.seen.Denied = wire.ReasonNotTrusted // why it does not let us in, its answer says
 	}
 	p.memo.asked = p.terms.ask
 	return nil
@@ -323,18 +326,15 @@ func (p *pass) settle(err error) (pause time.Duration) {
 	p.memo.waits = 0
 	p.seen.Failures++
 	if p.seen.Denied == wire.ReasonProtocol {
-		p.seen.Denied = "" // which it says with each answer
+		p.seen.Denied = "" // it says so with each answer; without one we do not know
 	}
 	var no *refusal
 	if !errors.As(err, &no) {
 		p.memo.passing = 0
 		return failing.Pause(p.seen.Failures)
 	}
-	switch {
-	case no.denies():
+	if no.denies() {
 		p.seen.Denied, p.seen.Asked, p.seen.Answered = no.said.Reason, nil, p.seen.Tried
-	case !no.postpones():
-		p.seen.Denied = ""
 	}
 	if no.passes() {
 		p.memo.passing++

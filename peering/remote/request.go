@@ -133,12 +133,6 @@ func (r *refusal) denies() bool {
 	return false
 }
 
-// postpones reports whether the peer did not even say whether it wants to know us: what it said
-// about that before still counts.
-func (r *refusal) postpones() bool {
-	return r.status == http.StatusTooManyRequests || r.status >= http.StatusInternalServerError
-}
-
 // passes reports whether the refusal may be over in a moment: the peer's API
 // server does not know yet that we may, or we were too quick.
 func (r *refusal) passes() bool {

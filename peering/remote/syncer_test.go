@@ -212,6 +212,25 @@ func TestDeniedUntilItSaysOtherwise(t *testing.T) {
 	})
 }
 
+// One that blocked us and lets us ask again does not know us: why it does not let us in, its answer says.
+func TestDeniedForAnotherReason(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) { x.blocked = true })
+		b.Set(them, plan.RemoteSpec{Target: b.target(), Contact: true, Ask: true, Request: request()})
+		after(time.Second)
+		if got := b.Get(them); got.Denied != wire.ReasonBlocked || got.Asked != nil {
+			t.Errorf("%+v", got)
+		}
+		b.change(func(x *box) {
+			x.blocked, x.trusts, x.answer = false, false, wire.Answer{Auth: api.AuthPending}
+		})
+		after(time.Minute)
+		if got := b.Get(them); got.Denied != wire.ReasonNotTrusted || got.Asked == nil || got.Err != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
 	lay(t, func(b *bed) {
 		want := plan.RemoteSpec{Target: b.target(), Contact: true, Ask: true, Fresh: true, Request: request()}

@@ -481,11 +481,12 @@ func shown(w *watched, nodes []*corev1.Node, providers map[string]peer.ClusterID
 			if err != nil {
 				continue
 			}
-			if node, twice := on[addr]; twice && node != p.Spec.NodeName {
+			switch node, twice := on[addr]; {
+			case !twice:
+				out[addr], on[addr] = id, p.Spec.NodeName
+			case node != p.Spec.NodeName:
 				out[addr] = network.Nobody
-				continue
 			}
-			out[addr], on[addr] = id, p.Spec.NodeName
 		}
 	}
 	return out
