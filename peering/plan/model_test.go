@@ -700,6 +700,9 @@ func (s *box) sync() {
 func (s *box) ask() {
 	state := s.other.observe().Answer()
 	s.remote.State, s.remote.At = &state, s.w.now
+	if state.Request != nil && s.remote.Asked != nil && s.remote.Asked.Auth != api.AuthAccepted {
+		s.remote.Asked = nil
+	}
 }
 
 // restart has the process of a box start anew.

@@ -35,8 +35,8 @@ type RemoteSpec struct {
 
 // RemoteStatus is the observed state of one peer's side.
 type RemoteStatus struct {
-	// Asked is the answer to the last Ask: nil before there was one, and again
-	// when the peer does not know us any more.
+	// Asked is the answer to the last Ask: nil before there was one, and again when the peer does
+	// not know us any more, or did not let us in and has our request nevertheless.
 	Asked *wire.Answer
 	// State is the last state that the peer reported, nil before the first. It is from At, and
 	// may be older than a failure.

@@ -197,6 +197,9 @@ func (p *pass) state() (*wire.State, error) {
 	}
 	p.seen.At, p.seen.Answered, p.seen.Denied = time.Now(), time.Now(), ""
 	state := p.seen.State
+	if a := p.seen.Asked; a != nil && a.Auth != api.AuthAccepted && state.Request != nil {
+		p.seen.Asked = nil // it does not matter any more, and nobody would ask again
+	}
 	if state.Kubernetes {
 		p.memo.requestGone = p.want.RequestGone && state.Request == nil
 		p.memo.advertisementGone = p.want.AdvertisementGone && state.Advertisement == nil

@@ -231,6 +231,22 @@ func TestDeniedForAnotherReason(t *testing.T) {
 	})
 }
 
+// A person there rejected us, which we heard when we asked after a start, and then accepted the request that was there all
+// the time. Nobody asks again, so what was answered must not last.
+func TestRefusedWithARequestThere(t *testing.T) {
+	lay(t, func(b *bed) {
+		b.change(func(x *box) {
+			x.answer.Auth = api.AuthRefused
+			x.state.Request = &wire.RequestState{UID: "there", Phase: api.RequestRefused, Spec: *request()}
+		})
+		b.Set(them, plan.RemoteSpec{Target: b.target(), Contact: true, Ask: true, Advertisement: offer("4")})
+		after(time.Second)
+		if got := b.Get(them); got.Asked != nil || got.State == nil || got.State.Request == nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 func TestWhatTheProviderEndedStaysEnded(t *testing.T) {
 	lay(t, func(b *bed) {
 		want := plan.RemoteSpec{Target: b.target(), Contact: true, Ask: true, Fresh: true, Request: request()}
