@@ -67,9 +67,8 @@ type claim struct {
 	back     int       // failures when it was seen again, or at a new address, while it was lost; 0 if it was not
 	seenAt   time.Time
 
-	// Of a peer that was there when the last run ended: until when it means nothing that no source has heard it. Zero once one
-	// has.
-	unheard time.Time
+	unheard bool // it was there when the last run ended, and no source has said anything of it in this one
+
 	absence Absence // why no source sees it, while none does
 }
 
@@ -116,7 +115,7 @@ func (c *claim) renew(old *sighting, s *peer.Sighting) *sighting {
 // announcement.
 func (c *claim) hear(s *peer.Sighting) {
 	if s.Source != peer.IncomingPeering {
-		c.unheard = time.Time{}
+		c.unheard = false
 	}
 }
 

@@ -21,6 +21,7 @@ type machine struct {
 	journal  *journal.Journal
 	jobs     jobs
 	interval time.Duration
+	settled  time.Time     // see Registry.Settled; never changed
 	phase    time.Duration // see together
 
 	clusters map[peer.ClusterID]*cluster
@@ -46,10 +47,10 @@ type outcome struct {
 	err    error
 }
 
-func newMachine(cfg *Config, views *views) *machine {
+func newMachine(cfg *Config, views *views, now time.Time) *machine {
 	return &machine{
 		cfg: cfg, views: views, journal: journal.New(cfg.Store, cfg.Logger),
-		jobs: newJobs(cfg.Checkers, cfg.Lookups), interval: cfg.Interval, phase: rand.N(time.Minute),
+		jobs: newJobs(cfg.Checkers, cfg.Lookups), interval: cfg.Interval, phase: rand.N(time.Minute), settled: now.Add(failuresUntilLost * cfg.Interval),
 		clusters: make(map[peer.ClusterID]*cluster), seen: make(map[peer.Key]*sighting), held: make(map[peer.ClusterID]bool),
 		candidates: make(map[peer.Key]*candidate), about: make(map[peer.ClusterID]map[*candidate]struct{}),
 	}
@@ -119,7 +120,7 @@ func (m *machine) remember(p peer.Peer, now time.Time) {
 		c.absence = Absence{Reason: cmp.Or(p.Reason, "not seen since the agent started"), Evidence: Withdrawn}
 	}
 	if c.absence.Evidence == NoEvidence {
-		c.unheard = now.Add(failuresUntilLost * m.interval)
+		c.unheard = true
 		m.jobs.plan(&c.job, now)
 		m.recall(c, m.cfg.Seen[p.ID])
 	}
@@ -266,7 +267,7 @@ func (m *machine) hold(id peer.ClusterID, hold bool, now time.Time) {
 	case len(c.sightings) > 0:
 	case hold:
 		m.checkNow(c, now)
-	case now.Before(c.unheard): // it stays like the others of an earlier run
+	case c.unheard && now.Before(m.settled): // it stays like the others of an earlier run
 	case c.absence.Evidence != Withdrawn:
 		c.absence = Absence{Reason: "nothing announces it, and nobody depends on it any more", Evidence: Withdrawn}
 		m.jobs.plan(&c.job, time.Time{})

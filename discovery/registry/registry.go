@@ -120,7 +120,7 @@ func New(cfg Config) *Registry {
 		calls: make(chan *call), idle: sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }},
 		outcomes: make(chan outcome, cfg.Checkers+cfg.Lookups+2), // either budget is one at least
 	}
-	r.machine = newMachine(&r.cfg, r.views)
+	r.machine = newMachine(&r.cfg, r.views, r.start)
 	r.remember(cfg.Remembered)
 	return r
 }

@@ -7,7 +7,7 @@ import (
 
 // TestTogether: checks begin at one of a few moments, never later than they are due, and hardly earlier.
 func TestTogether(t *testing.T) {
-	m := newMachine(&Config{Interval: 30 * time.Second}, nil)
+	m := newMachine(&Config{Interval: 30 * time.Second}, nil, time.Now())
 	moments := make(map[time.Time]bool)
 	start := time.Now()
 	for i := range 1000 {

@@ -177,7 +177,7 @@ func (r *Registry) SelfConflict() *peer.Conflict {
 
 // Settled reports whether discovery has had the time of three checks to see who
 // is there since New.
-func (r *Registry) Settled() bool { return time.Since(r.start) >= failuresUntilLost*r.cfg.Interval }
+func (r *Registry) Settled() bool { return !time.Now().Before(r.machine.settled) }
 
 // StoreError returns why the last attempt to store changes failed, nil when it
 // worked.
