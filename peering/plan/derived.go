@@ -36,9 +36,6 @@ type derived struct {
 	trusted bool
 	// lost: the peer has been away for too long.
 	lost bool
-	// answerPending: a person connected again, and the peer has not answered since; its
-	// earlier refusal does not count.
-	answerPending bool
 
 	shown    *api.ForeignCluster // see lastShown
 	intent   intent
@@ -51,7 +48,7 @@ type derived struct {
 }
 
 // expectsAnswer reports whether the peer refused before a person connected again, and has not
-// answered since.
+// answered since, so that its refusal does not count.
 func (d *derived) expectsAnswer() bool {
 	r := d.Remote
 	no := r.Denied != "" || r.Asked != nil && r.Asked.Auth != api.AuthAccepted
@@ -61,7 +58,6 @@ func (d *derived) expectsAnswer() bool {
 // derive returns what follows from obs at that time.
 func derive(obs Observed, now time.Time) *derived {
 	d := &derived{Observed: obs, now: now}
-	d.answerPending = d.expectsAnswer()
 	d.own, d.others = obs.classify()
 	slices.SortFunc(d.others, func(a, b *api.ForeignCluster) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))

@@ -165,7 +165,7 @@ func (d *derived) askingVerdict(out outgoing) *verdict {
 	switch {
 	case d.incompatible() != "":
 		return no(reason.Incompatible, d.incompatible())
-	case d.answerPending:
+	case d.expectsAnswer():
 		return no(reason.Asking, "The provider is being asked again.")
 	case d.Remote.Denied == wire.ReasonBlocked:
 		return no(reason.Refused, "The provider has blocked this cluster.")
