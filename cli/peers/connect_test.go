@@ -141,8 +141,10 @@ func TestConnectEnds(t *testing.T) {
 			if code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
-			// The end of the watch, or that nothing answers any more: either may be seen first.
-			stderr = strings.Replace(stderr, "the agent is not running (nothing answers on $DIR/agent.sock)", "the watch ended: the agent is stopping", 1)
+			// The end of the watch, that it is not begun any more, or that nothing answers: each may be seen first.
+			for _, other := range []string{"the agent is stopping", "the agent is not running (nothing answers on $DIR/agent.sock)"} {
+				stderr = strings.Replace(stderr, "barn: "+other, "barn: the watch ended: the agent is stopping", 1)
+			}
 			clitest.Golden(t, "connect-"+tc.name, stdout+"--- stderr\n"+stderr)
 		})
 	}
