@@ -152,6 +152,7 @@ func bogus(i int, addr netip.Addr) claim {
 
 // Whatever is said in a peer's name, the peer stays: its endpoint has its key.
 func TestForgery(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -263,6 +264,7 @@ func mustFingerprint(t *testing.T, s string) peer.Fingerprint {
 // Goodbyes in another's name as fast as they go: whatever barn believes while it
 // lasts, mill is back within seconds of its end.
 func TestGoodbyeStorm(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -298,6 +300,7 @@ func TestGoodbyeStorm(t *testing.T) {
 // Somebody contests every name that mill takes. When it ends, mill is announced
 // under one that nobody contests, and was there all the time.
 func TestContestedNames(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
@@ -342,6 +345,7 @@ func TestContestedNames(t *testing.T) {
 
 // What does not come from the link is not listened to, and counted.
 func TestOffLinkAnswers(t *testing.T) {
+	t.Parallel()
 	b := bed.New(t)
 	barn := newBoxes(t, b, "barn")[0]
 	eve := newAttacker(t, b, "eve", netip.MustParseAddr("10.77.0.66"))

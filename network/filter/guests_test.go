@@ -10,6 +10,7 @@ import (
 // connected with nobody.
 func TestGuestsWithoutANetworkAreBounded(t *testing.T) {
 	const most, tried = 20, 50
+	t.Parallel()
 	w := newWorld(t, "b")
 	b := w.boxes[0]
 	needsLimit(t, b)

@@ -140,6 +140,7 @@ func (m *messages) sent() map[int]int {
 }
 
 func TestSetSendsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
 	h := bed.New(t).AddHost("a", "192.0.2.1/24")
 	table := openOn(t, h)
 	d := example(3, 4)
@@ -178,6 +179,7 @@ func TestSetSendsOnlyWhatChanged(t *testing.T) {
 
 // However it came to be, the table is the one that would be made for the same from nothing.
 func TestChangesAddUp(t *testing.T) {
+	t.Parallel()
 	h := bed.New(t).AddHost("a", "192.0.2.1/24")
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
@@ -243,6 +245,7 @@ func mutate(random *rand.Rand) Desired {
 }
 
 func TestOthersChangesAreRepaired(t *testing.T) {
+	t.Parallel()
 	h := bed.New(t).AddHost("a", "192.0.2.1/24")
 	table := openOn(t, h)
 	d := example(2, 2)
@@ -486,6 +489,7 @@ func TestGrantedConnectionsSurvive(t *testing.T) {
 
 // Without the right to change nftables, nothing is changed, and it is said what was not permitted.
 func TestWithoutRights(t *testing.T) {
+	t.Parallel()
 	b := newWorld(t, "a").boxes[0]
 	b.set()
 	before := b.run("nft list ruleset")

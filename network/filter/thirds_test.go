@@ -21,6 +21,7 @@ type hub struct {
 // consumer, which is also what the consumer chose for q.
 func newHub(t *testing.T) *hub {
 	t.Helper()
+	t.Parallel()
 	w := newWorld(t, "h", "p", "q")
 	c := &hub{world: w, h: w.boxes[0], p: w.boxes[1], q: w.boxes[2]}
 	same := prefixes("241.50.0.0/24", "fd50::/64")

@@ -22,6 +22,7 @@ import (
 // two are clusters a and b, with a pod each, that may talk both ways.
 func two(t *testing.T, backend string) (w *world, a, b *box, x, y *pod) {
 	t.Helper()
+	t.Parallel()
 	w = newWorld(t, "a", "b")
 	a, b = w.boxes[0], w.boxes[1]
 	a.flannel(backend)
@@ -336,6 +337,7 @@ func transfer(t *testing.T, from, to net.Conn) {
 
 // Two peers chose the same block for our pods, which is also one that we chose for a third.
 func TestBlocksOfPeersMayBeEqual(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "a", "b", "c", "d")
 	a := w.boxes[0]
 	same := prefixes("241.50.0.0/24", "fd50::/64")
