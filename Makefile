@@ -251,6 +251,11 @@ LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./internal/mdns
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.
 ALONE    = $(call without,^$(BED)|^os/exec$$)
+# Those in which neither code nor tests themselves begin a goroutine or take a lock: the race detector would see nothing new there, and
+# take up to seven times as long.
+CONCURRENT   := ^\s*go |\.Go\(|\.Parallel\(|^\s"sync(/atomic)?"$$|\bchan\b|httptest|bubble\.|net\.(Listen|Pipe)
+ALONE_RACED   = $(filter $(shell git grep -lE '$(CONCURRENT)' -- '*.go' | xargs dirname | sort -u | sed 's,^,./,'),$(ALONE))
+ALONE_UNRACED = $(filter-out $(ALONE_RACED),$(ALONE))
 OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,
@@ -265,7 +270,8 @@ test: setup vm lint programs rules
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(EACH_TIME) -p 1 $(DRIVING) \
 		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
-		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE)
+		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE_RACED) \
+		++ $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) -p 2 $(ALONE_UNRACED)
 	$(if $(filter true,$(CI)),$(MAKE) reads test-liqo)
 
 # What people see of pods at home and next door, side by side, against the table in docs/sharing.md. make test leaves it out, but in CI.
