@@ -246,7 +246,8 @@ RACE    := -race $(UNRACED:%=-gcflags='%=-dwarf=false -race=false')
 
 # Tests that only run built programs: in them the race detector would look at nothing but the tests. The longest come first in each
 # group, so that nothing is waited for alone at the end.
-DRIVING := ./internal/e2e ./network/integration ./internal/packagetest ./doctor/integration ./service/integration
+E2E     := ./internal/e2e
+DRIVING := ./network/integration ./internal/packagetest ./doctor/integration ./service/integration
 LONGEST := ./peering/integration ./sharing/integration ./mdnssvc ./internal/mdnscheck ./endpoint ./internal/bed
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.
@@ -256,10 +257,10 @@ ALONE    = $(call without,^$(BED)|^os/exec$$)
 CONCURRENT   := ^\s*go |\.Go\(|\.Parallel\(|^\s"sync(/atomic)?"$$|\bchan\b|httptest|bubble\.|net\.(Listen|Pipe)
 ALONE_RACED   = $(filter $(shell git grep -lE '$(CONCURRENT)' -- '*.go' | xargs dirname | sort -u | sed 's,^,./,'),$(ALONE))
 ALONE_UNRACED = $(filter-out $(ALONE_RACED),$(ALONE))
-OTHERS   = $(LONGEST) $(filter-out $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
+OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
-# Both kinds of tests side by side. With more packages at a time they are in each other's way. lint has run vet; without symbols,
-# the test programs are linked in half the time. FRESH=1 runs again what has not changed since it passed.
+# Three groups side by side, each of which takes about as long as the end-to-end tests. With more packages at a time they are in each
+# other's way. lint has run vet; without symbols, the test programs are linked in half the time. FRESH=1 runs again what has not changed since it passed.
 # The timeout bounds a hang; slow machines need a multiple of what fast ones do. Each test that is under way has up to three
 # control planes, and each of these costs a hundredth of a processor while it has nothing to do.
 GO_TEST    := go test -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
@@ -268,8 +269,9 @@ EACH_TIME  := $(GO_TEST) -count=1
 test: setup vm lint programs rules
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
-	@bin/progress -what tests $(EACH_TIME) -p 1 $(DRIVING) \
+	@bin/progress -what tests $(EACH_TIME) $(E2E) \
 		-- CGO_ENABLED=1 $(EACH_TIME) $(RACE) -p 2 $(OTHERS) \
+		-- $(EACH_TIME) -p 1 $(DRIVING) \
 		++ CGO_ENABLED=1 $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) $(RACE) -p 2 $(ALONE_RACED) \
 		++ $(if $(FRESH),$(EACH_TIME),$(GO_TEST)) -p 2 $(ALONE_UNRACED)
 	$(if $(filter true,$(CI)),$(MAKE) reads test-liqo)
