@@ -136,7 +136,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 	})
 	s.urls = urls.New(urls.Config{Self: s.id, Settings: s.config, Registry: s.registry, Decisions: s.decisions, Seen: sightings})
 	s.connect = connect.New(connect.Config{
-		Self: func() peer.ClusterID { return s.id }, Settings: s.config, Database: s.store, Client: s.client,
+		Self: func() peer.ClusterID { return s.id }, Settings: s.config, Database: s.store, Client: s.client, Trusted: s.decisions.Trusted,
 		Consumer:   func(namespace string) (peer.ClusterID, bool) { return s.sharing.ConsumerOf(namespace) },
 		Namespaces: func(id peer.ClusterID) map[string]string { return s.sharing.Namespaces(id) },
 		Tokens:     func(namespace string) bool { return sharing.NoTokens(s.config(), namespace) == "" },

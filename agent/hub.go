@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"liqo.io/agent/agent/calls"
+	"liqo.io/agent/agent/connect"
 	"liqo.io/agent/agent/decisions"
 	"liqo.io/agent/agent/domains"
 	"liqo.io/agent/agent/problems"
@@ -33,6 +34,7 @@ type wiring struct {
 	client    *client.Client
 	problems  *problems.Monitor
 	incoming  *calls.Incoming
+	connect   *connect.Connect
 	proofs    *proofs.Queue
 	domains   *domains.Keeper
 	liqo      *liqo.Liqo // nil: the agents peer all clusters
@@ -64,6 +66,7 @@ func (h *hub) decided(id peer.ClusterID) {
 		w.registry.Touch(id)
 		w.domains.Remark(id)
 		w.server.Recheck(id)
+		w.connect.Decided(id)
 		w.problems.Again()
 		if w.liqo != nil {
 			w.liqo.Look() // whoever installed it before they decided is not kept waiting

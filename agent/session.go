@@ -217,7 +217,7 @@ func (s *session) build(ctx context.Context) error {
 	s.problems = s.newMonitor()
 	s.hub.wired.Store(&wiring{
 		registry: s.registry, decisions: s.decisions, peering: s.peering, server: s.server, client: s.client, problems: s.problems,
-		incoming: s.incoming, proofs: s.proofs, domains: s.domains, liqo: s.liqo,
+		incoming: s.incoming, connect: s.connect, proofs: s.proofs, domains: s.domains, liqo: s.liqo,
 	})
 	s.mdns.Browse(cfg.Discovery.EnableDiscovery)
 	s.mdns.Advertise(s.announcement(cfg))

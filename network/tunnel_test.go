@@ -284,13 +284,19 @@ func TestTunnel(t *testing.T) {
 		by(t, b, "a", EngineTLS, 3*time.Second)
 		by(t, a, "b", EngineWireGuard, 30*time.Second)
 
-		// The peer is not trusted any more.
+		// The peer is not trusted any more: a has no target, and refuses b.
+		apart := func(yes bool) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.cut[[2]peer.ClusterID{"a", "b"}], l.cut[[2]peer.ClusterID{"b", "a"}] = yes, yes
+		}
+		apart(true)
 		a.Distrust("b")
 		time.Sleep(time.Second)
 		if a.hasTunnel() || a.set().Tunnel != "" {
 			t.Error("it goes on")
 		}
-		l.breakAll() // it is again
+		apart(false) // it is again
 		by(t, a, "b", EngineWireGuard, 60*time.Second)
 
 		a.Remove("b")

@@ -133,10 +133,17 @@ func (p *path) hasKey(key wireguard.Key) bool {
 }
 
 // Distrust says that a peer is not trusted now: packets do not go to it by WireGuard, which the end of a connection does not
-// stop at once.
+// stop at once, and the connection ends. The endpoint ends only those that the peer has opened.
 func (e *Engine) Distrust(id peer.ClusterID) {
-	if p := e.path(id); p != nil && p.untunnel(errDistrusted) {
+	p := e.path(id)
+	if p == nil {
+		return
+	}
+	if p.untunnel(errDistrusted) {
 		wake(e.again)
+	}
+	if s := p.current.Load(); s != nil {
+		s.end(errDistrusted)
 	}
 }
 

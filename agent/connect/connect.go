@@ -51,6 +51,8 @@ type Config struct {
 	Settings func() config.Config
 	Database Database
 	Client   Client
+	// Trusted reports whether a peer is trusted now, and not blocked: with others, no packets are exchanged.
+	Trusted func(id peer.ClusterID) bool
 	// Consumer returns whose guests are in a namespace here, "" for nobody's; known is false
 	// while that is not known.
 	Consumer func(namespace string) (id peer.ClusterID, known bool)
@@ -186,6 +188,14 @@ func (c *Connect) Use(id peer.ClusterID, target peer.Target, joined bool) *workl
 		return nil
 	}
 	return c.pods(id)
+}
+
+// Decided says that something was decided about a peer. The connection to one that is not trusted any more ends at once: while
+// there is no API server, nobody calls Use, and while a blocked provider's node is drained, its target stays.
+func (c *Connect) Decided(id peer.ClusterID) {
+	if !c.cfg.Trusted(id) {
+		c.engine.Distrust(id)
+	}
 }
 
 // Serve says whether a peer uses resources of this cluster, and returns the addresses here of the
@@ -370,10 +380,13 @@ func (c *Connect) dial(ctx context.Context, id peer.ClusterID) (net.Conn, error)
 	c.mu.Lock()
 	target, known := c.targets[id]
 	c.mu.Unlock()
-	if !known {
+	if !known || !c.cfg.Trusted(id) {
 		return nil, errNoTarget
 	}
 	conn, err := c.cfg.Client.Network(ctx, target)
+	if err == nil && !c.cfg.Trusted(id) { // it was when this began
+		return nil, errors.Join(errNoTarget, conn.Close())
+	}
 	var no *wire.Refused
 	if errors.As(err, &no) && no.Reason != wire.ReasonNoNetwork { // that may be about to change
 		return nil, refused{err}

@@ -108,6 +108,12 @@ func (s *Store) Lapse(ctx context.Context) (next time.Time) {
 	return next
 }
 
+// Trusted reports whether the key of a cluster is trusted now, and the cluster is not blocked. It may be called at any time.
+func (s *Store) Trusted(id peer.ClusterID) bool {
+	r := s.record(id)
+	return r.pinned() && !r.distrusted() && !r.suspended() && !r.blocked()
+}
+
 // Partner reports whether there is a peering with a cluster whose key is trusted.
 func (s *Store) Partner(id peer.ClusterID) bool {
 	r := s.record(id)
