@@ -85,6 +85,8 @@ func (h *hub) changed(id peer.ClusterID) {
 				w.client.Forget(p.Fingerprint)
 			}
 			w.proofs.Phase(id, p.Phase)
+		} else {
+			w.proofs.Forget(id)
 		}
 		w.peering.Enqueue(id)
 		w.problems.Again()

@@ -32,7 +32,7 @@ type Queue struct {
 	mu       sync.Mutex
 	pending  map[peer.ClusterID]client.Result
 	returned map[peer.ClusterID]struct{}
-	away     map[peer.ClusterID]struct{} // lost peers
+	away     map[peer.ClusterID]struct{} // lost peers that the registry knows, or whose keys are trusted
 }
 
 // New returns a queue for a decision store. remembered are the stored peers.
@@ -60,6 +60,16 @@ func (q *Queue) Phase(id peer.ClusterID, phase peer.Phase) {
 		q.returned[id] = struct{}{}
 		work.Wake(q.ready)
 	}
+}
+
+// Forget takes in that the registry knows a peer no more: it had to make room for others. Strangers can do that without end.
+func (q *Queue) Forget(id peer.ClusterID) {
+	if q.decisions.Pin(id) != nil {
+		return // its return counts all the same
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.away, id)
 }
 
 // returns records a peer's phase, and reports whether the peer has just returned. The
