@@ -183,13 +183,18 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.records[id] = record{Ruling: r}
 	}
 	s.readInvites(ctx)
-	return s, s.SetPolicy(ctx, cfg.Policy)
+	if _, err := compile(cfg.Policy); err != nil {
+		return nil, err
+	}
+	if err := s.SetPolicy(ctx, cfg.Policy); err != nil { // the database's, such as a full disk
+		cfg.Logger.Error("cannot store the trust settings of the configuration", "error", err)
+	}
+	return s, nil
 }
 
 // SetPolicy puts a new configuration into effect: keys that it names are
 // trusted, those that it no longer vouches for are not. On an error, which is
-// the database's, the policy is in effect but some pins are as they were; call
-// it again.
+// the database's, all of that is in effect, and the next start does it again.
 func (s *Store) SetPolicy(ctx context.Context, p Policy) error {
 	compiled, err := compile(p)
 	if err != nil {
@@ -208,7 +213,11 @@ func (s *Store) SetPolicy(ctx context.Context, p Policy) error {
 	}
 	var failure error
 	for _, id := range slices.Sorted(maps.Keys(affected)) {
-		if err := s.rule(ctx, id, s.byPolicy); err != nil && failure == nil {
+		changed, err := s.ruled(ctx, id, s.byPolicy, true)
+		if changed {
+			s.cfg.Changed(id)
+		}
+		if err != nil && failure == nil {
 			failure = err
 		}
 		seen, _ := s.cfg.Peer(id)
