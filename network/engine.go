@@ -138,6 +138,7 @@ type Engine struct {
 	beside              bool                     // there was one; of Run
 	noTunnel            error                    // why that does not work; of Run
 	noBounds            error                    // why guests are not bounded while nobody is connected; of Run
+	noForgetting        error                    // why addresses of peers that are gone are still stored; of Run
 	cleared             bool                     // nothing of us is left in the kernel; of Run
 	deviceless          bool                     // no device of us is; of Run
 	used                bool                     // something of us may be; of Run
@@ -454,7 +455,7 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		return nil
 	}
 	if settled {
-		defer func() { err = errors.Join(err, e.forget(ctx)) }()
+		defer func() { e.forgotten(e.forget(ctx)) }()
 	}
 	if !connected {
 		for _, p := range paths {
@@ -668,6 +669,15 @@ func (e *Engine) forget(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// forgotten takes note of how that went. It is tried again with the next change, or after checkEvery, and concerns nobody who is
+// connected.
+func (e *Engine) forgotten(err error) {
+	if err != nil && fmt.Sprint(err) != fmt.Sprint(e.noForgetting) {
+		e.cfg.Logger.Warn("the addresses of a peer that is gone are still stored", "error", err)
+	}
+	e.noForgetting = err
 }
 
 // source returns the host's own address of a family.

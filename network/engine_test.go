@@ -482,7 +482,7 @@ func TestDiskIsFull(t *testing.T) {
 		a.breaks("store", errors.New("disk full"))
 		a.Remove("c")
 		time.Sleep(time.Minute)
-		if s := mustStatus(t, a, "b"); s.State != Connected || s.Problem == nil || !pass(a, b, "x") || len(a.set().Peers) != 1 {
+		if s := mustStatus(t, a, "b"); s.State != Connected || s.Problem != nil || !pass(a, b, "x") || len(a.set().Peers) != 1 {
 			t.Errorf("%+v", s)
 		}
 		l.breakAll()
