@@ -91,12 +91,12 @@ func (d *derived) deriveIntent() intent {
 func (d *derived) forget(in *intent) {
 	recalled := false
 	for _, fc := range append([]*api.ForeignCluster{d.effective, d.own}, d.terminating...) {
-		if fc == nil {
-			continue
+		if fc == nil || fc.DeletionTimestamp != nil && !hasFinalizer(fc) {
+			continue // one that somebody else holds is never planned with again
 		}
 		trust := d.Owners[fc.Name].TrustMode
 		recalled = recalled || fc.Spec.Join && !in.join ||
-			cmp.Or(fc.Spec.TrustMode, api.TrustUnknown) != in.trustMode && trust.ByPerson() && !trust.Edited(d.Policy.TrustStamp)
+			fc.DeletionTimestamp == nil && cmp.Or(fc.Spec.TrustMode, api.TrustUnknown) != in.trustMode && trust.ByPerson() && !trust.Edited(d.Policy.TrustStamp)
 	}
 	in.replan = true // to check what this plan changes
 	if !recalled && len(in.records) == 0 {
