@@ -89,16 +89,11 @@ func testExec(t *testing.T, c *clusters, env []string) {
 	if err != nil || got != "provider\n" {
 		t.Errorf("hostname: %q, %v", got, err)
 	}
-	// Not cat: kwok does not pass on the end of the input.
-	got, err = c.kubectl(t, "over there", kubectl(env, "exec", "-i", "web", "--", "head", "-c", "10")...)
-	if err != nil || got != "over there" {
-		t.Errorf("head: %q, %v", got, err)
-	}
 	_, err = c.kubectl(t, "", kubectl(env, "exec", "web", "--", "sh", "-c", "echo gone wrong >&2; exit 3")...)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "gone wrong") {
 		t.Errorf("exit 3: %v", err)
 	}
-	testExecOfMuch(t, c, env)
+	testInput(t, c, env)
 }
 
 func testCopy(t *testing.T, c *clusters, env []string, name string) {
