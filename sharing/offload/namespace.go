@@ -290,6 +290,8 @@ func (pc *controller) open(ctx context.Context, origin, name string) error {
 			for _, k := range pc.index.in(origin) {
 				pc.queue.Add(k)
 			}
+			// Of a pod that was looked at before all were listed, it was not known yet that it has no local one.
+			pc.queue.Add(key{kind: strays, namespace: origin})
 			pc.queue.Add(key{kind: aSweep, namespace: origin})
 			for _, what := range []kind{aService, aSlice} {
 				pc.s.bundle(pc, key{kind: what, namespace: origin})
