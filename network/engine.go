@@ -455,7 +455,11 @@ func (e *Engine) reconcile(ctx context.Context) (err error) {
 		return nil
 	}
 	if settled {
-		defer func() { e.forgotten(e.forget(ctx)) }()
+		defer func() {
+			if failed := e.forget(ctx); ctx.Err() == nil {
+				e.forgotten(failed)
+			}
+		}()
 	}
 	if !connected {
 		for _, p := range paths {

@@ -380,7 +380,7 @@ func (p *path) told(ctx context.Context, s *stream, m message) (err error) {
 			return err
 		}
 		s.say(message{Yours: theirs})
-		p.invited(s.conn.RemoteAddr(), m.WireGuard)
+		p.invited(s, m.WireGuard)
 	}
 	if m.Fell {
 		p.fallen()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -403,7 +404,10 @@ func TestTunnelKeyOfAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.path("c").invited(nil, text)
+		here, there := net.Pipe()
+		defer there.Close()
+		said := &stream{conn: here, done: make(chan struct{})}
+		a.path("c").invited(said, text)
 		time.Sleep(time.Minute)
 		if after := a.machine.tunnel(); len(after.Peers) != 1 || after.Peers[0].Preshared != before.Peers[0].Preshared {
 			t.Errorf("%+v became %+v", before.Peers, after.Peers)
@@ -412,6 +416,16 @@ func TestTunnelKeyOfAnother(t *testing.T) {
 			t.Errorf("%+v", status)
 		}
 		by(t, a, "b", EngineWireGuard, 0)
+
+		// What is still read of a connection that was ended, as of a peer that is not trusted any more, offers nothing.
+		text, err = json.Marshal(offer{Key: bytesOf(key(8)), Preshared: bytesOf(key(7)), Port: 6447, MTU: 1420})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said.end(errDistrusted)
+		if a.path("c").invited(said, text); a.path("c").hasKey(key(8)) {
+			t.Error("it was taken")
+		}
 	})
 }
 

@@ -88,13 +88,16 @@ func (p *path) offer(remote net.Addr) json.RawMessage {
 }
 
 // invited takes what the peer offers on a connection, nil for nothing.
-func (p *path) invited(remote net.Addr, text json.RawMessage) {
+func (p *path) invited(s *stream, text json.RawMessage) {
 	_, public, err := p.engine.tunnelKey()
 	e := p.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if s.ended() { // perhaps by Distrust, which drops what was offered before
+		return
+	}
 	var preshared wireguard.Key
 	if p.leads() {
 		preshared = p.tunnel.preshared
@@ -122,7 +125,7 @@ func (p *path) invited(remote net.Addr, text json.RawMessage) {
 		p.tunnel.drop(err)
 		return
 	}
-	at, _ := placeOf(remote, o.Port)
+	at, _ := placeOf(s.conn.RemoteAddr(), o.Port)
 	p.tunnel.offered(other, at, min(o.MTU, p.said))
 }
 
@@ -139,11 +142,11 @@ func (e *Engine) Distrust(id peer.ClusterID) {
 	if p == nil {
 		return
 	}
-	if p.untunnel(errDistrusted) {
-		wake(e.again)
-	}
 	if s := p.current.Load(); s != nil {
 		s.end(errDistrusted)
+	}
+	if p.untunnel(errDistrusted) {
+		wake(e.again)
 	}
 }
 

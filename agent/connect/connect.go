@@ -193,7 +193,9 @@ func (c *Connect) Use(id peer.ClusterID, target peer.Target, joined bool) *workl
 // Decided says that something was decided about a peer. The connection to one that is not trusted any more ends at once: while
 // there is no API server, nobody calls Use, and while a blocked provider's node is drained, its target stays.
 func (c *Connect) Decided(id peer.ClusterID) {
-	if !c.cfg.Trusted(id) {
+	if c.cfg.Trusted(id) {
+		c.engine.Moved(id) // it may be again
+	} else {
 		c.engine.Distrust(id)
 	}
 }

@@ -186,7 +186,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if _, err := compile(cfg.Policy); err != nil {
 		return nil, err
 	}
-	if err := s.SetPolicy(ctx, cfg.Policy); err != nil { // the database's, such as a full disk
+	if err := s.SetPolicy(ctx, cfg.Policy); err != nil && ctx.Err() == nil { // the database's, such as a full disk
 		cfg.Logger.Error("cannot store the trust settings of the configuration", "error", err)
 	}
 	return s, nil

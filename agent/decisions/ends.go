@@ -114,6 +114,9 @@ func (s *Store) Trusted(id peer.ClusterID) bool {
 	return r.pinned() && !r.distrusted() && !r.suspended() && !r.blocked()
 }
 
+// Remembers reports whether anything was decided about a cluster. It may be called at any time.
+func (s *Store) Remembers(id peer.ClusterID) bool { return s.record(id) != (record{}) }
+
 // Partner reports whether there is a peering with a cluster whose key is trusted.
 func (s *Store) Partner(id peer.ClusterID) bool {
 	r := s.record(id)

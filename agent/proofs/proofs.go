@@ -14,6 +14,7 @@ import (
 // Decisions is the decision store. Proved and Returned may write to the disk.
 type Decisions interface {
 	Pin(id peer.ClusterID) *peer.Pin
+	Remembers(id peer.ClusterID) bool
 	Proved(ctx context.Context, id peer.ClusterID, shown trust.Shown)
 	Returned(id peer.ClusterID)
 }
@@ -32,7 +33,7 @@ type Queue struct {
 	mu       sync.Mutex
 	pending  map[peer.ClusterID]client.Result
 	returned map[peer.ClusterID]struct{}
-	away     map[peer.ClusterID]struct{} // lost peers that the registry knows, or whose keys are trusted
+	away     map[peer.ClusterID]struct{} // lost peers that the registry knows, or about which something was decided
 }
 
 // New returns a queue for a decision store. remembered are the stored peers.
@@ -64,7 +65,7 @@ func (q *Queue) Phase(id peer.ClusterID, phase peer.Phase) {
 
 // Forget takes in that the registry knows a peer no more: it had to make room for others. Strangers can do that without end.
 func (q *Queue) Forget(id peer.ClusterID) {
-	if q.decisions.Pin(id) != nil {
+	if q.decisions.Remembers(id) {
 		return // its return counts all the same
 	}
 	q.mu.Lock()
