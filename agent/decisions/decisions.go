@@ -183,10 +183,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.records[id] = record{Ruling: r}
 	}
 	s.readInvites(ctx)
-	if _, err := compile(cfg.Policy); err != nil {
+	compiled, err := compile(cfg.Policy)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.SetPolicy(ctx, cfg.Policy); err != nil && ctx.Err() == nil { // the database's, such as a full disk
+	if err := s.putPolicy(ctx, compiled); err != nil && ctx.Err() == nil { // the database's, such as a full disk
 		cfg.Logger.Error("cannot store the trust settings of the configuration", "error", err)
 	}
 	return s, nil
@@ -200,6 +201,10 @@ func (s *Store) SetPolicy(ctx context.Context, p Policy) error {
 	if err != nil {
 		return err
 	}
+	return s.putPolicy(ctx, compiled)
+}
+
+func (s *Store) putPolicy(ctx context.Context, compiled policy) error {
 	s.mu.Lock()
 	old := s.policy
 	s.policy = compiled
@@ -213,11 +218,7 @@ func (s *Store) SetPolicy(ctx context.Context, p Policy) error {
 	}
 	var failure error
 	for _, id := range slices.Sorted(maps.Keys(affected)) {
-		changed, err := s.ruled(ctx, id, s.byPolicy, true)
-		if changed {
-			s.cfg.Changed(id)
-		}
-		if err != nil && failure == nil {
+		if err := s.decide(ctx, id, s.byPolicy, true); err != nil && failure == nil {
 			failure = err
 		}
 		seen, _ := s.cfg.Peer(id)
@@ -249,11 +250,7 @@ type decision struct {
 // effect. plan sees the outcome of all earlier decisions, and must neither block nor call
 // methods of the Store. If plan or the disk fails, nothing changes.
 func (s *Store) rule(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) error {
-	changed, err := s.ruled(ctx, id, plan, false)
-	if changed {
-		s.cfg.Changed(id)
-	}
-	return err
+	return s.decide(ctx, id, plan, false)
 }
 
 // opening is rule for decisions that may permit a peer more than before, of which it
@@ -279,13 +276,18 @@ func opens(before, after plan.AcceptDecision) bool {
 // follow is rule for facts: they take effect even if they cannot be stored, and are stored
 // with the next decision about the peer.
 func (s *Store) follow(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error)) {
-	changed, err := s.ruled(ctx, id, plan, true)
-	if err != nil {
+	if err := s.decide(ctx, id, plan, true); err != nil {
 		s.cfg.Logger.Warn("an event of a peer cannot be stored and is kept in memory", "peer", id, "error", err)
 	}
+}
+
+// decide is rule; with regardless, what cannot be stored takes effect nevertheless.
+func (s *Store) decide(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error), regardless bool) error {
+	changed, err := s.ruled(ctx, id, plan, regardless)
 	if changed {
 		s.cfg.Changed(id)
 	}
+	return err
 }
 
 func (s *Store) ruled(ctx context.Context, id peer.ClusterID, plan func(peer.ClusterID, *record) (decision, error), regardless bool) (changed bool, err error) {
