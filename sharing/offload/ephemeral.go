@@ -38,7 +38,7 @@ func (pc *controller) sendEphemeral(ctx context.Context, k key, v view, rn *remo
 	if again := pc.holds(); again > 0 {
 		return nil, again, nil
 	}
-	if _, ready := pc.missing(v.local); !ready {
+	if !v.ready {
 		return nil, 0, nil // enqueued again once it is
 	}
 	if _, err := pc.send(ctx, rn, v); err != nil { // what is refused, the container waits for
