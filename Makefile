@@ -260,7 +260,8 @@ ALONE_UNRACED = $(filter-out $(ALONE_RACED),$(ALONE))
 OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(LONGEST) $(ALONE),$(patsubst liqo.io/agent%,.%,$(shell go list ./...)))
 
 # Three groups side by side, each of which takes about as long as the end-to-end tests. With more packages at a time they are in each
-# other's way. lint has run vet; without symbols, the test programs are linked in half the time. FRESH=1 runs again what has not changed since it passed.
+# other's way. lint has run vet; without symbols, the test programs are linked in half the time. FRESH=1 runs again what has not
+# changed since it passed.
 # The timeout bounds a hang; slow machines need a multiple of what fast ones do. Each test that is under way has up to three
 # control planes, and each of these costs a hundredth of a processor while it has nothing to do.
 GO_TEST    := go test -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
