@@ -277,10 +277,19 @@ func TestSharing(t *testing.T) {
 			}
 			return err
 		})
-		pods, err := list[corev1.Pod](a, "/api/v1/namespaces/quiet/pods")
-		if err != nil || len(pods) != 1 || pods[0].Spec.NodeName != "" {
-			t.Errorf("a pod of a namespace that did not opt in: %+v %v", pods, err)
-		}
+		// The scheduler has to have looked at it: one that was not made yet is on no node either.
+		a.eventually("the pod of a namespace that did not opt in finds no node", func() error {
+			pods, err := list[corev1.Pod](a, "/api/v1/namespaces/quiet/pods")
+			if err != nil || len(pods) != 1 {
+				return fmt.Errorf("%d pods, %v", len(pods), err)
+			}
+			for _, condition := range pods[0].Status.Conditions {
+				if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
+					return nil
+				}
+			}
+			return fmt.Errorf("it is on node %q with %+v", pods[0].Spec.NodeName, pods[0].Status.Conditions)
+		})
 		a.kubectl("delete", "namespace", "quiet", "--wait=false")
 		a.kubectl("delete", "deployment", "-n", "shop", "home")
 	})
