@@ -151,6 +151,7 @@ func (s *session) buildPeers(ctx context.Context, cfg config.Config, found *doma
 		Users:         func(id peer.ClusterID) []string { return s.peering.PeerUsers().Names(string(id)) },
 		Told:          func() bool { return s.peering.Told() },
 		Webhook:       func(claims bool) map[string]any { return s.admission.MutatingWebhook(claims) },
+		ClockTrusted:  s.clockTrusted,
 		Requeue:       s.hub.reconcile, Recheck: func(id peer.ClusterID) { s.server.Recheck(id) },
 		Supervisor: s.agent.supervisor, Tracker: s.health, Logger: s.logger, Now: time.Now,
 	})

@@ -68,6 +68,8 @@ type Config struct {
 	Webhook func(claims bool) map[string]any
 	// Requeue has the peering controller reconcile a peer.
 	Requeue func(id peer.ClusterID)
+	// ClockTrusted reports whether the clock can be believed for a decision about a peer.
+	ClockTrusted func(about peer.ClusterID) bool
 	// Recheck ends the connections of a peer that is no longer admitted.
 	Recheck    func(id peer.ClusterID)
 	Supervisor *supervise.Supervisor
@@ -132,7 +134,7 @@ func New(cfg Config) *Sharing {
 		Registries: func() registry.List {
 			return registry.List{Entries: cfg.Settings().Sharing.Registries, Own: cfg.OwnRegistries()}
 		},
-		OnlyNode: cfg.OnlyNode, Users: cfg.Users, Changed: cfg.Requeue, Logger: cfg.Logger, Now: cfg.Now,
+		OnlyNode: cfg.OnlyNode, Users: cfg.Users, Changed: cfg.Requeue, ClockTrusted: cfg.ClockTrusted, Logger: cfg.Logger, Now: cfg.Now,
 	})
 	host, _ := os.Hostname() // without one, no name is left out
 	s.nodes = vnode.New(vnode.Config{

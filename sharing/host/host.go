@@ -64,9 +64,13 @@ type Config struct {
 	// was found to have something here, and when one asks for whom Set was not called. It is called without a lock, must be
 	// quick, and may call Set.
 	Changed func(peer.ClusterID)
-	Logger  *slog.Logger
+	// ClockTrusted reports whether Now can be believed for a decision about a consumer. It must be quick; nil: always.
+	ClockTrusted func(about peer.ClusterID) bool
+	Logger       *slog.Logger
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
+	// Elapsed is the time since some moment by a clock that nobody sets; nil: since New.
+	Elapsed func() time.Duration
 }
 
 func sameStatus(a, b spec.TenantStatus) bool {
@@ -109,15 +113,23 @@ type tenant struct {
 	told     *spec.TenantStatus // what Set returned last; its map is shared
 	found    bool               // Changed was called before Set
 	reported time.Time
-	evicted  time.Time // when its eviction began, zero if it did not
-	stuck    bool      // that it takes long was logged
-	trouble  string    // what was logged last
+	parted   *time.Duration // Config.Elapsed when its claims were first seen to be only kept, nil if they are not
+	evicted  time.Time      // when its eviction began, zero if it did not
+	stuck    bool           // that it takes long was logged
+	trouble  string         // what was logged last
 }
 
 // New returns a Host. It starts nothing.
 func New(cfg Config) *Host {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.ClockTrusted == nil {
+		cfg.ClockTrusted = func(peer.ClusterID) bool { return true }
+	}
+	if cfg.Elapsed == nil {
+		start := time.Now()
+		cfg.Elapsed = func() time.Duration { return time.Since(start) }
 	}
 	return &Host{cfg: cfg, tenants: make(map[peer.ClusterID]*tenant)}
 }
@@ -138,7 +150,7 @@ func (h *Host) Set(t spec.Tenant) spec.TenantStatus {
 	}
 	changed := !n.said || !slices.Equal(n.network, t.Network) || n.down != t.NetworkDown || !slices.Equal(n.servers, t.Nameservers) || n.unnamed != t.NamesUnknown || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
 	if t.Admitted {
-		n.evicted, n.stuck = time.Time{}, false
+		n.parted, n.evicted, n.stuck = nil, time.Time{}, false
 	}
 	n.said, n.name, n.admitted, n.offer, n.arch, n.network, n.down, n.servers, n.unnamed, n.settings = true, t.Name, t.Admitted, offer, t.Arch, t.Network, t.NetworkDown, t.Nameservers, t.NamesUnknown, settings
 	if changed && h.session != nil {

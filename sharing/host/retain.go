@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,15 @@ import (
 // its consumer is not admitted any more.
 const annotationRetained = "liqo.io/retained-since"
 
+// unsure ends it if the clock could not be believed then.
+const unsure = "?"
+
+// clockAgain is how often to look whether the clock can be believed.
+const clockAgain = time.Hour
+
 // retainedSince returns since when a namespace is only kept for its claims; false for others.
 func retainedSince(guest *corev1.Namespace) (time.Time, bool) {
-	since, err := time.Parse(time.RFC3339, guest.Annotations[annotationRetained])
+	since, err := time.Parse(time.RFC3339, strings.TrimSuffix(guest.Annotations[annotationRetained], unsure))
 	return since, err == nil && guest.DeletionTimestamp == nil
 }
 
@@ -42,31 +49,56 @@ func (s *session) hasData(guest *corev1.Namespace) bool {
 
 // retain keeps those of a consumer's namespaces that have claims, and takes away everything else
 // in them, until they were kept for as long as the settings say. It returns the others, which
-// are to go, and when to look again.
+// are to go, and when to look again. A clock that cannot be believed removes nothing: while it cannot, only
+// the time counts that this process has seen pass.
 func (s *session) retain(ctx context.Context, st standing, guests []*corev1.Namespace) (others []*corev1.Namespace, again time.Duration, err error) {
 	var errs []error
+	trusted, now := s.host.cfg.ClockTrusted(st.tenant.id), s.host.cfg.Now()
+	seen := s.host.kept(st.tenant)
 	for _, guest := range guests {
 		if guest.DeletionTimestamp != nil || !s.hasData(guest) {
 			others = append(others, guest)
 			continue
 		}
 		since, marked := retainedSince(guest)
+		if !marked || trusted && strings.HasSuffix(guest.Annotations[annotationRetained], unsure) {
+			since = now.Add(-seen)
+			text := since.UTC().Format(time.RFC3339)
+			if !trusted {
+				text += unsure
+			}
+			errs = append(errs, s.mark(ctx, guest, text))
+		}
 		if !marked {
-			since = s.host.cfg.Now()
-			errs = append(errs, s.mark(ctx, guest, since.UTC().Format(time.RFC3339)))
 			s.host.cfg.Logger.Info("keeping the claims of a consumer", "peer", st.tenant.id, "name", st.name, "namespace", guest.Name, "for", st.settings.StorageKeep)
 		}
-		// A clock that went back keeps them longer.
-		left := st.settings.StorageKeep - s.host.cfg.Now().Sub(since)
+		left := st.settings.StorageKeep - seen
+		if trusted {
+			left = min(left, st.settings.StorageKeep-now.Sub(since))
+		}
 		if left <= 0 {
 			s.host.cfg.Logger.Warn("removing the claims of a consumer, which were kept for as long as sharing.storage_keep says", "peer", st.tenant.id, "name", st.name, "namespace", guest.Name)
 			others = append(others, guest)
 			continue
 		}
+		if !trusted {
+			left = min(left, clockAgain)
+		}
 		again = work.Sooner(again, left)
 		errs = append(errs, s.empty(ctx, st.tenant.id, guest))
 	}
 	return others, again, errors.Join(errs...)
+}
+
+// kept returns for how long the claims of a consumer are only kept, as far as this process has seen it.
+func (h *Host) kept(n *tenant) time.Duration {
+	elapsed := h.cfg.Elapsed()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n.parted == nil {
+		n.parted = &elapsed
+	}
+	return elapsed - *n.parted
 }
 
 // Discard removes the namespaces of a consumer that are only kept for their claims.

@@ -1,0 +1,103 @@
+package host
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/internal/kubetest"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/workload"
+)
+
+// How long the claims of a consumer are kept does not depend on a clock that cannot be believed, nor do they stay for ever.
+func TestWrongClockKeepsClaims(t *testing.T) {
+	const day = 24 * time.Hour
+	const keep = 7 * day
+	start := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	type at struct {
+		passed    time.Duration // since the parting
+		off       time.Duration // what the clock is wrong by
+		unsynced  bool
+		restarted bool // the agent, just before
+		gone      bool // the namespace is to go
+	}
+	for _, test := range []struct {
+		name  string
+		keep  time.Duration
+		looks []at
+	}{
+		{"a right clock", keep, []at{{}, {passed: keep - time.Minute}, {passed: keep + time.Minute, gone: true}}},
+		{"a right clock and restarts", keep, []at{{}, {passed: 6 * day, restarted: true}, {passed: keep + time.Minute, restarted: true, gone: true}}},
+		{"it is behind when the consumer parts, and then set", keep, []at{
+			{off: -400 * day, unsynced: true}, {passed: time.Minute}, {passed: keep - time.Minute}, {passed: keep + time.Minute, gone: true}}},
+		{"it is behind when the consumer parts, and set after a restart", keep, []at{
+			{off: -400 * day, unsynced: true}, {passed: day, restarted: true}, {passed: keep + day - time.Minute}, {passed: keep + day + time.Minute, gone: true}}},
+		{"it is ahead for a moment", keep, []at{
+			{}, {passed: time.Minute, off: 400 * day, unsynced: true}, {passed: 2 * time.Minute}, {passed: keep + time.Minute, gone: true}}},
+		{"it is ahead after a restart, until it is set", keep, []at{
+			{}, {passed: day, off: 400 * day, unsynced: true, restarted: true}, {passed: day + time.Minute}, {passed: keep + time.Minute, gone: true}}},
+		{"it goes back when it is set", keep, []at{{}, {passed: time.Minute, off: -400 * day}, {passed: keep + time.Minute, off: -400 * day, gone: true}}},
+		{"nobody keeps it", keep, []at{
+			{off: -400 * day, unsynced: true}, {passed: keep - time.Minute, off: day, unsynced: true}, {passed: keep + time.Minute, off: -day, unsynced: true, gone: true}}},
+		{"nobody keeps it, and nothing is to be kept", 0, []at{{unsynced: true, gone: true}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			settings := Settings{PodSecurity: "baseline", StorageKeep: test.keep}
+			guest := namespaceFor("ns", barn, "shop", settings)
+			guest.UID, guest.ResourceVersion = "n", "1"
+			api := kubetest.New(func(r *http.Request, body string) (int, string) {
+				if r.Method != http.MethodPatch {
+					return http.StatusOK, "{}"
+				}
+				after := guest.DeepCopy()
+				if err := json.Unmarshal([]byte(body), after); err != nil {
+					t.Error(err)
+				}
+				guest, after.ResourceVersion = after, guest.ResourceVersion+"0"
+				text, err := json.Marshal(after)
+				if err != nil {
+					t.Error(err)
+				}
+				return http.StatusOK, string(text)
+			})
+			var now at
+			var runs time.Duration // since the parting, when the process began
+			claim := &guestClaim{}
+			claim.Namespace, claim.Name, claim.UID, claim.ResourceVersion = "ns", "data", "c", "1"
+			claim.Labels = map[string]string{workload.LabelOriginCluster: string(barn)}
+			begin := func() standing {
+				h := New(Config{
+					Settings: func() Settings { return settings }, Registries: func() registry.List { return registry.List{} }, OnlyNode: func() string { return "" },
+					Users: func(peer.ClusterID) []string { return nil }, Changed: func(peer.ClusterID) {}, Logger: slog.New(slog.DiscardHandler),
+					Now:     func() time.Time { return start.Add(now.passed + now.off) },
+					Elapsed: func() time.Duration { return now.passed - runs }, ClockTrusted: func(peer.ClusterID) bool { return !now.unsynced },
+				})
+				s := newSession(h, api.Client(t))
+				if err := s.claims.Told().Replace([]any{claim}, "1"); err != nil {
+					t.Fatal(err)
+				}
+				return standing{session: s, tenant: &tenant{id: barn}, settings: settings}
+			}
+			st := begin()
+			for _, now = range test.looks {
+				if now.restarted {
+					runs = now.passed
+					st = begin()
+				}
+				others, again, err := st.session.retain(t.Context(), st, []*corev1.Namespace{guest.DeepCopy()})
+				if err != nil || (len(others) == 1) != now.gone {
+					t.Errorf("after %v: %d namespaces go, error %v", now.passed, len(others), err)
+				}
+				if (again <= 0) != now.gone || now.unsynced && again > clockAgain {
+					t.Errorf("after %v: looks again in %v", now.passed, again)
+				}
+			}
+		})
+	}
+}
