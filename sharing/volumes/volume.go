@@ -104,9 +104,22 @@ func (s *session) check(ctx context.Context, p Provider, volume *corev1.Persiste
 	}
 	defer client.Close()
 	var found remoteClaim
-	err = client.Get(ctx, claimPath(volume.Annotations[annotationRemoteNamespace], volume.Annotations[annotationRemoteClaim]), &found)
-	// Who has no namespace of ours has no claim in it.
+	at := volume.Annotations[annotationRemoteNamespace]
+	path := claimPath(at, volume.Annotations[annotationRemoteClaim])
+	err = client.Get(ctx, path, &found)
 	missing := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
+	if apierrors.IsForbidden(err) && !state.missing {
+		// The namespace is gone with its claims, or the provider does not admit this cluster now and keeps them: only when asked for
+		// the namespace does it say which.
+		namespace, failed := s.namespace(ctx, p, claim.Namespace)
+		if failed != nil {
+			return 0, failed
+		}
+		if missing = namespace != at; !missing {
+			err = client.Get(ctx, path, &found)
+			missing = apierrors.IsNotFound(err)
+		}
+	}
 	if err != nil && !missing {
 		return 0, err
 	}

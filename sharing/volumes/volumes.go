@@ -115,7 +115,7 @@ func (v *Volumes) Remove(id peer.ClusterID) {
 	s := v.session
 	v.mu.Unlock()
 	if there && s != nil {
-		s.queue.Add(key{kind: aClass})
+		s.touch() // claims may have waited for it
 	}
 	if there {
 		v.cfg.Used()
