@@ -319,6 +319,8 @@ func (pc *controller) shut(rn *remoteNamespace) {
 	pc.mu.Lock()
 	delete(pc.remotes, rn.origin)
 	maps.DeleteFunc(pc.services, func(ref key, _ *workload.Refusal) bool { return ref.namespace == rn.origin })
+	// Nobody says any more of pods without a local one that they are gone.
+	maps.DeleteFunc(pc.states, func(k key, m podState) bool { return k.namespace == rn.origin && m.local == "" })
 	pc.mu.Unlock()
 	pc.s.release(pc, rn.origin)
 }

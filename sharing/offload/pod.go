@@ -109,9 +109,11 @@ func (pc *controller) observe(k key) (view, *remoteNamespace) {
 	if fresh {
 		pc.eventsOf(rn, v.remote)
 	}
-	v.missing, v.ready = pc.missing(v.local) // of a pod with a copy, too: this follows what it references, which may come later
 	if v.copy() == nil {
 		v.refusal = pc.refusal(v.local, v.origin.Namespace)
+	}
+	if v.refusal == nil {
+		v.missing, v.ready = pc.missing(v.local) // of a pod with a copy, too: this follows what it references, which may come later
 	}
 	if ns := (key{kind: aNamespace, namespace: k.namespace}); rn == nil && v.refusal == nil && v.local.DeletionTimestamp == nil && pc.queue.Failures(ns) == 0 {
 		pc.queue.Add(ns) // after a failure it is tried again anyway

@@ -57,3 +57,20 @@ func TestStraysOfBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestStraysAreForgotten: nothing stays of pods without a local one when a remote namespace is given back, since nobody says of
+// them any more that they are gone.
+func TestStraysAreForgotten(t *testing.T) {
+	v := newVault()
+	n := join(t, v.local(podHere("web")), &far{}, v.ServeHTTP)
+	pc, rn := n.opened(t)
+	stray, own := key{aPod, "shop", "stray"}, key{aPod, "shop", "own"}
+	pc.remember(stray, func(m *podState) { m.removing = "u" })
+	pc.remember(own, func(m *podState) { m.local, m.removing = "l", "v" })
+	pc.shut(rn)
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	if _, kept := pc.states[stray]; kept || pc.states[own].removing != "v" {
+		t.Errorf("what is known of pods is %+v", pc.states)
+	}
+}

@@ -188,7 +188,8 @@ func (pc *controller) adoptTokens(ctx context.Context, rn *remoteNamespace, c *c
 
 // due returns when tokens of a pod are to be renewed of which the first ends then: after a part of
 // the lifetime that is left, which is not longer than asked for whatever the provider says, and that
-// of the CA alone after the longest.
+// of the CA alone after the longest. It is a time of the clock alone, without a monotonic reading: tokens end by the clock,
+// which may be set meanwhile.
 func (pc *controller) due(pod *corev1.Pod, ends time.Time) time.Time {
 	now, longest := pc.s.o.cfg.Now(), workload.LongestToken
 	for _, t := range workload.Tokens(&pod.Spec) {
@@ -198,7 +199,7 @@ func (pc *controller) due(pod *corev1.Pod, ends time.Time) time.Time {
 	if !ends.IsZero() {
 		left = min(left, ends.Sub(now))
 	}
-	return now.Add(time.Duration(float64(left) * (renewFrom + rand.Float64()*(renewTo-renewFrom))))
+	return now.Add(time.Duration(float64(left) * (renewFrom + rand.Float64()*(renewTo-renewFrom)))).Round(0)
 }
 
 // renewTokens asks for the tokens of a pod, and sends them. It returns why the pod cannot have them.

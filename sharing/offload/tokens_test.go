@@ -268,6 +268,9 @@ func TestTokensOfPods(t *testing.T) {
 	if again := reconcile(pc); again < 39*time.Minute || again > 45*time.Minute {
 		t.Errorf("they are renewed after %v of an hour", again)
 	}
+	if due := pc.due(pod, v.clock.Add(time.Hour)); due != due.Round(0) {
+		t.Errorf("they are renewed at %v, which a clock that is set does not reach", due)
+	}
 	v.await(t, "nothing is renewed early", name, 1, 1, 0)
 	pass := func(d time.Duration) {
 		v.mu.Lock()
