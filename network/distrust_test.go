@@ -31,3 +31,46 @@ func TestDistrustedPeerIsDisconnected(t *testing.T) {
 		}
 	})
 }
+
+// A connection that was being opened while the peer was blocked, of which Distrust does not know, is not used.
+func TestDistrustedWhileItConnects(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lan) {
+		a, b := l.add("a"), l.add("b")
+		a.distrusts.Store(true)
+		a.begin("b")
+		b.begin("a")
+		for range 60 {
+			time.Sleep(time.Second)
+			if s := mustStatus(t, a, "b"); s.State == Connected {
+				t.Fatalf("it has %+v", s)
+			}
+		}
+		a.distrusts.Store(false)
+		a.Moved("b")
+		connected(t, a, b, 2*time.Minute)
+	})
+}
+
+// What an earlier process left of WireGuard is not used for a peer that is not trusted any more.
+func TestDistrustedBetweenRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, l *lan) {
+		w := newWires()
+		a, b := l.add("a"), l.add("b")
+		w.gets(a)
+		w.gets(b)
+		a.begin("b")
+		b.begin("a")
+		by(t, a, "b", EngineWireGuard, 15*time.Second)
+		a.stop()
+		a.distrusts.Store(true)
+		a.renew()
+		a.begin("b")
+		time.Sleep(time.Second)
+		if a.hasTunnel() && len(a.machine.tunnel().Peers) > 0 {
+			t.Errorf("it goes on with %+v", a.machine.tunnel().Peers)
+		}
+		if s := mustStatus(t, a, "b"); s.State == Connected {
+			t.Errorf("it has %+v", s)
+		}
+	})
+}

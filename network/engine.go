@@ -76,6 +76,9 @@ type Config struct {
 	// Dial connects to a peer's endpoint for packets. The connection is closed by the engine. An error with a method
 	// RetryAfter() time.Duration says how long not to try again.
 	Dial func(ctx context.Context, id peer.ClusterID) (net.Conn, error)
+	// Trusted reports whether packets may be exchanged with a peer now. It must be quick; nil: always. When it is no more so,
+	// Distrust is to be called.
+	Trusted func(id peer.ClusterID) bool
 	// Load returns the blocks of all peers that were stored, and Store stores those of one; zero Blocks are none.
 	Load  func(ctx context.Context) (map[peer.ClusterID]Blocks, error)
 	Store func(ctx context.Context, id peer.ClusterID, b Blocks) error
@@ -170,6 +173,9 @@ type Engine struct {
 
 // New returns an engine that connects nobody.
 func New(cfg Config) *Engine {
+	if cfg.Trusted == nil {
+		cfg.Trusted = func(peer.ClusterID) bool { return true }
+	}
 	return &Engine{
 		cfg: cfg, host: linux, again: make(chan struct{}, 1), loaded: make(chan struct{}), paths: make(map[peer.ClusterID]*path),
 		writes: throttle.New[peer.ClusterID](writeRate, writeBurst, maxPeers), total: throttle.New[struct{}](totalRate, totalBurst, 1), opens: throttle.New[peer.ClusterID](openRate, openBurst, maxPeers),

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -394,6 +395,8 @@ type site struct {
 	stores  int
 	changes map[peer.ClusterID]int
 	within  netip.Prefix
+	// distrusts is that it trusts nobody.
+	distrusts atomic.Bool
 }
 
 // add makes a cluster, which does not run yet.
@@ -409,9 +412,10 @@ func (l *lan) add(id peer.ClusterID) *site {
 // renew has the cluster begin with another engine, as after a restart of its agent.
 func (s *site) renew() {
 	s.Engine = New(Config{
-		Self:   func() peer.ClusterID { return s.id },
-		Device: "liqo0",
-		Dial:   func(ctx context.Context, id peer.ClusterID) (net.Conn, error) { return s.lan.dial(ctx, s.id, id) },
+		Self:    func() peer.ClusterID { return s.id },
+		Device:  "liqo0",
+		Dial:    func(ctx context.Context, id peer.ClusterID) (net.Conn, error) { return s.lan.dial(ctx, s.id, id) },
+		Trusted: func(peer.ClusterID) bool { return !s.distrusts.Load() },
 		Load: func(context.Context) (map[peer.ClusterID]Blocks, error) {
 			s.db.Lock()
 			defer s.db.Unlock()

@@ -223,6 +223,9 @@ func (p *path) run(ctx context.Context) {
 		if old := p.current.Swap(s); old != nil {
 			old.end(errReplaced)
 		}
+		if !p.engine.cfg.Trusted(p.id) { // Distrust may have been called while it was opened
+			s.end(errDistrusted)
+		}
 		s.say(message{Pods: p.engine.pods(), WireGuard: p.offer(s.conn.RemoteAddr())})
 		s.probe()
 		streams.Go(func() {

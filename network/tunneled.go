@@ -193,7 +193,7 @@ func (e *Engine) adoptTunnel(ctx context.Context, host netip.Addr, paths []*path
 		theirs, _ := paired(p.blocks, pods)
 		theirs = wholes(theirs)
 		for _, s := range peers {
-			if len(theirs) > 0 && sameBlocks(s.Allowed, theirs) {
+			if len(theirs) > 0 && sameBlocks(s.Allowed, theirs) && e.cfg.Trusted(p.id) { // it may be no more since that process ended
 				p.tunnel.adopt(s, mtus[halves(theirs[0])[0]], now)
 			}
 		}

@@ -123,7 +123,7 @@ func New(cfg Config) *Connect {
 		stated: make(map[peer.ClusterID]*stated), unnamed: make(map[peer.ClusterID]*time.Timer), changes: throttle.New[peer.ClusterID](changeRate, changeBurst, changePeers),
 	}
 	c.engine = network.New(network.Config{
-		Self: cfg.Self, Device: Device, Dial: c.dial, Load: c.load,
+		Self: cfg.Self, Device: Device, Dial: c.dial, Trusted: cfg.Trusted, Load: c.load,
 		Store: func(ctx context.Context, id peer.ClusterID, b network.Blocks) error {
 			return cfg.Database.SetNetwork(ctx, id, state.NetworkBlocks(b))
 		},
@@ -386,9 +386,6 @@ func (c *Connect) dial(ctx context.Context, id peer.ClusterID) (net.Conn, error)
 		return nil, errNoTarget
 	}
 	conn, err := c.cfg.Client.Network(ctx, target)
-	if err == nil && !c.cfg.Trusted(id) { // it was when this began
-		return nil, errors.Join(errNoTarget, conn.Close())
-	}
 	var no *wire.Refused
 	if errors.As(err, &no) && no.Reason != wire.ReasonNoNetwork { // that may be about to change
 		return nil, refused{err}
