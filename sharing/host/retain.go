@@ -34,14 +34,14 @@ func retainedSince(guest *corev1.Namespace) (time.Time, bool) {
 }
 
 // hasData reports whether a namespace has claims, or may have some. While they cannot be read,
-// the quota says it.
+// the quota says it, if nobody has deleted that.
 func (s *session) hasData(guest *corev1.Namespace) bool {
 	if s.claims.HasSynced() {
 		return slices.ContainsFunc(s.claims.All(), func(c *guestClaim) bool { return c.Namespace == guest.Name })
 	}
 	quota := s.quotas.Get(guest.Name, QuotaName)
 	if quota == nil {
-		return false
+		return true
 	}
 	used := quota.Status.Used[corev1.ResourcePersistentVolumeClaims]
 	return used.Sign() > 0

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
@@ -97,6 +99,37 @@ func TestWrongClockKeepsClaims(t *testing.T) {
 				if (again <= 0) != now.gone || now.unsynced && again > clockAgain {
 					t.Errorf("after %v: looks again in %v", now.passed, again)
 				}
+			}
+		})
+	}
+}
+
+// While claims cannot be read, a namespace goes only if its quota says that there are none.
+func TestUnreadClaimsAreKept(t *testing.T) {
+	settings := Settings{PodSecurity: "baseline", StorageKeep: time.Hour}
+	for _, test := range []struct {
+		name string
+		used corev1.ResourceList // nil: there is no quota
+		kept bool
+	}{
+		{"no claims", corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse("0")}, false},
+		{"claims", corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse("1")}, true},
+		{"no quota", nil, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			guest := namespaceFor("ns", barn, "shop", settings)
+			s := newSession(New(Config{Logger: slog.New(slog.DiscardHandler)}), nil)
+			var quotas []any
+			if test.used != nil {
+				quotas = append(quotas, &corev1.ResourceQuota{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: QuotaName, UID: "q", ResourceVersion: "1"}, Status: corev1.ResourceQuotaStatus{Used: test.used},
+				})
+			}
+			if err := s.quotas.Told().Replace(quotas, "1"); err != nil {
+				t.Fatal(err)
+			}
+			if kept := s.hasData(guest); kept != test.kept {
+				t.Errorf("it is kept: %v", kept)
 			}
 		})
 	}
