@@ -20,7 +20,13 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) {
+	Prepare(func(ctx context.Context, k *Kube) error {
+		_, err := k.Kubectl(ctx, "create", "configmap", "prepared")
+		return err
+	})
+	Main(m)
+}
 
 var mdnsGroup = netip.MustParseAddrPort("224.0.0.251:5353")
 

@@ -39,6 +39,16 @@ type planes struct {
 	waiting  int           // how many takers wait for those
 	changed  chan struct{} // closed when one of these changes
 	started  int
+	prepare  func(ctx context.Context, k *Kube) error // nil: there is nothing to prepare
+}
+
+// Prepare has with called for each control plane that the pool starts from now on. What it writes there is there whenever a test
+// borrows the control plane, and is put back like all else. Other control planes, such as those of [Bed.StartKubes], are not
+// prepared.
+func Prepare(with func(ctx context.Context, k *Kube) error) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.prepare = with
 }
 
 // plane is a control plane in namespaces of its own. Hosts that borrow it have its network namespace.
@@ -96,9 +106,9 @@ func (p *planes) take(ctx context.Context, t TB) (*plane, error) {
 		p.bed = New(&script{name: "pool", out: os.Stderr, ctx: context.Background()})
 	}
 	p.started++
-	b, name := p.bed, fmt.Sprintf("plane-%d", p.started)
+	b, name, prepare := p.bed, fmt.Sprintf("plane-%d", p.started), p.prepare
 	p.mu.Unlock()
-	return startPlane(ctx, b, name, kubebox(t))
+	return startPlane(ctx, b, name, kubebox(t), prepare)
 }
 
 // changes returns a channel that is closed at the next change. The caller holds the lock.
@@ -141,7 +151,7 @@ func (p *planes) giveBack(l *loan) {
 	}()
 }
 
-func startPlane(ctx context.Context, b *Bed, name, kubebox string) (*plane, error) {
+func startPlane(ctx context.Context, b *Bed, name, kubebox string, prepare func(context.Context, *Kube) error) (*plane, error) {
 	h, err := b.addHost(HostSpec{Name: name}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("host %s: %w", name, err)
@@ -149,6 +159,11 @@ func startPlane(ctx context.Context, b *Bed, name, kubebox string) (*plane, erro
 	k, err := h.startKube(ctx, kubebox, nil)
 	if err != nil {
 		return nil, err
+	}
+	if prepare != nil {
+		if err := prepare(ctx, k); err != nil {
+			return nil, fmt.Errorf("prepare %s: %w", name, err)
+		}
 	}
 	p := &plane{kube: k}
 	// An API server that is ready still writes a few objects of its own.

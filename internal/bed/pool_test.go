@@ -55,8 +55,10 @@ webhooks:
 		if err := Poll(ctx, func() error { return k.Apply(ctx, left) }); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.Kubectl(ctx, "delete", "clusterrole", "view"); err != nil {
-			t.Error(err)
+		for _, there := range []string{"clusterrole/view", "configmap/prepared"} {
+			if _, err := k.Kubectl(ctx, "delete", there); err != nil {
+				t.Error(err)
+			}
 		}
 		if _, err := k.Kubectl(ctx, "delete", "namespace", "shop", "--wait=false"); err != nil {
 			t.Error(err)
@@ -87,8 +89,10 @@ webhooks:
 				t.Errorf("GET %s: %s, %v", path, out, err)
 			}
 		}
-		if _, err := k.Request(ctx, http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/clusterroles/view", "", nil); err != nil {
-			t.Error(err)
+		for _, there := range []string{"clusterrole/view", "configmap/prepared"} {
+			if _, err := k.Kubectl(ctx, "get", there); err != nil {
+				t.Error(err)
+			}
 		}
 		if out, err := k.Kubectl(ctx, "get", "nodes", "--no-headers", "-o", "custom-columns=N:.metadata.name,A:.status.addresses[1].address"); strings.Join(strings.Fields(out), " ") != "mill 10.77.0.7" || err != nil {
 			t.Errorf("nodes %q, %v", out, err)

@@ -17,9 +17,24 @@ import (
 	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/kube"
+	"liqo.io/agent/peering/install"
 )
 
-func TestMain(m *testing.M) { bed.Main(complete{m}) }
+// TestMain has the custom resources of the agent in all control planes that tests borrow, as all starts but the first find them:
+// to make and to delete them is a tenth of what the tests take. Control planes of startKubes have none, nor is one left
+// after a factory reset.
+func TestMain(m *testing.M) {
+	bed.Prepare(func(ctx context.Context, k *bed.Kube) error {
+		c, err := kube.New(k.RESTConfig())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return install.NewKeeper(install.Config{}, nil, c).CRDs(ctx)
+	})
+	bed.Main(complete{m})
+}
 
 const (
 	configPath = "/etc/liqo-agent/liqo-agent.toml"
