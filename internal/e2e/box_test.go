@@ -383,6 +383,16 @@ func (x *box) eventually(what string, condition func() error) {
 	}
 }
 
+// logged waits until the agent has logged a text.
+func (x *box) logged(text string) {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), soon)
+	defer cancel()
+	if err := x.agent.WaitLog(ctx, text); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
 // explain writes down what the agent of a failed test knows: what it does, what is pending, and why.
 func (x *box) explain() {
 	if !x.t.Failed() || x.agent == nil {

@@ -139,8 +139,15 @@ func TestFlood(t *testing.T) {
 		t.Errorf("status does not name what was dropped: %v\n%s", err, out)
 	}
 	calms(t, barn.agent)
-	if events, err := cliJSON[[]control.Event](barn, "peers", "history"); err != nil || len(events) != 2 {
-		t.Errorf("history: %+v, %v", events, err)
+	var events []control.Event
+	barn.eventually("both neighbours are in the history", func() (err error) { // what happened is stored a moment later
+		if events, err = cliJSON[[]control.Event](barn, "peers", "history"); err == nil && len(events) < 2 {
+			err = fmt.Errorf("%+v", events)
+		}
+		return err
+	})
+	if len(events) != 2 {
+		t.Errorf("history: %+v", events)
 	}
 }
 
@@ -243,13 +250,20 @@ func TestForgery(t *testing.T) {
 			}
 		})
 	}
-	events, err := cliJSON[[]control.Event](barn, "peers", "history", millID)
-	if err != nil || slices.ContainsFunc(events, func(e control.Event) bool { return e.Kind == "lost" || e.Kind == "conflict" }) {
-		t.Errorf("history: %+v, %v", events, err)
-	}
 	// And when mill really goes, barn knows at once.
 	mill.stop()
 	t.Logf("why it is lost: %s", barn.awaitPeer(millID, "Lost").Reason)
+	// What happened is stored a moment later, in order: with the end, all that there was before is in the history.
+	var events []control.Event
+	barn.eventually("the history tells of the end", func() (err error) {
+		if events, err = cliJSON[[]control.Event](barn, "peers", "history", millID); err == nil && (len(events) == 0 || events[len(events)-1].Kind != "lost") {
+			err = fmt.Errorf("%+v", events)
+		}
+		return err
+	})
+	if slices.ContainsFunc(events[:len(events)-1], func(e control.Event) bool { return e.Kind == "lost" || e.Kind == "conflict" }) {
+		t.Errorf("history: %+v", events)
+	}
 }
 
 func mustFingerprint(t *testing.T, s string) peer.Fingerprint {

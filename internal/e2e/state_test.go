@@ -49,19 +49,19 @@ func TestKilledInACrowd(t *testing.T) {
 		}
 		return nil
 	})
-	// They are stored a moment after they are known.
-	written := func() uint64 { return barn.mustStatus().State.Transactions }
-	last := written()
+	// They are stored a moment after they are known, each together with the event that tells of it.
 	barn.eventually("all are stored", func() error {
-		if n := written(); n != last || n == 0 {
-			last = n
-			return errors.New("still writing")
+		events, err := cliJSON[[]control.Event](barn, "peers", "history", "--limit", "0")
+		stored := make(map[string]bool)
+		for _, e := range events {
+			if e.Kind == "appeared" {
+				stored[e.ID] = true
+			}
 		}
-		time.Sleep(1200 * time.Millisecond) // longer than the writer waits between transactions
-		if written() != last {
-			return errors.New("still writing")
+		if err == nil && len(stored) != len(c.Boxes) {
+			err = fmt.Errorf("%d are", len(stored))
 		}
-		return nil
+		return err
 	})
 
 	for round := range 15 {
@@ -155,6 +155,24 @@ func TestFullDisk(t *testing.T) {
 	if p := problem(); p != "" {
 		t.Errorf("the problem stays: %s", p)
 	}
+	// history is all that happened to mill, but for checks that may have come before the goodbye.
+	history := func() (kinds string, err error) {
+		events, err := cliJSON[[]control.Event](barn, "peers", "history", millID)
+		for _, e := range events {
+			if e.Kind != "unreachable" {
+				kinds += e.Kind + " "
+			}
+		}
+		return kinds, err
+	}
+	const expected = "appeared lost returned "
+	barn.eventually("what happened meanwhile is stored", func() error {
+		kinds, err := history()
+		if err == nil && kinds != expected {
+			err = fmt.Errorf("history %q", kinds)
+		}
+		return err
+	})
 	if err := barn.agent.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -165,14 +183,7 @@ func TestFullDisk(t *testing.T) {
 	if p := barn.awaitPeer(millID, "Present"); !p.Remembered {
 		t.Errorf("peer = %+v", p)
 	}
-	events, err := cliJSON[[]control.Event](barn, "peers", "history", millID)
-	kinds := ""
-	for _, e := range events {
-		if e.Kind != "unreachable" { // a check may have come before the goodbye
-			kinds += e.Kind + " "
-		}
-	}
-	if err != nil || kinds != "appeared lost returned " {
+	if kinds, err := history(); err != nil || kinds != expected {
 		t.Errorf("history %q, %v", kinds, err)
 	}
 }
@@ -263,6 +274,8 @@ func TestQuietLog(t *testing.T) {
 	millID := mill.id()
 	barn.awaitPeer(millID, "Present")
 	mill.awaitPeer(barn.id(), "Present")
+	// It is shown before it is logged.
+	barn.logged("peer appeared")
 	lines := func() int { return strings.Count(barn.agent.Log(), "\n") }
 	before, from := lines(), mill.mustStatus().Endpoint.Requests
 	barn.eventually("ten checks", func() error {
