@@ -433,11 +433,16 @@ x = 1
 		t.Errorf("level %q, %v", out, err)
 	}
 	eve := newAttacker(t, b, "eve", netip.MustParseAddr("10.77.0.66"))
-	ghost := bogus(1, eve.addr)
-	ghost.port = 9
-	barn.eventually("debug lines are written", func() error {
-		ghost.id = "not an id"
+	// Each instance is a new one, that a line at level debug is about.
+	ghosts := 0
+	haunt := func() {
+		ghosts++
+		ghost := bogus(ghosts, eve.addr)
+		ghost.port, ghost.id = 9, "not an id"
 		eve.say(ghost.all()...)
+	}
+	barn.eventually("debug lines are written", func() error {
+		haunt()
 		if debugLines() == 0 {
 			return errors.New("none yet")
 		}
@@ -446,8 +451,20 @@ x = 1
 	if _, err := barn.cli("log", "level", "info"); err != nil {
 		t.Fatal(err)
 	}
+	hears := func() {
+		t.Helper()
+		from := barn.mustStatus().Packets.Received
+		barn.eventually("ten packets arrive", func() error {
+			haunt()
+			if n := barn.mustStatus().Packets.Received - from; n < 10 {
+				return fmt.Errorf("%d have", n)
+			}
+			return nil
+		})
+	}
+	hears() // with them, a line that was being written when the level changed has come
 	before := debugLines()
-	eve.say(ghost.all()...)
+	hears()
 	barn.reload()
 	barn.eventually("the configuration was read again", func() error {
 		if !strings.Contains(barn.agent.Log(), "reloaded") {
