@@ -72,32 +72,28 @@ func TestPeering(t *testing.T) {
 	})
 
 	t.Run("what the objects say", func(t *testing.T) {
-		fc, err := a.full(p.bID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		// Of what the two tell each other, some is known a moment after they are joined.
+		fc := a.awaitStatus("says all of the provider", p.bID, func(fc *api.ForeignCluster) error {
+			out := fc.Status.Outgoing
+			if fc.Status.Role != api.RoleProvider || out.RemotePeeringRequestName != p.aID || !out.AvailableIdentity ||
+				out.AdvertisementStatus != api.AdvertisementAccepted || out.Advertisement == nil || out.Advertisement.Name != p.bID ||
+				out.CADataRef == nil || fc.Status.AuthStatus != api.AuthAccepted || fc.Spec.TrustMode != api.TrustTrusted || !fc.Spec.Join {
+				return fmt.Errorf("%+v %+v", fc.Spec, fc.Status)
+			}
+			return errors.Join(condition(fc, "Trusted", api.ConditionTrue, "PersonDecided"), condition(fc, api.ConditionOutgoingPeering, api.ConditionTrue, "Joined"))
+		})
 		out := fc.Status.Outgoing
-		if fc.Status.Role != api.RoleProvider || out.RemotePeeringRequestName != p.aID || !out.AvailableIdentity ||
-			out.AdvertisementStatus != api.AdvertisementAccepted || out.Advertisement == nil || out.Advertisement.Name != p.bID ||
-			out.CADataRef == nil || fc.Status.AuthStatus != api.AuthAccepted || fc.Spec.TrustMode != api.TrustTrusted || !fc.Spec.Join {
-			t.Errorf("the consumer's ForeignCluster: %+v %+v", fc.Spec, fc.Status)
-		}
-		if err := errors.Join(condition(fc, "Trusted", api.ConditionTrue, "PersonDecided"),
-			condition(fc, api.ConditionOutgoingPeering, api.ConditionTrue, "Joined")); err != nil {
-			t.Error(err)
-		}
 		secret, found, err := get[struct{ Data map[string][]byte }](a, secretPath+"/"+out.CADataRef.Name)
 		if err != nil || !found || !strings.Contains(string(secret.Data["ca.crt"]), "BEGIN CERTIFICATE") || string(secret.Data["fingerprint"]) != fc.Status.Fingerprint {
 			t.Errorf("the identity Secret: %v %v %v", secret.Data, found, err)
 		}
-		back, err := b.full(p.aID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		in := back.Status.Incoming
-		if back.Status.Role != api.RoleConsumer || in.PeeringRequest == nil || in.PeeringRequest.Name != p.aID || back.Spec.Join || back.Status.Outgoing.Joined {
-			t.Errorf("the provider's ForeignCluster: %+v %+v", back.Spec, back.Status)
-		}
+		b.awaitStatus("says all of the consumer", p.aID, func(back *api.ForeignCluster) error {
+			in := back.Status.Incoming
+			if back.Status.Role != api.RoleConsumer || in.PeeringRequest == nil || in.PeeringRequest.Name != p.aID || back.Spec.Join || back.Status.Outgoing.Joined {
+				return fmt.Errorf("%+v %+v", back.Spec, back.Status)
+			}
+			return nil
+		})
 		pr, found, err := get[api.PeeringRequest](b, prPath+"/"+p.aID)
 		if err != nil || !found || pr.Status.Phase != api.RequestAccepted || pr.Spec.ClusterIdentity.ClusterName != "alder" {
 			t.Errorf("the request: %+v %v %v", pr, found, err)
@@ -159,9 +155,12 @@ func TestPeering(t *testing.T) {
 		a.gone(prPath + "/" + p.bID)
 		b.gone(advPath + "/" + p.aID)
 		p.works()
-		if fc, err := b.full(p.aID); err != nil || fc.Status.Outgoing.Joined || fc.Spec.Join || fc.Status.Role != api.RoleConsumer {
-			t.Errorf("after its disconnect: %+v %v", fc.Status, err)
-		}
+		b.awaitStatus("says that it consumes nothing", p.aID, func(fc *api.ForeignCluster) error {
+			if fc.Status.Outgoing.Joined || fc.Spec.Join || fc.Status.Role != api.RoleConsumer {
+				return fmt.Errorf("%+v %+v", fc.Spec, fc.Status)
+			}
+			return nil
+		})
 	})
 
 	t.Run("disconnect and connect again and again", func(t *testing.T) {
@@ -185,6 +184,8 @@ func TestPeering(t *testing.T) {
 			}
 			return nil
 		})
+		a.awaitStatus("is no longer joined", p.bID, outgoing(false))
+		a.gone(advPath + "/" + p.bID)
 		a.setJoin(p.bID, true)
 		p.works()
 		if got := a.peerJSON(p.bID).Preferences.AutoConnect; got != control.Yes {
