@@ -99,8 +99,8 @@ func TestHealth(t *testing.T) {
 		x.eventually("all is well", func() error { return x.healthy(api.ConditionTrue, "NoProblems") })
 	}
 	p.join()
-	p.a.awaitEvents(p.bID, "Joined", "OfferAccepted")
-	p.b.awaitEvents(p.aID, "Serving")
+	p.a.awaitEvents(p.bID, "Joined", "OfferAccepted", "NetworkConnected")
+	p.b.awaitEvents(p.aID, "Serving", "NetworkConnected")
 	if out := p.a.kubectl("describe", "foreignclusters", p.bID); !strings.Contains(out, "Its offer is accepted here.") {
 		t.Errorf("kubectl describe shows no Events:\n%s", out)
 	}
@@ -127,6 +127,7 @@ func TestHealth(t *testing.T) {
 		p.a.eventually("no problem", func() error { return p.a.hasProblem(health.Open, false) })
 		p.a.eventually("the condition", func() error { return p.a.healthy(api.ConditionTrue, "NoProblems") })
 		for _, line := range []string{"problem: anybody who can reach this agent", "problem solved: " + health.Open.Title} {
+			p.a.logged(line) // it is shown before it is logged
 			if n := strings.Count(p.a.agent.Log(), line); n != 1 {
 				t.Errorf("the log says %d times %q", n, line)
 			}
@@ -146,6 +147,13 @@ func TestHealth(t *testing.T) {
 				return fmt.Errorf("%+v, %v", st.Kubernetes, err)
 			}
 			return nil
+		})
+		p.a.eventually("it has looked at the peer", func() error {
+			got, err := p.a.scrape("unix", p.a.host.Path(socketPath))
+			if looks := got[`liqo_agent_reconciles_total{result="ok"}`]; err == nil && looks == 0 {
+				err = errors.New("not yet")
+			}
+			return err
 		})
 		after, err := p.a.eventsAbout(p.bID)
 		if err != nil || !slices.Equal(before, after) {
