@@ -440,7 +440,13 @@ spec: {containers: [{name: desk, image: "desk:1", resources: {requests: {cpu: "0
 	})
 	var before map[string]string
 	b.eventually("it is quiet", func() error {
-		if now := b.everything(); !maps.Equal(before, now) {
+		now := b.everything()
+		for _, namespace := range []string{home, other} {
+			if last := "/api/v1/configmaps " + namespace + "/kube-root-ca.crt"; now[last] == "" {
+				return errors.New("there is no " + last)
+			}
+		}
+		if !maps.Equal(before, now) {
 			before = now
 			return errors.New("something changes")
 		}
@@ -510,17 +516,19 @@ spec: {containers: [{name: desk, image: "desk:1", resources: {requests: {cpu: "0
 	}
 }
 
-// tolerates waits until pods that are made in namespace shop are let on virtual nodes:
-// an API server takes a moment to do what a new policy says.
-func (x *box) tolerates() {
+// tolerates waits until pods that are made in namespace shop, and in others, are let on virtual nodes:
+// an API server takes a moment to do what a new policy, or a new label, says.
+func (x *box) tolerates(others ...string) {
 	x.t.Helper()
-	x.eventually("pods of shop tolerate virtual nodes", func() error {
-		text, err := x.kube.Request(x.t.Context(), "POST", "/api/v1/namespaces/shop/pods?dryRun=All", "application/json", guestPod("probe", "", ""))
-		if err == nil && !strings.Contains(string(text), "virtual-node.liqo.io/not-allowed") {
-			err = errors.New("not yet")
-		}
-		return err
-	})
+	for _, namespace := range append([]string{"shop"}, others...) {
+		x.eventually("pods of "+namespace+" tolerate virtual nodes", func() error {
+			text, err := x.kube.Request(x.t.Context(), "POST", "/api/v1/namespaces/"+namespace+"/pods?dryRun=All", "application/json", guestPod("probe", "", ""))
+			if err == nil && !strings.Contains(string(text), "virtual-node.liqo.io/not-allowed") {
+				err = errors.New("not yet")
+			}
+			return err
+		})
+	}
 }
 
 // quota is the ResourceQuota of a consumer's namespace.

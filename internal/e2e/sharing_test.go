@@ -261,9 +261,13 @@ func TestSharing(t *testing.T) {
 		if !strings.Contains(table, p.b.asNode()) || !strings.Contains(table, "agent") || !strings.Contains(table, "v1.36.3") {
 			t.Errorf("kubectl get nodes:\n%s", table)
 		}
-		if fc, err := a.full(p.bID); err != nil || offer.Status.VnodeReference == nil || offer.Status.VnodeReference.Name != p.b.asNode() {
-			t.Errorf("the offer refers to %+v; %+v %v", offer.Status.VnodeReference, fc.Status.Modules, err)
-		}
+		a.eventually("the offer refers to the node", func() error {
+			offer, _, err := get[api.Advertisement](a, advPath+"/"+p.bID)
+			if ref := offer.Status.VnodeReference; err == nil && (ref == nil || ref.Name != p.b.asNode()) {
+				err = fmt.Errorf("it refers to %+v", ref)
+			}
+			return err
+		})
 	})
 
 	t.Run("only namespaces that opted in", func(t *testing.T) {

@@ -75,7 +75,7 @@ func TestTokens(t *testing.T) {
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\", liqo.io/tokens: \"true\"}}\n---\n" +
 		"apiVersion: v1\nkind: Namespace\nmetadata: {name: plain, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.shell("kubectl label namespace kube-system liqo.io/enabled=true liqo.io/tokens=true")
-	a.tolerates()
+	a.tolerates("plain", "kube-system")
 	for _, namespace := range []string{"shop", "plain", "kube-system"} {
 		a.eventually("namespace "+namespace+" has its service account", func() error {
 			_, found, err := get[corev1.ServiceAccount](a, "/api/v1/namespaces/"+namespace+"/serviceaccounts/default")
