@@ -447,7 +447,7 @@ func TestRuntimeSwitches(t *testing.T) {
 	})
 	// What the object sets wins over the file; without the object, the file counts.
 	p.a.configure("[discovery]\nenable_discovery = false\n")
-	p.a.reload()
+	p.a.mustCLI("config", "reload") // which returns when it is in effect
 	if st := p.a.mustStatus(); !st.Discovery.Enabled {
 		t.Errorf("%+v", st.Discovery)
 	}
@@ -663,6 +663,12 @@ autojoin = false
 	alderID, birchID, cedarID := alder.id(), birch.id(), cedar.id()
 	alder.awaitPeer(birchID, "Present")
 	birch.awaitPeer(alderID, "Present")
+	cedar.eventually("cedar is announced", func() error {
+		if ad := cedar.mustStatus().Advertisement; !ad.Established {
+			return fmt.Errorf("%+v", ad)
+		}
+		return nil
+	})
 	uses := map[string]string{}
 	for _, n := range alder.mustStatus().Networks {
 		uses[n.Link] = n.Rule

@@ -156,10 +156,9 @@ func TestClonedIDIsAConflict(t *testing.T) {
 		}
 		return nil
 	})
-	after, err := barn.foreignCluster(millID)
-	if err != nil || after.Metadata.UID != before.Metadata.UID || after.Spec.AuthURL != before.Spec.AuthURL ||
-		after.Status.Fingerprint != before.Status.Fingerprint {
-		t.Errorf("the conflict changed the ForeignCluster: %+v, %v", after, err)
+	after := barn.awaitFC("shows the conflict", millID, func(fc foreignCluster) bool { return fc.condition("Conflict") == "True" })
+	if after.Metadata.UID != before.Metadata.UID || after.Spec.AuthURL != before.Spec.AuthURL || after.Status.Fingerprint != before.Status.Fingerprint {
+		t.Errorf("the conflict changed the ForeignCluster: %+v", after)
 	}
 	for _, x := range []*box{mill, clone} {
 		x.eventually(x.host.Name+" learns that its ID is used twice", func() error {

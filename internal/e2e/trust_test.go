@@ -102,7 +102,17 @@ func TestInvite(t *testing.T) {
 	}
 	c.mustCLI("peers", "forget", p.bID, "--yes")
 	c.awaitPeer(p.bID, "Present")
+	waits := func(fc *api.ForeignCluster) error {
+		return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
+	}
+	c.awaitStatus("does not wait for the first token any more", p.bID, func(fc *api.ForeignCluster) error {
+		if waits(fc) == nil {
+			return errors.New("it does")
+		}
+		return nil
+	})
 	c.mustCLI("peers", "connect", "--token", revoked.Token, "--no-wait")
+	c.awaitStatus("waits like any stranger, after the token was refused", p.bID, waits)
 	if got := p.b.peerJSON(c.id()).Trust.Mode; got == control.Trusted {
 		t.Error("the bearer of a revoked invite is trusted")
 	}
