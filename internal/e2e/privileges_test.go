@@ -165,11 +165,13 @@ func TestSharingWithLeastPrivilege(t *testing.T) {
 	})
 	// The kubelet API has a certificate and asks who calls; the containers are kwok's,
 	// who answers nothing.
-	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
-	if port == 0 {
-		t.Errorf("the node has no kubelet API: %+v", node.Status.DaemonEndpoints)
-	}
-	kubelet := fmt.Sprintf("https://%s:%d/pods", node.Status.Addresses[0].Address, port)
+	a.eventually("the node says where its kubelet API is", func() (err error) {
+		if node, err = a.node(p.b.asNode()); err == nil && (node == nil || node.Status.DaemonEndpoints.KubeletEndpoint.Port == 0) {
+			err = fmt.Errorf("it is %+v", node)
+		}
+		return err
+	})
+	kubelet := fmt.Sprintf("https://%s:%d/pods", node.Status.Addresses[0].Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	if out, err := a.host.Run(t.Context(), "curl", "--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}",
 		"--header", "Authorization: Bearer nobody", kubelet); out != "401" {
 		t.Errorf("GET %s with a wrong token: %s, %v", kubelet, out, err)

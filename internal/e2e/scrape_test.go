@@ -134,8 +134,8 @@ subjects: [{kind: ServiceAccount, name: scraper, namespace: kube-system}]
 	})
 	a.eventually("the node says where it is scraped", func() (err error) {
 		node, err = a.node(b.asNode())
-		if err == nil && node.Annotations["metrics.k8s.io/resource-metrics-path"] == "" {
-			err = fmt.Errorf("it has the annotations %v", node.Annotations)
+		if err == nil && (node.Annotations["metrics.k8s.io/resource-metrics-path"] == "" || node.Status.DaemonEndpoints.KubeletEndpoint.Port == 0) {
+			err = fmt.Errorf("it has the annotations %v, and its kubelet API is at %+v", node.Annotations, node.Status.DaemonEndpoints)
 		}
 		return err
 	})
