@@ -339,11 +339,15 @@ func TestInterruptedConnect(t *testing.T) {
 	p.a.awaitStatus("waits for a person", p.bID, func(fc *api.ForeignCluster) error {
 		return condition(fc, api.ConditionOutgoingPeering, api.ConditionFalse, "AwaitingAcceptance")
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	// The command may hear of it last.
+	if err := connect.WaitLog(ctx, "INFO"); err != nil {
+		t.Fatal(err)
+	}
 	if err := connect.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
 	err := connect.Wait(ctx)
 	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(130)) {
 		t.Errorf("it ended with %v", err)
