@@ -245,17 +245,15 @@ func (p *pair) works() {
 func (p *pair) wire(ctx context.Context) error {
 	offerPath, requestPath := advPath+"/"+p.bID, prPath+"/"+p.aID
 	// Agents that were killed may not have noticed yet that it was deleted meanwhile.
-	var offer api.Advertisement
-	if err := bed.Poll(ctx, func() (err error) {
-		var found bool
-		if offer, found, err = get[api.Advertisement](p.a, offerPath); err == nil && (!found || offer.DeletionTimestamp != nil) {
+	if err := bed.Poll(ctx, func() error {
+		offer, found, err := get[api.Advertisement](p.a, offerPath)
+		if err == nil && (!found || offer.DeletionTimestamp != nil) {
 			err = errors.New("there is no offer")
 		}
 		return err
 	}); err != nil {
 		return err
 	}
-	cpu := offer.Spec.ResourceQuota.Hard["cpu"]
 	const merge = "application/merge-patch+json"
 	if _, err := p.a.kube.Request(ctx, "PATCH", offerPath, merge, []byte(`{"spec":{"resourceQuota":{"hard":{"cpu":"1m"}}}}`)); err != nil {
 		return err
@@ -264,8 +262,16 @@ func (p *pair) wire(ctx context.Context) error {
 		return err
 	}
 	return bed.Poll(ctx, func() error {
+		// What B offers may change meanwhile, with its pods and its other consumers.
+		consumer, err := p.b.peer(p.aID)
+		if err == nil && consumer.Sharing.Consumer == nil {
+			err = errors.New("B offers nothing")
+		}
+		if err != nil {
+			return err
+		}
 		offer, _, err := get[api.Advertisement](p.a, offerPath)
-		if err == nil && offer.Spec.ResourceQuota.Hard["cpu"] != cpu {
+		if cpu := consumer.Sharing.Consumer.Promised["cpu"]; err == nil && (cpu == "" || offer.Spec.ResourceQuota.Hard["cpu"] != cpu) {
 			err = fmt.Errorf("the offer is not put right: %v", offer.Spec.ResourceQuota.Hard)
 		}
 		request, _, err2 := get[api.PeeringRequest](p.b, requestPath)
