@@ -300,11 +300,30 @@ func (c *chaos) grown(before []usedUp) error {
 // generated are the resources whose objects have other names each time, or that are notes.
 const generated = "events,events.events.k8s.io,pods,replicasets.apps,endpointslices.discovery.k8s.io,ipaddresses.networking.k8s.io,endpoints,certificatesigningrequests.certificates.k8s.io,componentstatuses,pods.metrics.k8s.io"
 
-// inventory lists what is in all API servers, with what may be edited of it.
+// inventory lists what is in all API servers, with what may be edited of it, once it stays the same while each agent answers
+// ten requests: some of it comes a moment after what is waited for.
 func (c *chaos) inventory() map[string]bool {
 	c.t.Helper()
-	out, err := c.tryInventory()
-	c.check(err)
+	var out map[string]bool
+	from := make([]uint64, len(c.boxes))
+	c.eventually("what there is settles", func() error {
+		now, err := c.tryInventory()
+		if err != nil {
+			return err
+		}
+		changed := !maps.Equal(now, out)
+		out = now
+		for i, x := range c.boxes {
+			st, failed := x.status()
+			if changed {
+				from[i] = st.Endpoint.Requests
+			}
+			if n := st.Endpoint.Requests - from[i]; failed != nil || n < 10 {
+				err = errors.Join(err, failed, fmt.Errorf("%s has answered %d requests since", x.host.Name, n))
+			}
+		}
+		return err
+	})
 	return out
 }
 
