@@ -233,7 +233,7 @@ func things() []*thing {
 		{name: "hosts", on: "site", do: `k exec $POD -c main -- sh -c 'hostname; cat /etc/hosts'`},
 		{name: "resolv", on: "site", do: `k exec $POD -c main -- cat /etc/resolv.conf`, differs: map[string]string{inOutput: resolvConf}},
 		{name: "exec", on: "site", do: `echo in | no k exec -i $POD -- sh -c 'pwd; cat; exit 7'; no k exec $POD -c main -- /nothing; no k exec $POD -c nothing -- true`},
-		{name: "logs", on: "site", do: `k logs $POD -c other; k logs $POD -c other --tail=1 --timestamps | cut -d' ' -f2; k logs $POD -c other --limit-bytes=3; echo; k logs $POD -c main | head -1; no k logs $POD -c nothing; no k logs $POD -c other --previous`},
+		{name: "logs", on: "site", do: `until_is three k logs $POD -c other; until_is serving k logs $POD -c main; k logs $POD -c other; k logs $POD -c other --tail=1 --timestamps | cut -d' ' -f2; k logs $POD -c other --limit-bytes=3; echo; k logs $POD -c main | head -1; no k logs $POD -c nothing; no k logs $POD -c other --previous`},
 		// What is printed before the streams are joined is not seen, so it is said until it is.
 		{name: "attach", on: "site", do: `for _ in $(seq 200); do echo hello; if grep -q 'got hello' attached; then break; fi; sleep 1; done 2> /dev/null | k attach -q -i $POD -c main > attached; grep -o 'got hello' attached | head -1`},
 		{name: "cp", on: "site", do: `mkdir cargo; echo cargo > cargo/a; k cp cargo $NS/$POD:/tmp/cp -c main; k cp $NS/$POD:/tmp/cp back -c main &> /dev/null; find back -type f -exec cat {} +`},
