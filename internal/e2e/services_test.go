@@ -307,6 +307,17 @@ func counterpart(addr netip.Addr, others []netip.Addr) netip.Addr {
 func (s *services) policies() {
 	t := s.a.t
 	t.Helper()
+	s.b.eventually("the policies of the agent admit the pods of A", func() error {
+		policies, err := list[networkingv1.NetworkPolicy](s.b, "/apis/networking.k8s.io/v1/networkpolicies")
+		for _, addr := range s.there {
+			if err == nil && !slices.ContainsFunc(policies, func(p networkingv1.NetworkPolicy) bool {
+				return slices.ContainsFunc(admitted(p), func(p netip.Prefix) bool { return p.Contains(addr) })
+			}) {
+				err = fmt.Errorf("none of %d admits %s", len(policies), addr)
+			}
+		}
+		return err
+	})
 	for _, x := range []*box{s.a, s.b} {
 		pods, err := list[corev1.Pod](x, "/api/v1/pods")
 		if err != nil {
@@ -338,12 +349,8 @@ func (s *services) policies() {
 				}
 			}
 			for _, policy := range policies {
-				for _, rule := range policy.Spec.Ingress {
-					for _, from := range rule.From {
-						if from.IPBlock != nil && policy.Namespace == pod.Namespace {
-							policed.From = append(policed.From, netip.MustParsePrefix(from.IPBlock.CIDR))
-						}
-					}
+				if policy.Namespace == pod.Namespace {
+					policed.From = append(policed.From, admitted(policy)...)
 				}
 			}
 			if (x == s.b || slices.Contains(s.home, pod.Name)) && pod.Namespace != "private" && len(policed.From) == 0 {
@@ -360,6 +367,18 @@ func (s *services) policies() {
 			t.Fatal(err)
 		}
 	}
+}
+
+// admitted are the addresses that a policy lets in.
+func admitted(policy networkingv1.NetworkPolicy) (out []netip.Prefix) {
+	for _, rule := range policy.Spec.Ingress {
+		for _, from := range rule.From {
+			if from.IPBlock != nil {
+				out = append(out, netip.MustParsePrefix(from.IPBlock.CIDR))
+			}
+		}
+	}
+	return out
 }
 
 // endpoints are the addresses that a Service has, and whether they are ready.
