@@ -95,7 +95,29 @@ func newDatabase(t *testing.T) *database {
 		t.Fatal(err)
 	}
 	p.share()
-	return &database{pair: p, t: t, guests: workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")}
+	d := &database{pair: p, t: t, guests: workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")}
+	a.eventually("pods with claims of the class tolerate virtual nodes", func() error {
+		if text := d.mounts("liqo"); !strings.Contains(text, workload.TaintNotAllowed) {
+			return errors.New(text)
+		}
+		return nil
+	})
+	return d
+}
+
+// mounts returns what the API server of A makes of a pod that mounts a claim of a storage class.
+func (d *database) mounts(class string) string {
+	d.t.Helper()
+	claim := "probe-" + class
+	d.a.apply("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: " + claim + ", namespace: shop}\n" +
+		"spec: {storageClassName: " + class + ", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n")
+	text, err := d.a.kube.Request(d.t.Context(), "POST", "/api/v1/namespaces/shop/pods?dryRun=All", "application/json",
+		[]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"probe"},"spec":{"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"`+claim+`"}}],"containers":[{"name":"c","image":"i"}]}}`))
+	d.a.shell("kubectl delete pvc -n shop " + claim)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // runs waits for a pod of the database at B that is not the one with that UID.
@@ -141,26 +163,7 @@ func TestStorage(t *testing.T) {
 	p := newDatabase(t)
 	a, b, guests := p.a, p.b, p.guests
 	// Pods with claims of the class are let on the node, others are not.
-	mounts := func(class string) string {
-		t.Helper()
-		a.eventually("the storage class", func() error {
-			return a.kube.Apply(t.Context(), "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: probe-"+class+", namespace: shop}\n"+
-				"spec: {storageClassName: "+class+", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}\n")
-		})
-		text, err := a.kube.Request(t.Context(), "POST", "/api/v1/namespaces/shop/pods?dryRun=All", "application/json",
-			[]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"probe"},"spec":{"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"probe-`+class+`"}}],"containers":[{"name":"c","image":"i"}]}}`))
-		if err != nil {
-			return err.Error()
-		}
-		return string(text)
-	}
-	a.eventually("pods with such claims tolerate virtual nodes", func() error {
-		if text := mounts("liqo"); !strings.Contains(text, workload.TaintNotAllowed) {
-			return errors.New(text)
-		}
-		return nil
-	})
-	if text := mounts("others"); strings.Contains(text, workload.TaintNotAllowed) {
+	if text := p.mounts("others"); strings.Contains(text, workload.TaintNotAllowed) {
 		t.Errorf("a pod with another claim is let on virtual nodes: %s", text)
 	}
 
