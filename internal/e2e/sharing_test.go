@@ -782,9 +782,12 @@ spec:
 	})
 
 	t.Run("logs", func(t *testing.T) {
-		if out := a.kubectl("logs", "-n", "shop", "web"); out != "serving shop\n" {
-			t.Errorf("logs: %q", out)
-		}
+		a.eventually("the container has said what it says", func() error {
+			if out := a.kubectl("logs", "-n", "shop", "web"); out != "serving shop\n" {
+				return fmt.Errorf("logs: %q", out)
+			}
+			return nil
+		})
 	})
 	t.Run("exec", func(t *testing.T) {
 		if out := a.kubectl("exec", "-n", "shop", "web", "--", "hostname"); out != "web\n" {
