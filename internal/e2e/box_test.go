@@ -149,7 +149,7 @@ func (x *box) launch(args ...string) {
 	x.agent = x.host.Start(bed.Cmd{Name: "liqo-agent", Args: append([]string{x.bin, "run"}, args...), Env: x.env})
 }
 
-// connected waits until the agent has its API server, which knows the kinds of ours then.
+// connected waits until the agent has its API server, which knows the kinds of ours then, and tells kubectl of them a moment later.
 func (x *box) connected() {
 	x.t.Helper()
 	x.eventually("it is connected to the API server", func() error {
@@ -157,6 +157,10 @@ func (x *box) connected() {
 			return errors.New(st.Kubernetes.LastError)
 		}
 		return nil
+	})
+	x.eventually("kubectl knows the kinds of ours", func() error {
+		_, err := x.kube.Kubectl(x.t.Context(), "get", "foreignclusters,searchdomains,clusterconfigs")
+		return err
 	})
 }
 
