@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -133,9 +132,17 @@ func startHost(t *testing.T, k *bed.Kube) *runningHost {
 	return r
 }
 
-// consumers returns who of barn and cellar has namespaces.
-func (r *runningHost) consumers() []peer.ClusterID {
-	return slices.DeleteFunc([]peer.ClusterID{barn, cellar}, func(id peer.ClusterID) bool { return r.Stands(id).Namespaces == 0 })
+// awaitConsumers waits until it is known that consumers have namespaces.
+func (r *runningHost) awaitConsumers(t *testing.T, ids ...peer.ClusterID) {
+	t.Helper()
+	bedtest.Within(t, "it is known who is here", func() error {
+		for _, id := range ids {
+			if r.Stands(id).Namespaces == 0 {
+				return fmt.Errorf("%s has no namespaces", id)
+			}
+		}
+		return nil
+	})
 }
 
 // taken returns what was written since it was called last.

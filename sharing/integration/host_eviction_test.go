@@ -62,12 +62,7 @@ func testEviction(t *testing.T, k *bed.Kube) {
 
 	// The agent is started again, and nobody has said yet who may stay.
 	r = startHost(t, k)
-	bedtest.Within(t, "it is known who is here", func() error {
-		if ids := r.consumers(); len(ids) < 2 {
-			return fmt.Errorf("%q", ids)
-		}
-		return nil
-	})
+	r.awaitConsumers(t, barn, cellar)
 	bedtest.Within(t, "that is told", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -123,12 +118,7 @@ func testEviction(t *testing.T, k *bed.Kube) {
 	r = startHost(t, k)
 	r.Set(tenancy(cellar, smallOffer()))
 	r.Set(spec.Tenant{ID: barn})
-	bedtest.Within(t, "the eviction goes on", func() error {
-		if ids := r.consumers(); len(ids) < 2 {
-			return fmt.Errorf("%q", ids)
-		}
-		return nil
-	})
+	r.awaitConsumers(t, barn, cellar)
 	bedtest.Within(t, "it has begun", func() error {
 		if len(r.log.Lines(slog.LevelInfo)) == 0 {
 			return fmt.Errorf("nothing was logged")
