@@ -87,7 +87,7 @@ func runNodes(t *testing.T, k *bed.Kube, change func(*vnode.Config)) *runningNod
 	t.Helper()
 	r := &runningNodes{log: &bedtest.Log{}, changed: make(map[peer.ClusterID]int)}
 	config := vnode.Config{
-		Settings: func() vnode.Settings { return vnode.Settings{Heartbeat: 5 * time.Second, DrainTimeout: time.Hour} },
+		Settings: func() vnode.Settings { return vnode.Settings{Heartbeat: heartbeat, DrainTimeout: time.Hour} },
 		Kubelet: func() vnode.Kubelet {
 			return vnode.Kubelet{Address: netip.MustParseAddr("10.77.0.1"), Port: 10350}
 		},

@@ -19,8 +19,12 @@ import (
 
 const podsPath = "/api/v1/namespaces/%s/pods/%s"
 
-// grace is after how long the node lifecycle controller takes a node for dead.
-const grace = 8 * time.Second
+const (
+	// grace is after how long the node lifecycle controller takes a node for dead.
+	grace = 8 * time.Second
+	// heartbeat is how often a Lease is renewed: many times within that, on a busy machine, too.
+	heartbeat = time.Second
+)
 
 // fakeOffload does what sharing/offload does for the pods on the virtual node: it says
 // that they run, and deletes those that are to end. It keeps the host's own node
@@ -153,6 +157,10 @@ func TestPods(t *testing.T) {
 		return err
 	})
 	t.Logf("the policy is in force after %v", time.Since(began))
+	bedtest.Within(t, "the service account of the other namespace", func() error {
+		_, err := k.Request(t.Context(), "GET", "/api/v1/namespaces/plain/serviceaccounts/default", "", nil)
+		return err
+	})
 	for _, pod := range [][2]string{{"shop", "one"}, {"shop", "two"}, {"plain", "one"}} {
 		request(t, k, "POST", fmt.Sprintf("/api/v1/namespaces/%s/pods", pod[0]), jsonMIME, podText(pod[0], pod[1]))
 	}
@@ -267,7 +275,7 @@ func TestPods(t *testing.T) {
 		c.Settings = func() vnode.Settings {
 			mu.Lock()
 			defer mu.Unlock()
-			return vnode.Settings{Heartbeat: 5 * time.Second, DrainTimeout: timeout}
+			return vnode.Settings{Heartbeat: heartbeat, DrainTimeout: timeout}
 		}
 	})
 	bedtest.Within(t, "budget after a restart", held)
