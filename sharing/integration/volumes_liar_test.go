@@ -98,9 +98,12 @@ func TestAttackVolumesOfALiar(t *testing.T) {
 	if got := volume.Spec.Capacity.Storage().Value(); got != gibi || volume.Spec.ClaimRef.Name != "data" || volume.Spec.ClaimRef.Namespace != "shop" {
 		t.Errorf("the volume has %d bytes, for %+v", got, volume.Spec.ClaimRef)
 	}
-	if list := v.List(); len(list) != 1 || list[0].Storage != gibi {
-		t.Errorf("listed as %+v", list)
-	}
+	bedtest.Within(t, "the list", func() error {
+		if list := v.List(); len(list) != 1 || list[0].Storage != gibi {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
 
 	for _, said := range []string{boundLie, strings.Replace(boundLie, `"phase":"Bound"`, `"phase":"\u001b[31mEaten"`, 1)} {
 		l.say(http.StatusOK, said)
