@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/kube"
 	"liqo.io/agent/sharing/registry"
 	"liqo.io/agent/sharing/workload"
@@ -61,6 +62,17 @@ func newBench(t *testing.T) bench {
 	b.create(theirQuota, text, &made)
 	// In place of the quota controller.
 	must(t, b.Patch(t.Context(), theirQuota+"/liqo-offer/status", "", types.MergePatchType, []byte(text), nil))
+	bedtest.Within(t, "an API server that has read the quota and the priority class", func() error {
+		for path, pod := range map[string]string{
+			theirPods: `{"metadata":{"name":"try"},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"a","image":"a","resources":{"requests":{"cpu":"1m","memory":"1Mi","ephemeral-storage":"1Mi"}}}]}}`,
+			minePods:  `{"metadata":{"name":"try"},"spec":{"priorityClassName":"high","containers":[{"name":"a","image":"a"}]}}`,
+		} {
+			if _, err := k.Request(t.Context(), "POST", path+"?dryRun=All", jsonMIME, []byte(pod)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	return b
 }
 
