@@ -237,8 +237,8 @@ func watch(t *testing.T, d time.Duration, check func(context.Context) error) (*m
 
 func TestWatch(t *testing.T) {
 	var checks atomic.Int32
-	m, _, stop := watch(t, 200*time.Millisecond, func(context.Context) error { checks.Add(1); return nil })
 	started := time.Now()
+	m, _, stop := watch(t, 200*time.Millisecond, func(context.Context) error { checks.Add(1); return nil })
 	for range 5 {
 		if got := m.next(5 * time.Second); got != "WATCHDOG=1" {
 			t.Fatalf("sent %q", got)
@@ -249,12 +249,13 @@ func TestWatch(t *testing.T) {
 		t.Errorf("5 signs of life within %s: too many wake-ups", took)
 	}
 	stop()
-	m.all()
+	signs := 5 + len(m.all())
 	if got := m.next(200 * time.Millisecond); got != "" {
 		t.Errorf("sent %q after the end", got)
 	}
-	if n := checks.Load(); n < 5 || n > 7 {
-		t.Errorf("%d checks for 5 signs of life", n)
+	// The end may come between a check and its sign of life.
+	if n := int(checks.Load()); n < signs || n > signs+1 {
+		t.Errorf("%d checks for %d signs of life", n, signs)
 	}
 }
 
