@@ -90,6 +90,13 @@ func waitsFor(t *testing.T, pause time.Duration) {
 	case <-time.After(hang):
 		t.Fatal("what is to happen by now has not")
 	}
+	for done == full && len(n.local.statuses("running")) == 0 {
+		select {
+		case <-n.local.wrote:
+		case <-time.After(hang):
+			t.Fatal("what runs there is not shown here")
+		}
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	if pause >= time.Minute && len(sent) > 0 {
@@ -97,8 +104,5 @@ func waitsFor(t *testing.T, pause time.Duration) {
 	}
 	if early > workers {
 		t.Errorf("%d requests came although it asked to wait", early)
-	}
-	if done == full && len(n.local.statuses("running")) == 0 {
-		t.Error("what runs there is not shown here")
 	}
 }

@@ -29,6 +29,7 @@ func TestAttackFlappingPod(t *testing.T) {
 		return c
 	}
 	end := make(chan struct{})
+	begun := time.Now()
 	n := between(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" || r.URL.Query().Get("sendInitialEvents") != "" || !strings.HasSuffix(r.URL.Path, "/pods") {
 			var items []any
@@ -66,7 +67,6 @@ func TestAttackFlappingPod(t *testing.T) {
 			}
 		}
 	}
-	begun := time.Now()
 	written := await("the last state", fmt.Sprintf(`"restartCount":%d`, changes-1))
 	if last := written[len(written)-1]; !strings.Contains(last, `"ready":true`) {
 		t.Errorf("it is ready, and what is written last is %s", last)
