@@ -30,9 +30,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// short is the timeout of tests in which a server is silent, and long that of those where none is.
+// short is the timeout of tests in which a server is silent, long enough for what others answer on a busy machine, and long that of those where none is.
 const (
-	short = 300 * time.Millisecond
+	short = time.Second
 	long  = 20 * time.Second
 )
 
