@@ -128,6 +128,17 @@ func (x *box) meet(others ...*box) {
 	}
 }
 
+// definitions installs the custom resources without an agent, and waits until they are served.
+func (x *box) definitions(ctx context.Context, kube *bed.Kube) {
+	x.t.Helper()
+	if err := kube.Apply(ctx, x.must("crds")); err != nil {
+		x.t.Fatal(err)
+	}
+	if out, err := kube.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout="+soon.String(), "crd", "--all"); err != nil {
+		x.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // report runs the doctor.
 func (x *box) report(prefix ...string) doctor.Report {
 	x.t.Helper()

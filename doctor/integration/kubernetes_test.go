@@ -32,9 +32,7 @@ func TestKubernetes(t *testing.T) {
 	kube := x.host.StartKube(ctx)
 	finds(t, x.report(), "agent-stopped", "crds-missing")
 
-	if err := kube.Apply(ctx, x.must("crds")); err != nil {
-		t.Fatal(err)
-	}
+	x.definitions(ctx, kube)
 	r := x.report()
 	finds(t, r, "agent-stopped")
 	says(t, r, "network-policies", "are enforced")

@@ -73,7 +73,7 @@ func TestStorage(t *testing.T) {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 		}
 	}
-	apply(x.must("crds"))
+	x.definitions(ctx, kube)
 	x.eventually("Advertisements are served", func() error { _, err := kube.Kubectl(ctx, "get", "advertisements"); return err })
 	r := x.report()
 	finds(t, r, "agent-stopped", "storage-no-class")
