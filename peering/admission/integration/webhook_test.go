@@ -81,6 +81,15 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 			t.Fatal(err)
 		}
 	}
+	for _, kind := range []string{"pr", "fc", "adv"} { // kubectl knows them a moment after they are served
+		bedtest.Within(t, "kubectl with "+kind, func() error {
+			out, err := w.kubectl("", "get", kind)
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			return nil
+		})
+	}
 	return w
 }
 
