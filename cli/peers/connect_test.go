@@ -436,7 +436,7 @@ func TestDisconnect(t *testing.T) {
 			t.Errorf("%s: the list says\n%s", tc.name, list)
 		}
 		m.Change(clitest.Barn, func(p *control.Peer) { p.Outgoing, p.Incoming = both, both })
-		stdout, stderr, code = clitest.Act(t, w, nil, append(strings.Fields(tc.args), "--timeout", "200ms")...)
+		stdout, stderr, code = clitest.Act(t, w, nil, append(strings.Fields(tc.args), "--timeout", "1s")...)
 		if code != command.ExitTimeout {
 			t.Errorf("%s: exit code %d", tc.args, code)
 		}
