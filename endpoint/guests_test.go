@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/endpoint/allow"
@@ -630,7 +631,7 @@ func TestLinkBurst(t *testing.T) {
 		t.Errorf("%d at a time, %+v", most.Load(), s.Stats())
 	}
 	// Beyond the burst it is told to slow down.
-	s.limits.guestRate = throttle.New[peer.ClusterID](1, 1, 10)
+	s.limits.guestRate = throttle.New[peer.ClusterID](rate.Every(time.Hour), 1, 10)
 	s.times.turn = 100 * time.Millisecond
 	status, refusals := 0, 0
 	for range 3 {

@@ -300,7 +300,8 @@ func TestFloodOfSilentConnections(t *testing.T) {
 func TestSlowClientsAreCutOff(t *testing.T) {
 	b := endpointtest.New(t, endpointtest.IDA)
 	s := serve(t, b, "127.0.0.1:0", func(s *Server) {
-		s.times = timeouts{recheck: time.Minute, header: time.Second, read: 2 * time.Second, write: 2 * time.Second,
+		// A handshake that does end, which is not counted, has the time for a header, on a busy machine, too.
+		s.times = timeouts{recheck: time.Minute, header: 5 * time.Second, read: 6 * time.Second, write: 6 * time.Second,
 			idle: time.Second, shutdown: time.Second}
 	})
 	drip := func(c net.Conn) error {
@@ -415,9 +416,7 @@ func TestHandshakesGiveTheirProcessorBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(s.guard.Handshakes); n != 0 {
-		t.Errorf("%d still held", n)
-	}
+	endpointtest.Eventually(t, "give it back", func() bool { return len(s.guard.Handshakes) == 0 })
 }
 
 // mute lets a ClientHello out and nothing in.
