@@ -390,13 +390,13 @@ func TestSlowIsNotDead(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, req.Body)
 			if slow.Load() {
-				time.Sleep(300 * time.Millisecond) // several times what is allowed without a sign of life
+				time.Sleep(time.Second) // several times what is allowed without a sign of life
 			}
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		}
 	})
 	c := caller(t, us)
-	c.idleSilence = 50 * time.Millisecond
+	c.idleSilence = 200 * time.Millisecond // several times as long as the kernel may wait with an acknowledgement
 	r := Request{Method: "POST", Path: "/", Body: []byte(strings.Repeat("x", MaxRequestBody))}
 	mustExchange(t, c, targetOf(b, addr), r)
 	slow.Store(true)
