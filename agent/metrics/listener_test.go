@@ -190,7 +190,7 @@ func TestLostPort(t *testing.T) {
 		t.Errorf("Run ended with %v", err)
 	}
 	go func() { ended <- l.Run(ctx) }()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for l.Addr() == nil && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
