@@ -95,6 +95,9 @@ func TestCustomResources(t *testing.T) {
 		}
 	}
 
+	for _, kind := range []string{"fc", "pr", "adv", "sd", "cc"} {
+		known(t, k, kind)
+	}
 	t.Run("edits", func(t *testing.T) {
 		request(t, k, "PATCH", fcPath+"/a", merge, `{"spec":{"clusterIdentity":{"clusterID":"b"}}}`)
 		for patch, say := range map[string]string{
@@ -136,14 +139,10 @@ func TestCustomResources(t *testing.T) {
 			{[]string{"get", "fc"}, "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY ACCESS AGE", "Unknown false false Manual"},
 			{[]string{"get", "cc"}, "NAME DISCOVERY ADVERTISEMENT AUTOJOIN SHARING HEALTHY AGE", "liqo-configuration false true false true"},
 		} {
-			var out string
-			within(t, fmt.Sprint(tc.args), func() (err error) { // kubectl's discovery lags behind a moment
-				out, err = k.Kubectl(t.Context(), tc.args...)
-				return err
-			})
+			out, err := k.Kubectl(t.Context(), tc.args...)
 			out = strings.Join(strings.Fields(out), " ")
-			if !strings.HasPrefix(out, tc.header) || !strings.Contains(out, tc.cell) {
-				t.Errorf("kubectl %v: %s", tc.args, out)
+			if err != nil || !strings.HasPrefix(out, tc.header) || !strings.Contains(out, tc.cell) {
+				t.Errorf("kubectl %v: %v: %s", tc.args, err, out)
 			}
 		}
 		for path, want := range map[string]string{
@@ -154,7 +153,7 @@ func TestCustomResources(t *testing.T) {
 			"clusterconfig": "wins over the configuration file and takes effect at once", "cc.spec.discoveryConfig.enableDiscovery": "discovery.enable_discovery",
 			"cc.spec.discoveryConfig.ttl": "how many seconds", "cc.spec.authConfig.allowEmptyToken": "playgrounds",
 		} {
-			within(t, "kubectl explain "+path, func() error { // as does what it knows
+			within(t, "kubectl explain "+path, func() error { // what it knows lags behind, too
 				out, err := k.Kubectl(t.Context(), "explain", path)
 				if err == nil && !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 					err = fmt.Errorf("no %q in:\n%s", want, out)

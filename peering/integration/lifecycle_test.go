@@ -70,11 +70,11 @@ func TestLifecycle(t *testing.T) {
 	})
 
 	t.Run("kubectl", func(t *testing.T) {
-		var out string
-		within(t, "kubectl get fc", func() (err error) { // discovery lags behind a moment
-			out, err = k.Kubectl(t.Context(), "get", "fc")
-			return err
-		})
+		known(t, k, "fc")
+		out, err := k.Kubectl(t.Context(), "get", "fc")
+		if err != nil {
+			t.Fatal(err)
+		}
 		lines := strings.Split(out, "\n")
 		if got := strings.Join(strings.Fields(lines[0]), " "); got != "NAME CLUSTER NAME ROLE OUTGOING INCOMING DISCOVERY ACCESS AGE" {
 			t.Errorf("columns are %q", got)

@@ -124,11 +124,20 @@ spec:
 // installed waits until kubectl knows ForeignClusters.
 func installed(t *testing.T, k *bed.Kube, r *running) {
 	t.Helper()
-	within(t, "the custom resources", func() error {
+	within(t, "the connection", func() error {
 		if s := r.Status(); !s.Connected {
 			return errors.New(s.LastError)
 		}
-		_, err := k.Kubectl(t.Context(), "get", "fc")
+		return nil
+	})
+	known(t, k, "fc")
+}
+
+// known waits until kubectl knows a kind: that lags behind the API server's serving it.
+func known(t *testing.T, k *bed.Kube, kind string) {
+	t.Helper()
+	within(t, "kubectl with "+kind, func() error {
+		_, err := k.Kubectl(t.Context(), "get", kind)
 		return err
 	})
 }

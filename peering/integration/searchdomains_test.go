@@ -193,6 +193,7 @@ func TestSearchDomains(t *testing.T) {
 	})
 
 	t.Run("as users type it", func(t *testing.T) {
+		known(t, k, "searchdomains")
 		if out, err := shell(t, k, exampleDomain); err != nil || out != "searchdomain.discovery.liqo.io/example.com created\n" {
 			t.Fatalf("%v\n%s", err, out)
 		}

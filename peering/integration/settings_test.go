@@ -138,6 +138,7 @@ func TestClusterConfig(t *testing.T) {
 		const on = `{"discoveryConfig":{"enableDiscovery":true,"enableAdvertisement":true}}`
 		const off = `{"discoveryConfig":{"enableDiscovery":false,"enableAdvertisement":false}}`
 		awaitInstalled(t, k)
+		known(t, k, "clusterconfigs")
 		writes := r.Status().Writes
 		// One of them has to be quick enough: the machine may be busy with something else
 		// during any other.
