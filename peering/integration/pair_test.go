@@ -489,11 +489,11 @@ func TestPair(t *testing.T) {
 				if s.Status().Connected {
 					return errors.New("connected")
 				}
+				if state := s.Controller.State(a.id); state.Kubernetes || state.Identity != s.identity() {
+					return fmt.Errorf("it says %+v", state)
+				}
 				return nil
 			})
-			if s.Controller.State(a.id).Kubernetes || s.Controller.State(a.id).Identity != s.identity() {
-				t.Errorf("without an API server %s says %+v", s.name, s.Controller.State(a.id))
-			}
 			looked(t, a, b)
 			if err := s.kube.Start(t.Context()); err != nil {
 				t.Fatal(err)
