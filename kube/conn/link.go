@@ -232,7 +232,7 @@ func (l *Link) waiting(err error) {
 	case "unreachable":
 		l.log.Warn("waiting for the API server", "server", l.status.Server, "kubeconfig", l.status.Kubeconfig, "error", err)
 	default:
-		l.log.Warn("the kubeconfig cannot be used; looking at it again when it changes", "error", err)
+		l.log.Warn("the kubeconfig cannot be used; reading it again until it can", "error", err)
 	}
 }
 

@@ -37,13 +37,10 @@ func (l *Link) use(ctx context.Context, found kubeconfig, connection func(contex
 	l.another()
 	for failures := 0; ; {
 		s, err := l.Open(found.config)
-		if err != nil {
-			l.waiting(err)
-			<-ctx.Done()
-			return
+		if err == nil {
+			err = connection(ctx, s)
+			s.Passage.close()
 		}
-		err = connection(ctx, s)
-		s.Passage.close()
 		if ctx.Err() != nil {
 			return
 		}
@@ -60,21 +57,19 @@ func (l *Link) use(ctx context.Context, found kubeconfig, connection func(contex
 }
 
 // await returns the kubeconfig as soon as there is a usable one, however long
-// that takes. Its error says that ctx ended.
+// that takes. Its error says that ctx ended. One that is of no use is read again
+// although it did not change: others change who may read it, and the files that
+// it names.
 func (l *Link) await(ctx context.Context) (kubeconfig, error) {
-	unusable := "" // stamp of files that were read and are of no use
 	for {
 		found, err := l.locator.find(l.kubeconfig())
-		if err == nil && found.stamp != unusable {
+		if err == nil {
 			var read kubeconfig
 			if read, err = found.read(); err == nil {
 				return read, nil
 			}
-			unusable = found.stamp
 		}
-		if err != nil {
-			l.waiting(err)
-		}
+		l.waiting(err)
 		if err := work.Sleep(ctx, l.pollEvery); err != nil {
 			return kubeconfig{}, err
 		}
@@ -83,7 +78,8 @@ func (l *Link) await(ctx context.Context) (kubeconfig, error) {
 
 // replaced blocks until another kubeconfig than current is to be used. Files
 // that are half written, or gone, or written again with the same contents, are
-// no reason to give up a connection that works.
+// no reason to give up a connection that works. What cannot be used is read again,
+// as by await.
 func (l *Link) replaced(ctx context.Context, current kubeconfig) error {
 	seen := current.stamp
 	for {
@@ -97,8 +93,12 @@ func (l *Link) replaced(ctx context.Context, current kubeconfig) error {
 		if err != nil || found.stamp == seen {
 			continue
 		}
+		read, err := found.read()
+		if err != nil {
+			continue
+		}
 		seen = found.stamp
-		if read, err := found.read(); err == nil && read.digest != current.digest {
+		if read.digest != current.digest {
 			return errKubeconfigReplaced
 		}
 	}
