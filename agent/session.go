@@ -133,7 +133,7 @@ func (s *session) run(parent context.Context) error {
 		{Name: "DNS", Run: s.poller.Run},
 		{Name: "search domains", Run: s.domains.Run},
 		{Name: "configuration", Run: s.follower.Run},
-		{Name: "upkeep", Run: upkeep{store: s.store, settings: s.config, clock: s.clockProblem, tracker: s.health, logger: s.logger}.Run},
+		{Name: "upkeep", Run: upkeep{store: s.store, settings: s.config, seen: s.registry.StoreSeen, clock: s.clockProblem, tracker: s.health, logger: s.logger}.Run},
 		{Name: "reset", Run: s.reset.Run},
 		{Name: "identity", Run: s.claim.Run},
 		{Name: "health", Run: s.problems.Run},

@@ -13,8 +13,8 @@ import (
 const (
 	// pruneInterval is how often history older than state.history is deleted.
 	pruneInterval = 24 * time.Hour
-	// clockInterval is how often the clock is looked at again that could not be believed.
-	clockInterval = time.Hour
+	// againInterval is the pause after an attempt at which nothing could be deleted.
+	againInterval = time.Hour
 )
 
 // database is what upkeep does with a state.Store.
@@ -28,7 +28,8 @@ type database interface {
 type upkeep struct {
 	store    database
 	settings func() config.Config
-	clock    func() error // why the clock cannot be believed, nil if it can
+	seen     func(ctx context.Context) error // stores when each peer was last seen
+	clock    func() error                    // why the clock cannot be believed, nil if it can
 	tracker  *health.Tracker
 	logger   *slog.Logger
 }
@@ -54,12 +55,17 @@ func (u upkeep) Run(ctx context.Context) error {
 
 // prune deletes old history, gives back the memory that this and the check took, and returns when to do it again. By a
 // clock that is ahead everything is old, so nothing is deleted while the clock cannot be believed: the bounds on rows hold
-// without it.
+// without it. Neither is while it is not stored who was seen lately: a peer that has been there all the time, or came back
+// with this start, would be forgotten.
 func (u upkeep) prune(ctx context.Context) time.Duration {
 	defer u.shrink(ctx)
 	if err := u.clock(); err != nil {
-		u.logger.Debug("old history is kept while the clock of this box cannot be believed", "why", err, "again", clockInterval)
-		return clockInterval
+		u.logger.Debug("old history is kept while the clock of this box cannot be believed", "why", err, "again", againInterval)
+		return againInterval
+	}
+	if err := u.seen(ctx); err != nil {
+		u.logger.Debug("old history is kept while it cannot be stored when peers were last seen", "error", err, "again", againInterval)
+		return againInterval
 	}
 	if _, err := u.store.Prune(ctx, u.settings().State.History); err != nil && ctx.Err() == nil {
 		u.logger.Warn("cannot delete old history", "error", err)

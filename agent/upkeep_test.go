@@ -53,7 +53,7 @@ func TestClockThatIsWrongDeletesNothing(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- upkeep{
-				store: store, settings: func() config.Config { return cfg }, logger: slog.New(slog.DiscardHandler),
+				store: store, settings: func() config.Config { return cfg }, seen: func(context.Context) error { return nil }, logger: slog.New(slog.DiscardHandler),
 				clock: func() error {
 					if wrong(time.Since(start)) {
 						return errors.New("it is 400 days ahead")

@@ -37,6 +37,8 @@ type Journal struct {
 	logger *slog.Logger
 	wake   chan struct{}
 
+	flushing sync.Mutex // held by Flush: what is put later is to be stored later
+
 	mu      sync.Mutex
 	peers   map[peer.ClusterID]pendingPeer
 	events  []peer.Event
@@ -127,6 +129,8 @@ func (j *Journal) Run(ctx context.Context, seen func() map[peer.ClusterID]time.T
 // Flush stores everything pending, and lastSeen with it, in one transaction.
 // The first failure of a row is logged; the error is kept for Err.
 func (j *Journal) Flush(ctx context.Context, lastSeen map[peer.ClusterID]time.Time) error {
+	j.flushing.Lock()
+	defer j.flushing.Unlock()
 	j.mu.Lock()
 	peers, events := j.peers, j.events
 	j.peers, j.events = make(map[peer.ClusterID]pendingPeer), nil

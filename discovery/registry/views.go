@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -182,6 +183,12 @@ func (r *Registry) Settled() bool { return !time.Now().Before(r.machine.settled)
 // StoreError returns why the last attempt to store changes failed, nil when it
 // worked.
 func (r *Registry) StoreError() error { return r.machine.journal.Err() }
+
+// StoreSeen stores when each peer was last seen, for who is about to drop those that
+// were not seen for long: while nothing else changes, that is stored rarely.
+func (r *Registry) StoreSeen(ctx context.Context) error {
+	return r.machine.journal.Flush(ctx, r.views.lastSeen())
+}
 
 // Touch tells the subscribers that something which belongs to a peer's view, and
 // is kept elsewhere, has changed.
