@@ -24,6 +24,8 @@ type Change struct {
 	Forget []peer.ClusterID
 	// Kept is what is remembered all the same of the peerings with those in Forget.
 	Kept map[peer.ClusterID]Peering
+	// Unsee drops what was seen of these peers. What happened and what was decided stays.
+	Unsee []peer.ClusterID
 	// Peers are stored as last seen. An empty field or list never erases a
 	// known one, so that a peer that is gone keeps the addresses it had.
 	// Alias, Phase, Reason, Failures and Conflict are not stored: the first
@@ -55,6 +57,15 @@ func (s *Store) Apply(ctx context.Context, c Change) error {
 			b.add(s.forgetOps(ctx, id))
 			b.add(peeringTable.change(nil, c.Kept[id].row(id)))
 		}
+		for _, id := range c.Unsee {
+			known, err := s.exists(ctx, "SELECT 1 FROM peers WHERE cluster_id = ?", string(id))
+			if err != nil {
+				return nil, err
+			}
+			if known { // with addresses and sightings
+				b.add([]op{{"DELETE FROM peers WHERE cluster_id = ?", []any{string(id)}}}, nil)
+			}
+		}
 		ids := slices.Collect(maps.Keys(c.Sightings))
 		for _, p := range c.Peers {
 			ids = append(ids, p.ID)
@@ -63,7 +74,7 @@ func (s *Store) Apply(ctx context.Context, c Change) error {
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range c.Forget { // it starts anew
+		for _, id := range slices.Concat(c.Forget, c.Unsee) { // it starts anew
 			delete(all.peers, id)
 			delete(all.endpoints, id)
 			delete(all.sightings, id)

@@ -3,6 +3,8 @@ package journal
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +43,7 @@ type Journal struct {
 
 	mu      sync.Mutex
 	peers   map[peer.ClusterID]pendingPeer
+	unseen  map[peer.ClusterID]struct{} // to be dropped, before peers are stored
 	events  []peer.Event
 	failure error
 }
@@ -57,6 +60,7 @@ func New(store Store, logger *slog.Logger) *Journal {
 		logger: logger,
 		wake:   make(chan struct{}, 1),
 		peers:  make(map[peer.ClusterID]pendingPeer),
+		unseen: make(map[peer.ClusterID]struct{}),
 	}
 }
 
@@ -75,6 +79,22 @@ func (j *Journal) Note(events []peer.Event) {
 	defer j.mu.Unlock()
 	j.addEvents(events)
 	j.signal()
+}
+
+// Drop forgets what is queued about a peer, and has dropped what is being stored of it at this
+// moment. What is put later counts.
+func (j *Journal) Drop(id peer.ClusterID) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.peers, id)
+	j.unseen[id] = struct{}{}
+	j.events = without(j.events, map[peer.ClusterID]struct{}{id: {}})
+	j.signal()
+}
+
+// without returns the events that are not about some peers.
+func without(events []peer.Event, ids map[peer.ClusterID]struct{}) []peer.Event {
+	return slices.DeleteFunc(events, func(e peer.Event) bool { _, is := ids[e.ID]; return is })
 }
 
 // Err returns why the last attempt to store failed, nil when it worked.
@@ -132,14 +152,14 @@ func (j *Journal) Flush(ctx context.Context, lastSeen map[peer.ClusterID]time.Ti
 	j.flushing.Lock()
 	defer j.flushing.Unlock()
 	j.mu.Lock()
-	peers, events := j.peers, j.events
-	j.peers, j.events = make(map[peer.ClusterID]pendingPeer), nil
+	peers, unseen, events := j.peers, j.unseen, j.events
+	j.peers, j.unseen, j.events = make(map[peer.ClusterID]pendingPeer), make(map[peer.ClusterID]struct{}), nil
 	j.mu.Unlock()
-	if len(peers)+len(events)+len(lastSeen) == 0 {
+	if len(peers)+len(unseen)+len(events)+len(lastSeen) == 0 {
 		return nil
 	}
 
-	change := state.Change{Events: events, LastSeen: lastSeen, Sightings: make(map[peer.ClusterID][]peer.Sighting)}
+	change := state.Change{Unsee: slices.Sorted(maps.Keys(unseen)), Events: events, LastSeen: lastSeen, Sightings: make(map[peer.ClusterID][]peer.Sighting)}
 	for id, p := range peers {
 		change.Peers = append(change.Peers, p.view)
 		change.Sightings[id] = p.sightings
@@ -150,11 +170,15 @@ func (j *Journal) Flush(ctx context.Context, lastSeen map[peer.ClusterID]time.Ti
 	defer j.mu.Unlock()
 	if err != nil {
 		// Newer changes win over the ones that came back.
+		events = without(events, j.unseen)
 		for id, p := range peers {
-			if _, newer := j.peers[id]; !newer {
+			_, newer := j.peers[id]
+			_, dropped := j.unseen[id]
+			if !newer && !dropped {
 				j.peers[id] = p
 			}
 		}
+		maps.Copy(j.unseen, unseen)
 		newer := j.events
 		j.events = events
 		j.addEvents(newer)

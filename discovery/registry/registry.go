@@ -294,11 +294,15 @@ func (r *Registry) Adopt(ctx context.Context, id peer.ClusterID, key peer.Finger
 	})
 }
 
-// Forget forgets what was ever known about a cluster. If something still sees
-// it, it is a stranger that has just come.
+// Forget forgets what was ever known about a cluster, also what is not stored yet. If something still
+// sees it, it is a stranger that has just come.
 func (r *Registry) Forget(ctx context.Context, id peer.ClusterID) error {
-	_, err := r.change(ctx, id, func(e *cluster) { r.machine.forget(e, time.Now()) })
-	return err
+	return r.ask(ctx, func() {
+		r.machine.journal.Drop(id)
+		if e := r.machine.clusters[id]; e != nil && id != r.cfg.Self {
+			r.machine.forget(e, time.Now())
+		}
+	})
 }
 
 // SetInterval changes the time between checks, for checks planned from now on.

@@ -1,0 +1,110 @@
+package registry
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/peer"
+	"liqo.io/agent/state"
+)
+
+// stored opens a database, for a registry that keeps it up to date.
+func stored(t *testing.T, path string) *state.Store {
+	t.Helper()
+	s, err := state.Open(t.Context(), path, state.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// forgets is what a person does who forgets a peer.
+func (b *bench) forgets(t *testing.T, s *state.Store, id peer.ClusterID) {
+	t.Helper()
+	if err := s.Apply(t.Context(), state.Change{Forget: []peer.ClusterID{id}, Events: []peer.Event{{ID: id, Kind: peer.EventForgotten}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Forget(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gated is a store that lets a change in when a test says so.
+type gated struct {
+	*state.Store
+	open chan error // an element for each change: nil lets it in
+}
+
+func (g *gated) Apply(ctx context.Context, c state.Change) error {
+	if err := <-g.open; err != nil {
+		return err
+	}
+	return g.Store.Apply(ctx, c)
+}
+
+// A peer that is forgotten while it is being stored, or cannot be, is not stored in the end.
+func TestForgottenWhileItIsStored(t *testing.T) {
+	for name, first := range map[string]error{"slowly": nil, "in vain": state.ErrFull} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.db")
+			bubble.Test(t, func(t *testing.T) {
+				s := stored(t, path)
+				g := &gated{Store: s, open: make(chan error, 100)}
+				b := startWith(t, func(cfg *Config) { cfg.Store = g })
+				b.net.set(addr1, hostA())
+				b.see(t, sightingA(addr1))
+				settle(time.Second)
+				b.unsee(t, sightingA(addr1), Absence{Reason: "said goodbye", Evidence: Withdrawn})
+				b.forgets(t, s, "a")
+				g.open <- first
+				settle(time.Second)
+				for range cap(g.open) {
+					g.open <- nil
+				}
+				settle(5 * time.Minute)
+				if peers, err := s.Peers(t.Context()); err != nil || len(peers) > 0 {
+					t.Errorf("stored after it was forgotten: %+v, %v", peers, err)
+				}
+			})
+		})
+	}
+}
+
+// A peer that was forgotten is not stored again because of what happened a moment before.
+func TestForgottenPeerStaysForgotten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.db")
+	bubble.Test(t, func(t *testing.T) {
+		s := stored(t, path)
+		b := startWith(t, func(cfg *Config) { cfg.Store = s })
+		b.net.set(addr1, hostA())
+		b.see(t, sightingA(addr1))
+		settle(100 * time.Millisecond)
+		b.phase(t, "a", peer.PhasePresent)
+		b.unsee(t, sightingA(addr1), Absence{Reason: "said goodbye", Evidence: Withdrawn})
+		b.phase(t, "a", peer.PhaseLost)
+		b.forgets(t, s, "a")
+		settle(5 * time.Second)
+		peers, err := s.Peers(t.Context())
+		if err != nil || len(peers) > 0 {
+			t.Errorf("stored after it was forgotten: %+v, %v", peers, err)
+		}
+		history, err := s.History(t.Context(), state.HistoryQuery{ID: "a"})
+		if err != nil || len(history) != 1 || history[0].Kind != peer.EventForgotten {
+			t.Errorf("its history: %+v, %v", history, err)
+		}
+		// Who is there all the same is a stranger that has just come.
+		b.see(t, sightingA(addr1))
+		settle(5 * time.Second)
+		if peers, err := s.Peers(t.Context()); err != nil || len(peers) != 1 {
+			t.Errorf("stored when it is back: %+v, %v", peers, err)
+		}
+	})
+}
