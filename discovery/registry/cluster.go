@@ -180,6 +180,7 @@ func (m *machine) forget(e *cluster, now time.Time) {
 		seen = append(seen, c.ordered()...)
 	}
 	m.remove(e)
+	m.freed = true
 	for _, s := range seen {
 		m.see(s, now)
 	}

@@ -38,8 +38,9 @@
 // thousands of places, that take as long to fail as they can. So all of these are
 // bounded, see Config.Limit, Checkers and Lookups; the less somebody has shown, the
 // fewer probes they hold; what persons gave goes before what domains list; domains have
-// their turns; and who is there is never forgotten to make room. A neighbour that is
-// announced again without news costs one map lookup.
+// their turns; and who is there is never forgotten to make room. Who is announced while
+// there is none is let in when there is. A neighbour that is announced again without news
+// costs one map lookup.
 //
 // # Parts
 //

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -106,5 +107,69 @@ func TestForgottenPeerStaysForgotten(t *testing.T) {
 		if peers, err := s.Peers(t.Context()); err != nil || len(peers) != 1 {
 			t.Errorf("stored when it is back: %+v, %v", peers, err)
 		}
+	})
+}
+
+// stranger is an announcement by nobody who answers.
+func stranger(i int) peer.Sighting {
+	name := string(rune('s' + i))
+	return peer.Sighting{Source: peer.LAN, Link: "eth0", Instance: name, ClusterID: peer.ClusterID(name), Fingerprint: peer.FingerprintOf([]byte(name)),
+		Addrs: []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 9, byte(i)}), 6447)}}
+}
+
+// Who is announced while there is no room is seen as soon as there is: nobody says again what has not changed.
+func TestRoomForWhoCameBefore(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := startWith(t, func(cfg *Config) { cfg.Limit = 2 })
+		b.net.set(addr1, hostA())
+		b.see(t, stranger(0))
+		b.see(t, stranger(1))
+		b.see(t, sightingA(addr1))
+		settle(time.Minute)
+		if _, known := b.Peer("a"); known || b.Stats().Refused != 1 {
+			t.Fatalf("%+v: this is no test", b.Peers())
+		}
+		b.unsee(t, stranger(1), Absence{Reason: "its records ended", Evidence: Expired})
+		settle(time.Second)
+		b.phase(t, "a", peer.PhasePresent)
+
+		// The same for who had to make room while its endpoint did not answer.
+		b.net.set(addr1, nil)
+		settle(10 * interval)
+		b.phase(t, "a", peer.PhaseLost)
+		b.see(t, stranger(2))
+		if _, known := b.Peer("a"); known {
+			t.Fatal("the peer that was lost did not make room")
+		}
+		b.net.set(addr1, hostA())
+		settle(time.Minute)
+		b.unsee(t, stranger(2), Absence{Reason: "its records ended", Evidence: Expired})
+		settle(time.Second)
+		b.phase(t, "a", peer.PhasePresent)
+
+		// Who has gone meanwhile does not come.
+		b.see(t, stranger(3))
+		b.see(t, stranger(4))
+		b.unsee(t, stranger(4), Absence{Reason: "said goodbye", Evidence: Withdrawn})
+		b.unsee(t, stranger(0), Absence{Reason: "its records ended", Evidence: Expired})
+		settle(time.Second)
+		if _, known := b.Peer(stranger(4).ClusterID); known {
+			t.Error("seen after its goodbye")
+		}
+		b.phase(t, stranger(3).ClusterID, peer.PhaseUnverified)
+	})
+}
+
+// Who is there goes before who is gone, also if it came when nobody was.
+func TestRoomByWhoIsLost(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
+		b.net.set(addr1, hostA())
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.see(t, stranger(0))
+		b.unsee(t, sightingA(addr1), Absence{Reason: "said goodbye", Evidence: Withdrawn})
+		settle(time.Second)
+		b.phase(t, stranger(0).ClusterID, peer.PhaseUnverified)
 	})
 }

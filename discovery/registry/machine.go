@@ -28,6 +28,11 @@ type machine struct {
 	seen     map[peer.Key]*sighting
 	held     map[peer.ClusterID]bool
 
+	// outside is what was announced on links about clusters for which there was no room, as much as there is room
+	// for; freed, that there may be some now. Nobody says it again, unlike what peers call and what candidates are.
+	outside map[peer.Key]*peer.Sighting
+	freed   bool
+
 	candidates map[peer.Key]*candidate
 	about      map[peer.ClusterID]map[*candidate]struct{}
 	given      int  // of candidates, those of persons
@@ -52,7 +57,7 @@ func newMachine(cfg *Config, views *views, now time.Time) *machine {
 		cfg: cfg, views: views, journal: journal.New(cfg.Store, cfg.Logger),
 		jobs: newJobs(cfg.Checkers, cfg.Lookups), interval: cfg.Interval, phase: rand.N(time.Minute), settled: now.Add(failuresUntilLost * cfg.Interval),
 		clusters: make(map[peer.ClusterID]*cluster), seen: make(map[peer.Key]*sighting), held: make(map[peer.ClusterID]bool),
-		candidates: make(map[peer.Key]*candidate), about: make(map[peer.ClusterID]map[*candidate]struct{}),
+		outside: make(map[peer.Key]*peer.Sighting), candidates: make(map[peer.Key]*candidate), about: make(map[peer.ClusterID]map[*candidate]struct{}),
 	}
 }
 
@@ -177,10 +182,12 @@ func (m *machine) see(s *peer.Sighting, now time.Time) {
 		m.unsee(key, Absence{Reason: "its name is used by another cluster", Evidence: Expired}, now)
 		old = nil
 	}
-	if m.clusters[s.ClusterID] == nil && len(m.clusters) >= m.cfg.Limit && !m.evict() {
+	if !m.fits(s) {
 		m.refused.Add(1)
+		m.keepOutside(s)
 		return
 	}
+	delete(m.outside, key)
 	e := m.cluster(s.ClusterID)
 	c := m.claim(e, s.Fingerprint)
 	m.seen[key] = c.renew(old, s)
@@ -188,8 +195,36 @@ func (m *machine) see(s *peer.Sighting, now time.Time) {
 	m.update(e, now)
 }
 
+// fits reports whether there is room for whom a source sees, and makes some if it can.
+func (m *machine) fits(s *peer.Sighting) bool {
+	return m.clusters[s.ClusterID] != nil || len(m.clusters) < m.cfg.Limit || m.evict()
+}
+
+// keepOutside keeps an announcement until there is room for its cluster.
+func (m *machine) keepOutside(s *peer.Sighting) {
+	if key := s.Key(); s.Source == peer.LAN && (m.outside[key] != nil || len(m.outside) < m.cfg.Limit) {
+		m.outside[key] = s
+	}
+}
+
+// letIn sees who had no room, if there may be some now.
+func (m *machine) letIn(now time.Time) {
+	if !m.freed {
+		return
+	}
+	m.freed = false
+	for key, s := range m.outside {
+		if !m.fits(s) {
+			return
+		}
+		delete(m.outside, key)
+		m.see(s, now)
+	}
+}
+
 // unsee takes in that a source no longer sees whom it saw.
 func (m *machine) unsee(k peer.Key, why Absence, now time.Time) {
+	delete(m.outside, k)
 	s := m.seen[k]
 	if s == nil {
 		return

@@ -22,6 +22,7 @@ func (m *machine) update(e *cluster, now time.Time) {
 	}
 	if len(e.claims) == 0 && e.known.IsZero() {
 		m.remove(e)
+		m.freed = true
 		return
 	}
 	view := *e.view
@@ -41,6 +42,7 @@ func (m *machine) update(e *cluster, now time.Time) {
 func (m *machine) replace(e *cluster, view *peer.Peer, now time.Time) {
 	old := e.view
 	e.view = view
+	m.freed = m.freed || view.Phase == peer.PhaseLost && old.Phase != peer.PhaseLost // it can make room
 	if e.id == m.cfg.Self {
 		m.views.publishSelf(view.Conflict)
 	} else {
@@ -85,7 +87,8 @@ func (m *machine) remove(e *cluster) {
 }
 
 // evict makes room for a new peer by forgetting, in memory only, the one that
-// has been gone for longest; it reports false when every peer is there.
+// has been gone for longest; it reports false when every peer is there. One that is
+// announced all the same comes back when there is room.
 func (m *machine) evict() bool {
 	var oldest *cluster
 	busy := func(c *claim) bool { return c.job.Probing() }
@@ -99,6 +102,11 @@ func (m *machine) evict() bool {
 	}
 	if oldest == nil {
 		return false
+	}
+	for _, c := range oldest.claims {
+		for _, s := range c.sightings {
+			m.keepOutside(s.Sighting)
+		}
 	}
 	m.remove(oldest)
 	return true

@@ -169,6 +169,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		for p := r.machine.take(time.Now()); p != nil; p = r.machine.take(time.Now()) {
 			r.begin(ctx, p)
 		}
+		r.machine.letIn(time.Now())
 		r.machine.flush(time.Now())
 		wait := time.Hour
 		if due, ok := r.machine.jobs.Next(); ok {
