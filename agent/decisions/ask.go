@@ -104,7 +104,9 @@ var (
 	otherKeyAnswer = refused(wire.ReasonOtherKey, "The provider knows this cluster ID with another key. If this cluster was reinstalled, a person there has to trust its new key: liqo-agent peers trust")
 	endedAnswer    = refused(wire.ReasonCertificateEnded, "The provider trusts the key of this cluster by a fleet certificate, which has expired. Create a new one with: liqo-agent fleet sign")
 	storeAnswer    = busy("The provider cannot store anything at the moment.")
-	spentAnswer    = badToken("The invite was used already. Ask at the provider for another one.")
+	// unsetClockAnswer: whether an invite has expired cannot be told by a clock of before it was made.
+	unsetClockAnswer = busy("The clock of the provider is behind the time at which the invite was made, so it is not known whether the invite has expired.")
+	spentAnswer      = badToken("The invite was used already. Ask at the provider for another one.")
 )
 
 func refused(reason, message string) wire.Answer {
@@ -196,9 +198,14 @@ func (s *Store) askedByBearer(ctx context.Context, c endpoint.Caller, a wire.Ask
 		return spentAnswer
 	case !invite.Live(now):
 		return badToken("The invite has expired. Ask at the provider for another one.")
+	case now.Add(clockSet).Before(invite.CreatedAt):
+		return unsetClockAnswer
 	}
 	return s.useInvite(ctx, c, invite)
 }
+
+// clockSet is by how much a clock may be set back after an invite was made, and still be believed.
+const clockSet = 10 * time.Minute
 
 // errDecided: a decision about the peer was made while its invite was used.
 var errDecided = errors.New("another decision about the peer was made meanwhile")
