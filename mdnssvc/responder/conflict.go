@@ -39,7 +39,7 @@ func (r *Responder) response(now time.Time, c *conversation, in wire.Received) {
 				}
 				continue
 			}
-			if k, ok := c.zone.claimOf(h.Name); ok && c.contradicts(k, h) && !r.isOurs(id) && !(in.Self && k == hostClaim) {
+			if k, ok := c.zone.claimOf(h.Name); ok && c.contradicts(k, h) && !r.isOurs(now, id) && !(in.Self && k == hostClaim) {
 				conflict[k] = true
 			}
 		}
@@ -73,9 +73,9 @@ func (c *conversation) contradicts(k claim, h *dns.RR_Header) bool {
 
 // isOurs reports whether we announce that very record on some link, or did so a
 // moment ago. Links may be bridged, and packets come late.
-func (r *Responder) isOurs(id string) bool {
-	_, ok := r.mine[id]
-	return ok
+func (r *Responder) isOurs(now time.Time, id string) bool {
+	until, ok := r.mine[id]
+	return ok && (until.IsZero() || until.After(now))
 }
 
 // conflict gives up a name that we only probed for, and tests one that we held
@@ -118,7 +118,7 @@ func (r *Responder) tiebreak(now time.Time, c *conversation, in wire.Received) {
 		for _, rr := range in.Msg.Ns {
 			if wire.Key(rr.Header().Name) == c.zone.keys[k] {
 				theirs = append(theirs, rr)
-				foreign = foreign || !r.isOurs(recordID(rr))
+				foreign = foreign || !r.isOurs(now, recordID(rr))
 			}
 		}
 		if !foreign {
