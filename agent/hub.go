@@ -87,6 +87,7 @@ func (h *hub) changed(id peer.ClusterID) {
 			w.proofs.Phase(id, p.Phase)
 		} else {
 			w.proofs.Forget(id)
+			w.domains.Remark(id)
 		}
 		w.peering.Enqueue(id)
 		w.problems.Again()

@@ -187,11 +187,15 @@ func (k *Keeper) Probed(c peer.Key) {
 	}
 }
 
-// Remark has shown in the domains that list a cluster why it is not joined.
+// Remark has shown in the domains that list a cluster why it is not joined. What was said of one that none
+// lists any more is forgotten: whoever writes into a domain can list others without end.
 func (k *Keeper) Remark(id peer.ClusterID) {
-	if p, known := k.cfg.Registry.Peer(id); known && len(p.Domains) > 0 {
-		k.set.remark(id, k.whyNotJoined(id), p.Domains)
+	p, _ := k.cfg.Registry.Peer(id)
+	why := ""
+	if len(p.Domains) > 0 {
+		why = k.whyNotJoined(id)
 	}
+	k.set.remark(id, why, p.Domains)
 }
 
 // keyOf is the key of what a search domain lists under a name.
