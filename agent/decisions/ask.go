@@ -139,10 +139,11 @@ func (s *Store) pinAndAdmit(ctx context.Context, c endpoint.Caller, a wire.Ask, 
 
 // askedByKnown answers a caller whose key is trusted.
 func (s *Store) askedByKnown(ctx context.Context, c endpoint.Caller, a wire.Ask) wire.Answer {
+	var byToken wire.Answer
 	if a.Token != "" {
 		// Its key is trusted in any case. A valid token makes its requests accepted,
 		// too; a spent one may be its own, if the answer was lost.
-		s.askedByBearer(ctx, c, a)
+		byToken = s.askedByBearer(ctx, c, a)
 	}
 	var verdict wire.Answer
 	err := s.rule(ctx, c.ID, func(id peer.ClusterID, r *record) (decision, error) {
@@ -150,6 +151,10 @@ func (s *Store) askedByKnown(ctx context.Context, c endpoint.Caller, a wire.Ask)
 		if accept.Phase == api.RequestRefused {
 			r.asked = time.Time{}
 			verdict = refused(accept.Reason, accept.Message)
+			return decision{}, nil
+		}
+		if accept.Phase != api.RequestAccepted && (byToken == storeAnswer || byToken == unsetClockAnswer) {
+			verdict = byToken // it keeps a token for as long as the answer is not final
 			return decision{}, nil
 		}
 		if r.asked = s.cfg.Now(); a.Fresh {
