@@ -38,11 +38,9 @@ var ErrExists = errors.New("the file exists already")
 // would help nobody.
 func Backup(ctx context.Context, dir, version string, now time.Time, scratch string, w io.Writer) (Manifest, error) {
 	m := Manifest{Format: Format, Version: version, CreatedAt: now.UTC().Truncate(time.Second)}
-	key, err := readKey(dir)
-	if err != nil {
+	if _, err := readKey(dir); err != nil { // before anything is copied
 		return m, err
 	}
-	m.Fingerprint = key.Fingerprint().String()
 	temp, err := os.MkdirTemp(scratch, ".liqo-agent-backup-")
 	if err != nil {
 		return m, fmt.Errorf("make room for a copy of the database: %w", err)
@@ -79,6 +77,13 @@ func Backup(ctx context.Context, dir, version string, now time.Time, scratch str
 		file.Name = name
 		m.Files = append(m.Files, file)
 	}
+	// The agent may have replaced the key meanwhile. It writes the chain before the key, so a chain that was
+	// read after a key leads to that.
+	key, err := trust.ParseKey(content[trust.KeyFile], content[trust.ChainFile])
+	if err != nil {
+		return m, err
+	}
+	m.Fingerprint = key.Fingerprint().String()
 	if err := m.check(); err != nil {
 		return m, err
 	}
