@@ -6,8 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer/text"
 )
 
@@ -111,7 +110,7 @@ func checkAmount(name, amount string) error {
 	if len(amount) > maxAmount {
 		return fmt.Errorf("the amount of %s has %d bytes", name, len(amount))
 	}
-	quantity, err := resource.ParseQuantity(amount)
+	quantity, err := api.ParseAmount(amount)
 	if err != nil || quantity.Sign() < 0 {
 		return fmt.Errorf("%q is not an amount of %s", text.Line(amount, maxAmount), name)
 	}
