@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/ifwatch"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/registry"
@@ -153,7 +153,7 @@ var (
 	})
 	// amount is one of bytes, up to a pebibyte.
 	amount = textRule("an amount such as \"20Gi\"", func(s string) error {
-		q, err := resource.ParseQuantity(s)
+		q, err := api.ParseAmount(s)
 		if err != nil || len(s) > 32 || q.Sign() < 0 || q.CmpInt64(1<<50) > 0 {
 			return errNotAllowed
 		}

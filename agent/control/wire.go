@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peer/text"
 )
@@ -87,14 +88,28 @@ func (a *Asks) Check() error {
 		if *one.amount == nil || **one.amount == "" {
 			continue
 		}
-		quantity, err := resource.ParseQuantity(**one.amount)
-		if err != nil || len(**one.amount) > maxAmount || quantity.Cmp(resource.MustParse(one.least)) < 0 {
+		kept, ok := keptAmount(**one.amount, one.least)
+		if !ok {
 			return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("%s %q: want an amount of at least %s, as in %s", one.name, text.Excerpt(**one.amount), one.least, one.example)}
 		}
-		kept := quantity.String()
 		*one.amount = &kept
 	}
 	return nil
+}
+
+// keptAmount returns the form in which an amount is kept; false for none, for less than least, and
+// for more than a PeeringRequest can say.
+func keptAmount(given, least string) (kept string, ok bool) {
+	if len(given) > maxAmount {
+		return "", false
+	}
+	quantity, err := api.ParseAmount(given)
+	if err != nil || quantity.Cmp(resource.MustParse(least)) < 0 {
+		return "", false
+	}
+	kept = quantity.String()
+	_, err = api.ParseAmount(kept) // 1000e99 is 1e102
+	return kept, err == nil && len(kept) <= maxAmount
 }
 
 // MaxReach is how many peers are asked to call this cluster back at once.
