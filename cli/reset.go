@@ -57,6 +57,10 @@ func runReset(c *command.Call) error {
 	if err := opts.Check(); err != nil {
 		return err
 	}
+	cfg, err := settingsOf(c)
+	if err != nil {
+		return err
+	}
 	client := c.Client()
 	defer client.Close()
 	ctx := c.Ctx()
@@ -66,7 +70,7 @@ func runReset(c *command.Call) error {
 		return command.UsageError("reset: --crds needs --stop: a running agent would install the CustomResourceDefinitions again", command.Name+" reset --all --crds --stop")
 	}
 	if stopped {
-		plan = reset.PlanStopped(ctx, settingsOf(c), opts)
+		plan = reset.PlanStopped(ctx, cfg, opts)
 	} else if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func runReset(c *command.Call) error {
 	var done control.Reset
 	if stopped {
 		c.Note("the agent is not running: its peers are not told")
-		done, err = reset.Stopped(ctx, settingsOf(c), opts, "somebody (command line)")
+		done, err = reset.Stopped(ctx, cfg, opts, "somebody (command line)")
 	} else if _, err = client.BeginReset(ctx, opts); err == nil {
 		done, err = followReset(c, client, opts)
 	}
@@ -88,7 +92,7 @@ func runReset(c *command.Call) error {
 	}
 	done.Options = opts
 	if opts.All {
-		reset.UninstallPeoples(ctx, settingsOf(c), c.String(kubeconfigFlag), opts, &done)
+		reset.UninstallPeoples(ctx, cfg, c.String(kubeconfigFlag), opts, &done)
 	}
 	done = control.Filled(done)
 	if !c.Out.Value(done) {
@@ -100,15 +104,21 @@ func runReset(c *command.Call) error {
 	return nil
 }
 
-// settingsOf is the configuration of an agent that does not run, as far as it can be
-// read, with the options of this call on top.
-func settingsOf(c *command.Call) config.Config {
-	cfg := config.Default()
-	if loaded, err := c.Load(); err == nil {
-		cfg = loaded.Config
+// settingsOf is the configuration of the agent, with the options of this call on top. One that
+// cannot be used is an error: the defaults are those of another agent, perhaps.
+func settingsOf(c *command.Call) (config.Config, error) {
+	loaded, err := c.Load()
+	if err != nil {
+		return config.Config{}, unusable(err)
 	}
+	cfg := loaded.Config
 	cfg.State.Dir = c.Places().StateDir
-	return cfg
+	return cfg, nil
+}
+
+// unusable is the error of a command that cannot be undone about a configuration that cannot be used.
+func unusable(err error) error {
+	return &command.Error{Message: err.Error(), Advice: command.Name + " config check", Code: command.ExitError, Cause: err}
 }
 
 // followReset waits for the end of a reset, and tells on the way how far it is.
