@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ var secretFiles = []string{trust.KeyFile, databaseName, databaseName + "-wal"}
 
 func checkState(ctx context.Context, b *Box) []Finding {
 	files, err := b.ask.modes(b.stateDir, secretFiles...)
-	_, agentErr := b.agentSays(ctx)
+	says, agentErr := b.agentSays(ctx)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if agentErr == nil {
@@ -38,12 +39,32 @@ func checkState(ctx context.Context, b *Box) []Finding {
 	}
 	out := judgeModes(files)
 	path := filepath.Join(b.stateDir, databaseName)
+	out = append(out, judgeMissing(files, agentErr == nil && says.status.State.Path == path && !says.status.State.Volatile)...)
 	_, err = b.ask.database(ctx, path)
 	if f, bad := judgeDatabase(err, b.opts.Root); bad {
 		out = append(out, f)
 	}
 	if len(out) == 0 {
 		out = append(out, fine("%s is readable, with the schema of this version, and nobody else may read the key", path))
+	}
+	return out
+}
+
+// judgeMissing says which files are missing, of which the directory comes first. agentRuns: an agent works with them.
+func judgeMissing(files []look.File, agentRuns bool) []Finding {
+	there := func(name string) bool {
+		return slices.ContainsFunc(files[1:], func(f look.File) bool { return filepath.Base(f.Path) == name })
+	}
+	dir := files[0].Path
+	missing := func(what, why string, do ...string) Finding {
+		return Finding{Code: "state-missing", Status: Error, What: what, Why: why, Do: append(do, "restore it from a backup: liqo-agent state restore FILE")}
+	}
+	var out []Finding
+	if agentRuns && !there(databaseName) {
+		out = append(out, missing(fmt.Sprintf("the database disappeared from %s while the agent was running", dir), "trust and decisions are lost at the next start"))
+	}
+	if !there(trust.KeyFile) && (agentRuns || there(databaseName)) {
+		out = append(out, missing(fmt.Sprintf("the key of this cluster is missing in %s", dir), "at the next start, this cluster gets another one, and its peers refuse that"))
 	}
 	return out
 }
