@@ -6,8 +6,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,6 +111,9 @@ func orNone(s string) string {
 }
 
 func checkConfig(ctx context.Context, b *Box) []Finding {
+	if unreadable(b.loadError) && !b.opts.Root {
+		return []Finding{skipped("this user may not read the configuration: use sudo")}
+	}
 	if b.loadError != nil {
 		return []Finding{{Code: "config-bad", Status: Error, What: "the configuration is invalid: " + strings.ReplaceAll(strings.TrimSpace(b.loadError.Error()), "\n", "; "),
 			Why: "a running agent keeps its old configuration, and does not start again with this one", Do: []string{"list the mistakes and correct them: liqo-agent config check"}}}
@@ -120,6 +125,12 @@ func checkConfig(ctx context.Context, b *Box) []Finding {
 		}
 	}
 	return judgeConfig(b.loaded, used)
+}
+
+// unreadable reports whether the only fault of a configuration is that this user may not read it.
+func unreadable(err error) bool {
+	var faults config.Faults
+	return errors.As(err, &faults) && !slices.ContainsFunc(faults, func(f config.Fault) bool { return !errors.Is(f, fs.ErrPermission) })
 }
 
 // judgeConfig says what the configuration means. used is what the agent runs with, nil
@@ -185,6 +196,13 @@ func unlike(loaded *config.Loaded, used control.Config) []string {
 		return nil
 	}
 	want, have := values(text.String()), values(used.TOML)
+	for _, counts := range []struct{ of, and map[string]string }{{want, have}, {have, want}} {
+		for key := range counts.of {
+			if _, there := counts.and[key]; !there && strings.HasPrefix(key, "[[") {
+				counts.and[key] = "0"
+			}
+		}
+	}
 	var out []string
 	for key, value := range want {
 		source := used.Sources[key]
@@ -200,14 +218,18 @@ func unlike(loaded *config.Loaded, used control.Config) []string {
 	return out
 }
 
-// values reads the keys of the tables of a configuration as this program writes it.
+// values reads the keys of a configuration as this program writes it: log.level, peer[0].url, and [[peer]] for how many
+// of these there are.
 func values(toml string) map[string]string {
 	out := make(map[string]string)
-	section := ""
+	section, counts := "", make(map[string]int)
 	for _, line := range lines(toml) {
 		switch {
 		case strings.HasPrefix(line, "[["):
-			return out // what is behind it has no keys of its own
+			name := strings.Trim(line, "[]")
+			section = fmt.Sprintf("%s[%d]", name, counts[name])
+			counts[name]++
+			out[line] = strconv.Itoa(counts[name])
 		case strings.HasPrefix(line, "["):
 			section = strings.Trim(line, "[]")
 		default:
