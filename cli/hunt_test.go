@@ -29,3 +29,32 @@ func TestNoGuessesBeforeLoss(t *testing.T) {
 		t.Errorf("with --state-dir: %s", stderr)
 	}
 }
+
+// Advice repeats all that was said: without --identity a reset keeps the key of a device that is given away,
+// and without --state-dir another agent's state is restored.
+func TestAdviceRepeatsOptions(t *testing.T) {
+	w := clitest.WithAgent(t, cli.New, clitest.Farm())
+	config := filepath.Join(w.Dir, "my settings.toml")
+	if err := os.WriteFile(config, []byte("[cluster]\nkubeconfig = \"none\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	backup := filepath.Join(w.Dir, "farm.tar")
+	if err := os.WriteFile(backup, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	livedIn(t, w, clitest.FarmID)
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"reset", "--all", "--identity", "--stop", "-c", config}, "liqo-agent reset --all --identity --stop --config '$DIR/my settings.toml' --yes"},
+		{[]string{"state", "backup", backup, "--state-dir", w.Dir}, "liqo-agent state backup --state-dir $DIR $DIR/farm.tar --force"},
+		{[]string{"peers", "forget", "barn", "--socket=" + w.Socket()}, "liqo-agent peers forget --socket=$DIR/agent.sock barn --yes"},
+		{[]string{"rbac", "--delete", "--namespace", "edge"}, "liqo-agent rbac --delete --namespace edge --yes"},
+	} {
+		_, stderr, code := w.Run(t.Context(), tc.args...)
+		if code == command.ExitOK || !strings.Contains(stderr, "try: "+tc.want+"\n") {
+			t.Errorf("%q: exit code %d, %s; want %s", tc.args, code, stderr, tc.want)
+		}
+	}
+}

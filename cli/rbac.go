@@ -71,7 +71,7 @@ func runRBAC(c *command.Call) error {
 		return installRBAC(c, namespace, rbac.Install)
 	case c.Bool(deleteFlag):
 		if !c.Bool(command.YesFlag) && !c.Options.Interactive {
-			return command.UsageError("rbac --delete: cannot ask for confirmation without a terminal", command.Name+" rbac --delete --yes")
+			return command.UsageError("rbac --delete: cannot ask for confirmation without a terminal", c.Line("--"+command.YesFlag))
 		}
 		if err := c.Sure("Remove the agent's ServiceAccount? A running agent looks for another kubeconfig."); err != nil {
 			return err
@@ -147,17 +147,17 @@ func changes(p *render.Printer, done []rbac.Change) {
 
 // adviseRBAC adds what to try.
 func adviseRBAC(c *command.Call, err error) error {
-	try := command.Name + " rbac --" + applyFlag
+	verb, try := applyFlag, ""
 	if c.Bool(deleteFlag) {
-		try = command.Name + " rbac --" + deleteFlag
+		verb = deleteFlag
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		try = "sudo " + try
+		try = "sudo " + c.Line()
 	case errors.Is(err, rbac.ErrNoKubeconfig):
-		try += " --" + kubeconfigFlag + " FILE"
+		try = command.Name + " rbac --" + verb + " --" + kubeconfigFlag + " FILE"
 	case errors.Is(err, rbac.ErrForeign), errors.Is(err, rbac.ErrConflict), errors.Is(err, rbac.ErrShared):
-		try += " --" + forceFlag
+		try = c.Line("--" + forceFlag)
 	default:
 		return err
 	}

@@ -218,7 +218,7 @@ func stateError(c *command.Call, err error) error {
 	advice := ""
 	switch {
 	case errors.Is(err, statedir.ErrExists):
-		advice = c.Line() + " --force"
+		advice = c.Line("--force")
 	case errors.Is(err, state.ErrLocked):
 		advice = "systemctl stop liqo-agent, or end the process, and repeat the command"
 	case errors.Is(err, os.ErrPermission), errors.Is(err, state.ErrReadOnly):

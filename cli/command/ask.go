@@ -85,7 +85,7 @@ func (c *Call) Sure(question string) error {
 	case c.Bool(YesFlag):
 		return nil
 	case !c.Options.Interactive:
-		return UsageError(c.Path()+": cannot ask for confirmation without a terminal", c.Line()+" --yes")
+		return UsageError(c.Path()+": cannot ask for confirmation without a terminal", c.Line("--yes"))
 	}
 	return c.Ask(question)
 }

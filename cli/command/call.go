@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -21,7 +22,8 @@ type Call struct {
 	Args            []string
 	Format          string // of the output
 	Out             *render.Printer
-	path            string // see Path
+	path            string   // see Path
+	said            []string // the options, as they were typed
 }
 
 // Ctx ends when the command is to end.
@@ -33,8 +35,21 @@ func (c *Call) Path() string { return c.path }
 // Name returns the command as it is typed, without its arguments.
 func (c *Call) Name() string { return Name + " " + c.path }
 
-// Line returns the command with its arguments, as it is typed.
-func (c *Call) Line() string { return strings.Join(append([]string{c.Name()}, c.Args...), " ") }
+// Line returns the command as it is typed, with its options and arguments, and with more options.
+func (c *Call) Line(more ...string) string {
+	words := []string{c.Name()}
+	for _, option := range c.said {
+		words = append(words, render.Word(option))
+	}
+	args := make([]string, 0, len(c.Args))
+	for _, arg := range c.Args {
+		args = append(args, render.Word(arg))
+	}
+	if slices.ContainsFunc(c.Args, isOption) {
+		return strings.Join(slices.Concat(words, more, []string{"--"}, args), " ")
+	}
+	return strings.Join(slices.Concat(words, args, more), " ")
+}
 
 // List returns the values of a ListFlag.
 func (c *Call) List(name string) []string { return *c.Generic(name).(*list) }

@@ -134,6 +134,9 @@ func (a *App) dispatch(ctx context.Context, args []string) error {
 	}
 	in := &Call{Context: urfave.NewContext(nil, set, nil), Options: a.opts, Args: set.Args(), path: path}
 	in.Context.Context = ctx
+	if at := slices.Index(rest, "--"); at >= 0 { // Arrange puts one behind the options
+		in.said = rest[:at]
+	}
 	in.Out = render.New(a.opts.Stdout, "", a.opts.Color, a.opts.Now())
 	switch {
 	case in.Bool(versionFlag) && !in.Bool(helpFlag):

@@ -20,12 +20,13 @@ func Error(w io.Writer, program string, err error, advice string) {
 func Quoted(name string) string {
 	name = Clean(name)
 	if strings.HasPrefix(name, "-") {
-		return "-- " + shellWord(name)
+		return "-- " + Word(name)
 	}
-	return shellWord(name)
+	return Word(name)
 }
 
-func shellWord(name string) string {
+// Word returns a word as it is typed in a shell.
+func Word(name string) string {
 	if name != "" && strings.IndexFunc(name, func(r rune) bool {
 		return !strings.ContainsRune("-_.:/@%+,=", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	}) < 0 {

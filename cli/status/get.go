@@ -17,7 +17,7 @@ import (
 func get(c *command.Call, path string, v any) error {
 	field, err := lookUp(reflect.ValueOf(v), path)
 	if err != nil {
-		return command.UsageError("--get "+strconv.Quote(path)+": "+err.Error(), c.Line()+" -o json")
+		return command.UsageError("--get "+strconv.Quote(path)+": "+err.Error(), strings.Join(append([]string{c.Name()}, c.Args...), " ")+" -o json")
 	}
 	if c.Out.Value(field) {
 		return nil
