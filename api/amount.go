@@ -15,8 +15,14 @@ const maxExponent = 2
 // with a longer exponent than the custom resources take is none: a quantity is worked with digit by
 // digit, which takes days for 1e-999999999.
 func ParseAmount(text string) (resource.Quantity, error) {
-	if i := strings.IndexAny(text, "eE"); i >= 0 && len(strings.TrimLeft(text[i+1:], "+-")) > maxExponent {
+	if LongExponent(text) {
 		return resource.Quantity{}, fmt.Errorf("%.64q: its exponent has more than %d digits", text, maxExponent)
 	}
 	return resource.ParseQuantity(text)
+}
+
+// LongExponent reports whether the exponent of an amount is longer than the custom resources take.
+func LongExponent(text string) bool {
+	i := strings.IndexAny(text, "eE")
+	return i >= 0 && len(strings.TrimLeft(text[i+1:], "+-")) > maxExponent
 }

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"liqo.io/agent/api"
 )
 
 const (
@@ -26,10 +28,8 @@ const (
 	maxValues = 10
 	// maxCopyContainers is how many containers of one kind the copy of a pod may have.
 	maxCopyContainers = 1000
-	// maxQuantity is the longest quantity, in bytes, and maxExponent the most digits of its
-	// decimal exponent: resource.Quantity expands 1e-999999999 to all its digits.
+	// maxQuantity is the longest quantity, in bytes.
 	maxQuantity = 64
-	maxExponent = 2
 )
 
 // shape says where a type has quantities, which are checked before a document is decoded.
@@ -166,7 +166,7 @@ func (s *shape) checkQuantity(value string) error {
 	if len(value) > maxQuantity {
 		return fmt.Errorf("has a quantity of %d characters, more than %d", len(value), maxQuantity)
 	}
-	if i := strings.IndexAny(value, "eE"); i >= 0 && len(strings.TrimLeft(value[i+1:], "+-")) > maxExponent {
+	if api.LongExponent(value) {
 		return fmt.Errorf("has the quantity %q, which is out of range", value)
 	}
 	return nil
