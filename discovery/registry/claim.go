@@ -25,8 +25,8 @@ const maxAddrs = 16
 // new address.
 const secondLook = time.Second
 
-// maxDetours is how often in a row a peer that answered at a link-local address is
-// looked for at its others a moment later.
+// maxDetours is how often in a row a peer that answered at an address which is only good
+// enough is looked for at its others a moment later.
 const maxDetours = 3
 
 // soonChecks is how many checks of who is seen again have to fail until one more sighting begins anew: announcements are forged easily.
@@ -58,7 +58,7 @@ type claim struct {
 	protocol peer.Protocol  // what the endpoint speaks; zero before it answered
 	addr     netip.AddrPort // address that last answered
 	url      string
-	detours  int  // checks in a row that ended at a link-local address, see detour
+	detours  int  // checks in a row that ended at an address that is only good enough, see detour
 	held     bool // somebody depends on the peer, see Registry.Hold
 	failures int
 	second   bool      // the next check only looks at the last failure a second time
@@ -148,29 +148,42 @@ func (c *claim) phase() (peer.Phase, string) {
 	return peer.PhasePresent, ""
 }
 
-// settle records the outcome of a check.
-func (c *claim) settle(res client.Result, err error, now time.Time) {
+// settle records the outcome of a check. It reports whether the check ended at an address that is only good enough, so
+// that another one is due in a moment.
+func (c *claim) settle(res client.Result, err error, now time.Time) (detour bool) {
 	if err != nil {
+		c.detours = 0
 		c.failure = err.Error()
 		if c.second {
 			// The same silence, looked at twice.
 			c.second = false
-			return
+			return false
 		}
 		c.failures++
 		c.failedAt = now
 		c.second = c.verified && c.failures == 1
-		return
+		return false
 	}
 	c.verified, c.second = true, false
 	c.failures, c.failure, c.back = 0, "", 0
-	c.identity, c.protocol, c.addr, c.url = res.Identity, res.Protocol, res.Addr, res.URL
+	c.identity, c.protocol = res.Identity, res.Protocol
+	outdone := c.outdone(res.Addr)
+	if outdone || c.onlyLocal(res.Addr) {
+		c.detours++
+		detour = c.detours <= maxDetours
+	} else {
+		c.detours = 0
+	}
+	if !outdone || !detour {
+		c.addr, c.url = res.Addr, res.URL
+	}
 	c.seenAt = now
 	c.fresh = slices.DeleteFunc(c.fresh, func(a netip.AddrPort) bool { return slices.Contains(c.looked, a) })
 	if c.held && len(c.sightings) == 0 {
 		// It need not announce itself to those who depend on it.
 		c.absence = Absence{}
 	}
+	return detour
 }
 
 // nextCheck says when to check again after an outcome: every interval while
@@ -207,17 +220,18 @@ func (c *claim) nextCheck(now time.Time, interval time.Duration) time.Time {
 	return from.Add(spread(wait))
 }
 
-// detour reports whether the last check ended at a link-local address although
-// the peer has others, as happens right after one of them changed. A link-local
-// address works, but means nothing to people and other hosts.
-func (c *claim) detour() bool {
-	if c.failures > 0 || !c.addr.IsValid() || !c.addr.Addr().IsLinkLocalUnicast() ||
-		!slices.ContainsFunc(c.addrs(), func(a netip.AddrPort) bool { return !a.Addr().IsLinkLocalUnicast() }) {
-		c.detours = 0
-		return false
-	}
-	c.detours++
-	return c.detours <= maxDetours
+// outdone reports whether a check that ended at an address says little about the one that answered before, which is as
+// good and still announced. Of several addresses that are tried a moment after each other the first to answer wins, and any
+// host is slow for a moment.
+func (c *claim) outdone(at netip.AddrPort) bool {
+	return at != c.addr && !slices.Contains(c.fresh, at) && slices.Contains(c.addrs(), c.addr) &&
+		(!c.addr.Addr().IsLinkLocalUnicast() || at.Addr().IsLinkLocalUnicast())
+}
+
+// onlyLocal reports whether an address is a link-local one although the peer has others, as happens right after one of
+// them changed. A link-local address works, but means nothing to people and other hosts.
+func (c *claim) onlyLocal(at netip.AddrPort) bool {
+	return at.Addr().IsLinkLocalUnicast() && slices.ContainsFunc(c.addrs(), func(a netip.AddrPort) bool { return !a.Addr().IsLinkLocalUnicast() })
 }
 
 // target builds what to check: the sources in the order of their rank. Within

@@ -201,3 +201,48 @@ func TestLinkLocalIsADetour(t *testing.T) {
 		}
 	})
 }
+
+// A peer stays where it is shown when one check is answered at another of its addresses first, as by a host that is busy for a
+// moment: nothing is told and stored. It moves when that goes on.
+func TestSlowForAMoment(t *testing.T) {
+	local := netip.MustParseAddrPort("[fe80::1%eth0]:6447")
+	for name, other := range map[string]netip.AddrPort{"another address": addr2, "a link-local address": local} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				b := start(t)
+				b.net.set(addr1, hostA())
+				b.net.set(other, hostA())
+				b.see(t, sightingA(addr1, other))
+				settle(2 * interval)
+				shown := func(at netip.AddrPort) bool { return b.phase(t, "a", peer.PhasePresent).URL == "https://"+at.String() }
+				if !shown(addr1) {
+					t.Fatal("it is not at its first address")
+				}
+				for range 3 * maxDetours {
+					b.net.set(addr1, nil)
+					for before := b.net.count(); b.net.count() == before; {
+						settle(secondLook / 10)
+					}
+					b.net.set(addr1, hostA())
+					if !shown(addr1) {
+						t.Fatal("it moved")
+					}
+					settle(2 * interval)
+					if !shown(addr1) {
+						t.Fatal("it moved afterwards")
+					}
+				}
+				b.net.set(addr1, nil)
+				settle(interval + 2*maxDetours*secondLook)
+				if !shown(other) {
+					t.Error("it did not move")
+				}
+				b.net.set(addr1, hostA())
+				settle(interval + 2*maxDetours*secondLook)
+				if back := other == local; shown(addr1) != back {
+					t.Errorf("afterwards it is at its first address: %v", !back)
+				}
+			})
+		})
+	}
+}

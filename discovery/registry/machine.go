@@ -356,7 +356,7 @@ func (m *machine) checked(c *claim, res client.Result, err error, now time.Time)
 	if err == nil && res.Fingerprint != c.key {
 		c = m.follow(e, c, res.Fingerprint, now)
 	}
-	c.settle(res, err, now)
+	detour := c.settle(res, err, now)
 	switch {
 	case err != nil:
 		for _, s := range c.sightings {
@@ -381,7 +381,7 @@ func (m *machine) checked(c *claim, res client.Result, err error, now time.Time)
 	switch {
 	case again:
 		next = now
-	case c.detour():
+	case detour:
 		next = now.Add(secondLook)
 	case err == nil && !next.IsZero():
 		next = m.together(next)
