@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/transport"
+
 	"liqo.io/agent/peer/text"
 )
 
@@ -31,11 +33,11 @@ type denial struct {
 
 // denied notes a request that was forbidden because of a missing permission. What
 // is forbidden for another reason, such as a quota or a namespace that is going, is
-// none.
+// none, nor is what somebody else may not do whom the agent speaks for.
 func (l *Link) denied(request *http.Request, response *http.Response) {
 	body := peek(response)
 	what := permission(body)
-	if what == "" {
+	if what == "" || request.Header.Get(transport.ImpersonateUserHeader) != "" && !strings.Contains(what, " cannot impersonate ") {
 		return
 	}
 	path := request.Method + " " + request.URL.Path

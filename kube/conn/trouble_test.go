@@ -85,6 +85,29 @@ func TestMissingPermissions(t *testing.T) {
 		if got := l.Status().Forbidden; len(got) != 1 {
 			t.Fatalf("what is no matter of permissions counts: %q", got)
 		}
+		as := func(message string) {
+			body = forbidden(message)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://nowhere/apis/x", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Impersonate-User", "somebody")
+			resp, err := rt.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+		}
+		as(`x is forbidden: User "somebody" cannot get resource "x" in API group ""`)
+		if got := l.Status().Forbidden; len(got) != 1 {
+			t.Fatalf("what somebody else may not do counts: %q", got)
+		}
+		const speaks = `User "system:serviceaccount:liqo:liqo-agent" cannot impersonate resource "users" in API group "" at the cluster scope`
+		as(`users "somebody" is forbidden: ` + speaks)
+		if got := l.Status().Forbidden; !slices.Equal(got, []string{speaks, cannot}) {
+			t.Fatalf("that the agent may not speak for others does not count: %q", got)
+		}
+		l.denials = l.denials[:1]
 		body = forbidden(`clusterroles.rbac.authorization.k8s.io "x" is forbidden: user "y" (groups=["z"]) is attempting to grant RBAC permissions not currently held:` + "\n{}")
 		get(t, rt, "/apis/rbac.authorization.k8s.io/v1/clusterroles/x")
 		if got := l.Status().Forbidden; len(got) != 2 {
