@@ -103,6 +103,12 @@ type installed struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Spec json.RawMessage `json:"spec"`
+	// Status is that of a quota.
+	Status struct {
+		Used struct {
+			Claims string `json:"persistentvolumeclaims"`
+		} `json:"used"`
+	} `json:"status"`
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -222,8 +228,8 @@ func (w *uninstaller) kind(ctx context.Context, k uninstallKind) {
 	}
 	for _, o := range objects {
 		label := k.name + " " + o.Name
-		if holding[o.Name] {
-			w.out.Kept = append(w.out.Kept, label+", which has claims of a cluster")
+		if what := holding(o.Name); what != "" {
+			w.out.Kept = append(w.out.Kept, label+", which "+what+" claims of a cluster")
 			if err := w.endPods(ctx, o.Name); err != nil {
 				w.out.Failed = append(w.out.Failed, fmt.Sprintf("%s: %v", label, err))
 			}
@@ -247,20 +253,40 @@ func (w *uninstaller) kind(ctx context.Context, k uninstallKind) {
 	}
 }
 
-// holding returns the names of the objects of a kind that stay for what is in them.
-func (w *uninstaller) holding(ctx context.Context, k uninstallKind) (map[string]bool, error) {
+// holding returns whether objects of a kind stay for what is in them: they have it, or may have it, or "" if they have not.
+func (w *uninstaller) holding(ctx context.Context, k uninstallKind) (func(name string) string, error) {
 	if k.unless == "" {
-		return nil, nil
+		return func(string) string { return "" }, nil
 	}
-	within, err := kube.List(ctx, w.client, kube.Query{Path: k.unless, Labels: workload.LabelOriginCluster}, kube.Kind[*installed]{Fresh: func() *installed { return &installed{} }})
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return nil, nil // an agent without this right lets nobody have any
+	things := kube.Kind[*installed]{Fresh: func() *installed { return &installed{} }}
+	within, err := kube.List(ctx, w.client, kube.Query{Path: k.unless, Labels: workload.LabelOriginCluster}, things)
+	if apierrors.IsForbidden(err) {
+		// It was allowed, perhaps, when they came. The quotas count them.
+		empty := make(map[string]bool)
+		quotas, err := kube.List(ctx, w.client, kube.Query{Path: k.through, Labels: k.selector}, things)
+		for _, q := range quotas {
+			empty[q.Namespace] = q.Status.Used.Claims == "" || q.Status.Used.Claims == "0"
+		}
+		return func(name string) string {
+			if empty[name] {
+				return ""
+			}
+			return "may have"
+		}, err
+	}
+	if apierrors.IsNotFound(err) {
+		err = nil
 	}
 	out := make(map[string]bool)
 	for _, o := range within {
 		out[o.Namespace] = true
 	}
-	return out, err
+	return func(name string) string {
+		if out[name] {
+			return "has"
+		}
+		return ""
+	}, err
 }
 
 // endPods deletes the pods of a consumer in a namespace that stays.
