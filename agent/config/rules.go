@@ -303,8 +303,11 @@ func checkLoopback(s string) error {
 	if err != nil {
 		return errNotAllowed
 	}
-	if !addr.Addr().IsLoopback() {
+	switch a := addr.Addr(); {
+	case !a.IsLoopback():
 		return errors.New("others than this machine could reach it")
+	case a != netip.AddrFrom4([4]byte{127, 0, 0, 1}) && a != netip.IPv6Loopback():
+		return errors.New("the certificate of the webhook is for 127.0.0.1 and [::1]") // peering/admission refuses others
 	}
 	return nil
 }
