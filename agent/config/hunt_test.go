@@ -2,8 +2,11 @@ package config
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
+	"liqo.io/agent/mdnssvc"
+	"liqo.io/agent/mdnssvc/responder"
 	"liqo.io/agent/peering/admission"
 )
 
@@ -22,5 +25,32 @@ func TestAdmissionListensWhereAllowed(t *testing.T) {
 		if (bad == nil) != (refused == nil) {
 			t.Errorf("%s: config check says %v, the webhook %v", at, bad, refused)
 		}
+	}
+}
+
+// A domain that is taken can be announced and browsed with any ID and service: without mDNS the agent does not
+// start, and one from the ClusterConfig is remembered, so that it would never learn of a better one.
+func TestDomainsHaveRoomForNames(t *testing.T) {
+	label := strings.Repeat("a", 63)
+	taken := 0
+	for n := 1; n <= 253; n++ {
+		domain := strings.Repeat(label+".", 4)[:n]
+		if strings.HasSuffix(domain, ".") {
+			continue
+		}
+		const service = "_fifteen-letters._tcp"
+		if _, err := Load(Options{Path: "/nonexistent", Set: []string{"discovery.domain=" + domain, "discovery.service=" + service}}); err != nil {
+			continue
+		}
+		taken = n
+		if _, err := mdnssvc.New(mdnssvc.Config{Service: service, Domain: domain}); err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		if err := (&responder.Announcement{Instance: label, Host: label, Service: service, Domain: domain, Port: 1}).Validate(); err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+	}
+	if taken < 100 {
+		t.Errorf("at most %d bytes are taken", taken)
 	}
 }

@@ -210,6 +210,7 @@ var (
 	})
 	serviceType   = textRule("a TCP service type such as \"_liqo._tcp\" (RFC 6763 section 7)", checkServiceType)
 	domainName    = written(normalDomain, textRule("a domain name such as \"example.com\"", checkDomain))
+	mdnsDomain    = written(normalDomain, textRule("a domain name such as \"example.com\"", checkMDNSDomain))
 	listenAddress = textRule("an address and port such as \":6447\" or \"192.0.2.1:6447\"", checkListen)
 	loopbackPort  = textRule("a loopback address and port such as \"127.0.0.1:6446\" or \"[::1]:6446\"", checkLoopback)
 	endpointURL   = textRule("a URL such as \"https://box.example.com:6447\"", checkURL)
@@ -266,6 +267,17 @@ func checkDomain(s string) error {
 		}
 	}
 	return nil
+}
+
+// maxMDNSDomain is how long a domain may be, in bytes, so that names in it with an instance of 63 bytes and a service
+// of 15 have the 255 that DNS allows. Without them there is no mDNS, and no agent.
+const maxMDNSDomain = 167
+
+func checkMDNSDomain(s string) error {
+	if len(s) > maxMDNSDomain {
+		return fmt.Errorf("it has %d bytes, at most %d are allowed", len(s), maxMDNSDomain)
+	}
+	return checkDomain(s)
 }
 
 func checkListen(s string) error {

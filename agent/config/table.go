@@ -66,7 +66,7 @@ var settings = []setting[Config]{
 
 	{key: "discovery.service", field: func(c *Config) any { return &c.Discovery.Service }, def: "_liqo._tcp", rule: serviceType, rebuild: true,
 		doc: "The DNS-SD service type to advertise and to browse, on the LAN and in search domains."},
-	{key: "discovery.domain", field: func(c *Config) any { return &c.Discovery.Domain }, def: "local", rule: domainName, rebuild: true,
+	{key: "discovery.domain", field: func(c *Config) any { return &c.Discovery.Domain }, def: "local", rule: mdnsDomain, rebuild: true,
 		doc: "The domain of multicast DNS names."},
 	{key: "discovery.enable_discovery", field: func(c *Config) any { return &c.Discovery.EnableDiscovery }, def: true,
 		doc: "Look for other clusters."},
