@@ -73,8 +73,16 @@ func (s *Settings) Request() { work.Wake(s.requested) }
 // agent: they keep their values from its start. So a new port that is taken, for
 // example, cannot fail a rebuild of the parts.
 func (s *Settings) use(l *config.Loaded) {
+	changed := s.wanted == nil || s.wanted.Config.Log.Level != l.Config.Log.Level
 	s.wanted = l
 	s.current.Store(l.Held(s.start))
+	if changed { // else it may be what somebody set on the control socket
+		s.setLevel(l)
+	}
+}
+
+// setLevel has the agent log what a configuration says.
+func (s *Settings) setLevel(l *config.Loaded) {
 	var level slog.Level
 	// The configuration was validated, so its level is one slog knows.
 	if err := level.UnmarshalText([]byte(l.Config.Log.Level)); err == nil {
@@ -104,6 +112,7 @@ func (s *Settings) read(now time.Time) error {
 	}
 	s.last.Store(&attempt{read: now, ok: true})
 	s.file = loaded
+	s.setLevel(loaded)
 	return nil
 }
 
