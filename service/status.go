@@ -19,7 +19,7 @@ type Status struct {
 	Path      string    `json:"path"`             // of the unit; "" when there is none
 	Packaged  bool      `json:"packaged"`         // a package installed it
 	PID       int       `json:"pid"`              // 0 when none runs
-	Since     time.Time `json:"since,omitzero"`   // when State began
+	Since     time.Time `json:"since,omitzero"`   // when State began; not known before systemd 251
 	Restarts  int       `json:"restarts"`         // by systemd, since somebody started it
 	Result    string    `json:"result"`           // of the last run: success, exit-code, signal, watchdog, timeout, oom-kill, ...
 	Text      string    `json:"text"`             // what the agent says about itself
@@ -35,7 +35,11 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	if !m.booted() {
 		return Status{}, noSystemd()
 	}
-	text, err := m.run(ctx, "", "systemctl", "show", "--timestamp=unix", "--property="+strings.Join(properties, ","), unitName)
+	show := []string{"show", "--property=" + strings.Join(properties, ","), unitName}
+	text, err := m.run(ctx, "", "systemctl", append(show, "--timestamp=unix")...)
+	if err != nil { // before systemd 251 there is no such format, and Since is not known
+		text, err = m.run(ctx, "", "systemctl", show...)
+	}
 	if err != nil {
 		return Status{}, fmt.Errorf("ask systemd about %s: %w", unitName, err)
 	}
