@@ -68,7 +68,13 @@ func look(c *command.Call, client *client.Client, d control.Domain, before time.
 // settled reports whether a look since before is over, and everybody that it
 // found was asked.
 func settled(d control.Domain, before time.Time) bool {
-	return d.LastQuery.After(before) && !slices.ContainsFunc(d.Entries, pendingEntry)
+	return looked(d, before) && !slices.ContainsFunc(d.Entries, pendingEntry)
+}
+
+// looked reports whether the last look is another one than that of before. By a clock that was set back in between,
+// it is an earlier one.
+func looked(d control.Domain, before time.Time) bool {
+	return !d.LastQuery.IsZero() && !d.LastQuery.Equal(before)
 }
 
 // reasonAsking is that of an entry at which nobody was asked yet.
@@ -79,7 +85,7 @@ func pendingEntry(e control.DomainEntry) bool {
 }
 
 func waitingForLook(d control.Domain, before time.Time) string {
-	if !d.LastQuery.After(before) {
+	if !looked(d, before) {
 		return "an answer from the DNS servers"
 	}
 	pending := 0
