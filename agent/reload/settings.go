@@ -3,6 +3,7 @@ package reload
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -102,9 +103,13 @@ func (s *Settings) effective() *config.Loaded {
 	return loaded
 }
 
-// read reads the configuration file again.
+// read reads the configuration file again. One that is gone is a fault, unlike at the start: while somebody replaces it,
+// nothing is to be trusted by the defaults.
 func (s *Settings) read(now time.Time) error {
 	loaded, err := s.load()
+	if err == nil && loaded.Path == "" && s.file.Path != "" {
+		err = fmt.Errorf("file %s: does not exist any more; for the defaults, leave an empty file", s.file.Path)
+	}
 	s.tracker.Report(health.ConfigBad, err)
 	if err != nil {
 		s.last.Store(&attempt{read: s.last.Load().read})

@@ -13,7 +13,8 @@ import (
 func TestRead(t *testing.T) {
 	var fault error
 	var tracker health.Tracker
-	load := func() (*config.Loaded, error) { return &config.Loaded{Config: config.Default()}, fault }
+	path := ""
+	load := func() (*config.Loaded, error) { return &config.Loaded{Config: config.Default(), Path: path}, fault }
 	s, err := New(load, new(slog.LevelVar), &tracker)
 	if err != nil {
 		t.Fatal(err)
@@ -33,5 +34,13 @@ func TestRead(t *testing.T) {
 	}
 	if at, ok := s.Read(); !ok || !at.Equal(later) {
 		t.Errorf("after a good file: ok %t, read at %s", ok, at)
+	}
+	path = "/etc/liqo-agent/liqo-agent.toml"
+	if err := s.read(later); err != nil {
+		t.Errorf("the first file: %v", err)
+	}
+	path = ""
+	if err := s.read(later); err == nil || s.file.Path == "" {
+		t.Errorf("a file that is gone: %v", err)
 	}
 }
