@@ -173,3 +173,61 @@ func TestRoomByWhoIsLost(t *testing.T) {
 		b.phase(t, stranger(0).ClusterID, peer.PhaseUnverified)
 	})
 }
+
+// Who is gone makes room for who came in vain before, as soon as nothing keeps it: that somebody depends on it, its
+// alias, or a check that is under way.
+func TestRoomByWhoWasKept(t *testing.T) {
+	ended := Absence{Reason: "its records ended", Evidence: Expired}
+	for name, kept := range map[string]struct {
+		keep, release func(t *testing.T, b *bench)
+	}{
+		"held":     {func(_ *testing.T, b *bench) { b.Hold("a", true) }, func(_ *testing.T, b *bench) { b.Hold("a", false) }},
+		"an alias": {func(t *testing.T, b *bench) { b.rename(t, "barn") }, func(t *testing.T, b *bench) { b.rename(t, "") }},
+		"a check":  {func(t *testing.T, b *bench) { b.unsee(t, sightingA(addr1), ended) }, func(*testing.T, *bench) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
+				b.net.set(addr1, hostA())
+				b.see(t, sightingA(addr1))
+				settle(time.Second)
+				b.net.set(addr1, nil)
+				b.net.silence = 10 * time.Second
+				settle(10 * interval)
+				b.phase(t, "a", peer.PhaseLost)
+				kept.keep(t, b)
+				settle(time.Second)
+				b.see(t, stranger(0))
+				b.unsee(t, sightingA(addr1), ended)
+				settle(10 * interval)
+				kept.release(t, b)
+				settle(10 * interval)
+				b.phase(t, stranger(0).ClusterID, peer.PhaseUnverified)
+			})
+		})
+	}
+}
+
+func (b *bench) rename(t *testing.T, alias string) {
+	t.Helper()
+	if known, err := b.Rename(t.Context(), "a", alias); err != nil || !known {
+		t.Fatal(known, err)
+	}
+}
+
+// Bogus neighbours that wait for room do not get that of a neighbour which is still announced and does not answer for a while.
+func TestOutageMakesNoRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
+		b.net.set(addr1, hostA())
+		b.see(t, sightingA(addr1))
+		settle(time.Second)
+		b.see(t, stranger(0))
+		b.net.set(addr1, nil)
+		settle(10 * interval)
+		b.phase(t, "a", peer.PhaseLost)
+		b.net.set(addr1, hostA())
+		settle(time.Hour)
+		b.phase(t, "a", peer.PhasePresent)
+	})
+}

@@ -182,7 +182,7 @@ func (m *machine) see(s *peer.Sighting, now time.Time) {
 		m.unsee(key, Absence{Reason: "its name is used by another cluster", Evidence: Expired}, now)
 		old = nil
 	}
-	if !m.fits(s) {
+	if !m.fits(s, true) {
 		m.refused.Add(1)
 		m.keepOutside(s)
 		return
@@ -195,9 +195,9 @@ func (m *machine) see(s *peer.Sighting, now time.Time) {
 	m.update(e, now)
 }
 
-// fits reports whether there is room for whom a source sees, and makes some if it can.
-func (m *machine) fits(s *peer.Sighting) bool {
-	return m.clusters[s.ClusterID] != nil || len(m.clusters) < m.cfg.Limit || m.evict()
+// fits reports whether there is room for whom a source sees, and makes some if it can, see evict.
+func (m *machine) fits(s *peer.Sighting, seen bool) bool {
+	return m.clusters[s.ClusterID] != nil || len(m.clusters) < m.cfg.Limit || m.evict(seen)
 }
 
 // keepOutside keeps an announcement until there is room for its cluster.
@@ -207,14 +207,15 @@ func (m *machine) keepOutside(s *peer.Sighting) {
 	}
 }
 
-// letIn sees who had no room, if there may be some now.
+// letIn sees who had no room, if there may be some now. Who is announced goes for nobody who waits: they would take
+// turns, and bogus neighbours would get the place of each true one that does not answer for a while.
 func (m *machine) letIn(now time.Time) {
 	if !m.freed {
 		return
 	}
 	m.freed = false
 	for key, s := range m.outside {
-		if !m.fits(s) {
+		if !m.fits(s, false) {
 			return
 		}
 		delete(m.outside, key)

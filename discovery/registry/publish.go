@@ -42,7 +42,7 @@ func (m *machine) update(e *cluster, now time.Time) {
 func (m *machine) replace(e *cluster, view *peer.Peer, now time.Time) {
 	old := e.view
 	e.view = view
-	m.freed = m.freed || view.Phase == peer.PhaseLost && old.Phase != peer.PhaseLost // it can make room
+	m.freed = m.freed || view.Phase == peer.PhaseLost // it may be able to make room
 	if e.id == m.cfg.Self {
 		m.views.publishSelf(view.Conflict)
 	} else {
@@ -87,11 +87,11 @@ func (m *machine) remove(e *cluster) {
 }
 
 // evict makes room for a new peer by forgetting, in memory only, the one that
-// has been gone for longest; it reports false when every peer is there. One that is
-// announced all the same comes back when there is room.
-func (m *machine) evict() bool {
+// has been gone for longest; it reports false when every peer is there. With seen,
+// that may be one that is announced all the same, and comes back when there is room.
+func (m *machine) evict(seen bool) bool {
 	var oldest *cluster
-	busy := func(c *claim) bool { return c.job.Probing() }
+	busy := func(c *claim) bool { return c.job.Probing() || !seen && len(c.sightings) > 0 }
 	for _, e := range m.clusters {
 		if e.view.Phase != peer.PhaseLost || e.view.Alias != "" || m.held[e.id] || slices.ContainsFunc(e.claims, busy) {
 			continue
