@@ -149,7 +149,7 @@ func (h *Host) Set(t spec.Tenant) spec.TenantStatus {
 		n = h.tenantLocked(t.ID)
 	}
 	changed := !n.said || !slices.Equal(n.network, t.Network) || n.down != t.NetworkDown || !slices.Equal(n.servers, t.Nameservers) || n.unnamed != t.NamesUnknown || n.admitted != t.Admitted || n.settings != settings || (n.offer == nil) != (offer == nil) || !sameAmounts(n.offer, offer)
-	if t.Admitted {
+	if t.Admitted || n.admitted { // the work for an earlier word may not have ended yet
 		n.parted, n.evicted, n.stuck = nil, time.Time{}, false
 	}
 	n.said, n.name, n.admitted, n.offer, n.arch, n.network, n.down, n.servers, n.unnamed, n.settings = true, t.Name, t.Admitted, offer, t.Arch, t.Network, t.NetworkDown, t.Nameservers, t.NamesUnknown, settings

@@ -14,6 +14,7 @@ import (
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/registry"
+	"liqo.io/agent/sharing/spec"
 	"liqo.io/agent/sharing/workload"
 )
 
@@ -132,5 +133,24 @@ func TestUnreadClaimsAreKept(t *testing.T) {
 				t.Errorf("it is kept: %v", kept)
 			}
 		})
+	}
+}
+
+// How long claims are kept begins with the parting, also if a reconciliation from before the last admission ended after that.
+func TestKeptSinceTheParting(t *testing.T) {
+	var passed time.Duration
+	h := New(Config{Settings: func() Settings { return Settings{} }, Elapsed: func() time.Duration { return passed }, Logger: slog.New(slog.DiscardHandler)})
+	h.Set(spec.Tenant{ID: barn, Admitted: true})
+	n := h.tenants[barn]
+	h.kept(n)
+	passed = 8 * 24 * time.Hour
+	h.Set(spec.Tenant{ID: barn})
+	if kept := h.kept(n); kept > 0 {
+		t.Errorf("right after the parting, claims were kept for %v", kept)
+	}
+	passed += time.Hour
+	h.Set(spec.Tenant{ID: barn, Name: "barn"})
+	if kept := h.kept(n); kept != time.Hour {
+		t.Errorf("an hour later, claims were kept for %v", kept)
 	}
 }
