@@ -21,7 +21,8 @@ func TestNoGuessesBeforeLoss(t *testing.T) {
 	}
 	for _, args := range []string{"reset", "reset --all --identity", "state restore /nonexistent"} { // nothing is lost by these in any case
 		_, stderr, code := w.Run(t.Context(), append(strings.Fields(args), "--config", bad)...)
-		if code != command.ExitError || !strings.Contains(stderr, "not TOML") || strings.Contains(stderr, "trying /") || strings.Contains(stderr, "This resets") {
+		if code != command.ExitError || !strings.Contains(stderr, "not TOML") || strings.Contains(stderr, "trying /") || strings.Contains(stderr, "This resets") ||
+			!strings.HasSuffix(stderr, "try: liqo-agent config check $DIR/bad.toml\n") {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}
@@ -50,6 +51,7 @@ func TestAdviceRepeatsOptions(t *testing.T) {
 		{[]string{"reset", "--all", "--identity", "--stop", "-c", config}, "liqo-agent reset --all --identity --stop --config '$DIR/my settings.toml' --yes"},
 		{[]string{"state", "backup", backup, "--state-dir", w.Dir}, "liqo-agent state backup --state-dir $DIR $DIR/farm.tar --force"},
 		{[]string{"peers", "forget", "barn", "--socket=" + w.Socket()}, "liqo-agent peers forget --socket=$DIR/agent.sock barn --yes"},
+		{[]string{"rbac", "--apply", "--namespace", "edge", "--out", backup}, "the same command with the right --kubeconfig FILE"},
 		{[]string{"rbac", "--delete", "--namespace", "edge"}, "liqo-agent rbac --delete --namespace edge --yes"},
 	} {
 		_, stderr, code := w.Run(t.Context(), tc.args...)

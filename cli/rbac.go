@@ -70,9 +70,6 @@ func runRBAC(c *command.Call) error {
 	case c.Bool(applyFlag):
 		return installRBAC(c, namespace, rbac.Install)
 	case c.Bool(deleteFlag):
-		if !c.Bool(command.YesFlag) && !c.Options.Interactive {
-			return command.UsageError("rbac --delete: cannot ask for confirmation without a terminal", c.Line("--"+command.YesFlag))
-		}
 		if err := c.Sure("Remove the agent's ServiceAccount? A running agent looks for another kubeconfig."); err != nil {
 			return err
 		}
@@ -147,15 +144,12 @@ func changes(p *render.Printer, done []rbac.Change) {
 
 // adviseRBAC adds what to try.
 func adviseRBAC(c *command.Call, err error) error {
-	verb, try := applyFlag, ""
-	if c.Bool(deleteFlag) {
-		verb = deleteFlag
-	}
+	try := ""
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		try = "sudo " + c.Line()
 	case errors.Is(err, rbac.ErrNoKubeconfig):
-		try = command.Name + " rbac --" + verb + " --" + kubeconfigFlag + " FILE"
+		try = "the same command with the right --" + kubeconfigFlag + " FILE"
 	case errors.Is(err, rbac.ErrForeign), errors.Is(err, rbac.ErrConflict), errors.Is(err, rbac.ErrShared):
 		try = c.Line("--" + forceFlag)
 	default:

@@ -109,7 +109,7 @@ func runReset(c *command.Call) error {
 func settingsOf(c *command.Call) (config.Config, error) {
 	loaded, err := c.Load()
 	if err != nil {
-		return config.Config{}, unusable(err)
+		return config.Config{}, unusable(c, err)
 	}
 	cfg := loaded.Config
 	cfg.State.Dir = c.Places().StateDir
@@ -117,8 +117,12 @@ func settingsOf(c *command.Call) (config.Config, error) {
 }
 
 // unusable is the error of a command that cannot be undone about a configuration that cannot be used.
-func unusable(err error) error {
-	return &command.Error{Message: err.Error(), Advice: command.Name + " config check", Code: command.ExitError, Cause: err}
+func unusable(c *command.Call, err error) error {
+	check := command.Name + " config check"
+	if path := c.String(command.ConfigFlag); path != "" {
+		check += " " + render.Quoted(path)
+	}
+	return &command.Error{Message: err.Error(), Advice: check, Code: command.ExitError, Cause: err}
 }
 
 // followReset waits for the end of a reset, and tells on the way how far it is.

@@ -102,7 +102,7 @@ func stateRestoreCommand() command.Command {
 
 func restoreState(c *command.Call) (err error) {
 	if _, err := c.Load(); err != nil && c.String(command.StateDirFlag) == "" {
-		return unusable(err) // the usual directory is that of another agent, perhaps
+		return unusable(c, err) // the usual directory is that of another agent, perhaps
 	}
 	dir, from := c.Places().StateDir, c.Options.Stdin
 	if c.Args[0] != "-" {
