@@ -196,11 +196,10 @@ func unlike(loaded *config.Loaded, used control.Config) []string {
 		return nil
 	}
 	want, have := values(text.String()), values(used.TOML)
-	for _, counts := range []struct{ of, and map[string]string }{{want, have}, {have, want}} {
-		for key := range counts.of {
-			if _, there := counts.and[key]; !there && strings.HasPrefix(key, "[[") {
-				counts.and[key] = "0"
-			}
+	counts := func(key string) bool { return strings.HasPrefix(key, "[[") }
+	for key := range have {
+		if _, there := want[key]; !there && counts(key) {
+			want[key] = "0"
 		}
 	}
 	var out []string
@@ -210,7 +209,7 @@ func unlike(loaded *config.Loaded, used control.Config) []string {
 			strings.HasPrefix(loaded.Sources[key], "environment ") || loaded.Sources[key] == "flag" || loaded.Sources[key] == "--set" {
 			continue
 		}
-		if now, known := have[key]; known && now != value {
+		if now, known := have[key]; (known || counts(key)) && now != value {
 			out = append(out, key)
 		}
 	}

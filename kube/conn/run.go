@@ -62,12 +62,9 @@ func (l *Link) use(ctx context.Context, found kubeconfig, connection func(contex
 // it names.
 func (l *Link) await(ctx context.Context) (kubeconfig, error) {
 	for {
-		found, err := l.locator.find(l.kubeconfig())
+		found, err := l.locator.load(l.kubeconfig())
 		if err == nil {
-			var read kubeconfig
-			if read, err = found.read(); err == nil {
-				return read, nil
-			}
+			return found, nil
 		}
 		l.waiting(err)
 		if err := work.Sleep(ctx, l.pollEvery); err != nil {
