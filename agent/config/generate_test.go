@@ -132,7 +132,7 @@ The first of these sources that has a key wins:
 
 ` + "`liqo-agent config check`" + ` lists all errors. ` + "`liqo-agent config show`" + ` prints the values in use and the source of each.
 
-` + "`systemctl reload liqo-agent`" + ` (SIGHUP) reloads the configuration. If it has errors, the agent logs them and keeps the old settings. In the
+` + "`systemctl reload liqo-agent`" + ` (SIGHUP) reloads the configuration. If it has errors, or is gone, the agent logs that and keeps the old settings. In the
 column *reload*, "no" means that a change needs a restart. "restart of discovery" takes effect at once; clusters on the LAN are then
 discovered again.
 
