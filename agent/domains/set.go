@@ -114,14 +114,14 @@ func (d *Set) note(name string) {
 func (d *Set) remark(id peer.ClusterID, why string, domains []string) {
 	d.mu.Lock()
 	news := d.remarks[id] != why
-	if why == "" || len(domains) == 0 {
+	if why == "" {
 		delete(d.remarks, id)
 	} else {
 		d.remarks[id] = why
 	}
 	d.mu.Unlock()
-	for _, name := range domains {
-		if news {
+	if news {
+		for _, name := range domains {
 			d.note(name)
 		}
 	}

@@ -43,7 +43,7 @@ type Journal struct {
 
 	mu      sync.Mutex
 	peers   map[peer.ClusterID]pendingPeer
-	unseen  map[peer.ClusterID]struct{} // to be dropped, before peers are stored
+	unseen  map[peer.ClusterID]struct{} // to be deleted, before peers are stored
 	events  []peer.Event
 	failure error
 }
@@ -81,8 +81,8 @@ func (j *Journal) Note(events []peer.Event) {
 	j.signal()
 }
 
-// Drop forgets what is queued about a peer, and has dropped what is being stored of it at this
-// moment. What is put later counts.
+// Drop forgets what is queued about a peer, and deletes its row afterwards, which may be being stored
+// at this moment. What is put later counts.
 func (j *Journal) Drop(id peer.ClusterID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -188,11 +188,11 @@ func TestRoomByWhoWasKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
+				b.net.silence = 10 * time.Second
 				b.net.set(addr1, hostA())
 				b.see(t, sightingA(addr1))
 				settle(time.Second)
 				b.net.set(addr1, nil)
-				b.net.silence = 10 * time.Second
 				settle(10 * interval)
 				b.phase(t, "a", peer.PhaseLost)
 				kept.keep(t, b)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"liqo.io/agent/api"
 	"liqo.io/agent/peer/text"
 )
 
@@ -100,13 +101,12 @@ func Bytes(quantity string) (int64, bool) {
 	return q.Value(), true
 }
 
-// Quantity reads an amount that a peer says; false for what is none or is negative, and for what would
-// have more digits than anything has: [resource.ParseQuantity] writes out all of them.
+// Quantity reads an amount that a peer says; false for what is none or is negative, see [api.ParseAmount].
 func Quantity(quantity string) (resource.Quantity, bool) {
-	if (&shape{quantity: true}).checkQuantity(quantity) != nil {
+	if len(quantity) > maxQuantity {
 		return resource.Quantity{}, false
 	}
-	q, err := resource.ParseQuantity(quantity)
+	q, err := api.ParseAmount(quantity)
 	return q, err == nil && q.Sign() >= 0
 }
 
