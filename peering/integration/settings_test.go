@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -231,7 +232,8 @@ func TestClusterConfig(t *testing.T) {
 		}
 		heard.await(t, `{}`)
 		heard.mu.Lock()
-		if got := heard.told[before:]; !cmp.Equal(got, []string{"null", "{}"}) {
+		// With a new connection, as after an answer that took too long, it is told again.
+		if got := slices.Compact(slices.Clone(heard.told[before-1:]))[1:]; !cmp.Equal(got, []string{"null", "{}"}) {
 			t.Errorf("told %s", got)
 		}
 		heard.mu.Unlock()
