@@ -58,7 +58,7 @@ type claim struct {
 	protocol peer.Protocol  // what the endpoint speaks; zero before it answered
 	addr     netip.AddrPort // address that last answered
 	url      string
-	detours  int  // checks in a row that ended at an address that is only good enough, see detour
+	detours  int  // checks in a row that ended at an address that is only good enough, see settle
 	held     bool // somebody depends on the peer, see Registry.Hold
 	failures int
 	second   bool      // the next check only looks at the last failure a second time

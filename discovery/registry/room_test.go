@@ -160,14 +160,21 @@ func TestRoomForWhoCameBefore(t *testing.T) {
 	})
 }
 
+// crowded has room for one cluster, which is there, and a stranger was announced.
+func crowded(t *testing.T) *bench {
+	t.Helper()
+	b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
+	b.net.set(addr1, hostA())
+	b.see(t, sightingA(addr1))
+	settle(time.Second)
+	b.see(t, stranger(0))
+	return b
+}
+
 // Who is there goes before who is gone, also if it came when nobody was.
 func TestRoomByWhoIsLost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
-		b.net.set(addr1, hostA())
-		b.see(t, sightingA(addr1))
-		settle(time.Second)
-		b.see(t, stranger(0))
+		b := crowded(t)
 		b.unsee(t, sightingA(addr1), Absence{Reason: "said goodbye", Evidence: Withdrawn})
 		settle(time.Second)
 		b.phase(t, stranger(0).ClusterID, peer.PhaseUnverified)
@@ -218,11 +225,7 @@ func (b *bench) rename(t *testing.T, alias string) {
 // Bogus neighbours that wait for room do not get that of a neighbour which is still announced and does not answer for a while.
 func TestOutageMakesNoRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := startWith(t, func(cfg *Config) { cfg.Limit = 1 })
-		b.net.set(addr1, hostA())
-		b.see(t, sightingA(addr1))
-		settle(time.Second)
-		b.see(t, stranger(0))
+		b := crowded(t)
 		b.net.set(addr1, nil)
 		settle(10 * interval)
 		b.phase(t, "a", peer.PhaseLost)
