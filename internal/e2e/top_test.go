@@ -12,6 +12,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/internal/bed"
 )
@@ -114,6 +115,10 @@ func TestTop(t *testing.T) {
 			return err
 		})
 		a.eventually("kubectl top has the pods of "+name, func() error {
+			measured, err := list[metav1.PartialObjectMetadata](a, "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3D"+name)
+			if err != nil || len(measured) != 3 {
+				return fmt.Errorf("%d pods are measured, %w", len(measured), err)
+			}
 			out, err := a.tryShell("kubectl top pods -n shop -l app=" + name + " --no-headers")
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
