@@ -123,7 +123,7 @@ func (h *Host) launch(ctx context.Context, c Cmd, stdin io.Reader, stdout, stder
 // environment is what all processes of a host start with.
 func (h *Host) environment() []string {
 	env := []string{insideEnv + "=1", "PATH=" + hostPath, "HOME=" + h.home(), "USER=root", "LANG=C.UTF-8", "TERM=dumb"}
-	for _, name := range []string{"GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK", "GOCOVERDIR", "LIQO_BIN"} {
+	for _, name := range []string{"GODEBUG", "GOGC", "GOMAXPROCS", "GORACE", "GOTRACEBACK", "GOCOVERDIR", "LIQO_BIN"} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}

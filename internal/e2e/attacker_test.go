@@ -182,6 +182,9 @@ func (c claim) a() dns.RR {
 
 func (c claim) all() []dns.RR { return []dns.RR{c.ptr(), c.srv(), c.txt(), c.a()} }
 
+// ownGC lets an agent collect garbage as often as it does by itself, for tests that measure its memory.
+var ownGC = []string{"GOGC="}
+
 // memory is the resident set of a process, in MB.
 func memory(t *testing.T, p *bed.Process) float64 {
 	t.Helper()

@@ -61,6 +61,7 @@ func TestFlood(t *testing.T) {
 	barn, mill, pond := boxes[0], boxes[1], boxes[2]
 	eve := newAttacker(t, b, "eve", netip.MustParseAddr("10.77.0.66"))
 	barn.configure("[discovery]\ncheck_interval = \"1s\"\nmax_neighbours = 500\n")
+	barn.env = ownGC
 	barn.start("--kubeconfig", "none")
 	mill.start("--kubeconfig", "none")
 	millID := mill.id()
@@ -399,6 +400,7 @@ func TestEndpointUnderAttack(t *testing.T) {
 	boxes := newBoxes(t, b, "barn", "mill")
 	barn, mill := boxes[0], boxes[1]
 	eve := newAttacker(t, b, "eve", netip.MustParseAddr("10.77.0.66"))
+	barn.env = ownGC
 	barn.start("--kubeconfig", "none")
 	mill.start("--kubeconfig", "none")
 	barnID := barn.id()
