@@ -270,8 +270,16 @@ OTHERS   = $(LONGEST) $(filter-out $(E2E) $(DRIVING) $(LONGEST) $(ALONE),$(patsu
 # measure an agent's memory let it collect its own as it does by itself.
 GO_TEST    := GOGC=400 go test -vet=off -parallel 3 -ldflags '-s -w' -timeout 60m
 EACH_TIME  := $(GO_TEST) -count=1
+
+# The programs one after another: two builds at once would compile the same packages twice.
+.PHONY: one-by-one
+one-by-one:
+	@MAKEFLAGS= $(MAKE) --no-print-directory programs rules
+
+# Beside lint, which needs nothing of them but what the agent is compiled from, and beside what the virtual machine waits for.
 .PHONY: test
-test: setup vm lint programs rules
+test: setup build
+	@$(MAKE) --no-print-directory -j3 vm lint one-by-one
 	$(call stage,tests)
 	cd packaging/build && go test -count=1 ./...
 	@bin/progress -what tests $(EACH_TIME) $(E2E) \
