@@ -41,6 +41,7 @@
 // to anew, with a resumed TLS session of 1.8 KB at the client (2.5 KB for calls)
 // and nothing at the server. All sessions together are bounded in bytes as well,
 // because successions and fleet certificates make them larger, and strangers could.
+// One that is idle for longer than a server keeps it gives way to any other.
 // An idle connection may have died meanwhile. For a check an answer is waited for a
 // second; an API server may take longer than that, so a call gives up when the
 // kernel at the other end does not even acknowledge it for a second, and is then

@@ -15,6 +15,10 @@ import (
 // have forgotten the connection without telling.
 const idleAnswerTimeout = time.Second
 
+// idleLife is for how long an idle connection may still be open: an agent closes one
+// on which no request came for 75 seconds.
+const idleLife = 2 * time.Minute
+
 var errOtherID = errors.New("says it is another cluster")
 
 // idleConns holds connections on which checks and calls went well, for the next ones
@@ -22,25 +26,32 @@ var errOtherID = errors.New("says it is another cluster")
 // it can only be answered by the holder of the key that opened it. One per key,
 // and no more than limit: with more peers than that the others are connected to
 // anew each time, because an idle connection costs both ends memory. One that can
-// carry calls takes the place of one that cannot. Its methods may be called from
-// any goroutine; a connection belongs to whoever took it.
+// carry calls takes the place of one that cannot, and any one that of one whose peer has
+// closed it meanwhile: nobody takes that out who does not ask that key any more. Its
+// methods may be called from any goroutine; a connection belongs to whoever took it.
 type idleConns struct {
 	limit int
 
 	mu     sync.Mutex
-	byKey  map[peer.Fingerprint]*Conn
+	byKey  map[peer.Fingerprint]idleConn
 	closed bool
 }
 
+// idleConn is a connection that nobody uses since then.
+type idleConn struct {
+	*Conn
+	since time.Time
+}
+
 func newIdleConns(limit int) *idleConns {
-	return &idleConns{limit: limit, byKey: make(map[peer.Fingerprint]*Conn)}
+	return &idleConns{limit: limit, byKey: make(map[peer.Fingerprint]idleConn)}
 }
 
 // take hands out the connection with the holder of fp, nil when there is none.
 func (k *idleConns) take(fp peer.Fingerprint) *Conn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	conn := k.byKey[fp]
+	conn := k.byKey[fp].Conn
 	delete(k.byKey, fp)
 	return conn
 }
@@ -59,17 +70,21 @@ func (k *idleConns) place(fp peer.Fingerprint, e epoch) (room bool, instead peer
 	switch old := k.byKey[fp]; {
 	case k.closed:
 		return false, fp
-	case old != nil:
+	case old.Conn != nil:
 		return old.epoch < e, fp
 	case len(k.byKey) < k.limit:
 		return true, fp
 	}
+	instead = fp
 	for other, old := range k.byKey {
-		if old.epoch < e {
+		if time.Since(old.since) > idleLife {
 			return true, other
 		}
+		if old.epoch < e {
+			room, instead = true, other
+		}
 	}
-	return false, fp
+	return room, instead
 }
 
 // put keeps a connection, or closes it when there is no room.
@@ -78,9 +93,9 @@ func (k *idleConns) put(c *Conn) {
 	k.mu.Lock()
 	loser := c
 	if room, instead := k.place(fp, c.epoch); room {
-		loser = k.byKey[instead]
+		loser = k.byKey[instead].Conn
 		delete(k.byKey, instead)
-		k.byKey[fp] = c
+		k.byKey[fp] = idleConn{c, time.Now()}
 	}
 	k.mu.Unlock()
 	if loser != nil {

@@ -140,6 +140,31 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// One whose peer nobody asks any more, as it has another key now, does not keep others from being kept.
+func TestKeptConnectionOfNobodyGivesWay(t *testing.T) {
+	former, b := endpointtest.New(t, endpointtest.IDA), endpointtest.New(t, endpointtest.IDB)
+	gone, s := serve(t, former, "127.0.0.1:0"), serve(t, b, "127.0.0.2:0")
+	c := patient(Config{Keep: 1})
+	defer c.Close()
+	mustIdentify(t, c, peer.Target{ID: endpointtest.IDA, Fingerprint: former.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(gone, "127.0.0.1"))})
+	target := peer.Target{ID: endpointtest.IDB, Fingerprint: b.Key.Fingerprint(), Addrs: endpointtest.Addrs(at(s, "127.0.0.2"))}
+	mustIdentify(t, c, target)
+	mustIdentify(t, c, target)
+	if n := accepted(s); n != 2 {
+		t.Fatalf("%d connections for 2 checks while another one is kept", n)
+	}
+	c.idle.mu.Lock()
+	old := c.idle.byKey[former.Key.Fingerprint()]
+	old.since = old.since.Add(-idleLife)
+	c.idle.byKey[former.Key.Fingerprint()] = old
+	c.idle.mu.Unlock()
+	mustIdentify(t, c, target)
+	mustIdentify(t, c, target)
+	if n := accepted(s); n != 3 {
+		t.Errorf("%d connections after 4 checks, the last two with room", n)
+	}
+}
+
 func TestKept(t *testing.T) {
 	k := newIdleConns(1)
 	if k.take(peer.Fingerprint{1}) != nil || !k.room(peer.Fingerprint{1}, 0) {
