@@ -1,6 +1,7 @@
 package liqo
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestBackAgain(t *testing.T) {
 		if err := s.namespaces.Told().Replace([]any{n}, "1"); err != nil {
 			t.Fatal(err)
 		}
-		s.attach()
+		s.attach(t.Context())
 	}
 	yes, no := true, false
 	back()
@@ -82,7 +83,7 @@ func TestBackAgain(t *testing.T) {
 func TestGoneStaysGone(t *testing.T) {
 	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
 	l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
-	newSession(l, nil, served{}).attach()
+	newSession(l, nil, served{}).attach(t.Context())
 	for _, c := range []struct {
 		set  Consumption
 		gone bool
@@ -91,5 +92,19 @@ func TestGoneStaysGone(t *testing.T) {
 		if got := l.pairs[id].desired.Consume.Gone; got != c.gone {
 			t.Errorf("%+v: gone %t", c.set, got)
 		}
+	}
+}
+
+// TestEndedSession: a session that ends while it begins is not used any more. Without Liqo, nobody would take it away: what
+// there is of a pair would not be known again before a restart, and a peering without Liqo would wait for it.
+func TestEndedSession(t *testing.T) {
+	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
+	l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	newSession(l, nil, served{}).attach(ctx)
+	l.set(nil, true)
+	if c, _ := l.Drive(id, Desired{Consume: &Consumption{Wanted: true}}); c.Unknown {
+		t.Errorf("unknown without Liqo: %+v", c)
 	}
 }

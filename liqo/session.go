@@ -155,7 +155,7 @@ func (s *session) run(ctx context.Context, running *sync.WaitGroup) {
 		if slices.ContainsFunc(s.namespaces.All(), func(n *object) bool { return inCare(n) != "" }) {
 			s.need()
 		}
-		s.attach() // from here on new pairs need it
+		s.attach(ctx) // from here on new pairs need it
 		if !await(ctx, s.start) {
 			return
 		}
@@ -163,9 +163,13 @@ func (s *session) run(ctx context.Context, running *sync.WaitGroup) {
 	})
 }
 
-// attach has Drive and Answer reach the session. Whoever waits for what is known now is told.
-func (s *session) attach() {
+// attach has Drive and Answer reach the session until ctx ends. Whoever waits for what is known now is told.
+func (s *session) attach(ctx context.Context) {
 	s.Liqo.mu.Lock()
+	if ctx.Err() != nil { // nobody would take it away again
+		s.Liqo.mu.Unlock()
+		return
+	}
 	s.Liqo.session, s.settled = s, true
 	if len(s.pairs) > 0 {
 		s.need()
