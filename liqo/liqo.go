@@ -219,7 +219,16 @@ func (l *Liqo) Drive(id peer.ClusterID, d Desired) (consuming, serving Status) {
 		p.desired.Serve = d.Serve
 		l.due(id)
 	}
+	if p.over() && l.session != nil && !l.session.cares(id) {
+		delete(l.pairs, id)
+	}
 	return p.consuming, p.serving
+}
+
+// over reports whether nothing of a pair is wanted, and nothing is left.
+func (p *pair) over() bool {
+	c, serve := p.desired.Consume, p.desired.Serve
+	return c != nil && !c.Wanted && serve != nil && !*serve && reflect.DeepEqual(p.consuming, Status{}) && reflect.DeepEqual(p.serving, Status{})
 }
 
 // reset forgets what is there. Nothing is if Liqo cannot be used.

@@ -108,3 +108,25 @@ func TestEndedSession(t *testing.T) {
 		t.Errorf("unknown without Liqo: %+v", c)
 	}
 }
+
+// TestPartedPairIsForgotten: who is peered and parted again and again under new IDs leaves nothing in memory.
+func TestPartedPairIsForgotten(t *testing.T) {
+	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
+	l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	s := newSession(l, nil, served{unconnected: "no networking"})
+	s.attach(t.Context())
+	yes, no := true, false
+	l.Drive(id, Desired{Consume: &Consumption{Wanted: true}, Serve: &yes})
+	parted := Desired{Consume: &Consumption{}, Serve: &no}
+	if c, _ := l.Drive(id, parted); !c.Unknown || len(l.pairs) != 1 {
+		t.Errorf("nobody looks whether something was left: %+v", c)
+	}
+	for _, serve := range []bool{true, false} {
+		if _, err := s.reconcile(t.Context(), job{id, serve}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, s := l.Drive(id, parted); c.Unknown || s.Unknown || len(l.pairs) != 0 {
+		t.Errorf("%d pairs, %+v, %+v", len(l.pairs), c, s)
+	}
+}
