@@ -383,7 +383,10 @@ func (l *Liqo) drive(ctx context.Context, c *kube.Client, found served) {
 			return
 		case <-l.look:
 		}
-		if again, err := detect(ctx, c); err == nil && (again == nil || *again != found) {
+		switch again, err := detect(ctx, c); {
+		case err != nil:
+			l.Look() // whoever wanted that does not ask again
+		case again == nil || *again != found:
 			l.cfg.Logger.Info("Liqo changed in the API server", "served", again != nil)
 			return
 		}

@@ -3,12 +3,16 @@ package liqo
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/internal/bubble"
+	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/liqo/engine"
 	"liqo.io/agent/peer"
@@ -129,4 +133,47 @@ func TestPartedPairIsForgotten(t *testing.T) {
 	if c, s := l.Drive(id, parted); c.Unknown || s.Unknown || len(l.pairs) != 0 {
 		t.Errorf("%d pairs, %+v, %+v", len(l.pairs), c, s)
 	}
+}
+
+// TestLookIsRepeated: when Liqo is looked for again, as after `rbac --apply` and a reload, and the API server does not answer at
+// that moment, it is looked for once more.
+func TestLookIsRepeated(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		authentication := `{"name":"tenants"},{"name":"identities"},{"name":"resourceslices"}`
+		answers := func(status int, authentication string) kubetest.Answer {
+			return func(r *http.Request, _ string) (int, string) {
+				switch {
+				case r.Method == http.MethodPost:
+					return 201, `{"status":{"allowed":true}}`
+				case r.URL.Path == "/apis/"+document.Authentication.String():
+					return status, `{"resources":[` + authentication + `]}`
+				case r.URL.Path == "/apis/"+document.Core.String(), r.URL.Path == "/apis/"+document.Offloading.String(), r.URL.Path == "/apis/"+document.IPAM.String():
+					return 200, `{"resources":[]}`
+				}
+				return 200, `{"metadata":{"resourceVersion":"1"},"items":[]}` // as a watch, it ends at once
+			}
+		}
+		server := kubetest.New(answers(200, authentication))
+		l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan struct{})
+		go func() {
+			l.drive(ctx, server.Client(t), served{unconnected: "The API server does not serve networks of " + document.IPAM.String() + "."})
+			close(ended)
+		}()
+		synctest.Wait()
+		server.Say(answers(503, ""))
+		l.Look()
+		synctest.Wait()
+		server.Say(answers(200, authentication+`,{"name":"renews"}`))
+		time.Sleep(time.Minute)
+		select {
+		case <-ended:
+		default:
+			t.Error("what changed in the API server is not noticed")
+			cancel()
+			<-ended
+		}
+	})
 }
