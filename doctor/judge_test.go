@@ -3,6 +3,7 @@ package doctor
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"strings"
@@ -295,12 +296,21 @@ func TestJudgeForeign(t *testing.T) {
 		"another":                      {foreignLiqo{served: theirs, setting: engine.OnlyBuiltin, found: ready}, "warning foreign-liqo"},
 		"one that cannot be seen":      {foreignLiqo{served: theirs, setting: engine.OnlyBuiltin, err: errors.New("forbidden")}, "warning foreign-liqo"},
 		"an old one in our group":      {foreignLiqo{served: map[string][]string{"resourcerequests.discovery.liqo.io": {"v1alpha1"}}, setting: engine.Auto}, "warning foreign-liqo"},
+		"an old one, 1.x is wanted":    {foreignLiqo{served: map[string][]string{"resourcerequests.discovery.liqo.io": {"v1alpha1"}}, setting: engine.OnlyLiqo}, "error liqo-missing"},
 		"driven":                       {foreignLiqo{served: theirs, setting: engine.Auto, found: ready}, "ok"},
 		"driven, without a module":     {foreignLiqo{served: theirs, setting: engine.Auto, found: ready, missing: []string{"geneve"}}, "ok, info liqo-modules"},
 		"not ready":                    {foreignLiqo{served: theirs, setting: engine.OnlyLiqo, found: ill}, "warning liqo-unusable"},
 		"to drive, and cannot be seen": {foreignLiqo{served: theirs, setting: engine.Auto, err: errors.New("forbidden")}, "skipped"},
 	} {
-		judged(t, name, c.found.judge(), c.want)
+		findings := c.found.judge()
+		judged(t, name, findings, c.want)
+		for _, f := range findings {
+			for _, do := range f.Do {
+				if strings.Contains(do, fmt.Sprintf("set peering.engine = %q", c.found.setting)) {
+					t.Errorf("%s: to be set as it is: %s", name, do)
+				}
+			}
+		}
 	}
 }
 

@@ -103,8 +103,8 @@ func (l foreignLiqo) judge() []Finding {
 	}
 	var out []Finding
 	switch {
-	case len(foreign) == 0 && l.setting == engine.OnlyLiqo:
-		return []Finding{{Code: "liqo-missing", Status: Error, What: "Liqo is not installed in this cluster, and peering.engine is liqo", Why: "no cluster is peered with",
+	case l.setting == engine.OnlyLiqo && (len(foreign) == 0 || l.found == nil && l.err == nil):
+		return []Finding{{Code: "liqo-missing", Status: Error, What: "Liqo 1.x is not installed in this cluster, and peering.engine is liqo", Why: "no cluster is peered with",
 			Do: []string{"install Liqo 1.0 to 1.2: liqoctl install", `or set peering.engine = "auto", and restart the agent`}}}
 	case len(foreign) == 0:
 		return []Finding{fine("not installed in this cluster")}
@@ -117,10 +117,13 @@ func (l foreignLiqo) judge() []Finding {
 	case drives && l.found != nil:
 		out = append(out, fine("%s, which calls this cluster %s, peers it with others that run Liqo (peering.engine is %s); %s", version, l.found.ID, l.setting, full))
 	default:
+		drive := `have the agent drive Liqo 1.x: set peering.engine = "auto", and restart the agent (docs/liqo.md)`
+		if drives {
+			drive = "have the agent drive it: replace it by Liqo 1.0 to 1.2 (docs/liqo.md)"
+		}
 		out = append(out, Finding{Code: "foreign-liqo", Status: Warning, What: version + " is installed in this cluster, with " + text.List(foreign, 4, ", "),
 			Why: "the two do not know each other: `kubectl get foreignclusters` may show the objects of either, each has its own peerings and virtual nodes, and both may offer the same resources",
-			Do: []string{full, `have the agent drive Liqo 1.x: set peering.engine = "auto", and restart the agent (docs/liqo.md)`,
-				"or use only one of them: remove the other (liqoctl uninstall), or this agent"}})
+			Do:  []string{full, drive, "or use only one of them: remove the other (liqoctl uninstall), or this agent"}})
 	}
 	if len(l.missing) > 0 {
 		out = append(out, Finding{Code: "liqo-modules", Status: Info, What: "this machine has no kernel module " + text.List(l.missing, 4, ", "),
