@@ -254,9 +254,9 @@ func (o object) text(out *strings.Builder) {
 	if o.comment != "" {
 		line("# %s", o.comment)
 	}
-	line("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s", o.apiVersion, o.kind, o.name)
+	line("apiVersion: %s\nkind: %s\nmetadata:\n  name: %s", o.apiVersion, o.kind, quoted(o.name))
 	if o.namespace != "" {
-		line("  namespace: %s", o.namespace)
+		line("  namespace: %s", quoted(o.namespace))
 	}
 	if !o.bare {
 		line("  labels: {%s: %s}", api.LabelManagedBy, api.ManagedByAdministrator)
@@ -269,7 +269,7 @@ func (o object) text(out *strings.Builder) {
 	}
 	if o.role != "" {
 		line("roleRef: {apiGroup: %s, kind: %s, name: %s}", groupRBAC, o.role, o.name)
-		line("subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]", Name, o.subject)
+		line("subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]", Name, quoted(o.subject))
 	}
 	if o.spec != nil {
 		writeYAML(out, "spec", o.spec)
@@ -308,7 +308,8 @@ func writeYAML(out *strings.Builder, name string, value any) {
 
 // quoted puts into quotation marks what YAML might take for something else.
 func quoted(s string) string {
-	if s == "" || strings.ContainsAny(s, ":#") {
+	var read any
+	if err := yaml.Unmarshal([]byte(s), &read); err != nil || read != any(s) || strings.ContainsAny(s, ":#") {
 		return `"` + s + `"`
 	}
 	return s

@@ -54,6 +54,38 @@ func TestManifest(t *testing.T) {
 	}
 }
 
+// A namespace may be called like a number: what people read says that it is a name.
+func TestManifestOfOddNamespace(t *testing.T) {
+	for _, namespace := range []string{"42", "1e3", "true", "null", "no"} {
+		text, err := Manifest(namespace, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range strings.Split(string(text), "\n---\n")[1:] {
+			var one struct {
+				Kind     string
+				Metadata struct{ Name, Namespace any }
+				Subjects []struct{ Namespace any }
+			}
+			if err := yaml.Unmarshal([]byte(document), &one); err != nil {
+				t.Fatal(err)
+			}
+			names := []any{one.Metadata.Name}
+			if one.Metadata.Namespace != nil || one.Kind == "ServiceAccount" {
+				names = append(names, one.Metadata.Namespace)
+			}
+			for _, s := range one.Subjects {
+				names = append(names, s.Namespace)
+			}
+			for _, name := range names {
+				if _, ok := name.(string); !ok {
+					t.Errorf("%q: %v is no name:\n%s", namespace, name, document)
+				}
+			}
+		}
+	}
+}
+
 func TestManifestWantsANamespace(t *testing.T) {
 	for _, namespace := range []string{"", "Liqo", "a b", "-", "x\nkind: Secret", strings.Repeat("x", 64)} {
 		for _, make := range []func(string, bool) ([]byte, error){Manifest, ManifestJSON, func(n string, _ bool) ([]byte, error) { return ManifestInCluster(n) }} {
