@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"liqo.io/agent/api"
+	"liqo.io/agent/endpoint/client"
 	"liqo.io/agent/internal/bubble"
 	"liqo.io/agent/internal/kubetest"
 	"liqo.io/agent/liqo/document"
 	"liqo.io/agent/liqo/engine"
+	"liqo.io/agent/liqo/exchange"
 	"liqo.io/agent/peer"
 )
 
@@ -176,4 +179,33 @@ func TestLookIsRepeated(t *testing.T) {
 			<-ended
 		}
 	})
+}
+
+// roaming is a peer that answers at an address.
+type roaming struct{ at netip.AddrPort }
+
+func (r *roaming) Exchange(context.Context, peer.Target, client.Request) (client.Response, error) {
+	return client.Response{Status: http.StatusOK, Body: []byte(`{"clusterID":"mill"}`), Result: client.Result{Addr: r.at}}, nil
+}
+
+// TestSlowForAMoment: a provider with several addresses stays where it is shown when another of them answers first, and is
+// followed when it is shown elsewhere: Liqo would restart its virtual kubelet there and back, and has no use for a link-local one.
+func TestSlowForAMoment(t *testing.T) {
+	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
+	home, other, local := netip.MustParseAddrPort("192.168.7.1:6447"), netip.MustParseAddrPort("10.8.0.1:6447"), netip.MustParseAddrPort("[fe80::1%eth0]:6447")
+	provider := &roaming{}
+	l := New(Config{Peers: provider, Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	s := newSession(l, nil, served{})
+	p := &pair{told: make(chan struct{})}
+	l.pairs[id] = p
+	for _, c := range []struct{ shown, answers, want netip.AddrPort }{
+		{home, home, home}, {home, other, home}, {home, local, home}, {other, home, home}, {other, other, other}, {other, home, other}, {home, home, home},
+	} {
+		provider.at = c.answers
+		p.desired.Consume = &Consumption{Wanted: true, Target: peer.Target{Addrs: []netip.AddrPort{home, other, local}, URL: "https://" + c.shown.String()}}
+		s.ask(t.Context(), p, *p, exchange.Call{ClusterID: "barn"})
+		if p.asking.address != c.want.Addr() {
+			t.Errorf("shown at %s, answers at %s: it is at %s", c.shown, c.answers, p.asking.address)
+		}
+	}
 }

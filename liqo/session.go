@@ -429,6 +429,11 @@ func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call
 		next.same++
 	default:
 		next.failed = ""
+		if old != nil && shownAt(now.desired.Consume.Target, next.address) {
+			// Of several addresses that are tried a moment after each other, the first to answer wins, and any
+			// host is slow for a moment. Liqo would follow it there and back.
+			address = next.address
+		}
 		news := old == nil || next.address != address || !reflect.DeepEqual(*old, answer)
 		if next.said, next.address = &answer, address; news && next.same < 2 {
 			next.same = 0
@@ -446,6 +451,16 @@ func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call
 	next.next = s.cfg.Now().Add(pause)
 	p.asking = next
 	return time.Nanosecond // the plan is another now, or waits until then
+}
+
+// shownAt reports whether that address is the one at which a peer is shown: it is announced, and answers there.
+func shownAt(target peer.Target, address netip.Addr) bool {
+	at, err := peer.ParseURL(target.URL)
+	if err != nil {
+		return false
+	}
+	shown, err := netip.ParseAddr(at.Hostname())
+	return err == nil && shown.Unmap() == address.Unmap()
 }
 
 func (s *session) call(ctx context.Context, target peer.Target, call exchange.Call) (answer exchange.Answer, from netip.Addr, err error) {
