@@ -110,9 +110,15 @@ func (d *derived) trustAdvice() string {
 	}
 	advice += " Then run: liqo-agent peers connect " + d.commandName()
 	if d.effective != nil {
-		advice += ", or: kubectl patch foreigncluster " + d.effective.Name + ` --type=merge -p '{"spec":{"trustMode":"Trusted"}}'`
+		advice += ", or: " + patchTrust(d.effective, api.TrustTrusted)
 	}
 	return advice
+}
+
+// patchTrust returns the command that sets spec.trustMode. Liqo has a kind of the same name, which is meant without the group
+// where it is installed.
+func patchTrust(fc *api.ForeignCluster, mode api.TrustMode) string {
+	return "kubectl patch " + api.PluralForeignClusters + "." + api.GroupVersion.Group + " " + fc.Name + ` --type=merge -p '{"spec":{"trustMode":"` + string(mode) + `"}}'`
 }
 
 func trustReason(m peer.TrustMethod) string {
@@ -203,7 +209,6 @@ func (d *derived) unjoinedVerdict() *verdict {
 // askVerdict returns the content of the condition AccessRequested: a person has to decide whether
 // the cluster may use ours, and how to do that; nil if not.
 func (d *derived) askVerdict(fc *api.ForeignCluster) *verdict {
-	patch := "kubectl patch foreigncluster " + fc.Name + ` --type=merge -p '{"spec":{"trustMode":"%s"}}'`
 	switch ask := d.Policy.Ask; {
 	case d.redundant(fc):
 		return nil
@@ -212,7 +217,7 @@ func (d *derived) askVerdict(fc *api.ForeignCluster) *verdict {
 			", which is not the one that is known. Find out why; then: liqo-agent peers accept, or reject, "+string(d.ID))
 	case ask != nil:
 		return yes(reason.Pending, "It asks for access from "+ask.From+". If it shows the code "+ask.Code+" too, accept it with: "+
-			fmt.Sprintf(patch, api.TrustTrusted)+", or: liqo-agent peers accept "+d.commandName()+". Refuse it with: "+fmt.Sprintf(patch, api.TrustUntrusted)+
+			patchTrust(fc, api.TrustTrusted)+", or: liqo-agent peers accept "+d.commandName()+". Refuse it with: "+patchTrust(fc, api.TrustUntrusted)+
 			", or: liqo-agent peers reject "+d.commandName())
 	case d.incoming.decision != nil && d.incoming.decision.Phase == api.RequestPending:
 		phase := "kubectl patch peeringrequest " + string(d.ID) + ` --subresource=status --type=merge -p '{"status":{"phase":"%s"}}'`

@@ -133,6 +133,20 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// TestCommandsMeanOurKind: with Liqo in the same cluster, a ForeignCluster without its group is one of Liqo's.
+func TestCommandsMeanOurKind(t *testing.T) {
+	w := newWorld()
+	w.a.book.connect()
+	mustRest(t, w)
+	f := derive(w.a.observe(), t0)
+	f.Policy.Ask = &Ask{Fingerprint: f.Peer.Fingerprint, Code: "1234", From: "192.0.2.7"}
+	for _, message := range []string{w.a.own().Condition(api.ConditionOutgoingPeering).Message, f.askVerdict(w.a.own()).message} {
+		if n := strings.Count(message, "kubectl patch foreignclusters.discovery.liqo.io "+string(idB)+" "); n == 0 || n != strings.Count(message, "kubectl ") {
+			t.Error(message)
+		}
+	}
+}
+
 // TestNamesInCommands: what a peer calls itself is about to be pasted into a
 // shell.
 func TestNamesInCommands(t *testing.T) {
