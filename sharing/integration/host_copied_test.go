@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"liqo.io/agent/internal/attack"
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/sharing/spec"
 )
 
-// The quota in a guest namespace says whose that is, and nothing about another namespace
-// that somebody copied it to.
-func TestAttackCopiedQuota(t *testing.T) {
-	t.Parallel()
-	k := startHostKube(t)
-	root := admin(t, k)
+// attackCopiedQuota: the quota in a guest namespace says whose that is, and nothing about
+// another namespace that somebody copied it to.
+func attackCopiedQuota(t *testing.T, k *bed.Kube) {
+	root, barn := admin(t, k), consumer(12)
 	r := startHost(t, k)
 	r.Set(tenancy(barn, smallOffer()))
 	shop := r.namespace(t, barn, "shop")
@@ -41,4 +42,6 @@ func TestAttackCopiedQuota(t *testing.T) {
 	}
 	attack.Attempt{What: "copy the quota of a guest namespace to another one, and disconnect", As: "careless operator", Want: "whose: <nil>, deleted: <nil>"}.
 		Saw(t, fmt.Sprintf("whose: %v, deleted: %v", pick(found, "metadata", "labels", "liqo.io/origin-cluster-id"), pick(found, "metadata", "deletionTimestamp")))
+	must(t, root.Delete(t.Context(), namespaces+yard, metav1.DeleteOptions{}))
+	awaitGone(t, k, namespaces+yard)
 }

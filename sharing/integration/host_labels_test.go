@@ -9,17 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"liqo.io/agent/internal/attack"
+	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
 	"liqo.io/agent/sharing/spec"
 )
 
-// Somebody takes the labels from a guest namespace, by which everything finds it. It
-// has them back while its consumer is admitted, and goes with it else, also when the
-// agent did not run meanwhile.
-func TestAttackLostLabels(t *testing.T) {
-	t.Parallel()
-	k := startHostKube(t)
-	root := admin(t, k)
+// attackLostLabels: somebody takes the labels from a guest namespace, by which everything
+// finds it. It has them back while its consumer is admitted, and goes with it else, also
+// when the agent did not run meanwhile.
+func attackLostLabels(t *testing.T, k *bed.Kube) {
+	root, barn := admin(t, k), consumer(11)
 	r := startHost(t, k)
 	r.Set(tenancy(barn, smallOffer()))
 	shop := r.namespace(t, barn, "shop")

@@ -24,6 +24,13 @@ func TestHost(t *testing.T) {
 	root := admin(t, k)
 	// No kubelet runs: a pod that was bound would never end.
 	must(t, root.Patch(t.Context(), "/api/v1/nodes/"+hostNode, "", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), nil))
+	// One after the other, before the rest: a second Host would repair what these break, too.
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *bed.Kube)
+	}{{"lost labels", attackLostLabels}, {"copied quota", attackCopiedQuota}, {"retention", testRetention}} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, k) })
+	}
 	// Each has a Host of its own, which is told nothing of the others' consumers.
 	for name, test := range map[string]func(*testing.T, *bed.Kube){
 		"namespaces": testNamespaces, "isolation": testIsolation, "quota": testQuota, "eviction": testEviction,
