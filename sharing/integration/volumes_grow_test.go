@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -18,12 +18,9 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-// TestVolumesGrow: a claim at a provider grows by what the provider counts and gives, and no more.
-func TestVolumesGrow(t *testing.T) {
-	t.Parallel()
-	s := startStoring(t)
-	ctx := t.Context()
-	s.namespace("shop")
+// growingClaims: a claim at a provider grows by what the provider counts and gives, and no more.
+func growingClaims(s *storing) {
+	t, ctx := s.t, s.t.Context()
 	v, _ := s.keep(nil, func(string) {})
 	bedtest.Within(t, "the storage class", func() error { return s.a.Get(ctx, liqoClass, nil) })
 	s.claim("shop", "data", "1Gi")
@@ -135,4 +132,18 @@ func TestVolumesGrow(t *testing.T) {
 	size := resource.MustParse("16Gi")
 	s.must(s.b.Patch(ctx, copied+"/status", "", types.MergePatchType, marshal(t, object{"status": object{"capacity": object{"storage": size.String()}}}), nil))
 	shows("12Gi", false)
+
+	// It goes as any other.
+	s.end("db")
+	now := int64(0)
+	s.must(s.b.Delete(ctx, podPath(guestNamespace("shop"), "db"), metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	s.must(s.b.Delete(ctx, namespaces+guestNamespace("shop")+"/persistentvolumeclaims/theirs", metav1.DeleteOptions{}))
+	s.must(s.a.Delete(ctx, claimsPath+"data", metav1.DeleteOptions{}))
+	awaitGone(t, s.kubeA, claimsPath+"data")
+	bedtest.Within(t, "no claims at the provider", func() error {
+		if n := len(s.copies("shop")); n > 0 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
 }

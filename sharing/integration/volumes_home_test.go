@@ -198,14 +198,20 @@ func (s *storing) end(name string) {
 	}
 }
 
-// TestVolumesAtHome: a claim whose first pod runs in this cluster has an ordinary volume of the default
-// class, which pods follow, and which lives and ends without the agent.
+// TestVolumesAtHome goes through what becomes of claims whose first pod runs in this cluster, on one pair of clusters.
 func TestVolumesAtHome(t *testing.T) {
 	t.Parallel()
 	s := startStoring(t)
-	ctx := t.Context()
 	d := s.startDisks()
-	s.namespace("shop")
+	t.Run("life", func(t *testing.T) { claimsAtHome(s.sub(t), d) })
+	d.refuses.Store(false)
+	t.Run("killed", func(t *testing.T) { killedAtHome(s.sub(t), d) })
+}
+
+// claimsAtHome: a claim whose first pod runs in this cluster has an ordinary volume of the default
+// class, which pods follow, and which lives and ends without the agent.
+func claimsAtHome(s *storing, d *disks) {
+	t, ctx := s.t, s.t.Context()
 	v, stop := s.keep(nil, func(string) {})
 	bedtest.Within(t, "the storage class for this cluster, too", func() error {
 		var class struct {
@@ -277,14 +283,10 @@ func TestVolumesAtHome(t *testing.T) {
 	bedtest.Within(t, "nothing", func() error { return s.left(0, 0) })
 }
 
-// TestKilledAtHome: whenever the agent is killed, the next one finishes what it began: a claim in this
+// killedAtHome: whenever the agent is killed, the next one finishes what it began: a claim in this
 // cluster has one volume, and nothing is left of it after it was deleted, at whichever step.
-func TestKilledAtHome(t *testing.T) {
-	t.Parallel()
-	s := startStoring(t)
-	ctx := t.Context()
-	d := s.startDisks()
-	s.namespace("shop")
+func killedAtHome(s *storing, d *disks) {
+	t, ctx := s.t, s.t.Context()
 	_, stop := s.keep(nil, func(string) {})
 	bedtest.Within(t, "the storage class", func() error { return s.a.Get(ctx, liqoClass, nil) })
 	stop()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,13 +47,10 @@ func (*liar) Namespace(context.Context, string) (string, error) { return "liqo-l
 const boundLie = `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"other","namespace":"kube-system"},
 	"spec":{"volumeName":"x","resources":{"requests":{"storage":"1Ei"}}},"status":{"phase":"Bound","capacity":{"storage":"1Ei"}}}`
 
-// TestAttackVolumesOfALiar: a provider that says that it has the data and does not, or answers with something else, is believed
+// claimsOfALiar: a provider that says that it has the data and does not, or answers with something else, is believed
 // no more than it has to be: what is here is as it was asked for, and what it denies is shown as missing.
-func TestAttackVolumesOfALiar(t *testing.T) {
-	t.Parallel()
-	s := startStoring(t)
-	ctx := t.Context()
-	s.namespace("shop")
+func claimsOfALiar(s *storing) {
+	t, ctx := s.t, s.t.Context()
 	var mu sync.Mutex
 	now := time.Now()
 	log := &bedtest.Log{}

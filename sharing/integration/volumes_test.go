@@ -40,7 +40,7 @@ type storing struct {
 	told *spec.Tenant
 }
 
-// startStoring returns a consumer and a provider that offers 10Gi.
+// startStoring returns a consumer, with namespace shop, and a provider that offers 10Gi.
 func startStoring(t *testing.T) *storing {
 	t.Helper()
 	p := startPair(t)
@@ -67,7 +67,17 @@ func startStoring(t *testing.T) *storing {
 				"hostPath": object{"path": fmt.Sprint("/disks/", i)}, "persistentVolumeReclaimPolicy": "Retain"},
 		}, nil))
 	}
+	s.must(p.a.Create(t.Context(), "/api/v1/namespaces", object{"metadata": object{"name": "shop", "labels": object{workload.LabelEnabled: "true"}}}, nil))
+	bedtest.Within(t, "the service account", func() error { return p.a.Get(t.Context(), namespaces+"shop/serviceaccounts/default", nil) })
 	return s
+}
+
+// sub is s for a subtest.
+func (s *storing) sub(t *testing.T) *storing {
+	out, p := *s, *s.pair
+	p.t = t
+	out.pair = &p
+	return &out
 }
 
 // admit has the provider let the consumer in.
@@ -80,15 +90,6 @@ func storingTenancy() spec.Tenant {
 	offer := smallOffer()
 	offer["storage"] = "10Gi"
 	return tenancy(consumerID, offer)
-}
-
-// namespace makes an enabled namespace at home.
-func (s *storing) namespace(name string) {
-	s.t.Helper()
-	s.must(s.a.Create(s.t.Context(), "/api/v1/namespaces", object{"metadata": object{"name": name, "labels": object{workload.LabelEnabled: "true"}}}, nil))
-	bedtest.Within(s.t, "the service account", func() error {
-		return s.a.Get(s.t.Context(), namespaces+name+"/serviceaccounts/default", nil)
-	})
 }
 
 // claim makes a claim at home.
@@ -157,15 +158,22 @@ func (s *storing) copies(namespace string) []corev1.PersistentVolumeClaim {
 	return list.Items
 }
 
-// TestVolumes: the scheduler places a pod with a claim on a virtual node, the claim is kept at
-// the provider and mounted there, survives its pods and the peering, and is deleted with the
-// claim at home.
+// TestVolumes goes through what becomes of claims at a provider, on one pair of clusters. Each leaves no claims to the next.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	s := startStoring(t)
+	t.Run("kept", func(t *testing.T) { keptClaims(s.sub(t)) })
+	t.Run("grow", func(t *testing.T) { growingClaims(s.sub(t)) })
+	t.Run("killed", func(t *testing.T) { killedClaims(s.sub(t)) })
+	t.Run("liar", func(t *testing.T) { claimsOfALiar(s.sub(t)) })
+}
+
+// keptClaims: the scheduler places a pod with a claim on a virtual node, the claim is kept at
+// the provider and mounted there, survives its pods and the peering, and is deleted with the
+// claim at home.
+func keptClaims(s *storing) {
+	t, ctx := s.t, s.t.Context()
 	s.kubelet()
-	ctx := t.Context()
-	s.namespace("shop")
 	log := &bedtest.Log{}
 	var o *offload.Offload
 	v, _ := s.keep(nil, func(namespace string) { o.ClaimsChanged(namespace) })
@@ -337,16 +345,13 @@ func (s *storing) die(writes int64, done func() bool) (killed bool) {
 	return dead.Err() != nil
 }
 
-// TestKilledVolumes: whenever the agents of both clusters are killed in the life of a claim, the next ones finish what was
+// killedClaims: whenever the agents of both clusters are killed in the life of a claim, the next ones finish what was
 // begun, once: there is one copy of it, which keeps its volume, and none after the claim was deleted.
-func TestKilledVolumes(t *testing.T) {
-	t.Parallel()
-	s := startStoring(t)
-	ctx := t.Context()
+func killedClaims(s *storing) {
+	t, ctx := s.t, s.t.Context()
 	s.must(s.b.Create(ctx, classesPath, object{
 		"metadata": object{"name": "made"}, "provisioner": diskMaker, "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true,
 	}, nil))
-	s.namespace("shop")
 	_, stop := s.keep(nil, func(string) {})
 	bedtest.Within(t, "the storage class", func() error { return s.a.Get(ctx, liqoClass, nil) })
 	stop()
