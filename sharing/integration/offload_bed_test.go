@@ -39,12 +39,13 @@ type pair struct {
 // startPair returns two clusters that are ready.
 func startPair(t *testing.T) *pair {
 	t.Helper()
-	return pairOf(t, bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24"}))
+	return pairOf(t, nil, nil)
 }
 
-// pairOf makes two control planes, on hosts a and b, two clusters that are ready.
-func pairOf(t *testing.T, kubes []*bed.Kube) *pair {
+// pairOf is startPair with these ranges of pods, nil for those of K3s without options.
+func pairOf(t *testing.T, ofA, ofB bed.Ranges) *pair {
 	t.Helper()
+	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "a", Prefix: "10.77.0.1/24", Pods: ofA}, bed.HostSpec{Name: "b", Prefix: "10.77.0.2/24", Pods: ofB})
 	errs := make([]error, len(kubes))
 	var group sync.WaitGroup
 	for i, k := range kubes {
@@ -89,16 +90,40 @@ func (p *pair) must(err error) {
 	must(p.t, err)
 }
 
-// sub is p for a subtest, with a namespace of its own.
-func (p *pair) sub(t *testing.T, namespace string) *pair {
+// with is p for a subtest.
+func (p *pair) with(t *testing.T) *pair {
 	q := *p
 	q.t = t
+	return &q
+}
+
+// sub is with, and makes a namespace.
+func (p *pair) sub(t *testing.T, namespace string) *pair {
+	q := p.with(t)
 	q.must(p.a.Create(t.Context(), "/api/v1/namespaces",
 		&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: namespace}}, nil))
 	bedtest.Within(t, "the service account of "+namespace, func() error {
 		return p.a.Get(t.Context(), "/api/v1/namespaces/"+namespace+"/serviceaccounts/default", nil)
 	})
-	return &q
+	return q
+}
+
+// leave ends a namespace in both clusters, whose pods no kubelet ends, so that those of other tests find nothing of it.
+func (p *pair) leave(namespace string) {
+	p.t.Helper()
+	now := int64(0)
+	for _, x := range []struct {
+		kube   *bed.Kube
+		client *kube.Client
+		name   string
+	}{{p.kubeA, p.a, namespace}, {p.kubeB, p.b, guestNamespace(namespace)}} {
+		path := namespaces + x.name
+		p.must(x.client.Delete(p.t.Context(), path+"/pods", metav1.DeleteOptions{GracePeriodSeconds: &now}))
+		if err := x.client.Delete(p.t.Context(), path, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			p.t.Fatal(err)
+		}
+		awaitGone(p.t, x.kube, path)
+	}
 }
 
 // remote stands for the endpoint of the provider.

@@ -17,11 +17,13 @@ import (
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 
-// TestOffload goes through the life of pods on one pair of clusters: those take
-// longer to start than the tests.
+// TestOffload goes through the life of pods and Services on one pair of clusters, of which the
+// consumer is dual-stack: those take longer to start than the tests.
 func TestOffload(t *testing.T) {
 	t.Parallel()
-	p := startPair(t)
+	p := pairOf(t, bothRanges(), nil)
+	t.Run("reflection", func(t *testing.T) { reflection(p.with(t)) })
+	t.Run("reflection in IPv4", func(t *testing.T) { reflectionInIPv4(p.with(t)) })
 	t.Run("by hand", func(t *testing.T) { byHand(p.sub(t, "shop")) })
 	t.Run("refused", func(t *testing.T) { refusedPods(p.sub(t, "misfits")) })
 	p.kubelet()

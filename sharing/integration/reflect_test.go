@@ -120,12 +120,11 @@ func startEndpoint(t *testing.T, p *pair, r *runningHost) *tunnel.Link {
 	return link
 }
 
-// TestReflection: Services of a namespace with pods at a provider are there too, with the pods
+// reflection: Services of a namespace with pods at a provider are there too, with the pods
 // of both clusters behind them, for as long as there are such pods; through the endpoint of
 // the provider, its gateway and its Host.
-func TestReflection(t *testing.T) {
-	t.Parallel()
-	p, ctx := startPair(t), t.Context()
+func reflection(p *pair) {
+	t, ctx := p.t, p.t.Context()
 	r := startHost(t, p.kubeB)
 	blocks := network.Blocks{Ours: []netip.Prefix{netip.MustParsePrefix("241.7.4.0/24")}}
 	tenant := tenancy(consumerID, smallOffer())
@@ -133,8 +132,8 @@ func TestReflection(t *testing.T) {
 	r.Set(tenant)
 	link := startEndpoint(t, p, r)
 
-	const home = "/api/v1/namespaces/shop"
-	p.must(p.a.Create(ctx, "/api/v1/namespaces", object{"metadata": object{"name": "shop", "labels": object{workload.LabelEnabled: "true"}}}, nil))
+	const ns, home = "square", "/api/v1/namespaces/square"
+	p.must(p.a.Create(ctx, "/api/v1/namespaces", object{"metadata": object{"name": ns, "labels": object{workload.LabelEnabled: "true"}}}, nil))
 	bedtest.Within(t, "the service account", func() error { return p.a.Get(ctx, home+"/serviceaccounts/default", nil) })
 	log := &bedtest.Log{}
 	o := offload.New(offload.Config{Self: func() peer.ClusterID { return consumerID }, Logger: log.Logger()})
@@ -178,9 +177,9 @@ func TestReflection(t *testing.T) {
 		status.PodIP, status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
 		p.must(c.Patch(ctx, podPath(ns, name)+"/status", "kubelet", types.StrategicMergePatchType, marshal(t, object{"status": status}), nil))
 	}
-	at(p.a, "shop", "web-0", "10.42.0.17", object{"nodeName": "a", "hostname": "web-0", "subdomain": "peers"})
-	at(p.a, "shop", "web-1", "", object{"nodeName": barnNode, "hostname": "web-1", "subdomain": "peers"})
-	guests := guestNamespace("shop")
+	at(p.a, ns, "web-0", "10.42.0.17", object{"nodeName": "a", "hostname": "web-0", "subdomain": "peers"})
+	at(p.a, ns, "web-1", "", object{"nodeName": barnNode, "hostname": "web-1", "subdomain": "peers"})
+	guests := guestNamespace(ns)
 	there := "/api/v1/namespaces/" + guests
 	theirs := await(t, p.b, guests, "web-1", func(*corev1.Pod) error { return nil })
 	status := runningStatus(theirs)
@@ -273,14 +272,14 @@ func TestReflection(t *testing.T) {
 	leads("nobody has the new label", "web")
 	patch(p.a, home+"/services/web", `{"spec":{"selector":{"app":"web","role":null},"ports":[{"name":"http","port":80,"targetPort":8080}]}}`)
 	leads("and back", "web", near, far)
-	patch(p.a, podPath("shop", "web-0")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	patch(p.a, podPath(ns, "web-0")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
 	leads("a pod is not ready", "web", near, "241.7.4.17:8080  ready=false")
-	patch(p.a, podPath("shop", "web-0")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
+	patch(p.a, podPath(ns, "web-0")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
 	leads("and is again", "web", near, far)
 
 	// A pod at another provider is listed once it has an address at this one.
 	p.must(p.a.Create(ctx, "/api/v1/nodes", object{"apiVersion": "v1", "kind": "Node", "metadata": object{"name": "mill"}}, nil))
-	at(p.a, "shop", "web-2", "241.83.20.9", object{"nodeName": "mill"})
+	at(p.a, ns, "web-2", "241.83.20.9", object{"nodeName": "mill"})
 	bedtest.Within(t, "it is known that the pod is left out", func() error {
 		var events corev1.EventList
 		p.must(p.a.Get(ctx, home+"/events", &events))
@@ -295,10 +294,10 @@ func TestReflection(t *testing.T) {
 	provider.Network = &third
 	o.Set(provider)
 	leads("a pod at another provider", "web", near, far, "241.7.5.3:8080  ready=true")
-	patch(p.a, podPath("shop", "web-2")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	patch(p.a, podPath(ns, "web-2")+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
 	leads("the other provider is not reached", "web", near, far, "241.7.5.3:8080  ready=false")
 	now := int64(0)
-	p.must(p.a.Delete(ctx, podPath("shop", "web-2"), metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	p.must(p.a.Delete(ctx, podPath(ns, "web-2"), metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	leads("the pod at the other provider is gone", "web", near, far)
 
 	// While no packets pass, the provider leaves out what it cannot reach, by itself.
@@ -337,11 +336,20 @@ func TestReflection(t *testing.T) {
 	leads("nothing of it is left", "web")
 	patch(p.a, home+"/services/web", `{"metadata":{"annotations":null}}`)
 	leads("it is there again", "web", near, "241.9.0.17:8080  ready=true")
-	patch(p.a, "/api/v1/namespaces/shop", `{"metadata":{"labels":{"liqo.io/enabled":null}}}`)
+	patch(p.a, home, `{"metadata":{"labels":{"liqo.io/enabled":null}}}`)
 	awaitGone(t, p.kubeB, there+"/services/web")
 	leads("nothing of it is left", "web")
 
 	// The provider disconnects the consumer.
 	r.Set(spec.Tenant{ID: consumerID})
+	await(t, p.b, guests, "web-1", func(pod *corev1.Pod) error {
+		if pod.DeletionTimestamp == nil {
+			return errors.New("it is not being deleted")
+		}
+		return nil
+	})
+	p.must(p.b.Delete(ctx, podPath(guests, "web-1"), metav1.DeleteOptions{GracePeriodSeconds: &now})) // no kubelet ends it
 	awaitGone(t, p.kubeB, "/api/v1/namespaces/"+guests)
+	p.leave(ns)
+	p.must(p.a.Delete(ctx, "/api/v1/nodes/mill", metav1.DeleteOptions{}))
 }

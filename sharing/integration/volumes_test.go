@@ -74,9 +74,8 @@ func startStoring(t *testing.T) *storing {
 
 // sub is s for a subtest.
 func (s *storing) sub(t *testing.T) *storing {
-	out, p := *s, *s.pair
-	p.t = t
-	out.pair = &p
+	out := *s
+	out.pair = s.with(t)
 	return &out
 }
 
