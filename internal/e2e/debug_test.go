@@ -69,11 +69,11 @@ func (p *pair) kubectlDebug(t *testing.T) {
 			return err
 		})
 		a.eventually("an event says why", func() error {
-			out := a.kubectl("get", "events", "-n", "shop", "--field-selector=involvedObject.name=web,type=Warning")
-			if !strings.Contains(out, refused.reason) || !strings.Contains(out, refused.says) {
-				return errors.New(out)
+			out, err := a.events("web")
+			if err == nil && (!strings.Contains(out, "Warning "+refused.reason+": ") || !strings.Contains(out, refused.says)) {
+				err = errors.New(out)
 			}
-			return nil
+			return err
 		})
 	}
 	guests, err := b.guests(p.aID)

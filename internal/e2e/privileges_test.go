@@ -192,10 +192,11 @@ spec:
   volumes: [{name: disk, hostPath: {path: /}}]
 `)
 	a.eventually("a pod that cannot go says so", func() error {
-		if out := a.kubectl("get", "events", "-n", "shop", "--field-selector=involvedObject.name=disk"); !strings.Contains(out, workload.ReasonNotOffloadable) {
-			return errors.New(out)
+		out, err := a.events("disk")
+		if err == nil && !strings.Contains(out, workload.ReasonNotOffloadable) {
+			err = errors.New(out)
 		}
-		return nil
+		return err
 	})
 	a.kubectl("delete", "pod", "-n", "shop", "disk", "--timeout=20s")
 	a.kubectl("scale", "deployment", "-n", "shop", "web", "--replicas=2")

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,11 +86,9 @@ func scraped(text string) map[string]stamped {
 	return out
 }
 
-// TestScrape: who scrapes a virtual node as metrics-server does, with the token of an account that may, learns what its pods
+// scrape: who scrapes a virtual node as metrics-server does, with the token of an account that may, learns what its pods
 // use as the provider's metrics API has it, and nothing of what makes no sense. Strangers learn nothing.
-func TestScrape(t *testing.T) {
-	t.Parallel()
-	p := newSharingPair(t, "")
+func (p *pair) scrape(t *testing.T) {
 	a, b := p.a, p.b
 	var node *corev1.Node
 	a.apply(`apiVersion: apps/v1
@@ -140,32 +139,43 @@ subjects: [{kind: ServiceAccount, name: scraper, namespace: kube-system}]
 		return err
 	})
 	url := fmt.Sprintf("https://%s:%d%s", node.Status.Addresses[0].Address, node.Status.DaemonEndpoints.KubeletEndpoint.Port, node.Annotations["metrics.k8s.io/resource-metrics-path"])
-	tokens := map[string]string{"": "nobody"}
-	scrape := func(account string) (status, text string) {
+	transport := &http.Transport{DialContext: a.host.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // as metrics-server of K3s does
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &http.Client{Transport: transport, Timeout: soon}
+	scrape := func(token string) (status int, text string) {
 		t.Helper()
-		token := tokens[account]
-		if token == "" {
-			token = strings.TrimSpace(a.kubectl("create", "token", "-n", "kube-system", account))
-			tokens[account] = token
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		out, err := a.host.Run(t.Context(), "curl", "--silent", "--insecure", "--write-out", "%{http_code}", "--header", "Authorization: Bearer "+token, url)
-		if err != nil || len(out) < 3 {
-			t.Fatalf("%q, %v", out, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return out[len(out)-3:], out[:len(out)-3]
+		body, err := io.ReadAll(answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body)
 	}
-	if status, text := scrape(""); status != "401" {
-		t.Errorf("a stranger gets %s %s", status, text)
+	tokenOf := func(account string) string {
+		t.Helper()
+		return strings.TrimSpace(a.kubectl("create", "token", "-n", "kube-system", account))
 	}
+	if status, text := scrape("nobody"); status != http.StatusUnauthorized {
+		t.Errorf("a stranger gets %d %s", status, text)
+	}
+	without, scraper := tokenOf("default"), tokenOf("scraper")
 	a.eventually("an account without a role is refused", func() error {
-		if status, text := scrape("default"); status != "403" {
-			return fmt.Errorf("it gets %s %s", status, text)
+		if status, text := scrape(without); status != http.StatusForbidden {
+			return fmt.Errorf("it gets %d %s", status, text)
 		}
 		return nil
 	})
-	status, text := scrape("scraper")
-	if status != "200" || len(scraped(text)) > 0 || !strings.Contains(text, "resource_scrape_error 1") {
-		t.Errorf("without metrics at the provider: %s %s", status, text)
+	status, text := scrape(scraper)
+	if status != http.StatusOK || len(scraped(text)) > 0 || !strings.Contains(text, "resource_scrape_error 1") {
+		t.Errorf("without metrics at the provider: %d %s", status, text)
 	}
 
 	var sense atomic.Bool
@@ -181,7 +191,7 @@ subjects: [{kind: ServiceAccount, name: scraper, namespace: kube-system}]
 		t.Helper()
 		var first, second map[string]stamped
 		a.eventually("two measurements", func() error {
-			_, text := scrape("scraper")
+			_, text := scrape(scraper)
 			now := scraped(text)
 			const total = "node_cpu_usage_seconds_total"
 			switch {
@@ -226,4 +236,6 @@ subjects: [{kind: ServiceAccount, name: scraper, namespace: kube-system}]
 			t.Errorf("in %s: %s", namespace, got)
 		}
 	}
+	a.kubectl("delete", "deployment", "-n", "shop", "web", "--wait=false")
+	p.settled(0)
 }

@@ -61,12 +61,12 @@ func staff(t *testing.T, boxes ...*box) {
 
 // newSharingPair is a pair of whole clusters that is joined, with the namespace
 // "shop" of A opted in, and waits for the node.
-func newSharingPair(t *testing.T, more string, connect ...string) *pair {
+func newSharingPair(t *testing.T, more string) *pair {
 	t.Helper()
 	p := newPair(t, more)
 	staff(t, p.a, p.b)
 	p.dump()
-	p.share(connect...)
+	p.share()
 	return p
 }
 
@@ -115,6 +115,16 @@ func (x *box) awaitNode(name string, want bool) *corev1.Node {
 		return err
 	})
 	return node
+}
+
+// events are the Events about a pod of shop, each with its type, reason and message on a line.
+func (x *box) events(pod string) (string, error) {
+	found, err := list[corev1.Event](x, "/api/v1/namespaces/shop/events?fieldSelector=involvedObject.name%3D"+pod)
+	var out strings.Builder
+	for _, e := range found {
+		fmt.Fprintf(&out, "%s %s: %s\n", e.Type, e.Reason, e.Message)
+	}
+	return out.String(), err
 }
 
 // guests are the pods of a consumer at a provider.
@@ -383,11 +393,11 @@ spec:
   volumes: [{name: disk, hostPath: {path: /}}]
 `)
 		a.eventually("an event says why", func() error {
-			out := a.kubectl("get", "events", "-n", "shop", "--field-selector=involvedObject.name=disk")
-			if !strings.Contains(out, workload.ReasonNotOffloadable) {
-				return errors.New(out)
+			out, err := a.events("disk")
+			if err == nil && !strings.Contains(out, workload.ReasonNotOffloadable) {
+				err = errors.New(out)
 			}
-			return nil
+			return err
 		})
 		pod, _, err := get[corev1.Pod](a, "/api/v1/namespaces/shop/pods/disk")
 		if err != nil || pod.Status.Phase != corev1.PodPending {
@@ -402,11 +412,11 @@ spec:
   containers: [{name: web, image: registry.example.net/web:1}]
 `)
 		a.eventually("an event says that the provider takes no images from there", func() error {
-			out := a.kubectl("get", "events", "-n", "shop", "--field-selector=involvedObject.name=elsewhere")
-			if !strings.Contains(out, workload.ReasonRefusedByProvider) || !strings.Contains(out, workload.ReasonRegistryNotAllowed+": ") || !strings.Contains(out, "sharing.registries") {
-				return errors.New(out)
+			out, err := a.events("elsewhere")
+			if err == nil && (!strings.Contains(out, workload.ReasonRefusedByProvider) || !strings.Contains(out, workload.ReasonRegistryNotAllowed+": ") || !strings.Contains(out, "sharing.registries")) {
+				err = errors.New(out)
 			}
-			return nil
+			return err
 		})
 		a.kubectl("delete", "pod", "-n", "shop", "elsewhere", "--timeout=20s")
 	})
@@ -453,6 +463,8 @@ spec:
 		p.settled(0)
 	})
 
+	t.Run("scrape", p.scrape)
+
 	t.Run("evicted by the provider", func(t *testing.T) {
 		a.apply(deployment("web", 4, p.b.asNode(), ""))
 		p.settled(4)
@@ -471,7 +483,11 @@ spec:
 			}
 			return err
 		})
+		a.kubectl("delete", "deployment", "-n", "shop", "web")
+		a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
 	})
+
+	t.Run("less than is offered, and the end", p.parts)
 }
 
 // sized waits until the request asks for that much, and the node and what its pods may have together are of that size.
@@ -497,12 +513,11 @@ func (p *pair) sized(asked api.RequestedResources, cpu, memory string) {
 	})
 }
 
-// The consumer gets no more than it asks for, and parts: its pods leave in order, and nothing is
-// left at the provider, whoever ends it.
-func TestSharingEnds(t *testing.T) {
-	t.Parallel() // waiting for controllers is most of it
-	p := newSharingPair(t, "", "--cpu", "0.5", "--memory", "256Mi")
+// parts connects the pair anew. The consumer gets no more than it asks for, and parts: its pods leave in order, and nothing
+// is left at the provider, whoever ends it.
+func (p *pair) parts(t *testing.T) {
 	a, b := p.a, p.b
+	p.share("--cpu", "0.5", "--memory", "256Mi")
 	p.sized(api.RequestedResources{CPU: "500m", Memory: "256Mi"}, "500m", "256Mi")
 	if table := b.kubectl("get", "peeringrequests"); !strings.Contains(table, "500m") || !strings.Contains(table, "256Mi") {
 		t.Errorf("kubectl get peeringrequests:\n%s", table)
@@ -735,19 +750,8 @@ func TestSharingAmongThree(t *testing.T) {
 // runs at the neighbour.
 func TestSharingWithContainers(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
-	if !bed.RealRoot() {
-		t.Skip("containers need root on the machine; run the tests as root to have this one")
-	}
-	// The image lies in the box's store, and there is no registry.
-	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n")
-	a, b := p.a, p.b
-	if err := errors.Join(b.kube.StartControllers(t.Context()), b.kube.StartKubelet(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	staff(t, a)
-	p.join()
-	a.awaitNode(p.b.asNode(), true)
-	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
+	p := newContainersPair(t, "", bed.ControllerConfig{AutoscalerPeriod: time.Second})
+	a := p.a
 	a.kubectl("create", "configmap", "-n", "shop", "page", "--from-literal=index.html=from the shop")
 	a.eventually("the namespace has its service account", func() error {
 		_, found, err := get[map[string]any](a, "/api/v1/namespaces/shop/serviceaccounts/default")
@@ -834,17 +838,18 @@ kubectl wait -n shop pod/talker --for=jsonpath='{.status.phase}'=Succeeded --tim
 			return err
 		})
 		a.eventually("the kubelet's events are there", func() error {
-			out := a.kubectl("get", "events", "-n", "shop", "--field-selector=involvedObject.name=loser")
-			if !strings.Contains(out, "BackOff") && !strings.Contains(out, "Started") {
-				return errors.New(out)
+			out, err := a.events("loser")
+			if err == nil && !strings.Contains(out, "BackOff") && !strings.Contains(out, "Started") {
+				err = errors.New(out)
 			}
-			return nil
+			return err
 		})
 	})
 	t.Run("deleted within its grace period", func(t *testing.T) {
 		a.kubectl("delete", "pod", "-n", "shop", "--all", "--timeout=25s")
 		p.settled(0)
 	})
+	t.Run("top", p.top)
 }
 
 // dump shows what a failed test leaves behind.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -91,11 +90,9 @@ func topped(table string) (map[string][2]resource.Quantity, error) {
 	return out, nil
 }
 
-// TestTop: with metrics-server in both clusters, kubectl top at home has pods next door and their node, and an autoscaler adds
+// top: with metrics-server in both clusters, kubectl top at home has pods next door and their node, and an autoscaler adds
 // pods next door to those that use more than it wants, as it does at home.
-func TestTop(t *testing.T) {
-	t.Parallel()
-	p := newContainersPair(t, "", bed.ControllerConfig{AutoscalerPeriod: time.Second})
+func (p *pair) top(t *testing.T) {
 	a, b := p.a, p.b
 	for _, x := range []*box{a, b} {
 		if _, err := x.kube.StartMetricsServer(t.Context()); err != nil {
