@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"liqo.io/agent/agent/control"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/names"
@@ -68,7 +67,7 @@ spec:
 }
 
 // TestNames: a pod at a provider finds the Services of its own cluster by all of their names, as a pod at home does, and none
-// of the provider's. Both clusters have CoreDNS.
+// of the provider's. Both clusters have CoreDNS. What pods do with tokens is tested before, on the same clusters.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	if !bed.RealRoot() {
@@ -105,12 +104,13 @@ func TestNames(t *testing.T) {
 	p.join()
 	a.awaitNode(b.asNode(), true)
 	b.eventually("guests can ask for names", func() error {
-		known, err := cliJSON[control.Network](b, "network", "list")
+		known, err := b.asks.Network(t.Context())
 		if at := known.Names.Addresses; err == nil && (len(at) != 1 || at[0] != names.Addresses[0].String()) {
 			err = fmt.Errorf("at %v: %s", at, known.Names.Message)
 		}
 		return err
 	})
+	t.Run("tokens", p.tokens)
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.tolerates()
 	a.apply(namesManifests(a.host.Name, b.asNode()))

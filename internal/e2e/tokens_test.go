@@ -10,8 +10,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"liqo.io/agent/agent/control"
-	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
@@ -43,35 +41,10 @@ subjects: [{kind: ServiceAccount, name: robot, namespace: shop}]
 ` + pod("shop", "home", home, "robot") + pod("shop", "away", away, "robot") + pod("plain", "quiet", away, "default") + pod("kube-system", "system", away, "default")
 }
 
-// TestTokens: a pod at a provider reaches the API server of its own cluster, with a token of its own account, if its namespace
+// tokens: a pod at a provider reaches the API server of its own cluster, with a token of its own account, if its namespace
 // says so. The token opens nothing at the provider, and ends with the pod.
-func TestTokens(t *testing.T) {
-	t.Parallel()
-	if !bed.RealRoot() {
-		t.Skip("containers need root on the machine; run the tests as root to have this one")
-	}
-	p := newPair(t, "[sharing]\nregistries = [\"bed.example.com\"]\nlocal_images = true\n")
+func (p *pair) tokens(t *testing.T) {
 	a, b := p.a, p.b
-	lan := nextAddr(p.bed, 0)
-	p.bed.AddHost("router", lan.String()+"/24").StartBIND(t.Context(), bed.Zone{Name: ".", Text: "@ SOA ns. hostmaster. 1 60 60 3600 5\n@ NS ns.\nns. A 192.0.2.53\n"})
-	for _, x := range []*box{a, b} {
-		if err := errors.Join(x.kube.StartControllers(t.Context()), x.kube.StartKubelet(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-		x.likeK3s(bed.ProxyNFTables)
-	}
-	if err := b.kube.StartCoreDNS(t.Context(), lan); err != nil {
-		t.Fatal(err)
-	}
-	p.join()
-	a.awaitNode(b.asNode(), true)
-	b.eventually("guests can ask for names", func() error {
-		known, err := cliJSON[control.Network](b, "network", "list")
-		if err == nil && len(known.Names.Addresses) == 0 {
-			err = errors.New(known.Names.Message)
-		}
-		return err
-	})
 	a.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {liqo.io/enabled: \"true\", liqo.io/tokens: \"true\"}}\n---\n" +
 		"apiVersion: v1\nkind: Namespace\nmetadata: {name: plain, labels: {liqo.io/enabled: \"true\"}}\n")
 	a.shell("kubectl label namespace kube-system liqo.io/enabled=true liqo.io/tokens=true")
@@ -211,7 +184,7 @@ func TestTokens(t *testing.T) {
 	}
 	a.start()
 	a.eventually("the agent knows of the pod", func() error {
-		used, err := cliJSON[control.Network](a, "network", "list")
+		used, err := a.asks.Network(t.Context())
 		if err == nil && (len(used.Peers) == 0 || used.Peers[0].State != "Connected") {
 			err = fmt.Errorf("%+v", used.Peers)
 		}
@@ -271,5 +244,14 @@ func TestTokens(t *testing.T) {
 			return errors.New("it is not: " + out)
 		}
 		return nil
+	})
+
+	a.shell("kubectl label namespace kube-system liqo.io/enabled- liqo.io/tokens- && kubectl delete pod -n kube-system system --wait=false && kubectl delete pod -n shop home && kubectl delete namespace plain --wait=false")
+	b.eventually("no pods of A are left", func() error {
+		pods, err := b.guests(p.aID)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("there are %d", len(pods))
+		}
+		return err
 	})
 }
