@@ -50,12 +50,10 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: notes}}]
 `
 
-// TestStorageMovesHome: the manifests in the documentation move the data of a claim home. Before that, the claim
+// movesHome: the manifests in the documentation move the data of a claim home. Before that, the claim
 // grows, and afterwards the class has one at home.
-func TestStorageMovesHome(t *testing.T) {
-	t.Parallel()
-	p := newDatabase(t)
-	a, b := p.a, p.b
+func (d *database) movesHome() {
+	t, a, b := d.t, d.a, d.b
 	if err := a.kube.StartKubelet(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -69,19 +67,19 @@ func TestStorageMovesHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.apply(databaseManifest)
-	p.runs("")
-	p.in("mkdir -p /data/log; dd if=/dev/urandom of=/data/rows bs=65536 count=32 2>/dev/null; echo a line > /data/log/one; sync")
+	d.runs("")
+	d.in("mkdir -p /data/log; dd if=/dev/urandom of=/data/rows bs=65536 count=32 2>/dev/null; echo a line > /data/log/one; sync")
 	// Nobody expands what rancher's provisioner makes, so the test does.
 	b.shell(`kubectl patch storageclass local-path -p '{"allowVolumeExpansion":true}'`)
 	a.shell(`kubectl patch pvc -n shop data-db-0 -p '{"spec":{"resources":{"requests":{"storage":"200Mi"}}}}'`)
 	b.eventually("its claim asks for more", func() error {
-		out, err := b.tryShell("kubectl get pvc -n " + p.guests + " -o jsonpath={.items[*].spec.resources.requests.storage}")
+		out, err := b.tryShell("kubectl get pvc -n " + d.guests + " -o jsonpath={.items[*].spec.resources.requests.storage}")
 		if err == nil && out != "200Mi" {
 			err = errors.New(out)
 		}
 		return err
 	})
-	b.shell("kubectl get pvc -n " + p.guests + ` -o name | xargs kubectl patch -n ` + p.guests + ` --subresource=status -p '{"status":{"capacity":{"storage":"200Mi"}}}'`)
+	b.shell("kubectl get pvc -n " + d.guests + ` -o name | xargs kubectl patch -n ` + d.guests + ` --subresource=status -p '{"status":{"capacity":{"storage":"200Mi"}}}'`)
 	a.shell("kubectl wait -n shop --for=jsonpath={.status.capacity.storage}=200Mi pvc/data-db-0 --timeout=100s")
 	a.shell("kubectl scale -n shop statefulset/db --replicas=0; kubectl wait -n shop --for=delete pod/db-0 --timeout=100s")
 
@@ -95,7 +93,7 @@ func TestStorageMovesHome(t *testing.T) {
 		}
 		return err
 	})
-	there, here := b.disks(p.guests), a.disks("shop")
+	there, here := b.disks(d.guests), a.disks("shop")
 	if len(there) != 1 || len(here) != 1 {
 		t.Fatalf("there are %v and %v", there, here)
 	}
@@ -110,7 +108,7 @@ func TestStorageMovesHome(t *testing.T) {
 	// What the document says goes then.
 	a.shell("kubectl delete pod -n shop give --wait=false; kubectl delete pvc -n shop data-db-0 --wait=false")
 	b.eventually("its disk is clean", func() error {
-		if dirs := b.disks(p.guests); len(dirs) > 0 {
+		if dirs := b.disks(d.guests); len(dirs) > 0 {
 			return fmt.Errorf("there is %v", dirs)
 		}
 		return nil

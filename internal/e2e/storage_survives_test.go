@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,19 +14,17 @@ import (
 	"liqo.io/agent/sharing/volumes"
 )
 
-// TestStorageSurvives: what a pod wrote at a provider is there, byte by byte, whatever happens to the pod, its node, the
+// survives: what a pod wrote at a provider is there, byte by byte, whatever happens to the pod, its node, the
 // provider's box, the link and the consumer, until the provider itself removes it.
-func TestStorageSurvives(t *testing.T) {
-	t.Parallel()
-	p := newDatabase(t)
-	a, b := p.a, p.b
+func (d *database) survives() {
+	t, a, b := d.t, d.a, d.b
 	a.apply(databaseManifest)
-	uid := p.runs("")
-	sum, _, _ := strings.Cut(p.in("dd if=/dev/urandom of=/data/rows bs=65536 count=64 2>/dev/null; sync; sha256sum /data/rows"), " ")
+	uid := d.runs("")
+	sum, _, _ := strings.Cut(d.in("dd if=/dev/urandom of=/data/rows bs=65536 count=64 2>/dev/null; sync; sha256sum /data/rows"), " ")
 	// onDisk compares what B's disk has.
 	onDisk := func(when string) {
 		t.Helper()
-		dirs := b.disks(p.guests)
+		dirs := b.disks(d.guests)
 		if len(dirs) != 1 {
 			t.Fatalf("%s: B keeps data in %v", when, dirs)
 		}
@@ -38,15 +35,15 @@ func TestStorageSurvives(t *testing.T) {
 	}
 	same := func(when string) {
 		t.Helper()
-		if got, _, _ := strings.Cut(p.in("sha256sum /data/rows"), " "); got != sum {
+		if got, _, _ := strings.Cut(d.in("sha256sum /data/rows"), " "); got != sum {
 			t.Errorf("%s: %s, want %s", when, got, sum)
 		}
 		onDisk(when)
 	}
 	same("at first")
 
-	b.shell("kubectl delete pod -n " + p.guests + " db-0 --force --grace-period=0")
-	uid = p.runs(uid)
+	b.shell("kubectl delete pod -n " + d.guests + " db-0 --force --grace-period=0")
+	uid = d.runs(uid)
 	same("after the provider killed its pod")
 
 	// Its node is cordoned: the pod waits, because its data is nowhere else.
@@ -65,17 +62,17 @@ func TestStorageSurvives(t *testing.T) {
 	})
 	onDisk("while the node is cordoned")
 	a.shell("kubectl uncordon " + b.asNode())
-	uid = p.runs(uid)
+	uid = d.runs(uid)
 	same("after the node was cordoned")
 
 	if err := errors.Join(b.agent.Kill(), b.kube.Kill(), b.kube.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	b.start()
-	p.works()
+	d.works()
 	a.awaitNode(b.asNode(), true)
 	a.shell("kubectl delete pod -n shop db-0 --wait=false")
-	uid = p.runs(uid)
+	uid = d.runs(uid)
 	same("after the provider was restarted")
 
 	// B is away for longer than lost_after: both give up the peering.
@@ -84,27 +81,27 @@ func TestStorageSurvives(t *testing.T) {
 		x.reload()
 	}
 	b.host.Link("eth0").Unplug()
-	a.gone(advPath + "/" + p.bID)
-	b.gone(prPath + "/" + p.aID)
-	p.stored(control.StorageRetained)
+	a.gone(advPath + "/" + d.bID)
+	b.gone(prPath + "/" + d.aID)
+	d.stored(control.StorageRetained)
 	// Until its node is drained, A says of B only that it does not answer.
 	if own, err := cliJSON[control.Storage](a, "storage", "list"); err != nil || len(own.Own) != 1 || own.Own[0].State != string(volumes.StateParted) && own.Own[0].State != string(volumes.StateUnknown) {
 		t.Errorf("A knows of %+v, %v", own, err)
 	}
 	onDisk("while the peering is given up")
 	b.host.Link("eth0").Plug()
-	p.works()
-	p.runs("")
+	d.works()
+	d.runs("")
 	same("after lost_after had passed")
-	p.stored(control.StorageInUse)
+	d.stored(control.StorageInUse)
 
 	// The consumer goes back to the factory, and forgets that it has data anywhere.
 	a.reset("--identity")
-	p.stored(control.StorageRetained)
+	d.stored(control.StorageRetained)
 	onDisk("after the consumer was reset")
-	b.mustCLI("storage", "reclaim", p.aID, "--yes")
+	b.mustCLI("storage", "reclaim", d.aID, "--yes")
 	b.eventually("its disk is clean", func() error {
-		if dirs := b.disks(p.guests); len(dirs) > 0 {
+		if dirs := b.disks(d.guests); len(dirs) > 0 {
 			return fmt.Errorf("there is %v", dirs)
 		}
 		return nil

@@ -94,15 +94,32 @@ func newDatabase(t *testing.T) *database {
 	if _, err := b.kube.StartLocalPath(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.share()
 	d := &database{pair: p, t: t, guests: workload.Namespace("liqo", peer.ClusterID(p.aID), "shop")}
-	a.eventually("pods with claims of the class tolerate virtual nodes", func() error {
+	p.share()
+	d.offered()
+	return d
+}
+
+// offered waits until pods with claims of the class are let on the node.
+func (d *database) offered() {
+	d.t.Helper()
+	d.a.eventually("pods with claims of the class tolerate virtual nodes", func() error {
 		if text := d.mounts("liqo"); !strings.Contains(text, workload.TaintNotAllowed) {
 			return errors.New(text)
 		}
 		return nil
 	})
-	return d
+}
+
+// then runs a subtest, which begins with nothing in the namespace.
+func (d *database) then(name string, test func(d *database)) {
+	d.t.Run(name, func(t *testing.T) {
+		q := *d
+		q.t = t
+		q.a.shell("kubectl delete -n shop statefulset,job,pod,pvc,service --all --force --grace-period=0")
+		q.offered()
+		test(&q)
+	})
 }
 
 // mounts returns what the API server of A makes of a pod that mounts a claim of a storage class.
@@ -148,7 +165,7 @@ func (d *database) in(script string) string {
 func (d *database) stored(state string) {
 	d.t.Helper()
 	d.b.eventually("the claim is "+state, func() error {
-		known, err := cliJSON[control.Storage](d.b, "storage", "list")
+		known, err := d.b.asks.Storage(d.t.Context())
 		if err == nil && (len(known.Guests) != 1 || known.Guests[0].State != state || known.Guests[0].Claims != 1 || known.Guests[0].Bytes != 100<<20) {
 			err = fmt.Errorf("%+v", known)
 		}
@@ -157,7 +174,8 @@ func (d *database) stored(state string) {
 }
 
 // TestStorage: the data of a StatefulSet at a provider survives its pod, the death of both
-// agents and the end of the peering, and goes with its claim.
+// agents and the end of the peering, and goes with its claim. Then it is moved home, and more
+// happens to what another one wrote.
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	p := newDatabase(t)
@@ -240,7 +258,7 @@ func TestStorage(t *testing.T) {
 	a.shell("kubectl delete statefulset -n shop db; kubectl delete pvc -n shop data-db-0 --wait=false")
 	for _, x := range []*box{a, b} {
 		x.eventually("nothing is kept", func() error {
-			known, err := cliJSON[control.Storage](x, "storage", "list")
+			known, err := x.asks.Storage(t.Context())
 			if err == nil && len(known.Own)+len(known.Guests) > 0 {
 				err = fmt.Errorf("%+v", known)
 			}
@@ -264,4 +282,7 @@ func TestStorage(t *testing.T) {
 		}
 		return err
 	})
+	p.share()
+	p.then("moves home", (*database).movesHome)
+	p.then("survives", (*database).survives)
 }
