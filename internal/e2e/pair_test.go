@@ -38,7 +38,12 @@ func newPair(t *testing.T, more string) *pair { return newPairOf(t, more, nil, n
 func newPairOf(t *testing.T, more string, ofA, ofB bed.Ranges) *pair {
 	t.Helper()
 	b := bed.New(t)
-	boxes := newClustersOf(t, b, bed.HostSpec{Name: "alder", Pods: ofA}, bed.HostSpec{Name: "birch", Pods: ofB})
+	return meet(b, newClustersOf(t, b, bed.HostSpec{Name: "alder", Pods: ofA}, bed.HostSpec{Name: "birch", Pods: ofB}), more)
+}
+
+// meet starts the agents of two boxes, and waits until each has a ForeignCluster of the other.
+func meet(b *bed.Bed, boxes []*box, more string) *pair {
+	boxes[0].t.Helper()
 	p := &pair{bed: b, a: boxes[0], b: boxes[1]}
 	for _, x := range boxes {
 		x.configure(more)

@@ -18,6 +18,7 @@ import (
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
+	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/sharing/workload"
 )
@@ -63,7 +64,12 @@ func staff(t *testing.T, boxes ...*box) {
 // "shop" of A opted in, and waits for the node.
 func newSharingPair(t *testing.T, more string) *pair {
 	t.Helper()
-	p := newPair(t, more)
+	return newPair(t, more).staffed(t)
+}
+
+// staffed makes the clusters whole ones, and has them share.
+func (p *pair) staffed(t *testing.T) *pair {
+	t.Helper()
 	staff(t, p.a, p.b)
 	p.dump()
 	p.share()
@@ -247,11 +253,18 @@ func (p *pair) untouched(before map[string]string) {
 	}
 }
 
-// A provider becomes a node, and what is scheduled there runs at the neighbour.
+// A provider becomes a node, and what is scheduled there runs at the neighbour, from the first contact to the end, which takes
+// most of the privileges that there are. The API servers cannot stream lists, like those before Kubernetes 1.34.
 func TestSharing(t *testing.T) {
 	t.Parallel() // waiting for controllers is most of it
-	p := newSharingPair(t, "[log]\nlevel = \"debug\"\n[sharing]\npercentage = 50\n")
+	bd := bed.New(t)
+	boxes := newBoxes(t, bd, "alder", "birch")
+	startKubes(t, bd, []string{"--feature-gates=WatchList=false"}, boxes...)
+	p := meet(bd, boxes, "[log]\nlevel = \"debug\"\n[sharing]\npercentage = 50\n").staffed(t)
 	a, b := p.a, p.b
+	for _, x := range boxes {
+		x.uses(conn.AgentKubeconfig)
+	}
 
 	t.Run("the node", func(t *testing.T) {
 		node := a.awaitNode(p.b.asNode(), true)
@@ -327,6 +340,14 @@ func TestSharing(t *testing.T) {
 				t.Errorf("status of %s: %+v", pod.Name, pod.Status)
 			}
 		}
+		// The containers are kwok's, who answers nothing.
+		a.eventually("logs are asked for at the provider", func() error {
+			_, err := a.kube.Request(t.Context(), "GET", "/api/v1/namespaces/shop/pods/"+pods[0].Name+"/log", "", nil)
+			if err == nil || strings.Contains(err.Error(), "birch") || strings.Contains(err.Error(), b.addr.String()) {
+				return nil
+			}
+			return err
+		})
 		a.kubectl("patch", "configmap", "-n", "shop", "settings", "--type", "merge", "-p", `{"data":{"color":"red"}}`)
 		b.eventually("the change arrives", func() error {
 			config, _, err := get[corev1.ConfigMap](b, guest+"/configmaps/settings")
@@ -453,9 +474,7 @@ spec:
 			}
 			return err
 		})
-		for i := range 6 {
-			a.kubectl("delete", "pod", "-n", "shop", fmt.Sprintf("greedy-%d", i), "--wait=false")
-		}
+		a.shell("kubectl delete pod -n shop greedy-{0..5} --wait=false")
 	})
 
 	t.Run("delete", func(t *testing.T) {
@@ -566,6 +585,7 @@ func (p *pair) parts(t *testing.T) {
 		})
 	}
 	a.gone("/api/v1/nodes/" + b.asNode())
+	a.gone("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + b.asNode())
 	left()
 
 	// The provider ends it while the consumer is away, has long cleaned up when that comes back, and has started since.
