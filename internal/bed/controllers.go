@@ -19,6 +19,8 @@ type ControllerConfig struct {
 	GracePeriod time.Duration
 	// AutoscalerPeriod is how often HorizontalPodAutoscalers are looked at, the controller's own default if zero.
 	AutoscalerPeriod time.Duration
+	// NoScheduler leaves out the scheduler, for tests whose pods stay where they are made for, or nowhere.
+	NoScheduler bool
 }
 
 // StartControllers starts a kube-controller-manager and a kube-scheduler, for tests in which pods,
@@ -72,6 +74,9 @@ func (k *Kube) StartControllersWith(ctx context.Context, config ControllerConfig
 			"--leader-elect=false",
 			"--bind-address=127.0.0.1",
 		}, serving...)...), "10259"},
+	}
+	if config.NoScheduler {
+		programs = programs[:1]
 	}
 	var started []*Process
 	for _, program := range programs {

@@ -38,11 +38,12 @@ func consumer(n int) peer.ClusterID {
 	return peer.ClusterID(fmt.Sprintf("%08d-097b-4b7d-ba04-6bd2a0f9d24f", n))
 }
 
-// startHostKube returns a control plane with controllers that is ready.
+// startHostKube returns a control plane with controllers that is ready. Pods get no node: no kubelet runs that would end those
+// that have one.
 func startHostKube(t *testing.T) *bed.Kube {
 	t.Helper()
 	k := bed.New(t).AddCluster(t.Context(), hostNode, "10.77.0.1/24")
-	must(t, k.StartControllers(t.Context()))
+	must(t, k.StartControllersWith(t.Context(), bed.ControllerConfig{NoScheduler: true}))
 	return k
 }
 

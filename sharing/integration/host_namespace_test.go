@@ -21,9 +21,6 @@ import (
 func TestHost(t *testing.T) {
 	t.Parallel()
 	k := startHostKube(t)
-	root := admin(t, k)
-	// No kubelet runs: a pod that was bound would never end.
-	must(t, root.Patch(t.Context(), "/api/v1/nodes/"+hostNode, "", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), nil))
 	// One after the other, before the rest: a second Host would repair what these break, too.
 	for _, test := range []struct {
 		name string

@@ -75,7 +75,7 @@ func startClusters(t *testing.T) *clusters {
 	t.Helper()
 	kubes := bed.New(t).AddClusters(t.Context(), bed.HostSpec{Name: "consumer", Prefix: "10.77.0.1/24"}, bed.HostSpec{Name: "provider", Prefix: "10.77.0.2/24"})
 	c, p := &clusters{consumer: kubes[0], provider: kubes[1], dir: t.TempDir()}, kubes[1].Host
-	must(t, c.consumer.StartControllers(t.Context()))
+	must(t, c.consumer.StartControllersWith(t.Context(), bed.ControllerConfig{NoScheduler: true}))
 	p.WriteFile("/var/lib/kwok.yaml", kwokConfig)
 	p.WriteFile(logFile, "")
 	// kwok does not pass on the end of the input, which tar waits for: the archive of
