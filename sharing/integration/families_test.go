@@ -70,7 +70,6 @@ func reflectionInIPv4(p *pair) {
 		map[string]string{"four": "[IPv4]", "six": "[IPv4]", "prefers": "[IPv4]", "requires": "[IPv4]", "headless": "[IPv4]"},
 		map[string][]string{"four": {near4, far4}, "six": {near4}, "prefers": {near4, far4}, "requires": {near4, far4}, "headless": {near4, far4}},
 	})
-	p.leave("families")
 }
 
 // reflectFamilies has the consumer's Services reflected.

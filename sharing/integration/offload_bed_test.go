@@ -108,7 +108,8 @@ func (p *pair) sub(t *testing.T, namespace string) *pair {
 	return q
 }
 
-// leave ends a namespace in both clusters, whose pods no kubelet ends, so that those of other tests find nothing of it.
+// leave ends a namespace in both clusters after the agents have ended, and its pods, which no kubelet ends, so that those of
+// other tests find nothing of it.
 func (p *pair) leave(namespace string) {
 	p.t.Helper()
 	now := int64(0)
@@ -118,11 +119,15 @@ func (p *pair) leave(namespace string) {
 		name   string
 	}{{p.kubeA, p.a, namespace}, {p.kubeB, p.b, guestNamespace(namespace)}} {
 		path := namespaces + x.name
-		p.must(x.client.Delete(p.t.Context(), path+"/pods", metav1.DeleteOptions{GracePeriodSeconds: &now}))
 		if err := x.client.Delete(p.t.Context(), path, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			p.t.Fatal(err)
 		}
-		awaitGone(p.t, x.kube, path)
+		bedtest.Within(p.t, path+" to be gone", func() error {
+			if err := x.client.Delete(p.t.Context(), path+"/pods", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+				return err
+			}
+			return gone(p.t, x.kube, path)
+		})
 	}
 }
 

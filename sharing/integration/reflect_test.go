@@ -350,6 +350,5 @@ func reflection(p *pair) {
 	})
 	p.must(p.b.Delete(ctx, podPath(guests, "web-1"), metav1.DeleteOptions{GracePeriodSeconds: &now})) // no kubelet ends it
 	awaitGone(t, p.kubeB, "/api/v1/namespaces/"+guests)
-	p.leave(ns)
 	p.must(p.a.Delete(ctx, "/api/v1/nodes/mill", metav1.DeleteOptions{}))
 }
