@@ -138,6 +138,38 @@ func TestPartedPairIsForgotten(t *testing.T) {
 	}
 }
 
+// TestNamespaceEndsLast: the namespace of a pair ends seconds after all else, which is no news about the pair: nobody asks about it again.
+func TestNamespaceEndsLast(t *testing.T) {
+	const id = peer.ClusterID("83d0f353-3141-44ad-bc31-9c4520be089f")
+	l := New(Config{Changed: func(peer.ClusterID) {}, Found: func() {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	s := newSession(l, nil, served{unconnected: "no networking"})
+	ends := metav1.Now()
+	n := &object{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-mill", UID: "n", ResourceVersion: "1", DeletionTimestamp: &ends, Labels: map[string]string{
+		document.LabelTenantNamespace: "true", document.LabelRemoteCluster: "mill", api.LabelClusterID: string(id), api.LabelManagedBy: api.ManagedByAgent,
+	}}}
+	s.attach(t.Context())
+	yes, no := true, false
+	l.Drive(id, Desired{Consume: &Consumption{Wanted: true}, Serve: &yes})
+	parted := Desired{Consume: &Consumption{}, Serve: &no}
+	l.Drive(id, parted)
+	for _, there := range [][]any{{n}, nil} {
+		if err := s.namespaces.Told().Replace(there, "1"); err != nil {
+			t.Fatal(err)
+		}
+		for _, serve := range []bool{true, false} {
+			if _, err := s.reconcile(t.Context(), job{id, serve}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if there != nil {
+			l.Drive(id, parted)
+		}
+		if kept := len(l.pairs) == 1; kept != (there != nil) {
+			t.Errorf("%d pairs with %d namespaces", len(l.pairs), len(there))
+		}
+	}
+}
+
 // TestLookIsRepeated: when Liqo is looked for again, as after `rbac --apply` and a reload, and the API server does not answer at
 // that moment, it is looked for once more.
 func TestLookIsRepeated(t *testing.T) {
@@ -203,9 +235,15 @@ func TestSlowForAMoment(t *testing.T) {
 	} {
 		provider.at = c.answers
 		p.desired.Consume = &Consumption{Wanted: true, Target: peer.Target{Addrs: []netip.AddrPort{home, other, local}, URL: "https://" + c.shown.String()}}
-		s.ask(t.Context(), p, *p, exchange.Call{ClusterID: "barn"})
+		s.ask(t.Context(), p, *p, exchange.Call{ClusterID: "barn"}, nil)
 		if p.asking.address != c.want.Addr() {
 			t.Errorf("shown at %s, answers at %s: it is at %s", c.shown, c.answers, p.asking.address)
 		}
+	}
+	p.asking, provider.at = asking{}, other // as after a restart of the agent
+	p.desired.Consume = &Consumption{Wanted: true, Target: peer.Target{Addrs: []netip.AddrPort{home, other, local}, URL: "https://" + home.String()}}
+	s.ask(t.Context(), p, *p, exchange.Call{ClusterID: "barn"}, &exchange.Identity{Identity: document.Identity{APIServer: "https://192.168.7.1:6443"}})
+	if p.asking.address != home.Addr() {
+		t.Errorf("shown and called at %s, and after a restart at %s", home, p.asking.address)
 	}
 }

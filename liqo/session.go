@@ -306,6 +306,11 @@ func (s *session) addAll() {
 func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, err error) {
 	s.Liqo.mu.Lock()
 	p := s.pairs[j.id]
+	if p != nil && p.over() && !s.cares(j.id) { // its namespace ended last, which changes nothing of what is said of the pair
+		delete(s.pairs, j.id)
+		delete(s.failed, j)
+		p = nil
+	}
 	var now pair
 	if p != nil {
 		now = *p
@@ -409,11 +414,11 @@ func (s *session) consume(ctx context.Context, id peer.ClusterID, p *pair, now p
 		s.note(job{id, false}, d, obs.Shown, failed, err, current)
 		return pause, err
 	}
-	return s.ask(ctx, p, now, *d.Call), nil
+	return s.ask(ctx, p, now, *d.Call, obs.Identity), nil
 }
 
-// ask calls the provider, and returns after how long to look at the pair again.
-func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call) time.Duration {
+// ask calls the provider, of which there is that Identity, if any, and returns after how long to look at the pair again.
+func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call, identity *exchange.Identity) time.Duration {
 	answer, address, err := s.call(ctx, now.desired.Consume.Target, call)
 	s.Liqo.mu.Lock()
 	defer s.Liqo.mu.Unlock()
@@ -429,10 +434,14 @@ func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call
 		next.same++
 	default:
 		next.failed = ""
-		if old != nil && shownAt(now.desired.Consume.Target, next.address) {
-			// Of several addresses that are tried a moment after each other, the first to answer wins, and any
-			// host is slow for a moment. Liqo would follow it there and back.
-			address = next.address
+		before := next.address
+		if old == nil && identity != nil { // the agent was restarted
+			before = hostOf(identity.APIServer)
+		}
+		if before.IsValid() && before == hostOf(now.desired.Consume.Target.URL) {
+			// It is announced, and answers there. Of several addresses that are tried a moment after each other, the first
+			// to answer wins, and any host is slow for a moment. Liqo would follow it there and back.
+			address = before
 		}
 		news := old == nil || next.address != address || !reflect.DeepEqual(*old, answer)
 		if next.said, next.address = &answer, address; news && next.same < 2 {
@@ -453,14 +462,17 @@ func (s *session) ask(ctx context.Context, p *pair, now pair, call exchange.Call
 	return time.Nanosecond // the plan is another now, or waits until then
 }
 
-// shownAt reports whether that address is the one at which a peer is shown: it is announced, and answers there.
-func shownAt(target peer.Target, address netip.Addr) bool {
-	at, err := peer.ParseURL(target.URL)
+// hostOf returns the address in a URL, the zero Addr if there is a name.
+func hostOf(url string) netip.Addr {
+	at, err := peer.ParseURL(url)
 	if err != nil {
-		return false
+		return netip.Addr{}
 	}
-	shown, err := netip.ParseAddr(at.Hostname())
-	return err == nil && shown.Unmap() == address.Unmap()
+	host, err := netip.ParseAddr(at.Hostname())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return host.Unmap()
 }
 
 func (s *session) call(ctx context.Context, target peer.Target, call exchange.Call) (answer exchange.Answer, from netip.Addr, err error) {
@@ -478,7 +490,7 @@ func (s *session) call(ctx context.Context, target peer.Target, call exchange.Ca
 	if answer, err = exchange.ParseAnswer(resp.Body); err != nil {
 		return answer, from, fmt.Errorf("the peer %w", err)
 	}
-	return answer, resp.Result.Addr.Addr(), nil
+	return answer, resp.Result.Addr.Addr().Unmap(), nil
 }
 
 // note keeps the state of one direction, where current says; nil: something else is wanted by now,
