@@ -104,8 +104,12 @@ func (l foreignLiqo) judge() []Finding {
 	var out []Finding
 	switch {
 	case l.setting == engine.OnlyLiqo && (len(foreign) == 0 || l.found == nil && l.err == nil):
+		install := "install Liqo 1.0 to 1.2: liqoctl install"
+		if len(foreign) > 0 {
+			install = "remove the other version of Liqo, which has " + text.List(foreign, 4, ", ") + ", and " + install
+		}
 		return []Finding{{Code: "liqo-missing", Status: Error, What: "Liqo 1.x is not installed in this cluster, and peering.engine is liqo", Why: "no cluster is peered with",
-			Do: []string{"install Liqo 1.0 to 1.2: liqoctl install", `or set peering.engine = "auto", and restart the agent`}}}
+			Do: []string{install, `or set peering.engine = "auto", and restart the agent`}}}
 	case len(foreign) == 0:
 		return []Finding{fine("not installed in this cluster")}
 	case drives && l.err != nil:
