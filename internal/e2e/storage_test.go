@@ -161,7 +161,7 @@ func (d *database) in(script string) string {
 	return strings.TrimSpace(out)
 }
 
-// stored waits until `storage list` of B shows the claim of A in a state.
+// stored waits until the agent of B has the claim of A in a state.
 func (d *database) stored(state string) {
 	d.t.Helper()
 	d.b.eventually("the claim is "+state, func() error {
