@@ -39,6 +39,7 @@ type vault struct {
 	denied   bool     // no token is given
 	events   []corev1.Event
 	clock    time.Time
+	swept    bool // the Secrets there were looked at
 }
 
 func newVault() *vault {
@@ -148,6 +149,8 @@ func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, secret := range v.secrets {
 			items = append(items, secret)
 		}
+	case servicesThere:
+		v.swept = true
 	}
 	v.mu.Unlock()
 	listOrHang(w, r, items)
@@ -191,9 +194,18 @@ func (v *vault) await(t *testing.T, what, secret string, asked, sent, deleted in
 	})
 }
 
-// tell has the controller know of the pods at the provider: the watch of this one says nothing.
+// tell has the controller know of the pods at the provider: the watch of this one says nothing. By then its first look at what
+// is there is over, which would have what is deleted meanwhile deleted twice.
 func (v *vault) tell(t *testing.T, rn *remoteNamespace) {
 	t.Helper()
+	bedtest.Within(t, "the Secrets there were looked at", func() error {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if !v.swept {
+			return errors.New("they were not")
+		}
+		return nil
+	})
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, pod := range v.pods {
