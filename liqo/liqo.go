@@ -219,16 +219,19 @@ func (l *Liqo) Drive(id peer.ClusterID, d Desired) (consuming, serving Status) {
 		p.desired.Serve = d.Serve
 		l.due(id)
 	}
-	if p.over() && l.session != nil && !l.session.cares(id) {
-		delete(l.pairs, id)
-	}
+	l.forget(id, p)
 	return p.consuming, p.serving
 }
 
-// over reports whether nothing of a pair is wanted, and nothing is left.
-func (p *pair) over() bool {
+// forget drops a pair if nothing of it is wanted and nothing is left, and reports whether it did. mu is held.
+func (l *Liqo) forget(id peer.ClusterID, p *pair) bool {
 	c, serve := p.desired.Consume, p.desired.Serve
-	return c != nil && !c.Wanted && serve != nil && !*serve && reflect.DeepEqual(p.consuming, Status{}) && reflect.DeepEqual(p.serving, Status{})
+	over := c != nil && !c.Wanted && serve != nil && !*serve && reflect.DeepEqual(p.consuming, Status{}) && reflect.DeepEqual(p.serving, Status{})
+	if !over || l.session == nil || l.session.cares(id) {
+		return false
+	}
+	delete(l.pairs, id)
+	return true
 }
 
 // reset forgets what is there. Nothing is if Liqo cannot be used.

@@ -306,8 +306,7 @@ func (s *session) addAll() {
 func (s *session) reconcile(ctx context.Context, j job) (again time.Duration, err error) {
 	s.Liqo.mu.Lock()
 	p := s.pairs[j.id]
-	if p != nil && p.over() && !s.cares(j.id) { // its namespace ended last, which changes nothing of what is said of the pair
-		delete(s.pairs, j.id)
+	if p != nil && s.forget(j.id, p) { // its namespace ended last, which changes nothing of what is said of the pair
 		delete(s.failed, j)
 		p = nil
 	}
