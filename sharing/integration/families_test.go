@@ -82,8 +82,7 @@ func reflectFamilies(p *pair, tc families) {
 	link := startEndpoint(t, p, r)
 
 	const ns, home = "families", "/api/v1/namespaces/families"
-	p.must(p.a.Create(ctx, "/api/v1/namespaces", object{"metadata": object{"name": ns, "labels": object{workload.LabelEnabled: "true"}}}, nil))
-	bedtest.Within(t, "the service account", func() error { return p.a.Get(ctx, home+"/serviceaccounts/default", nil) })
+	p.namespace(ns, enabled())
 	log := &bedtest.Log{}
 	o := offload.New(offload.Config{Self: func() peer.ClusterID { return consumerID }, Logger: log.Logger()})
 	o.Set(offload.Provider{ID: providerID, Node: barnNode, Remote: link, Offer: "1", Reachable: true, Network: &workload.Network{

@@ -100,12 +100,19 @@ func (p *pair) with(t *testing.T) *pair {
 // sub is with, and makes a namespace.
 func (p *pair) sub(t *testing.T, namespace string) *pair {
 	q := p.with(t)
-	q.must(p.a.Create(t.Context(), "/api/v1/namespaces",
-		&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: namespace}}, nil))
-	bedtest.Within(t, "the service account of "+namespace, func() error {
-		return p.a.Get(t.Context(), "/api/v1/namespaces/"+namespace+"/serviceaccounts/default", nil)
-	})
+	q.namespace(namespace, nil)
 	return q
+}
+
+// enabled are the labels of a namespace that is offloaded.
+func enabled() object { return object{workload.LabelEnabled: "true"} }
+
+// namespace makes a namespace at home, in which pods can be made.
+func (p *pair) namespace(name string, labels object) {
+	p.t.Helper()
+	path := namespaces + name
+	p.must(p.a.Create(p.t.Context(), "/api/v1/namespaces", object{"metadata": object{"name": name, "labels": labels}}, nil))
+	bedtest.Within(p.t, "the service account of "+name, func() error { return p.a.Get(p.t.Context(), path+"/serviceaccounts/default", nil) })
 }
 
 // leave ends a namespace in both clusters after the agents have ended, and its pods, which no kubelet ends, so that those of

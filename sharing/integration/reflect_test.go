@@ -133,8 +133,7 @@ func reflection(p *pair) {
 	link := startEndpoint(t, p, r)
 
 	const ns, home = "square", "/api/v1/namespaces/square"
-	p.must(p.a.Create(ctx, "/api/v1/namespaces", object{"metadata": object{"name": ns, "labels": object{workload.LabelEnabled: "true"}}}, nil))
-	bedtest.Within(t, "the service account", func() error { return p.a.Get(ctx, home+"/serviceaccounts/default", nil) })
+	p.namespace(ns, enabled())
 	log := &bedtest.Log{}
 	o := offload.New(offload.Config{Self: func() peer.ClusterID { return consumerID }, Logger: log.Logger()})
 	provider := offload.Provider{ID: providerID, Node: barnNode, Remote: link, Offer: "1", Reachable: true}

@@ -67,8 +67,7 @@ func startStoring(t *testing.T) *storing {
 				"hostPath": object{"path": fmt.Sprint("/disks/", i)}, "persistentVolumeReclaimPolicy": "Retain"},
 		}, nil))
 	}
-	s.must(p.a.Create(t.Context(), "/api/v1/namespaces", object{"metadata": object{"name": "shop", "labels": object{workload.LabelEnabled: "true"}}}, nil))
-	bedtest.Within(t, "the service account", func() error { return p.a.Get(t.Context(), namespaces+"shop/serviceaccounts/default", nil) })
+	s.namespace("shop", enabled())
 	return s
 }
 
