@@ -503,6 +503,13 @@ spec:
 			return err
 		})
 		a.kubectl("delete", "deployment", "-n", "shop", "web")
+		a.eventually("its pods are gone", func() error {
+			pods, err := a.pods()
+			if err == nil && len(pods) > 0 {
+				err = fmt.Errorf("there are %d", len(pods))
+			}
+			return err
+		})
 		a.mustCLI("peers", "disconnect", p.bID, "--timeout", "50s")
 	})
 

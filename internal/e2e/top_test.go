@@ -113,8 +113,11 @@ func (p *pair) top(t *testing.T) {
 		})
 		a.eventually("kubectl top has the pods of "+name, func() error {
 			measured, err := list[metav1.PartialObjectMetadata](a, "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3D"+name)
-			if err != nil || len(measured) != 3 {
-				return fmt.Errorf("%d pods are measured, %w", len(measured), err)
+			if err == nil && len(measured) != 3 {
+				err = fmt.Errorf("%d pods are measured", len(measured))
+			}
+			if err != nil {
+				return err
 			}
 			out, err := a.tryShell("kubectl top pods -n shop -l app=" + name + " --no-headers")
 			if err != nil {

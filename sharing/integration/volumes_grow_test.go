@@ -146,4 +146,7 @@ func growingClaims(s *storing) {
 		}
 		return nil
 	})
+	v.Settled()
+	v.Remove(providerID)
+	awaitGone(t, s.kubeA, liqoClass)
 }
