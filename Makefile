@@ -203,12 +203,12 @@ lint: lint-code bin/tools/govulncheck
 	cd packaging/build && go vet . && $(CURDIR)/bin/tools/staticcheck .
 	go mod verify
 	go mod tidy -diff
-	@# Of a small program first, because it takes many times as long to load the packages, and for nothing where there is no database.
-	@if ! found=$$({ bin/tools/govulncheck -mode=binary bin/progress && bin/tools/govulncheck ./...; } 2>&1); then \
-		if [[ $$found == *"dial tcp"* || $$found == *"no such host"* || $$found == *"fetching vulnerabilities"* ]]; then \
-			echo "govulncheck skipped: its database cannot be reached"; \
-		else echo "$$found" >&2; exit 1; fi; \
-	fi
+	@# Of a small program first, only to know whether the database can be reached: to load the packages takes many times as long.
+	@unreachable='dial tcp|no such host|fetching vulnerabilities'; \
+	found=$$(bin/tools/govulncheck -mode=binary bin/progress 2>&1 || true); \
+	if [[ ! $$found =~ $$unreachable ]] && found=$$(bin/tools/govulncheck ./... 2>&1); then exit 0; fi; \
+	if [[ $$found =~ $$unreachable ]]; then echo "govulncheck skipped: its database cannot be reached"; \
+	else echo "$$found" >&2; exit 1; fi
 
 # The minute while editing: no bed, no control planes, no namespaces, no race detector. Tests that import the bed are left out.
 BED   := liqo.io/agent/internal/bed
