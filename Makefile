@@ -253,7 +253,7 @@ LONGEST := ./peering/integration ./sharing/integration ./state ./mdnssvc ./inter
 # Tests that start no other program and use no bed depend on nothing that the go command does not see, so it knows when they need not
 # run again.
 # The list is made once, when it is needed.
-ALONE    = $(eval ALONE := $(call without,^$(BED)|^os/exec$$))$(ALONE)
+ALONE    = $(eval ALONE := $(call without,^$(BED)$$|^$(BED)/cmd/|^os/exec$$))$(ALONE)
 # Those in which neither code nor tests themselves begin a goroutine or take a lock: the race detector would see nothing new there, and
 # take up to seven times as long.
 CONCURRENT   := ^\s*go |\.Go\(|\.Parallel\(|^\s"sync(/atomic)?"$$|\bchan\b|httptest|bubble\.|net\.(Listen|Pipe)
