@@ -43,6 +43,7 @@ func run() int {
 		Stderr:  os.Stderr,
 		Environ: os.Environ(),
 		Color:   takesColor(os.Stdout),
+		Screen:  isTerminal(os.Stdout),
 		Now:     time.Now,
 		// Questions are written to standard error, so that output can be redirected.
 		Interactive: isTerminal(os.Stdin) && isTerminal(os.Stderr),

@@ -64,8 +64,8 @@ func stateBackupCommand() command.Command {
 func backUp(c *command.Call) error {
 	dir, ctx, now := c.Places().StateDir, c.Ctx(), c.Options.Now()
 	if c.Args[0] == "-" {
-		if c.Options.Interactive {
-			return command.UsageError("state backup: a backup is binary, and standard output may be a terminal", command.Name+" state backup - > FILE")
+		if c.Options.Screen {
+			return command.UsageError("state backup: a backup is binary, and standard output is a terminal", command.Name+" state backup - > FILE")
 		}
 		_, err := statedir.Backup(ctx, dir, c.Options.Version, now, "", c.Options.Stdout)
 		return stateError(c, err)

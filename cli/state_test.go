@@ -87,6 +87,10 @@ func TestStateCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Terminal = true
+	if stdout, stderr, code := w.Run(t.Context(), "state", "backup", "-"); code != 0 || !strings.Contains(stdout, "manifest.json") {
+		t.Errorf("from a terminal to a pipe: exit code %d, %s", code, stderr)
+	}
+	w.Screen = true
 	if _, stderr, code := w.Run(t.Context(), "state", "backup", "-"); code != command.ExitUsage || !strings.Contains(stderr, "try: liqo-agent state backup - > FILE") {
 		t.Errorf("to a terminal: exit code %d, %s", code, stderr)
 	}

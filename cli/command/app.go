@@ -23,6 +23,7 @@ type Options struct {
 	Stderr  io.Writer
 	Environ []string // "NAME=value", as os.Environ returns it
 	Color   bool     // whether Stdout takes colour
+	Screen  bool     // whether Stdout is a terminal
 	// Interactive: somebody at a terminal reads Stderr and answers on Stdin.
 	Interactive bool
 	Now         func() time.Time

@@ -32,6 +32,7 @@ type World struct {
 	Server *socket.Server
 	Stop   func() // ends the agent
 	Color  bool
+	Screen bool // the output is a terminal
 
 	Terminal bool      // somebody can be asked
 	Stdin    io.Reader // what is typed
@@ -63,7 +64,7 @@ func (w *World) RunTo(ctx context.Context, stdout io.Writer, args ...string) (st
 	if w.Service {
 		start = "sudo systemctl start liqo-agent"
 	}
-	app := w.New(command.Options{Version: "1.2.3", Commit: "abcdef", Stdin: w.Stdin, Stdout: stdout, Stderr: &errs, Environ: w.Environ(), Color: w.Color,
+	app := w.New(command.Options{Version: "1.2.3", Commit: "abcdef", Stdin: w.Stdin, Stdout: stdout, Stderr: &errs, Environ: w.Environ(), Color: w.Color, Screen: w.Screen,
 		Interactive: w.Terminal, Now: func() time.Time { return Now }, Pace: w.Pace, StartCommand: func() string { return start }})
 	code = command.Report(&errs, app.Run(ctx, append([]string{command.Name}, args...)))
 	return w.Place(errs.String()), code
