@@ -72,7 +72,7 @@ func runReset(c *command.Call) error {
 	if stopped {
 		plan = reset.PlanStopped(ctx, cfg, opts)
 	} else if err != nil {
-		return err
+		return c.Interrupted(err)
 	}
 	if !c.Bool(command.YesFlag) {
 		showPlan(c, plan, opts, stopped)
@@ -84,11 +84,17 @@ func runReset(c *command.Call) error {
 	if stopped {
 		c.Note("the agent is not running: its peers are not told")
 		done, err = reset.Stopped(ctx, cfg, opts, "somebody (command line)")
-	} else if _, err = client.BeginReset(ctx, opts); err == nil {
+	} else {
+		if _, err := client.BeginReset(ctx, opts); err != nil {
+			return c.Interrupted(err)
+		}
 		done, err = followReset(c, client, opts)
 	}
-	if err != nil {
-		return stateError(c, c.Interrupted(err))
+	switch {
+	case errors.Is(err, context.Canceled):
+		return leaveReset(c, opts, stopped)
+	case err != nil:
+		return stateError(c, err)
 	}
 	done.Options = opts
 	if opts.All {
@@ -102,6 +108,20 @@ func runReset(c *command.Call) error {
 		c.Note("%s", text)
 	}
 	return nil
+}
+
+// leaveReset is for a person who does not want to wait for a reset that has begun.
+func leaveReset(c *command.Call, opts control.ResetOptions, stopped bool) error {
+	c.NewLine()
+	e := &command.Error{Message: "the reset continues in the background", Advice: command.Name + " status", Code: command.ExitInterrupted}
+	switch {
+	case stopped:
+		e.Message, e.Advice = "interrupted; the reset continues when the agent starts", c.Line()+", or: "+c.Options.StartCommand()
+	case opts.All:
+		e.Message += "; what people created is not deleted"
+		e.Advice += "; when the agent is reset: " + c.Line()
+	}
+	return e
 }
 
 // settingsOf is the configuration of the agent, with the options of this call on top. One that

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,6 +130,31 @@ func TestReset(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d: %s", tc.args, code, tc.code, stderr)
 		}
 		clitest.Golden(t, tc.golden, stdout+"-- stderr --\n"+stderr)
+	}
+}
+
+// interruptedReset is an agent during whose reset somebody presses Ctrl-C.
+type interruptedReset struct {
+	*clitest.Memory
+	interrupt func()
+}
+
+func (a interruptedReset) ResetState(ctx context.Context) (control.Reset, error) {
+	a.interrupt()
+	return a.Memory.ResetState(ctx)
+}
+
+func TestResetInterrupted(t *testing.T) {
+	for args, want := range map[string]string{
+		"reset --yes": "liqo-agent: the reset continues in the background\ntry: liqo-agent status\n",
+		"reset --yes --all": "liqo-agent: the reset continues in the background; what people created is not deleted\n" +
+			"try: liqo-agent status; when the agent is reset: liqo-agent reset --yes --all\n",
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		w := clitest.WithAgent(t, cli.New, interruptedReset{&clitest.Memory{}, interrupt})
+		if _, stderr, code := w.Run(ctx, strings.Fields(args)...); code != command.ExitInterrupted || stderr != want {
+			t.Errorf("%s: exit code %d, %s", args, code, stderr)
+		}
 	}
 }
 

@@ -229,3 +229,19 @@ func TestRefusesToBegin(t *testing.T) {
 		}
 	}
 }
+
+// TestStoppedInterrupted: what is left to do after Ctrl-C is remembered, as objects in the API server may be.
+func TestStoppedInterrupted(t *testing.T) {
+	settings := config.Default()
+	settings.State.Dir, settings.Cluster.Kubeconfig = t.TempDir(), conn.KubeconfigNone
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	_, err := Stopped(ctx, settings, control.ResetOptions{}, "")
+	if found, failed := Pending(settings.State.Dir); !errors.Is(err, context.Canceled) || !found || failed != nil {
+		t.Errorf("interrupted: %v; found %t, %v", err, found, failed)
+	}
+	done, err := Stopped(t.Context(), settings, control.ResetOptions{}, "")
+	if found, failed := Pending(settings.State.Dir); err != nil || done.Phase != control.ResetDone || found || failed != nil {
+		t.Errorf("again: %+v, %v; found %t, %v", done, err, found, failed)
+	}
+}

@@ -70,6 +70,9 @@ func Stopped(ctx context.Context, cfg config.Config, opts control.ResetOptions, 
 		view.Failed = append(view.Failed, unknown)
 	}
 	clearObjects(ctx, cfg, &view)
+	if err := ctx.Err(); err != nil {
+		return view, err
+	}
 	clearNetwork(&view)
 	left, err := statedir.Clear(dir, r)
 	if err != nil {

@@ -92,8 +92,17 @@ func (c *Call) Sure(question string) error {
 
 // Interrupted tells a person's Ctrl-C from what else can go wrong with a call.
 func (c *Call) Interrupted(err error) error {
-	if err != nil && c.Ctx().Err() != nil {
-		return &Error{Message: "interrupted before the agent answered", Advice: Name + " peers list", Code: ExitInterrupted}
+	if err == nil || c.Ctx().Err() == nil {
+		return err
 	}
-	return err
+	look := "peers list"
+	switch noun, _, _ := strings.Cut(c.path, " "); noun {
+	case "adverts", "domains", "invite", "storage":
+		look = noun + " list"
+	case "key":
+		look = "key show"
+	case "reset":
+		look = "status"
+	}
+	return &Error{Message: "interrupted before the agent answered", Advice: Name + " " + look, Code: ExitInterrupted}
 }
