@@ -96,9 +96,10 @@ func (k *Keeper) Recall(domain string) []dnssd.Instance { return k.set.recall(do
 // Again has the set made anew: what is configured changed. It does not block.
 func (k *Keeper) Again() { work.Wake(k.set.again) }
 
-// statusPause is how long news about a domain wait for more of them: a domain that
-// lists a thousand clusters is one change, not a thousand.
-const statusPause = 300 * time.Millisecond
+// statusPause is how long news about a domain wait for more of them, and statusPatience
+// how long they do while more come: a domain that lists a thousand clusters is one
+// change, not a thousand.
+const statusPause, statusPatience = 300 * time.Millisecond, 5 * time.Second
 
 // Run makes the set anew whenever what it is made of changes, and has what was found
 // shown.
@@ -107,6 +108,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer timer.Stop()
 	<-timer.C
 	work.Wake(k.set.again)
+	var since time.Time // of the first news that are not shown, zero for none
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,8 +119,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			timer.Reset(0)
 		case <-k.set.news:
-			timer.Reset(statusPause)
+			if since.IsZero() {
+				since = time.Now()
+			}
+			timer.Reset(min(statusPause, statusPatience-time.Since(since)))
 		case <-timer.C:
+			since = time.Time{}
 			for _, object := range k.set.objectsToShow() {
 				k.cfg.Peering.SearchDomainChanged(object)
 			}

@@ -412,6 +412,11 @@ func TestRunShowsNews(t *testing.T) {
 		}
 		after(statusPause-1, "more news may follow")
 		after(1, "the news", "show o")
+		for begun := time.Now(); time.Since(begun) < statusPatience; time.Sleep(statusPause / 2) {
+			b.Probed(keyOf("a.example", "box-1")) // it never ends
+		}
+		after(1, "news without a pause", "show o")
+		after(time.Hour, "the end of them")
 		b.peers["p"] = peer.Peer{ID: "p", Domains: []string{"a.example"}}
 		b.policies["p"] = plan.Policy{NotAutojoined: plan.NotAutojoined{Message: "its key is not trusted"}}
 		b.Remark("p")
