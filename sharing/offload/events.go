@@ -105,6 +105,7 @@ func (rn *remoteNamespace) unpost(pod string, e *corev1.Event) {
 	defer rn.mu.Unlock()
 	if p := rn.posted[pod]; p != nil {
 		delete(p.names, e.Name)
+		p.count--
 	}
 }
 
