@@ -177,6 +177,18 @@ func checkCommand(t *testing.T, where string, words []string) {
 	}
 }
 
+// Where Liqo is installed, a ForeignCluster without its group is one of Liqo's (docs/liqo.md#names).
+func TestDocsChangeOurForeignClusters(t *testing.T) {
+	ambiguous := regexp.MustCompile(`kubectl (?:patch|edit|delete|describe) (?:fc|foreignclusters?)(?:$|[^.\w])`)
+	for _, p := range pages(t) {
+		for _, line := range p.code {
+			if command := ambiguous.FindString(line); command != "" && p.path != "CHANGELOG.md" {
+				t.Errorf("%s shows %q: say foreignclusters.discovery.liqo.io", p.path, strings.TrimSpace(command))
+			}
+		}
+	}
+}
+
 func TestDocsNameMakeTargetsThatExist(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
