@@ -22,8 +22,9 @@
 // and names its process; FILE.suspect marks a database in which damage was
 // found while running, so that the next start looks closely;
 // FILE.damaged-TIME is a damaged database that was set aside; FILE.schemaN is the
-// database as an older agent left it before the last upgrade; FILE.new and
-// FILE.upgrade are databases in the making, and void when no agent runs.
+// database as an older agent left it before the last upgrade; FILE.new,
+// FILE.upgrade and the directory .salvage-FILE are databases in the making, and void
+// when no agent runs.
 //
 // The package is larger than others because everything in it works on one connection by
 // one set of descriptions: reads, writes, upgrades, checks and salvage.

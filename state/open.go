@@ -36,6 +36,9 @@ var sqliteMagic = []byte("SQLite format 3\x00")
 func suspectName(path string) string { return path + ".suspect" }
 func buildName(path string) string   { return path + ".new" }
 func upgradeName(path string) string { return path + ".upgrade" }
+func salvageName(path string) string {
+	return filepath.Join(filepath.Dir(path), ".salvage-"+filepath.Base(path))
+}
 
 // Open opens the database at path for reading and writing, and creates it and
 // its directory when there is none. The caller is then the only writer.
@@ -107,6 +110,9 @@ func (s *Store) open(ctx context.Context, all []migration) error {
 		if err := removeAll(name); err != nil {
 			return err
 		}
+	}
+	if err := os.RemoveAll(salvageName(s.path)); err != nil {
+		return err
 	}
 	found, err := inspect(s.path)
 	if err == nil && !found {

@@ -452,18 +452,23 @@ func TestDamageWhileRunning(t *testing.T) {
 	}
 }
 
-// TestUnfinishedCreation: an agent that died while making its first database
-// leaves a file under another name, which means nothing.
+// TestUnfinishedCreation: an agent that died while making its first database, or
+// saving what could be read of a damaged one, leaves files under other names, which
+// mean nothing.
 func TestUnfinishedCreation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
 	for _, suffix := range sideFiles {
 		must(t, os.WriteFile(buildName(path)+suffix, noise(5000), 0o640))
 	}
+	must(t, os.Mkdir(salvageName(path), 0o700))
+	must(t, os.WriteFile(filepath.Join(salvageName(path), "as-is"), noise(5000), 0o600))
 	if s := open(t, path, Options{}); s.Recovery() != nil {
 		t.Errorf("Recovered = %v", s.Recovery())
 	}
-	if left, _ := filepath.Glob(buildName(path) + "*"); len(left) > 0 {
-		t.Errorf("left over: %v", left)
+	for _, name := range []string{buildName(path) + "*", salvageName(path)} {
+		if left, _ := filepath.Glob(name); len(left) > 0 {
+			t.Errorf("left over: %v", left)
+		}
 	}
 }
 
