@@ -50,8 +50,11 @@ type copied struct {
 }
 
 // sentSlice is the hash of what an EndpointSlice was made from, and the resource version that it
-// has at the provider; "" if not known.
-type sentSlice struct{ sum, revision string }
+// has at the provider; "" if not known. written is as in copied.
+type sentSlice struct {
+	sum, revision string
+	written       uint64
+}
 
 // maxCopies bounds how many copies are known in a remote namespace: the provider says which there
 // are of earlier runs.

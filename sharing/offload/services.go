@@ -275,7 +275,7 @@ func (pc *controller) sendSlices(ctx context.Context, rn *remoteNamespace, ref k
 		if err != nil { // its family cannot be changed
 			return pc.refusedService(rn, "The provider does not take endpoints of the Service", err)
 		}
-		c.slices[name] = sentSlice{sum, made.revision()}
+		c.slices[name] = sentSlice{sum, made.revision(), rn.writes.Add(1)}
 	}
 	return why, nil
 }

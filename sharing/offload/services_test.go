@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -127,6 +128,15 @@ func TestEditedThere(t *testing.T) {
 		},
 	}}
 	there := newShelf()
+	var during atomic.Pointer[func()] // called once when the EndpointSlices were listed, before the agent knows
+	there.extra = func(at string) []any {
+		if at == slicesThere {
+			if f := during.Swap(nil); f != nil {
+				(*f)()
+			}
+		}
+		return nil
+	}
 	n := join(t, local, &far{}, there.ServeHTTP)
 	p := n.provider()
 	p.Network = &workload.Network{
@@ -149,7 +159,7 @@ func TestEditedThere(t *testing.T) {
 		}
 		return nil
 	})
-	pc, _ := n.opened(t)
+	pc, rn := n.opened(t)
 	before := make(map[string]int)
 	// look has the provider looked at, and checks which objects are sent again.
 	look := func(what string, again ...string) {
@@ -171,7 +181,7 @@ func TestEditedThere(t *testing.T) {
 			before[at] = wrote
 		}
 	}
-	look("the first look may have come while they were sent")
+	look("their first state")
 	look("nobody changed anything")
 	for at := range refs {
 		there.mu.Lock()
@@ -184,6 +194,19 @@ func TestEditedThere(t *testing.T) {
 	clear(there.kept)
 	there.mu.Unlock()
 	look("all were deleted", slices.Collect(maps.Keys(refs))...)
+
+	// A list may be older than what was sent since.
+	send := func() {
+		ref := key{aService, "shop", "web"}
+		c := rn.hold(ref)
+		c.slices["web-liqo-4-0"] = sentSlice{}
+		rn.letGo(ref, c)
+		if _, err := pc.reconcile(t.Context(), ref); err != nil {
+			t.Error(err)
+		}
+	}
+	during.Store(&send)
+	look("it was sent meanwhile", slicesThere+"/web-liqo-4-0")
 }
 
 // TestFamiliesOfProvider: a Service is sent again when the provider has other families than before.

@@ -117,7 +117,7 @@ func (pc *controller) sweepServices(ctx context.Context, rn *remoteNamespace) er
 		c := rn.hold(ref)
 		c.seen(s.there, since)
 		for name, known := range c.slices {
-			if revision, there := s.slices[name]; !there || revision != known.revision {
+			if revision, there := s.slices[name]; known.written <= since && (!there || revision != known.revision) {
 				c.slices[name] = sentSlice{}
 			}
 		}
