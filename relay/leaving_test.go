@@ -25,11 +25,7 @@ func TestCallerThatLeavesInTheMiddle(t *testing.T) {
 			option(t, caller, unix.TCP_LINGER2, 1) // its kernel is to forget it soon
 		},
 		"closed before all was taken": func(t *testing.T, caller *net.TCPConn) {
-			much := make([]byte, 32<<20)
-			_ = caller.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
-			if _, err := caller.Write(much); err == nil || unsent(caller) == 0 {
-				t.Fatal("all of it was taken")
-			}
+			fill(t, caller)
 			option(t, caller, unix.TCP_USER_TIMEOUT, 500) // as above
 		},
 	} {
@@ -49,7 +45,13 @@ func TestCallerThatLeavesInTheMiddle(t *testing.T) {
 
 // A caller whose input has ended is there as before: the provider may take any time.
 func TestCallerThatHasSaidAll(t *testing.T) {
-	const linger = time.Second // this test may take so long to answer once all was read
+	untilQuick(t, saysAll)
+}
+
+// saysAll returns false if it took too long itself.
+func saysAll(t *testing.T) bool {
+	t.Helper()
+	const linger = time.Second // that it may take to answer once all was read
 	caller, provider, ended := stuck(t, linger)
 	want := send(t, caller, 64<<10)
 	_ = caller.CloseWrite()
@@ -58,16 +60,23 @@ func TestCallerThatHasSaidAll(t *testing.T) {
 		t.Fatal("it ended although the caller is there")
 	case <-time.After(3 * time.Second): // several keepalives
 	}
-	if got, err := io.ReadAll(provider); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
-	}
+	begun := time.Now()
+	got, err := io.ReadAll(provider)
 	_, _ = provider.Write([]byte("done"))
 	_ = provider.Close()
-	if got, err := io.ReadAll(caller); err != nil || string(got) != "done" {
-		t.Errorf("back: %q, %v", got, err)
-	}
+	back, errBack := io.ReadAll(caller)
 	_ = caller.Close()
 	<-ended
+	if time.Since(begun) > linger {
+		return false
+	}
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
+	}
+	if errBack != nil || string(back) != "done" {
+		t.Errorf("back: %q, %v", back, errBack)
+	}
+	return true
 }
 
 // stuck joins a caller and a provider that takes next to nothing.
@@ -104,6 +113,21 @@ func send(t *testing.T, caller *net.TCPConn, n int) []byte {
 	}
 	taken(t, caller)
 	return out
+}
+
+// fill sends until nothing more is taken, and something is left.
+func fill(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	for much := make([]byte, 32<<20); ; {
+		_ = c.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+		n, err := c.Write(much)
+		if much = much[n:]; err == nil {
+			t.Fatal("all of it was taken")
+		}
+		if n == 0 && unsent(c) > 0 {
+			return
+		}
+	}
 }
 
 func option(t *testing.T, c *net.TCPConn, name, value int) {
@@ -154,11 +178,7 @@ func (p *polled) SyscallConn() (syscall.RawConn, error) {
 func TestBreakOffOfSlowEnd(t *testing.T) {
 	near, far := pair(t)
 	_ = near.SetReadBuffer(small)
-	much := make([]byte, 32<<20)
-	_ = far.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	if _, err := far.Write(much); err == nil {
-		t.Fatal("all of it was taken")
-	}
+	fill(t, far)
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	c := &polled{TCPConn: far}
@@ -171,10 +191,7 @@ func TestBreakOffOfSlowEnd(t *testing.T) {
 func TestBreakOffOfResetEnd(t *testing.T) {
 	near, far := pair(t)
 	_ = near.SetReadBuffer(small)
-	_ = far.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	if _, err := far.Write(make([]byte, 32<<20)); err == nil {
-		t.Fatal("all of it was taken")
-	}
+	fill(t, far)
 	_ = near.SetLinger(0)
 	_ = near.Close()
 	ctx, stop := context.WithTimeout(t.Context(), patience)
