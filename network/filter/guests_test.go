@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 )
@@ -21,17 +20,11 @@ func TestGuestsWithoutANetworkAreBounded(t *testing.T) {
 	b.set()
 
 	warm(t, []*pod{g}, host4)
+	more := func() { startFlow(t, g, host4, 99, "one more") }
 	for range tried {
-		startFlow(t, g, host4, 99, "one more")
+		more()
 	}
-	waitFor(t, func() error {
-		var all map[string]uint64
-		b.do(func() (err error) { all, err = Refused(); return err })
-		if n := all["m"]; n != tried+1-most {
-			return fmt.Errorf("%d packets of a guest were refused, want %d", n, tried+1-most)
-		}
-		return nil
-	})
+	b.awaitRefusals("m", tried+1-most, more)
 	ask(t, g, "udp", host6, "the other family has its own")
 	ask(t, other, "udp", host4, "there is room for another guest")
 	ask(t, own, "udp", host4, "who is nobody's guest has no bound")

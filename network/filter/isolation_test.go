@@ -178,13 +178,7 @@ func converse(t *testing.T, from *pod, to netip.Addr) {
 		return err
 	})
 	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(late()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Write([]byte("conversation")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Read(make([]byte, 100)); err != nil {
+	if _, err := insist(c, "conversation"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -262,8 +256,8 @@ func testStrangers(t *testing.T, bridge string) {
 		}
 	}
 	// Proof that these packets would have arrived otherwise.
-	sendVia(t, stranger, netip.MustParseAddr("192.0.2.1"), udp(netip.MustParseAddr("192.0.2.66"), x.v4, talk, "to a pod"))
 	waitFor(t, func() error {
+		sendVia(t, stranger, netip.MustParseAddr("192.0.2.1"), udp(netip.MustParseAddr("192.0.2.66"), x.v4, talk, "to a pod"))
 		if !x.heard.source("to a pod").IsValid() {
 			return fmt.Errorf("the pod did not hear the stranger")
 		}
@@ -344,8 +338,8 @@ func TestBlocksLeaveByTheDeviceOnly(t *testing.T) {
 		checkSilence(t, "from "+name, func(what string) { say(t, from, a.seen(b, y.v4), talk, what) }, pass, b.heard, y.heard)
 	}
 	a.run("nft delete table ip liqo")
-	say(t, a, a.seen(b, y.v4), talk, "without our rules")
 	waitFor(t, func() error {
+		say(t, a, a.seen(b, y.v4), talk, "without our rules")
 		if !b.heard.source("without our rules").IsValid() {
 			return fmt.Errorf("it did not leave by the LAN")
 		}

@@ -203,17 +203,13 @@ func TestConnectionsByTheHubAreBounded(t *testing.T) {
 	needsLimit(t, c.h)
 	c.h.desired.Connections = 2 * most
 	c.h.set()
+	more := func() { startFlow(t, c.x, c.at(c.p, false), 99, "one more") }
 	for range tried {
-		startFlow(t, c.x, c.at(c.p, false), 99, "one more")
+		more()
 	}
-	waitFor(t, func() error {
-		if n := c.h.refusals(c.p); n != tried-most/2 { // the other half is for the other pods of that provider
-			return fmt.Errorf("%d packets were refused, want %d", n, tried-most/2)
-		}
-		return nil
-	})
+	c.h.awaitRefusals(c.p.name, tried-most/2, more) // the other half is for the other pods of that provider
 	ask(t, c.y, "udp", c.at(c.q, false), "the other provider has its own")
-	if n := c.h.refusals(c.q); n != 0 {
+	if n := c.h.refusals(c.q.name); n != 0 {
 		t.Errorf("%d packets of the other provider were refused", n)
 	}
 }

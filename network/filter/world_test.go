@@ -508,14 +508,19 @@ func tryPort(at place, network string, to netip.Addr, port int, what string) (st
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
+	return insist(c, what)
+}
+
+// insist says something on a connection until it is answered.
+func insist(c net.Conn, what string) (string, error) {
 	buffer := make([]byte, 1<<16)
-	for end := time.Now().Add(hang); ; {
+	for end := late(); ; {
 		if _, err := io.WriteString(c, what); err != nil {
 			return "", err
 		}
 		// A datagram may get lost, when the machine is busy.
 		patience := end
-		if network == "udp" {
+		if c.LocalAddr().Network() == "udp" {
 			patience = soon()
 		}
 		if err := c.SetReadDeadline(patience); err != nil {
@@ -609,8 +614,11 @@ func (w *world) checkStrange() {
 	}
 }
 
+// lost is after which time what nobody answered is taken for lost.
+const lost = 5 * time.Second
+
 // soon is when an answer that got lost is asked for again.
-func soon() time.Time { return time.Now().Add(5 * time.Second) }
+func soon() time.Time { return time.Now().Add(lost) }
 
 func prefixes(texts ...string) (out []netip.Prefix) {
 	for _, t := range texts {
