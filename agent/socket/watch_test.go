@@ -15,7 +15,8 @@ import (
 	"liqo.io/agent/agent/socket/client"
 )
 
-const patience = 20 * time.Second
+// patience bounds a test that hangs.
+const patience = 5 * time.Minute
 
 func TestWatch(t *testing.T) {
 	s, c := serve(t, &memory{peers: twoPeers()})

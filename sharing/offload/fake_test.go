@@ -27,7 +27,7 @@ import (
 	"liqo.io/agent/sharing/workload"
 )
 
-const hang = 2 * time.Minute // after which a test is given up
+const hang = 5 * time.Minute // after which a test is given up
 
 // written is a request that changes something.
 type written struct {
