@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )
@@ -142,20 +144,8 @@ func inviteRevokeCommand() command.Command {
 
 // inviteIDs offers the invites that can be used.
 func inviteIDs(ctx context.Context, t command.Typed) []command.Candidate {
-	client := t.Client()
-	if client == nil || t.Arguments > 0 {
-		return nil
-	}
-	defer client.Close()
-	made, err := client.Invites(ctx)
-	if err != nil {
-		return nil // there is nothing to offer, and no place for an error
-	}
-	var out []command.Candidate
-	for _, i := range made {
-		if i.State == control.InviteOpen {
-			out = append(out, command.Candidate{Value: i.ID, Text: i.Note})
-		}
-	}
-	return out
+	return command.Listed(ctx, t, func(c *client.Client, ctx context.Context) ([]control.Invite, error) {
+		made, err := c.Invites(ctx)
+		return slices.DeleteFunc(made, func(i control.Invite) bool { return i.State != control.InviteOpen }), err
+	}, func(i control.Invite) command.Candidate { return command.Candidate{Value: i.ID, Text: i.Note} })
 }

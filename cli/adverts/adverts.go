@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )
@@ -122,20 +123,9 @@ func withoutOffers(c *command.Call, err error) error {
 
 // advertNames offers the clusters that offer something.
 func advertNames(ctx context.Context, t command.Typed) []command.Candidate {
-	client := t.Client()
-	if client == nil || t.Arguments > 0 {
-		return nil
-	}
-	defer client.Close()
-	known, err := client.Adverts(ctx)
-	if err != nil {
-		return nil // there is nothing to offer, and no place for an error
-	}
-	out := make([]command.Candidate, 0, len(known))
-	for _, one := range known {
-		out = append(out, command.Candidate{Value: one.Name, Text: one.Status + ", " + AmountsText(one.Resources)})
-	}
-	return out
+	return command.Listed(ctx, t, (*client.Client).Adverts, func(one control.Advert) command.Candidate {
+		return command.Candidate{Value: one.Name, Text: one.Status + ", " + AmountsText(one.Resources)}
+	})
 }
 
 func printAdverts(p *render.Printer, known []control.Advert) {

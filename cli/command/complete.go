@@ -194,6 +194,24 @@ func (t Typed) Client() *client.Client {
 	return client.New(socket)
 }
 
+// Listed offers what the running agent lists, each as one word; nothing when it cannot be asked.
+func Listed[T any](ctx context.Context, t Typed, list func(*client.Client, context.Context) ([]T, error), offer func(T) Candidate) []Candidate {
+	c := t.Client()
+	if c == nil {
+		return nil
+	}
+	defer c.Close()
+	all, err := list(c, ctx)
+	if err != nil {
+		return nil // there is nothing to offer, and no place for an error
+	}
+	out := make([]Candidate, 0, len(all))
+	for _, one := range all {
+		out = append(out, offer(one))
+	}
+	return out
+}
+
 // FileValues completes options that name files.
 func FileValues(names ...string) map[string]func(context.Context) []Candidate {
 	out := make(map[string]func(context.Context) []Candidate, len(names))

@@ -288,18 +288,7 @@ func addedBy(by string) string {
 
 // domainNames offers the search domains that the running agent knows.
 func domainNames(ctx context.Context, t command.Typed) []command.Candidate {
-	client := t.Client()
-	if client == nil || t.Arguments > 0 {
-		return nil
-	}
-	defer client.Close()
-	known, err := client.Domains(ctx)
-	if err != nil {
-		return nil // there is nothing to offer, and no place for an error
-	}
-	out := make([]command.Candidate, 0, len(known))
-	for _, d := range known {
-		out = append(out, command.Candidate{Value: d.Name, Text: domainResult(d)})
-	}
-	return out
+	return command.Listed(ctx, t, (*client.Client).Domains, func(d control.Domain) command.Candidate {
+		return command.Candidate{Value: d.Name, Text: domainResult(d)}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )
@@ -136,18 +137,8 @@ func printProbes(p *render.Printer, label string, out Probes) {
 
 // peerNames offers the peers with which resources are shared.
 func peerNames(ctx context.Context, t command.Typed) []command.Candidate {
-	client := t.Client()
-	if client == nil || t.Arguments > 0 {
-		return nil
-	}
-	defer client.Close()
-	known, err := client.Network(ctx)
-	if err != nil {
-		return nil // there is nothing to offer, and no place for an error
-	}
-	var out []command.Candidate
-	for _, p := range known.Peers {
-		out = append(out, command.Candidate{Value: p.Name, Text: p.State})
-	}
-	return out
+	return command.Listed(ctx, t, func(c *client.Client, ctx context.Context) ([]control.NetworkPeer, error) {
+		known, err := c.Network(ctx)
+		return known.Peers, err
+	}, func(p control.NetworkPeer) command.Candidate { return command.Candidate{Value: p.Name, Text: p.State} })
 }

@@ -21,12 +21,7 @@ func peerNames(ctx context.Context, t command.Typed) []command.Candidate {
 func MoreNames(ctx context.Context, t command.Typed) []command.Candidate { return names(ctx, t, false) }
 
 // askerNames is peerNames with those who only asked to be let in.
-func askerNames(ctx context.Context, t command.Typed) []command.Candidate {
-	if t.Arguments > 0 {
-		return nil
-	}
-	return names(ctx, t, true)
-}
+func askerNames(ctx context.Context, t command.Typed) []command.Candidate { return names(ctx, t, true) }
 
 func names(ctx context.Context, t command.Typed, askers bool) []command.Candidate {
 	client := t.Client()

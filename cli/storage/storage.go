@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"liqo.io/agent/agent/control"
+	"liqo.io/agent/agent/socket/client"
 	"liqo.io/agent/cli/command"
 	"liqo.io/agent/cli/render"
 )
@@ -110,20 +111,12 @@ func reclaimCommand() command.Command {
 
 // guestNames offers those who have claims here.
 func guestNames(ctx context.Context, t command.Typed) []command.Candidate {
-	client := t.Client()
-	if client == nil || t.Arguments > 0 {
-		return nil
-	}
-	defer client.Close()
-	known, err := client.Storage(ctx)
-	if err != nil {
-		return nil // there is nothing to offer, and no place for an error
-	}
-	var out []command.Candidate
-	for _, g := range known.Guests {
-		out = append(out, command.Candidate{Value: cmp.Or(g.Name, g.ID), Text: g.State})
-	}
-	return out
+	return command.Listed(ctx, t, func(c *client.Client, ctx context.Context) ([]control.GuestStorage, error) {
+		known, err := c.Storage(ctx)
+		return known.Guests, err
+	}, func(g control.GuestStorage) command.Candidate {
+		return command.Candidate{Value: cmp.Or(g.Name, g.ID), Text: g.State}
+	})
 }
 
 // size writes bytes as in a claim.
