@@ -2,12 +2,9 @@ package offload
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,18 +106,7 @@ func (pc *controller) tell(ctx context.Context, kind string, about *metav1.Objec
 
 // say is tell with a type of event.
 func (pc *controller) say(ctx context.Context, level, kind string, about *metav1.ObjectMeta, once string, why *workload.Refusal) {
-	sum := sha256.Sum256([]byte(string(about.UID) + once))
-	now := metav1.NewTime(pc.s.o.cfg.Now())
-	event := &corev1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: strings.TrimRight(about.Name[:min(len(about.Name), 200)], ".-") + "." + hex.EncodeToString(sum[:8])},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: kind, Namespace: about.Namespace, Name: about.Name, UID: about.UID,
-		},
-		Type: level, Reason: why.Reason, Message: why.Message,
-		Source: corev1.EventSource{Component: "liqo-agent"}, ReportingController: "liqo-agent",
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}
+	event := workload.Notice(level, kind, about, once, why, pc.s.o.cfg.Now())
 	err := pc.s.local.Create(ctx, "/api/v1/namespaces/"+about.Namespace+"/events", event, nil)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		pc.s.o.cfg.Logger.Debug("an event cannot be written", "namespace", about.Namespace, "about", kind, "name", about.Name, "error", err)

@@ -2,8 +2,6 @@ package volumes
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -341,18 +339,7 @@ func (s *session) admitted(claim *corev1.PersistentVolumeClaim) {
 
 // tell writes a Warning event about a claim. Those with the same text are one.
 func (s *session) tell(ctx context.Context, claim *corev1.PersistentVolumeClaim, why *workload.Refusal) {
-	sum := sha256.Sum256([]byte(string(claim.UID) + why.Reason + why.Message))
-	now := metav1.NewTime(s.v.cfg.Now())
-	event := &corev1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: strings.TrimRight(claim.Name[:min(len(claim.Name), 200)], ".-") + "." + hex.EncodeToString(sum[:8])},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
-		},
-		Type: corev1.EventTypeWarning, Reason: why.Reason, Message: text.Line(why.Message, 1000),
-		Source: corev1.EventSource{Component: "liqo-agent"}, ReportingController: "liqo-agent",
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}
+	event := workload.Notice(corev1.EventTypeWarning, "PersistentVolumeClaim", &claim.ObjectMeta, why.Reason+why.Message, why, s.v.cfg.Now())
 	err := s.client.Create(ctx, namespacesPath+claim.Namespace+"/events", event, nil)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		s.v.cfg.Logger.Debug("an event cannot be written", "namespace", claim.Namespace, "claim", claim.Name, "error", err)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"regexp"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,4 +78,20 @@ func Event(theirs *corev1.Event, mine, there *corev1.Pod, in Origin) (*corev1.Ev
 		FirstTimestamp: moment(first), LastTimestamp: moment(last), Count: max(count, 1),
 		ReportingController: component, ReportingInstance: mine.Spec.NodeName,
 	}, true
+}
+
+// Notice returns an event of our own about an object of this cluster. Those about an object with
+// the same text in once are one.
+func Notice(level, kind string, about *metav1.ObjectMeta, once string, why *Refusal, now time.Time) *corev1.Event {
+	sum := sha256.Sum256([]byte(string(about.UID) + once))
+	return &corev1.Event{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: strings.TrimRight(about.Name[:min(len(about.Name), 200)], ".-") + "." + hex.EncodeToString(sum[:8])},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: kind, Namespace: about.Namespace, Name: about.Name, UID: about.UID,
+		},
+		Type: level, Reason: why.Reason, Message: text.Line(why.Message, maxEventMessage),
+		Source: corev1.EventSource{Component: EventSource}, ReportingController: EventSource,
+		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), Count: 1,
+	}
 }
