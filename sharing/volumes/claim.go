@@ -107,7 +107,7 @@ func (s *session) chosen(claim *corev1.PersistentVolumeClaim, selected string) (
 	if !virtual {
 		return failed("The node %s has become one of this cluster.", selected)
 	}
-	if _, why := workload.ClaimOf(claim, s.origin("", "")); why != nil {
+	if _, why := workload.ClaimOf(claim, s.origin("")); why != nil {
 		return failed("%s", why.Message)
 	}
 	// One that was not heard since the start may offer some: the claim waits for it.
@@ -117,8 +117,8 @@ func (s *session) chosen(claim *corev1.PersistentVolumeClaim, selected string) (
 	return id, nil
 }
 
-func (s *session) origin(namespace, node string) workload.Origin {
-	return workload.Origin{Cluster: s.v.cfg.Self(), Namespace: namespace, Node: node}
+func (s *session) origin(namespace string) workload.Origin {
+	return workload.Origin{Cluster: s.v.cfg.Self(), Namespace: namespace}
 }
 
 // provision makes the copy of a claim at a provider, and then the volume. It returns why the
@@ -143,7 +143,7 @@ func (s *session) provision(ctx context.Context, p Provider, claim *corev1.Persi
 		return nil, err
 	}
 	defer client.Close()
-	body, why := workload.ClaimOf(claim, s.origin(namespace, ""))
+	body, why := workload.ClaimOf(claim, s.origin(namespace))
 	if why != nil {
 		return why, nil
 	}

@@ -48,7 +48,7 @@ func (s *session) expand(ctx context.Context, client *kube.Client, volume *corev
 	asked := requested(claim)
 	if there, known := workload.Bytes(found.Spec.Resources.Requests["storage"]); !known || there != asked {
 		namespace, name := volume.Annotations[annotationRemoteNamespace], volume.Annotations[annotationRemoteClaim]
-		body, why := workload.ClaimOf(claim, s.origin(namespace, ""))
+		body, why := workload.ClaimOf(claim, s.origin(namespace))
 		if why == nil {
 			err := client.Apply(ctx, claimPath(namespace, name), manager, true, json.RawMessage(body), nil)
 			said, permanent := "", false

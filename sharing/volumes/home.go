@@ -145,7 +145,7 @@ func (s *session) createBehind(ctx context.Context, claim *corev1.PersistentVolu
 		return s.refuse(ctx, claim, &workload.Refusal{Reason: reasonProvisioning, Message: fmt.Sprintf(
 			"The node %s is in this cluster, and no claim of class %s can be there: %s. Or let the pod run at a provider, with the label %s=true on its namespace.", node, s.class, why, workload.LabelEnabled)})
 	}
-	if _, refused := workload.ClaimOf(claim, s.origin("", "")); refused != nil {
+	if _, refused := workload.ClaimOf(claim, s.origin("")); refused != nil {
 		refused.Reason = reasonProvisioning
 		return s.refuse(ctx, claim, refused)
 	}
