@@ -35,10 +35,9 @@ type reply struct {
 	message string // what stands in the way when the outcome is not conclusive
 	// facts are of the last conclusive answer. When the outcome is not conclusive they
 	// are what was known before.
-	facts         facts
-	ttl           time.Duration // what the records have
-	server        string
-	authenticated bool
+	facts  facts
+	ttl    time.Duration // what the records have
+	server string
 }
 
 // asker asks the questions of one look, each once, and only those that are due. Its
@@ -129,7 +128,7 @@ func (a *asker) take(t *topic, q question, answer resolver.Answer, f facts, late
 
 // reply tells what a topic says. Locks held: mu.
 func (a *asker) reply(t *topic) reply {
-	r := reply{outcome: t.outcome, facts: t.facts, ttl: t.most, server: t.server, authenticated: t.authenticated}
+	r := reply{outcome: t.outcome, facts: t.facts, ttl: t.most, server: t.server}
 	switch {
 	case t.failure != nil:
 		r.outcome, r.message, r.server = t.failure.outcome, t.failure.message, t.failure.server

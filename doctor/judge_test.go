@@ -132,7 +132,7 @@ func TestJudgeMulticast(t *testing.T) {
 		return []control.Peer{p}
 	}
 	works := look.Heard{Sent: 3, Echoes: 3}
-	drop := look.Firewall{Readable: true, Rules: []string{"table inet f chain input udp dport 5353 drop"}}
+	drop := look.Firewall{Rules: []string{"table inet f chain input udp dport 5353 drop"}}
 	for _, tc := range []struct {
 		name, want string
 		heard      look.Heard

@@ -10,11 +10,10 @@ import (
 
 // Firewall is what could be read of the firewall's rules.
 type Firewall struct {
-	// Readable: the rules could be read, which takes root and nft or iptables.
-	Readable  bool
-	Rules     []string // one a line, with table and chain in front
-	Ufw       bool     // ufw is switched on
-	Firewalld bool     // firewalld runs
+	// Rules are one a line, with table and chain in front; none if they could not be read, which takes root and nft or iptables.
+	Rules     []string
+	Ufw       bool // ufw is switched on
+	Firewalld bool // firewalld runs
 }
 
 // ReadFirewall reads the rules with nft, or else with iptables.
@@ -28,12 +27,11 @@ func ReadFirewall(ctx context.Context) Firewall {
 	}
 	raw, err := Command(ctx, maxFile, "nft", "list", "ruleset")
 	if err == nil {
-		out.Readable, out.Rules = true, ParseNFT(string(raw))
+		out.Rules = ParseNFT(string(raw))
 		return out
 	}
 	raw, err = Command(ctx, maxFile, "iptables-save")
 	if err == nil {
-		out.Readable = true
 		for line := range strings.Lines(string(raw)) {
 			out.Rules = append(out.Rules, strings.TrimSpace(line))
 		}

@@ -19,7 +19,7 @@ func rulesOf(t *testing.T, script string) Firewall {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v: %s", script, err, problems.String())
 	}
-	return Firewall{Readable: true, Rules: ParseNFT(text.String())}
+	return Firewall{Rules: ParseNFT(text.String())}
 }
 
 const (

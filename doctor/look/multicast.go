@@ -17,7 +17,6 @@ type Heard struct {
 	Sent     uint64 // packets that the kernel took
 	Unsent   uint64 // packets that it refused: a firewall, or a link that is gone
 	Echoes   uint64 // packets of our own that came back to us
-	Received uint64 // all that came, our own among them
 	Clusters []peer.Sighting
 }
 
@@ -55,7 +54,7 @@ func Multicast(ctx context.Context, links ifwatch.Snapshot, service, domain stri
 	}
 	running.Wait()
 	stats := s.Stats()
-	out := Heard{Sent: stats.Sent, Received: stats.Received, Echoes: stats.Drops[mdnssvc.DropOwnEcho],
+	out := Heard{Sent: stats.Sent, Echoes: stats.Drops[mdnssvc.DropOwnEcho],
 		Unsent: stats.Drops[mdnssvc.DropSendFailed] + stats.Drops[mdnssvc.DropSendFull]}
 	for _, sighting := range found {
 		out.Clusters = append(out.Clusters, sighting)
