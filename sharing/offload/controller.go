@@ -60,7 +60,7 @@ type controller struct {
 	events   *work.Queue[key] // its own, so that events do not delay pods
 	pace     pace             // of status writes
 	running  sync.WaitGroup
-	// expelled: the last answer of the provider was that it no longer admits this cluster.
+	// expelled: the last that is known is that the provider no longer admits this cluster.
 	expelled    atomic.Bool
 	addressless atomic.Bool // it was logged that pods cannot get their addresses
 
@@ -142,8 +142,8 @@ func (pc *controller) set(p Provider) {
 			return
 		}
 	}
-	if p.Expelled {
-		pc.expelled.Store(true)
+	if p.Expelled != before.Expelled {
+		pc.expelled.Store(p.Expelled)
 	}
 	if p.Reachable && !before.Reachable {
 		for _, rn := range pc.remoteNamespaces() {

@@ -2,12 +2,16 @@ package offload
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"liqo.io/agent/internal/bed/bedtest"
 )
 
 // TestProviderThatLeft: of a provider that is not there any more, nobody can say what became
@@ -38,4 +42,28 @@ func TestProviderThatLeft(t *testing.T) {
 	p.Reachable, p.Expelled = false, true
 	n.Set(p)
 	deleted("earlier", "later")
+}
+
+// TestProviderThatChangedItsMind: pods at a provider that admits this cluster again, before it removed any, end there first as ever.
+func TestProviderThatChangedItsMind(t *testing.T) {
+	pod := podHere("web")
+	n := between(t, func(w http.ResponseWriter, r *http.Request) {
+		var items []any
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			items = append(items, copyThere(pod, "1", corev1.PodRunning))
+		}
+		listOrHang(w, r, items)
+	}, pod)
+	pc, _ := n.opened(t)
+	for _, expelled := range []bool{true, false} {
+		p := n.provider()
+		p.Reachable, p.Expelled = !expelled, expelled
+		n.Set(p)
+		bedtest.Within(t, "the provider's word", func() error {
+			if v, _ := pc.observe(podKey(pod)); v.reachable == expelled || v.expelled != expelled {
+				return fmt.Errorf("it admits this cluster: %t; pods end at once: %t", v.reachable, v.expelled)
+			}
+			return nil
+		})
+	}
 }

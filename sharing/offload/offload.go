@@ -51,7 +51,7 @@ type Provider struct {
 	// being deleted end at once.
 	Gone bool
 	// Expelled: the provider says that it no longer admits this cluster. Local pods that
-	// are being deleted end at once, until it gives a namespace again.
+	// are being deleted end at once, until it says otherwise or gives a namespace again.
 	Expelled bool
 	// Network says how the provider's pods are reached from here, nil if they are not. It is
 	// another pointer whenever it says something else.
