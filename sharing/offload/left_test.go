@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/sharing/workload"
 )
 
 // TestProviderThatLeft: of a provider that is not there any more, nobody can say what became
@@ -65,5 +66,28 @@ func TestProviderThatChangedItsMind(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestRefusalOfANamespaceEnds: why there was no namespace for pods that are gone is nothing for one that comes later.
+func TestRefusalOfANamespaceEnds(t *testing.T) {
+	n := between(t, func(w http.ResponseWriter, r *http.Request) { listOrHang(w, r, nil) })
+	bedtest.Within(t, "a controller", func() error {
+		if len(n.controllers()) == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	pc := n.controllers()[0]
+	pc.mu.Lock()
+	pc.denied["shop"] = &workload.Refusal{Reason: workload.ReasonRefusedByProvider}
+	pc.mu.Unlock()
+	if _, err := pc.reconcileNamespace(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	pc.mu.Lock()
+	defer pc.mu.Unlock()
+	if len(pc.denied) > 0 {
+		t.Errorf("it is remembered: %v", pc.denied)
 	}
 }

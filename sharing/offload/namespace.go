@@ -150,6 +150,7 @@ func (pc *controller) reconcileNamespace(ctx context.Context, origin string) (ag
 	case rn == nil && record != "":
 		return keepNamespace, pc.open(ctx, origin, record)
 	case rn == nil:
+		pc.deny(origin, nil) // the next pod asks anew
 		return 0, nil
 	case needed:
 		rn.mu.Lock()
