@@ -163,9 +163,13 @@ func checkAlias(alias string, p control.Peer, known []control.Peer) error {
 		return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("alias %q begins with a hyphen, so it would be taken for an option", alias)}
 	}
 	for _, other := range known {
-		if other.ID != p.ID && (other.Alias == alias || other.ID == alias) {
+		switch {
+		case other.ID == p.ID:
+		case other.ID == alias:
+			return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("alias %q is the ID of another cluster", alias), Advice: "choose another name"}
+		case other.Alias == alias:
 			return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("alias %q already names %s", alias, other.ID),
-				Advice: fmt.Sprintf("liqo-agent peers alias %s ''", other.ID)}
+				Advice: "liqo-agent peers alias --remove " + other.ID}
 		}
 	}
 	return nil
