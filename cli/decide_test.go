@@ -148,6 +148,16 @@ func TestSetChangesOnlyWhatIsNamed(t *testing.T) {
 	}
 }
 
+// An alias that is taken keeps everything as it is.
+func TestSetChangesNothingForATakenAlias(t *testing.T) {
+	m := clitest.Neighbours(t)
+	m.Change(clitest.Silo, func(p *control.Peer) { p.Alias = "tower" })
+	_, stderr, code := clitest.WithAgent(t, cli.New, m).Run(t.Context(), "peers", "set", clitest.Barn, "--note", "x", "--alias", "tower")
+	if decided := m.Heard(); code != command.ExitUsage || !strings.Contains(stderr, "already names "+clitest.Silo) || len(decided) > 0 {
+		t.Errorf("exit code %d, %s; decided: %v", code, stderr, decided)
+	}
+}
+
 func TestWithoutAgentNothingIsDecided(t *testing.T) {
 	w := clitest.NoAgent(t, cli.New)
 	for _, args := range []string{"peers connect barn", "peers connect --token x", "peers disconnect barn", "peers accept barn", "peers reject barn", "peers block barn",

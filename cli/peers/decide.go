@@ -232,14 +232,14 @@ func setPeer(c *command.Call) error {
 	ctx := c.Ctx()
 	ref := c.Args[0]
 	var p control.Peer
-	if patch != (control.PreferencesPatch{}) {
-		if p, err = client.Set(ctx, ref, patch); err != nil {
+	if alias { // first: it may be taken, and then nothing is to change
+		if p, err = client.SetAlias(ctx, ref, c.String("alias")); err != nil {
 			return c.Interrupted(err)
 		}
 		ref = p.ID
 	}
-	if alias {
-		if p, err = client.SetAlias(ctx, ref, c.String("alias")); err != nil {
+	if patch != (control.PreferencesPatch{}) {
+		if p, err = client.Set(ctx, ref, patch); err != nil {
 			return c.Interrupted(err)
 		}
 	}
