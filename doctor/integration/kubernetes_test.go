@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -96,8 +97,20 @@ users: [{name: x, user: {token: "` + token + `"}}]
 	}
 	x.host.WriteFile("/etc/nobody.yaml", strings.Replace(nobody, token, agents, 1))
 	kubectl("delete", "validatingadmissionpolicybinding", rbac.Name)
+	// The API server grants what roles say a moment after it has them.
+	x.eventually("the roles are in effect", func() error {
+		r = x.report()
+		for _, c := range r.Checks {
+			for _, f := range c.Findings {
+				if f.Code == "rbac-gaps" {
+					return errors.New(f.What)
+				}
+			}
+		}
+		return nil
+	})
 	// It may read the definitions.
-	finds(t, x.report(), "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo", "rbac-unconfined")
+	finds(t, r, "agent-stopped", "crds-missing", "crds-other-version", "foreign-liqo", "rbac-unconfined")
 
 	x.host.WriteFile(configPath, "")
 	if err := kube.Stop(); err != nil {
