@@ -27,7 +27,6 @@ import (
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
-	"liqo.io/agent/peering/remote"
 )
 
 func TestMain(m *testing.M) {
@@ -43,10 +42,6 @@ const (
 	barnID   = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
 	jsonMIME = "application/json"
 	merge    = "application/merge-patch+json"
-
-	// soonerThanALook is within which time of what a peer is told of, and does not have
-	// to look for.
-	soonerThanALook = remote.DefaultInterval / 2
 )
 
 // startKube returns a control plane that is ready. The test runs beside others: most of its time is waiting.
