@@ -24,19 +24,32 @@ import (
 	"liqo.io/agent/endpoint/wire"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/internal/bed/bedtest"
+	"liqo.io/agent/kube"
 	"liqo.io/agent/kube/conn"
 	"liqo.io/agent/peer"
 	"liqo.io/agent/peering"
+	"liqo.io/agent/peering/install"
 )
 
+// TestMain has the custom resources in all control planes that tests borrow, as all starts of an agent but the first find
+// them. Tests of the first one take them away with bare.
 func TestMain(m *testing.M) {
 	conn.BridgeKlog(slog.New(slog.DiscardHandler))
+	bed.Prepare(func(ctx context.Context, k *bed.Kube) error {
+		c, err := kube.New(k.RESTConfig())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return install.NewKeeper(install.Config{}, nil, c).CRDs(ctx)
+	})
 	bed.Main(m)
 }
 
 const (
 	fcPath   = "/apis/discovery.liqo.io/v1alpha1/foreignclusters"
-	crdPath  = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foreignclusters.discovery.liqo.io"
+	crdsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+	crdPath  = crdsPath + "foreignclusters.discovery.liqo.io"
 	cmPath   = "/api/v1/namespaces/liqo/configmaps/cluster-id"
 	selfID   = peer.ClusterID("11111111-1111-4111-8111-111111111111")
 	barnID   = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
@@ -49,6 +62,16 @@ func startKube(t *testing.T) *bed.Kube {
 	t.Helper()
 	t.Parallel()
 	return bed.New(t).AddCluster(t.Context(), "box", "10.77.0.1/24")
+}
+
+// bare takes the custom resources from a control plane.
+func bare(t *testing.T, k *bed.Kube) {
+	t.Helper()
+	for _, manifest := range api.CRDs() {
+		path := crdsPath + manifest.Name
+		request(t, k, "DELETE", path, "", "")
+		awaitGone(t, k, path)
+	}
 }
 
 // registry is a peering.Registry that tests write to.

@@ -31,7 +31,7 @@ func installCRDs(t *testing.T, k *bed.Kube) {
 			t.Fatal(err)
 		}
 		within(t, manifest.Name, func() error {
-			text, err := k.Request(t.Context(), "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+manifest.Name, "", nil)
+			text, err := k.Request(t.Context(), "GET", crdsPath+manifest.Name, "", nil)
 			if err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ func TestCustomResources(t *testing.T) {
 			if err := yaml.Unmarshal(manifest.YAML, &wanted); err != nil {
 				t.Fatal(err)
 			}
-			text, err := k.Request(t.Context(), "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+manifest.Name, "", nil)
+			text, err := k.Request(t.Context(), "GET", crdsPath+manifest.Name, "", nil)
 			if err == nil {
 				err = json.Unmarshal(text, &found)
 			}

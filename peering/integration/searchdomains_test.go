@@ -326,7 +326,7 @@ func TestSearchDomains(t *testing.T) {
 	})
 
 	t.Run("the kind is deleted", func(t *testing.T) {
-		request(t, k, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/searchdomains.discovery.liqo.io", "", "")
+		request(t, k, "DELETE", crdsPath+"searchdomains.discovery.liqo.io", "", "")
 		awaitNames(t, l)
 		within(t, "it is served again", func() error {
 			_, err := k.Request(t.Context(), "POST", sdPath, jsonMIME, []byte(

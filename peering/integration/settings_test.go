@@ -26,7 +26,7 @@ import (
 
 const (
 	configPath    = ccPath + "/" + api.ClusterConfigName
-	configCRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterconfigs.config.liqo.io"
+	configCRDPath = crdsPath + "clusterconfigs.config.liqo.io"
 )
 
 // The lines that users know, as they know them.
@@ -311,7 +311,6 @@ func TestClusterConfig(t *testing.T) {
 // TestClusterConfigOfAPerson: what is there when the agent comes is theirs, as it is.
 func TestClusterConfigOfAPerson(t *testing.T) {
 	k := startKube(t)
-	installCRDs(t, k)
 	request(t, k, "POST", ccPath, jsonMIME,
 		`{"apiVersion":"config.liqo.io/v1alpha1","kind":"ClusterConfig","metadata":{"name":"liqo-configuration"},"spec":{"discoveryConfig":{"enableAdvertisement":false}}}`)
 	before, err := getConfig(t, k)

@@ -214,9 +214,12 @@ const ownPrivileges = `
 `
 
 // TestPrivileges peers and parts two clusters whose agents may do exactly what is
-// written down above.
+// written down above, from their first start on.
 func TestPrivileges(t *testing.T) {
-	a, b := pairBy(t, func(k *bed.Kube) string { return limited(t, k, privileges, ownPrivileges) })
+	a, b := pairBy(t, func(k *bed.Kube) string {
+		bare(t, k)
+		return limited(t, k, privileges, ownPrivileges)
+	})
 	a.trusts(b, func(s *plan.Policy) { s.Accept = accepted })
 	b.trusts(a, func(s *plan.Policy) { s.Accept = accepted })
 	within(t, "first sight", func() error { _, err := a.foreign(b); return err })

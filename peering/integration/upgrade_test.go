@@ -26,6 +26,7 @@ var older = map[string]string{
 // with everything in them, after an agent brought the present ones.
 func TestResourcesUpgrade(t *testing.T) {
 	k := startKube(t)
+	bare(t, k)
 	files, err := filepath.Glob("testdata/crds-older/*.yaml")
 	if err != nil || len(files) != len(older) {
 		t.Fatalf("%v, %v", files, err)
@@ -77,6 +78,7 @@ func TestResourcesUpgrade(t *testing.T) {
 // newer one alone, and works with them.
 func TestNewerResourcesStay(t *testing.T) {
 	k := startKube(t)
+	bare(t, k)
 	for _, manifest := range api.CRDs() {
 		var crd map[string]any
 		if err := yaml.Unmarshal(manifest.YAML, &crd); err != nil {
@@ -106,7 +108,7 @@ func TestNewerResourcesStay(t *testing.T) {
 		t.Errorf("newer definitions: %d, ours %d", theirs, ours)
 	}
 	for _, manifest := range api.CRDs() {
-		text, err := k.Request(t.Context(), "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+manifest.Name, "", nil)
+		text, err := k.Request(t.Context(), "GET", crdsPath+manifest.Name, "", nil)
 		if err != nil || !strings.Contains(string(text), `"invented"`) || !strings.Contains(string(text), `"liqo.io/crd-generation":"99"`) {
 			t.Errorf("%s was changed: %v", manifest.Name, err)
 		}
