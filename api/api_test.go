@@ -60,23 +60,30 @@ var kinds = map[string]func() runtime.Object{
 	"searchdomains.discovery.liqo.io":   func() runtime.Object { return &SearchDomain{} },
 }
 
+// manifestSchema returns what a manifest says about its objects.
+func manifestSchema(t *testing.T, name string) map[string]any {
+	t.Helper()
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema map[string]any `json:"openAPIV3Schema"`
+				} `json:"schema"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	i := slices.IndexFunc(CRDs(), func(m Manifest) bool { return m.Name == name })
+	if err := yaml.Unmarshal(CRDs()[i].YAML, &crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+}
+
 // TestSchemaCoversEveryField compares the manifests with what the Go types
 // really marshal to, independently of the generator.
 func TestSchemaCoversEveryField(t *testing.T) {
 	for _, manifest := range CRDs() {
 		t.Run(manifest.Name, func(t *testing.T) {
-			var crd struct {
-				Spec struct {
-					Versions []struct {
-						Schema struct {
-							OpenAPIV3Schema map[string]any `json:"openAPIV3Schema"`
-						} `json:"schema"`
-					} `json:"versions"`
-				} `json:"spec"`
-			}
-			if err := yaml.Unmarshal(manifest.YAML, &crd); err != nil {
-				t.Fatal(err)
-			}
 			full := kinds[manifest.Name]()
 			fill(reflect.ValueOf(full).Elem())
 			text, err := json.Marshal(full)
@@ -88,7 +95,7 @@ func TestSchemaCoversEveryField(t *testing.T) {
 				t.Fatal(err)
 			}
 			delete(value, "metadata")
-			props := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)
+			props := manifestSchema(t, manifest.Name)["properties"].(map[string]any)
 			for _, part := range []string{"spec", "status"} {
 				schema, there := props[part].(map[string]any)
 				if _, has := value[part]; has != there {
@@ -98,6 +105,27 @@ func TestSchemaCoversEveryField(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDescriptions: what kubectl explain says about kinds and fields.
+func TestDescriptions(t *testing.T) {
+	for path, want := range map[string]string{
+		"foreignclusters.discovery.liqo.io spec authUrl": "endpoint of the remote cluster", "peeringrequests.discovery.liqo.io spec authUrl": "endpoint of the consumer",
+		"advertisements.sharing.liqo.io spec resourceQuota hard": "Kubernetes quantity", "advertisements.sharing.liqo.io status vnodeReference": "virtual node",
+		"searchdomains.discovery.liqo.io spec domain": "such as example.com", "searchdomains.discovery.liqo.io spec server": "DNS over TLS",
+		"searchdomains.discovery.liqo.io spec autojoin": "goes before the setting for all clusters", "searchdomains.discovery.liqo.io status found": "what the domain lists",
+		"searchdomains.discovery.liqo.io status lastQuery outcome": "ServerFailure", "clusterconfigs.config.liqo.io": "wins over the configuration file and takes effect at once",
+		"clusterconfigs.config.liqo.io spec discoveryConfig ttl": "how many seconds", "clusterconfigs.config.liqo.io spec authConfig allowEmptyToken": "playgrounds",
+	} {
+		fields := strings.Fields(path)
+		at := manifestSchema(t, fields[0])
+		for _, field := range fields[1:] {
+			at, _ = at["properties"].(map[string]any)[field].(map[string]any)
+		}
+		if said, _ := at["description"].(string); !strings.Contains(strings.Join(strings.Fields(said), " "), want) {
+			t.Errorf("%s: no %q in %q", path, want, said)
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ func (s *site) ask(path string, p *places) {
 	s.t.Helper()
 	s.stop()
 	s.running = startWith(s.t, path, s.reg, s.decisions, func(c *peering.Config) {
-		c.Peers, c.Identity, c.Webhook, c.URLs = s.client, s.identity, webhook("nothing"), p
+		c.Peers, c.Identity, c.Webhook, c.URLs = s.client, s.identity, webhook, p
 		c.LostAfter = func() time.Duration { return s.lostAfter }
 		c.Greeting = func() wire.Greeting { return wire.Greeting{Identity: s.identity(), Port: s.server.Port()} }
 	})

@@ -22,60 +22,6 @@ import (
 	"liqo.io/agent/peering/remote"
 )
 
-// TestEditAtTheMomentOfAWrite: a person joins a cluster at the moment in which the
-// agent writes to the same object, and the watch tells of it only after the agent
-// has had its answer.
-func TestEditAtTheMomentOfAWrite(t *testing.T) {
-	k := startKube(t)
-	p := newFaultyProxy(t, k)
-	var gate sync.RWMutex // what is told of ForeignClusters passes while it is not locked
-	edit := make(chan struct{}, 1)
-	object := fcPath + "/" + string(barnID)
-	p.pieces = func(r *http.Request) {
-		if r.Method == http.MethodGet && r.URL.Path == fcPath {
-			gate.RLock()
-			defer gate.RUnlock()
-		}
-	}
-	p.before = func(r *http.Request) {
-		if r.Method != http.MethodPatch || r.URL.Path != object+"/status" {
-			return
-		}
-		select {
-		case <-edit:
-			if _, err := k.Request(context.WithoutCancel(t.Context()), "PATCH", object, merge, []byte(`{"spec":{"join":true}}`)); err != nil {
-				t.Error(err)
-			}
-		default:
-		}
-	}
-	r := run(t, p.kubeconfig(t), newRegistry())
-	r.put(barn())
-	awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
-	shown := func(n int) func() error {
-		return func() error {
-			if got := strings.Count(r.log.String(), "action="+string(plan.UpdatePeering)); got < n {
-				return fmt.Errorf("%d, want %d", got, n)
-			}
-			return nil
-		}
-	}
-	before := strings.Count(r.log.String(), "action="+string(plan.UpdatePeering))
-	gate.Lock()
-	open := sync.OnceFunc(gate.Unlock)
-	t.Cleanup(open)
-	edit <- struct{}{}
-	r.decisions.change(barnID, func(s *plan.Policy) { s.Pin = pinOf(barnID, barn().Fingerprint, "test") })
-	within(t, "the key to be shown as trusted", shown(before+1))
-	open()
-	within(t, "what the person said", func() error {
-		if r.decisions.heard(barnID, "join true") == 0 {
-			return fmt.Errorf("the decision store heard %q", r.decisions.story())
-		}
-		return nil
-	})
-}
-
 var lagSeed = flag.Uint64("lag-seed", 0, "seed of TestPairLags; 0: another one each time")
 
 // lag holds requests, answers, the events of watches and calls of peers back, each

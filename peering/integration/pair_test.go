@@ -154,7 +154,7 @@ func (s *site) begin() {
 	s.t.Helper()
 	first := s.running == nil
 	s.running = startWith(s.t, s.path, s.reg, s.decisions, func(c *peering.Config) {
-		c.Peers, c.Identity, c.Webhook = s.peers, s.identity, webhook("nothing")
+		c.Peers, c.Identity, c.Webhook = s.peers, s.identity, webhook
 		c.LostAfter = func() time.Duration { return s.lostAfter }
 		c.SharingSettings, c.Sharing, c.People.Health = s.settings, s.sharing, s.health
 		c.People.SearchDomains, c.People.ClusterConfig = func([]api.SearchDomain) {}, func(*api.ClusterConfigSpec) {}
@@ -543,15 +543,6 @@ func TestPair(t *testing.T) {
 		within(t, "parted", func() error { return parted(a, b) })
 		if s := b.decisions.Policy(a.id); s.LastServed || s.Ended != "" || s.Accept != accepted {
 			t.Errorf("the provider remembers %+v", s)
-		}
-	})
-
-	t.Run("again", func(t *testing.T) {
-		for range 3 {
-			a.join(b, true)
-			within(t, "joined", func() error { return joined(a, b) })
-			a.join(b, false)
-			within(t, "parted", func() error { return parted(a, b) })
 		}
 	})
 

@@ -14,7 +14,6 @@ import (
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peering"
 	"liqo.io/agent/peering/plan"
 )
 
@@ -393,58 +392,19 @@ func limited(t *testing.T, k *bed.Kube, everywhere, own string) string {
 	return path
 }
 
-// TestWebhook checks that the configuration of the webhook is put in place and
-// repaired, and not written again.
-func TestWebhook(t *testing.T) {
-	k := startKube(t)
-	path := direct(t, k)
-	begin := func() *running {
-		r := startWith(t, path, newRegistry(), newDecisions(), func(c *peering.Config) { c.Webhook = webhook("peeringrequests") })
-		within(t, "the webhook", func() error {
-			text, err := k.Request(t.Context(), "GET", webhookPath, "", nil)
-			if err == nil && !strings.Contains(string(text), `"url":"https://127.0.0.1:1/admit"`) {
-				err = errors.New(string(text))
-			}
-			return err
-		})
-		// What comes after the webhook is done as well.
-		within(t, "the rest", func() error { _, err := k.Request(t.Context(), "GET", cmPath, "", nil); return err })
-		return r
-	}
-	begin().stop()
-	r := begin()
-	r.stop()
-	if n := r.Status().Writes; n > 0 {
-		t.Errorf("%d writes after a new start", n)
-	}
-	request(t, k, "PATCH", webhookPath, merge, `{"webhooks":null}`)
-	begin().stop()
-	request(t, k, "DELETE", webhookPath, "", "")
-	begin()
-	// It decides about requests, and nobody is there: they are refused.
-	within(t, "the refusal", func() error { // the API server stores anything until it has read the configuration
-		_, err := k.Request(t.Context(), "POST", prPath+"?dryRun=All", jsonMIME, []byte(requestBody(barnID)))
-		if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
-			return fmt.Errorf("error %v", err)
-		}
-		return nil
-	})
-}
-
-// webhook returns the manifest of a webhook that nobody answers, for a resource.
-func webhook(resource string) func() map[string]any {
-	manifest := map[string]any{
+// webhook is the manifest of a webhook that nobody answers, and that nobody asks.
+func webhook() map[string]any {
+	return map[string]any{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
 		"metadata": map[string]any{"name": "liqo-agent", "labels": map[string]string{api.LabelManagedBy: api.ManagedByAgent}},
 		"webhooks": []map[string]any{{
 			"name":         "peeringrequests.discovery.liqo.io",
 			"clientConfig": map[string]any{"url": "https://127.0.0.1:1/admit"},
 			"rules": []map[string]any{{
-				"apiGroups": []string{"discovery.liqo.io"}, "apiVersions": []string{"v1alpha1"}, "resources": []string{resource},
+				"apiGroups": []string{"discovery.liqo.io"}, "apiVersions": []string{"v1alpha1"}, "resources": []string{"nothing"},
 				"operations": []string{"CREATE"},
 			}},
 			"sideEffects": "None", "admissionReviewVersions": []string{"v1"},
 		}},
 	}
-	return func() map[string]any { return manifest }
 }
