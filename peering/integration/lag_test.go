@@ -80,7 +80,7 @@ func TestPairLags(t *testing.T) {
 	l := &lag{random: rand.New(rand.NewPCG(seed, 0))}
 	a, b := pairBy(t, func(k *bed.Kube) string {
 		p := newFaultyProxy(t, k)
-		p.before = func(r *http.Request) { l.hold(r.Context()) }
+		p.before = func(_ http.ResponseWriter, r *http.Request) bool { l.hold(r.Context()); return false }
 		p.pieces = func(r *http.Request) { l.hold(r.Context()) }
 		return p.kubeconfig(t)
 	})

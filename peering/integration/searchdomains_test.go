@@ -340,70 +340,90 @@ func TestSearchDomains(t *testing.T) {
 	})
 }
 
-// TestSearchDomainReplacedMeanwhile replaces the object while its status is on the
-// way: the new one never shows anything that was found for the old one.
-func TestSearchDomainReplacedMeanwhile(t *testing.T) {
+// TestSettingsInTrouble has the API server refuse SearchDomains and the ClusterConfig, replace an object while its status is on
+// the way, and fail in every way there is.
+func TestSettingsInTrouble(t *testing.T) {
 	k := startKube(t)
-	through := newFaultyProxy(t, k)
-	var held atomic.Int64
+	proxy := newFaultyProxy(t, k)
+	var forbidden atomic.Bool
+	forbidden.Store(true)
+	var writes atomic.Int64 // of the status of d
 	replace := func() error { return nil }
-	path := inFrontOf(t, through, func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPatch && r.URL.Path == sdPath+"/d/status" && held.Add(1) == 1 {
+	proxy.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if forbidden.Load() && (strings.HasPrefix(r.URL.Path, sdPath) || strings.HasPrefix(r.URL.Path, ccPath)) {
+			w.Header().Set("Content-Type", jsonMIME)
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not for you","reason":"Forbidden","code":403}`)
+			return true
+		}
+		if r.Method == http.MethodPatch && r.URL.Path == sdPath+"/d/status" && writes.Add(1) == 1 {
 			if err := replace(); err != nil {
 				t.Error(err)
 			}
 		}
 		return false
-	})
-	l := newLookout()
-	r := startWith(t, path, newRegistry(), newDecisions(), l.into)
-	within(t, "the kind is served", func() error {
-		_, err := k.Request(t.Context(), "GET", sdPath, "", nil)
-		return err
-	})
-	createDomain(t, k, "d", "old.example")
-	awaitNames(t, l, "d=old.example")
-	old := l.uid("d")
-	replace = func() error {
-		if _, err := k.Request(t.Context(), "DELETE", sdPath+"/d", "", nil); err != nil {
-			return err
-		}
-		_, err := k.Request(t.Context(), "POST", sdPath, jsonMIME, []byte(
-			`{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"SearchDomain","metadata":{"name":"d"},"spec":{"domain":"new.example"}}`))
-		return err
 	}
-	l.finds(old, "Found")
-	r.SearchDomainChanged("d")
-	awaitNames(t, l, "d=new.example")
-	d, err := getDomain(t, k, "d")
-	if err != nil || string(d.UID) == old || d.Status.LastQuery != nil {
-		t.Errorf("%v: the new one shows %+v", err, d.Status.LastQuery)
-	}
-	l.finds(l.uid("d"), "NoData")
-	r.SearchDomainChanged("d")
-	d = awaitDomain(t, k, "d", "NoData")
-	if !strings.HasPrefix(d.Status.Found[0].Name, "broken.new.example") || held.Load() < 2 {
-		t.Errorf("status %+v after %d writes", d.Status, held.Load())
-	}
-}
-
-// TestSettingsWithFaults has SearchDomains come, change and go and settings change
-// while a third of all requests fail in every way there is.
-func TestSettingsWithFaults(t *testing.T) {
-	k := startKube(t)
-	proxy := newFaultyProxy(t, k)
-	proxy.percent.Store(33)
 	l := newLookout()
 	var heard settings
 	r := startWith(t, proxy.kubeconfig(t), newRegistry(), newDecisions(), func(c *peering.Config) {
 		l.into(c)
 		c.People.ClusterConfig = heard.tell
 	})
-	awaitConfig(t, k, "")
-	within(t, "the kind is served", func() error {
-		_, err := k.Request(t.Context(), "GET", sdPath, "", nil)
-		return err
+
+	// That they cannot be read is no reason to do nothing else.
+	t.Run("forbidden", func(t *testing.T) {
+		r.put(barn())
+		awaitFC(t, k, string(barnID), condition(api.ConditionReachable, api.ConditionTrue))
+		if s := r.Status(); !s.Connected {
+			t.Errorf("%+v", s)
+		}
+		l.mu.Lock()
+		if _, _, n := heard.last(); n != 0 || l.known {
+			t.Errorf("told what nobody could read: %d, %v", n, l.known)
+		}
+		l.mu.Unlock()
+		forbidden.Store(false)
+		heard.await(t, `{}`)
+		createDomain(t, k, "d", "old.example")
+		awaitNames(t, l, "d=old.example")
 	})
+
+	// The new object never shows anything that was found for the old one.
+	t.Run("replaced meanwhile", func(t *testing.T) {
+		old := l.uid("d")
+		replace = func() error {
+			if _, err := k.Request(t.Context(), "DELETE", sdPath+"/d", "", nil); err != nil {
+				return err
+			}
+			_, err := k.Request(t.Context(), "POST", sdPath, jsonMIME, []byte(
+				`{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"SearchDomain","metadata":{"name":"d"},"spec":{"domain":"new.example"}}`))
+			return err
+		}
+		l.finds(old, "Found")
+		r.SearchDomainChanged("d")
+		awaitNames(t, l, "d=new.example")
+		d, err := getDomain(t, k, "d")
+		if err != nil || string(d.UID) == old || d.Status.LastQuery != nil {
+			t.Errorf("%v: the new one shows %+v", err, d.Status.LastQuery)
+		}
+		l.finds(l.uid("d"), "NoData")
+		r.SearchDomainChanged("d")
+		d = awaitDomain(t, k, "d", "NoData")
+		if !strings.HasPrefix(d.Status.Found[0].Name, "broken.new.example") || writes.Load() < 2 {
+			t.Errorf("status %+v after %d writes", d.Status, writes.Load())
+		}
+		request(t, k, "DELETE", sdPath+"/d", "", "")
+		awaitNames(t, l)
+	})
+
+	t.Run("faults", func(t *testing.T) { settingsWithFaults(t, k, proxy, r, l, &heard) })
+}
+
+// settingsWithFaults has SearchDomains come, change and go and settings change
+// while a third of all requests fail in every way there is.
+func settingsWithFaults(t *testing.T, k *bed.Kube, proxy *faultyProxy, r *running, l *lookout, heard *settings) {
+	logged := len(r.log.Lines(slog.LevelInfo))
+	proxy.percent.Store(33)
 	const n = 20
 	name := func(i int) string { return fmt.Sprintf("d%02d", i) }
 	outcomes := []string{"Found", "NoData", "Timeout"}
@@ -464,7 +484,7 @@ func TestSettingsWithFaults(t *testing.T) {
 		t.Errorf("%d writes, want one", sent)
 	}
 	awaitDomain(t, k, name(0), "Refused")
-	if lines := r.log.Lines(slog.LevelInfo); len(lines) > 12 {
+	if lines := r.log.Lines(slog.LevelInfo)[logged:]; len(lines) > 12 {
 		t.Errorf("%d lines in the log:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 }
