@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -85,6 +86,18 @@ func TestNothingControlsTheTerminal(t *testing.T) {
 			if strings.Contains(stdout+stderr, bad) {
 				t.Errorf("%s writes %q", args, bad)
 			}
+		}
+	}
+}
+
+// Ctrl-C is no failure of the agent, whatever the command asks it.
+func TestInterrupted(t *testing.T) {
+	w := clitest.WithAgent(t, cli.New, clitest.Farm())
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for _, args := range []string{"status", "info", "peers list", "domains list", "network list", "invite list", "key show", "config reload"} {
+		if _, stderr, code := w.Run(ctx, strings.Fields(args)...); code != command.ExitInterrupted || stderr != "liqo-agent: interrupted before the agent answered\n" {
+			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -44,7 +45,7 @@ func UsageError(message, try string) *Error {
 	return &Error{Message: message, Advice: try, Code: ExitUsage}
 }
 
-// kinds are the exit codes of errors of the agent.
+// kinds are the exit codes of errors of the agent, and of Ctrl-C.
 var kinds = []struct {
 	kind error
 	code int
@@ -55,6 +56,7 @@ var kinds = []struct {
 	{control.ErrAmbiguous, ExitNotFound},
 	{control.ErrNotTrusted, ExitNotTrusted},
 	{control.ErrRefused, ExitRefused},
+	{context.Canceled, ExitInterrupted},
 }
 
 // Report writes an error, and what to do about it where that is known, and

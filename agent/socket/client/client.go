@@ -229,7 +229,7 @@ func (c *Client) explain(err error) error {
 		return &control.Error{Cause: err, Message: fmt.Sprintf("the agent does not answer on %s in time", c.path),
 			Advice: "check its log, for example: journalctl -u liqo-agent"}
 	case errors.Is(err, context.Canceled):
-		return err
+		return &control.Error{Cause: err, Message: "interrupted before the agent answered"}
 	}
 	return fmt.Errorf("the agent's socket %s: %w", c.path, err)
 }

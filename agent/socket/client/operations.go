@@ -148,7 +148,7 @@ func (c *Client) Reload(ctx context.Context) (control.Reload, error) {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return out, ctx.Err()
+				return out, c.explain(ctx.Err())
 			}
 			return out, &control.Error{Cause: err, Message: fmt.Sprintf("the agent accepted the new settings, but did not come back within %s", rebuildTimeout),
 				Advice: "check its log, for example: journalctl -u liqo-agent"}
