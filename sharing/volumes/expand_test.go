@@ -169,7 +169,9 @@ func TestLook(t *testing.T) {
 	s := c.agent(t)
 	s.v.session = s
 	phase := corev1.ClaimPending
+	meanwhile := func() {}
 	there := disk{kubetest.New(func(*http.Request, string) (int, string) {
+		meanwhile()
 		return http.StatusOK, fmt.Sprintf(`{"status":{"phase":%q}}`, phase)
 	})}
 	s.v.Set(Provider{ID: providerThere, Remote: there, Storage: 1, Reachable: true})
@@ -186,6 +188,12 @@ func TestLook(t *testing.T) {
 	looked("again", 0, true)
 	s.v.Look("shop", []string{"other"})
 	looked("for another claim", 0, true)
+	s.v.Look("shop", []string{"data"})
+	meanwhile = func() { s.v.Look("shop", []string{"data"}) }
+	looked("with its pod, which gets on once more", 1, true)
+	meanwhile = func() {}
+	looked("as it did while the provider was asked", 1, true)
+	looked("after that", 0, true)
 	phase = corev1.ClaimBound
 	s.v.Look("shop", []string{"other", "data"})
 	looked("with its pod", 1, false)

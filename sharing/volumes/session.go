@@ -130,6 +130,7 @@ type state struct {
 	missing bool
 	phase   corev1.PersistentVolumeClaimPhase
 
+	wanted  int    // how often there was a reason to ask again
 	asked   int64  // how many bytes the claim here asked for
 	tries   int    // how often it was looked whether the provider gives as much, if it gave less
 	growing bool   // the provider has taken that the claim grows, and is not done
@@ -261,6 +262,7 @@ func (s *session) enqueueAll(id peer.ClusterID) {
 	clear(s.refused)
 	for uid, st := range s.states {
 		st.asked = 0 // it may grow now
+		st.wanted++
 		s.states[uid] = st
 	}
 	s.mu.Unlock()

@@ -141,6 +141,9 @@ func (s *session) check(ctx context.Context, p Provider, volume *corev1.Persiste
 		}
 	}
 	s.mu.Lock()
+	if latest := s.states[volume.UID].wanted; latest != state.wanted {
+		state.at, state.wanted = time.Time{}, latest // what the provider said may be from before
+	}
 	s.states[volume.UID] = state
 	s.mu.Unlock()
 	return state.pause(grows), s.showSize(ctx, volume, claim, state.growing)

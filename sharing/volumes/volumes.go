@@ -242,6 +242,7 @@ func (v *Volumes) Look(namespace string, claims []string) {
 		st, pending := s.states[volume.UID]
 		if pending = pending && st.phase == corev1.ClaimPending; pending {
 			st.at = time.Time{}
+			st.wanted++
 			s.states[volume.UID] = st
 		}
 		s.mu.Unlock()
