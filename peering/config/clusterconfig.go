@@ -20,8 +20,9 @@ const ManagerConfig = "liqo-agent-config"
 
 // recreatePause is how long the ClusterConfig may be missing after somebody
 // deleted it until the agent makes an empty one: whoever replaces it, by deleting
-// and creating it, is not to find that the agent was quicker.
-const recreatePause = 2 * time.Second
+// and creating it, is not to find that the agent was quicker, also if that takes two
+// kubectl on a slow machine.
+const recreatePause = 10 * time.Second
 
 func clusterConfigKind() objects.Kind[*api.ClusterConfig] {
 	return objects.Kind[*api.ClusterConfig]{

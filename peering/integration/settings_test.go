@@ -138,7 +138,7 @@ func TestClusterConfig(t *testing.T) {
 		// One of them has to be quick enough: the machine may be busy with something else
 		// during any other.
 		quickest := time.Hour
-		for range 3 {
+		for i, end := 0, time.Now().Add(bed.Hang); i < 3 || quickest > time.Second && time.Now().Before(end); i++ {
 			for _, tc := range []struct{ line, want string }{{disableLine, off}, {enableLine, on}} {
 				if out, err := shell(t, k, tc.line); err != nil || out != "clusterconfig.config.liqo.io/liqo-configuration patched\n" {
 					t.Fatalf("%s: %v\n%s", tc.line, err, out)
@@ -265,7 +265,7 @@ func TestClusterConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		within(t, "told again", func() error {
-			if got, _, now := heard.last(); now != n+1 || got != `{"discoveryConfig":{"ttl":219}}` {
+			if got, _, now := heard.last(); now == n || got != `{"discoveryConfig":{"ttl":219}}` {
 				return fmt.Errorf("told %d times, %s", now-n, got)
 			}
 			return nil
@@ -276,6 +276,12 @@ func TestClusterConfig(t *testing.T) {
 			}
 			return nil
 		})
+		heard.mu.Lock()
+		// An API server that starts may lose a connection or two.
+		if got := slices.Compact(slices.Clone(heard.told[n:])); !cmp.Equal(got, []string{`{"discoveryConfig":{"ttl":249}}`}) {
+			t.Errorf("told %s", got)
+		}
+		heard.mu.Unlock()
 		after, err := getConfig(t, k)
 		if err != nil || after.ResourceVersion != before.ResourceVersion {
 			t.Errorf("%v: %+v", err, after)
