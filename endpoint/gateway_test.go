@@ -436,6 +436,7 @@ func TestGatewayWithoutAPIServer(t *testing.T) {
 	})
 	check("half and then too slow", 504, "in time")
 	a.Server.Close()
+	s.times.gateway = endpointtest.Hang // to be refused is no question of time
 	check("down", 503, "did not answer")
 	if text := log.String(); !strings.Contains(text, "connection refused") || !strings.Contains(text, "peer="+string(endpointtest.IDB)) {
 		t.Errorf("the log has\n%s", text)
