@@ -126,7 +126,7 @@ func newMachine(t *testing.T) *machine {
 		if state := strings.TrimSpace(m.try("systemctl", "is-system-running")); state == "running" || state == "degraded" {
 			return m
 		} else if time.Now().After(deadline) {
-			t.Fatalf("systemd has not booted after 20 s: %s\n%s\n%s", state, m.try("systemctl", "list-jobs", "--no-pager"), said.String())
+			t.Fatalf("systemd has not booted after two minutes: %s\n%s\n%s", state, m.try("systemctl", "list-jobs", "--no-pager"), said.String())
 		}
 	}
 }

@@ -443,7 +443,7 @@ func testCrash(t *testing.T, m *machine) {
 
 // testWatchdog looks at whether an agent that works is left alone, and one that hangs is not.
 func testWatchdog(t *testing.T, m *machine) {
-	m.dropIn("RestartSec=100ms\nWatchdogSec=4s\nTimeoutAbortSec=2s")
+	m.dropIn("RestartSec=100ms\nWatchdogSec=10s\nTimeoutAbortSec=2s")
 	m.must("systemctl", "restart", "liqo-agent")
 	pid := m.runs("0")
 	seen := make(map[string]bool)
