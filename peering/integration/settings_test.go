@@ -278,7 +278,7 @@ func TestClusterConfig(t *testing.T) {
 		})
 		heard.mu.Lock()
 		// An API server that starts may lose a connection or two.
-		if got := slices.Compact(slices.Clone(heard.told[n:])); !cmp.Equal(got, []string{`{"discoveryConfig":{"ttl":249}}`}) {
+		if got := slices.Compact(slices.Clone(heard.told[n:])); !cmp.Equal(got, []string{`{"discoveryConfig":{"ttl":219}}`}) {
 			t.Errorf("told %s", got)
 		}
 		heard.mu.Unlock()
