@@ -376,9 +376,17 @@ func request(t *testing.T, k *bed.Kube, method, path, contentType, body string) 
 // direct writes a kubeconfig that leads to the API server through a plain TCP
 // forward, and returns its path.
 func direct(t *testing.T, k *bed.Kube) string {
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	writeKubeconfig(t, path, k.RESTConfig(), "https://"+forward(t, k))
+	t.Helper()
+	path, _ := wired(t, k)
 	return path
+}
+
+// wired is direct, for a test that cuts the line.
+func wired(t *testing.T, k *bed.Kube) (path string, l *line) {
+	t.Helper()
+	path, l = filepath.Join(t.TempDir(), "kubeconfig"), forward(t, k)
+	writeKubeconfig(t, path, k.RESTConfig(), l.url)
+	return path, l
 }
 
 func writeKubeconfig(t *testing.T, path string, config *rest.Config, server string) {
@@ -400,14 +408,24 @@ current-context: default
 	}
 }
 
-// forward listens on a loopback port of the test and hands each connection on
-// to the API server inside its host. It returns the port's address.
-func forward(t *testing.T, k *bed.Kube) string {
+// line leads from a loopback port of the test to an API server inside its host. For who uses it, the API server is away while it is
+// cut. That costs less than another start of that.
+type line struct {
+	url string
+
+	mu   sync.Mutex
+	down bool
+	open map[net.Conn]bool
+}
+
+// forward returns a line that is not cut.
+func forward(t *testing.T, k *bed.Kube) *line {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := &line{url: "https://" + listener.Addr().String(), open: make(map[net.Conn]bool)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var open sync.WaitGroup
 	open.Go(func() {
@@ -418,6 +436,10 @@ func forward(t *testing.T, k *bed.Kube) string {
 			}
 			open.Go(func() {
 				defer near.Close()
+				if !l.begin(near) {
+					return
+				}
+				defer l.end(near)
 				far, err := k.Host.DialContext(ctx, "tcp", "127.0.0.1:6443")
 				if err != nil {
 					return
@@ -438,5 +460,48 @@ func forward(t *testing.T, k *bed.Kube) string {
 		}
 	})
 	t.Cleanup(func() { listener.Close(); cancel(); open.Wait() })
-	return listener.Addr().String()
+	return l
+}
+
+// begin notes a connection, unless the line is cut.
+func (l *line) begin(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.down {
+		l.open[c] = true
+	}
+	return !l.down
+}
+
+func (l *line) end(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = true
+	for c := range l.open {
+		c.Close()
+	}
+}
+
+func (l *line) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = false
+}
+
+// lose cuts the line, and waits until the Controller notices.
+func (r *running) lose(t *testing.T, l *line) {
+	t.Helper()
+	l.cut()
+	within(t, "the loss is noticed", func() error {
+		if r.Status().Connected {
+			return errors.New("connected")
+		}
+		return nil
+	})
 }

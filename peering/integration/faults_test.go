@@ -212,7 +212,7 @@ func TestFaults(t *testing.T) {
 // appear late and be replaced.
 func TestOutage(t *testing.T) {
 	k := startKube(t)
-	config, near := k.RESTConfig(), "https://"+forward(t, k)
+	config, near := k.RESTConfig(), forward(t, k).url
 	path := filepath.Join(t.TempDir(), "late", "kubeconfig")
 	r := run(t, path, newRegistry())
 	r.put(barn())
@@ -273,7 +273,7 @@ func TestOutage(t *testing.T) {
 		writeKubeconfig(t, path, &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData}}, near)
 		return nil
 	}, func() error {
-		writeKubeconfig(t, path, config, "https://"+forward(t, k))
+		writeKubeconfig(t, path, config, forward(t, k).url)
 		return nil
 	})
 

@@ -37,6 +37,7 @@ type site struct {
 	id        peer.ClusterID
 	kube      *bed.Kube
 	path      string // of the kubeconfig
+	line      *line  // to the API server, nil if pair has not made it
 	key       *trust.Key
 	issuer    *trust.Issuer
 	reg       *registry
@@ -93,7 +94,14 @@ func (c callers) Notice(caller endpoint.Caller) { c.site.live.Load().Noticed(cal
 // pair starts two sites that found each other.
 func pair(t *testing.T) (a, b *site) {
 	t.Helper()
-	return pairBy(t, func(k *bed.Kube) string { return direct(t, k) })
+	lines := make(map[*bed.Kube]*line)
+	a, b = pairBy(t, func(k *bed.Kube) string {
+		path, l := wired(t, k)
+		lines[k] = l
+		return path
+	})
+	a.line, b.line = lines[a.kube], lines[b.kube]
+	return a, b
 }
 
 // pairBy is pair with kubeconfigs that lead to the API servers in another way.
@@ -493,22 +501,15 @@ func TestPair(t *testing.T) {
 		}
 		before := identity()
 		for _, s := range []*site{a, b} {
-			if err := s.kube.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			within(t, "the loss", func() error {
-				if s.Status().Connected {
-					return errors.New("connected")
-				}
+			s.lose(t, s.line)
+			within(t, "what it tells peers", func() error {
 				if state := s.Controller.State(a.id); state.Kubernetes || state.Identity != s.identity() {
 					return fmt.Errorf("it says %+v", state)
 				}
 				return nil
 			})
 			looked(t, a, b)
-			if err := s.kube.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s.line.mend()
 			within(t, "connection", func() error {
 				if st := s.Status(); !st.Connected {
 					return errors.New(st.LastError)

@@ -182,7 +182,8 @@ func createDomain(t *testing.T, k *bed.Kube, name, domain string) {
 func TestSearchDomains(t *testing.T) {
 	k := startKube(t)
 	l := newLookout()
-	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), l.into)
+	path, cable := wired(t, k)
+	r := startWith(t, path, newRegistry(), newDecisions(), l.into)
 	within(t, "that there are none", func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -304,23 +305,13 @@ func TestSearchDomains(t *testing.T) {
 	})
 
 	t.Run("a new connection looks at all of them", func(t *testing.T) {
-		if err := k.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		within(t, "the loss is noticed", func() error {
-			if r.Status().Connected {
-				return errors.New("connected")
-			}
-			return nil
-		})
+		r.lose(t, cable)
 		l.finds(l.uid("other"), "Refused")
 		r.SearchDomainChanged("other") // which nobody remembers
 		l.mu.Lock()
 		clear(l.domains)
 		l.mu.Unlock()
-		if err := k.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		cable.mend()
 		awaitNames(t, l, "example.com=example.org", "other=other.example")
 		awaitDomain(t, k, "other", "Refused")
 	})

@@ -103,7 +103,8 @@ func awaitConfig(t *testing.T, k *bed.Kube, other string) *api.ClusterConfig {
 func TestClusterConfig(t *testing.T) {
 	k := startKube(t)
 	var heard settings
-	r := startWith(t, direct(t, k), newRegistry(), newDecisions(), func(c *peering.Config) { c.People.ClusterConfig = heard.tell })
+	path, cable := wired(t, k)
+	r := startWith(t, path, newRegistry(), newDecisions(), func(c *peering.Config) { c.People.ClusterConfig = heard.tell })
 
 	first := awaitConfig(t, k, "")
 	heard.await(t, `{}`)
@@ -249,21 +250,11 @@ func TestClusterConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, n := heard.last()
-		if err := k.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		within(t, "the loss is noticed", func() error {
-			if r.Status().Connected {
-				return errors.New("connected")
-			}
-			return nil
-		})
+		r.lose(t, cable)
 		if _, _, now := heard.last(); now != n {
 			t.Error("told something without a connection")
 		}
-		if err := k.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		cable.mend()
 		within(t, "told again", func() error {
 			if got, _, now := heard.last(); now == n || got != `{"discoveryConfig":{"ttl":219}}` {
 				return fmt.Errorf("told %d times, %s", now-n, got)

@@ -82,29 +82,11 @@ func TestAway(t *testing.T) {
 	a.join(b, true)
 	within(t, "joined", func() error { return joined(a, b) })
 
-	down := func(t *testing.T, s *site) {
-		t.Helper()
-		if err := s.kube.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		within(t, "the loss", func() error {
-			if s.Status().Connected {
-				return errors.New("connected")
-			}
-			return nil
-		})
-	}
-	up := func(t *testing.T, s *site) {
-		t.Helper()
-		if err := s.kube.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.Run("disconnected while the provider's API server is away", func(t *testing.T) {
-		down(t, b)
+		b.lose(t, b.line)
 		a.join(b, false)
 		within(t, "the end at the consumer", func() error { return a.missing(advPath+"/"+string(b.id), a.secretPath(b)) })
-		up(t, b)
+		b.line.mend()
 		within(t, "parted", func() error { return parted(a, b) })
 		if b.decisions.heard(a.id, "ended here") > 0 {
 			t.Errorf("the peer's doing is taken for a person's: %q", b.decisions.story())
@@ -130,10 +112,10 @@ func TestAway(t *testing.T) {
 		within(t, "joined again", func() error { return joined(a, b) })
 	})
 	t.Run("blocked while the consumer's API server is away", func(t *testing.T) {
-		down(t, a)
+		a.lose(t, a.line)
 		b.decisions.change(a.id, func(s *plan.Policy) { s.Blocked = true })
 		within(t, "the end at the provider", func() error { return b.missing(prPath+"/"+string(a.id), b.secretPath(a)) })
-		up(t, a)
+		a.line.mend()
 		within(t, "the end at the consumer", func() error {
 			fc, err := a.foreign(b)
 			if err == nil && fc.Status.Outgoing.Joined {
@@ -377,7 +359,7 @@ func limited(t *testing.T, k *bed.Kube, everywhere, own string) string {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	config := k.RESTConfig()
 	config.CertData, config.KeyData = nil, nil
-	writeKubeconfig(t, path, config, "https://"+forward(t, k))
+	writeKubeconfig(t, path, config, forward(t, k).url)
 	kubeconfig, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
