@@ -4,14 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
 	"testing"
+
+	"k8s.io/client-go/rest"
 
 	"liqo.io/agent/api"
 	"liqo.io/agent/internal/bed"
@@ -26,9 +30,12 @@ const (
 	barn = peer.ClusterID("0558de48-097b-4b7d-ba04-6bd2a0f9d24f")
 	shed = peer.ClusterID("1558de48-097b-4b7d-ba04-6bd2a0f9d24f")
 
-	prPath = "/apis/discovery.liqo.io/v1alpha1/peeringrequests"
-	merge  = "application/merge-patch+json"
-	apply  = "application/apply-patch+yaml"
+	fcPath   = "/apis/discovery.liqo.io/v1alpha1/foreignclusters"
+	prPath   = "/apis/discovery.liqo.io/v1alpha1/peeringrequests"
+	advPath  = "/apis/sharing.liqo.io/v1alpha1/advertisements"
+	jsonMIME = "application/json"
+	merge    = "application/merge-patch+json"
+	apply    = "application/apply-patch+yaml"
 )
 
 // world is a control plane with the custom resources, and what the webhook is to
@@ -81,15 +88,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 			t.Fatal(err)
 		}
 	}
-	for _, kind := range []string{"pr", "fc", "adv"} { // kubectl knows them a moment after they are served
-		bedtest.Within(t, "kubectl with "+kind, func() error {
-			out, err := w.kubectl("", "get", kind)
-			if err != nil {
-				return fmt.Errorf("%w\n%s", err, out)
-			}
-			return nil
-		})
-	}
+	bedtest.Within(t, "kubectl with them", func() error { // it knows them a moment after they are served
+		out, err := w.kubectl("", "get", "pr,fc,adv")
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
 	return w
 }
 
@@ -134,13 +139,44 @@ func (w *world) kubectl(input string, args ...string) (string, error) {
 	return w.k.Host.RunInput(w.t.Context(), input, command...)
 }
 
-// as returns the flags with which kubectl does it as the peer's gateway would.
-func as(id peer.ClusterID, args ...string) []string {
-	return append(args, "--as=system:serviceaccount:liqo:liqo-peer-"+string(id), "--as-group=liqo:peers")
+// clients returns those who send requests: the administrator, whose ID is "", and the gateway for each peer.
+func (w *world) clients() map[peer.ClusterID]*http.Client {
+	w.t.Helper()
+	out := make(map[peer.ClusterID]*http.Client)
+	for _, id := range []peer.ClusterID{"", barn, shed} {
+		config := w.k.RESTConfig()
+		if id != "" {
+			config.Impersonate = rest.ImpersonationConfig{UserName: api.PeerUsers{Namespace: "liqo"}.Name(string(id)), Groups: []string{api.PeerGroup}}
+		}
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out[id] = client
+	}
+	return out
 }
 
-func serverSide(args ...string) []string {
-	return append([]string{"apply", "--server-side", "--force-conflicts", "--field-manager=liqo-peer", "--validate=false", "-f", "-"}, args...)
+// send sends a request, and returns the status of the answer, and what it says with its warnings.
+func (w *world) send(client *http.Client, method, path, contentType, body string) (int, string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.k.RESTConfig().Host+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer.StatusCode, strings.Join(answer.Header["Warning"], "\n") + string(text)
 }
 
 func TestWebhook(t *testing.T) {
@@ -149,7 +185,7 @@ func TestWebhook(t *testing.T) {
 	w.install(s)
 	// Until the API server has read the configuration, it stores anything.
 	bedtest.Within(w.t, "the webhook in use", func() error {
-		text, err := w.k.Request(t.Context(), "POST", prPath+"?dryRun=All", "application/json", []byte(request(shed, shed, "")))
+		text, err := w.k.Request(t.Context(), "POST", prPath+"?dryRun=All", jsonMIME, []byte(request(shed, shed, "")))
 		if err == nil {
 			return errors.New("it was not asked")
 		}
@@ -182,92 +218,103 @@ func TestWebhook(t *testing.T) {
 
 	in := admission.Policy{Pinned: true, Accept: api.RequestAccepted}
 	held := admission.Policy{Pinned: true, Accept: api.RequestPending}
-	never := admission.Policy{Pinned: true, Never: true, Accept: api.RequestRefused, Message: "trust.accept is \"none\"."}
+	never := admission.Policy{Pinned: true, Never: true, Accept: api.RequestRefused, Message: "trust.accept is none."}
 	blocked := admission.Policy{Pinned: true, Blocked: true}
-	url := func(n int) string { return fmt.Sprintf("https://10.77.0.%d:6447", n) }
 	step := 0
-	moved := func() string { step++; return request(barn, barn, url(step)) }
-	kind := func(text, old, new string) string { return strings.Replace(text, old, new, 1) }
+	moved := func() string {
+		step++
+		return request(barn, barn, fmt.Sprintf("https://10.77.0.%d:6447", step))
+	}
+	with := func(metadata string) string {
+		return strings.Replace(moved(), `"metadata":{`, `"metadata":{`+metadata+`,`, 1)
+	}
+	const admin, applied = "", "?fieldManager=liqo-peer&force=true"
+	own := prPath + "/" + string(barn)
+	clients := w.clients()
 	for _, tc := range []struct {
-		name     string
-		standing admission.Policy // of barn
-		args     []string
-		input    string
-		refused  bool
-		want     []string // in what kubectl says
+		name                            string
+		standing                        admission.Policy // of barn
+		by                              peer.ClusterID
+		method, path, contentType, body string
+		status                          int
+		want                            []string // in the answer and its warnings
 	}{
-		{"peer without a trusted key", admission.Policy{}, as(barn, serverSide()...), moved(), true,
-			[]string{"Error from server (Forbidden)", `admission webhook "peeringrequests.discovery.liqo.io" denied the request: the provider trusts no key`, "liqo-agent peers accept " + string(barn)}},
-		{"blocked peer", blocked, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", "has blocked cluster", "liqo-agent peers unblock " + string(barn)}},
-		{"policy none", never, as(barn, serverSide()...), moved(), true, []string{"(Forbidden)", `in: trust.accept is "none"`}},
-		{"administrator, unknown key", admission.Policy{}, []string{"create", "-f", "-"}, moved(), true, []string{"(Forbidden)", "the provider trusts no key"}},
-		{"administrator, other's ID", in, []string{"create", "-f", "-"}, request(barn, shed, ""), true, []string{"named after the cluster ID"}},
-		{"peer under another's name", in, as(shed, serverSide()...), moved(), true, []string{"(Forbidden)", "cluster " + string(shed) + " may write the PeeringRequest that has its ID as name"}},
-		{"peer with a finalizer", in, as(barn, serverSide()...), kind(moved(), `"metadata":{`, `"metadata":{"finalizers":["example.com/x"],`), true, []string{"(Forbidden)", "finalizers"}},
-		{"peer with an owner", in, as(barn, serverSide()...), kind(moved(), `"metadata":{`, `"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"box","uid":"u"}],`), true, []string{"(Forbidden)", "owner references"}},
-		{"peer with the agent's label", in, as(barn, serverSide()...), kind(moved(), `"metadata":{`, `"metadata":{"labels":{"app.kubernetes.io/managed-by":"liqo-agent"},`), true, []string{"(Forbidden)", "app.kubernetes.io/managed-by"}},
-		{"nothing of that was stored", in, []string{"get", "pr"}, "", false, []string{"No resources found"}},
+		{"peer without a trusted key", admission.Policy{}, barn, "PATCH", own + applied, apply, moved(), 403,
+			[]string{`admission webhook \"peeringrequests.discovery.liqo.io\" denied the request: the provider trusts no key`, "liqo-agent peers accept " + string(barn)}},
+		{"blocked peer", blocked, barn, "PATCH", own + applied, apply, moved(), 403, []string{"has blocked cluster", "liqo-agent peers unblock " + string(barn)}},
+		{"policy none", never, barn, "PATCH", own + applied, apply, moved(), 403, []string{"in: trust.accept is none"}},
+		{"administrator, unknown key", admission.Policy{}, admin, "POST", prPath, jsonMIME, moved(), 403, []string{"the provider trusts no key"}},
+		{"administrator, other's ID", in, admin, "POST", prPath, jsonMIME, request(barn, shed, ""), 422, []string{"named after the cluster ID"}},
+		{"peer under another's name", in, shed, "PATCH", own + applied, apply, moved(), 403, []string{"cluster " + string(shed) + " may write the PeeringRequest that has its ID as name"}},
+		{"peer with a finalizer", in, barn, "PATCH", own + applied, apply, with(`"finalizers":["example.com/x"]`), 403, []string{"finalizers"}},
+		{"peer with an owner", in, barn, "PATCH", own + applied, apply, with(`"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"box","uid":"u"}]`), 403, []string{"owner references"}},
+		{"peer with the agent's label", in, barn, "PATCH", own + applied, apply, with(`"labels":{"app.kubernetes.io/managed-by":"liqo-agent"}`), 403, []string{"app.kubernetes.io/managed-by"}},
+		{"nothing of that was stored", in, admin, "GET", own, "", "", 404, nil},
 
-		{"dry run", in, as(barn, serverSide("--dry-run=server")...), moved(), false, []string{"serverside-applied (server dry run)"}},
-		{"held peer", held, as(barn, serverSide()...), moved(), false, []string{"Warning: the request waits for a person", "serverside-applied"}},
-		{"held peer again", held, as(barn, serverSide()...), request(barn, barn, url(step)), false, []string{"Warning:", "serverside-applied"}},
-		{"peer that is let in", in, as(barn, serverSide()...), moved(), false, []string{"serverside-applied"}},
-		{"it moves while blocked", blocked, as(barn, serverSide()...), moved(), true, []string{"has blocked cluster"}},
-		{"administrator changes it while blocked", blocked, []string{"patch", "pr", string(barn), "--type=merge", "-p", `{"spec":{"namespace":"x"}}`}, "", true, []string{"(Forbidden)", "has blocked cluster"}},
-		{"administrator labels it while blocked", blocked, []string{"label", "pr", string(barn), "mine=x"}, "", false, []string{"labeled"}},
-		{"administrator finalizes it while blocked", blocked, []string{"patch", "pr", string(barn), "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/x"]}}`}, "", false, []string{"patched"}},
-		{"the status is not asked about", blocked, []string{"patch", "pr", string(barn), "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Refused","reason":"Blocked","message":"It is."}}`}, "", false, []string{"patched"}},
-		{"peer keeps the administrator's label", in, as(barn, serverSide()...), moved(), false, []string{"serverside-applied"}},
-		{"deleted while blocked", blocked, []string{"delete", "pr", string(barn), "--wait=false"}, "", false, []string{"deleted"}},
-		{"finalizer comes off while blocked", blocked, []string{"patch", "pr", string(barn), "--type=merge", "-p", `{"metadata":{"finalizers":null}}`}, "", false, []string{"patched"}},
-		{"it is gone", in, []string{"get", "pr"}, "", false, []string{"No resources found"}},
-		{"administrator, trusted cluster", in, []string{"create", "-f", "-"}, moved(), false, []string{"created"}},
+		{"dry run", in, barn, "PATCH", own + applied + "&dryRun=All", apply, moved(), 201, nil},
+		{"held peer", held, barn, "PATCH", own + applied, apply, moved(), 201, []string{"the request waits for a person"}},
+		{"held peer again", held, barn, "PATCH", own + applied, apply, request(barn, barn, fmt.Sprintf("https://10.77.0.%d:6447", step)), 200, []string{"the request waits for a person"}},
+		{"peer that is let in", in, barn, "PATCH", own + applied, apply, moved(), 200, nil},
+		{"it moves while blocked", blocked, barn, "PATCH", own + applied, apply, moved(), 403, []string{"has blocked cluster"}},
+		{"administrator changes it while blocked", blocked, admin, "PATCH", own, merge, `{"spec":{"namespace":"x"}}`, 403, []string{"has blocked cluster"}},
+		{"administrator labels it while blocked", blocked, admin, "PATCH", own, merge, `{"metadata":{"labels":{"mine":"x"}}}`, 200, nil},
+		{"administrator finalizes it while blocked", blocked, admin, "PATCH", own, merge, `{"metadata":{"finalizers":["example.com/x"]}}`, 200, nil},
+		{"the status is not asked about", blocked, admin, "PATCH", own + "/status", merge, `{"status":{"phase":"Refused","reason":"Blocked","message":"It is."}}`, 200, nil},
+		{"peer keeps the administrator's label", in, barn, "PATCH", own + applied, apply, moved(), 200, []string{`"mine":"x"`}},
+		{"deleted while blocked", blocked, admin, "DELETE", own, "", "", 200, nil},
+		{"finalizer comes off while blocked", blocked, admin, "PATCH", own, merge, `{"metadata":{"finalizers":null}}`, 200, nil},
+		{"it is gone", in, admin, "GET", own, "", "", 404, nil},
+		{"administrator, trusted cluster", in, admin, "POST", prPath, jsonMIME, moved(), 201, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w.decide(barn, tc.standing)
 			w.decide(shed, in)
 			defer w.decide(shed, admission.Policy{})
-			out, err := w.kubectl(tc.input, tc.args...)
-			if (err != nil) != tc.refused {
-				t.Errorf("kubectl %v: %v\n%s", tc.args, err, out)
+			status, text := w.send(clients[tc.by], tc.method, tc.path, tc.contentType, tc.body)
+			if status != tc.status {
+				t.Errorf("status %d, want %d: %s", status, tc.status, text)
 			}
 			for _, want := range tc.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("kubectl says\n%s\nwant %q", out, want)
+				if !strings.Contains(text, want) {
+					t.Errorf("it says\n%s\nwant %q", text, want)
 				}
 			}
 		})
 	}
+	t.Run("kubectl", func(t *testing.T) {
+		args := []string{"apply", "--server-side", "--force-conflicts", "--field-manager=liqo-peer", "--validate=false", "-f", "-",
+			"--as=system:serviceaccount:liqo:liqo-peer-" + string(barn), "--as-group=liqo:peers"}
+		w.decide(barn, blocked)
+		if out, err := w.kubectl(moved(), args...); err == nil || !strings.Contains(out, "Error from server (Forbidden)") || !strings.Contains(out, "has blocked cluster") {
+			t.Errorf("a refusal: %v\n%s", err, out)
+		}
+		w.decide(barn, held)
+		if out, err := w.kubectl(moved(), args...); err != nil || !strings.Contains(out, "Warning: the request waits for a person") || !strings.Contains(out, "serverside-applied") {
+			t.Errorf("a warning: %v\n%s", err, out)
+		}
+	})
 
 	before := s.Webhook()
 	t.Run("down", func(t *testing.T) {
 		w.decide(barn, in)
 		stop()
-		for _, args := range [][]string{as(barn, serverSide()...), {"patch", "pr", string(barn), "--type=merge", "-p", `{"spec":{"namespace":"y"}}`}} {
-			if out, err := w.kubectl(moved(), args...); err == nil || !strings.Contains(out, `failed calling webhook "peeringrequests.discovery.liqo.io"`) {
-				t.Errorf("kubectl %v: %v\n%s", args, err, out)
+		for _, asked := range []func() (int, string){
+			func() (int, string) { return w.send(clients[barn], "PATCH", own+applied, apply, moved()) },
+			func() (int, string) { return w.send(clients[admin], "PATCH", own, merge, `{"spec":{"namespace":"y"}}`) },
+		} {
+			if status, text := asked(); status != http.StatusInternalServerError || !strings.Contains(text, `failed calling webhook \"peeringrequests.discovery.liqo.io\"`) {
+				t.Errorf("%d %s", status, text)
 			}
 		}
 		// Nothing else waits for the agent.
-		for _, args := range [][]string{
-			{"patch", "pr", string(barn), "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Accepted"}}`},
-			{"get", "pr", string(barn)},
-			{"delete", "pr", string(barn)},
-			{"create", "configmap", "x"},
-			{"label", "node", "box", "x=y"},
-		} {
-			if out, err := w.kubectl("", args...); err != nil {
-				t.Errorf("kubectl %v: %v\n%s", args, err, out)
-			}
-		}
-		for _, manifest := range []string{
-			`{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"x"},"spec":{"authUrl":"https://10.0.0.1:6447"}}`,
-			fmt.Sprintf(`{"apiVersion":"sharing.liqo.io/v1alpha1","kind":"Advertisement","metadata":{"name":%[1]q},"spec":{"clusterId":%[1]q,"timestamp":"2026-11-01T00:00:00Z","timeToLive":"2026-11-01T06:00:00Z"}}`, shed),
-		} {
-			if out, err := w.kubectl(manifest, "create", "-f", "-"); err != nil {
-				t.Errorf("%s: %v\n%s", manifest, err, out)
-			}
-		}
+		w.must("PATCH", own+"/status", merge, `{"status":{"phase":"Accepted"}}`)
+		w.must("GET", own, "", "")
+		w.must("DELETE", own, "", "")
+		w.must("POST", "/api/v1/namespaces/default/configmaps", jsonMIME, `{"metadata":{"name":"x"}}`)
+		w.must("PATCH", "/api/v1/nodes/box", merge, `{"metadata":{"labels":{"x":"y"}}}`)
+		w.must("POST", fcPath, jsonMIME, `{"apiVersion":"discovery.liqo.io/v1alpha1","kind":"ForeignCluster","metadata":{"name":"x"},"spec":{"authUrl":"https://10.0.0.1:6447"}}`)
+		w.must("POST", advPath, jsonMIME, fmt.Sprintf(
+			`{"apiVersion":"sharing.liqo.io/v1alpha1","kind":"Advertisement","metadata":{"name":%[1]q},"spec":{"clusterId":%[1]q,"timestamp":"2026-11-01T00:00:00Z","timeToLive":"2026-11-01T06:00:00Z"}}`, shed))
 	})
 
 	t.Run("restart", func(t *testing.T) {
@@ -277,12 +324,12 @@ func TestWebhook(t *testing.T) {
 			t.Errorf("the configuration changed:\n%v\n%v", before, again.Webhook())
 		}
 		// Nothing was written, and it is asked again at once.
-		if out, err := w.kubectl(moved(), as(barn, serverSide()...)...); err != nil {
-			t.Errorf("%v\n%s", err, out)
+		if status, text := w.send(clients[barn], "PATCH", own+applied, apply, moved()); status/100 != 2 {
+			t.Errorf("%d %s", status, text)
 		}
 		w.decide(barn, blocked)
-		if out, err := w.kubectl(moved(), as(barn, serverSide()...)...); err == nil || !strings.Contains(out, "has blocked cluster") {
-			t.Errorf("%v\n%s", err, out)
+		if status, text := w.send(clients[barn], "PATCH", own+applied, apply, moved()); status != http.StatusForbidden || !strings.Contains(text, "has blocked cluster") {
+			t.Errorf("%d %s", status, text)
 		}
 	})
 
@@ -306,35 +353,27 @@ func TestWebhook(t *testing.T) {
 		w.install(again)
 		w.decide(barn, in)
 		bedtest.Within(w.t, "the new configuration", func() error {
-			out, err := w.kubectl(moved(), as(barn, serverSide()...)...)
-			if err != nil {
-				return fmt.Errorf("%w\n%s", err, out)
+			if status, text := w.send(clients[barn], "PATCH", own+applied, apply, moved()); status/100 != 2 {
+				return errors.New(text)
 			}
 			return nil
 		})
 	})
-}
 
-// TestAnotherProgramOnThePort: whoever answers at the port without the key is not
-// believed.
-func TestAnotherProgramOnThePort(t *testing.T) {
-	w := newWorld(t)
-	w.decide(barn, admission.Policy{Pinned: true, Accept: api.RequestAccepted})
-	s, stop := w.serve()
-	w.install(s)
-	bedtest.Within(w.t, "the webhook in use", func() error {
-		_, err := w.k.Request(t.Context(), "POST", prPath+"?dryRun=All", "application/json", []byte(request(shed, shed, "")))
-		if err == nil {
-			return errors.New("it was not asked")
-		}
-		return nil
+	// Whoever answers at the port without the key is not believed.
+	t.Run("another program on the port", func(t *testing.T) {
+		again, stop := w.serve()
+		w.install(again)
+		stop()
+		w.dir = t.TempDir() // another key
+		_, stop = w.serve()
+		defer stop()
+		bedtest.Within(w.t, "a refusal of its certificate", func() error {
+			status, text := w.send(clients[barn], "PATCH", own+applied, apply, moved())
+			if status != http.StatusInternalServerError || !strings.Contains(text, "failed calling webhook") || !strings.Contains(text, "x509") {
+				return fmt.Errorf("%d %s", status, text)
+			}
+			return nil
+		})
 	})
-	stop()
-	w.dir = t.TempDir() // another key
-	_, stop = w.serve()
-	defer stop()
-	out, err := w.kubectl(request(barn, barn, ""), as(barn, serverSide()...)...)
-	if err == nil || !strings.Contains(out, "failed calling webhook") || !strings.Contains(out, "x509") {
-		t.Errorf("%v\n%s", err, out)
-	}
 }
