@@ -41,14 +41,6 @@ func TestReach(t *testing.T) {
 	back, elsewhere := serve(t, other, "127.0.0.1:0", nil), serve(t, third, "127.0.0.1:0", nil)
 	plain := endpointtest.ListenRaw(t, "127.0.0.1", func(c net.Conn) { _, _ = c.Write([]byte("SSH-2.0-x\r\n")); endpointtest.Silent(c) })
 	mute := endpointtest.ListenRaw(t, "127.0.0.1", endpointtest.Silent)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	shut := uint16(free.Addr().(*net.TCPAddr).Port)
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
 	ours := client.New(client.Config{Issuer: other.Issuer})
 	defer ours.Close()
 	target := peer.Target{Fingerprint: home.Key.Fingerprint(), Addrs: []netip.AddrPort{at(s, "127.0.0.1")}}
@@ -61,7 +53,7 @@ func TestReach(t *testing.T) {
 		{"somebody else's", elsewhere.Port(), wire.ReachOtherKey},
 		{"the asked one's own", s.Port(), wire.ReachOtherKey},
 		{"no TLS", plain.Port(), wire.ReachNotTLS},
-		{"nothing", shut, wire.ReachRefused},
+		{"nothing", endpointtest.DeadPort(t).Port(), wire.ReachRefused},
 		{"no answer", mute.Port(), wire.ReachTimedOut},
 	} {
 		got, err := ours.Reach(t.Context(), target, wire.Greeting{Identity: other.Identity, Port: tc.port, URL: "https://192.0.2.1:1"})

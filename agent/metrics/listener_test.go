@@ -3,14 +3,18 @@ package metrics
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 // patience is that of the listeners in these tests.
@@ -109,13 +113,32 @@ func TestBadAddresses(t *testing.T) {
 	}
 }
 
+// ownPort returns a port that is free at all addresses, and that nobody else gets by chance: those that the kernel chooses begin at 32768.
+func ownPort(t *testing.T) string {
+	t.Helper()
+	for {
+		port := strconv.Itoa(20_000 + rand.IntN(10_000))
+		l, err := net.Listen("tcp", ":"+port)
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err == nil {
+			err = l.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return port
+	}
+}
+
 // TestAnotherPort: it changes while it is served, may be the same port at other
 // addresses, and the one before stays in use when the next one cannot be had.
 func TestAnotherPort(t *testing.T) {
 	l, stop := serving(t)
-	first := l.Addr().String()
-	_, port, err := net.SplitHostPort(first)
-	if err != nil {
+	port := ownPort(t)
+	first := "127.0.0.1:" + port
+	if err := l.Listen(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	for _, next := range []string{"0.0.0.0:" + port, "127.0.0.1:" + port, "127.0.0.1:0"} {
@@ -146,7 +169,10 @@ func TestAnotherPort(t *testing.T) {
 	if status, _ := ask(t, "GET", "http://"+l.Addr().String()+"/healthz"); status != 200 {
 		t.Errorf("after a port that cannot be had: status %d", status)
 	}
-	last := l.Addr().String()
+	last := "127.0.0.1:" + ownPort(t)
+	if err := l.Listen(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
 	if err := l.Listen(t.Context(), ""); err != nil || l.Addr() != nil {
 		t.Errorf("%v, bound %v", err, l.Addr())
 	}

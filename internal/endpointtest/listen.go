@@ -6,20 +6,30 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Addrs returns its arguments.
 func Addrs(a ...netip.AddrPort) []netip.AddrPort { return a }
 
-// DeadPort is an address where nobody listens.
+// DeadPort is an address where nobody listens until the test ends: a socket has it that does not.
 func DeadPort(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
+	t.Cleanup(func() { _ = unix.Close(fd) }) // nothing was sent
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: local.As4()}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(local, uint16(at.(*unix.SockaddrInet4).Port))
 }
 
 // ListenRaw accepts connections on ip until the test ends and hands each to

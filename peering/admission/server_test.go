@@ -276,7 +276,7 @@ func TestListen(t *testing.T) {
 func TestConfigurationIsStable(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	var texts []string
-	listen := "127.0.0.1:0"
+	listen := "[::1]:0" // where next to nobody else takes the port in between
 	for range 2 {
 		s, err := NewServer(Config{Listen: listen, Dir: dir, Logger: log, Policy: trusting})
 		if err != nil {
@@ -286,7 +286,7 @@ func TestConfigurationIsStable(t *testing.T) {
 		if err := s.Listen(ctx); err != nil {
 			t.Fatal(err)
 		}
-		listen = fmt.Sprintf("127.0.0.1:%d", s.Port())
+		listen = fmt.Sprintf("[::1]:%d", s.Port())
 		text, err := json.Marshal(s.Webhook())
 		if err != nil {
 			t.Fatal(err)
