@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -38,6 +39,17 @@ func buildName(path string) string   { return path + ".new" }
 func upgradeName(path string) string { return path + ".upgrade" }
 func salvageName(path string) string {
 	return filepath.Join(filepath.Dir(path), ".salvage-"+filepath.Base(path))
+}
+
+// removeSalvages removes what salvages that were killed have left, in older versions under names of their own.
+func removeSalvages(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".salvage-") {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
 }
 
 // Open opens the database at path for reading and writing, and creates it and
@@ -111,7 +123,7 @@ func (s *Store) open(ctx context.Context, all []migration) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(salvageName(s.path)); err != nil {
+	if err := removeSalvages(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	found, err := inspect(s.path)

@@ -460,12 +460,13 @@ func TestUnfinishedCreation(t *testing.T) {
 	for _, suffix := range sideFiles {
 		must(t, os.WriteFile(buildName(path)+suffix, noise(5000), 0o640))
 	}
-	must(t, os.Mkdir(salvageName(path), 0o700))
+	older := filepath.Join(filepath.Dir(path), ".salvage-1234")
+	must(t, errors.Join(os.Mkdir(salvageName(path), 0o700), os.Mkdir(older, 0o700)))
 	must(t, os.WriteFile(filepath.Join(salvageName(path), "as-is"), noise(5000), 0o600))
 	if s := open(t, path, Options{}); s.Recovery() != nil {
 		t.Errorf("Recovered = %v", s.Recovery())
 	}
-	for _, name := range []string{buildName(path) + "*", salvageName(path)} {
+	for _, name := range []string{buildName(path) + "*", salvageName(path), older} {
 		if left, _ := filepath.Glob(name); len(left) > 0 {
 			t.Errorf("left over: %v", left)
 		}
