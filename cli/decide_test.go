@@ -152,7 +152,11 @@ func TestSetChangesOnlyWhatIsNamed(t *testing.T) {
 func TestSetChangesNothingForATakenAlias(t *testing.T) {
 	m := clitest.Neighbours(t)
 	m.Change(clitest.Silo, func(p *control.Peer) { p.Alias = "tower" })
-	_, stderr, code := clitest.WithAgent(t, cli.New, m).Run(t.Context(), "peers", "set", clitest.Barn, "--note", "x", "--alias", "tower")
+	w := clitest.WithAgent(t, cli.New, m)
+	if _, stderr, code := w.Run(t.Context(), "peers", "set", clitest.Barn, "--note", strings.Repeat("x", control.MaxNote+1), "--alias", "shed"); code != command.ExitUsage || !strings.Contains(stderr, "the note is 257 bytes long") || len(m.Heard()) > 0 {
+		t.Errorf("a long note: exit code %d, %s; decided: %v", code, stderr, m.Heard())
+	}
+	_, stderr, code := w.Run(t.Context(), "peers", "set", clitest.Barn, "--note", "x", "--alias", "tower")
 	if decided := m.Heard(); code != command.ExitUsage || !strings.Contains(stderr, "already names "+clitest.Silo) || len(decided) > 0 {
 		t.Errorf("exit code %d, %s; decided: %v", code, stderr, decided)
 	}

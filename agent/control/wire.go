@@ -65,6 +65,20 @@ const (
 	MaxInviteTTL = 30 * 24 * time.Hour
 )
 
+// MaxNote is how long a note about a peer may be, in bytes.
+const MaxNote = 256
+
+// CheckNote returns an error with ErrInvalid for a note that is too long or cannot be printed.
+func CheckNote(s string) error {
+	switch {
+	case len(s) > MaxNote:
+		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("the note is %d bytes long, at most %d are allowed", len(s), MaxNote)}
+	case !text.Printable(s):
+		return &Error{Kind: ErrInvalid, Message: fmt.Sprintf("note %q contains characters that cannot be printed", s)}
+	}
+	return nil
+}
+
 // CheckURL returns the URL of an endpoint in the form in which it is kept:
 // https://host or https://host:port. "" stays so. The error wraps ErrInvalid.
 func CheckURL(s string) (string, error) {

@@ -9,11 +9,9 @@ import (
 
 	"liqo.io/agent/agent/control"
 	"liqo.io/agent/peer"
-	"liqo.io/agent/peer/text"
 )
 
 const (
-	maxNote  = 256  // bytes
 	maxToken = 2048 // bytes; real ones are a tenth of that
 	maxNames = 64   // in a certificate signing request
 )
@@ -180,7 +178,7 @@ func checkPatch(p *control.PreferencesPatch) error {
 		return err
 	}
 	if p.Note != nil {
-		if err := checkNote(*p.Note); err != nil {
+		if err := control.CheckNote(*p.Note); err != nil {
 			return err
 		}
 	}
@@ -203,7 +201,7 @@ func (s *Server) invite(r *http.Request) (any, error) {
 	if body.TTLSeconds < int64(control.MinInviteTTL/time.Second) || body.TTLSeconds > int64(control.MaxInviteTTL/time.Second) {
 		return nil, &control.Error{Kind: control.ErrInvalid, Message: "an invite is valid for at least one minute and at most 30 days"}
 	}
-	if err := checkNote(body.Note); err != nil {
+	if err := control.CheckNote(body.Note); err != nil {
 		return nil, err
 	}
 	u, err := control.CheckURL(body.URL)
@@ -250,14 +248,4 @@ func parseFingerprint(s string) (peer.Fingerprint, error) {
 		return fp, &control.Error{Kind: control.ErrInvalid, Cause: err, Message: err.Error(), Advice: "copy it from the output of liqo-agent key show"}
 	}
 	return fp, nil
-}
-
-func checkNote(s string) error {
-	switch {
-	case len(s) > maxNote:
-		return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("the note is %d bytes long, at most %d are allowed", len(s), maxNote)}
-	case !text.Printable(s):
-		return &control.Error{Kind: control.ErrInvalid, Message: fmt.Sprintf("note %q contains characters that cannot be printed", s)}
-	}
-	return nil
 }

@@ -194,7 +194,7 @@ func (d *decisionFails) Connect(context.Context, control.ConnectOptions) (peer.C
 func TestDecisionsAreChecked(t *testing.T) {
 	m := &memory{peers: twoPeers(), made: []control.Invite{{ID: "00ff", State: control.InviteOpen}, {ID: "00fe", State: control.InviteOpen}, {ID: "aa", State: control.InviteRevoked}}}
 	s, _ := serve(t, m)
-	long := strings.Repeat("x", maxNote+1)
+	long := strings.Repeat("x", control.MaxNote+1)
 	for _, tc := range []struct {
 		method, path, body string
 		status             int

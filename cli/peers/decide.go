@@ -306,6 +306,9 @@ func readPatch(c *command.Call) (control.PreferencesPatch, error) {
 	}
 	if c.IsSet("note") {
 		note := c.String("note")
+		if err := control.CheckNote(note); err != nil {
+			return out, err
+		}
 		out.Note = &note
 	}
 	if c.IsSet("url") {
